@@ -1,0 +1,35 @@
+# The commands of this project; CONTRIBUTING.md says when each is of use.
+# Every recipe is one shell command that ends in `exec`, so no shell or cargo stands between Ctrl-C and the program.
+
+# Rust may be installed although the shell that calls make has not heard of it yet (a new login would have).
+cargo_bin := $(or $(CARGO_HOME),$(HOME)/.cargo)/bin
+ifeq (,$(findstring :$(cargo_bin):,:$(PATH):))
+export PATH := $(cargo_bin):$(PATH)
+endif
+
+# A DATABASE_URL that happens to be set must not decide how the SQL is checked: builds read .sqlx (see scripts/sqlx).
+export SQLX_OFFLINE := true
+
+# cargo would take make's job server for its own and warn that it cannot reach it.
+unexport MAKEFLAGS
+
+target_dir := $(or $(CARGO_TARGET_DIR),target)
+
+.DEFAULT_GOAL := help
+.PHONY: help run test check sqlx
+
+help: ## List these targets.
+	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile | expand -t 16
+	@echo 'Arguments go in ARGS, as in: make run ARGS=--help'
+
+run: ## Install what is missing, build, and run the demo (Ctrl-C stops it).
+	@scripts/setup && cargo build --release --locked && exec "$(target_dir)/release/flash-sale" demo $(ARGS)
+
+test: ## Install what is missing, and run all tests on private servers.
+	@scripts/setup && exec cargo test --locked $(ARGS)
+
+check: ## Run every check that a change has to pass (the same as .ci/run).
+	@exec .ci/run
+
+sqlx: ## Rewrite .sqlx after a query or a migration has changed.
+	@scripts/setup && exec scripts/sqlx prepare

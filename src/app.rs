@@ -1,0 +1,153 @@
+//! The assembled service: one field for each capability.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use secrecy::SecretString;
+use sqlx::PgPool;
+use tokio::sync::Semaphore;
+
+use crate::base::clock::Clock;
+use crate::base::config::Config;
+use crate::base::limits;
+use crate::base::shutdown::Shutdown;
+use crate::base::telemetry::Metrics;
+use crate::kit::id::IdGenerator;
+use crate::kit::jwt::Tokens;
+use crate::kit::lock::owner::OwnerLocks;
+use crate::kit::rate_limit::RateLimit;
+use crate::kit::redis::Redis;
+use crate::sale::claim::{ClaimOutcome, Claims};
+use crate::sale::claim_status::ClaimStatuses;
+use crate::sale::coupon::Coupons;
+use crate::sale::keys::Keys;
+use crate::sale::order::Orders;
+use crate::sale::readiness::Readiness;
+use crate::sale::regular::RegularClaims;
+use crate::sale::settings;
+use crate::sale::warm_up::WarmUp;
+
+/// Where the data is. The HTTP side has no business with it.
+#[derive(Clone)]
+pub struct Stores {
+    /// Postgres.
+    pub pool: PgPool,
+    /// Redis.
+    pub redis: Redis,
+    /// Names of what is in Redis.
+    pub keys: Keys,
+}
+
+/// The service. Everything in it can be shared; both doors hold it by `Arc`.
+pub struct App {
+    /// Takes claims: the path that has to be fast.
+    pub claims: Claims,
+    /// Tells what became of claims.
+    pub claim_statuses: ClaimStatuses,
+    /// Creates and reads coupons.
+    pub coupons: Coupons,
+    /// Reads orders, and writes those that the log brings.
+    pub orders: Orders,
+    /// Buyers' locks.
+    pub locks: OwnerLocks,
+    /// Verifies who somebody is.
+    pub tokens: Tokens,
+    /// Bounds how often a user may claim, if a bound is set.
+    pub user_claims: Option<RateLimit>,
+    /// Bounds how many requests wait for their order at one time.
+    pub waiters: Semaphore,
+    /// Whether claims can be taken.
+    pub readiness: Readiness,
+    /// What the service counts.
+    pub metrics: Arc<Metrics>,
+    /// Stops the service, and owns its tasks.
+    pub shutdown: Shutdown,
+    /// For the worker.
+    pub stores: Stores,
+}
+
+impl App {
+    /// Puts the service together over these stores.
+    ///
+    /// # Errors
+    ///
+    /// When Postgres doesn't answer or isn't migrated: without it nobody knows lanes and epoch.
+    pub async fn assemble(
+        config: &Config,
+        stores: Stores,
+        secret: &SecretString,
+        clock: Clock,
+        shutdown: Shutdown,
+    ) -> anyhow::Result<Arc<Self>> {
+        let lanes = settings::raise_lanes(&stores.pool, config.lanes).await?;
+        if lanes > config.lanes {
+            tracing::info!(
+                lanes,
+                "Postgres has more lanes than --lanes asks for; their number only grows"
+            );
+        }
+        let epoch = settings::read(&stores.pool).await?.epoch;
+        let Stores { pool, redis, keys } = stores.clone();
+        let metrics = Arc::new(Metrics::new(ClaimOutcome::codes())?);
+        let orders = Orders::new(pool.clone());
+        let order_ids = Arc::new(IdGenerator::new(
+            keys.order_sequence(),
+            config.order_id_block,
+            clock,
+        ));
+        let locks = OwnerLocks::new(redis.clone(), config.lock_lease(), shutdown.clone());
+        let warm_up = Arc::new(WarmUp::new(
+            pool.clone(),
+            redis.clone(),
+            keys.clone(),
+            epoch,
+            metrics.clone(),
+        ));
+        let regular = RegularClaims::new(
+            redis.clone(),
+            keys.clone(),
+            order_ids.clone(),
+            locks.clone(),
+            orders.clone(),
+        );
+        Ok(Arc::new(Self {
+            claims: Claims::new(
+                redis.clone(),
+                keys.clone(),
+                order_ids,
+                warm_up.clone(),
+                regular,
+                orders.clone(),
+            ),
+            claim_statuses: ClaimStatuses::new(
+                redis.clone(),
+                keys.clone(),
+                orders.clone(),
+                warm_up.clone(),
+            ),
+            coupons: Coupons::new(
+                pool.clone(),
+                redis.clone(),
+                keys.clone(),
+                warm_up,
+                shutdown.clone(),
+            ),
+            orders,
+            locks,
+            tokens: Tokens::new(secret),
+            user_claims: NonZeroU32::new(config.user_claims_per_second).map(RateLimit::new),
+            waiters: Semaphore::new(limits::PREFER_WAITERS_MAX),
+            readiness: Readiness::new(
+                pool,
+                redis,
+                keys,
+                lanes,
+                config.backlog_max,
+                shutdown.clone(),
+            ),
+            metrics,
+            shutdown,
+            stores,
+        }))
+    }
+}

@@ -1,0 +1,304 @@
+//! Every setting of the service: one field is the flag, the environment variable and its documentation.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use secrecy::{ExposeSecret, SecretString};
+
+use super::limits;
+use super::telemetry::LogFormat;
+
+/// Where the data is: asked for by every sub-command.
+#[derive(Args, Clone, Debug)]
+pub struct StoreConfig {
+    /// Redis to use: redis://, rediss:// or redis+unix:// [default: a private one in the data folder]
+    #[arg(long, env = "FLASH_SALE_REDIS_URL", hide_env_values = true, value_parser = secret)]
+    pub redis_url: Option<SecretString>,
+
+    /// Postgres to use: postgres://, with sslmode if needed [default: a private one in the data folder]
+    #[arg(long, env = "FLASH_SALE_DATABASE_URL", hide_env_values = true, value_parser = secret)]
+    pub database_url: Option<SecretString>,
+
+    /// Folder for the private servers and what they keep
+    #[arg(long, env = "FLASH_SALE_DATA_DIR", default_value = ".flash-sale")]
+    pub data_dir: PathBuf,
+
+    /// First part of every key in Redis
+    #[arg(long, env = "FLASH_SALE_KEY_PREFIX", default_value = "fs", value_parser = key_prefix)]
+    pub key_prefix: String,
+
+    /// Secret that signs access tokens, 32 bytes or more [default: made and kept in the data folder, with private servers only]
+    #[arg(long, env = "FLASH_SALE_TOKEN_SECRET", hide_env_values = true, value_parser = secret)]
+    pub token_secret: Option<SecretString>,
+
+    /// Connections to Postgres, at most
+    #[arg(long, env = "FLASH_SALE_DATABASE_CONNECTIONS", default_value_t = 16,
+        value_parser = clap::value_parser!(u32).range(2..=1_000))]
+    pub database_connections: u32,
+
+    /// What is logged, e.g. info or flash_sale=debug,warn
+    #[arg(long = "log", env = "FLASH_SALE_LOG", default_value = "info,sqlx=warn")]
+    pub log_filter: String,
+
+    /// How log lines look
+    #[arg(
+        long,
+        env = "FLASH_SALE_LOG_FORMAT",
+        value_enum,
+        default_value = "text"
+    )]
+    pub log_format: LogFormat,
+}
+
+/// The settings of `serve` and `demo`.
+#[derive(Args, Clone, Debug)]
+pub struct Config {
+    #[command(flatten)]
+    pub stores: StoreConfig,
+
+    /// Address of the API
+    #[arg(long, env = "FLASH_SALE_LISTEN", default_value = "127.0.0.1:8080")]
+    pub listen: SocketAddr,
+
+    /// Address of /metrics, /livez and /readyz [default: the API's own listener]
+    #[arg(long, env = "FLASH_SALE_ADMIN_LISTEN")]
+    pub admin_listen: Option<SocketAddr>,
+
+    /// What this process does; any number of processes may do each
+    #[arg(
+        long,
+        env = "FLASH_SALE_ROLES",
+        value_enum,
+        value_delimiter = ',',
+        default_value = "api,worker"
+    )]
+    pub roles: Vec<Role>,
+
+    /// Lanes that new coupons are spread over, 1 to 1,024; the number in Postgres only ever grows
+    #[arg(long, env = "FLASH_SALE_LANES", default_value_t = 1,
+        value_parser = clap::value_parser!(i32).range(1..=i64::from(limits::LANES_MAX)))]
+    pub lanes: i32,
+
+    /// Connections to the API at one time, at most; further ones wait to be accepted
+    #[arg(long, env = "FLASH_SALE_CONNECTIONS_MAX", default_value_t = 10_000,
+        value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub connections_max: u32,
+
+    /// Claims that one user may make in a second before being told 429; 0 for no bound
+    #[arg(long, env = "FLASH_SALE_USER_CLAIMS_PER_SECOND", default_value_t = 0)]
+    pub user_claims_per_second: u32,
+
+    /// Order ids taken from Redis at a time, 1 to 100,000; 1 costs a round trip more for each claim
+    #[arg(long, env = "FLASH_SALE_ORDER_ID_BLOCK", default_value_t = 1_000,
+        value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub order_id_block: u32,
+
+    /// Claims that may wait to be written before /readyz says no
+    #[arg(long, env = "FLASH_SALE_BACKLOG_MAX", default_value_t = 1_000_000)]
+    pub backlog_max: u64,
+
+    /// Orders written in one transaction, at most
+    #[arg(long, env = "FLASH_SALE_BATCH_ORDERS_MAX", default_value_t = 1_000,
+        value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub batch_orders_max: u32,
+
+    /// Lease of the per-user lock, renewed at a third of it
+    #[arg(long, env = "FLASH_SALE_LOCK_LEASE_MS", default_value_t = 2_000)]
+    pub lock_lease_ms: u64,
+
+    /// Entries that a worker has held for this long are taken over by another one
+    #[arg(long, env = "FLASH_SALE_TAKE_OVER_IDLE_MS", default_value_t = 1_500)]
+    pub take_over_idle_ms: u64,
+
+    /// How often a worker looks for entries to take over
+    #[arg(long, env = "FLASH_SALE_RECOVER_PERIOD_MS", default_value_t = 500,
+        value_parser = clap::value_parser!(u64).range(10..))]
+    pub recover_period_ms: u64,
+}
+
+/// What a process does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Role {
+    /// Answers HTTP requests.
+    Api,
+    /// Writes the order log to Postgres.
+    Worker,
+}
+
+/// A combination of settings that can't be right; says which, why, and what would be.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("{0}")]
+pub struct InvalidConfig(String);
+
+impl StoreConfig {
+    /// Whether this process brings its own Redis and Postgres.
+    ///
+    /// # Errors
+    ///
+    /// When only one of the two URLs is given: data in two places that don't belong together.
+    pub fn private_servers(&self) -> Result<bool, InvalidConfig> {
+        match (&self.redis_url, &self.database_url) {
+            (None, None) => Ok(true),
+            (Some(_), Some(_)) => Ok(false),
+            (Some(_), None) => invalid(
+                "--redis-url is given without --database-url: give both, or neither for private servers",
+            ),
+            (None, Some(_)) => invalid(
+                "--database-url is given without --redis-url: give both, or neither for private servers",
+            ),
+        }
+    }
+}
+
+impl Config {
+    /// Refuses combinations that can't be right.
+    ///
+    /// # Errors
+    ///
+    /// The first relation that doesn't hold.
+    pub fn validate(&self) -> Result<(), InvalidConfig> {
+        self.stores.private_servers()?;
+        if let Some(secret) = &self.stores.token_secret {
+            validate_secret(secret)?;
+        }
+        let renewals = 3 * limits::REDIS_RESPONSE_TIMEOUT;
+        if self.lock_lease() <= renewals {
+            return invalid(format!(
+                "--lock-lease-ms {} is too short: it has to outlast three renewals, each of which may take {} ms; give more than {}",
+                self.lock_lease_ms,
+                limits::REDIS_RESPONSE_TIMEOUT.as_millis(),
+                renewals.as_millis(),
+            ));
+        }
+        let batch = limits::POSTGRES_STATEMENT_TIMEOUT;
+        if self.take_over_idle() <= batch {
+            return invalid(format!(
+                "--take-over-idle-ms {} is too short: a batch may take {} ms, and would be taken away from a living worker; give more",
+                self.take_over_idle_ms,
+                batch.as_millis(),
+            ));
+        }
+        let recovery = self.lock_lease() + self.take_over_idle() + self.recover_period();
+        if recovery >= limits::RECOVERY_MAX {
+            return invalid(format!(
+                "--lock-lease-ms + --take-over-idle-ms + --recover-period-ms is {} ms, but a dead worker's entries have to be in Postgres within {} ms; lower one of them",
+                recovery.as_millis(),
+                limits::RECOVERY_MAX.as_millis(),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Whether this process has the role.
+    pub fn has_role(&self, role: Role) -> bool {
+        self.roles.contains(&role)
+    }
+
+    /// Lease of the per-user lock.
+    pub fn lock_lease(&self) -> Duration {
+        Duration::from_millis(self.lock_lease_ms)
+    }
+
+    /// Idle time after which entries are taken over.
+    pub fn take_over_idle(&self) -> Duration {
+        Duration::from_millis(self.take_over_idle_ms)
+    }
+
+    /// Period of the recover pass.
+    pub fn recover_period(&self) -> Duration {
+        Duration::from_millis(self.recover_period_ms)
+    }
+}
+
+/// Refuses a secret that HS256 shouldn't be used with.
+///
+/// # Errors
+///
+/// When it is too short; the secret itself is never part of the message.
+pub fn validate_secret(secret: &SecretString) -> Result<(), InvalidConfig> {
+    let bytes = secret.expose_secret().len();
+    if bytes < limits::TOKEN_SECRET_BYTES_MIN {
+        return invalid(format!(
+            "--token-secret has {bytes} bytes, but HS256 needs {} or more; `openssl rand -hex 32` makes a good one",
+            limits::TOKEN_SECRET_BYTES_MIN,
+        ));
+    }
+    Ok(())
+}
+
+impl InvalidConfig {
+    /// Says which settings can't be right, why, and what would be.
+    pub fn new(message: impl Into<String>) -> Self {
+        Self(message.into())
+    }
+}
+
+fn invalid<T>(message: impl Into<String>) -> Result<T, InvalidConfig> {
+    Err(InvalidConfig::new(message))
+}
+
+fn secret(value: &str) -> Result<SecretString, std::convert::Infallible> {
+    Ok(SecretString::from(value))
+}
+
+/// A prefix with braces would become the hash tag in place of the lane's.
+fn key_prefix(value: &str) -> Result<String, String> {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.:".contains(c);
+    if value.is_empty() || value.len() > 64 || !value.chars().all(allowed) {
+        return Err("give 1 to 64 of the characters a-z, A-Z, 0-9, '-', '_', '.' and ':'".into());
+    }
+    Ok(value.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        config: Config,
+    }
+
+    fn config(arguments: &[&str]) -> Config {
+        let arguments = ["flash-sale"].iter().chain(arguments);
+        Command::try_parse_from(arguments)
+            .unwrap_or_else(|error| panic!("{error}"))
+            .config
+    }
+
+    #[test]
+    fn the_defaults_are_valid() {
+        assert_eq!(config(&[]).validate(), Ok(()));
+    }
+
+    #[test]
+    fn relations_that_cannot_hold_are_refused() {
+        for arguments in [
+            ["--lock-lease-ms", "1500"],
+            ["--take-over-idle-ms", "1000"],
+            ["--take-over-idle-ms", "2500"],
+            ["--redis-url", "redis://localhost"],
+            ["--token-secret", "too short"],
+        ] {
+            let error = config(&arguments)
+                .validate()
+                .expect_err(arguments[0])
+                .to_string();
+            assert!(error.contains(arguments[0]), "{error}");
+            assert!(
+                !error.contains("too short: \"too short\""),
+                "the secret is in: {error}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_prefix_with_a_hash_tag_is_refused() {
+        assert!(Command::try_parse_from(["flash-sale", "--key-prefix", "{fs}"]).is_err());
+    }
+}

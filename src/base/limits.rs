@@ -1,0 +1,113 @@
+//! A limit on everything, and how the limits hang together.
+//!
+//! Units stand last in the names. The assertions are part of the correctness argument: who changes a
+//! number here learns at compile time what it would break. Limits that an operator may move are
+//! settings (`base/config.rs`), and their relations are checked by `Config::validate`.
+
+use std::time::Duration;
+
+/// Bits of a coupon id that name its lane, hence at most 1,024 lanes.
+pub const LANE_BITS: u32 = 10;
+/// The largest number of lanes.
+pub const LANES_MAX: i32 = 1 << LANE_BITS;
+
+/// The largest request body.
+pub const BODY_BYTES_MAX: usize = 16 * 1024;
+/// The largest head of a request: request line and headers together.
+pub const HEADER_BYTES_MAX: usize = 16 * 1024;
+/// How long a client may take to send the head of a request, a connection's idle time included.
+pub const HEADER_READ_TIMEOUT: Duration = Duration::from_secs(10);
+/// Connections that may wait in the kernel's queue to be accepted.
+pub const LISTEN_BACKLOG: u32 = 4_096;
+/// Pause after a connection could not be accepted.
+pub const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// How long a request may take as a whole, its body and `Prefer: wait` included.
+pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(12);
+/// The longest `Prefer: wait=N` that is honoured.
+pub const PREFER_WAIT_MAX: Duration = Duration::from_secs(10);
+/// How many requests may wait for their order at one time; the others get their 202 at once.
+pub const PREFER_WAITERS_MAX: usize = 256;
+/// How often a waiting request looks whether its order has been written.
+pub const PREFER_WAIT_POLL: Duration = Duration::from_millis(10);
+
+/// How long Redis may take to answer; after that the outcome is unknown.
+pub const REDIS_RESPONSE_TIMEOUT: Duration = Duration::from_millis(500);
+/// How long a connection to Redis may take to be established.
+pub const REDIS_CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
+/// Pause between two attempts to connect; requests in between fail at once instead of queueing.
+pub const REDIS_RECONNECT_PAUSE: Duration = Duration::from_millis(100);
+/// Commands that may queue for the one multiplexed connection (the default of 50 would throttle).
+pub const REDIS_PIPELINE_BUFFER: usize = 4_096;
+/// The oldest Redis that has what the scripts need: Debian 12's.
+pub const REDIS_VERSION_MIN: (u32, u32) = (7, 0);
+
+/// How long a request waits for a free Postgres connection.
+pub const POSTGRES_ACQUIRE_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long Postgres may work on one statement.
+pub const POSTGRES_STATEMENT_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How long the worker's reader blocks for new entries.
+pub const LOG_BLOCK: Duration = Duration::from_secs(2);
+/// The reader's response time-out: it has to outlast the block.
+pub const LOG_READ_TIMEOUT: Duration = Duration::from_secs(4);
+/// Within this time of a worker's death its entries are in Postgres.
+pub const RECOVERY_MAX: Duration = Duration::from_secs(5);
+/// First pause after a failed pass; it doubles up to [`BACKOFF_MAX`].
+pub const BACKOFF_MIN: Duration = Duration::from_millis(50);
+/// Longest pause after a failed pass.
+pub const BACKOFF_MAX: Duration = Duration::from_secs(1);
+/// Pause before entries whose lock was held elsewhere are tried again.
+pub const CONTENTION_PAUSE: Duration = Duration::from_millis(50);
+/// At most one line about the same trouble in this time.
+pub const LOG_LINE_PAUSE: Duration = Duration::from_secs(1);
+/// How often the log is trimmed.
+pub const TRIM_PERIOD: Duration = Duration::from_secs(1);
+
+/// How often the number of lanes is read again.
+pub const LANES_PERIOD: Duration = Duration::from_secs(1);
+/// A consumer that holds nothing and hasn't moved for this long belonged to a process that died.
+pub const CONSUMER_KEPT: Duration = Duration::from_secs(3600);
+/// Disagreements that one alarm spells out; `flash-sale reconcile` prints them all.
+pub const LOGGED_DISAGREEMENTS_MAX: usize = 20;
+
+/// A claim on a regular coupon waits this long for the buyer's lock.
+pub const LOCK_WAIT_MAX: Duration = Duration::from_secs(1);
+/// Pause between two tries at a busy lock.
+pub const LOCK_RETRY_PAUSE: Duration = Duration::from_millis(20);
+
+/// What is known about a coupon that Redis doesn't hold is believed for this long.
+pub const WARM_UP_MEMORY: Duration = Duration::from_secs(1);
+/// And for at most this many coupons.
+pub const WARM_UP_MEMORY_COUPONS_MAX: u64 = 100_000;
+
+/// How long a day's order sequence is kept in Redis.
+pub const ID_SEQUENCE_KEPT: Duration = Duration::from_secs(3 * 24 * 3600);
+
+/// How long the service takes to finish what it has begun when it is told to stop.
+pub const DRAIN_MAX: Duration = Duration::from_secs(5);
+/// What the two doors may use of it, so that the rest of the way out still fits.
+pub const DOOR_DRAIN_MAX: Duration = Duration::from_secs(4);
+
+/// Orders on one page of a list.
+pub const PAGE_ORDERS_MAX: u32 = 100;
+/// Coupons on one page of a list.
+pub const PAGE_COUPONS_MAX: u32 = 100;
+/// Tokens that one `flash-sale token` makes.
+pub const TOKENS_MAX: u32 = 1_000_000;
+/// The shortest secret that HS256 may have (RFC 7518, section 3.2: as long as the hash).
+pub const TOKEN_SECRET_BYTES_MIN: usize = 32;
+
+/// Units that one sale can have.
+pub const STOCK_MAX: i64 = 100_000_000;
+/// Money, in minor units; far above any coupon and far below any overflow.
+pub const CENTS_MAX: i64 = 1_000_000_000_000;
+
+const _: () = {
+    assert!(LOG_READ_TIMEOUT.as_millis() >= LOG_BLOCK.as_millis() + 2_000);
+    assert!(PREFER_WAIT_MAX.as_millis() < REQUEST_TIMEOUT.as_millis());
+    assert!(LOCK_WAIT_MAX.as_millis() < REQUEST_TIMEOUT.as_millis());
+    assert!(DOOR_DRAIN_MAX.as_millis() < DRAIN_MAX.as_millis());
+    assert!(BACKOFF_MIN.as_millis() < BACKOFF_MAX.as_millis());
+    // Stock is counted by Lua, whose numbers are exact up to 2^53.
+    assert!(STOCK_MAX < 1 << 53);
+};

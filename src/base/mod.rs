@@ -1,0 +1,7 @@
+//! What everything stands on. Nothing here knows what is being sold.
+
+pub mod clock;
+pub mod config;
+pub mod limits;
+pub mod shutdown;
+pub mod telemetry;

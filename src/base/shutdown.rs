@@ -1,0 +1,57 @@
+//! One stop token and one task tracker for the whole process: every task has an owner, and stopping
+//! means cancelling the one and waiting for the other.
+
+use std::future::Future;
+use std::time::Duration;
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+/// Hands out the stop token and keeps track of the tasks. Clones share both.
+#[derive(Clone, Debug, Default)]
+pub struct Shutdown {
+    /// Cancelled once, when the service has to stop.
+    stop: CancellationToken,
+    /// Every task of the service; nothing is spawned outside of it.
+    tasks: TaskTracker,
+}
+
+impl Shutdown {
+    /// The token that tells a task to finish what it has begun and return.
+    pub fn stop_token(&self) -> &CancellationToken {
+        &self.stop
+    }
+
+    /// Starts a task that the shutdown waits for.
+    pub fn spawn<F>(&self, task: F) -> JoinHandle<F::Output>
+    where
+        F: Future<Output: Send> + Send + 'static,
+    {
+        self.tasks.spawn(task)
+    }
+
+    /// Stops all tasks. False if some were still running after `patience`.
+    pub async fn stop(&self, patience: Duration) -> bool {
+        self.stop.cancel();
+        self.tasks.close();
+        tokio::time::timeout(patience, self.tasks.wait())
+            .await
+            .is_ok()
+    }
+}
+
+/// Returns at the first SIGINT (Ctrl-C) or SIGTERM.
+///
+/// # Errors
+///
+/// When the handlers can't be installed.
+pub async fn stop_requested() -> std::io::Result<&'static str> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    Ok(tokio::select! {
+        _ = interrupt.recv() => "SIGINT",
+        _ = terminate.recv() => "SIGTERM",
+    })
+}

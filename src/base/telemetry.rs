@@ -1,0 +1,140 @@
+//! What the service says about itself: log lines for people, metrics for machines.
+
+use std::collections::HashMap;
+use std::io::IsTerminal;
+use std::time::Instant;
+
+use clap::ValueEnum;
+use metrics::{Counter, Histogram, counter, histogram};
+use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
+use tracing_subscriber::EnvFilter;
+
+use super::limits;
+
+/// How log lines are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// Sentences for a terminal.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// Sends log lines to standard error. `filter` is in the syntax of
+/// [`EnvFilter`](https://docs.rs/tracing-subscriber/0.3/tracing_subscriber/filter/struct.EnvFilter.html).
+///
+/// # Errors
+///
+/// When `filter` can't be parsed, or a subscriber has been installed before.
+pub fn log_to_stderr(format: LogFormat, filter: &str) -> anyhow::Result<()> {
+    let filter = EnvFilter::try_new(filter)?;
+    let lines = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal());
+    match format {
+        LogFormat::Text => lines.with_target(false).try_init(),
+        LogFormat::Json => lines.json().try_init(),
+    }
+    .map_err(|error| anyhow::anyhow!(error))
+}
+
+/// Lets one line through now and then, so that trouble that lasts doesn't fill the disk.
+#[derive(Debug, Default)]
+pub struct LogThrottle {
+    last: Option<Instant>,
+}
+
+impl LogThrottle {
+    /// Whether a line may be written now: at most one in [`limits::LOG_LINE_PAUSE`].
+    pub fn allows(&mut self) -> bool {
+        let now = Instant::now();
+        let allowed = self
+            .last
+            .is_none_or(|last| now - last >= limits::LOG_LINE_PAUSE);
+        if allowed {
+            self.last = Some(now);
+        }
+        allowed
+    }
+}
+
+/// The metrics of one service. Handles are made once, so that counting costs one atomic addition.
+///
+/// There is no process-wide recorder: two services in one process (as in tests) count apart.
+pub struct Metrics {
+    page: PrometheusHandle,
+    /// Time a request took, from its head to the head of its reply.
+    pub http_seconds: Histogram,
+    /// Claims by outcome.
+    claims: HashMap<&'static str, Counter>,
+    /// Claims that were not looked at, because their user had claimed too often.
+    pub rate_limited: Counter,
+    /// Rows written to `orders` by the worker.
+    pub orders_written: Counter,
+    /// Entries that were in Postgres already when they were read again.
+    pub orders_repeated: Counter,
+    /// Entries left pending because their buyer's lock was held elsewhere.
+    pub lock_contended: Counter,
+    /// Entries put into `dead_letters`.
+    pub dead_letters: Counter,
+    /// Entries taken over from consumers that had stopped moving.
+    pub taken_over: Counter,
+    /// Times that Redis was found to have lost data. Anything but 0 needs an operator.
+    pub data_lost: Counter,
+}
+
+impl Metrics {
+    /// Registers every metric, so that each is on the page from the start; `claim_outcomes` are the
+    /// values that the label of the claims counter can have.
+    ///
+    /// # Errors
+    ///
+    /// Only when the buckets below are wrong.
+    pub fn new(claim_outcomes: impl Iterator<Item = &'static str>) -> Result<Self, BuildError> {
+        let recorder = PrometheusBuilder::new()
+            .set_buckets_for_metric(Matcher::Suffix("_seconds".into()), &SECONDS)?
+            .build_recorder();
+        let page = recorder.handle();
+        let total = |name: &'static str| {
+            metrics::with_local_recorder(&recorder, || counter!(format!("flash_sale_{name}_total")))
+        };
+        let http_seconds = metrics::with_local_recorder(&recorder, || {
+            histogram!("flash_sale_http_request_duration_seconds")
+        });
+        let claims = |outcome: &'static str| {
+            let counter = || counter!("flash_sale_claims_total", "outcome" => outcome);
+            (outcome, metrics::with_local_recorder(&recorder, counter))
+        };
+        Ok(Self {
+            http_seconds,
+            claims: claim_outcomes.map(claims).collect(),
+            rate_limited: total("claims_rate_limited"),
+            orders_written: total("orders_written"),
+            orders_repeated: total("orders_repeated"),
+            lock_contended: total("lock_contended"),
+            dead_letters: total("dead_letters"),
+            taken_over: total("entries_taken_over"),
+            data_lost: total("redis_data_lost"),
+            page,
+        })
+    }
+
+    /// Counts one claim under its outcome.
+    pub fn count_claim(&self, outcome: &'static str) {
+        if let Some(counter) = self.claims.get(outcome) {
+            counter.increment(1);
+        }
+    }
+
+    /// The page that a Prometheus server reads.
+    pub fn page(&self) -> String {
+        self.page.run_upkeep();
+        self.page.render()
+    }
+}
+
+/// Upper bounds of the buckets of durations: a claim takes under a millisecond, a wait up to ten seconds.
+const SECONDS: [f64; 12] = [
+    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 10.0,
+];

@@ -1,0 +1,113 @@
+//! The command line: one sub-command for each role. The only place where things are put together.
+
+mod coupon;
+mod demo;
+mod private_servers;
+mod reconcile;
+mod serve;
+mod stores;
+mod token;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use crate::base::config::{Config, InvalidConfig, StoreConfig};
+use crate::base::telemetry;
+use crate::kit::private_servers::PrivateServersError;
+
+/// Sells a limited number of coupons to a crowd that arrives all at once: never one too many, never
+/// twice to one person, and never forgetting a sale that it confirmed.
+#[derive(Parser)]
+#[command(name = "flash-sale", version, after_help = EXIT_CODES)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+const EXIT_CODES: &str = "\
+Every option can be given by the environment variable beside it; a flag wins.
+
+Exit codes: 0 done; 1 failed; 2 the command line or a setting is wrong; 3 a program is missing on this \
+machine; 4 Redis and Postgres disagree (reconcile).";
+
+#[derive(Subcommand)]
+enum Command {
+    /// Serve: answer requests, write orders, or both
+    Serve(Box<Config>),
+    /// Try it: serve with private servers and a coupon that is on sale, and print what to paste
+    Demo(Box<Config>),
+    /// Bring the database up to date
+    Migrate(StoreConfig),
+    /// Create and read coupons
+    Coupon(coupon::CouponArguments),
+    /// Make access tokens, one a line
+    Token(token::TokenArguments),
+    /// Compare Redis with Postgres and name every disagreement; changes nothing
+    Reconcile(StoreConfig),
+    /// Start private servers without the service, print their URLs as JSON, stop at the end of input
+    PrivateServers(private_servers::PrivateServersArguments),
+}
+
+/// Redis and Postgres disagree; the report has been printed.
+#[derive(Debug, thiserror::Error)]
+#[error("Redis and Postgres disagree in {0} places; each is named above")]
+struct Disagree(usize);
+
+/// Runs the sub-command, and says on standard error why it failed if it did.
+pub fn main() -> ExitCode {
+    let command = Arguments::parse().command;
+    let stores = command.stores();
+    let ready = telemetry::log_to_stderr(stores.log_format, &stores.log_filter)
+        .map_err(|error| anyhow::anyhow!(error).context("--log can't be understood"));
+    let done = ready.and_then(|()| {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .enable_all()
+            .build()?;
+        runtime.block_on(command.run())
+    });
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("flash-sale: {error:#}");
+            exit_code(&error)
+        }
+    }
+}
+
+impl Command {
+    fn stores(&self) -> &StoreConfig {
+        match self {
+            Self::Serve(config) | Self::Demo(config) => &config.stores,
+            Self::Migrate(stores) | Self::Reconcile(stores) => stores,
+            Self::Coupon(arguments) => arguments.stores(),
+            Self::Token(arguments) => &arguments.stores,
+            Self::PrivateServers(arguments) => &arguments.stores,
+        }
+    }
+
+    async fn run(self) -> anyhow::Result<()> {
+        match self {
+            Self::Serve(config) => serve::run(&config, |_| Box::pin(async { Ok(()) })).await,
+            Self::Demo(config) => demo::run(&config).await,
+            Self::Migrate(config) => stores::migrate(&config).await,
+            Self::Coupon(arguments) => coupon::run(arguments).await,
+            Self::Token(arguments) => token::run(&arguments),
+            Self::Reconcile(config) => reconcile::run(&config).await,
+            Self::PrivateServers(arguments) => private_servers::run(&arguments).await,
+        }
+    }
+}
+
+fn exit_code(error: &anyhow::Error) -> ExitCode {
+    let code = if error.is::<InvalidConfig>() {
+        2
+    } else if let Some(PrivateServersError::MissingProgram { .. }) = error.downcast_ref() {
+        3
+    } else if error.is::<Disagree>() {
+        4
+    } else {
+        1
+    };
+    ExitCode::from(code)
+}

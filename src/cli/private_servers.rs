@@ -1,0 +1,66 @@
+//! `flash-sale private-servers`: a Redis and a Postgres for tests, as long as somebody needs them.
+//!
+//! They end with their standard input. A pipe closes whatever way its other end dies, so a test run
+//! that is killed leaves nothing behind.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use tokio::io::AsyncReadExt;
+use uuid::Uuid;
+
+use crate::base::config::StoreConfig;
+use crate::base::shutdown::stop_requested;
+use crate::kit::private_servers::{PrivateServers, Sync};
+
+#[derive(Args)]
+pub struct PrivateServersArguments {
+    /// For tests: in a temporary folder, deleted at the end, and nothing waits for the disk
+    #[arg(long)]
+    throw_away: bool,
+    #[command(flatten)]
+    pub stores: StoreConfig,
+}
+
+/// Starts them, prints where they are, and stops them at the end of input, SIGINT or SIGTERM.
+pub async fn run(arguments: &PrivateServersArguments) -> anyhow::Result<()> {
+    let temporary = arguments.throw_away.then(temporary_folder).transpose()?;
+    let dir = temporary.as_ref().unwrap_or(&arguments.stores.data_dir);
+    let sync = if arguments.throw_away {
+        Sync::Off
+    } else {
+        Sync::Durable
+    };
+    let servers = PrivateServers::start(dir, sync).await?;
+    let ids = servers.process_ids();
+    println!(
+        "{}",
+        serde_json::json!({
+            "redis_url": servers.redis_url(),
+            "database_url": servers.database_url(),
+            "redis_pid": ids.redis,
+            "postgres_pid": ids.postgres,
+        })
+    );
+    tokio::select! {
+        _ = end_of_input() => {}
+        signal = stop_requested() => drop(signal?),
+    }
+    servers.stop().await?;
+    if let Some(temporary) = temporary {
+        std::fs::remove_dir_all(temporary)?;
+    }
+    Ok(())
+}
+
+/// Named by chance, and made by us: what is deleted at the end can't be anybody's data.
+fn temporary_folder() -> std::io::Result<PathBuf> {
+    let folder = std::env::temp_dir().join(format!("flash-sale-{}", Uuid::new_v4().simple()));
+    std::fs::create_dir(&folder)?;
+    Ok(folder)
+}
+
+async fn end_of_input() {
+    let mut input = tokio::io::stdin();
+    while matches!(input.read(&mut [0; 64]).await, Ok(1..)) {}
+}

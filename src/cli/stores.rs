@@ -1,0 +1,216 @@
+//! Opening the stores: the user's own servers, or private ones.
+
+use std::fs::OpenOptions;
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use secrecy::{ExposeSecret, SecretString};
+use sqlx::PgPool;
+use uuid::Uuid;
+
+use crate::app::Stores;
+use crate::base::config::{InvalidConfig, StoreConfig, validate_secret};
+use crate::base::limits;
+use crate::kit::postgres;
+use crate::kit::private_servers::{PrivateServers, Sync};
+use crate::kit::redis::{Redis, ServerFacts};
+use crate::sale::keys::Keys;
+use crate::sale::schema;
+
+/// Stores that have been looked at, and the private servers behind them, if any.
+pub struct OpenStores {
+    pub stores: Stores,
+    pub redis_facts: ServerFacts,
+    servers: Option<PrivateServers>,
+}
+
+/// Who opens private servers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum As {
+    /// A service: it has the data folder for itself.
+    Service,
+    /// A short command: it may use the servers of a service that is running.
+    Guest,
+}
+
+impl OpenStores {
+    /// Starts private servers if no others are named, and refuses stores that can't be worked with.
+    pub async fn open(config: &StoreConfig, r#as: As) -> anyhow::Result<Self> {
+        let Some((redis_url, database_url)) = urls(config)? else {
+            let servers = start_private(&config.data_dir, r#as).await?;
+            let (redis, pool) = connect(servers.redis_url(), servers.database_url(), config)?;
+            let opened = async {
+                schema::migrate(&pool).await?;
+                check_redis(&redis).await
+            };
+            return match opened.await {
+                Ok(redis_facts) => {
+                    let stores = Stores {
+                        pool,
+                        redis,
+                        keys: Keys::new(&config.key_prefix),
+                    };
+                    Ok(Self {
+                        stores,
+                        redis_facts,
+                        servers: Some(servers),
+                    })
+                }
+                Err(error) => {
+                    servers.stop().await?;
+                    Err(error)
+                }
+            };
+        };
+        let (redis, pool) = connect(
+            redis_url.expose_secret(),
+            database_url.expose_secret(),
+            config,
+        )?;
+        refuse_unmigrated(&pool).await?;
+        let redis_facts = check_redis(&redis).await?;
+        let stores = Stores {
+            pool,
+            redis,
+            keys: Keys::new(&config.key_prefix),
+        };
+        Ok(Self {
+            stores,
+            redis_facts,
+            servers: None,
+        })
+    }
+
+    /// Closes connections and stops private servers that are ours.
+    pub async fn close(self) -> anyhow::Result<()> {
+        self.stores.pool.close().await;
+        match self.servers {
+            Some(servers) => Ok(servers.stop().await?),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Brings the database up to date; needs no Redis of the user's own.
+pub async fn migrate(config: &StoreConfig) -> anyhow::Result<()> {
+    match &config.database_url {
+        Some(url) => {
+            let pool = postgres::pool(url.expose_secret(), config.database_connections)?;
+            schema::migrate(&pool)
+                .await
+                .context("the database could not be migrated")?;
+        }
+        // Private servers are migrated whenever they are opened.
+        None => OpenStores::open(config, As::Guest).await?.close().await?,
+    }
+    println!("The database is up to date.");
+    Ok(())
+}
+
+/// The secret that signs tokens. With private servers one is made and kept in the data folder.
+pub fn token_secret(config: &StoreConfig) -> anyhow::Result<SecretString> {
+    if let Some(secret) = &config.token_secret {
+        validate_secret(secret)?;
+        return Ok(secret.clone());
+    }
+    if !config.private_servers()? {
+        return Err(InvalidConfig::new(
+            "--token-secret (FLASH_SALE_TOKEN_SECRET) is missing: whoever knows it can be anybody, so there is no default; `openssl rand -hex 32` makes a good one",
+        )
+        .into());
+    }
+    kept_secret(&config.data_dir)
+}
+
+fn kept_secret(dir: &Path) -> anyhow::Result<SecretString> {
+    let path = dir.join("token-secret");
+    std::fs::create_dir_all(dir).with_context(|| format!("{} can't be made", dir.display()))?;
+    match OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&path)
+    {
+        Ok(mut file) => {
+            // Two random UUIDs: 244 random bits, as 64 hexadecimal digits.
+            let secret = format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple());
+            file.write_all(secret.as_bytes())?;
+            file.sync_all()?;
+            Ok(secret.into())
+        }
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+            let secret = std::fs::read_to_string(&path)
+                .with_context(|| format!("{} can't be read", path.display()))?;
+            let secret = SecretString::from(secret.trim());
+            validate_secret(&secret).with_context(|| {
+                format!("{} is damaged; delete it for a new one", path.display())
+            })?;
+            Ok(secret)
+        }
+        Err(error) => Err(error).with_context(|| format!("{} can't be written", path.display())),
+    }
+}
+
+fn urls(config: &StoreConfig) -> Result<Option<(&SecretString, &SecretString)>, InvalidConfig> {
+    if config.private_servers()? {
+        return Ok(None);
+    }
+    Ok(config.redis_url.as_ref().zip(config.database_url.as_ref()))
+}
+
+async fn start_private(dir: &Path, r#as: As) -> anyhow::Result<PrivateServers> {
+    if r#as == As::Guest
+        && let Some(servers) = PrivateServers::join(dir).await?
+    {
+        return Ok(servers);
+    }
+    Ok(PrivateServers::start(dir, Sync::Durable).await?)
+}
+
+fn connect(
+    redis_url: &str,
+    database_url: &str,
+    config: &StoreConfig,
+) -> anyhow::Result<(Redis, PgPool)> {
+    // Neither error quotes the URL, which may hold a password.
+    let redis = Redis::new(redis_url).context("--redis-url can't be understood")?;
+    let pool = postgres::pool(database_url, config.database_connections)
+        .context("--database-url can't be understood")?;
+    Ok((redis, pool))
+}
+
+async fn refuse_unmigrated(pool: &PgPool) -> anyhow::Result<()> {
+    let missing = schema::missing(pool)
+        .await
+        .context("Postgres (--database-url) can't be used")?;
+    if !missing.is_empty() {
+        bail!(
+            "the database lacks these migrations: {}; run `flash-sale migrate`",
+            missing.join(", ")
+        );
+    }
+    Ok(())
+}
+
+async fn check_redis(redis: &Redis) -> anyhow::Result<ServerFacts> {
+    let facts = redis
+        .facts()
+        .await
+        .context("Redis (--redis-url) can't be used")?;
+    let (major, minor) = limits::REDIS_VERSION_MIN;
+    if facts.version < limits::REDIS_VERSION_MIN {
+        let (found_major, found_minor) = facts.version;
+        bail!(
+            "Redis is {found_major}.{found_minor}, but the scripts need {major}.{minor} or newer"
+        );
+    }
+    if facts.maxmemory_policy != "noeviction" {
+        bail!(
+            "Redis has maxmemory-policy {}: it would drop sales and orders when memory gets short; set it to noeviction",
+            facts.maxmemory_policy,
+        );
+    }
+    Ok(facts)
+}

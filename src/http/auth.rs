@@ -1,0 +1,63 @@
+//! Who is asking. Comes from a verified bearer token only, never from a body or a path.
+
+use std::sync::Arc;
+
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
+use axum::http::{StatusCode, header};
+
+use super::problem::Problem;
+use crate::app::App;
+use crate::kit::jwt::{Grants, TokenError};
+use crate::sale::ids::UserId;
+
+/// A user with a valid token.
+pub struct User(pub UserId);
+
+/// An administrator with a valid token.
+pub struct Admin;
+
+impl FromRequestParts<Arc<App>> for User {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Problem> {
+        let grants = grants(parts, app)?;
+        Ok(Self(
+            UserId::new(grants.subject).map_err(|_| TokenError::Invalid)?,
+        ))
+    }
+}
+
+impl FromRequestParts<Arc<App>> for Admin {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Problem> {
+        if grants(parts, app)?.admin {
+            return Ok(Self);
+        }
+        let detail = "this needs a token with the role `admin`";
+        Err(Problem::new(StatusCode::FORBIDDEN, "forbidden", detail))
+    }
+}
+
+fn grants(parts: &Parts, app: &App) -> Result<Grants, Problem> {
+    let header = parts
+        .headers
+        .get(header::AUTHORIZATION)
+        .and_then(|value| value.to_str().ok());
+    let token = header.and_then(|value| {
+        let (scheme, token) = value.split_once(' ')?;
+        scheme
+            .eq_ignore_ascii_case("bearer")
+            .then_some(token.trim())
+    });
+    let Some(token) = token else {
+        let detail = "send the header `Authorization: Bearer <token>`";
+        return Err(Problem::new(
+            StatusCode::UNAUTHORIZED,
+            "invalid_token",
+            detail,
+        ));
+    };
+    Ok(app.tokens.verify(token)?)
+}

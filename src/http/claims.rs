@@ -1,0 +1,207 @@
+//! Claiming a coupon, and asking what became of the claim.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use tokio::time::Instant;
+use utoipa::ToSchema;
+
+use super::auth::User;
+use super::extract::Id;
+use super::problem::Problem;
+use crate::app::App;
+use crate::base::limits;
+use crate::sale::claim::ClaimOutcome;
+use crate::sale::claim_status::{ClaimState, ClaimStatus, Inquiry};
+use crate::sale::ids::{CouponId, OrderId, UserId};
+use crate::sale::order::Order;
+
+/// An accepted claim.
+#[derive(Serialize, ToSchema)]
+struct Accepted {
+    /// The order that it becomes.
+    order_id: OrderId,
+    /// What was claimed.
+    coupon_id: CouponId,
+    /// Always `pending`.
+    status: ClaimStatus,
+}
+
+/// Claim one unit of a coupon. Safe to repeat.
+#[utoipa::path(
+    post, path = "/v1/coupons/{id}/claims", tag = "claims", security(("token" = [])),
+    params(
+        ("id" = String, Path, description = "Coupon"),
+        ("Prefer" = Option<String>, Header, description = "`wait=N`: wait up to N (at most 10) seconds for the order to be written, and get it"),
+    ),
+    responses(
+        (status = 201, description = "The order, written", body = Order, headers(("Location" = String))),
+        (status = 202, description = "Accepted; the order is on its way", body = Accepted, headers(("Location" = String))),
+        (status = 400, description = "`invalid_id`"),
+        (status = 401, description = "`invalid_token`"),
+        (status = 404, description = "`coupon_not_found`"),
+        (status = 409, description = "`already_claimed` (with `order_id`), `sale_not_started` (with Retry-After) or `sale_paused`"),
+        (status = 410, description = "`sold_out` or `sale_ended`"),
+        (status = 429, description = "`rate_limited` (with Retry-After)"),
+        (status = 503, description = "`unavailable`: the outcome is unknown, ask again"),
+    ),
+)]
+pub async fn claim(
+    State(app): State<Arc<App>>,
+    User(user): User,
+    Id(coupon): Id<CouponId>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    if let Some(Err(wait)) = app.user_claims.as_ref().map(|limit| limit.pass(user.get())) {
+        app.metrics.rate_limited.increment(1);
+        return Err(rate_limited(wait));
+    }
+    let outcome = app.claims.claim(coupon, user).await?;
+    app.metrics.count_claim(outcome.status().code);
+    if let ClaimOutcome::Accepted(order_id) = outcome
+        && let Some(patience) = prefer_wait(&headers)
+        && let Some(order) = wait_for_order(&app, user, order_id, patience).await
+    {
+        return reply(coupon, ClaimOutcome::Created(order.into()));
+    }
+    reply(coupon, outcome)
+}
+
+/// What became of my claim.
+#[utoipa::path(
+    get, path = "/v1/coupons/{id}/claims/me", tag = "claims", security(("token" = [])),
+    params(("id" = String, Path, description = "Coupon")),
+    responses(
+        (status = 200, description = "Where it stands", body = ClaimState),
+        (status = 400, description = "`invalid_id`"),
+        (status = 401, description = "`invalid_token`"),
+        (status = 404, description = "`not_claimed` or `coupon_not_found`"),
+        (status = 503, description = "`unavailable`"),
+    ),
+)]
+pub async fn my_claim(
+    State(app): State<Arc<App>>,
+    User(user): User,
+    Id(coupon): Id<CouponId>,
+) -> Result<Json<ClaimState>, Problem> {
+    match app.claim_statuses.inquire(coupon, user).await? {
+        Inquiry::Claimed(state) => Ok(Json(state)),
+        Inquiry::NotClaimed => Err(Problem::not_found(
+            "not_claimed",
+            "you haven't claimed this coupon",
+        )),
+        Inquiry::NoCoupon => Err(coupon_not_found()),
+    }
+}
+
+/// There is no such coupon.
+pub fn coupon_not_found() -> Problem {
+    Problem::not_found("coupon_not_found", "there is no coupon with this id")
+}
+
+fn rate_limited(wait: Duration) -> Problem {
+    let detail = "you claim too often; wait as long as Retry-After says";
+    Problem::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", detail).retry_after(wait)
+}
+
+fn reply(coupon: CouponId, outcome: ClaimOutcome) -> Result<Response, Problem> {
+    let status = outcome.status();
+    let http = StatusCode::from_u16(status.http).expect("the table holds valid statuses");
+    let refuse = |detail: &str| Problem::new(http, status.code, detail);
+    Err(match outcome {
+        ClaimOutcome::Accepted(order_id) => {
+            let body = Accepted {
+                order_id,
+                coupon_id: coupon,
+                status: ClaimStatus::Pending,
+            };
+            let location = format!("/v1/coupons/{coupon}/claims/me");
+            return Ok((http, [(header::LOCATION, location)], Json(body)).into_response());
+        }
+        ClaimOutcome::Created(order) => {
+            let location = format!("/v1/orders/{}", order.order_id);
+            return Ok((http, [(header::LOCATION, location)], Json(order)).into_response());
+        }
+        ClaimOutcome::AlreadyClaimed(order) => {
+            refuse("you have claimed this coupon; `order_id` is the order").order_id(order)
+        }
+        ClaimOutcome::NotStarted(wait) => {
+            refuse("the sale hasn't started; come back after Retry-After seconds").retry_after(wait)
+        }
+        ClaimOutcome::Paused => refuse("the sale is paused; come back later"),
+        ClaimOutcome::Ended => refuse("the sale has ended"),
+        ClaimOutcome::SoldOut => refuse("no unit is left"),
+        ClaimOutcome::NotFound => coupon_not_found(),
+    })
+}
+
+/// `Prefer: wait=N` (RFC 7240, section 4.3), among other preferences.
+fn prefer_wait(headers: &HeaderMap) -> Option<Duration> {
+    let preferences = headers
+        .get_all("prefer")
+        .iter()
+        .filter_map(|value: &HeaderValue| value.to_str().ok());
+    let wait = preferences
+        .flat_map(|value| value.split([',', ';']))
+        .find_map(|preference| {
+            let (name, seconds) = preference.split_once('=')?;
+            name.trim()
+                .eq_ignore_ascii_case("wait")
+                .then(|| seconds.trim().trim_matches('"').parse().ok())?
+        });
+    wait.map(Duration::from_secs)
+        .map(|wait| wait.min(limits::PREFER_WAIT_MAX))
+}
+
+/// The order, once it has been written. Nothing that goes wrong here changes that the claim has been
+/// accepted, so the answer to every trouble is "not yet".
+async fn wait_for_order(
+    app: &App,
+    user: UserId,
+    order: OrderId,
+    patience: Duration,
+) -> Option<Order> {
+    let _slot = app.waiters.try_acquire().ok()?;
+    let deadline = Instant::now() + patience;
+    loop {
+        if let Some(order) = app.orders.get(user, order).await.ok()? {
+            return Some(order);
+        }
+        if Instant::now() + limits::PREFER_WAIT_POLL > deadline {
+            return None;
+        }
+        tokio::time::sleep(limits::PREFER_WAIT_POLL).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wait_of(value: &'static str) -> Option<u64> {
+        let headers = HeaderMap::from_iter([(
+            header::HeaderName::from_static("prefer"),
+            HeaderValue::from_static(value),
+        )]);
+        prefer_wait(&headers).map(|wait| wait.as_secs())
+    }
+
+    #[test]
+    fn prefer_wait_is_found_among_other_preferences() {
+        assert_eq!(wait_of("wait=5"), Some(5));
+        assert_eq!(wait_of("respond-async, WAIT = \"7\""), Some(7));
+        assert_eq!(wait_of("wait=3600"), Some(10));
+    }
+
+    #[test]
+    fn what_is_not_a_wait_is_ignored() {
+        for value in ["", "wait", "wait=", "wait=-1", "wait=x", "return=minimal"] {
+            assert_eq!(wait_of(value), None, "{value}");
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Input: bodies, ids and queries, each refused with a problem that says what to do.
+
+use std::str::FromStr;
+
+use axum::Json;
+use axum::extract::rejection::JsonRejection;
+use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
+use axum::http::StatusCode;
+use axum::http::request::Parts;
+use garde::Validate;
+use serde::de::DeserializeOwned;
+
+use super::problem::Problem;
+use crate::base::limits;
+use crate::sale::ids::InvalidId;
+
+/// A JSON body that is what it should be.
+pub struct Valid<T>(pub T);
+
+/// The id in the path.
+pub struct Id<T>(pub T);
+
+/// The query string.
+pub struct Params<T>(pub T);
+
+impl<S, T> FromRequest<S> for Valid<T>
+where
+    S: Send + Sync,
+    T: DeserializeOwned + Validate<Context = ()>,
+{
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
+        let Json(value) = Json::<T>::from_request(request, state)
+            .await
+            .map_err(refused)?;
+        value
+            .validate()
+            .map_err(|report| invalid_body(report.to_string().trim_end().replace('\n', "; ")))?;
+        Ok(Self(value))
+    }
+}
+
+impl<S: Send + Sync, T: FromStr<Err = InvalidId>> FromRequestParts<S> for Id<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let path = Path::<String>::from_request_parts(parts, state).await;
+        let id = path.ok().and_then(|Path(id)| id.parse().ok());
+        id.map(Self).ok_or_else(|| {
+            Problem::new(StatusCode::BAD_REQUEST, "invalid_id", InvalidId.to_string())
+        })
+    }
+}
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Params<T> {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let Query(params) = Query::from_request_parts(parts, state)
+            .await
+            .map_err(|error| {
+                Problem::new(StatusCode::BAD_REQUEST, "invalid_query", error.body_text())
+            })?;
+        Ok(Self(params))
+    }
+}
+
+/// The body is larger than is read.
+pub fn body_too_large() -> Problem {
+    let detail = format!("a body has at most {} bytes", limits::BODY_BYTES_MAX);
+    Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", detail)
+}
+
+fn invalid_body(detail: String) -> Problem {
+    Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid_body", detail)
+}
+
+fn refused(rejection: JsonRejection) -> Problem {
+    let (status, detail) = (rejection.status(), rejection.body_text());
+    match rejection {
+        JsonRejection::JsonDataError(_) => invalid_body(detail),
+        JsonRejection::MissingJsonContentType(_) => Problem::new(
+            status,
+            "unsupported_media_type",
+            "send the body with `Content-Type: application/json`",
+        ),
+        _ if status == StatusCode::PAYLOAD_TOO_LARGE => body_too_large(),
+        _ => Problem::new(StatusCode::BAD_REQUEST, "malformed_json", detail),
+    }
+}

@@ -1,0 +1,182 @@
+//! The door for requests: routes and middleware, on one screen.
+
+pub mod auth;
+pub mod claims;
+pub mod coupons;
+pub mod extract;
+pub mod operations;
+pub mod orders;
+pub mod problem;
+pub mod server;
+
+use std::any::Any;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use tokio::time::{Instant, timeout};
+use tower_http::catch_panic::CatchPanicLayer;
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
+use utoipa::openapi::{Content, Ref, RefOr};
+use utoipa::{Modify, OpenApi};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+use utoipa_swagger_ui::SwaggerUi;
+use uuid::Uuid;
+
+use crate::app::App;
+use crate::base::limits;
+use problem::{PROBLEM_JSON, Problem, ProblemBody, REQUEST_ID};
+
+#[derive(OpenApi)]
+#[openapi(
+    info(title = "flash-sale", description = "Sells a limited number of coupons to a crowd that arrives all at once."),
+    components(schemas(ProblemBody)),
+    modifiers(&Finish),
+)]
+struct ApiDoc;
+
+/// The API, with the operations as well unless they have a listener of their own.
+pub fn api(app: &Arc<App>, with_operations: bool) -> Router {
+    let routes = OpenApiRouter::with_openapi(ApiDoc::openapi())
+        .routes(routes!(claims::claim))
+        .routes(routes!(claims::my_claim))
+        .routes(routes!(orders::list))
+        .routes(routes!(orders::show))
+        .routes(routes!(coupons::list, coupons::create))
+        .routes(routes!(coupons::show));
+    let routes = if with_operations {
+        routes.merge(operation_routes())
+    } else {
+        routes
+    };
+    let (router, mut document) = routes.split_for_parts();
+    Finish.modify(&mut document);
+    let docs = SwaggerUi::new("/docs").url("/openapi.json", document);
+    with_middleware(router.merge(docs), app)
+}
+
+/// The operations alone, for a listener of their own.
+pub fn operations(app: &Arc<App>) -> Router {
+    with_middleware(operation_routes().split_for_parts().0, app)
+}
+
+fn operation_routes() -> OpenApiRouter<Arc<App>> {
+    OpenApiRouter::new()
+        .routes(routes!(operations::livez))
+        .routes(routes!(operations::readyz))
+        .routes(routes!(operations::metrics))
+}
+
+/// The last layer is the outermost: it sees every reply, also those of the layers below it.
+fn with_middleware(router: Router<Arc<App>>, app: &Arc<App>) -> Router {
+    router
+        .fallback(|| async {
+            Problem::not_found(
+                "not_found",
+                "there is nothing here; /docs tells what there is",
+            )
+        })
+        .method_not_allowed_fallback(|| async {
+            Problem::new(
+                StatusCode::METHOD_NOT_ALLOWED,
+                "method_not_allowed",
+                "the header Allow says which methods this path has",
+            )
+        })
+        .layer(DefaultBodyLimit::max(limits::BODY_BYTES_MAX))
+        .layer(CatchPanicLayer::custom(panicked))
+        .layer(middleware::from_fn_with_state(app.clone(), frame))
+        .with_state(app.clone())
+}
+
+/// Around every request: its id, its time limit, its problem body, its duration.
+async fn frame(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
+    let started = Instant::now();
+    let request_id = request_id(request.headers());
+    let mut response = if declared_bytes(request.headers()) > limits::BODY_BYTES_MAX {
+        extract::body_too_large().into_response()
+    } else {
+        let answered = timeout(limits::REQUEST_TIMEOUT, next.run(request)).await;
+        answered.unwrap_or_else(|_| Problem::unavailable().into_response())
+    };
+    if let Some(problem) = response.extensions_mut().remove::<Problem>() {
+        let rendered = problem.render(&request_id);
+        let allow = response.headers_mut().remove(header::ALLOW);
+        response = rendered;
+        response
+            .headers_mut()
+            .extend(allow.map(|allow| (header::ALLOW, allow)));
+    }
+    let request_id = HeaderValue::from_str(&request_id).expect("checked or made by us");
+    response.headers_mut().insert(REQUEST_ID, request_id);
+    app.metrics.http_seconds.record(started.elapsed());
+    response
+}
+
+/// The client's own id for the request if it is fit for a log line, else a new one.
+fn request_id(headers: &HeaderMap) -> String {
+    let fit = |id: &&str| {
+        (1..=64).contains(&id.len())
+            && id
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
+    };
+    let given = headers
+        .get(REQUEST_ID)
+        .and_then(|id| id.to_str().ok())
+        .filter(fit);
+    given.map_or_else(|| Uuid::new_v4().to_string(), str::to_owned)
+}
+
+fn declared_bytes(headers: &HeaderMap) -> usize {
+    let length = headers
+        .get(header::CONTENT_LENGTH)
+        .and_then(|length| length.to_str().ok());
+    length.and_then(|length| length.parse().ok()).unwrap_or(0)
+}
+
+/// A panic is our mistake: logged as an error, and told as little as possible.
+fn panicked(panic: Box<dyn Any + Send>) -> Response {
+    let message = panic.downcast_ref::<String>().map(String::as_str);
+    let message = message
+        .or_else(|| panic.downcast_ref::<&str>().copied())
+        .unwrap_or("no message");
+    tracing::error!(message, "a request handler panicked");
+    let detail = "this is a bug; the request id finds it in the log";
+    Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", detail).into_response()
+}
+
+/// What holds for every operation: the token's scheme, and the body of refusals and errors.
+struct Finish;
+
+impl Modify for Finish {
+    fn modify(&self, document: &mut utoipa::openapi::OpenApi) {
+        let bearer = HttpBuilder::new()
+            .scheme(HttpAuthScheme::Bearer)
+            .bearer_format("JWT")
+            .build();
+        document
+            .components
+            .get_or_insert_default()
+            .add_security_scheme("token", SecurityScheme::Http(bearer));
+        for item in document.paths.paths.values_mut() {
+            for operation in [&mut item.get, &mut item.post].into_iter().flatten() {
+                for (status, response) in &mut operation.responses.responses {
+                    let RefOr::T(response) = response else {
+                        continue;
+                    };
+                    if status.as_str() >= "400" && response.content.is_empty() {
+                        let body = Content::new(Some(Ref::from_schema_name("ProblemBody")));
+                        response
+                            .content
+                            .insert(PROBLEM_JSON.to_owned(), RefOr::T(body));
+                    }
+                }
+            }
+        }
+    }
+}

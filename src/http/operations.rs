@@ -1,0 +1,48 @@
+//! For whoever runs the service: is it alive, is it ready, what does it count?
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+
+use crate::app::App;
+use crate::sale::readiness::{ReadyReport, ReadyStatus};
+
+/// Whether the process runs. Says nothing about the stores: restarting it wouldn't mend them.
+#[utoipa::path(get, path = "/livez", tag = "operations", responses((status = 200, description = "It runs")))]
+pub async fn livez() -> &'static str {
+    "ok\n"
+}
+
+/// Whether claims should be sent here.
+#[utoipa::path(
+    get, path = "/readyz", tag = "operations",
+    responses(
+        (status = 200, description = "Ready, or degraded: claims are taken, but something else isn't there", body = ReadyReport),
+        (status = 503, description = "No claims, please; the failing checks say why", body = ReadyReport),
+    ),
+)]
+pub async fn readyz(State(app): State<Arc<App>>) -> Response {
+    let report = app.readiness.check().await;
+    let status = match report.status {
+        ReadyStatus::Unavailable => StatusCode::SERVICE_UNAVAILABLE,
+        ReadyStatus::Ready | ReadyStatus::Degraded => StatusCode::OK,
+    };
+    (status, Json(report)).into_response()
+}
+
+/// Metrics in Prometheus's text format.
+#[utoipa::path(
+    get, path = "/metrics", tag = "operations",
+    responses((status = 200, description = "Metrics in Prometheus's text format", body = String)),
+)]
+pub async fn metrics(State(app): State<Arc<App>>) -> Response {
+    const PROMETHEUS_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
+    (
+        [(header::CONTENT_TYPE, PROMETHEUS_TEXT)],
+        app.metrics.page(),
+    )
+        .into_response()
+}

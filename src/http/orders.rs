@@ -1,0 +1,88 @@
+//! A user's own orders. Other people's orders don't exist here.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::auth::User;
+use super::coupons::page_limit;
+use super::extract::{Id, Params};
+use super::problem::Problem;
+use crate::app::App;
+use crate::base::limits;
+use crate::sale::ids::OrderId;
+use crate::sale::order::Order;
+
+/// Which part of the list.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct Page {
+    /// `next_cursor` of the page before; nothing for the first.
+    cursor: Option<OrderId>,
+    /// Orders on a page, 1 to 100; 20 if not given.
+    limit: Option<u32>,
+}
+
+/// A page of orders, newest first.
+#[derive(Serialize, ToSchema)]
+pub struct OrderPage {
+    orders: Vec<Order>,
+    /// `cursor` of the next page; null on the last.
+    next_cursor: Option<OrderId>,
+}
+
+/// My orders, newest first.
+#[utoipa::path(
+    get, path = "/v1/orders", tag = "orders", params(Page), security(("token" = [])),
+    responses(
+        (status = 200, description = "A page of orders", body = OrderPage),
+        (status = 400, description = "`invalid_query`"),
+        (status = 401, description = "`invalid_token`"),
+        (status = 503, description = "`unavailable`"),
+    ),
+)]
+pub async fn list(
+    State(app): State<Arc<App>>,
+    User(user): User,
+    Params(page): Params<Page>,
+) -> Result<Json<OrderPage>, Problem> {
+    let limit = page_limit(page.limit, limits::PAGE_ORDERS_MAX)?;
+    let orders = app.orders.list(user, page.cursor, limit).await?;
+    let full = orders.len() == usize::try_from(limit).unwrap_or(usize::MAX);
+    let next_cursor = orders.last().map(|last| last.order_id).filter(|_| full);
+    Ok(Json(OrderPage {
+        orders,
+        next_cursor,
+    }))
+}
+
+/// One of my orders.
+#[utoipa::path(
+    get, path = "/v1/orders/{id}", tag = "orders", security(("token" = [])),
+    params(("id" = String, Path, description = "Order")),
+    responses(
+        (status = 200, description = "The order", body = Order),
+        (status = 400, description = "`invalid_id`"),
+        (status = 401, description = "`invalid_token`"),
+        (status = 404, description = "`order_not_found`, also for other people's orders"),
+        (status = 503, description = "`unavailable`"),
+    ),
+)]
+pub async fn show(
+    State(app): State<Arc<App>>,
+    User(user): User,
+    Id(order): Id<OrderId>,
+) -> Result<Json<Order>, Problem> {
+    let found = app.orders.get(user, order).await?;
+    let missing = || {
+        Problem::not_found(
+            "order_not_found",
+            "you have no order with this id; a pending one is told by its coupon's claims/me",
+        )
+    };
+    found.map(Json).ok_or_else(missing)
+}

@@ -1,0 +1,178 @@
+//! Errors and refusals as `application/problem+json` (RFC 9457).
+//!
+//! A handler returns a [`Problem`] without knowing the request's id; the outermost middleware writes
+//! the body, so there is one place where problem bodies are made.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::{HeaderName, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::kit::jwt::TokenError;
+use crate::sale::Failure;
+use crate::sale::ids::OrderId;
+
+/// The media type of problem bodies.
+pub const PROBLEM_JSON: &str = "application/problem+json";
+
+/// What a client is told when the answer isn't a success.
+#[derive(Clone, Debug)]
+pub struct Problem {
+    status: StatusCode,
+    code: &'static str,
+    detail: String,
+    retry_after: Option<Duration>,
+    order_id: Option<OrderId>,
+}
+
+/// The body of a problem.
+#[derive(Serialize, ToSchema)]
+pub struct ProblemBody<'a> {
+    /// Names the kind of problem: `urn:flash-sale:problem:<code>`.
+    r#type: String,
+    /// The kind of problem, in words.
+    title: &'a str,
+    /// The HTTP status, repeated.
+    status: u16,
+    /// The kind of problem, for programs.
+    code: &'a str,
+    /// This problem, in words, and what to do about it.
+    detail: &'a str,
+    /// Names this request in the logs.
+    request_id: &'a str,
+    /// The order of the first claim; with `already_claimed` only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    order_id: Option<OrderId>,
+}
+
+impl Problem {
+    /// A problem of this kind.
+    pub fn new(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Self {
+        Self {
+            status,
+            code,
+            detail: detail.into(),
+            retry_after: None,
+            order_id: None,
+        }
+    }
+
+    /// There is no such thing, or not for this user.
+    pub fn not_found(code: &'static str, detail: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_FOUND, code, detail)
+    }
+
+    /// Something is broken, and whether the request took effect is unknown.
+    pub fn unavailable() -> Self {
+        let detail = "the outcome is unknown: ask again, it is safe to repeat";
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", detail)
+            .retry_after(Duration::from_secs(1))
+    }
+
+    /// Tells the client when to ask again.
+    pub fn retry_after(mut self, wait: Duration) -> Self {
+        self.retry_after = Some(wait);
+        self
+    }
+
+    /// Names the order of the first claim.
+    pub fn order_id(mut self, order: OrderId) -> Self {
+        self.order_id = Some(order);
+        self
+    }
+
+    /// Writes the reply.
+    pub fn render(&self, request_id: &str) -> Response {
+        let body = ProblemBody {
+            r#type: format!("urn:flash-sale:problem:{}", self.code),
+            title: title(self.code),
+            status: self.status.as_u16(),
+            code: self.code,
+            detail: &self.detail,
+            request_id,
+            order_id: self.order_id,
+        };
+        let body = serde_json::to_vec(&body).unwrap_or_default();
+        let mut response = Response::new(Body::from(body));
+        *response.status_mut() = self.status;
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
+        if let Some(wait) = self.retry_after {
+            // Whole seconds, rounded up: who comes back in time must not be told to wait again.
+            let seconds = wait.as_millis().div_ceil(1_000).max(1);
+            headers.insert(header::RETRY_AFTER, number(seconds));
+        }
+        if self.status == StatusCode::UNAUTHORIZED {
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
+    }
+}
+
+fn number(number: u128) -> HeaderValue {
+    HeaderValue::from_str(&number.to_string()).expect("digits are a valid header value")
+}
+
+/// `sold_out` -> `Sold out`, for the codes that there are.
+fn title(code: &'static str) -> &'static str {
+    match code {
+        "already_claimed" => "Already claimed",
+        "body_too_large" => "Body too large",
+        "coupon_not_found" => "No such coupon",
+        "forbidden" => "Not allowed",
+        "internal" => "Internal error",
+        "invalid_body" => "Invalid body",
+        "invalid_id" => "Invalid id",
+        "invalid_query" => "Invalid query",
+        "invalid_token" => "Not authenticated",
+        "malformed_json" => "Malformed JSON",
+        "method_not_allowed" => "Method not allowed",
+        "not_claimed" => "Not claimed",
+        "not_found" => "Not found",
+        "order_not_found" => "No such order",
+        "rate_limited" => "Too many claims",
+        "sale_ended" => "Sale ended",
+        "sale_not_started" => "Sale not started",
+        "sale_paused" => "Sale paused",
+        "sold_out" => "Sold out",
+        "timeout" => "Request took too long",
+        "unavailable" => "Unavailable",
+        "unsupported_media_type" => "Unsupported media type",
+        _ => code,
+    }
+}
+
+impl IntoResponse for Problem {
+    /// Leaves the body to the middleware, which knows the request's id.
+    fn into_response(self) -> Response {
+        let mut response = self.status.into_response();
+        response.extensions_mut().insert(self);
+        response
+    }
+}
+
+impl From<Failure> for Problem {
+    /// Logged here, once; the client learns only that something is broken.
+    fn from(failure: Failure) -> Self {
+        tracing::warn!(error = %failure, "a request could not be answered");
+        Self::unavailable()
+    }
+}
+
+impl From<sqlx::Error> for Problem {
+    fn from(error: sqlx::Error) -> Self {
+        Failure::from(error).into()
+    }
+}
+
+impl From<TokenError> for Problem {
+    fn from(error: TokenError) -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, "invalid_token", error.to_string())
+    }
+}
+
+/// The header that names a request, in both directions.
+pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");

@@ -1,0 +1,105 @@
+//! Accepting connections. `axum::serve` has no time-out for slow heads, no bound on connections and no
+//! end to its drain; this loop has.
+
+use std::io;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto::Builder;
+use hyper_util::service::TowerToHyperService;
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::base::limits;
+use crate::base::shutdown::Shutdown;
+
+/// Binds the address. Connections queue in the kernel from now on.
+///
+/// # Errors
+///
+/// When the address is in use or isn't ours.
+pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() {
+        TcpSocket::new_v4()?
+    } else {
+        TcpSocket::new_v6()?
+    };
+    // Lets a restart bind while connections of the last run are in TIME_WAIT; two live listeners are
+    // refused all the same.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(limits::LISTEN_BACKLOG)
+}
+
+/// Serves `router` on `listener` until the service stops. Then it accepts no more, finishes the requests
+/// that have begun, and closes the connections.
+pub async fn run(listener: TcpListener, router: Router, connections_max: u32, shutdown: Shutdown) {
+    let slots = Arc::new(Semaphore::new(
+        usize::try_from(connections_max).unwrap_or(usize::MAX),
+    ));
+    let stop = shutdown.stop_token().clone();
+    loop {
+        let (stream, slot) = tokio::select! {
+            () = stop.cancelled() => return,
+            accepted = accept(&listener, &slots) => accepted,
+        };
+        shutdown.spawn(serve(stream, slot, router.clone(), shutdown.clone()));
+    }
+}
+
+/// The next connection, once there is room for it. Until then it waits in the kernel's queue.
+async fn accept(
+    listener: &TcpListener,
+    slots: &Arc<Semaphore>,
+) -> (TcpStream, OwnedSemaphorePermit) {
+    let slot = slots
+        .clone()
+        .acquire_owned()
+        .await
+        .expect("this semaphore is never closed");
+    loop {
+        match listener.accept().await {
+            Ok((stream, _)) => return (stream, slot),
+            Err(error) => {
+                // Out of file descriptors, most likely. It passes when connections close.
+                tracing::warn!(%error, "a connection could not be accepted");
+                tokio::time::sleep(limits::ACCEPT_PAUSE).await;
+            }
+        }
+    }
+}
+
+async fn serve(stream: TcpStream, slot: OwnedSemaphorePermit, router: Router, shutdown: Shutdown) {
+    let _slot = slot;
+    if stream.set_nodelay(true).is_err() {
+        return;
+    }
+    let builder = builder();
+    let service = TowerToHyperService::new(router);
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
+    // How a connection ended (reset, timed out, malformed) is the client's business.
+    tokio::select! {
+        _ = connection.as_mut() => return,
+        () = shutdown.stop_token().cancelled() => connection.as_mut().graceful_shutdown(),
+    }
+    let _: Result<_, _> = tokio::time::timeout(limits::DOOR_DRAIN_MAX, connection).await;
+}
+
+fn builder() -> Builder<TokioExecutor> {
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits::HEADER_READ_TIMEOUT)
+        .max_buf_size(limits::HEADER_BYTES_MAX);
+    builder
+        .http2()
+        .timer(TokioTimer::new())
+        .max_header_list_size(u32::try_from(limits::HEADER_BYTES_MAX).unwrap_or(u32::MAX))
+        .keep_alive_interval(Some(Duration::from_secs(20)));
+    builder
+}

@@ -1,0 +1,201 @@
+//! Unique 64-bit ids that grow with time, without a coordinator but Redis's INCRBY.
+//!
+//! ```text
+//!  0 | 31 bits: seconds since 2022-01-01T00:00:00Z | 32 bits: number in the sequence of the UTC day
+//! ```
+//!
+//! # Model
+//!
+//! Each UTC day has a sequence in Redis. An instance takes numbers from it in blocks and hands them
+//! out from memory. An id is the second in which it was handed out and a number of *that second's
+//! day*.
+//!
+//! # Why they are unique
+//!
+//! Two ids with the same seconds lie in the same day, hence took their numbers from the same sequence,
+//! which never gives a number twice. That holds whatever the instances' clocks say: a wrong clock
+//! takes its numbers from the wrong day's sequence, but its ids carry that same wrong day. So a block is
+//! used only while the clock shows the day of its key, also when the clock is set back.
+//!
+//! # What is not promised
+//!
+//! Ids have gaps: a block dies with its instance, at midnight, and when Redis has been started anew
+//! (its sequence might have been set back). They bound how many were handed out in a day; they
+//! don't count them. Ids of two instances are ordered by seconds only.
+
+use chrono::{DateTime, NaiveDate, Utc};
+use redis::RedisError;
+use std::sync::Mutex;
+
+use super::redis::{Link, ServerId};
+use crate::base::clock::Clock;
+use crate::base::limits;
+
+/// 2022-01-01T00:00:00Z, in seconds since 1970.
+const EPOCH_SECONDS: i64 = 1_640_995_200;
+const SEQUENCE_BITS: u32 = 32;
+const SEQUENCE_MAX: i64 = (1 << SEQUENCE_BITS) - 1;
+const SECONDS_MAX: i64 = (1 << 31) - 1;
+
+/// Why there is no id. Never a wrapped or repeated one instead.
+#[derive(Debug, thiserror::Error)]
+pub enum IdError {
+    /// Redis didn't hand out numbers.
+    #[error("no order numbers from Redis: {0}")]
+    Redis(#[from] RedisError),
+    /// 2^32 numbers in one day are all there are.
+    #[error("the sequence of {0} has passed 32 bits: no more ids today")]
+    SequenceExhausted(NaiveDate),
+    /// The clock is before 2022 or after 2090.
+    #[error("the clock shows {0}, outside of what an id can carry (2022 to 2090): set the clock")]
+    ClockOutOfRange(DateTime<Utc>),
+}
+
+/// Hands out ids.
+pub struct IdGenerator {
+    clock: Clock,
+    /// Start of the keys of the sequences; `:yyyy:mm:dd` follows.
+    key_prefix: String,
+    /// Numbers taken from Redis at a time.
+    block_size: u32,
+    /// The block in use. Held for a few instructions, never across an await.
+    block: Mutex<Option<Block>>,
+    /// Lets one caller fetch a block while the others wait for it.
+    refill: tokio::sync::Mutex<()>,
+}
+
+struct Block {
+    day: NaiveDate,
+    server: ServerId,
+    next: i64,
+    last: i64,
+}
+
+impl IdGenerator {
+    /// A generator for the sequences `<key_prefix>:yyyy:mm:dd`.
+    pub fn new(key_prefix: String, block_size: u32, clock: Clock) -> Self {
+        assert!(block_size > 0, "a block holds at least one number");
+        Self {
+            clock,
+            key_prefix,
+            block_size,
+            block: Mutex::default(),
+            refill: tokio::sync::Mutex::default(),
+        }
+    }
+
+    /// The next id. Asks Redis (over `link`) only when the block is used up or no longer valid.
+    ///
+    /// # Errors
+    ///
+    /// See [`IdError`].
+    pub async fn next(&self, link: &Link) -> Result<i64, IdError> {
+        if let Some(id) = self.take_from_block(link)? {
+            return Ok(id);
+        }
+        let _only_one = self.refill.lock().await;
+        loop {
+            // Somebody may have filled it while we waited; and a block fetched at midnight may be
+            // out of date when it arrives.
+            if let Some(id) = self.take_from_block(link)? {
+                return Ok(id);
+            }
+            self.fetch_block(link).await?;
+        }
+    }
+
+    fn take_from_block(&self, link: &Link) -> Result<Option<i64>, IdError> {
+        let now = self.clock.now();
+        let mut block = self
+            .block
+            .lock()
+            .expect("nobody panics with the block in hand");
+        let Some(block) = block.as_mut() else {
+            return Ok(None);
+        };
+        if block.day != now.date_naive()
+            || block.server != *link.server()
+            || block.next > block.last
+        {
+            return Ok(None);
+        }
+        let id = compose(now, block.next)?;
+        block.next += 1;
+        Ok(Some(id))
+    }
+
+    async fn fetch_block(&self, link: &Link) -> Result<(), IdError> {
+        let now = self.clock.now();
+        compose(now, 0)?;
+        let day = now.date_naive();
+        let key = format!("{}:{}", self.key_prefix, day.format("%Y:%m:%d"));
+        let last: i64 = link
+            .query(redis::cmd("INCRBY").arg(&key).arg(self.block_size))
+            .await?;
+        let seconds_kept = limits::ID_SEQUENCE_KEPT.as_secs();
+        let _: i64 = link
+            .query(redis::cmd("EXPIRE").arg(&key).arg(seconds_kept))
+            .await?;
+        if last > SEQUENCE_MAX {
+            return Err(IdError::SequenceExhausted(day));
+        }
+        let next = last - i64::from(self.block_size) + 1;
+        let block = Block {
+            day,
+            server: link.server().clone(),
+            next,
+            last,
+        };
+        *self
+            .block
+            .lock()
+            .expect("nobody panics with the block in hand") = Some(block);
+        Ok(())
+    }
+}
+
+fn compose(now: DateTime<Utc>, number: i64) -> Result<i64, IdError> {
+    let seconds = now.timestamp() - EPOCH_SECONDS;
+    if !(0..=SECONDS_MAX).contains(&seconds) {
+        return Err(IdError::ClockOutOfRange(now));
+    }
+    Ok((seconds << SEQUENCE_BITS) | number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(text: &str) -> DateTime<Utc> {
+        text.parse().expect("a valid time")
+    }
+
+    #[test]
+    fn an_id_is_seconds_and_number() {
+        assert_eq!(compose(at("2022-01-01T00:00:00Z"), 1).unwrap(), 1);
+        assert_eq!(
+            compose(at("2022-01-01T00:00:01Z"), 7).unwrap(),
+            (1 << 32) | 7
+        );
+        assert_eq!(
+            compose(at("2022-01-01T00:00:01.9Z"), SEQUENCE_MAX).unwrap(),
+            (2 << 32) - 1
+        );
+    }
+
+    #[test]
+    fn the_last_id_is_positive() {
+        let last_second = DateTime::from_timestamp(EPOCH_SECONDS + SECONDS_MAX, 0).unwrap();
+        assert_eq!(compose(last_second, SEQUENCE_MAX).unwrap(), i64::MAX);
+    }
+
+    #[test]
+    fn a_clock_out_of_range_is_a_failure() {
+        for time in ["2021-12-31T23:59:59Z", "2090-01-20T00:00:00Z"] {
+            assert!(
+                matches!(compose(at(time), 1), Err(IdError::ClockOutOfRange(_))),
+                "{time}"
+            );
+        }
+    }
+}

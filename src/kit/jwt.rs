@@ -1,0 +1,174 @@
+//! Bearer tokens: JSON Web Tokens signed with HS256.
+//!
+//! The algorithm is fixed here; what a token's header says about it is only compared, never obeyed
+//! (RFC 8725, section 3.1). So `alg: none` and a key confusion with RS256 fail like any bad signature.
+
+use chrono::{DateTime, Utc};
+use jsonwebtoken::errors::ErrorKind;
+use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
+use secrecy::{ExposeSecret, SecretString};
+use serde::{Deserialize, Serialize};
+
+/// Signs and verifies tokens with one secret.
+pub struct Tokens {
+    sign: EncodingKey,
+    verify: DecodingKey,
+    validation: Validation,
+}
+
+/// What a verified token grants its bearer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grants {
+    /// Who it is: the `sub` of the token, a positive 64-bit integer.
+    pub subject: i64,
+    /// Whether it says `role: "admin"`.
+    pub admin: bool,
+}
+
+/// Why a token is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TokenError {
+    /// `exp` has passed.
+    #[error("the token has expired: get a new one")]
+    Expired,
+    /// Anything else. Which part was wrong is nobody's business but the issuer's.
+    #[error(
+        "the token isn't valid: it has to be signed by this service's issuer with HS256, with `exp`, and with `sub` a positive whole number as a string"
+    )]
+    Invalid,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Payload {
+    sub: String,
+    exp: i64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    role: Option<String>,
+}
+
+const ADMIN: &str = "admin";
+
+impl Tokens {
+    /// Signs and verifies with this secret.
+    pub fn new(secret: &SecretString) -> Self {
+        let secret = secret.expose_secret().as_bytes();
+        let mut validation = Validation::new(Algorithm::HS256);
+        validation.leeway = 0;
+        validation.set_required_spec_claims(&["exp", "sub"]);
+        Self {
+            sign: EncodingKey::from_secret(secret),
+            verify: DecodingKey::from_secret(secret),
+            validation,
+        }
+    }
+
+    /// A token with these grants, valid until `expires_at`.
+    ///
+    /// # Panics
+    ///
+    /// Never: HS256 signs any bytes.
+    pub fn issue(&self, grants: Grants, expires_at: DateTime<Utc>) -> String {
+        let payload = Payload {
+            sub: grants.subject.to_string(),
+            exp: expires_at.timestamp(),
+            role: grants.admin.then(|| ADMIN.to_owned()),
+        };
+        jsonwebtoken::encode(&Header::new(Algorithm::HS256), &payload, &self.sign)
+            .expect("HS256 signs any bytes")
+    }
+
+    /// What the token grants.
+    ///
+    /// # Errors
+    ///
+    /// When it can't be trusted, has expired, or its subject isn't a positive 64-bit integer.
+    pub fn verify(&self, token: &str) -> Result<Grants, TokenError> {
+        let payload = jsonwebtoken::decode::<Payload>(token, &self.verify, &self.validation)
+            .map_err(|error| match error.kind() {
+                ErrorKind::ExpiredSignature => TokenError::Expired,
+                _ => TokenError::Invalid,
+            })?
+            .claims;
+        let subject: i64 = payload.sub.parse().map_err(|_| TokenError::Invalid)?;
+        // `+7` and `007` parse too, but then one user would have several names.
+        if subject < 1 || subject.to_string() != payload.sub {
+            return Err(TokenError::Invalid);
+        }
+        Ok(Grants {
+            subject,
+            admin: payload.role.as_deref() == Some(ADMIN),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use chrono::TimeDelta;
+
+    use super::*;
+    use crate::base::clock::Clock;
+
+    fn tokens() -> Tokens {
+        Tokens::new(&SecretString::from("0123456789abcdef0123456789abcdef"))
+    }
+
+    fn in_seconds(seconds: i64) -> DateTime<Utc> {
+        Clock::System.now() + TimeDelta::seconds(seconds)
+    }
+
+    fn signed(payload: &serde_json::Value, algorithm: Algorithm) -> String {
+        jsonwebtoken::encode(&Header::new(algorithm), payload, &tokens().sign).unwrap()
+    }
+
+    #[test]
+    fn what_is_issued_is_granted() {
+        for admin in [false, true] {
+            let grants = Grants { subject: 42, admin };
+            assert_eq!(
+                tokens().verify(&tokens().issue(grants, in_seconds(60))),
+                Ok(grants)
+            );
+        }
+    }
+
+    #[test]
+    fn an_expired_token_is_refused() {
+        let token = tokens().issue(
+            Grants {
+                subject: 42,
+                admin: false,
+            },
+            in_seconds(-1),
+        );
+        assert_eq!(tokens().verify(&token), Err(TokenError::Expired));
+    }
+
+    #[test]
+    fn only_a_positive_whole_number_is_a_subject() {
+        for sub in [
+            "0",
+            "-1",
+            "+7",
+            "007",
+            "",
+            "x",
+            "1.5",
+            "9223372036854775808",
+        ] {
+            let payload = serde_json::json!({"sub": sub, "exp": in_seconds(60).timestamp()});
+            let token = signed(&payload, Algorithm::HS256);
+            assert_eq!(tokens().verify(&token), Err(TokenError::Invalid), "{sub}");
+        }
+    }
+
+    #[test]
+    fn exp_and_the_algorithm_are_not_negotiable() {
+        let no_exp = signed(&serde_json::json!({"sub": "42"}), Algorithm::HS256);
+        assert_eq!(tokens().verify(&no_exp), Err(TokenError::Invalid));
+        let payload = serde_json::json!({"sub": "42", "exp": in_seconds(60).timestamp()});
+        assert_eq!(
+            tokens().verify(&signed(&payload, Algorithm::HS512)),
+            Err(TokenError::Invalid)
+        );
+    }
+}

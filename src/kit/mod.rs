@@ -1,0 +1,10 @@
+//! Mechanisms that have never heard of a coupon. Each could be lifted out and used elsewhere.
+
+pub mod id;
+pub mod jwt;
+pub mod lock;
+pub mod postgres;
+pub mod private_servers;
+pub mod rate_limit;
+pub mod redis;
+pub mod script;

@@ -1,0 +1,248 @@
+//! The folder: its paths, its lock, and the notice in the lock file that tells guests where the servers are.
+
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
+use std::io::{ErrorKind, Read, Seek, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use super::ProcessIds;
+use super::error::{PrivateServersError, io_error};
+use super::process::exists;
+use super::programs::Cluster;
+
+/// For how long a lock without a living owner's notice is tried again: an owner writes its id at once, and a guest's
+/// look at the lock (see [`has_owner`]) holds it for microseconds.
+const LOCK_WITHIN: Duration = Duration::from_secs(1);
+const LOCK_POLL: Duration = Duration::from_millis(20);
+
+/// A folder that this process holds the lock of.
+#[derive(Debug)]
+pub(super) struct Folder {
+    dir: PathBuf,
+    lock: File,
+}
+
+/// What the lock file says of running servers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Notice {
+    pub(super) process_ids: ProcessIds,
+    pub(super) redis_url: String,
+    pub(super) database_url: String,
+}
+
+impl Folder {
+    /// Creates the folder if need be, checks whose it is, and takes its lock.
+    pub(super) async fn open(dir: &Path) -> Result<Self, PrivateServersError> {
+        fs::create_dir_all(dir.parent().unwrap_or(dir)).map_err(io_error("create", dir))?;
+        private_folder(dir)?;
+        let dir = dir.canonicalize().map_err(io_error("find", dir))?;
+        check_owner(&dir)?;
+        let lock = lock(&dir).await?;
+        let ignore = dir.join(".gitignore");
+        if !ignore.exists() {
+            fs::write(&ignore, "*\n").map_err(io_error("write", &ignore))?;
+        }
+        Ok(Self { dir, lock })
+    }
+
+    /// The folder in canonical form: what the servers' command lines name.
+    pub(super) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The existing data of Postgres, if any.
+    pub(super) fn cluster(&self) -> Result<Option<Cluster>, PrivateServersError> {
+        let data = self.dir.join("postgres/data");
+        let file = data.join("PG_VERSION");
+        match fs::read_to_string(&file) {
+            Ok(version) => Ok(Some(Cluster {
+                data,
+                version: version.trim().to_owned(),
+            })),
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(io_error("read", &file)(error)),
+        }
+    }
+
+    /// Tells guests where the servers are.
+    pub(super) fn write_notice(&self, notice: &Notice) -> Result<(), PrivateServersError> {
+        self.write(&notice.to_text())
+            .map_err(io_error("write", &self.dir.join("lock")))
+    }
+
+    /// Leaves the lock file empty: the servers are gone.
+    pub(super) fn withdraw_notice(&self) -> Result<(), PrivateServersError> {
+        self.lock
+            .set_len(0)
+            .map_err(io_error("write", &self.dir.join("lock")))
+    }
+
+    fn write(&self, text: &str) -> std::io::Result<()> {
+        let mut lock = &self.lock;
+        lock.set_len(0)?;
+        lock.rewind()?;
+        lock.write_all(format!("owner {}\n{text}", std::process::id()).as_bytes())
+    }
+}
+
+impl Notice {
+    fn to_text(&self) -> String {
+        let ProcessIds { redis, postgres } = self.process_ids;
+        format!(
+            "redis {redis} {}\npostgres {postgres} {}\n",
+            self.redis_url, self.database_url
+        )
+    }
+
+    /// None while the text is not complete: it ends with a newline.
+    fn of_text(text: &str) -> Option<Self> {
+        let server = |name: &str| {
+            let line = text
+                .split_inclusive('\n')
+                .filter(|line| line.ends_with('\n'));
+            let (pid, url) = line
+                .filter_map(|line| line.trim_end().strip_prefix(name))
+                .next()?
+                .split_once(' ')?;
+            Some((pid.parse().ok()?, url.to_owned()))
+        };
+        let (redis, redis_url) = server("redis ")?;
+        let (postgres, database_url) = server("postgres ")?;
+        Some(Self {
+            process_ids: ProcessIds { redis, postgres },
+            redis_url,
+            database_url,
+        })
+    }
+}
+
+/// Whether a live process holds the folder's lock. Takes it for a moment if not.
+pub(super) fn has_owner(dir: &Path) -> Result<bool, PrivateServersError> {
+    let path = dir.join("lock");
+    let file = match File::open(&path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+        Err(error) => return Err(io_error("open", &path)(error)),
+    };
+    // Shared, so that several guests who look at once do not take each other for an owner.
+    match file.try_lock_shared() {
+        Ok(()) => Ok(false),
+        Err(TryLockError::WouldBlock) => Ok(true),
+        Err(TryLockError::Error(error)) => Err(io_error("lock", &path)(error)),
+    }
+}
+
+/// What the folder's owner has written, if it is complete.
+pub(super) fn read_notice(dir: &Path) -> Result<Option<Notice>, PrivateServersError> {
+    let path = dir.join("lock");
+    let text = fs::read_to_string(&path).map_err(io_error("read", &path))?;
+    Ok(Notice::of_text(&text))
+}
+
+/// The log file of a program, by its short name.
+pub(super) fn log_file(dir: &Path, program: &str) -> PathBuf {
+    dir.join(format!("{program}.log"))
+}
+
+/// Makes `path` a folder that only its owner may enter, if there is nothing yet.
+pub(super) fn private_folder(path: &Path) -> Result<(), PrivateServersError> {
+    match DirBuilder::new().mode(0o700).create(path) {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => {
+            Err(io_error("create", path)(error))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn check_owner(dir: &Path) -> Result<(), PrivateServersError> {
+    let refused = |why: String| {
+        Err(PrivateServersError::Refused {
+            path: dir.to_owned(),
+            why,
+        })
+    };
+    if dir.to_str().is_none() {
+        return refused("its path is not UTF-8; choose another folder with --data-dir".to_owned());
+    }
+    let found = fs::metadata(dir).map_err(io_error("look at", dir))?;
+    let me = nix::unistd::geteuid();
+    if !me.is_root() && found.uid() != me.as_raw() {
+        return refused(format!(
+            "it belongs to user {}, and this is user {me}; choose another folder with --data-dir",
+            found.uid()
+        ));
+    }
+    // The user that Postgres runs as has to pass through.
+    if me.is_root() && found.uid() == 0 && found.mode() & 0o001 == 0 {
+        let passable = Permissions::from_mode(found.mode() & 0o7777 | 0o001);
+        fs::set_permissions(dir, passable).map_err(io_error("change the mode of", dir))?;
+    }
+    Ok(())
+}
+
+/// Takes the lock and writes our id into it. An owner that lives is believed at once; a lock whose file names nobody
+/// alive is being taken or looked at by someone right now, and is tried again.
+async fn lock(dir: &Path) -> Result<File, PrivateServersError> {
+    let path = dir.join("lock");
+    let mut options = OpenOptions::new();
+    options
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600);
+    let mut file = options.open(&path).map_err(io_error("open", &path))?;
+    let deadline = Instant::now() + LOCK_WITHIN;
+    loop {
+        match file.try_lock() {
+            Ok(()) => break,
+            Err(TryLockError::Error(error)) => return Err(io_error("lock", &path)(error)),
+            Err(TryLockError::WouldBlock) => {}
+        }
+        let owner = owner(&mut file);
+        if owner.is_some_and(exists) || Instant::now() > deadline {
+            return Err(PrivateServersError::InUse {
+                dir: dir.to_owned(),
+                pid: owner,
+            });
+        }
+        sleep(LOCK_POLL).await;
+    }
+    let folder = Folder {
+        dir: dir.to_owned(),
+        lock: file,
+    };
+    folder.write("").map_err(io_error("write", &path))?;
+    Ok(folder.lock)
+}
+
+fn owner(lock: &mut File) -> Option<u32> {
+    let mut text = String::new();
+    lock.rewind().ok()?;
+    lock.read_to_string(&mut text).ok()?;
+    text.lines().next()?.strip_prefix("owner ")?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_notice_is_read_back_and_half_of_one_is_none() {
+        let notice = Notice {
+            process_ids: ProcessIds {
+                redis: 7,
+                postgres: 8,
+            },
+            redis_url: "redis+unix:///a/redis.sock".to_owned(),
+            database_url: "postgres://x@localhost/x?host=%2Fa&sslmode=disable".to_owned(),
+        };
+        let text = format!("owner 1\n{}", notice.to_text());
+        assert_eq!(Notice::of_text(&text), Some(notice));
+        assert_eq!(Notice::of_text(text.trim_end()), None);
+        assert_eq!(Notice::of_text("owner 1\n"), None);
+    }
+}

@@ -1,0 +1,324 @@
+//! Finds the servers' programs, and says all that is missing at once.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use tokio::process::Command;
+
+use super::error::{PrivateServersError, io_error};
+use super::install::{Machine, Missing};
+
+/// The oldest Redis whose commands we count on, and how it is written.
+const REDIS_FLOOR: Version = Version { major: 7, minor: 0 };
+const REDIS_FLOOR_TEXT: &str = "7.0";
+
+/// Folders that may hold programs.
+#[derive(Debug)]
+pub(super) struct Places {
+    /// The folders of PATH. What stands there was put there on purpose, so it is preferred.
+    pub(super) path: Vec<PathBuf>,
+    /// Where distributions and Homebrew keep the servers; Debian leaves `initdb` out of PATH.
+    pub(super) known: Vec<PathBuf>,
+}
+
+impl Places {
+    /// This process' PATH and this machine's folders.
+    pub(super) fn of_this_machine() -> Self {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let mut known = vec![
+            "/usr/bin".into(),
+            "/usr/local/bin".into(),
+            "/opt/homebrew/bin".into(),
+        ];
+        known.extend(matching("/usr/lib/postgresql", "", "bin"));
+        known.extend(matching("/usr", "pgsql-", "bin"));
+        for homebrew in ["/opt/homebrew/opt", "/usr/local/opt"] {
+            known.extend(matching(homebrew, "postgresql", "bin"));
+        }
+        // Children run with "/" as their folder, so a relative entry of PATH would mean something else to them.
+        let path = std::env::split_paths(&path)
+            .filter(|folder| folder.is_absolute())
+            .collect();
+        Self { path, known }
+    }
+
+    fn all(&self) -> impl Iterator<Item = &PathBuf> {
+        self.path.iter().chain(&self.known)
+    }
+
+    fn program(&self, name: &str) -> Option<PathBuf> {
+        self.all()
+            .map(|folder| folder.join(name))
+            .find(|file| is_program(file))
+    }
+}
+
+/// The programs of both servers.
+#[derive(Debug)]
+pub(super) struct Programs {
+    pub(super) redis: PathBuf,
+    pub(super) postgres: PathBuf,
+    pub(super) initdb: PathBuf,
+}
+
+/// Finds all programs. `cluster` is the data folder's major version of Postgres, if there is data: only that version
+/// can open it.
+pub(super) async fn find(
+    places: &Places,
+    machine: &Machine,
+    cluster: Option<&Cluster>,
+) -> Result<Programs, PrivateServersError> {
+    let redis = places
+        .program("redis-server")
+        .or_else(|| places.program("valkey-server"));
+    let installed = installed_postgres(places).await?;
+    let (Some(redis), false) = (&redis, installed.is_empty()) else {
+        return Err(missing(machine, redis.is_none(), installed.is_empty()));
+    };
+    check_redis(redis).await?;
+    let bin = choose_postgres(&installed, cluster)?;
+    Ok(Programs {
+        redis: redis.clone(),
+        postgres: bin.join("postgres"),
+        initdb: bin.join("initdb"),
+    })
+}
+
+/// Existing data of Postgres.
+#[derive(Debug)]
+pub(super) struct Cluster {
+    pub(super) data: PathBuf,
+    /// The content of its file PG_VERSION, such as "15".
+    pub(super) version: String,
+}
+
+/// One installation of Postgres.
+#[derive(Debug)]
+struct Postgres {
+    bin: PathBuf,
+    version: Version,
+    in_path: bool,
+}
+
+/// Ordered as versions are: 9.6 < 10.0 < 15.4.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Version {
+    major: u32,
+    minor: u32,
+}
+
+impl Version {
+    /// The first "number.number" or "number" of a text such as "postgres (PostgreSQL) 15.14 (Debian 15.14-0)" or
+    /// "Redis server v=7.0.15 sha=…" or "postgres (PostgreSQL) 18beta1".
+    fn find_in(text: &str) -> Option<Self> {
+        let start = text.find(|c: char| c.is_ascii_digit())?;
+        let mut numbers = text[start..].split('.').map(|part| {
+            let digits = part
+                .find(|c: char| !c.is_ascii_digit())
+                .unwrap_or(part.len());
+            part[..digits].parse().ok()
+        });
+        let major = numbers.next().flatten()?;
+        Some(Self {
+            major,
+            minor: numbers.next().flatten().unwrap_or(0),
+        })
+    }
+}
+
+fn missing(machine: &Machine, redis: bool, postgres: bool) -> PrivateServersError {
+    let (program, missing): (_, &[Missing]) = match (redis, postgres) {
+        (true, true) => (
+            "the programs redis-server, postgres and initdb",
+            &[Missing::Redis, Missing::Postgres],
+        ),
+        (true, false) => ("the program redis-server", &[Missing::Redis]),
+        _ => ("the programs postgres and initdb", &[Missing::Postgres]),
+    };
+    PrivateServersError::MissingProgram {
+        program: program.to_owned(),
+        install: machine.install_clause(missing),
+    }
+}
+
+async fn check_redis(program: &Path) -> Result<(), PrivateServersError> {
+    let said = version_text(program).await?;
+    match Version::find_in(&said) {
+        Some(version) if version >= REDIS_FLOOR => Ok(()),
+        version => Err(PrivateServersError::TooOld {
+            program: program.to_owned(),
+            found: version.map_or(said, |version| {
+                format!("{}.{}", version.major, version.minor)
+            }),
+            floor: REDIS_FLOOR_TEXT,
+        }),
+    }
+}
+
+async fn installed_postgres(places: &Places) -> Result<Vec<Postgres>, PrivateServersError> {
+    let mut installed: Vec<Postgres> = Vec::new();
+    for bin in places.all() {
+        let is_complete = is_program(&bin.join("postgres")) && is_program(&bin.join("initdb"));
+        if !is_complete || installed.iter().any(|known| known.bin == *bin) {
+            continue;
+        }
+        // One that cannot even tell its version is no candidate; another may be.
+        if let Some(version) = Version::find_in(&version_text(&bin.join("postgres")).await?) {
+            installed.push(Postgres {
+                bin: bin.clone(),
+                version,
+                in_path: places.path.contains(bin),
+            });
+        }
+    }
+    Ok(installed)
+}
+
+/// With data: the installation of its version. Without: one that stands in PATH, else the newest.
+fn choose_postgres<'a>(
+    installed: &'a [Postgres],
+    cluster: Option<&Cluster>,
+) -> Result<&'a Path, PrivateServersError> {
+    let wanted = cluster.and_then(|cluster| Version::find_in(&cluster.version));
+    let fits =
+        |found: &&Postgres| wanted.is_none_or(|wanted| is_same_series(found.version, wanted));
+    let best = installed
+        .iter()
+        .filter(fits)
+        .max_by_key(|found| (found.in_path, found.version));
+    match (best, cluster) {
+        (Some(best), _) => Ok(&best.bin),
+        (None, cluster) => Err(PrivateServersError::ClusterVersion {
+            data: cluster
+                .map(|cluster| cluster.data.clone())
+                .unwrap_or_default(),
+            version: cluster
+                .map(|cluster| cluster.version.clone())
+                .unwrap_or_default(),
+        }),
+    }
+}
+
+/// Versions that can open each other's data: before PostgreSQL 10 the second number counted as well.
+fn is_same_series(a: Version, b: Version) -> bool {
+    a.major == b.major && (a.major >= 10 || a.minor == b.minor)
+}
+
+async fn version_text(program: &Path) -> Result<String, PrivateServersError> {
+    let output = Command::new(program)
+        .arg("--version")
+        .current_dir("/")
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .output()
+        .await
+        .map_err(io_error("run", program))?;
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
+fn is_program(file: &Path) -> bool {
+    fs::metadata(file).is_ok_and(|found| found.is_file() && found.permissions().mode() & 0o111 != 0)
+}
+
+/// The folders `parent/<prefix>*/<child>`; none if there is no such parent.
+fn matching(parent: &str, prefix: &str, child: &str) -> Vec<PathBuf> {
+    let entries = fs::read_dir(parent).into_iter().flatten().flatten();
+    let fits = entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(prefix));
+    fits.map(|entry| entry.path().join(child)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn installation(bin: &str, version: &str, in_path: bool) -> Postgres {
+        Postgres {
+            bin: bin.into(),
+            version: Version::find_in(version).expect("a version"),
+            in_path,
+        }
+    }
+
+    fn cluster(version: &str) -> Cluster {
+        Cluster {
+            data: "/data".into(),
+            version: version.to_owned(),
+        }
+    }
+
+    #[test]
+    fn versions_are_read_and_ordered_as_numbers() {
+        let versions = [
+            "PostgreSQL 9.6.24",
+            "v=10",
+            "18beta1",
+            "Redis server v=100.20 sha=0",
+        ];
+        let read: Vec<_> = versions
+            .iter()
+            .map(|text| Version::find_in(text).expect("a version"))
+            .collect();
+        assert_eq!(
+            read.iter().map(|v| (v.major, v.minor)).collect::<Vec<_>>(),
+            [(9, 6), (10, 0), (18, 0), (100, 20)]
+        );
+        assert!(read.is_sorted());
+        assert_eq!(Version::find_in("no number"), None);
+    }
+
+    #[test]
+    fn redis_6_is_below_the_floor_and_7_is_not() {
+        let version = |text| Version::find_in(text).expect("a version");
+        assert!(version("Redis server v=6.2.7 sha=0") < REDIS_FLOOR);
+        assert!(version("Redis server v=7.0.0 sha=0") >= REDIS_FLOOR);
+        assert_eq!(
+            REDIS_FLOOR_TEXT,
+            format!("{}.{}", REDIS_FLOOR.major, REDIS_FLOOR.minor)
+        );
+    }
+
+    #[test]
+    fn data_decides_the_version_then_path_then_the_newest() {
+        let known = [
+            installation("/9", "9.6", false),
+            installation("/17", "17.2", false),
+            installation("/15", "15.1", false),
+        ];
+        assert_eq!(
+            choose_postgres(&known, None).expect("newest"),
+            Path::new("/17")
+        );
+        assert_eq!(
+            choose_postgres(&known, Some(&cluster("15"))).expect("matching"),
+            Path::new("/15")
+        );
+        assert!(matches!(
+            choose_postgres(&known, Some(&cluster("14"))),
+            Err(PrivateServersError::ClusterVersion { version, .. }) if version == "14"
+        ));
+        let with_path = [
+            installation("/17", "17.2", false),
+            installation("/16", "16.1", true),
+        ];
+        assert_eq!(
+            choose_postgres(&with_path, None).expect("in path"),
+            Path::new("/16")
+        );
+    }
+
+    #[tokio::test]
+    async fn an_empty_machine_misses_both_programs_in_one_sentence() {
+        let nowhere = Places {
+            path: Vec::new(),
+            known: Vec::new(),
+        };
+        let error = find(&nowhere, &Machine::this(), None)
+            .await
+            .expect_err("nothing is there");
+        let text = error.to_string();
+        assert!(text.contains("redis-server, postgres and initdb"), "{text}");
+        assert!(!text.contains('\n'), "{text}");
+    }
+}

@@ -1,0 +1,264 @@
+//! Connecting to Redis, in one place.
+//!
+//! All commands share one multiplexed connection. When it breaks, the next command opens another one;
+//! nothing reconnects by itself, so no command can run on a new connection before the server behind
+//! it has been identified. Two answers with different [`ServerId`]s come from two lives of Redis, and
+//! what one life said (a block of ids, a loaded sale) needn't hold in the next.
+//!
+//! A command that timed out may have been executed. Errors here therefore mean *unknown*, never *no*.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use arc_swap::ArcSwapOption;
+use redis::aio::MultiplexedConnection;
+use redis::io::tcp::TcpSettings;
+use redis::{
+    AsyncConnectionConfig, Client, Cmd, ConnectionInfo, ErrorKind, FromRedisValue, InfoDict,
+    IntoConnectionInfo, ProtocolVersion, PushKind, RedisError, RedisResult, ScriptInvocation,
+};
+use tokio::sync::Mutex;
+use tokio::time::{Instant, timeout};
+
+use crate::base::limits;
+
+/// One life of a Redis server: its `run_id`, which changes with every start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerId(Arc<str>);
+
+/// A Redis server, connected to when needed. Clones share the connection.
+#[derive(Clone)]
+pub struct Redis(Arc<Shared>);
+
+struct Shared {
+    client: Client,
+    /// The connection in use, if there is one; read by every command, without a lock.
+    link: ArcSwapOption<Link>,
+    /// Lets one caller connect at a time, and remembers when that last failed.
+    connecting: Mutex<Option<Instant>>,
+}
+
+/// A live connection to an identified server.
+pub struct Link {
+    connection: MultiplexedConnection,
+    server: ServerId,
+    /// Cleared when the connection is known to have broken.
+    alive: Arc<AtomicBool>,
+}
+
+/// What a server says about itself.
+#[derive(Clone, Debug)]
+pub struct ServerFacts {
+    /// Major and minor version.
+    pub version: (u32, u32),
+    /// `maxmemory-policy`.
+    pub maxmemory_policy: String,
+    /// `appendfsync`, or `off` without an append-only file, or `unknown` where CONFIG is forbidden.
+    pub appendfsync: String,
+}
+
+impl Redis {
+    /// Names the server; connects at the first command.
+    ///
+    /// # Errors
+    ///
+    /// When the URL can't be understood.
+    pub fn new(url: &str) -> RedisResult<Self> {
+        let info: ConnectionInfo = url.into_connection_info()?;
+        // RESP3, because only there a lost connection is noticed before the next command fails.
+        let settings = info
+            .redis_settings()
+            .clone()
+            .set_protocol(ProtocolVersion::RESP3);
+        let info = info
+            .set_redis_settings(settings)
+            .set_tcp_settings(TcpSettings::default().set_nodelay(true));
+        Ok(Self(Arc::new(Shared {
+            client: Client::open(info)?,
+            link: ArcSwapOption::empty(),
+            connecting: Mutex::new(None),
+        })))
+    }
+
+    /// The live connection; opens one if there is none.
+    ///
+    /// # Errors
+    ///
+    /// When Redis can't be reached, within [`limits::REDIS_CONNECT_TIMEOUT`].
+    pub async fn link(&self) -> RedisResult<Arc<Link>> {
+        match self.0.link.load_full() {
+            Some(link) if link.is_alive() => Ok(link),
+            _ => self.connect().await,
+        }
+    }
+
+    /// Runs one command on the live connection.
+    ///
+    /// # Errors
+    ///
+    /// Whatever Redis or the connection says; after a time-out the command may have been executed.
+    pub async fn query<T: FromRedisValue>(&self, command: &Cmd) -> RedisResult<T> {
+        self.link().await?.query(command).await
+    }
+
+    /// A connection of its own for a caller that blocks in Redis. Its response time-out outlasts
+    /// [`limits::LOG_BLOCK`]; on a shared connection the caller would hold up everybody else.
+    ///
+    /// # Errors
+    ///
+    /// When Redis can't be reached.
+    pub async fn blocking_connection(&self) -> RedisResult<MultiplexedConnection> {
+        let config = connection_config().set_response_timeout(Some(limits::LOG_READ_TIMEOUT));
+        self.0
+            .client
+            .get_multiplexed_async_connection_with_config(&config)
+            .await
+    }
+
+    /// What the server says about itself.
+    ///
+    /// # Errors
+    ///
+    /// When Redis can't be reached or doesn't answer INFO.
+    pub async fn facts(&self) -> RedisResult<ServerFacts> {
+        let info: InfoDict = self.query(&redis::cmd("INFO")).await?;
+        let text = |name: &str| info.get::<String>(name).unwrap_or_default();
+        let appendfsync = if text("aof_enabled") == "1" {
+            self.appendfsync().await?
+        } else {
+            "off".into()
+        };
+        Ok(ServerFacts {
+            version: version(&text("redis_version")),
+            maxmemory_policy: text("maxmemory_policy"),
+            appendfsync,
+        })
+    }
+
+    async fn appendfsync(&self) -> RedisResult<String> {
+        let reply: RedisResult<Vec<(String, String)>> = self
+            .query(redis::cmd("CONFIG").arg("GET").arg("appendfsync"))
+            .await;
+        match reply {
+            Ok(settings) => Ok(settings
+                .into_iter()
+                .next()
+                .map_or("unknown".into(), |(_, value)| value)),
+            // A server that answers, but not to CONFIG: managed ones forbid it.
+            Err(error) if matches!(error.kind(), ErrorKind::Server(_)) => Ok("unknown".into()),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn connect(&self) -> RedisResult<Arc<Link>> {
+        let Ok(mut failed_at) =
+            timeout(limits::REDIS_CONNECT_TIMEOUT, self.0.connecting.lock()).await
+        else {
+            return Err(unreachable());
+        };
+        if let Some(link) = self.0.link.load_full().filter(|link| link.is_alive()) {
+            return Ok(link);
+        }
+        // Everybody who queued behind a failed attempt gets its answer, instead of an attempt each.
+        if failed_at.is_some_and(|at| at.elapsed() < limits::REDIS_RECONNECT_PAUSE) {
+            return Err(unreachable());
+        }
+        match self.open().await {
+            Ok(link) => {
+                let link = Arc::new(link);
+                self.0.link.store(Some(link.clone()));
+                *failed_at = None;
+                Ok(link)
+            }
+            Err(error) => {
+                *failed_at = Some(Instant::now());
+                Err(error)
+            }
+        }
+    }
+
+    async fn open(&self) -> RedisResult<Link> {
+        let alive = Arc::new(AtomicBool::new(true));
+        let config = connection_config().set_push_sender({
+            let alive = alive.clone();
+            move |push: redis::PushInfo| {
+                if push.kind == PushKind::Disconnection {
+                    alive.store(false, Ordering::Release);
+                }
+                Ok::<_, redis::aio::SendError>(())
+            }
+        });
+        let mut connection = self
+            .0
+            .client
+            .get_multiplexed_async_connection_with_config(&config)
+            .await?;
+        let info: InfoDict = redis::cmd("INFO")
+            .arg("server")
+            .query_async(&mut connection)
+            .await?;
+        let run_id: String = info.get("run_id").ok_or_else(unreachable)?;
+        Ok(Link {
+            connection,
+            server: ServerId(run_id.into()),
+            alive,
+        })
+    }
+}
+
+impl Link {
+    /// Which life of the server this connection leads to.
+    pub fn server(&self) -> &ServerId {
+        &self.server
+    }
+
+    /// Runs one command.
+    ///
+    /// # Errors
+    ///
+    /// As [`Redis::query`].
+    pub async fn query<T: FromRedisValue>(&self, command: &Cmd) -> RedisResult<T> {
+        let reply = command.query_async(&mut self.connection.clone()).await;
+        reply.inspect_err(|error| self.notice(error))
+    }
+
+    /// Runs a script, and loads it first if the server doesn't know it (any more).
+    ///
+    /// # Errors
+    ///
+    /// As [`Redis::query`].
+    pub async fn invoke<T: FromRedisValue>(&self, script: &ScriptInvocation<'_>) -> RedisResult<T> {
+        let reply = script.invoke_async(&mut self.connection.clone()).await;
+        reply.inspect_err(|error| self.notice(error))
+    }
+
+    fn is_alive(&self) -> bool {
+        self.alive.load(Ordering::Acquire)
+    }
+
+    /// After trouble on the wire the next command gets a new connection. That includes time-outs:
+    /// a connection whose other end has silently gone away would time out for ever. Commands that
+    /// are under way on the old connection still get their replies.
+    fn notice(&self, error: &RedisError) {
+        if error.is_io_error() || error.is_unrecoverable_error() {
+            self.alive.store(false, Ordering::Release);
+        }
+    }
+}
+
+fn connection_config() -> AsyncConnectionConfig {
+    AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(limits::REDIS_CONNECT_TIMEOUT))
+        .set_response_timeout(Some(limits::REDIS_RESPONSE_TIMEOUT))
+        .set_pipeline_buffer_size(limits::REDIS_PIPELINE_BUFFER)
+}
+
+fn unreachable() -> RedisError {
+    RedisError::from((ErrorKind::Io, "Redis can't be reached"))
+}
+
+/// `7.0.15` -> (7, 0). What can't be read counts as 0 and is refused by whoever asks for a minimum.
+fn version(text: &str) -> (u32, u32) {
+    let mut numbers = text.split('.').map(|part| part.parse().unwrap_or(0));
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
+}

@@ -1,0 +1,132 @@
+//! What became of a claim: the question behind the Location of a 202.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::ids::{CouponId, OrderId, UserId};
+use super::keys::Keys;
+use super::order::{OrderStatus, Orders};
+use super::warm_up::{Resolution, WarmUp};
+use super::{Failure, dead_letter};
+use crate::kit::redis::Redis;
+
+/// Where a claim stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ClaimStatus {
+    /// Accepted, and on its way to Postgres.
+    Pending,
+    /// It could not be written as it is; an operator will decide. The unit stays reserved.
+    InReview,
+    /// An order that waits for payment.
+    Unpaid,
+    /// Paid.
+    Paid,
+    /// Used.
+    Redeemed,
+    /// Cancelled before it was paid.
+    Cancelled,
+    /// Not paid in time.
+    Expired,
+    /// On its way back.
+    Refunding,
+    /// Paid back.
+    Refunded,
+}
+
+/// A claim and where it stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct ClaimState {
+    /// The order that the claim is or will be.
+    pub order_id: OrderId,
+    /// Where it stands.
+    pub status: ClaimStatus,
+}
+
+/// The answer to "what became of my claim?".
+#[derive(Debug, PartialEq, Eq)]
+pub enum Inquiry {
+    /// There is a claim.
+    Claimed(ClaimState),
+    /// This user hasn't claimed this coupon.
+    NotClaimed,
+    /// There is no such coupon.
+    NoCoupon,
+}
+
+/// Answers what became of claims.
+pub struct ClaimStatuses {
+    redis: Redis,
+    keys: Keys,
+    orders: Orders,
+    warm_up: Arc<WarmUp>,
+}
+
+impl ClaimStatuses {
+    /// Puts the parts together.
+    pub fn new(redis: Redis, keys: Keys, orders: Orders, warm_up: Arc<WarmUp>) -> Self {
+        Self {
+            redis,
+            keys,
+            orders,
+            warm_up,
+        }
+    }
+
+    /// Redis knows the live claim from the moment it is accepted, Postgres knows the rest.
+    ///
+    /// # Errors
+    ///
+    /// When a store doesn't answer, or Redis has lost the sale and can't tell.
+    pub async fn inquire(&self, coupon: CouponId, user: UserId) -> Result<Inquiry, Failure> {
+        let mut command = redis::cmd("HGET");
+        command.arg(self.keys.buyers(coupon)).arg(user.get());
+        if let Some(order) = self.redis.query::<Option<i64>>(&command).await? {
+            let order_id =
+                OrderId::new(order).map_err(|_| Failure::UnknownReply(order.to_string()))?;
+            let status = self.status_of(order_id).await?;
+            return Ok(Inquiry::Claimed(ClaimState { order_id, status }));
+        }
+        if let Some((order_id, status)) = self.orders.last_of(coupon, user).await? {
+            return Ok(Inquiry::Claimed(ClaimState {
+                order_id,
+                status: status.into(),
+            }));
+        }
+        // "Never" is a promise; only a Redis that still has the sale can make it.
+        match self.warm_up.resolve(coupon).await? {
+            Resolution::Unknown => Ok(Inquiry::NoCoupon),
+            Resolution::Loaded | Resolution::Regular | Resolution::Archived => {
+                Ok(Inquiry::NotClaimed)
+            }
+        }
+    }
+
+    async fn status_of(&self, order: OrderId) -> Result<ClaimStatus, Failure> {
+        if let Some(status) = self.orders.status(order).await? {
+            return Ok(status.into());
+        }
+        let in_review = dead_letter::is_open(self.orders.pool(), order).await?;
+        Ok(if in_review {
+            ClaimStatus::InReview
+        } else {
+            ClaimStatus::Pending
+        })
+    }
+}
+
+impl From<OrderStatus> for ClaimStatus {
+    fn from(status: OrderStatus) -> Self {
+        match status {
+            OrderStatus::Unpaid => Self::Unpaid,
+            OrderStatus::Paid => Self::Paid,
+            OrderStatus::Redeemed => Self::Redeemed,
+            OrderStatus::Cancelled => Self::Cancelled,
+            OrderStatus::Expired => Self::Expired,
+            OrderStatus::Refunding => Self::Refunding,
+            OrderStatus::Refunded => Self::Refunded,
+        }
+    }
+}

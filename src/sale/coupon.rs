@@ -1,0 +1,332 @@
+//! Coupons: what is on offer. Owner of the table `coupons`.
+
+use std::sync::Arc;
+
+use chrono::{DateTime, Utc};
+use garde::Validate;
+use serde::{Deserialize, Serialize};
+use sqlx::PgPool;
+use utoipa::ToSchema;
+
+use super::ids::CouponId;
+use super::keys::Keys;
+use super::warm_up::WarmUp;
+use super::{Failure, settings, stock};
+use crate::base::limits;
+use crate::base::shutdown::Shutdown;
+use crate::kit::redis::Redis;
+
+/// Whether a coupon has a sale.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema, sqlx::Type, clap::ValueEnum,
+)]
+#[serde(rename_all = "snake_case")]
+#[sqlx(type_name = "text", rename_all = "snake_case")]
+pub enum CouponKind {
+    /// Bought at any time; no stock and no window.
+    Regular,
+    /// Sold in a window, as long as the stock lasts, one to a user.
+    Flash,
+}
+
+/// Whether a coupon can be claimed at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema, sqlx::Type)]
+#[serde(rename_all = "snake_case")]
+#[sqlx(type_name = "text", rename_all = "snake_case")]
+pub enum CouponState {
+    /// On offer; a flash coupon within its window.
+    Active,
+    /// Claims are suspended.
+    Paused,
+    /// Over for good.
+    Ended,
+}
+
+/// A coupon, as everybody sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct Coupon {
+    /// Its id.
+    pub id: CouponId,
+    /// Whether it has a sale.
+    pub kind: CouponKind,
+    /// Headline.
+    pub title: String,
+    /// Second line.
+    pub sub_title: String,
+    /// Terms, in words.
+    pub rules: String,
+    /// What the buyer pays, in minor units.
+    pub pay_cents: i64,
+    /// What it is worth, in minor units.
+    pub value_cents: i64,
+    /// Whether it can be claimed at all.
+    pub state: CouponState,
+    /// Its sale; flash coupons only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sale: Option<Sale>,
+}
+
+/// The sale of a flash coupon.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct Sale {
+    /// Units on offer.
+    pub stock: i64,
+    /// Units left; null while Redis can't tell.
+    pub left: Option<i64>,
+    /// Start of the window.
+    pub opens_at: DateTime<Utc>,
+    /// End of the window; not part of it.
+    pub closes_at: DateTime<Utc>,
+}
+
+/// A coupon to be created.
+#[derive(Clone, Debug, Deserialize, ToSchema, Validate)]
+#[serde(deny_unknown_fields)]
+#[garde(context(()))]
+pub struct NewCoupon {
+    /// Whether it has a sale.
+    #[garde(custom(sale_matches_kind(&self.sale)))]
+    pub kind: CouponKind,
+    /// Headline, 1 to 200 characters.
+    #[garde(length(chars, min = 1, max = 200), custom(no_nul))]
+    pub title: String,
+    /// Second line, up to 200 characters.
+    #[serde(default)]
+    #[garde(length(chars, max = 200), custom(no_nul))]
+    pub sub_title: String,
+    /// Terms, in words, up to 4,000 characters.
+    #[serde(default)]
+    #[garde(length(chars, max = 4_000), custom(no_nul))]
+    pub rules: String,
+    /// What the buyer pays, in minor units.
+    #[garde(range(min = 0, max = limits::CENTS_MAX))]
+    pub pay_cents: i64,
+    /// What it is worth, in minor units.
+    #[garde(range(min = 0, max = limits::CENTS_MAX))]
+    pub value_cents: i64,
+    /// Its sale: required for a flash coupon, not allowed for a regular one.
+    #[garde(dive)]
+    pub sale: Option<NewSale>,
+}
+
+/// The sale of a coupon to be created.
+#[derive(Clone, Debug, Deserialize, ToSchema, Validate)]
+#[serde(deny_unknown_fields)]
+pub struct NewSale {
+    /// Units on offer, 1 or more.
+    #[garde(range(min = 1, max = limits::STOCK_MAX))]
+    pub stock: i64,
+    /// Start of the window.
+    #[garde(custom(a_time_redis_can_count))]
+    pub opens_at: DateTime<Utc>,
+    /// End of the window; not part of it.
+    #[garde(custom(after(&self.opens_at)), custom(a_time_redis_can_count))]
+    pub closes_at: DateTime<Utc>,
+}
+
+/// Creates and reads coupons.
+pub struct Coupons {
+    pool: PgPool,
+    redis: Redis,
+    keys: Keys,
+    warm_up: Arc<WarmUp>,
+    /// Runs transactions that a request must not break off half-way.
+    shutdown: Shutdown,
+}
+
+impl Coupons {
+    /// Puts the parts together.
+    pub fn new(
+        pool: PgPool,
+        redis: Redis,
+        keys: Keys,
+        warm_up: Arc<WarmUp>,
+        shutdown: Shutdown,
+    ) -> Self {
+        Self {
+            pool,
+            redis,
+            keys,
+            warm_up,
+            shutdown,
+        }
+    }
+
+    /// Creates a valid coupon and, if it has a sale, loads it. When Redis is away the coupon is created
+    /// all the same, and loaded by the first claim.
+    ///
+    /// # Errors
+    ///
+    /// When Postgres doesn't answer.
+    pub async fn create(&self, new: NewCoupon) -> Result<Coupon, Failure> {
+        let (pool, kind) = (self.pool.clone(), new.kind);
+        // A task of its own: dropping a `begin` half-way can poison the connection (sqlx#4393).
+        let inserted = self
+            .shutdown
+            .spawn(async move { insert(&pool, &new).await })
+            .await;
+        let id = inserted.map_err(|_| sqlx::Error::WorkerCrashed)??;
+        if kind == CouponKind::Flash
+            && let Err(error) = self.warm_up.resolve_now(id).await
+        {
+            tracing::warn!(coupon = %id, %error, "a new sale could not be loaded; its first claim will try again");
+        }
+        Ok(self.get(id).await?.ok_or(sqlx::Error::RowNotFound)?)
+    }
+
+    /// One coupon.
+    ///
+    /// # Errors
+    ///
+    /// When Postgres doesn't answer.
+    pub async fn get(&self, coupon: CouponId) -> Result<Option<Coupon>, Failure> {
+        // Ids are whole numbers, so "before the next one" and a limit of one is "this one or older".
+        let before = CouponId::new(coupon.get().saturating_add(1)).unwrap_or(coupon);
+        let found = self.list(Some(before), 1).await?.pop();
+        Ok(found.filter(|found| found.id == coupon))
+    }
+
+    /// Coupons, newest first, from before the given one on.
+    ///
+    /// # Errors
+    ///
+    /// When Postgres doesn't answer.
+    pub async fn list(&self, before: Option<CouponId>, limit: u32) -> Result<Vec<Coupon>, Failure> {
+        let rows = sqlx::query!(
+            r#"SELECT id AS "id: CouponId", coupons.kind AS "kind: CouponKind", title, sub_title, rules,
+                      pay_cents, value_cents, state AS "state: CouponState", total AS "total?",
+                      sold AS "sold?", opens_at AS "opens_at?", closes_at AS "closes_at?",
+                      coalesce(loaded_at IS NOT NULL AND archived_at IS NULL, false) AS "in_redis!"
+               FROM coupons LEFT JOIN flash_sales ON coupon_id = id
+               WHERE id < coalesce($1, 9223372036854775807) ORDER BY id DESC LIMIT $2"#,
+            before.map(CouponId::get),
+            i64::from(limit),
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        let mut coupons = Vec::with_capacity(rows.len());
+        for row in rows {
+            let sale = match (row.total, row.sold, row.opens_at, row.closes_at) {
+                (Some(stock), Some(sold), Some(opens_at), Some(closes_at)) => {
+                    let left = if row.in_redis {
+                        self.left(row.id).await
+                    } else {
+                        Some(stock - sold)
+                    };
+                    Some(Sale {
+                        stock,
+                        left,
+                        opens_at,
+                        closes_at,
+                    })
+                }
+                _ => None,
+            };
+            coupons.push(Coupon {
+                id: row.id,
+                kind: row.kind,
+                title: row.title,
+                sub_title: row.sub_title,
+                rules: row.rules,
+                pay_cents: row.pay_cents,
+                value_cents: row.value_cents,
+                state: row.state,
+                sale,
+            });
+        }
+        Ok(coupons)
+    }
+
+    /// Units left, by Redis, which sells them.
+    async fn left(&self, coupon: CouponId) -> Option<i64> {
+        let mut command = redis::cmd("HGET");
+        command.arg(self.keys.coupon(coupon)).arg("stock");
+        self.redis.query(&command).await.ok()?
+    }
+}
+
+async fn insert(pool: &PgPool, new: &NewCoupon) -> sqlx::Result<CouponId> {
+    let mut tx = pool.begin().await?;
+    let lanes = settings::read(pool).await?.lanes;
+    let sequence = sqlx::query_scalar!(r#"SELECT nextval('coupon_sequence') AS "sequence!""#)
+        .fetch_one(&mut *tx)
+        .await?;
+    let id = CouponId::compose(sequence, lanes);
+    sqlx::query!(
+        "INSERT INTO coupons (id, kind, title, sub_title, rules, pay_cents, value_cents)
+         VALUES ($1, $2, $3, $4, $5, $6, $7)",
+        id.get(),
+        new.kind.as_str(),
+        new.title,
+        new.sub_title,
+        new.rules,
+        new.pay_cents,
+        new.value_cents,
+    )
+    .execute(&mut *tx)
+    .await?;
+    if let Some(sale) = &new.sale {
+        stock::insert(&mut tx, id, sale).await?;
+    }
+    tx.commit().await?;
+    Ok(id)
+}
+
+impl CouponKind {
+    /// Its name in Postgres and JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Regular => "regular",
+            Self::Flash => "flash",
+        }
+    }
+}
+
+impl CouponState {
+    /// Its name in Postgres, Redis and JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Active => "active",
+            Self::Paused => "paused",
+            Self::Ended => "ended",
+        }
+    }
+}
+
+fn sale_matches_kind(
+    sale: &Option<NewSale>,
+) -> impl FnOnce(&CouponKind, &()) -> garde::Result + '_ {
+    move |kind, ()| match (kind, sale) {
+        (CouponKind::Flash, None) => Err(garde::Error::new("a flash coupon needs `sale`")),
+        (CouponKind::Regular, Some(_)) => Err(garde::Error::new("a regular coupon has no `sale`")),
+        _ => Ok(()),
+    }
+}
+
+fn after(opens_at: &DateTime<Utc>) -> impl FnOnce(&DateTime<Utc>, &()) -> garde::Result + '_ {
+    move |closes_at, ()| {
+        // Redis counts milliseconds.
+        if closes_at.timestamp_millis() > opens_at.timestamp_millis() {
+            return Ok(());
+        }
+        Err(garde::Error::new("the window has to end after it opens"))
+    }
+}
+
+/// Between 1970 and 9999: milliseconds that Lua counts exactly and RFC 3339 can write.
+fn a_time_redis_can_count(time: &DateTime<Utc>, _: &()) -> garde::Result {
+    if (0..253_402_300_800_000).contains(&time.timestamp_millis()) {
+        return Ok(());
+    }
+    Err(garde::Error::new(
+        "give a time between the years 1970 and 9999",
+    ))
+}
+
+/// Postgres stores no NUL in a text.
+fn no_nul(text: &str, _: &()) -> garde::Result {
+    if text.contains('\0') {
+        return Err(garde::Error::new("a text can't contain the character NUL"));
+    }
+    Ok(())
+}

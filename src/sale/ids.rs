@@ -1,0 +1,170 @@
+//! The ids of the business. Each is its own type, so that a user can't be passed for an order.
+//!
+//! In JSON every id is a string: JavaScript rounds numbers above 2^53.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::base::limits::LANE_BITS;
+
+/// A text that isn't an id.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("an id is a whole number from 1 to 9223372036854775807, in decimal digits")]
+pub struct InvalidId;
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[derive(Serialize, Deserialize, ToSchema, sqlx::Type)]
+        #[serde(into = "String", try_from = "String")]
+        #[schema(value_type = String, pattern = "^[1-9][0-9]{0,18}$", example = "1024")]
+        #[sqlx(transparent)]
+        pub struct $name(i64);
+
+        impl $name {
+            /// Takes a positive number.
+            ///
+            /// # Errors
+            ///
+            /// When it isn't positive.
+            pub fn new(number: i64) -> Result<Self, InvalidId> {
+                if number > 0 { Ok(Self(number)) } else { Err(InvalidId) }
+            }
+
+            /// The number.
+            pub fn get(self) -> i64 {
+                self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fmt(f)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = InvalidId;
+
+            fn from_str(text: &str) -> Result<Self, InvalidId> {
+                // `+7` and `007` parse too, but an id has one name.
+                let canonical = text.starts_with(|c: char| ('1'..='9').contains(&c));
+                let number = text.parse().ok().filter(|_| canonical).ok_or(InvalidId)?;
+                Self::new(number)
+            }
+        }
+
+        impl From<$name> for String {
+            fn from(id: $name) -> String {
+                id.to_string()
+            }
+        }
+
+        impl TryFrom<String> for $name {
+            type Error = InvalidId;
+
+            fn try_from(text: String) -> Result<Self, InvalidId> {
+                text.parse()
+            }
+        }
+    };
+}
+
+id! {
+    /// What is on offer. The lowest 10 bits name its lane, which never changes.
+    CouponId
+}
+id! {
+    /// Who buys. Comes from a verified token only.
+    UserId
+}
+id! {
+    /// The record of an accepted claim; see [`crate::kit::id`] for what is in it.
+    OrderId
+}
+
+/// One partition of keys: a coupon's keys all carry its lane's hash tag.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Lane(i32);
+
+impl Lane {
+    /// All lanes of an installation that has `count` of them.
+    pub fn all(count: i32) -> impl Iterator<Item = Self> {
+        (0..count).map(Self)
+    }
+
+    /// The number, from 0.
+    pub fn get(self) -> i32 {
+        self.0
+    }
+}
+
+impl fmt::Display for Lane {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl CouponId {
+    /// The id of the `sequence`-th coupon, in an installation with `lanes` lanes.
+    pub fn compose(sequence: i64, lanes: i32) -> Self {
+        assert!(
+            sequence > 0 && lanes > 0,
+            "sequences and lanes count from 1"
+        );
+        Self((sequence << LANE_BITS) | (sequence % i64::from(lanes)))
+    }
+
+    /// The lane of this coupon's keys.
+    pub fn lane(self) -> Lane {
+        let lane = self.0 & ((1 << LANE_BITS) - 1);
+        Lane(i32::try_from(lane).expect("ten bits fit"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_has_one_name() {
+        assert_eq!("9223372036854775807".parse(), Ok(OrderId(i64::MAX)));
+        for text in [
+            "",
+            "0",
+            "-1",
+            "+1",
+            "01",
+            " 1",
+            "1.0",
+            "9223372036854775808",
+            "x",
+            "٣",
+        ] {
+            assert_eq!(text.parse::<OrderId>(), Err(InvalidId), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_coupon_id_names_its_lane() {
+        for lanes in [1, 4, 1024] {
+            for sequence in 1..3_000 {
+                let lane = CouponId::compose(sequence, lanes).lane();
+                assert_eq!(i64::from(lane.get()), sequence % i64::from(lanes));
+            }
+        }
+    }
+
+    #[test]
+    fn ids_are_strings_in_json() {
+        let id = OrderId(i64::MAX);
+        let json = serde_json::to_string(&id).unwrap();
+        assert_eq!(json, "\"9223372036854775807\"");
+        assert_eq!(serde_json::from_str::<OrderId>(&json).unwrap(), id);
+        assert!(serde_json::from_str::<OrderId>("5").is_err());
+    }
+}

@@ -1,0 +1,427 @@
+//! Orders: the record that an accepted claim becomes. Owner of the table `orders`.
+//!
+//! Constraints settle every race here: the primary key (an order id is used once), the partial unique
+//! indexes (one live order for each buyer) and `sold + n <= total`. Locks spare double work; they
+//! decide nothing.
+
+use std::collections::{BTreeMap, HashMap};
+
+use chrono::{DateTime, Utc};
+use serde::Serialize;
+use sqlx::{PgPool, Postgres, Transaction};
+use tokio_util::sync::CancellationToken;
+use utoipa::ToSchema;
+
+use super::dead_letter::{self, DeadLetter, Reason};
+use super::ids::{CouponId, Lane, OrderId, UserId};
+use super::order_log::{LogEntry, LoggedClaim};
+use super::stock;
+use crate::kit::postgres;
+
+/// Where an order stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema, sqlx::Type)]
+#[serde(rename_all = "snake_case")]
+#[sqlx(type_name = "text", rename_all = "snake_case")]
+pub enum OrderStatus {
+    /// Waits for payment.
+    Unpaid,
+    /// Paid.
+    Paid,
+    /// Used.
+    Redeemed,
+    /// Cancelled before it was paid.
+    Cancelled,
+    /// Not paid in time.
+    Expired,
+    /// On its way back.
+    Refunding,
+    /// Paid back.
+    Refunded,
+}
+
+/// An order, as its buyer sees it. Times are UTC; each is set while its status implies it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct Order {
+    /// Its id.
+    pub order_id: OrderId,
+    /// What was claimed.
+    pub coupon_id: CouponId,
+    /// By whom.
+    pub user_id: UserId,
+    /// Where it stands.
+    pub status: OrderStatus,
+    /// How it was paid.
+    pub pay_method: Option<String>,
+    /// When the claim was accepted.
+    pub claimed_at: DateTime<Utc>,
+    /// When it was paid.
+    pub paid_at: Option<DateTime<Utc>>,
+    /// When it was used.
+    pub redeemed_at: Option<DateTime<Utc>>,
+    /// When it was cancelled.
+    pub cancelled_at: Option<DateTime<Utc>>,
+    /// When its time to be paid was over.
+    pub expired_at: Option<DateTime<Utc>>,
+    /// When a refund was asked for.
+    pub refunding_at: Option<DateTime<Utc>>,
+    /// When it was paid back.
+    pub refunded_at: Option<DateTime<Utc>>,
+}
+
+/// What became of a batch of log entries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    /// New rows.
+    pub inserted: usize,
+    /// Entries that were rows already.
+    pub repeated: usize,
+    /// Entries put aside because they contradict a row.
+    pub conflicts: usize,
+}
+
+/// Why a batch wasn't written. Nothing of it was.
+#[derive(Debug, thiserror::Error)]
+pub enum NotWritten {
+    /// Some entry in it can't be written: split the batch to find which.
+    #[error("{1}")]
+    Poison(Reason, String),
+    /// The buyers' locks were lost before the commit.
+    #[error("the buyers' locks were lost before the commit")]
+    LocksLost,
+    /// Postgres doesn't answer, or not now.
+    #[error(transparent)]
+    Postgres(sqlx::Error),
+}
+
+/// Reads and writes orders. Clones share the pool.
+#[derive(Clone)]
+pub struct Orders {
+    pool: PgPool,
+}
+
+impl Orders {
+    /// Orders in this database.
+    pub fn new(pool: PgPool) -> Self {
+        Self { pool }
+    }
+
+    /// For the owner files of other tables.
+    pub(super) fn pool(&self) -> &PgPool {
+        &self.pool
+    }
+
+    /// The user's order; another user's order doesn't exist for them.
+    ///
+    /// # Errors
+    ///
+    /// When Postgres doesn't answer.
+    pub async fn get(&self, user: UserId, order: OrderId) -> sqlx::Result<Option<Order>> {
+        let mut found = self.select(user, Some(order), None, 1).await?;
+        Ok(found.pop())
+    }
+
+    /// The user's orders, newest first, from before the given one on.
+    ///
+    /// # Errors
+    ///
+    /// When Postgres doesn't answer.
+    pub async fn list(
+        &self,
+        user: UserId,
+        before: Option<OrderId>,
+        limit: u32,
+    ) -> sqlx::Result<Vec<Order>> {
+        self.select(user, None, before, limit).await
+    }
+
+    async fn select(
+        &self,
+        user: UserId,
+        order: Option<OrderId>,
+        before: Option<OrderId>,
+        limit: u32,
+    ) -> sqlx::Result<Vec<Order>> {
+        sqlx::query_as!(
+            Order,
+            r#"SELECT id AS "order_id: OrderId", coupon_id AS "coupon_id: CouponId",
+                      user_id AS "user_id: UserId", status AS "status: OrderStatus", pay_method,
+                      claimed_at, paid_at, redeemed_at, cancelled_at, expired_at, refunding_at, refunded_at
+               FROM orders
+               WHERE user_id = $1 AND id = coalesce($2, id) AND id < coalesce($3, 9223372036854775807)
+               ORDER BY id DESC LIMIT $4"#,
+            user.get(),
+            order.map(OrderId::get),
+            before.map(OrderId::get),
+            i64::from(limit),
+        )
+        .fetch_all(&self.pool)
+        .await
+    }
+
+    /// Where an order stands, if it has been written.
+    ///
+    /// # Errors
+    ///
+    /// When Postgres doesn't answer.
+    pub async fn status(&self, order: OrderId) -> sqlx::Result<Option<OrderStatus>> {
+        sqlx::query_scalar!(
+            r#"SELECT status AS "status: OrderStatus" FROM orders WHERE id = $1"#,
+            order.get(),
+        )
+        .fetch_optional(&self.pool)
+        .await
+    }
+
+    /// The user's latest order of this coupon.
+    ///
+    /// # Errors
+    ///
+    /// When Postgres doesn't answer.
+    pub async fn last_of(
+        &self,
+        coupon: CouponId,
+        user: UserId,
+    ) -> sqlx::Result<Option<(OrderId, OrderStatus)>> {
+        let row = sqlx::query!(
+            r#"SELECT id AS "id: OrderId", status AS "status: OrderStatus" FROM orders
+               WHERE user_id = $1 AND coupon_id = $2 ORDER BY id DESC LIMIT 1"#,
+            user.get(),
+            coupon.get(),
+        )
+        .fetch_optional(&self.pool)
+        .await?;
+        Ok(row.map(|row| (row.id, row.status)))
+    }
+
+    /// The user's live order of this coupon; for a regular coupon, its unpaid one.
+    ///
+    /// # Errors
+    ///
+    /// When Postgres doesn't answer.
+    pub async fn live_of(&self, coupon: CouponId, user: UserId) -> sqlx::Result<Option<OrderId>> {
+        sqlx::query_scalar!(
+            r#"SELECT id AS "id: OrderId" FROM orders
+               WHERE coupon_id = $1 AND user_id = $2
+                 AND (kind = 'regular' AND status = 'unpaid'
+                      OR kind = 'flash' AND status IN ('unpaid', 'paid', 'redeemed', 'refunding'))"#,
+            coupon.get(),
+            user.get(),
+        )
+        .fetch_optional(&self.pool)
+        .await
+    }
+
+    /// Units counted as sold of a flash coupon, and the order of each buyer with a live one; both from
+    /// one moment.
+    ///
+    /// # Errors
+    ///
+    /// When Postgres doesn't answer.
+    pub async fn sold_and_live(
+        &self,
+        coupon: CouponId,
+    ) -> sqlx::Result<(i64, HashMap<UserId, OrderId>)> {
+        let rows = sqlx::query!(
+            r#"SELECT sold, user_id AS "user_id?: UserId", orders.id AS "id?: OrderId"
+               FROM flash_sales LEFT JOIN orders
+                 ON orders.coupon_id = flash_sales.coupon_id AND orders.kind = 'flash'
+                AND status IN ('unpaid', 'paid', 'redeemed', 'refunding')
+               WHERE flash_sales.coupon_id = $1"#,
+            coupon.get(),
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        let sold = rows.first().map_or(0, |row| row.sold);
+        let live = rows
+            .into_iter()
+            .filter_map(|row| Some((row.user_id?, row.id?)))
+            .collect();
+        Ok((sold, live))
+    }
+
+    /// Orders of flash coupons of this lane, in any status: the log entries that became rows.
+    ///
+    /// # Errors
+    ///
+    /// When Postgres doesn't answer.
+    pub async fn count_of_lane(&self, lane: Lane) -> sqlx::Result<i64> {
+        sqlx::query_scalar!(
+            r#"SELECT count(*) AS "count!" FROM orders WHERE kind = 'flash' AND coupon_id & 1023 = $1"#,
+            i64::from(lane.get()),
+        )
+        .fetch_one(&self.pool)
+        .await
+    }
+
+    /// Creates the order of a regular coupon, if the coupon is active and the user has no unpaid one.
+    ///
+    /// # Errors
+    ///
+    /// When Postgres doesn't answer.
+    pub async fn insert_regular(
+        &self,
+        order: OrderId,
+        coupon: CouponId,
+        user: UserId,
+    ) -> sqlx::Result<bool> {
+        let done = sqlx::query!(
+            "INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at)
+             SELECT $1, id, kind, $3, now() FROM coupons
+             WHERE id = $2 AND kind = 'regular' AND state = 'active'
+             ON CONFLICT DO NOTHING",
+            order.get(),
+            coupon.get(),
+            user.get(),
+        )
+        .execute(&self.pool)
+        .await?;
+        Ok(done.rows_affected() == 1)
+    }
+
+    /// Puts an entry aside that can't become an order as it is.
+    ///
+    /// # Errors
+    ///
+    /// When Postgres doesn't answer.
+    pub async fn put_aside(&self, letter: &DeadLetter<'_>) -> sqlx::Result<()> {
+        dead_letter::insert(&self.pool, letter).await
+    }
+
+    /// Writes a batch of decoded entries in one transaction: rows, dead letters for conflicts, units
+    /// sold. Repeating it changes nothing.
+    ///
+    /// The entries must have been decoded; `locks_lost` is asked last, before the commit.
+    ///
+    /// # Errors
+    ///
+    /// See [`NotWritten`]; nothing has been written then.
+    pub async fn write(
+        &self,
+        lane: Lane,
+        entries: &[&LogEntry],
+        locks_lost: &CancellationToken,
+    ) -> Result<Written, NotWritten> {
+        let mut tx = self.pool.begin().await.map_err(NotWritten::Postgres)?;
+        let written = write_in(&mut tx, lane, entries).await?;
+        if locks_lost.is_cancelled() {
+            return Err(NotWritten::LocksLost);
+        }
+        tx.commit().await?;
+        Ok(written)
+    }
+}
+
+async fn write_in(
+    tx: &mut Transaction<'_, Postgres>,
+    lane: Lane,
+    entries: &[&LogEntry],
+) -> Result<Written, NotWritten> {
+    let claims: Vec<&LoggedClaim> = entries
+        .iter()
+        .filter_map(|entry| entry.claim.as_ref().ok())
+        .collect();
+    assert_eq!(
+        claims.len(),
+        entries.len(),
+        "only decoded entries are written"
+    );
+
+    let inserted = insert_flash(tx, &claims).await?;
+    let mut written = Written {
+        inserted: inserted.len(),
+        ..Written::default()
+    };
+    if inserted.len() < claims.len() {
+        let rows = existing(tx, &claims).await?;
+        for (entry, claim) in entries.iter().zip(&claims) {
+            if rows.get(&claim.order_id) == Some(&(claim.coupon_id, claim.user_id)) {
+                continue;
+            }
+            written.conflicts += 1;
+            let detail = "its order id, or its buyer's place, belongs to another order".to_owned();
+            let letter = DeadLetter {
+                lane,
+                entry,
+                reason: Reason::Conflict,
+                detail,
+            };
+            dead_letter::insert(&mut **tx, &letter).await?;
+        }
+        written.repeated = claims.len() - written.inserted - written.conflicts;
+    }
+    // In coupon order, so that two workers never wait for each other in a circle.
+    let mut sold: BTreeMap<CouponId, i64> = BTreeMap::new();
+    for coupon in inserted.into_values() {
+        *sold.entry(coupon).or_default() += 1;
+    }
+    for (coupon, orders) in sold {
+        if !stock::add_sold(&mut *tx, coupon, orders).await? {
+            let detail = format!("coupon {coupon} hasn't {orders} more units to sell");
+            return Err(NotWritten::Poison(Reason::Oversold, detail));
+        }
+    }
+    Ok(written)
+}
+
+/// Inserts what isn't there; returns the order ids that were inserted, with their coupons. In id
+/// order, so that two workers with overlapping batches never wait for each other in a circle.
+async fn insert_flash(
+    tx: &mut Transaction<'_, Postgres>,
+    claims: &[&LoggedClaim],
+) -> sqlx::Result<BTreeMap<OrderId, CouponId>> {
+    let ids: Vec<i64> = claims.iter().map(|claim| claim.order_id.get()).collect();
+    let coupons: Vec<i64> = claims.iter().map(|claim| claim.coupon_id.get()).collect();
+    let users: Vec<i64> = claims.iter().map(|claim| claim.user_id.get()).collect();
+    let times: Vec<DateTime<Utc>> = claims.iter().map(|claim| claim.claimed_at).collect();
+    let rows = sqlx::query!(
+        r#"INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at)
+           SELECT id, coupon_id, 'flash', user_id, claimed_at
+           FROM UNNEST($1::bigint[], $2::bigint[], $3::bigint[], $4::timestamptz[])
+                AS claim (id, coupon_id, user_id, claimed_at)
+           ORDER BY id
+           ON CONFLICT DO NOTHING
+           RETURNING id AS "id: OrderId", coupon_id AS "coupon_id: CouponId""#,
+        &ids,
+        &coupons,
+        &users,
+        &times,
+    )
+    .fetch_all(&mut **tx)
+    .await?;
+    Ok(rows
+        .into_iter()
+        .map(|row| (row.id, row.coupon_id))
+        .collect())
+}
+
+/// The rows under these order ids, in any status. Sees what a concurrent writer has committed since
+/// the INSERT waited for it, because each statement here takes a new snapshot (READ COMMITTED).
+async fn existing(
+    tx: &mut Transaction<'_, Postgres>,
+    claims: &[&LoggedClaim],
+) -> sqlx::Result<BTreeMap<OrderId, (CouponId, UserId)>> {
+    let ids: Vec<i64> = claims.iter().map(|claim| claim.order_id.get()).collect();
+    let rows = sqlx::query!(
+        r#"SELECT id AS "id: OrderId", coupon_id AS "coupon_id: CouponId", user_id AS "user_id: UserId"
+           FROM orders WHERE id = ANY($1)"#,
+        &ids,
+    )
+    .fetch_all(&mut **tx)
+    .await?;
+    Ok(rows
+        .into_iter()
+        .map(|row| (row.id, (row.coupon_id, row.user_id)))
+        .collect())
+}
+
+impl From<sqlx::Error> for NotWritten {
+    /// An error about the data is poison; everything else may pass.
+    fn from(error: sqlx::Error) -> Self {
+        if postgres::is_data_error(&error) {
+            let constraint = postgres::violated_constraint(&error).unwrap_or("none");
+            let detail = format!("{error} (constraint: {constraint})");
+            return Self::Poison(Reason::Invalid, detail);
+        }
+        Self::Postgres(error)
+    }
+}

@@ -1,0 +1,96 @@
+//! Claims on regular coupons: no stock and no window, so Postgres decides alone.
+
+use std::sync::Arc;
+
+use super::Failure;
+use super::coupon::CouponState;
+use super::ids::{CouponId, OrderId, UserId};
+use super::keys::Keys;
+use super::order::{Order, Orders};
+use super::stock;
+use crate::base::limits;
+use crate::kit::id::IdGenerator;
+use crate::kit::lock::owner::OwnerLocks;
+use crate::kit::redis::Redis;
+
+/// The answer to a claim on a regular coupon.
+#[derive(Debug)]
+pub enum RegularOutcome {
+    /// The new order, unpaid.
+    Created(Order),
+    /// There is an unpaid one; it has to be paid, cancelled or expired first.
+    AlreadyClaimed(OrderId),
+    /// The coupon is not on offer for now.
+    Paused,
+    /// The coupon is no longer on offer.
+    Ended,
+}
+
+/// Takes claims on regular coupons.
+pub struct RegularClaims {
+    redis: Redis,
+    keys: Keys,
+    order_ids: Arc<IdGenerator>,
+    locks: OwnerLocks,
+    orders: Orders,
+}
+
+impl RegularClaims {
+    /// Puts the parts together.
+    pub fn new(
+        redis: Redis,
+        keys: Keys,
+        order_ids: Arc<IdGenerator>,
+        locks: OwnerLocks,
+        orders: Orders,
+    ) -> Self {
+        Self {
+            redis,
+            keys,
+            order_ids,
+            locks,
+            orders,
+        }
+    }
+
+    /// Creates an unpaid order, under the lock that every order creation of this user takes.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::LockBusy`] when the lock was held elsewhere for [`limits::LOCK_WAIT_MAX`]; otherwise
+    /// when a store doesn't answer.
+    pub async fn claim(&self, coupon: CouponId, user: UserId) -> Result<RegularOutcome, Failure> {
+        let lock = self.keys.order_lock(coupon.lane(), user);
+        let Some(guard) = self.locks.acquire(lock, limits::LOCK_WAIT_MAX).await? else {
+            return Err(Failure::LockBusy);
+        };
+        let outcome = self.create(coupon, user).await;
+        guard.release().await;
+        outcome
+    }
+
+    async fn create(&self, coupon: CouponId, user: UserId) -> Result<RegularOutcome, Failure> {
+        let link = self.redis.link().await?;
+        let number = self.order_ids.next(&link).await?;
+        let id = OrderId::new(number).map_err(|_| Failure::UnknownReply(number.to_string()))?;
+        // One statement, settled by constraints. So it doesn't matter here if the lock gets lost.
+        if self.orders.insert_regular(id, coupon, user).await? {
+            let order = self.orders.get(user, id).await?;
+            return order
+                .map(RegularOutcome::Created)
+                .ok_or(sqlx::Error::RowNotFound.into());
+        }
+        if let Some(unpaid) = self.orders.live_of(coupon, user).await? {
+            return Ok(RegularOutcome::AlreadyClaimed(unpaid));
+        }
+        match stock::find(self.orders.pool(), coupon)
+            .await?
+            .map(|stored| stored.state)
+        {
+            Some(CouponState::Paused) => Ok(RegularOutcome::Paused),
+            Some(CouponState::Ended) => Ok(RegularOutcome::Ended),
+            // The unpaid order that stood in the way has just been closed: the user may ask again.
+            _ => Err(Failure::LockBusy),
+        }
+    }
+}

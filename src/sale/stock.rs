@@ -1,0 +1,115 @@
+//! The sales as Postgres knows them: window, total and units sold. Owner of the table `flash_sales`.
+//!
+//! Redis sells; `sold` is the second lock on the same door. It grows only by rows really inserted, in
+//! their transaction, and never past `total`.
+
+use chrono::{DateTime, Utc};
+use sqlx::{PgConnection, PgPool};
+
+use super::coupon::{CouponKind, CouponState, NewSale};
+use super::ids::CouponId;
+
+/// What warming up a coupon needs to know about it.
+#[derive(Debug)]
+pub struct StoredSale {
+    /// Regular coupons have none of the fields below.
+    pub kind: CouponKind,
+    /// State that the sale opens with.
+    pub state: CouponState,
+    /// Revision of these values.
+    pub revision: i64,
+    /// Start of the window.
+    pub opens_at: Option<DateTime<Utc>>,
+    /// End of the window; not part of it.
+    pub closes_at: Option<DateTime<Utc>>,
+    /// Units on offer.
+    pub total: Option<i64>,
+    /// Whether Redis has had it.
+    pub loaded: bool,
+    /// Whether Redis has been relieved of it.
+    pub archived: bool,
+}
+
+/// The coupon and its sale, if there is such a coupon.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub async fn find(pool: &PgPool, coupon: CouponId) -> sqlx::Result<Option<StoredSale>> {
+    sqlx::query_as!(
+        StoredSale,
+        r#"SELECT coupons.kind AS "kind: CouponKind", state AS "state: CouponState", revision,
+                  opens_at AS "opens_at?", closes_at AS "closes_at?", total AS "total?",
+                  (loaded_at IS NOT NULL) AS "loaded!", (archived_at IS NOT NULL) AS "archived!"
+           FROM coupons LEFT JOIN flash_sales ON coupon_id = id
+           WHERE id = $1"#,
+        coupon.get(),
+    )
+    .fetch_optional(pool)
+    .await
+}
+
+/// Adds the sale of a new flash coupon.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub async fn insert(tx: &mut PgConnection, coupon: CouponId, sale: &NewSale) -> sqlx::Result<()> {
+    sqlx::query!(
+        "INSERT INTO flash_sales (coupon_id, opens_at, closes_at, total) VALUES ($1, $2, $3, $4)",
+        coupon.get(),
+        sale.opens_at,
+        sale.closes_at,
+        sale.stock,
+    )
+    .execute(tx)
+    .await?;
+    Ok(())
+}
+
+/// Notes that the sale is in Redis; from now on its absence there means that Redis has lost data.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub async fn mark_loaded(pool: &PgPool, coupon: CouponId) -> sqlx::Result<()> {
+    sqlx::query!(
+        "UPDATE flash_sales SET loaded_at = now(), updated_at = now()
+         WHERE coupon_id = $1 AND loaded_at IS NULL",
+        coupon.get(),
+    )
+    .execute(pool)
+    .await?;
+    Ok(())
+}
+
+/// Counts `orders` more units as sold. False if there aren't that many: nothing has changed then.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub async fn add_sold(tx: &mut PgConnection, coupon: CouponId, orders: i64) -> sqlx::Result<bool> {
+    let done = sqlx::query!(
+        "UPDATE flash_sales SET sold = sold + $2, updated_at = now()
+         WHERE coupon_id = $1 AND sold + $2 <= total",
+        coupon.get(),
+        orders,
+    )
+    .execute(tx)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// All coupons that Redis has to hold: loaded and not archived.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub async fn loaded(pool: &PgPool) -> sqlx::Result<Vec<CouponId>> {
+    sqlx::query_scalar!(
+        r#"SELECT coupon_id AS "coupon_id: CouponId" FROM flash_sales
+           WHERE loaded_at IS NOT NULL AND archived_at IS NULL ORDER BY coupon_id"#
+    )
+    .fetch_all(pool)
+    .await
+}

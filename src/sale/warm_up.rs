@@ -1,0 +1,163 @@
+//! What it means when the claim script says NOT_LOADED, and how a sale gets into Redis.
+//!
+//! # Loading, and why it can't be done twice
+//!
+//! A sale that is loaded a second time would sell again what it has sold. So Postgres notes
+//! (`loaded_at`) that Redis has had it, and a sale with that note is never loaded:
+//!
+//! 1. `warm_up.lua` writes the sale in state `loading`; claims are still told NOT_LOADED.
+//! 2. Postgres notes it.
+//! 3. `open_sale.lua` gives it its real state, and claims begin.
+//!
+//! Whoever dies on the way, the next one goes on: each step does nothing when it has been done. No claim
+//! is possible before the note, so "noted and missing" always means that Redis has lost data. Then
+//! claims are answered 503, and nothing is loaded anew, because accepted claims may still be on their
+//! way to Postgres.
+//!
+//! # Load
+//!
+//! Claims never ask Postgres. NOT_LOADED does, once for each coupon at a time, and the answer is
+//! remembered for [`limits::WARM_UP_MEMORY`], also when there is no such coupon.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use chrono::{DateTime, Utc};
+use moka::future::Cache;
+use sqlx::PgPool;
+
+use super::ids::CouponId;
+use super::keys::Keys;
+use super::stock::StoredSale;
+use super::{Failure, coupon::CouponKind, settings, stock};
+use crate::base::limits;
+use crate::base::telemetry::Metrics;
+use crate::kit::redis::Redis;
+use crate::kit::script::Script;
+
+/// What a coupon that wasn't loaded turned out to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resolution {
+    /// A sale, and it is loaded now: ask the script again.
+    Loaded,
+    /// A regular coupon; it has no sale.
+    Regular,
+    /// A sale that is over and settled; Postgres answers for it.
+    Archived,
+    /// No such coupon.
+    Unknown,
+}
+
+/// Resolves coupons that Redis doesn't hold.
+pub struct WarmUp {
+    pool: PgPool,
+    redis: Redis,
+    keys: Keys,
+    load: Script<1>,
+    open: Script<1>,
+    /// The epoch that this process believes in.
+    epoch: AtomicI64,
+    /// Coalesces callers who ask about the same coupon, and remembers the answer for a moment.
+    resolved: Cache<CouponId, Resolution>,
+    metrics: Arc<Metrics>,
+}
+
+impl WarmUp {
+    /// Starts with the epoch that Postgres has now.
+    pub fn new(pool: PgPool, redis: Redis, keys: Keys, epoch: i64, metrics: Arc<Metrics>) -> Self {
+        Self {
+            pool,
+            redis,
+            keys,
+            load: Script::new(include_str!("../../lua/warm_up.lua")),
+            open: Script::new(include_str!("../../lua/open_sale.lua")),
+            epoch: AtomicI64::new(epoch),
+            resolved: Cache::builder()
+                .max_capacity(limits::WARM_UP_MEMORY_COUPONS_MAX)
+                .time_to_live(limits::WARM_UP_MEMORY)
+                .build(),
+            metrics,
+        }
+    }
+
+    /// The epoch to tell the sale scripts.
+    pub fn epoch(&self) -> i64 {
+        self.epoch.load(Ordering::Relaxed)
+    }
+
+    /// Asks Postgres which epoch holds now.
+    ///
+    /// # Errors
+    ///
+    /// When Postgres doesn't answer.
+    pub async fn refresh_epoch(&self) -> Result<(), Failure> {
+        self.epoch
+            .store(settings::read(&self.pool).await?.epoch, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Finds out what a coupon is that the script doesn't know, and loads it if it may be loaded.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::DataLost`] when it has been loaded before; otherwise when a store doesn't answer.
+    pub async fn resolve(&self, coupon: CouponId) -> Result<Resolution, Failure> {
+        Ok(self
+            .resolved
+            .try_get_with(coupon, self.resolve_now(coupon))
+            .await?)
+    }
+
+    /// As [`resolve`](Self::resolve), without memory: for a coupon that has just been created.
+    ///
+    /// # Errors
+    ///
+    /// As [`resolve`](Self::resolve).
+    pub async fn resolve_now(&self, coupon: CouponId) -> Result<Resolution, Failure> {
+        let Some(stored) = stock::find(&self.pool, coupon).await? else {
+            return Ok(Resolution::Unknown);
+        };
+        if stored.kind == CouponKind::Regular {
+            return Ok(Resolution::Regular);
+        }
+        if stored.archived {
+            return Ok(Resolution::Archived);
+        }
+        if !stored.loaded {
+            self.load(coupon, &stored).await?;
+            stock::mark_loaded(&self.pool, coupon).await?;
+        }
+        self.open(coupon, &stored).await
+    }
+
+    async fn load(&self, coupon: CouponId, stored: &StoredSale) -> Result<(), Failure> {
+        let ms = |time: Option<DateTime<Utc>>| time.map_or(0, |time| time.timestamp_millis());
+        let values = [
+            ms(stored.opens_at),
+            ms(stored.closes_at),
+            stored.total.unwrap_or(0),
+            stored.revision,
+            self.epoch(),
+        ];
+        let link = self.redis.link().await?;
+        let _: String = self
+            .load
+            .run(&link, [&self.keys.coupon(coupon)], &values[..])
+            .await?;
+        Ok(())
+    }
+
+    async fn open(&self, coupon: CouponId, stored: &StoredSale) -> Result<Resolution, Failure> {
+        let link = self.redis.link().await?;
+        let key = self.keys.coupon(coupon);
+        let reply: String = self.open.run(&link, [&key], stored.state.as_str()).await?;
+        match reply.as_str() {
+            "OPENED" | "PRESENT" => Ok(Resolution::Loaded),
+            "MISSING" => {
+                self.metrics.data_lost.increment(1);
+                Err(Failure::DataLost(coupon))
+            }
+            _ => Err(Failure::UnknownReply(reply)),
+        }
+    }
+}

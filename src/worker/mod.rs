@@ -1,0 +1,261 @@
+//! The door for the order log: accepted claims leave Redis and become orders in Postgres.
+//!
+//! Each lane has one task, and the task runs passes, one at a time. A pass is a function that reads,
+//! decides, writes and reports; a timer, the tests and the drain call the same function.
+//!
+//! | pass | when | what |
+//! |---|---|---|
+//! | [write](write) | always, waits for entries | entries -> buyers' locks -> rows -> acknowledged |
+//! | [recover](recover) | at start, then every `--recover-period-ms` | takes over what dead workers left |
+//! | [tidy up](recover) | every [`limits::TRIM_PERIOD`] | trims the log, removes consumers that are long gone |
+//!
+//! **Nothing is ever acknowledged that is not in Postgres or in the dead letters.** A failed pass has
+//! acknowledged nothing that it didn't write; it is logged once, waits, and begins again with its own
+//! pending entries. So an outage of Postgres costs time and never an order.
+
+pub mod recover;
+pub mod write;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::RedisError;
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use crate::app::App;
+use crate::base::config::Config;
+use crate::base::limits;
+use crate::base::telemetry::LogThrottle;
+use crate::sale::ids::Lane;
+use crate::sale::order_log::{OrderLog, is_missing_group};
+use crate::sale::{reconcile, settings};
+
+/// Why a pass didn't get through. It will be repeated.
+#[derive(Debug, thiserror::Error)]
+pub enum PassError {
+    /// Redis didn't answer.
+    #[error("Redis: {0}")]
+    Redis(#[from] RedisError),
+    /// Postgres didn't answer.
+    #[error("Postgres: {0}")]
+    Postgres(#[from] sqlx::Error),
+    /// The buyers' locks ran out before the commit.
+    #[error("the buyers' locks were lost before the commit")]
+    LocksLost,
+}
+
+/// The worker of one lane.
+pub struct LaneWorker {
+    app: Arc<App>,
+    log: OrderLog,
+    settings: WorkerSettings,
+    /// Where the next look at our own pending entries begins; `None` when there can't be any.
+    pending_from: Option<String>,
+    /// Entries seen in this round of pending ones whose lock was held elsewhere.
+    contended: usize,
+    /// No look at pending entries before this time: a lock that was just held is still held.
+    pending_not_before: Instant,
+    /// Set once the group has been seen; from then on its absence is news.
+    group_seen: bool,
+}
+
+/// What the passes need to know.
+#[derive(Clone, Copy, Debug)]
+pub struct WorkerSettings {
+    /// Orders written in one transaction, at most.
+    pub batch_orders_max: usize,
+    /// Entries that have been held this long are taken over.
+    pub take_over_idle: Duration,
+    /// Period of the recover pass.
+    pub recover_period: Duration,
+}
+
+/// Starts the workers of all lanes as tasks of the service. A lane that another process adds is noticed
+/// within a second.
+pub fn start(app: &Arc<App>, config: &Config) {
+    let (app, settings) = (app.clone(), WorkerSettings::from(config));
+    let shutdown = app.shutdown.clone();
+    shutdown.clone().spawn(async move {
+        let consumer = consumer_name();
+        let mut started: HashMap<Lane, ()> = HashMap::new();
+        let mut throttle = LogThrottle::default();
+        while !shutdown.stop_token().is_cancelled() {
+            match settings::read(&app.stores.pool).await {
+                Ok(stored) => {
+                    for lane in Lane::all(stored.lanes) {
+                        started.entry(lane).or_insert_with(|| {
+                            let worker =
+                                LaneWorker::new(app.clone(), lane, consumer.clone(), settings);
+                            shutdown.spawn(worker.run());
+                        });
+                    }
+                }
+                Err(error) if throttle.allows() => {
+                    tracing::warn!(%error, "the number of lanes can't be read; trying again");
+                }
+                Err(_) => {}
+            }
+            tokio::select! {
+                () = shutdown.stop_token().cancelled() => {}
+                () = tokio::time::sleep(limits::LANES_PERIOD) => {}
+            }
+        }
+    });
+}
+
+/// Unique for each process, or two processes would take each other's pending entries for their own.
+pub fn consumer_name() -> String {
+    format!("{}-{}", std::process::id(), Uuid::new_v4().simple())
+}
+
+impl LaneWorker {
+    /// A worker that reads as `consumer`.
+    pub fn new(app: Arc<App>, lane: Lane, consumer: String, settings: WorkerSettings) -> Self {
+        let log = OrderLog::new(app.stores.redis.clone(), &app.stores.keys, lane, consumer);
+        Self {
+            app,
+            log,
+            settings,
+            pending_from: Some("0".into()),
+            contended: 0,
+            pending_not_before: Instant::now(),
+            group_seen: false,
+        }
+    }
+
+    /// Runs the passes until the service stops, then writes what is left and leaves the group.
+    async fn run(mut self) {
+        let stop = self.app.shutdown.stop_token().clone();
+        let mut throttle = LogThrottle::default();
+        let mut backoff = limits::BACKOFF_MIN;
+        let (mut recover_at, mut tidy_up_at) = (Instant::now(), Instant::now());
+        while !stop.is_cancelled() {
+            match self.turn(&mut recover_at, &mut tidy_up_at).await {
+                Ok(()) => backoff = limits::BACKOFF_MIN,
+                Err(error) => {
+                    self.heal(error, &mut throttle).await;
+                    tokio::select! {
+                        () = stop.cancelled() => {}
+                        () = tokio::time::sleep(backoff) => {}
+                    }
+                    backoff = (backoff * 2).min(limits::BACKOFF_MAX);
+                }
+            }
+        }
+        self.drain().await;
+    }
+
+    /// Runs what is due: the timed passes, then one write pass that waits no longer than until the next.
+    async fn turn(
+        &mut self,
+        recover_at: &mut Instant,
+        tidy_up_at: &mut Instant,
+    ) -> Result<(), PassError> {
+        if !self.group_seen {
+            self.ensure_group().await?;
+        }
+        if Instant::now() >= *recover_at {
+            self.recover_pass().await?;
+            *recover_at = Instant::now() + self.settings.recover_period;
+        }
+        if Instant::now() >= *tidy_up_at {
+            self.tidy_up_pass().await?;
+            *tidy_up_at = Instant::now() + limits::TRIM_PERIOD;
+        }
+        let patience = (*recover_at)
+            .min(*tidy_up_at)
+            .saturating_duration_since(Instant::now());
+        self.write_pass(patience.max(Duration::from_millis(1)))
+            .await?;
+        Ok(())
+    }
+
+    /// Logs what went wrong and mends what can be mended: a vanished group.
+    async fn heal(&mut self, error: PassError, throttle: &mut LogThrottle) {
+        // Something may have been delivered to us without our seeing it.
+        self.read_pending_again();
+        let lane = self.log.lane();
+        if throttle.allows() {
+            tracing::warn!(%lane, %error, "a pass over the order log failed; nothing is lost, trying again");
+        }
+        if let PassError::Redis(error) = &error
+            && is_missing_group(error)
+            && let Err(error) = self.ensure_group().await
+        {
+            tracing::debug!(%lane, %error, "the group could not be created yet");
+        }
+    }
+
+    /// Creates the group from the log's start if it isn't there. If the log itself is missing, asks
+    /// whether anything is missing with it: before the first claim nothing is.
+    pub async fn ensure_group(&mut self) -> Result<(), PassError> {
+        let log_was_missing = self.log.ensure_group().await?;
+        let lane = self.log.lane();
+        if self.group_seen {
+            tracing::warn!(%lane, log_was_missing, "the group of the order log had vanished; it begins again at the log's start");
+        }
+        if log_was_missing {
+            self.alarm_if_data_lost().await;
+        }
+        self.group_seen = true;
+        self.read_pending_again();
+        Ok(())
+    }
+
+    async fn alarm_if_data_lost(&self) {
+        let (lane, stores) = (self.log.lane(), &self.app.stores);
+        match reconcile::check(&stores.pool, &stores.redis, &stores.keys).await {
+            Ok(report) if report.agrees() && !self.group_seen => {}
+            Ok(report) => {
+                self.app.metrics.data_lost.increment(1);
+                tracing::error!(%lane, disagreements = report.disagreements.len(), "ALARM: the order log was missing; run `flash-sale reconcile`");
+                for disagreement in report
+                    .disagreements
+                    .iter()
+                    .take(limits::LOGGED_DISAGREEMENTS_MAX)
+                {
+                    tracing::error!(%lane, "{disagreement}");
+                }
+            }
+            Err(error) => {
+                tracing::error!(%lane, %error, "ALARM: the order log was missing, and the stores can't be compared");
+            }
+        }
+    }
+
+    /// Writes what is in the log by now, for a bounded time. What stays is read by the next worker.
+    async fn drain(&mut self) {
+        let deadline = Instant::now() + limits::DOOR_DRAIN_MAX;
+        self.read_pending_again();
+        while Instant::now() < deadline {
+            match self.write_pass(Duration::ZERO).await {
+                Ok(written) if written.entries == 0 => break,
+                Ok(_) => {}
+                Err(error) => {
+                    tracing::warn!(lane = %self.log.lane(), %error, "the order log can't be drained; the rest stays in it for the next start");
+                    break;
+                }
+            }
+        }
+        if let Err(error) = self.log.leave().await {
+            tracing::debug!(lane = %self.log.lane(), %error, "the consumer could not be removed");
+        }
+    }
+
+    fn read_pending_again(&mut self) {
+        self.pending_from = Some("0".into());
+        self.contended = 0;
+    }
+}
+
+impl From<&Config> for WorkerSettings {
+    fn from(config: &Config) -> Self {
+        Self {
+            batch_orders_max: usize::try_from(config.batch_orders_max).unwrap_or(usize::MAX),
+            take_over_idle: config.take_over_idle(),
+            recover_period: config.recover_period(),
+        }
+    }
+}

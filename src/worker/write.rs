@@ -1,0 +1,248 @@
+//! The write pass: entries become rows, and only then are they acknowledged.
+//!
+//! # Model
+//!
+//! An entry is *unread*, then *pending* for one consumer from the moment Redis hands it out, and gone
+//! from the group once it is acknowledged. A pass takes a batch, tries the lock of each buyer, writes the
+//! entries whose lock it holds in one transaction, and acknowledges them.
+//!
+//! # Authority
+//!
+//! Postgres decides: primary key, unique index, `sold + n <= total`. The buyers' locks spare two workers
+//! the work of waiting for each other's rows; without them the result would be the same.
+//!
+//! # What each failure does
+//!
+//! * Killed before the commit: nothing was written; another worker takes the entries over.
+//! * Killed between commit and acknowledgement: they are taken over too, found to be rows, and
+//!   acknowledged.
+//! * A lock held elsewhere: the entry stays pending and comes up again from our own pending list (`>`
+//!   would never return it).
+//! * An entry that Postgres refuses: the batch is halved until it stands alone; it becomes a dead letter,
+//!   and the others become rows in the same pass.
+//! * Postgres or Redis away: the pass fails as a whole and is repeated. How often an entry has been
+//!   delivered says nothing about it, so deliveries are never counted.
+//!
+//! # What is not promised
+//!
+//! The order in which rows appear, across batches.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::{LaneWorker, PassError};
+use crate::base::limits;
+use crate::kit::lock::owner::Guard;
+use crate::sale::dead_letter::{DeadLetter, Reason};
+use crate::sale::order::{NotWritten, Written};
+use crate::sale::order_log::LogEntry;
+
+/// What one write pass did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WriteReport {
+    /// Entries read.
+    pub entries: usize,
+    /// New rows.
+    pub inserted: usize,
+    /// Entries that were rows already.
+    pub repeated: usize,
+    /// Entries that are dead letters now.
+    pub dead_letters: usize,
+    /// Entries left pending, because their lock is held elsewhere.
+    pub contended: usize,
+}
+
+impl LaneWorker {
+    /// Writes one batch; waits up to `patience` for it to begin.
+    ///
+    /// # Errors
+    ///
+    /// When a store doesn't answer. What had been written has been acknowledged or will be found; the
+    /// rest is still pending.
+    pub async fn write_pass(&mut self, patience: Duration) -> Result<WriteReport, PassError> {
+        let entries = self
+            .next_entries(patience)
+            .await
+            .inspect_err(|_| self.read_pending_again())?;
+        if entries.is_empty() {
+            return Ok(WriteReport::default());
+        }
+        let report = self
+            .write(&entries)
+            .await
+            .inspect_err(|_| self.read_pending_again())?;
+        if report.contended > 0 {
+            self.contended += report.contended;
+            self.pending_not_before = Instant::now() + limits::CONTENTION_PAUSE;
+            self.pending_from.get_or_insert_with(|| "0".into());
+        }
+        self.count(&report);
+        Ok(report)
+    }
+
+    /// Our own pending entries first, if there may be any, then new ones.
+    async fn next_entries(&mut self, patience: Duration) -> Result<Vec<LogEntry>, PassError> {
+        let count = self.settings.batch_orders_max;
+        let pause = self
+            .pending_not_before
+            .saturating_duration_since(Instant::now());
+        if let Some(from) = self.pending_from.clone().filter(|_| pause.is_zero()) {
+            let pending = self.log.read_pending(count, &from).await?;
+            if let Some(last) = pending.last() {
+                self.pending_from = Some(last.id.clone());
+                return Ok(pending);
+            }
+            // The round is over. Another one is due only if it left something behind.
+            self.pending_from = (self.contended > 0).then(|| "0".into());
+            self.contended = 0;
+        }
+        let patience = if self.pending_from.is_some() {
+            patience.min(pause)
+        } else {
+            patience
+        };
+        let stop = self.app.shutdown.stop_token().clone();
+        if patience.is_zero() {
+            return Ok(self.log.read_new(count, patience).await?);
+        }
+        tokio::select! {
+            // What was delivered to a read that is dropped here is pending, and the drain reads that.
+            () = stop.cancelled() => Ok(Vec::new()),
+            entries = self.log.read_new(count, patience) => Ok(entries?),
+        }
+    }
+
+    async fn write(&self, entries: &[LogEntry]) -> Result<WriteReport, PassError> {
+        let mut report = WriteReport {
+            entries: entries.len(),
+            ..WriteReport::default()
+        };
+        let (decoded, unreadable): (Vec<_>, Vec<_>) =
+            entries.iter().partition(|entry| entry.claim.is_ok());
+        for entry in unreadable {
+            self.put_aside_unreadable(entry).await?;
+            report.dead_letters += 1;
+        }
+        let guard = self.lock_buyers(&decoded).await?;
+        let (ours, contended): (Vec<_>, Vec<_>) = decoded
+            .into_iter()
+            .partition(|entry| self.lock_key(entry).is_some_and(|key| guard.holds(&key)));
+        report.contended = contended.len();
+        let written = self.write_splitting(&ours, guard.lost(), &mut report).await;
+        guard.release().await;
+        written.map(|()| report)
+    }
+
+    async fn lock_buyers(&self, entries: &[&LogEntry]) -> Result<Guard, PassError> {
+        // One user may have claimed several coupons of this lane: one lock for all of them.
+        let keys: BTreeSet<String> = entries
+            .iter()
+            .filter_map(|entry| self.lock_key(entry))
+            .collect();
+        Ok(self
+            .app
+            .locks
+            .try_acquire(keys.into_iter().collect())
+            .await?)
+    }
+
+    fn lock_key(&self, entry: &LogEntry) -> Option<String> {
+        let user = entry.claim.as_ref().ok()?.user_id;
+        Some(self.app.stores.keys.order_lock(self.log.lane(), user))
+    }
+
+    /// Writes and acknowledges; halves what Postgres refuses until the culprit stands alone.
+    async fn write_splitting(
+        &self,
+        entries: &[&LogEntry],
+        locks_lost: &CancellationToken,
+        report: &mut WriteReport,
+    ) -> Result<(), PassError> {
+        let mut parts = vec![entries];
+        while let Some(part) = parts.pop() {
+            if part.is_empty() {
+                continue;
+            }
+            match self
+                .app
+                .orders
+                .write(self.log.lane(), part, locks_lost)
+                .await
+            {
+                Ok(Written {
+                    inserted,
+                    repeated,
+                    conflicts,
+                }) => {
+                    report.inserted += inserted;
+                    report.repeated += repeated;
+                    report.dead_letters += conflicts;
+                    self.log
+                        .acknowledge(part.iter().map(|entry| entry.id.as_str()))
+                        .await?;
+                }
+                Err(NotWritten::Poison(reason, detail)) if part.len() == 1 => {
+                    self.put_aside(part[0], reason, detail).await?;
+                    report.dead_letters += 1;
+                }
+                Err(NotWritten::Poison(..)) => {
+                    let (first, second) = part.split_at(part.len() / 2);
+                    parts.extend([second, first]);
+                }
+                Err(NotWritten::LocksLost) => return Err(PassError::LocksLost),
+                Err(NotWritten::Postgres(error)) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    async fn put_aside_unreadable(&self, entry: &LogEntry) -> Result<(), PassError> {
+        if entry.is_lost() {
+            self.app.metrics.data_lost.increment(1);
+            let detail = "the entry was deleted from the log while it was pending".to_owned();
+            return self.put_aside(entry, Reason::DeletedFromLog, detail).await;
+        }
+        let detail = entry
+            .claim
+            .as_ref()
+            .err()
+            .copied()
+            .unwrap_or_default()
+            .to_owned();
+        self.put_aside(entry, Reason::Undecodable, detail).await
+    }
+
+    async fn put_aside(
+        &self,
+        entry: &LogEntry,
+        reason: Reason,
+        detail: String,
+    ) -> Result<(), PassError> {
+        let lane = self.log.lane();
+        tracing::error!(%lane, entry = entry.id, %reason, detail, "an entry of the order log can't become an order; it is a dead letter now");
+        self.app
+            .orders
+            .put_aside(&DeadLetter {
+                lane,
+                entry,
+                reason,
+                detail,
+            })
+            .await?;
+        self.log
+            .acknowledge(std::iter::once(entry.id.as_str()))
+            .await?;
+        Ok(())
+    }
+
+    fn count(&self, report: &WriteReport) {
+        let metrics = &self.app.metrics;
+        metrics.orders_written.increment(report.inserted as u64);
+        metrics.orders_repeated.increment(report.repeated as u64);
+        metrics.dead_letters.increment(report.dead_letters as u64);
+        metrics.lock_contended.increment(report.contended as u64);
+    }
+}
