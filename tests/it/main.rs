@@ -1,0 +1,8 @@
+//! The integration tests: real servers, real HTTP, real processes.
+//!
+//! Every test has a database and a key prefix of its own on one private Redis and one private Postgres, and
+//! at its end the law of conservation is checked (`support::TestApp`). No test sleeps to let something
+//! happen: passes are called directly, and what a process does is waited for with a bound.
+
+mod claims;
+mod support;

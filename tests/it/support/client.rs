@@ -1,0 +1,108 @@
+//! Talking to the API, and holding it to its word: every reply has to be one that `/openapi.json` documents,
+//! and every refusal a complete problem body.
+
+use serde_json::Value;
+
+/// A reply that has been read.
+#[derive(Debug)]
+pub struct Reply {
+    pub status: u16,
+    pub headers: reqwest::header::HeaderMap,
+    pub body: Value,
+}
+
+impl Reply {
+    /// Reads a reply to `method path` and checks it against the document.
+    pub async fn read(
+        response: reqwest::Response,
+        method: &str,
+        path: &str,
+        document: &Value,
+    ) -> Self {
+        let (status, headers) = (response.status().as_u16(), response.headers().clone());
+        let text = response.text().await.expect("the body arrives");
+        let body = serde_json::from_str(&text).unwrap_or(Value::String(text));
+        let reply = Self {
+            status,
+            headers,
+            body,
+        };
+        if status >= 400 && !path.starts_with("/readyz") {
+            reply.assert_problem();
+        }
+        assert_documented(document, method, path, status);
+        reply
+    }
+
+    /// The value of a header, or "".
+    pub fn header(&self, name: &str) -> &str {
+        self.headers
+            .get(name)
+            .map_or("", |value| value.to_str().expect("headers are ASCII here"))
+    }
+
+    /// The string under this name in the body.
+    pub fn text(&self, name: &str) -> &str {
+        self.body[name]
+            .as_str()
+            .unwrap_or_else(|| panic!("no text `{name}` in {self:?}"))
+    }
+
+    /// Status and problem code, for comparing in one line.
+    pub fn refusal(&self) -> (u16, &str) {
+        (self.status, self.text("code"))
+    }
+
+    /// The order id, parsed.
+    pub fn order_id(&self) -> i64 {
+        self.text("order_id")
+            .parse()
+            .expect("an order id is a number in a string")
+    }
+
+    fn assert_problem(&self) {
+        assert_eq!(
+            self.header("content-type"),
+            "application/problem+json",
+            "{self:?}"
+        );
+        assert_eq!(self.body["status"], self.status, "{self:?}");
+        assert_eq!(
+            self.text("type"),
+            format!("urn:flash-sale:problem:{}", self.text("code"))
+        );
+        assert_eq!(
+            self.text("request_id"),
+            self.header("x-request-id"),
+            "{self:?}"
+        );
+        for member in ["title", "detail"] {
+            assert!(!self.text(member).is_empty(), "{self:?}");
+        }
+    }
+}
+
+/// 405, 413 and 500 can happen anywhere and are documented nowhere in particular.
+fn assert_documented(document: &Value, method: &str, path: &str, status: u16) {
+    let path = path.split('?').next().unwrap_or(path);
+    let paths = document["paths"].as_object().expect("a document has paths");
+    let Some(item) = paths.iter().find(|(template, _)| matches(template, path)) else {
+        return;
+    };
+    if [405, 413, 500].contains(&status) {
+        return;
+    }
+    let responses = &item.1[method.to_lowercase()]["responses"];
+    assert!(
+        responses[status.to_string()].is_object(),
+        "{method} {path} answered {status}, which /openapi.json doesn't know"
+    );
+}
+
+fn matches(template: &str, path: &str) -> bool {
+    let (template, path) = (template.split('/'), path.split('/'));
+    template.clone().count() == path.clone().count()
+        && template
+            .zip(path)
+            .all(|(expected, found)| expected.starts_with('{') || expected == found)
+}

@@ -1,0 +1,21 @@
+//! What the tests stand on: servers, and an app that speaks the words of the business.
+
+mod client;
+mod servers;
+mod test_app;
+
+pub use client::Reply;
+pub use servers::{OwnServers, shared};
+pub use test_app::{SECRET, TestApp, now, user, write_all};
+
+/// Waits for something that another task or process does, within a bound that only a bug exceeds.
+pub async fn eventually<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
+    let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(30);
+    while !holds().await {
+        assert!(
+            tokio::time::Instant::now() < deadline,
+            "never happened: {what}"
+        );
+        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    }
+}

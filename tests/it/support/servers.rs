@@ -1,0 +1,119 @@
+//! Private servers for the tests, kept by `flash-sale private-servers --throw-away`.
+//!
+//! The keeper ends with its standard input, and the kernel closes that however the test run ends: nothing
+//! is left behind, not even by SIGKILL.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+
+use serde::Deserialize;
+use sqlx::{Connection, PgConnection};
+
+/// Servers for one test that is going to break them.
+pub struct OwnServers {
+    keeper: Child,
+    /// Where they are.
+    pub at: Addresses,
+}
+
+/// Where a pair of servers is.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Addresses {
+    pub redis_url: String,
+    pub database_url: String,
+    pub redis_pid: i32,
+    pub postgres_pid: i32,
+}
+
+/// The servers that the tests share; nobody breaks these.
+pub fn shared() -> &'static Addresses {
+    static SHARED: OnceLock<OwnServers> = OnceLock::new();
+    &SHARED.get_or_init(OwnServers::start).at
+}
+
+impl OwnServers {
+    /// Starts them, with the migrated database that test databases are copied from.
+    pub fn start() -> Self {
+        let mut keeper = Command::new(env!("CARGO_BIN_EXE_flash-sale"))
+            .args(["private-servers", "--throw-away", "--log", "warn"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the binary has been built");
+        let mut line = String::new();
+        let output = keeper.stdout.as_mut().expect("piped");
+        BufReader::new(output)
+            .read_line(&mut line)
+            .expect("the keeper says where the servers are");
+        let at = serde_json::from_str(&line).unwrap_or_else(|_| panic!("the keeper said {line:?}"));
+        let servers = Self { keeper, at };
+        let url = servers.at.database_url.clone();
+        on_a_runtime_of_its_own(move || migrate(url));
+        servers
+    }
+}
+
+impl Drop for OwnServers {
+    fn drop(&mut self) {
+        drop(self.keeper.stdin.take());
+        self.keeper.wait().expect("the keeper ends with its input");
+    }
+}
+
+impl Addresses {
+    /// The URL of another database on the same Postgres.
+    pub fn database(&self, name: &str) -> String {
+        self.database_url
+            .replacen("/flash_sale?", &format!("/{name}?"), 1)
+    }
+
+    /// Makes a migrated, empty database.
+    pub async fn create_database(&self, name: &str) {
+        self.administrate(&format!("CREATE DATABASE {name} TEMPLATE flash_sale"))
+            .await;
+    }
+
+    /// Drops a database, with whoever is connected to it.
+    pub async fn drop_database(&self, name: &str) {
+        self.administrate(&format!("DROP DATABASE {name} WITH (FORCE)"))
+            .await;
+    }
+
+    async fn administrate(&self, statement: &str) {
+        let mut connection = PgConnection::connect(&self.database("postgres"))
+            .await
+            .expect("Postgres answers");
+        let statement = sqlx::raw_sql(sqlx::AssertSqlSafe(statement.to_owned()));
+        statement
+            .execute(&mut connection)
+            .await
+            .expect("an administrator may do that");
+        connection.close().await.expect("Postgres answers");
+    }
+}
+
+async fn migrate(url: String) {
+    let pool = flash_sale::kit::postgres::pool(&url, 1).expect("a valid URL");
+    flash_sale::sale::schema::migrate(&pool)
+        .await
+        .expect("the migrations fit");
+    pool.close().await;
+}
+
+/// Connections belong to the runtime that opened them, so what happens outside of a test's runtime (before
+/// it, or when a test app is dropped) needs one of its own.
+pub fn on_a_runtime_of_its_own<T, F>(work: impl FnOnce() -> F + Send + 'static) -> T
+where
+    T: Send + 'static,
+    F: Future<Output = T>,
+{
+    let runtime = || {
+        tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime")
+    };
+    let done = std::thread::spawn(move || runtime().block_on(work())).join();
+    done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}

@@ -1,0 +1,446 @@
+//! The service in this process, on a database and a key prefix of its own. Speaks the words of the
+//! business, and checks the law of conservation at its end.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use clap::Parser;
+use flash_sale::app::{App, Stores};
+use flash_sale::base::clock::Clock;
+use flash_sale::base::config::Config;
+use flash_sale::base::shutdown::Shutdown;
+use flash_sale::http;
+use flash_sale::kit::jwt::{Grants, Tokens};
+use flash_sale::kit::postgres;
+use flash_sale::kit::redis::Redis;
+use flash_sale::sale::ids::{CouponId, Lane, UserId};
+use flash_sale::sale::keys::Keys;
+use flash_sale::sale::reconcile::{self, Report};
+use flash_sale::worker::write::WriteReport;
+use flash_sale::worker::{LaneWorker, WorkerSettings, consumer_name};
+use redis::FromRedisValue;
+use secrecy::SecretString;
+use serde_json::{Value, json};
+use tokio::sync::OnceCell;
+use uuid::Uuid;
+
+use super::client::Reply;
+use super::servers::{Addresses, on_a_runtime_of_its_own, shared};
+
+pub const SECRET: &str = "a secret that is only good for tests";
+
+/// The service under test.
+pub struct TestApp {
+    pub app: Arc<App>,
+    /// Where it listens.
+    pub url: String,
+    pub config: Config,
+    place: Place,
+    client: reqwest::Client,
+    document: OnceCell<Value>,
+    /// Cleared by a test that breaks something on purpose.
+    check_at_end: AtomicBool,
+}
+
+/// Where a test app keeps its data.
+#[derive(Clone)]
+struct Place {
+    servers: Addresses,
+    database: String,
+    prefix: String,
+}
+
+#[derive(Parser)]
+struct Command {
+    #[command(flatten)]
+    config: Config,
+}
+
+impl TestApp {
+    /// With the default settings, and few connections.
+    pub async fn start() -> Self {
+        Self::configured(&[]).await
+    }
+
+    /// With this many lanes.
+    pub async fn with_lanes(lanes: i32) -> Self {
+        Self::configured(&["--lanes", &lanes.to_string()]).await
+    }
+
+    /// With settings given as on the command line.
+    pub async fn configured(arguments: &[&str]) -> Self {
+        Self::on(shared(), arguments, Clock::System).await
+    }
+
+    /// On servers of the test's own, or with a clock of its own.
+    pub async fn on(servers: &Addresses, arguments: &[&str], clock: Clock) -> Self {
+        let name = format!("t{}", Uuid::new_v4().simple());
+        let place = Place {
+            servers: servers.clone(),
+            database: name.clone(),
+            prefix: name,
+        };
+        place.servers.create_database(&place.database).await;
+        let defaults = [
+            "flash-sale",
+            "--database-connections",
+            "5",
+            "--order-id-block",
+            "10",
+        ];
+        let config = Command::parse_from(defaults.iter().chain(arguments)).config;
+        let app = place.assemble(&config, clock).await;
+        let listener = http::server::bind("127.0.0.1:0".parse().unwrap()).expect("a free port");
+        let url = format!("http://{}", listener.local_addr().expect("it is bound"));
+        let shutdown = app.shutdown.clone();
+        let router = http::api(&app, true);
+        shutdown.spawn(http::server::run(
+            listener,
+            router,
+            config.connections_max,
+            shutdown.clone(),
+        ));
+        Self {
+            app,
+            url,
+            config,
+            place,
+            client: reqwest::Client::new(),
+            document: OnceCell::new(),
+            check_at_end: AtomicBool::new(true),
+        }
+    }
+
+    /// A second instance of the service on the same data.
+    pub async fn another_instance(&self) -> Arc<App> {
+        self.place.assemble(&self.config, Clock::System).await
+    }
+
+    /// The arguments that make the binary use this app's data.
+    pub fn store_arguments(&self) -> Vec<String> {
+        let Place {
+            servers,
+            database,
+            prefix,
+        } = &self.place;
+        [
+            ("--redis-url", servers.redis_url.clone()),
+            ("--database-url", servers.database(database)),
+            ("--key-prefix", prefix.clone()),
+            ("--token-secret", SECRET.to_owned()),
+        ]
+        .into_iter()
+        .flat_map(|(flag, value)| [flag.to_owned(), value])
+        .collect()
+    }
+
+    /// Tells the end of the test that disagreements were the point.
+    pub fn expect_disagreements(&self) {
+        self.check_at_end.store(false, Ordering::SeqCst);
+    }
+
+    // ---- the business, over HTTP ----
+
+    /// Creates a flash coupon that is on sale for an hour.
+    pub async fn create_flash(&self, stock: i64) -> CouponId {
+        let now = now();
+        self.create_sale(
+            stock,
+            now - TimeDelta::seconds(1),
+            now + TimeDelta::hours(1),
+        )
+        .await
+    }
+
+    /// Creates a flash coupon with this window.
+    pub async fn create_sale(
+        &self,
+        stock: i64,
+        opens_at: DateTime<Utc>,
+        closes_at: DateTime<Utc>,
+    ) -> CouponId {
+        let sale = json!({"stock": stock, "opens_at": opens_at, "closes_at": closes_at});
+        self.create(
+            json!({"kind": "flash", "title": "t", "pay_cents": 1, "value_cents": 2, "sale": sale}),
+        )
+        .await
+    }
+
+    /// Creates a regular coupon.
+    pub async fn create_regular(&self) -> CouponId {
+        self.create(json!({"kind": "regular", "title": "t", "pay_cents": 1, "value_cents": 2}))
+            .await
+    }
+
+    async fn create(&self, coupon: Value) -> CouponId {
+        let reply = self.post("/v1/coupons", &self.admin_token(), &coupon).await;
+        assert_eq!(reply.status, 201, "{reply:?}");
+        reply.text("id").parse().expect("a coupon id")
+    }
+
+    /// `user` claims `coupon`.
+    pub async fn claim(&self, user: i64, coupon: CouponId) -> Reply {
+        self.claim_preferring(user, coupon, "").await
+    }
+
+    /// `user` claims `coupon` with this `Prefer` header.
+    pub async fn claim_preferring(&self, user: i64, coupon: CouponId, prefer: &str) -> Reply {
+        let path = format!("/v1/coupons/{coupon}/claims");
+        let request = self
+            .client
+            .post(self.url.clone() + &path)
+            .bearer_auth(self.token(user));
+        self.send(request.header("prefer", prefer), "POST", &path)
+            .await
+    }
+
+    /// What became of `user`'s claim.
+    pub async fn my_claim(&self, user: i64, coupon: CouponId) -> Reply {
+        self.get(
+            &format!("/v1/coupons/{coupon}/claims/me"),
+            &self.token(user),
+        )
+        .await
+    }
+
+    /// GET with a token; "" for none.
+    pub async fn get(&self, path: &str, token: &str) -> Reply {
+        let request = self.client.get(self.url.clone() + path);
+        let request = if token.is_empty() {
+            request
+        } else {
+            request.bearer_auth(token)
+        };
+        self.send(request, "GET", path).await
+    }
+
+    /// POST a JSON body with a token.
+    pub async fn post(&self, path: &str, token: &str, body: &Value) -> Reply {
+        let request = self
+            .client
+            .post(self.url.clone() + path)
+            .bearer_auth(token)
+            .json(body);
+        self.send(request, "POST", path).await
+    }
+
+    /// Sends any request, and checks the reply against `/openapi.json`.
+    pub async fn send(&self, request: reqwest::RequestBuilder, method: &str, path: &str) -> Reply {
+        let document = self.document.get_or_init(|| async {
+            let document = self
+                .client
+                .get(format!("{}/openapi.json", self.url))
+                .send()
+                .await;
+            document
+                .expect("the document is served")
+                .json()
+                .await
+                .expect("it is JSON")
+        });
+        let (document, response) = (
+            document.await,
+            request.send().await.expect("the service answers"),
+        );
+        Reply::read(response, method, path, document).await
+    }
+
+    /// A client for requests that the methods above can't say.
+    pub fn client(&self) -> &reqwest::Client {
+        &self.client
+    }
+
+    /// A user's token.
+    pub fn token(&self, user: i64) -> String {
+        self.issue(user, false)
+    }
+
+    /// An administrator's token.
+    pub fn admin_token(&self) -> String {
+        self.issue(1, true)
+    }
+
+    fn issue(&self, subject: i64, admin: bool) -> String {
+        let tokens = Tokens::new(&SecretString::from(SECRET));
+        tokens.issue(Grants { subject, admin }, now() + TimeDelta::hours(1))
+    }
+
+    // ---- the worker, pass by pass ----
+
+    /// A worker of one lane that runs only when it is told to.
+    pub fn worker(&self, lane: Lane) -> LaneWorker {
+        self.place
+            .worker(self.app.clone(), lane, WorkerSettings::from(&self.config))
+    }
+
+    /// Workers for all lanes.
+    pub fn workers(&self) -> Vec<LaneWorker> {
+        Lane::all(self.config.lanes)
+            .map(|lane| self.worker(lane))
+            .collect()
+    }
+
+    /// Writes everything that is in the log. Returns what all passes did together.
+    pub async fn write_orders(&self) -> WriteReport {
+        let mut sum = WriteReport::default();
+        for mut worker in self.workers() {
+            worker.ensure_group().await.expect("Redis answers");
+            add(&mut sum, write_all(&mut worker).await);
+        }
+        sum
+    }
+
+    // ---- behind the curtain ----
+
+    /// What Redis and Postgres say about each other.
+    pub async fn reconcile(&self) -> Report {
+        let Stores { pool, redis, keys } = &self.app.stores;
+        reconcile::check(pool, redis, keys)
+            .await
+            .expect("both stores answer")
+    }
+
+    /// One Redis command, given as words.
+    pub async fn redis<T: FromRedisValue>(&self, words: &[&str]) -> T {
+        let mut command = redis::cmd(words[0]);
+        for word in &words[1..] {
+            command.arg(*word);
+        }
+        self.app
+            .stores
+            .redis
+            .query(&command)
+            .await
+            .expect("Redis does it")
+    }
+
+    /// Appends an entry to the log by hand. Returns its id.
+    pub async fn append(&self, lane: Lane, fields: &[&str]) -> String {
+        let key = self.keys().log(lane);
+        self.redis(&[&["XADD", &key, "*"], fields].concat()).await
+    }
+
+    /// One SQL statement.
+    pub async fn execute(&self, statement: &str) {
+        let statement = sqlx::raw_sql(sqlx::AssertSqlSafe(statement.to_owned()));
+        statement
+            .execute(&self.app.stores.pool)
+            .await
+            .expect("Postgres does it");
+    }
+
+    /// A number from Postgres.
+    pub async fn number(&self, query: &str) -> i64 {
+        let query = sqlx::query_scalar(sqlx::AssertSqlSafe(query.to_owned()));
+        query
+            .fetch_one(&self.app.stores.pool)
+            .await
+            .expect("Postgres answers")
+    }
+
+    /// Names of the keys.
+    pub fn keys(&self) -> &Keys {
+        &self.app.stores.keys
+    }
+}
+
+/// Runs write passes until nothing is left, and fails if something stays.
+pub async fn write_all(worker: &mut LaneWorker) -> WriteReport {
+    let mut sum = WriteReport::default();
+    for _ in 0..1_000 {
+        let report = worker
+            .write_pass(Duration::ZERO)
+            .await
+            .expect("both stores answer");
+        if report.entries == 0 {
+            return sum;
+        }
+        add(&mut sum, report);
+    }
+    panic!("the log never gets empty");
+}
+
+fn add(sum: &mut WriteReport, report: WriteReport) {
+    sum.entries += report.entries;
+    sum.inserted += report.inserted;
+    sum.repeated += report.repeated;
+    sum.dead_letters += report.dead_letters;
+    sum.contended += report.contended;
+}
+
+impl Place {
+    async fn assemble(&self, config: &Config, clock: Clock) -> Arc<App> {
+        let url = self.servers.database(&self.database);
+        let pool = postgres::pool(&url, config.stores.database_connections).expect("a valid URL");
+        let redis = Redis::new(&self.servers.redis_url).expect("a valid URL");
+        let stores = Stores {
+            pool,
+            redis,
+            keys: Keys::new(&self.prefix),
+        };
+        let secret = SecretString::from(SECRET);
+        App::assemble(config, stores, &secret, clock, Shutdown::default())
+            .await
+            .expect("both stores answer")
+    }
+
+    fn worker(&self, app: Arc<App>, lane: Lane, settings: WorkerSettings) -> LaneWorker {
+        LaneWorker::new(app, lane, consumer_name(), settings)
+    }
+
+    /// Lets a new worker take over and write whatever is in flight, and compares the stores.
+    async fn settle(self, config: Config) -> Report {
+        let app = self.assemble(&config, Clock::System).await;
+        let settings = WorkerSettings {
+            take_over_idle: Duration::ZERO,
+            ..WorkerSettings::from(&config)
+        };
+        for lane in Lane::all(config.lanes) {
+            let mut worker = self.worker(app.clone(), lane, settings);
+            worker.ensure_group().await.expect("Redis answers");
+            worker.recover_pass().await.expect("both stores answer");
+            write_all(&mut worker).await;
+        }
+        let Stores { pool, redis, keys } = &app.stores;
+        let report = reconcile::check(pool, redis, keys)
+            .await
+            .expect("both stores answer");
+        pool.close().await;
+        self.servers.drop_database(&self.database).await;
+        report
+    }
+}
+
+impl Drop for TestApp {
+    /// At the end of every test: whatever was in flight gets written, and then the stores agree.
+    fn drop(&mut self) {
+        if std::thread::panicking() || !self.check_at_end.load(Ordering::SeqCst) {
+            return;
+        }
+        let (place, config) = (self.place.clone(), self.config.clone());
+        let report = on_a_runtime_of_its_own(move || place.settle(config));
+        assert_eq!(report.in_flight, 0, "something stays in the log");
+        let named: Vec<String> = report
+            .disagreements
+            .iter()
+            .map(ToString::to_string)
+            .collect();
+        assert!(
+            named.is_empty(),
+            "Redis and Postgres disagree:\n{}",
+            named.join("\n")
+        );
+    }
+}
+
+/// The time, for test data; what is under test gets its clock passed in.
+pub fn now() -> DateTime<Utc> {
+    Clock::System.now()
+}
+
+/// A user.
+pub fn user(id: i64) -> UserId {
+    UserId::new(id).expect("a positive number")
+}
