@@ -90,11 +90,8 @@ impl App {
         let Stores { pool, redis, keys } = stores.clone();
         let metrics = Arc::new(Metrics::new(ClaimOutcome::codes())?);
         let orders = Orders::new(pool.clone());
-        let order_ids = Arc::new(IdGenerator::new(
-            keys.order_sequence(),
-            config.order_id_block,
-            clock,
-        ));
+        let order_ids =
+            Arc::new(IdGenerator::new(keys.order_sequence(), config.order_id_block, clock));
         let locks = OwnerLocks::new(redis.clone(), config.lock_lease(), shutdown.clone());
         let warm_up = Arc::new(WarmUp::new(
             pool.clone(),

@@ -43,12 +43,7 @@ pub struct StoreConfig {
     pub log_filter: String,
 
     /// How log lines look
-    #[arg(
-        long,
-        env = "FLASH_SALE_LOG_FORMAT",
-        value_enum,
-        default_value = "text"
-    )]
+    #[arg(long, env = "FLASH_SALE_LOG_FORMAT", value_enum, default_value = "text")]
     pub log_format: LogFormat,
 }
 
@@ -266,9 +261,7 @@ mod tests {
 
     fn config(arguments: &[&str]) -> Config {
         let arguments = ["flash-sale"].iter().chain(arguments);
-        Command::try_parse_from(arguments)
-            .unwrap_or_else(|error| panic!("{error}"))
-            .config
+        Command::try_parse_from(arguments).unwrap_or_else(|error| panic!("{error}")).config
     }
 
     #[test]
@@ -285,15 +278,9 @@ mod tests {
             ["--redis-url", "redis://localhost"],
             ["--token-secret", "too short"],
         ] {
-            let error = config(&arguments)
-                .validate()
-                .expect_err(arguments[0])
-                .to_string();
+            let error = config(&arguments).validate().expect_err(arguments[0]).to_string();
             assert!(error.contains(arguments[0]), "{error}");
-            assert!(
-                !error.contains("too short: \"too short\""),
-                "the secret is in: {error}"
-            );
+            assert!(!error.contains("too short: \"too short\""), "the secret is in: {error}");
         }
     }
 

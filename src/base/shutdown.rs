@@ -36,9 +36,7 @@ impl Shutdown {
     pub async fn stop(&self, patience: Duration) -> bool {
         self.stop.cancel();
         self.tasks.close();
-        tokio::time::timeout(patience, self.tasks.wait())
-            .await
-            .is_ok()
+        tokio::time::timeout(patience, self.tasks.wait()).await.is_ok()
     }
 }
 

@@ -49,9 +49,7 @@ impl LogThrottle {
     /// Whether a line may be written now: at most one in [`limits::LOG_LINE_PAUSE`].
     pub fn allows(&mut self) -> bool {
         let now = Instant::now();
-        let allowed = self
-            .last
-            .is_none_or(|last| now - last >= limits::LOG_LINE_PAUSE);
+        let allowed = self.last.is_none_or(|last| now - last >= limits::LOG_LINE_PAUSE);
         if allowed {
             self.last = Some(now);
         }
@@ -135,6 +133,5 @@ impl Metrics {
 }
 
 /// Upper bounds of the buckets of durations: a claim takes under a millisecond, a wait up to ten seconds.
-const SECONDS: [f64; 12] = [
-    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 10.0,
-];
+const SECONDS: [f64; 12] =
+    [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 10.0];

@@ -92,11 +92,9 @@ impl CouponArguments {
 impl From<&CreateArguments> for NewCoupon {
     fn from(arguments: &CreateArguments) -> Self {
         let sale = match (arguments.stock, arguments.opens_at, arguments.closes_at) {
-            (Some(stock), Some(opens_at), Some(closes_at)) => Some(NewSale {
-                stock,
-                opens_at,
-                closes_at,
-            }),
+            (Some(stock), Some(opens_at), Some(closes_at)) => {
+                Some(NewSale { stock, opens_at, closes_at })
+            }
             _ => None,
         };
         Self {
@@ -116,8 +114,7 @@ pub async fn run(arguments: CouponArguments) -> anyhow::Result<()> {
     let new = match &arguments.command {
         CouponCommand::Create(arguments) => {
             let new = NewCoupon::from(&**arguments);
-            new.validate()
-                .map_err(|report| InvalidConfig::new(report.to_string().trim_end()))?;
+            new.validate().map_err(|report| InvalidConfig::new(report.to_string().trim_end()))?;
             Some(new)
         }
         _ => None,
@@ -136,21 +133,11 @@ async fn run_on(
     let Stores { pool, redis, keys } = stores.clone();
     let epoch = settings::read(&pool).await?.epoch;
     let metrics = Metrics::new(std::iter::empty())?;
-    let warm_up = WarmUp::new(
-        pool.clone(),
-        redis.clone(),
-        keys.clone(),
-        epoch,
-        metrics.into(),
-    );
+    let warm_up = WarmUp::new(pool.clone(), redis.clone(), keys.clone(), epoch, metrics.into());
     let coupons = Coupons::new(pool, redis, keys, warm_up.into(), Shutdown::default());
     let found = match command {
         CouponCommand::Create(_) => {
-            vec![
-                coupons
-                    .create(new.context("it has been made above")?)
-                    .await?,
-            ]
+            vec![coupons.create(new.context("it has been made above")?).await?]
         }
         CouponCommand::List { before, limit, .. } => coupons.list(*before, *limit).await?,
         CouponCommand::Show { id, .. } => match coupons.get(*id).await? {

@@ -43,31 +43,16 @@ async fn coupon_on_sale(app: &Arc<App>) -> anyhow::Result<Coupon> {
         rules: "One to a person.".into(),
         pay_cents: 2_500,
         value_cents: 5_000,
-        sale: Some(NewSale {
-            stock: 1_000,
-            opens_at: now,
-            closes_at: now + TimeDelta::days(30),
-        }),
+        sale: Some(NewSale { stock: 1_000, opens_at: now, closes_at: now + TimeDelta::days(30) }),
     };
-    app.coupons
-        .create(new)
-        .await
-        .context("the demo's coupon could not be created")
+    app.coupons.create(new).await.context("the demo's coupon could not be created")
 }
 
 fn print_what_to_paste(app: &App, coupon: &Coupon, url: &str) {
     let now = Clock::System.now();
     // Another user at each start, so that the lines below always claim something.
     let user = now.timestamp();
-    let token = |admin| {
-        app.tokens.issue(
-            Grants {
-                subject: user,
-                admin,
-            },
-            now + TimeDelta::days(1),
-        )
-    };
+    let token = |admin| app.tokens.issue(Grants { subject: user, admin }, now + TimeDelta::days(1));
     let (user_token, admin_token, id) = (token(false), token(true), coupon.id);
     let stock = coupon.sale.as_ref().and_then(|sale| sale.left).unwrap_or(0);
     println!(

@@ -61,9 +61,7 @@ pub fn main() -> ExitCode {
     let ready = telemetry::log_to_stderr(stores.log_format, &stores.log_filter)
         .map_err(|error| anyhow::anyhow!(error).context("--log can't be understood"));
     let done = ready.and_then(|()| {
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .enable_all()
-            .build()?;
+        let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         runtime.block_on(command.run())
     });
     match done {

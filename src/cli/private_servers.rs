@@ -26,11 +26,7 @@ pub struct PrivateServersArguments {
 pub async fn run(arguments: &PrivateServersArguments) -> anyhow::Result<()> {
     let temporary = arguments.throw_away.then(temporary_folder).transpose()?;
     let dir = temporary.as_ref().unwrap_or(&arguments.stores.data_dir);
-    let sync = if arguments.throw_away {
-        Sync::Off
-    } else {
-        Sync::Durable
-    };
+    let sync = if arguments.throw_away { Sync::Off } else { Sync::Durable };
     let servers = PrivateServers::start(dir, sync).await?;
     let ids = servers.process_ids();
     println!(

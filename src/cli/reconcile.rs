@@ -14,11 +14,7 @@ pub async fn run(config: &StoreConfig) -> anyhow::Result<()> {
     let report = report?;
     closed?;
     print(&report);
-    if report.agrees() {
-        Ok(())
-    } else {
-        Err(Disagree(report.disagreements.len()).into())
-    }
+    if report.agrees() { Ok(()) } else { Err(Disagree(report.disagreements.len()).into()) }
 }
 
 fn print(report: &Report) {

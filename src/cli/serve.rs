@@ -50,14 +50,9 @@ async fn serve(
     tell_what_a_202_is_worth(&stores.redis_facts.appendfsync);
     let secret = token_secret(&config.stores)?;
     let shutdown = Shutdown::default();
-    let app = App::assemble(
-        config,
-        stores.stores.clone(),
-        &secret,
-        Clock::System,
-        shutdown.clone(),
-    )
-    .await?;
+    let app =
+        App::assemble(config, stores.stores.clone(), &secret, Clock::System, shutdown.clone())
+            .await?;
     if config.has_role(Role::Worker) {
         worker::start(&app, config);
     }
@@ -95,41 +90,27 @@ impl Listeners {
             server::bind(address)
                 .with_context(|| format!("{address} can't be listened on; give another {flag}"))
         };
-        let api = config
-            .has_role(Role::Api)
-            .then(|| bind(config.listen, "--listen"))
-            .transpose()?;
-        let operations = config
-            .admin_listen
-            .map(|address| bind(address, "--admin-listen"))
-            .transpose()?;
+        let api =
+            config.has_role(Role::Api).then(|| bind(config.listen, "--listen")).transpose()?;
+        let operations =
+            config.admin_listen.map(|address| bind(address, "--admin-listen")).transpose()?;
         Ok(Self { api, operations })
     }
 
     fn serve(self, config: &Config, app: &Arc<App>) {
         let serve = |listener: TcpListener, router, what| {
-            let address = listener
-                .local_addr()
-                .map_or_else(|_| String::new(), |address| address.to_string());
+            let address =
+                listener.local_addr().map_or_else(|_| String::new(), |address| address.to_string());
             tracing::info!("{what} on http://{address}");
             let shutdown = app.shutdown.clone();
-            shutdown.spawn(server::run(
-                listener,
-                router,
-                config.connections_max,
-                shutdown.clone(),
-            ));
+            shutdown.spawn(server::run(listener, router, config.connections_max, shutdown.clone()));
         };
         let alone = self.operations.is_none();
         if let Some(listener) = self.api {
             serve(listener, http::api(app, alone), "the API listens");
         }
         if let Some(listener) = self.operations {
-            serve(
-                listener,
-                http::operations(app),
-                "/metrics, /livez and /readyz listen",
-            );
+            serve(listener, http::operations(app), "/metrics, /livez and /readyz listen");
         }
     }
 }

@@ -47,16 +47,8 @@ impl OpenStores {
             };
             return match opened.await {
                 Ok(redis_facts) => {
-                    let stores = Stores {
-                        pool,
-                        redis,
-                        keys: Keys::new(&config.key_prefix),
-                    };
-                    Ok(Self {
-                        stores,
-                        redis_facts,
-                        servers: Some(servers),
-                    })
+                    let stores = Stores { pool, redis, keys: Keys::new(&config.key_prefix) };
+                    Ok(Self { stores, redis_facts, servers: Some(servers) })
                 }
                 Err(error) => {
                     servers.stop().await?;
@@ -64,23 +56,12 @@ impl OpenStores {
                 }
             };
         };
-        let (redis, pool) = connect(
-            redis_url.expose_secret(),
-            database_url.expose_secret(),
-            config,
-        )?;
+        let (redis, pool) =
+            connect(redis_url.expose_secret(), database_url.expose_secret(), config)?;
         refuse_unmigrated(&pool).await?;
         let redis_facts = check_redis(&redis).await?;
-        let stores = Stores {
-            pool,
-            redis,
-            keys: Keys::new(&config.key_prefix),
-        };
-        Ok(Self {
-            stores,
-            redis_facts,
-            servers: None,
-        })
+        let stores = Stores { pool, redis, keys: Keys::new(&config.key_prefix) };
+        Ok(Self { stores, redis_facts, servers: None })
     }
 
     /// Closes connections and stops private servers that are ours.
@@ -98,9 +79,7 @@ pub async fn migrate(config: &StoreConfig) -> anyhow::Result<()> {
     match &config.database_url {
         Some(url) => {
             let pool = postgres::pool(url.expose_secret(), config.database_connections)?;
-            schema::migrate(&pool)
-                .await
-                .context("the database could not be migrated")?;
+            schema::migrate(&pool).await.context("the database could not be migrated")?;
         }
         // Private servers are migrated whenever they are opened.
         None => OpenStores::open(config, As::Guest).await?.close().await?,
@@ -127,12 +106,7 @@ pub fn token_secret(config: &StoreConfig) -> anyhow::Result<SecretString> {
 fn kept_secret(dir: &Path) -> anyhow::Result<SecretString> {
     let path = dir.join("token-secret");
     std::fs::create_dir_all(dir).with_context(|| format!("{} can't be made", dir.display()))?;
-    match OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(&path)
-    {
+    match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path) {
         Ok(mut file) => {
             // Two random UUIDs: 244 random bits, as 64 hexadecimal digits.
             let secret = format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple());
@@ -182,9 +156,7 @@ fn connect(
 }
 
 async fn refuse_unmigrated(pool: &PgPool) -> anyhow::Result<()> {
-    let missing = schema::missing(pool)
-        .await
-        .context("Postgres (--database-url) can't be used")?;
+    let missing = schema::missing(pool).await.context("Postgres (--database-url) can't be used")?;
     if !missing.is_empty() {
         bail!(
             "the database lacks these migrations: {}; run `flash-sale migrate`",
@@ -195,10 +167,7 @@ async fn refuse_unmigrated(pool: &PgPool) -> anyhow::Result<()> {
 }
 
 async fn check_redis(redis: &Redis) -> anyhow::Result<ServerFacts> {
-    let facts = redis
-        .facts()
-        .await
-        .context("Redis (--redis-url) can't be used")?;
+    let facts = redis.facts().await.context("Redis (--redis-url) can't be used")?;
     let (major, minor) = limits::REDIS_VERSION_MIN;
     if facts.version < limits::REDIS_VERSION_MIN {
         let (found_major, found_minor) = facts.version;

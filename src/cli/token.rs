@@ -34,19 +34,14 @@ pub struct TokenArguments {
 /// Prints the tokens.
 pub fn run(arguments: &TokenArguments) -> anyhow::Result<()> {
     let first = arguments.user.get();
-    let last = first
-        .checked_add(i64::from(arguments.count) - 1)
-        .ok_or_else(|| {
-            InvalidConfig::new("--user + --count passes the largest id, 9223372036854775807")
-        })?;
+    let last = first.checked_add(i64::from(arguments.count) - 1).ok_or_else(|| {
+        InvalidConfig::new("--user + --count passes the largest id, 9223372036854775807")
+    })?;
     let tokens = Tokens::new(&token_secret(&arguments.stores)?);
     let expires_at = Clock::System.now() + TimeDelta::hours(arguments.hours.into());
     let mut out = BufWriter::new(std::io::stdout().lock());
     for subject in first..=last {
-        let grants = Grants {
-            subject,
-            admin: arguments.admin,
-        };
+        let grants = Grants { subject, admin: arguments.admin };
         writeln!(out, "{}", tokens.issue(grants, expires_at))?;
     }
     Ok(out.flush()?)

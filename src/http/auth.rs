@@ -22,9 +22,7 @@ impl FromRequestParts<Arc<App>> for User {
 
     async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Problem> {
         let grants = grants(parts, app)?;
-        Ok(Self(
-            UserId::new(grants.subject).map_err(|_| TokenError::Invalid)?,
-        ))
+        Ok(Self(UserId::new(grants.subject).map_err(|_| TokenError::Invalid)?))
     }
 }
 
@@ -41,23 +39,14 @@ impl FromRequestParts<Arc<App>> for Admin {
 }
 
 fn grants(parts: &Parts, app: &App) -> Result<Grants, Problem> {
-    let header = parts
-        .headers
-        .get(header::AUTHORIZATION)
-        .and_then(|value| value.to_str().ok());
+    let header = parts.headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let token = header.and_then(|value| {
         let (scheme, token) = value.split_once(' ')?;
-        scheme
-            .eq_ignore_ascii_case("bearer")
-            .then_some(token.trim())
+        scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
     });
     let Some(token) = token else {
         let detail = "send the header `Authorization: Bearer <token>`";
-        return Err(Problem::new(
-            StatusCode::UNAUTHORIZED,
-            "invalid_token",
-            detail,
-        ));
+        return Err(Problem::new(StatusCode::UNAUTHORIZED, "invalid_token", detail));
     };
     Ok(app.tokens.verify(token)?)
 }

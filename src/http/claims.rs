@@ -91,10 +91,9 @@ pub async fn my_claim(
 ) -> Result<Json<ClaimState>, Problem> {
     match app.claim_statuses.inquire(coupon, user).await? {
         Inquiry::Claimed(state) => Ok(Json(state)),
-        Inquiry::NotClaimed => Err(Problem::not_found(
-            "not_claimed",
-            "you haven't claimed this coupon",
-        )),
+        Inquiry::NotClaimed => {
+            Err(Problem::not_found("not_claimed", "you haven't claimed this coupon"))
+        }
         Inquiry::NoCoupon => Err(coupon_not_found()),
     }
 }
@@ -115,11 +114,7 @@ fn reply(coupon: CouponId, outcome: ClaimOutcome) -> Result<Response, Problem> {
     let refuse = |detail: &str| Problem::new(http, status.code, detail);
     Err(match outcome {
         ClaimOutcome::Accepted(order_id) => {
-            let body = Accepted {
-                order_id,
-                coupon_id: coupon,
-                status: ClaimStatus::Pending,
-            };
+            let body = Accepted { order_id, coupon_id: coupon, status: ClaimStatus::Pending };
             let location = format!("/v1/coupons/{coupon}/claims/me");
             return Ok((http, [(header::LOCATION, location)], Json(body)).into_response());
         }
@@ -142,20 +137,15 @@ fn reply(coupon: CouponId, outcome: ClaimOutcome) -> Result<Response, Problem> {
 
 /// `Prefer: wait=N` (RFC 7240, section 4.3), among other preferences.
 fn prefer_wait(headers: &HeaderMap) -> Option<Duration> {
-    let preferences = headers
-        .get_all("prefer")
-        .iter()
-        .filter_map(|value: &HeaderValue| value.to_str().ok());
-    let wait = preferences
-        .flat_map(|value| value.split([',', ';']))
-        .find_map(|preference| {
-            let (name, seconds) = preference.split_once('=')?;
-            name.trim()
-                .eq_ignore_ascii_case("wait")
-                .then(|| seconds.trim().trim_matches('"').parse().ok())?
-        });
-    wait.map(Duration::from_secs)
-        .map(|wait| wait.min(limits::PREFER_WAIT_MAX))
+    let preferences =
+        headers.get_all("prefer").iter().filter_map(|value: &HeaderValue| value.to_str().ok());
+    let wait = preferences.flat_map(|value| value.split([',', ';'])).find_map(|preference| {
+        let (name, seconds) = preference.split_once('=')?;
+        name.trim()
+            .eq_ignore_ascii_case("wait")
+            .then(|| seconds.trim().trim_matches('"').parse().ok())?
+    });
+    wait.map(Duration::from_secs).map(|wait| wait.min(limits::PREFER_WAIT_MAX))
 }
 
 /// The order, once it has been written. Nothing that goes wrong here changes that the claim has been

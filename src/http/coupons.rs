@@ -59,12 +59,7 @@ pub async fn create(
 ) -> Result<Response, Problem> {
     let coupon = app.coupons.create(new).await?;
     let location = format!("/v1/coupons/{}", coupon.id);
-    Ok((
-        StatusCode::CREATED,
-        [(header::LOCATION, location)],
-        Json(coupon),
-    )
-        .into_response())
+    Ok((StatusCode::CREATED, [(header::LOCATION, location)], Json(coupon)).into_response())
 }
 
 /// Coupons, newest first.
@@ -84,10 +79,7 @@ pub async fn list(
     let coupons = app.coupons.list(page.cursor, limit).await?;
     let full = coupons.len() == usize::try_from(limit).unwrap_or(usize::MAX);
     let next_cursor = coupons.last().map(|last| last.id).filter(|_| full);
-    Ok(Json(CouponPage {
-        coupons,
-        next_cursor,
-    }))
+    Ok(Json(CouponPage { coupons, next_cursor }))
 }
 
 /// One coupon.
@@ -105,11 +97,7 @@ pub async fn show(
     State(app): State<Arc<App>>,
     Id(coupon): Id<CouponId>,
 ) -> Result<Json<Coupon>, Problem> {
-    app.coupons
-        .get(coupon)
-        .await?
-        .map(Json)
-        .ok_or_else(coupon_not_found)
+    app.coupons.get(coupon).await?.map(Json).ok_or_else(coupon_not_found)
 }
 
 /// The asked-for length of a page.
@@ -119,9 +107,5 @@ pub fn page_limit(asked: Option<u32>, max: u32) -> Result<u32, Problem> {
         return Ok(limit);
     }
     let detail = format!("`limit` is a number from 1 to {max}");
-    Err(Problem::new(
-        StatusCode::BAD_REQUEST,
-        "invalid_query",
-        detail,
-    ))
+    Err(Problem::new(StatusCode::BAD_REQUEST, "invalid_query", detail))
 }

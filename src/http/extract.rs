@@ -31,9 +31,7 @@ where
     type Rejection = Problem;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
-        let Json(value) = Json::<T>::from_request(request, state)
-            .await
-            .map_err(refused)?;
+        let Json(value) = Json::<T>::from_request(request, state).await.map_err(refused)?;
         value
             .validate()
             .map_err(|report| invalid_body(report.to_string().trim_end().replace('\n', "; ")))?;
@@ -57,11 +55,9 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Params<T> {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
-        let Query(params) = Query::from_request_parts(parts, state)
-            .await
-            .map_err(|error| {
-                Problem::new(StatusCode::BAD_REQUEST, "invalid_query", error.body_text())
-            })?;
+        let Query(params) = Query::from_request_parts(parts, state).await.map_err(|error| {
+            Problem::new(StatusCode::BAD_REQUEST, "invalid_query", error.body_text())
+        })?;
         Ok(Self(params))
     }
 }

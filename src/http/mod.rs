@@ -48,11 +48,7 @@ pub fn api(app: &Arc<App>, with_operations: bool) -> Router {
         .routes(routes!(orders::show))
         .routes(routes!(coupons::list, coupons::create))
         .routes(routes!(coupons::show));
-    let routes = if with_operations {
-        routes.merge(operation_routes())
-    } else {
-        routes
-    };
+    let routes = if with_operations { routes.merge(operation_routes()) } else { routes };
     let (router, mut document) = routes.split_for_parts();
     Finish.modify(&mut document);
     let docs = SwaggerUi::new("/docs").url("/openapi.json", document);
@@ -75,10 +71,7 @@ fn operation_routes() -> OpenApiRouter<Arc<App>> {
 fn with_middleware(router: Router<Arc<App>>, app: &Arc<App>) -> Router {
     router
         .fallback(|| async {
-            Problem::not_found(
-                "not_found",
-                "there is nothing here; /docs tells what there is",
-            )
+            Problem::not_found("not_found", "there is nothing here; /docs tells what there is")
         })
         .method_not_allowed_fallback(|| async {
             Problem::new(
@@ -107,9 +100,7 @@ async fn frame(State(app): State<Arc<App>>, request: Request, next: Next) -> Res
         let rendered = problem.render(&request_id);
         let allow = response.headers_mut().remove(header::ALLOW);
         response = rendered;
-        response
-            .headers_mut()
-            .extend(allow.map(|allow| (header::ALLOW, allow)));
+        response.headers_mut().extend(allow.map(|allow| (header::ALLOW, allow)));
     }
     let request_id = HeaderValue::from_str(&request_id).expect("checked or made by us");
     response.headers_mut().insert(REQUEST_ID, request_id);
@@ -121,30 +112,21 @@ async fn frame(State(app): State<Arc<App>>, request: Request, next: Next) -> Res
 fn request_id(headers: &HeaderMap) -> String {
     let fit = |id: &&str| {
         (1..=64).contains(&id.len())
-            && id
-                .bytes()
-                .all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
+            && id.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
     };
-    let given = headers
-        .get(REQUEST_ID)
-        .and_then(|id| id.to_str().ok())
-        .filter(fit);
+    let given = headers.get(REQUEST_ID).and_then(|id| id.to_str().ok()).filter(fit);
     given.map_or_else(|| Uuid::new_v4().to_string(), str::to_owned)
 }
 
 fn declared_bytes(headers: &HeaderMap) -> usize {
-    let length = headers
-        .get(header::CONTENT_LENGTH)
-        .and_then(|length| length.to_str().ok());
+    let length = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok());
     length.and_then(|length| length.parse().ok()).unwrap_or(0)
 }
 
 /// A panic is our mistake: logged as an error, and told as little as possible.
 fn panicked(panic: Box<dyn Any + Send>) -> Response {
     let message = panic.downcast_ref::<String>().map(String::as_str);
-    let message = message
-        .or_else(|| panic.downcast_ref::<&str>().copied())
-        .unwrap_or("no message");
+    let message = message.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
     tracing::error!(message, "a request handler panicked");
     let detail = "this is a bug; the request id finds it in the log";
     Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", detail).into_response()
@@ -155,10 +137,7 @@ struct Finish;
 
 impl Modify for Finish {
     fn modify(&self, document: &mut utoipa::openapi::OpenApi) {
-        let bearer = HttpBuilder::new()
-            .scheme(HttpAuthScheme::Bearer)
-            .bearer_format("JWT")
-            .build();
+        let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).bearer_format("JWT").build();
         document
             .components
             .get_or_insert_default()
@@ -171,9 +150,7 @@ impl Modify for Finish {
                     };
                     if status.as_str() >= "400" && response.content.is_empty() {
                         let body = Content::new(Some(Ref::from_schema_name("ProblemBody")));
-                        response
-                            .content
-                            .insert(PROBLEM_JSON.to_owned(), RefOr::T(body));
+                        response.content.insert(PROBLEM_JSON.to_owned(), RefOr::T(body));
                     }
                 }
             }

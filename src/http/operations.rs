@@ -40,9 +40,5 @@ pub async fn readyz(State(app): State<Arc<App>>) -> Response {
 )]
 pub async fn metrics(State(app): State<Arc<App>>) -> Response {
     const PROMETHEUS_TEXT: &str = "text/plain; version=0.0.4; charset=utf-8";
-    (
-        [(header::CONTENT_TYPE, PROMETHEUS_TEXT)],
-        app.metrics.page(),
-    )
-        .into_response()
+    ([(header::CONTENT_TYPE, PROMETHEUS_TEXT)], app.metrics.page()).into_response()
 }

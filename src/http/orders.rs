@@ -54,10 +54,7 @@ pub async fn list(
     let orders = app.orders.list(user, page.cursor, limit).await?;
     let full = orders.len() == usize::try_from(limit).unwrap_or(usize::MAX);
     let next_cursor = orders.last().map(|last| last.order_id).filter(|_| full);
-    Ok(Json(OrderPage {
-        orders,
-        next_cursor,
-    }))
+    Ok(Json(OrderPage { orders, next_cursor }))
 }
 
 /// One of my orders.

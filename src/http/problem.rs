@@ -51,13 +51,7 @@ pub struct ProblemBody<'a> {
 impl Problem {
     /// A problem of this kind.
     pub fn new(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Self {
-        Self {
-            status,
-            code,
-            detail: detail.into(),
-            retry_after: None,
-            order_id: None,
-        }
+        Self { status, code, detail: detail.into(), retry_after: None, order_id: None }
     }
 
     /// There is no such thing, or not for this user.

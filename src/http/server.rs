@@ -23,11 +23,7 @@ use crate::base::shutdown::Shutdown;
 ///
 /// When the address is in use or isn't ours.
 pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
-    let socket = if address.is_ipv4() {
-        TcpSocket::new_v4()?
-    } else {
-        TcpSocket::new_v6()?
-    };
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     // Lets a restart bind while connections of the last run are in TIME_WAIT; two live listeners are
     // refused all the same.
     socket.set_reuseaddr(true)?;
@@ -38,9 +34,7 @@ pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 /// Serves `router` on `listener` until the service stops. Then it accepts no more, finishes the requests
 /// that have begun, and closes the connections.
 pub async fn run(listener: TcpListener, router: Router, connections_max: u32, shutdown: Shutdown) {
-    let slots = Arc::new(Semaphore::new(
-        usize::try_from(connections_max).unwrap_or(usize::MAX),
-    ));
+    let slots = Arc::new(Semaphore::new(usize::try_from(connections_max).unwrap_or(usize::MAX)));
     let stop = shutdown.stop_token().clone();
     loop {
         let (stream, slot) = tokio::select! {
@@ -56,11 +50,7 @@ async fn accept(
     listener: &TcpListener,
     slots: &Arc<Semaphore>,
 ) -> (TcpStream, OwnedSemaphorePermit) {
-    let slot = slots
-        .clone()
-        .acquire_owned()
-        .await
-        .expect("this semaphore is never closed");
+    let slot = slots.clone().acquire_owned().await.expect("this semaphore is never closed");
     loop {
         match listener.accept().await {
             Ok((stream, _)) => return (stream, slot),

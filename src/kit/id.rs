@@ -106,10 +106,7 @@ impl IdGenerator {
 
     fn take_from_block(&self, link: &Link) -> Result<Option<i64>, IdError> {
         let now = self.clock.now();
-        let mut block = self
-            .block
-            .lock()
-            .expect("nobody panics with the block in hand");
+        let mut block = self.block.lock().expect("nobody panics with the block in hand");
         let Some(block) = block.as_mut() else {
             return Ok(None);
         };
@@ -129,27 +126,15 @@ impl IdGenerator {
         compose(now, 0)?;
         let day = now.date_naive();
         let key = format!("{}:{}", self.key_prefix, day.format("%Y:%m:%d"));
-        let last: i64 = link
-            .query(redis::cmd("INCRBY").arg(&key).arg(self.block_size))
-            .await?;
+        let last: i64 = link.query(redis::cmd("INCRBY").arg(&key).arg(self.block_size)).await?;
         let seconds_kept = limits::ID_SEQUENCE_KEPT.as_secs();
-        let _: i64 = link
-            .query(redis::cmd("EXPIRE").arg(&key).arg(seconds_kept))
-            .await?;
+        let _: i64 = link.query(redis::cmd("EXPIRE").arg(&key).arg(seconds_kept)).await?;
         if last > SEQUENCE_MAX {
             return Err(IdError::SequenceExhausted(day));
         }
         let next = last - i64::from(self.block_size) + 1;
-        let block = Block {
-            day,
-            server: link.server().clone(),
-            next,
-            last,
-        };
-        *self
-            .block
-            .lock()
-            .expect("nobody panics with the block in hand") = Some(block);
+        let block = Block { day, server: link.server().clone(), next, last };
+        *self.block.lock().expect("nobody panics with the block in hand") = Some(block);
         Ok(())
     }
 }
@@ -173,14 +158,8 @@ mod tests {
     #[test]
     fn an_id_is_seconds_and_number() {
         assert_eq!(compose(at("2022-01-01T00:00:00Z"), 1).unwrap(), 1);
-        assert_eq!(
-            compose(at("2022-01-01T00:00:01Z"), 7).unwrap(),
-            (1 << 32) | 7
-        );
-        assert_eq!(
-            compose(at("2022-01-01T00:00:01.9Z"), SEQUENCE_MAX).unwrap(),
-            (2 << 32) - 1
-        );
+        assert_eq!(compose(at("2022-01-01T00:00:01Z"), 7).unwrap(), (1 << 32) | 7);
+        assert_eq!(compose(at("2022-01-01T00:00:01.9Z"), SEQUENCE_MAX).unwrap(), (2 << 32) - 1);
     }
 
     #[test]
@@ -192,10 +171,7 @@ mod tests {
     #[test]
     fn a_clock_out_of_range_is_a_failure() {
         for time in ["2021-12-31T23:59:59Z", "2090-01-20T00:00:00Z"] {
-            assert!(
-                matches!(compose(at(time), 1), Err(IdError::ClockOutOfRange(_))),
-                "{time}"
-            );
+            assert!(matches!(compose(at(time), 1), Err(IdError::ClockOutOfRange(_))), "{time}");
         }
     }
 }

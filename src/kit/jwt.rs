@@ -94,10 +94,7 @@ impl Tokens {
         if subject < 1 || subject.to_string() != payload.sub {
             return Err(TokenError::Invalid);
         }
-        Ok(Grants {
-            subject,
-            admin: payload.role.as_deref() == Some(ADMIN),
-        })
+        Ok(Grants { subject, admin: payload.role.as_deref() == Some(ADMIN) })
     }
 }
 
@@ -124,37 +121,19 @@ mod tests {
     fn what_is_issued_is_granted() {
         for admin in [false, true] {
             let grants = Grants { subject: 42, admin };
-            assert_eq!(
-                tokens().verify(&tokens().issue(grants, in_seconds(60))),
-                Ok(grants)
-            );
+            assert_eq!(tokens().verify(&tokens().issue(grants, in_seconds(60))), Ok(grants));
         }
     }
 
     #[test]
     fn an_expired_token_is_refused() {
-        let token = tokens().issue(
-            Grants {
-                subject: 42,
-                admin: false,
-            },
-            in_seconds(-1),
-        );
+        let token = tokens().issue(Grants { subject: 42, admin: false }, in_seconds(-1));
         assert_eq!(tokens().verify(&token), Err(TokenError::Expired));
     }
 
     #[test]
     fn only_a_positive_whole_number_is_a_subject() {
-        for sub in [
-            "0",
-            "-1",
-            "+7",
-            "007",
-            "",
-            "x",
-            "1.5",
-            "9223372036854775808",
-        ] {
+        for sub in ["0", "-1", "+7", "007", "", "x", "1.5", "9223372036854775808"] {
             let payload = serde_json::json!({"sub": sub, "exp": in_seconds(60).timestamp()});
             let token = signed(&payload, Algorithm::HS256);
             assert_eq!(tokens().verify(&token), Err(TokenError::Invalid), "{sub}");
@@ -166,9 +145,6 @@ mod tests {
         let no_exp = signed(&serde_json::json!({"sub": "42"}), Algorithm::HS256);
         assert_eq!(tokens().verify(&no_exp), Err(TokenError::Invalid));
         let payload = serde_json::json!({"sub": "42", "exp": in_seconds(60).timestamp()});
-        assert_eq!(
-            tokens().verify(&signed(&payload, Algorithm::HS512)),
-            Err(TokenError::Invalid)
-        );
+        assert_eq!(tokens().verify(&signed(&payload, Algorithm::HS512)), Err(TokenError::Invalid));
     }
 }

@@ -37,7 +37,5 @@ pub fn is_data_error(error: &Error) -> bool {
 
 /// The name of the constraint that said no, if one did.
 pub fn violated_constraint(error: &Error) -> Option<&str> {
-    error
-        .as_database_error()
-        .and_then(|error| error.constraint())
+    error.as_database_error().and_then(|error| error.constraint())
 }

@@ -17,9 +17,7 @@ pub struct RateLimit {
 impl RateLimit {
     /// `per_second` times a second for each key, also as a burst.
     pub fn new(per_second: NonZeroU32) -> Self {
-        Self {
-            limiter: RateLimiter::keyed(Quota::per_second(per_second)),
-        }
+        Self { limiter: RateLimiter::keyed(Quota::per_second(per_second)) }
     }
 
     /// Lets `key` pass once.

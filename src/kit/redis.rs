@@ -66,10 +66,7 @@ impl Redis {
     pub fn new(url: &str) -> RedisResult<Self> {
         let info: ConnectionInfo = url.into_connection_info()?;
         // RESP3, because only there a lost connection is noticed before the next command fails.
-        let settings = info
-            .redis_settings()
-            .clone()
-            .set_protocol(ProtocolVersion::RESP3);
+        let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
         let info = info
             .set_redis_settings(settings)
             .set_tcp_settings(TcpSettings::default().set_nodelay(true));
@@ -109,10 +106,7 @@ impl Redis {
     /// When Redis can't be reached.
     pub async fn blocking_connection(&self) -> RedisResult<MultiplexedConnection> {
         let config = connection_config().set_response_timeout(Some(limits::LOG_READ_TIMEOUT));
-        self.0
-            .client
-            .get_multiplexed_async_connection_with_config(&config)
-            .await
+        self.0.client.get_multiplexed_async_connection_with_config(&config).await
     }
 
     /// What the server says about itself.
@@ -123,11 +117,8 @@ impl Redis {
     pub async fn facts(&self) -> RedisResult<ServerFacts> {
         let info: InfoDict = self.query(&redis::cmd("INFO")).await?;
         let text = |name: &str| info.get::<String>(name).unwrap_or_default();
-        let appendfsync = if text("aof_enabled") == "1" {
-            self.appendfsync().await?
-        } else {
-            "off".into()
-        };
+        let appendfsync =
+            if text("aof_enabled") == "1" { self.appendfsync().await? } else { "off".into() };
         Ok(ServerFacts {
             version: version(&text("redis_version")),
             maxmemory_policy: text("maxmemory_policy"),
@@ -136,14 +127,12 @@ impl Redis {
     }
 
     async fn appendfsync(&self) -> RedisResult<String> {
-        let reply: RedisResult<Vec<(String, String)>> = self
-            .query(redis::cmd("CONFIG").arg("GET").arg("appendfsync"))
-            .await;
+        let reply: RedisResult<Vec<(String, String)>> =
+            self.query(redis::cmd("CONFIG").arg("GET").arg("appendfsync")).await;
         match reply {
-            Ok(settings) => Ok(settings
-                .into_iter()
-                .next()
-                .map_or("unknown".into(), |(_, value)| value)),
+            Ok(settings) => {
+                Ok(settings.into_iter().next().map_or("unknown".into(), |(_, value)| value))
+            }
             // A server that answers, but not to CONFIG: managed ones forbid it.
             Err(error) if matches!(error.kind(), ErrorKind::Server(_)) => Ok("unknown".into()),
             Err(error) => Err(error),
@@ -188,21 +177,11 @@ impl Redis {
                 Ok::<_, redis::aio::SendError>(())
             }
         });
-        let mut connection = self
-            .0
-            .client
-            .get_multiplexed_async_connection_with_config(&config)
-            .await?;
-        let info: InfoDict = redis::cmd("INFO")
-            .arg("server")
-            .query_async(&mut connection)
-            .await?;
+        let mut connection =
+            self.0.client.get_multiplexed_async_connection_with_config(&config).await?;
+        let info: InfoDict = redis::cmd("INFO").arg("server").query_async(&mut connection).await?;
         let run_id: String = info.get("run_id").ok_or_else(unreachable)?;
-        Ok(Link {
-            connection,
-            server: ServerId(run_id.into()),
-            alive,
-        })
+        Ok(Link { connection, server: ServerId(run_id.into()), alive })
     }
 }
 

@@ -50,56 +50,20 @@ pub struct Status {
 
 /// Every reply code of `lua/claim.lua`, once. `tests/tidy.rs` compares the two sets.
 pub const STATUSES: [Status; 8] = [
-    Status {
-        reply: "ACCEPTED",
-        http: 202,
-        code: "accepted",
-    },
-    Status {
-        reply: "ALREADY_CLAIMED",
-        http: 409,
-        code: "already_claimed",
-    },
-    Status {
-        reply: "NOT_STARTED",
-        http: 409,
-        code: "sale_not_started",
-    },
-    Status {
-        reply: "PAUSED",
-        http: 409,
-        code: "sale_paused",
-    },
-    Status {
-        reply: "ENDED",
-        http: 410,
-        code: "sale_ended",
-    },
-    Status {
-        reply: "SOLD_OUT",
-        http: 410,
-        code: "sold_out",
-    },
+    Status { reply: "ACCEPTED", http: 202, code: "accepted" },
+    Status { reply: "ALREADY_CLAIMED", http: 409, code: "already_claimed" },
+    Status { reply: "NOT_STARTED", http: 409, code: "sale_not_started" },
+    Status { reply: "PAUSED", http: 409, code: "sale_paused" },
+    Status { reply: "ENDED", http: 410, code: "sale_ended" },
+    Status { reply: "SOLD_OUT", http: 410, code: "sold_out" },
     // What is left of it once warm_up has found no such coupon.
-    Status {
-        reply: "NOT_LOADED",
-        http: 404,
-        code: "coupon_not_found",
-    },
+    Status { reply: "NOT_LOADED", http: 404, code: "coupon_not_found" },
     // What is left of it once the epoch has been read again.
-    Status {
-        reply: "STALE",
-        http: 503,
-        code: "unavailable",
-    },
+    Status { reply: "STALE", http: 503, code: "unavailable" },
 ];
 
 /// A regular coupon's order; the script has no part in it.
-const CREATED: Status = Status {
-    reply: "",
-    http: 201,
-    code: "created",
-};
+const CREATED: Status = Status { reply: "", http: 201, code: "created" };
 
 /// Takes claims.
 pub struct Claims {
@@ -133,15 +97,7 @@ impl Claims {
         orders: Orders,
     ) -> Self {
         let script = Script::new(include_str!("../../lua/claim.lua"));
-        Self {
-            redis,
-            keys,
-            script,
-            order_ids,
-            warm_up,
-            regular,
-            orders,
-        }
+        Self { redis, keys, script, order_ids, warm_up, regular, orders }
     }
 
     /// `user` claims one unit of `coupon`. Safe to repeat: the answer to a repeat carries the order
@@ -174,16 +130,11 @@ impl Claims {
     async fn ask(&self, coupon: CouponId, user: UserId) -> Result<Reply, Failure> {
         let link = self.redis.link().await?;
         let order = self.order_ids.next(&link).await?;
-        let (coupon_key, buyers_key, log_key) = (
-            self.keys.coupon(coupon),
-            self.keys.buyers(coupon),
-            self.keys.log(coupon.lane()),
-        );
+        let (coupon_key, buyers_key, log_key) =
+            (self.keys.coupon(coupon), self.keys.buyers(coupon), self.keys.log(coupon.lane()));
         let arguments = [coupon.get(), self.warm_up.epoch(), user.get(), order];
-        let replies: Vec<String> = self
-            .script
-            .run(&link, [&coupon_key, &buyers_key, &log_key], &arguments[..])
-            .await?;
+        let replies: Vec<String> =
+            self.script.run(&link, [&coupon_key, &buyers_key, &log_key], &arguments[..]).await?;
         decode(&replies)
     }
 
@@ -225,10 +176,7 @@ impl ClaimOutcome {
             Self::SoldOut => "SOLD_OUT",
             Self::NotFound => "NOT_LOADED",
         };
-        STATUSES
-            .iter()
-            .find(|status| status.reply == reply)
-            .expect("each outcome has a row")
+        STATUSES.iter().find(|status| status.reply == reply).expect("each outcome has a row")
     }
 }
 
@@ -242,9 +190,9 @@ fn decode(replies: &[String]) -> Result<Reply, Failure> {
     let outcome = match code.as_str() {
         "ACCEPTED" => ClaimOutcome::Accepted(order()?),
         "ALREADY_CLAIMED" => ClaimOutcome::AlreadyClaimed(order()?),
-        "NOT_STARTED" => ClaimOutcome::NotStarted(Duration::from_millis(
-            detail.parse().map_err(|_| unknown())?,
-        )),
+        "NOT_STARTED" => {
+            ClaimOutcome::NotStarted(Duration::from_millis(detail.parse().map_err(|_| unknown())?))
+        }
         "PAUSED" => ClaimOutcome::Paused,
         "ENDED" => ClaimOutcome::Ended,
         "SOLD_OUT" => ClaimOutcome::SoldOut,

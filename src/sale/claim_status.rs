@@ -67,12 +67,7 @@ pub struct ClaimStatuses {
 impl ClaimStatuses {
     /// Puts the parts together.
     pub fn new(redis: Redis, keys: Keys, orders: Orders, warm_up: Arc<WarmUp>) -> Self {
-        Self {
-            redis,
-            keys,
-            orders,
-            warm_up,
-        }
+        Self { redis, keys, orders, warm_up }
     }
 
     /// Redis knows the live claim from the moment it is accepted, Postgres knows the rest.
@@ -86,14 +81,11 @@ impl ClaimStatuses {
         if let Some(order) = self.redis.query::<Option<i64>>(&command).await? {
             let order_id =
                 OrderId::new(order).map_err(|_| Failure::UnknownReply(order.to_string()))?;
-            let status = self.status_of(order_id).await?;
+            let status = self.status_of(coupon, user, order_id).await?;
             return Ok(Inquiry::Claimed(ClaimState { order_id, status }));
         }
         if let Some((order_id, status)) = self.orders.last_of(coupon, user).await? {
-            return Ok(Inquiry::Claimed(ClaimState {
-                order_id,
-                status: status.into(),
-            }));
+            return Ok(Inquiry::Claimed(ClaimState { order_id, status: status.into() }));
         }
         // "Never" is a promise; only a Redis that still has the sale can make it.
         match self.warm_up.resolve(coupon).await? {
@@ -104,16 +96,19 @@ impl ClaimStatuses {
         }
     }
 
-    async fn status_of(&self, order: OrderId) -> Result<ClaimStatus, Failure> {
-        if let Some(status) = self.orders.status(order).await? {
-            return Ok(status.into());
+    /// A row under this id counts only if it is this claim's: another one's makes it a dead letter.
+    async fn status_of(
+        &self,
+        coupon: CouponId,
+        user: UserId,
+        order: OrderId,
+    ) -> Result<ClaimStatus, Failure> {
+        let row = self.orders.get(user, order).await?;
+        if let Some(row) = row.filter(|row| row.coupon_id == coupon) {
+            return Ok(row.status.into());
         }
         let in_review = dead_letter::is_open(self.orders.pool(), order).await?;
-        Ok(if in_review {
-            ClaimStatus::InReview
-        } else {
-            ClaimStatus::Pending
-        })
+        Ok(if in_review { ClaimStatus::InReview } else { ClaimStatus::Pending })
     }
 }
 

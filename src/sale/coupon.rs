@@ -143,13 +143,7 @@ impl Coupons {
         warm_up: Arc<WarmUp>,
         shutdown: Shutdown,
     ) -> Self {
-        Self {
-            pool,
-            redis,
-            keys,
-            warm_up,
-            shutdown,
-        }
+        Self { pool, redis, keys, warm_up, shutdown }
     }
 
     /// Creates a valid coupon and, if it has a sale, loads it. When Redis is away the coupon is created
@@ -161,10 +155,7 @@ impl Coupons {
     pub async fn create(&self, new: NewCoupon) -> Result<Coupon, Failure> {
         let (pool, kind) = (self.pool.clone(), new.kind);
         // A task of its own: dropping a `begin` half-way can poison the connection (sqlx#4393).
-        let inserted = self
-            .shutdown
-            .spawn(async move { insert(&pool, &new).await })
-            .await;
+        let inserted = self.shutdown.spawn(async move { insert(&pool, &new).await }).await;
         let id = inserted.map_err(|_| sqlx::Error::WorkerCrashed)??;
         if kind == CouponKind::Flash
             && let Err(error) = self.warm_up.resolve_now(id).await
@@ -208,17 +199,9 @@ impl Coupons {
         for row in rows {
             let sale = match (row.total, row.sold, row.opens_at, row.closes_at) {
                 (Some(stock), Some(sold), Some(opens_at), Some(closes_at)) => {
-                    let left = if row.in_redis {
-                        self.left(row.id).await
-                    } else {
-                        Some(stock - sold)
-                    };
-                    Some(Sale {
-                        stock,
-                        left,
-                        opens_at,
-                        closes_at,
-                    })
+                    let left =
+                        if row.in_redis { self.left(row.id).await } else { Some(stock - sold) };
+                    Some(Sale { stock, left, opens_at, closes_at })
                 }
                 _ => None,
             };
@@ -318,9 +301,7 @@ fn a_time_redis_can_count(time: &DateTime<Utc>, _: &()) -> garde::Result {
     if (0..253_402_300_800_000).contains(&time.timestamp_millis()) {
         return Ok(());
     }
-    Err(garde::Error::new(
-        "give a time between the years 1970 and 9999",
-    ))
+    Err(garde::Error::new("give a time between the years 1970 and 9999"))
 }
 
 /// Postgres stores no NUL in a text.

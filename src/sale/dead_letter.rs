@@ -3,11 +3,12 @@
 //! A dead letter is a promise that an operator has to look at, so it keeps the whole entry, byte for
 //! byte, and its buyer keeps the unit.
 
+use std::collections::HashSet;
 use std::fmt;
 
 use sqlx::{PgExecutor, PgPool};
 
-use super::ids::{CouponId, Lane, OrderId, UserId};
+use super::ids::{CouponId, Lane, OrderId};
 use super::order_log::LogEntry;
 
 /// Why an entry became a dead letter.
@@ -36,15 +37,6 @@ pub struct DeadLetter<'a> {
     pub reason: Reason,
     /// The same in the words of whoever found it.
     pub detail: String,
-}
-
-/// An open dead letter that holds a buyer's place.
-#[derive(Clone, Copy, Debug)]
-pub struct HeldPlace {
-    /// Who holds it.
-    pub user_id: UserId,
-    /// The order that it was going to be.
-    pub order_id: OrderId,
 }
 
 /// Puts an entry aside. A repeat changes nothing.
@@ -87,15 +79,14 @@ pub async fn is_open(pool: &PgPool, order: OrderId) -> sqlx::Result<bool> {
     .await
 }
 
-/// The places that open dead letters of this coupon hold: those that didn't become an order after all.
+/// The orders that are open dead letters of this coupon, and didn't become rows after all.
 ///
 /// # Errors
 ///
 /// When Postgres doesn't answer.
-pub async fn held_places(pool: &PgPool, coupon: CouponId) -> sqlx::Result<Vec<HeldPlace>> {
-    sqlx::query_as!(
-        HeldPlace,
-        r#"SELECT user_id AS "user_id!: UserId", order_id AS "order_id!: OrderId" FROM dead_letters
+pub async fn open_of_coupon(pool: &PgPool, coupon: CouponId) -> sqlx::Result<HashSet<OrderId>> {
+    let orders = sqlx::query_scalar!(
+        r#"SELECT order_id AS "order_id!: OrderId" FROM dead_letters
            WHERE coupon_id = $1 AND resolved_at IS NULL
              AND NOT EXISTS (SELECT FROM orders WHERE orders.id = dead_letters.order_id
                              AND orders.coupon_id = dead_letters.coupon_id
@@ -103,7 +94,8 @@ pub async fn held_places(pool: &PgPool, coupon: CouponId) -> sqlx::Result<Vec<He
         coupon.get(),
     )
     .fetch_all(pool)
-    .await
+    .await?;
+    Ok(orders.into_iter().collect())
 }
 
 /// Log entries of a lane that ended as dead letters and not as orders after all.

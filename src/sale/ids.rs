@@ -112,10 +112,7 @@ impl fmt::Display for Lane {
 impl CouponId {
     /// The id of the `sequence`-th coupon, in an installation with `lanes` lanes.
     pub fn compose(sequence: i64, lanes: i32) -> Self {
-        assert!(
-            sequence > 0 && lanes > 0,
-            "sequences and lanes count from 1"
-        );
+        assert!(sequence > 0 && lanes > 0, "sequences and lanes count from 1");
         Self((sequence << LANE_BITS) | (sequence % i64::from(lanes)))
     }
 
@@ -133,18 +130,7 @@ mod tests {
     #[test]
     fn an_id_has_one_name() {
         assert_eq!("9223372036854775807".parse(), Ok(OrderId(i64::MAX)));
-        for text in [
-            "",
-            "0",
-            "-1",
-            "+1",
-            "01",
-            " 1",
-            "1.0",
-            "9223372036854775808",
-            "x",
-            "٣",
-        ] {
+        for text in ["", "0", "-1", "+1", "01", " 1", "1.0", "9223372036854775808", "x", "٣"] {
             assert_eq!(text.parse::<OrderId>(), Err(InvalidId), "{text:?}");
         }
     }

@@ -16,9 +16,7 @@ pub struct Keys {
 impl Keys {
     /// Keys that start with `prefix`, usually `fs`.
     pub fn new(prefix: &str) -> Self {
-        Self {
-            prefix: prefix.into(),
-        }
+        Self { prefix: prefix.into() }
     }
 
     /// HASH: window, stock and state of a sale; all that the claim script needs.

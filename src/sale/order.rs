@@ -158,20 +158,6 @@ impl Orders {
         .await
     }
 
-    /// Where an order stands, if it has been written.
-    ///
-    /// # Errors
-    ///
-    /// When Postgres doesn't answer.
-    pub async fn status(&self, order: OrderId) -> sqlx::Result<Option<OrderStatus>> {
-        sqlx::query_scalar!(
-            r#"SELECT status AS "status: OrderStatus" FROM orders WHERE id = $1"#,
-            order.get(),
-        )
-        .fetch_optional(&self.pool)
-        .await
-    }
-
     /// The user's latest order of this coupon.
     ///
     /// # Errors
@@ -232,10 +218,7 @@ impl Orders {
         .fetch_all(&self.pool)
         .await?;
         let sold = rows.first().map_or(0, |row| row.sold);
-        let live = rows
-            .into_iter()
-            .filter_map(|row| Some((row.user_id?, row.id?)))
-            .collect();
+        let live = rows.into_iter().filter_map(|row| Some((row.user_id?, row.id?))).collect();
         Ok((sold, live))
     }
 
@@ -316,21 +299,12 @@ async fn write_in(
     lane: Lane,
     entries: &[&LogEntry],
 ) -> Result<Written, NotWritten> {
-    let claims: Vec<&LoggedClaim> = entries
-        .iter()
-        .filter_map(|entry| entry.claim.as_ref().ok())
-        .collect();
-    assert_eq!(
-        claims.len(),
-        entries.len(),
-        "only decoded entries are written"
-    );
+    let claims: Vec<&LoggedClaim> =
+        entries.iter().filter_map(|entry| entry.claim.as_ref().ok()).collect();
+    assert_eq!(claims.len(), entries.len(), "only decoded entries are written");
 
     let inserted = insert_flash(tx, &claims).await?;
-    let mut written = Written {
-        inserted: inserted.len(),
-        ..Written::default()
-    };
+    let mut written = Written { inserted: inserted.len(), ..Written::default() };
     if inserted.len() < claims.len() {
         let rows = existing(tx, &claims).await?;
         for (entry, claim) in entries.iter().zip(&claims) {
@@ -339,12 +313,7 @@ async fn write_in(
             }
             written.conflicts += 1;
             let detail = "its order id, or its buyer's place, belongs to another order".to_owned();
-            let letter = DeadLetter {
-                lane,
-                entry,
-                reason: Reason::Conflict,
-                detail,
-            };
+            let letter = DeadLetter { lane, entry, reason: Reason::Conflict, detail };
             dead_letter::insert(&mut **tx, &letter).await?;
         }
         written.repeated = claims.len() - written.inserted - written.conflicts;
@@ -388,10 +357,7 @@ async fn insert_flash(
     )
     .fetch_all(&mut **tx)
     .await?;
-    Ok(rows
-        .into_iter()
-        .map(|row| (row.id, row.coupon_id))
-        .collect())
+    Ok(rows.into_iter().map(|row| (row.id, row.coupon_id)).collect())
 }
 
 /// The rows under these order ids, in any status. Sees what a concurrent writer has committed since
@@ -408,10 +374,7 @@ async fn existing(
     )
     .fetch_all(&mut **tx)
     .await?;
-    Ok(rows
-        .into_iter()
-        .map(|row| (row.id, (row.coupon_id, row.user_id)))
-        .collect())
+    Ok(rows.into_iter().map(|row| (row.id, (row.coupon_id, row.user_id))).collect())
 }
 
 impl From<sqlx::Error> for NotWritten {

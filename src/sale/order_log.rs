@@ -108,12 +108,7 @@ impl OrderLog {
         let patience_ms =
             u64::try_from(patience.min(limits::LOG_BLOCK).as_millis()).unwrap_or(u64::MAX);
         let mut command = redis::cmd("XREADGROUP");
-        command
-            .arg("GROUP")
-            .arg(GROUP)
-            .arg(&self.consumer)
-            .arg("COUNT")
-            .arg(count);
+        command.arg("GROUP").arg(GROUP).arg(&self.consumer).arg("COUNT").arg(count);
         if patience_ms > 0 {
             command.arg("BLOCK").arg(patience_ms);
         }
@@ -129,12 +124,7 @@ impl OrderLog {
     /// When Redis doesn't answer.
     pub async fn read_pending(&mut self, count: usize, after: &str) -> RedisResult<Vec<LogEntry>> {
         let mut command = redis::cmd("XREADGROUP");
-        command
-            .arg("GROUP")
-            .arg(GROUP)
-            .arg(&self.consumer)
-            .arg("COUNT")
-            .arg(count);
+        command.arg("GROUP").arg(GROUP).arg(&self.consumer).arg("COUNT").arg(count);
         command.arg("STREAMS").arg(&self.key).arg(after);
         self.read(&command).await
     }
@@ -191,12 +181,7 @@ impl OrderLog {
         let (mut taken, mut lost, mut cursor) = (0, Vec::new(), "0-0".to_owned());
         loop {
             let mut command = redis::cmd("XAUTOCLAIM");
-            command
-                .arg(&self.key)
-                .arg(GROUP)
-                .arg(&self.consumer)
-                .arg(idle_ms)
-                .arg(&cursor);
+            command.arg(&self.key).arg(GROUP).arg(&self.consumer).arg(idle_ms).arg(&cursor);
             command.arg("COUNT").arg(count).arg("JUSTID");
             let (next, ids, deleted): (String, Vec<String>, Vec<String>) =
                 self.redis.query(&command).await?;
@@ -217,17 +202,9 @@ impl OrderLog {
     ///
     /// When Redis doesn't answer.
     pub async fn ensure_group(&self) -> RedisResult<bool> {
-        let exists: bool = self
-            .redis
-            .query(redis::cmd("EXISTS").arg(&self.key))
-            .await?;
+        let exists: bool = self.redis.query(redis::cmd("EXISTS").arg(&self.key)).await?;
         let mut command = redis::cmd("XGROUP");
-        command
-            .arg("CREATE")
-            .arg(&self.key)
-            .arg(GROUP)
-            .arg("0")
-            .arg("MKSTREAM");
+        command.arg("CREATE").arg(&self.key).arg(GROUP).arg("0").arg("MKSTREAM");
         match self.redis.query::<Value>(&command).await {
             Err(error) if error.code() != Some("BUSYGROUP") => Err(error),
             _ => Ok(!exists),
@@ -240,10 +217,7 @@ impl OrderLog {
     ///
     /// When Redis doesn't answer.
     pub async fn backlog(redis: &Redis, key: &str) -> RedisResult<Backlog> {
-        let stream: Facts = match redis
-            .query(redis::cmd("XINFO").arg("STREAM").arg(key))
-            .await
-        {
+        let stream: Facts = match redis.query(redis::cmd("XINFO").arg("STREAM").arg(key)).await {
             Err(error) if is_missing_key(&error) => return Ok(Backlog::default()),
             reply => reply?,
         };
@@ -253,11 +227,7 @@ impl OrderLog {
         let of_group = |name| group.as_ref().and_then(|group| fact(group, name));
         // Where there is no group, or Redis can't tell its lag, the length is an upper bound.
         let unread = of_group("lag").unwrap_or(length);
-        Ok(Backlog {
-            pending: of_group("pending").unwrap_or(0),
-            unread,
-            appended,
-        })
+        Ok(Backlog { pending: of_group("pending").unwrap_or(0), unread, appended })
     }
 
     /// Id of the last entry that was delivered to anybody; `None` without log or group.
@@ -296,10 +266,8 @@ impl OrderLog {
     /// When Redis doesn't answer.
     pub async fn remove_idle_consumers(&self, idle: Duration) -> RedisResult<()> {
         let mut command = redis::cmd("XINFO");
-        let consumers: Vec<Facts> = self
-            .redis
-            .query(command.arg("CONSUMERS").arg(&self.key).arg(GROUP))
-            .await?;
+        let consumers: Vec<Facts> =
+            self.redis.query(command.arg("CONSUMERS").arg(&self.key).arg(GROUP)).await?;
         for consumer in consumers {
             let idle_ms: u64 = fact(&consumer, "idle").unwrap_or(0);
             let name: String = fact(&consumer, "name").unwrap_or_default();
@@ -313,10 +281,8 @@ impl OrderLog {
     /// The script checks that the consumer holds nothing: XGROUP DELCONSUMER doesn't.
     async fn remove(&self, consumer: &str) -> RedisResult<()> {
         let link = self.redis.link().await?;
-        let _held: u64 = self
-            .remove_consumer
-            .run(&link, [&self.key], &[GROUP, consumer][..])
-            .await?;
+        let _held: u64 =
+            self.remove_consumer.run(&link, [&self.key], &[GROUP, consumer][..]).await?;
         Ok(())
     }
 }
@@ -338,9 +304,7 @@ impl LogEntry {
 /// Fields that this version doesn't know are ignored: a newer one may have written them.
 fn decode(id: &str, payload: &[Vec<u8>]) -> Result<LoggedClaim, &'static str> {
     let field = |name: &str| {
-        let pair = payload
-            .chunks_exact(2)
-            .find(|pair| pair[0] == name.as_bytes());
+        let pair = payload.chunks_exact(2).find(|pair| pair[0] == name.as_bytes());
         pair.and_then(|pair| std::str::from_utf8(&pair[1]).ok())
     };
     let claimed_ms = id.split_once('-').and_then(|(ms, _)| ms.parse().ok());
@@ -351,9 +315,7 @@ fn decode(id: &str, payload: &[Vec<u8>]) -> Result<LoggedClaim, &'static str> {
         coupon_id: field("coupon")
             .and_then(|id| id.parse().ok())
             .ok_or("`coupon` is not a coupon id")?,
-        user_id: field("user")
-            .and_then(|id| id.parse().ok())
-            .ok_or("`user` is not a user id")?,
+        user_id: field("user").and_then(|id| id.parse().ok()).ok_or("`user` is not a user id")?,
         claimed_at: claimed_ms
             .and_then(DateTime::from_timestamp_millis)
             .ok_or("the entry id carries no time")?,
@@ -364,22 +326,15 @@ fn decode(id: &str, payload: &[Vec<u8>]) -> Result<LoggedClaim, &'static str> {
 type Facts = BTreeMap<String, Value>;
 
 fn fact<T: redis::FromRedisValue>(facts: &Facts, name: &str) -> Option<T> {
-    facts
-        .get(name)
-        .and_then(|value| redis::from_redis_value_ref::<Option<T>>(value).ok()?)
+    facts.get(name).and_then(|value| redis::from_redis_value_ref::<Option<T>>(value).ok()?)
 }
 
 async fn group(redis: &Redis, key: &str) -> RedisResult<Option<Facts>> {
-    let groups: Vec<Facts> = match redis
-        .query(redis::cmd("XINFO").arg("GROUPS").arg(key))
-        .await
-    {
+    let groups: Vec<Facts> = match redis.query(redis::cmd("XINFO").arg("GROUPS").arg(key)).await {
         Err(error) if is_missing_key(&error) => return Ok(None),
         reply => reply?,
     };
-    Ok(groups
-        .into_iter()
-        .find(|group| fact::<String>(group, "name").as_deref() == Some(GROUP)))
+    Ok(groups.into_iter().find(|group| fact::<String>(group, "name").as_deref() == Some(GROUP)))
 }
 
 /// Whether a command found no group (or no stream) to work on.
@@ -396,18 +351,14 @@ mod tests {
     use super::*;
 
     fn entry(fields: &[&str]) -> LogEntry {
-        let fields = fields
-            .iter()
-            .map(|field| field.as_bytes().to_vec())
-            .collect();
+        let fields = fields.iter().map(|field| field.as_bytes().to_vec()).collect();
         LogEntry::new("1700000000123-4".into(), Some(fields))
     }
 
     #[test]
     fn unknown_fields_are_ignored() {
-        let claim = entry(&["new", "x", "coupon", "1024", "user", "42", "order", "7"])
-            .claim
-            .unwrap();
+        let claim =
+            entry(&["new", "x", "coupon", "1024", "user", "42", "order", "7"]).claim.unwrap();
         assert_eq!(claim.coupon_id.get(), 1024);
         assert_eq!(claim.user_id.get(), 42);
         assert_eq!(claim.order_id.get(), 7);
@@ -420,14 +371,7 @@ mod tests {
             &["coupon", "1024", "user", "42"][..],
             &["coupon", "1024", "user", "42", "order", "-7"],
             &["coupon", "x", "user", "42", "order", "7"],
-            &[
-                "coupon",
-                "1024",
-                "user",
-                "9223372036854775808",
-                "order",
-                "7",
-            ],
+            &["coupon", "1024", "user", "9223372036854775808", "order", "7"],
             &["junk", "junk"],
         ] {
             assert!(entry(fields).claim.is_err(), "{fields:?}");

@@ -58,14 +58,7 @@ impl Readiness {
         backlog_max: u64,
         shutdown: Shutdown,
     ) -> Self {
-        Self {
-            pool,
-            redis,
-            keys,
-            backlog_max,
-            lanes: lanes.into(),
-            shutdown,
-        }
+        Self { pool, redis, keys, backlog_max, lanes: lanes.into(), shutdown }
     }
 
     /// Asks now.
@@ -74,11 +67,9 @@ impl Readiness {
         let ok = || "ok".to_owned();
         let (redis, backlog, claims_taken) = match backlog {
             Err(()) => ("can't be reached".into(), "unknown".into(), false),
-            Ok(entries) if entries > self.backlog_max => (
-                ok(),
-                format!("{entries} entries, more than {}", self.backlog_max),
-                false,
-            ),
+            Ok(entries) if entries > self.backlog_max => {
+                (ok(), format!("{entries} entries, more than {}", self.backlog_max), false)
+            }
             Ok(_) => (ok(), ok(), true),
         };
         let stopping = self.shutdown.stop_token().is_cancelled();
@@ -87,25 +78,15 @@ impl Readiness {
             (true, false) => ReadyStatus::Degraded,
             (true, true) => ReadyStatus::Ready,
         };
-        let postgres = if postgres {
-            ok()
-        } else {
-            "can't be reached".into()
-        };
-        ReadyReport {
-            status,
-            redis,
-            postgres,
-            backlog,
-        }
+        let postgres = if postgres { ok() } else { "can't be reached".into() };
+        ReadyReport { status, redis, postgres, backlog }
     }
 
     /// Also learns the number of lanes, which may have grown.
     async fn postgres(&self) -> bool {
         let settings = settings::read(&self.pool).await;
         if let Ok(settings) = &settings {
-            self.lanes
-                .store(settings.lanes, std::sync::atomic::Ordering::Relaxed);
+            self.lanes.store(settings.lanes, std::sync::atomic::Ordering::Relaxed);
         }
         settings.is_ok()
     }
@@ -113,9 +94,8 @@ impl Readiness {
     async fn backlog(&self) -> Result<u64, ()> {
         let mut entries = 0;
         for lane in Lane::all(self.lanes.load(std::sync::atomic::Ordering::Relaxed)) {
-            let backlog = OrderLog::backlog(&self.redis, &self.keys.log(lane))
-                .await
-                .map_err(|_| ())?;
+            let backlog =
+                OrderLog::backlog(&self.redis, &self.keys.log(lane)).await.map_err(|_| ())?;
             entries += backlog.pending + backlog.unread;
         }
         Ok(entries)

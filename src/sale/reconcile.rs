@@ -52,7 +52,7 @@ pub struct SaleCount {
     pub buyers: i64,
     /// Live orders, by Postgres.
     pub live_orders: usize,
-    /// Open dead letters that hold a buyer's place.
+    /// Buyers whose order is an open dead letter.
     pub in_review: usize,
 }
 
@@ -62,57 +62,23 @@ pub enum Disagreement {
     /// Redis doesn't hold a sale that it was given.
     SaleMissing { coupon: CouponId },
     /// total ≠ stock + buyers.
-    NotConserved {
-        coupon: CouponId,
-        total: i64,
-        stock: i64,
-        buyers: i64,
-    },
+    NotConserved { coupon: CouponId, total: i64, stock: i64, buyers: i64 },
     /// stock < 0.
     NegativeStock { coupon: CouponId, stock: i64 },
     /// Redis and Postgres have different totals.
-    TotalDiffers {
-        coupon: CouponId,
-        redis: i64,
-        postgres: i64,
-    },
+    TotalDiffers { coupon: CouponId, redis: i64, postgres: i64 },
     /// Redis and Postgres have different epochs.
-    EpochDiffers {
-        coupon: CouponId,
-        redis: i64,
-        postgres: i64,
-    },
+    EpochDiffers { coupon: CouponId, redis: i64, postgres: i64 },
     /// More live orders than units.
-    Oversold {
-        coupon: CouponId,
-        live_orders: usize,
-        total: i64,
-    },
+    Oversold { coupon: CouponId, live_orders: usize, total: i64 },
     /// `sold` doesn't count the live orders.
-    SoldMiscounted {
-        coupon: CouponId,
-        sold: i64,
-        live_orders: usize,
-    },
+    SoldMiscounted { coupon: CouponId, sold: i64, live_orders: usize },
     /// A buyer whose order is nowhere.
-    OrderLost {
-        coupon: CouponId,
-        user: UserId,
-        order: OrderId,
-    },
+    OrderLost { coupon: CouponId, user: UserId, order: OrderId },
     /// A live order that Redis knows nothing of, or knows under another id.
-    BuyerMissing {
-        coupon: CouponId,
-        user: UserId,
-        order: OrderId,
-        in_redis: Option<OrderId>,
-    },
+    BuyerMissing { coupon: CouponId, user: UserId, order: OrderId, in_redis: Option<OrderId> },
     /// Acknowledged entries that are neither row nor dead letter.
-    AcknowledgedUnwritten {
-        lane: Lane,
-        acknowledged: u64,
-        accounted: u64,
-    },
+    AcknowledgedUnwritten { lane: Lane, acknowledged: u64, accounted: u64 },
     /// A pending entry that the log doesn't have any more.
     PendingDeleted { lane: Lane, entry_id: String },
 }
@@ -125,13 +91,8 @@ pub enum Disagreement {
 pub async fn check(pool: &PgPool, redis: &Redis, keys: &Keys) -> Result<Report, Failure> {
     let settings = settings::read(pool).await?;
     let mut report = Report::default();
-    let check = Check {
-        pool,
-        redis,
-        keys,
-        orders: Orders::new(pool.clone()),
-        epoch: settings.epoch,
-    };
+    let check =
+        Check { pool, redis, keys, orders: Orders::new(pool.clone()), epoch: settings.epoch };
     for coupon in stock::loaded(pool).await? {
         check.sale(coupon, &mut report).await?;
     }
@@ -159,56 +120,31 @@ impl Check<'_> {
         let census = Script::<2>::new(include_str!("../../lua/census.lua"));
         let link = self.redis.link().await?;
         let names = [self.keys.coupon(coupon), self.keys.buyers(coupon)];
-        let (total, stock, buyers, _state, epoch): Census = census
-            .run(&link, [&names[0], &names[1]], &[] as &[&str])
-            .await?;
+        let (total, stock, buyers, _state, epoch): Census =
+            census.run(&link, [&names[0], &names[1]], &[] as &[&str]).await?;
         let found = &mut report.disagreements;
         let (Some(total), Some(stock)) = (total, stock) else {
             found.push(Disagreement::SaleMissing { coupon });
             return Ok(());
         };
         if total != stock + buyers {
-            found.push(Disagreement::NotConserved {
-                coupon,
-                total,
-                stock,
-                buyers,
-            });
+            found.push(Disagreement::NotConserved { coupon, total, stock, buyers });
         }
         if stock < 0 {
             found.push(Disagreement::NegativeStock { coupon, stock });
         }
         if let Some(postgres) = stored.total.filter(|postgres| *postgres != total) {
-            found.push(Disagreement::TotalDiffers {
-                coupon,
-                redis: total,
-                postgres,
-            });
+            found.push(Disagreement::TotalDiffers { coupon, redis: total, postgres });
         }
         if let Some(redis) = epoch.filter(|redis| *redis != self.epoch) {
-            found.push(Disagreement::EpochDiffers {
-                coupon,
-                redis,
-                postgres: self.epoch,
-            });
+            found.push(Disagreement::EpochDiffers { coupon, redis, postgres: self.epoch });
         }
         let (live_orders, in_review) = self.buyers(coupon, report).await?;
         let found = &mut report.disagreements;
         if i64::try_from(live_orders).is_ok_and(|live| live > total) {
-            found.push(Disagreement::Oversold {
-                coupon,
-                live_orders,
-                total,
-            });
+            found.push(Disagreement::Oversold { coupon, live_orders, total });
         }
-        report.sales.push(SaleCount {
-            coupon,
-            total,
-            stock,
-            buyers,
-            live_orders,
-            in_review,
-        });
+        report.sales.push(SaleCount { coupon, total, stock, buyers, live_orders, in_review });
         Ok(())
     }
 
@@ -222,58 +158,37 @@ impl Check<'_> {
         let buyers = self.read_buyers(coupon).await?;
         let in_flight = self.read_in_flight(coupon.lane()).await?;
         let (sold, live) = self.orders.sold_and_live(coupon).await?;
-        let held = dead_letter::held_places(self.pool, coupon).await?;
-        let in_review: HashSet<OrderId> = held.iter().map(|place| place.order_id).collect();
+        let in_review = dead_letter::open_of_coupon(self.pool, coupon).await?;
         let found = &mut report.disagreements;
 
         for (&user, &order) in &buyers {
             let written = live.get(&user) == Some(&order);
             if !written && !in_review.contains(&order) && !in_flight.contains(&order) {
-                found.push(Disagreement::OrderLost {
-                    coupon,
-                    user,
-                    order,
-                });
+                found.push(Disagreement::OrderLost { coupon, user, order });
             }
         }
-        let places = held
-            .iter()
-            .filter(|place| !live.contains_key(&place.user_id));
-        let expected = live.iter().map(|(user, order)| (*user, *order));
-        for (user, order) in expected.chain(places.map(|place| (place.user_id, place.order_id))) {
+        for (&user, &order) in &live {
             if buyers.get(&user) == Some(&order) {
                 continue;
             }
             // It may have been claimed since the buyers were read.
             let in_redis = self.read_buyer(coupon, user).await?;
             if in_redis != Some(order) {
-                found.push(Disagreement::BuyerMissing {
-                    coupon,
-                    user,
-                    order,
-                    in_redis,
-                });
+                found.push(Disagreement::BuyerMissing { coupon, user, order, in_redis });
             }
         }
         if usize::try_from(sold) != Ok(live.len()) {
-            found.push(Disagreement::SoldMiscounted {
-                coupon,
-                sold,
-                live_orders: live.len(),
-            });
+            found.push(Disagreement::SoldMiscounted { coupon, sold, live_orders: live.len() });
         }
-        Ok((live.len(), in_review.len()))
+        let in_review = buyers.values().filter(|order| in_review.contains(order)).count();
+        Ok((live.len(), in_review))
     }
 
     async fn read_buyers(&self, coupon: CouponId) -> Result<HashMap<UserId, OrderId>, Failure> {
         let (mut buyers, mut cursor) = (HashMap::new(), "0".to_owned());
         loop {
             let mut command = redis::cmd("HSCAN");
-            command
-                .arg(self.keys.buyers(coupon))
-                .arg(&cursor)
-                .arg("COUNT")
-                .arg(PAGE);
+            command.arg(self.keys.buyers(coupon)).arg(&cursor).arg("COUNT").arg(PAGE);
             let (next, page): (String, Vec<String>) = self.redis.query(&command).await?;
             for pair in page.chunks_exact(2) {
                 let unknown = || Failure::UnknownReply(pair.join(" "));
@@ -307,9 +222,7 @@ impl Check<'_> {
                 return Ok(orders);
             };
             from = format!("({last}");
-            let entries = page
-                .into_iter()
-                .map(|(id, fields)| LogEntry::new(id, Some(fields)));
+            let entries = page.into_iter().map(|(id, fields)| LogEntry::new(id, Some(fields)));
             orders.extend(entries.filter_map(|entry| Some(entry.claim.ok()?.order_id)));
         }
     }
@@ -323,24 +236,19 @@ impl Check<'_> {
     }
 
     async fn lane(&self, lane: Lane, report: &mut Report) -> Result<(), Failure> {
-        let Backlog {
-            pending,
-            unread,
-            appended,
-        } = OrderLog::backlog(self.redis, &self.keys.log(lane)).await?;
+        let Backlog { pending, unread, appended } =
+            OrderLog::backlog(self.redis, &self.keys.log(lane)).await?;
         report.in_flight += pending + unread;
         let rows = self.orders.count_of_lane(lane).await?
             + dead_letter::count_of_lane(self.pool, lane).await?;
         let accounted = u64::try_from(rows).unwrap_or(0);
         let acknowledged = appended.saturating_sub(pending + unread);
         if acknowledged > accounted {
-            report
-                .disagreements
-                .push(Disagreement::AcknowledgedUnwritten {
-                    lane,
-                    acknowledged,
-                    accounted,
-                });
+            report.disagreements.push(Disagreement::AcknowledgedUnwritten {
+                lane,
+                acknowledged,
+                accounted,
+            });
         }
         let mut from = "-".to_owned();
         loop {
@@ -353,9 +261,7 @@ impl Check<'_> {
                 let there: Vec<(String, Vec<Vec<u8>>)> =
                     self.range(lane, &entry_id, &entry_id, 1).await?;
                 if there.is_empty() {
-                    report
-                        .disagreements
-                        .push(Disagreement::PendingDeleted { lane, entry_id });
+                    report.disagreements.push(Disagreement::PendingDeleted { lane, entry_id });
                 }
             }
         }
@@ -363,12 +269,7 @@ impl Check<'_> {
 
     async fn pending(&self, lane: Lane, from: &str, count: usize) -> Result<Vec<Pending>, Failure> {
         let mut command = redis::cmd("XPENDING");
-        command
-            .arg(self.keys.log(lane))
-            .arg(GROUP)
-            .arg(from)
-            .arg("+")
-            .arg(count);
+        command.arg(self.keys.log(lane)).arg(GROUP).arg(from).arg("+").arg(count);
         match self.redis.query(&command).await {
             Err(error) if super::order_log::is_missing_group(&error) => Ok(Vec::new()),
             reply => Ok(reply?),
@@ -383,12 +284,7 @@ impl Check<'_> {
         count: usize,
     ) -> Result<T, Failure> {
         let mut command = redis::cmd("XRANGE");
-        command
-            .arg(self.keys.log(lane))
-            .arg(from)
-            .arg(to)
-            .arg("COUNT")
-            .arg(count);
+        command.arg(self.keys.log(lane)).arg(from).arg(to).arg("COUNT").arg(count);
         Ok(self.redis.query(&command).await?)
     }
 }
@@ -413,82 +309,42 @@ impl fmt::Display for Disagreement {
                 f,
                 "coupon {coupon}: was loaded into Redis and is missing there. Redis has lost data; claims are refused until the sale is rebuilt"
             ),
-            Self::NotConserved {
-                coupon,
-                total,
-                stock,
-                buyers,
-            } => write!(
+            Self::NotConserved { coupon, total, stock, buyers } => write!(
                 f,
                 "coupon {coupon}: total {total} is not stock {stock} + buyers {buyers}. Units have been lost or made up in Redis"
             ),
-            Self::NegativeStock { coupon, stock } => write!(
-                f,
-                "coupon {coupon}: stock is {stock}. Redis has sold more than there was"
-            ),
-            Self::TotalDiffers {
-                coupon,
-                redis,
-                postgres,
-            } => write!(
+            Self::NegativeStock { coupon, stock } => {
+                write!(f, "coupon {coupon}: stock is {stock}. Redis has sold more than there was")
+            }
+            Self::TotalDiffers { coupon, redis, postgres } => write!(
                 f,
                 "coupon {coupon}: Redis offers {redis} units in all, Postgres {postgres}. A change has reached only one of them"
             ),
-            Self::EpochDiffers {
-                coupon,
-                redis,
-                postgres,
-            } => write!(
+            Self::EpochDiffers { coupon, redis, postgres } => write!(
                 f,
                 "coupon {coupon}: its epoch is {redis} in Redis and {postgres} in Postgres. Claims on it are refused"
             ),
-            Self::Oversold {
-                coupon,
-                live_orders,
-                total,
-            } => write!(
+            Self::Oversold { coupon, live_orders, total } => write!(
                 f,
                 "coupon {coupon}: {live_orders} live orders for {total} units. It is oversold"
             ),
-            Self::SoldMiscounted {
-                coupon,
-                sold,
-                live_orders,
-            } => write!(
+            Self::SoldMiscounted { coupon, sold, live_orders } => write!(
                 f,
                 "coupon {coupon}: Postgres counts {sold} as sold, but has {live_orders} live orders"
             ),
-            Self::OrderLost {
-                coupon,
-                user,
-                order,
-            } => write!(
+            Self::OrderLost { coupon, user, order } => write!(
                 f,
                 "coupon {coupon}: user {user} was promised order {order}, which is neither in Postgres nor in a dead letter nor on its way. It is lost"
             ),
-            Self::BuyerMissing {
-                coupon,
-                user,
-                order,
-                in_redis: None,
-            } => write!(
+            Self::BuyerMissing { coupon, user, order, in_redis: None } => write!(
                 f,
                 "coupon {coupon}: user {user} has order {order}, but is no buyer in Redis. They could claim twice"
             ),
-            Self::BuyerMissing {
-                coupon,
-                user,
-                order,
-                in_redis: Some(other),
-            } => write!(
+            Self::BuyerMissing { coupon, user, order, in_redis: Some(other) } => write!(
                 f,
                 "coupon {coupon}: user {user} has order {order}, but order {other} in Redis. One of them is not the one that was promised"
             ),
-            Self::AcknowledgedUnwritten {
-                lane,
-                acknowledged,
-                accounted,
-            } => write!(
+            Self::AcknowledgedUnwritten { lane, acknowledged, accounted } => write!(
                 f,
                 "lane {lane}: {acknowledged} entries of the order log were acknowledged, but only {accounted} are orders or dead letters. The others are lost"
             ),

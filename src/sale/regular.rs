@@ -44,13 +44,7 @@ impl RegularClaims {
         locks: OwnerLocks,
         orders: Orders,
     ) -> Self {
-        Self {
-            redis,
-            keys,
-            order_ids,
-            locks,
-            orders,
-        }
+        Self { redis, keys, order_ids, locks, orders }
     }
 
     /// Creates an unpaid order, under the lock that every order creation of this user takes.
@@ -76,17 +70,12 @@ impl RegularClaims {
         // One statement, settled by constraints. So it doesn't matter here if the lock gets lost.
         if self.orders.insert_regular(id, coupon, user).await? {
             let order = self.orders.get(user, id).await?;
-            return order
-                .map(RegularOutcome::Created)
-                .ok_or(sqlx::Error::RowNotFound.into());
+            return order.map(RegularOutcome::Created).ok_or(sqlx::Error::RowNotFound.into());
         }
         if let Some(unpaid) = self.orders.live_of(coupon, user).await? {
             return Ok(RegularOutcome::AlreadyClaimed(unpaid));
         }
-        match stock::find(self.orders.pool(), coupon)
-            .await?
-            .map(|stored| stored.state)
-        {
+        match stock::find(self.orders.pool(), coupon).await?.map(|stored| stored.state) {
             Some(CouponState::Paused) => Ok(RegularOutcome::Paused),
             Some(CouponState::Ended) => Ok(RegularOutcome::Ended),
             // The unpaid order that stood in the way has just been closed: the user may ask again.

@@ -15,9 +15,7 @@ static MIGRATIONS: Migrator = sqlx::migrate!();
 pub async fn migrate(pool: &PgPool) -> Result<(), MigrateError> {
     let mut connection = pool.acquire().await?;
     // A migration may take as long as it takes.
-    sqlx::query("SET statement_timeout = 0")
-        .execute(&mut *connection)
-        .await?;
+    sqlx::query("SET statement_timeout = 0").execute(&mut *connection).await?;
     let migrated = MIGRATIONS.run(&mut *connection).await;
     connection.close().await?;
     migrated
@@ -40,10 +38,6 @@ pub async fn missing(pool: &PgPool) -> sqlx::Result<Vec<String>> {
         Vec::new()
     };
     let applied: HashSet<i64> = versions.into_iter().collect();
-    let missing = MIGRATIONS
-        .iter()
-        .filter(|migration| !applied.contains(&migration.version));
-    Ok(missing
-        .map(|migration| migration.description.to_string())
-        .collect())
+    let missing = MIGRATIONS.iter().filter(|migration| !applied.contains(&migration.version));
+    Ok(missing.map(|migration| migration.description.to_string()).collect())
 }

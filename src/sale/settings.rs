@@ -17,9 +17,7 @@ pub struct Settings {
 ///
 /// When Postgres doesn't answer, or isn't migrated.
 pub async fn read(pool: &PgPool) -> sqlx::Result<Settings> {
-    sqlx::query_as!(Settings, "SELECT lanes, epoch FROM settings")
-        .fetch_one(pool)
-        .await
+    sqlx::query_as!(Settings, "SELECT lanes, epoch FROM settings").fetch_one(pool).await
 }
 
 /// Raises the number of lanes. A smaller number than the stored one changes nothing: coupons live in
@@ -29,11 +27,8 @@ pub async fn read(pool: &PgPool) -> sqlx::Result<Settings> {
 ///
 /// When Postgres doesn't answer.
 pub async fn raise_lanes(pool: &PgPool, lanes: i32) -> sqlx::Result<i32> {
-    sqlx::query!(
-        "UPDATE settings SET lanes = $1, updated_at = now() WHERE lanes < $1",
-        lanes
-    )
-    .execute(pool)
-    .await?;
+    sqlx::query!("UPDATE settings SET lanes = $1, updated_at = now() WHERE lanes < $1", lanes)
+        .execute(pool)
+        .await?;
     Ok(read(pool).await?.lanes)
 }

@@ -91,8 +91,7 @@ impl WarmUp {
     ///
     /// When Postgres doesn't answer.
     pub async fn refresh_epoch(&self) -> Result<(), Failure> {
-        self.epoch
-            .store(settings::read(&self.pool).await?.epoch, Ordering::Relaxed);
+        self.epoch.store(settings::read(&self.pool).await?.epoch, Ordering::Relaxed);
         Ok(())
     }
 
@@ -102,10 +101,7 @@ impl WarmUp {
     ///
     /// [`Failure::DataLost`] when it has been loaded before; otherwise when a store doesn't answer.
     pub async fn resolve(&self, coupon: CouponId) -> Result<Resolution, Failure> {
-        Ok(self
-            .resolved
-            .try_get_with(coupon, self.resolve_now(coupon))
-            .await?)
+        Ok(self.resolved.try_get_with(coupon, self.resolve_now(coupon)).await?)
     }
 
     /// As [`resolve`](Self::resolve), without memory: for a coupon that has just been created.
@@ -140,10 +136,7 @@ impl WarmUp {
             self.epoch(),
         ];
         let link = self.redis.link().await?;
-        let _: String = self
-            .load
-            .run(&link, [&self.keys.coupon(coupon)], &values[..])
-            .await?;
+        let _: String = self.load.run(&link, [&self.keys.coupon(coupon)], &values[..]).await?;
         Ok(())
     }
 

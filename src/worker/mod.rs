@@ -164,11 +164,8 @@ impl LaneWorker {
             self.tidy_up_pass().await?;
             *tidy_up_at = Instant::now() + limits::TRIM_PERIOD;
         }
-        let patience = (*recover_at)
-            .min(*tidy_up_at)
-            .saturating_duration_since(Instant::now());
-        self.write_pass(patience.max(Duration::from_millis(1)))
-            .await?;
+        let patience = (*recover_at).min(*tidy_up_at).saturating_duration_since(Instant::now());
+        self.write_pass(patience.max(Duration::from_millis(1))).await?;
         Ok(())
     }
 
@@ -211,10 +208,8 @@ impl LaneWorker {
             Ok(report) => {
                 self.app.metrics.data_lost.increment(1);
                 tracing::error!(%lane, disagreements = report.disagreements.len(), "ALARM: the order log was missing; run `flash-sale reconcile`");
-                for disagreement in report
-                    .disagreements
-                    .iter()
-                    .take(limits::LOGGED_DISAGREEMENTS_MAX)
+                for disagreement in
+                    report.disagreements.iter().take(limits::LOGGED_DISAGREEMENTS_MAX)
                 {
                     tracing::error!(%lane, "{disagreement}");
                 }

@@ -45,12 +45,7 @@ impl LaneWorker {
         self.app.metrics.dead_letters.increment(1);
         let entry = LogEntry::new(entry_id, None);
         let detail = "the entry was deleted from the log while another worker held it".to_owned();
-        let letter = DeadLetter {
-            lane,
-            entry: &entry,
-            reason: Reason::DeletedFromLog,
-            detail,
-        };
+        let letter = DeadLetter { lane, entry: &entry, reason: Reason::DeletedFromLog, detail };
         Ok(self.app.orders.put_aside(&letter).await?)
     }
 
@@ -62,9 +57,7 @@ impl LaneWorker {
     /// When Redis doesn't answer.
     pub async fn tidy_up_pass(&mut self) -> Result<u64, PassError> {
         let trimmed = self.log.trim().await?;
-        self.log
-            .remove_idle_consumers(limits::CONSUMER_KEPT)
-            .await?;
+        self.log.remove_idle_consumers(limits::CONSUMER_KEPT).await?;
         Ok(trimmed)
     }
 }

@@ -63,17 +63,12 @@ impl LaneWorker {
     /// When a store doesn't answer. What had been written has been acknowledged or will be found; the
     /// rest is still pending.
     pub async fn write_pass(&mut self, patience: Duration) -> Result<WriteReport, PassError> {
-        let entries = self
-            .next_entries(patience)
-            .await
-            .inspect_err(|_| self.read_pending_again())?;
+        let entries =
+            self.next_entries(patience).await.inspect_err(|_| self.read_pending_again())?;
         if entries.is_empty() {
             return Ok(WriteReport::default());
         }
-        let report = self
-            .write(&entries)
-            .await
-            .inspect_err(|_| self.read_pending_again())?;
+        let report = self.write(&entries).await.inspect_err(|_| self.read_pending_again())?;
         if report.contended > 0 {
             self.contended += report.contended;
             self.pending_not_before = Instant::now() + limits::CONTENTION_PAUSE;
@@ -86,9 +81,7 @@ impl LaneWorker {
     /// Our own pending entries first, if there may be any, then new ones.
     async fn next_entries(&mut self, patience: Duration) -> Result<Vec<LogEntry>, PassError> {
         let count = self.settings.batch_orders_max;
-        let pause = self
-            .pending_not_before
-            .saturating_duration_since(Instant::now());
+        let pause = self.pending_not_before.saturating_duration_since(Instant::now());
         if let Some(from) = self.pending_from.clone().filter(|_| pause.is_zero()) {
             let pending = self.log.read_pending(count, &from).await?;
             if let Some(last) = pending.last() {
@@ -99,11 +92,7 @@ impl LaneWorker {
             self.pending_from = (self.contended > 0).then(|| "0".into());
             self.contended = 0;
         }
-        let patience = if self.pending_from.is_some() {
-            patience.min(pause)
-        } else {
-            patience
-        };
+        let patience = if self.pending_from.is_some() { patience.min(pause) } else { patience };
         let stop = self.app.shutdown.stop_token().clone();
         if patience.is_zero() {
             return Ok(self.log.read_new(count, patience).await?);
@@ -116,10 +105,7 @@ impl LaneWorker {
     }
 
     async fn write(&self, entries: &[LogEntry]) -> Result<WriteReport, PassError> {
-        let mut report = WriteReport {
-            entries: entries.len(),
-            ..WriteReport::default()
-        };
+        let mut report = WriteReport { entries: entries.len(), ..WriteReport::default() };
         let (decoded, unreadable): (Vec<_>, Vec<_>) =
             entries.iter().partition(|entry| entry.claim.is_ok());
         for entry in unreadable {
@@ -138,15 +124,9 @@ impl LaneWorker {
 
     async fn lock_buyers(&self, entries: &[&LogEntry]) -> Result<Guard, PassError> {
         // One user may have claimed several coupons of this lane: one lock for all of them.
-        let keys: BTreeSet<String> = entries
-            .iter()
-            .filter_map(|entry| self.lock_key(entry))
-            .collect();
-        Ok(self
-            .app
-            .locks
-            .try_acquire(keys.into_iter().collect())
-            .await?)
+        let keys: BTreeSet<String> =
+            entries.iter().filter_map(|entry| self.lock_key(entry)).collect();
+        Ok(self.app.locks.try_acquire(keys.into_iter().collect()).await?)
     }
 
     fn lock_key(&self, entry: &LogEntry) -> Option<String> {
@@ -166,23 +146,12 @@ impl LaneWorker {
             if part.is_empty() {
                 continue;
             }
-            match self
-                .app
-                .orders
-                .write(self.log.lane(), part, locks_lost)
-                .await
-            {
-                Ok(Written {
-                    inserted,
-                    repeated,
-                    conflicts,
-                }) => {
+            match self.app.orders.write(self.log.lane(), part, locks_lost).await {
+                Ok(Written { inserted, repeated, conflicts }) => {
                     report.inserted += inserted;
                     report.repeated += repeated;
                     report.dead_letters += conflicts;
-                    self.log
-                        .acknowledge(part.iter().map(|entry| entry.id.as_str()))
-                        .await?;
+                    self.log.acknowledge(part.iter().map(|entry| entry.id.as_str())).await?;
                 }
                 Err(NotWritten::Poison(reason, detail)) if part.len() == 1 => {
                     self.put_aside(part[0], reason, detail).await?;
@@ -205,13 +174,7 @@ impl LaneWorker {
             let detail = "the entry was deleted from the log while it was pending".to_owned();
             return self.put_aside(entry, Reason::DeletedFromLog, detail).await;
         }
-        let detail = entry
-            .claim
-            .as_ref()
-            .err()
-            .copied()
-            .unwrap_or_default()
-            .to_owned();
+        let detail = entry.claim.as_ref().err().copied().unwrap_or_default().to_owned();
         self.put_aside(entry, Reason::Undecodable, detail).await
     }
 
@@ -223,18 +186,8 @@ impl LaneWorker {
     ) -> Result<(), PassError> {
         let lane = self.log.lane();
         tracing::error!(%lane, entry = entry.id, %reason, detail, "an entry of the order log can't become an order; it is a dead letter now");
-        self.app
-            .orders
-            .put_aside(&DeadLetter {
-                lane,
-                entry,
-                reason,
-                detail,
-            })
-            .await?;
-        self.log
-            .acknowledge(std::iter::once(entry.id.as_str()))
-            .await?;
+        self.app.orders.put_aside(&DeadLetter { lane, entry, reason, detail }).await?;
+        self.log.acknowledge(std::iter::once(entry.id.as_str())).await?;
         Ok(())
     }
 

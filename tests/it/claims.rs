@@ -15,25 +15,14 @@ async fn a_claim_becomes_an_order() {
         let accepted = app.claim(42, coupon).await;
         assert_eq!((accepted.status, accepted.text("status")), (202, "pending"));
         assert_eq!(accepted.text("coupon_id"), coupon.to_string());
-        assert_eq!(
-            accepted.header("location"),
-            format!("/v1/coupons/{coupon}/claims/me")
-        );
+        assert_eq!(accepted.header("location"), format!("/v1/coupons/{coupon}/claims/me"));
         let pending = app.my_claim(42, coupon).await;
         assert_eq!((pending.status, pending.text("status")), (200, "pending"));
 
         assert_eq!(app.write_orders().await.inserted, 1);
         let written = app.my_claim(42, coupon).await;
-        assert_eq!(
-            (written.order_id(), written.text("status")),
-            (accepted.order_id(), "unpaid")
-        );
-        let order = app
-            .get(
-                &format!("/v1/orders/{}", accepted.order_id()),
-                &app.token(42),
-            )
-            .await;
+        assert_eq!((written.order_id(), written.text("status")), (accepted.order_id(), "unpaid"));
+        let order = app.get(&format!("/v1/orders/{}", accepted.order_id()), &app.token(42)).await;
         assert_eq!((order.status, order.text("user_id")), (200, "42"));
         assert!(order.body["paid_at"].is_null() && order.body["pay_method"].is_null());
     }
@@ -68,19 +57,12 @@ async fn a_crowd_gets_exactly_the_stock() {
         let orders: HashSet<i64> = accepted.iter().map(|reply| reply.order_id()).collect();
         assert_eq!((accepted.len(), orders.len()), (20, 20));
         let refused = |code| {
-            replies
-                .iter()
-                .filter(|reply| reply.status >= 400 && reply.text("code") == code)
-                .count()
+            replies.iter().filter(|reply| reply.status >= 400 && reply.text("code") == code).count()
         };
         assert_eq!((refused("already_claimed"), refused("sold_out")), (20, 80));
 
         assert_eq!(app.write_orders().await.inserted, 20);
-        assert_eq!(
-            app.number("SELECT count(DISTINCT user_id) FROM orders")
-                .await,
-            20
-        );
+        assert_eq!(app.number("SELECT count(DISTINCT user_id) FROM orders").await, 20);
         assert_eq!(app.number("SELECT sold FROM flash_sales").await, 20);
     }
 }
@@ -93,15 +75,10 @@ async fn the_window_is_redis_s_business() {
     let early = app.create_sale(1, soon, soon + TimeDelta::hours(1)).await;
     let not_started = app.claim(42, early).await;
     assert_eq!(not_started.refusal(), (409, "sale_not_started"));
-    let retry_after: u64 = not_started
-        .header("retry-after")
-        .parse()
-        .expect("whole seconds");
+    let retry_after: u64 = not_started.header("retry-after").parse().expect("whole seconds");
     assert!((80..=90).contains(&retry_after), "{retry_after}");
 
-    let over = app
-        .create_sale(1, past, now() - TimeDelta::seconds(1))
-        .await;
+    let over = app.create_sale(1, past, now() - TimeDelta::seconds(1)).await;
     assert_eq!(app.claim(42, over).await.refusal(), (410, "sale_ended"));
 }
 
@@ -118,11 +95,7 @@ async fn a_buyer_stays_a_buyer_when_the_sale_is_paused_ended_or_sold_out() {
         ("ended", (410, "sale_ended")),
     ] {
         let _: i64 = app.redis(&["HSET", &key, "state", state]).await;
-        assert_eq!(
-            app.claim(7, coupon).await.refusal(),
-            refusal,
-            "somebody else, {state}"
-        );
+        assert_eq!(app.claim(7, coupon).await.refusal(), refusal, "somebody else, {state}");
         let repeat = app.claim(42, coupon).await;
         assert_eq!(
             (repeat.refusal(), repeat.order_id()),
@@ -140,20 +113,13 @@ async fn prefer_wait_answers_with_the_order_or_not_yet() {
     let mut worker = app.workers().remove(0);
     worker.ensure_group().await.unwrap();
     let writing = async {
-        while worker
-            .write_pass(std::time::Duration::from_millis(100))
-            .await
-            .unwrap()
-            .inserted
-            == 0
-        {}
+        while worker.write_pass(std::time::Duration::from_millis(100)).await.unwrap().inserted == 0
+        {
+        }
     };
     let (created, ()) = tokio::join!(app.claim_preferring(42, coupon, "wait=10"), writing);
     assert_eq!((created.status, created.text("status")), (201, "unpaid"));
-    assert_eq!(
-        created.header("location"),
-        format!("/v1/orders/{}", created.order_id())
-    );
+    assert_eq!(created.header("location"), format!("/v1/orders/{}", created.order_id()));
 
     // Nobody writes this one.
     let accepted = app.claim_preferring(43, coupon, "wait=0").await;
@@ -172,10 +138,7 @@ async fn users_who_claim_too_often_are_told_to_wait() {
             .iter()
             .all(|reply| reply.refusal().1 == "rate_limited" && reply.header("retry-after") == "1")
     );
-    assert_eq!(
-        replies.iter().filter(|reply| reply.status == 202).count(),
-        1
-    );
+    assert_eq!(replies.iter().filter(|reply| reply.status == 202).count(), 1);
 }
 
 #[tokio::test]
@@ -196,11 +159,8 @@ async fn an_unknown_epoch_is_refused_and_a_new_one_is_learned() {
 async fn the_script_answers_a_list() {
     let app = TestApp::start().await;
     let coupon = app.create_flash(2).await;
-    let names = [
-        app.keys().coupon(coupon),
-        app.keys().buyers(coupon),
-        app.keys().log(coupon.lane()),
-    ];
+    let names =
+        [app.keys().coupon(coupon), app.keys().buyers(coupon), app.keys().log(coupon.lane())];
     let script = include_str!("../../lua/claim.lua");
     let id = coupon.to_string();
     let command = [
@@ -210,16 +170,7 @@ async fn the_script_answers_a_list() {
     let replies: Vec<String> = app.redis(&command).await;
     assert_eq!(
         replies,
-        [
-            "ACCEPTED",
-            "101",
-            "ACCEPTED",
-            "102",
-            "ALREADY_CLAIMED",
-            "101",
-            "SOLD_OUT",
-            ""
-        ]
+        ["ACCEPTED", "101", "ACCEPTED", "102", "ALREADY_CLAIMED", "101", "SOLD_OUT", ""]
     );
 }
 

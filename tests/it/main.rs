@@ -5,4 +5,11 @@
 //! happen: passes are called directly, and what a process does is waited for with a bound.
 
 mod claims;
+mod ids;
+mod locks;
+mod order_log;
+mod reconcile;
+mod regular;
 mod support;
+mod warm_up;
+mod worker;

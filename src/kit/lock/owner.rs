@@ -48,12 +48,7 @@ impl OwnerLocks {
             renew: Script::new(include_str!("../../../lua/lock/renew.lua")),
             release: Script::new(include_str!("../../../lua/lock/release.lua")),
         };
-        Self {
-            redis,
-            scripts: scripts.into(),
-            lease,
-            shutdown,
-        }
+        Self { redis, scripts: scripts.into(), lease, shutdown }
     }
 
     /// Tries once to take each of the locks; the guard holds those that were free. All keys have to
@@ -71,10 +66,7 @@ impl OwnerLocks {
             self.run(&self.scripts.acquire, &keys, &owner, true).await?
         };
         let mut taken = taken.into_iter();
-        let keys = keys
-            .into_iter()
-            .filter(|_| taken.next().unwrap_or(false))
-            .collect();
+        let keys = keys.into_iter().filter(|_| taken.next().unwrap_or(false)).collect();
         Ok(self.guard(keys, owner, sure_until))
     }
 
@@ -166,10 +158,8 @@ impl Guard {
         if self.keys.is_empty() {
             return;
         }
-        let released: RedisResult<usize> = self
-            .locks
-            .run(&self.locks.scripts.release, &self.keys, &self.owner, false)
-            .await;
+        let released: RedisResult<usize> =
+            self.locks.run(&self.locks.scripts.release, &self.keys, &self.owner, false).await;
         if let Err(error) = released {
             tracing::debug!(%error, locks = self.keys.len(), "locks could not be released and will run out");
         }

@@ -92,14 +92,7 @@ mod tests {
     async fn a_hanging_renewal_does_not_hide_the_end_of_the_lease() {
         let (lost, released) = (CancellationToken::new(), CancellationToken::new());
         let start = Instant::now();
-        watch(
-            LEASE,
-            start + LEASE,
-            std::future::pending,
-            lost.clone(),
-            released,
-        )
-        .await;
+        watch(LEASE, start + LEASE, std::future::pending, lost.clone(), released).await;
         assert!(lost.is_cancelled());
         assert_eq!(start.elapsed(), LEASE);
     }
@@ -108,14 +101,7 @@ mod tests {
     async fn a_released_lock_is_watched_no_more() {
         let (lost, released) = (CancellationToken::new(), CancellationToken::new());
         released.cancel();
-        watch(
-            LEASE,
-            Instant::now() + LEASE,
-            || async { Ok(true) },
-            lost.clone(),
-            released,
-        )
-        .await;
+        watch(LEASE, Instant::now() + LEASE, || async { Ok(true) }, lost.clone(), released).await;
         assert!(!lost.is_cancelled());
     }
 }

@@ -201,11 +201,9 @@ async fn start_anew(plan: Plan, lock: File) -> Result<Running, PrivateServersErr
     let mut running = spawn(plan, lock)?;
     match wait_until_ready(&mut running, SILENT_MAX).await? {
         Waited::Ready => Ok(running),
-        Waited::Ended(status) => Err(exited(
-            running.plan().kind.name(),
-            status,
-            &running.plan().log,
-        )),
+        Waited::Ended(status) => {
+            Err(exited(running.plan().kind.name(), status, &running.plan().log))
+        }
         Waited::Unfit(reason) => {
             let plan = running.plan();
             let error = PrivateServersError::NotReady {
@@ -260,12 +258,7 @@ pub(super) fn command(
 
 /// The error of a program that ended instead of doing its work.
 pub(super) fn exited(server: &'static str, status: String, log: &Path) -> PrivateServersError {
-    PrivateServersError::Exited {
-        server,
-        status,
-        log: log.to_owned(),
-        last_lines: log_tail(log),
-    }
+    PrivateServersError::Exited { server, status, log: log.to_owned(), last_lines: log_tail(log) }
 }
 
 async fn wait_until_ready(

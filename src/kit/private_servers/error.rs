@@ -162,10 +162,7 @@ pub enum PrivateServersError {
 }
 
 fn process(pid: Option<u32>) -> String {
-    pid.map_or_else(
-        || "another process".to_owned(),
-        |pid| format!("process {pid}"),
-    )
+    pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"))
 }
 
 /// For `map_err`: an [`io::Error`] together with what was tried on which file.
@@ -174,9 +171,5 @@ pub(super) fn io_error(
     path: &Path,
 ) -> impl FnOnce(io::Error) -> PrivateServersError {
     let path = path.to_owned();
-    move |source| PrivateServersError::Io {
-        action,
-        path,
-        source,
-    }
+    move |source| PrivateServersError::Io { action, path, source }
 }

@@ -58,10 +58,7 @@ impl Folder {
         let data = self.dir.join("postgres/data");
         let file = data.join("PG_VERSION");
         match fs::read_to_string(&file) {
-            Ok(version) => Ok(Some(Cluster {
-                data,
-                version: version.trim().to_owned(),
-            })),
+            Ok(version) => Ok(Some(Cluster { data, version: version.trim().to_owned() })),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => Err(io_error("read", &file)(error)),
         }
@@ -69,15 +66,12 @@ impl Folder {
 
     /// Tells guests where the servers are.
     pub(super) fn write_notice(&self, notice: &Notice) -> Result<(), PrivateServersError> {
-        self.write(&notice.to_text())
-            .map_err(io_error("write", &self.dir.join("lock")))
+        self.write(&notice.to_text()).map_err(io_error("write", &self.dir.join("lock")))
     }
 
     /// Leaves the lock file empty: the servers are gone.
     pub(super) fn withdraw_notice(&self) -> Result<(), PrivateServersError> {
-        self.lock
-            .set_len(0)
-            .map_err(io_error("write", &self.dir.join("lock")))
+        self.lock.set_len(0).map_err(io_error("write", &self.dir.join("lock")))
     }
 
     fn write(&self, text: &str) -> std::io::Result<()> {
@@ -91,18 +85,13 @@ impl Folder {
 impl Notice {
     fn to_text(&self) -> String {
         let ProcessIds { redis, postgres } = self.process_ids;
-        format!(
-            "redis {redis} {}\npostgres {postgres} {}\n",
-            self.redis_url, self.database_url
-        )
+        format!("redis {redis} {}\npostgres {postgres} {}\n", self.redis_url, self.database_url)
     }
 
     /// None while the text is not complete: it ends with a newline.
     fn of_text(text: &str) -> Option<Self> {
         let server = |name: &str| {
-            let line = text
-                .split_inclusive('\n')
-                .filter(|line| line.ends_with('\n'));
+            let line = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));
             let (pid, url) = line
                 .filter_map(|line| line.trim_end().strip_prefix(name))
                 .next()?
@@ -111,11 +100,7 @@ impl Notice {
         };
         let (redis, redis_url) = server("redis ")?;
         let (postgres, database_url) = server("postgres ")?;
-        Some(Self {
-            process_ids: ProcessIds { redis, postgres },
-            redis_url,
-            database_url,
-        })
+        Some(Self { process_ids: ProcessIds { redis, postgres }, redis_url, database_url })
     }
 }
 
@@ -158,12 +143,7 @@ pub(super) fn private_folder(path: &Path) -> Result<(), PrivateServersError> {
 }
 
 fn check_owner(dir: &Path) -> Result<(), PrivateServersError> {
-    let refused = |why: String| {
-        Err(PrivateServersError::Refused {
-            path: dir.to_owned(),
-            why,
-        })
-    };
+    let refused = |why: String| Err(PrivateServersError::Refused { path: dir.to_owned(), why });
     if dir.to_str().is_none() {
         return refused("its path is not UTF-8; choose another folder with --data-dir".to_owned());
     }
@@ -188,12 +168,7 @@ fn check_owner(dir: &Path) -> Result<(), PrivateServersError> {
 async fn lock(dir: &Path) -> Result<File, PrivateServersError> {
     let path = dir.join("lock");
     let mut options = OpenOptions::new();
-    options
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600);
+    options.read(true).write(true).create(true).truncate(false).mode(0o600);
     let mut file = options.open(&path).map_err(io_error("open", &path))?;
     let deadline = Instant::now() + LOCK_WITHIN;
     loop {
@@ -204,17 +179,11 @@ async fn lock(dir: &Path) -> Result<File, PrivateServersError> {
         }
         let owner = owner(&mut file);
         if owner.is_some_and(exists) || Instant::now() > deadline {
-            return Err(PrivateServersError::InUse {
-                dir: dir.to_owned(),
-                pid: owner,
-            });
+            return Err(PrivateServersError::InUse { dir: dir.to_owned(), pid: owner });
         }
         sleep(LOCK_POLL).await;
     }
-    let folder = Folder {
-        dir: dir.to_owned(),
-        lock: file,
-    };
+    let folder = Folder { dir: dir.to_owned(), lock: file };
     folder.write("").map_err(io_error("write", &path))?;
     Ok(folder.lock)
 }
@@ -233,10 +202,7 @@ mod tests {
     #[test]
     fn a_notice_is_read_back_and_half_of_one_is_none() {
         let notice = Notice {
-            process_ids: ProcessIds {
-                redis: 7,
-                postgres: 8,
-            },
+            process_ids: ProcessIds { redis: 7, postgres: 8 },
             redis_url: "redis+unix:///a/redis.sock".to_owned(),
             database_url: "postgres://x@localhost/x?host=%2Fa&sslmode=disable".to_owned(),
         };

@@ -34,10 +34,7 @@ impl Machine {
             // Without the file (see os-release(5)) it is no system that we know by name.
             System::of_os_release(&fs::read_to_string("/etc/os-release").unwrap_or_default())
         };
-        Self {
-            system,
-            is_root: nix::unistd::geteuid().is_root(),
-        }
+        Self { system, is_root: nix::unistd::geteuid().is_root() }
     }
 
     /// What to do about `missing`, as a clause: "run `…`".
@@ -46,15 +43,9 @@ impl Machine {
             return "install Redis (or Valkey) 7 and the PostgreSQL server with this system's package manager".to_owned();
         };
         // Homebrew refuses to run under sudo.
-        let sudo = if self.is_root || self.system == System::MacOs {
-            ""
-        } else {
-            "sudo "
-        };
-        let packages: Vec<_> = missing
-            .iter()
-            .map(|missing| self.system.package(*missing))
-            .collect();
+        let sudo = if self.is_root || self.system == System::MacOs { "" } else { "sudo " };
+        let packages: Vec<_> =
+            missing.iter().map(|missing| self.system.package(*missing)).collect();
         format!("run `{sudo}{command} {}`", packages.join(" "))
     }
 }
@@ -63,10 +54,7 @@ impl System {
     /// Reads `ID` and, for derivatives, `ID_LIKE`.
     fn of_os_release(text: &str) -> Self {
         let words = |key: &str| {
-            let value = text
-                .lines()
-                .find_map(|line| line.strip_prefix(key))
-                .unwrap_or_default();
+            let value = text.lines().find_map(|line| line.strip_prefix(key)).unwrap_or_default();
             value.trim_matches(['"', '\'']).to_owned()
         };
         let ids = format!("{} {}", words("ID="), words("ID_LIKE="));
@@ -121,10 +109,7 @@ mod tests {
             System::of_os_release("ID=\"rocky\"\nID_LIKE=\"rhel centos fedora\"\n"),
             System::Fedora
         );
-        assert_eq!(
-            System::of_os_release("VERSION_ID=\"debian\"\nID=alpine\n"),
-            System::Other
-        );
+        assert_eq!(System::of_os_release("VERSION_ID=\"debian\"\nID=alpine\n"), System::Other);
         assert_eq!(System::of_os_release(""), System::Other);
     }
 
@@ -143,10 +128,7 @@ mod tests {
             clause(System::Fedora, false, &both),
             "run `sudo dnf install -y valkey postgresql-server`"
         );
-        assert_eq!(
-            clause(System::MacOs, false, &both),
-            "run `brew install redis postgresql@17`"
-        );
+        assert_eq!(clause(System::MacOs, false, &both), "run `brew install redis postgresql@17`");
         assert!(clause(System::Other, false, &both).starts_with("install Redis"));
     }
 }

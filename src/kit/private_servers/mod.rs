@@ -145,12 +145,7 @@ impl PrivateServers {
             postgres_server::with_database(bring_up(postgres).await?).await
         })
         .await?;
-        Self::announce(Owned {
-            redis,
-            postgres,
-            folder,
-        })
-        .await
+        Self::announce(Owned { redis, postgres, folder }).await
     }
 
     /// Joins the servers of `dir` as a guest of the live process that owns them, waiting up to a minute for an owner
@@ -166,10 +161,7 @@ impl PrivateServers {
             if let Some(notice) = folder::read_notice(dir)?
                 && bring_up::answer(&notice.redis_url, &notice.database_url).await
             {
-                return Ok(Some(Self {
-                    notice,
-                    owned: None,
-                }));
+                return Ok(Some(Self { notice, owned: None }));
             }
             if Instant::now() > deadline {
                 return Err(PrivateServersError::NotReady {
@@ -220,12 +212,7 @@ impl PrivateServers {
     /// [`PrivateServersError::Killed`] if one did not stop within 10 s and got a SIGKILL; both are gone then, too.
     /// [`PrivateServersError::StillRunning`] if not even that helped.
     pub async fn stop(self) -> Result<(), PrivateServersError> {
-        let Some(Owned {
-            redis,
-            postgres,
-            folder,
-        }) = self.owned
-        else {
+        let Some(Owned { redis, postgres, folder }) = self.owned else {
             return Ok(());
         };
         let (redis, postgres) = tokio::join!(redis.stop(), postgres.stop());
@@ -236,10 +223,7 @@ impl PrivateServers {
     /// Writes both addresses into the lock file, for guests, and hands the servers to the caller.
     async fn announce(owned: Owned) -> Result<Self, PrivateServersError> {
         let notice = Notice {
-            process_ids: ProcessIds {
-                redis: owned.redis.pid(),
-                postgres: owned.postgres.pid(),
-            },
+            process_ids: ProcessIds { redis: owned.redis.pid(), postgres: owned.postgres.pid() },
             redis_url: owned.redis.url().to_owned(),
             database_url: owned.postgres.url().to_owned(),
         };
@@ -247,10 +231,7 @@ impl PrivateServers {
             let (_, _) = tokio::join!(owned.redis.stop(), owned.postgres.stop());
             return Err(error);
         }
-        Ok(Self {
-            notice,
-            owned: Some(owned),
-        })
+        Ok(Self { notice, owned: Some(owned) })
     }
 }
 

@@ -44,10 +44,7 @@ impl PostgresHome {
         let place = folder.dir().join("postgres");
         if !geteuid().is_root() {
             private_folder(&place)?;
-            return Ok(Self {
-                path: canonical(&place)?,
-                user: None,
-            });
+            return Ok(Self { path: canonical(&place)?, user: None });
         }
         let user = user_for_root(&place)?;
         if place.exists() || !place.is_symlink() {
@@ -55,24 +52,17 @@ impl PostgresHome {
             // Behind a link, what counts is the way to the target and not the way to the link.
             let path = canonical(&place)?;
             if is_reachable(&path, user).await? {
-                return Ok(Self {
-                    path,
-                    user: Some(user),
-                });
+                return Ok(Self { path, user: Some(user) });
             }
             give_up(&place)?;
         }
         let path = move_elsewhere(folder.dir(), &place, user)?;
-        Ok(Self {
-            path,
-            user: Some(user),
-        })
+        Ok(Self { path, user: Some(user) })
     }
 
     /// The user id that the server runs with.
     pub(super) fn uid(&self) -> u32 {
-        self.user
-            .map_or_else(|| geteuid().as_raw(), |user| user.uid)
+        self.user.map_or_else(|| geteuid().as_raw(), |user| user.uid)
     }
 }
 
@@ -80,17 +70,11 @@ fn user_for_root(place: &Path) -> Result<ServerUser, PrivateServersError> {
     if let Ok(data) = fs::metadata(place.join("data"))
         && data.uid() != 0
     {
-        return Ok(ServerUser {
-            uid: data.uid(),
-            gid: data.gid(),
-        });
+        return Ok(ServerUser { uid: data.uid(), gid: data.gid() });
     }
     for name in ["postgres", "nobody"] {
         if let Ok(Some(user)) = User::from_name(name) {
-            return Ok(ServerUser {
-                uid: user.uid.as_raw(),
-                gid: user.gid.as_raw(),
-            });
+            return Ok(ServerUser { uid: user.uid.as_raw(), gid: user.gid.as_raw() });
         }
     }
     Err(PrivateServersError::Refused {
@@ -149,17 +133,10 @@ fn move_elsewhere(
         .map_err(io_error("change the mode of", homes))?;
     if !place.is_symlink() {
         let hash = short_hash(dir);
-        let names = (1_u32..).map(|n| {
-            homes.join(if n == 1 {
-                hash.clone()
-            } else {
-                format!("{hash}-{n}")
-            })
-        });
-        let target = names
-            .into_iter()
-            .find(|name| !name.exists())
-            .unwrap_or_else(|| homes.join(&hash));
+        let names = (1_u32..)
+            .map(|n| homes.join(if n == 1 { hash.clone() } else { format!("{hash}-{n}") }));
+        let target =
+            names.into_iter().find(|name| !name.exists()).unwrap_or_else(|| homes.join(&hash));
         symlink(&target, place).map_err(io_error("link", place))?;
     }
     let target = fs::read_link(place).map_err(io_error("follow", place))?;

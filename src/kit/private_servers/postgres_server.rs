@@ -39,17 +39,10 @@ pub(super) fn plan(
         kind: Kind::Postgres,
         sync,
         program: programs.postgres.clone(),
-        arguments: arguments(&sockets, sync)
-            .into_iter()
-            .map(Into::into)
-            .collect(),
+        arguments: arguments(&sockets, sync).into_iter().map(Into::into).collect(),
         user: home.user,
         url: url(&sockets, NAME),
-        stale: vec![
-            socket.clone(),
-            sockets.join(format!("{SOCKET}.lock")),
-            pid_file.clone(),
-        ],
+        stale: vec![socket.clone(), sockets.join(format!("{SOCKET}.lock")), pid_file.clone()],
         socket,
         data,
         pid_file,
@@ -69,18 +62,10 @@ fn arguments(sockets: &Path, sync: Sync) -> Vec<String> {
     ];
     if sync == Sync::Off {
         settings.extend(
-            [
-                "fsync=off",
-                "synchronous_commit=off",
-                "full_page_writes=off",
-            ]
-            .map(ToOwned::to_owned),
+            ["fsync=off", "synchronous_commit=off", "full_page_writes=off"].map(ToOwned::to_owned),
         );
     }
-    settings
-        .into_iter()
-        .flat_map(|setting| ["-c".to_owned(), setting])
-        .collect()
+    settings.into_iter().flat_map(|setting| ["-c".to_owned(), setting]).collect()
 }
 
 /// Everything is spelled out (port, sslmode), because sqlx would else take it from `PGPORT`, `PGSSLMODE` and the like.
@@ -109,38 +94,25 @@ pub(super) async fn initialise(
     let lock = lock.try_clone().map_err(io_error("open", &plan.alive))?;
     let mut command = command(initdb, plan.user, &log, lock)?;
     // Nobody but its owner can enter the socket's folder, hence "trust".
-    command
-        .arg("-D")
-        .arg(&new)
-        .args(["-U", NAME, "--auth=trust", "--encoding=UTF8", "--locale=C"]);
+    command.arg("-D").arg(&new).args(["-U", NAME, "--auth=trust", "--encoding=UTF8", "--locale=C"]);
     if plan.sync == Sync::Off {
         command.arg("--no-sync");
     }
-    let status = command
-        .kill_on_drop(true)
-        .status()
-        .await
-        .map_err(io_error("run", initdb))?;
+    let status = command.kill_on_drop(true).status().await.map_err(io_error("run", initdb))?;
     if !status.success() {
         return Err(exited("initdb", status.to_string(), &log));
     }
     fs::rename(&new, &plan.data).map_err(io_error("rename", &new))?;
     if plan.sync == Sync::Durable {
         let home = plan.data.parent().unwrap_or(&plan.data);
-        File::open(home)
-            .and_then(|home| home.sync_all())
-            .map_err(io_error("sync", home))?;
+        File::open(home).and_then(|home| home.sync_all()).map_err(io_error("sync", home))?;
     }
     Ok(())
 }
 
 /// What answers at the socket, compared with the folder and the setting that it should have.
 pub(super) async fn ask(plan: &Plan) -> Answer {
-    let fsync = if plan.sync == Sync::Durable {
-        "on"
-    } else {
-        "off"
-    };
+    let fsync = if plan.sync == Sync::Durable { "on" } else { "off" };
     match look(&first_database(&plan.url)).await {
         Ok((data, _)) if !is_same_folder(Path::new(&data), &plan.data) => {
             Answer::Unfit(format!("its data is in {data}"))
@@ -180,10 +152,7 @@ pub(super) async fn with_database(running: Running) -> Result<Running, PrivateSe
             let log = running.plan().log.clone();
             // Why the database could not be created says more than how stopping went.
             let _ = running.stop().await;
-            Err(PrivateServersError::Database {
-                source: Box::new(source),
-                log,
-            })
+            Err(PrivateServersError::Database { source: Box::new(source), log })
         }
     }
 }
@@ -197,9 +166,7 @@ async fn create_database(url: &str) -> Result<(), sqlx::Error> {
             .await?;
     if !exists {
         // The name of NAME; CREATE DATABASE takes no parameters.
-        sqlx::raw_sql("CREATE DATABASE flash_sale")
-            .execute(&mut connection)
-            .await?;
+        sqlx::raw_sql("CREATE DATABASE flash_sale").execute(&mut connection).await?;
     }
     connection.close().await
 }
@@ -221,11 +188,7 @@ mod tests {
             Some(Path::new("/srv/.flash-sale/postgres"))
         );
         assert_eq!(
-            (
-                options.get_port(),
-                options.get_database(),
-                options.get_username()
-            ),
+            (options.get_port(), options.get_database(), options.get_username()),
             (PORT, Some(NAME), NAME)
         );
         assert!(first_database(&url).contains("/postgres?host="));

@@ -38,22 +38,12 @@ pub(super) struct Running {
 impl Running {
     /// A server that this process has just started.
     pub(super) fn started(plan: Plan, pid: u32, child: Child) -> Self {
-        Self {
-            plan,
-            pid,
-            child: Some(child),
-            is_stopped: false,
-        }
+        Self { plan, pid, child: Some(child), is_stopped: false }
     }
 
     /// A server of a former run, proven by [`proven_pid`].
     pub(super) fn left_over(plan: Plan, pid: u32) -> Self {
-        Self {
-            plan,
-            pid,
-            child: None,
-            is_stopped: false,
-        }
+        Self { plan, pid, child: None, is_stopped: false }
     }
 
     pub(super) fn plan(&self) -> &Plan {
@@ -73,9 +63,7 @@ impl Running {
     pub(super) fn has_ended(&mut self) -> Result<Option<String>, PrivateServersError> {
         match &mut self.child {
             Some(child) => {
-                let status = child
-                    .try_wait()
-                    .map_err(io_error("wait for", &self.plan.program))?;
+                let status = child.try_wait().map_err(io_error("wait for", &self.plan.program))?;
                 Ok(status.map(|status| status.to_string()))
             }
             None => {
@@ -222,12 +210,7 @@ pub(super) fn new_log(log: &Path) -> Result<File, PrivateServersError> {
         }
         _ => {}
     }
-    File::options()
-        .create(true)
-        .append(true)
-        .mode(0o600)
-        .open(log)
-        .map_err(io_error("create", log))
+    File::options().create(true).append(true).mode(0o600).open(log).map_err(io_error("create", log))
 }
 
 fn is_server(pid: u32, plan: &Plan) -> bool {
@@ -240,10 +223,8 @@ fn command_line(pid: u32) -> Option<String> {
         let bytes = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
         return Some(String::from_utf8_lossy(&bytes).replace('\0', " "));
     }
-    let output = Command::new("ps")
-        .args(["-ww", "-o", "command=", "-p", &pid.to_string()])
-        .output()
-        .ok()?;
+    let output =
+        Command::new("ps").args(["-ww", "-o", "command=", "-p", &pid.to_string()]).output().ok()?;
     Some(String::from_utf8_lossy(&output.stdout).replace('\n', " "))
 }
 
@@ -268,9 +249,7 @@ mod tests {
         assert!(!is_ours(
             "/usr/lib/postgresql/15/bin/postgres -D /srv/a b/postgres/data2 -c port=5432 "
         ));
-        assert!(!is_ours(
-            "/usr/lib/postgresql/15/bin/postgres -D /var/lib/postgresql/15/main "
-        ));
+        assert!(!is_ours("/usr/lib/postgresql/15/bin/postgres -D /var/lib/postgresql/15/main "));
         assert!(!is_ours("tail -D /srv/a b/postgres/data "));
         assert!(!is_ours("postgres: checkpointer "));
         assert!(names_server(
@@ -278,11 +257,7 @@ mod tests {
             Kind::Redis,
             Path::new("/d")
         ));
-        assert!(!names_server(
-            "/bin/redis-server *:6379 ",
-            Kind::Redis,
-            Path::new("/d")
-        ));
+        assert!(!names_server("/bin/redis-server *:6379 ", Kind::Redis, Path::new("/d")));
     }
 
     #[test]

@@ -27,20 +27,15 @@ impl Places {
     /// This process' PATH and this machine's folders.
     pub(super) fn of_this_machine() -> Self {
         let path = std::env::var_os("PATH").unwrap_or_default();
-        let mut known = vec![
-            "/usr/bin".into(),
-            "/usr/local/bin".into(),
-            "/opt/homebrew/bin".into(),
-        ];
+        let mut known =
+            vec!["/usr/bin".into(), "/usr/local/bin".into(), "/opt/homebrew/bin".into()];
         known.extend(matching("/usr/lib/postgresql", "", "bin"));
         known.extend(matching("/usr", "pgsql-", "bin"));
         for homebrew in ["/opt/homebrew/opt", "/usr/local/opt"] {
             known.extend(matching(homebrew, "postgresql", "bin"));
         }
         // Children run with "/" as their folder, so a relative entry of PATH would mean something else to them.
-        let path = std::env::split_paths(&path)
-            .filter(|folder| folder.is_absolute())
-            .collect();
+        let path = std::env::split_paths(&path).filter(|folder| folder.is_absolute()).collect();
         Self { path, known }
     }
 
@@ -49,9 +44,7 @@ impl Places {
     }
 
     fn program(&self, name: &str) -> Option<PathBuf> {
-        self.all()
-            .map(|folder| folder.join(name))
-            .find(|file| is_program(file))
+        self.all().map(|folder| folder.join(name)).find(|file| is_program(file))
     }
 }
 
@@ -70,9 +63,7 @@ pub(super) async fn find(
     machine: &Machine,
     cluster: Option<&Cluster>,
 ) -> Result<Programs, PrivateServersError> {
-    let redis = places
-        .program("redis-server")
-        .or_else(|| places.program("valkey-server"));
+    let redis = places.program("redis-server").or_else(|| places.program("valkey-server"));
     let installed = installed_postgres(places).await?;
     let (Some(redis), false) = (&redis, installed.is_empty()) else {
         return Err(missing(machine, redis.is_none(), installed.is_empty()));
@@ -115,25 +106,19 @@ impl Version {
     fn find_in(text: &str) -> Option<Self> {
         let start = text.find(|c: char| c.is_ascii_digit())?;
         let mut numbers = text[start..].split('.').map(|part| {
-            let digits = part
-                .find(|c: char| !c.is_ascii_digit())
-                .unwrap_or(part.len());
+            let digits = part.find(|c: char| !c.is_ascii_digit()).unwrap_or(part.len());
             part[..digits].parse().ok()
         });
         let major = numbers.next().flatten()?;
-        Some(Self {
-            major,
-            minor: numbers.next().flatten().unwrap_or(0),
-        })
+        Some(Self { major, minor: numbers.next().flatten().unwrap_or(0) })
     }
 }
 
 fn missing(machine: &Machine, redis: bool, postgres: bool) -> PrivateServersError {
     let (program, missing): (_, &[Missing]) = match (redis, postgres) {
-        (true, true) => (
-            "the programs redis-server, postgres and initdb",
-            &[Missing::Redis, Missing::Postgres],
-        ),
+        (true, true) => {
+            ("the programs redis-server, postgres and initdb", &[Missing::Redis, Missing::Postgres])
+        }
         (true, false) => ("the program redis-server", &[Missing::Redis]),
         _ => ("the programs postgres and initdb", &[Missing::Postgres]),
     };
@@ -149,9 +134,7 @@ async fn check_redis(program: &Path) -> Result<(), PrivateServersError> {
         Some(version) if version >= REDIS_FLOOR => Ok(()),
         version => Err(PrivateServersError::TooOld {
             program: program.to_owned(),
-            found: version.map_or(said, |version| {
-                format!("{}.{}", version.major, version.minor)
-            }),
+            found: version.map_or(said, |version| format!("{}.{}", version.major, version.minor)),
             floor: REDIS_FLOOR_TEXT,
         }),
     }
@@ -184,19 +167,12 @@ fn choose_postgres<'a>(
     let wanted = cluster.and_then(|cluster| Version::find_in(&cluster.version));
     let fits =
         |found: &&Postgres| wanted.is_none_or(|wanted| is_same_series(found.version, wanted));
-    let best = installed
-        .iter()
-        .filter(fits)
-        .max_by_key(|found| (found.in_path, found.version));
+    let best = installed.iter().filter(fits).max_by_key(|found| (found.in_path, found.version));
     match (best, cluster) {
         (Some(best), _) => Ok(&best.bin),
         (None, cluster) => Err(PrivateServersError::ClusterVersion {
-            data: cluster
-                .map(|cluster| cluster.data.clone())
-                .unwrap_or_default(),
-            version: cluster
-                .map(|cluster| cluster.version.clone())
-                .unwrap_or_default(),
+            data: cluster.map(|cluster| cluster.data.clone()).unwrap_or_default(),
+            version: cluster.map(|cluster| cluster.version.clone()).unwrap_or_default(),
         }),
     }
 }
@@ -242,24 +218,14 @@ mod tests {
     }
 
     fn cluster(version: &str) -> Cluster {
-        Cluster {
-            data: "/data".into(),
-            version: version.to_owned(),
-        }
+        Cluster { data: "/data".into(), version: version.to_owned() }
     }
 
     #[test]
     fn versions_are_read_and_ordered_as_numbers() {
-        let versions = [
-            "PostgreSQL 9.6.24",
-            "v=10",
-            "18beta1",
-            "Redis server v=100.20 sha=0",
-        ];
-        let read: Vec<_> = versions
-            .iter()
-            .map(|text| Version::find_in(text).expect("a version"))
-            .collect();
+        let versions = ["PostgreSQL 9.6.24", "v=10", "18beta1", "Redis server v=100.20 sha=0"];
+        let read: Vec<_> =
+            versions.iter().map(|text| Version::find_in(text).expect("a version")).collect();
         assert_eq!(
             read.iter().map(|v| (v.major, v.minor)).collect::<Vec<_>>(),
             [(9, 6), (10, 0), (18, 0), (100, 20)]
@@ -273,10 +239,7 @@ mod tests {
         let version = |text| Version::find_in(text).expect("a version");
         assert!(version("Redis server v=6.2.7 sha=0") < REDIS_FLOOR);
         assert!(version("Redis server v=7.0.0 sha=0") >= REDIS_FLOOR);
-        assert_eq!(
-            REDIS_FLOOR_TEXT,
-            format!("{}.{}", REDIS_FLOOR.major, REDIS_FLOOR.minor)
-        );
+        assert_eq!(REDIS_FLOOR_TEXT, format!("{}.{}", REDIS_FLOOR.major, REDIS_FLOOR.minor));
     }
 
     #[test]
@@ -286,10 +249,7 @@ mod tests {
             installation("/17", "17.2", false),
             installation("/15", "15.1", false),
         ];
-        assert_eq!(
-            choose_postgres(&known, None).expect("newest"),
-            Path::new("/17")
-        );
+        assert_eq!(choose_postgres(&known, None).expect("newest"), Path::new("/17"));
         assert_eq!(
             choose_postgres(&known, Some(&cluster("15"))).expect("matching"),
             Path::new("/15")
@@ -298,25 +258,14 @@ mod tests {
             choose_postgres(&known, Some(&cluster("14"))),
             Err(PrivateServersError::ClusterVersion { version, .. }) if version == "14"
         ));
-        let with_path = [
-            installation("/17", "17.2", false),
-            installation("/16", "16.1", true),
-        ];
-        assert_eq!(
-            choose_postgres(&with_path, None).expect("in path"),
-            Path::new("/16")
-        );
+        let with_path = [installation("/17", "17.2", false), installation("/16", "16.1", true)];
+        assert_eq!(choose_postgres(&with_path, None).expect("in path"), Path::new("/16"));
     }
 
     #[tokio::test]
     async fn an_empty_machine_misses_both_programs_in_one_sentence() {
-        let nowhere = Places {
-            path: Vec::new(),
-            known: Vec::new(),
-        };
-        let error = find(&nowhere, &Machine::this(), None)
-            .await
-            .expect_err("nothing is there");
+        let nowhere = Places { path: Vec::new(), known: Vec::new() };
+        let error = find(&nowhere, &Machine::this(), None).await.expect_err("nothing is there");
         let text = error.to_string();
         assert!(text.contains("redis-server, postgres and initdb"), "{text}");
         assert!(!text.contains('\n'), "{text}");

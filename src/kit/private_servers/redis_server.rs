@@ -61,10 +61,7 @@ fn arguments(socket: &Path, pid_file: &Path, sync: Sync) -> Vec<String> {
         // A full Redis has to refuse a write; it must not make room by forgetting.
         ("maxmemory-policy", "noeviction"),
     ];
-    settings
-        .iter()
-        .flat_map(|(name, value)| [format!("--{name}"), (*value).to_owned()])
-        .collect()
+    settings.iter().flat_map(|(name, value)| [format!("--{name}"), (*value).to_owned()]).collect()
 }
 
 fn appendfsync(sync: Sync) -> &'static str {
@@ -104,19 +101,10 @@ struct Found {
 }
 
 async fn look(url: &str) -> redis::RedisResult<Found> {
-    let mut connection = redis::Client::open(url)?
-        .get_multiplexed_async_connection()
-        .await?;
-    redis::cmd("PING")
-        .query_async::<()>(&mut connection)
-        .await?;
-    let info: String = redis::cmd("INFO")
-        .arg("server")
-        .query_async(&mut connection)
-        .await?;
-    let pid = info
-        .lines()
-        .find_map(|line| line.strip_prefix("process_id:")?.trim().parse().ok());
+    let mut connection = redis::Client::open(url)?.get_multiplexed_async_connection().await?;
+    redis::cmd("PING").query_async::<()>(&mut connection).await?;
+    let info: String = redis::cmd("INFO").arg("server").query_async(&mut connection).await?;
+    let pid = info.lines().find_map(|line| line.strip_prefix("process_id:")?.trim().parse().ok());
     Ok(Found {
         pid: pid.unwrap_or_default(),
         dir: setting(&mut connection, "dir").await?,
@@ -125,11 +113,8 @@ async fn look(url: &str) -> redis::RedisResult<Found> {
 }
 
 async fn setting(connection: &mut MultiplexedConnection, name: &str) -> redis::RedisResult<String> {
-    let (_, value): (String, String) = redis::cmd("CONFIG")
-        .arg("GET")
-        .arg(name)
-        .query_async(connection)
-        .await?;
+    let (_, value): (String, String) =
+        redis::cmd("CONFIG").arg("GET").arg(name).query_async(connection).await?;
     Ok(value)
 }
 
@@ -141,15 +126,8 @@ mod tests {
     fn a_redis_url_takes_parameters() {
         for query in ["?protocol=resp3", "?db=1&protocol=resp3"] {
             let url = format!("redis+unix:///tmp/flash-sale-0-af63dc4c8601ec8c/redis.sock{query}");
-            let info = url
-                .as_str()
-                .into_connection_info()
-                .expect("a URL that redis-rs reads");
-            assert_eq!(
-                info.redis_settings().protocol(),
-                redis::ProtocolVersion::RESP3,
-                "{query}"
-            );
+            let info = url.as_str().into_connection_info().expect("a URL that redis-rs reads");
+            assert_eq!(info.redis_settings().protocol(), redis::ProtocolVersion::RESP3, "{query}");
         }
     }
 }

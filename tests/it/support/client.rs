@@ -22,11 +22,7 @@ impl Reply {
         let (status, headers) = (response.status().as_u16(), response.headers().clone());
         let text = response.text().await.expect("the body arrives");
         let body = serde_json::from_str(&text).unwrap_or(Value::String(text));
-        let reply = Self {
-            status,
-            headers,
-            body,
-        };
+        let reply = Self { status, headers, body };
         if status >= 400 && !path.starts_with("/readyz") {
             reply.assert_problem();
         }
@@ -36,16 +32,12 @@ impl Reply {
 
     /// The value of a header, or "".
     pub fn header(&self, name: &str) -> &str {
-        self.headers
-            .get(name)
-            .map_or("", |value| value.to_str().expect("headers are ASCII here"))
+        self.headers.get(name).map_or("", |value| value.to_str().expect("headers are ASCII here"))
     }
 
     /// The string under this name in the body.
     pub fn text(&self, name: &str) -> &str {
-        self.body[name]
-            .as_str()
-            .unwrap_or_else(|| panic!("no text `{name}` in {self:?}"))
+        self.body[name].as_str().unwrap_or_else(|| panic!("no text `{name}` in {self:?}"))
     }
 
     /// Status and problem code, for comparing in one line.
@@ -55,27 +47,14 @@ impl Reply {
 
     /// The order id, parsed.
     pub fn order_id(&self) -> i64 {
-        self.text("order_id")
-            .parse()
-            .expect("an order id is a number in a string")
+        self.text("order_id").parse().expect("an order id is a number in a string")
     }
 
     fn assert_problem(&self) {
-        assert_eq!(
-            self.header("content-type"),
-            "application/problem+json",
-            "{self:?}"
-        );
+        assert_eq!(self.header("content-type"), "application/problem+json", "{self:?}");
         assert_eq!(self.body["status"], self.status, "{self:?}");
-        assert_eq!(
-            self.text("type"),
-            format!("urn:flash-sale:problem:{}", self.text("code"))
-        );
-        assert_eq!(
-            self.text("request_id"),
-            self.header("x-request-id"),
-            "{self:?}"
-        );
+        assert_eq!(self.text("type"), format!("urn:flash-sale:problem:{}", self.text("code")));
+        assert_eq!(self.text("request_id"), self.header("x-request-id"), "{self:?}");
         for member in ["title", "detail"] {
             assert!(!self.text(member).is_empty(), "{self:?}");
         }

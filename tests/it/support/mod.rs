@@ -12,10 +12,7 @@ pub use test_app::{SECRET, TestApp, now, user, write_all};
 pub async fn eventually<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
     let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(30);
     while !holds().await {
-        assert!(
-            tokio::time::Instant::now() < deadline,
-            "never happened: {what}"
-        );
+        assert!(tokio::time::Instant::now() < deadline, "never happened: {what}");
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
 }

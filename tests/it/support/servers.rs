@@ -43,9 +43,7 @@ impl OwnServers {
             .expect("the binary has been built");
         let mut line = String::new();
         let output = keeper.stdout.as_mut().expect("piped");
-        BufReader::new(output)
-            .read_line(&mut line)
-            .expect("the keeper says where the servers are");
+        BufReader::new(output).read_line(&mut line).expect("the keeper says where the servers are");
         let at = serde_json::from_str(&line).unwrap_or_else(|_| panic!("the keeper said {line:?}"));
         let servers = Self { keeper, at };
         let url = servers.at.database_url.clone();
@@ -64,40 +62,31 @@ impl Drop for OwnServers {
 impl Addresses {
     /// The URL of another database on the same Postgres.
     pub fn database(&self, name: &str) -> String {
-        self.database_url
-            .replacen("/flash_sale?", &format!("/{name}?"), 1)
+        self.database_url.replacen("/flash_sale?", &format!("/{name}?"), 1)
     }
 
     /// Makes a migrated, empty database.
     pub async fn create_database(&self, name: &str) {
-        self.administrate(&format!("CREATE DATABASE {name} TEMPLATE flash_sale"))
-            .await;
+        self.administrate(&format!("CREATE DATABASE {name} TEMPLATE flash_sale")).await;
     }
 
     /// Drops a database, with whoever is connected to it.
     pub async fn drop_database(&self, name: &str) {
-        self.administrate(&format!("DROP DATABASE {name} WITH (FORCE)"))
-            .await;
+        self.administrate(&format!("DROP DATABASE {name} WITH (FORCE)")).await;
     }
 
     async fn administrate(&self, statement: &str) {
-        let mut connection = PgConnection::connect(&self.database("postgres"))
-            .await
-            .expect("Postgres answers");
+        let mut connection =
+            PgConnection::connect(&self.database("postgres")).await.expect("Postgres answers");
         let statement = sqlx::raw_sql(sqlx::AssertSqlSafe(statement.to_owned()));
-        statement
-            .execute(&mut connection)
-            .await
-            .expect("an administrator may do that");
+        statement.execute(&mut connection).await.expect("an administrator may do that");
         connection.close().await.expect("Postgres answers");
     }
 }
 
 async fn migrate(url: String) {
     let pool = flash_sale::kit::postgres::pool(&url, 1).expect("a valid URL");
-    flash_sale::sale::schema::migrate(&pool)
-        .await
-        .expect("the migrations fit");
+    flash_sale::sale::schema::migrate(&pool).await.expect("the migrations fit");
     pool.close().await;
 }
 
@@ -108,12 +97,8 @@ where
     T: Send + 'static,
     F: Future<Output = T>,
 {
-    let runtime = || {
-        tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .expect("a runtime")
-    };
+    let runtime =
+        || tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let done = std::thread::spawn(move || runtime().block_on(work())).join();
     done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }

@@ -77,19 +77,9 @@ impl TestApp {
     /// On servers of the test's own, or with a clock of its own.
     pub async fn on(servers: &Addresses, arguments: &[&str], clock: Clock) -> Self {
         let name = format!("t{}", Uuid::new_v4().simple());
-        let place = Place {
-            servers: servers.clone(),
-            database: name.clone(),
-            prefix: name,
-        };
+        let place = Place { servers: servers.clone(), database: name.clone(), prefix: name };
         place.servers.create_database(&place.database).await;
-        let defaults = [
-            "flash-sale",
-            "--database-connections",
-            "5",
-            "--order-id-block",
-            "10",
-        ];
+        let defaults = ["flash-sale", "--database-connections", "5", "--order-id-block", "10"];
         let config = Command::parse_from(defaults.iter().chain(arguments)).config;
         let app = place.assemble(&config, clock).await;
         let listener = http::server::bind("127.0.0.1:0".parse().unwrap()).expect("a free port");
@@ -120,11 +110,7 @@ impl TestApp {
 
     /// The arguments that make the binary use this app's data.
     pub fn store_arguments(&self) -> Vec<String> {
-        let Place {
-            servers,
-            database,
-            prefix,
-        } = &self.place;
+        let Place { servers, database, prefix } = &self.place;
         [
             ("--redis-url", servers.redis_url.clone()),
             ("--database-url", servers.database(database)),
@@ -146,12 +132,7 @@ impl TestApp {
     /// Creates a flash coupon that is on sale for an hour.
     pub async fn create_flash(&self, stock: i64) -> CouponId {
         let now = now();
-        self.create_sale(
-            stock,
-            now - TimeDelta::seconds(1),
-            now + TimeDelta::hours(1),
-        )
-        .await
+        self.create_sale(stock, now - TimeDelta::seconds(1), now + TimeDelta::hours(1)).await
     }
 
     /// Creates a flash coupon with this window.
@@ -188,62 +169,36 @@ impl TestApp {
     /// `user` claims `coupon` with this `Prefer` header.
     pub async fn claim_preferring(&self, user: i64, coupon: CouponId, prefer: &str) -> Reply {
         let path = format!("/v1/coupons/{coupon}/claims");
-        let request = self
-            .client
-            .post(self.url.clone() + &path)
-            .bearer_auth(self.token(user));
-        self.send(request.header("prefer", prefer), "POST", &path)
-            .await
+        let request = self.client.post(self.url.clone() + &path).bearer_auth(self.token(user));
+        self.send(request.header("prefer", prefer), "POST", &path).await
     }
 
     /// What became of `user`'s claim.
     pub async fn my_claim(&self, user: i64, coupon: CouponId) -> Reply {
-        self.get(
-            &format!("/v1/coupons/{coupon}/claims/me"),
-            &self.token(user),
-        )
-        .await
+        self.get(&format!("/v1/coupons/{coupon}/claims/me"), &self.token(user)).await
     }
 
     /// GET with a token; "" for none.
     pub async fn get(&self, path: &str, token: &str) -> Reply {
         let request = self.client.get(self.url.clone() + path);
-        let request = if token.is_empty() {
-            request
-        } else {
-            request.bearer_auth(token)
-        };
+        let request = if token.is_empty() { request } else { request.bearer_auth(token) };
         self.send(request, "GET", path).await
     }
 
     /// POST a JSON body with a token.
     pub async fn post(&self, path: &str, token: &str, body: &Value) -> Reply {
-        let request = self
-            .client
-            .post(self.url.clone() + path)
-            .bearer_auth(token)
-            .json(body);
+        let request = self.client.post(self.url.clone() + path).bearer_auth(token).json(body);
         self.send(request, "POST", path).await
     }
 
     /// Sends any request, and checks the reply against `/openapi.json`.
     pub async fn send(&self, request: reqwest::RequestBuilder, method: &str, path: &str) -> Reply {
         let document = self.document.get_or_init(|| async {
-            let document = self
-                .client
-                .get(format!("{}/openapi.json", self.url))
-                .send()
-                .await;
-            document
-                .expect("the document is served")
-                .json()
-                .await
-                .expect("it is JSON")
+            let document = self.client.get(format!("{}/openapi.json", self.url)).send().await;
+            document.expect("the document is served").json().await.expect("it is JSON")
         });
-        let (document, response) = (
-            document.await,
-            request.send().await.expect("the service answers"),
-        );
+        let (document, response) =
+            (document.await, request.send().await.expect("the service answers"));
         Reply::read(response, method, path, document).await
     }
 
@@ -271,15 +226,12 @@ impl TestApp {
 
     /// A worker of one lane that runs only when it is told to.
     pub fn worker(&self, lane: Lane) -> LaneWorker {
-        self.place
-            .worker(self.app.clone(), lane, WorkerSettings::from(&self.config))
+        self.place.worker(self.app.clone(), lane, WorkerSettings::from(&self.config))
     }
 
     /// Workers for all lanes.
     pub fn workers(&self) -> Vec<LaneWorker> {
-        Lane::all(self.config.lanes)
-            .map(|lane| self.worker(lane))
-            .collect()
+        Lane::all(self.config.lanes).map(|lane| self.worker(lane)).collect()
     }
 
     /// Writes everything that is in the log. Returns what all passes did together.
@@ -297,9 +249,7 @@ impl TestApp {
     /// What Redis and Postgres say about each other.
     pub async fn reconcile(&self) -> Report {
         let Stores { pool, redis, keys } = &self.app.stores;
-        reconcile::check(pool, redis, keys)
-            .await
-            .expect("both stores answer")
+        reconcile::check(pool, redis, keys).await.expect("both stores answer")
     }
 
     /// One Redis command, given as words.
@@ -308,12 +258,7 @@ impl TestApp {
         for word in &words[1..] {
             command.arg(*word);
         }
-        self.app
-            .stores
-            .redis
-            .query(&command)
-            .await
-            .expect("Redis does it")
+        self.app.stores.redis.query(&command).await.expect("Redis does it")
     }
 
     /// Appends an entry to the log by hand. Returns its id.
@@ -325,19 +270,13 @@ impl TestApp {
     /// One SQL statement.
     pub async fn execute(&self, statement: &str) {
         let statement = sqlx::raw_sql(sqlx::AssertSqlSafe(statement.to_owned()));
-        statement
-            .execute(&self.app.stores.pool)
-            .await
-            .expect("Postgres does it");
+        statement.execute(&self.app.stores.pool).await.expect("Postgres does it");
     }
 
     /// A number from Postgres.
     pub async fn number(&self, query: &str) -> i64 {
         let query = sqlx::query_scalar(sqlx::AssertSqlSafe(query.to_owned()));
-        query
-            .fetch_one(&self.app.stores.pool)
-            .await
-            .expect("Postgres answers")
+        query.fetch_one(&self.app.stores.pool).await.expect("Postgres answers")
     }
 
     /// Names of the keys.
@@ -350,10 +289,7 @@ impl TestApp {
 pub async fn write_all(worker: &mut LaneWorker) -> WriteReport {
     let mut sum = WriteReport::default();
     for _ in 0..1_000 {
-        let report = worker
-            .write_pass(Duration::ZERO)
-            .await
-            .expect("both stores answer");
+        let report = worker.write_pass(Duration::ZERO).await.expect("both stores answer");
         if report.entries == 0 {
             return sum;
         }
@@ -375,11 +311,7 @@ impl Place {
         let url = self.servers.database(&self.database);
         let pool = postgres::pool(&url, config.stores.database_connections).expect("a valid URL");
         let redis = Redis::new(&self.servers.redis_url).expect("a valid URL");
-        let stores = Stores {
-            pool,
-            redis,
-            keys: Keys::new(&self.prefix),
-        };
+        let stores = Stores { pool, redis, keys: Keys::new(&self.prefix) };
         let secret = SecretString::from(SECRET);
         App::assemble(config, stores, &secret, clock, Shutdown::default())
             .await
@@ -393,10 +325,8 @@ impl Place {
     /// Lets a new worker take over and write whatever is in flight, and compares the stores.
     async fn settle(self, config: Config) -> Report {
         let app = self.assemble(&config, Clock::System).await;
-        let settings = WorkerSettings {
-            take_over_idle: Duration::ZERO,
-            ..WorkerSettings::from(&config)
-        };
+        let settings =
+            WorkerSettings { take_over_idle: Duration::ZERO, ..WorkerSettings::from(&config) };
         for lane in Lane::all(config.lanes) {
             let mut worker = self.worker(app.clone(), lane, settings);
             worker.ensure_group().await.expect("Redis answers");
@@ -404,9 +334,7 @@ impl Place {
             write_all(&mut worker).await;
         }
         let Stores { pool, redis, keys } = &app.stores;
-        let report = reconcile::check(pool, redis, keys)
-            .await
-            .expect("both stores answer");
+        let report = reconcile::check(pool, redis, keys).await.expect("both stores answer");
         pool.close().await;
         self.servers.drop_database(&self.database).await;
         report
@@ -422,16 +350,8 @@ impl Drop for TestApp {
         let (place, config) = (self.place.clone(), self.config.clone());
         let report = on_a_runtime_of_its_own(move || place.settle(config));
         assert_eq!(report.in_flight, 0, "something stays in the log");
-        let named: Vec<String> = report
-            .disagreements
-            .iter()
-            .map(ToString::to_string)
-            .collect();
-        assert!(
-            named.is_empty(),
-            "Redis and Postgres disagree:\n{}",
-            named.join("\n")
-        );
+        let named: Vec<String> = report.disagreements.iter().map(ToString::to_string).collect();
+        assert!(named.is_empty(), "Redis and Postgres disagree:\n{}", named.join("\n"));
     }
 }
 

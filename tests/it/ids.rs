@@ -1,0 +1,107 @@
+//! Order ids: unique whatever clocks and instances do, and a clear failure where they can't be.
+
+use std::collections::HashSet;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use flash_sale::base::clock::Clock;
+use flash_sale::kit::id::{IdError, IdGenerator};
+use flash_sale::kit::redis::Redis;
+
+use crate::support::{OwnServers, TestApp};
+
+fn at(text: &str) -> DateTime<Utc> {
+    text.parse().expect("a valid time")
+}
+
+fn generator(app: &TestApp, block: u32, clock: &Clock) -> IdGenerator {
+    IdGenerator::new(app.keys().order_sequence(), block, clock.clone())
+}
+
+#[tokio::test]
+async fn ids_of_several_instances_are_unique() {
+    let app = TestApp::start().await;
+    let clock = Clock::manual(at("2026-11-21T12:00:00Z"));
+    let link = app.app.stores.redis.link().await.unwrap();
+    let generators: Vec<_> =
+        [1, 7, 100].iter().map(|block| generator(&app, *block, &clock)).collect();
+    let mut ids = HashSet::new();
+    for _ in 0..50 {
+        let next = generators.iter().flat_map(|generator| (0..4).map(|_| generator.next(&link)));
+        for id in futures_util::future::join_all(next).await {
+            assert!(ids.insert(id.unwrap()), "an id came twice");
+        }
+    }
+    assert_eq!(ids.len(), 600);
+}
+
+#[tokio::test]
+async fn a_day_has_its_own_sequence_and_a_clock_set_back_keeps_ids_unique() {
+    let app = TestApp::start().await;
+    let clock = Clock::manual(at("2026-11-21T23:59:59.999Z"));
+    let link = app.app.stores.redis.link().await.unwrap();
+    let ids = generator(&app, 100, &clock);
+    let mut seen = HashSet::new();
+    for time in [
+        "2026-11-21T23:59:59.999Z",
+        "2026-11-22T00:00:00Z",
+        "2026-11-21T23:59:59.999Z",
+        "2026-11-22T00:00:00Z",
+    ] {
+        clock.set(at(time));
+        for _ in 0..3 {
+            assert!(seen.insert(ids.next(&link).await.unwrap()), "{time}");
+        }
+    }
+    for day in ["2026:11:21", "2026:11:22"] {
+        let key = format!("{}:{day}", app.keys().order_sequence());
+        let sequence: i64 = app.redis(&["GET", &key]).await;
+        assert_eq!(sequence, 200, "{day}: two blocks, because the clock came back");
+        let expires: i64 = app.redis(&["TTL", &key]).await;
+        assert!(expires > 0, "{day} is kept for ever");
+    }
+}
+
+#[tokio::test]
+async fn a_block_dies_with_the_redis_that_gave_it() {
+    let app = TestApp::start().await;
+    let other = OwnServers::start();
+    let (first, second) = (app.app.stores.redis.clone(), Redis::new(&other.at.redis_url).unwrap());
+    let ids = generator(&app, 100, &Clock::manual(at("2026-11-21T12:00:00Z")));
+    let key = format!("{}:2026:11:21", app.keys().order_sequence());
+    // The other Redis is told what the highest known number is, as a rebuild would.
+    let _: () = second.query(redis::cmd("SET").arg(&key).arg(5_000)).await.unwrap();
+
+    let number = |id: i64| id & 0xffff_ffff;
+    assert_eq!(number(ids.next(&first.link().await.unwrap()).await.unwrap()), 1);
+    assert_eq!(number(ids.next(&second.link().await.unwrap()).await.unwrap()), 5_001);
+    assert_eq!(number(ids.next(&second.link().await.unwrap()).await.unwrap()), 5_002);
+}
+
+#[tokio::test]
+async fn a_full_day_is_a_failure_and_no_wrapped_id() {
+    let app = TestApp::start().await;
+    let clock = Clock::manual(at("2026-11-21T12:00:00Z"));
+    let link = app.app.stores.redis.link().await.unwrap();
+    let key = format!("{}:2026:11:21", app.keys().order_sequence());
+    let _: String = app.redis(&["SET", &key, &(u32::MAX - 1).to_string()]).await;
+    let ids = generator(&app, 1, &clock);
+    assert_eq!(ids.next(&link).await.unwrap() & 0xffff_ffff, i64::from(u32::MAX));
+    let refused = ids.next(&link).await;
+    assert!(matches!(refused, Err(IdError::SequenceExhausted(_))), "{refused:?}");
+    // Tomorrow is another day.
+    clock.set(at("2026-11-21T12:00:00Z") + TimeDelta::days(1));
+    assert!(ids.next(&link).await.is_ok());
+}
+
+#[tokio::test]
+async fn claims_go_on_over_midnight() {
+    let clock = Clock::manual(at("2026-12-31T23:59:59Z"));
+    let app = TestApp::on(crate::support::shared(), &[], clock.clone()).await;
+    let coupon = app.create_flash(10).await;
+    let before = app.claim(1, coupon).await.order_id();
+    clock.set(at("2027-01-01T00:00:00Z"));
+    let after = app.claim(2, coupon).await.order_id();
+    assert_eq!(after >> 32, (before >> 32) + 1);
+    clock.set(at("2021-01-01T00:00:00Z"));
+    assert_eq!(app.claim(3, coupon).await.refusal(), (503, "unavailable"));
+}

@@ -1,0 +1,113 @@
+//! The per-user lock, on a real Redis.
+
+use std::time::Duration;
+
+use flash_sale::kit::lock::owner::OwnerLocks;
+
+use crate::support::{TestApp, eventually};
+
+const LEASE: Duration = Duration::from_millis(300);
+
+fn locks(app: &TestApp) -> OwnerLocks {
+    OwnerLocks::new(app.app.stores.redis.clone(), LEASE, app.app.shutdown.clone())
+}
+
+/// A key of this test's own.
+fn key(app: &TestApp, name: &str) -> String {
+    format!("{}:{name}", app.keys().order_sequence())
+}
+
+#[tokio::test]
+async fn a_batch_takes_what_is_free_in_one_call() {
+    let app = TestApp::start().await;
+    let (a, b, c) = (key(&app, "a"), key(&app, "b"), key(&app, "c"));
+    let first = locks(&app).try_acquire(vec![b.clone()]).await.unwrap();
+    let second = locks(&app).try_acquire(vec![a.clone(), b.clone(), c.clone()]).await.unwrap();
+    assert!(first.holds(&b));
+    assert_eq!((second.holds(&a), second.holds(&b), second.holds(&c)), (true, false, true));
+
+    // Releasing the second must not touch the first one's lock.
+    second.release().await;
+    let third = locks(&app).try_acquire(vec![a.clone(), b.clone()]).await.unwrap();
+    assert_eq!((third.holds(&a), third.holds(&b)), (true, false));
+    first.release().await;
+    third.release().await;
+    let empty = locks(&app).try_acquire(Vec::new()).await.unwrap();
+    empty.release().await;
+}
+
+#[tokio::test]
+async fn the_watchdog_keeps_a_lock_beyond_its_lease() {
+    let app = TestApp::start().await;
+    let a = key(&app, "a");
+    let guard = locks(&app).try_acquire(vec![a.clone()]).await.unwrap();
+    let start = tokio::time::Instant::now();
+    while start.elapsed() < 4 * LEASE {
+        let other = locks(&app).try_acquire(vec![a.clone()]).await.unwrap();
+        assert!(!other.holds(&a), "somebody else got it after {:?}", start.elapsed());
+        tokio::time::sleep(LEASE / 10).await;
+    }
+    assert!(!guard.lost().is_cancelled());
+    guard.release().await;
+    let next = locks(&app).try_acquire(vec![a.clone()]).await.unwrap();
+    assert!(next.holds(&a));
+}
+
+#[tokio::test]
+async fn a_guard_that_is_dropped_runs_out() {
+    let app = TestApp::start().await;
+    let a = key(&app, "a");
+    drop(locks(&app).try_acquire(vec![a.clone()]).await.unwrap());
+    let waited = locks(&app).acquire(a.clone(), 20 * LEASE).await.unwrap();
+    assert!(waited.is_some_and(|guard| guard.holds(&a)));
+}
+
+#[tokio::test]
+async fn the_holder_is_told_when_the_lock_is_no_longer_its_own() {
+    let app = TestApp::start().await;
+    let (a, b) = (key(&app, "a"), key(&app, "b"));
+    let guard = locks(&app).try_acquire(vec![a.clone(), b.clone()]).await.unwrap();
+    // One of the two has passed to somebody else, who keeps it.
+    let _: String = app.redis(&["SET", &a, "somebody else"]).await;
+    tokio::time::timeout(10 * LEASE, guard.lost().cancelled()).await.expect("the watchdog notices");
+    guard.release().await;
+    let owner: String = app.redis(&["GET", &a]).await;
+    assert_eq!(owner, "somebody else");
+    let gone: bool = app.redis(&["EXISTS", &b]).await;
+    assert!(!gone, "the other one was ours to release");
+}
+
+#[tokio::test]
+async fn waiting_for_a_lock_ends_with_the_lock_or_with_patience() {
+    let app = TestApp::start().await;
+    let a = key(&app, "a");
+    let locks = locks(&app);
+    let held = locks.try_acquire(vec![a.clone()]).await.unwrap();
+    assert!(locks.acquire(a.clone(), Duration::from_millis(100)).await.unwrap().is_none());
+    let (waited, ()) =
+        tokio::join!(locks.acquire(a.clone(), Duration::from_secs(20)), held.release());
+    assert!(waited.unwrap().is_some());
+    drop(app);
+}
+
+#[tokio::test]
+async fn a_full_redis_can_still_be_drained() {
+    // Redis of its own: maxmemory is a setting of the whole server.
+    let servers = crate::support::OwnServers::start();
+    let app = TestApp::on(&servers.at, &[], flash_sale::base::clock::Clock::System).await;
+    let coupon = app.create_flash(10).await;
+    for user in 1..=5 {
+        assert_eq!(app.claim(user, coupon).await.status, 202);
+    }
+    let _: String = app.redis(&["CONFIG", "SET", "maxmemory", "1"]).await;
+    assert_eq!(app.claim(6, coupon).await.refusal(), (503, "unavailable"));
+    let mut worker = app.workers().remove(0);
+    // The group was made while there was room.
+    let _: String = app.redis(&["CONFIG", "SET", "maxmemory", "0"]).await;
+    worker.ensure_group().await.unwrap();
+    let _: String = app.redis(&["CONFIG", "SET", "maxmemory", "1"]).await;
+    let report = crate::support::write_all(&mut worker).await;
+    assert_eq!(report.inserted, 5);
+    let _: String = app.redis(&["CONFIG", "SET", "maxmemory", "0"]).await;
+    eventually("claims are taken again", async || app.claim(6, coupon).await.status == 202).await;
+}

@@ -1,0 +1,79 @@
+//! Claims on regular coupons: Postgres decides, one unpaid order at a time.
+
+use std::time::Duration;
+
+use crate::support::{TestApp, user};
+
+#[tokio::test]
+async fn a_claim_creates_an_unpaid_order_at_once() {
+    for lanes in [1, 4] {
+        let app = TestApp::with_lanes(lanes).await;
+        let coupon = app.create_regular().await;
+        let created = app.claim(42, coupon).await;
+        assert_eq!((created.status, created.text("status")), (201, "unpaid"));
+        assert_eq!(created.header("location"), format!("/v1/orders/{}", created.order_id()));
+        assert_eq!(app.get(created.header("location"), &app.token(42)).await.body, created.body);
+        assert_eq!(app.my_claim(42, coupon).await.order_id(), created.order_id());
+    }
+}
+
+#[tokio::test]
+async fn one_unpaid_order_at_a_time() {
+    let app = TestApp::start().await;
+    let coupon = app.create_regular().await;
+    let first = app.claim(42, coupon).await;
+    let repeat = app.claim(42, coupon).await;
+    assert_eq!((repeat.refusal(), repeat.order_id()), ((409, "already_claimed"), first.order_id()));
+    assert_eq!(app.claim(43, coupon).await.status, 201, "somebody else's is another matter");
+
+    for closed in [
+        "status = 'paid', paid_at = now(), pay_method = 'card'",
+        "status = 'cancelled', cancelled_at = now()",
+        "status = 'expired', expired_at = now()",
+    ] {
+        app.execute(&format!(
+            "UPDATE orders SET {closed} WHERE status = 'unpaid' AND user_id = 42"
+        ))
+        .await;
+        assert_eq!(app.claim(42, coupon).await.status, 201, "after {closed}");
+    }
+}
+
+#[tokio::test]
+async fn of_many_claims_at_once_one_creates_the_order() {
+    let app = TestApp::start().await;
+    let coupon = app.create_regular().await;
+    let replies = futures_util::future::join_all((0..10).map(|_| app.claim(42, coupon))).await;
+    let orders: Vec<i64> =
+        replies.iter().filter(|reply| reply.status != 503).map(|reply| reply.order_id()).collect();
+    assert!(orders.iter().all(|order| *order == orders[0]));
+    assert_eq!(replies.iter().filter(|reply| reply.status == 201).count(), 1);
+    assert_eq!(app.number("SELECT count(*) FROM orders").await, 1);
+}
+
+#[tokio::test]
+async fn a_busy_lock_is_waited_for_and_then_unavailable() {
+    let app = TestApp::start().await;
+    let coupon = app.create_regular().await;
+    let key = app.keys().order_lock(coupon.lane(), user(42));
+    let held = app.app.locks.try_acquire(vec![key]).await.unwrap();
+    let busy = app.claim(42, coupon).await;
+    assert_eq!((busy.refusal(), busy.header("retry-after")), ((503, "unavailable"), "1"));
+
+    let release = async {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        held.release().await;
+    };
+    let (waited, ()) = tokio::join!(app.claim(42, coupon), release);
+    assert_eq!(waited.status, 201);
+}
+
+#[tokio::test]
+async fn a_coupon_that_is_not_on_offer_is_refused() {
+    let app = TestApp::start().await;
+    let coupon = app.create_regular().await;
+    for (state, refusal) in [("paused", (409, "sale_paused")), ("ended", (410, "sale_ended"))] {
+        app.execute(&format!("UPDATE coupons SET state = '{state}'")).await;
+        assert_eq!(app.claim(42, coupon).await.refusal(), refusal);
+    }
+}

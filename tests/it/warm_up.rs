@@ -1,0 +1,131 @@
+//! What NOT_LOADED means, and that no sale is ever loaded twice.
+
+use chrono::TimeDelta;
+use flash_sale::sale::ids::CouponId;
+
+use crate::support::{TestApp, now};
+
+/// A coupon that is in Postgres only, as after a crash at its creation.
+async fn only_in_postgres(app: &TestApp, stock: i64) -> CouponId {
+    let coupon =
+        CouponId::compose(app.number("SELECT nextval('coupon_sequence')").await, app.config.lanes);
+    let (opens, closes) = (now() - TimeDelta::hours(1), now() + TimeDelta::hours(1));
+    app.execute(&format!(
+        "INSERT INTO coupons (id, kind, title, sub_title, rules, pay_cents, value_cents)
+             VALUES ({coupon}, 'flash', 't', '', '', 1, 2);
+         INSERT INTO flash_sales (coupon_id, opens_at, closes_at, total)
+             VALUES ({coupon}, '{opens}', '{closes}', {stock})"
+    ))
+    .await;
+    coupon
+}
+
+async fn is_marked(app: &TestApp) -> bool {
+    app.number("SELECT count(*) FROM flash_sales WHERE loaded_at IS NOT NULL").await == 1
+}
+
+#[tokio::test]
+async fn a_created_sale_is_loaded_at_once() {
+    for lanes in [1, 4] {
+        let app = TestApp::with_lanes(lanes).await;
+        let coupon = app.create_flash(7).await;
+        let key = app.keys().coupon(coupon);
+        let fields: Vec<String> = app
+            .redis(&["HMGET", &key, "stock", "total", "state", "revision", "epoch", "layout"])
+            .await;
+        assert_eq!(fields, ["7", "7", "active", "1", "1", "1"]);
+        assert!(is_marked(&app).await);
+    }
+}
+
+#[tokio::test]
+async fn the_first_claim_loads_what_creation_could_not() {
+    for lanes in [1, 4] {
+        let app = TestApp::with_lanes(lanes).await;
+        let coupon = only_in_postgres(&app, 5).await;
+        let another = app.another_instance().await;
+        // A crowd, at two instances, finds a sale that nobody has loaded.
+        let here = futures_util::future::join_all((1..=20).map(|user| app.claim(user, coupon)));
+        let there = futures_util::future::join_all(
+            (21..=40).map(|user| another.claims.claim(coupon, crate::support::user(user))),
+        );
+        let (here, there) = tokio::join!(here, there);
+        let accepted = here.iter().filter(|reply| reply.status == 202).count()
+            + there
+                .into_iter()
+                .filter(|outcome| outcome.as_ref().unwrap().status().http == 202)
+                .count();
+        assert_eq!(accepted, 5);
+        assert!(is_marked(&app).await);
+    }
+}
+
+#[tokio::test]
+async fn a_crash_between_the_steps_of_loading_does_no_harm() {
+    let app = TestApp::start().await;
+    let key_of = |coupon| app.keys().coupon(coupon);
+
+    // After step 1: in Redis, in state loading, and Postgres doesn't know.
+    let coupon = app.create_flash(3).await;
+    let _: i64 = app.redis(&["HSET", &key_of(coupon), "state", "loading"]).await;
+    app.execute("UPDATE flash_sales SET loaded_at = NULL").await;
+    assert_eq!(app.claim(1, coupon).await.status, 202);
+    assert!(is_marked(&app).await);
+
+    // After step 2: Postgres knows, and the sale isn't open yet.
+    let coupon = app.create_flash(3).await;
+    let _: i64 = app.redis(&["HSET", &key_of(coupon), "state", "loading"]).await;
+    assert_eq!(app.claim(1, coupon).await.status, 202);
+}
+
+#[tokio::test]
+async fn a_sale_that_redis_has_lost_is_not_loaded_again() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(3).await;
+    assert_eq!(app.claim(1, coupon).await.status, 202);
+    let (sale, buyers) = (app.keys().coupon(coupon), app.keys().buyers(coupon));
+    let _: i64 = app.redis(&["DEL", &sale, &buyers]).await;
+
+    for user in [1, 2] {
+        let refused = app.claim(user, coupon).await;
+        assert_eq!((refused.refusal(), refused.header("retry-after")), ((503, "unavailable"), "1"));
+    }
+    // "You never claimed" would be a lie.
+    assert_eq!(app.my_claim(2, coupon).await.refusal(), (503, "unavailable"));
+    let loaded: bool = app.redis(&["EXISTS", &sale]).await;
+    assert!(!loaded, "it was loaded again, and would be sold again");
+    let named = app.reconcile().await.disagreements;
+    assert!(named[0].to_string().contains("is missing there"), "{named:?}");
+    let page = app.get("/metrics", "").await;
+    assert!(
+        !page.body.as_str().unwrap().contains("flash_sale_redis_data_lost_total 0"),
+        "no alarm"
+    );
+    app.expect_disagreements();
+}
+
+#[tokio::test]
+async fn an_archived_sale_is_answered_from_postgres() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(3).await;
+    let order = app.claim(1, coupon).await.order_id();
+    app.write_orders().await;
+    app.execute("UPDATE flash_sales SET archived_at = now()").await;
+    let (sale, buyers) = (app.keys().coupon(coupon), app.keys().buyers(coupon));
+    let _: i64 = app.redis(&["DEL", &sale, &buyers]).await;
+
+    let repeat = app.claim(1, coupon).await;
+    assert_eq!((repeat.refusal(), repeat.order_id()), ((409, "already_claimed"), order));
+    assert_eq!(app.claim(2, coupon).await.refusal(), (410, "sale_ended"));
+    assert_eq!(app.my_claim(1, coupon).await.text("status"), "unpaid");
+    assert_eq!(app.my_claim(2, coupon).await.refusal(), (404, "not_claimed"));
+    assert_eq!(app.get(&format!("/v1/coupons/{coupon}"), "").await.body["sale"]["left"], 2);
+}
+
+#[tokio::test]
+async fn an_unknown_coupon_is_unknown_and_may_come_into_being() {
+    let app = TestApp::start().await;
+    let next = CouponId::compose(app.number("SELECT last_value + 1 FROM coupon_sequence").await, 1);
+    assert_eq!(app.claim(1, next).await.refusal(), (404, "coupon_not_found"));
+    assert_eq!(app.my_claim(1, next).await.refusal(), (404, "coupon_not_found"));
+}

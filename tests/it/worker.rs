@@ -1,0 +1,320 @@
+//! The worker: nothing is acknowledged that isn't written, nothing is written twice, and one bad entry
+//! holds nobody up.
+
+use std::time::Duration;
+
+use flash_sale::sale::ids::{CouponId, Lane};
+use flash_sale::sale::order::NotWritten;
+use flash_sale::sale::order_log::{LogEntry, OrderLog};
+use flash_sale::worker::{self, WorkerSettings, consumer_name};
+use tokio_util::sync::CancellationToken;
+
+use crate::support::{TestApp, eventually, user, write_all};
+
+/// The only lane of an app with one.
+fn lane() -> Lane {
+    Lane::all(1).next().expect("there is one")
+}
+
+/// Reads entries as a worker that will never be heard of again.
+async fn deliver_to_a_worker_that_dies(app: &TestApp) -> Vec<LogEntry> {
+    let stores = &app.app.stores;
+    let mut log = OrderLog::new(stores.redis.clone(), &stores.keys, lane(), consumer_name());
+    log.ensure_group().await.unwrap();
+    log.read_new(1_000, Duration::ZERO).await.unwrap()
+}
+
+/// A worker that takes over at once whatever another one holds.
+fn impatient(app: &TestApp) -> flash_sale::worker::LaneWorker {
+    let settings =
+        WorkerSettings { take_over_idle: Duration::ZERO, ..WorkerSettings::from(&app.config) };
+    flash_sale::worker::LaneWorker::new(app.app.clone(), lane(), consumer_name(), settings)
+}
+
+async fn claims(app: &TestApp, coupon: CouponId, users: std::ops::RangeInclusive<i64>) {
+    for user in users {
+        assert_eq!(app.claim(user, coupon).await.status, 202);
+    }
+}
+
+#[tokio::test]
+async fn entries_of_a_worker_that_died_before_the_commit_are_written() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(10).await;
+    claims(&app, coupon, 1..=5).await;
+    assert_eq!(deliver_to_a_worker_that_dies(&app).await.len(), 5);
+
+    let mut worker = impatient(&app);
+    assert_eq!(worker.recover_pass().await.unwrap(), 5);
+    let report = write_all(&mut worker).await;
+    assert_eq!((report.inserted, report.repeated), (5, 0));
+}
+
+#[tokio::test]
+async fn entries_of_a_worker_that_died_before_acknowledging_are_not_written_twice() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(10).await;
+    claims(&app, coupon, 1..=5).await;
+    let entries = deliver_to_a_worker_that_dies(&app).await;
+    let entries: Vec<&LogEntry> = entries.iter().collect();
+    let written = app.app.orders.write(lane(), &entries, &CancellationToken::new()).await.unwrap();
+    assert_eq!(written.inserted, 5);
+
+    let mut worker = impatient(&app);
+    assert_eq!(worker.recover_pass().await.unwrap(), 5);
+    let report = write_all(&mut worker).await;
+    assert_eq!((report.inserted, report.repeated, report.dead_letters), (0, 5, 0));
+    assert_eq!(app.number("SELECT sold FROM flash_sales").await, 5);
+}
+
+#[tokio::test]
+async fn a_row_that_has_moved_on_is_still_recognised() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(10).await;
+    claims(&app, coupon, 1..=1).await;
+    let entries = deliver_to_a_worker_that_dies(&app).await;
+    let entries: Vec<&LogEntry> = entries.iter().collect();
+    app.app.orders.write(lane(), &entries, &CancellationToken::new()).await.unwrap();
+    app.execute("UPDATE orders SET status = 'paid', paid_at = now(), pay_method = 'card'").await;
+
+    let mut worker = impatient(&app);
+    worker.recover_pass().await.unwrap();
+    let report = write_all(&mut worker).await;
+    assert_eq!((report.repeated, report.dead_letters), (1, 0));
+}
+
+#[tokio::test]
+async fn nothing_is_written_once_the_locks_are_lost() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(10).await;
+    claims(&app, coupon, 1..=1).await;
+    let entries = deliver_to_a_worker_that_dies(&app).await;
+    let entries: Vec<&LogEntry> = entries.iter().collect();
+    let lost = CancellationToken::new();
+    lost.cancel();
+    let refused = app.app.orders.write(lane(), &entries, &lost).await;
+    assert!(matches!(refused, Err(NotWritten::LocksLost)), "{refused:?}");
+    assert_eq!(app.number("SELECT count(*) FROM orders").await, 0);
+}
+
+#[tokio::test]
+async fn a_busy_lock_leaves_the_entry_pending_and_holds_up_nobody_else() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(10).await;
+    let key = app.keys().order_lock(lane(), user(2));
+    let held = app.app.locks.try_acquire(vec![key]).await.unwrap();
+    claims(&app, coupon, 1..=3).await;
+
+    let mut worker = app.worker(lane());
+    worker.ensure_group().await.unwrap();
+    let report = worker.write_pass(Duration::ZERO).await.unwrap();
+    assert_eq!((report.inserted, report.contended), (2, 1));
+    // Tried again, in vain, as long as the lock is held; new entries go past it.
+    claims(&app, coupon, 4..=4).await;
+    let mut inserted = 0;
+    while inserted == 0 {
+        inserted += worker.write_pass(Duration::from_millis(100)).await.unwrap().inserted;
+    }
+    assert_eq!(app.my_claim(2, coupon).await.text("status"), "pending");
+
+    held.release().await;
+    while worker.write_pass(Duration::from_millis(100)).await.unwrap().inserted == 0 {}
+    assert_eq!(app.my_claim(2, coupon).await.text("status"), "unpaid");
+}
+
+#[tokio::test]
+async fn poison_becomes_dead_letters_and_the_good_rows_are_written_in_the_same_pass() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(4).await;
+    let regular = app.create_regular().await;
+    let (id, regular) = (coupon.to_string(), regular.to_string());
+    claims(&app, coupon, 1..=1).await;
+    let first = app.my_claim(1, coupon).await.order_id().to_string();
+    // Each line is an entry that can't become an order, and why.
+    let poison: [(&str, &[&str]); 8] = [
+        ("undecodable", &["junk", "junk"]),
+        ("undecodable", &["coupon", &id, "user", "-5", "order", "7"]),
+        ("undecodable", &["coupon", &id, "user", "5", "order", "99999999999999999999"]),
+        ("invalid", &["coupon", "999424", "user", "6", "order", "8"]),
+        ("invalid", &["coupon", &regular, "user", "6", "order", "9"]),
+        ("conflict", &["coupon", &id, "user", "77", "order", &first]),
+        ("conflict", &["coupon", &id, "user", "1", "order", "10"]),
+        ("undecodable", &["coupon", &id, "coupon", "x"]),
+    ];
+    for (_, fields) in poison {
+        app.append(lane(), fields).await;
+    }
+    claims(&app, coupon, 2..=3).await;
+
+    let mut worker = app.worker(lane());
+    worker.ensure_group().await.unwrap();
+    let report = worker.write_pass(Duration::ZERO).await.unwrap();
+    assert_eq!((report.entries, report.inserted, report.dead_letters), (11, 3, 8));
+    for reason in ["undecodable", "invalid", "conflict"] {
+        let expected = poison.iter().filter(|(expected, _)| *expected == reason).count();
+        let found = app
+            .number(&format!("SELECT count(*) FROM dead_letters WHERE reason = '{reason}'"))
+            .await;
+        assert_eq!(usize::try_from(found).unwrap(), expected, "{reason}");
+    }
+    // Byte for byte what stood in the log.
+    let kept = "SELECT count(*) FROM dead_letters WHERE payload = ARRAY['junk', 'junk']::bytea[]";
+    assert_eq!(app.number(kept).await, 1);
+}
+
+#[tokio::test]
+async fn postgres_refuses_to_oversell_whatever_the_log_says() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(2).await;
+    let id = coupon.to_string();
+    claims(&app, coupon, 1..=2).await;
+    for n in 100..103 {
+        let n = n.to_string();
+        app.append(lane(), &["coupon", &id, "user", &n, "order", &n]).await;
+    }
+    let report = app.write_orders().await;
+    assert_eq!((report.inserted, report.dead_letters), (2, 3));
+    assert_eq!(app.number("SELECT count(*) FROM dead_letters WHERE reason = 'oversold'").await, 3);
+}
+
+#[tokio::test]
+async fn a_promise_that_is_a_dead_letter_is_in_review() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(2).await;
+    let order = app.claim(1, coupon).await.order_id();
+    // Somebody has taken its order id.
+    let regular = app.create_regular().await;
+    let taken = format!(
+        "INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at) VALUES ({order}, {regular}, 'regular', 9, now())"
+    );
+    app.execute(&taken).await;
+    assert_eq!(app.write_orders().await.dead_letters, 1);
+    // The row under this id is somebody else's; the claim's own fate is what counts.
+    let mine = app.my_claim(1, coupon).await;
+    assert_eq!((mine.order_id(), mine.text("status")), (order, "in_review"));
+    assert_eq!(app.get(&format!("/v1/orders/{order}"), &app.token(1)).await.status, 404);
+    assert_eq!(app.reconcile().await.sales[0].in_review, 1);
+}
+
+#[tokio::test]
+async fn one_percent_poison_among_a_thousand() {
+    let app = TestApp::configured(&["--batch-orders-max", "200"]).await;
+    let coupon = app.create_flash(1_000).await;
+    for n in 1..=1_000 {
+        let claimed = app.app.claims.claim(coupon, user(n)).await.unwrap();
+        assert_eq!(claimed.status().http, 202);
+        if n % 100 == 0 {
+            app.append(lane(), &["coupon", "999424", "user", "1", "order", &n.to_string()]).await;
+        }
+    }
+    let report = app.write_orders().await;
+    assert_eq!((report.inserted, report.dead_letters), (1_000, 10));
+}
+
+#[tokio::test]
+async fn an_entry_that_was_deleted_while_pending_is_an_alarm() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(3).await;
+    claims(&app, coupon, 1..=3).await;
+    let log = app.keys().log(lane());
+    let delivered = deliver_to_a_worker_that_dies(&app).await;
+    // One is taken over after it was deleted, the other is deleted after it was taken over.
+    let _: i64 = app.redis(&["XDEL", &log, &delivered[0].id]).await;
+    let mut worker = impatient(&app);
+    assert_eq!(worker.recover_pass().await.unwrap(), 2);
+    let _: i64 = app.redis(&["XDEL", &log, &delivered[1].id]).await;
+    let named = app.reconcile().await.disagreements;
+    assert!(named.iter().any(|d| d.to_string().contains(&delivered[1].id)), "{named:?}");
+
+    let report = write_all(&mut worker).await;
+    assert_eq!((report.inserted, report.dead_letters), (1, 1));
+    assert_eq!(
+        app.number("SELECT count(*) FROM dead_letters WHERE reason = 'deleted_from_log'").await,
+        2
+    );
+    let lost = app.reconcile().await.disagreements;
+    let lost = lost.iter().filter(|d| d.to_string().ends_with("It is lost")).count();
+    assert_eq!(lost, 2, "both buyers are named");
+    app.expect_disagreements();
+}
+
+#[tokio::test]
+async fn a_vanished_group_is_read_again_from_the_start() {
+    for lanes in [1, 4] {
+        let app = TestApp::with_lanes(lanes).await;
+        let coupon = app.create_flash(10).await;
+        claims(&app, coupon, 1..=3).await;
+        worker::start(&app.app, &app.config);
+        eventually("three rows", async || app.number("SELECT count(*) FROM orders").await == 3)
+            .await;
+
+        let log = app.keys().log(coupon.lane());
+        let _: i64 = app.redis(&["XGROUP", "DESTROY", &log, "order-writers"]).await;
+        claims(&app, coupon, 4..=5).await;
+        eventually("five rows", async || app.number("SELECT count(*) FROM orders").await == 5)
+            .await;
+        assert_eq!(app.number("SELECT count(*) FROM dead_letters").await, 0);
+        assert!(app.app.shutdown.stop(Duration::from_secs(10)).await);
+    }
+}
+
+#[tokio::test]
+async fn a_vanished_log_is_an_alarm_when_orders_are_gone_with_it() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(10).await;
+    let log = app.keys().log(lane());
+    worker::start(&app.app, &app.config);
+    claims(&app, coupon, 1..=1).await;
+    eventually("a row", async || app.number("SELECT count(*) FROM orders").await == 1).await;
+    assert_eq!(data_lost(&app).await, "0");
+
+    // In one step, so that the worker can't read the second claim before it is gone.
+    let script = "redis.call('HSET', KEYS[2], '2', '99'); redis.call('HINCRBY', KEYS[3], 'stock', -1); return redis.call('DEL', KEYS[1])";
+    let (buyers, sale) = (app.keys().buyers(coupon), app.keys().coupon(coupon));
+    let _: i64 = app.redis(&["EVAL", script, "3", &log, &buyers, &sale]).await;
+    eventually("an alarm", async || data_lost(&app).await == "1").await;
+    let named = app.reconcile().await.disagreements;
+    assert_eq!(named.len(), 1, "{named:?}");
+    assert!(named[0].to_string().contains("user 2"), "{named:?}");
+
+    // The sale goes on.
+    claims(&app, coupon, 3..=3).await;
+    eventually("another row", async || app.number("SELECT count(*) FROM orders").await == 2).await;
+    assert!(app.app.shutdown.stop(Duration::from_secs(10)).await);
+    app.expect_disagreements();
+}
+
+async fn data_lost(app: &TestApp) -> String {
+    let page = app.get("/metrics", "").await;
+    let page = page.body.as_str().expect("a page").to_owned();
+    let line = page.lines().find_map(|line| line.strip_prefix("flash_sale_redis_data_lost_total "));
+    line.expect("the counter is on the page").to_owned()
+}
+
+#[tokio::test]
+async fn a_worker_that_stops_writes_what_is_there_and_leaves() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(10).await;
+    worker::start(&app.app, &app.config);
+    claims(&app, coupon, 1..=5).await;
+    assert!(app.app.shutdown.stop(Duration::from_secs(10)).await);
+    assert_eq!(app.number("SELECT count(*) FROM orders").await, 5);
+    let log = app.keys().log(lane());
+    let consumers: Vec<redis::Value> =
+        app.redis(&["XINFO", "CONSUMERS", &log, "order-writers"]).await;
+    assert_eq!(consumers, []);
+}
+
+#[tokio::test]
+async fn a_lane_that_is_added_gets_a_worker() {
+    let app = TestApp::start().await;
+    worker::start(&app.app, &app.config);
+    app.execute("UPDATE settings SET lanes = 4").await;
+    let mut coupon = app.create_flash(3).await;
+    while coupon.lane() == lane() {
+        coupon = app.create_flash(3).await;
+    }
+    claims(&app, coupon, 1..=3).await;
+    eventually("three rows", async || app.number("SELECT count(*) FROM orders").await == 3).await;
+    assert!(app.app.shutdown.stop(Duration::from_secs(10)).await);
+}
