@@ -1,42 +1,29 @@
 //! The assembled service: one field for each capability.
 
 use std::num::NonZeroU32;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use secrecy::SecretString;
-use sqlx::PgPool;
 use tokio::sync::Semaphore;
 
 use crate::base::clock::Clock;
 use crate::base::config::Config;
 use crate::base::limits;
 use crate::base::shutdown::Shutdown;
-use crate::base::telemetry::Metrics;
+use crate::base::telemetry::{LogThrottle, Metrics};
 use crate::kit::id::IdGenerator;
 use crate::kit::jwt::Tokens;
 use crate::kit::lock::owner::OwnerLocks;
 use crate::kit::rate_limit::RateLimit;
-use crate::kit::redis::Redis;
+use crate::sale::Stores;
 use crate::sale::claim::{ClaimOutcome, Claims};
 use crate::sale::claim_status::ClaimStatuses;
 use crate::sale::coupon::Coupons;
-use crate::sale::keys::Keys;
 use crate::sale::order::Orders;
 use crate::sale::readiness::Readiness;
 use crate::sale::regular::RegularClaims;
 use crate::sale::settings;
 use crate::sale::warm_up::WarmUp;
-
-/// Where the data is. The HTTP side has no business with it.
-#[derive(Clone)]
-pub struct Stores {
-    /// Postgres.
-    pub pool: PgPool,
-    /// Redis.
-    pub redis: Redis,
-    /// Names of what is in Redis.
-    pub keys: Keys,
-}
 
 /// The service. Everything in it can be shared; both doors hold it by `Arc`.
 pub struct App {
@@ -58,15 +45,39 @@ pub struct App {
     pub waiters: Semaphore,
     /// Whether claims can be taken.
     pub readiness: Readiness,
+    /// Keeps an outage from filling the disk with one line for each request.
+    pub failure_log: Mutex<LogThrottle>,
     /// What the service counts.
     pub metrics: Arc<Metrics>,
     /// Stops the service, and owns its tasks.
     pub shutdown: Shutdown,
-    /// For the worker.
+    /// For the worker; HTTP has no business with it.
     pub stores: Stores,
 }
 
+/// Starts the task that keeps the service's own memory in bounds.
+pub fn start_housekeeping(app: &Arc<App>) {
+    let (app, stop) = (app.clone(), app.shutdown.stop_token().clone());
+    app.shutdown.clone().spawn(async move {
+        while !stop.is_cancelled() {
+            app.housekeeping_pass();
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = tokio::time::sleep(limits::HOUSEKEEPING_PERIOD) => {}
+            }
+        }
+    });
+}
+
 impl App {
+    /// Folds the samples of histograms, and forgets users who haven't claimed for a while.
+    pub fn housekeeping_pass(&self) {
+        self.metrics.fold_samples();
+        if let Some(limit) = &self.user_claims {
+            limit.forget_idle();
+        }
+    }
+
     /// Puts the service together over these stores.
     ///
     /// # Errors
@@ -87,61 +98,26 @@ impl App {
             );
         }
         let epoch = settings::read(&stores.pool).await?.epoch;
-        let Stores { pool, redis, keys } = stores.clone();
+        let Stores { pool, redis, keys } = &stores;
         let metrics = Arc::new(Metrics::new(ClaimOutcome::codes())?);
         let orders = Orders::new(pool.clone());
-        let order_ids =
-            Arc::new(IdGenerator::new(keys.order_sequence(), config.order_id_block, clock));
+        let ids = IdGenerator::new(keys.order_sequence(), config.order_id_block, clock);
+        let ids = Arc::new(ids);
         let locks = OwnerLocks::new(redis.clone(), config.lock_lease(), shutdown.clone());
-        let warm_up = Arc::new(WarmUp::new(
-            pool.clone(),
-            redis.clone(),
-            keys.clone(),
-            epoch,
-            metrics.clone(),
-        ));
-        let regular = RegularClaims::new(
-            redis.clone(),
-            keys.clone(),
-            order_ids.clone(),
-            locks.clone(),
-            orders.clone(),
-        );
+        let warm_up = Arc::new(WarmUp::new(&stores, epoch, metrics.clone()));
+        let regular = RegularClaims::new(&stores, ids.clone(), locks.clone(), orders.clone());
+        let (redis, keys) = (redis.clone(), keys.clone());
         Ok(Arc::new(Self {
-            claims: Claims::new(
-                redis.clone(),
-                keys.clone(),
-                order_ids,
-                warm_up.clone(),
-                regular,
-                orders.clone(),
-            ),
-            claim_statuses: ClaimStatuses::new(
-                redis.clone(),
-                keys.clone(),
-                orders.clone(),
-                warm_up.clone(),
-            ),
-            coupons: Coupons::new(
-                pool.clone(),
-                redis.clone(),
-                keys.clone(),
-                warm_up,
-                shutdown.clone(),
-            ),
+            claims: Claims::new(redis, keys, ids, warm_up.clone(), regular, orders.clone()),
+            claim_statuses: ClaimStatuses::new(&stores, orders.clone(), warm_up.clone()),
+            coupons: Coupons::new(&stores, warm_up, shutdown.clone()),
             orders,
             locks,
             tokens: Tokens::new(secret),
             user_claims: NonZeroU32::new(config.user_claims_per_second).map(RateLimit::new),
             waiters: Semaphore::new(limits::PREFER_WAITERS_MAX),
-            readiness: Readiness::new(
-                pool,
-                redis,
-                keys,
-                lanes,
-                config.backlog_max,
-                shutdown.clone(),
-            ),
+            readiness: Readiness::new(&stores, lanes, config.backlog_max, shutdown.clone()),
+            failure_log: Mutex::default(),
             metrics,
             shutdown,
             stores,

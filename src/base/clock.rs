@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 
 /// Tells the time, from the system or from a test.
 ///
-/// Only order ids take this clock's word; whether a sale is open is decided by Redis's clock alone.
+/// Only ids take this clock's word; what has to be the same for everybody goes by Redis's clock.
 #[derive(Clone, Debug)]
 pub enum Clock {
     /// The system's clock.

@@ -80,6 +80,9 @@ pub const WARM_UP_MEMORY: Duration = Duration::from_secs(1);
 /// And for at most this many coupons.
 pub const WARM_UP_MEMORY_COUPONS_MAX: u64 = 100_000;
 
+/// How often the service's own memory is tidied up.
+pub const HOUSEKEEPING_PERIOD: Duration = Duration::from_secs(5);
+
 /// How long a day's order sequence is kept in Redis.
 pub const ID_SEQUENCE_KEPT: Duration = Duration::from_secs(3 * 24 * 3600);
 

@@ -4,7 +4,7 @@
 use std::future::Future;
 use std::time::Duration;
 
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -40,16 +40,30 @@ impl Shutdown {
     }
 }
 
-/// Returns at the first SIGINT (Ctrl-C) or SIGTERM.
-///
-/// # Errors
-///
-/// When the handlers can't be installed.
-pub async fn stop_requested() -> std::io::Result<&'static str> {
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    Ok(tokio::select! {
-        _ = interrupt.recv() => "SIGINT",
-        _ = terminate.recv() => "SIGTERM",
-    })
+/// The requests to stop: SIGINT (Ctrl-C) and SIGTERM. One listener for the life of the process: a
+/// signal that arrives while nobody waits is kept for whoever waits next.
+pub struct StopRequests {
+    interrupt: Signal,
+    terminate: Signal,
+}
+
+impl StopRequests {
+    /// Listens from now on; the signals no longer end the process by themselves.
+    ///
+    /// # Errors
+    ///
+    /// When the handlers can't be installed.
+    pub fn listen() -> std::io::Result<Self> {
+        let interrupt = signal(SignalKind::interrupt())?;
+        let terminate = signal(SignalKind::terminate())?;
+        Ok(Self { interrupt, terminate })
+    }
+
+    /// The name of the next signal.
+    pub async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.interrupt.recv() => "SIGINT",
+            _ = self.terminate.recv() => "SIGTERM",
+        }
+    }
 }

@@ -64,6 +64,8 @@ pub struct Metrics {
     page: PrometheusHandle,
     /// Time a request took, from its head to the head of its reply.
     pub http_seconds: Histogram,
+    /// Requests that could not be answered, because something is broken.
+    pub requests_failed: Counter,
     /// Claims by outcome.
     claims: HashMap<&'static str, Counter>,
     /// Claims that were not looked at, because their user had claimed too often.
@@ -107,6 +109,7 @@ impl Metrics {
         Ok(Self {
             http_seconds,
             claims: claim_outcomes.map(claims).collect(),
+            requests_failed: total("requests_failed"),
             rate_limited: total("claims_rate_limited"),
             orders_written: total("orders_written"),
             orders_repeated: total("orders_repeated"),
@@ -125,9 +128,15 @@ impl Metrics {
         }
     }
 
+    /// Folds the samples of histograms into their buckets; without it they pile up until somebody
+    /// reads the page.
+    pub fn fold_samples(&self) {
+        self.page.run_upkeep();
+    }
+
     /// The page that a Prometheus server reads.
     pub fn page(&self) -> String {
-        self.page.run_upkeep();
+        self.fold_samples();
         self.page.render()
     }
 }

@@ -8,10 +8,10 @@ use clap::{Args, Subcommand};
 use garde::Validate;
 
 use super::stores::{As, OpenStores};
-use crate::app::Stores;
 use crate::base::config::{InvalidConfig, StoreConfig};
 use crate::base::shutdown::Shutdown;
 use crate::base::telemetry::Metrics;
+use crate::sale::Stores;
 use crate::sale::coupon::{CouponKind, Coupons, NewCoupon, NewSale};
 use crate::sale::ids::CouponId;
 use crate::sale::settings;
@@ -130,11 +130,10 @@ async fn run_on(
     new: Option<NewCoupon>,
     stores: &Stores,
 ) -> anyhow::Result<()> {
-    let Stores { pool, redis, keys } = stores.clone();
-    let epoch = settings::read(&pool).await?.epoch;
+    let epoch = settings::read(&stores.pool).await?.epoch;
     let metrics = Metrics::new(std::iter::empty())?;
-    let warm_up = WarmUp::new(pool.clone(), redis.clone(), keys.clone(), epoch, metrics.into());
-    let coupons = Coupons::new(pool, redis, keys, warm_up.into(), Shutdown::default());
+    let warm_up = WarmUp::new(stores, epoch, metrics.into());
+    let coupons = Coupons::new(stores, warm_up.into(), Shutdown::default());
     let found = match command {
         CouponCommand::Create(_) => {
             vec![coupons.create(new.context("it has been made above")?).await?]

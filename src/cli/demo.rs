@@ -1,7 +1,5 @@
 //! `flash-sale demo`: the service with a coupon that is on sale, and lines to paste.
 
-use std::sync::Arc;
-
 use anyhow::Context;
 use chrono::TimeDelta;
 
@@ -14,19 +12,17 @@ use crate::sale::coupon::{Coupon, CouponKind, NewCoupon, NewSale};
 
 /// Serves until it is told to stop.
 pub async fn run(config: &Config) -> anyhow::Result<()> {
-    let listen = config.listen;
-    serve::run(config, move |app| {
-        Box::pin(async move {
-            let coupon = coupon_on_sale(&app).await?;
-            print_what_to_paste(&app, &coupon, &format!("http://{listen}"));
-            Ok(())
-        })
+    let url = format!("http://{}", config.listen);
+    serve::run(config, async |app| {
+        let coupon = coupon_on_sale(app).await?;
+        print_what_to_paste(app, &coupon, &url);
+        Ok(())
     })
     .await
 }
 
 /// The newest coupon that can be claimed now, or else a new one.
-async fn coupon_on_sale(app: &Arc<App>) -> anyhow::Result<Coupon> {
+async fn coupon_on_sale(app: &App) -> anyhow::Result<Coupon> {
     let now = Clock::System.now();
     let open = |coupon: &Coupon| {
         coupon.sale.as_ref().is_some_and(|sale| {

@@ -10,7 +10,7 @@ use tokio::io::AsyncReadExt;
 use uuid::Uuid;
 
 use crate::base::config::StoreConfig;
-use crate::base::shutdown::stop_requested;
+use crate::base::shutdown::StopRequests;
 use crate::kit::private_servers::{PrivateServers, Sync};
 
 #[derive(Args)]
@@ -24,6 +24,7 @@ pub struct PrivateServersArguments {
 
 /// Starts them, prints where they are, and stops them at the end of input, SIGINT or SIGTERM.
 pub async fn run(arguments: &PrivateServersArguments) -> anyhow::Result<()> {
+    let mut stop_requests = StopRequests::listen()?;
     let temporary = arguments.throw_away.then(temporary_folder).transpose()?;
     let dir = temporary.as_ref().unwrap_or(&arguments.stores.data_dir);
     let sync = if arguments.throw_away { Sync::Off } else { Sync::Durable };
@@ -40,7 +41,7 @@ pub async fn run(arguments: &PrivateServersArguments) -> anyhow::Result<()> {
     );
     tokio::select! {
         _ = end_of_input() => {}
-        signal = stop_requested() => drop(signal?),
+        _ = stop_requests.next() => {}
     }
     servers.stop().await?;
     if let Some(temporary) = temporary {

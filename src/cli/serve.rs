@@ -1,81 +1,74 @@
 //! `flash-sale serve`: the service, until it is told to stop.
 
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 
 use anyhow::Context;
 use tokio::net::TcpListener;
 
 use super::stores::{As, OpenStores, token_secret};
-use crate::app::App;
+use crate::app::{self, App};
 use crate::base::clock::Clock;
 use crate::base::config::{Config, Role};
 use crate::base::limits;
-use crate::base::shutdown::{Shutdown, stop_requested};
+use crate::base::shutdown::{Shutdown, StopRequests};
 use crate::http::{self, server};
 use crate::worker;
 
-/// What a caller does once the service answers.
-type Started<'a> = Pin<Box<dyn Future<Output = anyhow::Result<()>> + Send + 'a>>;
-
-/// Runs the service until SIGINT or SIGTERM; `started` is called once it answers.
+/// Runs the service until SIGINT or SIGTERM; calls `started` once it answers.
 ///
 /// A stop request during the start is obeyed at once, and private servers are stopped in every case.
 pub async fn run(
     config: &Config,
-    started: impl Fn(Arc<App>) -> Started<'static>,
+    started: impl AsyncFnOnce(&App) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     config.validate()?;
-    // Before anything is started: whoever can't sign or listen needs no servers.
+    let mut stop_requests = StopRequests::listen()?;
+    // Before any server is started: whoever can't sign or listen needs none.
+    let secret = token_secret(&config.stores)?;
     let listeners = Listeners::bind(config)?;
     let stores = tokio::select! {
         stores = OpenStores::open(&config.stores, As::Service) => stores?,
-        signal = stop_requested() => {
-            tracing::info!(signal = signal?, "stopped while starting");
+        signal = stop_requests.next() => {
+            tracing::info!(signal, "stopped while starting");
             return Ok(());
         }
     };
-    let served = serve(config, &stores, listeners, started).await;
+    tell_what_a_202_is_worth(&stores.redis_facts.appendfsync);
+    let shutdown = Shutdown::default();
+    let served = async {
+        let stores = stores.stores.clone();
+        let app = App::assemble(config, stores, &secret, Clock::System, shutdown.clone()).await?;
+        app::start_housekeeping(&app);
+        if config.has_role(Role::Worker) {
+            worker::start(&app, config);
+        }
+        listeners.serve(config, &app);
+        tokio::select! {
+            failed = async { started(&app).await.err() } => match failed {
+                Some(error) => return Err(error),
+                None => stop_requests.next().await,
+            },
+            signal = stop_requests.next() => signal,
+        };
+        Ok(())
+    };
+    let served = served.await;
+    stop(&shutdown, &mut stop_requests).await;
     let closed = stores.close().await;
     served.and(closed)
 }
 
-async fn serve(
-    config: &Config,
-    stores: &OpenStores,
-    listeners: Listeners,
-    started: impl Fn(Arc<App>) -> Started<'static>,
-) -> anyhow::Result<()> {
-    tell_what_a_202_is_worth(&stores.redis_facts.appendfsync);
-    let secret = token_secret(&config.stores)?;
-    let shutdown = Shutdown::default();
-    let app =
-        App::assemble(config, stores.stores.clone(), &secret, Clock::System, shutdown.clone())
-            .await?;
-    if config.has_role(Role::Worker) {
-        worker::start(&app, config);
-    }
-    listeners.serve(config, &app);
-    let stopped = tokio::select! {
-        started = started(app.clone()) => match started {
-            Ok(()) => stop_requested().await.map_err(Into::into),
-            Err(error) => Err(error),
-        },
-        signal = stop_requested() => signal.map_err(Into::into),
-    };
-    if let Ok(signal) = &stopped {
-        tracing::info!(signal, "stopping: finishing what has begun");
-    }
+/// Finishes what has begun; a further signal cuts that short.
+async fn stop(shutdown: &Shutdown, stop_requests: &mut StopRequests) {
+    tracing::info!("stopping: finishing what has begun");
     tokio::select! {
         drained = shutdown.stop(limits::DRAIN_MAX) => if !drained {
-            tracing::warn!(seconds = limits::DRAIN_MAX.as_secs(), "some tasks didn't finish in time; accepted claims are safe in the order log");
+            tracing::warn!("some tasks didn't finish in time; accepted claims are safe in the order log");
         },
-        signal = stop_requested() => {
-            tracing::warn!(signal = signal?, "stopping at once; accepted claims are safe in the order log");
+        signal = stop_requests.next() => {
+            tracing::warn!(signal, "stopping at once; accepted claims are safe in the order log");
         }
     }
-    stopped.map(|_| ())
 }
 
 /// The addresses of this process, bound before anything else is started.

@@ -10,12 +10,12 @@ use secrecy::{ExposeSecret, SecretString};
 use sqlx::PgPool;
 use uuid::Uuid;
 
-use crate::app::Stores;
 use crate::base::config::{InvalidConfig, StoreConfig, validate_secret};
 use crate::base::limits;
 use crate::kit::postgres;
 use crate::kit::private_servers::{PrivateServers, Sync};
 use crate::kit::redis::{Redis, ServerFacts};
+use crate::sale::Stores;
 use crate::sale::keys::Keys;
 use crate::sale::schema;
 

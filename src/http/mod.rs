@@ -97,6 +97,7 @@ async fn frame(State(app): State<Arc<App>>, request: Request, next: Next) -> Res
         answered.unwrap_or_else(|_| Problem::unavailable().into_response())
     };
     if let Some(problem) = response.extensions_mut().remove::<Problem>() {
+        log_failure(&app, &problem, &request_id);
         let rendered = problem.render(&request_id);
         let allow = response.headers_mut().remove(header::ALLOW);
         response = rendered;
@@ -106,6 +107,15 @@ async fn frame(State(app): State<Arc<App>>, request: Request, next: Next) -> Res
     response.headers_mut().insert(REQUEST_ID, request_id);
     app.metrics.http_seconds.record(started.elapsed());
     response
+}
+
+/// One line now and then is enough to tell that something is broken; the metrics count the rest.
+fn log_failure(app: &App, problem: &Problem, request_id: &str) {
+    let Some(failure) = problem.failure() else { return };
+    app.metrics.requests_failed.increment(1);
+    if app.failure_log.lock().is_ok_and(|mut throttle| throttle.allows()) {
+        tracing::warn!(request_id, error = %failure, "a request could not be answered");
+    }
 }
 
 /// The client's own id for the request if it is fit for a log line, else a new one.

@@ -3,6 +3,7 @@
 //! A handler returns a [`Problem`] without knowing the request's id; the outermost middleware writes
 //! the body, so there is one place where problem bodies are made.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -26,6 +27,8 @@ pub struct Problem {
     detail: String,
     retry_after: Option<Duration>,
     order_id: Option<OrderId>,
+    /// What broke, for the log; never for the client.
+    failure: Option<Arc<Failure>>,
 }
 
 /// The body of a problem.
@@ -51,7 +54,14 @@ pub struct ProblemBody<'a> {
 impl Problem {
     /// A problem of this kind.
     pub fn new(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Self {
-        Self { status, code, detail: detail.into(), retry_after: None, order_id: None }
+        Self {
+            status,
+            code,
+            detail: detail.into(),
+            retry_after: None,
+            order_id: None,
+            failure: None,
+        }
     }
 
     /// There is no such thing, or not for this user.
@@ -76,6 +86,11 @@ impl Problem {
     pub fn order_id(mut self, order: OrderId) -> Self {
         self.order_id = Some(order);
         self
+    }
+
+    /// What broke, if something did.
+    pub fn failure(&self) -> Option<&Failure> {
+        self.failure.as_deref()
     }
 
     /// Writes the reply.
@@ -149,10 +164,9 @@ impl IntoResponse for Problem {
 }
 
 impl From<Failure> for Problem {
-    /// Logged here, once; the client learns only that something is broken.
+    /// The middleware logs it; the client learns only that something is broken.
     fn from(failure: Failure) -> Self {
-        tracing::warn!(error = %failure, "a request could not be answered");
-        Self::unavailable()
+        Self { failure: Some(failure.into()), ..Self::unavailable() }
     }
 }
 

@@ -41,7 +41,7 @@ const SECONDS_MAX: i64 = (1 << 31) - 1;
 #[derive(Debug, thiserror::Error)]
 pub enum IdError {
     /// Redis didn't hand out numbers.
-    #[error("no order numbers from Redis: {0}")]
+    #[error("no numbers from Redis: {0}")]
     Redis(#[from] RedisError),
     /// 2^32 numbers in one day are all there are.
     #[error("the sequence of {0} has passed 32 bits: no more ids today")]

@@ -3,7 +3,7 @@
 //! All commands share one multiplexed connection. When it breaks, the next command opens another one;
 //! nothing reconnects by itself, so no command can run on a new connection before the server behind
 //! it has been identified. Two answers with different [`ServerId`]s come from two lives of Redis, and
-//! what one life said (a block of ids, a loaded sale) needn't hold in the next.
+//! what one life said (a block of ids, a script that is loaded) needn't hold in the next.
 //!
 //! A command that timed out may have been executed. Errors here therefore mean *unknown*, never *no*.
 
@@ -155,7 +155,10 @@ impl Redis {
         match self.open().await {
             Ok(link) => {
                 let link = Arc::new(link);
-                self.0.link.store(Some(link.clone()));
+                let last = self.0.link.swap(Some(link.clone()));
+                if last.is_some_and(|last| last.server != link.server) {
+                    tracing::warn!("Redis has been started anew");
+                }
                 *failed_at = None;
                 Ok(link)
             }

@@ -9,7 +9,7 @@ use super::ids::{CouponId, OrderId, UserId};
 use super::keys::Keys;
 use super::order::{OrderStatus, Orders};
 use super::warm_up::{Resolution, WarmUp};
-use super::{Failure, dead_letter};
+use super::{Failure, Stores, dead_letter};
 use crate::kit::redis::Redis;
 
 /// Where a claim stands.
@@ -66,7 +66,8 @@ pub struct ClaimStatuses {
 
 impl ClaimStatuses {
     /// Puts the parts together.
-    pub fn new(redis: Redis, keys: Keys, orders: Orders, warm_up: Arc<WarmUp>) -> Self {
+    pub fn new(stores: &Stores, orders: Orders, warm_up: Arc<WarmUp>) -> Self {
+        let Stores { redis, keys, .. } = stores.clone();
         Self { redis, keys, orders, warm_up }
     }
 

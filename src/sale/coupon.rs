@@ -1,5 +1,6 @@
 //! Coupons: what is on offer. Owner of the table `coupons`.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
@@ -11,7 +12,7 @@ use utoipa::ToSchema;
 use super::ids::CouponId;
 use super::keys::Keys;
 use super::warm_up::WarmUp;
-use super::{Failure, settings, stock};
+use super::{Failure, Stores, settings, stock};
 use crate::base::limits;
 use crate::base::shutdown::Shutdown;
 use crate::kit::redis::Redis;
@@ -136,13 +137,8 @@ pub struct Coupons {
 
 impl Coupons {
     /// Puts the parts together.
-    pub fn new(
-        pool: PgPool,
-        redis: Redis,
-        keys: Keys,
-        warm_up: Arc<WarmUp>,
-        shutdown: Shutdown,
-    ) -> Self {
+    pub fn new(stores: &Stores, warm_up: Arc<WarmUp>, shutdown: Shutdown) -> Self {
+        let Stores { pool, redis, keys } = stores.clone();
         Self { pool, redis, keys, warm_up, shutdown }
     }
 
@@ -195,36 +191,44 @@ impl Coupons {
         )
         .fetch_all(&self.pool)
         .await?;
-        let mut coupons = Vec::with_capacity(rows.len());
-        for row in rows {
-            let sale = match (row.total, row.sold, row.opens_at, row.closes_at) {
-                (Some(stock), Some(sold), Some(opens_at), Some(closes_at)) => {
-                    let left =
-                        if row.in_redis { self.left(row.id).await } else { Some(stock - sold) };
-                    Some(Sale { stock, left, opens_at, closes_at })
-                }
-                _ => None,
-            };
-            coupons.push(Coupon {
-                id: row.id,
-                kind: row.kind,
-                title: row.title,
-                sub_title: row.sub_title,
-                rules: row.rules,
-                pay_cents: row.pay_cents,
-                value_cents: row.value_cents,
-                state: row.state,
-                sale,
-            });
-        }
-        Ok(coupons)
+        let left = self.left_of(rows.iter().filter(|row| row.in_redis).map(|row| row.id)).await;
+        let coupons = rows.into_iter().map(|row| Coupon {
+            sale: row.total.zip(row.sold).zip(row.opens_at.zip(row.closes_at)).map(
+                |((stock, sold), (opens_at, closes_at))| {
+                    let unloaded = (!row.in_redis).then_some(stock - sold);
+                    Sale {
+                        stock,
+                        left: unloaded.or(left.get(&row.id).copied()),
+                        opens_at,
+                        closes_at,
+                    }
+                },
+            ),
+            id: row.id,
+            kind: row.kind,
+            title: row.title,
+            sub_title: row.sub_title,
+            rules: row.rules,
+            pay_cents: row.pay_cents,
+            value_cents: row.value_cents,
+            state: row.state,
+        });
+        Ok(coupons.collect())
     }
 
-    /// Units left, by Redis, which sells them.
-    async fn left(&self, coupon: CouponId) -> Option<i64> {
-        let mut command = redis::cmd("HGET");
-        command.arg(self.keys.coupon(coupon)).arg("stock");
-        self.redis.query(&command).await.ok()?
+    /// Units left of each of these sales, by Redis, which sells them. Stops at the first failure: when
+    /// Redis hangs, asking it for one coupon after the other would take far too long.
+    async fn left_of(&self, coupons: impl Iterator<Item = CouponId>) -> HashMap<CouponId, i64> {
+        let mut left = HashMap::new();
+        for coupon in coupons {
+            let mut command = redis::cmd("HGET");
+            command.arg(self.keys.coupon(coupon)).arg("stock");
+            match self.redis.query::<Option<i64>>(&command).await {
+                Ok(stock) => left.extend(stock.map(|stock| (coupon, stock))),
+                Err(_) => break,
+            }
+        }
+        left
     }
 }
 

@@ -21,3 +21,18 @@ pub mod stock;
 pub mod warm_up;
 
 pub use failure::Failure;
+
+use sqlx::PgPool;
+
+use crate::kit::redis::Redis;
+
+/// Where the data is. Who must not see Postgres isn't given this.
+#[derive(Clone)]
+pub struct Stores {
+    /// Postgres.
+    pub pool: PgPool,
+    /// Redis.
+    pub redis: Redis,
+    /// Names of what is in Redis.
+    pub keys: keys::Keys,
+}

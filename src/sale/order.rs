@@ -285,12 +285,17 @@ impl Orders {
         locks_lost: &CancellationToken,
     ) -> Result<Written, NotWritten> {
         let mut tx = self.pool.begin().await.map_err(NotWritten::Postgres)?;
-        let written = write_in(&mut tx, lane, entries).await?;
-        if locks_lost.is_cancelled() {
-            return Err(NotWritten::LocksLost);
+        let written = match write_in(&mut tx, lane, entries).await {
+            Ok(_) if locks_lost.is_cancelled() => Err(NotWritten::LocksLost),
+            written => written,
+        };
+        // Not left to the drop of `tx`, which rolls back some time later: until then our rows would
+        // stand in the way of our own next try, on another connection.
+        match written {
+            Ok(_) => tx.commit().await?,
+            Err(_) => tx.rollback().await?,
         }
-        tx.commit().await?;
-        Ok(written)
+        written
     }
 }
 

@@ -1,5 +1,7 @@
 //! Whether this process should be sent claims.
 
+use std::sync::atomic::{AtomicI32, Ordering};
+
 use serde::Serialize;
 use sqlx::PgPool;
 use utoipa::ToSchema;
@@ -7,7 +9,7 @@ use utoipa::ToSchema;
 use super::ids::Lane;
 use super::keys::Keys;
 use super::order_log::OrderLog;
-use super::settings;
+use super::{Stores, settings};
 use crate::base::shutdown::Shutdown;
 use crate::kit::redis::Redis;
 
@@ -19,7 +21,7 @@ pub struct Readiness {
     /// Entries that may wait to be written.
     backlog_max: u64,
     /// Lanes to ask about while Postgres can't tell.
-    lanes: std::sync::atomic::AtomicI32,
+    lanes: AtomicI32,
     shutdown: Shutdown,
 }
 
@@ -50,14 +52,8 @@ pub struct ReadyReport {
 
 impl Readiness {
     /// Puts the parts together.
-    pub fn new(
-        pool: PgPool,
-        redis: Redis,
-        keys: Keys,
-        lanes: i32,
-        backlog_max: u64,
-        shutdown: Shutdown,
-    ) -> Self {
+    pub fn new(stores: &Stores, lanes: i32, backlog_max: u64, shutdown: Shutdown) -> Self {
+        let Stores { pool, redis, keys } = stores.clone();
         Self { pool, redis, keys, backlog_max, lanes: lanes.into(), shutdown }
     }
 
@@ -86,14 +82,14 @@ impl Readiness {
     async fn postgres(&self) -> bool {
         let settings = settings::read(&self.pool).await;
         if let Ok(settings) = &settings {
-            self.lanes.store(settings.lanes, std::sync::atomic::Ordering::Relaxed);
+            self.lanes.store(settings.lanes, Ordering::Relaxed);
         }
         settings.is_ok()
     }
 
     async fn backlog(&self) -> Result<u64, ()> {
         let mut entries = 0;
-        for lane in Lane::all(self.lanes.load(std::sync::atomic::Ordering::Relaxed)) {
+        for lane in Lane::all(self.lanes.load(Ordering::Relaxed)) {
             let backlog =
                 OrderLog::backlog(&self.redis, &self.keys.log(lane)).await.map_err(|_| ())?;
             entries += backlog.pending + backlog.unread;

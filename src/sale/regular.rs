@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use super::Failure;
 use super::coupon::CouponState;
 use super::ids::{CouponId, OrderId, UserId};
 use super::keys::Keys;
 use super::order::{Order, Orders};
 use super::stock;
+use super::{Failure, Stores};
 use crate::base::limits;
 use crate::kit::id::IdGenerator;
 use crate::kit::lock::owner::OwnerLocks;
@@ -38,12 +38,12 @@ pub struct RegularClaims {
 impl RegularClaims {
     /// Puts the parts together.
     pub fn new(
-        redis: Redis,
-        keys: Keys,
+        stores: &Stores,
         order_ids: Arc<IdGenerator>,
         locks: OwnerLocks,
         orders: Orders,
     ) -> Self {
+        let Stores { redis, keys, .. } = stores.clone();
         Self { redis, keys, order_ids, locks, orders }
     }
 

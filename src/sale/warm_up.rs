@@ -19,8 +19,8 @@
 //! Claims never ask Postgres. NOT_LOADED does, once for each coupon at a time, and the answer is
 //! remembered for [`limits::WARM_UP_MEMORY`], also when there is no such coupon.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use chrono::{DateTime, Utc};
 use moka::future::Cache;
@@ -29,9 +29,9 @@ use sqlx::PgPool;
 use super::ids::CouponId;
 use super::keys::Keys;
 use super::stock::StoredSale;
-use super::{Failure, coupon::CouponKind, settings, stock};
+use super::{Failure, Stores, coupon::CouponKind, settings, stock};
 use crate::base::limits;
-use crate::base::telemetry::Metrics;
+use crate::base::telemetry::{LogThrottle, Metrics};
 use crate::kit::redis::Redis;
 use crate::kit::script::Script;
 
@@ -60,11 +60,14 @@ pub struct WarmUp {
     /// Coalesces callers who ask about the same coupon, and remembers the answer for a moment.
     resolved: Cache<CouponId, Resolution>,
     metrics: Arc<Metrics>,
+    /// Every claim on a lost sale ends here; the operator needs one line, not one for each.
+    alarms: Mutex<LogThrottle>,
 }
 
 impl WarmUp {
     /// Starts with the epoch that Postgres has now.
-    pub fn new(pool: PgPool, redis: Redis, keys: Keys, epoch: i64, metrics: Arc<Metrics>) -> Self {
+    pub fn new(stores: &Stores, epoch: i64, metrics: Arc<Metrics>) -> Self {
+        let Stores { pool, redis, keys } = stores.clone();
         Self {
             pool,
             redis,
@@ -77,6 +80,7 @@ impl WarmUp {
                 .time_to_live(limits::WARM_UP_MEMORY)
                 .build(),
             metrics,
+            alarms: Mutex::default(),
         }
     }
 
@@ -126,6 +130,13 @@ impl WarmUp {
         self.open(coupon, &stored).await
     }
 
+    fn alarm(&self, coupon: CouponId) {
+        self.metrics.data_lost.increment(1);
+        if self.alarms.lock().is_ok_and(|mut throttle| throttle.allows()) {
+            tracing::error!(%coupon, "ALARM: a sale that was loaded into Redis is missing there; claims on it are refused, run `flash-sale reconcile`");
+        }
+    }
+
     async fn load(&self, coupon: CouponId, stored: &StoredSale) -> Result<(), Failure> {
         let ms = |time: Option<DateTime<Utc>>| time.map_or(0, |time| time.timestamp_millis());
         let values = [
@@ -147,7 +158,7 @@ impl WarmUp {
         match reply.as_str() {
             "OPENED" | "PRESENT" => Ok(Resolution::Loaded),
             "MISSING" => {
-                self.metrics.data_lost.increment(1);
+                self.alarm(coupon);
                 Err(Failure::DataLost(coupon))
             }
             _ => Err(Failure::UnknownReply(reply)),

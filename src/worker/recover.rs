@@ -26,8 +26,11 @@ impl LaneWorker {
             .take_over(self.settings.take_over_idle, self.settings.batch_orders_max)
             .await?;
         if taken > 0 {
-            self.app.metrics.taken_over.increment(taken as u64);
-            tracing::info!(lane = %self.log.lane(), entries = taken, "took over entries that another worker had left");
+            // In an outage our own entries grow old too, and are handed to us again.
+            if self.pending_from.is_none() {
+                self.app.metrics.taken_over.increment(taken as u64);
+                tracing::info!(lane = %self.log.lane(), entries = taken, "took over entries that another worker had left");
+            }
             self.read_pending_again();
         }
         for entry_id in lost {

@@ -68,7 +68,9 @@ impl LaneWorker {
         if entries.is_empty() {
             return Ok(WriteReport::default());
         }
-        let report = self.write(&entries).await.inspect_err(|_| self.read_pending_again())?;
+        let written = self.write(&entries).await;
+        self.adapt_batch(written.is_ok());
+        let report = written.inspect_err(|_| self.read_pending_again())?;
         if report.contended > 0 {
             self.contended += report.contended;
             self.pending_not_before = Instant::now() + limits::CONTENTION_PAUSE;
@@ -78,9 +80,14 @@ impl LaneWorker {
         Ok(report)
     }
 
+    fn adapt_batch(&mut self, written: bool) {
+        let batch = if written { self.batch_orders * 2 } else { self.batch_orders / 2 };
+        self.batch_orders = batch.clamp(1, self.settings.batch_orders_max);
+    }
+
     /// Our own pending entries first, if there may be any, then new ones.
     async fn next_entries(&mut self, patience: Duration) -> Result<Vec<LogEntry>, PassError> {
-        let count = self.settings.batch_orders_max;
+        let count = self.batch_orders;
         let pause = self.pending_not_before.saturating_duration_since(Instant::now());
         if let Some(from) = self.pending_from.clone().filter(|_| pause.is_zero()) {
             let pending = self.log.read_pending(count, &from).await?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use clap::Parser;
-use flash_sale::app::{App, Stores};
+use flash_sale::app::App;
 use flash_sale::base::clock::Clock;
 use flash_sale::base::config::Config;
 use flash_sale::base::shutdown::Shutdown;
@@ -15,6 +15,7 @@ use flash_sale::http;
 use flash_sale::kit::jwt::{Grants, Tokens};
 use flash_sale::kit::postgres;
 use flash_sale::kit::redis::Redis;
+use flash_sale::sale::Stores;
 use flash_sale::sale::ids::{CouponId, Lane, UserId};
 use flash_sale::sale::keys::Keys;
 use flash_sale::sale::reconcile::{self, Report};

@@ -1,0 +1,179 @@
+//! What documents and comments point to is there, and nothing points into somebody's home.
+
+use super::source::{File, assert_complaints, exists, files, no_complaints, place, read};
+
+/// The documents that there have to be.
+const DOCUMENTS: &[&str] = &["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"];
+
+/// Folders at the root that a path in backticks may begin with.
+const FOLDERS: &[&str] = &[
+    "src",
+    "lua",
+    "migrations",
+    "tests",
+    "scripts",
+    "docs",
+    "examples",
+    "loadtest",
+    ".ci",
+    ".sqlx",
+];
+
+/// Folders below `src/`, which documents call by their names: `sale/claim.rs`.
+const LAYERS: &[&str] = &["cli", "http", "worker", "sale", "kit", "base"];
+
+#[test]
+fn the_documents_are_there() {
+    for path in DOCUMENTS {
+        let lines = read(path).text.lines().count();
+        assert!(lines > 10, "{path} has {lines} lines: write it");
+    }
+}
+
+#[test]
+fn every_link_leads_somewhere() {
+    let files = files();
+    let documents = files.iter().filter(|file| file.path.ends_with(".md"));
+    no_complaints(documents.flat_map(dead_links).collect());
+}
+
+fn dead_links(file: &File) -> Vec<String> {
+    let mut complaints = Vec::new();
+    let definitions = file.text.match_indices("]: ").filter(|(at, _)| {
+        let line = file.text[..*at].lines().next_back();
+        line.is_some_and(|line| line.starts_with('['))
+    });
+    let links = file.text.match_indices("](").chain(definitions);
+    for (at, link) in links {
+        let target = &file.text[at + link.len()..];
+        let target = target.split([')', ' ', '\n']).next().unwrap_or_default();
+        let path = target.split('#').next().unwrap_or_default();
+        let elsewhere = path.is_empty() || path.contains("://") || path.starts_with("mailto:");
+        if !elsewhere && !exists(&super::owners::resolve(&file.path, path)) {
+            complaints.push(format!(
+                "{}: the link {target} leads nowhere",
+                place(&file.path, &file.text, at)
+            ));
+        }
+    }
+    complaints
+}
+
+#[test]
+fn every_path_in_backticks_is_there() {
+    let files = files();
+    let documents = files
+        .iter()
+        .filter(|file| [".md", ".rs", ".lua", ".sql"].iter().any(|end| file.path.ends_with(end)));
+    no_complaints(documents.filter(|file| !is_own(file)).flat_map(stale_paths).collect());
+}
+
+fn stale_paths(file: &File) -> Vec<String> {
+    let mut complaints = Vec::new();
+    let is_document = file.path.ends_with(".md");
+    let mut fenced = false;
+    for (number, line) in file.text.lines().enumerate() {
+        let line = line.trim_start();
+        fenced ^= is_document && line.starts_with("```");
+        if fenced || !is_document && !line.starts_with("//") && !line.starts_with("--") {
+            continue;
+        }
+        let spans = line.split('`').skip(1).step_by(2);
+        let stale = spans
+            .filter_map(path_of)
+            .filter(|path| !exists(path) && !exists(&format!("src/{path}")));
+        let at = format!("{}:{}", file.path, number + 1);
+        complaints.extend(stale.map(|path| format!("{at}: there is no `{path}`")));
+    }
+    complaints
+}
+
+/// The path that a span names, without what may follow it: arguments, `:line`, `::item`. Of a pattern, its folder.
+fn path_of(span: &str) -> Option<&str> {
+    let word = span.split_whitespace().next()?;
+    let path = word.split([':', ',', '(']).next()?.trim_end_matches(['/', '.', '…']);
+    let (first, rest) = path.split_once('/')?;
+    let code = [".rs", ".lua", ".sql"].iter().any(|end| path.ends_with(end));
+    let known = FOLDERS.contains(&first) || LAYERS.contains(&first) && code;
+    if !known {
+        return None;
+    }
+    match rest.find(['*', '{', '<', '…']) {
+        Some(pattern) => {
+            path[..first.len() + 1 + pattern].rsplit_once('/').map(|(folder, _)| folder)
+        }
+        None => Some(path),
+    }
+}
+
+#[test]
+fn the_checkers_see_what_leads_nowhere() {
+    let file = |path: &str, text: &str| File { path: path.to_owned(), text: text.to_owned() };
+    let links = "[a](Cargo.toml) [b](../docs/none.md#x)\n[c](https://x.org/y) [d](#e) [f](none.md)\n[g]: ./none.svg";
+    let dead = dead_links(&file("README.md", links));
+    assert_complaints(
+        &dead,
+        &[
+            "README.md:1: the link ../docs/none.md#x",
+            "README.md:2: the link none.md",
+            "README.md:3: the link ./none.svg",
+        ],
+    );
+    assert_complaints(&dead_links(&file("docs/a.md", "[a](../src/lib.rs)")), &[]);
+
+    let text = "`src/lib.rs:7` `src/none.rs` `a/b` `sale/claim.rs`, `sale/none.rs`\n```\n`src/none.rs`\n```\n\
+        `tests/tidy/*.rs` `lua/none/*.lua` `scripts/none check` `src/sale/claim.rs::none` `src/`";
+    let stale = stale_paths(&file("README.md", text));
+    let expected = [
+        "README.md:1: there is no `src/none.rs`",
+        "`sale/none.rs`",
+        "README.md:5: there is no `lua/none`",
+        "`scripts/none`",
+    ];
+    assert_complaints(&stale, &expected);
+    let code = "f(\"`src/none.rs`\");\n    /// See `lua/none.lua`.";
+    assert_complaints(
+        &stale_paths(&file("src/a.rs", code)),
+        &["src/a.rs:2: there is no `lua/none.lua`"],
+    );
+}
+
+/// Where people's own files live, each with what follows it.
+const HOMES: &[&str] = &["home", "Users", "root", "work"];
+
+#[test]
+fn no_file_names_a_place_on_somebodys_machine() {
+    no_complaints(files().iter().filter(|file| !is_own(file)).flat_map(homes).collect());
+}
+
+/// This test's own files, which have to name what they look for.
+fn is_own(file: &File) -> bool {
+    file.path.starts_with("tests/tidy")
+}
+
+/// `/root` alone is a word about the system and not a place that something was left in.
+fn homes(file: &File) -> Vec<String> {
+    let mut complaints = Vec::new();
+    for home in HOMES {
+        let prefix = format!("/{home}/");
+        for (at, _) in file.text.match_indices(&prefix) {
+            let before = file.text[..at].chars().next_back();
+            let inside = before.is_some_and(|c| c.is_alphanumeric() || "_-.~}*".contains(c));
+            let named = file.text[at + prefix.len()..]
+                .starts_with(|c: char| c.is_alphanumeric() || c == '.');
+            if !inside && named {
+                let place = place(&file.path, &file.text, at);
+                complaints.push(format!("{place}: {prefix}... is there on one machine only; name it relative to something"));
+            }
+        }
+    }
+    complaints
+}
+
+#[test]
+fn the_checker_sees_homes() {
+    let text =
+        "see /home/ann/x, `below /root`, https://x.org/work/y,\n$work/pg and /root/.cargo/bin";
+    let file = File { path: "docs/a.md".to_owned(), text: text.to_owned() };
+    assert_complaints(&homes(&file), &["docs/a.md:1: /home/...", "docs/a.md:2: /root/..."]);
+}

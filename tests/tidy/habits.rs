@@ -1,0 +1,211 @@
+//! How Rust is written here.
+
+use super::source::{
+    File, Rust, assert_complaints, block_end, files, no_complaints, occurrences, rust,
+};
+
+/// Everything that is written in Rust.
+const RUST: &[&str] = &["src/", "tests/", "examples/", "build.rs"];
+
+const FILE_LINES_MAX: usize = 400;
+const MAIN_LINES_MAX: usize = 29;
+const FUNCTION_LINES_MAX: usize = 70;
+const HANDLER_LINES_MAX: usize = 30;
+
+/// What product code doesn't say, and what to say in its place.
+const SHORTCUTS: &[(&str, &str)] = &[
+    (".unwrap()", "handle it, or `expect` it with the reason why it can't happen"),
+    ("dbg!", "take it out"),
+    ("todo!", "do it"),
+    ("unimplemented!", "do it, or leave it out"),
+    ("tokio::spawn", "give the task an owner: `Shutdown::spawn`"),
+    ("tokio::task::spawn", "give the task an owner: `Shutdown::spawn`"),
+    ("thread_local!", "make it a field of what uses it"),
+];
+
+/// Process-wide values that there may be: file and name.
+const STATICS: &[(&str, &str)] =
+    &[("src/main.rs", "ALLOCATOR"), ("src/sale/schema.rs", "MIGRATIONS")];
+
+#[test]
+fn product_code_takes_no_shortcuts() {
+    no_complaints(rust(&["src/"]).iter().flat_map(shortcuts).collect());
+}
+
+fn shortcuts(file: &Rust) -> Vec<String> {
+    let mut complaints = Vec::new();
+    for (what, instead) in SHORTCUTS {
+        let found = occurrences(&file.product, what);
+        complaints.extend(found.map(|at| format!("{}: `{what}`: {instead}", file.place(at))));
+    }
+    complaints
+}
+
+#[test]
+fn lints_are_expected_with_a_reason_and_never_allowed() {
+    no_complaints(rust(RUST).iter().flat_map(silenced_lints).collect());
+}
+
+fn silenced_lints(file: &Rust) -> Vec<String> {
+    let attributes = file.code.match_indices("#[").chain(file.code.match_indices("#!["));
+    let mut complaints = Vec::new();
+    for (at, open) in attributes {
+        let mut depth = 1;
+        let inside = file.code[at + open.len()..].split(|c| {
+            depth += i32::from(c == '[') - i32::from(c == ']');
+            depth == 0
+        });
+        let attribute = inside.into_iter().next().unwrap_or_default();
+        let says = |word| occurrences(attribute, word).next().is_some();
+        if says("allow") || says("expect") && !says("reason") {
+            let place = file.place(at);
+            complaints.push(format!("{place}: write `#[expect(lint, reason = \"...\")]`, or mend what it complains about"));
+        }
+    }
+    complaints
+}
+
+#[test]
+fn nothing_is_process_wide() {
+    no_complaints(rust(&["src/"]).iter().flat_map(statics).collect());
+}
+
+fn statics(file: &Rust) -> Vec<String> {
+    let items =
+        occurrences(&file.product, "static").filter(|&at| !file.product[..at].ends_with('\''));
+    let mut complaints = Vec::new();
+    for at in items {
+        let rest = file.product[at + "static".len()..].trim_start();
+        let name = rest.split(':').next().unwrap_or_default();
+        if !STATICS.contains(&(file.path.as_str(), name)) {
+            let place = file.place(at);
+            complaints.push(format!("{place}: `static {name}` is shared by the whole process; make it a field and pass it in"));
+        }
+    }
+    complaints
+}
+
+#[test]
+fn the_checkers_see_shortcuts() {
+    let text = "f(x).unwrap();\nmy_todo!();\n#[cfg(test)]\nmod tests { fn f() { g().unwrap() } }\n// dbg!\ntokio::spawn(f);";
+    let complaints = shortcuts(&Rust::new("src/a.rs", text));
+    assert_complaints(&complaints, &["src/a.rs:1: `.unwrap()`", "src/a.rs:6: `tokio::spawn`"]);
+
+    let text = "#[allow(dead_code)]\n#[expect(x, reason = \"y\")]\n#[cfg_attr(a, allow(b))]\n#![expect(x)]\n#[x]\nfn f() { limit.allow(x) }";
+    let complaints = silenced_lints(&Rust::new("src/a.rs", text));
+    assert_complaints(&complaints, &["a.rs:1:", "a.rs:3:", "a.rs:4:"]);
+
+    let text =
+        "static ALLOCATOR: A = A;\nfn f(x: &'static str) {\n    static mut COUNT: u8 = 0;\n}";
+    assert_complaints(
+        &statics(&Rust::new("src/main.rs", text)),
+        &["src/main.rs:3: `static mut COUNT`"],
+    );
+}
+
+#[test]
+fn every_file_begins_with_what_it_is_for() {
+    no_complaints(files().iter().filter_map(headless).collect());
+}
+
+fn headless(file: &File) -> Option<String> {
+    let (_, extension) = file.path.rsplit_once('.')?;
+    let begins = match extension {
+        "rs" => "//!",
+        "lua" if file.text.starts_with("#!") => "#!lua",
+        "lua" | "sql" => "-- ",
+        _ => return None,
+    };
+    let path = &file.path;
+    (!file.text.starts_with(begins))
+        .then(|| format!("{path}:1: begin with `{begins}` and what the file is for"))
+}
+
+#[test]
+fn no_file_is_too_long() {
+    no_complaints(files().iter().filter_map(too_long).collect());
+}
+
+fn too_long(file: &File) -> Option<String> {
+    let (_, extension) = file.path.rsplit_once('.')?;
+    let max = match extension {
+        _ if file.path == "src/main.rs" => MAIN_LINES_MAX,
+        "rs" | "lua" | "sql" | "js" => FILE_LINES_MAX,
+        _ => return None,
+    };
+    let lines = file.text.lines().count();
+    let path = &file.path;
+    (lines > max)
+        .then(|| format!("{path}: {lines} lines, and {max} are the limit; split it by subject"))
+}
+
+#[test]
+fn the_checkers_see_heads_and_lengths() {
+    let file = |path: &str, text: &str| File { path: path.to_owned(), text: text.to_owned() };
+    assert!(headless(&file("src/a.rs", "use x;\n//! late\n")).is_some());
+    assert!(headless(&file("migrations/a.sql", "CREATE TABLE x ();")).is_some());
+    assert_eq!(headless(&file("lua/a.lua", "#!lua flags=allow-oom\n-- Counts.\n")), None);
+    assert!(too_long(&file("loadtest/a.js", &"\n".repeat(401))).is_some());
+    assert!(too_long(&file("src/main.rs", &"\n".repeat(30))).is_some());
+    assert_eq!(too_long(&file("src/a.rs", &"\n".repeat(400))), None);
+}
+
+#[test]
+fn no_function_is_too_long() {
+    let mut complaints = Vec::new();
+    for file in rust(RUST) {
+        let long =
+            functions(&file).into_iter().filter(|function| function.lines > function.lines_max);
+        complaints.extend(long.map(|Function { place, name, lines, lines_max }| {
+            format!(
+                "{place}: `{name}` has {lines} lines, and {lines_max} are the limit; name its parts"
+            )
+        }));
+    }
+    no_complaints(complaints);
+}
+
+struct Function {
+    place: String,
+    name: String,
+    /// From the signature to the last brace; attributes and docs aren't counted.
+    lines: usize,
+    lines_max: usize,
+}
+
+fn functions(file: &Rust) -> Vec<Function> {
+    let mut functions = Vec::new();
+    let mut last_end = 0;
+    for at in occurrences(&file.code, "fn") {
+        let name: String = file.code[at + 2..]
+            .trim_start()
+            .chars()
+            .take_while(|c| c.is_alphanumeric() || *c == '_')
+            .collect();
+        // Without a name it is a type, without a body a declaration.
+        let (false, Some(end)) = (name.is_empty(), block_end(&file.code, at)) else {
+            continue;
+        };
+        let attributes = &file.code[last_end.min(at)..at];
+        let is_handler =
+            file.path.starts_with("src/http/") && attributes.contains("#[utoipa::path(");
+        functions.push(Function {
+            place: file.place(at),
+            name,
+            lines: file.code[at..end].lines().count(),
+            lines_max: if is_handler { HANDLER_LINES_MAX } else { FUNCTION_LINES_MAX },
+        });
+        last_end = end;
+    }
+    functions
+}
+
+#[test]
+fn the_checker_measures_functions() {
+    let handler = "#[utoipa::path(get, path = \"/\")]\npub async fn a(x: [u8; 2]) -> X\nwhere\n    X: Y,\n{\n    f(\"}\");\n}\n";
+    let others = "trait T { fn b(); }\ntype F = fn(u8);\nfn c() {\n    if x { y }\n}\n";
+    let file = Rust::new("src/http/a.rs", &format!("{handler}{others}"));
+    let found: Vec<_> =
+        functions(&file).into_iter().map(|f| (f.name, f.lines, f.lines_max)).collect();
+    assert_eq!(found, [("a".to_owned(), 6, 30), ("c".to_owned(), 3, 70)]);
+}

@@ -1,0 +1,250 @@
+//! One owner for each script, table and key; and Postgres out of the sight of claims.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::source::{File, Rust, assert_complaints, files_of, no_complaints, read, rust};
+
+#[test]
+fn every_script_has_one_owner() {
+    no_complaints(script_owners(&files_of(&["lua/"], "lua"), &rust(&["src/"])));
+}
+
+fn script_owners(scripts: &[File], files: &[Rust]) -> Vec<String> {
+    let mut complaints = Vec::new();
+    let mut owners: BTreeMap<&str, BTreeSet<&str>> =
+        scripts.iter().map(|script| (script.path.as_str(), BTreeSet::new())).collect();
+    for file in files {
+        for (at, name) in &file.strings {
+            if !file.code[..*at].trim_end().ends_with("include_str!(") || !name.ends_with(".lua") {
+                continue;
+            }
+            let path = resolve(&file.path, name);
+            match owners.get_mut(path.as_str()) {
+                Some(owners) => drop(owners.insert(&file.path)),
+                None => complaints.push(format!("{}: there is no {path}", file.place(*at))),
+            }
+        }
+    }
+    for (script, owners) in owners.iter().filter(|(_, owners)| owners.len() != 1) {
+        complaints
+            .push(format!("{script}: one file under src/ has to include_str! it; {owners:?} do"));
+    }
+    complaints
+}
+
+/// `../../lua/claim.lua`, as seen from a file, from the root of the repository.
+pub fn resolve(file: &str, relative: &str) -> String {
+    let mut parts: Vec<&str> = file.split('/').collect();
+    parts.pop();
+    for part in relative.split('/') {
+        match part {
+            "." | "" => {}
+            ".." => drop(parts.pop()),
+            name => parts.push(name),
+        }
+    }
+    parts.join("/")
+}
+
+#[test]
+fn the_checker_misses_owners() {
+    let script = |path: &str| File { path: path.to_owned(), text: String::new() };
+    let scripts = [script("lua/a.lua"), script("lua/lock/b.lua"), script("lua/c.lua")];
+    let one = Rust::new("src/sale/one.rs", r#"f(include_str!("../../lua/c.lua"), "lua/a.lua")"#);
+    let two = r#"include_str!("../../../lua/c.lua") include_str!("../../../lua/lock/b.lua") include_str!("d.lua")"#;
+    let two = Rust::new("src/kit/lock/two.rs", two);
+    assert_complaints(
+        &script_owners(&scripts, &[one, two]),
+        &[
+            "src/kit/lock/two.rs:1: there is no src/kit/lock/d.lua",
+            "lua/a.lua: one file under src/ has to include_str! it; {} do",
+            "lua/c.lua: one file",
+        ],
+    );
+}
+
+#[test]
+fn every_table_has_one_owner() {
+    no_complaints(table_owners(&files_of(&["migrations/"], "sql"), &rust(&["src/"])));
+}
+
+fn table_owners(migrations: &[File], files: &[Rust]) -> Vec<String> {
+    let mut owners: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for migration in migrations {
+        let words: Vec<&str> = sql_words(&migration.text).collect();
+        let tables = words.windows(3).filter(|words| words[..2] == ["CREATE", "TABLE"]);
+        owners.extend(tables.map(|words| (words[2], BTreeSet::new())));
+    }
+    for file in files {
+        let texts = file.strings.iter().filter(|(at, _)| !file.is_test(*at));
+        for table in texts.flat_map(|(_, text)| written_tables(text)) {
+            if let Some(owners) = owners.get_mut(table) {
+                owners.insert(&file.path);
+            }
+        }
+    }
+    let shared = owners.iter().filter(|(_, owners)| owners.len() != 1);
+    let complaint =
+        |(table, owners)| format!("table {table}: one file has to write it; {owners:?} do");
+    shared.map(complaint).collect()
+}
+
+fn written_tables(sql: &str) -> impl Iterator<Item = &str> {
+    let words: Vec<&str> = sql_words(sql).collect();
+    let written = (0..words.len()).filter_map(move |at| match words[at..] {
+        ["INSERT" | "MERGE", "INTO", table, ..] => Some(table),
+        ["DELETE", "FROM", "ONLY", table, ..] | ["DELETE", "FROM", table, ..] => Some(table),
+        ["TRUNCATE", "TABLE", table, ..] | ["TRUNCATE", table, ..] => Some(table),
+        ["UPDATE", "ONLY", table, ..] | ["UPDATE", table, ..] => Some(table),
+        _ => None,
+    });
+    written.collect::<Vec<_>>().into_iter()
+}
+
+fn sql_words(sql: &str) -> impl Iterator<Item = &str> {
+    let words = sql.split(|c: char| !c.is_alphanumeric() && c != '_');
+    words.filter(|word| !word.is_empty() && !["IF", "NOT", "EXISTS"].contains(word))
+}
+
+#[test]
+fn the_checker_sees_who_writes_a_table() {
+    let text = "CREATE TABLE a (\nCREATE TABLE IF NOT EXISTS b (\nCREATE TABLE c (".to_owned();
+    let migration = [File { path: "migrations/1.sql".to_owned(), text }];
+    let one = "// DELETE FROM c\nq(\"UPDATE\n a SET x = 1\"); q(\"SELECT x FROM b FOR UPDATE\")";
+    let two = "q(r#\"INSERT INTO b (x) ... DO UPDATE SET x\"#); q(\"DELETE FROM a\")";
+    let files = [Rust::new("src/one.rs", one), Rust::new("src/two.rs", two)];
+    assert_complaints(
+        &table_owners(&migration, &files),
+        &["table a: one file has to write it; {\"src/one.rs\", \"src/two.rs\"}", "table c:"],
+    );
+}
+
+/// Commands that change nothing.
+const READS: &[&str] = &[
+    "EXISTS",
+    "GET",
+    "HGET",
+    "HGETALL",
+    "HLEN",
+    "HMGET",
+    "HSCAN",
+    "INFO",
+    "TTL",
+    "TYPE",
+    "XINFO",
+    "XLEN",
+    "XPENDING",
+    "XRANGE",
+    "XREVRANGE",
+];
+
+#[test]
+fn reconcile_only_reads() {
+    no_complaints(rust(&["src/sale/reconcile"]).iter().flat_map(writes).collect());
+}
+
+fn writes(file: &Rust) -> Vec<String> {
+    let mut complaints = Vec::new();
+    for (at, text) in &file.strings {
+        let before = file.code[..*at].trim_end();
+        let mut writes: Vec<String> = written_tables(text).map(str::to_owned).collect();
+        if before.ends_with("cmd(") && !READS.contains(&text.as_str()) {
+            writes.push(text.clone());
+        }
+        if before.ends_with("include_str!(") {
+            let commands = super::lua::commands(&read(&resolve(&file.path, text)).text);
+            writes
+                .extend(commands.into_iter().filter(|command| !READS.contains(&command.as_str())));
+        }
+        complaints.extend(writes.iter().map(|what| {
+            format!(
+                "{}: `{what}` isn't known to be a read, and reconcile changes nothing",
+                file.place(*at)
+            )
+        }));
+    }
+    complaints
+}
+
+#[test]
+fn the_checker_sees_writes() {
+    let text = "cmd(\"HGET\"); redis::cmd(\"HSET\"); q(\"UPDATE orders SET x = 1\");\n\
+        f(include_str!(\"../../lua/lock/release.lua\"))";
+    let complaints = writes(&Rust::new("src/sale/reconcile.rs", text));
+    assert_complaints(&complaints, &["rs:1: `HSET`", "rs:1: `orders`", "rs:2: `DEL`"]);
+}
+
+#[test]
+fn every_key_is_built_in_keys_rs() {
+    let keys = Rust::new("src/sale/keys.rs", &read("src/sale/keys.rs").text);
+    let parts = key_parts(&keys);
+    assert!(parts.len() > 4, "src/sale/keys.rs builds keys of {parts:?}: that can't be all");
+    let files = rust(&["src/"]);
+    let others = files.iter().filter(|file| file.path != keys.path);
+    no_complaints(others.flat_map(|file| built_keys(file, &parts)).collect());
+}
+
+/// The fixed parts of the keys, and how a hash tag is written in a format string.
+fn key_parts(keys: &Rust) -> Vec<String> {
+    let formats = keys.strings.iter().filter(|(at, _)| !keys.is_test(*at));
+    let parts = formats.flat_map(|(_, format)| format.split(['{', '}']));
+    let parts = parts.filter(|part| part.len() > 1 && part.starts_with(':'));
+    parts.chain(["}}:"]).map(str::to_owned).collect()
+}
+
+fn built_keys(file: &Rust, parts: &[String]) -> Vec<String> {
+    let mut complaints = Vec::new();
+    for (at, text) in &file.strings {
+        if let Some(part) = parts.iter().find(|part| text.contains(part.as_str())) {
+            let place = file.place(*at);
+            complaints.push(format!(
+                "{place}: `{part}` is part of a Redis key; build it in src/sale/keys.rs"
+            ));
+        }
+    }
+    complaints
+}
+
+#[test]
+fn the_checker_sees_built_keys() {
+    let keys =
+        "fn f() { format!(\"{}:{{{}}}:coupon:{coupon}\", a, b); format!(\"{}:icr:order\", a) }";
+    let parts = key_parts(&Rust::new("src/sale/keys.rs", keys));
+    assert_eq!(parts, [":coupon:", ":icr:order", "}}:"]);
+    let other =
+        Rust::new("src/a.rs", "// fs:{1}:coupon:7\nf(\"a:b\");\nformat!(\"{p}:coupon:{c}\");");
+    assert_complaints(&built_keys(&other, &parts), &["src/a.rs:3: `:coupon:`"]);
+}
+
+/// What the claim path and the HTTP side have no business with.
+const POSTGRES: &[&str] =
+    &["PgPool", "PgConnection", "sqlx::query", "sqlx::Pool", "kit::postgres", "Stores", ".stores"];
+
+#[test]
+fn neither_claims_nor_http_reach_for_postgres() {
+    let files = rust(&["src/sale/claim.rs", "src/http/"]);
+    no_complaints(files.iter().flat_map(postgres_in_sight).collect());
+}
+
+fn postgres_in_sight(file: &Rust) -> Vec<String> {
+    let mut complaints = Vec::new();
+    for name in POSTGRES {
+        complaints.extend(file.code.match_indices(name).map(|(at, _)| {
+            let place = file.place(at);
+            format!(
+                "{place}: `{name}`: no Postgres here; ask a capability of `App` for what you need"
+            )
+        }));
+    }
+    complaints
+}
+
+#[test]
+fn the_checker_sees_postgres() {
+    let text = "use sqlx::PgPool;\n// PgPool\nsqlx::query_as!(X);\nfn restores() -> sqlx::Error { app.stores }";
+    let complaints = postgres_in_sight(&Rust::new("src/http/a.rs", text));
+    assert_complaints(
+        &complaints,
+        &["a.rs:1: `PgPool`", "a.rs:3: `sqlx::query`", "a.rs:4: `.stores`"],
+    );
+}
