@@ -44,6 +44,8 @@ CREATE TABLE flash_sales (
     sold        bigint      NOT NULL DEFAULT 0,
     -- Set before the first claim is possible. Loaded here and missing in Redis means: Redis has lost data.
     loaded_at   timestamptz,
+    -- Names that load: the sale in Redis carries it too. Another one there was never noted here.
+    load_id     text,
     -- Set before the keys of a finished sale expire from Redis; from then on Postgres answers.
     archived_at timestamptz,
     created_at  timestamptz NOT NULL DEFAULT now(),
@@ -52,5 +54,6 @@ CREATE TABLE flash_sales (
     CONSTRAINT flash_sales_window CHECK (opens_at < closes_at),
     CONSTRAINT flash_sales_total_positive CHECK (total > 0),
     CONSTRAINT flash_sales_sold_within_total CHECK (sold >= 0 AND sold <= total),
+    CONSTRAINT flash_sales_load_id CHECK ((load_id IS NULL) = (loaded_at IS NULL)),
     CONSTRAINT flash_sales_archived_after_loaded CHECK (archived_at IS NULL OR loaded_at IS NOT NULL)
 );

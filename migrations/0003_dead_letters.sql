@@ -1,5 +1,5 @@
--- Entries of the order log that can't become an order as they are. Nothing leaves the log for any
--- other reason than being a row in `orders` or a row here.
+-- Entries of the order log that can't become an order as they are. An entry is acknowledged only when
+-- it is a row in `orders` or a row here.
 
 CREATE TABLE dead_letters (
     id          bigint      GENERATED ALWAYS AS IDENTITY PRIMARY KEY,

@@ -167,7 +167,7 @@ impl Config {
                 renewals.as_millis(),
             ));
         }
-        let batch = limits::POSTGRES_STATEMENT_TIMEOUT;
+        let batch = limits::BATCH_TIME_MAX;
         if self.take_over_idle() <= batch {
             return invalid(format!(
                 "--take-over-idle-ms {} is too short: a batch may take {} ms, and would be taken away from a living worker; give more",

@@ -46,6 +46,14 @@ pub const POSTGRES_ACQUIRE_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long Postgres may work on one statement.
 pub const POSTGRES_STATEMENT_TIMEOUT: Duration = Duration::from_secs(1);
 
+/// How long one batch may take, its connection included, before it is broken off.
+pub const BATCH_TIME_MAX: Duration = Duration::from_secs(1);
+/// How long Postgres may take to say that it is there.
+pub const POSTGRES_PING_TIMEOUT: Duration = Duration::from_millis(500);
+
+/// How long closing the connections to Postgres may take.
+pub const POSTGRES_CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
+
 /// How long the worker's reader blocks for new entries.
 pub const LOG_BLOCK: Duration = Duration::from_secs(2);
 /// The reader's response time-out: it has to outlast the block.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use tokio::net::TcpListener;
 
-use super::stores::{As, OpenStores, token_secret};
+use super::stores::{As, OpenStores, no_secret, token_secret};
 use crate::app::{self, App};
 use crate::base::clock::Clock;
 use crate::base::config::{Config, Role};
@@ -24,7 +24,10 @@ pub async fn run(
     config.validate()?;
     let mut stop_requests = StopRequests::listen()?;
     // Before any server is started: whoever can't sign or listen needs none.
-    let secret = token_secret(&config.stores)?;
+    let secret = match config.has_role(Role::Api) {
+        true => token_secret(&config.stores)?,
+        false => no_secret(),
+    };
     let listeners = Listeners::bind(config)?;
     let stores = tokio::select! {
         stores = OpenStores::open(&config.stores, As::Service) => stores?,

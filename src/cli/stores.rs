@@ -1,8 +1,8 @@
 //! Opening the stores: the user's own servers, or private ones.
 
-use std::fs::OpenOptions;
+use std::fs::{DirBuilder, OpenOptions};
 use std::io::{ErrorKind, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
 use anyhow::{Context, bail};
@@ -66,7 +66,7 @@ impl OpenStores {
 
     /// Closes connections and stops private servers that are ours.
     pub async fn close(self) -> anyhow::Result<()> {
-        self.stores.pool.close().await;
+        postgres::close(&self.stores.pool).await;
         match self.servers {
             Some(servers) => Ok(servers.stop().await?),
             None => Ok(()),
@@ -88,6 +88,11 @@ pub async fn migrate(config: &StoreConfig) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The secret for a process that verifies no tokens: one that nobody knows.
+pub fn no_secret() -> SecretString {
+    random_secret()
+}
+
 /// The secret that signs tokens. With private servers one is made and kept in the data folder.
 pub fn token_secret(config: &StoreConfig) -> anyhow::Result<SecretString> {
     if let Some(secret) = &config.token_secret {
@@ -105,26 +110,36 @@ pub fn token_secret(config: &StoreConfig) -> anyhow::Result<SecretString> {
 
 fn kept_secret(dir: &Path) -> anyhow::Result<SecretString> {
     let path = dir.join("token-secret");
-    std::fs::create_dir_all(dir).with_context(|| format!("{} can't be made", dir.display()))?;
-    match OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path) {
-        Ok(mut file) => {
-            // Two random UUIDs: 244 random bits, as 64 hexadecimal digits.
-            let secret = format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple());
-            file.write_all(secret.as_bytes())?;
-            file.sync_all()?;
-            Ok(secret.into())
-        }
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
-            let secret = std::fs::read_to_string(&path)
-                .with_context(|| format!("{} can't be read", path.display()))?;
-            let secret = SecretString::from(secret.trim());
-            validate_secret(&secret).with_context(|| {
-                format!("{} is damaged; delete it for a new one", path.display())
-            })?;
-            Ok(secret)
-        }
-        Err(error) => Err(error).with_context(|| format!("{} can't be written", path.display())),
+    if !path.exists() {
+        make_secret(dir, &path).with_context(|| format!("{} can't be made", path.display()))?;
     }
+    let secret = std::fs::read_to_string(&path)
+        .with_context(|| format!("{} can't be read", path.display()))?;
+    let secret = SecretString::from(secret.trim());
+    validate_secret(&secret)
+        .with_context(|| format!("{} is damaged; delete it for a new one", path.display()))?;
+    Ok(secret)
+}
+
+/// Written under another name first, so that nobody reads half of it; linked, so that of several
+/// processes the first one's stays.
+fn make_secret(dir: &Path, path: &Path) -> std::io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
+    let draft = dir.join(format!("token-secret.{}", Uuid::new_v4().simple()));
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
+    file.write_all(random_secret().expose_secret().as_bytes())?;
+    file.sync_all()?;
+    let linked = std::fs::hard_link(&draft, path);
+    std::fs::remove_file(&draft)?;
+    match linked {
+        Err(error) if error.kind() != ErrorKind::AlreadyExists => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Two random UUIDs: 244 random bits, as 64 hexadecimal digits.
+fn random_secret() -> SecretString {
+    format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple()).into()
 }
 
 fn urls(config: &StoreConfig) -> Result<Option<(&SecretString, &SecretString)>, InvalidConfig> {

@@ -61,8 +61,9 @@ pub async fn claim(
         app.metrics.rate_limited.increment(1);
         return Err(rate_limited(wait));
     }
-    let outcome = app.claims.claim(coupon, user).await?;
-    app.metrics.count_claim(outcome.status().code);
+    let answer = app.claims.claim(coupon, user).await;
+    app.metrics.count_claim(answer.as_ref().map_or("unavailable", |outcome| outcome.status().code));
+    let outcome = answer?;
     if let ClaimOutcome::Accepted(order_id) = outcome
         && let Some(patience) = prefer_wait(&headers)
         && let Some(order) = wait_for_order(&app, user, order_id, patience).await

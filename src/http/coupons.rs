@@ -76,9 +76,8 @@ pub async fn list(
     Params(page): Params<Page>,
 ) -> Result<Json<CouponPage>, Problem> {
     let limit = page_limit(page.limit, limits::PAGE_COUPONS_MAX)?;
-    let coupons = app.coupons.list(page.cursor, limit).await?;
-    let full = coupons.len() == usize::try_from(limit).unwrap_or(usize::MAX);
-    let next_cursor = coupons.last().map(|last| last.id).filter(|_| full);
+    let found = app.coupons.list(page.cursor, limit + 1).await?;
+    let (coupons, next_cursor) = cut_page(found, limit, |coupon| coupon.id);
     Ok(Json(CouponPage { coupons, next_cursor }))
 }
 
@@ -98,6 +97,15 @@ pub async fn show(
     Id(coupon): Id<CouponId>,
 ) -> Result<Json<Coupon>, Problem> {
     app.coupons.get(coupon).await?.map(Json).ok_or_else(coupon_not_found)
+}
+
+/// Cuts what was found down to a page. If there was more, its cursor is the last id that is on it.
+pub fn cut_page<T, I>(mut found: Vec<T>, limit: u32, id: impl Fn(&T) -> I) -> (Vec<T>, Option<I>) {
+    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+    let more = found.len() > limit;
+    found.truncate(limit);
+    let cursor = found.last().map(id).filter(|_| more);
+    (found, cursor)
 }
 
 /// The asked-for length of a page.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::auth::User;
-use super::coupons::page_limit;
+use super::coupons::{cut_page, page_limit};
 use super::extract::{Id, Params};
 use super::problem::Problem;
 use crate::app::App;
@@ -51,9 +51,8 @@ pub async fn list(
     Params(page): Params<Page>,
 ) -> Result<Json<OrderPage>, Problem> {
     let limit = page_limit(page.limit, limits::PAGE_ORDERS_MAX)?;
-    let orders = app.orders.list(user, page.cursor, limit).await?;
-    let full = orders.len() == usize::try_from(limit).unwrap_or(usize::MAX);
-    let next_cursor = orders.last().map(|last| last.order_id).filter(|_| full);
+    let found = app.orders.list(user, page.cursor, limit + 1).await?;
+    let (orders, next_cursor) = cut_page(found, limit, |order| order.order_id);
     Ok(Json(OrderPage { orders, next_cursor }))
 }
 

@@ -147,7 +147,6 @@ fn title(code: &'static str) -> &'static str {
         "sale_not_started" => "Sale not started",
         "sale_paused" => "Sale paused",
         "sold_out" => "Sold out",
-        "timeout" => "Request took too long",
         "unavailable" => "Unavailable",
         "unsupported_media_type" => "Unsupported media type",
         _ => code,

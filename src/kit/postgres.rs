@@ -3,7 +3,8 @@
 use std::str::FromStr;
 
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{Error, PgPool};
+use sqlx::{Connection, Error, PgPool};
+use tokio::time::timeout;
 
 use crate::base::limits;
 
@@ -25,6 +26,31 @@ pub fn pool(url: &str, connections_max: u32) -> Result<PgPool, Error> {
         // noticed by its first statement, and every caller has to handle that anyway.
         .test_before_acquire(false)
         .connect_lazy_with(options))
+}
+
+/// Whether Postgres answers, within [`limits::POSTGRES_PING_TIMEOUT`].
+pub async fn answers(pool: &PgPool) -> bool {
+    let ping = async {
+        let mut connection = pool.acquire().await.ok()?;
+        match timeout(limits::POSTGRES_PING_TIMEOUT, connection.ping()).await {
+            Ok(answer) => answer.ok(),
+            Err(_) => {
+                // Still waits for its answer: closed, so that nobody is given it in this state.
+                drop(connection.detach());
+                None
+            }
+        }
+    };
+    // Twice the time, so that a hanging connection is found out above.
+    matches!(timeout(2 * limits::POSTGRES_PING_TIMEOUT, ping).await, Ok(Some(())))
+}
+
+/// Closes the connections; those that hang are left to the end of the process.
+pub async fn close(pool: &PgPool) {
+    let closed = timeout(limits::POSTGRES_CLOSE_TIMEOUT, pool.close()).await;
+    if closed.is_err() {
+        tracing::warn!("some connections to Postgres hang and were not closed");
+    }
 }
 
 /// Whether the *data* is at fault: SQLSTATE class 22 (data exception) or 23 (integrity constraint

@@ -1,7 +1,7 @@
 //! Connecting to Redis, in one place.
 //!
 //! All commands share one multiplexed connection. When it breaks, the next command opens another one;
-//! nothing reconnects by itself, so no command can run on a new connection before the server behind
+//! nothing reconnects by itself, so no script can run on a new connection before the server behind
 //! it has been identified. Two answers with different [`ServerId`]s come from two lives of Redis, and
 //! what one life said (a block of ids, a script that is loaded) needn't hold in the next.
 //!

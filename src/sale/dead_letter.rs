@@ -39,14 +39,14 @@ pub struct DeadLetter<'a> {
     pub detail: String,
 }
 
-/// Puts an entry aside. A repeat changes nothing.
+/// Puts an entry aside. A repeat changes nothing, and says so: false.
 ///
 /// # Errors
 ///
 /// When Postgres doesn't answer.
-pub async fn insert(executor: impl PgExecutor<'_>, letter: &DeadLetter<'_>) -> sqlx::Result<()> {
+pub async fn insert(executor: impl PgExecutor<'_>, letter: &DeadLetter<'_>) -> sqlx::Result<bool> {
     let claim = letter.entry.claim.as_ref().ok();
-    sqlx::query!(
+    let done = sqlx::query!(
         "INSERT INTO dead_letters
              (lane, entry_id, payload, reason, detail, coupon_id, user_id, order_id)
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
@@ -62,7 +62,7 @@ pub async fn insert(executor: impl PgExecutor<'_>, letter: &DeadLetter<'_>) -> s
     )
     .execute(executor)
     .await?;
-    Ok(())
+    Ok(done.rows_affected() == 1)
 }
 
 /// Whether this order is an open dead letter.

@@ -8,7 +8,8 @@ use std::collections::{BTreeMap, HashMap};
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
-use sqlx::{PgPool, Postgres, Transaction};
+use sqlx::{Connection, PgConnection, PgPool, Postgres, Transaction};
+use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 use utoipa::ToSchema;
 
@@ -16,6 +17,7 @@ use super::dead_letter::{self, DeadLetter, Reason};
 use super::ids::{CouponId, Lane, OrderId, UserId};
 use super::order_log::{LogEntry, LoggedClaim};
 use super::stock;
+use crate::base::limits;
 use crate::kit::postgres;
 
 /// Where an order stands.
@@ -73,7 +75,7 @@ pub struct Order {
 pub struct Written {
     /// New rows.
     pub inserted: usize,
-    /// Entries that were rows already.
+    /// Entries that were rows or dead letters already.
     pub repeated: usize,
     /// Entries put aside because they contradict a row.
     pub conflicts: usize,
@@ -261,42 +263,63 @@ impl Orders {
         Ok(done.rows_affected() == 1)
     }
 
-    /// Puts an entry aside that can't become an order as it is.
+    /// Puts an entry aside that can't become an order as it is. False if it had been before.
     ///
     /// # Errors
     ///
     /// When Postgres doesn't answer.
-    pub async fn put_aside(&self, letter: &DeadLetter<'_>) -> sqlx::Result<()> {
+    pub async fn put_aside(&self, letter: &DeadLetter<'_>) -> sqlx::Result<bool> {
         dead_letter::insert(&self.pool, letter).await
     }
 
     /// Writes a batch of decoded entries in one transaction: rows, dead letters for conflicts, units
     /// sold. Repeating it changes nothing.
     ///
-    /// The entries must have been decoded; `locks_lost` is asked last, before the commit.
+    /// The entries must have been decoded. Broken off when `locks_lost` is cancelled, and after
+    /// [`limits::BATCH_TIME_MAX`] whatever the server does; the locks mustn't be held for ever.
     ///
     /// # Errors
     ///
-    /// See [`NotWritten`]; nothing has been written then.
+    /// See [`NotWritten`]. Nothing has been written then, unless it was broken off in mid-commit: a
+    /// repeat finds out.
     pub async fn write(
         &self,
         lane: Lane,
         entries: &[&LogEntry],
         locks_lost: &CancellationToken,
     ) -> Result<Written, NotWritten> {
-        let mut tx = self.pool.begin().await.map_err(NotWritten::Postgres)?;
-        let written = match write_in(&mut tx, lane, entries).await {
-            Ok(_) if locks_lost.is_cancelled() => Err(NotWritten::LocksLost),
-            written => written,
+        let deadline = Instant::now() + limits::BATCH_TIME_MAX;
+        let acquired = timeout_at(deadline, self.pool.acquire()).await;
+        let mut connection = acquired.map_err(|_| sqlx::Error::PoolTimedOut)??;
+        let finished = tokio::select! {
+            biased;
+            () = locks_lost.cancelled() => Err(NotWritten::LocksLost),
+            written = timeout_at(deadline, write_on(&mut connection, lane, entries)) => {
+                written.map_err(|_| NotWritten::Postgres(sqlx::Error::PoolTimedOut))
+            }
         };
-        // Not left to the drop of `tx`, which rolls back some time later: until then our rows would
-        // stand in the way of our own next try, on another connection.
-        match written {
-            Ok(_) => tx.commit().await?,
-            Err(_) => tx.rollback().await?,
-        }
-        written
+        finished.unwrap_or_else(|broken_off| {
+            // In the middle of a transaction: closed, so that nobody is given it in this state.
+            drop(connection.detach());
+            Err(broken_off)
+        })
     }
+}
+
+async fn write_on(
+    connection: &mut PgConnection,
+    lane: Lane,
+    entries: &[&LogEntry],
+) -> Result<Written, NotWritten> {
+    let mut tx = connection.begin().await?;
+    let written = write_in(&mut tx, lane, entries).await;
+    // Not left to the drop of `tx`, which rolls back some time later: until then our rows would stand
+    // in the way of our own next try, on another connection.
+    match written {
+        Ok(_) => tx.commit().await?,
+        Err(_) => tx.rollback().await?,
+    }
+    written
 }
 
 async fn write_in(
@@ -316,10 +339,9 @@ async fn write_in(
             if rows.get(&claim.order_id) == Some(&(claim.coupon_id, claim.user_id)) {
                 continue;
             }
-            written.conflicts += 1;
             let detail = "its order id, or its buyer's place, belongs to another order".to_owned();
             let letter = DeadLetter { lane, entry, reason: Reason::Conflict, detail };
-            dead_letter::insert(&mut **tx, &letter).await?;
+            written.conflicts += usize::from(dead_letter::insert(&mut **tx, &letter).await?);
         }
         written.repeated = claims.len() - written.inserted - written.conflicts;
     }

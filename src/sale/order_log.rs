@@ -9,6 +9,7 @@
 //! * A vanished group is created again from the log's start, never from its end.
 
 use std::collections::BTreeMap;
+use std::str::FromStr;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -57,6 +58,18 @@ pub struct Backlog {
     pub unread: u64,
     /// Ever appended, trimmed ones included.
     pub appended: u64,
+}
+
+/// What one step of taking over found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TakeOver {
+    /// Entries that are ours now.
+    pub entries: usize,
+    /// Entries that the log has lost while they were pending: each of them is a lost order. Redis has
+    /// taken them off the pending list, so this is the only time that it names them.
+    pub lost: Vec<String>,
+    /// Where to go on; nothing at the end.
+    pub next: Option<String>,
 }
 
 /// The log of one lane, seen by one consumer.
@@ -165,9 +178,8 @@ impl OrderLog {
         Ok(())
     }
 
-    /// Takes over entries that other consumers have held for `idle` without acknowledging them; they
-    /// become this consumer's pending entries. Returns how many, and the ids of entries that the log
-    /// has lost: each of those is a lost order.
+    /// Takes over up to `count` entries that have been held for `idle` without being acknowledged; they
+    /// become this consumer's pending entries. Begins at `from`, `0-0` for the start.
     ///
     /// # Errors
     ///
@@ -176,22 +188,16 @@ impl OrderLog {
         &self,
         idle: Duration,
         count: usize,
-    ) -> RedisResult<(usize, Vec<String>)> {
+        from: &str,
+    ) -> RedisResult<TakeOver> {
         let idle_ms = u64::try_from(idle.as_millis()).unwrap_or(u64::MAX);
-        let (mut taken, mut lost, mut cursor) = (0, Vec::new(), "0-0".to_owned());
-        loop {
-            let mut command = redis::cmd("XAUTOCLAIM");
-            command.arg(&self.key).arg(GROUP).arg(&self.consumer).arg(idle_ms).arg(&cursor);
-            command.arg("COUNT").arg(count).arg("JUSTID");
-            let (next, ids, deleted): (String, Vec<String>, Vec<String>) =
-                self.redis.query(&command).await?;
-            taken += ids.len();
-            lost.extend(deleted);
-            if next == "0-0" {
-                return Ok((taken, lost));
-            }
-            cursor = next;
-        }
+        let mut command = redis::cmd("XAUTOCLAIM");
+        command.arg(&self.key).arg(GROUP).arg(&self.consumer).arg(idle_ms).arg(from);
+        command.arg("COUNT").arg(count).arg("JUSTID");
+        let (next, taken, lost): (String, Vec<String>, Vec<String>) =
+            self.redis.query(&command).await?;
+        let next = Some(next).filter(|next| next != "0-0");
+        Ok(TakeOver { entries: taken.len(), lost, next })
     }
 
     /// Creates the group if it isn't there, at the log's start: what was acknowledged before is in
@@ -202,6 +208,10 @@ impl OrderLog {
     ///
     /// When Redis doesn't answer.
     pub async fn ensure_group(&self) -> RedisResult<bool> {
+        // Looked for first: creating is refused by a full Redis, even when there is nothing to create.
+        if group(&self.redis, &self.key).await?.is_some() {
+            return Ok(false);
+        }
         let exists: bool = self.redis.query(redis::cmd("EXISTS").arg(&self.key)).await?;
         let mut command = redis::cmd("XGROUP");
         command.arg("CREATE").arg(&self.key).arg(GROUP).arg("0").arg("MKSTREAM");
@@ -303,22 +313,17 @@ impl LogEntry {
 
 /// Fields that this version doesn't know are ignored: a newer one may have written them.
 fn decode(id: &str, payload: &[Vec<u8>]) -> Result<LoggedClaim, &'static str> {
-    let field = |name: &str| {
-        let pair = payload.chunks_exact(2).find(|pair| pair[0] == name.as_bytes());
-        pair.and_then(|pair| std::str::from_utf8(&pair[1]).ok())
-    };
+    fn field<T: FromStr>(payload: &[Vec<u8>], name: &str) -> Option<T> {
+        let pair = payload.chunks_exact(2).find(|pair| pair[0] == name.as_bytes())?;
+        std::str::from_utf8(&pair[1]).ok()?.parse().ok()
+    }
     let claimed_ms = id.split_once('-').and_then(|(ms, _)| ms.parse().ok());
+    let claimed_at = claimed_ms.and_then(DateTime::from_timestamp_millis);
     Ok(LoggedClaim {
-        order_id: field("order")
-            .and_then(|id| id.parse().ok())
-            .ok_or("`order` is not an order id")?,
-        coupon_id: field("coupon")
-            .and_then(|id| id.parse().ok())
-            .ok_or("`coupon` is not a coupon id")?,
-        user_id: field("user").and_then(|id| id.parse().ok()).ok_or("`user` is not a user id")?,
-        claimed_at: claimed_ms
-            .and_then(DateTime::from_timestamp_millis)
-            .ok_or("the entry id carries no time")?,
+        order_id: field(payload, "order").ok_or("`order` is not an order id")?,
+        coupon_id: field(payload, "coupon").ok_or("`coupon` is not a coupon id")?,
+        user_id: field(payload, "user").ok_or("`user` is not a user id")?,
+        claimed_at: claimed_at.ok_or("the entry id carries no time")?,
     })
 }
 

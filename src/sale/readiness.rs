@@ -11,6 +11,7 @@ use super::keys::Keys;
 use super::order_log::OrderLog;
 use super::{Stores, settings};
 use crate::base::shutdown::Shutdown;
+use crate::kit::postgres;
 use crate::kit::redis::Redis;
 
 /// Asks the stores.
@@ -80,6 +81,9 @@ impl Readiness {
 
     /// Also learns the number of lanes, which may have grown.
     async fn postgres(&self) -> bool {
+        if !postgres::answers(&self.pool).await {
+            return false;
+        }
         let settings = settings::read(&self.pool).await;
         if let Ok(settings) = &settings {
             self.lanes.store(settings.lanes, Ordering::Relaxed);

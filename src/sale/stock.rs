@@ -24,8 +24,8 @@ pub struct StoredSale {
     pub closes_at: Option<DateTime<Utc>>,
     /// Units on offer.
     pub total: Option<i64>,
-    /// Whether Redis has had it.
-    pub loaded: bool,
+    /// Names the load that put it into Redis, if it has been there.
+    pub load_id: Option<String>,
     /// Whether Redis has been relieved of it.
     pub archived: bool,
 }
@@ -40,7 +40,7 @@ pub async fn find(pool: &PgPool, coupon: CouponId) -> sqlx::Result<Option<Stored
         StoredSale,
         r#"SELECT coupons.kind AS "kind: CouponKind", state AS "state: CouponState", revision,
                   opens_at AS "opens_at?", closes_at AS "closes_at?", total AS "total?",
-                  (loaded_at IS NOT NULL) AS "loaded!", (archived_at IS NOT NULL) AS "archived!"
+                  load_id, (archived_at IS NOT NULL) AS "archived!"
            FROM coupons LEFT JOIN flash_sales ON coupon_id = id
            WHERE id = $1"#,
         coupon.get(),
@@ -67,20 +67,27 @@ pub async fn insert(tx: &mut PgConnection, coupon: CouponId, sale: &NewSale) -> 
     Ok(())
 }
 
-/// Notes that the sale is in Redis; from now on its absence there means that Redis has lost data.
+/// Notes that the sale is in Redis, put there by this load; from now on its absence there means that
+/// Redis has lost data. Returns the load that holds: the first one noted.
 ///
 /// # Errors
 ///
 /// When Postgres doesn't answer.
-pub async fn mark_loaded(pool: &PgPool, coupon: CouponId) -> sqlx::Result<()> {
+pub async fn note_load(pool: &PgPool, coupon: CouponId, load_id: &str) -> sqlx::Result<String> {
     sqlx::query!(
-        "UPDATE flash_sales SET loaded_at = now(), updated_at = now()
+        "UPDATE flash_sales SET loaded_at = now(), load_id = $2, updated_at = now()
          WHERE coupon_id = $1 AND loaded_at IS NULL",
         coupon.get(),
+        load_id,
     )
     .execute(pool)
     .await?;
-    Ok(())
+    sqlx::query_scalar!(
+        r#"SELECT load_id AS "load_id!" FROM flash_sales WHERE coupon_id = $1"#,
+        coupon.get(),
+    )
+    .fetch_one(pool)
+    .await
 }
 
 /// Counts `orders` more units as sold. False if there aren't that many: nothing has changed then.

@@ -5,12 +5,15 @@
 //! A sale that is loaded a second time would sell again what it has sold. So Postgres notes
 //! (`loaded_at`) that Redis has had it, and a sale with that note is never loaded:
 //!
-//! 1. `warm_up.lua` writes the sale in state `loading`; claims are still told NOT_LOADED.
-//! 2. Postgres notes it.
-//! 3. `open_sale.lua` gives it its real state, and claims begin.
+//! 1. `warm_up.lua` writes the sale in state `loading`, with an id of its own for this load; claims are
+//!    still told NOT_LOADED.
+//! 2. Postgres notes the load and its id; of several, the first.
+//! 3. `open_sale.lua` gives the sale its real state if it is the work of the noted load, and claims
+//!    begin.
 //!
 //! Whoever dies on the way, the next one goes on: each step does nothing when it has been done. No claim
-//! is possible before the note, so "noted and missing" always means that Redis has lost data. Then
+//! is possible before the note, so "noted and missing" always means that Redis has lost data; and so
+//! does a sale by another load, written by somebody who slept through the first one's life. Then
 //! claims are answered 503, and nothing is loaded anew, because accepted claims may still be on their
 //! way to Postgres.
 //!
@@ -19,17 +22,20 @@
 //! Claims never ask Postgres. NOT_LOADED does, once for each coupon at a time, and the answer is
 //! remembered for [`limits::WARM_UP_MEMORY`], also when there is no such coupon.
 
+use std::hash::Hash;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use chrono::{DateTime, Utc};
 use moka::future::Cache;
 use sqlx::PgPool;
+use uuid::Uuid;
 
+use super::coupon::{CouponKind, CouponState};
 use super::ids::CouponId;
 use super::keys::Keys;
 use super::stock::StoredSale;
-use super::{Failure, Stores, coupon::CouponKind, settings, stock};
+use super::{Failure, Stores, settings, stock};
 use crate::base::limits;
 use crate::base::telemetry::{LogThrottle, Metrics};
 use crate::kit::redis::Redis;
@@ -57,6 +63,8 @@ pub struct WarmUp {
     open: Script<1>,
     /// The epoch that this process believes in.
     epoch: AtomicI64,
+    /// The epoch in Postgres, remembered for a moment.
+    epochs: Cache<(), i64>,
     /// Coalesces callers who ask about the same coupon, and remembers the answer for a moment.
     resolved: Cache<CouponId, Resolution>,
     metrics: Arc<Metrics>,
@@ -75,10 +83,8 @@ impl WarmUp {
             load: Script::new(include_str!("../../lua/warm_up.lua")),
             open: Script::new(include_str!("../../lua/open_sale.lua")),
             epoch: AtomicI64::new(epoch),
-            resolved: Cache::builder()
-                .max_capacity(limits::WARM_UP_MEMORY_COUPONS_MAX)
-                .time_to_live(limits::WARM_UP_MEMORY)
-                .build(),
+            epochs: memory(1),
+            resolved: memory(limits::WARM_UP_MEMORY_COUPONS_MAX),
             metrics,
             alarms: Mutex::default(),
         }
@@ -89,13 +95,16 @@ impl WarmUp {
         self.epoch.load(Ordering::Relaxed)
     }
 
-    /// Asks Postgres which epoch holds now.
+    /// Asks Postgres which epoch holds now; once for all callers, and no more often than once in
+    /// [`limits::WARM_UP_MEMORY`].
     ///
     /// # Errors
     ///
     /// When Postgres doesn't answer.
     pub async fn refresh_epoch(&self) -> Result<(), Failure> {
-        self.epoch.store(settings::read(&self.pool).await?.epoch, Ordering::Relaxed);
+        let read = async { Ok::<_, Failure>(settings::read(&self.pool).await?.epoch) };
+        let epoch = self.epochs.try_get_with((), read).await?;
+        self.epoch.store(epoch, Ordering::Relaxed);
         Ok(())
     }
 
@@ -123,11 +132,14 @@ impl WarmUp {
         if stored.archived {
             return Ok(Resolution::Archived);
         }
-        if !stored.loaded {
-            self.load(coupon, &stored).await?;
-            stock::mark_loaded(&self.pool, coupon).await?;
-        }
-        self.open(coupon, &stored).await
+        let load_id = match &stored.load_id {
+            Some(noted) => noted.clone(),
+            None => {
+                let load_id = self.load(coupon, &stored).await?;
+                stock::note_load(&self.pool, coupon, &load_id).await?
+            }
+        };
+        self.open(coupon, &load_id, stored.state).await
     }
 
     fn alarm(&self, coupon: CouponId) {
@@ -137,24 +149,27 @@ impl WarmUp {
         }
     }
 
-    async fn load(&self, coupon: CouponId, stored: &StoredSale) -> Result<(), Failure> {
+    /// Writes the sale, unless somebody has; returns the id of the load that it is the work of.
+    async fn load(&self, coupon: CouponId, stored: &StoredSale) -> Result<String, Failure> {
         let ms = |time: Option<DateTime<Utc>>| time.map_or(0, |time| time.timestamp_millis());
-        let values = [
-            ms(stored.opens_at),
-            ms(stored.closes_at),
-            stored.total.unwrap_or(0),
-            stored.revision,
-            self.epoch(),
-        ];
+        let total = stored.total.unwrap_or(0);
+        let values =
+            [ms(stored.opens_at), ms(stored.closes_at), total, stored.revision, self.epoch()];
+        let load_id = Uuid::new_v4().simple().to_string();
+        let key = self.keys.coupon(coupon);
         let link = self.redis.link().await?;
-        let _: String = self.load.run(&link, [&self.keys.coupon(coupon)], &values[..]).await?;
-        Ok(())
+        Ok(self.load.run(&link, [&key], (load_id, &values[..])).await?)
     }
 
-    async fn open(&self, coupon: CouponId, stored: &StoredSale) -> Result<Resolution, Failure> {
-        let link = self.redis.link().await?;
+    async fn open(
+        &self,
+        coupon: CouponId,
+        load_id: &str,
+        state: CouponState,
+    ) -> Result<Resolution, Failure> {
         let key = self.keys.coupon(coupon);
-        let reply: String = self.open.run(&link, [&key], stored.state.as_str()).await?;
+        let link = self.redis.link().await?;
+        let reply: String = self.open.run(&link, [&key], &[load_id, state.as_str()][..]).await?;
         match reply.as_str() {
             "OPENED" | "PRESENT" => Ok(Resolution::Loaded),
             "MISSING" => {
@@ -164,4 +179,12 @@ impl WarmUp {
             _ => Err(Failure::UnknownReply(reply)),
         }
     }
+}
+
+fn memory<K, V>(entries_max: u64) -> Cache<K, V>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+{
+    Cache::builder().max_capacity(entries_max).time_to_live(limits::WARM_UP_MEMORY).build()
 }

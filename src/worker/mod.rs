@@ -28,6 +28,7 @@ use crate::app::App;
 use crate::base::config::Config;
 use crate::base::limits;
 use crate::base::telemetry::LogThrottle;
+use crate::kit::postgres;
 use crate::sale::ids::Lane;
 use crate::sale::order_log::{OrderLog, is_missing_group};
 use crate::sale::{reconcile, settings, stock};
@@ -41,6 +42,9 @@ pub enum PassError {
     /// Postgres didn't answer.
     #[error("Postgres: {0}")]
     Postgres(#[from] sqlx::Error),
+    /// Postgres failed before, and still doesn't answer.
+    #[error("Postgres doesn't answer")]
+    PostgresAway,
     /// The buyers' locks ran out before the commit.
     #[error("the buyers' locks were lost before the commit")]
     LocksLost,
@@ -60,6 +64,9 @@ pub struct LaneWorker {
     /// Entries in the next batch: halved when Postgres fails (a batch may be more than it can write
     /// within its time limit), doubled up to the setting when it doesn't.
     batch_orders: usize,
+    /// Set when Postgres has failed. Until it answers again nothing is read: what we hold grows old,
+    /// and a worker that can reach it takes it over (reading it again would keep it young).
+    postgres_away: bool,
     /// Set once the group has been seen; from then on its absence is news.
     group_seen: bool,
 }
@@ -125,6 +132,7 @@ impl LaneWorker {
             contended: 0,
             pending_not_before: Instant::now(),
             batch_orders: settings.batch_orders_max,
+            postgres_away: false,
             group_seen: false,
         }
     }
@@ -247,6 +255,15 @@ impl LaneWorker {
         if let Err(error) = self.log.leave().await {
             tracing::debug!(lane = %self.log.lane(), %error, "the consumer could not be removed");
         }
+    }
+
+    /// Fails while Postgres is known to be away.
+    async fn require_postgres(&mut self) -> Result<(), PassError> {
+        if self.postgres_away && !postgres::answers(&self.app.stores.pool).await {
+            return Err(PassError::PostgresAway);
+        }
+        self.postgres_away = false;
+        Ok(())
     }
 
     fn read_pending_again(&mut self) {

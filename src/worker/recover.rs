@@ -21,20 +21,25 @@ impl LaneWorker {
     ///
     /// When a store doesn't answer.
     pub async fn recover_pass(&mut self) -> Result<usize, PassError> {
-        let (taken, lost) = self
-            .log
-            .take_over(self.settings.take_over_idle, self.settings.batch_orders_max)
-            .await?;
-        if taken > 0 {
-            // In an outage our own entries grow old too, and are handed to us again.
-            if self.pending_from.is_none() {
-                self.app.metrics.taken_over.increment(taken as u64);
-                tracing::info!(lane = %self.log.lane(), entries = taken, "took over entries that another worker had left");
+        self.require_postgres().await?;
+        let (idle, count) = (self.settings.take_over_idle, self.settings.batch_orders_max);
+        let (mut taken, mut from) = (0, Some("0-0".to_owned()));
+        while let Some(start) = from {
+            let step = self.log.take_over(idle, count, &start).await?;
+            // At once: nobody will name them again.
+            for entry_id in step.lost {
+                self.alarm_lost(entry_id).await?;
             }
-            self.read_pending_again();
+            taken += step.entries;
+            from = step.next;
         }
-        for entry_id in lost {
-            self.alarm_lost(entry_id).await?;
+        // While we hold entries ourselves, some of them may be our own, grown old and handed to us again.
+        if taken > 0 && self.pending_from.is_none() {
+            self.app.metrics.taken_over.increment(taken as u64);
+            tracing::info!(lane = %self.log.lane(), entries = taken, "took over entries that another worker had left");
+        }
+        if taken > 0 {
+            self.read_pending_again();
         }
         Ok(taken)
     }
@@ -49,7 +54,8 @@ impl LaneWorker {
         let entry = LogEntry::new(entry_id, None);
         let detail = "the entry was deleted from the log while another worker held it".to_owned();
         let letter = DeadLetter { lane, entry: &entry, reason: Reason::DeletedFromLog, detail };
-        Ok(self.app.orders.put_aside(&letter).await?)
+        self.app.orders.put_aside(&letter).await?;
+        Ok(())
     }
 
     /// Trims the log behind what every group has finished with, and removes consumers that are long

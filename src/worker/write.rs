@@ -47,12 +47,19 @@ pub struct WriteReport {
     pub entries: usize,
     /// New rows.
     pub inserted: usize,
-    /// Entries that were rows already.
+    /// Entries that were rows or dead letters already.
     pub repeated: usize,
-    /// Entries that are dead letters now.
+    /// New dead letters.
     pub dead_letters: usize,
     /// Entries left pending, because their lock is held elsewhere.
     pub contended: usize,
+}
+
+impl WriteReport {
+    fn count_dead_letter(&mut self, new: bool) {
+        let counted = if new { &mut self.dead_letters } else { &mut self.repeated };
+        *counted += 1;
+    }
 }
 
 impl LaneWorker {
@@ -63,6 +70,7 @@ impl LaneWorker {
     /// When a store doesn't answer. What had been written has been acknowledged or will be found; the
     /// rest is still pending.
     pub async fn write_pass(&mut self, patience: Duration) -> Result<WriteReport, PassError> {
+        self.require_postgres().await?;
         let entries =
             self.next_entries(patience).await.inspect_err(|_| self.read_pending_again())?;
         if entries.is_empty() {
@@ -70,6 +78,7 @@ impl LaneWorker {
         }
         let written = self.write(&entries).await;
         self.adapt_batch(written.is_ok());
+        self.postgres_away = matches!(written, Err(PassError::Postgres(_)));
         let report = written.inspect_err(|_| self.read_pending_again())?;
         if report.contended > 0 {
             self.contended += report.contended;
@@ -116,8 +125,7 @@ impl LaneWorker {
         let (decoded, unreadable): (Vec<_>, Vec<_>) =
             entries.iter().partition(|entry| entry.claim.is_ok());
         for entry in unreadable {
-            self.put_aside_unreadable(entry).await?;
-            report.dead_letters += 1;
+            report.count_dead_letter(self.put_aside_unreadable(entry).await?);
         }
         let guard = self.lock_buyers(&decoded).await?;
         let (ours, contended): (Vec<_>, Vec<_>) = decoded
@@ -158,11 +166,14 @@ impl LaneWorker {
                     report.inserted += inserted;
                     report.repeated += repeated;
                     report.dead_letters += conflicts;
+                    if conflicts > 0 {
+                        let lane = self.log.lane();
+                        tracing::error!(%lane, entries = conflicts, "entries of the order log contradict orders that are there; they are dead letters now");
+                    }
                     self.log.acknowledge(part.iter().map(|entry| entry.id.as_str())).await?;
                 }
                 Err(NotWritten::Poison(reason, detail)) if part.len() == 1 => {
-                    self.put_aside(part[0], reason, detail).await?;
-                    report.dead_letters += 1;
+                    report.count_dead_letter(self.put_aside(part[0], reason, detail).await?);
                 }
                 Err(NotWritten::Poison(..)) => {
                     let (first, second) = part.split_at(part.len() / 2);
@@ -175,7 +186,7 @@ impl LaneWorker {
         Ok(())
     }
 
-    async fn put_aside_unreadable(&self, entry: &LogEntry) -> Result<(), PassError> {
+    async fn put_aside_unreadable(&self, entry: &LogEntry) -> Result<bool, PassError> {
         if entry.is_lost() {
             self.app.metrics.data_lost.increment(1);
             let detail = "the entry was deleted from the log while it was pending".to_owned();
@@ -185,17 +196,20 @@ impl LaneWorker {
         self.put_aside(entry, Reason::Undecodable, detail).await
     }
 
+    /// False if it had been put aside before.
     async fn put_aside(
         &self,
         entry: &LogEntry,
         reason: Reason,
         detail: String,
-    ) -> Result<(), PassError> {
-        let lane = self.log.lane();
-        tracing::error!(%lane, entry = entry.id, %reason, detail, "an entry of the order log can't become an order; it is a dead letter now");
-        self.app.orders.put_aside(&DeadLetter { lane, entry, reason, detail }).await?;
+    ) -> Result<bool, PassError> {
+        let letter = DeadLetter { lane: self.log.lane(), entry, reason, detail };
+        let new = self.app.orders.put_aside(&letter).await?;
+        if new {
+            tracing::error!(lane = %letter.lane, entry = entry.id, %reason, detail = letter.detail, "an entry of the order log can't become an order; it is a dead letter now");
+        }
         self.log.acknowledge(std::iter::once(entry.id.as_str())).await?;
-        Ok(())
+        Ok(new)
     }
 
     fn count(&self, report: &WriteReport) {

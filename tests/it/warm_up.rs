@@ -68,7 +68,7 @@ async fn a_crash_between_the_steps_of_loading_does_no_harm() {
     // After step 1: in Redis, in state loading, and Postgres doesn't know.
     let coupon = app.create_flash(3).await;
     let _: i64 = app.redis(&["HSET", &key_of(coupon), "state", "loading"]).await;
-    app.execute("UPDATE flash_sales SET loaded_at = NULL").await;
+    app.execute("UPDATE flash_sales SET loaded_at = NULL, load_id = NULL").await;
     assert_eq!(app.claim(1, coupon).await.status, 202);
     assert!(is_marked(&app).await);
 
@@ -101,6 +101,23 @@ async fn a_sale_that_redis_has_lost_is_not_loaded_again() {
         !page.body.as_str().unwrap().contains("flash_sale_redis_data_lost_total 0"),
         "no alarm"
     );
+    app.expect_disagreements();
+}
+
+#[tokio::test]
+async fn a_sale_that_a_sleeper_wrote_again_is_not_opened() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(3).await;
+    assert_eq!(app.claim(1, coupon).await.status, 202);
+    let (sale, buyers) = (app.keys().coupon(coupon), app.keys().buyers(coupon));
+    let _: i64 = app.redis(&["DEL", &sale, &buyers]).await;
+    // It had seen a sale that nobody had loaded, and slept through everything since.
+    let script = include_str!("../../lua/warm_up.lua");
+    let command = ["EVAL", script, "1", &sale, "its own load", "0", "9999999999999", "3", "1", "1"];
+    let load: String = app.redis(&command).await;
+    assert_eq!(load, "its own load");
+
+    assert_eq!(app.claim(2, coupon).await.refusal(), (503, "unavailable"));
     app.expect_disagreements();
 }
 

@@ -296,7 +296,9 @@ async fn a_worker_that_stops_writes_what_is_there_and_leaves() {
     let app = TestApp::start().await;
     let coupon = app.create_flash(10).await;
     worker::start(&app.app, &app.config);
-    claims(&app, coupon, 1..=5).await;
+    claims(&app, coupon, 1..=1).await;
+    eventually("a row", async || app.number("SELECT count(*) FROM orders").await == 1).await;
+    claims(&app, coupon, 2..=5).await;
     assert!(app.app.shutdown.stop(Duration::from_secs(10)).await);
     assert_eq!(app.number("SELECT count(*) FROM orders").await, 5);
     let log = app.keys().log(lane());
