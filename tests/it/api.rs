@@ -1,0 +1,344 @@
+//! What the API answers when all is well: lists, bodies, documents and that nothing else is there.
+
+use std::collections::HashSet;
+
+use chrono::TimeDelta;
+use serde_json::{Value, json};
+
+use crate::support::{TestApp, now};
+
+/// Every route that `/openapi.json` has to tell about.
+const ROUTES: [(&str, &str); 10] = [
+    ("get", "/livez"),
+    ("get", "/metrics"),
+    ("get", "/readyz"),
+    ("get", "/v1/coupons"),
+    ("post", "/v1/coupons"),
+    ("get", "/v1/coupons/{id}"),
+    ("post", "/v1/coupons/{id}/claims"),
+    ("get", "/v1/coupons/{id}/claims/me"),
+    ("get", "/v1/orders"),
+    ("get", "/v1/orders/{id}"),
+];
+
+#[tokio::test]
+async fn a_coupon_looks_as_documented() {
+    let app = TestApp::start().await;
+    let regular = json!({"kind": "regular", "title": "t", "sub_title": "s", "rules": "r", "pay_cents": 1, "value_cents": 2});
+    let sale = json!({"stock": 5, "opens_at": "2026-01-01T02:00:00+02:00", "closes_at": "2100-01-01T00:00:00.5Z"});
+    let flash =
+        json!({"kind": "flash", "title": "t", "pay_cents": 1, "value_cents": 2, "sale": sale});
+    let sale = json!({"stock": 5, "left": 5, "opens_at": "2026-01-01T00:00:00Z", "closes_at": "2100-01-01T00:00:00.500Z"});
+    for (given, added) in
+        [(regular, json!({})), (flash, json!({"sub_title": "", "rules": "", "sale": sale}))]
+    {
+        let created = app.post("/v1/coupons", &app.admin_token(), &given).await;
+        assert_eq!(created.status, 201, "{created:?}");
+        let mut expected = given;
+        for (name, value) in added.as_object().unwrap() {
+            expected[name] = value.clone();
+        }
+        expected["id"] = json!(created.text("id"));
+        expected["state"] = json!("active");
+        assert_eq!(created.body, expected);
+        let location = format!("/v1/coupons/{}", created.text("id"));
+        assert_eq!(created.header("location"), location);
+        assert_eq!(app.get(&location, "").await.body, expected);
+        let listed = app.get("/v1/coupons?limit=1", "").await;
+        assert_eq!(listed.body["coupons"], json!([expected]));
+    }
+}
+
+#[tokio::test]
+async fn a_new_flash_coupon_is_loaded_and_counts_down() {
+    for lanes in [1, 4] {
+        let app = TestApp::with_lanes(lanes).await;
+        let coupon = app.create_flash(3).await;
+        let key = app.keys().coupon(coupon);
+        let state: Option<String> = app.redis(&["HGET", &key, "state"]).await;
+        assert_eq!(state.as_deref(), Some("active"), "{lanes} lanes");
+
+        let path = format!("/v1/coupons/{coupon}");
+        for left in [3, 2, 1, 0, 0] {
+            let shown = app.get(&path, "").await;
+            assert_eq!(shown.body["sale"]["left"], left, "{lanes} lanes");
+            app.claim(100 + left, coupon).await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn coupons_are_listed_page_by_page() {
+    for lanes in [1, 4] {
+        let app = TestApp::with_lanes(lanes).await;
+        assert_eq!(walk(&app, "coupons", "", 3).await, [0; 0]);
+        let mut created = Vec::new();
+        for number in 1..=7 {
+            created.push(if number % 2 == 0 {
+                app.create_regular().await.get()
+            } else {
+                app.create_flash(1).await.get()
+            });
+            if number >= 6 {
+                let newest_first: Vec<i64> = created.iter().rev().copied().collect();
+                assert_eq!(walk(&app, "coupons", "", 3).await, newest_first);
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn everybody_lists_their_own_orders_page_by_page() {
+    let app = TestApp::start().await;
+    let mut own = Vec::new();
+    for number in 1..=7 {
+        // Both ways to an order.
+        let coupon =
+            if number % 2 == 0 { app.create_regular().await } else { app.create_flash(2).await };
+        own.push(app.claim(42, coupon).await.order_id());
+        app.claim(43, coupon).await;
+    }
+    assert_eq!(own.iter().collect::<HashSet<_>>().len(), 7);
+    app.write_orders().await;
+
+    own.sort_unstable_by(|a, b| b.cmp(a));
+    for limit in [1, 3, 7, 8] {
+        let listed = walk(&app, "orders", &app.token(42), limit).await;
+        assert_eq!(listed, own, "pages of {limit}");
+    }
+    assert_eq!(walk(&app, "orders", &app.token(44), 3).await, [0; 0]);
+    let page = app.get("/v1/orders", &app.token(42)).await;
+    let orders = page.body["orders"].as_array().unwrap();
+    assert!(orders.iter().all(|order| order["user_id"] == "42"));
+    // The list shows what the single order shows.
+    let path = format!("/v1/orders/{}", own[0]);
+    assert_eq!(orders[0], app.get(&path, &app.token(42)).await.body);
+}
+
+/// The ids on all pages of a list, in their order. No page but an only one is empty.
+async fn walk(app: &TestApp, list: &str, token: &str, limit: usize) -> Vec<i64> {
+    let id = if list == "orders" { "order_id" } else { "id" };
+    let (mut ids, mut cursor) = (Vec::new(), String::new());
+    for number in 0..100 {
+        let path = format!("/v1/{list}?limit={limit}{cursor}");
+        let page = app.get(&path, token).await;
+        assert_eq!(page.status, 200, "{page:?}");
+        let rows = page.body[list].as_array().expect("a list");
+        assert!(rows.len() <= limit, "{path}");
+        assert!(number == 0 || !rows.is_empty(), "{path} is empty");
+        ids.extend(rows.iter().map(|row| {
+            let id = row[id].as_str().expect("an id is a string");
+            id.parse::<i64>().expect("an id is a number")
+        }));
+        match &page.body["next_cursor"] {
+            Value::Null => return ids,
+            next => cursor = format!("&cursor={}", next.as_str().expect("a string")),
+        }
+    }
+    panic!("{list} never ends");
+}
+
+#[tokio::test]
+async fn metrics_count_claims_by_outcome() {
+    let app = TestApp::start().await;
+    let (one, regular) = (app.create_flash(1).await, app.create_regular().await);
+    let later = now() + TimeDelta::hours(1);
+    let future = app.create_sale(1, later, later + TimeDelta::hours(1)).await;
+    for (user, coupon) in [
+        (1, one),
+        (1, one),
+        (2, one),
+        (3, one),
+        (1, regular),
+        (1, future),
+        (1, "1024000".parse().unwrap()),
+    ] {
+        app.claim(user, coupon).await;
+    }
+    let page = app.get("/metrics", "").await;
+    let content_type = page.header("content-type");
+    assert_eq!(content_type, "text/plain; version=0.0.4; charset=utf-8");
+    let text = page.body.as_str().expect("a text");
+    for (outcome, count) in [
+        ("accepted", 1),
+        ("already_claimed", 1),
+        ("sold_out", 2),
+        ("created", 1),
+        ("sale_not_started", 1),
+        ("coupon_not_found", 1),
+        ("sale_paused", 0),
+        ("sale_ended", 0),
+        ("unavailable", 0),
+    ] {
+        let line = format!("flash_sale_claims_total{{outcome=\"{outcome}\"}} {count}");
+        assert!(text.lines().any(|found| found == line), "{line}\n{text}");
+    }
+}
+
+#[tokio::test]
+async fn a_service_that_is_well_says_so() {
+    let app = TestApp::start().await;
+    let alive = app.get("/livez", "").await;
+    assert_eq!((alive.status, &alive.body), (200, &json!("ok\n")));
+    let ready = app.get("/readyz", "").await;
+    let well = json!({"status": "ready", "redis": "ok", "postgres": "ok", "backlog": "ok"});
+    assert_eq!((ready.status, ready.body), (200, well));
+}
+
+#[tokio::test]
+async fn too_many_unwritten_claims_are_not_ready() {
+    let app = TestApp::configured(&["--backlog-max", "2"]).await;
+    let coupon = app.create_flash(5).await;
+    for (user, status) in [(1, 200), (2, 200), (3, 503)] {
+        app.claim(user, coupon).await;
+        let ready = app.get("/readyz", "").await;
+        assert_eq!(ready.status, status, "after claim {user}: {ready:?}");
+    }
+    app.write_orders().await;
+    assert_eq!(app.get("/readyz", "").await.status, 200);
+}
+
+#[tokio::test]
+async fn the_document_knows_every_route() {
+    let app = TestApp::start().await;
+    let document = app.get("/openapi.json", "").await.body;
+    let paths = document["paths"].as_object().expect("paths");
+    let mut documented: Vec<(&str, &str)> = paths
+        .iter()
+        .flat_map(|(path, item)| item.as_object().unwrap().keys().map(move |m| (&**m, &**path)))
+        .filter(|(method, _)| *method != "parameters")
+        .collect();
+    documented.sort_unstable_by_key(|(method, path)| (*path, *method));
+    assert_eq!(documented, ROUTES);
+
+    let mut references = Vec::new();
+    collect_references(&document, &mut references);
+    assert!(!references.is_empty());
+    for reference in references {
+        let place = reference.strip_prefix('#').expect("within the document");
+        assert!(document.pointer(place).is_some(), "{reference} leads nowhere");
+    }
+    for (method, path) in ROUTES {
+        let operation = &document["paths"][path][method];
+        assert!(!operation["responses"].as_object().unwrap().is_empty());
+        let needs_token = operation["responses"]["401"].is_object();
+        assert_eq!(operation["security"].is_array(), needs_token, "{path}");
+    }
+}
+
+fn collect_references<'a>(value: &'a Value, into: &mut Vec<&'a str>) {
+    match value {
+        Value::Object(members) => {
+            into.extend(members.get("$ref").and_then(Value::as_str));
+            members.values().for_each(|v| collect_references(v, into));
+        }
+        Value::Array(items) => items.iter().for_each(|v| collect_references(v, into)),
+        _ => {}
+    }
+}
+
+#[tokio::test]
+async fn the_docs_are_a_page() {
+    let app = TestApp::start().await;
+    let page = app.get("/docs", "").await;
+    assert_eq!(page.status, 200);
+    assert!(page.header("content-type").starts_with("text/html"));
+    assert!(page.body.as_str().expect("a text").contains("swagger"));
+}
+
+#[tokio::test]
+async fn head_is_get_without_a_body() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(1).await;
+    let order = app.claim(42, coupon).await.order_id();
+    app.write_orders().await;
+    for (_, path) in ROUTES.iter().filter(|(method, _)| *method == "get") {
+        let id = if path.contains("orders") { order } else { coupon.get() };
+        let path = path.replace("{id}", &id.to_string());
+        let (got, head) = tokio::join!(
+            app.client().get(app.url.clone() + &path).bearer_auth(app.token(42)).send(),
+            app.client().head(app.url.clone() + &path).bearer_auth(app.token(42)).send(),
+        );
+        let (got, head) = (got.unwrap(), head.unwrap());
+        assert_eq!(
+            (head.status(), got.status()),
+            (got.status(), 200.try_into().unwrap()),
+            "{path}"
+        );
+        assert_eq!(head.headers().get("content-type"), got.headers().get("content-type"));
+        assert_eq!(head.text().await.unwrap(), "", "{path}");
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_where_nothing_is() {
+    let app = TestApp::start().await;
+    for path in [
+        "/",
+        "/v1",
+        "/v1/",
+        "/v2/coupons",
+        "/v1/coupons/",
+        "/v1/coupons/1/claims/you",
+        "//livez",
+        "/docs/x",
+    ] {
+        let reply = app.get(path, "").await;
+        assert_eq!(reply.refusal(), (404, "not_found"), "{path}");
+        let request = app.client().delete(app.url.clone() + "/nowhere" + path);
+        let reply = app.send(request, "DELETE", "/nowhere").await;
+        assert_eq!(reply.refusal(), (404, "not_found"), "DELETE /nowhere{path}");
+    }
+}
+
+#[tokio::test]
+async fn a_wrong_method_is_told_the_right_ones() {
+    let app = TestApp::start().await;
+    for (path, allowed) in [
+        ("/livez", "GET,HEAD"),
+        ("/v1/coupons", "GET,HEAD,POST"),
+        ("/v1/coupons/1024", "GET,HEAD"),
+        ("/v1/coupons/1024/claims", "POST"),
+        ("/v1/coupons/1024/claims/me", "GET,HEAD"),
+        ("/v1/orders", "GET,HEAD"),
+        ("/v1/orders/1", "GET,HEAD"),
+    ] {
+        for method in ["PUT", "DELETE", "PATCH", "OPTIONS", "BREW"] {
+            let request = app.client().request(method.parse().unwrap(), app.url.clone() + path);
+            let reply = app.send(request, method, path).await;
+            assert_eq!(reply.refusal(), (405, "method_not_allowed"), "{method} {path}");
+            let mut allow: Vec<&str> = reply.header("allow").split(',').map(str::trim).collect();
+            allow.sort_unstable();
+            assert_eq!(allow.join(","), allowed, "{method} {path}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_request_id_is_kept_if_it_is_fit_for_a_log() {
+    let app = TestApp::start().await;
+    let (longest, too_long) = ("x".repeat(64), "x".repeat(65));
+    let rows: [(&[u8], bool); 11] = [
+        (b"a", true),
+        (b"0af7651916cd43dd-8448_eb.1", true),
+        (longest.as_bytes(), true),
+        (too_long.as_bytes(), false),
+        (b"", false),
+        (b"a b", false),
+        (b"a/b", false),
+        (b"a\"b", false),
+        (b"${jndi:x}", false),
+        (b"a\tb", false),
+        ("caf\u{e9}".as_bytes(), false),
+    ];
+    for (given, kept) in rows {
+        let what = String::from_utf8_lossy(given);
+        for path in ["/livez", "/nowhere", "/v1/orders"] {
+            let request = app.client().get(app.url.clone() + path).header("x-request-id", given);
+            let reply = app.send(request, "GET", path).await;
+            let id = reply.header("x-request-id");
+            assert_eq!(id.as_bytes() == given, kept, "{what:?} became {id:?}");
+            assert!(kept || id.len() == 36, "{what:?} became {id:?}");
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! What the API refuses, and how: every row of these tables is somebody's mistake, or somebody's try.
+
+use flash_sale::base::limits;
+use serde_json::{Value, json};
+
+use crate::support::{Reply, TestApp};
+
+/// Routes with an id in their path: method, and the text around the id.
+const WITH_AN_ID: [(&str, &str, &str); 4] = [
+    ("POST", "/v1/coupons/", "/claims"),
+    ("GET", "/v1/coupons/", "/claims/me"),
+    ("GET", "/v1/coupons/", ""),
+    ("GET", "/v1/orders/", ""),
+];
+
+#[tokio::test]
+async fn what_is_not_json_is_malformed() {
+    let app = TestApp::start().await;
+    let rows: [(&str, &[u8]); 11] = [
+        ("nothing", b""),
+        ("blanks", b"  \n"),
+        ("cut off", br#"{"kind":"regular","#),
+        (
+            "something behind it",
+            br#"{"kind":"regular","title":"t","pay_cents":1,"value_cents":2} x"#,
+        ),
+        ("single quotes", b"{'kind':'regular'}"),
+        ("a comma too many", br#"{"kind":"regular",}"#),
+        ("a number that is none", br#"{"pay_cents":NaN}"#),
+        ("a number beyond all", br#"{"pay_cents":1e999}"#),
+        ("half a surrogate pair", br#"{"title":"\ud800"}"#),
+        ("not UTF-8", b"{\"title\":\"\xff\xfe\"}"),
+        ("a byte order mark", b"\xef\xbb\xbf{}"),
+    ];
+    for (what, body) in rows {
+        let reply = post_bytes(&app, "/v1/coupons", "application/json", body.to_vec()).await;
+        assert_eq!(reply.refusal(), (400, "malformed_json"), "{what}");
+    }
+    assert_eq!(app.number("SELECT count(*) FROM coupons").await, 0);
+}
+
+/// What is put where in a flash coupon that is good otherwise; several values stand side by side.
+const BAD_VALUES: [(&str, &str); 20] = [
+    ("", r#"[] {} "flash" null 1 true"#),
+    ("", r#"["regular","t","","",1,2,null]"#),
+    ("/colour", r#""red" null"#),
+    ("/id", r#""1024""#),
+    ("/state", r#""ended""#),
+    ("/kind", r#""Flash" "" null 1 {"flash":null} "gift""#),
+    // It has a sale, which a regular one can't.
+    ("/kind", r#""regular""#),
+    ("/title", r#""" 1 null ["t"] "\u0000" "a\u0000b""#),
+    ("/sub_title", r#"1 null "\u0000""#),
+    ("/rules", r#"1 null "\u0000""#),
+    ("/pay_cents", r#""1" 1.5 -1 null 1000000000001 9223372036854775808 1e30"#),
+    ("/value_cents", r#""2" 2.5 -1 null 1000000000001 -9223372036854775809 2e0"#),
+    ("/sale", r#"null [] "flash" {} [5,"2030-01-01T00:00:00Z","2030-01-02T00:00:00Z"]"#),
+    ("/sale/left", "1 null"),
+    (
+        "/sale/stock",
+        r#"0 -1 100000001 9223372036854775807 9223372036854775808 1e30 "5" 5.5 -0.5 null"#,
+    ),
+    ("/sale/opens_at", NO_TIMES),
+    ("/sale/closes_at", NO_TIMES),
+    // No time at all, and less than Redis can count.
+    ("/sale/closes_at", r#""2030-01-01T00:00:00Z" "2030-01-01T00:00:00.0005Z""#),
+    // Before it opens; once by its offset.
+    ("/sale/closes_at", r#""2029-12-31T23:59:59Z" "2030-01-01T01:00:00+02:00""#),
+    ("/sale/opens_at", r#""2031-01-01T00:00:00Z""#),
+];
+
+/// No RFC 3339 times, and in the last two lines times that no coupon can have.
+const NO_TIMES: &str = r#"
+    1893456000 null "" "soon" "2030-01-01" "2030-01-01T00:00:00" "01.01.2030 00:00:00Z"
+    "2030-02-30T00:00:00Z" "2030-13-01T00:00:00Z" "2030-01-01T25:00:00Z" "2030-01-01T00:00:00+99:99"
+    "1969-12-31T23:59:59Z" "1970-01-01T00:00:00+01:00" "0000-01-01T00:00:00Z" "-0001-01-01T00:00:00Z"
+    "+10000-01-01T00:00:00Z" "9999-12-31T23:59:59-01:00"
+"#;
+
+#[tokio::test]
+async fn a_coupon_that_can_not_be_is_refused() {
+    let app = TestApp::start().await;
+    let mut rows: Vec<(&str, Value)> = BAD_VALUES
+        .iter()
+        .flat_map(|(place, values)| json_values(values).map(|value| (*place, value)))
+        .collect();
+    for (place, too_long) in [("/title", 201), ("/sub_title", 201), ("/rules", 4_001)] {
+        rows.push((place, json!("x".repeat(too_long))));
+    }
+    for (place, value) in rows {
+        let mut coupon = flash();
+        put(&mut coupon, place, value.clone());
+        assert_invalid(&app, &coupon, &format!("{place} is {value}")).await;
+    }
+    for (place, field) in [
+        ("", "kind"),
+        ("", "title"),
+        ("", "pay_cents"),
+        ("", "value_cents"),
+        ("", "sale"),
+        ("/sale", "stock"),
+        ("/sale", "opens_at"),
+        ("/sale", "closes_at"),
+    ] {
+        let mut coupon = flash();
+        remove(coupon.pointer_mut(place).unwrap(), field);
+        assert_invalid(&app, &coupon, &format!("{place} without {field}")).await;
+    }
+    assert_eq!(app.number("SELECT count(*) FROM coupons").await, 0);
+}
+
+async fn assert_invalid(app: &TestApp, coupon: &Value, what: &str) {
+    let reply = app.post("/v1/coupons", &app.admin_token(), coupon).await;
+    assert_eq!(reply.status, 422, "{what}: {reply:?}");
+    assert_eq!(reply.text("code"), "invalid_body", "{what}");
+}
+
+#[tokio::test]
+async fn the_limits_themselves_are_allowed() {
+    let app = TestApp::start().await;
+    let ticket = json!("🎟".repeat(200));
+    for (place, value) in [
+        ("/title", ticket.clone()),
+        ("/sub_title", ticket),
+        ("/rules", json!("x".repeat(4_000))),
+        ("/pay_cents", json!(0)),
+        ("/pay_cents", json!(limits::CENTS_MAX)),
+        ("/value_cents", json!(limits::CENTS_MAX)),
+        ("/sale/stock", json!(1)),
+        ("/sale/stock", json!(limits::STOCK_MAX)),
+        ("/sale/opens_at", json!("1970-01-01T00:00:00Z")),
+        ("/sale/closes_at", json!("2030-01-01T00:00:00.001Z")),
+        ("/sale/closes_at", json!("9999-12-31T23:59:59Z")),
+    ] {
+        let mut coupon = flash();
+        put(&mut coupon, place, value.clone());
+        let reply = app.post("/v1/coupons", &app.admin_token(), &coupon).await;
+        assert_eq!(reply.status, 201, "{place}: {reply:?}");
+        assert_eq!(reply.body.pointer(place), Some(&value), "{place}");
+    }
+}
+
+#[tokio::test]
+async fn a_body_is_json_and_says_so() {
+    let app = TestApp::start().await;
+    let body = flash().to_string().into_bytes();
+    for kind in ["", "text/plain", "application/jsonp", "json"] {
+        let reply = post_bytes(&app, "/v1/coupons", kind, body.clone()).await;
+        assert_eq!(reply.refusal(), (415, "unsupported_media_type"), "{kind:?}");
+    }
+    let with_charset = "application/json; charset=utf-8";
+    let reply = post_bytes(&app, "/v1/coupons", with_charset, body).await;
+    assert_eq!(reply.status, 201, "{reply:?}");
+}
+
+#[tokio::test]
+async fn a_body_has_a_limit() {
+    let app = TestApp::start().await;
+    let claims = format!("/v1/coupons/{}/claims", app.create_flash(5).await);
+    let padded = |bytes: usize| format!("{:bytes$}", flash().to_string()).into_bytes();
+    for path in ["/v1/coupons", &claims, "/v1/coupons/0/claims", "/nowhere"] {
+        let too_large = padded(limits::BODY_BYTES_MAX + 1);
+        let reply = post_bytes(&app, path, "application/json", too_large).await;
+        assert_eq!(reply.refusal(), (413, "body_too_large"), "{path}");
+    }
+    assert_eq!(app.number("SELECT count(*) FROM coupons").await, 1);
+    assert_eq!(app.reconcile().await.sales[0].buyers, 0);
+
+    for (path, status) in [("/v1/coupons", 201), (&claims, 202)] {
+        let largest = padded(limits::BODY_BYTES_MAX);
+        assert_eq!(largest.len(), limits::BODY_BYTES_MAX);
+        let reply = post_bytes(&app, path, "application/json", largest).await;
+        assert_eq!(reply.status, status, "{path}: {reply:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_id_is_a_positive_number_with_one_spelling() {
+    let app = TestApp::start().await;
+    for id in "0 -1 +1 01 1.0 1e3 0x10 x null 9223372036854775808 18446744073709551616 -0 \
+               99999999999999999999999999 %20 1%20 %00 1%00 %FF %2F 1%2F2 1;2 1'-- %D9%A3 %2B1"
+        .split(' ')
+    {
+        for (method, before, after) in WITH_AN_ID {
+            let path = format!("{before}{id}{after}");
+            let reply = ask(&app, method, &path, &bearer(&app.token(42))).await;
+            assert_eq!(reply.refusal(), (400, "invalid_id"), "{method} {path}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_unknown_coupon_is_not_found() {
+    let app = TestApp::start().await;
+    app.create_flash(5).await;
+    // Of the lane that there is, and of lanes that aren't.
+    for coupon in ["1", "1023", "1048576", "1048577", "9223372036854775807"] {
+        for (method, before, after) in &WITH_AN_ID[..3] {
+            let path = format!("{before}{coupon}{after}");
+            let reply = ask(&app, method, &path, &bearer(&app.token(42))).await;
+            let refusal = (404, "coupon_not_found");
+            assert_eq!(reply.refusal(), refusal, "{method} {path}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn another_users_order_is_like_none() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(5).await;
+    let order = app.claim(42, coupon).await.order_id();
+    app.write_orders().await;
+    let (path, unknown) = (format!("/v1/orders/{order}"), format!("/v1/orders/{}", order + 1));
+    assert_eq!(app.get(&path, &app.token(42)).await.status, 200);
+
+    let mut bodies = Vec::new();
+    for (what, path, token) in [
+        ("unknown", &unknown, app.token(7)),
+        ("somebody else's", &path, app.token(7)),
+        ("also for administrators", &path, app.admin_token()),
+    ] {
+        let mut reply = app.get(path, &token).await;
+        assert_eq!(reply.refusal(), (404, "order_not_found"), "{what}");
+        remove(&mut reply.body, "request_id");
+        bodies.push(reply.body);
+    }
+    assert_eq!(bodies[0], bodies[1]);
+    assert_eq!(bodies[0], bodies[2]);
+}
+
+#[tokio::test]
+async fn a_query_is_taken_at_its_word() {
+    let app = TestApp::start().await;
+    let bad = "colour=red user_id=7 Limit=1 limit=0 limit=101 limit=-1 limit=1.5 limit=x limit= \
+               limit=99999999999 limit=1&limit=2 cursor= cursor=0 cursor=-1 cursor=07 cursor=x \
+               cursor=%FF cursor=9223372036854775808 cursor=1&cursor=2 access_token=x";
+    for list in ["/v1/coupons", "/v1/orders"] {
+        for query in bad.split(' ') {
+            let path = format!("{list}?{query}");
+            let reply = app.get(&path, &app.token(42)).await;
+            assert_eq!(reply.refusal(), (400, "invalid_query"), "{path}");
+        }
+        for query in ["", "limit=1", "limit=100", "cursor=1&limit=1"] {
+            let path = format!("{list}?{query}");
+            assert_eq!(app.get(&path, &app.token(42)).await.status, 200, "{path}");
+        }
+    }
+}
+
+// ---- how the requests are made ----
+
+/// A flash coupon that can be created.
+pub fn flash() -> Value {
+    let (opens_at, closes_at) = ("2030-01-01T00:00:00Z", "2030-01-02T00:00:00Z");
+    let sale = json!({"stock": 5, "opens_at": opens_at, "closes_at": closes_at});
+    json!({"kind": "flash", "title": "t", "pay_cents": 1, "value_cents": 2, "sale": sale})
+}
+
+/// JSON values that stand side by side.
+pub fn json_values(text: &str) -> impl Iterator<Item = Value> {
+    let values = serde_json::Deserializer::from_str(text).into_iter();
+    values.map(|value| value.expect("the tables hold JSON"))
+}
+
+/// Puts a value where a JSON pointer says, whether something is there or not.
+fn put(into: &mut Value, place: &str, value: Value) {
+    match place.rsplit_once('/') {
+        Some((parent, name)) => into.pointer_mut(parent).expect("a parent")[name] = value,
+        None => *into = value,
+    }
+}
+
+fn remove(from: &mut Value, name: &str) {
+    let removed = from.as_object_mut().expect("an object").remove(name);
+    assert!(removed.is_some(), "{name} wasn't there");
+}
+
+async fn post_bytes(app: &TestApp, path: &str, content_type: &str, body: Vec<u8>) -> Reply {
+    let request = app.client().post(app.url.clone() + path).body(body);
+    let request = match content_type {
+        "" => request,
+        given => request.header("content-type", given),
+    };
+    let request = request.bearer_auth(app.admin_token());
+    app.send(request, "POST", path).await
+}
+
+/// A request without a body, with this Authorization header; "" for none.
+pub async fn ask(app: &TestApp, method: &str, path: &str, authorization: &str) -> Reply {
+    let request = app.client().request(method.parse().expect("a method"), app.url.clone() + path);
+    let request = match authorization {
+        "" => request,
+        given => request.header("authorization", given),
+    };
+    app.send(request, method, path).await
+}
+
+/// An Authorization header.
+pub fn bearer(token: &str) -> String {
+    format!("Bearer {token}")
+}
