@@ -55,12 +55,12 @@ pub struct App {
     pub stores: Stores,
 }
 
-/// Starts the task that keeps the service's own memory in bounds.
+/// Starts the task that keeps the service's own memory in bounds and its gauges up to date.
 pub fn start_housekeeping(app: &Arc<App>) {
     let (app, stop) = (app.clone(), app.shutdown.stop_token().clone());
     app.shutdown.clone().spawn(async move {
         while !stop.is_cancelled() {
-            app.housekeeping_pass();
+            app.housekeeping_pass().await;
             tokio::select! {
                 () = stop.cancelled() => {}
                 () = tokio::time::sleep(limits::HOUSEKEEPING_PERIOD) => {}
@@ -70,9 +70,13 @@ pub fn start_housekeeping(app: &Arc<App>) {
 }
 
 impl App {
-    /// Folds the samples of histograms, and forgets users who haven't claimed for a while.
-    pub fn housekeeping_pass(&self) {
+    /// Folds the samples of histograms, forgets users who haven't claimed for a while, and looks how
+    /// many entries wait to be written.
+    pub async fn housekeeping_pass(&self) {
         self.metrics.fold_samples();
+        if let Ok(entries) = self.readiness.backlog().await {
+            self.metrics.backlog.set(entries as f64);
+        }
         if let Some(limit) = &self.user_claims {
             limit.forget_idle();
         }

@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 use std::time::Instant;
 
 use clap::ValueEnum;
-use metrics::{Counter, Histogram, counter, histogram};
+use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 use tracing_subscriber::EnvFilter;
 
@@ -70,6 +70,8 @@ pub struct Metrics {
     claims: HashMap<&'static str, Counter>,
     /// Claims that were not looked at, because their user had claimed too often.
     pub rate_limited: Counter,
+    /// Entries that wait to be written, over all lanes; looked at every few seconds.
+    pub backlog: Gauge,
     /// Rows written to `orders` by the worker.
     pub orders_written: Counter,
     /// Entries that were in Postgres already when they were read again.
@@ -102,6 +104,8 @@ impl Metrics {
         let http_seconds = metrics::with_local_recorder(&recorder, || {
             histogram!("flash_sale_http_request_duration_seconds")
         });
+        let backlog =
+            metrics::with_local_recorder(&recorder, || gauge!("flash_sale_backlog_entries"));
         let claims = |outcome: &'static str| {
             let counter = || counter!("flash_sale_claims_total", "outcome" => outcome);
             (outcome, metrics::with_local_recorder(&recorder, counter))
@@ -111,6 +115,7 @@ impl Metrics {
             claims: claim_outcomes.map(claims).collect(),
             requests_failed: total("requests_failed"),
             rate_limited: total("claims_rate_limited"),
+            backlog,
             orders_written: total("orders_written"),
             orders_repeated: total("orders_repeated"),
             lock_contended: total("lock_contended"),

@@ -2,6 +2,7 @@
 
 use std::sync::atomic::{AtomicI32, Ordering};
 
+use redis::RedisResult;
 use serde::Serialize;
 use sqlx::PgPool;
 use utoipa::ToSchema;
@@ -63,7 +64,7 @@ impl Readiness {
         let (postgres, backlog) = tokio::join!(self.postgres(), self.backlog());
         let ok = || "ok".to_owned();
         let (redis, backlog, claims_taken) = match backlog {
-            Err(()) => ("can't be reached".into(), "unknown".into(), false),
+            Err(_) => ("can't be reached".into(), "unknown".into(), false),
             Ok(entries) if entries > self.backlog_max => {
                 (ok(), format!("{entries} entries, more than {}", self.backlog_max), false)
             }
@@ -91,11 +92,15 @@ impl Readiness {
         settings.is_ok()
     }
 
-    async fn backlog(&self) -> Result<u64, ()> {
+    /// Entries that wait to be written, over all lanes.
+    ///
+    /// # Errors
+    ///
+    /// When Redis doesn't answer.
+    pub async fn backlog(&self) -> RedisResult<u64> {
         let mut entries = 0;
         for lane in Lane::all(self.lanes.load(Ordering::Relaxed)) {
-            let backlog =
-                OrderLog::backlog(&self.redis, &self.keys.log(lane)).await.map_err(|_| ())?;
+            let backlog = OrderLog::backlog(&self.redis, &self.keys.log(lane)).await?;
             entries += backlog.pending + backlog.unread;
         }
         Ok(entries)

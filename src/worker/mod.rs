@@ -16,7 +16,7 @@
 pub mod recover;
 pub mod write;
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -89,17 +89,14 @@ pub fn start(app: &Arc<App>, config: &Config) {
     let shutdown = app.shutdown.clone();
     shutdown.clone().spawn(async move {
         let consumer = consumer_name();
-        let mut started: HashMap<Lane, ()> = HashMap::new();
+        let mut started = HashSet::new();
         let mut throttle = LogThrottle::default();
         while !shutdown.stop_token().is_cancelled() {
             match settings::read(&app.stores.pool).await {
                 Ok(stored) => {
-                    for lane in Lane::all(stored.lanes) {
-                        started.entry(lane).or_insert_with(|| {
-                            let worker =
-                                LaneWorker::new(app.clone(), lane, consumer.clone(), settings);
-                            shutdown.spawn(worker.run());
-                        });
+                    for lane in Lane::all(stored.lanes).filter(|lane| started.insert(*lane)) {
+                        let worker = LaneWorker::new(app.clone(), lane, consumer.clone(), settings);
+                        shutdown.spawn(worker.run());
                     }
                 }
                 Err(error) if throttle.allows() => {
