@@ -70,9 +70,7 @@ fn operation_routes() -> OpenApiRouter<Arc<App>> {
 /// The last layer is the outermost: it sees every reply, also those of the layers below it.
 fn with_middleware(router: Router<Arc<App>>, app: &Arc<App>) -> Router {
     router
-        .fallback(|| async {
-            Problem::not_found("not_found", "there is nothing here; /docs tells what there is")
-        })
+        .fallback(|| async { nothing_here() })
         .method_not_allowed_fallback(|| async {
             Problem::new(
                 StatusCode::METHOD_NOT_ALLOWED,
@@ -96,7 +94,12 @@ async fn frame(State(app): State<Arc<App>>, request: Request, next: Next) -> Res
         let answered = timeout(limits::REQUEST_TIMEOUT, next.run(request)).await;
         answered.unwrap_or_else(|_| Problem::unavailable().into_response())
     };
-    if let Some(problem) = response.extensions_mut().remove::<Problem>() {
+    let mut problem = response.extensions_mut().remove::<Problem>();
+    if problem.is_none() && response.status() == StatusCode::NOT_FOUND {
+        // Swagger UI, about a page that it doesn't have: it knows nothing of problem bodies.
+        problem = Some(nothing_here());
+    }
+    if let Some(problem) = problem {
         log_failure(&app, &problem, &request_id);
         let rendered = problem.render(&request_id);
         let allow = response.headers_mut().remove(header::ALLOW);
@@ -116,6 +119,11 @@ fn log_failure(app: &App, problem: &Problem, request_id: &str) {
     if app.failure_log.lock().is_ok_and(|mut throttle| throttle.allows()) {
         tracing::warn!(request_id, error = %failure, "a request could not be answered");
     }
+}
+
+fn nothing_here() -> Problem {
+    let detail = "there is nothing here; /docs tells what there is";
+    Problem::not_found("not_found", detail)
 }
 
 /// The client's own id for the request if it is fit for a log line, else a new one.

@@ -5,9 +5,11 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::Router;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use hyper_util::service::TowerToHyperService;
@@ -69,14 +71,28 @@ async fn serve(stream: TcpStream, slot: OwnedSemaphorePermit, router: Router, sh
         return;
     }
     let builder = builder();
-    let service = TowerToHyperService::new(router);
+    let (service, heard) = (TowerToHyperService::new(router), AtomicBool::new(false));
+    let service = service_fn(|request| {
+        heard.store(true, Ordering::Relaxed);
+        service.call(request)
+    });
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
     // How a connection ended (reset, timed out, malformed) is the client's business.
     tokio::select! {
         _ = connection.as_mut() => return,
+        () = no_request(&heard) => return,
         () = shutdown.stop_token().cancelled() => connection.as_mut().graceful_shutdown(),
     }
     let _: Result<_, _> = tokio::time::timeout(limits::DOOR_DRAIN_MAX, connection).await;
+}
+
+/// Ends when a new connection brings no request in time. hyper's own time-out begins only once it knows
+/// HTTP/1 from HTTP/2, for which it waits as long as the client likes.
+async fn no_request(heard: &AtomicBool) {
+    tokio::time::sleep(limits::HEADER_READ_TIMEOUT).await;
+    if heard.load(Ordering::Relaxed) {
+        std::future::pending().await
+    }
 }
 
 fn builder() -> Builder<TokioExecutor> {

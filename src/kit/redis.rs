@@ -200,6 +200,7 @@ impl Link {
     ///
     /// As [`Redis::query`].
     pub async fn query<T: FromRedisValue>(&self, command: &Cmd) -> RedisResult<T> {
+        self.check()?;
         let reply = command.query_async(&mut self.connection.clone()).await;
         reply.inspect_err(|error| self.notice(error))
     }
@@ -210,8 +211,18 @@ impl Link {
     ///
     /// As [`Redis::query`].
     pub async fn invoke<T: FromRedisValue>(&self, script: &ScriptInvocation<'_>) -> RedisResult<T> {
+        self.check()?;
         let reply = script.invoke_async(&mut self.connection.clone()).await;
         reply.inspect_err(|error| self.notice(error))
+    }
+
+    /// Who queued with this link in hand behind somebody whose command timed out (for a block of ids,
+    /// say) fails at once, instead of waiting for a time-out of its own.
+    fn check(&self) -> RedisResult<()> {
+        if self.is_alive() {
+            return Ok(());
+        }
+        Err(unreachable())
     }
 
     fn is_alive(&self) -> bool {

@@ -40,13 +40,12 @@ async fn what_is_not_json_is_malformed() {
 }
 
 /// What is put where in a flash coupon that is good otherwise; several values stand side by side.
-const BAD_VALUES: [(&str, &str); 20] = [
+const BAD_VALUES: [(&str, &str); 19] = [
     ("", r#"[] {} "flash" null 1 true"#),
-    ("", r#"["regular","t","","",1,2,null]"#),
     ("/colour", r#""red" null"#),
     ("/id", r#""1024""#),
     ("/state", r#""ended""#),
-    ("/kind", r#""Flash" "" null 1 {"flash":null} "gift""#),
+    ("/kind", r#""Flash" "" {"gift":null} "gift""#),
     // It has a sale, which a regular one can't.
     ("/kind", r#""regular""#),
     ("/title", r#""" 1 null ["t"] "\u0000" "a\u0000b""#),
@@ -54,7 +53,7 @@ const BAD_VALUES: [(&str, &str); 20] = [
     ("/rules", r#"1 null "\u0000""#),
     ("/pay_cents", r#""1" 1.5 -1 null 1000000000001 9223372036854775808 1e30"#),
     ("/value_cents", r#""2" 2.5 -1 null 1000000000001 -9223372036854775809 2e0"#),
-    ("/sale", r#"null [] "flash" {} [5,"2030-01-01T00:00:00Z","2030-01-02T00:00:00Z"]"#),
+    ("/sale", r#"null [] "flash" {} 5"#),
     ("/sale/left", "1 null"),
     (
         "/sale/stock",

@@ -4,12 +4,17 @@
 //! at its end the law of conservation is checked (`support::TestApp`). No test sleeps to let something
 //! happen: passes are called directly, and what a process does is waited for with a bound.
 
+mod api;
+mod bad_input;
 mod claims;
+mod connections;
 mod ids;
 mod locks;
 mod order_log;
+mod outage;
 mod reconcile;
 mod regular;
 mod support;
+mod tokens;
 mod warm_up;
 mod worker;

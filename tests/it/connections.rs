@@ -1,0 +1,142 @@
+//! Connections, byte by byte: what is kept, what is too large, and what is too slow.
+
+use std::time::Duration;
+
+use flash_sale::base::limits;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use crate::support::TestApp;
+
+#[tokio::test]
+async fn a_connection_is_kept_for_the_next_request() {
+    let app = TestApp::start().await;
+    let mut stream = connect(&app).await;
+    let mut reply = String::new();
+    for _ in 0..3 {
+        stream.write_all(b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+        reply.clear();
+        while !reply.ends_with("\r\n\r\nok\n") {
+            let mut bytes = [0; 1024];
+            let read = stream.read(&mut bytes).await.unwrap();
+            assert_ne!(read, 0, "closed after {reply:?}");
+            reply.push_str(std::str::from_utf8(&bytes[..read]).unwrap());
+        }
+        assert!(reply.starts_with("HTTP/1.1 200 "), "{reply:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_body_without_a_length_has_a_limit_too() {
+    let app = TestApp::start().await;
+    let admin = app.admin_token();
+    let head = format!(
+        "POST /v1/coupons HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {admin}\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n"
+    );
+    let chunk = format!("1000\r\n{}\r\n", " ".repeat(0x1000));
+    for (chunks, refusal) in [(4, "malformed_json"), (5, "body_too_large"), (100, "body_too_large")]
+    {
+        let reply = exchange(&app, &format!("{head}{}0\r\n\r\n", chunk.repeat(chunks))).await;
+        assert!(reply.contains(refusal), "{chunks} chunks: {reply:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_head_has_a_limit_and_others_are_unharmed() {
+    let app = TestApp::start().await;
+    let mut other = connect(&app).await;
+    other.write_all(b"GET /livez HTTP/1.1\r\nhost: x\r\nconnection: close\r\n").await.unwrap();
+    let many = "x-a: 1\r\n".repeat(200);
+    let long = format!("x-a: {}\r\n", "x".repeat(limits::HEADER_BYTES_MAX));
+    for (what, headers) in [("many headers", many), ("a long header", long)] {
+        let reply =
+            exchange(&app, &format!("GET /livez HTTP/1.1\r\nhost: x\r\n{headers}\r\n")).await;
+        assert!(reply.starts_with("HTTP/1.1 431 "), "{what}: {reply:?}");
+    }
+    let fits = "x".repeat(limits::HEADER_BYTES_MAX - 100);
+    let reply = exchange(
+        &app,
+        &format!("GET /livez HTTP/1.1\r\nconnection: close\r\nhost: x\r\nx-a: {fits}\r\n\r\n"),
+    )
+    .await;
+    assert!(reply.starts_with("HTTP/1.1 200 "), "{reply:?}");
+
+    other.write_all(b"\r\n").await.unwrap();
+    assert!(read_to_end(&mut other, 5).await.starts_with("HTTP/1.1 200 "));
+}
+
+#[tokio::test]
+async fn what_is_not_http_is_refused() {
+    let app = TestApp::start().await;
+    for (what, request) in [
+        ("no request line", "hello\r\n\r\n"),
+        ("a header without a colon", "GET /livez HTTP/1.1\r\nhost x\r\n\r\n"),
+        (
+            "two lengths",
+            "POST /v1/coupons HTTP/1.1\r\nhost: x\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n{}",
+        ),
+        ("a negative length", "POST /v1/coupons HTTP/1.1\r\nhost: x\r\ncontent-length: -1\r\n\r\n"),
+        (
+            "a length beyond 64 bits",
+            "POST /v1/coupons HTTP/1.1\r\nhost: x\r\ncontent-length: 99999999999999999999\r\n\r\n",
+        ),
+    ] {
+        let reply = exchange(&app, request).await;
+        assert!(reply.starts_with("HTTP/1.1 400 "), "{what}: {reply:?}");
+    }
+}
+
+#[tokio::test]
+async fn who_is_slow_is_cut_off() {
+    let app = TestApp::start().await;
+    let patience = limits::HEADER_READ_TIMEOUT.as_secs() + 5;
+    let (mut nothing, mut letter, mut half, mut idle) =
+        tokio::join!(connect(&app), connect(&app), connect(&app), connect(&app));
+    letter.write_all(b"P").await.unwrap();
+    half.write_all(b"GET /livez HTTP/1.1\r\nhost: x\r\nx-a").await.unwrap();
+    idle.write_all(b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+    let (_, _, _, answered) = tokio::join!(
+        read_to_end(&mut nothing, patience),
+        read_to_end(&mut letter, patience),
+        read_to_end(&mut half, patience),
+        read_to_end(&mut idle, patience),
+    );
+    assert!(answered.starts_with("HTTP/1.1 200 "), "{answered:?}");
+}
+
+#[tokio::test]
+async fn a_body_that_does_not_come_is_not_waited_for_long() {
+    let app = TestApp::start().await;
+    let admin = app.admin_token();
+    let mut stream = connect(&app).await;
+    let request = format!(
+        "POST /v1/coupons HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {admin}\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{{"
+    );
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let reply = read_to_end(&mut stream, limits::REQUEST_TIMEOUT.as_secs() + 5).await;
+    assert!(reply.starts_with("HTTP/1.1 503 "), "{reply:?}");
+}
+
+async fn connect(app: &TestApp) -> TcpStream {
+    let address = app.url.strip_prefix("http://").expect("a URL");
+    TcpStream::connect(address).await.expect("the service listens")
+}
+
+/// Sends these bytes on a connection of their own, and reads until the service closes it.
+async fn exchange(app: &TestApp, request: &str) -> String {
+    let mut stream = connect(app).await;
+    // A refusal may come, and the connection close, before all has been sent.
+    let _: Result<_, _> = stream.write_all(request.as_bytes()).await;
+    read_to_end(&mut stream, 5).await
+}
+
+/// Reads until the service closes the connection; it has to within so many seconds.
+async fn read_to_end(stream: &mut TcpStream, seconds: u64) -> String {
+    let mut bytes = Vec::new();
+    let closed = timeout(Duration::from_secs(seconds), stream.read_to_end(&mut bytes)).await;
+    let reply = String::from_utf8_lossy(&bytes).into_owned();
+    // A reset after the reply is a way to close, too: we were still sending.
+    let _: Result<_, _> = closed.unwrap_or_else(|_| panic!("not closed after {reply:?}"));
+    reply
+}
