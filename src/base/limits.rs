@@ -45,6 +45,9 @@ pub const REDIS_VERSION_MIN: (u32, u32) = (7, 0);
 pub const POSTGRES_ACQUIRE_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long Postgres may work on one statement.
 pub const POSTGRES_STATEMENT_TIMEOUT: Duration = Duration::from_secs(1);
+/// How long a transaction may wait for its next statement. One whose process is paused or cut off holds
+/// rows that every other worker needs, and [`RECOVERY_MAX`] counts from then on.
+pub const POSTGRES_IDLE_IN_TRANSACTION_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How long one batch may take, its connection included, before it is broken off.
 pub const BATCH_TIME_MAX: Duration = Duration::from_secs(1);

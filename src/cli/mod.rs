@@ -62,7 +62,11 @@ pub fn main() -> ExitCode {
         .map_err(|error| anyhow::anyhow!(error).context("--log can't be understood"));
     let done = ready.and_then(|()| {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-        runtime.block_on(command.run())
+        let done = runtime.block_on(command.run());
+        // What has an owner has ended. A thread that reads standard input may not have, and only its
+        // input could wake it up.
+        runtime.shutdown_background();
+        done
     });
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -3,7 +3,7 @@
 //! They end with their standard input. A pipe closes whatever way its other end dies, so a test run
 //! that is killed leaves nothing behind.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use tokio::io::AsyncReadExt;
@@ -28,6 +28,18 @@ pub async fn run(arguments: &PrivateServersArguments) -> anyhow::Result<()> {
     let temporary = arguments.throw_away.then(temporary_folder).transpose()?;
     let dir = temporary.as_ref().unwrap_or(&arguments.stores.data_dir);
     let sync = if arguments.throw_away { Sync::Off } else { Sync::Durable };
+    let ran = start_and_stop(dir, sync, &mut stop_requests).await;
+    if let Some(temporary) = temporary {
+        std::fs::remove_dir_all(temporary)?;
+    }
+    ran
+}
+
+async fn start_and_stop(
+    dir: &Path,
+    sync: Sync,
+    stop_requests: &mut StopRequests,
+) -> anyhow::Result<()> {
     let servers = PrivateServers::start(dir, sync).await?;
     let ids = servers.process_ids();
     println!(
@@ -43,11 +55,7 @@ pub async fn run(arguments: &PrivateServersArguments) -> anyhow::Result<()> {
         _ = end_of_input() => {}
         _ = stop_requests.next() => {}
     }
-    servers.stop().await?;
-    if let Some(temporary) = temporary {
-        std::fs::remove_dir_all(temporary)?;
-    }
-    Ok(())
+    Ok(servers.stop().await?)
 }
 
 /// Named by chance, and made by us: what is deleted at the end can't be anybody's data.

@@ -166,7 +166,11 @@ async fn wait_for_order(
         if Instant::now() + limits::PREFER_WAIT_POLL > deadline {
             return None;
         }
-        tokio::time::sleep(limits::PREFER_WAIT_POLL).await;
+        tokio::select! {
+            // Whoever waits gets their 202 while there is still somebody to send it.
+            () = app.shutdown.stop_token().cancelled() => return None,
+            () = tokio::time::sleep(limits::PREFER_WAIT_POLL) => {}
+        }
     }
 }
 

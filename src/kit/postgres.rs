@@ -16,9 +16,12 @@ use crate::base::limits;
 pub fn pool(url: &str, connections_max: u32) -> Result<PgPool, Error> {
     // The server ends a statement that takes too long, so that nothing waits on a hanging one.
     let statement_ms = limits::POSTGRES_STATEMENT_TIMEOUT.as_millis().to_string();
-    let options = PgConnectOptions::from_str(url)?
-        .application_name("flash-sale")
-        .options([("statement_timeout", statement_ms.as_str())]);
+    // And the transaction of a process that is paused or cut off: everybody else needs its rows.
+    let idle_ms = limits::POSTGRES_IDLE_IN_TRANSACTION_TIMEOUT.as_millis().to_string();
+    let options = PgConnectOptions::from_str(url)?.application_name("flash-sale").options([
+        ("statement_timeout", statement_ms.as_str()),
+        ("idle_in_transaction_session_timeout", idle_ms.as_str()),
+    ]);
     Ok(PgPoolOptions::new()
         .max_connections(connections_max)
         .acquire_timeout(limits::POSTGRES_ACQUIRE_TIMEOUT)

@@ -1,10 +1,11 @@
-//! Orders: the record that an accepted claim becomes. Owner of the table `orders`.
+//! Orders: the record that an accepted claim becomes. Owner of the table `orders`; what only reads it
+//! is in `order_queries.rs`.
 //!
 //! Constraints settle every race here: the primary key (an order id is used once), the partial unique
 //! indexes (one live order for each buyer) and `sold + n <= total`. Locks spare double work; they
 //! decide nothing.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
@@ -110,132 +111,6 @@ impl Orders {
     /// For the owner files of other tables.
     pub(super) fn pool(&self) -> &PgPool {
         &self.pool
-    }
-
-    /// The user's order; another user's order doesn't exist for them.
-    ///
-    /// # Errors
-    ///
-    /// When Postgres doesn't answer.
-    pub async fn get(&self, user: UserId, order: OrderId) -> sqlx::Result<Option<Order>> {
-        let mut found = self.select(user, Some(order), None, 1).await?;
-        Ok(found.pop())
-    }
-
-    /// The user's orders, newest first, from before the given one on.
-    ///
-    /// # Errors
-    ///
-    /// When Postgres doesn't answer.
-    pub async fn list(
-        &self,
-        user: UserId,
-        before: Option<OrderId>,
-        limit: u32,
-    ) -> sqlx::Result<Vec<Order>> {
-        self.select(user, None, before, limit).await
-    }
-
-    async fn select(
-        &self,
-        user: UserId,
-        order: Option<OrderId>,
-        before: Option<OrderId>,
-        limit: u32,
-    ) -> sqlx::Result<Vec<Order>> {
-        sqlx::query_as!(
-            Order,
-            r#"SELECT id AS "order_id: OrderId", coupon_id AS "coupon_id: CouponId",
-                      user_id AS "user_id: UserId", status AS "status: OrderStatus", pay_method,
-                      claimed_at, paid_at, redeemed_at, cancelled_at, expired_at, refunding_at, refunded_at
-               FROM orders
-               WHERE user_id = $1 AND id = coalesce($2, id) AND id < coalesce($3, 9223372036854775807)
-               ORDER BY id DESC LIMIT $4"#,
-            user.get(),
-            order.map(OrderId::get),
-            before.map(OrderId::get),
-            i64::from(limit),
-        )
-        .fetch_all(&self.pool)
-        .await
-    }
-
-    /// The user's latest order of this coupon.
-    ///
-    /// # Errors
-    ///
-    /// When Postgres doesn't answer.
-    pub async fn last_of(
-        &self,
-        coupon: CouponId,
-        user: UserId,
-    ) -> sqlx::Result<Option<(OrderId, OrderStatus)>> {
-        let row = sqlx::query!(
-            r#"SELECT id AS "id: OrderId", status AS "status: OrderStatus" FROM orders
-               WHERE user_id = $1 AND coupon_id = $2 ORDER BY id DESC LIMIT 1"#,
-            user.get(),
-            coupon.get(),
-        )
-        .fetch_optional(&self.pool)
-        .await?;
-        Ok(row.map(|row| (row.id, row.status)))
-    }
-
-    /// The user's live order of this coupon; for a regular coupon, its unpaid one.
-    ///
-    /// # Errors
-    ///
-    /// When Postgres doesn't answer.
-    pub async fn live_of(&self, coupon: CouponId, user: UserId) -> sqlx::Result<Option<OrderId>> {
-        sqlx::query_scalar!(
-            r#"SELECT id AS "id: OrderId" FROM orders
-               WHERE coupon_id = $1 AND user_id = $2
-                 AND (kind = 'regular' AND status = 'unpaid'
-                      OR kind = 'flash' AND status IN ('unpaid', 'paid', 'redeemed', 'refunding'))"#,
-            coupon.get(),
-            user.get(),
-        )
-        .fetch_optional(&self.pool)
-        .await
-    }
-
-    /// Units counted as sold of a flash coupon, and the order of each buyer with a live one; both from
-    /// one moment.
-    ///
-    /// # Errors
-    ///
-    /// When Postgres doesn't answer.
-    pub async fn sold_and_live(
-        &self,
-        coupon: CouponId,
-    ) -> sqlx::Result<(i64, HashMap<UserId, OrderId>)> {
-        let rows = sqlx::query!(
-            r#"SELECT sold, user_id AS "user_id?: UserId", orders.id AS "id?: OrderId"
-               FROM flash_sales LEFT JOIN orders
-                 ON orders.coupon_id = flash_sales.coupon_id AND orders.kind = 'flash'
-                AND status IN ('unpaid', 'paid', 'redeemed', 'refunding')
-               WHERE flash_sales.coupon_id = $1"#,
-            coupon.get(),
-        )
-        .fetch_all(&self.pool)
-        .await?;
-        let sold = rows.first().map_or(0, |row| row.sold);
-        let live = rows.into_iter().filter_map(|row| Some((row.user_id?, row.id?))).collect();
-        Ok((sold, live))
-    }
-
-    /// Orders of flash coupons of this lane, in any status: the log entries that became rows.
-    ///
-    /// # Errors
-    ///
-    /// When Postgres doesn't answer.
-    pub async fn count_of_lane(&self, lane: Lane) -> sqlx::Result<i64> {
-        sqlx::query_scalar!(
-            r#"SELECT count(*) AS "count!" FROM orders WHERE kind = 'flash' AND coupon_id & 1023 = $1"#,
-            i64::from(lane.get()),
-        )
-        .fetch_one(&self.pool)
-        .await
     }
 
     /// Creates the order of a regular coupon, if the coupon is active and the user has no unpaid one.

@@ -7,11 +7,14 @@
 mod api;
 mod bad_input;
 mod claims;
+mod command_line;
 mod connections;
 mod ids;
 mod locks;
 mod order_log;
 mod outage;
+mod private_servers;
+mod processes;
 mod reconcile;
 mod regular;
 mod support;

@@ -1,6 +1,7 @@
 //! What the tests stand on: servers, and an app that speaks the words of the business.
 
 mod client;
+pub mod process;
 mod servers;
 mod test_app;
 

@@ -1,0 +1,287 @@
+//! The command line: what each sub-command prints, what it refuses and why, and how it exits. No secret is
+//! ever printed.
+
+use std::net::TcpListener;
+
+use chrono::TimeDelta;
+use flash_sale::base::clock::Clock;
+use nix::sys::signal::Signal;
+use serde_json::Value;
+
+use crate::support::process::{Finished, Process, flash_sale, run};
+use crate::support::{OwnServers, SECRET, TestApp, now};
+
+/// Nobody listens on port 1; whoever prints the URL prints the password.
+const NO_REDIS: &str = "redis://:hunter2@127.0.0.1:1/";
+const NO_POSTGRES: &str = "postgres://somebody:hunter2@127.0.0.1:1/x";
+
+const SUB_COMMANDS: [&[&str]; 10] = [
+    &["serve"],
+    &["demo"],
+    &["migrate"],
+    &["coupon"],
+    &["coupon", "create"],
+    &["coupon", "list"],
+    &["coupon", "show"],
+    &["token"],
+    &["reconcile"],
+    &["private-servers"],
+];
+
+#[tokio::test]
+async fn help_lists_the_roles_and_what_each_takes() {
+    let help = said(&["--help"]).await;
+    assert_eq!(help.code, Some(0));
+    for name in SUB_COMMANDS.iter().map(|words| words[0]) {
+        assert!(help.stdout.contains(&format!("\n  {name}")), "{name}");
+    }
+    let nothing = said(&[]).await;
+    assert_eq!(nothing.code, Some(2));
+    assert!(nothing.stderr.contains("Usage: flash-sale <COMMAND>"));
+}
+
+#[tokio::test]
+async fn help_shows_settings_from_the_environment_but_no_secret() {
+    for words in SUB_COMMANDS {
+        let mut command = flash_sale(&[words, &["--help"]].concat());
+        command.env("FLASH_SALE_TOKEN_SECRET", SECRET);
+        command.env("FLASH_SALE_REDIS_URL", NO_REDIS);
+        command.env("FLASH_SALE_DATABASE_URL", NO_POSTGRES);
+        command.env("FLASH_SALE_KEY_PREFIX", "a-prefix-of-our-own");
+        let help = run(command).await;
+        assert_eq!(help.code, Some(0), "{words:?}");
+        assert!(help.stdout.contains(&format!("Usage: flash-sale {}", words.join(" "))));
+        if words != ["coupon"] {
+            assert!(help.stdout.contains("FLASH_SALE_TOKEN_SECRET"), "{words:?}");
+            assert!(help.stdout.contains("a-prefix-of-our-own"), "{words:?}");
+        }
+        assert!(!help.stdout.contains(SECRET), "{words:?}");
+        assert!(!help.stdout.contains("hunter2"), "{words:?}");
+    }
+}
+
+#[tokio::test]
+async fn settings_that_cannot_be_right_are_refused_before_anything_is_started() {
+    let own = ["--redis-url", NO_REDIS, "--database-url", NO_POSTGRES];
+    for (arguments, names) in [
+        (&own[..], &["--token-secret", "FLASH_SALE_TOKEN_SECRET"][..]),
+        (&["--token-secret", "hunter2"], &["--token-secret", "32"]),
+        (&own[..2], &["--redis-url", "--database-url"]),
+        (&own[2..], &["--redis-url", "--database-url"]),
+        (&["--lock-lease-ms", "1000"], &["--lock-lease-ms", "1500"]),
+        (&["--take-over-idle-ms", "500"], &["--take-over-idle-ms"]),
+        (&["--recover-period-ms", "3000"], &["--recover-period-ms"]),
+        (&["--roles", "cook"], &["--roles", "api, worker"]),
+        (&["--key-prefix", "{fs}"], &["--key-prefix"]),
+        (&["--lanes", "1025"], &["--lanes", "1..=1024"]),
+        (&["--listen", "8080"], &["--listen"]),
+    ] {
+        let folder = std::env::temp_dir().join(format!("fs-it-{}", uuid::Uuid::new_v4().simple()));
+        let mut command = flash_sale(&[&["serve"], arguments].concat());
+        command.env("FLASH_SALE_DATA_DIR", &folder);
+        let refused = run(command).await;
+        assert_eq!(refused.code, Some(2), "{arguments:?}: {}", refused.stderr);
+        for name in names {
+            assert!(refused.stderr.contains(name), "{arguments:?}: {}", refused.stderr);
+        }
+        assert!(!refused.stderr.contains("hunter2"), "{}", refused.stderr);
+        assert!(!folder.exists(), "{arguments:?} made its folder");
+    }
+}
+
+#[tokio::test]
+async fn servers_that_are_not_there_are_named_without_their_password() {
+    let app = TestApp::start().await;
+    for (flag, url) in [("--redis-url", NO_REDIS), ("--database-url", NO_POSTGRES)] {
+        let arguments = with(&app, &["serve", "--listen", "127.0.0.1:0"], &[(flag, url)]);
+        let refused = said(&words(&arguments)).await;
+        assert_eq!(refused.code, Some(1), "{}", refused.stderr);
+        assert!(refused.last_words().contains(flag), "{}", refused.stderr);
+        assert!(!refused.stderr.contains("hunter2"), "{}", refused.stderr);
+    }
+}
+
+#[tokio::test]
+async fn an_address_in_use_is_refused() {
+    let app = TestApp::start().await;
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("it is bound").to_string();
+    for (flag, role) in [("--listen", "api"), ("--admin-listen", "worker")] {
+        let flags = [("--roles", role), (flag, &*address)];
+        let refused = said(&words(&with(&app, &["serve"], &flags))).await;
+        assert_eq!(refused.code, Some(1), "{}", refused.stderr);
+        let why = refused.last_words();
+        assert!(why.contains(&format!("give another {flag}")) && why.contains(&address), "{why}");
+    }
+}
+
+#[tokio::test]
+async fn an_empty_database_is_refused_until_it_has_been_migrated() {
+    let app = TestApp::start().await;
+    app.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public").await;
+    let arguments = with(&app, &["serve", "--listen", "127.0.0.1:0"], &[]);
+    let refused = said(&words(&arguments)).await;
+    assert_eq!(refused.code, Some(1), "{}", refused.stderr);
+    assert!(refused.last_words().contains("`flash-sale migrate`"), "{}", refused.stderr);
+
+    for _ in 0..2 {
+        let migrated = said(&words(&with(&app, &["migrate"], &[]))).await;
+        assert_eq!((migrated.code, &*migrated.stdout), (Some(0), "The database is up to date."));
+    }
+    let mut process = Process::serve(&app, &[]);
+    process.url().await;
+    process.signal(Signal::SIGINT);
+    assert_eq!(process.ended().await.code(), Some(0));
+}
+
+#[tokio::test]
+async fn a_redis_that_would_evict_is_refused() {
+    let servers = OwnServers::start();
+    let app = TestApp::on(&servers.at, &[], Clock::System).await;
+    let policy = ["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"];
+    let _: String = app.redis(&policy).await;
+    let arguments = with(&app, &["serve", "--listen", "127.0.0.1:0"], &[]);
+    let refused = said(&words(&arguments)).await;
+    assert_eq!(refused.code, Some(1), "{}", refused.stderr);
+    let why = refused.last_words();
+    assert!(why.contains("allkeys-lru") && why.contains("set it to noeviction"), "{why}");
+}
+
+#[tokio::test]
+async fn tokens_are_good_for_the_users_they_name() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(3).await;
+    let made = said(&["token", "--token-secret", SECRET, "--user", "5", "--count", "3"]).await;
+    assert_eq!((made.code, made.stdout.lines().count()), (Some(0), 3));
+    for (token, user) in made.stdout.lines().zip(["5", "6", "7"]) {
+        let path = format!("/v1/coupons/{coupon}/claims");
+        assert_eq!(app.post(&path, token, &Value::Null).await.status, 202);
+        app.write_orders().await;
+        let orders = app.get("/v1/orders", token).await;
+        assert_eq!(orders.body["orders"][0]["user_id"], user, "{orders:?}");
+        let new =
+            serde_json::json!({"kind": "regular", "title": "t", "pay_cents": 1, "value_cents": 2});
+        assert_eq!(app.post("/v1/coupons", token, &new).await.status, 403);
+    }
+    let admin = said(&["token", "--token-secret", SECRET, "--user", "5", "--admin"]).await;
+    let new =
+        serde_json::json!({"kind": "regular", "title": "t", "pay_cents": 1, "value_cents": 2});
+    assert_eq!(app.post("/v1/coupons", &admin.stdout, &new).await.status, 201);
+}
+
+#[tokio::test]
+async fn tokens_for_nobody_are_refused() {
+    for (arguments, names) in [
+        (&["--user", "0"][..], "--user"),
+        (&["--user=-1"], "--user"),
+        (&["--user", "9223372036854775808"], "--user"),
+        (&["--user", "5", "--count", "0"], "--count"),
+        (&["--user", "9223372036854775807", "--count", "2"], "--user + --count"),
+        (&["--user", "5", "--hours", "0"], "--hours"),
+        (&[], "--user"),
+    ] {
+        let refused = said(&[&["token", "--token-secret", SECRET], arguments].concat()).await;
+        assert_eq!((refused.code, &*refused.stdout), (Some(2), ""), "{arguments:?}");
+        assert!(refused.stderr.contains(names), "{}", refused.stderr);
+    }
+    // The last user there can be.
+    let last = ["token", "--token-secret", SECRET, "--user", "9223372036854775806", "--count", "2"];
+    assert_eq!(said(&last).await.stdout.lines().count(), 2);
+}
+
+#[tokio::test]
+async fn coupons_are_created_listed_and_shown_in_json() {
+    let app = TestApp::start().await;
+    let (opens, closes) = (now() - TimeDelta::minutes(1), now() + TimeDelta::hours(1));
+    let times = [opens, closes].map(|time| time.to_rfc3339());
+    let sale = [("--stock", "3"), ("--opens-at", &times[0]), ("--closes-at", &times[1])];
+    let money = [("--title", "Dinner"), ("--pay-cents", "1"), ("--value-cents", "2")];
+    let create = with(&app, &["coupon", "create"], &[&sale[..], &money[..]].concat());
+    let created = json(&said(&words(&create)).await);
+    assert_eq!((&created["title"], &created["sale"]["left"]), (&"Dinner".into(), &3.into()));
+
+    let id = created["id"].as_str().expect("ids are strings");
+    assert_eq!(app.claim(42, id.parse().expect("a coupon id")).await.status, 202);
+    let shown = json(&said(&words(&with(&app, &["coupon", "show", id], &[]))).await);
+    assert_eq!((&shown["id"], &shown["sale"]["left"]), (&created["id"], &2.into()));
+    let listed = json(&said(&words(&with(&app, &["coupon", "list"], &[]))).await);
+    assert_eq!(listed, shown);
+
+    let unknown = said(&words(&with(&app, &["coupon", "show", "1048576"], &[]))).await;
+    assert_eq!((unknown.code, &*unknown.stdout), (Some(1), ""));
+    assert!(unknown.last_words().contains("no coupon 1048576"), "{}", unknown.stderr);
+}
+
+#[tokio::test]
+async fn coupons_that_cannot_be_are_refused_by_the_name_of_their_field() {
+    let app = TestApp::start().await;
+    let sale = [("--opens-at", "2026-01-02T00:00:00Z"), ("--closes-at", "2026-01-01T00:00:00Z")];
+    let regular = ("--kind", "regular");
+    for (values, names) in [
+        (&[("--pay-cents", "-5"), regular][..], "pay_cents"),
+        (&[("--title", ""), regular], "title"),
+        (&[("--kind", "other")], "--kind"),
+        (&[], "sale"),
+        (&[("--stock", "1")], "--opens-at"),
+        (&[("--stock", "0"), sale[0], ("--closes-at", "2026-01-03T00:00:00Z")], "sale.stock"),
+        (&[("--stock", "1"), sale[0], sale[1]], "sale.closes_at"),
+        (&[("--stock", "1"), sale[0], ("--closes-at", "tomorrow")], "--closes-at"),
+    ] {
+        let good = [("--title", "t"), ("--pay-cents", "1"), ("--value-cents", "2")];
+        let rest = good.iter().filter(|(flag, _)| values.iter().all(|(given, _)| given != flag));
+        let values: Vec<_> = values.iter().chain(rest).copied().collect();
+        let refused = said(&words(&with(&app, &["coupon", "create"], &values))).await;
+        assert_eq!((refused.code, &*refused.stdout), (Some(2), ""), "{values:?}");
+        assert!(refused.stderr.contains(names), "{values:?}: {}", refused.stderr);
+    }
+    assert_eq!(app.number("SELECT count(*) FROM coupons").await, 0);
+}
+
+#[tokio::test]
+async fn reconcile_says_whether_the_stores_agree() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(3).await;
+    app.claim(42, coupon).await;
+    let reconcile = with(&app, &["reconcile"], &[]);
+    let agreed = said(&words(&reconcile)).await;
+    assert_eq!(agreed.code, Some(0), "{agreed:?}");
+    let counts = format!("coupon {coupon}: total 3 = stock 2 + buyers 1; live orders 0");
+    assert!(agreed.stdout.contains(&counts), "{agreed:?}");
+
+    let key = app.keys().coupon(coupon);
+    let _: i64 = app.redis(&["HINCRBY", &key, "stock", "1"]).await;
+    let disagreed = said(&words(&reconcile)).await;
+    assert_eq!(disagreed.code, Some(4), "{disagreed:?}");
+    let line = format!("DISAGREE: coupon {coupon}: total 3 is not stock 3 + buyers 1");
+    assert!(disagreed.stdout.contains(&line), "{disagreed:?}");
+    assert!(disagreed.last_words().contains("disagree in 1 places"), "{disagreed:?}");
+
+    let _: i64 = app.redis(&["HINCRBY", &key, "stock", "-1"]).await;
+    assert_eq!(said(&words(&reconcile)).await.code, Some(0));
+}
+
+// ---- what the tests ask ----
+
+/// Runs `flash-sale` with these arguments.
+async fn said(arguments: &[&str]) -> Finished {
+    run(flash_sale(arguments)).await
+}
+
+/// A sub-command on the data of `app`; flags given here stand in for the app's own.
+fn with(app: &TestApp, command: &[&str], flags: &[(&str, &str)]) -> Vec<String> {
+    let own = app.store_arguments();
+    let own = own.chunks(2).filter(|pair| flags.iter().all(|(flag, _)| pair[0] != *flag));
+    let given = flags.iter().map(|(flag, value)| format!("{flag}={value}"));
+    let command = command.iter().map(|word| (*word).to_owned());
+    command.chain(given).chain(own.flatten().cloned()).collect()
+}
+
+fn words(arguments: &[String]) -> Vec<&str> {
+    arguments.iter().map(String::as_str).collect()
+}
+
+/// The one line that a successful command printed.
+fn json(finished: &Finished) -> Value {
+    assert_eq!(finished.code, Some(0), "{finished:?}");
+    serde_json::from_str(&finished.stdout).expect("one JSON object")
+}

@@ -1,0 +1,361 @@
+//! Servers of one's own: what `flash-sale demo` and `flash-sale private-servers` start, they stop; and what
+//! a killed one leaves behind is found again, with every claim that was accepted.
+
+use std::fs::{self, DirBuilder, File, Permissions};
+use std::net::TcpListener;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::Value;
+use uuid::Uuid;
+
+use crate::support::eventually;
+use crate::support::process::{Process, flash_sale, order_id, run};
+
+#[tokio::test]
+async fn what_the_demo_prints_works_and_its_next_start_goes_on() {
+    let folder = DataFolder::new();
+    let mut demo = Demo::start(&folder).await;
+    let (status, accepted) = demo.claim(&demo.token).await;
+    assert_eq!(status, 202);
+    let (status, repeat) = demo.claim(&demo.token).await;
+    assert_eq!((status, order_id(&repeat)), (409, order_id(&accepted)));
+    demo.assert_order(&demo.token, order_id(&accepted)).await;
+
+    let second =
+        run(flash_sale(&["demo", "--listen", &free_address(), "--data-dir", folder.text()])).await;
+    assert_eq!(second.code, Some(1), "{second:?}");
+    let said = second.last_words();
+    assert!(said.contains("in use by process") && said.contains(folder.text()), "{said}");
+
+    let servers = folder.server_pids();
+    demo.interrupt().await;
+    assert!(!servers.into_iter().any(is_alive));
+
+    let mut next = Demo::start(&folder).await;
+    assert_eq!(next.claim_url_without_host(), demo.claim_url_without_host());
+    next.assert_order(&demo.token, order_id(&accepted)).await;
+    let reconciled = run(flash_sale(&["reconcile", "--data-dir", folder.text()])).await;
+    assert_eq!(reconciled.code, Some(0), "{reconciled:?}");
+    assert!(reconciled.stdout.contains("Redis and Postgres agree (1 sales)"));
+    let servers = folder.server_pids();
+    next.interrupt().await;
+    assert!(!servers.into_iter().any(is_alive));
+}
+
+#[tokio::test]
+async fn what_was_accepted_before_a_kill_is_an_order_after_the_next_start() {
+    let folder = DataFolder::new();
+    let mut promised = Vec::new();
+    let mut demo = Demo::start(&folder).await;
+    let tokens = tokens(&folder, 40).await;
+    for (tokens, with_servers) in [(&tokens[..20], false), (&tokens[20..], true)] {
+        for token in tokens {
+            let (status, accepted) = demo.claim(token).await;
+            assert_eq!(status, 202, "{accepted}");
+            promised.push((token, order_id(&accepted)));
+        }
+        demo.process.kill();
+        let servers = folder.server_pids();
+        assert!(servers.into_iter().all(is_alive));
+        if with_servers {
+            folder.kill_servers();
+        }
+
+        demo = Demo::start(&folder).await;
+        // Those that lived were taken over.
+        assert_eq!(folder.server_pids() == servers, !with_servers);
+        for (token, order) in &promised {
+            demo.assert_order(token, *order).await;
+        }
+    }
+    let servers = folder.server_pids();
+    demo.interrupt().await;
+    assert!(!servers.into_iter().any(is_alive));
+}
+
+#[tokio::test]
+async fn a_demo_that_is_stopped_while_it_starts_leaves_no_server() {
+    let folder = DataFolder::new();
+    let arguments = ["demo", "--listen", &free_address(), "--data-dir", folder.text()];
+    let mut demo = Process::spawn(flash_sale(&arguments));
+    demo.logged("a new Postgres cluster is being made").await;
+    demo.signal(Signal::SIGINT);
+    assert_eq!(demo.ended().await.code(), Some(0));
+    eventually("the servers end", async || SERVERS.iter().all(|(alive, _)| !folder.is_held(alive)))
+        .await;
+}
+
+#[tokio::test]
+async fn throw_away_servers_end_with_their_input_and_when_they_are_told_to() {
+    for with_their_input in [true, false] {
+        let temporary = DataFolder::made(0o755);
+        let mut keeper = Process::spawn(throw_away(&temporary));
+        let servers = announced(&keeper).await;
+        assert!(servers.into_iter().all(is_alive));
+        assert_eq!(temporary.entries(), 1);
+        if with_their_input {
+            keeper.close_input();
+        } else {
+            keeper.signal(Signal::SIGTERM);
+        }
+        assert_eq!(keeper.ended().await.code(), Some(0));
+        assert!(!servers.into_iter().any(is_alive));
+        assert_eq!(temporary.entries(), 0);
+    }
+}
+
+#[tokio::test]
+async fn throw_away_servers_end_when_whoever_wanted_them_is_killed() {
+    let temporary = DataFolder::made(0o755);
+    // A parent that holds the writing end of its child's input, as a test run does.
+    let mut parent = Command::new("sh");
+    parent.args([
+        "-c",
+        "mkfifo \"$1/in\" && { \"$0\" private-servers --throw-away <\"$1/in\" & exec 3>\"$1/in\"; wait; }",
+        env!("CARGO_BIN_EXE_flash-sale"),
+        temporary.text(),
+    ]);
+    parent.env("TMPDIR", temporary.path());
+    let mut parent = Process::spawn(parent);
+    let servers = announced(&parent).await;
+    parent.kill();
+    // Everybody has ended who could write to the pipe that we read.
+    parent.output_ended().await;
+    assert!(!servers.into_iter().any(is_alive));
+    // The pipe alone.
+    assert_eq!(temporary.entries(), 1);
+}
+
+#[tokio::test]
+async fn throw_away_servers_that_are_stopped_while_they_start_leave_nothing() {
+    let temporary = DataFolder::made(0o755);
+    let mut keeper = Process::spawn(throw_away(&temporary));
+    let line = keeper.logged("a private server is starting").await;
+    let (_, pid) = line.split_once(" pid=").expect("the line names the process");
+    let server: i32 = pid.split(' ').next().expect("a word").parse().expect("a process id");
+    keeper.logged("a new Postgres cluster is being made").await;
+    keeper.signal(Signal::SIGTERM);
+    // Its input is still open.
+    assert_eq!(keeper.ended().await.code(), Some(0));
+    assert!(!is_alive(server));
+    assert_eq!(temporary.entries(), 0);
+}
+
+#[tokio::test]
+async fn servers_that_cannot_start_leave_nothing_and_say_why() {
+    let temporary = DataFolder::made(0o755);
+    let programs = DataFolder::made(0o755);
+    let old = programs.path().join("redis-server");
+    fs::write(&old, "#!/bin/sh\necho 'Redis server v=6.2.14 sha=0'\n").expect("room on the disk");
+    fs::set_permissions(&old, Permissions::from_mode(0o755)).expect("ours");
+    let mut command = throw_away(&temporary);
+    command.env("PATH", format!("{}:/usr/bin:/bin", programs.text()));
+    let refused = run(command).await;
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    let said = refused.last_words();
+    assert!(said.contains("6.2") && said.contains("7.0 is the oldest"), "{said}");
+    assert_eq!(temporary.entries(), 0);
+}
+
+#[tokio::test]
+async fn a_folder_that_postgres_could_not_reach_as_root_works_all_the_same() {
+    if !nix::unistd::geteuid().is_root() {
+        println!("skipped: only root has to run Postgres as somebody else");
+        return;
+    }
+    let private = DataFolder::made(0o700);
+    let folder = DataFolder(private.path().join("data"));
+    let mut command = flash_sale(&["private-servers", "--data-dir", folder.text()]);
+    command.stdin(Stdio::piped());
+    let mut keeper = Process::spawn(command);
+    let servers = announced(&keeper).await;
+    assert!(servers.into_iter().all(is_alive));
+    keeper.close_input();
+    assert_eq!(keeper.ended().await.code(), Some(0));
+    assert!(!servers.into_iter().any(is_alive));
+}
+
+// ---- what the tests ask ----
+
+/// A demo that runs, and what it printed.
+struct Demo {
+    process: Process,
+    token: String,
+    /// The lines to paste: claim, what became of it, my orders.
+    claim_url: String,
+    claim_state_url: String,
+    orders_url: String,
+    client: reqwest::Client,
+}
+
+impl Demo {
+    async fn start(folder: &DataFolder) -> Self {
+        let listen = free_address();
+        let arguments = ["demo", "--listen", &listen, "--data-dir", folder.text()];
+        let process = Process::spawn(flash_sale(&arguments));
+        let last_word = async |line| {
+            let line = process.printed(line).await;
+            line.split_whitespace().last().expect("a word").to_owned()
+        };
+        let token = last_word("  TOKEN=").await;
+        Self {
+            token: token.strip_prefix("TOKEN=").expect("just found").to_owned(),
+            claim_url: last_word("  curl -i -X POST").await,
+            claim_state_url: last_word("/claims/me").await,
+            orders_url: last_word("/v1/orders").await,
+            process,
+            client: reqwest::Client::new(),
+        }
+    }
+
+    fn claim_url_without_host(&self) -> &str {
+        let (_, path) = self.claim_url.split_once("/v1/").expect("a path");
+        path
+    }
+
+    async fn claim(&self, token: &str) -> (u16, Value) {
+        self.send(self.client.post(&self.claim_url), token).await
+    }
+
+    async fn send(&self, request: reqwest::RequestBuilder, token: &str) -> (u16, Value) {
+        let reply = request.bearer_auth(token).send().await.expect("it answers");
+        (reply.status().as_u16(), reply.json().await.expect("JSON"))
+    }
+
+    /// The claim becomes this order, which its buyer finds among theirs.
+    async fn assert_order(&self, token: &str, order: i64) {
+        eventually("the order is written", async || {
+            let (_, state) = self.send(self.client.get(&self.claim_state_url), token).await;
+            assert_eq!(order_id(&state), order);
+            state["status"] == "unpaid"
+        })
+        .await;
+        let (_, orders) = self.send(self.client.get(&self.orders_url), token).await;
+        assert!(orders.to_string().contains(&format!("\"{order}\"")), "{orders}");
+    }
+
+    /// Ctrl-C, to the end.
+    async fn interrupt(&mut self) {
+        self.process.signal(Signal::SIGINT);
+        assert_eq!(self.process.ended().await.code(), Some(0));
+    }
+}
+
+/// Tokens for users 1 to `count`, signed with the secret that the folder keeps.
+async fn tokens(folder: &DataFolder, count: usize) -> Vec<String> {
+    let count = count.to_string();
+    let arguments = ["token", "--user", "1", "--count", &count, "--data-dir", folder.text()];
+    let made = run(flash_sale(&arguments)).await;
+    made.stdout.lines().map(ToOwned::to_owned).collect()
+}
+
+/// Throw-away servers in this folder, whose input is a pipe.
+fn throw_away(temporary: &DataFolder) -> Command {
+    let mut command = flash_sale(&["private-servers", "--throw-away"]);
+    command.env("TMPDIR", temporary.path());
+    command.stdin(Stdio::piped());
+    command
+}
+
+/// Process ids of the servers that a keeper has announced.
+async fn announced(keeper: &Process) -> [i32; 2] {
+    let line = keeper.printed("redis_url").await;
+    let servers: Value = serde_json::from_str(&line).expect("JSON");
+    ["redis_pid", "postgres_pid"].map(|name| {
+        let pid = servers[name].as_i64().expect("a number");
+        i32::try_from(pid).expect("a process id")
+    })
+}
+
+/// An address that is free by now. The demo prints the one it was given, so it can't choose.
+fn free_address() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.local_addr().expect("it is bound").to_string()
+}
+
+/// Whether this process lives; one that has ended and that nobody has waited for does not.
+fn is_alive(pid: i32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    kill(Pid::from_raw(pid), None).is_ok() && !stat.contains(") Z")
+}
+
+/// A folder for private servers, deleted at the end together with whatever servers still use it.
+struct DataFolder(PathBuf);
+
+/// The lock that a server holds while it lives, and where its process id stands.
+const SERVERS: [(&str, &str); 2] =
+    [("redis.alive", "redis/redis.pid"), ("postgres.alive", "postgres/data/postmaster.pid")];
+
+impl DataFolder {
+    /// A name that nobody has; the folder is made by whoever uses it.
+    fn new() -> Self {
+        let name = format!("fs-it-{}", Uuid::new_v4().simple());
+        Self(std::env::temp_dir().join(name))
+    }
+
+    fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// The path, as an argument.
+    fn text(&self) -> &str {
+        self.0.to_str().expect("made of plain characters")
+    }
+
+    /// One that is there already, with this mode.
+    fn made(mode: u32) -> Self {
+        let folder = Self::new();
+        let made = DirBuilder::new().mode(mode).create(folder.path());
+        made.expect("nobody has the name");
+        folder
+    }
+
+    /// How many things lie in it.
+    fn entries(&self) -> usize {
+        fs::read_dir(&self.0).expect("it is there").count()
+    }
+
+    /// Process ids of Redis and Postgres, from their pid files.
+    fn server_pids(&self) -> [i32; 2] {
+        let pids = SERVERS.map(|(_, pid_file)| self.pid(pid_file));
+        pids.map(|pid| pid.expect("a server that runs says so"))
+    }
+
+    fn pid(&self, pid_file: &str) -> Option<i32> {
+        let text = fs::read_to_string(self.0.join(pid_file)).ok()?;
+        text.lines().next()?.trim().parse().ok()
+    }
+
+    /// Whether a server, or a child of it, lives.
+    fn is_held(&self, alive: &str) -> bool {
+        let lock = File::open(self.0.join(alive));
+        lock.is_ok_and(|lock| lock.try_lock_shared().is_err())
+    }
+
+    /// SIGKILL for every server that lives.
+    fn kill_servers(&self) {
+        for (alive, pid_file) in SERVERS {
+            if let Some(pid) = self.pid(pid_file).filter(|_| self.is_held(alive)) {
+                kill(Pid::from_raw(pid), Signal::SIGKILL).expect("it lives, and it is ours");
+            }
+        }
+    }
+}
+
+impl Drop for DataFolder {
+    fn drop(&mut self) {
+        self.kill_servers();
+        // As root, Postgres' home may lie elsewhere, behind a link.
+        let home = self.0.join("postgres");
+        if home.is_symlink()
+            && let Ok(target) = home.canonicalize()
+        {
+            let _ = fs::remove_dir_all(target);
+        }
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}

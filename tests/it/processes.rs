@@ -1,0 +1,343 @@
+//! Faults on real processes: killed, paused and stopped in the middle of their work. Whatever happens to
+//! them, an answered 202 ends as exactly one row, and the counts stay exact.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use flash_sale::base::limits;
+use futures_util::StreamExt;
+use futures_util::future::join_all;
+use futures_util::stream::FuturesUnordered;
+use nix::sys::signal::Signal;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::Instant;
+
+use crate::support::process::{
+    HangingPostgres, Process, backlog, consumers, lock_sales, lock_waiters, order_id, pending,
+    rows, small_batches, try_claim, written,
+};
+use crate::support::{OwnServers, TestApp, eventually};
+
+/// How long a test lets recovery take: the promise is [`limits::RECOVERY_MAX`], the rest is for a machine
+/// that runs many tests at once.
+const RECOVERY_BOUND: Duration = Duration::from_secs(15);
+
+/// The promise of `base/limits.rs` (5 s), and a second for the process itself.
+const STOP_BOUND: Duration = Duration::from_secs(6);
+
+#[tokio::test]
+async fn two_apis_and_two_workers_sell_exactly_the_stock() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(50).await;
+    let apis = [(); 2].map(|()| Process::serve(&app, &["--roles", "api"]));
+    let _workers = [(); 2].map(|()| Process::serve(&app, &["--roles", "worker"]));
+    let urls = [apis[0].url().await, apis[1].url().await];
+
+    // 80 users, each at both APIs at the same time.
+    let claims = (0..160).map(|n| try_claim(&app, &urls[n % 2], 1 + n as i64 / 2, coupon));
+    let replies = join_all(claims).await;
+    let mut promised = BTreeMap::new();
+    for (n, reply) in replies.into_iter().enumerate() {
+        let (status, body) = reply.expect("nobody was killed");
+        if status == 202 {
+            let first = promised.insert(1 + n as i64 / 2, order_id(&body));
+            assert_eq!(first, None, "two units for one user");
+        }
+    }
+    assert_eq!(promised.len(), 50);
+    eventually("all orders are written", async || written(&app).await == promised).await;
+    assert_eq!(app.number("SELECT sold FROM flash_sales").await, 50);
+}
+
+#[tokio::test]
+async fn a_killed_api_loses_no_202_and_a_retry_finds_out() {
+    const ROUNDS: i64 = 10;
+    const USERS: i64 = 30;
+    let app = TestApp::start().await;
+    let stock = ROUNDS * USERS - 20;
+    let coupon = app.create_flash(stock).await;
+    let mut promised = BTreeMap::new();
+    let mut unanswered = 0;
+    let mut api = Process::serve(&app, &["--roles", "api"]);
+    for round in 0..ROUNDS {
+        let url = api.url().await;
+        let users = round * USERS + 1..=(round + 1) * USERS;
+        let mut claims: FuturesUnordered<_> = users
+            .clone()
+            .map(async |user| (user, try_claim(&app, &url, user, coupon).await))
+            .collect();
+        let mut answered = 0;
+        while let Some((user, reply)) = claims.next().await {
+            let Some((status, body)) = reply else {
+                unanswered += 1;
+                continue;
+            };
+            if status == 202 {
+                promised.insert(user, order_id(&body));
+            }
+            answered += 1;
+            // Each round a little later.
+            if answered == 1 + 2 * round {
+                api.kill();
+            }
+        }
+        // The process that answers the retries is the next one to be killed.
+        api = Process::serve(&app, &["--roles", "api"]);
+        let url = api.url().await;
+        for user in users {
+            let (status, body) = try_claim(&app, &url, user, coupon).await.expect("it runs");
+            match status {
+                202 => assert_eq!(promised.insert(user, order_id(&body)), None),
+                409 => {
+                    let order = order_id(&body);
+                    assert_eq!(body["code"], "already_claimed");
+                    assert_eq!(*promised.entry(user).or_insert(order), order);
+                }
+                _ => {
+                    assert_eq!(body["code"], "sold_out");
+                    assert_eq!(promised.get(&user), None);
+                }
+            }
+        }
+    }
+    assert!(unanswered > ROUNDS, "the kills cut hardly anything");
+    assert_eq!(promised.len() as i64, stock);
+    app.write_orders().await;
+    assert_eq!(written(&app).await, promised);
+}
+
+#[tokio::test]
+async fn a_killed_worker_s_entries_are_written_by_another() {
+    let app = TestApp::start().await;
+    let promised = backlog(&app, 4_000).await;
+    let mut left_pending = 0;
+    for kills in 1..=4 {
+        let mut worker = small_batches(&app);
+        eventually("the worker is in the middle of it", async || rows(&app).await >= 200 * kills)
+            .await;
+        worker.kill();
+        left_pending += pending(&app).await;
+    }
+    assert!(rows(&app).await < 4_000 && left_pending > 0, "killed too late");
+
+    let killed_at = Instant::now();
+    let _other = Process::serve(&app, &["--roles", "worker"]);
+    eventually("everything is written", async || rows(&app).await == 4_000).await;
+    assert_recovered_within_bound("4 workers killed", killed_at);
+    eventually("everything is acknowledged", async || pending(&app).await == 0).await;
+    assert_eq!(written(&app).await, promised);
+    assert_sold_exactly(&app, 4_000).await;
+}
+
+#[tokio::test]
+async fn a_worker_paused_between_insert_and_commit_holds_up_nobody_and_does_no_harm_when_it_wakes()
+{
+    let app = TestApp::start().await;
+    let promised = backlog(&app, 500).await;
+    let lock = lock_sales(&app).await;
+    let mut paused = small_batches(&app);
+    eventually("its batch is inserted and waits for the lock", async || {
+        lock_waiters(&app).await > 0
+    })
+    .await;
+    paused.signal(Signal::SIGSTOP);
+    let paused_at = Instant::now();
+    lock.rollback().await.expect("Postgres answers");
+
+    // Its transaction is open: it holds the rows that the other one wants to insert.
+    let _other = Process::serve(&app, &["--roles", "worker"]);
+    eventually("everything is written", async || rows(&app).await == 500).await;
+    assert_recovered_within_bound("a worker paused in its transaction", paused_at);
+    eventually("everything is acknowledged", async || pending(&app).await == 0).await;
+
+    paused.signal(Signal::SIGCONT);
+    // It is awake, and through with what it had in hand, when it ends by itself.
+    paused.assert_stops_within(STOP_BOUND).await;
+    assert_eq!(written(&app).await, promised);
+    assert_sold_exactly(&app, 500).await;
+}
+
+#[tokio::test]
+async fn a_worker_that_wakes_after_its_batch_was_taken_over_writes_it_with_no_effect() {
+    let app = TestApp::start().await;
+    let promised = backlog(&app, 2_000).await;
+    let mut paused = small_batches(&app);
+    eventually("it is in the middle of it", async || rows(&app).await > 100).await;
+    paused.signal(Signal::SIGSTOP);
+    let mut other = Process::serve(&app, &["--roles", "worker"]);
+    eventually("everything is written", async || rows(&app).await == 2_000).await;
+    eventually("everything is acknowledged", async || pending(&app).await == 0).await;
+
+    paused.signal(Signal::SIGCONT);
+    other.assert_stops_within(STOP_BOUND).await;
+    // The one that slept is a good worker again.
+    let coupon = app.create_flash(1).await;
+    let order = app.claim(42, coupon).await.order_id();
+    eventually("the woken one writes", async || rows(&app).await == 2_001).await;
+    paused.assert_stops_within(STOP_BOUND).await;
+    let mut rows = written(&app).await;
+    // User 42 has an order of the first coupon, too.
+    assert_eq!(app.number(&format!("SELECT count(*) FROM orders WHERE id = {order}")).await, 1);
+    rows.insert(42, promised[&42]);
+    assert_eq!(rows, promised);
+    assert_sold_exactly(&app, 2_001).await;
+}
+
+#[tokio::test]
+async fn sigterm_under_load_loses_no_202_and_leaves_the_group() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(100_000).await;
+    let mut process = Process::serve(&app, &[]);
+    let url = process.url().await;
+    // 16 clients, each of whom claims for one user after the other until nobody answers any more.
+    let client = |n: i64| {
+        let (app, url) = (&app, &url);
+        async move {
+            let mut promised = BTreeMap::new();
+            let mut id = n;
+            while let Some((status, body)) = try_claim(app, url, id, coupon).await {
+                assert_eq!(status, 202, "{body}");
+                promised.insert(id, order_id(&body));
+                id += 16;
+            }
+            promised
+        }
+    };
+    let clients = join_all((1..=16).map(client));
+    let stopping = async {
+        eventually("it is under load", async || {
+            app.number("SELECT count(*) FROM orders").await > 100
+        })
+        .await;
+        process.assert_stops_within(STOP_BOUND).await;
+    };
+    let (clients, ()) = tokio::join!(clients, stopping);
+
+    assert_eq!(consumers(&app).await, 0);
+    app.write_orders().await;
+    let rows = written(&app).await;
+    for (user, order) in clients.into_iter().flatten() {
+        assert_eq!(rows.get(&user), Some(&order));
+    }
+}
+
+#[tokio::test]
+async fn claims_that_wait_for_their_order_are_answered_by_a_stopping_process() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(10).await;
+    // Nobody writes, so they would wait to the end.
+    let mut process = Process::serve(&app, &["--roles", "api"]);
+    let url = process.url().await;
+    let path = format!("/v1/coupons/{coupon}/claims");
+    let waiting = join_all((1..=10).map(|user| {
+        let request = app.client().post(format!("{url}{path}"));
+        let request = request.bearer_auth(app.token(user)).header("prefer", "wait=10");
+        app.send(request, "POST", &path)
+    }));
+    let buyers = app.keys().buyers(coupon);
+    let stopping = async {
+        eventually("all are waiting", async || app.redis::<i64>(&["HLEN", &buyers]).await == 10)
+            .await;
+        process.assert_stops_within(STOP_BOUND).await;
+    };
+    let (replies, ()) = tokio::join!(waiting, stopping);
+    assert!(replies.iter().all(|reply| reply.status == 202));
+}
+
+#[tokio::test]
+async fn a_stop_request_that_comes_with_the_start_is_obeyed() {
+    let app = TestApp::start().await;
+    let mut processes = [(); 8].map(|()| Process::serve(&app, &["--roles", "api"]));
+    let stopped = processes.iter_mut().map(async |process| {
+        process.url().await;
+        process.assert_stops_within(STOP_BOUND).await;
+    });
+    join_all(stopped).await;
+}
+
+#[tokio::test]
+async fn connections_that_do_nothing_do_not_hold_up_the_end() {
+    let app = TestApp::start().await;
+    let mut process = Process::serve(&app, &["--roles", "api"]);
+    let url = process.url().await;
+    let _silent = connect(&url).await;
+    let mut kept_alive = connect(&url).await;
+    let request = b"GET /livez HTTP/1.1\r\nhost: here\r\n\r\n";
+    kept_alive.write_all(request).await.expect("it listens");
+    let read = kept_alive.read(&mut [0; 1024]).await.expect("it answers");
+    assert!(read > 0);
+    process.assert_stops_within(Duration::from_secs(3)).await;
+}
+
+#[tokio::test]
+async fn a_second_signal_ends_a_drain_that_hangs() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(1).await;
+    let mut process = Process::serve(&app, &["--roles", "api"]);
+    let url = process.url().await;
+    // A request whose body never comes holds up the drain.
+    let mut request = connect(&url).await;
+    let head = format!(
+        "POST /v1/coupons HTTP/1.1\r\nhost: here\r\nauthorization: Bearer {}\r\n\
+         content-type: application/json\r\ncontent-length: 100\r\n\r\n{{",
+        app.admin_token()
+    );
+    request.write_all(head.as_bytes()).await.expect("it listens");
+    // Once this later request is answered, the earlier one has begun.
+    try_claim(&app, &url, 1, coupon).await.expect("it runs");
+    process.signal(Signal::SIGTERM);
+    process.logged("finishing what has begun").await;
+    assert!(process.is_running());
+    process.signal(Signal::SIGTERM);
+    let began = Instant::now();
+    process.logged("stopping at once").await;
+    assert_eq!(process.ended().await.code(), Some(0));
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(2), "{took:?}");
+}
+
+#[tokio::test]
+async fn a_postgres_that_hangs_does_not_keep_a_process_from_ending() {
+    let servers = OwnServers::start();
+    let app = TestApp::on(&servers.at, &[], flash_sale::base::clock::Clock::System).await;
+    let coupon = app.create_flash(10).await;
+    let mut process = Process::serve(&app, &[]);
+    let url = process.url().await;
+    assert_eq!(try_claim(&app, &url, 1, coupon).await.expect("it runs").0, 202);
+    eventually("it writes", async || written(&app).await.len() == 1).await;
+
+    let hanging = HangingPostgres::of(&app).await;
+    let (status, _) = try_claim(&app, &url, 2, coupon).await.expect("it runs");
+    assert_eq!(status, 202);
+    eventually("the worker has it in hand", async || pending(&app).await == 1).await;
+    process.assert_stops_within(STOP_BOUND).await;
+
+    drop(hanging);
+    let _next = Process::serve(&app, &["--roles", "worker"]);
+    eventually("it is written", async || rows(&app).await == 2).await;
+}
+
+// ---- what the tests ask ----
+
+async fn assert_sold_exactly(app: &TestApp, units: i64) {
+    let sold = "SELECT sum(sold)::bigint FROM flash_sales";
+    assert_eq!(app.number(sold).await, units);
+    assert_eq!(rows(app).await, units);
+    assert_eq!(app.number("SELECT count(*) FROM dead_letters").await, 0);
+}
+
+/// Prints what it was, for whoever compares machines.
+fn assert_recovered_within_bound(what: &str, since: Instant) {
+    let took = since.elapsed();
+    println!(
+        "{what}: everything in Postgres after {took:.1?} (promised: {:?})",
+        limits::RECOVERY_MAX
+    );
+    assert!(took < RECOVERY_BOUND, "{what}: {took:?}");
+}
+
+async fn connect(url: &str) -> TcpStream {
+    let address = url.strip_prefix("http://").expect("a URL");
+    TcpStream::connect(address).await.expect("it listens")
+}
