@@ -163,14 +163,20 @@ fn connect(
     database_url: &str,
     config: &StoreConfig,
 ) -> anyhow::Result<(Redis, PgPool)> {
-    // Neither error quotes the URL, which may hold a password.
-    let redis = Redis::new(redis_url).context("--redis-url can't be understood")?;
-    let pool = postgres::pool(database_url, config.database_connections)
-        .context("--database-url can't be understood")?;
+    // The URL isn't quoted: it may hold a password.
+    let redis = Redis::new(redis_url).map_err(|_| {
+        InvalidConfig::new("--redis-url can't be understood; give one like redis://host:6379")
+    })?;
+    let pool = postgres::pool(database_url, config.database_connections).map_err(|_| {
+        InvalidConfig::new(
+            "--database-url can't be understood; give one like postgres://user:password@host/database",
+        )
+    })?;
     Ok((redis, pool))
 }
 
 async fn refuse_unmigrated(pool: &PgPool) -> anyhow::Result<()> {
+    postgres::connect_once(pool).await.context("Postgres (--database-url) can't be used")?;
     let missing = schema::missing(pool).await.context("Postgres (--database-url) can't be used")?;
     if !missing.is_empty() {
         bail!(

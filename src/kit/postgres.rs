@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{Connection, Error, PgPool};
+use sqlx::{ConnectOptions, Connection, Error, PgPool};
 use tokio::time::timeout;
 
 use crate::base::limits;
@@ -29,6 +29,17 @@ pub fn pool(url: &str, connections_max: u32) -> Result<PgPool, Error> {
         // noticed by its first statement, and every caller has to handle that anyway.
         .test_before_acquire(false)
         .connect_lazy_with(options))
+}
+
+/// Connects once, beside the pool: the pool tries again until its time is over, and then says only that.
+///
+/// # Errors
+///
+/// Why the server can't be used: nobody listens, a wrong password, no such database.
+pub async fn connect_once(pool: &PgPool) -> Result<(), Error> {
+    let options = pool.connect_options();
+    let connected = timeout(limits::POSTGRES_ACQUIRE_TIMEOUT, options.connect()).await;
+    connected.map_err(|_| Error::PoolTimedOut)??.close().await
 }
 
 /// Whether Postgres answers, within [`limits::POSTGRES_PING_TIMEOUT`].

@@ -215,7 +215,7 @@ async fn within(max: Duration, reply: impl Future<Output = Reply>) -> Reply {
 }
 
 /// Waits until it does, which mustn't take longer than [`RECOVERY_MAX`].
-async fn works_again<F: Future<Output = bool>>(what: &str, works: impl FnMut() -> F) {
+async fn works_again(what: &str, works: impl AsyncFnMut() -> bool) {
     let since = Instant::now();
     eventually(what, works).await;
     assert!(since.elapsed() <= RECOVERY_MAX, "{what}: {:?}", since.elapsed());

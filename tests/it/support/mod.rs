@@ -10,7 +10,7 @@ pub use servers::{OwnServers, shared};
 pub use test_app::{SECRET, TestApp, now, user, write_all};
 
 /// Waits for something that another task or process does, within a bound that only a bug exceeds.
-pub async fn eventually<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
+pub async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(30);
     while !holds().await {
         assert!(tokio::time::Instant::now() < deadline, "never happened: {what}");

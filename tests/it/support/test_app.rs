@@ -18,6 +18,7 @@ use flash_sale::kit::redis::Redis;
 use flash_sale::sale::Stores;
 use flash_sale::sale::ids::{CouponId, Lane, UserId};
 use flash_sale::sale::keys::Keys;
+use flash_sale::sale::order_log::OrderLog;
 use flash_sale::sale::reconcile::{self, Report};
 use flash_sale::worker::write::WriteReport;
 use flash_sale::worker::{LaneWorker, WorkerSettings, consumer_name};
@@ -28,6 +29,7 @@ use tokio::sync::OnceCell;
 use uuid::Uuid;
 
 use super::client::Reply;
+use super::eventually;
 use super::servers::{Addresses, on_a_runtime_of_its_own, shared};
 
 pub const SECRET: &str = "a secret that is only good for tests";
@@ -331,8 +333,15 @@ impl Place {
         for lane in Lane::all(config.lanes) {
             let mut worker = self.worker(app.clone(), lane, settings);
             worker.ensure_group().await.expect("Redis answers");
-            worker.recover_pass().await.expect("both stores answer");
-            write_all(&mut worker).await;
+            let key = app.stores.keys.log(lane);
+            // As long as it takes the locks of a worker that was killed to run out.
+            eventually("everything is written", async || {
+                worker.recover_pass().await.expect("both stores answer");
+                write_all(&mut worker).await;
+                let backlog = OrderLog::backlog(&app.stores.redis, &key).await;
+                backlog.is_ok_and(|backlog| backlog.pending + backlog.unread == 0)
+            })
+            .await;
         }
         let Stores { pool, redis, keys } = &app.stores;
         let report = reconcile::check(pool, redis, keys).await.expect("both stores answer");
