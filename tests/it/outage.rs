@@ -13,12 +13,11 @@ use tokio::time::Instant;
 
 use crate::support::{OwnServers, Reply, TestApp, eventually};
 
-/// An answer to a claim while Redis is away: it aims at 600 ms, and this leaves room for a busy machine.
-const CLAIM_MAX: Duration = Duration::from_millis(1_500);
-/// An answer to a request that Postgres doesn't answer.
-const REQUEST_MAX: Duration = Duration::from_secs(limits::REQUEST_TIMEOUT.as_secs() + 3);
-/// Until a store that is back is used again.
-const RECOVERY_MAX: Duration = Duration::from_secs(5);
+/// An answer that doesn't wait for the store that hangs. It comes within a second; the bound only tells it
+/// from one that is cut off by the request's own time limit, on a machine however busy.
+const AT_ONCE: Duration = Duration::from_secs(limits::REQUEST_TIMEOUT.as_secs() - 2);
+/// An answer by the request's own time limit.
+const REQUEST_MAX: Duration = Duration::from_secs(limits::REQUEST_TIMEOUT.as_secs() + 30);
 
 /// Processes that are stopped until this is dropped.
 struct Frozen(Vec<i32>);
@@ -33,12 +32,12 @@ async fn claims_are_unknown_while_redis_hangs_and_found_out_later() {
     let frozen = Frozen::stop(vec![servers.at.redis_pid]);
     // The first wave hangs on the connection that there was, the second one gets none.
     for _ in 0..2 {
-        let claims = (100..140).map(|user| within(CLAIM_MAX, app.claim(user, coupon)));
+        let claims = (100..140).map(|user| within(AT_ONCE, app.claim(user, coupon)));
         for reply in join_all(claims).await {
             assert_unavailable(&reply);
         }
     }
-    assert_unavailable(&within(CLAIM_MAX, app.my_claim(100, coupon)).await);
+    assert_unavailable(&within(AT_ONCE, app.my_claim(100, coupon)).await);
     assert_reads_work_without_redis(&app, order).await;
     let page = app.get("/metrics", "").await;
     let line = "flash_sale_claims_total{outcome=\"unavailable\"} 80";
@@ -46,7 +45,7 @@ async fn claims_are_unknown_while_redis_hangs_and_found_out_later() {
     assert!(text.lines().any(|found| found == line), "{text}");
     drop(frozen);
 
-    works_again("claims", || async { app.claim(1, coupon).await.status == 409 }).await;
+    eventually("claims", async || app.claim(1, coupon).await.status == 409).await;
     for user in 100..140 {
         let found_out = app.claim(user, coupon).await;
         assert!([202, 409].contains(&found_out.status), "{found_out:?}");
@@ -70,7 +69,7 @@ async fn claims_are_unknown_without_redis() {
     app.expect_disagreements();
     signal(servers.at.redis_pid, Signal::SIGKILL);
     for _ in 0..2 {
-        let claims = (100..140).map(|user| within(CLAIM_MAX, app.claim(user, coupon)));
+        let claims = (100..140).map(|user| within(AT_ONCE, app.claim(user, coupon)));
         for reply in join_all(claims).await {
             assert_unavailable(&reply);
         }
@@ -80,13 +79,13 @@ async fn claims_are_unknown_without_redis() {
 
 async fn assert_reads_work_without_redis(app: &TestApp, order: i64) {
     for path in [format!("/v1/orders/{order}"), "/v1/orders".to_owned()] {
-        let reply = within(CLAIM_MAX, app.get(&path, &app.token(1))).await;
+        let reply = within(AT_ONCE, app.get(&path, &app.token(1))).await;
         assert_eq!(reply.status, 200, "{path}: {reply:?}");
     }
-    let coupons = within(CLAIM_MAX, app.get("/v1/coupons", "")).await;
+    let coupons = within(AT_ONCE, app.get("/v1/coupons", "")).await;
     assert_eq!(coupons.status, 200, "{coupons:?}");
     assert!(coupons.body["coupons"][0]["sale"]["left"].is_null());
-    let ready = within(CLAIM_MAX, app.get("/readyz", "")).await;
+    let ready = within(AT_ONCE, app.get("/readyz", "")).await;
     let expected = json!({
         "status": "unavailable", "redis": "can't be reached", "postgres": "ok", "backlog": "unknown",
     });
@@ -118,8 +117,7 @@ async fn claims_go_on_while_postgres_hangs() {
     let accepted = assert_degraded(&app, coupon).await;
     drop(frozen);
 
-    works_again("Postgres", || async { app.get("/v1/orders", &app.token(1)).await.status == 200 })
-        .await;
+    eventually("Postgres", async || app.get("/v1/orders", &app.token(1)).await.status == 200).await;
     let ready = app.get("/readyz", "").await;
     assert_eq!((ready.status, ready.text("status")), (200, "ready"));
     app.create_flash(1).await;
@@ -130,7 +128,7 @@ async fn claims_go_on_while_postgres_hangs() {
 
 /// Claims are taken, and what needs Postgres says that it is away. Returns how many claims were taken.
 async fn assert_degraded(app: &TestApp, coupon: flash_sale::sale::ids::CouponId) -> i64 {
-    let claims = join_all((100..120).map(|user| within(CLAIM_MAX, app.claim(user, coupon))));
+    let claims = join_all((100..120).map(|user| within(AT_ONCE, app.claim(user, coupon))));
     assert!(claims.await.iter().all(|reply| reply.status == 202));
 
     let coupon_path = format!("/v1/coupons/{coupon}");
@@ -138,7 +136,7 @@ async fn assert_degraded(app: &TestApp, coupon: flash_sale::sale::ids::CouponId)
     let regular = json!({"kind": "regular", "title": "t", "pay_cents": 1, "value_cents": 2});
     let (ready, more_claims, orders, order, mine, coupons, shown, created, unknown) = tokio::join!(
         within(REQUEST_MAX, app.get("/readyz", "")),
-        join_all((120..140).map(|user| within(CLAIM_MAX, app.claim(user, coupon)))),
+        join_all((120..140).map(|user| within(AT_ONCE, app.claim(user, coupon)))),
         within(REQUEST_MAX, app.get("/v1/orders", &token)),
         within(REQUEST_MAX, app.get("/v1/orders/1", &token)),
         within(REQUEST_MAX, app.my_claim(1, coupon)),
@@ -180,7 +178,7 @@ async fn requests_that_are_given_up_leave_nothing_behind() {
     assert!(given_up >= 200, "{given_up} of 250");
     drop((redis, postgres));
 
-    works_again("both stores", || async {
+    eventually("both stores", async || {
         let orders = app.get("/v1/orders", &app.token(1)).await;
         (app.claim(1, coupon).await.status, orders.status) == (409, 200)
     })
@@ -212,13 +210,6 @@ async fn within(max: Duration, reply: impl Future<Output = Reply>) -> Reply {
     let took = started.elapsed();
     assert!(took <= max, "{took:?} is more than {max:?}: {reply:?}");
     reply
-}
-
-/// Waits until it does, which mustn't take longer than [`RECOVERY_MAX`].
-async fn works_again(what: &str, works: impl AsyncFnMut() -> bool) {
-    let since = Instant::now();
-    eventually(what, works).await;
-    assert!(since.elapsed() <= RECOVERY_MAX, "{what}: {:?}", since.elapsed());
 }
 
 impl Frozen {

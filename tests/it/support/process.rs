@@ -144,13 +144,15 @@ impl Process {
         }
     }
 
-    /// SIGTERM, and then it ends as it should: in time, and with exit code 0.
-    pub async fn assert_stops_within(&mut self, bound: Duration) {
+    /// SIGTERM, and then it ends as it should: with exit code 0, and with every task finished. How long
+    /// that took is printed, for whoever compares machines.
+    pub async fn assert_stops(&mut self) {
         self.signal(Signal::SIGTERM);
         let began = Instant::now();
         assert_eq!(self.ended().await.code(), Some(0));
-        let took = began.elapsed();
-        assert!(took < bound, "stopping took {took:?}");
+        println!("stopped after {:.1?}", began.elapsed());
+        let lines = self.stderr.so_far().join("\n");
+        assert!(!lines.contains("didn't finish in time"), "{lines}");
     }
 
     /// Whether it still runs.
