@@ -1,6 +1,6 @@
 //! The business: all SQL, all scripts of the sale, and every word of the glossary in ARCHITECTURE.md.
 //!
-//! Refusals ("sold out") are values; a [`Failure`] means that something is broken and the outcome is
+//! Refusals ("sold out") are values; a [`Failure`](crate::sale::Failure) means that something is broken and the outcome is
 //! unknown.
 
 pub mod claim;

@@ -5,9 +5,9 @@
 //!
 //! | pass | when | what |
 //! |---|---|---|
-//! | [write](write) | always, waits for entries | entries -> buyers' locks -> rows -> acknowledged |
-//! | [recover](recover) | at start, then every `--recover-period-ms` | takes over what dead workers left |
-//! | [tidy up](recover) | every [`limits::TRIM_PERIOD`] | trims the log, removes consumers that are long gone |
+//! | [write](crate::worker::write) | always, waits for entries | entries -> buyers' locks -> rows -> acknowledged |
+//! | [recover](crate::worker::recover) | at start, then every `--recover-period-ms` | takes over what dead workers left |
+//! | [tidy up](crate::worker::recover) | once a second | trims the log, removes consumers that are long gone |
 //!
 //! **Nothing is ever acknowledged that is not in Postgres or in the dead letters.** A failed pass has
 //! acknowledged nothing that it didn't write; it is logged once, waits, and begins again with its own
