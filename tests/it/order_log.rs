@@ -109,18 +109,3 @@ async fn the_backlog_is_what_is_not_acknowledged() {
     assert_eq!(backlog().await, (5, 0, 2));
     app.expect_disagreements();
 }
-
-#[tokio::test]
-async fn a_full_backlog_makes_the_service_unready() {
-    let app = TestApp::configured(&["--backlog-max", "2"]).await;
-    let coupon = app.create_flash(5).await;
-    assert_eq!(app.get("/readyz", "").await.status, 200);
-    for user in 1..=3 {
-        app.claim(user, coupon).await;
-    }
-    let unready = app.get("/readyz", "").await;
-    assert_eq!((unready.status, unready.text("status")), (503, "unavailable"));
-    assert_eq!((unready.text("redis"), unready.text("postgres")), ("ok", "ok"));
-    app.write_orders().await;
-    assert_eq!(app.get("/readyz", "").await.text("status"), "ready");
-}

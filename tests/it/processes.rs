@@ -13,10 +13,10 @@ use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 use crate::support::process::{
-    HangingPostgres, Process, backlog, consumers, lock_sales, lock_waiters, order_id, pending,
-    rows, small_batches, try_claim, written,
+    HangingPostgres, Process, backlog, consumers, flash_sale, lock_sales, lock_waiters, order_id,
+    pending, rows, small_batches, try_claim, written,
 };
-use crate::support::{OwnServers, TestApp, eventually};
+use crate::support::{OwnServers, SECRET, TestApp, eventually};
 
 #[tokio::test]
 async fn two_apis_and_two_workers_sell_exactly_the_stock() {
@@ -246,6 +246,32 @@ async fn a_stop_request_that_comes_with_the_start_is_obeyed() {
         process.assert_stops().await;
     });
     join_all(stopped).await;
+}
+
+#[tokio::test]
+async fn operations_have_a_listener_of_their_own() {
+    let app = TestApp::start().await;
+    let status = async |url: String| {
+        app.client().get(url).send().await.expect("it listens").status().as_u16()
+    };
+    let both = Process::serve(&app, &["--admin-listen", "127.0.0.1:0"]);
+    // It has no use for the secret that signs tokens, and no API.
+    let mut without_secret = app.store_arguments();
+    without_secret.retain(|argument| argument != "--token-secret" && argument != SECRET);
+    let alone = ["serve", "--roles", "worker", "--admin-listen", "127.0.0.1:0"];
+    let arguments = [&alone.map(str::to_owned)[..], &without_secret].concat();
+    let worker = Process::spawn(flash_sale(&arguments));
+    for process in [&both, &worker] {
+        let line = process.logged("/metrics, /livez and /readyz listen on ").await;
+        let url = line.split(" listen on ").nth(1).expect("it is in the line").to_owned();
+        for path in ["/metrics", "/livez", "/readyz"] {
+            assert_eq!(status(url.clone() + path).await, 200, "{path}");
+        }
+        assert_eq!(status(url + "/v1/coupons").await, 404);
+    }
+    let api = both.url().await;
+    assert_eq!(status(api.clone() + "/v1/coupons").await, 200);
+    assert_eq!(status(api + "/metrics").await, 404);
 }
 
 #[tokio::test]
