@@ -16,6 +16,7 @@
 --   SOLD_OUT         ''
 --   NOT_LOADED       ''                the sale isn't here (yet): ask sale/warm_up
 --   STALE            ''                the caller's epoch or the hash's layout isn't ours
+--   LOST             ''                total is not stock + buyers: Redis has lost data
 --
 -- Cost: O(1) for each claim. No key is built here, and the clock is this server's.
 -- What can fail comes first: both hashes are read before anything is written, and the append to
@@ -24,15 +25,20 @@
 local coupon, buyers, log = KEYS[1], KEYS[2], KEYS[3]
 local coupon_id, epoch = ARGV[1], ARGV[2]
 
-local sale = redis.call('HMGET', coupon, 'opens_ms', 'closes_ms', 'stock', 'state', 'epoch', 'layout')
-local opens_ms, closes_ms, stock = tonumber(sale[1]), tonumber(sale[2]), tonumber(sale[3])
-local state, sale_epoch, layout = sale[4], sale[5], sale[6]
+local sale = redis.call('HMGET', coupon,
+  'opens_ms', 'closes_ms', 'stock', 'total', 'state', 'epoch', 'layout')
+local opens_ms, closes_ms = tonumber(sale[1]), tonumber(sale[2])
+local stock, total = tonumber(sale[3]), tonumber(sale[4])
+local state, sale_epoch, layout = sale[5], sale[6], sale[7]
+local buyers_count = redis.call('HLEN', buyers)
+local conserved = stock and total == stock + buyers_count
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 
 local function claim(user, order)
   if not state or state == 'loading' then return 'NOT_LOADED', '' end
   if sale_epoch ~= epoch or layout ~= '1' then return 'STALE', '' end
+  if not conserved then return 'LOST', '' end
 
   local first_order = redis.call('HGET', buyers, user)
   if first_order then return 'ALREADY_CLAIMED', first_order end

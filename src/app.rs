@@ -47,6 +47,8 @@ pub struct App {
     pub readiness: Readiness,
     /// Keeps an outage from filling the disk with one line for each request.
     pub failure_log: Mutex<LogThrottle>,
+    /// Held by whoever compares the stores: that is a lot of reading.
+    pub comparison: tokio::sync::Mutex<()>,
     /// What the service counts.
     pub metrics: Arc<Metrics>,
     /// Stops the service, and owns its tasks.
@@ -74,6 +76,7 @@ impl App {
     /// many entries wait to be written.
     pub async fn housekeeping_pass(&self) {
         self.metrics.fold_samples();
+        self.readiness.learn_lanes().await;
         if let Ok(entries) = self.readiness.backlog().await {
             self.metrics.backlog.set(entries as f64);
         }
@@ -94,11 +97,12 @@ impl App {
         clock: Clock,
         shutdown: Shutdown,
     ) -> anyhow::Result<Arc<Self>> {
-        let lanes = settings::raise_lanes(&stores.pool, config.lanes).await?;
-        if lanes > config.lanes {
-            tracing::info!(
+        let asked = config.lanes.unwrap_or(1);
+        let lanes = settings::raise_lanes(&stores.pool, asked).await?;
+        if config.lanes.is_some() && lanes > asked {
+            tracing::warn!(
                 lanes,
-                "Postgres has more lanes than --lanes asks for; their number only grows"
+                "there are more lanes than --lanes asks for, and coupons live in them: their number only grows"
             );
         }
         let epoch = settings::read(&stores.pool).await?.epoch;
@@ -122,6 +126,7 @@ impl App {
             waiters: Semaphore::new(limits::PREFER_WAITERS_MAX),
             readiness: Readiness::new(&stores, lanes, config.backlog_max, shutdown.clone()),
             failure_log: Mutex::default(),
+            comparison: tokio::sync::Mutex::default(),
             metrics,
             shutdown,
             stores,

@@ -71,10 +71,10 @@ pub struct Config {
     )]
     pub roles: Vec<Role>,
 
-    /// Lanes that new coupons are spread over, 1 to 1,024; the number in Postgres only ever grows
-    #[arg(long, env = "FLASH_SALE_LANES", default_value_t = 1,
+    /// Lanes that new coupons are spread over, 1 to 1,024 [default: as many as there are; they only ever get more]
+    #[arg(long, env = "FLASH_SALE_LANES",
         value_parser = clap::value_parser!(i32).range(1..=i64::from(limits::LANES_MAX)))]
-    pub lanes: i32,
+    pub lanes: Option<i32>,
 
     /// Connections to the API at one time, at most; further ones wait to be accepted
     #[arg(long, env = "FLASH_SALE_CONNECTIONS_MAX", default_value_t = 10_000,

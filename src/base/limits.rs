@@ -94,8 +94,8 @@ pub const WARM_UP_MEMORY_COUPONS_MAX: u64 = 100_000;
 /// How often the service's own memory is tidied up.
 pub const HOUSEKEEPING_PERIOD: Duration = Duration::from_secs(5);
 
-/// How long a day's order sequence is kept in Redis.
-pub const ID_SEQUENCE_KEPT: Duration = Duration::from_secs(3 * 24 * 3600);
+/// How long a day's order sequence is kept in Redis. Longer than any clock is wrong: see `kit/id.rs`.
+pub const ID_SEQUENCE_KEPT: Duration = Duration::from_secs(40 * 24 * 3600);
 
 /// How long the service takes to finish what it has begun when it is told to stop.
 pub const DRAIN_MAX: Duration = Duration::from_secs(5);

@@ -8,7 +8,6 @@ use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
-use tokio::time::Instant;
 use utoipa::ToSchema;
 
 use super::auth::User;
@@ -158,19 +157,19 @@ async fn wait_for_order(
     patience: Duration,
 ) -> Option<Order> {
     let _slot = app.waiters.try_acquire().ok()?;
-    let deadline = Instant::now() + patience;
-    loop {
-        if let Some(order) = app.orders.get(user, order).await.ok()? {
-            return Some(order);
+    let written = async {
+        loop {
+            if let Some(order) = app.orders.get(user, order).await.ok()? {
+                return Some(order);
+            }
+            tokio::time::sleep(limits::PREFER_WAIT_POLL).await;
         }
-        if Instant::now() + limits::PREFER_WAIT_POLL > deadline {
-            return None;
-        }
-        tokio::select! {
-            // Whoever waits gets their 202 while there is still somebody to send it.
-            () = app.shutdown.stop_token().cancelled() => return None,
-            () = tokio::time::sleep(limits::PREFER_WAIT_POLL) => {}
-        }
+    };
+    tokio::select! {
+        order = written => order,
+        () = tokio::time::sleep(patience) => None,
+        // Whoever waits gets their 202 while there is still somebody to send it.
+        () = app.shutdown.stop_token().cancelled() => None,
     }
 }
 

@@ -19,6 +19,10 @@
 //!
 //! # What is not promised
 //!
+//! Uniqueness needs the day's sequence. A clock that is wrong by more than the sequences are kept
+//! (`limits::ID_SEQUENCE_KEPT`), or a FLUSHALL, which doesn't make Redis another one, can lead to a
+//! number being handed out twice in one second. Whoever stores ids has to refuse the second one.
+//!
 //! Ids have gaps: a block dies with its instance, at midnight, and when Redis has been started anew
 //! (its sequence might have been set back). They bound how many were handed out in a day; they
 //! don't count them. Ids of two instances are ordered by seconds only.

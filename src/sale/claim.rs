@@ -49,7 +49,7 @@ pub struct Status {
 }
 
 /// Every reply code of `lua/claim.lua`, once. `tests/tidy.rs` compares the two sets.
-pub const STATUSES: [Status; 8] = [
+pub const STATUSES: [Status; 9] = [
     Status { reply: "ACCEPTED", http: 202, code: "accepted" },
     Status { reply: "ALREADY_CLAIMED", http: 409, code: "already_claimed" },
     Status { reply: "NOT_STARTED", http: 409, code: "sale_not_started" },
@@ -60,6 +60,7 @@ pub const STATUSES: [Status; 8] = [
     Status { reply: "NOT_LOADED", http: 404, code: "coupon_not_found" },
     // What is left of it once the epoch has been read again.
     Status { reply: "STALE", http: 503, code: "unavailable" },
+    Status { reply: "LOST", http: 503, code: "unavailable" },
 ];
 
 /// A regular coupon's order; the script has no part in it.
@@ -84,6 +85,7 @@ enum Reply {
     Decided(ClaimOutcome),
     NotLoaded,
     Stale,
+    Lost,
 }
 
 impl Claims {
@@ -119,10 +121,11 @@ impl Claims {
                 self.warm_up.refresh_epoch().await?;
                 self.ask(coupon, user).await?
             }
+            Reply::Lost => Reply::Lost,
         };
         match reply {
             Reply::Decided(outcome) => Ok(outcome),
-            Reply::NotLoaded => Err(Failure::DataLost(coupon)),
+            Reply::NotLoaded | Reply::Lost => Err(self.warm_up.data_lost(coupon)),
             Reply::Stale => Err(Failure::Stale(coupon)),
         }
     }
@@ -198,7 +201,36 @@ fn decode(replies: &[String]) -> Result<Reply, Failure> {
         "SOLD_OUT" => ClaimOutcome::SoldOut,
         "NOT_LOADED" => return Ok(Reply::NotLoaded),
         "STALE" => return Ok(Reply::Stale),
+        "LOST" => return Ok(Reply::Lost),
         _ => return Err(unknown()),
     };
     Ok(Reply::Decided(outcome))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_of_the_table_is_what_the_script_s_reply_leads_to() {
+        for row in &STATUSES {
+            let detail = if row.reply == "NOT_STARTED" { "1500" } else { "7" };
+            match decode(&[row.reply.to_owned(), detail.to_owned()]) {
+                Ok(Reply::Decided(outcome)) => assert_eq!(outcome.status(), row),
+                Ok(Reply::NotLoaded) => assert_eq!(ClaimOutcome::NotFound.status(), row),
+                Ok(Reply::Stale | Reply::Lost) => {
+                    assert_eq!((row.http, row.code), (503, "unavailable"))
+                }
+                Err(failure) => panic!("{row:?}: {failure}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_reply_that_this_version_does_not_know_is_a_failure() {
+        for reply in [&["MAYBE", ""][..], &["ACCEPTED", "x"], &["ACCEPTED"], &[]] {
+            let reply: Vec<String> = reply.iter().map(|part| (*part).to_owned()).collect();
+            assert!(matches!(decode(&reply), Err(Failure::UnknownReply(_))), "{reply:?}");
+        }
+    }
 }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use serde::Serialize;
+use sqlx::PgPool;
 use utoipa::ToSchema;
 
 use super::ids::{CouponId, OrderId, UserId};
@@ -58,6 +59,7 @@ pub enum Inquiry {
 
 /// Answers what became of claims.
 pub struct ClaimStatuses {
+    pool: PgPool,
     redis: Redis,
     keys: Keys,
     orders: Orders,
@@ -67,8 +69,8 @@ pub struct ClaimStatuses {
 impl ClaimStatuses {
     /// Puts the parts together.
     pub fn new(stores: &Stores, orders: Orders, warm_up: Arc<WarmUp>) -> Self {
-        let Stores { redis, keys, .. } = stores.clone();
-        Self { redis, keys, orders, warm_up }
+        let Stores { pool, redis, keys } = stores.clone();
+        Self { pool, redis, keys, orders, warm_up }
     }
 
     /// Redis knows the live claim from the moment it is accepted, Postgres knows the rest.
@@ -108,7 +110,7 @@ impl ClaimStatuses {
         if let Some(row) = row.filter(|row| row.coupon_id == coupon) {
             return Ok(row.status.into());
         }
-        let in_review = dead_letter::is_open(self.orders.pool(), order).await?;
+        let in_review = dead_letter::is_open(&self.pool, order).await?;
         Ok(if in_review { ClaimStatus::InReview } else { ClaimStatus::Pending })
     }
 }

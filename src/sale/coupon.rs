@@ -233,8 +233,9 @@ impl Coupons {
 }
 
 async fn insert(pool: &PgPool, new: &NewCoupon) -> sqlx::Result<CouponId> {
-    let mut tx = pool.begin().await?;
+    // Before the transaction begins: whoever holds one connection must not wait for another.
     let lanes = settings::read(pool).await?.lanes;
+    let mut tx = pool.begin().await?;
     let sequence = sqlx::query_scalar!(r#"SELECT nextval('coupon_sequence') AS "sequence!""#)
         .fetch_one(&mut *tx)
         .await?;

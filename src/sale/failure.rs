@@ -20,9 +20,10 @@ pub enum Failure {
     /// There is no order id to give.
     #[error(transparent)]
     Id(#[from] IdError),
-    /// Postgres knows that this sale was in Redis, and it isn't: what else is missing is unknown.
+    /// Postgres knows that this sale was in Redis, and it isn't, or not all of it: what else is missing
+    /// is unknown.
     #[error(
-        "coupon {0} has been loaded into Redis and is missing there: Redis has lost data, and the sale stays closed until it is rebuilt"
+        "coupon {0}, or part of it, is missing in Redis, which has lost data; it stays closed until it is rebuilt"
     )]
     DataLost(CouponId),
     /// Redis holds this sale with another epoch or layout than this process believes in.
@@ -31,6 +32,9 @@ pub enum Failure {
     /// Somebody else has held the buyer's lock for too long.
     #[error("the buyer's lock is held elsewhere")]
     LockBusy,
+    /// The user's unpaid order was closed while a new one was being made, more than once.
+    #[error("the user's order of coupon {0} kept changing")]
+    OrderMoved(CouponId),
     /// A script answered something that this version doesn't know.
     #[error("a script answered {0:?}, which this version doesn't know")]
     UnknownReply(String),

@@ -12,7 +12,6 @@ pub mod ids;
 pub mod keys;
 pub mod order;
 pub mod order_log;
-mod order_queries;
 pub mod readiness;
 pub mod reconcile;
 pub mod regular;

@@ -5,6 +5,9 @@
 //! indexes (one live order for each buyer) and `sold + n <= total`. Locks spare double work; they
 //! decide nothing.
 
+#[path = "order_queries.rs"]
+mod queries;
+
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
@@ -108,11 +111,6 @@ impl Orders {
         Self { pool }
     }
 
-    /// For the owner files of other tables.
-    pub(super) fn pool(&self) -> &PgPool {
-        &self.pool
-    }
-
     /// Creates the order of a regular coupon, if the coupon is active and the user has no unpaid one.
     ///
     /// # Errors
@@ -136,15 +134,6 @@ impl Orders {
         .execute(&self.pool)
         .await?;
         Ok(done.rows_affected() == 1)
-    }
-
-    /// Puts an entry aside that can't become an order as it is. False if it had been before.
-    ///
-    /// # Errors
-    ///
-    /// When Postgres doesn't answer.
-    pub async fn put_aside(&self, letter: &DeadLetter<'_>) -> sqlx::Result<bool> {
-        dead_letter::insert(&self.pool, letter).await
     }
 
     /// Writes a batch of decoded entries in one transaction: rows, dead letters for conflicts, units

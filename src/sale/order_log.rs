@@ -72,6 +72,15 @@ pub struct TakeOver {
     pub next: Option<String>,
 }
 
+/// What making sure of the group has created.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Created {
+    /// The group.
+    pub group: bool,
+    /// The log itself, too.
+    pub log: bool,
+}
+
 /// The log of one lane, seen by one consumer.
 pub struct OrderLog {
     redis: Redis,
@@ -201,23 +210,23 @@ impl OrderLog {
     }
 
     /// Creates the group if it isn't there, at the log's start: what was acknowledged before is in
-    /// Postgres and is recognised there, what wasn't would be lost from anywhere else. Returns whether
-    /// the stream itself was missing.
+    /// Postgres and is recognised there, what wasn't would be lost from anywhere else.
     ///
     /// # Errors
     ///
     /// When Redis doesn't answer.
-    pub async fn ensure_group(&self) -> RedisResult<bool> {
+    pub async fn ensure_group(&self) -> RedisResult<Created> {
         // Looked for first: creating is refused by a full Redis, even when there is nothing to create.
         if group(&self.redis, &self.key).await?.is_some() {
-            return Ok(false);
+            return Ok(Created::default());
         }
         let exists: bool = self.redis.query(redis::cmd("EXISTS").arg(&self.key)).await?;
         let mut command = redis::cmd("XGROUP");
         command.arg("CREATE").arg(&self.key).arg(GROUP).arg("0").arg("MKSTREAM");
         match self.redis.query::<Value>(&command).await {
-            Err(error) if error.code() != Some("BUSYGROUP") => Err(error),
-            _ => Ok(!exists),
+            Ok(_) => Ok(Created { group: true, log: !exists }),
+            Err(error) if error.code() == Some("BUSYGROUP") => Ok(Created::default()),
+            Err(error) => Err(error),
         }
     }
 

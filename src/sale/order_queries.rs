@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use super::ids::{CouponId, Lane, OrderId, UserId};
-use super::order::{Order, OrderStatus, Orders};
+use super::{Order, OrderStatus, Orders};
+use crate::sale::ids::{CouponId, Lane, OrderId, UserId};
 
 impl Orders {
     /// The user's order; another user's order doesn't exist for them.
@@ -50,7 +50,7 @@ impl Orders {
             before.map(OrderId::get),
             i64::from(limit),
         )
-        .fetch_all(self.pool())
+        .fetch_all(&self.pool)
         .await
     }
 
@@ -70,7 +70,7 @@ impl Orders {
             user.get(),
             coupon.get(),
         )
-        .fetch_optional(self.pool())
+        .fetch_optional(&self.pool)
         .await?;
         Ok(row.map(|row| (row.id, row.status)))
     }
@@ -89,7 +89,7 @@ impl Orders {
             coupon.get(),
             user.get(),
         )
-        .fetch_optional(self.pool())
+        .fetch_optional(&self.pool)
         .await
     }
 
@@ -111,7 +111,7 @@ impl Orders {
                WHERE flash_sales.coupon_id = $1"#,
             coupon.get(),
         )
-        .fetch_all(self.pool())
+        .fetch_all(&self.pool)
         .await?;
         let sold = rows.first().map_or(0, |row| row.sold);
         let live = rows.into_iter().filter_map(|row| Some((row.user_id?, row.id?))).collect();
@@ -128,7 +128,7 @@ impl Orders {
             r#"SELECT count(*) AS "count!" FROM orders WHERE kind = 'flash' AND coupon_id & 1023 = $1"#,
             i64::from(lane.get()),
         )
-        .fetch_one(self.pool())
+        .fetch_one(&self.pool)
         .await
     }
 }

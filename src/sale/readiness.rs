@@ -61,7 +61,7 @@ impl Readiness {
 
     /// Asks now.
     pub async fn check(&self) -> ReadyReport {
-        let (postgres, backlog) = tokio::join!(self.postgres(), self.backlog());
+        let (postgres, backlog) = tokio::join!(self.learn_lanes(), self.backlog());
         let ok = || "ok".to_owned();
         let (redis, backlog, claims_taken) = match backlog {
             Err(_) => ("can't be reached".into(), "unknown".into(), false),
@@ -80,8 +80,8 @@ impl Readiness {
         ReadyReport { status, redis, postgres, backlog }
     }
 
-    /// Also learns the number of lanes, which may have grown.
-    async fn postgres(&self) -> bool {
+    /// Learns the number of lanes, which may have grown. False when Postgres doesn't answer.
+    pub async fn learn_lanes(&self) -> bool {
         if !postgres::answers(&self.pool).await {
             return false;
         }

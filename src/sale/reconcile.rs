@@ -227,12 +227,12 @@ impl Check<'_> {
         }
     }
 
+    /// Asked in this order, an entry that is delivered in between is pending or behind the answer.
     async fn oldest_unacknowledged(&self, lane: Lane) -> Result<Option<String>, Failure> {
-        if let Some((oldest, ..)) = self.pending(lane, "-", 1).await?.into_iter().next() {
-            return Ok(Some(oldest));
-        }
         let delivered = OrderLog::last_delivered(self.redis, &self.keys.log(lane)).await?;
-        Ok(delivered.map(|id| format!("({id}")))
+        let pending = self.pending(lane, "-", 1).await?.into_iter().next();
+        let oldest = pending.map(|(entry_id, ..)| entry_id);
+        Ok(oldest.or(delivered.map(|id| format!("({id}"))))
     }
 
     async fn lane(&self, lane: Lane, report: &mut Report) -> Result<(), Failure> {

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use sqlx::PgPool;
+
 use super::coupon::CouponState;
 use super::ids::{CouponId, OrderId, UserId};
 use super::keys::Keys;
@@ -28,6 +30,7 @@ pub enum RegularOutcome {
 
 /// Takes claims on regular coupons.
 pub struct RegularClaims {
+    pool: PgPool,
     redis: Redis,
     keys: Keys,
     order_ids: Arc<IdGenerator>,
@@ -43,8 +46,8 @@ impl RegularClaims {
         locks: OwnerLocks,
         orders: Orders,
     ) -> Self {
-        let Stores { redis, keys, .. } = stores.clone();
-        Self { redis, keys, order_ids, locks, orders }
+        let Stores { pool, redis, keys } = stores.clone();
+        Self { pool, redis, keys, order_ids, locks, orders }
     }
 
     /// Creates an unpaid order, under the lock that every order creation of this user takes.
@@ -67,19 +70,22 @@ impl RegularClaims {
         let link = self.redis.link().await?;
         let number = self.order_ids.next(&link).await?;
         let id = OrderId::new(number).map_err(|_| Failure::UnknownReply(number.to_string()))?;
-        // One statement, settled by constraints. So it doesn't matter here if the lock gets lost.
-        if self.orders.insert_regular(id, coupon, user).await? {
-            let order = self.orders.get(user, id).await?;
-            return order.map(RegularOutcome::Created).ok_or(sqlx::Error::RowNotFound.into());
+        // Twice: the unpaid order that stood in the way may have been closed before we looked at it.
+        for _ in 0..2 {
+            // One statement, settled by constraints. So it doesn't matter here if the lock gets lost.
+            if self.orders.insert_regular(id, coupon, user).await? {
+                let order = self.orders.get(user, id).await?;
+                return order.map(RegularOutcome::Created).ok_or(sqlx::Error::RowNotFound.into());
+            }
+            if let Some(unpaid) = self.orders.live_of(coupon, user).await? {
+                return Ok(RegularOutcome::AlreadyClaimed(unpaid));
+            }
+            match stock::find(&self.pool, coupon).await?.map(|stored| stored.state) {
+                Some(CouponState::Paused) => return Ok(RegularOutcome::Paused),
+                Some(CouponState::Ended) => return Ok(RegularOutcome::Ended),
+                _ => {}
+            }
         }
-        if let Some(unpaid) = self.orders.live_of(coupon, user).await? {
-            return Ok(RegularOutcome::AlreadyClaimed(unpaid));
-        }
-        match stock::find(self.orders.pool(), coupon).await?.map(|stored| stored.state) {
-            Some(CouponState::Paused) => Ok(RegularOutcome::Paused),
-            Some(CouponState::Ended) => Ok(RegularOutcome::Ended),
-            // The unpaid order that stood in the way has just been closed: the user may ask again.
-            _ => Err(Failure::LockBusy),
-        }
+        Err(Failure::OrderMoved(coupon))
     }
 }

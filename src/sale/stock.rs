@@ -24,6 +24,8 @@ pub struct StoredSale {
     pub closes_at: Option<DateTime<Utc>>,
     /// Units on offer.
     pub total: Option<i64>,
+    /// The epoch that holds now.
+    pub epoch: i64,
     /// Names the load that put it into Redis, if it has been there.
     pub load_id: Option<String>,
     /// Whether Redis has been relieved of it.
@@ -40,7 +42,7 @@ pub async fn find(pool: &PgPool, coupon: CouponId) -> sqlx::Result<Option<Stored
         StoredSale,
         r#"SELECT coupons.kind AS "kind: CouponKind", state AS "state: CouponState", revision,
                   opens_at AS "opens_at?", closes_at AS "closes_at?", total AS "total?",
-                  load_id, (archived_at IS NOT NULL) AS "archived!"
+                  load_id, (SELECT epoch FROM settings) AS "epoch!", (archived_at IS NOT NULL) AS "archived!"
            FROM coupons LEFT JOIN flash_sales ON coupon_id = id
            WHERE id = $1"#,
         coupon.get(),

@@ -142,11 +142,13 @@ impl WarmUp {
         self.open(coupon, &load_id, stored.state).await
     }
 
-    fn alarm(&self, coupon: CouponId) {
+    /// Raises the alarm, and is the failure to answer with.
+    pub fn data_lost(&self, coupon: CouponId) -> Failure {
         self.metrics.data_lost.increment(1);
         if self.alarms.lock().is_ok_and(|mut throttle| throttle.allows()) {
-            tracing::error!(%coupon, "ALARM: a sale that was loaded into Redis is missing there; claims on it are refused, run `flash-sale reconcile`");
+            tracing::error!(%coupon, "ALARM: Redis has lost this sale, or part of it; claims on it are refused, run `flash-sale reconcile`");
         }
+        Failure::DataLost(coupon)
     }
 
     /// Writes the sale, unless somebody has; returns the id of the load that it is the work of.
@@ -154,7 +156,7 @@ impl WarmUp {
         let ms = |time: Option<DateTime<Utc>>| time.map_or(0, |time| time.timestamp_millis());
         let total = stored.total.unwrap_or(0);
         let values =
-            [ms(stored.opens_at), ms(stored.closes_at), total, stored.revision, self.epoch()];
+            [ms(stored.opens_at), ms(stored.closes_at), total, stored.revision, stored.epoch];
         let load_id = Uuid::new_v4().simple().to_string();
         let key = self.keys.coupon(coupon);
         let link = self.redis.link().await?;
@@ -172,10 +174,7 @@ impl WarmUp {
         let reply: String = self.open.run(&link, [&key], &[load_id, state.as_str()][..]).await?;
         match reply.as_str() {
             "OPENED" | "PRESENT" => Ok(Resolution::Loaded),
-            "MISSING" => {
-                self.alarm(coupon);
-                Err(Failure::DataLost(coupon))
-            }
+            "MISSING" => Err(self.data_lost(coupon)),
             _ => Err(Failure::UnknownReply(reply)),
         }
     }

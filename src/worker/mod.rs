@@ -31,7 +31,7 @@ use crate::base::telemetry::LogThrottle;
 use crate::kit::postgres;
 use crate::sale::ids::Lane;
 use crate::sale::order_log::{OrderLog, is_missing_group};
-use crate::sale::{reconcile, settings, stock};
+use crate::sale::{Stores, reconcile, settings, stock};
 
 /// Why a pass didn't get through. It will be repeated.
 #[derive(Debug, thiserror::Error)]
@@ -184,7 +184,7 @@ impl LaneWorker {
         self.read_pending_again();
         let lane = self.log.lane();
         if throttle.allows() {
-            tracing::warn!(%lane, %error, "a pass over the order log failed; nothing is lost, trying again");
+            tracing::warn!(%lane, %error, "a pass over the order log failed; trying again");
         }
         if let PassError::Redis(error) = &error
             && is_missing_group(error)
@@ -194,45 +194,33 @@ impl LaneWorker {
         }
     }
 
-    /// Creates the group from the log's start if it isn't there. If the log itself is missing, asks
-    /// whether anything is missing with it: before the first claim nothing is.
+    /// Creates the group from the log's start if it isn't there. If it had been there before, or the log
+    /// itself is missing, somebody has to ask whether orders are gone with it.
     pub async fn ensure_group(&mut self) -> Result<(), PassError> {
-        let log_was_missing = self.log.ensure_group().await?;
-        let lane = self.log.lane();
-        if self.group_seen {
-            tracing::warn!(%lane, log_was_missing, "the group of the order log had vanished; it begins again at the log's start");
-        }
-        if log_was_missing {
-            self.alarm_if_data_lost().await;
+        let created = self.log.ensure_group().await?;
+        if created.group && (self.group_seen || created.log) {
+            self.compare_stores(created.log);
         }
         self.group_seen = true;
         self.read_pending_again();
         Ok(())
     }
 
-    async fn alarm_if_data_lost(&self) {
-        let (lane, stores) = (self.log.lane(), &self.app.stores);
-        let nothing_sold = stock::loaded(&stores.pool)
-            .await
-            .is_ok_and(|coupons| coupons.iter().all(|coupon| coupon.lane() != lane));
-        if nothing_sold {
-            return;
+    /// Compares the stores beside the work, which goes on meanwhile. Whether the log was missing says
+    /// little by itself: before the first claim there is none, and after a loss the next claim has
+    /// created it anew.
+    fn compare_stores(&self, log_was_missing: bool) {
+        let (app, lane, vanished) = (self.app.clone(), self.log.lane(), self.group_seen);
+        if vanished {
+            tracing::warn!(%lane, log_was_missing, "the group of the order log had vanished; it begins again at the log's start");
         }
-        match reconcile::check(&stores.pool, &stores.redis, &stores.keys).await {
-            Ok(report) if report.agrees() && !self.group_seen => {}
-            Ok(report) => {
-                self.app.metrics.data_lost.increment(1);
-                tracing::error!(%lane, disagreements = report.disagreements.len(), "ALARM: the order log was missing; run `flash-sale reconcile`");
-                for disagreement in
-                    report.disagreements.iter().take(limits::LOGGED_DISAGREEMENTS_MAX)
-                {
-                    tracing::error!(%lane, "{disagreement}");
-                }
+        let stop = app.shutdown.stop_token().clone();
+        self.app.shutdown.spawn(async move {
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = alarm_if_data_lost(&app, lane, vanished && log_was_missing) => {}
             }
-            Err(error) => {
-                tracing::error!(%lane, %error, "ALARM: the order log was missing, and the stores can't be compared");
-            }
-        }
+        });
     }
 
     /// Writes what is in the log by now, for a bounded time. What stays is read by the next worker.
@@ -266,6 +254,31 @@ impl LaneWorker {
     fn read_pending_again(&mut self) {
         self.pending_from = Some("0".into());
         self.contended = 0;
+    }
+}
+
+/// Raises the alarm if a log was lost for certain, or the stores don't agree.
+async fn alarm_if_data_lost(app: &App, lane: Lane, log_lost: bool) {
+    let Stores { pool, redis, keys } = &app.stores;
+    // One at a time: a loss of everything is noticed by all lanes at once.
+    let _one = app.comparison.lock().await;
+    let sales = stock::loaded(pool).await.unwrap_or_default();
+    if !log_lost && sales.iter().all(|coupon| coupon.lane() != lane) {
+        return;
+    }
+    match reconcile::check(pool, redis, keys).await {
+        Ok(report) if report.agrees() && !log_lost => {}
+        Ok(report) => {
+            app.metrics.data_lost.increment(1);
+            tracing::error!(%lane, log_lost, disagreements = report.disagreements.len(), "ALARM: the group of the order log had vanished, and orders may be gone with it; run `flash-sale reconcile`");
+            for disagreement in report.disagreements.iter().take(limits::LOGGED_DISAGREEMENTS_MAX) {
+                tracing::error!(%lane, "{disagreement}");
+            }
+        }
+        Err(error) => {
+            app.metrics.data_lost.increment(1);
+            tracing::error!(%lane, %error, "ALARM: the group of the order log had vanished, and the stores can't be compared; run `flash-sale reconcile`");
+        }
     }
 }
 

@@ -11,7 +11,7 @@
 
 use super::{LaneWorker, PassError};
 use crate::base::limits;
-use crate::sale::dead_letter::{DeadLetter, Reason};
+use crate::sale::dead_letter::{self, DeadLetter, Reason};
 use crate::sale::order_log::LogEntry;
 
 impl LaneWorker {
@@ -54,7 +54,7 @@ impl LaneWorker {
         let entry = LogEntry::new(entry_id, None);
         let detail = "the entry was deleted from the log while another worker held it".to_owned();
         let letter = DeadLetter { lane, entry: &entry, reason: Reason::DeletedFromLog, detail };
-        self.app.orders.put_aside(&letter).await?;
+        dead_letter::insert(&self.app.stores.pool, &letter).await?;
         Ok(())
     }
 

@@ -36,7 +36,7 @@ use tokio_util::sync::CancellationToken;
 use super::{LaneWorker, PassError};
 use crate::base::limits;
 use crate::kit::lock::owner::Guard;
-use crate::sale::dead_letter::{DeadLetter, Reason};
+use crate::sale::dead_letter::{self, DeadLetter, Reason};
 use crate::sale::order::{NotWritten, Written};
 use crate::sale::order_log::LogEntry;
 
@@ -204,7 +204,7 @@ impl LaneWorker {
         detail: String,
     ) -> Result<bool, PassError> {
         let letter = DeadLetter { lane: self.log.lane(), entry, reason, detail };
-        let new = self.app.orders.put_aside(&letter).await?;
+        let new = dead_letter::insert(&self.app.stores.pool, &letter).await?;
         if new {
             tracing::error!(lane = %letter.lane, entry = entry.id, %reason, detail = letter.detail, "an entry of the order log can't become an order; it is a dead letter now");
         }

@@ -68,6 +68,13 @@ async fn a_new_flash_coupon_is_loaded_and_counts_down() {
 }
 
 #[tokio::test]
+async fn coupons_are_created_at_once_over_few_connections() {
+    let app = TestApp::configured(&["--database-connections", "2"]).await;
+    let created = futures_util::future::join_all((0..10).map(|_| app.create_regular())).await;
+    assert_eq!(created.iter().collect::<HashSet<_>>().len(), 10);
+}
+
+#[tokio::test]
 async fn coupons_are_listed_page_by_page() {
     for lanes in [1, 4] {
         let app = TestApp::with_lanes(lanes).await;

@@ -6,15 +6,19 @@
 
 mod api;
 mod bad_input;
+mod claim_model;
 mod claims;
 mod command_line;
 mod connections;
+mod crowd;
 mod ids;
+mod kills;
 mod locks;
 mod order_log;
 mod outage;
 mod private_servers;
 mod processes;
+mod properties;
 mod reconcile;
 mod regular;
 mod support;

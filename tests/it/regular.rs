@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::support::{TestApp, user};
+use crate::support::{TestApp, eventually, user};
 
 #[tokio::test]
 async fn a_claim_creates_an_unpaid_order_at_once() {
@@ -76,4 +76,26 @@ async fn a_coupon_that_is_not_on_offer_is_refused() {
         app.execute(&format!("UPDATE coupons SET state = '{state}'")).await;
         assert_eq!(app.claim(42, coupon).await.refusal(), refusal);
     }
+}
+
+#[tokio::test]
+async fn a_client_that_goes_away_does_not_leave_its_lock_behind() {
+    let app = TestApp::start().await;
+    let coupon = app.create_regular().await;
+    let key = app.keys().order_lock(coupon.lane(), user(42));
+    // The claim waits for this row's lock when its client gives up.
+    let mut tx = app.app.stores.pool.begin().await.unwrap();
+    sqlx::query("LOCK TABLE orders").execute(&mut *tx).await.unwrap();
+    let held = async || app.redis::<bool>(&["EXISTS", &key]).await;
+    let gone = async {
+        eventually("it has the lock", held).await;
+    };
+    tokio::select! {
+        reply = app.claim(42, coupon) => panic!("it was answered: {reply:?}"),
+        () = gone => {}
+    }
+    eventually("the lock is free", async || !held().await).await;
+    tx.rollback().await.unwrap();
+    let outcome = app.claim(42, coupon).await;
+    assert!([201, 409].contains(&outcome.status), "{outcome:?}");
 }

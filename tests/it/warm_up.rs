@@ -1,14 +1,15 @@
 //! What NOT_LOADED means, and that no sale is ever loaded twice.
 
 use chrono::TimeDelta;
+use flash_sale::base::clock::Clock;
 use flash_sale::sale::ids::CouponId;
 
-use crate::support::{TestApp, now};
+use crate::support::{OwnServers, TestApp, eventually, now, user};
 
 /// A coupon that is in Postgres only, as after a crash at its creation.
 async fn only_in_postgres(app: &TestApp, stock: i64) -> CouponId {
     let coupon =
-        CouponId::compose(app.number("SELECT nextval('coupon_sequence')").await, app.config.lanes);
+        CouponId::compose(app.number("SELECT nextval('coupon_sequence')").await, app.lanes());
     let (opens, closes) = (now() - TimeDelta::hours(1), now() + TimeDelta::hours(1));
     app.execute(&format!(
         "INSERT INTO coupons (id, kind, title, sub_title, rules, pay_cents, value_cents)
@@ -47,7 +48,7 @@ async fn the_first_claim_loads_what_creation_could_not() {
         // A crowd, at two instances, finds a sale that nobody has loaded.
         let here = futures_util::future::join_all((1..=20).map(|user| app.claim(user, coupon)));
         let there = futures_util::future::join_all(
-            (21..=40).map(|user| another.claims.claim(coupon, crate::support::user(user))),
+            (21..=40).map(|n| another.claims.claim(coupon, user(n))),
         );
         let (here, there) = tokio::join!(here, there);
         let accepted = here.iter().filter(|reply| reply.status == 202).count()
@@ -79,28 +80,46 @@ async fn a_crash_between_the_steps_of_loading_does_no_harm() {
 }
 
 #[tokio::test]
-async fn a_sale_that_redis_has_lost_is_not_loaded_again() {
+async fn a_sale_that_redis_has_lost_is_never_sold_anew() {
+    let servers = OwnServers::start();
+    let app = TestApp::on(&servers.at, &[], Clock::System).await;
+    for lost in ["the sale", "the buyers", "both", "everything"] {
+        let coupon = app.create_flash(3).await;
+        assert_eq!(app.claim(1, coupon).await.status, 202);
+        let (sale, buyers) = (app.keys().coupon(coupon), app.keys().buyers(coupon));
+        let _: redis::Value = match lost {
+            "the sale" => app.redis(&["DEL", &sale]).await,
+            "the buyers" => app.redis(&["DEL", &buyers]).await,
+            "both" => app.redis(&["DEL", &sale, &buyers]).await,
+            _ => app.redis(&["FLUSHALL"]).await,
+        };
+        let left = app.redis::<Option<String>>(&["HGET", &sale, "stock"]).await;
+        // The buyer, and somebody else; also at an instance that has just been started.
+        for user in [1, 2] {
+            let refused = app.claim(user, coupon).await;
+            let told = (refused.refusal(), refused.header("retry-after"));
+            assert_eq!(told, ((503, "unavailable"), "1"), "{lost}, user {user}");
+        }
+        let another = app.another_instance().await;
+        assert!(another.claims.claim(coupon, user(2)).await.is_err(), "{lost}");
+        let stock = app.redis::<Option<String>>(&["HGET", &sale, "stock"]).await;
+        assert_eq!(stock, left, "{lost}: it was loaded again, or sold");
+        assert!(!app.reconcile().await.agrees(), "{lost}");
+    }
+    let page = app.get("/metrics", "").await;
+    let quiet = page.body.as_str().unwrap().contains("flash_sale_redis_data_lost_total 0");
+    assert!(!quiet, "no alarm");
+    app.expect_disagreements();
+}
+
+#[tokio::test]
+async fn never_claimed_is_only_said_while_redis_can_tell() {
     let app = TestApp::start().await;
     let coupon = app.create_flash(3).await;
-    assert_eq!(app.claim(1, coupon).await.status, 202);
-    let (sale, buyers) = (app.keys().coupon(coupon), app.keys().buyers(coupon));
-    let _: i64 = app.redis(&["DEL", &sale, &buyers]).await;
-
-    for user in [1, 2] {
-        let refused = app.claim(user, coupon).await;
-        assert_eq!((refused.refusal(), refused.header("retry-after")), ((503, "unavailable"), "1"));
-    }
-    // "You never claimed" would be a lie.
-    assert_eq!(app.my_claim(2, coupon).await.refusal(), (503, "unavailable"));
-    let loaded: bool = app.redis(&["EXISTS", &sale]).await;
-    assert!(!loaded, "it was loaded again, and would be sold again");
-    let named = app.reconcile().await.disagreements;
-    assert!(named[0].to_string().contains("is missing there"), "{named:?}");
-    let page = app.get("/metrics", "").await;
-    assert!(
-        !page.body.as_str().unwrap().contains("flash_sale_redis_data_lost_total 0"),
-        "no alarm"
-    );
+    assert_eq!(app.my_claim(2, coupon).await.refusal(), (404, "not_claimed"));
+    let _: i64 = app.redis(&["DEL", &app.keys().coupon(coupon)]).await;
+    let wait = async || app.my_claim(2, coupon).await.refusal() == (503, "unavailable");
+    eventually("what was known has been forgotten", wait).await;
     app.expect_disagreements();
 }
 

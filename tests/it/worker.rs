@@ -163,6 +163,64 @@ async fn poison_becomes_dead_letters_and_the_good_rows_are_written_in_the_same_p
 }
 
 #[tokio::test]
+async fn a_poison_entry_among_five_hundred_good_ones() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(500).await;
+    for n in 1..=500 {
+        let claimed = app.app.claims.claim(coupon, user(n)).await.unwrap();
+        assert_eq!(claimed.status().http, 202);
+        if n == 250 {
+            app.append(lane(), &["coupon", "999424", "user", "1", "order", "1"]).await;
+        }
+    }
+    let mut worker = app.worker(lane());
+    worker.ensure_group().await.unwrap();
+    let report = worker.write_pass(Duration::ZERO).await.unwrap();
+    assert_eq!((report.entries, report.inserted, report.dead_letters), (501, 500, 1));
+}
+
+#[tokio::test]
+async fn a_redelivered_batch_of_a_sold_out_sale_is_repeated_and_not_oversold() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(5).await;
+    claims(&app, coupon, 1..=5).await;
+    assert_eq!(app.claim(6, coupon).await.refusal(), (410, "sold_out"));
+    let entries = deliver_to_a_worker_that_dies(&app).await;
+    let entries: Vec<&LogEntry> = entries.iter().collect();
+    app.app.orders.write(lane(), &entries, &CancellationToken::new()).await.unwrap();
+
+    let mut worker = impatient(&app);
+    assert_eq!(worker.recover_pass().await.unwrap(), 5);
+    let report = write_all(&mut worker).await;
+    assert_eq!((report.inserted, report.repeated, report.dead_letters), (0, 5, 0));
+}
+
+#[tokio::test]
+async fn a_claim_that_conflicts_with_an_older_live_order_is_in_review() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(5).await;
+    let first = app.claim(1, coupon).await.order_id();
+    app.write_orders().await;
+    // Redis went back to a time before the claim: the unit is there again, and the buyer isn't.
+    let _: i64 = app.redis(&["HDEL", &app.keys().buyers(coupon), "1"]).await;
+    let _: i64 = app.redis(&["HINCRBY", &app.keys().coupon(coupon), "stock", "1"]).await;
+    let second = app.claim(1, coupon).await;
+    assert_eq!(second.status, 202);
+    assert_ne!(second.order_id(), first);
+
+    assert_eq!(app.write_orders().await.dead_letters, 1);
+    let mine = app.my_claim(1, coupon).await;
+    assert_eq!((mine.order_id(), mine.text("status")), (second.order_id(), "in_review"));
+    assert_eq!(app.number("SELECT count(*) FROM orders").await, 1);
+    let named = app.reconcile().await.disagreements;
+    assert!(
+        named.iter().any(|line| line.to_string().contains("in Redis. One of them")),
+        "{named:?}"
+    );
+    app.expect_disagreements();
+}
+
+#[tokio::test]
 async fn postgres_refuses_to_oversell_whatever_the_log_says() {
     let app = TestApp::start().await;
     let coupon = app.create_flash(2).await;
@@ -268,18 +326,27 @@ async fn a_vanished_log_is_an_alarm_when_orders_are_gone_with_it() {
     eventually("a row", async || app.number("SELECT count(*) FROM orders").await == 1).await;
     assert_eq!(data_lost(&app).await, "0");
 
-    // In one step, so that the worker can't read the second claim before it is gone.
-    let script = "redis.call('HSET', KEYS[2], '2', '99'); redis.call('HINCRBY', KEYS[3], 'stock', -1); return redis.call('DEL', KEYS[1])";
+    // In one step: a claim by user 2 that nobody has read yet, the loss of the log, and a claim by user
+    // 3, which creates the log anew before the worker can see that it was gone.
+    let script = "
+        redis.call('HSET', KEYS[2], '2', '99', '3', '100')
+        redis.call('HINCRBY', KEYS[3], 'stock', -2)
+        redis.call('DEL', KEYS[1])
+        return redis.call('XADD', KEYS[1], '*', 'coupon', ARGV[1], 'user', '3', 'order', '100')";
     let (buyers, sale) = (app.keys().buyers(coupon), app.keys().coupon(coupon));
-    let _: i64 = app.redis(&["EVAL", script, "3", &log, &buyers, &sale]).await;
+    let id = coupon.to_string();
+    let _: String = app.redis(&["EVAL", script, "3", &log, &buyers, &sale, &id]).await;
     eventually("an alarm", async || data_lost(&app).await == "1").await;
+    let rows = async || app.number("SELECT count(*) FROM orders").await;
+    eventually("user 3's order", async || rows().await == 2).await;
     let named = app.reconcile().await.disagreements;
     assert_eq!(named.len(), 1, "{named:?}");
     assert!(named[0].to_string().contains("user 2"), "{named:?}");
 
     // The sale goes on.
-    claims(&app, coupon, 3..=3).await;
-    eventually("another row", async || app.number("SELECT count(*) FROM orders").await == 2).await;
+    claims(&app, coupon, 4..=4).await;
+    let rows = async || app.number("SELECT count(*) FROM orders").await;
+    eventually("the others are written", async || rows().await == 3).await;
     assert!(app.app.shutdown.stop(Duration::from_secs(10)).await);
     app.expect_disagreements();
 }

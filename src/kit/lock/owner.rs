@@ -29,7 +29,7 @@ struct Scripts {
     release: Script,
 }
 
-/// Locks that are held; dropped without [`release`](Self::release) they stay until their lease ends.
+/// Locks that are held, until [`release`](Self::release) or the end of the guard.
 pub struct Guard {
     locks: OwnerLocks,
     keys: Vec<String>,
@@ -121,6 +121,17 @@ impl OwnerLocks {
         Ok(renewed == keys.len())
     }
 
+    async fn release(&self, keys: &[String], owner: &str) {
+        if keys.is_empty() {
+            return;
+        }
+        let released: RedisResult<usize> =
+            self.run(&self.scripts.release, keys, owner, false).await;
+        if let Err(error) = released {
+            tracing::debug!(%error, locks = keys.len(), "locks could not be released and will run out");
+        }
+    }
+
     async fn run<T: redis::FromRedisValue>(
         &self,
         script: &Script,
@@ -153,22 +164,23 @@ impl Guard {
 
     /// Gives the locks back, those that are still ours. Best effort: what can't be released now ends
     /// with its lease.
-    pub async fn release(self) {
+    pub async fn release(mut self) {
         self.released.cancel();
-        if self.keys.is_empty() {
-            return;
-        }
-        let released: RedisResult<usize> =
-            self.locks.run(&self.locks.scripts.release, &self.keys, &self.owner, false).await;
-        if let Err(error) = released {
-            tracing::debug!(%error, locks = self.keys.len(), "locks could not be released and will run out");
-        }
+        let (keys, owner) = (std::mem::take(&mut self.keys), std::mem::take(&mut self.owner));
+        self.locks.release(&keys, &owner).await;
     }
 }
 
 impl Drop for Guard {
-    /// Ends the watchdog, so that a guard that was dropped on an error path isn't renewed for ever.
+    /// A guard that is dropped (its request was given up, say) releases in a task, so that its locks
+    /// don't stand in the way until their lease ends. Nothing is waited for here.
     fn drop(&mut self) {
         self.released.cancel();
+        if self.keys.is_empty() || tokio::runtime::Handle::try_current().is_err() {
+            return;
+        }
+        let (keys, owner) = (std::mem::take(&mut self.keys), std::mem::take(&mut self.owner));
+        let locks = self.locks.clone();
+        self.locks.shutdown.spawn(async move { locks.release(&keys, &owner).await });
     }
 }

@@ -2,6 +2,7 @@
 
 mod client;
 pub mod process;
+pub mod proxy;
 mod servers;
 mod test_app;
 

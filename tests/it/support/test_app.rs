@@ -56,6 +56,7 @@ struct Place {
 }
 
 #[derive(Parser)]
+#[command(args_override_self = true)]
 struct Command {
     #[command(flatten)]
     config: Config,
@@ -232,9 +233,14 @@ impl TestApp {
         self.place.worker(self.app.clone(), lane, WorkerSettings::from(&self.config))
     }
 
+    /// Number of lanes that it was started with.
+    pub fn lanes(&self) -> i32 {
+        self.config.lanes.unwrap_or(1)
+    }
+
     /// Workers for all lanes.
     pub fn workers(&self) -> Vec<LaneWorker> {
-        Lane::all(self.config.lanes).map(|lane| self.worker(lane)).collect()
+        Lane::all(self.lanes()).map(|lane| self.worker(lane)).collect()
     }
 
     /// Writes everything that is in the log. Returns what all passes did together.
@@ -330,7 +336,7 @@ impl Place {
         let app = self.assemble(&config, Clock::System).await;
         let settings =
             WorkerSettings { take_over_idle: Duration::ZERO, ..WorkerSettings::from(&config) };
-        for lane in Lane::all(config.lanes) {
+        for lane in Lane::all(config.lanes.unwrap_or(1)) {
             let mut worker = self.worker(app.clone(), lane, settings);
             worker.ensure_group().await.expect("Redis answers");
             let key = app.stores.keys.log(lane);
