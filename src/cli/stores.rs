@@ -19,6 +19,8 @@ use crate::sale::Stores;
 use crate::sale::keys::Keys;
 use crate::sale::schema;
 
+const POSTGRES_UNUSABLE: &str = "Postgres (--database-url) can't be used";
+
 /// Stores that have been looked at, and the private servers behind them, if any.
 pub struct OpenStores {
     pub stores: Stores,
@@ -78,7 +80,8 @@ impl OpenStores {
 pub async fn migrate(config: &StoreConfig) -> anyhow::Result<()> {
     match &config.database_url {
         Some(url) => {
-            let pool = postgres::pool(url.expose_secret(), config.database_connections)?;
+            let pool = pool(url.expose_secret(), config)?;
+            postgres::connect_once(&pool).await.context(POSTGRES_UNUSABLE)?;
             schema::migrate(&pool).await.context("the database could not be migrated")?;
         }
         // Private servers are migrated whenever they are opened.
@@ -167,17 +170,20 @@ fn connect(
     let redis = Redis::new(redis_url).map_err(|_| {
         InvalidConfig::new("--redis-url can't be understood; give one like redis://host:6379")
     })?;
-    let pool = postgres::pool(database_url, config.database_connections).map_err(|_| {
+    Ok((redis, pool(database_url, config)?))
+}
+
+fn pool(database_url: &str, config: &StoreConfig) -> Result<PgPool, InvalidConfig> {
+    postgres::pool(database_url, config.database_connections).map_err(|_| {
         InvalidConfig::new(
             "--database-url can't be understood; give one like postgres://user:password@host/database",
         )
-    })?;
-    Ok((redis, pool))
+    })
 }
 
 async fn refuse_unmigrated(pool: &PgPool) -> anyhow::Result<()> {
-    postgres::connect_once(pool).await.context("Postgres (--database-url) can't be used")?;
-    let missing = schema::missing(pool).await.context("Postgres (--database-url) can't be used")?;
+    postgres::connect_once(pool).await.context(POSTGRES_UNUSABLE)?;
+    let missing = schema::missing(pool).await.context(POSTGRES_UNUSABLE)?;
     if !missing.is_empty() {
         bail!(
             "the database lacks these migrations: {}; run `flash-sale migrate`",

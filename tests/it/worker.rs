@@ -24,6 +24,14 @@ async fn deliver_to_a_worker_that_dies(app: &TestApp) -> Vec<LogEntry> {
     log.read_new(1_000, Duration::ZERO).await.unwrap()
 }
 
+/// The same, but it dies between the commit and the acknowledgement. Returns the rows it wrote.
+async fn write_by_a_worker_that_dies(app: &TestApp) -> usize {
+    let entries = deliver_to_a_worker_that_dies(app).await;
+    let entries: Vec<&LogEntry> = entries.iter().collect();
+    let written = app.app.orders.write(lane(), &entries, &CancellationToken::new()).await;
+    written.unwrap().inserted
+}
+
 /// A worker that takes over at once whatever another one holds.
 fn impatient(app: &TestApp) -> flash_sale::worker::LaneWorker {
     let settings =
@@ -55,10 +63,7 @@ async fn entries_of_a_worker_that_died_before_acknowledging_are_not_written_twic
     let app = TestApp::start().await;
     let coupon = app.create_flash(10).await;
     claims(&app, coupon, 1..=5).await;
-    let entries = deliver_to_a_worker_that_dies(&app).await;
-    let entries: Vec<&LogEntry> = entries.iter().collect();
-    let written = app.app.orders.write(lane(), &entries, &CancellationToken::new()).await.unwrap();
-    assert_eq!(written.inserted, 5);
+    assert_eq!(write_by_a_worker_that_dies(&app).await, 5);
 
     let mut worker = impatient(&app);
     assert_eq!(worker.recover_pass().await.unwrap(), 5);
@@ -72,9 +77,7 @@ async fn a_row_that_has_moved_on_is_still_recognised() {
     let app = TestApp::start().await;
     let coupon = app.create_flash(10).await;
     claims(&app, coupon, 1..=1).await;
-    let entries = deliver_to_a_worker_that_dies(&app).await;
-    let entries: Vec<&LogEntry> = entries.iter().collect();
-    app.app.orders.write(lane(), &entries, &CancellationToken::new()).await.unwrap();
+    write_by_a_worker_that_dies(&app).await;
     app.execute("UPDATE orders SET status = 'paid', paid_at = now(), pay_method = 'card'").await;
 
     let mut worker = impatient(&app);
@@ -185,9 +188,7 @@ async fn a_redelivered_batch_of_a_sold_out_sale_is_repeated_and_not_oversold() {
     let coupon = app.create_flash(5).await;
     claims(&app, coupon, 1..=5).await;
     assert_eq!(app.claim(6, coupon).await.refusal(), (410, "sold_out"));
-    let entries = deliver_to_a_worker_that_dies(&app).await;
-    let entries: Vec<&LogEntry> = entries.iter().collect();
-    app.app.orders.write(lane(), &entries, &CancellationToken::new()).await.unwrap();
+    write_by_a_worker_that_dies(&app).await;
 
     let mut worker = impatient(&app);
     assert_eq!(worker.recover_pass().await.unwrap(), 5);
