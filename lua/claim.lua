@@ -5,7 +5,8 @@
 -- KEYS[3]  log     STREAM  the order log of the lane
 -- ARGV[1]  coupon id
 -- ARGV[2]  epoch that the caller believes in
--- ARGV[3..] user id, order id; as often as there are claims
+-- ARGV[3]  1 if the backlog has room for more orders, 0 if it hasn't
+-- ARGV[4..] user id, order id; as often as there are claims
 --
 -- Replies  a flat list, two strings for each claim: a code and its detail
 --   ACCEPTED         order id          took a unit, remembered the buyer, appended to the log
@@ -14,6 +15,7 @@
 --   PAUSED           ''
 --   ENDED            ''
 --   SOLD_OUT         ''
+--   OVERLOADED       ''                would be accepted, but the backlog has no room
 --   NOT_LOADED       ''                the sale isn't here (yet): ask sale/warm_up
 --   STALE            ''                the caller's epoch or the hash's layout isn't ours
 --   LOST             ''                total is not stock + buyers: Redis has lost data
@@ -23,7 +25,7 @@
 -- the log (the only write that a full memory or a wrong type can stop) precedes the other writes.
 
 local coupon, buyers, log = KEYS[1], KEYS[2], KEYS[3]
-local coupon_id, epoch = ARGV[1], ARGV[2]
+local coupon_id, epoch, has_room = ARGV[1], ARGV[2], ARGV[3] == '1'
 
 local sale = redis.call('HMGET', coupon,
   'opens_ms', 'closes_ms', 'stock', 'total', 'state', 'epoch', 'layout')
@@ -46,6 +48,7 @@ local function claim(user, order)
   if state == 'paused' then return 'PAUSED', '' end
   if now_ms < opens_ms then return 'NOT_STARTED', string.format('%d', opens_ms - now_ms) end
   if stock < 1 then return 'SOLD_OUT', '' end
+  if not has_room then return 'OVERLOADED', '' end
 
   redis.call('XADD', log, '*', 'coupon', coupon_id, 'user', user, 'order', order)
   redis.call('HSET', buyers, user, order)
@@ -54,7 +57,7 @@ local function claim(user, order)
 end
 
 local replies = {}
-for i = 3, #ARGV, 2 do
+for i = 4, #ARGV, 2 do
   replies[#replies + 1], replies[#replies + 2] = claim(ARGV[i], ARGV[i + 1])
 end
 return replies

@@ -2,6 +2,7 @@
 
 use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use secrecy::SecretString;
 use tokio::sync::Semaphore;
@@ -16,6 +17,7 @@ use crate::kit::jwt::Tokens;
 use crate::kit::lock::owner::OwnerLocks;
 use crate::kit::rate_limit::RateLimit;
 use crate::sale::Stores;
+use crate::sale::backlog::Backlog;
 use crate::sale::claim::{ClaimOutcome, Claims};
 use crate::sale::claim_status::ClaimStatuses;
 use crate::sale::coupon::Coupons;
@@ -43,6 +45,8 @@ pub struct App {
     pub user_claims: Option<RateLimit>,
     /// Bounds how many requests wait for their order at one time.
     pub waiters: Semaphore,
+    /// Accepted claims that wait to be written, and the bound on them.
+    pub backlog: Arc<Backlog>,
     /// Whether claims can be taken.
     pub readiness: Readiness,
     /// Keeps an outage from filling the disk with one line for each request.
@@ -57,29 +61,42 @@ pub struct App {
     pub stores: Stores,
 }
 
-/// Starts the task that keeps the service's own memory in bounds and its gauges up to date.
+/// Starts the tasks that watch the backlog and keep the service's own memory in bounds.
 pub fn start_housekeeping(app: &Arc<App>) {
+    repeat(app, limits::BACKLOG_PERIOD, |app| async move { app.backlog_pass().await });
+    repeat(app, limits::HOUSEKEEPING_PERIOD, |app| async move { app.housekeeping_pass().await });
+}
+
+/// Runs a pass once a period until the service stops.
+fn repeat<F>(app: &Arc<App>, period: Duration, pass: impl Fn(Arc<App>) -> F + Send + 'static)
+where
+    F: Future<Output = ()> + Send,
+{
     let (app, stop) = (app.clone(), app.shutdown.stop_token().clone());
     app.shutdown.clone().spawn(async move {
         while !stop.is_cancelled() {
-            app.housekeeping_pass().await;
+            pass(app.clone()).await;
             tokio::select! {
                 () = stop.cancelled() => {}
-                () = tokio::time::sleep(limits::HOUSEKEEPING_PERIOD) => {}
+                () = tokio::time::sleep(period) => {}
             }
         }
     });
 }
 
 impl App {
-    /// Folds the samples of histograms, forgets users who haven't claimed for a while, and looks how
-    /// many entries wait to be written.
+    /// Looks how many accepted claims wait to be written. While Redis can't say, the last look holds.
+    pub async fn backlog_pass(&self) {
+        if let Ok(orders) = self.backlog.look().await {
+            self.metrics.backlog.set(orders as f64);
+        }
+    }
+
+    /// Folds the samples of histograms, learns of new lanes, and forgets users who haven't claimed for
+    /// a while.
     pub async fn housekeeping_pass(&self) {
         self.metrics.fold_samples();
         self.readiness.learn_lanes().await;
-        if let Ok(entries) = self.readiness.backlog().await {
-            self.metrics.backlog.set(entries as f64);
-        }
         if let Some(limit) = &self.user_claims {
             limit.forget_idle();
         }
@@ -113,10 +130,20 @@ impl App {
         let ids = Arc::new(ids);
         let locks = OwnerLocks::new(redis.clone(), config.lock_lease(), shutdown.clone());
         let warm_up = Arc::new(WarmUp::new(&stores, epoch, metrics.clone()));
+        let orders_max = config.backlog_orders_max;
+        let backlog = Arc::new(Backlog::new(redis.clone(), keys.clone(), lanes, orders_max));
         let regular = RegularClaims::new(&stores, ids.clone(), locks.clone(), orders.clone());
         let (redis, keys) = (redis.clone(), keys.clone());
         Ok(Arc::new(Self {
-            claims: Claims::new(redis, keys, ids, warm_up.clone(), regular, orders.clone()),
+            claims: Claims::new(
+                redis,
+                keys,
+                ids,
+                backlog.clone(),
+                warm_up.clone(),
+                regular,
+                orders.clone(),
+            ),
             claim_statuses: ClaimStatuses::new(&stores, orders.clone(), warm_up.clone()),
             coupons: Coupons::new(&stores, warm_up, shutdown.clone()),
             orders,
@@ -124,7 +151,8 @@ impl App {
             tokens: Tokens::new(secret),
             user_claims: NonZeroU32::new(config.user_claims_per_second).map(RateLimit::new),
             waiters: Semaphore::new(limits::PREFER_WAITERS_MAX),
-            readiness: Readiness::new(&stores, lanes, config.backlog_max, shutdown.clone()),
+            readiness: Readiness::new(pool.clone(), backlog.clone(), shutdown.clone()),
+            backlog,
             failure_log: Mutex::default(),
             comparison: tokio::sync::Mutex::default(),
             metrics,

@@ -81,6 +81,11 @@ pub struct Config {
         value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub connections_max: u32,
 
+    /// How long to go on serving after a stop signal while /readyz says no, so that a balancer looks elsewhere first
+    #[arg(long, env = "FLASH_SALE_STOP_DELAY_MS", default_value_t = 0,
+        value_parser = clap::value_parser!(u64).range(..=600_000))]
+    pub stop_delay_ms: u64,
+
     /// Claims that one user may make in a second before being told 429; 0 for no bound
     #[arg(long, env = "FLASH_SALE_USER_CLAIMS_PER_SECOND", default_value_t = 0)]
     pub user_claims_per_second: u32,
@@ -90,9 +95,10 @@ pub struct Config {
         value_parser = clap::value_parser!(u32).range(1..=100_000))]
     pub order_id_block: u32,
 
-    /// Claims that may wait to be written before /readyz says no
-    #[arg(long, env = "FLASH_SALE_BACKLOG_MAX", default_value_t = 1_000_000)]
-    pub backlog_max: u64,
+    /// Accepted claims that may wait to be written; beyond it new ones are answered 503 overloaded, and /readyz says no
+    #[arg(long, env = "FLASH_SALE_BACKLOG_ORDERS_MAX", default_value_t = 1_000_000,
+        value_parser = clap::value_parser!(u64).range(1..))]
+    pub backlog_orders_max: u64,
 
     /// Orders written in one transaction, at most
     #[arg(long, env = "FLASH_SALE_BATCH_ORDERS_MAX", default_value_t = 1_000,
@@ -189,6 +195,11 @@ impl Config {
     /// Whether this process has the role.
     pub fn has_role(&self, role: Role) -> bool {
         self.roles.contains(&role)
+    }
+
+    /// Time between a stop signal and the stop.
+    pub fn stop_delay(&self) -> Duration {
+        Duration::from_millis(self.stop_delay_ms)
     }
 
     /// Lease of the per-user lock.

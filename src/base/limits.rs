@@ -91,6 +91,12 @@ pub const WARM_UP_MEMORY: Duration = Duration::from_secs(1);
 /// And for at most this many coupons.
 pub const WARM_UP_MEMORY_COUPONS_MAX: u64 = 100_000;
 
+/// How often a process looks how many accepted claims wait to be written. What all processes together
+/// accept in this time may come on top of `--backlog-orders-max`.
+pub const BACKLOG_PERIOD: Duration = Duration::from_millis(250);
+/// When who was told `overloaded` may come back.
+pub const OVERLOADED_RETRY_AFTER: Duration = Duration::from_secs(2);
+
 /// How often the service's own memory is tidied up.
 pub const HOUSEKEEPING_PERIOD: Duration = Duration::from_secs(5);
 
@@ -101,6 +107,8 @@ pub const ID_SEQUENCE_KEPT: Duration = Duration::from_secs(40 * 24 * 3600);
 pub const DRAIN_MAX: Duration = Duration::from_secs(5);
 /// What the two doors may use of it, so that the rest of the way out still fits.
 pub const DOOR_DRAIN_MAX: Duration = Duration::from_secs(4);
+/// How long a stopping service waits for requests that are on their way on open connections.
+pub const LATE_REQUEST_MAX: Duration = Duration::from_millis(200);
 
 /// Orders on one page of a list.
 pub const PAGE_ORDERS_MAX: u32 = 100;
@@ -120,7 +128,7 @@ const _: () = {
     assert!(LOG_READ_TIMEOUT.as_millis() >= LOG_BLOCK.as_millis() + 2_000);
     assert!(PREFER_WAIT_MAX.as_millis() < REQUEST_TIMEOUT.as_millis());
     assert!(LOCK_WAIT_MAX.as_millis() < REQUEST_TIMEOUT.as_millis());
-    assert!(DOOR_DRAIN_MAX.as_millis() < DRAIN_MAX.as_millis());
+    assert!(LATE_REQUEST_MAX.as_millis() + DOOR_DRAIN_MAX.as_millis() < DRAIN_MAX.as_millis());
     assert!(BACKOFF_MIN.as_millis() < BACKOFF_MAX.as_millis());
     // Stock is counted by Lua, whose numbers are exact up to 2^53.
     assert!(STOCK_MAX < 1 << 53);

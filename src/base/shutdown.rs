@@ -1,5 +1,8 @@
 //! One stop token and one task tracker for the whole process: every task has an owner, and stopping
 //! means cancelling the one and waiting for the other.
+//!
+//! A process that is about to stop may say so first ([`Shutdown::announce`]) and go on for a while, so
+//! that whoever sends it work can look elsewhere.
 
 use std::future::Future;
 use std::time::Duration;
@@ -12,6 +15,8 @@ use tokio_util::task::TaskTracker;
 /// Hands out the stop token and keeps track of the tasks. Clones share both.
 #[derive(Clone, Debug, Default)]
 pub struct Shutdown {
+    /// Cancelled first, when it is known that the service will stop.
+    announced: CancellationToken,
     /// Cancelled once, when the service has to stop.
     stop: CancellationToken,
     /// Every task of the service; nothing is spawned outside of it.
@@ -24,6 +29,16 @@ impl Shutdown {
         &self.stop
     }
 
+    /// Says that the service will stop soon. Nothing ends yet.
+    pub fn announce(&self) {
+        self.announced.cancel();
+    }
+
+    /// Whether the service is stopping or will soon: it wants no new work.
+    pub fn is_announced(&self) -> bool {
+        self.announced.is_cancelled()
+    }
+
     /// Starts a task that the shutdown waits for.
     pub fn spawn<F>(&self, task: F) -> JoinHandle<F::Output>
     where
@@ -34,6 +49,7 @@ impl Shutdown {
 
     /// Stops all tasks. False if some were still running after `patience`.
     pub async fn stop(&self, patience: Duration) -> bool {
+        self.announce();
         self.stop.cancel();
         self.tasks.close();
         tokio::time::timeout(patience, self.tasks.wait()).await.is_ok()

@@ -1,6 +1,7 @@
 //! `flash-sale serve`: the service, until it is told to stop.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use tokio::net::TcpListener;
@@ -56,13 +57,23 @@ pub async fn run(
         Ok(())
     };
     let served = served.await;
-    stop(&shutdown, &mut stop_requests).await;
+    // Nobody has been sent to a service that failed to start.
+    let delay = if served.is_ok() { config.stop_delay() } else { Duration::ZERO };
+    stop(&shutdown, &mut stop_requests, delay).await;
     let closed = stores.close().await;
     served.and(closed)
 }
 
-/// Finishes what has begun; a further signal cuts that short.
-async fn stop(shutdown: &Shutdown, stop_requests: &mut StopRequests) {
+/// Goes on for the delay, then finishes what has begun; a further signal cuts either short.
+async fn stop(shutdown: &Shutdown, stop_requests: &mut StopRequests, delay: Duration) {
+    shutdown.announce();
+    if !delay.is_zero() {
+        tracing::info!(delay_ms = delay.as_millis(), "going to stop: /readyz says no from now on");
+        tokio::select! {
+            () = tokio::time::sleep(delay) => {}
+            signal = stop_requests.next() => tracing::warn!(signal, "not waiting any longer"),
+        }
+    }
     tracing::info!("stopping: finishing what has begun");
     tokio::select! {
         drained = shutdown.stop(limits::DRAIN_MAX) => if !drained {

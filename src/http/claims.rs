@@ -47,7 +47,7 @@ struct Accepted {
         (status = 409, description = "`already_claimed` (with `order_id`), `sale_not_started` (with Retry-After) or `sale_paused`"),
         (status = 410, description = "`sold_out` or `sale_ended`"),
         (status = 429, description = "`rate_limited` (with Retry-After)"),
-        (status = 503, description = "`unavailable`: the outcome is unknown, ask again"),
+        (status = 503, description = "`overloaded`: nothing was taken, come back (with Retry-After); `unavailable`: the outcome is unknown, ask again"),
     ),
 )]
 pub async fn claim(
@@ -131,6 +131,10 @@ fn reply(coupon: CouponId, outcome: ClaimOutcome) -> Result<Response, Problem> {
         ClaimOutcome::Paused => refuse("the sale is paused; come back later"),
         ClaimOutcome::Ended => refuse("the sale has ended"),
         ClaimOutcome::SoldOut => refuse("no unit is left"),
+        ClaimOutcome::Overloaded => {
+            refuse("too many accepted claims wait to be written, and nothing was taken for you; come back after Retry-After seconds")
+                .retry_after(limits::OVERLOADED_RETRY_AFTER)
+        }
         ClaimOutcome::NotFound => coupon_not_found(),
     })
 }

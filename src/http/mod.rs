@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Request, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Version, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use tokio::time::{Instant, timeout};
@@ -87,6 +87,7 @@ fn with_middleware(router: Router<Arc<App>>, app: &Arc<App>) -> Router {
 /// Around every request: its id, its time limit, its problem body, its duration.
 async fn frame(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     let started = Instant::now();
+    let version = request.version();
     let request_id = request_id(request.headers());
     let mut response = if declared_bytes(request.headers()) > limits::BODY_BYTES_MAX {
         extract::body_too_large().into_response()
@@ -108,6 +109,10 @@ async fn frame(State(app): State<Arc<App>>, request: Request, next: Next) -> Res
     }
     let request_id = HeaderValue::from_str(&request_id).expect("checked or made by us");
     response.headers_mut().insert(REQUEST_ID, request_id);
+    if app.shutdown.is_announced() && version <= Version::HTTP_11 {
+        // The client's next request goes to somebody who stays. HTTP/2 says so in a frame of its own.
+        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
     app.metrics.http_seconds.record(started.elapsed());
     response
 }

@@ -142,6 +142,7 @@ fn title(code: &'static str) -> &'static str {
         "not_claimed" => "Not claimed",
         "not_found" => "Not found",
         "order_not_found" => "No such order",
+        "overloaded" => "Too many claims to be written",
         "rate_limited" => "Too many claims",
         "sale_ended" => "Sale ended",
         "sale_not_started" => "Sale not started",

@@ -2,6 +2,7 @@
 //! end to its drain; this loop has.
 
 use std::io;
+use std::iter;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
@@ -33,18 +34,34 @@ pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(limits::LISTEN_BACKLOG)
 }
 
-/// Serves `router` on `listener` until the service stops. Then it accepts no more, finishes the requests
-/// that have begun, and closes the connections.
+/// Serves `router` on `listener` until the service stops. Then it takes in the connections that are in
+/// the kernel's queue, accepts no more, finishes the requests that have begun, and closes the connections.
 pub async fn run(listener: TcpListener, router: Router, connections_max: u32, shutdown: Shutdown) {
     let slots = Arc::new(Semaphore::new(usize::try_from(connections_max).unwrap_or(usize::MAX)));
     let stop = shutdown.stop_token().clone();
     loop {
         let (stream, slot) = tokio::select! {
-            () = stop.cancelled() => return,
+            () = stop.cancelled() => break,
             accepted = accept(&listener, &slots) => accepted,
         };
         shutdown.spawn(serve(stream, slot, router.clone(), shutdown.clone()));
     }
+    for stream in queued(listener) {
+        let Ok(slot) = slots.clone().try_acquire_owned() else { return };
+        shutdown.spawn(serve(stream, slot, router.clone(), shutdown.clone()));
+    }
+}
+
+/// The connections that the kernel has established and nobody has accepted. Closing the listener would
+/// reset them, with requests in them perhaps. The kernel is asked, because the runtime may not have heard
+/// of the last ones yet.
+fn queued(listener: TcpListener) -> impl Iterator<Item = TcpStream> {
+    let listener = listener.into_std().into_iter();
+    let streams = listener.flat_map(|listener| iter::from_fn(move || listener.accept().ok()));
+    streams.take(limits::LISTEN_BACKLOG as usize).filter_map(|(stream, _)| {
+        stream.set_nonblocking(true).ok()?;
+        TcpStream::from_std(stream).ok()
+    })
 }
 
 /// The next connection, once there is room for it. Until then it waits in the kernel's queue.
@@ -81,8 +98,13 @@ async fn serve(stream: TcpStream, slot: OwnedSemaphorePermit, router: Router, sh
     tokio::select! {
         _ = connection.as_mut() => return,
         () = no_request(&heard) => return,
-        () = shutdown.stop_token().cancelled() => connection.as_mut().graceful_shutdown(),
+        () = shutdown.stop_token().cancelled() => {}
     }
+    // A request that is on its way is answered, with `connection: close`; what is idle is closed then.
+    if tokio::time::timeout(limits::LATE_REQUEST_MAX, connection.as_mut()).await.is_ok() {
+        return;
+    }
+    connection.as_mut().graceful_shutdown();
     let _: Result<_, _> = tokio::time::timeout(limits::DOOR_DRAIN_MAX, connection).await;
 }
 

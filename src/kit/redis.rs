@@ -15,7 +15,7 @@ use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionInfo, ErrorKind, FromRedisValue, InfoDict,
-    IntoConnectionInfo, ProtocolVersion, PushKind, RedisError, RedisResult, ScriptInvocation,
+    IntoConnectionInfo, ProtocolVersion, PushKind, RedisError, RedisResult,
 };
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
@@ -202,17 +202,6 @@ impl Link {
     pub async fn query<T: FromRedisValue>(&self, command: &Cmd) -> RedisResult<T> {
         self.check()?;
         let reply = command.query_async(&mut self.connection.clone()).await;
-        reply.inspect_err(|error| self.notice(error))
-    }
-
-    /// Runs a script, and loads it first if the server doesn't know it (any more).
-    ///
-    /// # Errors
-    ///
-    /// As [`Redis::query`].
-    pub async fn invoke<T: FromRedisValue>(&self, script: &ScriptInvocation<'_>) -> RedisResult<T> {
-        self.check()?;
-        let reply = script.invoke_async(&mut self.connection.clone()).await;
         reply.inspect_err(|error| self.notice(error))
     }
 

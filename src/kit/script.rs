@@ -1,19 +1,25 @@
-//! Lua scripts with a fixed number of keys: the compiler reads the count.
+//! Lua scripts. Where the number of keys is fixed, the compiler reads the count.
 //!
-//! A script is sent by its hash. A server that doesn't know it (a new one, or after SCRIPT FLUSH) gets
-//! its text once, and the call is repeated; it had not run.
+//! A script is sent by its hash. A server that doesn't know it (a new one, or after SCRIPT FLUSH) is sent
+//! its text, which runs it and makes it known in one step: no flush can come in between.
 
-use redis::{FromRedisValue, RedisResult, ToRedisArgs};
+use redis::{Cmd, ErrorKind, FromRedisValue, RedisResult, ServerErrorKind, ToRedisArgs};
 
 use super::redis::Link;
 
 /// A script that takes `KEYS` keys, all in one slot.
-pub struct Script<const KEYS: usize>(redis::Script);
+pub struct Script<const KEYS: usize>(VariadicScript);
+
+/// A script that takes any number of keys, all in one slot.
+pub struct VariadicScript {
+    text: &'static str,
+    hash: String,
+}
 
 impl<const KEYS: usize> Script<KEYS> {
     /// Takes the text of the script, as `include_str!` gives it.
     pub fn new(text: &'static str) -> Self {
-        Self(redis::Script::new(text))
+        Self(VariadicScript::new(text))
     }
 
     /// Runs the script.
@@ -27,11 +33,40 @@ impl<const KEYS: usize> Script<KEYS> {
         keys: [&str; KEYS],
         arguments: impl ToRedisArgs,
     ) -> RedisResult<T> {
-        let mut invocation = self.0.prepare_invoke();
-        for key in keys {
-            invocation.key(key);
-        }
-        invocation.arg(arguments);
-        link.invoke(&invocation).await
+        self.0.run(link, &keys, arguments).await
     }
+}
+
+impl VariadicScript {
+    /// Takes the text of the script, as `include_str!` gives it.
+    pub fn new(text: &'static str) -> Self {
+        Self { text, hash: redis::Script::new(text).get_hash().to_owned() }
+    }
+
+    /// Runs the script.
+    ///
+    /// # Errors
+    ///
+    /// As [`super::redis::Redis::query`].
+    pub async fn run<T: FromRedisValue>(
+        &self,
+        link: &Link,
+        keys: &[&str],
+        arguments: impl ToRedisArgs,
+    ) -> RedisResult<T> {
+        let by_hash = command("EVALSHA", &self.hash, keys, &arguments);
+        match link.query(&by_hash).await {
+            // It hasn't run.
+            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
+                link.query(&command("EVAL", self.text, keys, &arguments)).await
+            }
+            reply => reply,
+        }
+    }
+}
+
+fn command(name: &str, script: &str, keys: &[&str], arguments: &impl ToRedisArgs) -> Cmd {
+    let mut command = redis::cmd(name);
+    command.arg(script).arg(keys.len()).arg(keys).arg(arguments);
+    command
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Failure;
+use super::backlog::Backlog;
 use super::ids::{CouponId, OrderId, UserId};
 use super::keys::Keys;
 use super::order::{Order, Orders};
@@ -33,6 +34,8 @@ pub enum ClaimOutcome {
     Ended,
     /// No unit is left.
     SoldOut,
+    /// There is a unit, but too many accepted claims wait to be written. Nothing was taken.
+    Overloaded,
     /// There is no such coupon.
     NotFound,
 }
@@ -49,13 +52,14 @@ pub struct Status {
 }
 
 /// Every reply code of `lua/claim.lua`, once. `tests/tidy.rs` compares the two sets.
-pub const STATUSES: [Status; 9] = [
+pub const STATUSES: [Status; 10] = [
     Status { reply: "ACCEPTED", http: 202, code: "accepted" },
     Status { reply: "ALREADY_CLAIMED", http: 409, code: "already_claimed" },
     Status { reply: "NOT_STARTED", http: 409, code: "sale_not_started" },
     Status { reply: "PAUSED", http: 409, code: "sale_paused" },
     Status { reply: "ENDED", http: 410, code: "sale_ended" },
     Status { reply: "SOLD_OUT", http: 410, code: "sold_out" },
+    Status { reply: "OVERLOADED", http: 503, code: "overloaded" },
     // What is left of it once warm_up has found no such coupon.
     Status { reply: "NOT_LOADED", http: 404, code: "coupon_not_found" },
     // What is left of it once the epoch has been read again.
@@ -72,6 +76,8 @@ pub struct Claims {
     keys: Keys,
     script: Script<3>,
     order_ids: Arc<IdGenerator>,
+    /// Says whether more claims may be accepted; looked at, never asked.
+    backlog: Arc<Backlog>,
     /// Asked only when the script doesn't know the coupon.
     warm_up: Arc<WarmUp>,
     /// Asked only for regular coupons.
@@ -94,12 +100,13 @@ impl Claims {
         redis: Redis,
         keys: Keys,
         order_ids: Arc<IdGenerator>,
+        backlog: Arc<Backlog>,
         warm_up: Arc<WarmUp>,
         regular: RegularClaims,
         orders: Orders,
     ) -> Self {
         let script = Script::new(include_str!("../../lua/claim.lua"));
-        Self { redis, keys, script, order_ids, warm_up, regular, orders }
+        Self { redis, keys, script, order_ids, backlog, warm_up, regular, orders }
     }
 
     /// `user` claims one unit of `coupon`. Safe to repeat: the answer to a repeat carries the order
@@ -135,7 +142,8 @@ impl Claims {
         let order = self.order_ids.next(&link).await?;
         let (coupon_key, buyers_key, log_key) =
             (self.keys.coupon(coupon), self.keys.buyers(coupon), self.keys.log(coupon.lane()));
-        let arguments = [coupon.get(), self.warm_up.epoch(), user.get(), order];
+        let has_room = i64::from(self.backlog.has_room());
+        let arguments = [coupon.get(), self.warm_up.epoch(), has_room, user.get(), order];
         let replies: Vec<String> =
             self.script.run(&link, [&coupon_key, &buyers_key, &log_key], &arguments[..]).await?;
         decode(&replies)
@@ -177,6 +185,7 @@ impl ClaimOutcome {
             Self::Paused => "PAUSED",
             Self::Ended => "ENDED",
             Self::SoldOut => "SOLD_OUT",
+            Self::Overloaded => "OVERLOADED",
             Self::NotFound => "NOT_LOADED",
         };
         STATUSES.iter().find(|status| status.reply == reply).expect("each outcome has a row")
@@ -199,6 +208,7 @@ fn decode(replies: &[String]) -> Result<Reply, Failure> {
         "PAUSED" => ClaimOutcome::Paused,
         "ENDED" => ClaimOutcome::Ended,
         "SOLD_OUT" => ClaimOutcome::SoldOut,
+        "OVERLOADED" => ClaimOutcome::Overloaded,
         "NOT_LOADED" => return Ok(Reply::NotLoaded),
         "STALE" => return Ok(Reply::Stale),
         "LOST" => return Ok(Reply::Lost),

@@ -3,6 +3,7 @@
 //! Refusals ("sold out") are values; a [`Failure`](crate::sale::Failure) means that something is broken and the outcome is
 //! unknown.
 
+pub mod backlog;
 pub mod claim;
 pub mod claim_status;
 pub mod coupon;

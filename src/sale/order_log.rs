@@ -51,7 +51,7 @@ pub struct LogEntry {
 
 /// What of the log hasn't been written yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Backlog {
+pub struct Unwritten {
     /// Delivered to a worker, not acknowledged.
     pub pending: u64,
     /// Not delivered yet.
@@ -89,6 +89,7 @@ pub struct OrderLog {
     consumer: String,
     /// Blocks in Redis, so it has a connection of its own; opened when needed.
     reader: Option<MultiplexedConnection>,
+    ensure_group: Script<1>,
     trim: Script<1>,
     remove_consumer: Script<1>,
 }
@@ -106,6 +107,7 @@ impl OrderLog {
             lane,
             consumer,
             reader: None,
+            ensure_group: Script::new(include_str!("../../lua/ensure_group.lua")),
             trim: Script::new(include_str!("../../lua/trim_log.lua")),
             remove_consumer: Script::new(include_str!("../../lua/remove_consumer.lua")),
         }
@@ -216,18 +218,9 @@ impl OrderLog {
     ///
     /// When Redis doesn't answer.
     pub async fn ensure_group(&self) -> RedisResult<Created> {
-        // Looked for first: creating is refused by a full Redis, even when there is nothing to create.
-        if group(&self.redis, &self.key).await?.is_some() {
-            return Ok(Created::default());
-        }
-        let exists: bool = self.redis.query(redis::cmd("EXISTS").arg(&self.key)).await?;
-        let mut command = redis::cmd("XGROUP");
-        command.arg("CREATE").arg(&self.key).arg(GROUP).arg("0").arg("MKSTREAM");
-        match self.redis.query::<Value>(&command).await {
-            Ok(_) => Ok(Created { group: true, log: !exists }),
-            Err(error) if error.code() == Some("BUSYGROUP") => Ok(Created::default()),
-            Err(error) => Err(error),
-        }
+        let link = self.redis.link().await?;
+        let reply: String = self.ensure_group.run(&link, [&self.key], &[GROUP][..]).await?;
+        Ok(Created { group: reply != "PRESENT", log: reply == "CREATED_LOG" })
     }
 
     /// What hasn't been written yet. A log that doesn't exist has no backlog.
@@ -235,9 +228,9 @@ impl OrderLog {
     /// # Errors
     ///
     /// When Redis doesn't answer.
-    pub async fn backlog(redis: &Redis, key: &str) -> RedisResult<Backlog> {
+    pub async fn unwritten(redis: &Redis, key: &str) -> RedisResult<Unwritten> {
         let stream: Facts = match redis.query(redis::cmd("XINFO").arg("STREAM").arg(key)).await {
-            Err(error) if is_missing_key(&error) => return Ok(Backlog::default()),
+            Err(error) if is_missing_key(&error) => return Ok(Unwritten::default()),
             reply => reply?,
         };
         let appended = fact(&stream, "entries-added").unwrap_or(0);
@@ -246,7 +239,7 @@ impl OrderLog {
         let of_group = |name| group.as_ref().and_then(|group| fact(group, name));
         // Where there is no group, or Redis can't tell its lag, the length is an upper bound.
         let unread = of_group("lag").unwrap_or(length);
-        Ok(Backlog { pending: of_group("pending").unwrap_or(0), unread, appended })
+        Ok(Unwritten { pending: of_group("pending").unwrap_or(0), unread, appended })
     }
 
     /// Id of the last entry that was delivered to anybody; `None` without log or group.

@@ -23,7 +23,7 @@ use sqlx::PgPool;
 use super::ids::{CouponId, Lane, OrderId, UserId};
 use super::keys::Keys;
 use super::order::Orders;
-use super::order_log::{Backlog, GROUP, LogEntry, OrderLog};
+use super::order_log::{GROUP, LogEntry, OrderLog, Unwritten};
 use super::{Failure, dead_letter, settings, stock};
 use crate::kit::redis::Redis;
 use crate::kit::script::Script;
@@ -236,8 +236,8 @@ impl Check<'_> {
     }
 
     async fn lane(&self, lane: Lane, report: &mut Report) -> Result<(), Failure> {
-        let Backlog { pending, unread, appended } =
-            OrderLog::backlog(self.redis, &self.keys.log(lane)).await?;
+        let Unwritten { pending, unread, appended } =
+            OrderLog::unwritten(self.redis, &self.keys.log(lane)).await?;
         report.in_flight += pending + unread;
         let rows = self.orders.count_of_lane(lane).await?
             + dead_letter::count_of_lane(self.pool, lane).await?;

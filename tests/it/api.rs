@@ -188,19 +188,21 @@ async fn a_service_that_is_well_says_so() {
     let alive = app.get("/livez", "").await;
     assert_eq!((alive.status, &alive.body), (200, &json!("ok\n")));
     let ready = app.get("/readyz", "").await;
-    let well = json!({"status": "ready", "redis": "ok", "postgres": "ok", "backlog": "ok"});
+    let well = json!({"status": "ready", "redis": "ok", "postgres": "ok", "backlog": "ok", "process": "ok"});
     assert_eq!((ready.status, ready.body), (200, well));
 }
 
 #[tokio::test]
 async fn too_many_unwritten_claims_are_not_ready() {
-    let app = TestApp::configured(&["--backlog-max", "2"]).await;
+    let app = TestApp::configured(&["--backlog-orders-max", "3"]).await;
     let coupon = app.create_flash(5).await;
     for (user, status) in [(1, 200), (2, 200), (3, 503)] {
         app.claim(user, coupon).await;
         let ready = app.get("/readyz", "").await;
         assert_eq!(ready.status, status, "after claim {user}: {ready:?}");
     }
+    let ready = app.get("/readyz", "").await;
+    assert!(ready.text("backlog").starts_with("overloaded: 3 orders"), "{ready:?}");
     app.write_orders().await;
     assert_eq!(app.get("/readyz", "").await.status, 200);
 }

@@ -17,9 +17,10 @@ const FAR: i64 = 9_999_999_999_999;
 /// What happens to the sale. All but `Claim` and `Create` find nothing to do while it isn't there.
 #[derive(Clone, Debug)]
 enum Command {
-    /// One call of the script, by a caller who believes in this epoch.
+    /// One call of the script, by a caller who believes in this epoch and in this room for more orders.
     Claim {
         epoch: i64,
+        has_room: bool,
         claims: Vec<(i64, i64)>,
     },
     /// The hash is written anew, around the buyers there are.
@@ -82,7 +83,12 @@ struct Real<'a> {
 fn commands() -> impl Strategy<Value = Vec<Command>> {
     // Few of each, so that they come again: in one call, and in later ones.
     let claims = prop::collection::vec((1..=12_i64, 1_001..=1_030_i64), 1..=8);
-    let claim = (ones(), claims).prop_map(|(epoch, claims)| Command::Claim { epoch, claims });
+    let has_room = prop::bool::weighted(0.9);
+    let claim = (ones(), has_room, claims).prop_map(|(epoch, has_room, claims)| Command::Claim {
+        epoch,
+        has_room,
+        claims,
+    });
     let command = prop_oneof![
         20 => claim,
         3 => sales().prop_map(Command::Create),
@@ -153,7 +159,12 @@ impl Model {
     }
 
     /// Code and detail for each claim of one call.
-    fn claim(&mut self, epoch: i64, claims: &[(i64, i64)]) -> Vec<(String, String)> {
+    fn claim(
+        &mut self,
+        epoch: i64,
+        has_room: bool,
+        claims: &[(i64, i64)],
+    ) -> Vec<(String, String)> {
         let buyers = self.buyers_count();
         let refusal = match &self.sale {
             None => Some("NOT_LOADED"),
@@ -165,7 +176,7 @@ impl Model {
         let reply = |&(user, order): &(i64, i64)| {
             let (code, detail) = match refusal {
                 Some(code) => (code, String::new()),
-                None => self.decide(user, order),
+                None => self.decide(user, order, has_room),
             };
             (code.to_owned(), detail)
         };
@@ -173,7 +184,7 @@ impl Model {
     }
 
     /// One claim on a sale that is in order.
-    fn decide(&mut self, user: i64, order: i64) -> (&'static str, String) {
+    fn decide(&mut self, user: i64, order: i64, has_room: bool) -> (&'static str, String) {
         let sale = self.sale.as_mut().expect("it is in order");
         if let Some(first) = self.buyers.get(&user) {
             return ("ALREADY_CLAIMED", first.to_string());
@@ -183,6 +194,7 @@ impl Model {
             (State::Paused, _) => "PAUSED",
             (_, Window::Before) => return ("NOT_STARTED", "ms".to_owned()),
             _ if sale.stock == 0 => "SOLD_OUT",
+            _ if !has_room => "OVERLOADED",
             _ => {
                 sale.stock -= 1;
                 self.buyers.insert(user, order);
@@ -203,10 +215,17 @@ impl<'a> Real<'a> {
     }
 
     /// What the script replies; of the time until the sale opens, only that there is one.
-    async fn claim(&self, epoch: i64, claims: &[(i64, i64)]) -> Vec<(String, String)> {
+    async fn claim(
+        &self,
+        epoch: i64,
+        has_room: bool,
+        claims: &[(i64, i64)],
+    ) -> Vec<(String, String)> {
         let names = ["EVAL", SCRIPT, "3", &self.hash, &self.buyers, &self.log].map(str::to_owned);
         let mut words = Vec::from(names);
-        words.extend([self.coupon.get(), epoch].map(|number| number.to_string()));
+        words.extend(
+            [self.coupon.get(), epoch, i64::from(has_room)].map(|number| number.to_string()),
+        );
         words.extend(claims.iter().flat_map(|(user, order)| [user.to_string(), order.to_string()]));
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let replies: Vec<String> = self.app.redis(&words).await;
@@ -254,9 +273,9 @@ impl<'a> Real<'a> {
 async fn carry_out(command: Command, model: &mut Model, real: &Real<'_>) -> TestCaseResult {
     let buyers = model.buyers_count();
     match (command, &mut model.sale) {
-        (Command::Claim { epoch, claims }, _) => {
-            let expected = model.claim(epoch, &claims);
-            prop_assert_eq!(real.claim(epoch, &claims).await, expected);
+        (Command::Claim { epoch, has_room, claims }, _) => {
+            let expected = model.claim(epoch, has_room, &claims);
+            prop_assert_eq!(real.claim(epoch, has_room, &claims).await, expected);
         }
         (Command::Create(sale), there) => {
             let sale = Sale { total: sale.stock + buyers, ..sale };

@@ -164,8 +164,8 @@ async fn the_script_answers_a_list() {
     let script = include_str!("../../lua/claim.lua");
     let id = coupon.to_string();
     let command = [
-        "EVAL", script, "3", &names[0], &names[1], &names[2], &id, "1", "7", "101", "8", "102",
-        "7", "103", "9", "104",
+        "EVAL", script, "3", &names[0], &names[1], &names[2], &id, "1", "1", "7", "101", "8",
+        "102", "7", "103", "9", "104",
     ];
     let replies: Vec<String> = app.redis(&command).await;
     assert_eq!(

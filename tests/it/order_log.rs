@@ -93,7 +93,7 @@ async fn the_backlog_is_what_is_not_acknowledged() {
     let key = app.keys().log(lane());
     let redis = &app.app.stores.redis;
     let backlog = async || {
-        let backlog = OrderLog::backlog(redis, &key).await.unwrap();
+        let backlog = OrderLog::unwritten(redis, &key).await.unwrap();
         (backlog.appended, backlog.pending, backlog.unread)
     };
     assert_eq!(backlog().await, (0, 0, 0), "there is no log yet");

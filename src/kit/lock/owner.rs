@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use redis::{RedisResult, Script};
+use redis::RedisResult;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
@@ -11,6 +11,7 @@ use super::watchdog;
 use crate::base::limits;
 use crate::base::shutdown::Shutdown;
 use crate::kit::redis::Redis;
+use crate::kit::script::VariadicScript;
 
 /// Takes locks.
 #[derive(Clone)]
@@ -24,9 +25,9 @@ pub struct OwnerLocks {
 }
 
 struct Scripts {
-    acquire: Script,
-    renew: Script,
-    release: Script,
+    acquire: VariadicScript,
+    renew: VariadicScript,
+    release: VariadicScript,
 }
 
 /// Locks that are held, until [`release`](Self::release) or the end of the guard.
@@ -44,9 +45,9 @@ impl OwnerLocks {
     /// Locks with this lease; their watchdogs are tasks of `shutdown`.
     pub fn new(redis: Redis, lease: Duration, shutdown: Shutdown) -> Self {
         let scripts = Scripts {
-            acquire: Script::new(include_str!("../../../lua/lock/acquire.lua")),
-            renew: Script::new(include_str!("../../../lua/lock/renew.lua")),
-            release: Script::new(include_str!("../../../lua/lock/release.lua")),
+            acquire: VariadicScript::new(include_str!("../../../lua/lock/acquire.lua")),
+            renew: VariadicScript::new(include_str!("../../../lua/lock/renew.lua")),
+            release: VariadicScript::new(include_str!("../../../lua/lock/release.lua")),
         };
         Self { redis, scripts: scripts.into(), lease, shutdown }
     }
@@ -134,20 +135,15 @@ impl OwnerLocks {
 
     async fn run<T: redis::FromRedisValue>(
         &self,
-        script: &Script,
+        script: &VariadicScript,
         keys: &[String],
         owner: &str,
         with_lease: bool,
     ) -> RedisResult<T> {
-        let mut invocation = script.prepare_invoke();
-        for key in keys {
-            invocation.key(key);
-        }
-        invocation.arg(owner);
-        if with_lease {
-            invocation.arg(u64::try_from(self.lease.as_millis()).unwrap_or(u64::MAX));
-        }
-        self.redis.link().await?.invoke(&invocation).await
+        let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+        let lease_ms = with_lease.then(|| self.lease.as_millis().to_string());
+        let arguments: Vec<&str> = [owner].into_iter().chain(lease_ms.as_deref()).collect();
+        script.run(&*self.redis.link().await?, &keys, arguments).await
     }
 }
 

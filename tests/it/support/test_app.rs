@@ -344,8 +344,8 @@ impl Place {
             eventually("everything is written", async || {
                 worker.recover_pass().await.expect("both stores answer");
                 write_all(&mut worker).await;
-                let backlog = OrderLog::backlog(&app.stores.redis, &key).await;
-                backlog.is_ok_and(|backlog| backlog.pending + backlog.unread == 0)
+                let unwritten = OrderLog::unwritten(&app.stores.redis, &key).await;
+                unwritten.is_ok_and(|unwritten| unwritten.pending + unwritten.unread == 0)
             })
             .await;
         }
