@@ -13,6 +13,7 @@ use crate::base::config::{Config, Role};
 use crate::base::limits;
 use crate::base::shutdown::{Shutdown, StopRequests};
 use crate::http::{self, server};
+use crate::kit::open_files;
 use crate::worker;
 
 /// Runs the service until SIGINT or SIGTERM; calls `started` once it answers.
@@ -29,6 +30,7 @@ pub async fn run(
         true => token_secret(&config.stores)?,
         false => no_secret(),
     };
+    make_room_for_connections(config.connections_max);
     let listeners = Listeners::bind(config)?;
     let stores = tokio::select! {
         stores = OpenStores::open(&config.stores, As::Service) => stores?,
@@ -119,6 +121,22 @@ impl Listeners {
         if let Some(listener) = self.operations {
             serve(listener, http::operations(app), "/metrics, /livez and /readyz listen");
         }
+    }
+}
+
+/// Raises the limit on open files if need be, and warns when it doesn't suffice.
+fn make_room_for_connections(connections_max: u32) {
+    // Beside the clients' connections: those to the stores, listeners, logs.
+    const OTHERS: u64 = 100;
+    let needed = u64::from(connections_max) + OTHERS;
+    match open_files::raise_limit() {
+        Ok(limit) if limit < needed => tracing::warn!(
+            limit,
+            needed,
+            "fewer files may be open than --connections-max needs: further clients will wait to be accepted; raise the limit (ulimit -n) or lower --connections-max"
+        ),
+        Ok(_) => {}
+        Err(error) => tracing::debug!(%error, "the limit on open files could not be raised"),
     }
 }
 

@@ -3,6 +3,7 @@
 pub mod id;
 pub mod jwt;
 pub mod lock;
+pub mod open_files;
 pub mod postgres;
 pub mod private_servers;
 pub mod rate_limit;

@@ -1,17 +1,16 @@
 //! Servers of one's own: what `flash-sale demo` and `flash-sale private-servers` start, they stop; and what
 //! a killed one leaves behind is found again, with every claim that was accepted.
 
-use std::fs::{self, DirBuilder, File, Permissions};
+use std::fs::{self, Permissions};
 use std::net::TcpListener;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::Value;
-use uuid::Uuid;
 
+use crate::support::data_folder::DataFolder;
 use crate::support::eventually;
 use crate::support::process::{Process, flash_sale, order_id, run};
 
@@ -85,8 +84,7 @@ async fn a_demo_that_is_stopped_while_it_starts_leaves_no_server() {
     demo.logged("a new Postgres cluster is being made").await;
     demo.signal(Signal::SIGINT);
     assert_eq!(demo.ended().await.code(), Some(0));
-    eventually("the servers end", async || SERVERS.iter().all(|(alive, _)| !folder.is_held(alive)))
-        .await;
+    eventually("the servers end", async || !folder.has_servers()).await;
 }
 
 #[tokio::test]
@@ -168,7 +166,7 @@ async fn a_folder_that_postgres_could_not_reach_as_root_works_all_the_same() {
         return;
     }
     let private = DataFolder::made(0o700);
-    let folder = DataFolder(private.path().join("data"));
+    let folder = DataFolder::at(private.path().join("data"));
     let mut command = flash_sale(&["private-servers", "--data-dir", folder.text()]);
     command.stdin(Stdio::piped());
     let mut keeper = Process::spawn(command);
@@ -281,81 +279,4 @@ fn free_address() -> String {
 fn is_alive(pid: i32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     kill(Pid::from_raw(pid), None).is_ok() && !stat.contains(") Z")
-}
-
-/// A folder for private servers, deleted at the end together with whatever servers still use it.
-struct DataFolder(PathBuf);
-
-/// The lock that a server holds while it lives, and where its process id stands.
-const SERVERS: [(&str, &str); 2] =
-    [("redis.alive", "redis/redis.pid"), ("postgres.alive", "postgres/data/postmaster.pid")];
-
-impl DataFolder {
-    /// A name that nobody has; the folder is made by whoever uses it.
-    fn new() -> Self {
-        let name = format!("fs-it-{}", Uuid::new_v4().simple());
-        Self(std::env::temp_dir().join(name))
-    }
-
-    fn path(&self) -> &Path {
-        &self.0
-    }
-
-    /// The path, as an argument.
-    fn text(&self) -> &str {
-        self.0.to_str().expect("made of plain characters")
-    }
-
-    /// One that is there already, with this mode.
-    fn made(mode: u32) -> Self {
-        let folder = Self::new();
-        let made = DirBuilder::new().mode(mode).create(folder.path());
-        made.expect("nobody has the name");
-        folder
-    }
-
-    /// How many things lie in it.
-    fn entries(&self) -> usize {
-        fs::read_dir(&self.0).expect("it is there").count()
-    }
-
-    /// Process ids of Redis and Postgres, from their pid files.
-    fn server_pids(&self) -> [i32; 2] {
-        let pids = SERVERS.map(|(_, pid_file)| self.pid(pid_file));
-        pids.map(|pid| pid.expect("a server that runs says so"))
-    }
-
-    fn pid(&self, pid_file: &str) -> Option<i32> {
-        let text = fs::read_to_string(self.0.join(pid_file)).ok()?;
-        text.lines().next()?.trim().parse().ok()
-    }
-
-    /// Whether a server, or a child of it, lives.
-    fn is_held(&self, alive: &str) -> bool {
-        let lock = File::open(self.0.join(alive));
-        lock.is_ok_and(|lock| lock.try_lock_shared().is_err())
-    }
-
-    /// SIGKILL for every server that lives.
-    fn kill_servers(&self) {
-        for (alive, pid_file) in SERVERS {
-            if let Some(pid) = self.pid(pid_file).filter(|_| self.is_held(alive)) {
-                kill(Pid::from_raw(pid), Signal::SIGKILL).expect("it lives, and it is ours");
-            }
-        }
-    }
-}
-
-impl Drop for DataFolder {
-    fn drop(&mut self) {
-        self.kill_servers();
-        // As root, Postgres' home may lie elsewhere, behind a link.
-        let home = self.0.join("postgres");
-        if home.is_symlink()
-            && let Ok(target) = home.canonicalize()
-        {
-            let _ = fs::remove_dir_all(target);
-        }
-        let _ = fs::remove_dir_all(&self.0);
-    }
 }

@@ -1,6 +1,8 @@
 //! What the tests stand on: servers, and an app that speaks the words of the business.
 
 mod client;
+pub mod data_folder;
+pub mod load;
 pub mod process;
 pub mod proxy;
 mod servers;
@@ -8,7 +10,7 @@ mod test_app;
 
 pub use client::Reply;
 pub use servers::{OwnServers, shared};
-pub use test_app::{SECRET, TestApp, now, user, write_all};
+pub use test_app::{SECRET, TestApp, now, token, user, write_all};
 
 /// Waits for something that another task or process does, within a bound that only a bug exceeds.
 pub async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {

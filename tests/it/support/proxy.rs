@@ -1,5 +1,6 @@
-//! A proxy between one process and Redis that can hold a command back: what the process had done by then
-//! stays done, and Redis never hears of the rest.
+//! A proxy between one process and Redis that can hold a command back (what the process had done by then
+//! stays done, and Redis never hears of the rest), or lose the reply to it (Redis has done it, and the process
+//! never hears of it).
 
 use std::io;
 use std::path::PathBuf;
@@ -21,11 +22,13 @@ pub struct RedisProxy {
     _accepting: JoinSet<()>,
 }
 
-/// Which command is held back, and how often that has happened.
+/// Which command is interfered with, how, and how often that has happened.
 struct Hold {
     command: &'static str,
     told: AtomicBool,
     held: AtomicUsize,
+    /// The next so many of it lose their replies.
+    replies_to_lose: AtomicUsize,
 }
 
 impl RedisProxy {
@@ -34,8 +37,12 @@ impl RedisProxy {
         let socket = socket_of(&value_of(&app.store_arguments(), "--redis-url"));
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let url = format!("redis://{}", listener.local_addr().expect("it is bound"));
-        let hold =
-            Arc::new(Hold { command, told: AtomicBool::new(false), held: AtomicUsize::new(0) });
+        let hold = Arc::new(Hold {
+            command,
+            told: AtomicBool::new(false),
+            held: AtomicUsize::new(0),
+            replies_to_lose: AtomicUsize::new(0),
+        });
         let mut accepting = JoinSet::new();
         accepting.spawn(accept(listener, socket, hold.clone()));
         Self { url, hold, _accepting: accepting }
@@ -56,6 +63,17 @@ impl RedisProxy {
         self.hold.told.store(true, Ordering::SeqCst);
     }
 
+    /// The next time that the command comes, it is forwarded, and as soon as Redis answers the connection
+    /// is cut.
+    pub fn lose_next_reply(&self) {
+        self.hold.replies_to_lose.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Replies that are still to be lost.
+    pub fn replies_to_lose(&self) -> usize {
+        self.hold.replies_to_lose.load(Ordering::SeqCst)
+    }
+
     /// Commands held back so far.
     pub fn held(&self) -> usize {
         self.hold.held.load(Ordering::SeqCst)
@@ -74,20 +92,23 @@ async fn accept(listener: TcpListener, socket: PathBuf, hold: Arc<Hold>) {
 
 async fn connect(client: TcpStream, socket: PathBuf, hold: Arc<Hold>) -> io::Result<()> {
     client.set_nodelay(true)?;
-    let (mut from_client, mut to_client) = client.into_split();
+    let (from_client, to_client) = client.into_split();
     let (from_server, to_server) = UnixStream::connect(socket).await?.into_split();
-    let commands = forward(&mut from_client, to_server, Some(&hold));
+    // Set when the next reply on this connection is to be lost.
+    let cut = AtomicBool::new(false);
+    let commands = forward_commands(from_client, to_server, &hold, &cut);
     // `commands` outlives its end of the connection while it holds something back.
-    tokio::try_join!(commands, forward(from_server, &mut to_client, None))?;
+    tokio::try_join!(commands, forward_replies(from_server, to_client, &cut))?;
     Ok(())
 }
 
 /// Copies until one side ends. What precedes a command that is held back is forwarded, so Redis may see
 /// the beginning of it, which it doesn't execute.
-async fn forward(
+async fn forward_commands(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
-    hold: Option<&Hold>,
+    hold: &Hold,
+    cut: &AtomicBool,
 ) -> io::Result<()> {
     let mut buffer = vec![0; 16 * 1024];
     // The last bytes that were forwarded: a command may arrive in two pieces.
@@ -98,18 +119,40 @@ async fn forward(
             return to.shutdown().await;
         }
         let fresh = &buffer[..length];
-        if let Some(hold) = hold {
-            let seen = [tail.as_slice(), fresh].concat();
-            let name = hold.command.as_bytes();
-            let at = seen.windows(name.len()).position(|window| window == name);
-            if let Some(at) = at.filter(|_| hold.told.load(Ordering::SeqCst)) {
+        let seen = [tail.as_slice(), fresh].concat();
+        let name = hold.command.as_bytes();
+        if let Some(at) = seen.windows(name.len()).position(|window| window == name) {
+            if hold.told.load(Ordering::SeqCst) {
                 to.write_all(&fresh[..at.saturating_sub(tail.len())]).await?;
                 hold.held.fetch_add(1, Ordering::SeqCst);
                 return std::future::pending().await;
             }
-            tail = seen[seen.len().saturating_sub(name.len() - 1)..].to_vec();
+            let left = &hold.replies_to_lose;
+            let one_less = |left: usize| left.checked_sub(1);
+            let lose = left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, one_less).is_ok();
+            cut.fetch_or(lose, Ordering::SeqCst);
         }
+        tail = seen[seen.len().saturating_sub(name.len() - 1)..].to_vec();
         to.write_all(fresh).await?;
+    }
+}
+
+/// Copies until one side ends, or until a reply is to be lost: then both sides are cut.
+async fn forward_replies(
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+    cut: &AtomicBool,
+) -> io::Result<()> {
+    let mut buffer = vec![0; 16 * 1024];
+    loop {
+        let length = from.read(&mut buffer).await?;
+        if cut.load(Ordering::SeqCst) {
+            return Err(io::ErrorKind::ConnectionAborted.into());
+        }
+        if length == 0 {
+            return to.shutdown().await;
+        }
+        to.write_all(&buffer[..length]).await?;
     }
 }
 

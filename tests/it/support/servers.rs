@@ -1,20 +1,27 @@
 //! Private servers for the tests, kept by `flash-sale private-servers --throw-away`.
 //!
 //! The keeper ends with its standard input, and the kernel closes that however the test run ends: nothing
-//! is left behind, not even by SIGKILL.
+//! is left behind, not even by SIGKILL. (A test that kills its own keeper is the exception, until it brings
+//! the servers back or ends.)
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde::Deserialize;
 use sqlx::{Connection, PgConnection};
+
+use super::data_folder::DataFolder;
 
 /// Servers for one test that is going to break them.
 pub struct OwnServers {
     keeper: Child,
     /// Where they are.
     pub at: Addresses,
+    /// Their folder, if they are to come back with what they had; it outlives the keeper.
+    folder: Option<DataFolder>,
 }
 
 /// Where a pair of servers is.
@@ -33,23 +40,68 @@ pub fn shared() -> &'static Addresses {
 }
 
 impl OwnServers {
-    /// Starts them, with the migrated database that test databases are copied from.
+    /// Throw-away ones: nothing waits for the disk, and what is killed is gone.
     pub fn start() -> Self {
-        let mut keeper = Command::new(env!("CARGO_BIN_EXE_flash-sale"))
-            .args(["private-servers", "--throw-away", "--log", "warn"])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("the binary has been built");
-        let mut line = String::new();
-        let output = keeper.stdout.as_mut().expect("piped");
-        BufReader::new(output).read_line(&mut line).expect("the keeper says where the servers are");
-        let at = serde_json::from_str(&line).unwrap_or_else(|_| panic!("the keeper said {line:?}"));
-        let servers = Self { keeper, at };
+        Self::kept(None)
+    }
+
+    /// Such as `serve` starts: every write is on disk before it is answered, and whatever is killed can be
+    /// [brought back](Self::bring_back).
+    pub fn durable() -> Self {
+        Self::kept(Some(DataFolder::new()))
+    }
+
+    /// With the migrated database that test databases are copied from.
+    fn kept(folder: Option<DataFolder>) -> Self {
+        let (keeper, at) = keep(folder.as_ref());
+        let servers = Self { keeper, at, folder };
         let url = servers.at.database_url.clone();
         on_a_runtime_of_its_own(move || migrate(url));
         servers
     }
+
+    /// SIGKILL for Redis, and for its keeper, who might notice.
+    pub fn kill_redis(&mut self) {
+        self.kill(self.at.redis_pid);
+    }
+
+    /// SIGKILL for the first process of Postgres, whose children end with it, and for its keeper.
+    pub fn kill_postgres(&mut self) {
+        self.kill(self.at.postgres_pid);
+    }
+
+    fn kill(&mut self, server: i32) {
+        self.keeper.kill().expect("it is our child");
+        self.keeper.wait().expect("it is our child");
+        kill(Pid::from_raw(server), Signal::SIGKILL).expect("it runs");
+    }
+
+    /// Starts what was killed, with the data that it had and at the addresses that it had.
+    pub fn bring_back(&mut self) {
+        let (keeper, at) = keep(Some(self.folder.as_ref().expect("they are durable")));
+        assert_eq!((&at.redis_url, &at.database_url), (&self.at.redis_url, &self.at.database_url));
+        (self.keeper, self.at) = (keeper, at);
+    }
+}
+
+/// A keeper, and the servers that it has started or taken over.
+fn keep(folder: Option<&DataFolder>) -> (Child, Addresses) {
+    let place = match folder {
+        Some(folder) => vec!["--data-dir", folder.text()],
+        None => vec!["--throw-away"],
+    };
+    let mut keeper = Command::new(env!("CARGO_BIN_EXE_flash-sale"))
+        .args(["private-servers", "--log", "error"])
+        .args(place)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("the binary has been built");
+    let mut line = String::new();
+    let output = keeper.stdout.as_mut().expect("piped");
+    BufReader::new(output).read_line(&mut line).expect("the keeper says where the servers are");
+    let at = serde_json::from_str(&line).unwrap_or_else(|_| panic!("the keeper said {line:?}"));
+    (keeper, at)
 }
 
 impl Drop for OwnServers {

@@ -213,17 +213,12 @@ impl TestApp {
 
     /// A user's token.
     pub fn token(&self, user: i64) -> String {
-        self.issue(user, false)
+        token(user)
     }
 
     /// An administrator's token.
     pub fn admin_token(&self) -> String {
-        self.issue(1, true)
-    }
-
-    fn issue(&self, subject: i64, admin: bool) -> String {
-        let tokens = Tokens::new(&SecretString::from(SECRET));
-        tokens.issue(Grants { subject, admin }, now() + TimeDelta::hours(1))
+        issue(1, true)
     }
 
     // ---- the worker, pass by pass ----
@@ -374,6 +369,16 @@ impl Drop for TestApp {
 /// The time, for test data; what is under test gets its clock passed in.
 pub fn now() -> DateTime<Utc> {
     Clock::System.now()
+}
+
+/// A user's token.
+pub fn token(user: i64) -> String {
+    issue(user, false)
+}
+
+fn issue(subject: i64, admin: bool) -> String {
+    let tokens = Tokens::new(&SecretString::from(SECRET));
+    tokens.issue(Grants { subject, admin }, now() + TimeDelta::hours(1))
 }
 
 /// A user.

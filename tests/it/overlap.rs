@@ -1,0 +1,53 @@
+//! Two workers that write the same entries at the same time, in opposite order: none waits for the other in a
+//! circle, and nothing is written or counted twice.
+
+use flash_sale::sale::ids::Lane;
+use flash_sale::sale::order::{NotWritten, Written};
+use flash_sale::sale::order_log::{LogEntry, OrderLog};
+use tokio_util::sync::CancellationToken;
+
+use crate::support::{TestApp, user};
+
+/// Each of two workers has two thirds of the entries, so one third is in both hands.
+const THIRD: usize = 30;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn overlapping_batches_in_opposite_order_are_written_once_and_without_a_deadlock() {
+    let app = TestApp::start().await;
+    // Rows are inserted slowly, so that both are in the middle of it at the same time.
+    app.execute(
+        "CREATE FUNCTION slowly() RETURNS trigger LANGUAGE plpgsql AS
+             $$ BEGIN PERFORM pg_sleep(0.002); RETURN NEW; END $$;
+         CREATE TRIGGER slowly BEFORE INSERT ON orders FOR EACH ROW EXECUTE FUNCTION slowly()",
+    )
+    .await;
+    let coupons = [app.create_flash(1_000).await, app.create_flash(1_000).await];
+    let lane = Lane::all(1).next().expect("there is one");
+    let stores = &app.app.stores;
+    let mut log = OrderLog::new(stores.redis.clone(), &stores.keys, lane, "both".into());
+    log.ensure_group().await.expect("Redis answers");
+    for round in 0..5 {
+        for n in 0..3 * THIRD {
+            let (coupon, id) = (coupons[n % 2], i64::try_from(1 + n + round * 1_000).unwrap());
+            app.app.claims.claim(coupon, user(id)).await.expect("it is accepted");
+        }
+        let entries = log.read_new(3 * THIRD, std::time::Duration::ZERO).await.unwrap();
+        assert_eq!(entries.len(), 3 * THIRD);
+        let forwards: Vec<&LogEntry> = entries[..2 * THIRD].iter().collect();
+        let backwards: Vec<&LogEntry> = entries[THIRD..].iter().rev().collect();
+
+        let (one, other) =
+            tokio::join!(write(&app, lane, &forwards), write(&app, lane, &backwards));
+        let (one, other) = (one.expect("no deadlock"), other.expect("no deadlock"));
+        assert_eq!(one.inserted + other.inserted, 3 * THIRD, "{one:?} {other:?}");
+        assert_eq!(one.repeated + other.repeated, THIRD, "{one:?} {other:?}");
+        assert_eq!(one.conflicts + other.conflicts, 0, "{one:?} {other:?}");
+        log.acknowledge(entries.iter().map(|entry| entry.id.as_str())).await.unwrap();
+    }
+    let sold = app.number("SELECT sum(sold)::bigint FROM flash_sales").await;
+    assert_eq!(sold, i64::try_from(5 * 3 * THIRD).unwrap());
+}
+
+async fn write(app: &TestApp, lane: Lane, entries: &[&LogEntry]) -> Result<Written, NotWritten> {
+    app.app.orders.write(lane, entries, &CancellationToken::new()).await
+}

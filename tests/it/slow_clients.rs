@@ -1,0 +1,154 @@
+//! Clients that are slow, silent or gone: they cost the others nothing, and leave nothing behind.
+
+use std::time::Duration;
+
+use flash_sale::base::limits;
+use flash_sale::kit::open_files;
+use flash_sale::sale::ids::CouponId;
+use futures_util::future::join_all;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout};
+
+use crate::support::load::Load;
+use crate::support::process::Process;
+use crate::support::{TestApp, eventually, token};
+
+/// Clients that hang up at the same time.
+const WAVE: i64 = 500;
+/// Connections that the service has room for in the test of hang-ups: a wave, and a few more.
+const CONNECTIONS_MAX: usize = 600;
+
+#[tokio::test]
+async fn a_thousand_clients_that_hang_up_in_mid_request_leave_nothing_behind() {
+    hang_up(2).await;
+}
+
+#[tokio::test]
+#[ignore = "long: make faults"]
+async fn long_ten_thousand_clients_that_hang_up_in_mid_request_leave_nothing_behind() {
+    hang_up(20).await;
+}
+
+/// Half of each wave has claimed and waits for its order, the other half reads orders; Postgres answers
+/// neither.
+async fn hang_up(waves: i64) {
+    open_files::raise_limit().expect("the system lets us");
+    let app = TestApp::configured(&["--connections-max", &CONNECTIONS_MAX.to_string()]).await;
+    let coupon = app.create_flash(waves * WAVE).await;
+    let buyers = app.keys().buyers(coupon);
+    let mut lock = app.app.stores.pool.begin().await.expect("Postgres answers");
+    sqlx::raw_sql(
+        "SET LOCAL idle_in_transaction_session_timeout = 0; LOCK TABLE orders IN ACCESS EXCLUSIVE MODE",
+    )
+    .execute(&mut *lock)
+    .await
+    .expect("nobody else has it");
+    let mut claimed = 0;
+    for wave in 0..waves {
+        let mut clients = Vec::new();
+        for n in 1..=WAVE / 2 {
+            let user = wave * WAVE + n;
+            clients.push(send(&app.url, &claim_and_wait(user, coupon)).await);
+            clients.push(send(&app.url, &get("/v1/orders", user)).await);
+        }
+        claimed += WAVE / 2;
+        eventually("their claims are accepted", async || {
+            app.redis::<i64>(&["HLEN", &buyers]).await == claimed
+        })
+        .await;
+        drop(clients);
+    }
+    lock.rollback().await.expect("Postgres answers");
+
+    let gone_at = Instant::now();
+    let (pool, waiters) = (&app.app.stores.pool, &app.app.waiters);
+    eventually("the pools are full again", async || {
+        pool.num_idle() == pool.size() as usize
+            && waiters.available_permits() == limits::PREFER_WAITERS_MAX
+    })
+    .await;
+    println!(
+        "{} clients hung up: the pools were full {:.0?} later",
+        waves * WAVE,
+        gone_at.elapsed()
+    );
+    // All connections at one time: every slot is free.
+    let mut clients = Vec::new();
+    for _ in 0..CONNECTIONS_MAX {
+        clients.push(send(&app.url, &get("/v1/orders", 1)).await);
+    }
+    for reply in join_all(clients.iter_mut().map(head)).await {
+        assert!(reply.starts_with("HTTP/1.1 200 "), "{reply}");
+    }
+    drop(clients);
+    assert_eq!(app.write_orders().await.inserted, usize::try_from(claimed).unwrap());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_thousand_connections_that_do_nothing_hold_up_nobody() {
+    open_files::raise_limit().expect("the system lets us");
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(100_000).await;
+    let service = Process::serve(&app, &["--roles", "api"]);
+    let url = service.url().await;
+    let alone = slowest_claim(&url, coupon).await;
+
+    let half_a_body = format!(
+        "POST /v1/coupons HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\n\
+         content-type: application/json\r\ncontent-length: 100\r\n\r\n{{",
+        app.admin_token()
+    );
+    let beginnings = ["", "P", "GET /livez HTTP/1.1\r\nhost: x\r\nx-a", &half_a_body];
+    let mut idle = Vec::new();
+    for n in 0..2_000 {
+        idle.push(send(&url, beginnings[n % beginnings.len()]).await);
+    }
+    let together = slowest_claim(&url, app.create_flash(100_000).await).await;
+    println!("slowest of 200 claims: {alone:?} alone, {together:?} beside 2,000 idle connections");
+
+    let patience = limits::REQUEST_TIMEOUT + Duration::from_secs(30);
+    let cut_off = join_all(idle.iter_mut().map(async |client| {
+        let mut rest = Vec::new();
+        // A reset is a way to be cut off, too.
+        timeout(patience, client.read_to_end(&mut rest)).await.is_ok()
+    }));
+    assert!(cut_off.await.into_iter().all(|cut_off| cut_off), "somebody may stay for ever");
+}
+
+/// Two hundred claims or more, all accepted at the first try.
+async fn slowest_claim(url: &str, coupon: CouponId) -> Duration {
+    let load = Load::start(url, coupon, 8);
+    load.accepts(200).await;
+    let history = load.finish().await;
+    assert_eq!(history.unknown, 0);
+    assert_eq!(history.accepted, history.promised.len());
+    history.slowest
+}
+
+fn claim_and_wait(user: i64, coupon: CouponId) -> String {
+    format!(
+        "POST /v1/coupons/{coupon}/claims HTTP/1.1\r\nhost: x\r\nprefer: wait=10\r\n\
+         authorization: Bearer {}\r\ncontent-length: 0\r\n\r\n",
+        token(user)
+    )
+}
+
+fn get(path: &str, user: i64) -> String {
+    format!("GET {path} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\n\r\n", token(user))
+}
+
+/// A connection of its own on which these bytes have been sent.
+async fn send(url: &str, bytes: &str) -> TcpStream {
+    let address = url.strip_prefix("http://").expect("a URL");
+    let mut client = TcpStream::connect(address).await.expect("the service listens");
+    client.write_all(bytes.as_bytes()).await.expect("the service is there");
+    client
+}
+
+/// The beginning of a reply.
+async fn head(client: &mut TcpStream) -> String {
+    let mut bytes = vec![0; 1_024];
+    let read = client.read(&mut bytes).await.expect("the service answers");
+    String::from_utf8_lossy(&bytes[..read]).into_owned()
+}
