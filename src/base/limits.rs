@@ -41,6 +41,11 @@ pub const REDIS_PIPELINE_BUFFER: usize = 4_096;
 /// The oldest Redis that has what the scripts need: Debian 12's.
 pub const REDIS_VERSION_MIN: (u32, u32) = (7, 0);
 
+/// The oldest major version of Postgres that the tests have run on: Debian 12's. The schema needs
+/// [`POSTGRES_VERSION_MIN`], for its identity column.
+pub const POSTGRES_VERSION_TESTED: i32 = 15;
+/// The oldest major version of Postgres that has what the schema needs.
+pub const POSTGRES_VERSION_MIN: i32 = 10;
 /// How long a request waits for a free Postgres connection.
 pub const POSTGRES_ACQUIRE_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long Postgres may work on one statement.
@@ -116,6 +121,9 @@ pub const PAGE_ORDERS_MAX: u32 = 100;
 pub const PAGE_COUPONS_MAX: u32 = 100;
 /// Tokens that one `flash-sale token` makes.
 pub const TOKENS_MAX: u32 = 1_000_000;
+/// Clocks that are further apart than this are worth a warning: windows are judged by Redis's clock, tokens
+/// and order ids by the service's.
+pub const CLOCKS_APART_MAX: Duration = Duration::from_secs(2);
 /// The shortest secret that HS256 may have (RFC 7518, section 3.2: as long as the hash).
 pub const TOKEN_SECRET_BYTES_MIN: usize = 32;
 

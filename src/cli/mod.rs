@@ -2,6 +2,8 @@
 
 mod coupon;
 mod demo;
+mod doctor;
+mod durability;
 mod private_servers;
 mod reconcile;
 mod serve;
@@ -29,7 +31,7 @@ const EXIT_CODES: &str = "\
 Every option can be given by the environment variable beside it; a flag wins.
 
 Exit codes: 0 done; 1 failed; 2 the command line or a setting is wrong; 3 a program is missing on this \
-machine; 4 Redis and Postgres disagree (reconcile).";
+machine; 4 Redis and Postgres disagree (reconcile); 5 something has to be put right (doctor).";
 
 #[derive(Subcommand)]
 enum Command {
@@ -45,6 +47,8 @@ enum Command {
     Token(token::TokenArguments),
     /// Compare Redis with Postgres and name every disagreement; changes nothing
     Reconcile(StoreConfig),
+    /// Say what is configured, reachable and unsafe, and what that costs; changes nothing
+    Doctor(Box<doctor::DoctorArguments>),
     /// Start private servers without the service, print their URLs as JSON, stop at the end of input
     PrivateServers(private_servers::PrivateServersArguments),
 }
@@ -53,6 +57,11 @@ enum Command {
 #[derive(Debug, thiserror::Error)]
 #[error("Redis and Postgres disagree in {0} places; each is named above")]
 struct Disagree(usize);
+
+/// A setting or a server is not as the service needs it; the report has been printed.
+#[derive(Debug, thiserror::Error)]
+#[error("{0} of the findings above must be put right")]
+struct Unwell(usize);
 
 /// Runs the sub-command, and says on standard error why it failed if it did.
 pub fn main() -> ExitCode {
@@ -84,6 +93,7 @@ impl Command {
             Self::Migrate(stores) | Self::Reconcile(stores) => stores,
             Self::Coupon(arguments) => arguments.stores(),
             Self::Token(arguments) => &arguments.stores,
+            Self::Doctor(arguments) => &arguments.config.stores,
             Self::PrivateServers(arguments) => &arguments.stores,
         }
     }
@@ -96,6 +106,7 @@ impl Command {
             Self::Coupon(arguments) => coupon::run(arguments).await,
             Self::Token(arguments) => token::run(&arguments),
             Self::Reconcile(config) => reconcile::run(&config).await,
+            Self::Doctor(arguments) => doctor::run(&arguments).await,
             Self::PrivateServers(arguments) => private_servers::run(&arguments).await,
         }
     }
@@ -108,6 +119,8 @@ fn exit_code(error: &anyhow::Error) -> ExitCode {
         3
     } else if error.is::<Disagree>() {
         4
+    } else if error.is::<Unwell>() {
+        5
     } else {
         1
     };

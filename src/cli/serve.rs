@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::Context;
 use tokio::net::TcpListener;
 
+use super::durability::Durability;
 use super::stores::{As, OpenStores, no_secret, token_secret};
 use crate::app::{self, App};
 use crate::base::clock::Clock;
@@ -39,7 +40,7 @@ pub async fn run(
             return Ok(());
         }
     };
-    tell_what_a_202_is_worth(&stores.redis_facts.appendfsync);
+    tell_what_a_202_is_worth(Durability::of(&stores.redis_facts));
     let shutdown = Shutdown::default();
     let served = async {
         let stores = stores.stores.clone();
@@ -140,20 +141,10 @@ fn make_room_for_connections(connections_max: u32) {
     }
 }
 
-fn tell_what_a_202_is_worth(appendfsync: &str) {
-    match appendfsync {
-        "always" => {
-            tracing::info!("a 202 is on disk: it survives the death of any process and a power cut")
-        }
-        "everysec" => tracing::warn!(
-            "a 202 is in Redis's memory, and on disk about a second later (appendfsync everysec): a kill or a power cut can lose the last ones; set appendfsync always to lose none"
-        ),
-        "off" => tracing::warn!(
-            "a 202 is in Redis's memory only (appendonly no): a restart of Redis loses every claim that hasn't been written to Postgres; set appendonly yes and appendfsync always to lose none"
-        ),
-        other => tracing::warn!(
-            appendfsync = other,
-            "a 202 is in Redis's memory, and on disk when the operating system pleases; set appendfsync always to lose none"
-        ),
+fn tell_what_a_202_is_worth(durability: Durability) {
+    if durability.survives_a_kill() {
+        tracing::info!("{durability}");
+    } else {
+        tracing::warn!("{durability}");
     }
 }

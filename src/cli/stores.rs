@@ -14,10 +14,14 @@ use crate::base::config::{InvalidConfig, StoreConfig, validate_secret};
 use crate::base::limits;
 use crate::kit::postgres;
 use crate::kit::private_servers::{PrivateServers, Sync};
-use crate::kit::redis::{Redis, ServerFacts};
+use crate::kit::redis::Redis;
+use crate::kit::redis_facts::ServerFacts;
 use crate::sale::Stores;
 use crate::sale::keys::Keys;
 use crate::sale::schema;
+
+/// Why nobody answers requests on servers of the user's own without one.
+pub const NO_TOKEN_SECRET: &str = "--token-secret (FLASH_SALE_TOKEN_SECRET) is missing: whoever knows it can be anybody, so there is no default; `openssl rand -hex 32` makes a good one";
 
 const POSTGRES_UNUSABLE: &str = "Postgres (--database-url) can't be used";
 
@@ -103,10 +107,7 @@ pub fn token_secret(config: &StoreConfig) -> anyhow::Result<SecretString> {
         return Ok(secret.clone());
     }
     if !config.private_servers()? {
-        return Err(InvalidConfig::new(
-            "--token-secret (FLASH_SALE_TOKEN_SECRET) is missing: whoever knows it can be anybody, so there is no default; `openssl rand -hex 32` makes a good one",
-        )
-        .into());
+        return Err(InvalidConfig::new(NO_TOKEN_SECRET).into());
     }
     kept_secret(&config.data_dir)
 }
@@ -145,7 +146,8 @@ fn random_secret() -> SecretString {
     format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple()).into()
 }
 
-fn urls(config: &StoreConfig) -> Result<Option<(&SecretString, &SecretString)>, InvalidConfig> {
+/// The URLs of the user's own servers; `None` for private ones.
+pub fn urls(config: &StoreConfig) -> Result<Option<(&SecretString, &SecretString)>, InvalidConfig> {
     if config.private_servers()? {
         return Ok(None);
     }
@@ -161,7 +163,8 @@ async fn start_private(dir: &Path, r#as: As) -> anyhow::Result<PrivateServers> {
     Ok(PrivateServers::start(dir, Sync::Durable).await?)
 }
 
-fn connect(
+/// Names both servers; connects to neither.
+pub fn connect(
     redis_url: &str,
     database_url: &str,
     config: &StoreConfig,

@@ -8,4 +8,5 @@ pub mod postgres;
 pub mod private_servers;
 pub mod rate_limit;
 pub mod redis;
+pub mod redis_facts;
 pub mod script;

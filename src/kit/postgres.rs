@@ -1,12 +1,42 @@
-//! Connecting to Postgres, and what its errors mean.
+//! Connecting to Postgres, what it says about itself, and what its errors mean.
 
 use std::str::FromStr;
 
+use chrono::{DateTime, Utc};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{ConnectOptions, Connection, Error, PgPool};
 use tokio::time::timeout;
 
 use crate::base::limits;
+
+/// What our sessions are called in `pg_stat_activity`.
+const APPLICATION_NAME: &str = "flash-sale";
+
+/// What a server says about itself, and its settings as our sessions have them: a role or a database may
+/// have some of its own.
+#[derive(Clone, Debug)]
+pub struct ServerFacts {
+    /// The version, as in `15.14 (Debian 15.14-0+deb12u1)`.
+    pub version: String,
+    /// The version as a number: 150014.
+    pub version_number: i32,
+    /// Whether it follows another server, and so takes no writes.
+    pub is_standby: bool,
+    /// Whether our transactions are read-only for whatever reason.
+    pub is_read_only: bool,
+    /// `fsync`.
+    pub fsync: bool,
+    /// `full_page_writes`.
+    pub full_page_writes: bool,
+    /// `synchronous_commit`.
+    pub synchronous_commit: String,
+    /// `synchronous_standby_names`; empty for none.
+    pub synchronous_standbys: String,
+    /// Connections that are not kept for administrators.
+    pub connections_max: i64,
+    /// Connections that are in use by others than flash-sale.
+    pub connections_others: i64,
+}
 
 /// A pool of connections, opened when needed.
 ///
@@ -18,7 +48,7 @@ pub fn pool(url: &str, connections_max: u32) -> Result<PgPool, Error> {
     let statement_ms = limits::POSTGRES_STATEMENT_TIMEOUT.as_millis().to_string();
     // And the transaction of a process that is paused or cut off: everybody else needs its rows.
     let idle_ms = limits::POSTGRES_IDLE_IN_TRANSACTION_TIMEOUT.as_millis().to_string();
-    let options = PgConnectOptions::from_str(url)?.application_name("flash-sale").options([
+    let options = PgConnectOptions::from_str(url)?.application_name(APPLICATION_NAME).options([
         ("statement_timeout", statement_ms.as_str()),
         ("idle_in_transaction_session_timeout", idle_ms.as_str()),
     ]);
@@ -40,6 +70,56 @@ pub async fn connect_once(pool: &PgPool) -> Result<(), Error> {
     let options = pool.connect_options();
     let connected = timeout(limits::POSTGRES_ACQUIRE_TIMEOUT, options.connect()).await;
     connected.map_err(|_| Error::PoolTimedOut)??.close().await
+}
+
+/// What the server says about itself.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub async fn facts(pool: &PgPool) -> Result<ServerFacts, Error> {
+    sqlx::query_as!(
+        ServerFacts,
+        r#"SELECT current_setting('server_version') AS "version!",
+                  current_setting('server_version_num')::integer AS "version_number!",
+                  pg_is_in_recovery() AS "is_standby!",
+                  current_setting('transaction_read_only')::boolean AS "is_read_only!",
+                  current_setting('fsync')::boolean AS "fsync!",
+                  current_setting('full_page_writes')::boolean AS "full_page_writes!",
+                  current_setting('synchronous_commit') AS "synchronous_commit!",
+                  current_setting('synchronous_standby_names') AS "synchronous_standbys!",
+                  current_setting('max_connections')::bigint
+                      - current_setting('superuser_reserved_connections')::bigint
+                      -- Since PostgreSQL 16.
+                      - coalesce(current_setting('reserved_connections', true)::bigint, 0)
+                      AS "connections_max!",
+                  (SELECT count(*) FROM pg_stat_activity
+                   WHERE datid IS NOT NULL AND application_name IS DISTINCT FROM $1)
+                      AS "connections_others!""#,
+        APPLICATION_NAME
+    )
+    .fetch_one(pool)
+    .await
+}
+
+/// The server's clock.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub async fn time(pool: &PgPool) -> Result<DateTime<Utc>, Error> {
+    sqlx::query_scalar!(r#"SELECT clock_timestamp() AS "time!""#).fetch_one(pool).await
+}
+
+/// Where the server is, without user and password: `host:5432, database name`, or the folder of a socket.
+pub fn address(pool: &PgPool) -> String {
+    let options = pool.connect_options();
+    let place = match options.get_socket() {
+        Some(folder) => folder.display().to_string(),
+        None => format!("{}:{}", options.get_host(), options.get_port()),
+    };
+    let database = options.get_database().unwrap_or_else(|| options.get_username());
+    format!("{place}, database {database}")
 }
 
 /// Whether Postgres answers, within [`limits::POSTGRES_PING_TIMEOUT`].

@@ -46,17 +46,6 @@ pub struct Link {
     alive: Arc<AtomicBool>,
 }
 
-/// What a server says about itself.
-#[derive(Clone, Debug)]
-pub struct ServerFacts {
-    /// Major and minor version.
-    pub version: (u32, u32),
-    /// `maxmemory-policy`.
-    pub maxmemory_policy: String,
-    /// `appendfsync`, or `off` without an append-only file, or `unknown` where CONFIG is forbidden.
-    pub appendfsync: String,
-}
-
 impl Redis {
     /// Names the server; connects at the first command.
     ///
@@ -109,34 +98,10 @@ impl Redis {
         self.0.client.get_multiplexed_async_connection_with_config(&config).await
     }
 
-    /// What the server says about itself.
-    ///
-    /// # Errors
-    ///
-    /// When Redis can't be reached or doesn't answer INFO.
-    pub async fn facts(&self) -> RedisResult<ServerFacts> {
-        let info: InfoDict = self.query(&redis::cmd("INFO")).await?;
-        let text = |name: &str| info.get::<String>(name).unwrap_or_default();
-        let appendfsync =
-            if text("aof_enabled") == "1" { self.appendfsync().await? } else { "off".into() };
-        Ok(ServerFacts {
-            version: version(&text("redis_version")),
-            maxmemory_policy: text("maxmemory_policy"),
-            appendfsync,
-        })
-    }
-
-    async fn appendfsync(&self) -> RedisResult<String> {
-        let reply: RedisResult<Vec<(String, String)>> =
-            self.query(redis::cmd("CONFIG").arg("GET").arg("appendfsync")).await;
-        match reply {
-            Ok(settings) => {
-                Ok(settings.into_iter().next().map_or("unknown".into(), |(_, value)| value))
-            }
-            // A server that answers, but not to CONFIG: managed ones forbid it.
-            Err(error) if matches!(error.kind(), ErrorKind::Server(_)) => Ok("unknown".into()),
-            Err(error) => Err(error),
-        }
+    /// Where the server is, without user and password: `host:6379, database 0`, or the path of a socket.
+    pub fn address(&self) -> String {
+        let info = self.0.client.get_connection_info();
+        format!("{}, database {}", info.addr(), info.redis_settings().db())
     }
 
     async fn connect(&self) -> RedisResult<Arc<Link>> {
@@ -237,10 +202,4 @@ fn connection_config() -> AsyncConnectionConfig {
 
 fn unreachable() -> RedisError {
     RedisError::from((ErrorKind::Io, "Redis can't be reached"))
-}
-
-/// `7.0.15` -> (7, 0). What can't be read counts as 0 and is refused by whoever asks for a minimum.
-fn version(text: &str) -> (u32, u32) {
-    let mut numbers = text.split('.').map(|part| part.parse().unwrap_or(0));
-    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
 }

@@ -15,7 +15,7 @@ use crate::support::{OwnServers, SECRET, TestApp, now};
 const NO_REDIS: &str = "redis://:hunter2@127.0.0.1:1/";
 const NO_POSTGRES: &str = "postgres://somebody:hunter2@127.0.0.1:1/x";
 
-const SUB_COMMANDS: [&[&str]; 10] = [
+const SUB_COMMANDS: [&[&str]; 11] = [
     &["serve"],
     &["demo"],
     &["migrate"],
@@ -25,6 +25,7 @@ const SUB_COMMANDS: [&[&str]; 10] = [
     &["coupon", "show"],
     &["token"],
     &["reconcile"],
+    &["doctor"],
     &["private-servers"],
 ];
 

@@ -12,6 +12,7 @@ mod claims;
 mod command_line;
 mod connections;
 mod crowd;
+mod doctor;
 mod faults;
 mod ids;
 mod kills;

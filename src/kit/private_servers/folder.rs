@@ -53,17 +53,6 @@ impl Folder {
         &self.dir
     }
 
-    /// The existing data of Postgres, if any.
-    pub(super) fn cluster(&self) -> Result<Option<Cluster>, PrivateServersError> {
-        let data = self.dir.join("postgres/data");
-        let file = data.join("PG_VERSION");
-        match fs::read_to_string(&file) {
-            Ok(version) => Ok(Some(Cluster { data, version: version.trim().to_owned() })),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(io_error("read", &file)(error)),
-        }
-    }
-
     /// Tells guests where the servers are.
     pub(super) fn write_notice(&self, notice: &Notice) -> Result<(), PrivateServersError> {
         self.write(&notice.to_text()).map_err(io_error("write", &self.dir.join("lock")))
@@ -101,6 +90,17 @@ impl Notice {
         let (redis, redis_url) = server("redis ")?;
         let (postgres, database_url) = server("postgres ")?;
         Some(Self { process_ids: ProcessIds { redis, postgres }, redis_url, database_url })
+    }
+}
+
+/// The existing data of Postgres, if any.
+pub(super) fn cluster(dir: &Path) -> Result<Option<Cluster>, PrivateServersError> {
+    let data = dir.join("postgres/data");
+    let file = data.join("PG_VERSION");
+    match fs::read_to_string(&file) {
+        Ok(version) => Ok(Some(Cluster { data, version: version.trim().to_owned() })),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(io_error("read", &file)(error)),
     }
 }
 

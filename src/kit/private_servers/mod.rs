@@ -101,6 +101,27 @@ pub struct ProcessIds {
     pub postgres: u32,
 }
 
+/// What can be seen of a folder's servers without touching them.
+#[derive(Debug)]
+pub enum Sight {
+    /// A live process has the folder, and its servers are (or were) there.
+    Running {
+        /// As [`PrivateServers::redis_url`].
+        redis_url: String,
+        /// As [`PrivateServers::database_url`].
+        database_url: String,
+    },
+    /// A live process has the folder, and hasn't said yet where its servers are.
+    Starting,
+    /// No live process has the folder. These programs would be started; each with its version and its path.
+    Stopped {
+        /// The program of Redis or Valkey.
+        redis: String,
+        /// The program of Postgres.
+        postgres: String,
+    },
+}
+
 /// The private servers of one folder: ours to stop, or joined as a guest.
 #[derive(Debug)]
 pub struct PrivateServers {
@@ -134,7 +155,7 @@ impl PrivateServers {
         let programs = programs::find(
             &programs::Places::of_this_machine(),
             &install::Machine::this(),
-            folder.cluster()?.as_ref(),
+            folder::cluster(folder.dir())?.as_ref(),
         )
         .await?;
         let home = PostgresHome::open(&folder).await?;
@@ -175,6 +196,24 @@ impl PrivateServers {
             sleep(JOIN_POLL).await;
         }
         Ok(None)
+    }
+
+    /// Looks at the folder `dir`: starts, makes and waits for nothing. The folder needn't exist.
+    ///
+    /// # Errors
+    ///
+    /// As [`PrivateServers::start`] for programs that are missing or don't fit.
+    pub async fn look(dir: &Path) -> Result<Sight, PrivateServersError> {
+        if folder::has_owner(dir)? {
+            return Ok(match folder::read_notice(dir)? {
+                Some(Notice { redis_url, database_url, .. }) => {
+                    Sight::Running { redis_url, database_url }
+                }
+                None => Sight::Starting,
+            });
+        }
+        let (redis, postgres) = programs::installed(folder::cluster(dir)?.as_ref()).await?;
+        Ok(Sight::Stopped { redis, postgres })
     }
 
     /// Where Redis is: `redis+unix:///path/to/redis.sock`, without a query, so that the caller can append one.

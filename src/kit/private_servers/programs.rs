@@ -77,6 +77,21 @@ pub(super) async fn find(
     })
 }
 
+/// The programs of Redis and of Postgres that would be started, each with its version and its path.
+pub(super) async fn installed(
+    cluster: Option<&Cluster>,
+) -> Result<(String, String), PrivateServersError> {
+    let programs = find(&Places::of_this_machine(), &Machine::this(), cluster).await?;
+    Ok((described(&programs.redis).await?, described(&programs.postgres).await?))
+}
+
+async fn described(program: &Path) -> Result<String, PrivateServersError> {
+    let said = version_text(program).await?;
+    // Redis adds how it was built.
+    let version = said.split(" sha=").next().unwrap_or_default();
+    Ok(format!("{version} ({})", program.display()))
+}
+
 /// Existing data of Postgres.
 #[derive(Debug)]
 pub(super) struct Cluster {

@@ -60,6 +60,11 @@ impl OwnServers {
         servers
     }
 
+    /// The folder of durable ones.
+    pub fn folder(&self) -> &DataFolder {
+        self.folder.as_ref().expect("they are durable")
+    }
+
     /// SIGKILL for Redis, and for its keeper, who might notice.
     pub fn kill_redis(&mut self) {
         self.kill(self.at.redis_pid);
@@ -78,7 +83,7 @@ impl OwnServers {
 
     /// Starts what was killed, with the data that it had and at the addresses that it had.
     pub fn bring_back(&mut self) {
-        let (keeper, at) = keep(Some(self.folder.as_ref().expect("they are durable")));
+        let (keeper, at) = keep(Some(self.folder()));
         assert_eq!((&at.redis_url, &at.database_url), (&self.at.redis_url, &self.at.database_url));
         (self.keeper, self.at) = (keeper, at);
     }

@@ -1,0 +1,247 @@
+//! `flash-sale doctor`: what is configured, what can be reached, and what there is unsafe. It only looks.
+//!
+//! # What the levels mean
+//!
+//! * `FAIL`: `serve` would refuse to start; or no claim can be taken, or none can be written; or confirmed sales
+//!   are lost without a trace by what every installation meets some day. In Redis that is a restart or a kill of
+//!   the server alone: without an append-only file, minutes or everything is gone. In Postgres it is any loss at
+//!   all: what is acknowledged in the order log is nowhere else.
+//! * `warn`: it takes a power cut, or a kill at the wrong moment, to lose the confirmed claims of the last
+//!   moments; or something will be in the way some day; or it could not be looked at.
+//! * `ok`: as it should be, or a choice without a price.
+//!
+//! # What is not looked at
+//!
+//! * Redis's `timeout` and `maxclients`: a connection that is closed or refused is opened anew, and no answer is
+//!   lost that a client could not ask for again. `aof-load-truncated`: what it cuts off was never confirmed with
+//!   `appendfsync always`.
+//! * Whether the addresses to listen on are free: a service that runs has them.
+//! * The servers' disks and the machine's memory.
+
+mod postgres;
+mod redis;
+
+use std::path::Path;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use clap::Args;
+use secrecy::ExposeSecret;
+use sqlx::PgPool;
+
+use super::Unwell;
+use super::stores::{NO_TOKEN_SECRET, connect, urls};
+use crate::base::clock::Clock;
+use crate::base::config::{Config, Role};
+use crate::base::limits;
+use crate::kit;
+use crate::kit::private_servers::{PrivateServers, Sight};
+use crate::kit::redis::Redis;
+
+#[derive(Args)]
+pub struct DoctorArguments {
+    #[command(flatten)]
+    pub config: Config,
+
+    /// Replicas that Redis must have
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    redis_replicas_min: u32,
+
+    /// Count warnings as failures
+    #[arg(long)]
+    strict: bool,
+}
+
+/// What was found, and how bad it is. The text says what it costs and what to do.
+#[derive(Debug, PartialEq, Eq)]
+enum Finding {
+    Good(String),
+    Warning(String),
+    Failure(String),
+}
+
+#[derive(Default)]
+struct Report {
+    warnings: usize,
+    failures: usize,
+}
+
+/// Prints a line for everything that was looked at; fails if something has to be put right.
+pub async fn run(arguments: &DoctorArguments) -> anyhow::Result<()> {
+    let config = &arguments.config;
+    config.validate()?;
+    let mut report = Report::default();
+    report.print(configured(config));
+    let found = match urls(&config.stores)? {
+        Some((redis, database)) => {
+            Some((redis.expose_secret().to_owned(), database.expose_secret().to_owned()))
+        }
+        None => private_servers(&config.stores.data_dir, &mut report).await,
+    };
+    if let Some((redis_url, database_url)) = found {
+        let (redis, pool) = connect(&redis_url, &database_url, &config.stores)?;
+        report.print(redis::examine(&redis, arguments.redis_replicas_min).await);
+        report.print(postgres::examine(&pool, &config.stores).await);
+        report.print(clocks(&redis, &pool).await);
+        kit::postgres::close(&pool).await;
+    }
+    report.end(arguments.strict)
+}
+
+impl Report {
+    fn print(&mut self, findings: Vec<Finding>) {
+        for finding in findings {
+            match finding {
+                Finding::Good(text) => println!("ok    {text}"),
+                Finding::Warning(text) => {
+                    self.warnings += 1;
+                    println!("warn  {text}");
+                }
+                Finding::Failure(text) => {
+                    self.failures += 1;
+                    println!("FAIL  {text}");
+                }
+            }
+        }
+    }
+
+    fn end(self, strict: bool) -> anyhow::Result<()> {
+        let Self { warnings, failures } = self;
+        println!("{}, {}", counted(warnings, "warning"), counted(failures, "failure"));
+        match failures + if strict { warnings } else { 0 } {
+            0 => Ok(()),
+            count => Err(Unwell(count).into()),
+        }
+    }
+}
+
+fn counted(number: usize, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
+}
+
+fn configured(config: &Config) -> Vec<Finding> {
+    let stores = &config.stores;
+    let lanes = config.lanes.map_or_else(|| "as many as there are".into(), |n| n.to_string());
+    let mut listeners = Vec::new();
+    if config.has_role(Role::Api) {
+        listeners.push(format!("the API on {}", config.listen));
+    }
+    if let Some(address) = config.admin_listen {
+        listeners.push(format!("operations on {address}"));
+    }
+    let roles: Vec<_> =
+        config.roles.iter().map(|role| format!("{role:?}").to_lowercase()).collect();
+    let settings = Finding::Good(format!(
+        "Configuration: roles {}; listening: {}; keys begin with {}; lanes: {lanes}; at most {} connections to Postgres",
+        roles.join(" and "),
+        if listeners.is_empty() { "nowhere".into() } else { listeners.join(", ") },
+        stores.key_prefix,
+        stores.database_connections,
+    ));
+    vec![settings, token_secret(config)]
+}
+
+/// Whether `serve` would have a secret; the secret itself is not looked at, and none is made.
+fn token_secret(config: &Config) -> Finding {
+    let stores = &config.stores;
+    if stores.token_secret.is_some() {
+        return Finding::Good("Token secret: given, and long enough".into());
+    }
+    if !config.has_role(Role::Api) {
+        return Finding::Good("Token secret: none, and without the role api none is needed".into());
+    }
+    match stores.private_servers() {
+        Ok(true) => Finding::Good(format!(
+            "Token secret: the one kept in {}, made when it is first needed",
+            stores.data_dir.display()
+        )),
+        _ => Finding::Failure(format!("Token secret: {NO_TOKEN_SECRET}")),
+    }
+}
+
+/// Where the private servers are, if a service has them; else what `serve` would start.
+async fn private_servers(dir: &Path, report: &mut Report) -> Option<(String, String)> {
+    let folder = dir.display();
+    let (found, urls) = match PrivateServers::look(dir).await {
+        Ok(Sight::Running { redis_url, database_url }) => (
+            vec![Finding::Good(format!("Private servers in {folder}: in use by a live process"))],
+            Some((redis_url, database_url)),
+        ),
+        Ok(Sight::Starting) => (
+            vec![Finding::Warning(format!(
+                "Private servers in {folder}: just being started, so they can't be looked at yet. Call again"
+            ))],
+            None,
+        ),
+        Ok(Sight::Stopped { redis, postgres }) => (
+            vec![
+                Finding::Good(format!(
+                    "Private servers in {folder}: no service runs, so there are none to look at; `flash-sale serve` would start them"
+                )),
+                Finding::Good(format!("Redis: {redis} is installed")),
+                Finding::Good(format!("Postgres: {postgres} is installed")),
+            ],
+            None,
+        ),
+        Err(error) => {
+            (vec![Finding::Failure(format!("Private servers in {folder}: {error}"))], None)
+        }
+    };
+    report.print(found);
+    urls
+}
+
+/// Compares the clocks of those servers that answer with this machine's.
+async fn clocks(redis: &Redis, pool: &PgPool) -> Vec<Finding> {
+    let clock = Clock::System;
+    let mut found = Vec::new();
+    let before = clock.now();
+    if let Ok(time) = redis.time().await {
+        found.push(clock_of("Redis", apart(before, time, clock.now())));
+    }
+    let before = clock.now();
+    if let Ok(time) = kit::postgres::time(pool).await {
+        found.push(clock_of("Postgres", apart(before, time, clock.now())));
+    }
+    found
+}
+
+fn clock_of(server: &str, apart: TimeDelta) -> Finding {
+    let apart_ms = apart.num_milliseconds();
+    if apart.abs().to_std().is_ok_and(|apart| apart <= limits::CLOCKS_APART_MAX) {
+        return Finding::Good(format!("Clock of {server}: agrees with this machine's"));
+    }
+    let (ahead, apart_ms) =
+        (if apart_ms > 0 { "ahead of" } else { "behind" }, apart_ms.unsigned_abs());
+    Finding::Warning(format!(
+        "Clock of {server}: {apart_ms} ms {ahead} this machine's. Sales open and close by Redis's clock, tokens and order ids go by this machine's, rows by that of Postgres: people see sales open early or late, and times that don't fit. Let all of them follow NTP"
+    ))
+}
+
+/// How far a clock is from ours: it was read somewhen between `before` and `after`.
+fn apart(before: DateTime<Utc>, read: DateTime<Utc>, after: DateTime<Utc>) -> TimeDelta {
+    read - read.clamp(before, after.max(before))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(seconds: i64) -> DateTime<Utc> {
+        DateTime::UNIX_EPOCH + TimeDelta::seconds(seconds)
+    }
+
+    #[test]
+    fn a_slow_answer_is_no_difference_between_clocks() {
+        assert_eq!(apart(at(10), at(15), at(20)), TimeDelta::zero());
+        assert_eq!(apart(at(10), at(23), at(20)), TimeDelta::seconds(3));
+        assert_eq!(apart(at(10), at(4), at(20)), TimeDelta::seconds(-6));
+    }
+
+    #[test]
+    fn clocks_that_are_apart_are_named() {
+        let of = |seconds| clock_of("Redis", TimeDelta::seconds(seconds));
+        assert!(matches!(of(2), Finding::Good(_)));
+        assert!(matches!(of(3), Finding::Warning(text) if text.contains("3000 ms ahead of")));
+        assert!(matches!(of(-3), Finding::Warning(text) if text.contains("3000 ms behind")));
+    }
+}

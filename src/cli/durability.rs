@@ -1,0 +1,75 @@
+//! What a 202 is worth, by the way Redis keeps its data: one wording for `serve` and `doctor`.
+
+use std::fmt;
+
+use crate::kit::redis_facts::ServerFacts;
+
+/// How much of what Redis has acknowledged is still there after what kind of end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// `appendfsync always`.
+    Disk,
+    /// `appendfsync everysec`.
+    DiskWithinSeconds,
+    /// `appendfsync no`.
+    DiskSometime,
+    /// An append-only file, but CONFIG is forbidden.
+    Unknown,
+    /// `appendonly no`, and snapshots perhaps.
+    Snapshots,
+    /// `appendonly no`, and no snapshots.
+    Memory,
+}
+
+impl Durability {
+    /// What the server's settings come to.
+    pub fn of(facts: &ServerFacts) -> Self {
+        let settings = facts.settings.as_ref();
+        if !facts.appendonly {
+            let never_saves = settings.is_some_and(|settings| settings.save.is_empty());
+            return if never_saves { Self::Memory } else { Self::Snapshots };
+        }
+        match settings.map(|settings| settings.appendfsync.as_str()) {
+            Some("always") => Self::Disk,
+            Some("everysec") => Self::DiskWithinSeconds,
+            Some(_) => Self::DiskSometime,
+            None => Self::Unknown,
+        }
+    }
+
+    /// Whether accepted claims survive Redis's being killed, or the machine's losing power.
+    pub fn survives_a_kill(self) -> bool {
+        self == Self::Disk
+    }
+
+    /// Whether a restart or a crash of Redis alone, with the machine running on, can lose all that is
+    /// not in Postgres yet.
+    pub fn is_hopeless(self) -> bool {
+        matches!(self, Self::Snapshots | Self::Memory)
+    }
+}
+
+impl fmt::Display for Durability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Disk => {
+                "a 202 is on disk (appendfsync always): it survives the death of any process and a power cut"
+            }
+            Self::DiskWithinSeconds => {
+                "a 202 is in Redis's memory, and on disk about a second later (appendfsync everysec): a kill or a power cut can lose the confirmed claims of the last second or two; set appendfsync always to lose none"
+            }
+            Self::DiskSometime => {
+                "a 202 is in Redis's memory, and on disk when the operating system pleases (appendfsync no): a power cut loses what has not been written by then; set appendfsync always to lose none"
+            }
+            Self::Unknown => {
+                "a 202 is in Redis's append-only file, and how soon that is on disk can't be told, because CONFIG is forbidden here: unless appendfsync is always, a kill or a power cut can lose the last confirmed claims; ask whoever runs this Redis"
+            }
+            Self::Snapshots => {
+                "a 202 is in Redis's memory, and in its next snapshot at best (appendonly no): when Redis is killed, every claim since the last snapshot that isn't in Postgres is lost, and the units are offered again; set appendonly yes and appendfsync always to lose none"
+            }
+            Self::Memory => {
+                "a 202 is in Redis's memory only (appendonly no, and no snapshots): a restart of Redis loses every claim that hasn't been written to Postgres; set appendonly yes and appendfsync always to lose none"
+            }
+        })
+    }
+}

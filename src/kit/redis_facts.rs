@@ -1,0 +1,164 @@
+//! What a Redis says about itself: by INFO, and by CONFIG where that is allowed.
+
+use std::collections::HashMap;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use redis::{ErrorKind, InfoDict, RedisResult};
+
+use super::redis::Redis;
+
+/// What a server says about itself.
+#[derive(Clone, Debug)]
+pub struct ServerFacts {
+    /// `Redis` or `Valkey`, and its own version.
+    pub program: String,
+    /// Major and minor version of the Redis that it is or is compatible with.
+    pub version: (u32, u32),
+    /// Whether it follows another server, and so takes no writes.
+    pub is_replica: bool,
+    /// Whether it is a node of a Redis Cluster.
+    pub is_cluster: bool,
+    /// Replicas that are connected and have finished loading; they may lag behind.
+    pub replicas: u32,
+    /// Replicas close enough to count for `min-replicas-to-write`; `None` where that isn't asked for.
+    pub good_replicas: Option<u32>,
+    /// `maxmemory`; 0 for no bound.
+    pub maxmemory_bytes: u64,
+    /// `maxmemory-policy`.
+    pub maxmemory_policy: String,
+    /// Whether there is an append-only file.
+    pub appendonly: bool,
+    /// The fields of INFO that tell of a write to the disk that failed.
+    pub failed_writes: Vec<&'static str>,
+    /// What INFO doesn't tell; `None` where CONFIG is forbidden.
+    pub settings: Option<ServerSettings>,
+}
+
+/// Settings, as CONFIG GET has them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerSettings {
+    /// `appendfsync`.
+    pub appendfsync: String,
+    /// `save`: when snapshots are taken; empty for never.
+    pub save: String,
+    /// `no-appendfsync-on-rewrite`.
+    pub no_appendfsync_on_rewrite: bool,
+    /// `min-replicas-to-write`; 0 for none.
+    pub min_replicas_to_write: u32,
+}
+
+/// Fields of INFO that say `ok`, or that the last write of their kind failed.
+const WRITES: [&str; 3] =
+    ["aof_last_write_status", "aof_last_bgrewrite_status", "rdb_last_bgsave_status"];
+
+impl Redis {
+    /// What the server says about itself.
+    ///
+    /// # Errors
+    ///
+    /// When Redis can't be reached or doesn't answer INFO.
+    pub async fn facts(&self) -> RedisResult<ServerFacts> {
+        let info = self.query(&redis::cmd("INFO")).await?;
+        Ok(ServerFacts::read(&info, self.settings().await?))
+    }
+
+    /// The server's clock.
+    ///
+    /// # Errors
+    ///
+    /// When Redis can't be reached.
+    pub async fn time(&self) -> RedisResult<DateTime<Utc>> {
+        let (seconds, microseconds): (i64, i64) = self.query(&redis::cmd("TIME")).await?;
+        Ok(DateTime::UNIX_EPOCH
+            + TimeDelta::seconds(seconds)
+            + TimeDelta::microseconds(microseconds))
+    }
+
+    async fn settings(&self) -> RedisResult<Option<ServerSettings>> {
+        let names = ["appendfsync", "save", "no-appendfsync-on-rewrite", "min-replicas-to-write"];
+        let reply = self.query(redis::cmd("CONFIG").arg("GET").arg(&names)).await;
+        match reply {
+            Ok(settings) => Ok(ServerSettings::read(&settings)),
+            // A server that answers, but not to CONFIG: managed ones forbid it.
+            Err(error) if matches!(error.kind(), ErrorKind::Server(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl ServerFacts {
+    fn read(info: &InfoDict, settings: Option<ServerSettings>) -> Self {
+        let text = |name: &str| info.get::<String>(name).unwrap_or_default();
+        let redis_version = text("redis_version");
+        let program = match info.get::<String>("valkey_version") {
+            Some(version) => format!("Valkey {version}"),
+            None => format!("Redis {redis_version}"),
+        };
+        let listed = 0..info.get::<u32>("connected_slaves").unwrap_or(0);
+        let online = listed.filter(|n| text(&format!("slave{n}")).contains("state=online"));
+        Self {
+            program,
+            version: version(&redis_version),
+            is_replica: text("role") == "slave",
+            is_cluster: text("cluster_enabled") == "1",
+            replicas: u32::try_from(online.count()).unwrap_or(u32::MAX),
+            good_replicas: info.get("min_slaves_good_slaves"),
+            maxmemory_bytes: info.get("maxmemory").unwrap_or(0),
+            maxmemory_policy: text("maxmemory_policy"),
+            appendonly: text("aof_enabled") == "1",
+            failed_writes: WRITES.into_iter().filter(|name| text(name) == "err").collect(),
+            settings,
+        }
+    }
+}
+
+impl ServerSettings {
+    /// `None` if one is missing.
+    fn read(settings: &HashMap<String, String>) -> Option<Self> {
+        let text = |name: &str| settings.get(name).cloned();
+        Some(Self {
+            appendfsync: text("appendfsync")?,
+            save: text("save")?,
+            no_appendfsync_on_rewrite: text("no-appendfsync-on-rewrite")? == "yes",
+            min_replicas_to_write: text("min-replicas-to-write")?.parse().ok()?,
+        })
+    }
+}
+
+/// `7.0.15` -> (7, 0). What can't be read counts as 0 and is refused by whoever asks for a minimum.
+fn version(text: &str) -> (u32, u32) {
+    let mut numbers = text.split('.').map(|part| part.parse().unwrap_or(0));
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As Valkey 8 with three replicas has it, shortened.
+    const INFO: &str = "# Server\r\nredis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.0.1\r\n\
+        # Memory\r\nmaxmemory:1073741824\r\nmaxmemory_policy:noeviction\r\n\
+        # Persistence\r\nrdb_last_bgsave_status:ok\r\naof_enabled:1\r\naof_last_bgrewrite_status:ok\r\n\
+        aof_last_write_status:err\r\n\
+        # Replication\r\nrole:master\r\nconnected_slaves:3\r\nmin_slaves_good_slaves:1\r\n\
+        slave0:ip=10.0.0.2,port=6379,state=online,offset=14,lag=0\r\n\
+        slave1:ip=10.0.0.3,port=6379,state=send_bulk,offset=0,lag=0\r\n\
+        slave2:ip=10.0.0.4,port=6379,state=online,offset=14,lag=1\r\n\
+        # Cluster\r\ncluster_enabled:0\r\n";
+
+    #[test]
+    fn what_info_says_is_read() {
+        let facts = ServerFacts::read(&InfoDict::new(INFO), None);
+        assert_eq!((facts.program.as_str(), facts.version), ("Valkey 8.0.1", (7, 2)));
+        assert!(facts.appendonly && !facts.is_replica && !facts.is_cluster);
+        assert_eq!((facts.replicas, facts.good_replicas), (2, Some(1)));
+        assert_eq!(facts.maxmemory_bytes, 1 << 30);
+        assert_eq!(facts.failed_writes, ["aof_last_write_status"]);
+    }
+
+    #[test]
+    fn nothing_counts_as_too_old() {
+        let facts = ServerFacts::read(&InfoDict::new(""), None);
+        assert_eq!((facts.version, facts.appendonly), ((0, 0), false));
+    }
+}
