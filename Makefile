@@ -16,7 +16,7 @@ unexport MAKEFLAGS
 target_dir := $(or $(CARGO_TARGET_DIR),target)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test faults check sqlx
+.PHONY: help run test faults load check sqlx
 
 help: ## List these targets.
 	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile | expand -t 16
@@ -30,6 +30,9 @@ test: ## Install what is missing, and run all tests on private servers.
 
 faults: ## Run the long fault tests, one after the other, and print what they saw (about 4 minutes).
 	@scripts/setup && exec cargo test --locked --test it -- --ignored --test-threads 1 --nocapture $(ARGS)
+
+load: ## Install what is missing, build, and run the load scenarios (loadtest/README.md).
+	@scripts/setup && scripts/load-tools && exec loadtest/run $(ARGS)
 
 check: ## Run every check that a change has to pass (the same as .ci/run).
 	@exec .ci/run
