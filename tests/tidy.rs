@@ -25,6 +25,9 @@ mod settings;
 /// Reading the repository; no laws in here.
 #[path = "tidy/source.rs"]
 mod source;
+/// `README.zh.md` keeps step with `README.md`.
+#[path = "tidy/translation.rs"]
+mod translation;
 /// `kit` and `base` speak of nothing that is sold.
 #[path = "tidy/words.rs"]
 mod words;

@@ -71,7 +71,7 @@ impl Problem {
 
     /// Something is broken, and whether the request took effect is unknown.
     pub fn unavailable() -> Self {
-        let detail = "the outcome is unknown: ask again, it is safe to repeat";
+        let detail = "the outcome is unknown: ask again; a claim is safe to repeat";
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", detail)
             .retry_after(Duration::from_secs(1))
     }

@@ -3,7 +3,7 @@
 use super::source::{File, assert_complaints, exists, files, no_complaints, place, read};
 
 /// The documents that there have to be.
-const DOCUMENTS: &[&str] = &["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md"];
+const DOCUMENTS: &[&str] = &["README.md", "README.zh.md", "ARCHITECTURE.md", "CONTRIBUTING.md"];
 
 /// Folders at the root that a path in backticks may begin with.
 const FOLDERS: &[&str] = &[
@@ -15,6 +15,7 @@ const FOLDERS: &[&str] = &[
     "docs",
     "examples",
     "loadtest",
+    "docker",
     ".ci",
     ".sqlx",
 ];
