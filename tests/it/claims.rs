@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use chrono::TimeDelta;
 
-use crate::support::{TestApp, eventually, now};
+use crate::support::{TestApp, eventually, now, user};
 
 #[tokio::test]
 async fn a_claim_becomes_an_order() {
@@ -65,6 +65,22 @@ async fn a_crowd_gets_exactly_the_stock() {
         assert_eq!(app.number("SELECT count(DISTINCT user_id) FROM orders").await, 20);
         assert_eq!(app.number("SELECT sold FROM flash_sales").await, 20);
     }
+}
+
+#[tokio::test]
+async fn the_last_unit_is_one_unit_however_many_ask_at_that_moment() {
+    // Enough ids for all of them in one block: nobody waits for a block while others are answered.
+    let app = TestApp::configured(&["--order-id-block", "1000"]).await;
+    let coupon = app.create_flash(2).await;
+    assert_eq!(app.claim(1, coupon).await.status, 202);
+    // All have sent their first question before one of them has an answer.
+    let claims = (2..=101).map(|n| app.app.claims.claim(coupon, user(n)));
+    let outcomes = futures_of(claims).await;
+    let told = |code| {
+        let outcomes = outcomes.iter().map(|outcome| outcome.as_ref().unwrap().status());
+        outcomes.filter(|status| status.code == code).count()
+    };
+    assert_eq!((told("accepted"), told("sold_out")), (1, 99));
 }
 
 #[tokio::test]

@@ -7,7 +7,8 @@ use flash_sale::base::clock::Clock;
 use flash_sale::kit::id::{IdError, IdGenerator};
 use flash_sale::kit::redis::Redis;
 
-use crate::support::{OwnServers, TestApp};
+use crate::support::process::{Process, flash_sale, try_claim};
+use crate::support::{OwnServers, TestApp, now};
 
 fn at(text: &str) -> DateTime<Utc> {
     text.parse().expect("a valid time")
@@ -104,4 +105,23 @@ async fn claims_go_on_over_midnight() {
     assert_eq!(after >> 32, (before >> 32) + 1);
     clock.set(at("2021-01-01T00:00:00Z"));
     assert_eq!(app.claim(3, coupon).await.refusal(), (503, "unavailable"));
+}
+
+#[tokio::test]
+async fn the_day_of_a_sequence_is_that_of_utc_in_every_time_zone() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(2).await;
+    let (sequences, before) = (app.keys().order_sequence(), now().date_naive());
+    // Fourteen hours ahead of UTC and twelve behind: at any time one of them has another day.
+    for (user, zone) in [(1, "AHEAD-14"), (2, "BEHIND+12")] {
+        let mut command = flash_sale(&["serve", "--listen", "127.0.0.1:0", "--roles", "api"]);
+        command.args(["--database-connections", "5"]).args(app.store_arguments()).env("TZ", zone);
+        let api = Process::spawn(command);
+        let reply = try_claim(&app, &api.url().await, user, coupon).await;
+        assert_eq!(reply.map(|(status, _)| status), Some(202), "{zone}");
+    }
+    let days = [before, now().date_naive()];
+    let days = days.map(|day| format!("{sequences}:{}", day.format("%Y:%m:%d")));
+    let used: Vec<String> = app.redis(&["KEYS", &format!("{sequences}:*")]).await;
+    assert!(used.iter().all(|key| days.contains(key)), "{used:?}");
 }

@@ -31,3 +31,4 @@ mod support;
 mod tokens;
 mod warm_up;
 mod worker;
+mod worker_failures;

@@ -121,7 +121,10 @@ async fn a_busy_lock_leaves_the_entry_pending_and_holds_up_nobody_else() {
     assert_eq!(app.my_claim(2, coupon).await.text("status"), "pending");
 
     held.release().await;
-    while worker.write_pass(Duration::from_millis(100)).await.unwrap().inserted == 0 {}
+    eventually("the entry is written", async || {
+        worker.write_pass(Duration::from_millis(100)).await.unwrap().inserted > 0
+    })
+    .await;
     assert_eq!(app.my_claim(2, coupon).await.text("status"), "unpaid");
 }
 

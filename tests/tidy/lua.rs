@@ -54,6 +54,9 @@ fn disagreements(script: &File) -> Vec<String> {
         found.push(format!("the header replies {told:?}, the body {used:?}"));
     }
     found.extend(built_keys(&code));
+    if code.contains("MAXLEN") {
+        found.push("MAXLEN drops orders that nobody has read; trim by MINID".to_owned());
+    }
     let lines = body.lines().count();
     if lines > BODY_LINES_MAX {
         found.push(format!(
@@ -297,6 +300,7 @@ fn the_checker_finds_every_way_to_disagree() {
         &broken("local name", "coupon = f()\nlocal name"),
         &["the key of SET is coupon"],
     );
+    assert_complaints(&broken("'SET', coupon", "'XTRIM', log, 'MAXLEN'"), &["MAXLEN drops orders"]);
     assert_complaints(
         &broken("return redis", &format!("{}return redis", "\n".repeat(60))),
         &["its body has 65 lines"],

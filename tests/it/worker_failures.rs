@@ -1,0 +1,61 @@
+//! The worker after a failure: it goes on where it was, and what it was given is written.
+
+use std::time::Duration;
+
+use flash_sale::sale::ids::Lane;
+use flash_sale::worker;
+
+use crate::support::{TestApp, eventually, write_all};
+
+/// The only lane of an app with one.
+fn lane() -> Lane {
+    Lane::all(1).next().expect("there is one")
+}
+
+#[tokio::test]
+async fn a_failure_that_lasts_costs_time_and_no_order() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(10).await;
+    for user in 1..=5 {
+        assert_eq!(app.claim(user, coupon).await.status, 202);
+    }
+    let mut worker = app.worker(lane());
+    worker.ensure_group().await.unwrap();
+
+    // Postgres answers, and can't write: a migration is missing, a fail-over has made it read-only ...
+    app.execute("ALTER TABLE orders RENAME TO orders_aside").await;
+    for _ in 0..20 {
+        let failed = worker.write_pass(Duration::ZERO).await;
+        assert!(matches!(failed, Err(worker::PassError::Postgres(_))), "{failed:?}");
+    }
+    app.execute("ALTER TABLE orders_aside RENAME TO orders").await;
+
+    // The same worker has been given all of them, again and again, and that says nothing about them.
+    let report = write_all(&mut worker).await;
+    assert_eq!((report.inserted, report.dead_letters), (5, 0));
+}
+
+#[tokio::test]
+async fn what_nobody_had_read_when_the_group_vanished_is_written() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(10).await;
+    worker::start(&app.app, &app.config);
+    assert_eq!(app.claim(1, coupon).await.status, 202);
+    let rows = async || app.number("SELECT count(*) FROM orders").await;
+    eventually("a row", async || rows().await == 1).await;
+
+    // In one step, so that no worker can read it in between: a claim by user 2, and the end of the group.
+    let script = "
+        redis.call('HSET', KEYS[2], '2', '99')
+        redis.call('HINCRBY', KEYS[3], 'stock', -1)
+        redis.call('XADD', KEYS[1], '*', 'coupon', ARGV[1], 'user', '2', 'order', '99')
+        return redis.call('XGROUP', 'DESTROY', KEYS[1], 'order-writers')";
+    let keys = app.keys();
+    let (log, buyers, sale) = (keys.log(lane()), keys.buyers(coupon), keys.coupon(coupon));
+    let id = coupon.to_string();
+    let destroyed: i64 = app.redis(&["EVAL", script, "3", &log, &buyers, &sale, &id]).await;
+    assert_eq!(destroyed, 1);
+    eventually("user 2's order", async || rows().await == 2).await;
+    assert_eq!(app.number("SELECT count(*) FROM dead_letters").await, 0);
+    assert!(app.app.shutdown.stop(Duration::from_secs(10)).await);
+}
