@@ -16,7 +16,7 @@ unexport MAKEFLAGS
 target_dir := $(or $(CARGO_TARGET_DIR),target)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test faults load check sqlx
+.PHONY: help run test faults planted load check sqlx
 
 help: ## List these targets.
 	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile | expand -t 16
@@ -39,3 +39,6 @@ check: ## Run every check that a change has to pass (the same as .ci/run).
 
 sqlx: ## Rewrite .sqlx after a query or a migration has changed.
 	@scripts/setup && exec scripts/sqlx prepare
+
+planted: ## Plant known bugs, and fail if the tests don't notice one (a quarter of an hour).
+	@scripts/setup && exec scripts/planted $(ARGS)

@@ -19,6 +19,9 @@ mod lua;
 /// Every script, table and key has one owner.
 #[path = "tidy/owners.rs"]
 mod owners;
+/// Planted bugs say what they are, and documents tell of exactly these.
+#[path = "tidy/planted.rs"]
+mod planted;
 /// `.env.example` says what `base/config.rs` says.
 #[path = "tidy/settings.rs"]
 mod settings;
