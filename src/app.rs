@@ -49,6 +49,8 @@ pub struct App {
     pub backlog: Arc<Backlog>,
     /// Whether claims can be taken.
     pub readiness: Readiness,
+    /// Whether the route that does nothing is there, for measurements.
+    pub no_op_route: bool,
     /// Keeps an outage from filling the disk with one line for each request.
     pub failure_log: Mutex<LogThrottle>,
     /// Held by whoever compares the stores: that is a lot of reading.
@@ -153,6 +155,7 @@ impl App {
             waiters: Semaphore::new(limits::PREFER_WAITERS_MAX),
             readiness: Readiness::new(pool.clone(), backlog.clone(), shutdown.clone()),
             backlog,
+            no_op_route: config.no_op_route,
             failure_log: Mutex::default(),
             comparison: tokio::sync::Mutex::default(),
             metrics,

@@ -117,6 +117,10 @@ pub struct Config {
     #[arg(long, env = "FLASH_SALE_RECOVER_PERIOD_MS", default_value_t = 500,
         value_parser = clap::value_parser!(u64).range(10..))]
     pub recover_period_ms: u64,
+
+    /// Answer POST /v1/no-op, which does nothing behind the same middleware as a claim: the ceiling for measurements
+    #[arg(long, env = "FLASH_SALE_NO_OP_ROUTE")]
+    pub no_op_route: bool,
 }
 
 /// What a process does.

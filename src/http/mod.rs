@@ -4,6 +4,7 @@ pub mod auth;
 pub mod claims;
 pub mod coupons;
 pub mod extract;
+pub mod no_op;
 pub mod operations;
 pub mod orders;
 pub mod problem;
@@ -17,6 +18,7 @@ use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Version, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
+use axum::routing::post;
 use tokio::time::{Instant, timeout};
 use tower_http::catch_panic::CatchPanicLayer;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
@@ -52,6 +54,11 @@ pub fn api(app: &Arc<App>, with_operations: bool) -> Router {
     let (router, mut document) = routes.split_for_parts();
     Finish.modify(&mut document);
     let docs = SwaggerUi::new("/docs").url("/openapi.json", document);
+    // Not in the document: it is no part of the API.
+    let router = match app.no_op_route {
+        true => router.route(no_op::PATH, post(no_op::no_op)),
+        false => router,
+    };
     with_middleware(router.merge(docs), app)
 }
 

@@ -351,3 +351,17 @@ async fn a_request_id_is_kept_if_it_is_fit_for_a_log() {
         }
     }
 }
+
+#[tokio::test]
+async fn the_no_op_route_is_there_only_if_asked_for() {
+    let app = TestApp::start().await;
+    let token = app.token(1);
+    assert_eq!(app.post("/v1/no-op", &token, &json!({})).await.status, 404);
+
+    let app = TestApp::configured(&["--no-op-route"]).await;
+    assert_eq!(app.post("/v1/no-op", &app.token(1), &json!({})).await.status, 202);
+    let nobody = app.post("/v1/no-op", "none", &json!({})).await;
+    assert_eq!(nobody.refusal(), (401, "invalid_token"));
+    let document = app.get("/openapi.json", "").await.body;
+    assert!(document["paths"]["/v1/no-op"].is_null(), "it is no part of the API");
+}
