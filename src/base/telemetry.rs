@@ -31,6 +31,8 @@ pub fn log_to_stderr(format: LogFormat, filter: &str) -> anyhow::Result<()> {
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
+        // It would say so on standard error, and panic because that is what is broken: whoever read the log has gone.
+        .log_internal_errors(false)
         .with_ansi(std::io::stderr().is_terminal());
     match format {
         LogFormat::Text => lines.with_target(false).try_init(),

@@ -2,10 +2,13 @@
 //! Whatever happens to them, an answered 202 ends as exactly one row, and the counts stay exact.
 
 use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
 
 use flash_sale::base::limits;
 use futures_util::future::join_all;
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
@@ -273,4 +276,22 @@ pub fn print_recovery(what: &str, since: Instant) {
 async fn connect(url: &str) -> TcpStream {
     let address = url.strip_prefix("http://").expect("a URL");
     TcpStream::connect(address).await.expect("it listens")
+}
+
+#[tokio::test]
+async fn a_service_whose_log_nobody_reads_any_more_stops_in_order() {
+    let app = TestApp::start().await;
+    let mut command = flash_sale(&["serve", "--listen", "127.0.0.1:0"]);
+    command.args(["--database-connections", "5"]).args(app.store_arguments());
+    let mut service = command.stderr(Stdio::piped()).spawn().expect("the binary has been built");
+    let mut log = BufReader::new(service.stderr.take().expect("piped"));
+    let mut line = String::new();
+    while !line.contains("listens") {
+        line.clear();
+        assert!(log.read_line(&mut line).expect("it is text") > 0, "it ended before it listened");
+    }
+    drop(log);
+    let pid = i32::try_from(service.id()).expect("a process id");
+    kill(Pid::from_raw(pid), Signal::SIGTERM).expect("it is our child");
+    assert_eq!(service.wait().expect("it is our child").code(), Some(0));
 }
