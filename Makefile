@@ -16,7 +16,7 @@ unexport MAKEFLAGS
 target_dir := $(or $(CARGO_TARGET_DIR),target)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test faults planted load check sqlx
+.PHONY: help run test faults planted load bench check sqlx
 
 help: ## List these targets.
 	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile | expand -t 16
@@ -36,6 +36,9 @@ load: ## Install what is missing, build, and run the load scenarios (loadtest/RE
 
 check: ## Run every check that a change has to pass (the same as .ci/run).
 	@exec .ci/run
+
+bench: ## Measure the service on this machine, in about two minutes (docs/bench.md says how to read it).
+	@scripts/setup && cargo build --release --locked --features bench && exec "$(target_dir)/release/flash-sale" bench $(ARGS)
 
 sqlx: ## Rewrite .sqlx after a query or a migration has changed.
 	@scripts/setup && exec scripts/sqlx prepare

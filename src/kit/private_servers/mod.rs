@@ -216,6 +216,21 @@ impl PrivateServers {
         Ok(Sight::Stopped { redis, postgres })
     }
 
+    /// Whether a server of `dir` lives, whoever started it: left behind by a process that was killed, or told to stop and
+    /// not gone yet. [`PrivateServers::start`] takes it over or waits for its end.
+    ///
+    /// # Errors
+    ///
+    /// When the files that say so can't be opened.
+    pub fn any_alive(dir: &Path) -> Result<bool, PrivateServersError> {
+        for alive in ["redis.alive", "postgres.alive"] {
+            if process::try_alive_lock(&dir.join(alive))?.is_none() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// Where Redis is: `redis+unix:///path/to/redis.sock`, without a query, so that the caller can append one.
     /// `?protocol=resp3` works, and so does `?db=1&protocol=resp3`.
     #[must_use]
