@@ -7,6 +7,8 @@
 mod api;
 mod backlog;
 mod bad_input;
+#[cfg(feature = "bench")]
+mod bench;
 mod claim_model;
 mod claims;
 mod command_line;

@@ -1,0 +1,200 @@
+//! `flash-sale bench` on real services: what it says is true, it leaves nothing behind, and it believes no figures of a
+//! service whose stores disagree.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use serde_json::Value;
+use uuid::Uuid;
+
+use crate::support::process::{Finished, Process, flash_sale, run};
+use crate::support::{SECRET, TestApp, eventually};
+
+/// A folder that is removed at the end of the test.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new() -> Self {
+        let name = format!("flash-sale-test-{}", Uuid::new_v4().simple());
+        let folder = std::env::temp_dir().join(name);
+        std::fs::create_dir(&folder).expect("a temporary folder can be made");
+        Self(folder)
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    fn entries(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(&self.0).expect("it is there");
+        let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
+        names.collect()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+fn bench(arguments: &[&str]) -> Command {
+    let mut command = flash_sale(&["bench"]);
+    command.args(["--warm-up-seconds", "0.2", "--connections", "8"]);
+    if !arguments.contains(&"--seconds") {
+        command.args(["--seconds", "0.6"]);
+    }
+    command.args(arguments);
+    command
+}
+
+fn path(path: &Path) -> &str {
+    path.to_str().expect("a plain path")
+}
+
+fn read_json(file: &Path) -> Value {
+    let text = std::fs::read_to_string(file).expect("it has been written");
+    serde_json::from_str(&text).expect("it is JSON")
+}
+
+/// Requests of a slice with this status.
+fn answered(slice: &Value, status: u64) -> u64 {
+    let endings = slice["endings"].as_array().expect("a slice says how its requests ended");
+    let with_status = endings.iter().filter(|ending| ending["status"] == status);
+    with_status.map(|ending| ending["count"].as_u64().expect("a number")).sum()
+}
+
+fn assert_exit_code(finished: &Finished, code: i32) {
+    let Finished { stdout, stderr, .. } = finished;
+    assert_eq!(finished.code, Some(code), "{stdout}\n{stderr}");
+}
+
+#[tokio::test]
+async fn a_service_of_its_own_is_measured_judged_and_removed() {
+    let (folder, temporary) = (Folder::new(), Folder::new());
+    let (json, report) = (folder.file("run.json"), folder.file("report"));
+    let mut command = bench(&["--rounds", "1", "--scenario", "no-op,win,sold-out", "--saturate"]);
+    command.args(["--json", path(&json), "--report", path(&report)]);
+    command.env("TMPDIR", &temporary.0);
+    let finished = run(command).await;
+    assert_exit_code(&finished, 0);
+    assert_eq!(temporary.entries(), Vec::<String>::new(), "the service's folder is gone");
+
+    let figures = read_json(&json);
+    let slices = figures["slices"].as_array().expect("slices");
+    let half_load = figures["half_load"].as_array().expect("slices");
+    assert_eq!((slices.len(), half_load.len()), (3, 3));
+    let wins = slices.iter().chain(half_load).filter(|slice| slice["scenario"] == "win");
+    let won: u64 = wins.map(|slice| answered(slice, 202)).sum();
+    let sold_out = slices.iter().chain(half_load).filter(|slice| slice["scenario"] == "sold-out");
+    let refused: Vec<u64> = sold_out.map(|slice| answered(slice, 410)).collect();
+    assert!(won > 0 && refused.iter().all(|refused| *refused > 0), "{won} {refused:?}");
+    let verdict = &figures["verdict"];
+    // One buyer took the only unit of each sale that was sold out.
+    let sold = won + refused.len() as u64;
+    for name in ["accepted", "stock_sold", "appended", "rows", "distinct_buyers"] {
+        assert_eq!(verdict[name], sold, "{name}: {verdict}");
+    }
+    assert_eq!(verdict["findings"], serde_json::json!([]));
+    assert!(finished.stdout.contains("consistent"), "{}", finished.stdout);
+
+    let page = std::fs::read_to_string(report.join("index.html")).expect("the page is there");
+    for loads in ["http://", "https://", "src=", "@import", "url(", "<script", "<link"] {
+        assert!(!page.contains(loads), "the page is not self-contained: {loads}");
+    }
+    assert!(page.matches("<svg").count() >= 3, "the plots stand in the page");
+    assert!(report.join("cpu.svg").exists() || !Path::new("/proc/self/stat").exists());
+}
+
+#[tokio::test]
+async fn a_bench_that_is_killed_leaves_nothing_behind() {
+    // While the servers start, and when they answer: then the lock file says where they are.
+    for (file, part) in [("postgres.log", ""), ("lock", "redis+unix")] {
+        let temporary = Folder::new();
+        let mut command = bench(&["--scenario", "win", "--seconds", "60"]);
+        command.env("TMPDIR", &temporary.0);
+        let mut bench = Process::spawn(command);
+        let says = |folder: &String| {
+            let text = std::fs::read_to_string(temporary.file(folder).join(file));
+            text.is_ok_and(|text| text.contains(part))
+        };
+        eventually("its servers start", async || temporary.entries().iter().any(says)).await;
+        bench.kill();
+        eventually("its folder is gone", async || temporary.entries().is_empty()).await;
+        bench.output_ended().await;
+    }
+}
+
+#[tokio::test]
+async fn a_service_whose_stores_disagree_makes_the_run_void() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(5).await;
+    assert_eq!(app.claim(1, coupon).await.status, 202);
+    let service = Process::serve(&app, &["--no-op-route"]);
+    let url = service.url().await;
+    let measure = || {
+        let mut command = flash_sale(&["bench", "run", "--rounds", "1", "--scenario", "win"]);
+        command.args(["--seconds", "0.3", "--warm-up-seconds", "0.1", "--connections", "4"]);
+        command.args(["--url", &url]).args(app.store_arguments());
+        run(command)
+    };
+    assert_exit_code(&measure().await, 0);
+
+    let _: i64 = app.redis(&["HDEL", &app.keys().buyers(coupon), "1"]).await;
+    app.expect_disagreements();
+    let finished = measure().await;
+    assert_exit_code(&finished, 4);
+    assert!(finished.last_words().contains("this run is void"), "{}", finished.stderr);
+    assert!(finished.stdout.contains("NOT CONSISTENT"), "{}", finished.stdout);
+}
+
+#[tokio::test]
+async fn everybody_at_once_and_at_a_constant_rate() {
+    let app = TestApp::start().await;
+    let service = Process::serve(&app, &["--no-op-route"]);
+    let (url, folder) = (service.url().await, Folder::new());
+    let json = folder.file("run.json");
+    let measure = |arguments: &[&str]| {
+        let mut command = flash_sale(&["bench", "--rounds", "1", "--connections", "8"]);
+        command.args(["--seconds", "0.5", "--warm-up-seconds", "0.1", "--json", path(&json)]);
+        command.args(["--url", &url]).args(app.store_arguments()).args(arguments);
+        run(command)
+    };
+    assert_exit_code(&measure(&["--scenario", "countdown", "--users", "500"]).await, 0);
+    let countdown = &read_json(&json)["slices"][0];
+    assert_eq!((answered(countdown, 202), answered(countdown, 410)), (50, 450), "{countdown}");
+
+    assert_exit_code(&measure(&["--scenario", "mixed,duplicate,read", "--rate", "200"]).await, 0);
+    let figures = read_json(&json);
+    let statuses = [("mixed", 410), ("duplicate", 409), ("read", 200)];
+    for ((scenario, status), slice) in statuses.iter().zip(figures["slices"].as_array().unwrap()) {
+        assert_eq!(slice["scenario"], *scenario);
+        // 200 a second for 0.6 s; in the mixed scenario two of them win.
+        let wins = answered(slice, 202);
+        assert_eq!(answered(slice, *status) + wins, 120, "{slice}");
+        assert_eq!(wins, if *scenario == "mixed" { 2 } else { 0 }, "{slice}");
+        assert!(slice["latency"]["p99_ms"].as_f64().is_some_and(|ms| ms > 0.0), "{slice}");
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_cannot_be_done_says_why() {
+    let app = TestApp::start().await;
+    let service = Process::serve(&app, &[]);
+    let url = service.url().await;
+    let run_at = |arguments: &[&str]| {
+        let mut command = bench(&["--url", &url]);
+        command.args(arguments);
+        run(command)
+    };
+    let no_secret = run_at(&[]).await;
+    assert_exit_code(&no_secret, 2);
+    assert!(no_secret.last_words().contains("--token-secret"), "{}", no_secret.stderr);
+    let no_route = run_at(&["--token-secret", SECRET, "--scenario", "no-op"]).await;
+    assert_exit_code(&no_route, 1);
+    assert!(no_route.last_words().contains("--no-op-route"), "{}", no_route.stderr);
+    let another = "another secret that is only good for tests";
+    let wrong_secret = run_at(&["--token-secret", another, "--scenario", "win"]).await;
+    assert_exit_code(&wrong_secret, 1);
+    assert!(wrong_secret.last_words().contains("(401)"), "{}", wrong_secret.stderr);
+}
