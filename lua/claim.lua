@@ -14,50 +14,62 @@
 --   NOT_STARTED      ms until it opens
 --   PAUSED           ''
 --   ENDED            ''
---   SOLD_OUT         ''
+--   SOLD_OUT         returns           how often units have come back: while that stays, nobody new can be a buyer
 --   OVERLOADED       ''                would be accepted, but the backlog has no room
 --   NOT_LOADED       ''                the sale isn't here (yet): ask sale/warm_up
 --   STALE            ''                the caller's epoch or the hash's layout isn't ours
 --   LOST             ''                total is not stock + buyers: Redis has lost data
 --
 -- Cost: O(1) for each claim. No key is built here, and the clock is this server's.
--- What can fail comes first: both hashes are read before anything is written, and the append to
--- the log (the only write that a full memory or a wrong type can stop) precedes the other writes.
+-- What can fail comes first: both hashes are read before anything is written, and the appends to the
+-- log (the only writes that a full memory or a wrong type can stop, and then the first one does) precede
+-- the other writes. Each claim is decided as if those before it in the call had been written.
 
 local coupon, buyers, log = KEYS[1], KEYS[2], KEYS[3]
 local coupon_id, epoch, has_room = ARGV[1], ARGV[2], ARGV[3] == '1'
 
+local users = {}
+for i = 4, #ARGV, 2 do users[#users + 1] = ARGV[i] end
+
 local sale = redis.call('HMGET', coupon,
-  'opens_ms', 'closes_ms', 'stock', 'total', 'state', 'epoch', 'layout')
+  'opens_ms', 'closes_ms', 'stock', 'total', 'state', 'epoch', 'layout', 'returns')
 local opens_ms, closes_ms = tonumber(sale[1]), tonumber(sale[2])
 local stock, total = tonumber(sale[3]), tonumber(sale[4])
-local state, sale_epoch, layout = sale[5], sale[6], sale[7]
-local buyers_count = redis.call('HLEN', buyers)
-local conserved = stock and total == stock + buyers_count
+local state, sale_epoch, layout, returns = sale[5], sale[6], sale[7], sale[8] or '0'
+local first_orders = redis.call('HMGET', buyers, unpack(users))
+local conserved = stock and total == stock + redis.call('HLEN', buyers)
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
 
-local function claim(user, order)
+-- By users who got a unit in this call; and both in a row, as HSET takes them.
+local order_of, taken = {}, {}
+
+local function claim(user, order, first_order)
   if not state or state == 'loading' then return 'NOT_LOADED', '' end
   if sale_epoch ~= epoch or layout ~= '1' then return 'STALE', '' end
   if not conserved then return 'LOST', '' end
 
-  local first_order = redis.call('HGET', buyers, user)
+  first_order = first_order or order_of[user]
   if first_order then return 'ALREADY_CLAIMED', first_order end
   if state == 'ended' or now_ms >= closes_ms then return 'ENDED', '' end
   if state == 'paused' then return 'PAUSED', '' end
   if now_ms < opens_ms then return 'NOT_STARTED', string.format('%d', opens_ms - now_ms) end
-  if stock < 1 then return 'SOLD_OUT', '' end
+  if stock < 1 then return 'SOLD_OUT', returns end
   if not has_room then return 'OVERLOADED', '' end
 
   redis.call('XADD', log, '*', 'coupon', coupon_id, 'user', user, 'order', order)
-  redis.call('HSET', buyers, user, order)
-  stock = redis.call('HINCRBY', coupon, 'stock', -1)
+  stock = stock - 1
+  order_of[user] = order
+  taken[#taken + 1], taken[#taken + 2] = user, order
   return 'ACCEPTED', order
 end
 
 local replies = {}
-for i = 4, #ARGV, 2 do
-  replies[#replies + 1], replies[#replies + 2] = claim(ARGV[i], ARGV[i + 1])
+for i, user in ipairs(users) do
+  replies[2 * i - 1], replies[2 * i] = claim(user, ARGV[3 + 2 * i], first_orders[i])
+end
+if #taken > 0 then
+  redis.call('HSET', buyers, unpack(taken))
+  redis.call('HINCRBY', coupon, 'stock', -#taken / 2)
 end
 return replies

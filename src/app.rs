@@ -19,12 +19,14 @@ use crate::kit::rate_limit::RateLimit;
 use crate::sale::Stores;
 use crate::sale::backlog::Backlog;
 use crate::sale::claim::{ClaimOutcome, Claims};
+use crate::sale::claim_script::ClaimScript;
 use crate::sale::claim_status::ClaimStatuses;
 use crate::sale::coupon::Coupons;
 use crate::sale::order::Orders;
 use crate::sale::readiness::Readiness;
 use crate::sale::regular::RegularClaims;
 use crate::sale::settings;
+use crate::sale::sold_out::SoldOutSales;
 use crate::sale::warm_up::WarmUp;
 
 /// The service. Everything in it can be shared; both doors hold it by `Arc`.
@@ -35,6 +37,8 @@ pub struct App {
     pub claim_statuses: ClaimStatuses,
     /// Creates and reads coupons.
     pub coupons: Coupons,
+    /// What is remembered of sold-out sales.
+    pub sold_out: Arc<SoldOutSales>,
     /// Reads orders, and writes those that the log brings.
     pub orders: Orders,
     /// Buyers' locks.
@@ -99,6 +103,7 @@ impl App {
     pub async fn housekeeping_pass(&self) {
         self.metrics.fold_samples();
         self.readiness.learn_lanes().await;
+        self.sold_out.forget_idle();
         if let Some(limit) = &self.user_claims {
             limit.forget_idle();
         }
@@ -135,19 +140,23 @@ impl App {
         let orders_max = config.backlog_orders_max;
         let backlog = Arc::new(Backlog::new(redis.clone(), keys.clone(), lanes, orders_max));
         let regular = RegularClaims::new(&stores, ids.clone(), locks.clone(), orders.clone());
-        let (redis, keys) = (redis.clone(), keys.clone());
+        let memory = config.sold_out_memory();
+        let sold_out = SoldOutSales::new(redis.clone(), keys.clone(), memory, shutdown.clone());
+        let sold_out = Arc::new(sold_out);
+        let script = ClaimScript::new(
+            redis.clone(),
+            keys.clone(),
+            ids,
+            backlog.clone(),
+            warm_up.clone(),
+            sold_out.clone(),
+            shutdown.clone(),
+        );
         Ok(Arc::new(Self {
-            claims: Claims::new(
-                redis,
-                keys,
-                ids,
-                backlog.clone(),
-                warm_up.clone(),
-                regular,
-                orders.clone(),
-            ),
+            claims: Claims::new(sold_out.clone(), script, warm_up.clone(), regular, orders.clone()),
             claim_statuses: ClaimStatuses::new(&stores, orders.clone(), warm_up.clone()),
             coupons: Coupons::new(&stores, warm_up, shutdown.clone()),
+            sold_out,
             orders,
             locks,
             tokens: Tokens::new(secret),

@@ -100,6 +100,11 @@ pub struct Config {
         value_parser = clap::value_parser!(u64).range(1..))]
     pub backlog_orders_max: u64,
 
+    /// How long a process believes that a sale is sold out before it asks Redis again; 0 to ask for every claim
+    #[arg(long, env = "FLASH_SALE_SOLD_OUT_MEMORY_MS", default_value_t = 1_000,
+        value_parser = clap::value_parser!(u64).range(..=60_000))]
+    pub sold_out_memory_ms: u64,
+
     /// Orders written in one transaction, at most
     #[arg(long, env = "FLASH_SALE_BATCH_ORDERS_MAX", default_value_t = 1_000,
         value_parser = clap::value_parser!(u32).range(1..=10_000))]
@@ -204,6 +209,11 @@ impl Config {
     /// Time between a stop signal and the stop.
     pub fn stop_delay(&self) -> Duration {
         Duration::from_millis(self.stop_delay_ms)
+    }
+
+    /// How long "sold out" is believed.
+    pub fn sold_out_memory(&self) -> Duration {
+        Duration::from_millis(self.sold_out_memory_ms)
     }
 
     /// Lease of the per-user lock.

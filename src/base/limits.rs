@@ -96,6 +96,19 @@ pub const WARM_UP_MEMORY: Duration = Duration::from_secs(1);
 /// And for at most this many coupons.
 pub const WARM_UP_MEMORY_COUPONS_MAX: u64 = 100_000;
 
+/// Calls of the claim script that may be under way for one coupon; further claims share the next.
+pub const CLAIM_CALLS_MAX: usize = 2;
+/// Claims in one call of the claim script: it holds up everybody else's for as long as it runs.
+pub const CLAIM_CALL_CLAIMS_MAX: usize = 128;
+
+/// How often the memory of a sold-out sale takes somebody for a buyer who isn't; each costs a question to
+/// Redis. At 0.01 % a filter needs some 20 bits for each buyer.
+pub const SOLD_OUT_FALSE_BUYERS: f64 = 0.000_1;
+/// Buyers that such a memory may have (25 MB); a larger sale goes on asking Redis.
+pub const SOLD_OUT_BUYERS_MAX: usize = 10_000_000;
+/// A sold-out sale that nobody has asked about for this long is forgotten.
+pub const SOLD_OUT_KEPT: Duration = Duration::from_secs(60);
+
 /// How often a process looks how many accepted claims wait to be written. What all processes together
 /// accept in this time may come on top of `--backlog-orders-max`.
 pub const BACKLOG_PERIOD: Duration = Duration::from_millis(250);

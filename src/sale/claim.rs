@@ -1,21 +1,18 @@
-//! One claim: one id, one script call, one outcome. No Postgres in sight.
+//! One claim, one outcome. No Postgres in sight.
 //!
-//! The script (`lua/claim.lua`) decides; this file asks it and translates. It takes a list of claims and
-//! answers a list, though one claim is all that is sent for now.
+//! The script (`lua/claim.lua`) decides; `sale/claim_script.rs` asks it, and this file says what its replies
+//! mean, and whom to ask when it doesn't know the coupon.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::Failure;
-use super::backlog::Backlog;
+use super::claim_script::{ClaimScript, Reply};
 use super::ids::{CouponId, OrderId, UserId};
-use super::keys::Keys;
 use super::order::{Order, Orders};
 use super::regular::{RegularClaims, RegularOutcome};
+use super::sold_out::SoldOutSales;
 use super::warm_up::{Resolution, WarmUp};
-use crate::kit::id::IdGenerator;
-use crate::kit::redis::Redis;
-use crate::kit::script::Script;
 
 /// What a user is told about a claim. Everything here is an ordinary answer; 99 of 100 are refusals.
 #[derive(Debug)]
@@ -72,13 +69,10 @@ const CREATED: Status = Status { reply: "", http: 201, code: "created" };
 
 /// Takes claims.
 pub struct Claims {
-    redis: Redis,
-    keys: Keys,
-    script: Script<3>,
-    order_ids: Arc<IdGenerator>,
-    /// Says whether more claims may be accepted; looked at, never asked.
-    backlog: Arc<Backlog>,
-    /// Asked only when the script doesn't know the coupon.
+    /// Looked at first: most claims of a crowd come after the last unit.
+    sold_out: Arc<SoldOutSales>,
+    script: ClaimScript,
+    /// Asked only when the script doesn't know the coupon, or the epoch has changed.
     warm_up: Arc<WarmUp>,
     /// Asked only for regular coupons.
     regular: RegularClaims,
@@ -86,27 +80,16 @@ pub struct Claims {
     orders: Orders,
 }
 
-/// What the script said about one claim.
-enum Reply {
-    Decided(ClaimOutcome),
-    NotLoaded,
-    Stale,
-    Lost,
-}
-
 impl Claims {
     /// Puts the parts together.
     pub fn new(
-        redis: Redis,
-        keys: Keys,
-        order_ids: Arc<IdGenerator>,
-        backlog: Arc<Backlog>,
+        sold_out: Arc<SoldOutSales>,
+        script: ClaimScript,
         warm_up: Arc<WarmUp>,
         regular: RegularClaims,
         orders: Orders,
     ) -> Self {
-        let script = Script::new(include_str!("../../lua/claim.lua"));
-        Self { redis, keys, script, order_ids, backlog, warm_up, regular, orders }
+        Self { sold_out, script, warm_up, regular, orders }
     }
 
     /// `user` claims one unit of `coupon`. Safe to repeat: the answer to a repeat carries the order
@@ -116,37 +99,29 @@ impl Claims {
     ///
     /// A [`Failure`] means that the outcome is unknown; asking again tells.
     pub async fn claim(&self, coupon: CouponId, user: UserId) -> Result<ClaimOutcome, Failure> {
-        let reply = match self.ask(coupon, user).await? {
+        if self.sold_out.refuses(coupon, user) {
+            return Ok(ClaimOutcome::SoldOut);
+        }
+        let reply = match self.script.ask(coupon, user).await? {
             Reply::Decided(outcome) => return Ok(outcome),
             Reply::NotLoaded => match self.warm_up.resolve(coupon).await? {
-                Resolution::Loaded => self.ask(coupon, user).await?,
+                Resolution::Loaded => self.script.ask(coupon, user).await?,
                 Resolution::Regular => return self.claim_regular(coupon, user).await,
                 Resolution::Archived => return self.claim_archived(coupon, user).await,
                 Resolution::Unknown => return Ok(ClaimOutcome::NotFound),
             },
             Reply::Stale => {
                 self.warm_up.refresh_epoch().await?;
-                self.ask(coupon, user).await?
+                self.script.ask(coupon, user).await?
             }
-            Reply::Lost => Reply::Lost,
+            reply @ (Reply::SoldOut { .. } | Reply::Lost) => reply,
         };
         match reply {
             Reply::Decided(outcome) => Ok(outcome),
+            Reply::SoldOut { .. } => Ok(ClaimOutcome::SoldOut),
             Reply::NotLoaded | Reply::Lost => Err(self.warm_up.data_lost(coupon)),
             Reply::Stale => Err(Failure::Stale(coupon)),
         }
-    }
-
-    async fn ask(&self, coupon: CouponId, user: UserId) -> Result<Reply, Failure> {
-        let link = self.redis.link().await?;
-        let order = self.order_ids.next(&link).await?;
-        let (coupon_key, buyers_key, log_key) =
-            (self.keys.coupon(coupon), self.keys.buyers(coupon), self.keys.log(coupon.lane()));
-        let has_room = i64::from(self.backlog.has_room());
-        let arguments = [coupon.get(), self.warm_up.epoch(), has_room, user.get(), order];
-        let replies: Vec<String> =
-            self.script.run(&link, [&coupon_key, &buyers_key, &log_key], &arguments[..]).await?;
-        decode(&replies)
     }
 
     async fn claim_regular(&self, coupon: CouponId, user: UserId) -> Result<ClaimOutcome, Failure> {
@@ -189,58 +164,5 @@ impl ClaimOutcome {
             Self::NotFound => "NOT_LOADED",
         };
         STATUSES.iter().find(|status| status.reply == reply).expect("each outcome has a row")
-    }
-}
-
-/// Reads the reply to one claim: a code and its detail.
-fn decode(replies: &[String]) -> Result<Reply, Failure> {
-    let unknown = || Failure::UnknownReply(replies.join(" "));
-    let [code, detail] = replies else {
-        return Err(unknown());
-    };
-    let order = || detail.parse::<OrderId>().map_err(|_| unknown());
-    let outcome = match code.as_str() {
-        "ACCEPTED" => ClaimOutcome::Accepted(order()?),
-        "ALREADY_CLAIMED" => ClaimOutcome::AlreadyClaimed(order()?),
-        "NOT_STARTED" => {
-            ClaimOutcome::NotStarted(Duration::from_millis(detail.parse().map_err(|_| unknown())?))
-        }
-        "PAUSED" => ClaimOutcome::Paused,
-        "ENDED" => ClaimOutcome::Ended,
-        "SOLD_OUT" => ClaimOutcome::SoldOut,
-        "OVERLOADED" => ClaimOutcome::Overloaded,
-        "NOT_LOADED" => return Ok(Reply::NotLoaded),
-        "STALE" => return Ok(Reply::Stale),
-        "LOST" => return Ok(Reply::Lost),
-        _ => return Err(unknown()),
-    };
-    Ok(Reply::Decided(outcome))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_row_of_the_table_is_what_the_script_s_reply_leads_to() {
-        for row in &STATUSES {
-            let detail = if row.reply == "NOT_STARTED" { "1500" } else { "7" };
-            match decode(&[row.reply.to_owned(), detail.to_owned()]) {
-                Ok(Reply::Decided(outcome)) => assert_eq!(outcome.status(), row),
-                Ok(Reply::NotLoaded) => assert_eq!(ClaimOutcome::NotFound.status(), row),
-                Ok(Reply::Stale | Reply::Lost) => {
-                    assert_eq!((row.http, row.code), (503, "unavailable"))
-                }
-                Err(failure) => panic!("{row:?}: {failure}"),
-            }
-        }
-    }
-
-    #[test]
-    fn a_reply_that_this_version_does_not_know_is_a_failure() {
-        for reply in [&["MAYBE", ""][..], &["ACCEPTED", "x"], &["ACCEPTED"], &[]] {
-            let reply: Vec<String> = reply.iter().map(|part| (*part).to_owned()).collect();
-            assert!(matches!(decode(&reply), Err(Failure::UnknownReply(_))), "{reply:?}");
-        }
     }
 }

@@ -35,6 +35,9 @@ pub enum Failure {
     /// The user's unpaid order was closed while a new one was being made, more than once.
     #[error("the user's order of coupon {0} kept changing")]
     OrderMoved(CouponId),
+    /// A claim shared a call with others, and there was no reply in time.
+    #[error("no reply to a claim within its time")]
+    NoReply,
     /// A script answered something that this version doesn't know.
     #[error("a script answered {0:?}, which this version doesn't know")]
     UnknownReply(String),

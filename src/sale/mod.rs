@@ -4,7 +4,9 @@
 //! unknown.
 
 pub mod backlog;
+pub mod buyers;
 pub mod claim;
+pub mod claim_script;
 pub mod claim_status;
 pub mod coupon;
 pub mod dead_letter;
@@ -18,6 +20,7 @@ pub mod reconcile;
 pub mod regular;
 pub mod schema;
 pub mod settings;
+pub mod sold_out;
 pub mod stock;
 pub mod warm_up;
 

@@ -24,7 +24,7 @@ use super::ids::{CouponId, Lane, OrderId, UserId};
 use super::keys::Keys;
 use super::order::Orders;
 use super::order_log::{GROUP, LogEntry, OrderLog, Unwritten};
-use super::{Failure, dead_letter, settings, stock};
+use super::{Failure, buyers, dead_letter, settings, stock};
 use crate::kit::redis::Redis;
 use crate::kit::script::Script;
 
@@ -185,21 +185,12 @@ impl Check<'_> {
     }
 
     async fn read_buyers(&self, coupon: CouponId) -> Result<HashMap<UserId, OrderId>, Failure> {
-        let (mut buyers, mut cursor) = (HashMap::new(), "0".to_owned());
-        loop {
-            let mut command = redis::cmd("HSCAN");
-            command.arg(self.keys.buyers(coupon)).arg(&cursor).arg("COUNT").arg(PAGE);
-            let (next, page): (String, Vec<String>) = self.redis.query(&command).await?;
-            for pair in page.chunks_exact(2) {
-                let unknown = || Failure::UnknownReply(pair.join(" "));
-                let user = pair[0].parse().map_err(|_| unknown())?;
-                buyers.insert(user, pair[1].parse().map_err(|_| unknown())?);
-            }
-            if next == "0" {
-                return Ok(buyers);
-            }
-            cursor = next;
-        }
+        let mut buyers = HashMap::new();
+        buyers::scan(self.redis, self.keys, coupon, |user, order| {
+            buyers.insert(user, order);
+        })
+        .await?;
+        Ok(buyers)
     }
 
     async fn read_buyer(&self, coupon: CouponId, user: UserId) -> Result<Option<OrderId>, Failure> {

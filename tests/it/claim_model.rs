@@ -193,7 +193,7 @@ impl Model {
             (State::Ended, _) | (_, Window::After) => "ENDED",
             (State::Paused, _) => "PAUSED",
             (_, Window::Before) => return ("NOT_STARTED", "ms".to_owned()),
-            _ if sale.stock == 0 => "SOLD_OUT",
+            _ if sale.stock == 0 => return ("SOLD_OUT", "0".to_owned()),
             _ if !has_room => "OVERLOADED",
             _ => {
                 sale.stock -= 1;

@@ -96,6 +96,12 @@ impl Crowd<'_> {
 
     /// At both APIs each winner is told their order again, and the others are refused like this.
     async fn assert_told(&self, promised: &BTreeMap<i64, i64>, refusal: (u16, &str)) {
+        for api in 0..2 {
+            eventually("what was remembered of the sale has run out", async || {
+                self.claim(USERS + 1, api).await.1 == refusal.1
+            })
+            .await;
+        }
         let losers = (1..=USERS).filter(|user| !promised.contains_key(user)).take(10);
         let asking = promised.keys().copied().chain(losers);
         let replies = self.ask(asking.flat_map(|user| [(user, 0), (user, 1)]).collect()).await;

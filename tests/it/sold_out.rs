@@ -1,0 +1,125 @@
+//! What a process remembers of sold-out sales: refusals without Redis, and never a wrong promise or a forgotten
+//! buyer.
+
+use flash_sale::base::clock::Clock;
+use flash_sale::sale::ids::CouponId;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::support::{OwnServers, TestApp, eventually, user};
+
+/// Longer than any test: what is believed stays believed.
+const LONG: [&str; 2] = ["--sold-out-memory-ms", "60000"];
+
+#[tokio::test]
+async fn a_sold_out_sale_is_refused_without_redis_and_its_buyers_are_not() {
+    let servers = OwnServers::start();
+    let app = TestApp::on(&servers.at, &LONG, Clock::System).await;
+    let coupon = app.create_flash(500).await;
+    let mut orders = Vec::new();
+    for id in 1..=500 {
+        orders.push(app.claim(id, coupon).await.order_id());
+    }
+    assert_remembered(&app, coupon).await;
+
+    let _: String = app.redis(&["CONFIG", "RESETSTAT"]).await;
+    for id in 10_000..20_000 {
+        let told = app.app.claims.claim(coupon, user(id)).await.expect("nothing is broken");
+        assert_eq!(told.status().code, "sold_out");
+    }
+    let asked = script_calls(&app).await;
+    assert!(asked <= 10, "Redis was asked {asked} times for 10,000 refusals");
+    println!("10,000 refusals asked Redis {asked} times");
+    for (id, order) in (1..=500).zip(orders) {
+        let repeat = app.claim(id, coupon).await;
+        assert_eq!((repeat.refusal(), repeat.order_id()), ((409, "already_claimed"), order));
+    }
+
+    // Whom nobody asks, nobody misses.
+    let redis = Pid::from_raw(servers.at.redis_pid);
+    kill(redis, Signal::SIGSTOP).expect("it runs");
+    let refused = app.claim(30_000, coupon).await;
+    let buyer = app.claim(1, coupon).await;
+    kill(redis, Signal::SIGCONT).expect("it runs");
+    assert_eq!(refused.refusal(), (410, "sold_out"));
+    assert_eq!(buyer.refusal(), (503, "unavailable"));
+    eventually("Redis is back", async || app.claim(1, coupon).await.status == 409).await;
+}
+
+#[tokio::test]
+async fn units_that_come_back_are_sold_within_the_memory_and_their_buyers_are_found() {
+    let app = TestApp::configured(&["--sold-out-memory-ms", "200"]).await;
+    let coupon = app.create_flash(20).await;
+    for id in 1..=20 {
+        assert_eq!(app.claim(id, coupon).await.status, 202);
+    }
+    for (round, back) in (1..=5_i64).zip([1, 2, 3, 4, 5]) {
+        assert_remembered(&app, coupon).await;
+        // As a script that gives units back has to do it: the buyer, the stock, and the count, in one step.
+        let script = "redis.call('HDEL', KEYS[1], ARGV[1])
+            redis.call('HINCRBY', KEYS[2], 'stock', 1)
+            return redis.call('HINCRBY', KEYS[2], 'returns', 1)";
+        let (buyers, sale) = (app.keys().buyers(coupon), app.keys().coupon(coupon));
+        let returns: i64 =
+            app.redis(&["EVAL", script, "2", &buyers, &sale, &back.to_string()]).await;
+        assert_eq!(returns, round);
+
+        let newcomer = 100 + round;
+        let told = async || app.claim(newcomer, coupon).await;
+        let mut accepted = told().await;
+        eventually("the unit is sold", async || {
+            if accepted.status != 202 {
+                accepted = told().await;
+            }
+            accepted.status == 202
+        })
+        .await;
+        assert_eq!(app.claim(900 + round, coupon).await.refusal(), (410, "sold_out"));
+        assert_remembered(&app, coupon).await;
+        let repeat = told().await;
+        let expected = ((409, "already_claimed"), accepted.order_id());
+        assert_eq!((repeat.refusal(), repeat.order_id()), expected);
+    }
+    // Nobody has told Postgres of the units that came back.
+    app.expect_disagreements();
+}
+
+#[tokio::test]
+async fn a_crowd_after_the_last_unit_renews_the_belief_with_one_question_at_a_time() {
+    let servers = OwnServers::start();
+    let app = TestApp::on(&servers.at, &["--sold-out-memory-ms", "300"], Clock::System).await;
+    let coupon = app.create_flash(1).await;
+    assert_eq!(app.claim(1, coupon).await.status, 202);
+    assert_remembered(&app, coupon).await;
+    let _: String = app.redis(&["CONFIG", "RESETSTAT"]).await;
+    let began = tokio::time::Instant::now();
+    let mut refused = 0;
+    while began.elapsed().as_millis() < 1_500 {
+        let crowd = (0..100).map(|n| app.app.claims.claim(coupon, user(1_000 + refused + n)));
+        for told in futures_util::future::join_all(crowd).await {
+            assert_eq!(told.expect("nothing is broken").status().code, "sold_out");
+        }
+        refused += 100;
+        tokio::task::yield_now().await;
+    }
+    let asked = script_calls(&app).await;
+    println!("{refused} refusals in 1.5 s asked Redis {asked} times");
+    assert!(asked * 100 < refused, "{asked} questions for {refused} refusals");
+}
+
+/// Waits until the buyers have been read: a newcomer is refused, and nobody asks Redis.
+async fn assert_remembered(app: &TestApp, coupon: CouponId) {
+    eventually("it is remembered", async || {
+        let told = app.claim(999_999, coupon).await;
+        assert_eq!(told.refusal(), (410, "sold_out"));
+        app.app.sold_out.refuses(coupon, user(999_998))
+    })
+    .await;
+}
+
+/// How often any script has been called since the counts were reset.
+async fn script_calls(app: &TestApp) -> i64 {
+    let stats: String = app.redis(&["INFO", "commandstats"]).await;
+    let line = stats.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
+    line.and_then(|line| line.split(',').next()?.parse().ok()).unwrap_or(0)
+}
