@@ -32,12 +32,12 @@ use super::backlog::Backlog;
 use super::claim::ClaimOutcome;
 use super::ids::{CouponId, UserId};
 use super::keys::Keys;
-use super::sold_out::SoldOutSales;
+use super::sold_out::{Edition, SoldOutSales};
 use super::warm_up::WarmUp;
 use crate::base::limits;
 use crate::base::shutdown::Shutdown;
 use crate::kit::id::IdGenerator;
-use crate::kit::redis::Redis;
+use crate::kit::redis::{Redis, ServerId};
 use crate::kit::script::Script;
 
 /// What the script said about one claim.
@@ -220,18 +220,26 @@ impl Shared {
         let replies: Vec<String> =
             self.script.run(&link, [&coupon_key, &buyers_key, &log_key], &arguments[..]).await?;
         let replies = decode(&replies, users.len())?;
-        self.remember(coupon, epoch, &replies, asked_at);
+        self.remember(coupon, link.server(), epoch, &replies, asked_at);
         Ok(replies)
     }
 
     /// What a call has said about the sale, for those who need not be asked about any more.
-    fn remember(&self, coupon: CouponId, epoch: i64, replies: &[Reply], asked_at: Instant) {
+    fn remember(
+        &self,
+        coupon: CouponId,
+        server: &ServerId,
+        epoch: i64,
+        replies: &[Reply],
+        asked_at: Instant,
+    ) {
         // The last one knows most: a call that sells the last unit goes on with SOLD_OUT. Repeats say nothing.
         let says_something =
             |reply: &&Reply| !matches!(reply, Reply::Decided(ClaimOutcome::AlreadyClaimed(_)));
         match replies.iter().rfind(says_something) {
             Some(Reply::SoldOut { returns }) => {
-                self.sold_out.note(coupon, epoch, *returns, asked_at);
+                let edition = Edition { server: server.clone(), epoch, returns: *returns };
+                self.sold_out.note(coupon, edition, asked_at);
             }
             Some(_) => self.sold_out.forget(coupon),
             None => {}

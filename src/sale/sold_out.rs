@@ -13,9 +13,10 @@
 //!
 //! # Authority
 //!
-//! Redis. The filter holds for one count of `returns`, which the script tells with SOLD_OUT: as long as no unit
-//! has come back, nobody new can have become a buyer. It is looked at again after the buyers have been
-//! read, so a filter that stands has everybody.
+//! Redis. The filter holds for one life of the server, one epoch, and one count of `returns`, which the script
+//! tells with SOLD_OUT: as long as Redis has not gone back in time and no unit has come back, nobody new can
+//! have become a buyer. All three are looked at again after the buyers have been read, so a filter that
+//! stands has everybody.
 //!
 //! # What each failure does
 //!
@@ -42,7 +43,7 @@ use super::keys::Keys;
 use super::{Failure, buyers};
 use crate::base::limits;
 use crate::base::shutdown::Shutdown;
-use crate::kit::redis::Redis;
+use crate::kit::redis::{Redis, ServerId};
 
 /// Remembers sold-out sales.
 pub struct SoldOutSales {
@@ -60,12 +61,15 @@ pub struct SoldOutSales {
     shutdown: Shutdown,
 }
 
-/// The sale that a filter holds for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Edition {
-    epoch: i64,
+/// What a filter holds for: while none of this changes, nobody new becomes a buyer of a sold-out sale.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Edition {
+    /// A restart may have brought older data back.
+    pub server: ServerId,
+    /// As the script was told.
+    pub epoch: i64,
     /// How often units had come back.
-    returns: i64,
+    pub returns: i64,
 }
 
 struct SoldOut {
@@ -107,12 +111,11 @@ impl SoldOutSales {
         age < self.memory / 2 || sale.renewing.swap(true, Ordering::Relaxed)
     }
 
-    /// Redis, asked at `asked_at`, has said that this sale is sold out, with this epoch and count of returns.
-    pub fn note(self: &Arc<Self>, coupon: CouponId, epoch: i64, returns: i64, asked_at: Instant) {
+    /// Redis, asked at `asked_at`, has said that this edition of the sale is sold out.
+    pub fn note(self: &Arc<Self>, coupon: CouponId, edition: Edition, asked_at: Instant) {
         if self.memory.is_zero() {
             return;
         }
-        let edition = Edition { epoch, returns };
         let asked_ms = self.ms(asked_at);
         if let Some(sale) = self.sales.load().get(&coupon).filter(|sale| sale.edition == edition) {
             sale.asked_ms.fetch_max(asked_ms, Ordering::Relaxed);
@@ -177,7 +180,7 @@ impl SoldOutSales {
         let stop = self.shutdown.stop_token();
         let learned = tokio::select! {
             () = stop.cancelled() => return,
-            learned = self.read_buyers(coupon, sale.edition) => learned,
+            learned = self.read_buyers(coupon, &sale.edition) => learned,
         };
         match learned {
             Ok(Some(buyers)) => {
@@ -195,8 +198,11 @@ impl SoldOutSales {
     async fn read_buyers(
         &self,
         coupon: CouponId,
-        edition: Edition,
+        edition: &Edition,
     ) -> Result<Option<BloomFilter>, Failure> {
+        if *self.redis.link().await?.server() != edition.server {
+            return Ok(None);
+        }
         let count: usize =
             self.redis.query(redis::cmd("HLEN").arg(self.keys.buyers(coupon))).await?;
         if count > limits::SOLD_OUT_BUYERS_MAX {
@@ -210,9 +216,12 @@ impl SoldOutSales {
         .await?;
         let mut command = redis::cmd("HMGET");
         command.arg(self.keys.coupon(coupon)).arg("stock").arg("epoch").arg("returns");
+        let link = self.redis.link().await?;
         let (stock, epoch, returns): (Option<i64>, Option<i64>, Option<i64>) =
-            self.redis.query(&command).await?;
-        let same = epoch == Some(edition.epoch) && returns.unwrap_or(0) == edition.returns;
+            link.query(&command).await?;
+        let same = *link.server() == edition.server
+            && epoch == Some(edition.epoch)
+            && returns.unwrap_or(0) == edition.returns;
         Ok(Some(filter).filter(|_| same && stock == Some(0)))
     }
 

@@ -85,6 +85,39 @@ async fn units_that_come_back_are_sold_within_the_memory_and_their_buyers_are_fo
 }
 
 #[tokio::test]
+async fn a_redis_that_was_restarted_has_its_buyers_read_anew() {
+    let mut servers = OwnServers::durable();
+    let memory = ["--sold-out-memory-ms", "400"];
+    let app = TestApp::on(&servers.at, &memory, Clock::System).await;
+    let coupon = app.create_flash(1).await;
+    assert_eq!(app.claim(1, coupon).await.status, 202);
+    assert_remembered(&app, coupon).await;
+
+    // It comes back with older data, and another process sells the unit once more.
+    servers.kill_redis();
+    servers.bring_back();
+    let another = app.another_instance().await;
+    let (buyers, sale) = (app.keys().buyers(coupon), app.keys().coupon(coupon));
+    let script = "redis.call('DEL', KEYS[1]) return redis.call('HINCRBY', KEYS[2], 'stock', 1)";
+    let again = async || another.claims.claim(coupon, user(2)).await;
+    let back = async || {
+        another
+            .stores
+            .redis
+            .query::<i64>(redis::cmd("EVAL").arg(script).arg(2).arg(&buyers).arg(&sale))
+            .await
+    };
+    eventually("Redis is back", async || back().await.is_ok()).await;
+    assert_eq!(again().await.expect("nothing is broken").status().code, "accepted");
+
+    // What this process believed has run out; it has asked again, and read the buyers again.
+    eventually("it has asked again", async || app.claim(2, coupon).await.status == 409).await;
+    assert_remembered(&app, coupon).await;
+    assert!(!app.app.sold_out.refuses(coupon, user(2)), "a buyer is taken for somebody else");
+    app.expect_disagreements();
+}
+
+#[tokio::test]
 async fn a_crowd_after_the_last_unit_renews_the_belief_with_one_question_at_a_time() {
     let servers = OwnServers::start();
     let app = TestApp::on(&servers.at, &["--sold-out-memory-ms", "300"], Clock::System).await;
