@@ -2,15 +2,10 @@
 
 use std::time::Duration;
 
-use flash_sale::sale::ids::Lane;
 use flash_sale::sale::order_log::OrderLog;
 use redis::Value;
 
-use crate::support::TestApp;
-
-fn lane() -> Lane {
-    Lane::all(1).next().expect("there is one")
-}
+use crate::support::{TestApp, lane};
 
 async fn log_of(app: &TestApp, consumer: &str) -> OrderLog {
     let stores = &app.app.stores;

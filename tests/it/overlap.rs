@@ -6,7 +6,7 @@ use flash_sale::sale::order::{NotWritten, Written};
 use flash_sale::sale::order_log::{LogEntry, OrderLog};
 use tokio_util::sync::CancellationToken;
 
-use crate::support::{TestApp, user};
+use crate::support::{TestApp, lane, user};
 
 /// Each of two workers has two thirds of the entries, so one third is in both hands.
 const THIRD: usize = 30;
@@ -22,7 +22,7 @@ async fn overlapping_batches_in_opposite_order_are_written_once_and_without_a_de
     )
     .await;
     let coupons = [app.create_flash(1_000).await, app.create_flash(1_000).await];
-    let lane = Lane::all(1).next().expect("there is one");
+    let lane = lane();
     let stores = &app.app.stores;
     let mut log = OrderLog::new(stores.redis.clone(), &stores.keys, lane, "both".into());
     log.ensure_group().await.expect("Redis answers");

@@ -6,7 +6,7 @@ use flash_sale::sale::ids::CouponId;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::support::{OwnServers, TestApp, eventually, user};
+use crate::support::{OwnServers, TestApp, eventually, script_calls, user};
 
 /// Longer than any test: what is believed stays believed.
 const LONG: [&str; 2] = ["--sold-out-memory-ms", "60000"];
@@ -152,11 +152,4 @@ async fn assert_remembered(app: &TestApp, coupon: CouponId) {
         app.app.sold_out.refuses(coupon, user(999_998))
     })
     .await;
-}
-
-/// How often any script has been called since the counts were reset.
-async fn script_calls(app: &TestApp) -> i64 {
-    let stats: String = app.redis(&["INFO", "commandstats"]).await;
-    let line = stats.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
-    line.and_then(|line| line.split(',').next()?.parse().ok()).unwrap_or(0)
 }

@@ -3,18 +3,13 @@
 
 use std::time::Duration;
 
-use flash_sale::sale::ids::{CouponId, Lane};
+use flash_sale::sale::ids::CouponId;
 use flash_sale::sale::order::NotWritten;
 use flash_sale::sale::order_log::{LogEntry, OrderLog};
 use flash_sale::worker::{self, WorkerSettings, consumer_name};
 use tokio_util::sync::CancellationToken;
 
-use crate::support::{TestApp, eventually, user, write_all};
-
-/// The only lane of an app with one.
-fn lane() -> Lane {
-    Lane::all(1).next().expect("there is one")
-}
+use crate::support::{TestApp, eventually, lane, user, write_all};
 
 /// Reads entries as a worker that will never be heard of again.
 async fn deliver_to_a_worker_that_dies(app: &TestApp) -> Vec<LogEntry> {

@@ -2,15 +2,9 @@
 
 use std::time::Duration;
 
-use flash_sale::sale::ids::Lane;
 use flash_sale::worker;
 
-use crate::support::{TestApp, eventually, write_all};
-
-/// The only lane of an app with one.
-fn lane() -> Lane {
-    Lane::all(1).next().expect("there is one")
-}
+use crate::support::{TestApp, eventually, lane, write_all};
 
 #[tokio::test]
 async fn a_failure_that_lasts_costs_time_and_no_order() {

@@ -222,6 +222,14 @@ fn apart(before: DateTime<Utc>, read: DateTime<Utc>, after: DateTime<Utc>) -> Ti
     read - read.clamp(before, after.max(before))
 }
 
+/// The one thing that isn't good, if there is one.
+#[cfg(test)]
+fn not_good(mut found: Vec<Finding>) -> Option<Finding> {
+    found.retain(|finding| !matches!(finding, Finding::Good(_)));
+    assert!(found.len() < 2, "{found:?}");
+    found.pop()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

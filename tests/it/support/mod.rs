@@ -1,5 +1,7 @@
 //! What the tests stand on: servers, and an app that speaks the words of the business.
 
+use flash_sale::sale::ids::Lane;
+
 mod client;
 pub mod data_folder;
 pub mod load;
@@ -11,6 +13,18 @@ mod test_app;
 pub use client::Reply;
 pub use servers::{OwnServers, shared};
 pub use test_app::{SECRET, TestApp, now, token, user, write_all};
+
+/// The only lane of an app with one.
+pub fn lane() -> Lane {
+    Lane::all(1).next().expect("there is one")
+}
+
+/// How often any script has been called by its hash since CONFIG RESETSTAT.
+pub async fn script_calls(app: &TestApp) -> i64 {
+    let stats: String = app.redis(&["INFO", "commandstats"]).await;
+    let line = stats.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
+    line.and_then(|line| line.split(',').next()?.parse().ok()).unwrap_or(0)
+}
 
 /// Waits for something that another task or process does, within a bound that only a bug exceeds.
 pub async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {

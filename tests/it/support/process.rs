@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use flash_sale::sale::claim::ClaimOutcome;
-use flash_sale::sale::ids::{CouponId, Lane};
+use flash_sale::sale::ids::CouponId;
 use flash_sale::sale::order_log::GROUP;
 use futures_util::future::join_all;
 use nix::sys::signal::{Signal, kill};
@@ -17,7 +17,7 @@ use nix::unistd::Pid;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
-use super::{TestApp, eventually, user};
+use super::{TestApp, eventually, lane, user};
 
 /// A start with private servers makes a Postgres cluster, on a machine that runs many tests at once.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -299,7 +299,7 @@ pub async fn rows(app: &TestApp) -> i64 {
 
 /// Entries delivered to a worker and not acknowledged.
 pub async fn pending(app: &TestApp) -> i64 {
-    let log = app.keys().log(Lane::all(1).next().expect("one"));
+    let log = app.keys().log(lane());
     let summary: (i64, redis::Value, redis::Value, redis::Value) =
         app.redis(&["XPENDING", &log, GROUP]).await;
     summary.0
@@ -327,7 +327,7 @@ pub async fn lock_waiters(app: &TestApp) -> i64 {
 
 /// Consumers in the group.
 pub async fn consumers(app: &TestApp) -> usize {
-    let log = app.keys().log(Lane::all(1).next().expect("one"));
+    let log = app.keys().log(lane());
     let consumers: Vec<redis::Value> = app.redis(&["XINFO", "CONSUMERS", &log, GROUP]).await;
     consumers.len()
 }
