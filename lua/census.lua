@@ -4,13 +4,13 @@
 -- KEYS[2]  buyers  HASH  user id -> order id
 -- ARGV     none
 --
--- Replies  total, stock, number of buyers, state, epoch; total, stock, state and epoch are nil
---          when there is no such sale
+-- Replies  number of buyers, total, stock, state, revision, epoch, opens_ms, closes_ms; all but the
+--          first are nil when there is no such sale
 --
 -- Cost: O(1); reads only.
 
 local coupon, buyers = KEYS[1], KEYS[2]
 
-local sale = redis.call('HMGET', coupon, 'total', 'stock', 'state', 'epoch')
-local buyers_count = redis.call('HLEN', buyers)
-return { sale[1], sale[2], buyers_count, sale[3], sale[4] }
+local sale = redis.call('HMGET', coupon,
+  'total', 'stock', 'state', 'revision', 'epoch', 'opens_ms', 'closes_ms')
+return { redis.call('HLEN', buyers), unpack(sale) }

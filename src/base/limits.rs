@@ -83,6 +83,8 @@ pub const TRIM_PERIOD: Duration = Duration::from_secs(1);
 pub const LANES_PERIOD: Duration = Duration::from_secs(1);
 /// A consumer that holds nothing and hasn't moved for this long belonged to a process that died.
 pub const CONSUMER_KEPT: Duration = Duration::from_secs(3600);
+/// A change of a coupon that has reached Postgres is in Redis within this time, or somebody has to look.
+pub const CHANGE_APPLIED_MAX: Duration = Duration::from_secs(10);
 /// Disagreements that one alarm spells out; `flash-sale reconcile` prints them all.
 pub const LOGGED_DISAGREEMENTS_MAX: usize = 20;
 

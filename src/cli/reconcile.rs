@@ -20,17 +20,25 @@ pub async fn run(config: &StoreConfig) -> anyhow::Result<()> {
 fn print(report: &Report) {
     for sale in &report.sales {
         println!(
-            "coupon {}: total {} = stock {} + buyers {}; live orders {}, in review {}",
-            sale.coupon, sale.total, sale.stock, sale.buyers, sale.live_orders, sale.in_review,
+            "coupon {}: total {} = stock {} + buyers {}; live orders {}, in review {}{}",
+            sale.coupon,
+            sale.total,
+            sale.stock,
+            sale.buyers,
+            sale.live_orders,
+            sale.in_review,
+            if sale.identical { "; buyers and live orders have the same digest" } else { "" },
         );
     }
     if report.in_flight > 0 {
         println!("{} entries are on their way to Postgres", report.in_flight);
     }
     for disagreement in &report.disagreements {
-        println!("DISAGREE: {disagreement}");
+        println!("DISAGREE {}: {disagreement}", disagreement.code());
     }
     if report.agrees() {
         println!("Redis and Postgres agree ({} sales).", report.sales.len());
+    } else {
+        println!("docs/reconcile.md says what each of these means and what to do.");
     }
 }

@@ -1,9 +1,7 @@
 //! Reading orders: a user's own, and what others have to know about them.
 
-use std::collections::HashMap;
-
 use super::{Order, OrderStatus, Orders};
-use crate::sale::ids::{CouponId, Lane, OrderId, UserId};
+use crate::sale::ids::{CouponId, OrderId, UserId};
 
 impl Orders {
     /// The user's order; another user's order doesn't exist for them.
@@ -90,45 +88,6 @@ impl Orders {
             user.get(),
         )
         .fetch_optional(&self.pool)
-        .await
-    }
-
-    /// Units counted as sold of a flash coupon, and the order of each buyer with a live one; both from
-    /// one moment.
-    ///
-    /// # Errors
-    ///
-    /// When Postgres doesn't answer.
-    pub async fn sold_and_live(
-        &self,
-        coupon: CouponId,
-    ) -> sqlx::Result<(i64, HashMap<UserId, OrderId>)> {
-        let rows = sqlx::query!(
-            r#"SELECT sold, user_id AS "user_id?: UserId", orders.id AS "id?: OrderId"
-               FROM flash_sales LEFT JOIN orders
-                 ON orders.coupon_id = flash_sales.coupon_id AND orders.kind = 'flash'
-                AND status IN ('unpaid', 'paid', 'redeemed', 'refunding')
-               WHERE flash_sales.coupon_id = $1"#,
-            coupon.get(),
-        )
-        .fetch_all(&self.pool)
-        .await?;
-        let sold = rows.first().map_or(0, |row| row.sold);
-        let live = rows.into_iter().filter_map(|row| Some((row.user_id?, row.id?))).collect();
-        Ok((sold, live))
-    }
-
-    /// Orders of flash coupons of this lane, in any status: the log entries that became rows.
-    ///
-    /// # Errors
-    ///
-    /// When Postgres doesn't answer.
-    pub async fn count_of_lane(&self, lane: Lane) -> sqlx::Result<i64> {
-        sqlx::query_scalar!(
-            r#"SELECT count(*) AS "count!" FROM orders WHERE kind = 'flash' AND coupon_id & 1023 = $1"#,
-            i64::from(lane.get()),
-        )
-        .fetch_one(&self.pool)
         .await
     }
 }

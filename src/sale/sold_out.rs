@@ -210,10 +210,12 @@ impl SoldOutSales {
         }
         let filter = BloomFilter::with_false_pos(limits::SOLD_OUT_FALSE_BUYERS);
         let mut filter = filter.expected_items(count.max(1));
-        buyers::scan(&self.redis, &self.keys, coupon, |user, _| {
-            filter.insert(&user.get());
-        })
-        .await?;
+        let mut pages = buyers::Pages::new(&self.redis, &self.keys, coupon);
+        while let Some(page) = pages.next().await? {
+            for (user, _) in page {
+                filter.insert(&user.get());
+            }
+        }
         let mut command = redis::cmd("HMGET");
         command.arg(self.keys.coupon(coupon)).arg("stock").arg("epoch").arg("returns");
         let link = self.redis.link().await?;

@@ -120,6 +120,8 @@ async fn a_buyer_stays_a_buyer_when_the_sale_is_paused_ended_or_sold_out() {
             "{state}"
         );
     }
+    // As Postgres has it.
+    let _: i64 = app.redis(&["HSET", &key, "state", "active"]).await;
 }
 
 #[tokio::test]

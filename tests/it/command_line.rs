@@ -253,7 +253,8 @@ async fn reconcile_says_whether_the_stores_agree() {
     let _: i64 = app.redis(&["HINCRBY", &key, "stock", "1"]).await;
     let disagreed = said(&words(&reconcile)).await;
     assert_eq!(disagreed.code, Some(4), "{disagreed:?}");
-    let line = format!("DISAGREE: coupon {coupon}: total 3 is not stock 3 + buyers 1");
+    let line =
+        format!("DISAGREE not_conserved: coupon {coupon}: total 3 is not stock 3 + buyers 1");
     assert!(disagreed.stdout.contains(&line), "{disagreed:?}");
     assert!(disagreed.last_words().contains("disagree in 1 places"), "{disagreed:?}");
 

@@ -1,9 +1,11 @@
 //! The law of conservation: every way to break it is found and named. A check that finds nothing proves
 //! nothing until it has been seen to find something.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use flash_sale::sale::ids::CouponId;
 
-use crate::support::TestApp;
+use crate::support::{TestApp, user, write_all};
 
 /// An app with two written orders of one coupon, by users 1 and 2.
 async fn two_orders() -> (TestApp, CouponId) {
@@ -79,10 +81,148 @@ async fn an_order_with_another_id_than_was_promised() {
 }
 
 #[tokio::test]
+async fn equal_counts_do_not_hide_that_two_orders_changed_hands() {
+    let (app, coupon) = two_orders().await;
+    let buyers = app.keys().buyers(coupon);
+    let orders: Vec<String> = app.redis(&["HMGET", &buyers, "1", "2"]).await;
+    let _: i64 = app.redis(&["HSET", &buyers, "1", &orders[1], "2", &orders[0]]).await;
+    let named = [1, 2].map(|n| format!("user {n} was promised order {}", orders[2 - n]));
+    let named_again = [1, 2].map(|n| format!("user {n} has order {}", orders[n - 1]));
+    let named: Vec<&str> = named.iter().chain(&named_again).map(String::as_str).collect();
+    assert_named(&app, &named).await;
+    let sale = &app.reconcile().await.sales[0];
+    assert_eq!((sale.buyers, sale.live_orders, sale.identical), (2, 2, false));
+}
+
+#[tokio::test]
 async fn a_miscounted_sale() {
     let (app, _) = two_orders().await;
     app.execute("UPDATE flash_sales SET sold = 1").await;
-    assert_named(&app, &["Postgres counts 1 as sold, but has 2 live orders"]).await;
+    assert_named(&app, &["Postgres counts 1 as sold, but has 2 live orders. The second lock"])
+        .await;
+    app.execute("UPDATE flash_sales SET sold = 3").await;
+    assert_named(&app, &["Postgres counts 3 as sold, but has 2 live orders. The last buyers"])
+        .await;
+}
+
+#[tokio::test]
+async fn a_closed_order_whose_unit_never_came_back() {
+    let (app, coupon) = two_orders().await;
+    app.execute(
+        "UPDATE orders SET status = 'cancelled', cancelled_at = now() WHERE user_id = 2;
+         UPDATE flash_sales SET sold = 1",
+    )
+    .await;
+    assert_named(&app, &["of user 2 is closed, and nothing gives its unit back"]).await;
+    let _: i64 = app.redis(&["HDEL", &app.keys().buyers(coupon), "2"]).await;
+    let _: i64 = app.redis(&["HINCRBY", &app.keys().coupon(coupon), "stock", "1"]).await;
+    assert_named(&app, &[]).await;
+}
+
+#[tokio::test]
+async fn terms_that_differ_under_one_revision() {
+    let (app, coupon) = two_orders().await;
+    let key = app.keys().coupon(coupon);
+    let _: i64 = app.redis(&["HSET", &key, "state", "paused", "opens_ms", "7"]).await;
+    let start = "its start is 7 ms since 1970 in Redis and";
+    assert_named(&app, &["its state is paused in Redis and active in Postgres", start]).await;
+}
+
+#[tokio::test]
+async fn a_change_has_ten_seconds_to_get_through() {
+    let (app, coupon) = two_orders().await;
+    app.execute("UPDATE coupons SET state = 'paused', revision = 2, updated_at = now()").await;
+    assert_named(&app, &[]).await;
+    app.execute("UPDATE coupons SET updated_at = now() - interval '11 seconds'").await;
+    assert_named(&app, &["Redis has revision 1, Postgres 2. A change doesn't get through"]).await;
+    let key = app.keys().coupon(coupon);
+    let _: i64 = app.redis(&["HSET", &key, "revision", "3"]).await;
+    assert_named(&app, &["Redis has revision 3, Postgres only 2. Postgres has lost a change"])
+        .await;
+}
+
+#[tokio::test]
+async fn an_open_dead_letter_is_no_disagreement() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(5).await;
+    assert_eq!(app.claim(1, coupon).await.status, 202);
+    // Postgres counts all units as sold, so it refuses the order.
+    app.execute("UPDATE flash_sales SET sold = 5").await;
+    assert_eq!(app.write_orders().await.dead_letters, 1);
+    app.execute("UPDATE flash_sales SET sold = 0").await;
+    let report = app.reconcile().await;
+    assert!(report.agrees() && report.at_rest, "{report:?}");
+    assert_eq!((report.sales[0].in_review, report.sales[0].identical), (1, false));
+    // Until somebody closes it without an order.
+    app.execute("UPDATE dead_letters SET resolved_at = now()").await;
+    assert_named(&app, &["user 1 was promised order"]).await;
+    app.expect_disagreements();
+}
+
+#[tokio::test]
+async fn without_its_group_a_log_is_in_flight_as_a_whole() {
+    let (app, coupon) = two_orders().await;
+    assert_eq!(app.claim(3, coupon).await.status, 202);
+    let log = app.keys().log(coupon.lane());
+    let _: i64 = app.redis(&["XGROUP", "DESTROY", &log, "order-writers"]).await;
+    let report = app.reconcile().await;
+    assert!(report.agrees() && !report.at_rest && report.in_flight > 0, "{report:?}");
+    assert_eq!(app.write_orders().await.inserted, 1);
+    assert!(app.reconcile().await.agrees());
+}
+
+/// More buyers than fit on a page of either store, and one of them without an order.
+#[tokio::test]
+async fn one_lost_order_among_thousands() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(3_000).await;
+    let claims = (1..=3_000).map(|n| app.app.claims.claim(coupon, user(n)));
+    for claimed in futures_util::future::join_all(claims).await {
+        assert_eq!(claimed.expect("Redis answers").status().http, 202);
+    }
+    app.write_orders().await;
+    let report = app.reconcile().await;
+    assert!(report.agrees() && report.at_rest && report.sales[0].identical, "{report:?}");
+    assert_eq!((report.sales[0].live_orders, report.orders["unpaid"]), (3_000, 3_000));
+    app.execute("DELETE FROM orders WHERE user_id = 2345").await;
+    let named =
+        ["user 2345 was promised order", "counts 3000 as sold, but has 2999", "3000 entries"];
+    assert_named(&app, &named).await;
+    app.expect_disagreements();
+}
+
+/// What is only under way is never taken for lost.
+#[tokio::test]
+async fn no_false_alarm_while_claims_are_written() {
+    const BUSY: usize = 5;
+    let app = TestApp::configured(&["--batch-orders-max", "50"]).await;
+    let coupon = app.create_flash(1_000_000).await;
+    // Comparisons that saw something under way; the claims go on until there have been some.
+    let busy = AtomicUsize::new(0);
+    let goes_on = || busy.load(Ordering::SeqCst) < BUSY;
+    let claims = async {
+        for first in (1..).step_by(20).take_while(|_| goes_on()) {
+            let calls = (first..first + 20).map(|n| app.app.claims.claim(coupon, user(n)));
+            futures_util::future::try_join_all(calls).await.expect("Redis answers");
+        }
+    };
+    let writes = async {
+        let mut worker = app.workers().remove(0);
+        worker.ensure_group().await.unwrap();
+        while goes_on() {
+            worker.write_pass(std::time::Duration::from_millis(1)).await.unwrap();
+            worker.tidy_up_pass().await.unwrap();
+        }
+        write_all(&mut worker).await;
+    };
+    let checks = async {
+        while goes_on() {
+            let report = app.reconcile().await;
+            assert!(report.agrees(), "{:#?}", report.disagreements);
+            busy.fetch_add(usize::from(!report.at_rest), Ordering::SeqCst);
+        }
+    };
+    tokio::join!(claims, writes, checks);
 }
 
 #[tokio::test]

@@ -1,0 +1,159 @@
+//! What can be wrong between Redis and Postgres, and what each finding means. `docs/reconcile.md` says what to do
+//! about it.
+
+use std::fmt;
+
+use crate::sale::ids::{CouponId, Lane, OrderId, UserId};
+
+/// Something that doesn't agree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Disagreement {
+    /// Redis doesn't hold a sale that it was given.
+    SaleMissing { coupon: CouponId },
+    /// total ≠ stock + buyers.
+    NotConserved { coupon: CouponId, total: i64, stock: i64, buyers: i64 },
+    /// stock < 0.
+    NegativeStock { coupon: CouponId, stock: i64 },
+    /// Redis and Postgres have different totals under the same revision.
+    TotalDiffers { coupon: CouponId, redis: i64, postgres: i64 },
+    /// Redis and Postgres have another state or window under the same revision.
+    TermsDiffer { coupon: CouponId, what: &'static str, redis: String, postgres: String },
+    /// A change has not reached Redis for a while, or Postgres has lost one.
+    RevisionDiffers { coupon: CouponId, redis: i64, postgres: i64 },
+    /// Redis and Postgres have different epochs.
+    EpochDiffers { coupon: CouponId, redis: i64, postgres: i64 },
+    /// More live orders than units.
+    Oversold { coupon: CouponId, live_orders: usize, total: i64 },
+    /// `sold` doesn't count the live orders.
+    SoldMiscounted { coupon: CouponId, sold: i64, live_orders: usize },
+    /// A buyer whose order is nowhere.
+    OrderLost { coupon: CouponId, user: UserId, order: OrderId },
+    /// A buyer whose order is closed, with nothing under way that would give the unit back.
+    NotGivenBack { coupon: CouponId, user: UserId, order: OrderId },
+    /// A live order that Redis knows nothing of, or knows under another id.
+    BuyerMissing { coupon: CouponId, user: UserId, order: OrderId, in_redis: Option<OrderId> },
+    /// Acknowledged entries that are neither row nor dead letter.
+    AcknowledgedUnwritten { lane: Lane, acknowledged: u64, accounted: u64 },
+    /// A pending entry that the log doesn't have any more.
+    PendingDeleted { lane: Lane, entry_id: String },
+}
+
+impl Disagreement {
+    /// Its kind, for programs.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::SaleMissing { .. } => "sale_missing",
+            Self::NotConserved { .. } => "not_conserved",
+            Self::NegativeStock { .. } => "negative_stock",
+            Self::TotalDiffers { .. } => "total_differs",
+            Self::TermsDiffer { .. } => "terms_differ",
+            Self::RevisionDiffers { .. } => "revision_differs",
+            Self::EpochDiffers { .. } => "epoch_differs",
+            Self::Oversold { .. } => "oversold",
+            Self::SoldMiscounted { .. } => "sold_miscounted",
+            Self::OrderLost { .. } => "order_lost",
+            Self::NotGivenBack { .. } => "not_given_back",
+            Self::BuyerMissing { .. } => "buyer_missing",
+            Self::AcknowledgedUnwritten { .. } => "acknowledged_unwritten",
+            Self::PendingDeleted { .. } => "pending_deleted",
+        }
+    }
+
+    /// The coupon that it is about; `None` for a whole lane.
+    pub fn coupon(&self) -> Option<CouponId> {
+        match *self {
+            Self::SaleMissing { coupon }
+            | Self::NotConserved { coupon, .. }
+            | Self::NegativeStock { coupon, .. }
+            | Self::TotalDiffers { coupon, .. }
+            | Self::TermsDiffer { coupon, .. }
+            | Self::RevisionDiffers { coupon, .. }
+            | Self::EpochDiffers { coupon, .. }
+            | Self::Oversold { coupon, .. }
+            | Self::SoldMiscounted { coupon, .. }
+            | Self::OrderLost { coupon, .. }
+            | Self::NotGivenBack { coupon, .. }
+            | Self::BuyerMissing { coupon, .. } => Some(coupon),
+            Self::AcknowledgedUnwritten { .. } | Self::PendingDeleted { .. } => None,
+        }
+    }
+}
+
+impl fmt::Display for Disagreement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::SaleMissing { coupon } => write!(
+                f,
+                "coupon {coupon}: was loaded into Redis and is missing there. Redis has lost data; claims are refused until the sale is rebuilt"
+            ),
+            Self::NotConserved { coupon, total, stock, buyers } => write!(
+                f,
+                "coupon {coupon}: total {total} is not stock {stock} + buyers {buyers}. Units have been lost or made up in Redis; claims are refused"
+            ),
+            Self::NegativeStock { coupon, stock } => {
+                write!(f, "coupon {coupon}: stock is {stock}. Redis has sold more than there was")
+            }
+            Self::TotalDiffers { coupon, redis, postgres } => write!(
+                f,
+                "coupon {coupon}: Redis offers {redis} units in all, Postgres {postgres}. A change has reached only one of them"
+            ),
+            Self::TermsDiffer { coupon, what, redis, postgres } => write!(
+                f,
+                "coupon {coupon}: its {what} is {redis} in Redis and {postgres} in Postgres. Claims go by Redis"
+            ),
+            Self::RevisionDiffers { coupon, redis, postgres } if redis < postgres => write!(
+                f,
+                "coupon {coupon}: Redis has revision {redis}, Postgres {postgres}. A change doesn't get through to Redis; claims go by the older one"
+            ),
+            Self::RevisionDiffers { coupon, redis, postgres } => write!(
+                f,
+                "coupon {coupon}: Redis has revision {redis}, Postgres only {postgres}. Postgres has lost a change"
+            ),
+            Self::EpochDiffers { coupon, redis, postgres } => write!(
+                f,
+                "coupon {coupon}: its epoch is {redis} in Redis and {postgres} in Postgres. Claims on it are refused"
+            ),
+            Self::Oversold { coupon, live_orders, total } => write!(
+                f,
+                "coupon {coupon}: {live_orders} live orders for {total} units. It is oversold"
+            ),
+            Self::SoldMiscounted { coupon, sold, live_orders } => write!(
+                f,
+                "coupon {coupon}: Postgres counts {sold} as sold, but has {live_orders} live orders. {}",
+                harm_of_miscount(*sold, *live_orders)
+            ),
+            Self::OrderLost { coupon, user, order } => write!(
+                f,
+                "coupon {coupon}: user {user} was promised order {order}, which is neither in Postgres nor in a dead letter nor on its way. It is lost"
+            ),
+            Self::NotGivenBack { coupon, user, order } => write!(
+                f,
+                "coupon {coupon}: order {order} of user {user} is closed, and nothing gives its unit back. It can't be sold, and the user can't claim again"
+            ),
+            Self::BuyerMissing { coupon, user, order, in_redis: None } => write!(
+                f,
+                "coupon {coupon}: user {user} has order {order}, but is no buyer in Redis. They could claim twice"
+            ),
+            Self::BuyerMissing { coupon, user, order, in_redis: Some(other) } => write!(
+                f,
+                "coupon {coupon}: user {user} has order {order}, but order {other} in Redis. One of them is not the one that was promised"
+            ),
+            Self::AcknowledgedUnwritten { lane, acknowledged, accounted } => write!(
+                f,
+                "lane {lane}: {acknowledged} entries of the order log were acknowledged, but only {accounted} are orders or dead letters. The others are lost"
+            ),
+            Self::PendingDeleted { lane, entry_id } => write!(
+                f,
+                "lane {lane}: entry {entry_id} was deleted from the order log before it was written. Its order is lost unless a buyer still names it"
+            ),
+        }
+    }
+}
+
+fn harm_of_miscount(sold: i64, live_orders: usize) -> &'static str {
+    if usize::try_from(sold).is_ok_and(|sold| sold > live_orders) {
+        "The last buyers would end as dead letters"
+    } else {
+        "The second lock on overselling doesn't hold"
+    }
+}

@@ -1,0 +1,135 @@
+//! The order log of one lane: whatever was acknowledged is a row or a dead letter, and nothing pending has
+//! been deleted.
+//!
+//! Redis keeps no count of what was acknowledged: it is what was ever appended and is neither pending nor
+//! unread. The log is read first: what it takes for acknowledged is in Postgres by the time that is read.
+
+use super::{Check, Disagreement, Report, rows};
+use crate::sale::ids::Lane;
+use crate::sale::order_log::{GROUP, LogEntry, LoggedClaim, OrderLog, Unwritten, is_missing_group};
+use crate::sale::{Failure, dead_letter};
+
+/// Entries read at a time; more would hold up everybody else.
+const PAGE: usize = 1_000;
+
+/// Entry id, consumer, idle ms, deliveries.
+type Pending = (String, String, u64, u64);
+
+/// Id and fields.
+type Entry = (String, Vec<Vec<u8>>);
+
+impl Check<'_> {
+    /// Where the logs stand.
+    pub(super) async fn unwritten(&self, lanes: &[Lane]) -> Result<Vec<Unwritten>, Failure> {
+        let mut logs = Vec::with_capacity(lanes.len());
+        for lane in lanes {
+            logs.push(OrderLog::unwritten(self.redis, &self.keys.log(*lane)).await?);
+        }
+        Ok(logs)
+    }
+
+    /// Compares each log with what became of it. Returns where the logs stand.
+    pub(super) async fn lanes(
+        &self,
+        lanes: &[Lane],
+        report: &mut Report,
+    ) -> Result<Vec<Unwritten>, Failure> {
+        let logs = self.unwritten(lanes).await?;
+        let all = rows::count_all(self.pool).await?;
+        for (&lane, log) in lanes.iter().zip(&logs) {
+            let rows = all.of_lane.get(&lane.get()).copied().unwrap_or(0);
+            let letters = dead_letter::count_of_lane(self.pool, lane).await?;
+            let accounted = u64::try_from(rows + letters).unwrap_or(0);
+            let acknowledged = log.appended.saturating_sub(log.pending + log.unread);
+            if acknowledged > accounted {
+                report.disagreements.push(Disagreement::AcknowledgedUnwritten {
+                    lane,
+                    acknowledged,
+                    accounted,
+                });
+            }
+            if log.pending > 0 {
+                self.pending_deleted(lane, &mut report.disagreements).await?;
+            }
+        }
+        report.orders = all.of_status;
+        Ok(logs)
+    }
+
+    async fn pending_deleted(
+        &self,
+        lane: Lane,
+        found: &mut Vec<Disagreement>,
+    ) -> Result<(), Failure> {
+        let mut from = "-".to_owned();
+        loop {
+            let page = self.pending(lane, &from, "+", PAGE).await?;
+            let Some((last, ..)) = page.last() else {
+                return Ok(());
+            };
+            from = format!("({last}");
+            for (entry_id, ..) in page {
+                // Asked once more: what was acknowledged since may have been trimmed since.
+                if self.range(lane, &entry_id, &entry_id, 1).await?.is_empty()
+                    && !self.pending(lane, &entry_id, &entry_id, 1).await?.is_empty()
+                {
+                    found.push(Disagreement::PendingDeleted { lane, entry_id });
+                }
+            }
+        }
+    }
+
+    /// Tells `each` about the claims whose entries aren't acknowledged: from the oldest pending entry (or behind
+    /// the last delivered one) to the end of the log. Acknowledged ones in between do no harm.
+    pub(super) async fn each_in_flight(
+        &self,
+        lane: Lane,
+        mut each: impl FnMut(LoggedClaim),
+    ) -> Result<(), Failure> {
+        let mut from = self.oldest_unacknowledged(lane).await?.unwrap_or_else(|| "-".to_owned());
+        loop {
+            let page = self.range(lane, &from, "+", PAGE).await?;
+            let Some((last, _)) = page.last() else {
+                return Ok(());
+            };
+            from = format!("({last}");
+            let entries = page.into_iter().map(|(id, fields)| LogEntry::new(id, Some(fields)));
+            entries.filter_map(|entry| entry.claim.ok()).for_each(&mut each);
+        }
+    }
+
+    /// Asked in this order, an entry that is delivered in between is pending or behind the answer.
+    async fn oldest_unacknowledged(&self, lane: Lane) -> Result<Option<String>, Failure> {
+        let delivered = OrderLog::last_delivered(self.redis, &self.keys.log(lane)).await?;
+        let pending = self.pending(lane, "-", "+", 1).await?.into_iter().next();
+        let oldest = pending.map(|(entry_id, ..)| entry_id);
+        Ok(oldest.or(delivered.map(|id| format!("({id}"))))
+    }
+
+    async fn pending(
+        &self,
+        lane: Lane,
+        from: &str,
+        to: &str,
+        count: usize,
+    ) -> Result<Vec<Pending>, Failure> {
+        let mut command = redis::cmd("XPENDING");
+        command.arg(self.keys.log(lane)).arg(GROUP).arg(from).arg(to).arg(count);
+        match self.redis.query(&command).await {
+            Err(error) if is_missing_group(&error) => Ok(Vec::new()),
+            reply => Ok(reply?),
+        }
+    }
+
+    async fn range(
+        &self,
+        lane: Lane,
+        from: &str,
+        to: &str,
+        count: usize,
+    ) -> Result<Vec<Entry>, Failure> {
+        let mut command = redis::cmd("XRANGE");
+        command.arg(self.keys.log(lane)).arg(from).arg(to).arg("COUNT").arg(count);
+        Ok(self.redis.query(&command).await?)
+    }
+}

@@ -1,0 +1,111 @@
+//! Do Redis and Postgres agree? One wording and one implementation of the law of conservation, for the
+//! command line, the tests and everything that wants proof after a run. Reads only.
+//! `docs/reconcile.md` tells an operator what each finding means.
+//!
+//! # What is compared
+//!
+//! * Each sale at one moment: total = stock left + buyers, and the terms that both stores have.
+//! * Its buyers with its orders: by count and digest, and only if these differ one by one.
+//!   A buyer is a live order, a closed one whose unit is on its way back, an open dead letter, or an entry in
+//!   flight.
+//! * Each lane: whatever was acknowledged is a row or a dead letter, and nothing pending has been
+//!   deleted.
+//!
+//! # On a busy service
+//!
+//! Nothing is reported that was only under way. For each question there is an order of reading that makes the
+//! answer certain while claims, orders and changes go on: what happens first is read last. Redis is asked in
+//! pages of a millisecond, Postgres in pages of some 10 ms, and neither side is ever held in memory as a
+//! whole; what doesn't match yet is, so as many as are in flight.
+//!
+//! # What is not promised
+//!
+//! That a loss is seen which took both sides along: a claim that neither Redis nor Postgres remembers was only ever
+//! known to its buyer.
+
+mod digest;
+mod disagreement;
+mod lane;
+mod promises;
+mod rows;
+mod sale;
+
+use std::collections::BTreeMap;
+
+use sqlx::PgPool;
+
+pub use digest::Digest;
+pub use disagreement::Disagreement;
+
+use super::ids::{CouponId, Lane};
+use super::keys::Keys;
+use super::{Failure, settings, stock};
+use crate::kit::redis::Redis;
+
+/// What was found.
+#[derive(Debug, Default)]
+pub struct Report {
+    /// One line for each sale that Redis has to hold.
+    pub sales: Vec<SaleCount>,
+    /// Entries in flight, over all lanes, when the comparison ended.
+    pub in_flight: u64,
+    /// Whether nothing was in flight and nothing was claimed from beginning to end.
+    pub at_rest: bool,
+    /// Every order by status.
+    pub orders: BTreeMap<String, i64>,
+    /// Everything that doesn't agree. Empty is the only good answer.
+    pub disagreements: Vec<Disagreement>,
+}
+
+/// One sale in numbers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SaleCount {
+    /// Which.
+    pub coupon: CouponId,
+    /// Units on offer, by Redis.
+    pub total: i64,
+    /// Units left, by Redis.
+    pub stock: i64,
+    /// Buyers, by Redis.
+    pub buyers: i64,
+    /// Live orders, by Postgres.
+    pub live_orders: usize,
+    /// Buyers whose order is an open dead letter.
+    pub in_review: usize,
+    /// Whether buyers and live orders are the same, by count and digest. They needn't be while entries are in
+    /// flight, letters are dead, or units are on their way back.
+    pub identical: bool,
+}
+
+/// Compares everything that Redis has to hold with Postgres.
+///
+/// # Errors
+///
+/// When a store doesn't answer; nothing can be said then.
+pub async fn check(pool: &PgPool, redis: &Redis, keys: &Keys) -> Result<Report, Failure> {
+    let check = Check { pool, redis, keys };
+    let lanes: Vec<Lane> = Lane::all(settings::read(pool).await?.lanes).collect();
+    let mut report = Report::default();
+    let before = check.unwritten(&lanes).await?;
+    for coupon in stock::loaded(pool).await? {
+        check.sale(coupon, &mut report).await?;
+    }
+    let after = check.lanes(&lanes, &mut report).await?;
+    report.in_flight = after.iter().map(|log| log.pending + log.unread).sum();
+    report.at_rest = report.in_flight == 0 && before == after;
+    Ok(report)
+}
+
+/// Both stores, to be read.
+struct Check<'a> {
+    pool: &'a PgPool,
+    redis: &'a Redis,
+    keys: &'a Keys,
+}
+
+impl Report {
+    /// Whether everything agrees.
+    pub fn agrees(&self) -> bool {
+        self.disagreements.is_empty()
+    }
+}

@@ -1,0 +1,180 @@
+//! The buyers of one sale in Redis against its orders in Postgres.
+//!
+//! First by count and digest; a million of each take a second or two. If these differ (because entries are
+//! in flight, or because something is wrong), one by one in both directions, page by page:
+//!
+//! * **From buyer to order.** Buyers are read first, then what is in flight, then dead letters and rows. A
+//!   buyer's entry that was no longer in flight when the log was read is in Postgres by the time that is read.
+//!   A buyer whose order is closed is on the way out: the outbox is asked first, and then Redis once more, which
+//!   the buyer has left before the outbox is done.
+//! * **From order to buyer.** A live order is read first, then its buyer. Where they differ, the order is read
+//!   once more: one that is still live was live in between, and a live order's buyer is never absent, since a claim
+//!   enters Redis first and leaves it last.
+
+use std::collections::HashMap;
+
+use super::{Check, Digest, Disagreement, rows};
+use crate::sale::ids::{CouponId, OrderId, UserId};
+use crate::sale::{Failure, buyers, dead_letter};
+
+/// Elements read at a time; more would hold up everybody else.
+const PAGE: usize = 1_000;
+
+/// How the promises of a sale are kept.
+pub(super) struct Promises {
+    pub live_orders: usize,
+    pub in_review: usize,
+    pub identical: bool,
+}
+
+/// Buyers without a live order.
+#[derive(Default)]
+struct Unmatched {
+    /// Without any row.
+    unwritten: HashMap<OrderId, UserId>,
+    /// With a closed one.
+    closed: Vec<(UserId, OrderId)>,
+}
+
+impl Check<'_> {
+    pub(super) async fn promises(
+        &self,
+        coupon: CouponId,
+        found: &mut Vec<Disagreement>,
+    ) -> Result<Promises, Failure> {
+        let mut buyers = Digest::default();
+        let mut pages = buyers::Pages::new(self.redis, self.keys, coupon);
+        while let Some(page) = pages.next().await? {
+            page.into_iter().for_each(|(user, order)| buyers.add(user, order));
+        }
+        let mut live = Digest::default();
+        let units = rows::each_live(self.pool, coupon, |user, order| live.add(user, order)).await?;
+        let (live_orders, sold) = (live.count, units.sold);
+        if i64::try_from(live_orders).is_ok_and(|live| live > units.total) {
+            found.push(Disagreement::Oversold { coupon, live_orders, total: units.total });
+        }
+        if usize::try_from(sold) != Ok(live_orders) {
+            found.push(Disagreement::SoldMiscounted { coupon, sold, live_orders });
+        }
+        let (identical, mut in_review) = (buyers == live, 0);
+        if !identical {
+            in_review = self.buyers_without_order(coupon, found).await?;
+            self.orders_without_buyer(coupon, found).await?;
+        }
+        Ok(Promises { live_orders, in_review, identical })
+    }
+
+    /// Returns the buyers whose order is an open dead letter.
+    async fn buyers_without_order(
+        &self,
+        coupon: CouponId,
+        found: &mut Vec<Disagreement>,
+    ) -> Result<usize, Failure> {
+        let Unmatched { mut unwritten, closed } = self.unmatched(coupon).await?;
+        self.each_in_flight(coupon.lane(), |claim| {
+            if claim.coupon_id == coupon && unwritten.get(&claim.order_id) == Some(&claim.user_id) {
+                unwritten.remove(&claim.order_id);
+            }
+        })
+        .await?;
+        let dead = dead_letter::open_of_coupon(self.pool, coupon).await?;
+        let before = unwritten.len();
+        unwritten.retain(|order, _| !dead.contains(order));
+        let in_review = before - unwritten.len();
+        let unwritten: Vec<(UserId, OrderId)> =
+            unwritten.into_iter().map(|(order, user)| (user, order)).collect();
+        for page in unwritten.chunks(PAGE) {
+            let rows = rows::by_id(self.pool, coupon, page.iter().map(|(_, order)| *order)).await?;
+            let lost = page.iter().filter(|(user, order)| match rows.get(order) {
+                Some((of_user, _)) => of_user != user,
+                None => true,
+            });
+            found.extend(lost.map(|&(user, order)| Disagreement::OrderLost {
+                coupon,
+                user,
+                order,
+            }));
+        }
+        for page in closed.chunks(PAGE) {
+            self.closed(coupon, page, found).await?;
+        }
+        Ok(in_review)
+    }
+
+    /// Buyers, as far as their orders aren't live rows.
+    async fn unmatched(&self, coupon: CouponId) -> Result<Unmatched, Failure> {
+        let mut unmatched = Unmatched::default();
+        let mut pages = buyers::Pages::new(self.redis, self.keys, coupon);
+        while let Some(page) = pages.next().await? {
+            let rows = rows::by_id(self.pool, coupon, page.iter().map(|(_, order)| *order)).await?;
+            for (user, order) in page {
+                match rows.get(&order) {
+                    Some((of_user, true)) if *of_user == user => {}
+                    Some((of_user, false)) if *of_user == user => {
+                        unmatched.closed.push((user, order));
+                    }
+                    _ => drop(unmatched.unwritten.insert(order, user)),
+                }
+            }
+        }
+        Ok(unmatched)
+    }
+
+    /// Buyers whose orders are closed: is their unit on its way back?
+    async fn closed(
+        &self,
+        coupon: CouponId,
+        closed: &[(UserId, OrderId)],
+        found: &mut Vec<Disagreement>,
+    ) -> Result<(), Failure> {
+        let in_redis = self.orders_of(coupon, closed).await?;
+        for (&(user, order), in_redis) in closed.iter().zip(in_redis) {
+            if in_redis == Some(order) {
+                found.push(Disagreement::NotGivenBack { coupon, user, order });
+            }
+        }
+        Ok(())
+    }
+
+    async fn orders_without_buyer(
+        &self,
+        coupon: CouponId,
+        found: &mut Vec<Disagreement>,
+    ) -> Result<(), Failure> {
+        let mut after = None;
+        loop {
+            let limit = i64::try_from(PAGE).unwrap_or(i64::MAX);
+            let page = rows::live_page(self.pool, coupon, after, limit).await?;
+            let Some((last, _)) = page.last() else {
+                return Ok(());
+            };
+            after = Some(*last);
+            let in_redis = self.orders_of(coupon, &page).await?;
+            let differ = page.into_iter().zip(in_redis);
+            let differ: Vec<_> =
+                differ.filter(|((_, order), in_redis)| *in_redis != Some(*order)).collect();
+            let again = differ.iter().map(|((_, order), _)| *order);
+            let rows = rows::by_id(self.pool, coupon, again).await?;
+            for ((user, order), in_redis) in differ {
+                if rows.get(&order).is_some_and(|(_, live)| *live) {
+                    found.push(Disagreement::BuyerMissing { coupon, user, order, in_redis });
+                }
+            }
+        }
+    }
+
+    /// The orders of these users, by Redis.
+    async fn orders_of(
+        &self,
+        coupon: CouponId,
+        users: &[(UserId, OrderId)],
+    ) -> Result<Vec<Option<OrderId>>, Failure> {
+        let mut command = redis::cmd("HMGET");
+        command.arg(self.keys.buyers(coupon));
+        for (user, _) in users {
+            command.arg(user.get());
+        }
+        let orders: Vec<Option<String>> = self.redis.query(&command).await?;
+        Ok(orders.into_iter().map(|order| order?.parse().ok()).collect())
+    }
+}
