@@ -23,10 +23,13 @@ use crate::sale::claim_script::ClaimScript;
 use crate::sale::claim_status::ClaimStatuses;
 use crate::sale::coupon::Coupons;
 use crate::sale::order::Orders;
+use crate::sale::order_moves::OrderMoves;
+use crate::sale::payment::Payments;
 use crate::sale::readiness::Readiness;
 use crate::sale::regular::RegularClaims;
 use crate::sale::settings;
 use crate::sale::sold_out::SoldOutSales;
+use crate::sale::stock_return::StockReturns;
 use crate::sale::warm_up::WarmUp;
 
 /// The service. Everything in it can be shared; both doors hold it by `Arc`.
@@ -41,6 +44,12 @@ pub struct App {
     pub sold_out: Arc<SoldOutSales>,
     /// Reads orders, and writes those that the log brings.
     pub orders: Orders,
+    /// Cancels orders.
+    pub order_moves: OrderMoves,
+    /// Takes payments.
+    pub payments: Payments,
+    /// Gives units back.
+    pub stock_returns: StockReturns,
     /// Buyers' locks.
     pub locks: OwnerLocks,
     /// Verifies who somebody is.
@@ -74,7 +83,7 @@ pub fn start_housekeeping(app: &Arc<App>) {
 }
 
 /// Runs a pass once a period until the service stops.
-fn repeat<F>(app: &Arc<App>, period: Duration, pass: impl Fn(Arc<App>) -> F + Send + 'static)
+pub fn repeat<F>(app: &Arc<App>, period: Duration, pass: impl Fn(Arc<App>) -> F + Send + 'static)
 where
     F: Future<Output = ()> + Send,
 {
@@ -152,12 +161,16 @@ impl App {
             sold_out.clone(),
             shutdown.clone(),
         );
+        let order_moves = OrderMoves::new(pool.clone(), shutdown.clone());
         Ok(Arc::new(Self {
             claims: Claims::new(sold_out.clone(), script, warm_up.clone(), regular, orders.clone()),
             claim_statuses: ClaimStatuses::new(&stores, orders.clone(), warm_up.clone()),
+            payments: Payments::new(pool.clone(), order_moves.clone(), shutdown.clone()),
+            stock_returns: StockReturns::new(&stores, warm_up.clone()),
             coupons: Coupons::new(&stores, warm_up, shutdown.clone()),
             sold_out,
             orders,
+            order_moves,
             locks,
             tokens: Tokens::new(secret),
             user_claims: NonZeroU32::new(config.user_claims_per_second).map(RateLimit::new),

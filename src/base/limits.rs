@@ -111,6 +111,15 @@ pub const SOLD_OUT_BUYERS_MAX: usize = 10_000_000;
 /// A sold-out sale that nobody has asked about for this long is forgotten.
 pub const SOLD_OUT_KEPT: Duration = Duration::from_secs(60);
 
+/// Batches that one run of a pass over a table works through, at most: it goes on in its next run.
+pub const PASS_BATCHES_MAX: usize = 10;
+/// How often a worker looks for units that have to come back.
+pub const STOCK_RETURN_PERIOD: Duration = Duration::from_millis(500);
+/// Stock returns that are read at a time.
+pub const STOCK_RETURNS_BATCH: u32 = 1_000;
+/// Units in one call of the script that gives them back: it holds up all claims for as long as it runs.
+pub const GIVE_BACK_UNITS_MAX: usize = 128;
+
 /// How often a process looks how many accepted claims wait to be written. What all processes together
 /// accept in this time may come on top of `--backlog-orders-max`.
 pub const BACKLOG_PERIOD: Duration = Duration::from_millis(250);

@@ -48,6 +48,8 @@ pub fn api(app: &Arc<App>, with_operations: bool) -> Router {
         .routes(routes!(claims::my_claim))
         .routes(routes!(orders::list))
         .routes(routes!(orders::show))
+        .routes(routes!(orders::pay))
+        .routes(routes!(orders::cancel))
         .routes(routes!(coupons::list, coupons::create))
         .routes(routes!(coupons::show));
     let routes = if with_operations { routes.merge(operation_routes()) } else { routes };

@@ -4,17 +4,20 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
+use garde::Validate;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use super::auth::User;
 use super::coupons::{cut_page, page_limit};
-use super::extract::{Id, Params};
+use super::extract::{Id, Params, Valid};
 use super::problem::Problem;
 use crate::app::App;
 use crate::base::limits;
+use crate::sale::gateway::PayMethod;
 use crate::sale::ids::OrderId;
 use crate::sale::order::Order;
+use crate::sale::order_moves::Moved;
 
 /// Which part of the list.
 #[derive(Deserialize, IntoParams)]
@@ -73,12 +76,73 @@ pub async fn show(
     User(user): User,
     Id(order): Id<OrderId>,
 ) -> Result<Json<Order>, Problem> {
-    let found = app.orders.get(user, order).await?;
-    let missing = || {
-        Problem::not_found(
-            "order_not_found",
-            "you have no order with this id; a pending one is told by its coupon's claims/me",
-        )
-    };
-    found.map(Json).ok_or_else(missing)
+    app.orders.get(user, order).await?.map(Json).ok_or_else(order_not_found)
+}
+
+/// How to pay.
+#[derive(Deserialize, ToSchema, Validate)]
+#[serde(deny_unknown_fields)]
+pub struct Payment {
+    /// By which means.
+    #[garde(skip)]
+    method: PayMethod,
+}
+
+/// Pay for my unpaid order. Safe to repeat.
+#[utoipa::path(
+    post, path = "/v1/orders/{id}/pay", tag = "orders", security(("token" = [])),
+    params(("id" = String, Path, description = "Order")),
+    request_body = Payment,
+    responses(
+        (status = 200, description = "The order, paid: now or before", body = Order),
+        (status = 400, description = "`invalid_id` or `malformed_json`"),
+        (status = 401, description = "`invalid_token`"),
+        (status = 404, description = "`order_not_found`, also for other people's orders"),
+        (status = 409, description = "`invalid_transition` (with `from` and `to`): it was cancelled or expired; what was paid for it is handed back"),
+        (status = 415, description = "`unsupported_media_type`"),
+        (status = 422, description = "`invalid_body`"),
+        (status = 503, description = "`unavailable`"),
+    ),
+)]
+pub async fn pay(
+    State(app): State<Arc<App>>,
+    User(user): User,
+    Id(order): Id<OrderId>,
+    Valid(Payment { method }): Valid<Payment>,
+) -> Result<Json<Order>, Problem> {
+    reply(app.payments.pay(user, order, method).await?)
+}
+
+/// Give up my unpaid order. Its unit can be claimed again, also by me.
+#[utoipa::path(
+    post, path = "/v1/orders/{id}/cancel", tag = "orders", security(("token" = [])),
+    params(("id" = String, Path, description = "Order")),
+    responses(
+        (status = 200, description = "The order, cancelled: now or before", body = Order),
+        (status = 400, description = "`invalid_id`"),
+        (status = 401, description = "`invalid_token`"),
+        (status = 404, description = "`order_not_found`, also for other people's orders"),
+        (status = 409, description = "`invalid_transition` (with `from` and `to`): it isn't unpaid"),
+        (status = 503, description = "`unavailable`"),
+    ),
+)]
+pub async fn cancel(
+    State(app): State<Arc<App>>,
+    User(user): User,
+    Id(order): Id<OrderId>,
+) -> Result<Json<Order>, Problem> {
+    reply(app.order_moves.cancel(user, order).await?)
+}
+
+fn reply(moved: Moved) -> Result<Json<Order>, Problem> {
+    match moved {
+        Moved::There(order) => Ok(Json(order)),
+        Moved::NotFound => Err(order_not_found()),
+        Moved::Impossible { from, to } => Err(Problem::invalid_transition(from, to)),
+    }
+}
+
+fn order_not_found() -> Problem {
+    let detail = "you have no order with this id; a pending one is told by its coupon's claims/me";
+    Problem::not_found("order_not_found", detail)
 }

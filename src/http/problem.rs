@@ -15,6 +15,7 @@ use utoipa::ToSchema;
 use crate::kit::jwt::TokenError;
 use crate::sale::Failure;
 use crate::sale::ids::OrderId;
+use crate::sale::order::OrderStatus;
 
 /// The media type of problem bodies.
 pub const PROBLEM_JSON: &str = "application/problem+json";
@@ -27,6 +28,8 @@ pub struct Problem {
     detail: String,
     retry_after: Option<Duration>,
     order_id: Option<OrderId>,
+    /// Where an order is and where it was to go.
+    transition: Option<(OrderStatus, OrderStatus)>,
     /// What broke, for the log; never for the client.
     failure: Option<Arc<Failure>>,
 }
@@ -49,6 +52,12 @@ pub struct ProblemBody<'a> {
     /// The order of the first claim; with `already_claimed` only.
     #[serde(skip_serializing_if = "Option::is_none")]
     order_id: Option<OrderId>,
+    /// Where the order is; with `invalid_transition` only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    from: Option<OrderStatus>,
+    /// Where it was to go; with `invalid_transition` only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    to: Option<OrderStatus>,
 }
 
 impl Problem {
@@ -60,6 +69,7 @@ impl Problem {
             detail: detail.into(),
             retry_after: None,
             order_id: None,
+            transition: None,
             failure: None,
         }
     }
@@ -67,6 +77,14 @@ impl Problem {
     /// There is no such thing, or not for this user.
     pub fn not_found(code: &'static str, detail: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_FOUND, code, detail)
+    }
+
+    /// The order can't go there from where it is.
+    pub fn invalid_transition(from: OrderStatus, to: OrderStatus) -> Self {
+        let (is, cannot) = (from.as_str(), to.as_str());
+        let detail = format!("the order is {is}, and from there it can't become {cannot}");
+        let problem = Self::new(StatusCode::CONFLICT, "invalid_transition", detail);
+        Self { transition: Some((from, to)), ..problem }
     }
 
     /// Something is broken, and whether the request took effect is unknown.
@@ -103,6 +121,8 @@ impl Problem {
             detail: &self.detail,
             request_id,
             order_id: self.order_id,
+            from: self.transition.map(|(from, _)| from),
+            to: self.transition.map(|(_, to)| to),
         };
         let body = serde_json::to_vec(&body).unwrap_or_default();
         let mut response = Response::new(Body::from(body));
@@ -136,6 +156,7 @@ fn title(code: &'static str) -> &'static str {
         "invalid_body" => "Invalid body",
         "invalid_id" => "Invalid id",
         "invalid_query" => "Invalid query",
+        "invalid_transition" => "The order can't go there",
         "invalid_token" => "Not authenticated",
         "malformed_json" => "Malformed JSON",
         "method_not_allowed" => "Method not allowed",

@@ -34,6 +34,11 @@ impl Keys {
         format!("{}:{{{lane}}}:orders", self.prefix)
     }
 
+    /// CHANNEL: tells the id of each coupon of which units have come back.
+    pub fn returns_channel(&self) -> String {
+        format!("{}:returns", self.prefix)
+    }
+
     /// Lock: held while an order of this user is created. Per lane is enough, since a coupon has one.
     pub fn order_lock(&self, lane: Lane, user: UserId) -> String {
         format!("{}:{{{lane}}}:lock:order:{user}", self.prefix)
@@ -59,5 +64,6 @@ mod tests {
         assert_eq!(keys.log(coupon.lane()), "fs:{3}:orders");
         assert_eq!(keys.order_lock(coupon.lane(), user), "fs:{3}:lock:order:42");
         assert_eq!(keys.order_sequence(), "fs:icr:order");
+        assert_eq!(keys.returns_channel(), "fs:returns");
     }
 }

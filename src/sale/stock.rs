@@ -109,6 +109,26 @@ pub async fn add_sold(tx: &mut PgConnection, coupon: CouponId, orders: i64) -> s
     Ok(done.rows_affected() == 1)
 }
 
+/// Counts `orders` units as no longer sold: as many live orders have been closed in this transaction.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub async fn subtract_sold(
+    tx: &mut PgConnection,
+    coupon: CouponId,
+    orders: i64,
+) -> sqlx::Result<()> {
+    sqlx::query!(
+        "UPDATE flash_sales SET sold = sold - $2, updated_at = now() WHERE coupon_id = $1",
+        coupon.get(),
+        orders,
+    )
+    .execute(tx)
+    .await?;
+    Ok(())
+}
+
 /// All coupons that Redis has to hold: loaded and not archived.
 ///
 /// # Errors

@@ -9,10 +9,17 @@
 //! | [recover](crate::worker::recover) | at start, then every `--recover-period-ms` | takes over what dead workers left |
 //! | [tidy up](crate::worker::recover) | once a second | trims the log, removes consumers that are long gone |
 //!
+//! What concerns no lane has a task of its own for each pass ([passes](crate::worker::passes)):
+//!
+//! | pass | when | what |
+//! |---|---|---|
+//! | [stock returns](crate::sale::stock_return) | twice a second | gives units of closed orders back to Redis |
+//!
 //! **Nothing is ever acknowledged that is not in Postgres or in the dead letters.** A failed pass has
 //! acknowledged nothing that it didn't write; it is logged once, waits, and begins again with its own
 //! pending entries. So an outage of Postgres costs time and never an order.
 
+pub mod passes;
 pub mod recover;
 pub mod write;
 
@@ -82,9 +89,10 @@ pub struct WorkerSettings {
     pub recover_period: Duration,
 }
 
-/// Starts the workers of all lanes as tasks of the service. A lane that another process adds is noticed
-/// within a second.
+/// Starts the workers of all lanes, and the passes beside them, as tasks of the service. A lane that another
+/// process adds is noticed within a second.
 pub fn start(app: &Arc<App>, config: &Config) {
+    passes::start(app);
     let (app, settings) = (app.clone(), WorkerSettings::from(config));
     let shutdown = app.shutdown.clone();
     shutdown.clone().spawn(async move {

@@ -27,7 +27,7 @@ async fn one_unpaid_order_at_a_time() {
     assert_eq!(app.claim(43, coupon).await.status, 201, "somebody else's is another matter");
 
     for closed in [
-        "status = 'paid', paid_at = now(), pay_method = 'card'",
+        "status = 'paid', paid_at = now(), pay_method = 'balance'",
         "status = 'cancelled', cancelled_at = now()",
         "status = 'expired', expired_at = now()",
     ] {

@@ -73,7 +73,7 @@ async fn a_row_that_has_moved_on_is_still_recognised() {
     let coupon = app.create_flash(10).await;
     claims(&app, coupon, 1..=1).await;
     write_by_a_worker_that_dies(&app).await;
-    app.execute("UPDATE orders SET status = 'paid', paid_at = now(), pay_method = 'card'").await;
+    app.execute("UPDATE orders SET status = 'paid', paid_at = now(), pay_method = 'balance'").await;
 
     let mut worker = impatient(&app);
     worker.recover_pass().await.unwrap();

@@ -4,6 +4,7 @@ use flash_sale::sale::ids::Lane;
 
 mod client;
 pub mod data_folder;
+mod lifecycle;
 pub mod load;
 pub mod process;
 pub mod proxy;

@@ -326,7 +326,8 @@ impl Place {
         LaneWorker::new(app, lane, consumer_name(), settings)
     }
 
-    /// Lets a new worker take over and write whatever is in flight, and compares the stores.
+    /// Lets a new worker take over and write whatever is in flight, and compares the stores; then gives back
+    /// what is due, and compares them again.
     async fn settle(self, config: Config) -> Report {
         let app = self.assemble(&config, Clock::System).await;
         let settings =
@@ -345,7 +346,11 @@ impl Place {
             .await;
         }
         let Stores { pool, redis, keys } = &app.stores;
-        let report = reconcile::check(pool, redis, keys).await.expect("both stores answer");
+        let mut report = reconcile::check(pool, redis, keys).await.expect("both stores answer");
+        if app.stock_returns.pass().await.expect("both stores answer") > 0 {
+            let after = reconcile::check(pool, redis, keys).await.expect("both stores answer");
+            report.disagreements.extend(after.disagreements);
+        }
         pool.close().await;
         self.servers.drop_database(&self.database).await;
         report

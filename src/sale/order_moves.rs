@@ -1,0 +1,246 @@
+//! The moves of an order from one status to the next. Owner of the table `orders`, together with
+//! `order.rs`, which inserts what is moved here.
+//!
+//! # Model
+//!
+//! ```text
+//! unpaid -> paid -> redeemed
+//!    |        \--> refunding -> refunded
+//!    |--> cancelled
+//!    \--> expired
+//! ```
+//!
+//! No way leads back, so whoever finds an order in a status that isn't the one they wanted to move it
+//! from knows that it never will be again.
+//!
+//! # Authority
+//!
+//! Postgres decides, by one conditional UPDATE for each move that names the status it begins in. Of two
+//! moves that race for an order one changes a row, and the other finds none to change.
+//!
+//! # The unit
+//!
+//! Unpaid, paid, redeemed and refunding orders hold a unit. The move that ends that (cancelled, expired,
+//! refunded) writes down in the same transaction that the unit has to come back
+//! (`sale/stock_return.rs`), and counts it as no longer sold.
+//!
+//! # Locks
+//!
+//! Rows are locked in this order: orders (several in id order, skipping those that somebody else moves),
+//! payments, stock returns, sales in coupon order. The worker's write transaction inserts its orders before it
+//! counts them as sold, so nobody waits in a circle.
+
+use std::collections::BTreeMap;
+
+use sqlx::{PgConnection, PgPool};
+
+use super::coupon::CouponKind;
+use super::gateway::PayMethod;
+use super::ids::{CouponId, OrderId, UserId};
+use super::order::{Order, OrderStatus};
+use super::stock_return::StockReturn;
+use super::{Failure, stock, stock_return};
+use crate::base::shutdown::Shutdown;
+
+/// The answer to whoever wants to move an order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Moved {
+    /// It has been moved there: by this call, or before.
+    There(Order),
+    /// The user has no such order.
+    NotFound,
+    /// It is somewhere else, and no way leads from there to where it was to go.
+    Impossible {
+        /// Where it is.
+        from: OrderStatus,
+        /// Where it was to go.
+        to: OrderStatus,
+    },
+}
+
+/// One way that an order can go.
+pub(super) struct Move {
+    /// Where it begins.
+    from: OrderStatus,
+    /// Where it has happened; first where it leads.
+    there: &'static [OrderStatus],
+}
+
+/// unpaid -> paid
+pub(super) const PAY: Move =
+    Move { from: OrderStatus::Unpaid, there: &[OrderStatus::Paid, OrderStatus::Redeemed] };
+/// unpaid -> cancelled
+const CANCEL: Move = Move { from: OrderStatus::Unpaid, there: &[OrderStatus::Cancelled] };
+
+/// Moves orders. Clones share the pool.
+#[derive(Clone)]
+pub struct OrderMoves {
+    pool: PgPool,
+    /// Runs transactions that a request must not break off half-way.
+    shutdown: Shutdown,
+}
+
+/// An order that has just given up its unit, if it had one.
+#[derive(Debug)]
+struct Closed {
+    order_id: OrderId,
+    coupon_id: CouponId,
+    user_id: UserId,
+    kind: CouponKind,
+}
+
+impl OrderMoves {
+    /// Orders in this database.
+    pub fn new(pool: PgPool, shutdown: Shutdown) -> Self {
+        Self { pool, shutdown }
+    }
+
+    /// The user's unpaid order is given up.
+    ///
+    /// # Errors
+    ///
+    /// When Postgres doesn't answer.
+    pub async fn cancel(&self, user: UserId, order: OrderId) -> Result<Moved, Failure> {
+        let moves = self.clone();
+        // A task of its own: dropping a `begin` half-way can poison the connection (sqlx#4393).
+        let cancelled = self.shutdown.spawn(async move { moves.cancel_now(user, order).await });
+        Ok(cancelled.await.map_err(|_| sqlx::Error::WorkerCrashed)??)
+    }
+
+    async fn cancel_now(&self, user: UserId, order: OrderId) -> sqlx::Result<Moved> {
+        if let Some(answer) = self.cannot(&CANCEL, order, Some(user)).await? {
+            return Ok(answer);
+        }
+        let moved = cancel(&self.pool, order).await?;
+        self.answer(&CANCEL, order, moved).await
+    }
+
+    /// One order, whoever has it.
+    ///
+    /// # Errors
+    ///
+    /// When Postgres doesn't answer.
+    pub async fn find(&self, order: OrderId) -> sqlx::Result<Option<Order>> {
+        sqlx::query_as!(
+            Order,
+            r#"SELECT id AS "order_id: OrderId", coupon_id AS "coupon_id: CouponId",
+                      user_id AS "user_id: UserId", status AS "status: OrderStatus", pay_method,
+                      claimed_at, paid_at, redeemed_at, cancelled_at, expired_at, refunding_at, refunded_at
+               FROM orders WHERE id = $1"#,
+            order.get(),
+        )
+        .fetch_optional(&self.pool)
+        .await
+    }
+
+    /// The answer if the order isn't where the move begins, or isn't this user's. Without an answer, the move can
+    /// be tried; whether it gets there, its UPDATE says.
+    pub(super) async fn cannot(
+        &self,
+        the_move: &Move,
+        order: OrderId,
+        user: Option<UserId>,
+    ) -> sqlx::Result<Option<Moved>> {
+        let found = self.find(order).await?;
+        let Some(found) = found.filter(|found| user.is_none_or(|user| user == found.user_id))
+        else {
+            return Ok(Some(Moved::NotFound));
+        };
+        Ok((found.status != the_move.from).then(|| the_move.judge(found)))
+    }
+
+    /// What to tell once the move has been tried.
+    pub(super) async fn answer(
+        &self,
+        the_move: &Move,
+        order: OrderId,
+        moved: bool,
+    ) -> sqlx::Result<Moved> {
+        let found = self.find(order).await?.ok_or(sqlx::Error::RowNotFound)?;
+        // It may have gone on already.
+        Ok(if moved { Moved::There(found) } else { the_move.judge(found) })
+    }
+}
+
+impl Move {
+    fn judge(&self, order: Order) -> Moved {
+        if self.there.contains(&order.status) {
+            return Moved::There(order);
+        }
+        Moved::Impossible { from: order.status, to: self.there[0] }
+    }
+}
+
+async fn cancel(pool: &PgPool, order: OrderId) -> sqlx::Result<bool> {
+    let mut tx = pool.begin().await?;
+    let closed = sqlx::query_as!(
+        Closed,
+        r#"UPDATE orders SET status = 'cancelled', cancelled_at = now(), updated_at = now()
+           WHERE id = $1 AND status = 'unpaid'
+           RETURNING id AS "order_id: OrderId", coupon_id AS "coupon_id: CouponId",
+                     user_id AS "user_id: UserId", kind AS "kind: CouponKind""#,
+        order.get(),
+    )
+    .fetch_all(&mut *tx)
+    .await?;
+    return_units(&mut tx, &closed).await?;
+    tx.commit().await?;
+    Ok(!closed.is_empty())
+}
+
+/// The order is paid. False if it wasn't unpaid.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub(super) async fn pay(
+    tx: &mut PgConnection,
+    order: OrderId,
+    method: PayMethod,
+) -> sqlx::Result<bool> {
+    let done = sqlx::query!(
+        "UPDATE orders SET status = 'paid', paid_at = now(), pay_method = $2, updated_at = now()
+         WHERE id = $1 AND status = 'unpaid'",
+        order.get(),
+        method.as_str(),
+    )
+    .execute(tx)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// Units come back, in the transaction that has closed their orders. Regular coupons have none.
+async fn return_units(tx: &mut PgConnection, closed: &[Closed]) -> sqlx::Result<()> {
+    let flash = closed.iter().filter(|closed| closed.kind == CouponKind::Flash);
+    let returns: Vec<StockReturn> = flash
+        .map(|Closed { order_id, coupon_id, user_id, .. }| StockReturn {
+            order_id: *order_id,
+            coupon_id: *coupon_id,
+            user_id: *user_id,
+        })
+        .collect();
+    stock_return::insert(&mut *tx, &returns).await?;
+    let mut units: BTreeMap<CouponId, i64> = BTreeMap::new();
+    for one in &returns {
+        *units.entry(one.coupon_id).or_default() += 1;
+    }
+    for (coupon, units) in units {
+        stock::subtract_sold(&mut *tx, coupon, units).await?;
+    }
+    Ok(())
+}
+
+impl OrderStatus {
+    /// Its name in Postgres and JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Unpaid => "unpaid",
+            Self::Paid => "paid",
+            Self::Redeemed => "redeemed",
+            Self::Cancelled => "cancelled",
+            Self::Expired => "expired",
+            Self::Refunding => "refunding",
+            Self::Refunded => "refunded",
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! Units on their way back to Redis. Owner of the table `stock_returns`.
+//!
+//! # Model
+//!
+//! Whoever closes an order writes a row here, in the same transaction. The pass below reads the open rows,
+//! runs `lua/give_back.lua`, and closes them. Wherever it dies, it is run again: the script gives a unit
+//! back only if the buyer's order id in Redis is still the one that was closed, so a unit comes back once, and
+//! a user who has claimed anew in the meantime keeps the new order.
+//!
+//! # What each failure does
+//!
+//! * Redis or Postgres away: the rows wait.
+//! * The sale is missing in Redis, which has lost data: an alarm, and its rows wait; the others go on.
+//! * Two processes run the pass at the same moment: the second one finds nothing left to give.
+//!
+//! # What is not promised
+//!
+//! When a unit comes back: soon, as long as both stores answer. Until then its buyer is still one, and is
+//! told the order that was closed.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+
+use sqlx::{PgConnection, PgPool};
+
+use super::ids::{CouponId, OrderId, UserId};
+use super::keys::Keys;
+use super::warm_up::WarmUp;
+use super::{Failure, Stores};
+use crate::base::limits;
+use crate::kit::redis::Redis;
+use crate::kit::script::Script;
+
+/// A unit that has to come back.
+#[derive(Clone, Debug)]
+pub struct StockReturn {
+    /// The order that was closed.
+    pub order_id: OrderId,
+    /// Of this coupon.
+    pub coupon_id: CouponId,
+    /// Its buyer.
+    pub user_id: UserId,
+}
+
+/// Gives units back to Redis.
+pub struct StockReturns {
+    pool: PgPool,
+    redis: Redis,
+    keys: Keys,
+    script: Script<2>,
+    /// Knows the epoch, and raises the alarm.
+    warm_up: Arc<WarmUp>,
+}
+
+/// An open row, and whether Redis has been relieved of its sale.
+struct Open {
+    order_id: OrderId,
+    coupon_id: CouponId,
+    user_id: UserId,
+    archived: bool,
+}
+
+impl StockReturns {
+    /// Puts the parts together.
+    pub fn new(stores: &Stores, warm_up: Arc<WarmUp>) -> Self {
+        let Stores { pool, redis, keys } = stores.clone();
+        let script = Script::new(include_str!("../../lua/give_back.lua"));
+        Self { pool, redis, keys, script, warm_up }
+    }
+
+    /// Gives back what is due, for a bounded time. Returns how many rows it has closed.
+    ///
+    /// # Errors
+    ///
+    /// When a store doesn't answer; what has been given back by then may be tried again.
+    pub async fn pass(&self) -> Result<usize, Failure> {
+        let mut done = 0;
+        for _ in 0..limits::PASS_BATCHES_MAX {
+            let open = self.next().await?;
+            let closed = self.give_all_back(&open).await?;
+            done += closed;
+            // Those that could not be given back have moved to the end, and are tried by the next pass.
+            if open.len() < limits::STOCK_RETURNS_BATCH as usize || closed == 0 {
+                break;
+            }
+        }
+        Ok(done)
+    }
+
+    /// The rows that have waited longest for a try.
+    async fn next(&self) -> sqlx::Result<Vec<Open>> {
+        sqlx::query_as!(
+            Open,
+            r#"SELECT order_id AS "order_id: OrderId", stock_returns.coupon_id AS "coupon_id: CouponId",
+                      user_id AS "user_id: UserId", archived_at IS NOT NULL AS "archived!"
+               FROM stock_returns JOIN flash_sales USING (coupon_id)
+               WHERE done_at IS NULL ORDER BY stock_returns.updated_at LIMIT $1"#,
+            i64::from(limits::STOCK_RETURNS_BATCH),
+        )
+        .fetch_all(&self.pool)
+        .await
+    }
+
+    async fn give_all_back(&self, open: &[Open]) -> Result<usize, Failure> {
+        let (archived, in_redis): (Vec<_>, Vec<_>) = open.iter().partition(|one| one.archived);
+        // Nobody can claim such a unit any more, and its buyer is none in Redis.
+        close(&self.pool, &archived).await?;
+        let mut done = archived.len();
+        let mut by_coupon: BTreeMap<CouponId, Vec<&Open>> = BTreeMap::new();
+        for one in in_redis {
+            by_coupon.entry(one.coupon_id).or_default().push(one);
+        }
+        for (coupon, returns) in by_coupon {
+            for part in returns.chunks(limits::GIVE_BACK_UNITS_MAX) {
+                if self.give_back(coupon, part).await? {
+                    close(&self.pool, part).await?;
+                    done += part.len();
+                } else {
+                    postpone(&self.pool, part).await?;
+                }
+            }
+        }
+        Ok(done)
+    }
+
+    /// False if the sale can't take anything back now.
+    async fn give_back(&self, coupon: CouponId, returns: &[&Open]) -> Result<bool, Failure> {
+        let (coupon_key, buyers_key) = (self.keys.coupon(coupon), self.keys.buyers(coupon));
+        let pairs: Vec<i64> =
+            returns.iter().flat_map(|one| [one.user_id.get(), one.order_id.get()]).collect();
+        let channel = self.keys.returns_channel();
+        let arguments = (coupon.get(), self.warm_up.epoch(), channel, &pairs[..]);
+        let link = self.redis.link().await?;
+        let replies: Vec<String> =
+            self.script.run(&link, [&coupon_key, &buyers_key], arguments).await?;
+        let answers = |code: &String| code == "GIVEN_BACK" || code == "NOT_HELD";
+        match &replies[..] {
+            [code] if code == "NOT_LOADED" => {
+                self.warm_up.data_lost(coupon);
+                Ok(false)
+            }
+            [code] if code == "STALE" => {
+                self.warm_up.refresh_epoch().await?;
+                Ok(false)
+            }
+            codes if codes.len() == returns.len() && codes.iter().all(answers) => Ok(true),
+            _ => Err(Failure::UnknownReply(replies.join(" "))),
+        }
+    }
+}
+
+/// Writes down units that have to come back, in the transaction that closes their orders.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub(super) async fn insert(tx: &mut PgConnection, returns: &[StockReturn]) -> sqlx::Result<()> {
+    let orders: Vec<i64> = returns.iter().map(|one| one.order_id.get()).collect();
+    let coupons: Vec<i64> = returns.iter().map(|one| one.coupon_id.get()).collect();
+    let users: Vec<i64> = returns.iter().map(|one| one.user_id.get()).collect();
+    sqlx::query!(
+        "INSERT INTO stock_returns (order_id, coupon_id, user_id)
+         SELECT * FROM UNNEST($1::bigint[], $2::bigint[], $3::bigint[])",
+        &orders,
+        &coupons,
+        &users,
+    )
+    .execute(tx)
+    .await?;
+    Ok(())
+}
+
+/// Those of these closed orders whose unit hasn't come back yet.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub async fn open_among(pool: &PgPool, orders: &[i64]) -> sqlx::Result<HashSet<OrderId>> {
+    let open = sqlx::query_scalar!(
+        r#"SELECT order_id AS "order_id: OrderId" FROM stock_returns
+           WHERE order_id = ANY($1) AND what = 'unit' AND done_at IS NULL"#,
+        orders,
+    )
+    .fetch_all(pool)
+    .await?;
+    Ok(open.into_iter().collect())
+}
+
+async fn close(pool: &PgPool, returns: &[&Open]) -> sqlx::Result<()> {
+    let orders: Vec<i64> = returns.iter().map(|one| one.order_id.get()).collect();
+    sqlx::query!(
+        "UPDATE stock_returns SET done_at = now(), updated_at = now()
+         WHERE order_id = ANY($1) AND done_at IS NULL",
+        &orders,
+    )
+    .execute(pool)
+    .await?;
+    Ok(())
+}
+
+/// Lets the others come first.
+async fn postpone(pool: &PgPool, returns: &[&Open]) -> sqlx::Result<()> {
+    let orders: Vec<i64> = returns.iter().map(|one| one.order_id.get()).collect();
+    sqlx::query!(
+        "UPDATE stock_returns SET updated_at = now() WHERE order_id = ANY($1) AND done_at IS NULL",
+        &orders,
+    )
+    .execute(pool)
+    .await?;
+    Ok(())
+}

@@ -1,0 +1,41 @@
+//! Passes over the whole installation: they live with their subject in `sale/`; here is when they run.
+//!
+//! Every worker process runs them. Two at the same moment do no harm, only work: each pass is idempotent or
+//! skips what another one has in hand.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::app::{self, App};
+use crate::base::limits;
+use crate::base::telemetry::LogThrottle;
+use crate::sale::Failure;
+
+/// Starts them as tasks of the service.
+pub fn start(app: &Arc<App>) {
+    every(app, limits::STOCK_RETURN_PERIOD, "stock returns", |app| async move {
+        app.stock_returns.pass().await.map(drop)
+    });
+}
+
+/// Runs a pass once a period. One that fails is logged, and tried again when it is due again.
+fn every<F>(
+    app: &Arc<App>,
+    period: Duration,
+    name: &'static str,
+    pass: impl Fn(Arc<App>) -> F + Send + Sync + 'static,
+) where
+    F: Future<Output = Result<(), Failure>> + Send,
+{
+    let (pass, throttle) = (Arc::new(pass), Arc::new(Mutex::new(LogThrottle::default())));
+    app::repeat(app, period, move |app| {
+        let (pass, throttle) = (pass.clone(), throttle.clone());
+        async move {
+            if let Err(error) = pass(app).await
+                && throttle.lock().is_ok_and(|mut throttle| throttle.allows())
+            {
+                tracing::warn!(pass = name, %error, "a pass failed; trying again");
+            }
+        }
+    });
+}

@@ -1,0 +1,160 @@
+//! Units on their way back: once each, whatever dies in between, and never from under somebody who has claimed anew.
+
+use flash_sale::sale::ids::CouponId;
+use futures_util::StreamExt;
+
+use crate::support::{TestApp, lane};
+
+/// An app that asks Redis about every claim, with one coupon of this stock.
+async fn app_with(stock: i64) -> (TestApp, CouponId) {
+    let app = TestApp::configured(&["--sold-out-memory-ms", "0"]).await;
+    let coupon = app.create_flash(stock).await;
+    (app, coupon)
+}
+
+/// As if the pass had died before it could write down what it has done.
+async fn forget_that_they_are_done(app: &TestApp) {
+    app.execute("UPDATE stock_returns SET done_at = NULL").await;
+}
+
+#[tokio::test]
+async fn a_user_whose_unit_came_back_may_claim_anew() {
+    let (app, coupon) = app_with(1).await;
+    let first = app.order(1, coupon).await;
+    app.cancel(1, first).await;
+    assert_eq!(app.claim(1, coupon).await.refusal(), (409, "already_claimed"), "not yet");
+    assert_eq!(app.claim(2, coupon).await.refusal(), (410, "sold_out"));
+
+    app.give_back().await;
+    let second = app.order(1, coupon).await;
+    assert_ne!(first, second);
+    assert_eq!(app.my_claim(1, coupon).await.order_id(), second);
+    assert_eq!(
+        (app.status(1, first).await, app.status(1, second).await),
+        ("cancelled".into(), "unpaid".into())
+    );
+}
+
+#[tokio::test]
+async fn a_pass_that_died_before_it_wrote_that_down_is_run_again() {
+    let (app, coupon) = app_with(3).await;
+    let order = app.order(1, coupon).await;
+    app.cancel(1, order).await;
+    for _ in 0..3 {
+        assert_eq!((app.give_back().await, app.stock(coupon).await), (1, 3));
+        forget_that_they_are_done(&app).await;
+    }
+    let returns: i64 = app.redis(&["HGET", &app.keys().coupon(coupon), "returns"]).await;
+    assert_eq!(returns, 1, "and nobody is told again");
+}
+
+#[tokio::test]
+async fn who_has_claimed_anew_keeps_the_new_order() {
+    let (app, coupon) = app_with(2).await;
+    let first = app.order(1, coupon).await;
+    app.cancel(1, first).await;
+    app.give_back().await;
+    // In flight: nobody but Redis knows of it yet.
+    let second = app.claim(1, coupon).await.order_id();
+    forget_that_they_are_done(&app).await;
+    assert_eq!((app.give_back().await, app.stock(coupon).await), (1, 1));
+    app.write_orders().await;
+    assert_eq!(app.my_claim(1, coupon).await.order_id(), second);
+}
+
+#[tokio::test]
+async fn an_entry_that_is_read_again_leaves_a_closed_order_closed() {
+    let (app, coupon) = app_with(2).await;
+    let order = app.order(1, coupon).await;
+    app.cancel(1, order).await;
+    let coupon_text = coupon.to_string();
+    let entry = ["coupon", &coupon_text, "user", "1", "order", &order.to_string()];
+    app.append(lane(), &entry).await;
+    assert_eq!(app.write_orders().await.repeated, 1, "while the unit is on its way");
+    app.give_back().await;
+    app.append(lane(), &entry).await;
+    assert_eq!(app.write_orders().await.repeated, 1, "after it has come back");
+    assert_eq!((app.status(1, order).await, app.sold(coupon).await), ("cancelled".into(), 0));
+    let second = app.order(1, coupon).await;
+    app.append(lane(), &entry).await;
+    assert_eq!(app.write_orders().await.repeated, 1, "after they have claimed anew");
+    assert_eq!((app.status(1, second).await, app.sold(coupon).await), ("unpaid".into(), 1));
+    // The log has more entries than claims now.
+    app.expect_disagreements();
+}
+
+#[tokio::test]
+async fn many_units_of_many_coupons_come_back_in_one_pass() {
+    let app = TestApp::with_lanes(3).await;
+    let mut coupons = Vec::new();
+    for _ in 0..3 {
+        coupons.push(app.create_flash(200).await);
+    }
+    for coupon in &coupons {
+        for user in 1..=150 {
+            assert_eq!(app.claim(user, *coupon).await.status, 202);
+        }
+    }
+    app.write_orders().await;
+    // All but one of each, at one moment.
+    app.execute(
+        "WITH closed AS (UPDATE orders SET status = 'cancelled', cancelled_at = now() WHERE user_id > 1
+                         RETURNING id, coupon_id, user_id),
+              counted AS (UPDATE flash_sales SET sold = 1)
+         INSERT INTO stock_returns (order_id, coupon_id, user_id) SELECT * FROM closed",
+    )
+    .await;
+    let another = app.another_instance().await;
+    let (one, two) = tokio::join!(app.give_back(), another.stock_returns.pass());
+    assert!(one + two.unwrap() >= 3 * 149);
+    for coupon in coupons {
+        assert_eq!(app.stock(coupon).await, 199);
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_come_back_now_waits_and_holds_up_nobody() {
+    let (app, lost) = app_with(2).await;
+    let kept = app.create_flash(2).await;
+    let (one, two) = (app.order(1, lost).await, app.order(2, kept).await);
+    app.cancel(1, one).await;
+    app.cancel(2, two).await;
+    let key = app.keys().coupon(lost);
+    let _: String = app.redis(&["RENAME", &key, &format!("{key}:hidden")]).await;
+    assert_eq!((app.give_back().await, app.stock(kept).await), (1, 2));
+    assert_eq!(app.give_back().await, 0, "it waits");
+    let _: String = app.redis(&["RENAME", &format!("{key}:hidden"), &key]).await;
+    assert_eq!((app.give_back().await, app.stock(lost).await), (1, 2));
+}
+
+#[tokio::test]
+async fn a_new_epoch_is_learned_before_anything_is_given_back() {
+    let (app, coupon) = app_with(1).await;
+    let order = app.order(1, coupon).await;
+    app.cancel(1, order).await;
+    app.execute("UPDATE settings SET epoch = 2").await;
+    let _: i64 = app.redis(&["HSET", &app.keys().coupon(coupon), "epoch", "2"]).await;
+    assert_eq!((app.give_back().await, app.stock(coupon).await), (0, 0), "the epoch was another");
+    assert_eq!((app.give_back().await, app.stock(coupon).await), (1, 1));
+}
+
+#[tokio::test]
+async fn whoever_listens_is_told_which_sale_has_units_again() {
+    let (app, coupon) = app_with(1).await;
+    let order = app.order(1, coupon).await;
+    app.cancel(1, order).await;
+    let redis = redis::Client::open(app.store_arguments()[1].as_str()).unwrap();
+    let mut listener = redis.get_async_pubsub().await.unwrap();
+    listener.subscribe(app.keys().returns_channel()).await.unwrap();
+
+    app.give_back().await;
+    forget_that_they_are_done(&app).await;
+    app.give_back().await;
+    let second = app.order(2, coupon).await;
+    app.cancel(2, second).await;
+    app.give_back().await;
+    let heard: Vec<redis::Msg> = listener.on_message().take(2).collect().await;
+    for message in heard {
+        assert_eq!(message.get_payload::<String>().unwrap(), coupon.to_string());
+    }
+}
