@@ -14,7 +14,7 @@ use crate::base::shutdown::Shutdown;
 use crate::base::telemetry::{LogThrottle, Metrics};
 use crate::kit::id::IdGenerator;
 use crate::kit::jwt::Tokens;
-use crate::kit::lock::owner::OwnerLocks;
+use crate::kit::lock::reentrant::ReentrantLocks;
 use crate::kit::rate_limit::RateLimit;
 use crate::sale::Stores;
 use crate::sale::backlog::Backlog;
@@ -51,7 +51,7 @@ pub struct App {
     /// Gives units back.
     pub stock_returns: StockReturns,
     /// Buyers' locks.
-    pub locks: OwnerLocks,
+    pub locks: ReentrantLocks,
     /// Verifies who somebody is.
     pub tokens: Tokens,
     /// Bounds how often a user may claim, if a bound is set.
@@ -144,7 +144,7 @@ impl App {
         let orders = Orders::new(pool.clone());
         let ids = IdGenerator::new(keys.order_sequence(), config.order_id_block, clock);
         let ids = Arc::new(ids);
-        let locks = OwnerLocks::new(redis.clone(), config.lock_lease(), shutdown.clone());
+        let locks = ReentrantLocks::new(redis.clone(), config.lock_lease(), shutdown.clone());
         let warm_up = Arc::new(WarmUp::new(&stores, epoch, metrics.clone()));
         let orders_max = config.backlog_orders_max;
         let backlog = Arc::new(Backlog::new(redis.clone(), keys.clone(), lanes, orders_max));

@@ -90,8 +90,14 @@ pub const LOGGED_DISAGREEMENTS_MAX: usize = 20;
 
 /// A claim on a regular coupon waits this long for the buyer's lock.
 pub const LOCK_WAIT_MAX: Duration = Duration::from_secs(1);
-/// Pause between two tries at a busy lock.
+/// Pause between two tries at a busy lock, where nobody tells when it is free.
 pub const LOCK_RETRY_PAUSE: Duration = Duration::from_millis(20);
+/// How often a lock is given back if no answer comes; the answer to the first try is kept for the others.
+pub const LOCK_RELEASE_TRIES: u32 = 3;
+/// For how long it is kept.
+pub const LOCK_LATCH_KEPT: Duration = Duration::from_secs(5);
+/// Locks whose leases are renewed by one call. A batch that was taken by one call is renewed by one, too.
+pub const LOCK_RENEWAL_BATCH_MAX: usize = 100;
 
 /// What is known about a coupon that Redis doesn't hold is believed for this long.
 pub const WARM_UP_MEMORY: Duration = Duration::from_secs(1);
@@ -160,6 +166,10 @@ const _: () = {
     assert!(LOG_READ_TIMEOUT.as_millis() >= LOG_BLOCK.as_millis() + 2_000);
     assert!(PREFER_WAIT_MAX.as_millis() < REQUEST_TIMEOUT.as_millis());
     assert!(LOCK_WAIT_MAX.as_millis() < REQUEST_TIMEOUT.as_millis());
+    let release_try = REDIS_CONNECT_TIMEOUT.as_millis()
+        + REDIS_RESPONSE_TIMEOUT.as_millis()
+        + REDIS_RECONNECT_PAUSE.as_millis();
+    assert!(LOCK_RELEASE_TRIES as u128 * release_try < LOCK_LATCH_KEPT.as_millis());
     assert!(LATE_REQUEST_MAX.as_millis() + DOOR_DRAIN_MAX.as_millis() < DRAIN_MAX.as_millis());
     assert!(BACKOFF_MIN.as_millis() < BACKOFF_MAX.as_millis());
     // Stock is counted by Lua, whose numbers are exact up to 2^53.

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwapOption;
-use redis::aio::MultiplexedConnection;
+use redis::aio::{AsyncPushSender, MultiplexedConnection};
 use redis::io::tcp::TcpSettings;
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionInfo, ErrorKind, FromRedisValue, InfoDict,
@@ -95,6 +95,20 @@ impl Redis {
     /// When Redis can't be reached.
     pub async fn blocking_connection(&self) -> RedisResult<MultiplexedConnection> {
         let config = connection_config().set_response_timeout(Some(limits::LOG_READ_TIMEOUT));
+        self.0.client.get_multiplexed_async_connection_with_config(&config).await
+    }
+
+    /// A connection of its own for subscriptions. Whatever is published there, and the end of the connection, is told
+    /// to `heard`.
+    ///
+    /// # Errors
+    ///
+    /// When Redis can't be reached.
+    pub async fn listening_connection(
+        &self,
+        heard: impl AsyncPushSender,
+    ) -> RedisResult<MultiplexedConnection> {
+        let config = connection_config().set_push_sender(heard);
         self.0.client.get_multiplexed_async_connection_with_config(&config).await
     }
 

@@ -39,9 +39,10 @@ impl Keys {
         format!("{}:returns", self.prefix)
     }
 
-    /// Lock: held while an order of this user is created. Per lane is enough, since a coupon has one.
+    /// HASH, a re-entrant lock: held while an order of this user is created. Per lane is enough, since a coupon has one.
+    /// Its layout is Redisson's, so a Java service that locks this name stays out; another layout gets another name.
     pub fn order_lock(&self, lane: Lane, user: UserId) -> String {
-        format!("{}:{{{lane}}}:lock:order:{user}", self.prefix)
+        format!("{}:{{{lane}}}:rlock:order:{user}", self.prefix)
     }
 
     /// STRING, with `:yyyy:mm:dd` behind it: the order sequence of a UTC day.
@@ -62,7 +63,7 @@ mod tests {
         assert_eq!(keys.coupon(coupon), "fs:{3}:coupon:7171");
         assert_eq!(keys.buyers(coupon), "fs:{3}:buyers:7171");
         assert_eq!(keys.log(coupon.lane()), "fs:{3}:orders");
-        assert_eq!(keys.order_lock(coupon.lane(), user), "fs:{3}:lock:order:42");
+        assert_eq!(keys.order_lock(coupon.lane(), user), "fs:{3}:rlock:order:42");
         assert_eq!(keys.order_sequence(), "fs:icr:order");
         assert_eq!(keys.returns_channel(), "fs:returns");
     }

@@ -12,7 +12,7 @@ use super::stock;
 use super::{Failure, Stores};
 use crate::base::limits;
 use crate::kit::id::IdGenerator;
-use crate::kit::lock::owner::OwnerLocks;
+use crate::kit::lock::reentrant::ReentrantLocks;
 use crate::kit::redis::Redis;
 
 /// The answer to a claim on a regular coupon.
@@ -34,7 +34,7 @@ pub struct RegularClaims {
     redis: Redis,
     keys: Keys,
     order_ids: Arc<IdGenerator>,
-    locks: OwnerLocks,
+    locks: ReentrantLocks,
     orders: Orders,
 }
 
@@ -43,7 +43,7 @@ impl RegularClaims {
     pub fn new(
         stores: &Stores,
         order_ids: Arc<IdGenerator>,
-        locks: OwnerLocks,
+        locks: ReentrantLocks,
         orders: Orders,
     ) -> Self {
         let Stores { pool, redis, keys } = stores.clone();
@@ -57,12 +57,14 @@ impl RegularClaims {
     /// [`Failure::LockBusy`] when the lock was held elsewhere for [`limits::LOCK_WAIT_MAX`]; otherwise
     /// when a store doesn't answer.
     pub async fn claim(&self, coupon: CouponId, user: UserId) -> Result<RegularOutcome, Failure> {
-        let lock = self.keys.order_lock(coupon.lane(), user);
-        let Some(guard) = self.locks.acquire(lock, limits::LOCK_WAIT_MAX).await? else {
+        let lock = self.locks.lock(self.keys.order_lock(coupon.lane(), user));
+        let holder = self.locks.holder();
+        let Some(guard) = lock.acquire(&holder, limits::LOCK_WAIT_MAX).await? else {
             return Err(Failure::LockBusy);
         };
         let outcome = self.create(coupon, user).await;
-        guard.release().await;
+        // The answer doesn't wait for it, and what came of it changes nothing: see below.
+        drop(guard);
         outcome
     }
 

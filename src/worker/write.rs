@@ -35,7 +35,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{LaneWorker, PassError};
 use crate::base::limits;
-use crate::kit::lock::owner::Guard;
+use crate::kit::lock::reentrant::BatchGuard;
 use crate::sale::dead_letter::{self, DeadLetter, Reason};
 use crate::sale::order::{NotWritten, Written};
 use crate::sale::order_log::LogEntry;
@@ -137,11 +137,11 @@ impl LaneWorker {
         written.map(|()| report)
     }
 
-    async fn lock_buyers(&self, entries: &[&LogEntry]) -> Result<Guard, PassError> {
+    async fn lock_buyers(&self, entries: &[&LogEntry]) -> Result<BatchGuard, PassError> {
         // One user may have claimed several coupons of this lane: one lock for all of them.
         let keys: BTreeSet<String> =
             entries.iter().filter_map(|entry| self.lock_key(entry)).collect();
-        Ok(self.app.locks.try_acquire(keys.into_iter().collect()).await?)
+        Ok(self.app.locks.try_acquire_batch(keys.into_iter().collect()).await?)
     }
 
     fn lock_key(&self, entry: &LogEntry) -> Option<String> {

@@ -1,15 +1,15 @@
-//! The per-user lock, on a real Redis.
+//! The locks of a batch, as the worker takes them, on a real Redis.
 
 use std::time::Duration;
 
-use flash_sale::kit::lock::owner::OwnerLocks;
+use flash_sale::kit::lock::reentrant::{self, ReentrantLocks, Released};
 
 use crate::support::{TestApp, eventually};
 
 const LEASE: Duration = Duration::from_secs(2);
 
-fn locks(app: &TestApp) -> OwnerLocks {
-    OwnerLocks::new(app.app.stores.redis.clone(), LEASE, app.app.shutdown.clone())
+fn locks(app: &TestApp) -> ReentrantLocks {
+    ReentrantLocks::new(app.app.stores.redis.clone(), LEASE, app.app.shutdown.clone())
 }
 
 /// A key of this test's own.
@@ -21,18 +21,19 @@ fn key(app: &TestApp, name: &str) -> String {
 async fn a_batch_takes_what_is_free_in_one_call() {
     let app = TestApp::start().await;
     let (a, b, c) = (key(&app, "a"), key(&app, "b"), key(&app, "c"));
-    let first = locks(&app).try_acquire(vec![b.clone()]).await.unwrap();
-    let second = locks(&app).try_acquire(vec![a.clone(), b.clone(), c.clone()]).await.unwrap();
+    let first = locks(&app).try_acquire_batch(vec![b.clone()]).await.unwrap();
+    let second =
+        locks(&app).try_acquire_batch(vec![a.clone(), b.clone(), c.clone()]).await.unwrap();
     assert!(first.holds(&b));
     assert_eq!((second.holds(&a), second.holds(&b), second.holds(&c)), (true, false, true));
 
     // Releasing the second must not touch the first one's lock.
     second.release().await;
-    let third = locks(&app).try_acquire(vec![a.clone(), b.clone()]).await.unwrap();
+    let third = locks(&app).try_acquire_batch(vec![a.clone(), b.clone()]).await.unwrap();
     assert_eq!((third.holds(&a), third.holds(&b)), (true, false));
     first.release().await;
     third.release().await;
-    let empty = locks(&app).try_acquire(Vec::new()).await.unwrap();
+    let empty = locks(&app).try_acquire_batch(Vec::new()).await.unwrap();
     empty.release().await;
 }
 
@@ -40,16 +41,16 @@ async fn a_batch_takes_what_is_free_in_one_call() {
 async fn the_watchdog_keeps_a_lock_beyond_its_lease() {
     let app = TestApp::start().await;
     let a = key(&app, "a");
-    let guard = locks(&app).try_acquire(vec![a.clone()]).await.unwrap();
+    let guard = locks(&app).try_acquire_batch(vec![a.clone()]).await.unwrap();
     let start = tokio::time::Instant::now();
     while start.elapsed() < 2 * LEASE {
-        let other = locks(&app).try_acquire(vec![a.clone()]).await.unwrap();
+        let other = locks(&app).try_acquire_batch(vec![a.clone()]).await.unwrap();
         assert!(!other.holds(&a), "somebody else got it after {:?}", start.elapsed());
         tokio::time::sleep(LEASE / 10).await;
     }
     assert!(!guard.lost().is_cancelled());
     guard.release().await;
-    let next = locks(&app).try_acquire(vec![a.clone()]).await.unwrap();
+    let next = locks(&app).try_acquire_batch(vec![a.clone()]).await.unwrap();
     assert!(next.holds(&a));
 }
 
@@ -57,48 +58,63 @@ async fn the_watchdog_keeps_a_lock_beyond_its_lease() {
 async fn a_guard_that_is_dropped_releases() {
     let app = TestApp::start().await;
     let a = key(&app, "a");
-    let (guard, other) = (locks(&app).try_acquire(vec![a.clone()]).await.unwrap(), locks(&app));
+    let (guard, other) =
+        (locks(&app).try_acquire_batch(vec![a.clone()]).await.unwrap(), locks(&app));
     assert!(guard.holds(&a));
     drop(guard);
-    eventually("it is free", async || other.try_acquire(vec![a.clone()]).await.unwrap().holds(&a))
-        .await;
-}
-
-#[tokio::test]
-async fn a_lock_whose_holder_died_runs_out() {
-    let app = TestApp::start().await;
-    let a = key(&app, "a");
-    let _: String = app.redis(&["SET", &a, "a dead owner", "PX", "300"]).await;
-    let waited = locks(&app).acquire(a.clone(), 10 * LEASE).await.unwrap();
-    assert!(waited.is_some_and(|guard| guard.holds(&a)));
+    eventually("it is free", async || {
+        other.try_acquire_batch(vec![a.clone()]).await.unwrap().holds(&a)
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn the_holder_is_told_when_the_lock_is_no_longer_its_own() {
     let app = TestApp::start().await;
     let (a, b) = (key(&app, "a"), key(&app, "b"));
-    let guard = locks(&app).try_acquire(vec![a.clone(), b.clone()]).await.unwrap();
+    let guard = locks(&app).try_acquire_batch(vec![a.clone(), b.clone()]).await.unwrap();
     // One of the two has passed to somebody else, who keeps it.
-    let _: String = app.redis(&["SET", &a, "somebody else"]).await;
+    let _: bool = app.redis(&["DEL", &a]).await;
+    let _: bool = app.redis(&["HSET", &a, "somebody else:1", "1"]).await;
     tokio::time::timeout(10 * LEASE, guard.lost().cancelled()).await.expect("the watchdog notices");
     guard.release().await;
-    let owner: String = app.redis(&["GET", &a]).await;
-    assert_eq!(owner, "somebody else");
+    let holders: Vec<String> = app.redis(&["HKEYS", &a]).await;
+    assert_eq!(holders, ["somebody else:1"]);
     let gone: bool = app.redis(&["EXISTS", &b]).await;
     assert!(!gone, "the other one was ours to release");
 }
 
 #[tokio::test]
-async fn waiting_for_a_lock_ends_with_the_lock_or_with_patience() {
+async fn a_batch_and_a_single_lock_keep_each_other_out() {
     let app = TestApp::start().await;
-    let a = key(&app, "a");
-    let locks = locks(&app);
-    let held = locks.try_acquire(vec![a.clone()]).await.unwrap();
-    assert!(locks.acquire(a.clone(), Duration::from_millis(100)).await.unwrap().is_none());
-    let (waited, ()) =
-        tokio::join!(locks.acquire(a.clone(), Duration::from_secs(20)), held.release());
-    assert!(waited.unwrap().is_some());
-    drop(app);
+    let (a, b) = (key(&app, "a"), key(&app, "b"));
+    let (one, another) = (locks(&app), locks(&app));
+    let holder = another.holder();
+    let single = another.lock(a.as_str()).try_acquire(&holder).await.unwrap().expect("it is free");
+    let batch = one.try_acquire_batch(vec![a.clone(), b.clone()]).await.unwrap();
+    assert_eq!((batch.holds(&a), batch.holds(&b)), (false, true));
+
+    // Who waits for a lock of a batch is woken up by its release, long before the lease ends.
+    let waiting = another.lock(b.as_str());
+    let waits = async {
+        let guard = waiting.acquire(&holder, 10 * LEASE).await.unwrap().expect("it is given back");
+        guard.release().await.unwrap()
+    };
+    let releases = async {
+        let channel = reentrant::channel(&b);
+        eventually("it waits", async || {
+            let reply: (String, i64) = app.redis(&["PUBSUB", "NUMSUB", &channel]).await;
+            reply.1 == 1
+        })
+        .await;
+        let began = tokio::time::Instant::now();
+        batch.release().await;
+        began
+    };
+    let (released, began) = tokio::join!(waits, releases);
+    assert_eq!(released, Released::Freed);
+    assert!(began.elapsed() < LEASE / 2, "woken up after {:?}", began.elapsed());
+    assert_eq!(single.release().await.unwrap(), Released::Freed);
 }
 
 #[tokio::test]

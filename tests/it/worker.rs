@@ -100,7 +100,7 @@ async fn a_busy_lock_leaves_the_entry_pending_and_holds_up_nobody_else() {
     let app = TestApp::start().await;
     let coupon = app.create_flash(10).await;
     let key = app.keys().order_lock(lane(), user(2));
-    let held = app.app.locks.try_acquire(vec![key]).await.unwrap();
+    let held = app.app.locks.try_acquire_batch(vec![key]).await.unwrap();
     claims(&app, coupon, 1..=3).await;
 
     let mut worker = app.worker(lane());

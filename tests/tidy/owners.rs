@@ -182,7 +182,7 @@ fn writes(file: &Rust) -> Vec<String> {
 #[test]
 fn the_checker_sees_writes() {
     let text = "cmd(\"HGET\"); redis::cmd(\"HSET\"); q(\"UPDATE orders SET x = 1\");\n\
-        f(include_str!(\"../../lua/lock/release.lua\"), cmd(\"CONFIG\").arg(\"GET\"), cmd(\"CONFIG\").arg(\"SET\"))";
+        f(include_str!(\"../../lua/lock/owner/release.lua\"), cmd(\"CONFIG\").arg(\"GET\"), cmd(\"CONFIG\").arg(\"SET\"))";
     let complaints = writes(&Rust::new("src/sale/reconcile.rs", text));
     assert_complaints(
         &complaints,

@@ -1,182 +1,177 @@
-//! Locks that belong to a random owner: SET NX PX, for one key or for a whole batch in one call.
+//! The plain lock: a key that holds the random value of its owner. SET NX PX takes it, and two scripts that compare the
+//! value first renew it and give it back.
+//!
+//! What it can't: be entered twice, wake anybody up, be seen by other clients' locks. It is what [`super::redlock`] takes
+//! on each of its servers.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use redis::RedisResult;
-use tokio::time::Instant;
+use redis::{ErrorKind, RedisError, RedisResult};
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::watchdog;
+use super::watchdog::{self, Watched};
 use crate::base::limits;
 use crate::base::shutdown::Shutdown;
 use crate::kit::redis::Redis;
-use crate::kit::script::VariadicScript;
+use crate::kit::script::Script;
 
 /// Takes locks.
 #[derive(Clone)]
 pub struct OwnerLocks {
     redis: Redis,
-    scripts: std::sync::Arc<Scripts>,
+    scripts: Arc<Scripts>,
     /// How long a lock outlives its holder.
     lease: Duration,
     /// Owns the watchdogs.
     shutdown: Shutdown,
 }
 
-struct Scripts {
-    acquire: VariadicScript,
-    renew: VariadicScript,
-    release: VariadicScript,
+/// What is done to a key on one server.
+pub(super) struct Scripts {
+    renew: Script<1>,
+    release: Script<1>,
 }
 
-/// Locks that are held, until [`release`](Self::release) or the end of the guard.
+/// A lock that is held, until [`release`](Self::release) or the end of the guard.
 pub struct Guard {
     locks: OwnerLocks,
-    keys: Vec<String>,
+    key: String,
     owner: String,
-    /// Cancelled when the holder can no longer be sure.
-    lost: CancellationToken,
-    /// Cancelled to end the watchdog.
-    released: CancellationToken,
+    watched: Watched,
+    is_released: bool,
+}
+
+impl Scripts {
+    pub(super) fn new() -> Self {
+        Self {
+            renew: Script::new(include_str!("../../../lua/lock/owner/renew.lua")),
+            release: Script::new(include_str!("../../../lua/lock/owner/release.lua")),
+        }
+    }
+
+    /// True if the key is the owner's now.
+    pub(super) async fn acquire(
+        &self,
+        redis: &Redis,
+        key: &str,
+        owner: &str,
+        lease: Duration,
+    ) -> RedisResult<bool> {
+        let mut set = redis::cmd("SET");
+        set.arg(key).arg(owner).arg("NX").arg("PX").arg(lease.as_millis().to_string());
+        let reply: Option<String> = redis.query(&set).await?;
+        Ok(reply.is_some())
+    }
+
+    /// True if the key is still the owner's.
+    pub(super) async fn renew(
+        &self,
+        redis: &Redis,
+        key: &str,
+        owner: &str,
+        lease: Duration,
+    ) -> RedisResult<bool> {
+        let lease_ms = lease.as_millis().to_string();
+        self.renew.run(&*redis.link().await?, [key], &[owner, &lease_ms]).await
+    }
+
+    /// True if the key was the owner's, and is gone now.
+    pub(super) async fn release(&self, redis: &Redis, key: &str, owner: &str) -> RedisResult<bool> {
+        self.release.run(&*redis.link().await?, [key], owner).await
+    }
 }
 
 impl OwnerLocks {
     /// Locks with this lease; their watchdogs are tasks of `shutdown`.
     pub fn new(redis: Redis, lease: Duration, shutdown: Shutdown) -> Self {
-        let scripts = Scripts {
-            acquire: VariadicScript::new(include_str!("../../../lua/lock/acquire.lua")),
-            renew: VariadicScript::new(include_str!("../../../lua/lock/renew.lua")),
-            release: VariadicScript::new(include_str!("../../../lua/lock/release.lua")),
-        };
-        Self { redis, scripts: scripts.into(), lease, shutdown }
+        Self { redis, scripts: Scripts::new().into(), lease, shutdown }
     }
 
-    /// Tries once to take each of the locks; the guard holds those that were free. All keys have to
-    /// lie in one slot, and none may be named twice.
+    /// Tries once.
     ///
     /// # Errors
     ///
-    /// When Redis doesn't answer. Locks may have been taken then; they end with their lease.
-    pub async fn try_acquire(&self, keys: Vec<String>) -> RedisResult<Guard> {
-        let owner = Uuid::new_v4().simple().to_string();
-        let sure_until = Instant::now() + self.lease;
-        let taken: Vec<bool> = if keys.is_empty() {
-            Vec::new()
-        } else {
-            self.run(&self.scripts.acquire, &keys, &owner, true).await?
+    /// When Redis doesn't answer. The lock may have been taken then; it ends with its lease.
+    pub async fn try_acquire(&self, key: &str) -> RedisResult<Option<Guard>> {
+        let (locks, key) = (self.clone(), key.to_owned());
+        // A task, so that a caller who goes away doesn't leave a lock behind that nobody knows of.
+        let attempt = async move {
+            let owner = Uuid::new_v4().simple().to_string();
+            let sure_until = Instant::now() + locks.lease;
+            let taken = locks.scripts.acquire(&locks.redis, &key, &owner, locks.lease).await?;
+            Ok(taken.then(|| locks.guard(key, owner, sure_until)))
         };
-        let mut taken = taken.into_iter();
-        let keys = keys.into_iter().filter(|_| taken.next().unwrap_or(false)).collect();
-        Ok(self.guard(keys, owner, sure_until))
+        let interrupted = |_| Err(RedisError::from((ErrorKind::Io, "interrupted")));
+        self.shutdown.spawn(attempt).await.unwrap_or_else(interrupted)
     }
 
-    /// Takes one lock, and waits up to `patience` for it while somebody else holds it.
+    /// Takes the lock, and asks for it every [`limits::LOCK_RETRY_PAUSE`], up to `patience`, while somebody else holds it.
     ///
     /// # Errors
     ///
     /// When Redis doesn't answer.
-    pub async fn acquire(&self, key: String, patience: Duration) -> RedisResult<Option<Guard>> {
+    pub async fn acquire(&self, key: &str, patience: Duration) -> RedisResult<Option<Guard>> {
         let deadline = Instant::now() + patience;
         loop {
-            let guard = self.try_acquire(vec![key.clone()]).await?;
-            if guard.holds(&key) {
+            if let Some(guard) = self.try_acquire(key).await? {
                 return Ok(Some(guard));
             }
             if Instant::now() + limits::LOCK_RETRY_PAUSE > deadline {
                 return Ok(None);
             }
-            tokio::time::sleep(limits::LOCK_RETRY_PAUSE).await;
+            sleep(limits::LOCK_RETRY_PAUSE).await;
         }
     }
 
-    fn guard(&self, keys: Vec<String>, owner: String, sure_until: Instant) -> Guard {
-        let guard = Guard {
-            locks: self.clone(),
-            keys,
-            owner,
-            lost: CancellationToken::new(),
-            released: CancellationToken::new(),
+    fn guard(&self, key: String, owner: String, sure_until: Instant) -> Guard {
+        let watched = Watched::new(sure_until);
+        let renew = {
+            let (locks, key, owner) = (self.clone(), key.clone(), owner.clone());
+            move || {
+                let (locks, key, owner) = (locks.clone(), key.clone(), owner.clone());
+                async move { locks.scripts.renew(&locks.redis, &key, &owner, locks.lease).await }
+            }
         };
-        if !guard.keys.is_empty() {
-            let (locks, keys, owner) = (self.clone(), guard.keys.clone(), guard.owner.clone());
-            let renew = move || {
-                let (locks, keys, owner) = (locks.clone(), keys.clone(), owner.clone());
-                async move { locks.renew(&keys, &owner).await }
-            };
-            let watch = watchdog::watch(
-                self.lease,
-                sure_until,
-                renew,
-                guard.lost.clone(),
-                guard.released.clone(),
-            );
-            self.shutdown.spawn(watch);
-        }
-        guard
-    }
-
-    /// True if all locks are still the owner's.
-    async fn renew(&self, keys: &[String], owner: &str) -> RedisResult<bool> {
-        let renewed: usize = self.run(&self.scripts.renew, keys, owner, true).await?;
-        Ok(renewed == keys.len())
-    }
-
-    async fn release(&self, keys: &[String], owner: &str) {
-        if keys.is_empty() {
-            return;
-        }
-        let released: RedisResult<usize> =
-            self.run(&self.scripts.release, keys, owner, false).await;
-        if let Err(error) = released {
-            tracing::debug!(%error, locks = keys.len(), "locks could not be released and will run out");
-        }
-    }
-
-    async fn run<T: redis::FromRedisValue>(
-        &self,
-        script: &VariadicScript,
-        keys: &[String],
-        owner: &str,
-        with_lease: bool,
-    ) -> RedisResult<T> {
-        let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
-        let lease_ms = with_lease.then(|| self.lease.as_millis().to_string());
-        let arguments: Vec<&str> = [owner].into_iter().chain(lease_ms.as_deref()).collect();
-        script.run(&*self.redis.link().await?, &keys, arguments).await
+        self.shutdown.spawn(watchdog::watch(self.lease, renew, watched.clone()));
+        Guard { locks: self.clone(), key, owner, watched, is_released: false }
     }
 }
 
 impl Guard {
-    /// Whether this lock was free and is ours.
-    pub fn holds(&self, key: &str) -> bool {
-        self.keys.iter().any(|held| held == key)
-    }
-
-    /// Cancelled when the holder can no longer be sure that it holds its locks.
+    /// Cancelled when the holder can no longer be sure that it holds the lock.
     pub fn lost(&self) -> &CancellationToken {
-        &self.lost
+        &self.watched.lost
     }
 
-    /// Gives the locks back, those that are still ours. Best effort: what can't be released now ends
-    /// with its lease.
-    pub async fn release(mut self) {
-        self.released.cancel();
-        let (keys, owner) = (std::mem::take(&mut self.keys), std::mem::take(&mut self.owner));
-        self.locks.release(&keys, &owner).await;
+    /// Gives the lock back; true if it was still ours.
+    ///
+    /// # Errors
+    ///
+    /// When Redis doesn't answer: the lock ends with its lease, then.
+    pub async fn release(mut self) -> RedisResult<bool> {
+        self.watched.released.cancel();
+        self.is_released = true;
+        self.locks.scripts.release(&self.locks.redis, &self.key, &self.owner).await
     }
 }
 
 impl Drop for Guard {
-    /// A guard that is dropped (its request was given up, say) releases in a task, so that its locks
-    /// don't stand in the way until their lease ends. Nothing is waited for here.
+    /// A guard that is dropped (its request was given up, say) releases in a task, so that its lock doesn't stand
+    /// in the way until the lease ends. Nothing is waited for here.
     fn drop(&mut self) {
-        self.released.cancel();
-        if self.keys.is_empty() || tokio::runtime::Handle::try_current().is_err() {
+        self.watched.released.cancel();
+        if self.is_released || tokio::runtime::Handle::try_current().is_err() {
             return;
         }
-        let (keys, owner) = (std::mem::take(&mut self.keys), std::mem::take(&mut self.owner));
+        let (key, owner) = (std::mem::take(&mut self.key), std::mem::take(&mut self.owner));
         let locks = self.locks.clone();
-        self.locks.shutdown.spawn(async move { locks.release(&keys, &owner).await });
+        self.locks.shutdown.spawn(async move {
+            if let Err(error) = locks.scripts.release(&locks.redis, &key, &owner).await {
+                tracing::debug!(%error, "a lock could not be given back and will run out");
+            }
+        });
     }
 }

@@ -1,29 +1,48 @@
-//! Renews leases, and tells the holder when it can no longer be sure.
+//! Renews the lease of one lock, and tells its holder when it can no longer be sure.
 
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::RedisResult;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+/// What a guard and its watchdog tell each other.
+#[derive(Clone)]
+pub(super) struct Watched {
+    /// Cancelled when the holder can no longer be sure.
+    pub(super) lost: CancellationToken,
+    /// Cancelled to end the watchdog.
+    pub(super) released: CancellationToken,
+    /// Until when the holder can be sure.
+    pub(super) sure_until: Arc<tokio::sync::watch::Sender<Instant>>,
+}
+
+impl Watched {
+    pub(super) fn new(sure_until: Instant) -> Self {
+        let (lost, released) = (CancellationToken::new(), CancellationToken::new());
+        Self { lost, released, sure_until: Arc::new(tokio::sync::watch::Sender::new(sure_until)) }
+    }
+
+    pub(super) fn sure_until(&self) -> Instant {
+        *self.sure_until.borrow()
+    }
+}
+
 /// Renews at a third of the lease until `released`, and cancels `lost` at once when a renewal says that
-/// the locks are no longer ours, or when `sure_until` has passed without a renewal.
+/// the lock is no longer ours, or when `sure_until` has passed without a renewal.
 ///
-/// `renew` answers whether everything is still ours. Time runs from *before* it is called: the lease
-/// in Redis can only have started later.
-pub(super) async fn watch<F, R>(
-    lease: Duration,
-    mut sure_until: Instant,
-    renew: F,
-    lost: CancellationToken,
-    released: CancellationToken,
-) where
+/// `renew` answers whether it is still ours. Time runs from *before* it is called: the lease in Redis can
+/// only have started later.
+pub(super) async fn watch<F, R>(lease: Duration, renew: F, watched: Watched)
+where
     F: Fn() -> R,
     R: Future<Output = RedisResult<bool>>,
 {
+    let Watched { lost, released, .. } = &watched;
     let period = lease / 3;
-    let mut next = sure_until - lease + period;
+    let mut next = watched.sure_until() - lease + period;
     loop {
         tokio::select! {
             () = released.cancelled() => return,
@@ -32,16 +51,16 @@ pub(super) async fn watch<F, R>(
         let asked_at = Instant::now();
         let answer = tokio::select! {
             () = released.cancelled() => return,
-            answer = tokio::time::timeout_at(sure_until, renew()) => answer,
+            answer = tokio::time::timeout_at(watched.sure_until(), renew()) => answer,
         };
         match answer {
-            Ok(Ok(true)) => sure_until = asked_at + lease,
+            Ok(Ok(true)) => drop(watched.sure_until.send_replace(asked_at + lease)),
             Ok(Ok(false)) | Err(_) => return lost.cancel(),
             // Redis didn't answer or refused: there may be time for another try.
-            Ok(Err(_)) if Instant::now() < sure_until => {}
+            Ok(Err(_)) if Instant::now() < watched.sure_until() => {}
             Ok(Err(_)) => return lost.cancel(),
         }
-        next = (asked_at + period).min(sure_until);
+        next = (asked_at + period).min(watched.sure_until());
     }
 }
 
@@ -58,15 +77,15 @@ mod tests {
     /// Runs a watchdog over renewals that answer as `answer` says, and returns after how many
     /// milliseconds the holder was told, and how many renewals there were.
     async fn told_after(answer: fn(usize) -> RedisResult<bool>) -> (u128, usize) {
-        let (lost, released) = (CancellationToken::new(), CancellationToken::new());
         let start = Instant::now();
+        let watched = Watched::new(start + LEASE);
         let count = AtomicUsize::new(0);
         let renew = || {
             let n = count.fetch_add(1, Ordering::SeqCst);
             async move { answer(n) }
         };
-        watch(LEASE, start + LEASE, renew, lost.clone(), released).await;
-        assert!(lost.is_cancelled());
+        watch(LEASE, renew, watched.clone()).await;
+        assert!(watched.lost.is_cancelled());
         (start.elapsed().as_millis(), count.load(Ordering::SeqCst))
     }
 
@@ -90,18 +109,18 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_hanging_renewal_does_not_hide_the_end_of_the_lease() {
-        let (lost, released) = (CancellationToken::new(), CancellationToken::new());
         let start = Instant::now();
-        watch(LEASE, start + LEASE, std::future::pending, lost.clone(), released).await;
-        assert!(lost.is_cancelled());
+        let watched = Watched::new(start + LEASE);
+        watch(LEASE, std::future::pending, watched.clone()).await;
+        assert!(watched.lost.is_cancelled());
         assert_eq!(start.elapsed(), LEASE);
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_released_lock_is_watched_no_more() {
-        let (lost, released) = (CancellationToken::new(), CancellationToken::new());
-        released.cancel();
-        watch(LEASE, Instant::now() + LEASE, || async { Ok(true) }, lost.clone(), released).await;
-        assert!(!lost.is_cancelled());
+        let watched = Watched::new(Instant::now() + LEASE);
+        watched.released.cancel();
+        watch(LEASE, || async { Ok(true) }, watched.clone()).await;
+        assert!(!watched.lost.is_cancelled());
     }
 }

@@ -2,12 +2,14 @@
 
 use flash_sale::sale::ids::Lane;
 
+pub mod any_lock;
 mod client;
 pub mod data_folder;
 mod lifecycle;
 pub mod load;
 pub mod process;
 pub mod proxy;
+pub mod redis_server;
 mod servers;
 mod test_app;
 

@@ -48,6 +48,11 @@ impl RedisProxy {
         Self { url, hold, _accepting: accepting }
     }
 
+    /// Where "Redis" is.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
     /// The arguments that make the binary use the app's data, with Redis behind this proxy.
     pub fn store_arguments(&self, app: &TestApp) -> Vec<String> {
         let mut arguments = app.store_arguments();

@@ -1,0 +1,132 @@
+//! A Redis of one's own, on a Unix socket: for whoever breaks servers, or needs several.
+//!
+//! A shell keeps it, and the shell ends with its standard input, which the kernel closes however we end: nothing is left
+//! behind, not even by SIGKILL.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use uuid::Uuid;
+
+/// How long a server may take to answer after it was started.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Says the server's process id, and kills it when the input ends.
+const KEEP: &str = r#""$0" "$@" >/dev/null 2>&1 & server=$!; echo "$server"; cat >/dev/null; kill -9 "$server" 2>/dev/null; wait"#;
+
+/// A Redis server. Killed when it is dropped.
+pub struct RedisServer {
+    keeper: Child,
+    pid: i32,
+    folder: PathBuf,
+    settings: Vec<String>,
+}
+
+impl RedisServer {
+    /// Starts one that listens on its socket only, with these settings, as in `["--appendonly", "yes"]`.
+    pub fn start(settings: &[&str]) -> Self {
+        let folder = std::env::temp_dir().join(format!("fs-redis-{}", Uuid::new_v4().simple()));
+        fs::create_dir(&folder).expect("nobody has the name");
+        let settings: Vec<String> = settings.iter().map(|word| (*word).to_owned()).collect();
+        let (keeper, pid) = keep(&folder, &settings);
+        let server = Self { keeper, pid, folder, settings };
+        server.answers();
+        server
+    }
+
+    /// `redis+unix:///path/to/redis.sock`
+    pub fn url(&self) -> String {
+        format!("redis+unix://{}", self.socket().display())
+    }
+
+    /// SIGSTOP: it takes connections and answers nothing.
+    pub fn pause(&self) {
+        self.signal(Signal::SIGSTOP);
+    }
+
+    /// SIGCONT.
+    pub fn resume(&self) {
+        self.signal(Signal::SIGCONT);
+    }
+
+    /// SIGKILL, and gone when this returns.
+    pub fn kill(&mut self) {
+        self.end();
+    }
+
+    /// Starts it again after [`kill`](Self::kill), with what it had written to its disk.
+    pub fn start_again(&mut self) {
+        (self.keeper, self.pid) = keep(&self.folder, &self.settings);
+        self.answers();
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.pid), signal).expect("it runs, and it is ours");
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.folder.join("redis.sock")
+    }
+
+    fn end(&mut self) {
+        drop(self.keeper.stdin.take());
+        self.keeper.wait().expect("it is our child");
+        let _ = fs::remove_file(self.socket());
+    }
+
+    fn answers(&self) {
+        let deadline = Instant::now() + PATIENCE;
+        while !self.pings() {
+            assert!(Instant::now() < deadline, "Redis doesn't answer at {}", self.url());
+            std::thread::sleep(Duration::from_millis(2));
+        }
+    }
+
+    fn pings(&self) -> bool {
+        let ask = || {
+            let mut stream = UnixStream::connect(self.socket())?;
+            stream.write_all(b"PING\r\n")?;
+            let mut reply = [0; 5];
+            stream.read_exact(&mut reply)?;
+            std::io::Result::Ok(reply == *b"+PONG")
+        };
+        ask().unwrap_or(false)
+    }
+}
+
+fn keep(folder: &Path, settings: &[String]) -> (Child, i32) {
+    let mut command = Command::new("sh");
+    command.args(["-c", KEEP, program(), "--port", "0", "--save", "", "--dir"]).arg(folder);
+    command.arg("--unixsocket").arg(folder.join("redis.sock")).args(settings);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut keeper = command.spawn().expect("there is a shell");
+    let mut line = String::new();
+    let output = keeper.stdout.as_mut().expect("piped");
+    BufReader::new(output).read_line(&mut line).expect("it says the process id");
+    (keeper, line.trim().parse().expect("a process id"))
+}
+
+/// Valkey is the same thing under another name.
+fn program() -> &'static str {
+    let runs = |name: &str| {
+        Command::new(name)
+            .arg("--version")
+            .stdout(Stdio::null())
+            .status()
+            .is_ok_and(|s| s.success())
+    };
+    if runs("redis-server") { "redis-server" } else { "valkey-server" }
+}
+
+impl Drop for RedisServer {
+    fn drop(&mut self) {
+        self.end();
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
