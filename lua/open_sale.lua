@@ -2,23 +2,23 @@
 --
 -- KEYS[1]  coupon  HASH  the sale, as the claim script reads it
 -- ARGV[1]  load id that Postgres has noted
--- ARGV[2]  state to leave 'loading' for: active, paused or ended
 --
--- Replies  OPENED   it was loading and has that state now
+-- Replies  OPENED   it was loading and has the state of its revision now
 --          PRESENT  it had been opened before and has not been touched
 --          MISSING  this sale isn't there, or is the work of another load than the noted one: Redis
 --                   has lost data
 --
 -- Cost: O(1). Without the load id, a sale that was loaded, sold, lost, and then written once more by
--- somebody who had been asleep since before all that would be sold again.
+-- somebody who had been asleep since before all that would be sold again. The state is the one that was
+-- loaded with the other values, not one that the caller has read earlier or later: together they are one revision.
 
 local coupon = KEYS[1]
-local noted_load_id, new_state = ARGV[1], ARGV[2]
+local noted_load_id = ARGV[1]
 
-local sale = redis.call('HMGET', coupon, 'state', 'load')
-local state, load_id = sale[1], sale[2]
+local sale = redis.call('HMGET', coupon, 'state', 'load', 'opens_as')
+local state, load_id, opens_as = sale[1], sale[2], sale[3]
 if not state or load_id ~= noted_load_id then return 'MISSING' end
 if state ~= 'loading' then return 'PRESENT' end
 
-redis.call('HSET', coupon, 'state', new_state)
+redis.call('HSET', coupon, 'state', opens_as)
 return 'OPENED'

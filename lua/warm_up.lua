@@ -7,6 +7,7 @@
 -- ARGV[4]  total, which is also the first stock
 -- ARGV[5]  revision
 -- ARGV[6]  epoch
+-- ARGV[7]  state that it will open in: active, paused or ended
 --
 -- Replies  load id of the sale that is there now: ours, or that of whoever was first
 --
@@ -15,12 +16,13 @@
 -- come before that note.
 
 local coupon = KEYS[1]
-local load_id, opens_ms, closes_ms, total, revision, epoch =
-  ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+local load_id, opens_ms, closes_ms, total, revision, epoch, opens_as =
+  ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7]
 
 if redis.call('EXISTS', coupon) == 0 then
   redis.call('HSET', coupon,
     'opens_ms', opens_ms, 'closes_ms', closes_ms, 'stock', total, 'total', total,
-    'state', 'loading', 'load', load_id, 'revision', revision, 'epoch', epoch, 'layout', '1')
+    'state', 'loading', 'opens_as', opens_as, 'load', load_id,
+    'revision', revision, 'epoch', epoch, 'layout', '1')
 end
 return redis.call('HGET', coupon, 'load')

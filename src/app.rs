@@ -22,6 +22,7 @@ use crate::sale::claim::{ClaimOutcome, Claims};
 use crate::sale::claim_script::ClaimScript;
 use crate::sale::claim_status::ClaimStatuses;
 use crate::sale::coupon::Coupons;
+use crate::sale::coupon_changes::CouponChanges;
 use crate::sale::order::Orders;
 use crate::sale::order_moves::OrderMoves;
 use crate::sale::payment::Payments;
@@ -39,7 +40,9 @@ pub struct App {
     /// Tells what became of claims.
     pub claim_statuses: ClaimStatuses,
     /// Creates and reads coupons.
-    pub coupons: Coupons,
+    pub coupons: Arc<Coupons>,
+    /// Changes coupons.
+    pub coupon_changes: CouponChanges,
     /// What is remembered of sold-out sales.
     pub sold_out: Arc<SoldOutSales>,
     /// Reads orders, and writes those that the log brings.
@@ -162,12 +165,16 @@ impl App {
             shutdown.clone(),
         );
         let order_moves = OrderMoves::new(pool.clone(), shutdown.clone());
+        let coupons = Arc::new(Coupons::new(&stores, warm_up.clone(), shutdown.clone()));
+        let coupon_changes =
+            CouponChanges::new(&stores, coupons.clone(), warm_up.clone(), shutdown.clone());
         Ok(Arc::new(Self {
             claims: Claims::new(sold_out.clone(), script, warm_up.clone(), regular, orders.clone()),
             claim_statuses: ClaimStatuses::new(&stores, orders.clone(), warm_up.clone()),
             payments: Payments::new(pool.clone(), order_moves.clone(), shutdown.clone()),
-            stock_returns: StockReturns::new(&stores, warm_up.clone()),
-            coupons: Coupons::new(&stores, warm_up, shutdown.clone()),
+            stock_returns: StockReturns::new(&stores, warm_up),
+            coupons,
+            coupon_changes,
             sold_out,
             orders,
             order_moves,

@@ -104,6 +104,11 @@ pub const WARM_UP_MEMORY: Duration = Duration::from_secs(1);
 /// And for at most this many coupons.
 pub const WARM_UP_MEMORY_COUPONS_MAX: u64 = 100_000;
 
+/// Coupons that a pass takes from Postgres at a time.
+pub const PASS_COUPONS_MAX: i64 = 100;
+/// How often what has been decided about coupons is looked through for what Redis hasn't heard of.
+pub const CHANGES_PERIOD: Duration = Duration::from_secs(1);
+
 /// Calls of the claim script that may be under way for one coupon; further claims share the next.
 pub const CLAIM_CALLS_MAX: usize = 2;
 /// Claims in one call of the claim script: it holds up everybody else's for as long as it runs.

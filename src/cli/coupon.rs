@@ -1,8 +1,9 @@
-//! `flash-sale coupon`: create and read coupons, in JSON.
+//! `flash-sale coupon`: create, change and read coupons, in JSON.
 
 use std::io::Write;
+use std::sync::Arc;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use chrono::{DateTime, Utc};
 use clap::{Args, Subcommand};
 use garde::Validate;
@@ -12,7 +13,9 @@ use crate::base::config::{InvalidConfig, StoreConfig};
 use crate::base::shutdown::Shutdown;
 use crate::base::telemetry::Metrics;
 use crate::sale::Stores;
-use crate::sale::coupon::{CouponKind, Coupons, NewCoupon, NewSale};
+use crate::sale::coupon::{Coupon, CouponKind, CouponState, Coupons};
+use crate::sale::coupon_changes::{Change, ChangeOutcome, CouponChanges};
+use crate::sale::coupon_input::{CouponEdit, NewCoupon, NewSale, Restock, SaleEdit};
 use crate::sale::ids::CouponId;
 use crate::sale::settings;
 use crate::sale::warm_up::WarmUp;
@@ -27,6 +30,25 @@ pub struct CouponArguments {
 enum CouponCommand {
     /// Create a coupon
     Create(Box<CreateArguments>),
+    /// Change what is mentioned and nothing else
+    Edit(Box<EditArguments>),
+    /// Suspend the claims on a coupon
+    Pause(OneCoupon),
+    /// Let claims on a paused coupon go on
+    Resume(OneCoupon),
+    /// End a coupon, for good
+    End(OneCoupon),
+    /// Add units to a sale, once for each key
+    Restock {
+        /// Units to add
+        #[arg(long)]
+        units: i64,
+        /// Names this restock: repeating the command with it adds nothing
+        #[arg(long)]
+        key: String,
+        #[command(flatten)]
+        coupon: OneCoupon,
+    },
     /// List coupons, newest first, one JSON object a line
     List {
         /// Only coupons older than this one
@@ -39,12 +61,48 @@ enum CouponCommand {
         stores: StoreConfig,
     },
     /// Show one coupon
-    Show {
-        /// Its id
-        id: CouponId,
-        #[command(flatten)]
-        stores: StoreConfig,
-    },
+    Show(OneCoupon),
+}
+
+#[derive(Args)]
+struct OneCoupon {
+    /// Its id
+    id: CouponId,
+    #[command(flatten)]
+    stores: StoreConfig,
+}
+
+#[derive(Args)]
+struct EditArguments {
+    /// Edit only if the coupon still has this revision
+    #[arg(long)]
+    revision: Option<i64>,
+    /// Headline
+    #[arg(long)]
+    title: Option<String>,
+    /// Second line
+    #[arg(long)]
+    sub_title: Option<String>,
+    /// Terms, in words
+    #[arg(long)]
+    rules: Option<String>,
+    /// What the buyer pays, in minor units
+    #[arg(long)]
+    pay_cents: Option<i64>,
+    /// What it is worth, in minor units
+    #[arg(long)]
+    value_cents: Option<i64>,
+    /// Units on offer, never fewer than there are; flash coupons only
+    #[arg(long)]
+    stock: Option<i64>,
+    /// Start of the window, like 2026-11-27T20:00:00Z; flash coupons only
+    #[arg(long)]
+    opens_at: Option<DateTime<Utc>>,
+    /// End of the window; flash coupons only
+    #[arg(long)]
+    closes_at: Option<DateTime<Utc>>,
+    #[command(flatten)]
+    coupon: OneCoupon,
 }
 
 #[derive(Args)]
@@ -84,8 +142,52 @@ impl CouponArguments {
     pub fn stores(&self) -> &StoreConfig {
         match &self.command {
             CouponCommand::Create(arguments) => &arguments.stores,
-            CouponCommand::List { stores, .. } | CouponCommand::Show { stores, .. } => stores,
+            CouponCommand::Edit(arguments) => &arguments.coupon.stores,
+            CouponCommand::List { stores, .. } => stores,
+            CouponCommand::Pause(coupon)
+            | CouponCommand::Resume(coupon)
+            | CouponCommand::End(coupon)
+            | CouponCommand::Restock { coupon, .. }
+            | CouponCommand::Show(coupon) => &coupon.stores,
         }
+    }
+}
+
+/// What a command asks for, once its arguments have been found to be possible.
+enum Task {
+    Create(NewCoupon),
+    Change(CouponId, Change),
+    List(Option<CouponId>, u32),
+    Show(CouponId),
+}
+
+impl TryFrom<CouponCommand> for Task {
+    type Error = InvalidConfig;
+
+    fn try_from(command: CouponCommand) -> Result<Self, InvalidConfig> {
+        let moved = |coupon: OneCoupon, to| Self::Change(coupon.id, Change::Move(to));
+        Ok(match command {
+            CouponCommand::Create(arguments) => Self::Create(valid(NewCoupon::from(&*arguments))?),
+            CouponCommand::Edit(arguments) => {
+                let edit = valid(CouponEdit::from(&*arguments))?;
+                Self::Change(arguments.coupon.id, Change::Edit(edit))
+            }
+            CouponCommand::Pause(coupon) => moved(coupon, CouponState::Paused),
+            CouponCommand::Resume(coupon) => moved(coupon, CouponState::Active),
+            CouponCommand::End(coupon) => moved(coupon, CouponState::Ended),
+            CouponCommand::Restock { units, key, coupon } => {
+                Self::Change(coupon.id, Change::Restock(valid(Restock { units, key })?))
+            }
+            CouponCommand::List { before, limit, .. } => Self::List(before, limit),
+            CouponCommand::Show(coupon) => Self::Show(coupon.id),
+        })
+    }
+}
+
+fn valid<T: Validate<Context = ()>>(input: T) -> Result<T, InvalidConfig> {
+    match input.validate() {
+        Ok(()) => Ok(input),
+        Err(report) => Err(InvalidConfig::new(report.to_string().trim_end())),
     }
 }
 
@@ -109,37 +211,45 @@ impl From<&CreateArguments> for NewCoupon {
     }
 }
 
+impl From<&EditArguments> for CouponEdit {
+    fn from(arguments: &EditArguments) -> Self {
+        let EditArguments { stock, opens_at, closes_at, .. } = *arguments;
+        let mentioned = stock.is_some() || opens_at.is_some() || closes_at.is_some();
+        Self {
+            revision: arguments.revision,
+            title: arguments.title.clone(),
+            sub_title: arguments.sub_title.clone(),
+            rules: arguments.rules.clone(),
+            pay_cents: arguments.pay_cents,
+            value_cents: arguments.value_cents,
+            sale: mentioned.then_some(SaleEdit { stock, opens_at, closes_at }),
+        }
+    }
+}
+
 /// Does it, on the servers of a running service if there is one.
 pub async fn run(arguments: CouponArguments) -> anyhow::Result<()> {
-    let new = match &arguments.command {
-        CouponCommand::Create(arguments) => {
-            let new = NewCoupon::from(&**arguments);
-            new.validate().map_err(|report| InvalidConfig::new(report.to_string().trim_end()))?;
-            Some(new)
-        }
-        _ => None,
-    };
-    let opened = OpenStores::open(arguments.stores(), As::Guest).await?;
-    let done = run_on(&arguments.command, new, &opened.stores).await;
+    let config = arguments.stores().clone();
+    let task = Task::try_from(arguments.command)?;
+    let opened = OpenStores::open(&config, As::Guest).await?;
+    let done = run_on(task, &opened.stores).await;
     let closed = opened.close().await;
     done.and(closed)
 }
 
-async fn run_on(
-    command: &CouponCommand,
-    new: Option<NewCoupon>,
-    stores: &Stores,
-) -> anyhow::Result<()> {
+async fn run_on(task: Task, stores: &Stores) -> anyhow::Result<()> {
     let epoch = settings::read(&stores.pool).await?.epoch;
     let metrics = Metrics::new(std::iter::empty())?;
-    let warm_up = WarmUp::new(stores, epoch, metrics.into());
-    let coupons = Coupons::new(stores, warm_up.into(), Shutdown::default());
-    let found = match command {
-        CouponCommand::Create(_) => {
-            vec![coupons.create(new.context("it has been made above")?).await?]
+    let warm_up = Arc::new(WarmUp::new(stores, epoch, metrics.into()));
+    let coupons = Arc::new(Coupons::new(stores, warm_up.clone(), Shutdown::default()));
+    let found = match task {
+        Task::Create(new) => vec![coupons.create(new).await?],
+        Task::Change(id, change) => {
+            let changes = CouponChanges::new(stores, coupons.clone(), warm_up, Shutdown::default());
+            vec![changed(changes.change(id, change).await?)?]
         }
-        CouponCommand::List { before, limit, .. } => coupons.list(*before, *limit).await?,
-        CouponCommand::Show { id, .. } => match coupons.get(*id).await? {
+        Task::List(before, limit) => coupons.list(before, limit).await?,
+        Task::Show(id) => match coupons.get(id).await? {
             Some(coupon) => vec![coupon],
             None => {
                 bail!("there is no coupon {id}; `flash-sale coupon list` shows which there are")
@@ -151,4 +261,17 @@ async fn run_on(
         writeln!(out, "{}", serde_json::to_string(&coupon)?)?;
     }
     Ok(())
+}
+
+fn changed(outcome: ChangeOutcome) -> anyhow::Result<Coupon> {
+    match outcome {
+        ChangeOutcome::Changed(coupon) => Ok(coupon),
+        ChangeOutcome::Decided(coupon) => {
+            eprintln!(
+                "Redis could not be told yet; a running worker will tell it, until then claims go on as before"
+            );
+            Ok(coupon)
+        }
+        ChangeOutcome::Refused(refusal) => Err(refusal.into()),
+    }
 }

@@ -8,7 +8,8 @@ use crate::app::App;
 use crate::base::clock::Clock;
 use crate::base::config::Config;
 use crate::kit::jwt::Grants;
-use crate::sale::coupon::{Coupon, CouponKind, NewCoupon, NewSale};
+use crate::sale::coupon::{Coupon, CouponKind};
+use crate::sale::coupon_input::{NewCoupon, NewSale};
 
 /// Serves until it is told to stop.
 pub async fn run(config: &Config) -> anyhow::Result<()> {

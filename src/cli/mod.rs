@@ -44,7 +44,7 @@ enum Command {
     Demo(Box<Config>),
     /// Bring the database up to date
     Migrate(StoreConfig),
-    /// Create and read coupons
+    /// Create, change and read coupons
     Coupon(coupon::CouponArguments),
     /// Make access tokens, one a line
     Token(token::TokenArguments),

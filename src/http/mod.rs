@@ -2,6 +2,7 @@
 
 pub mod auth;
 pub mod claims;
+pub mod coupon_changes;
 pub mod coupons;
 pub mod extract;
 pub mod no_op;
@@ -51,7 +52,11 @@ pub fn api(app: &Arc<App>, with_operations: bool) -> Router {
         .routes(routes!(orders::pay))
         .routes(routes!(orders::cancel))
         .routes(routes!(coupons::list, coupons::create))
-        .routes(routes!(coupons::show));
+        .routes(routes!(coupons::show, coupon_changes::edit))
+        .routes(routes!(coupon_changes::pause))
+        .routes(routes!(coupon_changes::resume))
+        .routes(routes!(coupon_changes::end))
+        .routes(routes!(coupon_changes::restock));
     let routes = if with_operations { routes.merge(operation_routes()) } else { routes };
     let (router, mut document) = routes.split_for_parts();
     Finish.modify(&mut document);
@@ -175,7 +180,8 @@ impl Modify for Finish {
             .get_or_insert_default()
             .add_security_scheme("token", SecurityScheme::Http(bearer));
         for item in document.paths.paths.values_mut() {
-            for operation in [&mut item.get, &mut item.post].into_iter().flatten() {
+            for operation in [&mut item.get, &mut item.post, &mut item.patch].into_iter().flatten()
+            {
                 for (status, response) in &mut operation.responses.responses {
                     let RefOr::T(response) = response else {
                         continue;

@@ -138,7 +138,9 @@ fn reply(moved: Moved) -> Result<Json<Order>, Problem> {
     match moved {
         Moved::There(order) => Ok(Json(order)),
         Moved::NotFound => Err(order_not_found()),
-        Moved::Impossible { from, to } => Err(Problem::invalid_transition(from, to)),
+        Moved::Impossible { from, to } => {
+            Err(Problem::invalid_transition("order", from.as_str(), to.as_str()))
+        }
     }
 }
 

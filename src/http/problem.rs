@@ -15,7 +15,6 @@ use utoipa::ToSchema;
 use crate::kit::jwt::TokenError;
 use crate::sale::Failure;
 use crate::sale::ids::OrderId;
-use crate::sale::order::OrderStatus;
 
 /// The media type of problem bodies.
 pub const PROBLEM_JSON: &str = "application/problem+json";
@@ -28,8 +27,8 @@ pub struct Problem {
     detail: String,
     retry_after: Option<Duration>,
     order_id: Option<OrderId>,
-    /// Where an order is and where it was to go.
-    transition: Option<(OrderStatus, OrderStatus)>,
+    /// Where something is, and where it was to go.
+    transition: Option<(&'static str, &'static str)>,
     /// What broke, for the log; never for the client.
     failure: Option<Arc<Failure>>,
 }
@@ -52,12 +51,12 @@ pub struct ProblemBody<'a> {
     /// The order of the first claim; with `already_claimed` only.
     #[serde(skip_serializing_if = "Option::is_none")]
     order_id: Option<OrderId>,
-    /// Where the order is; with `invalid_transition` only.
+    /// Where it is; with `invalid_transition` only.
     #[serde(skip_serializing_if = "Option::is_none")]
-    from: Option<OrderStatus>,
+    from: Option<&'a str>,
     /// Where it was to go; with `invalid_transition` only.
     #[serde(skip_serializing_if = "Option::is_none")]
-    to: Option<OrderStatus>,
+    to: Option<&'a str>,
 }
 
 impl Problem {
@@ -79,10 +78,9 @@ impl Problem {
         Self::new(StatusCode::NOT_FOUND, code, detail)
     }
 
-    /// The order can't go there from where it is.
-    pub fn invalid_transition(from: OrderStatus, to: OrderStatus) -> Self {
-        let (is, cannot) = (from.as_str(), to.as_str());
-        let detail = format!("the order is {is}, and from there it can't become {cannot}");
+    /// An order, or a coupon, can't go there from where it is.
+    pub fn invalid_transition(what: &str, from: &'static str, to: &'static str) -> Self {
+        let detail = format!("the {what} is {from}, and from there it can't become {to}");
         let problem = Self::new(StatusCode::CONFLICT, "invalid_transition", detail);
         Self { transition: Some((from, to)), ..problem }
     }
@@ -150,25 +148,31 @@ fn title(code: &'static str) -> &'static str {
     match code {
         "already_claimed" => "Already claimed",
         "body_too_large" => "Body too large",
+        "coupon_ended" => "Coupon ended",
         "coupon_not_found" => "No such coupon",
         "forbidden" => "Not allowed",
         "internal" => "Internal error",
         "invalid_body" => "Invalid body",
         "invalid_id" => "Invalid id",
         "invalid_query" => "Invalid query",
-        "invalid_transition" => "The order can't go there",
         "invalid_token" => "Not authenticated",
+        "invalid_transition" => "Can't go there",
         "malformed_json" => "Malformed JSON",
         "method_not_allowed" => "Method not allowed",
+        "no_sale" => "No sale",
         "not_claimed" => "Not claimed",
         "not_found" => "Not found",
         "order_not_found" => "No such order",
         "overloaded" => "Too many claims to be written",
         "rate_limited" => "Too many claims",
+        "restock_key_used" => "Key used before",
+        "revision_conflict" => "Changed by somebody else",
         "sale_ended" => "Sale ended",
         "sale_not_started" => "Sale not started",
         "sale_paused" => "Sale paused",
         "sold_out" => "Sold out",
+        "stock_only_grows" => "Stock only grows",
+        "stock_too_large" => "Too many units",
         "unavailable" => "Unavailable",
         "unsupported_media_type" => "Unsupported media type",
         _ => code,

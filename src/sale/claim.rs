@@ -119,7 +119,11 @@ impl Claims {
         match reply {
             Reply::Decided(outcome) => Ok(outcome),
             Reply::SoldOut { .. } => Ok(ClaimOutcome::SoldOut),
-            Reply::NotLoaded | Reply::Lost => Err(self.warm_up.data_lost(coupon)),
+            Reply::NotLoaded => match self.warm_up.missing(coupon).await? {
+                Resolution::Archived => self.claim_archived(coupon, user).await,
+                _ => Err(self.warm_up.data_lost(coupon)),
+            },
+            Reply::Lost => Err(self.warm_up.data_lost(coupon)),
             Reply::Stale => Err(Failure::Stale(coupon)),
         }
     }

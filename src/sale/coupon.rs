@@ -4,16 +4,15 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
-use garde::Validate;
 use serde::{Deserialize, Serialize};
-use sqlx::PgPool;
+use sqlx::{PgConnection, PgPool};
 use utoipa::ToSchema;
 
+use super::coupon_input::NewCoupon;
 use super::ids::CouponId;
 use super::keys::Keys;
 use super::warm_up::WarmUp;
 use super::{Failure, Stores, settings, stock};
-use crate::base::limits;
 use crate::base::shutdown::Shutdown;
 use crate::kit::redis::Redis;
 
@@ -62,6 +61,8 @@ pub struct Coupon {
     pub value_cents: i64,
     /// Whether it can be claimed at all.
     pub state: CouponState,
+    /// Grows with every change.
+    pub revision: i64,
     /// Its sale; flash coupons only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sale: Option<Sale>,
@@ -77,51 +78,6 @@ pub struct Sale {
     /// Start of the window.
     pub opens_at: DateTime<Utc>,
     /// End of the window; not part of it.
-    pub closes_at: DateTime<Utc>,
-}
-
-/// A coupon to be created.
-#[derive(Clone, Debug, Deserialize, ToSchema, Validate)]
-#[serde(deny_unknown_fields)]
-#[garde(context(()))]
-pub struct NewCoupon {
-    /// Whether it has a sale.
-    #[garde(custom(sale_matches_kind(&self.sale)))]
-    pub kind: CouponKind,
-    /// Headline, 1 to 200 characters.
-    #[garde(length(chars, min = 1, max = 200), custom(no_nul))]
-    pub title: String,
-    /// Second line, up to 200 characters.
-    #[serde(default)]
-    #[garde(length(chars, max = 200), custom(no_nul))]
-    pub sub_title: String,
-    /// Terms, in words, up to 4,000 characters.
-    #[serde(default)]
-    #[garde(length(chars, max = 4_000), custom(no_nul))]
-    pub rules: String,
-    /// What the buyer pays, in minor units.
-    #[garde(range(min = 0, max = limits::CENTS_MAX))]
-    pub pay_cents: i64,
-    /// What it is worth, in minor units.
-    #[garde(range(min = 0, max = limits::CENTS_MAX))]
-    pub value_cents: i64,
-    /// Its sale: required for a flash coupon, not allowed for a regular one.
-    #[garde(dive)]
-    pub sale: Option<NewSale>,
-}
-
-/// The sale of a coupon to be created.
-#[derive(Clone, Debug, Deserialize, ToSchema, Validate)]
-#[serde(deny_unknown_fields)]
-pub struct NewSale {
-    /// Units on offer, 1 or more.
-    #[garde(range(min = 1, max = limits::STOCK_MAX))]
-    pub stock: i64,
-    /// Start of the window.
-    #[garde(custom(a_time_redis_can_count))]
-    pub opens_at: DateTime<Utc>,
-    /// End of the window; not part of it.
-    #[garde(custom(after(&self.opens_at)), custom(a_time_redis_can_count))]
     pub closes_at: DateTime<Utc>,
 }
 
@@ -181,7 +137,7 @@ impl Coupons {
     pub async fn list(&self, before: Option<CouponId>, limit: u32) -> Result<Vec<Coupon>, Failure> {
         let rows = sqlx::query!(
             r#"SELECT id AS "id: CouponId", coupons.kind AS "kind: CouponKind", title, sub_title, rules,
-                      pay_cents, value_cents, state AS "state: CouponState", total AS "total?",
+                      pay_cents, value_cents, state AS "state: CouponState", revision, total AS "total?",
                       sold AS "sold?", opens_at AS "opens_at?", closes_at AS "closes_at?",
                       coalesce(loaded_at IS NOT NULL AND archived_at IS NULL, false) AS "in_redis!"
                FROM coupons LEFT JOIN flash_sales ON coupon_id = id
@@ -212,6 +168,7 @@ impl Coupons {
             pay_cents: row.pay_cents,
             value_cents: row.value_cents,
             state: row.state,
+            revision: row.revision,
         });
         Ok(coupons.collect())
     }
@@ -260,6 +217,69 @@ async fn insert(pool: &PgPool, new: &NewCoupon) -> sqlx::Result<CouponId> {
     Ok(id)
 }
 
+/// What can be changed about a coupon, apart from its sale.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CouponRow {
+    /// Whether it has a sale; never changes.
+    pub kind: CouponKind,
+    /// Headline.
+    pub title: String,
+    /// Second line.
+    pub sub_title: String,
+    /// Terms, in words.
+    pub rules: String,
+    /// What the buyer pays, in minor units.
+    pub pay_cents: i64,
+    /// What it is worth, in minor units.
+    pub value_cents: i64,
+    /// Whether it can be claimed at all.
+    pub state: CouponState,
+    /// Revision of these values.
+    pub revision: i64,
+}
+
+/// The coupon as it is, kept from others who want to change it until the transaction ends. Its orders go on
+/// being written meanwhile: they refer to its id only, and this lock leaves that to them.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub async fn lock(tx: &mut PgConnection, coupon: CouponId) -> sqlx::Result<Option<CouponRow>> {
+    sqlx::query_as!(
+        CouponRow,
+        r#"SELECT kind AS "kind: CouponKind", title, sub_title, rules, pay_cents, value_cents,
+                  state AS "state: CouponState", revision
+           FROM coupons WHERE id = $1 FOR NO KEY UPDATE"#,
+        coupon.get(),
+    )
+    .fetch_optional(tx)
+    .await
+}
+
+/// Writes a locked coupon as its next revision.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub async fn update(tx: &mut PgConnection, coupon: CouponId, row: &CouponRow) -> sqlx::Result<()> {
+    sqlx::query!(
+        "UPDATE coupons SET title = $2, sub_title = $3, rules = $4, pay_cents = $5, value_cents = $6,
+                state = $7, ended_at = CASE WHEN $7 = 'ended' THEN coalesce(ended_at, now()) END,
+                revision = revision + 1, updated_at = now()
+         WHERE id = $1",
+        coupon.get(),
+        row.title,
+        row.sub_title,
+        row.rules,
+        row.pay_cents,
+        row.value_cents,
+        row.state.as_str(),
+    )
+    .execute(tx)
+    .await?;
+    Ok(())
+}
+
 impl CouponKind {
     /// Its name in Postgres and JSON.
     pub fn as_str(self) -> &'static str {
@@ -279,40 +299,4 @@ impl CouponState {
             Self::Ended => "ended",
         }
     }
-}
-
-fn sale_matches_kind(
-    sale: &Option<NewSale>,
-) -> impl FnOnce(&CouponKind, &()) -> garde::Result + '_ {
-    move |kind, ()| match (kind, sale) {
-        (CouponKind::Flash, None) => Err(garde::Error::new("a flash coupon needs `sale`")),
-        (CouponKind::Regular, Some(_)) => Err(garde::Error::new("a regular coupon has no `sale`")),
-        _ => Ok(()),
-    }
-}
-
-fn after(opens_at: &DateTime<Utc>) -> impl FnOnce(&DateTime<Utc>, &()) -> garde::Result + '_ {
-    move |closes_at, ()| {
-        // Redis counts milliseconds.
-        if closes_at.timestamp_millis() > opens_at.timestamp_millis() {
-            return Ok(());
-        }
-        Err(garde::Error::new("the window has to end after it opens"))
-    }
-}
-
-/// Between 1970 and 9999: milliseconds that Lua counts exactly and RFC 3339 can write.
-fn a_time_redis_can_count(time: &DateTime<Utc>, _: &()) -> garde::Result {
-    if (0..253_402_300_800_000).contains(&time.timestamp_millis()) {
-        return Ok(());
-    }
-    Err(garde::Error::new("give a time between the years 1970 and 9999"))
-}
-
-/// Postgres stores no NUL in a text.
-fn no_nul(text: &str, _: &()) -> garde::Result {
-    if text.contains('\0') {
-        return Err(garde::Error::new("a text can't contain the character NUL"));
-    }
-    Ok(())
 }

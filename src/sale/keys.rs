@@ -34,7 +34,7 @@ impl Keys {
         format!("{}:{{{lane}}}:orders", self.prefix)
     }
 
-    /// CHANNEL: tells the id of each coupon of which units have come back.
+    /// CHANNEL: tells the id of each coupon of which units have come back, or were added.
     pub fn returns_channel(&self) -> String {
         format!("{}:returns", self.prefix)
     }

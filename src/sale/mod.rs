@@ -9,6 +9,8 @@ pub mod claim;
 pub mod claim_script;
 pub mod claim_status;
 pub mod coupon;
+pub mod coupon_changes;
+pub mod coupon_input;
 pub mod dead_letter;
 pub mod failure;
 pub mod gateway;

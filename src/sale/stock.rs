@@ -6,7 +6,8 @@
 use chrono::{DateTime, Utc};
 use sqlx::{PgConnection, PgPool};
 
-use super::coupon::{CouponKind, CouponState, NewSale};
+use super::coupon::{CouponKind, CouponState};
+use super::coupon_input::NewSale;
 use super::ids::CouponId;
 
 /// What warming up a coupon needs to know about it.
@@ -30,6 +31,17 @@ pub struct StoredSale {
     pub load_id: Option<String>,
     /// Whether Redis has been relieved of it.
     pub archived: bool,
+}
+
+/// What can be changed about a sale.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SaleTerms {
+    /// Units on offer.
+    pub total: i64,
+    /// Start of the window.
+    pub opens_at: DateTime<Utc>,
+    /// End of the window; not part of it.
+    pub closes_at: DateTime<Utc>,
 }
 
 /// The coupon and its sale, if there is such a coupon.
@@ -67,6 +79,83 @@ pub async fn insert(tx: &mut PgConnection, coupon: CouponId, sale: &NewSale) -> 
     .execute(tx)
     .await?;
     Ok(())
+}
+
+/// The sale of a coupon that this transaction has locked; none for a regular one.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub async fn terms(tx: &mut PgConnection, coupon: CouponId) -> sqlx::Result<Option<SaleTerms>> {
+    sqlx::query_as!(
+        SaleTerms,
+        "SELECT total, opens_at, closes_at FROM flash_sales WHERE coupon_id = $1",
+        coupon.get(),
+    )
+    .fetch_optional(tx)
+    .await
+}
+
+/// Changes the sale of a coupon that this transaction has locked.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub async fn update_terms(
+    tx: &mut PgConnection,
+    coupon: CouponId,
+    terms: &SaleTerms,
+) -> sqlx::Result<()> {
+    sqlx::query!(
+        "UPDATE flash_sales SET total = $2, opens_at = $3, closes_at = $4, updated_at = now()
+         WHERE coupon_id = $1",
+        coupon.get(),
+        terms.total,
+        terms.opens_at,
+        terms.closes_at,
+    )
+    .execute(tx)
+    .await?;
+    Ok(())
+}
+
+/// Notes that Redis has this revision of the coupon, or a newer one.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub async fn note_applied(pool: &PgPool, coupon: CouponId, revision: i64) -> sqlx::Result<()> {
+    sqlx::query!(
+        "UPDATE flash_sales SET applied_revision = $2, updated_at = now()
+         WHERE coupon_id = $1 AND applied_revision < $2",
+        coupon.get(),
+        revision,
+    )
+    .execute(pool)
+    .await?;
+    Ok(())
+}
+
+/// Coupons behind `after` whose newest revision Redis isn't known to have, in the order of their ids.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub async fn unapplied(
+    pool: &PgPool,
+    after: Option<CouponId>,
+    limit: i64,
+) -> sqlx::Result<Vec<CouponId>> {
+    sqlx::query_scalar!(
+        r#"SELECT coupon_id AS "coupon_id: CouponId" FROM flash_sales JOIN coupons ON id = coupon_id
+           WHERE loaded_at IS NOT NULL AND archived_at IS NULL AND applied_revision < revision
+             AND coupon_id > coalesce($1::bigint, 0)
+           ORDER BY coupon_id LIMIT $2"#,
+        after.map(CouponId::get),
+        limit,
+    )
+    .fetch_all(pool)
+    .await
 }
 
 /// Notes that the sale is in Redis, put there by this load; from now on its absence there means that

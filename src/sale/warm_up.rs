@@ -8,8 +8,9 @@
 //! 1. `warm_up.lua` writes the sale in state `loading`, with an id of its own for this load; claims are
 //!    still told NOT_LOADED.
 //! 2. Postgres notes the load and its id; of several, the first.
-//! 3. `open_sale.lua` gives the sale its real state if it is the work of the noted load, and claims
-//!    begin.
+//! 3. `open_sale.lua` gives the sale its real state, which was loaded with it, if it is the work of the
+//!    noted load, and claims begin. What was changed since it was read in step 1 is applied as every change
+//!    is (`coupon_changes.rs`).
 //!
 //! Whoever dies on the way, the next one goes on: each step does nothing when it has been done. No claim
 //! is possible before the note, so "noted and missing" always means that Redis has lost data; and so
@@ -31,7 +32,7 @@ use moka::future::Cache;
 use sqlx::PgPool;
 use uuid::Uuid;
 
-use super::coupon::{CouponKind, CouponState};
+use super::coupon::CouponKind;
 use super::ids::CouponId;
 use super::keys::Keys;
 use super::stock::StoredSale;
@@ -139,7 +140,20 @@ impl WarmUp {
                 stock::note_load(&self.pool, coupon, &load_id).await?
             }
         };
-        self.open(coupon, &load_id, stored.state).await
+        self.open(coupon, &load_id).await
+    }
+
+    /// What it means that a sale, which Postgres had said to be in Redis, isn't there: it has been archived since
+    /// Postgres was asked, or it is lost.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::DataLost`] when it is lost; otherwise when Postgres doesn't answer.
+    pub async fn missing(&self, coupon: CouponId) -> Result<Resolution, Failure> {
+        match stock::find(&self.pool, coupon).await? {
+            Some(stored) if stored.archived => Ok(Resolution::Archived),
+            _ => Err(self.data_lost(coupon)),
+        }
     }
 
     /// Raises the alarm, and is the failure to answer with.
@@ -160,21 +174,17 @@ impl WarmUp {
         let load_id = Uuid::new_v4().simple().to_string();
         let key = self.keys.coupon(coupon);
         let link = self.redis.link().await?;
-        Ok(self.load.run(&link, [&key], (load_id, &values[..])).await?)
+        let arguments = (load_id, &values[..], stored.state.as_str());
+        Ok(self.load.run(&link, [&key], arguments).await?)
     }
 
-    async fn open(
-        &self,
-        coupon: CouponId,
-        load_id: &str,
-        state: CouponState,
-    ) -> Result<Resolution, Failure> {
+    async fn open(&self, coupon: CouponId, load_id: &str) -> Result<Resolution, Failure> {
         let key = self.keys.coupon(coupon);
         let link = self.redis.link().await?;
-        let reply: String = self.open.run(&link, [&key], &[load_id, state.as_str()][..]).await?;
+        let reply: String = self.open.run(&link, [&key], load_id).await?;
         match reply.as_str() {
             "OPENED" | "PRESENT" => Ok(Resolution::Loaded),
-            "MISSING" => Err(self.data_lost(coupon)),
+            "MISSING" => self.missing(coupon).await,
             _ => Err(Failure::UnknownReply(reply)),
         }
     }

@@ -13,6 +13,7 @@
 //!
 //! | pass | when | what |
 //! |---|---|---|
+//! | [changes](crate::sale::coupon_changes) | once a second | applies what was decided about coupons and has not reached Redis |
 //! | [stock returns](crate::sale::stock_return) | twice a second | gives units of closed orders back to Redis |
 //!
 //! **Nothing is ever acknowledged that is not in Postgres or in the dead letters.** A failed pass has

@@ -16,6 +16,9 @@ pub fn start(app: &Arc<App>) {
     every(app, limits::STOCK_RETURN_PERIOD, "stock returns", |app| async move {
         app.stock_returns.pass().await.map(drop)
     });
+    every(app, limits::CHANGES_PERIOD, "changes of coupons", |app| async move {
+        app.coupon_changes.pass().await.map(drop)
+    });
 }
 
 /// Runs a pass once a period. One that fails is logged, and tried again when it is due again.

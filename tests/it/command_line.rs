@@ -15,12 +15,17 @@ use crate::support::{OwnServers, SECRET, TestApp, now};
 const NO_REDIS: &str = "redis://:hunter2@127.0.0.1:1/";
 const NO_POSTGRES: &str = "postgres://somebody:hunter2@127.0.0.1:1/x";
 
-const SUB_COMMANDS: [&[&str]; 11] = [
+const SUB_COMMANDS: [&[&str]; 16] = [
     &["serve"],
     &["demo"],
     &["migrate"],
     &["coupon"],
     &["coupon", "create"],
+    &["coupon", "edit"],
+    &["coupon", "pause"],
+    &["coupon", "resume"],
+    &["coupon", "end"],
+    &["coupon", "restock"],
     &["coupon", "list"],
     &["coupon", "show"],
     &["token"],
@@ -211,6 +216,42 @@ async fn coupons_are_created_listed_and_shown_in_json() {
     let unknown = said(&words(&with(&app, &["coupon", "show", "1048576"], &[]))).await;
     assert_eq!((unknown.code, &*unknown.stdout), (Some(1), ""));
     assert!(unknown.last_words().contains("no coupon 1048576"), "{}", unknown.stderr);
+}
+
+#[tokio::test]
+async fn coupons_are_changed_by_the_same_rules_as_over_http() {
+    let app = TestApp::start().await;
+    let id = app.create_flash(3).await.to_string();
+    let change = async |verb: &str, values: &[(&str, &str)]| {
+        said(&words(&with(&app, &["coupon", verb, &id], values))).await
+    };
+    for (verb, values, place, now) in [
+        ("pause", &[][..], "/state", serde_json::json!("paused")),
+        ("resume", &[], "/state", "active".into()),
+        ("restock", &[("--units", "2"), ("--key", "k")], "/sale/left", 5.into()),
+        ("restock", &[("--units", "2"), ("--key", "k")], "/sale/left", 5.into()),
+        ("edit", &[("--revision", "4"), ("--title", "Lunch")], "/title", "Lunch".into()),
+        ("edit", &[("--stock", "6")], "/sale/stock", 6.into()),
+        ("end", &[], "/state", "ended".into()),
+    ] {
+        let changed = json(&change(verb, values).await);
+        assert_eq!(changed.pointer(place), Some(&now), "{verb} {values:?}");
+    }
+    for (verb, values, code, why) in [
+        ("resume", &[][..], 1, "is ended, and from there it can't become active"),
+        ("edit", &[("--title", "Supper")], 1, "has ended"),
+        ("edit", &[("--title", "")], 2, "title"),
+        ("restock", &[("--units", "0"), ("--key", "k")], 2, "units"),
+        ("restock", &[("--units", "3"), ("--key", "k")], 1, "this key has added 2 units"),
+        ("restock", &[("--units", "1")], 2, "--key"),
+    ] {
+        let refused = change(verb, values).await;
+        assert_eq!((refused.code, &*refused.stdout), (Some(code), ""), "{verb} {values:?}");
+        assert!(refused.stderr.contains(why), "{verb} {values:?}: {}", refused.stderr);
+    }
+    let unknown = said(&words(&with(&app, &["coupon", "end", "1048576"], &[]))).await;
+    assert_eq!(unknown.code, Some(1));
+    assert!(unknown.last_words().contains("no coupon"), "{}", unknown.stderr);
 }
 
 #[tokio::test]

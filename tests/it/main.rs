@@ -13,6 +13,8 @@ mod claim_model;
 mod claims;
 mod command_line;
 mod connections;
+mod coupon_changes;
+mod coupons;
 mod crowd;
 mod doctor;
 mod faults;

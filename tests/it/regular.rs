@@ -72,8 +72,8 @@ async fn a_busy_lock_is_waited_for_and_then_unavailable() {
 async fn a_coupon_that_is_not_on_offer_is_refused() {
     let app = TestApp::start().await;
     let coupon = app.create_regular().await;
-    for (state, refusal) in [("paused", (409, "sale_paused")), ("ended", (410, "sale_ended"))] {
-        app.execute(&format!("UPDATE coupons SET state = '{state}'")).await;
+    for (verb, refusal) in [("pause", (409, "sale_paused")), ("end", (410, "sale_ended"))] {
+        assert_eq!(app.r#move(coupon, verb).await.status, 200);
         assert_eq!(app.claim(42, coupon).await.refusal(), refusal);
     }
 }

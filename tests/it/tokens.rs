@@ -8,8 +8,13 @@ use crate::bad_input::{ask, bearer, flash, json_values};
 use crate::support::{SECRET, TestApp, now};
 
 /// Routes that need a token.
-const WITH_A_TOKEN: [(&str, &str); 5] = [
+const WITH_A_TOKEN: [(&str, &str); 10] = [
     ("POST", "/v1/coupons"),
+    ("PATCH", "/v1/coupons/1024"),
+    ("POST", "/v1/coupons/1024/pause"),
+    ("POST", "/v1/coupons/1024/resume"),
+    ("POST", "/v1/coupons/1024/end"),
+    ("POST", "/v1/coupons/1024/restock"),
     ("POST", "/v1/coupons/1024/claims"),
     ("GET", "/v1/coupons/1024/claims/me"),
     ("GET", "/v1/orders"),

@@ -7,7 +7,7 @@ use flash_sale::sale::ids::CouponId;
 use crate::support::{OwnServers, TestApp, eventually, now, user};
 
 /// A coupon that is in Postgres only, as after a crash at its creation.
-async fn only_in_postgres(app: &TestApp, stock: i64) -> CouponId {
+pub async fn only_in_postgres(app: &TestApp, stock: i64) -> CouponId {
     let coupon =
         CouponId::compose(app.number("SELECT nextval('coupon_sequence')").await, app.lanes());
     let (opens, closes) = (now() - TimeDelta::hours(1), now() + TimeDelta::hours(1));
@@ -69,7 +69,8 @@ async fn a_crash_between_the_steps_of_loading_does_no_harm() {
     // After step 1: in Redis, in state loading, and Postgres doesn't know.
     let coupon = app.create_flash(3).await;
     let _: i64 = app.redis(&["HSET", &key_of(coupon), "state", "loading"]).await;
-    app.execute("UPDATE flash_sales SET loaded_at = NULL, load_id = NULL").await;
+    app.execute("UPDATE flash_sales SET loaded_at = NULL, load_id = NULL, applied_revision = 0")
+        .await;
     assert_eq!(app.claim(1, coupon).await.status, 202);
     assert!(is_marked(&app).await);
 
@@ -132,7 +133,8 @@ async fn a_sale_that_a_sleeper_wrote_again_is_not_opened() {
     let _: i64 = app.redis(&["DEL", &sale, &buyers]).await;
     // It had seen a sale that nobody had loaded, and slept through everything since.
     let script = include_str!("../../lua/warm_up.lua");
-    let command = ["EVAL", script, "1", &sale, "its own load", "0", "9999999999999", "3", "1", "1"];
+    let values = ["its own load", "0", "9999999999999", "3", "1", "1", "active"];
+    let command = [&["EVAL", script, "1", &sale], &values[..]].concat();
     let load: String = app.redis(&command).await;
     assert_eq!(load, "its own load");
 

@@ -1,0 +1,45 @@
+#!lua flags=allow-oom
+-- Brings a sale up to a newer revision of its coupon.
+--
+-- KEYS[1]  coupon  HASH  the sale, as the claim script reads it
+-- ARGV[1]  coupon id
+-- ARGV[2]  load id that Postgres has noted
+-- ARGV[3]  epoch that the caller believes in
+-- ARGV[4]  revision of the values that follow
+-- ARGV[5]  opens_ms
+-- ARGV[6]  closes_ms
+-- ARGV[7]  total
+-- ARGV[8]  state: active, paused or ended
+-- ARGV[9]  channel that is told when there are more units
+--
+-- Replies  APPLIED  the sale has these values now
+--          PRESENT  it had this revision or a newer one, and has not been touched
+--          LOADING  it has not been opened yet, and has not been touched
+--          MISSING  this sale isn't there, or is the work of another load than the noted one: Redis
+--                   has lost data
+--          STALE    the caller's epoch or the hash's layout isn't ours
+--
+-- Cost: O(1). The values are absolute, so it doesn't matter how often this runs, in which order, or how many
+-- revisions lie in between. One write, which a full Redis lets through: a sale can always be paused.
+
+local coupon = KEYS[1]
+local coupon_id, noted_load_id, epoch, revision = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local opens_ms, closes_ms, total, state, channel = ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9]
+
+local sale = redis.call('HMGET', coupon,
+  'state', 'load', 'epoch', 'layout', 'revision', 'total', 'stock', 'returns')
+local old_state, load_id, sale_epoch, layout = sale[1], sale[2], sale[3], sale[4]
+if not old_state or load_id ~= noted_load_id then return 'MISSING' end
+if old_state == 'loading' then return 'LOADING' end
+if sale_epoch ~= epoch or layout ~= '1' then return 'STALE' end
+if tonumber(sale[5]) >= tonumber(revision) then return 'PRESENT' end
+
+local more = total - sale[6]
+local stock = string.format('%d', sale[7] + more)
+-- With it ends what processes remember of a sale that was sold out.
+local returns = string.format('%d', (sale[8] or 0) + (more > 0 and 1 or 0))
+redis.call('HSET', coupon,
+  'opens_ms', opens_ms, 'closes_ms', closes_ms, 'stock', stock, 'total', total,
+  'state', state, 'revision', revision, 'returns', returns)
+if more > 0 then redis.call('PUBLISH', channel, coupon_id) end
+return 'APPLIED'

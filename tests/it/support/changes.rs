@@ -1,0 +1,58 @@
+//! Changing coupons, in the words of the business.
+
+use flash_sale::sale::coupon::CouponState;
+use flash_sale::sale::coupon_changes::{Change, Refusal};
+use flash_sale::sale::ids::CouponId;
+use serde_json::{Value, json};
+
+use super::{Reply, TestApp};
+
+impl TestApp {
+    /// PATCH with an administrator's token.
+    pub async fn edit(&self, coupon: CouponId, edit: &Value) -> Reply {
+        let path = format!("/v1/coupons/{coupon}");
+        let request = self.client().patch(self.url.clone() + &path);
+        self.send(request.bearer_auth(self.admin_token()).json(edit), "PATCH", &path).await
+    }
+
+    /// `pause`, `resume` or `end`.
+    pub async fn r#move(&self, coupon: CouponId, verb: &str) -> Reply {
+        let path = format!("/v1/coupons/{coupon}/{verb}");
+        let request = self.client().post(self.url.clone() + &path);
+        self.send(request.bearer_auth(self.admin_token()), "POST", &path).await
+    }
+
+    /// Adds units under a key.
+    pub async fn restock(&self, coupon: CouponId, units: i64, key: &str) -> Reply {
+        let path = format!("/v1/coupons/{coupon}/restock");
+        self.post(&path, &self.admin_token(), &json!({"units": units, "key": key})).await
+    }
+
+    /// The first half of a change alone, as by a process that dies right after its commit.
+    pub async fn decide(&self, coupon: CouponId, change: Change) -> Result<(), Refusal> {
+        self.app.coupon_changes.decide(coupon, change).await.expect("Postgres answers")
+    }
+
+    /// Decides on this state and dies.
+    pub async fn decide_on(&self, coupon: CouponId, state: CouponState) {
+        self.decide(coupon, Change::Move(state)).await.expect("it may");
+    }
+
+    /// The pass that applies what was decided. Returns how many coupons that was.
+    pub async fn changes_pass(&self) -> usize {
+        self.app.coupon_changes.pass().await.expect("both stores answer")
+    }
+
+    /// Fields of a sale as Redis has them; "" for what isn't there.
+    pub async fn in_redis<const N: usize>(
+        &self,
+        coupon: CouponId,
+        fields: [&str; N],
+    ) -> [String; N] {
+        let key = self.keys().coupon(coupon);
+        let words = [&["HMGET", &key], &fields[..]].concat();
+        let values: Vec<Option<String>> = self.redis(&words).await;
+        let values: Vec<String> = values.into_iter().map(Option::unwrap_or_default).collect();
+        values.try_into().expect("as many as asked for")
+    }
+}
