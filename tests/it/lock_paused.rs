@@ -51,13 +51,19 @@ async fn write(name: &str, token: u64, value: &str) -> bool {
     redis.query(&eval).await.expect("Redis answers")
 }
 
-struct Holder {
+/// The child, which holds a lock.
+pub struct Holder {
     process: Child,
     lines: BufReader<ChildStdout>,
 }
 
 impl Holder {
     fn start(name: &str) -> Self {
+        Self::on(&shared().redis_url, name)
+    }
+
+    /// Holds this lock, on this server.
+    pub fn on(url: &str, name: &str) -> Self {
         let mut command = Command::new(std::env::current_exe().expect("we run"));
         command.args([
             "--exact",
@@ -65,14 +71,20 @@ impl Holder {
             "--ignored",
             "--nocapture",
         ]);
-        command.env(CHILD, format!("{} {name}", shared().redis_url)).stdout(Stdio::piped());
+        command.env(CHILD, format!("{url} {name}")).stdout(Stdio::piped());
         let mut process = command.spawn().expect("it is this program");
         let lines = BufReader::new(process.stdout.take().expect("piped"));
         Self { process, lines }
     }
 
+    /// SIGKILL, and gone when this returns.
+    pub fn kill(&mut self) {
+        self.process.kill().expect("it is our child");
+        self.process.wait().expect("it is our child");
+    }
+
     /// The next thing that it says as a child, without what the test runner says.
-    fn says(&mut self, what: &str) -> u64 {
+    pub fn says(&mut self, what: &str) -> u64 {
         let mut line = String::new();
         loop {
             line.clear();

@@ -22,6 +22,7 @@ mod ids;
 mod kills;
 mod lock_conformance;
 mod lock_paused;
+mod lock_redisson;
 mod lock_redlock;
 mod lock_reentrant;
 mod locks;

@@ -1,4 +1,4 @@
-//! Locks in Redis, and what can and can't be expected of them.
+//! Locks in Redis, and what can and can't be expected of them; `docs/locks.md` climbs there step by step.
 //!
 //! | module | a lock | for |
 //! |---|---|---|

@@ -11,6 +11,7 @@ pub mod load;
 pub mod process;
 pub mod proxy;
 pub mod redis_server;
+pub mod redisson;
 mod servers;
 mod test_app;
 

@@ -40,6 +40,15 @@ impl RedisServer {
         server
     }
 
+    /// One that listens on a TCP port as well. Returns the port, too.
+    pub fn on_tcp(settings: &[&str]) -> (Self, u16) {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("there is a free port");
+        let port = listener.local_addr().expect("it is bound").port();
+        drop(listener);
+        let text = port.to_string();
+        (Self::start(&[&["--port", &text], settings].concat()), port)
+    }
+
     /// `redis+unix:///path/to/redis.sock`
     pub fn url(&self) -> String {
         format!("redis+unix://{}", self.socket().display())
