@@ -11,7 +11,7 @@ use crate::base::clock::Clock;
 use crate::base::config::Config;
 use crate::base::limits;
 use crate::base::shutdown::Shutdown;
-use crate::base::telemetry::{LogThrottle, Metrics};
+use crate::base::telemetry::{LogThrottle, Metrics, RequestIds};
 use crate::kit::id::IdGenerator;
 use crate::kit::jwt::Tokens;
 use crate::kit::lock::reentrant::ReentrantLocks;
@@ -28,10 +28,10 @@ use crate::sale::order_moves::OrderMoves;
 use crate::sale::payment::Payments;
 use crate::sale::readiness::Readiness;
 use crate::sale::regular::RegularClaims;
-use crate::sale::settings;
 use crate::sale::sold_out::SoldOutSales;
 use crate::sale::stock_return::StockReturns;
 use crate::sale::warm_up::WarmUp;
+use crate::sale::{returns, settings};
 
 /// The service. Everything in it can be shared; both doors hold it by `Arc`.
 pub struct App {
@@ -67,6 +67,8 @@ pub struct App {
     pub readiness: Readiness,
     /// Whether the route that does nothing is there, for measurements.
     pub no_op_route: bool,
+    /// Names requests that come without a name.
+    pub request_ids: RequestIds,
     /// Keeps an outage from filling the disk with one line for each request.
     pub failure_log: Mutex<LogThrottle>,
     /// Held by whoever compares the stores: that is a lot of reading.
@@ -79,8 +81,11 @@ pub struct App {
     pub stores: Stores,
 }
 
-/// Starts the tasks that watch the backlog and keep the service's own memory in bounds.
+/// Starts the tasks that watch the backlog, listen for units that come back, and keep the service's own memory in
+/// bounds.
 pub fn start_housekeeping(app: &Arc<App>) {
+    let Stores { redis, keys, .. } = &app.stores;
+    returns::listen(redis.clone(), keys, app.sold_out.clone(), &app.shutdown);
     repeat(app, limits::BACKLOG_PERIOD, |app| async move { app.backlog_pass().await });
     repeat(app, limits::HOUSEKEEPING_PERIOD, |app| async move { app.housekeeping_pass().await });
 }
@@ -185,6 +190,7 @@ impl App {
             readiness: Readiness::new(pool.clone(), backlog.clone(), shutdown.clone()),
             backlog,
             no_op_route: config.no_op_route,
+            request_ids: RequestIds::default(),
             failure_log: Mutex::default(),
             comparison: tokio::sync::Mutex::default(),
             metrics,

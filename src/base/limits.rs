@@ -79,6 +79,10 @@ pub const LOG_LINE_PAUSE: Duration = Duration::from_secs(1);
 /// How often the log is trimmed.
 pub const TRIM_PERIOD: Duration = Duration::from_secs(1);
 
+/// Tasks of a process that write the orders of one lane, each with a batch of its own: while one waits for Postgres,
+/// the other reads, locks and acknowledges.
+pub const LANE_WRITERS: usize = 2;
+
 /// How often the number of lanes is read again.
 pub const LANES_PERIOD: Duration = Duration::from_secs(1);
 /// A consumer that holds nothing and hasn't moved for this long belonged to a process that died.
@@ -113,6 +117,9 @@ pub const CHANGES_PERIOD: Duration = Duration::from_secs(1);
 pub const CLAIM_CALLS_MAX: usize = 2;
 /// Claims in one call of the claim script: it holds up everybody else's for as long as it runs.
 pub const CLAIM_CALL_CLAIMS_MAX: usize = 128;
+/// When a claim has waited this long for its call, those that come next are refused instead of queueing. Long enough
+/// for a Redis that stops for a moment; short enough that whoever queues is answered while they still wait.
+pub const CLAIM_QUEUE_WAIT_MAX: Duration = Duration::from_millis(200);
 
 /// How often the memory of a sold-out sale takes somebody for a buyer who isn't; each costs a question to
 /// Redis. At 0.01 % a filter needs some 20 bits for each buyer.
@@ -130,6 +137,9 @@ pub const STOCK_RETURN_PERIOD: Duration = Duration::from_millis(500);
 pub const STOCK_RETURNS_BATCH: u32 = 1_000;
 /// Units in one call of the script that gives them back: it holds up all claims for as long as it runs.
 pub const GIVE_BACK_UNITS_MAX: usize = 128;
+
+/// Pause before a process listens again for units that come back, after its connection has ended.
+pub const RETURNS_LISTEN_PAUSE: Duration = Duration::from_secs(1);
 
 /// How often a process looks how many accepted claims wait to be written. What all processes together
 /// accept in this time may come on top of `--backlog-orders-max`.
@@ -176,6 +186,8 @@ const _: () = {
         + REDIS_RECONNECT_PAUSE.as_millis();
     assert!(LOCK_RELEASE_TRIES as u128 * release_try < LOCK_LATCH_KEPT.as_millis());
     assert!(LATE_REQUEST_MAX.as_millis() + DOOR_DRAIN_MAX.as_millis() < DRAIN_MAX.as_millis());
+    // Whoever is let into the queue has time left for the call itself.
+    assert!(2 * CLAIM_QUEUE_WAIT_MAX.as_millis() < REDIS_RESPONSE_TIMEOUT.as_millis());
     assert!(BACKOFF_MIN.as_millis() < BACKOFF_MAX.as_millis());
     // Stock is counted by Lua, whose numbers are exact up to 2^53.
     assert!(STOCK_MAX < 1 << 53);

@@ -2,12 +2,14 @@
 
 use std::collections::HashMap;
 use std::io::IsTerminal;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use clap::ValueEnum;
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
 use tracing_subscriber::EnvFilter;
+use uuid::Uuid;
 
 use super::limits;
 
@@ -39,6 +41,29 @@ pub fn log_to_stderr(format: LogFormat, filter: &str) -> anyhow::Result<()> {
         LogFormat::Json => lines.json().try_init(),
     }
     .map_err(|error| anyhow::anyhow!(error))
+}
+
+/// Names requests: what is random is drawn once for each process, because it costs a system call, and counted on
+/// from there.
+#[derive(Debug)]
+pub struct RequestIds {
+    process: u64,
+    next: AtomicU64,
+}
+
+impl RequestIds {
+    /// A name that no other request has, in any process.
+    pub fn next(&self) -> String {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        Uuid::from_u64_pair(self.process, number).to_string()
+    }
+}
+
+impl Default for RequestIds {
+    fn default() -> Self {
+        let (process, first) = Uuid::new_v4().as_u64_pair();
+        Self { process, next: first.into() }
+    }
 }
 
 /// Lets one line through now and then, so that trouble that lasts doesn't fill the disk.

@@ -28,10 +28,10 @@ use utoipa::{Modify, OpenApi};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use utoipa_swagger_ui::SwaggerUi;
-use uuid::Uuid;
 
 use crate::app::App;
 use crate::base::limits;
+use crate::base::telemetry::RequestIds;
 use problem::{PROBLEM_JSON, Problem, ProblemBody, REQUEST_ID};
 
 #[derive(OpenApi)]
@@ -102,7 +102,7 @@ fn with_middleware(router: Router<Arc<App>>, app: &Arc<App>) -> Router {
 async fn frame(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
     let started = Instant::now();
     let version = request.version();
-    let request_id = request_id(request.headers());
+    let request_id = request_id(request.headers(), &app.request_ids);
     let mut response = if declared_bytes(request.headers()) > limits::BODY_BYTES_MAX {
         extract::body_too_large().into_response()
     } else {
@@ -146,13 +146,13 @@ fn nothing_here() -> Problem {
 }
 
 /// The client's own id for the request if it is fit for a log line, else a new one.
-fn request_id(headers: &HeaderMap) -> String {
+fn request_id(headers: &HeaderMap, ids: &RequestIds) -> String {
     let fit = |id: &&str| {
         (1..=64).contains(&id.len())
             && id.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
     };
     let given = headers.get(REQUEST_ID).and_then(|id| id.to_str().ok()).filter(fit);
-    given.map_or_else(|| Uuid::new_v4().to_string(), str::to_owned)
+    given.map_or_else(|| ids.next(), str::to_owned)
 }
 
 fn declared_bytes(headers: &HeaderMap) -> usize {

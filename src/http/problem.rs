@@ -3,6 +3,7 @@
 //! A handler returns a [`Problem`] without knowing the request's id; the outermost middleware writes
 //! the body, so there is one place where problem bodies are made.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,7 +25,7 @@ pub const PROBLEM_JSON: &str = "application/problem+json";
 pub struct Problem {
     status: StatusCode,
     code: &'static str,
-    detail: String,
+    detail: Cow<'static, str>,
     retry_after: Option<Duration>,
     order_id: Option<OrderId>,
     /// Where something is, and where it was to go.
@@ -61,7 +62,11 @@ pub struct ProblemBody<'a> {
 
 impl Problem {
     /// A problem of this kind.
-    pub fn new(status: StatusCode, code: &'static str, detail: impl Into<String>) -> Self {
+    pub fn new(
+        status: StatusCode,
+        code: &'static str,
+        detail: impl Into<Cow<'static, str>>,
+    ) -> Self {
         Self {
             status,
             code,
@@ -74,7 +79,7 @@ impl Problem {
     }
 
     /// There is no such thing, or not for this user.
-    pub fn not_found(code: &'static str, detail: impl Into<String>) -> Self {
+    pub fn not_found(code: &'static str, detail: impl Into<Cow<'static, str>>) -> Self {
         Self::new(StatusCode::NOT_FOUND, code, detail)
     }
 
@@ -163,7 +168,7 @@ fn title(code: &'static str) -> &'static str {
         "not_claimed" => "Not claimed",
         "not_found" => "Not found",
         "order_not_found" => "No such order",
-        "overloaded" => "Too many claims to be written",
+        "overloaded" => "Too many claims at once",
         "rate_limited" => "Too many claims",
         "restock_key_used" => "Key used before",
         "revision_conflict" => "Changed by somebody else",

@@ -23,6 +23,7 @@ pub mod payment;
 pub mod readiness;
 pub mod reconcile;
 pub mod regular;
+pub mod returns;
 pub mod schema;
 pub mod settings;
 pub mod sold_out;

@@ -21,8 +21,9 @@
 //! # What each failure does
 //!
 //! * Redis away: the belief is not renewed and ends by itself; then claims are 503 like all others.
-//! * Units come back: for at most the time of the belief somebody may be told "sold out" who could have had one.
-//!   Never the other way round: nobody is promised anything from memory.
+//! * Units come back: whoever brings them tells it (`sale/returns.rs`), and the belief ends. If that is not heard,
+//!   somebody who could have had one may be told "sold out" for at most the time of the belief. Never the other way
+//!   round: nobody is promised anything from memory.
 //!
 //! # What is not promised
 //!
@@ -139,6 +140,14 @@ impl SoldOutSales {
         if self.sales.load().contains_key(&coupon) {
             self.change(|sales| sales.remove(&coupon).is_some());
         }
+    }
+
+    /// Units may have come back anywhere.
+    pub fn forget_all(&self) {
+        self.change(|sales| {
+            sales.clear();
+            true
+        });
     }
 
     /// Drops what nobody has asked about for a while.

@@ -1,6 +1,7 @@
 //! What a process remembers of sold-out sales: refusals without Redis, and never a wrong promise or a forgotten
 //! buyer.
 
+use flash_sale::app::start_housekeeping;
 use flash_sale::base::clock::Clock;
 use flash_sale::sale::ids::CouponId;
 use nix::sys::signal::{Signal, kill};
@@ -44,6 +45,22 @@ async fn a_sold_out_sale_is_refused_without_redis_and_its_buyers_are_not() {
     assert_eq!(refused.refusal(), (410, "sold_out"));
     assert_eq!(buyer.refusal(), (503, "unavailable"));
     eventually("Redis is back", async || app.claim(1, coupon).await.status == 409).await;
+}
+
+#[tokio::test]
+async fn a_unit_that_comes_back_is_told_to_every_process() {
+    let app = TestApp::configured(&LONG).await;
+    start_housekeeping(&app.app);
+    let coupon = app.create_flash(1).await;
+    let order = app.order(1, coupon).await;
+    assert_remembered(&app, coupon).await;
+
+    assert_eq!(app.cancel(1, order).await.status, 200);
+    assert_eq!(app.give_back().await, 1);
+    // The memory is far longer than anybody waits here.
+    eventually("the sale is asked about again", async || app.claim(2, coupon).await.status == 202)
+        .await;
+    app.write_orders().await;
 }
 
 #[tokio::test]

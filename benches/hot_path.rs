@@ -1,0 +1,155 @@
+//! Requests through the whole router in this process, one after the other, for `scripts/instructions`: it counts
+//! what [`measured`] executes. Not a load test; that is `flash-sale bench`.
+//!
+//! Redis and Postgres are real, but what they execute is not counted, and neither is what hyper does to a request
+//! before the router sees it.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::http::{Request, StatusCode, header};
+use chrono::TimeDelta;
+use clap::{Parser, ValueEnum};
+use flash_sale::app::App;
+use flash_sale::base::clock::Clock;
+use flash_sale::base::config::Config;
+use flash_sale::base::shutdown::Shutdown;
+use flash_sale::http;
+use flash_sale::kit::jwt::Grants;
+use flash_sale::kit::postgres;
+use flash_sale::kit::private_servers::{PrivateServers, Sync};
+use flash_sale::kit::redis::Redis;
+use flash_sale::sale::coupon::CouponKind;
+use flash_sale::sale::coupon_input::{NewCoupon, NewSale};
+use flash_sale::sale::ids::{CouponId, UserId};
+use flash_sale::sale::keys::Keys;
+use flash_sale::sale::{Stores, schema};
+use hyper::service::Service;
+use hyper_util::service::TowerToHyperService;
+use secrecy::SecretString;
+use tokio::runtime::Runtime;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+#[derive(Parser)]
+struct Arguments {
+    #[command(flatten)]
+    config: Config,
+    #[arg(long)]
+    scenario: Scenario,
+    #[arg(long, default_value_t = 1_000)]
+    requests: i64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Scenario {
+    NoOp,
+    Win,
+    SoldOut,
+    Duplicate,
+}
+
+fn main() -> anyhow::Result<()> {
+    let arguments = Arguments::parse();
+    // One thread, so that whatever a request causes happens within `measured`.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let folder = std::env::temp_dir().join(format!("flash-sale-hot-path-{}", std::process::id()));
+    let servers = runtime.block_on(PrivateServers::start(&folder, Sync::Off))?;
+    let counted = count(&runtime, &servers, arguments);
+    runtime.block_on(servers.stop())?;
+    std::fs::remove_dir_all(&folder)?;
+    counted
+}
+
+fn count(runtime: &Runtime, servers: &PrivateServers, arguments: Arguments) -> anyhow::Result<()> {
+    let Arguments { config, scenario, requests } = arguments;
+    let app = runtime.block_on(assemble(servers, config))?;
+    let expected = match scenario {
+        Scenario::NoOp | Scenario::Win => StatusCode::ACCEPTED,
+        Scenario::SoldOut => StatusCode::GONE,
+        Scenario::Duplicate => StatusCode::CONFLICT,
+    };
+    let path = runtime.block_on(path(&app, scenario, requests))?;
+    let token_of = |user| {
+        // Everybody has bought, or will; a duplicate is always the same user.
+        let subject = if scenario == Scenario::Duplicate { 1 } else { user };
+        let expires_at = Clock::System.now() + TimeDelta::hours(1);
+        app.tokens.issue(Grants { subject, admin: false }, expires_at)
+    };
+    let request = |user| {
+        let bearer = format!("Bearer {}", token_of(user));
+        Request::post(&path).header(header::AUTHORIZATION, bearer).body(Body::empty())
+    };
+    let requests: Vec<Request<Body>> = (2..requests + 2).map(request).collect::<Result<_, _>>()?;
+    let service = TowerToHyperService::new(http::api(&app, false));
+    let others = measured(runtime, &service, requests, expected);
+    anyhow::ensure!(others == 0, "{others} answers were not {expected}");
+    Ok(())
+}
+
+/// Answers the requests; returns how many of the answers were unexpected.
+#[inline(never)]
+fn measured(
+    runtime: &Runtime,
+    service: &TowerToHyperService<Router>,
+    requests: Vec<Request<Body>>,
+    expected: StatusCode,
+) -> usize {
+    runtime.block_on(async {
+        let mut others = 0;
+        for request in requests {
+            let Ok(response) = service.call(request).await;
+            others += usize::from(response.status() != expected);
+        }
+        others
+    })
+}
+
+async fn assemble(servers: &PrivateServers, mut config: Config) -> anyhow::Result<Arc<App>> {
+    config.no_op_route = true;
+    // Whoever is told "sold out" is told so from memory, however slowly the requests come.
+    config.sold_out_memory_ms = 3_600_000;
+    let pool = postgres::pool(servers.database_url(), 2)?;
+    schema::migrate(&pool).await?;
+    let redis = Redis::new(servers.redis_url())?;
+    let stores = Stores { pool, redis, keys: Keys::new("fs") };
+    let secret = SecretString::from("a secret that is only good for counting instructions");
+    App::assemble(&config, stores, &secret, Clock::System, Shutdown::default()).await
+}
+
+/// The path of the scenario's requests, and everything in the state in which it is claimed again and again.
+async fn path(app: &App, scenario: Scenario, requests: i64) -> anyhow::Result<String> {
+    if scenario == Scenario::NoOp {
+        return Ok(http::no_op::PATH.to_owned());
+    }
+    let stock = if scenario == Scenario::SoldOut { 1 } else { requests + 1 };
+    let now = Clock::System.now();
+    let sale = NewSale { stock, opens_at: now, closes_at: now + TimeDelta::hours(1) };
+    let coupon = app.coupons.create(NewCoupon {
+        kind: CouponKind::Flash,
+        title: "Counted".into(),
+        sub_title: String::new(),
+        rules: String::new(),
+        pay_cents: 0,
+        value_cents: 0,
+        sale: Some(sale),
+    });
+    let coupon = coupon.await?.id;
+    app.claims.claim(coupon, UserId::new(1)?).await?;
+    if scenario == Scenario::SoldOut {
+        wait_until_remembered(app, coupon).await?;
+    }
+    Ok(format!("/v1/coupons/{coupon}/claims"))
+}
+
+/// Until the buyers of the sold-out sale have been read.
+async fn wait_until_remembered(app: &App, coupon: CouponId) -> anyhow::Result<()> {
+    let somebody = UserId::new(2)?;
+    while !app.sold_out.refuses(coupon, somebody) {
+        app.claims.claim(coupon, somebody).await?;
+        tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+    }
+    Ok(())
+}
