@@ -47,7 +47,7 @@ struct Accepted {
         (status = 409, description = "`already_claimed` (with `order_id`), `sale_not_started` (with Retry-After) or `sale_paused`"),
         (status = 410, description = "`sold_out` or `sale_ended`"),
         (status = 429, description = "`rate_limited` (with Retry-After)"),
-        (status = 503, description = "`overloaded`: nothing was taken, come back (with Retry-After); `unavailable`: the outcome is unknown, ask again"),
+        (status = 503, description = "`overloaded`: not carried out, come back (with Retry-After); `unavailable`: the outcome is unknown, ask again"),
     ),
 )]
 pub async fn claim(
@@ -111,7 +111,7 @@ fn rate_limited(wait: Duration) -> Problem {
 fn reply(coupon: CouponId, outcome: ClaimOutcome) -> Result<Response, Problem> {
     let status = outcome.status();
     let http = StatusCode::from_u16(status.http).expect("the table holds valid statuses");
-    let refuse = |detail: &str| Problem::new(http, status.code, detail);
+    let refuse = |detail: &'static str| Problem::new(http, status.code, detail);
     Err(match outcome {
         ClaimOutcome::Accepted(order_id) => {
             let body = Accepted { order_id, coupon_id: coupon, status: ClaimStatus::Pending };
@@ -132,7 +132,7 @@ fn reply(coupon: CouponId, outcome: ClaimOutcome) -> Result<Response, Problem> {
         ClaimOutcome::Ended => refuse("the sale has ended"),
         ClaimOutcome::SoldOut => refuse("no unit is left"),
         ClaimOutcome::Overloaded => {
-            refuse("too many accepted claims wait to be written, and nothing was taken for you; come back after Retry-After seconds")
+            refuse("there are more claims than can be taken in, and this one was not carried out; come back after Retry-After seconds")
                 .retry_after(limits::OVERLOADED_RETRY_AFTER)
         }
         ClaimOutcome::NotFound => coupon_not_found(),

@@ -31,7 +31,7 @@ pub enum ClaimOutcome {
     Ended,
     /// No unit is left.
     SoldOut,
-    /// There is a unit, but too many accepted claims wait to be written. Nothing was taken.
+    /// Too many claims wait to be carried out, or too many accepted ones to be written. This one was not carried out.
     Overloaded,
     /// There is no such coupon.
     NotFound,

@@ -7,6 +7,10 @@
 //! that ends is followed by one for everybody who has queued meanwhile, up to
 //! [`limits::CLAIM_CALL_CLAIMS_MAX`]. So the busier Redis is, the more claims share a call, by themselves.
 //!
+//! When claims come faster than they can be carried out, the queue would grow until everybody in it has given up,
+//! and Redis would work for nobody. So a claim that finds somebody waiting for longer than
+//! [`limits::CLAIM_QUEUE_WAIT_MAX`] is told `overloaded` at once, and is not carried out.
+//!
 //! # What each failure does
 //!
 //! * A call fails: each of its claims is told so, which means *unknown, ask again*; the next call is
@@ -20,7 +24,7 @@
 //!
 //! That claims are decided in the order in which they came. They are within a call.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -82,13 +86,25 @@ struct Shared {
 /// The claims on one coupon that wait for a call; it exists while there is a call under way.
 #[derive(Default)]
 struct Queue {
-    waiting: Vec<Waiting>,
+    /// In the order in which they came.
+    waiting: VecDeque<Waiting>,
     calls: usize,
 }
 
 struct Waiting {
     user: UserId,
+    since: Instant,
     tell: oneshot::Sender<Result<Reply, Failure>>,
+}
+
+/// What a claim that comes to the queue has to do.
+enum Entry {
+    /// Begin a call.
+    Call,
+    /// Wait for one.
+    Wait,
+    /// Go away: the queue is too slow.
+    Leave,
 }
 
 impl ClaimScript {
@@ -116,9 +132,13 @@ impl ClaimScript {
     /// The outcome is unknown; asking again tells.
     pub async fn ask(&self, coupon: CouponId, user: UserId) -> Result<Reply, Failure> {
         let (tell, told) = oneshot::channel();
-        if self.enqueue(coupon, Waiting { user, tell }) {
-            let calling = Calling { shared: self.0.clone(), coupon, over: false };
-            self.0.shutdown.spawn(calling.run());
+        match self.enqueue(coupon, Waiting { user, since: Instant::now(), tell }) {
+            Entry::Call => {
+                let calling = Calling { shared: self.0.clone(), coupon, over: false };
+                self.0.shutdown.spawn(calling.run());
+            }
+            Entry::Wait => {}
+            Entry::Leave => return Ok(Reply::Decided(ClaimOutcome::Overloaded)),
         }
         match timeout(limits::REDIS_RESPONSE_TIMEOUT, told).await {
             Ok(Ok(reply)) => reply,
@@ -126,14 +146,20 @@ impl ClaimScript {
         }
     }
 
-    /// True if the caller has to begin a call.
-    fn enqueue(&self, coupon: CouponId, claim: Waiting) -> bool {
+    fn enqueue(&self, coupon: CouponId, claim: Waiting) -> Entry {
         let mut queues = self.0.queues.lock().expect("nobody panics with the queues in hand");
         let queue = queues.entry(coupon).or_default();
-        queue.waiting.push(claim);
-        let begin = queue.calls < limits::CLAIM_CALLS_MAX;
-        queue.calls += usize::from(begin);
-        begin
+        let too_slow = |first: &Waiting| claim.since - first.since > limits::CLAIM_QUEUE_WAIT_MAX;
+        if queue.calls < limits::CLAIM_CALLS_MAX {
+            queue.calls += 1;
+            queue.waiting.push_back(claim);
+            return Entry::Call;
+        }
+        if queue.waiting.front().is_some_and(too_slow) {
+            return Entry::Leave;
+        }
+        queue.waiting.push_back(claim);
+        Entry::Wait
     }
 }
 
@@ -168,7 +194,7 @@ impl Calling {
 
     /// The claims of the next call, without those that nobody waits for any more. When there are none, the
     /// queue is told in the same step, so that whoever comes next begins a call.
-    fn next_claims(&mut self) -> Option<Vec<Waiting>> {
+    fn next_claims(&mut self) -> Option<VecDeque<Waiting>> {
         let mut queues = self.shared.queues.lock().expect("nobody panics with the queues in hand");
         let queue = queues.get_mut(&self.coupon)?;
         queue.waiting.retain(|claim| !claim.tell.is_closed());

@@ -1,7 +1,9 @@
 //! The door for the order log: accepted claims leave Redis and become orders in Postgres.
 //!
-//! Each lane has one task, and the task runs passes, one at a time. A pass is a function that reads,
-//! decides, writes and reports; a timer, the tests and the drain call the same function.
+//! A process has a few tasks for each lane ([`limits::LANE_WRITERS`]), so that one reads and locks while the other waits
+//! for Postgres. They know nothing of each other: to the log they are consumers like those of other processes. Each runs
+//! passes, one at a time. A pass is a function that reads, decides, writes and reports; a timer, the tests and the
+//! drain call the same function.
 //!
 //! | pass | when | what |
 //! |---|---|---|
@@ -58,7 +60,7 @@ pub enum PassError {
     LocksLost,
 }
 
-/// The worker of one lane.
+/// A worker of one lane.
 pub struct LaneWorker {
     app: Arc<App>,
     log: OrderLog,
@@ -97,15 +99,17 @@ pub fn start(app: &Arc<App>, config: &Config) {
     let (app, settings) = (app.clone(), WorkerSettings::from(config));
     let shutdown = app.shutdown.clone();
     shutdown.clone().spawn(async move {
-        let consumer = consumer_name();
         let mut started = HashSet::new();
         let mut throttle = LogThrottle::default();
         while !shutdown.stop_token().is_cancelled() {
             match settings::read(&app.stores.pool).await {
                 Ok(stored) => {
                     for lane in Lane::all(stored.lanes).filter(|lane| started.insert(*lane)) {
-                        let worker = LaneWorker::new(app.clone(), lane, consumer.clone(), settings);
-                        shutdown.spawn(worker.run());
+                        for _ in 0..limits::LANE_WRITERS {
+                            let app = app.clone();
+                            let writer = LaneWorker::new(app, lane, consumer_name(), settings);
+                            shutdown.spawn(writer.run());
+                        }
                     }
                 }
                 Err(error) if throttle.allows() => {
@@ -121,7 +125,7 @@ pub fn start(app: &Arc<App>, config: &Config) {
     });
 }
 
-/// Unique for each process, or two processes would take each other's pending entries for their own.
+/// Unique for each writer, or two of them would take each other's pending entries for their own.
 pub fn consumer_name() -> String {
     format!("{}-{}", std::process::id(), Uuid::new_v4().simple())
 }

@@ -124,11 +124,17 @@ impl Crowd<'_> {
             .await
     }
 
+    /// Until the claim is carried out: on a slow machine the crowd may be too much for a moment.
     async fn claim(&self, user: i64, api: i64) -> Told {
         let url = if api % 2 == 0 { &self.urls[0] } else { &self.urls[1] };
-        let reply = try_claim(self.app, url, user, self.coupon).await;
-        let (status, body) = reply.expect("nobody was killed");
-        let code = body["code"].as_str().unwrap_or_default().to_owned();
+        let (status, code, body) = loop {
+            let reply = try_claim(self.app, url, user, self.coupon).await;
+            let (status, body) = reply.expect("nobody was killed");
+            let code = body["code"].as_str().unwrap_or_default().to_owned();
+            if code != "overloaded" {
+                break (status, code, body);
+            }
+        };
         let has_order = status == 202 || code == "already_claimed";
         (status, code, has_order.then(|| order_id(&body)))
     }

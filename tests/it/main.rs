@@ -30,6 +30,7 @@ mod order_log;
 mod orders;
 mod outage;
 mod overlap;
+mod overload;
 mod private_servers;
 mod processes;
 mod properties;
