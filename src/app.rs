@@ -17,6 +17,7 @@ use crate::kit::jwt::Tokens;
 use crate::kit::lock::reentrant::ReentrantLocks;
 use crate::kit::rate_limit::RateLimit;
 use crate::sale::Stores;
+use crate::sale::archive::Archive;
 use crate::sale::backlog::Backlog;
 use crate::sale::claim::{ClaimOutcome, Claims};
 use crate::sale::claim_script::ClaimScript;
@@ -42,7 +43,11 @@ pub struct App {
     /// Creates and reads coupons.
     pub coupons: Arc<Coupons>,
     /// Changes coupons.
-    pub coupon_changes: CouponChanges,
+    pub coupon_changes: Arc<CouponChanges>,
+    /// Gets sales into Redis.
+    pub warm_up: Arc<WarmUp>,
+    /// Relieves Redis of sales that are over.
+    pub archive: Archive,
     /// What is remembered of sold-out sales.
     pub sold_out: Arc<SoldOutSales>,
     /// Reads orders, and writes those that the log brings.
@@ -173,13 +178,16 @@ impl App {
         let coupons = Arc::new(Coupons::new(&stores, warm_up.clone(), shutdown.clone()));
         let coupon_changes =
             CouponChanges::new(&stores, coupons.clone(), warm_up.clone(), shutdown.clone());
+        let coupon_changes = Arc::new(coupon_changes);
         Ok(Arc::new(Self {
             claims: Claims::new(sold_out.clone(), script, warm_up.clone(), regular, orders.clone()),
             claim_statuses: ClaimStatuses::new(&stores, orders.clone(), warm_up.clone()),
             payments: Payments::new(pool.clone(), order_moves.clone(), shutdown.clone()),
-            stock_returns: StockReturns::new(&stores, warm_up),
+            stock_returns: StockReturns::new(&stores, warm_up.clone()),
             coupons,
+            archive: Archive::new(&stores, coupon_changes.clone(), config.archive_after()),
             coupon_changes,
+            warm_up,
             sold_out,
             orders,
             order_moves,

@@ -105,6 +105,16 @@ pub struct Config {
         value_parser = clap::value_parser!(u64).range(..=60_000))]
     pub sold_out_memory_ms: u64,
 
+    /// How long before it opens a sale that isn't in Redis yet is loaded; usually it is there since its creation
+    #[arg(long, env = "FLASH_SALE_WARM_UP_AHEAD_MS", default_value_t = 3_600_000,
+        value_parser = clap::value_parser!(u64).range(..=YEAR_MS))]
+    pub warm_up_ahead_ms: u64,
+
+    /// How long a sale stays in Redis after it has ended or its window has closed; then Postgres answers for it
+    #[arg(long, env = "FLASH_SALE_ARCHIVE_AFTER_MS", default_value_t = 86_400_000,
+        value_parser = clap::value_parser!(u64).range(..=YEAR_MS))]
+    pub archive_after_ms: u64,
+
     /// Orders written in one transaction, at most
     #[arg(long, env = "FLASH_SALE_BATCH_ORDERS_MAX", default_value_t = 1_000,
         value_parser = clap::value_parser!(u32).range(1..=10_000))]
@@ -127,6 +137,9 @@ pub struct Config {
     #[arg(long, env = "FLASH_SALE_NO_OP_ROUTE")]
     pub no_op_route: bool,
 }
+
+/// The longest time of a setting that counts in days.
+const YEAR_MS: u64 = 365 * 86_400_000;
 
 /// What a process does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -214,6 +227,16 @@ impl Config {
     /// How long "sold out" is believed.
     pub fn sold_out_memory(&self) -> Duration {
         Duration::from_millis(self.sold_out_memory_ms)
+    }
+
+    /// Time between the loading of a sale and its opening.
+    pub fn warm_up_ahead(&self) -> Duration {
+        Duration::from_millis(self.warm_up_ahead_ms)
+    }
+
+    /// Time between the end of a sale and its archiving.
+    pub fn archive_after(&self) -> Duration {
+        Duration::from_millis(self.archive_after_ms)
     }
 
     /// Lease of the per-user lock.

@@ -110,6 +110,10 @@ pub const WARM_UP_MEMORY_COUPONS_MAX: u64 = 100_000;
 
 /// Coupons that a pass takes from Postgres at a time.
 pub const PASS_COUPONS_MAX: i64 = 100;
+/// How often sales that open soon are looked for.
+pub const WARM_UP_PERIOD: Duration = Duration::from_secs(10);
+/// How often sales that are over are looked for.
+pub const ARCHIVE_PERIOD: Duration = Duration::from_secs(60);
 /// How often what has been decided about coupons is looked through for what Redis hasn't heard of.
 pub const CHANGES_PERIOD: Duration = Duration::from_secs(1);
 

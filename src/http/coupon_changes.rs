@@ -12,8 +12,9 @@ use super::extract::{Id, Valid};
 use super::problem::Problem;
 use crate::app::App;
 use crate::sale::coupon::{Coupon, CouponState};
-use crate::sale::coupon_changes::{Change, ChangeOutcome, Refusal};
+use crate::sale::coupon_changes::ChangeOutcome;
 use crate::sale::coupon_input::{CouponEdit, Restock};
+use crate::sale::coupon_rules::{Change, Refusal};
 use crate::sale::ids::CouponId;
 
 type Reply = Result<(StatusCode, Json<Coupon>), Problem>;

@@ -31,28 +31,18 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 use sqlx::{PgConnection, PgPool};
 
-use super::coupon::{self, Coupon, CouponKind, CouponRow, CouponState, Coupons};
-use super::coupon_input::{CouponEdit, Restock};
+use super::coupon::{self, Coupon, Coupons};
+use super::coupon_input::Restock;
+use super::coupon_rules::{Change, Refusal, edited, ended_if_closed, moved, restocked};
 use super::ids::CouponId;
 use super::keys::Keys;
-use super::stock::{self, SaleTerms, StoredSale};
+use super::stock::{self, StoredSale};
 use super::warm_up::{Resolution, WarmUp};
 use super::{Failure, Stores};
 use crate::base::limits;
 use crate::base::shutdown::Shutdown;
 use crate::kit::redis::Redis;
 use crate::kit::script::Script;
-
-/// What somebody wants to be different.
-#[derive(Clone, Debug)]
-pub enum Change {
-    /// Other words, prices, window or stock.
-    Edit(CouponEdit),
-    /// Pause, resume or end.
-    Move(CouponState),
-    /// More units.
-    Restock(Restock),
-}
 
 /// What became of a change.
 #[derive(Debug)]
@@ -63,54 +53,6 @@ pub enum ChangeOutcome {
     Decided(Coupon),
     /// It was refused, and nothing has changed.
     Refused(Refusal),
-}
-
-/// Why a change is not made, in words for whoever asked for it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
-    /// There is no such coupon.
-    #[error("there is no coupon with this id")]
-    NotFound,
-    /// From this state nothing leads to that one.
-    #[error("the coupon is {}, and from there it can't become {}", from.as_str(), to.as_str())]
-    InvalidTransition {
-        /// Where it stands.
-        from: CouponState,
-        /// Where it was to go.
-        to: CouponState,
-    },
-    /// It has ended, which is final.
-    #[error("the coupon has ended, and nothing about it can be changed any more")]
-    Ended,
-    /// It has another revision than the edit was made for.
-    #[error(
-        "the coupon has been changed and has revision {revision} by now: read it, and edit that"
-    )]
-    RevisionConflict {
-        /// The one that it has.
-        revision: i64,
-    },
-    /// A regular coupon has no sale.
-    #[error("a regular coupon has no `sale`")]
-    NoSale,
-    /// Fewer units than there are on offer.
-    #[error("{total} units are on offer, and there can only be more; end the coupon to sell fewer")]
-    StockOnlyGrows {
-        /// How many there are.
-        total: i64,
-    },
-    /// More units than a sale can have.
-    #[error("a sale has at most {} units", limits::STOCK_MAX)]
-    StockTooLarge,
-    /// The window would end before it opens.
-    #[error("the window has to end after it opens")]
-    EmptyWindow,
-    /// The key belongs to a restock with another number of units.
-    #[error("this key has added {units} units before; give another restock a key of its own")]
-    RestockKeyUsed {
-        /// As many as it added.
-        units: i64,
-    },
 }
 
 /// Changes coupons.
@@ -275,6 +217,7 @@ async fn decide_in(
     let decided = match change {
         Change::Edit(edit) => edited(&row, terms.as_ref(), edit),
         Change::Move(to) => moved(&row, *to).map(|row| (row, terms.clone())),
+        Change::EndClosed(at) => Ok((ended_if_closed(&row, terms.as_ref(), *at), terms.clone())),
         Change::Restock(restock) => match restocked_before(tx, coupon, restock).await? {
             Some(units) if units == restock.units => return Ok(Ok(())),
             Some(units) => Err(Refusal::RestockKeyUsed { units }),
@@ -296,66 +239,6 @@ async fn decide_in(
         note_restock(tx, coupon, restock).await?;
     }
     Ok(Ok(()))
-}
-
-type Values = (CouponRow, Option<SaleTerms>);
-
-fn moved(row: &CouponRow, to: CouponState) -> Result<CouponRow, Refusal> {
-    if row.state == CouponState::Ended && to != CouponState::Ended {
-        return Err(Refusal::InvalidTransition { from: row.state, to });
-    }
-    Ok(CouponRow { state: to, ..row.clone() })
-}
-
-/// A repeat, which changes nothing, is none of the refusals that come after its first time.
-fn edited(
-    row: &CouponRow,
-    terms: Option<&SaleTerms>,
-    edit: &CouponEdit,
-) -> Result<Values, Refusal> {
-    let new_terms = match (&edit.sale, terms) {
-        (Some(_), None) => return Err(Refusal::NoSale),
-        (Some(sale), Some(terms)) => Some(sale.of(terms)),
-        (None, terms) => terms.cloned(),
-    };
-    let new_row = edit.of(row);
-    if new_row == *row && new_terms.as_ref() == terms {
-        return Ok((new_row, new_terms));
-    }
-    if row.state == CouponState::Ended {
-        return Err(Refusal::Ended);
-    }
-    if edit.revision.is_some_and(|revision| revision != row.revision) {
-        return Err(Refusal::RevisionConflict { revision: row.revision });
-    }
-    if let (Some(new), Some(old)) = (&new_terms, terms) {
-        if new.total < old.total {
-            return Err(Refusal::StockOnlyGrows { total: old.total });
-        }
-        // Redis counts milliseconds.
-        if new.closes_at.timestamp_millis() <= new.opens_at.timestamp_millis() {
-            return Err(Refusal::EmptyWindow);
-        }
-    }
-    Ok((new_row, new_terms))
-}
-
-fn restocked(
-    row: &CouponRow,
-    terms: Option<&SaleTerms>,
-    restock: &Restock,
-) -> Result<Values, Refusal> {
-    let Some(terms) = terms.filter(|_| row.kind == CouponKind::Flash) else {
-        return Err(Refusal::NoSale);
-    };
-    if row.state == CouponState::Ended {
-        return Err(Refusal::Ended);
-    }
-    let total = terms.total + restock.units;
-    if total > limits::STOCK_MAX {
-        return Err(Refusal::StockTooLarge);
-    }
-    Ok((row.clone(), Some(SaleTerms { total, ..terms.clone() })))
 }
 
 /// How many units this key has added to this coupon, if it was used.

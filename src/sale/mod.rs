@@ -3,6 +3,7 @@
 //! Refusals ("sold out") are values; a [`Failure`](crate::sale::Failure) means that something is broken and the outcome is
 //! unknown.
 
+pub mod archive;
 pub mod backlog;
 pub mod buyers;
 pub mod claim;
@@ -11,6 +12,7 @@ pub mod claim_status;
 pub mod coupon;
 pub mod coupon_changes;
 pub mod coupon_input;
+pub mod coupon_rules;
 pub mod dead_letter;
 pub mod failure;
 pub mod gateway;

@@ -3,6 +3,8 @@
 //! Redis sells; `sold` is the second lock on the same door. It grows only by rows really inserted, in
 //! their transaction, and never past `total`.
 
+use std::time::Duration;
+
 use chrono::{DateTime, Utc};
 use sqlx::{PgConnection, PgPool};
 
@@ -230,4 +232,142 @@ pub async fn loaded(pool: &PgPool) -> sqlx::Result<Vec<CouponId>> {
     )
     .fetch_all(pool)
     .await
+}
+
+/// Sales behind `after` that open within `ahead`, aren't over, and have never been loaded.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub async fn to_load(
+    pool: &PgPool,
+    ahead: Duration,
+    after: Option<CouponId>,
+    limit: i64,
+) -> sqlx::Result<Vec<CouponId>> {
+    sqlx::query_scalar!(
+        r#"SELECT coupon_id AS "coupon_id: CouponId" FROM flash_sales JOIN coupons ON id = coupon_id
+           WHERE loaded_at IS NULL AND opens_at < now() + $1 * interval '1 second'
+             AND closes_at > now() AND state <> 'ended' AND coupon_id > coalesce($2::bigint, 0)
+           ORDER BY coupon_id LIMIT $3"#,
+        ahead.as_secs_f64(),
+        after.map(CouponId::get),
+        limit,
+    )
+    .fetch_all(pool)
+    .await
+}
+
+/// Sales behind `after` in Redis that haven't been ended though their window closed so long ago, and when it did.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub async fn closed(
+    pool: &PgPool,
+    ago: Duration,
+    after: Option<CouponId>,
+    limit: i64,
+) -> sqlx::Result<Vec<(CouponId, DateTime<Utc>)>> {
+    let rows = sqlx::query!(
+        r#"SELECT coupon_id AS "coupon_id: CouponId", closes_at
+           FROM flash_sales JOIN coupons ON id = coupon_id
+           WHERE loaded_at IS NOT NULL AND archived_at IS NULL AND state <> 'ended'
+             AND closes_at < now() - $1 * interval '1 second' AND coupon_id > coalesce($2::bigint, 0)
+           ORDER BY coupon_id LIMIT $3"#,
+        ago.as_secs_f64(),
+        after.map(CouponId::get),
+        limit,
+    )
+    .fetch_all(pool)
+    .await?;
+    Ok(rows.into_iter().map(|row| (row.coupon_id, row.closes_at)).collect())
+}
+
+/// Sales behind `after` that ended so long ago, and that Redis has as ended.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub async fn ended(
+    pool: &PgPool,
+    ago: Duration,
+    after: Option<CouponId>,
+    limit: i64,
+) -> sqlx::Result<Vec<CouponId>> {
+    sqlx::query_scalar!(
+        r#"SELECT coupon_id AS "coupon_id: CouponId" FROM flash_sales JOIN coupons ON id = coupon_id
+           WHERE loaded_at IS NOT NULL AND archived_at IS NULL AND state = 'ended'
+             AND applied_revision = revision
+             AND least(ended_at, closes_at) < now() - $1 * interval '1 second'
+             AND coupon_id > coalesce($2::bigint, 0)
+           ORDER BY coupon_id LIMIT $3"#,
+        ago.as_secs_f64(),
+        after.map(CouponId::get),
+        limit,
+    )
+    .fetch_all(pool)
+    .await
+}
+
+/// Notes that Redis is going to be relieved of an ended sale, whose claims are known to be orders. False if an order
+/// may still expire, a unit is on its way back to Redis, or an operator has to decide on a dead letter.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub async fn archive(pool: &PgPool, coupon: CouponId) -> sqlx::Result<bool> {
+    let done = sqlx::query!(
+        "UPDATE flash_sales SET archived_at = now(), updated_at = now()
+         WHERE coupon_id = $1 AND archived_at IS NULL
+           AND EXISTS (SELECT FROM coupons
+                       WHERE id = $1 AND state = 'ended' AND revision = applied_revision)
+           AND NOT EXISTS (SELECT FROM orders WHERE orders.coupon_id = $1 AND status = 'unpaid')
+           AND NOT EXISTS (SELECT FROM stock_returns
+                           WHERE stock_returns.coupon_id = $1 AND done_at IS NULL)
+           AND NOT EXISTS (SELECT FROM dead_letters
+                           WHERE dead_letters.coupon_id = $1 AND resolved_at IS NULL)",
+        coupon.get(),
+    )
+    .execute(pool)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// Archived sales behind `after` that may still be in Redis.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub async fn archived(
+    pool: &PgPool,
+    after: Option<CouponId>,
+    limit: i64,
+) -> sqlx::Result<Vec<CouponId>> {
+    sqlx::query_scalar!(
+        r#"SELECT coupon_id AS "coupon_id: CouponId" FROM flash_sales
+           WHERE archived_at IS NOT NULL AND removed_at IS NULL
+             AND coupon_id > coalesce($1::bigint, 0)
+           ORDER BY coupon_id LIMIT $2"#,
+        after.map(CouponId::get),
+        limit,
+    )
+    .fetch_all(pool)
+    .await
+}
+
+/// Notes that an archived sale is not in Redis any more.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub async fn note_removed(pool: &PgPool, coupon: CouponId) -> sqlx::Result<()> {
+    sqlx::query!(
+        "UPDATE flash_sales SET removed_at = now(), updated_at = now()
+         WHERE coupon_id = $1 AND archived_at IS NOT NULL AND removed_at IS NULL",
+        coupon.get(),
+    )
+    .execute(pool)
+    .await?;
+    Ok(())
 }

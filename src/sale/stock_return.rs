@@ -136,8 +136,11 @@ impl StockReturns {
         let answers = |code: &String| code == "GIVEN_BACK" || code == "NOT_HELD";
         match &replies[..] {
             [code] if code == "NOT_LOADED" => {
-                self.warm_up.data_lost(coupon);
-                Ok(false)
+                match self.warm_up.missing(coupon).await {
+                    // Since these rows were read: the next pass closes them.
+                    Ok(_) | Err(Failure::DataLost(_)) => Ok(false),
+                    Err(error) => Err(error),
+                }
             }
             [code] if code == "STALE" => {
                 self.warm_up.refresh_epoch().await?;

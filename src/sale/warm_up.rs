@@ -26,6 +26,7 @@
 use std::hash::Hash;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use moka::future::Cache;
@@ -141,6 +142,30 @@ impl WarmUp {
             }
         };
         self.open(coupon, &load_id).await
+    }
+
+    /// Loads the sales that open within `ahead` and have never been loaded. Returns how many.
+    ///
+    /// # Errors
+    ///
+    /// When a store doesn't answer.
+    pub async fn pass(&self, ahead: Duration) -> Result<usize, Failure> {
+        let (mut loaded, mut after) = (0, None);
+        loop {
+            let page = stock::to_load(&self.pool, ahead, after, limits::PASS_COUPONS_MAX).await?;
+            let Some(last) = page.last().copied() else {
+                return Ok(loaded);
+            };
+            for coupon in page {
+                match self.resolve_now(coupon).await {
+                    Ok(_) => loaded += 1,
+                    // It was lost right behind its load; the alarm has been raised, and it holds up no other.
+                    Err(Failure::DataLost(_)) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+            after = Some(last);
+        }
     }
 
     /// What it means that a sale, which Postgres had said to be in Redis, isn't there: it has been archived since

@@ -15,6 +15,8 @@
 //!
 //! | pass | when | what |
 //! |---|---|---|
+//! | [warm-up](crate::sale::warm_up) | every 10 s | loads sales that open soon |
+//! | [archive](crate::sale::archive) | once a minute | relieves Redis of sales that are over |
 //! | [changes](crate::sale::coupon_changes) | once a second | applies what was decided about coupons and has not reached Redis |
 //! | [stock returns](crate::sale::stock_return) | twice a second | gives units of closed orders back to Redis |
 //!
@@ -95,7 +97,7 @@ pub struct WorkerSettings {
 /// Starts the workers of all lanes, and the passes beside them, as tasks of the service. A lane that another
 /// process adds is noticed within a second.
 pub fn start(app: &Arc<App>, config: &Config) {
-    passes::start(app);
+    passes::start(app, config);
     let (app, settings) = (app.clone(), WorkerSettings::from(config));
     let shutdown = app.shutdown.clone();
     shutdown.clone().spawn(async move {

@@ -7,17 +7,25 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::app::{self, App};
+use crate::base::config::Config;
 use crate::base::limits;
 use crate::base::telemetry::LogThrottle;
 use crate::sale::Failure;
 
 /// Starts them as tasks of the service.
-pub fn start(app: &Arc<App>) {
+pub fn start(app: &Arc<App>, config: &Config) {
     every(app, limits::STOCK_RETURN_PERIOD, "stock returns", |app| async move {
         app.stock_returns.pass().await.map(drop)
     });
     every(app, limits::CHANGES_PERIOD, "changes of coupons", |app| async move {
         app.coupon_changes.pass().await.map(drop)
+    });
+    let ahead = config.warm_up_ahead();
+    every(app, limits::WARM_UP_PERIOD, "warm-up", move |app| async move {
+        app.warm_up.pass(ahead).await.map(drop)
+    });
+    every(app, limits::ARCHIVE_PERIOD, "archive", |app| async move {
+        app.archive.pass().await.map(drop)
     });
 }
 

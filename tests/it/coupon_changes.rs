@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use flash_sale::base::clock::Clock;
 use flash_sale::sale::coupon::CouponState;
-use flash_sale::sale::coupon_changes::Change;
 use flash_sale::sale::coupon_input::{CouponEdit, Restock, SaleEdit};
+use flash_sale::sale::coupon_rules::Change;
 use flash_sale::sale::ids::CouponId;
 use flash_sale::sale::stock;
 use futures_util::StreamExt;

@@ -5,6 +5,7 @@
 //! happen: passes are called directly, and what a process does is waited for with a bound.
 
 mod api;
+mod archive;
 mod backlog;
 mod bad_input;
 #[cfg(feature = "bench")]

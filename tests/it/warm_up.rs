@@ -167,3 +167,66 @@ async fn an_unknown_coupon_is_unknown_and_may_come_into_being() {
     assert_eq!(app.claim(1, next).await.refusal(), (404, "coupon_not_found"));
     assert_eq!(app.my_claim(1, next).await.refusal(), (404, "coupon_not_found"));
 }
+
+#[tokio::test]
+async fn the_pass_loads_what_opens_soon_and_nothing_else() {
+    let app = TestApp::start().await;
+    let ahead = app.config.warm_up_ahead();
+    let pass = async || app.app.warm_up.pass(ahead).await.expect("both stores answer");
+    let exists = async |coupon| app.redis::<bool>(&["EXISTS", &app.keys().coupon(coupon)]).await;
+    let live = app.create_flash(3).await;
+    assert_eq!(app.claim(1, live).await.status, 202);
+
+    let mut sales = Vec::new();
+    for (what, opens, closes, state) in [
+        ("soon", "50 minutes", "2 hours", "active"),
+        ("open", "-1 hour", "1 hour", "active"),
+        ("soon, but paused", "50 minutes", "2 hours", "paused"),
+        ("later", "70 minutes", "2 hours", "active"),
+        ("over", "-2 hours", "-1 hour", "active"),
+        ("ended", "-1 hour", "1 hour", "ended"),
+    ] {
+        let coupon = only_in_postgres(&app, 5).await;
+        app.execute(&format!(
+            "UPDATE flash_sales SET opens_at = now() + interval '{opens}',
+                    closes_at = now() + interval '{closes}' WHERE coupon_id = {coupon};
+             UPDATE coupons SET state = '{state}', ended_at = CASE '{state}' WHEN 'ended' THEN now() END
+                    WHERE id = {coupon}"
+        ))
+        .await;
+        sales.push((what, coupon));
+    }
+    assert_eq!(pass().await, 3);
+    for (at, (what, coupon)) in sales.iter().enumerate() {
+        assert_eq!(exists(*coupon).await, at < 3, "{what}");
+    }
+    assert_eq!(app.claim(2, sales[0].1).await.refusal(), (409, "sale_not_started"));
+    assert_eq!(app.claim(2, sales[1].1).await.status, 202);
+    assert_eq!(app.claim(2, sales[2].1).await.refusal(), (409, "sale_paused"));
+
+    // Neither a live sale nor a lost one is loaded.
+    assert_eq!(pass().await, 0);
+    assert_eq!(app.in_redis(live, ["stock"]).await, ["2"]);
+    let _: i64 = app.redis(&["DEL", &app.keys().coupon(sales[0].1)]).await;
+    assert_eq!(pass().await, 0);
+    assert!(!exists(sales[0].1).await, "it was put back");
+    app.expect_disagreements();
+}
+
+#[tokio::test]
+async fn two_passes_and_a_claim_at_one_moment_load_a_sale_once() {
+    let app = TestApp::start().await;
+    let other = app.another_instance().await;
+    let ahead = app.config.warm_up_ahead();
+    for _ in 0..10 {
+        let coupon = only_in_postgres(&app, 1).await;
+        let (here, there, claim) = tokio::join!(
+            app.app.warm_up.pass(ahead),
+            other.warm_up.pass(ahead),
+            app.claim(1, coupon),
+        );
+        assert!(here.is_ok() && there.is_ok());
+        assert_eq!(claim.status, 202);
+        assert_eq!(app.claim(2, coupon).await.refusal(), (410, "sold_out"));
+    }
+}

@@ -96,6 +96,30 @@ pub async fn check(pool: &PgPool, redis: &Redis, keys: &Keys) -> Result<Report, 
     Ok(report)
 }
 
+/// Whether every claim that this sale has ever accepted is an order: Redis and Postgres agree on it, its buyers are
+/// its live orders, and nothing of it is in flight. Of a sale that has ended this stays true.
+///
+/// # Errors
+///
+/// When a store doesn't answer.
+pub async fn is_settled(
+    pool: &PgPool,
+    redis: &Redis,
+    keys: &Keys,
+    coupon: CouponId,
+) -> Result<bool, Failure> {
+    let check = Check { pool, redis, keys };
+    let mut report = Report::default();
+    check.sale(coupon, &mut report).await?;
+    let identical = report.sales.iter().any(|sale| sale.identical);
+    if !report.agrees() || !identical {
+        return Ok(false);
+    }
+    let mut in_flight = false;
+    check.each_in_flight(coupon.lane(), |claim| in_flight |= claim.coupon_id == coupon).await?;
+    Ok(!in_flight)
+}
+
 /// Both stores, to be read.
 struct Check<'a> {
     pool: &'a PgPool,

@@ -1,0 +1,135 @@
+//! Archiving: a sale that is over leaves Redis, and Postgres answers for it from then on.
+//!
+//! # Model
+//!
+//! 1. A sale whose window has been closed for `--archive-after-ms` is ended, by a change like any other: from
+//!    then on no claim can be accepted, since an end is final and Redis takes no older revision.
+//! 2. A sale whose end is so long ago, and which Redis has as ended, is compared: total = stock + buyers, its buyers
+//!    are its live orders one by one, and nothing of it is in flight.
+//! 3. Postgres notes `archived_at`, if by then no order of it is unpaid, no unit is on its way back, and no dead
+//!    letter is open.
+//! 4. The keys are removed from Redis, and Postgres notes `removed_at`.
+//!
+//! # Why nothing is lost
+//!
+//! Each accepted claim is a buyer until its unit comes back, and a unit comes back only after its order is a row.
+//! So when the buyers of an ended sale are its live orders, every claim that was ever accepted is a row. An entry
+//! that the log brings again afterwards finds that row, and needs no key of the sale.
+//!
+//! # What each failure does
+//!
+//! * Dying between the steps: each begins with what Postgres has noted, and does nothing when it has been done.
+//! * A claim, or a unit that comes back, between the steps 3 and 4: Redis still has the sale, and answers as before.
+//!   After step 4 whoever misses it there asks Postgres, which has noted it before.
+//! * A unit of an archived sale that comes back later: `sold` goes down in Postgres, and Redis isn't told.
+//! * The sale is missing in Redis before step 3: that is a loss of data, and it isn't archived.
+//!
+//! # What is not promised
+//!
+//! When: a sale that doesn't pass the comparison stays in Redis until it does.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::coupon_changes::CouponChanges;
+use super::coupon_rules::Change;
+use super::ids::CouponId;
+use super::{Failure, Stores, reconcile, stock};
+use crate::base::limits;
+
+/// Relieves Redis of sales that are over.
+pub struct Archive {
+    stores: Stores,
+    changes: Arc<CouponChanges>,
+    /// Time between the end of a sale and its archiving.
+    after: Duration,
+}
+
+impl Archive {
+    /// Puts the parts together.
+    pub fn new(stores: &Stores, changes: Arc<CouponChanges>, after: Duration) -> Self {
+        Self { stores: stores.clone(), changes, after }
+    }
+
+    /// Does all steps for whatever is due. Returns how many sales have been archived.
+    ///
+    /// # Errors
+    ///
+    /// When a store doesn't answer; the next pass goes on.
+    pub async fn pass(&self) -> Result<usize, Failure> {
+        self.end_closed().await?;
+        let archived = self.archive_ended().await?;
+        self.remove_archived().await?;
+        Ok(archived)
+    }
+
+    /// Step 1.
+    ///
+    /// # Errors
+    ///
+    /// When Postgres doesn't answer.
+    pub async fn end_closed(&self) -> Result<(), Failure> {
+        let (pool, mut after) = (&self.stores.pool, None);
+        loop {
+            let page = stock::closed(pool, self.after, after, limits::PASS_COUPONS_MAX).await?;
+            let Some((last, _)) = page.last().copied() else {
+                return Ok(());
+            };
+            for (coupon, closes_at) in page {
+                // The window may be another one by now. Telling Redis is for the pass over changes.
+                let _ = self.changes.decide(coupon, Change::EndClosed(closes_at)).await?;
+            }
+            after = Some(last);
+        }
+    }
+
+    /// Steps 2 and 3. Returns how many sales have been archived.
+    ///
+    /// # Errors
+    ///
+    /// When a store doesn't answer.
+    pub async fn archive_ended(&self) -> Result<usize, Failure> {
+        let Stores { pool, redis, keys } = &self.stores;
+        let (mut archived, mut after) = (0, None);
+        loop {
+            let page = stock::ended(pool, self.after, after, limits::PASS_COUPONS_MAX).await?;
+            let Some(last) = page.last().copied() else {
+                return Ok(archived);
+            };
+            for coupon in page {
+                if reconcile::is_settled(pool, redis, keys, coupon).await? {
+                    archived += usize::from(stock::archive(pool, coupon).await?);
+                }
+            }
+            after = Some(last);
+        }
+    }
+
+    /// Step 4.
+    ///
+    /// # Errors
+    ///
+    /// When a store doesn't answer.
+    pub async fn remove_archived(&self) -> Result<(), Failure> {
+        let (pool, mut after) = (&self.stores.pool, None);
+        loop {
+            let page = stock::archived(pool, after, limits::PASS_COUPONS_MAX).await?;
+            let Some(last) = page.last().copied() else {
+                return Ok(());
+            };
+            for coupon in page {
+                self.remove(coupon).await?;
+                stock::note_removed(pool, coupon).await?;
+            }
+            after = Some(last);
+        }
+    }
+
+    /// Both keys in one command, so that nobody finds a sale that has lost its buyers.
+    async fn remove(&self, coupon: CouponId) -> Result<(), Failure> {
+        let Stores { redis, keys, .. } = &self.stores;
+        let mut command = redis::cmd("UNLINK");
+        command.arg(keys.coupon(coupon)).arg(keys.buyers(coupon));
+        Ok(redis.query(&command).await?)
+    }
+}

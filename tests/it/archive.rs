@@ -1,0 +1,313 @@
+//! Sales that are over leave Redis: only when every claim is known to be an order, with nothing lost wherever it is
+//! interrupted, and Postgres answers as Redis did.
+
+use chrono::TimeDelta;
+use flash_sale::sale::ids::CouponId;
+use flash_sale::sale::stock;
+use futures_util::future::join_all;
+use serde_json::json;
+
+use crate::support::{TestApp, lane, now, user};
+
+/// Nothing waits for its time.
+const AT_ONCE: [&str; 2] = ["--archive-after-ms", "0"];
+
+/// A sale of three with a paid order of user 1 and a cancelled one of user 2. Returns it and the first order.
+async fn sale(app: &TestApp) -> (CouponId, i64) {
+    let coupon = app.create_flash(3).await;
+    let order = app.paid_order(1, coupon).await;
+    let cancelled = app.order(2, coupon).await;
+    assert_eq!(app.cancel(2, cancelled).await.status, 200);
+    app.give_back().await;
+    (coupon, order)
+}
+
+async fn end(app: &TestApp, coupon: CouponId) {
+    assert_eq!(app.r#move(coupon, "end").await.status, 200);
+}
+
+async fn archive_pass(app: &TestApp) -> usize {
+    app.app.archive.pass().await.expect("both stores answer")
+}
+
+/// Its keys that Redis has.
+async fn keys_in_redis(app: &TestApp, coupon: CouponId) -> i64 {
+    app.redis(&["EXISTS", &app.keys().coupon(coupon), &app.keys().buyers(coupon)]).await
+}
+
+async fn is_noted(app: &TestApp, column: &str) -> bool {
+    app.number(&format!("SELECT count(*) FROM flash_sales WHERE {column} IS NOT NULL")).await > 0
+}
+
+/// What everybody is told of a sale that is over, wherever it is.
+async fn assert_answers(app: &TestApp, (coupon, order): (CouponId, i64), when: &str) {
+    let repeat = app.claim(1, coupon).await;
+    assert_eq!(repeat.refusal(), (409, "already_claimed"), "{when}");
+    assert_eq!(repeat.order_id(), order, "{when}");
+    for newcomer in [2, 3] {
+        assert_eq!(app.claim(newcomer, coupon).await.refusal(), (410, "sale_ended"), "{when}");
+    }
+    assert_eq!(app.my_claim(1, coupon).await.text("status"), "paid", "{when}");
+    assert_eq!(app.my_claim(2, coupon).await.text("status"), "cancelled", "{when}");
+    assert_eq!(app.my_claim(3, coupon).await.refusal(), (404, "not_claimed"), "{when}");
+    let shown = app.get(&format!("/v1/coupons/{coupon}"), "").await;
+    assert_eq!(shown.body["sale"]["left"], 2, "{when}");
+    let metrics = app.get("/metrics", "").await;
+    let quiet = metrics.body.as_str().unwrap().contains("flash_sale_redis_data_lost_total 0");
+    assert!(quiet, "{when}: an alarm");
+}
+
+#[tokio::test]
+async fn an_archived_sale_is_answered_by_postgres_as_it_was_by_redis() {
+    for lanes in ["1", "4"] {
+        let app = TestApp::configured(&[&AT_ONCE[..], &["--lanes", lanes]].concat()).await;
+        let (coupon, order) = sale(&app).await;
+        assert_eq!(archive_pass(&app).await, 0, "it is still on");
+        end(&app, coupon).await;
+        assert_answers(&app, (coupon, order), "ended").await;
+        assert_eq!(archive_pass(&app).await, 1);
+        assert_eq!(keys_in_redis(&app, coupon).await, 0);
+        assert!(is_noted(&app, "archived_at").await && is_noted(&app, "removed_at").await);
+        // At once, whatever was remembered a moment ago.
+        assert_answers(&app, (coupon, order), "archived").await;
+        let another = app.another_instance().await;
+        let told = another.claims.claim(coupon, user(3)).await.expect("nothing is broken");
+        assert_eq!(told.status().code, "sale_ended");
+
+        assert_eq!(archive_pass(&app).await, 0);
+        assert_eq!(app.r#move(coupon, "end").await.status, 200);
+        assert_eq!(app.r#move(coupon, "resume").await.refusal(), (409, "invalid_transition"));
+        assert_eq!(app.restock(coupon, 1, "k").await.refusal(), (409, "coupon_ended"));
+        app.changes_pass().await;
+        assert_eq!(keys_in_redis(&app, coupon).await, 0, "it has come back");
+    }
+}
+
+#[tokio::test]
+async fn a_sale_stays_as_long_as_anything_of_it_is_open() {
+    let app = TestApp::configured(&AT_ONCE).await;
+    let (coupon, order) = sale(&app).await;
+    let stays = async |why: &str| {
+        assert_eq!(archive_pass(&app).await, 0, "{why}");
+        assert_eq!(keys_in_redis(&app, coupon).await, 2, "{why}");
+    };
+    stays("it is on").await;
+    assert_eq!(app.claim(4, coupon).await.status, 202);
+    app.decide_on(coupon, flash_sale::sale::coupon::CouponState::Ended).await;
+    stays("Redis hasn't heard of its end").await;
+    app.changes_pass().await;
+
+    stays("a claim is unread").await;
+    let group = flash_sale::sale::order_log::GROUP;
+    let log = app.keys().log(lane());
+    let read = ["XREADGROUP", "GROUP", group, "somebody", "COUNT", "1", "STREAMS", &log, ">"];
+    let _: redis::Value = app.redis(&read).await;
+    stays("a claim is pending").await;
+    let entry: Vec<(String, Vec<String>)> =
+        app.redis(&["XREVRANGE", &log, "+", "-", "COUNT", "1"]).await;
+    let (entry_id, late) = (&entry[0].0, app.my_claim(4, coupon).await.order_id());
+    // Acknowledged, and not a row: lost, as far as anybody can tell.
+    let _: i64 = app.redis(&["XACK", &log, group, entry_id]).await;
+    stays("a buyer has no order").await;
+    app.execute(&format!(
+        "INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at) VALUES ({late}, {coupon}, 'flash', 4, now());
+         UPDATE flash_sales SET sold = sold + 1"
+    ))
+    .await;
+    stays("an order is unpaid").await;
+
+    assert_eq!(app.cancel(4, late).await.status, 200);
+    stays("a unit is on its way back").await;
+    app.give_back().await;
+
+    app.execute(&format!(
+        "INSERT INTO dead_letters (lane, entry_id, payload, reason, detail, coupon_id, user_id, order_id)
+         VALUES (0, '1-1', '{{}}', 'conflict', '', {coupon}, 5, 5)"
+    ))
+    .await;
+    stays("a dead letter is open").await;
+    app.execute("UPDATE dead_letters SET resolved_at = now()").await;
+
+    let key = app.keys().coupon(coupon);
+    let _: i64 = app.redis(&["HINCRBY", &key, "stock", "1"]).await;
+    stays("it doesn't add up").await;
+    let _: i64 = app.redis(&["HINCRBY", &key, "stock", "-1"]).await;
+    let _: i64 = app.redis(&["HSET", &app.keys().buyers(coupon), "1", "77"]).await;
+    stays("a buyer has another order").await;
+    let _: i64 = app.redis(&["HSET", &app.keys().buyers(coupon), "1", &order.to_string()]).await;
+
+    assert_eq!(archive_pass(&app).await, 1, "nothing is open");
+    assert_eq!(keys_in_redis(&app, coupon).await, 0);
+    assert_answers(&app, (coupon, order), "archived").await;
+}
+
+#[tokio::test]
+async fn a_sale_that_has_just_ended_stays_for_a_while() {
+    let app = TestApp::start().await;
+    let (coupon, _) = sale(&app).await;
+    end(&app, coupon).await;
+    assert_eq!(archive_pass(&app).await, 0);
+    app.execute("UPDATE coupons SET ended_at = now() - interval '25 hours'").await;
+    assert_eq!(archive_pass(&app).await, 1);
+}
+
+#[tokio::test]
+async fn a_window_that_has_closed_is_an_end_after_a_while() {
+    let app = TestApp::start().await;
+    let (coupon, _) = sale(&app).await;
+    let close = async |hours_ago: i64| {
+        let (opens_at, closes_at) =
+            (now() - TimeDelta::days(9), now() - TimeDelta::hours(hours_ago));
+        let window = json!({"opens_at": opens_at, "closes_at": closes_at});
+        assert_eq!(app.edit(coupon, &json!({"sale": window})).await.status, 200);
+    };
+    let state =
+        async || app.get(&format!("/v1/coupons/{coupon}"), "").await.text("state").to_owned();
+    close(23).await;
+    assert_eq!(archive_pass(&app).await, 0);
+    assert_eq!(state().await, "active");
+
+    // Somebody has it go on at the last moment.
+    close(25).await;
+    let Ok(due) =
+        stock::closed(&app.app.stores.pool, TimeDelta::hours(24).to_std().unwrap(), None, 9).await
+    else {
+        panic!("Postgres answers");
+    };
+    assert_eq!(due.len(), 1);
+    close(-1).await;
+    let late = flash_sale::sale::coupon_rules::Change::EndClosed(due[0].1);
+    app.decide(coupon, late).await.expect("it may");
+    assert_eq!(state().await, "active");
+    assert_eq!(app.claim(7, coupon).await.status, 202);
+
+    close(25).await;
+    let order = app.my_claim(7, coupon).await.order_id();
+    app.write_orders().await;
+    assert_eq!(app.pay(7, order).await.status, 200);
+    // The pass ends it; once Redis has heard of that, the next one archives it.
+    assert_eq!(archive_pass(&app).await, 0);
+    assert_eq!(state().await, "ended");
+    app.changes_pass().await;
+    assert_eq!(archive_pass(&app).await, 1);
+    assert_eq!(app.claim(9, coupon).await.refusal(), (410, "sale_ended"));
+}
+
+#[tokio::test]
+async fn dying_between_the_steps_does_no_harm() {
+    let app = TestApp::configured(&AT_ONCE).await;
+    let (coupon, order) = sale(&app).await;
+    end(&app, coupon).await;
+
+    // After the note: Redis still has it, and answers.
+    assert!(stock::archive(&app.app.stores.pool, coupon).await.expect("Postgres answers"));
+    assert!(!stock::archive(&app.app.stores.pool, coupon).await.expect("Postgres answers"));
+    assert_eq!(keys_in_redis(&app, coupon).await, 2);
+    assert_answers(&app, (coupon, order), "noted").await;
+    assert_eq!(app.changes_pass().await, 0);
+
+    // After the removal, and before it is noted.
+    let _: i64 =
+        app.redis(&["UNLINK", &app.keys().coupon(coupon), &app.keys().buyers(coupon)]).await;
+    assert_answers(&app, (coupon, order), "removed").await;
+    assert!(!is_noted(&app, "removed_at").await);
+    assert_eq!(archive_pass(&app).await, 0);
+    assert!(is_noted(&app, "removed_at").await);
+    assert_answers(&app, (coupon, order), "noted as removed").await;
+}
+
+#[tokio::test]
+async fn a_process_that_had_found_the_sale_a_moment_ago_learns_that_it_is_archived() {
+    let app = TestApp::configured(&AT_ONCE).await;
+    let (coupon, order) = sale(&app).await;
+    end(&app, coupon).await;
+    // It believes for a second that the sale is loaded.
+    app.app.warm_up.resolve(coupon).await.expect("both stores answer");
+    let values = stock::find(&app.app.stores.pool, coupon).await.unwrap().unwrap();
+    assert_eq!(archive_pass(&app).await, 1);
+    assert_answers(&app, (coupon, order), "believed to be loaded").await;
+    // Somebody who has been asleep since before applies what it had read.
+    assert!(app.app.coupon_changes.apply_values(coupon, &values).await.expect("nothing is broken"));
+    assert_eq!(keys_in_redis(&app, coupon).await, 0);
+}
+
+#[tokio::test]
+async fn a_unit_that_comes_back_late_is_counted_in_postgres_alone() {
+    let app = TestApp::configured(&AT_ONCE).await;
+    let (coupon, order) = sale(&app).await;
+    end(&app, coupon).await;
+    for (step, archived) in [("noted", 2), ("removed", 0)] {
+        match step {
+            "noted" => assert!(stock::archive(&app.app.stores.pool, coupon).await.unwrap()),
+            _ => drop(archive_pass(&app).await),
+        }
+        assert_eq!(keys_in_redis(&app, coupon).await, archived, "{step}");
+    }
+    app.execute(&format!(
+        "UPDATE orders SET status = 'refunded', refunding_at = now(), refunded_at = now() WHERE id = {order};
+         UPDATE flash_sales SET sold = sold - 1;
+         INSERT INTO stock_returns (order_id, coupon_id, user_id) VALUES ({order}, {coupon}, 1)"
+    ))
+    .await;
+    assert_eq!(app.give_back().await, 1);
+    assert_eq!(app.give_back().await, 0);
+    assert_eq!(keys_in_redis(&app, coupon).await, 0);
+    assert_eq!(app.my_claim(1, coupon).await.text("status"), "refunded");
+    assert_eq!(app.claim(1, coupon).await.refusal(), (410, "sale_ended"));
+    assert_eq!(app.get(&format!("/v1/coupons/{coupon}"), "").await.body["sale"]["left"], 3);
+}
+
+#[tokio::test]
+async fn a_log_that_is_read_again_finds_the_orders_of_an_archived_sale() {
+    let app = TestApp::configured(&AT_ONCE).await;
+    let (coupon, order) = sale(&app).await;
+    end(&app, coupon).await;
+    assert_eq!(archive_pass(&app).await, 1);
+    let log = app.keys().log(lane());
+    let _: i64 = app.redis(&["XGROUP", "DESTROY", &log, flash_sale::sale::order_log::GROUP]).await;
+    let again = app.write_orders().await;
+    assert_eq!((again.inserted, again.repeated, again.dead_letters), (0, 2, 0));
+    assert_eq!(keys_in_redis(&app, coupon).await, 0);
+    assert_answers(&app, (coupon, order), "read again").await;
+}
+
+#[tokio::test]
+async fn a_sale_that_redis_has_lost_is_not_archived() {
+    let app = TestApp::configured(&AT_ONCE).await;
+    let (coupon, _) = sale(&app).await;
+    end(&app, coupon).await;
+    let _: i64 = app.redis(&["DEL", &app.keys().coupon(coupon), &app.keys().buyers(coupon)]).await;
+    assert_eq!(archive_pass(&app).await, 0);
+    assert!(!is_noted(&app, "archived_at").await);
+    assert_eq!(app.claim(1, coupon).await.refusal(), (503, "unavailable"));
+    app.expect_disagreements();
+}
+
+#[tokio::test]
+async fn nobody_is_told_anything_else_while_sales_are_archived() {
+    let app = TestApp::configured(&AT_ONCE).await;
+    let other = app.another_instance().await;
+    let mut sales = Vec::new();
+    for _ in 0..10 {
+        sales.push(sale(&app).await);
+    }
+    for (coupon, _) in &sales {
+        end(&app, *coupon).await;
+    }
+    let asking = sales.iter().map(async |sale| {
+        for _ in 0..20 {
+            assert_answers(&app, *sale, "while it is archived").await;
+        }
+    });
+    let archiving = async || {
+        for _ in 0..20 {
+            app.app.archive.pass().await.expect("both stores answer");
+            other.archive.pass().await.expect("both stores answer");
+        }
+    };
+    tokio::join!(join_all(asking), archiving());
+    assert_eq!(
+        app.number("SELECT count(*) FROM flash_sales WHERE removed_at IS NOT NULL").await,
+        10
+    );
+}
