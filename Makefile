@@ -37,7 +37,7 @@ load: ## Install what is missing, build, and run the load scenarios (loadtest/RE
 check: ## Run every check that a change has to pass (the same as .ci/run).
 	@exec .ci/run
 
-bench: ## Measure the service on this machine, in about two minutes (docs/bench.md says how to read it).
+bench: ## Measure the service on this machine, in about four minutes (docs/bench.md says how to read it).
 	@scripts/setup && cargo build --release --locked --features bench && exec "$(target_dir)/release/flash-sale" bench $(ARGS)
 
 sqlx: ## Rewrite .sqlx after a query or a migration has changed.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
+use super::overload::OverloadArguments;
 use super::scenario::Scenario;
 use crate::base::config::StoreConfig;
 
@@ -24,12 +25,21 @@ Without --url it starts a service of its own, with private servers in a temporar
 --redis-url, --database-url and --key-prefix say where the service behind --url keeps its data, for the verdict; nobody else \
 may use that service meanwhile. docs/bench.md says how to read the figures.";
 
+/// Calls of the claim script, some seconds of them.
+const SCRIPT_CALLS: u32 = 50_000;
+/// Orders of a backlog that is drained.
+pub(super) const DRAINED_ORDERS: u64 = 200_000;
+/// Connections that fill the order log before: more share a sync of Redis.
+pub(super) const FILLING_CONNECTIONS: u32 = 256;
+
 #[derive(Subcommand)]
 pub(super) enum BenchCommand {
     /// Measure one service (the default)
     Run(Box<RunArguments>),
     /// Measure two services in turns, A-B-B-A, and print the ratio B / A
     Compare(Box<CompareArguments>),
+    /// Measure how fast a backlog becomes rows, beside raw COPY of the same rows, and what a buyer costs in Redis
+    Drain(Box<DrainArguments>),
     /// Keep a measured service until the end of input
     #[command(hide = true)]
     Keep(KeepArguments),
@@ -37,7 +47,7 @@ pub(super) enum BenchCommand {
 
 #[derive(Args, Clone)]
 pub(super) struct RunArguments {
-    /// What is measured, one after the other [default: no-op,win,sold-out,duplicate, and the latency of win at half load]
+    /// What is measured, one after the other [default: no-op,win,sold-out,duplicate, and everything below for win]
     #[arg(long, value_enum, value_delimiter = ',')]
     pub scenario: Vec<Scenario>,
     /// Open loop: requests a second, whatever the service does [default: closed loop]
@@ -46,6 +56,17 @@ pub(super) struct RunArguments {
     /// After the closed loop, open loop at half of what it has found, for every scenario
     #[arg(long, conflicts_with = "rate")]
     pub saturate: bool,
+    /// After that, twice as many requests as the service can answer, for every scenario
+    #[arg(long, conflicts_with = "rate")]
+    pub overload: bool,
+    #[command(flatten)]
+    pub overloads: OverloadArguments,
+    /// Calls of the claim script by redis-benchmark in each round, beside `win`; 0 for none [default: 50000, or 0 if a scenario is given]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(..=5_000_000))]
+    pub script_calls: Option<u32>,
+    /// At the end, drain backlogs of so many orders as `bench drain` does; 0 for none [default: 200000, or 0 if a scenario is given]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(..=5_000_000))]
+    pub drain_orders: Option<u64>,
     /// Slices of each scenario, in turns with the others; the median counts
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub rounds: u32,
@@ -61,7 +82,7 @@ pub(super) struct RunArguments {
     /// Write all figures to this file, as JSON
     #[arg(long)]
     pub json: Option<PathBuf>,
-    /// Write a report into this folder: index.html, which needs nothing else, and each plot as SVG
+    /// Write a report into this folder: index.html, which needs nothing else, each plot as SVG, and figures.json
     #[arg(long)]
     pub report: Option<PathBuf>,
     #[command(flatten)]
@@ -93,8 +114,38 @@ pub(super) struct CompareArguments {
     /// Write all figures to this file, as JSON
     #[arg(long)]
     pub json: Option<PathBuf>,
+    /// Write a report into this folder: index.html, which needs nothing else, each plot as SVG, and figures.json
+    #[arg(long)]
+    pub report: Option<PathBuf>,
     #[command(flatten)]
     pub client: ClientArguments,
+    #[command(flatten)]
+    pub stores: StoreConfig,
+}
+
+#[derive(Args)]
+pub(super) struct DrainArguments {
+    /// Orders of each backlog
+    #[arg(long, default_value_t = DRAINED_ORDERS, value_parser = clap::value_parser!(u64).range(100..=5_000_000))]
+    pub orders: u64,
+    /// Backlogs, one after the other; the median counts
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub rounds: u32,
+    /// Rows in one transaction: of the worker at most, of COPY always [default: the service's own]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub batch_orders_max: Option<u32>,
+    /// Connections that fill the order log
+    #[arg(long, default_value_t = FILLING_CONNECTIONS, value_parser = clap::value_parser!(u32).range(1..=50_000))]
+    pub connections: u32,
+    /// Further arguments of the service, as one string
+    #[arg(long, allow_hyphen_values = true, default_value = "")]
+    pub service_args: String,
+    /// Write all figures to this file, as JSON
+    #[arg(long)]
+    pub json: Option<PathBuf>,
+    /// Write a report into this folder: index.html, which needs nothing else, each plot as SVG, and figures.json
+    #[arg(long)]
+    pub report: Option<PathBuf>,
     #[command(flatten)]
     pub stores: StoreConfig,
 }
@@ -135,6 +186,7 @@ impl BenchArguments {
         match &self.command {
             Some(BenchCommand::Run(run)) => &run.stores,
             Some(BenchCommand::Compare(compare)) => &compare.stores,
+            Some(BenchCommand::Drain(drain)) => &drain.stores,
             _ => &self.run.stores,
         }
     }
@@ -151,12 +203,43 @@ impl RunArguments {
 
     /// Whether this scenario's latency at half load is measured after the closed loop.
     pub fn measures_half_load(&self, scenario: Scenario) -> bool {
+        self.goes_on_with(scenario, self.saturate)
+    }
+
+    /// Whether this scenario is overloaded after that.
+    pub fn overloads(&self, scenario: Scenario) -> bool {
+        self.goes_on_with(scenario, self.overload)
+    }
+
+    fn goes_on_with(&self, scenario: Scenario, asked_for: bool) -> bool {
         let by_default = self.scenario.is_empty() && scenario == Scenario::Win;
-        self.rate.is_none() && scenario != Scenario::Countdown && (self.saturate || by_default)
+        self.rate.is_none() && scenario != Scenario::Countdown && (asked_for || by_default)
+    }
+
+    /// How often the claim script is called by itself in each round; only on servers of our own.
+    pub fn script_calls(&self) -> u32 {
+        let default = if self.is_everything() { SCRIPT_CALLS } else { 0 };
+        self.script_calls.unwrap_or(default)
+    }
+
+    /// Orders of each backlog that is drained at the end; only on servers of our own.
+    pub fn drain_orders(&self) -> u64 {
+        let default = if self.is_everything() { DRAINED_ORDERS } else { 0 };
+        self.drain_orders.unwrap_or(default)
+    }
+
+    /// Nobody has said what is to be measured.
+    fn is_everything(&self) -> bool {
+        self.scenario.is_empty() && self.rate.is_none() && self.url.is_none()
     }
 }
 
 impl ClientArguments {
+    /// For a closed loop that ends when everything is sent.
+    pub fn closed(connections: u32, timeout_ms: u64) -> Self {
+        Self { seconds: 1.0, warm_up_seconds: 0.01, connections, threads: None, timeout_ms }
+    }
+
     pub fn measured(&self) -> Duration {
         Duration::from_secs_f64(self.seconds)
     }

@@ -1,12 +1,10 @@
 //! `flash-sale bench compare`: two services in turns, A-B-B-A, and the ratio of each pair.
 
-use std::collections::HashMap;
 use std::path::Path;
 
 use anyhow::{anyhow, bail};
 use serde::Serialize;
 
-use super::Void;
 use super::arguments::CompareArguments;
 use super::figures::{Spread, ratios};
 use super::machine::Machine;
@@ -56,7 +54,7 @@ pub async fn run(
     let client = &arguments.client;
     let slices = f64::from(2 * arguments.pairs) * arguments.scenario.len() as f64;
     let progress = Progress::new(slices * (client.seconds + client.warm_up_seconds));
-    let mut bench = Bench { client, progress, shutdown: shutdown.clone(), fastest: HashMap::new() };
+    let mut bench = Bench::new(client.clone(), progress, shutdown.clone());
     bench.progress.say("starting both services");
     let (a, b) = (&arguments.a, &arguments.b);
     let opened = async {
@@ -82,10 +80,10 @@ pub async fn run(
     if let Some(file) = &arguments.json {
         std::fs::write(file, serde_json::to_string_pretty(&report)?)?;
     }
-    match report.verdicts.iter().flat_map(|verdict| &verdict.findings).next() {
-        Some(finding) => Err(Void(finding.clone()).into()),
-        None => Ok(()),
+    if let Some(folder) = &arguments.report {
+        report::html::of_comparison(&report, folder)?;
     }
+    report.verdicts.iter().try_for_each(Verdict::believe)
 }
 
 /// A URL can't be judged, because `--redis-url` would not say whose Redis it names.
@@ -105,7 +103,7 @@ async fn open(
 
 async fn measure(
     arguments: &CompareArguments,
-    bench: &mut Bench<'_>,
+    bench: &mut Bench,
     a: &mut Target,
     b: &mut Target,
 ) -> anyhow::Result<CompareReport> {

@@ -26,6 +26,14 @@ pub struct Connection {
     driver: Pin<Box<dyn Future<Output = hyper::Result<()>> + Send>>,
 }
 
+/// What is looked at of an answer, beside its body.
+#[derive(Clone, Copy, Debug)]
+pub struct Answer {
+    pub status: u16,
+    /// Whether it says when to come back.
+    pub retry_after: bool,
+}
+
 /// Why there is no answer; whether the request was executed is unknown.
 #[derive(Debug, thiserror::Error)]
 pub enum NoAnswer {
@@ -81,7 +89,7 @@ impl Address {
             request.headers_mut().insert(header::CONTENT_TYPE, json);
         }
         let mut answer = Vec::new();
-        let status = Connection::open(self).await?.exchange(request, &mut answer).await?;
+        let status = Connection::open(self).await?.exchange(request, &mut answer).await?.status;
         Ok((status, serde_json::from_slice(&answer).unwrap_or(Value::Null)))
     }
 }
@@ -95,14 +103,14 @@ impl Connection {
         Ok(Self { send, driver: Box::pin(driver) })
     }
 
-    /// Sends a request and reads the whole answer. Returns the status; the body is in `body`.
+    /// Sends a request and reads the whole answer, whose body is in `body` then.
     ///
     /// After an error, or when its future is dropped half-way, the connection is good for nothing.
     pub async fn exchange(
         &mut self,
         request: Request<Full<Bytes>>,
         body: &mut Vec<u8>,
-    ) -> Result<u16, NoAnswer> {
+    ) -> Result<Answer, NoAnswer> {
         body.clear();
         let send = &mut self.send;
         let exchange = async {
@@ -113,12 +121,13 @@ impl Connection {
                     body.extend_from_slice(&data);
                 }
             }
-            Ok(response.status().as_u16())
+            let retry_after = response.headers().contains_key(header::RETRY_AFTER);
+            Ok(Answer { status: response.status().as_u16(), retry_after })
         };
         // No task of its own for the connection: both are woken together, in the order of their work.
         tokio::select! {
             biased;
-            status = exchange => status,
+            answer = exchange => answer,
             ended = &mut self.driver => match ended {
                 Ok(()) => Err(NoAnswer::Closed),
                 Err(error) => Err(error.into()),

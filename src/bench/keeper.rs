@@ -28,7 +28,8 @@ const START_WITHIN: Duration = Duration::from_secs(120);
 /// How long it may take to stop, private servers included.
 const STOP_WITHIN: Duration = Duration::from_secs(30);
 const LOG_LINES_KEPT: usize = 12;
-const LISTENS: &str = "the API listens on ";
+/// What a service says when it is up; one without the role `api` has only the second to say.
+const LISTENS: [&str; 2] = ["the API listens on ", "/readyz listen on "];
 
 /// The keeper's side: runs the command until it ends, the input ends or a signal comes; then clears up.
 pub async fn keep(arguments: KeepArguments) -> anyhow::Result<()> {
@@ -96,7 +97,7 @@ pub struct Kept {
 }
 
 impl Kept {
-    /// Starts `binary serve` on private servers in a temporary folder, and waits until it listens.
+    /// Starts `binary serve` with a temporary folder for its data, and waits until it listens.
     pub async fn start(
         binary: &Path,
         service_arguments: &[String],
@@ -166,7 +167,8 @@ async fn until_it_listens(
     log: &Mutex<VecDeque<String>>,
 ) -> anyhow::Result<Option<String>> {
     while let Some(line) = lines.next_line().await? {
-        let url = line.split_once(LISTENS).map(|(_, url)| url.trim().to_owned());
+        let said = LISTENS.iter().find_map(|listens| line.split_once(listens));
+        let url = said.map(|(_, url)| url.trim().to_owned());
         remember(log, line);
         if url.is_some() {
             return Ok(url);

@@ -15,7 +15,7 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::LocalSet;
 use tokio::time::timeout;
 
-use super::connection::{Connection, NoAnswer};
+use super::connection::{Answer, Connection, NoAnswer};
 use super::pace::{Pace, release_when_due};
 use super::record::{Recorder, order_id};
 use super::scenario::Workload;
@@ -32,6 +32,8 @@ pub struct Plan {
     pub warm_up: Duration,
     pub measured: Duration,
     pub timeout: Duration,
+    /// How long after its end something that was due may still be sent.
+    pub late: Duration,
 }
 
 /// An accepted claim that somebody wants to see written.
@@ -55,6 +57,7 @@ pub struct Load {
     next: AtomicU64,
     sent: AtomicU64,
     done: AtomicU64,
+    good: AtomicU64,
     /// One permit for each request that is due; open loop only.
     due: Semaphore,
     opened: Barrier,
@@ -83,6 +86,7 @@ impl Load {
             next: AtomicU64::new(0),
             sent: AtomicU64::new(0),
             done: AtomicU64::new(0),
+            good: AtomicU64::new(0),
             due: Semaphore::new(0),
             opened: Barrier::new(parties),
             released: Barrier::new(parties),
@@ -97,6 +101,16 @@ impl Load {
     /// Answers so far.
     pub fn done(&self) -> u64 {
         self.done.load(Ordering::Relaxed)
+    }
+
+    /// Answers so far of the kind that everybody hopes for.
+    pub fn good(&self) -> u64 {
+        self.good.load(Ordering::Relaxed)
+    }
+
+    /// Requests sent so far.
+    pub fn sent(&self) -> u64 {
+        self.sent.load(Ordering::Relaxed)
     }
 
     /// Requests in the system now: due or sent, and not answered.
@@ -177,8 +191,7 @@ impl Load {
     /// When nothing is sent any more.
     fn end(&self) -> Duration {
         let end = self.plan.warm_up + self.plan.measured;
-        // What is due at the end has its time, too.
-        if self.plan.pace == Pace::Closed { end } else { end + self.plan.timeout }
+        if self.plan.pace == Pace::Closed { end } else { end + self.plan.late }
     }
 
     fn thread(self: Arc<Self>, connections: usize) -> Recorder {
@@ -247,20 +260,23 @@ impl Load {
             let now = start.elapsed();
             self.done.fetch_add(1, Ordering::Relaxed);
             let due = self.plan.pace.due(index).unwrap_or(sent);
+            let hoped = |answer: &Answer| self.workload.hoped.contains(&answer.status);
+            let good = answer.as_ref().is_ok_and(|answer| answer.as_ref().is_ok_and(hoped));
+            self.good.fetch_add(u64::from(good), Ordering::Relaxed);
             {
                 let mut recorder = recorder.borrow_mut();
                 match &answer {
-                    Ok(Ok(status)) => recorder.answered(*status, &body, now),
+                    Ok(Ok(answer)) => recorder.answered(*answer, &body, now),
                     Ok(Err(_)) => recorder.ended(0, "connection_failed"),
                     Err(_) => recorder.ended(0, "timed_out"),
                 }
                 if self.is_measured(due) {
                     let latency = self.plan.pace.latency(index, sent, now);
-                    recorder.measured(latency, sent.saturating_sub(due));
+                    recorder.measured(latency, sent.saturating_sub(due), good);
                 }
             }
-            if let Ok(Ok(status)) = answer {
-                self.promise(status, index, &body);
+            if let Ok(Ok(answer)) = answer {
+                self.promise(answer.status, index, &body);
                 continue;
             }
             connection = Connection::open(&self.workload.address).await.ok();
@@ -291,7 +307,7 @@ impl Load {
             let due = self.plan.pace.due(index).unwrap_or_default();
             if self.is_measured(due) {
                 let waited = self.end().saturating_sub(due);
-                recorder.measured(waited, waited);
+                recorder.measured(waited, waited, false);
             }
         }
         self.total() - taken

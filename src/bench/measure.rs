@@ -45,6 +45,9 @@ pub struct Slice {
     /// Answers within the measured time.
     pub requests: u64,
     pub requests_per_second: f64,
+    /// Of these, the answers that belong into the scenario.
+    pub good_per_second: f64,
+    pub sent_per_second: f64,
     /// How all requests ended, those of the warm-up included.
     pub endings: Vec<Ending>,
     pub never_sent: u64,
@@ -69,6 +72,9 @@ pub struct Latency {
     pub p99_ms: f64,
     pub p999_ms: f64,
     pub max_ms: f64,
+    /// Of the answers that belong into the scenario.
+    pub good_p50_ms: Option<f64>,
+    pub good_p99_ms: Option<f64>,
     /// 99 of 100 requests were sent at most so much later than they were due; part of the latency above.
     pub sent_late_p99_ms: f64,
     /// Percentile and milliseconds, denser towards 100 %.
@@ -76,8 +82,8 @@ pub struct Latency {
 }
 
 /// What slices have in common.
-pub struct Bench<'a> {
-    pub client: &'a ClientArguments,
+pub struct Bench {
+    pub client: ClientArguments,
     pub progress: Progress,
     pub shutdown: Shutdown,
     /// Requests a second that were seen at most: by the cheapest request first, then by each scenario.
@@ -89,15 +95,23 @@ struct Moment {
     at: Instant,
     cpu: CpuTimes,
     done: u64,
+    good: u64,
+    sent: u64,
 }
 
 impl Moment {
     fn now(target: &Target, load: &Load) -> Self {
-        Self { at: Instant::now(), cpu: target.processes.read(), done: load.done() }
+        let (at, cpu) = (Instant::now(), target.processes.read());
+        Self { at, cpu, done: load.done(), good: load.good(), sent: load.sent() }
     }
 }
 
-impl Bench<'_> {
+impl Bench {
+    /// Nothing has been seen yet.
+    pub fn new(client: ClientArguments, progress: Progress, shutdown: Shutdown) -> Self {
+        Self { client, progress, shutdown, fastest: HashMap::new() }
+    }
+
     /// Learns how fast anything can be here.
     pub async fn calibrate(&mut self, target: &Target) -> anyhow::Result<()> {
         self.progress.say("looking how fast anything can be");
@@ -119,9 +133,20 @@ impl Bench<'_> {
         scenario: Scenario,
         pace: Pace,
     ) -> anyhow::Result<Slice> {
+        let plan = self.plan(pace, self.client.measured());
+        self.planned(target, scenario, plan).await
+    }
+
+    /// A slice that is as it has been planned.
+    pub async fn planned(
+        &mut self,
+        target: &mut Target,
+        scenario: Scenario,
+        plan: Plan,
+    ) -> anyhow::Result<Slice> {
+        let pace = plan.pace;
         let what = format!("{} {}", target.name, scenario.name()).trim().to_owned();
         self.progress.say(format!("{what}: preparing"));
-        let plan = self.plan(pace, self.client.measured());
         let requests = self.requests_max(&plan, scenario);
         let (workload, mut book) = target.prepare(scenario, requests).await?;
         let (sampling, following) = self.follow_some(target, scenario, pace).unzip();
@@ -146,11 +171,12 @@ impl Bench<'_> {
         let plan = load.plan.clone();
         drop(load);
         let drained = Instant::now();
-        if let Some(judge) = &target.judge {
+        let judge = target.judge.as_ref().filter(|_| target.writes);
+        if let Some(judge) = judge {
             self.progress.say(format!("{what}: the worker finishes"));
             judge.drain().await.with_context(|| what.clone())?;
         }
-        let drain_seconds = target.judge.as_ref().map(|_| drained.elapsed().as_secs_f64());
+        let drain_seconds = judge.map(|_| drained.elapsed().as_secs_f64());
         let time_to_row = match following {
             Some(following) => following.await?,
             None => None,
@@ -167,19 +193,22 @@ impl Bench<'_> {
         Ok(slice)
     }
 
-    fn plan(&self, pace: Pace, measured: Duration) -> Plan {
+    /// How a slice of this pace is.
+    pub fn plan(&self, pace: Pace, measured: Duration) -> Plan {
         let threads = self.client.threads().min(self.client.connections as usize);
         let connections = self.client.connections as usize;
         let timeout = self.client.timeout();
+        // What is due at the end has its time, too.
+        let late = timeout;
         match pace {
             // As long as it takes, within a bound that only a broken service reaches.
             Pace::Burst { .. } => {
                 let (warm_up, measured) = (Duration::ZERO, 12 * timeout);
-                Plan { pace, connections, threads, warm_up, measured, timeout }
+                Plan { pace, connections, threads, warm_up, measured, timeout, late }
             }
             _ => {
                 let warm_up = self.client.warm_up();
-                Plan { pace, connections, threads, warm_up, measured, timeout }
+                Plan { pace, connections, threads, warm_up, measured, timeout, late }
             }
         }
     }
@@ -241,6 +270,10 @@ impl Bench<'_> {
                 "{name} ran out of users, because the service was faster than it ever was before; run it again"
             )));
         }
+        let silent = outcome.recorder.without_retry_after;
+        if silent > 0 {
+            return Err(Void(format!("{silent} times `overloaded` was said without Retry-After")));
+        }
         let endings = outcome.recorder.endings.iter();
         match endings.filter_map(|ending| misplaced(scenario, ending)).next() {
             Some(misplaced) => Err(Void(misplaced)),
@@ -273,7 +306,8 @@ fn figures(
         Pace::Burst { .. } => recorder.last.as_secs_f64(),
         _ => (after.at - before.at).as_secs_f64(),
     };
-    let requests_per_second = requests as f64 / seconds;
+    let per_second = |count: u64| count as f64 / seconds;
+    let requests_per_second = per_second(requests);
     let in_system = concurrency.iter().sum::<u64>() as f64 / concurrency.len().max(1) as f64;
     let mut endings = recorder.endings.clone();
     endings.sort_by_key(|ending| std::cmp::Reverse(ending.count));
@@ -287,6 +321,8 @@ fn figures(
         seconds,
         requests,
         requests_per_second,
+        good_per_second: per_second(after.good - before.good),
+        sent_per_second: per_second(after.sent - before.sent),
         endings,
         never_sent: *never_sent,
         cpu_us_per_request: CpuTimes::per_request(before.cpu, after.cpu, requests),
@@ -307,6 +343,7 @@ fn latency(recorder: &Recorder) -> Latency {
         histogram.value_at_quantile(share) as f64 / 1_000.0
     };
     let latency = &recorder.latency;
+    let good = |share| (!recorder.good.is_empty()).then(|| at(&recorder.good, share));
     // 0 %, 20 %, ... 90 %, 99 %, 99.9 %: as far as there are requests.
     let nines = (latency.len().max(10) as f64).log10();
     let steps = (0..).map(|step| f64::from(step) / 10.0).take_while(|step| *step <= nines);
@@ -318,6 +355,8 @@ fn latency(recorder: &Recorder) -> Latency {
         p99_ms: at(latency, 0.99),
         p999_ms: at(latency, 0.999),
         max_ms: latency.max() as f64 / 1_000.0,
+        good_p50_ms: good(0.5),
+        good_p99_ms: good(0.99),
         sent_late_p99_ms: at(&recorder.lateness, 0.99),
         curve: shares.map(|share| (share * 100.0, at(latency, share))).collect(),
     }

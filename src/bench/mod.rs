@@ -23,22 +23,27 @@
 //! others; a run where that fails, or where users ran out, is void and ends with exit code 4.
 
 mod arguments;
+mod ceiling;
 mod compare;
 mod connection;
 mod cpu;
 mod crowd;
+mod drain;
 mod durable;
 mod figures;
 mod keeper;
 mod load;
 mod machine;
 mod measure;
+mod overload;
 mod pace;
+mod probe;
 mod progress;
 mod record;
 mod report;
 mod run;
 mod scenario;
+mod script;
 mod target;
 mod verdict;
 
@@ -61,6 +66,7 @@ pub async fn run(arguments: BenchArguments) -> anyhow::Result<()> {
     let mut stop_requests = StopRequests::listen()?;
     match arguments.command {
         Some(BenchCommand::Compare(compare)) => compare::run(*compare, &mut stop_requests).await,
+        Some(BenchCommand::Drain(drain)) => drain::run(*drain, &mut stop_requests).await,
         Some(BenchCommand::Run(run)) => run::run(*run, &mut stop_requests).await,
         _ => run::run(arguments.run, &mut stop_requests).await,
     }

@@ -5,6 +5,8 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use serde::Serialize;
 
+use super::connection::Answer;
+
 /// The longest latency that can be told from longer ones.
 const LATENCY_US_MAX: u64 = 120_000_000;
 /// One step of the throughput over time.
@@ -26,6 +28,10 @@ pub struct Recorder {
     /// How late measured requests were sent, in microseconds: for want of a free connection, or because the client was
     /// too slow.
     pub lateness: Histogram<u64>,
+    /// As `latency`, of those that were answered as everybody hopes.
+    pub good: Histogram<u64>,
+    /// Answers `overloaded` that don't say when to come back.
+    pub without_retry_after: u64,
     pub endings: Vec<Ending>,
     /// Answers in each [`STEP`] since the start.
     pub steps: Vec<u64>,
@@ -39,6 +45,8 @@ impl Recorder {
         Self {
             latency: histogram(),
             lateness: histogram(),
+            good: histogram(),
+            without_retry_after: 0,
             endings: Vec::new(),
             steps: Vec::new(),
             last: Duration::ZERO,
@@ -46,9 +54,11 @@ impl Recorder {
     }
 
     /// An answer, so long after the start.
-    pub fn answered(&mut self, status: u16, body: &[u8], at: Duration) {
+    pub fn answered(&mut self, answer: Answer, body: &[u8], at: Duration) {
+        let Answer { status, retry_after } = answer;
         let code = if status >= 400 { text_after(body, "\"code\":\"") } else { "" };
         self.ended(status, code);
+        self.without_retry_after += u64::from(code == "overloaded" && !retry_after);
         let step = (at.as_micros() / STEP.as_micros()) as usize;
         if self.steps.len() <= step {
             self.steps.resize(step + 1, 0);
@@ -66,8 +76,11 @@ impl Recorder {
         }
     }
 
-    /// How long a measured request took, and how late it was sent.
-    pub fn measured(&mut self, latency: Duration, late: Duration) {
+    /// How long a measured request took, how late it was sent, and whether it was answered as hoped.
+    pub fn measured(&mut self, latency: Duration, late: Duration, good: bool) {
+        if good {
+            self.good.saturating_record(microseconds(latency));
+        }
         self.latency.saturating_record(microseconds(latency));
         self.lateness.saturating_record(microseconds(late));
     }
@@ -76,6 +89,8 @@ impl Recorder {
     pub fn add(&mut self, other: &Self) {
         self.latency.add(&other.latency).expect("same bounds");
         self.lateness.add(&other.lateness).expect("same bounds");
+        self.good.add(&other.good).expect("same bounds");
+        self.without_retry_after += other.without_retry_after;
         for ending in &other.endings {
             let same =
                 |known: &&mut Ending| known.status == ending.status && known.code == ending.code;
@@ -121,10 +136,16 @@ mod tests {
     #[test]
     fn answers_are_counted_by_status_and_code() {
         let mut one = Recorder::new();
-        one.answered(202, br#"{"order_id":"77","status":"pending"}"#, Duration::from_millis(10));
-        one.answered(410, br#"{"status":410,"code":"sold_out"}"#, Duration::from_millis(600));
+        let answer = |status| Answer { status, retry_after: false };
+        let accepted = br#"{"order_id":"77","status":"pending"}"#;
+        one.answered(answer(202), accepted, Duration::from_millis(10));
+        let sold_out = br#"{"status":410,"code":"sold_out"}"#;
+        one.answered(answer(410), sold_out, Duration::from_millis(600));
+        one.answered(answer(503), br#"{"code":"overloaded"}"#, Duration::from_millis(600));
         let mut all = Recorder::new();
-        all.answered(410, br#"{"code":"sold_out"}"#, Duration::from_millis(1));
+        all.answered(answer(410), br#"{"code":"sold_out"}"#, Duration::from_millis(1));
+        let come_back = Answer { status: 503, retry_after: true };
+        all.answered(come_back, br#"{"code":"overloaded"}"#, Duration::from_millis(1));
         all.ended(0, "time-out");
         all.add(&one);
         let count = |status, code: &str| {
@@ -132,7 +153,8 @@ mod tests {
             all.endings.iter().find(same).map_or(0, |ending| ending.count)
         };
         assert_eq!((count(410, "sold_out"), count(202, ""), count(0, "time-out")), (2, 1, 1));
-        assert_eq!(all.steps, [2, 0, 1]);
+        assert_eq!((count(503, "overloaded"), all.without_retry_after), (2, 1));
+        assert_eq!(all.steps, [3, 0, 2]);
         assert_eq!(all.last, Duration::from_millis(600));
     }
 

@@ -1,24 +1,25 @@
 //! `flash-sale bench run`: one service, scenarios in turns, then latency at a constant rate, then the verdict.
 
-use std::collections::HashMap;
-
 use anyhow::{anyhow, bail};
 use serde::Serialize;
 
-use super::Void;
 use super::arguments::RunArguments;
 use super::cpu::CpuTimes;
+use super::drain::{self, Drain};
 use super::figures::{Spread, ratios};
 use super::machine::Machine;
 use super::measure::{Bench, Slice};
+use super::overload::{self, Overload};
 use super::pace::Pace;
 use super::progress::Progress;
 use super::report;
 use super::scenario::Scenario;
+use super::script::{ScriptBench, ScriptCeiling};
 use super::target::Target;
 use super::verdict::Verdict;
 use crate::base::config::InvalidConfig;
 use crate::base::shutdown::{Shutdown, StopRequests};
+use crate::kit::open_files;
 
 /// Latency is measured at this share of what the closed loop has found.
 const HALF: f64 = 0.5;
@@ -34,6 +35,12 @@ pub struct RunReport {
     pub slices: Vec<Slice>,
     /// Open loop at half of the saturation.
     pub half_load: Vec<Slice>,
+    /// Twice as many requests as can be answered.
+    pub overload: Vec<Overload>,
+    /// The claim script by itself; none where `redis-benchmark` isn't installed or nobody asked.
+    pub script: Vec<ScriptCeiling>,
+    /// How fast a backlog becomes rows, on servers of its own.
+    pub drain: Option<Drain>,
     pub verdict: Verdict,
 }
 
@@ -57,13 +64,14 @@ pub async fn run(arguments: RunArguments, stop_requests: &mut StopRequests) -> a
         let reason = "--rate and the countdown exclude each other: everybody comes at once there";
         return Err(InvalidConfig::new(reason).into());
     }
+    if arguments.url.is_some() && (arguments.script_calls() > 0 || arguments.drain_orders() > 0) {
+        let reason = "--script-calls and --drain-orders need servers of our own: leave out --url";
+        return Err(InvalidConfig::new(reason).into());
+    }
+    make_room_for_connections();
     let shutdown = Shutdown::default();
-    let mut bench = Bench {
-        client: &arguments.client,
-        progress: Progress::new(seconds_of_load(&arguments)),
-        shutdown: shutdown.clone(),
-        fastest: HashMap::new(),
-    };
+    let progress = Progress::new(seconds_of_load(&arguments));
+    let mut bench = Bench::new(arguments.client.clone(), progress, shutdown.clone());
     bench.progress.say("starting the service");
     let opened = async {
         match &arguments.url {
@@ -85,18 +93,28 @@ pub async fn run(arguments: RunArguments, stop_requests: &mut StopRequests) -> a
     bench.progress.say("stopping the service");
     let closed = target.close().await;
     drop(bench);
-    let report = measured?;
+    let mut report = measured?;
     closed?;
+    if arguments.drain_orders() > 0 {
+        let orders = arguments.drain_orders();
+        let plan = drain::Plan::new(orders, arguments.rounds, &arguments.service_args);
+        report.drain = Some(plan.run(shutdown, stop_requests).await?.1);
+    }
     println!("{}", report::table::of_run(&report));
     if let Some(file) = &arguments.json {
         std::fs::write(file, serde_json::to_string_pretty(&report)?)?;
     }
     if let Some(folder) = &arguments.report {
-        report::html::write(&report, folder)?;
+        report::html::of_run(&report, folder)?;
     }
-    match report.verdict.findings.first() {
-        Some(finding) => Err(Void(finding.clone()).into()),
-        None => Ok(()),
+    let drained = report.drain.iter().map(|drain| &drain.verdict);
+    [&report.verdict].into_iter().chain(drained).try_for_each(Verdict::believe)
+}
+
+/// As far as the system lets us; connections that are too many will say so themselves.
+fn make_room_for_connections() {
+    if let Err(error) = open_files::raise_limit() {
+        tracing::debug!(%error, "the limit on open files could not be raised");
     }
 }
 
@@ -104,18 +122,21 @@ fn seconds_of_load(arguments: &RunArguments) -> f64 {
     let client = &arguments.client;
     let scenarios = arguments.scenarios();
     let half = scenarios.iter().filter(|scenario| arguments.measures_half_load(**scenario)).count();
-    let slices = scenarios.len() * arguments.rounds as usize + half;
+    let overloaded = scenarios.iter().filter(|scenario| arguments.overloads(**scenario)).count();
+    let in_rounds = scenarios.len() + 2 * overloaded;
+    let slices = in_rounds * arguments.rounds as usize + half;
     slices as f64 * (client.seconds + client.warm_up_seconds)
 }
 
 async fn measure(
     arguments: &RunArguments,
-    bench: &mut Bench<'_>,
+    bench: &mut Bench,
     target: &mut Target,
 ) -> anyhow::Result<RunReport> {
     let machine = Machine::look(target).await?;
     bench.calibrate(target).await?;
     let scenarios = arguments.scenarios();
+    let mut script = prepare_script(arguments, target).await?;
     let mut slices = Vec::new();
     for round in 0..arguments.rounds {
         let mut in_turn = scenarios.clone();
@@ -131,6 +152,10 @@ async fn measure(
             };
             slices.push(bench.slice(target, scenario, pace).await?);
         }
+        if let Some(script) = &mut script {
+            bench.progress.say("redis-benchmark calls the claim script");
+            script.round(target).await?;
+        }
     }
     let summaries: Vec<Summary> =
         scenarios.iter().filter_map(|scenario| Summary::of(*scenario, &slices)).collect();
@@ -140,10 +165,40 @@ async fn measure(
         let per_second = summary.requests_per_second.median * HALF;
         half_load.push(bench.slice(target, summary.scenario, Pace::Open { per_second }).await?);
     }
+    let mut overload = Vec::new();
+    for scenario in scenarios.into_iter().filter(|scenario| arguments.overloads(*scenario)) {
+        let (pairs, how) = (arguments.rounds, &arguments.overloads);
+        overload.push(overload::measure(bench, target, scenario, pairs, how).await?);
+    }
     bench.progress.say("comparing Redis with Postgres");
-    let verdict = target.judge().await?;
-    let service_args = arguments.service_args.clone();
-    Ok(RunReport { machine, service_args, summaries, slices, half_load, verdict })
+    Ok(RunReport {
+        machine,
+        service_args: arguments.service_args.clone(),
+        summaries,
+        slices,
+        half_load,
+        overload,
+        script: script.iter().flat_map(ScriptBench::ceilings).collect(),
+        drain: None,
+        verdict: target.judge().await?,
+    })
+}
+
+async fn prepare_script(
+    arguments: &RunArguments,
+    target: &mut Target,
+) -> anyhow::Result<Option<ScriptBench>> {
+    let calls = arguments.script_calls();
+    if calls == 0 {
+        return Ok(None);
+    }
+    let script = ScriptBench::prepare(target, calls, arguments.client.connections).await?;
+    if script.is_none() {
+        eprintln!(
+            "redis-benchmark is not installed (package redis-tools): the claim script is not measured by itself"
+        );
+    }
+    Ok(script)
 }
 
 impl Summary {

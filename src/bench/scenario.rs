@@ -45,6 +45,8 @@ pub struct Workload {
     pub method: Method,
     pub paths: Vec<Uri>,
     pub who: Who,
+    /// How everybody hopes to be answered.
+    pub hoped: &'static [u16],
 }
 
 /// Who sends the requests.
@@ -109,6 +111,17 @@ impl Scenario {
         i64::try_from(units).unwrap_or(i64::MAX)
     }
 
+    /// The statuses of the answers that belong into this scenario.
+    pub fn hoped(self) -> &'static [u16] {
+        match self {
+            Self::NoOp | Self::Win => &[202],
+            Self::Read => &[200],
+            Self::SoldOut => &[410],
+            Self::Duplicate => &[409],
+            Self::Mixed | Self::Countdown => &[202, 410],
+        }
+    }
+
     /// Whether its 202s are sold units.
     pub fn sells(self) -> bool {
         !matches!(self, Self::NoOp | Self::Read)
@@ -158,6 +171,7 @@ mod tests {
             method: Method::POST,
             paths: paths.iter().map(|path| Uri::from_static(path)).collect(),
             who: who(crowd),
+            hoped: &[202],
         }
     }
 

@@ -32,7 +32,14 @@ pub struct Target {
     pub judge: Option<Judge>,
     /// What its slices may have sold.
     pub books: Vec<Book>,
+    /// Whether a worker writes what is sold while it is being sold.
+    pub writes: bool,
     kept: Option<Kept>,
+    /// Another process of the service, on the same stores.
+    worker: Option<Kept>,
+    /// The private servers, as a guest.
+    pub servers: Option<PrivateServers>,
+    secret: SecretString,
     tokens: Arc<Tokens>,
     next_user: i64,
 }
@@ -64,6 +71,7 @@ impl Target {
             kept: Some(kept),
             processes,
             judge: Some(judge),
+            servers: Some(servers),
             ..Self::bare(name, "http://127.0.0.1:1", &secret).await?
         })
     }
@@ -92,7 +100,11 @@ impl Target {
             processes: Processes::default(),
             judge: None,
             books: Vec::new(),
+            writes: true,
             kept: None,
+            worker: None,
+            servers: None,
+            secret: secret.clone(),
             tokens: Arc::new(Tokens::new(secret)),
             next_user: FIRST_USER,
         })
@@ -105,21 +117,51 @@ impl Target {
         judge.judge(&self.books).await
     }
 
+    /// Starts another process on its private servers, which does nothing but write. Returns its id.
+    pub async fn start_worker(
+        &mut self,
+        binary: &Path,
+        arguments: &[String],
+        shutdown: &Shutdown,
+    ) -> anyhow::Result<u32> {
+        let servers = self.servers.as_ref().context("only private servers get a worker")?;
+        let urls = ["--redis-url", servers.redis_url(), "--database-url", servers.database_url()];
+        let role = ["--roles", "worker", "--admin-listen", "127.0.0.1:0"];
+        let arguments: Vec<String> = role
+            .iter()
+            .chain(&urls)
+            .map(|argument| (*argument).to_owned())
+            .chain(arguments.iter().cloned())
+            .collect();
+        let worker = Kept::start(binary, &arguments, &self.secret, shutdown).await?;
+        Ok(self.worker.insert(worker).pid)
+    }
+
+    /// Ends that process, and waits for its end.
+    pub async fn stop_worker(&mut self) -> anyhow::Result<()> {
+        match self.worker.take() {
+            Some(worker) => worker.stop().await,
+            None => Ok(()),
+        }
+    }
+
     /// Ends what was started for it.
-    pub async fn close(self) -> anyhow::Result<()> {
+    pub async fn close(mut self) -> anyhow::Result<()> {
+        let stopped = self.stop_worker().await;
         if let Some(judge) = self.judge {
             judge.pool.close().await;
         }
         match self.kept {
-            Some(kept) => kept.stop().await,
-            None => Ok(()),
+            Some(kept) => kept.stop().await.and(stopped),
+            None => stopped,
         }
     }
 
     /// Something that costs the service less than any scenario, to learn how many users one could need at most.
     pub fn cheapest(&self) -> anyhow::Result<Workload> {
         let paths = vec![Uri::from_static("/livez")];
-        Ok(Workload { address: self.address.clone(), method: Method::GET, paths, who: Who::Nobody })
+        let address = self.address.clone();
+        Ok(Workload { address, method: Method::GET, paths, who: Who::Nobody, hoped: &[200] })
     }
 
     /// A fresh coupon and fresh users for so many requests.
@@ -129,7 +171,7 @@ impl Target {
         requests: u64,
     ) -> anyhow::Result<(Workload, Book)> {
         let mut book = Book { scenario: scenario.name(), ..Book::default() };
-        let mut workload = self.cheapest()?;
+        let mut workload = Workload { hoped: scenario.hoped(), ..self.cheapest()? };
         if scenario == Scenario::NoOp {
             workload.paths = vec![Uri::from_static("/v1/no-op")];
         } else {
@@ -160,6 +202,29 @@ impl Target {
         }
         self.try_out(scenario, &workload).await?;
         Ok((workload, book))
+    }
+
+    /// A sale of so many units, whose buyers come one by one.
+    pub async fn open_sale(&mut self, units: i64) -> anyhow::Result<CouponId> {
+        let mut book = Book { scenario: "single claims".to_owned(), ..Book::default() };
+        let coupon = self.create_sale(units, &mut book).await?;
+        self.books.push(book);
+        Ok(coupon)
+    }
+
+    /// A new user gets one of them. Returns the user's id and the order's.
+    pub async fn claim_one(&mut self, coupon: CouponId) -> anyhow::Result<(i64, i64)> {
+        let (user, crowd) = (self.next_user, self.sign(1).await?);
+        let token = crowd.header(0).context("there is one")?;
+        let (status, answer) =
+            self.address.ask(&Method::POST, &claims_of(coupon)?, token, None).await?;
+        let order = answer["order_id"].as_str().and_then(|order| order.parse().ok());
+        let (202, Some(order)) = (status, order) else {
+            bail!("a claim was not accepted ({status}): {}", reason(&answer));
+        };
+        let book = self.books.iter_mut().find(|book| book.coupons.contains(&coupon));
+        book.context("it is one of our sales")?.accepted += 1;
+        Ok((user, order))
     }
 
     /// New users.

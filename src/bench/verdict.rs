@@ -18,16 +18,17 @@ use crate::sale::order_log::OrderLog;
 use crate::sale::{reconcile, settings};
 
 /// How long the worker may take to write what was accepted.
-const DRAIN_WITHIN: Duration = Duration::from_secs(300);
+pub const DRAIN_WITHIN: Duration = Duration::from_secs(300);
 const DRAIN_POLL: Duration = Duration::from_millis(5);
 /// Findings that are spelled out; `flash-sale reconcile` prints them all.
 const FINDINGS_MAX: usize = 20;
 
 /// Looks into the stores of a service, from outside.
+#[derive(Clone)]
 pub struct Judge {
     pub pool: PgPool,
     pub redis: Redis,
-    keys: Keys,
+    pub keys: Keys,
     /// The process of our only connection to Postgres.
     pub backend: u32,
     appended_before: u64,
@@ -83,10 +84,20 @@ impl Judge {
         Ok(judge)
     }
 
+    /// Entries that wait to be written.
+    pub async fn in_flight(&self) -> anyhow::Result<u64> {
+        Ok(self.log().await?.0)
+    }
+
+    /// All lanes of the service.
+    pub async fn lanes(&self) -> sqlx::Result<impl Iterator<Item = Lane> + use<>> {
+        Ok(Lane::all(settings::read(&self.pool).await?.lanes))
+    }
+
     /// Entries in flight, and entries ever appended.
     async fn log(&self) -> anyhow::Result<(u64, u64)> {
         let (mut in_flight, mut appended) = (0, 0);
-        for lane in Lane::all(settings::read(&self.pool).await?.lanes) {
+        for lane in self.lanes().await? {
             let log = OrderLog::unwritten(&self.redis, &self.keys.log(lane)).await?;
             in_flight += log.pending + log.unread;
             appended += log.appended;
@@ -179,6 +190,14 @@ impl Verdict {
         self.stock_sold += sold.stock;
         self.rows += sold.rows;
         self.distinct_buyers += sold.buyers;
+    }
+
+    /// An error if the run is void.
+    pub fn believe(&self) -> anyhow::Result<()> {
+        match self.findings.first() {
+            Some(finding) => Err(Void(finding.clone()).into()),
+            None => Ok(()),
+        }
     }
 
     /// In one line.

@@ -92,18 +92,102 @@ async fn a_service_of_its_own_is_measured_judged_and_removed() {
     let verdict = &figures["verdict"];
     // One buyer took the only unit of each sale that was sold out.
     let sold = won + refused.len() as u64;
-    for name in ["accepted", "stock_sold", "appended", "rows", "distinct_buyers"] {
-        assert_eq!(verdict[name], sold, "{name}: {verdict}");
+    assert_eq!(verdict["accepted"], sold, "{verdict}");
+    // On a machine that is busy with other tests, claims may time out; each may have taken a unit or not.
+    let rows = verdict["rows"].as_u64().expect("a number");
+    let unknown = verdict["unknown"].as_u64().expect("a number");
+    assert!((sold..=sold + unknown).contains(&rows), "{verdict}");
+    for name in ["stock_sold", "appended", "distinct_buyers"] {
+        assert_eq!(verdict[name], rows, "{name}: {verdict}");
     }
     assert_eq!(verdict["findings"], serde_json::json!([]));
     assert!(finished.stdout.contains("consistent"), "{}", finished.stdout);
 
+    assert_page(&report, 3);
+    assert!(report.join("cpu.svg").exists() || !Path::new("/proc/self/stat").exists());
+}
+
+/// A page that needs nothing else, with so many plots at least, and its figures beside it.
+fn assert_page(report: &Path, plots: usize) {
     let page = std::fs::read_to_string(report.join("index.html")).expect("the page is there");
     for loads in ["http://", "https://", "src=", "@import", "url(", "<script", "<link"] {
         assert!(!page.contains(loads), "the page is not self-contained: {loads}");
     }
-    assert!(page.matches("<svg").count() >= 3, "the plots stand in the page");
-    assert!(report.join("cpu.svg").exists() || !Path::new("/proc/self/stat").exists());
+    assert!(page.matches("<svg").count() >= plots, "the plots stand in the page");
+    assert!(read_json(&report.join("figures.json")).is_object());
+}
+
+#[tokio::test]
+async fn a_backlog_is_drained_beside_copy() {
+    let (folder, temporary) = (Folder::new(), Folder::new());
+    let report = folder.file("report");
+    let mut command = flash_sale(&["bench", "drain", "--orders", "700", "--rounds", "2"]);
+    command.args(["--connections", "8", "--batch-orders-max", "100", "--report", path(&report)]);
+    command.env("TMPDIR", &temporary.0);
+    let finished = run(command).await;
+    assert_exit_code(&finished, 0);
+    assert_eq!(temporary.entries(), Vec::<String>::new(), "both processes' folders are gone");
+
+    let drain = &read_json(&report.join("figures.json"))["drain"];
+    let rounds = drain["rounds"].as_array().expect("rounds");
+    assert_eq!(rounds.len(), 2);
+    let mut drained = 0;
+    for round in rounds {
+        let orders = round["orders"].as_u64().expect("a number");
+        assert!((1..=700).contains(&orders), "{round}");
+        drained += orders;
+        let bytes = round["redis_bytes_per_buyer"].as_f64();
+        assert!(bytes.is_some_and(|bytes| bytes > 0.0), "{round}");
+    }
+    assert_eq!(drain["to_copy"]["count"], 2, "{drain}");
+    assert_eq!(drain["verdict"]["rows"], drained, "{drain}");
+    assert_page(&report, 1);
+}
+
+#[tokio::test]
+async fn more_than_it_can_do_and_the_claim_script_by_itself() {
+    let folder = Folder::new();
+    let json = folder.file("run.json");
+    let mut command = bench(&["--scenario", "win", "--rounds", "1", "--overload"]);
+    command.args(["--overload-connections", "64", "--peak-connections", "8"]);
+    command.args(["--script-calls", "2000", "--drain-orders", "200", "--json", path(&json)]);
+    let finished = run(command).await;
+    assert_exit_code(&finished, 0);
+
+    let figures = read_json(&json);
+    let overload = &figures["overload"][0];
+    let (peak, flood) = (&overload["peaks"][0], &overload["floods"][0]);
+    assert!(answered(peak, 202) > 0 && answered(flood, 202) > 0, "{overload}");
+    assert_eq!(flood["connections"], 64);
+    let twice = 2.0 * peak["good_per_second"].as_f64().expect("a rate");
+    assert_eq!(flood["rate"].as_f64(), Some(twice));
+    for probe in overload["probes"].as_array().expect("probes") {
+        assert!(probe["asked"].as_u64() > Some(0), "{probe}");
+        // Readiness may be refused by rights: it asks the stores.
+        assert!(probe["path"] == "/readyz" || probe["failed"] == 0, "{probe}");
+    }
+    match figures["script"].as_array().map(Vec::len) {
+        Some(2) => assert_eq!(figures["script"][1]["pipelined"], 16),
+        _ => assert!(finished.stderr.contains("is not installed"), "{}", finished.stderr),
+    }
+    assert_eq!(figures["drain"]["verdict"]["findings"], serde_json::json!([]));
+}
+
+#[tokio::test]
+async fn two_services_are_compared() {
+    let folder = Folder::new();
+    let binary = env!("CARGO_BIN_EXE_flash-sale");
+    let mut command = flash_sale(&["bench", "compare", "--a", binary, "--b", binary]);
+    command.args(["--pairs", "2", "--seconds", "0.3", "--warm-up-seconds", "0.1"]);
+    command.args(["--connections", "4", "--report", path(&folder.0)]);
+    let finished = run(command).await;
+    assert_exit_code(&finished, 0);
+    let figures = read_json(&folder.file("figures.json"));
+    assert_eq!(figures["comparisons"][0]["throughput"]["count"], 2, "{figures}");
+    for verdict in figures["verdicts"].as_array().expect("two") {
+        assert!(verdict["rows"].as_u64() > Some(0), "{verdict}");
+    }
+    assert_page(&folder.0, 1);
 }
 
 #[tokio::test]

@@ -1,6 +1,7 @@
 //! How the figures are shown: a table in the terminal, plots, and a page that needs nothing else.
 
 pub mod html;
+pub mod limits;
 pub mod plots;
 pub mod table;
 

@@ -6,7 +6,11 @@ use plotters::prelude::*;
 
 use super::figure;
 use super::table::with_latency;
+use crate::bench::compare::CompareReport;
+use crate::bench::drain::Drain;
 use crate::bench::figures::Spread;
+use crate::bench::measure::Slice;
+use crate::bench::overload::TIMES;
 use crate::bench::record::STEP;
 use crate::bench::run::RunReport;
 
@@ -46,17 +50,54 @@ struct Bar {
     parts: Vec<(&'static str, f64)>,
 }
 
-/// Every plot that the figures give.
-pub fn all(report: &RunReport) -> anyhow::Result<Vec<Plot>> {
-    let plots = [
+/// Every plot that a run's figures give.
+pub fn of_run(report: &RunReport) -> anyhow::Result<Vec<Plot>> {
+    let mut plots = drawn([
         ("latency", "Latency by percentile", latency(report)?),
         ("throughput", "Answers a second over time", throughput(report)?),
         ("cpu", "CPU time per request", cpu(report)?),
         ("ratio", "Requests per second, compared with the no-op route", ratio(report)?),
-    ];
+        (
+            "overload",
+            "Answers a second at the peak, and under twice as many requests",
+            overload(report)?,
+        ),
+    ]);
+    if let Some(drain) = &report.drain {
+        plots.extend(of_drain(drain)?);
+    }
+    Ok(plots)
+}
+
+/// The worker beside COPY.
+pub fn of_drain(drain: &Drain) -> anyhow::Result<Vec<Plot>> {
+    let bars = [("the worker", drain.rows_per_second), ("raw COPY", drain.copied_per_second)];
+    let bars = bars.into_iter().filter_map(|(name, rows)| {
+        Some(Bar { name: name.to_owned(), parts: vec![("", rows?.median)] })
+    });
+    let svg = draw_bars(&bars.collect::<Vec<_>>(), "rows/s")?;
+    Ok(drawn([("drain", "Rows a second while a backlog is drained", svg)]))
+}
+
+/// How the ratio of the pairs goes up and down.
+pub fn of_comparison(report: &CompareReport) -> anyhow::Result<Vec<Plot>> {
+    let lines = report.comparisons.iter().map(|comparison| {
+        let pairs = comparison.a.iter().zip(&comparison.b).enumerate();
+        let ratio = |a: &Slice, b: &Slice| b.requests_per_second / a.requests_per_second;
+        Line {
+            name: comparison.scenario.name(),
+            points: pairs.map(|(pair, (a, b))| ((pair + 1) as f64, ratio(a, b))).collect(),
+        }
+    });
+    let lines: Vec<Line> = lines.collect();
+    let svg = draw_lines(&lines, "pair", "requests/s, B / A", &|x| figure(Some(*x)))?;
+    Ok(drawn([("pairs", "Requests per second, B / A, pair by pair", svg)]))
+}
+
+fn drawn<const N: usize>(plots: [(&'static str, &'static str, Option<String>); N]) -> Vec<Plot> {
     let drawn =
         plots.into_iter().filter_map(|(name, title, svg)| Some(Plot { name, title, svg: svg? }));
-    Ok(drawn.collect())
+    drawn.collect()
 }
 
 /// The axis is stretched towards 100 %: each nine more is as wide as the last one.
@@ -116,6 +157,23 @@ fn ratio(report: &RunReport) -> anyhow::Result<Option<String>> {
         Some(Bar { name: summary.scenario.name(), parts: vec![("", median)] })
     });
     draw_bars(&bars.collect::<Vec<_>>(), "requests/s, no-op = 1")
+}
+
+fn overload(report: &RunReport) -> anyhow::Result<Option<String>> {
+    let bars = report.overload.iter().flat_map(|overload| {
+        let median = |spread: Option<Spread>| spread.map_or(0.0, |spread| spread.median);
+        let name = overload.scenario.name();
+        let good = ("as hoped", median(overload.good_per_second));
+        let overloaded = ("“overloaded”", median(overload.overloaded_per_second));
+        [
+            Bar {
+                name: format!("{name}, peak"),
+                parts: vec![("as hoped", median(overload.peak_per_second))],
+            },
+            Bar { name: format!("{name}, {TIMES} x peak comes"), parts: vec![good, overloaded] },
+        ]
+    });
+    draw_bars(&bars.collect::<Vec<_>>(), "answers/s")
 }
 
 fn draw_lines(

@@ -4,8 +4,9 @@ use std::fmt::Write;
 
 use comfy_table::{CellAlignment, Table, presets};
 
-use super::{figure, thousands};
+use super::{figure, limits, thousands};
 use crate::bench::compare::CompareReport;
+use crate::bench::drain::DrainReport;
 use crate::bench::figures::Spread;
 use crate::bench::machine::Machine;
 use crate::bench::measure::Slice;
@@ -29,7 +30,13 @@ pub fn of_run(report: &RunReport) -> String {
         let _ = write!(text, "\n{title}\n\n{}\n", markdown(&latencies));
         let _ = write!(text, "\nLittle's law, L = λW\n\n{}\n", markdown(&littles_law(report)));
     }
-    let _ = write!(text, "\nverdict: {}\n{}", report.verdict.sentence(), findings(&report.verdict));
+    for limits::Section { title, text: about, rows } in limits::sections(report) {
+        let _ = write!(text, "\n{title}. {about}\n\n{}\n", markdown(&rows));
+    }
+    let verdicts = [&report.verdict].into_iter();
+    for verdict in verdicts.chain(report.drain.iter().map(|drain| &drain.verdict)) {
+        let _ = write!(text, "\nverdict: {}\n{}", verdict.sentence(), findings(verdict));
+    }
     text
 }
 
@@ -37,6 +44,15 @@ pub fn of_run(report: &RunReport) -> String {
 pub fn of_comparison(report: &CompareReport) -> String {
     let mut text = head(&report.machine);
     let _ = writeln!(text, "  {:<14}{}\n  {:<14}{}", "A", report.a, "B", report.b);
+    let _ = write!(text, "\n{}\n\n", markdown(&ratios(report)));
+    for (name, verdict) in ["A", "B"].iter().zip(&report.verdicts) {
+        let _ = write!(text, "verdict {name}: {}\n{}", verdict.sentence(), findings(verdict));
+    }
+    text
+}
+
+/// B / A of everything that was compared.
+pub fn ratios(report: &CompareReport) -> Rows {
     let mut rows =
         vec![texts(&["scenario, B / A", "median", "quartiles", "smallest to largest", "pairs"])];
     for comparison in &report.comparisons {
@@ -59,11 +75,7 @@ pub fn of_comparison(report: &CompareReport) -> String {
             ]);
         }
     }
-    let _ = write!(text, "\n{}\n\n", markdown(&rows));
-    for (name, verdict) in ["A", "B"].iter().zip(&report.verdicts) {
-        let _ = write!(text, "verdict {name}: {}\n{}", verdict.sentence(), findings(verdict));
-    }
-    text
+    rows
 }
 
 /// Requests a second, ratios and CPU time of each scenario.
@@ -159,6 +171,15 @@ pub fn littles_law(report: &RunReport) -> Rows {
     rows
 }
 
+/// Everything about a backlog that was drained.
+pub fn of_drain(report: &DrainReport) -> String {
+    let verdict = &report.drain.verdict;
+    let limits::Section { text: about, rows, .. } = limits::drain(&report.drain);
+    let (head, rows) = (head(&report.machine), markdown(&rows));
+    let sentence = verdict.sentence();
+    format!("{head}\n{about}\n\n{rows}\n\nverdict: {sentence}\n{}", findings(verdict))
+}
+
 fn head(machine: &Machine) -> String {
     let mut text = String::new();
     for (name, value) in machine.facts() {
@@ -171,7 +192,7 @@ fn findings(verdict: &Verdict) -> String {
     verdict.findings.iter().map(|finding| format!("VOID: {finding}\n")).collect()
 }
 
-fn texts(texts: &[&str]) -> Vec<String> {
+pub fn texts(texts: &[&str]) -> Vec<String> {
     texts.iter().map(|text| (*text).to_owned()).collect()
 }
 
