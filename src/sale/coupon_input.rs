@@ -78,7 +78,7 @@ pub struct CouponEdit {
     #[schema(nullable = false)]
     #[garde(length(chars, max = 4_000), inner(custom(no_nul)))]
     pub rules: Option<String>,
-    /// What the buyer pays, in minor units.
+    /// What the buyer pays, in minor units. Holds also for orders that are still unpaid.
     #[serde(default, deserialize_with = "not_null")]
     #[schema(nullable = false)]
     #[garde(range(min = 0, max = limits::CENTS_MAX))]

@@ -284,7 +284,8 @@ pub async fn closed(
     Ok(rows.into_iter().map(|row| (row.coupon_id, row.closes_at)).collect())
 }
 
-/// Sales behind `after` that ended so long ago, and that Redis has as ended.
+/// Sales behind `after` that ended so long ago, that Redis has as ended, and of which nothing is known to be open. A
+/// look at what [`archive`] decides, so that no sale is compared in vain.
 ///
 /// # Errors
 ///
@@ -301,6 +302,12 @@ pub async fn ended(
              AND applied_revision = revision
              AND least(ended_at, closes_at) < now() - $1 * interval '1 second'
              AND coupon_id > coalesce($2::bigint, 0)
+             AND NOT EXISTS (SELECT FROM orders
+                             WHERE orders.coupon_id = coupons.id AND status = 'unpaid')
+             AND NOT EXISTS (SELECT FROM stock_returns
+                             WHERE stock_returns.coupon_id = coupons.id AND done_at IS NULL)
+             AND NOT EXISTS (SELECT FROM dead_letters
+                             WHERE dead_letters.coupon_id = coupons.id AND resolved_at IS NULL)
            ORDER BY coupon_id LIMIT $3"#,
         ago.as_secs_f64(),
         after.map(CouponId::get),

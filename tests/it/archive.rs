@@ -91,10 +91,16 @@ async fn a_sale_stays_as_long_as_anything_of_it_is_open() {
         assert_eq!(archive_pass(&app).await, 0, "{why}");
         assert_eq!(keys_in_redis(&app, coupon).await, 2, "{why}");
     };
-    stays("it is on").await;
+    // Also when it comes up between the comparison and the note.
+    let stays_at_the_note = async |why: &str| {
+        stays(why).await;
+        let noted = stock::archive(&app.app.stores.pool, coupon).await;
+        assert!(!noted.expect("Postgres answers"), "{why}");
+    };
+    stays_at_the_note("it is on").await;
     assert_eq!(app.claim(4, coupon).await.status, 202);
     app.decide_on(coupon, flash_sale::sale::coupon::CouponState::Ended).await;
-    stays("Redis hasn't heard of its end").await;
+    stays_at_the_note("Redis hasn't heard of its end").await;
     app.changes_pass().await;
 
     stays("a claim is unread").await;
@@ -114,10 +120,10 @@ async fn a_sale_stays_as_long_as_anything_of_it_is_open() {
          UPDATE flash_sales SET sold = sold + 1"
     ))
     .await;
-    stays("an order is unpaid").await;
+    stays_at_the_note("an order is unpaid").await;
 
     assert_eq!(app.cancel(4, late).await.status, 200);
-    stays("a unit is on its way back").await;
+    stays_at_the_note("a unit is on its way back").await;
     app.give_back().await;
 
     app.execute(&format!(
@@ -125,7 +131,7 @@ async fn a_sale_stays_as_long_as_anything_of_it_is_open() {
          VALUES (0, '1-1', '{{}}', 'conflict', '', {coupon}, 5, 5)"
     ))
     .await;
-    stays("a dead letter is open").await;
+    stays_at_the_note("a dead letter is open").await;
     app.execute("UPDATE dead_letters SET resolved_at = now()").await;
 
     let key = app.keys().coupon(coupon);
