@@ -1,6 +1,6 @@
 //! The door for the order log: accepted claims leave Redis and become orders in Postgres.
 //!
-//! A process has a few tasks for each lane ([`limits::LANE_WRITERS`]), so that one reads and locks while the other waits
+//! A process has a few tasks for each lane ([`LANE_WRITERS`](crate::base::limits::LANE_WRITERS)), so that one reads and locks while the other waits
 //! for Postgres. They know nothing of each other: to the log they are consumers like those of other processes. Each runs
 //! passes, one at a time. A pass is a function that reads, decides, writes and reports; a timer, the tests and the
 //! drain call the same function.
