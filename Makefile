@@ -16,7 +16,7 @@ unexport MAKEFLAGS
 target_dir := $(or $(CARGO_TARGET_DIR),target)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test faults planted load bench check sqlx
+.PHONY: help run test faults planted load bench locks check sqlx
 
 help: ## List these targets.
 	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile | expand -t 16
@@ -39,6 +39,9 @@ check: ## Run every check that a change has to pass (the same as .ci/run).
 
 bench: ## Measure the service on this machine, in about four minutes (docs/bench.md says how to read it).
 	@scripts/setup && cargo build --release --locked --features bench && exec "$(target_dir)/release/flash-sale" bench $(ARGS)
+
+locks: ## Measure the locks beside rslock and, where Java is, Redisson (docs/locks.md; about two minutes and a build).
+	@scripts/setup && exec cargo run --release --locked --manifest-path benches/locks/Cargo.toml
 
 sqlx: ## Rewrite .sqlx after a query or a migration has changed.
 	@scripts/setup && exec scripts/sqlx prepare

@@ -13,6 +13,7 @@ const FOLDERS: &[&str] = &[
     "tests",
     "scripts",
     "docs",
+    "benches",
     "examples",
     "loadtest",
     "docker",

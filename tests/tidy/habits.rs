@@ -5,7 +5,7 @@ use super::source::{
 };
 
 /// Everything that is written in Rust.
-const RUST: &[&str] = &["src/", "tests/", "examples/", "build.rs"];
+const RUST: &[&str] = &["src/", "tests/", "examples/", "benches/", "build.rs"];
 
 const FILE_LINES_MAX: usize = 400;
 const MAIN_LINES_MAX: usize = 29;

@@ -5,6 +5,7 @@ import java.util.Map;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.LongAdder;
 import org.redisson.Redisson;
 import org.redisson.api.RFencedLock;
 import org.redisson.api.RLock;
@@ -12,7 +13,7 @@ import org.redisson.api.RedissonClient;
 import org.redisson.config.Config;
 
 /**
- * Does with Redisson's locks what it is told on standard input: lines of "thread verb lock [milliseconds]".
+ * Does with Redisson's locks what it is told on standard input: lines of "thread verb lock [milliseconds [threads]]".
  * Answers on standard output, a line for each: "thread result". A thread is a holder of its own.
  * Ends with its input.
  */
@@ -74,21 +75,32 @@ public class Peer {
             case "unfenced":
                 fenced.unlock();
                 return "unlocked";
-            case "turns":
-                return turns(lock, (int) milliseconds);
+            case "crowd":
+                return crowd(lock, milliseconds, Integer.parseInt(words[4]));
             default:
                 throw new IllegalArgumentException(words[1]);
         }
     }
 
-    /** How long so many turns of taking and giving back take. */
-    private static String turns(RLock lock, int count) {
-        long began = System.nanoTime();
-        for (int turn = 0; turn < count; turn++) {
-            lock.lock();
-            lock.unlock();
+    /** How often so many threads take the lock and give it back in this time. */
+    private static String crowd(RLock lock, long milliseconds, int count) throws InterruptedException {
+        LongAdder turns = new LongAdder();
+        long end = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(milliseconds);
+        Thread[] threads = new Thread[count];
+        for (int number = 0; number < count; number++) {
+            threads[number] = new Thread(() -> {
+                while (System.nanoTime() < end) {
+                    lock.lock();
+                    lock.unlock();
+                    turns.increment();
+                }
+            });
+            threads[number].start();
         }
-        return String.valueOf((System.nanoTime() - began) / 1000);
+        for (Thread thread : threads) {
+            thread.join();
+        }
+        return String.valueOf(turns.sum());
     }
 
     private static synchronized void say(String thread, String result) {
