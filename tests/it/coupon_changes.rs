@@ -381,3 +381,19 @@ async fn a_full_redis_can_still_be_told_to_stop_selling() {
     assert_eq!(paused.status, 200);
     assert_eq!(sale(&app, coupon).await[0], "paused");
 }
+
+#[tokio::test]
+async fn a_worker_applies_loads_and_archives_by_itself() {
+    let app = TestApp::start().await;
+    let (paused, ended) = (app.create_flash(3).await, app.create_flash(3).await);
+    let cold = only_in_postgres(&app, 3).await;
+    app.decide_on(paused, CouponState::Paused).await;
+    assert_eq!(app.r#move(ended, "end").await.status, 200);
+    let roles = ["--roles", "worker", "--admin-listen", "127.0.0.1:0", "--archive-after-ms", "0"];
+    let _worker = Process::serve(&app, &roles);
+    eventually("all of it is done", async || {
+        let states = [sale(&app, paused).await, sale(&app, cold).await, sale(&app, ended).await];
+        states.map(|[state, ..]| state) == ["paused", "active", ""]
+    })
+    .await;
+}
