@@ -28,6 +28,7 @@ use crate::sale::order::Orders;
 use crate::sale::order_moves::OrderMoves;
 use crate::sale::payment::Payments;
 use crate::sale::readiness::Readiness;
+use crate::sale::reconcile_pass::Reconciler;
 use crate::sale::regular::RegularClaims;
 use crate::sale::sold_out::SoldOutSales;
 use crate::sale::stock_return::StockReturns;
@@ -76,8 +77,8 @@ pub struct App {
     pub request_ids: RequestIds,
     /// Keeps an outage from filling the disk with one line for each request.
     pub failure_log: Mutex<LogThrottle>,
-    /// Held by whoever compares the stores: that is a lot of reading.
-    pub comparison: tokio::sync::Mutex<()>,
+    /// Compares the stores, and keeps the record.
+    pub reconciler: Reconciler,
     /// What the service counts.
     pub metrics: Arc<Metrics>,
     /// Stops the service, and owns its tasks.
@@ -200,7 +201,7 @@ impl App {
             no_op_route: config.no_op_route,
             request_ids: RequestIds::default(),
             failure_log: Mutex::default(),
-            comparison: tokio::sync::Mutex::default(),
+            reconciler: Reconciler::new(stores.clone(), metrics.clone(), shutdown.clone()),
             metrics,
             shutdown,
             stores,

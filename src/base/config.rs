@@ -133,6 +133,11 @@ pub struct Config {
         value_parser = clap::value_parser!(u64).range(10..))]
     pub recover_period_ms: u64,
 
+    /// How often the workers compare Redis with Postgres; less often where that takes long, 0 for never
+    #[arg(long, env = "FLASH_SALE_RECONCILE_PERIOD_MS", default_value_t = 60_000,
+        value_parser = clap::value_parser!(u64).range(..=86_400_000))]
+    pub reconcile_period_ms: u64,
+
     /// Answer POST /v1/no-op, which does nothing behind the same middleware as a claim: the ceiling for measurements
     #[arg(long, env = "FLASH_SALE_NO_OP_ROUTE")]
     pub no_op_route: bool,
@@ -247,6 +252,11 @@ impl Config {
     /// Idle time after which entries are taken over.
     pub fn take_over_idle(&self) -> Duration {
         Duration::from_millis(self.take_over_idle_ms)
+    }
+
+    /// Time between two comparisons of the stores.
+    pub fn reconcile_period(&self) -> Duration {
+        Duration::from_millis(self.reconcile_period_ms)
     }
 
     /// Period of the recover pass.

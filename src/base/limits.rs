@@ -89,6 +89,21 @@ pub const LANES_PERIOD: Duration = Duration::from_secs(1);
 pub const CONSUMER_KEPT: Duration = Duration::from_secs(3600);
 /// A change of a coupon that has reached Postgres is in Redis within this time, or somebody has to look.
 pub const CHANGE_APPLIED_MAX: Duration = Duration::from_secs(10);
+/// How long Postgres may count the live orders of one sale while `sold` is locked; the worker's batches for
+/// that sale wait and come again.
+pub const RECOUNT_TIMEOUT: Duration = Duration::from_secs(10);
+/// How often a process asks whether a comparison is due, and what the last one found.
+pub const RECONCILE_POLL: Duration = Duration::from_secs(5);
+/// What a comparison that never ended is taken to have taken.
+pub const RECONCILE_ASSUMED: Duration = Duration::from_secs(30);
+/// How long the records of comparisons are kept.
+pub const RECONCILE_RUNS_KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
+/// Findings, and repairs, that the record of one comparison spells out.
+pub const RUN_FINDINGS_MAX: usize = 100;
+/// How long who asks for a comparison over HTTP waits for it; after that, its record tells.
+pub const RECONCILE_WAIT_MAX: Duration = Duration::from_secs(8);
+/// Comparisons on one page of a list.
+pub const PAGE_RUNS_MAX: u32 = 100;
 /// Disagreements that one alarm spells out; `flash-sale reconcile` prints them all.
 pub const LOGGED_DISAGREEMENTS_MAX: usize = 20;
 
@@ -192,6 +207,7 @@ const _: () = {
     assert!(LATE_REQUEST_MAX.as_millis() + DOOR_DRAIN_MAX.as_millis() < DRAIN_MAX.as_millis());
     // Whoever is let into the queue has time left for the call itself.
     assert!(2 * CLAIM_QUEUE_WAIT_MAX.as_millis() < REDIS_RESPONSE_TIMEOUT.as_millis());
+    assert!(RECONCILE_WAIT_MAX.as_millis() < REQUEST_TIMEOUT.as_millis());
     assert!(BACKOFF_MIN.as_millis() < BACKOFF_MAX.as_millis());
     // Stock is counted by Lua, whose numbers are exact up to 2^53.
     assert!(STOCK_MAX < 1 << 53);

@@ -2,6 +2,7 @@
 
 pub mod clock;
 pub mod config;
+pub mod gauges;
 pub mod limits;
 pub mod shutdown;
 pub mod telemetry;

@@ -11,6 +11,7 @@ use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, Promet
 use tracing_subscriber::EnvFilter;
 use uuid::Uuid;
 
+use super::gauges::Gauges;
 use super::limits;
 
 /// How log lines are written.
@@ -89,6 +90,8 @@ impl LogThrottle {
 /// There is no process-wide recorder: two services in one process (as in tests) count apart.
 pub struct Metrics {
     page: PrometheusHandle,
+    /// What passes have looked up.
+    pub gauges: Gauges,
     /// Time a request took, from its head to the head of its reply.
     pub http_seconds: Histogram,
     /// Requests that could not be answered, because something is broken.
@@ -111,6 +114,8 @@ pub struct Metrics {
     pub taken_over: Counter,
     /// Times that Redis was found to have lost data. Anything but 0 needs an operator.
     pub data_lost: Counter,
+    /// Comparisons of the stores that broke off, because one of them didn't answer.
+    pub reconcile_failed: Counter,
 }
 
 impl Metrics {
@@ -149,6 +154,8 @@ impl Metrics {
             dead_letters: total("dead_letters"),
             taken_over: total("entries_taken_over"),
             data_lost: total("redis_data_lost"),
+            reconcile_failed: total("reconcile_failed"),
+            gauges: Gauges::default(),
             page,
         })
     }
@@ -169,7 +176,7 @@ impl Metrics {
     /// The page that a Prometheus server reads.
     pub fn page(&self) -> String {
         self.fold_samples();
-        self.page.render()
+        self.page.render() + &self.gauges.page()
     }
 }
 

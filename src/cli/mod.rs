@@ -48,8 +48,8 @@ enum Command {
     Coupon(coupon::CouponArguments),
     /// Make access tokens, one a line
     Token(token::TokenArguments),
-    /// Compare Redis with Postgres and name every disagreement; changes nothing
-    Reconcile(StoreConfig),
+    /// Compare Redis with Postgres and name every disagreement; repairs nothing unless told to
+    Reconcile(reconcile::ReconcileArguments),
     /// Say what is configured, reachable and unsafe, and what that costs; changes nothing
     Doctor(Box<doctor::DoctorArguments>),
     /// Start private servers without the service, print their URLs as JSON, stop at the end of input
@@ -96,7 +96,8 @@ impl Command {
     fn stores(&self) -> &StoreConfig {
         match self {
             Self::Serve(config) | Self::Demo(config) => &config.stores,
-            Self::Migrate(stores) | Self::Reconcile(stores) => stores,
+            Self::Migrate(stores) => stores,
+            Self::Reconcile(arguments) => &arguments.stores,
             Self::Coupon(arguments) => arguments.stores(),
             Self::Token(arguments) => &arguments.stores,
             Self::Doctor(arguments) => &arguments.config.stores,
@@ -113,7 +114,7 @@ impl Command {
             Self::Migrate(config) => stores::migrate(&config).await,
             Self::Coupon(arguments) => coupon::run(arguments).await,
             Self::Token(arguments) => token::run(&arguments),
-            Self::Reconcile(config) => reconcile::run(&config).await,
+            Self::Reconcile(arguments) => reconcile::run(&arguments).await,
             Self::Doctor(arguments) => doctor::run(&arguments).await,
             Self::PrivateServers(arguments) => private_servers::run(&arguments).await,
             #[cfg(feature = "bench")]

@@ -1,20 +1,50 @@
 //! `flash-sale reconcile`: do Redis and Postgres agree?
 
+use clap::Args;
+
 use super::Disagree;
 use super::stores::{As, OpenStores};
 use crate::base::config::StoreConfig;
-use crate::sale::reconcile::{Report, check};
+use crate::sale::reconcile::Report;
+use crate::sale::reconcile_pass::run_and_record;
+use crate::sale::reconcile_runs::{self, AskedBy};
+use crate::sale::repair::Repair;
+use crate::sale::{Failure, Stores};
 
-/// Prints what was found; fails when something doesn't agree.
-pub async fn run(config: &StoreConfig) -> anyhow::Result<()> {
-    let opened = OpenStores::open(config, As::Guest).await?;
-    let stores = &opened.stores;
-    let report = check(&stores.pool, &stores.redis, &stores.keys).await;
+#[derive(Args)]
+pub struct ReconcileArguments {
+    /// Repair what can be repaired while the service runs (docs/reconcile.md), and compare again
+    #[arg(long)]
+    repair: bool,
+    #[command(flatten)]
+    pub stores: StoreConfig,
+}
+
+/// Prints what was found; fails when something doesn't agree, after the repairs if there are any.
+pub async fn run(arguments: &ReconcileArguments) -> anyhow::Result<()> {
+    let opened = OpenStores::open(&arguments.stores, As::Guest).await?;
+    let report = compare(&opened.stores, arguments.repair).await;
     let closed = opened.close().await;
     let report = report?;
     closed?;
-    print(&report);
     if report.agrees() { Ok(()) } else { Err(Disagree(report.disagreements.len()).into()) }
+}
+
+async fn compare(stores: &Stores, repair: bool) -> Result<Report, Failure> {
+    let run = reconcile_runs::begin(&stores.pool, AskedBy::CommandLine).await?;
+    let (report, repairs) = run_and_record(stores, run, repair).await?;
+    print(&report);
+    if !repair || report.agrees() {
+        return Ok(report);
+    }
+    for Repair { code, coupon_id, done, detail } in &repairs {
+        let word = if *done { "REPAIRED" } else { "NOT REPAIRED" };
+        println!("{word} {code}: coupon {coupon_id}: {detail}");
+    }
+    let run = reconcile_runs::begin(&stores.pool, AskedBy::CommandLine).await?;
+    let (report, _) = run_and_record(stores, run, false).await?;
+    print(&report);
+    Ok(report)
 }
 
 fn print(report: &Report) {

@@ -9,6 +9,7 @@ pub mod no_op;
 pub mod operations;
 pub mod orders;
 pub mod problem;
+pub mod reconcile;
 pub mod server;
 
 use std::any::Any;
@@ -56,7 +57,10 @@ pub fn api(app: &Arc<App>, with_operations: bool) -> Router {
         .routes(routes!(coupon_changes::pause))
         .routes(routes!(coupon_changes::resume))
         .routes(routes!(coupon_changes::end))
-        .routes(routes!(coupon_changes::restock));
+        .routes(routes!(coupon_changes::restock))
+        .routes(routes!(reconcile::compare))
+        .routes(routes!(reconcile::list))
+        .routes(routes!(reconcile::show));
     let routes = if with_operations { routes.merge(operation_routes()) } else { routes };
     let (router, mut document) = routes.split_for_parts();
     Finish.modify(&mut document);

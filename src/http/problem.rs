@@ -172,6 +172,7 @@ fn title(code: &'static str) -> &'static str {
         "rate_limited" => "Too many claims",
         "restock_key_used" => "Key used before",
         "revision_conflict" => "Changed by somebody else",
+        "run_not_found" => "No such comparison",
         "sale_ended" => "Sale ended",
         "sale_not_started" => "Sale not started",
         "sale_paused" => "Sale paused",

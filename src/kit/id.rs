@@ -151,6 +151,11 @@ fn compose(now: DateTime<Utc>, number: i64) -> Result<i64, IdError> {
     Ok((seconds << SEQUENCE_BITS) | number)
 }
 
+/// The time that an id carries, to the second.
+pub fn time_of(id: i64) -> DateTime<Utc> {
+    DateTime::from_timestamp(EPOCH_SECONDS + (id >> SEQUENCE_BITS), 0).unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -87,6 +87,11 @@ id! {
     OrderId
 }
 
+id! {
+    /// One comparison of Redis with Postgres.
+    RunId
+}
+
 /// One partition of keys: a coupon's keys all carry its lane's hash tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lane(i32);

@@ -11,6 +11,8 @@ use sqlx::{PgConnection, PgPool};
 use super::coupon::{CouponKind, CouponState};
 use super::coupon_input::NewSale;
 use super::ids::CouponId;
+use crate::base::limits;
+use crate::kit::postgres;
 
 /// What warming up a coupon needs to know about it.
 #[derive(Debug)]
@@ -218,6 +220,50 @@ pub async fn subtract_sold(
     .execute(tx)
     .await?;
     Ok(())
+}
+
+/// Sets `sold` to the number of live orders. Returns it as it was and as it is now; nothing, and no change, if
+/// there are more live orders than units.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer, or can't count within [`limits::RECOUNT_TIMEOUT`].
+pub async fn recount_sold(pool: &PgPool, coupon: CouponId) -> sqlx::Result<Option<(i64, i64)>> {
+    let mut tx = pool.begin().await?;
+    let timeout_ms = limits::RECOUNT_TIMEOUT.as_millis().to_string();
+    sqlx::query!("SELECT set_config('statement_timeout', $1, true)", timeout_ms)
+        .fetch_one(&mut *tx)
+        .await?;
+    let before = sqlx::query_scalar!(
+        "SELECT sold FROM flash_sales WHERE coupon_id = $1 FOR UPDATE",
+        coupon.get(),
+    )
+    .fetch_one(&mut *tx)
+    .await?;
+    // A statement of its own: it sees what everybody has committed who held that row before us. Who waits for
+    // it now has rows that it doesn't see, and will count them by itself.
+    let after = sqlx::query_scalar!(
+        "UPDATE flash_sales SET updated_at = now(), sold =
+             (SELECT count(*) FROM orders WHERE orders.coupon_id = $1 AND orders.kind = 'flash'
+              AND status IN ('unpaid', 'paid', 'redeemed', 'refunding'))
+         WHERE coupon_id = $1 RETURNING sold",
+        coupon.get(),
+    )
+    .fetch_one(&mut *tx)
+    .await;
+    match after {
+        Ok(after) => {
+            tx.commit().await?;
+            Ok(Some((before, after)))
+        }
+        Err(error) => {
+            tx.rollback().await?;
+            match postgres::violated_constraint(&error) {
+                Some("flash_sales_sold_within_total") => Ok(None),
+                _ => Err(error),
+            }
+        }
+    }
 }
 
 /// All coupons that Redis has to hold: loaded and not archived.

@@ -173,6 +173,28 @@ pub(super) async fn insert(tx: &mut PgConnection, returns: &[StockReturn]) -> sq
     Ok(())
 }
 
+/// Writes the return of a closed order down once more: it was done, or never written, and yet its buyer is
+/// still one in Redis. False if the order isn't closed; nothing has changed then.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub(super) async fn write_again(pool: &PgPool, back: &StockReturn) -> sqlx::Result<bool> {
+    let done = sqlx::query!(
+        "INSERT INTO stock_returns (order_id, coupon_id, user_id)
+         SELECT id, coupon_id, user_id FROM orders
+         WHERE id = $1 AND coupon_id = $2 AND user_id = $3 AND kind = 'flash'
+           AND status IN ('cancelled', 'expired', 'refunded')
+         ON CONFLICT (order_id, what) DO UPDATE SET done_at = NULL, updated_at = now()",
+        back.order_id.get(),
+        back.coupon_id.get(),
+        back.user_id.get(),
+    )
+    .execute(pool)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
 /// Those of these closed orders whose unit hasn't come back yet.
 ///
 /// # Errors

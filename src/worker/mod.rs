@@ -18,6 +18,7 @@
 //! | [warm-up](crate::sale::warm_up) | every 10 s | loads sales that open soon |
 //! | [archive](crate::sale::archive) | once a minute | relieves Redis of sales that are over |
 //! | [changes](crate::sale::coupon_changes) | once a second | applies what was decided about coupons and has not reached Redis |
+//! | [reconcile](crate::sale::reconcile_pass) | every `--reconcile-period-ms`, all processes together | compares Redis with Postgres; repairs nothing |
 //! | [stock returns](crate::sale::stock_return) | twice a second | gives units of closed orders back to Redis |
 //!
 //! **Nothing is ever acknowledged that is not in Postgres or in the dead letters.** A failed pass has
@@ -43,7 +44,7 @@ use crate::base::telemetry::LogThrottle;
 use crate::kit::postgres;
 use crate::sale::ids::Lane;
 use crate::sale::order_log::{OrderLog, is_missing_group};
-use crate::sale::{Stores, reconcile, settings, stock};
+use crate::sale::{settings, stock};
 
 /// Why a pass didn't get through. It will be repeated.
 #[derive(Debug, thiserror::Error)]
@@ -274,14 +275,11 @@ impl LaneWorker {
 
 /// Raises the alarm if a log was lost for certain, or the stores don't agree.
 async fn alarm_if_data_lost(app: &App, lane: Lane, log_lost: bool) {
-    let Stores { pool, redis, keys } = &app.stores;
-    // One at a time: a loss of everything is noticed by all lanes at once.
-    let _one = app.comparison.lock().await;
-    let sales = stock::loaded(pool).await.unwrap_or_default();
+    let sales = stock::loaded(&app.stores.pool).await.unwrap_or_default();
     if !log_lost && sales.iter().all(|coupon| coupon.lane() != lane) {
         return;
     }
-    match reconcile::check(pool, redis, keys).await {
+    match app.reconciler.compare().await {
         Ok(report) if report.agrees() && !log_lost => {}
         Ok(report) => {
             app.metrics.data_lost.increment(1);

@@ -14,6 +14,10 @@ use crate::sale::Failure;
 
 /// Starts them as tasks of the service.
 pub fn start(app: &Arc<App>, config: &Config) {
+    let period = config.reconcile_period();
+    let poll =
+        if period.is_zero() { limits::RECONCILE_POLL } else { period.min(limits::RECONCILE_POLL) };
+    every(app, poll, "reconcile", move |app| async move { app.reconciler.pass(period).await });
     every(app, limits::STOCK_RETURN_PERIOD, "stock returns", |app| async move {
         app.stock_returns.pass().await.map(drop)
     });

@@ -39,6 +39,24 @@ pub enum Disagreement {
 }
 
 impl Disagreement {
+    /// Every code that there is; `docs/reconcile.md` has a heading for each.
+    pub const CODES: [&str; 14] = [
+        "sale_missing",
+        "not_conserved",
+        "negative_stock",
+        "total_differs",
+        "terms_differ",
+        "revision_differs",
+        "epoch_differs",
+        "oversold",
+        "sold_miscounted",
+        "order_lost",
+        "not_given_back",
+        "buyer_missing",
+        "acknowledged_unwritten",
+        "pending_deleted",
+    ];
+
     /// Its kind, for programs.
     pub fn code(&self) -> &'static str {
         match self {

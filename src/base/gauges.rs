@@ -1,0 +1,85 @@
+//! Gauges that somebody looks up now and then, all of one look together.
+//!
+//! The metrics crate keeps a gauge for as long as the process runs. What is labelled with an id has to vanish with
+//! it, so these are kept as the last look found them, and written behind the others on the page.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::Mutex;
+
+/// One number, with its labels.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Gauge {
+    /// Its name.
+    pub name: &'static str,
+    /// Names and values; no value may hold a quote, a backslash or a line break.
+    pub labels: Vec<(&'static str, String)>,
+    /// The number.
+    pub value: f64,
+}
+
+/// The last looks, by who looked.
+#[derive(Debug, Default)]
+pub struct Gauges {
+    looks: Mutex<BTreeMap<&'static str, Vec<Gauge>>>,
+}
+
+impl Gauge {
+    /// One without labels.
+    pub fn plain(name: &'static str, value: f64) -> Self {
+        Self { name, labels: Vec::new(), value }
+    }
+
+    /// One with a label.
+    pub fn labelled(name: &'static str, label: &'static str, of: &str, value: f64) -> Self {
+        Self { name, labels: vec![(label, of.to_owned())], value }
+    }
+}
+
+impl Gauges {
+    /// Replaces what `looker` saw last. A name belongs to one looker, and its gauges stand together.
+    pub fn replace(&self, looker: &'static str, gauges: Vec<Gauge>) {
+        if let Ok(mut looks) = self.looks.lock() {
+            looks.insert(looker, gauges);
+        }
+    }
+
+    /// All of them in Prometheus's text format.
+    pub fn page(&self) -> String {
+        let mut page = String::new();
+        let Ok(looks) = self.looks.lock() else {
+            return page;
+        };
+        let mut last = "";
+        for Gauge { name, labels, value } in looks.values().flatten() {
+            if *name != last {
+                let _ = writeln!(page, "# TYPE {name} gauge");
+                last = name;
+            }
+            let labels: Vec<String> =
+                labels.iter().map(|(name, value)| format!("{name}=\"{value}\"")).collect();
+            let labels = match labels.is_empty() {
+                true => String::new(),
+                false => format!("{{{}}}", labels.join(",")),
+            };
+            let _ = writeln!(page, "{name}{labels} {value}");
+        }
+        page
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_look_replaces_the_one_before() {
+        let gauges = Gauges::default();
+        gauges.replace("b", vec![Gauge::plain("y", 1.5)]);
+        gauges.replace("a", vec![Gauge::labelled("x", "id", "7", 1.0)]);
+        let two = [Gauge::labelled("x", "id", "8", 2.0), Gauge::labelled("x", "id", "9", 0.0)];
+        gauges.replace("a", Vec::from(two));
+        let page = "# TYPE x gauge\nx{id=\"8\"} 2\nx{id=\"9\"} 0\n# TYPE y gauge\ny 1.5\n";
+        assert_eq!(gauges.page(), page);
+    }
+}

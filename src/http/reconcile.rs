@@ -1,0 +1,121 @@
+//! For administrators: do Redis and Postgres agree?
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use garde::Validate;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use super::auth::Admin;
+use super::coupons::{cut_page, page_limit};
+use super::extract::{Id, Params, Valid};
+use super::problem::Problem;
+use crate::app::App;
+use crate::base::limits;
+use crate::sale::ids::RunId;
+use crate::sale::reconcile_runs::{AskedBy, Run};
+
+/// What to do.
+#[derive(Deserialize, ToSchema, Validate)]
+#[serde(deny_unknown_fields)]
+pub struct Comparison {
+    /// Whether to repair what can be repaired while the service runs.
+    #[garde(skip)]
+    repair: bool,
+}
+
+/// Which part of the list.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct Page {
+    /// `next_cursor` of the page before; nothing for the first.
+    cursor: Option<RunId>,
+    /// Comparisons on a page, 1 to 100; 20 if not given.
+    limit: Option<u32>,
+}
+
+/// A page of comparisons, newest first.
+#[derive(Serialize, ToSchema)]
+pub struct RunPage {
+    runs: Vec<Run>,
+    /// `cursor` of the next page; null on the last.
+    next_cursor: Option<RunId>,
+}
+
+/// Compare Redis with Postgres now. What was found, also if it is bad, is a 200.
+#[utoipa::path(
+    post, path = "/v1/reconcile", tag = "operations", security(("token" = [])),
+    request_body = Comparison,
+    responses(
+        (status = 200, description = "What was found and, if asked for, repaired", body = Run),
+        (status = 202, description = "It takes longer; its record will tell", body = Run, headers(("Location" = String))),
+        (status = 400, description = "`malformed_json`"),
+        (status = 401, description = "`invalid_token`"),
+        (status = 403, description = "`forbidden`"),
+        (status = 413, description = "`body_too_large`"),
+        (status = 415, description = "`unsupported_media_type`"),
+        (status = 422, description = "`invalid_body`"),
+        (status = 503, description = "`unavailable`"),
+    ),
+)]
+pub async fn compare(
+    State(app): State<Arc<App>>,
+    _: Admin,
+    Valid(asked): Valid<Comparison>,
+) -> Result<Response, Problem> {
+    let run = app.reconciler.ask(AskedBy::Api, asked.repair).await?;
+    if run.finished_at.is_some() {
+        return Ok(Json(run).into_response());
+    }
+    let location = format!("/v1/reconcile/runs/{}", run.run_id);
+    Ok((StatusCode::ACCEPTED, [(header::LOCATION, location)], Json(run)).into_response())
+}
+
+/// What comparisons have found, newest first.
+#[utoipa::path(
+    get, path = "/v1/reconcile/runs", tag = "operations", params(Page), security(("token" = [])),
+    responses(
+        (status = 200, description = "A page of comparisons", body = RunPage),
+        (status = 400, description = "`invalid_query`"),
+        (status = 401, description = "`invalid_token`"),
+        (status = 403, description = "`forbidden`"),
+        (status = 503, description = "`unavailable`"),
+    ),
+)]
+pub async fn list(
+    State(app): State<Arc<App>>,
+    _: Admin,
+    Params(page): Params<Page>,
+) -> Result<Json<RunPage>, Problem> {
+    let limit = page_limit(page.limit, limits::PAGE_RUNS_MAX)?;
+    let found = app.reconciler.list(page.cursor, limit + 1).await?;
+    let (runs, next_cursor) = cut_page(found, limit, |run| run.run_id);
+    Ok(Json(RunPage { runs, next_cursor }))
+}
+
+/// What one comparison has found.
+#[utoipa::path(
+    get, path = "/v1/reconcile/runs/{id}", tag = "operations", security(("token" = [])),
+    params(("id" = String, Path, description = "Comparison")),
+    responses(
+        (status = 200, description = "The comparison; `finished_at` is null while it runs", body = Run),
+        (status = 400, description = "`invalid_id`"),
+        (status = 401, description = "`invalid_token`"),
+        (status = 403, description = "`forbidden`"),
+        (status = 404, description = "`run_not_found`"),
+        (status = 503, description = "`unavailable`"),
+    ),
+)]
+pub async fn show(
+    State(app): State<Arc<App>>,
+    _: Admin,
+    Id(run): Id<RunId>,
+) -> Result<Json<Run>, Problem> {
+    let not_found = || Problem::not_found("run_not_found", "there is no such comparison");
+    app.reconciler.get(run).await?.map(Json).ok_or_else(not_found)
+}
