@@ -24,6 +24,7 @@ use crate::sale::claim_script::ClaimScript;
 use crate::sale::claim_status::ClaimStatuses;
 use crate::sale::coupon::Coupons;
 use crate::sale::coupon_changes::CouponChanges;
+use crate::sale::numbers::Numbers;
 use crate::sale::order::Orders;
 use crate::sale::order_moves::OrderMoves;
 use crate::sale::payment::Payments;
@@ -77,8 +78,12 @@ pub struct App {
     pub request_ids: RequestIds,
     /// Keeps an outage from filling the disk with one line for each request.
     pub failure_log: Mutex<LogThrottle>,
+    /// Looks the operator's numbers up.
+    pub numbers: Numbers,
     /// Compares the stores, and keeps the record.
     pub reconciler: Reconciler,
+    /// Tells the time.
+    pub clock: Clock,
     /// What the service counts.
     pub metrics: Arc<Metrics>,
     /// Stops the service, and owns its tasks.
@@ -144,19 +149,12 @@ impl App {
         clock: Clock,
         shutdown: Shutdown,
     ) -> anyhow::Result<Arc<Self>> {
-        let asked = config.lanes.unwrap_or(1);
-        let lanes = settings::raise_lanes(&stores.pool, asked).await?;
-        if config.lanes.is_some() && lanes > asked {
-            tracing::warn!(
-                lanes,
-                "there are more lanes than --lanes asks for, and coupons live in them: their number only grows"
-            );
-        }
+        let lanes = raise_lanes(config, &stores).await?;
         let epoch = settings::read(&stores.pool).await?.epoch;
         let Stores { pool, redis, keys } = &stores;
         let metrics = Arc::new(Metrics::new(ClaimOutcome::codes())?);
         let orders = Orders::new(pool.clone());
-        let ids = IdGenerator::new(keys.order_sequence(), config.order_id_block, clock);
+        let ids = IdGenerator::new(keys.order_sequence(), config.order_id_block, clock.clone());
         let ids = Arc::new(ids);
         let locks = ReentrantLocks::new(redis.clone(), config.lock_lease(), shutdown.clone());
         let warm_up = Arc::new(WarmUp::new(&stores, epoch, metrics.clone()));
@@ -201,10 +199,25 @@ impl App {
             no_op_route: config.no_op_route,
             request_ids: RequestIds::default(),
             failure_log: Mutex::default(),
+            numbers: Numbers::new(stores.clone(), metrics.clone()),
             reconciler: Reconciler::new(stores.clone(), metrics.clone(), shutdown.clone()),
+            clock,
             metrics,
             shutdown,
             stores,
         }))
     }
+}
+
+/// Raises the number of lanes to what is asked for. Returns how many there are.
+async fn raise_lanes(config: &Config, stores: &Stores) -> sqlx::Result<i32> {
+    let asked = config.lanes.unwrap_or(1);
+    let lanes = settings::raise_lanes(&stores.pool, asked).await?;
+    if config.lanes.is_some() && lanes > asked {
+        tracing::warn!(
+            lanes,
+            "there are more lanes than --lanes asks for, and coupons live in them: their number only grows"
+        );
+    }
+    Ok(lanes)
 }

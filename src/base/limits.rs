@@ -94,6 +94,10 @@ pub const CHANGE_APPLIED_MAX: Duration = Duration::from_secs(10);
 pub const RECOUNT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often a process asks whether a comparison is due, and what the last one found.
 pub const RECONCILE_POLL: Duration = Duration::from_secs(5);
+/// How often the workers look the operator's numbers up.
+pub const NUMBERS_PERIOD: Duration = Duration::from_secs(5);
+/// Coupons that the metrics tell of, each by its id: the newest of those that Redis holds.
+pub const METRIC_COUPONS_MAX: u32 = 100;
 /// What a comparison that never ended is taken to have taken.
 pub const RECONCILE_ASSUMED: Duration = Duration::from_secs(30);
 /// How long the records of comparisons are kept.

@@ -96,6 +96,8 @@ pub struct Metrics {
     pub http_seconds: Histogram,
     /// Requests that could not be answered, because something is broken.
     pub requests_failed: Counter,
+    /// Time from a claim to its row in `orders`, by the clocks of Redis and of the worker.
+    pub claim_to_row_seconds: Histogram,
     /// Claims by outcome.
     claims: HashMap<&'static str, Counter>,
     /// Claims that were not looked at, because their user had claimed too often.
@@ -127,6 +129,7 @@ impl Metrics {
     /// Only when the buckets below are wrong.
     pub fn new(claim_outcomes: impl Iterator<Item = &'static str>) -> Result<Self, BuildError> {
         let recorder = PrometheusBuilder::new()
+            .set_buckets_for_metric(Matcher::Full(CLAIM_TO_ROW.into()), &SECONDS_OF_WAITING)?
             .set_buckets_for_metric(Matcher::Suffix("_seconds".into()), &SECONDS)?
             .build_recorder();
         let page = recorder.handle();
@@ -136,6 +139,8 @@ impl Metrics {
         let http_seconds = metrics::with_local_recorder(&recorder, || {
             histogram!("flash_sale_http_request_duration_seconds")
         });
+        let claim_to_row_seconds =
+            metrics::with_local_recorder(&recorder, || histogram!(CLAIM_TO_ROW));
         let backlog =
             metrics::with_local_recorder(&recorder, || gauge!("flash_sale_backlog_entries"));
         let claims = |outcome: &'static str| {
@@ -144,6 +149,7 @@ impl Metrics {
         };
         Ok(Self {
             http_seconds,
+            claim_to_row_seconds,
             claims: claim_outcomes.map(claims).collect(),
             requests_failed: total("requests_failed"),
             rate_limited: total("claims_rate_limited"),
@@ -183,3 +189,9 @@ impl Metrics {
 /// Upper bounds of the buckets of durations: a claim takes under a millisecond, a wait up to ten seconds.
 const SECONDS: [f64; 12] =
     [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 10.0];
+
+const CLAIM_TO_ROW: &str = "flash_sale_claim_to_row_seconds";
+
+/// The same for what waits to be written: some milliseconds, or as long as Postgres is away.
+const SECONDS_OF_WAITING: [f64; 14] =
+    [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 120.0, 600.0];

@@ -7,6 +7,7 @@ use anyhow::bail;
 use chrono::{DateTime, Utc};
 use clap::{Args, Subcommand};
 use garde::Validate;
+use serde::Serialize;
 
 use super::stores::{As, OpenStores};
 use crate::base::config::{InvalidConfig, StoreConfig};
@@ -18,6 +19,7 @@ use crate::sale::coupon_changes::{ChangeOutcome, CouponChanges};
 use crate::sale::coupon_input::{CouponEdit, NewCoupon, NewSale, Restock, SaleEdit};
 use crate::sale::coupon_rules::Change;
 use crate::sale::ids::CouponId;
+use crate::sale::numbers::{SideBySide, side_by_side};
 use crate::sale::settings;
 use crate::sale::warm_up::WarmUp;
 
@@ -61,7 +63,7 @@ enum CouponCommand {
         #[command(flatten)]
         stores: StoreConfig,
     },
-    /// Show one coupon
+    /// Show one coupon, and what Redis and Postgres say of its sale, side by side
     Show(OneCoupon),
 }
 
@@ -238,11 +240,24 @@ pub async fn run(arguments: CouponArguments) -> anyhow::Result<()> {
     done.and(closed)
 }
 
+/// A coupon, and what both stores say of its sale where that was asked for.
+#[derive(Serialize)]
+struct Shown {
+    #[serde(flatten)]
+    coupon: Coupon,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    stores: Option<SideBySide>,
+}
+
 async fn run_on(task: Task, stores: &Stores) -> anyhow::Result<()> {
     let epoch = settings::read(&stores.pool).await?.epoch;
     let metrics = Metrics::new(std::iter::empty())?;
     let warm_up = Arc::new(WarmUp::new(stores, epoch, metrics.into()));
     let coupons = Arc::new(Coupons::new(stores, warm_up.clone(), Shutdown::default()));
+    let mut sides = match &task {
+        Task::Show(id) => side_by_side(stores, *id).await?,
+        _ => None,
+    };
     let found = match task {
         Task::Create(new) => vec![coupons.create(new).await?],
         Task::Change(id, change) => {
@@ -259,7 +274,8 @@ async fn run_on(task: Task, stores: &Stores) -> anyhow::Result<()> {
     };
     let mut out = std::io::stdout().lock();
     for coupon in found {
-        writeln!(out, "{}", serde_json::to_string(&coupon)?)?;
+        let shown = Shown { coupon, stores: sides.take() };
+        writeln!(out, "{}", serde_json::to_string(&shown)?)?;
     }
     Ok(())
 }

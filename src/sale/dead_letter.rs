@@ -79,6 +79,19 @@ pub async fn is_open(pool: &PgPool, order: OrderId) -> sqlx::Result<bool> {
     .await
 }
 
+/// How many are open.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub async fn count_open(pool: &PgPool) -> sqlx::Result<i64> {
+    sqlx::query_scalar!(
+        r#"SELECT count(*) AS "count!" FROM dead_letters WHERE resolved_at IS NULL"#
+    )
+    .fetch_one(pool)
+    .await
+}
+
 /// The orders that are open dead letters of this coupon, and didn't become rows after all.
 ///
 /// # Errors

@@ -18,6 +18,7 @@ pub mod failure;
 pub mod gateway;
 pub mod ids;
 pub mod keys;
+pub mod numbers;
 pub mod order;
 pub mod order_log;
 pub mod order_moves;

@@ -17,7 +17,7 @@
 //! # What is trusted
 //!
 //! A lost order is written, and a unit given back, because of what Redis says of a buyer. Where Redis contradicts itself or Postgres
-//! about the same coupon ([`is_doubtful`]), that isn't proof, and an operator has to look first.
+//! about the same coupon (`is_doubtful` below), that isn't proof, and an operator has to look first.
 //!
 //! # Twice
 //!

@@ -3,6 +3,9 @@
 //! Redis sells; `sold` is the second lock on the same door. It grows only by rows really inserted, in
 //! their transaction, and never past `total`.
 
+#[path = "stock_queries.rs"]
+mod queries;
+
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -11,8 +14,9 @@ use sqlx::{PgConnection, PgPool};
 use super::coupon::{CouponKind, CouponState};
 use super::coupon_input::NewSale;
 use super::ids::CouponId;
-use crate::base::limits;
 use crate::kit::postgres;
+
+pub use queries::{allow_long_statements, loaded, newest_loaded, to_load};
 
 /// What warming up a coupon needs to know about it.
 #[derive(Debug)]
@@ -227,13 +231,10 @@ pub async fn subtract_sold(
 ///
 /// # Errors
 ///
-/// When Postgres doesn't answer, or can't count within [`limits::RECOUNT_TIMEOUT`].
+/// When Postgres doesn't answer, or can't count within [`RECOUNT_TIMEOUT`](crate::base::limits::RECOUNT_TIMEOUT).
 pub async fn recount_sold(pool: &PgPool, coupon: CouponId) -> sqlx::Result<Option<(i64, i64)>> {
     let mut tx = pool.begin().await?;
-    let timeout_ms = limits::RECOUNT_TIMEOUT.as_millis().to_string();
-    sqlx::query!("SELECT set_config('statement_timeout', $1, true)", timeout_ms)
-        .fetch_one(&mut *tx)
-        .await?;
+    allow_long_statements(&mut tx).await?;
     let before = sqlx::query_scalar!(
         "SELECT sold FROM flash_sales WHERE coupon_id = $1 FOR UPDATE",
         coupon.get(),
@@ -264,44 +265,6 @@ pub async fn recount_sold(pool: &PgPool, coupon: CouponId) -> sqlx::Result<Optio
             }
         }
     }
-}
-
-/// All coupons that Redis has to hold: loaded and not archived.
-///
-/// # Errors
-///
-/// When Postgres doesn't answer.
-pub async fn loaded(pool: &PgPool) -> sqlx::Result<Vec<CouponId>> {
-    sqlx::query_scalar!(
-        r#"SELECT coupon_id AS "coupon_id: CouponId" FROM flash_sales
-           WHERE loaded_at IS NOT NULL AND archived_at IS NULL ORDER BY coupon_id"#
-    )
-    .fetch_all(pool)
-    .await
-}
-
-/// Sales behind `after` that open within `ahead`, aren't over, and have never been loaded.
-///
-/// # Errors
-///
-/// When Postgres doesn't answer.
-pub async fn to_load(
-    pool: &PgPool,
-    ahead: Duration,
-    after: Option<CouponId>,
-    limit: i64,
-) -> sqlx::Result<Vec<CouponId>> {
-    sqlx::query_scalar!(
-        r#"SELECT coupon_id AS "coupon_id: CouponId" FROM flash_sales JOIN coupons ON id = coupon_id
-           WHERE loaded_at IS NULL AND opens_at < now() + $1 * interval '1 second'
-             AND closes_at > now() AND state <> 'ended' AND coupon_id > coalesce($2::bigint, 0)
-           ORDER BY coupon_id LIMIT $3"#,
-        ahead.as_secs_f64(),
-        after.map(CouponId::get),
-        limit,
-    )
-    .fetch_all(pool)
-    .await
 }
 
 /// Sales behind `after` in Redis that haven't been ended though their window closed so long ago, and when it did.

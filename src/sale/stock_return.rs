@@ -211,6 +211,21 @@ pub async fn open_among(pool: &PgPool, orders: &[i64]) -> sqlx::Result<HashSet<O
     Ok(open.into_iter().collect())
 }
 
+/// How many units are on their way back; of one coupon, or of all.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub async fn count_open(pool: &PgPool, coupon: Option<CouponId>) -> sqlx::Result<i64> {
+    sqlx::query_scalar!(
+        r#"SELECT count(*) AS "count!" FROM stock_returns
+           WHERE done_at IS NULL AND what = 'unit' AND coupon_id = coalesce($1, coupon_id)"#,
+        coupon.map(CouponId::get),
+    )
+    .fetch_one(pool)
+    .await
+}
+
 async fn close(pool: &PgPool, returns: &[&Open]) -> sqlx::Result<()> {
     let orders: Vec<i64> = returns.iter().map(|one| one.order_id.get()).collect();
     sqlx::query!(

@@ -18,6 +18,7 @@
 //! | [warm-up](crate::sale::warm_up) | every 10 s | loads sales that open soon |
 //! | [archive](crate::sale::archive) | once a minute | relieves Redis of sales that are over |
 //! | [changes](crate::sale::coupon_changes) | once a second | applies what was decided about coupons and has not reached Redis |
+//! | [numbers](crate::sale::numbers) | every 5 s | looks up what the metrics tell of both stores |
 //! | [reconcile](crate::sale::reconcile_pass) | every `--reconcile-period-ms`, all processes together | compares Redis with Postgres; repairs nothing |
 //! | [stock returns](crate::sale::stock_return) | twice a second | gives units of closed orders back to Redis |
 //!

@@ -17,6 +17,7 @@ pub fn start(app: &Arc<App>, config: &Config) {
     let period = config.reconcile_period();
     let poll =
         if period.is_zero() { limits::RECONCILE_POLL } else { period.min(limits::RECONCILE_POLL) };
+    every(app, limits::NUMBERS_PERIOD, "numbers", |app| async move { app.numbers.pass().await });
     every(app, poll, "reconcile", move |app| async move { app.reconciler.pass(period).await });
     every(app, limits::STOCK_RETURN_PERIOD, "stock returns", |app| async move {
         app.stock_returns.pass().await.map(drop)

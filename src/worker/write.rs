@@ -133,6 +133,10 @@ impl LaneWorker {
             .partition(|entry| self.lock_key(entry).is_some_and(|key| guard.holds(&key)));
         report.contended = contended.len();
         let written = self.write_splitting(&ours, guard.lost(), &mut report).await;
+        // Which of a mixed batch are new isn't known; they are few.
+        if report.inserted == ours.len() {
+            self.time_rows(&ours);
+        }
         guard.release().await;
         written.map(|()| report)
     }
@@ -210,6 +214,17 @@ impl LaneWorker {
         }
         self.log.acknowledge(std::iter::once(entry.id.as_str())).await?;
         Ok(new)
+    }
+
+    /// How long it took from these claims to their rows. Claims of one millisecond are counted together.
+    fn time_rows(&self, written: &[&LogEntry]) {
+        let claimed_at = |entry: &LogEntry| entry.claim.as_ref().ok().map(|claim| claim.claimed_at);
+        let now = self.app.clock.now();
+        for together in written.chunk_by(|a, b| claimed_at(a) == claimed_at(b)) {
+            let waited = claimed_at(together[0]).map(|at| (now - at).to_std().unwrap_or_default());
+            let histogram = &self.app.metrics.claim_to_row_seconds;
+            histogram.record_many(waited.unwrap_or_default(), together.len());
+        }
     }
 
     fn count(&self, report: &WriteReport) {

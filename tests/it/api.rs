@@ -26,6 +26,9 @@ const ROUTES: &[(&str, &str)] = &[
     ("get", "/v1/orders/{id}"),
     ("post", "/v1/orders/{id}/cancel"),
     ("post", "/v1/orders/{id}/pay"),
+    ("post", "/v1/reconcile"),
+    ("get", "/v1/reconcile/runs"),
+    ("get", "/v1/reconcile/runs/{id}"),
 ];
 
 #[tokio::test]
@@ -269,12 +272,19 @@ async fn head_is_get_without_a_body() {
     let coupon = app.create_flash(1).await;
     let order = app.claim(42, coupon).await.order_id();
     app.write_orders().await;
+    let admin = app.admin_token();
+    let run = app.post("/v1/reconcile", &admin, &json!({"repair": false})).await;
+    let run: i64 = run.text("run_id").parse().expect("a number");
     for (_, path) in ROUTES.iter().filter(|(method, _)| *method == "get") {
-        let id = if path.contains("orders") { order } else { coupon.get() };
+        let (id, token) = match path {
+            path if path.contains("orders") => (order, app.token(42)),
+            path if path.contains("reconcile") => (run, admin.clone()),
+            _ => (coupon.get(), app.token(42)),
+        };
         let path = path.replace("{id}", &id.to_string());
         let (got, head) = tokio::join!(
-            app.client().get(app.url.clone() + &path).bearer_auth(app.token(42)).send(),
-            app.client().head(app.url.clone() + &path).bearer_auth(app.token(42)).send(),
+            app.client().get(app.url.clone() + &path).bearer_auth(&token).send(),
+            app.client().head(app.url.clone() + &path).bearer_auth(&token).send(),
         );
         let (got, head) = (got.unwrap(), head.unwrap());
         assert_eq!(
@@ -321,6 +331,8 @@ async fn a_wrong_method_is_told_the_right_ones() {
         ("/v1/coupons/1024/claims/me", "GET,HEAD"),
         ("/v1/orders", "GET,HEAD"),
         ("/v1/orders/1", "GET,HEAD"),
+        ("/v1/reconcile", "POST"),
+        ("/v1/reconcile/runs", "GET,HEAD"),
     ] {
         for method in ["PUT", "DELETE", "PATCH", "OPTIONS", "BREW"] {
             if allowed.contains(method) {

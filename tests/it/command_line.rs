@@ -208,8 +208,15 @@ async fn coupons_are_created_listed_and_shown_in_json() {
 
     let id = created["id"].as_str().expect("ids are strings");
     assert_eq!(app.claim(42, id.parse().expect("a coupon id")).await.status, 202);
-    let shown = json(&said(&words(&with(&app, &["coupon", "show", id], &[]))).await);
+    let mut shown = json(&said(&words(&with(&app, &["coupon", "show", id], &[]))).await);
     assert_eq!((&shown["id"], &shown["sale"]["left"]), (&created["id"], &2.into()));
+    let stores = shown.as_object_mut().and_then(|shown| shown.remove("stores"));
+    let (redis, postgres, log) = match &stores {
+        Some(stores) => (&stores["redis"], &stores["postgres"], &stores["log"]),
+        None => panic!("nothing of the stores in {shown}"),
+    };
+    assert_eq!((&redis["buyers"], &redis["conserved"]), (&1.into(), &true.into()));
+    assert_eq!((&postgres["sold"], &log["unread"]), (&0.into(), &1.into()));
     let listed = json(&said(&words(&with(&app, &["coupon", "list"], &[]))).await);
     assert_eq!(listed, shown);
 

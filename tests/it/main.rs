@@ -27,6 +27,7 @@ mod lock_redisson;
 mod lock_redlock;
 mod lock_reentrant;
 mod locks;
+mod numbers;
 mod order_log;
 mod orders;
 mod outage;

@@ -148,7 +148,7 @@ const READS: &[&str] = &[
 ];
 
 /// What only looks, and what it looks with.
-const READERS: &[&str] = &["src/sale/reconcile", "src/cli/doctor/", "src/kit/redis_facts.rs"];
+const READERS: &[&str] = &["src/sale/reconcile/", "src/cli/doctor/", "src/kit/redis_facts.rs"];
 
 #[test]
 fn reconcile_and_doctor_only_read() {

@@ -36,6 +36,7 @@ use sqlx::PgPool;
 
 pub use digest::Digest;
 pub use disagreement::Disagreement;
+pub use sale::{Census, census};
 
 use super::ids::{CouponId, Lane};
 use super::keys::Keys;
@@ -118,6 +119,25 @@ pub async fn is_settled(
     let mut in_flight = false;
     check.each_in_flight(coupon.lane(), |claim| in_flight |= claim.coupon_id == coupon).await?;
     Ok(!in_flight)
+}
+
+/// Compares one sale; nothing if Redis doesn't have to hold it.
+///
+/// # Errors
+///
+/// When a store doesn't answer.
+pub async fn check_sale(
+    pool: &PgPool,
+    redis: &Redis,
+    keys: &Keys,
+    coupon: CouponId,
+) -> Result<Option<Report>, Failure> {
+    if rows::terms(pool, coupon).await?.is_none() {
+        return Ok(None);
+    }
+    let mut report = Report::default();
+    Check { pool, redis, keys }.sale(coupon, &mut report).await?;
+    Ok(Some(report))
 }
 
 /// Both stores, to be read.

@@ -4,26 +4,62 @@
 //! revision. So Postgres is read first: a newer revision in Redis means that the change came in between, and
 //! both are read again; an older one means that it is still on its way.
 
+use redis::RedisResult;
+
 use super::{Check, Disagreement, Report, SaleCount, rows};
 use crate::base::limits;
+use crate::kit::redis::Redis;
 use crate::kit::script::Script;
 use crate::sale::Failure;
 use crate::sale::ids::CouponId;
+use crate::sale::keys::Keys;
 
 /// Times that a sale is read again because it was changed meanwhile.
 const READS_MAX: usize = 5;
 
-/// What Redis has of a sale: number of buyers, total, stock, state, revision, epoch, opens_ms, closes_ms.
-type Census = (
-    i64,
-    Option<i64>,
-    Option<i64>,
-    Option<String>,
-    Option<i64>,
-    Option<i64>,
-    Option<i64>,
-    Option<i64>,
-);
+/// What Redis has of a sale at one moment.
+#[derive(Clone, Debug)]
+pub struct Census {
+    /// Users who hold a unit.
+    pub buyers: i64,
+    /// Units on offer; this and all that follows is missing if the sale is.
+    pub total: Option<i64>,
+    /// Units left.
+    pub stock: Option<i64>,
+    /// Whether it can be claimed.
+    pub state: Option<String>,
+    /// Last change that has reached it.
+    pub revision: Option<i64>,
+    /// Approved state of Redis that it belongs to.
+    pub epoch: Option<i64>,
+    /// Start of the window.
+    pub opens_ms: Option<i64>,
+    /// End of the window.
+    pub closes_ms: Option<i64>,
+}
+
+/// Counts one sale in Redis.
+///
+/// # Errors
+///
+/// When Redis doesn't answer.
+pub async fn census(redis: &Redis, keys: &Keys, coupon: CouponId) -> RedisResult<Census> {
+    type Number = Option<i64>;
+    type Reply = (i64, Number, Number, Option<String>, Number, Number, Number, Number);
+    let script = Script::<2>::new(include_str!("../../../lua/census.lua"));
+    let names = [keys.coupon(coupon), keys.buyers(coupon)];
+    let link = redis.link().await?;
+    let reply: Reply = script.run(&link, [&names[0], &names[1]], &[] as &[&str]).await?;
+    let (buyers, total, stock, state, revision, epoch, opens_ms, closes_ms) = reply;
+    Ok(Census { buyers, total, stock, state, revision, epoch, opens_ms, closes_ms })
+}
+
+impl Census {
+    /// Whether total = stock left + buyers.
+    pub fn is_conserved(&self) -> bool {
+        self.total.zip(self.stock).is_some_and(|(total, stock)| total == stock + self.buyers)
+    }
+}
 
 impl Check<'_> {
     /// Compares one sale.
@@ -31,12 +67,12 @@ impl Check<'_> {
         let Some((terms, census)) = self.read_sale(coupon).await? else {
             return Ok(());
         };
-        let (buyers, Some(total), Some(stock), ..) = census else {
+        let Census { buyers, total: Some(total), stock: Some(stock), .. } = census else {
             report.disagreements.push(Disagreement::SaleMissing { coupon });
             return Ok(());
         };
         let found = &mut report.disagreements;
-        if total != stock + buyers {
+        if !census.is_conserved() {
             found.push(Disagreement::NotConserved { coupon, total, stock, buyers });
         }
         if stock < 0 {
@@ -58,16 +94,13 @@ impl Check<'_> {
 
     /// What both stores say. Nothing if the sale has been archived.
     async fn read_sale(&self, coupon: CouponId) -> Result<Option<(rows::Terms, Census)>, Failure> {
-        let script = Script::<2>::new(include_str!("../../../lua/census.lua"));
-        let names = [self.keys.coupon(coupon), self.keys.buyers(coupon)];
         for read in 1.. {
             let Some(terms) = rows::terms(self.pool, coupon).await? else {
                 break;
             };
-            let link = self.redis.link().await?;
-            let census: Census = script.run(&link, [&names[0], &names[1]], &[] as &[&str]).await?;
-            let missing = census.1.is_none();
-            let changed = census.4.is_some_and(|revision| revision > terms.revision);
+            let census = census(self.redis, self.keys, coupon).await?;
+            let missing = census.total.is_none();
+            let changed = census.revision.is_some_and(|revision| revision > terms.revision);
             // Missing: archived since Postgres was read?
             if !missing && !changed || read >= READS_MAX {
                 return Ok(Some((terms, census)));
@@ -79,7 +112,7 @@ impl Check<'_> {
 
 /// The terms in Redis against those in Postgres.
 fn compare(coupon: CouponId, terms: &rows::Terms, census: &Census) -> Vec<Disagreement> {
-    let (_, total, _, state, revision, epoch, opens_ms, closes_ms) = census;
+    let Census { total, state, revision, epoch, opens_ms, closes_ms, .. } = census;
     let mut found = Vec::new();
     if let Some(redis) = epoch.filter(|redis| *redis != terms.epoch) {
         found.push(Disagreement::EpochDiffers { coupon, redis, postgres: terms.epoch });

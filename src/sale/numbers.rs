@@ -1,0 +1,265 @@
+//! The operator's numbers: what a look at both stores tells, as gauges and for one coupon side by side.
+//!
+//! A pass looks, and the page of metrics shows what it saw last: who reads the page asks no store. What can't be
+//! looked up is taken off the page, since an old number would look like a new one.
+//!
+//! Sales are labelled with their coupon's id, so their number is bounded: the newest
+//! [`limits::METRIC_COUPONS_MAX`] of those that Redis holds.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use redis::RedisResult;
+use serde::Serialize;
+use sqlx::PgPool;
+
+use super::ids::{CouponId, Lane};
+use super::keys::Keys;
+use super::order_log::{GROUP, OrderLog};
+use super::reconcile::{self, Census, census};
+use super::{Failure, Stores, dead_letter, settings, stock, stock_return};
+use crate::base::gauges::Gauge;
+use crate::base::limits;
+use crate::base::telemetry::Metrics;
+use crate::kit::redis::Redis;
+
+/// Looks numbers up.
+pub struct Numbers {
+    stores: Stores,
+    metrics: Arc<Metrics>,
+}
+
+/// One coupon's sale, by both stores.
+#[derive(Debug, Serialize)]
+pub struct SideBySide {
+    /// What Redis has; null if it has no such sale.
+    pub redis: Option<InRedis>,
+    /// What Postgres has.
+    pub postgres: InPostgres,
+    /// The order log of its lane, with the entries of other coupons.
+    pub log: LogNumbers,
+    /// What doesn't agree, in words; empty is good.
+    pub disagreements: Vec<String>,
+}
+
+/// A sale in Redis.
+#[derive(Debug, Serialize)]
+pub struct InRedis {
+    /// Units on offer.
+    pub total: Option<i64>,
+    /// Units left.
+    pub left: i64,
+    /// Users who hold one.
+    pub buyers: i64,
+    /// Whether total = left + buyers.
+    pub conserved: bool,
+    /// active, paused, ended, or loading.
+    pub state: Option<String>,
+    /// Last change that has reached it.
+    pub revision: Option<i64>,
+    /// Approved state of Redis that it belongs to.
+    pub epoch: Option<i64>,
+}
+
+/// A sale in Postgres.
+#[derive(Debug, Serialize)]
+pub struct InPostgres {
+    /// Units on offer.
+    pub total: i64,
+    /// Units sold, by its own count.
+    pub sold: i64,
+    /// Its orders by status.
+    pub orders: BTreeMap<String, i64>,
+    /// Orders that an operator has to decide about.
+    pub dead_letters_open: usize,
+    /// Units on their way back to Redis.
+    pub stock_returns_open: i64,
+    /// Last change.
+    pub revision: i64,
+}
+
+/// What waits in the order log.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct LogNumbers {
+    /// Entries that a worker has in hand.
+    pub pending: u64,
+    /// Entries that no worker has read yet: the lag.
+    pub unread: u64,
+    /// Age of the oldest entry that isn't acknowledged; 0 without any.
+    pub oldest_entry_ms: u64,
+}
+
+impl Numbers {
+    /// Has seen nothing yet.
+    pub fn new(stores: Stores, metrics: Arc<Metrics>) -> Self {
+        Self { stores, metrics }
+    }
+
+    /// Looks, and shows.
+    ///
+    /// # Errors
+    ///
+    /// When a store doesn't answer.
+    pub async fn pass(&self) -> Result<(), Failure> {
+        let seen = self.look().await;
+        let (gauges, failed) = seen.map_or_else(|e| (Vec::new(), Err(e)), |seen| (seen, Ok(())));
+        self.metrics.gauges.replace("numbers", gauges);
+        failed
+    }
+
+    async fn look(&self) -> Result<Vec<Gauge>, Failure> {
+        let Stores { pool, redis, keys } = &self.stores;
+        let mut log = LogNumbers::default();
+        for lane in Lane::all(settings::read(pool).await?.lanes) {
+            log = log.with(look_at_log(redis, keys, lane).await?);
+        }
+        let seconds = log.oldest_entry_ms as f64 / 1_000.0;
+        let mut gauges = vec![
+            Gauge::plain("flash_sale_log_pending_entries", log.pending as f64),
+            Gauge::plain("flash_sale_log_unread_entries", log.unread as f64),
+            Gauge::plain("flash_sale_log_oldest_entry_seconds", seconds),
+            Gauge::plain(
+                "flash_sale_dead_letters_open",
+                dead_letter::count_open(pool).await? as f64,
+            ),
+            Gauge::plain(
+                "flash_sale_stock_returns_open",
+                stock_return::count_open(pool, None).await? as f64,
+            ),
+        ];
+        let newest = stock::newest_loaded(pool, limits::METRIC_COUPONS_MAX).await?;
+        let mut sales = Vec::with_capacity(newest.len());
+        for (coupon, sold) in newest {
+            sales.push((coupon.to_string(), sold, census(redis, keys, coupon).await?));
+        }
+        for (of, number) in UNITS {
+            let labelled = |(coupon, sold, seen): &(String, i64, Census)| Gauge {
+                name: "flash_sale_units",
+                labels: vec![("coupon", coupon.clone()), ("of", of.to_owned())],
+                value: number(seen, *sold) as f64,
+            };
+            gauges.extend(sales.iter().filter(|(_, _, seen)| seen.total.is_some()).map(labelled));
+        }
+        gauges.extend(sales.iter().map(|(coupon, _, seen)| {
+            let conserved = if seen.is_conserved() { 1.0 } else { 0.0 };
+            Gauge::labelled("flash_sale_conserved", "coupon", coupon, conserved)
+        }));
+        Ok(gauges)
+    }
+}
+
+type NumberOf = fn(&Census, i64) -> i64;
+
+/// The units of a sale, each by its name in the label `of`.
+const UNITS: [(&str, NumberOf); 4] = [
+    ("total", |seen, _| seen.total.unwrap_or(0)),
+    ("left", |seen, _| seen.stock.unwrap_or(0)),
+    ("buyers", |seen, _| seen.buyers),
+    ("sold", |_, sold| sold),
+];
+
+/// What both stores say of one sale; nothing for a coupon without one, or that Redis never had to hold.
+///
+/// # Errors
+///
+/// When a store doesn't answer.
+pub async fn side_by_side(
+    stores: &Stores,
+    coupon: CouponId,
+) -> Result<Option<SideBySide>, Failure> {
+    let Stores { pool, redis, keys } = stores;
+    let Some(report) = reconcile::check_sale(pool, redis, keys, coupon).await? else {
+        return Ok(None);
+    };
+    let seen = census(redis, keys, coupon).await?;
+    let in_redis = seen.stock.map(|left| InRedis {
+        total: seen.total,
+        left,
+        buyers: seen.buyers,
+        conserved: seen.is_conserved(),
+        state: seen.state.clone(),
+        revision: seen.revision,
+        epoch: seen.epoch,
+    });
+    Ok(Some(SideBySide {
+        redis: in_redis,
+        postgres: in_postgres(pool, coupon).await?,
+        log: look_at_log(redis, keys, coupon.lane()).await?,
+        disagreements: report.disagreements.iter().map(ToString::to_string).collect(),
+    }))
+}
+
+async fn in_postgres(pool: &PgPool, coupon: CouponId) -> Result<InPostgres, Failure> {
+    let sale = sqlx::query!(
+        "SELECT total, sold, revision FROM flash_sales JOIN coupons ON id = coupon_id WHERE id = $1",
+        coupon.get(),
+    )
+    .fetch_one(pool)
+    .await?;
+    Ok(InPostgres {
+        total: sale.total,
+        sold: sale.sold,
+        orders: orders_by_status(pool, coupon).await?,
+        dead_letters_open: dead_letter::open_of_coupon(pool, coupon).await?.len(),
+        stock_returns_open: stock_return::count_open(pool, Some(coupon)).await?,
+        revision: sale.revision,
+    })
+}
+
+/// No index has closed orders by coupon: this reads the table, for somebody who has asked for it.
+async fn orders_by_status(pool: &PgPool, coupon: CouponId) -> sqlx::Result<BTreeMap<String, i64>> {
+    let mut tx = pool.begin().await?;
+    stock::allow_long_statements(&mut tx).await?;
+    let rows = sqlx::query!(
+        r#"SELECT status, count(*) AS "count!" FROM orders WHERE coupon_id = $1 GROUP BY status"#,
+        coupon.get(),
+    )
+    .fetch_all(&mut *tx)
+    .await?;
+    tx.rollback().await?;
+    Ok(rows.into_iter().map(|row| (row.status, row.count)).collect())
+}
+
+async fn look_at_log(redis: &Redis, keys: &Keys, lane: Lane) -> RedisResult<LogNumbers> {
+    let key = keys.log(lane);
+    let log = OrderLog::unwritten(redis, &key).await?;
+    let mut numbers = LogNumbers { pending: log.pending, unread: log.unread, oldest_entry_ms: 0 };
+    let oldest = match (log.pending, log.unread) {
+        (0, 0) => None,
+        (0, _) => first_unread(redis, &key).await?,
+        _ => first_pending(redis, &key).await?,
+    };
+    let entry_ms = oldest.and_then(|id| id.split_once('-')?.0.parse::<u64>().ok());
+    if let Some(entry_ms) = entry_ms {
+        let (seconds, micros): (u64, u64) = redis.query(&redis::cmd("TIME")).await?;
+        numbers.oldest_entry_ms = (seconds * 1_000 + micros / 1_000).saturating_sub(entry_ms);
+    }
+    Ok(numbers)
+}
+
+async fn first_pending(redis: &Redis, key: &str) -> RedisResult<Option<String>> {
+    let mut command = redis::cmd("XPENDING");
+    command.arg(key).arg(GROUP).arg("-").arg("+").arg(1);
+    let first: Vec<(String, String, u64, u64)> = redis.query(&command).await?;
+    Ok(first.into_iter().next().map(|(id, ..)| id))
+}
+
+async fn first_unread(redis: &Redis, key: &str) -> RedisResult<Option<String>> {
+    let delivered = OrderLog::last_delivered(redis, key).await?;
+    let from = delivered.map_or_else(|| "-".to_owned(), |id| format!("({id}"));
+    let mut command = redis::cmd("XRANGE");
+    command.arg(key).arg(from).arg("+").arg("COUNT").arg(1);
+    let first: Vec<(String, Vec<Vec<u8>>)> = redis.query(&command).await?;
+    Ok(first.into_iter().next().map(|(id, _)| id))
+}
+
+impl LogNumbers {
+    /// Both lanes together.
+    fn with(self, other: Self) -> Self {
+        Self {
+            pending: self.pending + other.pending,
+            unread: self.unread + other.unread,
+            oldest_entry_ms: self.oldest_entry_ms.max(other.oldest_entry_ms),
+        }
+    }
+}
