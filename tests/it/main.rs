@@ -21,6 +21,7 @@ mod doctor;
 mod faults;
 mod ids;
 mod kills;
+mod lifecycle_model;
 mod lock_conformance;
 mod lock_paused;
 mod lock_redisson;

@@ -17,9 +17,19 @@ use crate::support::TestApp;
 const CASES: u32 = 64;
 const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
 
-/// Runs `check` on random plans, each with the number of the case, until one fails; panics with the
-/// smallest plan that fails.
+/// [`for_cases`] with as many as are quickly done.
 pub fn for_all<S: Strategy>(
+    app: impl Future<Output = TestApp>,
+    plans: &S,
+    check: impl AsyncFn(&TestApp, i64, S::Value) -> TestCaseResult,
+) {
+    for_cases(CASES, app, plans, check);
+}
+
+/// Runs `check` on so many random plans, each with the number of the case, until one fails; panics with the
+/// smallest plan that fails.
+pub fn for_cases<S: Strategy>(
+    cases: u32,
     app: impl Future<Output = TestApp>,
     plans: &S,
     check: impl AsyncFn(&TestApp, i64, S::Value) -> TestCaseResult,
@@ -29,7 +39,7 @@ pub fn for_all<S: Strategy>(
         tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let _inside = runtime.enter();
     let app = runtime.block_on(app);
-    let config = Config { cases: CASES, failure_persistence: None, ..Config::default() };
+    let config = Config { cases, failure_persistence: None, ..Config::default() };
     let rng = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
     let case = Cell::new(0);
     let outcome = TestRunner::new_with_rng(config, rng).run(plans, |plan| {
