@@ -17,7 +17,7 @@ use crate::redis_server::RedisServer;
 use crate::scene::{LONG, Scene, ask};
 
 /// Of locks whose holder falls asleep.
-pub const LEASE: Duration = Duration::from_millis(900);
+pub const LEASE: Duration = Duration::from_millis(1_500);
 
 pub async fn fail_over(scene: &Scene) -> anyhow::Result<Shown> {
     let (mut master, port) = RedisServer::on_tcp(&[]);
@@ -53,7 +53,7 @@ pub fn redlock_on(urls: &[&str], shutdown: &Shutdown) -> anyhow::Result<Redlock>
     let nodes = urls.iter().map(|url| Redis::new(url)).collect::<Result<Vec<_>, _>>()?;
     let settings = Settings {
         lease: LEASE,
-        node_timeout: Duration::from_millis(100),
+        node_timeout: Duration::from_millis(400),
         renewals_max: 100,
         retry_pause_max: Duration::from_millis(20),
     };
@@ -74,9 +74,13 @@ pub async fn redlock(scene: &Scene) -> anyhow::Result<Shown> {
     let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
     let (ann, ben) = (redlock_on(&urls, &scene.shutdown)?, redlock_on(&urls, &scene.shutdown)?);
     for locks in [&ann, &ben] {
-        // Servers count only when they have been up for a lease.
-        let guard = locks.acquire("warm-up", Duration::ZERO, LONG).await?.context("they count")?;
-        ensure!(guard.release().await, "it is ours");
+        // Servers count only when they have been up for a lease, and a majority may be there before the others.
+        let mut granted = 0;
+        while granted < servers.len() {
+            let guard = locks.acquire("warm-up", Duration::ZERO, LONG).await?;
+            granted = known_to(&servers, "warm-up").await?;
+            ensure!(guard.context("they count")?.release().await, "it is ours");
+        }
     }
     let refused = ann.try_acquire("majority", LEASE).await?;
     ensure!(refused.is_none() && known_to(&servers, "majority").await? == 0, "too short, and kept");
