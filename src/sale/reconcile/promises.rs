@@ -1,6 +1,6 @@
 //! The buyers of one sale in Redis against its orders in Postgres.
 //!
-//! First by count and digest; a million of each take a second or two. If these differ (because entries are
+//! First by count and digest, which reads each side once. If these differ (because entries are
 //! in flight, or because something is wrong), one by one in both directions, page by page:
 //!
 //! * **From buyer to order.** Buyers are read first, then what is in flight, then dead letters and rows. A
