@@ -16,14 +16,17 @@ use crate::kit::id::IdGenerator;
 use crate::kit::jwt::Tokens;
 use crate::kit::lock::reentrant::ReentrantLocks;
 use crate::kit::rate_limit::RateLimit;
+use crate::kit::signature::Signatures;
 use crate::sale::Stores;
 use crate::sale::archive::Archive;
 use crate::sale::backlog::Backlog;
 use crate::sale::claim::{ClaimOutcome, Claims};
-use crate::sale::claim_script::ClaimScript;
+use crate::sale::claim_script::{Bounds, ClaimScript};
 use crate::sale::claim_status::ClaimStatuses;
 use crate::sale::coupon::Coupons;
 use crate::sale::coupon_changes::CouponChanges;
+use crate::sale::dead_letter::DeadLetters;
+use crate::sale::expiry::Expiry;
 use crate::sale::numbers::Numbers;
 use crate::sale::order::Orders;
 use crate::sale::order_moves::OrderMoves;
@@ -54,10 +57,16 @@ pub struct App {
     pub sold_out: Arc<SoldOutSales>,
     /// Reads orders, and writes those that the log brings.
     pub orders: Orders,
-    /// Cancels orders.
+    /// Cancels and redeems orders.
     pub order_moves: OrderMoves,
-    /// Takes payments.
+    /// Takes payments and gives them back.
     pub payments: Payments,
+    /// Knows the gateway that confirms payments, if there is one.
+    pub callbacks: Option<Signatures>,
+    /// Expires orders.
+    pub expiry: Expiry,
+    /// Lists and discards dead letters.
+    pub dead_letters: DeadLetters,
     /// Gives units back.
     pub stock_returns: StockReturns,
     /// Buyers' locks.
@@ -164,11 +173,13 @@ impl App {
         let memory = config.sold_out_memory();
         let sold_out = SoldOutSales::new(redis.clone(), keys.clone(), memory, shutdown.clone());
         let sold_out = Arc::new(sold_out);
+        let unpaid_orders_max = config.unpaid_orders_max;
+        let bounds = Bounds { backlog: backlog.clone(), unpaid_orders_max };
         let script = ClaimScript::new(
             redis.clone(),
             keys.clone(),
             ids,
-            backlog.clone(),
+            bounds,
             warm_up.clone(),
             sold_out.clone(),
             shutdown.clone(),
@@ -181,7 +192,10 @@ impl App {
         Ok(Arc::new(Self {
             claims: Claims::new(sold_out.clone(), script, warm_up.clone(), regular, orders.clone()),
             claim_statuses: ClaimStatuses::new(&stores, orders.clone(), warm_up.clone()),
-            payments: Payments::new(pool.clone(), order_moves.clone(), shutdown.clone()),
+            payments: Payments::new(pool.clone(), order_moves.clone(), unpaid_orders_max),
+            callbacks: config.payment_callback_secret.as_ref().map(Signatures::new),
+            expiry: Expiry::new(order_moves.clone(), config.payment_window()),
+            dead_letters: DeadLetters::new(pool.clone(), order_moves.clone()),
             stock_returns: StockReturns::new(&stores, warm_up.clone()),
             coupons,
             archive: Archive::new(&stores, coupon_changes.clone(), config.archive_after()),

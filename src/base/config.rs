@@ -115,6 +115,20 @@ pub struct Config {
         value_parser = clap::value_parser!(u64).range(..=YEAR_MS))]
     pub archive_after_ms: u64,
 
+    /// Unpaid orders of flash coupons that one user may hold in a lane, up to 1,000; 0 for no bound. The same in all processes
+    #[arg(long, env = "FLASH_SALE_UNPAID_ORDERS_MAX", default_value_t = 0,
+        value_parser = clap::value_parser!(u32).range(..=1_000))]
+    pub unpaid_orders_max: u32,
+
+    /// How long an order may stay unpaid before it expires, in seconds from when it was written
+    #[arg(long, env = "FLASH_SALE_PAYMENT_WINDOW_S", default_value_t = 900,
+        value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
+    pub payment_window_s: u64,
+
+    /// Secret with which a gateway signs POST /v1/payments/callback, 32 bytes or more [default: none, and no callbacks]
+    #[arg(long, env = "FLASH_SALE_PAYMENT_CALLBACK_SECRET", hide_env_values = true, value_parser = secret)]
+    pub payment_callback_secret: Option<SecretString>,
+
     /// Orders written in one transaction, at most
     #[arg(long, env = "FLASH_SALE_BATCH_ORDERS_MAX", default_value_t = 1_000,
         value_parser = clap::value_parser!(u32).range(1..=10_000))]
@@ -191,6 +205,9 @@ impl Config {
         if let Some(secret) = &self.stores.token_secret {
             validate_secret(secret)?;
         }
+        if let Some(secret) = &self.payment_callback_secret {
+            long_enough("--payment-callback-secret", secret)?;
+        }
         let renewals = 3 * limits::REDIS_RESPONSE_TIMEOUT;
         if self.lock_lease() <= renewals {
             return invalid(format!(
@@ -244,6 +261,11 @@ impl Config {
         Duration::from_millis(self.archive_after_ms)
     }
 
+    /// How long an order may stay unpaid.
+    pub fn payment_window(&self) -> Duration {
+        Duration::from_secs(self.payment_window_s)
+    }
+
     /// Lease of the per-user lock.
     pub fn lock_lease(&self) -> Duration {
         Duration::from_millis(self.lock_lease_ms)
@@ -271,11 +293,15 @@ impl Config {
 ///
 /// When it is too short; the secret itself is never part of the message.
 pub fn validate_secret(secret: &SecretString) -> Result<(), InvalidConfig> {
+    long_enough("--token-secret", secret)
+}
+
+fn long_enough(flag: &str, secret: &SecretString) -> Result<(), InvalidConfig> {
     let bytes = secret.expose_secret().len();
-    if bytes < limits::TOKEN_SECRET_BYTES_MIN {
+    if bytes < limits::SECRET_BYTES_MIN {
         return invalid(format!(
-            "--token-secret has {bytes} bytes, but HS256 needs {} or more; `openssl rand -hex 32` makes a good one",
-            limits::TOKEN_SECRET_BYTES_MIN,
+            "{flag} has {bytes} bytes, but HMAC-SHA256 needs {} or more; `openssl rand -hex 32` makes a good one",
+            limits::SECRET_BYTES_MIN,
         ));
     }
     Ok(())
@@ -335,6 +361,7 @@ mod tests {
             ["--take-over-idle-ms", "2500"],
             ["--redis-url", "redis://localhost"],
             ["--token-secret", "too short"],
+            ["--payment-callback-secret", "too short"],
         ] {
             let error = config(&arguments).validate().expect_err(arguments[0]).to_string();
             assert!(error.contains(arguments[0]), "{error}");

@@ -164,6 +164,17 @@ pub const GIVE_BACK_UNITS_MAX: usize = 128;
 /// Pause before a process listens again for units that come back, after its connection has ended.
 pub const RETURNS_LISTEN_PAUSE: Duration = Duration::from_secs(1);
 
+/// How often a worker looks for orders that have not been paid in time.
+pub const EXPIRY_PERIOD: Duration = Duration::from_secs(1);
+/// Orders that expire in one transaction, at most: others wait for the same sales meanwhile.
+pub const EXPIRY_BATCH: u32 = 500;
+/// How often a worker looks for payments that have to go back.
+pub const REFUND_PERIOD: Duration = Duration::from_secs(1);
+/// Payments that one run of that pass asks gateways about.
+pub const REFUNDS_BATCH: u32 = 100;
+/// Pause before a gateway that hasn't confirmed a refund is asked again.
+pub const REFUND_RETRY_PAUSE: Duration = Duration::from_secs(60);
+
 /// How often a process looks how many accepted claims wait to be written. What all processes together
 /// accept in this time may come on top of `--backlog-orders-max`.
 pub const BACKLOG_PERIOD: Duration = Duration::from_millis(250);
@@ -185,6 +196,8 @@ pub const LATE_REQUEST_MAX: Duration = Duration::from_millis(200);
 
 /// Orders on one page of a list.
 pub const PAGE_ORDERS_MAX: u32 = 100;
+/// Dead letters on one page of a list.
+pub const PAGE_DEAD_LETTERS_MAX: u32 = 100;
 /// Coupons on one page of a list.
 pub const PAGE_COUPONS_MAX: u32 = 100;
 /// Tokens that one `flash-sale token` makes.
@@ -192,8 +205,8 @@ pub const TOKENS_MAX: u32 = 1_000_000;
 /// Clocks that are further apart than this are worth a warning: windows are judged by Redis's clock, tokens
 /// and order ids by the service's.
 pub const CLOCKS_APART_MAX: Duration = Duration::from_secs(2);
-/// The shortest secret that HS256 may have (RFC 7518, section 3.2: as long as the hash).
-pub const TOKEN_SECRET_BYTES_MIN: usize = 32;
+/// The shortest secret that HMAC-SHA256 may have, in tokens (RFC 7518, section 3.2: as long as the hash) and elsewhere.
+pub const SECRET_BYTES_MIN: usize = 32;
 
 /// Units that one sale can have.
 pub const STOCK_MAX: i64 = 100_000_000;

@@ -44,7 +44,7 @@ struct Accepted {
         (status = 400, description = "`invalid_id`"),
         (status = 401, description = "`invalid_token`"),
         (status = 404, description = "`coupon_not_found`"),
-        (status = 409, description = "`already_claimed` (with `order_id`), `sale_not_started` (with Retry-After) or `sale_paused`"),
+        (status = 409, description = "`already_claimed` (with `order_id`), `sale_not_started` (with Retry-After), `sale_paused`, or `too_many_unpaid_orders`: pay or cancel one first"),
         (status = 410, description = "`sold_out` or `sale_ended`"),
         (status = 429, description = "`rate_limited` (with Retry-After)"),
         (status = 503, description = "`overloaded`: not carried out, come back (with Retry-After); `unavailable`: the outcome is unknown, ask again"),
@@ -127,6 +127,9 @@ fn reply(coupon: CouponId, outcome: ClaimOutcome) -> Result<Response, Problem> {
         }
         ClaimOutcome::NotStarted(wait) => {
             refuse("the sale hasn't started; come back after Retry-After seconds").retry_after(wait)
+        }
+        ClaimOutcome::TooManyUnpaid => {
+            refuse("you hold as many unpaid orders as you may; pay or cancel one first")
         }
         ClaimOutcome::Paused => refuse("the sale is paused; come back later"),
         ClaimOutcome::Ended => refuse("the sale has ended"),

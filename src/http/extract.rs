@@ -32,10 +32,20 @@ where
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
         let Json(value) = Json::<T>::from_request(request, state).await.map_err(refused)?;
-        value
-            .validate()
-            .map_err(|report| invalid_body(report.to_string().trim_end().replace('\n', "; ")))?;
-        Ok(Self(value))
+        validated(value).map(Self)
+    }
+}
+
+/// A body that has been read already, as JSON that is what it should be.
+pub fn valid_json<T: DeserializeOwned + Validate<Context = ()>>(body: &[u8]) -> Result<T, Problem> {
+    let Json(value) = Json::<T>::from_bytes(body).map_err(refused)?;
+    validated(value)
+}
+
+fn validated<T: Validate<Context = ()>>(value: T) -> Result<T, Problem> {
+    match value.validate() {
+        Ok(()) => Ok(value),
+        Err(report) => Err(invalid_body(report.to_string().trim_end().replace('\n', "; "))),
     }
 }
 

@@ -4,10 +4,12 @@ pub mod auth;
 pub mod claims;
 pub mod coupon_changes;
 pub mod coupons;
+pub mod dead_letters;
 pub mod extract;
 pub mod no_op;
 pub mod operations;
 pub mod orders;
+pub mod payments;
 pub mod problem;
 pub mod reconcile;
 pub mod server;
@@ -52,6 +54,11 @@ pub fn api(app: &Arc<App>, with_operations: bool) -> Router {
         .routes(routes!(orders::show))
         .routes(routes!(orders::pay))
         .routes(routes!(orders::cancel))
+        .routes(routes!(orders::refund))
+        .routes(routes!(orders::redeem))
+        .routes(routes!(payments::callback))
+        .routes(routes!(dead_letters::list))
+        .routes(routes!(dead_letters::discard))
         .routes(routes!(coupons::list, coupons::create))
         .routes(routes!(coupons::show, coupon_changes::edit))
         .routes(routes!(coupon_changes::pause))

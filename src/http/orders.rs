@@ -1,4 +1,4 @@
-//! A user's own orders. Other people's orders don't exist here.
+//! A user's own orders; other people's don't exist for them. An administrator redeems anybody's.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use garde::Validate;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::auth::User;
+use super::auth::{Admin, User};
 use super::coupons::{cut_page, page_limit};
 use super::extract::{Id, Params, Valid};
 use super::problem::Problem;
@@ -132,6 +132,49 @@ pub async fn cancel(
     Id(order): Id<OrderId>,
 ) -> Result<Json<Order>, Problem> {
     reply(app.order_moves.cancel(user, order).await?)
+}
+
+/// Get my money back for a paid order. Its unit comes back when the gateway has confirmed that. Safe to repeat.
+#[utoipa::path(
+    post, path = "/v1/orders/{id}/refund", tag = "orders", security(("token" = [])),
+    params(("id" = String, Path, description = "Order")),
+    responses(
+        (status = 200, description = "The order, refunding, or refunded already", body = Order),
+        (status = 400, description = "`invalid_id`"),
+        (status = 401, description = "`invalid_token`"),
+        (status = 404, description = "`order_not_found`, also for other people's orders"),
+        (status = 409, description = "`invalid_transition` (with `from` and `to`): it isn't paid, or has been redeemed"),
+        (status = 503, description = "`unavailable`"),
+    ),
+)]
+pub async fn refund(
+    State(app): State<Arc<App>>,
+    User(user): User,
+    Id(order): Id<OrderId>,
+) -> Result<Json<Order>, Problem> {
+    reply(app.payments.refund(user, order).await?)
+}
+
+/// Redeem a paid order of anybody's. Safe to repeat.
+#[utoipa::path(
+    post, path = "/v1/orders/{id}/redeem", tag = "orders", security(("token" = [])),
+    params(("id" = String, Path, description = "Order")),
+    responses(
+        (status = 200, description = "The order, redeemed: now or before", body = Order),
+        (status = 400, description = "`invalid_id`"),
+        (status = 401, description = "`invalid_token`"),
+        (status = 403, description = "`forbidden`"),
+        (status = 404, description = "`order_not_found`"),
+        (status = 409, description = "`invalid_transition` (with `from` and `to`): it isn't paid"),
+        (status = 503, description = "`unavailable`"),
+    ),
+)]
+pub async fn redeem(
+    State(app): State<Arc<App>>,
+    _: Admin,
+    Id(order): Id<OrderId>,
+) -> Result<Json<Order>, Problem> {
+    reply(app.order_moves.redeem(order).await?)
 }
 
 fn reply(moved: Moved) -> Result<Json<Order>, Problem> {

@@ -10,3 +10,4 @@ pub mod rate_limit;
 pub mod redis;
 pub mod redis_facts;
 pub mod script;
+pub mod signature;

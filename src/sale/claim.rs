@@ -31,6 +31,8 @@ pub enum ClaimOutcome {
     Ended,
     /// No unit is left.
     SoldOut,
+    /// There is a unit, but the user holds as many unpaid orders as they may.
+    TooManyUnpaid,
     /// Too many claims wait to be carried out, or too many accepted ones to be written. This one was not carried out.
     Overloaded,
     /// There is no such coupon.
@@ -49,13 +51,14 @@ pub struct Status {
 }
 
 /// Every reply code of `lua/claim.lua`, once. `tests/tidy.rs` compares the two sets.
-pub const STATUSES: [Status; 10] = [
+pub const STATUSES: [Status; 11] = [
     Status { reply: "ACCEPTED", http: 202, code: "accepted" },
     Status { reply: "ALREADY_CLAIMED", http: 409, code: "already_claimed" },
     Status { reply: "NOT_STARTED", http: 409, code: "sale_not_started" },
     Status { reply: "PAUSED", http: 409, code: "sale_paused" },
     Status { reply: "ENDED", http: 410, code: "sale_ended" },
     Status { reply: "SOLD_OUT", http: 410, code: "sold_out" },
+    Status { reply: "TOO_MANY_UNPAID", http: 409, code: "too_many_unpaid_orders" },
     Status { reply: "OVERLOADED", http: 503, code: "overloaded" },
     // What is left of it once warm_up has found no such coupon.
     Status { reply: "NOT_LOADED", http: 404, code: "coupon_not_found" },
@@ -164,6 +167,7 @@ impl ClaimOutcome {
             Self::Paused => "PAUSED",
             Self::Ended => "ENDED",
             Self::SoldOut => "SOLD_OUT",
+            Self::TooManyUnpaid => "TOO_MANY_UNPAID",
             Self::Overloaded => "OVERLOADED",
             Self::NotFound => "NOT_LOADED",
         };

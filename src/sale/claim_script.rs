@@ -69,10 +69,9 @@ pub struct ClaimScript(Arc<Shared>);
 struct Shared {
     redis: Redis,
     keys: Keys,
-    script: Script<3>,
+    script: Script<4>,
     order_ids: Arc<IdGenerator>,
-    /// Says whether more claims may be accepted; looked at, never asked.
-    backlog: Arc<Backlog>,
+    bounds: Bounds,
     /// Knows the epoch.
     warm_up: Arc<WarmUp>,
     /// Is told of sales that are sold out, and of those that aren't.
@@ -107,13 +106,21 @@ enum Entry {
     Leave,
 }
 
+/// What bounds claims, beside the stock.
+pub struct Bounds {
+    /// Says whether more claims may be accepted; looked at, never asked.
+    pub backlog: Arc<Backlog>,
+    /// Unpaid orders that a user may hold in a lane; 0 for no bound.
+    pub unpaid_orders_max: u32,
+}
+
 impl ClaimScript {
     /// Puts the parts together.
     pub fn new(
         redis: Redis,
         keys: Keys,
         order_ids: Arc<IdGenerator>,
-        backlog: Arc<Backlog>,
+        bounds: Bounds,
         warm_up: Arc<WarmUp>,
         sold_out: Arc<SoldOutSales>,
         shutdown: Shutdown,
@@ -121,7 +128,7 @@ impl ClaimScript {
         let script = Script::new(include_str!("../../lua/claim.lua"));
         let queues = Mutex::default();
         let shared =
-            Shared { redis, keys, script, order_ids, backlog, warm_up, sold_out, queues, shutdown };
+            Shared { redis, keys, script, order_ids, bounds, warm_up, sold_out, queues, shutdown };
         Self(Arc::new(shared))
     }
 
@@ -233,18 +240,19 @@ fn end_call(queues: &mut HashMap<CouponId, Queue>, coupon: CouponId) {
 impl Shared {
     async fn call(&self, coupon: CouponId, users: &[UserId]) -> Result<Vec<Reply>, Failure> {
         let link = self.redis.link().await?;
-        let has_room = i64::from(self.backlog.has_room());
-        let mut arguments = Vec::with_capacity(3 + 2 * users.len());
+        let has_room = i64::from(self.bounds.backlog.has_room());
+        let mut arguments = Vec::with_capacity(4 + 2 * users.len());
         let epoch = self.warm_up.epoch();
-        arguments.extend([coupon.get(), epoch, has_room]);
+        let unpaid_orders_max = i64::from(self.bounds.unpaid_orders_max);
+        arguments.extend([coupon.get(), epoch, has_room, unpaid_orders_max]);
         for user in users {
             arguments.extend([user.get(), self.order_ids.next(&link).await?]);
         }
-        let (coupon_key, buyers_key, log_key) =
-            (self.keys.coupon(coupon), self.keys.buyers(coupon), self.keys.log(coupon.lane()));
+        let (coupon_key, buyers_key) = (self.keys.coupon(coupon), self.keys.buyers(coupon));
+        let (log_key, unpaid_key) = (self.keys.log(coupon.lane()), self.keys.unpaid(coupon.lane()));
+        let keys = [&coupon_key, &buyers_key, &log_key, &unpaid_key].map(String::as_str);
         let asked_at = Instant::now();
-        let replies: Vec<String> =
-            self.script.run(&link, [&coupon_key, &buyers_key, &log_key], &arguments[..]).await?;
+        let replies: Vec<String> = self.script.run(&link, keys, &arguments[..]).await?;
         let replies = decode(&replies, users.len())?;
         self.remember(coupon, link.server(), epoch, &replies, asked_at);
         Ok(replies)
@@ -291,6 +299,7 @@ fn decode_one(code: &str, detail: &str) -> Option<Reply> {
         "PAUSED" => ClaimOutcome::Paused,
         "ENDED" => ClaimOutcome::Ended,
         "SOLD_OUT" => return Some(Reply::SoldOut { returns: detail.parse().ok()? }),
+        "TOO_MANY_UNPAID" => ClaimOutcome::TooManyUnpaid,
         "OVERLOADED" => ClaimOutcome::Overloaded,
         "NOT_LOADED" => return Some(Reply::NotLoaded),
         "STALE" => return Some(Reply::Stale),

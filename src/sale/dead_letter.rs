@@ -2,14 +2,22 @@
 //!
 //! A dead letter is a promise that an operator has to look at, so it keeps the whole entry, byte for
 //! byte, and its buyer keeps the unit.
+//!
+//! An operator who discards one ends the promise in a row and not in silence: the entry becomes a cancelled order,
+//! and the unit comes back.
 
 use std::collections::HashSet;
 use std::fmt;
 
+use chrono::{DateTime, Utc};
+use serde::Serialize;
 use sqlx::{PgExecutor, PgPool};
+use utoipa::ToSchema;
 
-use super::ids::{CouponId, Lane, OrderId};
-use super::order_log::LogEntry;
+use super::Failure;
+use super::ids::{CouponId, DeadLetterId, Lane, OrderId, UserId};
+use super::order_log::{LogEntry, LoggedClaim};
+use super::order_moves::{self, OrderMoves};
 
 /// Why an entry became a dead letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +45,132 @@ pub struct DeadLetter<'a> {
     pub reason: Reason,
     /// The same in the words of whoever found it.
     pub detail: String,
+}
+
+/// A dead letter that nobody has dealt with.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct OpenLetter {
+    /// Its id.
+    pub id: DeadLetterId,
+    /// Lane of the log.
+    pub lane: i32,
+    /// The entry's id in the log.
+    pub entry_id: String,
+    /// Name, value, name, value ... as far as it is text.
+    pub entry: Vec<String>,
+    /// Why it was put aside.
+    pub reason: String,
+    /// The same in the words of whoever found it.
+    pub detail: String,
+    /// What was claimed, if that could be read.
+    pub coupon_id: Option<CouponId>,
+    /// By whom.
+    pub user_id: Option<UserId>,
+    /// Under which order id.
+    pub order_id: Option<OrderId>,
+    /// When it was put aside.
+    pub created_at: DateTime<Utc>,
+}
+
+/// What became of a dead letter that was to be discarded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Discarded {
+    /// Nobody has to look at it any more: by this call, or before.
+    Done,
+    /// There is no such dead letter.
+    NotFound,
+    /// Its order id belongs to another order, so it can't become a cancelled one.
+    OrderIdTaken,
+}
+
+/// What operators do about dead letters. Clones share the pool.
+#[derive(Clone)]
+pub struct DeadLetters {
+    pool: PgPool,
+    moves: OrderMoves,
+}
+
+impl DeadLetters {
+    /// Dead letters in this database.
+    pub fn new(pool: PgPool, moves: OrderMoves) -> Self {
+        Self { pool, moves }
+    }
+
+    /// Open ones, newest first, from before the given one on.
+    ///
+    /// # Errors
+    ///
+    /// When Postgres doesn't answer.
+    pub async fn list(
+        &self,
+        before: Option<DeadLetterId>,
+        limit: u32,
+    ) -> sqlx::Result<Vec<OpenLetter>> {
+        let rows = sqlx::query!(
+            r#"SELECT id AS "id: DeadLetterId", lane, entry_id, payload, reason, detail,
+                      coupon_id AS "coupon_id: CouponId", user_id AS "user_id: UserId",
+                      order_id AS "order_id: OrderId", created_at
+               FROM dead_letters
+               WHERE resolved_at IS NULL AND id < coalesce($1, 9223372036854775807)
+               ORDER BY id DESC LIMIT $2"#,
+            before.map(DeadLetterId::get),
+            i64::from(limit),
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        let letters = rows.into_iter().map(|row| OpenLetter {
+            id: row.id,
+            lane: row.lane,
+            entry_id: row.entry_id,
+            entry: row.payload.into_iter().map(text).collect(),
+            reason: row.reason,
+            detail: row.detail,
+            coupon_id: row.coupon_id,
+            user_id: row.user_id,
+            order_id: row.order_id,
+            created_at: row.created_at,
+        });
+        Ok(letters.collect())
+    }
+
+    /// Gives up the promise: a cancelled order in place of the dead letter, and the unit comes back. What couldn't
+    /// be read, or names a coupon that there isn't, has neither.
+    ///
+    /// # Errors
+    ///
+    /// When Postgres doesn't answer.
+    pub async fn discard(&self, letter: DeadLetterId) -> Result<Discarded, Failure> {
+        let pool = self.pool.clone();
+        self.moves.to_the_end(async move { discard(&pool, letter).await }).await
+    }
+}
+
+async fn discard(pool: &PgPool, letter: DeadLetterId) -> sqlx::Result<Discarded> {
+    let mut tx = pool.begin().await?;
+    let found = sqlx::query!(
+        r#"UPDATE dead_letters SET resolved_at = coalesce(resolved_at, now()), updated_at = now() WHERE id = $1
+           RETURNING coupon_id AS "coupon_id: CouponId", user_id AS "user_id: UserId",
+                     order_id AS "order_id: OrderId",
+                     to_timestamp(split_part(entry_id, '-', 1)::bigint / 1000.0) AS "claimed_at!""#,
+        letter.get(),
+    )
+    .fetch_optional(&mut *tx)
+    .await?;
+    let Some(found) = found else {
+        return Ok(Discarded::NotFound);
+    };
+    if let (Some(coupon_id), Some(user_id), Some(order_id)) =
+        (found.coupon_id, found.user_id, found.order_id)
+    {
+        let claim = LoggedClaim { coupon_id, user_id, order_id, claimed_at: found.claimed_at };
+        if !order_moves::cancel_unwritten(&mut tx, &claim).await? {
+            tx.rollback().await?;
+            return Ok(Discarded::OrderIdTaken);
+        }
+    }
+    tx.commit().await?;
+    Ok(Discarded::Done)
 }
 
 /// Puts an entry aside. A repeat changes nothing, and says so: false.

@@ -4,9 +4,14 @@
 //!
 //! * [`charge`] takes the money of one order, and says under which id. Asked again about the same order, it takes
 //!   nothing more and says the same.
+//! * [`give_back`] returns one payment, named by that id. Asked again, it returns nothing more.
+//! * What can't be answered at once is confirmed later, by `POST /v1/payments/callback`, signed
+//!   (`http/payments.rs`), and again until it is answered 200.
 //!
-//! The gateway that is here is the service itself: every user is rich and every answer is yes, at once. It keeps
-//! no books; its payments are what the table `payments` says.
+//! The gateway that is here is the service itself: every user is rich, and every answer is yes, at once. It keeps
+//! no books; its payments are what the table `payments` says. Besides, any gateway that has the secret may
+//! confirm payments that it has taken by itself. Those can be given back by that gateway only; nobody here can
+//! ask it to, so such refunds wait until it confirms them.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -26,20 +31,49 @@ pub enum PayMethod {
     Wechat,
 }
 
+/// What gateways call a method: 1 is balance, 2 is alipay, 3 is wechat.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(try_from = "u8")]
+#[schema(value_type = u8, minimum = 1, maximum = 3)]
+pub struct MethodCode(pub PayMethod);
+
+/// A number that names no method.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("`method` is 1 (balance), 2 (alipay) or 3 (wechat)")]
+pub struct UnknownMethod;
+
 /// Who has the money of a payment, and gives it back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, sqlx::Type)]
 #[sqlx(type_name = "text", rename_all = "snake_case")]
 pub enum Gateway {
     /// The service itself.
     InProcess,
-    /// One elsewhere.
+    /// One elsewhere, which confirms by callback.
     External,
+}
+
+/// What a gateway says when it is asked to give a payment back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refund {
+    /// The money is back.
+    Done,
+    /// It will confirm that by callback.
+    Later,
 }
 
 /// Takes the money for an order. Returns the gateway's id of the payment.
 pub fn charge(order: OrderId) -> String {
     // One for each order, so that a repeat is the same payment.
     order.to_string()
+}
+
+/// Gives back the payment that this gateway knows by this id.
+pub fn give_back(gateway: Gateway, _payment_id: &str) -> Refund {
+    match gateway {
+        Gateway::InProcess => Refund::Done,
+        // A client of a real gateway would ask here.
+        Gateway::External => Refund::Later,
+    }
 }
 
 impl PayMethod {
@@ -50,6 +84,16 @@ impl PayMethod {
             Self::Alipay => "alipay",
             Self::Wechat => "wechat",
         }
+    }
+}
+
+impl TryFrom<u8> for MethodCode {
+    type Error = UnknownMethod;
+
+    fn try_from(code: u8) -> Result<Self, UnknownMethod> {
+        let methods = [PayMethod::Balance, PayMethod::Alipay, PayMethod::Wechat];
+        let index = usize::from(code).checked_sub(1).ok_or(UnknownMethod)?;
+        methods.get(index).copied().map(Self).ok_or(UnknownMethod)
     }
 }
 

@@ -92,6 +92,11 @@ id! {
     RunId
 }
 
+id! {
+    /// A log entry that could not become an order as it was.
+    DeadLetterId
+}
+
 /// One partition of keys: a coupon's keys all carry its lane's hash tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lane(i32);

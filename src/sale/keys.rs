@@ -34,6 +34,11 @@ impl Keys {
         format!("{}:{{{lane}}}:orders", self.prefix)
     }
 
+    /// HASH: user id -> order ids of their unpaid orders in this lane, while `--unpaid-orders-max` is set.
+    pub fn unpaid(&self, lane: Lane) -> String {
+        format!("{}:{{{lane}}}:unpaid", self.prefix)
+    }
+
     /// CHANNEL: tells the id of each coupon of which units have come back, or were added.
     pub fn returns_channel(&self) -> String {
         format!("{}:returns", self.prefix)
@@ -65,6 +70,7 @@ mod tests {
         assert_eq!(keys.log(coupon.lane()), "fs:{3}:orders");
         assert_eq!(keys.order_lock(coupon.lane(), user), "fs:{3}:rlock:order:42");
         assert_eq!(keys.order_sequence(), "fs:icr:order");
+        assert_eq!(keys.unpaid(coupon.lane()), "fs:{3}:unpaid");
         assert_eq!(keys.returns_channel(), "fs:returns");
     }
 }

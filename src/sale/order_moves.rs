@@ -26,11 +26,12 @@
 //!
 //! # Locks
 //!
-//! Rows are locked in this order: orders (several in id order, skipping those that somebody else moves),
-//! payments, stock returns, sales in coupon order. The worker's write transaction inserts its orders before it
-//! counts them as sold, so nobody waits in a circle.
+//! Rows are locked in this order: orders (of several, those that somebody else has in hand are skipped), stock
+//! returns, sales in coupon order, payments. The worker's write transaction inserts its orders before it counts them
+//! as sold, also in coupon order. So nobody waits in a circle.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use sqlx::{PgConnection, PgPool};
 
@@ -38,6 +39,7 @@ use super::coupon::CouponKind;
 use super::gateway::PayMethod;
 use super::ids::{CouponId, OrderId, UserId};
 use super::order::{Order, OrderStatus};
+use super::order_log::LoggedClaim;
 use super::stock_return::StockReturn;
 use super::{Failure, stock, stock_return};
 use crate::base::shutdown::Shutdown;
@@ -69,6 +71,11 @@ pub(super) struct Move {
 /// unpaid -> paid
 pub(super) const PAY: Move =
     Move { from: OrderStatus::Unpaid, there: &[OrderStatus::Paid, OrderStatus::Redeemed] };
+/// paid -> refunding
+pub(super) const REFUND: Move =
+    Move { from: OrderStatus::Paid, there: &[OrderStatus::Refunding, OrderStatus::Refunded] };
+/// paid -> redeemed
+const REDEEM: Move = Move { from: OrderStatus::Paid, there: &[OrderStatus::Redeemed] };
 /// unpaid -> cancelled
 const CANCEL: Move = Move { from: OrderStatus::Unpaid, there: &[OrderStatus::Cancelled] };
 
@@ -102,9 +109,64 @@ impl OrderMoves {
     /// When Postgres doesn't answer.
     pub async fn cancel(&self, user: UserId, order: OrderId) -> Result<Moved, Failure> {
         let moves = self.clone();
-        // A task of its own: dropping a `begin` half-way can poison the connection (sqlx#4393).
-        let cancelled = self.shutdown.spawn(async move { moves.cancel_now(user, order).await });
-        Ok(cancelled.await.map_err(|_| sqlx::Error::WorkerCrashed)??)
+        self.to_the_end(async move { moves.cancel_now(user, order).await }).await
+    }
+
+    /// A paid order is used.
+    ///
+    /// # Errors
+    ///
+    /// When Postgres doesn't answer.
+    pub async fn redeem(&self, order: OrderId) -> Result<Moved, Failure> {
+        if let Some(answer) = self.cannot(&REDEEM, order, None).await? {
+            return Ok(answer);
+        }
+        let done = sqlx::query!(
+            "UPDATE orders SET status = 'redeemed', redeemed_at = now(), updated_at = now()
+             WHERE id = $1 AND status = 'paid'",
+            order.get(),
+        )
+        .execute(&self.pool)
+        .await?;
+        Ok(self.answer(&REDEEM, order, done.rows_affected() == 1).await?)
+    }
+
+    /// Closes orders that have been unpaid for longer than `payment_window`, up to `limit`, oldest first; those that
+    /// somebody else has in hand are skipped. Returns how many.
+    ///
+    /// # Errors
+    ///
+    /// When Postgres doesn't answer; nothing is closed then.
+    pub(super) async fn expire(&self, payment_window: Duration, limit: u32) -> sqlx::Result<usize> {
+        let mut tx = self.pool.begin().await?;
+        let closed = sqlx::query_as!(
+            Closed,
+            r#"WITH due AS (
+                   SELECT id FROM orders
+                   WHERE status = 'unpaid' AND created_at < now() - make_interval(secs => $1)
+                   ORDER BY created_at LIMIT $2 FOR UPDATE SKIP LOCKED)
+               UPDATE orders SET status = 'expired', expired_at = now(), updated_at = now()
+               FROM due WHERE orders.id = due.id AND status = 'unpaid'
+               RETURNING orders.id AS "order_id: OrderId", coupon_id AS "coupon_id: CouponId",
+                         user_id AS "user_id: UserId", kind AS "kind: CouponKind""#,
+            payment_window.as_secs_f64(),
+            i64::from(limit),
+        )
+        .fetch_all(&mut *tx)
+        .await?;
+        return_units(&mut tx, &closed).await?;
+        tx.commit().await?;
+        Ok(closed.len())
+    }
+
+    /// Carries out `work` also when whoever has asked for it goes away: dropping a `begin` half-way can poison
+    /// the connection (sqlx#4393).
+    pub(super) async fn to_the_end<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = sqlx::Result<T>> + Send + 'static,
+    ) -> Result<T, Failure> {
+        let done = self.shutdown.spawn(work).await;
+        Ok(done.map_err(|_| sqlx::Error::WorkerCrashed)??)
     }
 
     async fn cancel_now(&self, user: UserId, order: OrderId) -> sqlx::Result<Moved> {
@@ -207,6 +269,78 @@ pub(super) async fn pay(
     .execute(tx)
     .await?;
     Ok(done.rows_affected() == 1)
+}
+
+/// The buyer of a paid order wants the money back. False if it wasn't paid.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub(super) async fn ask_refund(tx: &mut PgConnection, order: OrderId) -> sqlx::Result<bool> {
+    let done = sqlx::query!(
+        "UPDATE orders SET status = 'refunding', refunding_at = now(), updated_at = now()
+         WHERE id = $1 AND status = 'paid'",
+        order.get(),
+    )
+    .execute(tx)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// The money is back, and with it the unit comes back. Nothing if it has been back before.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub(super) async fn refunded(tx: &mut PgConnection, order: OrderId) -> sqlx::Result<()> {
+    let closed = sqlx::query_as!(
+        Closed,
+        r#"UPDATE orders SET status = 'refunded', refunded_at = now(), updated_at = now()
+           WHERE id = $1 AND status = 'refunding'
+           RETURNING id AS "order_id: OrderId", coupon_id AS "coupon_id: CouponId",
+                     user_id AS "user_id: UserId", kind AS "kind: CouponKind""#,
+        order.get(),
+    )
+    .fetch_all(&mut *tx)
+    .await?;
+    return_units(tx, &closed).await
+}
+
+/// An accepted claim that never became an order is given up: a cancelled order, whose unit comes back. Nothing if
+/// it is an order after all, or there is no such sale. False if its order id belongs to another order.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub(super) async fn cancel_unwritten(
+    tx: &mut PgConnection,
+    claim: &LoggedClaim,
+) -> sqlx::Result<bool> {
+    let done = sqlx::query!(
+        "INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at, status, cancelled_at)
+         SELECT $1, id, kind, $3, $4, 'cancelled', now() FROM coupons WHERE id = $2 AND kind = 'flash'
+         ON CONFLICT DO NOTHING",
+        claim.order_id.get(),
+        claim.coupon_id.get(),
+        claim.user_id.get(),
+        claim.claimed_at,
+    )
+    .execute(&mut *tx)
+    .await?;
+    if done.rows_affected() == 1 {
+        let LoggedClaim { order_id, coupon_id, user_id, .. } = *claim;
+        stock_return::insert(tx, &[StockReturn { order_id, coupon_id, user_id }]).await?;
+        return Ok(true);
+    }
+    sqlx::query_scalar!(
+        r#"SELECT NOT EXISTS (SELECT FROM orders
+                              WHERE id = $1 AND (coupon_id != $2 OR user_id != $3)) AS "ours!""#,
+        claim.order_id.get(),
+        claim.coupon_id.get(),
+        claim.user_id.get(),
+    )
+    .fetch_one(tx)
+    .await
 }
 
 /// Units come back, in the transaction that has closed their orders. Regular coupons have none.

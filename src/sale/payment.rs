@@ -3,34 +3,64 @@
 //! # Model
 //!
 //! A row is money that a gateway has taken. It is written in the transaction in which its order becomes paid
-//! (*accepted*), or finds that it can't any more: then the row says so from the beginning (*refunding*), and the
-//! money goes back. So money is never swallowed, whoever wins a race.
+//! (*accepted*), or finds that it can't any more: then the row says from the beginning that the money goes back
+//! (*refunding*), until the gateway has confirmed that it is back (*refunded*). So money is never swallowed,
+//! whoever wins a race.
+//!
+//! # Authority
+//!
+//! The gateway, about whether money has moved; Postgres, about what it was for.
 //!
 //! # What each failure does
 //!
 //! * A confirmation comes twice, or at the same moment in two places: the gateway's id of the payment is
 //!   unique, and the second one is answered like the first.
-//! * The order expired, was cancelled, or was paid by another payment while this one was made: handed back.
+//! * The order expired, was cancelled, or was paid otherwise while it was being paid: the money is handed back.
+//! * A confirmation names an order that isn't written yet: the gateway is told that there is none, and
+//!   confirms again.
+//! * Killed between asking the gateway for a refund and writing down that it is done: it is asked again.
+//!
+//! # What is not promised
+//!
+//! When a refund is confirmed. Until then its order keeps its unit.
 
+use serde::Serialize;
 use sqlx::{PgConnection, PgPool};
+use utoipa::ToSchema;
 
 use super::Failure;
-use super::gateway::{self, Gateway, PayMethod};
+use super::gateway::{self, Gateway, PayMethod, Refund};
 use super::ids::{OrderId, UserId};
-use super::order_moves::{self, Moved, OrderMoves, PAY};
-use crate::base::shutdown::Shutdown;
+use super::notice::{Notice, Receipt};
+use super::order_moves::{self, Moved, OrderMoves, PAY, REFUND};
+use super::stock_return;
+use crate::base::limits;
 
-/// Takes payments. Clones share the pool.
+/// Takes payments and gives them back. Clones share the pool.
 #[derive(Clone)]
 pub struct Payments {
     pool: PgPool,
     moves: OrderMoves,
-    /// Runs transactions that a request must not break off half-way.
-    shutdown: Shutdown,
+    /// Whether users may hold so many unpaid orders only, and so get a place back by paying one.
+    unpaid_bounded: bool,
+}
+
+/// Why money goes back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema, sqlx::Type)]
+#[serde(rename_all = "snake_case")]
+#[sqlx(type_name = "text", rename_all = "snake_case")]
+pub enum RefundReason {
+    /// Its buyer wants a refund.
+    AskedFor,
+    /// The order had been cancelled or had expired.
+    TooLate,
+    /// The order had been paid by another payment.
+    PaidTwice,
+    /// It isn't what the coupon costs.
+    WrongAmount,
 }
 
 /// Money that a gateway has taken.
-#[derive(Clone, Debug)]
 struct Payment {
     order: OrderId,
     gateway: Gateway,
@@ -40,20 +70,20 @@ struct Payment {
     amount_cents: i64,
 }
 
-/// Why money goes back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum RefundReason {
-    TooLate,
-    PaidTwice,
+/// A payment that has to be given back.
+struct Refunding {
+    id: i64,
+    gateway: Gateway,
+    gateway_payment_id: String,
 }
 
 impl Payments {
-    /// Payments in this database.
-    pub fn new(pool: PgPool, moves: OrderMoves, shutdown: Shutdown) -> Self {
-        Self { pool, moves, shutdown }
+    /// Payments in this database, of users who may hold so many unpaid orders; 0 for no bound.
+    pub fn new(pool: PgPool, moves: OrderMoves, unpaid_orders_max: u32) -> Self {
+        Self { pool, moves, unpaid_bounded: unpaid_orders_max > 0 }
     }
 
-    /// The user pays their unpaid order. Whoever comes too late is told so, and keeps their money.
+    /// The user pays their unpaid order. Whoever comes too late is told so, and gets their money back.
     ///
     /// # Errors
     ///
@@ -65,9 +95,47 @@ impl Payments {
         method: PayMethod,
     ) -> Result<Moved, Failure> {
         let payments = self.clone();
-        // A task of its own: dropping a `begin` half-way can poison the connection (sqlx#4393).
-        let paid = self.shutdown.spawn(async move { payments.pay_now(user, order, method).await });
-        Ok(paid.await.map_err(|_| sqlx::Error::WorkerCrashed)??)
+        self.moves.to_the_end(async move { payments.pay_now(user, order, method).await }).await
+    }
+
+    /// The user wants the money back for their paid order.
+    ///
+    /// # Errors
+    ///
+    /// When Postgres doesn't answer.
+    pub async fn refund(&self, user: UserId, order: OrderId) -> Result<Moved, Failure> {
+        let payments = self.clone();
+        self.moves.to_the_end(async move { payments.refund_now(user, order).await }).await
+    }
+
+    /// A gateway confirms something; how often, doesn't matter.
+    ///
+    /// # Errors
+    ///
+    /// When Postgres doesn't answer.
+    pub async fn receive(&self, notice: Notice) -> Result<Receipt, Failure> {
+        let payments = self.clone();
+        self.moves.to_the_end(async move { payments.receive_now(notice).await }).await
+    }
+
+    /// Asks gateways to give back what has to go back, each payment once in a while until it is confirmed.
+    /// Returns how many have been confirmed.
+    ///
+    /// # Errors
+    ///
+    /// When Postgres doesn't answer.
+    pub async fn refund_pass(&self) -> Result<usize, Failure> {
+        let mut refunded = 0;
+        for payment in self.to_give_back().await? {
+            match gateway::give_back(payment.gateway, &payment.gateway_payment_id) {
+                Refund::Done => {
+                    self.refunded(payment.gateway, &payment.gateway_payment_id).await?;
+                    refunded += 1;
+                }
+                Refund::Later => self.asked(payment.id).await?,
+            }
+        }
+        Ok(refunded)
     }
 
     async fn pay_now(
@@ -80,38 +148,154 @@ impl Payments {
         if let Some(answer) = self.moves.cannot(&PAY, order, Some(user)).await? {
             return Ok(answer);
         }
-        let payment = Payment {
-            order,
-            gateway: Gateway::InProcess,
-            id: gateway::charge(order),
-            method,
-            amount_cents: self.price(order).await?,
-        };
-        let paid = self.settle(&payment).await?;
+        let amount_cents = self.price(order).await?.ok_or(sqlx::Error::RowNotFound)?;
+        let id = gateway::charge(order);
+        let payment = Payment { order, gateway: Gateway::InProcess, id, method, amount_cents };
+        let paid = self.settle(&payment, None).await?;
         self.moves.answer(&PAY, order, paid).await
     }
 
-    /// What the order's coupon costs now.
-    async fn price(&self, order: OrderId) -> sqlx::Result<i64> {
+    async fn refund_now(&self, user: UserId, order: OrderId) -> sqlx::Result<Moved> {
+        if let Some(answer) = self.moves.cannot(&REFUND, order, Some(user)).await? {
+            return Ok(answer);
+        }
+        let mut tx = self.pool.begin().await?;
+        let moved = order_moves::ask_refund(&mut tx, order).await?;
+        if moved {
+            refund_accepted(&mut tx, order).await?;
+        }
+        tx.commit().await?;
+        self.moves.answer(&REFUND, order, moved).await
+    }
+
+    async fn receive_now(&self, notice: Notice) -> sqlx::Result<Receipt> {
+        match notice {
+            Notice::Refund { payment_id } => self.refunded(Gateway::External, &payment_id).await,
+            Notice::Payment { payment_id: id, order_id: order, method, amount_cents } => {
+                let Some(price) = self.price(order).await? else {
+                    return Ok(Receipt::NoOrder);
+                };
+                let wrong = (amount_cents != price).then_some(RefundReason::WrongAmount);
+                let method = method.0;
+                let payment =
+                    Payment { order, gateway: Gateway::External, id, method, amount_cents };
+                self.settle(&payment, wrong).await?;
+                self.receipt(&payment).await
+            }
+        }
+    }
+
+    /// What the order's coupon costs now, if there is such an order.
+    async fn price(&self, order: OrderId) -> sqlx::Result<Option<i64>> {
         sqlx::query_scalar!(
             "SELECT pay_cents FROM coupons JOIN orders ON coupon_id = coupons.id WHERE orders.id = $1",
             order.get(),
         )
-        .fetch_one(&self.pool)
+        .fetch_optional(&self.pool)
         .await
     }
 
-    /// Writes down money that has been taken: it pays its order, or goes back. True if it has paid it now.
-    async fn settle(&self, payment: &Payment) -> sqlx::Result<bool> {
+    /// Writes down money that has been taken: it pays its order, or goes back, at once if there is a
+    /// `refusal`. True if it has paid the order now. A payment that is there already changes nothing.
+    async fn settle(&self, payment: &Payment, refusal: Option<RefundReason>) -> sqlx::Result<bool> {
         let mut tx = self.pool.begin().await?;
-        let paid = order_moves::pay(&mut tx, payment.order, payment.method).await?;
-        let refund = match paid {
-            true => None,
-            false => Some(why_not(&mut tx, payment.order).await?),
+        let paid =
+            refusal.is_none() && order_moves::pay(&mut tx, payment.order, payment.method).await?;
+        let reason = match (paid, refusal) {
+            (true, _) => None,
+            (false, None) => Some(why_not(&mut tx, payment.order).await?),
+            (false, refusal) => refusal,
         };
-        insert(&mut tx, payment, refund).await?;
+        if paid && self.unpaid_bounded {
+            stock_return::insert_place(&mut tx, payment.order).await?;
+        }
+        let new = insert(&mut tx, payment, reason).await?;
+        match new {
+            true => tx.commit().await?,
+            false => tx.rollback().await?,
+        }
+        Ok(paid && new)
+    }
+
+    /// What has become of a payment: now, or when it was confirmed first.
+    async fn receipt(&self, payment: &Payment) -> sqlx::Result<Receipt> {
+        let row = sqlx::query!(
+            r#"SELECT order_id AS "order_id: OrderId", refund_reason AS "refund_reason: RefundReason"
+               FROM payments WHERE gateway = $1 AND gateway_payment_id = $2"#,
+            payment.gateway.as_str(),
+            payment.id,
+        )
+        .fetch_one(&self.pool)
+        .await?;
+        if row.order_id != payment.order {
+            return Ok(Receipt::OtherOrder);
+        }
+        let order = self.moves.find(payment.order).await?.ok_or(sqlx::Error::RowNotFound)?;
+        Ok(match row.refund_reason {
+            // It has paid the order, whatever came later.
+            None | Some(RefundReason::AskedFor) => Receipt::Accepted(order),
+            Some(reason) => Receipt::HandedBack(order, reason),
+        })
+    }
+
+    /// The payments that gateways haven't been asked about for the longest time.
+    async fn to_give_back(&self) -> sqlx::Result<Vec<Refunding>> {
+        sqlx::query_as!(
+            Refunding,
+            r#"SELECT id, gateway AS "gateway: Gateway", gateway_payment_id FROM payments
+               WHERE status = 'refunding'
+                 AND (refund_asked_at IS NULL OR refund_asked_at < now() - make_interval(secs => $1))
+               ORDER BY refund_asked_at NULLS FIRST, id LIMIT $2"#,
+            limits::REFUND_RETRY_PAUSE.as_secs_f64(),
+            i64::from(limits::REFUNDS_BATCH),
+        )
+        .fetch_all(&self.pool)
+        .await
+    }
+
+    /// The gateway has been asked, and will confirm.
+    async fn asked(&self, payment: i64) -> sqlx::Result<()> {
+        sqlx::query!(
+            "UPDATE payments SET refund_asked_at = now(), updated_at = now()
+             WHERE id = $1 AND status = 'refunding'",
+            payment,
+        )
+        .execute(&self.pool)
+        .await?;
+        Ok(())
+    }
+
+    /// The money is back, says its gateway. If its buyer had asked for that, the order ends here.
+    async fn refunded(&self, gateway: Gateway, payment_id: &str) -> sqlx::Result<Receipt> {
+        let found = sqlx::query!(
+            r#"SELECT id, order_id AS "order_id: OrderId", status = 'accepted' AS "accepted!",
+                      coalesce(refund_reason = 'asked_for', false) AS "asked_for!"
+               FROM payments WHERE gateway = $1 AND gateway_payment_id = $2"#,
+            gateway.as_str(),
+            payment_id,
+        )
+        .fetch_optional(&self.pool)
+        .await?;
+        let Some(found) = found else {
+            return Ok(Receipt::NoPayment);
+        };
+        if found.accepted {
+            return Ok(Receipt::NotAskedFor);
+        }
+        let mut tx = self.pool.begin().await?;
+        if found.asked_for {
+            order_moves::refunded(&mut tx, found.order_id).await?;
+        }
+        sqlx::query!(
+            "UPDATE payments SET status = 'refunded', refunded_at = now(), updated_at = now()
+             WHERE id = $1 AND status = 'refunding'",
+            found.id,
+        )
+        .execute(&mut *tx)
+        .await?;
         tx.commit().await?;
-        Ok(paid)
+        let order = self.moves.find(found.order_id).await?.ok_or(sqlx::Error::RowNotFound)?;
+        Ok(Receipt::Refunded(order))
     }
 }
 
@@ -149,11 +333,26 @@ async fn insert(
     Ok(done.rows_affected() == 1)
 }
 
+/// The payment that has paid this order goes back.
+async fn refund_accepted(tx: &mut PgConnection, order: OrderId) -> sqlx::Result<()> {
+    let done = sqlx::query!(
+        "UPDATE payments SET status = 'refunding', refund_reason = 'asked_for', updated_at = now()
+         WHERE order_id = $1 AND status = 'accepted'",
+        order.get(),
+    )
+    .execute(tx)
+    .await?;
+    // A paid order without a payment: nobody would know what to give back, and by whom.
+    if done.rows_affected() == 1 { Ok(()) } else { Err(sqlx::Error::RowNotFound) }
+}
+
 impl RefundReason {
     fn as_str(self) -> &'static str {
         match self {
+            Self::AskedFor => "asked_for",
             Self::TooLate => "too_late",
             Self::PaidTwice => "paid_twice",
+            Self::WrongAmount => "wrong_amount",
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Units on their way back to Redis. Owner of the table `stock_returns`.
+//! Units on their way back to Redis, and places among a user's unpaid orders. Owner of the table `stock_returns`.
 //!
 //! # Model
 //!
@@ -6,6 +6,10 @@
 //! runs `lua/give_back.lua`, and closes them. Wherever it dies, it is run again: the script gives a unit
 //! back only if the buyer's order id in Redis is still the one that was closed, so a unit comes back once, and
 //! a user who has claimed anew in the meantime keeps the new order.
+//!
+//! While `--unpaid-orders-max` is set, the claim script keeps a list of each user's unpaid orders. An order leaves
+//! it (`lua/free_place.lua`) when its unit comes back, and when it is paid: then only its *place* does, and its
+//! payment writes the row. Orders leave by their id, so that a repeat frees nothing twice.
 //!
 //! # What each failure does
 //!
@@ -47,25 +51,29 @@ pub struct StockReturns {
     pool: PgPool,
     redis: Redis,
     keys: Keys,
-    script: Script<2>,
+    give_back: Script<2>,
+    free_place: Script<1>,
     /// Knows the epoch, and raises the alarm.
     warm_up: Arc<WarmUp>,
 }
 
-/// An open row, and whether Redis has been relieved of its sale.
+/// An open row.
 struct Open {
     order_id: OrderId,
     coupon_id: CouponId,
     user_id: UserId,
-    archived: bool,
+    what: String,
+    /// Whether there is a unit in it that Redis has to be given.
+    has_unit: bool,
 }
 
 impl StockReturns {
     /// Puts the parts together.
     pub fn new(stores: &Stores, warm_up: Arc<WarmUp>) -> Self {
         let Stores { pool, redis, keys } = stores.clone();
-        let script = Script::new(include_str!("../../lua/give_back.lua"));
-        Self { pool, redis, keys, script, warm_up }
+        let give_back = Script::new(include_str!("../../lua/give_back.lua"));
+        let free_place = Script::new(include_str!("../../lua/free_place.lua"));
+        Self { pool, redis, keys, give_back, free_place, warm_up }
     }
 
     /// Gives back what is due, for a bounded time. Returns how many rows it has closed.
@@ -92,7 +100,9 @@ impl StockReturns {
         sqlx::query_as!(
             Open,
             r#"SELECT order_id AS "order_id: OrderId", stock_returns.coupon_id AS "coupon_id: CouponId",
-                      user_id AS "user_id: UserId", archived_at IS NOT NULL AS "archived!"
+                      user_id AS "user_id: UserId", what,
+                      -- Nobody can claim a unit of an archived sale any more.
+                      (what = 'unit' AND archived_at IS NULL) AS "has_unit!"
                FROM stock_returns JOIN flash_sales USING (coupon_id)
                WHERE done_at IS NULL ORDER BY stock_returns.updated_at LIMIT $1"#,
             i64::from(limits::STOCK_RETURNS_BATCH),
@@ -102,37 +112,44 @@ impl StockReturns {
     }
 
     async fn give_all_back(&self, open: &[Open]) -> Result<usize, Failure> {
-        let (archived, in_redis): (Vec<_>, Vec<_>) = open.iter().partition(|one| one.archived);
-        // Nobody can claim such a unit any more, and its buyer is none in Redis.
-        close(&self.pool, &archived).await?;
-        let mut done = archived.len();
+        let mut done = 0;
         let mut by_coupon: BTreeMap<CouponId, Vec<&Open>> = BTreeMap::new();
-        for one in in_redis {
+        for one in open {
             by_coupon.entry(one.coupon_id).or_default().push(one);
         }
         for (coupon, returns) in by_coupon {
             for part in returns.chunks(limits::GIVE_BACK_UNITS_MAX) {
-                if self.give_back(coupon, part).await? {
-                    close(&self.pool, part).await?;
-                    done += part.len();
-                } else {
-                    postpone(&self.pool, part).await?;
-                }
+                done += self.give_part_back(coupon, part).await?;
             }
         }
         Ok(done)
     }
 
+    async fn give_part_back(&self, coupon: CouponId, returns: &[&Open]) -> Result<usize, Failure> {
+        let unpaid_key = self.keys.unpaid(coupon.lane());
+        let link = self.redis.link().await?;
+        let _freed: i64 = self.free_place.run(&link, [&unpaid_key], &pairs(returns)[..]).await?;
+        let (units, places): (Vec<_>, Vec<_>) = returns.iter().partition(|one| one.has_unit);
+        close(&self.pool, &places).await?;
+        if units.is_empty() {
+            return Ok(places.len());
+        }
+        if self.give_back(coupon, &units).await? {
+            close(&self.pool, &units).await?;
+            return Ok(returns.len());
+        }
+        postpone(&self.pool, &units).await?;
+        Ok(places.len())
+    }
+
     /// False if the sale can't take anything back now.
-    async fn give_back(&self, coupon: CouponId, returns: &[&Open]) -> Result<bool, Failure> {
+    async fn give_back(&self, coupon: CouponId, units: &[&Open]) -> Result<bool, Failure> {
         let (coupon_key, buyers_key) = (self.keys.coupon(coupon), self.keys.buyers(coupon));
-        let pairs: Vec<i64> =
-            returns.iter().flat_map(|one| [one.user_id.get(), one.order_id.get()]).collect();
         let channel = self.keys.returns_channel();
-        let arguments = (coupon.get(), self.warm_up.epoch(), channel, &pairs[..]);
+        let arguments = (coupon.get(), self.warm_up.epoch(), channel, &pairs(units)[..]);
         let link = self.redis.link().await?;
         let replies: Vec<String> =
-            self.script.run(&link, [&coupon_key, &buyers_key], arguments).await?;
+            self.give_back.run(&link, [&coupon_key, &buyers_key], arguments).await?;
         let answers = |code: &String| code == "GIVEN_BACK" || code == "NOT_HELD";
         match &replies[..] {
             [code] if code == "NOT_LOADED" => {
@@ -146,10 +163,15 @@ impl StockReturns {
                 self.warm_up.refresh_epoch().await?;
                 Ok(false)
             }
-            codes if codes.len() == returns.len() && codes.iter().all(answers) => Ok(true),
+            codes if codes.len() == units.len() && codes.iter().all(answers) => Ok(true),
             _ => Err(Failure::UnknownReply(replies.join(" "))),
         }
     }
+}
+
+/// User and order of each, as the scripts take them.
+fn pairs(returns: &[&Open]) -> Vec<i64> {
+    returns.iter().flat_map(|one| [one.user_id.get(), one.order_id.get()]).collect()
 }
 
 /// Writes down units that have to come back, in the transaction that closes their orders.
@@ -195,6 +217,23 @@ pub(super) async fn write_again(pool: &PgPool, back: &StockReturn) -> sqlx::Resu
     Ok(done.rows_affected() == 1)
 }
 
+/// Writes down that an order is no longer unpaid, in the transaction in which it is paid. Only flash coupons have
+/// places.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub(super) async fn insert_place(tx: &mut PgConnection, order: OrderId) -> sqlx::Result<()> {
+    sqlx::query!(
+        "INSERT INTO stock_returns (order_id, what, coupon_id, user_id)
+         SELECT id, 'place', coupon_id, user_id FROM orders WHERE id = $1 AND kind = 'flash'",
+        order.get(),
+    )
+    .execute(tx)
+    .await?;
+    Ok(())
+}
+
 /// Those of these closed orders whose unit hasn't come back yet.
 ///
 /// # Errors
@@ -227,11 +266,16 @@ pub async fn count_open(pool: &PgPool, coupon: Option<CouponId>) -> sqlx::Result
 }
 
 async fn close(pool: &PgPool, returns: &[&Open]) -> sqlx::Result<()> {
-    let orders: Vec<i64> = returns.iter().map(|one| one.order_id.get()).collect();
+    if returns.is_empty() {
+        return Ok(());
+    }
+    let (orders, whats) = names(returns);
     sqlx::query!(
         "UPDATE stock_returns SET done_at = now(), updated_at = now()
-         WHERE order_id = ANY($1) AND done_at IS NULL",
+         FROM UNNEST($1::bigint[], $2::text[]) AS done (id, of)
+         WHERE order_id = done.id AND what = done.of AND done_at IS NULL",
         &orders,
+        &whats,
     )
     .execute(pool)
     .await?;
@@ -240,12 +284,20 @@ async fn close(pool: &PgPool, returns: &[&Open]) -> sqlx::Result<()> {
 
 /// Lets the others come first.
 async fn postpone(pool: &PgPool, returns: &[&Open]) -> sqlx::Result<()> {
-    let orders: Vec<i64> = returns.iter().map(|one| one.order_id.get()).collect();
+    let (orders, whats) = names(returns);
     sqlx::query!(
-        "UPDATE stock_returns SET updated_at = now() WHERE order_id = ANY($1) AND done_at IS NULL",
+        "UPDATE stock_returns SET updated_at = now()
+         FROM UNNEST($1::bigint[], $2::text[]) AS tried (id, of)
+         WHERE order_id = tried.id AND what = tried.of AND done_at IS NULL",
         &orders,
+        &whats,
     )
     .execute(pool)
     .await?;
     Ok(())
+}
+
+/// What names the rows: an order that is paid and then refunded has two.
+fn names(returns: &[&Open]) -> (Vec<i64>, Vec<String>) {
+    returns.iter().map(|one| (one.order_id.get(), one.what.clone())).unzip()
 }

@@ -21,6 +21,8 @@
 //! | [numbers](crate::sale::numbers) | every 5 s | looks up what the metrics tell of both stores |
 //! | [reconcile](crate::sale::reconcile_pass) | every `--reconcile-period-ms`, all processes together | compares Redis with Postgres; repairs nothing |
 //! | [stock returns](crate::sale::stock_return) | twice a second | gives units of closed orders back to Redis |
+//! | [expiry](crate::sale::expiry) | once a second | closes orders that have not been paid in time |
+//! | [refunds](crate::sale::payment) | once a second | asks gateways to give back what has to go back |
 //!
 //! **Nothing is ever acknowledged that is not in Postgres or in the dead letters.** A failed pass has
 //! acknowledged nothing that it didn't write; it is logged once, waits, and begins again with its own

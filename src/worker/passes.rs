@@ -32,6 +32,15 @@ pub fn start(app: &Arc<App>, config: &Config) {
     every(app, limits::ARCHIVE_PERIOD, "archive", |app| async move {
         app.archive.pass().await.map(drop)
     });
+    every(
+        app,
+        limits::EXPIRY_PERIOD,
+        "expiry",
+        |app| async move { app.expiry.pass().await.map(drop) },
+    );
+    every(app, limits::REFUND_PERIOD, "refunds", |app| async move {
+        app.payments.refund_pass().await.map(drop)
+    });
 }
 
 /// Runs a pass once a period. One that fails is logged, and tried again when it is due again.

@@ -22,10 +22,15 @@ const ROUTES: &[(&str, &str)] = &[
     ("post", "/v1/coupons/{id}/pause"),
     ("post", "/v1/coupons/{id}/restock"),
     ("post", "/v1/coupons/{id}/resume"),
+    ("get", "/v1/dead-letters"),
+    ("post", "/v1/dead-letters/{id}/discard"),
     ("get", "/v1/orders"),
     ("get", "/v1/orders/{id}"),
     ("post", "/v1/orders/{id}/cancel"),
     ("post", "/v1/orders/{id}/pay"),
+    ("post", "/v1/orders/{id}/redeem"),
+    ("post", "/v1/orders/{id}/refund"),
+    ("post", "/v1/payments/callback"),
     ("post", "/v1/reconcile"),
     ("get", "/v1/reconcile/runs"),
     ("get", "/v1/reconcile/runs/{id}"),
@@ -279,6 +284,7 @@ async fn head_is_get_without_a_body() {
         let (id, token) = match path {
             path if path.contains("orders") => (order, app.token(42)),
             path if path.contains("reconcile") => (run, admin.clone()),
+            path if path.contains("dead") => (coupon.get(), admin.clone()),
             _ => (coupon.get(), app.token(42)),
         };
         let path = path.replace("{id}", &id.to_string());

@@ -1,15 +1,16 @@
-//! The claim script against a model: random commands on one sale, and both have to say and keep the same.
+//! The claim script, and those that take a claim back, against a model: random commands on one sale, and both have
+//! to say and keep the same.
+
+mod real;
 
 use std::collections::BTreeMap;
 
-use flash_sale::sale::ids::CouponId;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
+use real::Real;
 
 use crate::properties::for_all;
 use crate::support::TestApp;
-
-const SCRIPT: &str = include_str!("../../lua/claim.lua");
 
 /// Far enough away to be no race with Redis's clock.
 const FAR: i64 = 9_999_999_999_999;
@@ -17,12 +18,21 @@ const FAR: i64 = 9_999_999_999_999;
 /// What happens to the sale. All but `Claim` and `Create` find nothing to do while it isn't there.
 #[derive(Clone, Debug)]
 enum Command {
-    /// One call of the script, by a caller who believes in this epoch and in this room for more orders.
+    /// One call of the script, by a caller who believes in this epoch and in this room for more orders, and lets
+    /// users hold so many unpaid ones.
     Claim {
         epoch: i64,
         has_room: bool,
+        unpaid_max: usize,
         claims: Vec<(i64, i64)>,
     },
+    /// Units of these users and orders come back, also of such as there never were.
+    GiveBack {
+        epoch: i64,
+        units: Vec<(i64, i64)>,
+    },
+    /// These users' orders are no longer unpaid.
+    FreePlaces(Vec<(i64, i64)>),
     /// The hash is written anew, around the buyers there are.
     Create(Sale),
     Delete,
@@ -67,30 +77,30 @@ struct Sale {
 struct Model {
     sale: Option<Sale>,
     buyers: BTreeMap<i64, i64>,
+    /// Unpaid orders of users.
+    unpaid: BTreeMap<i64, Vec<i64>>,
     log: Vec<(i64, i64)>,
+    /// Calls that have brought units back.
+    returns: i64,
     tampered: bool,
-}
-
-/// The same on Redis.
-struct Real<'a> {
-    app: &'a TestApp,
-    coupon: CouponId,
-    hash: String,
-    buyers: String,
-    log: String,
 }
 
 fn commands() -> impl Strategy<Value = Vec<Command>> {
     // Few of each, so that they come again: in one call, and in later ones.
     let claims = prop::collection::vec((1..=12_i64, 1_001..=1_030_i64), 1..=8);
     let has_room = prop::bool::weighted(0.9);
-    let claim = (ones(), has_room, claims).prop_map(|(epoch, has_room, claims)| Command::Claim {
-        epoch,
-        has_room,
-        claims,
-    });
+    let unpaid_max = prop_oneof![1 => Just(0_usize), 2 => 1..=2_usize];
+    let claim =
+        (ones(), has_room, unpaid_max, claims).prop_map(|(epoch, has_room, unpaid_max, claims)| {
+            Command::Claim { epoch, has_room, unpaid_max, claims }
+        });
+    // Most have a pair among them that is there, since there are few of each.
+    let units = prop::collection::vec((1..=12_i64, 1_001..=1_030_i64), 60..=120);
+    let give_back = (ones(), units).prop_map(|(epoch, units)| Command::GiveBack { epoch, units });
     let command = prop_oneof![
         20 => claim,
+        6 => give_back,
+        6 => prop::collection::vec((1..=12_i64, 1_001..=1_030_i64), 40..=80).prop_map(Command::FreePlaces),
         3 => sales().prop_map(Command::Create),
         1 => Just(Command::Delete),
         4 => states().prop_map(Command::State),
@@ -163,28 +173,74 @@ impl Model {
         &mut self,
         epoch: i64,
         has_room: bool,
+        unpaid_max: usize,
         claims: &[(i64, i64)],
     ) -> Vec<(String, String)> {
         let buyers = self.buyers_count();
-        let refusal = match &self.sale {
-            None => Some("NOT_LOADED"),
-            Some(sale) if sale.state == State::Loading => Some("NOT_LOADED"),
-            Some(sale) if sale.epoch != epoch || sale.layout != 1 => Some("STALE"),
-            Some(sale) if sale.stock + buyers != sale.total => Some("LOST"),
-            Some(_) => None,
-        };
+        let lost = self.sale.as_ref().is_some_and(|sale| sale.stock + buyers != sale.total);
+        let refusal = self.unusable(epoch).or(lost.then_some("LOST"));
         let reply = |&(user, order): &(i64, i64)| {
             let (code, detail) = match refusal {
                 Some(code) => (code, String::new()),
-                None => self.decide(user, order, has_room),
+                None => self.decide(user, order, has_room, unpaid_max),
             };
             (code.to_owned(), detail)
         };
         claims.iter().map(reply).collect()
     }
 
+    /// Why no script can do anything with this sale.
+    fn unusable(&self, epoch: i64) -> Option<&'static str> {
+        match &self.sale {
+            None => Some("NOT_LOADED"),
+            Some(sale) if sale.state == State::Loading => Some("NOT_LOADED"),
+            Some(sale) if sale.epoch != epoch || sale.layout != 1 => Some("STALE"),
+            Some(_) => None,
+        }
+    }
+
+    /// A code for each unit, or one for all.
+    fn give_back(&mut self, epoch: i64, units: &[(i64, i64)]) -> Vec<String> {
+        if let Some(refusal) = self.unusable(epoch) {
+            return vec![refusal.to_owned()];
+        }
+        let before = self.buyers.len();
+        let code = |(user, order)| match self.buyers.get(user) == Some(order) {
+            true => {
+                self.buyers.remove(user);
+                "GIVEN_BACK".to_owned()
+            }
+            false => "NOT_HELD".to_owned(),
+        };
+        let codes = units.iter().map(|(user, order)| (user, order)).map(code).collect();
+        let back = before - self.buyers.len();
+        self.returns += i64::from(back > 0);
+        self.sale.as_mut().expect("it is usable").stock += i64::try_from(back).expect("a few");
+        codes
+    }
+
+    /// How many were on a list.
+    fn free_places(&mut self, orders: &[(i64, i64)]) -> i64 {
+        let mut freed = 0;
+        for (user, order) in orders {
+            if let Some(unpaid) = self.unpaid.get_mut(user) {
+                freed += i64::from(unpaid.contains(order));
+                unpaid.retain(|held| held != order);
+            }
+        }
+        self.unpaid.retain(|_, orders| !orders.is_empty());
+        freed
+    }
+
     /// One claim on a sale that is in order.
-    fn decide(&mut self, user: i64, order: i64, has_room: bool) -> (&'static str, String) {
+    fn decide(
+        &mut self,
+        user: i64,
+        order: i64,
+        has_room: bool,
+        unpaid_max: usize,
+    ) -> (&'static str, String) {
+        let unpaid = self.unpaid.get(&user).map_or(0, Vec::len);
         let sale = self.sale.as_mut().expect("it is in order");
         if let Some(first) = self.buyers.get(&user) {
             return ("ALREADY_CLAIMED", first.to_string());
@@ -193,11 +249,15 @@ impl Model {
             (State::Ended, _) | (_, Window::After) => "ENDED",
             (State::Paused, _) => "PAUSED",
             (_, Window::Before) => return ("NOT_STARTED", "ms".to_owned()),
-            _ if sale.stock == 0 => return ("SOLD_OUT", "0".to_owned()),
+            _ if sale.stock == 0 => return ("SOLD_OUT", self.returns.to_string()),
+            _ if unpaid_max > 0 && unpaid >= unpaid_max => "TOO_MANY_UNPAID",
             _ if !has_room => "OVERLOADED",
             _ => {
                 sale.stock -= 1;
                 self.buyers.insert(user, order);
+                if unpaid_max > 0 {
+                    self.unpaid.entry(user).or_default().push(order);
+                }
                 self.log.push((user, order));
                 return ("ACCEPTED", order.to_string());
             }
@@ -206,81 +266,26 @@ impl Model {
     }
 }
 
-impl<'a> Real<'a> {
-    async fn new(app: &'a TestApp, sequence: i64) -> Self {
-        let (coupon, keys) = (CouponId::compose(sequence, 1), app.keys());
-        let log = keys.log(coupon.lane());
-        let _: i64 = app.redis(&["DEL", &log]).await;
-        Self { app, coupon, hash: keys.coupon(coupon), buyers: keys.buyers(coupon), log }
-    }
-
-    /// What the script replies; of the time until the sale opens, only that there is one.
-    async fn claim(
-        &self,
-        epoch: i64,
-        has_room: bool,
-        claims: &[(i64, i64)],
-    ) -> Vec<(String, String)> {
-        let names = ["EVAL", SCRIPT, "3", &self.hash, &self.buyers, &self.log].map(str::to_owned);
-        let mut words = Vec::from(names);
-        words.extend(
-            [self.coupon.get(), epoch, i64::from(has_room)].map(|number| number.to_string()),
-        );
-        words.extend(claims.iter().flat_map(|(user, order)| [user.to_string(), order.to_string()]));
-        let words: Vec<&str> = words.iter().map(String::as_str).collect();
-        let replies: Vec<String> = self.app.redis(&words).await;
-        let readable = |reply: &[String]| match reply {
-            [code, ms] if code == "NOT_STARTED" && ms.parse().is_ok_and(|ms: i64| ms > 0) => {
-                (code.clone(), "ms".to_owned())
-            }
-            reply => (reply[0].clone(), reply[1..].join(" and ")),
-        };
-        replies.chunks(2).map(readable).collect()
-    }
-
-    async fn set(&self, fields: &[(&str, &str)]) {
-        let pairs = fields.iter().flat_map(|(field, value)| [*field, *value]);
-        let words: Vec<&str> = ["HSET", &self.hash].into_iter().chain(pairs).collect();
-        let _: i64 = self.app.redis(&words).await;
-    }
-
-    async fn set_window(&self, window: Window) {
-        let (opens_ms, closes_ms) = window.ms();
-        let (opens_ms, closes_ms) = (opens_ms.to_string(), closes_ms.to_string());
-        self.set(&[("opens_ms", &opens_ms), ("closes_ms", &closes_ms)]).await;
-    }
-
-    async fn create(&self, sale: &Sale) {
-        self.delete(&self.hash).await;
-        self.set_window(sale.window).await;
-        for (field, number) in [
-            ("stock", sale.stock),
-            ("total", sale.total),
-            ("epoch", sale.epoch),
-            ("layout", sale.layout),
-        ] {
-            self.set(&[(field, &number.to_string())]).await;
-        }
-        self.set(&[("state", sale.state.name())]).await;
-    }
-
-    async fn delete(&self, key: &str) {
-        let _: i64 = self.app.redis(&["DEL", key]).await;
-    }
-}
-
 /// Does it to both.
 async fn carry_out(command: Command, model: &mut Model, real: &Real<'_>) -> TestCaseResult {
     let buyers = model.buyers_count();
     match (command, &mut model.sale) {
-        (Command::Claim { epoch, has_room, claims }, _) => {
-            let expected = model.claim(epoch, has_room, &claims);
-            prop_assert_eq!(real.claim(epoch, has_room, &claims).await, expected);
+        (Command::Claim { epoch, has_room, unpaid_max, claims }, _) => {
+            let expected = model.claim(epoch, has_room, unpaid_max, &claims);
+            prop_assert_eq!(real.claim(epoch, has_room, unpaid_max, &claims).await, expected);
+        }
+        (Command::GiveBack { epoch, units }, _) => {
+            let expected = model.give_back(epoch, &units);
+            prop_assert_eq!(real.give_back(epoch, &units).await, expected);
+        }
+        (Command::FreePlaces(orders), _) => {
+            prop_assert_eq!(real.free_places(&orders).await, model.free_places(&orders));
         }
         (Command::Create(sale), there) => {
             let sale = Sale { total: sale.stock + buyers, ..sale };
             real.create(&sale).await;
             *there = Some(sale);
+            model.returns = 0;
             model.tampered = false;
         }
         (_, None) => {}
@@ -321,11 +326,16 @@ async fn carry_out(command: Command, model: &mut Model, real: &Real<'_>) -> Test
 
 /// Both keep the same, and no unit came or went.
 async fn compare(model: &Model, real: &Real<'_>) -> TestCaseResult {
-    let Real { app, hash, buyers, log, .. } = real;
+    let Real { app, hash, buyers, unpaid, log, .. } = real;
     let stock: Option<i64> = app.redis(&["HGET", hash, "stock"]).await;
     prop_assert_eq!(stock, model.sale.as_ref().map(|sale| sale.stock), "stock");
     let buyers: BTreeMap<i64, i64> = app.redis(&["HGETALL", buyers]).await;
     prop_assert_eq!(&buyers, &model.buyers, "buyers");
+    let unpaid: BTreeMap<i64, String> = app.redis(&["HGETALL", unpaid]).await;
+    let words = |orders: &Vec<i64>| orders.iter().map(i64::to_string).collect::<Vec<_>>().join(" ");
+    let expected: BTreeMap<i64, String> =
+        model.unpaid.iter().map(|(user, orders)| (*user, words(orders))).collect();
+    prop_assert_eq!(unpaid, expected, "unpaid orders");
     let entries: Vec<(String, Vec<String>)> = app.redis(&["XRANGE", log, "-", "+"]).await;
     let entries: Vec<String> = entries.iter().map(|(_, fields)| fields.join(" ")).collect();
     let entry =

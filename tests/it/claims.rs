@@ -178,13 +178,17 @@ async fn an_unknown_epoch_is_refused_and_a_new_one_is_learned() {
 async fn the_script_answers_a_list() {
     let app = TestApp::start().await;
     let coupon = app.create_flash(2).await;
-    let names =
-        [app.keys().coupon(coupon), app.keys().buyers(coupon), app.keys().log(coupon.lane())];
+    let names = [
+        app.keys().coupon(coupon),
+        app.keys().buyers(coupon),
+        app.keys().log(coupon.lane()),
+        app.keys().unpaid(coupon.lane()),
+    ];
     let script = include_str!("../../lua/claim.lua");
     let id = coupon.to_string();
     let command = [
-        "EVAL", script, "3", &names[0], &names[1], &names[2], &id, "1", "1", "7", "101", "8",
-        "102", "7", "103", "9", "104",
+        "EVAL", script, "4", &names[0], &names[1], &names[2], &names[3], &id, "1", "1", "0", "7",
+        "101", "8", "102", "7", "103", "9", "104",
     ];
     let replies: Vec<String> = app.redis(&command).await;
     assert_eq!(

@@ -102,3 +102,148 @@ async fn a_crowd_of_repeats_moves_an_order_once() {
     assert_eq!(app.number("SELECT count(*) FROM payments").await, 1);
     assert_eq!((app.give_back().await, app.stock(coupon).await), (1, 1));
 }
+
+#[tokio::test]
+async fn a_paid_order_is_redeemed_by_an_administrator() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(2).await;
+    let order = app.order(1, coupon).await;
+    let early = app.redeem(order).await;
+    assert_eq!(early.refusal(), (409, "invalid_transition"));
+    assert_eq!((early.text("from"), early.text("to")), ("unpaid", "redeemed"));
+    app.pay(1, order).await;
+    assert_eq!(app.act(1, order, "redeem").await.refusal(), (403, "forbidden"));
+    let redeemed = app.redeem(order).await;
+    assert_eq!((redeemed.status, redeemed.text("status")), (200, "redeemed"));
+    assert_eq!(app.redeem(order).await.body, redeemed.body, "a repeat changes nothing");
+    assert_eq!(app.pay(1, order).await.body, redeemed.body, "so it has been paid");
+    assert_eq!(app.redeem(order + 1).await.refusal(), (404, "order_not_found"));
+    assert_eq!((app.give_back().await, app.sold(coupon).await), (0, 1), "it keeps its unit");
+}
+
+#[tokio::test]
+async fn a_refund_gives_the_money_back_and_then_the_unit() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(1).await;
+    let order = app.paid_order(1, coupon).await;
+    let refunding = app.act(1, order, "refund").await;
+    assert_eq!((refunding.status, refunding.text("status")), (200, "refunding"));
+    assert_eq!(app.act(1, order, "refund").await.body, refunding.body, "a repeat changes nothing");
+    assert_eq!(app.payments().await, ["refunding in_process refunding asked_for"]);
+    assert_eq!((app.give_back().await, app.sold(coupon).await), (0, 1), "not before the money");
+
+    assert_eq!((app.refund_payments().await, app.refund_payments().await), (1, 0));
+    assert_eq!(app.payments().await, ["refunded in_process refunded asked_for"]);
+    let refunded = app.show(1, order).await;
+    assert!(refunded.body["paid_at"].is_string() && refunded.body["refunded_at"].is_string());
+    assert_eq!(app.act(1, order, "refund").await.body, refunded.body);
+    assert_eq!(app.sold(coupon).await, 0);
+    assert_eq!((app.give_back().await, app.stock(coupon).await), (1, 1));
+    assert_eq!(app.my_claim(1, coupon).await.text("status"), "refunded");
+}
+
+/// Every action on an order in every status: 200 where it leads on or has led here, else both statuses.
+#[tokio::test]
+async fn nothing_else_can_be_done() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(100).await;
+    let possible = [
+        ("unpaid", &["pay", "cancel"][..]),
+        ("paid", &["pay", "refund", "redeem"]),
+        ("redeemed", &["pay", "redeem"]),
+        ("cancelled", &["cancel"]),
+        ("expired", &[]),
+        ("refunding", &["refund"]),
+        ("refunded", &["refund"]),
+    ];
+    let leads_to =
+        [("pay", "paid"), ("cancel", "cancelled"), ("refund", "refunding"), ("redeem", "redeemed")];
+    let mut user = 0;
+    for (status, possible) in possible {
+        for (action, to) in leads_to {
+            user += 1;
+            let order = app.order(user, coupon).await;
+            bring_to(&app, user, order, status).await;
+            assert_eq!(app.status(user, order).await, status);
+            let reply = match action {
+                "pay" => app.pay(user, order).await,
+                "redeem" => app.redeem(order).await,
+                action => app.act(user, order, action).await,
+            };
+            if possible.contains(&action) {
+                assert_eq!(reply.status, 200, "{action} in {status}: {reply:?}");
+                continue;
+            }
+            assert_eq!(reply.refusal(), (409, "invalid_transition"), "{action} in {status}");
+            assert_eq!((reply.text("from"), reply.text("to")), (status, to));
+            assert_eq!(app.status(user, order).await, status, "{action} changes nothing");
+        }
+    }
+}
+
+async fn bring_to(app: &TestApp, user: i64, order: i64, status: &str) {
+    if ["paid", "redeemed", "refunding", "refunded"].contains(&status) {
+        app.pay(user, order).await;
+    }
+    match status {
+        "redeemed" => drop(app.redeem(order).await),
+        "cancelled" => drop(app.cancel(user, order).await),
+        "refunding" => drop(app.act(user, order, "refund").await),
+        "refunded" => {
+            app.act(user, order, "refund").await;
+            app.refund_payments().await;
+        }
+        "expired" => {
+            app.let_time_pass().await;
+            app.expire().await;
+        }
+        _ => {}
+    }
+}
+
+#[tokio::test]
+async fn a_refund_and_a_redemption_that_race_have_one_winner() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(40).await;
+    for user in 1..=40 {
+        let order = app.paid_order(user, coupon).await;
+        let (redeemed, refunding) = tokio::join!(app.redeem(order), app.act(user, order, "refund"));
+        let (winner, loser) = match redeemed.status {
+            200 => (redeemed, refunding),
+            _ => (refunding, redeemed),
+        };
+        assert_eq!((winner.status, loser.refusal()), (200, (409, "invalid_transition")));
+        assert_eq!(loser.text("from"), winner.text("status"));
+    }
+    app.refund_payments().await;
+    let kept = "SELECT count(*) FROM payments JOIN orders ON orders.id = order_id
+                WHERE (payments.status = 'accepted') != (orders.status = 'redeemed')";
+    assert_eq!(
+        app.number(kept).await,
+        0,
+        "the money of redeemed orders is kept, that of the others is back"
+    );
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_is_refused() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(1).await;
+    let order = app.order(1, coupon).await;
+    let pay = |body: serde_json::Value| {
+        let (app, path) = (&app, format!("/v1/orders/{order}/pay"));
+        async move { app.post(&path, &app.token(1), &body).await }
+    };
+    for body in [json!({"method": "card"}), json!({}), json!({"method": "balance", "user": "1"})] {
+        assert_eq!(pay(body.clone()).await.refusal(), (422, "invalid_body"), "{body}");
+    }
+    for action in ["pay", "cancel", "refund", "redeem"] {
+        let path = format!("/v1/orders/none/{action}");
+        let reply = app.post(&path, &app.admin_token(), &json!({"method": "balance"})).await;
+        assert_eq!(reply.refusal(), (400, "invalid_id"), "{action}");
+        let path = format!("/v1/orders/{order}/{action}");
+        let reply = app.post(&path, "no token", &json!({"method": "balance"})).await;
+        assert_eq!(reply.refusal(), (401, "invalid_token"), "{action}");
+    }
+    assert_eq!(app.status(1, order).await, "unpaid");
+}

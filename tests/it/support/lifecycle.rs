@@ -1,9 +1,11 @@
 //! What happens to an order after it has been written, over HTTP and behind the curtain.
 
+use flash_sale::kit::signature::Signatures;
 use flash_sale::sale::ids::CouponId;
-use serde_json::json;
+use secrecy::SecretString;
+use serde_json::{Value, json};
 
-use super::{Reply, TestApp};
+use super::{Reply, SECRET, TestApp};
 
 impl TestApp {
     /// A written, unpaid order of `user`. Returns its id.
@@ -47,6 +49,60 @@ impl TestApp {
     /// Its status.
     pub async fn status(&self, user: i64, order: i64) -> String {
         self.show(user, order).await.text("status").to_owned()
+    }
+
+    /// An administrator redeems `order`.
+    pub async fn redeem(&self, order: i64) -> Reply {
+        let path = format!("/v1/orders/{order}/redeem");
+        let request = self.client().post(self.url.clone() + &path);
+        self.send(request.bearer_auth(self.admin_token()), "POST", &path).await
+    }
+
+    /// The gateway confirms something, signed as it should be.
+    pub async fn confirm(&self, notice: &Value) -> Reply {
+        let body = notice.to_string();
+        let signature = Signatures::new(&SecretString::from(SECRET)).sign(body.as_bytes());
+        self.post_signed(body, &signature).await
+    }
+
+    /// Somebody sends a notice with this signature.
+    pub async fn post_signed(&self, body: String, signature: &str) -> Reply {
+        let path = "/v1/payments/callback";
+        let request = self.client().post(self.url.clone() + path).body(body);
+        self.send(request.header("x-signature", signature), "POST", path).await
+    }
+
+    /// The time of every unpaid order is over.
+    pub async fn let_time_pass(&self) {
+        self.execute(
+            "UPDATE orders SET created_at = created_at - interval '1 day' WHERE status = 'unpaid'",
+        )
+        .await;
+    }
+
+    /// The time of this order is over.
+    pub async fn let_time_pass_for(&self, order: i64) {
+        let statement = format!(
+            "UPDATE orders SET created_at = created_at - interval '1 day' WHERE id = {order}"
+        );
+        self.execute(&statement).await;
+    }
+
+    /// Expires what is due. Returns how many orders that were.
+    pub async fn expire(&self) -> usize {
+        self.app.expiry.pass().await.expect("Postgres answers")
+    }
+
+    /// Asks gateways for what has to go back. Returns how many payments are back.
+    pub async fn refund_payments(&self) -> usize {
+        self.app.payments.refund_pass().await.expect("Postgres answers")
+    }
+
+    /// Payments by order status, status and reason, for comparing in one line.
+    pub async fn payments(&self) -> Vec<String> {
+        let query = "SELECT concat_ws(' ', orders.status, gateway, payments.status, refund_reason) FROM payments
+                     JOIN orders ON orders.id = order_id ORDER BY payments.id";
+        sqlx::query_scalar(query).fetch_all(&self.app.stores.pool).await.expect("Postgres answers")
     }
 
     /// Gives back what is due. Returns how many returns have been dealt with.

@@ -1,0 +1,114 @@
+//! Where a payment gateway confirms payments and refunds. Who it is comes from its signature only.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::body::Bytes;
+use axum::extract::{FromRequest, Request, State};
+use axum::http::{HeaderName, StatusCode};
+use garde::Validate;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use utoipa::ToSchema;
+
+use super::extract;
+use super::problem::Problem;
+use crate::app::App;
+use crate::sale::notice::{Notice, Receipt};
+use crate::sale::order::Order;
+use crate::sale::payment::RefundReason;
+
+/// The header that carries the signature.
+const SIGNATURE: HeaderName = HeaderName::from_static("x-signature");
+
+/// A JSON body that the gateway has signed.
+pub struct Signed<T>(pub T);
+
+/// What has become of a notice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+enum Outcome {
+    /// The payment has paid its order.
+    Accepted,
+    /// It could not, and has to be given back.
+    HandedBack,
+    /// The refund has been noted.
+    Refunded,
+}
+
+/// What a gateway is told.
+#[derive(Serialize, ToSchema)]
+pub struct Answer {
+    outcome: Outcome,
+    /// Why it has to be given back; with `handed_back` only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<RefundReason>,
+    /// The order as it is now.
+    order: Order,
+}
+
+impl<T: DeserializeOwned + Validate<Context = ()>> FromRequest<Arc<App>> for Signed<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, Problem> {
+        let Some(callbacks) = &app.callbacks else {
+            let detail = "no gateway is known here: --payment-callback-secret isn't set";
+            return Err(Problem::not_found("callbacks_off", detail));
+        };
+        let signature = request.headers().get(SIGNATURE).cloned();
+        let signature = signature.as_ref().and_then(|value| value.to_str().ok()).unwrap_or("");
+        let body =
+            Bytes::from_request(request, app).await.map_err(|_| extract::body_too_large())?;
+        if !callbacks.verifies(&body, signature) {
+            let detail = "send the header `X-Signature`: HMAC-SHA256 of the body with the common secret, in hexadecimal";
+            return Err(Problem::new(StatusCode::FORBIDDEN, "invalid_signature", detail));
+        }
+        extract::valid_json(&body).map(Self)
+    }
+}
+
+/// A gateway confirms a payment or a refund. Safe to repeat, and to be repeated until it is answered 200.
+#[utoipa::path(
+    post, path = "/v1/payments/callback", tag = "payments",
+    params(("X-Signature" = String, Header, description = "HMAC-SHA256 of the body with the common secret, in hexadecimal")),
+    request_body = Notice,
+    responses(
+        (status = 200, description = "It has been noted: now or before", body = Answer),
+        (status = 400, description = "`malformed_json`"),
+        (status = 403, description = "`invalid_signature`"),
+        (status = 404, description = "`callbacks_off`; `order_not_found`: there is no such order, or not yet, so come back; `payment_not_found`"),
+        (status = 409, description = "`payment_conflict`: this payment was for another order; `refund_not_asked_for`"),
+        (status = 422, description = "`invalid_body`"),
+        (status = 503, description = "`unavailable`"),
+    ),
+)]
+pub async fn callback(
+    State(app): State<Arc<App>>,
+    Signed(notice): Signed<Notice>,
+) -> Result<Json<Answer>, Problem> {
+    let (outcome, reason, order) = match app.payments.receive(notice).await? {
+        Receipt::Accepted(order) => (Outcome::Accepted, None, order),
+        Receipt::HandedBack(order, reason) => (Outcome::HandedBack, Some(reason), order),
+        Receipt::Refunded(order) => (Outcome::Refunded, None, order),
+        refused => return Err(refusal(&refused)),
+    };
+    Ok(Json(Answer { outcome, reason, order }))
+}
+
+fn refusal(receipt: &Receipt) -> Problem {
+    let conflict = |code, detail| Problem::new(StatusCode::CONFLICT, code, detail);
+    match receipt {
+        Receipt::NoOrder => {
+            Problem::not_found("order_not_found", "there is no order with this id, or not yet")
+        }
+        Receipt::OtherOrder => conflict(
+            "payment_conflict",
+            "a payment with this id has been confirmed for another order",
+        ),
+        Receipt::NotAskedFor => conflict(
+            "refund_not_asked_for",
+            "this payment has paid an order, and nobody wants it back",
+        ),
+        _ => Problem::not_found("payment_not_found", "there is no payment with this id"),
+    }
+}

@@ -1,0 +1,120 @@
+//! What an operator does about entries that could not become orders.
+
+use flash_sale::sale::ids::CouponId;
+use serde_json::Value;
+
+use crate::support::{Reply, TestApp, lane};
+
+async fn letters(app: &TestApp) -> Vec<Value> {
+    let reply = app.get("/v1/dead-letters", &app.admin_token()).await;
+    assert_eq!(reply.status, 200, "{reply:?}");
+    reply.body["dead_letters"].as_array().expect("a list").clone()
+}
+
+async fn discard(app: &TestApp, letter: &str) -> Reply {
+    let path = format!("/v1/dead-letters/{letter}/discard");
+    let request = app.client().post(app.url.clone() + &path).bearer_auth(app.admin_token());
+    app.send(request, "POST", &path).await
+}
+
+/// An app with one sale whose only unit Redis has sold, while Postgres has none to sell: user 1's promise is a
+/// dead letter.
+async fn a_promise_in_review() -> (TestApp, CouponId, i64) {
+    let app = TestApp::configured(&["--sold-out-memory-ms", "0"]).await;
+    let coupon = app.create_flash(1).await;
+    app.execute("UPDATE flash_sales SET sold = 1").await;
+    let order = app.claim(1, coupon).await.order_id();
+    assert_eq!(app.write_orders().await.dead_letters, 1);
+    app.execute("UPDATE flash_sales SET sold = 0").await;
+    assert_eq!(app.my_claim(1, coupon).await.text("status"), "in_review");
+    (app, coupon, order)
+}
+
+#[tokio::test]
+async fn a_discarded_promise_ends_as_a_cancelled_order_and_its_unit_comes_back() {
+    let (app, coupon, order) = a_promise_in_review().await;
+    let open = letters(&app).await;
+    assert_eq!(open.len(), 1, "{open:?}");
+    assert_eq!(
+        (open[0]["reason"].as_str(), open[0]["user_id"].as_str()),
+        (Some("oversold"), Some("1"))
+    );
+    assert_eq!(open[0]["order_id"], order.to_string());
+    let entry = ["coupon", &coupon.to_string(), "user", "1", "order", &order.to_string()];
+    assert_eq!(open[0]["entry"], serde_json::json!(entry));
+
+    let letter = open[0]["id"].as_str().expect("an id");
+    for _ in 0..2 {
+        assert_eq!(discard(&app, letter).await.status, 204);
+        assert_eq!(app.status(1, order).await, "cancelled");
+        assert_eq!(app.my_claim(1, coupon).await.text("status"), "cancelled");
+    }
+    assert_eq!(letters(&app).await, [] as [Value; 0]);
+    assert_eq!((app.give_back().await, app.stock(coupon).await, app.sold(coupon).await), (1, 1, 0));
+    assert_ne!(app.order(1, coupon).await, order, "they may claim anew");
+}
+
+#[tokio::test]
+async fn a_letter_whose_entry_became_an_order_after_all_changes_nothing() {
+    let (app, coupon, order) = a_promise_in_review().await;
+    let entry = ["coupon", &coupon.to_string(), "user", "1", "order", &order.to_string()];
+    app.append(lane(), &entry).await;
+    assert_eq!(app.write_orders().await.inserted, 1, "there is a unit for it now");
+    let letter = letters(&app).await[0]["id"].clone();
+    assert_eq!(discard(&app, letter.as_str().unwrap()).await.status, 204);
+    assert_eq!((app.status(1, order).await, app.give_back().await), ("unpaid".into(), 0));
+    // The log has one entry more than there were claims.
+    app.expect_disagreements();
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_is_only_put_away() {
+    let app = TestApp::start().await;
+    app.append(lane(), &["coupon", "none"]).await;
+    app.append(lane(), &["coupon", "7171", "user", "1", "order", "5"]).await;
+    assert_eq!(app.write_orders().await.dead_letters, 2);
+    for letter in letters(&app).await {
+        assert_eq!(discard(&app, letter["id"].as_str().unwrap()).await.status, 204);
+    }
+    assert_eq!(letters(&app).await.len(), 0);
+    assert_eq!(app.number("SELECT count(*) FROM orders").await, 0, "there is no such coupon");
+}
+
+#[tokio::test]
+async fn an_order_id_of_somebody_else_is_not_touched() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(2).await;
+    let order = app.order(1, coupon).await;
+    app.append(lane(), &["coupon", &coupon.to_string(), "user", "2", "order", &order.to_string()])
+        .await;
+    assert_eq!(app.write_orders().await.dead_letters, 1);
+    let letter = letters(&app).await[0]["id"].clone();
+    let refused = discard(&app, letter.as_str().unwrap()).await;
+    assert_eq!(refused.refusal(), (409, "order_id_taken"));
+    assert_eq!((letters(&app).await.len(), app.status(1, order).await), (1, "unpaid".into()));
+}
+
+#[tokio::test]
+async fn dead_letters_are_an_administrator_s_business_and_come_in_pages() {
+    let app = TestApp::start().await;
+    for _ in 0..3 {
+        app.append(lane(), &["nothing", "here"]).await;
+    }
+    app.write_orders().await;
+    let first = app.get("/v1/dead-letters?limit=2", &app.admin_token()).await;
+    assert_eq!(first.body["dead_letters"].as_array().unwrap().len(), 2);
+    let next = format!("/v1/dead-letters?cursor={}", first.text("next_cursor"));
+    let second = app.get(&next, &app.admin_token()).await;
+    assert_eq!(second.body["dead_letters"].as_array().unwrap().len(), 1);
+    assert!(second.body["next_cursor"].is_null());
+
+    let token = app.token(1);
+    assert_eq!(app.get("/v1/dead-letters", &token).await.refusal(), (403, "forbidden"));
+    assert_eq!(app.get("/v1/dead-letters", "").await.refusal(), (401, "invalid_token"));
+    assert_eq!(
+        app.get("/v1/dead-letters?limit=0", &app.admin_token()).await.refusal(),
+        (400, "invalid_query")
+    );
+    assert_eq!(discard(&app, "999").await.refusal(), (404, "dead_letter_not_found"));
+    assert_eq!(discard(&app, "x").await.refusal(), (400, "invalid_id"));
+}

@@ -1,0 +1,210 @@
+//! Orders that are not paid in time, and payments that come at the last moment.
+
+use flash_sale::base::limits::DRAIN_MAX;
+use flash_sale::sale::gateway::PayMethod;
+use flash_sale::sale::ids::{CouponId, OrderId};
+use flash_sale::sale::order::OrderStatus;
+use flash_sale::sale::order_moves::Moved;
+use futures_util::future::join_all;
+use serde_json::json;
+
+use crate::support::{SECRET, TestApp, eventually, user};
+
+/// Unpaid orders of so many users, written.
+async fn orders(app: &TestApp, coupon: CouponId, users: i64) -> Vec<(i64, OrderId)> {
+    for n in 1..=users {
+        app.app.claims.claim(coupon, user(n)).await.expect("both stores answer");
+    }
+    app.write_orders().await;
+    let mut orders = Vec::new();
+    for n in 1..=users {
+        let order = app.app.orders.live_of(coupon, user(n)).await.expect("Postgres answers");
+        orders.push((n, order.expect("they have one")));
+    }
+    orders
+}
+
+#[tokio::test]
+async fn an_order_that_is_not_paid_in_time_expires_and_its_unit_comes_back() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(3).await;
+    let (late, paid, young) =
+        (app.order(1, coupon).await, app.paid_order(2, coupon).await, app.order(3, coupon).await);
+    assert_eq!(app.expire().await, 0, "nobody is late yet");
+    app.execute(&format!(
+        "UPDATE orders SET created_at = created_at - interval '901 s' WHERE id != {young}"
+    ))
+    .await;
+
+    assert_eq!((app.expire().await, app.expire().await), (1, 0));
+    let expired = app.show(1, late).await;
+    assert_eq!(expired.text("status"), "expired");
+    assert!(expired.body["expired_at"].is_string());
+    assert_eq!(
+        (app.status(2, paid).await, app.status(3, young).await),
+        ("paid".into(), "unpaid".into())
+    );
+    let too_late = app.pay(1, late).await;
+    assert_eq!(too_late.refusal(), (409, "invalid_transition"));
+    assert_eq!((too_late.text("from"), too_late.text("to")), ("expired", "paid"));
+    assert_eq!((app.give_back().await, app.stock(coupon).await, app.sold(coupon).await), (1, 1, 2));
+    assert_ne!(app.order(1, coupon).await, late, "they may claim anew");
+}
+
+#[tokio::test]
+async fn the_window_is_a_setting_and_begins_with_the_row() {
+    let app = TestApp::configured(&["--payment-window-s", "60"]).await;
+    let coupon = app.create_flash(1).await;
+    app.order(1, coupon).await;
+    app.execute("UPDATE orders SET claimed_at = claimed_at - interval '1 day'").await;
+    assert_eq!(app.expire().await, 0, "an outage before the row was written is nobody's fault");
+    app.execute("UPDATE orders SET created_at = created_at - interval '61 s'").await;
+    assert_eq!(app.expire().await, 1);
+}
+
+#[tokio::test]
+async fn many_orders_expire_in_batches_and_two_workers_share_them() {
+    let app = TestApp::start().await;
+    let (one, two) = (app.create_flash(900).await, app.create_flash(900).await);
+    orders(&app, one, 800).await;
+    orders(&app, two, 800).await;
+    app.let_time_pass().await;
+    let another = app.another_instance().await;
+    let (first, second) = tokio::join!(app.expire(), another.expiry.pass());
+    let left = app.expire().await;
+    assert_eq!(first + second.unwrap() + left, 1_600);
+    assert_eq!((app.sold(one).await, app.sold(two).await), (0, 0));
+    assert_eq!(app.give_back().await, 1_600);
+    assert_eq!((app.stock(one).await, app.stock(two).await), (900, 900));
+}
+
+#[tokio::test]
+async fn regular_orders_expire_too_and_have_no_unit() {
+    let app = TestApp::start().await;
+    let coupon = app.create_regular().await;
+    let order = app.order(1, coupon).await;
+    app.let_time_pass().await;
+    assert_eq!((app.expire().await, app.give_back().await), (1, 0));
+    assert_eq!(app.status(1, order).await, "expired");
+    app.order(1, coupon).await;
+}
+
+#[tokio::test]
+async fn an_order_whose_entry_is_read_again_stays_expired() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(1).await;
+    let order = app.order(1, coupon).await;
+    app.let_time_pass().await;
+    app.expire().await;
+    let log = app.keys().log(coupon.lane());
+    let _: String = app.redis(&["XGROUP", "SETID", &log, "order-writers", "0"]).await;
+    assert_eq!(app.write_orders().await.repeated, 1);
+    assert_eq!(app.status(1, order).await, "expired");
+}
+
+#[tokio::test]
+async fn of_payment_and_expiry_exactly_one_wins_in_thousands_of_races() {
+    const ROUNDS: usize = 100;
+    const ORDERS: usize = 30;
+    // About as many as the payments of a round take one after the other.
+    const LOOKS_MAX: usize = 50;
+    let app = TestApp::start().await;
+    let races = i64::try_from(ROUNDS * ORDERS).unwrap();
+    let coupon = app.create_flash(races).await;
+    let orders = orders(&app, coupon, races).await;
+    let worker = app.another_instance().await;
+    let first = orders[0].1;
+    let (mut paid, mut expired) = (0, 0);
+    for (number, round) in orders.chunks(ORDERS).enumerate() {
+        let ids: Vec<String> = round.iter().map(|(_, order)| order.to_string()).collect();
+        let due = format!(
+            "UPDATE orders SET created_at = created_at - interval '1 day' WHERE id IN ({})",
+            ids.join(",")
+        );
+        app.execute(&due).await;
+        let pay = |&(n, order)| app.app.payments.pay(user(n), order, PayMethod::Alipay);
+        // Each round begins to expire a little later in the course of its payments, on other connections.
+        let expire = async {
+            for _ in 0..number % LOOKS_MAX {
+                worker.orders.get(user(1), first).await.expect("Postgres answers");
+            }
+            worker.expiry.pass().await
+        };
+        let (answers, expired_now) = tokio::join!(join_all(round.iter().map(pay)), expire);
+        expired_now.expect("Postgres answers");
+        app.expire().await;
+        for ((n, order), answer) in round.iter().zip(answers) {
+            let now = app.app.orders.get(user(*n), *order).await.unwrap().unwrap();
+            match answer.unwrap() {
+                Moved::There(_) => {
+                    assert_eq!(now.status, OrderStatus::Paid);
+                    paid += 1;
+                }
+                Moved::Impossible { from, to } => {
+                    assert_eq!((from, to), (OrderStatus::Expired, OrderStatus::Paid));
+                    assert_eq!(now.status, OrderStatus::Expired);
+                    expired += 1;
+                }
+                Moved::NotFound => panic!("it is there"),
+            }
+        }
+    }
+    assert_eq!(paid + expired, races);
+    assert!(paid.min(expired) > races / 20, "{paid} were paid and {expired} expired: no races");
+    // The money of those that lost after they had been charged goes back, all of it.
+    let late = app.number("SELECT count(*) FROM payments WHERE refund_reason = 'too_late'").await;
+    let accepted = app.number("SELECT count(*) FROM payments WHERE status = 'accepted'").await;
+    assert_eq!((accepted, app.sold(coupon).await), (paid, paid));
+    assert!(late <= expired);
+    println!("{races} races: {paid} paid, {expired} expired, {late} of these after the charge");
+    while app.refund_payments().await > 0 {}
+    assert_eq!(app.number("SELECT count(*) FROM payments WHERE status = 'refunded'").await, late);
+    app.give_back().await;
+    assert_eq!(app.stock(coupon).await, expired);
+}
+
+#[tokio::test]
+async fn of_two_payments_and_expiry_exactly_one_wins() {
+    let app = TestApp::configured(&["--payment-callback-secret", SECRET]).await;
+    let coupon = app.create_flash(200).await;
+    for (n, order) in orders(&app, coupon, 200).await {
+        let id = order.get();
+        app.let_time_pass_for(id).await;
+        let notice = json!({"kind": "payment", "payment_id": format!("g{id}"), "order_id": id.to_string(),
+                            "method": 2, "amount_cents": 1});
+        let (paid, confirmed, again, _) =
+            tokio::join!(app.pay(n, id), app.confirm(&notice), app.confirm(&notice), app.expire());
+        app.expire().await;
+        assert_eq!((confirmed.status, again.status), (200, 200), "{confirmed:?} {again:?}");
+        assert_eq!(confirmed.text("outcome"), again.text("outcome"));
+        let status = app.status(n, id).await;
+        assert_eq!(paid.status == 200, status == "paid", "{paid:?}");
+        if status == "expired" {
+            assert_eq!(confirmed.text("outcome"), "handed_back");
+            assert_eq!(confirmed.text("reason"), "too_late");
+        }
+    }
+    let unsettled = "SELECT count(*) FROM orders WHERE (SELECT count(*) FROM payments
+        WHERE order_id = orders.id AND status = 'accepted') != (status = 'paid')::int";
+    assert_eq!(app.number(unsettled).await, 0, "a paid order has one payment, an expired one none");
+    assert_eq!(app.number("SELECT count(*) FROM payments WHERE gateway = 'external'").await, 200);
+}
+
+#[tokio::test]
+async fn a_worker_runs_these_passes_by_itself() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(3).await;
+    let (late, refunding, kept) = (
+        app.order(1, coupon).await,
+        app.paid_order(2, coupon).await,
+        app.paid_order(3, coupon).await,
+    );
+    app.act(2, refunding, "refund").await;
+    app.let_time_pass().await;
+    flash_sale::worker::start(&app.app, &app.config);
+    eventually("the units are back", async || app.stock(coupon).await == 2).await;
+    assert_eq!(app.status(1, late).await, "expired");
+    assert_eq!(app.status(2, refunding).await, "refunded");
+    assert_eq!(app.status(3, kept).await, "paid");
+    assert!(app.app.shutdown.stop(DRAIN_MAX).await, "they end when they are told to");
+}

@@ -1,0 +1,142 @@
+//! How many unpaid orders a user may hold, and how a place among them comes back: once, whatever dies in between.
+
+use flash_sale::sale::ids::CouponId;
+use serde_json::json;
+
+use crate::support::{SECRET, TestApp};
+
+/// An app where a user may hold two, with three coupons.
+async fn bounded() -> (TestApp, [CouponId; 3]) {
+    let app =
+        TestApp::configured(&["--unpaid-orders-max", "2", "--payment-callback-secret", SECRET])
+            .await;
+    let coupons = [app.create_flash(9).await, app.create_flash(9).await, app.create_flash(9).await];
+    (app, coupons)
+}
+
+/// The user's unpaid orders, as the claim script knows them.
+async fn listed(app: &TestApp, user: i64) -> Vec<i64> {
+    let key = app.keys().unpaid(crate::support::lane());
+    let list: Option<String> = app.redis(&["HGET", &key, &user.to_string()]).await;
+    list.iter().flat_map(|list| list.split(' ')).map(|id| id.parse().unwrap()).collect()
+}
+
+/// Refused, and nothing was taken.
+async fn assert_too_many(app: &TestApp, user: i64, coupon: CouponId) {
+    let stock = app.stock(coupon).await;
+    assert_eq!(app.claim(user, coupon).await.refusal(), (409, "too_many_unpaid_orders"));
+    assert_eq!(app.stock(coupon).await, stock);
+}
+
+#[tokio::test]
+async fn a_user_holds_so_many_unpaid_orders_and_no_more() {
+    let (app, [a, b, c]) = bounded().await;
+    let first = app.order(1, a).await;
+    // In flight: it counts from the moment it is accepted.
+    let second = app.claim(1, b).await.order_id();
+    assert_too_many(&app, 1, c).await;
+    assert_eq!(listed(&app, 1).await, [first, second]);
+    assert_eq!(
+        app.claim(1, a).await.refusal(),
+        (409, "already_claimed"),
+        "a repeat finds its order"
+    );
+    assert_eq!(app.claim(2, c).await.status, 202, "somebody else's are another matter");
+    assert_eq!(app.my_claim(1, c).await.refusal(), (404, "not_claimed"));
+}
+
+#[tokio::test]
+async fn a_place_comes_back_when_an_order_is_paid() {
+    let (app, [a, b, c]) = bounded().await;
+    let (first, second) = (app.order(1, a).await, app.order(1, b).await);
+    app.pay(1, first).await;
+    assert_too_many(&app, 1, c).await;
+    assert_eq!(app.give_back().await, 1);
+    assert_eq!(listed(&app, 1).await, [second]);
+    assert_eq!((app.stock(a).await, app.sold(a).await), (8, 1), "the unit stays sold");
+    let third = app.order(1, c).await;
+    assert_eq!(listed(&app, 1).await, [second, third]);
+
+    let notice = json!({"kind": "payment", "payment_id": "g1", "order_id": second.to_string(),
+                        "method": 1, "amount_cents": 1});
+    app.confirm(&notice).await;
+    app.confirm(&notice).await;
+    assert_eq!(
+        (app.give_back().await, app.give_back().await),
+        (1, 0),
+        "once, however often it is confirmed"
+    );
+    assert_eq!(listed(&app, 1).await, [third]);
+}
+
+#[tokio::test]
+async fn a_place_comes_back_with_the_unit() {
+    let (app, [a, b, c]) = bounded().await;
+    let (first, second) = (app.order(1, a).await, app.order(1, b).await);
+    app.cancel(1, first).await;
+    app.give_back().await;
+    assert_eq!(listed(&app, 1).await, [second]);
+    app.let_time_pass().await;
+    app.expire().await;
+    app.give_back().await;
+    assert_eq!(listed(&app, 1).await, [] as [i64; 0]);
+    for coupon in [a, b] {
+        app.order(1, coupon).await;
+    }
+    assert_too_many(&app, 1, c).await;
+}
+
+#[tokio::test]
+async fn a_pass_that_is_run_again_frees_no_place_twice() {
+    let (app, [a, b, c]) = bounded().await;
+    let first = app.order(1, a).await;
+    app.pay(1, first).await;
+    app.act(1, first, "refund").await;
+    app.refund_payments().await;
+    // Two rows about one order: its place and its unit.
+    assert_eq!((app.give_back().await, app.stock(a).await), (2, 9));
+    let (second, third) = (app.order(1, a).await, app.order(1, b).await);
+    for _ in 0..3 {
+        // As if the pass had died before it could write down what it has done.
+        app.execute("UPDATE stock_returns SET done_at = NULL").await;
+        assert_eq!((app.give_back().await, app.stock(a).await), (2, 8));
+        assert_eq!(listed(&app, 1).await, [second, third]);
+    }
+    assert_too_many(&app, 1, c).await;
+}
+
+#[tokio::test]
+async fn a_place_comes_back_also_when_the_sale_is_gone() {
+    let (app, [a, b, _]) = bounded().await;
+    let (first, second) = (app.order(1, a).await, app.order(1, b).await);
+    app.execute(&format!("UPDATE flash_sales SET archived_at = now() WHERE coupon_id = {a}")).await;
+    let _: i64 = app.redis(&["DEL", &app.keys().coupon(a), &app.keys().buyers(a)]).await;
+    app.cancel(1, first).await;
+    assert_eq!(app.give_back().await, 1);
+    assert_eq!(listed(&app, 1).await, [second]);
+}
+
+#[tokio::test]
+async fn without_a_bound_nothing_is_listed() {
+    let app = TestApp::start().await;
+    for _ in 0..3 {
+        let coupon = app.create_flash(9).await;
+        app.paid_order(1, coupon).await;
+    }
+    assert_eq!(listed(&app, 1).await, [] as [i64; 0]);
+    assert_eq!(app.number("SELECT count(*) FROM stock_returns").await, 0);
+}
+
+#[tokio::test]
+async fn a_user_who_claims_everything_at_one_moment_gets_so_many() {
+    let app = TestApp::configured(&["--unpaid-orders-max", "2"]).await;
+    let mut coupons = Vec::new();
+    for _ in 0..10 {
+        coupons.push(app.create_flash(9).await);
+    }
+    let claims = coupons.iter().flat_map(|coupon| [app.claim(1, *coupon), app.claim(1, *coupon)]);
+    let replies = futures_util::future::join_all(claims).await;
+    assert_eq!(replies.iter().filter(|reply| reply.status == 202).count(), 2);
+    app.write_orders().await;
+    assert_eq!(app.number("SELECT count(*) FROM orders").await, 2);
+}
