@@ -79,9 +79,9 @@ pub const LOG_LINE_PAUSE: Duration = Duration::from_secs(1);
 /// How often the log is trimmed.
 pub const TRIM_PERIOD: Duration = Duration::from_secs(1);
 
-/// Tasks of a process that write the orders of one lane, each with a batch of its own: while one waits for Postgres,
-/// the other reads, locks and acknowledges.
-pub const LANE_WRITERS: usize = 2;
+/// Pause of a writer after a batch that was not full. The batches in which orders are written grow with the rate by it,
+/// and so do the claims for each of the disk's syncs.
+pub const WRITE_PAUSE: Duration = Duration::from_millis(10);
 
 /// How often the number of lanes is read again.
 pub const LANES_PERIOD: Duration = Duration::from_secs(1);

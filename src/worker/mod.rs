@@ -1,9 +1,9 @@
 //! The door for the order log: accepted claims leave Redis and become orders in Postgres.
 //!
-//! A process has a few tasks for each lane ([`LANE_WRITERS`](crate::base::limits::LANE_WRITERS)), so that one reads and locks while the other waits
-//! for Postgres. They know nothing of each other: to the log they are consumers like those of other processes. Each runs
-//! passes, one at a time. A pass is a function that reads, decides, writes and reports; a timer, the tests and the
-//! drain call the same function.
+//! A process has two tasks for each lane. The first one runs passes, one at a time. A pass is a function that reads,
+//! decides, writes and reports; a timer, the tests and the drain call the same function. The second one, its relief, runs
+//! write passes while the first can't keep up: one of them reads and locks while the other waits for Postgres. To the log
+//! they are two consumers, like those of two processes.
 //!
 //! | pass | when | what |
 //! |---|---|---|
@@ -37,6 +37,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::RedisError;
+use tokio::sync::Notify;
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -85,6 +86,10 @@ pub struct LaneWorker {
     postgres_away: bool,
     /// Set once the group has been seen; from then on its absence is news.
     group_seen: bool,
+    /// Whether it is the one that is called when there is more than the other can write.
+    is_relief: bool,
+    /// Calls the relief: a batch was full.
+    behind: Arc<Notify>,
 }
 
 /// What the passes need to know.
@@ -111,11 +116,9 @@ pub fn start(app: &Arc<App>, config: &Config) {
             match settings::read(&app.stores.pool).await {
                 Ok(stored) => {
                     for lane in Lane::all(stored.lanes).filter(|lane| started.insert(*lane)) {
-                        for _ in 0..limits::LANE_WRITERS {
-                            let app = app.clone();
-                            let writer = LaneWorker::new(app, lane, consumer_name(), settings);
-                            shutdown.spawn(writer.run());
-                        }
+                        let worker = LaneWorker::new(app.clone(), lane, consumer_name(), settings);
+                        shutdown.spawn(worker.relief().run());
+                        shutdown.spawn(worker.run());
                     }
                 }
                 Err(error) if throttle.allows() => {
@@ -150,7 +153,15 @@ impl LaneWorker {
             batch_orders: settings.batch_orders_max,
             postgres_away: false,
             group_seen: false,
+            is_relief: false,
+            behind: Arc::default(),
         }
+    }
+
+    /// One that works when this one can't keep up.
+    fn relief(&self) -> Self {
+        let relief = Self::new(self.app.clone(), self.log.lane(), consumer_name(), self.settings);
+        Self { is_relief: true, behind: self.behind.clone(), ..relief }
     }
 
     /// Runs the passes until the service stops, then writes what is left and leaves the group.
@@ -160,14 +171,15 @@ impl LaneWorker {
         let mut backoff = limits::BACKOFF_MIN;
         let (mut recover_at, mut tidy_up_at) = (Instant::now(), Instant::now());
         while !stop.is_cancelled() {
-            match self.turn(&mut recover_at, &mut tidy_up_at).await {
+            let turn = match self.is_relief {
+                true => self.relief_turn().await,
+                false => self.turn(&mut recover_at, &mut tidy_up_at).await,
+            };
+            match turn {
                 Ok(()) => backoff = limits::BACKOFF_MIN,
                 Err(error) => {
                     self.heal(error, &mut throttle).await;
-                    tokio::select! {
-                        () = stop.cancelled() => {}
-                        () = tokio::time::sleep(backoff) => {}
-                    }
+                    self.pause(backoff).await;
                     backoff = (backoff * 2).min(limits::BACKOFF_MAX);
                 }
             }
@@ -193,8 +205,43 @@ impl LaneWorker {
             *tidy_up_at = Instant::now() + limits::TRIM_PERIOD;
         }
         let patience = (*recover_at).min(*tidy_up_at).saturating_duration_since(Instant::now());
-        self.write_pass(patience.max(Duration::from_millis(1))).await?;
+        let is_full = self.write_full(patience.max(Duration::from_millis(1))).await?;
+        if is_full == Some(false) {
+            // What comes meanwhile is written together: each batch has Redis and Postgres wait for the disk.
+            self.pause(limits::WRITE_PAUSE).await;
+        }
         Ok(())
+    }
+
+    /// Waits until it is called, unless it has something left to do; then one write pass.
+    async fn relief_turn(&mut self) -> Result<(), PassError> {
+        if self.pending_from.is_none() {
+            let stop = self.app.shutdown.stop_token();
+            tokio::select! {
+                () = stop.cancelled() => return Ok(()),
+                () = self.behind.notified() => {}
+            }
+        }
+        self.write_full(limits::CONTENTION_PAUSE).await?;
+        Ok(())
+    }
+
+    /// A write pass that calls the relief when there is more; says whether its batch was full, if it had any.
+    async fn write_full(&mut self, patience: Duration) -> Result<Option<bool>, PassError> {
+        let batch = self.batch_orders;
+        let entries = self.write_pass(patience).await?.entries;
+        let is_full = (entries > 0).then_some(entries >= batch);
+        if is_full == Some(true) {
+            self.behind.notify_one();
+        }
+        Ok(is_full)
+    }
+
+    async fn pause(&self, pause: Duration) {
+        tokio::select! {
+            () = self.app.shutdown.stop_token().cancelled() => {}
+            () = tokio::time::sleep(pause) => {}
+        }
     }
 
     /// Logs what went wrong and mends what can be mended: a vanished group.

@@ -65,7 +65,14 @@ impl LaneWorker {
     ///
     /// When Redis doesn't answer.
     pub async fn tidy_up_pass(&mut self) -> Result<u64, PassError> {
-        let trimmed = self.log.trim().await?;
+        let mut trimmed = 0;
+        // A call removes some 10,000 entries at most; more than that may be written between two passes.
+        loop {
+            match self.log.trim().await? {
+                0 => break,
+                entries => trimmed += entries,
+            }
+        }
         self.log.remove_idle_consumers(limits::CONSUMER_KEPT).await?;
         Ok(trimmed)
     }
