@@ -16,7 +16,7 @@ unexport MAKEFLAGS
 target_dir := $(or $(CARGO_TARGET_DIR),target)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test faults planted load bench locks check sqlx
+.PHONY: help run test faults planted load bench instructions locks check sqlx
 
 help: ## List these targets.
 	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile | expand -t 16
@@ -42,6 +42,9 @@ bench: ## Measure the service on this machine, in about four minutes (docs/bench
 
 locks: ## Measure the locks beside rslock and, where Java is, Redisson (docs/locks.md; about two minutes and a build).
 	@scripts/setup && exec cargo run --release --locked --manifest-path benches/locks/Cargo.toml
+
+instructions: ## Count what a request executes in the service, under callgrind (needs valgrind).
+	@scripts/setup && exec scripts/instructions $(ARGS)
 
 sqlx: ## Rewrite .sqlx after a query or a migration has changed.
 	@scripts/setup && exec scripts/sqlx prepare

@@ -1,7 +1,7 @@
-//! The life of orders against a model: random claims, moves, passes, and passes that die, on one sale at a time.
+//! The life of orders against a model: random claims, moves, restocks, passes, and passes that die, on one sale at a time.
 //! Both have to say and keep the same, and after each case the stores agree.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use flash_sale::sale::claim::ClaimOutcome;
 use flash_sale::sale::gateway::PayMethod;
@@ -36,6 +36,8 @@ enum Command {
     GiveBackAndDie,
     /// The whole log is read once more.
     ReadAgain,
+    /// Adds as many units as the key says; a repeat of a key adds nothing.
+    Restock(i64),
 }
 
 /// What an order should be.
@@ -53,6 +55,8 @@ struct Model {
     orders: BTreeMap<OrderId, Expected>,
     /// Whom Redis takes for a buyer, and by which order.
     buyers: BTreeMap<i64, OrderId>,
+    /// Keys of the restocks.
+    restocks: BTreeSet<i64>,
 }
 
 /// The answer to a move, without the order's details.
@@ -77,6 +81,7 @@ fn commands() -> impl Strategy<Value = Vec<Command>> {
         3 => Just(Command::GiveBack),
         2 => Just(Command::GiveBackAndDie),
         1 => Just(Command::ReadAgain),
+        1 => (1..=3_i64).prop_map(Command::Restock),
     ];
     prop::collection::vec(command, 1..=50)
 }
@@ -128,7 +133,8 @@ impl Model {
     }
 
     fn left(&self) -> i64 {
-        STOCK - i64::try_from(self.buyers.len()).expect("a few")
+        let total = STOCK + self.restocks.iter().sum::<i64>();
+        total - i64::try_from(self.buyers.len()).expect("a few")
     }
 }
 
@@ -179,6 +185,11 @@ async fn carry_out(
             model.all(None, Unpaid);
             let _: String = app.redis(&["XGROUP", "SETID", &log, "order-writers", "0"]).await;
             app.write_orders().await;
+        }
+        Command::Restock(units) => {
+            let reply = app.restock(coupon, units, &units.to_string()).await;
+            prop_assert_eq!(reply.status, 200, "{:?}", reply);
+            model.restocks.insert(units);
         }
     }
     Ok(())
