@@ -7,9 +7,8 @@
 //! that ends is followed by one for everybody who has queued meanwhile, up to
 //! [`limits::CLAIM_CALL_CLAIMS_MAX`]. So the busier Redis is, the more claims share a call, by themselves.
 //!
-//! When claims come faster than they can be carried out, the queue would grow until everybody in it has given up,
-//! and Redis would work for nobody. So a claim that finds somebody waiting for longer than
-//! [`limits::CLAIM_QUEUE_WAIT_MAX`] is told `overloaded` at once, and is not carried out.
+//! When claims come faster than they can be carried out, a claim that is still in the queue after
+//! [`limits::CLAIM_QUEUE_WAIT_MAX`] leaves it and is told `overloaded`: it has not been carried out, for certain.
 //!
 //! # What each failure does
 //!
@@ -24,12 +23,13 @@
 //!
 //! That claims are decided in the order in which they came. They are within a call.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout_at};
 
 use super::Failure;
 use super::backlog::Backlog;
@@ -85,25 +85,15 @@ struct Shared {
 /// The claims on one coupon that wait for a call; it exists while there is a call under way.
 #[derive(Default)]
 struct Queue {
-    /// In the order in which they came.
-    waiting: VecDeque<Waiting>,
+    waiting: Vec<Waiting>,
     calls: usize,
 }
 
 struct Waiting {
     user: UserId,
-    since: Instant,
     tell: oneshot::Sender<Result<Reply, Failure>>,
-}
-
-/// What a claim that comes to the queue has to do.
-enum Entry {
-    /// Begin a call.
-    Call,
-    /// Wait for one.
-    Wait,
-    /// Go away: the queue is too slow.
-    Leave,
+    /// Set, with the queues in hand, when a call takes it: from then on it may be carried out.
+    taken: Arc<AtomicBool>,
 }
 
 /// What bounds claims, beside the stock.
@@ -138,35 +128,47 @@ impl ClaimScript {
     ///
     /// The outcome is unknown; asking again tells.
     pub async fn ask(&self, coupon: CouponId, user: UserId) -> Result<Reply, Failure> {
-        let (tell, told) = oneshot::channel();
-        match self.enqueue(coupon, Waiting { user, since: Instant::now(), tell }) {
-            Entry::Call => {
-                let calling = Calling { shared: self.0.clone(), coupon, over: false };
-                self.0.shutdown.spawn(calling.run());
-            }
-            Entry::Wait => {}
-            Entry::Leave => return Ok(Reply::Decided(ClaimOutcome::Overloaded)),
+        let (tell, mut told) = oneshot::channel();
+        let (asked_at, taken) = (Instant::now(), Arc::new(AtomicBool::new(false)));
+        if self.enqueue(coupon, Waiting { user, tell, taken: taken.clone() }) {
+            let calling = Calling { shared: self.0.clone(), coupon, over: false };
+            self.0.shutdown.spawn(calling.run());
         }
-        match timeout(limits::REDIS_RESPONSE_TIMEOUT, told).await {
-            Ok(Ok(reply)) => reply,
-            Ok(Err(_)) | Err(_) => Err(Failure::NoReply),
+        let waited = timeout_at(asked_at + limits::CLAIM_QUEUE_WAIT_MAX, &mut told).await;
+        if waited.is_err() && self.leave(&mut told, &taken) {
+            return Ok(Reply::Decided(ClaimOutcome::Overloaded));
         }
+        let told = match waited {
+            Ok(told) => told,
+            Err(_) => timeout_at(asked_at + limits::REDIS_RESPONSE_TIMEOUT, told)
+                .await
+                .map_err(|_| Failure::NoReply)?,
+        };
+        told.unwrap_or(Err(Failure::NoReply))
     }
 
-    fn enqueue(&self, coupon: CouponId, claim: Waiting) -> Entry {
+    /// True if the claim was still in the queue; no call takes it then.
+    fn leave(
+        &self,
+        told: &mut oneshot::Receiver<Result<Reply, Failure>>,
+        taken: &AtomicBool,
+    ) -> bool {
+        let _queues = self.0.queues.lock().expect("nobody panics with the queues in hand");
+        let is_left = !taken.load(Ordering::Relaxed);
+        if is_left {
+            told.close();
+        }
+        is_left
+    }
+
+    /// True if the caller has to begin a call.
+    fn enqueue(&self, coupon: CouponId, claim: Waiting) -> bool {
         let mut queues = self.0.queues.lock().expect("nobody panics with the queues in hand");
         let queue = queues.entry(coupon).or_default();
-        let too_slow = |first: &Waiting| claim.since - first.since > limits::CLAIM_QUEUE_WAIT_MAX;
-        if queue.calls < limits::CLAIM_CALLS_MAX {
-            queue.calls += 1;
-            queue.waiting.push_back(claim);
-            return Entry::Call;
-        }
-        if queue.waiting.front().is_some_and(too_slow) {
-            return Entry::Leave;
-        }
-        queue.waiting.push_back(claim);
-        Entry::Wait
+        queue.waiting.push(claim);
+        let begin = queue.calls < limits::CLAIM_CALLS_MAX;
+        queue.calls += usize::from(begin);
+        begin
     }
 }
 
@@ -201,13 +203,14 @@ impl Calling {
 
     /// The claims of the next call, without those that nobody waits for any more. When there are none, the
     /// queue is told in the same step, so that whoever comes next begins a call.
-    fn next_claims(&mut self) -> Option<VecDeque<Waiting>> {
+    fn next_claims(&mut self) -> Option<Vec<Waiting>> {
         let mut queues = self.shared.queues.lock().expect("nobody panics with the queues in hand");
         let queue = queues.get_mut(&self.coupon)?;
         queue.waiting.retain(|claim| !claim.tell.is_closed());
         if !queue.waiting.is_empty() {
             let count = queue.waiting.len().min(limits::CLAIM_CALL_CLAIMS_MAX);
             let later = queue.waiting.split_off(count);
+            queue.waiting.iter().for_each(|claim| claim.taken.store(true, Ordering::Relaxed));
             return Some(std::mem::replace(&mut queue.waiting, later));
         }
         self.over = true;

@@ -12,7 +12,7 @@ use crate::support::{OwnServers, TestApp, eventually};
 
 /// Claims that are sent while Redis does nothing, one each few milliseconds: together they take far longer than the
 /// first of them is let wait, and than a call may take.
-const CLAIMS: i64 = 150;
+const CLAIMS: i64 = 300;
 
 #[tokio::test]
 async fn who_would_only_wait_is_refused_and_comes_back() {
