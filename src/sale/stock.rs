@@ -16,7 +16,7 @@ use super::coupon_input::NewSale;
 use super::ids::CouponId;
 use crate::kit::postgres;
 
-pub use queries::{allow_long_statements, loaded, newest_loaded, to_load};
+pub use queries::{allow_long_statements, exists, loaded, newest_loaded, to_load};
 
 /// What warming up a coupon needs to know about it.
 #[derive(Debug)]

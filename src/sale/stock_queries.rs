@@ -20,6 +20,20 @@ pub async fn allow_long_statements(tx: &mut PgConnection) -> sqlx::Result<()> {
     Ok(())
 }
 
+/// Whether there is a sale of this coupon.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub async fn exists(tx: &mut PgConnection, coupon: CouponId) -> sqlx::Result<bool> {
+    sqlx::query_scalar!(
+        r#"SELECT EXISTS (SELECT FROM flash_sales WHERE coupon_id = $1) AS "exists!""#,
+        coupon.get()
+    )
+    .fetch_one(tx)
+    .await
+}
+
 /// The newest coupons that Redis has to hold, each with its units sold.
 ///
 /// # Errors

@@ -132,13 +132,18 @@ impl LaneWorker {
             .into_iter()
             .partition(|entry| self.lock_key(entry).is_some_and(|key| guard.holds(&key)));
         report.contended = contended.len();
-        let written = self.write_splitting(&ours, guard.lost(), &mut report).await;
+        let mut finished = Vec::with_capacity(ours.len());
+        let written = self.write_splitting(&ours, guard.lost(), &mut report, &mut finished).await;
         // Which of a mixed batch are new isn't known; they are few.
         if report.inserted == ours.len() {
             self.time_rows(&ours);
         }
-        guard.release().await;
-        written.map(|()| report)
+        // Sent together, so that Redis syncs its file once for both.
+        let (acknowledged, ()) =
+            tokio::join!(self.log.acknowledge(finished.into_iter()), guard.release());
+        written?;
+        acknowledged?;
+        Ok(report)
     }
 
     async fn lock_buyers(&self, entries: &[&LogEntry]) -> Result<BatchGuard, PassError> {
@@ -153,12 +158,13 @@ impl LaneWorker {
         Some(self.app.stores.keys.order_lock(self.log.lane(), user))
     }
 
-    /// Writes and acknowledges; halves what Postgres refuses until the culprit stands alone.
-    async fn write_splitting(
+    /// Writes, and says what can be acknowledged; halves what Postgres refuses until the culprit stands alone.
+    async fn write_splitting<'a>(
         &self,
-        entries: &[&LogEntry],
+        entries: &[&'a LogEntry],
         locks_lost: &CancellationToken,
         report: &mut WriteReport,
+        finished: &mut Vec<&'a str>,
     ) -> Result<(), PassError> {
         let mut parts = vec![entries];
         while let Some(part) = parts.pop() {
@@ -174,7 +180,7 @@ impl LaneWorker {
                         let lane = self.log.lane();
                         tracing::error!(%lane, entries = conflicts, "entries of the order log contradict orders that are there; they are dead letters now");
                     }
-                    self.log.acknowledge(part.iter().map(|entry| entry.id.as_str())).await?;
+                    finished.extend(part.iter().map(|entry| entry.id.as_str()));
                 }
                 Err(NotWritten::Poison(reason, detail)) if part.len() == 1 => {
                     report.count_dead_letter(self.put_aside(part[0], reason, detail).await?);

@@ -298,3 +298,20 @@ async fn only_administrators_change_coupons_and_only_coupons_that_there_are() {
     }
     assert_eq!(get(&app, coupon).await, before);
 }
+
+#[tokio::test]
+async fn no_coupon_that_orders_may_name_goes_away() {
+    let app = TestApp::start().await;
+    let (flash, regular) = (app.create_flash(1).await, app.create_regular().await);
+    for statement in [
+        format!("DELETE FROM flash_sales WHERE coupon_id = {flash}"),
+        format!("DELETE FROM coupons WHERE id = {regular}"),
+        "TRUNCATE coupons CASCADE".to_owned(),
+    ] {
+        let deleted =
+            sqlx::raw_sql(sqlx::AssertSqlSafe(statement)).execute(&app.app.stores.pool).await;
+        let refused = deleted.unwrap_err().to_string();
+        assert!(refused.contains("never deleted"), "{refused}");
+    }
+    assert_eq!(app.number("SELECT count(*) FROM coupons").await, 2);
+}
