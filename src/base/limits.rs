@@ -138,8 +138,10 @@ pub const CHANGES_PERIOD: Duration = Duration::from_secs(1);
 
 /// Calls of the claim script that may be under way for one coupon; further claims share the next.
 pub const CLAIM_CALLS_MAX: usize = 2;
-/// Claims in one call of the claim script: it holds up everybody else's for as long as it runs.
-pub const CLAIM_CALL_CLAIMS_MAX: usize = 128;
+/// Claims in one call of the claim script, unless thousands wait: it holds up everybody else's for as long as it runs.
+pub const CLAIM_CALL_CLAIMS: usize = 128;
+/// And when they do. Lua can hand on some 8,000 values at once, and a claim has two.
+pub const CLAIM_CALL_CLAIMS_MAX: usize = 512;
 /// A claim that has waited this long for its call is refused. Not sooner, and not before it has waited: a refusal costs a
 /// third of what a win costs, and who is refused at once comes back at once.
 pub const CLAIM_QUEUE_WAIT_MAX: Duration = Duration::from_millis(400);

@@ -4,8 +4,9 @@
 //!
 //! Each coupon has a queue. A claim that finds fewer than [`limits::CLAIM_CALLS_MAX`] calls under way for its
 //! coupon begins one at once, so at low load nobody waits for anybody. Otherwise it queues, and a call
-//! that ends is followed by one for everybody who has queued meanwhile, up to
-//! [`limits::CLAIM_CALL_CLAIMS_MAX`]. So the busier Redis is, the more claims share a call, by themselves.
+//! that ends is followed by one for those who have queued meanwhile, up to [`limits::CLAIM_CALL_CLAIMS`], or, when
+//! thousands wait, a quarter of them, up to [`limits::CLAIM_CALL_CLAIMS_MAX`]. So the busier Redis is, the more claims
+//! share a call, by themselves.
 //!
 //! When claims come faster than they can be carried out, a claim that is still in the queue after
 //! [`limits::CLAIM_QUEUE_WAIT_MAX`] leaves it and is told `overloaded`: it has not been carried out, for certain.
@@ -23,7 +24,7 @@
 //!
 //! That claims are decided in the order in which they came. They are within a call.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -85,7 +86,7 @@ struct Shared {
 /// The claims on one coupon that wait for a call; it exists while there is a call under way.
 #[derive(Default)]
 struct Queue {
-    waiting: Vec<Waiting>,
+    waiting: VecDeque<Waiting>,
     calls: usize,
 }
 
@@ -165,7 +166,7 @@ impl ClaimScript {
     fn enqueue(&self, coupon: CouponId, claim: Waiting) -> bool {
         let mut queues = self.0.queues.lock().expect("nobody panics with the queues in hand");
         let queue = queues.entry(coupon).or_default();
-        queue.waiting.push(claim);
+        queue.waiting.push_back(claim);
         let begin = queue.calls < limits::CLAIM_CALLS_MAX;
         queue.calls += usize::from(begin);
         begin
@@ -202,16 +203,23 @@ impl Calling {
     }
 
     /// The claims of the next call, without those that nobody waits for any more. When there are none, the
-    /// queue is told in the same step, so that whoever comes next begins a call.
+    /// queue is told in the same step, so that whoever comes next begins a call. Costs nothing for those who stay in
+    /// the queue: in an overload they are thousands.
     fn next_claims(&mut self) -> Option<Vec<Waiting>> {
         let mut queues = self.shared.queues.lock().expect("nobody panics with the queues in hand");
-        let queue = queues.get_mut(&self.coupon)?;
-        queue.waiting.retain(|claim| !claim.tell.is_closed());
-        if !queue.waiting.is_empty() {
-            let count = queue.waiting.len().min(limits::CLAIM_CALL_CLAIMS_MAX);
-            let later = queue.waiting.split_off(count);
-            queue.waiting.iter().for_each(|claim| claim.taken.store(true, Ordering::Relaxed));
-            return Some(std::mem::replace(&mut queue.waiting, later));
+        let waiting = &mut queues.get_mut(&self.coupon)?.waiting;
+        let count = call_size(waiting.len());
+        let mut claims = Vec::with_capacity(count.min(waiting.len()));
+        while claims.len() < count
+            && let Some(claim) = waiting.pop_front()
+        {
+            if !claim.tell.is_closed() {
+                claim.taken.store(true, Ordering::Relaxed);
+                claims.push(claim);
+            }
+        }
+        if !claims.is_empty() {
+            return Some(claims);
         }
         self.over = true;
         end_call(&mut queues, self.coupon);
@@ -228,6 +236,12 @@ impl Drop for Calling {
             end_call(&mut queues, self.coupon);
         }
     }
+}
+
+/// How many claims share a call when so many wait: more in an overload, where each call that Redis syncs its file for
+/// has to answer more of them; otherwise not, because the service would be idle for longer.
+fn call_size(waiting: usize) -> usize {
+    (waiting / 4).clamp(limits::CLAIM_CALL_CLAIMS, limits::CLAIM_CALL_CLAIMS_MAX)
 }
 
 /// With the last call goes the queue, and whoever waits in it is told that there is no reply.
@@ -331,6 +345,12 @@ mod tests {
                 None => panic!("{row:?}"),
             }
         }
+    }
+
+    #[test]
+    fn a_call_takes_more_when_thousands_wait() {
+        let sizes = [0, 1, 128, 512, 513, 2_000, 1_000_000].map(call_size);
+        assert_eq!(sizes, [128, 128, 128, 128, 128, 500, 512]);
     }
 
     #[test]
