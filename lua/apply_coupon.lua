@@ -31,7 +31,7 @@ local sale = redis.call('HMGET', coupon,
 local old_state, load_id, sale_epoch, layout = sale[1], sale[2], sale[3], sale[4]
 if not old_state or load_id ~= noted_load_id then return 'MISSING' end
 if old_state == 'loading' then return 'LOADING' end
-if sale_epoch ~= epoch or layout ~= '1' then return 'STALE' end
+if sale_epoch ~= epoch or layout ~= '2' then return 'STALE' end
 if tonumber(sale[5]) >= tonumber(revision) then return 'PRESENT' end
 
 local more = total - sale[6]

@@ -2,53 +2,54 @@
 -- Gives units of one sale back: each only if its buyer still holds the order that was closed.
 --
 -- KEYS[1]  coupon  HASH  the sale
--- KEYS[2]  buyers  HASH  user id -> order id of the live claim
+-- KEYS[2..] for each unit the shard of its user; HASH, user id -> order id of the live claim
 -- ARGV[1]  coupon id
 -- ARGV[2]  epoch that the caller believes in
--- ARGV[3]  channel on which units that came back are told
--- ARGV[4..] user id, order id; as often as there are units
+-- ARGV[3]  number of shards that the caller believes in
+-- ARGV[4]  channel on which units that came back are told
+-- ARGV[5..] user id, order id; as often as there are units
 --
 -- Replies  a list, one code for each unit
 --   GIVEN_BACK  the user is no buyer any more, and the unit can be claimed
 --   NOT_HELD    the user holds nothing by this order: it has come back before
 --          or one code for all of them, and nothing has changed
 --   NOT_LOADED  the sale isn't here
---   STALE       the caller's epoch or the hash's layout isn't ours
+--   STALE       the caller's epoch, their number of shards, or the hash's layout isn't ours
 --
 -- Cost: O(1) for each unit. Can be run any number of times, also when the user has claimed anew: that is
 -- another order id. What can fail (a stock that is no number) comes before the buyers are touched. May run
 -- on a full Redis: it frees more than it takes.
 
-local coupon, buyers = KEYS[1], KEYS[2]
-local coupon_id, epoch, channel = ARGV[1], ARGV[2], ARGV[3]
+local coupon = KEYS[1]
+local coupon_id, epoch, shards, channel = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
-local users = {}
-for i = 4, #ARGV, 2 do users[#users + 1] = ARGV[i] end
+local users, held_orders = {}, {}
+for i = 5, #ARGV, 2 do users[#users + 1] = ARGV[i] end
+for i, user in ipairs(users) do held_orders[i] = redis.call('HGET', KEYS[1 + i], user) end
 
-local sale = redis.call('HMGET', coupon, 'state', 'epoch', 'layout')
-local state, sale_epoch, layout = sale[1], sale[2], sale[3]
-local held_orders = redis.call('HMGET', buyers, unpack(users))
+local sale = redis.call('HMGET', coupon, 'state', 'epoch', 'layout', 'shards')
+local state, sale_epoch, layout, sale_shards = sale[1], sale[2], sale[3], sale[4]
 
 if not state or state == 'loading' then return { 'NOT_LOADED' } end
-if sale_epoch ~= epoch or layout ~= '1' then return { 'STALE' } end
+if sale_epoch ~= epoch or layout ~= '2' or sale_shards ~= shards then return { 'STALE' } end
 
--- Users whose unit comes back: in a row, as HDEL takes them, and by name.
-local leaving, gone = {}, {}
+-- Users whose unit comes back, and the numbers of these units.
+local gone, leaving = {}, {}
 
-local function give_back(user, order, held_order)
-  if held_order ~= order or gone[user] then return 'NOT_HELD' end
-  leaving[#leaving + 1], gone[user] = user, true
+local function give_back(i, user, order)
+  if held_orders[i] ~= order or gone[user] then return 'NOT_HELD' end
+  gone[user], leaving[#leaving + 1] = true, i
   return 'GIVEN_BACK'
 end
 
 local replies = {}
 for i, user in ipairs(users) do
-  replies[i] = give_back(user, ARGV[3 + 2 * i], held_orders[i])
+  replies[i] = give_back(i, user, ARGV[4 + 2 * i])
 end
 if #leaving > 0 then
   redis.call('HINCRBY', coupon, 'returns', 1)
   redis.call('HINCRBY', coupon, 'stock', #leaving)
-  redis.call('HDEL', buyers, unpack(leaving))
+  for _, i in ipairs(leaving) do redis.call('HDEL', KEYS[1 + i], users[i]) end
   redis.call('PUBLISH', channel, coupon_id)
 end
 return replies

@@ -1,4 +1,4 @@
--- Puts a sale into Redis for the first time, not yet open to claims.
+-- Puts a sale into Redis for the first time, not yet open to claims, and without the shards of its buyers.
 --
 -- KEYS[1]  coupon  HASH  the sale, as the claim script reads it
 -- ARGV[1]  load id, new for each attempt
@@ -7,22 +7,23 @@
 -- ARGV[4]  total, which is also the first stock
 -- ARGV[5]  revision
 -- ARGV[6]  epoch
--- ARGV[7]  state that it will open in: active, paused or ended
+-- ARGV[7]  number of shards
+-- ARGV[8]  state that it will open in: active, paused or ended
 --
--- Replies  load id of the sale that is there now: ours, or that of whoever was first
+-- Replies  load id and number of shards of the sale that is there now: ours, or of whoever was first
 --
 -- Cost: O(1). The sale begins in state 'loading': claims are told NOT_LOADED. That state is left only
 -- by open_sale.lua, after Postgres has noted the load. So whatever dies in between, no claim can have
 -- come before that note.
 
 local coupon = KEYS[1]
-local load_id, opens_ms, closes_ms, total, revision, epoch, opens_as =
-  ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7]
+local load_id, opens_ms, closes_ms, total, revision, epoch, shards, opens_as =
+  ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8]
 
 if redis.call('EXISTS', coupon) == 0 then
   redis.call('HSET', coupon,
     'opens_ms', opens_ms, 'closes_ms', closes_ms, 'stock', total, 'total', total,
     'state', 'loading', 'opens_as', opens_as, 'load', load_id,
-    'revision', revision, 'epoch', epoch, 'layout', '1')
+    'revision', revision, 'epoch', epoch, 'layout', '2', 'shards', shards)
 end
-return redis.call('HGET', coupon, 'load')
+return redis.call('HMGET', coupon, 'load', 'shards')

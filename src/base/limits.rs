@@ -146,6 +146,17 @@ pub const CLAIM_CALL_CLAIMS_MAX: usize = 512;
 /// third of what a win costs, and who is refused at once comes back at once.
 pub const CLAIM_QUEUE_WAIT_MAX: Duration = Duration::from_millis(400);
 
+/// Buyers of a sold-out sale in each of its shards, on average. By default Redis keeps hashes of up to 512 fields as
+/// compact as can be; chance makes some shards twice as full, restocks more, and a short one is read faster.
+pub const SHARD_BUYERS: i64 = 32;
+/// Shards of one sale; a larger sale has more buyers in each. All are counted in one call of a script, which takes some
+/// milliseconds for so many.
+pub const SHARDS_MAX: i64 = 16_384;
+/// Shards that one call makes or removes: it holds up all claims for as long as it runs.
+pub const SHARDS_AT_A_TIME: usize = 1_000;
+/// Sales whose number of shards a process remembers.
+pub const SHARDS_MEMORY_COUPONS_MAX: u64 = 100_000;
+
 /// How often the memory of a sold-out sale takes somebody for a buyer who isn't; each costs a question to
 /// Redis. At 0.01 % a filter needs some 20 bits for each buyer.
 pub const SOLD_OUT_FALSE_BUYERS: f64 = 0.000_1;

@@ -15,7 +15,7 @@ use redis::aio::{AsyncPushSender, MultiplexedConnection};
 use redis::io::tcp::TcpSettings;
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionInfo, ErrorKind, FromRedisValue, InfoDict,
-    IntoConnectionInfo, ProtocolVersion, PushKind, RedisError, RedisResult,
+    IntoConnectionInfo, Pipeline, ProtocolVersion, PushKind, RedisError, RedisResult,
 };
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
@@ -85,6 +85,17 @@ impl Redis {
     /// Whatever Redis or the connection says; after a time-out the command may have been executed.
     pub async fn query<T: FromRedisValue>(&self, command: &Cmd) -> RedisResult<T> {
         self.link().await?.query(command).await
+    }
+
+    /// Runs several commands in one round trip; between two of them Redis may hear others.
+    ///
+    /// # Errors
+    ///
+    /// As [`query`](Self::query); those before and after the command that failed may have been executed.
+    pub async fn query_all<T: FromRedisValue>(&self, commands: &Pipeline) -> RedisResult<Vec<T>> {
+        let link = self.link().await?;
+        let replies = commands.query_async(&mut link.connection.clone()).await;
+        replies.inspect_err(|error| link.notice(error))
     }
 
     /// A connection of its own for a caller that blocks in Redis. Its response time-out outlasts

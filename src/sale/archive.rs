@@ -8,7 +8,7 @@
 //!    are its live orders one by one, and nothing of it is in flight.
 //! 3. Postgres notes `archived_at`, if by then no order of it is unpaid, no unit is on its way back, and no dead
 //!    letter is open.
-//! 4. The keys are removed from Redis, and Postgres notes `removed_at`.
+//! 4. The keys are removed from Redis, a thousand at a time, and Postgres notes `removed_at`.
 //!
 //! # Why nothing is lost
 //!
@@ -34,6 +34,7 @@ use std::time::Duration;
 use super::coupon_changes::CouponChanges;
 use super::coupon_rules::Change;
 use super::ids::CouponId;
+use super::shards::Shards;
 use super::{Failure, Stores, reconcile, stock};
 use crate::base::limits;
 
@@ -114,22 +115,27 @@ impl Archive {
         let (pool, mut after) = (&self.stores.pool, None);
         loop {
             let page = stock::archived(pool, after, limits::PASS_COUPONS_MAX).await?;
-            let Some(last) = page.last().copied() else {
+            let Some((last, _)) = page.last().copied() else {
                 return Ok(());
             };
-            for coupon in page {
-                self.remove(coupon).await?;
+            for (coupon, total) in page {
+                self.remove(coupon, total).await?;
                 stock::note_removed(pool, coupon).await?;
             }
             after = Some(last);
         }
     }
 
-    /// Both keys in one command, so that nobody finds a sale that has lost its buyers.
-    async fn remove(&self, coupon: CouponId) -> Result<(), Failure> {
+    /// The coupon's hash first, so that nobody finds a sale that has lost its buyers. Redis can't tell any more how many
+    /// shards there are then: no more than a sale of this total is loaded with, since a total only grows.
+    async fn remove(&self, coupon: CouponId, total: i64) -> Result<(), Failure> {
         let Stores { redis, keys, .. } = &self.stores;
-        let mut command = redis::cmd("UNLINK");
-        command.arg(keys.coupon(coupon)).arg(keys.buyers(coupon));
-        Ok(redis.query(&command).await?)
+        redis.query::<()>(redis::cmd("UNLINK").arg(keys.coupon(coupon))).await?;
+        let shards: Vec<u32> = Shards::for_units(total).all().collect();
+        for part in shards.chunks(limits::SHARDS_AT_A_TIME) {
+            let names: Vec<String> = part.iter().map(|shard| keys.buyers(coupon, *shard)).collect();
+            redis.query::<()>(redis::cmd("UNLINK").arg(names)).await?;
+        }
+        Ok(())
     }
 }

@@ -51,7 +51,7 @@ pub struct Status {
 }
 
 /// Every reply code of `lua/claim.lua`, once. `tests/tidy.rs` compares the two sets.
-pub const STATUSES: [Status; 11] = [
+pub const STATUSES: [Status; 12] = [
     Status { reply: "ACCEPTED", http: 202, code: "accepted" },
     Status { reply: "ALREADY_CLAIMED", http: 409, code: "already_claimed" },
     Status { reply: "NOT_STARTED", http: 409, code: "sale_not_started" },
@@ -64,6 +64,8 @@ pub const STATUSES: [Status; 11] = [
     Status { reply: "NOT_LOADED", http: 404, code: "coupon_not_found" },
     // What is left of it once the epoch has been read again.
     Status { reply: "STALE", http: 503, code: "unavailable" },
+    // What is left of it once the script has been asked again.
+    Status { reply: "RESHARDED", http: 503, code: "unavailable" },
     Status { reply: "LOST", http: 503, code: "unavailable" },
 ];
 
@@ -117,7 +119,7 @@ impl Claims {
                 self.warm_up.refresh_epoch().await?;
                 self.script.ask(coupon, user).await?
             }
-            reply @ (Reply::SoldOut { .. } | Reply::Lost) => reply,
+            reply @ (Reply::SoldOut { .. } | Reply::Resharded(_) | Reply::Lost) => reply,
         };
         match reply {
             Reply::Decided(outcome) => Ok(outcome),
@@ -127,7 +129,7 @@ impl Claims {
                 _ => Err(self.warm_up.data_lost(coupon)),
             },
             Reply::Lost => Err(self.warm_up.data_lost(coupon)),
-            Reply::Stale => Err(Failure::Stale(coupon)),
+            Reply::Stale | Reply::Resharded(_) => Err(Failure::Stale(coupon)),
         }
     }
 

@@ -29,6 +29,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use moka::future::Cache;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
 
@@ -37,13 +38,14 @@ use super::backlog::Backlog;
 use super::claim::ClaimOutcome;
 use super::ids::{CouponId, UserId};
 use super::keys::Keys;
+use super::shards::Shards;
 use super::sold_out::{Edition, SoldOutSales};
 use super::warm_up::WarmUp;
 use crate::base::limits;
 use crate::base::shutdown::Shutdown;
 use crate::kit::id::IdGenerator;
-use crate::kit::redis::{Redis, ServerId};
-use crate::kit::script::Script;
+use crate::kit::redis::{Link, Redis, ServerId};
+use crate::kit::script::VariadicScript;
 
 /// What the script said about one claim.
 #[derive(Debug)]
@@ -59,7 +61,9 @@ pub enum Reply {
     NotLoaded,
     /// The sale has another epoch than the caller's, or a layout that the script doesn't know.
     Stale,
-    /// Total is not stock + buyers.
+    /// The sale has so many shards, and the call has named those of another number. Only if that was so twice.
+    Resharded(Shards),
+    /// Redis has lost the user's shard.
     Lost,
 }
 
@@ -70,7 +74,9 @@ pub struct ClaimScript(Arc<Shared>);
 struct Shared {
     redis: Redis,
     keys: Keys,
-    script: Script<4>,
+    script: VariadicScript,
+    /// How many shards a sale had when the script last said so; of others a guess. The script compares.
+    shards: Cache<CouponId, Shards>,
     order_ids: Arc<IdGenerator>,
     bounds: Bounds,
     /// Knows the epoch.
@@ -116,11 +122,18 @@ impl ClaimScript {
         sold_out: Arc<SoldOutSales>,
         shutdown: Shutdown,
     ) -> Self {
-        let script = Script::new(include_str!("../../lua/claim.lua"));
-        let queues = Mutex::default();
-        let shared =
-            Shared { redis, keys, script, order_ids, bounds, warm_up, sold_out, queues, shutdown };
-        Self(Arc::new(shared))
+        Self(Arc::new(Shared {
+            redis,
+            keys,
+            script: VariadicScript::new(include_str!("../../lua/claim.lua")),
+            shards: Cache::new(limits::SHARDS_MEMORY_COUPONS_MAX),
+            order_ids,
+            bounds,
+            warm_up,
+            sold_out,
+            queues: Mutex::default(),
+            shutdown,
+        }))
     }
 
     /// Asks the script about one claim, in one call with others that come at the same moment.
@@ -257,22 +270,41 @@ fn end_call(queues: &mut HashMap<CouponId, Queue>, coupon: CouponId) {
 impl Shared {
     async fn call(&self, coupon: CouponId, users: &[UserId]) -> Result<Vec<Reply>, Failure> {
         let link = self.redis.link().await?;
-        let has_room = i64::from(self.bounds.backlog.has_room());
-        let mut arguments = Vec::with_capacity(4 + 2 * users.len());
         let epoch = self.warm_up.epoch();
-        let unpaid_orders_max = i64::from(self.bounds.unpaid_orders_max);
-        arguments.extend([coupon.get(), epoch, has_room, unpaid_orders_max]);
+        let mut claims = Vec::with_capacity(users.len());
         for user in users {
-            arguments.extend([user.get(), self.order_ids.next(&link).await?]);
+            claims.push((*user, self.order_ids.next(&link).await?));
         }
-        let (coupon_key, buyers_key) = (self.keys.coupon(coupon), self.keys.buyers(coupon));
-        let (log_key, unpaid_key) = (self.keys.log(coupon.lane()), self.keys.unpaid(coupon.lane()));
-        let keys = [&coupon_key, &buyers_key, &log_key, &unpaid_key].map(String::as_str);
         let asked_at = Instant::now();
-        let replies: Vec<String> = self.script.run(&link, keys, &arguments[..]).await?;
-        let replies = decode(&replies, users.len())?;
+        let shards = self.shards.get(&coupon).await.unwrap_or(Shards::ONE);
+        let mut replies = self.run(&link, coupon, epoch, shards, &claims).await?;
+        // Then it has said so to all of them, and carried none out.
+        if let Some(&Reply::Resharded(shards)) = replies.first() {
+            self.shards.insert(coupon, shards).await;
+            replies = self.run(&link, coupon, epoch, shards, &claims).await?;
+        }
         self.remember(coupon, link.server(), epoch, &replies, asked_at);
         Ok(replies)
+    }
+
+    async fn run(
+        &self,
+        link: &Link,
+        coupon: CouponId,
+        epoch: i64,
+        shards: Shards,
+        claims: &[(UserId, i64)],
+    ) -> Result<Vec<Reply>, Failure> {
+        let (keys, lane) = (&self.keys, coupon.lane());
+        let mut names = vec![keys.coupon(coupon), keys.log(lane), keys.unpaid(lane)];
+        names.extend(claims.iter().map(|(user, _)| keys.buyers(coupon, shards.of(*user))));
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let has_room = i64::from(self.bounds.backlog.has_room());
+        let unpaid_max = i64::from(self.bounds.unpaid_orders_max);
+        let mut arguments = vec![coupon.get(), epoch, has_room, unpaid_max, shards.count().into()];
+        arguments.extend(claims.iter().flat_map(|(user, order)| [user.get(), *order]));
+        let replies: Vec<String> = self.script.run(link, &names, &arguments[..]).await?;
+        decode(&replies, claims.len())
     }
 
     /// What a call has said about the sale, for those who need not be asked about any more.
@@ -284,9 +316,11 @@ impl Shared {
         replies: &[Reply],
         asked_at: Instant,
     ) {
-        // The last one knows most: a call that sells the last unit goes on with SOLD_OUT. Repeats say nothing.
-        let says_something =
-            |reply: &&Reply| !matches!(reply, Reply::Decided(ClaimOutcome::AlreadyClaimed(_)));
+        // The last one knows most: a call that sells the last unit goes on with SOLD_OUT. Repeats say nothing of the
+        // stock, nor does a shard that is lost.
+        let says_something = |reply: &&Reply| {
+            !matches!(reply, Reply::Decided(ClaimOutcome::AlreadyClaimed(_)) | Reply::Lost)
+        };
         match replies.iter().rfind(says_something) {
             Some(Reply::SoldOut { returns }) => {
                 let edition = Edition { server: server.clone(), epoch, returns: *returns };
@@ -320,6 +354,7 @@ fn decode_one(code: &str, detail: &str) -> Option<Reply> {
         "OVERLOADED" => ClaimOutcome::Overloaded,
         "NOT_LOADED" => return Some(Reply::NotLoaded),
         "STALE" => return Some(Reply::Stale),
+        "RESHARDED" => return Some(Reply::Resharded(Shards::new(detail.parse().ok()?)?)),
         "LOST" => return Some(Reply::Lost),
         _ => return None,
     };
@@ -339,7 +374,7 @@ mod tests {
                 Some(Reply::Decided(outcome)) => assert_eq!(outcome.status(), row),
                 Some(Reply::SoldOut { .. }) => assert_eq!(ClaimOutcome::SoldOut.status(), row),
                 Some(Reply::NotLoaded) => assert_eq!(ClaimOutcome::NotFound.status(), row),
-                Some(Reply::Stale | Reply::Lost) => {
+                Some(Reply::Stale | Reply::Resharded(_) | Reply::Lost) => {
                     assert_eq!((row.http, row.code), (503, "unavailable"))
                 }
                 None => panic!("{row:?}"),

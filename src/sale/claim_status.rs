@@ -10,7 +10,7 @@ use super::ids::{CouponId, OrderId, UserId};
 use super::keys::Keys;
 use super::order::{OrderStatus, Orders};
 use super::warm_up::{Resolution, WarmUp};
-use super::{Failure, Stores, dead_letter};
+use super::{Failure, Stores, buyers, dead_letter};
 use crate::kit::redis::Redis;
 
 /// Where a claim stands.
@@ -79,11 +79,8 @@ impl ClaimStatuses {
     ///
     /// When a store doesn't answer, or Redis has lost the sale and can't tell.
     pub async fn inquire(&self, coupon: CouponId, user: UserId) -> Result<Inquiry, Failure> {
-        let mut command = redis::cmd("HGET");
-        command.arg(self.keys.buyers(coupon)).arg(user.get());
-        if let Some(order) = self.redis.query::<Option<i64>>(&command).await? {
-            let order_id =
-                OrderId::new(order).map_err(|_| Failure::UnknownReply(order.to_string()))?;
+        let held = buyers::orders_of(&self.redis, &self.keys, coupon, [user].into_iter()).await?;
+        if let Some(order_id) = held[0] {
             let status = self.status_of(coupon, user, order_id).await?;
             return Ok(Inquiry::Claimed(ClaimState { order_id, status }));
         }
@@ -92,11 +89,15 @@ impl ClaimStatuses {
         }
         // "Never" is a promise; only a Redis that still has the sale can make it.
         match self.warm_up.resolve(coupon).await? {
-            Resolution::Unknown => Ok(Inquiry::NoCoupon),
-            Resolution::Loaded | Resolution::Regular | Resolution::Archived => {
-                Ok(Inquiry::NotClaimed)
+            Resolution::Unknown => return Ok(Inquiry::NoCoupon),
+            Resolution::Regular | Resolution::Archived => {}
+            Resolution::Loaded => {
+                if !buyers::can_tell(&self.redis, &self.keys, coupon, user).await? {
+                    self.warm_up.missing(coupon).await?;
+                }
             }
         }
+        Ok(Inquiry::NotClaimed)
     }
 
     /// A row under this id counts only if it is this claim's: another one's makes it a dead letter.

@@ -24,9 +24,9 @@ impl Keys {
         format!("{}:{{{}}}:coupon:{coupon}", self.prefix, coupon.lane())
     }
 
-    /// HASH: user id -> order id of the live claim.
-    pub fn buyers(&self, coupon: CouponId) -> String {
-        format!("{}:{{{}}}:buyers:{coupon}", self.prefix, coupon.lane())
+    /// HASH: user id -> order id of the live claim, for the buyers in this shard (`sale/shards.rs`).
+    pub fn buyers(&self, coupon: CouponId, shard: u32) -> String {
+        format!("{}:{{{}}}:buyers:{coupon}:{shard}", self.prefix, coupon.lane())
     }
 
     /// STREAM: the order log of a lane.
@@ -66,7 +66,7 @@ mod tests {
         let coupon = CouponId::compose(7, 4);
         let user = UserId::new(42).unwrap();
         assert_eq!(keys.coupon(coupon), "fs:{3}:coupon:7171");
-        assert_eq!(keys.buyers(coupon), "fs:{3}:buyers:7171");
+        assert_eq!(keys.buyers(coupon, 5), "fs:{3}:buyers:7171:5");
         assert_eq!(keys.log(coupon.lane()), "fs:{3}:orders");
         assert_eq!(keys.order_lock(coupon.lane(), user), "fs:{3}:rlock:order:42");
         assert_eq!(keys.order_sequence(), "fs:icr:order");

@@ -34,6 +34,7 @@ pub mod repair;
 pub mod returns;
 pub mod schema;
 pub mod settings;
+pub mod shards;
 pub mod sold_out;
 pub mod stock;
 pub mod stock_return;

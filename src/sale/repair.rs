@@ -27,6 +27,7 @@ use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 use utoipa::ToSchema;
 
+use super::buyers;
 use super::dead_letter::{self, DeadLetter, Reason};
 use super::ids::{CouponId, Lane, OrderId, UserId};
 use super::order::{NotWritten, Orders, Written};
@@ -93,6 +94,7 @@ const DOUBTFUL: &str = "other findings about this coupon say that Redis can't be
 fn is_doubtful(found: &Disagreement) -> bool {
     match found {
         Disagreement::SaleMissing { .. }
+        | Disagreement::ShardsMissing { .. }
         | Disagreement::NotConserved { .. }
         | Disagreement::NegativeStock { .. }
         | Disagreement::TotalDiffers { .. }
@@ -127,10 +129,9 @@ async fn write_lost(
     user: UserId,
     order: OrderId,
 ) -> Result<(bool, String), Failure> {
-    let mut command = redis::cmd("HGET");
-    command.arg(stores.keys.buyers(coupon)).arg(user.get());
-    let promised: Option<String> = stores.redis.query(&command).await?;
-    if promised != Some(order.to_string()) {
+    let Stores { redis, keys, .. } = stores;
+    let promised = buyers::orders_of(redis, keys, coupon, [user].into_iter()).await?;
+    if promised != [Some(order)] {
         return Ok((false, format!("user {user} doesn't hold order {order} any more")));
     }
     let entry = entry_of(coupon, user, order);

@@ -195,8 +195,9 @@ impl SoldOutSales {
             Ok(Some(buyers)) => {
                 let _ = sale.buyers.set(buyers);
             }
-            // It is another sale by now, or one that is too large.
-            Ok(None) => self.forget(coupon),
+            // It is another edition by now, too large, or not whole: without a filter, Redis is asked for everybody, and
+            // nobody reads them again.
+            Ok(None) => {}
             Err(error) => {
                 tracing::debug!(%coupon, %error, "the buyers of a sold-out sale could not be read");
                 self.forget(coupon);
@@ -212,15 +213,19 @@ impl SoldOutSales {
         if *self.redis.link().await?.server() != edition.server {
             return Ok(None);
         }
-        let count: usize =
-            self.redis.query(redis::cmd("HLEN").arg(self.keys.buyers(coupon))).await?;
-        if count > limits::SOLD_OUT_BUYERS_MAX {
+        // As many as there are units; fewer, if Redis has lost some.
+        let mut command = redis::cmd("HGET");
+        command.arg(self.keys.coupon(coupon)).arg("total");
+        let total: usize = self.redis.query::<Option<usize>>(&command).await?.unwrap_or(0);
+        if total > limits::SOLD_OUT_BUYERS_MAX {
             return Ok(None);
         }
         let filter = BloomFilter::with_false_pos(limits::SOLD_OUT_FALSE_BUYERS);
-        let mut filter = filter.expected_items(count.max(1));
-        let mut pages = buyers::Pages::new(&self.redis, &self.keys, coupon);
+        let mut filter = filter.expected_items(total.max(1));
+        let mut pages = buyers::Pages::begin(&self.redis, &self.keys, coupon).await?;
+        let mut found = 0;
         while let Some(page) = pages.next().await? {
+            found += page.len();
             for (user, _) in page {
                 filter.insert(&user.get());
             }
@@ -233,7 +238,7 @@ impl SoldOutSales {
         let same = *link.server() == edition.server
             && epoch == Some(edition.epoch)
             && returns.unwrap_or(0) == edition.returns;
-        Ok(Some(filter).filter(|_| same && stock == Some(0)))
+        Ok(Some(filter).filter(|_| same && stock == Some(0) && found >= total))
     }
 
     fn ms(&self, at: Instant) -> u64 {

@@ -350,7 +350,7 @@ pub async fn archive(pool: &PgPool, coupon: CouponId) -> sqlx::Result<bool> {
     Ok(done.rows_affected() == 1)
 }
 
-/// Archived sales behind `after` that may still be in Redis.
+/// Archived sales behind `after` that may still be in Redis, each with its total.
 ///
 /// # Errors
 ///
@@ -359,9 +359,9 @@ pub async fn archived(
     pool: &PgPool,
     after: Option<CouponId>,
     limit: i64,
-) -> sqlx::Result<Vec<CouponId>> {
-    sqlx::query_scalar!(
-        r#"SELECT coupon_id AS "coupon_id: CouponId" FROM flash_sales
+) -> sqlx::Result<Vec<(CouponId, i64)>> {
+    let sales = sqlx::query!(
+        r#"SELECT coupon_id AS "coupon_id: CouponId", total FROM flash_sales
            WHERE archived_at IS NOT NULL AND removed_at IS NULL
              AND coupon_id > coalesce($1::bigint, 0)
            ORDER BY coupon_id LIMIT $2"#,
@@ -369,7 +369,8 @@ pub async fn archived(
         limit,
     )
     .fetch_all(pool)
-    .await
+    .await?;
+    Ok(sales.into_iter().map(|sale| (sale.coupon_id, sale.total)).collect())
 }
 
 /// Notes that an archived sale is not in Redis any more.

@@ -23,17 +23,19 @@
 //! told the order that was closed.
 
 use std::collections::{BTreeMap, HashSet};
+use std::iter;
 use std::sync::Arc;
 
 use sqlx::{PgConnection, PgPool};
 
 use super::ids::{CouponId, OrderId, UserId};
 use super::keys::Keys;
+use super::shards::Shards;
 use super::warm_up::WarmUp;
-use super::{Failure, Stores};
+use super::{Failure, Stores, buyers};
 use crate::base::limits;
 use crate::kit::redis::Redis;
-use crate::kit::script::Script;
+use crate::kit::script::{Script, VariadicScript};
 
 /// A unit that has to come back.
 #[derive(Clone, Debug)]
@@ -51,7 +53,7 @@ pub struct StockReturns {
     pool: PgPool,
     redis: Redis,
     keys: Keys,
-    give_back: Script<2>,
+    give_back: VariadicScript,
     free_place: Script<1>,
     /// Knows the epoch, and raises the alarm.
     warm_up: Arc<WarmUp>,
@@ -71,7 +73,7 @@ impl StockReturns {
     /// Puts the parts together.
     pub fn new(stores: &Stores, warm_up: Arc<WarmUp>) -> Self {
         let Stores { pool, redis, keys } = stores.clone();
-        let give_back = Script::new(include_str!("../../lua/give_back.lua"));
+        let give_back = VariadicScript::new(include_str!("../../lua/give_back.lua"));
         let free_place = Script::new(include_str!("../../lua/free_place.lua"));
         Self { pool, redis, keys, give_back, free_place, warm_up }
     }
@@ -144,12 +146,14 @@ impl StockReturns {
 
     /// False if the sale can't take anything back now.
     async fn give_back(&self, coupon: CouponId, units: &[&Open]) -> Result<bool, Failure> {
-        let (coupon_key, buyers_key) = (self.keys.coupon(coupon), self.keys.buyers(coupon));
-        let channel = self.keys.returns_channel();
-        let arguments = (coupon.get(), self.warm_up.epoch(), channel, &pairs(units)[..]);
+        let shards = buyers::shards(&self.redis, &self.keys, coupon).await?.unwrap_or(Shards::ONE);
+        let of_users = units.iter().map(|one| self.keys.buyers(coupon, shards.of(one.user_id)));
+        let names: Vec<String> = iter::once(self.keys.coupon(coupon)).chain(of_users).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let (epoch, channel) = (self.warm_up.epoch(), self.keys.returns_channel());
+        let arguments = (coupon.get(), epoch, shards.count(), channel, &pairs(units)[..]);
         let link = self.redis.link().await?;
-        let replies: Vec<String> =
-            self.give_back.run(&link, [&coupon_key, &buyers_key], arguments).await?;
+        let replies: Vec<String> = self.give_back.run(&link, &names, arguments).await?;
         let answers = |code: &String| code == "GIVEN_BACK" || code == "NOT_HELD";
         match &replies[..] {
             [code] if code == "NOT_LOADED" => {

@@ -6,7 +6,8 @@
 //! (`loaded_at`) that Redis has had it, and a sale with that note is never loaded:
 //!
 //! 1. `warm_up.lua` writes the sale in state `loading`, with an id of its own for this load; claims are
-//!    still told NOT_LOADED.
+//!    still told NOT_LOADED. Then `make_shards.lua` makes the shards of its buyers, a thousand in a call; all of
+//!    them, also those that somebody else of the same load has made.
 //! 2. Postgres notes the load and its id; of several, the first.
 //! 3. `open_sale.lua` gives the sale its real state, which was loaded with it, if it is the work of the
 //!    noted load, and claims begin. What was changed since it was read in step 1 is applied as every change
@@ -24,6 +25,7 @@
 //! remembered for [`limits::WARM_UP_MEMORY`], also when there is no such coupon.
 
 use std::hash::Hash;
+use std::iter;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -36,12 +38,13 @@ use uuid::Uuid;
 use super::coupon::CouponKind;
 use super::ids::CouponId;
 use super::keys::Keys;
+use super::shards::Shards;
 use super::stock::StoredSale;
 use super::{Failure, Stores, settings, stock};
 use crate::base::limits;
 use crate::base::telemetry::{LogThrottle, Metrics};
 use crate::kit::redis::Redis;
-use crate::kit::script::Script;
+use crate::kit::script::{Script, VariadicScript};
 
 /// What a coupon that wasn't loaded turned out to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +65,7 @@ pub struct WarmUp {
     redis: Redis,
     keys: Keys,
     load: Script<1>,
+    make_shards: VariadicScript,
     open: Script<1>,
     /// The epoch that this process believes in.
     epoch: AtomicI64,
@@ -83,6 +87,7 @@ impl WarmUp {
             redis,
             keys,
             load: Script::new(include_str!("../../lua/warm_up.lua")),
+            make_shards: VariadicScript::new(include_str!("../../lua/make_shards.lua")),
             open: Script::new(include_str!("../../lua/open_sale.lua")),
             epoch: AtomicI64::new(epoch),
             epochs: memory(1),
@@ -190,7 +195,7 @@ impl WarmUp {
         Failure::DataLost(coupon)
     }
 
-    /// Writes the sale, unless somebody has; returns the id of the load that it is the work of.
+    /// Writes the sale with all of its shards, unless somebody has; returns the id of the load that it is the work of.
     async fn load(&self, coupon: CouponId, stored: &StoredSale) -> Result<String, Failure> {
         let ms = |time: Option<DateTime<Utc>>| time.map_or(0, |time| time.timestamp_millis());
         let total = stored.total.unwrap_or(0);
@@ -199,8 +204,40 @@ impl WarmUp {
         let load_id = Uuid::new_v4().simple().to_string();
         let key = self.keys.coupon(coupon);
         let link = self.redis.link().await?;
-        let arguments = (load_id, &values[..], stored.state.as_str());
-        Ok(self.load.run(&link, [&key], arguments).await?)
+        let shards = Shards::for_units(total);
+        let arguments = (load_id, &values[..], shards.count(), stored.state.as_str());
+        let (load_id, shards): (String, Option<u32>) =
+            self.load.run(&link, [&key], arguments).await?;
+        // A sale of an older layout has none.
+        if let Some(shards) = shards.and_then(Shards::new) {
+            self.make_shards(coupon, &load_id, shards).await?;
+        }
+        Ok(load_id)
+    }
+
+    /// Each call looks again whether it is still this load's sale, and not open yet.
+    async fn make_shards(
+        &self,
+        coupon: CouponId,
+        load_id: &str,
+        shards: Shards,
+    ) -> Result<(), Failure> {
+        let shards: Vec<String> =
+            shards.all().map(|shard| self.keys.buyers(coupon, shard)).collect();
+        let sale = self.keys.coupon(coupon);
+        for part in shards.chunks(limits::SHARDS_AT_A_TIME) {
+            let names: Vec<&str> = iter::once(&sale).chain(part).map(String::as_str).collect();
+            let link = self.redis.link().await?;
+            let reply: String = self.make_shards.run(&link, &names, load_id).await?;
+            match reply.as_str() {
+                "MADE" => {}
+                "PRESENT" => break,
+                // Nothing has been noted yet, so whoever is next loads it anew.
+                "MISSING" => return Err(self.data_lost(coupon)),
+                _ => return Err(Failure::UnknownReply(reply)),
+            }
+        }
+        Ok(())
     }
 
     async fn open(&self, coupon: CouponId, load_id: &str) -> Result<Resolution, Failure> {

@@ -32,7 +32,9 @@ async fn archive_pass(app: &TestApp) -> usize {
 
 /// Its keys that Redis has.
 async fn keys_in_redis(app: &TestApp, coupon: CouponId) -> i64 {
-    app.redis(&["EXISTS", &app.keys().coupon(coupon), &app.keys().buyers(coupon)]).await
+    let keys = [vec![app.keys().coupon(coupon)], app.shard_keys(coupon).await].concat();
+    let words: Vec<&str> = ["EXISTS"].into_iter().chain(keys.iter().map(String::as_str)).collect();
+    app.redis(&words).await
 }
 
 async fn is_noted(app: &TestApp, column: &str) -> bool {
@@ -138,9 +140,9 @@ async fn a_sale_stays_as_long_as_anything_of_it_is_open() {
     let _: i64 = app.redis(&["HINCRBY", &key, "stock", "1"]).await;
     stays("it doesn't add up").await;
     let _: i64 = app.redis(&["HINCRBY", &key, "stock", "-1"]).await;
-    let _: i64 = app.redis(&["HSET", &app.keys().buyers(coupon), "1", "77"]).await;
+    app.set_buyer(coupon, 1, 77).await;
     stays("a buyer has another order").await;
-    let _: i64 = app.redis(&["HSET", &app.keys().buyers(coupon), "1", &order.to_string()]).await;
+    app.set_buyer(coupon, 1, order).await;
 
     assert_eq!(archive_pass(&app).await, 1, "nothing is open");
     assert_eq!(keys_in_redis(&app, coupon).await, 0);
@@ -213,8 +215,7 @@ async fn dying_between_the_steps_does_no_harm() {
     assert_eq!(app.changes_pass().await, 0);
 
     // After the removal, and before it is noted.
-    let _: i64 =
-        app.redis(&["UNLINK", &app.keys().coupon(coupon), &app.keys().buyers(coupon)]).await;
+    app.lose_sale(coupon).await;
     assert_answers(&app, (coupon, order), "removed").await;
     assert!(!is_noted(&app, "removed_at").await);
     assert_eq!(archive_pass(&app).await, 0);
@@ -282,7 +283,7 @@ async fn a_sale_that_redis_has_lost_is_not_archived() {
     let app = TestApp::configured(&AT_ONCE).await;
     let (coupon, _) = sale(&app).await;
     end(&app, coupon).await;
-    let _: i64 = app.redis(&["DEL", &app.keys().coupon(coupon), &app.keys().buyers(coupon)]).await;
+    app.lose_sale(coupon).await;
     assert_eq!(archive_pass(&app).await, 0);
     assert!(!is_noted(&app, "archived_at").await);
     assert_eq!(app.claim(1, coupon).await.refusal(), (503, "unavailable"));

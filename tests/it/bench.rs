@@ -224,7 +224,7 @@ async fn a_service_whose_stores_disagree_makes_the_run_void() {
     };
     assert_exit_code(&measure().await, 0);
 
-    let _: i64 = app.redis(&["HDEL", &app.keys().buyers(coupon), "1"]).await;
+    app.forget_buyer(coupon, 1).await;
     app.expect_disagreements();
     let finished = measure().await;
     assert_exit_code(&finished, 4);

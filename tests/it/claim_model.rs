@@ -3,25 +3,30 @@
 
 mod real;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use flash_sale::sale::shards::Shards;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 use real::Real;
 
 use crate::properties::for_all;
-use crate::support::TestApp;
+use crate::support::{TestApp, user};
 
 /// Far enough away to be no race with Redis's clock.
 const FAR: i64 = 9_999_999_999_999;
 
+/// Of the sale, for a dozen users.
+const SHARDS: u32 = 3;
+
 /// What happens to the sale. All but `Claim` and `Create` find nothing to do while it isn't there.
 #[derive(Clone, Debug)]
 enum Command {
-    /// One call of the script, by a caller who believes in this epoch and in this room for more orders, and lets
-    /// users hold so many unpaid ones.
+    /// One call of the script, by a caller who believes in this epoch, these shards and this room for more orders, and
+    /// lets users hold so many unpaid ones.
     Claim {
         epoch: i64,
+        shards: u32,
         has_room: bool,
         unpaid_max: usize,
         claims: Vec<(i64, i64)>,
@@ -29,11 +34,12 @@ enum Command {
     /// Units of these users and orders come back, also of such as there never were.
     GiveBack {
         epoch: i64,
+        shards: u32,
         units: Vec<(i64, i64)>,
     },
     /// These users' orders are no longer unpaid.
     FreePlaces(Vec<(i64, i64)>),
-    /// The hash is written anew, around the buyers there are.
+    /// The hash is written anew, around the buyers there are, with all of its shards.
     Create(Sale),
     Delete,
     State(State),
@@ -43,7 +49,7 @@ enum Command {
     /// Behind the script's back.
     AddStock(i64),
     /// Behind the script's back.
-    LoseBuyers,
+    LoseShard(u32),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -77,6 +83,8 @@ struct Sale {
 struct Model {
     sale: Option<Sale>,
     buyers: BTreeMap<i64, i64>,
+    /// Shards that are gone.
+    lost: BTreeSet<u32>,
     /// Unpaid orders of users.
     unpaid: BTreeMap<i64, Vec<i64>>,
     log: Vec<(i64, i64)>,
@@ -90,13 +98,19 @@ fn commands() -> impl Strategy<Value = Vec<Command>> {
     let claims = prop::collection::vec((1..=12_i64, 1_001..=1_030_i64), 1..=8);
     let has_room = prop::bool::weighted(0.9);
     let unpaid_max = prop_oneof![1 => Just(0_usize), 2 => 1..=2_usize];
-    let claim =
-        (ones(), has_room, unpaid_max, claims).prop_map(|(epoch, has_room, unpaid_max, claims)| {
-            Command::Claim { epoch, has_room, unpaid_max, claims }
-        });
+    let claim = (ones(), shards(), has_room, unpaid_max, claims).prop_map(
+        |(epoch, shards, has_room, unpaid_max, claims)| Command::Claim {
+            epoch,
+            shards,
+            has_room,
+            unpaid_max,
+            claims,
+        },
+    );
     // Most have a pair among them that is there, since there are few of each.
     let units = prop::collection::vec((1..=12_i64, 1_001..=1_030_i64), 60..=120);
-    let give_back = (ones(), units).prop_map(|(epoch, units)| Command::GiveBack { epoch, units });
+    let give_back = (ones(), shards(), units)
+        .prop_map(|(epoch, shards, units)| Command::GiveBack { epoch, shards, units });
     let command = prop_oneof![
         20 => claim,
         6 => give_back,
@@ -106,16 +120,16 @@ fn commands() -> impl Strategy<Value = Vec<Command>> {
         4 => states().prop_map(Command::State),
         4 => windows().prop_map(Command::Window),
         1 => ones().prop_map(Command::Epoch),
-        1 => ones().prop_map(Command::Layout),
+        1 => layouts().prop_map(Command::Layout),
         1 => prop_oneof![Just(-1), Just(1)].prop_map(Command::AddStock),
-        1 => Just(Command::LoseBuyers),
+        1 => (0..SHARDS).prop_map(Command::LoseShard),
     ];
     (sales(), prop::collection::vec(command, 1..=60))
         .prop_map(|(sale, commands)| [vec![Command::Create(sale)], commands].concat())
 }
 
 fn sales() -> impl Strategy<Value = Sale> {
-    (states(), windows(), 0..=12_i64, ones(), ones()).prop_map(
+    (states(), windows(), 0..=12_i64, ones(), layouts()).prop_map(
         |(state, window, stock, epoch, layout)| {
             // The total is the buyers' business too.
             Sale { state, window, stock, total: 0, epoch, layout }
@@ -123,9 +137,23 @@ fn sales() -> impl Strategy<Value = Sale> {
     )
 }
 
-/// An epoch or a layout: 1, which is ours, and 2 now and then.
+/// An epoch: 1, which is ours, and 2 now and then.
 fn ones() -> impl Strategy<Value = i64> {
     prop_oneof![15 => Just(1_i64), 1 => Just(2)]
+}
+
+/// A layout: 2, which is ours, and 1 now and then.
+fn layouts() -> impl Strategy<Value = i64> {
+    prop_oneof![15 => Just(2_i64), 1 => Just(1)]
+}
+
+/// The right number, and another one now and then.
+fn shards() -> impl Strategy<Value = u32> {
+    prop_oneof![15 => Just(SHARDS), 1 => Just(1_u32), 1 => Just(SHARDS + 2)]
+}
+
+fn shard_of(id: i64) -> u32 {
+    Shards::new(SHARDS).expect("there are some").of(user(id))
 }
 
 fn states() -> impl Strategy<Value = State> {
@@ -172,16 +200,17 @@ impl Model {
     fn claim(
         &mut self,
         epoch: i64,
+        shards: u32,
         has_room: bool,
         unpaid_max: usize,
         claims: &[(i64, i64)],
     ) -> Vec<(String, String)> {
-        let buyers = self.buyers_count();
-        let lost = self.sale.as_ref().is_some_and(|sale| sale.stock + buyers != sale.total);
-        let refusal = self.unusable(epoch).or(lost.then_some("LOST"));
+        let refusal = self.unusable(epoch);
         let reply = |&(user, order): &(i64, i64)| {
             let (code, detail) = match refusal {
                 Some(code) => (code, String::new()),
+                None if shards != SHARDS => ("RESHARDED", SHARDS.to_string()),
+                None if self.lost.contains(&shard_of(user)) => ("LOST", String::new()),
                 None => self.decide(user, order, has_room, unpaid_max),
             };
             (code.to_owned(), detail)
@@ -194,14 +223,15 @@ impl Model {
         match &self.sale {
             None => Some("NOT_LOADED"),
             Some(sale) if sale.state == State::Loading => Some("NOT_LOADED"),
-            Some(sale) if sale.epoch != epoch || sale.layout != 1 => Some("STALE"),
+            Some(sale) if sale.epoch != epoch || sale.layout != 2 => Some("STALE"),
             Some(_) => None,
         }
     }
 
     /// A code for each unit, or one for all.
-    fn give_back(&mut self, epoch: i64, units: &[(i64, i64)]) -> Vec<String> {
-        if let Some(refusal) = self.unusable(epoch) {
+    fn give_back(&mut self, epoch: i64, shards: u32, units: &[(i64, i64)]) -> Vec<String> {
+        let resharded = (shards != SHARDS).then_some("STALE");
+        if let Some(refusal) = self.unusable(epoch).or(resharded) {
             return vec![refusal.to_owned()];
         }
         let before = self.buyers.len();
@@ -249,7 +279,7 @@ impl Model {
             (State::Ended, _) | (_, Window::After) => "ENDED",
             (State::Paused, _) => "PAUSED",
             (_, Window::Before) => return ("NOT_STARTED", "ms".to_owned()),
-            _ if sale.stock == 0 => return ("SOLD_OUT", self.returns.to_string()),
+            _ if sale.stock < 1 => return ("SOLD_OUT", self.returns.to_string()),
             _ if unpaid_max > 0 && unpaid >= unpaid_max => "TOO_MANY_UNPAID",
             _ if !has_room => "OVERLOADED",
             _ => {
@@ -270,13 +300,14 @@ impl Model {
 async fn carry_out(command: Command, model: &mut Model, real: &Real<'_>) -> TestCaseResult {
     let buyers = model.buyers_count();
     match (command, &mut model.sale) {
-        (Command::Claim { epoch, has_room, unpaid_max, claims }, _) => {
-            let expected = model.claim(epoch, has_room, unpaid_max, &claims);
-            prop_assert_eq!(real.claim(epoch, has_room, unpaid_max, &claims).await, expected);
+        (Command::Claim { epoch, shards, has_room, unpaid_max, claims }, _) => {
+            let expected = model.claim(epoch, shards, has_room, unpaid_max, &claims);
+            let replies = real.claim(epoch, shards, has_room, unpaid_max, &claims).await;
+            prop_assert_eq!(replies, expected);
         }
-        (Command::GiveBack { epoch, units }, _) => {
-            let expected = model.give_back(epoch, &units);
-            prop_assert_eq!(real.give_back(epoch, &units).await, expected);
+        (Command::GiveBack { epoch, shards, units }, _) => {
+            let expected = model.give_back(epoch, shards, &units);
+            prop_assert_eq!(real.give_back(epoch, shards, &units).await, expected);
         }
         (Command::FreePlaces(orders), _) => {
             prop_assert_eq!(real.free_places(&orders).await, model.free_places(&orders));
@@ -285,6 +316,7 @@ async fn carry_out(command: Command, model: &mut Model, real: &Real<'_>) -> Test
             let sale = Sale { total: sale.stock + buyers, ..sale };
             real.create(&sale).await;
             *there = Some(sale);
+            model.lost.clear();
             model.returns = 0;
             model.tampered = false;
         }
@@ -315,10 +347,11 @@ async fn carry_out(command: Command, model: &mut Model, real: &Real<'_>) -> Test
             sale.stock += units;
             model.tampered = true;
         }
-        (Command::LoseBuyers, _) => {
-            real.delete(&real.buyers).await;
-            model.tampered |= !model.buyers.is_empty();
-            model.buyers.clear();
+        (Command::LoseShard(shard), _) => {
+            real.delete(&real.shards[shard as usize]).await;
+            model.lost.insert(shard);
+            model.buyers.retain(|user, _| shard_of(*user) != shard);
+            model.tampered |= model.buyers_count() < buyers;
         }
     }
     Ok(())
@@ -326,11 +359,10 @@ async fn carry_out(command: Command, model: &mut Model, real: &Real<'_>) -> Test
 
 /// Both keep the same, and no unit came or went.
 async fn compare(model: &Model, real: &Real<'_>) -> TestCaseResult {
-    let Real { app, hash, buyers, unpaid, log, .. } = real;
+    let Real { app, hash, shards, unpaid, log, .. } = real;
     let stock: Option<i64> = app.redis(&["HGET", hash, "stock"]).await;
     prop_assert_eq!(stock, model.sale.as_ref().map(|sale| sale.stock), "stock");
-    let buyers: BTreeMap<i64, i64> = app.redis(&["HGETALL", buyers]).await;
-    prop_assert_eq!(&buyers, &model.buyers, "buyers");
+    prop_assert_eq!(&app.buyers_in(shards).await, &model.buyers, "buyers");
     let unpaid: BTreeMap<i64, String> = app.redis(&["HGETALL", unpaid]).await;
     let words = |orders: &Vec<i64>| orders.iter().map(i64::to_string).collect::<Vec<_>>().join(" ");
     let expected: BTreeMap<i64, String> =

@@ -178,19 +178,14 @@ async fn an_unknown_epoch_is_refused_and_a_new_one_is_learned() {
 async fn the_script_answers_a_list() {
     let app = TestApp::start().await;
     let coupon = app.create_flash(2).await;
-    let names = [
-        app.keys().coupon(coupon),
-        app.keys().buyers(coupon),
-        app.keys().log(coupon.lane()),
-        app.keys().unpaid(coupon.lane()),
-    ];
+    let (keys, lane) = (app.keys(), coupon.lane());
+    let names = [keys.coupon(coupon), keys.log(lane), keys.unpaid(lane), keys.buyers(coupon, 0)];
     let script = include_str!("../../lua/claim.lua");
     let id = coupon.to_string();
-    let command = [
-        "EVAL", script, "4", &names[0], &names[1], &names[2], &names[3], &id, "1", "1", "0", "7",
-        "101", "8", "102", "7", "103", "9", "104",
-    ];
-    let replies: Vec<String> = app.redis(&command).await;
+    let [sale, log, unpaid, shard] = &names;
+    let command = ["EVAL", script, "7", sale, log, unpaid, shard, shard, shard, shard];
+    let arguments = [&id, "1", "1", "0", "1", "7", "101", "8", "102", "7", "103", "9", "104"];
+    let replies: Vec<String> = app.redis(&[&command[..], &arguments].concat()).await;
     assert_eq!(
         replies,
         ["ACCEPTED", "101", "ACCEPTED", "102", "ALREADY_CLAIMED", "101", "SOLD_OUT", "0"]
@@ -202,7 +197,7 @@ async fn a_key_of_the_wrong_type_stops_the_script_before_its_first_write() {
     let app = TestApp::start().await;
     let coupon = app.create_flash(5).await;
     assert_eq!(app.claim(1, coupon).await.status, 202);
-    let (sale, buyers) = (app.keys().coupon(coupon), app.keys().buyers(coupon));
+    let (sale, buyers) = (app.keys().coupon(coupon), app.shard_of(coupon, 2).await);
     for (key, wrong) in [
         (&sale, &["SET", &sale, "x"][..]),
         (&sale, &["RPUSH", &sale, "x"]),

@@ -178,8 +178,8 @@ async fn a_change_never_puts_back_a_sale_that_redis_has_lost() {
     let app = TestApp::start().await;
     let (coupon, well) = (app.create_flash(3).await, app.create_flash(3).await);
     assert_eq!(app.claim(1, coupon).await.status, 202);
-    let (key, buyers) = (app.keys().coupon(coupon), app.keys().buyers(coupon));
-    let _: i64 = app.redis(&["DEL", &key, &buyers]).await;
+    let key = app.keys().coupon(coupon);
+    app.lose_sale(coupon).await;
     for reply in [
         app.r#move(coupon, "pause").await,
         app.r#move(coupon, "resume").await,
@@ -224,10 +224,11 @@ async fn a_change_between_the_steps_of_loading_is_not_lost() {
     // Somebody has written the first revision into Redis, and hasn't got any further.
     let loading = async || {
         let coupon = only_in_postgres(&app, 3).await;
-        let script = include_str!("../../lua/warm_up.lua");
-        let values = ["a load", "0", "9999999999999", "3", "1", "1", "active"];
-        let key = app.keys().coupon(coupon);
-        let _: String = app.redis(&[&["EVAL", script, "1", &key], &values[..]].concat()).await;
+        let (script, key) = (include_str!("../../lua/warm_up.lua"), app.keys().coupon(coupon));
+        let values = ["a load", "0", "9999999999999", "3", "1", "1", "1", "active"];
+        let words = [&["EVAL", script, "1", &key], &values[..]].concat();
+        app.redis::<redis::Value>(&words).await;
+        let _: i64 = app.redis(&["HSET", &app.keys().buyers(coupon, 0), "-", ""]).await;
         coupon
     };
 

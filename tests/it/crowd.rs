@@ -53,7 +53,7 @@ async fn sell_to_a_crowd(lanes: i32) {
     }
     // All of these questions have changed nothing.
     app.redis::<i64>(&["HSET", &hash, "state", &active]).await;
-    assert_eq!(app.redis::<i64>(&["HLEN", &app.keys().buyers(coupon)]).await, STOCK);
+    assert_eq!(app.buyers_count(coupon).await, STOCK);
     assert_eq!(written(&app).await, promised);
 }
 

@@ -167,7 +167,6 @@ async fn a_reply_that_is_lost_after_the_claim_was_accepted_is_found_by_asking_ag
     arguments.extend(stores.iter().map(String::as_str));
     let service = Process::spawn(flash_sale(&arguments));
     let url = service.url().await;
-    let buyers = app.keys().buyers(coupon);
     // The script is known to the server after this one, so that every later claim is one EVALSHA.
     assert_eq!(try_claim(&app, &url, 100, coupon).await.expect("it runs").0, 202);
     for user in 1..=20 {
@@ -175,8 +174,8 @@ async fn a_reply_that_is_lost_after_the_claim_was_accepted_is_found_by_asking_ag
         let (status, body) = try_claim(&app, &url, user, coupon).await.expect("it runs");
         assert_eq!((status, body["code"].as_str()), (503, Some("unavailable")), "user {user}");
         assert_eq!(proxy.replies_to_lose(), 0);
-        let id = user.to_string();
-        let promised: Option<i64> = app.redis(&["HGET", &buyers, &id]).await;
+        let (shard, id) = (app.shard_of(coupon, user).await, user.to_string());
+        let promised: Option<i64> = app.redis(&["HGET", &shard, &id]).await;
         let promised = promised.expect("Redis has done it, and said so");
 
         // The next claims find a new connection by themselves.

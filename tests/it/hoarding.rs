@@ -110,7 +110,7 @@ async fn a_place_comes_back_also_when_the_sale_is_gone() {
     let (app, [a, b, _]) = bounded().await;
     let (first, second) = (app.order(1, a).await, app.order(1, b).await);
     app.execute(&format!("UPDATE flash_sales SET archived_at = now() WHERE coupon_id = {a}")).await;
-    let _: i64 = app.redis(&["DEL", &app.keys().coupon(a), &app.keys().buyers(a)]).await;
+    app.lose_sale(a).await;
     app.cancel(1, first).await;
     assert_eq!(app.give_back().await, 1);
     assert_eq!(listed(&app, 1).await, [second]);

@@ -64,7 +64,6 @@ async fn kill_api(rounds: i64) {
     let app = TestApp::start().await;
     let stock = rounds * USERS - 20;
     let coupon = app.create_flash(stock).await;
-    let buyers = app.keys().buyers(coupon);
     let mut promised = BTreeMap::new();
     let mut unanswered = 0;
     let mut api = Process::serve(&app, &["--roles", "api"]);
@@ -77,7 +76,7 @@ async fn kill_api(rounds: i64) {
         );
         let killing = async {
             eventually("those who wait have a unit", async || {
-                app.redis::<i64>(&["HLEN", &buyers]).await >= before + WAITING
+                app.buyers_count(coupon).await >= before + WAITING
             })
             .await;
             let mut claims: FuturesUnordered<_> = (before + WAITING + 1..=before + USERS)

@@ -47,6 +47,7 @@ mod reconcile_runs;
 mod regular;
 mod repair;
 mod restart;
+mod shards;
 mod shared_calls;
 mod slow_clients;
 mod sold_out;

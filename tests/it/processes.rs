@@ -148,10 +148,8 @@ async fn claims_that_wait_for_their_order_are_answered_by_a_stopping_process() {
         let request = request.bearer_auth(app.token(user)).header("prefer", "wait=10");
         app.send(request, "POST", &path)
     }));
-    let buyers = app.keys().buyers(coupon);
     let stopping = async {
-        eventually("all are waiting", async || app.redis::<i64>(&["HLEN", &buyers]).await == 10)
-            .await;
+        eventually("all are waiting", async || app.buyers_count(coupon).await == 10).await;
         process.assert_stops().await;
     };
     let (replies, ()) = tokio::join!(waiting, stopping);

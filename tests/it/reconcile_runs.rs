@@ -136,7 +136,7 @@ async fn a_comparison_that_breaks_off_is_on_record_and_counted() {
     let coupon = app.create_flash(5).await;
     app.claim(1, coupon).await;
     // Whatever is wrong with a store: here, a buyer that is no number.
-    let buyers = app.keys().buyers(coupon);
+    let buyers = app.shard_of(coupon, 1).await;
     let _: i64 = app.redis(&["HSET", &buyers, "nobody", "1"]).await;
     assert!(app.app.reconciler.pass(PERIOD).await.is_err());
     assert_page(&app, &["flash_sale_reconcile_failed_total 1"]).await;

@@ -101,7 +101,7 @@ async fn the_word_of_a_redis_that_contradicts_itself_is_no_promise() {
     let app = TestApp::start().await;
     let coupon = app.create_flash(5).await;
     // Nobody claimed: a buyer, and no unit for them.
-    let _: i64 = app.redis(&["HSET", &app.keys().buyers(coupon), "1", "77"]).await;
+    app.set_buyer(coupon, 1, 77).await;
     let run = repair(&app).await;
     assert_eq!(repairs(&run), ["order_lost false"]);
     assert!(run["repairs"][0]["detail"].as_str().unwrap().contains("can't be believed"), "{run}");

@@ -58,11 +58,8 @@ async fn a_client_that_goes_away_takes_nobody_along_and_finds_its_order_later() 
         assert!(matches!(outcome, Ok(ClaimOutcome::Accepted(_))), "{outcome:?}");
     }
     assert!(matches!(going.remove(0).await, Ok(ClaimOutcome::Accepted(_))));
-    let buyers = app.keys().buyers(coupon);
-    eventually("what had been sent is carried out", async || {
-        app.redis::<i64>(&["HLEN", &buyers]).await >= 48
-    })
-    .await;
+    let carried_out = async || app.buyers_count(coupon).await >= 48;
+    eventually("what had been sent is carried out", carried_out).await;
     for id in 2..=4 {
         assert!([202, 409].contains(&app.claim(id, coupon).await.status));
     }

@@ -36,7 +36,6 @@ async fn hang_up(waves: i64) {
     open_files::raise_limit().expect("the system lets us");
     let app = TestApp::configured(&["--connections-max", &CONNECTIONS_MAX.to_string()]).await;
     let coupon = app.create_flash(waves * WAVE).await;
-    let buyers = app.keys().buyers(coupon);
     let mut lock = app.app.stores.pool.begin().await.expect("Postgres answers");
     sqlx::raw_sql(
         "SET LOCAL idle_in_transaction_session_timeout = 0; LOCK TABLE orders IN ACCESS EXCLUSIVE MODE",
@@ -53,10 +52,8 @@ async fn hang_up(waves: i64) {
             clients.push(send(&app.url, &get("/v1/orders", user)).await);
         }
         claimed += WAVE / 2;
-        eventually("their claims are accepted", async || {
-            app.redis::<i64>(&["HLEN", &buyers]).await == claimed
-        })
-        .await;
+        let accepted = async || app.buyers_count(coupon).await == claimed;
+        eventually("their claims are accepted", accepted).await;
         drop(clients);
     }
     lock.rollback().await.expect("Postgres answers");

@@ -31,10 +31,9 @@ async fn a_created_sale_is_loaded_at_once() {
         let app = TestApp::with_lanes(lanes).await;
         let coupon = app.create_flash(7).await;
         let key = app.keys().coupon(coupon);
-        let fields: Vec<String> = app
-            .redis(&["HMGET", &key, "stock", "total", "state", "revision", "epoch", "layout"])
-            .await;
-        assert_eq!(fields, ["7", "7", "active", "1", "1", "1"]);
+        let fields = ["stock", "total", "state", "revision", "epoch", "layout", "shards"];
+        let values: Vec<String> = app.redis(&[&["HMGET", &key], &fields[..]].concat()).await;
+        assert_eq!(values, ["7", "7", "active", "1", "1", "2", "1"]);
         assert!(is_marked(&app).await);
     }
 }
@@ -87,13 +86,13 @@ async fn a_sale_that_redis_has_lost_is_never_sold_anew() {
     for lost in ["the sale", "the buyers", "both", "everything"] {
         let coupon = app.create_flash(3).await;
         assert_eq!(app.claim(1, coupon).await.status, 202);
-        let (sale, buyers) = (app.keys().coupon(coupon), app.keys().buyers(coupon));
-        let _: redis::Value = match lost {
-            "the sale" => app.redis(&["DEL", &sale]).await,
-            "the buyers" => app.redis(&["DEL", &buyers]).await,
-            "both" => app.redis(&["DEL", &sale, &buyers]).await,
-            _ => app.redis(&["FLUSHALL"]).await,
-        };
+        let sale = app.keys().coupon(coupon);
+        match lost {
+            "the sale" => drop(app.redis::<i64>(&["DEL", &sale]).await),
+            "the buyers" => app.lose_buyers(coupon).await,
+            "both" => app.lose_sale(coupon).await,
+            _ => drop(app.redis::<String>(&["FLUSHALL"]).await),
+        }
         let left = app.redis::<Option<String>>(&["HGET", &sale, "stock"]).await;
         // The buyer, and somebody else; also at an instance that has just been started.
         for user in [1, 2] {
@@ -129,14 +128,18 @@ async fn a_sale_that_a_sleeper_wrote_again_is_not_opened() {
     let app = TestApp::start().await;
     let coupon = app.create_flash(3).await;
     assert_eq!(app.claim(1, coupon).await.status, 202);
-    let (sale, buyers) = (app.keys().coupon(coupon), app.keys().buyers(coupon));
-    let _: i64 = app.redis(&["DEL", &sale, &buyers]).await;
+    let sale = app.keys().coupon(coupon);
+    app.lose_sale(coupon).await;
     // It had seen a sale that nobody had loaded, and slept through everything since.
     let script = include_str!("../../lua/warm_up.lua");
-    let values = ["its own load", "0", "9999999999999", "3", "1", "1", "active"];
+    let values = ["its own load", "0", "9999999999999", "3", "1", "1", "1", "active"];
     let command = [&["EVAL", script, "1", &sale], &values[..]].concat();
-    let load: String = app.redis(&command).await;
+    let (load, _): (String, u32) = app.redis(&command).await;
     assert_eq!(load, "its own load");
+    let script = include_str!("../../lua/make_shards.lua");
+    let shard = app.keys().buyers(coupon, 0);
+    let made: String = app.redis(&["EVAL", script, "2", &sale, &shard, "its own load"]).await;
+    assert_eq!(made, "MADE");
 
     assert_eq!(app.claim(2, coupon).await.refusal(), (503, "unavailable"));
     app.expect_disagreements();
@@ -149,8 +152,7 @@ async fn an_archived_sale_is_answered_from_postgres() {
     let order = app.claim(1, coupon).await.order_id();
     app.write_orders().await;
     app.execute("UPDATE flash_sales SET archived_at = now()").await;
-    let (sale, buyers) = (app.keys().coupon(coupon), app.keys().buyers(coupon));
-    let _: i64 = app.redis(&["DEL", &sale, &buyers]).await;
+    app.lose_sale(coupon).await;
 
     let repeat = app.claim(1, coupon).await;
     assert_eq!((repeat.refusal(), repeat.order_id()), ((409, "already_claimed"), order));

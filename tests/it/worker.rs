@@ -201,7 +201,7 @@ async fn a_claim_that_conflicts_with_an_older_live_order_is_in_review() {
     let first = app.claim(1, coupon).await.order_id();
     app.write_orders().await;
     // Redis went back to a time before the claim: the unit is there again, and the buyer isn't.
-    let _: i64 = app.redis(&["HDEL", &app.keys().buyers(coupon), "1"]).await;
+    app.forget_buyer(coupon, 1).await;
     let _: i64 = app.redis(&["HINCRBY", &app.keys().coupon(coupon), "stock", "1"]).await;
     let second = app.claim(1, coupon).await;
     assert_eq!(second.status, 202);
@@ -332,7 +332,7 @@ async fn a_vanished_log_is_an_alarm_when_orders_are_gone_with_it() {
         redis.call('HINCRBY', KEYS[3], 'stock', -2)
         redis.call('DEL', KEYS[1])
         return redis.call('XADD', KEYS[1], '*', 'coupon', ARGV[1], 'user', '3', 'order', '100')";
-    let (buyers, sale) = (app.keys().buyers(coupon), app.keys().coupon(coupon));
+    let (buyers, sale) = (app.keys().buyers(coupon, 0), app.keys().coupon(coupon));
     let id = coupon.to_string();
     let _: String = app.redis(&["EVAL", script, "3", &log, &buyers, &sale, &id]).await;
     eventually("an alarm", async || data_lost(&app).await == "1").await;

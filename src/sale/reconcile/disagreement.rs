@@ -10,6 +10,8 @@ use crate::sale::ids::{CouponId, Lane, OrderId, UserId};
 pub enum Disagreement {
     /// Redis doesn't hold a sale that it was given.
     SaleMissing { coupon: CouponId },
+    /// Redis doesn't hold so many shards of a sale's buyers.
+    ShardsMissing { coupon: CouponId, shards: i64 },
     /// total ≠ stock + buyers.
     NotConserved { coupon: CouponId, total: i64, stock: i64, buyers: i64 },
     /// stock < 0.
@@ -40,8 +42,9 @@ pub enum Disagreement {
 
 impl Disagreement {
     /// Every code that there is; `docs/reconcile.md` has a heading for each.
-    pub const CODES: [&str; 14] = [
+    pub const CODES: [&str; 15] = [
         "sale_missing",
+        "shards_missing",
         "not_conserved",
         "negative_stock",
         "total_differs",
@@ -61,6 +64,7 @@ impl Disagreement {
     pub fn code(&self) -> &'static str {
         match self {
             Self::SaleMissing { .. } => "sale_missing",
+            Self::ShardsMissing { .. } => "shards_missing",
             Self::NotConserved { .. } => "not_conserved",
             Self::NegativeStock { .. } => "negative_stock",
             Self::TotalDiffers { .. } => "total_differs",
@@ -81,6 +85,7 @@ impl Disagreement {
     pub fn coupon(&self) -> Option<CouponId> {
         match *self {
             Self::SaleMissing { coupon }
+            | Self::ShardsMissing { coupon, .. }
             | Self::NotConserved { coupon, .. }
             | Self::NegativeStock { coupon, .. }
             | Self::TotalDiffers { coupon, .. }
@@ -104,9 +109,13 @@ impl fmt::Display for Disagreement {
                 f,
                 "coupon {coupon}: was loaded into Redis and is missing there. Redis has lost data; claims are refused until the sale is rebuilt"
             ),
+            Self::ShardsMissing { coupon, shards } => write!(
+                f,
+                "coupon {coupon}: {shards} of its shards of buyers are missing. Redis has lost data; claims of users who belong there are refused"
+            ),
             Self::NotConserved { coupon, total, stock, buyers } => write!(
                 f,
-                "coupon {coupon}: total {total} is not stock {stock} + buyers {buyers}. Units have been lost or made up in Redis; claims are refused"
+                "coupon {coupon}: total {total} is not stock {stock} + buyers {buyers}. Units have been lost or made up in Redis"
             ),
             Self::NegativeStock { coupon, stock } => {
                 write!(f, "coupon {coupon}: stock is {stock}. Redis has sold more than there was")
@@ -148,13 +157,10 @@ impl fmt::Display for Disagreement {
                 f,
                 "coupon {coupon}: order {order} of user {user} is closed, and nothing gives its unit back. It can't be sold, and the user can't claim again"
             ),
-            Self::BuyerMissing { coupon, user, order, in_redis: None } => write!(
+            Self::BuyerMissing { coupon, user, order, in_redis } => write!(
                 f,
-                "coupon {coupon}: user {user} has order {order}, but is no buyer in Redis. They could claim twice"
-            ),
-            Self::BuyerMissing { coupon, user, order, in_redis: Some(other) } => write!(
-                f,
-                "coupon {coupon}: user {user} has order {order}, but order {other} in Redis. One of them is not the one that was promised"
+                "coupon {coupon}: user {user} has order {order}, but {}",
+                harm_of_missing(*in_redis)
             ),
             Self::AcknowledgedUnwritten { lane, acknowledged, accounted } => write!(
                 f,
@@ -173,5 +179,14 @@ fn harm_of_miscount(sold: i64, live_orders: usize) -> &'static str {
         "The last buyers would end as dead letters"
     } else {
         "The second lock on overselling doesn't hold"
+    }
+}
+
+fn harm_of_missing(in_redis: Option<OrderId>) -> String {
+    match in_redis {
+        None => "is no buyer in Redis. They could claim twice".to_owned(),
+        Some(other) => {
+            format!("order {other} in Redis. One of them is not the one that was promised")
+        }
     }
 }

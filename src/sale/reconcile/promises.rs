@@ -43,7 +43,7 @@ impl Check<'_> {
         found: &mut Vec<Disagreement>,
     ) -> Result<Promises, Failure> {
         let mut buyers = Digest::default();
-        let mut pages = buyers::Pages::new(self.redis, self.keys, coupon);
+        let mut pages = buyers::Pages::begin(self.redis, self.keys, coupon).await?;
         while let Some(page) = pages.next().await? {
             page.into_iter().for_each(|(user, order)| buyers.add(user, order));
         }
@@ -104,7 +104,7 @@ impl Check<'_> {
     /// Buyers, as far as their orders aren't live rows.
     async fn unmatched(&self, coupon: CouponId) -> Result<Unmatched, Failure> {
         let mut unmatched = Unmatched::default();
-        let mut pages = buyers::Pages::new(self.redis, self.keys, coupon);
+        let mut pages = buyers::Pages::begin(self.redis, self.keys, coupon).await?;
         while let Some(page) = pages.next().await? {
             let rows = rows::by_id(self.pool, coupon, page.iter().map(|(_, order)| *order)).await?;
             for (user, order) in page {
@@ -171,12 +171,7 @@ impl Check<'_> {
         coupon: CouponId,
         users: &[(UserId, OrderId)],
     ) -> Result<Vec<Option<OrderId>>, Failure> {
-        let mut command = redis::cmd("HMGET");
-        command.arg(self.keys.buyers(coupon));
-        for (user, _) in users {
-            command.arg(user.get());
-        }
-        let orders: Vec<Option<String>> = self.redis.query(&command).await?;
-        Ok(orders.into_iter().map(|order| order?.parse().ok()).collect())
+        let users = users.iter().map(|(user, _)| *user);
+        buyers::orders_of(self.redis, self.keys, coupon, users).await
     }
 }

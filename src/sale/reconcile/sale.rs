@@ -4,15 +4,18 @@
 //! revision. So Postgres is read first: a newer revision in Redis means that the change came in between, and
 //! both are read again; an older one means that it is still on its way.
 
+use std::iter;
+
 use redis::RedisResult;
 
 use super::{Check, Disagreement, Report, SaleCount, rows};
 use crate::base::limits;
 use crate::kit::redis::Redis;
-use crate::kit::script::Script;
-use crate::sale::Failure;
+use crate::kit::script::VariadicScript;
 use crate::sale::ids::CouponId;
 use crate::sale::keys::Keys;
+use crate::sale::shards::Shards;
+use crate::sale::{Failure, buyers};
 
 /// Times that a sale is read again because it was changed meanwhile.
 const READS_MAX: usize = 5;
@@ -22,6 +25,8 @@ const READS_MAX: usize = 5;
 pub struct Census {
     /// Users who hold a unit.
     pub buyers: i64,
+    /// Shards of the buyers that are gone, with whoever was in them.
+    pub shards_missing: i64,
     /// Units on offer; this and all that follows is missing if the sale is.
     pub total: Option<i64>,
     /// Units left.
@@ -45,19 +50,23 @@ pub struct Census {
 /// When Redis doesn't answer.
 pub async fn census(redis: &Redis, keys: &Keys, coupon: CouponId) -> RedisResult<Census> {
     type Number = Option<i64>;
-    type Reply = (i64, Number, Number, Option<String>, Number, Number, Number, Number);
-    let script = Script::<2>::new(include_str!("../../../lua/census.lua"));
-    let names = [keys.coupon(coupon), keys.buyers(coupon)];
-    let link = redis.link().await?;
-    let reply: Reply = script.run(&link, [&names[0], &names[1]], &[] as &[&str]).await?;
-    let (buyers, total, stock, state, revision, epoch, opens_ms, closes_ms) = reply;
-    Ok(Census { buyers, total, stock, state, revision, epoch, opens_ms, closes_ms })
+    type Reply = (i64, i64, Number, Number, Option<String>, Number, Number, Number, Number);
+    let script = VariadicScript::new(include_str!("../../../lua/census.lua"));
+    // As long as Redis holds the sale, their number doesn't change.
+    let shards = buyers::shards(redis, keys, coupon).await?.unwrap_or(Shards::ONE);
+    let shards = shards.all().map(|shard| keys.buyers(coupon, shard));
+    let names: Vec<String> = iter::once(keys.coupon(coupon)).chain(shards).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let reply: Reply = script.run(&*redis.link().await?, &names, &[] as &[&str]).await?;
+    let (buyers, shards_missing, total, stock, state, revision, epoch, opens_ms, closes_ms) = reply;
+    Ok(Census { buyers, shards_missing, total, stock, state, revision, epoch, opens_ms, closes_ms })
 }
 
 impl Census {
-    /// Whether total = stock left + buyers.
+    /// Whether total = stock left + buyers, and all of them are there.
     pub fn is_conserved(&self) -> bool {
-        self.total.zip(self.stock).is_some_and(|(total, stock)| total == stock + self.buyers)
+        let adds_up = |(total, stock)| total == stock + self.buyers;
+        self.shards_missing == 0 && self.total.zip(self.stock).is_some_and(adds_up)
     }
 }
 
@@ -67,12 +76,16 @@ impl Check<'_> {
         let Some((terms, census)) = self.read_sale(coupon).await? else {
             return Ok(());
         };
-        let Census { buyers, total: Some(total), stock: Some(stock), .. } = census else {
+        let Census { buyers, shards_missing, total: Some(total), stock: Some(stock), .. } = census
+        else {
             report.disagreements.push(Disagreement::SaleMissing { coupon });
             return Ok(());
         };
         let found = &mut report.disagreements;
-        if !census.is_conserved() {
+        if shards_missing > 0 {
+            found.push(Disagreement::ShardsMissing { coupon, shards: shards_missing });
+        }
+        if total != stock + buyers {
             found.push(Disagreement::NotConserved { coupon, total, stock, buyers });
         }
         if stock < 0 {

@@ -1,10 +1,11 @@
 //! The side of the model test that really happens: the scripts, on Redis.
 
 use flash_sale::sale::ids::CouponId;
+use flash_sale::sale::shards::{SENTINEL, Shards};
 use redis::FromRedisValue;
 
-use super::{Sale, Window};
-use crate::support::TestApp;
+use super::{SHARDS, Sale, Window};
+use crate::support::{TestApp, user};
 
 const CLAIM: &str = include_str!("../../../lua/claim.lua");
 const GIVE_BACK: &str = include_str!("../../../lua/give_back.lua");
@@ -15,7 +16,7 @@ pub struct Real<'a> {
     pub app: &'a TestApp,
     pub coupon: CouponId,
     pub hash: String,
-    pub buyers: String,
+    pub shards: Vec<String>,
     pub unpaid: String,
     pub log: String,
 }
@@ -25,21 +26,24 @@ impl<'a> Real<'a> {
         let (coupon, keys) = (CouponId::compose(sequence, 1), app.keys());
         let (log, unpaid) = (keys.log(coupon.lane()), keys.unpaid(coupon.lane()));
         let _: i64 = app.redis(&["DEL", &log, &unpaid]).await;
-        Self { app, coupon, hash: keys.coupon(coupon), buyers: keys.buyers(coupon), unpaid, log }
+        let shards = (0..SHARDS).map(|shard| keys.buyers(coupon, shard)).collect();
+        Self { app, coupon, hash: keys.coupon(coupon), shards, unpaid, log }
     }
 
     /// What the script replies; of the time until the sale opens, only that there is one.
     pub async fn claim(
         &self,
         epoch: i64,
+        shards: u32,
         has_room: bool,
         unpaid_max: usize,
         claims: &[(i64, i64)],
     ) -> Vec<(String, String)> {
-        let keys = [&self.hash, &self.buyers, &self.log, &self.unpaid];
+        let own = [&self.hash, &self.log, &self.unpaid].map(String::clone);
+        let keys = [&own[..], &self.shards_of(shards, claims)].concat();
         let (coupon, epoch) = (self.coupon.to_string(), epoch.to_string());
         let (has_room, unpaid_max) = (u8::from(has_room).to_string(), unpaid_max.to_string());
-        let arguments = [coupon, epoch, has_room, unpaid_max];
+        let arguments = [coupon, epoch, has_room, unpaid_max, shards.to_string()];
         let replies: Vec<String> = self.eval(CLAIM, &keys, &arguments, claims).await;
         let readable = |reply: &[String]| match reply {
             [code, ms] if code == "NOT_STARTED" && ms.parse().is_ok_and(|ms: i64| ms > 0) => {
@@ -51,22 +55,31 @@ impl<'a> Real<'a> {
     }
 
     /// A code for each unit, or one for all.
-    pub async fn give_back(&self, epoch: i64, units: &[(i64, i64)]) -> Vec<String> {
+    pub async fn give_back(&self, epoch: i64, shards: u32, units: &[(i64, i64)]) -> Vec<String> {
+        let keys = [vec![self.hash.clone()], self.shards_of(shards, units)].concat();
         let channel = self.app.keys().returns_channel();
-        let arguments = [self.coupon.to_string(), epoch.to_string(), channel];
-        self.eval(GIVE_BACK, &[&self.hash, &self.buyers], &arguments, units).await
+        let (coupon, epoch) = (self.coupon.to_string(), epoch.to_string());
+        let arguments = [coupon, epoch, shards.to_string(), channel];
+        self.eval(GIVE_BACK, &keys, &arguments, units).await
+    }
+
+    /// Where each of these users is looked for by somebody who believes in so many shards.
+    fn shards_of(&self, shards: u32, pairs: &[(i64, i64)]) -> Vec<String> {
+        let shards = Shards::new(shards).expect("there are some");
+        let shard_of = |id: i64| self.app.keys().buyers(self.coupon, shards.of(user(id)));
+        pairs.iter().map(|(id, _)| shard_of(*id)).collect()
     }
 
     /// How many were on a list.
     pub async fn free_places(&self, orders: &[(i64, i64)]) -> i64 {
-        self.eval(FREE_PLACE, &[&self.unpaid], &[], orders).await
+        self.eval(FREE_PLACE, std::slice::from_ref(&self.unpaid), &[], orders).await
     }
 
     /// Calls a script with these keys, arguments, and pairs of user and order.
     async fn eval<T: FromRedisValue>(
         &self,
         script: &str,
-        keys: &[&String],
+        keys: &[String],
         arguments: &[String],
         pairs: &[(i64, i64)],
     ) -> T {
@@ -74,8 +87,7 @@ impl<'a> Real<'a> {
             pairs.iter().flat_map(|(user, order)| [user.to_string(), order.to_string()]).collect();
         let count = keys.len().to_string();
         let mut words = vec!["EVAL", script, &count];
-        words.extend(keys.iter().map(|key| key.as_str()));
-        words.extend(arguments.iter().chain(&pairs).map(String::as_str));
+        words.extend(keys.iter().chain(arguments).chain(&pairs).map(String::as_str));
         self.app.redis(&words).await
     }
 
@@ -99,10 +111,14 @@ impl<'a> Real<'a> {
             ("total", sale.total),
             ("epoch", sale.epoch),
             ("layout", sale.layout),
+            ("shards", SHARDS.into()),
         ] {
             self.set(&[(field, &number.to_string())]).await;
         }
         self.set(&[("state", sale.state.name())]).await;
+        for shard in &self.shards {
+            let _: i64 = self.app.redis(&["HSET", shard, SENTINEL, ""]).await;
+        }
     }
 
     pub async fn delete(&self, key: &str) {

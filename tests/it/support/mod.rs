@@ -3,6 +3,7 @@
 use flash_sale::sale::ids::Lane;
 
 pub mod any_lock;
+mod buyers;
 mod changes;
 mod client;
 pub mod data_folder;

@@ -1,0 +1,23 @@
+-- Makes shards for the buyers of a sale that is being loaded, with nobody in them yet.
+--
+-- KEYS[1]  coupon  HASH  the sale, as warm_up.lua has written it
+-- KEYS[2..] some of its shards; HASH, user id -> order id
+-- ARGV[1]  load id that the caller goes on with
+--
+-- Replies  MADE     they are there
+--          PRESENT  the sale has been opened before, with all of its shards, and nothing has been touched
+--          MISSING  the sale isn't there, or is the work of another load, and nothing has been touched
+--
+-- Cost: O(shards named here); the caller names so many that nobody waits long. Each gets the sentinel '-', by which
+-- claim.lua tells an empty shard from one that Redis has lost. So none may be made once the sale is open: that would
+-- hide a loss. Until then this can be run any number of times.
+
+local coupon = KEYS[1]
+local load_id = ARGV[1]
+
+local sale = redis.call('HMGET', coupon, 'state', 'load')
+if not sale[1] or sale[2] ~= load_id then return 'MISSING' end
+if sale[1] ~= 'loading' then return 'PRESENT' end
+
+for i = 2, #KEYS do redis.call('HSET', KEYS[i], '-', '') end
+return 'MADE'

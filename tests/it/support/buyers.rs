@@ -1,0 +1,75 @@
+//! The buyers of a sale, as they lie in Redis.
+
+use std::collections::BTreeMap;
+
+use flash_sale::sale::ids::CouponId;
+use flash_sale::sale::shards::{SENTINEL, Shards};
+
+use super::{TestApp, user};
+
+impl TestApp {
+    /// How many shards Redis says that there are; one if it doesn't hold the sale.
+    pub async fn shards(&self, coupon: CouponId) -> Shards {
+        let count: Option<u32> = self.redis(&["HGET", &self.keys().coupon(coupon), "shards"]).await;
+        count.map_or(Shards::ONE, |count| Shards::new(count).expect("there are some"))
+    }
+
+    /// Keys of all shards.
+    pub async fn shard_keys(&self, coupon: CouponId) -> Vec<String> {
+        let shards = self.shards(coupon).await;
+        shards.all().map(|shard| self.keys().buyers(coupon, shard)).collect()
+    }
+
+    /// Key of the shard that this user belongs to.
+    pub async fn shard_of(&self, coupon: CouponId, id: i64) -> String {
+        self.keys().buyers(coupon, self.shards(coupon).await.of(user(id)))
+    }
+
+    /// Who is a buyer, and by which order.
+    pub async fn buyers(&self, coupon: CouponId) -> BTreeMap<i64, i64> {
+        self.buyers_in(&self.shard_keys(coupon).await).await
+    }
+
+    /// Who is a buyer in one of these shards, and by which order.
+    pub async fn buyers_in(&self, shard_keys: &[String]) -> BTreeMap<i64, i64> {
+        let mut buyers = BTreeMap::new();
+        for key in shard_keys {
+            let fields: BTreeMap<String, String> = self.redis(&["HGETALL", key]).await;
+            let fields = fields.into_iter().filter(|(field, _)| field != SENTINEL);
+            buyers.extend(fields.map(|(user, order)| {
+                (user.parse::<i64>().expect("an id"), order.parse::<i64>().expect("an id"))
+            }));
+        }
+        buyers
+    }
+
+    /// How many buyers there are.
+    pub async fn buyers_count(&self, coupon: CouponId) -> i64 {
+        i64::try_from(self.buyers(coupon).await.len()).expect("some")
+    }
+
+    /// Writes a buyer down, behind everybody's back.
+    pub async fn set_buyer(&self, coupon: CouponId, id: i64, order: i64) {
+        let key = self.shard_of(coupon, id).await;
+        let _: i64 = self.redis(&["HSET", &key, &id.to_string(), &order.to_string()]).await;
+    }
+
+    /// Takes a buyer out, behind everybody's back.
+    pub async fn forget_buyer(&self, coupon: CouponId, id: i64) {
+        let key = self.shard_of(coupon, id).await;
+        assert_eq!(self.redis::<i64>(&["HDEL", &key, &id.to_string()]).await, 1);
+    }
+
+    /// Deletes the shards of a sale.
+    pub async fn lose_buyers(&self, coupon: CouponId) {
+        for key in self.shard_keys(coupon).await {
+            let _: i64 = self.redis(&["DEL", &key]).await;
+        }
+    }
+
+    /// Deletes all keys of a sale.
+    pub async fn lose_sale(&self, coupon: CouponId) {
+        self.lose_buyers(coupon).await;
+        let _: i64 = self.redis(&["DEL", &self.keys().coupon(coupon)]).await;
+    }
+}
