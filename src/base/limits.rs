@@ -98,6 +98,8 @@ pub const RECONCILE_POLL: Duration = Duration::from_secs(5);
 pub const NUMBERS_PERIOD: Duration = Duration::from_secs(5);
 /// Coupons that the metrics tell of, each by its id: the newest of those that Redis holds.
 pub const METRIC_COUPONS_MAX: u32 = 100;
+/// Shards of a sale that are counted for them; Redis needs less than a millisecond for so many.
+pub const METRIC_SHARDS_MAX: u32 = 1_024;
 /// What a comparison that never ended is taken to have taken.
 pub const RECONCILE_ASSUMED: Duration = Duration::from_secs(30);
 /// How long the records of comparisons are kept.

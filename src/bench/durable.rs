@@ -54,7 +54,9 @@ pub async fn watch(pool: PgPool, mut promises: UnboundedReceiver<Promise>) -> Op
         }
         let orders: Vec<i64> = wanted.keys().copied().collect();
         if !orders.is_empty() {
+            // Planned anew each time: a plan from when the table was small reads all of it.
             let found: Vec<i64> = sqlx::query_scalar("SELECT id FROM orders WHERE id = ANY($1)")
+                .persistent(false)
                 .bind(&orders)
                 .fetch_all(&pool)
                 .await

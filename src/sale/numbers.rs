@@ -16,8 +16,8 @@ use sqlx::PgPool;
 use super::ids::{CouponId, Lane};
 use super::keys::Keys;
 use super::order_log::{GROUP, OrderLog};
-use super::reconcile::{self, Census, census};
-use super::{Failure, Stores, dead_letter, settings, stock, stock_return};
+use super::reconcile::{self, census};
+use super::{Failure, Stores, buyers, dead_letter, settings, stock, stock_return};
 use crate::base::gauges::Gauge;
 use crate::base::limits;
 use crate::base::telemetry::Metrics;
@@ -130,33 +130,66 @@ impl Numbers {
         let newest = stock::newest_loaded(pool, limits::METRIC_COUPONS_MAX).await?;
         let mut sales = Vec::with_capacity(newest.len());
         for (coupon, sold) in newest {
-            sales.push((coupon.to_string(), sold, census(redis, keys, coupon).await?));
+            sales.push((coupon.to_string(), Units::look(redis, keys, coupon, sold).await?));
         }
         for (of, number) in UNITS {
-            let labelled = |(coupon, sold, seen): &(String, i64, Census)| Gauge {
-                name: "flash_sale_units",
-                labels: vec![("coupon", coupon.clone()), ("of", of.to_owned())],
-                value: number(seen, *sold) as f64,
-            };
-            gauges.extend(sales.iter().filter(|(_, _, seen)| seen.total.is_some()).map(labelled));
+            gauges.extend(sales.iter().filter_map(|(coupon, units)| {
+                let labels = vec![("coupon", coupon.clone()), ("of", of.to_owned())];
+                let value = number(units)? as f64;
+                Some(Gauge { name: "flash_sale_units", labels, value })
+            }));
         }
-        gauges.extend(sales.iter().map(|(coupon, _, seen)| {
-            let conserved = if seen.is_conserved() { 1.0 } else { 0.0 };
-            Gauge::labelled("flash_sale_conserved", "coupon", coupon, conserved)
+        gauges.extend(sales.iter().filter_map(|(coupon, units)| {
+            let conserved = if units.conserved? { 1.0 } else { 0.0 };
+            Some(Gauge::labelled("flash_sale_conserved", "coupon", coupon, conserved))
         }));
         Ok(gauges)
     }
 }
 
-type NumberOf = fn(&Census, i64) -> i64;
+/// The units of a sale, as far as they are looked up every few seconds.
+#[derive(Default)]
+struct Units {
+    total: Option<i64>,
+    left: Option<i64>,
+    buyers: Option<i64>,
+    conserved: Option<bool>,
+    sold: Option<i64>,
+}
 
-/// The units of a sale, each by its name in the label `of`.
-const UNITS: [(&str, NumberOf); 4] = [
-    ("total", |seen, _| seen.total.unwrap_or(0)),
-    ("left", |seen, _| seen.stock.unwrap_or(0)),
-    ("buyers", |seen, _| seen.buyers),
-    ("sold", |_, sold| sold),
+type UnitsOf = fn(&Units) -> Option<i64>;
+
+/// Each by its name in the label `of`.
+const UNITS: [(&str, UnitsOf); 4] = [
+    ("total", |units| units.total),
+    ("left", |units| units.left),
+    ("buyers", |units| units.buyers),
+    ("sold", |units| units.sold),
 ];
+
+impl Units {
+    /// Doesn't count the buyers of a large sale: Redis does nothing else meanwhile.
+    async fn look(redis: &Redis, keys: &Keys, coupon: CouponId, sold: i64) -> RedisResult<Self> {
+        let is_small = buyers::shards(redis, keys, coupon)
+            .await?
+            .is_none_or(|shards| shards.count() <= limits::METRIC_SHARDS_MAX);
+        if is_small {
+            let seen = census(redis, keys, coupon).await?;
+            let there = seen.total.is_some();
+            return Ok(Self {
+                total: seen.total,
+                left: seen.stock,
+                buyers: there.then_some(seen.buyers),
+                conserved: Some(seen.is_conserved()),
+                sold: there.then_some(sold),
+            });
+        }
+        let mut command = redis::cmd("HMGET");
+        command.arg(keys.coupon(coupon)).arg("total").arg("stock");
+        let (total, left) = redis.query(&command).await?;
+        Ok(Self { total, left, sold: Some(sold), ..Self::default() })
+    }
+}
 
 /// What both stores say of one sale; nothing for a coupon without one, or that Redis never had to hold.
 ///

@@ -55,6 +55,22 @@ async fn units_log_and_waiting_rows_are_told_as_they_change() {
 }
 
 #[tokio::test]
+async fn the_buyers_of_a_large_sale_are_not_counted_every_few_seconds() {
+    let app = TestApp::start().await;
+    let most = i64::from(limits::METRIC_SHARDS_MAX) * limits::SHARD_BUYERS;
+    for (units, told) in [(most, 5), (most + 1, 3)] {
+        let coupon = app.create_flash(units).await;
+        assert_eq!(app.claim(1, coupon).await.status, 202);
+        app.app.numbers.pass().await.unwrap();
+        let page = page(&app).await;
+        let of_coupon = |line: &&String| line.contains(&format!("coupon=\"{coupon}\""));
+        assert_eq!(page.keys().filter(of_coupon).count(), told, "{page:?}");
+        let left = format!("flash_sale_units{{coupon=\"{coupon}\",of=\"left\"}}");
+        assert_eq!(page[&left], (units - 1) as f64);
+    }
+}
+
+#[tokio::test]
 async fn a_sale_that_is_gone_has_no_units_and_many_sales_are_not_all_told() {
     let app = TestApp::start().await;
     let mut coupons = Vec::new();
