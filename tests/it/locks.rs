@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
+use flash_sale::base::clock::Clock;
 use flash_sale::kit::lock::reentrant::{self, ReentrantLocks, Released};
 
-use crate::support::{TestApp, eventually};
+use crate::support::{OwnServers, TestApp, eventually};
 
 const LEASE: Duration = Duration::from_secs(2);
 
@@ -87,8 +88,15 @@ async fn the_holder_is_told_when_the_lock_is_no_longer_its_own() {
 #[tokio::test]
 async fn a_batch_and_a_single_lock_keep_each_other_out() {
     let app = TestApp::start().await;
-    let (a, b) = (key(&app, "a"), key(&app, "b"));
-    let (one, another) = (locks(&app), locks(&app));
+    // The channel of a name with braces is called otherwise.
+    for of in ["of", "{of}"] {
+        let (a, b) = (key(&app, &format!("{of}:a")), key(&app, &format!("{of}:b")));
+        keep_each_other_out(&app, a, b).await;
+    }
+}
+
+async fn keep_each_other_out(app: &TestApp, a: String, b: String) {
+    let (one, another) = (locks(app), locks(app));
     let holder = another.holder();
     let single = another.lock(a.as_str()).try_acquire(&holder).await.unwrap().expect("it is free");
     let batch = one.try_acquire_batch(vec![a.clone(), b.clone()]).await.unwrap();
@@ -118,10 +126,35 @@ async fn a_batch_and_a_single_lock_keep_each_other_out() {
 }
 
 #[tokio::test]
+async fn a_batch_is_not_in_the_append_only_file() {
+    let mut servers = OwnServers::durable();
+    let app = TestApp::on(&servers.at, &[], Clock::System).await;
+    let (a, b, c) = (key(&app, "a"), key(&app, "b"), key(&app, "c"));
+    let redis = app.app.stores.redis.clone();
+    let locks = ReentrantLocks::new(redis, Duration::from_mins(10), app.app.shutdown.clone());
+    let batch = locks.try_acquire_batch(vec![a.clone(), b.clone()]).await.unwrap();
+    assert!(batch.holds(&a) && batch.holds(&b));
+    let single = locks.lock(c.as_str()).try_acquire(&locks.holder()).await.unwrap();
+    assert!(single.is_some());
+
+    servers.kill_redis();
+    servers.bring_back();
+    let ping = async || app.app.stores.redis.query::<String>(&redis::cmd("PING")).await.is_ok();
+    eventually("Redis answers", ping).await;
+    let there: Vec<i64> = vec![
+        app.redis(&["EXISTS", &a]).await,
+        app.redis(&["EXISTS", &b]).await,
+        app.redis(&["EXISTS", &c]).await,
+    ];
+    assert_eq!(there, [0, 0, 1], "who started again has forgotten the batch, and nothing else");
+    batch.release().await;
+}
+
+#[tokio::test]
 async fn a_full_redis_can_still_be_drained() {
     // Redis of its own: maxmemory is a setting of the whole server.
-    let servers = crate::support::OwnServers::start();
-    let app = TestApp::on(&servers.at, &[], flash_sale::base::clock::Clock::System).await;
+    let servers = OwnServers::start();
+    let app = TestApp::on(&servers.at, &[], Clock::System).await;
     let coupon = app.create_flash(20).await;
     for user in 1..=5 {
         assert_eq!(app.claim(user, coupon).await.status, 202);

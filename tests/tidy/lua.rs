@@ -8,7 +8,7 @@ use super::source::{File, Rust, assert_complaints, files_of, no_complaints, read
 const BODY_LINES_MAX: usize = 60;
 
 /// Commands without a key, and commands whose key comes after a sub-command.
-const KEYLESS: &[&str] = &["PUBLISH", "TIME"];
+const KEYLESS: &[&str] = &["PUBLISH", "PUBSUB", "TIME"];
 const WITH_SUB_COMMAND: &[&str] = &["OBJECT", "XGROUP", "XINFO"];
 
 #[test]

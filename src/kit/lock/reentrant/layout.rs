@@ -23,6 +23,8 @@ use crate::kit::script::{Script, VariadicScript};
 
 /// Wakes up one waiter of each client. Redisson parses it: nothing but numbers may be published there.
 const FREE: &str = "0";
+/// What the names of channels begin with.
+const CHANNEL: &str = "redisson_lock__channel";
 /// `SPUBLISH` would be for clusters, which the client here doesn't speak to.
 const PUBLISH: &str = "PUBLISH";
 
@@ -80,7 +82,7 @@ impl Holder {
 
 /// Where those listen who wait for the lock `name`.
 pub fn channel(name: &str) -> String {
-    beside("redisson_lock__channel", name)
+    beside(CHANNEL, name)
 }
 
 /// Where the last fencing token of the lock `name` is.
@@ -201,12 +203,8 @@ impl Layout {
         holder: &Holder,
     ) -> RedisResult<usize> {
         let keys: Vec<&str> = names.iter().map(String::as_str).collect();
-        let channels: Vec<String> = names.iter().map(|name| channel(name)).collect();
-        let arguments: Vec<&str> = [FREE, holder.as_str()]
-            .into_iter()
-            .chain(channels.iter().map(String::as_str))
-            .collect();
-        self.unlock_batch.run(link, &keys, arguments).await
+        let channels = format!("{CHANNEL}:*");
+        self.unlock_batch.run(link, &keys, &[FREE, holder.as_str(), &channels]).await
     }
 }
 
