@@ -79,6 +79,8 @@ pub const LOG_LINE_PAUSE: Duration = Duration::from_secs(1);
 /// How often the log is trimmed.
 pub const TRIM_PERIOD: Duration = Duration::from_secs(1);
 
+/// Tasks of a process that write the orders of one lane while their batches are full; otherwise only the first does.
+pub const WRITERS_MAX: usize = 3;
 /// Pause of a writer after a batch that was not full. The batches in which orders are written grow with the rate by it,
 /// and so do the claims for each of the disk's syncs.
 pub const WRITE_PAUSE: Duration = Duration::from_millis(10);

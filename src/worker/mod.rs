@@ -1,9 +1,9 @@
 //! The door for the order log: accepted claims leave Redis and become orders in Postgres.
 //!
-//! A process has two tasks for each lane. The first one runs passes, one at a time. A pass is a function that reads,
-//! decides, writes and reports; a timer, the tests and the drain call the same function. The second one, its relief, runs
-//! write passes while the first can't keep up: one of them reads and locks while the other waits for Postgres. To the log
-//! they are two consumers, like those of two processes.
+//! A process has some tasks for each lane. The first one runs passes, one at a time. A pass is a function that reads,
+//! decides, writes and reports; a timer, the tests and the drain call the same function. The others, its reliefs, run
+//! write passes while those before them can't keep up: one of them reads and locks while another waits for Postgres. To
+//! the log they are consumers, like those of other processes.
 //!
 //! | pass | when | what |
 //! |---|---|---|
@@ -88,7 +88,7 @@ pub struct LaneWorker {
     group_seen: bool,
     /// Whether it is the one that is called when there is more than the other can write.
     is_relief: bool,
-    /// Calls the relief: a batch was full.
+    /// Calls a relief: a batch was full.
     behind: Arc<Notify>,
 }
 
@@ -117,7 +117,9 @@ pub fn start(app: &Arc<App>, config: &Config) {
                 Ok(stored) => {
                     for lane in Lane::all(stored.lanes).filter(|lane| started.insert(*lane)) {
                         let worker = LaneWorker::new(app.clone(), lane, consumer_name(), settings);
-                        shutdown.spawn(worker.relief().run());
+                        for _ in 1..limits::WRITERS_MAX {
+                            shutdown.spawn(worker.relief().run());
+                        }
                         shutdown.spawn(worker.run());
                     }
                 }
