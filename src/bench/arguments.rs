@@ -206,9 +206,10 @@ impl RunArguments {
         self.goes_on_with(scenario, self.saturate)
     }
 
-    /// Whether this scenario is overloaded after that.
-    pub fn overloads(&self, scenario: Scenario) -> bool {
-        self.goes_on_with(scenario, self.overload)
+    /// What is overloaded after that.
+    pub fn overloaded(&self) -> Vec<Scenario> {
+        let is = |scenario: &Scenario| self.goes_on_with(*scenario, self.overload);
+        self.scenarios().into_iter().filter(is).collect()
     }
 
     fn goes_on_with(&self, scenario: Scenario, asked_for: bool) -> bool {

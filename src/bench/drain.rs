@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::Context;
 use clap::Args;
 use redis::InfoDict;
 use serde::Serialize;
@@ -22,7 +22,7 @@ use super::pace::Pace;
 use super::progress::Progress;
 use super::report;
 use super::scenario::Scenario;
-use super::target::Target;
+use super::target::{Target, with_target};
 use super::verdict::{DRAIN_WITHIN, Judge, Verdict};
 use crate::base::config::Config;
 use crate::base::shutdown::{Shutdown, StopRequests};
@@ -126,19 +126,12 @@ impl Plan {
             self.service_args,
             self.orders.saturating_mul(2)
         );
-        let mut target = tokio::select! {
-            started = Target::start("", &binary, &arguments, &shutdown) => started?,
-            signal = stop_requests.next() => bail!("{signal} before the service had started"),
-        };
-        target.writes = false;
-        let measured = tokio::select! {
-            measured = self.measure(&mut bench, &mut target) => measured,
-            signal = stop_requests.next() => Err(anyhow!("{signal} in the middle of the measurement")),
-        };
-        bench.progress.say("stopping the service");
-        let closed = target.close().await;
-        let measured = measured?;
-        closed.map(|()| measured)
+        let starting = Target::start("", &binary, &arguments, &shutdown);
+        with_target(&mut bench, starting, stop_requests, async |bench, target| {
+            target.writes = false;
+            self.measure(bench, target).await
+        })
+        .await
     }
 
     async fn measure(

@@ -26,6 +26,7 @@ mod arguments;
 mod ceiling;
 mod compare;
 mod connection;
+mod cores;
 mod cpu;
 mod crowd;
 mod drain;

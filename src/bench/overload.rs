@@ -9,13 +9,18 @@ use clap::Args;
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
+use super::arguments::{ClientArguments, RunArguments};
+use super::cores::Apart;
 use super::figures::{Spread, ratios};
 use super::load::Plan;
 use super::measure::{Bench, Slice};
 use super::pace::Pace;
 use super::probe::{PATHS, Probe};
+use super::progress::Progress;
 use super::scenario::Scenario;
-use super::target::Target;
+use super::target::{Target, with_target};
+use super::verdict::Verdict;
+use crate::base::shutdown::{Shutdown, StopRequests};
 
 /// Requests come at so many times the peak.
 pub const TIMES: f64 = 2.0;
@@ -35,6 +40,10 @@ pub(super) struct OverloadArguments {
 #[derive(Debug, Serialize)]
 pub struct Overload {
     pub scenario: Scenario,
+    /// Cores that the client had to itself; none: it shared all of them.
+    pub client_cores: Option<usize>,
+    /// Of the service that was started for it; none: it was the run's.
+    pub verdict: Option<Verdict>,
     /// Good answers a second in a closed loop.
     pub peak_per_second: Option<Spread>,
     /// Good answers a second under the overload, and what they are to the peak, pair by pair.
@@ -46,6 +55,37 @@ pub struct Overload {
     pub probes: Vec<Probe>,
     pub peaks: Vec<Slice>,
     pub floods: Vec<Slice>,
+}
+
+/// Overloads a service that is started for it, and leaves it alone on its cores.
+pub async fn apart(
+    arguments: &RunArguments,
+    scenario: Scenario,
+    shutdown: &Shutdown,
+    stop_requests: &mut StopRequests,
+) -> anyhow::Result<Overload> {
+    // Counted once: how many there are looks different from the cores of one side.
+    let threads = arguments.client.threads();
+    let client =
+        ClientArguments { threads: Some(u32::try_from(threads)?), ..arguments.client.clone() };
+    let apart = Apart::begin(threads);
+    let slices = 2.0 * f64::from(arguments.rounds);
+    let progress = Progress::new(slices * (client.seconds + client.warm_up_seconds));
+    let mut bench = Bench::new(client, progress, shutdown.clone());
+    bench.progress.say("starting a service to overload");
+    let binary = std::env::current_exe()?;
+    let starting = Target::start("", &binary, &arguments.service_args, shutdown);
+    let (pairs, how) = (arguments.rounds, &arguments.overloads);
+    let measured = with_target(&mut bench, starting, stop_requests, async |bench, target| {
+        if let Some(apart) = &apart {
+            apart.leave_it_alone();
+        }
+        bench.calibrate(target).await?;
+        let measured = measure(bench, target, scenario, pairs, how).await?;
+        Ok(Overload { verdict: Some(target.judge().await?), ..measured })
+    });
+    let measured = measured.await?;
+    Ok(Overload { client_cores: apart.map(|apart| apart.client_cores), ..measured })
 }
 
 /// Peak and overload in turns, there and back again.
@@ -73,7 +113,8 @@ pub async fn measure(
             floods.push(flood(bench, target, scenario, rate, arguments, &mut probes).await?);
         }
     }
-    Ok(Overload::of(scenario, peaks, floods, probes, bench.client.warm_up().as_secs_f64()))
+    let warm_up_seconds = bench.client.warm_up().as_secs_f64();
+    Ok(Overload::of(scenario, peaks, floods, probes, warm_up_seconds))
 }
 
 async fn flood(
@@ -132,6 +173,8 @@ impl Overload {
             endings.filter(|ending| !scenario.expects(ending) && ending.code != "overloaded");
         Self {
             scenario,
+            client_cores: None,
+            verdict: None,
             to_peak: Spread::of(ratios(&peak, &flooded)),
             peak_per_second: Spread::of(peak),
             good_per_second: Spread::of(flooded),

@@ -1,6 +1,5 @@
 //! `flash-sale bench run`: one service, scenarios in turns, then latency at a constant rate, then the verdict.
 
-use anyhow::{anyhow, bail};
 use serde::Serialize;
 
 use super::arguments::RunArguments;
@@ -15,7 +14,7 @@ use super::progress::Progress;
 use super::report;
 use super::scenario::Scenario;
 use super::script::{ScriptBench, ScriptCeiling};
-use super::target::Target;
+use super::target::{Target, with_target};
 use super::verdict::Verdict;
 use crate::base::config::InvalidConfig;
 use crate::base::shutdown::{Shutdown, StopRequests};
@@ -82,19 +81,18 @@ pub async fn run(arguments: RunArguments, stop_requests: &mut StopRequests) -> a
             }
         }
     };
-    let mut target = tokio::select! {
-        opened = opened => opened?,
-        signal = stop_requests.next() => bail!("{signal} before the service had started"),
-    };
-    let measured = tokio::select! {
-        measured = measure(&arguments, &mut bench, &mut target) => measured,
-        signal = stop_requests.next() => Err(anyhow!("{signal} in the middle of the measurement")),
-    };
-    bench.progress.say("stopping the service");
-    let closed = target.close().await;
+    let measured = with_target(&mut bench, opened, stop_requests, async |bench, target| {
+        measure(&arguments, bench, target).await
+    });
+    let mut report = measured.await?;
     drop(bench);
-    let mut report = measured?;
-    closed?;
+    if arguments.url.is_none() {
+        for scenario in arguments.overloaded() {
+            report
+                .overload
+                .push(overload::apart(&arguments, scenario, &shutdown, stop_requests).await?);
+        }
+    }
     if arguments.drain_orders() > 0 {
         let orders = arguments.drain_orders();
         let plan = drain::Plan::new(orders, arguments.rounds, &arguments.service_args);
@@ -107,8 +105,18 @@ pub async fn run(arguments: RunArguments, stop_requests: &mut StopRequests) -> a
     if let Some(folder) = &arguments.report {
         report::html::of_run(&report, folder)?;
     }
-    let drained = report.drain.iter().map(|drain| &drain.verdict);
-    [&report.verdict].into_iter().chain(drained).try_for_each(Verdict::believe)
+    report.verdicts().try_for_each(|(_, verdict)| verdict.believe())
+}
+
+impl RunReport {
+    /// A verdict for each service that was measured, with what it was measured at.
+    pub fn verdicts(&self) -> impl Iterator<Item = (&'static str, &Verdict)> {
+        let overloaded = self.overload.iter().filter_map(|overload| overload.verdict.as_ref());
+        let drained = self.drain.iter().map(|drain| &drain.verdict);
+        std::iter::once(("Verdict", &self.verdict))
+            .chain(overloaded.map(|verdict| ("Verdict of the overload", verdict)))
+            .chain(drained.map(|verdict| ("Verdict of the drain", verdict)))
+    }
 }
 
 /// As far as the system lets us; connections that are too many will say so themselves.
@@ -122,7 +130,7 @@ fn seconds_of_load(arguments: &RunArguments) -> f64 {
     let client = &arguments.client;
     let scenarios = arguments.scenarios();
     let half = scenarios.iter().filter(|scenario| arguments.measures_half_load(**scenario)).count();
-    let overloaded = scenarios.iter().filter(|scenario| arguments.overloads(**scenario)).count();
+    let overloaded = arguments.url.as_ref().map_or(0, |_| arguments.overloaded().len());
     let in_rounds = scenarios.len() + 2 * overloaded;
     let slices = in_rounds * arguments.rounds as usize + half;
     slices as f64 * (client.seconds + client.warm_up_seconds)
@@ -166,9 +174,11 @@ async fn measure(
         half_load.push(bench.slice(target, summary.scenario, Pace::Open { per_second }).await?);
     }
     let mut overload = Vec::new();
-    for scenario in scenarios.into_iter().filter(|scenario| arguments.overloads(*scenario)) {
-        let (pairs, how) = (arguments.rounds, &arguments.overloads);
-        overload.push(overload::measure(bench, target, scenario, pairs, how).await?);
+    if arguments.url.is_some() {
+        for scenario in arguments.overloaded() {
+            let (pairs, how) = (arguments.rounds, &arguments.overloads);
+            overload.push(overload::measure(bench, target, scenario, pairs, how).await?);
+        }
     }
     bench.progress.say("comparing Redis with Postgres");
     Ok(RunReport {

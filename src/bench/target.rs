@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use chrono::TimeDelta;
 use hyper::{Method, Uri};
 use secrecy::{ExposeSecret, SecretString};
@@ -14,11 +14,12 @@ use super::connection::Address;
 use super::cpu::Processes;
 use super::crowd::{Crowd, FIRST_USER, admin_header};
 use super::keeper::Kept;
+use super::measure::Bench;
 use super::scenario::{Book, REPEATING_BUYERS, Scenario, Who, Workload};
 use super::verdict::{Judge, Verdict};
 use crate::base::clock::Clock;
 use crate::base::config::{InvalidConfig, StoreConfig, validate_secret};
-use crate::base::shutdown::Shutdown;
+use crate::base::shutdown::{Shutdown, StopRequests};
 use crate::kit::jwt::Tokens;
 use crate::kit::private_servers::PrivateServers;
 use crate::sale::ids::CouponId;
@@ -42,6 +43,27 @@ pub struct Target {
     secret: SecretString,
     tokens: Arc<Tokens>,
     next_user: i64,
+}
+
+/// Measures what has been opened, and ends what was started for it in every case.
+pub async fn with_target<T>(
+    bench: &mut Bench,
+    opening: impl Future<Output = anyhow::Result<Target>>,
+    stop_requests: &mut StopRequests,
+    measure: impl AsyncFnOnce(&mut Bench, &mut Target) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    let mut target = tokio::select! {
+        opened = opening => opened?,
+        signal = stop_requests.next() => bail!("{signal} before the service had started"),
+    };
+    let measured = tokio::select! {
+        measured = measure(bench, &mut target) => measured,
+        signal = stop_requests.next() => Err(anyhow!("{signal} in the middle of the measurement")),
+    };
+    bench.progress.say("stopping the service");
+    let closed = target.close().await;
+    let measured = measured?;
+    closed.map(|()| measured)
 }
 
 impl Target {

@@ -161,7 +161,9 @@ async fn more_than_it_can_do_and_the_claim_script_by_itself() {
     assert!(answered(peak, 202) > 0 && answered(flood, 202) > 0, "{overload}");
     assert_eq!(flood["connections"], 64);
     let twice = 2.0 * peak["good_per_second"].as_f64().expect("a rate");
-    assert_eq!(flood["rate"].as_f64(), Some(twice));
+    let rate = flood["rate"].as_f64().expect("a rate");
+    // What has been text in between may differ in the last digit.
+    assert!((rate / twice - 1.0).abs() < 1e-9, "{rate} is not {twice}");
     for probe in overload["probes"].as_array().expect("probes") {
         assert!(probe["asked"].as_u64() > Some(0), "{probe}");
         // Readiness may be refused by rights: it asks the stores.

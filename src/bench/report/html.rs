@@ -27,9 +27,8 @@ struct Page {
 /// Writes a run into a folder: `index.html`, each plot as a file of its own, and all figures in `figures.json`.
 pub fn of_run(report: &RunReport, folder: &Path) -> anyhow::Result<()> {
     let mut page = Page::new(plots::of_run(report)?);
-    page.verdict("Verdict", &report.verdict);
-    if let Some(drain) = &report.drain {
-        page.verdict("Verdict of the drain", &drain.verdict);
+    for (name, verdict) in report.verdicts() {
+        page.verdict(name, verdict);
     }
     page.machine(&report.machine, &[("service arguments", &report.service_args)]);
     let closed = "Closed loop, unless a rate was given: each connection sends its next request when the last one is \

@@ -24,7 +24,8 @@ pub fn sections(report: &RunReport) -> Vec<Section> {
         sections.push(Section {
             title: "Overload",
             text: format!(
-                "Requests come at {TIMES} times the peak of a closed loop, whatever the service does; medians of the slices."
+                "Requests come at {TIMES} times the peak of a closed loop, whatever the service does; medians of the slices. {}",
+                whose_cores(&report.overload[0])
             ),
             rows: overload(&report.overload),
         });
@@ -85,6 +86,14 @@ fn drain_rows(drain: &Drain) -> Rows {
         ]);
     }
     rows
+}
+
+fn whose_cores(overload: &Overload) -> String {
+    match overload.client_cores {
+        Some(1) => "The client has a core of its own, for the peak, too.".to_owned(),
+        Some(cores) => format!("The client has {cores} cores of its own, for the peak, too."),
+        None => "The client shares the cores with what it measures.".to_owned(),
+    }
 }
 
 /// What is left of the peak when more comes than can be answered.

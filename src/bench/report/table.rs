@@ -33,9 +33,8 @@ pub fn of_run(report: &RunReport) -> String {
     for limits::Section { title, text: about, rows } in limits::sections(report) {
         let _ = write!(text, "\n{title}. {about}\n\n{}\n", markdown(&rows));
     }
-    let verdicts = [&report.verdict].into_iter();
-    for verdict in verdicts.chain(report.drain.iter().map(|drain| &drain.verdict)) {
-        let _ = write!(text, "\nverdict: {}\n{}", verdict.sentence(), findings(verdict));
+    for (name, verdict) in report.verdicts() {
+        let _ = write!(text, "\n{name}: {}\n{}", verdict.sentence(), findings(verdict));
     }
     text
 }
@@ -46,7 +45,7 @@ pub fn of_comparison(report: &CompareReport) -> String {
     let _ = writeln!(text, "  {:<14}{}\n  {:<14}{}", "A", report.a, "B", report.b);
     let _ = write!(text, "\n{}\n\n", markdown(&ratios(report)));
     for (name, verdict) in ["A", "B"].iter().zip(&report.verdicts) {
-        let _ = write!(text, "verdict {name}: {}\n{}", verdict.sentence(), findings(verdict));
+        let _ = write!(text, "Verdict {name}: {}\n{}", verdict.sentence(), findings(verdict));
     }
     text
 }
@@ -177,7 +176,7 @@ pub fn of_drain(report: &DrainReport) -> String {
     let limits::Section { text: about, rows, .. } = limits::drain(&report.drain);
     let (head, rows) = (head(&report.machine), markdown(&rows));
     let sentence = verdict.sentence();
-    format!("{head}\n{about}\n\n{rows}\n\nverdict: {sentence}\n{}", findings(verdict))
+    format!("{head}\n{about}\n\n{rows}\n\nVerdict: {sentence}\n{}", findings(verdict))
 }
 
 fn head(machine: &Machine) -> String {
