@@ -23,6 +23,7 @@ redis.set_repl(redis.REPL_REPLICA)
 local channel_of = {}
 for _, channel in ipairs(redis.call('PUBSUB', 'CHANNELS', channels)) do
   local lock = string.sub(channel, #channels)
+  channel_of[lock] = channel
   channel_of[string.match(lock, '^{(.*)}$') or lock] = channel
 end
 
