@@ -113,8 +113,7 @@ pub async fn measure(
             floods.push(flood(bench, target, scenario, rate, arguments, &mut probes).await?);
         }
     }
-    let warm_up_seconds = bench.client.warm_up().as_secs_f64();
-    Ok(Overload::of(scenario, peaks, floods, probes, warm_up_seconds))
+    Ok(Overload::of(scenario, peaks, floods, probes, bench.client.warm_up().as_secs_f64()))
 }
 
 async fn flood(

@@ -211,7 +211,7 @@ fn built_keys(code: &str) -> Vec<String> {
 
 /// Whether it is KEYS[n], a local that is bound to that once, or the variable of a loop over KEYS.
 fn is_given_key(code: &str, key: &str) -> bool {
-    if key.starts_with("KEYS[") || key == "unpack(KEYS)" {
+    if key.starts_with("KEYS[") {
         return true;
     }
     let bound = (1..10).any(|n| locals(code, &format!("KEYS[{n}]")).contains(&key));
