@@ -149,6 +149,8 @@ pub const CLAIM_CALL_CLAIMS_MAX: usize = 512;
 /// A claim that has waited this long for its call is refused. Not sooner, and not before it has waited: a refusal costs a
 /// third of what a win costs, and who is refused at once comes back at once.
 pub const CLAIM_QUEUE_WAIT_MAX: Duration = Duration::from_millis(400);
+/// How often a call under way looks for claims that have waited too long; between two calls one looks in any case.
+pub const CLAIM_LOOK_PERIOD: Duration = Duration::from_millis(20);
 
 /// Buyers of a sold-out sale in each of its shards, on average. By default Redis keeps hashes of up to 512 fields as
 /// compact as can be; chance makes some shards twice as full, restocks more, and a short one is read faster.
@@ -241,6 +243,7 @@ const _: () = {
     assert!(LATE_REQUEST_MAX.as_millis() + DOOR_DRAIN_MAX.as_millis() < DRAIN_MAX.as_millis());
     // Who is taken into a call at last has time left for it.
     assert!(CLAIM_QUEUE_WAIT_MAX.as_millis() < REDIS_RESPONSE_TIMEOUT.as_millis());
+    assert!(CLAIM_LOOK_PERIOD.as_millis() * 10 <= CLAIM_QUEUE_WAIT_MAX.as_millis());
     assert!(RECONCILE_WAIT_MAX.as_millis() < REQUEST_TIMEOUT.as_millis());
     assert!(BACKOFF_MIN.as_millis() < BACKOFF_MAX.as_millis());
     // Stock is counted by Lua, whose numbers are exact up to 2^53.

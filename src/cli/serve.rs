@@ -108,12 +108,12 @@ impl Listeners {
     }
 
     fn serve(self, config: &Config, app: &Arc<App>) {
-        let serve = |listener: TcpListener, router, what| {
+        let serve = |listener: TcpListener, door, what| {
             let address =
                 listener.local_addr().map_or_else(|_| String::new(), |address| address.to_string());
             tracing::info!("{what} on http://{address}");
             let shutdown = app.shutdown.clone();
-            shutdown.spawn(server::run(listener, router, config.connections_max, shutdown.clone()));
+            shutdown.spawn(server::run(listener, door, config.connections_max, shutdown.clone()));
         };
         let alone = self.operations.is_none();
         if let Some(listener) = self.api {

@@ -1,10 +1,12 @@
 //! Claiming a coupon, and asking what became of the claim.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Json;
-use axum::extract::State;
+use axum::extract::{FromRequestParts, State};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
@@ -20,6 +22,8 @@ use crate::sale::claim_status::{ClaimState, ClaimStatus, Inquiry};
 use crate::sale::ids::{CouponId, OrderId, UserId};
 use crate::sale::order::Order;
 
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
+
 /// An accepted claim.
 #[derive(Serialize, ToSchema)]
 struct Accepted {
@@ -29,6 +33,13 @@ struct Accepted {
     coupon_id: CouponId,
     /// Always `pending`.
     status: ClaimStatus,
+}
+
+impl Accepted {
+    /// In one go: it is the body of every win.
+    fn body(order: OrderId, coupon: CouponId) -> String {
+        format!(r#"{{"order_id":"{order}","coupon_id":"{coupon}","status":"pending"}}"#)
+    }
 }
 
 /// Claim one unit of a coupon. Safe to repeat.
@@ -50,11 +61,15 @@ struct Accepted {
         (status = 503, description = "`overloaded`: not carried out, come back (with Retry-After); `unavailable`: the outcome is unknown, ask again"),
     ),
 )]
+#[deny(
+    clippy::large_futures,
+    reason = "thousands of claims may wait at a time, each in one of these"
+)]
 pub async fn claim(
     State(app): State<Arc<App>>,
     User(user): User,
     Id(coupon): Id<CouponId>,
-    headers: HeaderMap,
+    PreferWait(patience): PreferWait,
 ) -> Result<Response, Problem> {
     if let Some(Err(wait)) = app.user_claims.as_ref().map(|limit| limit.pass(user.get())) {
         app.metrics.rate_limited.increment(1);
@@ -64,8 +79,8 @@ pub async fn claim(
     app.metrics.count_claim(answer.as_ref().map_or("unavailable", |outcome| outcome.status().code));
     let outcome = answer?;
     if let ClaimOutcome::Accepted(order_id) = outcome
-        && let Some(patience) = prefer_wait(&headers)
-        && let Some(order) = wait_for_order(&app, user, order_id, patience).await
+        && let Some(patience) = patience
+        && let Some(order) = Box::pin(wait_for_order(&app, user, order_id, patience)).await
     {
         return reply(coupon, ClaimOutcome::Created(order.into()));
     }
@@ -114,9 +129,10 @@ fn reply(coupon: CouponId, outcome: ClaimOutcome) -> Result<Response, Problem> {
     let refuse = |detail: &'static str| Problem::new(http, status.code, detail);
     Err(match outcome {
         ClaimOutcome::Accepted(order_id) => {
-            let body = Accepted { order_id, coupon_id: coupon, status: ClaimStatus::Pending };
             let location = format!("/v1/coupons/{coupon}/claims/me");
-            return Ok((http, [(header::LOCATION, location)], Json(body)).into_response());
+            let location = HeaderValue::try_from(location).expect("it is plain ASCII");
+            let headers = [(header::CONTENT_TYPE, JSON), (header::LOCATION, location)];
+            return Ok((http, headers, Accepted::body(order_id, coupon)).into_response());
         }
         ClaimOutcome::Created(order) => {
             let location = format!("/v1/orders/{}", order.order_id);
@@ -140,6 +156,17 @@ fn reply(coupon: CouponId, outcome: ClaimOutcome) -> Result<Response, Problem> {
         }
         ClaimOutcome::NotFound => coupon_not_found(),
     })
+}
+
+/// For how long the client would rather wait for the order.
+pub struct PreferWait(Option<Duration>);
+
+impl<S: Sync> FromRequestParts<S> for PreferWait {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        Ok(Self(prefer_wait(&parts.headers)))
+    }
 }
 
 /// `Prefer: wait=N` (RFC 7240, section 4.3), among other preferences.
@@ -190,6 +217,14 @@ mod tests {
             HeaderValue::from_static(value),
         )]);
         prefer_wait(&headers).map(|wait| wait.as_secs())
+    }
+
+    #[test]
+    fn the_body_of_an_accepted_claim_is_what_is_documented() {
+        let (order_id, coupon_id) = (OrderId::new(i64::MAX).unwrap(), CouponId::compose(1, 1));
+        let accepted = Accepted { order_id, coupon_id, status: ClaimStatus::Pending };
+        let body = serde_json::to_string(&accepted).unwrap();
+        assert_eq!(Accepted::body(order_id, coupon_id), body);
     }
 
     #[test]

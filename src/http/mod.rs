@@ -18,11 +18,12 @@ use std::any::Any;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::extract::{DefaultBodyLimit, Request};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Version, header};
-use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
+use hyper::service::Service;
+use hyper_util::service::TowerToHyperService;
 use tokio::time::{Instant, timeout};
 use tower_http::catch_panic::CatchPanicLayer;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
@@ -46,7 +47,7 @@ use problem::{PROBLEM_JSON, Problem, ProblemBody, REQUEST_ID};
 struct ApiDoc;
 
 /// The API, with the operations as well unless they have a listener of their own.
-pub fn api(app: &Arc<App>, with_operations: bool) -> Router {
+pub fn api(app: &Arc<App>, with_operations: bool) -> Door {
     let routes = OpenApiRouter::with_openapi(ApiDoc::openapi())
         .routes(routes!(claims::claim))
         .routes(routes!(claims::my_claim))
@@ -77,12 +78,12 @@ pub fn api(app: &Arc<App>, with_operations: bool) -> Router {
         true => router.route(no_op::PATH, post(no_op::no_op)),
         false => router,
     };
-    with_middleware(router.merge(docs), app)
+    Door::new(router.merge(docs), app)
 }
 
 /// The operations alone, for a listener of their own.
-pub fn operations(app: &Arc<App>) -> Router {
-    with_middleware(operation_routes().split_for_parts().0, app)
+pub fn operations(app: &Arc<App>) -> Door {
+    Door::new(operation_routes().split_for_parts().0, app)
 }
 
 fn operation_routes() -> OpenApiRouter<Arc<App>> {
@@ -92,54 +93,69 @@ fn operation_routes() -> OpenApiRouter<Arc<App>> {
         .routes(routes!(operations::metrics))
 }
 
-/// The last layer is the outermost: it sees every reply, also those of the layers below it.
-fn with_middleware(router: Router<Arc<App>>, app: &Arc<App>) -> Router {
-    router
-        .fallback(|| async { nothing_here() })
-        .method_not_allowed_fallback(|| async {
-            Problem::new(
-                StatusCode::METHOD_NOT_ALLOWED,
-                "method_not_allowed",
-                "the header Allow says which methods this path has",
-            )
-        })
-        .layer(DefaultBodyLimit::max(limits::BODY_BYTES_MAX))
-        .layer(CatchPanicLayer::custom(panicked))
-        .layer(middleware::from_fn_with_state(app.clone(), frame))
-        .with_state(app.clone())
+/// What a listener serves: the routes, and what is around every request. Clones share both.
+#[derive(Clone)]
+pub struct Door {
+    app: Arc<App>,
+    routes: TowerToHyperService<Router>,
 }
 
-/// Around every request: its id, its time limit, its problem body, its duration.
-async fn frame(State(app): State<Arc<App>>, request: Request, next: Next) -> Response {
-    let started = Instant::now();
-    let version = request.version();
-    let request_id = request_id(request.headers(), &app.request_ids);
-    let mut response = if declared_bytes(request.headers()) > limits::BODY_BYTES_MAX {
-        extract::body_too_large().into_response()
-    } else {
-        let answered = timeout(limits::REQUEST_TIMEOUT, next.run(request)).await;
-        answered.unwrap_or_else(|_| Problem::unavailable().into_response())
-    };
-    let mut problem = response.extensions_mut().remove::<Problem>();
-    if problem.is_none() && response.status() == StatusCode::NOT_FOUND {
-        // Swagger UI, about a page that it doesn't have: it knows nothing of problem bodies.
-        problem = Some(nothing_here());
+impl Door {
+    /// The first layer is the outermost: it sees every reply, also those of the layers below it. All in one, because each
+    /// call of `layer` puts every route into a box of its own.
+    fn new(router: Router<Arc<App>>, app: &Arc<App>) -> Self {
+        let router = router
+            .fallback(|| async { nothing_here() })
+            .method_not_allowed_fallback(|| async {
+                Problem::new(
+                    StatusCode::METHOD_NOT_ALLOWED,
+                    "method_not_allowed",
+                    "the header Allow says which methods this path has",
+                )
+            })
+            .layer((
+                CatchPanicLayer::custom(panicked),
+                DefaultBodyLimit::max(limits::BODY_BYTES_MAX),
+            ))
+            .with_state(app.clone());
+        Self { app: app.clone(), routes: TowerToHyperService::new(router) }
     }
-    if let Some(problem) = problem {
-        log_failure(&app, &problem, &request_id);
-        let rendered = problem.render(&request_id);
-        let allow = response.headers_mut().remove(header::ALLOW);
-        response = rendered;
-        response.headers_mut().extend(allow.map(|allow| (header::ALLOW, allow)));
+
+    /// Around every request: its id, its time limit, its problem body, its duration. No layer of the router, which would
+    /// put it into a box, and what it surrounds into another one.
+    pub async fn answer(&self, request: Request) -> Response {
+        let started = Instant::now();
+        let version = request.version();
+        let request_id = request_id(request.headers(), &self.app.request_ids);
+        let mut response = if declared_bytes(request.headers()) > limits::BODY_BYTES_MAX {
+            extract::body_too_large().into_response()
+        } else {
+            match timeout(limits::REQUEST_TIMEOUT, self.routes.call(request)).await {
+                Ok(Ok(response)) => response,
+                Err(_) => Problem::unavailable().into_response(),
+            }
+        };
+        let mut problem = response.extensions_mut().remove::<Problem>();
+        if problem.is_none() && response.status() == StatusCode::NOT_FOUND {
+            // Swagger UI, about a page that it doesn't have: it knows nothing of problem bodies.
+            problem = Some(nothing_here());
+        }
+        if let Some(problem) = problem {
+            log_failure(&self.app, &problem, &request_id);
+            let rendered = problem.render(&request_id);
+            let allow = response.headers_mut().remove(header::ALLOW);
+            response = rendered;
+            response.headers_mut().extend(allow.map(|allow| (header::ALLOW, allow)));
+        }
+        let request_id = HeaderValue::from_str(&request_id).expect("checked or made by us");
+        response.headers_mut().insert(REQUEST_ID, request_id);
+        if self.app.shutdown.is_announced() && version <= Version::HTTP_11 {
+            // The client's next request goes to somebody who stays. HTTP/2 says so in a frame of its own.
+            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        self.app.metrics.http_seconds.record(started.elapsed());
+        response
     }
-    let request_id = HeaderValue::from_str(&request_id).expect("checked or made by us");
-    response.headers_mut().insert(REQUEST_ID, request_id);
-    if app.shutdown.is_announced() && version <= Version::HTTP_11 {
-        // The client's next request goes to somebody who stays. HTTP/2 says so in a frame of its own.
-        response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
-    }
-    app.metrics.http_seconds.record(started.elapsed());
-    response
 }
 
 /// One line now and then is enough to tell that something is broken; the metrics count the rest.

@@ -1,6 +1,7 @@
 //! Accepting connections. `axum::serve` has no time-out for slow heads, no bound on connections and no
 //! end to its drain; this loop has.
 
+use std::convert::Infallible;
 use std::io;
 use std::iter;
 use std::net::SocketAddr;
@@ -9,14 +10,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use axum::Router;
-use hyper::service::{Service, service_fn};
+use axum::body::Body;
+use axum::http::Request;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
-use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use super::Door;
 use crate::base::limits;
 use crate::base::shutdown::Shutdown;
 
@@ -34,9 +37,9 @@ pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     socket.listen(limits::LISTEN_BACKLOG)
 }
 
-/// Serves `router` on `listener` until the service stops. Then it takes in the connections that are in
+/// Serves `door` on `listener` until the service stops. Then it takes in the connections that are in
 /// the kernel's queue, accepts no more, finishes the requests that have begun, and closes the connections.
-pub async fn run(listener: TcpListener, router: Router, connections_max: u32, shutdown: Shutdown) {
+pub async fn run(listener: TcpListener, door: Door, connections_max: u32, shutdown: Shutdown) {
     let slots = Arc::new(Semaphore::new(usize::try_from(connections_max).unwrap_or(usize::MAX)));
     let stop = shutdown.stop_token().clone();
     loop {
@@ -44,11 +47,11 @@ pub async fn run(listener: TcpListener, router: Router, connections_max: u32, sh
             () = stop.cancelled() => break,
             accepted = accept(&listener, &slots) => accepted,
         };
-        shutdown.spawn(serve(stream, slot, router.clone(), shutdown.clone()));
+        shutdown.spawn(serve(stream, slot, door.clone(), shutdown.clone()));
     }
     for stream in queued(listener) {
         let Ok(slot) = slots.clone().try_acquire_owned() else { return };
-        shutdown.spawn(serve(stream, slot, router.clone(), shutdown.clone()));
+        shutdown.spawn(serve(stream, slot, door.clone(), shutdown.clone()));
     }
 }
 
@@ -82,23 +85,26 @@ async fn accept(
     }
 }
 
-async fn serve(stream: TcpStream, slot: OwnedSemaphorePermit, router: Router, shutdown: Shutdown) {
+async fn serve(stream: TcpStream, slot: OwnedSemaphorePermit, door: Door, shutdown: Shutdown) {
     let _slot = slot;
     if stream.set_nodelay(true).is_err() {
         return;
     }
     let builder = builder();
-    let (service, heard) = (TowerToHyperService::new(router), AtomicBool::new(false));
-    let service = service_fn(|request| {
+    let heard = AtomicBool::new(false);
+    let service = service_fn(|request: Request<Incoming>| {
         heard.store(true, Ordering::Relaxed);
-        service.call(request)
+        let door = door.clone();
+        async move { Ok::<_, Infallible>(door.answer(request.map(Body::new)).await) }
     });
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
+    // A token of its own: each time the connection moves, the wait for it is polled, under a lock that they would all share.
+    let stop = shutdown.stop_token().child_token();
     // How a connection ended (reset, timed out, malformed) is the client's business.
     tokio::select! {
         _ = connection.as_mut() => return,
         () = no_request(&heard) => return,
-        () = shutdown.stop_token().cancelled() => {}
+        () = stop.cancelled() => {}
     }
     // A request that is on its way is answered, with `connection: close`; what is idle is closed then.
     if tokio::time::timeout(limits::LATE_REQUEST_MAX, connection.as_mut()).await.is_ok() {

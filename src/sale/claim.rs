@@ -107,8 +107,22 @@ impl Claims {
         if self.sold_out.refuses(coupon, user) {
             return Ok(ClaimOutcome::SoldOut);
         }
-        let reply = match self.script.ask(coupon, user).await? {
-            Reply::Decided(outcome) => return Ok(outcome),
+        match self.script.ask(coupon, user).await? {
+            Reply::Decided(outcome) => Ok(outcome),
+            Reply::SoldOut { .. } => Ok(ClaimOutcome::SoldOut),
+            // In a box, because it is rare, and twenty times as large as what every claim needs while it waits.
+            reply => Box::pin(self.ask_further(coupon, user, reply)).await,
+        }
+    }
+
+    /// The script couldn't tell: whoever knows more is asked, and then perhaps the script again.
+    async fn ask_further(
+        &self,
+        coupon: CouponId,
+        user: UserId,
+        reply: Reply,
+    ) -> Result<ClaimOutcome, Failure> {
+        let reply = match reply {
             Reply::NotLoaded => match self.warm_up.resolve(coupon).await? {
                 Resolution::Loaded => self.script.ask(coupon, user).await?,
                 Resolution::Regular => return self.claim_regular(coupon, user).await,
@@ -119,7 +133,7 @@ impl Claims {
                 self.warm_up.refresh_epoch().await?;
                 self.script.ask(coupon, user).await?
             }
-            reply @ (Reply::SoldOut { .. } | Reply::Resharded(_) | Reply::Lost) => reply,
+            reply => reply,
         };
         match reply {
             Reply::Decided(outcome) => Ok(outcome),

@@ -17,25 +17,24 @@
 //!   another matter.
 //! * A client goes away: calls are tasks of their own, so its claim is carried out all the same, like
 //!   one whose reply is lost; nobody else notices.
-//! * Redis hangs: a claim waits [`limits::REDIS_RESPONSE_TIMEOUT`] in all, in the queue and in the call. What
-//!   is still in the queue when nobody waits for it any more is not carried out.
+//! * Redis hangs: a claim waits [`limits::REDIS_RESPONSE_TIMEOUT`] in all, in the queue and in the call, and up to
+//!   [`limits::CLAIM_LOOK_PERIOD`] more. What has left the queue without a call is not carried out.
 //!
 //! # What is not promised
 //!
 //! That claims are decided in the order in which they came. They are within a call.
 
-use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use moka::future::Cache;
-use tokio::sync::oneshot;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout};
 
 use super::Failure;
 use super::backlog::Backlog;
 use super::claim::ClaimOutcome;
+use super::claim_queue::{Queues, Waiting};
 use super::ids::{CouponId, UserId};
 use super::keys::Keys;
 use super::shards::Shards;
@@ -83,24 +82,9 @@ struct Shared {
     warm_up: Arc<WarmUp>,
     /// Is told of sales that are sold out, and of those that aren't.
     sold_out: Arc<SoldOutSales>,
-    /// Held for a few instructions, never across an await.
-    queues: Mutex<HashMap<CouponId, Queue>>,
+    queues: Queues,
     /// Owns the calls.
     shutdown: Shutdown,
-}
-
-/// The claims on one coupon that wait for a call; it exists while there is a call under way.
-#[derive(Default)]
-struct Queue {
-    waiting: VecDeque<Waiting>,
-    calls: usize,
-}
-
-struct Waiting {
-    user: UserId,
-    tell: oneshot::Sender<Result<Reply, Failure>>,
-    /// Set, with the queues in hand, when a call takes it: from then on it may be carried out.
-    taken: Arc<AtomicBool>,
 }
 
 /// What bounds claims, beside the stock.
@@ -131,7 +115,7 @@ impl ClaimScript {
             bounds,
             warm_up,
             sold_out,
-            queues: Mutex::default(),
+            queues: Queues::default(),
             shutdown,
         }))
     }
@@ -142,47 +126,12 @@ impl ClaimScript {
     ///
     /// The outcome is unknown; asking again tells.
     pub async fn ask(&self, coupon: CouponId, user: UserId) -> Result<Reply, Failure> {
-        let (tell, mut told) = oneshot::channel();
-        let (asked_at, taken) = (Instant::now(), Arc::new(AtomicBool::new(false)));
-        if self.enqueue(coupon, Waiting { user, tell, taken: taken.clone() }) {
+        let (claim, told) = Waiting::new(user);
+        if self.0.queues.push(coupon, claim) {
             let calling = Calling { shared: self.0.clone(), coupon, over: false };
             self.0.shutdown.spawn(calling.run());
         }
-        let waited = timeout_at(asked_at + limits::CLAIM_QUEUE_WAIT_MAX, &mut told).await;
-        if waited.is_err() && self.leave(&mut told, &taken) {
-            return Ok(Reply::Decided(ClaimOutcome::Overloaded));
-        }
-        let told = match waited {
-            Ok(told) => told,
-            Err(_) => timeout_at(asked_at + limits::REDIS_RESPONSE_TIMEOUT, told)
-                .await
-                .map_err(|_| Failure::NoReply)?,
-        };
-        told.unwrap_or(Err(Failure::NoReply))
-    }
-
-    /// True if the claim was still in the queue; no call takes it then.
-    fn leave(
-        &self,
-        told: &mut oneshot::Receiver<Result<Reply, Failure>>,
-        taken: &AtomicBool,
-    ) -> bool {
-        let _queues = self.0.queues.lock().expect("nobody panics with the queues in hand");
-        let is_left = !taken.load(Ordering::Relaxed);
-        if is_left {
-            told.close();
-        }
-        is_left
-    }
-
-    /// True if the caller has to begin a call.
-    fn enqueue(&self, coupon: CouponId, claim: Waiting) -> bool {
-        let mut queues = self.0.queues.lock().expect("nobody panics with the queues in hand");
-        let queue = queues.entry(coupon).or_default();
-        queue.waiting.push_back(claim);
-        let begin = queue.calls < limits::CLAIM_CALLS_MAX;
-        queue.calls += usize::from(begin);
-        begin
+        told.await.unwrap_or(Err(Failure::NoReply))
     }
 }
 
@@ -190,79 +139,52 @@ impl ClaimScript {
 struct Calling {
     shared: Arc<Shared>,
     coupon: CouponId,
-    /// Set when nobody waits any more, and the queue knows that this task has ended.
+    /// Set when nobody waits any more, and the queues know that this task has ended.
     over: bool,
 }
 
 impl Calling {
     async fn run(mut self) {
-        while let Some(claims) = self.next_claims() {
+        while let Some(mut claims) = self.shared.queues.next_call(self.coupon) {
             let users: Vec<UserId> = claims.iter().map(|claim| claim.user).collect();
-            match self.shared.call(self.coupon, &users).await {
+            match self.call(&users, &mut claims).await {
                 Ok(replies) => {
                     for (claim, reply) in claims.into_iter().zip(replies) {
-                        // Who has gone away finds out by asking again.
-                        let _ = claim.tell.send(Ok(reply));
+                        claim.tell(Ok(reply));
                     }
                 }
                 Err(failure) => {
                     let failure = Arc::new(failure);
                     for claim in claims {
-                        let _ = claim.tell.send(Err(Failure::Shared(failure.clone())));
+                        claim.tell(Err(Failure::Shared(failure.clone())));
                     }
                 }
             }
         }
+        self.over = true;
     }
 
-    /// The claims of the next call, without those that nobody waits for any more. When there are none, the
-    /// queue is told in the same step, so that whoever comes next begins a call. Costs nothing for those who stay in
-    /// the queue: in an overload they are thousands.
-    fn next_claims(&mut self) -> Option<Vec<Waiting>> {
-        let mut queues = self.shared.queues.lock().expect("nobody panics with the queues in hand");
-        let waiting = &mut queues.get_mut(&self.coupon)?.waiting;
-        let count = call_size(waiting.len());
-        let mut claims = Vec::with_capacity(count.min(waiting.len()));
-        while claims.len() < count
-            && let Some(claim) = waiting.pop_front()
-        {
-            if !claim.tell.is_closed() {
-                claim.taken.store(true, Ordering::Relaxed);
-                claims.push(claim);
+    /// Calls the script. Who has waited too long meanwhile is told so from here: a clock for each claim would cost all of
+    /// them something.
+    async fn call(&self, users: &[UserId], claims: &mut [Waiting]) -> Result<Vec<Reply>, Failure> {
+        let mut call = pin!(self.shared.call(self.coupon, users));
+        loop {
+            if let Ok(replies) = timeout(limits::CLAIM_LOOK_PERIOD, &mut call).await {
+                return replies;
             }
+            self.shared.queues.refuse_late(self.coupon);
+            let late =
+                |claim: &&mut Waiting| claim.since.elapsed() >= limits::REDIS_RESPONSE_TIMEOUT;
+            claims.iter_mut().filter(late).for_each(Waiting::give_up);
         }
-        if !claims.is_empty() {
-            return Some(claims);
-        }
-        self.over = true;
-        end_call(&mut queues, self.coupon);
-        None
     }
 }
 
 impl Drop for Calling {
     /// After a panic: the next claims must not wait for a call that never ends.
     fn drop(&mut self) {
-        if !self.over
-            && let Ok(mut queues) = self.shared.queues.lock()
-        {
-            end_call(&mut queues, self.coupon);
-        }
-    }
-}
-
-/// How many claims share a call when so many wait: more in an overload, where each call that Redis syncs its file for
-/// has to answer more of them; otherwise not, because the service would be idle for longer.
-fn call_size(waiting: usize) -> usize {
-    (waiting / 4).clamp(limits::CLAIM_CALL_CLAIMS, limits::CLAIM_CALL_CLAIMS_MAX)
-}
-
-/// With the last call goes the queue, and whoever waits in it is told that there is no reply.
-fn end_call(queues: &mut HashMap<CouponId, Queue>, coupon: CouponId) {
-    if let Some(queue) = queues.get_mut(&coupon) {
-        queue.calls -= 1;
-        if queue.calls == 0 {
-            queues.remove(&coupon);
+        if !self.over {
+            self.shared.queues.end_call(self.coupon);
         }
     }
 }
@@ -380,12 +302,6 @@ mod tests {
                 None => panic!("{row:?}"),
             }
         }
-    }
-
-    #[test]
-    fn a_call_takes_more_when_thousands_wait() {
-        let sizes = [0, 1, 128, 512, 513, 2_000, 1_000_000].map(call_size);
-        assert_eq!(sizes, [128, 128, 128, 128, 128, 500, 512]);
     }
 
     #[test]

@@ -7,6 +7,7 @@ pub mod archive;
 pub mod backlog;
 pub mod buyers;
 pub mod claim;
+pub mod claim_queue;
 pub mod claim_script;
 pub mod claim_status;
 pub mod coupon;

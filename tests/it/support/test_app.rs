@@ -89,13 +89,8 @@ impl TestApp {
         let listener = http::server::bind("127.0.0.1:0".parse().unwrap()).expect("a free port");
         let url = format!("http://{}", listener.local_addr().expect("it is bound"));
         let shutdown = app.shutdown.clone();
-        let router = http::api(&app, true);
-        shutdown.spawn(http::server::run(
-            listener,
-            router,
-            config.connections_max,
-            shutdown.clone(),
-        ));
+        let door = http::api(&app, true);
+        shutdown.spawn(http::server::run(listener, door, config.connections_max, shutdown.clone()));
         Self {
             app,
             url,
