@@ -127,8 +127,9 @@ async fn measure(
     bench.progress.say("comparing Redis with Postgres");
     let described =
         |target: &str, arguments: &str| format!("{target} {arguments}").trim().to_owned();
+    let slices = comparisons.iter().flat_map(|Comparison { a, b, .. }| a.iter().chain(b));
     Ok(CompareReport {
-        machine,
+        machine: machine.after(slices),
         a: described(&arguments.a, &arguments.a_args),
         b: described(&arguments.b, &arguments.b_args),
         comparisons,

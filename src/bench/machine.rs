@@ -5,6 +5,8 @@ use std::process::Command;
 
 use serde::Serialize;
 
+use super::figures::Spread;
+use super::measure::Slice;
 use super::target::Target;
 use crate::base::clock::Clock;
 
@@ -19,6 +21,8 @@ pub struct Machine {
     pub processor: String,
     pub cores: usize,
     pub memory_mib: Option<u64>,
+    /// Part of the cores' time that the hypervisor gave to other machines, slice by slice.
+    pub stolen_share: Option<Spread>,
     pub stores: Option<StoreFacts>,
 }
 
@@ -63,8 +67,15 @@ impl Machine {
             processor: processor(),
             cores: std::thread::available_parallelism().map_or(0, usize::from),
             memory_mib: memory_mib(),
+            stolen_share: None,
             stores,
         })
+    }
+
+    /// The same machine, after these slices.
+    pub fn after<'a>(self, slices: impl IntoIterator<Item = &'a Slice>) -> Self {
+        let stolen = slices.into_iter().filter_map(|slice| slice.stolen_share);
+        Self { stolen_share: Spread::of(stolen), ..self }
     }
 
     /// Name and value, as they are printed.
@@ -77,6 +88,11 @@ impl Machine {
             ("system", self.system.clone()),
         ];
         facts.extend(self.memory_mib.map(|mib| ("memory", format!("{mib} MiB"))));
+        facts.extend(self.stolen_share.map(|Spread { min, median, max, .. }| {
+            let [min, median, max] = [min, median, max].map(|share| share * 100.0);
+            let shares = format!("{median:.0} % ({min:.0} to {max:.0}) of the cores' time");
+            ("stolen", format!("{shares}, by the hypervisor for other machines"))
+        }));
         match &self.stores {
             Some(stores) => {
                 let StoreFacts { redis_version, redis_appendfsync, .. } = stores;

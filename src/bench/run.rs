@@ -182,7 +182,7 @@ async fn measure(
     }
     bench.progress.say("comparing Redis with Postgres");
     Ok(RunReport {
-        machine,
+        machine: machine.after(slices.iter().chain(&half_load)),
         service_args: arguments.service_args.clone(),
         summaries,
         slices,
