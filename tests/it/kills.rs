@@ -16,8 +16,8 @@ use tokio::time::Instant;
 
 use crate::processes::{assert_sold_exactly, print_recovery};
 use crate::support::process::{
-    Process, backlog, flash_sale, lock_waiters, order_id, pending, rows, small_batches, try_claim,
-    written,
+    Process, backlog, flash_sale, order_id, pending, rows, small_batches, try_claim,
+    waiting_writers, written,
 };
 use crate::support::proxy::RedisProxy;
 use crate::support::{TestApp, eventually, user};
@@ -121,11 +121,11 @@ async fn a_killed_worker_s_entries_are_written_by_another() {
         // Each worker gets as far as this order; 500 users at a time have claimed.
         let lock = lock_order(&app, 500 * kills + 1, &promised).await;
         let mut worker = small_batches(&app);
-        eventually("it is in the middle of it", async || lock_waiters(&app).await > 0).await;
+        eventually("it is in the middle of it", async || waiting_writers(&app).await > 0).await;
         worker.kill();
         assert!(rows(&app).await < 4_000 && pending(&app).await > 0, "killed too late");
         lock.rollback().await.expect("Postgres answers");
-        eventually("its transaction is gone", async || lock_waiters(&app).await == 0).await;
+        eventually("its transaction is gone", async || waiting_writers(&app).await == 0).await;
     }
 
     let killed_at = Instant::now();
@@ -142,12 +142,13 @@ async fn kill_before_commit(table: &str) {
     let promised = sell(&app, CLAIMS).await;
     let lock = lock_table(&app, table).await;
     let mut worker = Process::serve(&app, &["--roles", "worker"]);
-    eventually("its transaction waits for the table", async || lock_waiters(&app).await > 0).await;
+    eventually("its transaction waits for the table", async || waiting_writers(&app).await > 0)
+        .await;
     worker.kill();
     // It had everything in hand, and as long as the lock is held nobody can commit.
     assert_eq!((pending(&app).await, rows(&app).await), (CLAIMS, 0));
     lock.rollback().await.expect("Postgres answers");
-    eventually("its transaction is gone", async || lock_waiters(&app).await == 0).await;
+    eventually("its transaction is gone", async || waiting_writers(&app).await == 0).await;
     assert_eq!((pending(&app).await, rows(&app).await), (CLAIMS, 0));
 
     let _other = Process::serve(&app, &["--roles", "worker"]);

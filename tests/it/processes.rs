@@ -14,8 +14,8 @@ use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 use crate::support::process::{
-    HangingPostgres, Process, backlog, consumers, flash_sale, lock_sales, lock_waiters, order_id,
-    pending, rows, small_batches, try_claim, written,
+    HangingPostgres, Process, backlog, consumers, flash_sale, lock_sales, order_id, pending, rows,
+    small_batches, try_claim, waiting_writers, written,
 };
 use crate::support::{OwnServers, SECRET, TestApp, eventually};
 
@@ -51,7 +51,7 @@ async fn a_worker_paused_between_insert_and_commit_holds_up_nobody_and_does_no_h
     let lock = lock_sales(&app).await;
     let mut paused = small_batches(&app);
     eventually("its batch is inserted and waits for the lock", async || {
-        lock_waiters(&app).await > 0
+        waiting_writers(&app).await > 0
     })
     .await;
     paused.signal(Signal::SIGSTOP);

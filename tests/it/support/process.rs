@@ -317,11 +317,13 @@ pub async fn lock_sales(app: &TestApp) -> sqlx::Transaction<'static, sqlx::Postg
     lock
 }
 
-/// Statements that wait for a lock, without the pass that expires orders, which may wait at any time.
-pub async fn lock_waiters(app: &TestApp) -> i64 {
+/// Transactions of write passes that wait for a lock. Other passes of a worker may wait at any time, before it has read
+/// an entry, too.
+pub async fn waiting_writers(app: &TestApp) -> i64 {
     app.number(
         "SELECT count(*) FROM pg_stat_activity
-         WHERE datname = current_database() AND wait_event_type = 'Lock' AND query NOT LIKE '%SKIP LOCKED%'",
+         WHERE datname = current_database() AND wait_event_type = 'Lock'
+           AND (query LIKE 'INSERT INTO orders %' OR query LIKE 'UPDATE flash_sales SET sold = sold + %')",
     )
     .await
 }
