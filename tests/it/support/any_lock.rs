@@ -103,9 +103,13 @@ impl AnyLock {
         };
         let lock = Self { name, locks, servers, shutdown };
         if kind == Kind::Redlock {
-            // Servers that have just been started sit out for a lease.
-            eventually("they count", async || lock.try_acquire().await.is_some()).await;
-            eventually("they are free again", async || !lock.exists().await).await;
+            // Servers that have just been started sit out for a lease; a majority of them would have no server to spare.
+            eventually("all of them count", async || {
+                let Some(guard) = lock.try_acquire().await else { return false };
+                let granted = lock.known_to().await;
+                guard.release().await && granted == lock.servers.len()
+            })
+            .await;
         }
         lock
     }
@@ -178,14 +182,18 @@ impl AnyLock {
 
     /// Whether any server knows the lock.
     pub async fn exists(&self) -> bool {
+        self.known_to().await > 0
+    }
+
+    /// How many servers know it.
+    async fn known_to(&self) -> usize {
+        let mut servers = 0;
         for server in &self.servers {
-            let there: bool =
-                server.query(redis::cmd("EXISTS").arg(&self.name)).await.expect("Redis answers");
-            if there {
-                return true;
-            }
+            let mut exists = redis::cmd("EXISTS");
+            let there: usize = server.query(exists.arg(&self.name)).await.expect("Redis answers");
+            servers += there;
         }
-        false
+        servers
     }
 }
 
