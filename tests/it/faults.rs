@@ -137,7 +137,12 @@ async fn long_redis_that_hangs_for_five_seconds_is_answered_in_time() {
         let claims = (1..=50).map(|n| try_claim(&app, &url, 100 + n, coupon));
         for reply in futures_util::future::join_all(claims).await {
             let (status, body) = reply.expect("it runs");
-            assert_eq!((status, body["code"].as_str()), (503, Some("unavailable")));
+            // Whoever was in a call doesn't know; whoever was still in the queue was not carried out.
+            let code = body["code"].as_str().unwrap_or_default();
+            assert!(
+                status == 503 && ["unavailable", "overloaded"].contains(&code),
+                "{status} {body}"
+            );
         }
         (asked, slowest) = (asked + 50, slowest.max(asked_at.elapsed()));
     }
