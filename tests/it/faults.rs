@@ -5,6 +5,7 @@
 //! one after the other and prints what it saw. Only there is an answer's time asserted; with all tests at
 //! once it would say more about the machine.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use flash_sale::base::clock::Clock;
@@ -132,17 +133,20 @@ async fn long_redis_that_hangs_for_five_seconds_is_answered_in_time() {
     let redis = Pid::from_raw(servers.at.redis_pid);
     kill(redis, Signal::SIGSTOP).expect("it runs");
     let (stopped_at, mut asked, mut slowest) = (Instant::now(), 0, Duration::ZERO);
+    let mut unknown = BTreeSet::new();
     while stopped_at.elapsed() < Duration::from_secs(5) {
         let asked_at = Instant::now();
-        let claims = (1..=50).map(|n| try_claim(&app, &url, 100 + n, coupon));
-        for reply in futures_util::future::join_all(claims).await {
+        let claims = (101..=150).map(|user| try_claim(&app, &url, user, coupon));
+        for (user, reply) in (101..=150).zip(futures_util::future::join_all(claims).await) {
             let (status, body) = reply.expect("it runs");
             // Whoever was in a call doesn't know; whoever was still in the queue was not carried out.
-            let code = body["code"].as_str().unwrap_or_default();
-            assert!(
-                status == 503 && ["unavailable", "overloaded"].contains(&code),
-                "{status} {body}"
-            );
+            match (status, body["code"].as_str()) {
+                (503, Some("unavailable")) => {
+                    unknown.insert(user);
+                }
+                (503, Some("overloaded")) => {}
+                _ => panic!("{status} {body}"),
+            }
         }
         (asked, slowest) = (asked + 50, slowest.max(asked_at.elapsed()));
     }
@@ -156,7 +160,7 @@ async fn long_redis_that_hangs_for_five_seconds_is_answered_in_time() {
     let mut history = load.finish().await;
     for user in 101..=150 {
         let (status, body) = try_claim(&app, &url, user, coupon).await.expect("it runs");
-        assert!([202, 409].contains(&status), "{status} {body}");
+        assert!(status == 202 || status == 409 && unknown.contains(&user), "{status} {body}");
         history.promised.insert(user, order_id(&body));
     }
     settle(&app, &history).await;
