@@ -13,6 +13,7 @@ use clap::{Parser, ValueEnum};
 use flash_sale::app::App;
 use flash_sale::base::clock::Clock;
 use flash_sale::base::config::Config;
+use flash_sale::base::limits;
 use flash_sale::base::shutdown::Shutdown;
 use flash_sale::http::{self, Door};
 use flash_sale::kit::jwt::Grants;
@@ -108,7 +109,7 @@ async fn assemble(servers: &PrivateServers, mut config: Config) -> anyhow::Resul
     config.no_op_route = true;
     // Whoever is told "sold out" is told so from memory, however slowly the requests come.
     config.sold_out_memory_ms = 3_600_000;
-    let pool = postgres::pool(servers.database_url(), 2)?;
+    let pool = postgres::pool(servers.database_url(), 2, limits::POSTGRES_TIMEOUT)?;
     schema::migrate(&pool).await?;
     let redis = Redis::new(servers.redis_url())?;
     let stores = Stores { pool, redis, keys: Keys::new("fs") };

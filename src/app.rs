@@ -110,7 +110,8 @@ pub fn start_housekeeping(app: &Arc<App>) {
     repeat(app, limits::HOUSEKEEPING_PERIOD, |app| async move { app.housekeeping_pass().await });
 }
 
-/// Runs a pass once a period until the service stops.
+/// Runs a pass once a period until the service stops. A pass that hangs in a store then is given up, as if the process
+/// had died in it.
 pub fn repeat<F>(app: &Arc<App>, period: Duration, pass: impl Fn(Arc<App>) -> F + Send + 'static)
 where
     F: Future<Output = ()> + Send,
@@ -118,7 +119,14 @@ where
     let (app, stop) = (app.clone(), app.shutdown.stop_token().clone());
     app.shutdown.clone().spawn(async move {
         while !stop.is_cancelled() {
-            pass(app.clone()).await;
+            let drained = async {
+                stop.cancelled().await;
+                tokio::time::sleep(limits::DOOR_DRAIN_MAX).await;
+            };
+            tokio::select! {
+                () = drained => {}
+                () = pass(app.clone()) => {}
+            }
             tokio::select! {
                 () = stop.cancelled() => {}
                 () = tokio::time::sleep(period) => {}
@@ -162,7 +170,7 @@ impl App {
         let epoch = settings::read(&stores.pool).await?.epoch;
         let Stores { pool, redis, keys } = &stores;
         let metrics = Arc::new(Metrics::new(ClaimOutcome::codes())?);
-        let orders = Orders::new(pool.clone());
+        let orders = Orders::new(pool.clone(), config.batch_timeout());
         let ids = IdGenerator::new(keys.order_sequence(), config.order_id_block, clock.clone());
         let ids = Arc::new(ids);
         let locks = ReentrantLocks::new(redis.clone(), config.lock_lease(), shutdown.clone());
@@ -174,7 +182,7 @@ impl App {
         let sold_out = SoldOutSales::new(redis.clone(), keys.clone(), memory, shutdown.clone());
         let sold_out = Arc::new(sold_out);
         let unpaid_orders_max = config.unpaid_orders_max;
-        let bounds = Bounds { backlog: backlog.clone(), unpaid_orders_max };
+        let bounds = Bounds::of(config, backlog.clone());
         let script = ClaimScript::new(
             redis.clone(),
             keys.clone(),
@@ -208,7 +216,7 @@ impl App {
             tokens: Tokens::new(secret),
             user_claims: NonZeroU32::new(config.user_claims_per_second).map(RateLimit::new),
             waiters: Semaphore::new(limits::PREFER_WAITERS_MAX),
-            readiness: Readiness::new(pool.clone(), backlog.clone(), shutdown.clone()),
+            readiness: Readiness::new(&stores, backlog.clone(), shutdown.clone()),
             backlog,
             no_op_route: config.no_op_route,
             request_ids: RequestIds::default(),

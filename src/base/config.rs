@@ -38,6 +38,16 @@ pub struct StoreConfig {
         value_parser = clap::value_parser!(u32).range(2..=1_000))]
     pub database_connections: u32,
 
+    /// How long Redis may take to answer, and a connection to it to be made; after that an outcome is unknown
+    #[arg(long, env = "FLASH_SALE_REDIS_TIMEOUT_MS", default_value_t = 500,
+        value_parser = clap::value_parser!(u64).range(50..=10_000))]
+    pub redis_timeout_ms: u64,
+
+    /// How long Postgres may work on a statement, and a transaction may wait for its next one
+    #[arg(long, env = "FLASH_SALE_DATABASE_TIMEOUT_MS", default_value_t = 1_000,
+        value_parser = clap::value_parser!(u64).range(50..=10_000))]
+    pub database_timeout_ms: u64,
+
     /// What is logged, e.g. info or flash_sale=debug,warn
     #[arg(long = "log", env = "FLASH_SALE_LOG", default_value = "info,sqlx=warn")]
     pub log_filter: String,
@@ -100,6 +110,11 @@ pub struct Config {
         value_parser = clap::value_parser!(u64).range(1..))]
     pub backlog_orders_max: u64,
 
+    /// How long a claim may wait for its turn before it is answered 503 overloaded; less than --redis-timeout-ms
+    #[arg(long, env = "FLASH_SALE_CLAIM_WAIT_MS", default_value_t = 400,
+        value_parser = clap::value_parser!(u64).range(20..))]
+    pub claim_wait_ms: u64,
+
     /// How long a process believes that a sale is sold out before it asks Redis again; 0 to ask for every claim
     #[arg(long, env = "FLASH_SALE_SOLD_OUT_MEMORY_MS", default_value_t = 1_000,
         value_parser = clap::value_parser!(u64).range(..=60_000))]
@@ -133,6 +148,11 @@ pub struct Config {
     #[arg(long, env = "FLASH_SALE_BATCH_ORDERS_MAX", default_value_t = 1_000,
         value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub batch_orders_max: u32,
+
+    /// How long writing such a transaction may take before it is broken off and tried again with half as many orders
+    #[arg(long, env = "FLASH_SALE_BATCH_TIMEOUT_MS", default_value_t = 1_000,
+        value_parser = clap::value_parser!(u64).range(50..))]
+    pub batch_timeout_ms: u64,
 
     /// Lease of the per-user lock, renewed at a third of it
     #[arg(long, env = "FLASH_SALE_LOCK_LEASE_MS", default_value_t = 2_000)]
@@ -194,6 +214,18 @@ impl StoreConfig {
     }
 }
 
+impl StoreConfig {
+    /// Time in which Redis has to answer.
+    pub fn redis_timeout(&self) -> Duration {
+        Duration::from_millis(self.redis_timeout_ms)
+    }
+
+    /// Time that Postgres may work on a statement.
+    pub fn database_timeout(&self) -> Duration {
+        Duration::from_millis(self.database_timeout_ms)
+    }
+}
+
 impl Config {
     /// Refuses combinations that can't be right.
     ///
@@ -208,16 +240,24 @@ impl Config {
         if let Some(secret) = &self.payment_callback_secret {
             long_enough("--payment-callback-secret", secret)?;
         }
-        let renewals = 3 * limits::REDIS_RESPONSE_TIMEOUT;
+        let redis_timeout = self.stores.redis_timeout();
+        if self.claim_wait() >= redis_timeout {
+            return invalid(format!(
+                "--claim-wait-ms {} is too long: a claim that has its turn at last needs time to be answered; give less than --redis-timeout-ms {}",
+                self.claim_wait_ms,
+                redis_timeout.as_millis(),
+            ));
+        }
+        let renewals = 3 * limits::LOCK_RENEWAL_TIMEOUT;
         if self.lock_lease() <= renewals {
             return invalid(format!(
                 "--lock-lease-ms {} is too short: it has to outlast three renewals, each of which may take {} ms; give more than {}",
                 self.lock_lease_ms,
-                limits::REDIS_RESPONSE_TIMEOUT.as_millis(),
+                limits::LOCK_RENEWAL_TIMEOUT.as_millis(),
                 renewals.as_millis(),
             ));
         }
-        let batch = limits::BATCH_TIME_MAX;
+        let batch = self.batch_timeout();
         if self.take_over_idle() <= batch {
             return invalid(format!(
                 "--take-over-idle-ms {} is too short: a batch may take {} ms, and would be taken away from a living worker; give more",
@@ -239,6 +279,16 @@ impl Config {
     /// Whether this process has the role.
     pub fn has_role(&self, role: Role) -> bool {
         self.roles.contains(&role)
+    }
+
+    /// Waiting time after which a claim without a call is refused.
+    pub fn claim_wait(&self) -> Duration {
+        Duration::from_millis(self.claim_wait_ms)
+    }
+
+    /// Time after which a batch is broken off.
+    pub fn batch_timeout(&self) -> Duration {
+        Duration::from_millis(self.batch_timeout_ms)
     }
 
     /// Time between a stop signal and the stop.
@@ -354,11 +404,21 @@ mod tests {
     }
 
     #[test]
+    fn the_defaults_of_time_outs_are_the_limits() {
+        let config = config(&[]);
+        assert_eq!(config.stores.redis_timeout(), limits::REDIS_TIMEOUT);
+        assert_eq!(config.stores.database_timeout(), limits::POSTGRES_TIMEOUT);
+        assert_eq!(config.claim_wait(), limits::CLAIM_WAIT);
+        assert_eq!(config.batch_timeout(), limits::BATCH_TIMEOUT);
+    }
+
+    #[test]
     fn relations_that_cannot_hold_are_refused() {
         for arguments in [
             ["--lock-lease-ms", "1500"],
             ["--take-over-idle-ms", "1000"],
             ["--take-over-idle-ms", "2500"],
+            ["--claim-wait-ms", "500"],
             ["--redis-url", "redis://localhost"],
             ["--token-secret", "too short"],
             ["--payment-callback-secret", "too short"],

@@ -30,10 +30,14 @@ pub const PREFER_WAITERS_MAX: usize = 256;
 /// How often a waiting request looks whether its order has been written.
 pub const PREFER_WAIT_POLL: Duration = Duration::from_millis(10);
 
-/// How long Redis may take to answer; after that the outcome is unknown.
-pub const REDIS_RESPONSE_TIMEOUT: Duration = Duration::from_millis(500);
-/// How long a connection to Redis may take to be established.
-pub const REDIS_CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
+/// Default of `--redis-timeout-ms`: the time in which Redis has to answer, and a connection to be established.
+pub const REDIS_TIMEOUT: Duration = Duration::from_millis(500);
+/// Silence on a connection to Redis after which its peer is probed.
+pub const REDIS_KEEPALIVE: Duration = Duration::from_secs(5);
+/// Time between two probes.
+pub const REDIS_KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
+/// Probes without an answer after which the connection counts as broken.
+pub const REDIS_KEEPALIVE_PROBES: u32 = 3;
 /// Pause between two attempts to connect; requests in between fail at once instead of queueing.
 pub const REDIS_RECONNECT_PAUSE: Duration = Duration::from_millis(100);
 /// Commands that may queue for the one multiplexed connection (the default of 50 would throttle).
@@ -46,25 +50,24 @@ pub const REDIS_VERSION_MIN: (u32, u32) = (7, 0);
 pub const POSTGRES_VERSION_TESTED: i32 = 15;
 /// The oldest major version of Postgres that has what the schema needs.
 pub const POSTGRES_VERSION_MIN: i32 = 10;
-/// How long a request waits for a free Postgres connection.
-pub const POSTGRES_ACQUIRE_TIMEOUT: Duration = Duration::from_secs(2);
-/// How long Postgres may work on one statement.
-pub const POSTGRES_STATEMENT_TIMEOUT: Duration = Duration::from_secs(1);
-/// How long a transaction may wait for its next statement. One whose process is paused or cut off holds
-/// rows that every other worker needs, and [`RECOVERY_MAX`] counts from then on.
-pub const POSTGRES_IDLE_IN_TRANSACTION_TIMEOUT: Duration = Duration::from_secs(1);
+/// Default of `--database-timeout-ms`: the time that Postgres may work on one statement, and that a transaction may wait
+/// for its next one. A transaction whose process is paused or cut off holds rows that every other worker needs, and
+/// [`RECOVERY_MAX`] counts from then on.
+pub const POSTGRES_TIMEOUT: Duration = Duration::from_secs(1);
+/// Waiting time for a free Postgres connection, in time-outs of a statement.
+pub const POSTGRES_ACQUIRE_TIMEOUTS: u32 = 2;
+/// Pings of Postgres that fit into the waiting time for a connection.
+pub const POSTGRES_PINGS: u32 = 4;
 
-/// How long one batch may take, its connection included, before it is broken off.
-pub const BATCH_TIME_MAX: Duration = Duration::from_secs(1);
-/// How long Postgres may take to say that it is there.
-pub const POSTGRES_PING_TIMEOUT: Duration = Duration::from_millis(500);
+/// Default of `--batch-timeout-ms`: the time after which a batch is broken off, the wait for its connection included.
+pub const BATCH_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// How long closing the connections to Postgres may take.
 pub const POSTGRES_CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// How long the worker's reader blocks for new entries.
 pub const LOG_BLOCK: Duration = Duration::from_secs(2);
-/// The reader's response time-out: it has to outlast the block.
+/// The reader's response time-out, beside the time-out of every other command: it has to outlast the block.
 pub const LOG_READ_TIMEOUT: Duration = Duration::from_secs(4);
 /// Within this time of a worker's death its entries are in Postgres.
 pub const RECOVERY_MAX: Duration = Duration::from_secs(5);
@@ -123,6 +126,8 @@ pub const LOCK_RETRY_PAUSE: Duration = Duration::from_millis(20);
 pub const LOCK_RELEASE_TRIES: u32 = 3;
 /// For how long it is kept.
 pub const LOCK_LATCH_KEPT: Duration = Duration::from_secs(5);
+/// Time in which a renewal of leases has to be answered, whatever `--redis-timeout-ms` says: three fit into a lease.
+pub const LOCK_RENEWAL_TIMEOUT: Duration = Duration::from_millis(500);
 /// Locks whose leases are renewed by one call. A batch that was taken by one call is renewed by one, too.
 pub const LOCK_RENEWAL_BATCH_MAX: usize = 100;
 
@@ -146,9 +151,10 @@ pub const CLAIM_CALLS_MAX: usize = 2;
 pub const CLAIM_CALL_CLAIMS: usize = 128;
 /// And when they do. Lua can hand on some 8,000 values at once, and a claim has two.
 pub const CLAIM_CALL_CLAIMS_MAX: usize = 512;
-/// A claim that has waited this long for its call is refused. Not sooner, and not before it has waited: a refusal costs a
-/// third of what a win costs, and who is refused at once comes back at once.
-pub const CLAIM_QUEUE_WAIT_MAX: Duration = Duration::from_millis(400);
+/// Default of `--claim-wait-ms`: the waiting time after which a claim without a call is refused. Not sooner, and not
+/// before the claim has waited: a refusal costs a third of what a win costs, and a client that is refused at once comes
+/// back at once.
+pub const CLAIM_WAIT: Duration = Duration::from_millis(400);
 /// How often a call under way looks for claims that have waited too long; between two calls one looks in any case.
 pub const CLAIM_LOOK_PERIOD: Duration = Duration::from_millis(20);
 
@@ -236,14 +242,10 @@ const _: () = {
     assert!(LOG_READ_TIMEOUT.as_millis() >= LOG_BLOCK.as_millis() + 2_000);
     assert!(PREFER_WAIT_MAX.as_millis() < REQUEST_TIMEOUT.as_millis());
     assert!(LOCK_WAIT_MAX.as_millis() < REQUEST_TIMEOUT.as_millis());
-    let release_try = REDIS_CONNECT_TIMEOUT.as_millis()
-        + REDIS_RESPONSE_TIMEOUT.as_millis()
-        + REDIS_RECONNECT_PAUSE.as_millis();
+    let release_try = 2 * REDIS_TIMEOUT.as_millis() + REDIS_RECONNECT_PAUSE.as_millis();
     assert!(LOCK_RELEASE_TRIES as u128 * release_try < LOCK_LATCH_KEPT.as_millis());
     assert!(LATE_REQUEST_MAX.as_millis() + DOOR_DRAIN_MAX.as_millis() < DRAIN_MAX.as_millis());
-    // Who is taken into a call at last has time left for it.
-    assert!(CLAIM_QUEUE_WAIT_MAX.as_millis() < REDIS_RESPONSE_TIMEOUT.as_millis());
-    assert!(CLAIM_LOOK_PERIOD.as_millis() * 10 <= CLAIM_QUEUE_WAIT_MAX.as_millis());
+    assert!(CLAIM_LOOK_PERIOD.as_millis() * 10 <= CLAIM_WAIT.as_millis());
     assert!(RECONCILE_WAIT_MAX.as_millis() < REQUEST_TIMEOUT.as_millis());
     assert!(BACKOFF_MIN.as_millis() < BACKOFF_MAX.as_millis());
     // Stock is counted by Lua, whose numbers are exact up to 2^53.

@@ -170,14 +170,15 @@ pub fn connect(
     config: &StoreConfig,
 ) -> anyhow::Result<(Redis, PgPool)> {
     // The URL isn't quoted: it may hold a password.
-    let redis = Redis::new(redis_url).map_err(|_| {
+    let redis = Redis::with_timeout(redis_url, config.redis_timeout()).map_err(|_| {
         InvalidConfig::new("--redis-url can't be understood; give one like redis://host:6379")
     })?;
     Ok((redis, pool(database_url, config)?))
 }
 
 fn pool(database_url: &str, config: &StoreConfig) -> Result<PgPool, InvalidConfig> {
-    postgres::pool(database_url, config.database_connections).map_err(|_| {
+    let timeout = config.database_timeout();
+    postgres::pool(database_url, config.database_connections, timeout).map_err(|_| {
         InvalidConfig::new(
             "--database-url can't be understood; give one like postgres://user:password@host/database",
         )
@@ -204,6 +205,9 @@ async fn check_redis(redis: &Redis) -> anyhow::Result<ServerFacts> {
         bail!(
             "Redis is {found_major}.{found_minor}, but the scripts need {major}.{minor} or newer"
         );
+    }
+    if facts.is_replica {
+        bail!("Redis is a replica, which takes no writes; let --redis-url name its primary");
     }
     if facts.maxmemory_policy != "noeviction" {
         bail!(

@@ -1,6 +1,7 @@
 //! Connecting to Postgres, what it says about itself, and what its errors mean.
 
 use std::str::FromStr;
+use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
@@ -38,23 +39,23 @@ pub struct ServerFacts {
     pub connections_others: i64,
 }
 
-/// A pool of connections, opened when needed.
+/// A pool of connections, opened when needed. `timeout` is the time that the server works on one statement, and that a
+/// transaction waits for its next one.
 ///
 /// # Errors
 ///
 /// When the URL can't be understood.
-pub fn pool(url: &str, connections_max: u32) -> Result<PgPool, Error> {
-    // The server ends a statement that takes too long, so that nothing waits on a hanging one.
-    let statement_ms = limits::POSTGRES_STATEMENT_TIMEOUT.as_millis().to_string();
-    // And the transaction of a process that is paused or cut off: everybody else needs its rows.
-    let idle_ms = limits::POSTGRES_IDLE_IN_TRANSACTION_TIMEOUT.as_millis().to_string();
+pub fn pool(url: &str, connections_max: u32, timeout: Duration) -> Result<PgPool, Error> {
+    // The server ends a statement that takes too long, so that nothing waits on a hanging one; and the transaction of a
+    // process that is paused or cut off, whose rows everybody else needs.
+    let timeout_ms = timeout.as_millis().to_string();
     let options = PgConnectOptions::from_str(url)?.application_name(APPLICATION_NAME).options([
-        ("statement_timeout", statement_ms.as_str()),
-        ("idle_in_transaction_session_timeout", idle_ms.as_str()),
+        ("statement_timeout", timeout_ms.as_str()),
+        ("idle_in_transaction_session_timeout", timeout_ms.as_str()),
     ]);
     Ok(PgPoolOptions::new()
         .max_connections(connections_max)
-        .acquire_timeout(limits::POSTGRES_ACQUIRE_TIMEOUT)
+        .acquire_timeout(limits::POSTGRES_ACQUIRE_TIMEOUTS * timeout)
         // A ping for each checkout would double the round trips. A connection that has gone away is
         // noticed by its first statement, and every caller has to handle that anyway.
         .test_before_acquire(false)
@@ -68,7 +69,7 @@ pub fn pool(url: &str, connections_max: u32) -> Result<PgPool, Error> {
 /// Why the server can't be used: nobody listens, a wrong password, no such database.
 pub async fn connect_once(pool: &PgPool) -> Result<(), Error> {
     let options = pool.connect_options();
-    let connected = timeout(limits::POSTGRES_ACQUIRE_TIMEOUT, options.connect()).await;
+    let connected = timeout(pool.options().get_acquire_timeout(), options.connect()).await;
     connected.map_err(|_| Error::PoolTimedOut)??.close().await
 }
 
@@ -122,11 +123,12 @@ pub fn address(pool: &PgPool) -> String {
     format!("{place}, database {database}")
 }
 
-/// Whether Postgres answers, within [`limits::POSTGRES_PING_TIMEOUT`].
+/// Whether Postgres answers, within half the time that a caller waits for a connection.
 pub async fn answers(pool: &PgPool) -> bool {
+    let ping_max = pool.options().get_acquire_timeout() / limits::POSTGRES_PINGS;
     let ping = async {
         let mut connection = pool.acquire().await.ok()?;
-        match timeout(limits::POSTGRES_PING_TIMEOUT, connection.ping()).await {
+        match timeout(ping_max, connection.ping()).await {
             Ok(answer) => answer.ok(),
             Err(_) => {
                 // Still waits for its answer: closed, so that nobody is given it in this state.
@@ -136,7 +138,7 @@ pub async fn answers(pool: &PgPool) -> bool {
         }
     };
     // Twice the time, so that a hanging connection is found out above.
-    matches!(timeout(2 * limits::POSTGRES_PING_TIMEOUT, ping).await, Ok(Some(())))
+    matches!(timeout(2 * ping_max, ping).await, Ok(Some(())))
 }
 
 /// Closes the connections; those that hang are left to the end of the process.

@@ -5,17 +5,24 @@
 //! it has been identified. Two answers with different [`ServerId`]s come from two lives of Redis, and
 //! what one life said (a block of ids, a script that is loaded) needn't hold in the next.
 //!
+//! Only a master is used, once it has loaded its data. A server that stops being one (a fail-over behind the same
+//! address leaves the old master there as a replica) ends the connection with its first refusal, and the next one is
+//! opened only when a master answers again.
+//!
 //! A command that timed out may have been executed. Errors here therefore mean *unknown*, never *no*.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use redis::aio::{AsyncPushSender, MultiplexedConnection};
 use redis::io::tcp::TcpSettings;
+use redis::io::tcp::socket2::TcpKeepalive;
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionInfo, ErrorKind, FromRedisValue, InfoDict,
     IntoConnectionInfo, Pipeline, ProtocolVersion, PushKind, RedisError, RedisResult,
+    ServerErrorKind,
 };
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
@@ -32,10 +39,12 @@ pub struct Redis(Arc<Shared>);
 
 struct Shared {
     client: Client,
+    /// Time in which the server has to answer, and a connection to be established.
+    timeout: Duration,
     /// The connection in use, if there is one; read by every command, without a lock.
     link: ArcSwapOption<Link>,
-    /// Lets one caller connect at a time, and remembers when that last failed.
-    connecting: Mutex<Option<Instant>>,
+    /// Lets one caller connect at a time, and remembers when and why that last failed.
+    connecting: Mutex<Option<(Instant, RedisError)>>,
 }
 
 /// A live connection to an identified server.
@@ -47,30 +56,43 @@ pub struct Link {
 }
 
 impl Redis {
-    /// Names the server; connects at the first command.
+    /// Names the server, which has [`limits::REDIS_TIMEOUT`] to answer; connects at the first command.
     ///
     /// # Errors
     ///
     /// When the URL can't be understood.
     pub fn new(url: &str) -> RedisResult<Self> {
+        Self::with_timeout(url, limits::REDIS_TIMEOUT)
+    }
+
+    /// Names the server, which has `timeout` to answer; connects at the first command.
+    ///
+    /// # Errors
+    ///
+    /// When the URL can't be understood.
+    pub fn with_timeout(url: &str, timeout: Duration) -> RedisResult<Self> {
         let info: ConnectionInfo = url.into_connection_info()?;
         // RESP3, because only there a lost connection is noticed before the next command fails.
         let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
-        let info = info
-            .set_redis_settings(settings)
-            .set_tcp_settings(TcpSettings::default().set_nodelay(true));
+        let info = info.set_redis_settings(settings).set_tcp_settings(tcp_settings());
         Ok(Self(Arc::new(Shared {
             client: Client::open(info)?,
+            timeout,
             link: ArcSwapOption::empty(),
             connecting: Mutex::new(None),
         })))
+    }
+
+    /// Time in which the server has to answer.
+    pub fn timeout(&self) -> Duration {
+        self.0.timeout
     }
 
     /// The live connection; opens one if there is none.
     ///
     /// # Errors
     ///
-    /// When Redis can't be reached, within [`limits::REDIS_CONNECT_TIMEOUT`].
+    /// When there is no master to be reached, within [`timeout`](Self::timeout).
     pub async fn link(&self) -> RedisResult<Arc<Link>> {
         match self.0.link.load_full() {
             Some(link) if link.is_alive() => Ok(link),
@@ -98,15 +120,26 @@ impl Redis {
         replies.inspect_err(|error| link.notice(error))
     }
 
+    /// Whether the server is still a master that has its data. Otherwise the live connection ends.
+    ///
+    /// # Errors
+    ///
+    /// When there is no such server: [`trouble`] says in words what is wrong.
+    pub async fn check(&self) -> RedisResult<()> {
+        let link = self.link().await?;
+        let identified = identify(&mut link.connection.clone()).await.map(drop);
+        identified.inspect_err(|error| link.notice(error))
+    }
+
     /// A connection of its own for a caller that blocks in Redis. Its response time-out outlasts
     /// [`limits::LOG_BLOCK`]; on a shared connection the caller would hold up everybody else.
     ///
     /// # Errors
     ///
-    /// When Redis can't be reached.
+    /// When there is no master to be reached.
     pub async fn blocking_connection(&self) -> RedisResult<MultiplexedConnection> {
-        let config = connection_config().set_response_timeout(Some(limits::LOG_READ_TIMEOUT));
-        self.0.client.get_multiplexed_async_connection_with_config(&config).await
+        let timeout = self.0.timeout.max(limits::LOG_READ_TIMEOUT);
+        self.connection(self.config().set_response_timeout(Some(timeout))).await
     }
 
     /// A connection of its own for subscriptions. Whatever is published there, and the end of the connection, is told
@@ -114,13 +147,31 @@ impl Redis {
     ///
     /// # Errors
     ///
-    /// When Redis can't be reached.
+    /// When there is no master to be reached.
     pub async fn listening_connection(
         &self,
         heard: impl AsyncPushSender,
     ) -> RedisResult<MultiplexedConnection> {
-        let config = connection_config().set_push_sender(heard);
-        self.0.client.get_multiplexed_async_connection_with_config(&config).await
+        self.connection(self.config().set_push_sender(heard)).await
+    }
+
+    /// A connection of its own to whatever server is there, also to one that can't be used: for asking what it is.
+    ///
+    /// # Errors
+    ///
+    /// When no server can be reached.
+    pub(super) async fn connection_to_any(&self) -> RedisResult<MultiplexedConnection> {
+        self.0.client.get_multiplexed_async_connection_with_config(&self.config()).await
+    }
+
+    async fn connection(
+        &self,
+        config: AsyncConnectionConfig,
+    ) -> RedisResult<MultiplexedConnection> {
+        let client = &self.0.client;
+        let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
+        identify(&mut connection).await?;
+        Ok(connection)
     }
 
     /// Where the server is, without user and password: `host:6379, database 0`, or the path of a socket.
@@ -130,17 +181,17 @@ impl Redis {
     }
 
     async fn connect(&self) -> RedisResult<Arc<Link>> {
-        let Ok(mut failed_at) =
-            timeout(limits::REDIS_CONNECT_TIMEOUT, self.0.connecting.lock()).await
-        else {
+        let Ok(mut failed) = timeout(self.0.timeout, self.0.connecting.lock()).await else {
             return Err(unreachable());
         };
         if let Some(link) = self.0.link.load_full().filter(|link| link.is_alive()) {
             return Ok(link);
         }
         // Everybody who queued behind a failed attempt gets its answer, instead of an attempt each.
-        if failed_at.is_some_and(|at| at.elapsed() < limits::REDIS_RECONNECT_PAUSE) {
-            return Err(unreachable());
+        if let Some((at, error)) = &*failed
+            && at.elapsed() < limits::REDIS_RECONNECT_PAUSE
+        {
+            return Err(error.clone());
         }
         match self.open().await {
             Ok(link) => {
@@ -149,11 +200,11 @@ impl Redis {
                 if last.is_some_and(|last| last.server != link.server) {
                     tracing::warn!("Redis has been started anew");
                 }
-                *failed_at = None;
+                *failed = None;
                 Ok(link)
             }
             Err(error) => {
-                *failed_at = Some(Instant::now());
+                *failed = Some((Instant::now(), error.clone()));
                 Err(error)
             }
         }
@@ -161,7 +212,7 @@ impl Redis {
 
     async fn open(&self) -> RedisResult<Link> {
         let alive = Arc::new(AtomicBool::new(true));
-        let config = connection_config().set_push_sender({
+        let config = self.config().set_push_sender({
             let alive = alive.clone();
             move |push: redis::PushInfo| {
                 if push.kind == PushKind::Disconnection {
@@ -170,11 +221,17 @@ impl Redis {
                 Ok::<_, redis::aio::SendError>(())
             }
         });
-        let mut connection =
-            self.0.client.get_multiplexed_async_connection_with_config(&config).await?;
-        let info: InfoDict = redis::cmd("INFO").arg("server").query_async(&mut connection).await?;
-        let run_id: String = info.get("run_id").ok_or_else(unreachable)?;
-        Ok(Link { connection, server: ServerId(run_id.into()), alive })
+        let client = &self.0.client;
+        let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
+        let server = identify(&mut connection).await?;
+        Ok(Link { connection, server, alive })
+    }
+
+    fn config(&self) -> AsyncConnectionConfig {
+        AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(self.0.timeout))
+            .set_response_timeout(Some(self.0.timeout))
+            .set_pipeline_buffer_size(limits::REDIS_PIPELINE_BUFFER)
     }
 }
 
@@ -212,17 +269,51 @@ impl Link {
     /// a connection whose other end has silently gone away would time out for ever. Commands that
     /// are under way on the old connection still get their replies.
     fn notice(&self, error: &RedisError) {
-        if error.is_io_error() || error.is_unrecoverable_error() {
+        if error.is_io_error() || error.is_unrecoverable_error() || is_unfit_server(error) {
             self.alive.store(false, Ordering::Release);
         }
     }
 }
 
-fn connection_config() -> AsyncConnectionConfig {
-    AsyncConnectionConfig::new()
-        .set_connection_timeout(Some(limits::REDIS_CONNECT_TIMEOUT))
-        .set_response_timeout(Some(limits::REDIS_RESPONSE_TIMEOUT))
-        .set_pipeline_buffer_size(limits::REDIS_PIPELINE_BUFFER)
+/// What is wrong with a server that can't be used, in words that follow its name.
+pub fn trouble(error: &RedisError) -> &'static str {
+    match error.kind() {
+        ErrorKind::Server(ServerErrorKind::ReadOnly) => "is a replica, which takes no writes",
+        ErrorKind::Server(ServerErrorKind::BusyLoading) => "is loading its data",
+        _ => "can't be reached",
+    }
+}
+
+/// Whether the server behind the connection can't be the right one, or not now: another connection may lead elsewhere.
+fn is_unfit_server(error: &RedisError) -> bool {
+    use ServerErrorKind::{BusyLoading, ClusterDown, MasterDown, Moved, ReadOnly};
+    let unfit = [ReadOnly, MasterDown, BusyLoading, ClusterDown, Moved];
+    matches!(error.kind(), ErrorKind::Server(kind) if unfit.contains(&kind))
+}
+
+/// Which life of which master it is.
+async fn identify(connection: &mut MultiplexedConnection) -> RedisResult<ServerId> {
+    let mut command = redis::cmd("INFO");
+    command.arg("server").arg("replication").arg("persistence");
+    let info: InfoDict = command.query_async(connection).await?;
+    let of = |kind, what| RedisError::from((ErrorKind::Server(kind), what));
+    if info.get::<String>("role").as_deref() != Some("master") {
+        return Err(of(ServerErrorKind::ReadOnly, "the server is a replica and takes no writes"));
+    }
+    if info.get::<String>("loading").as_deref() != Some("0") {
+        return Err(of(ServerErrorKind::BusyLoading, "the server is loading its data"));
+    }
+    let run_id: String = info.get("run_id").ok_or_else(unreachable)?;
+    Ok(ServerId(run_id.into()))
+}
+
+/// A peer that has gone without a word is noticed also where nothing is sent: by a connection that only listens.
+fn tcp_settings() -> TcpSettings {
+    let keepalive = TcpKeepalive::new()
+        .with_time(limits::REDIS_KEEPALIVE)
+        .with_interval(limits::REDIS_KEEPALIVE_INTERVAL)
+        .with_retries(limits::REDIS_KEEPALIVE_PROBES);
+    TcpSettings::default().set_nodelay(true).set_keepalive(keepalive)
 }
 
 fn unreachable() -> RedisError {

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 
 use chrono::{DateTime, TimeDelta, Utc};
+use redis::aio::MultiplexedConnection;
 use redis::{ErrorKind, InfoDict, RedisResult};
 
 use super::redis::Redis;
@@ -58,8 +59,9 @@ impl Redis {
     ///
     /// When Redis can't be reached or doesn't answer INFO.
     pub async fn facts(&self) -> RedisResult<ServerFacts> {
-        let info = self.query(&redis::cmd("INFO")).await?;
-        Ok(ServerFacts::read(&info, self.settings().await?))
+        let mut connection = self.connection_to_any().await?;
+        let info = redis::cmd("INFO").query_async(&mut connection).await?;
+        Ok(ServerFacts::read(&info, settings(&mut connection).await?))
     }
 
     /// The server's clock.
@@ -68,21 +70,23 @@ impl Redis {
     ///
     /// When Redis can't be reached.
     pub async fn time(&self) -> RedisResult<DateTime<Utc>> {
-        let (seconds, microseconds): (i64, i64) = self.query(&redis::cmd("TIME")).await?;
+        let mut connection = self.connection_to_any().await?;
+        let (seconds, microseconds): (i64, i64) =
+            redis::cmd("TIME").query_async(&mut connection).await?;
         Ok(DateTime::UNIX_EPOCH
             + TimeDelta::seconds(seconds)
             + TimeDelta::microseconds(microseconds))
     }
+}
 
-    async fn settings(&self) -> RedisResult<Option<ServerSettings>> {
-        let names = ["appendfsync", "save", "no-appendfsync-on-rewrite", "min-replicas-to-write"];
-        let reply = self.query(redis::cmd("CONFIG").arg("GET").arg(&names)).await;
-        match reply {
-            Ok(settings) => Ok(ServerSettings::read(&settings)),
-            // A server that answers, but not to CONFIG: managed ones forbid it.
-            Err(error) if matches!(error.kind(), ErrorKind::Server(_)) => Ok(None),
-            Err(error) => Err(error),
-        }
+async fn settings(connection: &mut MultiplexedConnection) -> RedisResult<Option<ServerSettings>> {
+    let names = ["appendfsync", "save", "no-appendfsync-on-rewrite", "min-replicas-to-write"];
+    let reply = redis::cmd("CONFIG").arg("GET").arg(&names).query_async(connection).await;
+    match reply {
+        Ok(settings) => Ok(ServerSettings::read(&settings)),
+        // A server that answers, but not to CONFIG: managed ones forbid it.
+        Err(error) if matches!(error.kind(), ErrorKind::Server(_)) => Ok(None),
+        Err(error) => Err(error),
     }
 }
 

@@ -5,6 +5,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -47,9 +48,13 @@ impl Waiting {
     }
 }
 
-/// The queues of all coupons. Held for a few instructions, never across an await.
-#[derive(Default)]
-pub struct Queues(Mutex<HashMap<CouponId, Queue>>);
+/// The queues of all coupons.
+pub struct Queues {
+    /// Held for a few instructions, never across an await.
+    queues: Mutex<HashMap<CouponId, Queue>>,
+    /// Waiting time after which a claim leaves its queue.
+    wait_max: Duration,
+}
 
 /// The claims on one coupon that wait for a call; it exists while there is a call under way.
 #[derive(Default)]
@@ -59,6 +64,11 @@ struct Queue {
 }
 
 impl Queues {
+    /// Queues that a claim leaves after `wait_max` at the latest.
+    pub fn new(wait_max: Duration) -> Self {
+        Self { queues: Mutex::default(), wait_max }
+    }
+
     /// True if the caller has to begin a call.
     pub fn push(&self, coupon: CouponId, claim: Waiting) -> bool {
         let mut queues = self.lock();
@@ -74,7 +84,7 @@ impl Queues {
     pub fn next_call(&self, coupon: CouponId) -> Option<Vec<Waiting>> {
         let mut queues = self.lock();
         let queue = queues.get_mut(&coupon)?;
-        queue.refuse_late();
+        queue.refuse_late(self.wait_max);
         let count = call_size(queue.waiting.len());
         let mut claims = Vec::with_capacity(count.min(queue.waiting.len()));
         while claims.len() < count
@@ -94,26 +104,26 @@ impl Queues {
     /// Those who have waited too long leave the queue: they are told `overloaded`, and not carried out, for certain.
     pub fn refuse_late(&self, coupon: CouponId) {
         if let Some(queue) = self.lock().get_mut(&coupon) {
-            queue.refuse_late();
+            queue.refuse_late(self.wait_max);
         }
     }
 
     /// A call has ended without another to follow it. Can be told in the middle of a panic.
     pub fn end_call(&self, coupon: CouponId) {
-        if let Ok(mut queues) = self.0.lock() {
+        if let Ok(mut queues) = self.queues.lock() {
             end_call(&mut queues, coupon);
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<CouponId, Queue>> {
-        self.0.lock().expect("nobody panics with the queues in hand")
+        self.queues.lock().expect("nobody panics with the queues in hand")
     }
 }
 
 impl Queue {
-    fn refuse_late(&mut self) {
+    fn refuse_late(&mut self, wait_max: Duration) {
         while let Some(first) = self.waiting.front()
-            && first.since.elapsed() >= limits::CLAIM_QUEUE_WAIT_MAX
+            && first.since.elapsed() >= wait_max
             && let Some(claim) = self.waiting.pop_front()
         {
             claim.tell(Ok(Reply::Decided(ClaimOutcome::Overloaded)));
@@ -162,7 +172,7 @@ mod tests {
 
     #[tokio::test]
     async fn claims_wait_while_calls_are_under_way_and_the_last_call_takes_the_queue_with_it() {
-        let queues = Queues::default();
+        let queues = Queues::new(limits::CLAIM_WAIT);
         let pushed: Vec<_> = (1..=4).map(|user| push(&queues, user)).collect();
         assert_eq!(pushed.iter().map(|it| it.0).collect::<Vec<_>>(), [true, true, false, false]);
         assert_eq!(users(queues.next_call(coupon())), [1, 2, 3, 4]);
@@ -173,7 +183,7 @@ mod tests {
 
     #[tokio::test]
     async fn who_has_gone_away_is_not_carried_out() {
-        let queues = Queues::default();
+        let queues = Queues::new(limits::CLAIM_WAIT);
         let ((_, gone), (_, _stays)) = (push(&queues, 1), push(&queues, 2));
         drop(gone);
         assert_eq!(users(queues.next_call(coupon())), [2]);
@@ -181,11 +191,11 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn who_has_waited_too_long_is_refused_and_not_carried_out() {
-        let queues = Queues::default();
+        let queues = Queues::new(limits::CLAIM_WAIT);
         let (_, mut late) = push(&queues, 1);
-        tokio::time::advance(limits::CLAIM_QUEUE_WAIT_MAX / 2).await;
+        tokio::time::advance(limits::CLAIM_WAIT / 2).await;
         let (_, mut in_time) = push(&queues, 2);
-        tokio::time::advance(limits::CLAIM_QUEUE_WAIT_MAX / 2).await;
+        tokio::time::advance(limits::CLAIM_WAIT / 2).await;
         assert_eq!(users(queues.next_call(coupon())), [2]);
         let told = late.try_recv();
         assert!(matches!(told, Ok(Ok(Reply::Decided(ClaimOutcome::Overloaded)))), "{told:?}");

@@ -9,7 +9,7 @@
 //! share a call, by themselves.
 //!
 //! When claims come faster than they can be carried out, a claim that is still in the queue after
-//! [`limits::CLAIM_QUEUE_WAIT_MAX`] leaves it and is told `overloaded`: it has not been carried out, for certain.
+//! `--claim-wait-ms` leaves it and is told `overloaded`: it has not been carried out, for certain.
 //!
 //! # What each failure does
 //!
@@ -17,7 +17,7 @@
 //!   another matter.
 //! * A client goes away: calls are tasks of their own, so its claim is carried out all the same, like
 //!   one whose reply is lost; nobody else notices.
-//! * Redis hangs: a claim waits [`limits::REDIS_RESPONSE_TIMEOUT`] in all, in the queue and in the call, and up to
+//! * Redis hangs: a claim waits `--redis-timeout-ms` in all, in the queue and in the call, and up to
 //!   [`limits::CLAIM_LOOK_PERIOD`] more. What has left the queue without a call is not carried out.
 //!
 //! # What is not promised
@@ -40,6 +40,7 @@ use super::keys::Keys;
 use super::shards::Shards;
 use super::sold_out::{Edition, SoldOutSales};
 use super::warm_up::WarmUp;
+use crate::base::config::Config;
 use crate::base::limits;
 use crate::base::shutdown::Shutdown;
 use crate::kit::id::IdGenerator;
@@ -93,6 +94,16 @@ pub struct Bounds {
     pub backlog: Arc<Backlog>,
     /// Unpaid orders that a user may hold in a lane; 0 for no bound.
     pub unpaid_orders_max: u32,
+    /// Waiting time after which a claim without a call is refused.
+    pub claim_wait: Duration,
+}
+
+impl Bounds {
+    /// Those of the settings.
+    pub fn of(config: &Config, backlog: Arc<Backlog>) -> Self {
+        let unpaid_orders_max = config.unpaid_orders_max;
+        Self { backlog, unpaid_orders_max, claim_wait: config.claim_wait() }
+    }
 }
 
 impl ClaimScript {
@@ -112,10 +123,10 @@ impl ClaimScript {
             script: VariadicScript::new(include_str!("../../lua/claim.lua")),
             shards: Cache::new(limits::SHARDS_MEMORY_COUPONS_MAX),
             order_ids,
+            queues: Queues::new(bounds.claim_wait),
             bounds,
             warm_up,
             sold_out,
-            queues: Queues::default(),
             shutdown,
         }))
     }
@@ -173,8 +184,8 @@ impl Calling {
                 return replies;
             }
             self.shared.queues.refuse_late(self.coupon);
-            let late =
-                |claim: &&mut Waiting| claim.since.elapsed() >= limits::REDIS_RESPONSE_TIMEOUT;
+            let claim_max = self.shared.redis.timeout();
+            let late = |claim: &&mut Waiting| claim.since.elapsed() >= claim_max;
             claims.iter_mut().filter(late).for_each(Waiting::give_up);
         }
     }

@@ -9,6 +9,7 @@
 mod queries;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
@@ -21,7 +22,6 @@ use super::dead_letter::{self, DeadLetter, Reason};
 use super::ids::{CouponId, Lane, OrderId, UserId};
 use super::order_log::{LogEntry, LoggedClaim};
 use super::stock;
-use crate::base::limits;
 use crate::kit::postgres;
 
 /// Where an order stands.
@@ -103,12 +103,14 @@ pub enum NotWritten {
 #[derive(Clone)]
 pub struct Orders {
     pool: PgPool,
+    /// Time after which a batch is broken off, the wait for its connection included.
+    batch_timeout: Duration,
 }
 
 impl Orders {
-    /// Orders in this database.
-    pub fn new(pool: PgPool) -> Self {
-        Self { pool }
+    /// Orders in this database, written in batches that may take `batch_timeout` each.
+    pub fn new(pool: PgPool, batch_timeout: Duration) -> Self {
+        Self { pool, batch_timeout }
     }
 
     /// Creates the order of a regular coupon, if the coupon is active and the user has no unpaid one.
@@ -139,8 +141,8 @@ impl Orders {
     /// Writes a batch of decoded entries in one transaction: rows, dead letters for conflicts, units
     /// sold. Repeating it changes nothing.
     ///
-    /// The entries must have been decoded. Broken off when `locks_lost` is cancelled, and after
-    /// [`limits::BATCH_TIME_MAX`] whatever the server does; the locks mustn't be held for ever.
+    /// The entries must have been decoded. Broken off when `locks_lost` is cancelled, and after the time that a batch may
+    /// take, whatever the server does; the locks mustn't be held for ever.
     ///
     /// # Errors
     ///
@@ -152,7 +154,7 @@ impl Orders {
         entries: &[&LogEntry],
         locks_lost: &CancellationToken,
     ) -> Result<Written, NotWritten> {
-        let deadline = Instant::now() + limits::BATCH_TIME_MAX;
+        let deadline = Instant::now() + self.batch_timeout;
         let acquired = timeout_at(deadline, self.pool.acquire()).await;
         let mut connection = acquired.map_err(|_| sqlx::Error::PoolTimedOut)??;
         let finished = tokio::select! {

@@ -7,13 +7,15 @@ use sqlx::PgPool;
 use utoipa::ToSchema;
 
 use super::backlog::Backlog;
-use super::settings;
+use super::{Stores, settings};
 use crate::base::shutdown::Shutdown;
 use crate::kit::postgres;
+use crate::kit::redis::{self, Redis};
 
 /// Asks the stores.
 pub struct Readiness {
     pool: PgPool,
+    redis: Redis,
     backlog: Arc<Backlog>,
     shutdown: Shutdown,
 }
@@ -47,16 +49,22 @@ pub struct ReadyReport {
 
 impl Readiness {
     /// Puts the parts together.
-    pub fn new(pool: PgPool, backlog: Arc<Backlog>, shutdown: Shutdown) -> Self {
-        Self { pool, backlog, shutdown }
+    pub fn new(stores: &Stores, backlog: Arc<Backlog>, shutdown: Shutdown) -> Self {
+        let Stores { pool, redis, .. } = stores.clone();
+        Self { pool, redis, backlog, shutdown }
     }
 
     /// Asks now.
     pub async fn check(&self) -> ReadyReport {
-        let (postgres, backlog) = tokio::join!(self.learn_lanes(), self.backlog.look());
+        // Reading works on a replica, too; claims don't.
+        let look = async {
+            self.redis.check().await?;
+            self.backlog.look().await
+        };
+        let (postgres, backlog) = tokio::join!(self.learn_lanes(), look);
         let ok = || "ok".to_owned();
         let (redis, backlog, claims_taken) = match backlog {
-            Err(_) => ("can't be reached".into(), "unknown".into(), false),
+            Err(error) => (redis::trouble(&error).to_owned(), "unknown".into(), false),
             Ok(_) if self.backlog.has_room() => (ok(), ok(), true),
             Ok(orders) => {
                 let max = self.backlog.orders_max();

@@ -35,6 +35,7 @@ use super::order_log::LogEntry;
 use super::reconcile::{Disagreement, Report};
 use super::stock_return::{self, StockReturn};
 use super::{Failure, Stores, stock};
+use crate::base::limits;
 use crate::kit::id;
 
 /// What was done about one disagreement, or why nothing was.
@@ -135,7 +136,7 @@ async fn write_lost(
         return Ok((false, format!("user {user} doesn't hold order {order} any more")));
     }
     let entry = entry_of(coupon, user, order);
-    let written = Orders::new(stores.pool.clone())
+    let written = Orders::new(stores.pool.clone(), limits::BATCH_TIMEOUT)
         .write(coupon.lane(), &[&entry], &CancellationToken::new())
         .await;
     match written {

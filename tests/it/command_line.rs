@@ -81,6 +81,12 @@ async fn settings_that_cannot_be_right_are_refused_before_anything_is_started() 
         (&["--key-prefix", "{fs}"], &["--key-prefix"]),
         (&["--lanes", "1025"], &["--lanes", "1..=1024"]),
         (&["--listen", "8080"], &["--listen"]),
+        (&["--redis-timeout-ms", "10"], &["--redis-timeout-ms", "50..=10000"]),
+        (&["--database-timeout-ms", "60000"], &["--database-timeout-ms", "50..=10000"]),
+        (&["--claim-wait-ms", "500"], &["--claim-wait-ms", "--redis-timeout-ms 500"]),
+        (&["--claim-wait-ms", "0"], &["--claim-wait-ms"]),
+        (&["--batch-timeout-ms", "1500"], &["--take-over-idle-ms 1500", "1500 ms"]),
+        (&["--batch-timeout-ms", "soon"], &["--batch-timeout-ms"]),
     ] {
         let folder = std::env::temp_dir().join(format!("fs-it-{}", uuid::Uuid::new_v4().simple()));
         let mut command = flash_sale(&[&["serve"], arguments].concat());
@@ -151,6 +157,19 @@ async fn a_redis_that_would_evict_is_refused() {
     assert_eq!(refused.code, Some(1), "{}", refused.stderr);
     let why = refused.last_words();
     assert!(why.contains("allkeys-lru") && why.contains("set it to noeviction"), "{why}");
+}
+
+#[tokio::test]
+async fn a_redis_that_takes_no_writes_is_refused() {
+    let servers = OwnServers::start();
+    let app = TestApp::on(&servers.at, &[], Clock::System).await;
+    let _: String = app.redis(&["REPLICAOF", "127.0.0.1", "1"]).await;
+    let arguments = with(&app, &["serve", "--listen", "127.0.0.1:0"], &[]);
+    let refused = said(&words(&arguments)).await;
+    assert_eq!(refused.code, Some(1), "{}", refused.stderr);
+    let why = refused.last_words();
+    assert!(why.contains("is a replica") && why.contains("--redis-url"), "{why}");
+    app.expect_disagreements();
 }
 
 #[tokio::test]

@@ -16,7 +16,7 @@ use nix::unistd::Pid;
 
 use crate::support::process::{Process, flash_sale};
 use crate::support::proxy::RedisProxy;
-use crate::support::{OwnServers, TestApp, eventually};
+use crate::support::{IMPATIENT, OwnServers, TestApp, eventually};
 use crate::warm_up::only_in_postgres;
 
 /// What the script reads, and which revision it is.
@@ -155,7 +155,7 @@ async fn two_instances_that_change_at_the_same_moment_end_with_the_same() {
 #[tokio::test]
 async fn without_redis_it_is_decided_and_happens_later() {
     let servers = OwnServers::start();
-    let app = TestApp::on(&servers.at, &[], Clock::System).await;
+    let app = TestApp::on(&servers.at, &IMPATIENT, Clock::System).await;
     let coupon = app.create_flash(3).await;
     let redis = Pid::from_raw(servers.at.redis_pid);
     kill(redis, Signal::SIGSTOP).expect("it runs");

@@ -20,7 +20,7 @@ use crate::processes::assert_sold_exactly;
 use crate::support::load::{History, Load};
 use crate::support::process::{Process, flash_sale, order_id, rows, try_claim, written};
 use crate::support::proxy::RedisProxy;
-use crate::support::{OwnServers, TestApp, eventually};
+use crate::support::{IMPATIENT, OwnServers, TestApp, eventually};
 
 /// Clients that claim while something is done to the service.
 const CLIENTS: i64 = 8;
@@ -127,7 +127,7 @@ async fn flush_scripts(flushes: usize) {
 #[ignore = "long: make faults"]
 async fn long_redis_that_hangs_for_five_seconds_is_answered_in_time() {
     let (servers, app, coupon) = durable().await;
-    let service = Process::serve(&app, &[]);
+    let service = Process::serve(&app, &IMPATIENT);
     let url = service.url().await;
     assert_eq!(try_claim(&app, &url, 1, coupon).await.expect("it runs").0, 202);
     let redis = Pid::from_raw(servers.at.redis_pid);

@@ -20,6 +20,7 @@ mod crowd;
 mod dead_letters;
 mod doctor;
 mod expiry;
+mod failover;
 mod faults;
 mod hoarding;
 mod ids;

@@ -11,7 +11,7 @@ use nix::unistd::Pid;
 use serde_json::json;
 use tokio::time::Instant;
 
-use crate::support::{OwnServers, Reply, TestApp, eventually};
+use crate::support::{IMPATIENT, OwnServers, Reply, TestApp, eventually};
 
 /// An answer that doesn't wait for the store that hangs. It comes within a second; the bound only tells it
 /// from one that is cut off by the request's own time limit, on a machine however busy.
@@ -173,9 +173,8 @@ async fn requests_that_are_given_up_leave_nothing_behind() {
     let reads =
         (0..50).map(|_| app.client().get(app.url.clone() + "/v1/orders").bearer_auth(app.token(1)));
     // Before the service gives up itself.
-    let impatient = claims
-        .chain(reads)
-        .map(|request| request.timeout(limits::REDIS_RESPONSE_TIMEOUT / 2).send());
+    let impatient =
+        claims.chain(reads).map(|request| request.timeout(limits::REDIS_TIMEOUT / 2).send());
     let given_up = join_all(impatient).await.iter().filter(|sent| sent.is_err()).count();
     assert!(given_up >= 200, "{given_up} of 250");
     drop((redis, postgres));
@@ -196,7 +195,7 @@ async fn requests_that_are_given_up_leave_nothing_behind() {
 
 async fn start() -> (OwnServers, TestApp) {
     let servers = OwnServers::start();
-    let app = TestApp::on(&servers.at, &[], Clock::System).await;
+    let app = TestApp::on(&servers.at, &IMPATIENT, Clock::System).await;
     (servers, app)
 }
 

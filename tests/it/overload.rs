@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use flash_sale::base::clock::Clock;
-use flash_sale::base::limits;
 use futures_util::future::join_all;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -13,22 +12,26 @@ use crate::support::{OwnServers, TestApp, eventually};
 /// Claims that are sent while Redis does nothing, one each few milliseconds: together they take far longer than the
 /// first of them is let wait, and than a call may take.
 const CLAIMS: i64 = 300;
+const PAUSE: Duration = Duration::from_millis(10);
+/// Time-outs that leave a busy machine some time.
+const TIMEOUTS: [&str; 4] = ["--redis-timeout-ms", "2000", "--claim-wait-ms", "500"];
 
 #[tokio::test]
 async fn who_would_only_wait_is_refused_and_comes_back() {
     let servers = OwnServers::start();
-    let app = TestApp::on(&servers.at, &["--order-id-block", "10000"], Clock::System).await;
+    let settings = [&["--order-id-block", "10000"], &TIMEOUTS[..]].concat();
+    let app = TestApp::on(&servers.at, &settings, Clock::System).await;
     let coupon = app.create_flash(1_000).await;
-    assert_eq!(app.claim(CLAIMS + 1, coupon).await.status, 202);
+    eventually("a claim", async || app.claim(CLAIMS + 1, coupon).await.status == 202).await;
 
     let redis = Pid::from_raw(servers.at.redis_pid);
     kill(redis, Signal::SIGSTOP).expect("it runs");
     let claims = join_all((1..=CLAIMS).map(async |user| {
-        tokio::time::sleep(Duration::from_millis(4) * u32::try_from(user).unwrap()).await;
+        tokio::time::sleep(PAUSE * u32::try_from(user).unwrap()).await;
         app.claim(user, coupon).await
     }));
     let operations = async {
-        tokio::time::sleep(limits::CLAIM_QUEUE_WAIT_MAX * 2).await;
+        tokio::time::sleep(PAUSE * 100).await;
         (app.get("/livez", "").await.status, app.get("/metrics", "").await.status)
     };
     let (replies, operations) = tokio::join!(claims, operations);

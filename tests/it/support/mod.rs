@@ -13,12 +13,12 @@ pub mod process;
 pub mod proxy;
 pub mod redis_server;
 pub mod redisson;
-mod servers;
+pub mod servers;
 mod test_app;
 
 pub use client::Reply;
 pub use servers::{OwnServers, shared};
-pub use test_app::{SECRET, TestApp, now, token, user, write_all};
+pub use test_app::{IMPATIENT, SECRET, TestApp, now, token, user, write_all};
 
 /// The only lane of an app with one.
 pub fn lane() -> Lane {

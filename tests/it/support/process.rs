@@ -85,9 +85,11 @@ impl Process {
         Self { child, stdout, stderr }
     }
 
-    /// `flash-sale serve` on the data of `app`, on a port of its own.
+    /// `flash-sale serve` on the data of `app`, on a port of its own. Patient with Redis; `arguments` win.
     pub fn serve(app: &TestApp, arguments: &[&str]) -> Self {
         let mut command = flash_sale(&["serve", "--listen", "127.0.0.1:0"]);
+        command.env("FLASH_SALE_REDIS_TIMEOUT_MS", "10000");
+        command.env("FLASH_SALE_CLAIM_WAIT_MS", "9000");
         command.args(["--database-connections", "5", "--order-id-block", "10"]);
         command.args(app.store_arguments()).args(arguments);
         Self::spawn(command)

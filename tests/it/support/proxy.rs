@@ -4,8 +4,8 @@
 
 use std::io;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
@@ -20,6 +20,50 @@ pub struct RedisProxy {
     hold: Arc<Hold>,
     /// Accepts connections; owns the tasks that serve them.
     _accepting: JoinSet<()>,
+}
+
+/// An address behind which one server stands, and later another one: the address of a service, or of a balancer. What is
+/// connected stays connected to where it was. Ends, with all its connections, when it is dropped.
+pub struct Switch {
+    url: String,
+    socket: Arc<Mutex<PathBuf>>,
+    _accepting: JoinSet<()>,
+}
+
+impl Switch {
+    /// Leads to the server with this URL, `redis+unix://...`.
+    pub async fn to(url: &str) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let own = format!("redis://{}", listener.local_addr().expect("it is bound"));
+        let socket = Arc::new(Mutex::new(socket_of(url)));
+        let (mut accepting, led_to) = (JoinSet::new(), socket.clone());
+        accepting.spawn(async move {
+            let mut connections = JoinSet::new();
+            loop {
+                let (client, _) = listener.accept().await.expect("it listens");
+                let socket = led_to.lock().expect("nobody panics with it").clone();
+                connections.spawn(forward(client, socket));
+                while connections.try_join_next().is_some() {}
+            }
+        });
+        Self { url: own, socket, _accepting: accepting }
+    }
+
+    /// The address.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Leads connections that begin from now on to another server.
+    pub fn lead_to(&self, url: &str) {
+        *self.socket.lock().expect("nobody panics with it") = socket_of(url);
+    }
+}
+
+async fn forward(mut client: TcpStream, socket: PathBuf) -> io::Result<()> {
+    client.set_nodelay(true)?;
+    tokio::io::copy_bidirectional(&mut client, &mut UnixStream::connect(socket).await?).await?;
+    Ok(())
 }
 
 /// Which command is interfered with, how, and how often that has happened.

@@ -7,6 +7,7 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -14,6 +15,9 @@ use serde::Deserialize;
 use sqlx::{Connection, PgConnection};
 
 use super::data_folder::DataFolder;
+
+/// Time for one statement of the set-up; only a hang exceeds it.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Servers for one test that is going to break them.
 pub struct OwnServers {
@@ -142,7 +146,7 @@ impl Addresses {
 }
 
 async fn migrate(url: String) {
-    let pool = flash_sale::kit::postgres::pool(&url, 1).expect("a valid URL");
+    let pool = flash_sale::kit::postgres::pool(&url, 1, PATIENCE).expect("a valid URL");
     flash_sale::sale::schema::migrate(&pool).await.expect("the migrations fit");
     pool.close().await;
 }

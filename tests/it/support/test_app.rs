@@ -32,6 +32,22 @@ use super::client::Reply;
 use super::eventually;
 use super::servers::{Addresses, on_a_runtime_of_its_own, shared};
 
+/// The time-outs of an installation, for tests of what a store that hangs does to users.
+pub const IMPATIENT: [&str; 6] =
+    ["--redis-timeout-ms", "500", "--claim-wait-ms", "400", "--database-timeout-ms", "1000"];
+
+/// Time-outs for a machine however busy. A test that is about one gives its own, which counts because it comes last.
+const PATIENT: [&str; 8] = [
+    "--redis-timeout-ms",
+    "10000",
+    "--database-timeout-ms",
+    "10000",
+    "--claim-wait-ms",
+    "9000",
+    "--batch-timeout-ms",
+    "10000",
+];
+
 pub const SECRET: &str = "a secret that is only good for tests";
 
 /// The service under test.
@@ -84,7 +100,8 @@ impl TestApp {
         let place = Place { servers: servers.clone(), database: name.clone(), prefix: name };
         place.servers.create_database(&place.database).await;
         let defaults = ["flash-sale", "--database-connections", "5", "--order-id-block", "10"];
-        let config = Command::parse_from(defaults.iter().chain(arguments)).config;
+        let given = defaults.iter().chain(&PATIENT).chain(arguments);
+        let config = Command::parse_from(given).config;
         let app = place.assemble(&config, clock).await;
         let listener = http::server::bind("127.0.0.1:0".parse().unwrap()).expect("a free port");
         let url = format!("http://{}", listener.local_addr().expect("it is bound"));
@@ -308,8 +325,10 @@ fn add(sum: &mut WriteReport, report: WriteReport) {
 impl Place {
     async fn assemble(&self, config: &Config, clock: Clock) -> Arc<App> {
         let url = self.servers.database(&self.database);
-        let pool = postgres::pool(&url, config.stores.database_connections).expect("a valid URL");
-        let redis = Redis::new(&self.servers.redis_url).expect("a valid URL");
+        let stores = &config.stores;
+        let pool = postgres::pool(&url, stores.database_connections, stores.database_timeout());
+        let redis = Redis::with_timeout(&self.servers.redis_url, stores.redis_timeout());
+        let (pool, redis) = (pool.expect("a valid URL"), redis.expect("a valid URL"));
         let stores = Stores { pool, redis, keys: Keys::new(&self.prefix) };
         let secret = SecretString::from(SECRET);
         App::assemble(config, stores, &secret, clock, Shutdown::default())

@@ -273,10 +273,15 @@ impl Client {
             return Ok(Released::NotHeld);
         }
         let (name, request) = (&hold.names[0], Uuid::new_v4().simple().to_string());
+        // A request that comes when its latch has gone would be taken for a new one.
+        let one_try = 2 * self.redis.timeout() + limits::REDIS_RECONNECT_PAUSE;
+        let tries_end = Instant::now() + limits::LOCK_LATCH_KEPT.saturating_sub(one_try);
         let mut tries = 1;
         let released = loop {
             match self.unlock(name, &hold.holder, &request).await {
-                Err(_) if tries < limits::LOCK_RELEASE_TRIES => tries += 1,
+                Err(_) if tries < limits::LOCK_RELEASE_TRIES && Instant::now() < tries_end => {
+                    tries += 1;
+                }
                 released => break released?,
             }
             sleep(limits::REDIS_RECONNECT_PAUSE).await;

@@ -12,9 +12,10 @@ use std::time::Duration;
 
 use redis::RedisResult;
 use tokio::sync::Notify;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
 
+use super::interrupted;
 use super::layout::{Holder, Layout};
 use crate::base::limits;
 use crate::base::shutdown::Shutdown;
@@ -183,8 +184,9 @@ impl Shared {
         let asked = batches.into_iter().map(|batch| {
             let (redis, layout, lease) = (self.redis.clone(), self.layout.clone(), self.lease);
             self.shutdown.spawn(async move {
-                let answers = renew(&redis, &layout, lease, &batch).await;
-                (batch, answers)
+                let renewed = renew(&redis, &layout, lease, &batch);
+                let answers = timeout(limits::LOCK_RENEWAL_TIMEOUT, renewed).await;
+                (batch, answers.unwrap_or_else(|_| Err(interrupted())))
             })
         });
         // All of them are under way before the first is waited for.

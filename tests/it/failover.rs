@@ -1,0 +1,123 @@
+//! Another server, or the same one in another role, behind the address that the service knows.
+
+use std::fs;
+
+use flash_sale::base::clock::Clock;
+use flash_sale::kit::redis::Redis;
+use flash_sale::worker;
+use serde_json::json;
+
+use crate::support::proxy::Switch;
+use crate::support::redis_server::RedisServer;
+use crate::support::servers::Addresses;
+use crate::support::{TestApp, eventually, shared};
+
+/// A service whose Redis is at this URL.
+async fn app_at(url: &str) -> TestApp {
+    let at = Addresses { redis_url: url.to_owned(), ..shared().clone() };
+    TestApp::on(&at, &[], Clock::System).await
+}
+
+/// One command to the server itself.
+async fn ask<T: redis::FromRedisValue>(server: &RedisServer, words: &[&str]) -> T {
+    let client = redis::Client::open(server.url()).expect("a valid URL");
+    let mut connection = client.get_multiplexed_async_connection().await.expect("it answers");
+    let mut command = redis::cmd(words[0]);
+    command.arg(&words[1..]);
+    command.query_async(&mut connection).await.expect("it does that")
+}
+
+async fn make_replica(server: &RedisServer, of_port: u16) {
+    let _: String = ask(server, &["REPLICAOF", "127.0.0.1", &of_port.to_string()]).await;
+}
+
+async fn make_master(server: &RedisServer) {
+    let _: String = ask(server, &["REPLICAOF", "NO", "ONE"]).await;
+}
+
+/// On several threads, because the switch has to work while the end of the test compares the stores.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_old_master_that_lives_on_as_a_replica_is_left_for_the_new_one() {
+    let ((old, old_port), (new, new_port)) = (RedisServer::on_tcp(&[]), RedisServer::on_tcp(&[]));
+    make_replica(&new, old_port).await;
+    let address = Switch::to(&old.url()).await;
+    let app = app_at(address.url()).await;
+    worker::start(&app.app, &app.config);
+    let coupon = app.create_flash(100).await;
+    for user in 1..=10 {
+        assert_eq!(app.claim(user, coupon).await.status, 202);
+    }
+    let rows = async || app.number("SELECT count(*) FROM orders").await;
+    eventually("the worker has written", async || rows().await == 10).await;
+    let replicated = async || ask::<i64>(&old, &["WAIT", "1", "100"]).await == 1;
+    eventually("the replica has everything", replicated).await;
+
+    make_master(&new).await;
+    address.lead_to(&new.url());
+    make_replica(&old, new_port).await;
+    for user in 11..=20 {
+        eventually("a claim", async || app.claim(user, coupon).await.status == 202).await;
+    }
+    for user in 1..=20 {
+        let again = app.claim(user, coupon).await;
+        assert_eq!(again.refusal(), (409, "already_claimed"), "user {user}");
+    }
+    eventually("the worker has followed", async || rows().await == 20).await;
+    assert!(app.app.shutdown.stop(std::time::Duration::from_secs(60)).await);
+}
+
+#[tokio::test]
+async fn a_server_that_takes_no_writes_is_not_ready() {
+    let (server, _) = RedisServer::on_tcp(&[]);
+    let app = app_at(&server.url()).await;
+    let coupon = app.create_flash(10).await;
+    assert_eq!(app.claim(1, coupon).await.status, 202);
+    assert_eq!(app.get("/readyz", "").await.status, 200);
+
+    // Of nobody: it keeps what it has, and says so to readers.
+    make_replica(&server, 1).await;
+    let ready = app.get("/readyz", "").await;
+    let expected = json!({
+        "status": "unavailable", "redis": "is a replica, which takes no writes", "postgres": "ok",
+        "backlog": "unknown", "process": "ok",
+    });
+    assert_eq!((ready.status, ready.body), (503, expected));
+    assert_eq!(app.claim(2, coupon).await.refusal(), (503, "unavailable"));
+    let refused = Redis::new(&server.url()).unwrap().link().await.map(drop);
+    assert!(refused.is_err_and(|error| error.to_string().contains("replica")));
+
+    make_master(&server).await;
+    eventually("it is ready again", async || app.get("/readyz", "").await.status == 200).await;
+    eventually("a claim", async || app.claim(2, coupon).await.status == 202).await;
+    app.write_orders().await;
+}
+
+#[tokio::test]
+async fn a_peer_that_goes_away_silently_is_probed_on_every_connection() {
+    let (_server, port) = RedisServer::on_tcp(&[]);
+    let app = app_at(&format!("redis://127.0.0.1:{port}")).await;
+    flash_sale::app::start_housekeeping(&app.app);
+    worker::start(&app.app, &app.config);
+    let coupon = app.create_flash(1).await;
+    assert_eq!(app.claim(1, coupon).await.status, 202);
+    // The one for commands, the one that listens for units, those of the readers.
+    eventually("all of them are probed", async || {
+        let timers = timers_of_connections_to(port);
+        timers.len() >= 3 && timers.iter().all(|timer| timer == KEEPALIVE)
+    })
+    .await;
+    eventually("a row", async || app.number("SELECT count(*) FROM orders").await == 1).await;
+    assert!(app.app.shutdown.stop(std::time::Duration::from_secs(60)).await);
+}
+
+/// In `/proc/net/tcp`: a timer for probes, and none for anything that hasn't been acknowledged.
+const KEEPALIVE: &str = "02";
+
+/// Which timer runs for each established connection to this port of 127.0.0.1.
+fn timers_of_connections_to(port: u16) -> Vec<String> {
+    let table = fs::read_to_string("/proc/net/tcp").expect("this is Linux");
+    let to = format!("0100007F:{port:04X}");
+    let fields = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let established = fields.filter(|line| line[2] == to && line[3] == "01");
+    established.map(|line| line[5].split(':').next().unwrap_or_default().to_owned()).collect()
+}
