@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Creates the group of an order log if it isn't there, and the log with it.
+-- Creates the group of an order log if it isn't there, and the log with it; sets right how much the group has read.
 --
 -- KEYS[1]  log  STREAM  the order log of a lane
 -- ARGV[1]  group
@@ -8,18 +8,42 @@
 --          CREATED      the group is new
 --          CREATED_LOG  both are new
 --
--- Cost: O(groups). From the log's start, never from '$': what was acknowledged before is in Postgres and
--- is recognised there, what wasn't would be lost from anywhere else. May run on a full Redis, or what is
--- in its log could never be drained.
+-- Cost: O(groups), and the unread entries, of which 1,000 at most are counted. From the log's start, never from '$':
+-- what was acknowledged before is in Postgres and is recognised there, what wasn't would be lost from anywhere else.
+-- A Redis that starts again takes `entries-read` from the last rewrite of its file, and tells a lag that isn't there.
+-- May run on a full Redis, or what is in its log could never be drained.
 
 local log = KEYS[1]
 local group = ARGV[1]
 
+local COUNTED_MAX = 1000
+
+-- XINFO answers a flat list of names and values.
+local function fields(flat)
+  local map = {}
+  for i = 1, #flat, 2 do map[flat[i]] = flat[i + 1] end
+  return map
+end
+
+-- The number of entries that the group has read is all that were ever added, but for those behind its last one.
+local function set_right(of)
+  local delivered = of['last-delivered-id']
+  local behind = table.concat({ '(', delivered })
+  local unread = #redis.call('XRANGE', log, behind, '+', 'COUNT', COUNTED_MAX + 1)
+  if unread > COUNTED_MAX then return end
+  local read = fields(redis.call('XINFO', 'STREAM', log))['entries-added'] - unread
+  if of['entries-read'] == read then return end
+  redis.call('XGROUP', 'SETID', log, group, delivered, 'ENTRIESREAD', string.format('%d', read))
+end
+
 local log_exists = redis.call('EXISTS', log) == 1
 if log_exists then
-  -- XINFO GROUPS answers a flat list of names and values for each group; the first one is its name.
-  for _, present in ipairs(redis.call('XINFO', 'GROUPS', log)) do
-    if present[2] == group then return 'PRESENT' end
+  for _, flat in ipairs(redis.call('XINFO', 'GROUPS', log)) do
+    local present = fields(flat)
+    if present['name'] == group then
+      set_right(present)
+      return 'PRESENT'
+    end
   end
 end
 redis.call('XGROUP', 'CREATE', log, group, '0', 'MKSTREAM')

@@ -29,6 +29,7 @@ use crate::sale::dead_letter::DeadLetters;
 use crate::sale::expiry::Expiry;
 use crate::sale::numbers::Numbers;
 use crate::sale::order::Orders;
+use crate::sale::order_ids::OrderIds;
 use crate::sale::order_moves::OrderMoves;
 use crate::sale::payment::Payments;
 use crate::sale::readiness::Readiness;
@@ -55,6 +56,8 @@ pub struct App {
     pub archive: Archive,
     /// What is remembered of sold-out sales.
     pub sold_out: Arc<SoldOutSales>,
+    /// Tells the generator of order ids what the stores know.
+    pub order_ids: OrderIds,
     /// Reads orders, and writes those that the log brings.
     pub orders: Orders,
     /// Cancels and redeems orders.
@@ -148,6 +151,9 @@ impl App {
     pub async fn housekeeping_pass(&self) {
         self.metrics.fold_samples();
         self.readiness.learn_lanes().await;
+        if let Err(error) = self.order_ids.pass().await {
+            tracing::debug!(%error, "the newest order ids could not be looked up");
+        }
         self.sold_out.forget_idle();
         if let Some(limit) = &self.user_claims {
             limit.forget_idle();
@@ -173,21 +179,20 @@ impl App {
         let orders = Orders::new(pool.clone(), config.batch_timeout());
         let ids = IdGenerator::new(keys.order_sequence(), config.order_id_block, clock.clone());
         let ids = Arc::new(ids);
-        let locks = ReentrantLocks::new(redis.clone(), config.lock_lease(), shutdown.clone());
+        let locks = buyers_locks(config, &stores, &shutdown);
         let warm_up = Arc::new(WarmUp::new(&stores, epoch, metrics.clone()));
         let orders_max = config.backlog_orders_max;
         let backlog = Arc::new(Backlog::new(redis.clone(), keys.clone(), lanes, orders_max));
+        let order_ids =
+            OrderIds::informed(&stores, backlog.clone(), ids.clone(), clock.clone()).await;
         let regular = RegularClaims::new(&stores, ids.clone(), locks.clone(), orders.clone());
-        let memory = config.sold_out_memory();
-        let sold_out = SoldOutSales::new(redis.clone(), keys.clone(), memory, shutdown.clone());
-        let sold_out = Arc::new(sold_out);
+        let sold_out = remembered_sales(config, &stores, &shutdown);
         let unpaid_orders_max = config.unpaid_orders_max;
-        let bounds = Bounds::of(config, backlog.clone());
         let script = ClaimScript::new(
             redis.clone(),
             keys.clone(),
             ids,
-            bounds,
+            Bounds::of(config, backlog.clone()),
             warm_up.clone(),
             sold_out.clone(),
             shutdown.clone(),
@@ -210,6 +215,7 @@ impl App {
             coupon_changes,
             warm_up,
             sold_out,
+            order_ids,
             orders,
             order_moves,
             locks,
@@ -217,11 +223,11 @@ impl App {
             user_claims: NonZeroU32::new(config.user_claims_per_second).map(RateLimit::new),
             waiters: Semaphore::new(limits::PREFER_WAITERS_MAX),
             readiness: Readiness::new(&stores, backlog.clone(), shutdown.clone()),
-            backlog,
             no_op_route: config.no_op_route,
             request_ids: RequestIds::default(),
             failure_log: Mutex::default(),
-            numbers: Numbers::new(stores.clone(), metrics.clone()),
+            numbers: Numbers::new(stores.clone(), backlog.clone(), metrics.clone()),
+            backlog,
             reconciler: Reconciler::new(stores.clone(), metrics.clone(), shutdown.clone()),
             clock,
             metrics,
@@ -229,6 +235,16 @@ impl App {
             stores,
         }))
     }
+}
+
+fn buyers_locks(config: &Config, stores: &Stores, shutdown: &Shutdown) -> ReentrantLocks {
+    let (lease, lease_max) = (config.lock_lease(), Some(limits::LOCK_LEASE_MAX));
+    ReentrantLocks::with_lease_max(stores.redis.clone(), lease, lease_max, shutdown.clone())
+}
+
+fn remembered_sales(config: &Config, stores: &Stores, shutdown: &Shutdown) -> Arc<SoldOutSales> {
+    let (redis, keys) = (stores.redis.clone(), stores.keys.clone());
+    Arc::new(SoldOutSales::new(redis, keys, config.sold_out_memory(), shutdown.clone()))
 }
 
 /// Raises the number of lanes to what is asked for. Returns how many there are.

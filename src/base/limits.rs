@@ -65,10 +65,15 @@ pub const BATCH_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long closing the connections to Postgres may take.
 pub const POSTGRES_CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// How long the worker's reader blocks for new entries.
-pub const LOG_BLOCK: Duration = Duration::from_secs(2);
-/// The reader's response time-out, beside the time-out of every other command: it has to outlast the block.
-pub const LOG_READ_TIMEOUT: Duration = Duration::from_secs(4);
+/// Longest time that one look for news in the logs of lanes at rest blocks in Redis. A lane that comes to rest meanwhile
+/// is in the next look.
+pub const LOG_WATCH_BLOCK: Duration = Duration::from_millis(200);
+/// Period in which the logs of lanes at rest are looked at for what is no news: a group that has vanished.
+pub const LOG_WATCH_PERIOD: Duration = Duration::from_secs(2);
+/// Connections over which the workers of all lanes read entries.
+pub const LOG_READERS: usize = 8;
+/// Time without an entry after which a lane comes to rest; before, more of a burst may be on its way.
+pub const LANE_LINGER: Duration = Duration::from_millis(50);
 /// Within this time of a worker's death its entries are in Postgres.
 pub const RECOVERY_MAX: Duration = Duration::from_secs(5);
 /// First pause after a failed pass; it doubles up to [`BACKOFF_MAX`].
@@ -126,6 +131,9 @@ pub const LOCK_RETRY_PAUSE: Duration = Duration::from_millis(20);
 pub const LOCK_RELEASE_TRIES: u32 = 3;
 /// For how long it is kept.
 pub const LOCK_LATCH_KEPT: Duration = Duration::from_secs(5);
+/// Longest lease that is asked for on a buyer's lock: twice that of Redisson's watchdog. What is held for longer than that
+/// was locked before Redis's clock was set back.
+pub const LOCK_LEASE_MAX: Duration = Duration::from_secs(60);
 /// Time in which a renewal of leases has to be answered, whatever `--redis-timeout-ms` says: three fit into a lease.
 pub const LOCK_RENEWAL_TIMEOUT: Duration = Duration::from_millis(500);
 /// Locks whose leases are renewed by one call. A batch that was taken by one call is renewed by one, too.
@@ -144,6 +152,9 @@ pub const WARM_UP_PERIOD: Duration = Duration::from_secs(10);
 pub const ARCHIVE_PERIOD: Duration = Duration::from_secs(60);
 /// How often what has been decided about coupons is looked through for what Redis hasn't heard of.
 pub const CHANGES_PERIOD: Duration = Duration::from_secs(1);
+
+/// Period in which the revisions of all sales in Redis are compared with those in Postgres.
+pub const REVISIONS_PERIOD: Duration = Duration::from_secs(10);
 
 /// Calls of the claim script that may be under way for one coupon; further claims share the next.
 pub const CLAIM_CALLS_MAX: usize = 2;
@@ -203,6 +214,8 @@ pub const REFUND_RETRY_PAUSE: Duration = Duration::from_secs(60);
 /// How often a process looks how many accepted claims wait to be written. What all processes together
 /// accept in this time may come on top of `--backlog-orders-max`.
 pub const BACKLOG_PERIOD: Duration = Duration::from_millis(250);
+/// Period in which that look takes in all logs, also those of which everything was written and which have nothing newer.
+pub const BACKLOG_FULL_LOOK_PERIOD: Duration = Duration::from_secs(10);
 /// When who was told `overloaded` may come back.
 pub const OVERLOADED_RETRY_AFTER: Duration = Duration::from_secs(2);
 
@@ -211,6 +224,15 @@ pub const HOUSEKEEPING_PERIOD: Duration = Duration::from_secs(5);
 
 /// How long a day's order sequence is kept in Redis. Longer than any clock is wrong: see `kit/id.rs`.
 pub const ID_SEQUENCE_KEPT: Duration = Duration::from_secs(40 * 24 * 3600);
+
+/// Blocks of order ids that are left out when a new life of Redis begins, because other processes may have had them.
+pub const ID_BLOCKS_LEFT_OUT: i64 = 100;
+/// Order ids that are left out then, at most: a day has 2^32, for thousands of lives.
+pub const ID_NUMBERS_LEFT_OUT_MAX: i64 = 1_000_000;
+/// Newest orders among which the highest number of a day is looked for.
+pub const NEWEST_ORDERS: i64 = 10_000;
+/// Newest entries of a log among which it is looked for.
+pub const NEWEST_ENTRIES: usize = 1_000;
 
 /// How long the service takes to finish what it has begun when it is told to stop.
 pub const DRAIN_MAX: Duration = Duration::from_secs(5);
@@ -239,7 +261,7 @@ pub const STOCK_MAX: i64 = 100_000_000;
 pub const CENTS_MAX: i64 = 1_000_000_000_000;
 
 const _: () = {
-    assert!(LOG_READ_TIMEOUT.as_millis() >= LOG_BLOCK.as_millis() + 2_000);
+    assert!(WRITE_PAUSE.as_millis() < LANE_LINGER.as_millis());
     assert!(PREFER_WAIT_MAX.as_millis() < REQUEST_TIMEOUT.as_millis());
     assert!(LOCK_WAIT_MAX.as_millis() < REQUEST_TIMEOUT.as_millis());
     let release_try = 2 * REDIS_TIMEOUT.as_millis() + REDIS_RECONNECT_PAUSE.as_millis();

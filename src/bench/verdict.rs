@@ -14,7 +14,7 @@ use super::scenario::Book;
 use crate::kit::redis::Redis;
 use crate::sale::ids::{CouponId, Lane};
 use crate::sale::keys::Keys;
-use crate::sale::order_log::OrderLog;
+use crate::sale::order_log::LogState;
 use crate::sale::{reconcile, settings};
 
 /// How long the worker may take to write what was accepted.
@@ -98,8 +98,8 @@ impl Judge {
     async fn log(&self) -> anyhow::Result<(u64, u64)> {
         let (mut in_flight, mut appended) = (0, 0);
         for lane in self.lanes().await? {
-            let log = OrderLog::unwritten(&self.redis, &self.keys.log(lane)).await?;
-            in_flight += log.pending + log.unread;
+            let log = LogState::of(&self.redis, &self.keys.log(lane)).await?;
+            in_flight += log.unwritten();
             appended += log.appended;
         }
         Ok((in_flight, appended))

@@ -17,21 +17,32 @@
 //! takes its numbers from the wrong day's sequence, but its ids carry that same wrong day. So a block is
 //! used only while the clock shows the day of its key, also when the clock is set back.
 //!
+//! # When Redis goes back in time
+//!
+//! A Redis that starts again, or a replica that takes over, may have an older sequence. Blocks die with the life of Redis
+//! that gave them, and the first block of a new life (`lua/id_block.lua`) begins above the highest number that this
+//! instance has had or was [told](IdGenerator::learn) of, and leaves out [`limits::ID_BLOCKS_LEFT_OUT`] blocks for those
+//! that other instances had and nobody has written down. A sequence that is behind what an instance knows is raised in
+//! the same way, whatever life it is.
+//!
 //! # What is not promised
 //!
 //! Uniqueness needs the day's sequence. A clock that is wrong by more than the sequences are kept
 //! (`limits::ID_SEQUENCE_KEPT`), or a FLUSHALL, which doesn't make Redis another one, can lead to a
 //! number being handed out twice in one second. Whoever stores ids has to refuse the second one.
 //!
-//! Ids have gaps: a block dies with its instance, at midnight, and when Redis has been started anew
-//! (its sequence might have been set back). They bound how many were handed out in a day; they
-//! don't count them. Ids of two instances are ordered by seconds only.
+//! Ids have gaps: a block dies with its instance, at midnight, and with the life of Redis. They bound how many were handed
+//! out in a day; they don't count them. Ids of two instances are ordered by seconds only.
 
-use chrono::{DateTime, NaiveDate, Utc};
-use redis::RedisError;
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 use std::sync::Mutex;
 
+use chrono::{DateTime, NaiveDate, NaiveTime, Utc};
+use redis::RedisError;
+
 use super::redis::{Link, ServerId};
+use super::script::Script;
 use crate::base::clock::Clock;
 use crate::base::limits;
 
@@ -40,6 +51,10 @@ const EPOCH_SECONDS: i64 = 1_640_995_200;
 const SEQUENCE_BITS: u32 = 32;
 const SEQUENCE_MAX: i64 = (1 << SEQUENCE_BITS) - 1;
 const SECONDS_MAX: i64 = (1 << 31) - 1;
+/// What follows the name of a sequence in the name of the key that tells in which life it was last raised.
+const LIFE: &str = ":life";
+/// Days of which an instance remembers the highest number.
+const DAYS_REMEMBERED: usize = 8;
 
 /// Why there is no id. Never a wrapped or repeated one instead.
 #[derive(Debug, thiserror::Error)]
@@ -62,6 +77,9 @@ pub struct IdGenerator {
     key_prefix: String,
     /// Numbers taken from Redis at a time.
     block_size: u32,
+    take_block: Script<2>,
+    /// The highest number that is known to be taken, for the newest days. Wrong clocks may name some that are to come.
+    taken: Mutex<BTreeMap<NaiveDate, i64>>,
     /// The block in use. Held for a few instructions, never across an await.
     block: Mutex<Option<Block>>,
     /// Lets one caller fetch a block while the others wait for it.
@@ -83,6 +101,8 @@ impl IdGenerator {
             clock,
             key_prefix,
             block_size,
+            take_block: Script::new(include_str!("../../lua/id_block.lua")),
+            taken: Mutex::default(),
             block: Mutex::default(),
             refill: tokio::sync::Mutex::default(),
         }
@@ -108,6 +128,26 @@ impl IdGenerator {
         }
     }
 
+    /// Somebody has this id: its number, and all below it, may be taken.
+    pub fn learn(&self, id: i64) {
+        self.learn_number(time_of(id).date_naive(), id & SEQUENCE_MAX);
+    }
+
+    fn learn_number(&self, day: NaiveDate, number: i64) {
+        let mut taken = self.taken.lock().expect("nobody panics with it in hand");
+        let highest = taken.entry(day).or_default();
+        *highest = number.max(*highest);
+        if taken.len() > DAYS_REMEMBERED {
+            taken.pop_first();
+        }
+    }
+
+    /// The highest number of that day that is known to be taken.
+    fn taken(&self, day: NaiveDate) -> i64 {
+        let taken = self.taken.lock().expect("nobody panics with it in hand");
+        taken.get(&day).copied().unwrap_or(0)
+    }
+
     fn take_from_block(&self, link: &Link) -> Result<Option<i64>, IdError> {
         let now = self.clock.now();
         let mut block = self.block.lock().expect("nobody panics with the block in hand");
@@ -129,14 +169,27 @@ impl IdGenerator {
         let now = self.clock.now();
         compose(now, 0)?;
         let day = now.date_naive();
-        let key = format!("{}:{}", self.key_prefix, day.format("%Y:%m:%d"));
-        let last: i64 = link.query(redis::cmd("INCRBY").arg(&key).arg(self.block_size)).await?;
+        let sequence = format!("{}:{}", self.key_prefix, day.format("%Y:%m:%d"));
+        // In the same slot of a cluster.
+        let life = ["{", &sequence, "}", LIFE].concat();
+        let block = i64::from(self.block_size);
+        let room = (block * limits::ID_BLOCKS_LEFT_OUT).min(limits::ID_NUMBERS_LEFT_OUT_MAX);
+        let is_older = link.server_started_at() < day.and_time(NaiveTime::MIN).and_utc();
         let seconds_kept = limits::ID_SEQUENCE_KEPT.as_secs();
-        let _: i64 = link.query(redis::cmd("EXPIRE").arg(&key).arg(seconds_kept)).await?;
+        let arguments = (
+            block,
+            self.taken(day),
+            link.server().as_str(),
+            room,
+            i64::from(is_older),
+            seconds_kept,
+        );
+        let last: i64 = self.take_block.run(link, [&sequence, &life], arguments).await?;
         if last > SEQUENCE_MAX {
             return Err(IdError::SequenceExhausted(day));
         }
-        let next = last - i64::from(self.block_size) + 1;
+        self.learn_number(day, last);
+        let next = last - block + 1;
         let block = Block { day, server: link.server().clone(), next, last };
         *self.block.lock().expect("nobody panics with the block in hand") = Some(block);
         Ok(())
@@ -149,6 +202,14 @@ fn compose(now: DateTime<Utc>, number: i64) -> Result<i64, IdError> {
         return Err(IdError::ClockOutOfRange(now));
     }
     Ok((seconds << SEQUENCE_BITS) | number)
+}
+
+/// All ids that carry a time of this day.
+pub fn range_of(day: NaiveDate) -> RangeInclusive<i64> {
+    const SECONDS_PER_DAY: i64 = 86_400;
+    let first = day.and_time(NaiveTime::MIN).and_utc().timestamp() - EPOCH_SECONDS;
+    let seconds = |seconds: i64| seconds.clamp(0, SECONDS_MAX) << SEQUENCE_BITS;
+    seconds(first)..=seconds(first + SECONDS_PER_DAY - 1) | SEQUENCE_MAX
 }
 
 /// The time that an id carries, to the second.
@@ -175,6 +236,20 @@ mod tests {
     fn the_last_id_is_positive() {
         let last_second = DateTime::from_timestamp(EPOCH_SECONDS + SECONDS_MAX, 0).unwrap();
         assert_eq!(compose(last_second, SEQUENCE_MAX).unwrap(), i64::MAX);
+    }
+
+    #[test]
+    fn a_day_has_all_ids_of_its_seconds() {
+        let day = range_of(at("2026-11-21T12:00:00Z").date_naive());
+        for (time, number, within) in [
+            ("2026-11-20T23:59:59Z", SEQUENCE_MAX, false),
+            ("2026-11-21T00:00:00Z", 0, true),
+            ("2026-11-21T23:59:59Z", SEQUENCE_MAX, true),
+            ("2026-11-22T00:00:00Z", 0, false),
+        ] {
+            assert_eq!(day.contains(&compose(at(time), number).unwrap()), within, "{time}");
+        }
+        assert_eq!(range_of(at("2021-01-01T00:00:00Z").date_naive()), 0..=SEQUENCE_MAX);
     }
 
     #[test]

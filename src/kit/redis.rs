@@ -16,6 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
+use chrono::{DateTime, TimeDelta, Utc};
 use redis::aio::{AsyncPushSender, MultiplexedConnection};
 use redis::io::tcp::TcpSettings;
 use redis::io::tcp::socket2::TcpKeepalive;
@@ -33,12 +34,21 @@ use crate::base::limits;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerId(Arc<str>);
 
+/// What a server says about itself when a connection to it begins.
+struct Identity {
+    server: ServerId,
+    /// When this life began, by the server's clock.
+    started_at: DateTime<Utc>,
+}
+
 /// A Redis server, connected to when needed. Clones share the connection.
 #[derive(Clone)]
 pub struct Redis(Arc<Shared>);
 
 struct Shared {
     client: Client,
+    /// Whether a new life of the server is worth a line in the log: one connection of a process says so.
+    tells: bool,
     /// Time in which the server has to answer, and a connection to be established.
     timeout: Duration,
     /// The connection in use, if there is one; read by every command, without a lock.
@@ -50,9 +60,16 @@ struct Shared {
 /// A live connection to an identified server.
 pub struct Link {
     connection: MultiplexedConnection,
-    server: ServerId,
+    identity: Identity,
     /// Cleared when the connection is known to have broken.
     alive: Arc<AtomicBool>,
+}
+
+impl ServerId {
+    /// The `run_id`.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
 }
 
 impl Redis {
@@ -75,12 +92,19 @@ impl Redis {
         // RESP3, because only there a lost connection is noticed before the next command fails.
         let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
         let info = info.set_redis_settings(settings).set_tcp_settings(tcp_settings());
-        Ok(Self(Arc::new(Shared {
-            client: Client::open(info)?,
-            timeout,
-            link: ArcSwapOption::empty(),
-            connecting: Mutex::new(None),
-        })))
+        Ok(Self::of(Client::open(info)?, true, timeout))
+    }
+
+    /// The same server over another connection, opened at its first command: for replies that would hold up everybody
+    /// else's.
+    #[must_use]
+    pub fn another(&self) -> Self {
+        Self::of(self.0.client.clone(), false, self.0.timeout)
+    }
+
+    fn of(client: Client, tells: bool, timeout: Duration) -> Self {
+        let (link, connecting) = (ArcSwapOption::empty(), Mutex::new(None));
+        Self(Arc::new(Shared { client, tells, timeout, link, connecting }))
     }
 
     /// Time in which the server has to answer.
@@ -120,6 +144,25 @@ impl Redis {
         replies.inspect_err(|error| link.notice(error))
     }
 
+    /// Runs several commands in one round trip, each for itself: an error of one is its own answer.
+    ///
+    /// # Errors
+    ///
+    /// As [`query`](Self::query), when there is no answer to any.
+    pub async fn query_each<T: FromRedisValue>(
+        &self,
+        commands: &mut Pipeline,
+    ) -> RedisResult<Vec<RedisResult<T>>> {
+        let link = self.link().await?;
+        let sent = commands.ignore_errors().query_async(&mut link.connection.clone()).await;
+        let replies: Vec<RedisResult<T>> = sent.inspect_err(|error| link.notice(error))?;
+        replies
+            .iter()
+            .filter_map(|reply| reply.as_ref().err())
+            .for_each(|error| link.notice(error));
+        Ok(replies)
+    }
+
     /// Whether the server is still a master that has its data. Otherwise the live connection ends.
     ///
     /// # Errors
@@ -129,17 +172,6 @@ impl Redis {
         let link = self.link().await?;
         let identified = identify(&mut link.connection.clone()).await.map(drop);
         identified.inspect_err(|error| link.notice(error))
-    }
-
-    /// A connection of its own for a caller that blocks in Redis. Its response time-out outlasts
-    /// [`limits::LOG_BLOCK`]; on a shared connection the caller would hold up everybody else.
-    ///
-    /// # Errors
-    ///
-    /// When there is no master to be reached.
-    pub async fn blocking_connection(&self) -> RedisResult<MultiplexedConnection> {
-        let timeout = self.0.timeout.max(limits::LOG_READ_TIMEOUT);
-        self.connection(self.config().set_response_timeout(Some(timeout))).await
     }
 
     /// A connection of its own for subscriptions. Whatever is published there, and the end of the connection, is told
@@ -152,7 +184,11 @@ impl Redis {
         &self,
         heard: impl AsyncPushSender,
     ) -> RedisResult<MultiplexedConnection> {
-        self.connection(self.config().set_push_sender(heard)).await
+        let config = self.config().set_push_sender(heard);
+        let client = &self.0.client;
+        let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
+        identify(&mut connection).await?;
+        Ok(connection)
     }
 
     /// A connection of its own to whatever server is there, also to one that can't be used: for asking what it is.
@@ -162,16 +198,6 @@ impl Redis {
     /// When no server can be reached.
     pub(super) async fn connection_to_any(&self) -> RedisResult<MultiplexedConnection> {
         self.0.client.get_multiplexed_async_connection_with_config(&self.config()).await
-    }
-
-    async fn connection(
-        &self,
-        config: AsyncConnectionConfig,
-    ) -> RedisResult<MultiplexedConnection> {
-        let client = &self.0.client;
-        let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
-        identify(&mut connection).await?;
-        Ok(connection)
     }
 
     /// Where the server is, without user and password: `host:6379, database 0`, or the path of a socket.
@@ -197,7 +223,7 @@ impl Redis {
             Ok(link) => {
                 let link = Arc::new(link);
                 let last = self.0.link.swap(Some(link.clone()));
-                if last.is_some_and(|last| last.server != link.server) {
+                if self.0.tells && last.is_some_and(|last| last.server() != link.server()) {
                     tracing::warn!("Redis has been started anew");
                 }
                 *failed = None;
@@ -223,8 +249,8 @@ impl Redis {
         });
         let client = &self.0.client;
         let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
-        let server = identify(&mut connection).await?;
-        Ok(Link { connection, server, alive })
+        let identity = identify(&mut connection).await?;
+        Ok(Link { connection, identity, alive })
     }
 
     fn config(&self) -> AsyncConnectionConfig {
@@ -238,7 +264,12 @@ impl Redis {
 impl Link {
     /// Which life of the server this connection leads to.
     pub fn server(&self) -> &ServerId {
-        &self.server
+        &self.identity.server
+    }
+
+    /// When that life began, by the server's clock.
+    pub fn server_started_at(&self) -> DateTime<Utc> {
+        self.identity.started_at
     }
 
     /// Runs one command.
@@ -292,7 +323,7 @@ fn is_unfit_server(error: &RedisError) -> bool {
 }
 
 /// Which life of which master it is.
-async fn identify(connection: &mut MultiplexedConnection) -> RedisResult<ServerId> {
+async fn identify(connection: &mut MultiplexedConnection) -> RedisResult<Identity> {
     let mut command = redis::cmd("INFO");
     command.arg("server").arg("replication").arg("persistence");
     let info: InfoDict = command.query_async(connection).await?;
@@ -304,7 +335,13 @@ async fn identify(connection: &mut MultiplexedConnection) -> RedisResult<ServerI
         return Err(of(ServerErrorKind::BusyLoading, "the server is loading its data"));
     }
     let run_id: String = info.get("run_id").ok_or_else(unreachable)?;
-    Ok(ServerId(run_id.into()))
+    let now = info.get("server_time_usec").and_then(DateTime::from_timestamp_micros);
+    let started_at = now.zip(info.get("uptime_in_seconds"));
+    let started_at = started_at.map(|(now, seconds)| now - TimeDelta::seconds(seconds));
+    Ok(Identity {
+        server: ServerId(run_id.into()),
+        started_at: started_at.ok_or_else(unreachable)?,
+    })
 }
 
 /// A peer that has gone without a word is noticed also where nothing is sent: by a connection that only listens.

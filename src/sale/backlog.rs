@@ -7,15 +7,23 @@
 //! Each process looks now and then and remembers what it saw; the claim path only reads that. So the
 //! bound is exceeded by what is accepted between two looks. While Redis can't be asked, the last look
 //! holds: nothing is accepted then anyway.
+//!
+//! A log of which everything had been written stays so until a newer entry is in it. One command asks all of those logs
+//! for a newer entry, so a look costs as much as there is under way, and not as much as there are lanes. Now and then
+//! all are looked at, because a Redis that went back in time has no newer entries.
 
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::time::Duration;
 
 use redis::RedisResult;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
 
 use super::ids::Lane;
 use super::keys::Keys;
-use super::order_log::OrderLog;
-use crate::kit::redis::Redis;
+use super::order_log::{self, LogState};
+use crate::base::limits;
+use crate::kit::redis::{Redis, ServerId};
 
 /// Looks at the logs, and remembers.
 pub struct Backlog {
@@ -27,12 +35,24 @@ pub struct Backlog {
     orders_max: u64,
     /// Claims that waited at the last look.
     orders: AtomicU64,
+    /// The last look at each log; held by one look at a time.
+    seen: Mutex<Option<Seen>>,
+}
+
+/// Where the logs stood.
+struct Seen {
+    states: Vec<LogState>,
+    /// When all of them were looked at.
+    at: Instant,
+    /// In this life of Redis.
+    server: ServerId,
 }
 
 impl Backlog {
     /// Nothing waits, until the first look.
     pub fn new(redis: Redis, keys: Keys, lanes: i32, orders_max: u64) -> Self {
-        Self { redis, keys, lanes: lanes.into(), orders_max, orders: AtomicU64::new(0) }
+        let (lanes, orders, seen) = (lanes.into(), AtomicU64::new(0), Mutex::default());
+        Self { redis, keys, lanes, orders_max, orders, seen }
     }
 
     /// Whether more claims may be accepted, as of the last look.
@@ -56,12 +76,54 @@ impl Backlog {
     ///
     /// When Redis doesn't answer; what was seen last still holds then.
     pub async fn look(&self) -> RedisResult<u64> {
-        let mut orders = 0;
-        for lane in Lane::all(self.lanes.load(Ordering::Relaxed)) {
-            let unwritten = OrderLog::unwritten(&self.redis, &self.keys.log(lane)).await?;
-            orders += unwritten.pending + unwritten.unread;
-        }
+        let states = self.states().await?;
+        let orders = states.iter().map(LogState::unwritten).sum();
         self.orders.store(orders, Ordering::Relaxed);
         Ok(orders)
+    }
+
+    /// Looks now. Returns where the log of each lane stands.
+    ///
+    /// # Errors
+    ///
+    /// When Redis doesn't answer.
+    pub async fn states(&self) -> RedisResult<Vec<LogState>> {
+        let lanes = Lane::all(self.lanes.load(Ordering::Relaxed));
+        let logs: Vec<String> = lanes.map(|lane| self.keys.log(lane)).collect();
+        let server = self.redis.link().await?.server().clone();
+        let mut seen = self.seen.lock().await;
+        match seen.as_mut().filter(|seen| seen.can_be_built_on(&server, logs.len())) {
+            Some(seen) => seen.look_again(&self.redis, &logs).await?,
+            None => {
+                let states = LogState::of_all(&self.redis, &logs).await?;
+                *seen = Some(Seen { states, at: Instant::now(), server });
+            }
+        }
+        Ok(seen.as_ref().map(|seen| seen.states.clone()).unwrap_or_default())
+    }
+}
+
+impl Seen {
+    fn can_be_built_on(&self, server: &ServerId, logs: usize) -> bool {
+        let is_fresh = self.at.elapsed() < limits::BACKLOG_FULL_LOOK_PERIOD;
+        is_fresh && self.states.len() == logs && self.server == *server
+    }
+
+    /// Looks at those logs that had something unwritten, and at those that have something new.
+    async fn look_again(&mut self, redis: &Redis, logs: &[String]) -> RedisResult<()> {
+        let all = || logs.iter().zip(&self.states);
+        let settled = all().filter(|(_, state)| state.is_settled());
+        let settled: Vec<_> = settled.map(|(key, state)| (key.clone(), state.last)).collect();
+        let moved = order_log::newer(redis, &settled, Duration::ZERO).await?;
+        let stale: Vec<usize> = all()
+            .enumerate()
+            .filter(|(_, (key, state))| !state.is_settled() || moved.contains(*key))
+            .map(|(number, _)| number)
+            .collect();
+        let keys: Vec<&String> = stale.iter().map(|number| &logs[*number]).collect();
+        for (number, state) in stale.iter().zip(LogState::of_all(redis, &keys).await?) {
+            self.states[*number] = state;
+        }
+        Ok(())
     }
 }

@@ -16,6 +16,9 @@
 //!
 //! * Whoever dies between the two stores leaves a coupon whose `applied_revision` is behind; [`CouponChanges::pass`]
 //!   finds it and applies it.
+//! * Redis goes back in time, and has an older revision than Postgres noted: [`CouponChanges::catch_up_pass`] looks at all
+//!   sales when a new life of Redis answers, and every [`limits::REVISIONS_PERIOD`], and applies the newest revision.
+//!   Until then the sale goes by the older one.
 //! * Redis away, or slow: the change has been decided and isn't in force yet. The caller is told so.
 //! * The sale is missing in Redis: that is a loss of data, and no change puts it back.
 //! * A change between the steps of loading the sale: what is loaded is one whole revision. Nothing is noted as
@@ -26,10 +29,12 @@
 //! That a change is in force everywhere when it is answered: a process that remembers a sale as sold out goes
 //! on refusing for as long as it would have anyway.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use chrono::{DateTime, Utc};
+use redis::RedisResult;
 use sqlx::{PgConnection, PgPool};
+use tokio::time::Instant;
 
 use super::coupon::{self, Coupon, Coupons};
 use super::coupon_input::Restock;
@@ -41,7 +46,7 @@ use super::warm_up::{Resolution, WarmUp};
 use super::{Failure, Stores};
 use crate::base::limits;
 use crate::base::shutdown::Shutdown;
-use crate::kit::redis::Redis;
+use crate::kit::redis::{Redis, ServerId};
 use crate::kit::script::Script;
 
 /// What became of a change.
@@ -63,6 +68,8 @@ pub struct CouponChanges {
     coupons: Arc<Coupons>,
     warm_up: Arc<WarmUp>,
     apply: Script<1>,
+    /// When all sales were last found to have their newest revision, and in which life of Redis.
+    caught_up: Mutex<Option<(ServerId, Instant)>>,
     /// Runs transactions that a request must not break off half-way.
     shutdown: Shutdown,
 }
@@ -77,7 +84,8 @@ impl CouponChanges {
     ) -> Self {
         let Stores { pool, redis, keys } = stores.clone();
         let apply = Script::new(include_str!("../../lua/apply_coupon.lua"));
-        Self { pool, redis, keys, coupons, warm_up, apply, shutdown }
+        let caught_up = Mutex::default();
+        Self { pool, redis, keys, coupons, warm_up, apply, caught_up, shutdown }
     }
 
     /// Makes a change in both stores. Safe to repeat: a change that has been made already makes no new revision.
@@ -180,6 +188,62 @@ impl CouponChanges {
         }
     }
 
+    /// Applies the newest revision to sales of which Redis has an older one, whatever Postgres has noted: all are looked at in
+    /// each new life of Redis, and now and then. Returns how many there were.
+    ///
+    /// # Errors
+    ///
+    /// When a store doesn't answer; the next pass looks at all of them.
+    pub async fn catch_up_pass(&self) -> Result<usize, Failure> {
+        let server = self.redis.link().await?.server().clone();
+        let last = self.caught_up.lock().expect("nobody panics with it in hand").clone();
+        let is_current = |(life, at): &(ServerId, Instant)| {
+            *life == server && at.elapsed() < limits::REVISIONS_PERIOD
+        };
+        if last.as_ref().is_some_and(is_current) {
+            return Ok(0);
+        }
+        let caught_up = self.catch_up().await?;
+        *self.caught_up.lock().expect("nobody panics with it in hand") =
+            Some((server, Instant::now()));
+        Ok(caught_up)
+    }
+
+    /// Applies the newest revision to every sale of which Redis has an older one. Returns how many there were.
+    ///
+    /// # Errors
+    ///
+    /// When a store doesn't answer. A sale that Redis has lost holds up no other.
+    pub async fn catch_up(&self) -> Result<usize, Failure> {
+        let (mut behind, mut after) = (0, None);
+        loop {
+            let page = stock::revisions(&self.pool, after, limits::PASS_COUPONS_MAX).await?;
+            let Some((last, _)) = page.last() else {
+                return Ok(behind);
+            };
+            after = Some(*last);
+            let coupons = page.iter().map(|(coupon, _)| *coupon);
+            let in_redis = revisions(&self.redis, &self.keys, coupons).await?;
+            for ((coupon, revision), in_redis) in page.into_iter().zip(in_redis) {
+                if in_redis.is_some_and(|in_redis| in_redis < revision) {
+                    behind += 1;
+                    self.catch_up_with(coupon).await?;
+                }
+            }
+        }
+    }
+
+    async fn catch_up_with(&self, coupon: CouponId) -> Result<(), Failure> {
+        match self.apply(coupon).await {
+            Ok(true) => {
+                tracing::warn!(%coupon, "Redis had an older revision of this coupon, and has the newest one now");
+                Ok(())
+            }
+            Ok(false) | Err(Failure::DataLost(_)) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Applies what has been decided and not applied. Returns how many coupons that was.
     ///
     /// # Errors
@@ -202,6 +266,19 @@ impl CouponChanges {
             after = Some(last);
         }
     }
+}
+
+/// Revisions of sales in Redis, as far as it has them.
+async fn revisions(
+    redis: &Redis,
+    keys: &Keys,
+    coupons: impl Iterator<Item = CouponId>,
+) -> RedisResult<Vec<Option<i64>>> {
+    let mut commands = redis::pipe();
+    for coupon in coupons {
+        commands.cmd("HGET").arg(keys.coupon(coupon)).arg("revision");
+    }
+    redis.query_all(&commands).await
 }
 
 async fn decide_in(

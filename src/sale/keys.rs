@@ -45,7 +45,8 @@ impl Keys {
     }
 
     /// HASH, a re-entrant lock: held while an order of this user is created. Per lane is enough, since a coupon has one.
-    /// Its layout is Redisson's, so a Java service that locks this name stays out; another layout gets another name.
+    /// Its layout is Redisson's, so a Java service that locks this name stays out; another layout gets another name. A
+    /// lease on it is at most [`limits::LOCK_LEASE_MAX`](crate::base::limits::LOCK_LEASE_MAX) long.
     pub fn order_lock(&self, lane: Lane, user: UserId) -> String {
         format!("{}:{{{lane}}}:rlock:order:{user}", self.prefix)
     }

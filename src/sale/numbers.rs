@@ -13,9 +13,11 @@ use redis::RedisResult;
 use serde::Serialize;
 use sqlx::PgPool;
 
+use super::backlog::Backlog;
 use super::ids::{CouponId, Lane};
 use super::keys::Keys;
-use super::order_log::{GROUP, OrderLog};
+use super::log_numbers::{LogNumbers, Oldest};
+use super::order_log::LogState;
 use super::reconcile::{self, census};
 use super::{Failure, Stores, buyers, dead_letter, settings, stock, stock_return};
 use crate::base::gauges::Gauge;
@@ -26,6 +28,9 @@ use crate::kit::redis::Redis;
 /// Looks numbers up.
 pub struct Numbers {
     stores: Stores,
+    /// Knows where the logs stand.
+    backlog: Arc<Backlog>,
+    oldest: Oldest,
     metrics: Arc<Metrics>,
 }
 
@@ -78,21 +83,10 @@ pub struct InPostgres {
     pub revision: i64,
 }
 
-/// What waits in the order log.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
-pub struct LogNumbers {
-    /// Entries that a worker has in hand.
-    pub pending: u64,
-    /// Entries that no worker has read yet: the lag.
-    pub unread: u64,
-    /// Age of the oldest entry that isn't acknowledged; 0 without any.
-    pub oldest_entry_ms: u64,
-}
-
 impl Numbers {
     /// Has seen nothing yet.
-    pub fn new(stores: Stores, metrics: Arc<Metrics>) -> Self {
-        Self { stores, metrics }
+    pub fn new(stores: Stores, backlog: Arc<Backlog>, metrics: Arc<Metrics>) -> Self {
+        Self { stores, backlog, oldest: Oldest::default(), metrics }
     }
 
     /// Looks, and shows.
@@ -109,9 +103,11 @@ impl Numbers {
 
     async fn look(&self) -> Result<Vec<Gauge>, Failure> {
         let Stores { pool, redis, keys } = &self.stores;
+        let lanes = settings::read(pool).await?.lanes;
+        self.backlog.learn_lanes(lanes);
         let mut log = LogNumbers::default();
-        for lane in Lane::all(settings::read(pool).await?.lanes) {
-            log = log.with(look_at_log(redis, keys, lane).await?);
+        for (lane, state) in Lane::all(lanes).zip(self.backlog.states().await?) {
+            log = log.with(LogNumbers::look(redis, keys, lane, &state, &self.oldest).await?);
         }
         let seconds = log.oldest_entry_ms as f64 / 1_000.0;
         let mut gauges = vec![
@@ -205,6 +201,7 @@ pub async fn side_by_side(
         return Ok(None);
     };
     let seen = census(redis, keys, coupon).await?;
+    let log = LogState::of(redis, &keys.log(coupon.lane())).await?;
     let in_redis = seen.stock.map(|left| InRedis {
         total: seen.total,
         left,
@@ -217,7 +214,7 @@ pub async fn side_by_side(
     Ok(Some(SideBySide {
         redis: in_redis,
         postgres: in_postgres(pool, coupon).await?,
-        log: look_at_log(redis, keys, coupon.lane()).await?,
+        log: LogNumbers::look(redis, keys, coupon.lane(), &log, &Oldest::default()).await?,
         disagreements: report.disagreements.iter().map(ToString::to_string).collect(),
     }))
 }
@@ -251,48 +248,4 @@ async fn orders_by_status(pool: &PgPool, coupon: CouponId) -> sqlx::Result<BTree
     .await?;
     tx.rollback().await?;
     Ok(rows.into_iter().map(|row| (row.status, row.count)).collect())
-}
-
-async fn look_at_log(redis: &Redis, keys: &Keys, lane: Lane) -> RedisResult<LogNumbers> {
-    let key = keys.log(lane);
-    let log = OrderLog::unwritten(redis, &key).await?;
-    let mut numbers = LogNumbers { pending: log.pending, unread: log.unread, oldest_entry_ms: 0 };
-    let oldest = match (log.pending, log.unread) {
-        (0, 0) => None,
-        (0, _) => first_unread(redis, &key).await?,
-        _ => first_pending(redis, &key).await?,
-    };
-    let entry_ms = oldest.and_then(|id| id.split_once('-')?.0.parse::<u64>().ok());
-    if let Some(entry_ms) = entry_ms {
-        let (seconds, micros): (u64, u64) = redis.query(&redis::cmd("TIME")).await?;
-        numbers.oldest_entry_ms = (seconds * 1_000 + micros / 1_000).saturating_sub(entry_ms);
-    }
-    Ok(numbers)
-}
-
-async fn first_pending(redis: &Redis, key: &str) -> RedisResult<Option<String>> {
-    let mut command = redis::cmd("XPENDING");
-    command.arg(key).arg(GROUP).arg("-").arg("+").arg(1);
-    let first: Vec<(String, String, u64, u64)> = redis.query(&command).await?;
-    Ok(first.into_iter().next().map(|(id, ..)| id))
-}
-
-async fn first_unread(redis: &Redis, key: &str) -> RedisResult<Option<String>> {
-    let delivered = OrderLog::last_delivered(redis, key).await?;
-    let from = delivered.map_or_else(|| "-".to_owned(), |id| format!("({id}"));
-    let mut command = redis::cmd("XRANGE");
-    command.arg(key).arg(from).arg("+").arg("COUNT").arg(1);
-    let first: Vec<(String, Vec<Vec<u8>>)> = redis.query(&command).await?;
-    Ok(first.into_iter().next().map(|(id, _)| id))
-}
-
-impl LogNumbers {
-    /// Both lanes together.
-    fn with(self, other: Self) -> Self {
-        Self {
-            pending: self.pending + other.pending,
-            unread: self.unread + other.unread,
-            oldest_entry_ms: self.oldest_entry_ms.max(other.oldest_entry_ms),
-        }
-    }
 }

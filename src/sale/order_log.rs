@@ -9,11 +9,11 @@
 //! * A vanished group is created again from the log's start, never from its end.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use redis::aio::MultiplexedConnection;
 use redis::{RedisError, RedisResult, Value};
 
 use super::ids::{CouponId, Lane, OrderId, UserId};
@@ -21,6 +21,9 @@ use super::keys::Keys;
 use crate::base::limits;
 use crate::kit::redis::Redis;
 use crate::kit::script::Script;
+
+/// Logs that Redis is asked about in one round trip.
+const LOGS_AT_A_TIME: usize = 128;
 
 /// The consumer group that writes orders.
 pub const GROUP: &str = "order-writers";
@@ -49,15 +52,29 @@ pub struct LogEntry {
     pub claim: Result<LoggedClaim, &'static str>,
 }
 
-/// What of the log hasn't been written yet.
+/// Names an entry: entries are in the order of their ids.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct EntryId {
+    /// Redis's clock when it was appended, in milliseconds since 1970, or that of the entry before if the clock was
+    /// behind it.
+    pub ms: u64,
+    /// Counts the entries of one millisecond.
+    pub sequence: u64,
+}
+
+/// Where a log and its group stand.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Unwritten {
-    /// Delivered to a worker, not acknowledged.
+pub struct LogState {
+    /// Entries delivered to a worker and not acknowledged.
     pub pending: u64,
-    /// Not delivered yet.
+    /// Entries not delivered yet.
     pub unread: u64,
-    /// Ever appended, trimmed ones included.
+    /// Entries ever appended, trimmed ones included.
     pub appended: u64,
+    /// Id of the last entry that was ever appended; the lowest id for a log that isn't there.
+    pub last: EntryId,
+    /// Id of the last entry that was delivered to anybody; `None` without a group.
+    pub delivered: Option<EntryId>,
 }
 
 /// What one step of taking over found.
@@ -72,6 +89,19 @@ pub struct TakeOver {
     pub next: Option<String>,
 }
 
+/// What a consumer holds. While all of it stays as it is, the consumer neither finishes an entry nor looks at one again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Held {
+    /// Its name.
+    pub consumer: String,
+    /// Entries.
+    pub entries: u64,
+    /// The first of them.
+    pub first: String,
+    /// How often that one was delivered.
+    pub deliveries: u64,
+}
+
 /// What making sure of the group has created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Created {
@@ -84,33 +114,42 @@ pub struct Created {
 /// The log of one lane, seen by one consumer.
 pub struct OrderLog {
     redis: Redis,
+    /// Reads entries: large replies, for which claims don't wait on a connection of their own.
+    reader: Redis,
     key: String,
     lane: Lane,
     consumer: String,
-    /// Blocks in Redis, so it has a connection of its own; opened when needed.
-    reader: Option<MultiplexedConnection>,
     ensure_group: Script<1>,
     trim: Script<1>,
     remove_consumer: Script<1>,
 }
+
+/// Entry id, consumer, idle ms, deliveries.
+type Pending = (String, String, u64, u64);
 
 /// Reply to XREADGROUP: for each stream its entries, an entry being an id and, unless the log has
 /// lost it, its fields.
 type ReadReply = Option<BTreeMap<String, Vec<(String, Option<Vec<Vec<u8>>>)>>>;
 
 impl OrderLog {
-    /// The log of `lane`, to be read as `consumer`. The name has to be unique for each process.
+    /// The log of `lane`, to be read as `consumer`, whose name has to be unique for each writer.
     pub fn new(redis: Redis, keys: &Keys, lane: Lane, consumer: String) -> Self {
         Self {
+            reader: redis.clone(),
             redis,
             key: keys.log(lane),
             lane,
             consumer,
-            reader: None,
             ensure_group: Script::new(include_str!("../../lua/ensure_group.lua")),
             trim: Script::new(include_str!("../../lua/trim_log.lua")),
             remove_consumer: Script::new(include_str!("../../lua/remove_consumer.lua")),
         }
+    }
+
+    /// The same, read over another connection.
+    #[must_use]
+    pub fn read_over(self, reader: Redis) -> Self {
+        Self { reader, ..self }
     }
 
     /// Which lane it is.
@@ -118,26 +157,19 @@ impl OrderLog {
         self.lane
     }
 
-    /// Up to `count` entries that nobody has been given yet; waits up to `patience` for the first.
+    /// Name of its key.
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+
+    /// Up to `count` entries that nobody has been given yet. Never waits for one.
     ///
     /// # Errors
     ///
     /// When Redis doesn't answer. Entries may have been delivered then: read
     /// [pending ones](Self::read_pending) next.
-    pub async fn read_new(
-        &mut self,
-        count: usize,
-        patience: Duration,
-    ) -> RedisResult<Vec<LogEntry>> {
-        let patience_ms =
-            u64::try_from(patience.min(limits::LOG_BLOCK).as_millis()).unwrap_or(u64::MAX);
-        let mut command = redis::cmd("XREADGROUP");
-        command.arg("GROUP").arg(GROUP).arg(&self.consumer).arg("COUNT").arg(count);
-        if patience_ms > 0 {
-            command.arg("BLOCK").arg(patience_ms);
-        }
-        command.arg("STREAMS").arg(&self.key).arg(">");
-        self.read(&command).await
+    pub async fn read_new(&self, count: usize) -> RedisResult<Vec<LogEntry>> {
+        self.read(count, ">").await
     }
 
     /// Up to `count` entries that were delivered to this consumer and not acknowledged, with ids
@@ -146,21 +178,15 @@ impl OrderLog {
     /// # Errors
     ///
     /// When Redis doesn't answer.
-    pub async fn read_pending(&mut self, count: usize, after: &str) -> RedisResult<Vec<LogEntry>> {
+    pub async fn read_pending(&self, count: usize, after: &str) -> RedisResult<Vec<LogEntry>> {
+        self.read(count, after).await
+    }
+
+    async fn read(&self, count: usize, after: &str) -> RedisResult<Vec<LogEntry>> {
         let mut command = redis::cmd("XREADGROUP");
         command.arg("GROUP").arg(GROUP).arg(&self.consumer).arg("COUNT").arg(count);
         command.arg("STREAMS").arg(&self.key).arg(after);
-        self.read(&command).await
-    }
-
-    async fn read(&mut self, command: &redis::Cmd) -> RedisResult<Vec<LogEntry>> {
-        let mut connection = match self.reader.take() {
-            Some(connection) => connection,
-            None => self.redis.blocking_connection().await?,
-        };
-        let reply: ReadReply = command.query_async(&mut connection).await?;
-        // Kept only after success: a reply that comes late must not answer the next question.
-        self.reader = Some(connection);
+        let reply: ReadReply = self.reader.query(&command).await?;
         let streams = reply.into_iter().flatten();
         Ok(streams
             .flat_map(|(_, entries)| entries)
@@ -211,6 +237,60 @@ impl OrderLog {
         Ok(TakeOver { entries: taken.len(), lost, next })
     }
 
+    /// What every other consumer holds.
+    ///
+    /// # Errors
+    ///
+    /// When Redis doesn't answer.
+    pub async fn held_by_others(&self) -> RedisResult<Vec<Held>> {
+        let mut command = redis::cmd("XPENDING");
+        command.arg(&self.key).arg(GROUP);
+        type Summary = (u64, Value, Value, Option<Vec<(String, String)>>);
+        let (_, _, _, consumers): Summary = self.redis.query(&command).await?;
+        let of_others = |(name, _): &(String, String)| *name != self.consumer;
+        let consumers: Vec<_> = consumers.into_iter().flatten().filter(of_others).collect();
+        let mut commands = redis::pipe();
+        for (name, _) in &consumers {
+            commands.cmd("XPENDING").arg(&self.key).arg(GROUP).arg("-").arg("+").arg(1).arg(name);
+        }
+        let firsts: Vec<Vec<Pending>> = match consumers.is_empty() {
+            true => Vec::new(),
+            false => self.redis.query_all(&commands).await?,
+        };
+        let held = consumers.into_iter().zip(firsts).filter_map(|((consumer, entries), first)| {
+            let (first, _, _, deliveries) = first.into_iter().next()?;
+            Some(Held { consumer, entries: entries.parse().ok()?, first, deliveries })
+        });
+        Ok(held.collect())
+    }
+
+    /// Takes over up to `count` entries that this consumer holds, however short a time that seems to be.
+    ///
+    /// # Errors
+    ///
+    /// When Redis doesn't answer.
+    pub async fn take_over_from(&self, consumer: &str, count: usize) -> RedisResult<TakeOver> {
+        let mut command = redis::cmd("XPENDING");
+        command.arg(&self.key).arg(GROUP).arg("-").arg("+").arg(count).arg(consumer);
+        let held: Vec<Pending> = self.redis.query(&command).await?;
+        let mut commands = redis::pipe();
+        for (id, ..) in &held {
+            // One by one, because XAUTOCLAIM names what the log has lost, and XCLAIM drops it silently.
+            commands.cmd("XAUTOCLAIM").arg(&self.key).arg(GROUP).arg(&self.consumer);
+            commands.arg(0).arg(id).arg("COUNT").arg(1).arg("JUSTID");
+        }
+        let mut step = TakeOver { entries: 0, lost: Vec::new(), next: None };
+        if !held.is_empty() {
+            let replies: Vec<(String, Vec<String>, Vec<String>)> =
+                self.redis.query_all(&commands).await?;
+            for (_, taken, lost) in replies {
+                step.entries += taken.len();
+                step.lost.extend(lost);
+            }
+        }
+        Ok(step)
+    }
+
     /// Creates the group if it isn't there, at the log's start: what was acknowledged before is in
     /// Postgres and is recognised there, what wasn't would be lost from anywhere else.
     ///
@@ -223,33 +303,13 @@ impl OrderLog {
         Ok(Created { group: reply != "PRESENT", log: reply == "CREATED_LOG" })
     }
 
-    /// What hasn't been written yet. A log that doesn't exist has no backlog.
+    /// Where this log stands.
     ///
     /// # Errors
     ///
     /// When Redis doesn't answer.
-    pub async fn unwritten(redis: &Redis, key: &str) -> RedisResult<Unwritten> {
-        let stream: Facts = match redis.query(redis::cmd("XINFO").arg("STREAM").arg(key)).await {
-            Err(error) if is_missing_key(&error) => return Ok(Unwritten::default()),
-            reply => reply?,
-        };
-        let appended = fact(&stream, "entries-added").unwrap_or(0);
-        let length = fact(&stream, "length").unwrap_or(0);
-        let group = group(redis, key).await?;
-        let of_group = |name| group.as_ref().and_then(|group| fact(group, name));
-        // Where there is no group, or Redis can't tell its lag, the length is an upper bound.
-        let unread = of_group("lag").unwrap_or(length);
-        Ok(Unwritten { pending: of_group("pending").unwrap_or(0), unread, appended })
-    }
-
-    /// Id of the last entry that was delivered to anybody; `None` without log or group.
-    ///
-    /// # Errors
-    ///
-    /// When Redis doesn't answer.
-    pub async fn last_delivered(redis: &Redis, key: &str) -> RedisResult<Option<String>> {
-        let group = group(redis, key).await?;
-        Ok(group.and_then(|group| fact(&group, "last-delivered-id")))
+    pub async fn state(&self) -> RedisResult<LogState> {
+        LogState::of(&self.redis, &self.key).await
     }
 
     /// Drops entries that every group has finished with. Returns how many.
@@ -313,13 +373,162 @@ impl LogEntry {
     }
 }
 
+impl LogState {
+    /// Where the log under this key stands. A log that doesn't exist has no backlog.
+    ///
+    /// # Errors
+    ///
+    /// When Redis doesn't answer.
+    pub async fn of(redis: &Redis, key: &str) -> RedisResult<Self> {
+        Ok(Self::of_all(redis, &[key]).await?.pop().unwrap_or_default())
+    }
+
+    /// Where the logs under these keys stand, in few round trips.
+    ///
+    /// # Errors
+    ///
+    /// When Redis doesn't answer, or one of the keys holds something else.
+    pub async fn of_all(redis: &Redis, keys: &[impl AsRef<str>]) -> RedisResult<Vec<Self>> {
+        let mut states = Vec::with_capacity(keys.len());
+        for some in keys.chunks(LOGS_AT_A_TIME) {
+            let mut commands = redis::pipe();
+            for key in some {
+                // The log first: what is delivered between the two is only counted as unread as well.
+                commands.cmd("XINFO").arg("STREAM").arg(key.as_ref());
+                commands.cmd("XINFO").arg("GROUPS").arg(key.as_ref());
+            }
+            let replies: Vec<RedisResult<Value>> = redis.query_each(&mut commands).await?;
+            for pair in replies.chunks_exact(2) {
+                states.push(Self::read(pair)?);
+            }
+        }
+        Ok(states)
+    }
+
+    /// Reads what XINFO says of a stream and of its groups.
+    fn read(replies: &[RedisResult<Value>]) -> RedisResult<Self> {
+        let Some(stream) = answer::<Facts>(&replies[0])? else {
+            return Ok(Self::default());
+        };
+        Ok(Self::judge(&stream, our_group(&replies[1])?.as_ref()))
+    }
+
+    /// **Every reader of a lag goes through here.** Redis's `lag` is what it counts as read taken from what it counts as
+    /// added. After a restart it has the count of reads from the last rewrite of its file, so that count is believed only as
+    /// far as there can be unread entries: none when the group has been given the last one, and never more than the
+    /// log has. The same bound holds where there is no group, or Redis can't tell its lag.
+    fn judge(stream: &Facts, group: Option<&Facts>) -> Self {
+        let length = fact(stream, "length").unwrap_or(0);
+        let last = fact_id(stream, "last-generated-id").unwrap_or_default();
+        let delivered = group.map(|group| fact_id(group, "last-delivered-id").unwrap_or_default());
+        let lag = group.and_then(|group| fact(group, "lag")).unwrap_or(length);
+        let unread = if delivered.is_some_and(|id| id >= last) { 0 } else { lag.min(length) };
+        Self {
+            pending: group.and_then(|group| fact(group, "pending")).unwrap_or(0),
+            unread,
+            appended: fact(stream, "entries-added").unwrap_or(0),
+            last,
+            delivered,
+        }
+    }
+
+    /// Entries that are no rows yet.
+    pub fn unwritten(&self) -> u64 {
+        self.pending + self.unread
+    }
+
+    /// Whether nothing is left to do: the group is there, and has acknowledged all that was ever appended.
+    pub fn is_settled(&self) -> bool {
+        self.delivered.is_some() && self.unwritten() == 0
+    }
+}
+
+/// Entries of each of these logs that were delivered and not acknowledged; `None` where the group is missing.
+///
+/// # Errors
+///
+/// When Redis doesn't answer, or one of the keys holds something else.
+pub async fn pending_of_all(redis: &Redis, logs: &[String]) -> RedisResult<Vec<Option<u64>>> {
+    let mut pending = Vec::with_capacity(logs.len());
+    for some in logs.chunks(LOGS_AT_A_TIME) {
+        let mut commands = redis::pipe();
+        for key in some {
+            commands.cmd("XINFO").arg("GROUPS").arg(key);
+        }
+        for reply in redis.query_each(&mut commands).await? {
+            pending.push(our_group(&reply)?.and_then(|group| fact(&group, "pending")));
+        }
+    }
+    Ok(pending)
+}
+
+/// The claims in the newest entries of a log that hold one.
+///
+/// # Errors
+///
+/// When Redis doesn't answer.
+pub async fn newest(redis: &Redis, key: &str) -> RedisResult<Vec<LoggedClaim>> {
+    let mut command = redis::cmd("XREVRANGE");
+    command.arg(key).arg("+").arg("-").arg("COUNT").arg(limits::NEWEST_ENTRIES);
+    let entries: Vec<(String, Vec<Vec<u8>>)> = redis.query(&command).await?;
+    let read = entries.into_iter().map(|(id, fields)| LogEntry::new(id, Some(fields)));
+    Ok(read.filter_map(|entry| entry.claim.ok()).collect())
+}
+
+/// Which of these logs have entries behind these ids. Waits up to `patience` for the first of them.
+///
+/// # Errors
+///
+/// When Redis doesn't answer, or one of the keys holds something else.
+pub async fn newer(
+    redis: &Redis,
+    logs: &[(String, EntryId)],
+    patience: Duration,
+) -> RedisResult<Vec<String>> {
+    if logs.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut command = redis::cmd("XREAD");
+    command.arg("COUNT").arg(1);
+    if !patience.is_zero() {
+        command.arg("BLOCK").arg(u64::try_from(patience.as_millis()).unwrap_or(u64::MAX));
+    }
+    command.arg("STREAMS");
+    for (key, _) in logs {
+        command.arg(key);
+    }
+    for (_, id) in logs {
+        command.arg(id.to_string());
+    }
+    let found: Option<BTreeMap<String, Value>> = redis.query(&command).await?;
+    Ok(found.into_iter().flatten().map(|(key, _)| key).collect())
+}
+
+impl FromStr for EntryId {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let parts = text.split_once('-').map(|(ms, sequence)| (ms.parse(), sequence.parse()));
+        match parts {
+            Some((Ok(ms), Ok(sequence))) => Ok(Self { ms, sequence }),
+            _ => Err("an entry id is <ms>-<sequence>"),
+        }
+    }
+}
+
+impl fmt::Display for EntryId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.ms, self.sequence)
+    }
+}
+
 /// Fields that this version doesn't know are ignored: a newer one may have written them.
 fn decode(id: &str, payload: &[Vec<u8>]) -> Result<LoggedClaim, &'static str> {
     fn field<T: FromStr>(payload: &[Vec<u8>], name: &str) -> Option<T> {
         let pair = payload.chunks_exact(2).find(|pair| pair[0] == name.as_bytes())?;
         std::str::from_utf8(&pair[1]).ok()?.parse().ok()
     }
-    let claimed_ms = id.split_once('-').and_then(|(ms, _)| ms.parse().ok());
+    let claimed_ms = id.parse().ok().and_then(|id: EntryId| i64::try_from(id.ms).ok());
     let claimed_at = claimed_ms.and_then(DateTime::from_timestamp_millis);
     Ok(LoggedClaim {
         order_id: field(payload, "order").ok_or("`order` is not an order id")?,
@@ -336,12 +545,24 @@ fn fact<T: redis::FromRedisValue>(facts: &Facts, name: &str) -> Option<T> {
     facts.get(name).and_then(|value| redis::from_redis_value_ref::<Option<T>>(value).ok()?)
 }
 
-async fn group(redis: &Redis, key: &str) -> RedisResult<Option<Facts>> {
-    let groups: Vec<Facts> = match redis.query(redis::cmd("XINFO").arg("GROUPS").arg(key)).await {
-        Err(error) if is_missing_key(&error) => return Ok(None),
-        reply => reply?,
-    };
-    Ok(groups.into_iter().find(|group| fact::<String>(group, "name").as_deref() == Some(GROUP)))
+/// The group among those that XINFO has named.
+fn our_group(reply: &RedisResult<Value>) -> RedisResult<Option<Facts>> {
+    let groups: Vec<Facts> = answer(reply)?.unwrap_or_default();
+    let is_ours = |group: &Facts| fact::<String>(group, "name").as_deref() == Some(GROUP);
+    Ok(groups.into_iter().find(is_ours))
+}
+
+fn fact_id(facts: &Facts, name: &str) -> Option<EntryId> {
+    fact::<String>(facts, name)?.parse().ok()
+}
+
+/// What was answered; nothing where there is no such key.
+fn answer<T: redis::FromRedisValue>(reply: &RedisResult<Value>) -> RedisResult<Option<T>> {
+    match reply {
+        Ok(value) => Ok(Some(redis::from_redis_value_ref(value)?)),
+        Err(error) if is_missing_key(error) => Ok(None),
+        Err(error) => Err(error.clone()),
+    }
 }
 
 /// Whether a command found no group (or no stream) to work on.
@@ -360,6 +581,53 @@ mod tests {
     fn entry(fields: &[&str]) -> LogEntry {
         let fields = fields.iter().map(|field| field.as_bytes().to_vec()).collect();
         LogEntry::new("1700000000123-4".into(), Some(fields))
+    }
+
+    /// As XINFO tells it: a log of so many entries, the last one added, and what the group was given and counts.
+    fn state(length: i64, last: &str, group: Option<(&str, i64, Option<i64>)>) -> LogState {
+        let text = |text: &str| Value::SimpleString(text.to_owned());
+        let facts = |facts: &[(&str, Value)]| -> Facts {
+            facts.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect()
+        };
+        let stream = facts(&[
+            ("length", Value::Int(length)),
+            ("entries-added", Value::Int(1_600)),
+            ("last-generated-id", text(last)),
+        ]);
+        let group = group.map(|(delivered, pending, lag)| {
+            facts(&[
+                ("name", text(GROUP)),
+                ("last-delivered-id", text(delivered)),
+                ("pending", Value::Int(pending)),
+                ("lag", lag.map_or(Value::Nil, Value::Int)),
+            ])
+        });
+        LogState::judge(&stream, group.as_ref())
+    }
+
+    #[test]
+    fn a_lag_is_believed_as_far_as_there_can_be_unread_entries() {
+        for (length, last, group, unread, pending) in [
+            // As it should be.
+            (100, "5-2", Some(("5-2", 0, Some(0))), 0, 0),
+            (100, "5-2", Some(("5-1", 3, Some(1))), 1, 3),
+            // Redis has counted from its last rewrite on.
+            (100, "5-2", Some(("5-2", 7, Some(1_500))), 0, 7),
+            (100, "5-2", Some(("4-9", 0, Some(1_510))), 100, 0),
+            (0, "5-2", Some(("4-9", 0, Some(1_500))), 0, 0),
+            // Redis can't tell.
+            (100, "5-2", Some(("5-2", 0, None)), 0, 0),
+            (100, "5-2", Some(("5-1", 0, None)), 100, 0),
+            (100, "5-2", None, 100, 0),
+            // An id is compared as numbers: first its time, then its sequence.
+            (100, "10-0", Some(("9-5", 0, Some(2))), 2, 0),
+            (100, "9-10", Some(("9-9", 0, Some(1))), 1, 0),
+            (100, "9-10", Some(("10-0", 0, Some(1))), 0, 0),
+        ] {
+            let found = state(length, last, group);
+            assert_eq!((found.unread, found.pending), (unread, pending), "{last} {group:?}");
+            assert_eq!(found.is_settled(), group.is_some() && unread + pending == 0);
+        }
     }
 
     #[test]

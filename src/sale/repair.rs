@@ -11,6 +11,8 @@
 //!   no unit or no place for it, it becomes an open dead letter as any entry would.
 //! * `sold_miscounted`: `sold` is set to the number of live orders while its row is locked. Whoever inserts or
 //!   closes an order changes `sold` in the same transaction, so each is counted either here or by itself.
+//! * `revision_differs`, where Redis has the older one: what Postgres had noted as applied is taken back, so that the pass
+//!   over changes applies the newest revision.
 //! * `not_given_back`: the return of the unit is written down again. The order is closed for good, and the
 //!   script that gives back does so only for a buyer who still holds this very order.
 //!
@@ -71,6 +73,11 @@ pub async fn repair(stores: &Stores, report: &Report) -> Result<Vec<Repair>, Fai
         .filter_map(Disagreement::coupon)
         .collect();
     for disagreement in &report.disagreements {
+        if let Disagreement::RevisionDiffers { coupon, redis, postgres } = *disagreement
+            && redis < postgres
+        {
+            repairs.push(apply_again(stores, disagreement.code(), coupon, redis).await?);
+        }
         let (coupon, user, order) = match *disagreement {
             Disagreement::OrderLost { coupon, user, order }
             | Disagreement::NotGivenBack { coupon, user, order } => (coupon, user, order),
@@ -155,6 +162,21 @@ async fn write_lost(
         Err(NotWritten::LocksLost) => unreachable!("there are none to lose"),
         Err(NotWritten::Postgres(error)) => Err(error.into()),
     }
+}
+
+/// Has the newest revision of a coupon applied by the pass over changes.
+async fn apply_again(
+    stores: &Stores,
+    code: &str,
+    coupon: CouponId,
+    revision: i64,
+) -> Result<Repair, Failure> {
+    let done = stock::note_behind(&stores.pool, coupon, revision).await?;
+    let detail = match done {
+        true => format!("its newest revision is on its way to Redis, which has {revision}"),
+        false => "its newest revision was on its way to Redis before".to_owned(),
+    };
+    Ok(Repair { code: code.to_owned(), coupon_id: coupon, done, detail })
 }
 
 /// Has the unit of a closed order given back by the pass that gives units back.

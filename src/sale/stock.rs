@@ -16,7 +16,7 @@ use super::coupon_input::NewSale;
 use super::ids::CouponId;
 use crate::kit::postgres;
 
-pub use queries::{allow_long_statements, exists, loaded, newest_loaded, to_load};
+pub use queries::{allow_long_statements, exists, loaded, newest_loaded, revisions, to_load};
 
 /// What warming up a coupon needs to know about it.
 #[derive(Debug)]
@@ -142,6 +142,24 @@ pub async fn note_applied(pool: &PgPool, coupon: CouponId, revision: i64) -> sql
     .execute(pool)
     .await?;
     Ok(())
+}
+
+/// Notes that Redis has no newer revision of the coupon than this one: what was noted is no longer true. The pass over
+/// changes applies the newest. False if that was noted already.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub async fn note_behind(pool: &PgPool, coupon: CouponId, revision: i64) -> sqlx::Result<bool> {
+    let done = sqlx::query!(
+        "UPDATE flash_sales SET applied_revision = $2, updated_at = now()
+         WHERE coupon_id = $1 AND applied_revision > $2 AND archived_at IS NULL",
+        coupon.get(),
+        revision,
+    )
+    .execute(pool)
+    .await?;
+    Ok(done.rows_affected() == 1)
 }
 
 /// Coupons behind `after` whose newest revision Redis isn't known to have, in the order of their ids.

@@ -64,6 +64,29 @@ pub async fn loaded(pool: &PgPool) -> sqlx::Result<Vec<CouponId>> {
     .await
 }
 
+/// Coupons behind `after` that Redis has to hold, in the order of their ids, each with its newest revision.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub async fn revisions(
+    pool: &PgPool,
+    after: Option<CouponId>,
+    limit: i64,
+) -> sqlx::Result<Vec<(CouponId, i64)>> {
+    let rows = sqlx::query!(
+        r#"SELECT coupon_id AS "coupon_id: CouponId", revision
+           FROM flash_sales JOIN coupons ON id = coupon_id
+           WHERE loaded_at IS NOT NULL AND archived_at IS NULL AND coupon_id > coalesce($1::bigint, 0)
+           ORDER BY coupon_id LIMIT $2"#,
+        after.map(CouponId::get),
+        limit,
+    )
+    .fetch_all(pool)
+    .await?;
+    Ok(rows.into_iter().map(|row| (row.coupon_id, row.revision)).collect())
+}
+
 /// Sales behind `after` that open within `ahead`, aren't over, and have never been loaded.
 ///
 /// # Errors

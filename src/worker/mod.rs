@@ -1,15 +1,16 @@
 //! The door for the order log: accepted claims leave Redis and become orders in Postgres.
 //!
-//! A process has some tasks for each lane. The first one runs passes, one at a time. A pass is a function that reads,
-//! decides, writes and reports; a timer, the tests and the drain call the same function. The others, its reliefs, run
-//! write passes while those before them can't keep up: one of them reads and locks while another waits for Postgres. To
-//! the log they are consumers, like those of other processes.
+//! A process has some tasks for each lane ([lane](crate::worker::lane)). The first one runs passes, one at a time. A pass
+//! is a function that reads, decides, writes and reports; a timer, the tests and the drain call the same function. The
+//! others, its reliefs, run write passes while those before them can't keep up: one of them reads and locks while another
+//! waits for Postgres. To the log they are consumers, like those of other processes. A lane that has nothing to do rests
+//! with the others in one [watch](crate::worker::watch).
 //!
 //! | pass | when | what |
 //! |---|---|---|
-//! | [write](crate::worker::write) | always, waits for entries | entries -> buyers' locks -> rows -> acknowledged |
-//! | [recover](crate::worker::recover) | at start, then every `--recover-period-ms` | takes over what dead workers left |
-//! | [tidy up](crate::worker::recover) | once a second | trims the log, removes consumers that are long gone |
+//! | [write](crate::worker::write) | when there are entries | entries -> buyers' locks -> rows -> acknowledged |
+//! | [recover](crate::worker::recover) | at start, then every `--recover-period-ms` while entries are pending | takes over what dead workers left |
+//! | [tidy up](crate::worker::recover) | once a second while entries are written | trims the log, removes consumers that are long gone |
 //!
 //! What concerns no lane has a task of its own for each pass ([passes](crate::worker::passes)):
 //!
@@ -18,6 +19,7 @@
 //! | [warm-up](crate::sale::warm_up) | every 10 s | loads sales that open soon |
 //! | [archive](crate::sale::archive) | once a minute | relieves Redis of sales that are over |
 //! | [changes](crate::sale::coupon_changes) | once a second | applies what was decided about coupons and has not reached Redis |
+//! | [revisions](crate::sale::coupon_changes) | in a new life of Redis, and every 10 s | applies the newest revision where Redis has an older one |
 //! | [numbers](crate::sale::numbers) | every 5 s | looks up what the metrics tell of both stores |
 //! | [reconcile](crate::sale::reconcile_pass) | every `--reconcile-period-ms`, all processes together | compares Redis with Postgres; repairs nothing |
 //! | [stock returns](crate::sale::stock_return) | twice a second | gives units of closed orders back to Redis |
@@ -28,8 +30,10 @@
 //! acknowledged nothing that it didn't write; it is logged once, waits, and begins again with its own
 //! pending entries. So an outage of Postgres costs time and never an order.
 
+pub mod lane;
 pub mod passes;
 pub mod recover;
+pub mod watch;
 pub mod write;
 
 use std::collections::HashSet;
@@ -37,18 +41,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redis::RedisError;
-use tokio::sync::Notify;
-use tokio::time::Instant;
-use uuid::Uuid;
 
 use crate::app::App;
 use crate::base::config::Config;
 use crate::base::limits;
 use crate::base::telemetry::LogThrottle;
-use crate::kit::postgres;
 use crate::sale::ids::Lane;
-use crate::sale::order_log::{OrderLog, is_missing_group};
-use crate::sale::{settings, stock};
+use crate::sale::settings;
+use lane::Lanes;
+pub use lane::{LaneWorker, consumer_name};
 
 /// Why a pass didn't get through. It will be repeated.
 #[derive(Debug, thiserror::Error)]
@@ -67,31 +68,6 @@ pub enum PassError {
     LocksLost,
 }
 
-/// A worker of one lane.
-pub struct LaneWorker {
-    app: Arc<App>,
-    log: OrderLog,
-    settings: WorkerSettings,
-    /// Where the next look at our own pending entries begins; `None` when there can't be any.
-    pending_from: Option<String>,
-    /// Entries seen in this round of pending ones whose lock was held elsewhere.
-    contended: usize,
-    /// No look at pending entries before this time: a lock that was just held is still held.
-    pending_not_before: Instant,
-    /// Entries in the next batch: halved when Postgres fails (a batch may be more than it can write
-    /// within its time limit), doubled up to the setting when it doesn't.
-    batch_orders: usize,
-    /// Set when Postgres has failed. Until it answers again nothing is read: what we hold grows old,
-    /// and a worker that can reach it takes it over (reading it again would keep it young).
-    postgres_away: bool,
-    /// Set once the group has been seen; from then on its absence is news.
-    group_seen: bool,
-    /// Whether it is the one that is called when there is more than the other can write.
-    is_relief: bool,
-    /// Calls a relief: a batch was full.
-    behind: Arc<Notify>,
-}
-
 /// What the passes need to know.
 #[derive(Clone, Copy, Debug)]
 pub struct WorkerSettings {
@@ -107,22 +83,18 @@ pub struct WorkerSettings {
 /// process adds is noticed within a second.
 pub fn start(app: &Arc<App>, config: &Config) {
     passes::start(app, config);
-    let (app, settings) = (app.clone(), WorkerSettings::from(config));
+    let lanes = Arc::new(Lanes::new(app.clone(), WorkerSettings::from(config)));
     let shutdown = app.shutdown.clone();
+    let watching = lanes.clone();
+    shutdown.spawn(async move { watching.watch().await });
     shutdown.clone().spawn(async move {
         let mut started = HashSet::new();
         let mut throttle = LogThrottle::default();
         while !shutdown.stop_token().is_cancelled() {
-            match settings::read(&app.stores.pool).await {
-                Ok(stored) => {
-                    for lane in Lane::all(stored.lanes).filter(|lane| started.insert(*lane)) {
-                        let worker = LaneWorker::new(app.clone(), lane, consumer_name(), settings);
-                        for _ in 1..limits::WRITERS_MAX {
-                            shutdown.spawn(worker.relief().run());
-                        }
-                        shutdown.spawn(worker.run());
-                    }
-                }
+            match settings::read(&lanes.app.stores.pool).await {
+                Ok(stored) => Lane::all(stored.lanes)
+                    .filter(|lane| started.insert(*lane))
+                    .for_each(|lane| lanes.start(lane)),
                 Err(error) if throttle.allows() => {
                     tracing::warn!(%error, "the number of lanes can't be read; trying again");
                 }
@@ -134,217 +106,6 @@ pub fn start(app: &Arc<App>, config: &Config) {
             }
         }
     });
-}
-
-/// Unique for each writer, or two of them would take each other's pending entries for their own.
-pub fn consumer_name() -> String {
-    format!("{}-{}", std::process::id(), Uuid::new_v4().simple())
-}
-
-impl LaneWorker {
-    /// A worker that reads as `consumer`.
-    pub fn new(app: Arc<App>, lane: Lane, consumer: String, settings: WorkerSettings) -> Self {
-        let log = OrderLog::new(app.stores.redis.clone(), &app.stores.keys, lane, consumer);
-        Self {
-            app,
-            log,
-            settings,
-            pending_from: Some("0".into()),
-            contended: 0,
-            pending_not_before: Instant::now(),
-            batch_orders: settings.batch_orders_max,
-            postgres_away: false,
-            group_seen: false,
-            is_relief: false,
-            behind: Arc::default(),
-        }
-    }
-
-    /// One that works when this one can't keep up.
-    fn relief(&self) -> Self {
-        let relief = Self::new(self.app.clone(), self.log.lane(), consumer_name(), self.settings);
-        Self { is_relief: true, behind: self.behind.clone(), ..relief }
-    }
-
-    /// Runs the passes until the service stops, then writes what is left and leaves the group.
-    async fn run(mut self) {
-        let stop = self.app.shutdown.stop_token().clone();
-        let mut throttle = LogThrottle::default();
-        let mut backoff = limits::BACKOFF_MIN;
-        let (mut recover_at, mut tidy_up_at) = (Instant::now(), Instant::now());
-        while !stop.is_cancelled() {
-            let turn = match self.is_relief {
-                true => self.relief_turn().await,
-                false => self.turn(&mut recover_at, &mut tidy_up_at).await,
-            };
-            match turn {
-                Ok(()) => backoff = limits::BACKOFF_MIN,
-                Err(error) => {
-                    self.heal(error, &mut throttle).await;
-                    self.pause(backoff).await;
-                    backoff = (backoff * 2).min(limits::BACKOFF_MAX);
-                }
-            }
-        }
-        self.drain().await;
-    }
-
-    /// Runs what is due: the timed passes, then one write pass that waits no longer than until the next.
-    async fn turn(
-        &mut self,
-        recover_at: &mut Instant,
-        tidy_up_at: &mut Instant,
-    ) -> Result<(), PassError> {
-        if !self.group_seen {
-            self.ensure_group().await?;
-        }
-        if Instant::now() >= *recover_at {
-            self.recover_pass().await?;
-            *recover_at = Instant::now() + self.settings.recover_period;
-        }
-        if Instant::now() >= *tidy_up_at {
-            self.tidy_up_pass().await?;
-            *tidy_up_at = Instant::now() + limits::TRIM_PERIOD;
-        }
-        let patience = (*recover_at).min(*tidy_up_at).saturating_duration_since(Instant::now());
-        let is_full = self.write_full(patience.max(Duration::from_millis(1))).await?;
-        if is_full == Some(false) {
-            // What comes meanwhile is written together: each batch has Redis and Postgres wait for the disk.
-            self.pause(limits::WRITE_PAUSE).await;
-        }
-        Ok(())
-    }
-
-    /// Waits until it is called, unless it has something left to do; then one write pass.
-    async fn relief_turn(&mut self) -> Result<(), PassError> {
-        if self.pending_from.is_none() {
-            let stop = self.app.shutdown.stop_token();
-            tokio::select! {
-                () = stop.cancelled() => return Ok(()),
-                () = self.behind.notified() => {}
-            }
-        }
-        self.write_full(limits::CONTENTION_PAUSE).await?;
-        Ok(())
-    }
-
-    /// A write pass that calls the relief when there is more; says whether its batch was full, if it had any.
-    async fn write_full(&mut self, patience: Duration) -> Result<Option<bool>, PassError> {
-        let batch = self.batch_orders;
-        let entries = self.write_pass(patience).await?.entries;
-        let is_full = (entries > 0).then_some(entries >= batch);
-        if is_full == Some(true) {
-            self.behind.notify_one();
-        }
-        Ok(is_full)
-    }
-
-    async fn pause(&self, pause: Duration) {
-        tokio::select! {
-            () = self.app.shutdown.stop_token().cancelled() => {}
-            () = tokio::time::sleep(pause) => {}
-        }
-    }
-
-    /// Logs what went wrong and mends what can be mended: a vanished group.
-    async fn heal(&mut self, error: PassError, throttle: &mut LogThrottle) {
-        // Something may have been delivered to us without our seeing it.
-        self.read_pending_again();
-        let lane = self.log.lane();
-        if throttle.allows() {
-            tracing::warn!(%lane, %error, "a pass over the order log failed; trying again");
-        }
-        if let PassError::Redis(error) = &error
-            && is_missing_group(error)
-            && let Err(error) = self.ensure_group().await
-        {
-            tracing::debug!(%lane, %error, "the group could not be created yet");
-        }
-    }
-
-    /// Creates the group from the log's start if it isn't there. If it had been there before, or the log
-    /// itself is missing, somebody has to ask whether orders are gone with it.
-    pub async fn ensure_group(&mut self) -> Result<(), PassError> {
-        let created = self.log.ensure_group().await?;
-        if created.group && (self.group_seen || created.log) {
-            self.compare_stores(created.log);
-        }
-        self.group_seen = true;
-        self.read_pending_again();
-        Ok(())
-    }
-
-    /// Compares the stores beside the work, which goes on meanwhile. Whether the log was missing says
-    /// little by itself: before the first claim there is none, and after a loss the next claim has
-    /// created it anew.
-    fn compare_stores(&self, log_was_missing: bool) {
-        let (app, lane, vanished) = (self.app.clone(), self.log.lane(), self.group_seen);
-        if vanished {
-            tracing::warn!(%lane, log_was_missing, "the group of the order log had vanished; it begins again at the log's start");
-        }
-        let stop = app.shutdown.stop_token().clone();
-        self.app.shutdown.spawn(async move {
-            tokio::select! {
-                () = stop.cancelled() => {}
-                () = alarm_if_data_lost(&app, lane, vanished && log_was_missing) => {}
-            }
-        });
-    }
-
-    /// Writes what is in the log by now, for a bounded time. What stays is read by the next worker.
-    async fn drain(&mut self) {
-        let deadline = Instant::now() + limits::DOOR_DRAIN_MAX;
-        self.read_pending_again();
-        while Instant::now() < deadline {
-            match self.write_pass(Duration::ZERO).await {
-                Ok(written) if written.entries == 0 => break,
-                Ok(_) => {}
-                Err(error) => {
-                    tracing::warn!(lane = %self.log.lane(), %error, "the order log can't be drained; the rest stays in it for the next start");
-                    break;
-                }
-            }
-        }
-        if let Err(error) = self.log.leave().await {
-            tracing::debug!(lane = %self.log.lane(), %error, "the consumer could not be removed");
-        }
-    }
-
-    /// Fails while Postgres is known to be away.
-    async fn require_postgres(&mut self) -> Result<(), PassError> {
-        if self.postgres_away && !postgres::answers(&self.app.stores.pool).await {
-            return Err(PassError::PostgresAway);
-        }
-        self.postgres_away = false;
-        Ok(())
-    }
-
-    fn read_pending_again(&mut self) {
-        self.pending_from = Some("0".into());
-        self.contended = 0;
-    }
-}
-
-/// Raises the alarm if a log was lost for certain, or the stores don't agree.
-async fn alarm_if_data_lost(app: &App, lane: Lane, log_lost: bool) {
-    let sales = stock::loaded(&app.stores.pool).await.unwrap_or_default();
-    if !log_lost && sales.iter().all(|coupon| coupon.lane() != lane) {
-        return;
-    }
-    match app.reconciler.compare().await {
-        Ok(report) if report.agrees() && !log_lost => {}
-        Ok(report) => {
-            app.metrics.data_lost.increment(1);
-            tracing::error!(%lane, log_lost, disagreements = report.disagreements.len(), "ALARM: the group of the order log had vanished, and orders may be gone with it; run `flash-sale reconcile`");
-            for disagreement in report.disagreements.iter().take(limits::LOGGED_DISAGREEMENTS_MAX) {
-                tracing::error!(%lane, "{disagreement}");
-            }
-        }
-        Err(error) => {
-            app.metrics.data_lost.increment(1);
-            tracing::error!(%lane, %error, "ALARM: the group of the order log had vanished, and the stores can't be compared; run `flash-sale reconcile`");
-        }
-    }
 }
 
 impl From<&Config> for WorkerSettings {

@@ -25,6 +25,9 @@ pub fn start(app: &Arc<App>, config: &Config) {
     every(app, limits::CHANGES_PERIOD, "changes of coupons", |app| async move {
         app.coupon_changes.pass().await.map(drop)
     });
+    every(app, limits::CHANGES_PERIOD, "revisions", |app| async move {
+        app.coupon_changes.catch_up_pass().await.map(drop)
+    });
     let ahead = config.warm_up_ahead();
     every(app, limits::WARM_UP_PERIOD, "warm-up", move |app| async move {
         app.warm_up.pass(ahead).await.map(drop)

@@ -28,7 +28,6 @@
 //! The order in which rows appear, across batches.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -63,16 +62,15 @@ impl WriteReport {
 }
 
 impl LaneWorker {
-    /// Writes one batch; waits up to `patience` for it to begin.
+    /// Writes one batch, if there is one.
     ///
     /// # Errors
     ///
     /// When a store doesn't answer. What had been written has been acknowledged or will be found; the
     /// rest is still pending.
-    pub async fn write_pass(&mut self, patience: Duration) -> Result<WriteReport, PassError> {
+    pub async fn write_pass(&mut self) -> Result<WriteReport, PassError> {
         self.require_postgres().await?;
-        let entries =
-            self.next_entries(patience).await.inspect_err(|_| self.read_pending_again())?;
+        let entries = self.next_entries().await.inspect_err(|_| self.read_pending_again())?;
         if entries.is_empty() {
             return Ok(WriteReport::default());
         }
@@ -95,10 +93,11 @@ impl LaneWorker {
     }
 
     /// Our own pending entries first, if there may be any, then new ones.
-    async fn next_entries(&mut self, patience: Duration) -> Result<Vec<LogEntry>, PassError> {
+    async fn next_entries(&mut self) -> Result<Vec<LogEntry>, PassError> {
         let count = self.batch_orders;
-        let pause = self.pending_not_before.saturating_duration_since(Instant::now());
-        if let Some(from) = self.pending_from.clone().filter(|_| pause.is_zero()) {
+        self.has_read = true;
+        let is_due = Instant::now() >= self.pending_not_before;
+        if let Some(from) = self.pending_from.clone().filter(|_| is_due) {
             let pending = self.log.read_pending(count, &from).await?;
             if let Some(last) = pending.last() {
                 self.pending_from = Some(last.id.clone());
@@ -108,16 +107,7 @@ impl LaneWorker {
             self.pending_from = (self.contended > 0).then(|| "0".into());
             self.contended = 0;
         }
-        let patience = if self.pending_from.is_some() { patience.min(pause) } else { patience };
-        let stop = self.app.shutdown.stop_token().clone();
-        if patience.is_zero() {
-            return Ok(self.log.read_new(count, patience).await?);
-        }
-        tokio::select! {
-            // What was delivered to a read that is dropped here is pending, and the drain reads that.
-            () = stop.cancelled() => Ok(Vec::new()),
-            entries = self.log.read_new(count, patience) => Ok(entries?),
-        }
+        Ok(self.log.read_new(count).await?)
     }
 
     async fn write(&self, entries: &[LogEntry]) -> Result<WriteReport, PassError> {

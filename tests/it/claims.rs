@@ -131,11 +131,9 @@ async fn prefer_wait_answers_with_the_order_or_not_yet() {
 
     let mut worker = app.workers().remove(0);
     worker.ensure_group().await.unwrap();
-    let writing = async {
-        while worker.write_pass(std::time::Duration::from_millis(100)).await.unwrap().inserted == 0
-        {
-        }
-    };
+    let writing = eventually("the order is written", async || {
+        worker.write_pass().await.unwrap().inserted > 0
+    });
     let (created, ()) = tokio::join!(app.claim_preferring(42, coupon, "wait=10"), writing);
     assert_eq!((created.status, created.text("status")), (201, "unpaid"));
     assert_eq!(created.header("location"), format!("/v1/orders/{}", created.order_id()));

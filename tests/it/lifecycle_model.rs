@@ -274,9 +274,9 @@ async fn run(pass: Pass, model: &mut Model, app: &TestApp, coupon: CouponId) {
 /// Reads what is unread as a worker that does nothing more.
 async fn deliver(app: &TestApp) -> Vec<LogEntry> {
     let stores = &app.app.stores;
-    let mut log = OrderLog::new(stores.redis.clone(), &stores.keys, lane(), consumer_name());
+    let log = OrderLog::new(stores.redis.clone(), &stores.keys, lane(), consumer_name());
     log.ensure_group().await.expect("Redis answers");
-    log.read_new(1_000, Duration::ZERO).await.expect("Redis answers")
+    log.read_new(1_000).await.expect("Redis answers")
 }
 
 /// A worker takes over whatever others hold, and writes everything.

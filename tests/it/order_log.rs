@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use flash_sale::sale::order_log::OrderLog;
+use flash_sale::sale::order_log::{LogState, OrderLog};
 use redis::Value;
 
 use crate::support::{TestApp, lane};
@@ -28,11 +28,11 @@ async fn length(app: &TestApp) -> usize {
 #[tokio::test]
 async fn only_what_every_group_has_finished_with_is_trimmed() {
     let app = TestApp::start().await;
-    let mut log = log_of(&app, "a").await;
+    let log = log_of(&app, "a").await;
     append(&app, 1_000).await;
     assert_eq!(log.trim().await.unwrap(), 0, "nothing has been delivered");
 
-    let entries = log.read_new(1_000, Duration::ZERO).await.unwrap();
+    let entries = log.read_new(1_000).await.unwrap();
     assert_eq!(log.trim().await.unwrap(), 0, "everything is pending");
 
     // All but the 500th are acknowledged: it and what follows has to stay.
@@ -61,10 +61,10 @@ async fn only_what_every_group_has_finished_with_is_trimmed() {
 #[tokio::test]
 async fn a_consumer_that_holds_entries_is_not_removed() {
     let app = TestApp::start().await;
-    let mut holder = log_of(&app, "holder").await;
+    let holder = log_of(&app, "holder").await;
     let other = log_of(&app, "other").await;
     append(&app, 1).await;
-    let held = holder.read_new(1, Duration::ZERO).await.unwrap();
+    let held = holder.read_new(1).await.unwrap();
 
     holder.leave().await.unwrap();
     other.remove_idle_consumers(Duration::ZERO).await.unwrap();
@@ -88,15 +88,15 @@ async fn the_backlog_is_what_is_not_acknowledged() {
     let key = app.keys().log(lane());
     let redis = &app.app.stores.redis;
     let backlog = async || {
-        let backlog = OrderLog::unwritten(redis, &key).await.unwrap();
+        let backlog = LogState::of(redis, &key).await.unwrap();
         (backlog.appended, backlog.pending, backlog.unread)
     };
     assert_eq!(backlog().await, (0, 0, 0), "there is no log yet");
     append(&app, 5).await;
     assert_eq!(backlog().await, (5, 0, 5), "there is no group yet");
-    let mut log = log_of(&app, "a").await;
+    let log = log_of(&app, "a").await;
     assert_eq!(backlog().await, (5, 0, 5));
-    let entries = log.read_new(3, Duration::ZERO).await.unwrap();
+    let entries = log.read_new(3).await.unwrap();
     assert_eq!(backlog().await, (5, 3, 2));
     log.acknowledge(entries.iter().map(|entry| entry.id.as_str())).await.unwrap();
     assert_eq!(backlog().await, (5, 0, 2));

@@ -24,14 +24,14 @@ async fn overlapping_batches_in_opposite_order_are_written_once_and_without_a_de
     let coupons = [app.create_flash(1_000).await, app.create_flash(1_000).await];
     let lane = lane();
     let stores = &app.app.stores;
-    let mut log = OrderLog::new(stores.redis.clone(), &stores.keys, lane, "both".into());
+    let log = OrderLog::new(stores.redis.clone(), &stores.keys, lane, "both".into());
     log.ensure_group().await.expect("Redis answers");
     for round in 0..5 {
         for n in 0..3 * THIRD {
             let (coupon, id) = (coupons[n % 2], i64::try_from(1 + n + round * 1_000).unwrap());
             app.app.claims.claim(coupon, user(id)).await.expect("it is accepted");
         }
-        let entries = log.read_new(3 * THIRD, std::time::Duration::ZERO).await.unwrap();
+        let entries = log.read_new(3 * THIRD).await.unwrap();
         assert_eq!(entries.len(), 3 * THIRD);
         let forwards: Vec<&LogEntry> = entries[..2 * THIRD].iter().collect();
         let backwards: Vec<&LogEntry> = entries[THIRD..].iter().rev().collect();

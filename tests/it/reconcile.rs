@@ -213,7 +213,7 @@ async fn no_false_alarm_while_claims_are_written() {
         let mut worker = app.workers().remove(0);
         worker.ensure_group().await.unwrap();
         while goes_on() {
-            worker.write_pass(Duration::from_millis(1)).await.unwrap();
+            worker.write_pass().await.unwrap();
             worker.tidy_up_pass().await.unwrap();
         }
         write_all(&mut worker).await;

@@ -183,7 +183,7 @@ async fn repairs_under_load_neither_lose_nor_over_admit() {
     let writes = async {
         let mut worker = app.workers().remove(0);
         while goes_on() {
-            worker.write_pass(Duration::from_millis(1)).await.unwrap();
+            worker.write_pass().await.unwrap();
             let gone = lose_entries(&app, coupon).await;
             lost.fetch_add(usize::try_from(gone).unwrap(), Ordering::SeqCst);
         }

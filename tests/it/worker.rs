@@ -14,9 +14,9 @@ use crate::support::{TestApp, eventually, lane, user, write_all};
 /// Reads entries as a worker that will never be heard of again.
 async fn deliver_to_a_worker_that_dies(app: &TestApp) -> Vec<LogEntry> {
     let stores = &app.app.stores;
-    let mut log = OrderLog::new(stores.redis.clone(), &stores.keys, lane(), consumer_name());
+    let log = OrderLog::new(stores.redis.clone(), &stores.keys, lane(), consumer_name());
     log.ensure_group().await.unwrap();
-    log.read_new(1_000, Duration::ZERO).await.unwrap()
+    log.read_new(1_000).await.unwrap()
 }
 
 /// The same, but it dies between the commit and the acknowledgement. Returns the rows it wrote.
@@ -105,21 +105,16 @@ async fn a_busy_lock_leaves_the_entry_pending_and_holds_up_nobody_else() {
 
     let mut worker = app.worker(lane());
     worker.ensure_group().await.unwrap();
-    let report = worker.write_pass(Duration::ZERO).await.unwrap();
+    let report = worker.write_pass().await.unwrap();
     assert_eq!((report.inserted, report.contended), (2, 1));
     // Tried again, in vain, as long as the lock is held; new entries go past it.
     claims(&app, coupon, 4..=4).await;
-    let mut inserted = 0;
-    while inserted == 0 {
-        inserted += worker.write_pass(Duration::from_millis(100)).await.unwrap().inserted;
-    }
+    let mut writes = async || worker.write_pass().await.unwrap().inserted > 0;
+    eventually("the new entry is written", &mut writes).await;
     assert_eq!(app.my_claim(2, coupon).await.text("status"), "pending");
 
     held.release().await;
-    eventually("the entry is written", async || {
-        worker.write_pass(Duration::from_millis(100)).await.unwrap().inserted > 0
-    })
-    .await;
+    eventually("the entry is written", writes).await;
     assert_eq!(app.my_claim(2, coupon).await.text("status"), "unpaid");
 }
 
@@ -149,7 +144,7 @@ async fn poison_becomes_dead_letters_and_the_good_rows_are_written_in_the_same_p
 
     let mut worker = app.worker(lane());
     worker.ensure_group().await.unwrap();
-    let report = worker.write_pass(Duration::ZERO).await.unwrap();
+    let report = worker.write_pass().await.unwrap();
     assert_eq!((report.entries, report.inserted, report.dead_letters), (11, 3, 8));
     for reason in ["undecodable", "invalid", "conflict"] {
         let expected = poison.iter().filter(|(expected, _)| *expected == reason).count();
@@ -176,7 +171,7 @@ async fn a_poison_entry_among_five_hundred_good_ones() {
     }
     let mut worker = app.worker(lane());
     worker.ensure_group().await.unwrap();
-    let report = worker.write_pass(Duration::ZERO).await.unwrap();
+    let report = worker.write_pass().await.unwrap();
     assert_eq!((report.entries, report.inserted, report.dead_letters), (501, 500, 1));
 }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use flash_sale::worker;
 
+use crate::support::process::{Process, pending};
 use crate::support::{TestApp, eventually, lane, write_all};
 
 #[tokio::test]
@@ -19,7 +20,7 @@ async fn a_failure_that_lasts_costs_time_and_no_order() {
     // Postgres answers, and can't write: a migration is missing, a fail-over has made it read-only ...
     app.execute("ALTER TABLE orders RENAME TO orders_aside").await;
     for _ in 0..20 {
-        let failed = worker.write_pass(Duration::ZERO).await;
+        let failed = worker.write_pass().await;
         assert!(matches!(failed, Err(worker::PassError::Postgres(_))), "{failed:?}");
     }
     app.execute("ALTER TABLE orders_aside RENAME TO orders").await;
@@ -52,4 +53,36 @@ async fn what_nobody_had_read_when_the_group_vanished_is_written() {
     eventually("user 2's order", async || rows().await == 2).await;
     assert_eq!(app.number("SELECT count(*) FROM dead_letters").await, 0);
     assert!(app.app.shutdown.stop(Duration::from_secs(10)).await);
+}
+
+#[tokio::test]
+async fn what_was_deleted_is_named_before_anything_else_can_fail_and_put_aside_when_it_can() {
+    let app = TestApp::start().await;
+    app.expect_disagreements();
+    let coupon = app.create_flash(10).await;
+    for user in 1..=3 {
+        assert_eq!(app.claim(user, coupon).await.status, 202);
+    }
+    // A worker that has died held all three, and two of them were deleted.
+    let dead = app.worker(lane());
+    dead.log().ensure_group().await.unwrap();
+    let held = dead.log().read_new(10).await.unwrap();
+    assert_eq!((held.len(), pending(&app).await), (3, 3));
+    for entry in &held[..2] {
+        let _: i64 = app.redis(&["XDEL", &app.keys().log(lane()), &entry.id]).await;
+    }
+    app.execute("ALTER TABLE dead_letters RENAME TO dead_letters_aside").await;
+    let worker = Process::serve(&app, &["--roles", "worker"]);
+    for entry in &held[..2] {
+        let line = worker.logged(&format!("entry=\"{}\"", entry.id)).await;
+        assert!(line.contains("ALARM: an entry was deleted"), "{line}");
+    }
+    // Redis has named them that once, and the worker remembers.
+    let consumers_hold = async || pending(&app).await;
+    eventually("Redis has forgotten them", async || consumers_hold().await <= 1).await;
+    app.execute("ALTER TABLE dead_letters_aside RENAME TO dead_letters").await;
+    let letters = "SELECT count(*) FROM dead_letters WHERE reason = 'deleted_from_log'";
+    eventually("both are dead letters", async || app.number(letters).await == 2).await;
+    eventually("the third is a row", async || app.number("SELECT count(*) FROM orders").await == 1)
+        .await;
 }

@@ -6,7 +6,7 @@
 
 use super::{Check, Disagreement, Report, rows};
 use crate::sale::ids::Lane;
-use crate::sale::order_log::{GROUP, LogEntry, LoggedClaim, OrderLog, Unwritten, is_missing_group};
+use crate::sale::order_log::{GROUP, LogEntry, LogState, LoggedClaim, is_missing_group};
 use crate::sale::{Failure, dead_letter};
 
 /// Entries read at a time; more would hold up everybody else.
@@ -20,12 +20,9 @@ type Entry = (String, Vec<Vec<u8>>);
 
 impl Check<'_> {
     /// Where the logs stand.
-    pub(super) async fn unwritten(&self, lanes: &[Lane]) -> Result<Vec<Unwritten>, Failure> {
-        let mut logs = Vec::with_capacity(lanes.len());
-        for lane in lanes {
-            logs.push(OrderLog::unwritten(self.redis, &self.keys.log(*lane)).await?);
-        }
-        Ok(logs)
+    pub(super) async fn states(&self, lanes: &[Lane]) -> Result<Vec<LogState>, Failure> {
+        let keys: Vec<String> = lanes.iter().map(|lane| self.keys.log(*lane)).collect();
+        Ok(LogState::of_all(self.redis, &keys).await?)
     }
 
     /// Compares each log with what became of it. Returns where the logs stand.
@@ -33,14 +30,14 @@ impl Check<'_> {
         &self,
         lanes: &[Lane],
         report: &mut Report,
-    ) -> Result<Vec<Unwritten>, Failure> {
-        let logs = self.unwritten(lanes).await?;
+    ) -> Result<Vec<LogState>, Failure> {
+        let logs = self.states(lanes).await?;
         let all = rows::count_all(self.pool).await?;
         for (&lane, log) in lanes.iter().zip(&logs) {
             let rows = all.of_lane.get(&lane.get()).copied().unwrap_or(0);
             let letters = dead_letter::count_of_lane(self.pool, lane).await?;
             let accounted = u64::try_from(rows + letters).unwrap_or(0);
-            let acknowledged = log.appended.saturating_sub(log.pending + log.unread);
+            let acknowledged = log.appended.saturating_sub(log.unwritten());
             if acknowledged > accounted {
                 report.disagreements.push(Disagreement::AcknowledgedUnwritten {
                     lane,
@@ -100,7 +97,7 @@ impl Check<'_> {
 
     /// Asked in this order, an entry that is delivered in between is pending or behind the answer.
     async fn oldest_unacknowledged(&self, lane: Lane) -> Result<Option<String>, Failure> {
-        let delivered = OrderLog::last_delivered(self.redis, &self.keys.log(lane)).await?;
+        let delivered = LogState::of(self.redis, &self.keys.log(lane)).await?.delivered;
         let pending = self.pending(lane, "-", "+", 1).await?.into_iter().next();
         let oldest = pending.map(|(entry_id, ..)| entry_id);
         Ok(oldest.or(delivered.map(|id| format!("({id}"))))

@@ -40,6 +40,7 @@ pub use sale::{Census, census};
 
 use super::ids::{CouponId, Lane};
 use super::keys::Keys;
+use super::order_log::LogState;
 use super::{Failure, settings, stock};
 use crate::kit::redis::Redis;
 
@@ -87,12 +88,12 @@ pub async fn check(pool: &PgPool, redis: &Redis, keys: &Keys) -> Result<Report, 
     let check = Check { pool, redis, keys };
     let lanes: Vec<Lane> = Lane::all(settings::read(pool).await?.lanes).collect();
     let mut report = Report::default();
-    let before = check.unwritten(&lanes).await?;
+    let before = check.states(&lanes).await?;
     for coupon in stock::loaded(pool).await? {
         check.sale(coupon, &mut report).await?;
     }
     let after = check.lanes(&lanes, &mut report).await?;
-    report.in_flight = after.iter().map(|log| log.pending + log.unread).sum();
+    report.in_flight = after.iter().map(LogState::unwritten).sum();
     report.at_rest = report.in_flight == 0 && before == after;
     Ok(report)
 }

@@ -157,6 +157,11 @@ impl Process {
         assert!(!lines.contains("didn't finish in time"), "{lines}");
     }
 
+    /// All that it has written to standard error, when it has ended.
+    pub async fn said(&self) -> String {
+        self.stderr.to_end().await
+    }
+
     /// Whether it still runs.
     pub fn is_running(&mut self) -> bool {
         self.child.try_wait().expect("it is our child").is_none()

@@ -5,6 +5,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::os::unix::fs::FileExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -17,6 +18,9 @@ use uuid::Uuid;
 /// How long a server may take to answer after it was started.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// The file that holds how many seconds its clock is off.
+const CLOCK: &str = "clock";
+
 /// Says the server's process id, and kills it when the input ends.
 const KEEP: &str = r#""$0" "$@" >/dev/null 2>&1 & server=$!; echo "$server"; cat >/dev/null; kill -9 "$server" 2>/dev/null; wait"#;
 
@@ -26,18 +30,51 @@ pub struct RedisServer {
     pid: i32,
     folder: PathBuf,
     settings: Vec<String>,
+    /// The library that sets its clock, if a test does.
+    clock: Option<PathBuf>,
 }
 
 impl RedisServer {
     /// Starts one that listens on its socket only, with these settings, as in `["--appendonly", "yes"]`.
     pub fn start(settings: &[&str]) -> Self {
+        Self::start_in(Self::new_folder(), settings, None)
+    }
+
+    /// One whose clock a test can set.
+    pub fn with_a_clock_to_set(settings: &[&str]) -> Self {
+        let folder = Self::new_folder();
+        let library = folder.join("clock.so");
+        let mut compile = Command::new("cc");
+        compile.args(["-shared", "-fPIC", "-O2", "-o"]).arg(&library);
+        compile.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/support/clock.c"));
+        assert!(compile.status().is_ok_and(|status| status.success()), "scripts/setup brings cc");
+        let server = Self::start_in(folder, settings, Some(library));
+        server.set_clock(0);
+        server
+    }
+
+    fn new_folder() -> PathBuf {
         let folder = std::env::temp_dir().join(format!("fs-redis-{}", Uuid::new_v4().simple()));
         fs::create_dir(&folder).expect("nobody has the name");
+        folder
+    }
+
+    fn start_in(folder: PathBuf, settings: &[&str], clock: Option<PathBuf>) -> Self {
         let settings: Vec<String> = settings.iter().map(|word| (*word).to_owned()).collect();
-        let (keeper, pid) = keep(&folder, &settings);
-        let server = Self { keeper, pid, folder, settings };
+        fs::write(folder.join(CLOCK), 0_i64.to_ne_bytes()).expect("the folder is ours");
+        let (keeper, pid) = keep(&folder, &settings, clock.as_deref());
+        let server = Self { keeper, pid, folder, settings, clock };
         server.answers();
         server
+    }
+
+    /// Sets its clock this many seconds off the machine's; its monotonic clock goes on.
+    pub fn set_clock(&self, seconds: i64) {
+        assert!(self.clock.is_some(), "it has a clock to set");
+        // Into the same file, which the server has mapped.
+        let file = fs::OpenOptions::new().write(true).open(self.folder.join(CLOCK));
+        let written = file.and_then(|file| file.write_all_at(&seconds.to_ne_bytes(), 0));
+        written.expect("the folder is ours");
     }
 
     /// One that listens on a TCP port as well. Returns the port, too.
@@ -71,7 +108,7 @@ impl RedisServer {
 
     /// Starts it again after [`kill`](Self::kill), with what it had written to its disk.
     pub fn start_again(&mut self) {
-        (self.keeper, self.pid) = keep(&self.folder, &self.settings);
+        (self.keeper, self.pid) = keep(&self.folder, &self.settings, self.clock.as_deref());
         self.answers();
     }
 
@@ -109,8 +146,11 @@ impl RedisServer {
     }
 }
 
-fn keep(folder: &Path, settings: &[String]) -> (Child, i32) {
+fn keep(folder: &Path, settings: &[String], clock: Option<&Path>) -> (Child, i32) {
     let mut command = Command::new("sh");
+    if let Some(library) = clock {
+        command.env("LD_PRELOAD", library).env("CLOCK_SHIFT", folder.join(CLOCK));
+    }
     command.args(["-c", KEEP, program(), "--port", "0", "--save", "", "--dir"]).arg(folder);
     command.arg("--unixsocket").arg(folder.join("redis.sock")).args(settings);
     command.stdin(Stdio::piped()).stdout(Stdio::piped());

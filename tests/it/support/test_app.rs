@@ -18,7 +18,7 @@ use flash_sale::kit::redis::Redis;
 use flash_sale::sale::Stores;
 use flash_sale::sale::ids::{CouponId, Lane, UserId};
 use flash_sale::sale::keys::Keys;
-use flash_sale::sale::order_log::OrderLog;
+use flash_sale::sale::order_log::LogState;
 use flash_sale::sale::reconcile::{self, Report};
 use flash_sale::worker::write::WriteReport;
 use flash_sale::worker::{LaneWorker, WorkerSettings, consumer_name};
@@ -122,6 +122,11 @@ impl TestApp {
     /// A second instance of the service on the same data.
     pub async fn another_instance(&self) -> Arc<App> {
         self.place.assemble(&self.config, Clock::System).await
+    }
+
+    /// The same, by another clock.
+    pub async fn another_instance_at(&self, clock: Clock) -> Arc<App> {
+        self.place.assemble(&self.config, clock).await
     }
 
     /// The arguments that make the binary use this app's data.
@@ -305,7 +310,7 @@ impl TestApp {
 pub async fn write_all(worker: &mut LaneWorker) -> WriteReport {
     let mut sum = WriteReport::default();
     for _ in 0..1_000 {
-        let report = worker.write_pass(Duration::ZERO).await.expect("both stores answer");
+        let report = worker.write_pass().await.expect("both stores answer");
         if report.entries == 0 {
             return sum;
         }
@@ -354,8 +359,8 @@ impl Place {
             eventually("everything is written", async || {
                 worker.recover_pass().await.expect("both stores answer");
                 write_all(&mut worker).await;
-                let unwritten = OrderLog::unwritten(&app.stores.redis, &key).await;
-                unwritten.is_ok_and(|unwritten| unwritten.pending + unwritten.unread == 0)
+                let state = LogState::of(&app.stores.redis, &key).await;
+                state.is_ok_and(|state| state.unwritten() == 0)
             })
             .await;
         }

@@ -1,6 +1,7 @@
 //! Many locks in one call, each for itself: what a worker needs that must not wait in the middle of a batch.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use redis::RedisResult;
 use tokio::time::Instant;
@@ -42,8 +43,12 @@ impl BatchGuard {
             let sure_until = Instant::now() + client.lease;
             let taken = client.layout.acquire_batch(&link, &names, &holder).await?;
             let mut taken = taken.into_iter();
-            let names: Vec<String> =
-                names.into_iter().filter(|_| taken.next().unwrap_or(false)).collect();
+            let (names, held): (Vec<String>, Vec<String>) =
+                names.into_iter().partition(|_| taken.next().unwrap_or(false));
+            if !held.is_empty() {
+                // How long they are held isn't known here.
+                client.cut_long_leases(Some(Duration::MAX), &held).await?;
+            }
             hold = (!names.is_empty()).then(|| client.renewals.enter(names, &holder, sure_until));
         }
         Ok(Self { client, hold, never: CancellationToken::new(), is_released: false })

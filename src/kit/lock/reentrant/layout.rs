@@ -47,6 +47,7 @@ pub(super) struct Layout {
     renew: VariadicScript,
     acquire_batch: VariadicScript,
     unlock_batch: VariadicScript,
+    cut_leases: VariadicScript,
 }
 
 /// The answer to one try at a lock.
@@ -117,6 +118,9 @@ impl Layout {
             )),
             unlock_batch: VariadicScript::new(include_str!(
                 "../../../../lua/lock/reentrant/unlock_batch.lua"
+            )),
+            cut_leases: VariadicScript::new(include_str!(
+                "../../../../lua/lock/reentrant/cut_leases.lua"
             )),
         }
     }
@@ -193,6 +197,18 @@ impl Layout {
         let keys: Vec<&str> = names.iter().map(String::as_str).collect();
         let lease_ms = milliseconds(holder.lease);
         self.acquire_batch.run(link, &keys, &[lease_ms.as_str(), holder.as_str()]).await
+    }
+
+    /// Leaves `lease` of each lease that is longer than `lease_max`. Returns how many there were.
+    pub(super) async fn cut_leases(
+        &self,
+        link: &Link,
+        names: &[impl AsRef<str>],
+        lease_max: Duration,
+        lease: Duration,
+    ) -> RedisResult<usize> {
+        let keys: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
+        self.cut_leases.run(link, &keys, &[milliseconds(lease_max), milliseconds(lease)]).await
     }
 
     /// How many of the locks were the holder's.

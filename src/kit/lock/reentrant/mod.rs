@@ -23,6 +23,8 @@
 //!   dropped, which gives the lock back.
 //! * The connection that listens breaks: everybody who waits tries again and subscribes anew.
 //! * The holder dies: the lease ends. Waiters wake up then by themselves.
+//! * The server's clock is set back: what is left of a lease grows by as much. Where a longest lease is set, who finds more
+//!   left cuts the lease to one of its own; a holder that lives renews it.
 //!
 //! # What is not promised
 //!
@@ -62,6 +64,8 @@ struct Client {
     layout: Arc<Layout>,
     /// Of holders that didn't ask for another one; renewed while they hold something.
     lease: Duration,
+    /// The longest lease that anybody asks for on these locks; `None` if that isn't known.
+    lease_max: Option<Duration>,
     /// The first half of every holder's name.
     id: String,
     holders: AtomicU64,
@@ -97,6 +101,17 @@ enum Try {
 impl ReentrantLocks {
     /// A client whose leases are `lease` long and renewed at a third of it, by tasks of `shutdown`.
     pub fn new(redis: Redis, lease: Duration, shutdown: Shutdown) -> Self {
+        Self::with_lease_max(redis, lease, None, shutdown)
+    }
+
+    /// The same, for locks on which nobody asks for a lease of more than `lease_max`: a longer one is the work of a
+    /// clock that was set back, and isn't waited for.
+    pub fn with_lease_max(
+        redis: Redis,
+        lease: Duration,
+        lease_max: Option<Duration>,
+        shutdown: Shutdown,
+    ) -> Self {
         let layout = Arc::new(Layout::new());
         Self(Arc::new(Client {
             renewals: Renewals::new(redis.clone(), layout.clone(), lease, shutdown.clone()),
@@ -104,6 +119,7 @@ impl ReentrantLocks {
             redis,
             layout,
             lease,
+            lease_max,
             id: Uuid::new_v4().to_string(),
             holders: AtomicU64::new(1),
             shutdown,
@@ -202,7 +218,10 @@ impl Lock {
             let sure_until = Instant::now() + holder.lease;
             let tried = client.layout.acquire(&link, &lock.name, &holder, lock.is_fenced).await?;
             Ok(match tried {
-                Tried::Held(left) => Try::Held(left),
+                Tried::Held(left) => {
+                    client.cut_long_leases(left, std::slice::from_ref(&lock.name)).await?;
+                    Try::Held(left)
+                }
                 Tried::Ours(fencing_token) => {
                     let names = vec![lock.name.to_string()];
                     let hold = client.renewals.enter(names, &holder, sure_until);
@@ -265,6 +284,27 @@ impl Client {
     fn holder(&self, lease: Duration, is_renewed: bool) -> Holder {
         let number = self.holders.fetch_add(1, Ordering::Relaxed);
         Holder::new(&self.id, number, lease, is_renewed)
+    }
+
+    /// Of these locks, which are held elsewhere: the first one for so long.
+    async fn cut_long_leases(
+        &self,
+        left: Option<Duration>,
+        names: &[impl AsRef<str>],
+    ) -> RedisResult<()> {
+        let Some(lease_max) = self.lease_max.filter(|max| left.is_some_and(|left| left > *max))
+        else {
+            return Ok(());
+        };
+        let link = self.redis.link().await?;
+        let cut = self.layout.cut_leases(&link, names, lease_max, self.lease).await?;
+        if cut > 0 {
+            tracing::warn!(
+                locks = cut,
+                "locks would have been held for longer than anybody asks for: Redis's clock has been set back"
+            );
+        }
+        Ok(())
     }
 
     async fn release(self: &Arc<Self>, hold: &Arc<Hold>) -> RedisResult<Released> {

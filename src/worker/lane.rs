@@ -1,0 +1,409 @@
+//! The workers of one lane: the writer that runs the passes, and its reliefs.
+//!
+//! # Model
+//!
+//! The writer reads entries, writes them, and pauses for a moment when there were few, so that what comes meanwhile is
+//! written together. When nothing has come for [`limits::LANE_LINGER`], it rests in the [watch](super::watch) of the process
+//! until its log has something newer. While others hold entries that aren't acknowledged, it gets up every
+//! `--recover-period-ms` to see whether they still move.
+//!
+//! A relief is another consumer of the same process. It is called when a batch was full, and ends with the first one that
+//! isn't.
+//!
+//! # What each failure does
+//!
+//! A failed pass has acknowledged nothing that it didn't write; it is logged, waits, and begins again with the writer's own
+//! pending entries. After a failure the group is looked at as at the start: it may have vanished, or be the group of
+//! another life of Redis.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep, sleep_until};
+use uuid::Uuid;
+
+use super::watch::LaneWatch;
+use super::{PassError, WorkerSettings};
+use crate::app::App;
+use crate::base::limits;
+use crate::base::telemetry::LogThrottle;
+use crate::kit::postgres;
+use crate::kit::redis::Redis;
+use crate::sale::ids::Lane;
+use crate::sale::order_log::{Held, LogState, OrderLog, is_missing_group};
+use crate::sale::stock;
+
+/// What the workers of all lanes share.
+pub struct Lanes {
+    pub(super) app: Arc<App>,
+    settings: WorkerSettings,
+    /// Connections over which entries are read.
+    readers: Vec<Redis>,
+    watch: LaneWatch,
+    /// One line about trouble for all lanes together.
+    throttle: Mutex<LogThrottle>,
+}
+
+/// A worker of one lane.
+pub struct LaneWorker {
+    pub(super) app: Arc<App>,
+    lanes: Arc<Lanes>,
+    pub(super) log: OrderLog,
+    pub(super) settings: WorkerSettings,
+    /// Where the next look at our own pending entries begins; `None` when there can't be any.
+    pub(super) pending_from: Option<String>,
+    /// Entries seen in this round of pending ones whose lock was held elsewhere.
+    pub(super) contended: usize,
+    /// No look at pending entries before this time: a lock that was just held is still held.
+    pub(super) pending_not_before: Instant,
+    /// Entries in the next batch: halved when Postgres fails (a batch may be more than it can write
+    /// within its time limit), doubled up to the setting when it doesn't.
+    pub(super) batch_orders: usize,
+    /// Set when Postgres has failed. Until it answers again nothing is read: what we hold grows old,
+    /// and a worker that can reach it takes it over (reading it again would keep it young).
+    pub(super) postgres_away: bool,
+    /// What the other consumers hold, each since when it has been seen like that.
+    pub(super) held_by_others: Vec<(Held, Instant)>,
+    /// Entries that the log has lost, and that are no dead letters yet.
+    pub(super) lost: Vec<String>,
+    /// Set once the group has been seen; from then on its absence is news.
+    group_seen: bool,
+    /// Whether the group is as it should be, as far as is known.
+    group_checked: bool,
+    /// Whether Redis has been asked for entries, and so knows the consumer.
+    pub(super) has_read: bool,
+    /// When entries came last.
+    busy_at: Instant,
+    /// Whether entries have been written since the log was trimmed.
+    untidied: bool,
+    /// Calls a relief: a batch was full.
+    behind: Arc<Notify>,
+}
+
+/// How much there was to write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Batch {
+    /// Nothing.
+    Empty,
+    /// Less than there may be in one batch.
+    Partial,
+    /// As much as there may be in one batch: there is more.
+    Full,
+}
+
+/// When the timed passes are due.
+struct Due {
+    recover_at: Instant,
+    tidy_up_at: Instant,
+}
+
+impl Lanes {
+    pub(super) fn new(app: Arc<App>, settings: WorkerSettings) -> Self {
+        let redis = &app.stores.redis;
+        let readers = (0..limits::LOG_READERS).map(|_| redis.another()).collect();
+        let watch = LaneWatch::new(redis);
+        Self { app, settings, readers, watch, throttle: Mutex::default() }
+    }
+
+    /// Starts the writer of a lane and its reliefs, as tasks of the service.
+    pub(super) fn start(self: &Arc<Self>, lane: Lane) {
+        let writer = LaneWorker::of(self.clone(), lane, consumer_name(), self.settings);
+        let shutdown = &self.app.shutdown;
+        for _ in 1..limits::WRITERS_MAX {
+            shutdown.spawn(writer.relief().run_relief());
+        }
+        shutdown.spawn(writer.run());
+    }
+
+    /// Looks after the lanes at rest until the service stops.
+    pub(super) async fn watch(&self) {
+        self.watch.run(self.app.shutdown.stop_token()).await;
+    }
+
+    fn reader(&self, lane: Lane) -> Redis {
+        let number = usize::try_from(lane.get()).unwrap_or_default();
+        self.readers[number % self.readers.len()].clone()
+    }
+}
+
+/// Unique for each writer, or two of them would take each other's pending entries for their own.
+pub fn consumer_name() -> String {
+    format!("{}-{}", std::process::id(), Uuid::new_v4().simple())
+}
+
+impl LaneWorker {
+    /// A worker that reads as `consumer`, and runs only when it is told to.
+    pub fn new(app: Arc<App>, lane: Lane, consumer: String, settings: WorkerSettings) -> Self {
+        Self::of(Arc::new(Lanes::new(app, settings)), lane, consumer, settings)
+    }
+
+    fn of(lanes: Arc<Lanes>, lane: Lane, consumer: String, settings: WorkerSettings) -> Self {
+        let app = lanes.app.clone();
+        let (redis, keys) = (app.stores.redis.clone(), &app.stores.keys);
+        let log = OrderLog::new(redis, keys, lane, consumer).read_over(lanes.reader(lane));
+        Self {
+            app,
+            lanes,
+            log,
+            settings,
+            pending_from: Some("0".into()),
+            contended: 0,
+            pending_not_before: Instant::now(),
+            batch_orders: settings.batch_orders_max,
+            postgres_away: false,
+            held_by_others: Vec::new(),
+            lost: Vec::new(),
+            group_seen: false,
+            group_checked: false,
+            has_read: false,
+            busy_at: Instant::now(),
+            untidied: true,
+            behind: Arc::default(),
+        }
+    }
+
+    /// What it reads.
+    pub fn log(&self) -> &OrderLog {
+        &self.log
+    }
+
+    /// One that works when this one can't keep up. Its name is new, so nothing can be pending for it.
+    fn relief(&self) -> Self {
+        let (lanes, lane) = (self.lanes.clone(), self.log.lane());
+        let relief = Self::of(lanes, lane, consumer_name(), self.settings);
+        Self { pending_from: None, behind: self.behind.clone(), ..relief }
+    }
+
+    /// Runs the passes until the service stops, then writes what is left and leaves the group.
+    async fn run(mut self) {
+        let stop = self.app.shutdown.stop_token().clone();
+        let mut backoff = limits::BACKOFF_MIN;
+        let mut due = Due { recover_at: Instant::now(), tidy_up_at: Instant::now() };
+        while !stop.is_cancelled() {
+            let turn = self.turn(&mut due).await;
+            self.heal_if_failed(turn, &mut backoff).await;
+        }
+        self.drain().await;
+    }
+
+    /// Works when it is called, until the service stops.
+    async fn run_relief(mut self) {
+        let stop = self.app.shutdown.stop_token().clone();
+        let mut backoff = limits::BACKOFF_MIN;
+        while !stop.is_cancelled() {
+            let turn = self.relief_turn().await;
+            self.heal_if_failed(turn, &mut backoff).await;
+        }
+        self.drain().await;
+    }
+
+    async fn heal_if_failed(&mut self, turn: Result<(), PassError>, backoff: &mut Duration) {
+        let Err(error) = turn else {
+            *backoff = limits::BACKOFF_MIN;
+            return;
+        };
+        self.heal(error).await;
+        self.pause(*backoff).await;
+        *backoff = (*backoff * 2).min(limits::BACKOFF_MAX);
+    }
+
+    /// Runs what is due: the timed passes, then one write pass; and rests if there was nothing to write.
+    async fn turn(&mut self, due: &mut Due) -> Result<(), PassError> {
+        if !self.group_checked {
+            self.ensure_group().await?;
+        }
+        if Instant::now() >= due.recover_at {
+            self.recover_pass().await?;
+            due.recover_at = Instant::now() + self.settings.recover_period;
+        }
+        if Instant::now() >= due.tidy_up_at {
+            self.tidy_up_pass().await?;
+            self.untidied = false;
+            due.tidy_up_at = Instant::now() + limits::TRIM_PERIOD;
+        }
+        match self.write_batch().await? {
+            Batch::Full => {}
+            // What comes meanwhile is written together: each batch has Redis and Postgres wait for the disk.
+            Batch::Partial => self.pause(limits::WRITE_PAUSE).await,
+            // More of a burst may be on its way.
+            Batch::Empty if self.busy_at.elapsed() < limits::LANE_LINGER => {
+                self.pause(limits::WRITE_PAUSE).await;
+            }
+            Batch::Empty => self.rest(due).await?,
+        }
+        Ok(())
+    }
+
+    /// Waits until the log has something newer than it has now, or something is due.
+    async fn rest(&mut self, due: &mut Due) -> Result<(), PassError> {
+        let state = self.log.state().await?;
+        // In this order, what is appended in between is read here, and what comes later is newer.
+        if state.delivered.is_none() || self.write_batch().await? != Batch::Empty {
+            return Ok(());
+        }
+        let gets_up_at = self.gets_up_at(&state, due);
+        let stop = self.app.shutdown.stop_token();
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = self.lanes.watch.rest(self.log.key(), &state) => {}
+            () = sleep_until(gets_up_at.unwrap_or_else(Instant::now)), if gets_up_at.is_some() => {}
+        }
+        if gets_up_at.is_none() {
+            // Nothing can have grown old before it came.
+            due.recover_at = Instant::now() + self.settings.recover_period;
+            due.tidy_up_at = Instant::now() + limits::TRIM_PERIOD;
+        }
+        Ok(())
+    }
+
+    /// When a lane has to get up that nobody wakes up; `None` if only news can make work for it.
+    fn gets_up_at(&self, state: &LogState, due: &Due) -> Option<Instant> {
+        let contended = self.pending_from.is_some().then_some(self.pending_not_before);
+        let pending = (state.pending > 0).then_some(due.recover_at);
+        let untidied = self.untidied.then_some(due.tidy_up_at);
+        [contended, pending, untidied].into_iter().flatten().min()
+    }
+
+    /// Waits until it is called, unless it has something left to do; then one write pass.
+    async fn relief_turn(&mut self) -> Result<(), PassError> {
+        let stop = self.app.shutdown.stop_token();
+        if self.pending_from.is_none() {
+            tokio::select! {
+                () = stop.cancelled() => return Ok(()),
+                () = self.behind.notified() => {}
+            }
+        } else {
+            let left = self.pending_not_before.saturating_duration_since(Instant::now());
+            self.pause(left).await;
+        }
+        self.write_batch().await?;
+        Ok(())
+    }
+
+    /// A write pass that calls the relief when there is more.
+    async fn write_batch(&mut self) -> Result<Batch, PassError> {
+        let batch = self.batch_orders;
+        let entries = self.write_pass().await?.entries;
+        if entries == 0 {
+            return Ok(Batch::Empty);
+        }
+        (self.busy_at, self.untidied) = (Instant::now(), true);
+        if entries < batch {
+            return Ok(Batch::Partial);
+        }
+        self.behind.notify_one();
+        Ok(Batch::Full)
+    }
+
+    async fn pause(&self, pause: Duration) {
+        tokio::select! {
+            () = self.app.shutdown.stop_token().cancelled() => {}
+            () = sleep(pause) => {}
+        }
+    }
+
+    /// Logs what went wrong and mends what can be mended: a vanished group.
+    async fn heal(&mut self, error: PassError) {
+        // Something may have been delivered to us without our seeing it.
+        self.read_pending_again();
+        self.group_checked = false;
+        let lane = self.log.lane();
+        if self.lanes.throttle.lock().is_ok_and(|mut throttle| throttle.allows()) {
+            tracing::warn!(%lane, %error, "a pass over the order log failed; trying again");
+        }
+        if let PassError::Redis(error) = &error
+            && is_missing_group(error)
+            && let Err(error) = self.ensure_group().await
+        {
+            tracing::debug!(%lane, %error, "the group could not be created yet");
+        }
+    }
+
+    /// Creates the group from the log's start if it isn't there. If it had been there before, or the log
+    /// itself is missing, somebody has to ask whether orders are gone with it.
+    pub async fn ensure_group(&mut self) -> Result<(), PassError> {
+        let created = self.log.ensure_group().await?;
+        if created.group && (self.group_seen || created.log) {
+            self.compare_stores(created.log);
+        }
+        (self.group_seen, self.group_checked) = (true, true);
+        self.read_pending_again();
+        Ok(())
+    }
+
+    /// Compares the stores beside the work, which goes on meanwhile. Whether the log was missing says
+    /// little by itself: before the first claim there is none, and after a loss the next claim has
+    /// created it anew.
+    fn compare_stores(&self, log_was_missing: bool) {
+        let (app, lane, vanished) = (self.app.clone(), self.log.lane(), self.group_seen);
+        if vanished {
+            tracing::warn!(%lane, log_was_missing, "the group of the order log had vanished; it begins again at the log's start");
+        }
+        let stop = app.shutdown.stop_token().clone();
+        self.app.shutdown.spawn(async move {
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = alarm_if_data_lost(&app, lane, vanished && log_was_missing) => {}
+            }
+        });
+    }
+
+    /// Writes what is in the log by now, for a bounded time. What stays is read by the next worker.
+    async fn drain(&mut self) {
+        if !self.has_read {
+            return;
+        }
+        let deadline = Instant::now() + limits::DOOR_DRAIN_MAX;
+        self.read_pending_again();
+        while Instant::now() < deadline {
+            match self.write_pass().await {
+                Ok(written) if written.entries == 0 => break,
+                Ok(_) => {}
+                Err(error) => {
+                    tracing::warn!(lane = %self.log.lane(), %error, "the order log can't be drained; the rest stays in it for the next start");
+                    break;
+                }
+            }
+        }
+        if let Err(error) = self.log.leave().await {
+            tracing::debug!(lane = %self.log.lane(), %error, "the consumer could not be removed");
+        }
+    }
+
+    /// Fails while Postgres is known to be away.
+    pub(super) async fn require_postgres(&mut self) -> Result<(), PassError> {
+        if self.postgres_away && !postgres::answers(&self.app.stores.pool).await {
+            return Err(PassError::PostgresAway);
+        }
+        self.postgres_away = false;
+        Ok(())
+    }
+
+    pub(super) fn read_pending_again(&mut self) {
+        self.pending_from = Some("0".into());
+        self.contended = 0;
+    }
+}
+
+/// Raises the alarm if a log was lost for certain, or the stores don't agree.
+async fn alarm_if_data_lost(app: &App, lane: Lane, log_lost: bool) {
+    let sales = stock::loaded(&app.stores.pool).await.unwrap_or_default();
+    if !log_lost && sales.iter().all(|coupon| coupon.lane() != lane) {
+        return;
+    }
+    match app.reconciler.compare().await {
+        Ok(report) if report.agrees() && !log_lost => {}
+        Ok(report) => {
+            app.metrics.data_lost.increment(1);
+            tracing::error!(%lane, log_lost, disagreements = report.disagreements.len(), "ALARM: the group of the order log had vanished, and orders may be gone with it; run `flash-sale reconcile`");
+            for disagreement in report.disagreements.iter().take(limits::LOGGED_DISAGREEMENTS_MAX) {
+                tracing::error!(%lane, "{disagreement}");
+            }
+        }
+        Err(error) => {
+            app.metrics.data_lost.increment(1);
+            tracing::error!(%lane, %error, "ALARM: the group of the order log had vanished, and the stores can't be compared; run `flash-sale reconcile`");
+        }
+    }
+}

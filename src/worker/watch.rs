@@ -1,0 +1,170 @@
+//! The lanes at rest, looked at together.
+//!
+//! # Model
+//!
+//! A lane whose log has nothing to read comes to rest here, with the id of the last entry that its log has ever had. One
+//! task asks for all of them at once whether a log has a newer entry, and wakes up those lanes. So a lane at rest costs
+//! no connection and no command of its own.
+//!
+//! # Authority
+//!
+//! The ids: an entry that is appended after a lane was seen to be at rest has a larger one, so the next look finds it,
+//! however long the lane took to get here.
+//!
+//! # What each failure does
+//!
+//! * A group that vanishes, or entries that a dead process of another machine left behind, are no news of a log. Every
+//!   [`limits::LOG_WATCH_PERIOD`] all groups are looked at, and a lane that isn't as it was is woken up.
+//! * Redis away: the lanes go on resting, and all of them are woken up by a new life of Redis, which may have less than the
+//!   one before.
+//! * A key of one log that holds something else fails the question for all: then all are woken up, and each finds out for
+//!   itself.
+//!
+//! # What is not promised
+//!
+//! That a lane is woken up only if there is something to do: another process may have been faster.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use redis::RedisResult;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+
+use crate::base::limits;
+use crate::base::telemetry::LogThrottle;
+use crate::kit::redis::{Redis, ServerId};
+use crate::sale::order_log::{self, EntryId, LogState};
+
+/// Wakes up lanes at rest.
+pub struct LaneWatch {
+    /// A connection of its own, because it blocks there.
+    redis: Redis,
+    /// By the key of its log.
+    lanes: Mutex<HashMap<String, Resting>>,
+    /// Told when a lane has come to rest.
+    came: Notify,
+}
+
+/// A lane at rest.
+struct Resting {
+    /// The last entry that its log had.
+    last: EntryId,
+    /// Whether everything had been acknowledged; otherwise the lane wakes up by itself to look after the rest.
+    is_settled: bool,
+    wake: Arc<Notify>,
+}
+
+/// What the task knows from its last look.
+struct Watcher {
+    looked_at: Instant,
+    server: Option<ServerId>,
+    throttle: LogThrottle,
+}
+
+impl LaneWatch {
+    /// Over a connection of its own to the server of `redis`.
+    pub fn new(redis: &Redis) -> Self {
+        Self { redis: redis.another(), lanes: Mutex::default(), came: Notify::new() }
+    }
+
+    /// Rests until the log under `key`, which stood like this, may have something for its lane. May be dropped.
+    pub async fn rest(&self, key: &str, state: &LogState) {
+        let wake = Arc::new(Notify::new());
+        let (last, is_settled) = (state.last, state.pending == 0);
+        self.lanes().insert(key.to_owned(), Resting { last, is_settled, wake: wake.clone() });
+        let _up = Up { watch: self, key };
+        self.came.notify_one();
+        wake.notified().await;
+    }
+
+    /// Looks after the lanes at rest until the service stops.
+    pub async fn run(&self, stop: &CancellationToken) {
+        let mut watcher =
+            Watcher { looked_at: Instant::now(), server: None, throttle: LogThrottle::default() };
+        while !stop.is_cancelled() {
+            if self.lanes().is_empty() {
+                tokio::select! {
+                    () = stop.cancelled() => return,
+                    () = self.came.notified() => {}
+                }
+            }
+            if let Err(error) = self.look(&mut watcher).await {
+                if watcher.throttle.allows() {
+                    tracing::warn!(%error, "the lanes at rest can't be looked at; trying again");
+                }
+                tokio::select! {
+                    () = stop.cancelled() => return,
+                    () = sleep(limits::BACKOFF_MIN) => {}
+                }
+            }
+        }
+    }
+
+    async fn look(&self, watcher: &mut Watcher) -> RedisResult<()> {
+        let server = self.redis.link().await?.server().clone();
+        if watcher.server.replace(server.clone()).is_some_and(|before| before != server) {
+            self.wake_all();
+            return Ok(());
+        }
+        if watcher.looked_at.elapsed() >= limits::LOG_WATCH_PERIOD {
+            watcher.looked_at = Instant::now();
+            self.look_at_groups().await?;
+        }
+        let resting: Vec<(String, EntryId)> =
+            self.lanes().iter().map(|(key, lane)| (key.clone(), lane.last)).collect();
+        // Before the connection takes it for a server that doesn't answer.
+        let block = limits::LOG_WATCH_BLOCK.min(self.redis.timeout() / 2);
+        match order_log::newer(&self.redis, &resting, block).await {
+            Ok(keys) => keys.iter().for_each(|key| self.wake(key)),
+            Err(error) => {
+                if error.code() == Some("WRONGTYPE") {
+                    self.wake_all();
+                }
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    async fn look_at_groups(&self) -> RedisResult<()> {
+        let settled: Vec<String> = {
+            let lanes = self.lanes();
+            lanes.iter().filter(|(_, lane)| lane.is_settled).map(|(key, _)| key.clone()).collect()
+        };
+        let pending = order_log::pending_of_all(&self.redis, &settled).await?;
+        for (key, pending) in settled.iter().zip(pending) {
+            if pending != Some(0) {
+                self.wake(key);
+            }
+        }
+        Ok(())
+    }
+
+    fn lanes(&self) -> MutexGuard<'_, HashMap<String, Resting>> {
+        self.lanes.lock().expect("nobody panics with the lanes in hand")
+    }
+
+    fn wake(&self, key: &str) {
+        if let Some(lane) = self.lanes().get(key) {
+            lane.wake.notify_one();
+        }
+    }
+
+    fn wake_all(&self) {
+        self.lanes().values().for_each(|lane| lane.wake.notify_one());
+    }
+}
+
+/// Takes a lane off the list when it gets up, for whatever reason.
+struct Up<'a> {
+    watch: &'a LaneWatch,
+    key: &'a str,
+}
+
+impl Drop for Up<'_> {
+    fn drop(&mut self) {
+        self.watch.lanes().remove(self.key);
+    }
+}

@@ -1,0 +1,149 @@
+//! What lanes cost that have nothing to do, that they get up when there is something, and that a start is quiet.
+
+use std::time::Duration;
+
+use flash_sale::app;
+use flash_sale::base::clock::Clock;
+use flash_sale::sale::ids::Lane;
+use flash_sale::worker;
+use tokio::time::{Instant, sleep};
+
+use crate::support::process::{Process, rows};
+use crate::support::redis_server::RedisServer;
+use crate::support::servers::Addresses;
+use crate::support::{OwnServers, TestApp, eventually, lane, shared};
+
+/// A number in a section of INFO.
+async fn info(app: &TestApp, field: &str) -> u64 {
+    let info: String = app.redis(&["INFO", "everything"]).await;
+    let value = info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    value.and_then(|value| value.trim().parse().ok()).unwrap_or_else(|| panic!("no {field}"))
+}
+
+#[tokio::test]
+async fn lanes_at_rest_cost_few_commands_and_connections() {
+    const LANES: usize = 1_024;
+    let server = RedisServer::start(&[]);
+    let at = Addresses { redis_url: server.url(), ..shared().clone() };
+    let app = TestApp::on(&at, &["--lanes", &LANES.to_string()], Clock::System).await;
+    app::start_housekeeping(&app.app);
+    worker::start(&app.app, &app.config);
+    let groups = async || -> usize {
+        let logs: Vec<String> = app.redis(&["KEYS", "*:orders"]).await;
+        logs.len()
+    };
+    eventually("the lanes have groups", async || groups().await == LANES).await;
+
+    // Counted in time, because that is what they cost; a slower machine counts less.
+    let rate = async || {
+        let (before, began) = (info(&app, "total_commands_processed").await, Instant::now());
+        sleep(Duration::from_secs(3)).await;
+        let after = info(&app, "total_commands_processed").await;
+        (after - before) as f64 / began.elapsed().as_secs_f64()
+    };
+    eventually("they are at rest", async || rate().await <= 1_500.0).await;
+    let connections = info(&app, "connected_clients").await;
+    println!("{LANES} lanes at rest: {:.0} commands/s, {connections} connections", rate().await);
+    assert!(connections <= 300, "{connections}");
+
+    // And they get up.
+    for number in [1, 500, 1_000] {
+        let coupon = loop {
+            let coupon = app.create_flash(1).await;
+            if coupon.lane().get() >= number {
+                break coupon;
+            }
+            let skip = format!("SELECT setval('coupon_sequence', {})", number - 1);
+            assert!(app.number(&skip).await > 0);
+        };
+        assert_eq!(app.claim(1, coupon).await.status, 202);
+    }
+    eventually("they have written", async || rows(&app).await == 3).await;
+    assert!(app.app.shutdown.stop(Duration::from_secs(60)).await);
+}
+
+#[tokio::test]
+async fn a_lane_at_rest_notices_that_its_group_has_vanished() {
+    let app = TestApp::with_lanes(2).await;
+    worker::start(&app.app, &app.config);
+    let logs: Vec<String> = Lane::all(2).map(|lane| app.keys().log(lane)).collect();
+    let has_group = async |log: &str| {
+        let groups: Result<Vec<redis::Value>, _> =
+            app.app.stores.redis.query(redis::cmd("XINFO").arg("GROUPS").arg(log)).await;
+        groups.is_ok_and(|groups| groups.len() == 1)
+    };
+    for log in &logs {
+        eventually("the group is there", async || has_group(log).await).await;
+    }
+    let destroyed: i64 = app.redis(&["XGROUP", "DESTROY", &logs[0], "order-writers"]).await;
+    let deleted: i64 = app.redis(&["DEL", &logs[1]]).await;
+    assert_eq!((destroyed, deleted), (1, 1));
+    for log in &logs {
+        eventually("it is there again", async || has_group(log).await).await;
+    }
+    assert!(app.app.shutdown.stop(Duration::from_secs(60)).await);
+}
+
+#[tokio::test]
+async fn the_first_start_has_nothing_to_warn_of() {
+    for lanes in ["1", "8"] {
+        let app = TestApp::start().await;
+        let mut process = Process::serve(&app, &["--lanes", lanes]);
+        let url = process.url().await;
+        for user in 1..=16 {
+            let coupon = app.create_flash(1).await;
+            let reply = crate::support::process::try_claim(&app, &url, user, coupon).await;
+            assert_eq!(reply.expect("it runs").0, 202);
+        }
+        eventually("all of it is written", async || rows(&app).await == 16).await;
+        process.assert_stops().await;
+        let said = process.said().await;
+        assert!(!said.contains("a pass over the order log failed"), "{said}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_redis_that_counts_from_its_last_rewrite_has_no_backlog() {
+    const BOUND: &str = "1000";
+    let mut servers = tokio::task::block_in_place(OwnServers::durable);
+    let settings = ["--backlog-orders-max", BOUND, "--order-id-block", "10000"];
+    let app = TestApp::on(&servers.at, &settings, Clock::System).await;
+    let coupon = app.create_flash(10_000).await;
+    let sell = async |users: std::ops::RangeInclusive<i64>| {
+        for first in users.clone().step_by(500) {
+            let some = first..=(first + 499).min(*users.end());
+            let claims = some.map(|id| app.app.claims.claim(coupon, crate::support::user(id)));
+            let told = futures_util::future::try_join_all(claims).await.expect("Redis answers");
+            assert!(told.iter().all(|outcome| outcome.status().http == 202));
+        }
+    };
+    sell(1..=50).await;
+    app.write_orders().await;
+    let _: String = app.redis(&["BGREWRITEAOF"]).await;
+    let rewritten = async || info(&app, "aof_rewrite_in_progress").await == 0;
+    eventually("the file is rewritten", rewritten).await;
+    sell(51..=1_550).await;
+    app.write_orders().await;
+    app.workers()[0].tidy_up_pass().await.unwrap();
+
+    // What Redis says after its restart, and what there is.
+    servers.kill_redis();
+    tokio::task::block_in_place(|| servers.bring_back());
+    eventually("Redis is back", async || app.app.backlog.look().await.is_ok()).await;
+    let groups: Vec<std::collections::BTreeMap<String, redis::Value>> =
+        app.redis(&["XINFO", "GROUPS", &app.keys().log(lane())]).await;
+    println!("after the restart, Redis tells a lag of {:?}", groups[0]["lag"]);
+    assert_eq!(app.app.backlog.look().await.unwrap(), 0);
+    let ready = app.get("/readyz", "").await;
+    assert_eq!((ready.status, ready.text("backlog")), (200, "ok"));
+    assert_eq!(app.reconcile().await.in_flight, 0);
+    assert_eq!(app.claim(5_000, coupon).await.status, 202);
+
+    // One that is unread is one, once a worker has looked at the group.
+    app.workers()[0].ensure_group().await.unwrap();
+    assert_eq!(app.app.backlog.look().await.unwrap(), 1);
+    let groups: Vec<std::collections::BTreeMap<String, redis::Value>> =
+        app.redis(&["XINFO", "GROUPS", &app.keys().log(lane())]).await;
+    assert_eq!(groups[0]["lag"], redis::Value::Int(1));
+    assert_eq!(app.write_orders().await.inserted, 1);
+}

@@ -1,0 +1,111 @@
+//! A Redis that goes back in time: what Postgres had decided meanwhile holds again.
+
+use flash_sale::base::clock::Clock;
+use flash_sale::sale::coupon_rules::Change;
+use flash_sale::sale::ids::CouponId;
+use flash_sale::sale::reconcile_runs::AskedBy;
+
+use crate::support::process::Process;
+use crate::support::redis_server::RedisServer;
+use crate::support::servers::Addresses;
+use crate::support::{TestApp, eventually, shared};
+
+/// An app on a Redis that a test can put back to what it was.
+async fn start() -> (RedisServer, TestApp) {
+    let server = RedisServer::start(&[]);
+    let at = Addresses { redis_url: server.url(), ..shared().clone() };
+    (server, TestApp::on(&at, &[], Clock::System).await)
+}
+
+/// From now on Redis has what it had when it was told to SAVE.
+async fn roll_back(server: &mut RedisServer, app: &TestApp) {
+    server.kill();
+    server.start_again();
+    let ping = redis::cmd("PING");
+    let answers = async || app.app.stores.redis.query::<String>(&ping).await.is_ok();
+    eventually("the old connection has been noticed to be gone", answers).await;
+}
+
+async fn refusal(app: &TestApp, user: i64, coupon: CouponId) -> (u16, String) {
+    let reply = app.claim(user, coupon).await;
+    (reply.status, reply.body["code"].as_str().unwrap_or_default().to_owned())
+}
+
+#[tokio::test]
+async fn a_sale_that_was_paused_or_ended_is_so_again_after_a_roll_back() {
+    let (mut server, app) = start().await;
+    let sales = [app.create_flash(3).await, app.create_flash(3).await, app.create_flash(3).await];
+    let [paused, ended, restocked] = sales;
+    assert_eq!(app.app.coupon_changes.catch_up_pass().await.unwrap(), 0);
+    let _: String = app.redis(&["SAVE"]).await;
+    assert_eq!(app.r#move(paused, "pause").await.status, 200);
+    assert_eq!(app.r#move(ended, "end").await.status, 200);
+    assert_eq!(app.restock(restocked, 2, "more").await.status, 200);
+
+    roll_back(&mut server, &app).await;
+    assert_eq!(app.app.coupon_changes.pass().await.unwrap(), 0, "Postgres has noted all of it");
+    assert_eq!(app.app.coupon_changes.catch_up_pass().await.unwrap(), 3);
+    assert_eq!(app.app.coupon_changes.catch_up_pass().await.unwrap(), 0);
+    assert_eq!(refusal(&app, 1, paused).await, (409, "sale_paused".to_owned()));
+    assert_eq!(refusal(&app, 1, ended).await, (410, "sale_ended".to_owned()));
+    for user in 1..=5 {
+        assert_eq!(app.claim(user, restocked).await.status, 202, "user {user}");
+    }
+    assert_eq!(refusal(&app, 6, restocked).await.0, 410);
+    app.write_orders().await;
+}
+
+#[tokio::test]
+async fn a_worker_applies_what_was_decided_by_itself() {
+    let (mut server, app) = start().await;
+    let coupon = app.create_flash(3).await;
+    let _worker = Process::serve(&app, &["--roles", "worker"]);
+    let _: String = app.redis(&["SAVE"]).await;
+    assert_eq!(app.r#move(coupon, "pause").await.status, 200);
+    roll_back(&mut server, &app).await;
+    eventually("the sale is paused", async || refusal(&app, 1, coupon).await.0 == 409).await;
+    // Whoever was faster than the worker has a unit.
+    app.write_orders().await;
+}
+
+/// As a replica that has been synchronised anew and promoted: the life is the same, and its data went back.
+#[tokio::test]
+async fn a_comparison_finds_an_older_revision_and_a_repair_has_it_applied() {
+    let (_server, app) = start().await;
+    let coupon = app.create_flash(3).await;
+    assert_eq!(app.app.coupon_changes.catch_up_pass().await.unwrap(), 0);
+    assert_eq!(app.r#move(coupon, "pause").await.status, 200);
+    let key = app.keys().coupon(coupon);
+    let older: i64 = app.redis(&["HSET", &key, "revision", "1", "state", "active"]).await;
+    assert_eq!(older, 0);
+    app.execute("UPDATE coupons SET updated_at = now() - interval '1 hour'").await;
+    let found = app.reconcile().await;
+    let codes: Vec<_> = found.disagreements.iter().map(|found| found.code()).collect();
+    assert_eq!(codes, ["revision_differs"]);
+    assert_eq!(app.claim(1, coupon).await.status, 202, "nothing has been repaired");
+
+    for (done, applied) in [(true, 1), (false, 0)] {
+        let run = app.app.reconciler.ask(AskedBy::Api, true).await.unwrap();
+        let repairs: Vec<_> = run.repairs.0.iter().map(|repair| repair.done).collect();
+        assert_eq!(repairs, if done { vec![true] } else { vec![] });
+        assert_eq!(app.app.coupon_changes.pass().await.unwrap(), applied);
+        assert_eq!(refusal(&app, 2, coupon).await, (409, "sale_paused".to_owned()));
+    }
+    app.write_orders().await;
+}
+
+#[tokio::test]
+async fn a_sale_that_is_lost_holds_up_no_other_that_is_behind() {
+    let (_server, app) = start().await;
+    let (lost, behind) = (app.create_flash(3).await, app.create_flash(3).await);
+    for coupon in [lost, behind] {
+        let paused = Change::Move(flash_sale::sale::coupon::CouponState::Paused);
+        assert!(app.app.coupon_changes.change(coupon, paused).await.is_ok());
+    }
+    let _: i64 = app.redis(&["DEL", &app.keys().coupon(lost)]).await;
+    let key = app.keys().coupon(behind);
+    let _: i64 = app.redis(&["HSET", &key, "revision", "1", "state", "active"]).await;
+    assert_eq!(app.app.coupon_changes.catch_up().await.unwrap(), 1);
+    assert_eq!(refusal(&app, 1, behind).await, (409, "sale_paused".to_owned()));
+    app.expect_disagreements();
+}
