@@ -443,23 +443,35 @@ impl LogState {
     }
 }
 
-/// Entries of each of these logs that were delivered and not acknowledged; `None` where the group is missing.
+/// Where the group of a log stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GroupState {
+    /// Entries delivered and not acknowledged.
+    pub pending: u64,
+    /// Id of the last entry that was delivered.
+    pub delivered: EntryId,
+}
+
+/// Where the group of each of these logs stands; `None` where it is missing.
 ///
 /// # Errors
 ///
 /// When Redis doesn't answer, or one of the keys holds something else.
-pub async fn pending_of_all(redis: &Redis, logs: &[String]) -> RedisResult<Vec<Option<u64>>> {
-    let mut pending = Vec::with_capacity(logs.len());
+pub async fn groups(redis: &Redis, logs: &[String]) -> RedisResult<Vec<Option<GroupState>>> {
+    let mut groups = Vec::with_capacity(logs.len());
     for some in logs.chunks(LOGS_AT_A_TIME) {
         let mut commands = redis::pipe();
         for key in some {
             commands.cmd("XINFO").arg("GROUPS").arg(key);
         }
         for reply in redis.query_each(&mut commands).await? {
-            pending.push(our_group(&reply)?.and_then(|group| fact(&group, "pending")));
+            groups.push(our_group(&reply)?.map(|group| GroupState {
+                pending: fact(&group, "pending").unwrap_or(0),
+                delivered: fact_id(&group, "last-delivered-id").unwrap_or_default(),
+            }));
         }
     }
-    Ok(pending)
+    Ok(groups)
 }
 
 /// The claims in the newest entries of a log that hold one.

@@ -35,7 +35,7 @@ use tokio_util::sync::CancellationToken;
 use crate::base::limits;
 use crate::base::telemetry::LogThrottle;
 use crate::kit::redis::{Redis, ServerId};
-use crate::sale::order_log::{self, EntryId, LogState};
+use crate::sale::order_log::{self, EntryId, GroupState, LogState};
 
 /// Wakes up lanes at rest.
 pub struct LaneWatch {
@@ -129,13 +129,15 @@ impl LaneWatch {
     }
 
     async fn look_at_groups(&self) -> RedisResult<()> {
-        let settled: Vec<String> = {
+        let (settled, lasts): (Vec<String>, Vec<EntryId>) = {
             let lanes = self.lanes();
-            lanes.iter().filter(|(_, lane)| lane.is_settled).map(|(key, _)| key.clone()).collect()
+            let settled = lanes.iter().filter(|(_, lane)| lane.is_settled);
+            settled.map(|(key, lane)| (key.clone(), lane.last)).unzip()
         };
-        let pending = order_log::pending_of_all(&self.redis, &settled).await?;
-        for (key, pending) in settled.iter().zip(pending) {
-            if pending != Some(0) {
+        let groups = order_log::groups(&self.redis, &settled).await?;
+        for ((key, last), group) in settled.iter().zip(lasts).zip(groups) {
+            let is_at_rest = |group: GroupState| group.pending == 0 && group.delivered >= last;
+            if !group.is_some_and(is_at_rest) {
                 self.wake(key);
             }
         }
