@@ -185,6 +185,9 @@ pub const SHARDS_MEMORY_COUPONS_MAX: u64 = 100_000;
 pub const SOLD_OUT_FALSE_BUYERS: f64 = 0.000_1;
 /// Buyers that such a memory may have (25 MB); a larger sale goes on asking Redis.
 pub const SOLD_OUT_BUYERS_MAX: usize = 10_000_000;
+/// Buyers that are read into such a memory for each question that Redis has been asked without it. Reading so many costs
+/// the service and Redis half as much as a question by itself, and twice as much as one of many that share a call.
+pub const SOLD_OUT_BUYERS_PER_QUESTION: usize = 32;
 /// A sold-out sale that nobody has asked about for this long is forgotten.
 pub const SOLD_OUT_KEPT: Duration = Duration::from_secs(60);
 
@@ -197,8 +200,11 @@ pub const STOCK_RETURNS_BATCH: u32 = 1_000;
 /// Units in one call of the script that gives them back: it holds up all claims for as long as it runs.
 pub const GIVE_BACK_UNITS_MAX: usize = 128;
 
-/// Pause before a process listens again for units that come back, after its connection has ended.
-pub const RETURNS_LISTEN_PAUSE: Duration = Duration::from_secs(1);
+/// How often the connection that tells of units that come back is asked whether it still is one.
+pub const RETURNS_PING_PERIOD: Duration = Duration::from_millis(250);
+/// How long after its last answer that connection is taken to tell of every unit. A Redis that answers in time never
+/// lets this run out.
+pub const RETURNS_HEARD_MAX: Duration = Duration::from_secs(1);
 
 /// How often a worker looks for orders that have not been paid in time.
 pub const EXPIRY_PERIOD: Duration = Duration::from_secs(1);
@@ -270,6 +276,8 @@ const _: () = {
     assert!(CLAIM_LOOK_PERIOD.as_millis() * 10 <= CLAIM_WAIT.as_millis());
     assert!(RECONCILE_WAIT_MAX.as_millis() < REQUEST_TIMEOUT.as_millis());
     assert!(BACKOFF_MIN.as_millis() < BACKOFF_MAX.as_millis());
+    let ping = RETURNS_PING_PERIOD.as_millis() + REDIS_TIMEOUT.as_millis();
+    assert!(ping < RETURNS_HEARD_MAX.as_millis());
     // Stock is counted by Lua, whose numbers are exact up to 2^53.
     assert!(STOCK_MAX < 1 << 53);
 };

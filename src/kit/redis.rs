@@ -174,8 +174,8 @@ impl Redis {
         identified.inspect_err(|error| link.notice(error))
     }
 
-    /// A connection of its own for subscriptions. Whatever is published there, and the end of the connection, is told
-    /// to `heard`.
+    /// A connection of its own for subscriptions, and which life of the server it leads to. Whatever is published there,
+    /// and the end of the connection, is told to `heard`.
     ///
     /// # Errors
     ///
@@ -183,12 +183,12 @@ impl Redis {
     pub async fn listening_connection(
         &self,
         heard: impl AsyncPushSender,
-    ) -> RedisResult<MultiplexedConnection> {
+    ) -> RedisResult<(MultiplexedConnection, ServerId)> {
         let config = self.config().set_push_sender(heard);
         let client = &self.0.client;
         let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
-        identify(&mut connection).await?;
-        Ok(connection)
+        let server = identify(&mut connection).await?.server;
+        Ok((connection, server))
     }
 
     /// A connection of its own to whatever server is there, also to one that can't be used: for asking what it is.

@@ -257,7 +257,9 @@ impl Shared {
         match replies.iter().rfind(says_something) {
             Some(Reply::SoldOut { returns }) => {
                 let edition = Edition { server: server.clone(), epoch, returns: *returns };
-                self.sold_out.note(coupon, edition, asked_at);
+                let is_refused = |reply: &&Reply| matches!(reply, Reply::SoldOut { .. });
+                let refused = replies.iter().filter(is_refused).count();
+                self.sold_out.note(coupon, edition, refused, asked_at);
             }
             Some(_) => self.sold_out.forget(coupon),
             None => {}

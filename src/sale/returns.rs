@@ -4,17 +4,28 @@
 //!
 //! Whoever brings units back to a sale publishes its id in the same step (`lua/give_back.lua`,
 //! `lua/apply_coupon.lua`). Each process listens on a connection of its own, and forgets what it believed of that sale.
+//! While a process doesn't listen, it believes nothing (`sale/sold_out.rs`).
+//!
+//! # What each failure does
+//!
+//! * The connection ends: the belief in every sale ends with it, before anything else can arrive, and another connection
+//!   is opened.
+//! * The connection breaks without a sign: a PING on it, every [`limits::RETURNS_PING_PERIOD`], isn't answered, which is
+//!   the end of the connection, too. What Redis sends on one connection arrives in order, so its answer also says that
+//!   everything that was published before has been heard.
+//! * Nobody may subscribe, or Redis is away: tried again and again, with pauses of up to [`limits::BACKOFF_MAX`].
+//!   Meanwhile each claim on a sold-out sale asks Redis.
 //!
 //! # What is not promised
 //!
-//! That a message is heard: nothing rests on it. A belief ends by itself after `--sold-out-memory-ms`, with or without
-//! this. What was published while nobody listened is made up for by forgetting everything when listening begins.
+//! That a message is heard at once. While it is on its way, or until a silent connection is found out, the belief stands.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use redis::aio::SendError;
-use redis::{PushInfo, PushKind, RedisResult, Value};
-use tokio_util::sync::CancellationToken;
+use redis::aio::{MultiplexedConnection, SendError};
+use redis::{PushInfo, PushKind, RedisError, RedisResult, Value};
+use tokio::time::{Instant, sleep};
 
 use super::keys::Keys;
 use super::sold_out::SoldOutSales;
@@ -22,48 +33,84 @@ use crate::base::limits;
 use crate::base::shutdown::Shutdown;
 use crate::kit::redis::Redis;
 
-/// Listens as a task of the service, until it stops.
+/// Listens as a task of the service, until it stops; not at all if nothing is remembered.
 pub fn listen(redis: Redis, keys: &Keys, sold_out: Arc<SoldOutSales>, shutdown: &Shutdown) {
-    let (channel, stop) = (keys.returns_channel(), shutdown.stop_token().clone());
+    if !sold_out.is_on() {
+        return;
+    }
+    let listener = Listener { redis, channel: keys.returns_channel(), sold_out };
+    let stop = shutdown.stop_token().clone();
     shutdown.spawn(async move {
-        while !stop.is_cancelled() {
-            tokio::select! {
-                () = stop.cancelled() => {}
-                heard = listen_once(&redis, &channel, &sold_out) => if let Err(error) = heard {
-                    tracing::debug!(%error, "nobody tells of units that come back");
-                }
-            }
-            tokio::select! {
-                () = stop.cancelled() => {}
-                () = tokio::time::sleep(limits::RETURNS_LISTEN_PAUSE) => {}
-            }
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = listener.run() => {}
         }
+        listener.sold_out.end_listening();
     });
 }
 
-/// Until the connection ends.
-async fn listen_once(
-    redis: &Redis,
-    channel: &str,
-    sold_out: &Arc<SoldOutSales>,
-) -> RedisResult<()> {
-    let ended = CancellationToken::new();
-    let heard = {
-        let (sold_out, ended) = (sold_out.clone(), ended.clone());
-        move |push: PushInfo| {
-            match push.kind {
-                PushKind::Message => forget(&sold_out, push.data.get(1)),
-                PushKind::Disconnection => ended.cancel(),
-                _ => {}
+struct Listener {
+    redis: Redis,
+    channel: String,
+    sold_out: Arc<SoldOutSales>,
+}
+
+impl Listener {
+    /// Never returns. Of failures in a row only the first is worth a line.
+    async fn run(&self) {
+        let (mut pause, mut failed) = (limits::BACKOFF_MIN, false);
+        loop {
+            match self.subscribe().await {
+                Ok(connection) => {
+                    let error = self.until_it_ends(connection).await;
+                    self.sold_out.end_listening();
+                    tracing::warn!(%error, "the connection that tells of units that come back has ended; until there is another, all claims on sold-out sales ask Redis");
+                    (pause, failed) = (limits::BACKOFF_MIN, true);
+                }
+                Err(error) if failed => {
+                    tracing::debug!(%error, "still no connection that tells of units that come back");
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "units that come back can't be listened for; until they can, all claims on sold-out sales ask Redis");
+                    failed = true;
+                }
             }
-            Ok::<_, SendError>(())
+            sleep(pause).await;
+            pause = (pause * 2).min(limits::BACKOFF_MAX);
         }
-    };
-    let mut connection = redis.listening_connection(heard).await?;
-    connection.subscribe(channel).await?;
-    sold_out.forget_all();
-    ended.cancelled().await;
-    Ok(())
+    }
+
+    /// A connection on which every unit that comes back is heard of from now on.
+    async fn subscribe(&self) -> RedisResult<MultiplexedConnection> {
+        let connected = Arc::new(AtomicBool::new(true));
+        let heard = {
+            let (sold_out, connected) = (self.sold_out.clone(), connected.clone());
+            move |push: PushInfo| {
+                match push.kind {
+                    PushKind::Message => forget(&sold_out, push.data.get(1)),
+                    PushKind::Disconnection => connected.store(false, Ordering::Release),
+                    _ => {}
+                }
+                Ok::<_, SendError>(())
+            }
+        };
+        let (mut connection, server) = self.redis.listening_connection(heard).await?;
+        connection.subscribe(&self.channel).await?;
+        self.sold_out.begin_listening(server, connected);
+        Ok(connection)
+    }
+
+    /// Asks on the connection whether it still is one, until it isn't.
+    async fn until_it_ends(&self, mut connection: MultiplexedConnection) -> RedisError {
+        loop {
+            sleep(limits::RETURNS_PING_PERIOD).await;
+            let asked_at = Instant::now();
+            match redis::cmd("PING").query_async::<()>(&mut connection).await {
+                Ok(()) => self.sold_out.heard(asked_at),
+                Err(error) => return error,
+            }
+        }
+    }
 }
 
 /// The message is a coupon's id; others are none of ours.

@@ -339,13 +339,13 @@ async fn a_restock_while_claims_run_sells_exactly_what_there_is() {
 #[tokio::test]
 async fn a_sold_out_sale_that_is_restocked_sells_again_and_says_so() {
     let app = TestApp::start().await;
+    flash_sale::app::start_housekeeping(&app.app);
     let coupon = app.create_flash(2).await;
     for user in 1..=2 {
         assert_eq!(app.claim(user, coupon).await.status, 202);
     }
     eventually("it is remembered as sold out", async || {
-        let refused = app.claim(100, coupon).await;
-        assert_eq!(refused.refusal(), (410, "sold_out"));
+        assert_eq!(app.claim(100, coupon).await.refusal(), (410, "sold_out"));
         app.app.sold_out.refuses(coupon, crate::support::user(100))
     })
     .await;

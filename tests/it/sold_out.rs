@@ -3,11 +3,14 @@
 
 use flash_sale::app::start_housekeeping;
 use flash_sale::base::clock::Clock;
+use flash_sale::base::limits;
 use flash_sale::sale::ids::CouponId;
+use flash_sale::sale::sold_out::Edition;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use tokio::time::Instant;
 
-use crate::support::{OwnServers, TestApp, eventually, script_calls, user};
+use crate::support::{OwnServers, TestApp, command_calls, eventually, script_calls, user};
 
 /// Longer than any test: what is believed stays believed.
 const LONG: [&str; 2] = ["--sold-out-memory-ms", "60000"];
@@ -16,6 +19,7 @@ const LONG: [&str; 2] = ["--sold-out-memory-ms", "60000"];
 async fn a_sold_out_sale_is_refused_without_redis_and_its_buyers_are_not() {
     let servers = OwnServers::start();
     let app = TestApp::on(&servers.at, &LONG, Clock::System).await;
+    start_housekeeping(&app.app);
     let coupon = app.create_flash(500).await;
     let mut orders = Vec::new();
     for id in 1..=500 {
@@ -27,6 +31,8 @@ async fn a_sold_out_sale_is_refused_without_redis_and_its_buyers_are_not() {
     for id in 10_000..20_000 {
         let told = app.app.claims.claim(coupon, user(id)).await.expect("nothing is broken");
         assert_eq!(told.status().code, "sold_out");
+        // Nothing here waits, and Redis has to be heard in between.
+        tokio::task::yield_now().await;
     }
     let asked = script_calls(&app).await;
     assert!(asked <= 10, "Redis was asked {asked} times for 10,000 refusals");
@@ -36,15 +42,15 @@ async fn a_sold_out_sale_is_refused_without_redis_and_its_buyers_are_not() {
         assert_eq!((repeat.refusal(), repeat.order_id()), ((409, "already_claimed"), order));
     }
 
-    // Whom nobody asks, nobody misses.
+    // A Redis that hangs can tell of no unit, so the memory ends, however long it is.
     let redis = Pid::from_raw(servers.at.redis_pid);
     kill(redis, Signal::SIGSTOP).expect("it runs");
-    let refused = app.claim(30_000, coupon).await;
     let buyer = app.claim(1, coupon).await;
+    eventually("nothing is believed", async || app.claim(30_000, coupon).await.status == 503).await;
     kill(redis, Signal::SIGCONT).expect("it runs");
-    assert_eq!(refused.refusal(), (410, "sold_out"));
     assert_eq!(buyer.refusal(), (503, "unavailable"));
     eventually("Redis is back", async || app.claim(1, coupon).await.status == 409).await;
+    assert_remembered(&app, coupon).await;
 }
 
 #[tokio::test]
@@ -66,6 +72,7 @@ async fn a_unit_that_comes_back_is_told_to_every_process() {
 #[tokio::test]
 async fn units_that_come_back_are_sold_within_the_memory_and_their_buyers_are_found() {
     let app = TestApp::configured(&["--sold-out-memory-ms", "200"]).await;
+    start_housekeeping(&app.app);
     let coupon = app.create_flash(20).await;
     for id in 1..=20 {
         assert_eq!(app.claim(id, coupon).await.status, 202);
@@ -106,6 +113,7 @@ async fn a_redis_that_was_restarted_has_its_buyers_read_anew() {
     let mut servers = OwnServers::durable();
     let memory = ["--sold-out-memory-ms", "400"];
     let app = TestApp::on(&servers.at, &memory, Clock::System).await;
+    start_housekeeping(&app.app);
     let coupon = app.create_flash(1).await;
     assert_eq!(app.claim(1, coupon).await.status, 202);
     assert_remembered(&app, coupon).await;
@@ -143,6 +151,7 @@ async fn a_redis_that_was_restarted_has_its_buyers_read_anew() {
 async fn a_crowd_after_the_last_unit_renews_the_belief_with_one_question_at_a_time() {
     let servers = OwnServers::start();
     let app = TestApp::on(&servers.at, &["--sold-out-memory-ms", "300"], Clock::System).await;
+    start_housekeeping(&app.app);
     let coupon = app.create_flash(1).await;
     assert_eq!(app.claim(1, coupon).await.status, 202);
     assert_remembered(&app, coupon).await;
@@ -160,6 +169,88 @@ async fn a_crowd_after_the_last_unit_renews_the_belief_with_one_question_at_a_ti
     let asked = script_calls(&app).await;
     println!("{refused} refusals in 1.5 s asked Redis {asked} times");
     assert!(asked * 100 < refused, "{asked} questions for {refused} refusals");
+}
+
+/// A sale whose buyers lie in 100 shards, each small enough to be read by one HSCAN.
+const UNITS: i64 = 3_200;
+const SHARDS: i64 = 100;
+/// Questions that one read of them is worth.
+const PRICE: i64 = UNITS / limits::SOLD_OUT_BUYERS_PER_QUESTION as i64;
+
+/// An app with a memory of any length, and a sale of [`UNITS`] units that has been sold out.
+async fn large_sale(servers: &OwnServers) -> (TestApp, CouponId) {
+    let app = TestApp::on(&servers.at, &LONG, Clock::System).await;
+    app.expect_disagreements();
+    start_housekeeping(&app.app);
+    let coupon = app.create_flash(UNITS).await;
+    app.sell_out_by_hand(coupon, UNITS).await;
+    (app, coupon)
+}
+
+#[tokio::test]
+async fn units_that_keep_coming_back_have_the_buyers_read_no_more_often_than_that_is_worth() {
+    let servers = OwnServers::start();
+    let (app, coupon) = large_sale(&servers).await;
+    let _: String = app.redis(&["CONFIG", "RESETSTAT"]).await;
+    let mut newcomers = 10_000..;
+    let mut claim = async || app.claim(newcomers.next().expect("endless"), coupon).await;
+    for buyer in 1..=20 {
+        app.bring_back_by_hand(coupon, buyer).await;
+        eventually("the unit is sold", async || claim().await.status == 202).await;
+        for _ in 0..3 {
+            assert_eq!(claim().await.refusal(), (410, "sold_out"));
+        }
+    }
+    assert_eq!(command_calls(&app, "hscan").await, 0, "nobody has asked often enough");
+
+    // Now no more come back. Who asks is counted, and the memory sets in when it is worth it.
+    let mut questions = 3;
+    eventually("the buyers have been read", async || {
+        let crowd = (0..PRICE / 4).map(|n| app.app.claims.claim(coupon, user(20_000 + n)));
+        for told in futures_util::future::join_all(crowd).await {
+            assert_eq!(told.expect("nothing is broken").status().code, "sold_out");
+            questions += 1;
+        }
+        app.app.sold_out.refuses(coupon, user(999_998))
+    })
+    .await;
+    let calls = command_calls(&app, "hscan").await;
+    // More than once only if the connection to Redis was so slow meanwhile that everything was forgotten.
+    let paid_for = questions / PRICE * SHARDS;
+    assert!((SHARDS..=paid_for).contains(&calls), "{calls} calls after {questions} questions");
+    for buyer in [1, 2] {
+        assert!(
+            !app.app.sold_out.refuses(coupon, user(UNITS - buyer)),
+            "a buyer is taken for a stranger"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_coupon_has_one_reader_of_buyers_and_a_new_edition_ends_it() {
+    let servers = OwnServers::start();
+    let (app, coupon) = large_sale(&servers).await;
+    let worth_reading = UNITS as usize;
+    let server = app.app.stores.redis.link().await.expect("Redis answers").server().clone();
+    // None of these is what Redis has.
+    let over = |returns: i64| Edition { server: server.clone(), epoch: -1, returns };
+    let real = Edition { server: server.clone(), epoch: app.app.warm_up.epoch(), returns: 0 };
+    let sold_out = &app.app.sold_out;
+    let listens = async || {
+        sold_out.note(coupon, over(0), worth_reading, Instant::now());
+        command_calls(&app, "hget").await > 0
+    };
+    let _: String = app.redis(&["CONFIG", "RESETSTAT"]).await;
+    eventually("the process listens, and remembers what it is told", listens).await;
+    let _: String = app.redis(&["CONFIG", "RESETSTAT"]).await;
+    for returns in 1..=50 {
+        sold_out.note(coupon, over(returns), worth_reading, Instant::now());
+    }
+    sold_out.note(coupon, real, worth_reading, Instant::now());
+    assert_remembered(&app, coupon).await;
+    // The first, the last and the real one; once more for each time that the connection to Redis was slow.
+    let calls = command_calls(&app, "hscan").await;
+    assert!(calls < 10 * SHARDS, "{calls} calls to read {SHARDS} shards");
 }
 
 /// Waits until the buyers have been read: a newcomer is refused, and nobody asks Redis.

@@ -7,6 +7,9 @@ use flash_sale::sale::shards::{SENTINEL, Shards};
 
 use super::{TestApp, user};
 
+/// Order ids of buyers that are written down by hand; user 1's is the next one.
+const FIRST_ORDER_BY_HAND: i64 = 1 << 60;
+
 impl TestApp {
     /// How many shards Redis says that there are; one if it doesn't hold the sale.
     pub async fn shards(&self, coupon: CouponId) -> Shards {
@@ -71,5 +74,36 @@ impl TestApp {
     pub async fn lose_sale(&self, coupon: CouponId) {
         self.lose_buyers(coupon).await;
         let _: i64 = self.redis(&["DEL", &self.keys().coupon(coupon)]).await;
+    }
+
+    /// Writes users 1 to `units` down as the buyers of all units of a sale, behind everybody's back.
+    pub async fn sell_out_by_hand(&self, coupon: CouponId, units: i64) {
+        let shards = self.shards(coupon).await;
+        let mut by_shard = vec![Vec::new(); shards.count() as usize];
+        for id in 1..=units {
+            by_shard[shards.of(user(id)) as usize].push(id);
+        }
+        for (shard, ids) in shards.all().zip(by_shard).filter(|(_, ids)| !ids.is_empty()) {
+            let mut command = redis::cmd("HSET");
+            command.arg(self.keys().buyers(coupon, shard));
+            for id in ids {
+                command.arg(id).arg(FIRST_ORDER_BY_HAND + id);
+            }
+            self.app.stores.redis.query::<i64>(&command).await.expect("Redis answers");
+        }
+        let _: i64 = self.redis(&["HSET", &self.keys().coupon(coupon), "stock", "0"]).await;
+    }
+
+    /// Brings the unit of a buyer back, as the script does that gives units back, behind everybody's back.
+    pub async fn bring_back_by_hand(&self, coupon: CouponId, buyer: i64) {
+        let script = "redis.call('HDEL', KEYS[1], ARGV[1])
+            redis.call('HINCRBY', KEYS[2], 'stock', 1)
+            redis.call('PUBLISH', ARGV[2], ARGV[3])
+            return redis.call('HINCRBY', KEYS[2], 'returns', 1)";
+        let (shard, sale) = (self.shard_of(coupon, buyer).await, self.keys().coupon(coupon));
+        let (buyer, channel) = (buyer.to_string(), self.keys().returns_channel());
+        let coupon = coupon.to_string();
+        let _: i64 =
+            self.redis(&["EVAL", script, "2", &shard, &sale, &buyer, &channel, &coupon]).await;
     }
 }

@@ -27,8 +27,14 @@ pub fn lane() -> Lane {
 
 /// How often any script has been called by its hash since CONFIG RESETSTAT.
 pub async fn script_calls(app: &TestApp) -> i64 {
+    command_calls(app, "evalsha").await
+}
+
+/// How often this command, in lower case, has been called since CONFIG RESETSTAT.
+pub async fn command_calls(app: &TestApp, command: &str) -> i64 {
     let stats: String = app.redis(&["INFO", "commandstats"]).await;
-    let line = stats.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
+    let begin = format!("cmdstat_{command}:calls=");
+    let line = stats.lines().find_map(|line| line.strip_prefix(&begin));
     line.and_then(|line| line.split(',').next()?.parse().ok()).unwrap_or(0)
 }
 

@@ -112,6 +112,11 @@ impl Process {
         self.stdout.containing(text).await
     }
 
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Sends it a signal.
     pub fn signal(&self, signal: Signal) {
         // Our child until it is reaped, so the id is its own.

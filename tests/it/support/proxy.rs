@@ -1,6 +1,6 @@
 //! A proxy between one process and Redis that can hold a command back (what the process had done by then
-//! stays done, and Redis never hears of the rest), or lose the reply to it (Redis has done it, and the process
-//! never hears of it).
+//! stays done, and Redis never hears of the rest), lose the reply to it (Redis has done it, and the process
+//! never hears of it), or break the connections that have carried the command, and no others.
 
 use std::io;
 use std::path::PathBuf;
@@ -9,9 +9,11 @@ use std::sync::{Arc, Mutex};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 
-use super::TestApp;
+use super::{TestApp, eventually};
 
 /// Listens on TCP, and leads to the Redis of a test app. Ends, with all its connections, when it is dropped.
 pub struct RedisProxy {
@@ -73,6 +75,19 @@ struct Hold {
     held: AtomicUsize,
     /// The next so many of it lose their replies.
     replies_to_lose: AtomicUsize,
+    /// Fate of the connections on which the command has come or comes.
+    fate: watch::Sender<Fate>,
+    /// Connections that have carried the command, and are open.
+    carriers: AtomicUsize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Forwarded,
+    /// Closed on both sides.
+    Cut,
+    /// Open, and nothing arrives any more, in either direction.
+    Silent,
 }
 
 impl RedisProxy {
@@ -86,6 +101,8 @@ impl RedisProxy {
             told: AtomicBool::new(false),
             held: AtomicUsize::new(0),
             replies_to_lose: AtomicUsize::new(0),
+            fate: watch::Sender::new(Fate::Forwarded),
+            carriers: AtomicUsize::new(0),
         });
         let mut accepting = JoinSet::new();
         accepting.spawn(accept(listener, socket, hold.clone()));
@@ -118,6 +135,25 @@ impl RedisProxy {
         self.hold.replies_to_lose.fetch_add(1, Ordering::SeqCst);
     }
 
+    /// Cuts the connections that have carried the command, and from now on each on which it comes. They are closed when
+    /// this returns.
+    pub async fn cut(&self) {
+        self.hold.fate.send_replace(Fate::Cut);
+        let carriers = &self.hold.carriers;
+        eventually("they are closed", async || carriers.load(Ordering::SeqCst) == 0).await;
+    }
+
+    /// From now on nothing arrives on the connections that have carried the command, nor on those on which it comes. They
+    /// stay open.
+    pub fn silence(&self) {
+        self.hold.fate.send_replace(Fate::Silent);
+    }
+
+    /// New connections are forwarded again.
+    pub fn heal(&self) {
+        self.hold.fate.send_replace(Fate::Forwarded);
+    }
+
     /// Replies that are still to be lost.
     pub fn replies_to_lose(&self) -> usize {
         self.hold.replies_to_lose.load(Ordering::SeqCst)
@@ -140,15 +176,55 @@ async fn accept(listener: TcpListener, socket: PathBuf, hold: Arc<Hold>) {
 }
 
 async fn connect(client: TcpStream, socket: PathBuf, hold: Arc<Hold>) -> io::Result<()> {
+    // Dropped last: an open connection is counted.
+    let carrier = Carrier { hold: &hold, carries: CancellationToken::new() };
     client.set_nodelay(true)?;
-    let (from_client, to_client) = client.into_split();
-    let (from_server, to_server) = UnixStream::connect(socket).await?.into_split();
+    let (mut from_client, mut to_client) = client.into_split();
+    let (mut from_server, mut to_server) = UnixStream::connect(socket).await?.into_split();
     // Set when the next reply on this connection is to be lost.
     let cut = AtomicBool::new(false);
-    let commands = forward_commands(from_client, to_server, &hold, &cut);
-    // `commands` outlives its end of the connection while it holds something back.
-    tokio::try_join!(commands, forward_replies(from_server, to_client, &cut))?;
-    Ok(())
+    let commands = forward_commands(&mut from_client, &mut to_server, &carrier, &cut);
+    let replies = forward_replies(&mut from_server, &mut to_client, &cut);
+    tokio::select! {
+        // `commands` outlives its end of the connection while it holds something back.
+        ended = async { tokio::try_join!(commands, replies) } => ended.map(|_| ()),
+        fate = carrier.broken() => match fate {
+            Fate::Silent => std::future::pending().await,
+            _ => Ok(()),
+        },
+    }
+}
+
+/// A connection that may carry the command.
+struct Carrier<'a> {
+    hold: &'a Hold,
+    /// Cancelled when the command has come.
+    carries: CancellationToken,
+}
+
+impl Carrier<'_> {
+    fn carry(&self) {
+        if !self.carries.is_cancelled() {
+            self.carries.cancel();
+            self.hold.carriers.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Returns when the connection is to be forwarded no further.
+    async fn broken(&self) -> Fate {
+        self.carries.cancelled().await;
+        let mut fate = self.hold.fate.subscribe();
+        let broken = fate.wait_for(|fate| *fate != Fate::Forwarded).await;
+        *broken.expect("the sender is ours")
+    }
+}
+
+impl Drop for Carrier<'_> {
+    fn drop(&mut self) {
+        if self.carries.is_cancelled() {
+            self.hold.carriers.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
 }
 
 /// Copies until one side ends. What precedes a command that is held back is forwarded, so Redis may see
@@ -156,9 +232,10 @@ async fn connect(client: TcpStream, socket: PathBuf, hold: Arc<Hold>) -> io::Res
 async fn forward_commands(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
-    hold: &Hold,
+    carrier: &Carrier<'_>,
     cut: &AtomicBool,
 ) -> io::Result<()> {
+    let hold = carrier.hold;
     let mut buffer = vec![0; 16 * 1024];
     // The last bytes that were forwarded: a command may arrive in two pieces.
     let mut tail = Vec::new();
@@ -171,6 +248,10 @@ async fn forward_commands(
         let seen = [tail.as_slice(), fresh].concat();
         let name = hold.command.as_bytes();
         if let Some(at) = seen.windows(name.len()).position(|window| window == name) {
+            carrier.carry();
+            if *hold.fate.borrow() != Fate::Forwarded {
+                return std::future::pending().await;
+            }
             if hold.told.load(Ordering::SeqCst) {
                 to.write_all(&fresh[..at.saturating_sub(tail.len())]).await?;
                 hold.held.fetch_add(1, Ordering::SeqCst);

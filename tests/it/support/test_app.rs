@@ -30,6 +30,7 @@ use uuid::Uuid;
 
 use super::client::Reply;
 use super::eventually;
+use super::proxy::RedisProxy;
 use super::servers::{Addresses, on_a_runtime_of_its_own, shared};
 
 /// The time-outs of an installation, for tests of what a store that hangs does to users.
@@ -127,6 +128,13 @@ impl TestApp {
     /// The same, by another clock.
     pub async fn another_instance_at(&self, clock: Clock) -> Arc<App> {
         self.place.assemble(&self.config, clock).await
+    }
+
+    /// A second instance, with Redis behind a proxy.
+    pub async fn another_instance_behind(&self, proxy: &RedisProxy) -> Arc<App> {
+        let mut place = self.place.clone();
+        proxy.url().clone_into(&mut place.servers.redis_url);
+        place.assemble(&self.config, Clock::System).await
     }
 
     /// The arguments that make the binary use this app's data.

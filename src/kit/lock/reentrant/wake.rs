@@ -92,7 +92,7 @@ impl Wakes {
                 Ok::<_, SendError>(())
             }
         };
-        let connection = self.redis.listening_connection(heard).await?;
+        let (connection, _) = self.redis.listening_connection(heard).await?;
         let line = Arc::new(Line { connection, topics, broken });
         *current = Some(line.clone());
         Ok(line)

@@ -1,0 +1,151 @@
+//! A process that can't hear of units that come back: it believes nothing, so a buyer is told their order at every door.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use flash_sale::app::{App, start_housekeeping};
+use flash_sale::sale::claim::ClaimOutcome;
+use flash_sale::sale::ids::CouponId;
+use flash_sale::sale::sold_out::Edition;
+use tokio::time::Instant;
+
+use crate::support::proxy::RedisProxy;
+use crate::support::{OwnServers, TestApp, eventually, user};
+
+/// Longer than any test: what is believed stays believed.
+const LONG: [&str; 2] = ["--sold-out-memory-ms", "60000"];
+/// Sales, each of one unit, that are sold out, get their unit back, and sell it again.
+const SALES: i64 = 25;
+
+#[tokio::test]
+async fn a_winner_s_retry_is_told_the_order_by_a_process_whose_subscription_is_cut() {
+    let app = TestApp::configured(&LONG).await;
+    let proxy = RedisProxy::before(&app, "SUBSCRIBE").await;
+    let other = listening_behind(&app, &proxy).await;
+    let sold_out = sold_out_sales(&app, &other).await;
+
+    proxy.cut().await;
+    assert_eq!(winners_told_their_order(&app, &other, &sold_out).await, SALES);
+
+    // What it remembers, it remembers again.
+    proxy.heal();
+    let (coupon, _) = sold_out[0];
+    eventually("it listens again", async || believes(&other, coupon).await).await;
+}
+
+#[tokio::test]
+async fn a_winner_s_retry_is_told_the_order_by_a_process_whose_subscription_is_silent() {
+    let app = TestApp::configured(&LONG).await;
+    let proxy = RedisProxy::before(&app, "SUBSCRIBE").await;
+    let other = listening_behind(&app, &proxy).await;
+    let sold_out = sold_out_sales(&app, &other).await;
+
+    // Nobody says that the connection has ended.
+    proxy.silence();
+    let any = |(coupon, _): &(CouponId, i64)| {
+        // Half-way through its memory it sends one claim to Redis, and refuses the next.
+        let refuses = || other.sold_out.refuses(*coupon, user(999_998));
+        refuses() || refuses()
+    };
+    eventually("it is found out", async || !sold_out.iter().any(any)).await;
+    assert_eq!(winners_told_their_order(&app, &other, &sold_out).await, SALES);
+}
+
+#[tokio::test]
+async fn an_answer_counts_only_if_all_units_have_been_heard_of_since_the_question() {
+    let app = TestApp::configured(&LONG).await;
+    app.expect_disagreements();
+    let server = app.app.stores.redis.link().await.expect("Redis answers").server().clone();
+    let elsewhere = OwnServers::start();
+    let another = TestApp::on(&elsewhere.at, &[], flash_sale::base::clock::Clock::System).await;
+    let another_server =
+        another.app.stores.redis.link().await.expect("Redis answers").server().clone();
+    let sold_out = &app.app.sold_out;
+    let connected = || Arc::new(AtomicBool::new(true));
+    let mut sales = Vec::new();
+    for _ in 0..3 {
+        let coupon = app.create_flash(1).await;
+        app.sell_out_by_hand(coupon, 1).await;
+        sales.push(coupon);
+    }
+    let note = |coupon, asked_at| {
+        let edition = Edition { server: server.clone(), epoch: 1, returns: 0 };
+        sold_out.note(coupon, edition, 1, asked_at);
+    };
+    let believed = |coupon| sold_out.refuses(coupon, user(999_998));
+
+    let before = Instant::now();
+    sold_out.begin_listening(another_server, connected());
+    note(sales[0], Instant::now());
+    sold_out.begin_listening(server.clone(), connected());
+    note(sales[1], before);
+    note(sales[2], Instant::now());
+    eventually("the last answer is believed", async || {
+        sold_out.heard(Instant::now());
+        believed(sales[2])
+    })
+    .await;
+    assert!(!believed(sales[0]), "the connection led to another Redis");
+    assert!(!believed(sales[1]), "a unit may have come back before the process listened");
+
+    // A connection that has ended, and one that is new.
+    let connection = connected();
+    sold_out.begin_listening(server.clone(), connection.clone());
+    assert!(!believed(sales[2]), "units may have come back between the connections");
+    note(sales[2], Instant::now());
+    eventually("it is believed again", async || {
+        sold_out.heard(Instant::now());
+        believed(sales[2])
+    })
+    .await;
+    connection.store(false, std::sync::atomic::Ordering::Release);
+    assert!(!believed(sales[2]), "units may come back from now on");
+}
+
+/// A second process, which reaches Redis through the proxy only.
+async fn listening_behind(app: &TestApp, proxy: &RedisProxy) -> Arc<App> {
+    let other = app.another_instance_behind(proxy).await;
+    start_housekeeping(&other);
+    other
+}
+
+/// Sales that the other process believes to be sold out, each with the order that has its unit. Buyers are users 1, 2 ...
+async fn sold_out_sales(app: &TestApp, other: &App) -> Vec<(CouponId, i64)> {
+    let mut sales = Vec::new();
+    for buyer in 1..=SALES {
+        let coupon = app.create_flash(1).await;
+        let order = app.order(buyer, coupon).await;
+        eventually("it is remembered", async || believes(other, coupon).await).await;
+        sales.push((coupon, order));
+    }
+    sales
+}
+
+/// Whether a process refuses a newcomer without asking Redis; it is asked once, so that it can remember.
+async fn believes(process: &App, coupon: CouponId) -> bool {
+    let told = process.claims.claim(coupon, user(999_999)).await.expect("Redis answers");
+    assert_eq!(told.status().code, "sold_out");
+    process.sold_out.refuses(coupon, user(999_998))
+}
+
+/// Each unit comes back and is sold to a newcomer, who asks the other process once more. Returns how many of them are told
+/// their order.
+async fn winners_told_their_order(app: &TestApp, other: &App, sales: &[(CouponId, i64)]) -> i64 {
+    let mut told_order = 0;
+    for ((coupon, order), buyer) in sales.iter().zip(1..) {
+        assert_eq!(app.cancel(buyer, *order).await.status, 200);
+        assert_eq!(app.give_back().await, 1);
+        let winner = 1_000 + buyer;
+        let won = app.claim(winner, *coupon).await;
+        assert_eq!(won.status, 202);
+        match other.claims.claim(*coupon, user(winner)).await.expect("Redis answers") {
+            ClaimOutcome::AlreadyClaimed(order) => {
+                assert_eq!(order.get(), won.order_id());
+                told_order += 1;
+            }
+            ClaimOutcome::SoldOut => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    told_order
+}
