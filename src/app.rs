@@ -5,7 +5,6 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use secrecy::SecretString;
-use tokio::sync::Semaphore;
 
 use crate::base::clock::Clock;
 use crate::base::config::Config;
@@ -31,6 +30,7 @@ use crate::sale::numbers::Numbers;
 use crate::sale::order::Orders;
 use crate::sale::order_ids::OrderIds;
 use crate::sale::order_moves::OrderMoves;
+use crate::sale::order_waiters::OrderWaiters;
 use crate::sale::payment::Payments;
 use crate::sale::readiness::Readiness;
 use crate::sale::reconcile_pass::Reconciler;
@@ -78,8 +78,8 @@ pub struct App {
     pub tokens: Tokens,
     /// Bounds how often a user may claim, if a bound is set.
     pub user_claims: Option<RateLimit>,
-    /// Bounds how many requests wait for their order at one time.
-    pub waiters: Semaphore,
+    /// Requests that wait for their order.
+    pub order_waiters: OrderWaiters,
     /// Accepted claims that wait to be written, and the bound on them.
     pub backlog: Arc<Backlog>,
     /// Whether claims can be taken.
@@ -216,12 +216,12 @@ impl App {
             warm_up,
             sold_out,
             order_ids,
+            order_waiters: OrderWaiters::new(orders.clone(), &metrics, shutdown.clone()),
             orders,
             order_moves,
             locks,
             tokens: Tokens::new(secret),
             user_claims: NonZeroU32::new(config.user_claims_per_second).map(RateLimit::new),
-            waiters: Semaphore::new(limits::PREFER_WAITERS_MAX),
             readiness: Readiness::new(&stores, backlog.clone(), shutdown.clone()),
             no_op_route: config.no_op_route,
             request_ids: RequestIds::default(),

@@ -27,8 +27,12 @@ pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(12);
 pub const PREFER_WAIT_MAX: Duration = Duration::from_secs(10);
 /// How many requests may wait for their order at one time; the others get their 202 at once.
 pub const PREFER_WAITERS_MAX: usize = 256;
-/// How often a waiting request looks whether its order has been written.
-pub const PREFER_WAIT_POLL: Duration = Duration::from_millis(10);
+/// How often the orders that requests wait for are looked for, all of them together.
+pub const PREFER_LOOK_PERIOD: Duration = Duration::from_millis(10);
+/// Pause after such a look, in lengths of the look; it matters when Postgres is busy.
+pub const PREFER_LOOK_PAUSES: u32 = 9;
+/// How long such a look may take, the wait for its connection included.
+pub const PREFER_LOOK_MAX: Duration = Duration::from_secs(3);
 
 /// Default of `--redis-timeout-ms`: the time in which Redis has to answer, and a connection to be established.
 pub const REDIS_TIMEOUT: Duration = Duration::from_millis(500);
@@ -269,6 +273,8 @@ pub const CENTS_MAX: i64 = 1_000_000_000_000;
 const _: () = {
     assert!(WRITE_PAUSE.as_millis() < LANE_LINGER.as_millis());
     assert!(PREFER_WAIT_MAX.as_millis() < REQUEST_TIMEOUT.as_millis());
+    let look = (POSTGRES_ACQUIRE_TIMEOUTS as u128 + 1) * POSTGRES_TIMEOUT.as_millis();
+    assert!(PREFER_LOOK_MAX.as_millis() >= look);
     assert!(LOCK_WAIT_MAX.as_millis() < REQUEST_TIMEOUT.as_millis());
     let release_try = 2 * REDIS_TIMEOUT.as_millis() + REDIS_RECONNECT_PAUSE.as_millis();
     assert!(LOCK_RELEASE_TRIES as u128 * release_try < LOCK_LATCH_KEPT.as_millis());

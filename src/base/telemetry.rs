@@ -104,6 +104,8 @@ pub struct Metrics {
     pub rate_limited: Counter,
     /// Entries that wait to be written, over all lanes; looked at every few seconds.
     pub backlog: Gauge,
+    /// Looks for orders that requests wait for; one query each.
+    pub order_looks: Counter,
     /// Rows written to `orders` by the worker.
     pub orders_written: Counter,
     /// Entries that were in Postgres already when they were read again.
@@ -154,6 +156,7 @@ impl Metrics {
             requests_failed: total("requests_failed"),
             rate_limited: total("claims_rate_limited"),
             backlog,
+            order_looks: total("order_looks"),
             orders_written: total("orders_written"),
             orders_repeated: total("orders_repeated"),
             lock_contended: total("lock_contended"),

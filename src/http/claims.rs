@@ -19,7 +19,7 @@ use crate::app::App;
 use crate::base::limits;
 use crate::sale::claim::ClaimOutcome;
 use crate::sale::claim_status::{ClaimState, ClaimStatus, Inquiry};
-use crate::sale::ids::{CouponId, OrderId, UserId};
+use crate::sale::ids::{CouponId, OrderId};
 use crate::sale::order::Order;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
@@ -80,7 +80,7 @@ pub async fn claim(
     let outcome = answer?;
     if let ClaimOutcome::Accepted(order_id) = outcome
         && let Some(patience) = patience
-        && let Some(order) = Box::pin(wait_for_order(&app, user, order_id, patience)).await
+        && let Some(order) = Box::pin(app.order_waiters.wait(user, order_id, patience)).await
     {
         return reply(coupon, ClaimOutcome::Created(order.into()));
     }
@@ -180,31 +180,6 @@ fn prefer_wait(headers: &HeaderMap) -> Option<Duration> {
             .then(|| seconds.trim().trim_matches('"').parse().ok())?
     });
     wait.map(Duration::from_secs).map(|wait| wait.min(limits::PREFER_WAIT_MAX))
-}
-
-/// The order, once it has been written. Nothing that goes wrong here changes that the claim has been
-/// accepted, so the answer to every trouble is "not yet".
-async fn wait_for_order(
-    app: &App,
-    user: UserId,
-    order: OrderId,
-    patience: Duration,
-) -> Option<Order> {
-    let _slot = app.waiters.try_acquire().ok()?;
-    let written = async {
-        loop {
-            if let Some(order) = app.orders.get(user, order).await.ok()? {
-                return Some(order);
-            }
-            tokio::time::sleep(limits::PREFER_WAIT_POLL).await;
-        }
-    };
-    tokio::select! {
-        order = written => order,
-        () = tokio::time::sleep(patience) => None,
-        // Whoever waits gets their 202 while there is still somebody to send it.
-        () = app.shutdown.stop_token().cancelled() => None,
-    }
 }
 
 #[cfg(test)]

@@ -27,6 +27,7 @@ pub mod order;
 pub mod order_ids;
 pub mod order_log;
 pub mod order_moves;
+pub mod order_waiters;
 pub mod payment;
 pub mod readiness;
 pub mod reconcile;

@@ -14,6 +14,25 @@ impl Orders {
         Ok(found.pop())
     }
 
+    /// Those of these orders that have been written, whosever they are.
+    ///
+    /// # Errors
+    ///
+    /// When Postgres doesn't answer.
+    pub async fn written(&self, orders: &[OrderId]) -> sqlx::Result<Vec<Order>> {
+        let ids: Vec<i64> = orders.iter().map(|order| order.get()).collect();
+        sqlx::query_as!(
+            Order,
+            r#"SELECT id AS "order_id: OrderId", coupon_id AS "coupon_id: CouponId",
+                      user_id AS "user_id: UserId", status AS "status: OrderStatus", pay_method,
+                      claimed_at, paid_at, redeemed_at, cancelled_at, expired_at, refunding_at, refunded_at
+               FROM orders WHERE id = ANY($1)"#,
+            &ids,
+        )
+        .fetch_all(&self.pool)
+        .await
+    }
+
     /// The user's orders, newest first, from before the given one on.
     ///
     /// # Errors

@@ -128,6 +128,9 @@ impl LaneWorker {
         if report.inserted == ours.len() {
             self.time_rows(&ours);
         }
+        if report.inserted > 0 {
+            self.tell_waiters(&ours);
+        }
         // Sent together, so that Redis syncs its file once for both.
         let (acknowledged, ()) =
             tokio::join!(self.log.acknowledge(finished.into_iter()), guard.release());
@@ -210,6 +213,12 @@ impl LaneWorker {
         }
         self.log.acknowledge(std::iter::once(entry.id.as_str())).await?;
         Ok(new)
+    }
+
+    /// Requests of this process may wait for one of these orders.
+    fn tell_waiters(&self, written: &[&LogEntry]) {
+        let claims = written.iter().filter_map(|entry| entry.claim.as_ref().ok());
+        self.app.order_waiters.written(claims.map(|claim| claim.order_id));
     }
 
     /// How long it took from these claims to their rows. Claims of one millisecond are counted together.

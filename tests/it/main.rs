@@ -36,6 +36,7 @@ mod lock_reentrant;
 mod locks;
 mod numbers;
 mod order_log;
+mod order_waiters;
 mod orders;
 mod orders_model;
 mod outage;

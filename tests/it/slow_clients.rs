@@ -59,10 +59,9 @@ async fn hang_up(waves: i64) {
     lock.rollback().await.expect("Postgres answers");
 
     let gone_at = Instant::now();
-    let (pool, waiters) = (&app.app.stores.pool, &app.app.waiters);
+    let (pool, waiters) = (&app.app.stores.pool, &app.app.order_waiters);
     eventually("the pools are full again", async || {
-        pool.num_idle() == pool.size() as usize
-            && waiters.available_permits() == limits::PREFER_WAITERS_MAX
+        pool.num_idle() == pool.size() as usize && waiters.count() == 0
     })
     .await;
     println!(
