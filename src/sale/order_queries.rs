@@ -14,7 +14,7 @@ impl Orders {
         Ok(found.pop())
     }
 
-    /// Those of these orders that have been written, whosever they are.
+    /// Those of these orders that have been written, of any user.
     ///
     /// # Errors
     ///

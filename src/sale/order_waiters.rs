@@ -2,20 +2,22 @@
 //!
 //! # Model
 //!
-//! All requests of a process wait together, each for one order. A single task looks for all of these orders with one query,
-//! and hands each order that is there to its request. The task begins with the first request, and ends when none is left.
-//! It looks every [`limits::PREFER_LOOK_PERIOD`], and at once when a worker of the same process has written one of them.
+//! All requests of a process wait together, each for one order. A single task looks for all of these orders with one
+//! query, and hands each order that is there to its request. The task begins with the first request, and ends when
+//! none is left. It looks every [`limits::PREFER_LOOK_PERIOD`], and at once when a worker of the same process has
+//! written one of them.
 //!
 //! # Cost
 //!
-//! One connection to Postgres and one query for each look, whatever the number of requests: a further request is one more
-//! number in the query. A look is followed by a pause of [`limits::PREFER_LOOK_PAUSES`] times its length, so that it takes
-//! no more than that share of one connection while Postgres has better things to do, such as writing those orders.
+//! One connection to Postgres and one query for each look, for any number of requests: a further request is one more
+//! number in the query. A look is followed by a pause of [`limits::PREFER_LOOK_PAUSES`] times its length, so looking
+//! takes a tenth of one connection at most while Postgres is busy writing those orders. An order that a worker of
+//! this process has written is looked for without that pause.
 //!
 //! # What each failure does
 //!
-//! * A look fails, or takes longer than [`limits::PREFER_LOOK_MAX`]: it is repeated. The claim has been accepted all the
-//!   same, and a request whose patience ends is told so.
+//! * A look fails, or takes longer than [`limits::PREFER_LOOK_MAX`]: it is repeated. The claim has been accepted all
+//!   the same, and a request whose patience ends is told so.
 //! * A client goes away: its request waits no longer, and its order is not looked for.
 //!
 //! # What is not promised
@@ -72,7 +74,7 @@ struct Place<'a> {
 }
 
 impl OrderWaiters {
-    /// Nobody waits yet.
+    /// Without any request yet.
     pub fn new(orders: Orders, metrics: &Metrics, shutdown: Shutdown) -> Self {
         Self(Arc::new(Shared {
             orders,
@@ -83,7 +85,7 @@ impl OrderWaiters {
         }))
     }
 
-    /// The order of an accepted claim, once it has been written; nothing if that isn't so within `patience`.
+    /// The order of an accepted claim once it has been written; `None` if `patience` ends first.
     pub async fn wait(&self, user: UserId, order: OrderId, patience: Duration) -> Option<Order> {
         let (_place, told) = self.enter(user, order)?;
         tokio::select! {

@@ -2,23 +2,23 @@
 //!
 //! # Model
 //!
-//! Whoever brings units back to a sale publishes its id in the same step (`lua/give_back.lua`,
-//! `lua/apply_coupon.lua`). Each process listens on a connection of its own, and forgets what it believed of that sale.
-//! While a process doesn't listen, it believes nothing (`sale/sold_out.rs`).
+//! A script that brings units back to a sale publishes the sale's id in the same step (`lua/give_back.lua`,
+//! `lua/apply_coupon.lua`). Each process listens on a connection of its own, and forgets what it believed of that
+//! sale. While a process doesn't listen, it believes nothing (`sale/sold_out.rs`).
 //!
 //! # What each failure does
 //!
-//! * The connection ends: the belief in every sale ends with it, before anything else can arrive, and another connection
-//!   is opened.
-//! * The connection breaks without a sign: a PING on it, every [`limits::RETURNS_PING_PERIOD`], isn't answered, which is
-//!   the end of the connection, too. What Redis sends on one connection arrives in order, so its answer also says that
-//!   everything that was published before has been heard.
-//! * Nobody may subscribe, or Redis is away: tried again and again, with pauses of up to [`limits::BACKOFF_MAX`].
-//!   Meanwhile each claim on a sold-out sale asks Redis.
+//! * The connection ends: the belief in every sale ends in the same moment, and another connection is opened.
+//! * The connection breaks without a sign: a PING on it, every [`limits::RETURNS_PING_PERIOD`], isn't answered, which
+//!   is the end of the connection, too. Messages and answers arrive in the order in which Redis sends them, so an
+//!   answer also says that everything that was published before it has been heard.
+//! * The process may not subscribe, or Redis is away: tried again and again, with pauses of up to
+//!   [`limits::BACKOFF_MAX`]. Meanwhile each claim on a sold-out sale asks Redis.
 //!
 //! # What is not promised
 //!
-//! That a message is heard at once. While it is on its way, or until a silent connection is found out, the belief stands.
+//! That a message is heard at once. While it is on its way, or until a silent connection is found out, the belief
+//! stands.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

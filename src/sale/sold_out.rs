@@ -1,49 +1,51 @@
-//! What a process remembers of sales that are sold out, so that 99 of 100 claims of a crowd are refused
-//! without asking Redis.
+//! What a process remembers of sales that are sold out, so that 99 of 100 claims of a crowd are refused without
+//! asking Redis.
 //!
 //! # Model
 //!
-//! When the script says SOLD_OUT, that is believed for `--sold-out-memory-ms`. Half-way through, one claim is
-//! sent to Redis all the same, and its answer renews the belief for all users; any other answer ends it.
+//! When the script says SOLD_OUT, that is believed for `--sold-out-memory-ms`. Half-way through, one claim is sent to
+//! Redis all the same, and its answer renews the belief for all users; any other answer ends it.
 //!
-//! A buyer who asks again has to be told their order, so a sale's buyers are read off the claim path, into a filter. Until
+//! A buyer's repeat has to be told their order, so a sale's buyers are read off the claim path, into a filter. Until
 //! the filter stands, and for each user whom it takes for a buyer, Redis is asked. The filter never takes a buyer for
-//! another user; the other way round it is wrong [`limits::SOLD_OUT_FALSE_BUYERS`] of the time, which costs a question.
+//! another user; the other way round it is wrong [`limits::SOLD_OUT_FALSE_BUYERS`] of the time, which costs a
+//! question.
 //!
 //! # Authority
 //!
-//! Redis. A filter holds for one edition: one life of the server, one epoch, and one count of `returns`, which the script
-//! tells with SOLD_OUT. As long as Redis has not gone back in time and no unit has come back, nobody new can
-//! have become a buyer. All three are looked at again after the buyers have been read, so a filter that
-//! stands has all buyers.
+//! Redis. A filter holds for one edition: one life of the server, one epoch, and one count of `returns`, which the
+//! script tells with SOLD_OUT. As long as Redis has not gone back in time and no unit has come back, no further user
+//! can have become a buyer. All three are looked at again after the buyers have been read, so a filter that stands
+//! has all buyers.
 //!
-//! A unit that comes back is told on a channel (`sale/returns.rs`), and ends the belief. So nothing is believed by a process
-//! that doesn't listen there: before it has subscribed, after its connection has ended, when the connection leads to
-//! another Redis than the claims do, and when Redis has not answered on it for [`limits::RETURNS_HEARD_MAX`]. Answers to
-//! questions from before the subscription are not remembered, because a unit may have come back unheard behind them.
+//! A unit that comes back is told on a channel (`sale/returns.rs`), and ends the belief. So nothing is believed by a
+//! process that doesn't listen there: before it has subscribed, after its connection has ended, when the connection
+//! leads to another Redis than the claims do, and when Redis has not answered on it for
+//! [`limits::RETURNS_HEARD_MAX`]. Answers to questions from before the subscription are not remembered, because a
+//! unit may have come back unheard behind them.
 //!
 //! # Cost
 //!
 //! A read is paid for in advance: it begins when Redis has been asked about the edition once for every
-//! [`limits::SOLD_OUT_BUYERS_PER_QUESTION`] buyers, and reading so many costs about as much as a question. The read stops
-//! when its edition ends. So a coupon has one reader at a time, and however often units come back, all reading together
-//! costs about as much as the questions at most.
+//! [`limits::SOLD_OUT_BUYERS_PER_QUESTION`] buyers, and reading so many costs about as much as a question. The read
+//! stops when its edition ends. So a coupon has one reader at a time, and however often units come back, all reading
+//! together costs about as much as the questions at most.
 //!
-//! For example 1.5 million buyers, and a cancelled order every 0.5 s: an edition has to see 46,875 questions before its
-//! buyers are read, so at fewer than 93,750 claims a second nothing is read at all, and Redis answers each claim. Once
-//! no more units come back, the buyers are read after 46,875 claims.
+//! For example 1.5 million buyers, and a cancelled order every 0.5 s: an edition has to see 46,875 questions before
+//! its buyers are read, so at fewer than 93,750 claims a second nothing is read at all, and Redis answers each claim.
+//! Once no more units come back, the buyers are read after 46,875 claims.
 //!
 //! # What each failure does
 //!
 //! * Redis away: nothing is believed, and claims are 503 like all others.
-//! * A connection that breaks without a sign: units that come back are not heard of for [`limits::RETURNS_HEARD_MAX`] or
-//!   `--sold-out-memory-ms`, whichever is shorter. So long a user who could have had a unit, and a buyer of such a unit
-//!   who asks again at this process, may be told "sold out". No user is ever promised anything from memory.
+//! * A connection that breaks without a sign: units that come back are not heard of for [`limits::RETURNS_HEARD_MAX`]
+//!   or `--sold-out-memory-ms`, whichever is shorter. So long a user may be told "sold out" although a unit is there,
+//!   and so may the buyer of such a unit when they ask again at this process. Nothing is ever promised from memory.
 //!
 //! # What is not promised
 //!
-//! That a pause, the end of the window or a new epoch is seen at once: a sale that is sold out stays "sold out"
-//! for as long. That a message is heard before a claim that was sent after it: both are on their way for a moment.
+//! That a pause, the end of the window or a new epoch is seen at once: a sale that is sold out stays "sold out" for
+//! as long. That a message is heard before a claim that was sent after it: both are on their way for a moment.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -83,7 +85,7 @@ pub struct SoldOutSales {
     shutdown: Shutdown,
 }
 
-/// Condition of a filter: while none of this changes, nobody new becomes a buyer of a sold-out sale.
+/// Condition of a filter: while none of this changes, no further user becomes a buyer of a sold-out sale.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Edition {
     /// A restart may have brought older data back.
@@ -104,7 +106,7 @@ struct Listening {
     connected: Arc<AtomicBool>,
 }
 
-/// What is remembered of one edition of a sale.
+/// Memory of one edition of a sale.
 struct SoldOut {
     edition: Edition,
     /// When Redis was asked last, in ms since `started`.
@@ -142,7 +144,7 @@ impl SoldOutSales {
 
     /// Whether `user` can be told "sold out" without asking Redis.
     pub fn refuses(&self, coupon: CouponId, user: UserId) -> bool {
-        // Looked at first: what is remembered while a connection stands has been learned since it does.
+        // Looked at before `sales`: a new connection stands there only after everything from before it is forgotten.
         let now_ms = self.ms(Instant::now());
         let is_listening = self.is_listening(now_ms);
         let sales = self.sales.load();
@@ -207,7 +209,8 @@ impl SoldOutSales {
         self.listening.store(Some(Arc::new(Listening { server, since, connected })));
     }
 
-    /// Redis has answered on that connection, and was asked at this time: what had been told by then has been heard.
+    /// Redis, asked on that connection at this time, has answered: all units that had come back by then have been heard
+    /// of.
     pub fn heard(&self, asked_at: Instant) {
         self.heard_ms.fetch_max(self.ms(asked_at), Ordering::Relaxed);
     }
@@ -248,7 +251,7 @@ impl SoldOutSales {
         })
     }
 
-    /// Runs a change of what is remembered, one at a time. What it drops is forgotten for good.
+    /// Runs a change of what is remembered, one at a time. The readers of dropped editions end.
     fn change(&self, change: impl FnOnce(&mut HashMap<CouponId, Arc<SoldOut>>) -> bool) -> bool {
         let _one = self.changing.lock().expect("nobody panics while changing");
         let before = self.sales.load_full();

@@ -30,7 +30,7 @@ async fn requests_that_wait_hold_one_connection_all_together() {
     )
     .execute(&mut *lock)
     .await
-    .expect("nobody else has it");
+    .expect("no other transaction has it");
 
     let claims = join_all((1..=WAITERS).map(|id| app.claim_preferring(id, coupon, "wait=10")));
     let watching = async {
@@ -53,7 +53,7 @@ async fn requests_that_wait_hold_one_connection_all_together() {
     let (replies, waiting_max) = tokio::join!(claims, watching);
     assert_eq!(waiting_max, 1, "connections that wait for orders");
     for reply in replies {
-        // On a slow machine somebody's ten seconds are over first.
+        // On a slow machine the ten seconds of a request are over first.
         let told = (reply.status, reply.text("status"));
         assert!([(201, "unpaid"), (202, "pending")].contains(&told), "{told:?}");
     }

@@ -40,7 +40,7 @@ async fn a_winner_s_retry_is_told_the_order_by_a_process_whose_subscription_is_s
     let other = listening_behind(&app, &proxy).await;
     let sold_out = sold_out_sales(&app, &other).await;
 
-    // Nobody says that the connection has ended.
+    // The connection stays open.
     proxy.silence();
     let any = |(coupon, _): &(CouponId, i64)| {
         // Half-way through its memory it sends one claim to Redis, and refuses the next.

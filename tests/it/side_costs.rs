@@ -1,5 +1,5 @@
-//! What two guests cost the house, measured by hand and printed: units that come back to a large sold-out sale, and
-//! requests that wait for their order while a backlog is written. Figures are ratios of one run, and none is asserted.
+//! Costs that are measured by hand and printed: of units that come back to a large sold-out sale, and of requests
+//! that wait for their order while a backlog is written. Only ratios of one run mean anything, and none is asserted.
 //!
 //! `cargo test --release --locked --test it side_costs -- --ignored --nocapture --test-threads 1`
 
@@ -128,7 +128,7 @@ async fn cancels(app: &TestApp, url: &str, coupon: CouponId) {
     }
 }
 
-/// What a service used while this went on.
+/// Times and costs of one phase.
 struct Measured {
     p50: Duration,
     p99: Duration,

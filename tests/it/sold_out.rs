@@ -203,7 +203,7 @@ async fn units_that_keep_coming_back_have_the_buyers_read_no_more_often_than_tha
     }
     assert_eq!(command_calls(&app, "hscan").await, 0, "nobody has asked often enough");
 
-    // Now no more come back. Who asks is counted, and the memory sets in when it is worth it.
+    // Now no more come back. Questions are counted, and the buyers are read when that is worth it.
     let mut questions = 3;
     eventually("the buyers have been read", async || {
         let crowd = (0..PRICE / 4).map(|n| app.app.claims.claim(coupon, user(20_000 + n)));

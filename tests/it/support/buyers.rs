@@ -76,7 +76,7 @@ impl TestApp {
         let _: i64 = self.redis(&["DEL", &self.keys().coupon(coupon)]).await;
     }
 
-    /// Writes users 1 to `units` down as the buyers of all units of a sale, behind everybody's back.
+    /// Writes users 1 to `units` down as the buyers of all units of a sale, in Redis only.
     pub async fn sell_out_by_hand(&self, coupon: CouponId, units: i64) {
         let shards = self.shards(coupon).await;
         let mut by_shard = vec![Vec::new(); shards.count() as usize];
@@ -94,7 +94,7 @@ impl TestApp {
         let _: i64 = self.redis(&["HSET", &self.keys().coupon(coupon), "stock", "0"]).await;
     }
 
-    /// Brings the unit of a buyer back, as the script does that gives units back, behind everybody's back.
+    /// Brings the unit of a buyer back, as the script does that gives units back, in Redis only.
     pub async fn bring_back_by_hand(&self, coupon: CouponId, buyer: i64) {
         let script = "redis.call('HDEL', KEYS[1], ARGV[1])
             redis.call('HINCRBY', KEYS[2], 'stock', 1)
