@@ -4,6 +4,7 @@
 use std::fs::{self, Permissions};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use nix::sys::signal::{Signal, kill};
@@ -147,9 +148,7 @@ async fn throw_away_servers_that_are_stopped_while_they_start_leave_nothing() {
 async fn servers_that_cannot_start_leave_nothing_and_say_why() {
     let temporary = DataFolder::made(0o755);
     let programs = DataFolder::made(0o755);
-    let old = programs.path().join("redis-server");
-    fs::write(&old, "#!/bin/sh\necho 'Redis server v=6.2.14 sha=0'\n").expect("room on the disk");
-    fs::set_permissions(&old, Permissions::from_mode(0o755)).expect("ours");
+    make_program(&programs, "redis-server", "echo 'Redis server v=6.2.14 sha=0'");
     let mut command = throw_away(&temporary);
     command.env("PATH", format!("{}:/usr/bin:/bin", programs.text()));
     let refused = run(command).await;
@@ -177,7 +176,80 @@ async fn a_folder_that_postgres_could_not_reach_as_root_works_all_the_same() {
     assert!(!servers.into_iter().any(is_alive));
 }
 
+/// Whatever was in the service's environment, and must not be in that of a server.
+const SECRETS: [(&str, &str); 4] = [
+    ("FLASH_SALE_TOKEN_SECRET", "hunter2-hunter2-hunter2-hunter2-1"),
+    ("FLASH_SALE_PAYMENT_CALLBACK_SECRET", "hunter2-hunter2-hunter2-hunter2-2"),
+    ("PGPASSWORD", "hunter2-3"),
+    ("A_SECRET_OF_ANOTHER_PROGRAM", "hunter2-4"),
+];
+
+#[tokio::test]
+async fn servers_inherit_no_secret() {
+    if !Path::new("/proc/self/environ").exists() {
+        println!("SKIPPED: this system has no /proc");
+        return;
+    }
+    let folder = DataFolder::new();
+    let mut command =
+        flash_sale(&["demo", "--listen", &free_address(), "--data-dir", folder.text()]);
+    command.envs(SECRETS).env("FLASH_SALE_CI_RUN", "a run of our own");
+    let mut demo = Process::spawn(command);
+    demo.printed("Ctrl-C stops everything").await;
+    let [redis, postgres] = folder.server_pids();
+    let children = children_of(postgres);
+    assert!(!children.is_empty(), "Postgres has processes of its own");
+    for pid in [redis, postgres].into_iter().chain(children) {
+        let environment = environment_of(pid);
+        assert!(!environment.contains("hunter2"), "process {pid}: {environment}");
+    }
+    // By this one `.ci/run` finds servers that were left behind.
+    for needed in ["FLASH_SALE_CI_RUN=a run of our own", "PATH="] {
+        assert!(environment_of(redis).contains(needed), "{needed}");
+    }
+    demo.signal(Signal::SIGINT);
+    assert_eq!(demo.ended().await.code(), Some(0));
+}
+
+#[tokio::test]
+async fn a_program_that_is_asked_for_its_version_inherits_no_secret() {
+    let (temporary, programs) = (DataFolder::made(0o755), DataFolder::made(0o755));
+    let seen = programs.path().join("seen");
+    let tell = format!("env >'{}'; echo 'Redis server v=6.2.14 sha=0'", seen.display());
+    make_program(&programs, "redis-server", &tell);
+    let mut command = throw_away(&temporary);
+    command.env("PATH", format!("{}:/usr/bin:/bin", programs.text())).envs(SECRETS);
+    assert_eq!(run(command).await.code, Some(1));
+    let seen = fs::read_to_string(seen).expect("it has been asked");
+    assert!(seen.contains("PATH=") && !seen.contains("hunter2"), "{seen}");
+}
+
 // ---- what the tests ask ----
+
+/// A shell script under this name.
+fn make_program(folder: &DataFolder, name: &str, script: &str) {
+    let path = folder.path().join(name);
+    fs::write(&path, format!("#!/bin/sh\n{script}\n")).expect("room on the disk");
+    fs::set_permissions(&path, Permissions::from_mode(0o755)).expect("ours");
+}
+
+/// The environment that a process was started with.
+fn environment_of(pid: i32) -> String {
+    let bytes = fs::read(format!("/proc/{pid}/environ")).expect("it lives, and it may be read");
+    String::from_utf8_lossy(&bytes).replace('\0', "\n")
+}
+
+/// Processes whose parent is this one.
+fn children_of(parent: i32) -> Vec<i32> {
+    let processes = fs::read_dir("/proc").expect("Linux").flatten();
+    let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    let is_child = |pid: &i32| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let after_name = stat.rsplit(") ").next().unwrap_or_default();
+        after_name.split(' ').nth(1) == Some(&parent.to_string())
+    };
+    pids.filter(is_child).collect()
+}
 
 /// A demo that runs, and what it printed.
 struct Demo {

@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep, timeout};
 use super::error::{PrivateServersError, io_error};
 use super::postgres_home::ServerUser;
 use super::process::{Running, log_tail, new_log, proven_pid, try_alive_lock};
-use super::{Sync, postgres_server, redis_server};
+use super::{Sync, environment, postgres_server, redis_server};
 
 /// How long one question to a server may take.
 const ASK_WITHIN: Duration = Duration::from_secs(2);
@@ -245,6 +245,8 @@ pub(super) fn command(
     command
         // The service's own folder may be out of the server user's reach.
         .current_dir("/")
+        .env_clear()
+        .envs(environment::inherited())
         .env("LC_ALL", "C")
         .stdin(Stdio::from(lock))
         .stdout(log_out)

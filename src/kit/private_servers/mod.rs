@@ -29,6 +29,11 @@
 //! * a process id from a pid file is a hint. It gets a signal only when the command line of that process names
 //!   our program and our data folder, looked at immediately before the signal.
 //!
+//! # What the servers inherit
+//!
+//! None of the service's settings and secrets: `environment` names the few variables that a program needs. A server
+//! that is taken over keeps the environment that it was started with.
+//!
 //! # What each failure does
 //!
 //! * SIGKILL of this process: both servers live on, and the next [`PrivateServers::start`] takes them over. Of a
@@ -55,6 +60,7 @@
 //!   anew. For servers that this process started itself, even that cannot happen: they are not reaped before.
 
 mod bring_up;
+mod environment;
 mod error;
 mod folder;
 mod install;

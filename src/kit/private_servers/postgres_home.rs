@@ -15,6 +15,7 @@ use std::process::Stdio;
 use nix::unistd::{User, geteuid};
 use tokio::process::Command;
 
+use super::environment;
 use super::error::{PrivateServersError, io_error};
 use super::folder::{Folder, private_folder};
 use super::sockets::short_hash;
@@ -110,6 +111,8 @@ async fn is_reachable(home: &Path, user: ServerUser) -> Result<bool, PrivateServ
     let status = Command::new("test")
         .arg("-w")
         .arg(home)
+        .env_clear()
+        .envs(environment::inherited())
         .uid(user.uid)
         .gid(user.gid)
         .current_dir("/")

@@ -14,6 +14,7 @@ use tokio::process::Child;
 use tokio::time::{Instant, sleep};
 
 use super::bring_up::{Kind, Plan};
+use super::environment;
 use super::error::{PrivateServersError, io_error};
 
 /// How long a server may take to stop before it is killed.
@@ -223,8 +224,12 @@ fn command_line(pid: u32) -> Option<String> {
         let bytes = fs::read(format!("/proc/{pid}/cmdline")).ok()?;
         return Some(String::from_utf8_lossy(&bytes).replace('\0', " "));
     }
-    let output =
-        Command::new("ps").args(["-ww", "-o", "command=", "-p", &pid.to_string()]).output().ok()?;
+    let output = Command::new("ps")
+        .args(["-ww", "-o", "command=", "-p", &pid.to_string()])
+        .env_clear()
+        .envs(environment::inherited())
+        .output()
+        .ok()?;
     Some(String::from_utf8_lossy(&output.stdout).replace('\n', " "))
 }
 

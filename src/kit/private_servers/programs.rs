@@ -7,6 +7,7 @@ use std::process::Stdio;
 
 use tokio::process::Command;
 
+use super::environment;
 use super::error::{PrivateServersError, io_error};
 use super::install::{Machine, Missing};
 
@@ -200,6 +201,8 @@ fn is_same_series(a: Version, b: Version) -> bool {
 async fn version_text(program: &Path) -> Result<String, PrivateServersError> {
     let output = Command::new(program)
         .arg("--version")
+        .env_clear()
+        .envs(environment::inherited())
         .current_dir("/")
         .stdin(Stdio::null())
         .kill_on_drop(true)
