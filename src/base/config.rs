@@ -63,12 +63,12 @@ pub struct Config {
     #[command(flatten)]
     pub stores: StoreConfig,
 
-    /// Address of the API
-    #[arg(long, env = "FLASH_SALE_LISTEN", default_value = "127.0.0.1:8080")]
+    /// Address of the API; port 0 for one that is free
+    #[arg(long, env = "FLASH_SALE_LISTEN", default_value = "127.0.0.1:8080", value_parser = address)]
     pub listen: SocketAddr,
 
     /// Address of /metrics, /livez and /readyz [default: the API's own listener]
-    #[arg(long, env = "FLASH_SALE_ADMIN_LISTEN")]
+    #[arg(long, env = "FLASH_SALE_ADMIN_LISTEN", value_parser = address)]
     pub admin_listen: Option<SocketAddr>,
 
     /// What this process does; any number of processes may do each
@@ -370,6 +370,14 @@ fn invalid<T>(message: impl Into<String>) -> Result<T, InvalidConfig> {
 
 fn secret(value: &str) -> Result<SecretString, std::convert::Infallible> {
     Ok(SecretString::from(value))
+}
+
+/// A name would have to be looked up, and may mean several addresses.
+fn address(value: &str) -> Result<SocketAddr, String> {
+    value.parse().map_err(|_| {
+        "give an IP address and a port: 127.0.0.1:8080 for this machine alone, 0.0.0.0:8080 for all of its networks, 127.0.0.1:0 for any port that is free"
+            .to_owned()
+    })
 }
 
 /// A prefix with braces would become the hash tag in place of the lane's.

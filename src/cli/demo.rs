@@ -1,22 +1,31 @@
 //! `flash-sale demo`: the service with a coupon that is on sale, and lines to paste.
 
+use std::net::{IpAddr, SocketAddr};
+
 use anyhow::Context;
 use chrono::TimeDelta;
 
-use super::serve;
+use super::serve::{self, Addresses};
 use crate::app::App;
 use crate::base::clock::Clock;
-use crate::base::config::Config;
+use crate::base::config::{Config, InvalidConfig, Role};
 use crate::kit::jwt::Grants;
 use crate::sale::coupon::{Coupon, CouponKind};
 use crate::sale::coupon_input::{NewCoupon, NewSale};
 
 /// Serves until it is told to stop.
+///
+/// # Errors
+///
+/// Without the role `api`: then nothing would answer what is pasted.
 pub async fn run(config: &Config) -> anyhow::Result<()> {
-    let url = format!("http://{}", config.listen);
-    serve::run(config, async |app| {
+    if !config.has_role(Role::Api) {
+        let message = "--roles leaves out api, so nothing would answer the demo's lines; leave --roles away, or use `serve`";
+        return Err(InvalidConfig::new(message).into());
+    }
+    serve::run(config, async |app, addresses| {
         let coupon = coupon_on_sale(app).await?;
-        print_what_to_paste(app, &coupon, &url);
+        print_what_to_paste(app, &coupon, addresses);
         Ok(())
     })
     .await
@@ -45,12 +54,15 @@ async fn coupon_on_sale(app: &App) -> anyhow::Result<Coupon> {
     app.coupons.create(new).await.context("the demo's coupon could not be created")
 }
 
-fn print_what_to_paste(app: &App, coupon: &Coupon, url: &str) {
+/// What is pasted has no comments and quotes its URLs: an interactive zsh takes `#` for a command, and the brackets of
+/// an IPv6 address for a pattern.
+fn print_what_to_paste(app: &App, coupon: &Coupon, addresses: Addresses) {
     let now = Clock::System.now();
     // Another user at each start, so that the lines below always claim something.
     let user = now.timestamp();
     let token = |admin| app.tokens.issue(Grants { subject: user, admin }, now + TimeDelta::days(1));
     let (user_token, admin_token, id) = (token(false), token(true), coupon.id);
+    let (url, operations_url) = (url(addresses.api), url(addresses.operations));
     let stock = coupon.sale.as_ref().and_then(|sale| sale.left).unwrap_or(0);
     println!(
         "
@@ -58,20 +70,16 @@ flash-sale is running. Coupon {id} ({title}) is on sale, {stock} left.
 
   API      {url}/v1/coupons
   docs     {url}/docs
-  metrics  {url}/metrics
+  metrics  {operations_url}/metrics
 
-Paste into another terminal:
+Paste these lines into another terminal. They claim the coupon twice (the second answer names the order of the
+first), ask what became of the claim, and list the orders:
 
   TOKEN={user_token}
-
-  # claim a coupon; do it twice, and the second answer names the first order
-  curl -i -X POST -H \"Authorization: Bearer $TOKEN\" {url}/v1/coupons/{id}/claims
-
-  # what became of the claim
-  curl -s -H \"Authorization: Bearer $TOKEN\" {url}/v1/coupons/{id}/claims/me
-
-  # the order itself
-  curl -s -H \"Authorization: Bearer $TOKEN\" {url}/v1/orders
+  curl -i -X POST -w '\\n' -H \"Authorization: Bearer $TOKEN\" \"{url}/v1/coupons/{id}/claims\"
+  curl -i -X POST -w '\\n' -H \"Authorization: Bearer $TOKEN\" \"{url}/v1/coupons/{id}/claims\"
+  curl -s -w '\\n' -H \"Authorization: Bearer $TOKEN\" \"{url}/v1/coupons/{id}/claims/me\"
+  curl -s -w '\\n' -H \"Authorization: Bearer $TOKEN\" \"{url}/v1/orders\"
 
 An administrator's token, for POST {url}/v1/coupons:
 
@@ -81,4 +89,37 @@ Ctrl-C stops everything; the data stays, and the next start goes on with it.
 ",
         title = coupon.title,
     );
+}
+
+/// How a client on this machine reaches a listener. One that listens on every address has none to connect to.
+fn url(address: Option<SocketAddr>) -> String {
+    let Some(address) = address else {
+        return String::new();
+    };
+    let port = address.port();
+    match address.ip().to_canonical() {
+        IpAddr::V4(ip) if ip.is_unspecified() => format!("http://127.0.0.1:{port}"),
+        // It may or may not take IPv4 as well; clients try both meanings of the name.
+        IpAddr::V6(ip) if ip.is_unspecified() => format!("http://localhost:{port}"),
+        _ => format!("http://{address}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_to_connect_to_is_printed() {
+        for (bound, printed) in [
+            ("127.0.0.1:8080", "http://127.0.0.1:8080"),
+            ("192.0.2.7:80", "http://192.0.2.7:80"),
+            ("0.0.0.0:8080", "http://127.0.0.1:8080"),
+            ("[::]:8080", "http://localhost:8080"),
+            ("[::ffff:0.0.0.0]:8080", "http://127.0.0.1:8080"),
+            ("[::1]:8080", "http://[::1]:8080"),
+        ] {
+            assert_eq!(url(Some(bound.parse().expect("an address"))), printed);
+        }
+    }
 }

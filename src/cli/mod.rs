@@ -109,7 +109,7 @@ impl Command {
 
     async fn run(self) -> anyhow::Result<()> {
         match self {
-            Self::Serve(config) => serve::run(&config, async |_| Ok(())).await,
+            Self::Serve(config) => serve::run(&config, async |_, _| Ok(())).await,
             Self::Demo(config) => demo::run(&config).await,
             Self::Migrate(config) => stores::migrate(&config).await,
             Self::Coupon(arguments) => coupon::run(arguments).await,

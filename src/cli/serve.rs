@@ -1,5 +1,6 @@
 //! `flash-sale serve`: the service, until it is told to stop.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,12 +18,21 @@ use crate::http::{self, server};
 use crate::kit::open_files;
 use crate::worker;
 
+/// Where a service can be reached, by the addresses that were really bound.
+#[derive(Clone, Copy, Debug)]
+pub struct Addresses {
+    /// The API; none without the role `api`.
+    pub api: Option<SocketAddr>,
+    /// /metrics, /livez and /readyz; none if there is nothing that listens.
+    pub operations: Option<SocketAddr>,
+}
+
 /// Runs the service until SIGINT or SIGTERM; calls `started` once it answers.
 ///
 /// A stop request during the start is obeyed at once, and private servers are stopped in every case.
 pub async fn run(
     config: &Config,
-    started: impl AsyncFnOnce(&App) -> anyhow::Result<()>,
+    started: impl AsyncFnOnce(&App, Addresses) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     config.validate()?;
     let mut stop_requests = StopRequests::listen()?;
@@ -49,9 +59,10 @@ pub async fn run(
         if config.has_role(Role::Worker) {
             worker::start(&app, config);
         }
+        let addresses = listeners.addresses()?;
         listeners.serve(config, &app);
         tokio::select! {
-            failed = async { started(&app).await.err() } => match failed {
+            failed = async { started(&app, addresses).await.err() } => match failed {
                 Some(error) => return Err(error),
                 None => stop_requests.next().await,
             },
@@ -105,6 +116,14 @@ impl Listeners {
         let operations =
             config.admin_listen.map(|address| bind(address, "--admin-listen")).transpose()?;
         Ok(Self { api, operations })
+    }
+
+    fn addresses(&self) -> std::io::Result<Addresses> {
+        let bound = |listener: &Option<TcpListener>| {
+            listener.as_ref().map(TcpListener::local_addr).transpose()
+        };
+        let api = bound(&self.api)?;
+        Ok(Addresses { api, operations: bound(&self.operations)?.or(api) })
     }
 
     fn serve(self, config: &Config, app: &Arc<App>) {

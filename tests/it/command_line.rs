@@ -80,13 +80,16 @@ async fn settings_that_cannot_be_right_are_refused_before_anything_is_started() 
         (&["--roles", "cook"], &["--roles", "api, worker"]),
         (&["--key-prefix", "{fs}"], &["--key-prefix"]),
         (&["--lanes", "1025"], &["--lanes", "1..=1024"]),
-        (&["--listen", "8080"], &["--listen"]),
         (&["--redis-timeout-ms", "10"], &["--redis-timeout-ms", "50..=10000"]),
         (&["--database-timeout-ms", "60000"], &["--database-timeout-ms", "50..=10000"]),
         (&["--claim-wait-ms", "500"], &["--claim-wait-ms", "--redis-timeout-ms 500"]),
         (&["--claim-wait-ms", "0"], &["--claim-wait-ms"]),
         (&["--batch-timeout-ms", "1500"], &["--take-over-idle-ms 1500", "1500 ms"]),
         (&["--batch-timeout-ms", "soon"], &["--batch-timeout-ms"]),
+        (&["--listen", "8080"], &["--listen", "give an IP address and a port: 127.0.0.1:8080"]),
+        (&["--listen", ":0"], &["--listen", "127.0.0.1:0 for any port that is free"]),
+        (&["--listen", "localhost:8080"], &["--listen", "give an IP address"]),
+        (&["--admin-listen", "127.0.0.1"], &["--admin-listen", "give an IP address and a port"]),
     ] {
         let folder = std::env::temp_dir().join(format!("fs-it-{}", uuid::Uuid::new_v4().simple()));
         let mut command = flash_sale(&[&["serve"], arguments].concat());

@@ -19,6 +19,7 @@ mod coupon_changes;
 mod coupons;
 mod crowd;
 mod dead_letters;
+mod demo;
 mod doctor;
 mod expiry;
 mod failover;

@@ -2,7 +2,6 @@
 //! a killed one leaves behind is found again, with every claim that was accepted.
 
 use std::fs::{self, Permissions};
-use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -26,7 +25,7 @@ async fn what_the_demo_prints_works_and_its_next_start_goes_on() {
     demo.assert_order(&demo.token, order_id(&accepted)).await;
 
     let second =
-        run(flash_sale(&["demo", "--listen", &free_address(), "--data-dir", folder.text()])).await;
+        run(flash_sale(&["demo", "--listen", "127.0.0.1:0", "--data-dir", folder.text()])).await;
     assert_eq!(second.code, Some(1), "{second:?}");
     let said = second.last_words();
     assert!(said.contains("in use by process") && said.contains(folder.text()), "{said}");
@@ -80,7 +79,7 @@ async fn what_was_accepted_before_a_kill_is_an_order_after_the_next_start() {
 #[tokio::test]
 async fn a_demo_that_is_stopped_while_it_starts_leaves_no_server() {
     let folder = DataFolder::new();
-    let arguments = ["demo", "--listen", &free_address(), "--data-dir", folder.text()];
+    let arguments = ["demo", "--listen", "127.0.0.1:0", "--data-dir", folder.text()];
     let mut demo = Process::spawn(flash_sale(&arguments));
     demo.logged("a new Postgres cluster is being made").await;
     demo.signal(Signal::SIGINT);
@@ -191,8 +190,7 @@ async fn servers_inherit_no_secret() {
         return;
     }
     let folder = DataFolder::new();
-    let mut command =
-        flash_sale(&["demo", "--listen", &free_address(), "--data-dir", folder.text()]);
+    let mut command = flash_sale(&["demo", "--listen", "127.0.0.1:0", "--data-dir", folder.text()]);
     command.envs(SECRETS).env("FLASH_SALE_CI_RUN", "a run of our own");
     let mut demo = Process::spawn(command);
     demo.printed("Ctrl-C stops everything").await;
@@ -264,12 +262,11 @@ struct Demo {
 
 impl Demo {
     async fn start(folder: &DataFolder) -> Self {
-        let listen = free_address();
-        let arguments = ["demo", "--listen", &listen, "--data-dir", folder.text()];
+        let arguments = ["demo", "--listen", "127.0.0.1:0", "--data-dir", folder.text()];
         let process = Process::spawn(flash_sale(&arguments));
         let last_word = async |line| {
             let line = process.printed(line).await;
-            line.split_whitespace().last().expect("a word").to_owned()
+            line.split_whitespace().last().expect("a word").trim_matches('"').to_owned()
         };
         let token = last_word("  TOKEN=").await;
         Self {
@@ -339,12 +336,6 @@ async fn announced(keeper: &Process) -> [i32; 2] {
         let pid = servers[name].as_i64().expect("a number");
         i32::try_from(pid).expect("a process id")
     })
-}
-
-/// An address that is free by now. The demo prints the one it was given, so it can't choose.
-fn free_address() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-    listener.local_addr().expect("it is bound").to_string()
 }
 
 /// Whether this process lives; one that has ended and that nobody has waited for does not.

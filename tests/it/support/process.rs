@@ -3,7 +3,7 @@
 //! Children get a clean environment: no `FLASH_SALE_*` of whoever runs the tests may decide them.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -115,6 +115,17 @@ impl Process {
     /// Its process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Every line on standard output so far.
+    pub fn printed_so_far(&self) -> Vec<String> {
+        self.stdout.so_far()
+    }
+
+    /// Writes to its standard input, which has to be a pipe.
+    pub fn type_in(&mut self, text: &str) {
+        let input = self.child.stdin.as_mut().expect("its input is a pipe");
+        input.write_all(text.as_bytes()).expect("it runs");
     }
 
     /// Sends it a signal.

@@ -1,0 +1,124 @@
+//! What `flash-sale demo` prints: addresses that can be connected to, and lines that work when they are pasted into a
+//! terminal, in bash and in zsh.
+
+use std::net::TcpListener;
+use std::process::{Command, Stdio};
+
+use nix::sys::signal::Signal;
+
+use crate::support::data_folder::DataFolder;
+use crate::support::process::{Process, flash_sale, run};
+
+/// The lines between which the lines to paste stand.
+const PASTE: [&str; 2] = ["Paste these lines", "An administrator's token"];
+
+#[tokio::test]
+async fn the_lines_work_when_they_are_pasted_into_bash_and_into_zsh() {
+    let folder = DataFolder::new();
+    let mut demo = start(&folder, &["--listen", "127.0.0.1:0"]).await;
+    let block = block(&demo).await;
+    let token = block.lines().find_map(|line| line.trim().strip_prefix("TOKEN="));
+    let token = token.expect("there is a token to paste").to_owned();
+    for (user, shell) in [("501", "bash --norc -i"), ("502", "zsh -f -i")] {
+        let (name, _) = shell.split_once(' ').expect("a program and its flags");
+        if let Some(missing) = ["script", "curl", name].into_iter().find(|name| !is_installed(name))
+        {
+            println!("SKIPPED: {name}, because {missing} is not installed");
+            continue;
+        }
+        // Another user for each shell, so that the first claim is always the first.
+        let arguments = ["token", "--user", user, "--data-dir", folder.text()];
+        let other = run(flash_sale(&arguments)).await.stdout;
+        paste(shell, &block.replace(&token, other.trim())).await;
+    }
+    stop(&mut demo).await;
+}
+
+#[tokio::test]
+async fn every_address_that_is_printed_can_be_connected_to() {
+    let folder = DataFolder::new();
+    for (listen, printed) in [
+        ("127.0.0.1:0", "http://127.0.0.1:"),
+        ("0.0.0.0:0", "http://127.0.0.1:"),
+        ("[::]:0", "http://localhost:"),
+        ("[::1]:0", "http://[::1]:"),
+    ] {
+        if TcpListener::bind(listen).is_err() {
+            println!("SKIPPED: {listen}, because this machine has no IPv6");
+            continue;
+        }
+        // Operations have a listener of their own.
+        let arguments = ["--listen", listen, "--admin-listen", "127.0.0.1:0"];
+        let mut demo = start(&folder, &arguments).await;
+        for (line, path) in
+            [("  API ", "/v1/coupons"), ("  docs ", "/docs"), ("  metrics ", "/metrics")]
+        {
+            let line = demo.printed(line).await;
+            let url = line.split_whitespace().last().expect("a URL");
+            assert!(url.ends_with(path), "{line}");
+            assert!(path == "/metrics" || url.starts_with(printed), "{listen}: {line}");
+            let reply = reqwest::get(url).await.expect("it can be connected to");
+            assert_eq!(reply.status().as_u16(), 200, "{line}");
+        }
+        assert!(block(&demo).await.contains(&format!("\"{printed}")), "{listen}");
+        stop(&mut demo).await;
+    }
+}
+
+#[tokio::test]
+async fn a_demo_that_would_answer_nothing_is_refused() {
+    let folder = DataFolder::new();
+    let refused =
+        run(flash_sale(&["demo", "--roles", "worker", "--data-dir", folder.text()])).await;
+    assert_eq!(refused.code, Some(2), "{refused:?}");
+    assert!(refused.last_words().contains("leave --roles away"), "{refused:?}");
+    assert!(!folder.path().exists(), "it made its folder");
+}
+
+// ---- what the tests ask ----
+
+async fn start(folder: &DataFolder, arguments: &[&str]) -> Process {
+    let mut command = flash_sale(&["demo", "--data-dir", folder.text()]);
+    command.args(arguments);
+    let demo = Process::spawn(command);
+    demo.printed("Ctrl-C stops everything").await;
+    demo
+}
+
+async fn stop(demo: &mut Process) {
+    demo.signal(Signal::SIGINT);
+    assert_eq!(demo.ended().await.code(), Some(0));
+}
+
+/// What a user marks with the mouse: whole lines, with their indentation.
+async fn block(demo: &Process) -> String {
+    let lines = demo.printed_so_far();
+    let [first, last] =
+        PASTE.map(|text| lines.iter().position(|line| line.contains(text)).expect("it is printed"));
+    let lines = lines[first..last].iter().filter(|line| line.starts_with("  "));
+    lines.map(|line| format!("{line}\n")).collect()
+}
+
+fn is_installed(program: &str) -> bool {
+    let mut look = Command::new("sh");
+    look.args(["-c", "command -v \"$0\"", program]).stdout(Stdio::null());
+    look.status().is_ok_and(|status| status.success())
+}
+
+/// Pastes the lines into a shell in a terminal, as terminals do: marked as pasted, and all at once.
+async fn paste(shell: &str, lines: &str) {
+    let mut command = Command::new("script");
+    command.args(["--quiet", "--return", "--command", shell, "/dev/null"]).stdin(Stdio::piped());
+    command.envs([("TERM", "xterm"), ("HISTFILE", "/dev/null"), ("no_proxy", "*")]);
+    let mut terminal = Process::spawn(command);
+    terminal.type_in("echo ready-$((1 + 1))\r");
+    terminal.printed("ready-2").await;
+    let pasted = lines.trim_end().replace('\n', "\r");
+    terminal.type_in(&format!("\x1b[200~{pasted}\x1b[201~\r"));
+    for answer in ["HTTP/1.1 202 ", "HTTP/1.1 409 ", "\"already_claimed\"", "\"next_cursor\""] {
+        terminal.printed(answer).await;
+    }
+    terminal.type_in("exit\r");
+    assert_eq!(terminal.ended().await.code(), Some(0), "{shell}");
+    println!("{shell}: the lines work");
+}
