@@ -205,7 +205,7 @@ impl App {
         Ok(Arc::new(Self {
             claims: Claims::new(sold_out.clone(), script, warm_up.clone(), regular, orders.clone()),
             claim_statuses: ClaimStatuses::new(&stores, orders.clone(), warm_up.clone()),
-            payments: Payments::new(pool.clone(), order_moves.clone(), unpaid_orders_max),
+            payments: Payments::new(pool.clone(), order_moves.clone(), config),
             callbacks: config.payment_callback_secret.as_ref().map(Signatures::new),
             expiry: Expiry::new(order_moves.clone(), config.payment_window()),
             dead_letters: DeadLetters::new(pool.clone(), order_moves.clone()),

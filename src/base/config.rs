@@ -144,6 +144,10 @@ pub struct Config {
     #[arg(long, env = "FLASH_SALE_PAYMENT_CALLBACK_SECRET", hide_env_values = true, value_parser = secret)]
     pub payment_callback_secret: Option<SecretString>,
 
+    /// Take every user's word for it that they have paid, for trying only: POST /v1/orders/{id}/pay moves no money
+    #[arg(long, env = "FLASH_SALE_IN_PROCESS_GATEWAY")]
+    pub in_process_gateway: bool,
+
     /// Orders written in one transaction, at most
     #[arg(long, env = "FLASH_SALE_BATCH_ORDERS_MAX", default_value_t = 1_000,
         value_parser = clap::value_parser!(u32).range(1..=10_000))]

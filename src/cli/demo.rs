@@ -23,7 +23,9 @@ pub async fn run(config: &Config) -> anyhow::Result<()> {
         let message = "--roles leaves out api, so nothing would answer the demo's lines; leave --roles away, or use `serve`";
         return Err(InvalidConfig::new(message).into());
     }
-    serve::run(config, async |app, addresses| {
+    // A demo takes no money, and shows the whole life of an order all the same.
+    let config = Config { in_process_gateway: true, ..config.clone() };
+    serve::run(&config, async |app, addresses| {
         let coupon = coupon_on_sale(app).await?;
         print_what_to_paste(app, &coupon, addresses);
         Ok(())

@@ -4,6 +4,7 @@ mod coupon;
 mod demo;
 mod doctor;
 mod durability;
+mod payments;
 mod private_servers;
 mod reconcile;
 mod serve;

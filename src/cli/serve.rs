@@ -8,6 +8,7 @@ use anyhow::Context;
 use tokio::net::TcpListener;
 
 use super::durability::Durability;
+use super::payments::{self, Judged};
 use super::stores::{As, OpenStores, no_secret, token_secret};
 use crate::app::{self, App};
 use crate::base::clock::Clock;
@@ -41,6 +42,7 @@ pub async fn run(
         true => token_secret(&config.stores)?,
         false => no_secret(),
     };
+    tell_who_takes_money(config);
     make_room_for_connections(config.connections_max);
     let listeners = Listeners::bind(config)?;
     let stores = tokio::select! {
@@ -157,6 +159,15 @@ fn make_room_for_connections(connections_max: u32) {
         ),
         Ok(_) => {}
         Err(error) => tracing::debug!(%error, "the limit on open files could not be raised"),
+    }
+}
+
+fn tell_who_takes_money(config: &Config) {
+    if config.has_role(Role::Api) {
+        match payments::judge(config) {
+            Judged::Safe(text) => tracing::info!("{text}"),
+            Judged::Useless(text) | Judged::Unsafe(text) => tracing::warn!("{text}"),
+        }
     }
 }
 

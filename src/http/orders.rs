@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
+use axum::http::StatusCode;
 use garde::Validate;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -18,6 +19,7 @@ use crate::sale::gateway::PayMethod;
 use crate::sale::ids::OrderId;
 use crate::sale::order::Order;
 use crate::sale::order_moves::Moved;
+use crate::sale::payment::Paying;
 
 /// Which part of the list.
 #[derive(Deserialize, IntoParams)]
@@ -88,7 +90,11 @@ pub struct Payment {
     method: PayMethod,
 }
 
-/// Pay for my unpaid order. Safe to repeat.
+const ELSEWHERE: &str =
+    "nothing is paid here: pay at the shop's payment gateway, which confirms the order by its id";
+const NO_GATEWAY: &str = "nothing can be paid: this service has no payment gateway; its operator sets one up by --payment-callback-secret";
+
+/// Pay for my unpaid order, where the service itself is the gateway. Safe to repeat.
 #[utoipa::path(
     post, path = "/v1/orders/{id}/pay", tag = "orders", security(("token" = [])),
     params(("id" = String, Path, description = "Order")),
@@ -98,7 +104,7 @@ pub struct Payment {
         (status = 400, description = "`invalid_id` or `malformed_json`"),
         (status = 401, description = "`invalid_token`"),
         (status = 404, description = "`order_not_found`, also for other people's orders"),
-        (status = 409, description = "`invalid_transition` (with `from` and `to`): it was cancelled or expired; what was paid for it is handed back"),
+        (status = 409, description = "`invalid_transition` (with `from` and `to`): it was cancelled or expired; what was paid for it is handed back. `payment_elsewhere`: a gateway elsewhere takes the money and confirms it here; `no_gateway`: none does"),
         (status = 415, description = "`unsupported_media_type`"),
         (status = 422, description = "`invalid_body`"),
         (status = 503, description = "`unavailable`"),
@@ -110,7 +116,13 @@ pub async fn pay(
     Id(order): Id<OrderId>,
     Valid(Payment { method }): Valid<Payment>,
 ) -> Result<Json<Order>, Problem> {
-    reply(app.payments.pay(user, order, method).await?)
+    match app.payments.pay(user, order, method).await? {
+        Paying::Moved(moved) => reply(moved),
+        Paying::Elsewhere => {
+            Err(Problem::new(StatusCode::CONFLICT, "payment_elsewhere", ELSEWHERE))
+        }
+        Paying::NoGateway => Err(Problem::new(StatusCode::CONFLICT, "no_gateway", NO_GATEWAY)),
+    }
 }
 
 /// Give up my unpaid order. Its unit can be claimed again, also by me.

@@ -8,15 +8,23 @@
 //! * What can't be answered at once is confirmed later, by `POST /v1/payments/callback`, signed
 //!   (`http/payments.rs`), and again until it is answered 200.
 //!
-//! The gateway that is here is the service itself: every user is rich, and every answer is yes, at once. It keeps
-//! no books; its payments are what the table `payments` says. Besides, any gateway that has the secret may
-//! confirm payments that it has taken by itself. Those can be given back by that gateway only; nobody here can
-//! ask it to, so such refunds wait until it confirms them.
+//! Two gateways are known:
+//!
+//! * One elsewhere, which has the secret `--payment-callback-secret`. It takes money by itself and confirms that.
+//!   Its payments can be given back by that gateway only, and no client of it is here to ask for that, so such
+//!   refunds wait until it confirms them.
+//! * The service itself, for trying only: every user is rich, and every answer is yes, at once. It keeps no books;
+//!   its payments are what the table `payments` says. It takes payments only with `--in-process-gateway`. What it
+//!   took before is given back also without that setting.
+//!
+//! With both settings, both take payments: the flag is given by hand, for trying the callbacks beside it, and
+//! `flash-sale doctor` fails because of it.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use super::ids::OrderId;
+use crate::base::config::Config;
 
 /// How an order is paid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema, sqlx::Type)]
@@ -41,6 +49,17 @@ pub struct MethodCode(pub PayMethod);
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("`method` is 1 (balance), 2 (alipay) or 3 (wechat)")]
 pub struct UnknownMethod;
+
+/// Where users pay for their orders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Checkout {
+    /// Here: the service says yes, and no money moves.
+    InProcess,
+    /// At a gateway elsewhere, which confirms by callback.
+    Elsewhere,
+    /// Nowhere: no gateway is set up.
+    Nowhere,
+}
 
 /// Who has the money of a payment, and gives it back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, sqlx::Type)]
@@ -73,6 +92,17 @@ pub fn give_back(gateway: Gateway, _payment_id: &str) -> Refund {
         Gateway::InProcess => Refund::Done,
         // A client of a real gateway would ask here.
         Gateway::External => Refund::Later,
+    }
+}
+
+impl Checkout {
+    /// What follows from the settings.
+    pub fn of(config: &Config) -> Self {
+        match (config.in_process_gateway, &config.payment_callback_secret) {
+            (true, _) => Self::InProcess,
+            (false, Some(_)) => Self::Elsewhere,
+            (false, None) => Self::Nowhere,
+        }
     }
 }
 

@@ -19,6 +19,8 @@
 //! * A confirmation names an order that isn't written yet: the gateway is told that there is none, and
 //!   confirms again.
 //! * Killed between asking the gateway for a refund and writing down that it is done: it is asked again.
+//! * No gateway is here: a user who wants to pay is told so, and nothing is written. An order that is paid already
+//!   is told as it is.
 //!
 //! # What is not promised
 //!
@@ -29,11 +31,12 @@ use sqlx::{PgConnection, PgPool};
 use utoipa::ToSchema;
 
 use super::Failure;
-use super::gateway::{self, Gateway, PayMethod, Refund};
+use super::gateway::{self, Checkout, Gateway, PayMethod, Refund};
 use super::ids::{OrderId, UserId};
 use super::notice::{Notice, Receipt};
 use super::order_moves::{self, Moved, OrderMoves, PAY, REFUND};
 use super::stock_return;
+use crate::base::config::Config;
 use crate::base::limits;
 
 /// Takes payments and gives them back. Clones share the pool.
@@ -41,8 +44,20 @@ use crate::base::limits;
 pub struct Payments {
     pool: PgPool,
     moves: OrderMoves,
+    checkout: Checkout,
     /// Whether users may hold so many unpaid orders only, and so get a place back by paying one.
     unpaid_bounded: bool,
+}
+
+/// The answer to a user who wants to pay.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Paying {
+    /// The order is paid, or can't be paid any more, or there is none.
+    Moved(Moved),
+    /// The order is unpaid, and a gateway elsewhere takes the money for it.
+    Elsewhere,
+    /// The order is unpaid, and no gateway takes money for it.
+    NoGateway,
 }
 
 /// Why money goes back.
@@ -78,9 +93,10 @@ struct Refunding {
 }
 
 impl Payments {
-    /// Payments in this database, of users who may hold so many unpaid orders; 0 for no bound.
-    pub fn new(pool: PgPool, moves: OrderMoves, unpaid_orders_max: u32) -> Self {
-        Self { pool, moves, unpaid_bounded: unpaid_orders_max > 0 }
+    /// Payments in this database, by these settings.
+    pub fn new(pool: PgPool, moves: OrderMoves, config: &Config) -> Self {
+        let (checkout, unpaid_bounded) = (Checkout::of(config), config.unpaid_orders_max > 0);
+        Self { pool, moves, checkout, unpaid_bounded }
     }
 
     /// The user pays their unpaid order. Whoever comes too late is told so, and gets their money back.
@@ -93,7 +109,7 @@ impl Payments {
         user: UserId,
         order: OrderId,
         method: PayMethod,
-    ) -> Result<Moved, Failure> {
+    ) -> Result<Paying, Failure> {
         let payments = self.clone();
         self.moves.to_the_end(async move { payments.pay_now(user, order, method).await }).await
     }
@@ -143,16 +159,21 @@ impl Payments {
         user: UserId,
         order: OrderId,
         method: PayMethod,
-    ) -> sqlx::Result<Moved> {
+    ) -> sqlx::Result<Paying> {
         // Before any money moves.
         if let Some(answer) = self.moves.cannot(&PAY, order, Some(user)).await? {
-            return Ok(answer);
+            return Ok(Paying::Moved(answer));
+        }
+        match self.checkout {
+            Checkout::InProcess => {}
+            Checkout::Elsewhere => return Ok(Paying::Elsewhere),
+            Checkout::Nowhere => return Ok(Paying::NoGateway),
         }
         let amount_cents = self.price(order).await?.ok_or(sqlx::Error::RowNotFound)?;
         let id = gateway::charge(order);
         let payment = Payment { order, gateway: Gateway::InProcess, id, method, amount_cents };
         let paid = self.settle(&payment, None).await?;
-        self.moves.answer(&PAY, order, paid).await
+        self.moves.answer(&PAY, order, paid).await.map(Paying::Moved)
     }
 
     async fn refund_now(&self, user: UserId, order: OrderId) -> sqlx::Result<Moved> {

@@ -105,6 +105,17 @@ async fn settings_that_cannot_be_right_are_refused_before_anything_is_started() 
 }
 
 #[tokio::test]
+async fn a_switch_in_the_environment_is_true_or_false_and_nothing_else() {
+    for value in ["maybe", "", "1"] {
+        let mut command = flash_sale(&["doctor", "--data-dir", "/nowhere"]);
+        command.env("FLASH_SALE_IN_PROCESS_GATEWAY", value);
+        let refused = run(command).await;
+        assert_eq!((refused.code, &*refused.stdout), (Some(2), ""), "{value:?}: {refused:?}");
+        assert!(refused.stderr.contains("--in-process-gateway"), "{value:?}: {refused:?}");
+    }
+}
+
+#[tokio::test]
 async fn servers_that_are_not_there_are_named_without_their_password() {
     let app = TestApp::start().await;
     for (flag, url) in [("--redis-url", NO_REDIS), ("--database-url", NO_POSTGRES)] {

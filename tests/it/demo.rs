@@ -5,8 +5,10 @@ use std::net::TcpListener;
 use std::process::{Command, Stdio};
 
 use nix::sys::signal::Signal;
+use serde_json::{Value, json};
 
 use crate::support::data_folder::DataFolder;
+use crate::support::eventually;
 use crate::support::process::{Process, flash_sale, run};
 
 /// The lines between which the lines to paste stand.
@@ -30,6 +32,7 @@ async fn the_lines_work_when_they_are_pasted_into_bash_and_into_zsh() {
         let arguments = ["token", "--user", user, "--data-dir", folder.text()];
         let other = run(flash_sale(&arguments)).await.stdout;
         paste(shell, &block.replace(&token, other.trim())).await;
+        pay(&block, other.trim()).await;
     }
     stop(&mut demo).await;
 }
@@ -103,6 +106,25 @@ fn is_installed(program: &str) -> bool {
     let mut look = Command::new("sh");
     look.args(["-c", "command -v \"$0\"", program]).stdout(Stdio::null());
     look.status().is_ok_and(|status| status.success())
+}
+
+/// Pays the only order of the user with this token: the demo is its own gateway.
+async fn pay(block: &str, token: &str) {
+    let url = block.lines().last().and_then(|line| line.split('"').rev().nth(1));
+    let url = url.expect("the last line lists the orders");
+    let client = reqwest::Client::new();
+    let mut paid = String::new();
+    eventually("the order is written and paid", async || {
+        let listed = client.get(url).bearer_auth(token).send().await.expect("it answers");
+        let orders: Value = listed.json().await.expect("JSON");
+        let Some(order) = orders["orders"][0]["order_id"].as_str() else { return false };
+        let request = client.post(format!("{url}/{order}/pay")).bearer_auth(token);
+        let reply = request.json(&json!({"method": "balance"})).send().await.expect("it answers");
+        paid = reply.text().await.expect("a body");
+        true
+    })
+    .await;
+    assert!(paid.contains("\"status\":\"paid\""), "{paid}");
 }
 
 /// Pastes the lines into a shell in a terminal, as terminals do: marked as pasted, and all at once.

@@ -8,6 +8,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use uuid::Uuid;
 
+use crate::support::data_folder::DataFolder;
 use crate::support::process::{Finished, flash_sale, run};
 use crate::support::{OwnServers, SECRET, TestApp};
 
@@ -238,9 +239,36 @@ async fn the_secret_is_missed_by_those_who_need_it_and_bad_settings_are_refused(
     assert_eq!(half.code, Some(2), "{half:?}");
 }
 
+#[tokio::test]
+async fn payments_that_move_no_money_are_a_failure_and_no_gateway_is_a_warning() {
+    let folder = DataFolder::new();
+    let private = ["--data-dir".to_owned(), folder.text().to_owned()];
+    let gateway = ["--payment-callback-secret", SECRET];
+    let given_away = "whatever is on sale is given away";
+    for (arguments, code, expected) in [
+        (&[][..], 0, Some(("warn", "no order can be paid, and each expires after 900 s"))),
+        (&["--payment-window-s", "60"], 0, Some(("warn", "expires after 60 s"))),
+        (&gateway, 0, None),
+        (&["--in-process-gateway"], 5, Some(("FAIL", given_away))),
+        (&[&["--in-process-gateway"][..], &gateway].concat(), 5, Some(("FAIL", given_away))),
+        (&["--in-process-gateway", "--roles", "worker"], 0, None),
+    ] {
+        let found = examine(&private, arguments).await;
+        assert_eq!(found.code, Some(code), "{arguments:?}: {found:?}");
+        assert_found(&found, expected.as_slice());
+        assert!(found.stdout.contains("\nok    Payments: ") == expected.is_none(), "{found:?}");
+        assert_secretive(&found);
+    }
+}
+
 // ---- what the tests ask ----
 
+/// Looks at a service whose payments are in order.
 async fn doctor(stores: &[String], more: &[&str]) -> Finished {
+    examine(stores, &[&["--payment-callback-secret", SECRET], more].concat()).await
+}
+
+async fn examine(stores: &[String], more: &[&str]) -> Finished {
     let mut command = flash_sale(&["doctor"]);
     command.args(stores).args(more);
     run(command).await

@@ -8,7 +8,7 @@ use flash_sale::sale::order_moves::Moved;
 use futures_util::future::join_all;
 use serde_json::json;
 
-use crate::support::{SECRET, TestApp, eventually, user};
+use crate::support::{SECRET, TestApp, eventually, moved, user};
 
 /// Unpaid orders of so many users, written.
 async fn orders(app: &TestApp, coupon: CouponId, users: i64) -> Vec<(i64, OrderId)> {
@@ -135,7 +135,7 @@ async fn of_payment_and_expiry_exactly_one_wins_in_thousands_of_races() {
         app.expire().await;
         for ((n, order), answer) in round.iter().zip(answers) {
             let now = app.app.orders.get(user(*n), *order).await.unwrap().unwrap();
-            match answer.unwrap() {
+            match moved(answer.unwrap()) {
                 Moved::There(_) => {
                     assert_eq!(now.status, OrderStatus::Paid);
                     paid += 1;

@@ -10,6 +10,7 @@ mod backlog;
 mod bad_input;
 #[cfg(feature = "bench")]
 mod bench;
+mod checkout;
 mod claim_model;
 mod claims;
 mod clocks;

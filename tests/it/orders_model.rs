@@ -14,7 +14,7 @@ use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
 use crate::properties::for_all;
-use crate::support::{TestApp, user};
+use crate::support::{TestApp, moved, user};
 
 const STOCK: i64 = 3;
 
@@ -222,7 +222,7 @@ async fn step(
     let (payments, moves) = (&app.app.payments, &app.app.order_moves);
     let (moved, expected) = match command {
         Command::Pay(_) => (
-            payments.pay(user(n), order, PayMethod::Balance).await,
+            payments.pay(user(n), order, PayMethod::Balance).await.map(moved),
             model.step(order, Unpaid, Paid, Redeemed),
         ),
         Command::Cancel(_) => {

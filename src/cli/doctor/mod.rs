@@ -5,9 +5,9 @@
 //! * `FAIL`: `serve` would refuse to start; or no claim can be taken, or none can be written; or confirmed sales
 //!   are lost without a trace by what every installation meets some day. In Redis that is a restart or a kill of
 //!   the server alone: without an append-only file, minutes or everything is gone. In Postgres it is any loss at
-//!   all: what is acknowledged in the order log is nowhere else.
+//!   all: what is acknowledged in the order log is nowhere else. Giving away what is on sale is a failure, too.
 //! * `warn`: it takes a power cut, or a kill at the wrong moment, to lose the confirmed claims of the last
-//!   moments; or something will be in the way some day; or it could not be looked at.
+//!   moments; or something will be in the way some day; or it could not be looked at; or no order can be paid.
 //! * `ok`: as it should be, or a choice without a price.
 //!
 //! # What is not looked at
@@ -29,6 +29,7 @@ use secrecy::ExposeSecret;
 use sqlx::PgPool;
 
 use super::Unwell;
+use super::payments::{self, Judged};
 use super::stores::{NO_TOKEN_SECRET, connect, urls};
 use crate::base::clock::Clock;
 use crate::base::config::{Config, Role};
@@ -137,7 +138,18 @@ fn configured(config: &Config) -> Vec<Finding> {
         stores.key_prefix,
         stores.database_connections,
     ));
-    vec![settings, token_secret(config)]
+    vec![settings, token_secret(config), payments(config)]
+}
+
+fn payments(config: &Config) -> Finding {
+    if !config.has_role(Role::Api) {
+        return Finding::Good("Payments: taken by none without the role api".into());
+    }
+    match payments::judge(config) {
+        Judged::Safe(text) => Finding::Good(text),
+        Judged::Useless(text) => Finding::Warning(text),
+        Judged::Unsafe(text) => Finding::Failure(text),
+    }
 }
 
 /// Whether `serve` would have a secret; the secret itself is not looked at, and none is made.

@@ -2,10 +2,20 @@
 
 use flash_sale::kit::signature::Signatures;
 use flash_sale::sale::ids::CouponId;
+use flash_sale::sale::order_moves::Moved;
+use flash_sale::sale::payment::Paying;
 use secrecy::SecretString;
 use serde_json::{Value, json};
 
 use super::{Reply, SECRET, TestApp};
+
+/// What became of an order that was to be paid at a gateway that is there.
+pub fn moved(paying: Paying) -> Moved {
+    match paying {
+        Paying::Moved(moved) => moved,
+        Paying::Elsewhere | Paying::NoGateway => panic!("{paying:?}"),
+    }
+}
 
 impl TestApp {
     /// A written, unpaid order of `user`. Returns its id.

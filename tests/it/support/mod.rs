@@ -17,6 +17,7 @@ pub mod servers;
 mod test_app;
 
 pub use client::Reply;
+pub use lifecycle::moved;
 pub use servers::{OwnServers, shared};
 pub use test_app::{IMPATIENT, SECRET, TestApp, now, token, user, write_all};
 

@@ -97,12 +97,24 @@ impl TestApp {
 
     /// On servers of the test's own, or with a clock of its own.
     pub async fn on(servers: &Addresses, arguments: &[&str], clock: Clock) -> Self {
+        let config = Self::config(&[&["--in-process-gateway"], arguments].concat());
+        Self::with(servers, config, clock).await
+    }
+
+    /// As it is installed: the service itself is no gateway.
+    pub async fn without_in_process_gateway(arguments: &[&str]) -> Self {
+        Self::with(shared(), Self::config(arguments), Clock::System).await
+    }
+
+    fn config(arguments: &[&str]) -> Config {
+        let defaults = ["flash-sale", "--database-connections", "5", "--order-id-block", "10"];
+        Command::parse_from(defaults.iter().chain(&PATIENT).chain(arguments)).config
+    }
+
+    async fn with(servers: &Addresses, config: Config, clock: Clock) -> Self {
         let name = format!("t{}", Uuid::new_v4().simple());
         let place = Place { servers: servers.clone(), database: name.clone(), prefix: name };
         place.servers.create_database(&place.database).await;
-        let defaults = ["flash-sale", "--database-connections", "5", "--order-id-block", "10"];
-        let given = defaults.iter().chain(&PATIENT).chain(arguments);
-        let config = Command::parse_from(given).config;
         let app = place.assemble(&config, clock).await;
         let listener = http::server::bind("127.0.0.1:0".parse().unwrap()).expect("a free port");
         let url = format!("http://{}", listener.local_addr().expect("it is bound"));

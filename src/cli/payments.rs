@@ -1,0 +1,31 @@
+//! Who takes money for orders, in words: for `serve` at its start, and for `doctor`.
+
+use crate::base::config::Config;
+use crate::sale::gateway::Checkout;
+
+/// What the settings of payments are worth.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Judged {
+    /// A gateway takes the money.
+    Safe(String),
+    /// No order can be paid.
+    Useless(String),
+    /// Orders are paid and no money moves.
+    Unsafe(String),
+}
+
+/// Judges the settings of a process that answers requests.
+pub fn judge(config: &Config) -> Judged {
+    match Checkout::of(config) {
+        Checkout::Elsewhere => Judged::Safe(
+            "Payments: a gateway elsewhere takes the money and confirms it by callback".into(),
+        ),
+        Checkout::Nowhere => Judged::Useless(format!(
+            "Payments: there is no gateway, so no order can be paid, and each expires after {} s; set --payment-callback-secret for a gateway, or --in-process-gateway to try it without one",
+            config.payment_window_s
+        )),
+        Checkout::InProcess => Judged::Unsafe(
+            "Payments: --in-process-gateway says yes to every user who wants to pay, and no money moves: whatever is on sale is given away. It is for trying only; leave it away, and set --payment-callback-secret for a gateway".into(),
+        ),
+    }
+}
