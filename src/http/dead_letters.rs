@@ -58,7 +58,7 @@ pub async fn list(
     Ok(Json(DeadLetterPage { dead_letters, next_cursor }))
 }
 
-/// Discard a dead letter: its order becomes a cancelled one, and its unit comes back. Safe to repeat.
+/// Discard a dead letter: its order becomes a cancelled one, and its unit comes back if it exists. Safe to repeat.
 #[utoipa::path(
     post, path = "/v1/dead-letters/{id}/discard", tag = "dead letters", security(("token" = [])),
     params(("id" = String, Path, description = "Dead letter")),

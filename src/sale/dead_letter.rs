@@ -3,8 +3,8 @@
 //! A dead letter is a promise that an operator has to look at, so it keeps the whole entry, byte for
 //! byte, and its buyer keeps the unit.
 //!
-//! An operator who discards one ends the promise in a row and not in silence: the entry becomes a cancelled order,
-//! and the unit comes back.
+//! An operator who discards one ends the promise in a row and not in silence: the entry becomes a cancelled order.
+//! Its unit comes back if it exists; `sale/withdrawal.rs` decides that.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -134,8 +134,8 @@ impl DeadLetters {
         Ok(letters.collect())
     }
 
-    /// Gives up the promise: a cancelled order in place of the dead letter, and the unit comes back. What couldn't
-    /// be read, or names a coupon that there isn't, has neither.
+    /// Gives up the promise: a cancelled order in place of the dead letter, whose buyer leaves Redis, and the unit with
+    /// it if it exists. An entry that couldn't be read, or that names no coupon, has none of these.
     ///
     /// # Errors
     ///

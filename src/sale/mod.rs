@@ -43,6 +43,7 @@ pub mod sold_out;
 pub mod stock;
 pub mod stock_return;
 pub mod warm_up;
+mod withdrawal;
 
 pub use failure::Failure;
 

@@ -306,8 +306,9 @@ pub(super) async fn refunded(tx: &mut PgConnection, order: OrderId) -> sqlx::Res
     return_units(tx, &closed).await
 }
 
-/// An accepted claim that never became an order is given up: a cancelled order, whose unit comes back. Nothing if
-/// it is an order after all, or there is no such sale. False if its order id belongs to another order.
+/// An accepted claim that never became an order is given up: a cancelled order, whose buyer leaves Redis. It never
+/// counted as sold. Nothing if it is an order after all, or there is no such sale. False if its order id belongs to
+/// another order.
 ///
 /// # Errors
 ///

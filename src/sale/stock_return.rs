@@ -11,6 +11,9 @@
 //! it (`lua/free_place.lua`) when its unit comes back, and when it is paid: then only its *place* does, and its
 //! payment writes the row. Orders leave by their id, so that a repeat frees nothing twice.
 //!
+//! The order of a discarded dead letter has a row here as well. Redis counts a unit for it that may not exist, so
+//! `sale/withdrawal.rs` decides what becomes of its place.
+//!
 //! # What each failure does
 //!
 //! * Redis or Postgres away: the rows wait.
@@ -32,6 +35,7 @@ use super::ids::{CouponId, OrderId, UserId};
 use super::keys::Keys;
 use super::shards::Shards;
 use super::warm_up::WarmUp;
+use super::withdrawal::{Fate, Place, Withdrawals};
 use super::{Failure, Stores, buyers};
 use crate::base::limits;
 use crate::kit::redis::Redis;
@@ -55,6 +59,7 @@ pub struct StockReturns {
     keys: Keys,
     give_back: VariadicScript,
     free_place: Script<1>,
+    withdrawals: Withdrawals,
     /// Knows the epoch, and raises the alarm.
     warm_up: Arc<WarmUp>,
 }
@@ -67,6 +72,8 @@ struct Open {
     what: String,
     /// Whether there is a unit in it that Redis has to be given.
     has_unit: bool,
+    /// Whether the order was a dead letter: then its unit may not exist.
+    was_letter: bool,
 }
 
 impl StockReturns {
@@ -75,7 +82,8 @@ impl StockReturns {
         let Stores { pool, redis, keys } = stores.clone();
         let give_back = VariadicScript::new(include_str!("../../lua/give_back.lua"));
         let free_place = Script::new(include_str!("../../lua/free_place.lua"));
-        Self { pool, redis, keys, give_back, free_place, warm_up }
+        let withdrawals = Withdrawals::new(stores, warm_up.clone());
+        Self { pool, redis, keys, give_back, free_place, withdrawals, warm_up }
     }
 
     /// Gives back what is due, for a bounded time. Returns how many rows it has closed.
@@ -104,7 +112,11 @@ impl StockReturns {
             r#"SELECT order_id AS "order_id: OrderId", stock_returns.coupon_id AS "coupon_id: CouponId",
                       user_id AS "user_id: UserId", what,
                       -- Nobody can claim a unit of an archived sale any more.
-                      (what = 'unit' AND archived_at IS NULL) AS "has_unit!"
+                      (what = 'unit' AND archived_at IS NULL) AS "has_unit!",
+                      EXISTS (SELECT FROM dead_letters
+                              WHERE dead_letters.order_id = stock_returns.order_id
+                                AND dead_letters.coupon_id = stock_returns.coupon_id
+                                AND dead_letters.user_id = stock_returns.user_id) AS "was_letter!"
                FROM stock_returns JOIN flash_sales USING (coupon_id)
                WHERE done_at IS NULL ORDER BY stock_returns.updated_at LIMIT $1"#,
             i64::from(limits::STOCK_RETURNS_BATCH),
@@ -119,18 +131,49 @@ impl StockReturns {
         for one in open {
             by_coupon.entry(one.coupon_id).or_default().push(one);
         }
+        let mut withdrawn = Vec::new();
         for (coupon, returns) in by_coupon {
+            let (letters, returns): (Vec<_>, Vec<_>) =
+                returns.into_iter().partition(|one| one.has_unit && one.was_letter);
+            withdrawn.push((coupon, letters));
             for part in returns.chunks(limits::GIVE_BACK_UNITS_MAX) {
                 done += self.give_part_back(coupon, part).await?;
             }
         }
+        // Last, since looking for heirs may take a while.
+        for (coupon, letters) in withdrawn.iter().filter(|(_, letters)| !letters.is_empty()) {
+            done += self.withdraw(*coupon, letters).await?;
+        }
         Ok(done)
     }
 
-    async fn give_part_back(&self, coupon: CouponId, returns: &[&Open]) -> Result<usize, Failure> {
+    /// Deals with the places of discarded dead letters.
+    async fn withdraw(&self, coupon: CouponId, letters: &[&Open]) -> Result<usize, Failure> {
+        self.free_places(coupon, letters).await?;
+        let places: Vec<Place> = letters.iter().map(|one| (one.user_id, one.order_id)).collect();
+        let fates = self.withdrawals.settle(coupon, &places).await?;
+        let of = |fate| -> Vec<&Open> {
+            letters.iter().filter(|one| fates[&one.order_id] == fate).copied().collect()
+        };
+        let done = of(Fate::Done);
+        close(&self.pool, &done).await?;
+        postpone(&self.pool, &of(Fate::Waits)).await?;
+        let mut closed = done.len();
+        for part in of(Fate::ToStock).chunks(limits::GIVE_BACK_UNITS_MAX) {
+            closed += self.give_part_back(coupon, part).await?;
+        }
+        Ok(closed)
+    }
+
+    async fn free_places(&self, coupon: CouponId, returns: &[&Open]) -> Result<(), Failure> {
         let unpaid_key = self.keys.unpaid(coupon.lane());
         let link = self.redis.link().await?;
         let _freed: i64 = self.free_place.run(&link, [&unpaid_key], &pairs(returns)[..]).await?;
+        Ok(())
+    }
+
+    async fn give_part_back(&self, coupon: CouponId, returns: &[&Open]) -> Result<usize, Failure> {
+        self.free_places(coupon, returns).await?;
         let (units, places): (Vec<_>, Vec<_>) = returns.iter().partition(|one| one.has_unit);
         close(&self.pool, &places).await?;
         if units.is_empty() {

@@ -64,5 +64,6 @@ mod stock_returns;
 mod support;
 mod tokens;
 mod warm_up;
+mod withdrawals;
 mod worker;
 mod worker_failures;

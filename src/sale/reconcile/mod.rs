@@ -36,6 +36,7 @@ use sqlx::PgPool;
 
 pub use digest::Digest;
 pub use disagreement::Disagreement;
+pub use promises::forgotten;
 pub use sale::{Census, census};
 
 use super::ids::{CouponId, Lane};

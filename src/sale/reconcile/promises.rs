@@ -13,8 +13,12 @@
 
 use std::collections::HashMap;
 
+use sqlx::PgPool;
+
 use super::{Check, Digest, Disagreement, rows};
+use crate::kit::redis::Redis;
 use crate::sale::ids::{CouponId, OrderId, UserId};
+use crate::sale::keys::Keys;
 use crate::sale::{Failure, buyers, dead_letter, stock_return};
 
 /// Elements read at a time; more would hold up everybody else.
@@ -27,6 +31,9 @@ pub(super) struct Promises {
     pub identical: bool,
 }
 
+/// A live order, and the order that Redis has its user for, if any.
+type Missing = ((UserId, OrderId), Option<OrderId>);
+
 /// Buyers without a live order.
 #[derive(Default)]
 struct Unmatched {
@@ -34,6 +41,30 @@ struct Unmatched {
     unwritten: HashMap<OrderId, UserId>,
     /// With a closed one.
     closed: Vec<(UserId, OrderId)>,
+}
+
+/// Live orders of a sale whose users are no buyers in Redis, up to `max`. Reads all live orders if there are fewer.
+///
+/// # Errors
+///
+/// When a store doesn't answer.
+pub async fn forgotten(
+    pool: &PgPool,
+    redis: &Redis,
+    keys: &Keys,
+    coupon: CouponId,
+    max: usize,
+) -> Result<Vec<(UserId, OrderId)>, Failure> {
+    let check = Check { pool, redis, keys };
+    let (mut forgotten, mut after) = (Vec::new(), None);
+    while forgotten.len() < max
+        && let Some(missing) = check.missing_page(coupon, &mut after).await?
+    {
+        let gone = missing.into_iter().filter(|(_, in_redis)| in_redis.is_none());
+        forgotten.extend(gone.map(|(order, _)| order));
+    }
+    forgotten.truncate(max);
+    Ok(forgotten)
 }
 
 impl Check<'_> {
@@ -144,25 +175,35 @@ impl Check<'_> {
         found: &mut Vec<Disagreement>,
     ) -> Result<(), Failure> {
         let mut after = None;
-        loop {
-            let limit = i64::try_from(PAGE).unwrap_or(i64::MAX);
-            let page = rows::live_page(self.pool, coupon, after, limit).await?;
-            let Some((last, _)) = page.last() else {
-                return Ok(());
-            };
-            after = Some(*last);
-            let in_redis = self.orders_of(coupon, &page).await?;
-            let differ = page.into_iter().zip(in_redis);
-            let differ: Vec<_> =
-                differ.filter(|((_, order), in_redis)| *in_redis != Some(*order)).collect();
-            let again = differ.iter().map(|((_, order), _)| *order);
-            let rows = rows::by_id(self.pool, coupon, again).await?;
-            for ((user, order), in_redis) in differ {
-                if rows.get(&order).is_some_and(|(_, live)| *live) {
-                    found.push(Disagreement::BuyerMissing { coupon, user, order, in_redis });
-                }
-            }
+        while let Some(missing) = self.missing_page(coupon, &mut after).await? {
+            found.extend(missing.into_iter().map(|((user, order), in_redis)| {
+                Disagreement::BuyerMissing { coupon, user, order, in_redis }
+            }));
         }
+        Ok(())
+    }
+
+    /// Of the next page of live orders, those that Redis has no buyer for, or has under another id. `None` when all
+    /// pages have been read.
+    async fn missing_page(
+        &self,
+        coupon: CouponId,
+        after: &mut Option<UserId>,
+    ) -> Result<Option<Vec<Missing>>, Failure> {
+        let limit = i64::try_from(PAGE).unwrap_or(i64::MAX);
+        let page = rows::live_page(self.pool, coupon, *after, limit).await?;
+        let Some((last, _)) = page.last() else {
+            return Ok(None);
+        };
+        *after = Some(*last);
+        let in_redis = self.orders_of(coupon, &page).await?;
+        let differ = page.into_iter().zip(in_redis);
+        let mut missing: Vec<Missing> =
+            differ.filter(|((_, order), in_redis)| *in_redis != Some(*order)).collect();
+        let again = missing.iter().map(|((_, order), _)| *order);
+        let rows = rows::by_id(self.pool, coupon, again).await?;
+        missing.retain(|((_, order), _)| rows.get(order).is_some_and(|(_, live)| *live));
+        Ok(Some(missing))
     }
 
     /// The orders of these users, by Redis.
