@@ -15,6 +15,8 @@
 //!   over changes applies the newest revision.
 //! * `not_given_back`: the return of the unit is written down again. The order is closed for good, and the
 //!   script that gives back does so only for a buyer who still holds this very order.
+//! * `place_not_freed`: that the order has to leave its user's list is written down again. No order becomes unpaid
+//!   again, and the script takes it off by its id.
 //!
 //! # What is trusted
 //!
@@ -34,7 +36,7 @@ use super::dead_letter::{self, DeadLetter, Reason};
 use super::ids::{CouponId, Lane, OrderId, UserId};
 use super::order::{NotWritten, Orders, Written};
 use super::order_log::LogEntry;
-use super::reconcile::{Disagreement, Report};
+use super::reconcile::{Disagreement, Listing, Report};
 use super::stock_return::{self, StockReturn};
 use super::{Failure, Stores, stock};
 use crate::base::limits;
@@ -93,6 +95,28 @@ pub async fn repair(stores: &Stores, report: &Report) -> Result<Vec<Repair>, Fai
         let code = disagreement.code().to_owned();
         repairs.push(Repair { code, coupon_id: coupon, done, detail });
     }
+    repairs.extend(free_places(stores, report).await?);
+    Ok(repairs)
+}
+
+/// Has orders that aren't unpaid taken off their users' lists. Postgres alone says that they aren't.
+async fn free_places(stores: &Stores, report: &Report) -> Result<Vec<Repair>, Failure> {
+    let mut repairs = Vec::new();
+    for disagreement in &report.disagreements {
+        let Disagreement::Listing(Listing::NotFreed {
+            user, order, row: Some((coupon, _)), ..
+        }) = *disagreement
+        else {
+            continue;
+        };
+        let done = stock_return::write_place_again(&stores.pool, user, order).await?;
+        let detail = match done {
+            true => format!("order {order} is on its way off the list of user {user}"),
+            false => format!("order {order} of user {user} is unpaid"),
+        };
+        let code = disagreement.code().to_owned();
+        repairs.push(Repair { code, coupon_id: coupon, done, detail });
+    }
     Ok(repairs)
 }
 
@@ -115,7 +139,8 @@ fn is_doubtful(found: &Disagreement) -> bool {
         | Disagreement::OrderLost { .. }
         | Disagreement::NotGivenBack { .. }
         | Disagreement::AcknowledgedUnwritten { .. }
-        | Disagreement::PendingDeleted { .. } => false,
+        | Disagreement::PendingDeleted { .. }
+        | Disagreement::Listing(_) => false,
     }
 }
 

@@ -63,6 +63,7 @@ mod sold_out;
 mod stock_returns;
 mod support;
 mod tokens;
+mod unpaid_lists;
 mod warm_up;
 mod withdrawals;
 mod worker;

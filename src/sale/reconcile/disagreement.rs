@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use super::Listing;
 use crate::sale::ids::{CouponId, Lane, OrderId, UserId};
 
 /// Something that doesn't agree.
@@ -38,11 +39,13 @@ pub enum Disagreement {
     AcknowledgedUnwritten { lane: Lane, acknowledged: u64, accounted: u64 },
     /// A pending entry that the log doesn't have any more.
     PendingDeleted { lane: Lane, entry_id: String },
+    /// Something about the lists of unpaid orders.
+    Listing(Listing),
 }
 
 impl Disagreement {
     /// Every code that there is; `docs/reconcile.md` has a heading for each.
-    pub const CODES: [&str; 15] = [
+    pub const CODES: [&str; 18] = [
         "sale_missing",
         "shards_missing",
         "not_conserved",
@@ -58,6 +61,9 @@ impl Disagreement {
         "buyer_missing",
         "acknowledged_unwritten",
         "pending_deleted",
+        "place_not_freed",
+        "place_missing",
+        "places_unreadable",
     ];
 
     /// Its kind, for programs.
@@ -78,11 +84,15 @@ impl Disagreement {
             Self::BuyerMissing { .. } => "buyer_missing",
             Self::AcknowledgedUnwritten { .. } => "acknowledged_unwritten",
             Self::PendingDeleted { .. } => "pending_deleted",
+            Self::Listing(listing) => listing.code(),
         }
     }
 
     /// The coupon that it is about; `None` for a whole lane.
     pub fn coupon(&self) -> Option<CouponId> {
+        if let Self::Listing(listing) = self {
+            return listing.coupon();
+        }
         match *self {
             Self::SaleMissing { coupon }
             | Self::ShardsMissing { coupon, .. }
@@ -97,7 +107,9 @@ impl Disagreement {
             | Self::OrderLost { coupon, .. }
             | Self::NotGivenBack { coupon, .. }
             | Self::BuyerMissing { coupon, .. } => Some(coupon),
-            Self::AcknowledgedUnwritten { .. } | Self::PendingDeleted { .. } => None,
+            Self::AcknowledgedUnwritten { .. } | Self::PendingDeleted { .. } | Self::Listing(_) => {
+                None
+            }
         }
     }
 }
@@ -170,6 +182,7 @@ impl fmt::Display for Disagreement {
                 f,
                 "lane {lane}: entry {entry_id} was deleted from the order log before it was written. Its order is lost unless a buyer still names it"
             ),
+            Self::Listing(listing) => listing.fmt(f),
         }
     }
 }

@@ -10,6 +10,7 @@
 //!   flight.
 //! * Each lane: whatever was acknowledged is a row or a dead letter, and nothing pending has been
 //!   deleted.
+//! * The lists of unpaid orders, where there are any: each names unpaid orders, and all of them.
 //!
 //! # On a busy service
 //!
@@ -29,6 +30,7 @@ mod lane;
 mod promises;
 mod rows;
 mod sale;
+mod unpaid;
 
 use std::collections::BTreeMap;
 
@@ -38,6 +40,7 @@ pub use digest::Digest;
 pub use disagreement::Disagreement;
 pub use promises::forgotten;
 pub use sale::{Census, census};
+pub use unpaid::Listing;
 
 use super::ids::{CouponId, Lane};
 use super::keys::Keys;
@@ -93,6 +96,7 @@ pub async fn check(pool: &PgPool, redis: &Redis, keys: &Keys) -> Result<Report, 
     for coupon in stock::loaded(pool).await? {
         check.sale(coupon, &mut report).await?;
     }
+    check.unpaid_lists(&lanes, &mut report.disagreements).await?;
     let after = check.lanes(&lanes, &mut report).await?;
     report.in_flight = after.iter().map(LogState::unwritten).sum();
     report.at_rest = report.in_flight == 0 && before == after;

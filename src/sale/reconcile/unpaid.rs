@@ -1,0 +1,343 @@
+//! The lists of unpaid orders, which bound how many a user may hold, against the orders in Postgres.
+//!
+//! A place that is never freed refuses a user who has paid (`too_many_unpaid_orders`). An order that is on no list
+//! bounds nobody. Redis going back in time makes both. Without `--unpaid-orders-max` there are no lists, and nothing is
+//! asked of Postgres.
+//!
+//! * **From list to order.** Lists are read first, then what is in flight, then dead letters, rows and the outbox, and
+//!   then the lists once more. An order leaves its list before the outbox is done, so one whose row has moved on, with
+//!   nothing open in the outbox, and that stands on its list even then, stays there.
+//! * **From order to list.** An unpaid order is read first, then its list, then the order once more. One that is unpaid
+//!   still was unpaid in between, and an unpaid order is never absent, since a claim enters its list first and leaves
+//!   it last. Whether the bound held when an order was claimed is known only if an older one is on a list.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+
+use chrono::{DateTime, Utc};
+
+use super::{Check, Disagreement};
+use crate::sale::Failure;
+use crate::sale::ids::{CouponId, Lane, OrderId, UserId};
+use crate::sale::order::OrderStatus;
+
+/// Orders read at a time; more would hold up all others.
+const PAGE: usize = 1_000;
+/// Users whose lists are read at first, and at most: the fewer orders they name, the more next time.
+const LISTS: usize = 100;
+const LISTS_MAX: usize = 1_000;
+
+/// What can be wrong with a list of unpaid orders.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Listing {
+    /// A list names an order that isn't unpaid, and nothing takes it off.
+    NotFreed {
+        lane: Lane,
+        user: UserId,
+        order: OrderId,
+        /// The row; nothing if there is none of this user.
+        row: Option<(CouponId, OrderStatus)>,
+    },
+    /// An unpaid order that stands on no list.
+    Missing { coupon: CouponId, user: UserId, order: OrderId },
+    /// The lists of a lane can't be read.
+    Unreadable { lane: Lane, error: String },
+}
+
+/// An order on a user's list in a lane.
+type Entry = (Lane, UserId, OrderId);
+
+/// The row of a listed order.
+struct Row {
+    order: OrderId,
+    coupon: CouponId,
+    user: UserId,
+    status: OrderStatus,
+}
+
+/// What the lists of a lane name.
+#[derive(Default)]
+struct Listed {
+    /// Orders that weren't unpaid rows of the list's user when they were looked up.
+    unmatched: HashMap<OrderId, UserId>,
+    /// The oldest order that is a row of the list's user: the bound has held since it was claimed.
+    oldest: Option<OrderId>,
+}
+
+impl Check<'_> {
+    /// Compares the lists of these lanes with the orders.
+    pub(super) async fn unpaid_lists(
+        &self,
+        lanes: &[Lane],
+        found: &mut Vec<Disagreement>,
+    ) -> Result<(), Failure> {
+        let mut bounded_since = HashMap::new();
+        for &lane in lanes {
+            match self.listed(lane).await {
+                Ok(listed) => {
+                    bounded_since.extend(listed.oldest.map(|order| (lane, order)));
+                    self.not_freed(lane, listed.unmatched, found).await?;
+                }
+                Err(Failure::Redis(error)) if error.code() == Some("WRONGTYPE") => {
+                    let error = error.to_string();
+                    found.push(Disagreement::Listing(Listing::Unreadable { lane, error }));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        if bounded_since.is_empty() {
+            return Ok(());
+        }
+        self.not_listed(&bounded_since, found).await
+    }
+
+    /// Reads all lists of a lane, page by page, and looks the orders up.
+    async fn listed(&self, lane: Lane) -> Result<Listed, Failure> {
+        let mut listed = Listed::default();
+        let (mut cursor, mut lists) = (0, LISTS);
+        loop {
+            let mut command = redis::cmd("HSCAN");
+            command.arg(self.keys.unpaid(lane)).arg(cursor).arg("COUNT").arg(lists);
+            let (next, fields): (u64, Vec<String>) = self.redis.query(&command).await?;
+            let orders: Vec<(UserId, OrderId)> =
+                fields.chunks_exact(2).flat_map(|pair| orders_on(&pair[0], &pair[1])).collect();
+            for page in orders.chunks(PAGE) {
+                let rows = self.rows_of(page).await?;
+                for &(user, order) in page {
+                    let row = rows.get(&order).filter(|row| row.user == user);
+                    if row.is_some() {
+                        let oldest = listed.oldest.get_or_insert(order);
+                        *oldest = order.min(*oldest);
+                    }
+                    if row.is_none_or(|row| row.status != OrderStatus::Unpaid) {
+                        listed.unmatched.insert(order, user);
+                    }
+                }
+            }
+            if next == 0 {
+                return Ok(listed);
+            }
+            cursor = next;
+            lists = match orders.len() {
+                few if few < PAGE / 2 => (2 * lists).min(LISTS_MAX),
+                many if many > PAGE => (lists / 2).max(1),
+                _ => lists,
+            };
+        }
+    }
+
+    /// Orders on lists that nothing takes off.
+    async fn not_freed(
+        &self,
+        lane: Lane,
+        mut unmatched: HashMap<OrderId, UserId>,
+        found: &mut Vec<Disagreement>,
+    ) -> Result<(), Failure> {
+        if unmatched.is_empty() {
+            return Ok(());
+        }
+        self.each_in_flight(lane, |claim| {
+            if unmatched.get(&claim.order_id) == Some(&claim.user_id) {
+                unmatched.remove(&claim.order_id);
+            }
+        })
+        .await?;
+        let unmatched: Vec<(UserId, OrderId)> =
+            unmatched.into_iter().map(|(order, user)| (user, order)).collect();
+        for page in unmatched.chunks(PAGE) {
+            let in_review = self.open_letters(page).await?;
+            let rows = self.rows_of(page).await?;
+            let leaving = self.leaving(page).await?;
+            let stays = |(user, order): &&(UserId, OrderId)| {
+                let is_unpaid = rows.get(order).is_some_and(|row| row.is_unpaid_of(*user));
+                !is_unpaid && !in_review.contains(order) && !leaving.contains(order)
+            };
+            let staying = page.iter().filter(stays);
+            let staying: Vec<Entry> = staying.map(|(user, order)| (lane, *user, *order)).collect();
+            let still = staying.iter().zip(self.are_listed(&staying).await?);
+            for (&(lane, user, order), _) in still.filter(|(_, is_listed)| *is_listed) {
+                let row = rows.get(&order).filter(|row| row.user == user);
+                let row = row.map(|row| (row.coupon, row.status));
+                found.push(Disagreement::Listing(Listing::NotFreed { lane, user, order, row }));
+            }
+        }
+        Ok(())
+    }
+
+    /// Unpaid orders that stand on no list, as far as they are younger than the oldest one on a list of their lane.
+    async fn not_listed(
+        &self,
+        bounded_since: &HashMap<Lane, OrderId>,
+        found: &mut Vec<Disagreement>,
+    ) -> Result<(), Failure> {
+        let mut after = None;
+        loop {
+            let page = self.unpaid_page(after).await?;
+            let Some(last) = page.last() else {
+                return Ok(());
+            };
+            after = Some((last.created_at, last.order));
+            let bounded = |one: &&Unpaid| {
+                bounded_since.get(&one.coupon.lane()).is_some_and(|since| one.order > *since)
+            };
+            let unpaid = page.iter().filter(bounded);
+            let unpaid: Vec<Entry> =
+                unpaid.map(|one| (one.coupon.lane(), one.user, one.order)).collect();
+            let absent = unpaid.iter().zip(self.are_listed(&unpaid).await?);
+            let absent = absent.filter(|(_, is_listed)| !is_listed);
+            let absent: Vec<(UserId, OrderId)> =
+                absent.map(|((_, user, order), _)| (*user, *order)).collect();
+            let rows = self.rows_of(&absent).await?;
+            let still = absent.into_iter().filter_map(|(user, order)| {
+                let row = rows.get(&order).filter(|row| row.is_unpaid_of(user))?;
+                Some(Listing::Missing { coupon: row.coupon, user, order })
+            });
+            found.extend(still.map(Disagreement::Listing));
+        }
+    }
+
+    /// Whether each of these orders stands on its user's list.
+    async fn are_listed(&self, entries: &[Entry]) -> Result<Vec<bool>, Failure> {
+        if entries.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut commands = redis::pipe();
+        for (lane, user, _) in entries {
+            commands.cmd("HGET").arg(self.keys.unpaid(*lane)).arg(user.get());
+        }
+        let lists: Vec<Option<String>> = self.redis.query_all(&commands).await?;
+        let names = |(list, (_, _, order)): (Option<String>, &Entry)| {
+            list.is_some_and(|list| ids_in(&list).any(|id| id == *order))
+        };
+        Ok(lists.into_iter().zip(entries).map(names).collect())
+    }
+
+    async fn rows_of(&self, orders: &[(UserId, OrderId)]) -> sqlx::Result<HashMap<OrderId, Row>> {
+        if orders.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let rows = sqlx::query_as!(
+            Row,
+            r#"SELECT id AS "order: OrderId", coupon_id AS "coupon: CouponId",
+                      user_id AS "user: UserId", status AS "status: OrderStatus"
+               FROM orders WHERE id = ANY($1) AND kind = 'flash'"#,
+            &ids_of(orders),
+        );
+        let rows = rows.fetch_all(self.pool).await?;
+        Ok(rows.into_iter().map(|row| (row.order, row)).collect())
+    }
+
+    /// Those of these orders that are open dead letters.
+    async fn open_letters(&self, orders: &[(UserId, OrderId)]) -> sqlx::Result<HashSet<OrderId>> {
+        let open = sqlx::query_scalar!(
+            r#"SELECT order_id AS "order_id!: OrderId" FROM dead_letters
+               WHERE order_id = ANY($1) AND resolved_at IS NULL"#,
+            &ids_of(orders),
+        );
+        Ok(open.fetch_all(self.pool).await?.into_iter().collect())
+    }
+
+    /// Those of these orders that the outbox is going to take off their lists.
+    async fn leaving(&self, orders: &[(UserId, OrderId)]) -> sqlx::Result<HashSet<OrderId>> {
+        let leaving = sqlx::query_scalar!(
+            r#"SELECT order_id AS "order_id: OrderId" FROM stock_returns
+               WHERE order_id = ANY($1) AND done_at IS NULL"#,
+            &ids_of(orders),
+        );
+        Ok(leaving.fetch_all(self.pool).await?.into_iter().collect())
+    }
+
+    /// Unpaid orders of flash coupons, oldest first.
+    async fn unpaid_page(
+        &self,
+        after: Option<(DateTime<Utc>, OrderId)>,
+    ) -> sqlx::Result<Vec<Unpaid>> {
+        sqlx::query_as!(
+            Unpaid,
+            r#"SELECT id AS "order: OrderId", coupon_id AS "coupon: CouponId",
+                      user_id AS "user: UserId", created_at
+               FROM orders
+               WHERE status = 'unpaid' AND kind = 'flash'
+                 AND (created_at, id) > (coalesce($1, '-infinity'::timestamptz), $2)
+               ORDER BY created_at, id LIMIT $3"#,
+            after.map(|(created_at, _)| created_at),
+            after.map_or(0, |(_, order)| order.get()),
+            i64::try_from(PAGE).unwrap_or(i64::MAX),
+        )
+        .fetch_all(self.pool)
+        .await
+    }
+}
+
+/// An unpaid order.
+struct Unpaid {
+    order: OrderId,
+    coupon: CouponId,
+    user: UserId,
+    created_at: DateTime<Utc>,
+}
+
+impl Row {
+    fn is_unpaid_of(&self, user: UserId) -> bool {
+        self.user == user && self.status == OrderStatus::Unpaid
+    }
+}
+
+/// The orders on a list. A field that names no user bounds nobody.
+fn orders_on(user: &str, list: &str) -> Vec<(UserId, OrderId)> {
+    let user: Option<UserId> = user.parse().ok();
+    user.into_iter().flat_map(|user| ids_in(list).map(move |order| (user, order))).collect()
+}
+
+/// As the claim script counts them: runs of digits.
+fn ids_in(list: &str) -> impl Iterator<Item = OrderId> {
+    list.split(|c: char| !c.is_ascii_digit()).filter_map(|id| id.parse().ok())
+}
+
+fn ids_of(orders: &[(UserId, OrderId)]) -> Vec<i64> {
+    orders.iter().map(|(_, order)| order.get()).collect()
+}
+
+impl Listing {
+    /// Its kind, for programs.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::NotFreed { .. } => "place_not_freed",
+            Self::Missing { .. } => "place_missing",
+            Self::Unreadable { .. } => "places_unreadable",
+        }
+    }
+
+    /// The coupon that it is about, if it is about one.
+    pub fn coupon(&self) -> Option<CouponId> {
+        match self {
+            Self::NotFreed { row, .. } => row.map(|(coupon, _)| coupon),
+            Self::Missing { coupon, .. } => Some(*coupon),
+            Self::Unreadable { .. } => None,
+        }
+    }
+}
+
+impl fmt::Display for Listing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NotFreed { user, order, row: Some((coupon, status)), .. } => write!(
+                f,
+                "coupon {coupon}: order {order} of user {user} is {}, and still on the user's list of unpaid orders. The user may be refused too early",
+                status.as_str()
+            ),
+            Self::NotFreed { lane, user, order, row: None } => write!(
+                f,
+                "lane {lane}: the list of unpaid orders of user {user} names order {order}, which the user doesn't have. The user may be refused too early"
+            ),
+            Self::Missing { coupon, user, order } => write!(
+                f,
+                "coupon {coupon}: order {order} of user {user} is unpaid, and not on the user's list of unpaid orders. The user may hold more than --unpaid-orders-max"
+            ),
+            Self::Unreadable { lane, error } => write!(
+                f,
+                "lane {lane}: its lists of unpaid orders can't be read ({error}). With --unpaid-orders-max its claims are refused"
+            ),
+        }
+    }
+}
