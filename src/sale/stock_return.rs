@@ -36,7 +36,7 @@ use super::keys::Keys;
 use super::shards::Shards;
 use super::warm_up::WarmUp;
 use super::withdrawal::{Fate, Place, Withdrawals};
-use super::{Failure, Stores, buyers};
+use super::{Failure, Stores, buyers, dead_letter};
 use crate::base::limits;
 use crate::kit::redis::Redis;
 use crate::kit::script::{Script, VariadicScript};
@@ -72,8 +72,6 @@ struct Open {
     what: String,
     /// Whether there is a unit in it that Redis has to be given.
     has_unit: bool,
-    /// Whether the order was a dead letter: then its unit may not exist.
-    was_letter: bool,
 }
 
 impl StockReturns {
@@ -112,11 +110,7 @@ impl StockReturns {
             r#"SELECT order_id AS "order_id: OrderId", stock_returns.coupon_id AS "coupon_id: CouponId",
                       user_id AS "user_id: UserId", what,
                       -- Nobody can claim a unit of an archived sale any more.
-                      (what = 'unit' AND archived_at IS NULL) AS "has_unit!",
-                      EXISTS (SELECT FROM dead_letters
-                              WHERE dead_letters.order_id = stock_returns.order_id
-                                AND dead_letters.coupon_id = stock_returns.coupon_id
-                                AND dead_letters.user_id = stock_returns.user_id) AS "was_letter!"
+                      (what = 'unit' AND archived_at IS NULL) AS "has_unit!"
                FROM stock_returns JOIN flash_sales USING (coupon_id)
                WHERE done_at IS NULL ORDER BY stock_returns.updated_at LIMIT $1"#,
             i64::from(limits::STOCK_RETURNS_BATCH),
@@ -131,10 +125,11 @@ impl StockReturns {
         for one in open {
             by_coupon.entry(one.coupon_id).or_default().push(one);
         }
+        let letters = self.letters_among(open).await?;
+        let is_letter = |one: &&Open| one.has_unit && letters.contains(&one.order_id);
         let mut withdrawn = Vec::new();
         for (coupon, returns) in by_coupon {
-            let (letters, returns): (Vec<_>, Vec<_>) =
-                returns.into_iter().partition(|one| one.has_unit && one.was_letter);
+            let (letters, returns): (Vec<_>, Vec<_>) = returns.into_iter().partition(is_letter);
             withdrawn.push((coupon, letters));
             for part in returns.chunks(limits::GIVE_BACK_UNITS_MAX) {
                 done += self.give_part_back(coupon, part).await?;
@@ -145,6 +140,12 @@ impl StockReturns {
             done += self.withdraw(*coupon, letters).await?;
         }
         Ok(done)
+    }
+
+    /// Those of these orders that were dead letters: their units may not exist.
+    async fn letters_among(&self, open: &[Open]) -> sqlx::Result<HashSet<OrderId>> {
+        let orders: Vec<i64> = open.iter().map(|one| one.order_id.get()).collect();
+        dead_letter::among(&self.pool, &orders).await
     }
 
     /// Deals with the places of discarded dead letters.
