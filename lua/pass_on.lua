@@ -7,7 +7,7 @@
 -- ARGV[2]  epoch that the caller believes in
 -- ARGV[3]  number of shards that the caller believes in
 -- ARGV[4]  channel on which units that came back are told
--- ARGV[5..] user id, order id, user id and order id of the heir; as often as there are places. A heir without a user id
+-- ARGV[5..] user id, order id, user id and order id of the heir; as often as there are places. An heir without a user id
 --          is nobody: the place ends
 --
 -- Replies  a list, one code for each place

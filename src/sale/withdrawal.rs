@@ -43,7 +43,8 @@
 //!
 //! # What is not promised
 //!
-//! That a place is passed on soon: looking for heirs reads every live order of the sale, some seconds for a million.
+//! That a place is passed on soon: looking for heirs may read every live order of the sale, a thousand at a time. The
+//! units of closed orders that were read together with it come back first; later ones wait.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::iter;
