@@ -187,7 +187,6 @@ impl App {
             OrderIds::informed(&stores, backlog.clone(), ids.clone(), clock.clone()).await;
         let regular = RegularClaims::new(&stores, ids.clone(), locks.clone(), orders.clone());
         let sold_out = remembered_sales(config, &stores, &shutdown);
-        let unpaid_orders_max = config.unpaid_orders_max;
         let script = ClaimScript::new(
             redis.clone(),
             keys.clone(),

@@ -241,7 +241,7 @@ async fn no_false_alarm_while_orders_come_and_go() {
         let mut worker = app.workers().remove(0);
         while goes_on() {
             let _ = worker.ensure_group().await;
-            let _ = worker.write_pass(Duration::from_millis(1)).await;
+            let _ = worker.write_pass().await;
             let _ = worker.tidy_up_pass().await;
         }
     };
