@@ -173,6 +173,14 @@ pub const SOLD_OUT_KEPT: Duration = Duration::from_secs(60);
 
 /// Batches that one run of a pass over a table works through, at most: it goes on in its next run.
 pub const PASS_BATCHES_MAX: usize = 10;
+/// Pause before an item that a pass could not deal with is tried again; it doubles up to [`POSTPONED_PAUSE_MAX`].
+pub const POSTPONED_PAUSE_MIN: Duration = Duration::from_secs(1);
+/// Longest pause before such an item is tried again.
+pub const POSTPONED_PAUSE_MAX: Duration = Duration::from_secs(300);
+/// Such items that one run of a pass tries again, at most: thousands that fail must not hold up those that don't.
+pub const POSTPONED_TRIES_MAX: i64 = 20;
+/// Length of the error that is kept with such an item, in characters.
+pub const POSTPONED_ERROR_CHARS_MAX: usize = 1_000;
 /// How often a worker looks for units that have to come back.
 pub const STOCK_RETURN_PERIOD: Duration = Duration::from_millis(500);
 /// Stock returns that are read at a time.
@@ -217,6 +225,8 @@ pub const LATE_REQUEST_MAX: Duration = Duration::from_millis(200);
 pub const PAGE_ORDERS_MAX: u32 = 100;
 /// Dead letters on one page of a list.
 pub const PAGE_DEAD_LETTERS_MAX: u32 = 100;
+/// Postponed items on one page of a list.
+pub const PAGE_POSTPONED_MAX: u32 = 100;
 /// Coupons on one page of a list.
 pub const PAGE_COUPONS_MAX: u32 = 100;
 /// Tokens that one `flash-sale token` makes.
@@ -246,6 +256,7 @@ const _: () = {
     assert!(CLAIM_LOOK_PERIOD.as_millis() * 10 <= CLAIM_QUEUE_WAIT_MAX.as_millis());
     assert!(RECONCILE_WAIT_MAX.as_millis() < REQUEST_TIMEOUT.as_millis());
     assert!(BACKOFF_MIN.as_millis() < BACKOFF_MAX.as_millis());
+    assert!(POSTPONED_PAUSE_MIN.as_millis() < POSTPONED_PAUSE_MAX.as_millis());
     // Stock is counted by Lua, whose numbers are exact up to 2^53.
     assert!(STOCK_MAX < 1 << 53);
 };

@@ -20,6 +20,7 @@ use crate::sale::coupon_input::{CouponEdit, NewCoupon, NewSale, Restock, SaleEdi
 use crate::sale::coupon_rules::Change;
 use crate::sale::ids::CouponId;
 use crate::sale::numbers::{SideBySide, side_by_side};
+use crate::sale::postponed::Postponed;
 use crate::sale::settings;
 use crate::sale::warm_up::WarmUp;
 
@@ -251,8 +252,9 @@ struct Shown {
 
 async fn run_on(task: Task, stores: &Stores) -> anyhow::Result<()> {
     let epoch = settings::read(&stores.pool).await?.epoch;
-    let metrics = Metrics::new(std::iter::empty())?;
-    let warm_up = Arc::new(WarmUp::new(stores, epoch, metrics.into()));
+    let metrics = Arc::new(Metrics::new(std::iter::empty(), std::iter::empty())?);
+    let postponed = Postponed::new(stores.pool.clone(), metrics.clone());
+    let warm_up = Arc::new(WarmUp::new(stores, epoch, metrics, postponed.clone()));
     let coupons = Arc::new(Coupons::new(stores, warm_up.clone(), Shutdown::default()));
     let mut sides = match &task {
         Task::Show(id) => side_by_side(stores, *id).await?,
@@ -261,7 +263,8 @@ async fn run_on(task: Task, stores: &Stores) -> anyhow::Result<()> {
     let found = match task {
         Task::Create(new) => vec![coupons.create(new).await?],
         Task::Change(id, change) => {
-            let changes = CouponChanges::new(stores, coupons.clone(), warm_up, Shutdown::default());
+            let shutdown = Shutdown::default();
+            let changes = CouponChanges::new(stores, coupons.clone(), warm_up, postponed, shutdown);
             vec![changed(changes.change(id, change).await?)?]
         }
         Task::List(before, limit) => coupons.list(before, limit).await?,

@@ -18,6 +18,8 @@
 //!   finds it and applies it.
 //! * Redis away, or slow: the change has been decided and isn't in force yet. The caller is told so.
 //! * The sale is missing in Redis: that is a loss of data, and no change puts it back.
+//! * The sale can't be changed in Redis (a field that is no number, another layout): it is postponed
+//!   (`sale/postponed.rs`), and the changes of other coupons are applied in the same pass.
 //! * A change between the steps of loading the sale: what is loaded is one whole revision. Nothing is noted as
 //!   applied by loading, so the pass looks at every sale once after it has been opened.
 //!
@@ -36,6 +38,8 @@ use super::coupon_input::Restock;
 use super::coupon_rules::{Change, Refusal, edited, ended_if_closed, moved, restocked};
 use super::ids::CouponId;
 use super::keys::Keys;
+use super::pass::Pass;
+use super::postponed::Postponed;
 use super::stock::{self, StoredSale};
 use super::warm_up::{Resolution, WarmUp};
 use super::{Failure, Stores};
@@ -62,6 +66,7 @@ pub struct CouponChanges {
     keys: Keys,
     coupons: Arc<Coupons>,
     warm_up: Arc<WarmUp>,
+    postponed: Postponed,
     apply: Script<1>,
     /// Runs transactions that a request must not break off half-way.
     shutdown: Shutdown,
@@ -73,11 +78,12 @@ impl CouponChanges {
         stores: &Stores,
         coupons: Arc<Coupons>,
         warm_up: Arc<WarmUp>,
+        postponed: Postponed,
         shutdown: Shutdown,
     ) -> Self {
         let Stores { pool, redis, keys } = stores.clone();
         let apply = Script::new(include_str!("../../lua/apply_coupon.lua"));
-        Self { pool, redis, keys, coupons, warm_up, apply, shutdown }
+        Self { pool, redis, keys, coupons, warm_up, postponed, apply, shutdown }
     }
 
     /// Makes a change in both stores. Safe to repeat: a change that has been made already makes no new revision.
@@ -180,24 +186,24 @@ impl CouponChanges {
         }
     }
 
-    /// Applies what has been decided and not applied. Returns how many coupons that was.
+    /// Applies what has been decided and not applied. Returns how many coupons that was. A coupon whose change can't be
+    /// applied is postponed.
     ///
     /// # Errors
     ///
-    /// When a store doesn't answer. A sale that Redis has lost raises the alarm, and holds up no other.
+    /// When a store doesn't answer.
     pub async fn pass(&self) -> Result<usize, Failure> {
+        let mut tries = self.postponed.begin(Pass::Changes).await?;
         let (mut applied, mut after) = (0, None);
         loop {
             let page = stock::unapplied(&self.pool, after, limits::PASS_COUPONS_MAX).await?;
             let Some(last) = page.last().copied() else {
+                tries.end().await?;
                 return Ok(applied);
             };
             for coupon in page {
-                match self.apply(coupon).await {
-                    Ok(done) => applied += usize::from(done),
-                    Err(Failure::DataLost(_)) => {}
-                    Err(error) => return Err(error),
-                }
+                let tried = self.apply(coupon).await;
+                applied += usize::from(tries.settle(coupon.get(), tried).await? == Some(true));
             }
             after = Some(last);
         }

@@ -1,7 +1,8 @@
 //! The operator's numbers: what a look at both stores tells, as gauges and for one coupon side by side.
 //!
 //! A pass looks, and the page of metrics shows what it saw last: who reads the page asks no store. What can't be
-//! looked up is taken off the page, since an old number would look like a new one.
+//! looked up is taken off the page, since an old number would look like a new one. A sale that can't be read takes
+//! nothing else off the page.
 //!
 //! Sales are labelled with their coupon's id, so their number is bounded: the newest
 //! [`limits::METRIC_COUPONS_MAX`] of those that Redis holds.
@@ -16,6 +17,8 @@ use sqlx::PgPool;
 use super::ids::{CouponId, Lane};
 use super::keys::Keys;
 use super::order_log::{GROUP, OrderLog};
+use super::pass::Pass;
+use super::postponed::Postponed;
 use super::reconcile::{self, census};
 use super::{Failure, Stores, buyers, dead_letter, settings, stock, stock_return};
 use crate::base::gauges::Gauge;
@@ -27,12 +30,13 @@ use crate::kit::redis::Redis;
 pub struct Numbers {
     stores: Stores,
     metrics: Arc<Metrics>,
+    postponed: Postponed,
 }
 
 /// One coupon's sale, by both stores.
 #[derive(Debug, Serialize)]
 pub struct SideBySide {
-    /// What Redis has; null if it has no such sale.
+    /// What Redis has; null if it has no such sale, or none that can be read.
     pub redis: Option<InRedis>,
     /// What Postgres has.
     pub postgres: InPostgres,
@@ -91,8 +95,8 @@ pub struct LogNumbers {
 
 impl Numbers {
     /// Has seen nothing yet.
-    pub fn new(stores: Stores, metrics: Arc<Metrics>) -> Self {
-        Self { stores, metrics }
+    pub fn new(stores: Stores, metrics: Arc<Metrics>, postponed: Postponed) -> Self {
+        Self { stores, metrics, postponed }
     }
 
     /// Looks, and shows.
@@ -108,30 +112,66 @@ impl Numbers {
     }
 
     async fn look(&self) -> Result<Vec<Gauge>, Failure> {
+        let Stores { pool, .. } = &self.stores;
+        let mut gauges = self.log_gauges().await?;
+        let letters = dead_letter::count_open(pool).await?;
+        let returns = stock_return::count_open(pool, None).await?;
+        gauges.push(Gauge::plain("flash_sale_dead_letters_open", letters as f64));
+        gauges.push(Gauge::plain("flash_sale_stock_returns_open", returns as f64));
+        gauges.extend(self.postponed_gauges().await?);
+        gauges.extend(self.sale_gauges().await?);
+        Ok(gauges)
+    }
+
+    /// Nothing if the log of a lane can't be read: the sum over the others would look like all of it.
+    async fn log_gauges(&self) -> Result<Vec<Gauge>, Failure> {
         let Stores { pool, redis, keys } = &self.stores;
         let mut log = LogNumbers::default();
         for lane in Lane::all(settings::read(pool).await?.lanes) {
-            log = log.with(look_at_log(redis, keys, lane).await?);
+            match look_at_log(redis, keys, lane).await.map_err(Failure::from) {
+                Ok(seen) => log = log.with(seen),
+                Err(failure) if failure.is_of_item() => return Ok(Vec::new()),
+                Err(failure) => return Err(failure),
+            }
         }
         let seconds = log.oldest_entry_ms as f64 / 1_000.0;
-        let mut gauges = vec![
+        Ok(vec![
             Gauge::plain("flash_sale_log_pending_entries", log.pending as f64),
             Gauge::plain("flash_sale_log_unread_entries", log.unread as f64),
             Gauge::plain("flash_sale_log_oldest_entry_seconds", seconds),
-            Gauge::plain(
-                "flash_sale_dead_letters_open",
-                dead_letter::count_open(pool).await? as f64,
-            ),
-            Gauge::plain(
-                "flash_sale_stock_returns_open",
-                stock_return::count_open(pool, None).await? as f64,
-            ),
-        ];
+        ])
+    }
+
+    async fn postponed_gauges(&self) -> sqlx::Result<Vec<Gauge>> {
+        let mut waiting = Vec::new();
+        for pass in Pass::ALL.into_iter().filter(|pass| pass.postpones().is_some()) {
+            waiting.push((pass.name(), self.postponed.waiting(pass).await?));
+        }
+        let items = waiting.iter().map(|(pass, waiting)| {
+            Gauge::labelled("flash_sale_postponed_items", "pass", pass, waiting.items as f64)
+        });
+        let oldest = waiting.iter().map(|(pass, waiting)| {
+            let seconds = waiting.oldest_seconds;
+            Gauge::labelled("flash_sale_postponed_oldest_seconds", "pass", pass, seconds)
+        });
+        Ok(items.chain(oldest).collect())
+    }
+
+    /// Of a sale that can't be read only that it isn't known to be conserved.
+    async fn sale_gauges(&self) -> Result<Vec<Gauge>, Failure> {
+        let Stores { pool, redis, keys } = &self.stores;
         let newest = stock::newest_loaded(pool, limits::METRIC_COUPONS_MAX).await?;
         let mut sales = Vec::with_capacity(newest.len());
         for (coupon, sold) in newest {
-            sales.push((coupon.to_string(), Units::look(redis, keys, coupon, sold).await?));
+            let units = match Units::look(redis, keys, coupon, sold).await.map_err(Failure::from) {
+                Err(failure) if failure.is_of_item() => {
+                    Units { conserved: Some(false), ..Units::default() }
+                }
+                units => units?,
+            };
+            sales.push((coupon.to_string(), units));
         }
+        let mut gauges = Vec::new();
         for (of, number) in UNITS {
             gauges.extend(sales.iter().filter_map(|(coupon, units)| {
                 let labels = vec![("coupon", coupon.clone()), ("of", of.to_owned())];
@@ -204,8 +244,22 @@ pub async fn side_by_side(
     let Some(report) = reconcile::check_sale(pool, redis, keys, coupon).await? else {
         return Ok(None);
     };
-    let seen = census(redis, keys, coupon).await?;
-    let in_redis = seen.stock.map(|left| InRedis {
+    Ok(Some(SideBySide {
+        redis: in_redis(stores, coupon).await?,
+        postgres: in_postgres(pool, coupon).await?,
+        log: look_at_log(redis, keys, coupon.lane()).await?,
+        disagreements: report.disagreements.iter().map(ToString::to_string).collect(),
+    }))
+}
+
+/// Nothing of a sale that isn't there or can't be read; the disagreements say which.
+async fn in_redis(stores: &Stores, coupon: CouponId) -> Result<Option<InRedis>, Failure> {
+    let Stores { redis, keys, .. } = stores;
+    let seen = match census(redis, keys, coupon).await.map_err(Failure::from) {
+        Err(failure) if failure.is_of_item() => return Ok(None),
+        seen => seen?,
+    };
+    Ok(seen.stock.map(|left| InRedis {
         total: seen.total,
         left,
         buyers: seen.buyers,
@@ -213,12 +267,6 @@ pub async fn side_by_side(
         state: seen.state.clone(),
         revision: seen.revision,
         epoch: seen.epoch,
-    });
-    Ok(Some(SideBySide {
-        redis: in_redis,
-        postgres: in_postgres(pool, coupon).await?,
-        log: look_at_log(redis, keys, coupon.lane()).await?,
-        disagreements: report.disagreements.iter().map(ToString::to_string).collect(),
     }))
 }
 

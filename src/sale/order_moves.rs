@@ -26,9 +26,12 @@
 //!
 //! # Locks
 //!
-//! Rows are locked in this order: orders (of several, those that somebody else has in hand are skipped), stock
-//! returns, sales in coupon order, payments. The worker's write transaction inserts its orders before it counts them
+//! Rows are locked in this order: orders (of several, those that somebody else has in hand are skipped, or all are
+//! locked in the order of their ids), stock returns, sales in coupon order, payments. The worker's write transaction inserts its orders before it counts them
 //! as sold, also in coupon order. So nobody waits in a circle.
+
+#[path = "order_answers.rs"]
+mod answers;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -132,11 +135,11 @@ impl OrderMoves {
     }
 
     /// Closes orders that have been unpaid for longer than `payment_window`, up to `limit`, oldest first; those that
-    /// somebody else has in hand are skipped. Returns how many.
+    /// somebody else has in hand are skipped, and those that are postponed. Returns how many.
     ///
     /// # Errors
     ///
-    /// When Postgres doesn't answer; nothing is closed then.
+    /// When Postgres doesn't answer, or refuses to close one of them; nothing is closed then.
     pub(super) async fn expire(&self, payment_window: Duration, limit: u32) -> sqlx::Result<usize> {
         let mut tx = self.pool.begin().await?;
         let closed = sqlx::query_as!(
@@ -144,6 +147,7 @@ impl OrderMoves {
             r#"WITH due AS (
                    SELECT id FROM orders
                    WHERE status = 'unpaid' AND created_at < now() - make_interval(secs => $1)
+                     AND NOT EXISTS (SELECT FROM postponed WHERE pass = 'expiry' AND item = orders.id)
                    ORDER BY created_at LIMIT $2 FOR UPDATE SKIP LOCKED)
                UPDATE orders SET status = 'expired', expired_at = now(), updated_at = now()
                FROM due WHERE orders.id = due.id AND status = 'unpaid'
@@ -157,6 +161,65 @@ impl OrderMoves {
         return_units(&mut tx, &closed).await?;
         tx.commit().await?;
         Ok(closed.len())
+    }
+
+    /// The orders that [`expire`](Self::expire) would close, each with its coupon; also those that somebody else has in hand.
+    ///
+    /// # Errors
+    ///
+    /// When Postgres doesn't answer.
+    pub(super) async fn due(
+        &self,
+        payment_window: Duration,
+        limit: u32,
+    ) -> sqlx::Result<Vec<(OrderId, CouponId)>> {
+        let rows = sqlx::query!(
+            r#"SELECT id AS "order_id: OrderId", coupon_id AS "coupon_id: CouponId" FROM orders
+               WHERE status = 'unpaid' AND created_at < now() - make_interval(secs => $1)
+                 AND NOT EXISTS (SELECT FROM postponed WHERE pass = 'expiry' AND item = orders.id)
+               ORDER BY created_at LIMIT $2"#,
+            payment_window.as_secs_f64(),
+            i64::from(limit),
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        Ok(rows.into_iter().map(|row| (row.order_id, row.coupon_id)).collect())
+    }
+
+    /// Closes those of these orders that are unpaid, all or none. Returns how many.
+    ///
+    /// # Errors
+    ///
+    /// As [`expire`](Self::expire).
+    pub(super) async fn expire_these(&self, orders: &[OrderId]) -> sqlx::Result<usize> {
+        let ids: Vec<i64> = orders.iter().map(|order| order.get()).collect();
+        let mut tx = self.pool.begin().await?;
+        let closed = sqlx::query_as!(
+            Closed,
+            // Waits for orders that somebody else has in hand: what is left of them afterwards is certain.
+            r#"WITH these AS (
+                   SELECT id FROM orders WHERE id = ANY($1) ORDER BY id FOR UPDATE)
+               UPDATE orders SET status = 'expired', expired_at = now(), updated_at = now()
+               FROM these WHERE orders.id = these.id AND status = 'unpaid'
+               RETURNING orders.id AS "order_id: OrderId", coupon_id AS "coupon_id: CouponId",
+                         user_id AS "user_id: UserId", kind AS "kind: CouponKind""#,
+            &ids,
+        )
+        .fetch_all(&mut *tx)
+        .await?;
+        return_units(&mut tx, &closed).await?;
+        tx.commit().await?;
+        Ok(closed.len())
+    }
+
+    /// How many live orders Postgres has counted for this coupon: no more of them can be closed.
+    ///
+    /// # Errors
+    ///
+    /// When Postgres doesn't answer.
+    pub(super) async fn counted(&self, coupon: CouponId) -> sqlx::Result<usize> {
+        let sold = stock::sold(&self.pool, coupon).await?;
+        Ok(usize::try_from(sold).unwrap_or(0))
     }
 
     /// Carries out `work` also when whoever has asked for it goes away: dropping a `begin` half-way can poison
@@ -175,61 +238,6 @@ impl OrderMoves {
         }
         let moved = cancel(&self.pool, order).await?;
         self.answer(&CANCEL, order, moved).await
-    }
-
-    /// One order, whoever has it.
-    ///
-    /// # Errors
-    ///
-    /// When Postgres doesn't answer.
-    pub async fn find(&self, order: OrderId) -> sqlx::Result<Option<Order>> {
-        sqlx::query_as!(
-            Order,
-            r#"SELECT id AS "order_id: OrderId", coupon_id AS "coupon_id: CouponId",
-                      user_id AS "user_id: UserId", status AS "status: OrderStatus", pay_method,
-                      claimed_at, paid_at, redeemed_at, cancelled_at, expired_at, refunding_at, refunded_at
-               FROM orders WHERE id = $1"#,
-            order.get(),
-        )
-        .fetch_optional(&self.pool)
-        .await
-    }
-
-    /// The answer if the order isn't where the move begins, or isn't this user's. Without an answer, the move can
-    /// be tried; whether it gets there, its UPDATE says.
-    pub(super) async fn cannot(
-        &self,
-        the_move: &Move,
-        order: OrderId,
-        user: Option<UserId>,
-    ) -> sqlx::Result<Option<Moved>> {
-        let found = self.find(order).await?;
-        let Some(found) = found.filter(|found| user.is_none_or(|user| user == found.user_id))
-        else {
-            return Ok(Some(Moved::NotFound));
-        };
-        Ok((found.status != the_move.from).then(|| the_move.judge(found)))
-    }
-
-    /// What to tell once the move has been tried.
-    pub(super) async fn answer(
-        &self,
-        the_move: &Move,
-        order: OrderId,
-        moved: bool,
-    ) -> sqlx::Result<Moved> {
-        let found = self.find(order).await?.ok_or(sqlx::Error::RowNotFound)?;
-        // It may have gone on already.
-        Ok(if moved { Moved::There(found) } else { the_move.judge(found) })
-    }
-}
-
-impl Move {
-    fn judge(&self, order: Order) -> Moved {
-        if self.there.contains(&order.status) {
-            return Moved::There(order);
-        }
-        Moved::Impossible { from: order.status, to: self.there[0] }
     }
 }
 

@@ -19,6 +19,7 @@
 //! * A confirmation names an order that isn't written yet: the gateway is told that there is none, and
 //!   confirms again.
 //! * Killed between asking the gateway for a refund and writing down that it is done: it is asked again.
+//! * Postgres refuses to note that one payment is back: it is postponed (`sale/postponed.rs`), and the others go on.
 //!
 //! # What is not promised
 //!
@@ -33,6 +34,8 @@ use super::gateway::{self, Gateway, PayMethod, Refund};
 use super::ids::{OrderId, UserId};
 use super::notice::{Notice, Receipt};
 use super::order_moves::{self, Moved, OrderMoves, PAY, REFUND};
+use super::pass::Pass;
+use super::postponed::Postponed;
 use super::stock_return;
 use crate::base::limits;
 
@@ -41,6 +44,7 @@ use crate::base::limits;
 pub struct Payments {
     pool: PgPool,
     moves: OrderMoves,
+    postponed: Postponed,
     /// Whether users may hold so many unpaid orders only, and so get a place back by paying one.
     unpaid_bounded: bool,
 }
@@ -79,8 +83,13 @@ struct Refunding {
 
 impl Payments {
     /// Payments in this database, of users who may hold so many unpaid orders; 0 for no bound.
-    pub fn new(pool: PgPool, moves: OrderMoves, unpaid_orders_max: u32) -> Self {
-        Self { pool, moves, unpaid_bounded: unpaid_orders_max > 0 }
+    pub fn new(
+        pool: PgPool,
+        moves: OrderMoves,
+        postponed: Postponed,
+        unpaid_orders_max: u32,
+    ) -> Self {
+        Self { pool, moves, postponed, unpaid_bounded: unpaid_orders_max > 0 }
     }
 
     /// The user pays their unpaid order. Whoever comes too late is told so, and gets their money back.
@@ -118,24 +127,38 @@ impl Payments {
         self.moves.to_the_end(async move { payments.receive_now(notice).await }).await
     }
 
-    /// Asks gateways to give back what has to go back, each payment once in a while until it is confirmed.
-    /// Returns how many have been confirmed.
+    /// Asks gateways to give back what has to go back, each payment once in a while until it is confirmed; then tries again
+    /// what was postponed and is due. Returns how many have been confirmed. A payment that can't be noted as given back is
+    /// postponed, and the others go on.
     ///
     /// # Errors
     ///
     /// When Postgres doesn't answer.
     pub async fn refund_pass(&self) -> Result<usize, Failure> {
+        let new = self.to_give_back().await?;
+        let mut tries = self.postponed.begin(Pass::Refunds).await?;
+        let again = self.refunding_among(&tries.due()).await?;
         let mut refunded = 0;
-        for payment in self.to_give_back().await? {
-            match gateway::give_back(payment.gateway, &payment.gateway_payment_id) {
-                Refund::Done => {
-                    self.refunded(payment.gateway, &payment.gateway_payment_id).await?;
-                    refunded += 1;
-                }
-                Refund::Later => self.asked(payment.id).await?,
+        for payment in new.into_iter().chain(again) {
+            let tried = self.give_back(&payment).await;
+            refunded += usize::from(tries.settle(payment.id, tried).await? == Some(true));
+        }
+        tries.end().await?;
+        Ok(refunded)
+    }
+
+    /// False if the gateway will confirm it later.
+    async fn give_back(&self, payment: &Refunding) -> Result<bool, Failure> {
+        match gateway::give_back(payment.gateway, &payment.gateway_payment_id) {
+            Refund::Done => {
+                self.refunded(payment.gateway, &payment.gateway_payment_id).await?;
+                Ok(true)
+            }
+            Refund::Later => {
+                self.asked(payment.id).await?;
+                Ok(false)
             }
         }
-        Ok(refunded)
     }
 
     async fn pay_now(
@@ -238,16 +261,29 @@ impl Payments {
         })
     }
 
-    /// The payments that gateways haven't been asked about for the longest time.
+    /// The payments that gateways haven't been asked about for the longest time, without those that are postponed.
     async fn to_give_back(&self) -> sqlx::Result<Vec<Refunding>> {
         sqlx::query_as!(
             Refunding,
             r#"SELECT id, gateway AS "gateway: Gateway", gateway_payment_id FROM payments
                WHERE status = 'refunding'
                  AND (refund_asked_at IS NULL OR refund_asked_at < now() - make_interval(secs => $1))
+                 AND NOT EXISTS (SELECT FROM postponed WHERE pass = 'refunds' AND item = payments.id)
                ORDER BY refund_asked_at NULLS FIRST, id LIMIT $2"#,
             limits::REFUND_RETRY_PAUSE.as_secs_f64(),
             i64::from(limits::REFUNDS_BATCH),
+        )
+        .fetch_all(&self.pool)
+        .await
+    }
+
+    /// Those of these payments that still have to be given back.
+    async fn refunding_among(&self, payments: &[i64]) -> sqlx::Result<Vec<Refunding>> {
+        sqlx::query_as!(
+            Refunding,
+            r#"SELECT id, gateway AS "gateway: Gateway", gateway_payment_id FROM payments
+               WHERE id = ANY($1) AND status = 'refunding'"#,
+            payments,
         )
         .fetch_all(&self.pool)
         .await
@@ -337,7 +373,8 @@ async fn insert(
 async fn refund_accepted(tx: &mut PgConnection, order: OrderId) -> sqlx::Result<()> {
     let done = sqlx::query!(
         "UPDATE payments SET status = 'refunding', refund_reason = 'asked_for', updated_at = now()
-         WHERE order_id = $1 AND status = 'accepted'",
+         -- Both say the same; an index that finds the payment by its order is there for the second.
+         WHERE order_id = $1 AND status = 'accepted' AND refund_reason IS NULL",
         order.get(),
     )
     .execute(tx)

@@ -1,7 +1,9 @@
-//! Reading the table of sales: which of them Redis has to hold, or soon will.
+//! Reading the table of sales: which of them Redis has to hold, or soon will; and what the passes over sales have to do. What a
+//! pass has postponed (`sale/postponed.rs`) is left out until it is due.
 
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
 use sqlx::{PgConnection, PgPool};
 
 use crate::base::limits;
@@ -32,6 +34,17 @@ pub async fn exists(tx: &mut PgConnection, coupon: CouponId) -> sqlx::Result<boo
     )
     .fetch_one(tx)
     .await
+}
+
+/// Units that this sale counts as sold; 0 if there is no such sale.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub async fn sold(pool: &PgPool, coupon: CouponId) -> sqlx::Result<i64> {
+    let sold =
+        sqlx::query_scalar!("SELECT sold FROM flash_sales WHERE coupon_id = $1", coupon.get());
+    Ok(sold.fetch_optional(pool).await?.unwrap_or(0))
 }
 
 /// The newest coupons that Redis has to hold, each with its units sold.
@@ -79,6 +92,8 @@ pub async fn to_load(
         r#"SELECT coupon_id AS "coupon_id: CouponId" FROM flash_sales JOIN coupons ON id = coupon_id
            WHERE loaded_at IS NULL AND opens_at < now() + $1 * interval '1 second'
              AND closes_at > now() AND state <> 'ended' AND coupon_id > coalesce($2::bigint, 0)
+             AND NOT EXISTS (SELECT FROM postponed
+                             WHERE pass = 'warm_up' AND item = coupon_id AND next_try_at > now())
            ORDER BY coupon_id LIMIT $3"#,
         ahead.as_secs_f64(),
         after.map(CouponId::get),
@@ -86,4 +101,116 @@ pub async fn to_load(
     )
     .fetch_all(pool)
     .await
+}
+
+/// Coupons behind `after` whose newest revision Redis isn't known to have, in the order of their ids.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub async fn unapplied(
+    pool: &PgPool,
+    after: Option<CouponId>,
+    limit: i64,
+) -> sqlx::Result<Vec<CouponId>> {
+    sqlx::query_scalar!(
+        r#"SELECT coupon_id AS "coupon_id: CouponId" FROM flash_sales JOIN coupons ON id = coupon_id
+           WHERE loaded_at IS NOT NULL AND archived_at IS NULL AND applied_revision < revision
+             AND coupon_id > coalesce($1::bigint, 0)
+             AND NOT EXISTS (SELECT FROM postponed
+                             WHERE pass = 'changes' AND item = coupon_id AND next_try_at > now())
+           ORDER BY coupon_id LIMIT $2"#,
+        after.map(CouponId::get),
+        limit,
+    )
+    .fetch_all(pool)
+    .await
+}
+
+/// Sales behind `after` in Redis that haven't been ended though their window closed so long ago, and when it did.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub async fn closed(
+    pool: &PgPool,
+    ago: Duration,
+    after: Option<CouponId>,
+    limit: i64,
+) -> sqlx::Result<Vec<(CouponId, DateTime<Utc>)>> {
+    let rows = sqlx::query!(
+        r#"SELECT coupon_id AS "coupon_id: CouponId", closes_at
+           FROM flash_sales JOIN coupons ON id = coupon_id
+           WHERE loaded_at IS NOT NULL AND archived_at IS NULL AND state <> 'ended'
+             AND closes_at < now() - $1 * interval '1 second' AND coupon_id > coalesce($2::bigint, 0)
+             AND NOT EXISTS (SELECT FROM postponed
+                             WHERE pass = 'archive' AND item = coupon_id AND next_try_at > now())
+           ORDER BY coupon_id LIMIT $3"#,
+        ago.as_secs_f64(),
+        after.map(CouponId::get),
+        limit,
+    )
+    .fetch_all(pool)
+    .await?;
+    Ok(rows.into_iter().map(|row| (row.coupon_id, row.closes_at)).collect())
+}
+
+/// Sales behind `after` that ended so long ago, that Redis has as ended, and of which nothing is known to be open. A
+/// look at what [`archive`](super::archive) decides, so that no sale is compared in vain.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub async fn ended(
+    pool: &PgPool,
+    ago: Duration,
+    after: Option<CouponId>,
+    limit: i64,
+) -> sqlx::Result<Vec<CouponId>> {
+    sqlx::query_scalar!(
+        r#"SELECT coupon_id AS "coupon_id: CouponId" FROM flash_sales JOIN coupons ON id = coupon_id
+           WHERE loaded_at IS NOT NULL AND archived_at IS NULL AND state = 'ended'
+             AND applied_revision = revision
+             AND least(ended_at, closes_at) < now() - $1 * interval '1 second'
+             AND coupon_id > coalesce($2::bigint, 0)
+             AND NOT EXISTS (SELECT FROM orders
+                             WHERE orders.coupon_id = coupons.id AND status = 'unpaid')
+             AND NOT EXISTS (SELECT FROM stock_returns
+                             WHERE stock_returns.coupon_id = coupons.id AND done_at IS NULL)
+             AND NOT EXISTS (SELECT FROM dead_letters
+                             WHERE dead_letters.coupon_id = coupons.id AND resolved_at IS NULL)
+             AND NOT EXISTS (SELECT FROM postponed
+                             WHERE pass = 'archive' AND item = coupon_id AND next_try_at > now())
+           ORDER BY coupon_id LIMIT $3"#,
+        ago.as_secs_f64(),
+        after.map(CouponId::get),
+        limit,
+    )
+    .fetch_all(pool)
+    .await
+}
+
+/// Archived sales behind `after` that may still be in Redis, each with its total.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub async fn archived(
+    pool: &PgPool,
+    after: Option<CouponId>,
+    limit: i64,
+) -> sqlx::Result<Vec<(CouponId, i64)>> {
+    let sales = sqlx::query!(
+        r#"SELECT coupon_id AS "coupon_id: CouponId", total FROM flash_sales
+           WHERE archived_at IS NOT NULL AND removed_at IS NULL
+             AND coupon_id > coalesce($1::bigint, 0)
+             AND NOT EXISTS (SELECT FROM postponed
+                             WHERE pass = 'archive' AND item = coupon_id AND next_try_at > now())
+           ORDER BY coupon_id LIMIT $2"#,
+        after.map(CouponId::get),
+        limit,
+    )
+    .fetch_all(pool)
+    .await?;
+    Ok(sales.into_iter().map(|sale| (sale.coupon_id, sale.total)).collect())
 }

@@ -48,6 +48,7 @@ use crate::base::telemetry::LogThrottle;
 use crate::kit::postgres;
 use crate::sale::ids::Lane;
 use crate::sale::order_log::{OrderLog, is_missing_group};
+use crate::sale::pass::Pass;
 use crate::sale::{settings, stock};
 
 /// Why a pass didn't get through. It will be repeated.
@@ -196,14 +197,17 @@ impl LaneWorker {
         tidy_up_at: &mut Instant,
     ) -> Result<(), PassError> {
         if !self.group_seen {
-            self.ensure_group().await?;
+            let group = self.ensure_group().await;
+            group.inspect_err(|_| self.app.count_failure(Pass::Write))?;
         }
         if Instant::now() >= *recover_at {
-            self.recover_pass().await?;
+            let recovered = self.recover_pass().await;
+            recovered.inspect_err(|_| self.app.count_failure(Pass::Recover))?;
             *recover_at = Instant::now() + self.settings.recover_period;
         }
         if Instant::now() >= *tidy_up_at {
-            self.tidy_up_pass().await?;
+            let tidied_up = self.tidy_up_pass().await;
+            tidied_up.inspect_err(|_| self.app.count_failure(Pass::TidyUp))?;
             *tidy_up_at = Instant::now() + limits::TRIM_PERIOD;
         }
         let patience = (*recover_at).min(*tidy_up_at).saturating_duration_since(Instant::now());
@@ -231,7 +235,8 @@ impl LaneWorker {
     /// A write pass that calls the relief when there is more; says whether its batch was full, if it had any.
     async fn write_full(&mut self, patience: Duration) -> Result<Option<bool>, PassError> {
         let batch = self.batch_orders;
-        let entries = self.write_pass(patience).await?.entries;
+        let written = self.write_pass(patience).await;
+        let entries = written.inspect_err(|_| self.app.count_failure(Pass::Write))?.entries;
         let is_full = (entries > 0).then_some(entries >= batch);
         if is_full == Some(true) {
             self.behind.notify_one();

@@ -39,6 +39,7 @@ mod outage;
 mod overlap;
 mod overload;
 mod payments;
+mod postponed;
 mod private_servers;
 mod processes;
 mod properties;

@@ -12,6 +12,8 @@ pub enum Disagreement {
     SaleMissing { coupon: CouponId },
     /// Redis doesn't hold so many shards of a sale's buyers.
     ShardsMissing { coupon: CouponId, shards: i64 },
+    /// Redis holds something of a sale that can't be read, so the sale can't be compared.
+    SaleUnreadable { coupon: CouponId, error: String },
     /// total ≠ stock + buyers.
     NotConserved { coupon: CouponId, total: i64, stock: i64, buyers: i64 },
     /// stock < 0.
@@ -38,13 +40,16 @@ pub enum Disagreement {
     AcknowledgedUnwritten { lane: Lane, acknowledged: u64, accounted: u64 },
     /// A pending entry that the log doesn't have any more.
     PendingDeleted { lane: Lane, entry_id: String },
+    /// The order log of a lane can't be read, so nothing that hangs on it can be compared.
+    LogUnreadable { lane: Lane, error: String },
 }
 
 impl Disagreement {
     /// Every code that there is; `docs/reconcile.md` has a heading for each.
-    pub const CODES: [&str; 15] = [
+    pub const CODES: [&str; 17] = [
         "sale_missing",
         "shards_missing",
+        "sale_unreadable",
         "not_conserved",
         "negative_stock",
         "total_differs",
@@ -58,6 +63,7 @@ impl Disagreement {
         "buyer_missing",
         "acknowledged_unwritten",
         "pending_deleted",
+        "log_unreadable",
     ];
 
     /// Its kind, for programs.
@@ -65,6 +71,7 @@ impl Disagreement {
         match self {
             Self::SaleMissing { .. } => "sale_missing",
             Self::ShardsMissing { .. } => "shards_missing",
+            Self::SaleUnreadable { .. } => "sale_unreadable",
             Self::NotConserved { .. } => "not_conserved",
             Self::NegativeStock { .. } => "negative_stock",
             Self::TotalDiffers { .. } => "total_differs",
@@ -78,7 +85,13 @@ impl Disagreement {
             Self::BuyerMissing { .. } => "buyer_missing",
             Self::AcknowledgedUnwritten { .. } => "acknowledged_unwritten",
             Self::PendingDeleted { .. } => "pending_deleted",
+            Self::LogUnreadable { .. } => "log_unreadable",
         }
+    }
+
+    /// Whether Redis has lost the sale, or buyers of it: such a sale never agrees again by itself.
+    pub fn is_loss(&self) -> bool {
+        matches!(self, Self::SaleMissing { .. } | Self::ShardsMissing { .. })
     }
 
     /// The coupon that it is about; `None` for a whole lane.
@@ -86,6 +99,7 @@ impl Disagreement {
         match *self {
             Self::SaleMissing { coupon }
             | Self::ShardsMissing { coupon, .. }
+            | Self::SaleUnreadable { coupon, .. }
             | Self::NotConserved { coupon, .. }
             | Self::NegativeStock { coupon, .. }
             | Self::TotalDiffers { coupon, .. }
@@ -97,7 +111,9 @@ impl Disagreement {
             | Self::OrderLost { coupon, .. }
             | Self::NotGivenBack { coupon, .. }
             | Self::BuyerMissing { coupon, .. } => Some(coupon),
-            Self::AcknowledgedUnwritten { .. } | Self::PendingDeleted { .. } => None,
+            Self::AcknowledgedUnwritten { .. }
+            | Self::PendingDeleted { .. }
+            | Self::LogUnreadable { .. } => None,
         }
     }
 }
@@ -112,6 +128,10 @@ impl fmt::Display for Disagreement {
             Self::ShardsMissing { coupon, shards } => write!(
                 f,
                 "coupon {coupon}: {shards} of its shards of buyers are missing. Redis has lost data; claims of users who belong there are refused"
+            ),
+            Self::SaleUnreadable { coupon, error } => write!(
+                f,
+                "coupon {coupon}: it can't be compared, because something of it in Redis can't be read ({error}). Whatever else is wrong with it isn't seen"
             ),
             Self::NotConserved { coupon, total, stock, buyers } => write!(
                 f,
@@ -162,6 +182,17 @@ impl fmt::Display for Disagreement {
                 "coupon {coupon}: user {user} has order {order}, but {}",
                 harm_of_missing(*in_redis)
             ),
+            Self::AcknowledgedUnwritten { .. }
+            | Self::PendingDeleted { .. }
+            | Self::LogUnreadable { .. } => self.fmt_of_lane(f),
+        }
+    }
+}
+
+impl Disagreement {
+    /// What is wrong with a whole lane.
+    fn fmt_of_lane(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
             Self::AcknowledgedUnwritten { lane, acknowledged, accounted } => write!(
                 f,
                 "lane {lane}: {acknowledged} entries of the order log were acknowledged, but only {accounted} are orders or dead letters. The others are lost"
@@ -170,6 +201,11 @@ impl fmt::Display for Disagreement {
                 f,
                 "lane {lane}: entry {entry_id} was deleted from the order log before it was written. Its order is lost unless a buyer still names it"
             ),
+            Self::LogUnreadable { lane, error } => write!(
+                f,
+                "lane {lane}: its order log can't be read ({error}). No claim of this lane is written, and none can be accepted"
+            ),
+            _ => Ok(()),
         }
     }
 }

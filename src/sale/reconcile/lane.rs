@@ -19,11 +19,18 @@ type Pending = (String, String, u64, u64);
 type Entry = (String, Vec<Vec<u8>>);
 
 impl Check<'_> {
-    /// Where the logs stand.
-    pub(super) async fn unwritten(&self, lanes: &[Lane]) -> Result<Vec<Unwritten>, Failure> {
+    /// Where the logs stand; nothing of one that can't be read.
+    pub(super) async fn unwritten(
+        &self,
+        lanes: &[Lane],
+    ) -> Result<Vec<Option<Unwritten>>, Failure> {
         let mut logs = Vec::with_capacity(lanes.len());
         for lane in lanes {
-            logs.push(OrderLog::unwritten(self.redis, &self.keys.log(*lane)).await?);
+            let log = OrderLog::unwritten(self.redis, &self.keys.log(*lane)).await;
+            logs.push(match log.map_err(Failure::from) {
+                Err(failure) if failure.is_of_item() => None,
+                log => Some(log?),
+            });
         }
         Ok(logs)
     }
@@ -33,27 +40,48 @@ impl Check<'_> {
         &self,
         lanes: &[Lane],
         report: &mut Report,
-    ) -> Result<Vec<Unwritten>, Failure> {
+    ) -> Result<Vec<Option<Unwritten>>, Failure> {
         let logs = self.unwritten(lanes).await?;
         let all = rows::count_all(self.pool).await?;
         for (&lane, log) in lanes.iter().zip(&logs) {
             let rows = all.of_lane.get(&lane.get()).copied().unwrap_or(0);
-            let letters = dead_letter::count_of_lane(self.pool, lane).await?;
-            let accounted = u64::try_from(rows + letters).unwrap_or(0);
-            let acknowledged = log.appended.saturating_sub(log.pending + log.unread);
-            if acknowledged > accounted {
-                report.disagreements.push(Disagreement::AcknowledgedUnwritten {
-                    lane,
-                    acknowledged,
-                    accounted,
-                });
-            }
-            if log.pending > 0 {
-                self.pending_deleted(lane, &mut report.disagreements).await?;
+            let found = &mut report.disagreements;
+            let compared = match log {
+                Some(log) => self.lane(lane, log, rows, found).await,
+                // Asked once more, for the error.
+                None => OrderLog::unwritten(self.redis, &self.keys.log(lane))
+                    .await
+                    .map(drop)
+                    .map_err(Failure::from),
+            };
+            match compared {
+                Err(failure) if failure.is_of_item() => {
+                    found.push(Disagreement::LogUnreadable { lane, error: failure.to_string() });
+                }
+                compared => compared?,
             }
         }
         report.orders = all.of_status;
         Ok(logs)
+    }
+
+    async fn lane(
+        &self,
+        lane: Lane,
+        log: &Unwritten,
+        rows: i64,
+        found: &mut Vec<Disagreement>,
+    ) -> Result<(), Failure> {
+        let letters = dead_letter::count_of_lane(self.pool, lane).await?;
+        let accounted = u64::try_from(rows + letters).unwrap_or(0);
+        let acknowledged = log.appended.saturating_sub(log.pending + log.unread);
+        if acknowledged > accounted {
+            found.push(Disagreement::AcknowledgedUnwritten { lane, acknowledged, accounted });
+        }
+        match log.pending {
+            0 => Ok(()),
+            _ => self.pending_deleted(lane, found).await,
+        }
     }
 
     async fn pending_deleted(

@@ -9,6 +9,7 @@ mod client;
 pub mod data_folder;
 mod lifecycle;
 pub mod load;
+mod postponed;
 pub mod process;
 pub mod proxy;
 pub mod redis_server;
