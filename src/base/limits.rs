@@ -85,6 +85,9 @@ pub const WRITERS_MAX: usize = 3;
 /// and so do the claims for each of the disk's syncs.
 pub const WRITE_PAUSE: Duration = Duration::from_millis(10);
 
+/// Entries of the order log that one statement puts aside.
+pub const DEAD_LETTERS_AT_A_TIME: usize = 1_000;
+
 /// How often the number of lanes is read again.
 pub const LANES_PERIOD: Duration = Duration::from_secs(1);
 /// A consumer that holds nothing and hasn't moved for this long belonged to a process that died.

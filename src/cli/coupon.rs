@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::bail;
 use chrono::{DateTime, Utc};
@@ -14,6 +15,7 @@ use crate::base::config::{InvalidConfig, StoreConfig};
 use crate::base::shutdown::Shutdown;
 use crate::base::telemetry::Metrics;
 use crate::sale::Stores;
+use crate::sale::archive::{Archive, ArchiveOutcome};
 use crate::sale::coupon::{Coupon, CouponKind, CouponState, Coupons};
 use crate::sale::coupon_changes::{ChangeOutcome, CouponChanges};
 use crate::sale::coupon_input::{CouponEdit, NewCoupon, NewSale, Restock, SaleEdit};
@@ -42,6 +44,14 @@ enum CouponCommand {
     Resume(OneCoupon),
     /// End a coupon, for good
     End(OneCoupon),
+    /// Relieve Redis of a sale that has ended, now; Postgres answers for it from then on
+    Archive {
+        /// Also if something about it is open: its dead letters are closed, units on their way back and buyers without an order dropped
+        #[arg(long)]
+        accept_loss: bool,
+        #[command(flatten)]
+        coupon: OneCoupon,
+    },
     /// Add units to a sale, once for each key
     Restock {
         /// Units to add
@@ -152,6 +162,7 @@ impl CouponArguments {
             | CouponCommand::Resume(coupon)
             | CouponCommand::End(coupon)
             | CouponCommand::Restock { coupon, .. }
+            | CouponCommand::Archive { coupon, .. }
             | CouponCommand::Show(coupon) => &coupon.stores,
         }
     }
@@ -161,6 +172,7 @@ impl CouponArguments {
 enum Task {
     Create(NewCoupon),
     Change(CouponId, Change),
+    Archive(CouponId, bool),
     List(Option<CouponId>, u32),
     Show(CouponId),
 }
@@ -182,6 +194,7 @@ impl TryFrom<CouponCommand> for Task {
             CouponCommand::Restock { units, key, coupon } => {
                 Self::Change(coupon.id, Change::Restock(valid(Restock { units, key })?))
             }
+            CouponCommand::Archive { accept_loss, coupon } => Self::Archive(coupon.id, accept_loss),
             CouponCommand::List { before, limit, .. } => Self::List(before, limit),
             CouponCommand::Show(coupon) => Self::Show(coupon.id),
         })
@@ -260,12 +273,14 @@ async fn run_on(task: Task, stores: &Stores) -> anyhow::Result<()> {
         Task::Show(id) => side_by_side(stores, *id).await?,
         _ => None,
     };
+    let shutdown = Shutdown::default();
+    let changes = CouponChanges::new(stores, coupons.clone(), warm_up, postponed.clone(), shutdown);
     let found = match task {
         Task::Create(new) => vec![coupons.create(new).await?],
-        Task::Change(id, change) => {
-            let shutdown = Shutdown::default();
-            let changes = CouponChanges::new(stores, coupons.clone(), warm_up, postponed, shutdown);
-            vec![changed(changes.change(id, change).await?)?]
+        Task::Change(id, change) => vec![changed(changes.change(id, change).await?)?],
+        Task::Archive(id, accept_loss) => {
+            let archive = Archive::new(stores, changes.into(), postponed, Duration::ZERO);
+            return archived(archive.ask(id, accept_loss).await?);
         }
         Task::List(before, limit) => coupons.list(before, limit).await?,
         Task::Show(id) => match coupons.get(id).await? {
@@ -281,6 +296,16 @@ async fn run_on(task: Task, stores: &Stores) -> anyhow::Result<()> {
         writeln!(out, "{}", serde_json::to_string(&shown)?)?;
     }
     Ok(())
+}
+
+fn archived(outcome: ArchiveOutcome) -> anyhow::Result<()> {
+    match outcome {
+        ArchiveOutcome::Archived(archived) => {
+            println!("{}", serde_json::to_string(&archived)?);
+            Ok(())
+        }
+        ArchiveOutcome::Refused(refusal) => Err(refusal.into()),
+    }
 }
 
 fn changed(outcome: ChangeOutcome) -> anyhow::Result<Coupon> {

@@ -24,9 +24,15 @@
 //! * A unit of an archived sale that comes back later: `sold` goes down in Postgres, and Redis isn't told.
 //! * The sale is missing in Redis before step 3: that is a loss of data, and it isn't archived.
 //!
+//! * The sale is missing, or can't be read: it is postponed (`sale/postponed.rs`), and the others are archived.
+//!
 //! # What is not promised
 //!
-//! When: a sale that doesn't pass the comparison stays in Redis until it does.
+//! When: a sale that doesn't pass the comparison stays in Redis until it does, or until an operator archives it
+//! ([`Archive::ask`], `archive_asked.rs`).
+
+#[path = "archive_asked.rs"]
+mod asked;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,6 +46,8 @@ use super::reconcile::Disagreement;
 use super::shards::Shards;
 use super::{Failure, Stores, reconcile, stock};
 use crate::base::limits;
+
+pub use asked::{ArchiveOutcome, ArchiveRefusal, Archived};
 
 /// Relieves Redis of sales that are over.
 pub struct Archive {

@@ -1,8 +1,24 @@
 //! What the caller of a move is told: where the order is, before and after.
 
-use super::{Move, Moved, OrderMoves};
+use super::{Move, OrderMoves};
 use crate::sale::ids::{CouponId, OrderId, UserId};
 use crate::sale::order::{Order, OrderStatus};
+
+/// The answer to whoever wants to move an order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Moved {
+    /// It has been moved there: by this call, or before.
+    There(Order),
+    /// The user has no such order.
+    NotFound,
+    /// It is somewhere else, and no way leads from there to where it was to go.
+    Impossible {
+        /// Where it is.
+        from: OrderStatus,
+        /// Where it was to go.
+        to: OrderStatus,
+    },
+}
 
 impl OrderMoves {
     /// One order, whoever has it.
@@ -58,5 +74,20 @@ impl Move {
             return Moved::There(order);
         }
         Moved::Impossible { from: order.status, to: self.there[0] }
+    }
+}
+
+impl OrderStatus {
+    /// Its name in Postgres and JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Unpaid => "unpaid",
+            Self::Paid => "paid",
+            Self::Redeemed => "redeemed",
+            Self::Cancelled => "cancelled",
+            Self::Expired => "expired",
+            Self::Refunding => "refunding",
+            Self::Refunded => "refunded",
+        }
     }
 }

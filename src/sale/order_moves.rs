@@ -41,27 +41,14 @@ use sqlx::{PgConnection, PgPool};
 use super::coupon::CouponKind;
 use super::gateway::PayMethod;
 use super::ids::{CouponId, OrderId, UserId};
-use super::order::{Order, OrderStatus};
+use super::order::OrderStatus;
 use super::order_log::LoggedClaim;
 use super::stock_return::StockReturn;
 use super::{Failure, stock, stock_return};
 use crate::base::shutdown::Shutdown;
+use crate::kit::postgres;
 
-/// The answer to whoever wants to move an order.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Moved {
-    /// It has been moved there: by this call, or before.
-    There(Order),
-    /// The user has no such order.
-    NotFound,
-    /// It is somewhere else, and no way leads from there to where it was to go.
-    Impossible {
-        /// Where it is.
-        from: OrderStatus,
-        /// Where it was to go.
-        to: OrderStatus,
-    },
-}
+pub use answers::Moved;
 
 /// One way that an order can go.
 pub(super) struct Move {
@@ -141,16 +128,17 @@ impl OrderMoves {
     ///
     /// When Postgres doesn't answer, or refuses to close one of them; nothing is closed then.
     pub(super) async fn expire(&self, payment_window: Duration, limit: u32) -> sqlx::Result<usize> {
-        let mut tx = self.pool.begin().await?;
+        let mut tx = postgres::begin_planning(&self.pool).await?;
         let closed = sqlx::query_as!(
             Closed,
+            // An array in place of a join: a plan that doesn't know how many are due might read all unpaid orders for it.
             r#"WITH due AS (
                    SELECT id FROM orders
                    WHERE status = 'unpaid' AND created_at < now() - make_interval(secs => $1)
                      AND NOT EXISTS (SELECT FROM postponed WHERE pass = 'expiry' AND item = orders.id)
                    ORDER BY created_at LIMIT $2 FOR UPDATE SKIP LOCKED)
                UPDATE orders SET status = 'expired', expired_at = now(), updated_at = now()
-               FROM due WHERE orders.id = due.id AND status = 'unpaid'
+               WHERE orders.id = ANY(ARRAY(SELECT id FROM due)) AND status = 'unpaid'
                RETURNING orders.id AS "order_id: OrderId", coupon_id AS "coupon_id: CouponId",
                          user_id AS "user_id: UserId", kind AS "kind: CouponKind""#,
             payment_window.as_secs_f64(),
@@ -193,14 +181,14 @@ impl OrderMoves {
     /// As [`expire`](Self::expire).
     pub(super) async fn expire_these(&self, orders: &[OrderId]) -> sqlx::Result<usize> {
         let ids: Vec<i64> = orders.iter().map(|order| order.get()).collect();
-        let mut tx = self.pool.begin().await?;
+        let mut tx = postgres::begin_planning(&self.pool).await?;
         let closed = sqlx::query_as!(
             Closed,
             // Waits for orders that somebody else has in hand: what is left of them afterwards is certain.
             r#"WITH these AS (
                    SELECT id FROM orders WHERE id = ANY($1) ORDER BY id FOR UPDATE)
                UPDATE orders SET status = 'expired', expired_at = now(), updated_at = now()
-               FROM these WHERE orders.id = these.id AND status = 'unpaid'
+               WHERE orders.id = ANY(ARRAY(SELECT id FROM these)) AND status = 'unpaid'
                RETURNING orders.id AS "order_id: OrderId", coupon_id AS "coupon_id: CouponId",
                          user_id AS "user_id: UserId", kind AS "kind: CouponKind""#,
             &ids,
@@ -351,16 +339,33 @@ pub(super) async fn cancel_unwritten(
     .await
 }
 
+/// The claims of all open dead letters of this coupon are given up: cancelled orders, whose units come back. One whose order
+/// id, or whose order, is there already is left out.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub(super) async fn cancel_letters(tx: &mut PgConnection, coupon: CouponId) -> sqlx::Result<()> {
+    let closed = sqlx::query_as!(
+        Closed,
+        r#"INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at, status, cancelled_at)
+           SELECT order_id, coupon_id, 'flash', user_id,
+                  to_timestamp(split_part(entry_id, '-', 1)::bigint / 1000.0), 'cancelled', now()
+           FROM dead_letters WHERE coupon_id = $1 AND resolved_at IS NULL ORDER BY order_id
+           ON CONFLICT DO NOTHING
+           RETURNING id AS "order_id: OrderId", coupon_id AS "coupon_id: CouponId",
+                     user_id AS "user_id: UserId", kind AS "kind: CouponKind""#,
+        coupon.get(),
+    )
+    .fetch_all(&mut *tx)
+    .await?;
+    // They were never counted as sold.
+    stock_return::insert(tx, &returns_of(&closed)).await
+}
+
 /// Units come back, in the transaction that has closed their orders. Regular coupons have none.
 async fn return_units(tx: &mut PgConnection, closed: &[Closed]) -> sqlx::Result<()> {
-    let flash = closed.iter().filter(|closed| closed.kind == CouponKind::Flash);
-    let returns: Vec<StockReturn> = flash
-        .map(|Closed { order_id, coupon_id, user_id, .. }| StockReturn {
-            order_id: *order_id,
-            coupon_id: *coupon_id,
-            user_id: *user_id,
-        })
-        .collect();
+    let returns = returns_of(closed);
     stock_return::insert(&mut *tx, &returns).await?;
     let mut units: BTreeMap<CouponId, i64> = BTreeMap::new();
     for one in &returns {
@@ -372,17 +377,12 @@ async fn return_units(tx: &mut PgConnection, closed: &[Closed]) -> sqlx::Result<
     Ok(())
 }
 
-impl OrderStatus {
-    /// Its name in Postgres and JSON.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Unpaid => "unpaid",
-            Self::Paid => "paid",
-            Self::Redeemed => "redeemed",
-            Self::Cancelled => "cancelled",
-            Self::Expired => "expired",
-            Self::Refunding => "refunding",
-            Self::Refunded => "refunded",
-        }
-    }
+fn returns_of(closed: &[Closed]) -> Vec<StockReturn> {
+    let flash = closed.iter().filter(|closed| closed.kind == CouponKind::Flash);
+    let unit = |&Closed { order_id, coupon_id, user_id, .. }: &Closed| StockReturn {
+        order_id,
+        coupon_id,
+        user_id,
+    };
+    flash.map(unit).collect()
 }

@@ -1,10 +1,10 @@
 //! The passes of the worker by name, and what an operator does about an item that one of them has postponed.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 /// A pass of the worker, as metrics, log lines and the table `postponed` call it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema, clap::ValueEnum)]
 #[serde(rename_all = "snake_case")]
 #[value(rename_all = "snake_case")]
 pub enum Pass {
@@ -44,6 +44,17 @@ pub enum ItemKind {
     Order,
     /// A payment.
     Payment,
+}
+
+impl ItemKind {
+    /// Its name in JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Coupon => "coupon",
+            Self::Order => "order",
+            Self::Payment => "payment",
+        }
+    }
 }
 
 impl Pass {
@@ -101,7 +112,7 @@ impl Pass {
             )),
             Self::Changes => Some((
                 ItemKind::Coupon,
-                "A change of the coupon is decided and not in force: claims go by the old values. `flash-sale reconcile` names what is wrong with the sale in Redis.",
+                "A change of the coupon is decided and not in force: claims go by the old values. `flash-sale reconcile` names what is wrong with the sale in Redis. If the coupon has ended, `flash-sale coupon archive ID --accept-loss` gives up what is there.",
             )),
             Self::StockReturns => Some((
                 ItemKind::Coupon,

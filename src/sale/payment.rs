@@ -25,6 +25,9 @@
 //!
 //! When a refund is confirmed. Until then its order keeps its unit.
 
+#[path = "payment_queries.rs"]
+mod queries;
+
 use serde::Serialize;
 use sqlx::{PgConnection, PgPool};
 use utoipa::ToSchema;
@@ -37,7 +40,8 @@ use super::order_moves::{self, Moved, OrderMoves, PAY, REFUND};
 use super::pass::Pass;
 use super::postponed::Postponed;
 use super::stock_return;
-use crate::base::limits;
+
+use queries::Refunding;
 
 /// Takes payments and gives them back. Clones share the pool.
 #[derive(Clone)]
@@ -72,13 +76,6 @@ struct Payment {
     id: String,
     method: PayMethod,
     amount_cents: i64,
-}
-
-/// A payment that has to be given back.
-struct Refunding {
-    id: i64,
-    gateway: Gateway,
-    gateway_payment_id: String,
 }
 
 impl Payments {
@@ -259,34 +256,6 @@ impl Payments {
             None | Some(RefundReason::AskedFor) => Receipt::Accepted(order),
             Some(reason) => Receipt::HandedBack(order, reason),
         })
-    }
-
-    /// The payments that gateways haven't been asked about for the longest time, without those that are postponed.
-    async fn to_give_back(&self) -> sqlx::Result<Vec<Refunding>> {
-        sqlx::query_as!(
-            Refunding,
-            r#"SELECT id, gateway AS "gateway: Gateway", gateway_payment_id FROM payments
-               WHERE status = 'refunding'
-                 AND (refund_asked_at IS NULL OR refund_asked_at < now() - make_interval(secs => $1))
-                 AND NOT EXISTS (SELECT FROM postponed WHERE pass = 'refunds' AND item = payments.id)
-               ORDER BY refund_asked_at NULLS FIRST, id LIMIT $2"#,
-            limits::REFUND_RETRY_PAUSE.as_secs_f64(),
-            i64::from(limits::REFUNDS_BATCH),
-        )
-        .fetch_all(&self.pool)
-        .await
-    }
-
-    /// Those of these payments that still have to be given back.
-    async fn refunding_among(&self, payments: &[i64]) -> sqlx::Result<Vec<Refunding>> {
-        sqlx::query_as!(
-            Refunding,
-            r#"SELECT id, gateway AS "gateway: Gateway", gateway_payment_id FROM payments
-               WHERE id = ANY($1) AND status = 'refunding'"#,
-            payments,
-        )
-        .fetch_all(&self.pool)
-        .await
     }
 
     /// The gateway has been asked, and will confirm.

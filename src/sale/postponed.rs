@@ -36,6 +36,7 @@ use super::ids::PostponedId;
 use super::pass::{ItemKind, Pass};
 use crate::base::limits;
 use crate::base::telemetry::Metrics;
+use crate::kit::postgres;
 
 /// Keeps what passes have put aside. Clones share the pool.
 #[derive(Clone)]
@@ -160,6 +161,24 @@ impl Postponed {
         Ok(done.rows_affected() == 1)
     }
 
+    /// Makes an item due in these passes: its cause may have gone.
+    ///
+    /// # Errors
+    ///
+    /// When Postgres doesn't answer.
+    pub async fn make_due(&self, passes: &[Pass], item: i64) -> sqlx::Result<()> {
+        let names: Vec<String> = passes.iter().map(|pass| pass.name().to_owned()).collect();
+        sqlx::query!(
+            "UPDATE postponed SET next_try_at = now(), updated_at = now()
+             WHERE pass = ANY($1) AND item = $2",
+            &names,
+            item,
+        )
+        .execute(&self.pool)
+        .await?;
+        Ok(())
+    }
+
     /// How many items of a pass wait, and how long the oldest has.
     ///
     /// # Errors
@@ -222,14 +241,16 @@ impl Postponed {
         if items.is_empty() {
             return Ok(());
         }
+        let mut tx = postgres::begin_planning(&self.pool).await?;
         let done = sqlx::query!(
             // One that isn't due has failed in another process meanwhile.
             "DELETE FROM postponed WHERE pass = $1 AND item = ANY($2) AND next_try_at <= now()",
             pass.name(),
             items,
         )
-        .execute(&self.pool)
+        .execute(&mut *tx)
         .await?;
+        tx.commit().await?;
         if done.rows_affected() > 0 {
             let (pass, count) = (pass.name(), done.rows_affected());
             tracing::info!(pass, item = items[0], count, "what had been postponed is dealt with");

@@ -15,8 +15,8 @@ use super::ids::CouponId;
 use crate::kit::postgres;
 
 pub use queries::{
-    allow_long_statements, archived, closed, ended, exists, loaded, newest_loaded, sold, to_load,
-    unapplied,
+    allow_long_statements, archived, closed, ended, exists, loaded, lock_units_left, newest_loaded,
+    open_of, sold, to_load, unapplied, units_left,
 };
 
 /// What warming up a coupon needs to know about it.
@@ -268,6 +268,24 @@ pub async fn archive(pool: &PgPool, coupon: CouponId) -> sqlx::Result<bool> {
     .execute(pool)
     .await?;
     Ok(done.rows_affected() == 1)
+}
+
+/// Notes that Redis is going to be relieved of an ended sale, whatever is open about it. Nothing changes if that has
+/// been noted before.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub async fn archive_unsettled(tx: &mut PgConnection, coupon: CouponId) -> sqlx::Result<()> {
+    sqlx::query!(
+        "UPDATE flash_sales SET archived_at = now(), updated_at = now()
+         WHERE coupon_id = $1 AND archived_at IS NULL AND loaded_at IS NOT NULL
+           AND EXISTS (SELECT FROM coupons WHERE id = $1 AND state = 'ended')",
+        coupon.get(),
+    )
+    .execute(tx)
+    .await?;
+    Ok(())
 }
 
 /// Notes that an archived sale is not in Redis any more.

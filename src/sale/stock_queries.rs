@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use sqlx::{PgConnection, PgPool};
+use sqlx::{PgConnection, PgExecutor, PgPool};
 
 use crate::base::limits;
 use crate::sale::ids::CouponId;
@@ -45,6 +45,34 @@ pub async fn sold(pool: &PgPool, coupon: CouponId) -> sqlx::Result<i64> {
     let sold =
         sqlx::query_scalar!("SELECT sold FROM flash_sales WHERE coupon_id = $1", coupon.get());
     Ok(sold.fetch_optional(pool).await?.unwrap_or(0))
+}
+
+/// Units that Postgres hasn't counted as sold.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer, or there is no such sale.
+pub async fn units_left(tx: &mut PgConnection, coupon: CouponId) -> sqlx::Result<i64> {
+    sqlx::query_scalar!(
+        r#"SELECT total - sold AS "left!" FROM flash_sales WHERE coupon_id = $1"#,
+        coupon.get(),
+    )
+    .fetch_one(tx)
+    .await
+}
+
+/// The same, and until the transaction ends their number stays.
+///
+/// # Errors
+///
+/// As [`units_left`].
+pub async fn lock_units_left(tx: &mut PgConnection, coupon: CouponId) -> sqlx::Result<i64> {
+    sqlx::query_scalar!(
+        r#"SELECT total - sold AS "left!" FROM flash_sales WHERE coupon_id = $1 FOR NO KEY UPDATE"#,
+        coupon.get(),
+    )
+    .fetch_one(tx)
+    .await
 }
 
 /// The newest coupons that Redis has to hold, each with its units sold.
@@ -187,6 +215,45 @@ pub async fn ended(
         limit,
     )
     .fetch_all(pool)
+    .await
+}
+
+/// What is open about a sale in Postgres.
+#[derive(Debug)]
+pub struct OpenOfSale {
+    /// Unpaid orders.
+    pub unpaid: i64,
+    /// Units, and places, on their way back to Redis.
+    pub stock_returns: i64,
+    /// Open dead letters.
+    pub dead_letters: i64,
+}
+
+impl OpenOfSale {
+    /// In words; nothing if nothing is.
+    pub fn in_words(&self) -> Vec<String> {
+        let say = |count: i64, what: &str| (count > 0).then(|| format!("{count} {what}"));
+        let unpaid = say(self.unpaid, "orders are unpaid, and may be paid or expire");
+        let returns = say(self.stock_returns, "units are on their way back to Redis");
+        let letters = say(self.dead_letters, "dead letters are open: decide about them");
+        [unpaid, returns, letters].into_iter().flatten().collect()
+    }
+}
+
+/// What is open about a sale; what keeps [`archive`](super::archive) from noting it.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub async fn open_of(executor: impl PgExecutor<'_>, coupon: CouponId) -> sqlx::Result<OpenOfSale> {
+    sqlx::query_as!(
+        OpenOfSale,
+        r#"SELECT (SELECT count(*) FROM orders WHERE coupon_id = $1 AND kind = 'flash' AND status = 'unpaid') AS "unpaid!",
+                  (SELECT count(*) FROM stock_returns WHERE coupon_id = $1 AND done_at IS NULL) AS "stock_returns!",
+                  (SELECT count(*) FROM dead_letters WHERE coupon_id = $1 AND resolved_at IS NULL) AS "dead_letters!""#,
+        coupon.get(),
+    )
+    .fetch_one(executor)
     .await
 }
 

@@ -47,6 +47,7 @@ use crate::base::limits;
 use crate::base::telemetry::LogThrottle;
 use crate::kit::postgres;
 use crate::sale::ids::Lane;
+use crate::sale::order::NotWritten;
 use crate::sale::order_log::{OrderLog, is_missing_group};
 use crate::sale::pass::Pass;
 use crate::sale::{settings, stock};
@@ -348,6 +349,17 @@ async fn alarm_if_data_lost(app: &App, lane: Lane, log_lost: bool) {
         Err(error) => {
             app.metrics.data_lost.increment(1);
             tracing::error!(%lane, %error, "ALARM: the group of the order log had vanished, and the stores can't be compared; run `flash-sale reconcile`");
+        }
+    }
+}
+
+impl From<NotWritten> for PassError {
+    /// Of what was refused for its data nothing is left to refuse: whoever writes takes it apart first.
+    fn from(error: NotWritten) -> Self {
+        match error {
+            NotWritten::LocksLost => Self::LocksLost,
+            NotWritten::Postgres(error) => Self::Postgres(error),
+            NotWritten::Poison(..) => unreachable!("it has been taken apart"),
         }
     }
 }

@@ -18,8 +18,9 @@
 //!   acknowledged.
 //! * A lock held elsewhere: the entry stays pending and comes up again from our own pending list (`>`
 //!   would never return it).
-//! * An entry that Postgres refuses: the batch is halved until it stands alone; it becomes a dead letter,
-//!   and the others become rows in the same pass.
+//! * An entry that Postgres refuses: the batch is written coupon by coupon. Of a coupon without a sale all entries become
+//!   dead letters, and of one with too few units those that there is none for, each in one statement, however many
+//!   they are. Anything else is halved until the culprit stands alone. The others become rows in the same pass.
 //! * Postgres or Redis away: the pass fails as a whole and is repeated. How often an entry has been
 //!   delivered says nothing about it, so deliveries are never counted.
 //!
@@ -27,7 +28,7 @@
 //!
 //! The order in which rows appear, across batches.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -37,6 +38,7 @@ use super::{LaneWorker, PassError};
 use crate::base::limits;
 use crate::kit::lock::reentrant::BatchGuard;
 use crate::sale::dead_letter::{self, DeadLetter, Reason};
+use crate::sale::ids::CouponId;
 use crate::sale::order::{NotWritten, Written};
 use crate::sale::order_log::LogEntry;
 
@@ -55,11 +57,25 @@ pub struct WriteReport {
     pub contended: usize,
 }
 
-impl WriteReport {
-    fn count_dead_letter(&mut self, new: bool) {
-        let counted = if new { &mut self.dead_letters } else { &mut self.repeated };
-        *counted += 1;
+/// What becomes of entries of one coupon that were refused together.
+enum Remedy {
+    /// As many as there are units for are rows, the others dead letters.
+    Written(Written),
+    /// None of them can become an order.
+    PutAside,
+    /// Some of them may.
+    Halve,
+}
+
+/// The entries of each coupon.
+fn by_coupon<'a>(entries: &[&'a LogEntry]) -> BTreeMap<CouponId, Vec<&'a LogEntry>> {
+    let mut by_coupon: BTreeMap<CouponId, Vec<&LogEntry>> = BTreeMap::new();
+    for entry in entries {
+        if let Ok(claim) = &entry.claim {
+            by_coupon.entry(claim.coupon_id).or_default().push(entry);
+        }
     }
+    by_coupon
 }
 
 impl LaneWorker {
@@ -124,15 +140,13 @@ impl LaneWorker {
         let mut report = WriteReport { entries: entries.len(), ..WriteReport::default() };
         let (decoded, unreadable): (Vec<_>, Vec<_>) =
             entries.iter().partition(|entry| entry.claim.is_ok());
-        for entry in unreadable {
-            report.count_dead_letter(self.put_aside_unreadable(entry).await?);
-        }
+        let mut finished = Vec::with_capacity(entries.len());
+        self.put_aside(self.unreadable(&unreadable), &mut report, &mut finished).await?;
         let guard = self.lock_buyers(&decoded).await?;
         let (ours, contended): (Vec<_>, Vec<_>) = decoded
             .into_iter()
             .partition(|entry| self.lock_key(entry).is_some_and(|key| guard.holds(&key)));
         report.contended = contended.len();
-        let mut finished = Vec::with_capacity(ours.len());
         let written = self.write_splitting(&ours, guard.lost(), &mut report, &mut finished).await;
         // Which of a mixed batch are new isn't known; they are few.
         if report.inserted == ours.len() {
@@ -158,7 +172,7 @@ impl LaneWorker {
         Some(self.app.stores.keys.order_lock(self.log.lane(), user))
     }
 
-    /// Writes, and says what can be acknowledged; halves what Postgres refuses until the culprit stands alone.
+    /// Writes, and says what can be acknowledged. What Postgres refuses is taken apart until the culprits are dead letters.
     async fn write_splitting<'a>(
         &self,
         entries: &[&'a LogEntry],
@@ -166,60 +180,130 @@ impl LaneWorker {
         report: &mut WriteReport,
         finished: &mut Vec<&'a str>,
     ) -> Result<(), PassError> {
-        let mut parts = vec![entries];
+        let mut parts = vec![entries.to_vec()];
         while let Some(part) = parts.pop() {
             if part.is_empty() {
                 continue;
             }
-            match self.app.orders.write(self.log.lane(), part, locks_lost).await {
-                Ok(Written { inserted, repeated, conflicts }) => {
-                    report.inserted += inserted;
-                    report.repeated += repeated;
-                    report.dead_letters += conflicts;
-                    if conflicts > 0 {
-                        let lane = self.log.lane();
-                        tracing::error!(%lane, entries = conflicts, "entries of the order log contradict orders that are there; they are dead letters now");
+            let written = self.app.orders.write(self.log.lane(), &part, locks_lost).await;
+            let (reason, detail) = match written {
+                Ok(written) => {
+                    self.note_written(&part, written, report, finished);
+                    continue;
+                }
+                Err(NotWritten::Poison(reason, detail)) => (reason, detail),
+                Err(error) => return Err(error.into()),
+            };
+            let by_coupon = by_coupon(&part);
+            if let [coupon] = by_coupon.keys().copied().collect::<Vec<_>>()[..] {
+                let remedy = self.remedy(coupon, reason, &part, locks_lost).await?;
+                match remedy {
+                    Remedy::Written(written) => self.note_written(&part, written, report, finished),
+                    Remedy::PutAside => {
+                        let letters = self.letters(&part, reason, &detail);
+                        self.put_aside(letters, report, finished).await?;
                     }
-                    finished.extend(part.iter().map(|entry| entry.id.as_str()));
+                    Remedy::Halve => {
+                        let (first, second) = part.split_at(part.len() / 2);
+                        parts.extend([second.to_vec(), first.to_vec()]);
+                    }
                 }
-                Err(NotWritten::Poison(reason, detail)) if part.len() == 1 => {
-                    report.count_dead_letter(self.put_aside(part[0], reason, detail).await?);
-                }
-                Err(NotWritten::Poison(..)) => {
-                    let (first, second) = part.split_at(part.len() / 2);
-                    parts.extend([second, first]);
-                }
-                Err(NotWritten::LocksLost) => return Err(PassError::LocksLost),
-                Err(NotWritten::Postgres(error)) => return Err(error.into()),
+            } else {
+                parts.extend(by_coupon.into_values());
             }
         }
         Ok(())
     }
 
-    async fn put_aside_unreadable(&self, entry: &LogEntry) -> Result<bool, PassError> {
-        if entry.is_lost() {
-            self.app.metrics.data_lost.increment(1);
-            let detail = "the entry was deleted from the log while it was pending".to_owned();
-            return self.put_aside(entry, Reason::DeletedFromLog, detail).await;
+    /// What to do about entries of one coupon that were refused together.
+    async fn remedy(
+        &self,
+        coupon: CouponId,
+        reason: Reason,
+        part: &[&LogEntry],
+        locks_lost: &CancellationToken,
+    ) -> Result<Remedy, PassError> {
+        let (lane, orders) = (self.log.lane(), &self.app.orders);
+        if reason == Reason::Oversold {
+            match orders.write_what_fits(lane, part, locks_lost).await {
+                Ok(written) => return Ok(Remedy::Written(written)),
+                // Units have come back meanwhile.
+                Err(NotWritten::Poison(..)) => {}
+                Err(error) => return Err(error.into()),
+            }
         }
-        let detail = entry.claim.as_ref().err().copied().unwrap_or_default().to_owned();
-        self.put_aside(entry, Reason::Undecodable, detail).await
+        if part.len() == 1 || reason == Reason::Invalid && !orders.has_sale(coupon).await? {
+            return Ok(Remedy::PutAside);
+        }
+        Ok(Remedy::Halve)
     }
 
-    /// False if it had been put aside before.
-    async fn put_aside(
+    fn note_written<'a>(
         &self,
-        entry: &LogEntry,
-        reason: Reason,
-        detail: String,
-    ) -> Result<bool, PassError> {
-        let letter = DeadLetter { lane: self.log.lane(), entry, reason, detail };
-        let new = dead_letter::insert(&self.app.stores.pool, &letter).await?;
-        if new {
-            tracing::error!(lane = %letter.lane, entry = entry.id, %reason, detail = letter.detail, "an entry of the order log can't become an order; it is a dead letter now");
+        part: &[&'a LogEntry],
+        Written { inserted, repeated, conflicts, oversold }: Written,
+        report: &mut WriteReport,
+        finished: &mut Vec<&'a str>,
+    ) {
+        report.inserted += inserted;
+        report.repeated += repeated;
+        report.dead_letters += conflicts + oversold;
+        let lane = self.log.lane();
+        if conflicts > 0 {
+            tracing::error!(%lane, entries = conflicts, "entries of the order log contradict orders that are there; they are dead letters now");
         }
-        self.log.acknowledge(std::iter::once(entry.id.as_str())).await?;
-        Ok(new)
+        if oversold > 0 {
+            tracing::error!(%lane, entries = oversold, first = part[0].id, "the order log has more claims of a sale than it has units; they are dead letters now");
+        }
+        finished.extend(part.iter().map(|entry| entry.id.as_str()));
+    }
+
+    fn letters<'a>(
+        &self,
+        entries: &[&'a LogEntry],
+        reason: Reason,
+        detail: &str,
+    ) -> Vec<DeadLetter<'a>> {
+        let lane = self.log.lane();
+        let letter = |entry| DeadLetter { lane, entry, reason, detail: detail.to_owned() };
+        entries.iter().copied().map(letter).collect()
+    }
+
+    /// What can't be read, as letters.
+    fn unreadable<'a>(&self, entries: &[&'a LogEntry]) -> Vec<DeadLetter<'a>> {
+        let lost = entries.iter().filter(|entry| entry.is_lost()).count();
+        self.app.metrics.data_lost.increment(lost as u64);
+        let letter = |&entry: &&'a LogEntry| {
+            let (reason, detail) = match entry.claim.as_ref().err() {
+                Some(why) if !entry.is_lost() => (Reason::Undecodable, *why),
+                _ => (
+                    Reason::DeletedFromLog,
+                    "the entry was deleted from the log while it was pending",
+                ),
+            };
+            DeadLetter { lane: self.log.lane(), entry, reason, detail: detail.to_owned() }
+        };
+        entries.iter().map(letter).collect()
+    }
+
+    /// Puts entries aside, a part at a time, and says so in one line for each.
+    async fn put_aside<'a>(
+        &self,
+        letters: Vec<DeadLetter<'a>>,
+        report: &mut WriteReport,
+        finished: &mut Vec<&'a str>,
+    ) -> Result<(), PassError> {
+        for part in letters.chunks(limits::DEAD_LETTERS_AT_A_TIME) {
+            let new = dead_letter::insert_all(&self.app.stores.pool, part).await?;
+            report.dead_letters += new;
+            report.repeated += part.len() - new;
+            if new > 0 {
+                let DeadLetter { lane, entry, reason, detail } = &part[0];
+                tracing::error!(%lane, entries = new, first = entry.id, %reason, detail, "entries of the order log can't become orders; they are dead letters now");
+            }
+            finished.extend(part.iter().map(|letter| letter.entry.id.as_str()));
+        }
+        Ok(())
     }
 
     /// How long it took from these claims to their rows. Claims of one millisecond are counted together.

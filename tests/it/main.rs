@@ -6,6 +6,7 @@
 
 mod api;
 mod archive;
+mod archive_asked;
 mod backlog;
 mod bad_input;
 #[cfg(feature = "bench")]
@@ -39,6 +40,7 @@ mod outage;
 mod overlap;
 mod overload;
 mod payments;
+mod plans;
 mod postponed;
 mod private_servers;
 mod processes;
@@ -58,3 +60,4 @@ mod tokens;
 mod warm_up;
 mod worker;
 mod worker_failures;
+mod write_flood;

@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use flash_sale::sale::coupon::CouponState;
 use flash_sale::sale::ids::CouponId;
+use serde_json::{Value, json};
 
-use crate::support::TestApp;
+use crate::support::process::{flash_sale, run};
+use crate::support::{Reply, TestApp};
 use crate::warm_up::only_in_postgres;
 
 /// Unpaid orders of these users, past their time.
@@ -265,6 +267,126 @@ async fn a_sale_that_cannot_be_read_takes_no_other_off_the_page_of_metrics() {
     let _: i64 = app.redis(&["HSET", &key, "stock", "4"]).await;
     let listed = app.get("/v1/coupons", "").await;
     assert_eq!(listed.body["coupons"][1]["sale"]["left"], 4);
+    app.let_postponed_be_due().await;
+    assert_eq!(app.expire().await, 1);
+}
+
+/// An app with two postponed orders of one sale; the ids of the notes, newest first.
+async fn two_postponed() -> (TestApp, Vec<Value>) {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(9).await;
+    late_orders(&app, coupon, 1..=2).await;
+    app.execute("UPDATE flash_sales SET sold = 0").await;
+    assert_eq!((app.expire().await, app.postponed().await.len()), (0, 2));
+    let listed = app.get("/v1/postponed", &app.admin_token()).await;
+    let items = listed.body["postponed"].as_array().expect("a list").clone();
+    (app, items)
+}
+
+async fn retry(app: &TestApp, id: &str) -> Reply {
+    let path = format!("/v1/postponed/{id}/retry");
+    let request = app.client().post(app.url.clone() + &path).bearer_auth(app.admin_token());
+    app.send(request, "POST", &path).await
+}
+
+#[tokio::test]
+async fn an_administrator_sees_what_is_postponed_and_has_it_tried_again() {
+    let (app, items) = two_postponed().await;
+    let item = &items[0];
+    assert_eq!(
+        (&item["pass"], &item["item_kind"], &item["tries"]),
+        (&"expiry".into(), &"order".into(), &1.into())
+    );
+    let order = app.number("SELECT max(id) FROM orders").await;
+    assert_eq!(item["item"], order.to_string());
+    assert!(item["error"].as_str().expect("a text").contains("flash_sales_sold_within_total"));
+    assert!(item["what_to_do"].as_str().expect("a text").contains("reconcile --repair"));
+    assert!(item["since"].as_str() < item["next_try_at"].as_str());
+
+    count_again(&app).await;
+    assert_eq!(app.expire().await, 0, "not due");
+    let id = item["id"].as_str().expect("an id");
+    for _ in 0..2 {
+        assert_eq!(retry(&app, id).await.status, 204);
+    }
+    assert_eq!((app.expire().await, app.status(2, order).await), (1, "expired".into()));
+    assert_eq!(retry(&app, id).await.refusal(), (404, "postponed_not_found"));
+    app.let_postponed_be_due().await;
+    assert_eq!(app.expire().await, 1);
+}
+
+#[tokio::test]
+async fn the_list_comes_in_pages_and_by_pass() {
+    let (app, items) = two_postponed().await;
+    app.execute(
+        "INSERT INTO postponed (pass, item, error, next_try_at) VALUES ('cook', 7, 'x', now())",
+    )
+    .await;
+    let list =
+        async |query: &str| app.get(&format!("/v1/postponed{query}"), &app.admin_token()).await;
+    let first = list("?limit=2").await;
+    let unknown = &first.body["postponed"][0];
+    // Of a newer version.
+    assert_eq!((&unknown["pass"], &unknown["item_kind"]), (&"cook".into(), &Value::Null));
+    assert_eq!(first.body["postponed"][1]["id"], items[0]["id"]);
+    let second = list(&format!("?limit=2&cursor={}", first.text("next_cursor"))).await;
+    assert_eq!(
+        (&second.body["postponed"][0]["id"], &second.body["next_cursor"]),
+        (&items[1]["id"], &Value::Null)
+    );
+    assert_eq!(list("?pass=expiry").await.body["postponed"], json!(items));
+    assert_eq!(list("?pass=refunds").await.body["postponed"], json!([]));
+
+    for bad in "pass=cook pass= pass=Expiry limit=0 limit=101 cursor=x cursor=0 since=1".split(' ')
+    {
+        assert_eq!(list(&format!("?{bad}")).await.refusal(), (400, "invalid_query"), "{bad}");
+    }
+    assert_eq!(app.get("/v1/postponed", &app.token(1)).await.refusal(), (403, "forbidden"));
+    assert_eq!(app.get("/v1/postponed", "").await.refusal(), (401, "invalid_token"));
+    assert_eq!(retry(&app, "999").await.refusal(), (404, "postponed_not_found"));
+    assert_eq!(retry(&app, "x").await.refusal(), (400, "invalid_id"));
+    app.expect_disagreements();
+}
+
+#[tokio::test]
+async fn the_command_line_lists_and_retries() {
+    let (app, items) = two_postponed().await;
+    let say = async |words: &[&str]| {
+        let mut command = flash_sale(words);
+        command.args(app.store_arguments());
+        run(command).await
+    };
+    let id = items[0]["id"].as_str().expect("an id");
+    let listed = say(&["postponed"]).await;
+    assert_eq!(listed.code, Some(0), "{listed:?}");
+    let order = items[0]["item"].as_str().expect("an id");
+    for part in [
+        &format!("{id}: expiry: order {order}\n"),
+        "failed 1 times since",
+        "flash-sale reconcile --repair",
+    ] {
+        assert!(listed.stdout.contains(part), "{part}: {listed:?}");
+    }
+    let as_json = say(&["postponed", "--json", "--pass", "expiry", "--limit", "1"]).await;
+    assert_eq!(serde_json::from_str::<Value>(&as_json.stdout).expect("one object"), items[0]);
+    let older = say(&["postponed", "--json", "--before", id]).await;
+    assert_eq!(serde_json::from_str::<Value>(&older.stdout).expect("one object"), items[1]);
+    let none = say(&["postponed", "--pass", "warm_up"]).await;
+    assert_eq!((none.code, &*none.stdout), (Some(0), "Nothing is postponed."));
+
+    count_again(&app).await;
+    assert_eq!(say(&["postponed", "retry", id]).await.code, Some(0));
+    assert_eq!(app.expire().await, 1);
+    let gone = say(&["postponed", "retry", id]).await;
+    assert_eq!((gone.code, &*gone.stdout), (Some(1), ""));
+    assert!(gone.last_words().contains("nothing is postponed under the id"), "{gone:?}");
+    for wrong in [
+        &["postponed", "--pass", "cook"][..],
+        &["postponed", "retry"],
+        &["postponed", "retry", "x"],
+    ] {
+        assert_eq!(say(wrong).await.code, Some(2), "{wrong:?}");
+    }
     app.let_postponed_be_due().await;
     assert_eq!(app.expire().await, 1);
 }

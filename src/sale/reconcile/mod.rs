@@ -107,8 +107,8 @@ pub async fn check(pool: &PgPool, redis: &Redis, keys: &Keys) -> Result<Report, 
 pub struct Standing {
     /// Everything that doesn't agree about it.
     pub disagreements: Vec<Disagreement>,
-    /// Whether its buyers are its live orders, by count and digest.
-    pub identical: bool,
+    /// The sale in numbers; nothing if Redis doesn't have it.
+    pub sale: Option<SaleCount>,
     /// Its entries on their way to Postgres.
     pub in_flight: usize,
 }
@@ -117,7 +117,25 @@ impl Standing {
     /// Whether every claim that this sale has ever accepted is an order: Redis and Postgres agree on it, its buyers are
     /// its live orders, and nothing of it is in flight. Of a sale that has ended this stays true.
     pub fn is_settled(&self) -> bool {
-        self.disagreements.is_empty() && self.identical && self.in_flight == 0
+        self.disagreements.is_empty() && self.is_identical() && self.in_flight == 0
+    }
+
+    /// What keeps the sale from being settled, in words.
+    pub fn obstacles(&self) -> Vec<String> {
+        let mut obstacles: Vec<String> =
+            self.disagreements.iter().map(ToString::to_string).collect();
+        if obstacles.is_empty() && !self.is_identical() {
+            obstacles.push("its buyers in Redis are not its live orders".to_owned());
+        }
+        if self.in_flight > 0 {
+            obstacles
+                .push(format!("{} of its claims are on their way to Postgres", self.in_flight));
+        }
+        obstacles
+    }
+
+    fn is_identical(&self) -> bool {
+        self.sale.as_ref().is_some_and(|sale| sale.identical)
     }
 }
 
@@ -135,10 +153,10 @@ pub async fn standing(
     let check = Check { pool, redis, keys };
     let mut report = Report::default();
     check.sale(coupon, &mut report).await?;
-    let identical = report.sales.iter().any(|sale| sale.identical);
     // Asked last: a buyer without an order that isn't in flight by now never will be.
     let in_flight = check.in_flight(coupon).await?;
-    Ok(Standing { disagreements: report.disagreements, identical, in_flight })
+    let sale = report.sales.pop();
+    Ok(Standing { disagreements: report.disagreements, sale, in_flight })
 }
 
 /// How many entries of this coupon are on their way to Postgres.
