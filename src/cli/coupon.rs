@@ -274,12 +274,13 @@ async fn run_on(task: Task, stores: &Stores) -> anyhow::Result<()> {
         _ => None,
     };
     let shutdown = Shutdown::default();
-    let changes = CouponChanges::new(stores, coupons.clone(), warm_up, postponed.clone(), shutdown);
+    let changes =
+        CouponChanges::new(stores, coupons.clone(), warm_up, postponed.clone(), shutdown.clone());
     let found = match task {
         Task::Create(new) => vec![coupons.create(new).await?],
         Task::Change(id, change) => vec![changed(changes.change(id, change).await?)?],
         Task::Archive(id, accept_loss) => {
-            let archive = Archive::new(stores, changes.into(), postponed, Duration::ZERO);
+            let archive = Archive::new(stores, changes.into(), postponed, Duration::ZERO, shutdown);
             return archived(archive.ask(id, accept_loss).await?);
         }
         Task::List(before, limit) => coupons.list(before, limit).await?,

@@ -46,16 +46,20 @@ use super::reconcile::Disagreement;
 use super::shards::Shards;
 use super::{Failure, Stores, reconcile, stock};
 use crate::base::limits;
+use crate::base::shutdown::Shutdown;
 
 pub use asked::{ArchiveOutcome, ArchiveRefusal, Archived};
 
-/// Relieves Redis of sales that are over.
+/// Relieves Redis of sales that are over. Clones share the connections.
+#[derive(Clone)]
 pub struct Archive {
     stores: Stores,
     changes: Arc<CouponChanges>,
     postponed: Postponed,
     /// Time between the end of a sale and its archiving.
     after: Duration,
+    /// Owns the work that a request must not break off half-way.
+    shutdown: Shutdown,
 }
 
 impl Archive {
@@ -65,8 +69,9 @@ impl Archive {
         changes: Arc<CouponChanges>,
         postponed: Postponed,
         after: Duration,
+        shutdown: Shutdown,
     ) -> Self {
-        Self { stores: stores.clone(), changes, postponed, after }
+        Self { stores: stores.clone(), changes, postponed, after, shutdown }
     }
 
     /// Does all steps for whatever is due. Returns how many sales have been archived. A sale that can't be compared, or that

@@ -79,17 +79,35 @@ pub enum ArchiveRefusal {
     )]
     InFlight(usize),
     /// Something is open, and giving it up wasn't accepted.
-    #[error("the sale isn't settled: {}. Put that right, or accept the loss (`accept_loss`, --accept-loss), which gives it up", .0.join("; "))]
+    #[error("the sale isn't settled: {}. Put that right, or accept the loss (`accept_loss`, --accept-loss), which gives it up", in_words(.0))]
     NotSettled(Vec<String>),
 }
 
+fn in_words(obstacles: &[String]) -> String {
+    match obstacles {
+        [] => "something about it has changed just now".to_owned(),
+        obstacles => obstacles.join("; "),
+    }
+}
+
 impl Archive {
-    /// Archives an ended sale now, if it is settled; with `accept_loss`, whatever is open. Safe to repeat.
+    /// Archives an ended sale now, if it is settled; with `accept_loss`, whatever is open. Safe to repeat. Goes on to its end
+    /// also when whoever has asked goes away: comparing a large sale may take longer than a request may.
     ///
     /// # Errors
     ///
     /// When a store doesn't answer; asking again goes on from what Postgres has noted.
     pub async fn ask(
+        &self,
+        coupon: CouponId,
+        accept_loss: bool,
+    ) -> Result<ArchiveOutcome, Failure> {
+        let archive = self.clone();
+        let asked = async move { archive.ask_now(coupon, accept_loss).await };
+        self.shutdown.spawn(asked).await.map_err(|_| sqlx::Error::WorkerCrashed)?
+    }
+
+    async fn ask_now(
         &self,
         coupon: CouponId,
         accept_loss: bool,
@@ -111,10 +129,10 @@ impl Archive {
                 Err(refusal) => return Ok(ArchiveOutcome::Refused(refusal)),
             };
             let settled = obstacles.is_empty() && stock::archive(&self.stores.pool, coupon).await?;
-            if !settled && !accept_loss {
+            if !settled && !accept_loss && !self.is_archived(coupon).await? {
                 return Ok(ArchiveOutcome::Refused(ArchiveRefusal::NotSettled(obstacles)));
             }
-            if !settled {
+            if !settled && accept_loss {
                 self.give_up(coupon, &mut archived).await?;
             }
             let counted = standing.and_then(|standing| standing.sale);
@@ -139,6 +157,11 @@ impl Archive {
             Some(sale) if sale.load_id.is_none() => Err(ArchiveRefusal::NotLoaded),
             Some(sale) => Ok(sale),
         })
+    }
+
+    /// Whether somebody has archived it meanwhile.
+    async fn is_archived(&self, coupon: CouponId) -> sqlx::Result<bool> {
+        Ok(stock::find(&self.stores.pool, coupon).await?.is_some_and(|sale| sale.archived))
     }
 
     /// Where the sale stands, as far as it can be read, and what is open about it, in words.
@@ -178,17 +201,13 @@ impl Archive {
 
     /// Closes what is open, and notes that the sale is archived.
     async fn give_up(&self, coupon: CouponId, archived: &mut Archived) -> Result<(), Failure> {
-        let pool = self.stores.pool.clone();
-        let given_up = self.changes.to_the_end(async move {
-            let mut tx = pool.begin().await?;
-            let given_up = give_up_in(&mut tx, coupon).await;
-            match given_up {
-                Ok(_) => tx.commit().await?,
-                Err(_) => tx.rollback().await?,
-            }
-            given_up
-        });
-        (archived.dead_letters_closed, archived.stock_returns_closed) = given_up.await?;
+        let mut tx = self.stores.pool.begin().await?;
+        let given_up = give_up_in(&mut tx, coupon).await;
+        match given_up {
+            Ok(_) => tx.commit().await?,
+            Err(_) => tx.rollback().await?,
+        }
+        (archived.dead_letters_closed, archived.stock_returns_closed) = given_up?;
         tracing::warn!(%coupon, dead_letters = archived.dead_letters_closed, stock_returns = archived.stock_returns_closed, "a sale is archived although it isn't settled; an operator has accepted the loss");
         Ok(())
     }

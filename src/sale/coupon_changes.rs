@@ -122,7 +122,8 @@ impl CouponChanges {
         change: Change,
     ) -> Result<Result<(), Refusal>, Failure> {
         let pool = self.pool.clone();
-        self.to_the_end(async move {
+        // A task of its own: dropping a `begin` half-way can poison the connection (sqlx#4393).
+        let decided = self.shutdown.spawn(async move {
             let mut tx = pool.begin().await?;
             let decided = decide_in(&mut tx, coupon, &change).await;
             match decided {
@@ -130,18 +131,8 @@ impl CouponChanges {
                 _ => tx.rollback().await?,
             }
             decided
-        })
-        .await
-    }
-
-    /// Carries out `work` also when whoever has asked for it goes away: dropping a `begin` half-way can poison
-    /// the connection (sqlx#4393).
-    pub(super) async fn to_the_end<T: Send + 'static>(
-        &self,
-        work: impl Future<Output = sqlx::Result<T>> + Send + 'static,
-    ) -> Result<T, Failure> {
-        let done = self.shutdown.spawn(work).await;
-        Ok(done.map_err(|_| sqlx::Error::WorkerCrashed)??)
+        });
+        Ok(decided.await.map_err(|_| sqlx::Error::WorkerCrashed)??)
     }
 
     /// The second half: brings Redis up to the newest revision. False if it can't be told yet.

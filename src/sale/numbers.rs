@@ -142,11 +142,13 @@ impl Numbers {
         ])
     }
 
+    /// Of each pass that postpones, also if nothing waits.
     async fn postponed_gauges(&self) -> sqlx::Result<Vec<Gauge>> {
-        let mut waiting = Vec::new();
-        for pass in Pass::ALL.into_iter().filter(|pass| pass.postpones().is_some()) {
-            waiting.push((pass.name(), self.postponed.waiting(pass).await?));
-        }
+        let waiting = self.postponed.waiting().await?;
+        let passes = Pass::ALL.into_iter().filter(|pass| pass.postpones().is_some());
+        let waiting: Vec<_> = passes
+            .map(|pass| (pass.name(), waiting.get(pass.name()).copied().unwrap_or_default()))
+            .collect();
         let items = waiting.iter().map(|(pass, waiting)| {
             Gauge::labelled("flash_sale_postponed_items", "pass", pass, waiting.items as f64)
         });

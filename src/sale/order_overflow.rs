@@ -45,7 +45,11 @@ pub(super) async fn write(
 
     let mut written = Written { repeated, ..Written::default() };
     let mut rest = &new[..];
-    let mut units = usize::try_from(stock::units_left(&mut *tx, coupon).await?).unwrap_or(0);
+    let Some(units) = stock::units_left(&mut *tx, coupon).await? else {
+        let detail = format!("there is no flash coupon {coupon}");
+        return Err(NotWritten::Poison(Reason::Invalid, detail));
+    };
+    let mut units = usize::try_from(units).unwrap_or(0);
     while units > 0 && !rest.is_empty() {
         let (part, others) = rest.split_at(units.min(rest.len()));
         let claims: Vec<&LoggedClaim> = part.iter().map(|(_, claim)| *claim).collect();
@@ -104,7 +108,7 @@ async fn count(
     if orders > 0 && !stock::add_sold(&mut *tx, coupon, orders).await? {
         return changed();
     }
-    match entries_remain && stock::lock_units_left(&mut *tx, coupon).await? > 0 {
+    match entries_remain && stock::lock_units_left(&mut *tx, coupon).await? > Some(0) {
         true => changed(),
         false => Ok(()),
     }

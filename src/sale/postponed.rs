@@ -23,7 +23,7 @@
 //!
 //! That an item is tried as soon as its cause has gone: an operator may ask for that (`Postponed::retry`).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
@@ -69,7 +69,7 @@ pub struct PostponedItem {
 }
 
 /// The items of one pass that wait.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Waiting {
     /// Items.
     pub items: i64,
@@ -179,21 +179,23 @@ impl Postponed {
         Ok(())
     }
 
-    /// How many items of a pass wait, and how long the oldest has.
+    /// How many items wait, and how long the oldest has, by the names of their passes.
     ///
     /// # Errors
     ///
     /// When Postgres doesn't answer.
-    pub async fn waiting(&self, pass: Pass) -> sqlx::Result<Waiting> {
-        let row = sqlx::query!(
-            r#"SELECT count(*) AS "items!",
-                      coalesce(extract(epoch FROM now() - min(since)), 0)::float8 AS "oldest_seconds!"
-               FROM postponed WHERE pass = $1"#,
-            pass.name(),
+    pub async fn waiting(&self) -> sqlx::Result<HashMap<String, Waiting>> {
+        let rows = sqlx::query!(
+            r#"SELECT pass, count(*) AS "items!",
+                      extract(epoch FROM now() - min(since))::float8 AS "oldest_seconds!"
+               FROM postponed GROUP BY pass"#
         )
-        .fetch_one(&self.pool)
+        .fetch_all(&self.pool)
         .await?;
-        Ok(Waiting { items: row.items, oldest_seconds: row.oldest_seconds })
+        let waiting = rows.into_iter().map(|row| {
+            (row.pass, Waiting { items: row.items, oldest_seconds: row.oldest_seconds })
+        });
+        Ok(waiting.collect())
     }
 
     /// Notes that these items have failed, each once. The first failure of an item raises the alarm.

@@ -47,17 +47,17 @@ pub async fn sold(pool: &PgPool, coupon: CouponId) -> sqlx::Result<i64> {
     Ok(sold.fetch_optional(pool).await?.unwrap_or(0))
 }
 
-/// Units that Postgres hasn't counted as sold.
+/// Units that Postgres hasn't counted as sold; nothing if there is no such sale.
 ///
 /// # Errors
 ///
-/// When Postgres doesn't answer, or there is no such sale.
-pub async fn units_left(tx: &mut PgConnection, coupon: CouponId) -> sqlx::Result<i64> {
+/// When Postgres doesn't answer.
+pub async fn units_left(tx: &mut PgConnection, coupon: CouponId) -> sqlx::Result<Option<i64>> {
     sqlx::query_scalar!(
         r#"SELECT total - sold AS "left!" FROM flash_sales WHERE coupon_id = $1"#,
         coupon.get(),
     )
-    .fetch_one(tx)
+    .fetch_optional(tx)
     .await
 }
 
@@ -66,12 +66,12 @@ pub async fn units_left(tx: &mut PgConnection, coupon: CouponId) -> sqlx::Result
 /// # Errors
 ///
 /// As [`units_left`].
-pub async fn lock_units_left(tx: &mut PgConnection, coupon: CouponId) -> sqlx::Result<i64> {
+pub async fn lock_units_left(tx: &mut PgConnection, coupon: CouponId) -> sqlx::Result<Option<i64>> {
     sqlx::query_scalar!(
         r#"SELECT total - sold AS "left!" FROM flash_sales WHERE coupon_id = $1 FOR NO KEY UPDATE"#,
         coupon.get(),
     )
-    .fetch_one(tx)
+    .fetch_optional(tx)
     .await
 }
 

@@ -32,7 +32,7 @@ pub mod passes;
 pub mod recover;
 pub mod write;
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -46,8 +46,7 @@ use crate::base::config::Config;
 use crate::base::limits;
 use crate::base::telemetry::LogThrottle;
 use crate::kit::postgres;
-use crate::sale::ids::Lane;
-use crate::sale::order::NotWritten;
+use crate::sale::ids::{CouponId, Lane};
 use crate::sale::order_log::{OrderLog, is_missing_group};
 use crate::sale::pass::Pass;
 use crate::sale::{settings, stock};
@@ -88,6 +87,8 @@ pub struct LaneWorker {
     postgres_away: bool,
     /// Set once the group has been seen; from then on its absence is news.
     group_seen: bool,
+    /// Sales that had more entries than units a moment ago: their next entries are written by themselves.
+    overflowing: BTreeSet<CouponId>,
     /// Whether it is the one that is called when there is more than the other can write.
     is_relief: bool,
     /// Calls a relief: a batch was full.
@@ -157,6 +158,7 @@ impl LaneWorker {
             batch_orders: settings.batch_orders_max,
             postgres_away: false,
             group_seen: false,
+            overflowing: BTreeSet::new(),
             is_relief: false,
             behind: Arc::default(),
         }
@@ -349,17 +351,6 @@ async fn alarm_if_data_lost(app: &App, lane: Lane, log_lost: bool) {
         Err(error) => {
             app.metrics.data_lost.increment(1);
             tracing::error!(%lane, %error, "ALARM: the group of the order log had vanished, and the stores can't be compared; run `flash-sale reconcile`");
-        }
-    }
-}
-
-impl From<NotWritten> for PassError {
-    /// Of what was refused for its data nothing is left to refuse: whoever writes takes it apart first.
-    fn from(error: NotWritten) -> Self {
-        match error {
-            NotWritten::LocksLost => Self::LocksLost,
-            NotWritten::Postgres(error) => Self::Postgres(error),
-            NotWritten::Poison(..) => unreachable!("it has been taken apart"),
         }
     }
 }

@@ -57,14 +57,26 @@ pub struct WriteReport {
     pub contended: usize,
 }
 
-/// What becomes of entries of one coupon that were refused together.
-enum Remedy {
-    /// As many as there are units for are rows, the others dead letters.
-    Written(Written),
-    /// None of them can become an order.
-    PutAside,
-    /// Some of them may.
-    Halve,
+/// Entries that are written together.
+struct Part<'a> {
+    entries: Vec<&'a LogEntry>,
+    /// Whether they are of one coupon, and may be more than it has units.
+    overflows: bool,
+}
+
+impl<'a> Part<'a> {
+    /// The next parts to try, when these entries were refused together.
+    fn taken_apart(self, reason: Reason) -> Vec<Self> {
+        let by_coupon = by_coupon(&self.entries);
+        let overflows = reason == Reason::Oversold && !self.overflows;
+        if overflows || by_coupon.len() > 1 {
+            let parts = by_coupon.into_values();
+            return parts.map(|entries| Self { entries, overflows }).collect();
+        }
+        let (first, second) = self.entries.split_at(self.entries.len() / 2);
+        let halves = [second, first].map(<[_]>::to_vec);
+        halves.map(|entries| Self { entries, overflows: false }).into()
+    }
 }
 
 /// The entries of each coupon.
@@ -136,7 +148,7 @@ impl LaneWorker {
         }
     }
 
-    async fn write(&self, entries: &[LogEntry]) -> Result<WriteReport, PassError> {
+    async fn write(&mut self, entries: &[LogEntry]) -> Result<WriteReport, PassError> {
         let mut report = WriteReport { entries: entries.len(), ..WriteReport::default() };
         let (decoded, unreadable): (Vec<_>, Vec<_>) =
             entries.iter().partition(|entry| entry.claim.is_ok());
@@ -174,73 +186,66 @@ impl LaneWorker {
 
     /// Writes, and says what can be acknowledged. What Postgres refuses is taken apart until the culprits are dead letters.
     async fn write_splitting<'a>(
-        &self,
+        &mut self,
         entries: &[&'a LogEntry],
         locks_lost: &CancellationToken,
         report: &mut WriteReport,
         finished: &mut Vec<&'a str>,
     ) -> Result<(), PassError> {
-        let mut parts = vec![entries.to_vec()];
+        let mut parts = self.parts(entries);
         while let Some(part) = parts.pop() {
-            if part.is_empty() {
+            if part.entries.is_empty() {
                 continue;
             }
-            let written = self.app.orders.write(self.log.lane(), &part, locks_lost).await;
-            let (reason, detail) = match written {
-                Ok(written) => {
-                    self.note_written(&part, written, report, finished);
-                    continue;
-                }
-                Err(NotWritten::Poison(reason, detail)) => (reason, detail),
-                Err(error) => return Err(error.into()),
+            let (lane, orders) = (self.log.lane(), &self.app.orders);
+            let written = match part.overflows {
+                true => orders.write_what_fits(lane, &part.entries, locks_lost).await,
+                false => orders.write(lane, &part.entries, locks_lost).await,
             };
-            let by_coupon = by_coupon(&part);
-            if let [coupon] = by_coupon.keys().copied().collect::<Vec<_>>()[..] {
-                let remedy = self.remedy(coupon, reason, &part, locks_lost).await?;
-                match remedy {
-                    Remedy::Written(written) => self.note_written(&part, written, report, finished),
-                    Remedy::PutAside => {
-                        let letters = self.letters(&part, reason, &detail);
+            match written {
+                Ok(written) => self.note_written(&part, written, report, finished),
+                Err(NotWritten::Poison(reason, detail)) => {
+                    if self.is_hopeless(&part, reason).await? {
+                        let letters = self.letters(&part.entries, reason, &detail);
                         self.put_aside(letters, report, finished).await?;
-                    }
-                    Remedy::Halve => {
-                        let (first, second) = part.split_at(part.len() / 2);
-                        parts.extend([second.to_vec(), first.to_vec()]);
+                    } else {
+                        parts.extend(part.taken_apart(reason));
                     }
                 }
-            } else {
-                parts.extend(by_coupon.into_values());
+                Err(NotWritten::LocksLost) => return Err(PassError::LocksLost),
+                Err(NotWritten::Postgres(error)) => return Err(error.into()),
             }
         }
         Ok(())
     }
 
-    /// What to do about entries of one coupon that were refused together.
-    async fn remedy(
-        &self,
-        coupon: CouponId,
-        reason: Reason,
-        part: &[&LogEntry],
-        locks_lost: &CancellationToken,
-    ) -> Result<Remedy, PassError> {
-        let (lane, orders) = (self.log.lane(), &self.app.orders);
-        if reason == Reason::Oversold {
-            match orders.write_what_fits(lane, part, locks_lost).await {
-                Ok(written) => return Ok(Remedy::Written(written)),
-                // Units have come back meanwhile.
-                Err(NotWritten::Poison(..)) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        if part.len() == 1 || reason == Reason::Invalid && !orders.has_sale(coupon).await? {
-            return Ok(Remedy::PutAside);
-        }
-        Ok(Remedy::Halve)
+    /// The entries of sales that had too few units a moment ago, and the others together.
+    fn parts<'a>(&self, entries: &[&'a LogEntry]) -> Vec<Part<'a>> {
+        let is_known = |entry: &&LogEntry| {
+            entry.claim.as_ref().is_ok_and(|claim| self.overflowing.contains(&claim.coupon_id))
+        };
+        let (known, others): (Vec<_>, Vec<_>) = entries.iter().copied().partition(is_known);
+        let known = by_coupon(&known).into_values();
+        let mut parts: Vec<Part> = known.map(|entries| Part { entries, overflows: true }).collect();
+        parts.push(Part { entries: others, overflows: false });
+        parts
+    }
+
+    /// Whether none of these entries, which were refused together, can become an order.
+    async fn is_hopeless(&self, part: &Part<'_>, reason: Reason) -> Result<bool, PassError> {
+        let coupons: Vec<CouponId> = by_coupon(&part.entries).into_keys().collect();
+        Ok(match (reason, &coupons[..]) {
+            // As many as there are units for have not been tried yet.
+            (Reason::Oversold, _) if !part.overflows => false,
+            _ if part.entries.len() == 1 => true,
+            (Reason::Invalid, [coupon]) => !self.app.orders.has_sale(*coupon).await?,
+            _ => false,
+        })
     }
 
     fn note_written<'a>(
-        &self,
-        part: &[&'a LogEntry],
+        &mut self,
+        part: &Part<'a>,
         Written { inserted, repeated, conflicts, oversold }: Written,
         report: &mut WriteReport,
         finished: &mut Vec<&'a str>,
@@ -253,9 +258,15 @@ impl LaneWorker {
             tracing::error!(%lane, entries = conflicts, "entries of the order log contradict orders that are there; they are dead letters now");
         }
         if oversold > 0 {
-            tracing::error!(%lane, entries = oversold, first = part[0].id, "the order log has more claims of a sale than it has units; they are dead letters now");
+            tracing::error!(%lane, entries = oversold, first = part.entries[0].id, "the order log has more claims of a sale than it has units; they are dead letters now");
         }
-        finished.extend(part.iter().map(|entry| entry.id.as_str()));
+        if let (true, Ok(claim)) = (part.overflows, &part.entries[0].claim) {
+            match oversold {
+                0 => self.overflowing.remove(&claim.coupon_id),
+                _ => self.overflowing.insert(claim.coupon_id),
+            };
+        }
+        finished.extend(part.entries.iter().map(|entry| entry.id.as_str()));
     }
 
     fn letters<'a>(

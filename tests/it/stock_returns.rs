@@ -1,9 +1,13 @@
 //! Units on their way back: once each, whatever dies in between, and never from under somebody who has claimed anew.
 
+use std::time::{Duration, Instant};
+
+use flash_sale::base::clock::Clock;
 use flash_sale::sale::ids::CouponId;
+use flash_sale::worker;
 use futures_util::StreamExt;
 
-use crate::support::{TestApp, lane};
+use crate::support::{OwnServers, TestApp, eventually, lane};
 
 /// An app that asks Redis about every claim, with one coupon of this stock.
 async fn app_with(stock: i64) -> (TestApp, CouponId) {
@@ -260,5 +264,66 @@ async fn whoever_listens_is_told_which_sale_has_units_again() {
     let heard: Vec<redis::Msg> = listener.on_message().take(2).collect().await;
     for message in heard {
         assert_eq!(message.get_payload::<String>().unwrap(), coupon.to_string());
+    }
+}
+
+/// The goal: a unit comes back beside 100,000 of a lost sale within twice the time that it takes alone.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "measures: run it alone, in release"]
+async fn the_time_until_a_unit_is_back_beside_many_of_a_lost_sale() {
+    let servers = OwnServers::start();
+    for (what, count) in [("alone", 0), ("beside 100,000 of a lost sale", 100_000)] {
+        let app = TestApp::on(&servers.at, &["--sold-out-memory-ms", "0"], Clock::System).await;
+        app.expect_disagreements();
+        let (lost, kept) = (app.create_flash(2).await, app.create_flash(2).await);
+        closed_orders(&app, lost, count).await;
+        app.lose_sale(lost).await;
+        worker::start(&app.app, &app.config);
+        let mut times_ms = Vec::new();
+        for n in 1..=20 {
+            let order = app.claim(n, kept).await.order_id();
+            eventually("the order is a row", async || app.show(n, order).await.status == 200).await;
+            assert_eq!(app.cancel(n, order).await.status, 200);
+            let began = Instant::now();
+            eventually("the unit is back", async || app.stock(kept).await == 2).await;
+            times_ms.push(began.elapsed().as_millis());
+        }
+        times_ms.sort_unstable();
+        let wal = app.number("SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint").await;
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        let wal =
+            app.number("SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint").await - wal;
+        println!(
+            "{what}: p50 {} ms, max {} ms; at rest {} bytes of WAL/s",
+            times_ms[10],
+            times_ms[19],
+            wal / 5
+        );
+        assert!(app.app.shutdown.stop(Duration::from_secs(10)).await);
+    }
+}
+
+/// How fast a backlog comes back that grew while the plans were those for empty tables.
+#[tokio::test]
+#[ignore = "measures: run it alone, in release"]
+async fn a_backlog_of_a_sale_comes_back_at_the_rate_of_redis_and_postgres() {
+    const UNITS: i64 = 300_000;
+    let servers = OwnServers::start();
+    let app = TestApp::on(&servers.at, &["--database-connections", "2"], Clock::System).await;
+    app.expect_disagreements();
+    let coupon = app.create_flash(UNITS).await;
+    app.execute("ALTER TABLE stock_returns SET (autovacuum_enabled = false); ALTER TABLE orders SET (autovacuum_enabled = false)")
+        .await;
+    for n in 1..=10 {
+        let order = app.order(n, coupon).await;
+        app.cancel(n, order).await;
+        assert_eq!(app.give_back().await, 1);
+    }
+    closed_orders(&app, coupon, UNITS).await;
+    for _ in 0..5 {
+        let began = Instant::now();
+        let closed = app.give_back().await;
+        let rate = closed as f64 / began.elapsed().as_secs_f64();
+        println!("{closed} closed, {rate:.0}/s; {} wait", waiting(&app, coupon).await);
     }
 }

@@ -186,3 +186,32 @@ async fn a_flood_is_put_aside_about_as_fast_as_good_entries_are_written() {
         println!("flood / good: {:.2}", pair[1] / pair[0]);
     }
 }
+
+/// The goal: the orders of a sale beside a flood of another are rows within twice the time that both take alone.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "measures: run it alone, in release"]
+async fn the_orders_of_a_sale_beside_a_flood_of_another() {
+    const FLOOD: i64 = 10_000;
+    let servers = OwnServers::start();
+    for round in 0..3 {
+        for (what, flood, units) in [
+            ("alone", 0, 1),
+            ("beside as many good entries of another sale", FLOOD, FLOOD),
+            ("beside a flood of another sale", FLOOD, 100),
+        ] {
+            let app = TestApp::on(&servers.at, &[], Clock::System).await;
+            app.expect_disagreements();
+            let (other, good) = (app.create_flash(units).await, app.create_flash(200).await);
+            append_all(&app, other, 10_000, flood.max(1)).await;
+            for n in 1..=100 {
+                app.app.claims.claim(good, user(n)).await.expect("both stores answer");
+            }
+            let began = Instant::now();
+            flash_sale::worker::start(&app.app, &app.config);
+            crate::support::eventually("all orders are rows", async || app.sold(good).await == 100)
+                .await;
+            println!("round {round}: 100 orders {what}: {} ms", began.elapsed().as_millis());
+            assert!(app.app.shutdown.stop(Duration::from_secs(10)).await);
+        }
+    }
+}
