@@ -195,9 +195,8 @@ impl App {
         );
         let moves = order_moves.clone();
         let payments = Payments::new(pool.clone(), moves, postponed.clone(), unpaid_orders_max);
-        let (changes, archive_after) = (coupon_changes.clone(), config.archive_after());
-        let archive =
-            Archive::new(&stores, changes, postponed.clone(), archive_after, shutdown.clone());
+        let (changes, after) = (coupon_changes.clone(), config.archive_after());
+        let archive = Archive::new(&stores, changes, postponed.clone(), after, shutdown.clone());
         Ok(Arc::new(Self {
             claims: Claims::new(sold_out.clone(), script, warm_up.clone(), regular, orders.clone()),
             claim_statuses: ClaimStatuses::new(&stores, orders.clone(), warm_up.clone()),
