@@ -24,6 +24,7 @@ use crate::sale::postponed::PostponedItem;
 #[into_params(parameter_in = Query)]
 pub struct Page {
     /// Only what this pass has postponed; all passes if not given.
+    #[param(inline)]
     pass: Option<Pass>,
     /// `next_cursor` of the page before; nothing for the first.
     cursor: Option<PostponedId>,

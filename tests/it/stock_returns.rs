@@ -269,7 +269,7 @@ async fn whoever_listens_is_told_which_sale_has_units_again() {
 
 /// The goal: a unit comes back beside 100,000 of a lost sale within twice the time that it takes alone.
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "measures: run it alone, in release"]
+#[ignore = "measures: make faults, best in release"]
 async fn the_time_until_a_unit_is_back_beside_many_of_a_lost_sale() {
     let servers = OwnServers::start();
     for (what, count) in [("alone", 0), ("beside 100,000 of a lost sale", 100_000)] {
@@ -305,7 +305,7 @@ async fn the_time_until_a_unit_is_back_beside_many_of_a_lost_sale() {
 
 /// How fast a backlog comes back that grew while the plans were those for empty tables.
 #[tokio::test]
-#[ignore = "measures: run it alone, in release"]
+#[ignore = "measures: make faults, best in release"]
 async fn a_backlog_of_a_sale_comes_back_at_the_rate_of_redis_and_postgres() {
     const UNITS: i64 = 300_000;
     let servers = OwnServers::start();

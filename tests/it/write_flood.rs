@@ -189,7 +189,7 @@ async fn what_cannot_be_read_is_put_aside_together() {
 
 /// The goal: at least half of the rate of good entries in the same run, or 20,000 a second.
 #[tokio::test]
-#[ignore = "measures: run it alone, in release"]
+#[ignore = "measures: make faults, best in release"]
 async fn a_flood_is_put_aside_about_as_fast_as_good_entries_are_written() {
     const ENTRIES: i64 = 50_000;
     let servers = OwnServers::start();
@@ -221,7 +221,7 @@ async fn a_flood_is_put_aside_about_as_fast_as_good_entries_are_written() {
 
 /// The goal: the orders of a sale beside a flood of another are rows within twice the time that both take alone.
 #[tokio::test(flavor = "multi_thread")]
-#[ignore = "measures: run it alone, in release"]
+#[ignore = "measures: make faults, best in release"]
 async fn the_orders_of_a_sale_beside_a_flood_of_another() {
     const FLOOD: i64 = 10_000;
     let servers = OwnServers::start();

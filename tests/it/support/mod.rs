@@ -17,7 +17,7 @@ pub mod redisson;
 mod servers;
 mod test_app;
 
-pub use client::Reply;
+pub use client::{Reply, references};
 pub use servers::{OwnServers, shared};
 pub use test_app::{SECRET, TestApp, now, token, user, write_all};
 
