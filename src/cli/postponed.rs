@@ -26,7 +26,7 @@ pub struct PostponedArguments {
     #[arg(long)]
     before: Option<PostponedId>,
     /// At most this many
-    #[arg(long, default_value_t = 100)]
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
     limit: u32,
     /// One JSON object a line
     #[arg(long)]

@@ -63,6 +63,11 @@ impl Failure {
     }
 }
 
+/// Text that Postgres can store, and that stays on its line: what a store has answered may hold anything.
+pub fn in_plain_text(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
 /// Whether one row is at fault: Postgres refuses it, it can't be read, or it isn't there.
 fn is_of_row(error: &sqlx::Error) -> bool {
     use sqlx::Error::{ColumnDecode, Decode, RowNotFound};
@@ -197,6 +202,11 @@ mod tests {
             assert!(!failure.is_of_item(), "{failure:?}");
             assert!(!Failure::Shared(Arc::new(failure)).is_of_item());
         }
+    }
+
+    #[test]
+    fn text_from_a_store_can_be_kept() {
+        assert_eq!(in_plain_text("a\0b\nc\u{7f}é"), "a\u{fffd}b\u{fffd}c\u{fffd}é");
     }
 
     #[test]

@@ -32,6 +32,7 @@ use sqlx::PgPool;
 use utoipa::ToSchema;
 
 use super::Failure;
+use super::failure::in_plain_text;
 use super::ids::PostponedId;
 use super::pass::{ItemKind, Pass};
 use crate::base::limits;
@@ -204,6 +205,7 @@ impl Postponed {
     ///
     /// When Postgres doesn't answer.
     pub async fn note(&self, pass: Pass, items: &[i64], error: &str) -> sqlx::Result<()> {
+        let error = in_plain_text(error);
         let error: String = error.chars().take(limits::POSTPONED_ERROR_CHARS_MAX).collect();
         self.metrics.count_pass_failures(pass.name(), items.len());
         let tries = sqlx::query!(

@@ -29,6 +29,7 @@ use utoipa::ToSchema;
 
 use super::buyers;
 use super::dead_letter::{self, DeadLetter, Reason};
+use super::failure::in_plain_text;
 use super::ids::{CouponId, Lane, OrderId, UserId};
 use super::order::{NotWritten, Orders, Written};
 use super::order_log::LogEntry;
@@ -92,7 +93,8 @@ pub async fn repair(stores: &Stores, report: &Report) -> Result<Vec<Repair>, Fai
 fn or_why_not(repaired: Result<(bool, String), Failure>) -> Result<(bool, String), Failure> {
     match repaired {
         Err(failure) if failure.is_of_item() => {
-            Ok((false, format!("it could not be repaired: {failure}")))
+            let why = in_plain_text(&failure.to_string());
+            Ok((false, format!("it could not be repaired: {why}")))
         }
         repaired => repaired,
     }

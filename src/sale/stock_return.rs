@@ -76,6 +76,8 @@ struct Waiting {
     coupon_id: CouponId,
     /// Whether Postgres answers for its sale: then no unit has to come back to Redis.
     archived: bool,
+    /// Whether it is left alone for now.
+    postponed: bool,
 }
 
 /// An open row.
@@ -138,7 +140,7 @@ impl StockReturns {
             let Some(last) = page.last().map(|waiting| waiting.coupon_id) else {
                 return Ok(round);
             };
-            for waiting in page {
+            for waiting in page.into_iter().filter(|waiting| !waiting.postponed) {
                 let turn = self.turn(what, &waiting).await?;
                 round.closed += turn.closed;
                 let failed = tries.settle(waiting.coupon_id.get(), turn.tried).await?.is_none();
@@ -148,7 +150,7 @@ impl StockReturns {
         }
     }
 
-    /// Coupons behind `after` that have open rows and aren't postponed, in the order of their ids.
+    /// Coupons behind `after` that have open rows, in the order of their ids.
     async fn waiting(
         &self,
         what: &str,
@@ -158,22 +160,22 @@ impl StockReturns {
         sqlx::query_as!(
             Waiting,
             // Steps through the index: each step reads the first row of the next coupon, and none of its others.
-            r#"WITH RECURSIVE step (coupon_id) AS (
-                   (SELECT coupon_id FROM stock_returns
+            r#"WITH RECURSIVE step (number, coupon_id) AS (
+                   (SELECT 1, coupon_id FROM stock_returns
                     WHERE done_at IS NULL AND what = $1 AND coupon_id > coalesce($2::bigint, 0)
                     ORDER BY coupon_id LIMIT 1)
                    UNION ALL
-                   SELECT (SELECT stock_returns.coupon_id FROM stock_returns
+                   SELECT number + 1,
+                          (SELECT stock_returns.coupon_id FROM stock_returns
                            WHERE done_at IS NULL AND what = $1 AND stock_returns.coupon_id > step.coupon_id
                            ORDER BY stock_returns.coupon_id LIMIT 1)
-                   FROM step WHERE step.coupon_id IS NOT NULL)
+                   FROM step WHERE step.coupon_id IS NOT NULL AND number < $4::bigint)
                SELECT step.coupon_id AS "coupon_id!: CouponId",
-                      coalesce(archived_at IS NOT NULL, false) AS "archived!"
+                      coalesce(archived_at IS NOT NULL, false) AS "archived!",
+                      EXISTS (SELECT FROM postponed
+                              WHERE pass = $3 AND item = step.coupon_id AND next_try_at > now()) AS "postponed!"
                FROM step LEFT JOIN flash_sales USING (coupon_id)
-               WHERE step.coupon_id IS NOT NULL
-                 AND NOT EXISTS (SELECT FROM postponed
-                                 WHERE pass = $3 AND item = step.coupon_id AND next_try_at > now())
-               LIMIT $4"#,
+               WHERE step.coupon_id IS NOT NULL ORDER BY step.coupon_id"#,
             what,
             after.map(CouponId::get),
             pass.name(),

@@ -219,7 +219,7 @@ async fn a_sale_is_archived_although_an_older_one_cannot_be_read() {
         assert_eq!(app.r#move(coupon, "end").await.status, 200);
     }
     let shard = app.shard_of(bad, 1).await;
-    let _: i64 = app.redis(&["HSET", &shard, "77", "junk"]).await;
+    let _: i64 = app.redis(&["HSET", &shard, "77", "ju\0nk"]).await;
     assert_eq!(app.app.archive.pass().await.expect("both stores answer"), 1);
     let archived = "SELECT coupon_id FROM flash_sales WHERE archived_at IS NOT NULL";
     assert_eq!(app.number(archived).await, good.get());
@@ -384,6 +384,7 @@ async fn the_command_line_lists_and_retries() {
         &["postponed", "--pass", "cook"][..],
         &["postponed", "retry"],
         &["postponed", "retry", "x"],
+        &["postponed", "--limit", "0"],
     ] {
         assert_eq!(say(wrong).await.code, Some(2), "{wrong:?}");
     }

@@ -181,6 +181,12 @@ async fn a_sale_that_cannot_be_read_is_a_finding_and_hides_no_other() {
     }
     assert_named(&app, &["total 5 is not stock 4 + buyers 2", "and is missing there"]).await;
 
+    // What Postgres can't store as it is.
+    let _: i64 = app.redis(&["HSET", &shard, "a\0b", "1"]).await;
+    let body = serde_json::json!({"repair": false});
+    let asked = app.post("/v1/reconcile", &app.admin_token(), &body).await;
+    assert_eq!((asked.status, &asked.body["disagreements"]), (200, &3.into()), "{asked:?}");
+
     // A key of another type.
     let _: i64 = app.redis(&["DEL", &shard]).await;
     let _: i64 = app.redis(&["LPUSH", &shard, "x"]).await;
