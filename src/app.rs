@@ -31,7 +31,9 @@ use crate::sale::order::Orders;
 use crate::sale::order_ids::OrderIds;
 use crate::sale::order_moves::OrderMoves;
 use crate::sale::order_waiters::OrderWaiters;
+use crate::sale::pass::Pass;
 use crate::sale::payment::Payments;
+use crate::sale::postponed::Postponed;
 use crate::sale::readiness::Readiness;
 use crate::sale::reconcile_pass::Reconciler;
 use crate::sale::regular::RegularClaims;
@@ -72,6 +74,8 @@ pub struct App {
     pub dead_letters: DeadLetters,
     /// Gives units back.
     pub stock_returns: StockReturns,
+    /// What passes have put aside.
+    pub postponed: Postponed,
     /// Buyers' locks.
     pub locks: ReentrantLocks,
     /// Verifies who somebody is.
@@ -146,6 +150,11 @@ impl App {
         }
     }
 
+    /// Counts a run of a pass that broke off.
+    pub fn count_failure(&self, pass: Pass) {
+        self.metrics.count_pass_failures(pass.name(), 1);
+    }
+
     /// Folds the samples of histograms, learns of new lanes, and forgets users who haven't claimed for
     /// a while.
     pub async fn housekeeping_pass(&self) {
@@ -175,12 +184,12 @@ impl App {
         let lanes = raise_lanes(config, &stores).await?;
         let epoch = settings::read(&stores.pool).await?.epoch;
         let Stores { pool, redis, keys } = &stores;
-        let metrics = Arc::new(Metrics::new(ClaimOutcome::codes())?);
+        let Base { metrics, postponed, warm_up, coupons, coupon_changes, order_moves } =
+            Base::new(&stores, epoch, &shutdown)?;
         let orders = Orders::new(pool.clone(), config.batch_timeout());
         let ids = IdGenerator::new(keys.order_sequence(), config.order_id_block, clock.clone());
         let ids = Arc::new(ids);
         let locks = buyers_locks(config, &stores, &shutdown);
-        let warm_up = Arc::new(WarmUp::new(&stores, epoch, metrics.clone()));
         let orders_max = config.backlog_orders_max;
         let backlog = Arc::new(Backlog::new(redis.clone(), keys.clone(), lanes, orders_max));
         let order_ids =
@@ -196,21 +205,20 @@ impl App {
             sold_out.clone(),
             shutdown.clone(),
         );
-        let order_moves = OrderMoves::new(pool.clone(), shutdown.clone());
-        let coupons = Arc::new(Coupons::new(&stores, warm_up.clone(), shutdown.clone()));
-        let coupon_changes =
-            CouponChanges::new(&stores, coupons.clone(), warm_up.clone(), shutdown.clone());
-        let coupon_changes = Arc::new(coupon_changes);
+        let moves = order_moves.clone();
+        let payments = Payments::new(pool.clone(), moves, postponed.clone(), config);
+        let (changes, after) = (coupon_changes.clone(), config.archive_after());
+        let archive = Archive::new(&stores, changes, postponed.clone(), after, shutdown.clone());
         Ok(Arc::new(Self {
             claims: Claims::new(sold_out.clone(), script, warm_up.clone(), regular, orders.clone()),
             claim_statuses: ClaimStatuses::new(&stores, orders.clone(), warm_up.clone()),
-            payments: Payments::new(pool.clone(), order_moves.clone(), config),
+            payments,
             callbacks: config.payment_callback_secret.as_ref().map(Signatures::new),
-            expiry: Expiry::new(order_moves.clone(), config.payment_window()),
+            expiry: Expiry::new(order_moves.clone(), postponed.clone(), config.payment_window()),
             dead_letters: DeadLetters::new(pool.clone(), order_moves.clone()),
-            stock_returns: StockReturns::new(&stores, warm_up.clone()),
+            stock_returns: StockReturns::new(&stores, warm_up.clone(), postponed.clone()),
             coupons,
-            archive: Archive::new(&stores, coupon_changes.clone(), config.archive_after()),
+            archive,
             coupon_changes,
             warm_up,
             sold_out,
@@ -225,8 +233,9 @@ impl App {
             no_op_route: config.no_op_route,
             request_ids: RequestIds::default(),
             failure_log: Mutex::default(),
-            numbers: Numbers::new(stores.clone(), backlog.clone(), metrics.clone()),
+            numbers: Numbers::new(&stores, backlog.clone(), metrics.clone(), postponed.clone()),
             backlog,
+            postponed,
             reconciler: Reconciler::new(stores.clone(), metrics.clone(), shutdown.clone()),
             clock,
             metrics,
@@ -244,6 +253,35 @@ fn buyers_locks(config: &Config, stores: &Stores, shutdown: &Shutdown) -> Reentr
 fn remembered_sales(config: &Config, stores: &Stores, shutdown: &Shutdown) -> Arc<SoldOutSales> {
     let (redis, keys) = (stores.redis.clone(), stores.keys.clone());
     Arc::new(SoldOutSales::new(redis, keys, config.sold_out_memory(), shutdown.clone()))
+}
+
+/// What the other capabilities stand on.
+struct Base {
+    metrics: Arc<Metrics>,
+    postponed: Postponed,
+    warm_up: Arc<WarmUp>,
+    coupons: Arc<Coupons>,
+    coupon_changes: Arc<CouponChanges>,
+    order_moves: OrderMoves,
+}
+
+impl Base {
+    fn new(stores: &Stores, epoch: i64, shutdown: &Shutdown) -> anyhow::Result<Self> {
+        let passes = Pass::ALL.into_iter().map(Pass::name);
+        let metrics = Arc::new(Metrics::new(ClaimOutcome::codes(), passes)?);
+        let postponed = Postponed::new(stores.pool.clone(), metrics.clone());
+        let warm_up = Arc::new(WarmUp::new(stores, epoch, metrics.clone(), postponed.clone()));
+        let coupons = Arc::new(Coupons::new(stores, warm_up.clone(), shutdown.clone()));
+        let coupon_changes = Arc::new(CouponChanges::new(
+            stores,
+            coupons.clone(),
+            warm_up.clone(),
+            postponed.clone(),
+            shutdown.clone(),
+        ));
+        let order_moves = OrderMoves::new(stores.pool.clone(), shutdown.clone());
+        Ok(Self { metrics, postponed, warm_up, coupons, coupon_changes, order_moves })
+    }
 }
 
 /// Raises the number of lanes to what is asked for. Returns how many there are.

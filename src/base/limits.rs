@@ -97,6 +97,9 @@ pub const WRITERS_MAX: usize = 3;
 /// and so do the claims for each of the disk's syncs.
 pub const WRITE_PAUSE: Duration = Duration::from_millis(10);
 
+/// Entries of the order log that one statement puts aside.
+pub const DEAD_LETTERS_AT_A_TIME: usize = 1_000;
+
 /// How often the number of lanes is read again.
 pub const LANES_PERIOD: Duration = Duration::from_secs(1);
 /// A consumer that holds nothing and hasn't moved for this long belonged to a process that died.
@@ -197,6 +200,14 @@ pub const SOLD_OUT_KEPT: Duration = Duration::from_secs(60);
 
 /// Batches that one run of a pass over a table works through, at most: it goes on in its next run.
 pub const PASS_BATCHES_MAX: usize = 10;
+/// Pause before an item that a pass could not deal with is tried again; it doubles up to [`POSTPONED_PAUSE_MAX`].
+pub const POSTPONED_PAUSE_MIN: Duration = Duration::from_secs(1);
+/// Longest pause before such an item is tried again.
+pub const POSTPONED_PAUSE_MAX: Duration = Duration::from_secs(300);
+/// Such items that one run of a pass tries again, at most: thousands that fail must not hold up those that don't.
+pub const POSTPONED_TRIES_MAX: i64 = 20;
+/// Length of the error that is kept with such an item, in characters.
+pub const POSTPONED_ERROR_CHARS_MAX: usize = 1_000;
 /// How often a worker looks for units that have to come back.
 pub const STOCK_RETURN_PERIOD: Duration = Duration::from_millis(500);
 /// Stock returns that are read at a time.
@@ -255,6 +266,8 @@ pub const LATE_REQUEST_MAX: Duration = Duration::from_millis(200);
 pub const PAGE_ORDERS_MAX: u32 = 100;
 /// Dead letters on one page of a list.
 pub const PAGE_DEAD_LETTERS_MAX: u32 = 100;
+/// Postponed items on one page of a list.
+pub const PAGE_POSTPONED_MAX: u32 = 100;
 /// Coupons on one page of a list.
 pub const PAGE_COUPONS_MAX: u32 = 100;
 /// Tokens that one `flash-sale token` makes.
@@ -284,6 +297,7 @@ const _: () = {
     assert!(BACKOFF_MIN.as_millis() < BACKOFF_MAX.as_millis());
     let ping = RETURNS_PING_PERIOD.as_millis() + REDIS_TIMEOUT.as_millis();
     assert!(ping < RETURNS_HEARD_MAX.as_millis());
+    assert!(POSTPONED_PAUSE_MIN.as_millis() < POSTPONED_PAUSE_MAX.as_millis());
     // Stock is counted by Lua, whose numbers are exact up to 2^53.
     assert!(STOCK_MAX < 1 << 53);
 };

@@ -100,6 +100,8 @@ pub struct Metrics {
     pub claim_to_row_seconds: Histogram,
     /// Claims by outcome.
     claims: HashMap<&'static str, Counter>,
+    /// Failures by pass: runs that broke off, and items that were postponed.
+    pass_failures: HashMap<&'static str, Counter>,
     /// Claims that were not looked at, because their user had claimed too often.
     pub rate_limited: Counter,
     /// Entries that wait to be written, over all lanes; looked at every few seconds.
@@ -123,13 +125,16 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Registers every metric, so that each is on the page from the start; `claim_outcomes` are the
-    /// values that the label of the claims counter can have.
+    /// Registers every metric, so that each is on the page from the start; `claim_outcomes` and `passes` are the
+    /// values that the labels of the counters of claims and of failed passes can have.
     ///
     /// # Errors
     ///
     /// Only when the buckets below are wrong.
-    pub fn new(claim_outcomes: impl Iterator<Item = &'static str>) -> Result<Self, BuildError> {
+    pub fn new(
+        claim_outcomes: impl Iterator<Item = &'static str>,
+        passes: impl Iterator<Item = &'static str>,
+    ) -> Result<Self, BuildError> {
         let recorder = PrometheusBuilder::new()
             .set_buckets_for_metric(Matcher::Full(CLAIM_TO_ROW.into()), &SECONDS_OF_WAITING)?
             .set_buckets_for_metric(Matcher::Suffix("_seconds".into()), &SECONDS)?
@@ -149,10 +154,15 @@ impl Metrics {
             let counter = || counter!("flash_sale_claims_total", "outcome" => outcome);
             (outcome, metrics::with_local_recorder(&recorder, counter))
         };
+        let pass_failures = |pass: &'static str| {
+            let counter = || counter!("flash_sale_pass_failures_total", "pass" => pass);
+            (pass, metrics::with_local_recorder(&recorder, counter))
+        };
         Ok(Self {
             http_seconds,
             claim_to_row_seconds,
             claims: claim_outcomes.map(claims).collect(),
+            pass_failures: passes.map(pass_failures).collect(),
             requests_failed: total("requests_failed"),
             rate_limited: total("claims_rate_limited"),
             backlog,
@@ -173,6 +183,13 @@ impl Metrics {
     pub fn count_claim(&self, outcome: &'static str) {
         if let Some(counter) = self.claims.get(outcome) {
             counter.increment(1);
+        }
+    }
+
+    /// Counts failures of this pass.
+    pub fn count_pass_failures(&self, pass: &'static str, failures: usize) {
+        if let Some(counter) = self.pass_failures.get(pass) {
+            counter.increment(failures as u64);
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::bail;
 use chrono::{DateTime, Utc};
@@ -14,12 +15,14 @@ use crate::base::config::{InvalidConfig, StoreConfig};
 use crate::base::shutdown::Shutdown;
 use crate::base::telemetry::Metrics;
 use crate::sale::Stores;
+use crate::sale::archive::{Archive, ArchiveOutcome};
 use crate::sale::coupon::{Coupon, CouponKind, CouponState, Coupons};
 use crate::sale::coupon_changes::{ChangeOutcome, CouponChanges};
 use crate::sale::coupon_input::{CouponEdit, NewCoupon, NewSale, Restock, SaleEdit};
 use crate::sale::coupon_rules::Change;
 use crate::sale::ids::CouponId;
 use crate::sale::numbers::{SideBySide, side_by_side};
+use crate::sale::postponed::Postponed;
 use crate::sale::settings;
 use crate::sale::warm_up::WarmUp;
 
@@ -41,6 +44,14 @@ enum CouponCommand {
     Resume(OneCoupon),
     /// End a coupon, for good
     End(OneCoupon),
+    /// Relieve Redis of a sale that has ended, now; Postgres answers for it from then on
+    Archive {
+        /// Also if something about it is open: its dead letters are closed, units on their way back and buyers without an order dropped
+        #[arg(long)]
+        accept_loss: bool,
+        #[command(flatten)]
+        coupon: OneCoupon,
+    },
     /// Add units to a sale, once for each key
     Restock {
         /// Units to add
@@ -151,6 +162,7 @@ impl CouponArguments {
             | CouponCommand::Resume(coupon)
             | CouponCommand::End(coupon)
             | CouponCommand::Restock { coupon, .. }
+            | CouponCommand::Archive { coupon, .. }
             | CouponCommand::Show(coupon) => &coupon.stores,
         }
     }
@@ -160,6 +172,7 @@ impl CouponArguments {
 enum Task {
     Create(NewCoupon),
     Change(CouponId, Change),
+    Archive(CouponId, bool),
     List(Option<CouponId>, u32),
     Show(CouponId),
 }
@@ -181,6 +194,7 @@ impl TryFrom<CouponCommand> for Task {
             CouponCommand::Restock { units, key, coupon } => {
                 Self::Change(coupon.id, Change::Restock(valid(Restock { units, key })?))
             }
+            CouponCommand::Archive { accept_loss, coupon } => Self::Archive(coupon.id, accept_loss),
             CouponCommand::List { before, limit, .. } => Self::List(before, limit),
             CouponCommand::Show(coupon) => Self::Show(coupon.id),
         })
@@ -251,18 +265,23 @@ struct Shown {
 
 async fn run_on(task: Task, stores: &Stores) -> anyhow::Result<()> {
     let epoch = settings::read(&stores.pool).await?.epoch;
-    let metrics = Metrics::new(std::iter::empty())?;
-    let warm_up = Arc::new(WarmUp::new(stores, epoch, metrics.into()));
+    let metrics = Arc::new(Metrics::new(std::iter::empty(), std::iter::empty())?);
+    let postponed = Postponed::new(stores.pool.clone(), metrics.clone());
+    let warm_up = Arc::new(WarmUp::new(stores, epoch, metrics, postponed.clone()));
     let coupons = Arc::new(Coupons::new(stores, warm_up.clone(), Shutdown::default()));
     let mut sides = match &task {
         Task::Show(id) => side_by_side(stores, *id).await?,
         _ => None,
     };
+    let shutdown = Shutdown::default();
+    let changes =
+        CouponChanges::new(stores, coupons.clone(), warm_up, postponed.clone(), shutdown.clone());
     let found = match task {
         Task::Create(new) => vec![coupons.create(new).await?],
-        Task::Change(id, change) => {
-            let changes = CouponChanges::new(stores, coupons.clone(), warm_up, Shutdown::default());
-            vec![changed(changes.change(id, change).await?)?]
+        Task::Change(id, change) => vec![changed(changes.change(id, change).await?)?],
+        Task::Archive(id, accept_loss) => {
+            let archive = Archive::new(stores, changes.into(), postponed, Duration::ZERO, shutdown);
+            return archived(archive.ask(id, accept_loss).await?);
         }
         Task::List(before, limit) => coupons.list(before, limit).await?,
         Task::Show(id) => match coupons.get(id).await? {
@@ -278,6 +297,16 @@ async fn run_on(task: Task, stores: &Stores) -> anyhow::Result<()> {
         writeln!(out, "{}", serde_json::to_string(&shown)?)?;
     }
     Ok(())
+}
+
+fn archived(outcome: ArchiveOutcome) -> anyhow::Result<()> {
+    match outcome {
+        ArchiveOutcome::Archived(archived) => {
+            println!("{}", serde_json::to_string(&archived)?);
+            Ok(())
+        }
+        ArchiveOutcome::Refused(refusal) => Err(refusal.into()),
+    }
 }
 
 fn changed(outcome: ChangeOutcome) -> anyhow::Result<Coupon> {

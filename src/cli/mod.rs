@@ -5,6 +5,7 @@ mod demo;
 mod doctor;
 mod durability;
 mod payments;
+mod postponed;
 mod private_servers;
 mod reconcile;
 mod serve;
@@ -51,6 +52,8 @@ enum Command {
     Token(token::TokenArguments),
     /// Compare Redis with Postgres and name every disagreement; repairs nothing unless told to
     Reconcile(reconcile::ReconcileArguments),
+    /// List what passes of the workers could not deal with and try again, and what to do about it
+    Postponed(postponed::PostponedArguments),
     /// Say what is configured, reachable and unsafe, and what that costs; changes nothing
     Doctor(Box<doctor::DoctorArguments>),
     /// Start private servers without the service, print their URLs as JSON, stop at the end of input
@@ -99,6 +102,7 @@ impl Command {
             Self::Serve(config) | Self::Demo(config) => &config.stores,
             Self::Migrate(stores) => stores,
             Self::Reconcile(arguments) => &arguments.stores,
+            Self::Postponed(arguments) => arguments.stores(),
             Self::Coupon(arguments) => arguments.stores(),
             Self::Token(arguments) => &arguments.stores,
             Self::Doctor(arguments) => &arguments.config.stores,
@@ -116,6 +120,7 @@ impl Command {
             Self::Coupon(arguments) => coupon::run(arguments).await,
             Self::Token(arguments) => token::run(&arguments),
             Self::Reconcile(arguments) => reconcile::run(&arguments).await,
+            Self::Postponed(arguments) => postponed::run(&arguments).await,
             Self::Doctor(arguments) => doctor::run(&arguments).await,
             Self::PrivateServers(arguments) => private_servers::run(&arguments).await,
             #[cfg(feature = "bench")]

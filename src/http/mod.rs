@@ -2,6 +2,7 @@
 
 pub mod auth;
 pub mod claims;
+pub mod coupon_archive;
 pub mod coupon_changes;
 pub mod coupons;
 pub mod dead_letters;
@@ -10,6 +11,7 @@ pub mod no_op;
 pub mod operations;
 pub mod orders;
 pub mod payments;
+pub mod postponed;
 pub mod problem;
 pub mod reconcile;
 pub mod server;
@@ -66,6 +68,9 @@ pub fn api(app: &Arc<App>, with_operations: bool) -> Door {
         .routes(routes!(coupon_changes::resume))
         .routes(routes!(coupon_changes::end))
         .routes(routes!(coupon_changes::restock))
+        .routes(routes!(coupon_archive::archive))
+        .routes(routes!(postponed::list))
+        .routes(routes!(postponed::retry))
         .routes(routes!(reconcile::compare))
         .routes(routes!(reconcile::list))
         .routes(routes!(reconcile::show));

@@ -23,7 +23,7 @@ use redis::io::tcp::socket2::TcpKeepalive;
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionInfo, ErrorKind, FromRedisValue, InfoDict,
     IntoConnectionInfo, Pipeline, ProtocolVersion, PushKind, RedisError, RedisResult,
-    ServerErrorKind,
+    ServerErrorKind, Value,
 };
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
@@ -140,8 +140,9 @@ impl Redis {
     /// As [`query`](Self::query); those before and after the command that failed may have been executed.
     pub async fn query_all<T: FromRedisValue>(&self, commands: &Pipeline) -> RedisResult<Vec<T>> {
         let link = self.link().await?;
-        let replies = commands.query_async(&mut link.connection.clone()).await;
-        replies.inspect_err(|error| link.notice(error))
+        let replies = commands.query_async::<Vec<Value>>(&mut link.connection.clone()).await;
+        let replies = replies.inspect_err(|error| link.notice(error))?;
+        replies.into_iter().map(read).collect()
     }
 
     /// Runs several commands in one round trip, each for itself: an error of one is its own answer.
@@ -155,12 +156,12 @@ impl Redis {
     ) -> RedisResult<Vec<RedisResult<T>>> {
         let link = self.link().await?;
         let sent = commands.ignore_errors().query_async(&mut link.connection.clone()).await;
-        let replies: Vec<RedisResult<T>> = sent.inspect_err(|error| link.notice(error))?;
+        let replies: Vec<RedisResult<Value>> = sent.inspect_err(|error| link.notice(error))?;
         replies
             .iter()
             .filter_map(|reply| reply.as_ref().err())
             .for_each(|error| link.notice(error));
-        Ok(replies)
+        Ok(replies.into_iter().map(|reply| reply.and_then(read)).collect())
     }
 
     /// Whether the server is still a master that has its data. Otherwise the live connection ends.
@@ -279,8 +280,8 @@ impl Link {
     /// As [`Redis::query`].
     pub async fn query<T: FromRedisValue>(&self, command: &Cmd) -> RedisResult<T> {
         self.check()?;
-        let reply = command.query_async(&mut self.connection.clone()).await;
-        reply.inspect_err(|error| self.notice(error))
+        let reply = command.query_async::<Value>(&mut self.connection.clone()).await;
+        read(reply.inspect_err(|error| self.notice(error))?)
     }
 
     /// Who queued with this link in hand behind somebody whose command timed out (for a block of ids,
@@ -303,6 +304,38 @@ impl Link {
         if error.is_io_error() || error.is_unrecoverable_error() || is_unfit_server(error) {
             self.alive.store(false, Ordering::Release);
         }
+    }
+}
+
+/// Reads a reply that has arrived. A value of an unexpected type says nothing about the connection, which stays in use.
+fn read<T: FromRedisValue>(reply: Value) -> RedisResult<T> {
+    Ok(redis::from_redis_value(reply)?)
+}
+
+/// Whether the *data* is at fault: a key of the wrong type, a value that can't be read, a script that stumbles over either.
+/// The server answers, and other keys can be used. Everything else (an outage, a full memory, a replica) concerns
+/// all keys.
+pub fn is_data_error(error: &RedisError) -> bool {
+    match error.kind() {
+        ErrorKind::Parse | ErrorKind::UnexpectedReturnType => true,
+        ErrorKind::Server(ServerErrorKind::ResponseError) | ErrorKind::Extension => {
+            let errors = error.clone().into_server_errors();
+            errors.is_some_and(|errors| {
+                errors.iter().all(|(_, error)| is_data_reply(error.code(), error.details()))
+            })
+        }
+        _ => false,
+    }
+}
+
+/// Redis has no code of its own for a script's error, nor for a field that is no number; the texts are those of Redis 7 and
+/// Valkey.
+fn is_data_reply(code: &str, details: Option<&str>) -> bool {
+    let says = |text| details.is_some_and(|details| details.contains(text));
+    match code {
+        "WRONGTYPE" => true,
+        "ERR" => says("user_script") || says("is not an integer") || says("is not a valid float"),
+        _ => false,
     }
 }
 

@@ -24,9 +24,15 @@
 //! * A unit of an archived sale that comes back later: `sold` goes down in Postgres, and Redis isn't told.
 //! * The sale is missing in Redis before step 3: that is a loss of data, and it isn't archived.
 //!
+//! * The sale is missing, or can't be read: it is postponed (`sale/postponed.rs`), and the others are archived.
+//!
 //! # What is not promised
 //!
-//! When: a sale that doesn't pass the comparison stays in Redis until it does.
+//! When: a sale that doesn't pass the comparison stays in Redis until it does, or until an operator archives it
+//! ([`Archive::ask`], `archive_asked.rs`).
+
+#[path = "archive_asked.rs"]
+mod asked;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,42 +40,57 @@ use std::time::Duration;
 use super::coupon_changes::CouponChanges;
 use super::coupon_rules::Change;
 use super::ids::CouponId;
+use super::pass::Pass;
+use super::postponed::{Postponed, Tries};
+use super::reconcile::Disagreement;
 use super::shards::Shards;
 use super::{Failure, Stores, reconcile, stock};
 use crate::base::limits;
+use crate::base::shutdown::Shutdown;
 
-/// Relieves Redis of sales that are over.
+pub use asked::{ArchiveOutcome, ArchiveRefusal, Archived};
+
+/// Relieves Redis of sales that are over. Clones share the connections.
+#[derive(Clone)]
 pub struct Archive {
     stores: Stores,
     changes: Arc<CouponChanges>,
+    postponed: Postponed,
     /// Time between the end of a sale and its archiving.
     after: Duration,
+    /// Owns the work that a request must not break off half-way.
+    shutdown: Shutdown,
 }
 
 impl Archive {
     /// Puts the parts together.
-    pub fn new(stores: &Stores, changes: Arc<CouponChanges>, after: Duration) -> Self {
-        Self { stores: stores.clone(), changes, after }
+    pub fn new(
+        stores: &Stores,
+        changes: Arc<CouponChanges>,
+        postponed: Postponed,
+        after: Duration,
+        shutdown: Shutdown,
+    ) -> Self {
+        Self { stores: stores.clone(), changes, postponed, after, shutdown }
     }
 
-    /// Does all steps for whatever is due. Returns how many sales have been archived.
+    /// Does all steps for whatever is due. Returns how many sales have been archived. A sale that can't be compared, or that
+    /// Redis has lost, is postponed.
     ///
     /// # Errors
     ///
     /// When a store doesn't answer; the next pass goes on.
     pub async fn pass(&self) -> Result<usize, Failure> {
-        self.end_closed().await?;
-        let archived = self.archive_ended().await?;
-        self.remove_archived().await?;
+        let mut tries = self.postponed.begin(Pass::Archive).await?;
+        self.end_closed(&mut tries).await?;
+        let archived = self.archive_ended(&mut tries).await?;
+        self.remove_archived(&mut tries).await?;
+        tries.end().await?;
         Ok(archived)
     }
 
     /// Step 1.
-    ///
-    /// # Errors
-    ///
-    /// When Postgres doesn't answer.
-    pub async fn end_closed(&self) -> Result<(), Failure> {
+    async fn end_closed(&self, tries: &mut Tries<'_>) -> Result<(), Failure> {
         let (pool, mut after) = (&self.stores.pool, None);
         loop {
             let page = stock::closed(pool, self.after, after, limits::PASS_COUPONS_MAX).await?;
@@ -78,40 +99,44 @@ impl Archive {
             };
             for (coupon, closes_at) in page {
                 // The window may be another one by now. Telling Redis is for the pass over changes.
-                let _ = self.changes.decide(coupon, Change::EndClosed(closes_at)).await?;
+                let tried = self.changes.decide(coupon, Change::EndClosed(closes_at)).await;
+                let _ = tries.settle(coupon.get(), tried).await?;
             }
             after = Some(last);
         }
     }
 
     /// Steps 2 and 3. Returns how many sales have been archived.
-    ///
-    /// # Errors
-    ///
-    /// When a store doesn't answer.
-    pub async fn archive_ended(&self) -> Result<usize, Failure> {
-        let Stores { pool, redis, keys } = &self.stores;
-        let (mut archived, mut after) = (0, None);
+    async fn archive_ended(&self, tries: &mut Tries<'_>) -> Result<usize, Failure> {
+        let (pool, mut archived, mut after) = (&self.stores.pool, 0, None);
         loop {
             let page = stock::ended(pool, self.after, after, limits::PASS_COUPONS_MAX).await?;
             let Some(last) = page.last().copied() else {
                 return Ok(archived);
             };
             for coupon in page {
-                if reconcile::is_settled(pool, redis, keys, coupon).await? {
-                    archived += usize::from(stock::archive(pool, coupon).await?);
-                }
+                let tried = self.archive_settled(coupon).await;
+                archived += usize::from(tries.settle(coupon.get(), tried).await? == Some(true));
             }
             after = Some(last);
         }
     }
 
+    /// False if the sale has to stay for a while.
+    async fn archive_settled(&self, coupon: CouponId) -> Result<bool, Failure> {
+        let Stores { pool, redis, keys } = &self.stores;
+        let standing = reconcile::standing(pool, redis, keys, coupon).await?;
+        if standing.is_settled() {
+            return Ok(stock::archive(pool, coupon).await?);
+        }
+        if standing.disagreements.iter().any(Disagreement::is_loss) {
+            return Err(Failure::DataLost(coupon));
+        }
+        Ok(false)
+    }
+
     /// Step 4.
-    ///
-    /// # Errors
-    ///
-    /// When a store doesn't answer.
-    pub async fn remove_archived(&self) -> Result<(), Failure> {
+    async fn remove_archived(&self, tries: &mut Tries<'_>) -> Result<(), Failure> {
         let (pool, mut after) = (&self.stores.pool, None);
         loop {
             let page = stock::archived(pool, after, limits::PASS_COUPONS_MAX).await?;
@@ -119,8 +144,8 @@ impl Archive {
                 return Ok(());
             };
             for (coupon, total) in page {
-                self.remove(coupon, total).await?;
-                stock::note_removed(pool, coupon).await?;
+                let tried = self.remove(coupon, total).await;
+                tries.settle(coupon.get(), tried).await?;
             }
             after = Some(last);
         }
@@ -136,6 +161,6 @@ impl Archive {
             let names: Vec<String> = part.iter().map(|shard| keys.buyers(coupon, *shard)).collect();
             redis.query::<()>(redis::cmd("UNLINK").arg(names)).await?;
         }
-        Ok(())
+        Ok(stock::note_removed(&self.stores.pool, coupon).await?)
     }
 }

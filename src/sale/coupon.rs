@@ -14,7 +14,7 @@ use super::keys::Keys;
 use super::warm_up::WarmUp;
 use super::{Failure, Stores, settings, stock};
 use crate::base::shutdown::Shutdown;
-use crate::kit::redis::Redis;
+use crate::kit::redis::{Redis, is_data_error};
 
 /// Whether a coupon has a sale.
 #[derive(
@@ -173,8 +173,8 @@ impl Coupons {
         Ok(coupons.collect())
     }
 
-    /// Units left of each of these sales, by Redis, which sells them. Stops at the first failure: when
-    /// Redis hangs, asking it for one coupon after the other would take far too long.
+    /// Units left of each of these sales, by Redis, which sells them; nothing of a sale that can't be read. Stops when Redis
+    /// doesn't answer: asking it for one coupon after the other would take far too long then.
     async fn left_of(&self, coupons: impl Iterator<Item = CouponId>) -> HashMap<CouponId, i64> {
         let mut left = HashMap::new();
         for coupon in coupons {
@@ -182,6 +182,7 @@ impl Coupons {
             command.arg(self.keys.coupon(coupon)).arg("stock");
             match self.redis.query::<Option<i64>>(&command).await {
                 Ok(stock) => left.extend(stock.map(|stock| (coupon, stock))),
+                Err(error) if is_data_error(&error) => {}
                 Err(_) => break,
             }
         }

@@ -21,6 +21,8 @@
 //!   Until then the sale goes by the older one.
 //! * Redis away, or slow: the change has been decided and isn't in force yet. The caller is told so.
 //! * The sale is missing in Redis: that is a loss of data, and no change puts it back.
+//! * The sale can't be changed in Redis (a field that is no number, another layout): it is postponed
+//!   (`sale/postponed.rs`), and the changes of other coupons are applied in the same pass.
 //! * A change between the steps of loading the sale: what is loaded is one whole revision. Nothing is noted as
 //!   applied by loading, so the pass looks at every sale once after it has been opened.
 //!
@@ -41,12 +43,14 @@ use super::coupon_input::Restock;
 use super::coupon_rules::{Change, Refusal, edited, ended_if_closed, moved, restocked};
 use super::ids::CouponId;
 use super::keys::Keys;
+use super::pass::Pass;
+use super::postponed::Postponed;
 use super::stock::{self, StoredSale};
 use super::warm_up::{Resolution, WarmUp};
 use super::{Failure, Stores};
 use crate::base::limits;
 use crate::base::shutdown::Shutdown;
-use crate::kit::redis::{Redis, ServerId};
+use crate::kit::redis::{Redis, ServerId, is_data_error};
 use crate::kit::script::Script;
 
 /// What became of a change.
@@ -67,6 +71,7 @@ pub struct CouponChanges {
     keys: Keys,
     coupons: Arc<Coupons>,
     warm_up: Arc<WarmUp>,
+    postponed: Postponed,
     apply: Script<1>,
     /// When all sales were last found to have their newest revision, and in which life of Redis.
     caught_up: Mutex<Option<(ServerId, Instant)>>,
@@ -80,12 +85,13 @@ impl CouponChanges {
         stores: &Stores,
         coupons: Arc<Coupons>,
         warm_up: Arc<WarmUp>,
+        postponed: Postponed,
         shutdown: Shutdown,
     ) -> Self {
         let Stores { pool, redis, keys } = stores.clone();
         let apply = Script::new(include_str!("../../lua/apply_coupon.lua"));
         let caught_up = Mutex::default();
-        Self { pool, redis, keys, coupons, warm_up, apply, caught_up, shutdown }
+        Self { pool, redis, keys, coupons, warm_up, postponed, apply, caught_up, shutdown }
     }
 
     /// Makes a change in both stores. Safe to repeat: a change that has been made already makes no new revision.
@@ -213,7 +219,8 @@ impl CouponChanges {
     ///
     /// # Errors
     ///
-    /// When a store doesn't answer. A sale that Redis has lost holds up no other.
+    /// When a store doesn't answer. A sale that Redis has lost, or that can't be changed there, holds up no other: what is
+    /// lost or can't be read is for the comparison to find, and the pass over changes tries the others again.
     pub async fn catch_up(&self) -> Result<usize, Failure> {
         let (mut behind, mut after) = (0, None);
         loop {
@@ -225,50 +232,54 @@ impl CouponChanges {
             let coupons = page.iter().map(|(coupon, _)| *coupon);
             let in_redis = revisions(&self.redis, &self.keys, coupons).await?;
             for ((coupon, revision), in_redis) in page.into_iter().zip(in_redis) {
-                if in_redis.is_some_and(|in_redis| in_redis < revision) {
+                if let Some(in_redis) = in_redis.filter(|in_redis| *in_redis < revision) {
                     behind += 1;
-                    self.catch_up_with(coupon).await?;
+                    self.catch_up_with(coupon, in_redis).await?;
                 }
             }
         }
     }
 
-    async fn catch_up_with(&self, coupon: CouponId) -> Result<(), Failure> {
+    async fn catch_up_with(&self, coupon: CouponId, in_redis: i64) -> Result<(), Failure> {
         match self.apply(coupon).await {
             Ok(true) => {
                 tracing::warn!(%coupon, "Redis had an older revision of this coupon, and has the newest one now");
                 Ok(())
             }
             Ok(false) | Err(Failure::DataLost(_)) => Ok(()),
-            Err(error) => Err(error),
+            Err(failure) if failure.is_of_item() => {
+                stock::note_behind(&self.pool, coupon, in_redis).await?;
+                Ok(())
+            }
+            Err(failure) => Err(failure),
         }
     }
 
-    /// Applies what has been decided and not applied. Returns how many coupons that was.
+    /// Applies what has been decided and not applied. Returns how many coupons that was. A coupon whose change can't be
+    /// applied is postponed.
     ///
     /// # Errors
     ///
-    /// When a store doesn't answer. A sale that Redis has lost raises the alarm, and holds up no other.
+    /// When a store doesn't answer.
     pub async fn pass(&self) -> Result<usize, Failure> {
+        let mut tries = self.postponed.begin(Pass::Changes).await?;
         let (mut applied, mut after) = (0, None);
         loop {
             let page = stock::unapplied(&self.pool, after, limits::PASS_COUPONS_MAX).await?;
             let Some(last) = page.last().copied() else {
+                tries.end().await?;
                 return Ok(applied);
             };
             for coupon in page {
-                match self.apply(coupon).await {
-                    Ok(done) => applied += usize::from(done),
-                    Err(Failure::DataLost(_)) => {}
-                    Err(error) => return Err(error),
-                }
+                let tried = self.apply(coupon).await;
+                applied += usize::from(tries.settle(coupon.get(), tried).await? == Some(true));
             }
             after = Some(last);
         }
     }
 }
 
-/// Revisions of sales in Redis, as far as it has them.
+/// Revisions of sales in Redis, as far as it has them and they can be read.
 async fn revisions(
     redis: &Redis,
     keys: &Keys,
@@ -278,7 +289,12 @@ async fn revisions(
     for coupon in coupons {
         commands.cmd("HGET").arg(keys.coupon(coupon)).arg("revision");
     }
-    redis.query_all(&commands).await
+    let replies: Vec<RedisResult<Option<i64>>> = redis.query_each(&mut commands).await?;
+    let readable = |reply| match reply {
+        Err(error) if is_data_error(&error) => Ok(None),
+        reply => reply,
+    };
+    replies.into_iter().map(readable).collect()
 }
 
 async fn decide_in(

@@ -7,11 +7,11 @@
 //! Its unit comes back if it exists; `sale/withdrawal.rs` decides that.
 
 use std::collections::HashSet;
-use std::fmt;
+use std::fmt::{self, Write};
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
-use sqlx::{PgExecutor, PgPool};
+use sqlx::{PgConnection, PgExecutor, PgPool};
 use utoipa::ToSchema;
 
 use super::Failure;
@@ -173,30 +173,89 @@ async fn discard(pool: &PgPool, letter: DeadLetterId) -> sqlx::Result<Discarded>
     Ok(Discarded::Done)
 }
 
+/// Closes the open letters of a coupon, with a note. Returns how many that were.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub(super) async fn give_up(tx: &mut PgConnection, coupon: CouponId) -> sqlx::Result<i64> {
+    let done = sqlx::query!(
+        "UPDATE dead_letters SET resolved_at = now(), updated_at = now(),
+                detail = detail || '; given up by an operator, who has archived the sale'
+         WHERE coupon_id = $1 AND resolved_at IS NULL",
+        coupon.get(),
+    )
+    .execute(tx)
+    .await?;
+    Ok(i64::try_from(done.rows_affected()).unwrap_or(i64::MAX))
+}
+
 /// Puts an entry aside. A repeat changes nothing, and says so: false.
 ///
 /// # Errors
 ///
 /// When Postgres doesn't answer.
 pub async fn insert(executor: impl PgExecutor<'_>, letter: &DeadLetter<'_>) -> sqlx::Result<bool> {
-    let claim = letter.entry.claim.as_ref().ok();
+    Ok(insert_all(executor, std::slice::from_ref(letter)).await? == 1)
+}
+
+/// Puts entries aside, all or none. Returns how many hadn't been before.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub async fn insert_all(
+    executor: impl PgExecutor<'_>,
+    letters: &[DeadLetter<'_>],
+) -> sqlx::Result<usize> {
+    if letters.is_empty() {
+        return Ok(0);
+    }
+    fn column<'a, T>(letters: &'a [DeadLetter], of: impl Fn(&'a DeadLetter) -> T) -> Vec<T> {
+        letters.iter().map(of).collect()
+    }
+    fn claim<'a>(letter: &'a DeadLetter) -> Option<&'a LoggedClaim> {
+        letter.entry.claim.as_ref().ok()
+    }
+    let coupons = column(letters, |letter| claim(letter).map(|claim| claim.coupon_id.get()));
+    let users = column(letters, |letter| claim(letter).map(|claim| claim.user_id.get()));
+    let orders = column(letters, |letter| claim(letter).map(|claim| claim.order_id.get()));
     let done = sqlx::query!(
+        // In one order, so that two workers never wait for each other in a circle.
         "INSERT INTO dead_letters
              (lane, entry_id, payload, reason, detail, coupon_id, user_id, order_id)
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
+         SELECT lane, entry_id, payload::bytea[], reason, detail, coupon_id, user_id, order_id
+         FROM UNNEST($1::integer[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[],
+                     $7::bigint[], $8::bigint[])
+              AS letter (lane, entry_id, payload, reason, detail, coupon_id, user_id, order_id)
+         ORDER BY lane, entry_id
          ON CONFLICT ON CONSTRAINT dead_letters_entry DO NOTHING",
-        letter.lane.get(),
-        letter.entry.id,
-        &letter.entry.payload,
-        letter.reason.to_string(),
-        letter.detail,
-        claim.map(|claim| claim.coupon_id.get()),
-        claim.map(|claim| claim.user_id.get()),
-        claim.map(|claim| claim.order_id.get()),
+        &column(letters, |letter| letter.lane.get()),
+        &column(letters, |letter| letter.entry.id.clone()),
+        &column(letters, |letter| array_literal(&letter.entry.payload)),
+        &column(letters, |letter| letter.reason.to_string()),
+        &column(letters, |letter| letter.detail.clone()),
+        &coupons as _,
+        &users as _,
+        &orders as _,
     )
     .execute(executor)
     .await?;
-    Ok(done.rows_affected() == 1)
+    Ok(usize::try_from(done.rows_affected()).unwrap_or(usize::MAX))
+}
+
+/// An array of byte strings as Postgres writes it: an array of arrays can't be told apart when it is unnested.
+fn array_literal(payload: &[Vec<u8>]) -> String {
+    let mut literal = String::from("{");
+    for (n, bytes) in payload.iter().enumerate() {
+        literal.push_str(if n == 0 { "\"\\\\x" } else { ",\"\\\\x" });
+        for byte in bytes {
+            let _ = write!(literal, "{byte:02x}");
+        }
+        literal.push('"');
+    }
+    literal.push('}');
+    literal
 }
 
 /// Whether this order is an open dead letter.
@@ -289,5 +348,17 @@ impl fmt::Display for Reason {
             Self::Oversold => "oversold",
             Self::DeletedFromLog => "deleted_from_log",
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn byte_strings_are_written_as_postgres_reads_them() {
+        let payload = [b"a\"".to_vec(), vec![0, 255, b'\\'], Vec::new()];
+        assert_eq!(array_literal(&payload), r#"{"\\x6122","\\x00ff5c","\\x"}"#);
+        assert_eq!(array_literal(&[]), "{}");
     }
 }

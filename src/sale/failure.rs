@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use redis::RedisError;
+use ::redis::RedisError;
 
 use super::ids::CouponId;
 use crate::kit::id::IdError;
+use crate::kit::{postgres, redis};
 
 /// Something is broken, and whether the request took effect is unknown: asking again is safe and
 /// tells. Never a refusal; those are values.
@@ -29,6 +30,11 @@ pub enum Failure {
     /// Redis holds this sale with another epoch or layout than this process believes in.
     #[error("coupon {0} has another epoch or layout in Redis than in Postgres")]
     Stale(CouponId),
+    /// A unit that was withdrawn from a dead letter isn't there to come back, as far as can be told now.
+    #[error(
+        "coupon {0}: units of discarded dead letters can't come back while live orders have all units"
+    )]
+    NoUnit(CouponId),
     /// Somebody else has held the buyer's lock for too long.
     #[error("the buyer's lock is held elsewhere")]
     LockBusy,
@@ -44,4 +50,174 @@ pub enum Failure {
     /// What a caller learns who waited for somebody else's attempt.
     #[error(transparent)]
     Shared(#[from] Arc<Failure>),
+}
+
+impl Failure {
+    /// Whether the item at hand is at fault, and not a store: another item may fare better at the same moment, and this one
+    /// fares no better at once. A pass postpones such an item and goes on with the others
+    /// (`sale/postponed.rs`); after any other failure it stops, and is run again.
+    pub fn is_of_item(&self) -> bool {
+        match self {
+            Self::Redis(error) => redis::is_data_error(error),
+            Self::Postgres(error) => is_of_row(error),
+            Self::DataLost(_) | Self::Stale(_) | Self::NoUnit(_) | Self::UnknownReply(_) => true,
+            // These pass by themselves, or concern all items.
+            Self::Id(_) | Self::LockBusy | Self::OrderMoved(_) | Self::NoReply => false,
+            Self::Shared(failure) => failure.is_of_item(),
+        }
+    }
+}
+
+/// Text that Postgres can store, and that stays on its line: what a store has answered may hold anything.
+pub fn in_plain_text(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
+}
+
+/// Whether one row is at fault: Postgres refuses it, it can't be read, or it isn't there.
+fn is_of_row(error: &sqlx::Error) -> bool {
+    use sqlx::Error::{ColumnDecode, Decode, RowNotFound};
+    postgres::is_data_error(error) || matches!(error, RowNotFound | Decode(_) | ColumnDecode { .. })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::borrow::Cow;
+    use std::error::Error;
+    use std::fmt;
+
+    use ::redis::{ErrorKind, ServerErrorKind, make_extension_error};
+    use sqlx::error::{DatabaseError, ErrorKind as SqlErrorKind};
+
+    use super::*;
+
+    /// What Postgres answers under this SQLSTATE.
+    #[derive(Debug)]
+    struct Refused(&'static str);
+
+    impl fmt::Display for Refused {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(self.0)
+        }
+    }
+
+    impl Error for Refused {}
+
+    impl DatabaseError for Refused {
+        fn message(&self) -> &str {
+            self.0
+        }
+
+        fn code(&self) -> Option<Cow<'_, str>> {
+            Some(self.0.into())
+        }
+
+        fn kind(&self) -> SqlErrorKind {
+            SqlErrorKind::Other
+        }
+
+        fn as_error(&self) -> &(dyn Error + Send + Sync + 'static) {
+            self
+        }
+
+        fn as_error_mut(&mut self) -> &mut (dyn Error + Send + Sync + 'static) {
+            self
+        }
+
+        fn into_error(self: Box<Self>) -> Box<dyn Error + Send + Sync + 'static> {
+            self
+        }
+    }
+
+    fn sql(state: &'static str) -> Failure {
+        sqlx::Error::Database(Box::new(Refused(state))).into()
+    }
+
+    fn answered(code: &str, details: &str) -> Failure {
+        make_extension_error(code.to_owned(), Some(details.to_owned())).into()
+    }
+
+    fn redis(kind: ErrorKind) -> Failure {
+        RedisError::from((kind, "it says")).into()
+    }
+
+    fn coupon() -> CouponId {
+        CouponId::compose(1, 1)
+    }
+
+    #[test]
+    fn an_item_is_at_fault_where_another_one_may_fare_better() {
+        let unreadable = || sqlx::Error::Decode("x".into());
+        let of_item: [Failure; 13] = [
+            sql("22003"),
+            sql("22P02"),
+            sql("23505"),
+            sql("23514"),
+            sqlx::Error::RowNotFound.into(),
+            unreadable().into(),
+            answered("WRONGTYPE", "Operation against a key holding the wrong kind of value"),
+            answered("ERR", "user_script:12: attempt to perform arithmetic on a nil value"),
+            answered("ERR", "hash value is not an integer script: 5f, on @user_script:47."),
+            redis(ErrorKind::UnexpectedReturnType),
+            Failure::DataLost(coupon()),
+            Failure::Stale(coupon()),
+            Failure::UnknownReply("WHAT".into()),
+        ];
+        for failure in of_item {
+            assert!(failure.is_of_item(), "{failure:?}");
+            assert!(Failure::Shared(Arc::new(failure)).is_of_item());
+        }
+    }
+
+    #[test]
+    fn a_store_is_at_fault_where_every_item_would_fail() {
+        // One of each class that Postgres knows and that has nothing to do with the data.
+        let states = [
+            "08006", "0A000", "21000", "25006", "25P02", "26000", "28P01", "2D000", "34000",
+            "3D000", "40001", "40P01", "42501", "42P01", "42703", "53100", "53300", "54001",
+            "55P03", "57014", "57P01", "57P03", "58030", "F0000", "HV000", "P0001", "XX000",
+            "XX001",
+        ];
+        let redis_codes =
+            ["OOM", "MISCONF", "NOAUTH", "BUSY", "NOGROUP", "NOREPLICAS", "UNKILLABLE"];
+        let mut of_store: Vec<Failure> = states.map(sql).into();
+        of_store
+            .extend(redis_codes.map(|code| answered(code, "... script: 5f, on @user_script:3.")));
+        of_store.extend([
+            sqlx::Error::PoolTimedOut.into(),
+            sqlx::Error::PoolClosed.into(),
+            sqlx::Error::WorkerCrashed.into(),
+            sqlx::Error::Protocol("x".into()).into(),
+            sqlx::Error::Io(std::io::ErrorKind::TimedOut.into()).into(),
+            answered("ERR", "max number of clients reached"),
+            answered("ERR", "unknown command 'EVALSHA'"),
+            redis(ErrorKind::Io),
+            redis(ErrorKind::AuthenticationFailed),
+            redis(ErrorKind::Client),
+            redis(ErrorKind::Server(ServerErrorKind::ReadOnly)),
+            redis(ErrorKind::Server(ServerErrorKind::BusyLoading)),
+            redis(ErrorKind::Server(ServerErrorKind::NoScript)),
+            redis(ErrorKind::Server(ServerErrorKind::ClusterDown)),
+            redis(ErrorKind::Server(ServerErrorKind::NoPerm)),
+            Failure::Id(crate::kit::id::IdError::SequenceExhausted(chrono::NaiveDate::default())),
+            Failure::LockBusy,
+            Failure::OrderMoved(coupon()),
+            Failure::NoReply,
+        ]);
+        for failure in of_store {
+            assert!(!failure.is_of_item(), "{failure:?}");
+            assert!(!Failure::Shared(Arc::new(failure)).is_of_item());
+        }
+    }
+
+    #[test]
+    fn text_from_a_store_can_be_kept() {
+        assert_eq!(in_plain_text("a\0b\nc\u{7f}é"), "a\u{fffd}b\u{fffd}c\u{fffd}é");
+    }
+
+    #[test]
+    fn a_reply_that_can_not_be_read_is_the_item_s() {
+        let reply = ::redis::Value::BulkString(b"many".to_vec());
+        let unreadable = ::redis::from_redis_value::<i64>(reply).expect_err("it is no number");
+        assert!(Failure::from(RedisError::from(unreadable)).is_of_item());
+    }
 }

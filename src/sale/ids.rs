@@ -97,6 +97,11 @@ id! {
     DeadLetterId
 }
 
+id! {
+    /// A note of what a pass has put aside.
+    PostponedId
+}
+
 /// One partition of keys: a coupon's keys all carry its lane's hash tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lane(i32);

@@ -1,7 +1,8 @@
 //! The operator's numbers: what a look at both stores tells, as gauges and for one coupon side by side.
 //!
 //! A pass looks, and the page of metrics shows what it saw last: who reads the page asks no store. What can't be
-//! looked up is taken off the page, since an old number would look like a new one.
+//! looked up is taken off the page, since an old number would look like a new one. A sale that can't be read takes
+//! nothing else off the page.
 //!
 //! Sales are labelled with their coupon's id, so their number is bounded: the newest
 //! [`limits::METRIC_COUPONS_MAX`] of those that Redis holds.
@@ -18,12 +19,14 @@ use super::ids::{CouponId, Lane};
 use super::keys::Keys;
 use super::log_numbers::{LogNumbers, Oldest};
 use super::order_log::LogState;
+use super::pass::Pass;
+use super::postponed::Postponed;
 use super::reconcile::{self, census};
 use super::{Failure, Stores, buyers, dead_letter, settings, stock, stock_return};
 use crate::base::gauges::Gauge;
 use crate::base::limits;
 use crate::base::telemetry::Metrics;
-use crate::kit::redis::Redis;
+use crate::kit::redis::{Redis, is_data_error};
 
 /// Looks numbers up.
 pub struct Numbers {
@@ -32,12 +35,13 @@ pub struct Numbers {
     backlog: Arc<Backlog>,
     oldest: Oldest,
     metrics: Arc<Metrics>,
+    postponed: Postponed,
 }
 
 /// One coupon's sale, by both stores.
 #[derive(Debug, Serialize)]
 pub struct SideBySide {
-    /// What Redis has; null if it has no such sale.
+    /// What Redis has; null if it has no such sale, or none that can be read.
     pub redis: Option<InRedis>,
     /// What Postgres has.
     pub postgres: InPostgres,
@@ -85,8 +89,13 @@ pub struct InPostgres {
 
 impl Numbers {
     /// Has seen nothing yet.
-    pub fn new(stores: Stores, backlog: Arc<Backlog>, metrics: Arc<Metrics>) -> Self {
-        Self { stores, backlog, oldest: Oldest::default(), metrics }
+    pub fn new(
+        stores: &Stores,
+        backlog: Arc<Backlog>,
+        metrics: Arc<Metrics>,
+        postponed: Postponed,
+    ) -> Self {
+        Self { stores: stores.clone(), backlog, oldest: Oldest::default(), metrics, postponed }
     }
 
     /// Looks, and shows.
@@ -102,32 +111,73 @@ impl Numbers {
     }
 
     async fn look(&self) -> Result<Vec<Gauge>, Failure> {
+        let Stores { pool, .. } = &self.stores;
+        let mut gauges = self.log_gauges().await?;
+        let letters = dead_letter::count_open(pool).await?;
+        let returns = stock_return::count_open(pool, None).await?;
+        gauges.push(Gauge::plain("flash_sale_dead_letters_open", letters as f64));
+        gauges.push(Gauge::plain("flash_sale_stock_returns_open", returns as f64));
+        gauges.extend(self.postponed_gauges().await?);
+        gauges.extend(self.sale_gauges().await?);
+        Ok(gauges)
+    }
+
+    /// Nothing if the log of a lane can't be read: the sum over the others would look like all of it.
+    async fn log_gauges(&self) -> Result<Vec<Gauge>, Failure> {
         let Stores { pool, redis, keys } = &self.stores;
         let lanes = settings::read(pool).await?.lanes;
         self.backlog.learn_lanes(lanes);
         let mut log = LogNumbers::default();
-        for (lane, state) in Lane::all(lanes).zip(self.backlog.states().await?) {
-            log = log.with(LogNumbers::look(redis, keys, lane, &state, &self.oldest).await?);
+        let states = match self.backlog.states().await.map_err(Failure::from) {
+            Err(failure) if failure.is_of_item() => return Ok(Vec::new()),
+            states => states?,
+        };
+        for (lane, state) in Lane::all(lanes).zip(states) {
+            match LogNumbers::look(redis, keys, lane, &state, &self.oldest).await {
+                Err(error) if is_data_error(&error) => return Ok(Vec::new()),
+                seen => log = log.with(seen?),
+            }
         }
         let seconds = log.oldest_entry_ms as f64 / 1_000.0;
-        let mut gauges = vec![
+        Ok(vec![
             Gauge::plain("flash_sale_log_pending_entries", log.pending as f64),
             Gauge::plain("flash_sale_log_unread_entries", log.unread as f64),
             Gauge::plain("flash_sale_log_oldest_entry_seconds", seconds),
-            Gauge::plain(
-                "flash_sale_dead_letters_open",
-                dead_letter::count_open(pool).await? as f64,
-            ),
-            Gauge::plain(
-                "flash_sale_stock_returns_open",
-                stock_return::count_open(pool, None).await? as f64,
-            ),
-        ];
+        ])
+    }
+
+    /// Of each pass that postpones, also if nothing waits.
+    async fn postponed_gauges(&self) -> sqlx::Result<Vec<Gauge>> {
+        let waiting = self.postponed.waiting().await?;
+        let passes = Pass::ALL.into_iter().filter(|pass| pass.postpones().is_some());
+        let waiting: Vec<_> = passes
+            .map(|pass| (pass.name(), waiting.get(pass.name()).copied().unwrap_or_default()))
+            .collect();
+        let items = waiting.iter().map(|(pass, waiting)| {
+            Gauge::labelled("flash_sale_postponed_items", "pass", pass, waiting.items as f64)
+        });
+        let oldest = waiting.iter().map(|(pass, waiting)| {
+            let seconds = waiting.oldest_seconds;
+            Gauge::labelled("flash_sale_postponed_oldest_seconds", "pass", pass, seconds)
+        });
+        Ok(items.chain(oldest).collect())
+    }
+
+    /// Of a sale that can't be read only that it isn't known to be conserved.
+    async fn sale_gauges(&self) -> Result<Vec<Gauge>, Failure> {
+        let Stores { pool, redis, keys } = &self.stores;
         let newest = stock::newest_loaded(pool, limits::METRIC_COUPONS_MAX).await?;
         let mut sales = Vec::with_capacity(newest.len());
         for (coupon, sold) in newest {
-            sales.push((coupon.to_string(), Units::look(redis, keys, coupon, sold).await?));
+            let units = match Units::look(redis, keys, coupon, sold).await.map_err(Failure::from) {
+                Err(failure) if failure.is_of_item() => {
+                    Units { conserved: Some(false), ..Units::default() }
+                }
+                units => units?,
+            };
+            sales.push((coupon.to_string(), units));
         }
+        let mut gauges = Vec::new();
         for (of, number) in UNITS {
             gauges.extend(sales.iter().filter_map(|(coupon, units)| {
                 let labels = vec![("coupon", coupon.clone()), ("of", of.to_owned())];
@@ -200,9 +250,23 @@ pub async fn side_by_side(
     let Some(report) = reconcile::check_sale(pool, redis, keys, coupon).await? else {
         return Ok(None);
     };
-    let seen = census(redis, keys, coupon).await?;
     let log = LogState::of(redis, &keys.log(coupon.lane())).await?;
-    let in_redis = seen.stock.map(|left| InRedis {
+    Ok(Some(SideBySide {
+        redis: in_redis(stores, coupon).await?,
+        postgres: in_postgres(pool, coupon).await?,
+        log: LogNumbers::look(redis, keys, coupon.lane(), &log, &Oldest::default()).await?,
+        disagreements: report.disagreements.iter().map(ToString::to_string).collect(),
+    }))
+}
+
+/// Nothing of a sale that isn't there or can't be read; the disagreements say which.
+async fn in_redis(stores: &Stores, coupon: CouponId) -> Result<Option<InRedis>, Failure> {
+    let Stores { redis, keys, .. } = stores;
+    let seen = match census(redis, keys, coupon).await.map_err(Failure::from) {
+        Err(failure) if failure.is_of_item() => return Ok(None),
+        seen => seen?,
+    };
+    Ok(seen.stock.map(|left| InRedis {
         total: seen.total,
         left,
         buyers: seen.buyers,
@@ -210,12 +274,6 @@ pub async fn side_by_side(
         state: seen.state.clone(),
         revision: seen.revision,
         epoch: seen.epoch,
-    });
-    Ok(Some(SideBySide {
-        redis: in_redis,
-        postgres: in_postgres(pool, coupon).await?,
-        log: LogNumbers::look(redis, keys, coupon.lane(), &log, &Oldest::default()).await?,
-        disagreements: report.disagreements.iter().map(ToString::to_string).collect(),
     }))
 }
 

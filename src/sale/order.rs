@@ -1,14 +1,16 @@
 //! Orders: the record that an accepted claim becomes. Owner of the table `orders`; what only reads it
-//! is in `order_queries.rs`.
+//! is in `order_queries.rs`, and what happens to more entries than there are units in `order_overflow.rs`.
 //!
 //! Constraints settle every race here: the primary key (an order id is used once), the partial unique
 //! indexes (one live order for each buyer) and `sold + n <= total`. Locks spare double work; they
 //! decide nothing.
 
+#[path = "order_overflow.rs"]
+mod overflow;
 #[path = "order_queries.rs"]
 mod queries;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -23,6 +25,8 @@ use super::ids::{CouponId, Lane, OrderId, UserId};
 use super::order_log::{LogEntry, LoggedClaim};
 use super::stock;
 use crate::kit::postgres;
+
+use queries::existing;
 
 /// Where an order stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema, sqlx::Type)]
@@ -83,6 +87,15 @@ pub struct Written {
     pub repeated: usize,
     /// Entries put aside because they contradict a row.
     pub conflicts: usize,
+    /// Entries put aside because their sale has no unit left.
+    pub oversold: usize,
+}
+
+/// How much of a batch has to be written.
+#[derive(Clone, Copy)]
+enum Amount {
+    All,
+    WhatFits,
 }
 
 /// Why a batch wasn't written. Nothing of it was.
@@ -138,6 +151,15 @@ impl Orders {
         Ok(done.rows_affected() == 1)
     }
 
+    /// Whether there is a sale of this coupon.
+    ///
+    /// # Errors
+    ///
+    /// When Postgres doesn't answer.
+    pub async fn has_sale(&self, coupon: CouponId) -> sqlx::Result<bool> {
+        stock::exists(&mut *self.pool.acquire().await?, coupon).await
+    }
+
     /// Writes a batch of decoded entries in one transaction: rows, dead letters for conflicts, units
     /// sold. Repeating it changes nothing.
     ///
@@ -154,13 +176,38 @@ impl Orders {
         entries: &[&LogEntry],
         locks_lost: &CancellationToken,
     ) -> Result<Written, NotWritten> {
+        self.write_amount(Amount::All, lane, entries, locks_lost).await
+    }
+
+    /// Writes as many of these decoded entries, all of one coupon, as it has units for, those first that are first
+    /// here; the others become dead letters (`oversold`) in the same transaction. Otherwise as [`write`](Self::write).
+    ///
+    /// # Errors
+    ///
+    /// As [`write`](Self::write); [`NotWritten::Poison`] also when units came back meanwhile.
+    pub async fn write_what_fits(
+        &self,
+        lane: Lane,
+        entries: &[&LogEntry],
+        locks_lost: &CancellationToken,
+    ) -> Result<Written, NotWritten> {
+        self.write_amount(Amount::WhatFits, lane, entries, locks_lost).await
+    }
+
+    async fn write_amount(
+        &self,
+        amount: Amount,
+        lane: Lane,
+        entries: &[&LogEntry],
+        locks_lost: &CancellationToken,
+    ) -> Result<Written, NotWritten> {
         let deadline = Instant::now() + self.batch_timeout;
         let acquired = timeout_at(deadline, self.pool.acquire()).await;
         let mut connection = acquired.map_err(|_| sqlx::Error::PoolTimedOut)??;
         let finished = tokio::select! {
             biased;
             () = locks_lost.cancelled() => Err(NotWritten::LocksLost),
-            written = timeout_at(deadline, write_on(&mut connection, lane, entries)) => {
+            written = timeout_at(deadline, write_on(&mut connection, amount, lane, entries)) => {
                 written.map_err(|_| NotWritten::Postgres(sqlx::Error::PoolTimedOut))
             }
         };
@@ -174,6 +221,7 @@ impl Orders {
 
 async fn write_on(
     connection: &mut PgConnection,
+    amount: Amount,
     lane: Lane,
     entries: &[&LogEntry],
 ) -> Result<Written, NotWritten> {
@@ -181,9 +229,13 @@ async fn write_on(
         entries.iter().filter_map(|entry| entry.claim.as_ref().ok()).collect();
     assert_eq!(claims.len(), entries.len(), "only decoded entries are written");
 
+    let mut tx = connection.begin().await?;
+    if let Amount::WhatFits = amount {
+        let written = overflow::write(&mut tx, lane, entries, &claims).await;
+        return end(tx, written).await;
+    }
     // Only after a worker has died, or an operator has written by hand, are rows there already. So first as if
     // there were none: looking before each row costs Postgres a fifth more.
-    let mut tx = connection.begin().await?;
     let written = match insert_new(&mut tx, &claims).await {
         Ok(true) => {
             let counted = count_sold(&mut tx, claims.iter().map(|claim| claim.coupon_id)).await;
@@ -196,6 +248,13 @@ async fn write_on(
         }
         Err(error) => Err(error.into()),
     };
+    end(tx, written).await
+}
+
+async fn end(
+    tx: Transaction<'_, Postgres>,
+    written: Result<Written, NotWritten>,
+) -> Result<Written, NotWritten> {
     // Not left to the drop of `tx`, which rolls back some time later: until then our rows would stand
     // in the way of our own next try, on another connection.
     match written {
@@ -215,14 +274,15 @@ async fn write_missing(
     let inserted = insert_missing(tx, claims).await?;
     let mut written = Written { inserted: inserted.len(), ..Written::default() };
     let rows = existing(tx, claims).await?;
+    let mut conflicts = Vec::new();
     for (entry, claim) in entries.iter().zip(claims) {
         if rows.get(&claim.order_id) == Some(&(claim.coupon_id, claim.user_id)) {
             continue;
         }
         let detail = "its order id, or its buyer's place, belongs to another order".to_owned();
-        let letter = DeadLetter { lane, entry, reason: Reason::Conflict, detail };
-        written.conflicts += usize::from(dead_letter::insert(&mut **tx, &letter).await?);
+        conflicts.push(DeadLetter { lane, entry, reason: Reason::Conflict, detail });
     }
+    written.conflicts = dead_letter::insert_all(&mut **tx, &conflicts).await?;
     written.repeated = claims.len() - written.inserted - written.conflicts;
     count_sold(tx, inserted.into_values()).await?;
     Ok(written)
@@ -288,8 +348,25 @@ async fn insert_new(
     }
 }
 
-/// Inserts what isn't there, in id order, too; returns the order ids that were inserted, with their coupons.
+/// Inserts what isn't there; returns the order ids that were inserted, with their coupons. Of claims that contradict each
+/// other the earlier one in the log comes first.
 async fn insert_missing(
+    tx: &mut Transaction<'_, Postgres>,
+    claims: &[&LoggedClaim],
+) -> sqlx::Result<BTreeMap<OrderId, CouponId>> {
+    let (mut ids, mut buyers) = (HashSet::new(), HashSet::new());
+    let (first, contradicting): (Vec<_>, Vec<_>) = claims.iter().copied().partition(|claim| {
+        let is_first_of_buyer = buyers.insert((claim.coupon_id, claim.user_id));
+        ids.insert(claim.order_id) && is_first_of_buyer
+    });
+    let mut inserted = insert_in_id_order(tx, &first).await?;
+    if !contradicting.is_empty() {
+        inserted.extend(insert_in_id_order(tx, &contradicting).await?);
+    }
+    Ok(inserted)
+}
+
+async fn insert_in_id_order(
     tx: &mut Transaction<'_, Postgres>,
     claims: &[&LoggedClaim],
 ) -> sqlx::Result<BTreeMap<OrderId, CouponId>> {
@@ -310,23 +387,6 @@ async fn insert_missing(
     .fetch_all(&mut **tx)
     .await?;
     Ok(rows.into_iter().map(|row| (row.id, row.coupon_id)).collect())
-}
-
-/// The rows under these order ids, in any status. Sees what a concurrent writer has committed since
-/// the INSERT waited for it, because each statement here takes a new snapshot (READ COMMITTED).
-async fn existing(
-    tx: &mut Transaction<'_, Postgres>,
-    claims: &[&LoggedClaim],
-) -> sqlx::Result<BTreeMap<OrderId, (CouponId, UserId)>> {
-    let ids: Vec<i64> = claims.iter().map(|claim| claim.order_id.get()).collect();
-    let rows = sqlx::query!(
-        r#"SELECT id AS "id: OrderId", coupon_id AS "coupon_id: CouponId", user_id AS "user_id: UserId"
-           FROM orders WHERE id = ANY($1)"#,
-        &ids,
-    )
-    .fetch_all(&mut **tx)
-    .await?;
-    Ok(rows.into_iter().map(|row| (row.id, (row.coupon_id, row.user_id))).collect())
 }
 
 impl From<sqlx::Error> for NotWritten {

@@ -26,9 +26,12 @@
 //!
 //! # Locks
 //!
-//! Rows are locked in this order: orders (of several, those that somebody else has in hand are skipped), stock
-//! returns, sales in coupon order, payments. The worker's write transaction inserts its orders before it counts them
+//! Rows are locked in this order: orders (of several, those that somebody else has in hand are skipped, or all are
+//! locked in the order of their ids), stock returns, sales in coupon order, payments. The worker's write transaction inserts its orders before it counts them
 //! as sold, also in coupon order. So nobody waits in a circle.
+
+#[path = "order_answers.rs"]
+mod answers;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -38,27 +41,14 @@ use sqlx::{PgConnection, PgPool};
 use super::coupon::CouponKind;
 use super::gateway::PayMethod;
 use super::ids::{CouponId, OrderId, UserId};
-use super::order::{Order, OrderStatus};
+use super::order::OrderStatus;
 use super::order_log::LoggedClaim;
 use super::stock_return::StockReturn;
 use super::{Failure, stock, stock_return};
 use crate::base::shutdown::Shutdown;
+use crate::kit::postgres;
 
-/// The answer to whoever wants to move an order.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Moved {
-    /// It has been moved there: by this call, or before.
-    There(Order),
-    /// The user has no such order.
-    NotFound,
-    /// It is somewhere else, and no way leads from there to where it was to go.
-    Impossible {
-        /// Where it is.
-        from: OrderStatus,
-        /// Where it was to go.
-        to: OrderStatus,
-    },
-}
+pub use answers::Moved;
 
 /// One way that an order can go.
 pub(super) struct Move {
@@ -132,21 +122,23 @@ impl OrderMoves {
     }
 
     /// Closes orders that have been unpaid for longer than `payment_window`, up to `limit`, oldest first; those that
-    /// somebody else has in hand are skipped. Returns how many.
+    /// somebody else has in hand are skipped, and those that are postponed. Returns how many.
     ///
     /// # Errors
     ///
-    /// When Postgres doesn't answer; nothing is closed then.
+    /// When Postgres doesn't answer, or refuses to close one of them; nothing is closed then.
     pub(super) async fn expire(&self, payment_window: Duration, limit: u32) -> sqlx::Result<usize> {
-        let mut tx = self.pool.begin().await?;
+        let mut tx = postgres::begin_planning(&self.pool).await?;
         let closed = sqlx::query_as!(
             Closed,
+            // An array in place of a join: a plan that doesn't know how many are due might read all unpaid orders for it.
             r#"WITH due AS (
                    SELECT id FROM orders
                    WHERE status = 'unpaid' AND created_at < now() - make_interval(secs => $1)
+                     AND NOT EXISTS (SELECT FROM postponed WHERE pass = 'expiry' AND item = orders.id)
                    ORDER BY created_at LIMIT $2 FOR UPDATE SKIP LOCKED)
                UPDATE orders SET status = 'expired', expired_at = now(), updated_at = now()
-               FROM due WHERE orders.id = due.id AND status = 'unpaid'
+               WHERE orders.id = ANY(ARRAY(SELECT id FROM due)) AND status = 'unpaid'
                RETURNING orders.id AS "order_id: OrderId", coupon_id AS "coupon_id: CouponId",
                          user_id AS "user_id: UserId", kind AS "kind: CouponKind""#,
             payment_window.as_secs_f64(),
@@ -157,6 +149,65 @@ impl OrderMoves {
         return_units(&mut tx, &closed).await?;
         tx.commit().await?;
         Ok(closed.len())
+    }
+
+    /// The orders that [`expire`](Self::expire) would close, each with its coupon; also those that somebody else has in hand.
+    ///
+    /// # Errors
+    ///
+    /// When Postgres doesn't answer.
+    pub(super) async fn due(
+        &self,
+        payment_window: Duration,
+        limit: u32,
+    ) -> sqlx::Result<Vec<(OrderId, CouponId)>> {
+        let rows = sqlx::query!(
+            r#"SELECT id AS "order_id: OrderId", coupon_id AS "coupon_id: CouponId" FROM orders
+               WHERE status = 'unpaid' AND created_at < now() - make_interval(secs => $1)
+                 AND NOT EXISTS (SELECT FROM postponed WHERE pass = 'expiry' AND item = orders.id)
+               ORDER BY created_at LIMIT $2"#,
+            payment_window.as_secs_f64(),
+            i64::from(limit),
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        Ok(rows.into_iter().map(|row| (row.order_id, row.coupon_id)).collect())
+    }
+
+    /// Closes those of these orders that are unpaid, all or none. Returns how many.
+    ///
+    /// # Errors
+    ///
+    /// As [`expire`](Self::expire).
+    pub(super) async fn expire_these(&self, orders: &[OrderId]) -> sqlx::Result<usize> {
+        let ids: Vec<i64> = orders.iter().map(|order| order.get()).collect();
+        let mut tx = postgres::begin_planning(&self.pool).await?;
+        let closed = sqlx::query_as!(
+            Closed,
+            // Waits for orders that somebody else has in hand: what is left of them afterwards is certain.
+            r#"WITH these AS (
+                   SELECT id FROM orders WHERE id = ANY($1) ORDER BY id FOR UPDATE)
+               UPDATE orders SET status = 'expired', expired_at = now(), updated_at = now()
+               WHERE orders.id = ANY(ARRAY(SELECT id FROM these)) AND status = 'unpaid'
+               RETURNING orders.id AS "order_id: OrderId", coupon_id AS "coupon_id: CouponId",
+                         user_id AS "user_id: UserId", kind AS "kind: CouponKind""#,
+            &ids,
+        )
+        .fetch_all(&mut *tx)
+        .await?;
+        return_units(&mut tx, &closed).await?;
+        tx.commit().await?;
+        Ok(closed.len())
+    }
+
+    /// How many live orders Postgres has counted for this coupon: no more of them can be closed.
+    ///
+    /// # Errors
+    ///
+    /// When Postgres doesn't answer.
+    pub(super) async fn counted(&self, coupon: CouponId) -> sqlx::Result<usize> {
+        let sold = stock::sold(&self.pool, coupon).await?;
+        Ok(usize::try_from(sold).unwrap_or(0))
     }
 
     /// Carries out `work` also when whoever has asked for it goes away: dropping a `begin` half-way can poison
@@ -175,61 +226,6 @@ impl OrderMoves {
         }
         let moved = cancel(&self.pool, order).await?;
         self.answer(&CANCEL, order, moved).await
-    }
-
-    /// One order, whoever has it.
-    ///
-    /// # Errors
-    ///
-    /// When Postgres doesn't answer.
-    pub async fn find(&self, order: OrderId) -> sqlx::Result<Option<Order>> {
-        sqlx::query_as!(
-            Order,
-            r#"SELECT id AS "order_id: OrderId", coupon_id AS "coupon_id: CouponId",
-                      user_id AS "user_id: UserId", status AS "status: OrderStatus", pay_method,
-                      claimed_at, paid_at, redeemed_at, cancelled_at, expired_at, refunding_at, refunded_at
-               FROM orders WHERE id = $1"#,
-            order.get(),
-        )
-        .fetch_optional(&self.pool)
-        .await
-    }
-
-    /// The answer if the order isn't where the move begins, or isn't this user's. Without an answer, the move can
-    /// be tried; whether it gets there, its UPDATE says.
-    pub(super) async fn cannot(
-        &self,
-        the_move: &Move,
-        order: OrderId,
-        user: Option<UserId>,
-    ) -> sqlx::Result<Option<Moved>> {
-        let found = self.find(order).await?;
-        let Some(found) = found.filter(|found| user.is_none_or(|user| user == found.user_id))
-        else {
-            return Ok(Some(Moved::NotFound));
-        };
-        Ok((found.status != the_move.from).then(|| the_move.judge(found)))
-    }
-
-    /// What to tell once the move has been tried.
-    pub(super) async fn answer(
-        &self,
-        the_move: &Move,
-        order: OrderId,
-        moved: bool,
-    ) -> sqlx::Result<Moved> {
-        let found = self.find(order).await?.ok_or(sqlx::Error::RowNotFound)?;
-        // It may have gone on already.
-        Ok(if moved { Moved::There(found) } else { the_move.judge(found) })
-    }
-}
-
-impl Move {
-    fn judge(&self, order: Order) -> Moved {
-        if self.there.contains(&order.status) {
-            return Moved::There(order);
-        }
-        Moved::Impossible { from: order.status, to: self.there[0] }
     }
 }
 
@@ -344,16 +340,33 @@ pub(super) async fn cancel_unwritten(
     .await
 }
 
+/// The claims of all open dead letters of this coupon are given up: cancelled orders, whose units come back. One whose order
+/// id, or whose order, is there already is left out.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub(super) async fn cancel_letters(tx: &mut PgConnection, coupon: CouponId) -> sqlx::Result<()> {
+    let closed = sqlx::query_as!(
+        Closed,
+        r#"INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at, status, cancelled_at)
+           SELECT order_id, coupon_id, 'flash', user_id,
+                  to_timestamp(split_part(entry_id, '-', 1)::bigint / 1000.0), 'cancelled', now()
+           FROM dead_letters WHERE coupon_id = $1 AND resolved_at IS NULL ORDER BY order_id
+           ON CONFLICT DO NOTHING
+           RETURNING id AS "order_id: OrderId", coupon_id AS "coupon_id: CouponId",
+                     user_id AS "user_id: UserId", kind AS "kind: CouponKind""#,
+        coupon.get(),
+    )
+    .fetch_all(&mut *tx)
+    .await?;
+    // They were never counted as sold.
+    stock_return::insert(tx, &returns_of(&closed)).await
+}
+
 /// Units come back, in the transaction that has closed their orders. Regular coupons have none.
 async fn return_units(tx: &mut PgConnection, closed: &[Closed]) -> sqlx::Result<()> {
-    let flash = closed.iter().filter(|closed| closed.kind == CouponKind::Flash);
-    let returns: Vec<StockReturn> = flash
-        .map(|Closed { order_id, coupon_id, user_id, .. }| StockReturn {
-            order_id: *order_id,
-            coupon_id: *coupon_id,
-            user_id: *user_id,
-        })
-        .collect();
+    let returns = returns_of(closed);
     stock_return::insert(&mut *tx, &returns).await?;
     let mut units: BTreeMap<CouponId, i64> = BTreeMap::new();
     for one in &returns {
@@ -365,17 +378,12 @@ async fn return_units(tx: &mut PgConnection, closed: &[Closed]) -> sqlx::Result<
     Ok(())
 }
 
-impl OrderStatus {
-    /// Its name in Postgres and JSON.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Unpaid => "unpaid",
-            Self::Paid => "paid",
-            Self::Redeemed => "redeemed",
-            Self::Cancelled => "cancelled",
-            Self::Expired => "expired",
-            Self::Refunding => "refunding",
-            Self::Refunded => "refunded",
-        }
-    }
+fn returns_of(closed: &[Closed]) -> Vec<StockReturn> {
+    let flash = closed.iter().filter(|closed| closed.kind == CouponKind::Flash);
+    let unit = |&Closed { order_id, coupon_id, user_id, .. }: &Closed| StockReturn {
+        order_id,
+        coupon_id,
+        user_id,
+    };
+    flash.map(unit).collect()
 }

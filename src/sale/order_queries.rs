@@ -1,7 +1,13 @@
 //! Reading orders: a user's own, and what others have to know about them.
 
+use std::collections::BTreeMap;
+
+use sqlx::{Postgres, Transaction};
+
 use super::{Order, OrderStatus, Orders};
+use crate::kit::postgres;
 use crate::sale::ids::{CouponId, OrderId, UserId};
+use crate::sale::order_log::LoggedClaim;
 
 impl Orders {
     /// The user's order; another user's order doesn't exist for them.
@@ -109,4 +115,22 @@ impl Orders {
         .fetch_optional(&self.pool)
         .await
     }
+}
+
+/// The rows under these order ids, in any status. Sees what a concurrent writer has committed since
+/// the INSERT waited for it, because each statement takes a new snapshot (READ COMMITTED).
+pub(super) async fn existing(
+    tx: &mut Transaction<'_, Postgres>,
+    claims: &[&LoggedClaim],
+) -> sqlx::Result<BTreeMap<OrderId, (CouponId, UserId)>> {
+    postgres::plan_for_values(&mut *tx).await?;
+    let ids: Vec<i64> = claims.iter().map(|claim| claim.order_id.get()).collect();
+    let rows = sqlx::query!(
+        r#"SELECT id AS "id: OrderId", coupon_id AS "coupon_id: CouponId", user_id AS "user_id: UserId"
+           FROM orders WHERE id = ANY($1)"#,
+        &ids,
+    )
+    .fetch_all(&mut **tx)
+    .await?;
+    Ok(rows.into_iter().map(|row| (row.id, (row.coupon_id, row.user_id))).collect())
 }

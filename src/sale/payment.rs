@@ -19,12 +19,16 @@
 //! * A confirmation names an order that isn't written yet: the gateway is told that there is none, and
 //!   confirms again.
 //! * Killed between asking the gateway for a refund and writing down that it is done: it is asked again.
+//! * Postgres refuses to note that one payment is back: it is postponed (`sale/postponed.rs`), and the others go on.
 //! * No gateway is here: a user who wants to pay is told so, and nothing is written. An order that is paid already
 //!   is told as it is.
 //!
 //! # What is not promised
 //!
 //! When a refund is confirmed. Until then its order keeps its unit.
+
+#[path = "payment_queries.rs"]
+mod queries;
 
 use serde::Serialize;
 use sqlx::{PgConnection, PgPool};
@@ -35,9 +39,12 @@ use super::gateway::{self, Checkout, Gateway, PayMethod, Refund};
 use super::ids::{OrderId, UserId};
 use super::notice::{Notice, Receipt};
 use super::order_moves::{self, Moved, OrderMoves, PAY, REFUND};
+use super::pass::Pass;
+use super::postponed::Postponed;
 use super::stock_return;
 use crate::base::config::Config;
-use crate::base::limits;
+
+use queries::Refunding;
 
 /// Takes payments and gives them back. Clones share the pool.
 #[derive(Clone)]
@@ -45,6 +52,7 @@ pub struct Payments {
     pool: PgPool,
     moves: OrderMoves,
     checkout: Checkout,
+    postponed: Postponed,
     /// Whether users may hold so many unpaid orders only, and so get a place back by paying one.
     unpaid_bounded: bool,
 }
@@ -85,18 +93,11 @@ struct Payment {
     amount_cents: i64,
 }
 
-/// A payment that has to be given back.
-struct Refunding {
-    id: i64,
-    gateway: Gateway,
-    gateway_payment_id: String,
-}
-
 impl Payments {
     /// Payments in this database, by these settings.
-    pub fn new(pool: PgPool, moves: OrderMoves, config: &Config) -> Self {
+    pub fn new(pool: PgPool, moves: OrderMoves, postponed: Postponed, config: &Config) -> Self {
         let (checkout, unpaid_bounded) = (Checkout::of(config), config.unpaid_orders_max > 0);
-        Self { pool, moves, checkout, unpaid_bounded }
+        Self { pool, moves, checkout, postponed, unpaid_bounded }
     }
 
     /// The user pays their unpaid order. Whoever comes too late is told so, and gets their money back.
@@ -134,24 +135,38 @@ impl Payments {
         self.moves.to_the_end(async move { payments.receive_now(notice).await }).await
     }
 
-    /// Asks gateways to give back what has to go back, each payment once in a while until it is confirmed.
-    /// Returns how many have been confirmed.
+    /// Asks gateways to give back what has to go back, each payment once in a while until it is confirmed; then tries again
+    /// what was postponed and is due. Returns how many have been confirmed. A payment that can't be noted as given back is
+    /// postponed, and the others go on.
     ///
     /// # Errors
     ///
     /// When Postgres doesn't answer.
     pub async fn refund_pass(&self) -> Result<usize, Failure> {
+        let new = self.to_give_back().await?;
+        let mut tries = self.postponed.begin(Pass::Refunds).await?;
+        let again = self.refunding_among(&tries.due()).await?;
         let mut refunded = 0;
-        for payment in self.to_give_back().await? {
-            match gateway::give_back(payment.gateway, &payment.gateway_payment_id) {
-                Refund::Done => {
-                    self.refunded(payment.gateway, &payment.gateway_payment_id).await?;
-                    refunded += 1;
-                }
-                Refund::Later => self.asked(payment.id).await?,
+        for payment in new.into_iter().chain(again) {
+            let tried = self.give_back(&payment).await;
+            refunded += usize::from(tries.settle(payment.id, tried).await? == Some(true));
+        }
+        tries.end().await?;
+        Ok(refunded)
+    }
+
+    /// False if the gateway will confirm it later.
+    async fn give_back(&self, payment: &Refunding) -> Result<bool, Failure> {
+        match gateway::give_back(payment.gateway, &payment.gateway_payment_id) {
+            Refund::Done => {
+                self.refunded(payment.gateway, &payment.gateway_payment_id).await?;
+                Ok(true)
+            }
+            Refund::Later => {
+                self.asked(payment.id).await?;
+                Ok(false)
             }
         }
-        Ok(refunded)
     }
 
     async fn pay_now(
@@ -259,21 +274,6 @@ impl Payments {
         })
     }
 
-    /// The payments that gateways haven't been asked about for the longest time.
-    async fn to_give_back(&self) -> sqlx::Result<Vec<Refunding>> {
-        sqlx::query_as!(
-            Refunding,
-            r#"SELECT id, gateway AS "gateway: Gateway", gateway_payment_id FROM payments
-               WHERE status = 'refunding'
-                 AND (refund_asked_at IS NULL OR refund_asked_at < now() - make_interval(secs => $1))
-               ORDER BY refund_asked_at NULLS FIRST, id LIMIT $2"#,
-            limits::REFUND_RETRY_PAUSE.as_secs_f64(),
-            i64::from(limits::REFUNDS_BATCH),
-        )
-        .fetch_all(&self.pool)
-        .await
-    }
-
     /// The gateway has been asked, and will confirm.
     async fn asked(&self, payment: i64) -> sqlx::Result<()> {
         sqlx::query!(
@@ -358,7 +358,8 @@ async fn insert(
 async fn refund_accepted(tx: &mut PgConnection, order: OrderId) -> sqlx::Result<()> {
     let done = sqlx::query!(
         "UPDATE payments SET status = 'refunding', refund_reason = 'asked_for', updated_at = now()
-         WHERE order_id = $1 AND status = 'accepted'",
+         -- Both say the same; an index that finds the payment by its order is there for the second.
+         WHERE order_id = $1 AND status = 'accepted' AND refund_reason IS NULL",
         order.get(),
     )
     .execute(tx)

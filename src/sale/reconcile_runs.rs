@@ -9,6 +9,7 @@ use sqlx::PgPool;
 use sqlx::types::Json;
 use utoipa::ToSchema;
 
+use super::failure::in_plain_text;
 use super::ids::{CouponId, RunId};
 use super::reconcile::{Disagreement, Report};
 use super::repair::Repair;
@@ -75,7 +76,7 @@ impl From<&Disagreement> for Finding {
         Self {
             code: disagreement.code().to_owned(),
             coupon_id: disagreement.coupon(),
-            detail: disagreement.to_string(),
+            detail: in_plain_text(&disagreement.to_string()),
         }
     }
 }
@@ -171,7 +172,7 @@ pub async fn fail(pool: &PgPool, run: RunId, failure: &str) -> sqlx::Result<()> 
     sqlx::query!(
         "UPDATE reconcile_runs SET finished_at = clock_timestamp(), failure = $2 WHERE id = $1",
         run.get(),
-        failure,
+        in_plain_text(failure),
     )
     .execute(pool)
     .await?;

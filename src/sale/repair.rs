@@ -33,6 +33,7 @@ use utoipa::ToSchema;
 
 use super::buyers;
 use super::dead_letter::{self, DeadLetter, Reason};
+use super::failure::in_plain_text;
 use super::ids::{CouponId, Lane, OrderId, UserId};
 use super::order::{NotWritten, Orders, Written};
 use super::order_log::LogEntry;
@@ -65,7 +66,8 @@ pub async fn repair(stores: &Stores, report: &Report) -> Result<Vec<Repair>, Fai
     // Counts first: a lost order is written only where `sold` leaves room for it.
     for disagreement in &report.disagreements {
         if let Disagreement::SoldMiscounted { coupon, .. } = *disagreement {
-            repairs.push(recount(stores, disagreement.code(), coupon).await?);
+            let counted = or_why_not(recount(stores, coupon).await)?;
+            repairs.push(note(disagreement, coupon, counted));
         }
     }
     let doubtful: Vec<CouponId> = report
@@ -85,15 +87,14 @@ pub async fn repair(stores: &Stores, report: &Report) -> Result<Vec<Repair>, Fai
             | Disagreement::NotGivenBack { coupon, user, order } => (coupon, user, order),
             _ => continue,
         };
-        let (done, detail) = match disagreement {
+        let repaired = match disagreement {
             _ if doubtful.contains(&coupon) => {
-                (false, format!("nothing is done for order {order} of user {user}: {DOUBTFUL}"))
+                Ok((false, format!("nothing is done for order {order} of user {user}: {DOUBTFUL}")))
             }
-            Disagreement::OrderLost { .. } => write_lost(stores, coupon, user, order).await?,
-            _ => return_again(stores, coupon, user, order).await?,
+            Disagreement::OrderLost { .. } => write_lost(stores, coupon, user, order).await,
+            _ => return_again(stores, coupon, user, order).await,
         };
-        let code = disagreement.code().to_owned();
-        repairs.push(Repair { code, coupon_id: coupon, done, detail });
+        repairs.push(note(disagreement, coupon, or_why_not(repaired)?));
     }
     repairs.extend(free_places(stores, report).await?);
     Ok(repairs)
@@ -120,6 +121,21 @@ async fn free_places(stores: &Stores, report: &Report) -> Result<Vec<Repair>, Fa
     Ok(repairs)
 }
 
+/// One finding that can't be repaired leaves the others to be repaired.
+fn or_why_not(repaired: Result<(bool, String), Failure>) -> Result<(bool, String), Failure> {
+    match repaired {
+        Err(failure) if failure.is_of_item() => {
+            let why = in_plain_text(&failure.to_string());
+            Ok((false, format!("it could not be repaired: {why}")))
+        }
+        repaired => repaired,
+    }
+}
+
+fn note(found: &Disagreement, coupon: CouponId, (done, detail): (bool, String)) -> Repair {
+    Repair { code: found.code().to_owned(), coupon_id: coupon, done, detail }
+}
+
 const DOUBTFUL: &str = "other findings about this coupon say that Redis can't be believed about it";
 
 /// Whether Redis's word about this coupon is no proof of a promise.
@@ -127,6 +143,7 @@ fn is_doubtful(found: &Disagreement) -> bool {
     match found {
         Disagreement::SaleMissing { .. }
         | Disagreement::ShardsMissing { .. }
+        | Disagreement::SaleUnreadable { .. }
         | Disagreement::NotConserved { .. }
         | Disagreement::NegativeStock { .. }
         | Disagreement::TotalDiffers { .. }
@@ -140,19 +157,19 @@ fn is_doubtful(found: &Disagreement) -> bool {
         | Disagreement::NotGivenBack { .. }
         | Disagreement::AcknowledgedUnwritten { .. }
         | Disagreement::PendingDeleted { .. }
+        | Disagreement::LogUnreadable { .. }
         | Disagreement::Listing(_) => false,
     }
 }
 
-async fn recount(stores: &Stores, code: &str, coupon: CouponId) -> Result<Repair, Failure> {
-    let (done, detail) = match stock::recount_sold(&stores.pool, coupon).await? {
+async fn recount(stores: &Stores, coupon: CouponId) -> Result<(bool, String), Failure> {
+    Ok(match stock::recount_sold(&stores.pool, coupon).await? {
         Some((before, after)) if before != after => {
             (true, format!("`sold` was {before}, and is {after} now"))
         }
         Some((before, _)) => (false, format!("`sold` is {before} as it should be, by now")),
         None => (false, "there are more live orders than units, so `sold` can't count them".into()),
-    };
-    Ok(Repair { code: code.to_owned(), coupon_id: coupon, done, detail })
+    })
 }
 
 /// Writes an order that a buyer was promised, as its entry would have been written.

@@ -6,8 +6,6 @@
 #[path = "stock_queries.rs"]
 mod queries;
 
-use std::time::Duration;
-
 use chrono::{DateTime, Utc};
 use sqlx::{PgConnection, PgPool};
 
@@ -16,7 +14,10 @@ use super::coupon_input::NewSale;
 use super::ids::CouponId;
 use crate::kit::postgres;
 
-pub use queries::{allow_long_statements, exists, loaded, newest_loaded, revisions, to_load};
+pub use queries::{
+    allow_long_statements, archived, closed, ended, exists, loaded, lock_units_left, newest_loaded,
+    open_of, revisions, sold, to_load, unapplied, units_left,
+};
 
 /// What warming up a coupon needs to know about it.
 #[derive(Debug)]
@@ -162,28 +163,6 @@ pub async fn note_behind(pool: &PgPool, coupon: CouponId, revision: i64) -> sqlx
     Ok(done.rows_affected() == 1)
 }
 
-/// Coupons behind `after` whose newest revision Redis isn't known to have, in the order of their ids.
-///
-/// # Errors
-///
-/// When Postgres doesn't answer.
-pub async fn unapplied(
-    pool: &PgPool,
-    after: Option<CouponId>,
-    limit: i64,
-) -> sqlx::Result<Vec<CouponId>> {
-    sqlx::query_scalar!(
-        r#"SELECT coupon_id AS "coupon_id: CouponId" FROM flash_sales JOIN coupons ON id = coupon_id
-           WHERE loaded_at IS NOT NULL AND archived_at IS NULL AND applied_revision < revision
-             AND coupon_id > coalesce($1::bigint, 0)
-           ORDER BY coupon_id LIMIT $2"#,
-        after.map(CouponId::get),
-        limit,
-    )
-    .fetch_all(pool)
-    .await
-}
-
 /// Notes that the sale is in Redis, put there by this load; from now on its absence there means that
 /// Redis has lost data. Returns the load that holds: the first one noted.
 ///
@@ -285,65 +264,6 @@ pub async fn recount_sold(pool: &PgPool, coupon: CouponId) -> sqlx::Result<Optio
     }
 }
 
-/// Sales behind `after` in Redis that haven't been ended though their window closed so long ago, and when it did.
-///
-/// # Errors
-///
-/// When Postgres doesn't answer.
-pub async fn closed(
-    pool: &PgPool,
-    ago: Duration,
-    after: Option<CouponId>,
-    limit: i64,
-) -> sqlx::Result<Vec<(CouponId, DateTime<Utc>)>> {
-    let rows = sqlx::query!(
-        r#"SELECT coupon_id AS "coupon_id: CouponId", closes_at
-           FROM flash_sales JOIN coupons ON id = coupon_id
-           WHERE loaded_at IS NOT NULL AND archived_at IS NULL AND state <> 'ended'
-             AND closes_at < now() - $1 * interval '1 second' AND coupon_id > coalesce($2::bigint, 0)
-           ORDER BY coupon_id LIMIT $3"#,
-        ago.as_secs_f64(),
-        after.map(CouponId::get),
-        limit,
-    )
-    .fetch_all(pool)
-    .await?;
-    Ok(rows.into_iter().map(|row| (row.coupon_id, row.closes_at)).collect())
-}
-
-/// Sales behind `after` that ended so long ago, that Redis has as ended, and of which nothing is known to be open. A
-/// look at what [`archive`] decides, so that no sale is compared in vain.
-///
-/// # Errors
-///
-/// When Postgres doesn't answer.
-pub async fn ended(
-    pool: &PgPool,
-    ago: Duration,
-    after: Option<CouponId>,
-    limit: i64,
-) -> sqlx::Result<Vec<CouponId>> {
-    sqlx::query_scalar!(
-        r#"SELECT coupon_id AS "coupon_id: CouponId" FROM flash_sales JOIN coupons ON id = coupon_id
-           WHERE loaded_at IS NOT NULL AND archived_at IS NULL AND state = 'ended'
-             AND applied_revision = revision
-             AND least(ended_at, closes_at) < now() - $1 * interval '1 second'
-             AND coupon_id > coalesce($2::bigint, 0)
-             AND NOT EXISTS (SELECT FROM orders
-                             WHERE orders.coupon_id = coupons.id AND status = 'unpaid')
-             AND NOT EXISTS (SELECT FROM stock_returns
-                             WHERE stock_returns.coupon_id = coupons.id AND done_at IS NULL)
-             AND NOT EXISTS (SELECT FROM dead_letters
-                             WHERE dead_letters.coupon_id = coupons.id AND resolved_at IS NULL)
-           ORDER BY coupon_id LIMIT $3"#,
-        ago.as_secs_f64(),
-        after.map(CouponId::get),
-        limit,
-    )
-    .fetch_all(pool)
-    .await
-}
-
 /// Notes that Redis is going to be relieved of an ended sale, whose claims are known to be orders. False if an order
 /// may still expire, a unit is on its way back to Redis, or an operator has to decide on a dead letter.
 ///
@@ -368,27 +288,22 @@ pub async fn archive(pool: &PgPool, coupon: CouponId) -> sqlx::Result<bool> {
     Ok(done.rows_affected() == 1)
 }
 
-/// Archived sales behind `after` that may still be in Redis, each with its total.
+/// Notes that Redis is going to be relieved of an ended sale, whatever is open about it. Nothing changes if that has
+/// been noted before.
 ///
 /// # Errors
 ///
 /// When Postgres doesn't answer.
-pub async fn archived(
-    pool: &PgPool,
-    after: Option<CouponId>,
-    limit: i64,
-) -> sqlx::Result<Vec<(CouponId, i64)>> {
-    let sales = sqlx::query!(
-        r#"SELECT coupon_id AS "coupon_id: CouponId", total FROM flash_sales
-           WHERE archived_at IS NOT NULL AND removed_at IS NULL
-             AND coupon_id > coalesce($1::bigint, 0)
-           ORDER BY coupon_id LIMIT $2"#,
-        after.map(CouponId::get),
-        limit,
+pub async fn archive_unsettled(tx: &mut PgConnection, coupon: CouponId) -> sqlx::Result<()> {
+    sqlx::query!(
+        "UPDATE flash_sales SET archived_at = now(), updated_at = now()
+         WHERE coupon_id = $1 AND archived_at IS NULL AND loaded_at IS NOT NULL
+           AND EXISTS (SELECT FROM coupons WHERE id = $1 AND state = 'ended')",
+        coupon.get(),
     )
-    .fetch_all(pool)
+    .execute(tx)
     .await?;
-    Ok(sales.into_iter().map(|sale| (sale.coupon_id, sale.total)).collect())
+    Ok(())
 }
 
 /// Notes that an archived sale is not in Redis any more.

@@ -1,8 +1,10 @@
-//! Reading the table of sales: which of them Redis has to hold, or soon will.
+//! Reading the table of sales: which of them Redis has to hold, or soon will; and what the passes over sales have to do. What a
+//! pass has postponed (`sale/postponed.rs`) is left out until it is due.
 
 use std::time::Duration;
 
-use sqlx::{PgConnection, PgPool};
+use chrono::{DateTime, Utc};
+use sqlx::{PgConnection, PgExecutor, PgPool};
 
 use crate::base::limits;
 use crate::sale::ids::CouponId;
@@ -31,6 +33,45 @@ pub async fn exists(tx: &mut PgConnection, coupon: CouponId) -> sqlx::Result<boo
         coupon.get()
     )
     .fetch_one(tx)
+    .await
+}
+
+/// Units that this sale counts as sold; 0 if there is no such sale.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub async fn sold(pool: &PgPool, coupon: CouponId) -> sqlx::Result<i64> {
+    let sold =
+        sqlx::query_scalar!("SELECT sold FROM flash_sales WHERE coupon_id = $1", coupon.get());
+    Ok(sold.fetch_optional(pool).await?.unwrap_or(0))
+}
+
+/// Units that Postgres hasn't counted as sold; nothing if there is no such sale.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub async fn units_left(tx: &mut PgConnection, coupon: CouponId) -> sqlx::Result<Option<i64>> {
+    sqlx::query_scalar!(
+        r#"SELECT total - sold AS "left!" FROM flash_sales WHERE coupon_id = $1"#,
+        coupon.get(),
+    )
+    .fetch_optional(tx)
+    .await
+}
+
+/// The same, and until the transaction ends their number stays.
+///
+/// # Errors
+///
+/// As [`units_left`].
+pub async fn lock_units_left(tx: &mut PgConnection, coupon: CouponId) -> sqlx::Result<Option<i64>> {
+    sqlx::query_scalar!(
+        r#"SELECT total - sold AS "left!" FROM flash_sales WHERE coupon_id = $1 FOR NO KEY UPDATE"#,
+        coupon.get(),
+    )
+    .fetch_optional(tx)
     .await
 }
 
@@ -102,6 +143,8 @@ pub async fn to_load(
         r#"SELECT coupon_id AS "coupon_id: CouponId" FROM flash_sales JOIN coupons ON id = coupon_id
            WHERE loaded_at IS NULL AND opens_at < now() + $1 * interval '1 second'
              AND closes_at > now() AND state <> 'ended' AND coupon_id > coalesce($2::bigint, 0)
+             AND NOT EXISTS (SELECT FROM postponed
+                             WHERE pass = 'warm_up' AND item = coupon_id AND next_try_at > now())
            ORDER BY coupon_id LIMIT $3"#,
         ahead.as_secs_f64(),
         after.map(CouponId::get),
@@ -109,4 +152,155 @@ pub async fn to_load(
     )
     .fetch_all(pool)
     .await
+}
+
+/// Coupons behind `after` whose newest revision Redis isn't known to have, in the order of their ids.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub async fn unapplied(
+    pool: &PgPool,
+    after: Option<CouponId>,
+    limit: i64,
+) -> sqlx::Result<Vec<CouponId>> {
+    sqlx::query_scalar!(
+        r#"SELECT coupon_id AS "coupon_id: CouponId" FROM flash_sales JOIN coupons ON id = coupon_id
+           WHERE loaded_at IS NOT NULL AND archived_at IS NULL AND applied_revision < revision
+             AND coupon_id > coalesce($1::bigint, 0)
+             AND NOT EXISTS (SELECT FROM postponed
+                             WHERE pass = 'changes' AND item = coupon_id AND next_try_at > now())
+           ORDER BY coupon_id LIMIT $2"#,
+        after.map(CouponId::get),
+        limit,
+    )
+    .fetch_all(pool)
+    .await
+}
+
+/// Sales behind `after` in Redis that haven't been ended though their window closed so long ago, and when it did.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub async fn closed(
+    pool: &PgPool,
+    ago: Duration,
+    after: Option<CouponId>,
+    limit: i64,
+) -> sqlx::Result<Vec<(CouponId, DateTime<Utc>)>> {
+    let rows = sqlx::query!(
+        r#"SELECT coupon_id AS "coupon_id: CouponId", closes_at
+           FROM flash_sales JOIN coupons ON id = coupon_id
+           WHERE loaded_at IS NOT NULL AND archived_at IS NULL AND state <> 'ended'
+             AND closes_at < now() - $1 * interval '1 second' AND coupon_id > coalesce($2::bigint, 0)
+             AND NOT EXISTS (SELECT FROM postponed
+                             WHERE pass = 'archive' AND item = coupon_id AND next_try_at > now())
+           ORDER BY coupon_id LIMIT $3"#,
+        ago.as_secs_f64(),
+        after.map(CouponId::get),
+        limit,
+    )
+    .fetch_all(pool)
+    .await?;
+    Ok(rows.into_iter().map(|row| (row.coupon_id, row.closes_at)).collect())
+}
+
+/// Sales behind `after` that ended so long ago, that Redis has as ended, and of which nothing is known to be open. A
+/// look at what [`archive`](super::archive) decides, so that no sale is compared in vain.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub async fn ended(
+    pool: &PgPool,
+    ago: Duration,
+    after: Option<CouponId>,
+    limit: i64,
+) -> sqlx::Result<Vec<CouponId>> {
+    sqlx::query_scalar!(
+        r#"SELECT coupon_id AS "coupon_id: CouponId" FROM flash_sales JOIN coupons ON id = coupon_id
+           WHERE loaded_at IS NOT NULL AND archived_at IS NULL AND state = 'ended'
+             AND applied_revision = revision
+             AND least(ended_at, closes_at) < now() - $1 * interval '1 second'
+             AND coupon_id > coalesce($2::bigint, 0)
+             AND NOT EXISTS (SELECT FROM orders
+                             WHERE orders.coupon_id = coupons.id AND status = 'unpaid')
+             AND NOT EXISTS (SELECT FROM stock_returns
+                             WHERE stock_returns.coupon_id = coupons.id AND done_at IS NULL)
+             AND NOT EXISTS (SELECT FROM dead_letters
+                             WHERE dead_letters.coupon_id = coupons.id AND resolved_at IS NULL)
+             AND NOT EXISTS (SELECT FROM postponed
+                             WHERE pass = 'archive' AND item = coupon_id AND next_try_at > now())
+           ORDER BY coupon_id LIMIT $3"#,
+        ago.as_secs_f64(),
+        after.map(CouponId::get),
+        limit,
+    )
+    .fetch_all(pool)
+    .await
+}
+
+/// What is open about a sale in Postgres.
+#[derive(Debug)]
+pub struct OpenOfSale {
+    /// Unpaid orders.
+    pub unpaid: i64,
+    /// Units, and places, on their way back to Redis.
+    pub stock_returns: i64,
+    /// Open dead letters.
+    pub dead_letters: i64,
+}
+
+impl OpenOfSale {
+    /// In words; nothing if nothing is.
+    pub fn in_words(&self) -> Vec<String> {
+        let say = |count: i64, what: &str| (count > 0).then(|| format!("{count} {what}"));
+        let unpaid = say(self.unpaid, "orders are unpaid, and may be paid or expire");
+        let returns = say(self.stock_returns, "units are on their way back to Redis");
+        let letters = say(self.dead_letters, "dead letters are open: decide about them");
+        [unpaid, returns, letters].into_iter().flatten().collect()
+    }
+}
+
+/// What is open about a sale; what keeps [`archive`](super::archive) from noting it.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub async fn open_of(executor: impl PgExecutor<'_>, coupon: CouponId) -> sqlx::Result<OpenOfSale> {
+    sqlx::query_as!(
+        OpenOfSale,
+        r#"SELECT (SELECT count(*) FROM orders WHERE coupon_id = $1 AND kind = 'flash' AND status = 'unpaid') AS "unpaid!",
+                  (SELECT count(*) FROM stock_returns WHERE coupon_id = $1 AND done_at IS NULL) AS "stock_returns!",
+                  (SELECT count(*) FROM dead_letters WHERE coupon_id = $1 AND resolved_at IS NULL) AS "dead_letters!""#,
+        coupon.get(),
+    )
+    .fetch_one(executor)
+    .await
+}
+
+/// Archived sales behind `after` that may still be in Redis, each with its total.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub async fn archived(
+    pool: &PgPool,
+    after: Option<CouponId>,
+    limit: i64,
+) -> sqlx::Result<Vec<(CouponId, i64)>> {
+    let sales = sqlx::query!(
+        r#"SELECT coupon_id AS "coupon_id: CouponId", total FROM flash_sales
+           WHERE archived_at IS NOT NULL AND removed_at IS NULL
+             AND coupon_id > coalesce($1::bigint, 0)
+             AND NOT EXISTS (SELECT FROM postponed
+                             WHERE pass = 'archive' AND item = coupon_id AND next_try_at > now())
+           ORDER BY coupon_id LIMIT $2"#,
+        after.map(CouponId::get),
+        limit,
+    )
+    .fetch_all(pool)
+    .await?;
+    Ok(sales.into_iter().map(|sale| (sale.coupon_id, sale.total)).collect())
 }

@@ -11,13 +11,21 @@
 //! it (`lua/free_place.lua`) when its unit comes back, and when it is paid: then only its *place* does, and its
 //! payment writes the row. Orders leave by their id, so that a repeat frees nothing twice.
 //!
+//! # Turns
+//!
+//! Every coupon with open rows gets its turn, a batch of [`limits::STOCK_RETURNS_BATCH`] rows, before the first one gets
+//! its next: a backlog of one sale holds up no other. The coupons are found by stepping through an index from one to
+//! the next, so a turn costs the same however many rows the others have. Places need no sale, and are worked
+//! through by themselves, before the units.
+//!
 //! The order of a discarded dead letter has a row here as well. Redis counts a unit for it that may not exist, so
 //! `sale/withdrawal.rs` decides what becomes of its place.
 //!
 //! # What each failure does
 //!
 //! * Redis or Postgres away: the rows wait.
-//! * The sale is missing in Redis, which has lost data: an alarm, and its rows wait; the others go on.
+//! * The sale is missing in Redis, which has lost data (an alarm), or can't take units back: the coupon is postponed
+//!   (`sale/postponed.rs`), its rows are neither read nor written meanwhile, and the others go on.
 //! * Two processes run the pass at the same moment: the second one finds nothing left to give.
 //!
 //! # What is not promised
@@ -25,7 +33,7 @@
 //! When a unit comes back: soon, as long as both stores answer. Until then its buyer is still one, and is
 //! told the order that was closed.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::HashSet;
 use std::iter;
 use std::sync::Arc;
 
@@ -33,11 +41,14 @@ use sqlx::{PgConnection, PgPool};
 
 use super::ids::{CouponId, OrderId, UserId};
 use super::keys::Keys;
+use super::pass::Pass;
+use super::postponed::{Postponed, Tries};
 use super::shards::Shards;
 use super::warm_up::WarmUp;
 use super::withdrawal::{Fate, Place, Withdrawals};
 use super::{Failure, Stores, buyers, dead_letter};
 use crate::base::limits;
+use crate::kit::postgres;
 use crate::kit::redis::Redis;
 use crate::kit::script::{Script, VariadicScript};
 
@@ -62,84 +73,179 @@ pub struct StockReturns {
     withdrawals: Withdrawals,
     /// Knows the epoch, and raises the alarm.
     warm_up: Arc<WarmUp>,
+    postponed: Postponed,
+}
+
+/// A coupon with open rows.
+struct Waiting {
+    coupon_id: CouponId,
+    /// Whether Postgres answers for its sale: then no unit has to come back to Redis.
+    archived: bool,
+    /// Whether it is left alone for now.
+    postponed: bool,
 }
 
 /// An open row.
+#[derive(Clone, Copy)]
 struct Open {
     order_id: OrderId,
-    coupon_id: CouponId,
     user_id: UserId,
-    what: String,
-    /// Whether there is a unit in it that Redis has to be given.
-    has_unit: bool,
+}
+
+/// What became of some open rows.
+struct Settled {
+    /// Those that can be closed.
+    done: Vec<Open>,
+    /// Why the others stay open, if anything failed.
+    tried: Result<(), Failure>,
+}
+
+impl Settled {
+    /// Both together; there is no more than one failure.
+    fn add(&mut self, other: Self) {
+        self.done.extend(other.done);
+        if self.tried.is_ok() {
+            self.tried = other.tried;
+        }
+    }
+}
+
+/// What became of one turn of a coupon.
+struct Turn {
+    /// Rows closed.
+    closed: usize,
+    /// Whether the coupon may have more of them.
+    is_full: bool,
+    /// Why the others of the batch stay open, if they do.
+    tried: Result<(), Failure>,
 }
 
 impl StockReturns {
     /// Puts the parts together.
-    pub fn new(stores: &Stores, warm_up: Arc<WarmUp>) -> Self {
+    pub fn new(stores: &Stores, warm_up: Arc<WarmUp>, postponed: Postponed) -> Self {
         let Stores { pool, redis, keys } = stores.clone();
         let give_back = VariadicScript::new(include_str!("../../lua/give_back.lua"));
         let free_place = Script::new(include_str!("../../lua/free_place.lua"));
         let withdrawals = Withdrawals::new(stores, warm_up.clone());
-        Self { pool, redis, keys, give_back, free_place, withdrawals, warm_up }
+        Self { pool, redis, keys, give_back, free_place, withdrawals, warm_up, postponed }
     }
 
-    /// Gives back what is due, for a bounded time. Returns how many rows it has closed.
+    /// Gives back what is due, up to [`limits::PASS_BATCHES_MAX`] batches of each coupon. Returns how many rows it has
+    /// closed.
     ///
     /// # Errors
     ///
     /// When a store doesn't answer; what has been given back by then may be tried again.
     pub async fn pass(&self) -> Result<usize, Failure> {
+        let places = self.work_through("place", Pass::Places).await?;
+        let units = self.work_through("unit", Pass::StockReturns).await?;
+        Ok(places + units)
+    }
+
+    async fn work_through(&self, what: &str, pass: Pass) -> Result<usize, Failure> {
+        let mut tries = self.postponed.begin(pass).await?;
         let mut done = 0;
         for _ in 0..limits::PASS_BATCHES_MAX {
-            let open = self.next().await?;
-            let closed = self.give_all_back(&open).await?;
-            done += closed;
-            // Those that could not be given back have moved to the end, and are tried by the next pass.
-            if open.len() < limits::STOCK_RETURNS_BATCH as usize || closed == 0 {
+            let round = self.round(what, pass, &mut tries).await?;
+            done += round.closed;
+            if !round.is_full {
                 break;
             }
         }
+        tries.end().await?;
         Ok(done)
     }
 
-    /// The rows that have waited longest for a try.
-    async fn next(&self) -> sqlx::Result<Vec<Open>> {
+    /// One turn for each coupon.
+    async fn round(&self, what: &str, pass: Pass, tries: &mut Tries<'_>) -> Result<Turn, Failure> {
+        let mut round = Turn { closed: 0, is_full: false, tried: Ok(()) };
+        let mut after = None;
+        loop {
+            let page = self.waiting(what, pass, after).await?;
+            let Some(last) = page.last().map(|waiting| waiting.coupon_id) else {
+                return Ok(round);
+            };
+            for waiting in page.into_iter().filter(|waiting| !waiting.postponed) {
+                let turn = self.turn(what, &waiting).await?;
+                round.closed += turn.closed;
+                let failed = tries.settle(waiting.coupon_id.get(), turn.tried).await?.is_none();
+                round.is_full |= turn.is_full && turn.closed > 0 && !failed;
+            }
+            after = Some(last);
+        }
+    }
+
+    /// Coupons behind `after` that have open rows, in the order of their ids.
+    async fn waiting(
+        &self,
+        what: &str,
+        pass: Pass,
+        after: Option<CouponId>,
+    ) -> sqlx::Result<Vec<Waiting>> {
         sqlx::query_as!(
-            Open,
-            r#"SELECT order_id AS "order_id: OrderId", stock_returns.coupon_id AS "coupon_id: CouponId",
-                      user_id AS "user_id: UserId", what,
-                      -- Nobody can claim a unit of an archived sale any more.
-                      (what = 'unit' AND archived_at IS NULL) AS "has_unit!"
-               FROM stock_returns JOIN flash_sales USING (coupon_id)
-               WHERE done_at IS NULL ORDER BY stock_returns.updated_at LIMIT $1"#,
-            i64::from(limits::STOCK_RETURNS_BATCH),
+            Waiting,
+            // Steps through the index: each step reads the first row of the next coupon, and none of its others.
+            r#"WITH RECURSIVE step (number, coupon_id) AS (
+                   (SELECT 1, coupon_id FROM stock_returns
+                    WHERE done_at IS NULL AND what = $1 AND coupon_id > coalesce($2::bigint, 0)
+                    ORDER BY coupon_id LIMIT 1)
+                   UNION ALL
+                   SELECT number + 1,
+                          (SELECT stock_returns.coupon_id FROM stock_returns
+                           WHERE done_at IS NULL AND what = $1 AND stock_returns.coupon_id > step.coupon_id
+                           ORDER BY stock_returns.coupon_id LIMIT 1)
+                   FROM step WHERE step.coupon_id IS NOT NULL AND number < $4::bigint)
+               SELECT step.coupon_id AS "coupon_id!: CouponId",
+                      coalesce(archived_at IS NOT NULL, false) AS "archived!",
+                      EXISTS (SELECT FROM postponed
+                              WHERE pass = $3 AND item = step.coupon_id AND next_try_at > now()) AS "postponed!"
+               FROM step LEFT JOIN flash_sales USING (coupon_id)
+               WHERE step.coupon_id IS NOT NULL ORDER BY step.coupon_id"#,
+            what,
+            after.map(CouponId::get),
+            pass.name(),
+            limits::PASS_COUPONS_MAX,
         )
         .fetch_all(&self.pool)
         .await
     }
 
-    async fn give_all_back(&self, open: &[Open]) -> Result<usize, Failure> {
-        let mut done = 0;
-        let mut by_coupon: BTreeMap<CouponId, Vec<&Open>> = BTreeMap::new();
-        for one in open {
-            by_coupon.entry(one.coupon_id).or_default().push(one);
-        }
-        let letters = self.letters_among(open).await?;
-        let is_letter = |one: &&Open| one.has_unit && letters.contains(&one.order_id);
-        let mut withdrawn = Vec::new();
-        for (coupon, returns) in by_coupon {
-            let (letters, returns): (Vec<_>, Vec<_>) = returns.into_iter().partition(is_letter);
-            withdrawn.push((coupon, letters));
-            for part in returns.chunks(limits::GIVE_BACK_UNITS_MAX) {
-                done += self.give_part_back(coupon, part).await?;
-            }
-        }
+    /// Works through one batch of a coupon. A failure of the item stands in the turn, with what was done before.
+    async fn turn(&self, what: &str, waiting: &Waiting) -> Result<Turn, Failure> {
+        let (coupon, has_units) = (waiting.coupon_id, what == "unit" && !waiting.archived);
+        let open = self.open(what, coupon).await?;
+        let is_full = open.len() >= limits::STOCK_RETURNS_BATCH as usize;
+        let letters = if has_units { self.letters_among(&open).await? } else { HashSet::default() };
+        let (letters, returns): (Vec<Open>, Vec<Open>) =
+            open.into_iter().partition(|one| letters.contains(&one.order_id));
+        let mut settled = self.give_all_back(coupon, &returns, has_units).await;
         // Last, since looking for heirs may take a while.
-        for (coupon, letters) in withdrawn.iter().filter(|(_, letters)| !letters.is_empty()) {
-            done += self.withdraw(*coupon, letters).await?;
+        if settled.tried.is_ok() && !letters.is_empty() {
+            let withdrawn = self.withdraw(coupon, &letters).await;
+            settled.add(
+                withdrawn.unwrap_or_else(|error| Settled { done: Vec::new(), tried: Err(error) }),
+            );
         }
-        Ok(done)
+        let orders: Vec<i64> = settled.done.iter().map(|one| one.order_id.get()).collect();
+        let closed = close(&self.pool, what, &orders).await?;
+        Ok(Turn { closed, is_full, tried: settled.tried })
+    }
+
+    /// The open rows of a coupon that have waited longest.
+    async fn open(&self, what: &str, coupon: CouponId) -> sqlx::Result<Vec<Open>> {
+        sqlx::query_as!(
+            Open,
+            // Compared and sorted as rows, because only one index has this order. Sorted by time alone, another one fits as
+            // well, in which five rows of this coupon lie behind a hundred thousand of others.
+            r#"SELECT order_id AS "order_id: OrderId", user_id AS "user_id: UserId" FROM stock_returns
+               WHERE (what, coupon_id) >= ($1, $2) AND (what, coupon_id) <= ($1, $2) AND done_at IS NULL
+               ORDER BY what, coupon_id, updated_at LIMIT $3"#,
+            what,
+            coupon.get(),
+            i64::from(limits::STOCK_RETURNS_BATCH),
+        )
+        .fetch_all(&self.pool)
+        .await
     }
 
     /// Those of these orders that were dead letters: their units may not exist.
@@ -148,48 +254,61 @@ impl StockReturns {
         dead_letter::among(&self.pool, &orders).await
     }
 
-    /// Deals with the places of discarded dead letters.
-    async fn withdraw(&self, coupon: CouponId, letters: &[&Open]) -> Result<usize, Failure> {
+    /// Deals with the places of discarded dead letters. Those that wait are read last from now on.
+    async fn withdraw(&self, coupon: CouponId, letters: &[Open]) -> Result<Settled, Failure> {
         self.free_places(coupon, letters).await?;
         let places: Vec<Place> = letters.iter().map(|one| (one.user_id, one.order_id)).collect();
         let fates = self.withdrawals.settle(coupon, &places).await?;
-        let of = |fate| -> Vec<&Open> {
+        let of = |fate| -> Vec<Open> {
             letters.iter().filter(|one| fates[&one.order_id] == fate).copied().collect()
         };
-        let done = of(Fate::Done);
-        close(&self.pool, &done).await?;
-        postpone(&self.pool, &of(Fate::Waits)).await?;
-        let mut closed = done.len();
-        for part in of(Fate::ToStock).chunks(limits::GIVE_BACK_UNITS_MAX) {
-            closed += self.give_part_back(coupon, part).await?;
+        let mut settled = Settled { done: of(Fate::Done), tried: Ok(()) };
+        settled.add(self.give_all_back(coupon, &of(Fate::ToStock), true).await);
+        let waiting = of(Fate::Waits);
+        put_last(&self.pool, &waiting).await?;
+        if settled.done.is_empty() && settled.tried.is_ok() && !waiting.is_empty() {
+            settled.tried = Err(Failure::NoUnit(coupon));
         }
-        Ok(closed)
+        Ok(settled)
     }
 
-    async fn free_places(&self, coupon: CouponId, returns: &[&Open]) -> Result<(), Failure> {
+    async fn free_places(&self, coupon: CouponId, returns: &[Open]) -> Result<(), Failure> {
         let unpaid_key = self.keys.unpaid(coupon.lane());
         let link = self.redis.link().await?;
         let _freed: i64 = self.free_place.run(&link, [&unpaid_key], &pairs(returns)[..]).await?;
         Ok(())
     }
 
-    async fn give_part_back(&self, coupon: CouponId, returns: &[&Open]) -> Result<usize, Failure> {
-        self.free_places(coupon, returns).await?;
-        let (units, places): (Vec<_>, Vec<_>) = returns.iter().partition(|one| one.has_unit);
-        close(&self.pool, &places).await?;
-        if units.is_empty() {
-            return Ok(places.len());
+    /// As much of it as can be given back, until the first failure.
+    async fn give_all_back(&self, coupon: CouponId, returns: &[Open], has_units: bool) -> Settled {
+        let mut settled = Settled { done: Vec::new(), tried: Ok(()) };
+        for part in returns.chunks(limits::GIVE_BACK_UNITS_MAX) {
+            match self.give_part_back(coupon, part, has_units).await {
+                Ok(true) => settled.done.extend(part),
+                Ok(false) => break,
+                Err(error) => {
+                    settled.tried = Err(error);
+                    break;
+                }
+            }
         }
-        if self.give_back(coupon, &units).await? {
-            close(&self.pool, &units).await?;
-            return Ok(returns.len());
-        }
-        postpone(&self.pool, &units).await?;
-        Ok(places.len())
+        settled
     }
 
     /// False if the sale can't take anything back now.
-    async fn give_back(&self, coupon: CouponId, units: &[&Open]) -> Result<bool, Failure> {
+    async fn give_part_back(
+        &self,
+        coupon: CouponId,
+        returns: &[Open],
+        has_units: bool,
+    ) -> Result<bool, Failure> {
+        self.free_places(coupon, returns).await?;
+        // Nobody can claim a unit of an archived sale any more.
+        if has_units { self.give_back(coupon, returns).await } else { Ok(true) }
+    }
+
+    /// False if the sale can't take anything back now.
+    async fn give_back(&self, coupon: CouponId, units: &[Open]) -> Result<bool, Failure> {
         let shards = buyers::shards(&self.redis, &self.keys, coupon).await?.unwrap_or(Shards::ONE);
         let of_users = units.iter().map(|one| self.keys.buyers(coupon, shards.of(one.user_id)));
         let names: Vec<String> = iter::once(self.keys.coupon(coupon)).chain(of_users).collect();
@@ -200,16 +319,14 @@ impl StockReturns {
         let replies: Vec<String> = self.give_back.run(&link, &names, arguments).await?;
         let answers = |code: &String| code == "GIVEN_BACK" || code == "NOT_HELD";
         match &replies[..] {
-            [code] if code == "NOT_LOADED" => {
-                match self.warm_up.missing(coupon).await {
-                    // Since these rows were read: the next pass closes them.
-                    Ok(_) | Err(Failure::DataLost(_)) => Ok(false),
-                    Err(error) => Err(error),
-                }
-            }
+            // Archived since these rows were read: the next pass closes them.
+            [code] if code == "NOT_LOADED" => self.warm_up.missing(coupon).await.map(|_| false),
             [code] if code == "STALE" => {
                 self.warm_up.refresh_epoch().await?;
-                Ok(false)
+                match self.warm_up.epoch() {
+                    now if now == epoch => Err(Failure::Stale(coupon)),
+                    _ => Ok(false),
+                }
             }
             codes if codes.len() == units.len() && codes.iter().all(answers) => Ok(true),
             _ => Err(Failure::UnknownReply(replies.join(" "))),
@@ -218,7 +335,7 @@ impl StockReturns {
 }
 
 /// User and order of each, as the scripts take them.
-fn pairs(returns: &[&Open]) -> Vec<i64> {
+fn pairs(returns: &[Open]) -> Vec<i64> {
     returns.iter().flat_map(|one| [one.user_id.get(), one.order_id.get()]).collect()
 }
 
@@ -312,13 +429,15 @@ pub(super) async fn write_place_again(
 ///
 /// When Postgres doesn't answer.
 pub async fn open_among(pool: &PgPool, orders: &[i64]) -> sqlx::Result<HashSet<OrderId>> {
+    let mut tx = postgres::begin_planning(pool).await?;
     let open = sqlx::query_scalar!(
         r#"SELECT order_id AS "order_id: OrderId" FROM stock_returns
            WHERE order_id = ANY($1) AND what = 'unit' AND done_at IS NULL"#,
         orders,
     )
-    .fetch_all(pool)
+    .fetch_all(&mut *tx)
     .await?;
+    tx.commit().await?;
     Ok(open.into_iter().collect())
 }
 
@@ -337,39 +456,37 @@ pub async fn count_open(pool: &PgPool, coupon: Option<CouponId>) -> sqlx::Result
     .await
 }
 
-async fn close(pool: &PgPool, returns: &[&Open]) -> sqlx::Result<()> {
-    if returns.is_empty() {
+/// Has these units wait behind all others of their coupon.
+async fn put_last(pool: &PgPool, units: &[Open]) -> sqlx::Result<()> {
+    if units.is_empty() {
         return Ok(());
     }
-    let (orders, whats) = names(returns);
-    sqlx::query!(
-        "UPDATE stock_returns SET done_at = now(), updated_at = now()
-         FROM UNNEST($1::bigint[], $2::text[]) AS done (id, of)
-         WHERE order_id = done.id AND what = done.of AND done_at IS NULL",
-        &orders,
-        &whats,
-    )
-    .execute(pool)
-    .await?;
-    Ok(())
-}
-
-/// Lets the others come first.
-async fn postpone(pool: &PgPool, returns: &[&Open]) -> sqlx::Result<()> {
-    let (orders, whats) = names(returns);
+    let orders: Vec<i64> = units.iter().map(|one| one.order_id.get()).collect();
+    let mut tx = postgres::begin_planning(pool).await?;
     sqlx::query!(
         "UPDATE stock_returns SET updated_at = now()
-         FROM UNNEST($1::bigint[], $2::text[]) AS tried (id, of)
-         WHERE order_id = tried.id AND what = tried.of AND done_at IS NULL",
+         WHERE order_id = ANY($1) AND what = 'unit' AND done_at IS NULL",
         &orders,
-        &whats,
     )
-    .execute(pool)
+    .execute(&mut *tx)
     .await?;
-    Ok(())
+    tx.commit().await
 }
 
-/// What names the rows: an order that is paid and then refunded has two.
-fn names(returns: &[&Open]) -> (Vec<i64>, Vec<String>) {
-    returns.iter().map(|one| (one.order_id.get(), one.what.clone())).unzip()
+/// Closes rows by their key. Returns how many were open.
+async fn close(pool: &PgPool, what: &str, orders: &[i64]) -> sqlx::Result<usize> {
+    if orders.is_empty() {
+        return Ok(0);
+    }
+    let mut tx = postgres::begin_planning(pool).await?;
+    let done = sqlx::query!(
+        "UPDATE stock_returns SET done_at = now(), updated_at = now()
+         WHERE order_id = ANY($1) AND what = $2 AND done_at IS NULL",
+        orders,
+        what,
+    )
+    .execute(&mut *tx)
+    .await?;
+    tx.commit().await?;
+    Ok(usize::try_from(done.rows_affected()).unwrap_or(usize::MAX))
 }

@@ -38,6 +38,8 @@ use uuid::Uuid;
 use super::coupon::CouponKind;
 use super::ids::CouponId;
 use super::keys::Keys;
+use super::pass::Pass;
+use super::postponed::Postponed;
 use super::shards::Shards;
 use super::stock::StoredSale;
 use super::{Failure, Stores, settings, stock};
@@ -74,13 +76,14 @@ pub struct WarmUp {
     /// Coalesces callers who ask about the same coupon, and remembers the answer for a moment.
     resolved: Cache<CouponId, Resolution>,
     metrics: Arc<Metrics>,
+    postponed: Postponed,
     /// Every claim on a lost sale ends here; the operator needs one line, not one for each.
     alarms: Mutex<LogThrottle>,
 }
 
 impl WarmUp {
     /// Starts with the epoch that Postgres has now.
-    pub fn new(stores: &Stores, epoch: i64, metrics: Arc<Metrics>) -> Self {
+    pub fn new(stores: &Stores, epoch: i64, metrics: Arc<Metrics>, postponed: Postponed) -> Self {
         let Stores { pool, redis, keys } = stores.clone();
         Self {
             pool,
@@ -93,6 +96,7 @@ impl WarmUp {
             epochs: memory(1),
             resolved: memory(limits::WARM_UP_MEMORY_COUPONS_MAX),
             metrics,
+            postponed,
             alarms: Mutex::default(),
         }
     }
@@ -149,25 +153,24 @@ impl WarmUp {
         self.open(coupon, &load_id).await
     }
 
-    /// Loads the sales that open within `ahead` and have never been loaded. Returns how many.
+    /// Loads the sales that open within `ahead` and have never been loaded. Returns how many. A sale that can't be loaded
+    /// is postponed.
     ///
     /// # Errors
     ///
     /// When a store doesn't answer.
     pub async fn pass(&self, ahead: Duration) -> Result<usize, Failure> {
+        let mut tries = self.postponed.begin(Pass::WarmUp).await?;
         let (mut loaded, mut after) = (0, None);
         loop {
             let page = stock::to_load(&self.pool, ahead, after, limits::PASS_COUPONS_MAX).await?;
             let Some(last) = page.last().copied() else {
+                tries.end().await?;
                 return Ok(loaded);
             };
             for coupon in page {
-                match self.resolve_now(coupon).await {
-                    Ok(_) => loaded += 1,
-                    // It was lost right behind its load; the alarm has been raised, and it holds up no other.
-                    Err(Failure::DataLost(_)) => {}
-                    Err(error) => return Err(error),
-                }
+                let tried = self.resolve_now(coupon).await;
+                loaded += usize::from(tries.settle(coupon.get(), tried).await?.is_some());
             }
             after = Some(last);
         }

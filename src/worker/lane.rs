@@ -16,6 +16,7 @@
 //! pending entries. After a failure the group is looked at as at the start: it may have vanished, or be the group of
 //! another life of Redis.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -30,8 +31,9 @@ use crate::base::limits;
 use crate::base::telemetry::LogThrottle;
 use crate::kit::postgres;
 use crate::kit::redis::Redis;
-use crate::sale::ids::Lane;
+use crate::sale::ids::{CouponId, Lane};
 use crate::sale::order_log::{Held, LogState, OrderLog, is_missing_group};
+use crate::sale::pass::Pass;
 use crate::sale::stock;
 
 /// What the workers of all lanes share.
@@ -67,6 +69,8 @@ pub struct LaneWorker {
     pub(super) held_by_others: Vec<(Held, Instant)>,
     /// Entries that the log has lost, and that are no dead letters yet.
     pub(super) lost: Vec<String>,
+    /// Sales that had more entries than units a moment ago: their next entries are written by themselves.
+    pub(super) overflowing: BTreeSet<CouponId>,
     /// Set once the group has been seen; from then on its absence is news.
     group_seen: bool,
     /// Whether the group is as it should be, as far as is known.
@@ -154,6 +158,7 @@ impl LaneWorker {
             postgres_away: false,
             held_by_others: Vec::new(),
             lost: Vec::new(),
+            overflowing: BTreeSet::new(),
             group_seen: false,
             group_checked: false,
             has_read: false,
@@ -211,14 +216,17 @@ impl LaneWorker {
     /// Runs what is due: the timed passes, then one write pass; and rests if there was nothing to write.
     async fn turn(&mut self, due: &mut Due) -> Result<(), PassError> {
         if !self.group_checked {
-            self.ensure_group().await?;
+            let group = self.ensure_group().await;
+            group.inspect_err(|_| self.app.count_failure(Pass::Write))?;
         }
         if Instant::now() >= due.recover_at {
-            self.recover_pass().await?;
+            let recovered = self.recover_pass().await;
+            recovered.inspect_err(|_| self.app.count_failure(Pass::Recover))?;
             due.recover_at = Instant::now() + self.settings.recover_period;
         }
         if Instant::now() >= due.tidy_up_at {
-            self.tidy_up_pass().await?;
+            let tidied_up = self.tidy_up_pass().await;
+            tidied_up.inspect_err(|_| self.app.count_failure(Pass::TidyUp))?;
             self.untidied = false;
             due.tidy_up_at = Instant::now() + limits::TRIM_PERIOD;
         }
@@ -284,7 +292,8 @@ impl LaneWorker {
     /// A write pass that calls the relief when there is more.
     async fn write_batch(&mut self) -> Result<Batch, PassError> {
         let batch = self.batch_orders;
-        let entries = self.write_pass().await?.entries;
+        let written = self.write_pass().await;
+        let entries = written.inspect_err(|_| self.app.count_failure(Pass::Write))?.entries;
         if entries == 0 {
             return Ok(Batch::Empty);
         }

@@ -11,46 +11,49 @@ use crate::base::config::Config;
 use crate::base::limits;
 use crate::base::telemetry::LogThrottle;
 use crate::sale::Failure;
+use crate::sale::pass::Pass;
 
 /// Starts them as tasks of the service.
 pub fn start(app: &Arc<App>, config: &Config) {
     let period = config.reconcile_period();
     let poll =
         if period.is_zero() { limits::RECONCILE_POLL } else { period.min(limits::RECONCILE_POLL) };
-    every(app, limits::NUMBERS_PERIOD, "numbers", |app| async move { app.numbers.pass().await });
-    every(app, poll, "reconcile", move |app| async move { app.reconciler.pass(period).await });
-    every(app, limits::STOCK_RETURN_PERIOD, "stock returns", |app| async move {
+    every(
+        app,
+        limits::NUMBERS_PERIOD,
+        Pass::Numbers,
+        |app| async move { app.numbers.pass().await },
+    );
+    every(app, poll, Pass::Reconcile, move |app| async move { app.reconciler.pass(period).await });
+    every(app, limits::STOCK_RETURN_PERIOD, Pass::StockReturns, |app| async move {
         app.stock_returns.pass().await.map(drop)
     });
-    every(app, limits::CHANGES_PERIOD, "changes of coupons", |app| async move {
+    every(app, limits::CHANGES_PERIOD, Pass::Changes, |app| async move {
         app.coupon_changes.pass().await.map(drop)
     });
-    every(app, limits::CHANGES_PERIOD, "revisions", |app| async move {
+    every(app, limits::CHANGES_PERIOD, Pass::Revisions, |app| async move {
         app.coupon_changes.catch_up_pass().await.map(drop)
     });
     let ahead = config.warm_up_ahead();
-    every(app, limits::WARM_UP_PERIOD, "warm-up", move |app| async move {
+    every(app, limits::WARM_UP_PERIOD, Pass::WarmUp, move |app| async move {
         app.warm_up.pass(ahead).await.map(drop)
     });
-    every(app, limits::ARCHIVE_PERIOD, "archive", |app| async move {
+    every(app, limits::ARCHIVE_PERIOD, Pass::Archive, |app| async move {
         app.archive.pass().await.map(drop)
     });
-    every(
-        app,
-        limits::EXPIRY_PERIOD,
-        "expiry",
-        |app| async move { app.expiry.pass().await.map(drop) },
-    );
-    every(app, limits::REFUND_PERIOD, "refunds", |app| async move {
+    every(app, limits::EXPIRY_PERIOD, Pass::Expiry, |app| async move {
+        app.expiry.pass().await.map(drop)
+    });
+    every(app, limits::REFUND_PERIOD, Pass::Refunds, |app| async move {
         app.payments.refund_pass().await.map(drop)
     });
 }
 
-/// Runs a pass once a period. One that fails is logged, and tried again when it is due again.
+/// Runs a pass once a period. One that fails is counted and logged, and tried again when it is due again.
 fn every<F>(
     app: &Arc<App>,
     period: Duration,
-    name: &'static str,
+    name: Pass,
     pass: impl Fn(Arc<App>) -> F + Send + Sync + 'static,
 ) where
     F: Future<Output = Result<(), Failure>> + Send,
@@ -59,10 +62,12 @@ fn every<F>(
     app::repeat(app, period, move |app| {
         let (pass, throttle) = (pass.clone(), throttle.clone());
         async move {
-            if let Err(error) = pass(app).await
-                && throttle.lock().is_ok_and(|mut throttle| throttle.allows())
-            {
-                tracing::warn!(pass = name, %error, "a pass failed; trying again");
+            let Err(error) = pass(app.clone()).await else {
+                return;
+            };
+            app.count_failure(name);
+            if throttle.lock().is_ok_and(|mut throttle| throttle.allows()) {
+                tracing::warn!(pass = name.name(), %error, "a pass failed; trying again");
             }
         }
     });

@@ -18,8 +18,9 @@
 //!   acknowledged.
 //! * A lock held elsewhere: the entry stays pending and comes up again from our own pending list (`>`
 //!   would never return it).
-//! * An entry that Postgres refuses: the batch is halved until it stands alone; it becomes a dead letter,
-//!   and the others become rows in the same pass.
+//! * An entry that Postgres refuses: the batch is written coupon by coupon. Of a coupon without a sale all entries become
+//!   dead letters, and of one with too few units those that there is none for, each in one statement, however many
+//!   they are. Anything else is halved until the culprit stands alone. The others become rows in the same pass.
 //! * Postgres or Redis away: the pass fails as a whole and is repeated. How often an entry has been
 //!   delivered says nothing about it, so deliveries are never counted.
 //!
@@ -27,7 +28,7 @@
 //!
 //! The order in which rows appear, across batches.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -36,6 +37,7 @@ use super::{LaneWorker, PassError};
 use crate::base::limits;
 use crate::kit::lock::reentrant::BatchGuard;
 use crate::sale::dead_letter::{self, DeadLetter, Reason};
+use crate::sale::ids::CouponId;
 use crate::sale::order::{NotWritten, Written};
 use crate::sale::order_log::LogEntry;
 
@@ -54,11 +56,37 @@ pub struct WriteReport {
     pub contended: usize,
 }
 
-impl WriteReport {
-    fn count_dead_letter(&mut self, new: bool) {
-        let counted = if new { &mut self.dead_letters } else { &mut self.repeated };
-        *counted += 1;
+/// Entries that are written together.
+struct Part<'a> {
+    entries: Vec<&'a LogEntry>,
+    /// Whether they are of one coupon, and may be more than it has units.
+    overflows: bool,
+}
+
+impl<'a> Part<'a> {
+    /// The next parts to try, when these entries were refused together.
+    fn taken_apart(self, reason: Reason) -> Vec<Self> {
+        let by_coupon = by_coupon(&self.entries);
+        let overflows = reason == Reason::Oversold && !self.overflows;
+        if overflows || by_coupon.len() > 1 {
+            let parts = by_coupon.into_values();
+            return parts.map(|entries| Self { entries, overflows }).collect();
+        }
+        let (first, second) = self.entries.split_at(self.entries.len() / 2);
+        let halves = [second, first].map(<[_]>::to_vec);
+        halves.map(|entries| Self { entries, overflows: false }).into()
     }
+}
+
+/// The entries of each coupon.
+fn by_coupon<'a>(entries: &[&'a LogEntry]) -> BTreeMap<CouponId, Vec<&'a LogEntry>> {
+    let mut by_coupon: BTreeMap<CouponId, Vec<&LogEntry>> = BTreeMap::new();
+    for entry in entries {
+        if let Ok(claim) = &entry.claim {
+            by_coupon.entry(claim.coupon_id).or_default().push(entry);
+        }
+    }
+    by_coupon
 }
 
 impl LaneWorker {
@@ -110,19 +138,17 @@ impl LaneWorker {
         Ok(self.log.read_new(count).await?)
     }
 
-    async fn write(&self, entries: &[LogEntry]) -> Result<WriteReport, PassError> {
+    async fn write(&mut self, entries: &[LogEntry]) -> Result<WriteReport, PassError> {
         let mut report = WriteReport { entries: entries.len(), ..WriteReport::default() };
         let (decoded, unreadable): (Vec<_>, Vec<_>) =
             entries.iter().partition(|entry| entry.claim.is_ok());
-        for entry in unreadable {
-            report.count_dead_letter(self.put_aside_unreadable(entry).await?);
-        }
+        let mut finished = Vec::with_capacity(entries.len());
+        self.put_aside(self.unreadable(&unreadable), &mut report, &mut finished).await?;
         let guard = self.lock_buyers(&decoded).await?;
         let (ours, contended): (Vec<_>, Vec<_>) = decoded
             .into_iter()
             .partition(|entry| self.lock_key(entry).is_some_and(|key| guard.holds(&key)));
         report.contended = contended.len();
-        let mut finished = Vec::with_capacity(ours.len());
         let written = self.write_splitting(&ours, guard.lost(), &mut report, &mut finished).await;
         // Which of a mixed batch are new isn't known; they are few.
         if report.inserted == ours.len() {
@@ -151,36 +177,33 @@ impl LaneWorker {
         Some(self.app.stores.keys.order_lock(self.log.lane(), user))
     }
 
-    /// Writes, and says what can be acknowledged; halves what Postgres refuses until the culprit stands alone.
+    /// Writes, and says what can be acknowledged. What Postgres refuses is taken apart until the culprits are dead letters.
     async fn write_splitting<'a>(
-        &self,
+        &mut self,
         entries: &[&'a LogEntry],
         locks_lost: &CancellationToken,
         report: &mut WriteReport,
         finished: &mut Vec<&'a str>,
     ) -> Result<(), PassError> {
-        let mut parts = vec![entries];
+        let mut parts = self.parts(entries);
         while let Some(part) = parts.pop() {
-            if part.is_empty() {
+            if part.entries.is_empty() {
                 continue;
             }
-            match self.app.orders.write(self.log.lane(), part, locks_lost).await {
-                Ok(Written { inserted, repeated, conflicts }) => {
-                    report.inserted += inserted;
-                    report.repeated += repeated;
-                    report.dead_letters += conflicts;
-                    if conflicts > 0 {
-                        let lane = self.log.lane();
-                        tracing::error!(%lane, entries = conflicts, "entries of the order log contradict orders that are there; they are dead letters now");
+            let (lane, orders) = (self.log.lane(), &self.app.orders);
+            let written = match part.overflows {
+                true => orders.write_what_fits(lane, &part.entries, locks_lost).await,
+                false => orders.write(lane, &part.entries, locks_lost).await,
+            };
+            match written {
+                Ok(written) => self.note_written(&part, written, report, finished),
+                Err(NotWritten::Poison(reason, detail)) => {
+                    if self.is_hopeless(&part, reason).await? {
+                        let letters = self.letters(&part.entries, reason, &detail);
+                        self.put_aside(letters, report, finished).await?;
+                    } else {
+                        parts.extend(part.taken_apart(reason));
                     }
-                    finished.extend(part.iter().map(|entry| entry.id.as_str()));
-                }
-                Err(NotWritten::Poison(reason, detail)) if part.len() == 1 => {
-                    report.count_dead_letter(self.put_aside(part[0], reason, detail).await?);
-                }
-                Err(NotWritten::Poison(..)) => {
-                    let (first, second) = part.split_at(part.len() / 2);
-                    parts.extend([second, first]);
                 }
                 Err(NotWritten::LocksLost) => return Err(PassError::LocksLost),
                 Err(NotWritten::Postgres(error)) => return Err(error.into()),
@@ -189,30 +212,102 @@ impl LaneWorker {
         Ok(())
     }
 
-    async fn put_aside_unreadable(&self, entry: &LogEntry) -> Result<bool, PassError> {
-        if entry.is_lost() {
-            self.app.metrics.data_lost.increment(1);
-            let detail = "the entry was deleted from the log while it was pending".to_owned();
-            return self.put_aside(entry, Reason::DeletedFromLog, detail).await;
-        }
-        let detail = entry.claim.as_ref().err().copied().unwrap_or_default().to_owned();
-        self.put_aside(entry, Reason::Undecodable, detail).await
+    /// The entries of sales that had too few units a moment ago, and the others together.
+    fn parts<'a>(&self, entries: &[&'a LogEntry]) -> Vec<Part<'a>> {
+        let is_known = |entry: &&LogEntry| {
+            entry.claim.as_ref().is_ok_and(|claim| self.overflowing.contains(&claim.coupon_id))
+        };
+        let (known, others): (Vec<_>, Vec<_>) = entries.iter().copied().partition(is_known);
+        let known = by_coupon(&known).into_values();
+        let mut parts: Vec<Part> = known.map(|entries| Part { entries, overflows: true }).collect();
+        parts.push(Part { entries: others, overflows: false });
+        parts
     }
 
-    /// False if it had been put aside before.
-    async fn put_aside(
-        &self,
-        entry: &LogEntry,
-        reason: Reason,
-        detail: String,
-    ) -> Result<bool, PassError> {
-        let letter = DeadLetter { lane: self.log.lane(), entry, reason, detail };
-        let new = dead_letter::insert(&self.app.stores.pool, &letter).await?;
-        if new {
-            tracing::error!(lane = %letter.lane, entry = entry.id, %reason, detail = letter.detail, "an entry of the order log can't become an order; it is a dead letter now");
+    /// Whether none of these entries, which were refused together, can become an order.
+    async fn is_hopeless(&self, part: &Part<'_>, reason: Reason) -> Result<bool, PassError> {
+        let coupons: Vec<CouponId> = by_coupon(&part.entries).into_keys().collect();
+        Ok(match (reason, &coupons[..]) {
+            // As many as there are units for have not been tried yet.
+            (Reason::Oversold, _) if !part.overflows => false,
+            _ if part.entries.len() == 1 => true,
+            (Reason::Invalid, [coupon]) => !self.app.orders.has_sale(*coupon).await?,
+            _ => false,
+        })
+    }
+
+    fn note_written<'a>(
+        &mut self,
+        part: &Part<'a>,
+        Written { inserted, repeated, conflicts, oversold }: Written,
+        report: &mut WriteReport,
+        finished: &mut Vec<&'a str>,
+    ) {
+        report.inserted += inserted;
+        report.repeated += repeated;
+        report.dead_letters += conflicts + oversold;
+        let lane = self.log.lane();
+        if conflicts > 0 {
+            tracing::error!(%lane, entries = conflicts, "entries of the order log contradict orders that are there; they are dead letters now");
         }
-        self.log.acknowledge(std::iter::once(entry.id.as_str())).await?;
-        Ok(new)
+        if oversold > 0 {
+            tracing::error!(%lane, entries = oversold, first = part.entries[0].id, "the order log has more claims of a sale than it has units; they are dead letters now");
+        }
+        if let (true, Ok(claim)) = (part.overflows, &part.entries[0].claim) {
+            match oversold {
+                0 => self.overflowing.remove(&claim.coupon_id),
+                _ => self.overflowing.insert(claim.coupon_id),
+            };
+        }
+        finished.extend(part.entries.iter().map(|entry| entry.id.as_str()));
+    }
+
+    fn letters<'a>(
+        &self,
+        entries: &[&'a LogEntry],
+        reason: Reason,
+        detail: &str,
+    ) -> Vec<DeadLetter<'a>> {
+        let lane = self.log.lane();
+        let letter = |entry| DeadLetter { lane, entry, reason, detail: detail.to_owned() };
+        entries.iter().copied().map(letter).collect()
+    }
+
+    /// What can't be read, as letters.
+    fn unreadable<'a>(&self, entries: &[&'a LogEntry]) -> Vec<DeadLetter<'a>> {
+        let lost = entries.iter().filter(|entry| entry.is_lost()).count();
+        self.app.metrics.data_lost.increment(lost as u64);
+        let letter = |&entry: &&'a LogEntry| {
+            let (reason, detail) = match entry.claim.as_ref().err() {
+                Some(why) if !entry.is_lost() => (Reason::Undecodable, *why),
+                _ => (
+                    Reason::DeletedFromLog,
+                    "the entry was deleted from the log while it was pending",
+                ),
+            };
+            DeadLetter { lane: self.log.lane(), entry, reason, detail: detail.to_owned() }
+        };
+        entries.iter().map(letter).collect()
+    }
+
+    /// Puts entries aside, a part at a time, and says so in one line for each.
+    async fn put_aside<'a>(
+        &self,
+        letters: Vec<DeadLetter<'a>>,
+        report: &mut WriteReport,
+        finished: &mut Vec<&'a str>,
+    ) -> Result<(), PassError> {
+        for part in letters.chunks(limits::DEAD_LETTERS_AT_A_TIME) {
+            let new = dead_letter::insert_all(&self.app.stores.pool, part).await?;
+            report.dead_letters += new;
+            report.repeated += part.len() - new;
+            if new > 0 {
+                let DeadLetter { lane, entry, reason, detail } = &part[0];
+                tracing::error!(%lane, entries = new, first = entry.id, %reason, detail, "entries of the order log can't become orders; they are dead letters now");
+            }
+            finished.extend(part.iter().map(|letter| letter.entry.id.as_str()));
+        }
+        Ok(())
     }
 
     /// Requests of this process may wait for one of these orders.

@@ -6,11 +6,13 @@ use serde_json::{Value, json};
 use crate::support::{Reply, TestApp};
 
 /// Routes with an id in their path: method, and the text around the id.
-const WITH_AN_ID: [(&str, &str, &str); 4] = [
+const WITH_AN_ID: [(&str, &str, &str); 6] = [
     ("POST", "/v1/coupons/", "/claims"),
     ("GET", "/v1/coupons/", "/claims/me"),
     ("GET", "/v1/coupons/", ""),
     ("GET", "/v1/orders/", ""),
+    ("POST", "/v1/coupons/", "/archive"),
+    ("POST", "/v1/postponed/", "/retry"),
 ];
 
 #[tokio::test]
@@ -182,7 +184,7 @@ async fn an_id_is_a_positive_number_with_one_spelling() {
     {
         for (method, before, after) in WITH_AN_ID {
             let path = format!("{before}{id}{after}");
-            let reply = ask(&app, method, &path, &bearer(&app.token(42))).await;
+            let reply = ask(&app, method, &path, &bearer(&app.admin_token())).await;
             assert_eq!(reply.refusal(), (400, "invalid_id"), "{method} {path}");
         }
     }
@@ -233,15 +235,15 @@ async fn a_query_is_taken_at_its_word() {
     let bad = "colour=red user_id=7 Limit=1 limit=0 limit=101 limit=-1 limit=1.5 limit=x limit= \
                limit=99999999999 limit=1&limit=2 cursor= cursor=0 cursor=-1 cursor=07 cursor=x \
                cursor=%FF cursor=9223372036854775808 cursor=1&cursor=2 access_token=x";
-    for list in ["/v1/coupons", "/v1/orders"] {
+    for list in ["/v1/coupons", "/v1/orders", "/v1/postponed"] {
         for query in bad.split(' ') {
             let path = format!("{list}?{query}");
-            let reply = app.get(&path, &app.token(42)).await;
+            let reply = app.get(&path, &app.admin_token()).await;
             assert_eq!(reply.refusal(), (400, "invalid_query"), "{path}");
         }
         for query in ["", "limit=1", "limit=100", "cursor=1&limit=1"] {
             let path = format!("{list}?{query}");
-            assert_eq!(app.get(&path, &app.token(42)).await.status, 200, "{path}");
+            assert_eq!(app.get(&path, &app.admin_token()).await.status, 200, "{path}");
         }
     }
 }

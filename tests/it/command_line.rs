@@ -15,7 +15,7 @@ use crate::support::{OwnServers, SECRET, TestApp, now};
 const NO_REDIS: &str = "redis://:hunter2@127.0.0.1:1/";
 const NO_POSTGRES: &str = "postgres://somebody:hunter2@127.0.0.1:1/x";
 
-const SUB_COMMANDS: [&[&str]; 16] = [
+const SUB_COMMANDS: [&[&str]; 19] = [
     &["serve"],
     &["demo"],
     &["migrate"],
@@ -26,10 +26,13 @@ const SUB_COMMANDS: [&[&str]; 16] = [
     &["coupon", "resume"],
     &["coupon", "end"],
     &["coupon", "restock"],
+    &["coupon", "archive"],
     &["coupon", "list"],
     &["coupon", "show"],
     &["token"],
     &["reconcile"],
+    &["postponed"],
+    &["postponed", "retry"],
     &["doctor"],
     &["private-servers"],
 ];

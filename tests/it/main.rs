@@ -6,6 +6,7 @@
 
 mod api;
 mod archive;
+mod archive_asked;
 mod backlog;
 mod bad_input;
 #[cfg(feature = "bench")]
@@ -45,6 +46,8 @@ mod outage;
 mod overlap;
 mod overload;
 mod payments;
+mod plans;
+mod postponed;
 mod private_servers;
 mod processes;
 mod properties;
@@ -68,3 +71,4 @@ mod warm_up;
 mod withdrawals;
 mod worker;
 mod worker_failures;
+mod write_flood;

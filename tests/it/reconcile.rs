@@ -30,6 +30,15 @@ async fn assert_named(app: &TestApp, expected: &[&str]) {
     }
 }
 
+/// Something else may be named as well.
+async fn assert_named_among(app: &TestApp, expected: &[&str]) {
+    let named: Vec<String> =
+        app.reconcile().await.disagreements.iter().map(ToString::to_string).collect();
+    for part in expected {
+        assert!(named.iter().any(|line| line.contains(part)), "nothing says {part:?}: {named:#?}");
+    }
+}
+
 #[tokio::test]
 async fn units_that_vanish_or_appear_in_redis() {
     let (app, coupon) = two_orders().await;
@@ -140,6 +149,65 @@ async fn a_change_has_ten_seconds_to_get_through() {
     let _: i64 = app.redis(&["HSET", &key, "revision", "3"]).await;
     assert_named(&app, &["Redis has revision 3, Postgres only 2. Postgres has lost a change"])
         .await;
+}
+
+#[tokio::test]
+async fn a_sale_that_cannot_be_read_is_a_finding_and_hides_no_other() {
+    let (app, good) = two_orders().await;
+    let (bad, lost) = (app.create_flash(5).await, app.create_flash(5).await);
+    assert_eq!(app.claim(3, bad).await.status, 202);
+    app.write_orders().await;
+    app.lose_sale(lost).await;
+    let _: i64 = app.redis(&["HINCRBY", &app.keys().coupon(good), "stock", "1"]).await;
+    let (key, shard) = (app.keys().coupon(bad), app.shard_of(bad, 3).await);
+    for (broken, field, value) in [
+        (&shard, "nobody", "1"),
+        (&shard, "77", "no-order"),
+        (&key, "stock", "few"),
+        (&key, "total", ""),
+        (&key, "revision", "1.5"),
+        (&key, "opens_ms", "soon"),
+        (&key, "shards", "-1"),
+    ] {
+        let was: Option<String> = app.redis(&["HGET", broken, field]).await;
+        let _: i64 = app.redis(&["HSET", broken, field, value]).await;
+        let unreadable = format!("coupon {bad}: it can't be compared");
+        let named = [&*unreadable, "total 5 is not stock 4 + buyers 2", "and is missing there"];
+        assert_named_among(&app, &named).await;
+        let _: i64 = match was {
+            None => app.redis(&["HDEL", broken, field]).await,
+            Some(was) => app.redis(&["HSET", broken, field, &was]).await,
+        };
+    }
+    assert_named(&app, &["total 5 is not stock 4 + buyers 2", "and is missing there"]).await;
+
+    // What Postgres can't store as it is.
+    let _: i64 = app.redis(&["HSET", &shard, "a\0b", "1"]).await;
+    let body = serde_json::json!({"repair": false});
+    let asked = app.post("/v1/reconcile", &app.admin_token(), &body).await;
+    assert_eq!((asked.status, &asked.body["disagreements"]), (200, &3.into()), "{asked:?}");
+
+    // A key of another type.
+    let _: i64 = app.redis(&["DEL", &shard]).await;
+    let _: i64 = app.redis(&["LPUSH", &shard, "x"]).await;
+    let unreadable = format!("coupon {bad}: it can't be compared");
+    assert_named_among(&app, &[&unreadable, "total 5 is not stock 4 + buyers 2"]).await;
+    // What is found is repaired, and what can't be read is left alone.
+    app.execute(&format!("UPDATE flash_sales SET sold = 1 WHERE coupon_id = {good}")).await;
+    let body = serde_json::json!({"repair": true});
+    let asked = app.post("/v1/reconcile", &app.admin_token(), &body).await;
+    assert_eq!((asked.status, app.sold(good).await), (200, 2));
+}
+
+#[tokio::test]
+async fn a_log_that_cannot_be_read_is_a_finding_and_hides_no_sale() {
+    let app = TestApp::with_lanes(2).await;
+    app.expect_disagreements();
+    let mut coupons = [app.create_flash(5).await, app.create_flash(5).await];
+    coupons.sort_by_key(|coupon| coupon.lane());
+    let _: String = app.redis(&["SET", &app.keys().log(coupons[0].lane()), "x"]).await;
+    let _: i64 = app.redis(&["HINCRBY", &app.keys().coupon(coupons[1]), "stock", "1"]).await;
+    assert_named(&app, &["lane 0: its order log can't be read", "total 5 is not stock 6"]).await;
 }
 
 #[tokio::test]

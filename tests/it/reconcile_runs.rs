@@ -135,9 +135,8 @@ async fn a_comparison_that_breaks_off_is_on_record_and_counted() {
     let app = TestApp::start().await;
     let coupon = app.create_flash(5).await;
     app.claim(1, coupon).await;
-    // Whatever is wrong with a store: here, a buyer that is no number.
-    let buyers = app.shard_of(coupon, 1).await;
-    let _: i64 = app.redis(&["HSET", &buyers, "nobody", "1"]).await;
+    // Whatever is wrong with a store: here, a table is missing.
+    app.execute("ALTER TABLE dead_letters RENAME TO aside").await;
     assert!(app.app.reconciler.pass(PERIOD).await.is_err());
     assert_page(&app, &["flash_sale_reconcile_failed_total 1"]).await;
     let failed =
@@ -145,7 +144,7 @@ async fn a_comparison_that_breaks_off_is_on_record_and_counted() {
     assert_eq!(app.number(failed).await, 1);
     let asked = app.post("/v1/reconcile", &app.admin_token(), &json!({"repair": true})).await;
     assert_eq!(asked.refusal(), (503, "unavailable"));
-    let _: i64 = app.redis(&["HDEL", &buyers, "nobody"]).await;
+    app.execute("ALTER TABLE aside RENAME TO dead_letters").await;
 }
 
 #[test]

@@ -1,9 +1,13 @@
 //! Units on their way back: once each, whatever dies in between, and never from under somebody who has claimed anew.
 
+use std::time::{Duration, Instant};
+
+use flash_sale::base::clock::Clock;
 use flash_sale::sale::ids::CouponId;
+use flash_sale::worker;
 use futures_util::StreamExt;
 
-use crate::support::{TestApp, lane};
+use crate::support::{OwnServers, TestApp, eventually, lane};
 
 /// An app that asks Redis about every claim, with one coupon of this stock.
 async fn app_with(stock: i64) -> (TestApp, CouponId) {
@@ -123,8 +127,112 @@ async fn what_cannot_come_back_now_waits_and_holds_up_nobody() {
     let _: String = app.redis(&["RENAME", &key, &format!("{key}:hidden")]).await;
     assert_eq!((app.give_back().await, app.stock(kept).await), (1, 2));
     assert_eq!(app.give_back().await, 0, "it waits");
+    app.let_postponed_be_due().await;
+    assert_eq!(app.give_back().await, 0, "it is lost");
+    app.let_postponed_be_due().await;
     let _: String = app.redis(&["RENAME", &format!("{key}:hidden"), &key]).await;
     assert_eq!((app.give_back().await, app.stock(lost).await), (1, 2));
+}
+
+/// Closed orders of users `1..=count`, each with a unit on its way back.
+async fn closed_orders(app: &TestApp, coupon: CouponId, count: i64) {
+    app.execute(&format!(
+        "SET LOCAL statement_timeout = '60s';
+         INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at, status, cancelled_at)
+             SELECT {coupon} * 1000000 + n, {coupon}, 'flash', n, now(), 'cancelled', now()
+             FROM generate_series(1, {count}) AS n;
+         INSERT INTO stock_returns (order_id, coupon_id, user_id)
+             SELECT {coupon} * 1000000 + n, {coupon}, n FROM generate_series(1, {count}) AS n"
+    ))
+    .await;
+}
+
+async fn waiting(app: &TestApp, coupon: CouponId) -> i64 {
+    app.number(&format!(
+        "SELECT count(*) FROM stock_returns WHERE done_at IS NULL AND coupon_id = {coupon}"
+    ))
+    .await
+}
+
+#[tokio::test]
+async fn a_broken_sale_holds_up_no_other_whatever_is_broken_about_it() {
+    for (field, value) in [("stock", "few"), ("returns", "many"), ("layout", "9"), ("epoch", "9")] {
+        let (app, broken) = app_with(2).await;
+        let kept = app.create_flash(2).await;
+        let (one, two) = (app.order(1, broken).await, app.order(2, kept).await);
+        let key = app.keys().coupon(broken);
+        let [was] = app.in_redis(broken, [field]).await;
+        let _: i64 = app.redis(&["HSET", &key, field, value]).await;
+        app.cancel(1, one).await;
+        app.cancel(2, two).await;
+        assert_eq!((app.give_back().await, app.stock(kept).await), (1, 2), "{field}");
+        assert_eq!(app.postponed().await, [format!("stock_returns {broken} 1")], "{field}");
+
+        let _: i64 = match was.as_str() {
+            "" => app.redis(&["HDEL", &key, field]).await,
+            was => app.redis(&["HSET", &key, field, was]).await,
+        };
+        app.let_postponed_be_due().await;
+        assert_eq!((app.give_back().await, app.stock(broken).await), (1, 2), "{field}");
+        assert_eq!(app.postponed().await, [] as [String; 0], "{field}");
+    }
+}
+
+#[tokio::test]
+async fn a_hundred_thousand_units_of_a_lost_sale_are_neither_read_nor_written() {
+    let (app, lost) = app_with(2).await;
+    closed_orders(&app, lost, 100_000).await;
+    app.lose_sale(lost).await;
+    let kept = app.create_flash(2).await;
+    let order = app.order(1, kept).await;
+    app.cancel(1, order).await;
+    assert_eq!((app.give_back().await, app.stock(kept).await), (1, 2), "in the same pass");
+    assert_eq!(app.postponed().await, [format!("stock_returns {lost} 1")]);
+
+    let untouched = "SELECT max(xmin::text::bigint) = min(xmin::text::bigint) AND max(updated_at) = min(updated_at)
+                     FROM stock_returns WHERE coupon_id";
+    for _ in 0..3 {
+        assert_eq!(app.give_back().await, 0);
+        let order = app.order(1, kept).await;
+        app.cancel(1, order).await;
+        assert_eq!(app.give_back().await, 1);
+    }
+    let query = format!("SELECT ({untouched} = {lost})::int::bigint");
+    assert_eq!(app.number(&query).await, 1, "one transaction has written them: the first");
+    assert_eq!(waiting(&app, lost).await, 100_000);
+    app.expect_disagreements();
+}
+
+#[tokio::test]
+async fn every_sale_gets_its_turn_beside_a_large_backlog() {
+    let (app, large) = app_with(2).await;
+    closed_orders(&app, large, 15_000).await;
+    let mut small = Vec::new();
+    for _ in 0..5 {
+        let coupon = app.create_flash(2).await;
+        let order = app.order(1, coupon).await;
+        app.cancel(1, order).await;
+        small.push(coupon);
+    }
+    assert_eq!(app.give_back().await, 10_005, "ten batches of the large one");
+    for coupon in small {
+        assert_eq!(app.stock(coupon).await, 2);
+    }
+    assert_eq!((app.give_back().await, waiting(&app, large).await), (5_000, 0));
+    app.expect_disagreements();
+}
+
+#[tokio::test]
+async fn a_place_comes_back_although_its_sale_is_lost() {
+    let app = TestApp::configured(&["--unpaid-orders-max", "1"]).await;
+    let (lost, kept) = (app.create_flash(2).await, app.create_flash(2).await);
+    let order = app.order(1, lost).await;
+    assert_eq!(app.pay(1, order).await.status, 200);
+    app.lose_sale(lost).await;
+    assert_eq!(app.claim(1, kept).await.refusal(), (409, "too_many_unpaid_orders"));
+    assert_eq!(app.give_back().await, 1);
+    assert_eq!(app.claim(1, kept).await.status, 202);
+    app.expect_disagreements();
 }
 
 #[tokio::test]
@@ -156,5 +264,66 @@ async fn whoever_listens_is_told_which_sale_has_units_again() {
     let heard: Vec<redis::Msg> = listener.on_message().take(2).collect().await;
     for message in heard {
         assert_eq!(message.get_payload::<String>().unwrap(), coupon.to_string());
+    }
+}
+
+/// The goal: a unit comes back beside 100,000 of a lost sale within twice the time that it takes alone.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "measures: make faults, best in release"]
+async fn the_time_until_a_unit_is_back_beside_many_of_a_lost_sale() {
+    let servers = OwnServers::start();
+    for (what, count) in [("alone", 0), ("beside 100,000 of a lost sale", 100_000)] {
+        let app = TestApp::on(&servers.at, &["--sold-out-memory-ms", "0"], Clock::System).await;
+        app.expect_disagreements();
+        let (lost, kept) = (app.create_flash(2).await, app.create_flash(2).await);
+        closed_orders(&app, lost, count).await;
+        app.lose_sale(lost).await;
+        worker::start(&app.app, &app.config);
+        let mut times_ms = Vec::new();
+        for n in 1..=20 {
+            let order = app.claim(n, kept).await.order_id();
+            eventually("the order is a row", async || app.show(n, order).await.status == 200).await;
+            assert_eq!(app.cancel(n, order).await.status, 200);
+            let began = Instant::now();
+            eventually("the unit is back", async || app.stock(kept).await == 2).await;
+            times_ms.push(began.elapsed().as_millis());
+        }
+        times_ms.sort_unstable();
+        let wal = app.number("SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint").await;
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        let wal =
+            app.number("SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::bigint").await - wal;
+        println!(
+            "{what}: p50 {} ms, max {} ms; at rest {} bytes of WAL/s",
+            times_ms[10],
+            times_ms[19],
+            wal / 5
+        );
+        assert!(app.app.shutdown.stop(Duration::from_secs(10)).await);
+    }
+}
+
+/// How fast a backlog comes back that grew while the plans were those for empty tables.
+#[tokio::test]
+#[ignore = "measures: make faults, best in release"]
+async fn a_backlog_of_a_sale_comes_back_at_the_rate_of_redis_and_postgres() {
+    const UNITS: i64 = 300_000;
+    let servers = OwnServers::start();
+    let app = TestApp::on(&servers.at, &["--database-connections", "2"], Clock::System).await;
+    app.expect_disagreements();
+    let coupon = app.create_flash(UNITS).await;
+    app.execute("ALTER TABLE stock_returns SET (autovacuum_enabled = false); ALTER TABLE orders SET (autovacuum_enabled = false)")
+        .await;
+    for n in 1..=10 {
+        let order = app.order(n, coupon).await;
+        app.cancel(n, order).await;
+        assert_eq!(app.give_back().await, 1);
+    }
+    closed_orders(&app, coupon, UNITS).await;
+    for _ in 0..5 {
+        let began = Instant::now();
+        let closed = app.give_back().await;
+        let rate = closed as f64 / began.elapsed().as_secs_f64();
+        println!("{closed} closed, {rate:.0}/s; {} wait", waiting(&app, coupon).await);
     }
 }

@@ -13,6 +13,8 @@ pub enum Disagreement {
     SaleMissing { coupon: CouponId },
     /// Redis doesn't hold so many shards of a sale's buyers.
     ShardsMissing { coupon: CouponId, shards: i64 },
+    /// Redis holds something of a sale that can't be read, so the sale can't be compared.
+    SaleUnreadable { coupon: CouponId, error: String },
     /// total ≠ stock + buyers.
     NotConserved { coupon: CouponId, total: i64, stock: i64, buyers: i64 },
     /// stock < 0.
@@ -39,15 +41,18 @@ pub enum Disagreement {
     AcknowledgedUnwritten { lane: Lane, acknowledged: u64, accounted: u64 },
     /// A pending entry that the log doesn't have any more.
     PendingDeleted { lane: Lane, entry_id: String },
+    /// The order log of a lane can't be read, so nothing that hangs on it can be compared.
+    LogUnreadable { lane: Lane, error: String },
     /// Something about the lists of unpaid orders.
     Listing(Listing),
 }
 
 impl Disagreement {
     /// Every code that there is; `docs/reconcile.md` has a heading for each.
-    pub const CODES: [&str; 18] = [
+    pub const CODES: [&str; 20] = [
         "sale_missing",
         "shards_missing",
+        "sale_unreadable",
         "not_conserved",
         "negative_stock",
         "total_differs",
@@ -61,6 +66,7 @@ impl Disagreement {
         "buyer_missing",
         "acknowledged_unwritten",
         "pending_deleted",
+        "log_unreadable",
         "place_not_freed",
         "place_missing",
         "places_unreadable",
@@ -71,6 +77,7 @@ impl Disagreement {
         match self {
             Self::SaleMissing { .. } => "sale_missing",
             Self::ShardsMissing { .. } => "shards_missing",
+            Self::SaleUnreadable { .. } => "sale_unreadable",
             Self::NotConserved { .. } => "not_conserved",
             Self::NegativeStock { .. } => "negative_stock",
             Self::TotalDiffers { .. } => "total_differs",
@@ -84,8 +91,14 @@ impl Disagreement {
             Self::BuyerMissing { .. } => "buyer_missing",
             Self::AcknowledgedUnwritten { .. } => "acknowledged_unwritten",
             Self::PendingDeleted { .. } => "pending_deleted",
+            Self::LogUnreadable { .. } => "log_unreadable",
             Self::Listing(listing) => listing.code(),
         }
+    }
+
+    /// Whether Redis has lost the sale, or buyers of it: such a sale never agrees again by itself.
+    pub fn is_loss(&self) -> bool {
+        matches!(self, Self::SaleMissing { .. } | Self::ShardsMissing { .. })
     }
 
     /// The coupon that it is about; `None` for a whole lane.
@@ -96,6 +109,7 @@ impl Disagreement {
         match *self {
             Self::SaleMissing { coupon }
             | Self::ShardsMissing { coupon, .. }
+            | Self::SaleUnreadable { coupon, .. }
             | Self::NotConserved { coupon, .. }
             | Self::NegativeStock { coupon, .. }
             | Self::TotalDiffers { coupon, .. }
@@ -107,9 +121,10 @@ impl Disagreement {
             | Self::OrderLost { coupon, .. }
             | Self::NotGivenBack { coupon, .. }
             | Self::BuyerMissing { coupon, .. } => Some(coupon),
-            Self::AcknowledgedUnwritten { .. } | Self::PendingDeleted { .. } | Self::Listing(_) => {
-                None
-            }
+            Self::AcknowledgedUnwritten { .. }
+            | Self::PendingDeleted { .. }
+            | Self::LogUnreadable { .. }
+            | Self::Listing(_) => None,
         }
     }
 }
@@ -124,6 +139,10 @@ impl fmt::Display for Disagreement {
             Self::ShardsMissing { coupon, shards } => write!(
                 f,
                 "coupon {coupon}: {shards} of its shards of buyers are missing. Redis has lost data; claims of users who belong there are refused"
+            ),
+            Self::SaleUnreadable { coupon, error } => write!(
+                f,
+                "coupon {coupon}: it can't be compared, because something of it in Redis can't be read ({error}). Whatever else is wrong with it isn't seen"
             ),
             Self::NotConserved { coupon, total, stock, buyers } => write!(
                 f,
@@ -174,6 +193,18 @@ impl fmt::Display for Disagreement {
                 "coupon {coupon}: user {user} has order {order}, but {}",
                 harm_of_missing(*in_redis)
             ),
+            Self::AcknowledgedUnwritten { .. }
+            | Self::PendingDeleted { .. }
+            | Self::LogUnreadable { .. }
+            | Self::Listing(_) => self.fmt_of_lane(f),
+        }
+    }
+}
+
+impl Disagreement {
+    /// What is wrong with a whole lane.
+    fn fmt_of_lane(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
             Self::AcknowledgedUnwritten { lane, acknowledged, accounted } => write!(
                 f,
                 "lane {lane}: {acknowledged} entries of the order log were acknowledged, but only {accounted} are orders or dead letters. The others are lost"
@@ -182,7 +213,12 @@ impl fmt::Display for Disagreement {
                 f,
                 "lane {lane}: entry {entry_id} was deleted from the order log before it was written. Its order is lost unless a buyer still names it"
             ),
-            Self::Listing(listing) => listing.fmt(f),
+            Self::LogUnreadable { lane, error } => write!(
+                f,
+                "lane {lane}: its order log can't be read ({error}). No claim of this lane is written, and none can be accepted"
+            ),
+            Self::Listing(listing) => write!(f, "{listing}"),
+            _ => Ok(()),
         }
     }
 }

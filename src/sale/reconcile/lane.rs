@@ -5,6 +5,7 @@
 //! unread. The log is read first: what it takes for acknowledged is in Postgres by the time that is read.
 
 use super::{Check, Disagreement, Report, rows};
+use crate::kit::redis::is_data_error;
 use crate::sale::ids::Lane;
 use crate::sale::order_log::{GROUP, LogEntry, LogState, LoggedClaim, is_missing_group};
 use crate::sale::{Failure, dead_letter};
@@ -19,10 +20,21 @@ type Pending = (String, String, u64, u64);
 type Entry = (String, Vec<Vec<u8>>);
 
 impl Check<'_> {
-    /// Where the logs stand.
-    pub(super) async fn states(&self, lanes: &[Lane]) -> Result<Vec<LogState>, Failure> {
+    /// Where the logs stand; nothing of one that can't be read.
+    pub(super) async fn states(&self, lanes: &[Lane]) -> Result<Vec<Option<LogState>>, Failure> {
         let keys: Vec<String> = lanes.iter().map(|lane| self.keys.log(*lane)).collect();
-        Ok(LogState::of_all(self.redis, &keys).await?)
+        match LogState::of_all(self.redis, &keys).await {
+            Err(error) if is_data_error(&error) => {}
+            states => return Ok(states?.into_iter().map(Some).collect()),
+        }
+        let mut states = Vec::with_capacity(lanes.len());
+        for key in keys {
+            states.push(match LogState::of(self.redis, &key).await {
+                Err(error) if is_data_error(&error) => None,
+                state => Some(state?),
+            });
+        }
+        Ok(states)
     }
 
     /// Compares each log with what became of it. Returns where the logs stand.
@@ -30,27 +42,48 @@ impl Check<'_> {
         &self,
         lanes: &[Lane],
         report: &mut Report,
-    ) -> Result<Vec<LogState>, Failure> {
+    ) -> Result<Vec<Option<LogState>>, Failure> {
         let logs = self.states(lanes).await?;
         let all = rows::count_all(self.pool).await?;
         for (&lane, log) in lanes.iter().zip(&logs) {
             let rows = all.of_lane.get(&lane.get()).copied().unwrap_or(0);
-            let letters = dead_letter::count_of_lane(self.pool, lane).await?;
-            let accounted = u64::try_from(rows + letters).unwrap_or(0);
-            let acknowledged = log.appended.saturating_sub(log.unwritten());
-            if acknowledged > accounted {
-                report.disagreements.push(Disagreement::AcknowledgedUnwritten {
-                    lane,
-                    acknowledged,
-                    accounted,
-                });
-            }
-            if log.pending > 0 {
-                self.pending_deleted(lane, &mut report.disagreements).await?;
+            let found = &mut report.disagreements;
+            let compared = match log {
+                Some(log) => self.lane(lane, log, rows, found).await,
+                // Asked once more, for the error.
+                None => LogState::of(self.redis, &self.keys.log(lane))
+                    .await
+                    .map(drop)
+                    .map_err(Failure::from),
+            };
+            match compared {
+                Err(failure) if failure.is_of_item() => {
+                    found.push(Disagreement::LogUnreadable { lane, error: failure.to_string() });
+                }
+                compared => compared?,
             }
         }
         report.orders = all.of_status;
         Ok(logs)
+    }
+
+    async fn lane(
+        &self,
+        lane: Lane,
+        log: &LogState,
+        rows: i64,
+        found: &mut Vec<Disagreement>,
+    ) -> Result<(), Failure> {
+        let letters = dead_letter::count_of_lane(self.pool, lane).await?;
+        let accounted = u64::try_from(rows + letters).unwrap_or(0);
+        let acknowledged = log.appended.saturating_sub(log.unwritten());
+        if acknowledged > accounted {
+            found.push(Disagreement::AcknowledgedUnwritten { lane, acknowledged, accounted });
+        }
+        match log.pending {
+            0 => Ok(()),
+            _ => self.pending_deleted(lane, found).await,
+        }
     }
 
     async fn pending_deleted(

@@ -19,6 +19,10 @@
 //! pages of a millisecond, Postgres in pages of some 10 ms, and neither side is ever held in memory as a
 //! whole; what doesn't match yet is, so as many as are in flight.
 //!
+//! # What can't be read
+//!
+//! A junk field, or a key of another type, is a finding about its sale (or its lane), and everything else is compared.
+//!
 //! # What is not promised
 //!
 //! That a loss is seen which took both sides along: a claim that neither Redis nor Postgres remembers was only ever
@@ -44,8 +48,8 @@ pub use unpaid::Listing;
 
 use super::ids::{CouponId, Lane};
 use super::keys::Keys;
-use super::order_log::LogState;
-use super::{Failure, settings, stock};
+use super::order_log::{LogState, LoggedClaim};
+use super::{Failure, Stores, settings, stock};
 use crate::kit::redis::Redis;
 
 /// What was found.
@@ -94,37 +98,80 @@ pub async fn check(pool: &PgPool, redis: &Redis, keys: &Keys) -> Result<Report, 
     let mut report = Report::default();
     let before = check.states(&lanes).await?;
     for coupon in stock::loaded(pool).await? {
-        check.sale(coupon, &mut report).await?;
+        check.sale_or_why_not(coupon, &mut report).await?;
     }
     check.unpaid_lists(&lanes, &mut report.disagreements).await?;
     let after = check.lanes(&lanes, &mut report).await?;
-    report.in_flight = after.iter().map(LogState::unwritten).sum();
+    report.in_flight = after.iter().flatten().map(LogState::unwritten).sum();
     report.at_rest = report.in_flight == 0 && before == after;
     Ok(report)
 }
 
-/// Whether every claim that this sale has ever accepted is an order: Redis and Postgres agree on it, its buyers are
-/// its live orders, and nothing of it is in flight. Of a sale that has ended this stays true.
+/// What is known of a sale that may leave Redis.
+#[derive(Debug)]
+pub struct Standing {
+    /// Everything that doesn't agree about it.
+    pub disagreements: Vec<Disagreement>,
+    /// The sale in numbers; nothing if Redis doesn't have it.
+    pub sale: Option<SaleCount>,
+    /// Its entries on their way to Postgres.
+    pub in_flight: usize,
+}
+
+impl Standing {
+    /// Whether every claim that this sale has ever accepted is an order: Redis and Postgres agree on it, its buyers are
+    /// its live orders, and nothing of it is in flight. Of a sale that has ended this stays true.
+    pub fn is_settled(&self) -> bool {
+        self.disagreements.is_empty() && self.is_identical() && self.in_flight == 0
+    }
+
+    /// What keeps the sale from being settled, in words.
+    pub fn obstacles(&self) -> Vec<String> {
+        let mut obstacles: Vec<String> =
+            self.disagreements.iter().map(ToString::to_string).collect();
+        if obstacles.is_empty() && !self.is_identical() {
+            obstacles.push("its buyers in Redis are not its live orders".to_owned());
+        }
+        if self.in_flight > 0 {
+            obstacles
+                .push(format!("{} of its claims are on their way to Postgres", self.in_flight));
+        }
+        obstacles
+    }
+
+    fn is_identical(&self) -> bool {
+        self.sale.as_ref().is_some_and(|sale| sale.identical)
+    }
+}
+
+/// Where a sale stands that Redis has to hold.
 ///
 /// # Errors
 ///
-/// When a store doesn't answer.
-pub async fn is_settled(
+/// When a store doesn't answer, or Redis holds something of the sale that can't be read.
+pub async fn standing(
     pool: &PgPool,
     redis: &Redis,
     keys: &Keys,
     coupon: CouponId,
-) -> Result<bool, Failure> {
+) -> Result<Standing, Failure> {
     let check = Check { pool, redis, keys };
     let mut report = Report::default();
     check.sale(coupon, &mut report).await?;
-    let identical = report.sales.iter().any(|sale| sale.identical);
-    if !report.agrees() || !identical {
-        return Ok(false);
-    }
-    let mut in_flight = false;
-    check.each_in_flight(coupon.lane(), |claim| in_flight |= claim.coupon_id == coupon).await?;
-    Ok(!in_flight)
+    // Asked last: a buyer without an order that isn't in flight by now never will be.
+    let in_flight = check.in_flight(coupon).await?;
+    let sale = report.sales.pop();
+    Ok(Standing { disagreements: report.disagreements, sale, in_flight })
+}
+
+/// How many entries of this coupon are on their way to Postgres.
+///
+/// # Errors
+///
+/// When Redis doesn't answer.
+pub async fn in_flight(stores: &Stores, coupon: CouponId) -> Result<usize, Failure> {
+    let Stores { pool, redis, keys } = stores;
+    Check { pool, redis, keys }.in_flight(coupon).await
 }
 
 /// Compares one sale; nothing if Redis doesn't have to hold it.
@@ -142,7 +189,7 @@ pub async fn check_sale(
         return Ok(None);
     }
     let mut report = Report::default();
-    Check { pool, redis, keys }.sale(coupon, &mut report).await?;
+    Check { pool, redis, keys }.sale_or_why_not(coupon, &mut report).await?;
     Ok(Some(report))
 }
 
@@ -151,6 +198,27 @@ struct Check<'a> {
     pool: &'a PgPool,
     redis: &'a Redis,
     keys: &'a Keys,
+}
+
+impl Check<'_> {
+    /// Compares one sale. One that can't be read is a finding, and the others are compared all the same.
+    async fn sale_or_why_not(&self, coupon: CouponId, report: &mut Report) -> Result<(), Failure> {
+        match self.sale(coupon, report).await {
+            Err(failure) if failure.is_of_item() => {
+                let error = failure.to_string();
+                report.disagreements.push(Disagreement::SaleUnreadable { coupon, error });
+                Ok(())
+            }
+            compared => compared,
+        }
+    }
+
+    async fn in_flight(&self, coupon: CouponId) -> Result<usize, Failure> {
+        let mut in_flight = 0;
+        let mut count = |claim: LoggedClaim| in_flight += usize::from(claim.coupon_id == coupon);
+        self.each_in_flight(coupon.lane(), &mut count).await?;
+        Ok(in_flight)
+    }
 }
 
 impl Report {

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use chrono::{DateTime, Utc};
 use sqlx::{PgExecutor, PgPool};
 
+use crate::kit::postgres;
 use crate::sale::coupon::CouponState;
 use crate::sale::ids::{CouponId, OrderId, UserId};
 
@@ -105,6 +106,7 @@ pub async fn by_id(
     orders: impl Iterator<Item = OrderId>,
 ) -> sqlx::Result<HashMap<OrderId, (UserId, bool)>> {
     let ids: Vec<i64> = orders.map(OrderId::get).collect();
+    let mut tx = postgres::begin_planning(pool).await?;
     let rows = sqlx::query!(
         r#"SELECT id AS "id: OrderId", user_id AS "user_id: UserId",
                   status IN ('unpaid', 'paid', 'redeemed', 'refunding') AS "live!"
@@ -112,8 +114,9 @@ pub async fn by_id(
         &ids,
         coupon.get(),
     )
-    .fetch_all(pool)
+    .fetch_all(&mut *tx)
     .await?;
+    tx.commit().await?;
     Ok(rows.into_iter().map(|row| (row.id, (row.user_id, row.live))).collect())
 }
 

@@ -78,11 +78,11 @@ impl Check<'_> {
                     bounded_since.extend(listed.oldest.map(|order| (lane, order)));
                     self.not_freed(lane, listed.unmatched, found).await?;
                 }
-                Err(Failure::Redis(error)) if error.code() == Some("WRONGTYPE") => {
-                    let error = error.to_string();
+                Err(failure) if failure.is_of_item() => {
+                    let error = failure.to_string();
                     found.push(Disagreement::Listing(Listing::Unreadable { lane, error }));
                 }
-                Err(error) => return Err(error),
+                Err(failure) => return Err(failure),
             }
         }
         if bounded_since.is_empty() {

@@ -85,3 +85,15 @@ fn matches(template: &str, path: &str) -> bool {
             .zip(path)
             .all(|(expected, found)| expected.starts_with('{') || expected == found)
 }
+
+/// Every `$ref` in a document.
+pub fn references(document: &Value) -> Vec<&str> {
+    match document {
+        Value::Object(members) => {
+            let own = members.get("$ref").and_then(Value::as_str);
+            own.into_iter().chain(members.values().flat_map(references)).collect()
+        }
+        Value::Array(items) => items.iter().flat_map(references).collect(),
+        _ => Vec::new(),
+    }
+}

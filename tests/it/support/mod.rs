@@ -9,6 +9,7 @@ mod client;
 pub mod data_folder;
 mod lifecycle;
 pub mod load;
+mod postponed;
 pub mod process;
 pub mod proxy;
 pub mod redis_server;
@@ -16,7 +17,7 @@ pub mod redisson;
 pub mod servers;
 mod test_app;
 
-pub use client::Reply;
+pub use client::{Reply, references};
 pub use lifecycle::moved;
 pub use servers::{OwnServers, shared};
 pub use test_app::{IMPATIENT, SECRET, TestApp, now, token, user, write_all};

@@ -1,0 +1,98 @@
+//! `flash-sale postponed`: what passes could not deal with and try again.
+
+use std::io::Write;
+use std::sync::Arc;
+
+use anyhow::bail;
+use clap::{Args, Subcommand};
+
+use super::stores::{As, OpenStores};
+use crate::base::config::StoreConfig;
+use crate::base::telemetry::Metrics;
+use crate::sale::Stores;
+use crate::sale::ids::PostponedId;
+use crate::sale::pass::Pass;
+use crate::sale::postponed::{Postponed, PostponedItem};
+
+#[derive(Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct PostponedArguments {
+    #[command(subcommand)]
+    command: Option<PostponedCommand>,
+    /// Only what this pass has postponed
+    #[arg(long, value_enum)]
+    pass: Option<Pass>,
+    /// Only what is older than this id in the list
+    #[arg(long)]
+    before: Option<PostponedId>,
+    /// At most this many
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
+    limit: u32,
+    /// One JSON object a line
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    stores: StoreConfig,
+}
+
+#[derive(Subcommand)]
+enum PostponedCommand {
+    /// Have an item tried again by the next run of its pass
+    Retry {
+        /// Its id in the list
+        id: PostponedId,
+        #[command(flatten)]
+        stores: StoreConfig,
+    },
+}
+
+impl PostponedArguments {
+    pub fn stores(&self) -> &StoreConfig {
+        match &self.command {
+            Some(PostponedCommand::Retry { stores, .. }) => stores,
+            None => &self.stores,
+        }
+    }
+}
+
+/// Lists, or retries, on the servers of a running service if there is one.
+pub async fn run(arguments: &PostponedArguments) -> anyhow::Result<()> {
+    let opened = OpenStores::open(arguments.stores(), As::Guest).await?;
+    let done = run_on(arguments, &opened.stores).await;
+    let closed = opened.close().await;
+    done.and(closed)
+}
+
+async fn run_on(arguments: &PostponedArguments, stores: &Stores) -> anyhow::Result<()> {
+    let metrics = Metrics::new(std::iter::empty(), std::iter::empty())?;
+    let postponed = Postponed::new(stores.pool.clone(), Arc::new(metrics));
+    if let Some(PostponedCommand::Retry { id, .. }) = &arguments.command {
+        if !postponed.retry(*id).await? {
+            bail!("nothing is postponed under the id {id}; `flash-sale postponed` lists what is");
+        }
+        println!("It is due now; the next run of its pass in a worker tries it.");
+        return Ok(());
+    }
+    let found = postponed.list(arguments.pass, arguments.before, arguments.limit).await?;
+    let mut out = std::io::stdout().lock();
+    for item in &found {
+        match arguments.json {
+            true => writeln!(out, "{}", serde_json::to_string(item)?)?,
+            false => print(&mut out, item)?,
+        }
+    }
+    if found.is_empty() && !arguments.json {
+        writeln!(out, "Nothing is postponed.")?;
+    }
+    Ok(())
+}
+
+fn print(out: &mut impl Write, item: &PostponedItem) -> std::io::Result<()> {
+    let PostponedItem { id, pass, item: of, since, tries, next_try_at, error, what_to_do, .. } =
+        item;
+    let kind = item.item_kind.map_or("item", |kind| kind.as_str());
+    writeln!(out, "{id}: {pass}: {kind} {of}")?;
+    writeln!(out, "  failed {tries} times since {since:.0}, is tried again at {next_try_at:.0}")?;
+    writeln!(out, "  {error}")?;
+    writeln!(out, "  {what_to_do}")
+}

@@ -1,0 +1,69 @@
+//! Relieving Redis of a sale that is over before its time, or although something about it is open; for administrators.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use garde::Validate;
+use serde::Deserialize;
+use utoipa::ToSchema;
+
+use super::auth::Admin;
+use super::claims::coupon_not_found;
+use super::extract::{Id, Valid};
+use super::problem::Problem;
+use crate::app::App;
+use crate::sale::archive::{ArchiveOutcome, ArchiveRefusal, Archived};
+use crate::sale::ids::CouponId;
+
+/// How to archive.
+#[derive(Deserialize, ToSchema, Validate)]
+#[serde(deny_unknown_fields)]
+pub struct Archiving {
+    /// Whether what is open may be given up: dead letters, units on their way back, buyers without an order.
+    #[garde(skip)]
+    accept_loss: bool,
+}
+
+/// Archive an ended sale now. Without `accept_loss` only if every claim is known to be an order. Safe to repeat.
+#[utoipa::path(
+    post, path = "/v1/coupons/{id}/archive", tag = "coupons", security(("token" = [])),
+    params(("id" = String, Path, description = "Coupon")),
+    request_body = Archiving,
+    responses(
+        (status = 200, description = "It is archived, now or before; and what was given up for it by this call", body = Archived),
+        (status = 400, description = "`malformed_json` or `invalid_id`"),
+        (status = 401, description = "`invalid_token`"),
+        (status = 403, description = "`forbidden`"),
+        (status = 404, description = "`coupon_not_found`"),
+        (status = 409, description = "`sale_not_ended`, `sale_in_flight`, `sale_not_settled` (the detail names what stands in the way), `sale_not_loaded` or `no_sale`"),
+        (status = 413, description = "`body_too_large`"),
+        (status = 415, description = "`unsupported_media_type`"),
+        (status = 422, description = "`invalid_body`"),
+        (status = 503, description = "`unavailable`: ask again, it goes on from what Postgres has noted"),
+    ),
+)]
+pub async fn archive(
+    State(app): State<Arc<App>>,
+    _: Admin,
+    Id(coupon): Id<CouponId>,
+    Valid(archiving): Valid<Archiving>,
+) -> Result<Json<Archived>, Problem> {
+    match app.archive.ask(coupon, archiving.accept_loss).await? {
+        ArchiveOutcome::Archived(archived) => Ok(Json(archived)),
+        ArchiveOutcome::Refused(refusal) => Err(refused(&refusal)),
+    }
+}
+
+fn refused(refusal: &ArchiveRefusal) -> Problem {
+    let code = match refusal {
+        ArchiveRefusal::NotFound => return coupon_not_found(),
+        ArchiveRefusal::NoSale => "no_sale",
+        ArchiveRefusal::NotEnded => "sale_not_ended",
+        ArchiveRefusal::NotLoaded => "sale_not_loaded",
+        ArchiveRefusal::InFlight(_) => "sale_in_flight",
+        ArchiveRefusal::NotSettled(_) => "sale_not_settled",
+    };
+    Problem::new(StatusCode::CONFLICT, code, refusal.to_string())
+}

@@ -1,0 +1,162 @@
+//! The passes of the worker by name, and what an operator does about an item that one of them has postponed.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// A pass of the worker, as metrics, log lines and the table `postponed` call it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+#[value(rename_all = "snake_case")]
+pub enum Pass {
+    /// Entries of the order log become rows; an entry that can't become one is a dead letter.
+    Write,
+    /// Takes over what dead workers left.
+    Recover,
+    /// Trims the order log.
+    TidyUp,
+    /// Looks up the operator's numbers.
+    Numbers,
+    /// Compares the stores.
+    Reconcile,
+    /// Loads sales that open soon.
+    WarmUp,
+    /// Relieves Redis of sales that are over.
+    Archive,
+    /// Applies changes of coupons to Redis.
+    Changes,
+    /// Looks for sales of which Redis has an older revision.
+    Revisions,
+    /// Gives units of closed orders back to Redis.
+    StockReturns,
+    /// Takes paid orders off their users' lists of unpaid orders.
+    Places,
+    /// Closes orders that have not been paid in time.
+    Expiry,
+    /// Asks gateways to give back what has to go back.
+    Refunds,
+}
+
+/// What a pass deals with, one at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ItemKind {
+    /// A coupon.
+    Coupon,
+    /// An order.
+    Order,
+    /// A payment.
+    Payment,
+}
+
+impl ItemKind {
+    /// Its name in JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Coupon => "coupon",
+            Self::Order => "order",
+            Self::Payment => "payment",
+        }
+    }
+}
+
+impl Pass {
+    /// Every pass there is.
+    pub const ALL: [Self; 13] = [
+        Self::Write,
+        Self::Recover,
+        Self::TidyUp,
+        Self::Numbers,
+        Self::Reconcile,
+        Self::WarmUp,
+        Self::Archive,
+        Self::Changes,
+        Self::Revisions,
+        Self::StockReturns,
+        Self::Places,
+        Self::Expiry,
+        Self::Refunds,
+    ];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Write => "write",
+            Self::Recover => "recover",
+            Self::TidyUp => "tidy_up",
+            Self::Numbers => "numbers",
+            Self::Reconcile => "reconcile",
+            Self::WarmUp => "warm_up",
+            Self::Archive => "archive",
+            Self::Changes => "changes",
+            Self::Revisions => "revisions",
+            Self::StockReturns => "stock_returns",
+            Self::Places => "places",
+            Self::Expiry => "expiry",
+            Self::Refunds => "refunds",
+        }
+    }
+
+    /// The pass of this name, if this version has it.
+    pub fn of_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|pass| pass.name() == name)
+    }
+
+    /// What it postpones, and what an operator does about that; nothing for a pass that never postpones. A bad entry of the
+    /// log becomes a dead letter, and a sale that can't be compared is a finding.
+    pub fn postpones(self) -> Option<(ItemKind, &'static str)> {
+        match self {
+            Self::Write | Self::Recover | Self::TidyUp | Self::Numbers => None,
+            Self::Reconcile | Self::Revisions => None,
+            Self::WarmUp => Some((
+                ItemKind::Coupon,
+                "The sale can't be loaded, and claims on it fail: look at its keys in Redis, which nothing but this service may write; `flash-sale coupon show ID` tells what both stores have.",
+            )),
+            Self::Archive => Some((
+                ItemKind::Coupon,
+                "The sale is over and can't be compared, or Redis has lost it: `flash-sale coupon archive ID` says what stands in the way, and with `--accept-loss` gives that up.",
+            )),
+            Self::Changes => Some((
+                ItemKind::Coupon,
+                "A change of the coupon is decided and not in force: claims go by the old values. `flash-sale reconcile` names what is wrong with the sale in Redis. If the coupon has ended, `flash-sale coupon archive ID --accept-loss` gives up what is there.",
+            )),
+            Self::StockReturns => Some((
+                ItemKind::Coupon,
+                "Units of closed orders can't come back to the sale: `flash-sale reconcile` names what is wrong with it in Redis. If the sale is over, `flash-sale coupon archive ID --accept-loss` ends the wait.",
+            )),
+            Self::Places => Some((
+                ItemKind::Coupon,
+                "Users who have paid are still counted as holding unpaid orders: look at the key of unpaid orders of the coupon's lane, which has to be a hash; ARCHITECTURE.md has its name.",
+            )),
+            Self::Expiry => Some((
+                ItemKind::Order,
+                "The order stays unpaid and keeps its unit, because Postgres refuses to close it: if the error names `sold`, `flash-sale reconcile --repair` counts it again.",
+            )),
+            Self::Refunds => Some((
+                ItemKind::Payment,
+                "The money is not noted as given back, because Postgres refuses to close its order: if the error names `sold`, `flash-sale reconcile --repair` counts it again.",
+            )),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_pass_has_a_name_of_its_own_and_is_found_by_it() {
+        for pass in Pass::ALL {
+            assert_eq!(Pass::of_name(pass.name()), Some(pass));
+            let in_json = serde_json::to_value(pass).expect("it is a word");
+            assert_eq!(in_json, pass.name());
+        }
+        assert_eq!(Pass::of_name("cook"), None);
+    }
+
+    #[test]
+    fn what_to_do_is_a_sentence() {
+        for (_, what_to_do) in Pass::ALL.into_iter().filter_map(Pass::postpones) {
+            assert!(what_to_do.ends_with('.') && what_to_do.len() > 40, "{what_to_do}");
+        }
+    }
+}

@@ -1,0 +1,308 @@
+//! One bad item never stops the others: what a pass can't deal with is put aside, said once, and tried again less and less
+//! often. Owner of the table `postponed`.
+//!
+//! # Model
+//!
+//! A pass deals with items: an order, a payment, a coupon. When an item fails for reasons of its own
+//! ([`Failure::is_of_item`]), the pass notes it here and goes on with the next one. Until `next_try_at` the
+//! pass leaves it alone: after a second first, then two, four, up to [`limits::POSTPONED_PAUSE_MAX`]. A try that succeeds,
+//! and one that finds nothing left to do, removes the note.
+//!
+//! # Authority
+//!
+//! Postgres, so that all processes share the pauses, and an operator sees one list. A note decides only *when* an item is
+//! tried, never what becomes of it.
+//!
+//! # What each failure does
+//!
+//! * A store doesn't answer: nothing is noted, and the pass as a whole fails and is run again.
+//! * Two processes try an item at the same moment: the first failure is noted, the second changes nothing.
+//! * A process dies behind a success: the note stays until the item is due; then nothing is left to do, and it goes.
+//!
+//! # What is not promised
+//!
+//! That an item is tried as soon as its cause has gone: an operator may ask for that (`Postponed::retry`).
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use chrono::{DateTime, Utc};
+use serde::Serialize;
+use sqlx::PgPool;
+use utoipa::ToSchema;
+
+use super::Failure;
+use super::failure::in_plain_text;
+use super::ids::PostponedId;
+use super::pass::{ItemKind, Pass};
+use crate::base::limits;
+use crate::base::telemetry::Metrics;
+use crate::kit::postgres;
+
+/// Keeps what passes have put aside. Clones share the pool.
+#[derive(Clone)]
+pub struct Postponed {
+    pool: PgPool,
+    metrics: Arc<Metrics>,
+}
+
+/// One item that a pass has put aside.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct PostponedItem {
+    /// Names this note.
+    pub id: PostponedId,
+    /// The pass that has put it aside.
+    pub pass: String,
+    /// Whether it is a coupon, an order or a payment; null for a pass of a newer version.
+    pub item_kind: Option<ItemKind>,
+    /// Id of the coupon, order or payment.
+    pub item: String,
+    /// When it failed first.
+    pub since: DateTime<Utc>,
+    /// How often it has failed since.
+    pub tries: i64,
+    /// When it is tried again.
+    pub next_try_at: DateTime<Utc>,
+    /// What the last try came upon.
+    pub error: String,
+    /// What an operator does about it.
+    pub what_to_do: String,
+}
+
+/// The items of one pass that wait.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Waiting {
+    /// Items.
+    pub items: i64,
+    /// Time since the oldest of them failed first, in seconds.
+    pub oldest_seconds: f64,
+}
+
+/// One run of a pass: knows which items have been put aside before and are due again.
+pub struct Tries<'a> {
+    postponed: &'a Postponed,
+    pass: Pass,
+    due: BTreeSet<i64>,
+}
+
+impl Postponed {
+    /// Notes in this database.
+    pub fn new(pool: PgPool, metrics: Arc<Metrics>) -> Self {
+        Self { pool, metrics }
+    }
+
+    /// Begins a run of a pass, with up to [`limits::POSTPONED_TRIES_MAX`] items that are due again.
+    ///
+    /// # Errors
+    ///
+    /// When Postgres doesn't answer.
+    pub async fn begin(&self, pass: Pass) -> sqlx::Result<Tries<'_>> {
+        let due = sqlx::query_scalar!(
+            "SELECT item FROM postponed WHERE pass = $1 AND next_try_at <= now()
+             ORDER BY next_try_at LIMIT $2",
+            pass.name(),
+            limits::POSTPONED_TRIES_MAX,
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        Ok(Tries { postponed: self, pass, due: due.into_iter().collect() })
+    }
+
+    /// Postponed items, newest first, from before the given one on; of one pass, or of all.
+    ///
+    /// # Errors
+    ///
+    /// When Postgres doesn't answer.
+    pub async fn list(
+        &self,
+        pass: Option<Pass>,
+        before: Option<PostponedId>,
+        limit: u32,
+    ) -> sqlx::Result<Vec<PostponedItem>> {
+        let rows = sqlx::query!(
+            r#"SELECT id AS "id: PostponedId", pass, item, since, tries, next_try_at, error FROM postponed
+               WHERE id < coalesce($1, 9223372036854775807) AND pass = coalesce($2, pass)
+               ORDER BY id DESC LIMIT $3"#,
+            before.map(PostponedId::get),
+            pass.map(Pass::name),
+            i64::from(limit),
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        let items = rows.into_iter().map(|row| {
+            let known = Pass::of_name(&row.pass).and_then(Pass::postpones);
+            let what_to_do = known.map_or(UNKNOWN_PASS, |(_, what_to_do)| what_to_do);
+            PostponedItem {
+                id: row.id,
+                pass: row.pass,
+                item_kind: known.map(|(kind, _)| kind),
+                item: row.item.to_string(),
+                since: row.since,
+                tries: row.tries,
+                next_try_at: row.next_try_at,
+                error: row.error,
+                what_to_do: what_to_do.replace("ID", &row.item.to_string()),
+            }
+        });
+        Ok(items.collect())
+    }
+
+    /// Makes an item due now. False if there is no such note.
+    ///
+    /// # Errors
+    ///
+    /// When Postgres doesn't answer.
+    pub async fn retry(&self, id: PostponedId) -> sqlx::Result<bool> {
+        let done = sqlx::query!(
+            "UPDATE postponed SET next_try_at = now(), updated_at = now() WHERE id = $1",
+            id.get(),
+        )
+        .execute(&self.pool)
+        .await?;
+        Ok(done.rows_affected() == 1)
+    }
+
+    /// Makes an item due in these passes: its cause may have gone.
+    ///
+    /// # Errors
+    ///
+    /// When Postgres doesn't answer.
+    pub async fn make_due(&self, passes: &[Pass], item: i64) -> sqlx::Result<()> {
+        let names: Vec<String> = passes.iter().map(|pass| pass.name().to_owned()).collect();
+        sqlx::query!(
+            "UPDATE postponed SET next_try_at = now(), updated_at = now()
+             WHERE pass = ANY($1) AND item = $2",
+            &names,
+            item,
+        )
+        .execute(&self.pool)
+        .await?;
+        Ok(())
+    }
+
+    /// How many items wait, and how long the oldest has, by the names of their passes.
+    ///
+    /// # Errors
+    ///
+    /// When Postgres doesn't answer.
+    pub async fn waiting(&self) -> sqlx::Result<HashMap<String, Waiting>> {
+        let rows = sqlx::query!(
+            r#"SELECT pass, count(*) AS "items!",
+                      extract(epoch FROM now() - min(since))::float8 AS "oldest_seconds!"
+               FROM postponed GROUP BY pass"#
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        let waiting = rows.into_iter().map(|row| {
+            (row.pass, Waiting { items: row.items, oldest_seconds: row.oldest_seconds })
+        });
+        Ok(waiting.collect())
+    }
+
+    /// Notes that these items have failed, each once. The first failure of an item raises the alarm.
+    ///
+    /// # Errors
+    ///
+    /// When Postgres doesn't answer.
+    pub async fn note(&self, pass: Pass, items: &[i64], error: &str) -> sqlx::Result<()> {
+        let error = in_plain_text(error);
+        let error: String = error.chars().take(limits::POSTPONED_ERROR_CHARS_MAX).collect();
+        self.metrics.count_pass_failures(pass.name(), items.len());
+        let tries = sqlx::query!(
+            r#"INSERT INTO postponed (pass, item, error, next_try_at)
+               SELECT $1, item, $3, now() + make_interval(secs => $4)
+               FROM UNNEST($2::bigint[]) AS item ORDER BY item
+               ON CONFLICT ON CONSTRAINT postponed_once DO UPDATE
+               SET tries = postponed.tries + 1, error = EXCLUDED.error, updated_at = now(),
+                   next_try_at = now() + make_interval(secs => least($5, $4 * 2 ^ least(postponed.tries, 30)))
+               -- Otherwise another process has noted it a moment ago.
+               WHERE postponed.next_try_at <= now()
+               RETURNING item, tries = 1 AS "first!""#,
+            pass.name(),
+            items,
+            error,
+            limits::POSTPONED_PAUSE_MIN.as_secs_f64(),
+            limits::POSTPONED_PAUSE_MAX.as_secs_f64(),
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        let mut new = tries.iter().filter(|item| item.first).map(|item| item.item);
+        if let Some(item) = new.next() {
+            let (pass, others) = (pass.name(), new.count());
+            tracing::error!(
+                pass,
+                item,
+                others,
+                error,
+                "ALARM: an item can't be dealt with; everything else goes on, and it is tried again: `flash-sale postponed` says what to do"
+            );
+        }
+        Ok(())
+    }
+
+    /// Forgets items that are due: they have been dealt with, or nothing is left to do for them.
+    async fn forget(&self, pass: Pass, items: &[i64]) -> sqlx::Result<()> {
+        if items.is_empty() {
+            return Ok(());
+        }
+        let mut tx = postgres::begin_planning(&self.pool).await?;
+        let done = sqlx::query!(
+            // One that isn't due has failed in another process meanwhile.
+            "DELETE FROM postponed WHERE pass = $1 AND item = ANY($2) AND next_try_at <= now()",
+            pass.name(),
+            items,
+        )
+        .execute(&mut *tx)
+        .await?;
+        tx.commit().await?;
+        if done.rows_affected() > 0 {
+            let (pass, count) = (pass.name(), done.rows_affected());
+            tracing::info!(pass, item = items[0], count, "what had been postponed is dealt with");
+        }
+        Ok(())
+    }
+}
+
+const UNKNOWN_PASS: &str = "This version doesn't know the pass: ask a newer one.";
+
+impl Tries<'_> {
+    /// Items that are due again, in the order of their ids.
+    pub fn due(&self) -> Vec<i64> {
+        self.due.iter().copied().collect()
+    }
+
+    /// Notes what became of a try. `None` if the item has failed: it is postponed.
+    ///
+    /// # Errors
+    ///
+    /// The failure of a store, which concerns all items.
+    pub async fn settle<T>(
+        &mut self,
+        item: i64,
+        tried: Result<T, Failure>,
+    ) -> Result<Option<T>, Failure> {
+        let was_due = self.due.remove(&item);
+        match tried {
+            Ok(done) => {
+                if was_due {
+                    self.postponed.forget(self.pass, &[item]).await?;
+                }
+                Ok(Some(done))
+            }
+            Err(failure) if failure.is_of_item() => {
+                self.postponed.note(self.pass, &[item], &failure.to_string()).await?;
+                Ok(None)
+            }
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Ends a run that has seen all items of its pass: what was due and wasn't among them has nothing left to do.
+    ///
+    /// # Errors
+    ///
+    /// When Postgres doesn't answer.
+    pub async fn end(self) -> sqlx::Result<()> {
+        self.postponed.forget(self.pass, &self.due()).await
+    }
+}

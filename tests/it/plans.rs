@@ -1,0 +1,292 @@
+//! What the queries cost when there is much: 300,000 rows of each table, and the plan that a prepared statement may be left
+//! with for ever, which knows no values. No plan reads more than ten times the rows that it was asked for.
+//!
+//! The queries are those of the code: their texts come from `.sqlx`, and one that has been changed is found by its words.
+
+use std::fs;
+
+use flash_sale::sale::ids::CouponId;
+use serde_json::Value;
+use sqlx::{AssertSqlSafe, Connection, PgConnection};
+
+use crate::support::TestApp;
+
+/// One query: what it is for, words by which it is found, its arguments, and how many rows it was asked for.
+type Row = (&'static str, &'static str, &'static str, f64);
+
+/// In arguments, `{first}` and `{second}` are the two sales, and `{thousand}` is so many ids.
+const QUERIES: [Row; 23] = [
+    (
+        "a refund",
+        "UPDATE payments SET status = 'refunding', refund_reason = 'asked_for'",
+        "3000",
+        1.0,
+    ),
+    (
+        "payments to give back",
+        "WITH new AS ( SELECT id, gateway, gateway_payment_id FROM payments",
+        "60, 100",
+        200.0,
+    ),
+    (
+        "a payment that is back",
+        "SELECT order_id AS \"order_id: OrderId\", refund_reason AS",
+        "'external', '7'",
+        1.0,
+    ),
+    (
+        "coupons with units on their way",
+        "WITH RECURSIVE step (coupon_id) AS",
+        "'unit', NULL, 'stock_returns', 100",
+        2.0,
+    ),
+    (
+        "units of a large backlog",
+        "user_id AS \"user_id: UserId\" FROM stock_returns WHERE",
+        "'unit', {first}, 1000",
+        1_000.0,
+    ),
+    (
+        "units of a small sale",
+        "user_id AS \"user_id: UserId\" FROM stock_returns WHERE",
+        "'unit', {second}, 1000",
+        5.0,
+    ),
+    ("closing returns", "UPDATE stock_returns SET done_at = now()", "{thousand}, 'unit'", 1_000.0),
+    (
+        "orders that are late, to be closed",
+        "WITH due AS ( SELECT id FROM orders",
+        "900, 500",
+        1_000.0,
+    ),
+    (
+        "orders that are late",
+        "SELECT id AS \"order_id: OrderId\", coupon_id AS \"coupon_id: CouponId\" FROM orders WHERE status = 'unpaid'",
+        "900, 500",
+        500.0,
+    ),
+    ("closing some orders", "WITH these AS ( SELECT id FROM orders", "{thousand}", 2_000.0),
+    ("cancelling an order", "UPDATE orders SET status = 'cancelled'", "5", 1.0),
+    (
+        "a user's orders",
+        "FROM orders WHERE user_id = $1 AND id = coalesce($2, id)",
+        "7, NULL, NULL, 21",
+        21.0,
+    ),
+    (
+        "dead letters that become orders",
+        "FROM dead_letters WHERE coupon_id = $1 AND resolved_at IS NULL ORDER BY order_id",
+        "{first}",
+        100.0,
+    ),
+    (
+        "dead letters that are given up",
+        "UPDATE dead_letters SET resolved_at = now(), updated_at = now(), detail",
+        "{first}",
+        100.0,
+    ),
+    (
+        "open dead letters of a coupon",
+        "SELECT order_id AS \"order_id!: OrderId\" FROM dead_letters",
+        "{first}",
+        200.0,
+    ),
+    ("open dead letters", "FROM dead_letters WHERE resolved_at IS NULL AND id <", "NULL, 21", 21.0),
+    (
+        "the number of open dead letters",
+        "SELECT count(*) AS \"count!\" FROM dead_letters WHERE resolved_at IS NULL",
+        "",
+        100.0,
+    ),
+    ("postponed items", "FROM postponed WHERE id < coalesce", "NULL, NULL, 21", 21.0),
+    (
+        "postponed items that are due",
+        "SELECT item FROM postponed WHERE pass = $1 AND next_try_at <= now()",
+        "'refunds', 20",
+        20.0,
+    ),
+    (
+        "forgetting what was postponed",
+        "DELETE FROM postponed WHERE pass = $1",
+        "'refunds', ARRAY[1000, 2000]",
+        2.0,
+    ),
+    (
+        "rows by their ids",
+        "SELECT id AS \"id: OrderId\", user_id AS \"user_id: UserId\", status IN",
+        "{thousand}, {first}",
+        1_000.0,
+    ),
+    (
+        "rows of entries",
+        "user_id AS \"user_id: UserId\" FROM orders WHERE id = ANY($1)",
+        "{thousand}",
+        1_000.0,
+    ),
+    (
+        "open returns among orders",
+        "SELECT order_id AS \"order_id: OrderId\" FROM stock_returns WHERE order_id = ANY",
+        "{thousand}",
+        1_000.0,
+    ),
+];
+
+/// Rows of each large table.
+const ROWS: i64 = 300_000;
+
+/// The text of the one query of the code that begins like this, or holds these words.
+fn query(words: &str) -> String {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/.sqlx");
+    let files = fs::read_dir(folder).expect("it is there").map(|file| file.expect("a file").path());
+    let texts = files.map(|path| {
+        let file: Value =
+            serde_json::from_str(&fs::read_to_string(path).expect("a text")).expect("JSON");
+        file["query"].as_str().expect("a query").to_owned()
+    });
+    let in_one_line = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let found: Vec<String> = texts.filter(|text| in_one_line(text).contains(words)).collect();
+    assert_eq!(found.len(), 1, "{words:?} is in {} queries: {found:#?}", found.len());
+    found.into_iter().next().expect("one")
+}
+
+async fn run(connection: &mut PgConnection, statement: String) {
+    sqlx::raw_sql(AssertSqlSafe(statement)).execute(connection).await.expect("Postgres does it");
+}
+
+/// A connection without the limits of the service's own.
+async fn connect(app: &TestApp) -> PgConnection {
+    let mut connection =
+        PgConnection::connect(&app.store_arguments()[3]).await.expect("Postgres answers");
+    run(&mut connection, "SET plan_cache_mode = force_generic_plan".to_owned()).await;
+    connection
+}
+
+/// Runs a query, and says how many rows its plan has read, and the plan.
+async fn rows_read(connection: &mut PgConnection, query: &str, arguments: &str) -> (f64, Value) {
+    run(connection, format!("BEGIN; PREPARE it AS {query}")).await;
+    let arguments = if arguments.is_empty() { String::new() } else { format!("({arguments})") };
+    let explain = format!("EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE it{arguments}");
+    let plan: Value = sqlx::query_scalar(AssertSqlSafe(explain))
+        .persistent(false)
+        .fetch_one(&mut *connection)
+        .await
+        .expect("Postgres explains it");
+    run(connection, "ROLLBACK; DEALLOCATE it".to_owned()).await;
+    (read(&plan[0]["Plan"]), plan)
+}
+
+/// Rows that the scans of tables and indexes in this plan have looked at.
+fn read(node: &Value) -> f64 {
+    let number = |name: &str| node[name].as_f64().unwrap_or(0.0);
+    let kind = node["Node Type"].as_str().unwrap_or_default();
+    let own = match kind {
+        "Seq Scan" | "Index Scan" | "Index Only Scan" | "Bitmap Heap Scan" | "Tid Scan" => {
+            let rows = number("Actual Rows")
+                + number("Rows Removed by Filter")
+                + number("Rows Removed by Index Recheck");
+            rows * number("Actual Loops")
+        }
+        _ => 0.0,
+    };
+    own + node["Plans"].as_array().into_iter().flatten().map(read).sum::<f64>()
+}
+
+/// Everything in large numbers: of each kind of row some are open, among many that are done with.
+async fn seed(connection: &mut PgConnection, coupons: &[CouponId]) {
+    let (first, second) = (coupons[0], coupons[1]);
+    run(
+        connection,
+        format!(
+            "BEGIN;
+             -- 60,000 unpaid, a third of them late; 120,000 refunding; the others closed.
+             INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at, created_at, status, paid_at, pay_method,
+                                 refunding_at, cancelled_at)
+                 SELECT n, CASE n % 2 WHEN 0 THEN {first} ELSE {second} END, 'flash', n, now(),
+                        now() - CASE n % 15 WHEN 0 THEN interval '1 day' ELSE interval '0' END,
+                        CASE n % 5 WHEN 0 THEN 'unpaid' WHEN 1 THEN 'refunding' WHEN 2 THEN 'refunding'
+                                   ELSE 'cancelled' END,
+                        CASE WHEN n % 5 IN (1, 2) THEN now() END, CASE WHEN n % 5 IN (1, 2) THEN 'balance' END,
+                        CASE WHEN n % 5 IN (1, 2) THEN now() END, CASE WHEN n % 5 IN (3, 4) THEN now() END
+                 FROM generate_series(1, {ROWS}) AS n;
+             -- All of those that are refunding have been asked about, but for 1,000.
+             INSERT INTO payments (order_id, gateway, gateway_payment_id, method, amount_cents, status, refund_reason,
+                                   refund_asked_at, refunded_at)
+                 SELECT n, 'external', n::text, 'balance', 1,
+                        CASE WHEN n % 5 IN (1, 2) THEN 'refunding' ELSE 'refunded' END, 'asked_for',
+                        CASE WHEN n > 2500 THEN now() END, CASE WHEN n % 5 IN (1, 2) THEN NULL ELSE now() END
+                 FROM generate_series(1, {ROWS}) AS n;
+             UPDATE payments SET status = 'accepted', refund_reason = NULL, refunded_at = NULL WHERE order_id = 3000;
+             -- A third of the outbox is open; of the second sale only five units.
+             INSERT INTO stock_returns (order_id, coupon_id, user_id, done_at)
+                 SELECT n, CASE WHEN n % 5 IN (3, 4) AND n < 26 THEN {second} ELSE {first} END, n,
+                        CASE WHEN n % 3 = 0 THEN NULL ELSE now() END
+                 FROM generate_series(1, {ROWS}) AS n;
+             INSERT INTO dead_letters (lane, entry_id, payload, reason, detail, coupon_id, user_id, order_id, resolved_at)
+                 SELECT 0, n || '-1', '{{}}', 'conflict', '', {first}, n, n, CASE WHEN n > 100 THEN now() END
+                 FROM generate_series(1, {ROWS}) AS n;
+             INSERT INTO postponed (pass, item, error, next_try_at)
+                 SELECT CASE n % 100 WHEN 0 THEN 'refunds' ELSE 'places' END, n, 'x',
+                        now() + CASE WHEN n % 1000 = 0 THEN interval '0' ELSE interval '1 hour' END
+                 FROM generate_series(1, {ROWS}) AS n;
+             COMMIT"
+        ),
+    )
+    .await;
+    run(connection, "ANALYZE".to_owned()).await;
+}
+
+#[tokio::test]
+async fn no_plan_reads_more_than_ten_times_what_it_was_asked_for() {
+    let app = TestApp::start().await;
+    app.expect_disagreements();
+    let coupons = [app.create_flash(9).await, app.create_flash(9).await];
+    let mut connection = connect(&app).await;
+    seed(&mut connection, &coupons).await;
+    let ids: Vec<String> = (1..=1_000).map(|n: i64| (n * 3).to_string()).collect();
+    let thousand = format!("'{{{}}}'", ids.join(","));
+    let [first, second] = coupons.map(|coupon| coupon.to_string());
+    let mut complaints = Vec::new();
+    for (what, words, arguments, asked_for) in QUERIES {
+        let arguments = arguments.replace("{first}", &first).replace("{second}", &second);
+        let arguments = arguments.replace("{thousand}", &thousand);
+        let (read, plan) = rows_read(&mut connection, &query(words), &arguments).await;
+        println!("{what}: {read} rows read, {asked_for} asked for");
+        if read > 10.0 * asked_for {
+            complaints.push(format!("{what}: {read} rows read, {asked_for} asked for: {plan:#}"));
+        }
+    }
+    assert!(complaints.is_empty(), "{}", complaints.join("\n"));
+}
+
+/// A plan that was made while the tables were empty must not be kept where it would read all of them: for an array.
+#[tokio::test]
+async fn no_statement_with_an_array_keeps_a_plan_from_the_time_when_the_tables_were_empty() {
+    let app = TestApp::configured(&["--database-connections", "2"]).await;
+    let coupon = app.create_flash(100).await;
+    for user in 1..=10 {
+        let order = app.paid_order(user, coupon).await;
+        assert_eq!(app.act(user, order, "refund").await.status, 200);
+        app.refund_payments().await;
+        app.expire().await;
+        // On its way back: the comparison looks at each order.
+        assert!(app.reconcile().await.agrees());
+        app.give_back().await;
+        app.changes_pass().await;
+        app.app.archive.pass().await.expect("both stores answer");
+        app.app.numbers.pass().await.expect("both stores answer");
+    }
+    let pool = &app.app.stores.pool;
+    let (mut one, mut other) = (pool.acquire().await.unwrap(), pool.acquire().await.unwrap());
+    let mut seen = Vec::new();
+    for connection in [&mut one, &mut other] {
+        let query = "SELECT statement, generic_plans, custom_plans FROM pg_prepared_statements
+                     WHERE statement SIMILAR TO '%ANY%(\\$|ARRAY)%' AND statement NOT LIKE '%SIMILAR%'";
+        let statements: Vec<(String, i64, i64)> =
+            sqlx::query_as(query).fetch_all(&mut **connection).await.expect("Postgres answers");
+        seen.extend(statements);
+    }
+    let runs: i64 = seen.iter().map(|(_, _, custom)| custom).sum();
+    assert!(runs >= 40, "only {runs} runs: {seen:#?}");
+    seen.retain(|(_, generic, _)| *generic > 0);
+    assert!(seen.is_empty(), "{seen:#?}");
+}

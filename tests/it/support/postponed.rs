@@ -1,0 +1,25 @@
+//! What passes have put aside.
+
+use super::TestApp;
+
+impl TestApp {
+    /// What is postponed, one line each: pass, item, and how often it has failed.
+    pub async fn postponed(&self) -> Vec<String> {
+        let query = "SELECT concat_ws(' ', pass, item, tries) FROM postponed ORDER BY pass, item";
+        sqlx::query_scalar(query).fetch_all(&self.app.stores.pool).await.expect("Postgres answers")
+    }
+
+    /// The pauses of everything that is postponed are over.
+    pub async fn let_postponed_be_due(&self) {
+        self.execute("UPDATE postponed SET next_try_at = now()").await;
+    }
+
+    /// The number behind a line of the page of metrics.
+    pub async fn metric(&self, name: &str) -> f64 {
+        let page = self.get("/metrics", "").await;
+        let lines = page.body.as_str().expect("a page").lines();
+        let found = lines.filter_map(|line| line.rsplit_once(' ')).find(|(is, _)| *is == name);
+        let (_, number) = found.unwrap_or_else(|| panic!("{name} isn't on the page"));
+        number.parse().expect("a number")
+    }
+}
