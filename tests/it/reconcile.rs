@@ -185,7 +185,7 @@ async fn a_sale_that_cannot_be_read_is_a_finding_and_hides_no_other() {
     let _: i64 = app.redis(&["HSET", &shard, "a\0b", "1"]).await;
     let body = serde_json::json!({"repair": false});
     let asked = app.post("/v1/reconcile", &app.admin_token(), &body).await;
-    assert_eq!((asked.status, &asked.body["disagreements"]), (200, &3.into()), "{asked:?}");
+    assert_eq!((asked.status, &asked.body["disagreements"]), (200, &4.into()), "{asked:?}");
 
     // A key of another type.
     let _: i64 = app.redis(&["DEL", &shard]).await;
@@ -381,7 +381,8 @@ async fn a_million_buyers() {
         let ((report, took), slowest) = tokio::join!(checked, others);
         assert_eq!(report.disagreements.len(), disagreements, "{:?}", report.disagreements);
         assert_eq!(report.sales[0].identical, disagreements == 0);
-        assert!(slowest < Duration::from_millis(500), "somebody waited {slowest:?} for Redis");
+        // In one piece the buyers would take nearly all of that time.
+        assert!(slowest < took / 2, "somebody waited {slowest:?} of {took:?} for Redis");
         println!(
             "a million buyers, {disagreements} disagreements: {took:?}; others waited for Redis {slowest:?} at most"
         );

@@ -1,5 +1,6 @@
 //! What becomes of the place of a discarded dead letter: its unit is offered again only if no live order needs it.
 
+use flash_sale::app::start_housekeeping;
 use flash_sale::sale::ids::CouponId;
 use futures_util::future::join_all;
 
@@ -207,6 +208,7 @@ async fn while_redis_lacks_buyers_of_the_sale_its_places_wait() {
     assert_eq!((app.give_back().await, app.stock(coupon).await), (0, 999));
     assert_eq!(app.buyers(coupon).await[&1], order);
     let _: String = app.redis(&["RENAME", &format!("{}:hidden", keys[0]), &keys[0]]).await;
+    app.let_postponed_be_due().await;
     assert_eq!((app.give_back().await, app.stock(coupon).await), (1, 1_000));
 }
 
@@ -225,6 +227,7 @@ async fn a_letter_of_a_sale_that_is_archived_by_then_only_ends() {
 #[tokio::test]
 async fn a_process_that_remembers_the_sale_as_sold_out_learns_who_is_a_buyer_again() {
     let app = TestApp::start().await;
+    start_housekeeping(&app.app);
     let coupon = app.create_flash(2).await;
     let orders = [app.order(1, coupon).await, app.order(2, coupon).await];
     forget(&app, coupon, 2).await;

@@ -9,7 +9,7 @@ use flash_sale::sale::order_log::{LogEntry, OrderLog};
 use flash_sale::worker::{self, WorkerSettings, consumer_name};
 use tokio_util::sync::CancellationToken;
 
-use crate::support::{TestApp, eventually, lane, user, write_all};
+use crate::support::{PATIENCE, TestApp, eventually, lane, user, write_all};
 
 /// Reads entries as a worker that will never be heard of again.
 async fn deliver_to_a_worker_that_dies(app: &TestApp) -> Vec<LogEntry> {
@@ -306,7 +306,7 @@ async fn a_vanished_group_is_read_again_from_the_start() {
         eventually("five rows", async || app.number("SELECT count(*) FROM orders").await == 5)
             .await;
         assert_eq!(app.number("SELECT count(*) FROM dead_letters").await, 0);
-        assert!(app.app.shutdown.stop(Duration::from_secs(10)).await);
+        assert!(app.app.shutdown.stop(PATIENCE).await);
     }
 }
 
@@ -341,7 +341,7 @@ async fn a_vanished_log_is_an_alarm_when_orders_are_gone_with_it() {
     claims(&app, coupon, 4..=4).await;
     let rows = async || app.number("SELECT count(*) FROM orders").await;
     eventually("the others are written", async || rows().await == 3).await;
-    assert!(app.app.shutdown.stop(Duration::from_secs(10)).await);
+    assert!(app.app.shutdown.stop(PATIENCE).await);
     app.expect_disagreements();
 }
 
@@ -360,7 +360,7 @@ async fn a_worker_that_stops_writes_what_is_there_and_leaves() {
     claims(&app, coupon, 1..=1).await;
     eventually("a row", async || app.number("SELECT count(*) FROM orders").await == 1).await;
     claims(&app, coupon, 2..=5).await;
-    assert!(app.app.shutdown.stop(Duration::from_secs(10)).await);
+    assert!(app.app.shutdown.stop(PATIENCE).await);
     assert_eq!(app.number("SELECT count(*) FROM orders").await, 5);
     let log = app.keys().log(lane());
     let consumers: Vec<redis::Value> =
@@ -379,5 +379,5 @@ async fn a_lane_that_is_added_gets_a_worker() {
     }
     claims(&app, coupon, 1..=3).await;
     eventually("three rows", async || app.number("SELECT count(*) FROM orders").await == 3).await;
-    assert!(app.app.shutdown.stop(Duration::from_secs(10)).await);
+    assert!(app.app.shutdown.stop(PATIENCE).await);
 }

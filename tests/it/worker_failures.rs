@@ -1,11 +1,9 @@
 //! The worker after a failure: it goes on where it was, and what it was given is written.
 
-use std::time::Duration;
-
 use flash_sale::worker;
 
 use crate::support::process::{Process, pending};
-use crate::support::{TestApp, eventually, lane, write_all};
+use crate::support::{PATIENCE, TestApp, eventually, lane, write_all};
 
 #[tokio::test]
 async fn a_failure_that_lasts_costs_time_and_no_order() {
@@ -52,7 +50,7 @@ async fn what_nobody_had_read_when_the_group_vanished_is_written() {
     assert_eq!(destroyed, 1);
     eventually("user 2's order", async || rows().await == 2).await;
     assert_eq!(app.number("SELECT count(*) FROM dead_letters").await, 0);
-    assert!(app.app.shutdown.stop(Duration::from_secs(10)).await);
+    assert!(app.app.shutdown.stop(PATIENCE).await);
 }
 
 #[tokio::test]

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use flash_sale::base::clock::Clock;
 use flash_sale::sale::ids::CouponId;
 
-use crate::support::{OwnServers, TestApp, lane, user, write_all};
+use crate::support::{OwnServers, PATIENCE, TestApp, lane, user, write_all};
 
 /// Appends entries by hand: order ids from `first` on, in a scattered order, each of a user of its own.
 async fn append_all(app: &TestApp, coupon: CouponId, first: i64, count: i64) {
@@ -243,7 +243,7 @@ async fn the_orders_of_a_sale_beside_a_flood_of_another() {
             crate::support::eventually("all orders are rows", async || app.sold(good).await == 100)
                 .await;
             println!("round {round}: 100 orders {what}: {} ms", began.elapsed().as_millis());
-            assert!(app.app.shutdown.stop(Duration::from_secs(10)).await);
+            assert!(app.app.shutdown.stop(PATIENCE).await);
         }
     }
 }

@@ -11,12 +11,12 @@ use flash_sale::kit::redis::Redis;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::eventually;
+use super::patience::{bound_this_test, eventually, patient_redis};
 use super::redis_server::RedisServer;
 use super::servers::shared;
 
 /// How long the locks of these tests outlive their holders.
-pub const LEASE: Duration = Duration::from_millis(1_500);
+pub const LEASE: Duration = Duration::from_secs(6);
 /// Servers under Redlock.
 pub const NODES: usize = 5;
 
@@ -52,6 +52,7 @@ pub enum AnyGuard {
 
 /// A name that no other test uses.
 pub fn fresh_name() -> String {
+    bound_this_test();
     format!("lock-{}", Uuid::new_v4().simple())
 }
 
@@ -66,8 +67,7 @@ async fn shared_nodes() -> Vec<String> {
 pub fn redlock_settings() -> Settings {
     Settings {
         lease: LEASE,
-        // A machine that runs many tests at once; a second would be too much of the lease.
-        node_timeout: Duration::from_millis(250),
+        node_timeout: Duration::from_secs(1),
         renewals_max: 1_000,
         retry_pause_max: Duration::from_millis(20),
     }
@@ -86,8 +86,7 @@ impl AnyLock {
     /// A client of this lock, on these servers.
     pub async fn on(kind: Kind, urls: &[String], name: String) -> Self {
         let shutdown = Shutdown::default();
-        let servers: Vec<Redis> =
-            urls.iter().map(|url| Redis::new(url).expect("a valid URL")).collect();
+        let servers: Vec<Redis> = urls.iter().map(|url| patient_redis(url)).collect();
         let one = servers[0].clone();
         let locks = match kind {
             Kind::Owner => Locks::Owner(owner::OwnerLocks::new(one, LEASE, shutdown.clone())),

@@ -9,6 +9,7 @@ mod client;
 pub mod data_folder;
 mod lifecycle;
 pub mod load;
+mod patience;
 mod postponed;
 pub mod process;
 pub mod proxy;
@@ -19,6 +20,7 @@ mod test_app;
 
 pub use client::{Reply, references};
 pub use lifecycle::moved;
+pub use patience::{PATIENCE, bounded, eventually, patient_redis};
 pub use servers::{OwnServers, shared};
 pub use test_app::{IMPATIENT, SECRET, TestApp, now, token, user, write_all};
 
@@ -38,13 +40,4 @@ pub async fn command_calls(app: &TestApp, command: &str) -> i64 {
     let begin = format!("cmdstat_{command}:calls=");
     let line = stats.lines().find_map(|line| line.strip_prefix(&begin));
     line.and_then(|line| line.split(',').next()?.parse().ok()).unwrap_or(0)
-}
-
-/// Waits for something that another task or process does, within a bound that only a bug exceeds.
-pub async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    let deadline = tokio::time::Instant::now() + std::time::Duration::from_secs(30);
-    while !holds().await {
-        assert!(tokio::time::Instant::now() < deadline, "never happened: {what}");
-        tokio::time::sleep(std::time::Duration::from_millis(10)).await;
-    }
 }

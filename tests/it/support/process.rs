@@ -17,6 +17,7 @@ use nix::unistd::Pid;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
+use super::patience::bound_this_test;
 use super::{TestApp, eventually, lane, user};
 
 /// A start with private servers makes a Postgres cluster, on a machine that runs many tests at once.
@@ -78,6 +79,7 @@ impl Finished {
 impl Process {
     /// Starts it.
     pub fn spawn(mut command: Command) -> Self {
+        bound_this_test();
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the binary has been built");
         let stdout = Lines::read(child.stdout.take().expect("piped"));
@@ -171,6 +173,11 @@ impl Process {
         println!("stopped after {:.1?}", began.elapsed());
         let lines = self.stderr.so_far().join("\n");
         assert!(!lines.contains("didn't finish in time"), "{lines}");
+    }
+
+    /// What it has written to standard error so far.
+    pub fn said_so_far(&self) -> String {
+        self.stderr.so_far().join("\n")
     }
 
     /// All that it has written to standard error, when it has ended.

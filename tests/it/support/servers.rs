@@ -15,6 +15,7 @@ use serde::Deserialize;
 use sqlx::{Connection, PgConnection};
 
 use super::data_folder::DataFolder;
+use super::patience::bound_this_test;
 
 /// Time for one statement of the set-up; only a hang exceeds it.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -39,6 +40,7 @@ pub struct Addresses {
 
 /// The servers that the tests share; nobody breaks these.
 pub fn shared() -> &'static Addresses {
+    bound_this_test();
     static SHARED: OnceLock<OwnServers> = OnceLock::new();
     &SHARED.get_or_init(OwnServers::start).at
 }
@@ -95,6 +97,7 @@ impl OwnServers {
 
 /// A keeper, and the servers that it has started or taken over.
 fn keep(folder: Option<&DataFolder>) -> (Child, Addresses) {
+    bound_this_test();
     let place = match folder {
         Some(folder) => vec!["--data-dir", folder.text()],
         None => vec!["--throw-away"],

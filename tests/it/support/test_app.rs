@@ -29,9 +29,9 @@ use tokio::sync::OnceCell;
 use uuid::Uuid;
 
 use super::client::Reply;
-use super::eventually;
 use super::proxy::RedisProxy;
 use super::servers::{Addresses, on_a_runtime_of_its_own, shared};
+use super::{PATIENCE, eventually};
 
 /// The time-outs of an installation, for tests of what a store that hangs does to users.
 pub const IMPATIENT: [&str; 6] =
@@ -126,7 +126,7 @@ impl TestApp {
             url,
             config,
             place,
-            client: reqwest::Client::new(),
+            client: reqwest::Client::builder().timeout(PATIENCE).build().expect("a client"),
             document: OnceCell::new(),
             check_at_end: AtomicBool::new(true),
         }
