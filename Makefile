@@ -29,7 +29,7 @@ test: ## Install what is missing, and run all tests on private servers.
 	@scripts/setup && exec cargo test --locked $(ARGS)
 
 faults: ## Run the long fault tests, one after the other, and print what they saw (4 minutes; on a slow machine over 15).
-	@scripts/setup && exec cargo test --locked --test it -- --ignored --test-threads 1 --nocapture $(ARGS)
+	@scripts/setup && exec env TEST_SECONDS_MAX=3600 cargo test --locked --test it -- --ignored --test-threads 1 --nocapture $(ARGS)
 
 load: ## Install what is missing, build, and run the load scenarios (loadtest/README.md).
 	@scripts/setup && scripts/load-tools && exec loadtest/run $(ARGS)

@@ -16,7 +16,7 @@ use nix::unistd::Pid;
 
 use crate::support::process::{Process, flash_sale};
 use crate::support::proxy::RedisProxy;
-use crate::support::{IMPATIENT, OwnServers, TestApp, eventually};
+use crate::support::{IMPATIENT, OwnServers, TestApp, bounded, eventually};
 use crate::warm_up::only_in_postgres;
 
 /// What the script reads, and which revision it is.
@@ -356,7 +356,7 @@ async fn a_sold_out_sale_that_is_restocked_sells_again_and_says_so() {
     listening.subscribe(app.keys().returns_channel()).await.expect("Redis answers");
 
     assert_eq!(app.restock(coupon, 1, "k").await.status, 200);
-    let told = listening.on_message().next().await.expect("it is told");
+    let told = bounded("a message", listening.on_message().next()).await.expect("it is told");
     assert_eq!(told.get_payload::<String>().unwrap(), coupon.to_string());
     assert_eq!(app.in_redis(coupon, ["returns"]).await, ["1"]);
     let mut latecomer = 100;

@@ -9,8 +9,8 @@ use tokio::time::{Instant, sleep, timeout};
 use uuid::Uuid;
 
 use crate::support::any_lock::{AnyLock, Kind, LEASE, NODES};
-use crate::support::eventually;
 use crate::support::redis_server::RedisServer;
+use crate::support::{bounded, eventually};
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -196,7 +196,7 @@ async fn the_holder_is_told_in_time_when_nobody_answers(kind: Kind) {
     let guard = lock.try_acquire().await.expect("it is free");
     let began = Instant::now();
     servers.iter().for_each(RedisServer::pause);
-    guard.lost().cancelled().await;
+    bounded("it is told", guard.lost().cancelled()).await;
     let told = Instant::now();
     servers.iter().for_each(RedisServer::resume);
     // The clock of a busy machine may be late; the lease is counted from before the lock was asked for.

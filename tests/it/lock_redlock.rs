@@ -8,7 +8,7 @@ use tokio::time::{Instant, timeout};
 
 use crate::support::any_lock::NODES;
 use crate::support::redis_server::RedisServer;
-use crate::support::{eventually, patient_redis};
+use crate::support::{bounded, eventually, patient_redis};
 
 const LEASE: Duration = Duration::from_secs(6);
 const NODE_TIMEOUT: Duration = Duration::from_millis(1_500);
@@ -160,7 +160,7 @@ async fn a_server_that_restarts_empty_sits_out_for_a_lease() {
             break;
         }
     }
-    guard.lost().cancelled().await;
+    bounded("it is told", guard.lost().cancelled()).await;
     let second = other.acquire("a", Duration::ZERO, LONG).await.unwrap();
     assert!(second.expect("they count again").release().await);
 }

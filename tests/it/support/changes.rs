@@ -5,7 +5,7 @@ use flash_sale::sale::coupon_rules::{Change, Refusal};
 use flash_sale::sale::ids::CouponId;
 use serde_json::{Value, json};
 
-use super::{Reply, TestApp};
+use super::{Reply, TestApp, bounded};
 
 impl TestApp {
     /// PATCH with an administrator's token.
@@ -40,7 +40,8 @@ impl TestApp {
 
     /// The pass that applies what was decided. Returns how many coupons that was.
     pub async fn changes_pass(&self) -> usize {
-        self.app.coupon_changes.pass().await.expect("both stores answer")
+        let pass = self.app.coupon_changes.pass();
+        bounded("the end of the pass", pass).await.expect("both stores answer")
     }
 
     /// Fields of a sale as Redis has them; "" for what isn't there.

@@ -7,7 +7,7 @@ use flash_sale::sale::payment::Paying;
 use secrecy::SecretString;
 use serde_json::{Value, json};
 
-use super::{Reply, SECRET, TestApp};
+use super::{Reply, SECRET, TestApp, bounded};
 
 /// What became of an order that was to be paid at a gateway that is there.
 pub fn moved(paying: Paying) -> Moved {
@@ -100,12 +100,14 @@ impl TestApp {
 
     /// Expires what is due. Returns how many orders that were.
     pub async fn expire(&self) -> usize {
-        self.app.expiry.pass().await.expect("Postgres answers")
+        let pass = self.app.expiry.pass();
+        bounded("the end of the pass", pass).await.expect("Postgres answers")
     }
 
     /// Asks gateways for what has to go back. Returns how many payments are back.
     pub async fn refund_payments(&self) -> usize {
-        self.app.payments.refund_pass().await.expect("Postgres answers")
+        let pass = self.app.payments.refund_pass();
+        bounded("the end of the pass", pass).await.expect("Postgres answers")
     }
 
     /// Payments by order status, status and reason, for comparing in one line.
@@ -117,7 +119,8 @@ impl TestApp {
 
     /// Gives back what is due. Returns how many returns have been dealt with.
     pub async fn give_back(&self) -> usize {
-        self.app.stock_returns.pass().await.expect("both stores answer")
+        let pass = self.app.stock_returns.pass();
+        bounded("the end of the pass", pass).await.expect("both stores answer")
     }
 
     /// Units that can be claimed, by Redis.

@@ -31,7 +31,7 @@ use uuid::Uuid;
 use super::client::Reply;
 use super::proxy::RedisProxy;
 use super::servers::{Addresses, on_a_runtime_of_its_own, shared};
-use super::{PATIENCE, eventually};
+use super::{PATIENCE, bounded, eventually};
 
 /// The time-outs of an installation, for tests of what a store that hangs does to users.
 pub const IMPATIENT: [&str; 6] =
@@ -290,7 +290,8 @@ impl TestApp {
     /// What Redis and Postgres say about each other.
     pub async fn reconcile(&self) -> Report {
         let Stores { pool, redis, keys } = &self.app.stores;
-        reconcile::check(pool, redis, keys).await.expect("both stores answer")
+        let comparison = reconcile::check(pool, redis, keys);
+        bounded("the end of the comparison", comparison).await.expect("both stores answer")
     }
 
     /// One Redis command, given as words.
@@ -330,7 +331,8 @@ impl TestApp {
 pub async fn write_all(worker: &mut LaneWorker) -> WriteReport {
     let mut sum = WriteReport::default();
     for _ in 0..1_000 {
-        let report = worker.write_pass().await.expect("both stores answer");
+        let written = bounded("the end of the pass", worker.write_pass()).await;
+        let report = written.expect("both stores answer");
         if report.entries == 0 {
             return sum;
         }
