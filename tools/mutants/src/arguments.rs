@@ -26,13 +26,14 @@ pub struct Arguments {
     /// Only look whether tests/mutants/equal.toml still names mutants that are there
     #[arg(long)]
     pub check: bool,
-    /// Forget all results, and begin anew
+    /// Run all tests that reach a mutant, and not only the most promising 30 s; also for those that have survived these
     #[arg(long)]
-    pub fresh: bool,
+    pub thorough: bool,
 }
 
 const EXIT_CODES: &str = "\
-Results are kept in target/mutants/results.jsonl: what has been broken off goes on from there.
+Results are kept in target/mutants/results.jsonl: what has been broken off goes on from there. \
+--list says what is known; without the file everything begins anew.
 
 Exit codes: 0 at least 95 % of those that have run were caught; 1 failed; 2 the command line or \
 tests/mutants/equal.toml is wrong; 4 fewer were caught.";

@@ -45,7 +45,7 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
     );
     let folder = root.join(FOLDER);
     fs::create_dir_all(folder.join("logs"))?;
-    let mut results = Results::open(folder.join("results.jsonl"), !arguments.fresh)?;
+    let mut results = Results::open(folder.join("results.jsonl"))?;
     let equal = EqualMutants::read(&root)?;
     let world = World::of(&root, &HashMap::new())?;
     let complaints = equal.complaints(&world.mutants);
@@ -135,7 +135,7 @@ fn hunt(
     let open = |results: &Results, mutant: &Mutant| {
         selected.contains(&mutant.key)
             && !equal.has(mutant)
-            && results.of(mutant, world.hash).is_none()
+            && results.of(mutant, world.hash).is_none_or(|line| arguments.thorough && line.left > 0)
     };
     let texts: Vec<&Mutant> = world
         .mutants
@@ -156,7 +156,8 @@ fn hunt(
             began.elapsed().as_secs_f64()
         );
         let began = Instant::now();
-        Hunt::new(&programs, &place, world.hash, &recording, results).run(&mutants)?;
+        let hunt = Hunt::new(&programs, &place, &world, &recording, results, arguments.thorough);
+        hunt.run(&mutants)?;
         let seconds = began.elapsed().as_secs_f64();
         let each = seconds / f64::from(u32::try_from(mutants.len())?);
         eprintln!("mutants: {} judged in {seconds:.0} s, {each:.1} s for each", mutants.len());
@@ -231,6 +232,7 @@ fn refused(mutant: &Mutant, world: u64) -> ResultLine {
         verdict: Verdict::DoesNotCompile,
         by: None,
         tests: 0,
+        left: 0,
         took_ms: 0,
     }
 }
@@ -288,6 +290,16 @@ fn sql_type(parameter: &Value) -> Option<String> {
     })
 }
 
+/// How many tests a survivor has seen, if there are more.
+fn ran(line: Option<&ResultLine>) -> String {
+    match line {
+        Some(line) if line.left > 0 => {
+            format!("  ({} of {} tests)", line.tests, line.tests + line.left)
+        }
+        _ => String::new(),
+    }
+}
+
 /// Prints the survivors and the table. Returns the exit code.
 fn summary(world: &World, selected: &HashSet<Key>, results: &Results, equal: &EqualMutants) -> u8 {
     let mut folders: BTreeMap<String, Counts> = BTreeMap::new();
@@ -301,7 +313,9 @@ fn summary(world: &World, selected: &HashSet<Key>, results: &Results, equal: &Eq
         folders.entry(format!("{folder}{language}")).or_default().count(verdict, is_equal);
         let shown = format!("{}  {}", mutant.place(), mutant.change());
         match verdict {
-            Some(Verdict::Survived) if !is_equal => survivors.push(format!("survived   {shown}")),
+            Some(Verdict::Survived) if !is_equal => {
+                survivors.push(format!("survived   {shown}{}", ran(line)))
+            }
             Some(Verdict::Unreached) if !is_equal => survivors.push(format!("unreached  {shown}")),
             Some(Verdict::CaughtByHang) => {
                 let by = line.and_then(|line| line.by.clone()).unwrap_or_default();

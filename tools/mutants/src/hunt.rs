@@ -1,7 +1,8 @@
 //! Running the tests that reach a mutant until one notices it.
 //!
-//! The cheapest way to an answer comes first: tests that have caught other mutants of the same function or file, then
-//! fast ones. A failure counts only if the test passes without the mutant and fails with it once more; that is tried
+//! The cheapest way to an answer comes first: tests that have caught other mutants of the same function or file, tests that
+//! reach places of the function or file that few others reach or have words of its name in theirs, and fast ones. Most mutants that survive a while survive
+//! everything, so a mutant gets a budget of test time, and what is left is run only when it is asked for. A failure counts only if the test passes without the mutant and fails with it once more; that is tried
 //! once for each function and test. So neither a flaky test nor servers that a mutant has damaged catch anything.
 
 use std::collections::{HashMap, HashSet};
@@ -14,19 +15,32 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use crate::compile::Programs;
-use crate::mutant::{Language, Mutant};
+use crate::mutant::{Key, Language, Mutant};
 use crate::recording::{Place, Recorded, Recording};
 use crate::results::{ResultLine, Results, Verdict};
 use crate::servers::Servers;
 use crate::test::{Mode, Outcome, Runner, bound};
+use crate::world::World;
 
 /// Mutants that one pair of servers serves: tests that fail leave their databases behind.
 const MUTANTS_PER_PAIR: usize = 25;
 
+/// Test time, as recorded, that a mutant gets unless all of it is asked for.
+const BUDGET: Duration = Duration::from_secs(20);
+
 /// How much sooner a test comes for each mutant of the same function that it has caught.
-const CAUGHT_IN_FUNCTION: u64 = 20;
+const CAUGHT_IN_FUNCTION: f64 = 20.0;
 /// The same for mutants of the same file.
-const CAUGHT_IN_FILE: u64 = 3;
+const CAUGHT_IN_FILE: f64 = 3.0;
+/// Kinship of a test that alone has a word of the name of a file or function.
+const COMMON_WORD: f64 = 10.0;
+/// Kinship of a test that reaches nothing but what all tests reach.
+const KINSHIP_MIN: f64 = 0.05;
+/// Time that a test process takes beside its test.
+const OVERHEAD_MS: f64 = 50.0;
+
+/// A file and a function; no function stands for the whole file.
+type Part = (String, String);
 
 /// Everything that the jobs share.
 pub struct Hunt<'a> {
@@ -35,6 +49,8 @@ pub struct Hunt<'a> {
     world: u64,
     recording: &'a Recording,
     by_place: HashMap<u32, Vec<usize>>,
+    kinship: HashMap<(Part, usize), f64>,
+    thorough: bool,
     results: Mutex<&'a mut Results>,
     catches: Mutex<Catches>,
     next: AtomicUsize,
@@ -44,8 +60,7 @@ pub struct Hunt<'a> {
 /// Which tests have caught what.
 #[derive(Default)]
 struct Catches {
-    by_function: HashMap<(String, String, usize), u64>,
-    by_file: HashMap<(String, usize), u64>,
+    caught: HashMap<(Part, usize), f64>,
     /// Tests that fail without a mutant, too.
     unreliable: HashSet<usize>,
 }
@@ -64,23 +79,28 @@ struct Found {
     verdict: Verdict,
     by: Option<String>,
     tests: usize,
+    left: usize,
 }
 
 impl<'a> Hunt<'a> {
-    /// A hunt by tests that have been recorded.
+    /// A hunt by tests that have been recorded. `thorough`: without a budget.
     pub fn new(
         programs: &'a Programs,
         place: &'a Place<'a>,
-        world: u64,
+        world: &World,
         recording: &'a Recording,
         results: &'a mut Results,
+        thorough: bool,
     ) -> Self {
+        let by_place = recording.by_place();
         Self {
             programs,
             place,
-            world,
+            world: world.hash,
             recording,
-            by_place: recording.by_place(),
+            kinship: kinship(&world.mutants, &by_place, &recording.tests),
+            by_place,
+            thorough,
             results: Mutex::new(results),
             catches: Mutex::default(),
             next: AtomicUsize::new(0),
@@ -129,7 +149,7 @@ impl<'a> Hunt<'a> {
     }
 
     fn note(&self, index: usize, mutant: &Mutant, found: &Found, took: Duration) -> Result<()> {
-        let Found { verdict, by, tests } = found;
+        let Found { verdict, by, tests, left } = found;
         let (place, change) = (mutant.place(), mutant.change());
         let seconds = took.as_secs_f64();
         let word = match verdict {
@@ -153,6 +173,7 @@ impl<'a> Hunt<'a> {
             verdict: *verdict,
             by: by.clone(),
             tests: *tests,
+            left: *left,
             took_ms: u64::try_from(took.as_millis())?,
         };
         self.results.lock().expect("nothing panics with it").add(line)
@@ -163,30 +184,118 @@ impl<'a> Hunt<'a> {
         let catches = self.catches.lock().expect("nothing panics with it");
         let mut tests = self.by_place.get(&mutant.number).cloned().unwrap_or_default();
         tests.retain(|test| !catches.unreliable.contains(test));
-        let (file, function) = (&mutant.key.file, &mutant.key.function);
-        let cost = |test: &usize| {
-            let in_function = catches.by_function.get(&(file.clone(), function.clone(), *test));
-            let in_file = catches.by_file.get(&(file.clone(), *test));
-            let weight = CAUGHT_IN_FUNCTION * in_function.unwrap_or(&0)
-                + CAUGHT_IN_FILE * in_file.unwrap_or(&0);
-            // In microseconds, so that fast tests differ, too.
-            1_000 * (1 + self.recording.tests[*test].took_ms) / (1 + weight)
+        let [function, file] = parts(mutant);
+        let of = |map: &HashMap<(Part, usize), f64>, part: &Part, test: usize| {
+            map.get(&(part.clone(), test)).copied().unwrap_or_default()
         };
-        tests.sort_by_cached_key(cost);
+        let cost = |&test: &usize| {
+            let caught = CAUGHT_IN_FUNCTION * of(&catches.caught, &function, test)
+                + CAUGHT_IN_FILE * of(&catches.caught, &file, test);
+            let kinship = of(&self.kinship, &function, test) + of(&self.kinship, &file, test);
+            let took_ms = OVERHEAD_MS + self.recording.tests[test].took().as_secs_f64() * 1_000.0;
+            took_ms / (1.0 + caught) / (KINSHIP_MIN + kinship)
+        };
+        tests.sort_by(|a, b| cost(a).total_cmp(&cost(b)));
         tests
     }
 
+    /// How many of these tests the budget has room for.
+    fn affordable(&self, order: &[usize]) -> usize {
+        let mut spent = Duration::ZERO;
+        let fits = order.iter().take_while(|test| {
+            let has_room = self.thorough || spent < BUDGET;
+            spent += self.recording.tests[**test].took();
+            has_room
+        });
+        fits.count()
+    }
+
     fn has_caught_here(&self, mutant: &Mutant, test: usize) -> bool {
-        let key = (mutant.key.file.clone(), mutant.key.function.clone(), test);
-        self.catches.lock().expect("nothing panics with it").by_function.contains_key(&key)
+        let [function, _] = parts(mutant);
+        let catches = self.catches.lock().expect("nothing panics with it");
+        catches.caught.contains_key(&(function, test))
     }
 
     fn caught(&self, mutant: &Mutant, test: usize) {
         let mut catches = self.catches.lock().expect("nothing panics with it");
-        let (file, function) = (mutant.key.file.clone(), mutant.key.function.clone());
-        *catches.by_function.entry((file.clone(), function, test)).or_default() += 1;
-        *catches.by_file.entry((file, test)).or_default() += 1;
+        for part in parts(mutant) {
+            *catches.caught.entry((part, test)).or_default() += 1.0;
+        }
     }
+}
+
+/// The function of a mutant, and its file.
+fn parts(mutant: &Mutant) -> [Part; 2] {
+    let Key { file, function, .. } = &mutant.key;
+    [(file.clone(), function.clone()), (file.clone(), String::new())]
+}
+
+/// How near each test is to each function and file: by places that few tests reach, and by words that few have.
+fn kinship(
+    mutants: &[Mutant],
+    by_place: &HashMap<u32, Vec<usize>>,
+    tests: &[Recorded],
+) -> HashMap<(Part, usize), f64> {
+    let vocabulary = Vocabulary::of(tests.iter().map(|test| test.name.test.as_str()));
+    let mut kinship: HashMap<(Part, usize), f64> = HashMap::new();
+    let (mut seen, mut named) = (HashSet::new(), HashSet::new());
+    for mutant in mutants {
+        let reaching = by_place.get(&mutant.number).map_or(&[][..], Vec::as_slice);
+        let is_new = seen.insert(mutant.number);
+        for part in parts(mutant) {
+            let is_unnamed = named.insert(part.clone());
+            for &test in reaching {
+                let share = if is_new { 1.0 / number(reaching.len()) } else { 0.0 };
+                let common = if is_unnamed { vocabulary.common(&part, test) } else { 0.0 };
+                *kinship.entry((part.clone(), test)).or_default() += share + COMMON_WORD * common;
+            }
+        }
+    }
+    kinship
+}
+
+/// The words in the names of tests.
+struct Vocabulary {
+    tests: Vec<HashSet<String>>,
+    frequency: HashMap<String, usize>,
+}
+
+impl Vocabulary {
+    fn of<'n>(names: impl Iterator<Item = &'n str>) -> Self {
+        let tests: Vec<HashSet<String>> = names.map(words).collect();
+        let mut frequency = HashMap::new();
+        for word in tests.iter().flatten() {
+            *frequency.entry(word.clone()).or_default() += 1;
+        }
+        Self { tests, frequency }
+    }
+
+    /// The rarest word that a test has in common with a function or file, from 0 (all tests have it) to 1.
+    fn common(&self, part: &Part, test: usize) -> f64 {
+        let all = number(self.tests.len());
+        let (file, function) = part;
+        let name = if function.is_empty() { file } else { function };
+        let common = words(name).into_iter().filter(|word| self.tests[test].contains(word));
+        let rarity = |word: String| 1.0 - number(self.frequency[&word]).ln() / all.ln();
+        common.map(rarity).fold(0.0, f64::max)
+    }
+}
+
+/// `id` and `generator` of `IdGenerator::ids`.
+fn words(name: &str) -> HashSet<String> {
+    let mut spaced = String::new();
+    for c in name.chars() {
+        if c.is_uppercase() {
+            spaced.push(' ');
+        }
+        spaced.push(if c.is_alphanumeric() { c.to_ascii_lowercase() } else { ' ' });
+    }
+    let words = spaced.split(' ').map(|word| word.strip_suffix('s').unwrap_or(word));
+    words.filter(|word| word.len() > 1).map(str::to_owned).collect()
+}
+
+fn number(count: usize) -> f64 {
+    f64::from(u32::try_from(count).unwrap_or(u32::MAX))
 }
 
 impl Job<'_, '_> {
@@ -200,9 +309,10 @@ impl Job<'_, '_> {
         }
         let order = self.hunt.order(mutant);
         if order.is_empty() {
-            return Ok(Found { verdict: Verdict::Unreached, by: None, tests: 0 });
+            return Ok(Found { verdict: Verdict::Unreached, by: None, tests: 0, left: 0 });
         }
-        for (index, &test) in order.iter().enumerate() {
+        let affordable = self.hunt.affordable(&order);
+        for (index, &test) in order.iter().take(affordable).enumerate() {
             let outcome = self.run(test, Some(mutant))?;
             if outcome != Outcome::Passed && self.is_sure(test, mutant, outcome)? {
                 self.hunt.caught(mutant, test);
@@ -211,10 +321,11 @@ impl Job<'_, '_> {
                     _ => Verdict::Caught,
                 };
                 let by = Some(self.test(test).name.to_string());
-                return Ok(Found { verdict, by, tests: index + 1 });
+                return Ok(Found { verdict, by, tests: index + 1, left: 0 });
             }
         }
-        Ok(Found { verdict: Verdict::Survived, by: None, tests: order.len() })
+        let left = order.len() - affordable;
+        Ok(Found { verdict: Verdict::Survived, by: None, tests: affordable, left })
     }
 
     fn test(&self, test: usize) -> &Recorded {
@@ -261,5 +372,22 @@ impl Job<'_, '_> {
             eprintln!("mutants: {name} failed once with {} and passed then", mutant.place());
         }
         Ok(is_repeated)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rare_words_in_common_make_kin() {
+        let names = ["ids::of_a_day", "claims::of_a_day", "claims::of_ids", "orders::of_nothing"];
+        let vocabulary = Vocabulary::of(names.into_iter());
+        let common = |function: &str, test| {
+            vocabulary.common(&("src/kit/id.rs".to_owned(), function.to_owned()), test)
+        };
+        assert_eq!(common("", 0), 0.5);
+        assert_eq!([common("", 1), common("IdGenerator::of", 1)], [0.0, 0.0]);
+        assert_eq!([common("Orders::all", 3), common("Day::new", 3)], [1.0, 0.0]);
     }
 }

@@ -48,6 +48,8 @@ pub struct ResultLine {
     pub by: Option<String>,
     /// Tests that ran.
     pub tests: usize,
+    /// Tests that reach it and had no room in the budget.
+    pub left: usize,
     /// Time that it took, in milliseconds.
     pub took_ms: u64,
 }
@@ -60,15 +62,12 @@ pub struct Results {
 }
 
 impl Results {
-    /// Reads the file. Without `keep`, begins anew.
+    /// Reads the file, if it is there.
     ///
     /// # Errors
     ///
     /// When it can't be read or written.
-    pub fn open(path: PathBuf, keep: bool) -> Result<Self> {
-        if !keep && path.exists() {
-            fs::remove_file(&path)?;
-        }
+    pub fn open(path: PathBuf) -> Result<Self> {
         let text = fs::read_to_string(&path).unwrap_or_default();
         // The last line may have been cut off.
         let lines = text.lines().filter_map(|line| serde_json::from_str::<ResultLine>(line).ok());
@@ -222,22 +221,32 @@ mod tests {
 
     fn line(verdict: Verdict) -> ResultLine {
         let key = mutant().key;
-        ResultLine { key, line: 1, context: 5, world: 6, verdict, by: None, tests: 0, took_ms: 0 }
+        ResultLine {
+            key,
+            line: 1,
+            context: 5,
+            world: 6,
+            verdict,
+            by: None,
+            tests: 0,
+            left: 0,
+            took_ms: 0,
+        }
     }
 
     #[test]
     fn results_outlive_the_process_and_a_line_that_was_cut_off() {
         let path = std::env::temp_dir().join(format!("mutants-results-{}", std::process::id()));
-        let mut results = Results::open(path.clone(), false).expect("a file can be made");
+        let mut results = Results::open(path.clone()).expect("a file can be made");
         results.add(line(Verdict::Survived)).expect("it can be written");
         results.add(line(Verdict::Caught)).expect("it can be written");
         let whole = fs::read_to_string(&path).expect("it is there");
         fs::write(&path, format!("{whole}{{\"file\":\"lua/")).expect("it can be written");
-        let mut results = Results::open(path.clone(), true).expect("it is there");
+        let mut results = Results::open(path.clone()).expect("it is there");
         let verdict = |results: &Results| results.of(&mutant(), 6).map(|line| line.verdict);
         assert_eq!(verdict(&results), Some(Verdict::Caught));
         results.add(line(Verdict::Unreached)).expect("it can be written");
-        let results = Results::open(path.clone(), true).expect("it is there");
+        let results = Results::open(path.clone()).expect("it is there");
         assert_eq!(verdict(&results), Some(Verdict::Unreached));
         fs::remove_file(path).expect("it is there");
     }
@@ -245,7 +254,7 @@ mod tests {
     #[test]
     fn a_survivor_is_tried_again_when_anything_has_changed() {
         let path = std::env::temp_dir().join(format!("mutants-world-{}", std::process::id()));
-        let mut results = Results::open(path.clone(), false).expect("a file can be made");
+        let mut results = Results::open(path.clone()).expect("a file can be made");
         results.add(line(Verdict::Survived)).expect("it can be written");
         assert!(results.of(&mutant(), 6).is_some());
         assert!(results.of(&mutant(), 7).is_none());

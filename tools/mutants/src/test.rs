@@ -118,6 +118,8 @@ impl Runner<'_> {
         command.current_dir(self.tree).env("CARGO_MANIFEST_DIR", self.tree);
         // What fails while a mutant is on is nothing to try first the next time.
         command.env("PROPTEST_FAILURE_PERSISTENCE", "off").env("TEST_SERVERS", servers);
+        // Naming the functions of a stack takes longer than most tests.
+        command.env("RUST_BACKTRACE", "0");
         for name in ["MUTANT_ON", "MUTANT_TEXT", "MUTANT_RECORD", "DATABASE_URL"] {
             command.env_remove(name);
         }
