@@ -17,7 +17,7 @@ pub struct Arguments {
     /// Only every N-th mutant
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub sample: u32,
-    /// Mutants at a time [default: one for each core]
+    /// Mutants at a time [default: two for each core, because tests wait more than they work]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub jobs: Option<u16>,
     /// Name the mutants, and run nothing

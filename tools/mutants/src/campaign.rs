@@ -24,6 +24,8 @@ use crate::world::World;
 const FOLDER: &str = "target/mutants";
 /// Percentage of mutants that has to be caught.
 const CAUGHT_PERCENT_MIN: f64 = 95.0;
+/// Mutants at a time for each core: a test waits more than it works.
+const JOBS_PER_CORE: usize = 2;
 /// Builds after which something else must be wrong.
 const BUILDS_MAX: usize = 40;
 
@@ -129,7 +131,7 @@ fn hunt(
     let programs = compile::tests(&tree, &builds)?;
     let jobs = match arguments.jobs {
         Some(jobs) => usize::from(jobs),
-        None => std::thread::available_parallelism()?.get(),
+        None => JOBS_PER_CORE * std::thread::available_parallelism()?.get(),
     };
     let place = Place { tree: &tree, folder, jobs };
     let open = |results: &Results, mutant: &Mutant| {

@@ -28,9 +28,9 @@ const MUTANTS_PER_PAIR: usize = 25;
 /// Test time, as recorded, that a mutant gets unless all of it is asked for.
 const BUDGET: Duration = Duration::from_secs(20);
 
-/// How much sooner a test comes for each mutant of the same function that it has caught.
+/// How much sooner a test comes that has caught many mutants of the same function.
 const CAUGHT_IN_FUNCTION: f64 = 20.0;
-/// The same for mutants of the same file.
+/// The same for the same file.
 const CAUGHT_IN_FILE: f64 = 3.0;
 /// Kinship of a test that alone has a word of the name of a file or function.
 const COMMON_WORD: f64 = 10.0;
@@ -60,9 +60,17 @@ pub struct Hunt<'a> {
 /// Which tests have caught what.
 #[derive(Default)]
 struct Catches {
-    caught: HashMap<(Part, usize), f64>,
+    caught: HashMap<(Part, usize), Caught>,
     /// Tests that fail without a mutant, too.
     unreliable: HashSet<usize>,
+}
+
+/// What one test has caught in one part.
+#[derive(Clone, Copy, Default)]
+struct Caught {
+    mutants: f64,
+    /// Time until it failed: a test that fails at once is better than one that waits for a deadline.
+    took_ms: f64,
 }
 
 /// One job: its runner and its servers.
@@ -101,8 +109,8 @@ impl<'a> Hunt<'a> {
             kinship: kinship(&world.mutants, &by_place, &recording.tests),
             by_place,
             thorough,
+            catches: Mutex::new(Catches::of(results, &recording.tests)),
             results: Mutex::new(results),
-            catches: Mutex::default(),
             next: AtomicUsize::new(0),
             count: 0,
         }
@@ -184,16 +192,20 @@ impl<'a> Hunt<'a> {
         let catches = self.catches.lock().expect("nothing panics with it");
         let mut tests = self.by_place.get(&mutant.number).cloned().unwrap_or_default();
         tests.retain(|test| !catches.unreliable.contains(test));
-        let [function, file] = parts(mutant);
-        let of = |map: &HashMap<(Part, usize), f64>, part: &Part, test: usize| {
-            map.get(&(part.clone(), test)).copied().unwrap_or_default()
+        let [function, file] = parts(&mutant.key);
+        let caught = |part: &Part, test: usize| {
+            catches.caught.get(&(part.clone(), test)).copied().unwrap_or_default()
+        };
+        let near = |part: &Part, test: usize| {
+            self.kinship.get(&(part.clone(), test)).copied().unwrap_or_default()
         };
         let cost = |&test: &usize| {
-            let caught = CAUGHT_IN_FUNCTION * of(&catches.caught, &function, test)
-                + CAUGHT_IN_FILE * of(&catches.caught, &file, test);
-            let kinship = of(&self.kinship, &function, test) + of(&self.kinship, &file, test);
-            let took_ms = OVERHEAD_MS + self.recording.tests[test].took().as_secs_f64() * 1_000.0;
-            took_ms / (1.0 + caught) / (KINSHIP_MIN + kinship)
+            let (here, nearby) = (caught(&function, test), caught(&file, test));
+            let weight = CAUGHT_IN_FUNCTION * here.trust() + CAUGHT_IN_FILE * nearby.trust();
+            let passes_ms = self.recording.tests[test].took().as_secs_f64() * 1_000.0;
+            let fails_ms = nearby.took_ms / nearby.mutants.max(1.0);
+            let kinship = KINSHIP_MIN + near(&function, test) + near(&file, test);
+            (OVERHEAD_MS + passes_ms.max(fails_ms)) / (1.0 + weight) / kinship
         };
         tests.sort_by(|a, b| cost(a).total_cmp(&cost(b)));
         tests
@@ -211,22 +223,55 @@ impl<'a> Hunt<'a> {
     }
 
     fn has_caught_here(&self, mutant: &Mutant, test: usize) -> bool {
-        let [function, _] = parts(mutant);
+        let [function, _] = parts(&mutant.key);
         let catches = self.catches.lock().expect("nothing panics with it");
         catches.caught.contains_key(&(function, test))
     }
 
-    fn caught(&self, mutant: &Mutant, test: usize) {
+    fn caught(&self, mutant: &Mutant, test: usize, took: Duration) {
         let mut catches = self.catches.lock().expect("nothing panics with it");
-        for part in parts(mutant) {
-            *catches.caught.entry((part, test)).or_default() += 1.0;
+        catches.add(&mutant.key, test, took.as_secs_f64() * 1_000.0);
+    }
+}
+
+impl Caught {
+    /// From 0 (nothing) to 1 (very many).
+    fn trust(self) -> f64 {
+        self.mutants / (self.mutants + 1.0)
+    }
+}
+
+impl Catches {
+    /// What earlier runs have found out.
+    fn of(results: &Results, tests: &[Recorded]) -> Self {
+        let index = tests.iter().enumerate().map(|(index, test)| (test.name.to_string(), index));
+        let index: HashMap<String, usize> = index.collect();
+        let mut catches = Self::default();
+        for line in results.lines() {
+            if let Some(test) = line.by.as_ref().and_then(|by| index.get(by)) {
+                let took_ms = line.took_ms / u64::try_from(line.tests.max(1)).unwrap_or(u64::MAX);
+                catches.add(
+                    &line.key,
+                    *test,
+                    Duration::from_millis(took_ms).as_secs_f64() * 1_000.0,
+                );
+            }
+        }
+        catches
+    }
+
+    fn add(&mut self, key: &Key, test: usize, took_ms: f64) {
+        for part in parts(key) {
+            let caught = self.caught.entry((part, test)).or_default();
+            caught.mutants += 1.0;
+            caught.took_ms += took_ms;
         }
     }
 }
 
 /// The function of a mutant, and its file.
-fn parts(mutant: &Mutant) -> [Part; 2] {
-    let Key { file, function, .. } = &mutant.key;
+fn parts(key: &Key) -> [Part; 2] {
+    let Key { file, function, .. } = key;
     [(file.clone(), function.clone()), (file.clone(), String::new())]
 }
 
@@ -242,7 +287,7 @@ fn kinship(
     for mutant in mutants {
         let reaching = by_place.get(&mutant.number).map_or(&[][..], Vec::as_slice);
         let is_new = seen.insert(mutant.number);
-        for part in parts(mutant) {
+        for part in parts(&mutant.key) {
             let is_unnamed = named.insert(part.clone());
             for &test in reaching {
                 let share = if is_new { 1.0 / number(reaching.len()) } else { 0.0 };
@@ -313,9 +358,9 @@ impl Job<'_, '_> {
         }
         let affordable = self.hunt.affordable(&order);
         for (index, &test) in order.iter().take(affordable).enumerate() {
-            let outcome = self.run(test, Some(mutant))?;
+            let (outcome, took) = self.run(test, Some(mutant))?;
             if outcome != Outcome::Passed && self.is_sure(test, mutant, outcome)? {
-                self.hunt.caught(mutant, test);
+                self.hunt.caught(mutant, test, took);
                 let verdict = match outcome {
                     Outcome::Hung => Verdict::CaughtByHang,
                     _ => Verdict::Caught,
@@ -332,7 +377,7 @@ impl Job<'_, '_> {
         &self.hunt.recording.tests[test]
     }
 
-    fn run(&mut self, test: usize, mutant: Option<&Mutant>) -> Result<Outcome> {
+    fn run(&mut self, test: usize, mutant: Option<&Mutant>) -> Result<(Outcome, Duration)> {
         if self.servers.is_none() {
             self.servers = Some(Servers::start(&self.hunt.programs.service)?);
             self.served = 1;
@@ -344,7 +389,7 @@ impl Job<'_, '_> {
             Some(_) => Mode::Text(&self.text),
         };
         let recorded = self.test(test);
-        Ok(self.runner.run(&recorded.name, mode, &servers.line, bound(recorded.took()))?.0)
+        self.runner.run(&recorded.name, mode, &servers.line, bound(recorded.took()))
     }
 
     /// Whether it is the mutant that a test has noticed.
@@ -352,10 +397,10 @@ impl Job<'_, '_> {
         if self.hunt.has_caught_here(mutant, test) {
             return Ok(true);
         }
-        if self.run(test, None)? != Outcome::Passed {
+        if self.run(test, None)?.0 != Outcome::Passed {
             // The mutant may have damaged the servers.
             self.servers = None;
-            if self.run(test, None)? != Outcome::Passed {
+            if self.run(test, None)?.0 != Outcome::Passed {
                 let name = &self.test(test).name;
                 eprintln!("mutants: {name} fails without a mutant, too; it judges no more");
                 let mut catches = self.hunt.catches.lock().expect("nothing panics with it");
@@ -366,7 +411,7 @@ impl Job<'_, '_> {
         if outcome == Outcome::Hung {
             return Ok(true);
         }
-        let is_repeated = self.run(test, Some(mutant))? != Outcome::Passed;
+        let is_repeated = self.run(test, Some(mutant))?.0 != Outcome::Passed;
         if !is_repeated {
             let name = &self.test(test).name;
             eprintln!("mutants: {name} failed once with {} and passed then", mutant.place());

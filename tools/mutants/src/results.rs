@@ -85,6 +85,11 @@ impl Results {
         &self.path
     }
 
+    /// The last line of each mutant.
+    pub fn lines(&self) -> impl Iterator<Item = &ResultLine> {
+        self.lines.values()
+    }
+
     /// What is known of a mutant in this world.
     pub fn of(&self, mutant: &Mutant, world: u64) -> Option<&ResultLine> {
         let line = self.lines.get(&mutant.key)?;

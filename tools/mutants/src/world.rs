@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 
 use crate::mutant::{Key, Mutant, Occurrences, hash};
 use crate::rust::splice::Spliced;
@@ -67,10 +67,14 @@ impl World {
             hash: 0,
         };
         let mut next = 1;
-        let mut scripts = HashMap::new();
+        let (mut scripts, mut runs_scripts) = (HashMap::new(), false);
         for source in sources(&|path| mutated(path) && is_rust(path))? {
-            world.rust(&source, &known, &mut next, &mut scripts)?;
+            runs_scripts |= world.rust(&source, &known, &mut next, &mut scripts)?;
         }
+        ensure!(
+            runs_scripts,
+            "the function that runs all scripts has moved: put tools/mutants right"
+        );
         for source in sources(&|path| path.starts_with(LUA) && path.ends_with(".lua"))? {
             let Some(number) = scripts.get(&source.path) else {
                 bail!("{}: no file under {} includes this script", source.path, RUST.join(", "));
@@ -83,13 +87,14 @@ impl World {
         Ok(world)
     }
 
+    /// Adds the mutants of a file. Returns whether it has the function that runs all scripts.
     fn rust(
         &mut self,
         source: &Source,
         known: &Known<'_>,
         next: &mut u32,
         scripts: &mut HashMap<String, u32>,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let found = instrument(source, known, next)?;
         let spliced = found.splices.apply(&source.text);
         let path = source.path.clone();
@@ -102,11 +107,11 @@ impl World {
             self.queries.insert(query.number, query);
         }
         for script in found.scripts {
-            if let Some(_) = scripts.insert(script.path.clone(), script.number) {
+            if scripts.insert(script.path.clone(), script.number).is_some() {
                 bail!("{}: two places include this script", script.path);
             }
         }
-        Ok(())
+        Ok(found.runs_scripts)
     }
 
     /// The module with the switches, its place in the library, and what it needs.

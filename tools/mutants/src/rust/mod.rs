@@ -39,6 +39,9 @@ use self::visit::Tail;
 use crate::mutant::{Key, Language, Mutant, Occurrences, hash, snippet};
 use crate::source::Source;
 
+/// The function that runs all scripts, and where it finds the text of one.
+const RUNS_SCRIPTS: (&str, &str) = ("VariadicScript::run", "self.text");
+
 /// A query in a Rust file: its literal, and where it is executed.
 #[derive(Clone, Debug)]
 pub struct Query {
@@ -81,6 +84,8 @@ pub struct Instrumented {
     pub queries: Vec<Query>,
     /// The scripts that it includes.
     pub scripts: Vec<Script>,
+    /// Whether it has the function that runs all scripts.
+    pub runs_scripts: bool,
 }
 
 /// Walks over a file and collects.
@@ -111,6 +116,7 @@ pub fn instrument(source: &Source, known: &Known<'_>, next: &mut u32) -> Result<
         mutants: Vec::new(),
         queries: Vec::new(),
         scripts: Vec::new(),
+        runs_scripts: false,
     };
     let mut collector = Collector {
         source,

@@ -9,7 +9,7 @@ use syn::{
 use super::conditions::is_condition;
 use super::operators::DECIDING;
 use super::splice::Piece;
-use super::{Collector, hash_of, values};
+use super::{Collector, RUNS_SCRIPTS, hash_of, values};
 
 /// What an expression is there for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -140,11 +140,13 @@ impl Collector<'_> {
 
     /// Tells the copy when a script is run.
     fn hook(&mut self, block: &Block) {
-        if self.function() == "VariadicScript::run" {
+        let (function, text) = RUNS_SCRIPTS;
+        if self.function() == function {
             let open = block.brace_token.span.open().byte_range().end;
             let inside = open..self.range(block).end - 1;
-            let note = vec![Piece::shared(" crate::mutants::ran(self.text);")];
+            let note = vec![Piece::shared(format!(" crate::mutants::ran({text});"))];
             self.found.splices.wrap(inside, note, Vec::new(), Vec::new());
+            self.found.runs_scripts = true;
         }
     }
 
