@@ -20,7 +20,7 @@ use crate::servers::Servers;
 use crate::source;
 use crate::world::World;
 
-/// Where everything is kept.
+/// Folder of copy, builds, recording and results.
 const FOLDER: &str = "target/mutants";
 /// Percentage of mutants that has to be caught.
 const CAUGHT_PERCENT_MIN: f64 = 95.0;
@@ -292,7 +292,7 @@ fn sql_type(parameter: &Value) -> Option<String> {
     })
 }
 
-/// How many tests a survivor has seen, if there are more.
+/// Number of tests that a survivor has seen, if others are left.
 fn ran(line: Option<&ResultLine>) -> String {
     match line {
         Some(line) if line.left > 0 => {

@@ -12,7 +12,7 @@ use anyhow::{Context, Result, ensure};
 pub struct Changed(HashMap<String, Vec<RangeInclusive<usize>>>);
 
 impl Changed {
-    /// What `git diff` says.
+    /// The lines that `git diff` names.
     ///
     /// # Errors
     ///

@@ -20,15 +20,15 @@ use crate::world::World;
 /// Variables that would decide what is built.
 const FOREIGN: &[&str] = &["CARGO_TARGET_DIR", "DATABASE_URL", "RUSTFLAGS"];
 
-/// What came of one attempt.
+/// Result of one attempt to build.
 pub enum Attempt {
     /// The compiler is content.
     Built,
     /// Numbers of mutants that it has something against.
     Refused {
-        /// Whose own code it is.
+        /// Mutants whose own code is refused.
         own: HashSet<u32>,
-        /// Whose place it is.
+        /// Mutants around the refused code.
         around: HashSet<u32>,
     },
 }
@@ -46,7 +46,7 @@ pub struct Programs {
 ///
 /// # Errors
 ///
-/// When cargo can't be run, or says something that has nothing to do with a mutant.
+/// When cargo can't be run, or refuses code that belongs to no mutant.
 pub fn library(tree: &Path, builds: &Path, world: &World) -> Result<Attempt> {
     let output = cargo(tree, builds, &["build", "--lib", "--message-format=json"])?;
     if output.is_success {
@@ -112,7 +112,7 @@ fn cargo(tree: &Path, builds: &Path, arguments: &[&str]) -> Result<Output> {
         .args(["--locked", "--quiet"])
         .env("CARGO_TARGET_DIR", builds)
         .env("SQLX_OFFLINE", "true")
-        // The text is what is looked at, not the stack.
+        // Stacks are not looked at.
         .env("CARGO_PROFILE_DEV_DEBUG", "0")
         .stdin(Stdio::null())
         .stderr(Stdio::piped())
@@ -181,7 +181,7 @@ fn statements_between(places: &[(&Spliced, Range<usize>)], mutants: &[Mutant]) -
     statements.map(|mutant| mutant.number).collect()
 }
 
-/// Where a span stands in a changed file; of a macro's expansion, where the macro is called.
+/// Place of a span in a changed file; of a macro's expansion, the place of the call.
 fn place<'a>(
     span: &Value,
     files: &'a BTreeMap<String, Spliced>,

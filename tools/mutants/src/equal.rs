@@ -7,7 +7,7 @@ use serde::Deserialize;
 
 use crate::mutant::{Mutant, snippet};
 
-/// Where they are listed.
+/// The list of equal mutants.
 pub const FILE: &str = "tests/mutants/equal.toml";
 
 /// The list.
@@ -52,7 +52,7 @@ impl EqualMutants {
         self.equal.iter().any(|entry| entry.names(mutant))
     }
 
-    /// What is wrong with the list: entries that name no mutant (any more), and entries without a reason.
+    /// Mistakes in the list: entries that name no mutant (any more), and entries without a reason.
     pub fn complaints(&self, mutants: &[Mutant]) -> Vec<String> {
         let mut complaints = Vec::new();
         for entry in &self.equal {

@@ -72,7 +72,7 @@ impl Script<'_> {
         });
     }
 
-    /// What people are shown of a change: its line, if that is one.
+    /// Text around a change for people: its line, if that is one.
     fn shown(&self, range: &Range<usize>) -> Range<usize> {
         let text = &self.source.text;
         if text[range.clone()].contains('\n') {

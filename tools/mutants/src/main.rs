@@ -7,13 +7,13 @@
 //!
 //! 1. A copy of the tree gets all mutants in Rust at once, each behind a switch that a process reads from its
 //!    environment ([`rust`]). Mutants in Lua and SQL are texts that take the place of others while the process runs.
-//! 2. Each test runs once, alone, and it is noted what it reaches ([`recording`]).
+//! 2. Each test runs once, alone, and the places that it reaches are recorded ([`recording`]).
 //! 3. For a mutant, only tests that reach it run, until one fails ([`hunt`]).
 //!
 //! # What is not promised
 //!
 //! A test that reaches a place only now and then may have missed it in the recording. A mutant that makes a test slow, and
-//! not wrong, is caught by hang. Migrations, settings and what stands outside of the mutated folders are not mutated.
+//! not wrong, is caught by hang. A survivor of the budget may be caught by a test that had no room in it. Migrations, settings and other folders are not mutated.
 
 mod arguments;
 mod campaign;
@@ -23,6 +23,7 @@ mod equal;
 mod hunt;
 mod lua;
 mod mutant;
+mod promise;
 mod recording;
 mod results;
 mod rust;

@@ -70,7 +70,7 @@ impl Mutant {
         format!("{}:{}", self.key.file, self.lines.start())
     }
 
-    /// What it changes, in one line for people.
+    /// The change in one line for people.
     pub fn change(&self) -> String {
         let Key { operator, original, mutation, function, .. } = &self.key;
         let within = if function.is_empty() { String::new() } else { format!("{function}: ") };

@@ -1,4 +1,4 @@
-//! Which test reaches which places, and how long each takes alone.
+//! The places that each test reaches, and its time alone.
 //!
 //! Each test runs once in a process of its own, with nothing mutated, and all of its processes note what they reach. A
 //! test that fails is of no use to judge mutants and is left out. The recording belongs to one text of the copy.
@@ -23,9 +23,9 @@ const PATIENCE: Duration = Duration::from_secs(600);
 /// One test of the recording.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Recorded {
-    /// Which test.
+    /// Name of the test.
     pub name: Name,
-    /// How long it took, in milliseconds.
+    /// Time that the test took, in milliseconds.
     pub took_ms: u64,
     /// Whether it passed.
     pub passed: bool,
@@ -42,7 +42,7 @@ pub struct Recording {
     pub tests: Vec<Recorded>,
 }
 
-/// Where things are kept.
+/// Folders of a run, and its jobs.
 pub struct Place<'a> {
     /// The copy.
     pub tree: &'a Path,
@@ -84,7 +84,7 @@ impl Recording {
 }
 
 impl Recorded {
-    /// How long it took.
+    /// Time that the test took.
     pub fn took(&self) -> Duration {
         Duration::from_millis(self.took_ms)
     }

@@ -1,4 +1,4 @@
-//! What became of each mutant, kept in a file so that a campaign of hours can be broken off and resumed.
+//! The verdict on each mutant, in a file: a campaign of hours can be broken off and resumed.
 //!
 //! A line is added for each result, and the last one counts. That a mutant is caught, or doesn't compile, stays true as
 //! long as the function, script or query around it is the same; that it survives, as long as nothing has changed: a new
@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::mutant::{Key, Mutant};
 
-/// What became of a mutant.
+/// Verdict on a mutant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -42,7 +42,7 @@ pub struct ResultLine {
     pub context: u64,
     /// Hash of everything.
     pub world: u64,
-    /// What became of it.
+    /// Verdict on the mutant.
     pub verdict: Verdict,
     /// The test that caught it.
     pub by: Option<String>,
@@ -80,7 +80,7 @@ impl Results {
         Ok(Self { path, file, lines })
     }
 
-    /// Where they are kept.
+    /// Path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -90,7 +90,7 @@ impl Results {
         self.lines.values()
     }
 
-    /// What is known of a mutant in this world.
+    /// Result of a mutant that holds in this world.
     pub fn of(&self, mutant: &Mutant, world: u64) -> Option<&ResultLine> {
         let line = self.lines.get(&mutant.key)?;
         let holds = match line.verdict {
@@ -117,19 +117,19 @@ impl Results {
 pub struct Counts {
     /// All mutants.
     pub total: usize,
-    /// Those that nothing can be run with.
+    /// Mutants that the compiler, Redis or Postgres refuses.
     pub does_not_compile: usize,
-    /// Those that a test fails with.
+    /// Mutants that make a test fail.
     pub caught: usize,
-    /// Those that a test hangs with.
+    /// Mutants that make a test hang.
     pub by_hang: usize,
-    /// Those that no test notices.
+    /// Mutants that all tests pass with.
     pub survived: usize,
-    /// Those that no test reaches.
+    /// Mutants that no test reaches.
     pub unreached: usize,
-    /// Those that do the same as the original.
+    /// Mutants that do the same as the original.
     pub equal: usize,
-    /// Those that there is no result of.
+    /// Mutants without a result.
     pub not_run: usize,
 }
 

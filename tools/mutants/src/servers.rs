@@ -1,4 +1,4 @@
-//! A Redis and a Postgres for test processes, and what they say about changed scripts and queries.
+//! A Redis and a Postgres for test processes, and their opinion on changed scripts and queries.
 //!
 //! Starting a pair takes longer than most tests, so one pair serves many: tests find it by `TEST_SERVERS`
 //! (`tests/it/support/servers.rs`). It belongs to one worker, so a mutant that does harm to it disturbs no other one.
@@ -21,7 +21,7 @@ const HEADER_BYTES: usize = 5;
 /// A pair of servers. They stop when it is dropped, or when this process ends in any other way.
 pub struct Servers {
     keeper: Child,
-    /// What `flash-sale private-servers` says about them: JSON.
+    /// Their addresses, as `flash-sale private-servers` prints them: JSON.
     pub line: String,
     addresses: Addresses,
 }
@@ -135,7 +135,7 @@ impl Postgres {
         }
     }
 
-    /// What Postgres has against a query with parameters of these types, if anything.
+    /// Error of Postgres about a query with parameters of these types; `None` if the query is accepted.
     ///
     /// # Errors
     ///

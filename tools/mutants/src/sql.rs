@@ -84,7 +84,7 @@ impl Statement<'_> {
         if self.query.text[range.clone()].eq_ignore_ascii_case(by) {
             return;
         }
-        // Something of what stands around it, so that people find it.
+        // The neighbours help people to find the place.
         let shown = self.shown(&range);
         let inside = range.start - shown.start..range.end - shown.start;
         let mutation = replaced(&self.query.text[shown.clone()], &inside, by);
@@ -315,7 +315,7 @@ impl Statement<'_> {
         }
     }
 
-    /// What stands behind the conditions.
+    /// Clauses behind the conditions.
     fn endings(&mut self, at: usize) {
         let token = self.tokens[at].clone();
         let depth = token.depth;

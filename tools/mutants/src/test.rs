@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
-/// How many times as long as alone a test may take before it hangs.
+/// Factor on a test's own time after which the test hangs.
 const HANG_FACTOR: u32 = 5;
 /// Time that a test may take beside that: other processes have the machine.
 const HANG_MARGIN: Duration = Duration::from_secs(30);
@@ -23,27 +23,27 @@ pub struct Name {
     pub test: String,
 }
 
-/// What became of one run.
+/// Result of one run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It passed.
+    /// The test passed.
     Passed,
-    /// It failed.
+    /// The test failed.
     Failed,
-    /// It took far longer than alone.
+    /// The test took far longer than alone.
     Hung,
 }
 
-/// What a test process is told.
+/// Order to a test process.
 #[derive(Clone, Copy, Debug)]
 pub enum Mode<'a> {
-    /// Nothing is mutated.
+    /// No mutant is on.
     Plain,
     /// A mutant in Rust is on.
     On(u32),
     /// A script or query has another text: the file that holds it.
     Text(&'a Path),
-    /// What is reached is written to this file.
+    /// Places that are reached are written to this file.
     Record(&'a Path),
 }
 
@@ -53,7 +53,7 @@ pub struct Runner<'a> {
     pub binaries: &'a [(String, PathBuf)],
     /// The copy that they were built from.
     pub tree: &'a Path,
-    /// Where the last run's output goes.
+    /// File for the output of the last run.
     pub log: PathBuf,
 }
 
@@ -111,12 +111,12 @@ impl Runner<'_> {
         let (_, path) =
             binary.with_context(|| format!("there is no test binary {}", name.binary))?;
         let log = File::create(&self.log)?;
-        // It kills the whole group, also when this process is no longer there to do it.
+        // `timeout` kills the whole group, also when this process has ended.
         let mut command = Command::new("timeout");
         command.args(["--signal=KILL", &format!("{:.3}", bound.as_secs_f64())]).arg(path);
         command.args(["--exact", &name.test, "--test-threads", "1"]);
         command.current_dir(self.tree).env("CARGO_MANIFEST_DIR", self.tree);
-        // What fails while a mutant is on is nothing to try first the next time.
+        // An input that fails while a mutant is on must not be tried first the next time.
         command.env("PROPTEST_FAILURE_PERSISTENCE", "off").env("TEST_SERVERS", servers);
         // Naming the functions of a stack takes longer than most tests.
         command.env("RUST_BACKTRACE", "0");

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-/// What a token is.
+/// Kind of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A name or a keyword.
@@ -17,12 +17,12 @@ pub enum Kind {
     Sign,
 }
 
-/// A token and where it stands.
+/// A token and its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Token {
-    /// What it is.
+    /// Kind of the token.
     pub kind: Kind,
-    /// Where it stands.
+    /// Place of the token.
     pub range: Range<usize>,
     /// Its text.
     pub text: String,

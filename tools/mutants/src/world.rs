@@ -16,13 +16,13 @@ const RUST: &[&str] = &["src/http/", "src/kit/", "src/sale/", "src/worker/"];
 /// The folder of scripts.
 const LUA: &str = "lua/";
 
-/// What decides what tests see; results about what wasn't noticed hold as long as all of it stays.
+/// Files that decide what tests see. A result "survived" holds as long as all of them stay.
 const DECISIVE: &[&str] =
     &[".cargo/", ".sqlx/", "Cargo.", "build.rs", "lua/", "migrations/", "src/", "tests/it"];
 
 /// The module that the copy has beside the product's.
 const SWITCHES: &str = include_str!("../injected/mutants.rs");
-/// What the module needs, in the words of the product's dependencies on it for its tests.
+/// The module's dependency, as Cargo.toml has it among those for tests.
 const DEPENDENCY: &str =
     "futures-util = { version = \"0.3\", default-features = false, features = [\"alloc\"] }\n";
 

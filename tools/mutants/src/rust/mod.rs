@@ -76,7 +76,7 @@ pub struct Known<'a> {
 
 /// One file with all its mutants.
 pub struct Instrumented {
-    /// What is put in.
+    /// The inserted code.
     pub splices: Splices,
     /// Its mutants, those that don't compile included.
     pub mutants: Vec<Mutant>,
@@ -99,7 +99,7 @@ struct Collector<'a> {
     names: Vec<String>,
     /// Hash of the enclosing function.
     context: u64,
-    /// What the enclosing function returns.
+    /// Return value of the enclosing function.
     returns: Tail,
     found: Instrumented,
 }

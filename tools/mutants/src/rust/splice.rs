@@ -5,7 +5,7 @@ use std::ops::Range;
 /// A part of what is put in; some belong to one mutant.
 #[derive(Clone, Debug)]
 pub struct Piece {
-    /// What is put in.
+    /// The inserted text.
     pub text: String,
     /// The mutant that needs it.
     pub number: Option<u32>,

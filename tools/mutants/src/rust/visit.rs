@@ -11,7 +11,7 @@ use super::operators::DECIDING;
 use super::splice::Piece;
 use super::{Collector, RUNS_SCRIPTS, hash_of, values};
 
-/// What an expression is there for.
+/// Purpose of an expression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tail {
     /// A value of a type that isn't known.
@@ -80,7 +80,7 @@ impl<'ast> Visit<'ast> for Collector<'_> {
         self.macro_call(call);
     }
 
-    // What the compiler has to know: constants, types, patterns, paths, attributes.
+    // Constants, types, patterns, paths and attributes are needed while compiling.
     fn visit_item_const(&mut self, _: &'ast syn::ItemConst) {}
     fn visit_impl_item_const(&mut self, _: &'ast syn::ImplItemConst) {}
     fn visit_trait_item_const(&mut self, _: &'ast syn::TraitItemConst) {}
@@ -253,7 +253,7 @@ impl Collector<'_> {
             Expr::Repeat(repeat) => self.expression(&repeat.expr, Tail::Value),
             Expr::Const(_) => {}
             Expr::Macro(call) => self.macro_expression(expression, &call.mac),
-            // What is assigned to stays a place.
+            // The left side has to stay a place.
             Expr::Assign(assignment) => self.expression(&assignment.right, Tail::Value),
             Expr::Binary(binary) if has_effect(expression) => {
                 self.expression(&binary.right, Tail::Value);
@@ -281,7 +281,7 @@ impl Collector<'_> {
         }
     }
 
-    /// What a closure or a later block returns isn't what its function returns.
+    /// A closure or a later block doesn't return its function's value.
     fn apart(&mut self, walk: impl FnOnce(&mut Self)) {
         let outer = std::mem::replace(&mut self.returns, Tail::Value);
         walk(self);
