@@ -16,7 +16,7 @@ unexport MAKEFLAGS
 target_dir := $(or $(CARGO_TARGET_DIR),target)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test faults planted load bench instructions locks check sqlx
+.PHONY: help run test faults planted mutants load bench instructions locks check sqlx
 
 help: ## List these targets.
 	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile | expand -t 16
@@ -51,3 +51,6 @@ sqlx: ## Rewrite .sqlx after a query or a migration has changed.
 
 planted: ## Plant known bugs, and fail if the tests don't notice one (a quarter of an hour).
 	@scripts/setup && exec scripts/planted $(ARGS)
+
+mutants: ## Change the code in one small way at a time; fail if tests notice fewer than 95 % (hours; of a change: minutes).
+	@scripts/setup && exec cargo run --quiet --locked --manifest-path tools/mutants/Cargo.toml -- $(ARGS)

@@ -1,0 +1,39 @@
+//! The command line.
+
+use clap::Parser;
+
+/// Changes the code in one small way at a time, and finds out which changes no test notices
+#[derive(Debug, Parser)]
+#[command(name = "mutants", after_help = EXIT_CODES)]
+pub struct Arguments {
+    /// Files and folders to be mutated; all of src/sale, src/worker, src/http, src/kit and lua without any
+    pub paths: Vec<String>,
+    /// Only mutants on lines that have changed since this commit
+    #[arg(long, value_name = "COMMIT")]
+    pub changed: Option<String>,
+    /// Only mutants in this language; can be repeated
+    #[arg(long, value_name = "LANGUAGE", value_parser = ["rust", "lua", "sql"])]
+    pub only: Vec<String>,
+    /// Only every N-th mutant
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub sample: u32,
+    /// Mutants at a time [default: two for each core, because tests wait more than they work]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub jobs: Option<u16>,
+    /// Name the mutants, and run nothing
+    #[arg(long)]
+    pub list: bool,
+    /// Only look whether tests/mutants/equal.toml still names mutants that are there
+    #[arg(long)]
+    pub check: bool,
+    /// Run all tests that reach a mutant, and not only the most promising 30 s; also for those that have survived these
+    #[arg(long)]
+    pub thorough: bool,
+}
+
+const EXIT_CODES: &str = "\
+Results are kept in target/mutants/results.jsonl: what has been broken off goes on from there. \
+--list says what is known; without the file everything begins anew.
+
+Exit codes: 0 at least 95 % of those that have run were caught; 1 failed; 2 the command line or \
+tests/mutants/equal.toml is wrong; 4 fewer were caught.";

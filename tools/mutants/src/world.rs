@@ -1,0 +1,154 @@
+//! All mutants there are, and the copy that has them.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::Path;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::mutant::{Key, Mutant, Occurrences, hash};
+use crate::rust::splice::Spliced;
+use crate::rust::{Known, Query, instrument, whole_number_constants};
+use crate::source::{Source, listed};
+use crate::{lua, sql};
+
+/// Folders of Rust that are mutated.
+const RUST: &[&str] = &["src/http/", "src/kit/", "src/sale/", "src/worker/"];
+/// The folder of scripts.
+const LUA: &str = "lua/";
+
+/// Files that decide what tests see. A result "survived" holds as long as all of them stay.
+const DECISIVE: &[&str] =
+    &[".cargo/", ".sqlx/", "Cargo.", "build.rs", "lua/", "migrations/", "src/", "tests/it"];
+
+/// The module that the copy has beside the product's.
+const SWITCHES: &str = include_str!("../injected/mutants.rs");
+/// The module's dependency, as Cargo.toml has it among those for tests.
+const DEPENDENCY: &str =
+    "futures-util = { version = \"0.3\", default-features = false, features = [\"alloc\"] }\n";
+
+/// All mutants, and the changed files of the copy.
+pub struct World {
+    /// All mutants, by file and line; those that don't compile included.
+    pub mutants: Vec<Mutant>,
+    /// Queries by the number of their place.
+    pub queries: HashMap<u32, Query>,
+    /// Changed files, with what was put in.
+    pub files: BTreeMap<String, Spliced>,
+    /// All files of the copy that differ.
+    pub changed: Vec<Source>,
+    /// Hash of everything that decides what tests see.
+    pub hash: u64,
+}
+
+impl World {
+    /// Finds all mutants of the working tree, apart from those that are known not to compile.
+    ///
+    /// # Errors
+    ///
+    /// When a file can't be read or understood.
+    pub fn of(root: &Path, dropped: &HashMap<Key, u64>) -> Result<Self> {
+        let listed = listed(root)?;
+        let sources = |is_wanted: &dyn Fn(&str) -> bool| -> Result<Vec<Source>> {
+            let paths = listed.iter().filter(|path| is_wanted(path));
+            paths.map(|path| Source::read(root, path)).collect()
+        };
+        let is_rust = |path: &str| path.ends_with(".rs");
+        let mut constants = BTreeSet::new();
+        for source in sources(&|path| path.starts_with("src/") && is_rust(path))? {
+            constants.extend(whole_number_constants(&source)?);
+        }
+        let known = Known { constants: &constants, dropped };
+        let mutated = |path: &str| RUST.iter().any(|folder| path.starts_with(folder));
+        let mut world = Self {
+            mutants: Vec::new(),
+            queries: HashMap::new(),
+            files: BTreeMap::new(),
+            changed: Vec::new(),
+            hash: 0,
+        };
+        let mut next = 1;
+        let (mut scripts, mut runs_scripts) = (HashMap::new(), false);
+        for source in sources(&|path| mutated(path) && is_rust(path))? {
+            runs_scripts |= world.rust(&source, &known, &mut next, &mut scripts)?;
+        }
+        ensure!(
+            runs_scripts,
+            "the function that runs all scripts has moved: put tools/mutants right"
+        );
+        for source in sources(&|path| path.starts_with(LUA) && path.ends_with(".lua"))? {
+            let Some(number) = scripts.get(&source.path) else {
+                bail!("{}: no file under {} includes this script", source.path, RUST.join(", "));
+            };
+            world.mutants.extend(lua::mutants(&source, *number));
+        }
+        world.mutants.sort_by_key(|mutant| (mutant.key.file.clone(), *mutant.lines.start()));
+        world.scaffold(root, next)?;
+        world.hash = world.hash_of(root, &listed)?;
+        Ok(world)
+    }
+
+    /// Adds the mutants of a file. Returns whether it has the function that runs all scripts.
+    fn rust(
+        &mut self,
+        source: &Source,
+        known: &Known<'_>,
+        next: &mut u32,
+        scripts: &mut HashMap<String, u32>,
+    ) -> Result<bool> {
+        let found = instrument(source, known, next)?;
+        let spliced = found.splices.apply(&source.text);
+        let path = source.path.clone();
+        self.changed.push(Source { path: path.clone(), text: spliced.text.clone() });
+        self.files.insert(path, spliced);
+        self.mutants.extend(found.mutants);
+        let mut occurrences = Occurrences::default();
+        for query in found.queries {
+            self.mutants.extend(sql::mutants(&query, &mut occurrences));
+            self.queries.insert(query.number, query);
+        }
+        for script in found.scripts {
+            if scripts.insert(script.path.clone(), script.number).is_some() {
+                bail!("{}: two places include this script", script.path);
+            }
+        }
+        Ok(found.runs_scripts)
+    }
+
+    /// The module with the switches, its place in the library, and what it needs.
+    fn scaffold(&mut self, root: &Path, places: u32) -> Result<()> {
+        let switches = SWITCHES.replace("PLACES: usize = 0", &format!("PLACES: usize = {places}"));
+        self.changed.push(Source { path: "src/mutants.rs".to_owned(), text: switches });
+
+        let mut library = Source::read(root, "src/lib.rs")?;
+        let head = library.text.lines().take_while(|line| line.starts_with("//!")).count();
+        let lines: Vec<&str> = library.text.lines().collect();
+        let (docs, rest) = lines.split_at(head);
+        library.text = format!(
+            "{}\n#![allow(warnings)]\npub mod mutants;\n{}\n",
+            docs.join("\n"),
+            rest.join("\n")
+        );
+        self.changed.push(library);
+
+        let mut manifest = Source::read(root, "Cargo.toml")?;
+        let section = "[dependencies]\n";
+        let at = manifest.text.find(section).context("Cargo.toml has dependencies")?;
+        manifest.text.insert_str(at + section.len(), DEPENDENCY);
+        self.changed.push(manifest);
+        Ok(())
+    }
+
+    fn hash_of(&self, root: &Path, listed: &BTreeSet<String>) -> Result<u64> {
+        let mut texts = String::new();
+        let decisive = |path: &&String| DECISIVE.iter().any(|start| path.starts_with(start));
+        for path in listed.iter().filter(decisive) {
+            texts.push_str(path);
+            // Binary files are told by their names.
+            texts.push_str(&std::fs::read_to_string(root.join(path)).unwrap_or_default());
+        }
+        for source in &self.changed {
+            texts.push_str(&source.text);
+        }
+        Ok(hash(&texts))
+    }
+}
