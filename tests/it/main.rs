@@ -46,6 +46,7 @@ mod outage;
 mod overlap;
 mod overload;
 mod payments;
+mod permissions;
 mod plans;
 mod postponed;
 mod private_servers;

@@ -1,0 +1,182 @@
+//! Orders by state: what each action is answered.
+
+use serde_json::{Value, json};
+
+use super::answers::{Row, Thing, compare, in_review, notice_of, request};
+use super::{MISSING, OTHER, OWNER};
+use crate::support::{Reply, SECRET, TestApp};
+
+/// The statuses of an order, with two for `cancelled`: `leaving` before its unit has come back, `cancelled` after. Then claims
+/// that are no row: `none` is no claim at all, `pending` stands last because any write pass ends it.
+const STATES: &[&str] = &[
+    "unpaid",
+    "paid",
+    "redeemed",
+    "leaving",
+    "cancelled",
+    "expired",
+    "refunding",
+    "refunded",
+    "in_review",
+    "none",
+    "pending",
+];
+const ALL: &str =
+    "unpaid paid redeemed leaving cancelled expired refunding refunded in_review none pending";
+const NO_ROW: &str = "in_review none pending";
+
+const ANSWERS: &[Row] = &[
+    (
+        "show",
+        &[
+            ("200 unpaid, unchanged", "unpaid"),
+            ("200 paid, unchanged", "paid"),
+            ("200 redeemed, unchanged", "redeemed"),
+            ("200 cancelled, unchanged", "leaving cancelled"),
+            ("200 expired, unchanged", "expired"),
+            ("200 refunding, unchanged", "refunding"),
+            ("200 refunded, unchanged", "refunded"),
+            ("404 order_not_found", NO_ROW),
+        ],
+    ),
+    (
+        "pay",
+        &[
+            ("200 paid", "unpaid"),
+            ("200 paid, unchanged", "paid"),
+            ("200 redeemed, unchanged", "redeemed"),
+            ("409 invalid_transition", "leaving cancelled expired refunding refunded"),
+            ("404 order_not_found", NO_ROW),
+        ],
+    ),
+    (
+        "cancel",
+        &[
+            ("200 cancelled", "unpaid"),
+            ("200 cancelled, unchanged", "leaving cancelled"),
+            ("409 invalid_transition", "paid redeemed expired refunding refunded"),
+            ("404 order_not_found", NO_ROW),
+        ],
+    ),
+    (
+        "refund",
+        &[
+            ("200 refunding", "paid"),
+            ("200 refunding, unchanged", "refunding"),
+            ("200 refunded, unchanged", "refunded"),
+            ("409 invalid_transition", "unpaid redeemed leaving cancelled expired"),
+            ("404 order_not_found", NO_ROW),
+        ],
+    ),
+    (
+        "redeem, by an administrator",
+        &[
+            ("200 redeemed", "paid"),
+            ("200 redeemed, unchanged", "redeemed"),
+            ("409 invalid_transition", "unpaid leaving cancelled expired refunding refunded"),
+            ("404 order_not_found", NO_ROW),
+        ],
+    ),
+    (
+        "confirm, by the gateway",
+        &[
+            ("200 accepted", "unpaid"),
+            ("200 handed_back paid_twice", "paid redeemed refunding refunded"),
+            ("200 handed_back too_late", "leaving cancelled expired"),
+            ("404 order_not_found", NO_ROW),
+        ],
+    ),
+    (
+        "claim",
+        &[
+            ("202 pending", "cancelled expired refunded none"),
+            ("409 already_claimed", "unpaid paid redeemed leaving refunding in_review pending"),
+        ],
+    ),
+    (
+        "claims/me",
+        &[
+            ("200 unpaid, unchanged", "unpaid"),
+            ("200 paid, unchanged", "paid"),
+            ("200 redeemed, unchanged", "redeemed"),
+            ("200 cancelled, unchanged", "leaving cancelled"),
+            ("200 expired, unchanged", "expired"),
+            ("200 refunding, unchanged", "refunding"),
+            ("200 refunded, unchanged", "refunded"),
+            ("200 in_review, unchanged", "in_review"),
+            ("200 pending, unchanged", "pending"),
+            ("404 not_claimed", "none"),
+        ],
+    ),
+    // Other people's orders don't exist, whatever has become of them.
+    ("show, by another user", &[("404 order_not_found", ALL)]),
+    ("pay, by another user", &[("404 order_not_found", ALL)]),
+    ("cancel, by another user", &[("404 order_not_found", ALL)]),
+    ("refund, by another user", &[("404 order_not_found", ALL)]),
+    ("claims/me, by another user", &[("404 not_claimed", ALL)]),
+    ("pay, by an administrator", &[("404 order_not_found", ALL)]),
+    ("cancel, by an administrator", &[("404 order_not_found", ALL)]),
+    ("refund, by an administrator", &[("404 order_not_found", ALL)]),
+    ("redeem", &[("403 forbidden", ALL)]),
+    ("redeem, by another user", &[("403 forbidden", ALL)]),
+    ("redeem, by nobody", &[("401 invalid_token", ALL)]),
+    ("cancel, by nobody", &[("401 invalid_token", ALL)]),
+];
+
+#[tokio::test]
+async fn each_action_on_an_order_is_answered_by_its_state() {
+    let app = TestApp::configured(&["--payment-callback-secret", SECRET]).await;
+    let bring_to = async |state: &str| order(&app, state).await;
+    let act = async |thing, action: &str| act(&app, thing, action).await;
+    compare(&app, STATES, ANSWERS, bring_to, act).await;
+}
+
+/// The owner's order of a new sale, in this state.
+async fn order(app: &TestApp, state: &str) -> Thing {
+    let coupon = app.create_flash(2).await;
+    let id = match state {
+        "none" => MISSING,
+        "pending" => app.claim(OWNER, coupon).await.order_id(),
+        "in_review" => in_review(app, OWNER, coupon).await,
+        "unpaid" | "leaving" | "cancelled" | "expired" => app.order(OWNER, coupon).await,
+        _ => app.paid_order(OWNER, coupon).await,
+    };
+    match state {
+        "redeemed" => assert_eq!(app.redeem(id).await.status, 200),
+        "leaving" | "cancelled" => assert_eq!(app.cancel(OWNER, id).await.status, 200),
+        "refunding" | "refunded" => assert_eq!(app.act(OWNER, id, "refund").await.status, 200),
+        "expired" => {
+            app.let_time_pass_for(id).await;
+            assert_eq!(app.expire().await, 1);
+        }
+        _ => {}
+    }
+    if state == "refunded" {
+        assert!(app.refund_payments().await > 0);
+    }
+    if ["cancelled", "expired", "refunded"].contains(&state) {
+        app.give_back().await;
+        assert_eq!(app.stock(coupon).await, 2);
+    }
+    Thing { id, coupon: Some(coupon), order: Some(id) }
+}
+
+async fn act(app: &TestApp, thing: Thing, action: &str) -> Reply {
+    let (verb, by) = action.split_once(", by ").unwrap_or((action, "the owner"));
+    let token = match by {
+        "the owner" => Some(app.token(OWNER)),
+        "another user" => Some(app.token(OTHER)),
+        "an administrator" => Some(app.admin_token()),
+        "the gateway" => return app.confirm(&notice_of(thing.id)).await,
+        _ => None,
+    };
+    let coupon = thing.coupon.expect("an order has a coupon");
+    let (method, path) = match verb {
+        "show" => ("get", format!("/v1/orders/{}", thing.id)),
+        "claims/me" => ("get", format!("/v1/coupons/{coupon}/claims/me")),
+        "claim" => ("post", format!("/v1/coupons/{coupon}/claims")),
+        verb => ("post", format!("/v1/orders/{}/{verb}", thing.id)),
+    };
+    let body = if verb == "pay" { json!({"method": "balance"}) } else { Value::Null };
+    request(app, method, &path, token.as_deref(), &body).await
+}
