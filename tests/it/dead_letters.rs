@@ -94,6 +94,42 @@ async fn an_order_id_of_somebody_else_is_not_touched() {
     assert_eq!((letters(&app).await.len(), app.status(1, order).await), (1, "unpaid".into()));
 }
 
+/// Beside other coupons and other orders.
+#[tokio::test]
+async fn a_letter_becomes_an_order_of_its_own_coupon_or_none() {
+    let app = TestApp::configured(&["--sold-out-memory-ms", "0"]).await;
+    let (first, coupon) = (app.create_flash(3).await, app.create_flash(1).await);
+    let regular = app.create_regular().await;
+    let order = app.order(7, first).await;
+    app.execute(&format!("UPDATE flash_sales SET sold = 1 WHERE coupon_id = {coupon}")).await;
+    let promised = app.claim(1, coupon).await.order_id();
+    let entry = |coupon: &str, user: &str, order: i64| {
+        ["coupon", coupon, "user", user, "order", &order.to_string()].map(str::to_owned)
+    };
+    let entries = [
+        entry(&regular.to_string(), "2", promised + 1_000),
+        entry("999000", "2", promised + 1_001),
+        // An order id that the same user has for another coupon.
+        entry(&coupon.to_string(), "7", order),
+    ];
+    for entry in &entries {
+        app.append(lane(), &entry.each_ref().map(String::as_str)).await;
+    }
+    assert_eq!(app.write_orders().await.dead_letters, 4);
+    app.execute(&format!("UPDATE flash_sales SET sold = 0 WHERE coupon_id = {coupon}")).await;
+    let mut statuses = Vec::new();
+    for letter in letters(&app).await {
+        statuses.push(discard(&app, letter["id"].as_str().expect("an id")).await.status);
+    }
+    statuses.sort_unstable();
+    assert_eq!(statuses, [204, 204, 204, 409]);
+    let cancelled = "SELECT count(*) FROM orders WHERE status = 'cancelled'";
+    assert_eq!(app.number(cancelled).await, 1);
+    let of = format!("SELECT coupon_id FROM orders WHERE id = {promised} AND status = 'cancelled'");
+    assert_eq!(app.number(&of).await, coupon.get());
+    app.expect_disagreements();
+}
+
 #[tokio::test]
 async fn dead_letters_are_an_administrator_s_business_and_come_in_pages() {
     let app = TestApp::start().await;

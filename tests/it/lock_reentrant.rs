@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use flash_sale::base::limits;
 use flash_sale::base::shutdown::Shutdown;
 use flash_sale::kit::lock::reentrant::{self, Guard, Holder, Lock, ReentrantLocks, Released};
 use flash_sale::kit::redis::Redis;
@@ -128,7 +129,9 @@ async fn a_listener_whose_connection_breaks_listens_anew() {
 async fn a_release_whose_reply_is_lost_is_repeated_and_done_once() {
     let app = TestApp::start().await;
     let proxy = RedisProxy::before(&app, "redisson_unlock_latch").await;
-    let (locks, name) = (client(proxy.url()), fresh_name());
+    // A reply has to be missed while the latch is kept.
+    let redis = Redis::with_timeout(proxy.url(), limits::LOCK_LATCH_KEPT / 5).unwrap();
+    let (locks, name) = (ReentrantLocks::new(redis, LEASE, Shutdown::default()), fresh_name());
     let (lock, holder) = (locks.lock(name.as_str()), locks.holder());
     let outer = enter(&lock, &holder).await;
     // Once in peace, so that the server knows the script.

@@ -1,5 +1,8 @@
 //! The moves of an order: each way it can go, each way it can't, and the same asked twice.
 
+use std::collections::BTreeMap;
+
+use chrono::{DateTime, Utc};
 use futures_util::future::join_all;
 use serde_json::json;
 
@@ -246,4 +249,61 @@ async fn what_cannot_be_read_is_refused() {
         assert_eq!(reply.refusal(), (401, "invalid_token"), "{action}");
     }
     assert_eq!(app.status(1, order).await, "unpaid");
+}
+
+/// Rows of all orders by id: status, and everything else that a move changes.
+async fn rows(app: &TestApp) -> BTreeMap<i64, (String, DateTime<Utc>, String)> {
+    let query = "SELECT id, status, updated_at, orders::text FROM orders";
+    let rows: Vec<(i64, String, DateTime<Utc>, String)> =
+        sqlx::query_as(query).fetch_all(&app.app.stores.pool).await.expect("Postgres answers");
+    rows.into_iter().map(|(id, status, at, row)| (id, (status, at, row))).collect()
+}
+
+#[tokio::test]
+async fn each_move_touches_its_order_and_no_other() {
+    let app = TestApp::start().await;
+    let (coupon, other) = (app.create_flash(20).await, app.create_flash(20).await);
+    // Orders of other users and of another coupon that each move could take along.
+    for (user, coupon) in [(1, coupon), (2, other)] {
+        app.order(user, coupon).await;
+        app.paid_order(user + 2, coupon).await;
+        let refunding = app.paid_order(user + 4, coupon).await;
+        app.execute(&format!(
+            "UPDATE orders SET status = 'refunding', refunding_at = now() WHERE id = {refunding}"
+        ))
+        .await;
+    }
+    let moves =
+        [("cancel", "cancelled"), ("expire", "expired"), ("pay", "paid"), ("redeem", "redeemed")];
+    let refunds = [("refund", "refunding"), ("refunded", "refunded")];
+    for (user, (action, status)) in (101..).zip(moves.into_iter().chain(refunds)) {
+        let order = app.order(user, coupon).await;
+        if ["redeem", "refund", "refunded"].contains(&action) {
+            assert_eq!(app.pay(user, order).await.status, 200);
+        }
+        match action {
+            "expire" => app.let_time_pass_for(order).await,
+            "refunded" => assert_eq!(app.act(user, order, "refund").await.status, 200),
+            _ => {}
+        }
+        let before = rows(&app).await;
+        match action {
+            "expire" => assert_eq!(app.expire().await, 1),
+            "pay" => assert_eq!(app.pay(user, order).await.status, 200),
+            "redeem" => assert_eq!(app.redeem(order).await.status, 200),
+            "refunded" => assert_eq!(app.refund_payments().await, 1),
+            _ => assert_eq!(app.act(user, order, action).await.status, 200),
+        }
+        let after = rows(&app).await;
+        let touched: Vec<i64> =
+            after.keys().copied().filter(|id| after[id] != before[id]).collect();
+        assert_eq!(touched, [order], "{action}");
+        assert_eq!(after[&order].0, status);
+        assert!(after[&order].1 > before[&order].1, "{action}: updated_at");
+        if action == "refund" {
+            assert_eq!(app.refund_payments().await, 1);
+        }
+    }
+    // Those that were inserted as refunding have no payment that is on its way back.
+    assert_eq!(app.number("SELECT count(*) FROM orders WHERE status = 'refunding'").await, 2);
 }
