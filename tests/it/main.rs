@@ -55,6 +55,7 @@ mod reconcile;
 mod reconcile_runs;
 mod regular;
 mod repair;
+mod repairs_table;
 mod restart;
 mod returns;
 mod roll_back;
