@@ -5,7 +5,10 @@ use std::time::Duration;
 use flash_sale::sale::ids::CouponId;
 use flash_sale::sale::order_log::{LogState, OrderLog};
 use flash_sale::worker;
+use flash_sale::worker::watch::LaneWatch;
 use serde_json::json;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 
 use crate::support::{TestApp, eventually, lane, write_all};
 
@@ -161,39 +164,40 @@ async fn a_log_is_judged_to_the_entry() {
     assert!(LogState::of(redis, &key).await.unwrap().is_settled());
 }
 
-/// A lane that has come to rest is woken up by an entry of the same millisecond as the last one.
+/// Entries 1 to 3 are there. A lane that came to rest behind entry `last` is woken up where there is another one, or where the
+/// group was given fewer.
 #[tokio::test]
 async fn a_lane_at_rest_is_woken_up_within_a_millisecond() {
+    for (last, delivered) in [(2, 3), (3, 2), (2, 2), (1, 1)] {
+        let app = TestApp::start().await;
+        app.expect_disagreements();
+        for sequence in 1..=3 {
+            add(&app, sequence, &["x", "y"]).await;
+        }
+        let key = app.keys().log(lane());
+        let _: String =
+            app.redis(&["XGROUP", "CREATE", &key, "order-writers", &id(delivered)]).await;
+        let last = id(last).parse().expect("an entry id");
+        let state = LogState { last, delivered: Some(last), ..LogState::default() };
+        let (watch, stop) = (LaneWatch::new(&app.app.stores.redis), CancellationToken::new());
+        let rest = async {
+            watch.rest(&key, &state).await;
+            stop.cancel();
+        };
+        let woken = async { tokio::join!(watch.run(&stop), rest) };
+        let woken = timeout(Duration::from_secs(60), woken).await;
+        assert!(woken.is_ok(), "asleep behind {last}, delivered {delivered}");
+    }
+}
+
+/// The same, as a whole.
+#[tokio::test]
+async fn entries_of_one_millisecond_are_written_one_by_one() {
     let (app, coupon) = app_with(30, &[]).await;
     worker::start(&app.app, &app.config);
     for n in 1..=12 {
         claim(&app, coupon, n, u64::try_from(n).unwrap()).await;
         eventually("it is a row", async || orders(&app).await == n).await;
-        // Long enough for the lane to be at rest, at times; whenever the next one comes, it is written.
-        tokio::time::sleep(Duration::from_millis(30 * u64::try_from(n % 3).unwrap())).await;
     }
-    assert!(app.app.shutdown.stop(Duration::from_secs(10)).await);
-}
-
-/// A group that is set back by one entry of the same millisecond has that entry to read.
-#[tokio::test]
-async fn a_group_that_is_set_back_within_a_millisecond_is_noticed() {
-    let (app, coupon) = app_with(30, &[]).await;
-    worker::start(&app.app, &app.config);
-    for n in 1..=3 {
-        claim(&app, coupon, n, u64::try_from(n).unwrap()).await;
-    }
-    eventually("they are rows", async || orders(&app).await == 3).await;
-    let key = app.keys().log(lane());
-    eventually("all is acknowledged", async || {
-        LogState::of(&app.app.stores.redis, &key).await.unwrap().is_settled()
-    })
-    .await;
-    let _: String = app.redis(&["XGROUP", "SETID", &key, "order-writers", &id(2)]).await;
-    eventually("it is read again", async || {
-        LogState::of(&app.app.stores.redis, &key).await.unwrap().is_settled()
-    })
-    .await;
-    assert_eq!((orders(&app).await, app.my_claim(3, coupon).await.order_id()), (3, 1_003));
     assert!(app.app.shutdown.stop(Duration::from_secs(10)).await);
 }

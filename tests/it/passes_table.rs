@@ -10,7 +10,7 @@ use flash_sale::sale::ids::{CouponId, Lane};
 use flash_sale::worker::{LaneWorker, WorkerSettings, consumer_name};
 use serde_json::Value;
 
-use crate::support::{TestApp, lane, write_all};
+use crate::support::{TestApp, eventually, lane, user, write_all};
 
 /// Order ids of rows that are written by hand, as `support/buyers.rs` writes their buyers: this and the user's id.
 const BY_HAND: i64 = 1 << 60;
@@ -465,7 +465,8 @@ async fn entries() {
 
 #[tokio::test]
 async fn entries_that_were_left_behind() {
-    for count in around(u32::try_from(BATCH).unwrap()) {
+    let more = [3 * BATCH + 1];
+    for count in around(u32::try_from(BATCH).unwrap()).into_iter().chain(more) {
         let (app, coupon) = small_batches().await;
         let dead = worker(&app);
         dead.log().ensure_group().await.unwrap();
@@ -480,28 +481,35 @@ async fn entries_that_were_left_behind() {
     }
 }
 
+/// Entries whose locks are held elsewhere, and a good one behind them: unread, or handed out before as they were.
 #[tokio::test]
 async fn entries_behind_others_that_are_stuck() {
     for stuck in [BATCH, BATCH + 1, 2 * BATCH + 1] {
-        let (app, coupon) = small_batches().await;
-        let mut worker = worker(&app);
-        worker.ensure_group().await.unwrap();
-        let other = app.another_instance().await;
-        let locks = (1..=stuck).map(|n| app.keys().order_lock(lane(), crate::support::user(n)));
-        let guard = other.locks.try_acquire_batch(locks.collect()).await.unwrap();
-        claims(&app, coupon, 1..=stuck + 1).await;
-        let rows = async || app.number("SELECT count(*) FROM orders").await;
-        crate::support::eventually("the good one is a row", async || {
-            worker.write_pass().await.unwrap();
-            rows().await == 1
-        })
-        .await;
-        guard.release().await;
-        crate::support::eventually("all are rows", async || {
-            worker.write_pass().await.unwrap();
-            rows().await == stuck + 1
-        })
-        .await;
+        for handed_out in [false, true] {
+            let (app, coupon) = small_batches().await;
+            let mut worker = worker(&app);
+            worker.ensure_group().await.unwrap();
+            let other = app.another_instance().await;
+            let locks = (1..=stuck).map(|n| app.keys().order_lock(lane(), user(n)));
+            let guard = other.locks.try_acquire_batch(locks.collect()).await.unwrap();
+            claims(&app, coupon, 1..=stuck + 1).await;
+            if handed_out {
+                worker.log().read_new(100).await.unwrap();
+            }
+            let rows = async || app.number("SELECT count(*) FROM orders").await;
+            let what = format!("the one behind {stuck} is a row; handed out: {handed_out}");
+            eventually(&what, async || {
+                worker.write_pass().await.unwrap();
+                rows().await == 1
+            })
+            .await;
+            guard.release().await;
+            eventually("all are rows", async || {
+                worker.write_pass().await.unwrap();
+                rows().await == stuck + 1
+            })
+            .await;
+        }
     }
 }
 

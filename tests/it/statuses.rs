@@ -257,3 +257,39 @@ async fn what_keeps_a_sale_in_redis() {
         assert_eq!(refused, !row.archivable, "{row:?}: {asked:?}");
     }
 }
+
+/// Each thing that can be open about an ended sale, alone: Postgres has the last word, whatever was looked at before.
+#[tokio::test]
+async fn what_is_open_about_an_ended_sale() {
+    for (open, closed) in [
+        ("UPDATE stock_returns SET done_at = NULL WHERE what = 'unit'", "UPDATE stock_returns SET done_at = now()"),
+        ("UPDATE stock_returns SET done_at = NULL WHERE what = 'place'", "UPDATE stock_returns SET done_at = now()"),
+        ("UPDATE coupons SET revision = revision + 1", "UPDATE coupons SET revision = revision - 1"),
+        ("UPDATE coupons SET state = 'paused', ended_at = NULL", "UPDATE coupons SET state = 'ended', ended_at = now()"),
+        (
+            "UPDATE orders SET status = 'unpaid', paid_at = NULL, pay_method = NULL WHERE user_id = 2",
+            "UPDATE orders SET status = 'paid', paid_at = now(), pay_method = 'balance' WHERE user_id = 2",
+        ),
+        (
+            "INSERT INTO dead_letters (lane, entry_id, payload, reason, detail, coupon_id, user_id, order_id)
+             SELECT 0, '1-1', '{}', 'conflict', '', id, 3, 3 FROM coupons",
+            "UPDATE dead_letters SET resolved_at = now()",
+        ),
+    ] {
+        let app = TestApp::configured(&["--unpaid-orders-max", "9"]).await;
+        let coupon = app.create_flash(9).await;
+        let cancelled = app.order(1, coupon).await;
+        assert_eq!(app.cancel(1, cancelled).await.status, 200);
+        app.paid_order(2, coupon).await;
+        app.give_back().await;
+        assert_eq!(app.r#move(coupon, "end").await.status, 200);
+        let archive =
+            async || stock::archive(&app.app.stores.pool, coupon).await.expect("Postgres answers");
+        app.execute(open).await;
+        assert!(!archive().await, "{open}");
+        app.execute(closed).await;
+        assert!(archive().await, "{closed}");
+        assert!(!archive().await, "it has been");
+        app.expect_disagreements();
+    }
+}
