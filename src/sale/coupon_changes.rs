@@ -247,11 +247,19 @@ impl CouponChanges {
                 Ok(())
             }
             Ok(false) | Err(Failure::DataLost(_)) => Ok(()),
+            Err(failure) if failure.is_of_item() => self.note_behind(coupon, in_redis).await,
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Has the pass over changes try this coupon. Should Postgres refuse the note, the next look finds the coupon again.
+    async fn note_behind(&self, coupon: CouponId, in_redis: i64) -> Result<(), Failure> {
+        match stock::note_behind(&self.pool, coupon, in_redis).await.map_err(Failure::from) {
             Err(failure) if failure.is_of_item() => {
-                stock::note_behind(&self.pool, coupon, in_redis).await?;
+                tracing::error!(%coupon, error = %failure, "Redis has an older revision of this coupon, and that can't be noted");
                 Ok(())
             }
-            Err(failure) => Err(failure),
+            noted => noted.map(drop),
         }
     }
 

@@ -28,6 +28,8 @@ pub enum Pass {
     Revisions,
     /// Gives units of closed orders back to Redis.
     StockReturns,
+    /// Decides what becomes of the places of discarded dead letters.
+    Withdrawals,
     /// Takes paid orders off their users' lists of unpaid orders.
     Places,
     /// Closes orders that have not been paid in time.
@@ -61,7 +63,7 @@ impl ItemKind {
 
 impl Pass {
     /// Every pass there is.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Write,
         Self::Recover,
         Self::TidyUp,
@@ -72,6 +74,7 @@ impl Pass {
         Self::Changes,
         Self::Revisions,
         Self::StockReturns,
+        Self::Withdrawals,
         Self::Places,
         Self::Expiry,
         Self::Refunds,
@@ -90,6 +93,7 @@ impl Pass {
             Self::Changes => "changes",
             Self::Revisions => "revisions",
             Self::StockReturns => "stock_returns",
+            Self::Withdrawals => "withdrawals",
             Self::Places => "places",
             Self::Expiry => "expiry",
             Self::Refunds => "refunds",
@@ -122,6 +126,10 @@ impl Pass {
             Self::StockReturns => Some((
                 ItemKind::Coupon,
                 "Units of closed orders can't come back to the sale: `flash-sale reconcile` names what is wrong with it in Redis. If the sale is over, `flash-sale coupon archive ID --accept-loss` ends the wait.",
+            )),
+            Self::Withdrawals => Some((
+                ItemKind::Coupon,
+                "Whether units of discarded dead letters exist can't be told, because live orders have all units, or Redis lacks buyers of the sale: `flash-sale reconcile` names what is wrong with it. If the sale is over, `flash-sale coupon archive ID --accept-loss` ends the wait.",
             )),
             Self::Places => Some((
                 ItemKind::Coupon,

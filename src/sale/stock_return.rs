@@ -19,13 +19,16 @@
 //! through by themselves, before the units.
 //!
 //! The order of a discarded dead letter has a row here as well. Redis counts a unit for it that may not exist, so
-//! `sale/withdrawal.rs` decides what becomes of its place.
+//! `sale/withdrawal.rs` decides what becomes of its place. Places about which nothing can be said now wait for themselves:
+//! the coupon is postponed for the pass `withdrawals` only, and until it is due their rows stand behind all others, at the time
+//! of the next try. So they hold up no closed order of the same sale, however many they are.
 //!
 //! # What each failure does
 //!
 //! * Redis or Postgres away: the rows wait.
 //! * The sale is missing in Redis, which has lost data (an alarm), or can't take units back: the coupon is postponed
-//!   (`sale/postponed.rs`), its rows are neither read nor written meanwhile, and the others go on.
+//!   (`sale/postponed.rs`), its rows are neither read nor written meanwhile, and the others go on. The same where Postgres
+//!   refuses to close a row: its unit is back by then, and coming back twice changes nothing.
 //! * Two processes run the pass at the same moment: the second one finds nothing left to give.
 //!
 //! # What is not promised
@@ -33,7 +36,7 @@
 //! When a unit comes back: soon, as long as both stores answer. Until then its buyer is still one, and is
 //! told the order that was closed.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::iter;
 use std::sync::Arc;
 
@@ -83,6 +86,8 @@ struct Waiting {
     archived: bool,
     /// Whether it is left alone for now.
     postponed: bool,
+    /// Whether the rows of its dead letters are.
+    letters_postponed: bool,
 }
 
 /// An open row.
@@ -100,16 +105,6 @@ struct Settled {
     tried: Result<(), Failure>,
 }
 
-impl Settled {
-    /// Both together; there is no more than one failure.
-    fn add(&mut self, other: Self) {
-        self.done.extend(other.done);
-        if self.tried.is_ok() {
-            self.tried = other.tried;
-        }
-    }
-}
-
 /// What became of one turn of a coupon.
 struct Turn {
     /// Rows closed.
@@ -118,6 +113,33 @@ struct Turn {
     is_full: bool,
     /// Why the others of the batch stay open, if they do.
     tried: Result<(), Failure>,
+    /// What became of the dead letters among them, if there were any.
+    letters: Option<Letters>,
+}
+
+/// What became of the rows of discarded dead letters.
+struct Letters {
+    /// Those that have to wait.
+    waiting: Vec<Open>,
+    /// Why they wait, if nothing could be done about any.
+    tried: Result<(), Failure>,
+}
+
+/// One run of the pass, with what it has put aside before.
+struct Run<'a> {
+    /// `unit` or `place`.
+    what: &'static str,
+    pass: Pass,
+    tries: Tries<'a>,
+    /// For the dead letters.
+    letters: Tries<'a>,
+}
+
+impl Turn {
+    /// Nothing was done, for this reason.
+    fn failed(failure: Failure) -> Self {
+        Self { closed: 0, is_full: false, tried: Err(failure), letters: None }
+    }
 }
 
 impl StockReturns {
@@ -142,46 +164,51 @@ impl StockReturns {
         Ok(places + units)
     }
 
-    async fn work_through(&self, what: &str, pass: Pass) -> Result<usize, Failure> {
-        let mut tries = self.postponed.begin(pass).await?;
+    async fn work_through(&self, what: &'static str, pass: Pass) -> Result<usize, Failure> {
+        let tries = self.postponed.begin(pass).await?;
+        let letters = self.postponed.begin(Pass::Withdrawals).await?;
+        let mut run = Run { what, pass, tries, letters };
         let mut done = 0;
         for _ in 0..limits::PASS_BATCHES_MAX {
-            let round = self.round(what, pass, &mut tries).await?;
-            done += round.closed;
-            if !round.is_full {
+            let (closed, goes_on) = self.round(&mut run).await?;
+            done += closed;
+            if !goes_on {
                 break;
             }
         }
-        tries.end().await?;
+        run.tries.end().await?;
+        if what == "unit" {
+            run.letters.end().await?;
+        }
         Ok(done)
     }
 
-    /// One turn for each coupon.
-    async fn round(&self, what: &str, pass: Pass, tries: &mut Tries<'_>) -> Result<Turn, Failure> {
-        let mut round = Turn { closed: 0, is_full: false, tried: Ok(()) };
-        let mut after = None;
+    /// One turn for each coupon. Returns how many rows were closed, and whether there may be more.
+    async fn round(&self, run: &mut Run<'_>) -> Result<(usize, bool), Failure> {
+        let (mut closed, mut goes_on, mut after) = (0, false, None);
         loop {
-            let page = self.waiting(what, pass, after).await?;
+            let page = self.waiting(run, after).await?;
             let Some(last) = page.last().map(|waiting| waiting.coupon_id) else {
-                return Ok(round);
+                return Ok((closed, goes_on));
             };
             for waiting in page.into_iter().filter(|waiting| !waiting.postponed) {
-                let turn = self.turn(what, &waiting).await?;
-                round.closed += turn.closed;
-                let failed = tries.settle(waiting.coupon_id.get(), turn.tried).await?.is_none();
-                round.is_full |= turn.is_full && turn.closed > 0 && !failed;
+                let coupon = waiting.coupon_id;
+                let turn = self.turn(run.what, &waiting).await.unwrap_or_else(Turn::failed);
+                closed += turn.closed;
+                let failed = run.tries.settle(coupon.get(), turn.tried).await?.is_none();
+                goes_on |= turn.is_full && turn.closed > 0 && !failed;
+                if let Some(letters) = turn.letters {
+                    run.letters.settle(coupon.get(), letters.tried).await?;
+                    let put_last = put_last(&self.pool, coupon, &letters.waiting).await;
+                    run.letters.settle(coupon.get(), put_last.map_err(Failure::from)).await?;
+                }
             }
             after = Some(last);
         }
     }
 
     /// Coupons behind `after` that have open rows, in the order of their ids.
-    async fn waiting(
-        &self,
-        what: &str,
-        pass: Pass,
-        after: Option<CouponId>,
-    ) -> sqlx::Result<Vec<Waiting>> {
+    async fn waiting(&self, run: &Run<'_>, after: Option<CouponId>) -> sqlx::Result<Vec<Waiting>> {
         sqlx::query_as!(
             Waiting,
             // Steps through the index: each step reads the first row of the next coupon, and none of its others.
@@ -198,12 +225,14 @@ impl StockReturns {
                SELECT step.coupon_id AS "coupon_id!: CouponId",
                       coalesce(archived_at IS NOT NULL, false) AS "archived!",
                       EXISTS (SELECT FROM postponed
-                              WHERE pass = $3 AND item = step.coupon_id AND next_try_at > now()) AS "postponed!"
+                              WHERE pass = $3 AND item = step.coupon_id AND next_try_at > now()) AS "postponed!",
+                      EXISTS (SELECT FROM postponed
+                              WHERE pass = 'withdrawals' AND item = step.coupon_id AND next_try_at > now()) AS "letters_postponed!"
                FROM step LEFT JOIN flash_sales USING (coupon_id)
                WHERE step.coupon_id IS NOT NULL ORDER BY step.coupon_id"#,
-            what,
+            run.what,
             after.map(CouponId::get),
-            pass.name(),
+            run.pass.name(),
             limits::PASS_COUPONS_MAX,
         )
         .fetch_all(&self.pool)
@@ -213,36 +242,47 @@ impl StockReturns {
     /// Works through one batch of a coupon. A failure of the item stands in the turn, with what was done before.
     async fn turn(&self, what: &str, waiting: &Waiting) -> Result<Turn, Failure> {
         let (coupon, has_units) = (waiting.coupon_id, what == "unit" && !waiting.archived);
-        let open = self.open(what, coupon).await?;
+        let letters_wait = has_units && waiting.letters_postponed;
+        let open = self.open(what, coupon, letters_wait).await?;
         let is_full = open.len() >= limits::STOCK_RETURNS_BATCH as usize;
         let letters = if has_units { self.letters_among(&open).await? } else { HashSet::default() };
         let (letters, returns): (Vec<Open>, Vec<Open>) =
             open.into_iter().partition(|one| letters.contains(&one.order_id));
         let mut settled = self.give_all_back(coupon, &returns, has_units).await;
         // Last, since looking for heirs may take a while.
-        if settled.tried.is_ok() && !letters.is_empty() {
-            let withdrawn = self.withdraw(coupon, &letters).await;
-            settled.add(
-                withdrawn.unwrap_or_else(|error| Settled { done: Vec::new(), tried: Err(error) }),
-            );
-        }
+        let letters = match letters.is_empty() || settled.tried.is_err() {
+            true => None,
+            false => Some(self.withdraw(coupon, letters, &mut settled.done).await),
+        };
         let orders: Vec<i64> = settled.done.iter().map(|one| one.order_id.get()).collect();
-        let closed = close(&self.pool, what, &orders).await?;
-        Ok(Turn { closed, is_full, tried: settled.tried })
+        // Refused by Postgres, they are closed by the next try.
+        let (closed, tried) = match close(&self.pool, what, &orders).await {
+            Ok(closed) => (closed, settled.tried),
+            Err(error) => (0, Err(error.into())),
+        };
+        Ok(Turn { closed, is_full, tried, letters })
     }
 
-    /// The open rows of a coupon that have waited longest.
-    async fn open(&self, what: &str, coupon: CouponId) -> sqlx::Result<Vec<Open>> {
+    /// The open rows of a coupon that have waited longest; without those of dead letters that have to wait, if they do.
+    async fn open(
+        &self,
+        what: &str,
+        coupon: CouponId,
+        letters_wait: bool,
+    ) -> sqlx::Result<Vec<Open>> {
         sqlx::query_as!(
             Open,
             // Compared and sorted as rows, because only one index has this order. Sorted by time alone, another one fits as
             // well, in which five rows of this coupon lie behind a hundred thousand of others.
             r#"SELECT order_id AS "order_id: OrderId", user_id AS "user_id: UserId" FROM stock_returns
-               WHERE (what, coupon_id) >= ($1, $2) AND (what, coupon_id) <= ($1, $2) AND done_at IS NULL
+               WHERE (what, coupon_id) >= ($1, $2) AND done_at IS NULL
+                 AND (what, coupon_id, updated_at)
+                     <= ($1, $2, CASE WHEN $4 THEN now() ELSE 'infinity'::timestamptz END)
                ORDER BY what, coupon_id, updated_at LIMIT $3"#,
             what,
             coupon.get(),
             i64::from(limits::STOCK_RETURNS_BATCH),
+            letters_wait,
         )
         .fetch_all(&self.pool)
         .await
@@ -254,22 +294,39 @@ impl StockReturns {
         dead_letter::among(&self.pool, &orders).await
     }
 
-    /// Deals with the places of discarded dead letters. Those that wait are read last from now on.
-    async fn withdraw(&self, coupon: CouponId, letters: &[Open]) -> Result<Settled, Failure> {
-        self.free_places(coupon, letters).await?;
-        let places: Vec<Place> = letters.iter().map(|one| (one.user_id, one.order_id)).collect();
-        let fates = self.withdrawals.settle(coupon, &places).await?;
+    /// Deals with the places of discarded dead letters; adds those that can be closed to `done`.
+    async fn withdraw(
+        &self,
+        coupon: CouponId,
+        letters: Vec<Open>,
+        done: &mut Vec<Open>,
+    ) -> Letters {
+        let fates = match self.fates(coupon, &letters).await {
+            Ok(fates) => fates,
+            Err(failure) => return Letters { waiting: letters, tried: Err(failure) },
+        };
         let of = |fate| -> Vec<Open> {
             letters.iter().filter(|one| fates[&one.order_id] == fate).copied().collect()
         };
-        let mut settled = Settled { done: of(Fate::Done), tried: Ok(()) };
-        settled.add(self.give_all_back(coupon, &of(Fate::ToStock), true).await);
+        let mut settled = self.give_all_back(coupon, &of(Fate::ToStock), true).await;
+        settled.done.extend(of(Fate::Done));
         let waiting = of(Fate::Waits);
-        put_last(&self.pool, &waiting).await?;
         if settled.done.is_empty() && settled.tried.is_ok() && !waiting.is_empty() {
             settled.tried = Err(Failure::NoUnit(coupon));
         }
-        Ok(settled)
+        done.extend(settled.done);
+        Letters { waiting, tried: settled.tried }
+    }
+
+    /// What becomes of the place of each of these letters.
+    async fn fates(
+        &self,
+        coupon: CouponId,
+        letters: &[Open],
+    ) -> Result<BTreeMap<OrderId, Fate>, Failure> {
+        self.free_places(coupon, letters).await?;
+        let places: Vec<Place> = letters.iter().map(|one| (one.user_id, one.order_id)).collect();
+        self.withdrawals.settle(coupon, &places).await
     }
 
     async fn free_places(&self, coupon: CouponId, returns: &[Open]) -> Result<(), Failure> {
@@ -456,17 +513,19 @@ pub async fn count_open(pool: &PgPool, coupon: Option<CouponId>) -> sqlx::Result
     .await
 }
 
-/// Has these units wait behind all others of their coupon.
-async fn put_last(pool: &PgPool, units: &[Open]) -> sqlx::Result<()> {
-    if units.is_empty() {
+/// Has these rows of dead letters wait behind all others of their coupon: until their next try, if that is postponed.
+async fn put_last(pool: &PgPool, coupon: CouponId, letters: &[Open]) -> sqlx::Result<()> {
+    if letters.is_empty() {
         return Ok(());
     }
-    let orders: Vec<i64> = units.iter().map(|one| one.order_id.get()).collect();
+    let orders: Vec<i64> = letters.iter().map(|one| one.order_id.get()).collect();
     let mut tx = postgres::begin_planning(pool).await?;
     sqlx::query!(
-        "UPDATE stock_returns SET updated_at = now()
+        "UPDATE stock_returns SET updated_at = greatest(now(), (
+             SELECT next_try_at FROM postponed WHERE pass = 'withdrawals' AND item = $2))
          WHERE order_id = ANY($1) AND what = 'unit' AND done_at IS NULL",
         &orders,
+        coupon.get(),
     )
     .execute(&mut *tx)
     .await?;

@@ -43,8 +43,8 @@
 //!
 //! # What is not promised
 //!
-//! That a place is passed on soon: looking for heirs may read every live order of the sale, a thousand at a time. The
-//! units of closed orders that were read together with it come back first; later ones wait.
+//! That a place is passed on soon: looking for heirs may read every live order of the sale, a thousand at a time, so places
+//! that wait are tried less and less often. Units of closed orders of the same sale don't wait for them.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::iter;

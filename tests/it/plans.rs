@@ -43,13 +43,13 @@ const QUERIES: [Row; 24] = [
     (
         "units of a large backlog",
         "user_id AS \"user_id: UserId\" FROM stock_returns WHERE",
-        "'unit', {first}, 1000",
+        "'unit', {first}, 1000, false",
         1_000.0,
     ),
     (
         "units of a small sale",
         "user_id AS \"user_id: UserId\" FROM stock_returns WHERE",
-        "'unit', {second}, 1000",
+        "'unit', {second}, 1000, true",
         5.0,
     ),
     ("closing returns", "UPDATE stock_returns SET done_at = now()", "{thousand}, 'unit'", 1_000.0),

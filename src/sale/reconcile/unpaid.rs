@@ -73,11 +73,8 @@ impl Check<'_> {
     ) -> Result<(), Failure> {
         let mut bounded_since = HashMap::new();
         for &lane in lanes {
-            match self.listed(lane).await {
-                Ok(listed) => {
-                    bounded_since.extend(listed.oldest.map(|order| (lane, order)));
-                    self.not_freed(lane, listed.unmatched, found).await?;
-                }
+            match self.lists_of(lane, found).await {
+                Ok(oldest) => bounded_since.extend(oldest.map(|order| (lane, order))),
                 Err(failure) if failure.is_of_item() => {
                     let error = failure.to_string();
                     found.push(Disagreement::Listing(Listing::Unreadable { lane, error }));
@@ -89,6 +86,17 @@ impl Check<'_> {
             return Ok(());
         }
         self.not_listed(&bounded_since, found).await
+    }
+
+    /// Compares the lists of a lane. Returns the oldest order on them.
+    async fn lists_of(
+        &self,
+        lane: Lane,
+        found: &mut Vec<Disagreement>,
+    ) -> Result<Option<OrderId>, Failure> {
+        let Listed { unmatched, oldest } = self.listed(lane).await?;
+        self.not_freed(lane, unmatched, found).await?;
+        Ok(oldest)
     }
 
     /// Reads all lists of a lane, page by page, and looks the orders up.

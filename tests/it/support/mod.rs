@@ -16,6 +16,7 @@ pub mod proxy;
 pub mod redis_server;
 pub mod redisson;
 pub mod servers;
+mod tables;
 mod test_app;
 
 pub use client::{Reply, references};

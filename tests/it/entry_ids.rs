@@ -1,0 +1,203 @@
+//! Entries of one millisecond: their ids, `<ms>-<sequence>`, differ only behind the dash, and are compared as numbers there.
+
+use std::time::Duration;
+
+use flash_sale::sale::ids::CouponId;
+use flash_sale::sale::order_log::{LogState, OrderLog};
+use flash_sale::worker;
+use flash_sale::worker::watch::LaneWatch;
+use serde_json::json;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use crate::support::{TestApp, eventually, lane, write_all};
+
+/// A millisecond that no clock comes to while the tests run.
+const MS: u64 = 4_000_000_000_000;
+
+fn id(sequence: u64) -> String {
+    format!("{MS}-{sequence}")
+}
+
+async fn add(app: &TestApp, sequence: u64, fields: &[&str]) {
+    let (key, id) = (app.keys().log(lane()), id(sequence));
+    let _: String = app.redis(&[&["XADD", &key, &id], fields].concat()).await;
+}
+
+/// The entry of a claim of user `n`, who is written down as a buyer.
+async fn claim(app: &TestApp, coupon: CouponId, n: i64, sequence: u64) {
+    let (coupon_text, n_text, order) = (coupon.to_string(), n.to_string(), (1_000 + n).to_string());
+    app.set_buyer(coupon, n, 1_000 + n).await;
+    let _: i64 = app.redis(&["HINCRBY", &app.keys().coupon(coupon), "stock", "-1"]).await;
+    add(app, sequence, &["coupon", &coupon_text, "user", &n_text, "order", &order]).await;
+}
+
+async fn app_with(units: i64, arguments: &[&str]) -> (TestApp, CouponId) {
+    let app = TestApp::configured(arguments).await;
+    let coupon = app.create_flash(units).await;
+    (app, coupon)
+}
+
+async fn orders(app: &TestApp) -> i64 {
+    app.number("SELECT count(*) FROM orders").await
+}
+
+#[tokio::test]
+async fn entries_of_one_millisecond_are_all_written_in_batches() {
+    for read_before in [false, true] {
+        let (app, coupon) = app_with(30, &["--batch-orders-max", "5"]).await;
+        let mut worker = app.worker(lane());
+        worker.ensure_group().await.unwrap();
+        for n in 1..=22 {
+            claim(&app, coupon, n, u64::try_from(n).unwrap()).await;
+        }
+        if read_before {
+            worker.log().read_new(100).await.unwrap();
+        }
+        assert_eq!(write_all(&mut worker).await.inserted, 22);
+        assert_eq!((worker.recover_pass().await.unwrap(), orders(&app).await), (0, 22));
+    }
+}
+
+/// Of more claims than there are units, those become orders that came first.
+#[tokio::test]
+async fn who_came_first_in_a_millisecond_gets_the_unit() {
+    let (app, coupon) = app_with(2, &[]).await;
+    // The last one has the lowest order id.
+    for (n, sequence) in [(3, 9), (2, 10), (1, 11)] {
+        claim(&app, coupon, n, sequence).await;
+    }
+    let report = app.write_orders().await;
+    assert_eq!((report.inserted, report.dead_letters), (2, 1));
+    assert_eq!(app.number("SELECT user_id FROM dead_letters").await, 1);
+    app.expect_disagreements();
+}
+
+#[tokio::test]
+async fn two_dead_letters_of_one_millisecond_are_two() {
+    let app = TestApp::start().await;
+    for sequence in 1..=3 {
+        add(&app, sequence, &["junk", "junk"]).await;
+    }
+    assert_eq!(app.write_orders().await.dead_letters, 3);
+    assert_eq!(app.number("SELECT count(DISTINCT entry_id) FROM dead_letters").await, 3);
+}
+
+/// Two orders whose entries are lost, promised in one second, and that Postgres has no place for.
+#[tokio::test]
+async fn two_repairs_of_one_second_are_two_dead_letters() {
+    let (app, coupon) = app_with(5, &[]).await;
+    let regular = app.create_regular().await;
+    for n in [1, 2] {
+        app.set_buyer(coupon, n, 1_000 + n).await;
+        let _: i64 = app.redis(&["HINCRBY", &app.keys().coupon(coupon), "stock", "-1"]).await;
+        app.execute(&format!(
+            "INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at)
+             VALUES (1000 + {n}, {regular}, 'regular', 9 + {n}, now())"
+        ))
+        .await;
+    }
+    let repaired = app.post("/v1/reconcile", &app.admin_token(), &json!({"repair": true})).await;
+    assert_eq!(repaired.status, 200, "{repaired:?}");
+    assert_eq!(app.number("SELECT count(*) FROM dead_letters WHERE resolved_at IS NULL").await, 2);
+    app.expect_disagreements();
+}
+
+/// Two groups in the middle of one millisecond: what the slower one needs is kept, whichever is named first.
+#[tokio::test]
+async fn the_log_is_trimmed_to_the_slowest_group_within_a_millisecond() {
+    // As text 250 comes before 99.
+    for (ours, others) in [(99, 250), (250, 99), (1, 350), (350, 1)] {
+        for pending in [false, true] {
+            let app = TestApp::start().await;
+            app.expect_disagreements();
+            let key = app.keys().log(lane());
+            for sequence in 1..=350 {
+                add(&app, sequence, &["x", "y"]).await;
+            }
+            for (group, at) in [("order-writers", ours), ("a-relay", others)] {
+                // What is pending is what a group needs; otherwise the last one that it was given.
+                let from = if pending { id(at - 1) } else { id(at) };
+                let _: String = app.redis(&["XGROUP", "CREATE", &key, group, &from]).await;
+                if pending {
+                    let read = ["XREADGROUP", "GROUP", group, "x", "STREAMS", &key, ">"];
+                    let _: redis::Value = app.redis(&read).await;
+                }
+            }
+            let stores = &app.app.stores;
+            let log = OrderLog::new(stores.redis.clone(), &stores.keys, lane(), "x".into());
+            log.trim().await.unwrap();
+            let needed = ours.min(others);
+            let kept: i64 = app.redis(&["XLEN", &key]).await;
+            let kept = u64::try_from(kept).unwrap();
+            let case = format!("{ours}, {others}, pending {pending}: {kept} are kept");
+            // Whole nodes of a hundred entries go, and no more.
+            assert!((351 - needed..351 - needed + 100).contains(&kept), "{case}");
+            let first: Vec<(String, Vec<String>)> =
+                app.redis(&["XRANGE", &key, &id(needed), &id(needed)]).await;
+            assert_eq!(first.len(), 1, "{case}");
+        }
+    }
+}
+
+/// How far a group has come, and what is in flight.
+#[tokio::test]
+async fn a_log_is_judged_to_the_entry() {
+    let (app, coupon) = app_with(20, &[]).await;
+    let mut worker = app.worker(lane());
+    worker.ensure_group().await.unwrap();
+    for n in 9..=12 {
+        claim(&app, coupon, n, u64::try_from(n).unwrap()).await;
+    }
+    let (redis, key) = (&app.app.stores.redis, app.keys().log(lane()));
+    for read in 0..=4 {
+        if read > 0 {
+            assert_eq!(worker.log().read_new(1).await.unwrap().len(), 1);
+        }
+        let state = LogState::of(redis, &key).await.unwrap();
+        assert_eq!((state.pending, state.unread), (read, 4 - read));
+        assert!(!state.is_settled());
+        let report = app.reconcile().await;
+        assert!(report.agrees() && report.in_flight == 4 && !report.at_rest, "{report:?}");
+    }
+    assert_eq!(write_all(&mut worker).await.entries, 4);
+    assert!(LogState::of(redis, &key).await.unwrap().is_settled());
+}
+
+/// Entries 1 to 3 are there. A lane that came to rest behind entry `last` is woken up where there is another one, or where the
+/// group was given fewer.
+#[tokio::test]
+async fn a_lane_at_rest_is_woken_up_within_a_millisecond() {
+    for (last, delivered) in [(2, 3), (3, 2), (2, 2), (1, 1)] {
+        let app = TestApp::start().await;
+        app.expect_disagreements();
+        for sequence in 1..=3 {
+            add(&app, sequence, &["x", "y"]).await;
+        }
+        let key = app.keys().log(lane());
+        let _: String =
+            app.redis(&["XGROUP", "CREATE", &key, "order-writers", &id(delivered)]).await;
+        let last = id(last).parse().expect("an entry id");
+        let state = LogState { last, delivered: Some(last), ..LogState::default() };
+        let (watch, stop) = (LaneWatch::new(&app.app.stores.redis), CancellationToken::new());
+        let rest = async {
+            watch.rest(&key, &state).await;
+            stop.cancel();
+        };
+        let woken = async { tokio::join!(watch.run(&stop), rest) };
+        let woken = timeout(Duration::from_secs(60), woken).await;
+        assert!(woken.is_ok(), "asleep behind {last}, delivered {delivered}");
+    }
+}
+
+/// The same, as a whole.
+#[tokio::test]
+async fn entries_of_one_millisecond_are_written_one_by_one() {
+    let (app, coupon) = app_with(30, &[]).await;
+    worker::start(&app.app, &app.config);
+    for n in 1..=12 {
+        claim(&app, coupon, n, u64::try_from(n).unwrap()).await;
+        eventually("it is a row", async || orders(&app).await == n).await;
+    }
+    assert!(app.app.shutdown.stop(Duration::from_secs(10)).await);
+}

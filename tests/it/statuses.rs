@@ -1,0 +1,295 @@
+//! Each status of an order, and a dead letter, against everything that counts or selects orders by their status.
+
+use flash_sale::sale::ids::{CouponId, OrderId};
+use flash_sale::sale::order::OrderStatus;
+use flash_sale::sale::reconcile::{Disagreement, Listing, Report};
+use flash_sale::sale::{repair, stock};
+use serde_json::json;
+
+use crate::support::{TestApp, lane, user};
+
+/// What stands for an accepted claim.
+#[derive(Clone, Copy, Debug)]
+struct Row {
+    /// As its user is told.
+    status: &'static str,
+    /// Whether it holds a unit as an order.
+    live: bool,
+    /// Whether the sale may leave Redis, once it has ended.
+    archivable: bool,
+}
+
+#[rustfmt::skip]
+const ROWS: [Row; 8] = [
+    Row { status: "unpaid",    live: true,  archivable: false },
+    Row { status: "paid",      live: true,  archivable: true },
+    Row { status: "redeemed",  live: true,  archivable: true },
+    Row { status: "refunding", live: true,  archivable: true },
+    Row { status: "cancelled", live: false, archivable: true },
+    Row { status: "expired",   live: false, archivable: true },
+    Row { status: "refunded",  live: false, archivable: true },
+    // An open dead letter: a promise, and no order.
+    Row { status: "in_review", live: false, archivable: false },
+];
+
+/// Asks Redis about every claim, and archives an ended sale at once.
+async fn app() -> TestApp {
+    TestApp::configured(&["--sold-out-memory-ms", "0", "--archive-after-ms", "0"]).await
+}
+
+impl Row {
+    fn is_letter(self) -> bool {
+        self.status == "in_review"
+    }
+
+    fn is_closed(self) -> bool {
+        !self.live && !self.is_letter()
+    }
+
+    /// User 1's claim, in this status, on a sale of its own. Its unit has come back if it is closed.
+    async fn make(self, app: &TestApp) -> (CouponId, i64) {
+        let coupon = app.create_flash(9).await;
+        if self.is_letter() {
+            let sold = "UPDATE flash_sales SET sold =";
+            app.execute(&format!("{sold} total WHERE coupon_id = {coupon}")).await;
+            let order = app.claim(1, coupon).await.order_id();
+            assert_eq!(app.write_orders().await.dead_letters, 1);
+            app.execute(&format!("{sold} 0 WHERE coupon_id = {coupon}")).await;
+            return (coupon, order);
+        }
+        let order = app.order(1, coupon).await;
+        if ["paid", "redeemed", "refunding", "refunded"].contains(&self.status) {
+            assert_eq!(app.pay(1, order).await.status, 200);
+        }
+        match self.status {
+            "redeemed" => assert_eq!(app.redeem(order).await.status, 200),
+            "cancelled" => assert_eq!(app.cancel(1, order).await.status, 200),
+            "expired" => {
+                app.let_time_pass_for(order).await;
+                assert_eq!(app.expire().await, 1);
+            }
+            "refunding" | "refunded" => {
+                assert_eq!(app.act(1, order, "refund").await.status, 200);
+                if self.status == "refunded" {
+                    assert_eq!(app.refund_payments().await, 1);
+                }
+                // Its gateway takes its time.
+                app.execute(
+                    "UPDATE payments SET refund_asked_at = now() WHERE status = 'refunding'",
+                )
+                .await;
+            }
+            _ => {}
+        }
+        app.give_back().await;
+        assert_eq!(app.status(1, order).await, self.status);
+        (coupon, order)
+    }
+}
+
+/// Codes of what the comparison finds about this sale.
+async fn found(app: &TestApp, coupon: CouponId) -> Vec<&'static str> {
+    let found = app.reconcile().await.disagreements;
+    let of_sale = found.iter().filter(|found| found.coupon() == Some(coupon));
+    of_sale.map(Disagreement::code).collect()
+}
+
+async fn finds(app: &TestApp, coupon: CouponId, code: &str) -> bool {
+    found(app, coupon).await.contains(&code)
+}
+
+async fn sale_is(app: &TestApp, coupon: CouponId, column: &str, value: i64) {
+    app.execute(&format!("UPDATE flash_sales SET {column} = {value} WHERE coupon_id = {coupon}"))
+        .await;
+}
+
+/// Redis goes back to before user 1 had claimed.
+async fn forget(app: &TestApp, coupon: CouponId) {
+    app.forget_buyer(coupon, 1).await;
+    let _: i64 = app.redis(&["HINCRBY", &app.keys().coupon(coupon), "stock", "1"]).await;
+}
+
+#[tokio::test]
+async fn what_counts_as_sold() {
+    let app = app().await;
+    app.expect_disagreements();
+    for row in ROWS {
+        let (coupon, _) = row.make(&app).await;
+        let live = i64::from(row.live);
+        assert_eq!(found(&app, coupon).await, [""; 0], "{row:?}");
+        assert_eq!(app.sold(coupon).await, live, "{row:?}");
+        sale_is(&app, coupon, "sold", 1 - live).await;
+        assert!(finds(&app, coupon, "sold_miscounted").await, "{row:?}");
+        let body = json!({"repair": true});
+        assert_eq!(app.post("/v1/reconcile", &app.admin_token(), &body).await.status, 200);
+        assert_eq!(app.sold(coupon).await, live, "{row:?}: counted again");
+        // Two orders for one unit.
+        app.order(2, coupon).await;
+        sale_is(&app, coupon, "sold", 1).await;
+        sale_is(&app, coupon, "total", 1).await;
+        assert_eq!(finds(&app, coupon, "oversold").await, row.live, "{row:?}");
+    }
+}
+
+#[tokio::test]
+async fn who_has_to_be_a_buyer() {
+    let app = app().await;
+    app.expect_disagreements();
+    for row in ROWS {
+        let (coupon, order) = row.make(&app).await;
+        let is_buyer = app.buyers(coupon).await.contains_key(&1);
+        assert_eq!(is_buyer, row.live || row.is_letter(), "{row:?}");
+        app.set_buyer(coupon, 1, order).await;
+        // A buyer whose order is closed has kept what is somebody else's.
+        assert_eq!(finds(&app, coupon, "not_given_back").await, row.is_closed(), "{row:?}");
+        app.forget_buyer(coupon, 1).await;
+        assert_eq!(finds(&app, coupon, "buyer_missing").await, row.live, "{row:?}");
+        assert!(!finds(&app, coupon, "order_lost").await, "{row:?}");
+    }
+}
+
+#[tokio::test]
+async fn who_may_have_another_order() {
+    let app = app().await;
+    app.expect_disagreements();
+    for row in ROWS {
+        let (coupon, _) = row.make(&app).await;
+        let inserted = sqlx::query(sqlx::AssertSqlSafe(format!(
+            "INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at)
+             VALUES ({coupon} * 1000, {coupon}, 'flash', 1, now())"
+        )));
+        let inserted = inserted.execute(&app.app.stores.pool).await;
+        assert_eq!(inserted.is_err(), row.live, "{row:?}: one live order for each buyer");
+    }
+}
+
+/// By Redis, and by Postgres once the sale has left Redis.
+#[tokio::test]
+async fn what_a_user_is_told() {
+    for row in ROWS {
+        let app = app().await;
+        let (coupon, order) = row.make(&app).await;
+        let mine = app.my_claim(1, coupon).await;
+        assert_eq!((mine.text("status"), mine.order_id()), (row.status, order));
+        let live = app.app.orders.live_of(coupon, user(1)).await.expect("Postgres answers");
+        assert_eq!(live.map(OrderId::get), row.live.then_some(order), "{row:?}");
+        assert_eq!(app.r#move(coupon, "end").await.status, 200);
+        let archived = app.app.archive.pass().await.expect("both stores answer");
+        assert_eq!(archived, usize::from(row.archivable), "{row:?}");
+        let again = app.claim(1, coupon).await;
+        match row.live || row.is_letter() {
+            true => assert_eq!(again.refusal(), (409, "already_claimed"), "{row:?}"),
+            false => assert_eq!(again.refusal(), (410, "sale_ended"), "{row:?}"),
+        }
+        assert_eq!(app.my_claim(1, coupon).await.text("status"), row.status);
+    }
+}
+
+/// After a roll-back of Redis: to whom the place of a discarded dead letter goes.
+#[tokio::test]
+async fn who_inherits_a_place() {
+    // The letter is the same user's, who has claimed a second time, or another user's.
+    for claims in [1, 2] {
+        for row in ROWS.into_iter().filter(|row| !row.is_letter()) {
+            let app = app().await;
+            let (coupon, order) = row.make(&app).await;
+            if row.live {
+                forget(&app, coupon).await;
+            }
+            sale_is(&app, coupon, "sold", 9).await;
+            assert_eq!(app.claim(claims, coupon).await.status, 202, "{row:?}");
+            assert_eq!(app.write_orders().await.dead_letters, 1, "{row:?}");
+            sale_is(&app, coupon, "sold", i64::from(row.live)).await;
+            let letter =
+                app.app.dead_letters.list(None, 1).await.expect("Postgres answers").remove(0);
+            app.app.dead_letters.discard(letter.id).await.expect("Postgres answers");
+            assert_eq!(app.give_back().await, 1, "{row:?}");
+            let (buyer, left) = if row.live { (Some(&order), 8) } else { (None, 9) };
+            let buyers = app.buyers(coupon).await;
+            assert_eq!((buyers.get(&1), buyers.len()), (buyer, buyer.iter().count()), "{row:?}");
+            assert_eq!(app.stock(coupon).await, left, "{row:?}");
+        }
+    }
+}
+
+/// What a repair writes down again, when it is told that a unit, or a place, never came back.
+#[tokio::test]
+async fn what_is_written_down_again() {
+    let app = app().await;
+    for row in ROWS {
+        let (coupon, order) = row.make(&app).await;
+        let (user, order) = (user(1), OrderId::new(order).expect("an order id"));
+        let unit = Disagreement::NotGivenBack { coupon, user, order };
+        let was = Some((coupon, OrderStatus::Paid));
+        let place =
+            Disagreement::Listing(Listing::NotFreed { lane: lane(), user, order, row: was });
+        for (found, expected) in
+            [(unit, row.is_closed()), (place, row.status != "unpaid" && !row.is_letter())]
+        {
+            let report = Report { disagreements: vec![found], ..Report::default() };
+            let repairs = repair::repair(&app.app.stores, &report).await.expect("Postgres answers");
+            assert_eq!((repairs.len(), repairs[0].done), (1, expected), "{row:?}: {repairs:?}");
+        }
+        let (stock, buyers) = (app.stock(coupon).await, app.buyers(coupon).await);
+        app.give_back().await;
+        assert_eq!((app.stock(coupon).await, app.buyers(coupon).await), (stock, buyers), "{row:?}");
+    }
+}
+
+/// A sale whose last claim is in this status, and which has ended.
+#[tokio::test]
+async fn what_keeps_a_sale_in_redis() {
+    let app = app().await;
+    for row in ROWS {
+        let (coupon, _) = row.make(&app).await;
+        assert_eq!(app.r#move(coupon, "end").await.status, 200);
+        if !row.archivable {
+            // The last word, whoever asks.
+            let noted =
+                stock::archive(&app.app.stores.pool, coupon).await.expect("Postgres answers");
+            assert!(!noted, "{row:?}");
+        }
+        let archived = app.app.archive.pass().await.expect("both stores answer");
+        assert_eq!(archived, usize::from(row.archivable), "{row:?}");
+        // Asked for, it says why not.
+        let asked = app.app.archive.ask(coupon, false).await.expect("both stores answer");
+        let refused = format!("{asked:?}").contains("NotSettled");
+        assert_eq!(refused, !row.archivable, "{row:?}: {asked:?}");
+    }
+}
+
+/// Each thing that can be open about an ended sale, alone: Postgres has the last word, whatever was looked at before.
+#[tokio::test]
+async fn what_is_open_about_an_ended_sale() {
+    for (open, closed) in [
+        ("UPDATE stock_returns SET done_at = NULL WHERE what = 'unit'", "UPDATE stock_returns SET done_at = now()"),
+        ("UPDATE stock_returns SET done_at = NULL WHERE what = 'place'", "UPDATE stock_returns SET done_at = now()"),
+        ("UPDATE coupons SET revision = revision + 1", "UPDATE coupons SET revision = revision - 1"),
+        ("UPDATE coupons SET state = 'paused', ended_at = NULL", "UPDATE coupons SET state = 'ended', ended_at = now()"),
+        (
+            "UPDATE orders SET status = 'unpaid', paid_at = NULL, pay_method = NULL WHERE user_id = 2",
+            "UPDATE orders SET status = 'paid', paid_at = now(), pay_method = 'balance' WHERE user_id = 2",
+        ),
+        (
+            "INSERT INTO dead_letters (lane, entry_id, payload, reason, detail, coupon_id, user_id, order_id)
+             SELECT 0, '1-1', '{}', 'conflict', '', id, 3, 3 FROM coupons",
+            "UPDATE dead_letters SET resolved_at = now()",
+        ),
+    ] {
+        let app = TestApp::configured(&["--unpaid-orders-max", "9"]).await;
+        let coupon = app.create_flash(9).await;
+        let cancelled = app.order(1, coupon).await;
+        assert_eq!(app.cancel(1, cancelled).await.status, 200);
+        app.paid_order(2, coupon).await;
+        app.give_back().await;
+        assert_eq!(app.r#move(coupon, "end").await.status, 200);
+        let archive =
+            async || stock::archive(&app.app.stores.pool, coupon).await.expect("Postgres answers");
+        app.execute(open).await;
+        assert!(!archive().await, "{open}");
+        app.execute(closed).await;
+        assert!(archive().await, "{closed}");
+        assert!(!archive().await, "it has been");
+        app.expect_disagreements();
+    }
+}
