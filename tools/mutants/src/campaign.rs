@@ -57,7 +57,7 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
     }
     let selected = select(arguments, &root, &world.mutants)?;
     if selected.is_empty() {
-        eprintln!("mutants: there are none in {}", arguments.paths.join(" "));
+        eprintln!("mutants: no mutant stands in these files or on these lines");
         return Ok(if arguments.changed.is_some() { 0 } else { WRONG });
     }
     if arguments.check || arguments.list {
