@@ -11,6 +11,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
+use nix::sys::statvfs::statvfs;
 use nix::unistd::Pid;
 use serde::Deserialize;
 use sqlx::{Connection, PgConnection};
@@ -20,6 +21,11 @@ use super::patience::bound_this_test;
 
 /// Time for one statement of the set-up; only a hang exceeds it.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A folder in memory.
+const MEMORY: &str = "/dev/shm";
+/// Bytes that have to be free there.
+const MEMORY_BYTES_MIN: u64 = 4 << 30;
 
 /// Environment variable that names a pair of servers for [`shared`].
 const GIVEN_SERVERS: &str = "TEST_SERVERS";
@@ -107,16 +113,23 @@ impl OwnServers {
     }
 }
 
+/// Whether there is enough memory for files of throw-away servers. On a disk a test's copy of a database costs twice as much.
+fn has_memory() -> bool {
+    statvfs(MEMORY).is_ok_and(|free| {
+        free.blocks_available() as u64 * free.fragment_size() as u64 >= MEMORY_BYTES_MIN
+    })
+}
+
 /// A keeper, and the servers that it has started or taken over.
 fn keep(folder: Option<&DataFolder>) -> (Child, Addresses) {
     bound_this_test();
-    let place = match folder {
-        Some(folder) => vec!["--data-dir", folder.text()],
-        None => vec!["--throw-away"],
+    let mut command = Command::new(env!("CARGO_BIN_EXE_flash-sale"));
+    command.args(["private-servers", "--log", "error"]);
+    match folder {
+        Some(folder) => command.args(["--data-dir", folder.text()]),
+        None => command.arg("--throw-away").envs(has_memory().then_some(("TMPDIR", MEMORY))),
     };
-    let mut keeper = Command::new(env!("CARGO_BIN_EXE_flash-sale"))
-        .args(["private-servers", "--log", "error"])
-        .args(place)
+    let mut keeper = command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()

@@ -59,7 +59,6 @@ pub struct TestApp {
     pub config: Config,
     place: Place,
     client: reqwest::Client,
-    document: OnceCell<Value>,
     /// Cleared by a test that breaks something on purpose.
     check_at_end: AtomicBool,
 }
@@ -127,7 +126,6 @@ impl TestApp {
             config,
             place,
             client: reqwest::Client::builder().timeout(PATIENCE).build().expect("a client"),
-            document: OnceCell::new(),
             check_at_end: AtomicBool::new(true),
         }
     }
@@ -234,7 +232,9 @@ impl TestApp {
 
     /// Sends any request, and checks the reply against `/openapi.json`.
     pub async fn send(&self, request: reqwest::RequestBuilder, method: &str, path: &str) -> Reply {
-        let document = self.document.get_or_init(|| async {
+        // The same for every app.
+        static DOCUMENT: OnceCell<Value> = OnceCell::const_new();
+        let document = DOCUMENT.get_or_init(|| async {
             let document = self.client.get(format!("{}/openapi.json", self.url)).send().await;
             document.expect("the document is served").json().await.expect("it is JSON")
         });
