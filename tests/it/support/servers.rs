@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// A folder in memory.
 const MEMORY: &str = "/dev/shm";
 /// Bytes that have to be free there.
-const MEMORY_BYTES_MIN: u64 = 4 << 30;
+const MEMORY_BYTES_MIN: u128 = 4 << 30;
 
 /// Environment variable that names a pair of servers for [`shared`].
 const GIVEN_SERVERS: &str = "TEST_SERVERS";
@@ -116,7 +116,7 @@ impl OwnServers {
 /// Whether there is enough memory for files of throw-away servers. On a disk a test's copy of a database costs twice as much.
 fn has_memory() -> bool {
     statvfs(MEMORY).is_ok_and(|free| {
-        free.blocks_available() as u64 * free.fragment_size() as u64 >= MEMORY_BYTES_MIN
+        u128::from(free.blocks_available()) * u128::from(free.fragment_size()) >= MEMORY_BYTES_MIN
     })
 }
 
