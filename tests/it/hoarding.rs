@@ -29,6 +29,18 @@ async fn assert_too_many(app: &TestApp, user: i64, coupon: CouponId) {
 }
 
 #[tokio::test]
+async fn a_bound_of_one_is_one_and_without_a_bound_no_list_is_kept() {
+    for (max, listed, second) in [("0", 0, 202), ("1", 1, 409)] {
+        let app = TestApp::configured(&["--unpaid-orders-max", max]).await;
+        let (a, b) = (app.create_flash(9).await, app.create_flash(9).await);
+        app.order(1, a).await;
+        let lists: i64 = app.redis(&["HLEN", &app.keys().unpaid(crate::support::lane())]).await;
+        assert_eq!((lists, app.claim(1, b).await.status), (listed, second), "at most {max}");
+        app.write_orders().await;
+    }
+}
+
+#[tokio::test]
 async fn a_user_holds_so_many_unpaid_orders_and_no_more() {
     let (app, [a, b, c]) = bounded().await;
     let first = app.order(1, a).await;

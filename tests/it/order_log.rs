@@ -1,5 +1,6 @@
 //! The order log: trimming and removing consumers never loses an entry.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use flash_sale::sale::order_log::{LogState, OrderLog};
@@ -80,6 +81,76 @@ async fn a_consumer_that_holds_entries_is_not_removed() {
         app.redis(&["XINFO", "CONSUMERS", &app.keys().log(lane()), "order-writers"]).await;
     assert_eq!(consumers, []);
     app.expect_disagreements();
+}
+
+/// Names of the group's consumers.
+async fn consumers(app: &TestApp) -> Vec<String> {
+    let key = app.keys().log(lane());
+    let facts: Vec<BTreeMap<String, Value>> =
+        app.redis(&["XINFO", "CONSUMERS", &key, "order-writers"]).await;
+    let name = |facts: &BTreeMap<String, Value>| redis::from_redis_value_ref(&facts["name"]);
+    facts.iter().map(|facts| name(facts).expect("a name")).collect()
+}
+
+#[tokio::test]
+async fn consumers_that_were_idle_for_long_are_removed_and_no_others() {
+    let app = TestApp::start().await;
+    let (ours, dead) = (log_of(&app, "ours").await, log_of(&app, "dead").await);
+    append(&app, 2).await;
+    for log in [&ours, &dead] {
+        let entries = log.read_new(1).await.unwrap();
+        log.acknowledge(entries.iter().map(|entry| entry.id.as_str())).await.unwrap();
+    }
+    ours.remove_idle_consumers(Duration::from_hours(1)).await.unwrap();
+    assert_eq!(consumers(&app).await, ["dead", "ours"]);
+    // Redis counts in ms.
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    ours.remove_idle_consumers(Duration::ZERO).await.unwrap();
+    assert_eq!(consumers(&app).await, ["ours"], "idle as well, and at work");
+    app.expect_disagreements();
+}
+
+#[tokio::test]
+async fn entries_are_taken_over_step_by_step_and_lost_ones_are_named() {
+    let app = TestApp::start().await;
+    let (ours, dead) = (log_of(&app, "ours").await, log_of(&app, "dead").await);
+    append(&app, 5).await;
+    let held = dead.read_new(5).await.unwrap();
+    let step = ours.take_over(Duration::from_hours(1), 2, "0-0").await.unwrap();
+    assert_eq!((step.entries, step.lost.len()), (0, 0), "they aren't idle for so long");
+    let deleted: i64 = app.redis(&["XDEL", &app.keys().log(lane()), &held[1].id]).await;
+    assert_eq!(deleted, 1);
+
+    // By name, however short a time it has held them.
+    let step = ours.take_over_from("dead", 3).await.unwrap();
+    assert_eq!((step.entries, &step.lost[..]), (2, &[held[1].id.clone()][..]));
+    assert_eq!(ours.take_over_from("nobody", 3).await.unwrap().entries, 0);
+    // Step by step, from what the last one says.
+    let (mut taken, mut from, mut steps) = (0, Some("0-0".to_owned()), 0);
+    while let Some(start) = from {
+        let step = ours.take_over(Duration::ZERO, 1, &start).await.unwrap();
+        assert!(step.entries <= 1);
+        (taken, from, steps) = (taken + step.entries, step.next, steps + 1);
+    }
+    assert_eq!((taken, steps >= 4), (4, true), "those of the dead, and our own");
+    assert_eq!(ours.read_pending(9, "0").await.unwrap().len(), 4);
+    app.expect_disagreements();
+}
+
+#[tokio::test]
+async fn what_is_created_is_told() {
+    let app = TestApp::start().await;
+    let (redis, keys) = (&app.app.stores.redis, app.keys());
+    let log = OrderLog::new(redis.clone(), keys, lane(), "a".into());
+    let created = async || {
+        let created = log.ensure_group().await.unwrap();
+        (created.group, created.log)
+    };
+    assert_eq!(created().await, (true, true));
+    assert_eq!(created().await, (false, false));
+    let key = keys.log(lane());
+    let gone: i64 = app.redis(&["XGROUP", "DESTROY", &key, "order-writers"]).await;
+    assert_eq!((gone, created().await), (1, (true, false)));
 }
 
 #[tokio::test]
