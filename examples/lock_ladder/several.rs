@@ -8,6 +8,7 @@ use flash_sale::kit::lock::redlock::{Redlock, Settings};
 use flash_sale::kit::lock::reentrant::{Guard, ReentrantLocks};
 use flash_sale::kit::redis::Redis;
 use nix::sys::signal::Signal;
+use redis::Value;
 use sqlx::PgPool;
 use tokio::time::{Instant, sleep};
 
@@ -22,22 +23,29 @@ pub const LEASE: Duration = Duration::from_millis(1_500);
 pub async fn fail_over(scene: &Scene) -> anyhow::Result<Shown> {
     let (mut master, port) = RedisServer::on_tcp(&[]);
     let replica = RedisServer::start(&["--replicaof", &format!("127.0.0.1 {port}")]);
-    let (on_master, on_replica) = (Redis::new(&master.url())?, Redis::new(&replica.url())?);
+    // A plain connection, because the service's own is not used while it leads to a replica.
+    let operator = redis::Client::open(replica.url())?;
+    let mut operator = operator.get_multiplexed_async_connection().await?;
+    let mut tell = async |words: &[&str]| -> anyhow::Result<Value> {
+        let mut command = redis::cmd(words[0]);
+        command.arg(&words[1..]);
+        command.query_async(&mut operator).await.with_context(|| words.join(" "))
+    };
     let deadline = Instant::now() + LONG;
-    while !ask::<String>(&on_replica, &["INFO", "replication"])
-        .await?
-        .contains("master_link_status:up")
-    {
+    let follows = |info: Value| -> anyhow::Result<bool> {
+        Ok(redis::from_redis_value::<String>(info)?.contains("master_link_status:up"))
+    };
+    while !follows(tell(&["INFO", "replication"]).await?)? {
         ensure!(Instant::now() < deadline, "the replica never follows");
         sleep(Duration::from_millis(10)).await;
     }
     // The line between the two is down for a moment, and just then the master goes, too.
-    let _: () = ask(&on_replica, &["REPLICAOF", "127.0.0.1", "1"]).await?;
-    let anns = ReentrantLocks::new(on_master, LONG, scene.shutdown.clone());
+    tell(&["REPLICAOF", "127.0.0.1", "1"]).await?;
+    let anns = ReentrantLocks::new(Redis::new(&master.url())?, LONG, scene.shutdown.clone());
     let guard = anns.lock("copied").try_acquire(&anns.holder()).await?.context("it is free")?;
     master.kill();
-    let _: () = ask(&on_replica, &["REPLICAOF", "NO", "ONE"]).await?;
-    let bens = ReentrantLocks::new(on_replica, LONG, scene.shutdown.clone());
+    tell(&["REPLICAOF", "NO", "ONE"]).await?;
+    let bens = ReentrantLocks::new(Redis::new(&replica.url())?, LONG, scene.shutdown.clone());
     let second = bens.lock("copied").try_acquire(&bens.holder()).await?.context("unknown there")?;
     ensure!(!guard.lost().is_cancelled(), "she believes it is hers");
     second.release().await?;
