@@ -8,7 +8,7 @@
 -- ARGV[3]  number of shards that the caller believes in
 -- ARGV[4]  channel on which units that came back are told
 -- ARGV[5..] user id, order id, user id and order id of the heir; as often as there are places. An heir without a user id
---          is nobody: the place ends
+--          is none: the place ends
 --
 -- Replies  a list, one code for each place
 --   PASSED_ON  the user is no buyer any more, and the heir is one; no unit has come or gone

@@ -74,7 +74,7 @@ pub struct App {
     pub dead_letters: DeadLetters,
     /// Gives units back.
     pub stock_returns: StockReturns,
-    /// What passes have put aside.
+    /// Items that passes have postponed.
     pub postponed: Postponed,
     /// Buyers' locks.
     pub locks: ReentrantLocks,

@@ -1,4 +1,4 @@
-//! Who takes money for orders, in words: for `serve` at its start, and for `doctor`.
+//! The gateway that takes money for orders, in words: for `serve` at its start, and for `doctor`.
 
 use crate::base::config::Config;
 use crate::sale::gateway::Checkout;

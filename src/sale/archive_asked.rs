@@ -34,7 +34,7 @@ use crate::sale::reconcile::{self, Standing};
 use crate::sale::stock::StoredSale;
 use crate::sale::{Failure, Stores, dead_letter, order_moves, stock};
 
-/// The answer to whoever wants to archive a sale.
+/// Outcome of an operator's wish to archive a sale.
 #[derive(Debug)]
 pub enum ArchiveOutcome {
     /// Postgres answers for the sale, and Redis doesn't have it: by this call, or before.
@@ -58,7 +58,7 @@ pub struct Archived {
     pub live_orders: Option<i64>,
 }
 
-/// Why a sale is not archived, in words for whoever asked for it.
+/// Reasons for not archiving a sale, in words for the operator.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ArchiveRefusal {
     /// There is no such coupon.
@@ -160,7 +160,7 @@ impl Archive {
         })
     }
 
-    /// Whether somebody has archived it meanwhile.
+    /// Whether the sale has been archived meanwhile, by another pass or operator.
     async fn is_archived(&self, coupon: CouponId) -> sqlx::Result<bool> {
         Ok(stock::find(&self.stores.pool, coupon).await?.is_some_and(|sale| sale.archived))
     }

@@ -4,7 +4,7 @@ use super::{Move, OrderMoves};
 use crate::sale::ids::{CouponId, OrderId, UserId};
 use crate::sale::order::{Order, OrderStatus};
 
-/// The answer to whoever wants to move an order.
+/// Outcome of a wish to move an order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Moved {
     /// It has been moved there: by this call, or before.

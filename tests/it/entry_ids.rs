@@ -6,7 +6,6 @@ use flash_sale::sale::ids::CouponId;
 use flash_sale::sale::order_log::{LogState, OrderLog};
 use flash_sale::worker;
 use flash_sale::worker::watch::LaneWatch;
-use serde_json::json;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
@@ -97,7 +96,7 @@ async fn two_repairs_of_one_second_are_two_dead_letters() {
         ))
         .await;
     }
-    let repaired = app.post("/v1/reconcile", &app.admin_token(), &json!({"repair": true})).await;
+    let repaired = app.compare(true).await;
     assert_eq!(repaired.status, 200, "{repaired:?}");
     assert_eq!(app.number("SELECT count(*) FROM dead_letters WHERE resolved_at IS NULL").await, 2);
     app.expect_disagreements();

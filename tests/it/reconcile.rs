@@ -183,8 +183,7 @@ async fn a_sale_that_cannot_be_read_is_a_finding_and_hides_no_other() {
 
     // What Postgres can't store as it is.
     let _: i64 = app.redis(&["HSET", &shard, "a\0b", "1"]).await;
-    let body = serde_json::json!({"repair": false});
-    let asked = app.post("/v1/reconcile", &app.admin_token(), &body).await;
+    let asked = app.compare(false).await;
     assert_eq!((asked.status, &asked.body["disagreements"]), (200, &4.into()), "{asked:?}");
 
     // A key of another type.
@@ -194,8 +193,7 @@ async fn a_sale_that_cannot_be_read_is_a_finding_and_hides_no_other() {
     assert_named_among(&app, &[&unreadable, "total 5 is not stock 4 + buyers 2"]).await;
     // What is found is repaired, and what can't be read is left alone.
     app.execute(&format!("UPDATE flash_sales SET sold = 1 WHERE coupon_id = {good}")).await;
-    let body = serde_json::json!({"repair": true});
-    let asked = app.post("/v1/reconcile", &app.admin_token(), &body).await;
+    let asked = app.compare(true).await;
     assert_eq!((asked.status, app.sold(good).await), (200, 2));
 }
 

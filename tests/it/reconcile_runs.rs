@@ -35,7 +35,7 @@ async fn every_comparison_is_on_record() {
     let admin = app.admin_token();
     let mut ids = Vec::new();
     for _ in 0..3 {
-        let run = app.post("/v1/reconcile", &admin, &json!({"repair": false})).await;
+        let run = app.compare(false).await;
         assert_eq!(run.status, 200);
         let asked = (&run.body["asked_by"], &run.body["at_rest"], &run.body["in_flight"]);
         assert_eq!(asked, (&json!("api"), &json!(false), &json!(1)), "{run:?}");

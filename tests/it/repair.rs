@@ -22,7 +22,7 @@ const ACKNOWLEDGE_UNWRITTEN: &str =
 
 /// Compares and repairs. Returns the record.
 async fn repair(app: &TestApp) -> Value {
-    let reply = app.post("/v1/reconcile", &app.admin_token(), &json!({"repair": true})).await;
+    let reply = app.compare(true).await;
     assert_eq!(reply.status, 200, "{reply:?}");
     reply.body
 }
@@ -69,7 +69,7 @@ async fn without_being_asked_nothing_is_repaired() {
     let coupon = app.create_flash(5).await;
     app.claim(1, coupon).await;
     lose_entries(&app, coupon).await;
-    let reply = app.post("/v1/reconcile", &app.admin_token(), &json!({"repair": false})).await;
+    let reply = app.compare(false).await;
     assert_eq!((reply.status, repairs(&reply.body).len()), (200, 0), "{reply:?}");
     app.app.reconciler.pass(Duration::from_secs(60)).await.expect("both stores answer");
     assert_eq!(app.number("SELECT count(*) FROM orders").await, 0);

@@ -3,7 +3,7 @@
 
 use flash_sale::sale::ids::CouponId;
 use flash_sale::sale::reconcile::Disagreement;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::support::TestApp;
 
@@ -147,7 +147,7 @@ async fn make(app: &TestApp, coupon: CouponId, made: &str) {
 
 /// Compares and repairs. Returns the findings' codes, and the repairs as `code done`, by name.
 async fn repair(app: &TestApp, case: &str) -> (Vec<String>, Vec<String>) {
-    let reply = app.post("/v1/reconcile", &app.admin_token(), &json!({"repair": true})).await;
+    let reply = app.compare(true).await;
     assert_eq!(reply.status, 200, "{case}: {reply:?}");
     let list = |name: &str, line: fn(&Value) -> String| {
         let mut lines: Vec<String> =

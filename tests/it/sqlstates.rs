@@ -12,7 +12,7 @@ use flash_sale::worker::PassError;
 use serde_json::{Value, json};
 
 use crate::support::process::pending;
-use crate::support::{Reply, TestApp, lane, write_all};
+use crate::support::{Reply, SECRET, TestApp, lane, write_all};
 use crate::warm_up::only_in_postgres;
 
 /// What a refusal means for the item at hand.
@@ -414,7 +414,7 @@ async fn the_note_of_what_is_postponed() {
 // ---- what users and administrators ask for ----
 
 /// Asked over HTTP: what, and which of its writes is refused.
-const ASKED: [(&str, &str, &str); 22] = [
+const ASKED: [(&str, &str, &str); 27] = [
     ("regular claim", "INSERT", "orders"),
     ("pay", "UPDATE", "orders"),
     ("pay", "INSERT", "payments"),
@@ -437,12 +437,19 @@ const ASKED: [(&str, &str, &str); 22] = [
     ("restock", "INSERT", "restocks"),
     ("create", "INSERT", "coupons"),
     ("create", "INSERT", "flash_sales"),
+    ("confirm", "INSERT", "payments"),
+    ("confirm", "UPDATE", "orders"),
+    ("archive", "UPDATE", "flash_sales"),
+    ("archive", "INSERT", "orders"),
+    ("archive", "UPDATE", "dead_letters"),
 ];
 
 /// What is asked about.
 struct Asked {
     regular: CouponId,
     flash: CouponId,
+    /// Its sale has ended, with a unit that hasn't come back and a dead letter.
+    ended: CouponId,
     unpaid: i64,
     paid: i64,
     letter: String,
@@ -452,15 +459,26 @@ impl Asked {
     async fn prepare(app: &TestApp) -> Self {
         let (regular, flash) = (app.create_regular().await, app.create_flash(9).await);
         let (unpaid, paid) = (app.order(1, flash).await, app.paid_order(2, flash).await);
+        let ended = app.create_flash(9).await;
+        let order = app.order(1, ended).await;
+        assert_eq!(app.cancel(1, order).await.status, 200);
         app.changes_pass().await;
-        app.execute(&format!("UPDATE flash_sales SET sold = total WHERE coupon_id = {flash}"))
-            .await;
-        assert_eq!(app.claim(3, flash).await.status, 202);
-        assert_eq!(app.write_orders().await.dead_letters, 1);
-        app.execute(&format!("UPDATE flash_sales SET sold = 2 WHERE coupon_id = {flash}")).await;
+        Self::oversell(app, ended, 0).await;
+        Self::oversell(app, flash, 2).await;
+        assert_eq!(app.r#move(ended, "end").await.status, 200);
         let letters = app.get("/v1/dead-letters", &app.admin_token()).await;
         let letter = letters.body["dead_letters"][0]["id"].as_str().expect("an id").to_owned();
-        Self { regular, flash, unpaid, paid, letter }
+        Self { regular, flash, ended, unpaid, paid, letter }
+    }
+
+    /// Makes a dead letter of user 3's claim; `sold` units are sold.
+    async fn oversell(app: &TestApp, coupon: CouponId, sold: i64) {
+        app.execute(&format!("UPDATE flash_sales SET sold = total WHERE coupon_id = {coupon}"))
+            .await;
+        assert_eq!(app.claim(3, coupon).await.status, 202);
+        assert_eq!(app.write_orders().await.dead_letters, 1);
+        app.execute(&format!("UPDATE flash_sales SET sold = {sold} WHERE coupon_id = {coupon}"))
+            .await;
     }
 
     async fn ask(&self, app: &TestApp, what: &str) -> Reply {
@@ -483,6 +501,15 @@ impl Asked {
             "edit" => app.edit(self.flash, &larger).await,
             "restock" => app.restock(self.flash, 1, "key").await,
             "create" => app.post("/v1/coupons", &admin, &coupon).await,
+            "confirm" => {
+                let notice = json!({"kind": "payment", "payment_id": "g", "order_id": self.unpaid.to_string(),
+                                    "method": 2, "amount_cents": 1});
+                app.confirm(&notice).await
+            }
+            "archive" => {
+                let path = format!("/v1/coupons/{}/archive", self.ended);
+                app.post(&path, &admin, &json!({"accept_loss": true})).await
+            }
             verb => app.r#move(self.flash, verb).await,
         }
     }
@@ -491,7 +518,8 @@ impl Asked {
 #[tokio::test]
 async fn what_is_asked_over_http() {
     for (what, write, table) in ASKED {
-        let app = TestApp::configured(&["--unpaid-orders-max", "9"]).await;
+        let settings = ["--unpaid-orders-max", "9", "--payment-callback-secret", SECRET];
+        let app = TestApp::configured(&settings).await;
         let asked = Asked::prepare(&app).await;
         let before = app.tables().await;
         for state in CLASSES {
@@ -507,4 +535,22 @@ async fn what_is_asked_over_http() {
         assert_ne!(app.changed_since(&before).await, [""; 0], "{what}: it wasn't for nothing");
         app.give_back().await;
     }
+}
+
+#[tokio::test]
+async fn a_retry_of_a_postponed_item() {
+    let app = TestApp::start().await;
+    app.execute("INSERT INTO postponed (pass, item, error, tries, next_try_at) VALUES ('expiry', '1', 'e', 1, 'infinity')").await;
+    let id = app.number("SELECT id FROM postponed").await;
+    let path = format!("/v1/postponed/{id}/retry");
+    let ask = async || app.post(&path, &app.admin_token(), &Value::Null).await;
+    let waiting = "SELECT count(*) FROM postponed WHERE next_try_at = 'infinity'";
+    for state in CLASSES {
+        app.refuse("UPDATE", "postponed", "true", state).await;
+        assert_eq!(ask().await.refusal(), (503, "unavailable"), "{state}");
+        assert_eq!(app.number(waiting).await, 1, "{state}: nothing has changed");
+        app.accept("postponed").await;
+    }
+    assert_eq!(ask().await.status, 204);
+    assert_eq!(app.number(waiting).await, 0);
 }

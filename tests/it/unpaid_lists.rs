@@ -12,7 +12,7 @@ use flash_sale::sale::gateway::PayMethod;
 use flash_sale::sale::ids::{CouponId, OrderId};
 use flash_sale::sale::{Stores, reconcile};
 use futures_util::future::join_all;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::time::timeout;
 
 use crate::support::{OwnServers, TestApp, eventually, lane, user};
@@ -52,7 +52,7 @@ fn assert_names(found: &[String], expected: &[&str]) {
 
 /// Compares and repairs. Returns every repair, as `code done`.
 async fn repair(app: &TestApp) -> Vec<String> {
-    let reply = app.post("/v1/reconcile", &app.admin_token(), &json!({"repair": true})).await;
+    let reply = app.compare(true).await;
     assert_eq!(reply.status, 200, "{reply:?}");
     let repairs = reply.body["repairs"].as_array().expect("a list").iter();
     let line = |one: &Value| format!("{} {}", one["code"].as_str().expect("a code"), one["done"]);

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use flash_sale::sale::ids::CouponId;
 use serde_json::{Value, json};
 
-use crate::support::{Reply, TestApp, eventually, lane};
+use crate::support::{Reply, TestApp, lane};
 
 /// An action, its answers, and behind each answer the states in which it is given, with blanks between.
 ///
@@ -135,20 +135,9 @@ pub async fn request(
     let request = if body.is_null() { request } else { request.json(body) };
     let reply = app.send(request, &method, path).await;
     match (path, reply.status) {
-        ("/v1/reconcile", 202) => finished(app, reply).await,
+        ("/v1/reconcile", 202) => app.finished(reply).await,
         _ => reply,
     }
-}
-
-/// A comparison that has taken longer than a request may wait, once it has ended.
-async fn finished(app: &TestApp, mut reply: Reply) -> Reply {
-    let path = reply.header("location").to_owned();
-    eventually("the comparison ends", async || {
-        reply = app.get(&path, &app.admin_token()).await;
-        reply.body["finished_at"].is_string()
-    })
-    .await;
-    reply
 }
 
 /// What a gateway says about a payment for this order, which has an id of its own.
@@ -170,8 +159,7 @@ pub async fn in_review(app: &TestApp, user: i64, coupon: CouponId) -> i64 {
 
 /// The record of a new comparison.
 pub async fn comparison(app: &TestApp) -> Thing {
-    let (token, body) = (app.admin_token(), json!({"repair": false}));
-    let run = request(app, "post", "/v1/reconcile", Some(&token), &body).await;
+    let run = app.compare(false).await;
     Thing { id: run.text("run_id").parse().expect("an id"), coupon: None, order: None }
 }
 

@@ -10,6 +10,7 @@ use clap::Parser;
 use flash_sale::app::App;
 use flash_sale::base::clock::Clock;
 use flash_sale::base::config::Config;
+use flash_sale::base::limits;
 use flash_sale::base::shutdown::Shutdown;
 use flash_sale::http;
 use flash_sale::kit::jwt::{Grants, Tokens};
@@ -125,7 +126,13 @@ impl TestApp {
             url,
             config,
             place,
-            client: reqwest::Client::builder().timeout(PATIENCE).build().expect("a client"),
+            // A connection that has been idle for long is about to be closed by the service, and a request that meets the
+            // close has no reply.
+            client: reqwest::Client::builder()
+                .timeout(PATIENCE)
+                .pool_idle_timeout(limits::HEADER_READ_TIMEOUT / 2)
+                .build()
+                .expect("a client"),
             check_at_end: AtomicBool::new(true),
         }
     }
@@ -241,6 +248,24 @@ impl TestApp {
         let (document, response) =
             (document.await, request.send().await.expect("the service answers"));
         Reply::read(response, method, path, document).await
+    }
+
+    /// Compares the stores, on request also with repairs, and waits for the end however long it takes.
+    pub async fn compare(&self, repair: bool) -> Reply {
+        let body = json!({ "repair": repair });
+        let reply = self.post("/v1/reconcile", &self.admin_token(), &body).await;
+        if reply.status == 202 { self.finished(reply).await } else { reply }
+    }
+
+    /// The record of a comparison that has taken longer than a request waits, once it has ended.
+    pub async fn finished(&self, mut reply: Reply) -> Reply {
+        let path = reply.header("location").to_owned();
+        eventually("the comparison ends", async || {
+            reply = self.get(&path, &self.admin_token()).await;
+            reply.body["finished_at"].is_string()
+        })
+        .await;
+        reply
     }
 
     /// A client for requests that the methods above can't say.
@@ -369,7 +394,9 @@ impl Place {
 
     /// Lets a new worker take over and write whatever is in flight, and compares the stores; then gives back
     /// what is due, and compares them again.
-    async fn settle(self, config: Config) -> Report {
+    async fn settle(self, mut config: Config) -> Report {
+        // As many as are in use here at one time; Postgres makes a process for each.
+        config.stores.database_connections = 2;
         let app = self.assemble(&config, Clock::System).await;
         let settings =
             WorkerSettings { take_over_idle: Duration::ZERO, ..WorkerSettings::from(&config) };
