@@ -3,6 +3,7 @@
 //! Starting a pair takes longer than most tests, so one pair serves many: tests find it by `TEST_SERVERS`
 //! (`tests/it/support/servers.rs`). It belongs to one worker, so a mutant that does harm to it disturbs no other one.
 
+use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -14,6 +15,11 @@ use serde::Deserialize;
 
 /// Time for one answer; only a hang exceeds it.
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A folder in memory.
+const MEMORY: &str = "/dev/shm";
+/// Memory in KiB that has to be available for the files of the servers of all jobs.
+const MEMORY_KIB_MIN: u64 = 8 << 20;
 
 /// Length of a message's header in Postgres's protocol: its type and its length.
 const HEADER_BYTES: usize = 5;
@@ -32,6 +38,14 @@ struct Addresses {
     database_url: String,
 }
 
+/// Whether there is enough memory for the files of all servers. On a disk they cost a fifth more.
+fn has_memory() -> bool {
+    let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let available = memory.lines().find_map(|line| line.strip_prefix("MemAvailable:"));
+    let kib = available.and_then(|text| text.trim().trim_end_matches(" kB").parse::<u64>().ok());
+    Path::new(MEMORY).is_dir() && kib.is_some_and(|kib| kib >= MEMORY_KIB_MIN)
+}
+
 impl Servers {
     /// Starts a pair with the migrated database that test databases are copied from.
     ///
@@ -41,6 +55,7 @@ impl Servers {
     pub fn start(program: &Path) -> Result<Self> {
         let mut keeper = Command::new(program)
             .args(["private-servers", "--throw-away", "--log", "error"])
+            .envs(has_memory().then_some(("TMPDIR", MEMORY)))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
