@@ -18,29 +18,31 @@ use crate::kit::rate_limit::RateLimit;
 use crate::kit::signature::Signatures;
 use crate::sale::Stores;
 use crate::sale::archive::Archive;
-use crate::sale::backlog::Backlog;
-use crate::sale::claim::{ClaimOutcome, Claims};
-use crate::sale::claim_script::{Bounds, ClaimScript};
-use crate::sale::claim_status::ClaimStatuses;
-use crate::sale::coupon::Coupons;
-use crate::sale::coupon_changes::CouponChanges;
-use crate::sale::dead_letter::DeadLetters;
-use crate::sale::expiry::Expiry;
-use crate::sale::numbers::Numbers;
-use crate::sale::order::Orders;
-use crate::sale::order_ids::OrderIds;
-use crate::sale::order_moves::OrderMoves;
-use crate::sale::order_waiters::OrderWaiters;
+use crate::sale::claim::calls::{Bounds, ClaimScript};
+use crate::sale::claim::claims::Claims;
+use crate::sale::claim::outcome::ClaimOutcome;
+use crate::sale::claim::readiness::Readiness;
+use crate::sale::claim::regular::RegularClaims;
+use crate::sale::claim::sold_out::SoldOutSales;
+use crate::sale::claim::sold_out_listener;
+use crate::sale::claim::status::ClaimStatuses;
+use crate::sale::coupon::changes::CouponChanges;
+use crate::sale::coupon::create::Coupons;
+use crate::sale::coupon::load::WarmUp;
+use crate::sale::installation;
+use crate::sale::log::backlog::Backlog;
+use crate::sale::order::discard::DeadLetters;
+use crate::sale::order::expiry::Expiry;
+use crate::sale::order::give_back::pass::StockReturns;
+use crate::sale::order::ids::OrderIds;
+use crate::sale::order::moves::OrderMoves;
+use crate::sale::order::waiters::OrderWaiters;
+use crate::sale::order::write::Orders;
 use crate::sale::pass::Pass;
 use crate::sale::payment::Payments;
 use crate::sale::postponed::Postponed;
-use crate::sale::readiness::Readiness;
-use crate::sale::reconcile_pass::Reconciler;
-use crate::sale::regular::RegularClaims;
-use crate::sale::sold_out::SoldOutSales;
-use crate::sale::stock_return::StockReturns;
-use crate::sale::warm_up::WarmUp;
-use crate::sale::{returns, settings};
+use crate::sale::reconcile::gauges::Numbers;
+use crate::sale::reconcile::pass::Reconciler;
 
 /// The service. Everything in it can be shared; both doors hold it by `Arc`.
 pub struct App {
@@ -112,7 +114,7 @@ pub struct App {
 /// bounds.
 pub fn start_housekeeping(app: &Arc<App>) {
     let Stores { redis, keys, .. } = &app.stores;
-    returns::listen(redis.clone(), keys, app.sold_out.clone(), &app.shutdown);
+    sold_out_listener::listen(redis.clone(), keys, app.sold_out.clone(), &app.shutdown);
     repeat(app, limits::BACKLOG_PERIOD, |app| async move { app.backlog_pass().await });
     repeat(app, limits::HOUSEKEEPING_PERIOD, |app| async move { app.housekeeping_pass().await });
 }
@@ -182,7 +184,7 @@ impl App {
         shutdown: Shutdown,
     ) -> anyhow::Result<Arc<Self>> {
         let lanes = raise_lanes(config, &stores).await?;
-        let epoch = settings::read(&stores.pool).await?.epoch;
+        let epoch = installation::read(&stores.pool).await?.epoch;
         let Stores { pool, redis, keys } = &stores;
         let Base { metrics, postponed, warm_up, coupons, coupon_changes, order_moves } =
             Base::new(&stores, epoch, &shutdown)?;
@@ -287,7 +289,7 @@ impl Base {
 /// Raises the number of lanes to what is asked for. Returns how many there are.
 async fn raise_lanes(config: &Config, stores: &Stores) -> sqlx::Result<i32> {
     let asked = config.lanes.unwrap_or(1);
-    let lanes = settings::raise_lanes(&stores.pool, asked).await?;
+    let lanes = installation::raise_lanes(&stores.pool, asked).await?;
     if config.lanes.is_some() && lanes > asked {
         tracing::warn!(
             lanes,

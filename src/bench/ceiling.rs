@@ -10,7 +10,7 @@ use sqlx::{ConnectOptions, Connection, PgConnection};
 
 use super::verdict::Judge;
 use crate::sale::ids::CouponId;
-use crate::sale::order_log::{LogEntry, LoggedClaim};
+use crate::sale::log::{LogEntry, LoggedClaim};
 
 /// Entries that are read from the log at a time.
 const PAGE: usize = 10_000;

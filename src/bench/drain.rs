@@ -26,7 +26,7 @@ use super::target::{Target, with_target};
 use super::verdict::{DRAIN_WITHIN, Judge, Verdict};
 use crate::base::config::Config;
 use crate::base::shutdown::{Shutdown, StopRequests};
-use crate::sale::order_log::OrderLog;
+use crate::sale::log::OrderLog;
 
 /// How often the backlog is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(20);

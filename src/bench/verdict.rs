@@ -13,9 +13,10 @@ use super::Void;
 use super::scenario::Book;
 use crate::kit::redis::Redis;
 use crate::sale::ids::{CouponId, Lane};
+use crate::sale::installation;
 use crate::sale::keys::Keys;
-use crate::sale::order_log::LogState;
-use crate::sale::{reconcile, settings};
+use crate::sale::log::LogState;
+use crate::sale::reconcile;
 
 /// How long the worker may take to write what was accepted.
 pub const DRAIN_WITHIN: Duration = Duration::from_secs(300);
@@ -91,7 +92,7 @@ impl Judge {
 
     /// All lanes of the service.
     pub async fn lanes(&self) -> sqlx::Result<impl Iterator<Item = Lane> + use<>> {
-        Ok(Lane::all(settings::read(&self.pool).await?.lanes))
+        Ok(Lane::all(installation::read(&self.pool).await?.lanes))
     }
 
     /// Entries in flight, and entries ever appended.

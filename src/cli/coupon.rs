@@ -16,15 +16,16 @@ use crate::base::shutdown::Shutdown;
 use crate::base::telemetry::Metrics;
 use crate::sale::Stores;
 use crate::sale::archive::{Archive, ArchiveOutcome};
-use crate::sale::coupon::{Coupon, CouponKind, CouponState, Coupons};
-use crate::sale::coupon_changes::{ChangeOutcome, CouponChanges};
-use crate::sale::coupon_input::{CouponEdit, NewCoupon, NewSale, Restock, SaleEdit};
-use crate::sale::coupon_rules::Change;
+use crate::sale::coupon::changes::{ChangeOutcome, CouponChanges};
+use crate::sale::coupon::create::Coupons;
+use crate::sale::coupon::input::{CouponEdit, NewCoupon, NewSale, Restock, SaleEdit};
+use crate::sale::coupon::load::WarmUp;
+use crate::sale::coupon::model::{Coupon, CouponKind, CouponState};
+use crate::sale::coupon::rules::Change;
 use crate::sale::ids::CouponId;
-use crate::sale::numbers::{SideBySide, side_by_side};
+use crate::sale::installation;
 use crate::sale::postponed::Postponed;
-use crate::sale::settings;
-use crate::sale::warm_up::WarmUp;
+use crate::sale::reconcile::gauges::{SideBySide, side_by_side};
 
 #[derive(Args)]
 pub struct CouponArguments {
@@ -264,7 +265,7 @@ struct Shown {
 }
 
 async fn run_on(task: Task, stores: &Stores) -> anyhow::Result<()> {
-    let epoch = settings::read(&stores.pool).await?.epoch;
+    let epoch = installation::read(&stores.pool).await?.epoch;
     let metrics = Arc::new(Metrics::new(std::iter::empty(), std::iter::empty())?);
     let postponed = Postponed::new(stores.pool.clone(), metrics.clone());
     let warm_up = Arc::new(WarmUp::new(stores, epoch, metrics, postponed.clone()));

@@ -10,8 +10,8 @@ use crate::app::App;
 use crate::base::clock::Clock;
 use crate::base::config::{Config, InvalidConfig, Role};
 use crate::kit::jwt::Grants;
-use crate::sale::coupon::{Coupon, CouponKind};
-use crate::sale::coupon_input::{NewCoupon, NewSale};
+use crate::sale::coupon::input::{NewCoupon, NewSale};
+use crate::sale::coupon::model::{Coupon, CouponKind};
 
 /// Serves until it is told to stop.
 ///

@@ -1,7 +1,7 @@
 //! The gateway that takes money for orders, in words: for `serve` at its start, and for `doctor`.
 
 use crate::base::config::Config;
-use crate::sale::gateway::Checkout;
+use crate::sale::payment::gateway::Checkout;
 
 /// What the settings of payments are worth.
 #[derive(Debug, PartialEq, Eq)]

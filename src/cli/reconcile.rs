@@ -6,9 +6,9 @@ use super::Disagree;
 use super::stores::{As, OpenStores};
 use crate::base::config::StoreConfig;
 use crate::sale::reconcile::Report;
-use crate::sale::reconcile_pass::run_and_record;
-use crate::sale::reconcile_runs::{self, AskedBy};
-use crate::sale::repair::Repair;
+use crate::sale::reconcile::pass::run_and_record;
+use crate::sale::reconcile::repair::Repair;
+use crate::sale::reconcile::runs::{self, AskedBy};
 use crate::sale::{Failure, Stores};
 
 #[derive(Args)]
@@ -31,7 +31,7 @@ pub async fn run(arguments: &ReconcileArguments) -> anyhow::Result<()> {
 }
 
 async fn compare(stores: &Stores, repair: bool) -> Result<Report, Failure> {
-    let run = reconcile_runs::begin(&stores.pool, AskedBy::CommandLine).await?;
+    let run = runs::begin(&stores.pool, AskedBy::CommandLine).await?;
     let (report, repairs) = run_and_record(stores, run, repair).await?;
     print(&report);
     if !repair || report.agrees() {
@@ -41,7 +41,7 @@ async fn compare(stores: &Stores, repair: bool) -> Result<Report, Failure> {
         let word = if *done { "REPAIRED" } else { "NOT REPAIRED" };
         println!("{word} {code}: coupon {coupon_id}: {detail}");
     }
-    let run = reconcile_runs::begin(&stores.pool, AskedBy::CommandLine).await?;
+    let run = runs::begin(&stores.pool, AskedBy::CommandLine).await?;
     let (report, _) = run_and_record(stores, run, false).await?;
     print(&report);
     Ok(report)

@@ -17,10 +17,10 @@ use super::extract::Id;
 use super::problem::Problem;
 use crate::app::App;
 use crate::base::limits;
-use crate::sale::claim::ClaimOutcome;
-use crate::sale::claim_status::{ClaimState, ClaimStatus, Inquiry};
+use crate::sale::claim::outcome::ClaimOutcome;
+use crate::sale::claim::status::{ClaimState, ClaimStatus, Inquiry};
 use crate::sale::ids::{CouponId, OrderId};
-use crate::sale::order::Order;
+use crate::sale::order::model::Order;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 

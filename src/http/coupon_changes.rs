@@ -11,10 +11,10 @@ use super::claims::coupon_not_found;
 use super::extract::{Id, Valid};
 use super::problem::Problem;
 use crate::app::App;
-use crate::sale::coupon::{Coupon, CouponState};
-use crate::sale::coupon_changes::ChangeOutcome;
-use crate::sale::coupon_input::{CouponEdit, Restock};
-use crate::sale::coupon_rules::{Change, Refusal};
+use crate::sale::coupon::changes::ChangeOutcome;
+use crate::sale::coupon::input::{CouponEdit, Restock};
+use crate::sale::coupon::model::{Coupon, CouponState};
+use crate::sale::coupon::rules::{Change, Refusal};
 use crate::sale::ids::CouponId;
 
 type Reply = Result<(StatusCode, Json<Coupon>), Problem>;

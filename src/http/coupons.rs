@@ -15,8 +15,8 @@ use super::extract::{Id, Params, Valid};
 use super::problem::Problem;
 use crate::app::App;
 use crate::base::limits;
-use crate::sale::coupon::Coupon;
-use crate::sale::coupon_input::NewCoupon;
+use crate::sale::coupon::input::NewCoupon;
+use crate::sale::coupon::model::Coupon;
 use crate::sale::ids::CouponId;
 
 /// Which part of the list.

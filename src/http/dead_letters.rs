@@ -14,8 +14,9 @@ use super::extract::{Id, Params};
 use super::problem::Problem;
 use crate::app::App;
 use crate::base::limits;
-use crate::sale::dead_letter::{Discarded, OpenLetter};
 use crate::sale::ids::DeadLetterId;
+use crate::sale::order::dead_letter::OpenLetter;
+use crate::sale::order::discard::Discarded;
 
 /// Which part of the list.
 #[derive(Deserialize, IntoParams)]

@@ -8,7 +8,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
 use crate::app::App;
-use crate::sale::readiness::{ReadyReport, ReadyStatus};
+use crate::sale::claim::readiness::{ReadyReport, ReadyStatus};
 
 /// Whether the process runs. Says nothing about the stores: restarting it wouldn't mend them.
 #[utoipa::path(get, path = "/livez", tag = "operations", responses((status = 200, description = "It runs")))]

@@ -15,10 +15,10 @@ use super::extract::{Id, Params, Valid};
 use super::problem::Problem;
 use crate::app::App;
 use crate::base::limits;
-use crate::sale::gateway::PayMethod;
 use crate::sale::ids::OrderId;
-use crate::sale::order::Order;
-use crate::sale::order_moves::Moved;
+use crate::sale::order::model::Order;
+use crate::sale::order::model::PayMethod;
+use crate::sale::order::moves::Moved;
 use crate::sale::payment::Paying;
 
 /// Which part of the list.

@@ -14,9 +14,9 @@ use utoipa::ToSchema;
 use super::extract;
 use super::problem::Problem;
 use crate::app::App;
-use crate::sale::notice::{Notice, Receipt};
-use crate::sale::order::Order;
-use crate::sale::payment::RefundReason;
+use crate::sale::order::model::Order;
+use crate::sale::payment::callback::{Notice, Receipt};
+use crate::sale::payment::gateway::RefundReason;
 
 /// The header that carries the signature.
 const SIGNATURE: HeaderName = HeaderName::from_static("x-signature");

@@ -17,7 +17,7 @@ use super::problem::Problem;
 use crate::app::App;
 use crate::base::limits;
 use crate::sale::ids::RunId;
-use crate::sale::reconcile_runs::{AskedBy, Run};
+use crate::sale::reconcile::runs::{AskedBy, Run};
 
 /// What to do.
 #[derive(Deserialize, ToSchema, Validate)]

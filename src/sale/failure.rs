@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use ::redis::RedisError;
 
-use super::ids::CouponId;
 use crate::kit::id::IdError;
 use crate::kit::{postgres, redis};
+use crate::sale::ids::CouponId;
 
 /// Something is broken, and whether the request took effect is unknown: asking again is safe and
 /// tells. Never a refusal; those are values.

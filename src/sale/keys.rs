@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use super::ids::{CouponId, Lane, UserId};
+use crate::sale::ids::{CouponId, Lane, UserId};
 
 /// Builds keys that start with the installation's prefix.
 #[derive(Clone, Debug)]
@@ -24,7 +24,7 @@ impl Keys {
         format!("{}:{{{}}}:coupon:{coupon}", self.prefix, coupon.lane())
     }
 
-    /// HASH: user id -> order id of the live claim, for the buyers in this shard (`sale/shards.rs`).
+    /// HASH: user id -> order id of the live claim, for the buyers in this shard (`sale/buyers/shards.rs`).
     pub fn buyers(&self, coupon: CouponId, shard: u32) -> String {
         format!("{}:{{{}}}:buyers:{coupon}:{shard}", self.prefix, coupon.lane())
     }

@@ -2,52 +2,55 @@
 //!
 //! Refusals ("sold out") are values; a [`Failure`](crate::sale::Failure) means that something is broken and the outcome is
 //! unknown.
+//!
+//! The rooms stand in reading order, and each uses only those below it (`tests/tidy` checks that).
 
+/// Settled sales leave Redis.
 pub mod archive;
-pub mod backlog;
-pub mod buyers;
-pub mod claim;
-pub mod claim_queue;
-pub mod claim_script;
-pub mod claim_status;
-pub mod coupon;
-pub mod coupon_changes;
-pub mod coupon_input;
-pub mod coupon_rules;
-pub mod dead_letter;
-pub mod expiry;
-pub mod failure;
-pub mod gateway;
-pub mod ids;
-pub mod keys;
-pub mod log_numbers;
-pub mod notice;
-pub mod numbers;
-pub mod order;
-pub mod order_ids;
-pub mod order_log;
-pub mod order_moves;
-pub mod order_waiters;
-pub mod pass;
-pub mod payment;
-pub mod postponed;
-pub mod readiness;
+
+/// Comparison of the two stores, repairs, and the gauges that show their difference.
 pub mod reconcile;
-pub mod reconcile_pass;
-pub mod reconcile_runs;
-pub mod regular;
-pub mod repair;
-pub mod returns;
+
+/// Payments, refunds and the gateway.
+pub mod payment;
+
+/// Claims: from a request to the script's decision.
+pub mod claim;
+
+/// Orders: from an entry of the log to the end of their life.
+pub mod order;
+
+/// Coupons and their sales: creation, changes, and the load into Redis.
+pub mod coupon;
+
+/// The order log: accepted claims on their way to Postgres.
+pub mod log;
+
+/// Buyers of a sale in Redis, in shards.
+pub mod buyers;
+
+/// Items that a pass could not deal with.
+pub mod postponed;
+
+/// Names of the passes.
+pub mod pass;
+
+/// Lanes and epoch of an installation.
+pub mod installation;
+
+/// The schema's version.
 pub mod schema;
-pub mod settings;
-pub mod shards;
-pub mod sold_out;
-pub mod stock;
-pub mod stock_return;
-pub mod warm_up;
-mod withdrawal;
+
+/// Names of the keys in Redis.
+pub mod keys;
+
+mod failure;
+
+/// Ids of the business.
+pub mod ids;
 
 pub use failure::Failure;
+pub use failure::in_plain_text;
 
 use sqlx::PgPool;
 

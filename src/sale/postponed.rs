@@ -31,13 +31,13 @@ use serde::Serialize;
 use sqlx::PgPool;
 use utoipa::ToSchema;
 
-use super::Failure;
-use super::failure::in_plain_text;
-use super::ids::PostponedId;
-use super::pass::{ItemKind, Pass};
 use crate::base::limits;
 use crate::base::telemetry::Metrics;
 use crate::kit::postgres;
+use crate::sale::Failure;
+use crate::sale::ids::PostponedId;
+use crate::sale::in_plain_text;
+use crate::sale::pass::{ItemKind, Pass};
 
 /// Keeps what passes have put aside. Clones share the pool.
 #[derive(Clone)]

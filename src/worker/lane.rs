@@ -31,10 +31,10 @@ use crate::base::limits;
 use crate::base::telemetry::LogThrottle;
 use crate::kit::postgres;
 use crate::kit::redis::Redis;
+use crate::sale::coupon::stock;
 use crate::sale::ids::{CouponId, Lane};
-use crate::sale::order_log::{Held, LogState, OrderLog, is_missing_group};
+use crate::sale::log::{Held, LogState, OrderLog, is_missing_group};
 use crate::sale::pass::Pass;
-use crate::sale::stock;
 
 /// What the workers of all lanes share.
 pub struct Lanes {

@@ -16,14 +16,14 @@
 //!
 //! | pass | when | what |
 //! |---|---|---|
-//! | [warm-up](crate::sale::warm_up) | every 10 s | loads sales that open soon |
+//! | [warm-up](crate::sale::coupon::load) | every 10 s | loads sales that open soon |
 //! | [archive](crate::sale::archive) | once a minute | relieves Redis of sales that are over |
-//! | [changes](crate::sale::coupon_changes) | once a second | applies what was decided about coupons and has not reached Redis |
-//! | [revisions](crate::sale::coupon_changes) | in a new life of Redis, and every 10 s | applies the newest revision where Redis has an older one |
-//! | [numbers](crate::sale::numbers) | every 5 s | looks up what the metrics tell of both stores |
-//! | [reconcile](crate::sale::reconcile_pass) | every `--reconcile-period-ms`, all processes together | compares Redis with Postgres; repairs nothing |
-//! | [stock returns](crate::sale::stock_return) | twice a second | gives units of closed orders back to Redis |
-//! | [expiry](crate::sale::expiry) | once a second | closes orders that have not been paid in time |
+//! | [changes](crate::sale::coupon::changes) | once a second | applies what was decided about coupons and has not reached Redis |
+//! | [revisions](crate::sale::coupon::changes) | in a new life of Redis, and every 10 s | applies the newest revision where Redis has an older one |
+//! | [numbers](crate::sale::reconcile::gauges) | every 5 s | looks up what the metrics tell of both stores |
+//! | [reconcile](crate::sale::reconcile::pass) | every `--reconcile-period-ms`, all processes together | compares Redis with Postgres; repairs nothing |
+//! | [stock returns](crate::sale::order::give_back) | twice a second | gives units of closed orders back to Redis |
+//! | [expiry](crate::sale::order::expiry) | once a second | closes orders that have not been paid in time |
 //! | [refunds](crate::sale::payment) | once a second | asks gateways to give back what has to go back |
 //!
 //! **Nothing is ever acknowledged that is not in Postgres or in the dead letters.** A failed pass has
@@ -47,7 +47,7 @@ use crate::base::config::Config;
 use crate::base::limits;
 use crate::base::telemetry::LogThrottle;
 use crate::sale::ids::Lane;
-use crate::sale::settings;
+use crate::sale::installation;
 use lane::Lanes;
 pub use lane::{LaneWorker, consumer_name};
 
@@ -91,7 +91,7 @@ pub fn start(app: &Arc<App>, config: &Config) {
         let mut started = HashSet::new();
         let mut throttle = LogThrottle::default();
         while !shutdown.stop_token().is_cancelled() {
-            match settings::read(&lanes.app.stores.pool).await {
+            match installation::read(&lanes.app.stores.pool).await {
                 Ok(stored) => Lane::all(stored.lanes)
                     .filter(|lane| started.insert(*lane))
                     .for_each(|lane| lanes.start(lane)),

@@ -16,8 +16,8 @@ use tokio::time::Instant;
 
 use super::{LaneWorker, PassError};
 use crate::base::limits;
-use crate::sale::dead_letter::{self, DeadLetter, Reason};
-use crate::sale::order_log::{LogEntry, TakeOver};
+use crate::sale::log::{LogEntry, TakeOver};
+use crate::sale::order::dead_letter::{self, DeadLetter, Reason};
 
 impl LaneWorker {
     /// Takes over entries whose worker has stopped moving. Returns how many.

@@ -35,7 +35,7 @@ use tokio_util::sync::CancellationToken;
 use crate::base::limits;
 use crate::base::telemetry::LogThrottle;
 use crate::kit::redis::{Redis, ServerId};
-use crate::sale::order_log::{self, EntryId, GroupState, LogState};
+use crate::sale::log::{self, EntryId, GroupState, LogState};
 
 /// Wakes up lanes at rest.
 pub struct LaneWatch {
@@ -116,7 +116,7 @@ impl LaneWatch {
             self.lanes().iter().map(|(key, lane)| (key.clone(), lane.last)).collect();
         // Before the connection takes it for a server that doesn't answer.
         let block = limits::LOG_WATCH_BLOCK.min(self.redis.timeout() / 2);
-        match order_log::newer(&self.redis, &resting, block).await {
+        match log::newer(&self.redis, &resting, block).await {
             Ok(keys) => keys.iter().for_each(|key| self.wake(key)),
             Err(error) => {
                 if error.code() == Some("WRONGTYPE") {
@@ -134,7 +134,7 @@ impl LaneWatch {
             let settled = lanes.iter().filter(|(_, lane)| lane.is_settled);
             settled.map(|(key, lane)| (key.clone(), lane.last)).unzip()
         };
-        let groups = order_log::groups(&self.redis, &settled).await?;
+        let groups = log::groups(&self.redis, &settled).await?;
         for ((key, last), group) in settled.iter().zip(lasts).zip(groups) {
             let is_at_rest = |group: GroupState| group.pending == 0 && group.delivered >= last;
             if !group.is_some_and(is_at_rest) {

@@ -36,10 +36,10 @@ use tokio_util::sync::CancellationToken;
 use super::{LaneWorker, PassError};
 use crate::base::limits;
 use crate::kit::lock::reentrant::BatchGuard;
-use crate::sale::dead_letter::{self, DeadLetter, Reason};
 use crate::sale::ids::CouponId;
-use crate::sale::order::{NotWritten, Written};
-use crate::sale::order_log::LogEntry;
+use crate::sale::log::LogEntry;
+use crate::sale::order::dead_letter::{self, DeadLetter, Reason};
+use crate::sale::order::insert::{NotWritten, Written};
 
 /// What one write pass did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

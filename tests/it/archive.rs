@@ -2,8 +2,8 @@
 //! interrupted, and Postgres answers as Redis did.
 
 use chrono::TimeDelta;
+use flash_sale::sale::coupon::stock;
 use flash_sale::sale::ids::CouponId;
-use flash_sale::sale::stock;
 use futures_util::future::join_all;
 use serde_json::json;
 
@@ -101,12 +101,12 @@ async fn a_sale_stays_as_long_as_anything_of_it_is_open() {
     };
     stays_at_the_note("it is on").await;
     assert_eq!(app.claim(4, coupon).await.status, 202);
-    app.decide_on(coupon, flash_sale::sale::coupon::CouponState::Ended).await;
+    app.decide_on(coupon, flash_sale::sale::coupon::model::CouponState::Ended).await;
     stays_at_the_note("Redis hasn't heard of its end").await;
     app.changes_pass().await;
 
     stays("a claim is unread").await;
-    let group = flash_sale::sale::order_log::GROUP;
+    let group = flash_sale::sale::log::GROUP;
     let log = app.keys().log(lane());
     let read = ["XREADGROUP", "GROUP", group, "somebody", "COUNT", "1", "STREAMS", &log, ">"];
     let _: redis::Value = app.redis(&read).await;
@@ -184,7 +184,7 @@ async fn a_window_that_has_closed_is_an_end_after_a_while() {
     };
     assert_eq!(due.len(), 1);
     close(-1).await;
-    let late = flash_sale::sale::coupon_rules::Change::EndClosed(due[0].1);
+    let late = flash_sale::sale::coupon::rules::Change::EndClosed(due[0].1);
     app.decide(coupon, late).await.expect("it may");
     assert_eq!(state().await, "active");
     assert_eq!(app.claim(7, coupon).await.status, 202);
@@ -271,7 +271,7 @@ async fn a_log_that_is_read_again_finds_the_orders_of_an_archived_sale() {
     end(&app, coupon).await;
     assert_eq!(archive_pass(&app).await, 1);
     let log = app.keys().log(lane());
-    let _: i64 = app.redis(&["XGROUP", "DESTROY", &log, flash_sale::sale::order_log::GROUP]).await;
+    let _: i64 = app.redis(&["XGROUP", "DESTROY", &log, flash_sale::sale::log::GROUP]).await;
     let again = app.write_orders().await;
     assert_eq!((again.inserted, again.repeated, again.dead_letters), (0, 2, 0));
     assert_eq!(keys_in_redis(&app, coupon).await, 0);

@@ -1,7 +1,7 @@
 //! An operator archives a sale: at once if it is settled, and with the loss accepted whatever is wrong with it; never one
 //! that may still be claimed, nor one of which claims are on their way.
 
-use flash_sale::sale::coupon::CouponState;
+use flash_sale::sale::coupon::model::CouponState;
 use flash_sale::sale::ids::CouponId;
 use serde_json::{Value, json};
 

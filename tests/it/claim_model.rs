@@ -5,7 +5,7 @@ mod real;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use flash_sale::sale::shards::Shards;
+use flash_sale::sale::buyers::shards::Shards;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 use real::Real;

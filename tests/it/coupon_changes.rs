@@ -4,11 +4,11 @@
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use flash_sale::base::clock::Clock;
-use flash_sale::sale::coupon::CouponState;
-use flash_sale::sale::coupon_input::{CouponEdit, Restock, SaleEdit};
-use flash_sale::sale::coupon_rules::Change;
+use flash_sale::sale::coupon::input::{CouponEdit, Restock, SaleEdit};
+use flash_sale::sale::coupon::model::CouponState;
+use flash_sale::sale::coupon::rules::Change;
+use flash_sale::sale::coupon::stock;
 use flash_sale::sale::ids::CouponId;
-use flash_sale::sale::stock;
 use futures_util::StreamExt;
 use futures_util::future::join_all;
 use nix::sys::signal::{Signal, kill};

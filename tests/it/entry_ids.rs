@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use flash_sale::sale::ids::CouponId;
-use flash_sale::sale::order_log::{LogState, OrderLog};
+use flash_sale::sale::log::{LogState, OrderLog};
 use flash_sale::worker;
 use flash_sale::worker::watch::LaneWatch;
 use tokio::time::timeout;

@@ -1,10 +1,10 @@
 //! Orders that are not paid in time, and payments that come at the last moment.
 
 use flash_sale::base::limits::DRAIN_MAX;
-use flash_sale::sale::gateway::PayMethod;
 use flash_sale::sale::ids::{CouponId, OrderId};
-use flash_sale::sale::order::OrderStatus;
-use flash_sale::sale::order_moves::Moved;
+use flash_sale::sale::order::model::OrderStatus;
+use flash_sale::sale::order::model::PayMethod;
+use flash_sale::sale::order::moves::Moved;
 use futures_util::future::join_all;
 use serde_json::json;
 

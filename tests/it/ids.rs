@@ -8,7 +8,7 @@ use flash_sale::base::clock::Clock;
 use flash_sale::base::limits;
 use flash_sale::kit::id::{IdError, IdGenerator};
 use flash_sale::kit::redis::{Link, Redis};
-use flash_sale::sale::claim::ClaimOutcome;
+use flash_sale::sale::claim::outcome::ClaimOutcome;
 
 use crate::support::process::{Process, flash_sale, try_claim};
 use crate::support::redis_server::RedisServer;

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use flash_sale::sale::claim::ClaimOutcome;
+use flash_sale::sale::claim::outcome::ClaimOutcome;
 use flash_sale::sale::ids::CouponId;
 use futures_util::StreamExt;
 use futures_util::future::join_all;

@@ -5,12 +5,12 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use flash_sale::sale::claim::ClaimOutcome;
-use flash_sale::sale::coupon_input::Restock;
-use flash_sale::sale::coupon_rules::Change;
+use flash_sale::sale::claim::outcome::ClaimOutcome;
+use flash_sale::sale::coupon::input::Restock;
+use flash_sale::sale::coupon::rules::Change;
 use flash_sale::sale::ids::CouponId;
-use flash_sale::sale::order_log::{LogEntry, OrderLog};
-use flash_sale::sale::reconcile_runs::AskedBy;
+use flash_sale::sale::log::{LogEntry, OrderLog};
+use flash_sale::sale::reconcile::runs::AskedBy;
 use flash_sale::worker::{LaneWorker, WorkerSettings, consumer_name};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use flash_sale::base::limits;
-use flash_sale::sale::numbers::side_by_side;
+use flash_sale::sale::reconcile::gauges::side_by_side;
 
 use crate::support::{TestApp, eventually};
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use flash_sale::sale::order_log::{LogState, OrderLog};
+use flash_sale::sale::log::{LogState, OrderLog};
 use redis::Value;
 
 use crate::support::{TestApp, lane};

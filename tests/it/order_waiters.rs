@@ -6,7 +6,7 @@ use std::time::Duration;
 use flash_sale::app::App;
 use flash_sale::base::limits;
 use flash_sale::sale::ids::OrderId;
-use flash_sale::sale::order::Order;
+use flash_sale::sale::order::model::Order;
 use futures_util::future::join_all;
 use sqlx::{Connection, PgConnection};
 

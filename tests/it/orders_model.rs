@@ -3,13 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use flash_sale::sale::claim::ClaimOutcome;
-use flash_sale::sale::gateway::PayMethod;
+use flash_sale::sale::claim::outcome::ClaimOutcome;
 use flash_sale::sale::ids::{CouponId, OrderId};
-use flash_sale::sale::order::OrderStatus::{
+use flash_sale::sale::order::model::OrderStatus::{
     self, Cancelled, Expired, Paid, Redeemed, Refunded, Refunding, Unpaid,
 };
-use flash_sale::sale::order_moves::Moved;
+use flash_sale::sale::order::model::PayMethod;
+use flash_sale::sale::order::moves::Moved;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 

@@ -2,8 +2,8 @@
 //! circle, and nothing is written or counted twice.
 
 use flash_sale::sale::ids::Lane;
-use flash_sale::sale::order::{NotWritten, Written};
-use flash_sale::sale::order_log::{LogEntry, OrderLog};
+use flash_sale::sale::log::{LogEntry, OrderLog};
+use flash_sale::sale::order::insert::{NotWritten, Written};
 use tokio_util::sync::CancellationToken;
 
 use crate::support::{TestApp, lane, user};

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use flash_sale::sale::claim::ClaimOutcome;
+use flash_sale::sale::claim::outcome::ClaimOutcome;
 use flash_sale::sale::ids::CouponId;
-use flash_sale::sale::reconcile_runs::AskedBy;
+use flash_sale::sale::reconcile::runs::AskedBy;
 use serde_json::{Value, json};
 
 use crate::support::{TestApp, eventually, user, write_all};

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use flash_sale::app::{App, start_housekeeping};
-use flash_sale::sale::claim::ClaimOutcome;
+use flash_sale::sale::claim::outcome::ClaimOutcome;
+use flash_sale::sale::claim::sold_out::Edition;
 use flash_sale::sale::ids::CouponId;
-use flash_sale::sale::sold_out::Edition;
 use tokio::time::Instant;
 
 use crate::support::proxy::RedisProxy;

@@ -1,9 +1,9 @@
 //! A Redis that goes back in time: what Postgres had decided meanwhile holds again.
 
 use flash_sale::base::clock::Clock;
-use flash_sale::sale::coupon_rules::Change;
+use flash_sale::sale::coupon::rules::Change;
 use flash_sale::sale::ids::CouponId;
-use flash_sale::sale::reconcile_runs::AskedBy;
+use flash_sale::sale::reconcile::runs::AskedBy;
 
 use crate::support::process::Process;
 use crate::support::redis_server::RedisServer;
@@ -99,7 +99,7 @@ async fn a_sale_that_is_lost_holds_up_no_other_that_is_behind() {
     let (_server, app) = start().await;
     let (lost, behind) = (app.create_flash(3).await, app.create_flash(3).await);
     for coupon in [lost, behind] {
-        let paused = Change::Move(flash_sale::sale::coupon::CouponState::Paused);
+        let paused = Change::Move(flash_sale::sale::coupon::model::CouponState::Paused);
         assert!(app.app.coupon_changes.change(coupon, paused).await.is_ok());
     }
     let _: i64 = app.redis(&["DEL", &app.keys().coupon(lost)]).await;

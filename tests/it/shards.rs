@@ -1,9 +1,9 @@
 //! The buyers of a sale lie in shards: no unit is sold twice by that, and a shard that is lost is noticed.
 
 use flash_sale::app::App;
-use flash_sale::sale::claim::ClaimOutcome;
+use flash_sale::sale::buyers::shards::SENTINEL;
+use flash_sale::sale::claim::outcome::ClaimOutcome;
 use flash_sale::sale::ids::{CouponId, OrderId};
-use flash_sale::sale::shards::SENTINEL;
 use futures_util::future::join_all;
 
 use crate::support::{TestApp, user};

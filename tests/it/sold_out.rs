@@ -4,8 +4,8 @@
 use flash_sale::app::start_housekeeping;
 use flash_sale::base::clock::Clock;
 use flash_sale::base::limits;
+use flash_sale::sale::claim::sold_out::Edition;
 use flash_sale::sale::ids::CouponId;
-use flash_sale::sale::sold_out::Edition;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::time::Instant;

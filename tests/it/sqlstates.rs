@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use flash_sale::sale::coupon::CouponState;
+use flash_sale::sale::coupon::model::CouponState;
 use flash_sale::sale::ids::CouponId;
 use flash_sale::worker::PassError;
 use serde_json::{Value, json};

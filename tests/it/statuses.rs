@@ -1,9 +1,10 @@
 //! Each status of an order, and a dead letter, against everything that counts or selects orders by their status.
 
+use flash_sale::sale::coupon::stock;
 use flash_sale::sale::ids::{CouponId, OrderId};
-use flash_sale::sale::order::OrderStatus;
+use flash_sale::sale::order::model::OrderStatus;
+use flash_sale::sale::reconcile::repair;
 use flash_sale::sale::reconcile::{Disagreement, Listing, Report};
-use flash_sale::sale::{repair, stock};
 
 use crate::support::{TestApp, lane, user};
 

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use flash_sale::base::clock::Clock;
-use flash_sale::sale::claim::ClaimOutcome;
-use flash_sale::sale::gateway::PayMethod;
+use flash_sale::sale::claim::outcome::ClaimOutcome;
 use flash_sale::sale::ids::{CouponId, OrderId};
+use flash_sale::sale::order::model::PayMethod;
 use flash_sale::sale::{Stores, reconcile};
 use futures_util::future::join_all;
 use serde_json::Value;

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use flash_sale::sale::ids::CouponId;
-use flash_sale::sale::order::NotWritten;
-use flash_sale::sale::order_log::{LogEntry, OrderLog};
+use flash_sale::sale::log::{LogEntry, OrderLog};
+use flash_sale::sale::order::insert::NotWritten;
 use flash_sale::worker::{self, WorkerSettings, consumer_name};
 use tokio_util::sync::CancellationToken;
 

@@ -122,7 +122,7 @@ async fn several_workers_share_a_flood_while_units_come_back() {
                 let order = flash_sale::sale::ids::OrderId::new(id).unwrap();
                 let cancelled = app.app.order_moves.cancel(user(id), order).await.unwrap();
                 closed +=
-                    i64::from(matches!(cancelled, flash_sale::sale::order_moves::Moved::There(_)));
+                    i64::from(matches!(cancelled, flash_sale::sale::order::moves::Moved::There(_)));
             }
         }
         closed

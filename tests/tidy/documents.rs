@@ -21,7 +21,7 @@ const FOLDERS: &[&str] = &[
     ".sqlx",
 ];
 
-/// Folders below `src/`, which documents call by their names: `sale/claim.rs`.
+/// Folders below `src/`, which documents call by their names: `sale/claim/claims.rs`.
 const LAYERS: &[&str] = &["cli", "bench", "http", "worker", "sale", "kit", "base"];
 
 #[test]
@@ -123,8 +123,8 @@ fn the_checkers_see_what_leads_nowhere() {
     );
     assert_complaints(&dead_links(&file("docs/a.md", "[a](../src/lib.rs)")), &[]);
 
-    let text = "`src/lib.rs:7` `src/none.rs` `a/b` `sale/claim.rs`, `sale/none.rs`\n```\n`src/none.rs`\n```\n\
-        `tests/tidy/*.rs` `lua/none/*.lua` `scripts/none check` `src/sale/claim.rs::none` `src/`";
+    let text = "`src/lib.rs:7` `src/none.rs` `a/b` `sale/claim/claims.rs`, `sale/none.rs`\n```\n`src/none.rs`\n```\n\
+        `tests/tidy/*.rs` `lua/none/*.lua` `scripts/none check` `src/sale/claim/claims.rs::none` `src/`";
     let stale = stale_paths(&file("README.md", text));
     let expected = [
         "README.md:1: there is no `src/none.rs`",

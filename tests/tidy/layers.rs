@@ -49,6 +49,60 @@ fn a_module_uses_only_modules_declared_below_it() {
     no_complaints(files.iter().flat_map(|file| upward_uses(file, &layers)).collect());
 }
 
+/// Folders whose `mod.rs` is a map: what it declares stands in reading order, and uses only what stands below.
+fn maps() -> Vec<String> {
+    let files = rust(&["src/sale/"]);
+    let maps = files.iter().filter_map(|file| file.path.strip_suffix("mod.rs"));
+    maps.map(str::to_owned).collect()
+}
+
+#[test]
+fn a_room_of_the_sale_uses_only_rooms_declared_below_it() {
+    let (files, maps) = (rust(&["src/sale/"]), maps());
+    assert!(maps.len() > 5, "{maps:?}: src/sale consists of rooms");
+    let mut complaints = Vec::new();
+    for map in maps {
+        let text = super::source::read(&format!("{map}mod.rs")).text;
+        let declared = modules(&Rust::new("mod.rs", &text).code);
+        let inside = files.iter().filter(|file| file.path.starts_with(&map));
+        complaints.extend(inside.flat_map(|file| uses_above(file, &map, &declared)));
+    }
+    no_complaints(complaints);
+}
+
+/// Uses of what the map of `folder` declares above the room in which the file is.
+fn uses_above(file: &Rust, folder: &str, declared: &[String]) -> Vec<String> {
+    let below = file.path[folder.len()..].trim_end_matches(".rs");
+    let own = below.split('/').next().unwrap_or(below);
+    let level = |name: &str| declared.iter().position(|module| module == name);
+    let Some(own_level) = level(own) else {
+        return Vec::new();
+    };
+    let path = format!("crate::{}", folder.trim_start_matches("src/").replace('/', "::"));
+    let siblings = if below.contains('/') { Vec::new() } else { uses(&file.code, "super::") };
+    let used = uses(&file.code, &path).into_iter().chain(siblings);
+    let above = used.filter(|(at, name)| {
+        !file.is_test(*at) && level(name).is_some_and(|level| level < own_level)
+    });
+    let complaint = |(at, name): (usize, &str)| {
+        format!("{}: `{own}` uses `{name}`, which {folder}mod.rs declares above it", file.place(at))
+    };
+    above.map(complaint).collect()
+}
+
+#[test]
+fn the_checker_sees_uses_of_rooms_above() {
+    let declared = modules("pub mod claim;\n\nmod order;\n\npub mod log;\n");
+    let complaints =
+        |path: &str, text: &str| uses_above(&Rust::new(path, text), "src/sale/", &declared);
+    let group = "use crate::sale::{log, claim::calls};\nuse crate::sale::claim;";
+    let found = complaints("src/sale/order/write.rs", group);
+    assert_complaints(&found, &["write.rs:1: `order` uses `claim`", "write.rs:2: `order`"]);
+    let sibling = "use super::order;\nuse super::log;";
+    assert_complaints(&complaints("src/sale/log.rs", sibling), &["log.rs:1: `log` uses `order`"]);
+    assert_complaints(&complaints("src/sale/claim.rs", sibling), &[]);
+}
+
 /// The path of a file's module: `src/kit/lock/owner.rs` is `kit`, `lock`, `owner`. Empty for the roots.
 fn module_of(path: &str) -> Vec<&str> {
     let path = path.trim_start_matches("src/").trim_end_matches(".rs");

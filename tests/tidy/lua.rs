@@ -223,15 +223,19 @@ fn is_given_key(code: &str, key: &str) -> bool {
 #[test]
 fn the_reply_codes_of_claim_lua_are_those_of_the_status_table() {
     let script = codes(&without_comments(split(&read("lua/claim.lua").text).1));
-    let table = table_codes(&Rust::new("src/sale/claim.rs", &read("src/sale/claim.rs").text));
+    let table = table_codes(&Rust::new(
+        "src/sale/claim/outcome.rs",
+        &read("src/sale/claim/outcome.rs").text,
+    ));
     assert_eq!(
         script, table,
-        "lua/claim.lua replies the left ones, STATUSES in src/sale/claim.rs has the right ones"
+        "lua/claim.lua replies the left ones, STATUSES in src/sale/claim/outcome.rs has the right ones"
     );
 }
 
 fn table_codes(file: &Rust) -> BTreeSet<String> {
-    let from = file.code.find("const STATUSES").expect("src/sale/claim.rs has the table STATUSES");
+    let from =
+        file.code.find("const STATUSES").expect("src/sale/claim/outcome.rs has the table STATUSES");
     let to = from + file.code[from..].find("];").expect("the table ends");
     let inside = file.strings.iter().filter(|(at, _)| (from..to).contains(at));
     inside.map(|(_, text)| text.clone()).filter(|text| is_code(text)).collect()
@@ -240,7 +244,7 @@ fn table_codes(file: &Rust) -> BTreeSet<String> {
 #[test]
 fn the_checker_reads_the_status_table() {
     let text = "f(\"X_Y\");\npub const STATUSES: [S; 2] = [\n  S { a: \"ACCEPTED\", b: \"no\" },\n  S { a: \"PAUSED\" },\n];\nf(\"Z_Z\")";
-    let codes = table_codes(&Rust::new("src/sale/claim.rs", text));
+    let codes = table_codes(&Rust::new("src/sale/claim/outcome.rs", text));
     assert_eq!(codes.into_iter().collect::<Vec<_>>(), ["ACCEPTED", "PAUSED"]);
 }
 

@@ -6,7 +6,8 @@ use super::Finding::{self, Failure, Good, Warning};
 use crate::base::config::StoreConfig;
 use crate::base::limits;
 use crate::kit::postgres::{self, ServerFacts};
-use crate::sale::{schema, settings};
+use crate::sale::installation;
+use crate::sale::schema;
 
 /// Asks the server about itself, on a connection as the service has them, and judges what it says.
 pub async fn examine(pool: &PgPool, config: &StoreConfig) -> Vec<Finding> {
@@ -44,7 +45,7 @@ async fn migrated(pool: &PgPool) -> Finding {
             missing.join(", ")
         ));
     }
-    match settings::read(pool).await {
+    match installation::read(pool).await {
         Ok(settings) => Good(format!("Postgres schema: up to date; lanes: {}", settings.lanes)),
         Err(error) => Failure(format!(
             "Postgres doesn't let us read our tables ({error}). Give the user of --database-url its rights on them"

@@ -6,9 +6,10 @@
 
 use super::{Check, Disagreement, Report, rows};
 use crate::kit::redis::is_data_error;
+use crate::sale::Failure;
 use crate::sale::ids::Lane;
-use crate::sale::order_log::{GROUP, LogEntry, LogState, LoggedClaim, is_missing_group};
-use crate::sale::{Failure, dead_letter};
+use crate::sale::log::{GROUP, LogEntry, LogState, LoggedClaim, is_missing_group};
+use crate::sale::order::dead_letter;
 
 /// Entries read at a time; more would hold up everybody else.
 const PAGE: usize = 1_000;

@@ -28,13 +28,31 @@
 //! That a loss is seen which took both sides along: a claim that neither Redis nor Postgres remembers was only ever
 //! known to its buyer.
 
-mod digest;
-mod disagreement;
+/// Gauges of sales, orders and passes.
+pub mod gauges;
+
+/// Comparisons by the clock and on request.
+pub mod pass;
+
+/// Records of comparisons.
+pub mod runs;
+
+/// Repairs of findings.
+pub mod repair;
+
 mod lane;
-mod promises;
-mod rows;
-mod sale;
+
 mod unpaid;
+
+mod sale;
+
+mod promises;
+
+mod rows;
+
+mod digest;
+
+mod disagreement;
 
 use std::collections::BTreeMap;
 
@@ -42,15 +60,14 @@ use sqlx::PgPool;
 
 pub use digest::Digest;
 pub use disagreement::Disagreement;
-pub use promises::forgotten;
-pub use sale::{Census, census};
 pub use unpaid::Listing;
 
-use super::ids::{CouponId, Lane};
-use super::keys::Keys;
-use super::order_log::{LogState, LoggedClaim};
-use super::{Failure, Stores, settings, stock};
 use crate::kit::redis::Redis;
+use crate::sale::coupon::stock;
+use crate::sale::ids::{CouponId, Lane};
+use crate::sale::keys::Keys;
+use crate::sale::log::{LogState, LoggedClaim};
+use crate::sale::{Failure, Stores, installation};
 
 /// What was found.
 #[derive(Debug, Default)]
@@ -94,7 +111,7 @@ pub struct SaleCount {
 /// When a store doesn't answer; nothing can be said then.
 pub async fn check(pool: &PgPool, redis: &Redis, keys: &Keys) -> Result<Report, Failure> {
     let check = Check { pool, redis, keys };
-    let lanes: Vec<Lane> = Lane::all(settings::read(pool).await?.lanes).collect();
+    let lanes: Vec<Lane> = Lane::all(installation::read(pool).await?.lanes).collect();
     let mut report = Report::default();
     let before = check.states(&lanes).await?;
     for coupon in stock::loaded(pool).await? {

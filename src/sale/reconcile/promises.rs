@@ -7,19 +7,17 @@
 //!   buyer's entry that was no longer in flight when the log was read is in Postgres by the time that is read.
 //!   A buyer whose order is closed is on the way out: the outbox is asked first, and then Redis once more, which
 //!   the buyer has left before the outbox is done.
-//! * **From order to buyer.** A live order is read first, then its buyer. Where they differ, the order is read
-//!   once more: one that is still live was live in between, and a live order's buyer is never absent, since a claim
-//!   enters Redis first and leaves it last.
+//! * **From order to buyer**, as `sale/order/live.rs` says.
 
 use std::collections::HashMap;
 
-use sqlx::PgPool;
-
 use super::{Check, Digest, Disagreement, rows};
-use crate::kit::redis::Redis;
+use crate::sale::Failure;
+use crate::sale::buyers;
 use crate::sale::ids::{CouponId, OrderId, UserId};
-use crate::sale::keys::Keys;
-use crate::sale::{Failure, buyers, dead_letter, stock_return};
+use crate::sale::order::dead_letter;
+use crate::sale::order::give_back::stock_returns;
+use crate::sale::order::live;
 
 /// Elements read at a time; more would hold up everybody else.
 const PAGE: usize = 1_000;
@@ -31,9 +29,6 @@ pub(super) struct Promises {
     pub identical: bool,
 }
 
-/// A live order, and the order that Redis has its user for, if any.
-type Missing = ((UserId, OrderId), Option<OrderId>);
-
 /// Buyers without a live order.
 #[derive(Default)]
 struct Unmatched {
@@ -41,30 +36,6 @@ struct Unmatched {
     unwritten: HashMap<OrderId, UserId>,
     /// With a closed one.
     closed: Vec<(UserId, OrderId)>,
-}
-
-/// Live orders of a sale whose users are no buyers in Redis, up to `max`. Reads all live orders if there are fewer.
-///
-/// # Errors
-///
-/// When a store doesn't answer.
-pub async fn forgotten(
-    pool: &PgPool,
-    redis: &Redis,
-    keys: &Keys,
-    coupon: CouponId,
-    max: usize,
-) -> Result<Vec<(UserId, OrderId)>, Failure> {
-    let check = Check { pool, redis, keys };
-    let (mut forgotten, mut after) = (Vec::new(), None);
-    while forgotten.len() < max
-        && let Some(missing) = check.missing_page(coupon, &mut after).await?
-    {
-        let gone = missing.into_iter().filter(|(_, in_redis)| in_redis.is_none());
-        forgotten.extend(gone.map(|(order, _)| order));
-    }
-    forgotten.truncate(max);
-    Ok(forgotten)
 }
 
 impl Check<'_> {
@@ -115,7 +86,7 @@ impl Check<'_> {
         let unwritten: Vec<(UserId, OrderId)> =
             unwritten.into_iter().map(|(order, user)| (user, order)).collect();
         for page in unwritten.chunks(PAGE) {
-            let rows = rows::by_id(self.pool, coupon, page.iter().map(|(_, order)| *order)).await?;
+            let rows = live::by_id(self.pool, coupon, page.iter().map(|(_, order)| *order)).await?;
             let lost = page.iter().filter(|(user, order)| match rows.get(order) {
                 Some((of_user, _)) => of_user != user,
                 None => true,
@@ -137,7 +108,7 @@ impl Check<'_> {
         let mut unmatched = Unmatched::default();
         let mut pages = buyers::Pages::begin(self.redis, self.keys, coupon).await?;
         while let Some(page) = pages.next().await? {
-            let rows = rows::by_id(self.pool, coupon, page.iter().map(|(_, order)| *order)).await?;
+            let rows = live::by_id(self.pool, coupon, page.iter().map(|(_, order)| *order)).await?;
             for (user, order) in page {
                 match rows.get(&order) {
                     Some((of_user, true)) if *of_user == user => {}
@@ -159,7 +130,7 @@ impl Check<'_> {
         found: &mut Vec<Disagreement>,
     ) -> Result<(), Failure> {
         let orders: Vec<i64> = closed.iter().map(|(_, order)| order.get()).collect();
-        let coming_back = stock_return::open_among(self.pool, &orders).await?;
+        let coming_back = stock_returns::open_among(self.pool, &orders).await?;
         let in_redis = self.orders_of(coupon, closed).await?;
         for (&(user, order), in_redis) in closed.iter().zip(in_redis) {
             if in_redis == Some(order) && !coming_back.contains(&order) {
@@ -175,35 +146,14 @@ impl Check<'_> {
         found: &mut Vec<Disagreement>,
     ) -> Result<(), Failure> {
         let mut after = None;
-        while let Some(missing) = self.missing_page(coupon, &mut after).await? {
+        while let Some(missing) =
+            live::missing_page(self.pool, self.redis, self.keys, coupon, &mut after).await?
+        {
             found.extend(missing.into_iter().map(|((user, order), in_redis)| {
                 Disagreement::BuyerMissing { coupon, user, order, in_redis }
             }));
         }
         Ok(())
-    }
-
-    /// Of the next page of live orders, those that Redis has no buyer for, or has under another id. `None` when all
-    /// pages have been read.
-    async fn missing_page(
-        &self,
-        coupon: CouponId,
-        after: &mut Option<UserId>,
-    ) -> Result<Option<Vec<Missing>>, Failure> {
-        let limit = i64::try_from(PAGE).unwrap_or(i64::MAX);
-        let page = rows::live_page(self.pool, coupon, *after, limit).await?;
-        let Some((last, _)) = page.last() else {
-            return Ok(None);
-        };
-        *after = Some(*last);
-        let in_redis = self.orders_of(coupon, &page).await?;
-        let differ = page.into_iter().zip(in_redis);
-        let mut missing: Vec<Missing> =
-            differ.filter(|((_, order), in_redis)| *in_redis != Some(*order)).collect();
-        let again = missing.iter().map(|((_, order), _)| *order);
-        let rows = rows::by_id(self.pool, coupon, again).await?;
-        missing.retain(|((_, order), _)| rows.get(order).is_some_and(|(_, live)| *live));
-        Ok(Some(missing))
     }
 
     /// The orders of these users, by Redis.

@@ -6,11 +6,11 @@
 use std::collections::{BTreeMap, HashMap};
 
 use chrono::{DateTime, Utc};
-use sqlx::{PgExecutor, PgPool};
+use sqlx::PgPool;
 
-use crate::kit::postgres;
-use crate::sale::coupon::CouponState;
+use crate::sale::coupon::model::CouponState;
 use crate::sale::ids::{CouponId, OrderId, UserId};
+use crate::sale::order::live::live_page;
 
 /// Live orders read at a time: a page takes some 10 ms.
 const PAGE_ORDERS: i64 = 10_000;
@@ -76,48 +76,6 @@ pub async fn each_live(
         after = Some(*last);
         page.into_iter().for_each(|(user, order)| each(user, order));
     }
-}
-
-/// Live orders of a flash coupon by user, from behind `after` on.
-pub async fn live_page(
-    executor: impl PgExecutor<'_>,
-    coupon: CouponId,
-    after: Option<UserId>,
-    limit: i64,
-) -> sqlx::Result<Vec<(UserId, OrderId)>> {
-    let rows = sqlx::query!(
-        r#"SELECT user_id AS "user_id: UserId", id AS "id: OrderId" FROM orders
-           WHERE coupon_id = $1 AND kind = 'flash' AND user_id > $2
-             AND status IN ('unpaid', 'paid', 'redeemed', 'refunding')
-           ORDER BY user_id LIMIT $3"#,
-        coupon.get(),
-        after.map_or(0, UserId::get),
-        limit,
-    )
-    .fetch_all(executor)
-    .await?;
-    Ok(rows.into_iter().map(|row| (row.user_id, row.id)).collect())
-}
-
-/// The rows under these order ids, of this coupon: whose they are, and whether they are live.
-pub async fn by_id(
-    pool: &PgPool,
-    coupon: CouponId,
-    orders: impl Iterator<Item = OrderId>,
-) -> sqlx::Result<HashMap<OrderId, (UserId, bool)>> {
-    let ids: Vec<i64> = orders.map(OrderId::get).collect();
-    let mut tx = postgres::begin_planning(pool).await?;
-    let rows = sqlx::query!(
-        r#"SELECT id AS "id: OrderId", user_id AS "user_id: UserId",
-                  status IN ('unpaid', 'paid', 'redeemed', 'refunding') AS "live!"
-           FROM orders WHERE id = ANY($1) AND coupon_id = $2"#,
-        &ids,
-        coupon.get(),
-    )
-    .fetch_all(&mut *tx)
-    .await?;
-    tx.commit().await?;
-    Ok(rows.into_iter().map(|row| (row.id, (row.user_id, row.live))).collect())
 }
 
 /// Every order, counted.

@@ -19,7 +19,7 @@ use chrono::{DateTime, Utc};
 use super::{Check, Disagreement};
 use crate::sale::Failure;
 use crate::sale::ids::{CouponId, Lane, OrderId, UserId};
-use crate::sale::order::OrderStatus;
+use crate::sale::order::model::OrderStatus;
 
 /// Orders read at a time; more would hold up all others.
 const PAGE: usize = 1_000;

@@ -1,7 +1,7 @@
 //! The side of the model test that really happens: the scripts, on Redis.
 
+use flash_sale::sale::buyers::shards::{SENTINEL, Shards};
 use flash_sale::sale::ids::CouponId;
-use flash_sale::sale::shards::{SENTINEL, Shards};
 use redis::FromRedisValue;
 
 use super::{SHARDS, Sale, Window};

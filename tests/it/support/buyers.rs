@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use flash_sale::sale::buyers::shards::{SENTINEL, Shards};
 use flash_sale::sale::ids::CouponId;
-use flash_sale::sale::shards::{SENTINEL, Shards};
 
 use super::{TestApp, user};
 

@@ -1,7 +1,7 @@
 //! Changing coupons, in the words of the business.
 
-use flash_sale::sale::coupon::CouponState;
-use flash_sale::sale::coupon_rules::{Change, Refusal};
+use flash_sale::sale::coupon::model::CouponState;
+use flash_sale::sale::coupon::rules::{Change, Refusal};
 use flash_sale::sale::ids::CouponId;
 use serde_json::{Value, json};
 

@@ -2,7 +2,7 @@
 
 use flash_sale::kit::signature::Signatures;
 use flash_sale::sale::ids::CouponId;
-use flash_sale::sale::order_moves::Moved;
+use flash_sale::sale::order::moves::Moved;
 use flash_sale::sale::payment::Paying;
 use secrecy::SecretString;
 use serde_json::{Value, json};

@@ -19,7 +19,7 @@ use flash_sale::kit::redis::Redis;
 use flash_sale::sale::Stores;
 use flash_sale::sale::ids::{CouponId, Lane, UserId};
 use flash_sale::sale::keys::Keys;
-use flash_sale::sale::order_log::LogState;
+use flash_sale::sale::log::LogState;
 use flash_sale::sale::reconcile::{self, Report};
 use flash_sale::worker::write::WriteReport;
 use flash_sale::worker::{LaneWorker, WorkerSettings, consumer_name};

@@ -1,0 +1,228 @@
+//! Archiving a sale because an operator asks for it: at once if it is settled, and with what is open given up if they accept
+//! that.
+//!
+//! # What is given up
+//!
+//! * An open dead letter is closed with a note. Its claim becomes a cancelled order, so its buyer is told that; where another
+//!   order has its order id, it becomes nothing.
+//! * Units on their way back aren't given to Redis any more: the next pass over stock returns closes them.
+//! * The sale and its buyers leave Redis, whatever is wrong with them. A buyer without an order is told that
+//!   they never claimed.
+//!
+//! Live orders stay as they are, also unpaid ones, which expire as ever.
+//!
+//! # What is never given up
+//!
+//! A claim that is still in the order log: its buyer has been told 202 a moment ago, and a worker will write it. So a sale
+//! with entries in flight is refused, and so is one that hasn't ended.
+//!
+//! # What each failure does
+//!
+//! Postgres decides in one transaction, and notes `archived_at` in it. Dying before changes nothing; after, Postgres
+//! answers for the sale, and asking again, or the pass over archives, removes the keys.
+
+use serde::Serialize;
+use sqlx::PgConnection;
+use utoipa::ToSchema;
+
+use super::Archive;
+use crate::base::limits;
+use crate::sale::coupon::model::{CouponKind, CouponState};
+use crate::sale::coupon::stock;
+use crate::sale::coupon::stock::StoredSale;
+use crate::sale::ids::CouponId;
+use crate::sale::order::dead_letter;
+use crate::sale::order::moves;
+use crate::sale::pass::Pass;
+use crate::sale::reconcile::{self, Standing};
+use crate::sale::{Failure, Stores};
+
+/// Outcome of an operator's wish to archive a sale.
+#[derive(Debug)]
+pub enum ArchiveOutcome {
+    /// Postgres answers for the sale, and Redis doesn't have it: by this call, or before.
+    Archived(Archived),
+    /// Nothing has changed.
+    Refused(ArchiveRefusal),
+}
+
+/// A sale that has been archived, and what was given up for it; nothing if it had been archived before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct Archived {
+    /// The coupon.
+    pub coupon_id: CouponId,
+    /// Open dead letters that have been closed with a note.
+    pub dead_letters_closed: i64,
+    /// Units on their way back that Redis isn't given any more.
+    pub stock_returns_closed: i64,
+    /// Buyers that Redis had; null if that could not be read.
+    pub buyers_dropped: Option<i64>,
+    /// Live orders, which stay; null if the sale could not be read. The buyers that Redis had beyond these are told that they never claimed.
+    pub live_orders: Option<i64>,
+}
+
+/// Reasons for not archiving a sale, in words for the operator.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ArchiveRefusal {
+    /// There is no such coupon.
+    #[error("there is no coupon with this id")]
+    NotFound,
+    /// A regular coupon has no sale.
+    #[error("a regular coupon has no sale, and nothing in Redis")]
+    NoSale,
+    /// Claims may still be accepted.
+    #[error("the sale hasn't ended: end the coupon first, which is final")]
+    NotEnded,
+    /// It was never there.
+    #[error("Redis has never had this sale, so there is nothing to archive")]
+    NotLoaded,
+    /// Accepted claims wait to be written.
+    #[error(
+        "{0} claims of the sale are on their way to Postgres: ask again when a worker has written them"
+    )]
+    InFlight(usize),
+    /// Something is open, and giving it up wasn't accepted.
+    #[error("the sale isn't settled: {}. Put that right, or accept the loss (`accept_loss`, --accept-loss), which gives it up", in_words(.0))]
+    NotSettled(Vec<String>),
+}
+
+fn in_words(obstacles: &[String]) -> String {
+    match obstacles {
+        [] => "something about it has changed just now".to_owned(),
+        obstacles => obstacles.join("; "),
+    }
+}
+
+impl Archive {
+    /// Archives an ended sale now, if it is settled; with `accept_loss`, whatever is open. Safe to repeat. Goes on to its end
+    /// also when whoever has asked goes away: comparing a large sale may take longer than a request may.
+    ///
+    /// # Errors
+    ///
+    /// When a store doesn't answer; asking again goes on from what Postgres has noted.
+    pub async fn ask(
+        &self,
+        coupon: CouponId,
+        accept_loss: bool,
+    ) -> Result<ArchiveOutcome, Failure> {
+        let archive = self.clone();
+        let asked = async move { archive.ask_now(coupon, accept_loss).await };
+        self.shutdown.spawn(asked).await.map_err(|_| sqlx::Error::WorkerCrashed)?
+    }
+
+    async fn ask_now(
+        &self,
+        coupon: CouponId,
+        accept_loss: bool,
+    ) -> Result<ArchiveOutcome, Failure> {
+        let sale = match self.may_be_archived(coupon).await? {
+            Ok(sale) => sale,
+            Err(refusal) => return Ok(ArchiveOutcome::Refused(refusal)),
+        };
+        let mut archived = Archived {
+            coupon_id: coupon,
+            dead_letters_closed: 0,
+            stock_returns_closed: 0,
+            buyers_dropped: None,
+            live_orders: None,
+        };
+        if !sale.archived {
+            let (standing, obstacles) = match self.look(coupon).await? {
+                Ok(seen) => seen,
+                Err(refusal) => return Ok(ArchiveOutcome::Refused(refusal)),
+            };
+            let settled = obstacles.is_empty() && stock::archive(&self.stores.pool, coupon).await?;
+            if !settled && !accept_loss && !self.is_archived(coupon).await? {
+                return Ok(ArchiveOutcome::Refused(ArchiveRefusal::NotSettled(obstacles)));
+            }
+            if !settled && accept_loss {
+                self.give_up(coupon, &mut archived).await?;
+            }
+            let counted = standing.and_then(|standing| standing.sale);
+            archived.buyers_dropped = counted.as_ref().map(|sale| sale.buyers);
+            archived.live_orders = counted.and_then(|sale| i64::try_from(sale.live_orders).ok());
+        }
+        self.remove(coupon, sale.total.unwrap_or(0)).await?;
+        // Their rows, if there are any, have nothing left to do.
+        let passes =
+            [Pass::StockReturns, Pass::Withdrawals, Pass::Places, Pass::Changes, Pass::Archive];
+        self.postponed.make_due(&passes, coupon.get()).await?;
+        Ok(ArchiveOutcome::Archived(archived))
+    }
+
+    async fn may_be_archived(
+        &self,
+        coupon: CouponId,
+    ) -> Result<Result<StoredSale, ArchiveRefusal>, Failure> {
+        Ok(match stock::find(&self.stores.pool, coupon).await? {
+            None => Err(ArchiveRefusal::NotFound),
+            Some(sale) if sale.kind == CouponKind::Regular => Err(ArchiveRefusal::NoSale),
+            Some(sale) if sale.state != CouponState::Ended => Err(ArchiveRefusal::NotEnded),
+            Some(sale) if sale.load_id.is_none() => Err(ArchiveRefusal::NotLoaded),
+            Some(sale) => Ok(sale),
+        })
+    }
+
+    /// Whether the sale has been archived meanwhile, by another pass or operator.
+    async fn is_archived(&self, coupon: CouponId) -> sqlx::Result<bool> {
+        Ok(stock::find(&self.stores.pool, coupon).await?.is_some_and(|sale| sale.archived))
+    }
+
+    /// Where the sale stands, as far as it can be read, and what is open about it, in words.
+    async fn look(
+        &self,
+        coupon: CouponId,
+    ) -> Result<Result<(Option<Standing>, Vec<String>), ArchiveRefusal>, Failure> {
+        let Stores { pool, redis, keys } = &self.stores;
+        let mut obstacles = Vec::new();
+        // First its end in Redis: what is in flight after that is all there ever will be.
+        match self.changes.apply(coupon).await {
+            Ok(true) => {}
+            Ok(false) => obstacles.push("Redis is loading it".to_owned()),
+            Err(failure) if failure.is_of_item() => obstacles.push(failure.to_string()),
+            Err(failure) => return Err(failure),
+        }
+        match reconcile::in_flight(&self.stores, coupon).await {
+            Ok(0) => {}
+            Ok(entries) => return Ok(Err(ArchiveRefusal::InFlight(entries))),
+            Err(failure) if failure.is_of_item() => obstacles.push(failure.to_string()),
+            Err(failure) => return Err(failure),
+        }
+        let standing = match reconcile::standing(pool, redis, keys, coupon).await {
+            Ok(standing) => Some(standing),
+            Err(failure) if failure.is_of_item() => {
+                obstacles.push(failure.to_string());
+                None
+            }
+            Err(failure) => return Err(failure),
+        };
+        obstacles.extend(standing.iter().flat_map(Standing::obstacles));
+        obstacles.extend(stock::open_of(pool, coupon).await?.in_words());
+        obstacles.dedup();
+        obstacles.truncate(limits::LOGGED_DISAGREEMENTS_MAX);
+        Ok(Ok((standing, obstacles)))
+    }
+
+    /// Closes what is open, and notes that the sale is archived.
+    async fn give_up(&self, coupon: CouponId, archived: &mut Archived) -> Result<(), Failure> {
+        let mut tx = self.stores.pool.begin().await?;
+        let given_up = give_up_in(&mut tx, coupon).await;
+        match given_up {
+            Ok(_) => tx.commit().await?,
+            Err(_) => tx.rollback().await?,
+        }
+        (archived.dead_letters_closed, archived.stock_returns_closed) = given_up?;
+        tracing::warn!(%coupon, dead_letters = archived.dead_letters_closed, stock_returns = archived.stock_returns_closed, "a sale is archived although it isn't settled; an operator has accepted the loss");
+        Ok(())
+    }
+}
+
+/// Returns the dead letters closed, and the units that won't come back.
+async fn give_up_in(tx: &mut PgConnection, coupon: CouponId) -> sqlx::Result<(i64, i64)> {
+    stock::allow_long_statements(tx).await?;
+    let returns = stock::open_of(&mut *tx, coupon).await?.stock_returns;
+    moves::cancel_letters(tx, coupon).await?;
+    let letters = dead_letter::give_up(tx, coupon).await?;
+    stock::archive_unsettled(tx, coupon).await?;
+    Ok((letters, returns))
+}

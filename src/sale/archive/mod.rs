@@ -1,0 +1,167 @@
+//! Archiving: a sale that is over leaves Redis, and Postgres answers for it from then on.
+//!
+//! # Model
+//!
+//! 1. A sale whose window has been closed for `--archive-after-ms` is ended, by a change like any other: from
+//!    then on no claim can be accepted, since an end is final and Redis takes no older revision.
+//! 2. A sale whose end is so long ago, and which Redis has as ended, is compared: total = stock + buyers, its buyers
+//!    are its live orders one by one, and nothing of it is in flight.
+//! 3. Postgres notes `archived_at`, if by then no order of it is unpaid, no unit is on its way back, and no dead
+//!    letter is open.
+//! 4. The keys are removed from Redis, a thousand at a time, and Postgres notes `removed_at`.
+//!
+//! # Why nothing is lost
+//!
+//! Each accepted claim is a buyer until its unit comes back, and a unit comes back only after its order is a row.
+//! So when the buyers of an ended sale are its live orders, every claim that was ever accepted is a row. An entry
+//! that the log brings again afterwards finds that row, and needs no key of the sale.
+//!
+//! # What each failure does
+//!
+//! * Dying between the steps: each begins with what Postgres has noted, and does nothing when it has been done.
+//! * A claim, or a unit that comes back, between the steps 3 and 4: Redis still has the sale, and answers as before.
+//!   After step 4 whoever misses it there asks Postgres, which has noted it before.
+//! * A unit of an archived sale that comes back later: `sold` goes down in Postgres, and Redis isn't told.
+//! * The sale is missing in Redis before step 3: that is a loss of data, and it isn't archived.
+//!
+//! * The sale is missing, or can't be read: it is postponed (`sale/postponed.rs`), and the others are archived.
+//!
+//! # What is not promised
+//!
+//! When: a sale that doesn't pass the comparison stays in Redis until it does, or until an operator archives it
+//! ([`Archive::ask`], `asked.rs`).
+
+mod asked;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::base::limits;
+use crate::base::shutdown::Shutdown;
+use crate::sale::buyers::shards::Shards;
+use crate::sale::coupon::changes::CouponChanges;
+use crate::sale::coupon::rules::Change;
+use crate::sale::coupon::stock;
+use crate::sale::ids::CouponId;
+use crate::sale::pass::Pass;
+use crate::sale::postponed::{Postponed, Tries};
+use crate::sale::reconcile;
+use crate::sale::reconcile::Disagreement;
+use crate::sale::{Failure, Stores};
+
+pub use asked::{ArchiveOutcome, ArchiveRefusal, Archived};
+
+/// Relieves Redis of sales that are over. Clones share the connections.
+#[derive(Clone)]
+pub struct Archive {
+    stores: Stores,
+    changes: Arc<CouponChanges>,
+    postponed: Postponed,
+    /// Time between the end of a sale and its archiving.
+    after: Duration,
+    /// Owns the work that a request must not break off half-way.
+    shutdown: Shutdown,
+}
+
+impl Archive {
+    /// Puts the parts together.
+    pub fn new(
+        stores: &Stores,
+        changes: Arc<CouponChanges>,
+        postponed: Postponed,
+        after: Duration,
+        shutdown: Shutdown,
+    ) -> Self {
+        Self { stores: stores.clone(), changes, postponed, after, shutdown }
+    }
+
+    /// Does all steps for whatever is due. Returns how many sales have been archived. A sale that can't be compared, or that
+    /// Redis has lost, is postponed.
+    ///
+    /// # Errors
+    ///
+    /// When a store doesn't answer; the next pass goes on.
+    pub async fn pass(&self) -> Result<usize, Failure> {
+        let mut tries = self.postponed.begin(Pass::Archive).await?;
+        self.end_closed(&mut tries).await?;
+        let archived = self.archive_ended(&mut tries).await?;
+        self.remove_archived(&mut tries).await?;
+        tries.end().await?;
+        Ok(archived)
+    }
+
+    /// Step 1.
+    async fn end_closed(&self, tries: &mut Tries<'_>) -> Result<(), Failure> {
+        let (pool, mut after) = (&self.stores.pool, None);
+        loop {
+            let page = stock::closed(pool, self.after, after, limits::PASS_COUPONS_MAX).await?;
+            let Some((last, _)) = page.last().copied() else {
+                return Ok(());
+            };
+            for (coupon, closes_at) in page {
+                // The window may be another one by now. Telling Redis is for the pass over changes.
+                let tried = self.changes.decide(coupon, Change::EndClosed(closes_at)).await;
+                let _ = tries.settle(coupon.get(), tried).await?;
+            }
+            after = Some(last);
+        }
+    }
+
+    /// Steps 2 and 3. Returns how many sales have been archived.
+    async fn archive_ended(&self, tries: &mut Tries<'_>) -> Result<usize, Failure> {
+        let (pool, mut archived, mut after) = (&self.stores.pool, 0, None);
+        loop {
+            let page = stock::ended(pool, self.after, after, limits::PASS_COUPONS_MAX).await?;
+            let Some(last) = page.last().copied() else {
+                return Ok(archived);
+            };
+            for coupon in page {
+                let tried = self.archive_settled(coupon).await;
+                archived += usize::from(tries.settle(coupon.get(), tried).await? == Some(true));
+            }
+            after = Some(last);
+        }
+    }
+
+    /// False if the sale has to stay for a while.
+    async fn archive_settled(&self, coupon: CouponId) -> Result<bool, Failure> {
+        let Stores { pool, redis, keys } = &self.stores;
+        let standing = reconcile::standing(pool, redis, keys, coupon).await?;
+        if standing.is_settled() {
+            return Ok(stock::archive(pool, coupon).await?);
+        }
+        if standing.disagreements.iter().any(Disagreement::is_loss) {
+            return Err(Failure::DataLost(coupon));
+        }
+        Ok(false)
+    }
+
+    /// Step 4.
+    async fn remove_archived(&self, tries: &mut Tries<'_>) -> Result<(), Failure> {
+        let (pool, mut after) = (&self.stores.pool, None);
+        loop {
+            let page = stock::archived(pool, after, limits::PASS_COUPONS_MAX).await?;
+            let Some((last, _)) = page.last().copied() else {
+                return Ok(());
+            };
+            for (coupon, total) in page {
+                let tried = self.remove(coupon, total).await;
+                tries.settle(coupon.get(), tried).await?;
+            }
+            after = Some(last);
+        }
+    }
+
+    /// The coupon's hash first, so that nobody finds a sale that has lost its buyers. Redis can't tell any more how many
+    /// shards there are then: no more than a sale of this total is loaded with, since a total only grows.
+    async fn remove(&self, coupon: CouponId, total: i64) -> Result<(), Failure> {
+        let Stores { redis, keys, .. } = &self.stores;
+        redis.query::<()>(redis::cmd("UNLINK").arg(keys.coupon(coupon))).await?;
+        let shards: Vec<u32> = Shards::for_units(total).all().collect();
+        for part in shards.chunks(limits::SHARDS_AT_A_TIME) {
+            let names: Vec<String> = part.iter().map(|shard| keys.buyers(coupon, *shard)).collect();
+            redis.query::<()>(redis::cmd("UNLINK").arg(names)).await?;
+        }
+        Ok(stock::note_removed(&self.stores.pool, coupon).await?)
+    }
+}

@@ -1,0 +1,147 @@
+//! The buyers of a sale, as Redis has them: user id -> order id, in shards.
+//!
+//! Who reads asks Redis first how many shards there are, and remembers nothing: that is a question more, and no answer
+//! can come from a wrong shard.
+
+/// A sale as Redis has it at one moment.
+pub mod census;
+
+/// Number of shards of a sale, and the shard of a user.
+pub mod shards;
+
+use std::collections::VecDeque;
+
+use redis::RedisResult;
+
+use crate::kit::redis::Redis;
+use crate::sale::Failure;
+use crate::sale::buyers::shards::{SENTINEL, Shards};
+use crate::sale::ids::{CouponId, OrderId, UserId};
+use crate::sale::keys::Keys;
+
+/// Buyers read from Redis at a time; more would hold up everybody else.
+const PAGE: usize = 1_000;
+
+/// Shards that they are read from at a time: the fewer buyers were found, the more next time.
+const PAGE_SHARDS_MAX: usize = 256;
+/// With what that begins, since it is a page of a sold-out sale.
+const PAGE_SHARDS: usize = 32;
+/// Fields that one call reads of a shard that is no listpack any more, at least.
+const SHARD_FIELDS_MIN: usize = 32;
+
+/// How many shards the buyers of this sale are in; nothing if Redis doesn't hold it.
+///
+/// # Errors
+///
+/// When Redis doesn't answer.
+pub async fn shards(redis: &Redis, keys: &Keys, coupon: CouponId) -> RedisResult<Option<Shards>> {
+    let mut command = redis::cmd("HGET");
+    command.arg(keys.coupon(coupon)).arg("shards");
+    Ok(redis.query::<Option<u32>>(&command).await?.and_then(Shards::new))
+}
+
+/// Whether Redis has the shard that this user belongs to.
+///
+/// # Errors
+///
+/// When Redis doesn't answer.
+pub async fn can_tell(
+    redis: &Redis,
+    keys: &Keys,
+    coupon: CouponId,
+    user: UserId,
+) -> RedisResult<bool> {
+    let Some(shards) = shards(redis, keys, coupon).await? else {
+        return Ok(false);
+    };
+    let mut command = redis::cmd("HEXISTS");
+    redis.query(command.arg(keys.buyers(coupon, shards.of(user))).arg(SENTINEL)).await
+}
+
+/// The order by which each of these users is a buyer, if they are.
+///
+/// # Errors
+///
+/// When Redis doesn't answer, or holds something that is no id.
+pub async fn orders_of(
+    redis: &Redis,
+    keys: &Keys,
+    coupon: CouponId,
+    users: impl ExactSizeIterator<Item = UserId>,
+) -> Result<Vec<Option<OrderId>>, Failure> {
+    let Some(shards) = shards(redis, keys, coupon).await? else {
+        return Ok(vec![None; users.len()]);
+    };
+    let mut commands = redis::pipe();
+    for user in users {
+        commands.cmd("HGET").arg(keys.buyers(coupon, shards.of(user))).arg(user.get());
+    }
+    let orders: Vec<Option<String>> = redis.query_all(&commands).await?;
+    let parse = |order: String| order.parse().map_err(|_| Failure::UnknownReply(order));
+    orders.into_iter().map(|order| order.map(parse).transpose()).collect()
+}
+
+/// All buyers of a sale, page by page. Those who come or go meanwhile may be on a page or not, and some may
+/// be there twice (see SCAN); whoever is a buyer from beginning to end is on one.
+pub struct Pages<'a> {
+    redis: &'a Redis,
+    keys: &'a Keys,
+    coupon: CouponId,
+    /// Shards that haven't been read to their end, each with the cursor to go on from.
+    unread: VecDeque<(u32, u64)>,
+    /// Shards of the next page.
+    at_a_time: usize,
+}
+
+impl<'a> Pages<'a> {
+    /// Begins with the first page; there is none if Redis doesn't hold the sale.
+    ///
+    /// # Errors
+    ///
+    /// When Redis doesn't answer.
+    pub async fn begin(redis: &'a Redis, keys: &'a Keys, coupon: CouponId) -> RedisResult<Self> {
+        let shards = shards(redis, keys, coupon).await?.map_or(0..0, Shards::all);
+        let unread = shards.map(|shard| (shard, 0)).collect();
+        Ok(Self { redis, keys, coupon, unread, at_a_time: PAGE_SHARDS })
+    }
+
+    /// The next page, which may be empty; `None` when all have been read.
+    ///
+    /// # Errors
+    ///
+    /// When Redis doesn't answer, or holds something that is no id.
+    pub async fn next(&mut self) -> Result<Option<Vec<(UserId, OrderId)>>, Failure> {
+        let part: Vec<_> = self.unread.drain(..self.unread.len().min(self.at_a_time)).collect();
+        if part.is_empty() {
+            return Ok(None);
+        }
+        let fields = (PAGE / part.len()).max(SHARD_FIELDS_MIN);
+        let mut commands = redis::pipe();
+        for (shard, cursor) in &part {
+            let key = self.keys.buyers(self.coupon, *shard);
+            commands.cmd("HSCAN").arg(key).arg(cursor).arg("COUNT").arg(fields);
+        }
+        let scanned: Vec<(u64, Vec<String>)> = self.redis.query_all(&commands).await?;
+        let mut page = Vec::with_capacity(PAGE);
+        for ((shard, _), (cursor, words)) in part.into_iter().zip(scanned) {
+            let buyers = words.chunks_exact(2).filter(|pair| pair[0] != SENTINEL);
+            for buyer in buyers.map(pair) {
+                page.push(buyer?);
+            }
+            if cursor != 0 {
+                self.unread.push_back((shard, cursor));
+            }
+        }
+        self.at_a_time = match page.len() {
+            few if few < PAGE / 2 => (2 * self.at_a_time).min(PAGE_SHARDS_MAX),
+            many if many > PAGE => (self.at_a_time / 2).max(1),
+            _ => self.at_a_time,
+        };
+        Ok(Some(page))
+    }
+}
+
+fn pair(words: &[String]) -> Result<(UserId, OrderId), Failure> {
+    let unknown = || Failure::UnknownReply(words.join(" "));
+    Ok((words[0].parse().map_err(|_| unknown())?, words[1].parse().map_err(|_| unknown())?))
+}

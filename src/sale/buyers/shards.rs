@@ -1,0 +1,123 @@
+//! The buyers of a sale lie in many small hashes, its shards, and not in a large one.
+//!
+//! # Model
+//!
+//! Redis keeps a hash of few fields as one block of bytes (a listpack), where a buyer takes a quarter of what a field
+//! of a large hash takes. So the buyers of a sale are spread over shards, [`limits::SHARD_BUYERS`] to each when it is
+//! sold out. Whose shard is whose follows from the user's id and the number of shards, which is therefore fixed when the
+//! sale is loaded: a restock fills the shards further, and one that gets too full becomes an ordinary hash by itself.
+//!
+//! # Authority
+//!
+//! The field `shards` of the coupon's hash. A caller may remember another number; scripts that write compare it, so
+//! nobody is looked for, or remembered, in a wrong shard.
+//!
+//! # Loss
+//!
+//! Each shard has the field [`SENTINEL`] from the load on, so it exists also without buyers. One that doesn't exist, or
+//! lacks that field, has been lost, and a claim of a user who belongs there is refused.
+
+use std::num::NonZeroU32;
+use std::ops::Range;
+
+use crate::base::limits;
+use crate::sale::ids::UserId;
+
+/// The field of a shard that is no buyer.
+pub const SENTINEL: &str = "-";
+
+/// How many shards the buyers of a sale are spread over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shards(NonZeroU32);
+
+impl Shards {
+    /// All buyers together: right for a small sale, and a first guess for any other.
+    pub const ONE: Self = Self(NonZeroU32::MIN);
+
+    /// As many as a sale of so many units is loaded with; of more units never fewer.
+    pub fn for_units(total: i64) -> Self {
+        let shards = ((total + limits::SHARD_BUYERS - 1) / limits::SHARD_BUYERS)
+            .clamp(1, limits::SHARDS_MAX);
+        u32::try_from(shards).ok().and_then(Self::new).expect("it is small, and not 0")
+    }
+
+    /// Of a sale that has been loaded; none has 0.
+    pub fn new(count: u32) -> Option<Self> {
+        NonZeroU32::new(count).map(Self)
+    }
+
+    /// How many there are.
+    pub fn count(self) -> u32 {
+        self.0.get()
+    }
+
+    /// Their numbers.
+    pub fn all(self) -> Range<u32> {
+        0..self.count()
+    }
+
+    /// The number of this user's shard. It is part of the layout of sales in Redis: another rule needs another layout.
+    pub fn of(self, user: UserId) -> u32 {
+        let upper = mix(user.get().cast_unsigned()) >> 32;
+        u32::try_from((upper * u64::from(self.count())) >> 32).expect("less than the count")
+    }
+}
+
+/// The finaliser of SplitMix64 (Steele, Lea and Flood, 2014): every bit of the input turns about half of the output's, so
+/// ids with a pattern spread like any others.
+fn mix(id: u64) -> u64 {
+    let id = (id ^ (id >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let id = (id ^ (id >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    id ^ (id >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The id of the n-th user.
+    type Ids = fn(i64) -> i64;
+
+    fn user(id: i64) -> UserId {
+        UserId::new(id).expect("a positive number")
+    }
+
+    #[test]
+    fn a_sale_has_a_shard_for_every_32_units_within_bounds() {
+        let of = |total| Shards::for_units(total).count();
+        assert_eq!([0, 1, 32, 33, 5_000].map(of), [1, 1, 1, 2, 157]);
+        assert_eq!(i64::from(of(limits::STOCK_MAX)), limits::SHARDS_MAX);
+        assert_eq!(Shards::new(0), None);
+    }
+
+    #[test]
+    fn a_user_s_shard_is_fixed_for_ever() {
+        let of = |id| Shards::new(157).unwrap().of(user(id));
+        assert_eq!([1, 2, 42, 1_000_000_007, i64::MAX].map(of), [53, 134, 102, 142, 55]);
+        assert_eq!(Shards::ONE.of(user(i64::MAX)), 0);
+    }
+
+    #[test]
+    fn ids_with_a_pattern_spread_evenly() {
+        const USERS: i64 = 100_000;
+        let shards = Shards::for_units(USERS);
+        let patterns: [(&str, Ids); 9] = [
+            ("one after the other", |n| n),
+            ("even", |n| 2 * n),
+            ("thousands", |n| 1_000 * n),
+            ("powers of two apart", |n| n << 20),
+            ("in the upper half", |n| n << 40),
+            ("a Fibonacci number apart", |n| 1_346_269 * n),
+            ("as many apart as there are shards", |n| 3_125 * n),
+            ("with a lane behind", |n| (n << 10) | 7),
+            ("from the end", |n| i64::MAX - n),
+        ];
+        for (what, id) in patterns {
+            let mut buyers = vec![0_u32; shards.count() as usize];
+            (1..=USERS).for_each(|n| buyers[shards.of(user(id(n))) as usize] += 1);
+            // 32 on average; by chance alone, one shard in 10^9 has fewer than 5 or more than 75.
+            let (least, most) = (buyers.iter().min().unwrap(), buyers.iter().max().unwrap());
+            assert!(*least >= 5 && *most <= 75, "{what}: {least} to {most}");
+        }
+    }
+}

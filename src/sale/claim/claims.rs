@@ -1,0 +1,110 @@
+//! One claim, one outcome. No Postgres in sight.
+//!
+//! The script (`lua/claim.lua`) decides; `sale/claim/calls.rs` asks it, and this file says what its replies
+//! mean, and whom to ask when it doesn't know the coupon.
+
+use std::sync::Arc;
+
+use crate::sale::Failure;
+use crate::sale::claim::calls::ClaimScript;
+use crate::sale::claim::outcome::{ClaimOutcome, Reply};
+use crate::sale::claim::regular::{RegularClaims, RegularOutcome};
+use crate::sale::claim::sold_out::SoldOutSales;
+use crate::sale::coupon::load::{Resolution, WarmUp};
+use crate::sale::ids::{CouponId, UserId};
+use crate::sale::order::write::Orders;
+
+/// Takes claims.
+pub struct Claims {
+    /// Looked at first: most claims of a crowd come after the last unit.
+    sold_out: Arc<SoldOutSales>,
+    script: ClaimScript,
+    /// Asked only when the script doesn't know the coupon, or the epoch has changed.
+    warm_up: Arc<WarmUp>,
+    /// Asked only for regular coupons.
+    regular: RegularClaims,
+    /// Asked only for archived sales.
+    orders: Orders,
+}
+
+impl Claims {
+    /// Puts the parts together.
+    pub fn new(
+        sold_out: Arc<SoldOutSales>,
+        script: ClaimScript,
+        warm_up: Arc<WarmUp>,
+        regular: RegularClaims,
+        orders: Orders,
+    ) -> Self {
+        Self { sold_out, script, warm_up, regular, orders }
+    }
+
+    /// `user` claims one unit of `coupon`. Safe to repeat: the answer to a repeat carries the order
+    /// id of the first claim.
+    ///
+    /// # Errors
+    ///
+    /// A [`Failure`] means that the outcome is unknown; asking again tells.
+    pub async fn claim(&self, coupon: CouponId, user: UserId) -> Result<ClaimOutcome, Failure> {
+        if self.sold_out.refuses(coupon, user) {
+            return Ok(ClaimOutcome::SoldOut);
+        }
+        match self.script.ask(coupon, user).await? {
+            Reply::Decided(outcome) => Ok(outcome),
+            Reply::SoldOut { .. } => Ok(ClaimOutcome::SoldOut),
+            // In a box, because it is rare, and twenty times as large as what every claim needs while it waits.
+            reply => Box::pin(self.ask_further(coupon, user, reply)).await,
+        }
+    }
+
+    /// The script couldn't tell: whoever knows more is asked, and then perhaps the script again.
+    async fn ask_further(
+        &self,
+        coupon: CouponId,
+        user: UserId,
+        reply: Reply,
+    ) -> Result<ClaimOutcome, Failure> {
+        let reply = match reply {
+            Reply::NotLoaded => match self.warm_up.resolve(coupon).await? {
+                Resolution::Loaded => self.script.ask(coupon, user).await?,
+                Resolution::Regular => return self.claim_regular(coupon, user).await,
+                Resolution::Archived => return self.claim_archived(coupon, user).await,
+                Resolution::Unknown => return Ok(ClaimOutcome::NotFound),
+            },
+            Reply::Stale => {
+                self.warm_up.refresh_epoch().await?;
+                self.script.ask(coupon, user).await?
+            }
+            reply => reply,
+        };
+        match reply {
+            Reply::Decided(outcome) => Ok(outcome),
+            Reply::SoldOut { .. } => Ok(ClaimOutcome::SoldOut),
+            Reply::NotLoaded => match self.warm_up.missing(coupon).await? {
+                Resolution::Archived => self.claim_archived(coupon, user).await,
+                _ => Err(self.warm_up.data_lost(coupon)),
+            },
+            Reply::Lost => Err(self.warm_up.data_lost(coupon)),
+            Reply::Stale | Reply::Resharded(_) => Err(Failure::Stale(coupon)),
+        }
+    }
+
+    async fn claim_regular(&self, coupon: CouponId, user: UserId) -> Result<ClaimOutcome, Failure> {
+        Ok(match self.regular.claim(coupon, user).await? {
+            RegularOutcome::Created(order) => ClaimOutcome::Created(Box::new(order)),
+            RegularOutcome::AlreadyClaimed(order) => ClaimOutcome::AlreadyClaimed(order),
+            RegularOutcome::Paused => ClaimOutcome::Paused,
+            RegularOutcome::Ended => ClaimOutcome::Ended,
+        })
+    }
+
+    /// A repeat finds its order also after the sale has left Redis.
+    async fn claim_archived(
+        &self,
+        coupon: CouponId,
+        user: UserId,
+    ) -> Result<ClaimOutcome, Failure> {
+        let live = self.orders.live_of(coupon, user).await?;
+        Ok(live.map_or(ClaimOutcome::Ended, ClaimOutcome::AlreadyClaimed))
+    }
+}

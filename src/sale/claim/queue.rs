@@ -1,0 +1,204 @@
+//! Claims that wait for a call of the claim script, coupon by coupon.
+//!
+//! There is a queue for a coupon while a call is under way for it. The first in it has waited longest, so whoever has
+//! waited too long is found without looking at the others: in an overload they are thousands.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
+
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use crate::base::limits;
+use crate::sale::Failure;
+use crate::sale::claim::outcome::ClaimOutcome;
+use crate::sale::claim::outcome::Reply;
+use crate::sale::ids::{CouponId, UserId};
+
+/// A claim that hasn't been answered.
+pub struct Waiting {
+    /// Who claims.
+    pub user: UserId,
+    /// When it came.
+    pub since: Instant,
+    /// Gone when it has been given up.
+    tell: Option<oneshot::Sender<Result<Reply, Failure>>>,
+}
+
+impl Waiting {
+    /// A claim that comes now, and where its reply arrives. Without one, the outcome is unknown.
+    pub fn new(user: UserId) -> (Self, oneshot::Receiver<Result<Reply, Failure>>) {
+        let (tell, told) = oneshot::channel();
+        (Self { user, since: Instant::now(), tell: Some(tell) }, told)
+    }
+
+    /// Who has gone away finds out by asking again.
+    pub fn tell(self, reply: Result<Reply, Failure>) {
+        let _ = self.tell.map(|tell| tell.send(reply));
+    }
+
+    /// From now on nobody waits for it: its outcome is unknown.
+    pub fn give_up(&mut self) {
+        self.tell = None;
+    }
+
+    fn is_waited_for(&self) -> bool {
+        self.tell.as_ref().is_some_and(|tell| !tell.is_closed())
+    }
+}
+
+/// The queues of all coupons.
+pub struct Queues {
+    /// Held for a few instructions, never across an await.
+    queues: Mutex<HashMap<CouponId, Queue>>,
+    /// Waiting time after which a claim leaves its queue.
+    wait_max: Duration,
+}
+
+/// The claims on one coupon that wait for a call; it exists while there is a call under way.
+#[derive(Default)]
+struct Queue {
+    waiting: VecDeque<Waiting>,
+    calls: usize,
+}
+
+impl Queues {
+    /// Queues that a claim leaves after `wait_max` at the latest.
+    pub fn new(wait_max: Duration) -> Self {
+        Self { queues: Mutex::default(), wait_max }
+    }
+
+    /// True if the caller has to begin a call.
+    pub fn push(&self, coupon: CouponId, claim: Waiting) -> bool {
+        let mut queues = self.lock();
+        let queue = queues.entry(coupon).or_default();
+        queue.waiting.push_back(claim);
+        let begin = queue.calls < limits::CLAIM_CALLS_MAX;
+        queue.calls += usize::from(begin);
+        begin
+    }
+
+    /// The claims of the next call, without those that nobody waits for any more. When there are none, the call has
+    /// ended in the same step, so that whoever comes next begins one.
+    pub fn next_call(&self, coupon: CouponId) -> Option<Vec<Waiting>> {
+        let mut queues = self.lock();
+        let queue = queues.get_mut(&coupon)?;
+        queue.refuse_late(self.wait_max);
+        let count = call_size(queue.waiting.len());
+        let mut claims = Vec::with_capacity(count.min(queue.waiting.len()));
+        while claims.len() < count
+            && let Some(claim) = queue.waiting.pop_front()
+        {
+            if claim.is_waited_for() {
+                claims.push(claim);
+            }
+        }
+        if claims.is_empty() {
+            end_call(&mut queues, coupon);
+            return None;
+        }
+        Some(claims)
+    }
+
+    /// Those who have waited too long leave the queue: they are told `overloaded`, and not carried out, for certain.
+    pub fn refuse_late(&self, coupon: CouponId) {
+        if let Some(queue) = self.lock().get_mut(&coupon) {
+            queue.refuse_late(self.wait_max);
+        }
+    }
+
+    /// A call has ended without another to follow it. Can be told in the middle of a panic.
+    pub fn end_call(&self, coupon: CouponId) {
+        if let Ok(mut queues) = self.queues.lock() {
+            end_call(&mut queues, coupon);
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<CouponId, Queue>> {
+        self.queues.lock().expect("nobody panics with the queues in hand")
+    }
+}
+
+impl Queue {
+    fn refuse_late(&mut self, wait_max: Duration) {
+        while let Some(first) = self.waiting.front()
+            && first.since.elapsed() >= wait_max
+            && let Some(claim) = self.waiting.pop_front()
+        {
+            claim.tell(Ok(Reply::Decided(ClaimOutcome::Overloaded)));
+        }
+    }
+}
+
+/// With the last call goes the queue, and whoever waits in it is told that there is no reply.
+fn end_call(queues: &mut HashMap<CouponId, Queue>, coupon: CouponId) {
+    if let Some(queue) = queues.get_mut(&coupon) {
+        queue.calls -= 1;
+        if queue.calls == 0 {
+            queues.remove(&coupon);
+        }
+    }
+}
+
+/// How many claims share a call when so many wait: more in an overload, where each call that Redis syncs its file for
+/// has to answer more of them; otherwise not, because the service would be idle for longer.
+fn call_size(waiting: usize) -> usize {
+    (waiting / 4).clamp(limits::CLAIM_CALL_CLAIMS, limits::CLAIM_CALL_CLAIMS_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn coupon() -> CouponId {
+        CouponId::compose(1, 1)
+    }
+
+    fn push(queues: &Queues, user: i64) -> (bool, oneshot::Receiver<Result<Reply, Failure>>) {
+        let (claim, told) = Waiting::new(UserId::new(user).unwrap());
+        (queues.push(coupon(), claim), told)
+    }
+
+    fn users(claims: Option<Vec<Waiting>>) -> Vec<i64> {
+        claims.into_iter().flatten().map(|claim| claim.user.get()).collect()
+    }
+
+    #[test]
+    fn a_call_takes_more_when_thousands_wait() {
+        let sizes = [0, 1, 128, 512, 513, 2_000, 1_000_000].map(call_size);
+        assert_eq!(sizes, [128, 128, 128, 128, 128, 500, 512]);
+    }
+
+    #[tokio::test]
+    async fn claims_wait_while_calls_are_under_way_and_the_last_call_takes_the_queue_with_it() {
+        let queues = Queues::new(limits::CLAIM_WAIT);
+        let pushed: Vec<_> = (1..=4).map(|user| push(&queues, user)).collect();
+        assert_eq!(pushed.iter().map(|it| it.0).collect::<Vec<_>>(), [true, true, false, false]);
+        assert_eq!(users(queues.next_call(coupon())), [1, 2, 3, 4]);
+        assert!(queues.next_call(coupon()).is_none() && queues.next_call(coupon()).is_none());
+        assert!(queues.lock().is_empty());
+        assert!(push(&queues, 5).0, "nobody else begins a call for it");
+    }
+
+    #[tokio::test]
+    async fn who_has_gone_away_is_not_carried_out() {
+        let queues = Queues::new(limits::CLAIM_WAIT);
+        let ((_, gone), (_, _stays)) = (push(&queues, 1), push(&queues, 2));
+        drop(gone);
+        assert_eq!(users(queues.next_call(coupon())), [2]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_has_waited_too_long_is_refused_and_not_carried_out() {
+        let queues = Queues::new(limits::CLAIM_WAIT);
+        let (_, mut late) = push(&queues, 1);
+        tokio::time::advance(limits::CLAIM_WAIT / 2).await;
+        let (_, mut in_time) = push(&queues, 2);
+        tokio::time::advance(limits::CLAIM_WAIT / 2).await;
+        assert_eq!(users(queues.next_call(coupon())), [2]);
+        let told = late.try_recv();
+        assert!(matches!(told, Ok(Ok(Reply::Decided(ClaimOutcome::Overloaded)))), "{told:?}");
+        assert!(in_time.try_recv().is_err());
+    }
+}

@@ -1,0 +1,99 @@
+//! Whether this process should be sent claims.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use sqlx::PgPool;
+use utoipa::ToSchema;
+
+use crate::base::shutdown::Shutdown;
+use crate::kit::postgres;
+use crate::kit::redis::{self, Redis};
+use crate::sale::Stores;
+use crate::sale::installation;
+use crate::sale::log::backlog::Backlog;
+
+/// Asks the stores.
+pub struct Readiness {
+    pool: PgPool,
+    redis: Redis,
+    backlog: Arc<Backlog>,
+    shutdown: Shutdown,
+}
+
+/// Whether claims can be taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ReadyStatus {
+    /// Everything is there.
+    Ready,
+    /// Claims are taken; something else isn't there.
+    Degraded,
+    /// No claims, please.
+    Unavailable,
+}
+
+/// The answer, check by check: `ok`, or what is wrong.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct ReadyReport {
+    /// All checks together.
+    pub status: ReadyStatus,
+    /// Redis takes the claims, so there are none without it.
+    pub redis: String,
+    /// Postgres keeps the orders; claims go on without it for a while.
+    pub postgres: String,
+    /// Accepted claims that wait to be written, over all lanes; too many, and no more are accepted.
+    pub backlog: String,
+    /// Whether the process goes on; one that is stopping finishes what it has and wants nothing new.
+    pub process: String,
+}
+
+impl Readiness {
+    /// Puts the parts together.
+    pub fn new(stores: &Stores, backlog: Arc<Backlog>, shutdown: Shutdown) -> Self {
+        let Stores { pool, redis, .. } = stores.clone();
+        Self { pool, redis, backlog, shutdown }
+    }
+
+    /// Asks now.
+    pub async fn check(&self) -> ReadyReport {
+        // Reading works on a replica, too; claims don't.
+        let look = async {
+            self.redis.check().await?;
+            self.backlog.look().await
+        };
+        let (postgres, backlog) = tokio::join!(self.learn_lanes(), look);
+        let ok = || "ok".to_owned();
+        let (redis, backlog, claims_taken) = match backlog {
+            Err(error) => (redis::trouble(&error).to_owned(), "unknown".into(), false),
+            Ok(_) if self.backlog.has_room() => (ok(), ok(), true),
+            Ok(orders) => {
+                let max = self.backlog.orders_max();
+                let full =
+                    format!("overloaded: {orders} orders wait to be written, at most {max} may");
+                (ok(), full, false)
+            }
+        };
+        let stopping = self.shutdown.is_announced();
+        let status = match (claims_taken && !stopping, postgres) {
+            (false, _) => ReadyStatus::Unavailable,
+            (true, false) => ReadyStatus::Degraded,
+            (true, true) => ReadyStatus::Ready,
+        };
+        let postgres = if postgres { ok() } else { "can't be reached".into() };
+        let process = if stopping { "stopping".into() } else { ok() };
+        ReadyReport { status, redis, postgres, backlog, process }
+    }
+
+    /// Learns the number of lanes, which may have grown. False when Postgres doesn't answer.
+    pub async fn learn_lanes(&self) -> bool {
+        if !postgres::answers(&self.pool).await {
+            return false;
+        }
+        let settings = installation::read(&self.pool).await;
+        if let Ok(settings) = &settings {
+            self.backlog.learn_lanes(settings.lanes);
+        }
+        settings.is_ok()
+    }
+}

@@ -1,0 +1,94 @@
+//! Claims on regular coupons: no stock and no window, so Postgres decides alone.
+
+use std::sync::Arc;
+
+use sqlx::PgPool;
+
+use crate::base::limits;
+use crate::kit::id::IdGenerator;
+use crate::kit::lock::reentrant::ReentrantLocks;
+use crate::kit::redis::Redis;
+use crate::sale::coupon::model::CouponState;
+use crate::sale::coupon::stock;
+use crate::sale::ids::{CouponId, OrderId, UserId};
+use crate::sale::keys::Keys;
+use crate::sale::order::model::Order;
+use crate::sale::order::write::Orders;
+use crate::sale::{Failure, Stores};
+
+/// The answer to a claim on a regular coupon.
+#[derive(Debug)]
+pub enum RegularOutcome {
+    /// The new order, unpaid.
+    Created(Order),
+    /// There is an unpaid one; it has to be paid, cancelled or expired first.
+    AlreadyClaimed(OrderId),
+    /// The coupon is not on offer for now.
+    Paused,
+    /// The coupon is no longer on offer.
+    Ended,
+}
+
+/// Takes claims on regular coupons.
+pub struct RegularClaims {
+    pool: PgPool,
+    redis: Redis,
+    keys: Keys,
+    order_ids: Arc<IdGenerator>,
+    locks: ReentrantLocks,
+    orders: Orders,
+}
+
+impl RegularClaims {
+    /// Puts the parts together.
+    pub fn new(
+        stores: &Stores,
+        order_ids: Arc<IdGenerator>,
+        locks: ReentrantLocks,
+        orders: Orders,
+    ) -> Self {
+        let Stores { pool, redis, keys } = stores.clone();
+        Self { pool, redis, keys, order_ids, locks, orders }
+    }
+
+    /// Creates an unpaid order, under the lock that every order creation of this user takes.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::LockBusy`] when the lock was held elsewhere for [`limits::LOCK_WAIT_MAX`]; otherwise
+    /// when a store doesn't answer.
+    pub async fn claim(&self, coupon: CouponId, user: UserId) -> Result<RegularOutcome, Failure> {
+        let lock = self.locks.lock(self.keys.order_lock(coupon.lane(), user));
+        let holder = self.locks.holder();
+        let Some(guard) = lock.acquire(&holder, limits::LOCK_WAIT_MAX).await? else {
+            return Err(Failure::LockBusy);
+        };
+        let outcome = self.create(coupon, user).await;
+        // The answer doesn't wait for it, and what came of it changes nothing: see below.
+        drop(guard);
+        outcome
+    }
+
+    async fn create(&self, coupon: CouponId, user: UserId) -> Result<RegularOutcome, Failure> {
+        let link = self.redis.link().await?;
+        let number = self.order_ids.next(&link).await?;
+        let id = OrderId::new(number).map_err(|_| Failure::UnknownReply(number.to_string()))?;
+        // Twice: the unpaid order that stood in the way may have been closed before we looked at it.
+        for _ in 0..2 {
+            // One statement, settled by constraints. So it doesn't matter here if the lock gets lost.
+            if self.orders.insert_regular(id, coupon, user).await? {
+                let order = self.orders.get(user, id).await?;
+                return order.map(RegularOutcome::Created).ok_or(sqlx::Error::RowNotFound.into());
+            }
+            if let Some(unpaid) = self.orders.live_of(coupon, user).await? {
+                return Ok(RegularOutcome::AlreadyClaimed(unpaid));
+            }
+            match stock::find(&self.pool, coupon).await?.map(|stored| stored.state) {
+                Some(CouponState::Paused) => return Ok(RegularOutcome::Paused),
+                Some(CouponState::Ended) => return Ok(RegularOutcome::Ended),
+                _ => {}
+            }
+        }
+        Err(Failure::OrderMoved(coupon))
+    }
+}

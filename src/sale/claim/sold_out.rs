@@ -1,0 +1,356 @@
+//! What a process remembers of sales that are sold out, so that 99 of 100 claims of a crowd are refused without
+//! asking Redis.
+//!
+//! # Model
+//!
+//! When the script says SOLD_OUT, that is believed for `--sold-out-memory-ms`. Half-way through, one claim is sent to
+//! Redis all the same, and its answer renews the belief for all users; any other answer ends it.
+//!
+//! A buyer's repeat has to be told their order, so a sale's buyers are read off the claim path, into a filter. Until
+//! the filter stands, and for each user whom it takes for a buyer, Redis is asked. The filter never takes a buyer for
+//! another user; the other way round it is wrong [`limits::SOLD_OUT_FALSE_BUYERS`] of the time, which costs a
+//! question.
+//!
+//! # Authority
+//!
+//! Redis. A filter holds for one edition: one life of the server, one epoch, and one count of `returns`, which the
+//! script tells with SOLD_OUT. As long as Redis has not gone back in time and no unit has come back, no further user
+//! can have become a buyer. All three are looked at again after the buyers have been read, so a filter that stands
+//! has all buyers.
+//!
+//! A unit that comes back is told on a channel (`sale/claim/sold_out_listener.rs`), and ends the belief. So nothing is believed by a
+//! process that doesn't listen there: before it has subscribed, after its connection has ended, when the connection
+//! leads to another Redis than the claims do, and when Redis has not answered on it for
+//! [`limits::RETURNS_HEARD_MAX`]. Answers to questions from before the subscription are not remembered, because a
+//! unit may have come back unheard behind them.
+//!
+//! # Cost
+//!
+//! A read is paid for in advance: it begins when Redis has been asked about the edition once for every
+//! [`limits::SOLD_OUT_BUYERS_PER_QUESTION`] buyers, and reading so many costs about as much as a question. The read
+//! stops when its edition ends. So a coupon has one reader at a time, and however often units come back, all reading
+//! together costs about as much as the questions at most.
+//!
+//! For example 1.5 million buyers, and a cancelled order every 0.5 s: an edition has to see 46,875 questions before
+//! its buyers are read, so at fewer than 93,750 claims a second nothing is read at all, and Redis answers each claim.
+//! Once no more units come back, the buyers are read after 46,875 claims.
+//!
+//! # What each failure does
+//!
+//! * Redis away: nothing is believed, and claims are 503 like all others.
+//! * A connection that breaks without a sign: units that come back are not heard of for [`limits::RETURNS_HEARD_MAX`]
+//!   or `--sold-out-memory-ms`, whichever is shorter. So long a user may be told "sold out" although a unit is there,
+//!   and so may the buyer of such a unit when they ask again at this process. Nothing is ever promised from memory.
+//!
+//! # What is not promised
+//!
+//! That a pause, the end of the window or a new epoch is seen at once: a sale that is sold out stays "sold out" for
+//! as long. That a message is heard before a claim that was sent after it: both are on their way for a moment.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Duration;
+
+use arc_swap::{ArcSwap, ArcSwapOption};
+use fastbloom::BloomFilter;
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::base::limits;
+use crate::base::shutdown::Shutdown;
+use crate::kit::redis::{Redis, ServerId};
+use crate::sale::Failure;
+use crate::sale::buyers;
+use crate::sale::ids::{CouponId, UserId};
+use crate::sale::keys::Keys;
+
+/// Remembers sold-out sales.
+pub struct SoldOutSales {
+    redis: Redis,
+    keys: Keys,
+    /// How long an answer is believed; zero for not at all.
+    memory: Duration,
+    /// Read by every claim, without a lock.
+    sales: ArcSwap<HashMap<CouponId, Arc<SoldOut>>>,
+    /// Connection on which this process hears of units that come back; empty while there is none.
+    listening: ArcSwapOption<Listening>,
+    /// Time up to which everything told there has been heard, in ms since `started`.
+    heard_ms: AtomicU64,
+    /// Lock of each change of `sales` or `listening`.
+    changing: Mutex<()>,
+    /// Origin of the times above and below.
+    started: Instant,
+    /// Owns the readers of buyers.
+    shutdown: Shutdown,
+}
+
+/// Condition of a filter: while none of this changes, no further user becomes a buyer of a sold-out sale.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Edition {
+    /// A restart may have brought older data back.
+    pub server: ServerId,
+    /// As the script was told.
+    pub epoch: i64,
+    /// How often units had come back.
+    pub returns: i64,
+}
+
+/// A connection that is subscribed to units that come back.
+struct Listening {
+    /// The life of Redis behind it.
+    server: ServerId,
+    /// Time from which on everything is heard.
+    since: Instant,
+    /// Cleared by the connection when it ends.
+    connected: Arc<AtomicBool>,
+}
+
+/// Memory of one edition of a sale.
+struct SoldOut {
+    edition: Edition,
+    /// When Redis was asked last, in ms since `started`.
+    asked_ms: AtomicU64,
+    /// Set when a claim has been sent to Redis to renew the belief.
+    renewing: AtomicBool,
+    /// Has a permit for each claim that Redis has refused; the reader of the buyers takes them as its price.
+    questions: Semaphore,
+    /// Possible buyers; empty until the buyers have been read.
+    buyers: OnceLock<BloomFilter>,
+    /// Cancelled when the edition is forgotten; ends the reader of its buyers.
+    forgotten: CancellationToken,
+}
+
+impl SoldOutSales {
+    /// Remembers nothing yet.
+    pub fn new(redis: Redis, keys: Keys, memory: Duration, shutdown: Shutdown) -> Self {
+        Self {
+            redis,
+            keys,
+            memory,
+            sales: ArcSwap::default(),
+            listening: ArcSwapOption::empty(),
+            heard_ms: AtomicU64::new(0),
+            changing: Mutex::default(),
+            started: Instant::now(),
+            shutdown,
+        }
+    }
+
+    /// Whether anything is remembered at all.
+    pub fn is_on(&self) -> bool {
+        !self.memory.is_zero()
+    }
+
+    /// Whether `user` can be told "sold out" without asking Redis.
+    pub fn refuses(&self, coupon: CouponId, user: UserId) -> bool {
+        // Looked at before `sales`: a new connection stands there only after everything from before it is forgotten.
+        let now_ms = self.ms(Instant::now());
+        let is_listening = self.is_listening(now_ms);
+        let sales = self.sales.load();
+        let Some(sale) = sales.get(&coupon).filter(|_| is_listening) else {
+            return false;
+        };
+        let age = age(now_ms, &sale.asked_ms);
+        let may_be_buyer = sale.buyers.get().is_none_or(|buyers| buyers.contains(&user.get()));
+        if age >= self.memory || may_be_buyer {
+            return false;
+        }
+        // One of them asks for all, before the belief ends.
+        age < self.memory / 2 || sale.renewing.swap(true, Ordering::Relaxed)
+    }
+
+    /// Redis, asked at `asked_at`, has refused so many claims because this edition of the sale is sold out.
+    pub fn note(
+        self: &Arc<Self>,
+        coupon: CouponId,
+        edition: Edition,
+        refused: usize,
+        asked_at: Instant,
+    ) {
+        if !self.is_on() || self.listening.load().is_none() {
+            return;
+        }
+        let asked_ms = self.ms(asked_at);
+        if let Some(sale) = self.sales.load().get(&coupon).filter(|sale| sale.edition == edition) {
+            sale.asked_ms.fetch_max(asked_ms, Ordering::Relaxed);
+            sale.renewing.store(false, Ordering::Relaxed);
+            sale.questions.add_permits(refused);
+            return;
+        }
+        let sale = Arc::new(SoldOut {
+            edition,
+            asked_ms: asked_ms.into(),
+            renewing: AtomicBool::new(false),
+            questions: Semaphore::new(refused),
+            buyers: OnceLock::new(),
+            forgotten: CancellationToken::new(),
+        });
+        if self.remember(coupon, &sale, asked_at) {
+            let memory = self.clone();
+            self.shutdown.spawn(async move { memory.learn_buyers(coupon, &sale).await });
+        }
+    }
+
+    /// Redis has said something else about this sale, or a unit of it has come back.
+    pub fn forget(&self, coupon: CouponId) {
+        if self.sales.load().contains_key(&coupon) {
+            self.change(|sales| sales.remove(&coupon).is_some());
+        }
+    }
+
+    /// From now on every unit that comes back is heard of, on a connection to this life of Redis, until the connection
+    /// clears `connected`.
+    pub fn begin_listening(&self, server: ServerId, connected: Arc<AtomicBool>) {
+        // Until the new connection stands here, nothing is remembered.
+        self.end_listening();
+        let since = Instant::now();
+        self.heard_ms.store(self.ms(since), Ordering::Relaxed);
+        self.listening.store(Some(Arc::new(Listening { server, since, connected })));
+    }
+
+    /// Redis, asked on that connection at this time, has answered: all units that had come back by then have been heard
+    /// of.
+    pub fn heard(&self, asked_at: Instant) {
+        self.heard_ms.fetch_max(self.ms(asked_at), Ordering::Relaxed);
+    }
+
+    /// Units may come back unheard from now on.
+    pub fn end_listening(&self) {
+        self.change(|sales| {
+            self.listening.store(None);
+            sales.clear();
+            true
+        });
+    }
+
+    /// Drops what nobody has asked about for a while.
+    pub fn forget_idle(&self) {
+        let now_ms = self.ms(Instant::now());
+        let kept =
+            |sale: &SoldOut| age(now_ms, &sale.asked_ms) < self.memory + limits::SOLD_OUT_KEPT;
+        if self.sales.load().values().any(|sale| !kept(sale)) {
+            self.change(|sales| {
+                sales.retain(|_, sale| kept(sale));
+                true
+            });
+        }
+    }
+
+    /// False if another call was faster, or if units may have come back unheard since the question.
+    fn remember(&self, coupon: CouponId, sale: &Arc<SoldOut>, asked_at: Instant) -> bool {
+        self.change(|sales| {
+            let listens = self.listening.load().as_ref().is_some_and(|listening| {
+                listening.server == sale.edition.server && listening.since <= asked_at
+            });
+            if !listens || sales.get(&coupon).is_some_and(|there| there.edition == sale.edition) {
+                return false;
+            }
+            sales.insert(coupon, sale.clone());
+            true
+        })
+    }
+
+    /// Runs a change of what is remembered, one at a time. The readers of dropped editions end.
+    fn change(&self, change: impl FnOnce(&mut HashMap<CouponId, Arc<SoldOut>>) -> bool) -> bool {
+        let _one = self.changing.lock().expect("nobody panics while changing");
+        let before = self.sales.load_full();
+        let mut sales = HashMap::clone(&before);
+        let changed = change(&mut sales);
+        if changed {
+            for (coupon, sale) in before.iter() {
+                if !sales.get(coupon).is_some_and(|kept| Arc::ptr_eq(kept, sale)) {
+                    sale.forgotten.cancel();
+                }
+            }
+            self.sales.store(Arc::new(sales));
+        }
+        changed
+    }
+
+    fn is_listening(&self, now_ms: u64) -> bool {
+        let connected = |listening: &Arc<Listening>| listening.connected.load(Ordering::Acquire);
+        self.listening.load().as_ref().is_some_and(connected)
+            && age(now_ms, &self.heard_ms) < limits::RETURNS_HEARD_MAX
+    }
+
+    /// Reads the buyers of this edition once they are paid for. Without them Redis goes on being asked.
+    async fn learn_buyers(&self, coupon: CouponId, sale: &SoldOut) {
+        let learned = tokio::select! {
+            biased;
+            () = self.shutdown.stop_token().cancelled() => return,
+            () = sale.forgotten.cancelled() => return,
+            learned = self.read_buyers(coupon, sale) => learned,
+        };
+        match learned {
+            Ok(Some(buyers)) => {
+                let _ = sale.buyers.set(buyers);
+            }
+            // It is another edition by now, too large, or not whole: without a filter, Redis is asked for everybody, and
+            // nobody reads them again.
+            Ok(None) => {}
+            Err(error) => {
+                tracing::debug!(%coupon, %error, "the buyers of a sold-out sale could not be read");
+                self.forget(coupon);
+            }
+        }
+    }
+
+    async fn read_buyers(
+        &self,
+        coupon: CouponId,
+        sale: &SoldOut,
+    ) -> Result<Option<BloomFilter>, Failure> {
+        let edition = &sale.edition;
+        if *self.redis.link().await?.server() != edition.server {
+            return Ok(None);
+        }
+        // As many as there are units; fewer, if Redis has lost some.
+        let mut command = redis::cmd("HGET");
+        command.arg(self.keys.coupon(coupon)).arg("total");
+        let total: usize = self.redis.query::<Option<usize>>(&command).await?.unwrap_or(0);
+        if total > limits::SOLD_OUT_BUYERS_MAX {
+            return Ok(None);
+        }
+        sale.paid_for(total).await;
+        let filter = BloomFilter::with_false_pos(limits::SOLD_OUT_FALSE_BUYERS);
+        let mut filter = filter.expected_items(total.max(1));
+        let mut pages = buyers::Pages::begin(&self.redis, &self.keys, coupon).await?;
+        let mut found = 0;
+        while let Some(page) = pages.next().await? {
+            found += page.len();
+            for (user, _) in page {
+                filter.insert(&user.get());
+            }
+        }
+        let mut command = redis::cmd("HMGET");
+        command.arg(self.keys.coupon(coupon)).arg("stock").arg("epoch").arg("returns");
+        let link = self.redis.link().await?;
+        let (stock, epoch, returns): (Option<i64>, Option<i64>, Option<i64>) =
+            link.query(&command).await?;
+        let same = *link.server() == edition.server
+            && epoch == Some(edition.epoch)
+            && returns.unwrap_or(0) == edition.returns;
+        Ok(Some(filter).filter(|_| same && stock == Some(0) && found >= total))
+    }
+
+    fn ms(&self, at: Instant) -> u64 {
+        u64::try_from(at.saturating_duration_since(self.started).as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+/// How long ago a time was; both in ms since the same moment.
+fn age(now_ms: u64, then_ms: &AtomicU64) -> Duration {
+    Duration::from_millis(now_ms.saturating_sub(then_ms.load(Ordering::Relaxed)))
+}
+
+impl SoldOut {
+    /// Waits until Redis has been asked so often that a read of so many buyers costs no more than the questions did.
+    async fn paid_for(&self, buyers: usize) {
+        let price = buyers / limits::SOLD_OUT_BUYERS_PER_QUESTION;
+        let price = u32::try_from(price).expect("a sale with so many buyers is not read");
+        let paid = self.questions.acquire_many(price).await;
+        paid.expect("it is never closed").forget();
+    }
+}

@@ -1,0 +1,124 @@
+//! Hears of units that come back, so that a sale that was sold out is asked about again at once.
+//!
+//! # Model
+//!
+//! A script that brings units back to a sale publishes the sale's id in the same step (`lua/give_back.lua`,
+//! `lua/apply_coupon.lua`). Each process listens on a connection of its own, and forgets what it believed of that
+//! sale. While a process doesn't listen, it believes nothing (`sale/claim/sold_out.rs`).
+//!
+//! # What each failure does
+//!
+//! * The connection ends: the belief in every sale ends in the same moment, and another connection is opened.
+//! * The connection breaks without a sign: a PING on it, every [`limits::RETURNS_PING_PERIOD`], isn't answered, which
+//!   is the end of the connection, too. Messages and answers arrive in the order in which Redis sends them, so an
+//!   answer also says that everything that was published before it has been heard.
+//! * The process may not subscribe, or Redis is away: tried again and again, with pauses of up to
+//!   [`limits::BACKOFF_MAX`]. Meanwhile each claim on a sold-out sale asks Redis.
+//!
+//! # What is not promised
+//!
+//! That a message is heard at once. While it is on its way, or until a silent connection is found out, the belief
+//! stands.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use redis::aio::{MultiplexedConnection, SendError};
+use redis::{PushInfo, PushKind, RedisError, RedisResult, Value};
+use tokio::time::{Instant, sleep};
+
+use crate::base::limits;
+use crate::base::shutdown::Shutdown;
+use crate::kit::redis::Redis;
+use crate::sale::claim::sold_out::SoldOutSales;
+use crate::sale::keys::Keys;
+
+/// Listens as a task of the service, until it stops; not at all if nothing is remembered.
+pub fn listen(redis: Redis, keys: &Keys, sold_out: Arc<SoldOutSales>, shutdown: &Shutdown) {
+    if !sold_out.is_on() {
+        return;
+    }
+    let listener = Listener { redis, channel: keys.returns_channel(), sold_out };
+    let stop = shutdown.stop_token().clone();
+    shutdown.spawn(async move {
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = listener.run() => {}
+        }
+        listener.sold_out.end_listening();
+    });
+}
+
+struct Listener {
+    redis: Redis,
+    channel: String,
+    sold_out: Arc<SoldOutSales>,
+}
+
+impl Listener {
+    /// Never returns. Of failures in a row only the first is worth a line.
+    async fn run(&self) {
+        let (mut pause, mut failed) = (limits::BACKOFF_MIN, false);
+        loop {
+            match self.subscribe().await {
+                Ok(connection) => {
+                    let error = self.until_it_ends(connection).await;
+                    self.sold_out.end_listening();
+                    tracing::warn!(%error, "the connection that tells of units that come back has ended; until there is another, all claims on sold-out sales ask Redis");
+                    (pause, failed) = (limits::BACKOFF_MIN, true);
+                }
+                Err(error) if failed => {
+                    tracing::debug!(%error, "still no connection that tells of units that come back");
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "units that come back can't be listened for; until they can, all claims on sold-out sales ask Redis");
+                    failed = true;
+                }
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(limits::BACKOFF_MAX);
+        }
+    }
+
+    /// A connection on which every unit that comes back is heard of from now on.
+    async fn subscribe(&self) -> RedisResult<MultiplexedConnection> {
+        let connected = Arc::new(AtomicBool::new(true));
+        let heard = {
+            let (sold_out, connected) = (self.sold_out.clone(), connected.clone());
+            move |push: PushInfo| {
+                match push.kind {
+                    PushKind::Message => forget(&sold_out, push.data.get(1)),
+                    PushKind::Disconnection => connected.store(false, Ordering::Release),
+                    _ => {}
+                }
+                Ok::<_, SendError>(())
+            }
+        };
+        let (mut connection, server) = self.redis.listening_connection(heard).await?;
+        connection.subscribe(&self.channel).await?;
+        self.sold_out.begin_listening(server, connected);
+        Ok(connection)
+    }
+
+    /// Asks on the connection whether it still is one, until it isn't.
+    async fn until_it_ends(&self, mut connection: MultiplexedConnection) -> RedisError {
+        loop {
+            sleep(limits::RETURNS_PING_PERIOD).await;
+            let asked_at = Instant::now();
+            match redis::cmd("PING").query_async::<()>(&mut connection).await {
+                Ok(()) => self.sold_out.heard(asked_at),
+                Err(error) => return error,
+            }
+        }
+    }
+}
+
+/// The message is a coupon's id; others are none of ours.
+fn forget(sold_out: &SoldOutSales, message: Option<&Value>) {
+    if let Some(Value::BulkString(id)) = message
+        && let Ok(id) = std::str::from_utf8(id)
+        && let Ok(coupon) = id.parse()
+    {
+        sold_out.forget(coupon);
+    }
+}

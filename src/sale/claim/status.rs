@@ -1,0 +1,134 @@
+//! What became of a claim: the question behind the Location of a 202.
+
+use std::sync::Arc;
+
+use serde::Serialize;
+use sqlx::PgPool;
+use utoipa::ToSchema;
+
+use crate::kit::redis::Redis;
+use crate::sale::buyers;
+use crate::sale::coupon::load::{Resolution, WarmUp};
+use crate::sale::ids::{CouponId, OrderId, UserId};
+use crate::sale::keys::Keys;
+use crate::sale::order::dead_letter;
+use crate::sale::order::model::OrderStatus;
+use crate::sale::order::write::Orders;
+use crate::sale::{Failure, Stores};
+
+/// Where a claim stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ClaimStatus {
+    /// Accepted, and on its way to Postgres.
+    Pending,
+    /// It could not be written as it is; an operator will decide. The unit stays reserved.
+    InReview,
+    /// An order that waits for payment.
+    Unpaid,
+    /// Paid.
+    Paid,
+    /// Used.
+    Redeemed,
+    /// Cancelled before it was paid.
+    Cancelled,
+    /// Not paid in time.
+    Expired,
+    /// On its way back.
+    Refunding,
+    /// Paid back.
+    Refunded,
+}
+
+/// A claim and where it stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct ClaimState {
+    /// The order that the claim is or will be.
+    pub order_id: OrderId,
+    /// Where it stands.
+    pub status: ClaimStatus,
+}
+
+/// The answer to "what became of my claim?".
+#[derive(Debug, PartialEq, Eq)]
+pub enum Inquiry {
+    /// There is a claim.
+    Claimed(ClaimState),
+    /// This user hasn't claimed this coupon.
+    NotClaimed,
+    /// There is no such coupon.
+    NoCoupon,
+}
+
+/// Answers what became of claims.
+pub struct ClaimStatuses {
+    pool: PgPool,
+    redis: Redis,
+    keys: Keys,
+    orders: Orders,
+    warm_up: Arc<WarmUp>,
+}
+
+impl ClaimStatuses {
+    /// Puts the parts together.
+    pub fn new(stores: &Stores, orders: Orders, warm_up: Arc<WarmUp>) -> Self {
+        let Stores { pool, redis, keys } = stores.clone();
+        Self { pool, redis, keys, orders, warm_up }
+    }
+
+    /// Redis knows the live claim from the moment it is accepted, Postgres knows the rest.
+    ///
+    /// # Errors
+    ///
+    /// When a store doesn't answer, or Redis has lost the sale and can't tell.
+    pub async fn inquire(&self, coupon: CouponId, user: UserId) -> Result<Inquiry, Failure> {
+        let held = buyers::orders_of(&self.redis, &self.keys, coupon, [user].into_iter()).await?;
+        if let Some(order_id) = held[0] {
+            let status = self.status_of(coupon, user, order_id).await?;
+            return Ok(Inquiry::Claimed(ClaimState { order_id, status }));
+        }
+        if let Some((order_id, status)) = self.orders.last_of(coupon, user).await? {
+            return Ok(Inquiry::Claimed(ClaimState { order_id, status: status.into() }));
+        }
+        // "Never" is a promise; only a Redis that still has the sale can make it.
+        match self.warm_up.resolve(coupon).await? {
+            Resolution::Unknown => return Ok(Inquiry::NoCoupon),
+            Resolution::Regular | Resolution::Archived => {}
+            Resolution::Loaded => {
+                if !buyers::can_tell(&self.redis, &self.keys, coupon, user).await? {
+                    self.warm_up.missing(coupon).await?;
+                }
+            }
+        }
+        Ok(Inquiry::NotClaimed)
+    }
+
+    /// A row under this id counts only if it is this claim's: another one's makes it a dead letter.
+    async fn status_of(
+        &self,
+        coupon: CouponId,
+        user: UserId,
+        order: OrderId,
+    ) -> Result<ClaimStatus, Failure> {
+        let row = self.orders.get(user, order).await?;
+        if let Some(row) = row.filter(|row| row.coupon_id == coupon) {
+            return Ok(row.status.into());
+        }
+        let in_review = dead_letter::is_open(&self.pool, order).await?;
+        Ok(if in_review { ClaimStatus::InReview } else { ClaimStatus::Pending })
+    }
+}
+
+impl From<OrderStatus> for ClaimStatus {
+    fn from(status: OrderStatus) -> Self {
+        match status {
+            OrderStatus::Unpaid => Self::Unpaid,
+            OrderStatus::Paid => Self::Paid,
+            OrderStatus::Redeemed => Self::Redeemed,
+            OrderStatus::Cancelled => Self::Cancelled,
+            OrderStatus::Expired => Self::Expired,
+            OrderStatus::Refunding => Self::Refunding,
+            OrderStatus::Refunded => Self::Refunded,
+        }
+    }
+}

@@ -1,0 +1,417 @@
+//! Changes of a coupon: edit, pause, resume, end, restock. Owner of the table `restocks`.
+//!
+//! # Model
+//!
+//! Postgres decides: one transaction changes the coupon and raises its `revision` by one. Then `apply_coupon.lua`
+//! gives Redis the values of the newest revision (window, total, state; all of them, and absolute) if what is
+//! there is older, and Postgres notes how far Redis has heard (`applied_revision`).
+//!
+//! # Authority
+//!
+//! The revision. Whoever applies reads the newest one first, and an older one never replaces a newer one, so it
+//! doesn't matter who applies what, how often, or in which order. What Redis sells is bounded by a total that
+//! Postgres has had before it, because the total only grows.
+//!
+//! # What each failure does
+//!
+//! * Whoever dies between the two stores leaves a coupon whose `applied_revision` is behind; [`CouponChanges::pass`]
+//!   finds it and applies it.
+//! * Redis goes back in time, and has an older revision than Postgres noted: [`CouponChanges::catch_up_pass`] looks at all
+//!   sales when a new life of Redis answers, and every [`limits::REVISIONS_PERIOD`], and applies the newest revision.
+//!   Until then the sale goes by the older one.
+//! * Redis away, or slow: the change has been decided and isn't in force yet. The caller is told so.
+//! * The sale is missing in Redis: that is a loss of data, and no change puts it back.
+//! * The sale can't be changed in Redis (a field that is no number, another layout): it is postponed
+//!   (`sale/postponed.rs`), and the changes of other coupons are applied in the same pass.
+//! * A change between the steps of loading the sale: what is loaded is one whole revision. Nothing is noted as
+//!   applied by loading, so the pass looks at every sale once after it has been opened.
+//!
+//! # What is not promised
+//!
+//! That a change is in force everywhere when it is answered: a process that remembers a sale as sold out goes
+//! on refusing for as long as it would have anyway.
+
+use std::sync::{Arc, Mutex};
+
+use chrono::{DateTime, Utc};
+use redis::RedisResult;
+use sqlx::{PgConnection, PgPool};
+use tokio::time::Instant;
+
+use crate::base::limits;
+use crate::base::shutdown::Shutdown;
+use crate::kit::redis::{Redis, ServerId, is_data_error};
+use crate::kit::script::Script;
+use crate::sale::coupon::create::Coupons;
+use crate::sale::coupon::input::Restock;
+use crate::sale::coupon::load::{Resolution, WarmUp};
+use crate::sale::coupon::model::{Coupon, CouponKind, CouponRow, CouponState};
+use crate::sale::coupon::rules::{Change, Refusal, edited, ended_if_closed, moved, restocked};
+use crate::sale::coupon::stock::{self, StoredSale};
+use crate::sale::ids::CouponId;
+use crate::sale::keys::Keys;
+use crate::sale::pass::Pass;
+use crate::sale::postponed::Postponed;
+use crate::sale::{Failure, Stores};
+
+/// What became of a change.
+#[derive(Debug)]
+pub enum ChangeOutcome {
+    /// It holds, and the coupon is this now. Also when it held before.
+    Changed(Coupon),
+    /// It is decided, and Redis hasn't heard of it yet; it will be told.
+    Decided(Coupon),
+    /// It was refused, and nothing has changed.
+    Refused(Refusal),
+}
+
+/// Changes coupons.
+pub struct CouponChanges {
+    pool: PgPool,
+    redis: Redis,
+    keys: Keys,
+    coupons: Arc<Coupons>,
+    warm_up: Arc<WarmUp>,
+    postponed: Postponed,
+    apply: Script<1>,
+    /// When all sales were last found to have their newest revision, and in which life of Redis.
+    caught_up: Mutex<Option<(ServerId, Instant)>>,
+    /// Runs transactions that a request must not break off half-way.
+    shutdown: Shutdown,
+}
+
+impl CouponChanges {
+    /// Puts the parts together.
+    pub fn new(
+        stores: &Stores,
+        coupons: Arc<Coupons>,
+        warm_up: Arc<WarmUp>,
+        postponed: Postponed,
+        shutdown: Shutdown,
+    ) -> Self {
+        let Stores { pool, redis, keys } = stores.clone();
+        let apply = Script::new(include_str!("../../../lua/apply_coupon.lua"));
+        let caught_up = Mutex::default();
+        Self { pool, redis, keys, coupons, warm_up, postponed, apply, caught_up, shutdown }
+    }
+
+    /// Makes a change in both stores. Safe to repeat: a change that has been made already makes no new revision.
+    ///
+    /// # Errors
+    ///
+    /// When Postgres doesn't answer, the outcome is unknown. With [`Failure::DataLost`] it is decided, but Redis
+    /// has lost the sale.
+    pub async fn change(&self, coupon: CouponId, change: Change) -> Result<ChangeOutcome, Failure> {
+        if let Err(refusal) = self.decide(coupon, change).await? {
+            return Ok(ChangeOutcome::Refused(refusal));
+        }
+        let applied = match self.apply(coupon).await {
+            Ok(applied) => applied,
+            Err(lost @ Failure::DataLost(_)) => return Err(lost),
+            Err(error) => {
+                tracing::warn!(%coupon, %error, "a change is decided, and Redis could not be told yet");
+                false
+            }
+        };
+        let coupon = self.coupons.get(coupon).await?.ok_or(sqlx::Error::RowNotFound)?;
+        Ok(match applied {
+            true => ChangeOutcome::Changed(coupon),
+            false => ChangeOutcome::Decided(coupon),
+        })
+    }
+
+    /// The first half: Postgres decides.
+    ///
+    /// # Errors
+    ///
+    /// When Postgres doesn't answer.
+    pub async fn decide(
+        &self,
+        coupon: CouponId,
+        change: Change,
+    ) -> Result<Result<(), Refusal>, Failure> {
+        let pool = self.pool.clone();
+        // A task of its own: dropping a `begin` half-way can poison the connection (sqlx#4393).
+        let decided = self.shutdown.spawn(async move {
+            let mut tx = pool.begin().await?;
+            let decided = decide_in(&mut tx, coupon, &change).await;
+            match decided {
+                Ok(Ok(())) => tx.commit().await?,
+                _ => tx.rollback().await?,
+            }
+            decided
+        });
+        Ok(decided.await.map_err(|_| sqlx::Error::WorkerCrashed)??)
+    }
+
+    /// The second half: brings Redis up to the newest revision. False if it can't be told yet.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::DataLost`] when the sale has been in Redis and isn't any more; otherwise when a store doesn't
+    /// answer.
+    pub async fn apply(&self, coupon: CouponId) -> Result<bool, Failure> {
+        match self.warm_up.resolve_now(coupon).await? {
+            Resolution::Loaded => {}
+            // Postgres alone answers for these.
+            Resolution::Regular | Resolution::Archived | Resolution::Unknown => return Ok(true),
+        }
+        // Read after the sale was loaded, perhaps with older values by somebody else.
+        match stock::find(&self.pool, coupon).await? {
+            Some(newest) => self.apply_values(coupon, &newest).await,
+            None => Ok(true),
+        }
+    }
+
+    /// Gives Redis these values, if what it has is older.
+    ///
+    /// # Errors
+    ///
+    /// As [`apply`](Self::apply).
+    pub async fn apply_values(
+        &self,
+        coupon: CouponId,
+        values: &StoredSale,
+    ) -> Result<bool, Failure> {
+        let ms = |time: Option<DateTime<Utc>>| time.map_or(0, |time| time.timestamp_millis());
+        let (opens_ms, closes_ms) = (ms(values.opens_at), ms(values.closes_at));
+        let total = values.total.unwrap_or(0);
+        let numbers = [values.epoch, values.revision, opens_ms, closes_ms, total];
+        let load_id = values.load_id.as_deref().unwrap_or_default();
+        let channel = self.keys.returns_channel();
+        let arguments = (coupon.get(), load_id, &numbers[..], values.state.as_str(), channel);
+        let key = self.keys.coupon(coupon);
+        let link = self.redis.link().await?;
+        let reply: String = self.apply.run(&link, [&key], arguments).await?;
+        match reply.as_str() {
+            "APPLIED" | "PRESENT" => {
+                stock::note_applied(&self.pool, coupon, values.revision).await?;
+                Ok(true)
+            }
+            "LOADING" => Ok(false),
+            "MISSING" => self.warm_up.missing(coupon).await.map(|_| true),
+            "STALE" => Err(Failure::Stale(coupon)),
+            _ => Err(Failure::UnknownReply(reply)),
+        }
+    }
+
+    /// Applies the newest revision to sales of which Redis has an older one, whatever Postgres has noted: all are looked at in
+    /// each new life of Redis, and now and then. Returns how many there were.
+    ///
+    /// # Errors
+    ///
+    /// When a store doesn't answer; the next pass looks at all of them.
+    pub async fn catch_up_pass(&self) -> Result<usize, Failure> {
+        let server = self.redis.link().await?.server().clone();
+        let last = self.caught_up.lock().expect("nobody panics with it in hand").clone();
+        let is_current = |(life, at): &(ServerId, Instant)| {
+            *life == server && at.elapsed() < limits::REVISIONS_PERIOD
+        };
+        if last.as_ref().is_some_and(is_current) {
+            return Ok(0);
+        }
+        let caught_up = self.catch_up().await?;
+        *self.caught_up.lock().expect("nobody panics with it in hand") =
+            Some((server, Instant::now()));
+        Ok(caught_up)
+    }
+
+    /// Applies the newest revision to every sale of which Redis has an older one. Returns how many there were.
+    ///
+    /// # Errors
+    ///
+    /// When a store doesn't answer. A sale that Redis has lost, or that can't be changed there, holds up no other: what is
+    /// lost or can't be read is for the comparison to find, and the pass over changes tries the others again.
+    pub async fn catch_up(&self) -> Result<usize, Failure> {
+        let (mut behind, mut after) = (0, None);
+        loop {
+            let page = stock::revisions(&self.pool, after, limits::PASS_COUPONS_MAX).await?;
+            let Some((last, _)) = page.last() else {
+                return Ok(behind);
+            };
+            after = Some(*last);
+            let coupons = page.iter().map(|(coupon, _)| *coupon);
+            let in_redis = revisions(&self.redis, &self.keys, coupons).await?;
+            for ((coupon, revision), in_redis) in page.into_iter().zip(in_redis) {
+                if let Some(in_redis) = in_redis.filter(|in_redis| *in_redis < revision) {
+                    behind += 1;
+                    self.catch_up_with(coupon, in_redis).await?;
+                }
+            }
+        }
+    }
+
+    async fn catch_up_with(&self, coupon: CouponId, in_redis: i64) -> Result<(), Failure> {
+        match self.apply(coupon).await {
+            Ok(true) => {
+                tracing::warn!(%coupon, "Redis had an older revision of this coupon, and has the newest one now");
+                Ok(())
+            }
+            Ok(false) | Err(Failure::DataLost(_)) => Ok(()),
+            Err(failure) if failure.is_of_item() => self.note_behind(coupon, in_redis).await,
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Has the pass over changes try this coupon. Should Postgres refuse the note, the next look finds the coupon again.
+    async fn note_behind(&self, coupon: CouponId, in_redis: i64) -> Result<(), Failure> {
+        match stock::note_behind(&self.pool, coupon, in_redis).await.map_err(Failure::from) {
+            Err(failure) if failure.is_of_item() => {
+                tracing::error!(%coupon, error = %failure, "Redis has an older revision of this coupon, and that can't be noted");
+                Ok(())
+            }
+            noted => noted.map(drop),
+        }
+    }
+
+    /// Applies what has been decided and not applied. Returns how many coupons that was. A coupon whose change can't be
+    /// applied is postponed.
+    ///
+    /// # Errors
+    ///
+    /// When a store doesn't answer.
+    pub async fn pass(&self) -> Result<usize, Failure> {
+        let mut tries = self.postponed.begin(Pass::Changes).await?;
+        let (mut applied, mut after) = (0, None);
+        loop {
+            let page = stock::unapplied(&self.pool, after, limits::PASS_COUPONS_MAX).await?;
+            let Some(last) = page.last().copied() else {
+                tries.end().await?;
+                return Ok(applied);
+            };
+            for coupon in page {
+                let tried = self.apply(coupon).await;
+                applied += usize::from(tries.settle(coupon.get(), tried).await? == Some(true));
+            }
+            after = Some(last);
+        }
+    }
+}
+
+/// Revisions of sales in Redis, as far as it has them and they can be read.
+async fn revisions(
+    redis: &Redis,
+    keys: &Keys,
+    coupons: impl Iterator<Item = CouponId>,
+) -> RedisResult<Vec<Option<i64>>> {
+    let mut commands = redis::pipe();
+    for coupon in coupons {
+        commands.cmd("HGET").arg(keys.coupon(coupon)).arg("revision");
+    }
+    let replies: Vec<RedisResult<Option<i64>>> = redis.query_each(&mut commands).await?;
+    let readable = |reply| match reply {
+        Err(error) if is_data_error(&error) => Ok(None),
+        reply => reply,
+    };
+    replies.into_iter().map(readable).collect()
+}
+
+async fn decide_in(
+    tx: &mut PgConnection,
+    coupon: CouponId,
+    change: &Change,
+) -> sqlx::Result<Result<(), Refusal>> {
+    let Some(row) = lock(tx, coupon).await? else {
+        return Ok(Err(Refusal::NotFound));
+    };
+    // A statement of its own, so that it sees what whoever had the lock before us has written.
+    let terms = stock::terms(tx, coupon).await?;
+    let decided = match change {
+        Change::Edit(edit) => edited(&row, terms.as_ref(), edit),
+        Change::Move(to) => moved(&row, *to).map(|row| (row, terms.clone())),
+        Change::EndClosed(at) => Ok((ended_if_closed(&row, terms.as_ref(), *at), terms.clone())),
+        Change::Restock(restock) => match restocked_before(tx, coupon, restock).await? {
+            Some(units) if units == restock.units => return Ok(Ok(())),
+            Some(units) => Err(Refusal::RestockKeyUsed { units }),
+            None => restocked(&row, terms.as_ref(), restock),
+        },
+    };
+    let (new_row, new_terms) = match decided {
+        Ok(values) => values,
+        Err(refusal) => return Ok(Err(refusal)),
+    };
+    if new_row == row && new_terms == terms {
+        return Ok(Ok(()));
+    }
+    update(tx, coupon, &new_row).await?;
+    if let Some(new_terms) = new_terms.filter(|new_terms| Some(new_terms) != terms.as_ref()) {
+        stock::update_terms(tx, coupon, &new_terms).await?;
+    }
+    if let Change::Restock(restock) = change {
+        note_restock(tx, coupon, restock).await?;
+    }
+    Ok(Ok(()))
+}
+
+/// How many units this key has added to this coupon, if it was used.
+async fn restocked_before(
+    tx: &mut PgConnection,
+    coupon: CouponId,
+    restock: &Restock,
+) -> sqlx::Result<Option<i64>> {
+    sqlx::query_scalar!(
+        "SELECT units FROM restocks WHERE coupon_id = $1 AND key = $2",
+        coupon.get(),
+        restock.key,
+    )
+    .fetch_optional(tx)
+    .await
+}
+
+async fn note_restock(
+    tx: &mut PgConnection,
+    coupon: CouponId,
+    restock: &Restock,
+) -> sqlx::Result<()> {
+    sqlx::query!(
+        "INSERT INTO restocks (coupon_id, key, units) VALUES ($1, $2, $3)",
+        coupon.get(),
+        restock.key,
+        restock.units,
+    )
+    .execute(tx)
+    .await?;
+    Ok(())
+}
+
+/// The coupon as it is, kept from others who want to change it until the transaction ends. Its orders go on
+/// being written meanwhile: they refer to its id only, and this lock leaves that to them.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+async fn lock(tx: &mut PgConnection, coupon: CouponId) -> sqlx::Result<Option<CouponRow>> {
+    sqlx::query_as!(
+        CouponRow,
+        r#"SELECT kind AS "kind: CouponKind", title, sub_title, rules, pay_cents, value_cents,
+                  state AS "state: CouponState", revision
+           FROM coupons WHERE id = $1 FOR NO KEY UPDATE"#,
+        coupon.get(),
+    )
+    .fetch_optional(tx)
+    .await
+}
+
+/// Writes a locked coupon as its next revision.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+async fn update(tx: &mut PgConnection, coupon: CouponId, row: &CouponRow) -> sqlx::Result<()> {
+    sqlx::query!(
+        "UPDATE coupons SET title = $2, sub_title = $3, rules = $4, pay_cents = $5, value_cents = $6,
+                state = $7, ended_at = CASE WHEN $7 = 'ended' THEN coalesce(ended_at, now()) END,
+                revision = revision + 1, updated_at = now()
+         WHERE id = $1",
+        coupon.get(),
+        row.title,
+        row.sub_title,
+        row.rules,
+        row.pay_cents,
+        row.value_cents,
+        row.state.as_str(),
+    )
+    .execute(tx)
+    .await?;
+    Ok(())
+}

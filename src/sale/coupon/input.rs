@@ -1,0 +1,199 @@
+//! What administrators send: a coupon to be created, an edit, a restock; and what makes each of them invalid.
+
+use chrono::{DateTime, SubsecRound, Utc};
+use garde::Validate;
+use serde::{Deserialize, Deserializer};
+use utoipa::ToSchema;
+
+use crate::base::limits;
+use crate::sale::coupon::model::SaleTerms;
+use crate::sale::coupon::model::{CouponKind, CouponRow};
+
+/// A coupon to be created.
+#[derive(Clone, Debug, Deserialize, ToSchema, Validate)]
+#[serde(deny_unknown_fields)]
+#[garde(context(()))]
+pub struct NewCoupon {
+    /// Whether it has a sale.
+    #[garde(custom(sale_matches_kind(&self.sale)))]
+    pub kind: CouponKind,
+    /// Headline, 1 to 200 characters.
+    #[garde(length(chars, min = 1, max = 200), custom(no_nul))]
+    pub title: String,
+    /// Second line, up to 200 characters.
+    #[serde(default)]
+    #[garde(length(chars, max = 200), custom(no_nul))]
+    pub sub_title: String,
+    /// Terms, in words, up to 4,000 characters.
+    #[serde(default)]
+    #[garde(length(chars, max = 4_000), custom(no_nul))]
+    pub rules: String,
+    /// What the buyer pays, in minor units.
+    #[garde(range(min = 0, max = limits::CENTS_MAX))]
+    pub pay_cents: i64,
+    /// What it is worth, in minor units.
+    #[garde(range(min = 0, max = limits::CENTS_MAX))]
+    pub value_cents: i64,
+    /// Its sale: required for a flash coupon, not allowed for a regular one.
+    #[garde(dive)]
+    pub sale: Option<NewSale>,
+}
+
+/// The sale of a coupon to be created.
+#[derive(Clone, Debug, Deserialize, ToSchema, Validate)]
+#[serde(deny_unknown_fields)]
+pub struct NewSale {
+    /// Units on offer, 1 or more.
+    #[garde(range(min = 1, max = limits::STOCK_MAX))]
+    pub stock: i64,
+    /// Start of the window.
+    #[garde(custom(a_time_redis_can_count))]
+    pub opens_at: DateTime<Utc>,
+    /// End of the window; not part of it.
+    #[garde(custom(after(&self.opens_at)), custom(a_time_redis_can_count))]
+    pub closes_at: DateTime<Utc>,
+}
+
+/// Changes to a coupon. What isn't mentioned stays as it is.
+#[derive(Clone, Debug, Default, Deserialize, ToSchema, Validate)]
+#[serde(deny_unknown_fields)]
+pub struct CouponEdit {
+    /// Edit only if the coupon still has this revision.
+    #[serde(default, deserialize_with = "not_null")]
+    #[schema(nullable = false)]
+    #[garde(range(min = 1))]
+    pub revision: Option<i64>,
+    /// Headline, 1 to 200 characters.
+    #[serde(default, deserialize_with = "not_null")]
+    #[schema(nullable = false)]
+    #[garde(length(chars, min = 1, max = 200), inner(custom(no_nul)))]
+    pub title: Option<String>,
+    /// Second line, up to 200 characters.
+    #[serde(default, deserialize_with = "not_null")]
+    #[schema(nullable = false)]
+    #[garde(length(chars, max = 200), inner(custom(no_nul)))]
+    pub sub_title: Option<String>,
+    /// Terms, in words, up to 4,000 characters.
+    #[serde(default, deserialize_with = "not_null")]
+    #[schema(nullable = false)]
+    #[garde(length(chars, max = 4_000), inner(custom(no_nul)))]
+    pub rules: Option<String>,
+    /// What the buyer pays, in minor units. Holds also for orders that are still unpaid.
+    #[serde(default, deserialize_with = "not_null")]
+    #[schema(nullable = false)]
+    #[garde(range(min = 0, max = limits::CENTS_MAX))]
+    pub pay_cents: Option<i64>,
+    /// What it is worth, in minor units.
+    #[serde(default, deserialize_with = "not_null")]
+    #[schema(nullable = false)]
+    #[garde(range(min = 0, max = limits::CENTS_MAX))]
+    pub value_cents: Option<i64>,
+    /// Changes to its sale; flash coupons only.
+    #[serde(default, deserialize_with = "not_null")]
+    #[schema(nullable = false)]
+    #[garde(dive)]
+    pub sale: Option<SaleEdit>,
+}
+
+/// Changes to a sale. What isn't mentioned stays as it is.
+#[derive(Clone, Debug, Default, Deserialize, ToSchema, Validate)]
+#[serde(deny_unknown_fields)]
+pub struct SaleEdit {
+    /// Units on offer; never fewer than there are.
+    #[serde(default, deserialize_with = "not_null")]
+    #[schema(nullable = false)]
+    #[garde(range(min = 1, max = limits::STOCK_MAX))]
+    pub stock: Option<i64>,
+    /// Start of the window.
+    #[serde(default, deserialize_with = "not_null")]
+    #[schema(nullable = false)]
+    #[garde(inner(custom(a_time_redis_can_count)))]
+    pub opens_at: Option<DateTime<Utc>>,
+    /// End of the window; not part of it.
+    #[serde(default, deserialize_with = "not_null")]
+    #[schema(nullable = false)]
+    #[garde(inner(custom(a_time_redis_can_count)))]
+    pub closes_at: Option<DateTime<Utc>>,
+}
+
+/// More units for a sale.
+#[derive(Clone, Debug, Deserialize, ToSchema, Validate)]
+#[serde(deny_unknown_fields)]
+pub struct Restock {
+    /// Names this restock of this coupon, 1 to 100 characters of the client's choice. A repeat adds nothing.
+    #[garde(length(chars, min = 1, max = 100), custom(no_nul))]
+    pub key: String,
+    /// Units to add, 1 or more.
+    #[garde(range(min = 1, max = limits::STOCK_MAX))]
+    pub units: i64,
+}
+
+impl CouponEdit {
+    /// The coupon with these changes.
+    pub fn of(&self, row: &CouponRow) -> CouponRow {
+        CouponRow {
+            title: self.title.as_ref().unwrap_or(&row.title).clone(),
+            sub_title: self.sub_title.as_ref().unwrap_or(&row.sub_title).clone(),
+            rules: self.rules.as_ref().unwrap_or(&row.rules).clone(),
+            pay_cents: self.pay_cents.unwrap_or(row.pay_cents),
+            value_cents: self.value_cents.unwrap_or(row.value_cents),
+            ..row.clone()
+        }
+    }
+}
+
+impl SaleEdit {
+    /// The sale with these changes.
+    pub fn of(&self, terms: &SaleTerms) -> SaleTerms {
+        // Postgres counts microseconds: a repeat has to find what it wrote.
+        let stored = |time: DateTime<Utc>| time.trunc_subsecs(6);
+        SaleTerms {
+            total: self.stock.unwrap_or(terms.total),
+            opens_at: self.opens_at.map_or(terms.opens_at, stored),
+            closes_at: self.closes_at.map_or(terms.closes_at, stored),
+        }
+    }
+}
+
+/// A member that is there has a value: "no change" is said by leaving it out.
+fn not_null<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    from: D,
+) -> Result<Option<T>, D::Error> {
+    T::deserialize(from).map(Some)
+}
+
+fn sale_matches_kind(
+    sale: &Option<NewSale>,
+) -> impl FnOnce(&CouponKind, &()) -> garde::Result + '_ {
+    move |kind, ()| match (kind, sale) {
+        (CouponKind::Flash, None) => Err(garde::Error::new("a flash coupon needs `sale`")),
+        (CouponKind::Regular, Some(_)) => Err(garde::Error::new("a regular coupon has no `sale`")),
+        _ => Ok(()),
+    }
+}
+
+fn after(opens_at: &DateTime<Utc>) -> impl FnOnce(&DateTime<Utc>, &()) -> garde::Result + '_ {
+    move |closes_at, ()| {
+        // Redis counts milliseconds.
+        if closes_at.timestamp_millis() > opens_at.timestamp_millis() {
+            return Ok(());
+        }
+        Err(garde::Error::new("the window has to end after it opens"))
+    }
+}
+
+/// Between 1970 and 9999: milliseconds that Lua counts exactly and RFC 3339 can write.
+fn a_time_redis_can_count(time: &DateTime<Utc>, _: &()) -> garde::Result {
+    if (0..253_402_300_800_000).contains(&time.timestamp_millis()) {
+        return Ok(());
+    }
+    Err(garde::Error::new("give a time between the years 1970 and 9999"))
+}
+
+/// Postgres stores no NUL in a text.
+fn no_nul(text: &str, _: &()) -> garde::Result {
+    if text.contains('\0') {
+        return Err(garde::Error::new("a text can't contain the character NUL"));
+    }
+    Ok(())
+}

@@ -1,0 +1,266 @@
+//! What it means when the claim script says NOT_LOADED, and how a sale gets into Redis.
+//!
+//! # Loading, and why it can't be done twice
+//!
+//! A sale that is loaded a second time would sell again what it has sold. So Postgres notes
+//! (`loaded_at`) that Redis has had it, and a sale with that note is never loaded:
+//!
+//! 1. `warm_up.lua` writes the sale in state `loading`, with an id of its own for this load; claims are
+//!    still told NOT_LOADED. Then `make_shards.lua` makes the shards of its buyers, a thousand in a call; all of
+//!    them, also those that somebody else of the same load has made.
+//! 2. Postgres notes the load and its id; of several, the first.
+//! 3. `open_sale.lua` gives the sale its real state, which was loaded with it, if it is the work of the
+//!    noted load, and claims begin. What was changed since it was read in step 1 is applied as every change
+//!    is (`coupon_changes.rs`).
+//!
+//! Whoever dies on the way, the next one goes on: each step does nothing when it has been done. No claim
+//! is possible before the note, so "noted and missing" always means that Redis has lost data; and so
+//! does a sale by another load, written by somebody who slept through the first one's life. Then
+//! claims are answered 503, and nothing is loaded anew, because accepted claims may still be on their
+//! way to Postgres.
+//!
+//! # Load
+//!
+//! Claims never ask Postgres. NOT_LOADED does, once for each coupon at a time, and the answer is
+//! remembered for [`limits::WARM_UP_MEMORY`], also when there is no such coupon.
+
+use std::hash::Hash;
+use std::iter;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use moka::future::Cache;
+use sqlx::PgPool;
+use uuid::Uuid;
+
+use crate::base::limits;
+use crate::base::telemetry::{LogThrottle, Metrics};
+use crate::kit::redis::Redis;
+use crate::kit::script::{Script, VariadicScript};
+use crate::sale::buyers::shards::Shards;
+use crate::sale::coupon::model::CouponKind;
+use crate::sale::coupon::stock;
+use crate::sale::coupon::stock::StoredSale;
+use crate::sale::ids::CouponId;
+use crate::sale::installation;
+use crate::sale::keys::Keys;
+use crate::sale::pass::Pass;
+use crate::sale::postponed::Postponed;
+use crate::sale::{Failure, Stores};
+
+/// What a coupon that wasn't loaded turned out to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resolution {
+    /// A sale, and it is loaded now: ask the script again.
+    Loaded,
+    /// A regular coupon; it has no sale.
+    Regular,
+    /// A sale that is over and settled; Postgres answers for it.
+    Archived,
+    /// No such coupon.
+    Unknown,
+}
+
+/// Resolves coupons that Redis doesn't hold.
+pub struct WarmUp {
+    pool: PgPool,
+    redis: Redis,
+    keys: Keys,
+    load: Script<1>,
+    make_shards: VariadicScript,
+    open: Script<1>,
+    /// The epoch that this process believes in.
+    epoch: AtomicI64,
+    /// The epoch in Postgres, remembered for a moment.
+    epochs: Cache<(), i64>,
+    /// Coalesces callers who ask about the same coupon, and remembers the answer for a moment.
+    resolved: Cache<CouponId, Resolution>,
+    metrics: Arc<Metrics>,
+    postponed: Postponed,
+    /// Every claim on a lost sale ends here; the operator needs one line, not one for each.
+    alarms: Mutex<LogThrottle>,
+}
+
+impl WarmUp {
+    /// Starts with the epoch that Postgres has now.
+    pub fn new(stores: &Stores, epoch: i64, metrics: Arc<Metrics>, postponed: Postponed) -> Self {
+        let Stores { pool, redis, keys } = stores.clone();
+        Self {
+            pool,
+            redis,
+            keys,
+            load: Script::new(include_str!("../../../lua/warm_up.lua")),
+            make_shards: VariadicScript::new(include_str!("../../../lua/make_shards.lua")),
+            open: Script::new(include_str!("../../../lua/open_sale.lua")),
+            epoch: AtomicI64::new(epoch),
+            epochs: memory(1),
+            resolved: memory(limits::WARM_UP_MEMORY_COUPONS_MAX),
+            metrics,
+            postponed,
+            alarms: Mutex::default(),
+        }
+    }
+
+    /// The epoch to tell the sale scripts.
+    pub fn epoch(&self) -> i64 {
+        self.epoch.load(Ordering::Relaxed)
+    }
+
+    /// Asks Postgres which epoch holds now; once for all callers, and no more often than once in
+    /// [`limits::WARM_UP_MEMORY`].
+    ///
+    /// # Errors
+    ///
+    /// When Postgres doesn't answer.
+    pub async fn refresh_epoch(&self) -> Result<(), Failure> {
+        let read = async { Ok::<_, Failure>(installation::read(&self.pool).await?.epoch) };
+        let epoch = self.epochs.try_get_with((), read).await?;
+        self.epoch.store(epoch, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Finds out what a coupon is that the script doesn't know, and loads it if it may be loaded.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::DataLost`] when it has been loaded before; otherwise when a store doesn't answer.
+    pub async fn resolve(&self, coupon: CouponId) -> Result<Resolution, Failure> {
+        Ok(self.resolved.try_get_with(coupon, self.resolve_now(coupon)).await?)
+    }
+
+    /// As [`resolve`](Self::resolve), without memory: for a coupon that has just been created.
+    ///
+    /// # Errors
+    ///
+    /// As [`resolve`](Self::resolve).
+    pub async fn resolve_now(&self, coupon: CouponId) -> Result<Resolution, Failure> {
+        let Some(stored) = stock::find(&self.pool, coupon).await? else {
+            return Ok(Resolution::Unknown);
+        };
+        if stored.kind == CouponKind::Regular {
+            return Ok(Resolution::Regular);
+        }
+        if stored.archived {
+            return Ok(Resolution::Archived);
+        }
+        let load_id = match &stored.load_id {
+            Some(noted) => noted.clone(),
+            None => {
+                let load_id = self.load(coupon, &stored).await?;
+                stock::note_load(&self.pool, coupon, &load_id).await?
+            }
+        };
+        self.open(coupon, &load_id).await
+    }
+
+    /// Loads the sales that open within `ahead` and have never been loaded. Returns how many. A sale that can't be loaded
+    /// is postponed.
+    ///
+    /// # Errors
+    ///
+    /// When a store doesn't answer.
+    pub async fn pass(&self, ahead: Duration) -> Result<usize, Failure> {
+        let mut tries = self.postponed.begin(Pass::WarmUp).await?;
+        let (mut loaded, mut after) = (0, None);
+        loop {
+            let page = stock::to_load(&self.pool, ahead, after, limits::PASS_COUPONS_MAX).await?;
+            let Some(last) = page.last().copied() else {
+                tries.end().await?;
+                return Ok(loaded);
+            };
+            for coupon in page {
+                let tried = self.resolve_now(coupon).await;
+                loaded += usize::from(tries.settle(coupon.get(), tried).await?.is_some());
+            }
+            after = Some(last);
+        }
+    }
+
+    /// What it means that a sale, which Postgres had said to be in Redis, isn't there: it has been archived since
+    /// Postgres was asked, or it is lost.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::DataLost`] when it is lost; otherwise when Postgres doesn't answer.
+    pub async fn missing(&self, coupon: CouponId) -> Result<Resolution, Failure> {
+        match stock::find(&self.pool, coupon).await? {
+            Some(stored) if stored.archived => Ok(Resolution::Archived),
+            _ => Err(self.data_lost(coupon)),
+        }
+    }
+
+    /// Raises the alarm, and is the failure to answer with.
+    pub fn data_lost(&self, coupon: CouponId) -> Failure {
+        self.metrics.data_lost.increment(1);
+        if self.alarms.lock().is_ok_and(|mut throttle| throttle.allows()) {
+            tracing::error!(%coupon, "ALARM: Redis has lost this sale, or part of it; claims on it are refused, run `flash-sale reconcile`");
+        }
+        Failure::DataLost(coupon)
+    }
+
+    /// Writes the sale with all of its shards, unless somebody has; returns the id of the load that it is the work of.
+    async fn load(&self, coupon: CouponId, stored: &StoredSale) -> Result<String, Failure> {
+        let ms = |time: Option<DateTime<Utc>>| time.map_or(0, |time| time.timestamp_millis());
+        let total = stored.total.unwrap_or(0);
+        let values =
+            [ms(stored.opens_at), ms(stored.closes_at), total, stored.revision, stored.epoch];
+        let load_id = Uuid::new_v4().simple().to_string();
+        let key = self.keys.coupon(coupon);
+        let link = self.redis.link().await?;
+        let shards = Shards::for_units(total);
+        let arguments = (load_id, &values[..], shards.count(), stored.state.as_str());
+        let (load_id, shards): (String, Option<u32>) =
+            self.load.run(&link, [&key], arguments).await?;
+        // A sale of an older layout has none.
+        if let Some(shards) = shards.and_then(Shards::new) {
+            self.make_shards(coupon, &load_id, shards).await?;
+        }
+        Ok(load_id)
+    }
+
+    /// Each call looks again whether it is still this load's sale, and not open yet.
+    async fn make_shards(
+        &self,
+        coupon: CouponId,
+        load_id: &str,
+        shards: Shards,
+    ) -> Result<(), Failure> {
+        let shards: Vec<String> =
+            shards.all().map(|shard| self.keys.buyers(coupon, shard)).collect();
+        let sale = self.keys.coupon(coupon);
+        for part in shards.chunks(limits::SHARDS_AT_A_TIME) {
+            let names: Vec<&str> = iter::once(&sale).chain(part).map(String::as_str).collect();
+            let link = self.redis.link().await?;
+            let reply: String = self.make_shards.run(&link, &names, load_id).await?;
+            match reply.as_str() {
+                "MADE" => {}
+                "PRESENT" => break,
+                // Nothing has been noted yet, so whoever is next loads it anew.
+                "MISSING" => return Err(self.data_lost(coupon)),
+                _ => return Err(Failure::UnknownReply(reply)),
+            }
+        }
+        Ok(())
+    }
+
+    async fn open(&self, coupon: CouponId, load_id: &str) -> Result<Resolution, Failure> {
+        let key = self.keys.coupon(coupon);
+        let link = self.redis.link().await?;
+        let reply: String = self.open.run(&link, [&key], load_id).await?;
+        match reply.as_str() {
+            "OPENED" | "PRESENT" => Ok(Resolution::Loaded),
+            "MISSING" => self.missing(coupon).await,
+            _ => Err(Failure::UnknownReply(reply)),
+        }
+    }
+}
+
+fn memory<K, V>(entries_max: u64) -> Cache<K, V>
+where
+    K: Hash + Eq + Send + Sync + 'static,
+    V: Clone + Send + Sync + 'static,
+{
+    Cache::builder().max_capacity(entries_max).time_to_live(limits::WARM_UP_MEMORY).build()
+}

@@ -1,0 +1,125 @@
+//! A coupon, its sale, and what can be changed about both.
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::sale::ids::CouponId;
+
+/// Whether a coupon has a sale.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema, sqlx::Type, clap::ValueEnum,
+)]
+#[serde(rename_all = "snake_case")]
+#[sqlx(type_name = "text", rename_all = "snake_case")]
+pub enum CouponKind {
+    /// Bought at any time; no stock and no window.
+    Regular,
+    /// Sold in a window, as long as the stock lasts, one to a user.
+    Flash,
+}
+
+impl CouponKind {
+    /// Its name in Postgres and JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Regular => "regular",
+            Self::Flash => "flash",
+        }
+    }
+}
+
+/// Whether a coupon can be claimed at all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema, sqlx::Type)]
+#[serde(rename_all = "snake_case")]
+#[sqlx(type_name = "text", rename_all = "snake_case")]
+pub enum CouponState {
+    /// On offer; a flash coupon within its window.
+    Active,
+    /// Claims are suspended.
+    Paused,
+    /// Over for good.
+    Ended,
+}
+
+impl CouponState {
+    /// Its name in Postgres, Redis and JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Active => "active",
+            Self::Paused => "paused",
+            Self::Ended => "ended",
+        }
+    }
+}
+
+/// A coupon, as everybody sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct Coupon {
+    /// Its id.
+    pub id: CouponId,
+    /// Whether it has a sale.
+    pub kind: CouponKind,
+    /// Headline.
+    pub title: String,
+    /// Second line.
+    pub sub_title: String,
+    /// Terms, in words.
+    pub rules: String,
+    /// What the buyer pays, in minor units.
+    pub pay_cents: i64,
+    /// What it is worth, in minor units.
+    pub value_cents: i64,
+    /// Whether it can be claimed at all.
+    pub state: CouponState,
+    /// Grows with every change.
+    pub revision: i64,
+    /// Its sale; flash coupons only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sale: Option<Sale>,
+}
+
+/// The sale of a flash coupon.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct Sale {
+    /// Units on offer.
+    pub stock: i64,
+    /// Units left; null while Redis can't tell.
+    pub left: Option<i64>,
+    /// Start of the window.
+    pub opens_at: DateTime<Utc>,
+    /// End of the window; not part of it.
+    pub closes_at: DateTime<Utc>,
+}
+
+/// What can be changed about a coupon, apart from its sale.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CouponRow {
+    /// Whether it has a sale; never changes.
+    pub kind: CouponKind,
+    /// Headline.
+    pub title: String,
+    /// Second line.
+    pub sub_title: String,
+    /// Terms, in words.
+    pub rules: String,
+    /// What the buyer pays, in minor units.
+    pub pay_cents: i64,
+    /// What it is worth, in minor units.
+    pub value_cents: i64,
+    /// Whether it can be claimed at all.
+    pub state: CouponState,
+    /// Revision of these values.
+    pub revision: i64,
+}
+
+/// What can be changed about a sale.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SaleTerms {
+    /// Units on offer.
+    pub total: i64,
+    /// Start of the window.
+    pub opens_at: DateTime<Utc>,
+    /// End of the window; not part of it.
+    pub closes_at: DateTime<Utc>,
+}

@@ -1,0 +1,311 @@
+//! The sales as Postgres knows them: window, total and units sold. Owner of the table `flash_sales`.
+//!
+//! Redis sells; `sold` is the second lock on the same door. It grows only by rows really inserted, in
+//! their transaction, and never past `total`.
+
+mod queries;
+
+use chrono::{DateTime, Utc};
+use sqlx::{PgConnection, PgPool};
+
+use crate::kit::postgres;
+use crate::sale::coupon::input::NewSale;
+use crate::sale::coupon::model::{CouponKind, CouponState, SaleTerms};
+use crate::sale::ids::CouponId;
+
+pub use queries::{
+    allow_long_statements, archived, closed, ended, exists, loaded, lock_units_left, newest_loaded,
+    open_of, revisions, sold, to_load, unapplied, units_left,
+};
+
+/// What warming up a coupon needs to know about it.
+#[derive(Debug)]
+pub struct StoredSale {
+    /// Regular coupons have none of the fields below.
+    pub kind: CouponKind,
+    /// State that the sale opens with.
+    pub state: CouponState,
+    /// Revision of these values.
+    pub revision: i64,
+    /// Start of the window.
+    pub opens_at: Option<DateTime<Utc>>,
+    /// End of the window; not part of it.
+    pub closes_at: Option<DateTime<Utc>>,
+    /// Units on offer.
+    pub total: Option<i64>,
+    /// The epoch that holds now.
+    pub epoch: i64,
+    /// Names the load that put it into Redis, if it has been there.
+    pub load_id: Option<String>,
+    /// Whether Redis has been relieved of it.
+    pub archived: bool,
+}
+
+/// The coupon and its sale, if there is such a coupon.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub async fn find(pool: &PgPool, coupon: CouponId) -> sqlx::Result<Option<StoredSale>> {
+    sqlx::query_as!(
+        StoredSale,
+        r#"SELECT coupons.kind AS "kind: CouponKind", state AS "state: CouponState", revision,
+                  opens_at AS "opens_at?", closes_at AS "closes_at?", total AS "total?",
+                  load_id, (SELECT epoch FROM settings) AS "epoch!", (archived_at IS NOT NULL) AS "archived!"
+           FROM coupons LEFT JOIN flash_sales ON coupon_id = id
+           WHERE id = $1"#,
+        coupon.get(),
+    )
+    .fetch_optional(pool)
+    .await
+}
+
+/// Adds the sale of a new flash coupon.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub async fn insert(tx: &mut PgConnection, coupon: CouponId, sale: &NewSale) -> sqlx::Result<()> {
+    sqlx::query!(
+        "INSERT INTO flash_sales (coupon_id, opens_at, closes_at, total) VALUES ($1, $2, $3, $4)",
+        coupon.get(),
+        sale.opens_at,
+        sale.closes_at,
+        sale.stock,
+    )
+    .execute(tx)
+    .await?;
+    Ok(())
+}
+
+/// The sale of a coupon that this transaction has locked; none for a regular one.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub async fn terms(tx: &mut PgConnection, coupon: CouponId) -> sqlx::Result<Option<SaleTerms>> {
+    sqlx::query_as!(
+        SaleTerms,
+        "SELECT total, opens_at, closes_at FROM flash_sales WHERE coupon_id = $1",
+        coupon.get(),
+    )
+    .fetch_optional(tx)
+    .await
+}
+
+/// Changes the sale of a coupon that this transaction has locked.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub async fn update_terms(
+    tx: &mut PgConnection,
+    coupon: CouponId,
+    terms: &SaleTerms,
+) -> sqlx::Result<()> {
+    sqlx::query!(
+        "UPDATE flash_sales SET total = $2, opens_at = $3, closes_at = $4, updated_at = now()
+         WHERE coupon_id = $1",
+        coupon.get(),
+        terms.total,
+        terms.opens_at,
+        terms.closes_at,
+    )
+    .execute(tx)
+    .await?;
+    Ok(())
+}
+
+/// Notes that Redis has this revision of the coupon, or a newer one.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub async fn note_applied(pool: &PgPool, coupon: CouponId, revision: i64) -> sqlx::Result<()> {
+    sqlx::query!(
+        "UPDATE flash_sales SET applied_revision = $2, updated_at = now()
+         WHERE coupon_id = $1 AND applied_revision < $2",
+        coupon.get(),
+        revision,
+    )
+    .execute(pool)
+    .await?;
+    Ok(())
+}
+
+/// Notes that Redis has no newer revision of the coupon than this one: what was noted is no longer true. The pass over
+/// changes applies the newest. False if that was noted already.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub async fn note_behind(pool: &PgPool, coupon: CouponId, revision: i64) -> sqlx::Result<bool> {
+    let done = sqlx::query!(
+        "UPDATE flash_sales SET applied_revision = $2, updated_at = now()
+         WHERE coupon_id = $1 AND applied_revision > $2 AND archived_at IS NULL",
+        coupon.get(),
+        revision,
+    )
+    .execute(pool)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// Notes that the sale is in Redis, put there by this load; from now on its absence there means that
+/// Redis has lost data. Returns the load that holds: the first one noted.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub async fn note_load(pool: &PgPool, coupon: CouponId, load_id: &str) -> sqlx::Result<String> {
+    sqlx::query!(
+        "UPDATE flash_sales SET loaded_at = now(), load_id = $2, updated_at = now()
+         WHERE coupon_id = $1 AND loaded_at IS NULL",
+        coupon.get(),
+        load_id,
+    )
+    .execute(pool)
+    .await?;
+    sqlx::query_scalar!(
+        r#"SELECT load_id AS "load_id!" FROM flash_sales WHERE coupon_id = $1"#,
+        coupon.get(),
+    )
+    .fetch_one(pool)
+    .await
+}
+
+/// Counts `orders` more units as sold. False if there aren't that many: nothing has changed then.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub async fn add_sold(tx: &mut PgConnection, coupon: CouponId, orders: i64) -> sqlx::Result<bool> {
+    let done = sqlx::query!(
+        "UPDATE flash_sales SET sold = sold + $2, updated_at = now()
+         WHERE coupon_id = $1 AND sold + $2 <= total",
+        coupon.get(),
+        orders,
+    )
+    .execute(tx)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// Counts `orders` units as no longer sold: as many live orders have been closed in this transaction.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub async fn subtract_sold(
+    tx: &mut PgConnection,
+    coupon: CouponId,
+    orders: i64,
+) -> sqlx::Result<()> {
+    sqlx::query!(
+        "UPDATE flash_sales SET sold = sold - $2, updated_at = now() WHERE coupon_id = $1",
+        coupon.get(),
+        orders,
+    )
+    .execute(tx)
+    .await?;
+    Ok(())
+}
+
+/// Sets `sold` to the number of live orders. Returns it as it was and as it is now; nothing, and no change, if
+/// there are more live orders than units.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer, or can't count within [`RECOUNT_TIMEOUT`](crate::base::limits::RECOUNT_TIMEOUT).
+pub async fn recount_sold(pool: &PgPool, coupon: CouponId) -> sqlx::Result<Option<(i64, i64)>> {
+    let mut tx = pool.begin().await?;
+    allow_long_statements(&mut tx).await?;
+    let before = sqlx::query_scalar!(
+        "SELECT sold FROM flash_sales WHERE coupon_id = $1 FOR UPDATE",
+        coupon.get(),
+    )
+    .fetch_one(&mut *tx)
+    .await?;
+    // A statement of its own: it sees what everybody has committed who held that row before us. Who waits for
+    // it now has rows that it doesn't see, and will count them by itself.
+    let after = sqlx::query_scalar!(
+        "UPDATE flash_sales SET updated_at = now(), sold =
+             (SELECT count(*) FROM orders WHERE orders.coupon_id = $1 AND orders.kind = 'flash'
+              AND status IN ('unpaid', 'paid', 'redeemed', 'refunding'))
+         WHERE coupon_id = $1 RETURNING sold",
+        coupon.get(),
+    )
+    .fetch_one(&mut *tx)
+    .await;
+    match after {
+        Ok(after) => {
+            tx.commit().await?;
+            Ok(Some((before, after)))
+        }
+        Err(error) => {
+            tx.rollback().await?;
+            match postgres::violated_constraint(&error) {
+                Some("flash_sales_sold_within_total") => Ok(None),
+                _ => Err(error),
+            }
+        }
+    }
+}
+
+/// Notes that Redis is going to be relieved of an ended sale, whose claims are known to be orders. False if an order
+/// may still expire, a unit is on its way back to Redis, or an operator has to decide on a dead letter.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub async fn archive(pool: &PgPool, coupon: CouponId) -> sqlx::Result<bool> {
+    let done = sqlx::query!(
+        "UPDATE flash_sales SET archived_at = now(), updated_at = now()
+         WHERE coupon_id = $1 AND archived_at IS NULL
+           AND EXISTS (SELECT FROM coupons
+                       WHERE id = $1 AND state = 'ended' AND revision = applied_revision)
+           AND NOT EXISTS (SELECT FROM orders WHERE orders.coupon_id = $1 AND status = 'unpaid')
+           AND NOT EXISTS (SELECT FROM stock_returns
+                           WHERE stock_returns.coupon_id = $1 AND done_at IS NULL)
+           AND NOT EXISTS (SELECT FROM dead_letters
+                           WHERE dead_letters.coupon_id = $1 AND resolved_at IS NULL)",
+        coupon.get(),
+    )
+    .execute(pool)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// Notes that Redis is going to be relieved of an ended sale, whatever is open about it. Nothing changes if that has
+/// been noted before.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub async fn archive_unsettled(tx: &mut PgConnection, coupon: CouponId) -> sqlx::Result<()> {
+    sqlx::query!(
+        "UPDATE flash_sales SET archived_at = now(), updated_at = now()
+         WHERE coupon_id = $1 AND archived_at IS NULL AND loaded_at IS NOT NULL
+           AND EXISTS (SELECT FROM coupons WHERE id = $1 AND state = 'ended')",
+        coupon.get(),
+    )
+    .execute(tx)
+    .await?;
+    Ok(())
+}
+
+/// Notes that an archived sale is not in Redis any more.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub async fn note_removed(pool: &PgPool, coupon: CouponId) -> sqlx::Result<()> {
+    sqlx::query!(
+        "UPDATE flash_sales SET removed_at = now(), updated_at = now()
+         WHERE coupon_id = $1 AND archived_at IS NOT NULL AND removed_at IS NULL",
+        coupon.get(),
+    )
+    .execute(pool)
+    .await?;
+    Ok(())
+}

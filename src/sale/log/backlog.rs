@@ -1,0 +1,129 @@
+//! Accepted claims that wait to be written, over all lanes, and the bound on them.
+//!
+//! The order log is kept in Redis's memory. When orders are not written as fast as claims are accepted
+//! (Postgres is away, say), the bound ends the growth: a claim that would be accepted is told
+//! `overloaded` instead. Repeats and refusals go on as ever, because the claim script looks at the bound last.
+//!
+//! Each process looks now and then and remembers what it saw; the claim path only reads that. So the
+//! bound is exceeded by what is accepted between two looks. While Redis can't be asked, the last look
+//! holds: nothing is accepted then anyway.
+//!
+//! A log of which everything had been written stays so until a newer entry is in it. One command asks all of those logs
+//! for a newer entry, so a look costs as much as there is under way, and not as much as there are lanes. Now and then
+//! all are looked at, because a Redis that went back in time has no newer entries.
+
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use redis::RedisResult;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use crate::base::limits;
+use crate::kit::redis::{Redis, ServerId};
+use crate::sale::ids::Lane;
+use crate::sale::keys::Keys;
+use crate::sale::log::{self, LogState};
+
+/// Looks at the logs, and remembers.
+pub struct Backlog {
+    redis: Redis,
+    keys: Keys,
+    /// Lanes to ask about.
+    lanes: AtomicI32,
+    /// Claims that may wait.
+    orders_max: u64,
+    /// Claims that waited at the last look.
+    orders: AtomicU64,
+    /// The last look at each log; held by one look at a time.
+    seen: Mutex<Option<Seen>>,
+}
+
+/// Where the logs stood.
+struct Seen {
+    states: Vec<LogState>,
+    /// When all of them were looked at.
+    at: Instant,
+    /// In this life of Redis.
+    server: ServerId,
+}
+
+impl Backlog {
+    /// Nothing waits, until the first look.
+    pub fn new(redis: Redis, keys: Keys, lanes: i32, orders_max: u64) -> Self {
+        let (lanes, orders, seen) = (lanes.into(), AtomicU64::new(0), Mutex::default());
+        Self { redis, keys, lanes, orders_max, orders, seen }
+    }
+
+    /// Whether more claims may be accepted, as of the last look.
+    pub fn has_room(&self) -> bool {
+        self.orders.load(Ordering::Relaxed) < self.orders_max
+    }
+
+    /// Claims that may wait.
+    pub fn orders_max(&self) -> u64 {
+        self.orders_max
+    }
+
+    /// There may be more lanes now.
+    pub fn learn_lanes(&self, lanes: i32) {
+        self.lanes.store(lanes, Ordering::Relaxed);
+    }
+
+    /// Looks now. Returns how many claims wait.
+    ///
+    /// # Errors
+    ///
+    /// When Redis doesn't answer; what was seen last still holds then.
+    pub async fn look(&self) -> RedisResult<u64> {
+        let states = self.states().await?;
+        let orders = states.iter().map(LogState::unwritten).sum();
+        self.orders.store(orders, Ordering::Relaxed);
+        Ok(orders)
+    }
+
+    /// Looks now. Returns where the log of each lane stands.
+    ///
+    /// # Errors
+    ///
+    /// When Redis doesn't answer.
+    pub async fn states(&self) -> RedisResult<Vec<LogState>> {
+        let lanes = Lane::all(self.lanes.load(Ordering::Relaxed));
+        let logs: Vec<String> = lanes.map(|lane| self.keys.log(lane)).collect();
+        let server = self.redis.link().await?.server().clone();
+        let mut seen = self.seen.lock().await;
+        match seen.as_mut().filter(|seen| seen.can_be_built_on(&server, logs.len())) {
+            Some(seen) => seen.look_again(&self.redis, &logs).await?,
+            None => {
+                let states = LogState::of_all(&self.redis, &logs).await?;
+                *seen = Some(Seen { states, at: Instant::now(), server });
+            }
+        }
+        Ok(seen.as_ref().map(|seen| seen.states.clone()).unwrap_or_default())
+    }
+}
+
+impl Seen {
+    fn can_be_built_on(&self, server: &ServerId, logs: usize) -> bool {
+        let is_fresh = self.at.elapsed() < limits::BACKLOG_FULL_LOOK_PERIOD;
+        is_fresh && self.states.len() == logs && self.server == *server
+    }
+
+    /// Looks at those logs that had something unwritten, and at those that have something new.
+    async fn look_again(&mut self, redis: &Redis, logs: &[String]) -> RedisResult<()> {
+        let all = || logs.iter().zip(&self.states);
+        let settled = all().filter(|(_, state)| state.is_settled());
+        let settled: Vec<_> = settled.map(|(key, state)| (key.clone(), state.last)).collect();
+        let moved = log::newer(redis, &settled, Duration::ZERO).await?;
+        let stale: Vec<usize> = all()
+            .enumerate()
+            .filter(|(_, (key, state))| !state.is_settled() || moved.contains(*key))
+            .map(|(number, _)| number)
+            .collect();
+        let keys: Vec<&String> = stale.iter().map(|number| &logs[*number]).collect();
+        for (number, state) in stale.iter().zip(LogState::of_all(redis, &keys).await?) {
+            self.states[*number] = state;
+        }
+        Ok(())
+    }
+}

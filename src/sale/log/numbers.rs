@@ -1,0 +1,121 @@
+//! What waits in the order log, and for how long.
+//!
+//! The age of an entry is what Redis's clock shows past the entry's own time. A clock that was set back shows too little,
+//! or nothing, so it is at least the time for which this process has seen the same entry wait.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use redis::RedisResult;
+use serde::Serialize;
+use tokio::time::Instant;
+
+use crate::kit::redis::Redis;
+use crate::sale::ids::Lane;
+use crate::sale::keys::Keys;
+use crate::sale::log::{EntryId, GROUP, LogState};
+
+/// What waits in the order log.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct LogNumbers {
+    /// Entries that a worker has in hand.
+    pub pending: u64,
+    /// Entries that no worker has read yet.
+    pub unread: u64,
+    /// Age of the oldest entry that isn't acknowledged; 0 without any.
+    pub oldest_entry_ms: u64,
+}
+
+/// Remembers the oldest entry of each lane, and since when it has been seen to wait.
+#[derive(Default)]
+pub struct Oldest(Mutex<HashMap<Lane, (EntryId, Instant)>>);
+
+impl LogNumbers {
+    /// Looks at the log of a lane, which stands like this.
+    ///
+    /// # Errors
+    ///
+    /// When Redis doesn't answer.
+    pub async fn look(
+        redis: &Redis,
+        keys: &Keys,
+        lane: Lane,
+        state: &LogState,
+        oldest: &Oldest,
+    ) -> RedisResult<Self> {
+        let LogState { pending, unread, .. } = *state;
+        let first = match (pending, unread) {
+            (0, 0) => None,
+            (0, _) => first_unread(redis, &keys.log(lane), state).await?,
+            _ => first_pending(redis, &keys.log(lane)).await?,
+        };
+        let seen = oldest.note(lane, first);
+        let Some(id) = first else {
+            return Ok(Self { pending, unread, oldest_entry_ms: 0 });
+        };
+        let (seconds, micros): (u64, u64) = redis.query(&redis::cmd("TIME")).await?;
+        let by_redis = (seconds * 1_000 + micros / 1_000).saturating_sub(id.ms);
+        let by_us = u64::try_from(seen.as_millis()).unwrap_or(u64::MAX);
+        Ok(Self { pending, unread, oldest_entry_ms: by_redis.max(by_us) })
+    }
+
+    /// Both lanes together.
+    pub fn with(self, other: Self) -> Self {
+        Self {
+            pending: self.pending + other.pending,
+            unread: self.unread + other.unread,
+            oldest_entry_ms: self.oldest_entry_ms.max(other.oldest_entry_ms),
+        }
+    }
+}
+
+impl Oldest {
+    /// For how long this entry has been the oldest of its lane here.
+    fn note(&self, lane: Lane, first: Option<EntryId>) -> Duration {
+        let mut seen = self.0.lock().expect("nobody panics with it");
+        let Some(id) = first else {
+            seen.remove(&lane);
+            return Duration::ZERO;
+        };
+        let (of, since) = seen.entry(lane).or_insert_with(|| (id, Instant::now()));
+        if *of != id {
+            (*of, *since) = (id, Instant::now());
+        }
+        since.elapsed()
+    }
+}
+
+async fn first_pending(redis: &Redis, key: &str) -> RedisResult<Option<EntryId>> {
+    let mut command = redis::cmd("XPENDING");
+    command.arg(key).arg(GROUP).arg("-").arg("+").arg(1);
+    let first: Vec<(String, String, u64, u64)> = redis.query(&command).await?;
+    Ok(first.first().and_then(|(id, ..)| id.parse().ok()))
+}
+
+async fn first_unread(redis: &Redis, key: &str, state: &LogState) -> RedisResult<Option<EntryId>> {
+    let from = state.delivered.map_or_else(|| "-".to_owned(), |id| format!("({id}"));
+    let mut command = redis::cmd("XRANGE");
+    command.arg(key).arg(from).arg("+").arg("COUNT").arg(1);
+    let first: Vec<(String, Vec<Vec<u8>>)> = redis.query(&command).await?;
+    Ok(first.first().and_then(|(id, _)| id.parse().ok()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_entry_grows_old_by_our_clock_too() {
+        let (oldest, lane) = (Oldest::default(), Lane::all(1).next().expect("one"));
+        let first = EntryId { ms: u64::MAX, sequence: 0 };
+        assert_eq!(oldest.note(lane, Some(first)), Duration::ZERO);
+        tokio::time::advance(Duration::from_secs(7)).await;
+        assert_eq!(oldest.note(lane, Some(first)), Duration::from_secs(7));
+        let next = EntryId { sequence: 1, ..first };
+        assert_eq!(oldest.note(lane, Some(next)), Duration::ZERO, "another entry");
+        tokio::time::advance(Duration::from_secs(7)).await;
+        assert_eq!(oldest.note(lane, None), Duration::ZERO);
+        assert_eq!(oldest.note(lane, Some(next)), Duration::ZERO, "nothing waited in between");
+    }
+}

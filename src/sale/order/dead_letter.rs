@@ -1,0 +1,261 @@
+//! Entries of the order log that can't become an order as they are. Owner of the table `dead_letters`.
+//!
+//! A dead letter is a promise that an operator has to look at, so it keeps the whole entry, byte for
+//! byte, and its buyer keeps the unit.
+//!
+//! An operator who discards one ends the promise in a row and not in silence: the entry becomes a cancelled order.
+//! Its unit comes back if it exists; `sale/order/give_back/withdrawal.rs` decides that.
+
+use std::collections::HashSet;
+use std::fmt::{self, Write};
+
+use chrono::{DateTime, Utc};
+use serde::Serialize;
+use sqlx::{PgConnection, PgExecutor, PgPool};
+use utoipa::ToSchema;
+
+use crate::sale::ids::{CouponId, DeadLetterId, Lane, OrderId, UserId};
+use crate::sale::log::{LogEntry, LoggedClaim};
+
+/// Why an entry became a dead letter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// It doesn't say who claimed what under which order id.
+    Undecodable,
+    /// Postgres refuses the values: no such flash coupon, an impossible id.
+    Invalid,
+    /// Its order id, or its buyer's place, belongs to another order.
+    Conflict,
+    /// More orders than there is stock.
+    Oversold,
+    /// The log lost it before it was written. Redis has lost data.
+    DeletedFromLog,
+}
+
+/// An entry and why it is put aside.
+#[derive(Debug)]
+pub struct DeadLetter<'a> {
+    /// Lane of the log.
+    pub lane: Lane,
+    /// The entry as it stood there.
+    pub entry: &'a LogEntry,
+    /// Why.
+    pub reason: Reason,
+    /// The same in the words of whoever found it.
+    pub detail: String,
+}
+
+/// A dead letter that nobody has dealt with.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct OpenLetter {
+    /// Its id.
+    pub id: DeadLetterId,
+    /// Lane of the log.
+    pub lane: i32,
+    /// The entry's id in the log.
+    pub entry_id: String,
+    /// Name, value, name, value ... as far as it is text.
+    pub entry: Vec<String>,
+    /// Why it was put aside.
+    pub reason: String,
+    /// The same in the words of whoever found it.
+    pub detail: String,
+    /// What was claimed, if that could be read.
+    pub coupon_id: Option<CouponId>,
+    /// By whom.
+    pub user_id: Option<UserId>,
+    /// Under which order id.
+    pub order_id: Option<OrderId>,
+    /// When it was put aside.
+    pub created_at: DateTime<Utc>,
+}
+
+/// Closes the open letters of a coupon, with a note. Returns how many that were.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub async fn give_up(tx: &mut PgConnection, coupon: CouponId) -> sqlx::Result<i64> {
+    let done = sqlx::query!(
+        "UPDATE dead_letters SET resolved_at = now(), updated_at = now(),
+                detail = detail || '; given up by an operator, who has archived the sale'
+         WHERE coupon_id = $1 AND resolved_at IS NULL",
+        coupon.get(),
+    )
+    .execute(tx)
+    .await?;
+    Ok(i64::try_from(done.rows_affected()).unwrap_or(i64::MAX))
+}
+
+/// Puts an entry aside. A repeat changes nothing, and says so: false.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub async fn insert(executor: impl PgExecutor<'_>, letter: &DeadLetter<'_>) -> sqlx::Result<bool> {
+    Ok(insert_all(executor, std::slice::from_ref(letter)).await? == 1)
+}
+
+/// Puts entries aside, all or none. Returns how many hadn't been before.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub async fn insert_all(
+    executor: impl PgExecutor<'_>,
+    letters: &[DeadLetter<'_>],
+) -> sqlx::Result<usize> {
+    if letters.is_empty() {
+        return Ok(0);
+    }
+    fn column<'a, T>(letters: &'a [DeadLetter], of: impl Fn(&'a DeadLetter) -> T) -> Vec<T> {
+        letters.iter().map(of).collect()
+    }
+    fn claim<'a>(letter: &'a DeadLetter) -> Option<&'a LoggedClaim> {
+        letter.entry.claim.as_ref().ok()
+    }
+    let coupons = column(letters, |letter| claim(letter).map(|claim| claim.coupon_id.get()));
+    let users = column(letters, |letter| claim(letter).map(|claim| claim.user_id.get()));
+    let orders = column(letters, |letter| claim(letter).map(|claim| claim.order_id.get()));
+    let done = sqlx::query!(
+        // In one order, so that two workers never wait for each other in a circle.
+        "INSERT INTO dead_letters
+             (lane, entry_id, payload, reason, detail, coupon_id, user_id, order_id)
+         SELECT lane, entry_id, payload::bytea[], reason, detail, coupon_id, user_id, order_id
+         FROM UNNEST($1::integer[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[],
+                     $7::bigint[], $8::bigint[])
+              AS letter (lane, entry_id, payload, reason, detail, coupon_id, user_id, order_id)
+         ORDER BY lane, entry_id
+         ON CONFLICT ON CONSTRAINT dead_letters_entry DO NOTHING",
+        &column(letters, |letter| letter.lane.get()),
+        &column(letters, |letter| letter.entry.id.clone()),
+        &column(letters, |letter| array_literal(&letter.entry.payload)),
+        &column(letters, |letter| letter.reason.to_string()),
+        &column(letters, |letter| letter.detail.clone()),
+        &coupons as _,
+        &users as _,
+        &orders as _,
+    )
+    .execute(executor)
+    .await?;
+    Ok(usize::try_from(done.rows_affected()).unwrap_or(usize::MAX))
+}
+
+/// An array of byte strings as Postgres writes it: an array of arrays can't be told apart when it is unnested.
+fn array_literal(payload: &[Vec<u8>]) -> String {
+    let mut literal = String::from("{");
+    for (n, bytes) in payload.iter().enumerate() {
+        literal.push_str(if n == 0 { "\"\\\\x" } else { ",\"\\\\x" });
+        for byte in bytes {
+            let _ = write!(literal, "{byte:02x}");
+        }
+        literal.push('"');
+    }
+    literal.push('}');
+    literal
+}
+
+/// Whether this order is an open dead letter.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub async fn is_open(pool: &PgPool, order: OrderId) -> sqlx::Result<bool> {
+    sqlx::query_scalar!(
+        r#"SELECT EXISTS (SELECT FROM dead_letters WHERE order_id = $1 AND resolved_at IS NULL) AS "open!""#,
+        order.get(),
+    )
+    .fetch_one(pool)
+    .await
+}
+
+/// Those of these orders that an entry was put aside for, whether it is open or not.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub async fn among(pool: &PgPool, orders: &[i64]) -> sqlx::Result<HashSet<OrderId>> {
+    // Named by its order alone, which leads to the index: an entry of another coupon or user says only that the unit
+    // has to be looked at.
+    let letters = sqlx::query_scalar!(
+        r#"SELECT order_id AS "order_id!: OrderId" FROM dead_letters WHERE order_id = ANY($1)"#,
+        orders,
+    )
+    .fetch_all(pool)
+    .await?;
+    Ok(letters.into_iter().collect())
+}
+
+/// How many are open.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub async fn count_open(pool: &PgPool) -> sqlx::Result<i64> {
+    sqlx::query_scalar!(
+        r#"SELECT count(*) AS "count!" FROM dead_letters WHERE resolved_at IS NULL"#
+    )
+    .fetch_one(pool)
+    .await
+}
+
+/// The orders that are open dead letters of this coupon, and didn't become rows after all.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub async fn open_of_coupon(pool: &PgPool, coupon: CouponId) -> sqlx::Result<HashSet<OrderId>> {
+    let orders = sqlx::query_scalar!(
+        r#"SELECT order_id AS "order_id!: OrderId" FROM dead_letters
+           WHERE coupon_id = $1 AND resolved_at IS NULL
+             AND NOT EXISTS (SELECT FROM orders WHERE orders.id = dead_letters.order_id
+                             AND orders.coupon_id = dead_letters.coupon_id
+                             AND orders.user_id = dead_letters.user_id)"#,
+        coupon.get(),
+    )
+    .fetch_all(pool)
+    .await?;
+    Ok(orders.into_iter().collect())
+}
+
+/// Log entries of a lane that ended as dead letters and not as orders after all.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub async fn count_of_lane(pool: &PgPool, lane: Lane) -> sqlx::Result<i64> {
+    sqlx::query_scalar!(
+        r#"SELECT count(*) AS "count!" FROM dead_letters
+           WHERE lane = $1
+             AND NOT EXISTS (SELECT FROM orders WHERE orders.id = dead_letters.order_id
+                             AND orders.coupon_id = dead_letters.coupon_id
+                             AND orders.user_id = dead_letters.user_id)"#,
+        lane.get(),
+    )
+    .fetch_one(pool)
+    .await
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Undecodable => "undecodable",
+            Self::Invalid => "invalid",
+            Self::Conflict => "conflict",
+            Self::Oversold => "oversold",
+            Self::DeletedFromLog => "deleted_from_log",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn byte_strings_are_written_as_postgres_reads_them() {
+        let payload = [b"a\"".to_vec(), vec![0, 255, b'\\'], Vec::new()];
+        assert_eq!(array_literal(&payload), r#"{"\\x6122","\\x00ff5c","\\x"}"#);
+        assert_eq!(array_literal(&[]), "{}");
+    }
+}

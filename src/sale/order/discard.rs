@@ -1,0 +1,110 @@
+//! Open dead letters, for the operator who discards them.
+
+use sqlx::PgPool;
+
+use super::dead_letter::OpenLetter;
+use super::moves::{self, OrderMoves};
+use crate::sale::Failure;
+use crate::sale::ids::{CouponId, DeadLetterId, OrderId, UserId};
+use crate::sale::log::LoggedClaim;
+
+/// What became of a dead letter that was to be discarded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Discarded {
+    /// Nobody has to look at it any more: by this call, or before.
+    Done,
+    /// There is no such dead letter.
+    NotFound,
+    /// Its order id belongs to another order, so it can't become a cancelled one.
+    OrderIdTaken,
+}
+
+/// What operators do about dead letters. Clones share the pool.
+#[derive(Clone)]
+pub struct DeadLetters {
+    pool: PgPool,
+    moves: OrderMoves,
+}
+
+impl DeadLetters {
+    /// Dead letters in this database.
+    pub fn new(pool: PgPool, moves: OrderMoves) -> Self {
+        Self { pool, moves }
+    }
+
+    /// Open ones, newest first, from before the given one on.
+    ///
+    /// # Errors
+    ///
+    /// When Postgres doesn't answer.
+    pub async fn list(
+        &self,
+        before: Option<DeadLetterId>,
+        limit: u32,
+    ) -> sqlx::Result<Vec<OpenLetter>> {
+        let rows = sqlx::query!(
+            r#"SELECT id AS "id: DeadLetterId", lane, entry_id, payload, reason, detail,
+                      coupon_id AS "coupon_id: CouponId", user_id AS "user_id: UserId",
+                      order_id AS "order_id: OrderId", created_at
+               FROM dead_letters
+               WHERE resolved_at IS NULL AND id < coalesce($1, 9223372036854775807)
+               ORDER BY id DESC LIMIT $2"#,
+            before.map(DeadLetterId::get),
+            i64::from(limit),
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        let letters = rows.into_iter().map(|row| OpenLetter {
+            id: row.id,
+            lane: row.lane,
+            entry_id: row.entry_id,
+            entry: row.payload.into_iter().map(text).collect(),
+            reason: row.reason,
+            detail: row.detail,
+            coupon_id: row.coupon_id,
+            user_id: row.user_id,
+            order_id: row.order_id,
+            created_at: row.created_at,
+        });
+        Ok(letters.collect())
+    }
+
+    /// Gives up the promise: a cancelled order in place of the dead letter, whose buyer leaves Redis, and the unit with
+    /// it if it exists. An entry that couldn't be read, or that names no coupon, has none of these.
+    ///
+    /// # Errors
+    ///
+    /// When Postgres doesn't answer.
+    pub async fn discard(&self, letter: DeadLetterId) -> Result<Discarded, Failure> {
+        let pool = self.pool.clone();
+        self.moves.to_the_end(async move { discard(&pool, letter).await }).await
+    }
+}
+
+async fn discard(pool: &PgPool, letter: DeadLetterId) -> sqlx::Result<Discarded> {
+    let mut tx = pool.begin().await?;
+    let found = sqlx::query!(
+        r#"UPDATE dead_letters SET resolved_at = coalesce(resolved_at, now()), updated_at = now() WHERE id = $1
+           RETURNING coupon_id AS "coupon_id: CouponId", user_id AS "user_id: UserId",
+                     order_id AS "order_id: OrderId",
+                     to_timestamp(split_part(entry_id, '-', 1)::bigint / 1000.0) AS "claimed_at!""#,
+        letter.get(),
+    )
+    .fetch_optional(&mut *tx)
+    .await?;
+    let Some(found) = found else {
+        return Ok(Discarded::NotFound);
+    };
+    if let (Some(coupon_id), Some(user_id), Some(order_id)) =
+        (found.coupon_id, found.user_id, found.order_id)
+    {
+        let claim = LoggedClaim { coupon_id, user_id, order_id, claimed_at: found.claimed_at };
+        if !moves::cancel_unwritten(&mut tx, &claim).await? {
+            tx.rollback().await?;
+            return Ok(Discarded::OrderIdTaken);
+        }
+    }
+    tx.commit().await?;
+    Ok(Discarded::Done)
+}

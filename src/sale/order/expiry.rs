@@ -1,0 +1,154 @@
+//! Unpaid orders past their time to be paid.
+//!
+//! The time counts from the insertion of the row (`created_at`), by Postgres's clock: an outage during which
+//! accepted claims wait in the order log takes nothing from anybody. `docs/delay.md` says why a pass over an index
+//! and not a timer for each order.
+//!
+//! An order whose time is over is unpaid until the pass has come to it, and may still be paid until then. Whoever
+//! is first wins (`sale/order/moves/mod.rs`).
+//!
+//! # An order that can't be closed
+//!
+//! Orders are closed in batches. A batch that Postgres refuses is closed coupon by coupon, and what is refused then is
+//! halved until the culprit stands alone: it is postponed (`sale/postponed.rs`), the others are closed in the same pass.
+//! The usual culprit is a sale whose `sold` counts fewer orders than there are. Then `sold` says how many
+//! orders can be closed; the others are postponed together, however many there are.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::base::limits;
+use crate::kit::postgres;
+use crate::sale::Failure;
+use crate::sale::ids::{CouponId, OrderId};
+use crate::sale::order::moves::OrderMoves;
+use crate::sale::pass::Pass;
+use crate::sale::postponed::Postponed;
+
+/// Expires orders.
+pub struct Expiry {
+    moves: OrderMoves,
+    postponed: Postponed,
+    /// How long an order may stay unpaid.
+    payment_window: Duration,
+}
+
+/// What became of one batch.
+struct Batch {
+    /// Orders closed.
+    closed: usize,
+    /// Whether more orders may be due.
+    is_full: bool,
+}
+
+impl Expiry {
+    /// Orders may stay unpaid for `payment_window`.
+    pub fn new(moves: OrderMoves, postponed: Postponed, payment_window: Duration) -> Self {
+        Self { moves, postponed, payment_window }
+    }
+
+    /// Closes what is due, oldest first, for a bounded time; then tries again what was postponed and is due. Returns how
+    /// many orders it has closed.
+    ///
+    /// # Errors
+    ///
+    /// When Postgres doesn't answer; batches before that are closed.
+    pub async fn pass(&self) -> Result<usize, Failure> {
+        let mut expired = 0;
+        for _ in 0..limits::PASS_BATCHES_MAX {
+            let batch = self.batch().await?;
+            expired += batch.closed;
+            if !batch.is_full {
+                break;
+            }
+        }
+        let mut tries = self.postponed.begin(Pass::Expiry).await?;
+        for item in tries.due() {
+            let tried = match OrderId::new(item) {
+                Ok(order) => self.moves.expire_these(&[order]).await.map_err(Failure::from),
+                Err(_) => Ok(0),
+            };
+            expired += tries.settle(item, tried).await?.unwrap_or(0);
+        }
+        Ok(expired)
+    }
+
+    async fn batch(&self) -> Result<Batch, Failure> {
+        let limit = limits::EXPIRY_BATCH as usize;
+        match self
+            .moves
+            .expire(self.payment_window, limits::EXPIRY_BATCH)
+            .await
+            .map_err(Failure::from)
+        {
+            // What somebody else has in hand is skipped, so a short batch may be followed by a longer one: by
+            // the next pass.
+            Ok(closed) => Ok(Batch { closed, is_full: closed >= limit }),
+            Err(failure) if failure.is_of_item() => self.batch_by_coupon().await,
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Closes a batch of which Postgres has refused something.
+    async fn batch_by_coupon(&self) -> Result<Batch, Failure> {
+        let due = self.moves.due(self.payment_window, limits::EXPIRY_BATCH).await?;
+        let is_full = due.len() >= limits::EXPIRY_BATCH as usize;
+        let mut by_coupon: BTreeMap<CouponId, Vec<OrderId>> = BTreeMap::new();
+        for (order, coupon) in due {
+            by_coupon.entry(coupon).or_default().push(order);
+        }
+        let mut closed = 0;
+        for (coupon, orders) in by_coupon {
+            closed += self.close_what_can_be(coupon, &orders).await?;
+        }
+        Ok(Batch { closed, is_full })
+    }
+
+    /// Closes orders of one coupon, and postpones those that can't be closed. Returns how many are closed.
+    async fn close_what_can_be(
+        &self,
+        coupon: CouponId,
+        orders: &[OrderId],
+    ) -> Result<usize, Failure> {
+        let (mut closed, mut parts) = (0, vec![orders]);
+        while let Some(part) = parts.pop() {
+            let error = match self.moves.expire_these(part).await {
+                Ok(now) => {
+                    closed += now;
+                    continue;
+                }
+                Err(error) => error,
+            };
+            let possible = self.possible(coupon, part, &error).await?;
+            let failure = Failure::from(error);
+            if !failure.is_of_item() {
+                return Err(failure);
+            }
+            if possible == 0 || part.len() == 1 {
+                let items: Vec<i64> = part.iter().map(|order| order.get()).collect();
+                self.postponed.note(Pass::Expiry, &items, &failure.to_string()).await?;
+                continue;
+            }
+            let (first, second) = part.split_at(possible);
+            parts.extend([second, first]);
+        }
+        Ok(closed)
+    }
+
+    /// How many of these orders, which were refused together, may be possible together: as many as the sale counts as
+    /// sold, if that was the reason, else half of them.
+    async fn possible(
+        &self,
+        coupon: CouponId,
+        part: &[OrderId],
+        error: &sqlx::Error,
+    ) -> Result<usize, Failure> {
+        let half = part.len() / 2;
+        if postgres::violated_constraint(error) != Some("flash_sales_sold_within_total") {
+            return Ok(half);
+        }
+        let counted = self.moves.counted(coupon).await?;
+        // It has been counted again meanwhile if there are as many.
+        Ok(if counted < part.len() { counted } else { half })
+    }
+}

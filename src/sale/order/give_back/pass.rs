@@ -1,0 +1,425 @@
+//! Units on their way back to Redis, and places among a user's unpaid orders. Owner of the table `stock_returns`.
+//!
+//! # Model
+//!
+//! Whoever closes an order writes a row here, in the same transaction. The pass below reads the open rows,
+//! runs `lua/give_back.lua`, and closes them. Wherever it dies, it is run again: the script gives a unit
+//! back only if the buyer's order id in Redis is still the one that was closed, so a unit comes back once, and
+//! a user who has claimed anew in the meantime keeps the new order.
+//!
+//! While `--unpaid-orders-max` is set, the claim script keeps a list of each user's unpaid orders. An order leaves
+//! it (`lua/free_place.lua`) when its unit comes back, and when it is paid: then only its *place* does, and its
+//! payment writes the row. Orders leave by their id, so that a repeat frees nothing twice.
+//!
+//! # Turns
+//!
+//! Every coupon with open rows gets its turn, a batch of [`limits::STOCK_RETURNS_BATCH`] rows, before the first one gets
+//! its next: a backlog of one sale holds up no other. The coupons are found by stepping through an index from one to
+//! the next, so a turn costs the same however many rows the others have. Places need no sale, and are worked
+//! through by themselves, before the units.
+//!
+//! The order of a discarded dead letter has a row here as well. Redis counts a unit for it that may not exist, so
+//! `sale/order/give_back/withdrawal.rs` decides what becomes of its place. Places about which nothing can be said now wait for themselves:
+//! the coupon is postponed for the pass `withdrawals` only, and until it is due their rows stand behind all others, at the time
+//! of the next try. So they hold up no closed order of the same sale, however many they are.
+//!
+//! # What each failure does
+//!
+//! * Redis or Postgres away: the rows wait.
+//! * The sale is missing in Redis, which has lost data (an alarm), or can't take units back: the coupon is postponed
+//!   (`sale/postponed.rs`), its rows are neither read nor written meanwhile, and the others go on. The same where Postgres
+//!   refuses to close a row: its unit is back by then, and coming back twice changes nothing.
+//! * Two processes run the pass at the same moment: the second one finds nothing left to give.
+//!
+//! # What is not promised
+//!
+//! When a unit comes back: soon, as long as both stores answer. Until then its buyer is still one, and is
+//! told the order that was closed.
+
+use std::collections::{BTreeMap, HashSet};
+use std::iter;
+use std::sync::Arc;
+
+use sqlx::PgPool;
+
+use crate::base::limits;
+use crate::kit::postgres;
+use crate::kit::redis::Redis;
+use crate::kit::script::{Script, VariadicScript};
+use crate::sale::buyers;
+use crate::sale::buyers::shards::Shards;
+use crate::sale::coupon::load::WarmUp;
+use crate::sale::ids::{CouponId, OrderId, UserId};
+use crate::sale::keys::Keys;
+use crate::sale::order::dead_letter;
+use crate::sale::order::give_back::withdrawal::{Fate, Place, Withdrawals};
+use crate::sale::pass::Pass;
+use crate::sale::postponed::{Postponed, Tries};
+use crate::sale::{Failure, Stores};
+
+/// Gives units back to Redis.
+pub struct StockReturns {
+    pool: PgPool,
+    redis: Redis,
+    keys: Keys,
+    give_back: VariadicScript,
+    free_place: Script<1>,
+    withdrawals: Withdrawals,
+    /// Knows the epoch, and raises the alarm.
+    warm_up: Arc<WarmUp>,
+    postponed: Postponed,
+}
+
+/// A coupon with open rows.
+struct Waiting {
+    coupon_id: CouponId,
+    /// Whether Postgres answers for its sale: then no unit has to come back to Redis.
+    archived: bool,
+    /// Whether it is left alone for now.
+    postponed: bool,
+    /// Whether the rows of its dead letters are.
+    letters_postponed: bool,
+}
+
+/// An open row.
+#[derive(Clone, Copy)]
+struct Open {
+    order_id: OrderId,
+    user_id: UserId,
+}
+
+/// What became of some open rows.
+struct Settled {
+    /// Those that can be closed.
+    done: Vec<Open>,
+    /// Why the others stay open, if anything failed.
+    tried: Result<(), Failure>,
+}
+
+/// What became of one turn of a coupon.
+struct Turn {
+    /// Rows closed.
+    closed: usize,
+    /// Whether the coupon may have more of them.
+    is_full: bool,
+    /// Why the others of the batch stay open, if they do.
+    tried: Result<(), Failure>,
+    /// What became of the dead letters among them, if there were any.
+    letters: Option<Letters>,
+}
+
+/// What became of the rows of discarded dead letters.
+struct Letters {
+    /// Those that have to wait.
+    waiting: Vec<Open>,
+    /// Why they wait, if nothing could be done about any.
+    tried: Result<(), Failure>,
+}
+
+/// One run of the pass, with what it has put aside before.
+struct Run<'a> {
+    /// `unit` or `place`.
+    what: &'static str,
+    pass: Pass,
+    tries: Tries<'a>,
+    /// For the dead letters.
+    letters: Tries<'a>,
+}
+
+impl Turn {
+    /// Nothing was done, for this reason.
+    fn failed(failure: Failure) -> Self {
+        Self { closed: 0, is_full: false, tried: Err(failure), letters: None }
+    }
+}
+
+impl StockReturns {
+    /// Puts the parts together.
+    pub fn new(stores: &Stores, warm_up: Arc<WarmUp>, postponed: Postponed) -> Self {
+        let Stores { pool, redis, keys } = stores.clone();
+        let give_back = VariadicScript::new(include_str!("../../../../lua/give_back.lua"));
+        let free_place = Script::new(include_str!("../../../../lua/free_place.lua"));
+        let withdrawals = Withdrawals::new(stores, warm_up.clone());
+        Self { pool, redis, keys, give_back, free_place, withdrawals, warm_up, postponed }
+    }
+
+    /// Gives back what is due, up to [`limits::PASS_BATCHES_MAX`] batches of each coupon. Returns how many rows it has
+    /// closed.
+    ///
+    /// # Errors
+    ///
+    /// When a store doesn't answer; what has been given back by then may be tried again.
+    pub async fn pass(&self) -> Result<usize, Failure> {
+        let places = self.work_through("place", Pass::Places).await?;
+        let units = self.work_through("unit", Pass::StockReturns).await?;
+        Ok(places + units)
+    }
+
+    async fn work_through(&self, what: &'static str, pass: Pass) -> Result<usize, Failure> {
+        let tries = self.postponed.begin(pass).await?;
+        let letters = self.postponed.begin(Pass::Withdrawals).await?;
+        let mut run = Run { what, pass, tries, letters };
+        let mut done = 0;
+        for _ in 0..limits::PASS_BATCHES_MAX {
+            let (closed, goes_on) = self.round(&mut run).await?;
+            done += closed;
+            if !goes_on {
+                break;
+            }
+        }
+        run.tries.end().await?;
+        if what == "unit" {
+            run.letters.end().await?;
+        }
+        Ok(done)
+    }
+
+    /// One turn for each coupon. Returns how many rows were closed, and whether there may be more.
+    async fn round(&self, run: &mut Run<'_>) -> Result<(usize, bool), Failure> {
+        let (mut closed, mut goes_on, mut after) = (0, false, None);
+        loop {
+            let page = self.waiting(run, after).await?;
+            let Some(last) = page.last().map(|waiting| waiting.coupon_id) else {
+                return Ok((closed, goes_on));
+            };
+            for waiting in page.into_iter().filter(|waiting| !waiting.postponed) {
+                let coupon = waiting.coupon_id;
+                let turn = self.turn(run.what, &waiting).await.unwrap_or_else(Turn::failed);
+                closed += turn.closed;
+                let failed = run.tries.settle(coupon.get(), turn.tried).await?.is_none();
+                goes_on |= turn.is_full && turn.closed > 0 && !failed;
+                if let Some(letters) = turn.letters {
+                    run.letters.settle(coupon.get(), letters.tried).await?;
+                    let put_last = put_last(&self.pool, coupon, &letters.waiting).await;
+                    run.letters.settle(coupon.get(), put_last.map_err(Failure::from)).await?;
+                }
+            }
+            after = Some(last);
+        }
+    }
+
+    /// Coupons behind `after` that have open rows, in the order of their ids.
+    async fn waiting(&self, run: &Run<'_>, after: Option<CouponId>) -> sqlx::Result<Vec<Waiting>> {
+        sqlx::query_as!(
+            Waiting,
+            // Steps through the index: each step reads the first row of the next coupon, and none of its others.
+            r#"WITH RECURSIVE step (number, coupon_id) AS (
+                   (SELECT 1, coupon_id FROM stock_returns
+                    WHERE done_at IS NULL AND what = $1 AND coupon_id > coalesce($2::bigint, 0)
+                    ORDER BY coupon_id LIMIT 1)
+                   UNION ALL
+                   SELECT number + 1,
+                          (SELECT stock_returns.coupon_id FROM stock_returns
+                           WHERE done_at IS NULL AND what = $1 AND stock_returns.coupon_id > step.coupon_id
+                           ORDER BY stock_returns.coupon_id LIMIT 1)
+                   FROM step WHERE step.coupon_id IS NOT NULL AND number < $4::bigint)
+               SELECT step.coupon_id AS "coupon_id!: CouponId",
+                      coalesce(archived_at IS NOT NULL, false) AS "archived!",
+                      EXISTS (SELECT FROM postponed
+                              WHERE pass = $3 AND item = step.coupon_id AND next_try_at > now()) AS "postponed!",
+                      EXISTS (SELECT FROM postponed
+                              WHERE pass = 'withdrawals' AND item = step.coupon_id AND next_try_at > now()) AS "letters_postponed!"
+               FROM step LEFT JOIN flash_sales USING (coupon_id)
+               WHERE step.coupon_id IS NOT NULL ORDER BY step.coupon_id"#,
+            run.what,
+            after.map(CouponId::get),
+            run.pass.name(),
+            limits::PASS_COUPONS_MAX,
+        )
+        .fetch_all(&self.pool)
+        .await
+    }
+
+    /// Works through one batch of a coupon. A failure of the item stands in the turn, with what was done before.
+    async fn turn(&self, what: &str, waiting: &Waiting) -> Result<Turn, Failure> {
+        let (coupon, has_units) = (waiting.coupon_id, what == "unit" && !waiting.archived);
+        let letters_wait = has_units && waiting.letters_postponed;
+        let open = self.open(what, coupon, letters_wait).await?;
+        let is_full = open.len() >= limits::STOCK_RETURNS_BATCH as usize;
+        let letters = if has_units { self.letters_among(&open).await? } else { HashSet::default() };
+        let (letters, returns): (Vec<Open>, Vec<Open>) =
+            open.into_iter().partition(|one| letters.contains(&one.order_id));
+        let mut settled = self.give_all_back(coupon, &returns, has_units).await;
+        // Last, since looking for heirs may take a while.
+        let letters = match letters.is_empty() || settled.tried.is_err() {
+            true => None,
+            false => Some(self.withdraw(coupon, letters, &mut settled.done).await),
+        };
+        let orders: Vec<i64> = settled.done.iter().map(|one| one.order_id.get()).collect();
+        // Refused by Postgres, they are closed by the next try.
+        let (closed, tried) = match close(&self.pool, what, &orders).await {
+            Ok(closed) => (closed, settled.tried),
+            Err(error) => (0, Err(error.into())),
+        };
+        Ok(Turn { closed, is_full, tried, letters })
+    }
+
+    /// The open rows of a coupon that have waited longest; without those of dead letters that have to wait, if they do.
+    async fn open(
+        &self,
+        what: &str,
+        coupon: CouponId,
+        letters_wait: bool,
+    ) -> sqlx::Result<Vec<Open>> {
+        sqlx::query_as!(
+            Open,
+            // Compared and sorted as rows, because only one index has this order. Sorted by time alone, another one fits as
+            // well, in which five rows of this coupon lie behind a hundred thousand of others.
+            r#"SELECT order_id AS "order_id: OrderId", user_id AS "user_id: UserId" FROM stock_returns
+               WHERE (what, coupon_id) >= ($1, $2) AND done_at IS NULL
+                 AND (what, coupon_id, updated_at)
+                     <= ($1, $2, CASE WHEN $4 THEN now() ELSE 'infinity'::timestamptz END)
+               ORDER BY what, coupon_id, updated_at LIMIT $3"#,
+            what,
+            coupon.get(),
+            i64::from(limits::STOCK_RETURNS_BATCH),
+            letters_wait,
+        )
+        .fetch_all(&self.pool)
+        .await
+    }
+
+    /// Those of these orders that were dead letters: their units may not exist.
+    async fn letters_among(&self, open: &[Open]) -> sqlx::Result<HashSet<OrderId>> {
+        let orders: Vec<i64> = open.iter().map(|one| one.order_id.get()).collect();
+        dead_letter::among(&self.pool, &orders).await
+    }
+
+    /// Deals with the places of discarded dead letters; adds those that can be closed to `done`.
+    async fn withdraw(
+        &self,
+        coupon: CouponId,
+        letters: Vec<Open>,
+        done: &mut Vec<Open>,
+    ) -> Letters {
+        let fates = match self.fates(coupon, &letters).await {
+            Ok(fates) => fates,
+            Err(failure) => return Letters { waiting: letters, tried: Err(failure) },
+        };
+        let of = |fate| -> Vec<Open> {
+            letters.iter().filter(|one| fates[&one.order_id] == fate).copied().collect()
+        };
+        let mut settled = self.give_all_back(coupon, &of(Fate::ToStock), true).await;
+        settled.done.extend(of(Fate::Done));
+        let waiting = of(Fate::Waits);
+        if settled.done.is_empty() && settled.tried.is_ok() && !waiting.is_empty() {
+            settled.tried = Err(Failure::NoUnit(coupon));
+        }
+        done.extend(settled.done);
+        Letters { waiting, tried: settled.tried }
+    }
+
+    /// What becomes of the place of each of these letters.
+    async fn fates(
+        &self,
+        coupon: CouponId,
+        letters: &[Open],
+    ) -> Result<BTreeMap<OrderId, Fate>, Failure> {
+        self.free_places(coupon, letters).await?;
+        let places: Vec<Place> = letters.iter().map(|one| (one.user_id, one.order_id)).collect();
+        self.withdrawals.settle(coupon, &places).await
+    }
+
+    async fn free_places(&self, coupon: CouponId, returns: &[Open]) -> Result<(), Failure> {
+        let unpaid_key = self.keys.unpaid(coupon.lane());
+        let link = self.redis.link().await?;
+        let _freed: i64 = self.free_place.run(&link, [&unpaid_key], &pairs(returns)[..]).await?;
+        Ok(())
+    }
+
+    /// As much of it as can be given back, until the first failure.
+    async fn give_all_back(&self, coupon: CouponId, returns: &[Open], has_units: bool) -> Settled {
+        let mut settled = Settled { done: Vec::new(), tried: Ok(()) };
+        for part in returns.chunks(limits::GIVE_BACK_UNITS_MAX) {
+            match self.give_part_back(coupon, part, has_units).await {
+                Ok(true) => settled.done.extend(part),
+                Ok(false) => break,
+                Err(error) => {
+                    settled.tried = Err(error);
+                    break;
+                }
+            }
+        }
+        settled
+    }
+
+    /// False if the sale can't take anything back now.
+    async fn give_part_back(
+        &self,
+        coupon: CouponId,
+        returns: &[Open],
+        has_units: bool,
+    ) -> Result<bool, Failure> {
+        self.free_places(coupon, returns).await?;
+        // Nobody can claim a unit of an archived sale any more.
+        if has_units { self.give_back(coupon, returns).await } else { Ok(true) }
+    }
+
+    /// False if the sale can't take anything back now.
+    async fn give_back(&self, coupon: CouponId, units: &[Open]) -> Result<bool, Failure> {
+        let shards = buyers::shards(&self.redis, &self.keys, coupon).await?.unwrap_or(Shards::ONE);
+        let of_users = units.iter().map(|one| self.keys.buyers(coupon, shards.of(one.user_id)));
+        let names: Vec<String> = iter::once(self.keys.coupon(coupon)).chain(of_users).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let (epoch, channel) = (self.warm_up.epoch(), self.keys.returns_channel());
+        let arguments = (coupon.get(), epoch, shards.count(), channel, &pairs(units)[..]);
+        let link = self.redis.link().await?;
+        let replies: Vec<String> = self.give_back.run(&link, &names, arguments).await?;
+        let answers = |code: &String| code == "GIVEN_BACK" || code == "NOT_HELD";
+        match &replies[..] {
+            // Archived since these rows were read: the next pass closes them.
+            [code] if code == "NOT_LOADED" => self.warm_up.missing(coupon).await.map(|_| false),
+            [code] if code == "STALE" => {
+                self.warm_up.refresh_epoch().await?;
+                match self.warm_up.epoch() {
+                    now if now == epoch => Err(Failure::Stale(coupon)),
+                    _ => Ok(false),
+                }
+            }
+            codes if codes.len() == units.len() && codes.iter().all(answers) => Ok(true),
+            _ => Err(Failure::UnknownReply(replies.join(" "))),
+        }
+    }
+}
+
+/// User and order of each, as the scripts take them.
+fn pairs(returns: &[Open]) -> Vec<i64> {
+    returns.iter().flat_map(|one| [one.user_id.get(), one.order_id.get()]).collect()
+}
+
+/// Has these rows of dead letters wait behind all others of their coupon: until their next try, if that is postponed.
+async fn put_last(pool: &PgPool, coupon: CouponId, letters: &[Open]) -> sqlx::Result<()> {
+    if letters.is_empty() {
+        return Ok(());
+    }
+    let orders: Vec<i64> = letters.iter().map(|one| one.order_id.get()).collect();
+    let mut tx = postgres::begin_planning(pool).await?;
+    sqlx::query!(
+        "UPDATE stock_returns SET updated_at = greatest(now(), (
+             SELECT next_try_at FROM postponed WHERE pass = 'withdrawals' AND item = $2))
+         WHERE order_id = ANY($1) AND what = 'unit' AND done_at IS NULL",
+        &orders,
+        coupon.get(),
+    )
+    .execute(&mut *tx)
+    .await?;
+    tx.commit().await
+}
+
+/// Closes rows by their key. Returns how many were open.
+async fn close(pool: &PgPool, what: &str, orders: &[i64]) -> sqlx::Result<usize> {
+    if orders.is_empty() {
+        return Ok(0);
+    }
+    let mut tx = postgres::begin_planning(pool).await?;
+    let done = sqlx::query!(
+        "UPDATE stock_returns SET done_at = now(), updated_at = now()
+         WHERE order_id = ANY($1) AND what = $2 AND done_at IS NULL",
+        orders,
+        what,
+    )
+    .execute(&mut *tx)
+    .await?;
+    tx.commit().await?;
+    Ok(usize::try_from(done.rows_affected()).unwrap_or(usize::MAX))
+}

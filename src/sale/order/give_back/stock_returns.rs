@@ -1,0 +1,133 @@
+//! Rows about units and places that have to come back: written in the transaction that gives one up. Owner of the table
+//! `stock_returns`, with its pass.
+
+use std::collections::HashSet;
+
+use sqlx::{PgConnection, PgPool};
+
+use crate::kit::postgres;
+use crate::sale::ids::{CouponId, OrderId, UserId};
+
+/// A unit that has to come back.
+#[derive(Clone, Debug)]
+pub struct StockReturn {
+    /// The order that was closed.
+    pub order_id: OrderId,
+    /// Of this coupon.
+    pub coupon_id: CouponId,
+    /// Its buyer.
+    pub user_id: UserId,
+}
+
+/// Writes down units that have to come back, in the transaction that closes their orders.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub async fn insert(tx: &mut PgConnection, returns: &[StockReturn]) -> sqlx::Result<()> {
+    let orders: Vec<i64> = returns.iter().map(|one| one.order_id.get()).collect();
+    let coupons: Vec<i64> = returns.iter().map(|one| one.coupon_id.get()).collect();
+    let users: Vec<i64> = returns.iter().map(|one| one.user_id.get()).collect();
+    sqlx::query!(
+        "INSERT INTO stock_returns (order_id, coupon_id, user_id)
+         SELECT * FROM UNNEST($1::bigint[], $2::bigint[], $3::bigint[])",
+        &orders,
+        &coupons,
+        &users,
+    )
+    .execute(tx)
+    .await?;
+    Ok(())
+}
+
+/// Writes the return of a closed order down once more: it was done, or never written, and yet its buyer is
+/// still one in Redis. False if the order isn't closed; nothing has changed then.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub async fn write_again(pool: &PgPool, back: &StockReturn) -> sqlx::Result<bool> {
+    let done = sqlx::query!(
+        "INSERT INTO stock_returns (order_id, coupon_id, user_id)
+         SELECT id, coupon_id, user_id FROM orders
+         WHERE id = $1 AND coupon_id = $2 AND user_id = $3 AND kind = 'flash'
+           AND status IN ('cancelled', 'expired', 'refunded')
+         ON CONFLICT (order_id, what) DO UPDATE SET done_at = NULL, updated_at = now()",
+        back.order_id.get(),
+        back.coupon_id.get(),
+        back.user_id.get(),
+    )
+    .execute(pool)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// Writes down that an order is no longer unpaid, in the transaction in which it is paid. Only flash coupons have
+/// places.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub async fn insert_place(tx: &mut PgConnection, order: OrderId) -> sqlx::Result<()> {
+    sqlx::query!(
+        "INSERT INTO stock_returns (order_id, what, coupon_id, user_id)
+         SELECT id, 'place', coupon_id, user_id FROM orders WHERE id = $1 AND kind = 'flash'",
+        order.get(),
+    )
+    .execute(tx)
+    .await?;
+    Ok(())
+}
+
+/// Writes down again that an order leaves its user's list of unpaid orders. False if it is unpaid, or isn't this
+/// user's; nothing has changed then.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub async fn write_place_again(pool: &PgPool, user: UserId, order: OrderId) -> sqlx::Result<bool> {
+    let done = sqlx::query!(
+        "INSERT INTO stock_returns (order_id, what, coupon_id, user_id)
+         SELECT id, 'place', coupon_id, user_id FROM orders
+         WHERE id = $1 AND user_id = $2 AND kind = 'flash' AND status <> 'unpaid'
+         ON CONFLICT (order_id, what) DO UPDATE SET done_at = NULL, updated_at = now()",
+        order.get(),
+        user.get(),
+    )
+    .execute(pool)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// Those of these closed orders whose unit hasn't come back yet.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub async fn open_among(pool: &PgPool, orders: &[i64]) -> sqlx::Result<HashSet<OrderId>> {
+    let mut tx = postgres::begin_planning(pool).await?;
+    let open = sqlx::query_scalar!(
+        r#"SELECT order_id AS "order_id: OrderId" FROM stock_returns
+           WHERE order_id = ANY($1) AND what = 'unit' AND done_at IS NULL"#,
+        orders,
+    )
+    .fetch_all(&mut *tx)
+    .await?;
+    tx.commit().await?;
+    Ok(open.into_iter().collect())
+}
+
+/// How many units are on their way back; of one coupon, or of all.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub async fn count_open(pool: &PgPool, coupon: Option<CouponId>) -> sqlx::Result<i64> {
+    sqlx::query_scalar!(
+        r#"SELECT count(*) AS "count!" FROM stock_returns
+           WHERE done_at IS NULL AND what = 'unit' AND coupon_id = coalesce($1, coupon_id)"#,
+        coupon.map(CouponId::get),
+    )
+    .fetch_one(pool)
+    .await
+}

@@ -1,0 +1,145 @@
+//! Rows of claims: inserted once, in id order, and found again.
+
+use std::collections::{BTreeMap, HashSet};
+
+use chrono::{DateTime, Utc};
+use sqlx::{Postgres, Transaction};
+
+use super::dead_letter::Reason;
+use crate::kit::postgres;
+use crate::sale::ids::{CouponId, OrderId, UserId};
+use crate::sale::log::LoggedClaim;
+
+/// What became of a batch of log entries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    /// New rows.
+    pub inserted: usize,
+    /// Entries that were rows or dead letters already.
+    pub repeated: usize,
+    /// Entries put aside because they contradict a row.
+    pub conflicts: usize,
+    /// Entries put aside because their sale has no unit left.
+    pub oversold: usize,
+}
+
+/// Why a batch wasn't written. Nothing of it was.
+#[derive(Debug, thiserror::Error)]
+pub enum NotWritten {
+    /// Some entry in it can't be written: split the batch to find which.
+    #[error("{1}")]
+    Poison(Reason, String),
+    /// The buyers' locks were lost before the commit.
+    #[error("the buyers' locks were lost before the commit")]
+    LocksLost,
+    /// Postgres doesn't answer, or not now.
+    #[error(transparent)]
+    Postgres(sqlx::Error),
+}
+
+impl From<sqlx::Error> for NotWritten {
+    /// An error about the data is poison; everything else may pass.
+    fn from(error: sqlx::Error) -> Self {
+        if postgres::is_data_error(&error) {
+            let constraint = postgres::violated_constraint(&error).unwrap_or("none");
+            let detail = format!("{error} (constraint: {constraint})");
+            return Self::Poison(Reason::Invalid, detail);
+        }
+        Self::Postgres(error)
+    }
+}
+
+/// The claims as columns: order ids, coupons, users, times.
+fn columns(claims: &[&LoggedClaim]) -> (Vec<i64>, Vec<i64>, Vec<i64>, Vec<DateTime<Utc>>) {
+    (
+        claims.iter().map(|claim| claim.order_id.get()).collect(),
+        claims.iter().map(|claim| claim.coupon_id.get()).collect(),
+        claims.iter().map(|claim| claim.user_id.get()).collect(),
+        claims.iter().map(|claim| claim.claimed_at).collect(),
+    )
+}
+
+/// Inserts them all; false if one of them, or its buyer's place, is there already, and the transaction is of no more use.
+/// In id order, so that two workers with overlapping batches never wait for each other in a circle.
+pub(super) async fn insert_new(
+    tx: &mut Transaction<'_, Postgres>,
+    claims: &[&LoggedClaim],
+) -> sqlx::Result<bool> {
+    let (ids, coupons, users, times) = columns(claims);
+    let inserted = sqlx::query!(
+        "INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at)
+         SELECT id, coupon_id, 'flash', user_id, claimed_at
+         FROM UNNEST($1::bigint[], $2::bigint[], $3::bigint[], $4::timestamptz[])
+              AS claim (id, coupon_id, user_id, claimed_at)
+         ORDER BY id",
+        &ids,
+        &coupons,
+        &users,
+        &times,
+    )
+    .execute(&mut **tx)
+    .await;
+    match inserted {
+        Err(sqlx::Error::Database(error)) if error.is_unique_violation() => Ok(false),
+        inserted => inserted.map(|_| true),
+    }
+}
+
+/// Inserts what isn't there; returns the order ids that were inserted, with their coupons. Of claims that contradict each
+/// other the earlier one in the log comes first.
+pub(super) async fn insert_missing(
+    tx: &mut Transaction<'_, Postgres>,
+    claims: &[&LoggedClaim],
+) -> sqlx::Result<BTreeMap<OrderId, CouponId>> {
+    let (mut ids, mut buyers) = (HashSet::new(), HashSet::new());
+    let (first, contradicting): (Vec<_>, Vec<_>) = claims.iter().copied().partition(|claim| {
+        let is_first_of_buyer = buyers.insert((claim.coupon_id, claim.user_id));
+        ids.insert(claim.order_id) && is_first_of_buyer
+    });
+    let mut inserted = insert_in_id_order(tx, &first).await?;
+    if !contradicting.is_empty() {
+        inserted.extend(insert_in_id_order(tx, &contradicting).await?);
+    }
+    Ok(inserted)
+}
+
+async fn insert_in_id_order(
+    tx: &mut Transaction<'_, Postgres>,
+    claims: &[&LoggedClaim],
+) -> sqlx::Result<BTreeMap<OrderId, CouponId>> {
+    let (ids, coupons, users, times) = columns(claims);
+    let rows = sqlx::query!(
+        r#"INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at)
+           SELECT id, coupon_id, 'flash', user_id, claimed_at
+           FROM UNNEST($1::bigint[], $2::bigint[], $3::bigint[], $4::timestamptz[])
+                AS claim (id, coupon_id, user_id, claimed_at)
+           ORDER BY id
+           ON CONFLICT DO NOTHING
+           RETURNING id AS "id: OrderId", coupon_id AS "coupon_id: CouponId""#,
+        &ids,
+        &coupons,
+        &users,
+        &times,
+    )
+    .fetch_all(&mut **tx)
+    .await?;
+    Ok(rows.into_iter().map(|row| (row.id, row.coupon_id)).collect())
+}
+
+/// The rows under these order ids, in any status. Sees what a concurrent writer has committed since
+/// the INSERT waited for it, because each statement takes a new snapshot (READ COMMITTED).
+pub(super) async fn existing(
+    tx: &mut Transaction<'_, Postgres>,
+    claims: &[&LoggedClaim],
+) -> sqlx::Result<BTreeMap<OrderId, (CouponId, UserId)>> {
+    postgres::plan_for_values(&mut *tx).await?;
+    let ids: Vec<i64> = claims.iter().map(|claim| claim.order_id.get()).collect();
+    let rows = sqlx::query!(
+        r#"SELECT id AS "id: OrderId", coupon_id AS "coupon_id: CouponId", user_id AS "user_id: UserId"
+           FROM orders WHERE id = ANY($1)"#,
+        &ids,
+    )
+    .fetch_all(&mut **tx)
+    .await?;
+    Ok(rows.into_iter().map(|row| (row.id, (row.coupon_id, row.user_id))).collect())
+}

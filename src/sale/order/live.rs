@@ -1,0 +1,111 @@
+//! Live orders, and whether Redis knows their buyers.
+//!
+//! A live order is read first, then its buyer. Where they differ, the order is read once more: one that is still live was
+//! live in between, and a live order's buyer is never absent, since a claim enters Redis first and leaves it last.
+
+use std::collections::HashMap;
+
+use sqlx::{PgExecutor, PgPool};
+
+use crate::kit::postgres;
+use crate::kit::redis::Redis;
+use crate::sale::ids::{CouponId, OrderId, UserId};
+use crate::sale::keys::Keys;
+use crate::sale::{Failure, buyers};
+
+/// Live orders compared at a time; more would hold up everybody else.
+const PAGE: usize = 1_000;
+
+/// A live order, and the order that Redis has its user for, if any.
+pub type Missing = ((UserId, OrderId), Option<OrderId>);
+
+/// Live orders of a sale whose users are no buyers in Redis, up to `max`. Reads all live orders if there are fewer.
+///
+/// # Errors
+///
+/// When a store doesn't answer.
+pub async fn forgotten(
+    pool: &PgPool,
+    redis: &Redis,
+    keys: &Keys,
+    coupon: CouponId,
+    max: usize,
+) -> Result<Vec<(UserId, OrderId)>, Failure> {
+    let (mut forgotten, mut after) = (Vec::new(), None);
+    while forgotten.len() < max
+        && let Some(missing) = missing_page(pool, redis, keys, coupon, &mut after).await?
+    {
+        let gone = missing.into_iter().filter(|(_, in_redis)| in_redis.is_none());
+        forgotten.extend(gone.map(|(order, _)| order));
+    }
+    forgotten.truncate(max);
+    Ok(forgotten)
+}
+
+/// Of the next page of live orders, those that Redis has no buyer for, or has under another id. `None` when all
+/// pages have been read.
+pub async fn missing_page(
+    pool: &PgPool,
+    redis: &Redis,
+    keys: &Keys,
+    coupon: CouponId,
+    after: &mut Option<UserId>,
+) -> Result<Option<Vec<Missing>>, Failure> {
+    let limit = i64::try_from(PAGE).unwrap_or(i64::MAX);
+    let page = live_page(pool, coupon, *after, limit).await?;
+    let Some((last, _)) = page.last() else {
+        return Ok(None);
+    };
+    *after = Some(*last);
+    let in_redis =
+        buyers::orders_of(redis, keys, coupon, page.iter().map(|(user, _)| *user)).await?;
+    let differ = page.into_iter().zip(in_redis);
+    let mut missing: Vec<Missing> =
+        differ.filter(|((_, order), in_redis)| *in_redis != Some(*order)).collect();
+    let again = missing.iter().map(|((_, order), _)| *order);
+    let rows = by_id(pool, coupon, again).await?;
+    missing.retain(|((_, order), _)| rows.get(order).is_some_and(|(_, live)| *live));
+    Ok(Some(missing))
+}
+
+/// Live orders of a flash coupon by user, from behind `after` on.
+pub async fn live_page(
+    executor: impl PgExecutor<'_>,
+    coupon: CouponId,
+    after: Option<UserId>,
+    limit: i64,
+) -> sqlx::Result<Vec<(UserId, OrderId)>> {
+    let rows = sqlx::query!(
+        r#"SELECT user_id AS "user_id: UserId", id AS "id: OrderId" FROM orders
+           WHERE coupon_id = $1 AND kind = 'flash' AND user_id > $2
+             AND status IN ('unpaid', 'paid', 'redeemed', 'refunding')
+           ORDER BY user_id LIMIT $3"#,
+        coupon.get(),
+        after.map_or(0, UserId::get),
+        limit,
+    )
+    .fetch_all(executor)
+    .await?;
+    Ok(rows.into_iter().map(|row| (row.user_id, row.id)).collect())
+}
+
+/// The rows under these order ids, of this coupon: whose they are, and whether they are live.
+pub async fn by_id(
+    pool: &PgPool,
+    coupon: CouponId,
+    orders: impl Iterator<Item = OrderId>,
+) -> sqlx::Result<HashMap<OrderId, (UserId, bool)>> {
+    let ids: Vec<i64> = orders.map(OrderId::get).collect();
+    let mut tx = postgres::begin_planning(pool).await?;
+    let rows = sqlx::query!(
+        r#"SELECT id AS "id: OrderId", user_id AS "user_id: UserId",
+                  status IN ('unpaid', 'paid', 'redeemed', 'refunding') AS "live!"
+           FROM orders WHERE id = ANY($1) AND coupon_id = $2"#,
+        &ids,
+        coupon.get(),
+    )
+    .fetch_all(&mut *tx)
+    .await?;
+    tx.commit().await?;
+    Ok(rows.into_iter().map(|row| (row.id, (row.user_id, row.live))).collect())
+}

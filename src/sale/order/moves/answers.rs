@@ -1,0 +1,93 @@
+//! What the caller of a move is told: where the order is, before and after.
+
+use super::{Move, OrderMoves};
+use crate::sale::ids::{CouponId, OrderId, UserId};
+use crate::sale::order::model::{Order, OrderStatus};
+
+/// Outcome of a wish to move an order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Moved {
+    /// It has been moved there: by this call, or before.
+    There(Order),
+    /// The user has no such order.
+    NotFound,
+    /// It is somewhere else, and no way leads from there to where it was to go.
+    Impossible {
+        /// Where it is.
+        from: OrderStatus,
+        /// Where it was to go.
+        to: OrderStatus,
+    },
+}
+
+impl OrderMoves {
+    /// One order, whoever has it.
+    ///
+    /// # Errors
+    ///
+    /// When Postgres doesn't answer.
+    pub async fn find(&self, order: OrderId) -> sqlx::Result<Option<Order>> {
+        sqlx::query_as!(
+            Order,
+            r#"SELECT id AS "order_id: OrderId", coupon_id AS "coupon_id: CouponId",
+                      user_id AS "user_id: UserId", status AS "status: OrderStatus", pay_method,
+                      claimed_at, paid_at, redeemed_at, cancelled_at, expired_at, refunding_at, refunded_at
+               FROM orders WHERE id = $1"#,
+            order.get(),
+        )
+        .fetch_optional(&self.pool)
+        .await
+    }
+
+    /// The answer if the order isn't where the move begins, or isn't this user's. Without an answer, the move can
+    /// be tried; whether it gets there, its UPDATE says.
+    pub(in crate::sale) async fn cannot(
+        &self,
+        the_move: &Move,
+        order: OrderId,
+        user: Option<UserId>,
+    ) -> sqlx::Result<Option<Moved>> {
+        let found = self.find(order).await?;
+        let Some(found) = found.filter(|found| user.is_none_or(|user| user == found.user_id))
+        else {
+            return Ok(Some(Moved::NotFound));
+        };
+        Ok((found.status != the_move.from).then(|| the_move.judge(found)))
+    }
+
+    /// What to tell once the move has been tried.
+    pub(in crate::sale) async fn answer(
+        &self,
+        the_move: &Move,
+        order: OrderId,
+        moved: bool,
+    ) -> sqlx::Result<Moved> {
+        let found = self.find(order).await?.ok_or(sqlx::Error::RowNotFound)?;
+        // It may have gone on already.
+        Ok(if moved { Moved::There(found) } else { the_move.judge(found) })
+    }
+}
+
+impl Move {
+    fn judge(&self, order: Order) -> Moved {
+        if self.there.contains(&order.status) {
+            return Moved::There(order);
+        }
+        Moved::Impossible { from: order.status, to: self.there[0] }
+    }
+}
+
+impl OrderStatus {
+    /// Its name in Postgres and JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Unpaid => "unpaid",
+            Self::Paid => "paid",
+            Self::Redeemed => "redeemed",
+            Self::Cancelled => "cancelled",
+            Self::Expired => "expired",
+            Self::Refunding => "refunding",
+            Self::Refunded => "refunded",
+        }
+    }
+}

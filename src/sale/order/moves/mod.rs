@@ -1,0 +1,400 @@
+//! The moves of an order from one status to the next. Owner of the table `orders`, together with
+//! `order.rs`, which inserts what is moved here.
+//!
+//! # Model
+//!
+//! ```text
+//! unpaid -> paid -> redeemed
+//!    |        \--> refunding -> refunded
+//!    |--> cancelled
+//!    \--> expired
+//! ```
+//!
+//! No way leads back, so whoever finds an order in a status that isn't the one they wanted to move it
+//! from knows that it never will be again.
+//!
+//! # Authority
+//!
+//! Postgres decides, by one conditional UPDATE for each move that names the status it begins in. Of two
+//! moves that race for an order one changes a row, and the other finds none to change.
+//!
+//! # The unit
+//!
+//! Unpaid, paid, redeemed and refunding orders hold a unit. The move that ends that (cancelled, expired,
+//! refunded) writes down in the same transaction that the unit has to come back
+//! (`sale/order/give_back/pass.rs`), and counts it as no longer sold.
+//!
+//! # Locks
+//!
+//! Rows are locked in this order: orders (of several, those that somebody else has in hand are skipped, or all are
+//! locked in the order of their ids), stock returns, sales in coupon order, payments. The worker's write transaction inserts its orders before it counts them
+//! as sold, also in coupon order. So nobody waits in a circle.
+
+mod answers;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use sqlx::{PgConnection, PgPool};
+
+use crate::base::shutdown::Shutdown;
+use crate::kit::postgres;
+use crate::sale::Failure;
+use crate::sale::coupon::model::CouponKind;
+use crate::sale::coupon::stock;
+use crate::sale::ids::{CouponId, OrderId, UserId};
+use crate::sale::log::LoggedClaim;
+use crate::sale::order::give_back::stock_returns;
+use crate::sale::order::give_back::stock_returns::StockReturn;
+use crate::sale::order::model::OrderStatus;
+use crate::sale::order::model::PayMethod;
+
+pub use answers::Moved;
+
+/// One way that an order can go.
+pub(in crate::sale) struct Move {
+    /// Where it begins.
+    from: OrderStatus,
+    /// Where it has happened; first where it leads.
+    there: &'static [OrderStatus],
+}
+
+/// unpaid -> paid
+pub(in crate::sale) const PAY: Move =
+    Move { from: OrderStatus::Unpaid, there: &[OrderStatus::Paid, OrderStatus::Redeemed] };
+/// paid -> refunding
+pub(in crate::sale) const REFUND: Move =
+    Move { from: OrderStatus::Paid, there: &[OrderStatus::Refunding, OrderStatus::Refunded] };
+/// paid -> redeemed
+const REDEEM: Move = Move { from: OrderStatus::Paid, there: &[OrderStatus::Redeemed] };
+/// unpaid -> cancelled
+const CANCEL: Move = Move { from: OrderStatus::Unpaid, there: &[OrderStatus::Cancelled] };
+
+/// Moves orders. Clones share the pool.
+#[derive(Clone)]
+pub struct OrderMoves {
+    pool: PgPool,
+    /// Runs transactions that a request must not break off half-way.
+    shutdown: Shutdown,
+}
+
+/// An order that has just given up its unit, if it had one.
+#[derive(Debug)]
+struct Closed {
+    order_id: OrderId,
+    coupon_id: CouponId,
+    user_id: UserId,
+    kind: CouponKind,
+}
+
+impl OrderMoves {
+    /// Orders in this database.
+    pub fn new(pool: PgPool, shutdown: Shutdown) -> Self {
+        Self { pool, shutdown }
+    }
+
+    /// The user's unpaid order is given up.
+    ///
+    /// # Errors
+    ///
+    /// When Postgres doesn't answer.
+    pub async fn cancel(&self, user: UserId, order: OrderId) -> Result<Moved, Failure> {
+        let moves = self.clone();
+        self.to_the_end(async move { moves.cancel_now(user, order).await }).await
+    }
+
+    /// A paid order is used.
+    ///
+    /// # Errors
+    ///
+    /// When Postgres doesn't answer.
+    pub async fn redeem(&self, order: OrderId) -> Result<Moved, Failure> {
+        if let Some(answer) = self.cannot(&REDEEM, order, None).await? {
+            return Ok(answer);
+        }
+        let done = sqlx::query!(
+            "UPDATE orders SET status = 'redeemed', redeemed_at = now(), updated_at = now()
+             WHERE id = $1 AND status = 'paid'",
+            order.get(),
+        )
+        .execute(&self.pool)
+        .await?;
+        Ok(self.answer(&REDEEM, order, done.rows_affected() == 1).await?)
+    }
+
+    /// Closes orders that have been unpaid for longer than `payment_window`, up to `limit`, oldest first; those that
+    /// somebody else has in hand are skipped, and those that are postponed. Returns how many.
+    ///
+    /// # Errors
+    ///
+    /// When Postgres doesn't answer, or refuses to close one of them; nothing is closed then.
+    pub(in crate::sale) async fn expire(
+        &self,
+        payment_window: Duration,
+        limit: u32,
+    ) -> sqlx::Result<usize> {
+        let mut tx = postgres::begin_planning(&self.pool).await?;
+        let closed = sqlx::query_as!(
+            Closed,
+            // An array in place of a join: a plan that doesn't know how many are due might read all unpaid orders for it.
+            r#"WITH due AS (
+                   SELECT id FROM orders
+                   WHERE status = 'unpaid' AND created_at < now() - make_interval(secs => $1)
+                     AND NOT EXISTS (SELECT FROM postponed WHERE pass = 'expiry' AND item = orders.id)
+                   ORDER BY created_at LIMIT $2 FOR UPDATE SKIP LOCKED)
+               UPDATE orders SET status = 'expired', expired_at = now(), updated_at = now()
+               WHERE orders.id = ANY(ARRAY(SELECT id FROM due)) AND status = 'unpaid'
+               RETURNING orders.id AS "order_id: OrderId", coupon_id AS "coupon_id: CouponId",
+                         user_id AS "user_id: UserId", kind AS "kind: CouponKind""#,
+            payment_window.as_secs_f64(),
+            i64::from(limit),
+        )
+        .fetch_all(&mut *tx)
+        .await?;
+        return_units(&mut tx, &closed).await?;
+        tx.commit().await?;
+        Ok(closed.len())
+    }
+
+    /// The orders that [`expire`](Self::expire) would close, each with its coupon; also those that somebody else has in hand.
+    ///
+    /// # Errors
+    ///
+    /// When Postgres doesn't answer.
+    pub(in crate::sale) async fn due(
+        &self,
+        payment_window: Duration,
+        limit: u32,
+    ) -> sqlx::Result<Vec<(OrderId, CouponId)>> {
+        let rows = sqlx::query!(
+            r#"SELECT id AS "order_id: OrderId", coupon_id AS "coupon_id: CouponId" FROM orders
+               WHERE status = 'unpaid' AND created_at < now() - make_interval(secs => $1)
+                 AND NOT EXISTS (SELECT FROM postponed WHERE pass = 'expiry' AND item = orders.id)
+               ORDER BY created_at LIMIT $2"#,
+            payment_window.as_secs_f64(),
+            i64::from(limit),
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        Ok(rows.into_iter().map(|row| (row.order_id, row.coupon_id)).collect())
+    }
+
+    /// Closes those of these orders that are unpaid, all or none. Returns how many.
+    ///
+    /// # Errors
+    ///
+    /// As [`expire`](Self::expire).
+    pub(in crate::sale) async fn expire_these(&self, orders: &[OrderId]) -> sqlx::Result<usize> {
+        let ids: Vec<i64> = orders.iter().map(|order| order.get()).collect();
+        let mut tx = postgres::begin_planning(&self.pool).await?;
+        let closed = sqlx::query_as!(
+            Closed,
+            // Waits for orders that somebody else has in hand: what is left of them afterwards is certain.
+            r#"WITH these AS (
+                   SELECT id FROM orders WHERE id = ANY($1) ORDER BY id FOR UPDATE)
+               UPDATE orders SET status = 'expired', expired_at = now(), updated_at = now()
+               WHERE orders.id = ANY(ARRAY(SELECT id FROM these)) AND status = 'unpaid'
+               RETURNING orders.id AS "order_id: OrderId", coupon_id AS "coupon_id: CouponId",
+                         user_id AS "user_id: UserId", kind AS "kind: CouponKind""#,
+            &ids,
+        )
+        .fetch_all(&mut *tx)
+        .await?;
+        return_units(&mut tx, &closed).await?;
+        tx.commit().await?;
+        Ok(closed.len())
+    }
+
+    /// How many live orders Postgres has counted for this coupon: no more of them can be closed.
+    ///
+    /// # Errors
+    ///
+    /// When Postgres doesn't answer.
+    pub(in crate::sale) async fn counted(&self, coupon: CouponId) -> sqlx::Result<usize> {
+        let sold = stock::sold(&self.pool, coupon).await?;
+        Ok(usize::try_from(sold).unwrap_or(0))
+    }
+
+    /// Carries out `work` also when whoever has asked for it goes away: dropping a `begin` half-way can poison
+    /// the connection (sqlx#4393).
+    pub(in crate::sale) async fn to_the_end<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = sqlx::Result<T>> + Send + 'static,
+    ) -> Result<T, Failure> {
+        let done = self.shutdown.spawn(work).await;
+        Ok(done.map_err(|_| sqlx::Error::WorkerCrashed)??)
+    }
+
+    async fn cancel_now(&self, user: UserId, order: OrderId) -> sqlx::Result<Moved> {
+        if let Some(answer) = self.cannot(&CANCEL, order, Some(user)).await? {
+            return Ok(answer);
+        }
+        let moved = cancel(&self.pool, order).await?;
+        self.answer(&CANCEL, order, moved).await
+    }
+}
+
+async fn cancel(pool: &PgPool, order: OrderId) -> sqlx::Result<bool> {
+    let mut tx = pool.begin().await?;
+    let closed = sqlx::query_as!(
+        Closed,
+        r#"UPDATE orders SET status = 'cancelled', cancelled_at = now(), updated_at = now()
+           WHERE id = $1 AND status = 'unpaid'
+           RETURNING id AS "order_id: OrderId", coupon_id AS "coupon_id: CouponId",
+                     user_id AS "user_id: UserId", kind AS "kind: CouponKind""#,
+        order.get(),
+    )
+    .fetch_all(&mut *tx)
+    .await?;
+    return_units(&mut tx, &closed).await?;
+    tx.commit().await?;
+    Ok(!closed.is_empty())
+}
+
+/// The order is paid. False if it wasn't unpaid.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub(in crate::sale) async fn pay(
+    tx: &mut PgConnection,
+    order: OrderId,
+    method: PayMethod,
+) -> sqlx::Result<bool> {
+    let done = sqlx::query!(
+        "UPDATE orders SET status = 'paid', paid_at = now(), pay_method = $2, updated_at = now()
+         WHERE id = $1 AND status = 'unpaid'",
+        order.get(),
+        method.as_str(),
+    )
+    .execute(tx)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// The buyer of a paid order wants the money back. False if it wasn't paid.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub(in crate::sale) async fn ask_refund(
+    tx: &mut PgConnection,
+    order: OrderId,
+) -> sqlx::Result<bool> {
+    let done = sqlx::query!(
+        "UPDATE orders SET status = 'refunding', refunding_at = now(), updated_at = now()
+         WHERE id = $1 AND status = 'paid'",
+        order.get(),
+    )
+    .execute(tx)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// The money is back, and with it the unit comes back. Nothing if it has been back before.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub(in crate::sale) async fn refunded(tx: &mut PgConnection, order: OrderId) -> sqlx::Result<()> {
+    let closed = sqlx::query_as!(
+        Closed,
+        r#"UPDATE orders SET status = 'refunded', refunded_at = now(), updated_at = now()
+           WHERE id = $1 AND status = 'refunding'
+           RETURNING id AS "order_id: OrderId", coupon_id AS "coupon_id: CouponId",
+                     user_id AS "user_id: UserId", kind AS "kind: CouponKind""#,
+        order.get(),
+    )
+    .fetch_all(&mut *tx)
+    .await?;
+    return_units(tx, &closed).await
+}
+
+/// An accepted claim that never became an order is given up: a cancelled order, whose buyer leaves Redis. It never
+/// counted as sold. Nothing if it is an order after all, or there is no such sale. False if its order id belongs to
+/// another order.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub(in crate::sale) async fn cancel_unwritten(
+    tx: &mut PgConnection,
+    claim: &LoggedClaim,
+) -> sqlx::Result<bool> {
+    let done = sqlx::query!(
+        "INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at, status, cancelled_at)
+         SELECT $1, id, kind, $3, $4, 'cancelled', now() FROM coupons WHERE id = $2 AND kind = 'flash'
+         ON CONFLICT DO NOTHING",
+        claim.order_id.get(),
+        claim.coupon_id.get(),
+        claim.user_id.get(),
+        claim.claimed_at,
+    )
+    .execute(&mut *tx)
+    .await?;
+    if done.rows_affected() == 1 {
+        let LoggedClaim { order_id, coupon_id, user_id, .. } = *claim;
+        stock_returns::insert(tx, &[StockReturn { order_id, coupon_id, user_id }]).await?;
+        return Ok(true);
+    }
+    sqlx::query_scalar!(
+        r#"SELECT NOT EXISTS (SELECT FROM orders
+                              WHERE id = $1 AND (coupon_id != $2 OR user_id != $3)) AS "ours!""#,
+        claim.order_id.get(),
+        claim.coupon_id.get(),
+        claim.user_id.get(),
+    )
+    .fetch_one(tx)
+    .await
+}
+
+/// The claims of all open dead letters of this coupon are given up: cancelled orders, whose units come back. One whose order
+/// id, or whose order, is there already is left out.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub(in crate::sale) async fn cancel_letters(
+    tx: &mut PgConnection,
+    coupon: CouponId,
+) -> sqlx::Result<()> {
+    let closed = sqlx::query_as!(
+        Closed,
+        r#"INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at, status, cancelled_at)
+           SELECT order_id, coupon_id, 'flash', user_id,
+                  to_timestamp(split_part(entry_id, '-', 1)::bigint / 1000.0), 'cancelled', now()
+           FROM dead_letters WHERE coupon_id = $1 AND resolved_at IS NULL ORDER BY order_id
+           ON CONFLICT DO NOTHING
+           RETURNING id AS "order_id: OrderId", coupon_id AS "coupon_id: CouponId",
+                     user_id AS "user_id: UserId", kind AS "kind: CouponKind""#,
+        coupon.get(),
+    )
+    .fetch_all(&mut *tx)
+    .await?;
+    // They were never counted as sold.
+    stock_returns::insert(tx, &returns_of(&closed)).await
+}
+
+/// Units come back, in the transaction that has closed their orders. Regular coupons have none.
+async fn return_units(tx: &mut PgConnection, closed: &[Closed]) -> sqlx::Result<()> {
+    let returns = returns_of(closed);
+    stock_returns::insert(&mut *tx, &returns).await?;
+    let mut units: BTreeMap<CouponId, i64> = BTreeMap::new();
+    for one in &returns {
+        *units.entry(one.coupon_id).or_default() += 1;
+    }
+    for (coupon, units) in units {
+        stock::subtract_sold(&mut *tx, coupon, units).await?;
+    }
+    Ok(())
+}
+
+fn returns_of(closed: &[Closed]) -> Vec<StockReturn> {
+    let flash = closed.iter().filter(|closed| closed.kind == CouponKind::Flash);
+    let unit = |&Closed { order_id, coupon_id, user_id, .. }: &Closed| StockReturn {
+        order_id,
+        coupon_id,
+        user_id,
+    };
+    flash.map(unit).collect()
+}

@@ -1,0 +1,129 @@
+//! More entries of one sale than it has units: as many become orders as there are units, the others become dead letters, all
+//! in one transaction.
+//!
+//! Rows come first and the lock on the sale's row second, as everywhere (`sale/order/moves/mod.rs`, Locks). So how many
+//! units are left is read without a lock, as many rows are inserted, and then the row is locked and read again:
+//! only if nothing is left do the remaining entries become dead letters. If a unit has come back in between, nothing
+//! is written, and the caller tries again.
+
+use sqlx::{Postgres, Transaction};
+
+use super::insert::{NotWritten, Written, existing, insert_missing};
+use crate::sale::coupon::stock;
+use crate::sale::ids::{CouponId, Lane};
+use crate::sale::log::{LogEntry, LoggedClaim};
+use crate::sale::order::dead_letter::{self, DeadLetter, Reason};
+
+/// An entry and what it says.
+type Claimed<'a> = (&'a LogEntry, &'a LoggedClaim);
+
+/// Entries, by what becomes of them.
+#[derive(Default)]
+struct Sorted<'a> {
+    /// Rows that are there.
+    repeated: usize,
+    /// Order ids, or buyers' places, of other orders.
+    conflicts: Vec<Claimed<'a>>,
+    /// No row has their order id.
+    new: Vec<Claimed<'a>>,
+}
+
+/// Writes as many of these entries of one coupon as there are units for, in their order.
+pub(super) async fn write(
+    tx: &mut Transaction<'_, Postgres>,
+    lane: Lane,
+    entries: &[&LogEntry],
+    claims: &[&LoggedClaim],
+) -> Result<Written, NotWritten> {
+    let Some(coupon) = claims.first().map(|claim| claim.coupon_id) else {
+        return Ok(Written::default());
+    };
+    assert!(claims.iter().all(|claim| claim.coupon_id == coupon), "they are of one coupon");
+    let entries: Vec<Claimed> = entries.iter().copied().zip(claims.iter().copied()).collect();
+    let Sorted { repeated, mut conflicts, new } = sort(tx, entries).await?;
+
+    let mut written = Written { repeated, ..Written::default() };
+    let mut rest = &new[..];
+    let Some(units) = stock::units_left(&mut *tx, coupon).await? else {
+        let detail = format!("there is no flash coupon {coupon}");
+        return Err(NotWritten::Poison(Reason::Invalid, detail));
+    };
+    let mut units = usize::try_from(units).unwrap_or(0);
+    while units > 0 && !rest.is_empty() {
+        let (part, others) = rest.split_at(units.min(rest.len()));
+        let claims: Vec<&LoggedClaim> = part.iter().map(|(_, claim)| *claim).collect();
+        let inserted = insert_missing(tx, &claims).await?;
+        units -= inserted.len();
+        written.inserted += inserted.len();
+        let refused = part.iter().filter(|(_, claim)| !inserted.contains_key(&claim.order_id));
+        let refused = sort(tx, refused.copied().collect()).await?;
+        written.repeated += refused.repeated;
+        conflicts.extend(refused.conflicts);
+        // Their buyers have other orders.
+        conflicts.extend(refused.new);
+        rest = others;
+    }
+    count(tx, coupon, written.inserted, !rest.is_empty()).await?;
+    let why = "its order id, or its buyer's place, belongs to another order";
+    written.conflicts = put_aside(tx, lane, &conflicts, Reason::Conflict, why).await?;
+    let why = format!("coupon {coupon} has no unit left to sell");
+    written.oversold = put_aside(tx, lane, rest, Reason::Oversold, &why).await?;
+    written.repeated += conflicts.len() + rest.len() - written.conflicts - written.oversold;
+    Ok(written)
+}
+
+async fn sort<'a>(
+    tx: &mut Transaction<'_, Postgres>,
+    entries: Vec<Claimed<'a>>,
+) -> sqlx::Result<Sorted<'a>> {
+    let mut sorted = Sorted::default();
+    if entries.is_empty() {
+        return Ok(sorted);
+    }
+    let claims: Vec<&LoggedClaim> = entries.iter().map(|(_, claim)| *claim).collect();
+    let rows = existing(tx, &claims).await?;
+    for (entry, claim) in entries {
+        match rows.get(&claim.order_id) {
+            None => sorted.new.push((entry, claim)),
+            Some(row) if *row == (claim.coupon_id, claim.user_id) => sorted.repeated += 1,
+            Some(_) => sorted.conflicts.push((entry, claim)),
+        }
+    }
+    Ok(sorted)
+}
+
+/// Counts the orders as sold; if entries remain, makes sure that no unit does.
+async fn count(
+    tx: &mut Transaction<'_, Postgres>,
+    coupon: CouponId,
+    orders: usize,
+    entries_remain: bool,
+) -> Result<(), NotWritten> {
+    let changed = || {
+        let detail = format!("the units of coupon {coupon} have changed meanwhile");
+        Err(NotWritten::Poison(Reason::Oversold, detail))
+    };
+    let orders = i64::try_from(orders).unwrap_or(i64::MAX);
+    if orders > 0 && !stock::add_sold(&mut *tx, coupon, orders).await? {
+        return changed();
+    }
+    match entries_remain && stock::lock_units_left(&mut *tx, coupon).await? > Some(0) {
+        true => changed(),
+        false => Ok(()),
+    }
+}
+
+/// Returns how many hadn't been put aside before.
+async fn put_aside(
+    tx: &mut Transaction<'_, Postgres>,
+    lane: Lane,
+    entries: &[Claimed<'_>],
+    reason: Reason,
+    detail: &str,
+) -> sqlx::Result<usize> {
+    let letters: Vec<DeadLetter> = entries
+        .iter()
+        .map(|(entry, _)| DeadLetter { lane, entry, reason, detail: detail.to_owned() })
+        .collect();
+    dead_letter::insert_all(&mut **tx, &letters).await
+}

@@ -1,0 +1,113 @@
+//! Reading orders: a user's own, and what others have to know about them.
+
+use super::model::{Order, OrderStatus};
+use super::write::Orders;
+use crate::sale::ids::{CouponId, OrderId, UserId};
+
+impl Orders {
+    /// The user's order; another user's order doesn't exist for them.
+    ///
+    /// # Errors
+    ///
+    /// When Postgres doesn't answer.
+    pub async fn get(&self, user: UserId, order: OrderId) -> sqlx::Result<Option<Order>> {
+        let mut found = self.select(user, Some(order), None, 1).await?;
+        Ok(found.pop())
+    }
+
+    /// Those of these orders that have been written, of any user.
+    ///
+    /// # Errors
+    ///
+    /// When Postgres doesn't answer.
+    pub async fn written(&self, orders: &[OrderId]) -> sqlx::Result<Vec<Order>> {
+        let ids: Vec<i64> = orders.iter().map(|order| order.get()).collect();
+        sqlx::query_as!(
+            Order,
+            r#"SELECT id AS "order_id: OrderId", coupon_id AS "coupon_id: CouponId",
+                      user_id AS "user_id: UserId", status AS "status: OrderStatus", pay_method,
+                      claimed_at, paid_at, redeemed_at, cancelled_at, expired_at, refunding_at, refunded_at
+               FROM orders WHERE id = ANY($1)"#,
+            &ids,
+        )
+        .fetch_all(&self.pool)
+        .await
+    }
+
+    /// The user's orders, newest first, from before the given one on.
+    ///
+    /// # Errors
+    ///
+    /// When Postgres doesn't answer.
+    pub async fn list(
+        &self,
+        user: UserId,
+        before: Option<OrderId>,
+        limit: u32,
+    ) -> sqlx::Result<Vec<Order>> {
+        self.select(user, None, before, limit).await
+    }
+
+    async fn select(
+        &self,
+        user: UserId,
+        order: Option<OrderId>,
+        before: Option<OrderId>,
+        limit: u32,
+    ) -> sqlx::Result<Vec<Order>> {
+        sqlx::query_as!(
+            Order,
+            r#"SELECT id AS "order_id: OrderId", coupon_id AS "coupon_id: CouponId",
+                      user_id AS "user_id: UserId", status AS "status: OrderStatus", pay_method,
+                      claimed_at, paid_at, redeemed_at, cancelled_at, expired_at, refunding_at, refunded_at
+               FROM orders
+               WHERE user_id = $1 AND id = coalesce($2, id) AND id < coalesce($3, 9223372036854775807)
+               ORDER BY id DESC LIMIT $4"#,
+            user.get(),
+            order.map(OrderId::get),
+            before.map(OrderId::get),
+            i64::from(limit),
+        )
+        .fetch_all(&self.pool)
+        .await
+    }
+
+    /// The user's latest order of this coupon.
+    ///
+    /// # Errors
+    ///
+    /// When Postgres doesn't answer.
+    pub async fn last_of(
+        &self,
+        coupon: CouponId,
+        user: UserId,
+    ) -> sqlx::Result<Option<(OrderId, OrderStatus)>> {
+        let row = sqlx::query!(
+            r#"SELECT id AS "id: OrderId", status AS "status: OrderStatus" FROM orders
+               WHERE user_id = $1 AND coupon_id = $2 ORDER BY id DESC LIMIT 1"#,
+            user.get(),
+            coupon.get(),
+        )
+        .fetch_optional(&self.pool)
+        .await?;
+        Ok(row.map(|row| (row.id, row.status)))
+    }
+
+    /// The user's live order of this coupon; for a regular coupon, its unpaid one.
+    ///
+    /// # Errors
+    ///
+    /// When Postgres doesn't answer.
+    pub async fn live_of(&self, coupon: CouponId, user: UserId) -> sqlx::Result<Option<OrderId>> {
+        sqlx::query_scalar!(
+            r#"SELECT id AS "id: OrderId" FROM orders
+               WHERE coupon_id = $1 AND user_id = $2
+                 AND (kind = 'regular' AND status = 'unpaid'
+                      OR kind = 'flash' AND status IN ('unpaid', 'paid', 'redeemed', 'refunding'))"#,
+            coupon.get(),
+            user.get(),
+        )
+        .fetch_optional(&self.pool)
+        .await
+    }
+}

@@ -1,0 +1,186 @@
+//! Requests that wait for their order to be written (`Prefer: wait`).
+//!
+//! # Model
+//!
+//! All requests of a process wait together, each for one order. A single task looks for all of these orders with one
+//! query, and hands each order that is there to its request. The task begins with the first request, and ends when
+//! none is left. It looks every [`limits::PREFER_LOOK_PERIOD`], and at once when a worker of the same process has
+//! written one of them.
+//!
+//! # Cost
+//!
+//! One connection to Postgres and one query for each look, for any number of requests: a further request is one more
+//! number in the query. A look is followed by a pause of [`limits::PREFER_LOOK_PAUSES`] times its length, so looking
+//! takes a tenth of one connection at most while Postgres is busy writing those orders. An order that a worker of
+//! this process has written is looked for without that pause.
+//!
+//! # What each failure does
+//!
+//! * A look fails, or takes longer than [`limits::PREFER_LOOK_MAX`]: it is repeated. The claim has been accepted all
+//!   the same, and a request whose patience ends is told so.
+//! * A client goes away: its request waits no longer, and its order is not looked for.
+//!
+//! # What is not promised
+//!
+//! That a request waits: beyond [`limits::PREFER_WAITERS_MAX`], and while the service stops, it is answered at once.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use metrics::Counter;
+use tokio::sync::{Notify, oneshot};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::base::limits;
+use crate::base::shutdown::Shutdown;
+use crate::base::telemetry::Metrics;
+use crate::sale::ids::{OrderId, UserId};
+use crate::sale::order::model::Order;
+use crate::sale::order::write::Orders;
+
+/// Lets requests wait for orders.
+pub struct OrderWaiters(Arc<Shared>);
+
+struct Shared {
+    orders: Orders,
+    waiting: Mutex<Waiting>,
+    /// Tells the looking task that an order that is waited for has been written.
+    written: Notify,
+    /// Counts looks.
+    looks: Counter,
+    /// Owns the looking task.
+    shutdown: Shutdown,
+}
+
+#[derive(Default)]
+struct Waiting {
+    /// Requests by the order that each waits for. An order id is answered to one claim only.
+    requests: HashMap<OrderId, Request>,
+    /// Whether the looking task is there.
+    is_looked_for: bool,
+}
+
+/// A request that waits.
+struct Request {
+    /// Buyer of the order: one under the same id that isn't theirs is no answer.
+    user: UserId,
+    tell: oneshot::Sender<Order>,
+}
+
+/// The place of a request among those that wait; empty when it is dropped.
+struct Place<'a> {
+    shared: &'a Shared,
+    order: OrderId,
+}
+
+impl OrderWaiters {
+    /// Without any request yet.
+    pub fn new(orders: Orders, metrics: &Metrics, shutdown: Shutdown) -> Self {
+        Self(Arc::new(Shared {
+            orders,
+            waiting: Mutex::default(),
+            written: Notify::new(),
+            looks: metrics.order_looks.clone(),
+            shutdown,
+        }))
+    }
+
+    /// The order of an accepted claim once it has been written; `None` if `patience` ends first.
+    pub async fn wait(&self, user: UserId, order: OrderId, patience: Duration) -> Option<Order> {
+        let (_place, told) = self.enter(user, order)?;
+        tokio::select! {
+            told = told => told.ok(),
+            () = sleep(patience) => None,
+            // The claim is answered while there is still a connection to answer it on.
+            () = self.0.shutdown.stop_token().cancelled() => None,
+        }
+    }
+
+    /// A worker of this process has written these orders.
+    pub fn written(&self, mut orders: impl Iterator<Item = OrderId>) {
+        let waiting = self.0.lock();
+        if !waiting.requests.is_empty() && orders.any(|id| waiting.requests.contains_key(&id)) {
+            self.0.written.notify_one();
+        }
+    }
+
+    /// How many requests wait.
+    pub fn count(&self) -> usize {
+        self.0.lock().requests.len()
+    }
+
+    fn enter(&self, user: UserId, order: OrderId) -> Option<(Place<'_>, oneshot::Receiver<Order>)> {
+        let mut waiting = self.0.lock();
+        if waiting.requests.len() >= limits::PREFER_WAITERS_MAX {
+            return None;
+        }
+        let (tell, told) = oneshot::channel();
+        waiting.requests.insert(order, Request { user, tell });
+        if !std::mem::replace(&mut waiting.is_looked_for, true) {
+            self.0.shutdown.spawn(self.0.clone().look_while_requests_wait());
+        }
+        Some((Place { shared: &self.0, order }, told))
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.shared.lock().requests.remove(&self.order);
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().expect("nobody panics with the requests in hand")
+    }
+
+    async fn look_while_requests_wait(self: Arc<Self>) {
+        let mut pause = limits::PREFER_LOOK_PERIOD;
+        loop {
+            tokio::select! {
+                () = self.shutdown.stop_token().cancelled() => return,
+                () = sleep(pause) => {}
+                () = self.written.notified() => {}
+            }
+            let Some(orders) = self.sought() else { return };
+            let began = Instant::now();
+            tokio::select! {
+                () = self.shutdown.stop_token().cancelled() => return,
+                () = self.look(&orders) => {}
+            }
+            let length = began.elapsed() * limits::PREFER_LOOK_PAUSES;
+            pause = length.clamp(limits::PREFER_LOOK_PERIOD, limits::BACKOFF_MAX);
+        }
+    }
+
+    /// The orders that are waited for. Without any, the looking task has ended in the same step.
+    fn sought(&self) -> Option<Vec<OrderId>> {
+        let mut waiting = self.lock();
+        waiting.is_looked_for = !waiting.requests.is_empty();
+        waiting.is_looked_for.then(|| waiting.requests.keys().copied().collect())
+    }
+
+    /// Looks once for all of these orders.
+    async fn look(&self, orders: &[OrderId]) {
+        self.looks.increment(1);
+        match timeout(limits::PREFER_LOOK_MAX, self.orders.written(orders)).await {
+            Ok(Ok(written)) => self.tell(written),
+            Ok(Err(error)) => tracing::debug!(%error, "a look for orders failed"),
+            Err(_) => tracing::debug!("a look for orders took too long"),
+        }
+    }
+
+    fn tell(&self, written: Vec<Order>) {
+        let mut waiting = self.lock();
+        for order in written {
+            let is_theirs = |request: &Request| request.user == order.user_id;
+            if waiting.requests.get(&order.order_id).is_some_and(is_theirs)
+                && let Some(request) = waiting.requests.remove(&order.order_id)
+            {
+                // Ignored if the request has given up meanwhile.
+                let _ = request.tell.send(order);
+            }
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! Orders: the record that an accepted claim becomes. Owner of the table `orders`; what only reads it
+//! is in `read.rs`, and what happens to more entries than there are units in `overflow.rs`.
+//!
+//! Constraints settle every race here: the primary key (an order id is used once), the partial unique
+//! indexes (one live order for each buyer) and `sold + n <= total`. Locks spare double work; they
+//! decide nothing.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use sqlx::{Connection, PgConnection, PgPool, Postgres, Transaction};
+use tokio::time::{Instant, timeout_at};
+use tokio_util::sync::CancellationToken;
+
+use crate::sale::coupon::stock;
+use crate::sale::ids::{CouponId, Lane, OrderId, UserId};
+use crate::sale::log::{LogEntry, LoggedClaim};
+use crate::sale::order::dead_letter::{self, DeadLetter, Reason};
+
+use super::insert::{NotWritten, Written, existing, insert_missing, insert_new};
+use super::overflow;
+
+/// How much of a batch has to be written.
+#[derive(Clone, Copy)]
+enum Amount {
+    All,
+    WhatFits,
+}
+
+/// Reads and writes orders. Clones share the pool.
+#[derive(Clone)]
+pub struct Orders {
+    pub(super) pool: PgPool,
+    /// Time after which a batch is broken off, the wait for its connection included.
+    batch_timeout: Duration,
+}
+
+impl Orders {
+    /// Orders in this database, written in batches that may take `batch_timeout` each.
+    pub fn new(pool: PgPool, batch_timeout: Duration) -> Self {
+        Self { pool, batch_timeout }
+    }
+
+    /// Creates the order of a regular coupon, if the coupon is active and the user has no unpaid one.
+    ///
+    /// # Errors
+    ///
+    /// When Postgres doesn't answer.
+    pub async fn insert_regular(
+        &self,
+        order: OrderId,
+        coupon: CouponId,
+        user: UserId,
+    ) -> sqlx::Result<bool> {
+        let done = sqlx::query!(
+            "INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at)
+             SELECT $1, id, kind, $3, now() FROM coupons
+             WHERE id = $2 AND kind = 'regular' AND state = 'active'
+             ON CONFLICT DO NOTHING",
+            order.get(),
+            coupon.get(),
+            user.get(),
+        )
+        .execute(&self.pool)
+        .await?;
+        Ok(done.rows_affected() == 1)
+    }
+
+    /// Whether there is a sale of this coupon.
+    ///
+    /// # Errors
+    ///
+    /// When Postgres doesn't answer.
+    pub async fn has_sale(&self, coupon: CouponId) -> sqlx::Result<bool> {
+        stock::exists(&mut *self.pool.acquire().await?, coupon).await
+    }
+
+    /// Writes a batch of decoded entries in one transaction: rows, dead letters for conflicts, units
+    /// sold. Repeating it changes nothing.
+    ///
+    /// The entries must have been decoded. Broken off when `locks_lost` is cancelled, and after the time that a batch may
+    /// take, whatever the server does; the locks mustn't be held for ever.
+    ///
+    /// # Errors
+    ///
+    /// See [`NotWritten`]. Nothing has been written then, unless it was broken off in mid-commit: a
+    /// repeat finds out.
+    pub async fn write(
+        &self,
+        lane: Lane,
+        entries: &[&LogEntry],
+        locks_lost: &CancellationToken,
+    ) -> Result<Written, NotWritten> {
+        self.write_amount(Amount::All, lane, entries, locks_lost).await
+    }
+
+    /// Writes as many of these decoded entries, all of one coupon, as it has units for, those first that are first
+    /// here; the others become dead letters (`oversold`) in the same transaction. Otherwise as [`write`](Self::write).
+    ///
+    /// # Errors
+    ///
+    /// As [`write`](Self::write); [`NotWritten::Poison`] also when units came back meanwhile.
+    pub async fn write_what_fits(
+        &self,
+        lane: Lane,
+        entries: &[&LogEntry],
+        locks_lost: &CancellationToken,
+    ) -> Result<Written, NotWritten> {
+        self.write_amount(Amount::WhatFits, lane, entries, locks_lost).await
+    }
+
+    async fn write_amount(
+        &self,
+        amount: Amount,
+        lane: Lane,
+        entries: &[&LogEntry],
+        locks_lost: &CancellationToken,
+    ) -> Result<Written, NotWritten> {
+        let deadline = Instant::now() + self.batch_timeout;
+        let acquired = timeout_at(deadline, self.pool.acquire()).await;
+        let mut connection = acquired.map_err(|_| sqlx::Error::PoolTimedOut)??;
+        let finished = tokio::select! {
+            biased;
+            () = locks_lost.cancelled() => Err(NotWritten::LocksLost),
+            written = timeout_at(deadline, write_on(&mut connection, amount, lane, entries)) => {
+                written.map_err(|_| NotWritten::Postgres(sqlx::Error::PoolTimedOut))
+            }
+        };
+        finished.unwrap_or_else(|broken_off| {
+            // In the middle of a transaction: closed, so that nobody is given it in this state.
+            drop(connection.detach());
+            Err(broken_off)
+        })
+    }
+}
+
+async fn write_on(
+    connection: &mut PgConnection,
+    amount: Amount,
+    lane: Lane,
+    entries: &[&LogEntry],
+) -> Result<Written, NotWritten> {
+    let claims: Vec<&LoggedClaim> =
+        entries.iter().filter_map(|entry| entry.claim.as_ref().ok()).collect();
+    assert_eq!(claims.len(), entries.len(), "only decoded entries are written");
+
+    let mut tx = connection.begin().await?;
+    if let Amount::WhatFits = amount {
+        let written = overflow::write(&mut tx, lane, entries, &claims).await;
+        return end(tx, written).await;
+    }
+    // Only after a worker has died, or an operator has written by hand, are rows there already. So first as if
+    // there were none: looking before each row costs Postgres a fifth more.
+    let written = match insert_new(&mut tx, &claims).await {
+        Ok(true) => {
+            let counted = count_sold(&mut tx, claims.iter().map(|claim| claim.coupon_id)).await;
+            counted.map(|()| Written { inserted: claims.len(), ..Written::default() })
+        }
+        Ok(false) => {
+            tx.rollback().await?;
+            tx = connection.begin().await?;
+            write_missing(&mut tx, lane, entries, &claims).await
+        }
+        Err(error) => Err(error.into()),
+    };
+    end(tx, written).await
+}
+
+async fn end(
+    tx: Transaction<'_, Postgres>,
+    written: Result<Written, NotWritten>,
+) -> Result<Written, NotWritten> {
+    // Not left to the drop of `tx`, which rolls back some time later: until then our rows would stand
+    // in the way of our own next try, on another connection.
+    match written {
+        Ok(_) => tx.commit().await?,
+        Err(_) => tx.rollback().await?,
+    }
+    written
+}
+
+/// Writes claims some of which may be there already, in these or in other orders.
+async fn write_missing(
+    tx: &mut Transaction<'_, Postgres>,
+    lane: Lane,
+    entries: &[&LogEntry],
+    claims: &[&LoggedClaim],
+) -> Result<Written, NotWritten> {
+    let inserted = insert_missing(tx, claims).await?;
+    let mut written = Written { inserted: inserted.len(), ..Written::default() };
+    let rows = existing(tx, claims).await?;
+    let mut conflicts = Vec::new();
+    for (entry, claim) in entries.iter().zip(claims) {
+        if rows.get(&claim.order_id) == Some(&(claim.coupon_id, claim.user_id)) {
+            continue;
+        }
+        let detail = "its order id, or its buyer's place, belongs to another order".to_owned();
+        conflicts.push(DeadLetter { lane, entry, reason: Reason::Conflict, detail });
+    }
+    written.conflicts = dead_letter::insert_all(&mut **tx, &conflicts).await?;
+    written.repeated = claims.len() - written.inserted - written.conflicts;
+    count_sold(tx, inserted.into_values()).await?;
+    Ok(written)
+}
+
+/// Counts a unit of each of these coupons as sold.
+async fn count_sold(
+    tx: &mut Transaction<'_, Postgres>,
+    coupons: impl Iterator<Item = CouponId>,
+) -> Result<(), NotWritten> {
+    // In coupon order, so that two workers never wait for each other in a circle.
+    let mut sold: BTreeMap<CouponId, i64> = BTreeMap::new();
+    for coupon in coupons {
+        *sold.entry(coupon).or_default() += 1;
+    }
+    for (coupon, orders) in sold {
+        if stock::add_sold(&mut *tx, coupon, orders).await? {
+            continue;
+        }
+        let (reason, detail) = if stock::exists(&mut *tx, coupon).await? {
+            (Reason::Oversold, format!("coupon {coupon} hasn't {orders} more units to sell"))
+        } else {
+            (Reason::Invalid, format!("there is no flash coupon {coupon}"))
+        };
+        return Err(NotWritten::Poison(reason, detail));
+    }
+    Ok(())
+}

@@ -1,0 +1,65 @@
+//! What a payment gateway tells by its callback, and what it is told.
+
+use garde::Validate;
+use serde::Deserialize;
+use utoipa::ToSchema;
+
+use crate::base::limits;
+use crate::sale::ids::OrderId;
+use crate::sale::order::model::Order;
+use crate::sale::payment::gateway::MethodCode;
+use crate::sale::payment::gateway::RefundReason;
+
+/// What a gateway confirms.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, ToSchema, Validate)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Notice {
+    /// It has taken money.
+    Payment {
+        /// The gateway's id of the payment: 1 to 200 letters, digits and signs.
+        #[garde(length(min = 1, max = 200), custom(visible))]
+        payment_id: String,
+        /// What it was paid for.
+        #[garde(skip)]
+        order_id: OrderId,
+        /// By which means: 1 is balance, 2 is alipay, 3 is wechat.
+        #[garde(skip)]
+        method: MethodCode,
+        /// How much, in minor units.
+        #[garde(range(min = 0, max = limits::CENTS_MAX))]
+        amount_cents: i64,
+    },
+    /// It has given money back.
+    Refund {
+        /// The gateway's id of the payment.
+        #[garde(length(min = 1, max = 200), custom(visible))]
+        payment_id: String,
+    },
+}
+
+/// What a gateway is told about its notice.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Receipt {
+    /// The payment has paid its order.
+    Accepted(Order),
+    /// It could not, and has to be given back.
+    HandedBack(Order, RefundReason),
+    /// The refund has been noted.
+    Refunded(Order),
+    /// There is no such order, or not yet.
+    NoOrder,
+    /// There is no such payment.
+    NoPayment,
+    /// This payment was for another order.
+    OtherOrder,
+    /// Nobody has asked to have this payment back.
+    NotAskedFor,
+}
+
+/// An id has no spaces, and Postgres stores no NUL.
+fn visible(id: &str, _: &()) -> garde::Result {
+    if id.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Ok(());
+    }
+    Err(garde::Error::new("an id consists of ASCII letters, digits and signs"))
+}

@@ -1,0 +1,58 @@
+//! Reading payments: those that have to go back.
+
+use super::Payments;
+use crate::base::limits;
+use crate::kit::postgres;
+use crate::sale::payment::gateway::Gateway;
+
+/// A payment that has to be given back.
+pub(super) struct Refunding {
+    pub(super) id: i64,
+    pub(super) gateway: Gateway,
+    pub(super) gateway_payment_id: String,
+}
+
+impl Payments {
+    /// The payments that gateways haven't been asked about for the longest time, without those that are postponed.
+    pub(super) async fn to_give_back(&self) -> sqlx::Result<Vec<Refunding>> {
+        sqlx::query_as!(
+            Refunding,
+            // In two parts, because of a condition with OR each refunding payment is read, also if all have just been asked
+            // about.
+            r#"WITH new AS (
+                   SELECT id, gateway, gateway_payment_id FROM payments
+                   WHERE status = 'refunding' AND refund_asked_at IS NULL
+                     AND NOT EXISTS (SELECT FROM postponed WHERE pass = 'refunds' AND item = payments.id)
+                   ORDER BY id LIMIT $2),
+               again AS (
+                   SELECT id, gateway, gateway_payment_id FROM payments
+                   WHERE status = 'refunding' AND refund_asked_at < now() - make_interval(secs => $1)
+                     AND NOT EXISTS (SELECT FROM postponed WHERE pass = 'refunds' AND item = payments.id)
+                   ORDER BY refund_asked_at, id LIMIT $2)
+               SELECT id AS "id!", gateway AS "gateway!: Gateway", gateway_payment_id AS "gateway_payment_id!"
+               FROM (SELECT * FROM new UNION ALL SELECT * FROM again) AS due LIMIT $2"#,
+            limits::REFUND_RETRY_PAUSE.as_secs_f64(),
+            i64::from(limits::REFUNDS_BATCH),
+        )
+        .fetch_all(&self.pool)
+        .await
+    }
+
+    /// Those of these payments that still have to be given back.
+    pub(super) async fn refunding_among(&self, payments: &[i64]) -> sqlx::Result<Vec<Refunding>> {
+        if payments.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut tx = postgres::begin_planning(&self.pool).await?;
+        let refunding = sqlx::query_as!(
+            Refunding,
+            r#"SELECT id, gateway AS "gateway: Gateway", gateway_payment_id FROM payments
+               WHERE id = ANY($1) AND status = 'refunding'"#,
+            payments,
+        )
+        .fetch_all(&mut *tx)
+        .await?;
+        tx.commit().await?;
+        Ok(refunding)
+    }
+}

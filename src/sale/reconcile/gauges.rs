@@ -1,0 +1,315 @@
+//! The operator's numbers: what a look at both stores tells, as gauges and for one coupon side by side.
+//!
+//! A pass looks, and the page of metrics shows what it saw last: who reads the page asks no store. What can't be
+//! looked up is taken off the page, since an old number would look like a new one. A sale that can't be read takes
+//! nothing else off the page.
+//!
+//! Sales are labelled with their coupon's id, so their number is bounded: the newest
+//! [`limits::METRIC_COUPONS_MAX`] of those that Redis holds.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use redis::RedisResult;
+use serde::Serialize;
+use sqlx::PgPool;
+
+use crate::base::gauges::Gauge;
+use crate::base::limits;
+use crate::base::telemetry::Metrics;
+use crate::kit::redis::{Redis, is_data_error};
+use crate::sale::buyers;
+use crate::sale::buyers::census::census;
+use crate::sale::coupon::stock;
+use crate::sale::ids::{CouponId, Lane};
+use crate::sale::installation;
+use crate::sale::keys::Keys;
+use crate::sale::log::LogState;
+use crate::sale::log::backlog::Backlog;
+use crate::sale::log::numbers::{LogNumbers, Oldest};
+use crate::sale::order::dead_letter;
+use crate::sale::order::give_back::stock_returns;
+use crate::sale::pass::Pass;
+use crate::sale::postponed::Postponed;
+use crate::sale::reconcile;
+use crate::sale::{Failure, Stores};
+
+/// Looks numbers up.
+pub struct Numbers {
+    stores: Stores,
+    /// Knows where the logs stand.
+    backlog: Arc<Backlog>,
+    oldest: Oldest,
+    metrics: Arc<Metrics>,
+    postponed: Postponed,
+}
+
+/// One coupon's sale, by both stores.
+#[derive(Debug, Serialize)]
+pub struct SideBySide {
+    /// What Redis has; null if it has no such sale, or none that can be read.
+    pub redis: Option<InRedis>,
+    /// What Postgres has.
+    pub postgres: InPostgres,
+    /// The order log of its lane, with the entries of other coupons.
+    pub log: LogNumbers,
+    /// What doesn't agree, in words; empty is good.
+    pub disagreements: Vec<String>,
+}
+
+/// A sale in Redis.
+#[derive(Debug, Serialize)]
+pub struct InRedis {
+    /// Units on offer.
+    pub total: Option<i64>,
+    /// Units left.
+    pub left: i64,
+    /// Users who hold one.
+    pub buyers: i64,
+    /// Whether total = left + buyers.
+    pub conserved: bool,
+    /// active, paused, ended, or loading.
+    pub state: Option<String>,
+    /// Last change that has reached it.
+    pub revision: Option<i64>,
+    /// Approved state of Redis that it belongs to.
+    pub epoch: Option<i64>,
+}
+
+/// A sale in Postgres.
+#[derive(Debug, Serialize)]
+pub struct InPostgres {
+    /// Units on offer.
+    pub total: i64,
+    /// Units sold, by its own count.
+    pub sold: i64,
+    /// Its orders by status.
+    pub orders: BTreeMap<String, i64>,
+    /// Orders that an operator has to decide about.
+    pub dead_letters_open: usize,
+    /// Units on their way back to Redis.
+    pub stock_returns_open: i64,
+    /// Last change.
+    pub revision: i64,
+}
+
+impl Numbers {
+    /// Has seen nothing yet.
+    pub fn new(
+        stores: &Stores,
+        backlog: Arc<Backlog>,
+        metrics: Arc<Metrics>,
+        postponed: Postponed,
+    ) -> Self {
+        Self { stores: stores.clone(), backlog, oldest: Oldest::default(), metrics, postponed }
+    }
+
+    /// Looks, and shows.
+    ///
+    /// # Errors
+    ///
+    /// When a store doesn't answer.
+    pub async fn pass(&self) -> Result<(), Failure> {
+        let seen = self.look().await;
+        let (gauges, failed) = seen.map_or_else(|e| (Vec::new(), Err(e)), |seen| (seen, Ok(())));
+        self.metrics.gauges.replace("numbers", gauges);
+        failed
+    }
+
+    async fn look(&self) -> Result<Vec<Gauge>, Failure> {
+        let Stores { pool, .. } = &self.stores;
+        let mut gauges = self.log_gauges().await?;
+        let letters = dead_letter::count_open(pool).await?;
+        let returns = stock_returns::count_open(pool, None).await?;
+        gauges.push(Gauge::plain("flash_sale_dead_letters_open", letters as f64));
+        gauges.push(Gauge::plain("flash_sale_stock_returns_open", returns as f64));
+        gauges.extend(self.postponed_gauges().await?);
+        gauges.extend(self.sale_gauges().await?);
+        Ok(gauges)
+    }
+
+    /// Nothing if the log of a lane can't be read: the sum over the others would look like all of it.
+    async fn log_gauges(&self) -> Result<Vec<Gauge>, Failure> {
+        let Stores { pool, redis, keys } = &self.stores;
+        let lanes = installation::read(pool).await?.lanes;
+        self.backlog.learn_lanes(lanes);
+        let mut log = LogNumbers::default();
+        let states = match self.backlog.states().await.map_err(Failure::from) {
+            Err(failure) if failure.is_of_item() => return Ok(Vec::new()),
+            states => states?,
+        };
+        for (lane, state) in Lane::all(lanes).zip(states) {
+            match LogNumbers::look(redis, keys, lane, &state, &self.oldest).await {
+                Err(error) if is_data_error(&error) => return Ok(Vec::new()),
+                seen => log = log.with(seen?),
+            }
+        }
+        let seconds = log.oldest_entry_ms as f64 / 1_000.0;
+        Ok(vec![
+            Gauge::plain("flash_sale_log_pending_entries", log.pending as f64),
+            Gauge::plain("flash_sale_log_unread_entries", log.unread as f64),
+            Gauge::plain("flash_sale_log_oldest_entry_seconds", seconds),
+        ])
+    }
+
+    /// Of each pass that postpones, also if nothing waits.
+    async fn postponed_gauges(&self) -> sqlx::Result<Vec<Gauge>> {
+        let waiting = self.postponed.waiting().await?;
+        let passes = Pass::ALL.into_iter().filter(|pass| pass.postpones().is_some());
+        let waiting: Vec<_> = passes
+            .map(|pass| (pass.name(), waiting.get(pass.name()).copied().unwrap_or_default()))
+            .collect();
+        let items = waiting.iter().map(|(pass, waiting)| {
+            Gauge::labelled("flash_sale_postponed_items", "pass", pass, waiting.items as f64)
+        });
+        let oldest = waiting.iter().map(|(pass, waiting)| {
+            let seconds = waiting.oldest_seconds;
+            Gauge::labelled("flash_sale_postponed_oldest_seconds", "pass", pass, seconds)
+        });
+        Ok(items.chain(oldest).collect())
+    }
+
+    /// Of a sale that can't be read only that it isn't known to be conserved.
+    async fn sale_gauges(&self) -> Result<Vec<Gauge>, Failure> {
+        let Stores { pool, redis, keys } = &self.stores;
+        let newest = stock::newest_loaded(pool, limits::METRIC_COUPONS_MAX).await?;
+        let mut sales = Vec::with_capacity(newest.len());
+        for (coupon, sold) in newest {
+            let units = match Units::look(redis, keys, coupon, sold).await.map_err(Failure::from) {
+                Err(failure) if failure.is_of_item() => {
+                    Units { conserved: Some(false), ..Units::default() }
+                }
+                units => units?,
+            };
+            sales.push((coupon.to_string(), units));
+        }
+        let mut gauges = Vec::new();
+        for (of, number) in UNITS {
+            gauges.extend(sales.iter().filter_map(|(coupon, units)| {
+                let labels = vec![("coupon", coupon.clone()), ("of", of.to_owned())];
+                let value = number(units)? as f64;
+                Some(Gauge { name: "flash_sale_units", labels, value })
+            }));
+        }
+        gauges.extend(sales.iter().filter_map(|(coupon, units)| {
+            let conserved = if units.conserved? { 1.0 } else { 0.0 };
+            Some(Gauge::labelled("flash_sale_conserved", "coupon", coupon, conserved))
+        }));
+        Ok(gauges)
+    }
+}
+
+/// The units of a sale, as far as they are looked up every few seconds.
+#[derive(Default)]
+struct Units {
+    total: Option<i64>,
+    left: Option<i64>,
+    buyers: Option<i64>,
+    conserved: Option<bool>,
+    sold: Option<i64>,
+}
+
+type UnitsOf = fn(&Units) -> Option<i64>;
+
+/// Each by its name in the label `of`.
+const UNITS: [(&str, UnitsOf); 4] = [
+    ("total", |units| units.total),
+    ("left", |units| units.left),
+    ("buyers", |units| units.buyers),
+    ("sold", |units| units.sold),
+];
+
+impl Units {
+    /// Doesn't count the buyers of a large sale: Redis does nothing else meanwhile.
+    async fn look(redis: &Redis, keys: &Keys, coupon: CouponId, sold: i64) -> RedisResult<Self> {
+        let is_small = buyers::shards(redis, keys, coupon)
+            .await?
+            .is_none_or(|shards| shards.count() <= limits::METRIC_SHARDS_MAX);
+        if is_small {
+            let seen = census(redis, keys, coupon).await?;
+            let there = seen.total.is_some();
+            return Ok(Self {
+                total: seen.total,
+                left: seen.stock,
+                buyers: there.then_some(seen.buyers),
+                conserved: Some(seen.is_conserved()),
+                sold: there.then_some(sold),
+            });
+        }
+        let mut command = redis::cmd("HMGET");
+        command.arg(keys.coupon(coupon)).arg("total").arg("stock");
+        let (total, left) = redis.query(&command).await?;
+        Ok(Self { total, left, sold: Some(sold), ..Self::default() })
+    }
+}
+
+/// What both stores say of one sale; nothing for a coupon without one, or that Redis never had to hold.
+///
+/// # Errors
+///
+/// When a store doesn't answer.
+pub async fn side_by_side(
+    stores: &Stores,
+    coupon: CouponId,
+) -> Result<Option<SideBySide>, Failure> {
+    let Stores { pool, redis, keys } = stores;
+    let Some(report) = reconcile::check_sale(pool, redis, keys, coupon).await? else {
+        return Ok(None);
+    };
+    let log = LogState::of(redis, &keys.log(coupon.lane())).await?;
+    Ok(Some(SideBySide {
+        redis: in_redis(stores, coupon).await?,
+        postgres: in_postgres(pool, coupon).await?,
+        log: LogNumbers::look(redis, keys, coupon.lane(), &log, &Oldest::default()).await?,
+        disagreements: report.disagreements.iter().map(ToString::to_string).collect(),
+    }))
+}
+
+/// Nothing of a sale that isn't there or can't be read; the disagreements say which.
+async fn in_redis(stores: &Stores, coupon: CouponId) -> Result<Option<InRedis>, Failure> {
+    let Stores { redis, keys, .. } = stores;
+    let seen = match census(redis, keys, coupon).await.map_err(Failure::from) {
+        Err(failure) if failure.is_of_item() => return Ok(None),
+        seen => seen?,
+    };
+    Ok(seen.stock.map(|left| InRedis {
+        total: seen.total,
+        left,
+        buyers: seen.buyers,
+        conserved: seen.is_conserved(),
+        state: seen.state.clone(),
+        revision: seen.revision,
+        epoch: seen.epoch,
+    }))
+}
+
+async fn in_postgres(pool: &PgPool, coupon: CouponId) -> Result<InPostgres, Failure> {
+    let sale = sqlx::query!(
+        "SELECT total, sold, revision FROM flash_sales JOIN coupons ON id = coupon_id WHERE id = $1",
+        coupon.get(),
+    )
+    .fetch_one(pool)
+    .await?;
+    Ok(InPostgres {
+        total: sale.total,
+        sold: sale.sold,
+        orders: orders_by_status(pool, coupon).await?,
+        dead_letters_open: dead_letter::open_of_coupon(pool, coupon).await?.len(),
+        stock_returns_open: stock_returns::count_open(pool, Some(coupon)).await?,
+        revision: sale.revision,
+    })
+}
+
+/// No index has closed orders by coupon: this reads the table, for somebody who has asked for it.
+async fn orders_by_status(pool: &PgPool, coupon: CouponId) -> sqlx::Result<BTreeMap<String, i64>> {
+    let mut tx = pool.begin().await?;
+    stock::allow_long_statements(&mut tx).await?;
+    let rows = sqlx::query!(
+        r#"SELECT status, count(*) AS "count!" FROM orders WHERE coupon_id = $1 GROUP BY status"#,
+        coupon.get(),
+    )
+    .fetch_all(&mut *tx)
+    .await?;
+    tx.rollback().await?;
+    Ok(rows.into_iter().map(|row| (row.status, row.count)).collect())
+}

@@ -1,0 +1,204 @@
+//! Comparing the stores now and then, or when somebody asks; each time on record.
+//!
+//! Every process with the role `worker` asks now and then whether a comparison is due; the record in Postgres
+//! makes it due for one of them. All of them then show what the last one found, whoever did it: as gauges, and as
+//! one line in the log when that has changed. The periodic comparison never repairs.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::base::gauges::Gauge;
+use crate::base::limits;
+use crate::base::shutdown::Shutdown;
+use crate::base::telemetry::Metrics;
+use crate::sale::ids::RunId;
+use crate::sale::reconcile::repair::{Repair, repair};
+use crate::sale::reconcile::runs::{self, AskedBy, Finding, Run};
+use crate::sale::reconcile::{self, Disagreement, Report};
+use crate::sale::{Failure, Stores};
+
+/// Compares, records, shows.
+pub struct Reconciler {
+    stores: Stores,
+    metrics: Arc<Metrics>,
+    /// Owns comparisons: who asked for one may hang up.
+    shutdown: Shutdown,
+    /// Held by whoever compares: that is a lot of reading.
+    one: Arc<tokio::sync::Mutex<()>>,
+    /// The last run that was shown, and what it found.
+    shown: Mutex<Option<(RunId, Vec<Finding>)>>,
+}
+
+impl Reconciler {
+    /// Has shown nothing yet.
+    pub fn new(stores: Stores, metrics: Arc<Metrics>, shutdown: Shutdown) -> Self {
+        Self { stores, metrics, shutdown, one: Arc::default(), shown: Mutex::default() }
+    }
+
+    /// Compares now, off the record. One comparison of a process at a time.
+    ///
+    /// # Errors
+    ///
+    /// When a store doesn't answer.
+    pub async fn compare(&self) -> Result<Report, Failure> {
+        let _one = self.one.lock().await;
+        let Stores { pool, redis, keys } = &self.stores;
+        reconcile::check(pool, redis, keys).await
+    }
+
+    /// Compares now, and repairs what may be repaired if `repairs`. Returns the record as it stands after
+    /// [`limits::RECONCILE_WAIT_MAX`] at the latest; the comparison goes on.
+    ///
+    /// # Errors
+    ///
+    /// When a store doesn't answer.
+    pub async fn ask(&self, asked_by: AskedBy, repairs: bool) -> Result<Run, Failure> {
+        let run = runs::begin(&self.stores.pool, asked_by).await?;
+        let (stores, one) = (self.stores.clone(), self.one.clone());
+        let task = self.shutdown.spawn(async move {
+            let _one = one.lock().await;
+            run_and_record(&stores, run, repairs).await
+        });
+        if let Ok(ended) = tokio::time::timeout(limits::RECONCILE_WAIT_MAX, task).await {
+            ended.map_err(|_| sqlx::Error::WorkerCrashed)??;
+        }
+        Ok(self.get(run).await?.ok_or(sqlx::Error::RowNotFound)?)
+    }
+
+    /// One comparison.
+    ///
+    /// # Errors
+    ///
+    /// When Postgres doesn't answer.
+    pub async fn get(&self, run: RunId) -> sqlx::Result<Option<Run>> {
+        // Ids are whole numbers, so "before the next one" and a limit of one is "this one or older".
+        let before = RunId::new(run.get().saturating_add(1)).unwrap_or(run);
+        let found = self.list(Some(before), 1).await?.pop();
+        Ok(found.filter(|found| found.run_id == run))
+    }
+
+    /// Comparisons, newest first, from before the given one on.
+    ///
+    /// # Errors
+    ///
+    /// When Postgres doesn't answer.
+    pub async fn list(&self, before: Option<RunId>, limit: u32) -> sqlx::Result<Vec<Run>> {
+        runs::list(&self.stores.pool, before, limit).await
+    }
+
+    /// Compares if that is due, and shows what the last comparison found. With a period of zero nothing is ever
+    /// due. What a stop comes upon is given up.
+    ///
+    /// # Errors
+    ///
+    /// When a store doesn't answer.
+    pub async fn pass(&self, period: Duration) -> Result<(), Failure> {
+        tokio::select! {
+            () = self.shutdown.stop_token().cancelled() => Ok(()),
+            passed = self.compare_if_due(period) => passed,
+        }
+    }
+
+    async fn compare_if_due(&self, period: Duration) -> Result<(), Failure> {
+        if !period.is_zero()
+            && let Some(run) = runs::begin_if_due(&self.stores.pool, period).await?
+        {
+            let _one = self.one.lock().await;
+            let done = run_and_record(&self.stores, run, false).await;
+            done.inspect_err(|_| self.metrics.reconcile_failed.increment(1))?;
+        }
+        let Some(last) = runs::last_finished(&self.stores.pool).await? else {
+            return Ok(());
+        };
+        if let Some(run) = self.get(last).await? {
+            self.show(run);
+        }
+        Ok(())
+    }
+
+    fn show(&self, run: Run) {
+        let Ok(mut shown) = self.shown.lock() else {
+            return;
+        };
+        let before = match shown.take() {
+            Some((id, findings)) if id == run.run_id => {
+                *shown = Some((id, findings));
+                return;
+            }
+            before => before.map(|(_, findings)| findings).unwrap_or_default(),
+        };
+        self.metrics.gauges.replace("reconcile", gauges(&run));
+        let mut findings = run.findings.0.clone();
+        findings.sort();
+        // What they are about, without the numbers in them, which may change with every claim.
+        let about = |findings: &[Finding]| -> Vec<(String, Option<_>)> {
+            findings.iter().map(|finding| (finding.code.clone(), finding.coupon_id)).collect()
+        };
+        if about(&findings) != about(&before) {
+            log_change(&run, &findings);
+        }
+        *shown = Some((run.run_id, findings));
+    }
+}
+
+/// Compares, repairs if that is asked for, and records both, also that it couldn't be done.
+///
+/// # Errors
+///
+/// When a store doesn't answer.
+pub async fn run_and_record(
+    stores: &Stores,
+    run: RunId,
+    repairs: bool,
+) -> Result<(Report, Vec<Repair>), Failure> {
+    let Stores { pool, redis, keys } = stores;
+    let compared = async {
+        let report = reconcile::check(pool, redis, keys).await?;
+        let done = if repairs { repair(stores, &report).await? } else { Vec::new() };
+        Ok::<_, Failure>((report, done))
+    };
+    match compared.await {
+        Ok((report, done)) => {
+            runs::finish(pool, run, &report, &done).await?;
+            Ok((report, done))
+        }
+        Err(failure) => {
+            runs::fail(pool, run, &failure.to_string()).await?;
+            Err(failure)
+        }
+    }
+}
+
+fn log_change(run: &Run, findings: &[Finding]) {
+    if findings.is_empty() {
+        tracing::info!(run = %run.run_id, "Redis and Postgres agree again");
+        return;
+    }
+    let disagreements = run.disagreements;
+    tracing::error!(run = %run.run_id, disagreements, "ALARM: Redis and Postgres disagree; docs/reconcile.md says what to do");
+    for Finding { code, detail, .. } in findings.iter().take(limits::LOGGED_DISAGREEMENTS_MAX) {
+        tracing::error!(code, "{detail}");
+    }
+}
+
+/// How the last comparison ended: when, how long it took, and how many of each kind of disagreement.
+fn gauges(run: &Run) -> Vec<Gauge> {
+    let finished_at = run.finished_at.unwrap_or(run.started_at);
+    let took_ms = (finished_at - run.started_at).num_milliseconds();
+    let mut gauges = vec![
+        Gauge::plain("flash_sale_reconcile_disagreements", run.disagreements.unwrap_or(0) as f64),
+        Gauge::plain("flash_sale_reconcile_duration_seconds", took_ms as f64 / 1_000.0),
+        Gauge::plain(
+            "flash_sale_reconcile_finished_timestamp_seconds",
+            finished_at.timestamp() as f64,
+        ),
+    ];
+    for code in Disagreement::CODES {
+        let found = run.findings.iter().filter(|finding| finding.code == code).count();
+        gauges.push(Gauge::labelled("flash_sale_reconcile_findings", "code", code, found as f64));
+    }
+    for (status, orders) in run.orders.iter().flat_map(|orders| orders.iter()) {
+        gauges.push(Gauge::labelled("flash_sale_orders", "status", status, *orders as f64));
+    }
+    gauges
+}

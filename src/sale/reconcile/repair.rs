@@ -1,0 +1,261 @@
+//! Repairs: what can be put right while claims and orders go on, and nothing else.
+//!
+//! # Model
+//!
+//! A repair never touches a stock and never loads one: every known repair that does sells units twice, because
+//! what is in flight isn't counted on the side that it reads. So only what Postgres can decide by itself is
+//! done, in one transaction, guarded by the same constraints as ever:
+//!
+//! * `order_lost`: the missing row is written as the worker would have written it from the entry. The unit has
+//!   been taken in Redis already. If the entry turns up after all, it is a repeat of the row; if Postgres has
+//!   no unit or no place for it, it becomes an open dead letter as any entry would.
+//! * `sold_miscounted`: `sold` is set to the number of live orders while its row is locked. Whoever inserts or
+//!   closes an order changes `sold` in the same transaction, so each is counted either here or by itself.
+//! * `revision_differs`, where Redis has the older one: what Postgres had noted as applied is taken back, so that the pass
+//!   over changes applies the newest revision.
+//! * `not_given_back`: the return of the unit is written down again. The order is closed for good, and the
+//!   script that gives back does so only for a buyer who still holds this very order.
+//! * `place_not_freed`: that the order has to leave its user's list is written down again. No order becomes unpaid
+//!   again, and the script takes it off by its id.
+//!
+//! # What is trusted
+//!
+//! A lost order is written, and a unit given back, because of what Redis says of a buyer. Where Redis contradicts itself or Postgres
+//! about the same coupon (`is_doubtful` below), that isn't proof, and an operator has to look first.
+//!
+//! # Twice
+//!
+//! A repair that is run again finds the row, and the count as it should be, and changes nothing.
+
+use serde::{Deserialize, Serialize};
+use tokio_util::sync::CancellationToken;
+use utoipa::ToSchema;
+
+use crate::base::limits;
+use crate::kit::id;
+use crate::sale::buyers;
+use crate::sale::coupon::stock;
+use crate::sale::ids::{CouponId, Lane, OrderId, UserId};
+use crate::sale::in_plain_text;
+use crate::sale::log::LogEntry;
+use crate::sale::order::dead_letter::{self, DeadLetter, Reason};
+use crate::sale::order::give_back::stock_returns::{self, StockReturn};
+use crate::sale::order::insert::{NotWritten, Written};
+use crate::sale::order::write::Orders;
+use crate::sale::reconcile::{Disagreement, Listing, Report};
+use crate::sale::{Failure, Stores};
+
+/// What was done about one disagreement, or why nothing was.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Repair {
+    /// What it was about: a heading of docs/reconcile.md.
+    pub code: String,
+    /// Which coupon.
+    pub coupon_id: CouponId,
+    /// Whether something was changed.
+    pub done: bool,
+    /// In words.
+    pub detail: String,
+}
+
+/// Repairs what may be repaired of what a comparison has found.
+///
+/// # Errors
+///
+/// When a store doesn't answer. What had been repaired by then stays so.
+pub async fn repair(stores: &Stores, report: &Report) -> Result<Vec<Repair>, Failure> {
+    let mut repairs = Vec::new();
+    // Counts first: a lost order is written only where `sold` leaves room for it.
+    for disagreement in &report.disagreements {
+        if let Disagreement::SoldMiscounted { coupon, .. } = *disagreement {
+            let counted = or_why_not(recount(stores, coupon).await)?;
+            repairs.push(note(disagreement, coupon, counted));
+        }
+    }
+    let doubtful: Vec<CouponId> = report
+        .disagreements
+        .iter()
+        .filter(|found| is_doubtful(found))
+        .filter_map(Disagreement::coupon)
+        .collect();
+    for disagreement in &report.disagreements {
+        if let Disagreement::RevisionDiffers { coupon, redis, postgres } = *disagreement
+            && redis < postgres
+        {
+            repairs.push(apply_again(stores, disagreement.code(), coupon, redis).await?);
+        }
+        let (coupon, user, order) = match *disagreement {
+            Disagreement::OrderLost { coupon, user, order }
+            | Disagreement::NotGivenBack { coupon, user, order } => (coupon, user, order),
+            _ => continue,
+        };
+        let repaired = match disagreement {
+            _ if doubtful.contains(&coupon) => {
+                Ok((false, format!("nothing is done for order {order} of user {user}: {DOUBTFUL}")))
+            }
+            Disagreement::OrderLost { .. } => write_lost(stores, coupon, user, order).await,
+            _ => return_again(stores, coupon, user, order).await,
+        };
+        repairs.push(note(disagreement, coupon, or_why_not(repaired)?));
+    }
+    repairs.extend(free_places(stores, report).await?);
+    Ok(repairs)
+}
+
+/// Has orders that aren't unpaid taken off their users' lists. Postgres alone says that they aren't.
+async fn free_places(stores: &Stores, report: &Report) -> Result<Vec<Repair>, Failure> {
+    let mut repairs = Vec::new();
+    for disagreement in &report.disagreements {
+        let Disagreement::Listing(Listing::NotFreed {
+            user, order, row: Some((coupon, _)), ..
+        }) = *disagreement
+        else {
+            continue;
+        };
+        let done = stock_returns::write_place_again(&stores.pool, user, order).await?;
+        let detail = match done {
+            true => format!("order {order} is on its way off the list of user {user}"),
+            false => format!("order {order} of user {user} is unpaid"),
+        };
+        let code = disagreement.code().to_owned();
+        repairs.push(Repair { code, coupon_id: coupon, done, detail });
+    }
+    Ok(repairs)
+}
+
+/// One finding that can't be repaired leaves the others to be repaired.
+fn or_why_not(repaired: Result<(bool, String), Failure>) -> Result<(bool, String), Failure> {
+    match repaired {
+        Err(failure) if failure.is_of_item() => {
+            let why = in_plain_text(&failure.to_string());
+            Ok((false, format!("it could not be repaired: {why}")))
+        }
+        repaired => repaired,
+    }
+}
+
+fn note(found: &Disagreement, coupon: CouponId, (done, detail): (bool, String)) -> Repair {
+    Repair { code: found.code().to_owned(), coupon_id: coupon, done, detail }
+}
+
+const DOUBTFUL: &str = "other findings about this coupon say that Redis can't be believed about it";
+
+/// Whether Redis's word about this coupon is no proof of a promise.
+fn is_doubtful(found: &Disagreement) -> bool {
+    match found {
+        Disagreement::SaleMissing { .. }
+        | Disagreement::ShardsMissing { .. }
+        | Disagreement::SaleUnreadable { .. }
+        | Disagreement::NotConserved { .. }
+        | Disagreement::NegativeStock { .. }
+        | Disagreement::TotalDiffers { .. }
+        | Disagreement::EpochDiffers { .. }
+        | Disagreement::Oversold { .. }
+        | Disagreement::BuyerMissing { .. } => true,
+        Disagreement::TermsDiffer { .. }
+        | Disagreement::RevisionDiffers { .. }
+        | Disagreement::SoldMiscounted { .. }
+        | Disagreement::OrderLost { .. }
+        | Disagreement::NotGivenBack { .. }
+        | Disagreement::AcknowledgedUnwritten { .. }
+        | Disagreement::PendingDeleted { .. }
+        | Disagreement::LogUnreadable { .. }
+        | Disagreement::Listing(_) => false,
+    }
+}
+
+async fn recount(stores: &Stores, coupon: CouponId) -> Result<(bool, String), Failure> {
+    Ok(match stock::recount_sold(&stores.pool, coupon).await? {
+        Some((before, after)) if before != after => {
+            (true, format!("`sold` was {before}, and is {after} now"))
+        }
+        Some((before, _)) => (false, format!("`sold` is {before} as it should be, by now")),
+        None => (false, "there are more live orders than units, so `sold` can't count them".into()),
+    })
+}
+
+/// Writes an order that a buyer was promised, as its entry would have been written.
+async fn write_lost(
+    stores: &Stores,
+    coupon: CouponId,
+    user: UserId,
+    order: OrderId,
+) -> Result<(bool, String), Failure> {
+    let Stores { redis, keys, .. } = stores;
+    let promised = buyers::orders_of(redis, keys, coupon, [user].into_iter()).await?;
+    if promised != [Some(order)] {
+        return Ok((false, format!("user {user} doesn't hold order {order} any more")));
+    }
+    let entry = entry_of(coupon, user, order);
+    let written = Orders::new(stores.pool.clone(), limits::BATCH_TIMEOUT)
+        .write(coupon.lane(), &[&entry], &CancellationToken::new())
+        .await;
+    match written {
+        Ok(Written { inserted: 1, .. }) => {
+            Ok((true, format!("order {order} of user {user} is written")))
+        }
+        Ok(Written { conflicts: 1, .. }) => {
+            let why = "its id or its buyer's place belongs to another order";
+            Ok((true, format!("order {order} of user {user} is a dead letter now: {why}")))
+        }
+        Ok(_) => Ok((false, format!("order {order} of user {user} is there by now"))),
+        Err(NotWritten::Poison(reason, detail)) => {
+            put_aside(stores, coupon.lane(), &entry, reason, &detail).await?;
+            Ok((true, format!("order {order} of user {user} is a dead letter now: {detail}")))
+        }
+        Err(NotWritten::LocksLost) => unreachable!("there are none to lose"),
+        Err(NotWritten::Postgres(error)) => Err(error.into()),
+    }
+}
+
+/// Has the newest revision of a coupon applied by the pass over changes.
+async fn apply_again(
+    stores: &Stores,
+    code: &str,
+    coupon: CouponId,
+    revision: i64,
+) -> Result<Repair, Failure> {
+    let done = stock::note_behind(&stores.pool, coupon, revision).await?;
+    let detail = match done {
+        true => format!("its newest revision is on its way to Redis, which has {revision}"),
+        false => "its newest revision was on its way to Redis before".to_owned(),
+    };
+    Ok(Repair { code: code.to_owned(), coupon_id: coupon, done, detail })
+}
+
+/// Has the unit of a closed order given back by the pass that gives units back.
+async fn return_again(
+    stores: &Stores,
+    coupon: CouponId,
+    user: UserId,
+    order: OrderId,
+) -> Result<(bool, String), Failure> {
+    let back = StockReturn { order_id: order, coupon_id: coupon, user_id: user };
+    let done = stock_returns::write_again(&stores.pool, &back).await?;
+    let detail = match done {
+        true => format!("the unit of order {order} of user {user} is on its way back"),
+        false => format!("order {order} of user {user} isn't closed"),
+    };
+    Ok((done, detail))
+}
+
+/// The entry that there must have been; its time is that of the order id, to the second.
+fn entry_of(coupon: CouponId, user: UserId, order: OrderId) -> LogEntry {
+    let claimed_ms = id::time_of(order.get()).timestamp_millis();
+    let fields =
+        [("coupon", coupon.to_string()), ("user", user.to_string()), ("order", order.to_string())];
+    let fields = fields.into_iter().flat_map(|(name, value)| [name.to_owned(), value]);
+    LogEntry::new(format!("{claimed_ms}-{order}"), Some(fields.map(String::into_bytes).collect()))
+}
+
+async fn put_aside(
+    stores: &Stores,
+    lane: Lane,
+    entry: &LogEntry,
+    reason: Reason,
+    detail: &str,
+) -> Result<(), Failure> {
+    let letter = DeadLetter { lane, entry, reason, detail: detail.to_owned() };
+    dead_letter::insert(&stores.pool, &letter).await?;
+    Ok(())
+}

@@ -1,0 +1,213 @@
+//! The record of what each comparison found. Owner of the table `reconcile_runs`.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+use sqlx::PgPool;
+use sqlx::types::Json;
+use utoipa::ToSchema;
+
+use crate::base::limits;
+use crate::sale::ids::{CouponId, RunId};
+use crate::sale::in_plain_text;
+use crate::sale::reconcile::repair::Repair;
+use crate::sale::reconcile::{Disagreement, Report};
+
+/// Who asks for a comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema, sqlx::Type)]
+#[serde(rename_all = "snake_case")]
+#[sqlx(type_name = "text", rename_all = "snake_case")]
+pub enum AskedBy {
+    /// The clock.
+    Period,
+    /// An administrator, over HTTP.
+    Api,
+    /// Somebody at the command line.
+    CommandLine,
+}
+
+/// One comparison of Redis with Postgres.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct Run {
+    /// Its id.
+    pub run_id: RunId,
+    /// Who asked for it.
+    pub asked_by: AskedBy,
+    /// When it began.
+    pub started_at: DateTime<Utc>,
+    /// When it ended; null while it runs, and for ever if its process died.
+    pub finished_at: Option<DateTime<Utc>>,
+    /// Why nothing could be said: a store didn't answer.
+    pub failure: Option<String>,
+    /// Whether nothing was under way from beginning to end.
+    pub at_rest: Option<bool>,
+    /// Sales that were compared.
+    pub sales: Option<i64>,
+    /// Entries of the order log on their way to Postgres.
+    pub in_flight: Option<i64>,
+    /// Every order, counted by status.
+    #[schema(value_type = Option<BTreeMap<String, i64>>)]
+    pub orders: Option<Json<BTreeMap<String, i64>>>,
+    /// How many disagreements there were; 0 is the only good number.
+    pub disagreements: Option<i64>,
+    /// The first of them.
+    #[schema(value_type = Vec<Finding>)]
+    pub findings: Json<Vec<Finding>>,
+    /// What was done about them; only where a repair was asked for.
+    #[schema(value_type = Vec<Repair>)]
+    pub repairs: Json<Vec<Repair>>,
+}
+
+/// A disagreement, for the record.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+pub struct Finding {
+    /// Its kind: a heading of docs/reconcile.md.
+    pub code: String,
+    /// The coupon that it is about; null for a whole lane.
+    pub coupon_id: Option<CouponId>,
+    /// In words.
+    pub detail: String,
+}
+
+impl From<&Disagreement> for Finding {
+    fn from(disagreement: &Disagreement) -> Self {
+        Self {
+            code: disagreement.code().to_owned(),
+            coupon_id: disagreement.coupon(),
+            detail: in_plain_text(&disagreement.to_string()),
+        }
+    }
+}
+
+/// Notes that a comparison begins.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub async fn begin(pool: &PgPool, asked_by: AskedBy) -> sqlx::Result<RunId> {
+    sqlx::query_scalar!(
+        r#"INSERT INTO reconcile_runs (asked_by) VALUES ($1) RETURNING id AS "id: RunId""#,
+        asked_by as AskedBy,
+    )
+    .fetch_one(pool)
+    .await
+}
+
+/// Notes that a comparison begins, if the last one is a period old; and 20 times as old as it took, so that
+/// comparing never takes more than a twentieth of the time. One that never ended counts as if it had taken
+/// [`limits::RECONCILE_ASSUMED`]. Also forgets old records.
+///
+/// Two processes that ask at the same moment may both begin; both only read.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub async fn begin_if_due(pool: &PgPool, period: Duration) -> sqlx::Result<Option<RunId>> {
+    let begun = sqlx::query_scalar!(
+        r#"INSERT INTO reconcile_runs (asked_by)
+           SELECT 'period' WHERE NOT EXISTS (
+               SELECT FROM (SELECT * FROM reconcile_runs ORDER BY id DESC LIMIT 1) AS last
+               WHERE clock_timestamp() - started_at < greatest(
+                   make_interval(secs => $1),
+                   20 * coalesce(finished_at - started_at, make_interval(secs => $2))))
+           RETURNING id AS "id: RunId""#,
+        period.as_secs_f64(),
+        limits::RECONCILE_ASSUMED.as_secs_f64(),
+    )
+    .fetch_optional(pool)
+    .await?;
+    if begun.is_some() {
+        sqlx::query!(
+            "DELETE FROM reconcile_runs WHERE started_at < now() - make_interval(secs => $1)",
+            limits::RECONCILE_RUNS_KEPT.as_secs_f64(),
+        )
+        .execute(pool)
+        .await?;
+    }
+    Ok(begun)
+}
+
+/// Notes what a comparison found.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub async fn finish(
+    pool: &PgPool,
+    run: RunId,
+    report: &Report,
+    repairs: &[Repair],
+) -> sqlx::Result<()> {
+    let number = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
+    let findings: Vec<Finding> =
+        report.disagreements.iter().take(limits::RUN_FINDINGS_MAX).map(Finding::from).collect();
+    let repairs: Vec<&Repair> = repairs.iter().take(limits::RUN_FINDINGS_MAX).collect();
+    sqlx::query!(
+        "UPDATE reconcile_runs
+         SET finished_at = clock_timestamp(), at_rest = $2, sales = $3, in_flight = $4, orders = $5,
+             disagreements = $6, findings = $7, repairs = $8
+         WHERE id = $1",
+        run.get(),
+        report.at_rest,
+        number(report.sales.len()),
+        i64::try_from(report.in_flight).unwrap_or(i64::MAX),
+        Json(&report.orders) as _,
+        number(report.disagreements.len()),
+        Json(findings) as _,
+        Json(repairs) as _,
+    )
+    .execute(pool)
+    .await?;
+    Ok(())
+}
+
+/// Notes that a comparison found nothing out.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub async fn fail(pool: &PgPool, run: RunId, failure: &str) -> sqlx::Result<()> {
+    sqlx::query!(
+        "UPDATE reconcile_runs SET finished_at = clock_timestamp(), failure = $2 WHERE id = $1",
+        run.get(),
+        in_plain_text(failure),
+    )
+    .execute(pool)
+    .await?;
+    Ok(())
+}
+
+/// Comparisons, newest first, from before the given one on.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub async fn list(pool: &PgPool, before: Option<RunId>, limit: u32) -> sqlx::Result<Vec<Run>> {
+    sqlx::query_as!(
+        Run,
+        r#"SELECT id AS "run_id: RunId", asked_by AS "asked_by: AskedBy", started_at, finished_at, failure,
+                  at_rest, sales, in_flight, orders AS "orders: Json<BTreeMap<String, i64>>", disagreements,
+                  findings AS "findings: Json<Vec<Finding>>", repairs AS "repairs: Json<Vec<Repair>>"
+           FROM reconcile_runs WHERE id < coalesce($1, 9223372036854775807) ORDER BY id DESC LIMIT $2"#,
+        before.map(RunId::get),
+        i64::from(limit),
+    )
+    .fetch_all(pool)
+    .await
+}
+
+/// The last comparison that found something out.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer.
+pub async fn last_finished(pool: &PgPool) -> sqlx::Result<Option<RunId>> {
+    sqlx::query_scalar!(
+        r#"SELECT id AS "id: RunId" FROM reconcile_runs WHERE disagreements IS NOT NULL
+           ORDER BY id DESC LIMIT 1"#
+    )
+    .fetch_optional(pool)
+    .await
+}
