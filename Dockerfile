@@ -1,5 +1,5 @@
 # syntax=docker/dockerfile:1
-# The image of flash-sale: one binary, for every role. README.md says how to run it with Redis and Postgres.
+# The image of flash-sale: one binary, for every role. docs/operate.md says how to run it with Redis and Postgres.
 
 ARG RUST_VERSION=1.95
 

@@ -28,7 +28,7 @@ mod settings;
 /// Reading the repository; no laws in here.
 #[path = "tidy/source.rs"]
 mod source;
-/// `README.zh.md` keeps step with `README.md`.
+/// Each `*.zh.md` keeps step with the document that it translates.
 #[path = "tidy/translation.rs"]
 mod translation;
 /// `kit` and `base` speak of nothing that is sold.

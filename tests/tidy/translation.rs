@@ -1,7 +1,10 @@
-//! `README.zh.md` is `README.md` in Chinese: the same headings in the same order, and under each the same tables,
-//! lists and code.
+//! Each `*.zh.md` is the document beside it in Chinese: the same headings in the same order, and under each the same
+//! tables, lists and code.
 
-use super::source::{File, assert_complaints, no_complaints, read};
+use super::source::{File, assert_complaints, files, no_complaints, read};
+
+/// End of the path of a translation; the original's ends with `.md` in its place.
+const TRANSLATED: &str = ".zh.md";
 
 /// What stands under a heading, in numbers; and its code, which is the same in every language.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -16,8 +19,17 @@ struct Section {
 }
 
 #[test]
-fn the_chinese_readme_keeps_step() {
-    no_complaints(differences(&read("README.md"), &read("README.zh.md")));
+fn translations_keep_step() {
+    let files = files();
+    let translations = files.iter().filter_map(|file| {
+        let original = file.path.strip_suffix(TRANSLATED)?;
+        Some((read(&format!("{original}.md")), file))
+    });
+    let translations: Vec<_> = translations.collect();
+    assert!(translations.iter().any(|(_, file)| file.path == "README.zh.md"));
+    no_complaints(
+        translations.iter().flat_map(|(original, file)| differences(original, file)).collect(),
+    );
 }
 
 /// A translated heading names the English one: `## 许可证 <!-- Licence -->`.
