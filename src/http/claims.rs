@@ -17,7 +17,7 @@ use super::extract::Id;
 use super::problem::Problem;
 use crate::app::App;
 use crate::base::limits;
-use crate::sale::claim::outcome::ClaimOutcome;
+use crate::sale::claim::outcome::{ClaimOutcome, UNAVAILABLE};
 use crate::sale::claim::status::{ClaimState, ClaimStatus, Inquiry};
 use crate::sale::ids::{CouponId, OrderId};
 use crate::sale::order::model::Order;
@@ -76,7 +76,7 @@ pub async fn claim(
         return Err(rate_limited(wait));
     }
     let answer = app.claims.claim(coupon, user).await;
-    app.metrics.count_claim(answer.as_ref().map_or("unavailable", |outcome| outcome.status().code));
+    app.metrics.count_claim(answer.as_ref().map_or(UNAVAILABLE, |outcome| outcome.status().code));
     let outcome = answer?;
     if let ClaimOutcome::Accepted(order_id) = outcome
         && let Some(patience) = patience

@@ -1,20 +1,40 @@
 //! The door for requests: routes and middleware, on one screen.
 
-pub mod auth;
-pub mod claims;
-pub mod coupon_archive;
-pub mod coupon_changes;
-pub mod coupons;
-pub mod dead_letters;
-pub mod extract;
-pub mod no_op;
-pub mod operations;
-pub mod orders;
-pub mod payments;
-pub mod postponed;
-pub mod problem;
-pub mod reconcile;
+/// Listeners and connections.
 pub mod server;
+
+/// Coupons: read by all users, created and changed by administrators.
+pub mod coupons;
+
+/// Claims, and what became of them.
+pub mod claims;
+
+/// Orders of a user, and their moves.
+pub mod orders;
+
+/// Notices of the payment gateway.
+pub mod payments;
+
+/// Dead letters, postponed items and comparisons, for operators.
+pub mod operators;
+
+/// Liveness, readiness and metrics.
+pub mod operations;
+
+/// A route that does nothing, to measure the others against.
+pub mod no_op;
+
+/// Tokens: which user asks, and whether as an administrator.
+pub mod auth;
+
+/// Pages of lists.
+pub mod page;
+
+/// Ids, parameters and bodies of requests.
+pub mod extract;
+
+/// Refusals and failures as problem bodies.
+pub mod problem;
 
 use std::any::Any;
 use std::sync::Arc;
@@ -60,20 +80,20 @@ pub fn api(app: &Arc<App>, with_operations: bool) -> Door {
         .routes(routes!(orders::refund))
         .routes(routes!(orders::redeem))
         .routes(routes!(payments::callback))
-        .routes(routes!(dead_letters::list))
-        .routes(routes!(dead_letters::discard))
+        .routes(routes!(operators::dead_letters::list))
+        .routes(routes!(operators::dead_letters::discard))
         .routes(routes!(coupons::list, coupons::create))
-        .routes(routes!(coupons::show, coupon_changes::edit))
-        .routes(routes!(coupon_changes::pause))
-        .routes(routes!(coupon_changes::resume))
-        .routes(routes!(coupon_changes::end))
-        .routes(routes!(coupon_changes::restock))
-        .routes(routes!(coupon_archive::archive))
-        .routes(routes!(postponed::list))
-        .routes(routes!(postponed::retry))
-        .routes(routes!(reconcile::compare))
-        .routes(routes!(reconcile::list))
-        .routes(routes!(reconcile::show));
+        .routes(routes!(coupons::show, coupons::changes::edit))
+        .routes(routes!(coupons::changes::pause))
+        .routes(routes!(coupons::changes::resume))
+        .routes(routes!(coupons::changes::end))
+        .routes(routes!(coupons::changes::restock))
+        .routes(routes!(coupons::archive::archive))
+        .routes(routes!(operators::postponed::list))
+        .routes(routes!(operators::postponed::retry))
+        .routes(routes!(operators::reconcile::compare))
+        .routes(routes!(operators::reconcile::list))
+        .routes(routes!(operators::reconcile::show));
     let routes = if with_operations { routes.merge(operation_routes()) } else { routes };
     let (router, mut document) = routes.split_for_parts();
     Finish.modify(&mut document);

@@ -7,11 +7,11 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use garde::Validate;
 use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
+use utoipa::ToSchema;
 
 use super::auth::{Admin, User};
-use super::coupons::{cut_page, page_limit};
 use super::extract::{Id, Params, Valid};
+use super::page::{Page, cut_page};
 use super::problem::Problem;
 use crate::app::App;
 use crate::base::limits;
@@ -20,17 +20,6 @@ use crate::sale::order::model::Order;
 use crate::sale::order::model::PayMethod;
 use crate::sale::order::moves::Moved;
 use crate::sale::payment::Paying;
-
-/// Which part of the list.
-#[derive(Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct Page {
-    /// `next_cursor` of the page before; nothing for the first.
-    cursor: Option<OrderId>,
-    /// Orders on a page, 1 to 100; 20 if not given.
-    limit: Option<u32>,
-}
 
 /// A page of orders, newest first.
 #[derive(Serialize, ToSchema)]
@@ -42,7 +31,7 @@ pub struct OrderPage {
 
 /// My orders, newest first.
 #[utoipa::path(
-    get, path = "/v1/orders", tag = "orders", params(Page), security(("token" = [])),
+    get, path = "/v1/orders", tag = "orders", params(Page<OrderId>), security(("token" = [])),
     responses(
         (status = 200, description = "A page of orders", body = OrderPage),
         (status = 400, description = "`invalid_query`"),
@@ -53,9 +42,9 @@ pub struct OrderPage {
 pub async fn list(
     State(app): State<Arc<App>>,
     User(user): User,
-    Params(page): Params<Page>,
+    Params(page): Params<Page<OrderId>>,
 ) -> Result<Json<OrderPage>, Problem> {
-    let limit = page_limit(page.limit, limits::PAGE_ORDERS_MAX)?;
+    let limit = page.limit(limits::PAGE_ORDERS_MAX)?;
     let found = app.orders.list(user, page.cursor, limit + 1).await?;
     let (orders, next_cursor) = cut_page(found, limit, |order| order.order_id);
     Ok(Json(OrderPage { orders, next_cursor }))

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::source::{File, Rust, assert_complaints, files_of, no_complaints, read};
+use super::source::{File, Rust, assert_complaints, block_end, files_of, no_complaints, read};
 
 /// What stands below the header; more is two decisions.
 const BODY_LINES_MAX: usize = 60;
@@ -220,31 +220,30 @@ fn is_given_key(code: &str, key: &str) -> bool {
     (bound || looped) && !assigned
 }
 
+/// The file that calls `lua/claim.lua`.
+const CALLS: &str = "src/sale/claim/calls.rs";
+
 #[test]
-fn the_reply_codes_of_claim_lua_are_those_of_the_status_table() {
+fn the_reply_codes_of_claim_lua_are_those_that_are_decoded() {
     let script = codes(&without_comments(split(&read("lua/claim.lua").text).1));
-    let table = table_codes(&Rust::new(
-        "src/sale/claim/outcome.rs",
-        &read("src/sale/claim/outcome.rs").text,
-    ));
+    let decoded = decoded_codes(&Rust::new(CALLS, &read(CALLS).text));
     assert_eq!(
-        script, table,
-        "lua/claim.lua replies the left ones, STATUSES in src/sale/claim/outcome.rs has the right ones"
+        script, decoded,
+        "lua/claim.lua replies the left ones, `decode_one` in {CALLS} knows the right ones"
     );
 }
 
-fn table_codes(file: &Rust) -> BTreeSet<String> {
-    let from =
-        file.code.find("const STATUSES").expect("src/sale/claim/outcome.rs has the table STATUSES");
-    let to = from + file.code[from..].find("];").expect("the table ends");
+fn decoded_codes(file: &Rust) -> BTreeSet<String> {
+    let from = file.code.find("fn decode_one").expect("the function that decodes a reply");
+    let to = block_end(&file.code, from).expect("the function ends");
     let inside = file.strings.iter().filter(|(at, _)| (from..to).contains(at));
     inside.map(|(_, text)| text.clone()).filter(|text| is_code(text)).collect()
 }
 
 #[test]
-fn the_checker_reads_the_status_table() {
-    let text = "f(\"X_Y\");\npub const STATUSES: [S; 2] = [\n  S { a: \"ACCEPTED\", b: \"no\" },\n  S { a: \"PAUSED\" },\n];\nf(\"Z_Z\")";
-    let codes = table_codes(&Rust::new("src/sale/claim/outcome.rs", text));
+fn the_checker_reads_the_decoder() {
+    let text = "f(\"X_Y\");\nfn decode_one(code: &str) -> R {\n  match code { \"ACCEPTED\" => a(\"no\"), \"PAUSED\" => b }\n}\nf(\"Z_Z\")";
+    let codes = decoded_codes(&Rust::new(CALLS, text));
     assert_eq!(codes.into_iter().collect::<Vec<_>>(), ["ACCEPTED", "PAUSED"]);
 }
 

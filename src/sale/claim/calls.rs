@@ -279,22 +279,29 @@ fn decode_one(code: &str, detail: &str) -> Option<Reply> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sale::claim::outcome::STATUSES;
 
     #[test]
-    fn every_row_of_the_table_is_what_the_script_s_reply_leads_to() {
-        for row in &STATUSES {
-            let detail = if row.reply == "NOT_STARTED" { "1500" } else { "7" };
-            match decode_one(row.reply, detail) {
-                Some(Reply::Decided(outcome)) => assert_eq!(outcome.status(), row),
-                Some(Reply::SoldOut { .. }) => assert_eq!(ClaimOutcome::SoldOut.status(), row),
-                Some(Reply::NotLoaded) => assert_eq!(ClaimOutcome::NotFound.status(), row),
-                Some(Reply::Stale | Reply::Resharded(_) | Reply::Lost) => {
-                    assert_eq!((row.http, row.code), (503, "unavailable"))
-                }
-                None => panic!("{row:?}"),
+    fn each_refusal_of_the_script_is_a_code_of_its_own() {
+        let codes = [
+            ("ACCEPTED", "accepted"),
+            ("ALREADY_CLAIMED", "already_claimed"),
+            ("NOT_STARTED", "sale_not_started"),
+            ("PAUSED", "sale_paused"),
+            ("ENDED", "sale_ended"),
+            ("TOO_MANY_UNPAID", "too_many_unpaid_orders"),
+            ("OVERLOADED", "overloaded"),
+        ];
+        for (reply, code) in codes {
+            match decode_one(reply, "1500") {
+                Some(Reply::Decided(outcome)) => assert_eq!(outcome.status().code, code, "{reply}"),
+                other => panic!("{reply}: {other:?}"),
             }
         }
+        assert!(matches!(decode_one("SOLD_OUT", "7"), Some(Reply::SoldOut { returns: 7 })));
+        assert!(matches!(decode_one("NOT_LOADED", ""), Some(Reply::NotLoaded)));
+        assert!(matches!(decode_one("STALE", ""), Some(Reply::Stale)));
+        assert!(matches!(decode_one("RESHARDED", "2"), Some(Reply::Resharded(_))));
+        assert!(matches!(decode_one("LOST", ""), Some(Reply::Lost)));
     }
 
     #[test]

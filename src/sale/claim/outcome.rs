@@ -51,59 +51,60 @@ pub enum ClaimOutcome {
     NotFound,
 }
 
-/// How one reply of the claim script is answered over HTTP.
+/// Form of an outcome for the user.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Status {
-    /// Code in the script's reply.
-    pub reply: &'static str,
     /// HTTP status.
     pub http: u16,
-    /// `code` of the problem body, and the metric's label.
+    /// `code` of the problem body, and label of the metric.
     pub code: &'static str,
 }
 
-/// Every reply code of `lua/claim.lua`, once. `tests/tidy.rs` compares the two sets.
-pub const STATUSES: [Status; 12] = [
-    Status { reply: "ACCEPTED", http: 202, code: "accepted" },
-    Status { reply: "ALREADY_CLAIMED", http: 409, code: "already_claimed" },
-    Status { reply: "NOT_STARTED", http: 409, code: "sale_not_started" },
-    Status { reply: "PAUSED", http: 409, code: "sale_paused" },
-    Status { reply: "ENDED", http: 410, code: "sale_ended" },
-    Status { reply: "SOLD_OUT", http: 410, code: "sold_out" },
-    Status { reply: "TOO_MANY_UNPAID", http: 409, code: "too_many_unpaid_orders" },
-    Status { reply: "OVERLOADED", http: 503, code: "overloaded" },
-    // What is left of it once warm_up has found no such coupon.
-    Status { reply: "NOT_LOADED", http: 404, code: "coupon_not_found" },
-    // What is left of it once the epoch has been read again.
-    Status { reply: "STALE", http: 503, code: "unavailable" },
-    // What is left of it once the script has been asked again.
-    Status { reply: "RESHARDED", http: 503, code: "unavailable" },
-    Status { reply: "LOST", http: 503, code: "unavailable" },
-];
+const ACCEPTED: Status = Status { http: 202, code: "accepted" };
+const CREATED: Status = Status { http: 201, code: "created" };
+const ALREADY_CLAIMED: Status = Status { http: 409, code: "already_claimed" };
+const NOT_STARTED: Status = Status { http: 409, code: "sale_not_started" };
+const PAUSED: Status = Status { http: 409, code: "sale_paused" };
+const ENDED: Status = Status { http: 410, code: "sale_ended" };
+const SOLD_OUT: Status = Status { http: 410, code: "sold_out" };
+const TOO_MANY_UNPAID: Status = Status { http: 409, code: "too_many_unpaid_orders" };
+const OVERLOADED: Status = Status { http: 503, code: "overloaded" };
+const NOT_FOUND: Status = Status { http: 404, code: "coupon_not_found" };
 
-/// A regular coupon's order; the script has no part in it.
-const CREATED: Status = Status { reply: "", http: 201, code: "created" };
+/// Code of a claim whose outcome is unknown, because something is broken.
+pub const UNAVAILABLE: &str = "unavailable";
 
 impl ClaimOutcome {
-    /// Every code that [`status`](Self::status) can have.
+    /// Each code that a claim can be answered with, failures included.
     pub fn codes() -> impl Iterator<Item = &'static str> {
-        STATUSES.iter().chain([&CREATED]).map(|status| status.code)
+        let statuses = [
+            ACCEPTED,
+            CREATED,
+            ALREADY_CLAIMED,
+            NOT_STARTED,
+            PAUSED,
+            ENDED,
+            SOLD_OUT,
+            TOO_MANY_UNPAID,
+            OVERLOADED,
+            NOT_FOUND,
+        ];
+        statuses.into_iter().map(|status| status.code).chain([UNAVAILABLE])
     }
 
-    /// How it is answered.
-    pub fn status(&self) -> &'static Status {
-        let reply = match self {
-            Self::Created(_) => return &CREATED,
-            Self::Accepted(_) => "ACCEPTED",
-            Self::AlreadyClaimed(_) => "ALREADY_CLAIMED",
-            Self::NotStarted(_) => "NOT_STARTED",
-            Self::Paused => "PAUSED",
-            Self::Ended => "ENDED",
-            Self::SoldOut => "SOLD_OUT",
-            Self::TooManyUnpaid => "TOO_MANY_UNPAID",
-            Self::Overloaded => "OVERLOADED",
-            Self::NotFound => "NOT_LOADED",
-        };
-        STATUSES.iter().find(|status| status.reply == reply).expect("each outcome has a row")
+    /// Form of this outcome for the user.
+    pub fn status(&self) -> Status {
+        match self {
+            Self::Accepted(_) => ACCEPTED,
+            Self::Created(_) => CREATED,
+            Self::AlreadyClaimed(_) => ALREADY_CLAIMED,
+            Self::NotStarted(_) => NOT_STARTED,
+            Self::Paused => PAUSED,
+            Self::Ended => ENDED,
+            Self::SoldOut => SOLD_OUT,
+            Self::TooManyUnpaid => TOO_MANY_UNPAID,
+            Self::Overloaded => OVERLOADED,
+            Self::NotFound => NOT_FOUND,
+        }
     }
 }

@@ -9,11 +9,11 @@ use garde::Validate;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-use super::auth::Admin;
-use super::claims::coupon_not_found;
-use super::extract::{Id, Valid};
-use super::problem::Problem;
 use crate::app::App;
+use crate::http::auth::Admin;
+use crate::http::claims::coupon_not_found;
+use crate::http::extract::{Id, Valid};
+use crate::http::problem::Problem;
 use crate::sale::archive::{ArchiveOutcome, ArchiveRefusal, Archived};
 use crate::sale::ids::CouponId;
 

@@ -8,12 +8,12 @@ use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::auth::Admin;
-use super::coupons::{cut_page, page_limit};
-use super::extract::{Id, Params};
-use super::problem::Problem;
 use crate::app::App;
 use crate::base::limits;
+use crate::http::auth::Admin;
+use crate::http::extract::{Id, Params};
+use crate::http::page::{cut_page, page_limit};
+use crate::http::problem::Problem;
 use crate::sale::ids::PostponedId;
 use crate::sale::pass::Pass;
 use crate::sale::postponed::PostponedItem;

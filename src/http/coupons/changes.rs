@@ -6,11 +6,11 @@ use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 
-use super::auth::Admin;
-use super::claims::coupon_not_found;
-use super::extract::{Id, Valid};
-use super::problem::Problem;
 use crate::app::App;
+use crate::http::auth::Admin;
+use crate::http::claims::coupon_not_found;
+use crate::http::extract::{Id, Valid};
+use crate::http::problem::Problem;
 use crate::sale::coupon::changes::ChangeOutcome;
 use crate::sale::coupon::input::{CouponEdit, Restock};
 use crate::sale::coupon::model::{Coupon, CouponState};

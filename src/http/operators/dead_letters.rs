@@ -5,29 +5,18 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
-use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
+use serde::Serialize;
+use utoipa::ToSchema;
 
-use super::auth::Admin;
-use super::coupons::{cut_page, page_limit};
-use super::extract::{Id, Params};
-use super::problem::Problem;
 use crate::app::App;
 use crate::base::limits;
+use crate::http::auth::Admin;
+use crate::http::extract::{Id, Params};
+use crate::http::page::{Page, cut_page};
+use crate::http::problem::Problem;
 use crate::sale::ids::DeadLetterId;
 use crate::sale::order::dead_letter::OpenLetter;
 use crate::sale::order::discard::Discarded;
-
-/// Which part of the list.
-#[derive(Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct Page {
-    /// `next_cursor` of the page before; nothing for the first.
-    cursor: Option<DeadLetterId>,
-    /// Dead letters on a page, 1 to 100; 20 if not given.
-    limit: Option<u32>,
-}
 
 /// A page of dead letters, newest first.
 #[derive(Serialize, ToSchema)]
@@ -39,7 +28,7 @@ pub struct DeadLetterPage {
 
 /// Dead letters that nobody has dealt with, newest first.
 #[utoipa::path(
-    get, path = "/v1/dead-letters", tag = "dead letters", params(Page), security(("token" = [])),
+    get, path = "/v1/dead-letters", tag = "dead letters", params(Page<DeadLetterId>), security(("token" = [])),
     responses(
         (status = 200, description = "A page of dead letters", body = DeadLetterPage),
         (status = 400, description = "`invalid_query`"),
@@ -51,9 +40,9 @@ pub struct DeadLetterPage {
 pub async fn list(
     State(app): State<Arc<App>>,
     _: Admin,
-    Params(page): Params<Page>,
+    Params(page): Params<Page<DeadLetterId>>,
 ) -> Result<Json<DeadLetterPage>, Problem> {
-    let limit = page_limit(page.limit, limits::PAGE_DEAD_LETTERS_MAX)?;
+    let limit = page.limit(limits::PAGE_DEAD_LETTERS_MAX)?;
     let found = app.dead_letters.list(page.cursor, limit + 1).await?;
     let (dead_letters, next_cursor) = cut_page(found, limit, |letter| letter.id);
     Ok(Json(DeadLetterPage { dead_letters, next_cursor }))

@@ -1,34 +1,30 @@
 //! Coupons: everybody may read them, administrators create them.
 
+/// An operator archives a sale.
+pub mod archive;
+
+/// Changes of a coupon.
+pub mod changes;
+
 use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
+use serde::Serialize;
+use utoipa::ToSchema;
 
-use super::auth::Admin;
-use super::claims::coupon_not_found;
-use super::extract::{Id, Params, Valid};
-use super::problem::Problem;
 use crate::app::App;
 use crate::base::limits;
+use crate::http::auth::Admin;
+use crate::http::claims::coupon_not_found;
+use crate::http::extract::{Id, Params, Valid};
+use crate::http::page::{Page, cut_page};
+use crate::http::problem::Problem;
 use crate::sale::coupon::input::NewCoupon;
 use crate::sale::coupon::model::Coupon;
 use crate::sale::ids::CouponId;
-
-/// Which part of the list.
-#[derive(Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct Page {
-    /// `next_cursor` of the page before; nothing for the first.
-    cursor: Option<CouponId>,
-    /// Coupons on a page, 1 to 100; 20 if not given.
-    limit: Option<u32>,
-}
 
 /// A page of coupons, newest first.
 #[derive(Serialize, ToSchema)]
@@ -65,7 +61,7 @@ pub async fn create(
 
 /// Coupons, newest first.
 #[utoipa::path(
-    get, path = "/v1/coupons", tag = "coupons", params(Page),
+    get, path = "/v1/coupons", tag = "coupons", params(Page<CouponId>),
     responses(
         (status = 200, description = "A page of coupons", body = CouponPage),
         (status = 400, description = "`invalid_query`"),
@@ -74,9 +70,9 @@ pub async fn create(
 )]
 pub async fn list(
     State(app): State<Arc<App>>,
-    Params(page): Params<Page>,
+    Params(page): Params<Page<CouponId>>,
 ) -> Result<Json<CouponPage>, Problem> {
-    let limit = page_limit(page.limit, limits::PAGE_COUPONS_MAX)?;
+    let limit = page.limit(limits::PAGE_COUPONS_MAX)?;
     let found = app.coupons.list(page.cursor, limit + 1).await?;
     let (coupons, next_cursor) = cut_page(found, limit, |coupon| coupon.id);
     Ok(Json(CouponPage { coupons, next_cursor }))
@@ -98,23 +94,4 @@ pub async fn show(
     Id(coupon): Id<CouponId>,
 ) -> Result<Json<Coupon>, Problem> {
     app.coupons.get(coupon).await?.map(Json).ok_or_else(coupon_not_found)
-}
-
-/// Cuts what was found down to a page. If there was more, its cursor is the last id that is on it.
-pub fn cut_page<T, I>(mut found: Vec<T>, limit: u32, id: impl Fn(&T) -> I) -> (Vec<T>, Option<I>) {
-    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
-    let more = found.len() > limit;
-    found.truncate(limit);
-    let cursor = found.last().map(id).filter(|_| more);
-    (found, cursor)
-}
-
-/// The asked-for length of a page.
-pub fn page_limit(asked: Option<u32>, max: u32) -> Result<u32, Problem> {
-    let limit = asked.unwrap_or(20);
-    if (1..=max).contains(&limit) {
-        return Ok(limit);
-    }
-    let detail = format!("`limit` is a number from 1 to {max}");
-    Err(Problem::new(StatusCode::BAD_REQUEST, "invalid_query", detail))
 }

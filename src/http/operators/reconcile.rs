@@ -8,14 +8,14 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use garde::Validate;
 use serde::{Deserialize, Serialize};
-use utoipa::{IntoParams, ToSchema};
+use utoipa::ToSchema;
 
-use super::auth::Admin;
-use super::coupons::{cut_page, page_limit};
-use super::extract::{Id, Params, Valid};
-use super::problem::Problem;
 use crate::app::App;
 use crate::base::limits;
+use crate::http::auth::Admin;
+use crate::http::extract::{Id, Params, Valid};
+use crate::http::page::{Page, cut_page};
+use crate::http::problem::Problem;
 use crate::sale::ids::RunId;
 use crate::sale::reconcile::runs::{AskedBy, Run};
 
@@ -26,17 +26,6 @@ pub struct Comparison {
     /// Whether to repair what can be repaired while the service runs.
     #[garde(skip)]
     repair: bool,
-}
-
-/// Which part of the list.
-#[derive(Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct Page {
-    /// `next_cursor` of the page before; nothing for the first.
-    cursor: Option<RunId>,
-    /// Comparisons on a page, 1 to 100; 20 if not given.
-    limit: Option<u32>,
 }
 
 /// A page of comparisons, newest first.
@@ -78,7 +67,7 @@ pub async fn compare(
 
 /// What comparisons have found, newest first.
 #[utoipa::path(
-    get, path = "/v1/reconcile/runs", tag = "operations", params(Page), security(("token" = [])),
+    get, path = "/v1/reconcile/runs", tag = "operations", params(Page<RunId>), security(("token" = [])),
     responses(
         (status = 200, description = "A page of comparisons", body = RunPage),
         (status = 400, description = "`invalid_query`"),
@@ -90,9 +79,9 @@ pub async fn compare(
 pub async fn list(
     State(app): State<Arc<App>>,
     _: Admin,
-    Params(page): Params<Page>,
+    Params(page): Params<Page<RunId>>,
 ) -> Result<Json<RunPage>, Problem> {
-    let limit = page_limit(page.limit, limits::PAGE_RUNS_MAX)?;
+    let limit = page.limit(limits::PAGE_RUNS_MAX)?;
     let found = app.reconciler.list(page.cursor, limit + 1).await?;
     let (runs, next_cursor) = cut_page(found, limit, |run| run.run_id);
     Ok(Json(RunPage { runs, next_cursor }))

@@ -1,0 +1,47 @@
+//! Pages of lists, newest first.
+
+use axum::http::StatusCode;
+use serde::Deserialize;
+use utoipa::{IntoParams, ToSchema};
+
+use super::problem::Problem;
+
+/// Items on a page if the client names no number.
+const LIMIT: u32 = 20;
+
+/// Part of a list whose items have ids of type `I`.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct Page<I: ToSchema> {
+    /// `next_cursor` of the page before; nothing for the first.
+    pub cursor: Option<I>,
+    /// Items on a page, 1 to 100; 20 if not given.
+    limit: Option<u32>,
+}
+
+impl<I: ToSchema> Page<I> {
+    /// Length of the page, of at most `max` items.
+    pub fn limit(&self, max: u32) -> Result<u32, Problem> {
+        page_limit(self.limit, max)
+    }
+}
+
+/// Length of a page for which a client has asked for this number of items.
+pub fn page_limit(asked: Option<u32>, max: u32) -> Result<u32, Problem> {
+    let limit = asked.unwrap_or(LIMIT);
+    if (1..=max).contains(&limit) {
+        return Ok(limit);
+    }
+    let detail = format!("`limit` is a number from 1 to {max}");
+    Err(Problem::new(StatusCode::BAD_REQUEST, "invalid_query", detail))
+}
+
+/// Cuts the found items down to a page. If there were more, the cursor is the last id on the page.
+pub fn cut_page<T, I>(mut found: Vec<T>, limit: u32, id: impl Fn(&T) -> I) -> (Vec<T>, Option<I>) {
+    let limit = usize::try_from(limit).unwrap_or(usize::MAX);
+    let more = found.len() > limit;
+    found.truncate(limit);
+    let cursor = found.last().map(id).filter(|_| more);
+    (found, cursor)
+}
