@@ -1,39 +1,39 @@
 //! The door for requests: routes and middleware, on one screen.
 
-/// Listeners and connections.
+// Listeners and connections.
 pub mod server;
 
-/// Coupons: read by all users, created and changed by administrators.
+// Coupons: read by all users, created and changed by administrators.
 pub mod coupons;
 
-/// Claims, and what became of them.
+// Claims, and what became of them.
 pub mod claims;
 
-/// Orders of a user, and their moves.
+// Orders of a user, and their moves.
 pub mod orders;
 
-/// Notices of the payment gateway.
+// Notices of the payment gateway.
 pub mod payments;
 
-/// Dead letters, postponed items and comparisons, for operators.
+// Dead letters, postponed items and comparisons, for operators.
 pub mod operators;
 
-/// Liveness, readiness and metrics.
+// Liveness, readiness and metrics.
 pub mod operations;
 
-/// A route that does nothing, to measure the others against.
+// A route that does nothing, to measure the others against.
 pub mod no_op;
 
-/// Tokens: which user asks, and whether as an administrator.
+// Tokens: which user asks, and whether as an administrator.
 pub mod auth;
 
-/// Pages of lists.
+// Pages of lists.
 pub mod page;
 
-/// Ids, parameters and bodies of requests.
+// Ids, parameters and bodies of requests.
 pub mod extract;
 
-/// Refusals and failures as problem bodies.
+// Refusals and failures as problem bodies.
 pub mod problem;
 
 use std::any::Any;

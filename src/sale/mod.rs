@@ -5,48 +5,48 @@
 //!
 //! The rooms stand in reading order, and each uses only those below it (`tests/tidy` checks that).
 
-/// Settled sales leave Redis.
+// Settled sales leave Redis.
 pub mod archive;
 
-/// Comparison of the two stores, repairs, and the gauges that show their difference.
+// Comparison of the two stores, repairs, and the gauges that show their difference.
 pub mod reconcile;
 
-/// Payments, refunds and the gateway.
+// Payments, refunds and the gateway.
 pub mod payment;
 
-/// Claims: from a request to the script's decision.
+// Claims: from a request to the script's decision.
 pub mod claim;
 
-/// Orders: from an entry of the log to the end of their life.
+// Orders: from an entry of the log to the end of their life.
 pub mod order;
 
-/// Coupons and their sales: creation, changes, and the load into Redis.
+// Coupons and their sales: creation, changes, and the load into Redis.
 pub mod coupon;
 
-/// The order log: accepted claims on their way to Postgres.
+// The order log: accepted claims on their way to Postgres.
 pub mod log;
 
-/// Buyers of a sale in Redis, in shards.
+// Buyers of a sale in Redis, in shards.
 pub mod buyers;
 
-/// Items that a pass could not deal with.
+// Items that a pass could not deal with.
 pub mod postponed;
 
-/// Names of the passes.
+// Names of the passes.
 pub mod pass;
 
-/// Lanes and epoch of an installation.
+// Lanes and epoch of an installation.
 pub mod installation;
 
-/// The schema's version.
+// The schema's version.
 pub mod schema;
 
-/// Names of the keys in Redis.
+// Names of the keys in Redis.
 pub mod keys;
 
 mod failure;
 
-/// Ids of the business.
+// Ids of the business.
 pub mod ids;
 
 pub use failure::Failure;

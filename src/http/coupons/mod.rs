@@ -1,9 +1,9 @@
 //! Coupons: everybody may read them, administrators create them.
 
-/// An operator archives a sale.
+// An operator archives a sale.
 pub mod archive;
 
-/// Changes of a coupon.
+// Changes of a coupon.
 pub mod changes;
 
 use std::sync::Arc;

@@ -3,10 +3,10 @@
 //! Who reads asks Redis first how many shards there are, and remembers nothing: that is a question more, and no answer
 //! can come from a wrong shard.
 
-/// A sale as Redis has it at one moment.
+// A sale as Redis has it at one moment.
 pub mod census;
 
-/// Number of shards of a sale, and the shard of a user.
+// Number of shards of a sale, and the shard of a user.
 pub mod shards;
 
 use std::collections::VecDeque;

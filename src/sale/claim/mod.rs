@@ -1,28 +1,28 @@
 //! Claims: one call of a script decides on each. No Postgres in sight.
 
-/// Takes claims.
+// Takes claims.
 pub mod claims;
 
-/// Calls of the claim script, one at a time for each coupon.
+// Calls of the claim script, one at a time for each coupon.
 pub mod calls;
 
-/// Claims that wait for the next call.
+// Claims that wait for the next call.
 pub mod queue;
 
-/// Claims of regular coupons.
+// Claims of regular coupons.
 pub mod regular;
 
-/// Where a claim stands.
+// Where a claim stands.
 pub mod status;
 
-/// Whether a process can take claims.
+// Whether a process can take claims.
 pub mod readiness;
 
-/// News of units that have come back.
+// News of units that have come back.
 pub mod sold_out_listener;
 
-/// Memory of sold-out sales.
+// Memory of sold-out sales.
 pub mod sold_out;
 
-/// What the script says about a claim, and what its user is told.
+// What the script says about a claim, and what its user is told.
 pub mod outcome;

@@ -1,22 +1,22 @@
 //! Coupons and their sales. Owner of the tables `coupons` and `flash_sales`.
 
-/// Changes of a coupon, in Postgres and then in Redis.
+// Changes of a coupon, in Postgres and then in Redis.
 pub mod changes;
 
-/// Creates and reads coupons.
+// Creates and reads coupons.
 pub mod create;
 
-/// Loads sales into Redis.
+// Loads sales into Redis.
 pub mod load;
 
-/// Rules of what may be changed, and when.
+// Rules of what may be changed, and when.
 pub mod rules;
 
-/// Rows of sales.
+// Rows of sales.
 pub mod stock;
 
-/// Bodies of requests, with their limits.
+// Bodies of requests, with their limits.
 pub mod input;
 
-/// A coupon, and its sale.
+// A coupon, and its sale.
 pub mod model;

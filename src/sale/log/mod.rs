@@ -8,10 +8,10 @@
 //! * A consumer is removed only when it holds nothing.
 //! * A vanished group is created again from the log's start, never from its end.
 
-/// Bound of what waits to be written.
+// Bound of what waits to be written.
 pub mod backlog;
 
-/// Gauges of the log.
+// Gauges of the log.
 pub mod numbers;
 
 use std::collections::BTreeMap;

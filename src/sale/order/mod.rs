@@ -1,41 +1,41 @@
 //! Orders: the record that an accepted claim becomes, and its life. Owner of the tables `orders`, `dead_letters` and
 //! `stock_returns`.
 
-/// Ids of orders, unique across the lives of Redis.
+// Ids of orders, unique across the lives of Redis.
 pub mod ids;
 
-/// Unpaid orders whose time is over.
+// Unpaid orders whose time is over.
 pub mod expiry;
 
-/// Open dead letters, for the operator who discards them.
+// Open dead letters, for the operator who discards them.
 pub mod discard;
 
-/// Moves of an order from one status to another.
+// Moves of an order from one status to another.
 pub mod moves;
 
-/// Units and places that come back to Redis.
+// Units and places that come back to Redis.
 pub mod give_back;
 
-/// Requests that wait until their order is written.
+// Requests that wait until their order is written.
 pub mod waiters;
 
-/// Queries about orders.
+// Queries about orders.
 mod read;
 
-/// Batches of claims become rows.
+// Batches of claims become rows.
 pub mod write;
 
-/// Batches with more claims than units.
+// Batches with more claims than units.
 mod overflow;
 
-/// Rows of claims.
+// Rows of claims.
 pub mod insert;
 
-/// Live orders, and whether Redis knows their buyers.
+// Live orders, and whether Redis knows their buyers.
 pub mod live;
 
-/// Entries that can't become orders.
+// Entries that can't become orders.
 pub mod dead_letter;
 
-/// An order, and the states of its life.
+// An order, and the states of its life.
 pub mod model;

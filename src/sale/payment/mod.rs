@@ -27,12 +27,12 @@
 //!
 //! When a refund is confirmed. Until then its order keeps its unit.
 
-/// Notices of a gateway elsewhere.
+// Notices of a gateway elsewhere.
 pub mod callback;
 
 mod queries;
 
-/// The gateway: pays, and gives money back.
+// The gateway: pays, and gives money back.
 pub mod gateway;
 
 use sqlx::{PgConnection, PgPool};

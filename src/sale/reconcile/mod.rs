@@ -28,16 +28,16 @@
 //! That a loss is seen which took both sides along: a claim that neither Redis nor Postgres remembers was only ever
 //! known to its buyer.
 
-/// Gauges of sales, orders and passes.
+// Gauges of sales, orders and passes.
 pub mod gauges;
 
-/// Comparisons by the clock and on request.
+// Comparisons by the clock and on request.
 pub mod pass;
 
-/// Records of comparisons.
+// Records of comparisons.
 pub mod runs;
 
-/// Repairs of findings.
+// Repairs of findings.
 pub mod repair;
 
 mod lane;
