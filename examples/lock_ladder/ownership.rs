@@ -1,4 +1,4 @@
-//! Who may give a lock back.
+//! Release of a lock by its owner only.
 
 use std::time::Duration;
 

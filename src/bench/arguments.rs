@@ -229,7 +229,7 @@ impl RunArguments {
         self.drain_orders.unwrap_or(default)
     }
 
-    /// Nobody has said what is to be measured.
+    /// True if no part to measure has been named.
     fn is_everything(&self) -> bool {
         self.scenario.is_empty() && self.rate.is_none() && self.url.is_none()
     }

@@ -42,7 +42,7 @@ pub struct Promise {
     pub answered: Instant,
 }
 
-/// Who wants to see accepted claims written, and which.
+/// Accepted claims whose rows are waited for.
 pub struct Sampling {
     /// One in so many.
     pub every: u64,

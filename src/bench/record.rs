@@ -107,7 +107,7 @@ impl Recorder {
     }
 }
 
-/// Whoever got no answer doesn't know whether a unit was taken, and neither does whoever was told `unavailable`.
+/// True if the client can't know whether a unit was taken: no answer came, or `unavailable`.
 pub fn is_unknown(ending: &Ending) -> bool {
     ending.status == 0 || ending.status >= 500 && ending.code != "overloaded"
 }

@@ -23,7 +23,7 @@ pub enum Scenario {
     Read,
     /// Everybody gets a unit
     Win,
-    /// Nobody does, because none is left
+    /// No claim wins, because no unit is left
     SoldOut,
     /// Buyers claim again
     Duplicate,
@@ -49,10 +49,10 @@ pub struct Workload {
     pub hoped: &'static [u16],
 }
 
-/// Who sends the requests.
+/// Senders of the requests.
 #[derive(Clone)]
 pub enum Who {
-    /// Nobody in particular.
+    /// No user.
     Nobody,
     /// Everybody once.
     Everybody(Arc<Crowd>),

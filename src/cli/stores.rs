@@ -32,7 +32,7 @@ pub struct OpenStores {
     servers: Option<PrivateServers>,
 }
 
-/// Who opens private servers.
+/// Part that opens private servers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum As {
     /// A service: it has the data folder for itself.

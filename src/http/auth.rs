@@ -1,4 +1,4 @@
-//! Who is asking. Comes from a verified bearer token only, never from a body or a path.
+//! The user of a request, from a verified bearer token only, never from a body or a path.
 
 use std::sync::Arc;
 

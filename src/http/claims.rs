@@ -158,7 +158,7 @@ fn reply(coupon: CouponId, outcome: ClaimOutcome) -> Result<Response, Problem> {
     })
 }
 
-/// For how long the client would rather wait for the order.
+/// Time that the client is willing to wait for the order.
 pub struct PreferWait(Option<Duration>);
 
 impl<S: Sync> FromRequestParts<S> for PreferWait {

@@ -128,7 +128,7 @@ impl IdGenerator {
         }
     }
 
-    /// Somebody has this id: its number, and all below it, may be taken.
+    /// Notes an id that is in use: its number, and all below it, may be taken.
     pub fn learn(&self, id: i64) {
         self.learn_number(time_of(id).date_naive(), id & SEQUENCE_MAX);
     }

@@ -29,7 +29,7 @@ pub struct Tokens {
 /// What a verified token grants its bearer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grants {
-    /// Who it is: the `sub` of the token, a positive 64-bit integer.
+    /// Subject: the `sub` of the token, a positive 64-bit integer.
     pub subject: i64,
     /// Whether it says `role: "admin"`.
     pub admin: bool,

@@ -284,8 +284,8 @@ impl Link {
         read(reply.inspect_err(|error| self.notice(error))?)
     }
 
-    /// Who queued with this link in hand behind somebody whose command timed out (for a block of ids,
-    /// say) fails at once, instead of waiting for a time-out of its own.
+    /// Fails at once if a command on this link has timed out: a caller that queued behind that command (for a block of
+    /// ids, say) doesn't wait for a time-out of its own.
     fn check(&self) -> RedisResult<()> {
         if self.is_alive() {
             return Ok(());

@@ -35,7 +35,7 @@ pub enum Failure {
         "coupon {0}: units of discarded dead letters can't come back while live orders have all units"
     )]
     NoUnit(CouponId),
-    /// Somebody else has held the buyer's lock for too long.
+    /// The buyer's lock has been held elsewhere for too long.
     #[error("the buyer's lock is held elsewhere")]
     LockBusy,
     /// The user's unpaid order was closed while a new one was being made, more than once.

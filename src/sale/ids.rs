@@ -79,7 +79,7 @@ id! {
     CouponId
 }
 id! {
-    /// Who buys. Comes from a verified token only.
+    /// A user. Comes from a verified token only.
     UserId
 }
 id! {

@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::support::process::{Finished, Process, flash_sale, run};
 use crate::support::{OwnServers, SECRET, TestApp, now};
 
-/// Nobody listens on port 1; whoever prints the URL prints the password.
+/// Port 1, where no server listens; a message with the URL would hold the password.
 const NO_REDIS: &str = "redis://:hunter2@127.0.0.1:1/";
 const NO_POSTGRES: &str = "postgres://somebody:hunter2@127.0.0.1:1/x";
 

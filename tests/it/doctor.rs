@@ -12,7 +12,7 @@ use crate::support::data_folder::DataFolder;
 use crate::support::process::{Finished, flash_sale, run};
 use crate::support::{OwnServers, SECRET, TestApp};
 
-/// Nobody listens on port 1.
+/// Port 1, where no server listens.
 const NO_REDIS: &str = "redis://somebody:hunter2@127.0.0.1:1/3";
 const NO_POSTGRES: &str = "postgres://somebody:hunter2@127.0.0.1:1/x?password=hunter2";
 

@@ -1,5 +1,5 @@
 //! Each pass that works in batches or pages: nothing to do, one item, a batch, and one more; done in as many runs as promised.
-//! And a batch, or one more, of items that are stuck in front of a good one, which is dealt with all the same.
+//! Then a batch, or one more, of items that are stuck in front of a good one, which is dealt with all the same.
 
 use std::time::Duration;
 

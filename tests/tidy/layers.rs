@@ -14,8 +14,8 @@ fn layers() -> Vec<String> {
     layers
 }
 
-/// Who must not use whom although it stands above: two doors don't lead into each other, and who measures the service
-/// knocks at its door like everybody else.
+/// Modules that must not use one another although one stands above: two doors don't lead into each other, and the bench
+/// comes in by the door.
 const APART: &[(&str, &str)] =
     &[("http", "worker"), ("bench", "http"), ("bench", "worker"), ("bench", "app")];
 

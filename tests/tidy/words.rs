@@ -1,8 +1,8 @@
-//! `kit` and `base` have never heard of what is sold.
+//! `kit` and `base` have never heard of what is sold; and documentation begins with its subject.
 
 use std::collections::BTreeSet;
 
-use super::source::{Rust, assert_complaints, no_complaints, read, rust};
+use super::source::{File, Rust, assert_complaints, files_of, no_complaints, read, rust};
 
 /// Words of what is sold; `order` is one in code and messages, but also ordinary English.
 const SOLD: &[&str] = &[
@@ -130,4 +130,42 @@ fn the_checker_hears_words_of_the_business() {
     assert_complaints(&complaints("src/base/clock.rs", "// of a sale"), &["`sale`"]);
     let limits = "/// A buyer's lock.\nconst STOCK_MAX: OrderId = f();";
     assert_complaints(&complaints("src/base/limits.rs", limits), &["limits.rs:2: `OrderId`"]);
+}
+
+/// Beginnings that hide the subject of a sentence, or lean on the item above.
+const HIDING: &[&str] = &["Who ", "Whoever ", "And ", "For how long ", "Nobody ", "Somebody "];
+
+#[test]
+fn documentation_begins_with_its_subject() {
+    let files = files_of(&["src/", "tests/", "benches/", "examples/"], "rs");
+    no_complaints(files.iter().flat_map(hidden_subjects).collect());
+}
+
+fn hidden_subjects(file: &File) -> Vec<String> {
+    let mut complaints = Vec::new();
+    let mut is_first = true;
+    for (number, line) in file.text.lines().enumerate() {
+        let line = line.trim_start();
+        let text = line.strip_prefix("/// ").or_else(|| line.strip_prefix("//! "));
+        let hiding =
+            HIDING.iter().find(|hiding| text.is_some_and(|text| text.starts_with(**hiding)));
+        if let (true, Some(hiding)) = (is_first, hiding) {
+            let place = format!("{}:{}", file.path, number + 1);
+            complaints.push(format!(
+                "{place}: `{}` begins a documentation: name the subject",
+                hiding.trim_end()
+            ));
+        }
+        is_first = text.is_none();
+    }
+    complaints
+}
+
+#[test]
+fn the_checker_sees_hidden_subjects() {
+    let text =
+        "//! Who asks.\n\n/// A lock.\n/// Who holds it.\nstruct A;\n    /// And more.\n// Who";
+    let file = File { path: "src/a.rs".to_owned(), text: text.to_owned() };
+    let found = ["src/a.rs:1: `Who`", "src/a.rs:6: `And`"];
+    assert_complaints(&hidden_subjects(&file), &found);
 }

@@ -30,7 +30,7 @@ pub struct Measured {
     took: Duration,
     /// CPU time of the client.
     client: Duration,
-    /// And of all servers.
+    /// CPU time of all servers.
     servers: Duration,
 }
 

@@ -13,7 +13,7 @@ use super::error::{PrivateServersError, io_error};
 use super::process::exists;
 use super::programs::Cluster;
 
-/// For how long a lock without a living owner's notice is tried again: an owner writes its id at once, and a guest's
+/// Time for which a lock without a living owner's notice is tried again: an owner writes its id at once, and a guest's
 /// look at the lock (see [`has_owner`]) holds it for microseconds.
 const LOCK_WITHIN: Duration = Duration::from_secs(1);
 const LOCK_POLL: Duration = Duration::from_millis(20);

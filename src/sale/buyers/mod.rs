@@ -1,6 +1,6 @@
 //! The buyers of a sale, as Redis has them: user id -> order id, in shards.
 //!
-//! Who reads asks Redis first how many shards there are, and remembers nothing: that is a question more, and no answer
+//! A reader asks Redis first how many shards there are, and remembers nothing: that is a question more, and no answer
 //! can come from a wrong shard.
 
 // A sale as Redis has it at one moment.

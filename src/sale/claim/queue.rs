@@ -18,7 +18,7 @@ use crate::sale::ids::{CouponId, UserId};
 
 /// A claim that hasn't been answered.
 pub struct Waiting {
-    /// Who claims.
+    /// User of the claim.
     pub user: UserId,
     /// When it came.
     pub since: Instant,
@@ -33,7 +33,7 @@ impl Waiting {
         (Self { user, since: Instant::now(), tell: Some(tell) }, told)
     }
 
-    /// Who has gone away finds out by asking again.
+    /// Sends the reply; ignored if the client has disconnected.
     pub fn tell(self, reply: Result<Reply, Failure>) {
         let _ = self.tell.map(|tell| tell.send(reply));
     }

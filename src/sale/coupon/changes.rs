@@ -1,4 +1,4 @@
-//! Changes of a coupon: edit, pause, resume, end, restock. Owner of the table `restocks`.
+//! Changes of a coupon: edit, pause, resume, end, restock.
 //!
 //! # Model
 //!

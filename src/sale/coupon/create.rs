@@ -1,4 +1,4 @@
-//! Coupons: what is on offer. Owner of the table `coupons`.
+//! Creates and reads coupons.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -11,9 +11,9 @@
 //! 2. Postgres notes the load and its id; of several, the first.
 //! 3. `open_sale.lua` gives the sale its real state, which was loaded with it, if it is the work of the
 //!    noted load, and claims begin. What was changed since it was read in step 1 is applied as every change
-//!    is (`coupon_changes.rs`).
+//!    is (`changes.rs`).
 //!
-//! Whoever dies on the way, the next one goes on: each step does nothing when it has been done. No claim
+//! If a process dies between steps, the next caller resumes: each step does nothing when it has been done. No claim
 //! is possible before the note, so "noted and missing" always means that Redis has lost data; and so
 //! does a sale by another load, written by somebody who slept through the first one's life. Then
 //! claims are answered 503, and nothing is loaded anew, because accepted claims may still be on their

@@ -1,4 +1,4 @@
-//! Coupons and their sales. Owner of the tables `coupons` and `flash_sales`.
+//! Coupons and their sales. Owner of the tables `coupons`, `flash_sales` and `restocks`.
 
 // Changes of a coupon, in Postgres and then in Redis.
 pub mod changes;

@@ -1,4 +1,4 @@
-//! What may be changed about a coupon, and why not. No store in sight: `coupon_changes.rs` brings the values and writes
+//! What may be changed about a coupon, and why not. No store in sight: `changes.rs` brings the values and writes
 //! what comes out.
 
 use chrono::{DateTime, Utc};

@@ -71,7 +71,7 @@ impl LogNumbers {
 }
 
 impl Oldest {
-    /// For how long this entry has been the oldest of its lane here.
+    /// Time for which this entry has been the oldest of its lane here.
     fn note(&self, lane: Lane, first: Option<EntryId>) -> Duration {
         let mut seen = self.0.lock().expect("nobody panics with it");
         let Some(id) = first else {

@@ -1,4 +1,4 @@
-//! Entries of the order log that can't become an order as they are. Owner of the table `dead_letters`.
+//! Entries of the order log that can't become an order as they are.
 //!
 //! A dead letter is a promise that an operator has to look at, so it keeps the whole entry, byte for
 //! byte, and its buyer keeps the unit.

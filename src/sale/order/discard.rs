@@ -11,7 +11,7 @@ use crate::sale::log::LoggedClaim;
 /// What became of a dead letter that was to be discarded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Discarded {
-    /// Nobody has to look at it any more: by this call, or before.
+    /// Discarded, by this call or before.
     Done,
     /// There is no such dead letter.
     NotFound,

@@ -1,5 +1,5 @@
-//! Orders: the record that an accepted claim becomes. Owner of the table `orders`; what only reads it
-//! is in `read.rs`, and what happens to more entries than there are units in `overflow.rs`.
+//! Batches of accepted claims become rows. The queries stand in `insert.rs`; batches with more entries than units are
+//! written by `overflow.rs`.
 //!
 //! Constraints settle every race here: the primary key (an order id is used once), the partial unique
 //! indexes (one live order for each buyer) and `sold + n <= total`. Locks spare double work; they

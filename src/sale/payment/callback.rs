@@ -52,7 +52,7 @@ pub enum Receipt {
     NoPayment,
     /// This payment was for another order.
     OtherOrder,
-    /// Nobody has asked to have this payment back.
+    /// The service has not asked to have this payment back.
     NotAskedFor,
 }
 

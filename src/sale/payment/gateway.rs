@@ -49,7 +49,7 @@ pub enum Checkout {
     Nowhere,
 }
 
-/// Who has the money of a payment, and gives it back.
+/// Holder of a payment's money, who gives it back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, sqlx::Type)]
 #[sqlx(type_name = "text", rename_all = "snake_case")]
 pub enum Gateway {

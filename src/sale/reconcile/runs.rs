@@ -15,7 +15,7 @@ use crate::sale::in_plain_text;
 use crate::sale::reconcile::repair::Repair;
 use crate::sale::reconcile::{Disagreement, Report};
 
-/// Who asks for a comparison.
+/// Origin of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema, sqlx::Type)]
 #[serde(rename_all = "snake_case")]
 #[sqlx(type_name = "text", rename_all = "snake_case")]
@@ -24,7 +24,7 @@ pub enum AskedBy {
     Period,
     /// An administrator, over HTTP.
     Api,
-    /// Somebody at the command line.
+    /// The command line.
     CommandLine,
 }
 
@@ -33,7 +33,7 @@ pub enum AskedBy {
 pub struct Run {
     /// Its id.
     pub run_id: RunId,
-    /// Who asked for it.
+    /// Its origin.
     pub asked_by: AskedBy,
     /// When it began.
     pub started_at: DateTime<Utc>,

@@ -28,12 +28,12 @@ impl TestApp {
         self.keys().buyers(coupon, self.shards(coupon).await.of(user(id)))
     }
 
-    /// Who is a buyer, and by which order.
+    /// Buyers, each with the order.
     pub async fn buyers(&self, coupon: CouponId) -> BTreeMap<i64, i64> {
         self.buyers_in(&self.shard_keys(coupon).await).await
     }
 
-    /// Who is a buyer in one of these shards, and by which order.
+    /// Buyers in these shards, each with the order.
     pub async fn buyers_in(&self, shard_keys: &[String]) -> BTreeMap<i64, i64> {
         let mut buyers = BTreeMap::new();
         for key in shard_keys {

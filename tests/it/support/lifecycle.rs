@@ -75,7 +75,7 @@ impl TestApp {
         self.post_signed(body, &signature).await
     }
 
-    /// Somebody sends a notice with this signature.
+    /// Sends a notice with this signature.
     pub async fn post_signed(&self, body: String, signature: &str) -> Reply {
         let path = "/v1/payments/callback";
         let request = self.client().post(self.url.clone() + path).body(body);

@@ -28,8 +28,8 @@ const CHANNEL: &str = "redisson_lock__channel";
 /// `SPUBLISH` would be for clusters, which the client here doesn't speak to.
 const PUBLISH: &str = "PUBLISH";
 
-/// Who holds a lock: one task, or whatever else may enter twice. All its leases are of one length, so that entering
-/// once more can only make a lock last longer.
+/// Holder of locks: one task, or another unit of work that may enter twice. All leases of a holder are of one length, so
+/// that entering once more can only make a lock last longer.
 #[derive(Clone, Debug)]
 pub struct Holder {
     pub(super) id: Arc<str>,
@@ -55,7 +55,7 @@ pub(super) struct Layout {
 pub(super) enum Tried {
     /// It is the holder's, with the fencing token that was drawn, if one was asked for.
     Ours(Option<u64>),
-    /// Somebody else's, for so long; `None` for one that never runs out.
+    /// Held by another holder, for the rest of this lease; `None` for one that never runs out.
     Held(Option<Duration>),
 }
 

@@ -94,7 +94,7 @@ pub struct Guard {
 /// The answer to one try.
 enum Try {
     Taken(Guard),
-    /// Somebody else's, for so long; `None` for one that never runs out.
+    /// Held by another holder, for the rest of this lease; `None` for one that never runs out.
     Held(Option<Duration>),
 }
 
@@ -126,12 +126,12 @@ impl ReentrantLocks {
         }))
     }
 
-    /// Somebody new, who has nothing yet. What they take is renewed until they let go.
+    /// A new holder without locks. Locks that the holder takes are renewed until they are released.
     pub fn holder(&self) -> Holder {
         self.0.holder(self.0.lease, true)
     }
 
-    /// Somebody new who asks for a lease of their own. **It is not renewed**: after that time the lock is gone, whether
+    /// A new holder with a lease of its own. **The lease is not renewed**: after that time the lock is gone, whether
     /// the work is done or not, and the guard's token says so.
     pub fn holder_with_lease(&self, lease: Duration) -> Holder {
         self.0.holder(lease, false)

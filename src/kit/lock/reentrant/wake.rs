@@ -48,7 +48,7 @@ struct Topic {
     subscribed: tokio::sync::Mutex<bool>,
 }
 
-/// Somebody who waits. The last one of a channel unsubscribes when it is dropped.
+/// A task that waits. The last listener of a channel unsubscribes when it is dropped.
 pub(super) struct Listener {
     line: Arc<Line>,
     topic: Arc<Topic>,

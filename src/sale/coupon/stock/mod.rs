@@ -1,4 +1,4 @@
-//! The sales as Postgres knows them: window, total and units sold. Owner of the table `flash_sales`.
+//! The sales as Postgres knows them: window, total and units sold.
 //!
 //! Redis sells; `sold` is the second lock on the same door. It grows only by rows really inserted, in
 //! their transaction, and never past `total`.

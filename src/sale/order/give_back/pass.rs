@@ -1,8 +1,8 @@
-//! Units on their way back to Redis, and places among a user's unpaid orders. Owner of the table `stock_returns`.
+//! Units on their way back to Redis, and places among a user's unpaid orders.
 //!
 //! # Model
 //!
-//! Whoever closes an order writes a row here, in the same transaction. The pass below reads the open rows,
+//! The transaction that closes an order writes a row into `stock_returns`. The pass below reads the open rows,
 //! runs `lua/give_back.lua`, and closes them. Wherever it dies, it is run again: the script gives a unit
 //! back only if the buyer's order id in Redis is still the one that was closed, so a unit comes back once, and
 //! a user who has claimed anew in the meantime keeps the new order.

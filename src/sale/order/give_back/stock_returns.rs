@@ -1,5 +1,4 @@
-//! Rows about units and places that have to come back: written in the transaction that gives one up. Owner of the table
-//! `stock_returns`, with its pass.
+//! Rows about units and places that have to come back: written in the transaction that gives one up.
 
 use std::collections::HashSet;
 

@@ -1,5 +1,4 @@
-//! The moves of an order from one status to the next. Owner of the table `orders`, together with
-//! `order.rs`, which inserts what is moved here.
+//! The moves of an order from one status to the next.
 //!
 //! # Model
 //!
