@@ -1,80 +1,77 @@
 //! The integration tests: real servers, real HTTP, real processes.
 //!
-//! Every test has a database and a key prefix of its own on one private Redis and one private Postgres, and
-//! at its end the law of conservation is checked (`support::TestApp`). No test sleeps to let something
-//! happen: passes are called directly, and what a process does is waited for with a bound.
+//! Each test has a database and a key prefix of its own on one private Redis and one private Postgres. At its end
+//! the law of conservation is checked (`support::TestApp`). No test sleeps to let something happen: a test calls passes
+//! directly, and waits with a bound for what a process does.
+//!
+//! The rooms follow those of `src`, in the order in which they are best read.
 
-mod api;
+// Claims over HTTP and by the script.
+mod claim;
+
+// The worker: entries become rows, passes do the rest.
+mod worker;
+
+// Orders, from the row to the end of their life.
+mod order;
+
+// Payments and gateways.
+mod payment;
+
+// Coupons and their sales.
+mod coupon;
+
+// Settled sales leave Redis.
 mod archive;
-mod archive_asked;
-mod backlog;
-mod bad_input;
+
+// Comparison of the two stores, and repairs.
+mod reconcile;
+
+// The order log.
+mod log;
+
+// The HTTP door.
+mod http;
+
+// The command line.
+mod cli;
+
+// The kit: parts that know nothing of sales.
+mod kit;
+
+// Faults of the whole service.
+mod faults;
+
+// Tables: each of many similar places, with its expected result.
+mod tables;
+
+// Costs, counted in rows, calls and seconds.
+mod costs;
+
+// Private servers of one's own.
+mod private_servers;
+
+// The bench.
 #[cfg(feature = "bench")]
 mod bench;
-mod checkout;
-mod claim_model;
-mod claims;
-mod clocks;
-mod command_line;
-mod connections;
-mod coupon_changes;
-mod coupons;
-mod crowd;
-mod dead_letters;
-mod demo;
-mod doctor;
-mod entry_ids;
-mod expiry;
-mod failover;
-mod faults;
-mod hoarding;
-mod ids;
-mod kills;
-mod lanes;
-mod lifecycle_model;
-mod lock_conformance;
-mod lock_paused;
-mod lock_redisson;
-mod lock_redlock;
-mod lock_reentrant;
+
+// Locks of a batch.
 mod locks;
-mod numbers;
-mod order_log;
-mod order_waiters;
-mod orders;
-mod orders_model;
-mod outage;
-mod overlap;
-mod overload;
-mod passes_table;
-mod payments;
-mod permissions;
-mod plans;
-mod postponed;
-mod private_servers;
-mod processes;
-mod properties;
-mod reconcile;
-mod reconcile_runs;
-mod regular;
-mod repair;
-mod repairs_table;
-mod restart;
-mod returns;
-mod roll_back;
-mod shards;
-mod shared_calls;
-mod side_costs;
-mod slow_clients;
-mod sold_out;
-mod sqlstates;
-mod statuses;
-mod stock_returns;
+
+// What each lock has to do.
+mod lock_conformance;
+
+// What only the re-entrant lock does.
+mod lock_reentrant;
+
+// Redlock over five servers.
+mod lock_redlock;
+
+// Holders that sleep past their lease.
+mod lock_paused;
+
+// Java's Redisson on the same Redis.
+mod lock_redisson;
+
+// Servers, clients and checks that the tests share.
 mod support;
-mod tokens;
-mod unpaid_lists;
-mod warm_up;
-mod withdrawals;
-mod worker;
-mod worker_failures;
-mod write_flood;

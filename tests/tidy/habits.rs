@@ -1,5 +1,7 @@
 //! How Rust is written here.
 
+use std::collections::BTreeMap;
+
 use super::source::{
     File, Rust, assert_complaints, block_end, files, no_complaints, occurrences, rust,
 };
@@ -10,6 +12,12 @@ const RUST: &[&str] = &["src/", "tests/", "examples/", "benches/", "build.rs"];
 const MAIN_LINES_MAX: usize = 29;
 const FUNCTION_LINES_MAX: usize = 70;
 const HANDLER_LINES_MAX: usize = 30;
+
+/// Files of one room of `tests/it`, beside its map.
+const ROOM_FILES_MAX: usize = 12;
+
+/// Rooms of `tests/it` without that limit.
+const ROOMS_WITHOUT_LIMIT: &[&str] = &["tests/it/support"];
 
 /// What product code doesn't say, and what to say in its place.
 const SHORTCUTS: &[(&str, &str)] = &[
@@ -155,6 +163,40 @@ fn no_function_is_too_long() {
         }));
     }
     no_complaints(complaints);
+}
+
+#[test]
+fn rooms_of_tests_stay_small() {
+    let files = rust(&["tests/it/"]);
+    no_complaints(full_rooms(files.iter().map(|file| file.path.as_str())));
+}
+
+fn full_rooms<'a>(paths: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let mut rooms: BTreeMap<&str, usize> = BTreeMap::new();
+    for (room, file) in paths.filter_map(|path| path.rsplit_once('/')) {
+        if !["mod.rs", "main.rs"].contains(&file) && !ROOMS_WITHOUT_LIMIT.contains(&room) {
+            *rooms.entry(room).or_default() += 1;
+        }
+    }
+    let full = rooms.into_iter().filter(|(_, files)| *files > ROOM_FILES_MAX);
+    let complaint = |(room, files)| {
+        format!(
+            "{room}: {files} files beside the map, and {ROOM_FILES_MAX} are the limit; make a room in it"
+        )
+    };
+    full.map(complaint).collect()
+}
+
+#[test]
+fn the_checker_counts_files_of_rooms() {
+    let paths = |files: usize| {
+        let files = (1..=files).map(|number| format!("tests/it/order/{number}.rs"));
+        let others = ["tests/it/order/mod.rs", "tests/it/order/model/real.rs", "tests/it/main.rs"];
+        files.chain(others.map(str::to_owned)).collect::<Vec<String>>()
+    };
+    assert_complaints(&full_rooms(paths(12).iter().map(String::as_str)), &[]);
+    let found = full_rooms(paths(13).iter().map(String::as_str));
+    assert_complaints(&found, &["tests/it/order: 13 files"]);
 }
 
 struct Function {

@@ -1,0 +1,280 @@
+//! An operator archives a sale: at once if it is settled, and with the loss accepted whatever is wrong with it; never one
+//! that may still be claimed, nor one of which claims are on their way.
+
+use flash_sale::sale::coupon::model::CouponState;
+use flash_sale::sale::ids::CouponId;
+use serde_json::{Value, json};
+
+use crate::coupon::warm_up::only_in_postgres;
+use crate::http::bad_input::json_values;
+use crate::support::process::{flash_sale, run};
+use crate::support::{Reply, TestApp, lane};
+
+async fn archive(app: &TestApp, coupon: CouponId, accept_loss: bool) -> Reply {
+    let path = format!("/v1/coupons/{coupon}/archive");
+    app.post(&path, &app.admin_token(), &json!({ "accept_loss": accept_loss })).await
+}
+
+/// A sale of five that has ended, with paid orders of users 1 and 2.
+async fn ended_sale(app: &TestApp) -> CouponId {
+    let coupon = app.create_flash(5).await;
+    for user in 1..=2 {
+        app.paid_order(user, coupon).await;
+    }
+    assert_eq!(app.r#move(coupon, "end").await.status, 200);
+    coupon
+}
+
+async fn assert_archived(app: &TestApp, coupon: CouponId) {
+    let keys = [vec![app.keys().coupon(coupon)], app.shard_keys(coupon).await].concat();
+    for key in keys {
+        assert_eq!(app.redis::<i64>(&["EXISTS", &key]).await, 0, "{key}");
+    }
+    let noted =
+        "SELECT count(*) FROM flash_sales WHERE archived_at IS NOT NULL AND removed_at IS NOT NULL
+                 AND coupon_id";
+    assert_eq!(app.number(&format!("{noted} = {coupon}")).await, 1);
+    assert_eq!(app.claim(99, coupon).await.refusal(), (410, "sale_ended"));
+}
+
+/// The passes have nothing left to do about it, and the comparison has nothing to say.
+async fn assert_nothing_is_left(app: &TestApp) {
+    app.give_back().await;
+    app.changes_pass().await;
+    app.app.archive.pass().await.expect("both stores answer");
+    assert_eq!(app.postponed().await, [] as [String; 0]);
+    assert_eq!(app.number("SELECT count(*) FROM stock_returns WHERE done_at IS NULL").await, 0);
+    let found = app.reconcile().await.disagreements;
+    assert!(found.is_empty(), "{found:?}");
+}
+
+#[tokio::test]
+async fn a_settled_sale_is_archived_at_once_and_nothing_is_given_up() {
+    let app = TestApp::start().await;
+    let coupon = ended_sale(&app).await;
+    let archived = archive(&app, coupon, false).await;
+    let told = json!({"coupon_id": coupon.to_string(), "dead_letters_closed": 0, "stock_returns_closed": 0,
+                      "buyers_dropped": 2, "live_orders": 2});
+    assert_eq!((archived.status, &archived.body), (200, &told));
+    assert_archived(&app, coupon).await;
+    assert_eq!(app.claim(1, coupon).await.refusal(), (409, "already_claimed"));
+    for accept_loss in [false, true] {
+        let again = archive(&app, coupon, accept_loss).await;
+        assert_eq!((again.status, &again.body["buyers_dropped"]), (200, &Value::Null));
+    }
+    assert_nothing_is_left(&app).await;
+}
+
+#[tokio::test]
+async fn what_may_be_claimed_or_is_on_its_way_is_refused_whatever_is_accepted() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(5).await;
+    let (regular, unloaded) = (app.create_regular().await, only_in_postgres(&app, 3).await);
+    app.decide_on(unloaded, CouponState::Ended).await;
+    let unknown = CouponId::compose(1_000, 1);
+    assert_eq!(app.claim(1, coupon).await.status, 202);
+    for accept_loss in [false, true] {
+        for (of, refusal) in [
+            (unknown, (404, "coupon_not_found")),
+            (regular, (409, "no_sale")),
+            (unloaded, (409, "sale_not_loaded")),
+            (coupon, (409, "sale_not_ended")),
+        ] {
+            assert_eq!(archive(&app, of, accept_loss).await.refusal(), refusal);
+        }
+    }
+    // Also before Redis has heard of its end.
+    app.decide_on(coupon, CouponState::Ended).await;
+    for accept_loss in [false, true] {
+        let refused = archive(&app, coupon, accept_loss).await;
+        assert_eq!(refused.refusal(), (409, "sale_in_flight"));
+        assert!(refused.text("detail").contains("1 claims of the sale are on their way"));
+    }
+    app.write_orders().await;
+    let refused = archive(&app, coupon, false).await;
+    assert_eq!(refused.refusal(), (409, "sale_not_settled"));
+    assert!(refused.text("detail").contains("1 orders are unpaid"), "{refused:?}");
+    assert_eq!(archive(&app, coupon, true).await.status, 200);
+    assert_archived(&app, coupon).await;
+    // The order lives on, and expires as ever.
+    assert_eq!(app.my_claim(1, coupon).await.text("status"), "unpaid");
+    app.let_time_pass().await;
+    assert_eq!((app.expire().await, app.sold(coupon).await), (1, 0));
+    assert_nothing_is_left(&app).await;
+}
+
+#[tokio::test]
+async fn a_sale_that_redis_has_lost_is_archived_when_the_loss_is_accepted() {
+    for loses in ["sale", "hash", "shards"] {
+        let app = TestApp::configured(&["--archive-after-ms", "0"]).await;
+        let coupon = ended_sale(&app).await;
+        let cancelled = app.claim(3, coupon).await;
+        assert_eq!(cancelled.refusal(), (410, "sale_ended"));
+        match loses {
+            "sale" => app.lose_sale(coupon).await,
+            "hash" => {
+                let _: i64 = app.redis(&["DEL", &app.keys().coupon(coupon)]).await;
+            }
+            _ => app.lose_buyers(coupon).await,
+        }
+        assert_eq!(app.app.archive.pass().await.expect("both stores answer"), 0);
+        assert_eq!(app.postponed().await, [format!("archive {coupon} 1")], "{loses}");
+        let refused = archive(&app, coupon, false).await;
+        assert_eq!(refused.refusal(), (409, "sale_not_settled"), "{loses}");
+        assert!(refused.text("detail").contains("Redis has lost data"), "{refused:?}");
+
+        let archived = archive(&app, coupon, true).await;
+        assert_eq!(archived.status, 200, "{archived:?}");
+        assert_archived(&app, coupon).await;
+        assert_eq!(app.claim(1, coupon).await.refusal(), (409, "already_claimed"));
+        assert_eq!(app.my_claim(3, coupon).await.refusal(), (404, "not_claimed"));
+        assert_nothing_is_left(&app).await;
+    }
+}
+
+#[tokio::test]
+async fn dead_letters_are_closed_with_a_note_and_their_buyers_are_told() {
+    let app = TestApp::configured(&["--unpaid-orders-max", "5", "--sold-out-memory-ms", "0"]).await;
+    let coupon = app.create_flash(3).await;
+    let taken = app.paid_order(1, coupon).await;
+    // Users 2 and 3 were promised units that Postgres doesn't have; user 4's entry has the order id of another.
+    app.execute("UPDATE flash_sales SET sold = 3").await;
+    let promised = [app.claim(2, coupon).await.order_id(), app.claim(3, coupon).await.order_id()];
+    app.append(lane(), &["coupon", &coupon.to_string(), "user", "4", "order", &taken.to_string()])
+        .await;
+    assert_eq!(app.write_orders().await.dead_letters, 3);
+    app.execute("UPDATE flash_sales SET sold = 1").await;
+    assert_eq!(app.r#move(coupon, "end").await.status, 200);
+    let refused = archive(&app, coupon, false).await;
+    assert_eq!(refused.refusal(), (409, "sale_not_settled"));
+    assert!(refused.text("detail").contains("3 dead letters are open"), "{refused:?}");
+    assert_eq!(app.my_claim(2, coupon).await.text("status"), "in_review");
+
+    let archived = archive(&app, coupon, true).await;
+    assert_eq!((archived.status, &archived.body["dead_letters_closed"]), (200, &3.into()));
+    assert_archived(&app, coupon).await;
+    let noted = "SELECT count(*) FROM dead_letters WHERE resolved_at IS NOT NULL AND detail LIKE '%; given up by%'";
+    assert_eq!(app.number(noted).await, 3);
+    for (user, order) in [(2, promised[0]), (3, promised[1])] {
+        let mine = app.my_claim(user, coupon).await;
+        assert_eq!((mine.order_id(), mine.text("status")), (order, "cancelled"));
+    }
+    assert_eq!(app.status(1, taken).await, "paid", "another order is another order");
+    assert_eq!(app.my_claim(4, coupon).await.refusal(), (404, "not_claimed"));
+    assert_eq!(app.give_back().await, 3, "two units, and the place of the paid order");
+    let places: i64 = app.redis(&["EXISTS", &app.keys().unpaid(lane())]).await;
+    assert_eq!((places, app.sold(coupon).await), (0, 1), "nobody is counted as holding one");
+    assert_nothing_is_left(&app).await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_or_told_of_its_end_is_archived_too() {
+    let (of_sale, of_shard) = (true, false);
+    for (place, field, value) in [
+        (of_shard, "77", "junk"),
+        (of_sale, "stock", "few"),
+        (of_sale, "returns", "many"),
+        (of_sale, "layout", "9"),
+        (of_sale, "total", "7"),
+    ] {
+        let app = TestApp::start().await;
+        let coupon = app.create_flash(5).await;
+        app.paid_order(1, coupon).await;
+        let broken = if place { app.keys().coupon(coupon) } else { app.shard_of(coupon, 1).await };
+        let _: i64 = app.redis(&["HSET", &broken, field, value]).await;
+        app.decide_on(coupon, CouponState::Ended).await;
+        app.changes_pass().await;
+        let refused = archive(&app, coupon, false).await;
+        assert_eq!(refused.refusal(), (409, "sale_not_settled"), "{field}");
+        assert_eq!(archive(&app, coupon, true).await.status, 200, "{field}");
+        assert_archived(&app, coupon).await;
+        assert_eq!(app.my_claim(1, coupon).await.text("status"), "paid", "{field}");
+        assert_nothing_is_left(&app).await;
+    }
+}
+
+#[tokio::test]
+async fn an_archiving_that_was_cut_off_is_finished() {
+    for by_the_pass in [false, true] {
+        let app = TestApp::start().await;
+        let coupon = ended_sale(&app).await;
+        app.set_buyer(coupon, 3, 77).await;
+        assert_eq!(archive(&app, coupon, false).await.refusal(), (409, "sale_not_settled"));
+        // The process died behind its commit, or when it had removed the sale itself.
+        app.execute("UPDATE flash_sales SET archived_at = now()").await;
+        let _: i64 = app.redis(&["DEL", &app.keys().coupon(coupon)]).await;
+        match by_the_pass {
+            true => drop(app.app.archive.pass().await.expect("both stores answer")),
+            false => assert_eq!(archive(&app, coupon, false).await.status, 200),
+        }
+        assert_archived(&app, coupon).await;
+        assert_nothing_is_left(&app).await;
+    }
+}
+
+#[tokio::test]
+async fn a_lost_sale_with_units_on_their_way_waits_no_longer() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(5).await;
+    let order = app.order(1, coupon).await;
+    app.paid_order(2, coupon).await;
+    assert_eq!(app.cancel(1, order).await.status, 200);
+    app.lose_sale(coupon).await;
+    assert_eq!(app.give_back().await, 0);
+    app.decide_on(coupon, CouponState::Ended).await;
+    app.changes_pass().await;
+    let waiting = ["changes", "stock_returns"].map(|pass| format!("{pass} {coupon} 1"));
+    assert_eq!(app.postponed().await, waiting);
+    let archived = archive(&app, coupon, true).await;
+    assert_eq!((archived.status, &archived.body["stock_returns_closed"]), (200, &1.into()));
+    assert_archived(&app, coupon).await;
+    assert_nothing_is_left(&app).await;
+}
+
+#[tokio::test]
+async fn a_body_says_whether_the_loss_is_accepted_and_an_administrator_sends_it() {
+    let app = TestApp::start().await;
+    let path = format!("/v1/coupons/{}/archive", ended_sale(&app).await);
+    let bad = r#"{} [] null {"accept_loss":null} {"accept_loss":"true"} {"accept_loss":1} {"accept":true}
+                 {"accept_loss":true,"force":true}"#;
+    for body in json_values(bad) {
+        let refused = app.post(&path, &app.admin_token(), &body).await;
+        assert_eq!(refused.refusal(), (422, "invalid_body"), "{body}");
+    }
+    let body = json!({"accept_loss": true});
+    assert_eq!(app.post(&path, &app.token(1), &body).await.refusal(), (403, "forbidden"));
+    assert_eq!(
+        app.post("/v1/coupons/x/archive", &app.admin_token(), &body).await.refusal(),
+        (400, "invalid_id")
+    );
+    assert_eq!(
+        app.number("SELECT count(*) FROM flash_sales WHERE archived_at IS NOT NULL").await,
+        0
+    );
+}
+
+#[tokio::test]
+async fn the_command_line_archives_by_the_same_rules() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(5).await;
+    app.paid_order(1, coupon).await;
+    let ask = async |flags: &[&str]| {
+        let mut command = flash_sale(&["coupon", "archive", &coupon.to_string()]);
+        command.args(app.store_arguments()).args(flags);
+        run(command).await
+    };
+    let refused = ask(&["--accept-loss"]).await;
+    assert_eq!((refused.code, &*refused.stdout), (Some(1), ""));
+    assert!(refused.last_words().contains("end the coupon first"), "{refused:?}");
+    assert_eq!(app.r#move(coupon, "end").await.status, 200);
+    app.set_buyer(coupon, 3, 77).await;
+    let refused = ask(&[]).await;
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert!(refused.last_words().contains("user 3 was promised order 77"), "{refused:?}");
+    assert!(refused.last_words().contains("--accept-loss"), "{refused:?}");
+    let archived = ask(&["--accept-loss"]).await;
+    let told: Value = serde_json::from_str(&archived.stdout).expect("one JSON object");
+    assert_eq!((&told["buyers_dropped"], &told["live_orders"]), (&2.into(), &1.into()));
+    assert_archived(&app, coupon).await;
+    assert_nothing_is_left(&app).await;
+}

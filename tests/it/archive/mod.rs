@@ -1,0 +1,7 @@
+//! Settled sales leave Redis.
+
+// Archiving by the worker.
+mod settled;
+
+// Archiving by an operator.
+mod asked;

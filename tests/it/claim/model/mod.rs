@@ -1,0 +1,398 @@
+//! The claim script, and those that take a claim back, against a model: random commands on one sale, and both have
+//! to say and keep the same.
+
+mod real;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use flash_sale::sale::buyers::shards::Shards;
+use proptest::prelude::*;
+use proptest::test_runner::TestCaseResult;
+use real::Real;
+
+use crate::kit::id_properties::for_all;
+use crate::support::{TestApp, user};
+
+/// Far enough away to be no race with Redis's clock.
+const FAR: i64 = 9_999_999_999_999;
+
+/// Of the sale, for a dozen users.
+const SHARDS: u32 = 3;
+
+/// What happens to the sale. All but `Claim` and `Create` find nothing to do while it isn't there.
+#[derive(Clone, Debug)]
+enum Command {
+    /// One call of the script, by a caller who believes in this epoch, these shards and this room for more orders, and
+    /// lets users hold so many unpaid ones.
+    Claim {
+        epoch: i64,
+        shards: u32,
+        has_room: bool,
+        unpaid_max: usize,
+        claims: Vec<(i64, i64)>,
+    },
+    /// Units of these users and orders come back, also of such as there never were.
+    GiveBack {
+        epoch: i64,
+        shards: u32,
+        units: Vec<(i64, i64)>,
+    },
+    /// These users' orders are no longer unpaid.
+    FreePlaces(Vec<(i64, i64)>),
+    /// The hash is written anew, around the buyers there are, with all of its shards.
+    Create(Sale),
+    Delete,
+    State(State),
+    Window(Window),
+    Epoch(i64),
+    Layout(i64),
+    /// Behind the script's back.
+    AddStock(i64),
+    /// Behind the script's back.
+    LoseShard(u32),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum State {
+    Loading,
+    Active,
+    Paused,
+    Ended,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Window {
+    Before,
+    Open,
+    After,
+}
+
+/// The coupon's hash.
+#[derive(Clone, Debug)]
+struct Sale {
+    state: State,
+    window: Window,
+    stock: i64,
+    total: i64,
+    epoch: i64,
+    layout: i64,
+}
+
+/// What `lua/claim.lua` promises.
+#[derive(Default)]
+struct Model {
+    sale: Option<Sale>,
+    buyers: BTreeMap<i64, i64>,
+    /// Shards that are gone.
+    lost: BTreeSet<u32>,
+    /// Unpaid orders of users.
+    unpaid: BTreeMap<i64, Vec<i64>>,
+    log: Vec<(i64, i64)>,
+    /// Calls that have brought units back.
+    returns: i64,
+    tampered: bool,
+}
+
+fn commands() -> impl Strategy<Value = Vec<Command>> {
+    // Few of each, so that they come again: in one call, and in later ones.
+    let claims = prop::collection::vec((1..=12_i64, 1_001..=1_030_i64), 1..=8);
+    let has_room = prop::bool::weighted(0.9);
+    let unpaid_max = prop_oneof![1 => Just(0_usize), 2 => 1..=2_usize];
+    let claim = (ones(), shards(), has_room, unpaid_max, claims).prop_map(
+        |(epoch, shards, has_room, unpaid_max, claims)| Command::Claim {
+            epoch,
+            shards,
+            has_room,
+            unpaid_max,
+            claims,
+        },
+    );
+    // Most have a pair among them that is there, since there are few of each.
+    let units = prop::collection::vec((1..=12_i64, 1_001..=1_030_i64), 60..=120);
+    let give_back = (ones(), shards(), units)
+        .prop_map(|(epoch, shards, units)| Command::GiveBack { epoch, shards, units });
+    let command = prop_oneof![
+        20 => claim,
+        6 => give_back,
+        6 => prop::collection::vec((1..=12_i64, 1_001..=1_030_i64), 40..=80).prop_map(Command::FreePlaces),
+        3 => sales().prop_map(Command::Create),
+        1 => Just(Command::Delete),
+        4 => states().prop_map(Command::State),
+        4 => windows().prop_map(Command::Window),
+        1 => ones().prop_map(Command::Epoch),
+        1 => layouts().prop_map(Command::Layout),
+        1 => prop_oneof![Just(-1), Just(1)].prop_map(Command::AddStock),
+        1 => (0..SHARDS).prop_map(Command::LoseShard),
+    ];
+    (sales(), prop::collection::vec(command, 1..=60))
+        .prop_map(|(sale, commands)| [vec![Command::Create(sale)], commands].concat())
+}
+
+fn sales() -> impl Strategy<Value = Sale> {
+    (states(), windows(), 0..=12_i64, ones(), layouts()).prop_map(
+        |(state, window, stock, epoch, layout)| {
+            // The total is the buyers' business too.
+            Sale { state, window, stock, total: 0, epoch, layout }
+        },
+    )
+}
+
+/// An epoch: 1, which is ours, and 2 now and then.
+fn ones() -> impl Strategy<Value = i64> {
+    prop_oneof![15 => Just(1_i64), 1 => Just(2)]
+}
+
+/// A layout: 2, which is ours, and 1 now and then.
+fn layouts() -> impl Strategy<Value = i64> {
+    prop_oneof![15 => Just(2_i64), 1 => Just(1)]
+}
+
+/// The right number, and another one now and then.
+fn shards() -> impl Strategy<Value = u32> {
+    prop_oneof![15 => Just(SHARDS), 1 => Just(1_u32), 1 => Just(SHARDS + 2)]
+}
+
+fn shard_of(id: i64) -> u32 {
+    Shards::new(SHARDS).expect("there are some").of(user(id))
+}
+
+fn states() -> impl Strategy<Value = State> {
+    prop_oneof![
+        8 => Just(State::Active),
+        1 => Just(State::Paused),
+        1 => Just(State::Ended),
+        1 => Just(State::Loading),
+    ]
+}
+
+fn windows() -> impl Strategy<Value = Window> {
+    prop_oneof![6 => Just(Window::Open), 1 => Just(Window::Before), 1 => Just(Window::After)]
+}
+
+impl State {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Loading => "loading",
+            Self::Active => "active",
+            Self::Paused => "paused",
+            Self::Ended => "ended",
+        }
+    }
+}
+
+impl Window {
+    /// When it opens and when it closes.
+    fn ms(self) -> (i64, i64) {
+        match self {
+            Self::Before => (FAR, FAR + 1),
+            Self::Open => (0, FAR),
+            Self::After => (0, 1),
+        }
+    }
+}
+
+impl Model {
+    fn buyers_count(&self) -> i64 {
+        i64::try_from(self.buyers.len()).expect("a few")
+    }
+
+    /// Code and detail for each claim of one call.
+    fn claim(
+        &mut self,
+        epoch: i64,
+        shards: u32,
+        has_room: bool,
+        unpaid_max: usize,
+        claims: &[(i64, i64)],
+    ) -> Vec<(String, String)> {
+        let refusal = self.unusable(epoch);
+        let reply = |&(user, order): &(i64, i64)| {
+            let (code, detail) = match refusal {
+                Some(code) => (code, String::new()),
+                None if shards != SHARDS => ("RESHARDED", SHARDS.to_string()),
+                None if self.lost.contains(&shard_of(user)) => ("LOST", String::new()),
+                None => self.decide(user, order, has_room, unpaid_max),
+            };
+            (code.to_owned(), detail)
+        };
+        claims.iter().map(reply).collect()
+    }
+
+    /// Why no script can do anything with this sale.
+    fn unusable(&self, epoch: i64) -> Option<&'static str> {
+        match &self.sale {
+            None => Some("NOT_LOADED"),
+            Some(sale) if sale.state == State::Loading => Some("NOT_LOADED"),
+            Some(sale) if sale.epoch != epoch || sale.layout != 2 => Some("STALE"),
+            Some(_) => None,
+        }
+    }
+
+    /// A code for each unit, or one for all.
+    fn give_back(&mut self, epoch: i64, shards: u32, units: &[(i64, i64)]) -> Vec<String> {
+        let resharded = (shards != SHARDS).then_some("STALE");
+        if let Some(refusal) = self.unusable(epoch).or(resharded) {
+            return vec![refusal.to_owned()];
+        }
+        let before = self.buyers.len();
+        let code = |(user, order)| match self.buyers.get(user) == Some(order) {
+            true => {
+                self.buyers.remove(user);
+                "GIVEN_BACK".to_owned()
+            }
+            false => "NOT_HELD".to_owned(),
+        };
+        let codes = units.iter().map(|(user, order)| (user, order)).map(code).collect();
+        let back = before - self.buyers.len();
+        self.returns += i64::from(back > 0);
+        self.sale.as_mut().expect("it is usable").stock += i64::try_from(back).expect("a few");
+        codes
+    }
+
+    /// How many were on a list.
+    fn free_places(&mut self, orders: &[(i64, i64)]) -> i64 {
+        let mut freed = 0;
+        for (user, order) in orders {
+            if let Some(unpaid) = self.unpaid.get_mut(user) {
+                freed += i64::from(unpaid.contains(order));
+                unpaid.retain(|held| held != order);
+            }
+        }
+        self.unpaid.retain(|_, orders| !orders.is_empty());
+        freed
+    }
+
+    /// One claim on a sale that is in order.
+    fn decide(
+        &mut self,
+        user: i64,
+        order: i64,
+        has_room: bool,
+        unpaid_max: usize,
+    ) -> (&'static str, String) {
+        let unpaid = self.unpaid.get(&user).map_or(0, Vec::len);
+        let sale = self.sale.as_mut().expect("it is in order");
+        if let Some(first) = self.buyers.get(&user) {
+            return ("ALREADY_CLAIMED", first.to_string());
+        }
+        let refusal = match (sale.state, sale.window) {
+            (State::Ended, _) | (_, Window::After) => "ENDED",
+            (State::Paused, _) => "PAUSED",
+            (_, Window::Before) => return ("NOT_STARTED", "ms".to_owned()),
+            _ if sale.stock < 1 => return ("SOLD_OUT", self.returns.to_string()),
+            _ if unpaid_max > 0 && unpaid >= unpaid_max => "TOO_MANY_UNPAID",
+            _ if !has_room => "OVERLOADED",
+            _ => {
+                sale.stock -= 1;
+                self.buyers.insert(user, order);
+                if unpaid_max > 0 {
+                    self.unpaid.entry(user).or_default().push(order);
+                }
+                self.log.push((user, order));
+                return ("ACCEPTED", order.to_string());
+            }
+        };
+        (refusal, String::new())
+    }
+}
+
+/// Does it to both.
+async fn carry_out(command: Command, model: &mut Model, real: &Real<'_>) -> TestCaseResult {
+    let buyers = model.buyers_count();
+    match (command, &mut model.sale) {
+        (Command::Claim { epoch, shards, has_room, unpaid_max, claims }, _) => {
+            let expected = model.claim(epoch, shards, has_room, unpaid_max, &claims);
+            let replies = real.claim(epoch, shards, has_room, unpaid_max, &claims).await;
+            prop_assert_eq!(replies, expected);
+        }
+        (Command::GiveBack { epoch, shards, units }, _) => {
+            let expected = model.give_back(epoch, shards, &units);
+            prop_assert_eq!(real.give_back(epoch, shards, &units).await, expected);
+        }
+        (Command::FreePlaces(orders), _) => {
+            prop_assert_eq!(real.free_places(&orders).await, model.free_places(&orders));
+        }
+        (Command::Create(sale), there) => {
+            let sale = Sale { total: sale.stock + buyers, ..sale };
+            real.create(&sale).await;
+            *there = Some(sale);
+            model.lost.clear();
+            model.returns = 0;
+            model.tampered = false;
+        }
+        (_, None) => {}
+        (Command::Delete, there) => {
+            real.delete(&real.hash).await;
+            *there = None;
+        }
+        (Command::State(state), Some(sale)) => {
+            real.set(&[("state", state.name())]).await;
+            sale.state = state;
+        }
+        (Command::Window(window), Some(sale)) => {
+            real.set_window(window).await;
+            sale.window = window;
+        }
+        (Command::Epoch(epoch), Some(sale)) => {
+            real.set(&[("epoch", &epoch.to_string())]).await;
+            sale.epoch = epoch;
+        }
+        (Command::Layout(layout), Some(sale)) => {
+            real.set(&[("layout", &layout.to_string())]).await;
+            sale.layout = layout;
+        }
+        (Command::AddStock(units), Some(sale)) => {
+            let add = ["HINCRBY", &real.hash, "stock", &units.to_string()];
+            let _: i64 = real.app.redis(&add).await;
+            sale.stock += units;
+            model.tampered = true;
+        }
+        (Command::LoseShard(shard), _) => {
+            real.delete(&real.shards[shard as usize]).await;
+            model.lost.insert(shard);
+            model.buyers.retain(|user, _| shard_of(*user) != shard);
+            model.tampered |= model.buyers_count() < buyers;
+        }
+    }
+    Ok(())
+}
+
+/// Both keep the same, and no unit came or went.
+async fn compare(model: &Model, real: &Real<'_>) -> TestCaseResult {
+    let Real { app, hash, shards, unpaid, log, .. } = real;
+    let stock: Option<i64> = app.redis(&["HGET", hash, "stock"]).await;
+    prop_assert_eq!(stock, model.sale.as_ref().map(|sale| sale.stock), "stock");
+    prop_assert_eq!(&app.buyers_in(shards).await, &model.buyers, "buyers");
+    let unpaid: BTreeMap<i64, String> = app.redis(&["HGETALL", unpaid]).await;
+    let words = |orders: &Vec<i64>| orders.iter().map(i64::to_string).collect::<Vec<_>>().join(" ");
+    let expected: BTreeMap<i64, String> =
+        model.unpaid.iter().map(|(user, orders)| (*user, words(orders))).collect();
+    prop_assert_eq!(unpaid, expected, "unpaid orders");
+    let entries: Vec<(String, Vec<String>)> = app.redis(&["XRANGE", log, "-", "+"]).await;
+    let entries: Vec<String> = entries.iter().map(|(_, fields)| fields.join(" ")).collect();
+    let entry =
+        |(user, order): &(i64, i64)| format!("coupon {} user {user} order {order}", real.coupon);
+    let expected: Vec<String> = model.log.iter().map(entry).collect();
+    prop_assert_eq!(entries, expected, "log");
+    if let Some(sale) = model.sale.as_ref().filter(|_| !model.tampered) {
+        prop_assert_eq!(sale.total, sale.stock + model.buyers_count(), "conservation");
+    }
+    Ok(())
+}
+
+#[test]
+fn the_claim_script_does_what_the_model_does() {
+    let app = async {
+        let app = TestApp::start().await;
+        // The coupons are Redis's only: Postgres has never heard of them.
+        app.expect_disagreements();
+        app
+    };
+    for_all(app, &commands(), async |app, case, commands| {
+        let (mut model, real) = (Model::default(), Real::new(app, case).await);
+        for command in commands {
+            carry_out(command, &mut model, &real).await?;
+        }
+        compare(&model, &real).await
+    });
+}

@@ -1,0 +1,127 @@
+//! The side of the model test that really happens: the scripts, on Redis.
+
+use flash_sale::sale::buyers::shards::{SENTINEL, Shards};
+use flash_sale::sale::ids::CouponId;
+use redis::FromRedisValue;
+
+use super::{SHARDS, Sale, Window};
+use crate::support::{TestApp, user};
+
+const CLAIM: &str = include_str!("../../../../lua/claim.lua");
+const GIVE_BACK: &str = include_str!("../../../../lua/give_back.lua");
+const FREE_PLACE: &str = include_str!("../../../../lua/free_place.lua");
+
+/// The same on Redis.
+pub struct Real<'a> {
+    pub app: &'a TestApp,
+    pub coupon: CouponId,
+    pub hash: String,
+    pub shards: Vec<String>,
+    pub unpaid: String,
+    pub log: String,
+}
+
+impl<'a> Real<'a> {
+    pub async fn new(app: &'a TestApp, sequence: i64) -> Self {
+        let (coupon, keys) = (CouponId::compose(sequence, 1), app.keys());
+        let (log, unpaid) = (keys.log(coupon.lane()), keys.unpaid(coupon.lane()));
+        let _: i64 = app.redis(&["DEL", &log, &unpaid]).await;
+        let shards = (0..SHARDS).map(|shard| keys.buyers(coupon, shard)).collect();
+        Self { app, coupon, hash: keys.coupon(coupon), shards, unpaid, log }
+    }
+
+    /// What the script replies; of the time until the sale opens, only that there is one.
+    pub async fn claim(
+        &self,
+        epoch: i64,
+        shards: u32,
+        has_room: bool,
+        unpaid_max: usize,
+        claims: &[(i64, i64)],
+    ) -> Vec<(String, String)> {
+        let own = [&self.hash, &self.log, &self.unpaid].map(String::clone);
+        let keys = [&own[..], &self.shards_of(shards, claims)].concat();
+        let (coupon, epoch) = (self.coupon.to_string(), epoch.to_string());
+        let (has_room, unpaid_max) = (u8::from(has_room).to_string(), unpaid_max.to_string());
+        let arguments = [coupon, epoch, has_room, unpaid_max, shards.to_string()];
+        let replies: Vec<String> = self.eval(CLAIM, &keys, &arguments, claims).await;
+        let readable = |reply: &[String]| match reply {
+            [code, ms] if code == "NOT_STARTED" && ms.parse().is_ok_and(|ms: i64| ms > 0) => {
+                (code.clone(), "ms".to_owned())
+            }
+            reply => (reply[0].clone(), reply[1..].join(" and ")),
+        };
+        replies.chunks(2).map(readable).collect()
+    }
+
+    /// A code for each unit, or one for all.
+    pub async fn give_back(&self, epoch: i64, shards: u32, units: &[(i64, i64)]) -> Vec<String> {
+        let keys = [vec![self.hash.clone()], self.shards_of(shards, units)].concat();
+        let channel = self.app.keys().returns_channel();
+        let (coupon, epoch) = (self.coupon.to_string(), epoch.to_string());
+        let arguments = [coupon, epoch, shards.to_string(), channel];
+        self.eval(GIVE_BACK, &keys, &arguments, units).await
+    }
+
+    /// Where each of these users is looked for by somebody who believes in so many shards.
+    fn shards_of(&self, shards: u32, pairs: &[(i64, i64)]) -> Vec<String> {
+        let shards = Shards::new(shards).expect("there are some");
+        let shard_of = |id: i64| self.app.keys().buyers(self.coupon, shards.of(user(id)));
+        pairs.iter().map(|(id, _)| shard_of(*id)).collect()
+    }
+
+    /// How many were on a list.
+    pub async fn free_places(&self, orders: &[(i64, i64)]) -> i64 {
+        self.eval(FREE_PLACE, std::slice::from_ref(&self.unpaid), &[], orders).await
+    }
+
+    /// Calls a script with these keys, arguments, and pairs of user and order.
+    async fn eval<T: FromRedisValue>(
+        &self,
+        script: &str,
+        keys: &[String],
+        arguments: &[String],
+        pairs: &[(i64, i64)],
+    ) -> T {
+        let pairs: Vec<String> =
+            pairs.iter().flat_map(|(user, order)| [user.to_string(), order.to_string()]).collect();
+        let count = keys.len().to_string();
+        let mut words = vec!["EVAL", script, &count];
+        words.extend(keys.iter().chain(arguments).chain(&pairs).map(String::as_str));
+        self.app.redis(&words).await
+    }
+
+    pub async fn set(&self, fields: &[(&str, &str)]) {
+        let pairs = fields.iter().flat_map(|(field, value)| [*field, *value]);
+        let words: Vec<&str> = ["HSET", &self.hash].into_iter().chain(pairs).collect();
+        let _: i64 = self.app.redis(&words).await;
+    }
+
+    pub async fn set_window(&self, window: Window) {
+        let (opens_ms, closes_ms) = window.ms();
+        let (opens_ms, closes_ms) = (opens_ms.to_string(), closes_ms.to_string());
+        self.set(&[("opens_ms", &opens_ms), ("closes_ms", &closes_ms)]).await;
+    }
+
+    pub async fn create(&self, sale: &Sale) {
+        self.delete(&self.hash).await;
+        self.set_window(sale.window).await;
+        for (field, number) in [
+            ("stock", sale.stock),
+            ("total", sale.total),
+            ("epoch", sale.epoch),
+            ("layout", sale.layout),
+            ("shards", SHARDS.into()),
+        ] {
+            self.set(&[(field, &number.to_string())]).await;
+        }
+        self.set(&[("state", sale.state.name())]).await;
+        for shard in &self.shards {
+            let _: i64 = self.app.redis(&["HSET", shard, SENTINEL, ""]).await;
+        }
+    }
+
+    pub async fn delete(&self, key: &str) {
+        let _: i64 = self.app.redis(&["DEL", key]).await;
+    }
+}

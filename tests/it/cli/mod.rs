@@ -1,0 +1,10 @@
+//! The command line.
+
+// Output, refusals and exit codes of each sub-command.
+mod command_line;
+
+// The output of `flash-sale demo`.
+mod demo;
+
+// The findings of `flash-sale doctor`.
+mod doctor;

@@ -1,0 +1,217 @@
+//! Costs that are measured by hand and printed: of units that come back to a large sold-out sale, and of requests
+//! that wait for their order while a backlog is written. Only ratios of one run mean anything, and none is asserted.
+//!
+//! `cargo test --release --locked --test it costs::by_hand -- --ignored --nocapture --test-threads 1`
+
+use std::fs;
+use std::time::Duration;
+
+use flash_sale::base::clock::Clock;
+use flash_sale::sale::buyers;
+use flash_sale::sale::ids::CouponId;
+use futures_util::future::join_all;
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+use crate::support::process::{Process, backlog, flash_sale, rows, try_claim};
+use crate::support::{OwnServers, TestApp, eventually, user};
+
+/// Buyers of the large sale.
+const BUYERS: i64 = 300_000;
+/// Clients that are refused, and the pause of each between two claims.
+const CLIENTS: i64 = 8;
+const PACE: Duration = Duration::from_millis(5);
+/// How long each phase is looked at.
+const PHASE: Duration = Duration::from_secs(8);
+/// Between two units that come back.
+const CANCEL_PERIOD: Duration = Duration::from_millis(500);
+
+/// Accepted claims of the backlog, and requests that wait beside it.
+const BACKLOG: i64 = 20_000;
+const WAITERS: i64 = 256;
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "long: it measures"]
+async fn long_units_that_come_back_to_a_large_sold_out_sale() {
+    let servers = OwnServers::start();
+    let app = TestApp::on(&servers.at, &[], Clock::System).await;
+    app.expect_disagreements();
+    let coupon = app.create_flash(BUYERS).await;
+    app.sell_out_by_hand(coupon, BUYERS).await;
+    let service = serve(&app, "api");
+    let url = service.url().await;
+
+    // The buyers are read meanwhile, because so many ask.
+    refusals(&app, &url, coupon, 1 << 40, Duration::ZERO).await;
+    let quiet = measure(&service, refusals(&app, &url, coupon, 1 << 41, PACE)).await;
+    quiet.print("nothing comes back");
+    let coming_back = async {
+        let (refused, ()) =
+            tokio::join!(refusals(&app, &url, coupon, 1 << 42, PACE), cancels(&app, &url, coupon));
+        refused
+    };
+    let busy = measure(&service, coming_back).await;
+    busy.print("a unit every 0.5 s");
+    println!("CPU of the service: {:.1} times as much", busy.cpu / quiet.cpu);
+}
+
+#[tokio::test]
+#[ignore = "long: it measures"]
+async fn long_what_a_buyer_costs_to_read_and_a_question_to_ask() {
+    let servers = OwnServers::start();
+    let app = TestApp::on(&servers.at, &["--sold-out-memory-ms", "60000"], Clock::System).await;
+    app.expect_disagreements();
+    let coupon = app.create_flash(BUYERS).await;
+    app.sell_out_by_hand(coupon, BUYERS).await;
+    let used =
+        || cpu_seconds(std::process::id()) + cpu_seconds(servers.at.redis_pid.cast_unsigned());
+
+    // It doesn't listen, so it believes nothing, and asks for each.
+    let (questions, before) = (20_000, used());
+    for id in 0..questions {
+        let told = app.app.claims.claim(coupon, user((1 << 40) + id)).await;
+        assert_eq!(told.expect("Redis answers").status().code, "sold_out");
+    }
+    let question = (used() - before) / questions as f64;
+    let (rounds, before) = (5, used());
+    for _ in 0..rounds {
+        let mut pages = buyers::Pages::begin(&app.app.stores.redis, app.keys(), coupon)
+            .await
+            .expect("Redis answers");
+        while pages.next().await.expect("Redis answers").is_some() {}
+    }
+    let buyer = (used() - before) / (rounds * BUYERS) as f64;
+    println!(
+        "service and Redis together: {:.1} us of CPU for a question, {:.2} us to read a buyer: {:.0} to one",
+        question * 1e6,
+        buyer * 1e6,
+        question / buyer
+    );
+}
+
+/// Claims that are refused, for a phase. Returns how long each took.
+async fn refusals(
+    app: &TestApp,
+    url: &str,
+    coupon: CouponId,
+    first: i64,
+    pace: Duration,
+) -> Vec<Duration> {
+    let client = async |n: i64| {
+        let (mut took, mut id) = (Vec::new(), first + n);
+        let end = Instant::now() + PHASE;
+        while Instant::now() < end {
+            let asked = Instant::now();
+            let (status, body) = try_claim(app, url, id, coupon).await.expect("it answers");
+            took.push(asked.elapsed());
+            // Few of these users meet a unit that has just come back.
+            assert!(status == 202 || body["code"] == "sold_out", "{status} {body}");
+            id += CLIENTS;
+            tokio::time::sleep(pace).await;
+        }
+        took
+    };
+    join_all((0..CLIENTS).map(client)).await.into_iter().flatten().collect()
+}
+
+/// Brings a unit back twice a second, as the script does that gives it back, until the phase is over; a newcomer buys it.
+async fn cancels(app: &TestApp, url: &str, coupon: CouponId) {
+    let mut ticks = interval(CANCEL_PERIOD);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let end = Instant::now() + PHASE;
+    for buyer in 1.. {
+        ticks.tick().await;
+        if Instant::now() >= end {
+            return;
+        }
+        app.bring_back_by_hand(coupon, buyer).await;
+        try_claim(app, url, (1 << 43) + buyer, coupon).await;
+    }
+}
+
+/// Times and costs of one phase.
+struct Measured {
+    p50: Duration,
+    p99: Duration,
+    count: usize,
+    /// Seconds of a processor for a second.
+    cpu: f64,
+}
+
+impl Measured {
+    fn print(&self, what: &str) {
+        let Self { p50, p99, count, cpu } = self;
+        println!(
+            "{what}: {count} refusals, p50 {p50:.2?}, p99 {p99:.2?}; CPU of the service {:.1} %",
+            cpu * 100.0
+        );
+    }
+}
+
+async fn measure(service: &Process, work: impl Future<Output = Vec<Duration>>) -> Measured {
+    let (began, before) = (Instant::now(), cpu_seconds(service.pid()));
+    let mut took = work.await;
+    let cpu = (cpu_seconds(service.pid()) - before) / began.elapsed().as_secs_f64();
+    took.sort();
+    let at = |share: usize| took[took.len() * share / 100];
+    Measured { p50: at(50), p99: at(99), count: took.len(), cpu }
+}
+
+/// Processor time that the process has used, at 100 ticks a second.
+fn cpu_seconds(process: u32) -> f64 {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).expect("it runs");
+    let (_, after_name) = stat.rsplit_once(')').expect("the name is in brackets");
+    let fields: Vec<&str> = after_name.split_whitespace().collect();
+    let ticks = |at: usize| fields[at].parse::<f64>().expect("a number");
+    (ticks(11) + ticks(12)) / 100.0
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "long: it measures"]
+async fn long_requests_that_wait_while_a_backlog_is_written() {
+    let servers = OwnServers::durable();
+    for round in 1..=3 {
+        let alone = drain(&servers, 0).await;
+        let beside = drain(&servers, WAITERS).await;
+        println!(
+            "round {round}: {alone:.0} rows a second alone, {beside:.0} beside {WAITERS} waiters: {:.2}",
+            beside / alone
+        );
+    }
+}
+
+/// Rows a second of a worker that writes a backlog, while so many requests wait for orders at its end.
+async fn drain(servers: &OwnServers, waiters: i64) -> f64 {
+    let app = TestApp::on(&servers.at, &["--database-connections", "20"], Clock::System).await;
+    backlog(&app, BACKLOG).await;
+    let last = app.create_flash(waiters.max(1)).await;
+    let api = serve(&app, "api");
+    let url = api.url().await;
+    let waiting = join_all((1..=waiters).map(|id| {
+        let request = app.client().post(format!("{url}/v1/coupons/{last}/claims"));
+        request.bearer_auth(app.token(id)).header("prefer", "wait=10").send()
+    }));
+    let writing = async {
+        eventually("all wait", async || app.buyers_count(last).await == waiters).await;
+        let worker = serve(&app, "worker");
+        eventually("it writes", async || rows(&app).await > 0).await;
+        let (began, before) = (Instant::now(), rows(&app).await);
+        let sold = "SELECT sum(sold)::bigint FROM flash_sales";
+        eventually("all is written", async || app.number(sold).await == BACKLOG + waiters).await;
+        let rate = (BACKLOG + waiters - before) as f64 / began.elapsed().as_secs_f64();
+        drop(worker);
+        rate
+    };
+    let (replies, rate) = tokio::join!(waiting, writing);
+    let created = replies
+        .into_iter()
+        .filter(|reply| reply.as_ref().is_ok_and(|reply| reply.status().as_u16() == 201));
+    println!("{} of {waiters} were told the order that was written", created.count());
+    rate
+}
+
+/// A process with the settings of every day.
+fn serve(app: &TestApp, role: &str) -> Process {
+    let mut command = flash_sale(&["serve", "--listen", "127.0.0.1:0", "--roles", role]);
+    command.args(["--admin-listen", "127.0.0.1:0"]).args(app.store_arguments());
+    Process::spawn(command)
+}

@@ -1,0 +1,400 @@
+//! A change of a coupon lives in two stores. Wherever it is interrupted, and in whichever order it arrives, both
+//! end with the newest revision, and nothing is sold that isn't there.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use flash_sale::base::clock::Clock;
+use flash_sale::sale::coupon::input::{CouponEdit, Restock, SaleEdit};
+use flash_sale::sale::coupon::model::CouponState;
+use flash_sale::sale::coupon::rules::Change;
+use flash_sale::sale::coupon::stock;
+use flash_sale::sale::ids::CouponId;
+use futures_util::StreamExt;
+use futures_util::future::join_all;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::coupon::warm_up::only_in_postgres;
+use crate::support::process::{Process, flash_sale};
+use crate::support::proxy::RedisProxy;
+use crate::support::{IMPATIENT, OwnServers, TestApp, bounded, eventually};
+
+/// What the script reads, and which revision it is.
+async fn sale(app: &TestApp, coupon: CouponId) -> [String; 4] {
+    app.in_redis(coupon, ["state", "total", "stock", "revision"]).await
+}
+
+fn stock_of(total: i64) -> Change {
+    let sale = SaleEdit { stock: Some(total), ..SaleEdit::default() };
+    Change::Edit(CouponEdit { sale: Some(sale), ..CouponEdit::default() })
+}
+
+fn restock(units: i64, key: &str) -> Change {
+    Change::Restock(Restock { units, key: key.into() })
+}
+
+#[tokio::test]
+async fn whoever_dies_between_the_stores_leaves_it_to_the_pass() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(3).await;
+    assert_eq!(app.claim(1, coupon).await.status, 202);
+    assert_eq!(app.changes_pass().await, 1, "what was loaded is looked at once");
+    assert_eq!(app.changes_pass().await, 0);
+    for (change, now_in_redis) in [
+        (Change::Move(CouponState::Paused), ["paused", "3", "2", "2"]),
+        (Change::Move(CouponState::Active), ["active", "3", "2", "3"]),
+        (restock(4, "k"), ["active", "7", "6", "4"]),
+        (stock_of(8), ["active", "8", "7", "5"]),
+        (
+            Change::Edit(CouponEdit { title: Some("x".into()), ..CouponEdit::default() }),
+            ["active", "8", "7", "6"],
+        ),
+        (Change::Move(CouponState::Ended), ["ended", "8", "7", "7"]),
+    ] {
+        let before = sale(&app, coupon).await;
+        app.decide(coupon, change.clone()).await.expect("it may");
+        assert_eq!(sale(&app, coupon).await, before, "{change:?}");
+        assert_eq!(app.changes_pass().await, 1, "{change:?}");
+        assert_eq!(sale(&app, coupon).await, now_in_redis, "{change:?}");
+        assert_eq!(app.changes_pass().await, 0, "{change:?}");
+    }
+}
+
+#[tokio::test]
+async fn several_changes_that_nobody_applied_arrive_as_one() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(3).await;
+    app.decide_on(coupon, CouponState::Paused).await;
+    app.decide(coupon, restock(2, "a")).await.expect("it may");
+    app.decide(coupon, restock(2, "b")).await.expect("it may");
+    app.decide_on(coupon, CouponState::Active).await;
+    assert_eq!(app.changes_pass().await, 1);
+    assert_eq!(sale(&app, coupon).await, ["active", "7", "7", "5"]);
+}
+
+#[tokio::test]
+async fn a_process_that_is_killed_between_the_stores_does_no_harm() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(3).await;
+    let proxy = RedisProxy::before(&app, "EVALSHA").await;
+    let mut command = flash_sale(&["serve", "--listen", "127.0.0.1:0", "--roles", "api"]);
+    command.args(proxy.store_arguments(&app));
+    let mut process = Process::spawn(command);
+    let url = process.url().await;
+    proxy.hold();
+    let pause = app.client().post(format!("{url}/v1/coupons/{coupon}/pause"));
+    let pausing = async { pause.bearer_auth(app.admin_token()).send().await };
+    let killing = async {
+        eventually("it is about to tell Redis", async || proxy.held() > 0).await;
+        process.kill();
+    };
+    let (told, ()) = tokio::join!(pausing, killing);
+    assert!(told.is_err(), "nobody was there to answer: {told:?}");
+
+    assert_eq!(sale(&app, coupon).await[0], "active");
+    assert_eq!(app.changes_pass().await, 1);
+    assert_eq!(sale(&app, coupon).await, ["paused", "3", "3", "2"]);
+}
+
+#[tokio::test]
+async fn an_older_revision_never_wins() {
+    let app = TestApp::start().await;
+    let changes = &app.app.coupon_changes;
+    let orders =
+        [[0, 1, 2, 3], [3, 2, 1, 0], [2, 0, 3, 1], [1, 3, 0, 2], [0, 3, 0, 3], [3, 3, 1, 2]];
+    for order in orders {
+        let coupon = app.create_flash(3).await;
+        assert_eq!(app.claim(1, coupon).await.status, 202);
+        // As four instances have read them before they fell asleep.
+        let mut read = Vec::new();
+        for change in [
+            Change::Move(CouponState::Paused),
+            restock(5, "k"),
+            stock_of(9),
+            Change::Move(CouponState::Active),
+        ] {
+            app.decide(coupon, change).await.expect("it may");
+            let values = stock::find(&app.app.stores.pool, coupon).await.expect("Postgres answers");
+            read.push(values.expect("it is there"));
+        }
+        for at in order {
+            assert!(changes.apply_values(coupon, &read[at]).await.expect("both answer"));
+        }
+        let told = sale(&app, coupon).await;
+        assert_eq!(told, ["active", "9", "8", "5"], "applied in the order {order:?}");
+    }
+    app.changes_pass().await;
+    assert_eq!(app.changes_pass().await, 0);
+}
+
+#[tokio::test]
+async fn two_instances_that_change_at_the_same_moment_end_with_the_same() {
+    let app = TestApp::start().await;
+    let other = app.another_instance().await;
+    let coupon = app.create_flash(5).await;
+    for round in 0..20 {
+        let here = Change::Move(CouponState::Paused);
+        let there = Change::Move(CouponState::Active);
+        let more = restock(1, &round.to_string());
+        let (here, there, more) = tokio::join!(
+            app.app.coupon_changes.change(coupon, here),
+            other.coupon_changes.change(coupon, there),
+            other.coupon_changes.change(coupon, more),
+        );
+        for outcome in [here, there, more] {
+            outcome.expect("both stores answer");
+        }
+        let in_postgres = app.get(&format!("/v1/coupons/{coupon}"), "").await.body;
+        let [state, total, stock, revision] = sale(&app, coupon).await;
+        assert_eq!(in_postgres["state"], state);
+        assert_eq!(in_postgres["revision"].to_string(), revision);
+        assert_eq!((total, stock), ((6 + round).to_string(), (6 + round).to_string()));
+    }
+}
+
+#[tokio::test]
+async fn without_redis_it_is_decided_and_happens_later() {
+    let servers = OwnServers::start();
+    let app = TestApp::on(&servers.at, &IMPATIENT, Clock::System).await;
+    let coupon = app.create_flash(3).await;
+    let redis = Pid::from_raw(servers.at.redis_pid);
+    kill(redis, Signal::SIGSTOP).expect("it runs");
+    let paused = app.r#move(coupon, "pause").await;
+    let again = app.r#move(coupon, "pause").await;
+    let restocked = app.restock(coupon, 2, "k").await;
+    let repeated = app.restock(coupon, 2, "k").await;
+    kill(redis, Signal::SIGCONT).expect("it runs");
+    for (reply, revision) in [(paused, 2), (again, 2), (restocked, 3), (repeated, 3)] {
+        assert_eq!((reply.status, reply.text("state")), (202, "paused"));
+        assert_eq!(reply.body["revision"], revision);
+    }
+    eventually("Redis is back", async || app.app.coupon_changes.pass().await.is_ok()).await;
+    assert_eq!(sale(&app, coupon).await, ["paused", "5", "5", "3"]);
+    assert_eq!(app.r#move(coupon, "pause").await.status, 200);
+}
+
+#[tokio::test]
+async fn a_change_never_puts_back_a_sale_that_redis_has_lost() {
+    let app = TestApp::start().await;
+    let (coupon, well) = (app.create_flash(3).await, app.create_flash(3).await);
+    assert_eq!(app.claim(1, coupon).await.status, 202);
+    let key = app.keys().coupon(coupon);
+    app.lose_sale(coupon).await;
+    for reply in [
+        app.r#move(coupon, "pause").await,
+        app.r#move(coupon, "resume").await,
+        app.restock(coupon, 3, "k").await,
+        app.edit(coupon, &serde_json::json!({"sale": {"stock": 9}})).await,
+    ] {
+        assert_eq!(reply.refusal(), (503, "unavailable"));
+    }
+    // Nor does the pass, and it isn't held up.
+    app.decide_on(well, CouponState::Paused).await;
+    assert_eq!(app.changes_pass().await, 1);
+    assert_eq!(sale(&app, well).await[0], "paused");
+    assert!(!app.redis::<bool>(&["EXISTS", &key]).await);
+    let page = app.get("/metrics", "").await;
+    let quiet = page.body.as_str().unwrap().contains("flash_sale_redis_data_lost_total 0");
+    assert!(!quiet, "no alarm");
+
+    // The work of another load than the one that Postgres has noted is as good as nothing.
+    let _: i64 = app.redis(&["HSET", &app.keys().coupon(well), "load", "another"]).await;
+    assert_eq!(app.r#move(well, "end").await.refusal(), (503, "unavailable"));
+    assert_eq!(sale(&app, well).await[0], "paused");
+    app.expect_disagreements();
+}
+
+#[tokio::test]
+async fn a_sale_of_another_epoch_is_left_alone() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(3).await;
+    app.execute("UPDATE settings SET epoch = 2").await;
+    assert_eq!(app.r#move(coupon, "pause").await.status, 202);
+    assert_eq!(sale(&app, coupon).await, ["active", "3", "3", "1"]);
+    let _: i64 = app.redis(&["HSET", &app.keys().coupon(coupon), "epoch", "2"]).await;
+    assert_eq!(app.changes_pass().await, 1);
+    assert_eq!(sale(&app, coupon).await, ["paused", "3", "3", "2"]);
+}
+
+#[tokio::test]
+async fn a_change_between_the_steps_of_loading_is_not_lost() {
+    let app = TestApp::start().await;
+    let find = async |coupon| stock::find(&app.app.stores.pool, coupon).await.unwrap().unwrap();
+
+    // Somebody has written the first revision into Redis, and hasn't got any further.
+    let loading = async || {
+        let coupon = only_in_postgres(&app, 3).await;
+        let (script, key) = (include_str!("../../../lua/warm_up.lua"), app.keys().coupon(coupon));
+        let values = ["a load", "0", "9999999999999", "3", "1", "1", "1", "active"];
+        let words = [&["EVAL", script, "1", &key], &values[..]].concat();
+        app.redis::<redis::Value>(&words).await;
+        let _: i64 = app.redis(&["HSET", &app.keys().buyers(coupon, 0), "-", ""]).await;
+        coupon
+    };
+
+    // The change itself goes on with the load, and holds when it is answered.
+    let coupon = loading().await;
+    assert_eq!(app.r#move(coupon, "pause").await.status, 200);
+    assert_eq!(sale(&app, coupon).await, ["paused", "3", "3", "2"]);
+
+    // Whoever changes it dies, and a claim goes on with the load: the pass brings the rest.
+    let coupon = loading().await;
+    app.decide(coupon, restock(2, "k")).await.expect("it may");
+    assert_eq!(app.claim(1, coupon).await.status, 202);
+    assert_eq!(sale(&app, coupon).await, ["active", "3", "2", "1"]);
+    app.changes_pass().await;
+    assert_eq!(sale(&app, coupon).await, ["active", "5", "4", "2"]);
+
+    // It is never applied to a sale that isn't open: what opens is one whole revision.
+    let coupon = loading().await;
+    app.decide_on(coupon, CouponState::Paused).await;
+    stock::note_load(&app.app.stores.pool, coupon, "a load").await.expect("Postgres answers");
+    let told = app.app.coupon_changes.apply_values(coupon, &find(coupon).await).await;
+    assert!(!told.expect("both answer"), "it isn't in force");
+    assert_eq!(sale(&app, coupon).await, ["loading", "3", "3", "1"]);
+    app.changes_pass().await;
+    assert_eq!(sale(&app, coupon).await, ["paused", "3", "3", "2"]);
+
+    // A sale that was paused before anybody loaded it opens paused, whoever has read what before.
+    let coupon = only_in_postgres(&app, 3).await;
+    app.decide_on(coupon, CouponState::Paused).await;
+    assert_eq!(app.claim(1, coupon).await.refusal(), (409, "sale_paused"));
+}
+
+#[tokio::test]
+async fn the_pass_finds_them_page_by_page() {
+    let app = TestApp::start().await;
+    let coupons = join_all((0..205).map(|_| app.create_flash(1))).await;
+    assert_eq!(app.changes_pass().await, 205);
+    for coupon in &coupons {
+        app.decide_on(*coupon, CouponState::Ended).await;
+    }
+    assert_eq!(app.changes_pass().await, 205);
+    for coupon in coupons {
+        assert_eq!(sale(&app, coupon).await[0], "ended");
+    }
+}
+
+#[tokio::test]
+async fn nobody_gets_a_unit_after_a_pause_or_the_end_was_answered() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(1_000_000).await;
+    let next = AtomicI64::new(1);
+    for (verb, refusal) in [("pause", (409, "sale_paused")), ("end", (410, "sale_ended"))] {
+        let claiming = futures_util::stream::iter(0..400)
+            .map(|_| async {
+                let user = next.fetch_add(1, Ordering::SeqCst);
+                app.claim(user, coupon).await.status
+            })
+            .buffer_unordered(16)
+            .collect::<Vec<u16>>();
+        let changing = async {
+            eventually("some are in", async || sale(&app, coupon).await[2] != "1000000").await;
+            assert_eq!(app.r#move(coupon, verb).await.status, 200);
+            sale(&app, coupon).await[2].clone()
+        };
+        let (_, left) = tokio::join!(claiming, changing);
+        assert_eq!(sale(&app, coupon).await[2], left, "somebody got a unit after {verb}");
+        let late = next.fetch_add(1, Ordering::SeqCst);
+        assert_eq!(app.claim(late, coupon).await.refusal(), refusal);
+        if verb == "pause" {
+            assert_eq!(app.r#move(coupon, "resume").await.status, 200);
+            assert_eq!(app.claim(late, coupon).await.status, 202);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_restock_while_claims_run_sells_exactly_what_there_is() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(50).await;
+    let claims = futures_util::stream::iter(1..=400)
+        .map(|user| app.claim(user, coupon))
+        .buffer_unordered(16)
+        .filter(|reply| std::future::ready(reply.status == 202))
+        .count();
+    let restocks = async {
+        for round in 0..10 {
+            // Each twice, as by a client that got no answer.
+            let key = round.to_string();
+            let (one, two) =
+                tokio::join!(app.restock(coupon, 5, &key), app.restock(coupon, 5, &key));
+            assert_eq!((one.status, two.status), (200, 200));
+        }
+    };
+    let (mut accepted, ()) = tokio::join!(claims, restocks);
+    // What came after the crowd is sold to latecomers.
+    let mut latecomer = 10_000;
+    eventually("it is sold out", async || {
+        latecomer += 1;
+        accepted += usize::from(app.claim(latecomer, coupon).await.status == 202);
+        accepted == 100
+    })
+    .await;
+    assert_eq!(sale(&app, coupon).await[1..3], ["100", "0"]);
+    assert_eq!(app.claim(1_000_000, coupon).await.refusal(), (410, "sold_out"));
+    assert_eq!(app.write_orders().await.inserted, 100);
+}
+
+#[tokio::test]
+async fn a_sold_out_sale_that_is_restocked_sells_again_and_says_so() {
+    let app = TestApp::start().await;
+    flash_sale::app::start_housekeeping(&app.app);
+    let coupon = app.create_flash(2).await;
+    for user in 1..=2 {
+        assert_eq!(app.claim(user, coupon).await.status, 202);
+    }
+    eventually("it is remembered as sold out", async || {
+        assert_eq!(app.claim(100, coupon).await.refusal(), (410, "sold_out"));
+        app.app.sold_out.refuses(coupon, crate::support::user(100))
+    })
+    .await;
+    let url = app.store_arguments();
+    let at = url.iter().position(|word| word == "--redis-url").expect("it is given") + 1;
+    let client = redis::Client::open(url[at].as_str()).expect("a valid URL");
+    let mut listening = client.get_async_pubsub().await.expect("Redis answers");
+    listening.subscribe(app.keys().returns_channel()).await.expect("Redis answers");
+
+    assert_eq!(app.restock(coupon, 1, "k").await.status, 200);
+    let told = bounded("a message", listening.on_message().next()).await.expect("it is told");
+    assert_eq!(told.get_payload::<String>().unwrap(), coupon.to_string());
+    assert_eq!(app.in_redis(coupon, ["returns"]).await, ["1"]);
+    let mut latecomer = 100;
+    eventually("the unit is sold", async || {
+        latecomer += 1;
+        app.claim(latecomer, coupon).await.status == 202
+    })
+    .await;
+    assert_eq!(app.claim(1_000, coupon).await.refusal(), (410, "sold_out"));
+    // A change that brings no units is none.
+    assert_eq!(app.r#move(coupon, "pause").await.status, 200);
+    assert_eq!(app.in_redis(coupon, ["returns"]).await, ["1"]);
+}
+
+#[tokio::test]
+async fn a_full_redis_can_still_be_told_to_stop_selling() {
+    let servers = OwnServers::start();
+    let app = TestApp::on(&servers.at, &[], Clock::System).await;
+    let coupon = app.create_flash(5).await;
+    let _: String = app.redis(&["CONFIG", "SET", "maxmemory", "1"]).await;
+    let paused = app.r#move(coupon, "pause").await;
+    let _: String = app.redis(&["CONFIG", "SET", "maxmemory", "0"]).await;
+    assert_eq!(paused.status, 200);
+    assert_eq!(sale(&app, coupon).await[0], "paused");
+}
+
+#[tokio::test]
+async fn a_worker_applies_loads_and_archives_by_itself() {
+    let app = TestApp::start().await;
+    let (paused, ended) = (app.create_flash(3).await, app.create_flash(3).await);
+    let cold = only_in_postgres(&app, 3).await;
+    app.decide_on(paused, CouponState::Paused).await;
+    assert_eq!(app.r#move(ended, "end").await.status, 200);
+    let roles = ["--roles", "worker", "--admin-listen", "127.0.0.1:0", "--archive-after-ms", "0"];
+    let _worker = Process::serve(&app, &roles);
+    eventually("all of it is done", async || {
+        let states = [sale(&app, paused).await, sale(&app, cold).await, sale(&app, ended).await];
+        states.map(|[state, ..]| state) == ["paused", "active", ""]
+    })
+    .await;
+}

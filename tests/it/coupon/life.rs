@@ -1,0 +1,317 @@
+//! The life of a coupon over HTTP: what an administrator may change, what is refused, and what claims hear of it.
+
+use chrono::TimeDelta;
+use flash_sale::base::limits;
+use flash_sale::sale::ids::CouponId;
+use serde_json::{Value, json};
+
+use crate::http::bad_input::json_values;
+use crate::support::{TestApp, now};
+
+async fn get(app: &TestApp, coupon: CouponId) -> Value {
+    app.get(&format!("/v1/coupons/{coupon}"), "").await.body
+}
+
+/// Verb, and status and code (or state) after it, one after the other.
+type Story = [(&'static str, u16, &'static str)];
+
+async fn tell(app: &TestApp, coupon: CouponId, story: &Story) {
+    for (verb, status, word) in story {
+        let reply = app.r#move(coupon, verb).await;
+        assert_eq!(reply.status, *status, "{verb}: {reply:?}");
+        let name = if *status == 200 { "state" } else { "code" };
+        assert_eq!(reply.text(name), *word, "{verb}");
+        if *status == 200 {
+            assert_eq!(reply.body, get(app, coupon).await, "{verb}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_coupon_is_paused_resumed_and_ended_for_good() {
+    let app = TestApp::start().await;
+    for coupon in [app.create_flash(5).await, app.create_regular().await] {
+        tell(
+            &app,
+            coupon,
+            &[
+                ("resume", 200, "active"),
+                ("pause", 200, "paused"),
+                ("pause", 200, "paused"),
+                ("resume", 200, "active"),
+                ("resume", 200, "active"),
+                ("pause", 200, "paused"),
+                ("end", 200, "ended"),
+                ("end", 200, "ended"),
+                ("resume", 409, "invalid_transition"),
+                ("pause", 409, "invalid_transition"),
+                ("end", 200, "ended"),
+            ],
+        )
+        .await;
+        // Four of them changed something.
+        assert_eq!(get(&app, coupon).await["revision"], 5);
+        let refused = app.r#move(coupon, "resume").await;
+        assert_eq!((refused.text("from"), refused.text("to")), ("ended", "active"));
+    }
+    let straight = app.create_flash(5).await;
+    tell(&app, straight, &[("end", 200, "ended"), ("pause", 409, "invalid_transition")]).await;
+}
+
+#[tokio::test]
+async fn claims_hear_of_it_at_once_and_a_buyer_stays_a_buyer() {
+    let app = TestApp::start().await;
+    for coupon in [app.create_flash(5).await, app.create_regular().await] {
+        let first = app.claim(1, coupon).await.order_id();
+        for (verb, user, refusal) in [
+            ("pause", 2, Some((409, "sale_paused"))),
+            ("resume", 2, None),
+            ("end", 3, Some((410, "sale_ended"))),
+        ] {
+            assert_eq!(app.r#move(coupon, verb).await.status, 200);
+            let claim = app.claim(user, coupon).await;
+            match refusal {
+                Some(refusal) => assert_eq!(claim.refusal(), refusal, "{verb}"),
+                None => assert!([201, 202].contains(&claim.status), "{verb}: {claim:?}"),
+            }
+            let repeat = app.claim(1, coupon).await;
+            assert_eq!(repeat.refusal(), (409, "already_claimed"), "{verb}");
+            assert_eq!(repeat.order_id(), first, "{verb}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_edit_changes_what_it_mentions_and_nothing_else() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(5).await;
+    let mut expected = get(&app, coupon).await;
+    let (opens_at, closes_at) = ("2020-01-01T00:00:00Z", "2030-01-01T00:00:00.123456Z");
+    for (place, value, edit) in [
+        ("/title", json!("Dinner"), json!({"title": "Dinner"})),
+        ("/sub_title", json!("for two"), json!({"sub_title": "for two"})),
+        ("/sub_title", json!(""), json!({"sub_title": ""})),
+        ("/rules", json!("none"), json!({"rules": "none"})),
+        ("/pay_cents", json!(0), json!({"pay_cents": 0})),
+        ("/value_cents", json!(7), json!({"value_cents": 7})),
+        ("/sale/opens_at", json!(opens_at), json!({"sale": {"opens_at": opens_at}})),
+        ("/sale/closes_at", json!(closes_at), json!({"sale": {"closes_at": closes_at}})),
+        ("/sale/stock", json!(8), json!({"sale": {"stock": 8}})),
+    ] {
+        let revision = expected["revision"].as_i64().unwrap() + 1;
+        *expected.pointer_mut(place).unwrap() = value;
+        expected["revision"] = json!(revision);
+        expected["sale"]["left"] = expected["sale"]["stock"].clone();
+        for repeat in ["the first time", "again"] {
+            let reply = app.edit(coupon, &edit).await;
+            assert_eq!((reply.status, &reply.body), (200, &expected), "{edit} {repeat}");
+        }
+        assert_eq!(get(&app, coupon).await, expected, "{edit}");
+    }
+    // More than Postgres can keep is no reason to make a new revision each time.
+    let fine = json!({"sale": {"closes_at": "2030-01-01T00:00:00.123456789Z"}});
+    assert_eq!(app.edit(coupon, &fine).await.body, expected);
+    assert_eq!(app.edit(coupon, &json!({})).await.body, expected);
+    assert_eq!(app.edit(coupon, &json!({"sale": {}})).await.body, expected);
+
+    let regular = app.create_regular().await;
+    assert_eq!(app.edit(regular, &json!({"title": "Lunch"})).await.text("title"), "Lunch");
+}
+
+#[tokio::test]
+async fn a_window_that_is_moved_holds_for_the_next_claim() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(5).await;
+    let (past, soon, later) =
+        (now() - TimeDelta::hours(1), now() + TimeDelta::hours(1), now() + TimeDelta::hours(2));
+    for (window, user, told) in [
+        (json!({"opens_at": soon, "closes_at": later}), 1, "sale_not_started"),
+        (json!({"opens_at": past - TimeDelta::hours(1), "closes_at": past}), 2, "sale_ended"),
+        (json!({"closes_at": later}), 3, ""),
+    ] {
+        assert_eq!(app.edit(coupon, &json!({"sale": window})).await.status, 200);
+        let claim = app.claim(user, coupon).await;
+        match told {
+            "" => assert_eq!(claim.status, 202, "{window}"),
+            code => assert_eq!(claim.text("code"), code, "{window}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn of_two_edits_of_one_revision_one_is_refused() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(5).await;
+    let (a, b) = (json!({"revision": 1, "title": "a"}), json!({"revision": 1, "title": "b"}));
+    let (a, b) = tokio::join!(app.edit(coupon, &a), app.edit(coupon, &b));
+    let mut statuses = [a.status, b.status];
+    statuses.sort_unstable();
+    assert_eq!(statuses, [200, 409]);
+    let (won, lost) = if a.status == 200 { (a, b) } else { (b, a) };
+    assert_eq!(lost.text("code"), "revision_conflict");
+    assert_eq!(get(&app, coupon).await, won.body);
+    // A repeat of the one that won finds what it wanted.
+    let again = json!({"revision": 1, "title": won.text("title")});
+    assert_eq!(app.edit(coupon, &again).await.body, won.body);
+    let next = json!({"revision": 2, "title": "c"});
+    assert_eq!(app.edit(coupon, &next).await.body["revision"], 3);
+}
+
+#[tokio::test]
+async fn what_can_not_be_changed_is_refused_and_stays() {
+    let app = TestApp::start().await;
+    let (flash, regular) = (app.create_flash(5).await, app.create_regular().await);
+    let ended = app.create_flash(5).await;
+    assert_eq!(app.restock(ended, 1, "before the end").await.status, 200);
+    assert_eq!(app.r#move(ended, "end").await.status, 200);
+    let before = app.get("/v1/coupons", "").await.body;
+
+    for (coupon, edit, refusal) in [
+        (flash, json!({"sale": {"stock": 4}}), (409, "stock_only_grows")),
+        (flash, json!({"title": "t2", "sale": {"stock": 1}}), (409, "stock_only_grows")),
+        (regular, json!({"sale": {"stock": 4}}), (409, "no_sale")),
+        (regular, json!({"sale": {}}), (409, "no_sale")),
+        (ended, json!({"title": "t2"}), (409, "coupon_ended")),
+        (ended, json!({"sale": {"stock": 9}}), (409, "coupon_ended")),
+        (ended, json!({"sale": {"closes_at": "2040-01-01T00:00:00Z"}}), (409, "coupon_ended")),
+        // Before it opens, only together with the other end.
+        (flash, json!({"sale": {"closes_at": "2001-01-01T00:00:00Z"}}), (422, "invalid_body")),
+        (flash, json!({"sale": {"opens_at": "2099-01-01T00:00:00Z"}}), (422, "invalid_body")),
+        (flash, json!({"title": "t2", "revision": 2}), (409, "revision_conflict")),
+    ] {
+        assert_eq!(app.edit(coupon, &edit).await.refusal(), refusal, "{edit}");
+    }
+    for (coupon, units, key, refusal) in [
+        (regular, 1, "k", (409, "no_sale")),
+        (ended, 1, "k", (409, "coupon_ended")),
+        (ended, 2, "before the end", (409, "restock_key_used")),
+        (flash, limits::STOCK_MAX, "k", (409, "stock_too_large")),
+    ] {
+        let reply = app.restock(coupon, units, key).await;
+        assert_eq!(reply.refusal(), refusal, "{units} under {key}");
+    }
+    // It was added, and that it was is all that a repeat asks.
+    assert_eq!(app.restock(ended, 1, "before the end").await.status, 200);
+    assert_eq!(app.get("/v1/coupons", "").await.body, before);
+    assert_eq!(app.number("SELECT count(*) FROM restocks").await, 1);
+}
+
+/// What an edit can't say, at any place; several values stand side by side.
+const BAD_EDITS: [(&str, &str); 14] = [
+    ("kind", r#""flash" "regular" null"#),
+    ("state", r#""paused" null"#),
+    ("id", r#""1024""#),
+    ("revision", r#"0 -1 "1" 1.5 null 9223372036854775808"#),
+    ("title", r#""" 1 null ["t"] "\u0000""#),
+    ("sub_title", r#"1 null "\u0000""#),
+    ("rules", r#"1 null "\u0000""#),
+    ("pay_cents", r#""1" 1.5 -1 null 1000000000001"#),
+    ("value_cents", r#""2" 2.5 -1 null 1000000000001"#),
+    ("sale", r#"null "flash" 5 {"left":1} {"sold":1} {"total":1}"#),
+    ("sale", r#"{"stock":0} {"stock":-1} {"stock":100000001} {"stock":"5"} {"stock":null}"#),
+    ("sale", r#"{"opens_at":null} {"opens_at":"soon"} {"opens_at":"1969-12-31T23:59:59Z"}"#),
+    ("sale", r#"{"closes_at":null} {"closes_at":1} {"closes_at":"9999-12-31T23:59:59-01:00"}"#),
+    ("colour", r#""red""#),
+];
+
+#[tokio::test]
+async fn a_body_that_can_not_be_is_refused() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(5).await;
+    let before = get(&app, coupon).await;
+    let invalid = (422, "invalid_body");
+    for (name, values) in BAD_EDITS {
+        for value in json_values(values) {
+            let edit = json!({name: value});
+            assert_eq!(app.edit(coupon, &edit).await.refusal(), invalid, "{edit}");
+        }
+    }
+    for edit in json_values(r#""t" 1 null"#) {
+        assert_eq!(app.edit(coupon, &edit).await.refusal(), invalid, "{edit}");
+    }
+    let too_long = json!({"title": "x".repeat(201)});
+    assert_eq!(app.edit(coupon, &too_long).await.refusal(), invalid);
+
+    let path = format!("/v1/coupons/{coupon}/restock");
+    let long_key = format!(r#"{{"units":1,"key":"{}"}}"#, "k".repeat(101));
+    let restocks = r#"
+        {} [] null 1 {"units":1} {"key":"k"} {"units":1,"key":""} {"units":1,"key":1}
+        {"units":1,"key":null} {"units":1,"key":"\u0000"} {"units":0,"key":"k"} {"units":-1,"key":"k"}
+        {"units":"1","key":"k"} {"units":1.5,"key":"k"} {"units":100000001,"key":"k"}
+        {"units":9223372036854775808,"key":"k"} {"units":1,"key":"k","stock":1}
+    "#;
+    for body in json_values(&(restocks.to_owned() + &long_key)) {
+        let reply = app.post(&path, &app.admin_token(), &body).await;
+        assert_eq!(reply.refusal(), invalid, "{body}");
+    }
+    assert_eq!(get(&app, coupon).await, before);
+}
+
+#[tokio::test]
+async fn a_restock_adds_its_units_once() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(2).await;
+    let sale = |reply: &Value| (reply["sale"]["stock"].clone(), reply["sale"]["left"].clone());
+    for (units, key, stock) in
+        [(3, "monday", 5), (3, "monday", 5), (4, "tuesday", 9), (3, "monday", 9)]
+    {
+        let reply = app.restock(coupon, units, key).await;
+        assert_eq!(reply.status, 200, "{reply:?}");
+        assert_eq!(sale(&reply.body), (json!(stock), json!(stock)), "{key}");
+    }
+    let refused = app.restock(coupon, 4, "monday").await;
+    assert_eq!(refused.refusal(), (409, "restock_key_used"));
+    // The key belongs to the coupon.
+    let other = app.create_flash(1).await;
+    assert_eq!(sale(&app.restock(other, 1, "monday").await.body), (json!(2), json!(2)));
+    // Many at a time under one key.
+    let crowd = (0..10).map(|_| app.restock(coupon, 1, "wednesday"));
+    for reply in futures_util::future::join_all(crowd).await {
+        assert_eq!((reply.status, sale(&reply.body).0), (200, json!(10)));
+    }
+}
+
+#[tokio::test]
+async fn only_administrators_change_coupons_and_only_coupons_that_there_are() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(5).await;
+    let before = get(&app, coupon).await;
+    for verb in ["", "/pause", "/resume", "/end", "/restock"] {
+        let method = if verb.is_empty() { "PATCH" } else { "POST" };
+        for (id, token, refusal) in [
+            (coupon.to_string(), app.token(1), (403, "forbidden")),
+            (coupon.to_string(), "garbage".to_owned(), (401, "invalid_token")),
+            ("01".to_owned(), app.admin_token(), (400, "invalid_id")),
+            ("1048576".to_owned(), app.admin_token(), (404, "coupon_not_found")),
+            ("9223372036854775807".to_owned(), app.admin_token(), (404, "coupon_not_found")),
+        ] {
+            let path = format!("/v1/coupons/{id}{verb}");
+            let request = app.client().request(method.parse().unwrap(), app.url.clone() + &path);
+            let request = match verb {
+                "" => request.json(&json!({"title": "x"})),
+                "/restock" => request.json(&json!({"units": 1, "key": "k"})),
+                _ => request,
+            };
+            let reply = app.send(request.bearer_auth(&token), method, &path).await;
+            assert_eq!(reply.refusal(), refusal, "{method} {path}");
+        }
+    }
+    assert_eq!(get(&app, coupon).await, before);
+}
+
+#[tokio::test]
+async fn no_coupon_that_orders_may_name_goes_away() {
+    let app = TestApp::start().await;
+    let (flash, regular) = (app.create_flash(1).await, app.create_regular().await);
+    for statement in [
+        format!("DELETE FROM flash_sales WHERE coupon_id = {flash}"),
+        format!("DELETE FROM coupons WHERE id = {regular}"),
+        "TRUNCATE coupons CASCADE".to_owned(),
+    ] {
+        let deleted =
+            sqlx::raw_sql(sqlx::AssertSqlSafe(statement)).execute(&app.app.stores.pool).await;
+        let refused = deleted.unwrap_err().to_string();
+        assert!(refused.contains("never deleted"), "{refused}");
+    }
+    assert_eq!(app.number("SELECT count(*) FROM coupons").await, 2);
+}

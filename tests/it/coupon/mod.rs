@@ -1,0 +1,13 @@
+//! Coupons and their sales.
+
+// The life of a coupon over HTTP.
+mod life;
+
+// Changes of a coupon in both stores.
+mod changes;
+
+// The load of a sale into Redis.
+pub mod warm_up;
+
+// The shards that hold the buyers of a sale.
+mod shards;

@@ -1,0 +1,25 @@
+//! Faults of the whole service.
+
+// Processes that are killed.
+mod kills;
+
+// Processes that are paused, or stopped in mid-work.
+pub mod processes;
+
+// Rolling restarts under load.
+mod restart;
+
+// Stores that are killed, hung or emptied under load.
+mod stores;
+
+// Stores that hang or die, and come back.
+mod outage;
+
+// Another server behind the same address.
+mod failover;
+
+// A Redis that goes back in time.
+mod roll_back;
+
+// A clock of Redis that is set back.
+mod clocks;

@@ -1,0 +1,16 @@
+//! The HTTP door.
+
+// Lists, bodies and documents when all is well.
+mod api;
+
+// Input that the API refuses.
+pub mod bad_input;
+
+// Access tokens.
+mod tokens;
+
+// Connections, byte by byte.
+mod connections;
+
+// Clients that are slow, silent or gone.
+mod slow_clients;

@@ -1,0 +1,7 @@
+//! The kit: parts that know nothing of sales.
+
+// Ids under any clock and with any instances.
+mod ids;
+
+// Properties of ids, checked on random plans.
+pub mod id_properties;

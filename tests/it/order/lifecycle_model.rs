@@ -1,0 +1,341 @@
+//! Orders and units against a model: random sequences of claims, payments, cancellations, more stock, and passes
+//! that die half-way. Whatever the sequence, both stores hold what the model holds, and
+//! comparing them in the middle of it finds nothing wrong.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use flash_sale::sale::claim::outcome::ClaimOutcome;
+use flash_sale::sale::coupon::input::Restock;
+use flash_sale::sale::coupon::rules::Change;
+use flash_sale::sale::ids::CouponId;
+use flash_sale::sale::log::{LogEntry, OrderLog};
+use flash_sale::sale::reconcile::runs::AskedBy;
+use flash_sale::worker::{LaneWorker, WorkerSettings, consumer_name};
+use proptest::prelude::*;
+use proptest::test_runner::TestCaseResult;
+use tokio_util::sync::CancellationToken;
+
+use crate::kit::id_properties::for_cases;
+use crate::support::{TestApp, lane, user, write_all};
+
+const CASES: u32 = 24;
+const CASES_LONG: u32 = 1_000;
+
+/// What happens next. Users are few, so that they come again.
+#[derive(Clone, Debug)]
+enum Step {
+    Claim(i64),
+    /// A user does something about their last order.
+    Act(i64, Action),
+    /// More units, under one of a few keys.
+    Restock(i64),
+    /// The same by a process that dies between Postgres and Redis.
+    RestockAndDie(i64),
+    Pass(Pass),
+    /// The stores are compared, and repaired if anything is wrong: nothing may be.
+    Compare,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Action {
+    Pay,
+    Cancel,
+}
+
+/// The passes of the worker, and what is left of them when their process dies.
+#[derive(Clone, Copy, Debug)]
+enum Pass {
+    Write,
+    /// Has read what there is.
+    WriteDiesBeforeCommit,
+    /// Has written it and not acknowledged it.
+    WriteDiesAfterCommit,
+    Recover,
+    GiveBack,
+    /// Redis has the units, and the outbox doesn't know.
+    GiveBackDiesBeforeNote,
+    ApplyChanges,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum State {
+    /// In the log, unread.
+    Logged,
+    /// In the log, in the hands of a worker that died.
+    Held,
+    Unpaid,
+    Paid,
+    Cancelled,
+}
+
+#[derive(Debug)]
+struct Model {
+    /// Units on offer, by Postgres and by Redis.
+    total: i64,
+    total_in_redis: i64,
+    /// Keys of restocks that have been decided.
+    keys: Vec<i64>,
+    /// Order -> user and state.
+    orders: BTreeMap<i64, (i64, State)>,
+    /// User -> order, as Redis has them.
+    buyers: BTreeMap<i64, i64>,
+}
+
+fn steps() -> impl Strategy<Value = (i64, Vec<Step>)> {
+    let user = || 1..=5_i64;
+    let action = prop_oneof![
+        3 => Just(Action::Pay),
+        3 => Just(Action::Cancel),
+    ];
+    let pass = prop_oneof![
+        6 => Just(Pass::Write),
+        1 => Just(Pass::WriteDiesBeforeCommit),
+        1 => Just(Pass::WriteDiesAfterCommit),
+        2 => Just(Pass::Recover),
+        4 => Just(Pass::GiveBack),
+        2 => Just(Pass::GiveBackDiesBeforeNote),
+        1 => Just(Pass::ApplyChanges),
+    ];
+    let step = prop_oneof![
+        8 => user().prop_map(Step::Claim),
+        8 => (user(), action).prop_map(|(user, action)| Step::Act(user, action)),
+        1 => (1..=3_i64).prop_map(Step::Restock),
+        1 => (1..=3_i64).prop_map(Step::RestockAndDie),
+        8 => pass.prop_map(Step::Pass),
+        2 => Just(Step::Compare),
+    ];
+    (1..=3_i64, prop::collection::vec(step, 1..=60))
+}
+
+impl State {
+    /// As Postgres has it; nothing while there is no row.
+    fn status(self) -> Option<&'static str> {
+        match self {
+            Self::Logged | Self::Held => None,
+            Self::Unpaid => Some("unpaid"),
+            Self::Paid => Some("paid"),
+            Self::Cancelled => Some("cancelled"),
+        }
+    }
+
+    fn is_live(self) -> bool {
+        matches!(self, Self::Unpaid | Self::Paid)
+    }
+
+    fn is_closed(self) -> bool {
+        self == Self::Cancelled
+    }
+
+    /// What an action is answered, and where it leads.
+    fn after(self, action: Action) -> (u16, Self) {
+        match (self, action) {
+            (Self::Logged | Self::Held, _) => (404, self),
+            (Self::Unpaid, Action::Pay) => (200, Self::Paid),
+            (Self::Unpaid, Action::Cancel) => (200, Self::Cancelled),
+            // It has happened before.
+            (Self::Paid, Action::Pay) | (Self::Cancelled, Action::Cancel) => (200, self),
+            _ => (409, self),
+        }
+    }
+}
+
+impl Model {
+    fn new(total: i64) -> Self {
+        let (keys, orders, buyers) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
+        Self { total, total_in_redis: total, keys, orders, buyers }
+    }
+
+    fn stock(&self) -> i64 {
+        self.total_in_redis - i64::try_from(self.buyers.len()).expect("a few")
+    }
+
+    fn last_order(&self, of: i64) -> Option<i64> {
+        self.orders.iter().rev().find(|(_, (user, _))| *user == of).map(|(order, _)| *order)
+    }
+
+    /// All orders in one of these states change to that one.
+    fn all(&mut self, from: &[State], to: State) {
+        let orders = self.orders.values_mut().filter(|(_, state)| from.contains(state));
+        orders.for_each(|(_, state)| *state = to);
+    }
+
+    fn give_back(&mut self) {
+        let orders = &self.orders;
+        self.buyers.retain(|_, order| !orders[order].1.is_closed());
+    }
+
+    fn restock(&mut self, key: i64) {
+        if !self.keys.contains(&key) {
+            self.keys.push(key);
+            self.total += key;
+        }
+    }
+
+    /// Rows in Postgres: order, user, status.
+    fn rows(&self) -> Vec<(i64, i64, String)> {
+        let row = |(order, (user, state)): (&i64, &(i64, State))| {
+            Some((*order, *user, state.status()?.to_owned()))
+        };
+        self.orders.iter().filter_map(row).collect()
+    }
+}
+
+async fn carry_out(
+    step: Step,
+    model: &mut Model,
+    app: &TestApp,
+    coupon: CouponId,
+) -> TestCaseResult {
+    match step {
+        Step::Claim(who) => claim(who, model, app, coupon).await?,
+        Step::Act(who, action) => {
+            let Some(order) = model.last_order(who) else { return Ok(()) };
+            let (status, next) = model.orders[&order].1.after(action);
+            let reply = match action {
+                Action::Pay => app.pay(who, order).await,
+                Action::Cancel => app.cancel(who, order).await,
+            };
+            prop_assert_eq!(reply.status, status, "{:?}", reply);
+            model.orders.insert(order, (who, next));
+        }
+        Step::Restock(key) => {
+            let reply = app.restock(coupon, key, &key.to_string()).await;
+            prop_assert_eq!(reply.status, 200, "{:?}", reply);
+            model.restock(key);
+            model.total_in_redis = model.total;
+        }
+        Step::RestockAndDie(key) => {
+            let restock = Restock { units: key, key: key.to_string() };
+            app.decide(coupon, Change::Restock(restock)).await.expect("it may");
+            model.restock(key);
+        }
+        Step::Pass(pass) => run(pass, model, app, coupon).await,
+        Step::Compare => compare(model, app, coupon).await?,
+    }
+    Ok(())
+}
+
+async fn claim(who: i64, model: &mut Model, app: &TestApp, coupon: CouponId) -> TestCaseResult {
+    let outcome = app.app.claims.claim(coupon, user(who)).await.expect("Redis answers");
+    match (outcome, model.buyers.get(&who)) {
+        (ClaimOutcome::AlreadyClaimed(order), Some(first)) => prop_assert_eq!(order.get(), *first),
+        (ClaimOutcome::SoldOut, None) => prop_assert_eq!(model.stock(), 0),
+        (ClaimOutcome::Accepted(order), None) => {
+            prop_assert!(model.stock() > 0, "one too many");
+            let before = model.orders.insert(order.get(), (who, State::Logged));
+            prop_assert!(before.is_none(), "order {} twice", order);
+            model.buyers.insert(who, order.get());
+        }
+        (outcome, first) => prop_assert!(false, "{:?} for a buyer by {:?}", outcome, first),
+    }
+    Ok(())
+}
+
+async fn run(pass: Pass, model: &mut Model, app: &TestApp, coupon: CouponId) {
+    match pass {
+        Pass::Write => {
+            app.write_orders().await;
+            model.all(&[State::Logged], State::Unpaid);
+        }
+        Pass::WriteDiesBeforeCommit => {
+            deliver(app).await;
+            model.all(&[State::Logged], State::Held);
+        }
+        Pass::WriteDiesAfterCommit => {
+            let entries = deliver(app).await;
+            let entries: Vec<&LogEntry> = entries.iter().collect();
+            let never = CancellationToken::new();
+            app.app.orders.write(lane(), &entries, &never).await.expect("Postgres answers");
+            model.all(&[State::Logged], State::Unpaid);
+        }
+        Pass::Recover => {
+            recover(app).await;
+            model.all(&[State::Logged, State::Held], State::Unpaid);
+        }
+        Pass::GiveBack => {
+            app.give_back().await;
+            model.give_back();
+        }
+        Pass::GiveBackDiesBeforeNote => {
+            app.give_back().await;
+            let forget =
+                format!("UPDATE stock_returns SET done_at = NULL WHERE coupon_id = {coupon}");
+            app.execute(&forget).await;
+            model.give_back();
+        }
+        Pass::ApplyChanges => {
+            app.changes_pass().await;
+            model.total_in_redis = model.total;
+        }
+    }
+}
+
+/// Reads what is unread as a worker that does nothing more.
+async fn deliver(app: &TestApp) -> Vec<LogEntry> {
+    let stores = &app.app.stores;
+    let log = OrderLog::new(stores.redis.clone(), &stores.keys, lane(), consumer_name());
+    log.ensure_group().await.expect("Redis answers");
+    log.read_new(1_000).await.expect("Redis answers")
+}
+
+/// A worker takes over whatever others hold, and writes everything.
+async fn recover(app: &TestApp) {
+    let settings =
+        WorkerSettings { take_over_idle: Duration::ZERO, ..WorkerSettings::from(&app.config) };
+    let mut worker = LaneWorker::new(app.app.clone(), lane(), consumer_name(), settings);
+    worker.ensure_group().await.expect("Redis answers");
+    worker.recover_pass().await.expect("both stores answer");
+    write_all(&mut worker).await;
+}
+
+/// Both stores hold what the model holds, and comparing them finds nothing that would need a repair.
+async fn compare(model: &Model, app: &TestApp, coupon: CouponId) -> TestCaseResult {
+    let buyers = app.buyers(coupon).await;
+    prop_assert_eq!(&buyers, &model.buyers, "buyers");
+    prop_assert_eq!(app.stock(coupon).await, model.stock(), "stock");
+    let rows = "SELECT id, user_id, status FROM orders WHERE coupon_id = $1 ORDER BY id";
+    let rows: Vec<(i64, i64, String)> = sqlx::query_as(rows)
+        .bind(coupon.get())
+        .fetch_all(&app.app.stores.pool)
+        .await
+        .expect("rows");
+    prop_assert_eq!(rows, model.rows(), "orders");
+    let live = model.orders.values().filter(|(_, state)| state.is_live()).count();
+    prop_assert_eq!(usize::try_from(app.sold(coupon).await), Ok(live), "sold");
+
+    let run = app.app.reconciler.ask(AskedBy::Api, true).await.expect("both stores answer");
+    prop_assert_eq!(run.disagreements, Some(0), "{:?}", run.findings);
+    prop_assert_eq!(run.repairs.len(), 0);
+    Ok(())
+}
+
+fn check(cases: u32) {
+    // A process that remembers "sold out" hears of units that came back a moment later.
+    let app = TestApp::configured(&["--sold-out-memory-ms", "0"]);
+    for_cases(cases, app, &steps(), async |app, _, (stock, steps)| {
+        let coupon = app.create_flash(stock).await;
+        let mut model = Model::new(stock);
+        for step in steps {
+            carry_out(step, &mut model, app, coupon).await?;
+        }
+        compare(&model, app, coupon).await?;
+        for pass in [Pass::Recover, Pass::ApplyChanges, Pass::GiveBack] {
+            run(pass, &mut model, app, coupon).await;
+        }
+        compare(&model, app, coupon).await?;
+        prop_assert_eq!(model.stock() + app.sold(coupon).await, model.total, "at rest");
+        Ok(())
+    });
+}
+
+#[test]
+fn orders_and_units_do_what_the_model_does() {
+    check(CASES);
+}
+
+#[test]
+#[ignore = "long: make faults"]
+fn orders_and_units_do_what_the_model_does_a_thousand_times() {
+    check(CASES_LONG);
+}

@@ -1,0 +1,25 @@
+//! Orders, from the row to the end of their life.
+
+// Moves of an order from one status to another.
+mod moves;
+
+// The life of orders against a model, one sale at a time.
+mod model;
+
+// Units and orders against a model, with passes that die half-way.
+mod lifecycle_model;
+
+// Orders that are not paid in time.
+mod expiry;
+
+// Units on their way back to stock.
+mod stock_returns;
+
+// Entries that could not become orders.
+mod dead_letters;
+
+// Places of discarded dead letters.
+mod withdrawals;
+
+// Requests that wait for their order.
+mod waiters;

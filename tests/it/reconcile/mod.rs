@@ -1,0 +1,16 @@
+//! Comparison of the two stores, and repairs.
+
+// Each way to break the law of conservation is found.
+mod findings;
+
+// Lists of unpaid orders compared with the orders.
+mod unpaid_lists;
+
+// Repairs of findings.
+mod repair;
+
+// The record of comparisons.
+mod runs;
+
+// Metrics, and the numbers of `coupon show`.
+mod numbers;

@@ -1,0 +1,19 @@
+//! Tables: each of many similar places, with its expected result.
+
+// Operations by role, and actions by state.
+mod permissions;
+
+// Statuses of an order by query.
+mod statuses;
+
+// Classes of SQLSTATE by path that writes.
+mod sqlstates;
+
+// Passes by number of items.
+mod passes;
+
+// Findings by repair.
+mod repairs;
+
+// Comparisons of entries of one millisecond.
+mod entry_ids;

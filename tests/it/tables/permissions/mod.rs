@@ -1,0 +1,292 @@
+//! Permissions as tables. This file has each operation of `/openapi.json` and the status that each role is answered; the
+//! files below it have the answers by state.
+//!
+//! A refusal changes nothing in either store, and tells a role no more about a thing than that role may know: it is
+//! the same for a thing that isn't there.
+
+mod answers;
+mod operators;
+mod orders;
+mod regular;
+mod sales;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use flash_sale::kit::jwt::{Grants, Tokens};
+use flash_sale::sale::ids::CouponId;
+use flash_sale::sale::pass::Pass;
+use secrecy::SecretString;
+use serde_json::{Value, json};
+
+use crate::http::bad_input::flash;
+use crate::support::{Reply, SECRET, TestApp, now};
+use answers::{Snapshot, Thing, comparison, in_review, notice_of, request};
+
+/// The user of the things below.
+const OWNER: i64 = 1_007;
+/// Another user.
+const OTHER: i64 = 1_008;
+/// Valid as every kind of id, and the id of no thing.
+const MISSING: i64 = i64::MAX;
+
+/// Roles, in the order of the columns. `expired` and `forged` are tokens of the owner and of an administrator, past their
+/// `exp` or signed with another secret.
+const ROLES: [&str; 6] = ["nobody", "expired", "forged", "owner", "other", "admin"];
+
+/// Status for each role, operation, and the thing that its `{id}` names.
+///
+/// * Coupons and the operations of the process are public, so the answer to any of them may tell whether they exist.
+/// * An order exists for its user only: 404 for everybody else, an administrator's own `/v1/orders` included.
+/// * What is an administrator's business is 403 for a user, before anything is looked up.
+/// * A payment gateway is known by its signature; a token is no substitute.
+const OPERATIONS: &[([u16; 6], &str, &str, Of)] = &[
+    ([200, 200, 200, 200, 200, 200], "get", "/livez", Of::Nothing),
+    ([200, 200, 200, 200, 200, 200], "get", "/metrics", Of::Nothing),
+    ([200, 200, 200, 200, 200, 200], "get", "/readyz", Of::Nothing),
+    ([200, 200, 200, 200, 200, 200], "get", "/v1/coupons", Of::Sale),
+    ([401, 401, 401, 403, 403, 201], "post", "/v1/coupons", Of::Nothing),
+    ([200, 200, 200, 200, 200, 200], "get", "/v1/coupons/{id}", Of::Sale),
+    ([401, 401, 401, 403, 403, 200], "patch", "/v1/coupons/{id}", Of::Sale),
+    ([401, 401, 401, 403, 403, 200], "post", "/v1/coupons/{id}/archive", Of::EndedSale),
+    ([401, 401, 401, 202, 202, 202], "post", "/v1/coupons/{id}/claims", Of::Sale),
+    ([401, 401, 401, 200, 404, 404], "get", "/v1/coupons/{id}/claims/me", Of::ClaimedSale),
+    ([401, 401, 401, 403, 403, 200], "post", "/v1/coupons/{id}/end", Of::Sale),
+    ([401, 401, 401, 403, 403, 200], "post", "/v1/coupons/{id}/pause", Of::Sale),
+    ([401, 401, 401, 403, 403, 200], "post", "/v1/coupons/{id}/restock", Of::Sale),
+    ([401, 401, 401, 403, 403, 200], "post", "/v1/coupons/{id}/resume", Of::PausedSale),
+    ([401, 401, 401, 403, 403, 200], "get", "/v1/dead-letters", Of::DeadLetter),
+    ([401, 401, 401, 403, 403, 204], "post", "/v1/dead-letters/{id}/discard", Of::DeadLetter),
+    ([401, 401, 401, 200, 200, 200], "get", "/v1/orders", Of::PaidOrder),
+    ([401, 401, 401, 200, 404, 404], "get", "/v1/orders/{id}", Of::UnpaidOrder),
+    ([401, 401, 401, 200, 404, 404], "post", "/v1/orders/{id}/cancel", Of::UnpaidOrder),
+    ([401, 401, 401, 200, 404, 404], "post", "/v1/orders/{id}/pay", Of::UnpaidOrder),
+    ([401, 401, 401, 403, 403, 200], "post", "/v1/orders/{id}/redeem", Of::PaidOrder),
+    ([401, 401, 401, 200, 404, 404], "post", "/v1/orders/{id}/refund", Of::PaidOrder),
+    ([403, 403, 403, 403, 403, 403], "post", "/v1/payments/callback", Of::UnpaidOrder),
+    ([401, 401, 401, 403, 403, 200], "get", "/v1/postponed", Of::PostponedItem),
+    ([401, 401, 401, 403, 403, 204], "post", "/v1/postponed/{id}/retry", Of::PostponedItem),
+    ([401, 401, 401, 403, 403, 200], "post", "/v1/reconcile", Of::Nothing),
+    ([401, 401, 401, 403, 403, 200], "get", "/v1/reconcile/runs", Of::Comparison),
+    ([401, 401, 401, 403, 403, 200], "get", "/v1/reconcile/runs/{id}", Of::Comparison),
+];
+
+/// The kind of thing that an operation is tried on. Each row has one of its own.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Of {
+    Nothing,
+    /// On sale; the owner has claimed nothing.
+    Sale,
+    /// With an unpaid order of the owner.
+    ClaimedSale,
+    PausedSale,
+    /// With a paid order of the owner.
+    EndedSale,
+    /// The owner's.
+    UnpaidOrder,
+    /// The owner's.
+    PaidOrder,
+    /// The owner's promise, in review.
+    DeadLetter,
+    PostponedItem,
+    Comparison,
+}
+
+#[tokio::test]
+async fn the_table_has_the_operations_of_the_document() {
+    let app = TestApp::start().await;
+    let document = app.get("/openapi.json", "").await.body;
+    let paths = document["paths"].as_object().expect("a document has paths");
+    let methods = |item: &Value| -> Vec<String> {
+        let members = item.as_object().expect("an item has members").keys();
+        members.filter(|member| *member != "parameters").cloned().collect()
+    };
+    let mut documented: Vec<(String, String)> = Vec::new();
+    for (path, item) in paths {
+        documented.extend(methods(item).into_iter().map(|method| (path.clone(), method)));
+    }
+    documented.sort();
+    let mut tabled: Vec<(String, String)> = OPERATIONS
+        .iter()
+        .map(|(_, method, path, _)| ((*path).to_owned(), (*method).to_owned()))
+        .collect();
+    tabled.sort();
+    assert_eq!(tabled, documented, "left: the table; right: the document");
+}
+
+#[tokio::test]
+async fn each_role_is_answered_as_the_table_says() {
+    let app = TestApp::configured(&["--payment-callback-secret", SECRET]).await;
+    let mut wrong = Vec::new();
+    for (statuses, method, path, of) in OPERATIONS {
+        let thing = make(&app, *of).await;
+        // Refusals first: an answer that changes the thing comes after all that must not.
+        let mut columns: Vec<(u16, &str)> = statuses.iter().copied().zip(ROLES).collect();
+        columns.sort_by_key(|(status, _)| *status < 400);
+        for (status, role) in columns {
+            for token in tokens(&app, role) {
+                let cell = Cell { app: &app, method, path, role, token };
+                let complaints = cell.try_on(&thing, status).await;
+                wrong.extend(
+                    complaints.into_iter().map(|it| format!("{method} {path}, {role}: {it}")),
+                );
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
+    // The body that was refused above from everybody is one that the gateway may send.
+    let thing = make(&app, Of::UnpaidOrder).await;
+    assert_eq!(app.confirm(&notice_of(thing.id)).await.status, 200);
+}
+
+/// One operation, asked for by one role.
+struct Cell<'a> {
+    app: &'a TestApp,
+    method: &'a str,
+    path: &'a str,
+    role: &'a str,
+    token: Option<String>,
+}
+
+impl Cell<'_> {
+    /// What is wrong about the answer.
+    async fn try_on(&self, thing: &Thing, status: u16) -> Vec<String> {
+        let mut wrong = Vec::new();
+        let before = Snapshot::of(self.app, thing).await;
+        let reply = self.ask(&thing.id.to_string(), &self.body(thing)).await;
+        let changes = before.changes(&Snapshot::of(self.app, thing).await);
+        if reply.status != status {
+            wrong.push(format!("expected {status}, got {reply:?}"));
+        }
+        let may_change = status < 400 && self.method != "get";
+        if !may_change && !changes.is_empty() {
+            wrong.push(format!("{} has changed {changes:#?}", reply.status));
+        }
+        if let Some(code) = self.code(reply.status)
+            && reply.text("code") != code
+        {
+            wrong.push(format!("expected {code}, got {reply:?}"));
+        }
+        if self.is_stranger() && thing.order.is_some_and(|order| names(&reply.body, order)) {
+            wrong.push(format!("it is told of somebody else's order: {reply:?}"));
+        }
+        wrong.extend(self.tells_nothing(thing, &reply).await);
+        wrong
+    }
+
+    /// A refusal of a role is the same whether the thing is there or not. One that depends on the token alone comes before the
+    /// rest of the request is looked at.
+    async fn tells_nothing(&self, thing: &Thing, reply: &Reply) -> Option<String> {
+        // Coupons are public, so a user without a claim may know whether the coupon is there.
+        let by_token = [401, 403].contains(&reply.status);
+        let by_thing = reply.status == 404 && !self.path.ends_with("claims/me");
+        if !self.path.contains("{id}") || !by_token && !by_thing {
+            return None;
+        }
+        let missing = self.ask(&MISSING.to_string(), &self.body(thing)).await;
+        if essence(&missing) != essence(reply) {
+            return Some(format!("a missing thing is told apart: {reply:?}, {missing:?}"));
+        }
+        let mistaken = self.ask("x", &json!("no such body")).await;
+        (by_token && essence(&mistaken) != essence(reply))
+            .then(|| format!("mistakes are told before {reply:?}: {mistaken:?}"))
+    }
+
+    async fn ask(&self, id: &str, body: &Value) -> Reply {
+        let path = self.path.replace("{id}", id);
+        request(self.app, self.method, &path, self.token.as_deref(), body).await
+    }
+
+    fn body(&self, thing: &Thing) -> Value {
+        match (self.method, self.path.rsplit('/').next().unwrap_or_default()) {
+            ("post", "coupons") => flash(),
+            ("patch", _) => json!({"title": "another title"}),
+            ("post", "archive") => json!({"accept_loss": true}),
+            ("post", "restock") => json!({"units": 1, "key": "k"}),
+            ("post", "pay") => json!({"method": "balance"}),
+            ("post", "reconcile") => json!({"repair": true}),
+            ("post", "callback") => notice_of(thing.id),
+            _ => Value::Null,
+        }
+    }
+
+    /// Neither the owner of the things nor an administrator about the operator's business.
+    fn is_stranger(&self) -> bool {
+        self.role != "owner" && (self.role != "admin" || self.path == "/v1/orders")
+    }
+
+    fn code(&self, status: u16) -> Option<&'static str> {
+        match status {
+            401 => Some("invalid_token"),
+            403 if self.path.ends_with("callback") => Some("invalid_signature"),
+            403 => Some("forbidden"),
+            404 if self.path.ends_with("claims/me") => Some("not_claimed"),
+            404 => Some("order_not_found"),
+            _ => None,
+        }
+    }
+}
+
+/// A reply without what differs from request to request.
+fn essence(reply: &Reply) -> (u16, Value) {
+    let mut body = reply.body.clone();
+    body["request_id"] = Value::Null;
+    (reply.status, body)
+}
+
+fn names(body: &Value, order: i64) -> bool {
+    body.to_string().contains(&order.to_string())
+}
+
+/// The tokens of a role; `None` for no token.
+fn tokens(app: &TestApp, role: &str) -> Vec<Option<String>> {
+    let in_an_hour = now() + TimeDelta::hours(1);
+    match role {
+        "nobody" => vec![None],
+        "expired" => both(SECRET, now() - TimeDelta::minutes(1)),
+        "forged" => both("another secret that is only good for tests", in_an_hour),
+        "owner" => vec![Some(app.token(OWNER))],
+        "other" => vec![Some(app.token(OTHER))],
+        "admin" => vec![Some(app.admin_token())],
+        role => panic!("no role {role}"),
+    }
+}
+
+/// A token of the owner and one of an administrator.
+fn both(secret: &str, expires_at: DateTime<Utc>) -> Vec<Option<String>> {
+    let tokens = Tokens::new(&SecretString::from(secret));
+    let grants = [Grants { subject: OWNER, admin: false }, Grants { subject: OWNER, admin: true }];
+    grants.into_iter().map(|grants| Some(tokens.issue(grants, expires_at))).collect()
+}
+
+async fn make(app: &TestApp, of: Of) -> Thing {
+    match of {
+        Of::Nothing => Thing { id: MISSING, coupon: None, order: None },
+        Of::PostponedItem => {
+            let noted = app.app.postponed.note(Pass::Archive, &[MISSING], "an error").await;
+            noted.expect("Postgres answers");
+            let id = app.number("SELECT max(id) FROM postponed").await;
+            Thing { id, coupon: None, order: None }
+        }
+        Of::Comparison => comparison(app).await,
+        of => of_a_sale(app, of, app.create_flash(5).await).await,
+    }
+}
+
+async fn of_a_sale(app: &TestApp, of: Of, coupon: CouponId) -> Thing {
+    let order = match of {
+        Of::UnpaidOrder | Of::ClaimedSale => Some(app.order(OWNER, coupon).await),
+        Of::PaidOrder | Of::EndedSale => Some(app.paid_order(OWNER, coupon).await),
+        Of::DeadLetter => Some(in_review(app, OWNER, coupon).await),
+        _ => None,
+    };
+    match of {
+        Of::PausedSale => assert_eq!(app.r#move(coupon, "pause").await.status, 200),
+        Of::EndedSale => assert_eq!(app.r#move(coupon, "end").await.status, 200),
+        _ => {}
+    }
+    let id = match (of, order) {
+        (Of::DeadLetter, _) => app.number("SELECT max(id) FROM dead_letters").await,
+        (Of::UnpaidOrder | Of::PaidOrder, Some(order)) => order,
+        _ => coupon.get(),
+    };
+    Thing { id, coupon: Some(coupon), order }
+}

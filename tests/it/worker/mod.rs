@@ -1,0 +1,19 @@
+//! The worker: entries become rows, passes do the rest.
+
+// Entries are written, then acknowledged.
+mod writing;
+
+// The worker after a failure.
+mod failures;
+
+// Many entries that can't become orders.
+mod flood;
+
+// Two workers that write the same entries.
+mod overlap;
+
+// Items that a pass puts aside.
+mod postponed;
+
+// Lanes without entries.
+mod lanes;

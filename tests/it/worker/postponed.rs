@@ -1,0 +1,396 @@
+//! One bad item never stops the others: each pass puts it aside, says so once, tries it again, and has done with everything
+//! else by then.
+
+use std::time::Duration;
+
+use flash_sale::sale::coupon::model::CouponState;
+use flash_sale::sale::ids::CouponId;
+use serde_json::{Value, json};
+
+use crate::coupon::warm_up::only_in_postgres;
+use crate::support::process::{flash_sale, run};
+use crate::support::{Reply, TestApp};
+
+/// Unpaid orders of these users, past their time.
+async fn late_orders(app: &TestApp, coupon: CouponId, users: std::ops::RangeInclusive<i64>) {
+    for user in users {
+        assert_eq!(app.claim(user, coupon).await.status, 202);
+    }
+    app.write_orders().await;
+    app.let_time_pass().await;
+}
+
+/// Postgres counts one order of this sale fewer than there are, as when one was inserted by hand.
+async fn miscount(app: &TestApp, coupon: CouponId) {
+    app.execute(&format!("UPDATE flash_sales SET sold = sold - 1 WHERE coupon_id = {coupon}"))
+        .await;
+}
+
+/// Postgres counts as it should.
+async fn count_again(app: &TestApp) {
+    app.execute(
+        "UPDATE flash_sales SET sold = (SELECT count(*) FROM orders WHERE orders.coupon_id = flash_sales.coupon_id
+             AND status IN ('unpaid', 'paid', 'redeemed', 'refunding'))",
+    )
+    .await;
+}
+
+async fn with_status(app: &TestApp, coupon: CouponId, status: &str) -> i64 {
+    let query = "SELECT count(*) FROM orders WHERE";
+    app.number(&format!("{query} coupon_id = {coupon} AND status = '{status}'")).await
+}
+
+#[tokio::test]
+async fn an_order_that_is_counted_nowhere_holds_up_no_other_that_expires() {
+    let app = TestApp::start().await;
+    let (bad, good) = (app.create_flash(20).await, app.create_flash(20).await);
+    late_orders(&app, bad, 1..=9).await;
+    late_orders(&app, good, 11..=19).await;
+    miscount(&app, bad).await;
+    assert_eq!(app.expire().await, 17, "all but one");
+    assert_eq!((with_status(&app, good, "expired").await, app.sold(good).await), (9, 0));
+    assert_eq!((with_status(&app, bad, "expired").await, app.sold(bad).await), (8, 0));
+    let order = app
+        .number(&format!("SELECT id FROM orders WHERE coupon_id = {bad} AND status = 'unpaid'"))
+        .await;
+    assert_eq!(app.postponed().await, [format!("expiry {order} 1")]);
+    let error = "SELECT count(*) FROM postponed WHERE error LIKE '%flash_sales_sold_within_total%'";
+    assert_eq!(app.number(error).await, 1, "it says why");
+
+    // Left alone until it is due, however many become due meanwhile.
+    late_orders(&app, good, 21..=22).await;
+    assert_eq!((app.expire().await, app.postponed().await.len()), (2, 1));
+    for tries in 2..=3 {
+        app.let_postponed_be_due().await;
+        assert_eq!(app.expire().await, 0);
+        assert_eq!(app.postponed().await, [format!("expiry {order} {tries}")]);
+    }
+    assert_eq!(app.metric("flash_sale_pass_failures_total{pass=\"expiry\"}").await, 3.0);
+
+    count_again(&app).await;
+    app.let_postponed_be_due().await;
+    assert_eq!(app.expire().await, 1);
+    assert_eq!(app.postponed().await, [] as [String; 0]);
+    assert_eq!(with_status(&app, bad, "expired").await, 9);
+}
+
+#[tokio::test]
+async fn the_pauses_grow_and_are_kept_in_postgres() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(3).await;
+    late_orders(&app, coupon, 1..=1).await;
+    miscount(&app, coupon).await;
+    let another = app.another_instance().await;
+    for pause_s in [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300] {
+        assert_eq!(app.expire().await, 0);
+        // Another process finds it noted, and nothing to do.
+        assert_eq!(another.expiry.pass().await.expect("Postgres answers"), 0);
+        let pause =
+            "SELECT round(extract(epoch FROM next_try_at - updated_at))::bigint FROM postponed";
+        assert_eq!(app.number(pause).await, pause_s);
+        app.let_postponed_be_due().await;
+    }
+    assert_eq!(app.number("SELECT tries FROM postponed").await, 11);
+    count_again(&app).await;
+    assert_eq!(another.expiry.pass().await.expect("Postgres answers"), 1, "whoever comes first");
+}
+
+#[tokio::test]
+async fn a_thousand_orders_that_cannot_be_closed_are_put_aside_together() {
+    let app = TestApp::start().await;
+    let (bad, good) = (app.create_flash(2_000).await, app.create_flash(20).await);
+    app.execute(&format!(
+        "INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at)
+         SELECT n, {bad}, 'flash', n, now() FROM generate_series(1, 1200) AS n"
+    ))
+    .await;
+    app.let_time_pass().await;
+    late_orders(&app, good, 1..=9).await;
+    // The bad ones are older, and fill the first batches.
+    assert_eq!(app.expire().await, 9);
+    assert_eq!(app.number("SELECT count(*) FROM postponed WHERE pass = 'expiry'").await, 1_200);
+    // Three batches of up to 500, each noted by one statement. When that takes long, the first are tried again by then.
+    let first = "SELECT count(DISTINCT xmin::text) FROM postponed WHERE tries = 1";
+    assert!((1..=3).contains(&app.number(first).await));
+    app.expect_disagreements();
+}
+
+#[tokio::test]
+async fn a_payment_that_cannot_go_back_holds_up_no_other() {
+    let app = TestApp::start().await;
+    let (bad, good) = (app.create_flash(9).await, app.create_flash(9).await);
+    let mut orders = Vec::new();
+    for (user, coupon) in [(1, bad), (2, good), (3, good)] {
+        let order = app.paid_order(user, coupon).await;
+        assert_eq!(app.act(user, order, "refund").await.status, 200);
+        orders.push(order);
+    }
+    miscount(&app, bad).await;
+    assert_eq!(app.refund_payments().await, 2);
+    assert_eq!(app.status(1, orders[0]).await, "refunding");
+    let payment = app.number("SELECT id FROM payments WHERE status = 'refunding'").await;
+    assert_eq!(app.postponed().await, [format!("refunds {payment} 1")]);
+    assert_eq!((app.refund_payments().await, app.postponed().await.len()), (0, 1));
+
+    count_again(&app).await;
+    assert_eq!(app.refund_payments().await, 0, "it isn't due");
+    app.let_postponed_be_due().await;
+    assert_eq!((app.refund_payments().await, app.postponed().await.len()), (1, 0));
+    assert_eq!(app.status(1, orders[0]).await, "refunded");
+}
+
+#[tokio::test]
+async fn a_change_is_applied_although_an_older_coupon_cannot_be_changed() {
+    for (field, value) in [("layout", "9"), ("epoch", "9"), ("returns", "many"), ("stock", "few")] {
+        let app = TestApp::start().await;
+        let (bad, good) = (app.create_flash(3).await, app.create_flash(3).await);
+        app.changes_pass().await;
+        let key = app.keys().coupon(bad);
+        let [was] = app.in_redis(bad, [field]).await;
+        let _: i64 = app.redis(&["HSET", &key, field, value]).await;
+        app.decide_on(bad, CouponState::Paused).await;
+        app.decide_on(good, CouponState::Paused).await;
+        assert_eq!(app.changes_pass().await, 1, "{field}");
+        assert_eq!(app.claim(1, good).await.refusal(), (409, "sale_paused"), "{field}");
+        assert_eq!(app.postponed().await, [format!("changes {bad} 1")], "{field}");
+
+        // What is put right is applied when it is due, and not before.
+        let _: i64 = match was.as_str() {
+            "" => app.redis(&["HDEL", &key, field]).await,
+            was => app.redis(&["HSET", &key, field, was]).await,
+        };
+        assert_eq!(app.changes_pass().await, 0, "{field}");
+        app.let_postponed_be_due().await;
+        assert_eq!((app.changes_pass().await, app.postponed().await.len()), (1, 0), "{field}");
+        assert_eq!(app.claim(1, bad).await.refusal(), (409, "sale_paused"), "{field}");
+    }
+}
+
+#[tokio::test]
+async fn what_was_dealt_with_by_others_is_forgotten_when_it_is_due() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(3).await;
+    app.changes_pass().await;
+    let key = app.keys().coupon(coupon);
+    let _: i64 = app.redis(&["HSET", &key, "layout", "9"]).await;
+    app.decide_on(coupon, CouponState::Paused).await;
+    app.changes_pass().await;
+    assert_eq!(app.postponed().await.len(), 1);
+    let _: i64 = app.redis(&["HSET", &key, "layout", "2"]).await;
+    // The next change brings both.
+    assert_eq!(app.r#move(coupon, "resume").await.status, 200);
+    app.let_postponed_be_due().await;
+    assert_eq!((app.changes_pass().await, app.postponed().await.len()), (0, 0));
+
+    // An order that is paid after all.
+    late_orders(&app, coupon, 1..=1).await;
+    miscount(&app, coupon).await;
+    app.expire().await;
+    assert_eq!(app.postponed().await.len(), 1);
+    let order = app.my_claim(1, coupon).await.order_id();
+    assert_eq!(app.pay(1, order).await.status, 200);
+    app.let_postponed_be_due().await;
+    assert_eq!((app.expire().await, app.postponed().await.len()), (0, 0));
+    count_again(&app).await;
+}
+
+#[tokio::test]
+async fn a_sale_is_loaded_although_an_older_one_cannot_be() {
+    let app = TestApp::start().await;
+    let coupons = [only_in_postgres(&app, 3).await, only_in_postgres(&app, 3).await];
+    // Something else stands where the first one has to be.
+    let _: i64 = app.redis(&["LPUSH", &app.keys().coupon(coupons[0]), "x"]).await;
+    let ahead = Duration::from_secs(3_600);
+    assert_eq!(app.app.warm_up.pass(ahead).await.expect("both stores answer"), 1);
+    assert_eq!(app.stock(coupons[1]).await, 3);
+    assert_eq!(app.postponed().await, [format!("warm_up {} 1", coupons[0])]);
+    let _: i64 = app.redis(&["DEL", &app.keys().coupon(coupons[0])]).await;
+    app.let_postponed_be_due().await;
+    assert_eq!(app.app.warm_up.pass(ahead).await.expect("both stores answer"), 1);
+    assert_eq!(app.postponed().await, [] as [String; 0]);
+}
+
+#[tokio::test]
+async fn a_sale_is_archived_although_an_older_one_cannot_be_read() {
+    let app = TestApp::configured(&["--archive-after-ms", "0"]).await;
+    let (bad, good) = (app.create_flash(3).await, app.create_flash(3).await);
+    app.paid_order(1, bad).await;
+    app.paid_order(2, good).await;
+    for coupon in [bad, good] {
+        assert_eq!(app.r#move(coupon, "end").await.status, 200);
+    }
+    let shard = app.shard_of(bad, 1).await;
+    let _: i64 = app.redis(&["HSET", &shard, "77", "ju\0nk"]).await;
+    assert_eq!(app.app.archive.pass().await.expect("both stores answer"), 1);
+    let archived = "SELECT coupon_id FROM flash_sales WHERE archived_at IS NOT NULL";
+    assert_eq!(app.number(archived).await, good.get());
+    assert_eq!(app.postponed().await, [format!("archive {bad} 1")]);
+
+    let _: i64 = app.redis(&["HDEL", &shard, "77"]).await;
+    assert_eq!(app.app.archive.pass().await.expect("both stores answer"), 0, "it isn't due");
+    app.let_postponed_be_due().await;
+    assert_eq!(app.app.archive.pass().await.expect("both stores answer"), 1);
+    assert_eq!(app.postponed().await, [] as [String; 0]);
+}
+
+#[tokio::test]
+async fn a_store_that_does_not_answer_postpones_nothing() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(3).await;
+    late_orders(&app, coupon, 1..=2).await;
+    app.execute("ALTER TABLE stock_returns RENAME TO aside").await;
+    assert!(app.app.expiry.pass().await.is_err());
+    app.execute("ALTER TABLE aside RENAME TO stock_returns").await;
+    assert_eq!((app.postponed().await.len(), app.expire().await), (0, 2));
+}
+
+#[tokio::test]
+async fn a_sale_that_cannot_be_read_takes_no_other_off_the_page_of_metrics() {
+    let app = TestApp::start().await;
+    let (bad, good) = (app.create_flash(5).await, app.create_flash(5).await);
+    late_orders(&app, bad, 1..=1).await;
+    miscount(&app, bad).await;
+    app.expire().await;
+    count_again(&app).await;
+    let key = app.keys().coupon(bad);
+    let _: i64 = app.redis(&["HSET", &key, "stock", "few"]).await;
+    app.app.numbers.pass().await.expect("both stores answer");
+    let units = |coupon| format!("flash_sale_units{{coupon=\"{coupon}\",of=\"left\"}}");
+    assert_eq!(app.metric(&units(good)).await, 5.0);
+    assert_eq!(app.metric(&format!("flash_sale_conserved{{coupon=\"{bad}\"}}")).await, 0.0);
+    assert_eq!(app.metric("flash_sale_postponed_items{pass=\"expiry\"}").await, 1.0);
+    assert_eq!(app.metric("flash_sale_postponed_items{pass=\"changes\"}").await, 0.0);
+    assert!(app.metric("flash_sale_postponed_oldest_seconds{pass=\"expiry\"}").await > 0.0);
+    // The list of coupons, too, has a number for each sale that can be read.
+    let listed = app.get("/v1/coupons", "").await;
+    let left: Vec<_> = listed.body["coupons"].as_array().expect("a list").iter().collect();
+    assert_eq!((&left[0]["sale"]["left"], &left[1]["sale"]["left"]), (&5.into(), &().into()));
+    let _: i64 = app.redis(&["HSET", &key, "stock", "4"]).await;
+    let listed = app.get("/v1/coupons", "").await;
+    assert_eq!(listed.body["coupons"][1]["sale"]["left"], 4);
+    app.let_postponed_be_due().await;
+    assert_eq!(app.expire().await, 1);
+}
+
+/// An app with two postponed orders of one sale; the ids of the notes, newest first.
+async fn two_postponed() -> (TestApp, Vec<Value>) {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(9).await;
+    late_orders(&app, coupon, 1..=2).await;
+    app.execute("UPDATE flash_sales SET sold = 0").await;
+    assert_eq!((app.expire().await, app.postponed().await.len()), (0, 2));
+    let listed = app.get("/v1/postponed", &app.admin_token()).await;
+    let items = listed.body["postponed"].as_array().expect("a list").clone();
+    (app, items)
+}
+
+async fn retry(app: &TestApp, id: &str) -> Reply {
+    let path = format!("/v1/postponed/{id}/retry");
+    let request = app.client().post(app.url.clone() + &path).bearer_auth(app.admin_token());
+    app.send(request, "POST", &path).await
+}
+
+#[tokio::test]
+async fn an_administrator_sees_what_is_postponed_and_has_it_tried_again() {
+    let (app, items) = two_postponed().await;
+    let item = &items[0];
+    assert_eq!(
+        (&item["pass"], &item["item_kind"], &item["tries"]),
+        (&"expiry".into(), &"order".into(), &1.into())
+    );
+    let order = app.number("SELECT max(id) FROM orders").await;
+    assert_eq!(item["item"], order.to_string());
+    assert!(item["error"].as_str().expect("a text").contains("flash_sales_sold_within_total"));
+    assert!(item["what_to_do"].as_str().expect("a text").contains("reconcile --repair"));
+    assert!(item["since"].as_str() < item["next_try_at"].as_str());
+
+    count_again(&app).await;
+    assert_eq!(app.expire().await, 0, "not due");
+    let id = item["id"].as_str().expect("an id");
+    for _ in 0..2 {
+        assert_eq!(retry(&app, id).await.status, 204);
+    }
+    assert_eq!((app.expire().await, app.status(2, order).await), (1, "expired".into()));
+    assert_eq!(retry(&app, id).await.refusal(), (404, "postponed_not_found"));
+    app.let_postponed_be_due().await;
+    assert_eq!(app.expire().await, 1);
+}
+
+#[tokio::test]
+async fn the_list_comes_in_pages_and_by_pass() {
+    let (app, items) = two_postponed().await;
+    app.execute(
+        "INSERT INTO postponed (pass, item, error, next_try_at) VALUES ('cook', 7, 'x', now())",
+    )
+    .await;
+    let list =
+        async |query: &str| app.get(&format!("/v1/postponed{query}"), &app.admin_token()).await;
+    let first = list("?limit=2").await;
+    let unknown = &first.body["postponed"][0];
+    // Of a newer version.
+    assert_eq!((&unknown["pass"], &unknown["item_kind"]), (&"cook".into(), &Value::Null));
+    assert_eq!(first.body["postponed"][1]["id"], items[0]["id"]);
+    let second = list(&format!("?limit=2&cursor={}", first.text("next_cursor"))).await;
+    assert_eq!(
+        (&second.body["postponed"][0]["id"], &second.body["next_cursor"]),
+        (&items[1]["id"], &Value::Null)
+    );
+    assert_eq!(list("?pass=expiry").await.body["postponed"], json!(items));
+    assert_eq!(list("?pass=refunds").await.body["postponed"], json!([]));
+
+    for bad in "pass=cook pass= pass=Expiry limit=0 limit=101 cursor=x cursor=0 since=1".split(' ')
+    {
+        assert_eq!(list(&format!("?{bad}")).await.refusal(), (400, "invalid_query"), "{bad}");
+    }
+    assert_eq!(app.get("/v1/postponed", &app.token(1)).await.refusal(), (403, "forbidden"));
+    assert_eq!(app.get("/v1/postponed", "").await.refusal(), (401, "invalid_token"));
+    assert_eq!(retry(&app, "999").await.refusal(), (404, "postponed_not_found"));
+    assert_eq!(retry(&app, "x").await.refusal(), (400, "invalid_id"));
+    app.expect_disagreements();
+}
+
+#[tokio::test]
+async fn the_command_line_lists_and_retries() {
+    let (app, items) = two_postponed().await;
+    let say = async |words: &[&str]| {
+        let mut command = flash_sale(words);
+        command.args(app.store_arguments());
+        run(command).await
+    };
+    let id = items[0]["id"].as_str().expect("an id");
+    let listed = say(&["postponed"]).await;
+    assert_eq!(listed.code, Some(0), "{listed:?}");
+    let order = items[0]["item"].as_str().expect("an id");
+    for part in [
+        &format!("{id}: expiry: order {order}\n"),
+        "failed 1 times since",
+        "flash-sale reconcile --repair",
+    ] {
+        assert!(listed.stdout.contains(part), "{part}: {listed:?}");
+    }
+    let as_json = say(&["postponed", "--json", "--pass", "expiry", "--limit", "1"]).await;
+    assert_eq!(serde_json::from_str::<Value>(&as_json.stdout).expect("one object"), items[0]);
+    let older = say(&["postponed", "--json", "--before", id]).await;
+    assert_eq!(serde_json::from_str::<Value>(&older.stdout).expect("one object"), items[1]);
+    let none = say(&["postponed", "--pass", "warm_up"]).await;
+    assert_eq!((none.code, &*none.stdout), (Some(0), "Nothing is postponed."));
+
+    count_again(&app).await;
+    // However long this takes, the other one isn't due.
+    app.execute("UPDATE postponed SET next_try_at = now() + interval '1 hour'").await;
+    assert_eq!(say(&["postponed", "retry", id]).await.code, Some(0));
+    assert_eq!(app.expire().await, 1);
+    let gone = say(&["postponed", "retry", id]).await;
+    assert_eq!((gone.code, &*gone.stdout), (Some(1), ""));
+    assert!(gone.last_words().contains("nothing is postponed under the id"), "{gone:?}");
+    for wrong in [
+        &["postponed", "--pass", "cook"][..],
+        &["postponed", "retry"],
+        &["postponed", "retry", "x"],
+        &["postponed", "--limit", "0"],
+    ] {
+        assert_eq!(say(wrong).await.code, Some(2), "{wrong:?}");
+    }
+    app.let_postponed_be_due().await;
+    assert_eq!(app.expire().await, 1);
+}
