@@ -1,6 +1,6 @@
 -- Makes shards for the buyers of a sale that is being loaded, with nobody in them yet.
 --
--- KEYS[1]  coupon  HASH  the sale, as warm_up.lua has written it
+-- KEYS[1]  coupon  HASH  the sale, as load_sale.lua has written it
 -- KEYS[2..] some of its shards; HASH, user id -> order id
 -- ARGV[1]  load id that the caller goes on with
 --

@@ -42,7 +42,7 @@ use crate::sale::buyers::shards::Shards;
 use crate::sale::claim::outcome::{ClaimOutcome, Reply};
 use crate::sale::claim::queue::{Queues, Waiting};
 use crate::sale::claim::sold_out::{Edition, SoldOutSales};
-use crate::sale::coupon::load::WarmUp;
+use crate::sale::epoch::Epoch;
 use crate::sale::ids::{CouponId, UserId};
 use crate::sale::keys::Keys;
 use crate::sale::log::backlog::Backlog;
@@ -60,7 +60,7 @@ struct Shared {
     order_ids: Arc<IdGenerator>,
     bounds: Bounds,
     /// Knows the epoch.
-    warm_up: Arc<WarmUp>,
+    epoch: Arc<Epoch>,
     /// Is told of sales that are sold out, and of those that aren't.
     sold_out: Arc<SoldOutSales>,
     queues: Queues,
@@ -93,7 +93,7 @@ impl ClaimScript {
         keys: Keys,
         order_ids: Arc<IdGenerator>,
         bounds: Bounds,
-        warm_up: Arc<WarmUp>,
+        epoch: Arc<Epoch>,
         sold_out: Arc<SoldOutSales>,
         shutdown: Shutdown,
     ) -> Self {
@@ -105,7 +105,7 @@ impl ClaimScript {
             order_ids,
             queues: Queues::new(bounds.claim_wait),
             bounds,
-            warm_up,
+            epoch,
             sold_out,
             shutdown,
         }))
@@ -183,7 +183,7 @@ impl Drop for Calling {
 impl Shared {
     async fn call(&self, coupon: CouponId, users: &[UserId]) -> Result<Vec<Reply>, Failure> {
         let link = self.redis.link().await?;
-        let epoch = self.warm_up.epoch();
+        let epoch = self.epoch.get();
         let mut claims = Vec::with_capacity(users.len());
         for user in users {
             claims.push((*user, self.order_ids.next(&link).await?));

@@ -5,7 +5,7 @@
 //! A sale that is loaded a second time would sell again what it has sold. So Postgres notes
 //! (`loaded_at`) that Redis has had it, and a sale with that note is never loaded:
 //!
-//! 1. `warm_up.lua` writes the sale in state `loading`, with an id of its own for this load; claims are
+//! 1. `load_sale.lua` writes the sale in state `loading`, with an id of its own for this load; claims are
 //!    still told NOT_LOADED. Then `make_shards.lua` makes the shards of its buyers, a thousand in a call; all of
 //!    them, also those that somebody else of the same load has made.
 //! 2. Postgres notes the load and its id; of several, the first.
@@ -22,30 +22,25 @@
 //! # Load
 //!
 //! Claims never ask Postgres. NOT_LOADED does, once for each coupon at a time, and the answer is
-//! remembered for [`limits::WARM_UP_MEMORY`], also when there is no such coupon.
+//! remembered for [`limits::LOADER_MEMORY`], also when there is no such coupon.
 
-use std::hash::Hash;
 use std::iter;
-use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
 use moka::future::Cache;
 use sqlx::PgPool;
 use uuid::Uuid;
 
 use crate::base::limits;
-use crate::base::telemetry::{LogThrottle, Metrics};
 use crate::kit::redis::Redis;
 use crate::kit::script::{Script, VariadicScript};
 use crate::sale::buyers::shards::Shards;
-use crate::sale::coupon::model::CouponKind;
-use crate::sale::coupon::stock;
-use crate::sale::coupon::stock::StoredSale;
+use crate::sale::coupon::model::SaleTerms;
+use crate::sale::coupon::stock::{self, Stage, StoredCoupon, StoredSale};
 use crate::sale::ids::CouponId;
-use crate::sale::installation;
 use crate::sale::keys::Keys;
+use crate::sale::loss::LossAlarm;
 use crate::sale::pass::Pass;
 use crate::sale::postponed::Postponed;
 use crate::sale::{Failure, Stores};
@@ -64,61 +59,37 @@ pub enum Resolution {
 }
 
 /// Resolves coupons that Redis doesn't hold.
-pub struct WarmUp {
+pub struct Loader {
     pool: PgPool,
     redis: Redis,
     keys: Keys,
     load: Script<1>,
     make_shards: VariadicScript,
     open: Script<1>,
-    /// The epoch that this process believes in.
-    epoch: AtomicI64,
-    /// The epoch in Postgres, remembered for a moment.
-    epochs: Cache<(), i64>,
     /// Coalesces callers who ask about the same coupon, and remembers the answer for a moment.
     resolved: Cache<CouponId, Resolution>,
-    metrics: Arc<Metrics>,
+    loss: Arc<LossAlarm>,
     postponed: Postponed,
-    /// Every claim on a lost sale ends here; the operator needs one line, not one for each.
-    alarms: Mutex<LogThrottle>,
 }
 
-impl WarmUp {
-    /// Starts with the epoch that Postgres has now.
-    pub fn new(stores: &Stores, epoch: i64, metrics: Arc<Metrics>, postponed: Postponed) -> Self {
+impl Loader {
+    /// Remembers nothing yet.
+    pub fn new(stores: &Stores, loss: Arc<LossAlarm>, postponed: Postponed) -> Self {
         let Stores { pool, redis, keys } = stores.clone();
         Self {
             pool,
             redis,
             keys,
-            load: Script::new(include_str!("../../../lua/warm_up.lua")),
+            load: Script::new(include_str!("../../../lua/load_sale.lua")),
             make_shards: VariadicScript::new(include_str!("../../../lua/make_shards.lua")),
             open: Script::new(include_str!("../../../lua/open_sale.lua")),
-            epoch: AtomicI64::new(epoch),
-            epochs: memory(1),
-            resolved: memory(limits::WARM_UP_MEMORY_COUPONS_MAX),
-            metrics,
+            resolved: Cache::builder()
+                .max_capacity(limits::LOADER_MEMORY_COUPONS_MAX)
+                .time_to_live(limits::LOADER_MEMORY)
+                .build(),
+            loss,
             postponed,
-            alarms: Mutex::default(),
         }
-    }
-
-    /// The epoch to tell the sale scripts.
-    pub fn epoch(&self) -> i64 {
-        self.epoch.load(Ordering::Relaxed)
-    }
-
-    /// Asks Postgres which epoch holds now; once for all callers, and no more often than once in
-    /// [`limits::WARM_UP_MEMORY`].
-    ///
-    /// # Errors
-    ///
-    /// When Postgres doesn't answer.
-    pub async fn refresh_epoch(&self) -> Result<(), Failure> {
-        let read = async { Ok::<_, Failure>(installation::read(&self.pool).await?.epoch) };
-        let epoch = self.epochs.try_get_with((), read).await?;
-        self.epoch.store(epoch, Ordering::Relaxed);
-        Ok(())
     }
 
     /// Finds out what a coupon is that the script doesn't know, and loads it if it may be loaded.
@@ -136,19 +107,16 @@ impl WarmUp {
     ///
     /// As [`resolve`](Self::resolve).
     pub async fn resolve_now(&self, coupon: CouponId) -> Result<Resolution, Failure> {
-        let Some(stored) = stock::find(&self.pool, coupon).await? else {
-            return Ok(Resolution::Unknown);
+        let sale = match stock::find(&self.pool, coupon).await? {
+            None => return Ok(Resolution::Unknown),
+            Some(StoredCoupon::Regular(_)) => return Ok(Resolution::Regular),
+            Some(StoredCoupon::Flash(sale)) => sale,
         };
-        if stored.kind == CouponKind::Regular {
-            return Ok(Resolution::Regular);
-        }
-        if stored.archived {
-            return Ok(Resolution::Archived);
-        }
-        let load_id = match &stored.load_id {
-            Some(noted) => noted.clone(),
-            None => {
-                let load_id = self.load(coupon, &stored).await?;
+        let load_id = match &sale.stage {
+            Stage::Archived { .. } => return Ok(Resolution::Archived),
+            Stage::Loaded { load_id } => load_id.clone(),
+            Stage::Unloaded => {
+                let load_id = self.load(coupon, &sale).await?;
                 stock::note_load(&self.pool, coupon, &load_id).await?
             }
         };
@@ -162,7 +130,7 @@ impl WarmUp {
     ///
     /// When a store doesn't answer.
     pub async fn pass(&self, ahead: Duration) -> Result<usize, Failure> {
-        let mut tries = self.postponed.begin(Pass::WarmUp).await?;
+        let mut tries = self.postponed.begin(Pass::Load).await?;
         let (mut loaded, mut after) = (0, None);
         loop {
             let page = stock::to_load(&self.pool, ahead, after, limits::PASS_COUPONS_MAX).await?;
@@ -186,31 +154,26 @@ impl WarmUp {
     /// [`Failure::DataLost`] when it is lost; otherwise when Postgres doesn't answer.
     pub async fn missing(&self, coupon: CouponId) -> Result<Resolution, Failure> {
         match stock::find(&self.pool, coupon).await? {
-            Some(stored) if stored.archived => Ok(Resolution::Archived),
-            _ => Err(self.data_lost(coupon)),
+            Some(StoredCoupon::Flash(sale)) if sale.is_archived() => Ok(Resolution::Archived),
+            _ => Err(self.loss.raise(coupon)),
         }
-    }
-
-    /// Raises the alarm, and is the failure to answer with.
-    pub fn data_lost(&self, coupon: CouponId) -> Failure {
-        self.metrics.data_lost.increment(1);
-        if self.alarms.lock().is_ok_and(|mut throttle| throttle.allows()) {
-            tracing::error!(%coupon, "ALARM: Redis has lost this sale, or part of it; claims on it are refused, run `flash-sale reconcile`");
-        }
-        Failure::DataLost(coupon)
     }
 
     /// Writes the sale with all of its shards, unless somebody has; returns the id of the load that it is the work of.
-    async fn load(&self, coupon: CouponId, stored: &StoredSale) -> Result<String, Failure> {
-        let ms = |time: Option<DateTime<Utc>>| time.map_or(0, |time| time.timestamp_millis());
-        let total = stored.total.unwrap_or(0);
-        let values =
-            [ms(stored.opens_at), ms(stored.closes_at), total, stored.revision, stored.epoch];
+    async fn load(&self, coupon: CouponId, sale: &StoredSale) -> Result<String, Failure> {
+        let SaleTerms { total, opens_at, closes_at } = sale.terms;
+        let values = [
+            opens_at.timestamp_millis(),
+            closes_at.timestamp_millis(),
+            total,
+            sale.revision,
+            sale.epoch,
+        ];
         let load_id = Uuid::new_v4().simple().to_string();
         let key = self.keys.coupon(coupon);
         let link = self.redis.link().await?;
         let shards = Shards::for_units(total);
-        let arguments = (load_id, &values[..], shards.count(), stored.state.as_str());
+        let arguments = (load_id, &values[..], shards.count(), sale.state.as_str());
         let (load_id, shards): (String, Option<u32>) =
             self.load.run(&link, [&key], arguments).await?;
         // A sale of an older layout has none.
@@ -238,7 +201,7 @@ impl WarmUp {
                 "MADE" => {}
                 "PRESENT" => break,
                 // Nothing has been noted yet, so whoever is next loads it anew.
-                "MISSING" => return Err(self.data_lost(coupon)),
+                "MISSING" => return Err(self.loss.raise(coupon)),
                 _ => return Err(Failure::UnknownReply(reply)),
             }
         }
@@ -255,12 +218,4 @@ impl WarmUp {
             _ => Err(Failure::UnknownReply(reply)),
         }
     }
-}
-
-fn memory<K, V>(entries_max: u64) -> Cache<K, V>
-where
-    K: Hash + Eq + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-{
-    Cache::builder().max_capacity(entries_max).time_to_live(limits::WARM_UP_MEMORY).build()
 }
