@@ -10,7 +10,7 @@ use sqlx::{ConnectOptions, Connection, PgConnection};
 
 use super::verdict::Judge;
 use crate::sale::ids::CouponId;
-use crate::sale::log::{LogEntry, LoggedClaim};
+use crate::sale::log::{ClaimEntry, LoggedClaim};
 
 /// Entries that are read from the log at a time.
 const PAGE: usize = 10_000;
@@ -84,8 +84,8 @@ impl Batches {
             // "(": from behind this one on.
             from = format!("({last}");
             for (id, fields) in page {
-                let claim = LogEntry::new(id, Some(fields)).claim.ok();
-                let claim = claim.context("the order log holds what is no claim")?;
+                let entry = ClaimEntry::decode(id, Some(fields)).ok();
+                let claim = entry.context("the order log holds an entry that is no claim")?.claim;
                 claims.extend((claim.coupon_id == coupon).then_some(claim));
             }
         }

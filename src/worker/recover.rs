@@ -16,8 +16,8 @@ use tokio::time::Instant;
 
 use super::{LaneWorker, PassError};
 use crate::base::limits;
-use crate::sale::log::{LogEntry, TakeOver};
-use crate::sale::order::dead_letter::{self, DeadLetter, Reason};
+use crate::sale::log::{TakeOver, UnreadableEntry};
+use crate::sale::order::dead_letter::{self, DeadLetter};
 
 impl LaneWorker {
     /// Takes over entries whose worker has stopped moving. Returns their number.
@@ -84,10 +84,8 @@ impl LaneWorker {
     async fn put_aside_lost(&mut self) -> Result<(), PassError> {
         let lane = self.log.lane();
         while let Some(entry_id) = self.lost.last() {
-            let entry = LogEntry::new(entry_id.clone(), None);
-            let detail =
-                "the entry was deleted from the log while another worker held it".to_owned();
-            let letter = DeadLetter { lane, entry: &entry, reason: Reason::DeletedFromLog, detail };
+            let entry = UnreadableEntry::lost(entry_id.clone());
+            let letter = DeadLetter::unreadable(lane, &entry);
             let new = dead_letter::insert(&self.app.stores.pool, &letter).await?;
             self.app.metrics.dead_letters.increment(u64::from(new));
             self.lost.pop();

@@ -37,7 +37,7 @@ use super::{LaneWorker, PassError};
 use crate::base::limits;
 use crate::kit::lock::reentrant::BatchGuard;
 use crate::sale::ids::CouponId;
-use crate::sale::log::LogEntry;
+use crate::sale::log::{ClaimEntry, ReadBatch, Unreadable, UnreadableEntry};
 use crate::sale::order::dead_letter::{self, DeadLetter, Reason};
 use crate::sale::order::insert::{NotWritten, Written};
 
@@ -58,7 +58,7 @@ pub struct WriteReport {
 
 /// Entries that are written together.
 struct Part<'a> {
-    entries: Vec<&'a LogEntry>,
+    entries: Vec<&'a ClaimEntry>,
     /// Whether these entries are of one coupon, and may be more than it has units.
     overflows: bool,
 }
@@ -79,12 +79,10 @@ impl<'a> Part<'a> {
 }
 
 /// The entries of each coupon.
-fn by_coupon<'a>(entries: &[&'a LogEntry]) -> BTreeMap<CouponId, Vec<&'a LogEntry>> {
-    let mut by_coupon: BTreeMap<CouponId, Vec<&LogEntry>> = BTreeMap::new();
+fn by_coupon<'a>(entries: &[&'a ClaimEntry]) -> BTreeMap<CouponId, Vec<&'a ClaimEntry>> {
+    let mut by_coupon: BTreeMap<CouponId, Vec<&ClaimEntry>> = BTreeMap::new();
     for entry in entries {
-        if let Ok(claim) = &entry.claim {
-            by_coupon.entry(claim.coupon_id).or_default().push(entry);
-        }
+        by_coupon.entry(entry.claim.coupon_id).or_default().push(entry);
     }
     by_coupon
 }
@@ -98,11 +96,11 @@ impl LaneWorker {
     /// rest is still pending.
     pub async fn write_pass(&mut self) -> Result<WriteReport, PassError> {
         self.require_postgres().await?;
-        let entries = self.next_entries().await.inspect_err(|_| self.read_pending_again())?;
-        if entries.is_empty() {
+        let batch = self.next_batch().await.inspect_err(|_| self.read_pending_again())?;
+        if batch.is_empty() {
             return Ok(WriteReport::default());
         }
-        let written = self.write(&entries).await;
+        let written = self.write(&batch).await;
         self.adapt_batch(written.is_ok());
         self.postgres_away = matches!(written, Err(PassError::Postgres(_)));
         let report = written.inspect_err(|_| self.read_pending_again())?;
@@ -121,14 +119,14 @@ impl LaneWorker {
     }
 
     /// The own pending entries first, if there may be any; then new ones.
-    async fn next_entries(&mut self) -> Result<Vec<LogEntry>, PassError> {
+    async fn next_batch(&mut self) -> Result<ReadBatch, PassError> {
         let count = self.batch_orders;
         self.has_read = true;
         let is_due = Instant::now() >= self.pending_not_before;
         if let Some(from) = self.pending_from.clone().filter(|_| is_due) {
             let pending = self.log.read_pending(count, &from).await?;
-            if let Some(last) = pending.last() {
-                self.pending_from = Some(last.id.clone());
+            if pending.last.is_some() {
+                self.pending_from.clone_from(&pending.last);
                 return Ok(pending);
             }
             // The round is over. Another one is due only if entries of this one are left.
@@ -138,16 +136,13 @@ impl LaneWorker {
         Ok(self.log.read_new(count).await?)
     }
 
-    async fn write(&mut self, entries: &[LogEntry]) -> Result<WriteReport, PassError> {
-        let mut report = WriteReport { entries: entries.len(), ..WriteReport::default() };
-        let (decoded, unreadable): (Vec<_>, Vec<_>) =
-            entries.iter().partition(|entry| entry.claim.is_ok());
-        let mut finished = Vec::with_capacity(entries.len());
-        self.put_aside(self.unreadable(&unreadable), &mut report, &mut finished).await?;
-        let guard = self.lock_buyers(&decoded).await?;
-        let (ours, contended): (Vec<_>, Vec<_>) = decoded
-            .into_iter()
-            .partition(|entry| self.lock_key(entry).is_some_and(|key| guard.holds(&key)));
+    async fn write(&mut self, batch: &ReadBatch) -> Result<WriteReport, PassError> {
+        let mut report = WriteReport { entries: batch.len(), ..WriteReport::default() };
+        let mut finished = Vec::with_capacity(batch.len());
+        self.put_aside(self.unreadable(batch), &mut report, &mut finished).await?;
+        let guard = self.lock_buyers(&batch.claims).await?;
+        let (ours, contended): (Vec<_>, Vec<_>) =
+            batch.claims.iter().partition(|entry| guard.holds(&self.lock_key(entry)));
         report.contended = contended.len();
         let written = self.write_splitting(&ours, guard.lost(), &mut report, &mut finished).await;
         // A mixed batch, which is rare, doesn't tell which of its rows are new.
@@ -165,23 +160,21 @@ impl LaneWorker {
         Ok(report)
     }
 
-    async fn lock_buyers(&self, entries: &[&LogEntry]) -> Result<BatchGuard, PassError> {
+    async fn lock_buyers(&self, entries: &[ClaimEntry]) -> Result<BatchGuard, PassError> {
         // One user may have claimed several coupons of this lane: one lock for all of them.
-        let keys: BTreeSet<String> =
-            entries.iter().filter_map(|entry| self.lock_key(entry)).collect();
+        let keys: BTreeSet<String> = entries.iter().map(|entry| self.lock_key(entry)).collect();
         Ok(self.app.locks.try_acquire_batch(keys.into_iter().collect()).await?)
     }
 
-    fn lock_key(&self, entry: &LogEntry) -> Option<String> {
-        let user = entry.claim.as_ref().ok()?.user_id;
-        Some(self.app.stores.keys.order_lock(self.log.lane(), user))
+    fn lock_key(&self, entry: &ClaimEntry) -> String {
+        self.app.stores.keys.order_lock(self.log.lane(), entry.claim.user_id)
     }
 
     /// Writes entries, and notes those that can be acknowledged. Entries that Postgres refuses are taken apart until
     /// the culprits are dead letters.
     async fn write_splitting<'a>(
         &mut self,
-        entries: &[&'a LogEntry],
+        entries: &[&'a ClaimEntry],
         locks_lost: &CancellationToken,
         report: &mut WriteReport,
         finished: &mut Vec<&'a str>,
@@ -214,10 +207,8 @@ impl LaneWorker {
     }
 
     /// The entries of sales that had too few units a moment ago, and the others together.
-    fn parts<'a>(&self, entries: &[&'a LogEntry]) -> Vec<Part<'a>> {
-        let is_known = |entry: &&LogEntry| {
-            entry.claim.as_ref().is_ok_and(|claim| self.overflowing.contains(&claim.coupon_id))
-        };
+    fn parts<'a>(&self, entries: &[&'a ClaimEntry]) -> Vec<Part<'a>> {
+        let is_known = |entry: &&ClaimEntry| self.overflowing.contains(&entry.claim.coupon_id);
         let (known, others): (Vec<_>, Vec<_>) = entries.iter().copied().partition(is_known);
         let known = by_coupon(&known).into_values();
         let mut parts: Vec<Part> = known.map(|entries| Part { entries, overflows: true }).collect();
@@ -254,10 +245,11 @@ impl LaneWorker {
         if oversold > 0 {
             tracing::error!(%lane, entries = oversold, first = part.entries[0].id, "the order log has more claims of a sale than it has units; they are dead letters now");
         }
-        if let (true, Ok(claim)) = (part.overflows, &part.entries[0].claim) {
+        if part.overflows {
+            let coupon = part.entries[0].claim.coupon_id;
             match oversold {
-                0 => self.overflowing.remove(&claim.coupon_id),
-                _ => self.overflowing.insert(claim.coupon_id),
+                0 => self.overflowing.remove(&coupon),
+                _ => self.overflowing.insert(coupon),
             };
         }
         finished.extend(part.entries.iter().map(|entry| entry.id.as_str()));
@@ -265,30 +257,21 @@ impl LaneWorker {
 
     fn letters<'a>(
         &self,
-        entries: &[&'a LogEntry],
+        entries: &[&'a ClaimEntry],
         reason: Reason,
         detail: &str,
     ) -> Vec<DeadLetter<'a>> {
         let lane = self.log.lane();
-        let letter = |entry| DeadLetter { lane, entry, reason, detail: detail.to_owned() };
-        entries.iter().copied().map(letter).collect()
+        entries.iter().map(|entry| DeadLetter::of_claim(lane, entry, reason, detail)).collect()
     }
 
     /// Dead letters of entries that can't be read.
-    fn unreadable<'a>(&self, entries: &[&'a LogEntry]) -> Vec<DeadLetter<'a>> {
-        let lost = entries.iter().filter(|entry| entry.is_lost()).count();
+    fn unreadable<'a>(&self, batch: &'a ReadBatch) -> Vec<DeadLetter<'a>> {
+        let lane = self.log.lane();
+        let is_lost = |entry: &&UnreadableEntry| entry.why == Unreadable::Lost;
+        let lost = batch.unreadable.iter().filter(is_lost).count();
         self.app.metrics.data_lost.increment(lost as u64);
-        let letter = |&entry: &&'a LogEntry| {
-            let (reason, detail) = match entry.claim.as_ref().err() {
-                Some(why) if !entry.is_lost() => (Reason::Undecodable, *why),
-                _ => (
-                    Reason::DeletedFromLog,
-                    "the entry was deleted from the log while it was pending",
-                ),
-            };
-            DeadLetter { lane: self.log.lane(), entry, reason, detail: detail.to_owned() }
-        };
-        entries.iter().map(letter).collect()
+        batch.unreadable.iter().map(|entry| DeadLetter::unreadable(lane, entry)).collect()
     }
 
     /// Turns entries into dead letters, a part at a time, with one log line for each part.
@@ -303,28 +286,25 @@ impl LaneWorker {
             report.dead_letters += new;
             report.repeated += part.len() - new;
             if new > 0 {
-                let DeadLetter { lane, entry, reason, detail } = &part[0];
-                tracing::error!(%lane, entries = new, first = entry.id, %reason, detail, "entries of the order log can't become orders; they are dead letters now");
+                let (lane, first) = (self.log.lane(), &part[0]);
+                tracing::error!(%lane, entries = new, first = first.entry_id(), reason = %first.reason(), detail = first.detail(), "entries of the order log can't become orders; they are dead letters now");
             }
-            finished.extend(part.iter().map(|letter| letter.entry.id.as_str()));
+            finished.extend(part.iter().map(DeadLetter::entry_id));
         }
         Ok(())
     }
 
     /// Tells the requests of this process that wait for one of these orders.
-    fn tell_waiters(&self, written: &[&LogEntry]) {
-        let claims = written.iter().filter_map(|entry| entry.claim.as_ref().ok());
-        self.app.order_waiters.written(claims.map(|claim| claim.order_id));
+    fn tell_waiters(&self, written: &[&ClaimEntry]) {
+        self.app.order_waiters.written(written.iter().map(|entry| entry.claim.order_id));
     }
 
     /// Records the time from these claims to their rows. Claims of one millisecond are counted together.
-    fn time_rows(&self, written: &[&LogEntry]) {
-        let claimed_at = |entry: &LogEntry| entry.claim.as_ref().ok().map(|claim| claim.claimed_at);
+    fn time_rows(&self, written: &[&ClaimEntry]) {
         let now = self.app.clock.now();
-        for together in written.chunk_by(|a, b| claimed_at(a) == claimed_at(b)) {
-            let waited = claimed_at(together[0]).map(|at| (now - at).to_std().unwrap_or_default());
-            let histogram = &self.app.metrics.claim_to_row_seconds;
-            histogram.record_many(waited.unwrap_or_default(), together.len());
+        for together in written.chunk_by(|a, b| a.claim.claimed_at == b.claim.claimed_at) {
+            let waited = (now - together[0].claim.claimed_at).to_std().unwrap_or_default();
+            self.app.metrics.claim_to_row_seconds.record_many(waited, together.len());
         }
     }
 

@@ -14,74 +14,28 @@ pub mod backlog;
 // Gauges of the log.
 pub mod numbers;
 
+// Lengths and positions of a log and its group.
+mod state;
+
+// Entries, decoded once.
+mod entry;
+
 use std::collections::BTreeMap;
-use std::fmt;
-use std::str::FromStr;
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
 use redis::{RedisError, RedisResult, Value};
 
 use crate::base::limits;
 use crate::kit::redis::Redis;
 use crate::kit::script::Script;
-use crate::sale::ids::{CouponId, Lane, OrderId, UserId};
+use crate::sale::ids::Lane;
 use crate::sale::keys::Keys;
-
-/// Logs that Redis is asked about in one round trip.
-const LOGS_AT_A_TIME: usize = 128;
+pub use entry::{ClaimEntry, EntryId, LoggedClaim, ReadBatch, Unreadable, UnreadableEntry};
+use state::{Facts, fact};
+pub use state::{GroupState, LogState, groups};
 
 /// The consumer group that writes orders.
 pub const GROUP: &str = "order-writers";
-
-/// An accepted claim, as the log has it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LoggedClaim {
-    /// The order that it becomes.
-    pub order_id: OrderId,
-    /// What was claimed.
-    pub coupon_id: CouponId,
-    /// By whom.
-    pub user_id: UserId,
-    /// When, by Redis's clock: the time in the entry's id.
-    pub claimed_at: DateTime<Utc>,
-}
-
-/// One entry of the log.
-#[derive(Clone, Debug)]
-pub struct LogEntry {
-    /// `<ms>-<sequence>`.
-    pub id: String,
-    /// Its fields: name, value, name, value ... Empty when the log has lost it.
-    pub payload: Vec<Vec<u8>>,
-    /// What it says, or why that can't be read.
-    pub claim: Result<LoggedClaim, &'static str>,
-}
-
-/// Names an entry: entries are in the order of their ids.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct EntryId {
-    /// Redis's clock when it was appended, in milliseconds since 1970, or that of the entry before if the clock was
-    /// behind it.
-    pub ms: u64,
-    /// Counts the entries of one millisecond.
-    pub sequence: u64,
-}
-
-/// Where a log and its group stand.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct LogState {
-    /// Entries delivered to a worker and not acknowledged.
-    pub pending: u64,
-    /// Entries not delivered yet.
-    pub unread: u64,
-    /// Entries ever appended, trimmed ones included.
-    pub appended: u64,
-    /// Id of the last entry that was ever appended; the lowest id for a log that isn't there.
-    pub last: EntryId,
-    /// Id of the last entry that was delivered to anybody; `None` without a group.
-    pub delivered: Option<EntryId>,
-}
 
 /// What one step of taking over found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -174,7 +128,7 @@ impl OrderLog {
     ///
     /// When Redis doesn't answer. Entries may have been delivered then: read
     /// [pending ones](Self::read_pending) next.
-    pub async fn read_new(&self, count: usize) -> RedisResult<Vec<LogEntry>> {
+    pub async fn read_new(&self, count: usize) -> RedisResult<ReadBatch> {
         self.read(count, ">").await
     }
 
@@ -184,20 +138,16 @@ impl OrderLog {
     /// # Errors
     ///
     /// When Redis doesn't answer.
-    pub async fn read_pending(&self, count: usize, after: &str) -> RedisResult<Vec<LogEntry>> {
+    pub async fn read_pending(&self, count: usize, after: &str) -> RedisResult<ReadBatch> {
         self.read(count, after).await
     }
 
-    async fn read(&self, count: usize, after: &str) -> RedisResult<Vec<LogEntry>> {
+    async fn read(&self, count: usize, after: &str) -> RedisResult<ReadBatch> {
         let mut command = redis::cmd("XREADGROUP");
         command.arg("GROUP").arg(GROUP).arg(&self.consumer).arg("COUNT").arg(count);
         command.arg("STREAMS").arg(&self.key).arg(after);
         let reply: ReadReply = self.reader.query(&command).await?;
-        let streams = reply.into_iter().flatten();
-        Ok(streams
-            .flat_map(|(_, entries)| entries)
-            .map(|(id, fields)| LogEntry::new(id, fields))
-            .collect())
+        Ok(reply.into_iter().flatten().flat_map(|(_, entries)| entries).collect())
     }
 
     /// Takes the entries off the pending list. Only for what is in Postgres.
@@ -365,121 +315,6 @@ impl OrderLog {
     }
 }
 
-impl LogEntry {
-    /// Reads an entry; `None` for the fields of one that the log has lost.
-    pub fn new(id: String, fields: Option<Vec<Vec<u8>>>) -> Self {
-        let payload = fields.unwrap_or_default();
-        let claim = decode(&id, &payload);
-        Self { id, payload, claim }
-    }
-
-    /// Whether the log has lost what stood here.
-    pub fn is_lost(&self) -> bool {
-        self.payload.is_empty()
-    }
-}
-
-impl LogState {
-    /// Where the log under this key stands. A log that doesn't exist has no backlog.
-    ///
-    /// # Errors
-    ///
-    /// When Redis doesn't answer.
-    pub async fn of(redis: &Redis, key: &str) -> RedisResult<Self> {
-        Ok(Self::of_all(redis, &[key]).await?.pop().unwrap_or_default())
-    }
-
-    /// Where the logs under these keys stand, in few round trips.
-    ///
-    /// # Errors
-    ///
-    /// When Redis doesn't answer, or one of the keys holds something else.
-    pub async fn of_all(redis: &Redis, keys: &[impl AsRef<str>]) -> RedisResult<Vec<Self>> {
-        let mut states = Vec::with_capacity(keys.len());
-        for some in keys.chunks(LOGS_AT_A_TIME) {
-            let mut commands = redis::pipe();
-            for key in some {
-                // The log first: what is delivered between the two is only counted as unread as well.
-                commands.cmd("XINFO").arg("STREAM").arg(key.as_ref());
-                commands.cmd("XINFO").arg("GROUPS").arg(key.as_ref());
-            }
-            let replies: Vec<RedisResult<Value>> = redis.query_each(&mut commands).await?;
-            for pair in replies.chunks_exact(2) {
-                states.push(Self::read(pair)?);
-            }
-        }
-        Ok(states)
-    }
-
-    /// Reads what XINFO says of a stream and of its groups.
-    fn read(replies: &[RedisResult<Value>]) -> RedisResult<Self> {
-        let Some(stream) = answer::<Facts>(&replies[0])? else {
-            return Ok(Self::default());
-        };
-        Ok(Self::judge(&stream, our_group(&replies[1])?.as_ref()))
-    }
-
-    /// **Every reader of a lag goes through here.** Redis's `lag` is what it counts as read taken from what it counts as
-    /// added. After a restart it has the count of reads from the last rewrite of its file, so that count is believed only as
-    /// far as there can be unread entries: none when the group has been given the last one, and never more than the
-    /// log has. The same bound holds where there is no group, or Redis can't tell its lag.
-    fn judge(stream: &Facts, group: Option<&Facts>) -> Self {
-        let length = fact(stream, "length").unwrap_or(0);
-        let last = fact_id(stream, "last-generated-id").unwrap_or_default();
-        let delivered = group.map(|group| fact_id(group, "last-delivered-id").unwrap_or_default());
-        let lag = group.and_then(|group| fact(group, "lag")).unwrap_or(length);
-        let unread = if delivered.is_some_and(|id| id >= last) { 0 } else { lag.min(length) };
-        Self {
-            pending: group.and_then(|group| fact(group, "pending")).unwrap_or(0),
-            unread,
-            appended: fact(stream, "entries-added").unwrap_or(0),
-            last,
-            delivered,
-        }
-    }
-
-    /// Entries that are no rows yet.
-    pub fn unwritten(&self) -> u64 {
-        self.pending + self.unread
-    }
-
-    /// Whether nothing is left to do: the group is there, and has acknowledged all that was ever appended.
-    pub fn is_settled(&self) -> bool {
-        self.delivered.is_some() && self.unwritten() == 0
-    }
-}
-
-/// Where the group of a log stands.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct GroupState {
-    /// Entries delivered and not acknowledged.
-    pub pending: u64,
-    /// Id of the last entry that was delivered.
-    pub delivered: EntryId,
-}
-
-/// Where the group of each of these logs stands; `None` where it is missing.
-///
-/// # Errors
-///
-/// When Redis doesn't answer, or one of the keys holds something else.
-pub async fn groups(redis: &Redis, logs: &[String]) -> RedisResult<Vec<Option<GroupState>>> {
-    let mut groups = Vec::with_capacity(logs.len());
-    for some in logs.chunks(LOGS_AT_A_TIME) {
-        let mut commands = redis::pipe();
-        for key in some {
-            commands.cmd("XINFO").arg("GROUPS").arg(key);
-        }
-        for reply in redis.query_each(&mut commands).await? {
-            groups.push(our_group(&reply)?.map(|group| GroupState {
-                pending: fact(&group, "pending").unwrap_or(0),
-                delivered: fact_id(&group, "last-delivered-id").unwrap_or_default(),
-            }));
-        }
-    }
-    Ok(groups)
-}
-
 /// The claims in the newest entries of a log that hold one.
 ///
 /// # Errors
@@ -489,8 +324,8 @@ pub async fn newest(redis: &Redis, key: &str) -> RedisResult<Vec<LoggedClaim>> {
     let mut command = redis::cmd("XREVRANGE");
     command.arg(key).arg("+").arg("-").arg("COUNT").arg(limits::NEWEST_ENTRIES);
     let entries: Vec<(String, Vec<Vec<u8>>)> = redis.query(&command).await?;
-    let read = entries.into_iter().map(|(id, fields)| LogEntry::new(id, Some(fields)));
-    Ok(read.filter_map(|entry| entry.claim.ok()).collect())
+    let batch: ReadBatch = entries.into_iter().map(|(id, fields)| (id, Some(fields))).collect();
+    Ok(batch.claims.into_iter().map(|entry| entry.claim).collect())
 }
 
 /// Which of these logs have entries behind these ids. Waits up to `patience` for the first of them.
@@ -522,153 +357,7 @@ pub async fn newer(
     Ok(found.into_iter().flatten().map(|(key, _)| key).collect())
 }
 
-impl FromStr for EntryId {
-    type Err = &'static str;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let parts = text.split_once('-').map(|(ms, sequence)| (ms.parse(), sequence.parse()));
-        match parts {
-            Some((Ok(ms), Ok(sequence))) => Ok(Self { ms, sequence }),
-            _ => Err("an entry id is <ms>-<sequence>"),
-        }
-    }
-}
-
-impl fmt::Display for EntryId {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}-{}", self.ms, self.sequence)
-    }
-}
-
-/// Fields that this version doesn't know are ignored: a newer one may have written them.
-fn decode(id: &str, payload: &[Vec<u8>]) -> Result<LoggedClaim, &'static str> {
-    fn field<T: FromStr>(payload: &[Vec<u8>], name: &str) -> Option<T> {
-        let pair = payload.chunks_exact(2).find(|pair| pair[0] == name.as_bytes())?;
-        std::str::from_utf8(&pair[1]).ok()?.parse().ok()
-    }
-    let claimed_ms = id.parse().ok().and_then(|id: EntryId| i64::try_from(id.ms).ok());
-    let claimed_at = claimed_ms.and_then(DateTime::from_timestamp_millis);
-    Ok(LoggedClaim {
-        order_id: field(payload, "order").ok_or("`order` is not an order id")?,
-        coupon_id: field(payload, "coupon").ok_or("`coupon` is not a coupon id")?,
-        user_id: field(payload, "user").ok_or("`user` is not a user id")?,
-        claimed_at: claimed_at.ok_or("the entry id carries no time")?,
-    })
-}
-
-/// Names and values, as XINFO answers them.
-type Facts = BTreeMap<String, Value>;
-
-fn fact<T: redis::FromRedisValue>(facts: &Facts, name: &str) -> Option<T> {
-    facts.get(name).and_then(|value| redis::from_redis_value_ref::<Option<T>>(value).ok()?)
-}
-
-/// The group among those that XINFO has named.
-fn our_group(reply: &RedisResult<Value>) -> RedisResult<Option<Facts>> {
-    let groups: Vec<Facts> = answer(reply)?.unwrap_or_default();
-    let is_ours = |group: &Facts| fact::<String>(group, "name").as_deref() == Some(GROUP);
-    Ok(groups.into_iter().find(is_ours))
-}
-
-fn fact_id(facts: &Facts, name: &str) -> Option<EntryId> {
-    fact::<String>(facts, name)?.parse().ok()
-}
-
-/// What was answered; nothing where there is no such key.
-fn answer<T: redis::FromRedisValue>(reply: &RedisResult<Value>) -> RedisResult<Option<T>> {
-    match reply {
-        Ok(value) => Ok(Some(redis::from_redis_value_ref(value)?)),
-        Err(error) if is_missing_key(error) => Ok(None),
-        Err(error) => Err(error.clone()),
-    }
-}
-
 /// Whether a command found no group (or no stream) to work on.
 pub fn is_missing_group(error: &RedisError) -> bool {
     error.code() == Some("NOGROUP")
-}
-
-fn is_missing_key(error: &RedisError) -> bool {
-    error.to_string().contains("no such key")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn entry(fields: &[&str]) -> LogEntry {
-        let fields = fields.iter().map(|field| field.as_bytes().to_vec()).collect();
-        LogEntry::new("1700000000123-4".into(), Some(fields))
-    }
-
-    /// As XINFO tells it: a log of so many entries, the last one added, and what the group was given and counts.
-    fn state(length: i64, last: &str, group: Option<(&str, i64, Option<i64>)>) -> LogState {
-        let text = |text: &str| Value::SimpleString(text.to_owned());
-        let facts = |facts: &[(&str, Value)]| -> Facts {
-            facts.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect()
-        };
-        let stream = facts(&[
-            ("length", Value::Int(length)),
-            ("entries-added", Value::Int(1_600)),
-            ("last-generated-id", text(last)),
-        ]);
-        let group = group.map(|(delivered, pending, lag)| {
-            facts(&[
-                ("name", text(GROUP)),
-                ("last-delivered-id", text(delivered)),
-                ("pending", Value::Int(pending)),
-                ("lag", lag.map_or(Value::Nil, Value::Int)),
-            ])
-        });
-        LogState::judge(&stream, group.as_ref())
-    }
-
-    #[test]
-    fn a_lag_is_believed_as_far_as_there_can_be_unread_entries() {
-        for (length, last, group, unread, pending) in [
-            // As it should be.
-            (100, "5-2", Some(("5-2", 0, Some(0))), 0, 0),
-            (100, "5-2", Some(("5-1", 3, Some(1))), 1, 3),
-            // Redis has counted from its last rewrite on.
-            (100, "5-2", Some(("5-2", 7, Some(1_500))), 0, 7),
-            (100, "5-2", Some(("4-9", 0, Some(1_510))), 100, 0),
-            (0, "5-2", Some(("4-9", 0, Some(1_500))), 0, 0),
-            // Redis can't tell.
-            (100, "5-2", Some(("5-2", 0, None)), 0, 0),
-            (100, "5-2", Some(("5-1", 0, None)), 100, 0),
-            (100, "5-2", None, 100, 0),
-            // An id is compared as numbers: first its time, then its sequence.
-            (100, "10-0", Some(("9-5", 0, Some(2))), 2, 0),
-            (100, "9-10", Some(("9-9", 0, Some(1))), 1, 0),
-            (100, "9-10", Some(("10-0", 0, Some(1))), 0, 0),
-        ] {
-            let found = state(length, last, group);
-            assert_eq!((found.unread, found.pending), (unread, pending), "{last} {group:?}");
-            assert_eq!(found.is_settled(), group.is_some() && unread + pending == 0);
-        }
-    }
-
-    #[test]
-    fn unknown_fields_are_ignored() {
-        let claim =
-            entry(&["new", "x", "coupon", "1024", "user", "42", "order", "7"]).claim.unwrap();
-        assert_eq!(claim.coupon_id.get(), 1024);
-        assert_eq!(claim.user_id.get(), 42);
-        assert_eq!(claim.order_id.get(), 7);
-        assert_eq!(claim.claimed_at.timestamp_millis(), 1_700_000_000_123);
-    }
-
-    #[test]
-    fn what_is_not_a_claim_is_undecodable() {
-        for fields in [
-            &["coupon", "1024", "user", "42"][..],
-            &["coupon", "1024", "user", "42", "order", "-7"],
-            &["coupon", "x", "user", "42", "order", "7"],
-            &["coupon", "1024", "user", "9223372036854775808", "order", "7"],
-            &["junk", "junk"],
-        ] {
-            assert!(entry(fields).claim.is_err(), "{fields:?}");
-        }
-        assert!(LogEntry::new("1-1".into(), None).is_lost());
-    }
 }

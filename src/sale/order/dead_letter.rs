@@ -15,7 +15,7 @@ use sqlx::{PgConnection, PgExecutor, PgPool};
 use utoipa::ToSchema;
 
 use crate::sale::ids::{CouponId, DeadLetterId, Lane, OrderId, UserId};
-use crate::sale::log::{LogEntry, LoggedClaim};
+use crate::sale::log::{ClaimEntry, LoggedClaim, Unreadable, UnreadableEntry};
 
 /// Why an entry became a dead letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,14 +35,54 @@ pub enum Reason {
 /// An entry and why it is put aside.
 #[derive(Debug)]
 pub struct DeadLetter<'a> {
-    /// Lane of the log.
-    pub lane: Lane,
-    /// The entry as it stood there.
-    pub entry: &'a LogEntry,
-    /// Why.
-    pub reason: Reason,
-    /// The same in the words of whoever found it.
-    pub detail: String,
+    lane: Lane,
+    entry_id: &'a str,
+    payload: &'a [Vec<u8>],
+    claim: Option<LoggedClaim>,
+    reason: Reason,
+    detail: String,
+}
+
+impl<'a> DeadLetter<'a> {
+    /// The letter of a claim that can't become an order; `detail` tells an operator why.
+    pub fn of_claim(lane: Lane, entry: &'a ClaimEntry, reason: Reason, detail: &str) -> Self {
+        let (entry_id, payload) = (&entry.id, &entry.payload);
+        Self {
+            lane,
+            entry_id,
+            payload,
+            claim: Some(entry.claim),
+            reason,
+            detail: detail.to_owned(),
+        }
+    }
+
+    /// The letter of an entry that can't be read.
+    pub fn unreadable(lane: Lane, entry: &'a UnreadableEntry) -> Self {
+        let (reason, detail) = match entry.why {
+            Unreadable::Malformed(why) => (Reason::Undecodable, why),
+            Unreadable::Lost => {
+                (Reason::DeletedFromLog, "the entry was deleted from the log while it was pending")
+            }
+        };
+        let (entry_id, payload) = (&entry.id, &entry.payload);
+        Self { lane, entry_id, payload, claim: None, reason, detail: detail.to_owned() }
+    }
+
+    /// Id of the entry in the log.
+    pub fn entry_id(&self) -> &'a str {
+        self.entry_id
+    }
+
+    /// Reason why the entry is put aside.
+    pub fn reason(&self) -> Reason {
+        self.reason
+    }
+
+    /// The reason in words for an operator.
+    pub fn detail(&self) -> &str {
+        &self.detail
+    }
 }
 
 /// A dead letter that nobody has dealt with.
@@ -111,12 +151,9 @@ pub async fn insert_all(
     fn column<'a, T>(letters: &'a [DeadLetter], of: impl Fn(&'a DeadLetter) -> T) -> Vec<T> {
         letters.iter().map(of).collect()
     }
-    fn claim<'a>(letter: &'a DeadLetter) -> Option<&'a LoggedClaim> {
-        letter.entry.claim.as_ref().ok()
-    }
-    let coupons = column(letters, |letter| claim(letter).map(|claim| claim.coupon_id.get()));
-    let users = column(letters, |letter| claim(letter).map(|claim| claim.user_id.get()));
-    let orders = column(letters, |letter| claim(letter).map(|claim| claim.order_id.get()));
+    let coupons = column(letters, |letter| letter.claim.map(|claim| claim.coupon_id.get()));
+    let users = column(letters, |letter| letter.claim.map(|claim| claim.user_id.get()));
+    let orders = column(letters, |letter| letter.claim.map(|claim| claim.order_id.get()));
     let done = sqlx::query!(
         // In one order, so that two workers never wait for each other in a circle.
         "INSERT INTO dead_letters
@@ -128,8 +165,8 @@ pub async fn insert_all(
          ORDER BY lane, entry_id
          ON CONFLICT ON CONSTRAINT dead_letters_entry DO NOTHING",
         &column(letters, |letter| letter.lane.get()),
-        &column(letters, |letter| letter.entry.id.clone()),
-        &column(letters, |letter| array_literal(&letter.entry.payload)),
+        &column(letters, |letter| letter.entry_id.to_owned()),
+        &column(letters, |letter| array_literal(letter.payload)),
         &column(letters, |letter| letter.reason.to_string()),
         &column(letters, |letter| letter.detail.clone()),
         &coupons as _,

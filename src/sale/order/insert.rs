@@ -8,7 +8,10 @@ use sqlx::{Postgres, Transaction};
 use super::dead_letter::Reason;
 use crate::kit::postgres;
 use crate::sale::ids::{CouponId, OrderId, UserId};
-use crate::sale::log::LoggedClaim;
+use crate::sale::log::{ClaimEntry, LoggedClaim};
+
+/// Detail of a claim whose place another order has taken.
+pub(super) const CONFLICT: &str = "its order id, or its buyer's place, belongs to another order";
 
 /// What became of a batch of log entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,23 +52,35 @@ impl From<sqlx::Error> for NotWritten {
     }
 }
 
-/// The claims as columns: order ids, coupons, users, times.
-fn columns(claims: &[&LoggedClaim]) -> (Vec<i64>, Vec<i64>, Vec<i64>, Vec<DateTime<Utc>>) {
-    (
-        claims.iter().map(|claim| claim.order_id.get()).collect(),
-        claims.iter().map(|claim| claim.coupon_id.get()).collect(),
-        claims.iter().map(|claim| claim.user_id.get()).collect(),
-        claims.iter().map(|claim| claim.claimed_at).collect(),
-    )
+/// Claims as columns, for UNNEST.
+struct Columns {
+    ids: Vec<i64>,
+    coupons: Vec<i64>,
+    users: Vec<i64>,
+    times: Vec<DateTime<Utc>>,
+}
+
+impl Columns {
+    fn of(entries: &[&ClaimEntry]) -> Self {
+        fn column<T>(entries: &[&ClaimEntry], of: impl Fn(&LoggedClaim) -> T) -> Vec<T> {
+            entries.iter().map(|entry| of(&entry.claim)).collect()
+        }
+        Self {
+            ids: column(entries, |claim| claim.order_id.get()),
+            coupons: column(entries, |claim| claim.coupon_id.get()),
+            users: column(entries, |claim| claim.user_id.get()),
+            times: column(entries, |claim| claim.claimed_at),
+        }
+    }
 }
 
 /// Inserts them all; false if one of them, or its buyer's place, is there already, and the transaction is of no more use.
 /// In id order, so that two workers with overlapping batches never wait for each other in a circle.
 pub(super) async fn insert_new(
     tx: &mut Transaction<'_, Postgres>,
-    claims: &[&LoggedClaim],
+    entries: &[&ClaimEntry],
 ) -> sqlx::Result<bool> {
-    let (ids, coupons, users, times) = columns(claims);
+    let Columns { ids, coupons, users, times } = Columns::of(entries);
     let inserted = sqlx::query!(
         "INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at)
          SELECT id, coupon_id, 'flash', user_id, claimed_at
@@ -89,10 +104,11 @@ pub(super) async fn insert_new(
 /// other the earlier one in the log comes first.
 pub(super) async fn insert_missing(
     tx: &mut Transaction<'_, Postgres>,
-    claims: &[&LoggedClaim],
+    entries: &[&ClaimEntry],
 ) -> sqlx::Result<BTreeMap<OrderId, CouponId>> {
     let (mut ids, mut buyers) = (HashSet::new(), HashSet::new());
-    let (first, contradicting): (Vec<_>, Vec<_>) = claims.iter().copied().partition(|claim| {
+    let (first, contradicting): (Vec<_>, Vec<_>) = entries.iter().copied().partition(|entry| {
+        let claim = &entry.claim;
         let is_first_of_buyer = buyers.insert((claim.coupon_id, claim.user_id));
         ids.insert(claim.order_id) && is_first_of_buyer
     });
@@ -105,9 +121,9 @@ pub(super) async fn insert_missing(
 
 async fn insert_in_id_order(
     tx: &mut Transaction<'_, Postgres>,
-    claims: &[&LoggedClaim],
+    entries: &[&ClaimEntry],
 ) -> sqlx::Result<BTreeMap<OrderId, CouponId>> {
-    let (ids, coupons, users, times) = columns(claims);
+    let Columns { ids, coupons, users, times } = Columns::of(entries);
     let rows = sqlx::query!(
         r#"INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at)
            SELECT id, coupon_id, 'flash', user_id, claimed_at
@@ -130,10 +146,10 @@ async fn insert_in_id_order(
 /// the INSERT waited for it, because each statement takes a new snapshot (READ COMMITTED).
 pub(super) async fn existing(
     tx: &mut Transaction<'_, Postgres>,
-    claims: &[&LoggedClaim],
+    entries: &[&ClaimEntry],
 ) -> sqlx::Result<BTreeMap<OrderId, (CouponId, UserId)>> {
     postgres::plan_for_values(&mut *tx).await?;
-    let ids: Vec<i64> = claims.iter().map(|claim| claim.order_id.get()).collect();
+    let ids: Vec<i64> = entries.iter().map(|entry| entry.claim.order_id.get()).collect();
     let rows = sqlx::query!(
         r#"SELECT id AS "id: OrderId", coupon_id AS "coupon_id: CouponId", user_id AS "user_id: UserId"
            FROM orders WHERE id = ANY($1)"#,

@@ -8,14 +8,11 @@
 
 use sqlx::{Postgres, Transaction};
 
-use super::insert::{NotWritten, Written, existing, insert_missing};
+use super::insert::{CONFLICT, NotWritten, Written, existing, insert_missing};
 use crate::sale::coupon::stock;
 use crate::sale::ids::{CouponId, Lane};
-use crate::sale::log::{LogEntry, LoggedClaim};
+use crate::sale::log::ClaimEntry;
 use crate::sale::order::dead_letter::{self, DeadLetter, Reason};
-
-/// An entry and what it says.
-type Claimed<'a> = (&'a LogEntry, &'a LoggedClaim);
 
 /// Entries, by what becomes of them.
 #[derive(Default)]
@@ -23,23 +20,21 @@ struct Sorted<'a> {
     /// Rows that are there.
     repeated: usize,
     /// Order ids, or buyers' places, of other orders.
-    conflicts: Vec<Claimed<'a>>,
+    conflicts: Vec<&'a ClaimEntry>,
     /// No row has their order id.
-    new: Vec<Claimed<'a>>,
+    new: Vec<&'a ClaimEntry>,
 }
 
 /// Writes as many of these entries of one coupon as there are units for, in their order.
 pub(super) async fn write(
     tx: &mut Transaction<'_, Postgres>,
     lane: Lane,
-    entries: &[&LogEntry],
-    claims: &[&LoggedClaim],
+    entries: &[&ClaimEntry],
 ) -> Result<Written, NotWritten> {
-    let Some(coupon) = claims.first().map(|claim| claim.coupon_id) else {
+    let Some(coupon) = entries.first().map(|entry| entry.claim.coupon_id) else {
         return Ok(Written::default());
     };
-    assert!(claims.iter().all(|claim| claim.coupon_id == coupon), "they are of one coupon");
-    let entries: Vec<Claimed> = entries.iter().copied().zip(claims.iter().copied()).collect();
+    assert!(entries.iter().all(|entry| entry.claim.coupon_id == coupon), "they are of one coupon");
     let Sorted { repeated, mut conflicts, new } = sort(tx, entries).await?;
 
     let mut written = Written { repeated, ..Written::default() };
@@ -51,12 +46,12 @@ pub(super) async fn write(
     let mut units = usize::try_from(units).unwrap_or(0);
     while units > 0 && !rest.is_empty() {
         let (part, others) = rest.split_at(units.min(rest.len()));
-        let claims: Vec<&LoggedClaim> = part.iter().map(|(_, claim)| *claim).collect();
-        let inserted = insert_missing(tx, &claims).await?;
+        let inserted = insert_missing(tx, part).await?;
         units -= inserted.len();
         written.inserted += inserted.len();
-        let refused = part.iter().filter(|(_, claim)| !inserted.contains_key(&claim.order_id));
-        let refused = sort(tx, refused.copied().collect()).await?;
+        let is_refused = |entry: &&ClaimEntry| !inserted.contains_key(&entry.claim.order_id);
+        let refused: Vec<&ClaimEntry> = part.iter().copied().filter(is_refused).collect();
+        let refused = sort(tx, &refused).await?;
         written.repeated += refused.repeated;
         conflicts.extend(refused.conflicts);
         // Their buyers have other orders.
@@ -64,8 +59,7 @@ pub(super) async fn write(
         rest = others;
     }
     count(tx, coupon, written.inserted, !rest.is_empty()).await?;
-    let why = "its order id, or its buyer's place, belongs to another order";
-    written.conflicts = put_aside(tx, lane, &conflicts, Reason::Conflict, why).await?;
+    written.conflicts = put_aside(tx, lane, &conflicts, Reason::Conflict, CONFLICT).await?;
     let why = format!("coupon {coupon} has no unit left to sell");
     written.oversold = put_aside(tx, lane, rest, Reason::Oversold, &why).await?;
     written.repeated += conflicts.len() + rest.len() - written.conflicts - written.oversold;
@@ -74,19 +68,19 @@ pub(super) async fn write(
 
 async fn sort<'a>(
     tx: &mut Transaction<'_, Postgres>,
-    entries: Vec<Claimed<'a>>,
+    entries: &[&'a ClaimEntry],
 ) -> sqlx::Result<Sorted<'a>> {
     let mut sorted = Sorted::default();
     if entries.is_empty() {
         return Ok(sorted);
     }
-    let claims: Vec<&LoggedClaim> = entries.iter().map(|(_, claim)| *claim).collect();
-    let rows = existing(tx, &claims).await?;
-    for (entry, claim) in entries {
+    let rows = existing(tx, entries).await?;
+    for &entry in entries {
+        let claim = &entry.claim;
         match rows.get(&claim.order_id) {
-            None => sorted.new.push((entry, claim)),
+            None => sorted.new.push(entry),
             Some(row) if *row == (claim.coupon_id, claim.user_id) => sorted.repeated += 1,
-            Some(_) => sorted.conflicts.push((entry, claim)),
+            Some(_) => sorted.conflicts.push(entry),
         }
     }
     Ok(sorted)
@@ -117,13 +111,11 @@ async fn count(
 async fn put_aside(
     tx: &mut Transaction<'_, Postgres>,
     lane: Lane,
-    entries: &[Claimed<'_>],
+    entries: &[&ClaimEntry],
     reason: Reason,
     detail: &str,
 ) -> sqlx::Result<usize> {
-    let letters: Vec<DeadLetter> = entries
-        .iter()
-        .map(|(entry, _)| DeadLetter { lane, entry, reason, detail: detail.to_owned() })
-        .collect();
+    let letters: Vec<DeadLetter> =
+        entries.iter().map(|entry| DeadLetter::of_claim(lane, entry, reason, detail)).collect();
     dead_letter::insert_all(&mut **tx, &letters).await
 }

@@ -14,10 +14,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::sale::coupon::stock;
 use crate::sale::ids::{CouponId, Lane, OrderId, UserId};
-use crate::sale::log::{LogEntry, LoggedClaim};
+use crate::sale::log::ClaimEntry;
 use crate::sale::order::dead_letter::{self, DeadLetter, Reason};
 
-use super::insert::{NotWritten, Written, existing, insert_missing, insert_new};
+use super::insert::{CONFLICT, NotWritten, Written, existing, insert_missing, insert_new};
 use super::overflow;
 
 /// How much of a batch has to be written.
@@ -75,10 +75,10 @@ impl Orders {
         stock::exists(&mut *self.pool.acquire().await?, coupon).await
     }
 
-    /// Writes a batch of decoded entries in one transaction: rows, dead letters for conflicts, units
+    /// Writes a batch of entries in one transaction: rows, dead letters for conflicts, units
     /// sold. Repeating it changes nothing.
     ///
-    /// The entries must have been decoded. Broken off when `locks_lost` is cancelled, and after the time that a batch may
+    /// Broken off when `locks_lost` is cancelled, and after the time that a batch may
     /// take, whatever the server does; the locks mustn't be held for ever.
     ///
     /// # Errors
@@ -88,13 +88,13 @@ impl Orders {
     pub async fn write(
         &self,
         lane: Lane,
-        entries: &[&LogEntry],
+        entries: &[&ClaimEntry],
         locks_lost: &CancellationToken,
     ) -> Result<Written, NotWritten> {
         self.write_amount(Amount::All, lane, entries, locks_lost).await
     }
 
-    /// Writes as many of these decoded entries, all of one coupon, as it has units for, those first that are first
+    /// Writes as many of these entries, all of one coupon, as it has units for, those first that are first
     /// here; the others become dead letters (`oversold`) in the same transaction. Otherwise as [`write`](Self::write).
     ///
     /// # Errors
@@ -103,7 +103,7 @@ impl Orders {
     pub async fn write_what_fits(
         &self,
         lane: Lane,
-        entries: &[&LogEntry],
+        entries: &[&ClaimEntry],
         locks_lost: &CancellationToken,
     ) -> Result<Written, NotWritten> {
         self.write_amount(Amount::WhatFits, lane, entries, locks_lost).await
@@ -113,7 +113,7 @@ impl Orders {
         &self,
         amount: Amount,
         lane: Lane,
-        entries: &[&LogEntry],
+        entries: &[&ClaimEntry],
         locks_lost: &CancellationToken,
     ) -> Result<Written, NotWritten> {
         let deadline = Instant::now() + self.batch_timeout;
@@ -138,28 +138,25 @@ async fn write_on(
     connection: &mut PgConnection,
     amount: Amount,
     lane: Lane,
-    entries: &[&LogEntry],
+    entries: &[&ClaimEntry],
 ) -> Result<Written, NotWritten> {
-    let claims: Vec<&LoggedClaim> =
-        entries.iter().filter_map(|entry| entry.claim.as_ref().ok()).collect();
-    assert_eq!(claims.len(), entries.len(), "only decoded entries are written");
-
     let mut tx = connection.begin().await?;
     if let Amount::WhatFits = amount {
-        let written = overflow::write(&mut tx, lane, entries, &claims).await;
+        let written = overflow::write(&mut tx, lane, entries).await;
         return end(tx, written).await;
     }
     // Only after a worker has died, or an operator has written by hand, are rows there already. So first as if
     // there were none: looking before each row costs Postgres a fifth more.
-    let written = match insert_new(&mut tx, &claims).await {
+    let written = match insert_new(&mut tx, entries).await {
         Ok(true) => {
-            let counted = count_sold(&mut tx, claims.iter().map(|claim| claim.coupon_id)).await;
-            counted.map(|()| Written { inserted: claims.len(), ..Written::default() })
+            let coupons = entries.iter().map(|entry| entry.claim.coupon_id);
+            let counted = count_sold(&mut tx, coupons).await;
+            counted.map(|()| Written { inserted: entries.len(), ..Written::default() })
         }
         Ok(false) => {
             tx.rollback().await?;
             tx = connection.begin().await?;
-            write_missing(&mut tx, lane, entries, &claims).await
+            write_missing(&mut tx, lane, entries).await
         }
         Err(error) => Err(error.into()),
     };
@@ -183,22 +180,21 @@ async fn end(
 async fn write_missing(
     tx: &mut Transaction<'_, Postgres>,
     lane: Lane,
-    entries: &[&LogEntry],
-    claims: &[&LoggedClaim],
+    entries: &[&ClaimEntry],
 ) -> Result<Written, NotWritten> {
-    let inserted = insert_missing(tx, claims).await?;
+    let inserted = insert_missing(tx, entries).await?;
     let mut written = Written { inserted: inserted.len(), ..Written::default() };
-    let rows = existing(tx, claims).await?;
+    let rows = existing(tx, entries).await?;
     let mut conflicts = Vec::new();
-    for (entry, claim) in entries.iter().zip(claims) {
+    for entry in entries {
+        let claim = &entry.claim;
         if rows.get(&claim.order_id) == Some(&(claim.coupon_id, claim.user_id)) {
             continue;
         }
-        let detail = "its order id, or its buyer's place, belongs to another order".to_owned();
-        conflicts.push(DeadLetter { lane, entry, reason: Reason::Conflict, detail });
+        conflicts.push(DeadLetter::of_claim(lane, entry, Reason::Conflict, CONFLICT));
     }
     written.conflicts = dead_letter::insert_all(&mut **tx, &conflicts).await?;
-    written.repeated = claims.len() - written.inserted - written.conflicts;
+    written.repeated = entries.len() - written.inserted - written.conflicts;
     count_sold(tx, inserted.into_values()).await?;
     Ok(written)
 }

@@ -8,7 +8,7 @@ use super::{Check, Disagreement, Report, rows};
 use crate::kit::redis::is_data_error;
 use crate::sale::Failure;
 use crate::sale::ids::Lane;
-use crate::sale::log::{GROUP, LogEntry, LogState, LoggedClaim, is_missing_group};
+use crate::sale::log::{GROUP, LogState, LoggedClaim, ReadBatch, is_missing_group};
 use crate::sale::order::dead_letter;
 
 /// Entries read at a time; more would hold up everybody else.
@@ -124,8 +124,9 @@ impl Check<'_> {
                 return Ok(());
             };
             from = format!("({last}");
-            let entries = page.into_iter().map(|(id, fields)| LogEntry::new(id, Some(fields)));
-            entries.filter_map(|entry| entry.claim.ok()).for_each(&mut each);
+            let batch: ReadBatch =
+                page.into_iter().map(|(id, fields)| (id, Some(fields))).collect();
+            batch.claims.into_iter().map(|entry| entry.claim).for_each(&mut each);
         }
     }
 

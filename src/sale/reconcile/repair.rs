@@ -37,7 +37,7 @@ use crate::sale::buyers;
 use crate::sale::coupon::stock;
 use crate::sale::ids::{CouponId, Lane, OrderId, UserId};
 use crate::sale::in_plain_text;
-use crate::sale::log::LogEntry;
+use crate::sale::log::{ClaimEntry, LoggedClaim};
 use crate::sale::order::dead_letter::{self, DeadLetter, Reason};
 use crate::sale::order::give_back::stock_returns::{self, StockReturn};
 use crate::sale::order::insert::{NotWritten, Written};
@@ -240,22 +240,26 @@ async fn return_again(
 }
 
 /// The entry that there must have been; its time is that of the order id, to the second.
-fn entry_of(coupon: CouponId, user: UserId, order: OrderId) -> LogEntry {
-    let claimed_ms = id::time_of(order.get()).timestamp_millis();
+fn entry_of(coupon: CouponId, user: UserId, order: OrderId) -> ClaimEntry {
+    let claimed_at = id::time_of(order.get());
     let fields =
         [("coupon", coupon.to_string()), ("user", user.to_string()), ("order", order.to_string())];
     let fields = fields.into_iter().flat_map(|(name, value)| [name.to_owned(), value]);
-    LogEntry::new(format!("{claimed_ms}-{order}"), Some(fields.map(String::into_bytes).collect()))
+    ClaimEntry {
+        id: format!("{}-{order}", claimed_at.timestamp_millis()),
+        payload: fields.map(String::into_bytes).collect(),
+        claim: LoggedClaim { order_id: order, coupon_id: coupon, user_id: user, claimed_at },
+    }
 }
 
 async fn put_aside(
     stores: &Stores,
     lane: Lane,
-    entry: &LogEntry,
+    entry: &ClaimEntry,
     reason: Reason,
     detail: &str,
 ) -> Result<(), Failure> {
-    let letter = DeadLetter { lane, entry, reason, detail: detail.to_owned() };
+    let letter = DeadLetter::of_claim(lane, entry, reason, detail);
     dead_letter::insert(&stores.pool, &letter).await?;
     Ok(())
 }

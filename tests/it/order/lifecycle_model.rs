@@ -9,7 +9,7 @@ use flash_sale::sale::claim::outcome::ClaimOutcome;
 use flash_sale::sale::coupon::input::Restock;
 use flash_sale::sale::coupon::rules::Change;
 use flash_sale::sale::ids::CouponId;
-use flash_sale::sale::log::{LogEntry, OrderLog};
+use flash_sale::sale::log::{ClaimEntry, OrderLog};
 use flash_sale::sale::reconcile::runs::AskedBy;
 use flash_sale::worker::{LaneWorker, WorkerSettings, consumer_name};
 use proptest::prelude::*;
@@ -244,7 +244,7 @@ async fn run(pass: Pass, model: &mut Model, app: &TestApp, coupon: CouponId) {
         }
         Pass::WriteDiesAfterCommit => {
             let entries = deliver(app).await;
-            let entries: Vec<&LogEntry> = entries.iter().collect();
+            let entries: Vec<&ClaimEntry> = entries.iter().collect();
             let never = CancellationToken::new();
             app.app.orders.write(lane(), &entries, &never).await.expect("Postgres answers");
             model.all(&[State::Logged], State::Unpaid);
@@ -272,11 +272,11 @@ async fn run(pass: Pass, model: &mut Model, app: &TestApp, coupon: CouponId) {
 }
 
 /// Reads the unread entries as a worker that dies then.
-async fn deliver(app: &TestApp) -> Vec<LogEntry> {
+async fn deliver(app: &TestApp) -> Vec<ClaimEntry> {
     let stores = &app.app.stores;
     let log = OrderLog::new(stores.redis.clone(), &stores.keys, lane(), consumer_name());
     log.ensure_group().await.expect("Redis answers");
-    log.read_new(1_000).await.expect("Redis answers")
+    log.read_new(1_000).await.expect("Redis answers").claims
 }
 
 /// A worker takes over all pending entries, and writes all entries.

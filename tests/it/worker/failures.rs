@@ -65,7 +65,7 @@ async fn what_was_deleted_is_named_before_anything_else_can_fail_and_put_aside_w
     // A worker that has died held all three, and two of them were deleted.
     let dead = app.worker(lane());
     dead.log().ensure_group().await.unwrap();
-    let held = dead.log().read_new(10).await.unwrap();
+    let held = dead.log().read_new(10).await.unwrap().claims;
     assert_eq!((held.len(), pending(&app).await), (3, 3));
     for entry in &held[..2] {
         let _: i64 = app.redis(&["XDEL", &app.keys().log(lane()), &entry.id]).await;

@@ -2,7 +2,7 @@
 //! circle, and each entry is written and counted once.
 
 use flash_sale::sale::ids::Lane;
-use flash_sale::sale::log::{LogEntry, OrderLog};
+use flash_sale::sale::log::{ClaimEntry, OrderLog};
 use flash_sale::sale::order::insert::{NotWritten, Written};
 use tokio_util::sync::CancellationToken;
 
@@ -31,10 +31,10 @@ async fn overlapping_batches_in_opposite_order_are_written_once_and_without_a_de
             let (coupon, id) = (coupons[n % 2], i64::try_from(1 + n + round * 1_000).unwrap());
             app.app.claims.claim(coupon, user(id)).await.expect("it is accepted");
         }
-        let entries = log.read_new(3 * THIRD).await.unwrap();
+        let entries = log.read_new(3 * THIRD).await.unwrap().claims;
         assert_eq!(entries.len(), 3 * THIRD);
-        let forwards: Vec<&LogEntry> = entries[..2 * THIRD].iter().collect();
-        let backwards: Vec<&LogEntry> = entries[THIRD..].iter().rev().collect();
+        let forwards: Vec<&ClaimEntry> = entries[..2 * THIRD].iter().collect();
+        let backwards: Vec<&ClaimEntry> = entries[THIRD..].iter().rev().collect();
 
         let (one, other) =
             tokio::join!(write(&app, lane, &forwards), write(&app, lane, &backwards));
@@ -48,6 +48,6 @@ async fn overlapping_batches_in_opposite_order_are_written_once_and_without_a_de
     assert_eq!(sold, i64::try_from(5 * 3 * THIRD).unwrap());
 }
 
-async fn write(app: &TestApp, lane: Lane, entries: &[&LogEntry]) -> Result<Written, NotWritten> {
+async fn write(app: &TestApp, lane: Lane, entries: &[&ClaimEntry]) -> Result<Written, NotWritten> {
     app.app.orders.write(lane, entries, &CancellationToken::new()).await
 }

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use flash_sale::sale::ids::CouponId;
-use flash_sale::sale::log::{LogEntry, OrderLog};
+use flash_sale::sale::log::{ClaimEntry, OrderLog};
 use flash_sale::sale::order::insert::NotWritten;
 use flash_sale::worker::{self, WorkerSettings, consumer_name};
 use tokio_util::sync::CancellationToken;
@@ -12,17 +12,17 @@ use tokio_util::sync::CancellationToken;
 use crate::support::{PATIENCE, TestApp, eventually, lane, user, write_all};
 
 /// Reads entries as a worker that dies then.
-async fn deliver_to_a_worker_that_dies(app: &TestApp) -> Vec<LogEntry> {
+async fn deliver_to_a_worker_that_dies(app: &TestApp) -> Vec<ClaimEntry> {
     let stores = &app.app.stores;
     let log = OrderLog::new(stores.redis.clone(), &stores.keys, lane(), consumer_name());
     log.ensure_group().await.unwrap();
-    log.read_new(1_000).await.unwrap()
+    log.read_new(1_000).await.unwrap().claims
 }
 
 /// Reads and writes as a worker that dies between the commit and the acknowledgement. Returns the rows it wrote.
 async fn write_by_a_worker_that_dies(app: &TestApp) -> usize {
     let entries = deliver_to_a_worker_that_dies(app).await;
-    let entries: Vec<&LogEntry> = entries.iter().collect();
+    let entries: Vec<&ClaimEntry> = entries.iter().collect();
     let written = app.app.orders.write(lane(), &entries, &CancellationToken::new()).await;
     written.unwrap().inserted
 }
@@ -87,7 +87,7 @@ async fn nothing_is_written_once_the_locks_are_lost() {
     let coupon = app.create_flash(10).await;
     claims(&app, coupon, 1..=1).await;
     let entries = deliver_to_a_worker_that_dies(&app).await;
-    let entries: Vec<&LogEntry> = entries.iter().collect();
+    let entries: Vec<&ClaimEntry> = entries.iter().collect();
     let lost = CancellationToken::new();
     lost.cancel();
     let refused = app.app.orders.write(lane(), &entries, &lost).await;
