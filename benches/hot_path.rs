@@ -1,8 +1,8 @@
-//! Requests through the whole router in this process, one after the other, for `scripts/instructions`: it counts
-//! what [`measured`] executes. Not a load test; that is `flash-sale bench`.
+//! Requests through the whole router in this process, one after the other, for `scripts/instructions`, which counts
+//! the instructions of [`measured`]. Not a load test; that is `flash-sale bench`.
 //!
-//! Redis and Postgres are real, but what they execute is not counted, and neither is what hyper does to a request
-//! before the router sees it.
+//! Redis and Postgres are real, but their instructions are not counted, and neither are hyper's before the router
+//! sees a request.
 
 use axum::body::Body;
 use axum::http::{Request, StatusCode, header};
@@ -53,7 +53,7 @@ enum Scenario {
 
 fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
-    // One thread, so that whatever a request causes happens within `measured`.
+    // One thread, so that all work of a request happens within `measured`.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let folder = std::env::temp_dir().join(format!("flash-sale-hot-path-{}", std::process::id()));
     let servers = runtime.block_on(PrivateServers::start(&folder, Sync::Off))?;
@@ -74,7 +74,7 @@ fn count(runtime: &Runtime, servers: &PrivateServers, arguments: Arguments) -> a
     };
     let path = runtime.block_on(path(state.app(), scenario, requests))?;
     let token_of = |user| {
-        // Everybody has bought, or will; a duplicate is always the same user.
+        // Every user of the list has bought, or will; a duplicate is always the same user.
         let subject = if scenario == Scenario::Duplicate { 1 } else { user };
         let expires_at = Clock::System.now() + TimeDelta::hours(1);
         tokens.issue(Grants { subject, admin: false }, expires_at)
@@ -110,7 +110,7 @@ fn measured(
 
 async fn assemble(servers: &PrivateServers, mut config: Config) -> anyhow::Result<HttpState> {
     config.no_op_route = true;
-    // Whoever is told "sold out" is told so from memory, however slowly the requests come.
+    // A refused user is told "sold out" from memory, however slowly the requests come.
     config.sold_out_memory_ms = 3_600_000;
     let pool = postgres::pool(servers.database_url(), 2, limits::POSTGRES_TIMEOUT)?;
     schema::migrate(&pool).await?;
@@ -121,7 +121,7 @@ async fn assemble(servers: &PrivateServers, mut config: Config) -> anyhow::Resul
     Ok(HttpState::new(app, &config, &secret))
 }
 
-/// The path of the scenario's requests, and everything in the state in which it is claimed again and again.
+/// The path of the scenario's requests, with every store in a state in which the path can be claimed again and again.
 async fn path(app: &App, scenario: Scenario, requests: i64) -> anyhow::Result<String> {
     if scenario == Scenario::NoOp {
         return Ok(http::no_op::PATH.to_owned());
@@ -146,7 +146,7 @@ async fn path(app: &App, scenario: Scenario, requests: i64) -> anyhow::Result<St
     Ok(format!("/v1/coupons/{coupon}/claims"))
 }
 
-/// Until the buyers of the sold-out sale have been read.
+/// Waits until the buyers of the sold-out sale have been read.
 async fn wait_until_remembered(app: &App, coupon: CouponId) -> anyhow::Result<()> {
     let somebody = UserId::new(2)?;
     while !app.sold_out.refuses(coupon, somebody) {

@@ -1,4 +1,4 @@
-# Figures of a run: time and CPU time, the tables, and what the run was made on. Part of loadtest/run, which sources it.
+# Figures of a run: time and CPU time, the tables, and the machine. Part of loadtest/run, which sources it.
 # shellcheck shell=bash
 # shellcheck disable=SC2034,SC2154 # the names of processes, files and figures are loadtest/run's
 
@@ -68,7 +68,7 @@ report() {
         if [[ $(figure "$code") != 0 ]]; then refused="$refused, $code $(figure "$code")"; fi
     done
     refused=${refused#, }
-    # What k6 could not begin in time never was a request.
+    # An iteration that k6 could not begin in time never was a request.
     if [[ $(figure dropped) != 0 ]]; then load="$load, $(figure dropped) iterations not begun"; fi
     if [[ $problems ]]; then verdict=FAILED failed=yes; fi
     cpu=$(cpu_per_request "$requests")
@@ -82,7 +82,8 @@ report() {
     printf '%s' "$problems" | sed "s/^/* $scenario: /" >>"$work/problems.md"
 }
 
-# --- what it ran on --------------------------------------------------------------------------------------------------
+# --- the machine
+# -----------------------------------------------------------------------------------------------------
 
 program_of() { ps -o args= -p "$1" | cut -d ' ' -f 1; }
 

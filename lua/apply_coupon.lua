@@ -13,14 +13,14 @@
 -- ARGV[9]  channel that is told when there are more units
 --
 -- Replies  APPLIED  the sale has these values now
---          PRESENT  it had this revision or a newer one, and has not been touched
---          LOADING  it has not been opened yet, and has not been touched
---          MISSING  this sale isn't there, or is the work of another load than the noted one: Redis
+--          PRESENT  the sale had this revision or a newer one, and has not been touched
+--          LOADING  the sale has not been opened yet, and has not been touched
+--          MISSING  the sale isn't there, or is the work of another load than the noted one: Redis
 --                   has lost data
---          STALE    the caller's epoch or the hash's layout isn't ours
+--          STALE    the sale has another epoch than the caller's, or another layout
 --
--- Cost: O(1). The values are absolute, so it doesn't matter how often this runs, in which order, or how many
--- revisions lie in between. One write, which a full Redis lets through: a sale can always be paused.
+-- Cost: O(1). The values are absolute, so the script may run any number of times, in any order, and skip revisions.
+-- One write, which a full Redis lets through: a sale can always be paused.
 
 local coupon = KEYS[1]
 local coupon_id, noted_load_id, epoch, revision = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
@@ -36,7 +36,7 @@ if tonumber(sale[5]) >= tonumber(revision) then return 'PRESENT' end
 
 local more = total - sale[6]
 local stock = string.format('%d', sale[7] + more)
--- With it ends what processes remember of a sale that was sold out.
+-- This ends the memory of processes that the sale was sold out.
 local returns = string.format('%d', (sale[8] or 0) + (more > 0 and 1 or 0))
 redis.call('HSET', coupon,
   'opens_ms', opens_ms, 'closes_ms', closes_ms, 'stock', stock, 'total', total,

@@ -7,7 +7,7 @@
 -- Replies  number of buyers, shards that are missing, total, stock, state, revision, epoch, opens_ms, closes_ms;
 --          all but the first two are nil when there is no such sale
 --
--- Cost: O(shards), whatever is in them. Reads only.
+-- Cost: O(shards), however many buyers are in them. Reads only.
 
 local coupon = KEYS[1]
 

@@ -17,19 +17,19 @@
 --   NOT_STARTED      ms until it opens
 --   PAUSED           ''
 --   ENDED            ''
---   SOLD_OUT         returns           how often units have come back: while that stays, nobody new can be a buyer
+--   SOLD_OUT         returns           count of returns: while it stays, no further user can be a buyer
 --   TOO_MANY_UNPAID  ''                would be accepted, but the user holds as many unpaid orders as they may
 --   OVERLOADED       ''                would be accepted, but the backlog has no room
---   NOT_LOADED       ''                the sale isn't here (yet): ask sale/warm_up
---   STALE            ''                the caller's epoch or the hash's layout isn't ours
---   RESHARDED        number of shards  it isn't the caller's, who has named the wrong keys: ask again
+--   NOT_LOADED       ''                the sale isn't loaded (yet): ask sale/warm_up
+--   STALE            ''                the sale has another epoch than the caller's, or another layout
+--   RESHARDED        number of shards  the caller has another number, and so named the wrong keys: ask again
 --   LOST             ''                the shard lacks its sentinel, or the sale its stock: Redis has lost data
 --
--- Cost: O(1) for each claim, as long as its shard is small. No key is built here, and the clock is this server's.
--- What can fail comes first: all hashes are read before anything is written, and the appends to the log (the only
--- writes that a full memory or a wrong type can stop, and then the first one does) precede the other writes. Each
--- claim is decided as if those before it in the call had been written; two may be of one user, or of one shard.
--- The sentinel is the field '-', which each shard has from the load on, so a shard that is missing isn't an empty one.
+-- Cost: O(1) for each claim, as long as its shard is small. No key is built here, and the clock is this server's. All
+-- hashes are read before the first write, and the appends to the log (the only writes that a full memory or a wrong
+-- type can stop, and then the first one is stopped) precede the other writes. Each claim is decided as if those
+-- before it in the call had been written; two may be of one user, or of one shard. The sentinel is the field '-',
+-- which each shard has from the load on, so a missing shard differs from an empty one.
 
 local coupon, log, unpaid = KEYS[1], KEYS[2], KEYS[3]
 local coupon_id, epoch, has_room, unpaid_max = ARGV[1], ARGV[2], ARGV[3] == '1', tonumber(ARGV[4])

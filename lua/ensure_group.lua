@@ -1,17 +1,18 @@
 #!lua flags=allow-oom
--- Creates the group of an order log if it isn't there, and the log with it; sets right how much the group has read.
+-- Creates the group of an order log if it isn't there, and the log with it; corrects the number of entries that the
+-- group has read.
 --
 -- KEYS[1]  log  STREAM  the order log of a lane
 -- ARGV[1]  group
 --
--- Replies  PRESENT      it was there
+-- Replies  PRESENT      the group was there
 --          CREATED      the group is new
 --          CREATED_LOG  both are new
 --
 -- Cost: O(groups), and the unread entries, of which 1,000 at most are counted. From the log's start, never from '$':
--- what was acknowledged before is in Postgres and is recognised there, what wasn't would be lost from anywhere else.
--- A Redis that starts again takes `entries-read` from the last rewrite of its file, and tells a lag that isn't there.
--- May run on a full Redis, or what is in its log could never be drained.
+-- an acknowledged entry is in Postgres and is recognised there, any other entry would be lost. A Redis that starts
+-- again takes `entries-read` from the last rewrite of its file, and reports a wrong lag. May run on a full Redis;
+-- otherwise its log could never be drained.
 
 local log = KEYS[1]
 local group = ARGV[1]
@@ -25,7 +26,7 @@ local function fields(flat)
   return map
 end
 
--- The number of entries that the group has read is all that were ever added, but for those behind its last one.
+-- The number of entries that the group has read: all entries ever added, without those after the group's last one.
 local function set_right(of)
   local delivered = of['last-delivered-id']
   local behind = table.concat({ '(', delivered })

@@ -6,8 +6,8 @@
 --
 -- Replies  number of orders that stood on such a list
 --
--- Cost: O(orders on these lists), O(1) where the bound is off. Can be run any number of times: an order
--- that is on no list changes nothing. May run on a full Redis: it frees more than it takes.
+-- Cost: O(orders on these lists), O(1) where the bound is off. May run any number of times: an order that is on no
+-- list changes nothing. May run on a full Redis: the script frees more memory than it takes.
 
 local unpaid = KEYS[1]
 

@@ -1,5 +1,5 @@
 #!lua flags=allow-oom
--- Gives units of one sale back: each only if its buyer still holds the order that was closed.
+-- Returns units of one sale to stock: each only if its buyer still holds the order that was closed.
 --
 -- KEYS[1]  coupon  HASH  the sale
 -- KEYS[2..] for each unit the shard of its user; HASH, user id -> order id of the live claim
@@ -11,14 +11,14 @@
 --
 -- Replies  a list, one code for each unit
 --   GIVEN_BACK  the user is no buyer any more, and the unit can be claimed
---   NOT_HELD    the user holds nothing by this order: it has come back before
+--   NOT_HELD    the user holds no unit by this order: the unit has come back before
 --          or one code for all of them, and nothing has changed
---   NOT_LOADED  the sale isn't here
---   STALE       the caller's epoch, their number of shards, or the hash's layout isn't ours
+--   NOT_LOADED  the sale isn't loaded
+--   STALE       the sale has another epoch or number of shards than the caller's, or another layout
 --
--- Cost: O(1) for each unit. Can be run any number of times, also when the user has claimed anew: that is
--- another order id. What can fail (a stock that is no number) comes before the buyers are touched. May run
--- on a full Redis: it frees more than it takes.
+-- Cost: O(1) for each unit. May run any number of times, also when the user has claimed anew: that is another order
+-- id. Steps that can fail (a stock that is no number) come before the buyers are touched. May run on a full Redis:
+-- the script frees more memory than it takes.
 
 local coupon = KEYS[1]
 local coupon_id, epoch, shards, channel = ARGV[1], ARGV[2], ARGV[3], ARGV[4]

@@ -1,4 +1,4 @@
--- Takes a block of numbers from a sequence, above all that may have been taken before.
+-- Takes a block of numbers from a sequence, above all numbers that may have been taken before.
 --
 -- KEYS[1]  sequence  STRING  the last number that was taken
 -- KEYS[2]  life      STRING  the life of the server in which the sequence was last raised
@@ -12,7 +12,7 @@
 -- Replies  the last number of the block
 --
 -- Cost: O(1). A server that starts again, or a replica that takes over, may have lost the last numbers: the first
--- caller of each life leaves room for what nobody knows of. Without that, INCRBY would do.
+-- caller of each life leaves room for numbers of which no caller knows. Otherwise INCRBY would do.
 
 local sequence, life = KEYS[1], KEYS[2]
 local block, known, run_id, room = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
@@ -21,7 +21,7 @@ local is_older, seconds = ARGV[5] == '1', ARGV[6]
 local stored = redis.call('GET', sequence)
 local last = tonumber(stored or 0)
 local is_new_life = redis.call('GET', life) ~= run_id
--- A sequence that isn't there in a server that would remember it has only just begun.
+-- A sequence that is missing from a server that would remember it has only just begun.
 local has_begun = stored or known > 0 or not is_older
 if known > last or (is_new_life and has_begun) then last = math.max(last, known) + room end
 

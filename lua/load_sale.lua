@@ -10,11 +10,10 @@
 -- ARGV[7]  number of shards
 -- ARGV[8]  state that it will open in: active, paused or ended
 --
--- Replies  load id and number of shards of the sale that is there now: ours, or of whoever was first
+-- Replies  load id and number of shards of the sale that is there now: the caller's, or those of an earlier load
 --
--- Cost: O(1). The sale begins in state 'loading': claims are told NOT_LOADED. That state is left only
--- by open_sale.lua, after Postgres has noted the load. So whatever dies in between, no claim can have
--- come before that note.
+-- Cost: O(1). The sale begins in state 'loading': claims are told NOT_LOADED. Only open_sale.lua ends that state,
+-- after Postgres has noted the load. So wherever the load is cut off, no claim can precede that note.
 
 local coupon = KEYS[1]
 local load_id, opens_ms, closes_ms, total, revision, epoch, shards, opens_as =

@@ -1,16 +1,16 @@
--- Makes shards for the buyers of a sale that is being loaded, with nobody in them yet.
+-- Makes shards, without buyers, for a sale that is being loaded.
 --
 -- KEYS[1]  coupon  HASH  the sale, as load_sale.lua has written it
 -- KEYS[2..] some of its shards; HASH, user id -> order id
 -- ARGV[1]  load id that the caller goes on with
 --
--- Replies  MADE     they are there
---          PRESENT  the sale has been opened before, with all of its shards, and nothing has been touched
---          MISSING  the sale isn't there, or is the work of another load, and nothing has been touched
+-- Replies  MADE     the shards are there
+--          PRESENT  the sale has been opened before, with all of its shards, and has not been touched
+--          MISSING  the sale isn't there, or is the work of another load, and has not been touched
 --
--- Cost: O(shards named here); the caller names so many that nobody waits long. Each gets the sentinel '-', by which
--- claim.lua tells an empty shard from one that Redis has lost. So none may be made once the sale is open: that would
--- hide a loss. Until then this can be run any number of times.
+-- Cost: O(shards named here); the caller names few enough that no other client waits long. Each shard gets the
+-- sentinel '-', by which claim.lua tells an empty shard from one that Redis has lost. So no shard may be made in an
+-- open sale: that would hide a loss. Until then the script may run any number of times.
 
 local coupon = KEYS[1]
 local load_id = ARGV[1]

@@ -3,14 +3,14 @@
 -- KEYS[1]  coupon  HASH  the sale, as the claim script reads it
 -- ARGV[1]  load id that Postgres has noted
 --
--- Replies  OPENED   it was loading and has the state of its revision now
---          PRESENT  it had been opened before and has not been touched
---          MISSING  this sale isn't there, or is the work of another load than the noted one: Redis
+-- Replies  OPENED   the sale was loading and has the state of its revision now
+--          PRESENT  the sale had been opened before and has not been touched
+--          MISSING  the sale isn't there, or is the work of another load than the noted one: Redis
 --                   has lost data
 --
--- Cost: O(1). Without the load id, a sale that was loaded, sold, lost, and then written once more by
--- somebody who had been asleep since before all that would be sold again. The state is the one that was
--- loaded with the other values, not one that the caller has read earlier or later: together they are one revision.
+-- Cost: O(1). The load id guards against a process that slept while the sale was loaded, sold and lost, and that then
+-- writes the sale once more: without the id, all of it would be sold again. The state is the one that was loaded with
+-- the other values, not one that the caller has read earlier or later: together they are one revision.
 
 local coupon = KEYS[1]
 local noted_load_id = ARGV[1]

@@ -7,20 +7,20 @@
 -- ARGV[2]  epoch that the caller believes in
 -- ARGV[3]  number of shards that the caller believes in
 -- ARGV[4]  channel on which units that came back are told
--- ARGV[5..] user id, order id, user id and order id of the heir; as often as there are places. An heir without a user id
---          is none: the place ends
+-- ARGV[5..] user id, order id, user id and order id of the heir; as often as there are places. Without a user id
+--          there is no heir: the place ends
 --
 -- Replies  a list, one code for each place
 --   PASSED_ON  the user is no buyer any more, and the heir is one; no unit has come or gone
---   NOT_HELD   the user holds nothing by this order: it has been passed on before
+--   NOT_HELD   the user holds no unit by this order: the place has been passed on before
 --   TAKEN      the heir is a buyer already, and nothing has changed
 --          or one code for all of them, and nothing has changed
---   NOT_LOADED  the sale isn't here
---   STALE       the caller's epoch, their number of shards, or the hash's layout isn't ours
+--   NOT_LOADED  the sale isn't loaded
+--   STALE       the sale has another epoch or number of shards than the caller's, or another layout
 --   LOST        a shard lacks its sentinel: Redis has lost data
 --
--- Cost: O(1) for each place. Can be run any number of times. All hashes are read before anything is written, so nothing
--- can fail between two writes. The heir of a place may be its own user, by another order. May run on a full Redis.
+-- Cost: O(1) for each place. May run any number of times. All hashes are read before the first write, so no error can
+-- fall between two writes. The heir of a place may be its own user, by another order. May run on a full Redis.
 
 local coupon = KEYS[1]
 local coupon_id, epoch, shards, channel = ARGV[1], ARGV[2], ARGV[3], ARGV[4]

@@ -1,11 +1,11 @@
--- Removes a consumer that holds nothing: XGROUP DELCONSUMER would destroy its pending entries.
+-- Removes a consumer without entries: XGROUP DELCONSUMER would destroy its pending entries.
 --
 -- KEYS[1]  log  STREAM  the order log of a lane
 -- ARGV[1]  group
 -- ARGV[2]  consumer
 --
 -- Replies  0         removed (or never there)
---          above 0   still holds that many pending entries, so it stays
+--          above 0   the consumer holds that many pending entries, and stays
 --
 -- Cost: O(1): one pending entry is proof enough.
 

@@ -1,4 +1,4 @@
--- Trims the order log up to what every group has finished with.
+-- Trims the order log up to the first entry that some group still needs.
 --
 -- KEYS[1]  log  STREAM  the order log of a lane
 -- ARGV     none
@@ -6,8 +6,8 @@
 -- Replies  number of entries removed
 --
 -- Cost: O(groups) plus the entries removed, at most some 10,000 a call (the bound of '~').
--- Never MAXLEN: it drops orders that nobody has read. The limit is read and used in one step, so
--- nothing is delivered in between.
+-- Never MAXLEN, which drops unread entries. The limit is read and used in one step, so no entry is
+-- delivered in between.
 
 local log = KEYS[1]
 

@@ -40,37 +40,37 @@ use crate::sale::postponed::Postponed;
 use crate::sale::reconcile::gauges::Numbers;
 use crate::sale::reconcile::pass::Reconciler;
 
-/// The service. Everything in it can be shared; both doors hold it by `Arc`.
+/// The service. Both doors hold it by `Arc`.
 pub struct App {
     /// Takes claims: the path that has to be fast.
     pub claims: Claims,
-    /// Tells what became of claims.
+    /// Tells the outcome of claims.
     pub claim_statuses: ClaimStatuses,
     /// Creates and reads coupons.
     pub coupons: Arc<Coupons>,
     /// Changes coupons.
     pub coupon_changes: Arc<CouponChanges>,
-    /// Gets sales into Redis.
+    /// Loads sales into Redis.
     pub loader: Arc<Loader>,
     /// Epoch that this process tells the scripts.
     pub epoch: Arc<Epoch>,
-    /// Relieves Redis of sales that are over.
+    /// Removes sales that are over from Redis.
     pub archive: Archive,
-    /// What is remembered of sold-out sales.
+    /// Sold-out sales that this process remembers.
     pub sold_out: Arc<SoldOutSales>,
-    /// Tells the generator of order ids what the stores know.
+    /// Tells the generator of order ids the newest ids in the stores.
     pub order_ids: OrderIds,
     /// Reads orders, and writes those that the log brings.
     pub orders: Orders,
     /// Cancels and redeems orders.
     pub order_moves: OrderMoves,
-    /// Takes payments and gives them back.
+    /// Takes payments and refunds them.
     pub payments: Payments,
     /// Expires orders.
     pub expiry: Expiry,
     /// Lists and discards dead letters.
     pub dead_letters: DeadLetters,
-    /// Gives units back.
+    /// Returns units to stock.
     pub stock_returns: StockReturns,
     /// Items that passes have postponed.
     pub postponed: Postponed,
@@ -88,11 +88,11 @@ pub struct App {
     pub reconciler: Reconciler,
     /// Tells the time.
     pub clock: Clock,
-    /// What the service counts.
+    /// Counters of the service.
     pub metrics: Arc<Metrics>,
     /// Stops the service, and owns its tasks.
     pub shutdown: Shutdown,
-    /// For the worker; HTTP has no business with it.
+    /// The stores, for the worker; HTTP doesn't use them.
     pub stores: Stores,
 }
 
@@ -105,8 +105,8 @@ pub fn start_housekeeping(app: &Arc<App>) {
     repeat(app, limits::HOUSEKEEPING_PERIOD, |app| async move { app.housekeeping_pass().await });
 }
 
-/// Runs a pass once a period until the service stops. A pass that hangs in a store then is given up, as if the process
-/// had died in it.
+/// Runs a pass once a period until the service stops. A pass that still hangs in a store then is given up, as if the
+/// process had died in it.
 pub fn repeat<F>(app: &Arc<App>, period: Duration, pass: impl Fn(Arc<App>) -> F + Send + 'static)
 where
     F: Future<Output = ()> + Send,
@@ -131,7 +131,7 @@ where
 }
 
 impl App {
-    /// Looks how many accepted claims wait to be written. While Redis can't say, the last look holds.
+    /// Counts the accepted claims that wait to be written. While Redis doesn't answer, the last count holds.
     pub async fn backlog_pass(&self) {
         if let Ok(orders) = self.backlog.look().await {
             self.metrics.backlog.set(orders as f64);
@@ -143,8 +143,7 @@ impl App {
         self.metrics.count_pass_failures(pass.name(), 1);
     }
 
-    /// Folds the samples of histograms, learns of new lanes, and forgets users who haven't claimed for
-    /// a while.
+    /// Folds the samples of histograms, learns of new lanes, and forgets users without a claim in the last time.
     pub async fn housekeeping_pass(&self) {
         self.metrics.fold_samples();
         self.readiness.learn_lanes().await;
@@ -158,7 +157,7 @@ impl App {
     ///
     /// # Errors
     ///
-    /// When Postgres doesn't answer or isn't migrated: without it nobody knows lanes and epoch.
+    /// When Postgres doesn't answer or isn't migrated: lanes and epoch stand only there.
     pub async fn assemble(
         config: &Config,
         stores: Stores,
@@ -235,7 +234,7 @@ fn remembered_sales(config: &Config, stores: &Stores, shutdown: &Shutdown) -> Ar
     Arc::new(SoldOutSales::new(redis, keys, config.sold_out_memory(), shutdown.clone()))
 }
 
-/// What the other capabilities stand on.
+/// Parts on which the other capabilities stand.
 struct Base {
     metrics: Arc<Metrics>,
     postponed: Postponed,
@@ -268,7 +267,7 @@ impl Base {
     }
 }
 
-/// Raises the number of lanes to what is asked for. Returns how many there are.
+/// Raises the number of lanes to the setting. Returns the number that holds now.
 async fn raise_lanes(config: &Config, stores: &Stores) -> sqlx::Result<i32> {
     let asked = config.lanes.unwrap_or(1);
     let lanes = installation::raise_lanes(&stores.pool, asked).await?;

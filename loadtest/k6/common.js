@@ -1,11 +1,11 @@
-// What the k6 scenarios share: tokens, one claim and the count of its outcome, thresholds, and the summary.
+// Parts that the k6 scenarios share: tokens, one claim and the count of its outcome, thresholds, and the summary.
 //
 // Set in the environment (loadtest/README.md says more):
-//   URL              where the API is, http://127.0.0.1:8080 if not set
+//   URL              address of the API, http://127.0.0.1:8080 if not set
 //   COUPON           id of a flash coupon that is on sale
 //   TOKENS           file with one access token a line, each for another user
 //   RATE             iterations begun in a second, 500 if not set
-//   DURATION_S       how long they are begun, 10 if not set
+//   DURATION_S       seconds in which they are begun, 10 if not set
 //   DROPPED_PERCENT  iterations that k6 may fail to begin in time, 5 if not set
 //   SUMMARY          file that gets the figures as one line of JSON; none if not set
 
@@ -80,7 +80,7 @@ export function claim(userToken) {
   return outcome(http.request(method, to, null, params));
 }
 
-// What the reply to a claim says: { code, orderId }. Counts it.
+// Decodes the reply to a claim: { code, orderId }. Counts it.
 export function outcome(reply) {
   const times = reply.timings;
   claimMs.add(times.blocked + times.connecting + times.tls_handshaking + times.duration);
@@ -112,7 +112,7 @@ function read(reply) {
   return { code, orderId };
 }
 
-// Options of a run that begins RATE iterations a second for DURATION_S, whatever becomes of those before.
+// Options of a run that begins RATE iterations a second for DURATION_S, however slow the earlier ones are.
 export function constantRate(thresholds) {
   return {
     scenarios: {
@@ -127,7 +127,8 @@ export function constantRate(thresholds) {
     },
     thresholds: {
       other: ['count==0'],
-      // Iterations that k6 could not begin in time are missing from the crowd; with many of them it was not this rate.
+      // Iterations that k6 could not begin in time are missing from the crowd; with many of them the rate was another
+      // one.
       dropped_iterations: [`count<=${Math.ceil((rate * durationS * droppedPercent) / 100)}`],
       ...thresholds,
     },

@@ -1,7 +1,7 @@
 // A storm: more users than units, each claims once, RATE of them a second.
 //
-// Exactly STOCK claims are accepted, all others are told "sold out", and nothing else is answered. STOCK has to be the
-// coupon's stock, and nobody may have claimed it before. Further settings: see common.js.
+// Exactly STOCK claims are accepted, all others are told "sold out", and no other answer is given. STOCK has to be
+// the coupon's stock, and no user may have claimed it before. Further settings: see common.js.
 
 import exec from 'k6/execution';
 import { claim, constantRate, handleSummary, integer, startCounting, token } from './common.js';

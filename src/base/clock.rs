@@ -1,4 +1,4 @@
-//! The one place that asks what time it is. The clock is passed in, so tests can hold it still.
+//! The clock: the only place that reads the system's time. The clock is passed in, so tests can hold it still.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 
 /// Tells the time, from the system or from a test.
 ///
-/// Only ids take this clock's word; what has to be the same for everybody goes by Redis's clock.
+/// Ids and the expiry of tokens go by this clock; times that must be the same for all instances go by Redis's.
 #[derive(Clone, Debug)]
 pub enum Clock {
     /// The system's clock.
@@ -35,7 +35,7 @@ impl Clock {
     ///
     /// # Panics
     ///
-    /// On the system's clock, which isn't ours to move.
+    /// On the system's clock, which can't be moved from here.
     pub fn set(&self, now: DateTime<Utc>) {
         match self {
             Self::System => panic!("the system's clock can't be set"),

@@ -10,7 +10,7 @@ use secrecy::{ExposeSecret, SecretString};
 use super::limits;
 use super::telemetry::LogFormat;
 
-/// Where the data is: asked for by every sub-command.
+/// Settings of the stores: every sub-command has them.
 #[derive(Args, Clone, Debug)]
 pub struct StoreConfig {
     /// Redis to use: redis://, rediss:// or redis+unix:// [default: a private one in the data folder]
@@ -38,21 +38,21 @@ pub struct StoreConfig {
         value_parser = clap::value_parser!(u32).range(2..=1_000))]
     pub database_connections: u32,
 
-    /// How long Redis may take to answer, and a connection to it to be made; after that an outcome is unknown
+    /// Time in which Redis has to answer, or a connection to be made; after that an outcome is unknown
     #[arg(long, env = "FLASH_SALE_REDIS_TIMEOUT_MS", default_value_t = 500,
         value_parser = clap::value_parser!(u64).range(50..=10_000))]
     pub redis_timeout_ms: u64,
 
-    /// How long Postgres may work on a statement, and a transaction may wait for its next one
+    /// Time that Postgres may work on a statement, and that a transaction may wait for its next one
     #[arg(long, env = "FLASH_SALE_DATABASE_TIMEOUT_MS", default_value_t = 1_000,
         value_parser = clap::value_parser!(u64).range(50..=10_000))]
     pub database_timeout_ms: u64,
 
-    /// What is logged, e.g. info or flash_sale=debug,warn
+    /// Filter of log lines, e.g. info or flash_sale=debug,warn
     #[arg(long = "log", env = "FLASH_SALE_LOG", default_value = "info,sqlx=warn")]
     pub log_filter: String,
 
-    /// How log lines look
+    /// Form of log lines
     #[arg(long, env = "FLASH_SALE_LOG_FORMAT", value_enum, default_value = "text")]
     pub log_format: LogFormat,
 }
@@ -71,7 +71,7 @@ pub struct Config {
     #[arg(long, env = "FLASH_SALE_ADMIN_LISTEN", value_parser = address)]
     pub admin_listen: Option<SocketAddr>,
 
-    /// What this process does; any number of processes may do each
+    /// Roles of this process; any number of processes may have each
     #[arg(
         long,
         env = "FLASH_SALE_ROLES",
@@ -91,7 +91,7 @@ pub struct Config {
         value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub connections_max: u32,
 
-    /// How long to go on serving after a stop signal while /readyz says no, so that a balancer looks elsewhere first
+    /// Time to go on serving after a stop signal while /readyz says no, so that a balancer looks elsewhere first
     #[arg(long, env = "FLASH_SALE_STOP_DELAY_MS", default_value_t = 0,
         value_parser = clap::value_parser!(u64).range(..=600_000))]
     pub stop_delay_ms: u64,
@@ -110,22 +110,22 @@ pub struct Config {
         value_parser = clap::value_parser!(u64).range(1..))]
     pub backlog_orders_max: u64,
 
-    /// How long a claim may wait for its turn before it is answered 503 overloaded; less than --redis-timeout-ms
+    /// Time that a claim may wait for its turn before it is answered 503 overloaded; less than --redis-timeout-ms
     #[arg(long, env = "FLASH_SALE_CLAIM_WAIT_MS", default_value_t = 400,
         value_parser = clap::value_parser!(u64).range(20..))]
     pub claim_wait_ms: u64,
 
-    /// How long a process believes that a sale is sold out before it asks Redis again; 0 to ask for every claim
+    /// Time for which a process believes that a sale is sold out before it asks Redis again; 0 to ask for every claim
     #[arg(long, env = "FLASH_SALE_SOLD_OUT_MEMORY_MS", default_value_t = 1_000,
         value_parser = clap::value_parser!(u64).range(..=60_000))]
     pub sold_out_memory_ms: u64,
 
-    /// How long before it opens a sale that isn't in Redis yet is loaded; usually it is there since its creation
+    /// Time before its opening at which a sale is loaded that isn't in Redis yet; usually it is there since its creation
     #[arg(long, env = "FLASH_SALE_WARM_UP_AHEAD_MS", default_value_t = 3_600_000,
         value_parser = clap::value_parser!(u64).range(..=YEAR_MS))]
     pub warm_up_ahead_ms: u64,
 
-    /// How long a sale stays in Redis after it has ended or its window has closed; then Postgres answers for it
+    /// Time that a sale stays in Redis after it has ended or its window has closed; then Postgres answers for it
     #[arg(long, env = "FLASH_SALE_ARCHIVE_AFTER_MS", default_value_t = 86_400_000,
         value_parser = clap::value_parser!(u64).range(..=YEAR_MS))]
     pub archive_after_ms: u64,
@@ -135,7 +135,7 @@ pub struct Config {
         value_parser = clap::value_parser!(u32).range(..=1_000))]
     pub unpaid_orders_max: u32,
 
-    /// How long an order may stay unpaid before it expires, in seconds from when it was written
+    /// Time that an order may stay unpaid before it expires, in seconds from when it was written
     #[arg(long, env = "FLASH_SALE_PAYMENT_WINDOW_S", default_value_t = 900,
         value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
     pub payment_window_s: u64,
@@ -144,7 +144,7 @@ pub struct Config {
     #[arg(long, env = "FLASH_SALE_PAYMENT_CALLBACK_SECRET", hide_env_values = true, value_parser = secret)]
     pub payment_callback_secret: Option<SecretString>,
 
-    /// Take every user's word for it that they have paid, for trying only: POST /v1/orders/{id}/pay moves no money
+    /// Believe every user who says that an order is paid, for trying only: POST /v1/orders/{id}/pay moves no money
     #[arg(long, env = "FLASH_SALE_IN_PROCESS_GATEWAY")]
     pub in_process_gateway: bool,
 
@@ -153,7 +153,7 @@ pub struct Config {
         value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub batch_orders_max: u32,
 
-    /// How long writing such a transaction may take before it is broken off and tried again with half as many orders
+    /// Time for writing such a transaction; then it is broken off and tried again with half as many orders
     #[arg(long, env = "FLASH_SALE_BATCH_TIMEOUT_MS", default_value_t = 1_000,
         value_parser = clap::value_parser!(u64).range(50..))]
     pub batch_timeout_ms: u64,
@@ -166,12 +166,12 @@ pub struct Config {
     #[arg(long, env = "FLASH_SALE_TAKE_OVER_IDLE_MS", default_value_t = 1_500)]
     pub take_over_idle_ms: u64,
 
-    /// How often a worker looks for entries to take over
+    /// Period in which a worker looks for entries to take over
     #[arg(long, env = "FLASH_SALE_RECOVER_PERIOD_MS", default_value_t = 500,
         value_parser = clap::value_parser!(u64).range(10..))]
     pub recover_period_ms: u64,
 
-    /// How often the workers compare Redis with Postgres; less often where that takes long, 0 for never
+    /// Period in which the workers compare Redis with Postgres; longer where that takes long, 0 for never
     #[arg(long, env = "FLASH_SALE_RECONCILE_PERIOD_MS", default_value_t = 60_000,
         value_parser = clap::value_parser!(u64).range(..=86_400_000))]
     pub reconcile_period_ms: u64,
@@ -181,10 +181,10 @@ pub struct Config {
     pub no_op_route: bool,
 }
 
-/// The longest time of a setting that counts in days.
+/// Longest time of a setting that counts in days.
 const YEAR_MS: u64 = 365 * 86_400_000;
 
-/// What a process does.
+/// A part of the service that a process can be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Role {
     /// Answers HTTP requests.
@@ -193,7 +193,7 @@ pub enum Role {
     Worker,
 }
 
-/// A combination of settings that can't be right; says which, why, and what would be.
+/// A combination of settings that can't be right. The message names the settings, the reason, and a right value.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("{0}")]
 pub struct InvalidConfig(String);
@@ -203,7 +203,7 @@ impl StoreConfig {
     ///
     /// # Errors
     ///
-    /// When only one of the two URLs is given: data in two places that don't belong together.
+    /// When only one of the two URLs is given: the data would stand in two places that don't belong together.
     pub fn private_servers(&self) -> Result<bool, InvalidConfig> {
         match (&self.redis_url, &self.database_url) {
             (None, None) => Ok(true),
@@ -300,7 +300,7 @@ impl Config {
         Duration::from_millis(self.stop_delay_ms)
     }
 
-    /// How long "sold out" is believed.
+    /// Time for which "sold out" is believed.
     pub fn sold_out_memory(&self) -> Duration {
         Duration::from_millis(self.sold_out_memory_ms)
     }
@@ -315,7 +315,7 @@ impl Config {
         Duration::from_millis(self.archive_after_ms)
     }
 
-    /// How long an order may stay unpaid.
+    /// Time for which an order may stay unpaid.
     pub fn payment_window(&self) -> Duration {
         Duration::from_secs(self.payment_window_s)
     }
@@ -341,11 +341,11 @@ impl Config {
     }
 }
 
-/// Refuses a secret that HS256 shouldn't be used with.
+/// Refuses a secret that is too short for HS256.
 ///
 /// # Errors
 ///
-/// When it is too short; the secret itself is never part of the message.
+/// When the secret is too short; the message never contains the secret.
 pub fn validate_secret(secret: &SecretString) -> Result<(), InvalidConfig> {
     long_enough("--token-secret", secret)
 }
@@ -362,7 +362,7 @@ fn long_enough(flag: &str, secret: &SecretString) -> Result<(), InvalidConfig> {
 }
 
 impl InvalidConfig {
-    /// Says which settings can't be right, why, and what would be.
+    /// An error that names the settings, the reason, and a right value.
     pub fn new(message: impl Into<String>) -> Self {
         Self(message.into())
     }
@@ -376,7 +376,7 @@ fn secret(value: &str) -> Result<SecretString, std::convert::Infallible> {
     Ok(SecretString::from(value))
 }
 
-/// A name would have to be looked up, and may mean several addresses.
+/// Parses an address. A name is refused: it would have to be looked up, and may mean several addresses.
 fn address(value: &str) -> Result<SocketAddr, String> {
     value.parse().map_err(|_| {
         "give an IP address and a port: 127.0.0.1:8080 for this machine alone, 0.0.0.0:8080 for all of its networks, 127.0.0.1:0 for any port that is free"
@@ -384,7 +384,7 @@ fn address(value: &str) -> Result<SocketAddr, String> {
     })
 }
 
-/// A prefix with braces would become the hash tag in place of the lane's.
+/// Parses a prefix. Braces are refused: they would become the hash tag in place of the lane's.
 fn key_prefix(value: &str) -> Result<String, String> {
     let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.:".contains(c);
     if value.is_empty() || value.len() > 64 || !value.chars().all(allowed) {

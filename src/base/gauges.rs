@@ -1,7 +1,7 @@
-//! Gauges that somebody looks up now and then, all of one look together.
+//! Gauges that a pass looks up now and then, all of one look together.
 //!
-//! The metrics crate keeps a gauge for as long as the process runs. What is labelled with an id has to vanish with
-//! it, so these are kept as the last look found them, and written behind the others on the page.
+//! The metrics crate keeps a gauge for as long as the process runs. A gauge that is labelled with an id has to vanish
+//! with the id, so these are kept as the last look found them, and written behind the others on the page.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -18,33 +18,33 @@ pub struct Gauge {
     pub value: f64,
 }
 
-/// The last looks, by who looked.
+/// The gauges of the last looks, by the name of the look.
 #[derive(Debug, Default)]
 pub struct Gauges {
     looks: Mutex<BTreeMap<&'static str, Vec<Gauge>>>,
 }
 
 impl Gauge {
-    /// One without labels.
+    /// A gauge without labels.
     pub fn plain(name: &'static str, value: f64) -> Self {
         Self { name, labels: Vec::new(), value }
     }
 
-    /// One with a label.
+    /// A gauge with one label.
     pub fn labelled(name: &'static str, label: &'static str, of: &str, value: f64) -> Self {
         Self { name, labels: vec![(label, of.to_owned())], value }
     }
 }
 
 impl Gauges {
-    /// Replaces what `looker` saw last. A name belongs to one looker, and its gauges stand together.
+    /// Replaces the last gauges of `looker`. A name belongs to one looker, and its gauges stand together.
     pub fn replace(&self, looker: &'static str, gauges: Vec<Gauge>) {
         if let Ok(mut looks) = self.looks.lock() {
             looks.insert(looker, gauges);
         }
     }
 
-    /// All of them in Prometheus's text format.
+    /// All gauges in Prometheus's text format.
     pub fn page(&self) -> String {
         let mut page = String::new();
         let Ok(looks) = self.looks.lock() else {

@@ -1,4 +1,5 @@
-//! What everything stands on. Nothing here knows what is being sold.
+//! The base of all modules: settings, limits, the clock, telemetry and shutdown. Nothing here knows what is being
+//! sold.
 
 pub mod clock;
 pub mod config;

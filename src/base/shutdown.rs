@@ -1,8 +1,8 @@
-//! One stop token and one task tracker for the whole process: every task has an owner, and stopping
-//! means cancelling the one and waiting for the other.
+//! One stop token and one task tracker for the whole process: every task has an owner. Stopping means cancelling the
+//! token and waiting for the tasks.
 //!
-//! A process that is about to stop may say so first ([`Shutdown::announce`]) and go on for a while, so
-//! that whoever sends it work can look elsewhere.
+//! A process that is about to stop may announce that ([`Shutdown::announce`]) and go on for a while, so that its
+//! balancer can look elsewhere.
 
 use std::future::Future;
 use std::time::Duration;
@@ -15,26 +15,26 @@ use tokio_util::task::TaskTracker;
 /// Hands out the stop token and keeps track of the tasks. Clones share both.
 #[derive(Clone, Debug, Default)]
 pub struct Shutdown {
-    /// Cancelled first, when it is known that the service will stop.
+    /// Cancelled first, as soon as a stop is known to come.
     announced: CancellationToken,
     /// Cancelled once, when the service has to stop.
     stop: CancellationToken,
-    /// Every task of the service; nothing is spawned outside of it.
+    /// Every task of the service; none is spawned outside of it.
     tasks: TaskTracker,
 }
 
 impl Shutdown {
-    /// The token that tells a task to finish what it has begun and return.
+    /// The token that tells a task to finish its work and return.
     pub fn stop_token(&self) -> &CancellationToken {
         &self.stop
     }
 
-    /// Says that the service will stop soon. Nothing ends yet.
+    /// Announces that the service will stop soon. Nothing ends yet.
     pub fn announce(&self) {
         self.announced.cancel();
     }
 
-    /// Whether the service is stopping or will soon: it wants no new work.
+    /// Whether the service is stopping or will soon: then it takes no new work.
     pub fn is_announced(&self) -> bool {
         self.announced.is_cancelled()
     }
@@ -56,8 +56,8 @@ impl Shutdown {
     }
 }
 
-/// The requests to stop: SIGINT (Ctrl-C) and SIGTERM. One listener for the life of the process: a
-/// signal that arrives while nobody waits is kept for whoever waits next.
+/// The requests to stop: SIGINT (Ctrl-C) and SIGTERM. One listener for the life of the process: a signal that arrives
+/// while no task waits is kept for the next wait.
 pub struct StopRequests {
     interrupt: Signal,
     terminate: Signal,

@@ -1,4 +1,4 @@
-//! What the service says about itself: log lines for people, metrics for machines.
+//! Telemetry: log lines for people, metrics for machines.
 
 use std::collections::HashMap;
 use std::io::IsTerminal;
@@ -14,7 +14,7 @@ use uuid::Uuid;
 use super::gauges::Gauges;
 use super::limits;
 
-/// How log lines are written.
+/// Form of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
     /// Sentences for a terminal.
@@ -34,7 +34,7 @@ pub fn log_to_stderr(format: LogFormat, filter: &str) -> anyhow::Result<()> {
     let lines = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)
-        // It would say so on standard error, and panic because that is what is broken: whoever read the log has gone.
+        // Without a reader, standard error is broken: the subscriber would write its complaint there, and panic.
         .log_internal_errors(false)
         .with_ansi(std::io::stderr().is_terminal());
     match format {
@@ -44,8 +44,8 @@ pub fn log_to_stderr(format: LogFormat, filter: &str) -> anyhow::Result<()> {
     .map_err(|error| anyhow::anyhow!(error))
 }
 
-/// Names requests: what is random is drawn once for each process, because it costs a system call, and counted on
-/// from there.
+/// Names requests. The random part is drawn once for each process, because that costs a system call; a counter
+/// follows.
 #[derive(Debug)]
 pub struct RequestIds {
     process: u64,
@@ -67,7 +67,7 @@ impl Default for RequestIds {
     }
 }
 
-/// Lets one line through now and then, so that trouble that lasts doesn't fill the disk.
+/// Lets one line through now and then, so that lasting trouble doesn't fill the disk.
 #[derive(Debug, Default)]
 pub struct LogThrottle {
     last: Option<Instant>,
@@ -90,11 +90,11 @@ impl LogThrottle {
 /// There is no process-wide recorder: two services in one process (as in tests) count apart.
 pub struct Metrics {
     page: PrometheusHandle,
-    /// What passes have looked up.
+    /// Gauges that passes have looked up.
     pub gauges: Gauges,
     /// Time a request took, from its head to the head of its reply.
     pub http_seconds: Histogram,
-    /// Requests that could not be answered, because something is broken.
+    /// Requests that failed because of a fault of the service.
     pub requests_failed: Counter,
     /// Time from a claim to its row in `orders`, by the clocks of Redis and of the worker.
     pub claim_to_row_seconds: Histogram,
@@ -102,9 +102,9 @@ pub struct Metrics {
     claims: HashMap<&'static str, Counter>,
     /// Failures by pass: runs that broke off, and items that were postponed.
     pass_failures: HashMap<&'static str, Counter>,
-    /// Claims that were not looked at, because their user had claimed too often.
+    /// Claims refused unseen, because their user had claimed too often.
     pub rate_limited: Counter,
-    /// Entries that wait to be written, over all lanes; looked at every few seconds.
+    /// Entries that wait to be written, over all lanes; counted every few seconds.
     pub backlog: Gauge,
     /// Looks for orders that requests wait for; one query each.
     pub order_looks: Counter,
@@ -118,15 +118,15 @@ pub struct Metrics {
     pub dead_letters: Counter,
     /// Entries taken over from consumers that had stopped moving.
     pub taken_over: Counter,
-    /// Times that Redis was found to have lost data. Anything but 0 needs an operator.
+    /// Losses of data that were found in Redis. Any value but 0 needs an operator.
     pub data_lost: Counter,
     /// Comparisons of the stores that broke off, because one of them didn't answer.
     pub reconcile_failed: Counter,
 }
 
 impl Metrics {
-    /// Registers every metric, so that each is on the page from the start; `claim_outcomes` and `passes` are the
-    /// values that the labels of the counters of claims and of failed passes can have.
+    /// Registers every metric, so that each is on the page from the start. `claim_outcomes` and `passes` are the
+    /// values of the labels of the counters of claims and of failed passes.
     ///
     /// # Errors
     ///
@@ -193,8 +193,7 @@ impl Metrics {
         }
     }
 
-    /// Folds the samples of histograms into their buckets; without it they pile up until somebody
-    /// reads the page.
+    /// Folds the samples of histograms into their buckets; otherwise they pile up until a server reads the page.
     pub fn fold_samples(&self) {
         self.page.run_upkeep();
     }
@@ -212,6 +211,6 @@ const SECONDS: [f64; 12] =
 
 const CLAIM_TO_ROW: &str = "flash_sale_claim_to_row_seconds";
 
-/// The same for what waits to be written: some milliseconds, or as long as Postgres is away.
+/// Upper bounds of the buckets of waiting times: some milliseconds, or as long as Postgres is away.
 const SECONDS_OF_WAITING: [f64; 14] =
     [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 120.0, 600.0];

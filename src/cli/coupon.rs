@@ -169,7 +169,7 @@ impl CouponArguments {
     }
 }
 
-/// What a command asks for, once its arguments have been found to be possible.
+/// The request behind a command whose arguments are valid.
 enum Task {
     Create(NewCoupon),
     Change(CouponId, Change),
@@ -245,7 +245,7 @@ impl From<&EditArguments> for CouponEdit {
     }
 }
 
-/// Does it, on the servers of a running service if there is one.
+/// Runs the command, on the servers of a running service if there is one.
 pub async fn run(arguments: CouponArguments) -> anyhow::Result<()> {
     let config = arguments.stores().clone();
     let task = Task::try_from(arguments.command)?;
@@ -255,7 +255,7 @@ pub async fn run(arguments: CouponArguments) -> anyhow::Result<()> {
     done.and(closed)
 }
 
-/// A coupon, and what both stores say of its sale where that was asked for.
+/// A coupon; with `show`, also the state of its sale in both stores.
 #[derive(Serialize)]
 struct Shown {
     #[serde(flatten)]

@@ -1,4 +1,4 @@
-//! `flash-sale demo`: the service with a coupon that is on sale, and lines to paste.
+//! `flash-sale demo`: the service with a coupon that is on sale, and commands to paste.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -14,17 +14,17 @@ use crate::kit::jwt::{Grants, Tokens};
 use crate::sale::coupon::input::{NewCoupon, NewSale};
 use crate::sale::coupon::model::{Coupon, CouponKind};
 
-/// Serves until it is told to stop.
+/// Serves until a signal stops it.
 ///
 /// # Errors
 ///
-/// Without the role `api`: then nothing would answer what is pasted.
+/// Without the role `api`: the pasted commands would get no answer.
 pub async fn run(config: &Config) -> anyhow::Result<()> {
     if !config.has_role(Role::Api) {
         let message = "--roles leaves out api, so nothing would answer the demo's lines; leave --roles away, or use `serve`";
         return Err(InvalidConfig::new(message).into());
     }
-    // A demo takes no money, and shows the whole life of an order all the same.
+    // The demo takes no money, and its orders can be paid all the same.
     let config = Config { in_process_gateway: true, ..config.clone() };
     serve::run(&config, async |app, addresses| {
         let coupon = coupon_on_sale(app).await?;
@@ -35,7 +35,7 @@ pub async fn run(config: &Config) -> anyhow::Result<()> {
     .await
 }
 
-/// The newest coupon that can be claimed now, or else a new one.
+/// The newest coupon that can be claimed now, or a new one.
 async fn coupon_on_sale(app: &App) -> anyhow::Result<Coupon> {
     let now = Clock::System.now();
     let open = |coupon: &Coupon| {
@@ -58,11 +58,11 @@ async fn coupon_on_sale(app: &App) -> anyhow::Result<Coupon> {
     app.coupons.create(new).await.context("the demo's coupon could not be created")
 }
 
-/// What is pasted has no comments and quotes its URLs: an interactive zsh takes `#` for a command, and the brackets of
-/// an IPv6 address for a pattern.
+/// Prints the commands. They have no comments and quote their URLs: an interactive zsh takes `#` for a command, and
+/// the brackets of an IPv6 address for a pattern.
 fn print_what_to_paste(tokens: &Tokens, coupon: &Coupon, addresses: Addresses) {
     let now = Clock::System.now();
-    // Another user at each start, so that the lines below always claim something.
+    // Each start has another user, so that the commands below always claim a unit.
     let user = now.timestamp();
     let token = |admin| tokens.issue(Grants { subject: user, admin }, now + TimeDelta::days(1));
     let (user_token, admin_token, id) = (token(false), token(true), coupon.id);
@@ -95,7 +95,8 @@ Ctrl-C stops everything; the data stays, and the next start goes on with it.
     );
 }
 
-/// How a client on this machine reaches a listener. One that listens on every address has none to connect to.
+/// Host and port by which a client on this machine reaches a listener. A listener on every address has none to
+/// connect to.
 fn url(address: Option<SocketAddr>) -> String {
     let Some(address) = address else {
         return String::new();
@@ -103,7 +104,7 @@ fn url(address: Option<SocketAddr>) -> String {
     let port = address.port();
     match address.ip().to_canonical() {
         IpAddr::V4(ip) if ip.is_unspecified() => format!("http://127.0.0.1:{port}"),
-        // It may or may not take IPv4 as well; clients try both meanings of the name.
+        // This listener may or may not take IPv4 as well; clients try both meanings of the name.
         IpAddr::V6(ip) if ip.is_unspecified() => format!("http://localhost:{port}"),
         _ => format!("http://{address}"),
     }

@@ -1,10 +1,10 @@
-//! What a 202 is worth, by the way Redis keeps its data: one wording for `serve` and `doctor`.
+//! Durability of a 202, by the way in which Redis keeps its data: one wording for `serve` and `doctor`.
 
 use std::fmt;
 
 use crate::kit::redis_facts::ServerFacts;
 
-/// How much of what Redis has acknowledged is still there after what kind of end.
+/// Persistence of Redis: how much of the acknowledged data survives which end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Durability {
     /// `appendfsync always`.
@@ -22,7 +22,7 @@ pub enum Durability {
 }
 
 impl Durability {
-    /// What the server's settings come to.
+    /// The persistence to which the server's settings amount.
     pub fn of(facts: &ServerFacts) -> Self {
         let settings = facts.settings.as_ref();
         if !facts.appendonly {
@@ -37,13 +37,12 @@ impl Durability {
         }
     }
 
-    /// Whether accepted claims survive Redis's being killed, or the machine's losing power.
+    /// Whether accepted claims survive a kill of Redis, or a power cut.
     pub fn survives_a_kill(self) -> bool {
         self == Self::Disk
     }
 
-    /// Whether a restart or a crash of Redis alone, with the machine running on, can lose all that is
-    /// not in Postgres yet.
+    /// Whether a restart or a crash of Redis alone can lose all claims that are not in Postgres yet.
     pub fn is_hopeless(self) -> bool {
         matches!(self, Self::Snapshots | Self::Memory)
     }

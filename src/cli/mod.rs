@@ -1,4 +1,4 @@
-//! The command line: one sub-command for each role. The only place where things are put together.
+//! The command line: one sub-command for each role. Only here are the parts of the service put together.
 
 mod coupon;
 mod demo;
@@ -68,12 +68,12 @@ enum Command {
 #[error("Redis and Postgres disagree in {0} places; each is named above")]
 struct Disagree(usize);
 
-/// A setting or a server is not as the service needs it; the report has been printed.
+/// A setting or a server does not fit the service; the report has been printed.
 #[derive(Debug, thiserror::Error)]
 #[error("{0} of the findings above must be put right")]
 struct Unwell(usize);
 
-/// Runs the sub-command, and says on standard error why it failed if it did.
+/// Runs the sub-command, and prints the cause of a failure on standard error.
 pub fn main() -> ExitCode {
     let command = Arguments::parse().command;
     let stores = command.stores();
@@ -82,8 +82,8 @@ pub fn main() -> ExitCode {
     let done = ready.and_then(|()| {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         let done = runtime.block_on(command.run());
-        // What has an owner has ended. A thread that reads standard input may not have, and only its
-        // input could wake it up.
+        // Every task with an owner has ended. A thread that reads standard input may not have, and only input could
+        // wake it up.
         runtime.shutdown_background();
         done
     });

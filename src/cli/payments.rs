@@ -3,7 +3,7 @@
 use crate::base::config::Config;
 use crate::sale::payment::gateway::Checkout;
 
-/// What the settings of payments are worth.
+/// Effect of the settings of payments.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Judged {
     /// A gateway takes the money.

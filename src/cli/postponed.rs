@@ -1,4 +1,4 @@
-//! `flash-sale postponed`: what passes could not deal with and try again.
+//! `flash-sale postponed`: items that passes could not deal with and try again.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -55,7 +55,7 @@ impl PostponedArguments {
     }
 }
 
-/// Lists, or retries, on the servers of a running service if there is one.
+/// Lists items, or has one retried, on the servers of a running service if there is one.
 pub async fn run(arguments: &PostponedArguments) -> anyhow::Result<()> {
     let opened = OpenStores::open(arguments.stores(), As::Guest).await?;
     let done = run_on(arguments, &opened.stores).await;

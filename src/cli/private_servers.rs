@@ -1,7 +1,7 @@
-//! `flash-sale private-servers`: a Redis and a Postgres for tests, as long as somebody needs them.
+//! `flash-sale private-servers`: a Redis and a Postgres for a test run.
 //!
-//! They end with their standard input. A pipe closes whatever way its other end dies, so a test run
-//! that is killed leaves nothing behind.
+//! The servers end with the standard input of this process. A pipe closes however its other end dies, so a killed
+//! test run leaves nothing behind.
 
 use std::path::{Path, PathBuf};
 
@@ -22,7 +22,7 @@ pub struct PrivateServersArguments {
     pub stores: StoreConfig,
 }
 
-/// Starts them, prints where they are, and stops them at the end of input, SIGINT or SIGTERM.
+/// Starts the servers, prints their addresses, and stops them at the end of input, SIGINT or SIGTERM.
 pub async fn run(arguments: &PrivateServersArguments) -> anyhow::Result<()> {
     let mut stop_requests = StopRequests::listen()?;
     let temporary = arguments.throw_away.then(temporary_folder).transpose()?;
@@ -58,7 +58,7 @@ async fn start_and_stop(
     Ok(servers.stop().await?)
 }
 
-/// Named by chance, and made by us: what is deleted at the end can't be anybody's data.
+/// A new folder with a random name: the deletion at the end can't hit other data.
 fn temporary_folder() -> std::io::Result<PathBuf> {
     let folder = std::env::temp_dir().join(format!("flash-sale-{}", Uuid::new_v4().simple()));
     std::fs::create_dir(&folder)?;

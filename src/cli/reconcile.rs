@@ -1,4 +1,4 @@
-//! `flash-sale reconcile`: do Redis and Postgres agree?
+//! `flash-sale reconcile`: compares Redis with Postgres.
 
 use clap::Args;
 
@@ -20,7 +20,7 @@ pub struct ReconcileArguments {
     pub stores: StoreConfig,
 }
 
-/// Prints what was found; fails when something doesn't agree, after the repairs if there are any.
+/// Prints the findings; fails if any is left after the repairs.
 pub async fn run(arguments: &ReconcileArguments) -> anyhow::Result<()> {
     let opened = OpenStores::open(&arguments.stores, As::Guest).await?;
     let report = compare(&opened.stores, arguments.repair).await;

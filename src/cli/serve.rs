@@ -1,4 +1,4 @@
-//! `flash-sale serve`: the service, until it is told to stop.
+//! `flash-sale serve`: the service, until a signal stops it.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -19,16 +19,16 @@ use crate::http::{self, server};
 use crate::kit::open_files;
 use crate::worker;
 
-/// Where a service can be reached, by the addresses that were really bound.
+/// Addresses of a service, as they were really bound.
 #[derive(Clone, Copy, Debug)]
 pub struct Addresses {
-    /// The API; none without the role `api`.
+    /// Address of the API; none without the role `api`.
     pub api: Option<SocketAddr>,
-    /// /metrics, /livez and /readyz; none if there is nothing that listens.
+    /// Address of /metrics, /livez and /readyz; none without a listener.
     pub operations: Option<SocketAddr>,
 }
 
-/// Runs the service until SIGINT or SIGTERM; calls `started` once it answers.
+/// Runs the service until SIGINT or SIGTERM; calls `started` once the service answers.
 ///
 /// A stop request during the start is obeyed at once, and private servers are stopped in every case.
 pub async fn run(
@@ -37,7 +37,7 @@ pub async fn run(
 ) -> anyhow::Result<()> {
     config.validate()?;
     let mut stop_requests = StopRequests::listen()?;
-    // Before any server is started: whoever can't sign or listen needs none.
+    // Checked before any server is started: without a secret or an address, none is needed.
     let secret = match config.has_role(Role::Api) {
         true => token_secret(&config.stores)?,
         false => no_secret(),
@@ -73,14 +73,14 @@ pub async fn run(
         Ok(())
     };
     let served = served.await;
-    // Nobody has been sent to a service that failed to start.
+    // A service that failed to start has no clients yet.
     let delay = if served.is_ok() { config.stop_delay() } else { Duration::ZERO };
     stop(&shutdown, &mut stop_requests, delay).await;
     let closed = stores.close().await;
     served.and(closed)
 }
 
-/// Goes on for the delay, then finishes what has begun; a further signal cuts either short.
+/// Serves for the delay, then finishes the work that has begun; a further signal cuts either short.
 async fn stop(shutdown: &Shutdown, stop_requests: &mut StopRequests, delay: Duration) {
     shutdown.announce();
     if !delay.is_zero() {
@@ -101,7 +101,7 @@ async fn stop(shutdown: &Shutdown, stop_requests: &mut StopRequests, delay: Dura
     }
 }
 
-/// The addresses of this process, bound before anything else is started.
+/// Addresses of this process, bound before any other step of the start.
 struct Listeners {
     api: Option<TcpListener>,
     operations: Option<TcpListener>,
@@ -146,7 +146,7 @@ impl Listeners {
     }
 }
 
-/// Raises the limit on open files if need be, and warns when it doesn't suffice.
+/// Raises the limit on open files if need be, and warns if the limit is still too low.
 fn make_room_for_connections(connections_max: u32) {
     // Beside the clients' connections: those to the stores, listeners, logs.
     const OTHERS: u64 = 100;

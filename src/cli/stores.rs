@@ -1,4 +1,4 @@
-//! Opening the stores: the user's own servers, or private ones.
+//! Opening the stores: servers that the user names, or private ones.
 
 use std::fs::{DirBuilder, OpenOptions};
 use std::io::{ErrorKind, Write};
@@ -20,29 +20,29 @@ use crate::sale::Stores;
 use crate::sale::keys::Keys;
 use crate::sale::schema;
 
-/// Why nobody answers requests on servers of the user's own without one.
-pub const NO_TOKEN_SECRET: &str = "--token-secret (FLASH_SALE_TOKEN_SECRET) is missing: whoever knows it can be anybody, so there is no default; `openssl rand -hex 32` makes a good one";
+/// Message of a process with named servers and no token secret.
+pub const NO_TOKEN_SECRET: &str = "--token-secret (FLASH_SALE_TOKEN_SECRET) is missing: it proves every user's identity, so there is no default; `openssl rand -hex 32` makes a good one";
 
 const POSTGRES_UNUSABLE: &str = "Postgres (--database-url) can't be used";
 
-/// Stores that have been looked at, and the private servers behind them, if any.
+/// Stores that have been checked, and the private servers behind them, if any.
 pub struct OpenStores {
     pub stores: Stores,
     pub redis_facts: ServerFacts,
     servers: Option<PrivateServers>,
 }
 
-/// Part that opens private servers.
+/// Use of the data folder by a process that opens private servers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum As {
-    /// A service: it has the data folder for itself.
+    /// A service: the data folder is for this process alone.
     Service,
-    /// A short command: it may use the servers of a service that is running.
+    /// A short command: the servers of a running service are used, if there are any.
     Guest,
 }
 
 impl OpenStores {
-    /// Starts private servers if no others are named, and refuses stores that can't be worked with.
+    /// Starts private servers if no others are named, and refuses stores that the service can't work with.
     pub async fn open(config: &StoreConfig, r#as: As) -> anyhow::Result<Self> {
         let Some((redis_url, database_url)) = urls(config)? else {
             let servers = start_private(&config.data_dir, r#as).await?;
@@ -70,7 +70,7 @@ impl OpenStores {
         Ok(Self { stores, redis_facts, servers: None })
     }
 
-    /// Closes connections and stops private servers that are ours.
+    /// Closes the connections, and stops private servers that this process has started.
     pub async fn close(self) -> anyhow::Result<()> {
         postgres::close(&self.stores.pool).await;
         match self.servers {
@@ -80,7 +80,7 @@ impl OpenStores {
     }
 }
 
-/// Brings the database up to date; needs no Redis of the user's own.
+/// Brings the database up to date; needs no Redis if Postgres is named.
 pub async fn migrate(config: &StoreConfig) -> anyhow::Result<()> {
     match &config.database_url {
         Some(url) => {
@@ -95,7 +95,7 @@ pub async fn migrate(config: &StoreConfig) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The secret for a process that verifies no tokens: one that nobody knows.
+/// A random secret that is thrown away, for a process that verifies no tokens.
 pub fn no_secret() -> SecretString {
     random_secret()
 }
@@ -125,8 +125,8 @@ fn kept_secret(dir: &Path) -> anyhow::Result<SecretString> {
     Ok(secret)
 }
 
-/// Written under another name first, so that nobody reads half of it; linked, so that of several
-/// processes the first one's stays.
+/// Writes the secret under another name first, so that no process reads half of it, and then links it: of several
+/// processes, the first one's secret stays.
 fn make_secret(dir: &Path, path: &Path) -> std::io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
     let draft = dir.join(format!("token-secret.{}", Uuid::new_v4().simple()));
@@ -146,7 +146,7 @@ fn random_secret() -> SecretString {
     format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple()).into()
 }
 
-/// The URLs of the user's own servers; `None` for private ones.
+/// URLs of the named servers; `None` for private ones.
 pub fn urls(config: &StoreConfig) -> Result<Option<(&SecretString, &SecretString)>, InvalidConfig> {
     if config.private_servers()? {
         return Ok(None);
@@ -169,7 +169,7 @@ pub fn connect(
     database_url: &str,
     config: &StoreConfig,
 ) -> anyhow::Result<(Redis, PgPool)> {
-    // The URL isn't quoted: it may hold a password.
+    // The URL isn't quoted, because it may hold a password.
     let redis = Redis::with_timeout(redis_url, config.redis_timeout()).map_err(|_| {
         InvalidConfig::new("--redis-url can't be understood; give one like redis://host:6379")
     })?;

@@ -1,4 +1,4 @@
-//! Claiming a coupon, and asking what became of the claim.
+//! Claims on a coupon, and their outcome.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -30,14 +30,14 @@ const JSON: HeaderValue = HeaderValue::from_static("application/json");
 struct Accepted {
     /// The order that it becomes.
     order_id: OrderId,
-    /// What was claimed.
+    /// The claimed coupon.
     coupon_id: CouponId,
     /// Always `pending`.
     status: ClaimStatus,
 }
 
 impl Accepted {
-    /// In one go: it is the body of every win.
+    /// The body is made in one go: each accepted claim gets one.
     fn body(order: OrderId, coupon: CouponId) -> String {
         format!(r#"{{"order_id":"{order}","coupon_id":"{coupon}","status":"pending"}}"#)
     }
@@ -89,12 +89,12 @@ pub async fn claim(
     reply(coupon, outcome)
 }
 
-/// What became of my claim.
+/// Outcome of my claim.
 #[utoipa::path(
     get, path = "/v1/coupons/{id}/claims/me", tag = "claims", security(("token" = [])),
     params(("id" = String, Path, description = "Coupon")),
     responses(
-        (status = 200, description = "Where it stands", body = ClaimState),
+        (status = 200, description = "State of the claim", body = ClaimState),
         (status = 400, description = "`invalid_id`"),
         (status = 401, description = "`invalid_token`"),
         (status = 404, description = "`not_claimed` or `coupon_not_found`"),
@@ -115,7 +115,7 @@ pub async fn my_claim(
     }
 }
 
-/// There is no such coupon.
+/// The problem of an id that no coupon has.
 pub fn coupon_not_found() -> Problem {
     Problem::not_found("coupon_not_found", "there is no coupon with this id")
 }

@@ -1,4 +1,4 @@
-//! Input: bodies, ids and queries, each refused with a problem that says what to do.
+//! Input: bodies, ids and queries, each refused with a problem that names the remedy.
 
 use std::str::FromStr;
 
@@ -14,7 +14,7 @@ use super::problem::Problem;
 use crate::base::limits;
 use crate::sale::ids::InvalidId;
 
-/// A JSON body that is what it should be.
+/// A JSON body that is valid.
 pub struct Valid<T>(pub T);
 
 /// The id in the path.
@@ -36,7 +36,7 @@ where
     }
 }
 
-/// A body that has been read already, as JSON that is what it should be.
+/// Reads and validates JSON from a body that is there already.
 pub fn valid_json<T: DeserializeOwned + Validate<Context = ()>>(body: &[u8]) -> Result<T, Problem> {
     let Json(value) = Json::<T>::from_bytes(body).map_err(refused)?;
     validated(value)
@@ -72,7 +72,7 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Params<T> {
     }
 }
 
-/// The body is larger than is read.
+/// The problem of a body that is larger than the limit.
 pub fn body_too_large() -> Problem {
     let detail = format!("a body has at most {} bytes", limits::BODY_BYTES_MAX);
     Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", detail)

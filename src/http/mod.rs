@@ -24,7 +24,7 @@ pub mod operations;
 // A route that does nothing, to measure the others against.
 pub mod no_op;
 
-// Tokens: which user asks, and whether as an administrator.
+// Tokens: the user of a request, and whether the user is an administrator.
 pub mod auth;
 
 // State of the HTTP side.
@@ -70,7 +70,7 @@ use state::HttpState;
 )]
 struct ApiDoc;
 
-/// The API, with the operations as well unless they have a listener of their own.
+/// The API, including the operations unless these have a listener of their own.
 pub fn api(http: &HttpState, with_operations: bool) -> Door {
     let routes = OpenApiRouter::with_openapi(ApiDoc::openapi())
         .routes(routes!(claims::claim))
@@ -100,7 +100,7 @@ pub fn api(http: &HttpState, with_operations: bool) -> Door {
     let (router, mut document) = routes.split_for_parts();
     Finish.modify(&mut document);
     let docs = SwaggerUi::new("/docs").url("/openapi.json", document);
-    // Not in the document: it is no part of the API.
+    // Not in the document: this route is no part of the API.
     let router = match http.front().no_op_route {
         true => router.route(no_op::PATH, post(no_op::no_op)),
         false => router,
@@ -120,7 +120,7 @@ fn operation_routes() -> OpenApiRouter<HttpState> {
         .routes(routes!(operations::metrics))
 }
 
-/// What a listener serves: the routes, and what is around every request. Clones share both.
+/// The service of a listener: the routes, and the frame of every request. Clones share both.
 #[derive(Clone)]
 pub struct Door {
     http: HttpState,
@@ -128,8 +128,8 @@ pub struct Door {
 }
 
 impl Door {
-    /// The first layer is the outermost: it sees every reply, also those of the layers below it. All in one, because each
-    /// call of `layer` puts every route into a box of its own.
+    /// The first layer is the outermost: it sees every reply, including those of the layers below. All layers are
+    /// one, because each call of `layer` puts every route into a box of its own.
     fn new(router: Router<HttpState>, http: &HttpState) -> Self {
         let router = router
             .fallback(|| async { nothing_here() })
@@ -148,8 +148,8 @@ impl Door {
         Self { http: http.clone(), routes: TowerToHyperService::new(router) }
     }
 
-    /// Around every request: its id, its time limit, its problem body, its duration. No layer of the router, which would
-    /// put it into a box, and what it surrounds into another one.
+    /// The frame of every request: its id, its time limit, its problem body, its duration. Not a layer of the router,
+    /// which would box itself and the service inside.
     pub async fn answer(&self, request: Request) -> Response {
         let started = Instant::now();
         let version = request.version();
@@ -164,7 +164,7 @@ impl Door {
         };
         let mut problem = response.extensions_mut().remove::<Problem>();
         if problem.is_none() && response.status() == StatusCode::NOT_FOUND {
-            // Swagger UI, about a page that it doesn't have: it knows nothing of problem bodies.
+            // Swagger UI answers for a page that is not there, without a problem body.
             problem = Some(nothing_here());
         }
         if let Some(problem) = problem {
@@ -177,7 +177,7 @@ impl Door {
         let request_id = HeaderValue::from_str(&request_id).expect("checked or made by us");
         response.headers_mut().insert(REQUEST_ID, request_id);
         if self.http.app().shutdown.is_announced() && version <= Version::HTTP_11 {
-            // The client's next request goes to somebody who stays. HTTP/2 says so in a frame of its own.
+            // The client's next request goes to another process. HTTP/2 announces that in a frame of its own.
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         self.http.app().metrics.http_seconds.record(started.elapsed());
@@ -185,7 +185,7 @@ impl Door {
     }
 }
 
-/// One line now and then is enough to tell that something is broken; the metrics count the rest.
+/// One line now and then tells that requests fail; the metrics count the rest.
 fn log_failure(http: &HttpState, problem: &Problem, request_id: &str) {
     let Some(failure) = problem.failure() else { return };
     http.app().metrics.requests_failed.increment(1);
@@ -195,7 +195,7 @@ fn log_failure(http: &HttpState, problem: &Problem, request_id: &str) {
 }
 
 fn nothing_here() -> Problem {
-    let detail = "there is nothing here; /docs tells what there is";
+    let detail = "no operation has this path; /docs lists them all";
     Problem::not_found("not_found", detail)
 }
 
@@ -214,7 +214,7 @@ fn declared_bytes(headers: &HeaderMap) -> usize {
     length.and_then(|length| length.parse().ok()).unwrap_or(0)
 }
 
-/// A panic is our mistake: logged as an error, and told as little as possible.
+/// A panic is a bug of the service: logged as an error; the client learns only that.
 fn panicked(panic: Box<dyn Any + Send>) -> Response {
     let message = panic.downcast_ref::<String>().map(String::as_str);
     let message = message.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
@@ -223,7 +223,7 @@ fn panicked(panic: Box<dyn Any + Send>) -> Response {
     Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", detail).into_response()
 }
 
-/// What holds for every operation: the token's scheme, and the body of refusals and errors.
+/// Parts of every operation: the token's scheme, and the body of refusals and errors.
 struct Finish;
 
 impl Modify for Finish {

@@ -1,14 +1,14 @@
-//! The ceiling: a route that costs what every claim costs apart from the claim itself. It is off by default.
+//! The ceiling: a route that costs as much as a claim without the claim itself. It is off by default.
 //!
-//! A request passes the same middleware and the same verification of its token, and is answered with a
-//! constant body of about the length of an accepted claim's. What a claim costs more is the sale's doing.
+//! A request passes the same middleware and the same verification of its token, and is answered with a constant body
+//! of about the length of an accepted claim's. The further cost of a claim is the sale's.
 
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
 use super::auth::User;
 
-/// Where it is.
+/// Path of the route.
 pub const PATH: &str = "/v1/no-op";
 
 const BODY: &str =

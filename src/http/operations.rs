@@ -1,4 +1,4 @@
-//! For whoever runs the service: is it alive, is it ready, what does it count?
+//! For operators: liveness, readiness and metrics.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use axum::response::{IntoResponse, Response};
 use crate::app::App;
 use crate::sale::claim::readiness::{ReadyReport, ReadyStatus};
 
-/// Whether the process runs. Says nothing about the stores: restarting it wouldn't mend them.
+/// Whether the process runs. Says nothing about the stores: restarting the process wouldn't mend them.
 #[utoipa::path(get, path = "/livez", tag = "operations", responses((status = 200, description = "It runs")))]
 pub async fn livez() -> &'static str {
     "ok\n"

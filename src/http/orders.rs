@@ -1,4 +1,4 @@
-//! A user's own orders; other people's don't exist for them. An administrator redeems anybody's.
+//! A user's own orders; orders of other users don't exist for the user. An administrator redeems any order.
 
 use std::sync::Arc;
 
@@ -70,11 +70,11 @@ pub async fn show(
     app.orders.get(user, order).await?.map(Json).ok_or_else(order_not_found)
 }
 
-/// How to pay.
+/// Options of a payment.
 #[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub struct Payment {
-    /// By which means.
+    /// Means of payment.
     #[garde(skip)]
     method: PayMethod,
 }
@@ -156,7 +156,7 @@ pub async fn refund(
     reply(app.payments.refund(user, order).await?)
 }
 
-/// Redeem a paid order of anybody's. Safe to repeat.
+/// Redeem a paid order of any user. Safe to repeat.
 #[utoipa::path(
     post, path = "/v1/orders/{id}/redeem", tag = "orders", security(("token" = [])),
     params(("id" = String, Path, description = "Order")),

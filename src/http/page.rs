@@ -6,7 +6,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use super::problem::Problem;
 
-/// Items on a page if the client names no number.
+/// Items on a page if the client gives no limit.
 const LIMIT: u32 = 20;
 
 /// Part of a list whose items have ids of type `I`.
@@ -27,7 +27,7 @@ impl<I: ToSchema> Page<I> {
     }
 }
 
-/// Length of a page for which a client has asked for this number of items.
+/// Length of a page for the limit that a client has given.
 pub fn page_limit(asked: Option<u32>, max: u32) -> Result<u32, Problem> {
     let limit = asked.unwrap_or(LIMIT);
     if (1..=max).contains(&limit) {
@@ -37,7 +37,7 @@ pub fn page_limit(asked: Option<u32>, max: u32) -> Result<u32, Problem> {
     Err(Problem::new(StatusCode::BAD_REQUEST, "invalid_query", detail))
 }
 
-/// Cuts the found items down to a page. If there were more, the cursor is the last id on the page.
+/// Cuts the found items down to a page. If there are more, the cursor is the last id on the page.
 pub fn cut_page<T, I>(mut found: Vec<T>, limit: u32, id: impl Fn(&T) -> I) -> (Vec<T>, Option<I>) {
     let limit = usize::try_from(limit).unwrap_or(usize::MAX);
     let more = found.len() > limit;

@@ -1,4 +1,4 @@
-//! Where a payment gateway confirms payments and refunds. Who it is comes from its signature only.
+//! Notices of a payment gateway, which confirms payments and refunds. The signature alone proves the sender.
 
 use std::sync::Arc;
 
@@ -25,23 +25,23 @@ const SIGNATURE: HeaderName = HeaderName::from_static("x-signature");
 /// A JSON body that the gateway has signed.
 pub struct Signed<T>(pub T);
 
-/// What has become of a notice.
+/// Outcome of a notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 enum Outcome {
     /// The payment has paid its order.
     Accepted,
-    /// It could not, and has to be given back.
+    /// The payment could not pay its order, and is refunded.
     HandedBack,
     /// The refund has been noted.
     Refunded,
 }
 
-/// What a gateway is told.
+/// Reply to a gateway.
 #[derive(Serialize, ToSchema)]
 pub struct Answer {
     outcome: Outcome,
-    /// Why it has to be given back; with `handed_back` only.
+    /// Reason of the refund; with `handed_back` only.
     #[serde(skip_serializing_if = "Option::is_none")]
     reason: Option<RefundReason>,
     /// The order as it is now.
@@ -108,7 +108,7 @@ fn refusal(receipt: &Receipt) -> Problem {
         ),
         Receipt::NotAskedFor => conflict(
             "refund_not_asked_for",
-            "this payment has paid an order, and nobody wants it back",
+            "this payment has paid an order, and no refund was asked for",
         ),
         _ => Problem::not_found("payment_not_found", "there is no payment with this id"),
     }

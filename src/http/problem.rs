@@ -20,7 +20,7 @@ use crate::sale::ids::OrderId;
 /// The media type of problem bodies.
 pub const PROBLEM_JSON: &str = "application/problem+json";
 
-/// What a client is told when the answer isn't a success.
+/// Answer to a client that isn't a success.
 #[derive(Clone, Debug)]
 pub struct Problem {
     status: StatusCode,
@@ -28,16 +28,16 @@ pub struct Problem {
     detail: Cow<'static, str>,
     retry_after: Option<Duration>,
     order_id: Option<OrderId>,
-    /// Where something is, and where it was to go.
+    /// Both states of a refused move.
     transition: Option<(&'static str, &'static str)>,
-    /// What broke, for the log; never for the client.
+    /// Cause of a failure, for the log; never for the client.
     failure: Option<Arc<Failure>>,
 }
 
 /// The body of a problem.
 #[derive(Serialize, ToSchema)]
 pub struct ProblemBody<'a> {
-    /// Names the kind of problem: `urn:flash-sale:problem:<code>`.
+    /// Name of the kind of problem: `urn:flash-sale:problem:<code>`.
     r#type: String,
     /// The kind of problem, in words.
     title: &'a str,
@@ -45,17 +45,17 @@ pub struct ProblemBody<'a> {
     status: u16,
     /// The kind of problem, for programs.
     code: &'a str,
-    /// This problem, in words, and what to do about it.
+    /// This problem, in words, with the remedy.
     detail: &'a str,
-    /// Names this request in the logs.
+    /// Name of this request in the logs.
     request_id: &'a str,
     /// The order of the first claim; with `already_claimed` only.
     #[serde(skip_serializing_if = "Option::is_none")]
     order_id: Option<OrderId>,
-    /// Where it is; with `invalid_transition` only.
+    /// Present state; with `invalid_transition` only.
     #[serde(skip_serializing_if = "Option::is_none")]
     from: Option<&'a str>,
-    /// Where it was to go; with `invalid_transition` only.
+    /// Requested state; with `invalid_transition` only.
     #[serde(skip_serializing_if = "Option::is_none")]
     to: Option<&'a str>,
 }
@@ -78,19 +78,19 @@ impl Problem {
         }
     }
 
-    /// There is no such thing, or not for this user.
+    /// The problem of a thing that does not exist, or not for this user.
     pub fn not_found(code: &'static str, detail: impl Into<Cow<'static, str>>) -> Self {
         Self::new(StatusCode::NOT_FOUND, code, detail)
     }
 
-    /// An order, or a coupon, can't go there from where it is.
+    /// The problem of an order or a coupon that can't make this move.
     pub fn invalid_transition(what: &str, from: &'static str, to: &'static str) -> Self {
         let detail = format!("the {what} is {from}, and from there it can't become {to}");
         let problem = Self::new(StatusCode::CONFLICT, "invalid_transition", detail);
         Self { transition: Some((from, to)), ..problem }
     }
 
-    /// Something is broken, and whether the request took effect is unknown.
+    /// The problem of a failure: whether the request took effect is unknown.
     pub fn unavailable() -> Self {
         let detail = "the outcome is unknown: ask again; a claim is safe to repeat";
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", detail)
@@ -109,7 +109,7 @@ impl Problem {
         self
     }
 
-    /// What broke, if something did.
+    /// The cause, if this is a failure.
     pub fn failure(&self) -> Option<&Failure> {
         self.failure.as_deref()
     }
@@ -133,7 +133,7 @@ impl Problem {
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
         if let Some(wait) = self.retry_after {
-            // Whole seconds, rounded up: who comes back in time must not be told to wait again.
+            // Whole seconds, rounded up: a client that waits as long must not be told to wait again.
             let seconds = wait.as_millis().div_ceil(1_000).max(1);
             headers.insert(header::RETRY_AFTER, number(seconds));
         }
@@ -148,7 +148,7 @@ fn number(number: u128) -> HeaderValue {
     HeaderValue::from_str(&number.to_string()).expect("digits are a valid header value")
 }
 
-/// `sold_out` -> `Sold out`, for the codes that there are.
+/// Title of a code: `sold_out` -> `Sold out`.
 fn title(code: &'static str) -> &'static str {
     match code {
         "already_claimed" => "Already claimed",
@@ -180,8 +180,8 @@ fn title(code: &'static str) -> &'static str {
         "postponed_not_found" => "Nothing postponed",
         "rate_limited" => "Too many claims",
         "restock_key_used" => "Key used before",
-        "revision_conflict" => "Changed by somebody else",
-        "refund_not_asked_for" => "Nobody has asked for this refund",
+        "revision_conflict" => "Changed in the meantime",
+        "refund_not_asked_for" => "Refund not asked for",
         "run_not_found" => "No such comparison",
         "sale_ended" => "Sale ended",
         "sale_in_flight" => "Claims on their way",
@@ -201,7 +201,7 @@ fn title(code: &'static str) -> &'static str {
 }
 
 impl IntoResponse for Problem {
-    /// Leaves the body to the middleware, which knows the request's id.
+    /// The middleware writes the body, because only the middleware knows the request's id.
     fn into_response(self) -> Response {
         let mut response = self.status.into_response();
         response.extensions_mut().insert(self);
@@ -210,7 +210,7 @@ impl IntoResponse for Problem {
 }
 
 impl From<Failure> for Problem {
-    /// The middleware logs it; the client learns only that something is broken.
+    /// The middleware logs the cause; the client is told only of a failure.
     fn from(failure: Failure) -> Self {
         Self { failure: Some(failure.into()), ..Self::unavailable() }
     }

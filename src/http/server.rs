@@ -1,5 +1,5 @@
-//! Accepting connections. `axum::serve` has no time-out for slow heads, no bound on connections and no
-//! end to its drain; this loop has.
+//! Accepting connections. `axum::serve` has no time-out for slow heads, no bound on connections and no end to its
+//! drain; this loop has all three.
 
 use std::convert::Infallible;
 use std::io;
@@ -27,18 +27,18 @@ use crate::base::shutdown::Shutdown;
 ///
 /// # Errors
 ///
-/// When the address is in use or isn't ours.
+/// When the address is in use or belongs to another machine.
 pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-    // Lets a restart bind while connections of the last run are in TIME_WAIT; two live listeners are
-    // refused all the same.
+    // Lets a restart bind while connections of the last run are in TIME_WAIT; a second live listener is refused all
+    // the same.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     socket.listen(limits::LISTEN_BACKLOG)
 }
 
-/// Serves `door` on `listener` until the service stops. Then it takes in the connections that are in
-/// the kernel's queue, accepts no more, finishes the requests that have begun, and closes the connections.
+/// Serves `door` on `listener` until the service stops. Then it takes in the connections in the kernel's queue,
+/// accepts no more, finishes the requests that have begun, and closes the connections.
 pub async fn run(listener: TcpListener, door: Door, connections_max: u32, shutdown: Shutdown) {
     let slots = Arc::new(Semaphore::new(usize::try_from(connections_max).unwrap_or(usize::MAX)));
     let stop = shutdown.stop_token().clone();
@@ -55,9 +55,9 @@ pub async fn run(listener: TcpListener, door: Door, connections_max: u32, shutdo
     }
 }
 
-/// The connections that the kernel has established and nobody has accepted. Closing the listener would
-/// reset them, with requests in them perhaps. The kernel is asked, because the runtime may not have heard
-/// of the last ones yet.
+/// The connections that the kernel has established and the process has not accepted. Closing the listener would reset
+/// them, perhaps with requests in them. The kernel is asked, because the runtime may not have heard of the last ones
+/// yet.
 fn queued(listener: TcpListener) -> impl Iterator<Item = TcpStream> {
     let listener = listener.into_std().into_iter();
     let streams = listener.flat_map(|listener| iter::from_fn(move || listener.accept().ok()));
@@ -67,7 +67,7 @@ fn queued(listener: TcpListener) -> impl Iterator<Item = TcpStream> {
     })
 }
 
-/// The next connection, once there is room for it. Until then it waits in the kernel's queue.
+/// The next connection, once there is room for it. Until then connections wait in the kernel's queue.
 async fn accept(
     listener: &TcpListener,
     slots: &Arc<Semaphore>,
@@ -77,7 +77,7 @@ async fn accept(
         match listener.accept().await {
             Ok((stream, _)) => return (stream, slot),
             Err(error) => {
-                // Out of file descriptors, most likely. It passes when connections close.
+                // Most likely no file descriptor is free. Closing connections frees some.
                 tracing::warn!(%error, "a connection could not be accepted");
                 tokio::time::sleep(limits::ACCEPT_PAUSE).await;
             }
@@ -106,7 +106,7 @@ async fn serve(stream: TcpStream, slot: OwnedSemaphorePermit, door: Door, shutdo
         () = no_request(&heard) => return,
         () = stop.cancelled() => {}
     }
-    // A request that is on its way is answered, with `connection: close`; what is idle is closed then.
+    // Requests under way are answered with `connection: close`; idle connections are closed then.
     if tokio::time::timeout(limits::LATE_REQUEST_MAX, connection.as_mut()).await.is_ok() {
         return;
     }
@@ -114,8 +114,8 @@ async fn serve(stream: TcpStream, slot: OwnedSemaphorePermit, door: Door, shutdo
     let _: Result<_, _> = tokio::time::timeout(limits::DOOR_DRAIN_MAX, connection).await;
 }
 
-/// Ends when a new connection brings no request in time. hyper's own time-out begins only once it knows
-/// HTTP/1 from HTTP/2, for which it waits as long as the client likes.
+/// Ends when a new connection brings no request in time. hyper's own time-out begins only once hyper knows HTTP/1
+/// from HTTP/2, and hyper waits for that as long as the client likes.
 async fn no_request(heard: &AtomicBool) {
     tokio::time::sleep(limits::HEADER_READ_TIMEOUT).await;
     if heard.load(Ordering::Relaxed) {

@@ -6,33 +6,32 @@
 //!
 //! # Model
 //!
-//! Each UTC day has a sequence in Redis. An instance takes numbers from it in blocks and hands them
-//! out from memory. An id is the second in which it was handed out and a number of *that second's
-//! day*.
+//! Each UTC day has a sequence in Redis. An instance takes numbers from it in blocks and hands them out from memory.
+//! An id is the second in which it was handed out and a number of *that second's day*.
 //!
-//! # Why they are unique
+//! # Why ids are unique
 //!
-//! Two ids with the same seconds lie in the same day, hence took their numbers from the same sequence,
-//! which never gives a number twice. That holds whatever the instances' clocks say: a wrong clock
-//! takes its numbers from the wrong day's sequence, but its ids carry that same wrong day. So a block is
-//! used only while the clock shows the day of its key, also when the clock is set back.
+//! Two ids with the same seconds lie in the same day, hence took their numbers from the same sequence, which never
+//! gives a number twice. That holds whatever the instances' clocks say: a wrong clock takes its numbers from the
+//! wrong day's sequence, but its ids carry that same wrong day. So a block is used only while the clock shows the day
+//! of its key, also when the clock is set back.
 //!
 //! # When Redis goes back in time
 //!
-//! A Redis that starts again, or a replica that takes over, may have an older sequence. Blocks die with the life of Redis
-//! that gave them, and the first block of a new life (`lua/id_block.lua`) begins above the highest number that this
-//! instance has had or was [told](IdGenerator::learn) of, and leaves out [`limits::ID_BLOCKS_LEFT_OUT`] blocks for those
-//! that other instances had and nobody has written down. A sequence that is behind what an instance knows is raised in
-//! the same way, whatever life it is.
+//! A Redis that starts again, or a replica that takes over, may have an older sequence. Blocks die with the life of
+//! Redis that gave them. The first block of a new life (`lua/id_block.lua`) begins above the highest number that this
+//! instance has had or was [told](IdGenerator::learn) of, and leaves out [`limits::ID_BLOCKS_LEFT_OUT`] blocks for
+//! those of other instances, of which no record exists. A sequence that is behind the numbers that an instance knows
+//! is raised in the same way, in any life.
 //!
 //! # What is not promised
 //!
-//! Uniqueness needs the day's sequence. A clock that is wrong by more than the sequences are kept
-//! (`limits::ID_SEQUENCE_KEPT`), or a FLUSHALL, which doesn't make Redis another one, can lead to a
-//! number being handed out twice in one second. Whoever stores ids has to refuse the second one.
+//! Uniqueness needs the day's sequence. Two events can lead to a number being handed out twice in one second: a clock
+//! that is wrong by more than the sequences are kept (`limits::ID_SEQUENCE_KEPT`), or a FLUSHALL, which doesn't begin
+//! another life of Redis. A store of ids has to refuse the second one.
 //!
-//! Ids have gaps: a block dies with its instance, at midnight, and with the life of Redis. They bound how many were handed
-//! out in a day; they don't count them. Ids of two instances are ordered by seconds only.
+//! Ids have gaps: a block dies with its instance, at midnight, and with the life of Redis. Ids bound how many were
+//! handed out in a day, and don't count them. Ids of two instances are ordered by seconds only.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -51,18 +50,18 @@ const EPOCH_SECONDS: i64 = 1_640_995_200;
 const SEQUENCE_BITS: u32 = 32;
 const SEQUENCE_MAX: i64 = (1 << SEQUENCE_BITS) - 1;
 const SECONDS_MAX: i64 = (1 << 31) - 1;
-/// What follows the name of a sequence in the name of the key that tells in which life it was last raised.
+/// Suffix of a sequence's name, for the key that names the life in which the sequence was last raised.
 const LIFE: &str = ":life";
 /// Days of which an instance remembers the highest number.
 const DAYS_REMEMBERED: usize = 8;
 
-/// Why there is no id. Never a wrapped or repeated one instead.
+/// Reason why there is no id; a wrapped or repeated id is never given instead.
 #[derive(Debug, thiserror::Error)]
 pub enum IdError {
-    /// Redis didn't hand out numbers.
+    /// Redis gave no numbers.
     #[error("no numbers from Redis: {0}")]
     Redis(#[from] RedisError),
-    /// 2^32 numbers in one day are all there are.
+    /// The 2^32 numbers of one day are used up.
     #[error("the sequence of {0} has passed 32 bits: no more ids today")]
     SequenceExhausted(NaiveDate),
     /// The clock is before 2022 or after 2090.
@@ -78,7 +77,8 @@ pub struct IdGenerator {
     /// Numbers taken from Redis at a time.
     block_size: u32,
     take_block: Script<2>,
-    /// The highest number that is known to be taken, for the newest days. Wrong clocks may name some that are to come.
+    /// The highest number that is known to be taken, for the newest days. Wrong clocks may name days that are to
+    /// come.
     taken: Mutex<BTreeMap<NaiveDate, i64>>,
     /// The block in use. Held for a few instructions, never across an await.
     block: Mutex<Option<Block>>,
@@ -119,8 +119,8 @@ impl IdGenerator {
         }
         let _only_one = self.refill.lock().await;
         loop {
-            // Somebody may have filled it while we waited; and a block fetched at midnight may be
-            // out of date when it arrives.
+            // Another caller may have filled the block meanwhile; and a block fetched at midnight may be out of date
+            // when it arrives.
             if let Some(id) = self.take_from_block(link)? {
                 return Ok(id);
             }
@@ -128,13 +128,13 @@ impl IdGenerator {
         }
     }
 
-    /// Notes an id that is in use: its number, and all below it, may be taken.
+    /// Notes an id that is in use: its number, and all below, may be taken.
     pub fn learn(&self, id: i64) {
         self.learn_number(time_of(id).date_naive(), id & SEQUENCE_MAX);
     }
 
     fn learn_number(&self, day: NaiveDate, number: i64) {
-        let mut taken = self.taken.lock().expect("nobody panics with it in hand");
+        let mut taken = self.taken.lock().expect("no holder of this lock panics");
         let highest = taken.entry(day).or_default();
         *highest = number.max(*highest);
         if taken.len() > DAYS_REMEMBERED {
@@ -144,13 +144,13 @@ impl IdGenerator {
 
     /// The highest number of that day that is known to be taken.
     fn taken(&self, day: NaiveDate) -> i64 {
-        let taken = self.taken.lock().expect("nobody panics with it in hand");
+        let taken = self.taken.lock().expect("no holder of this lock panics");
         taken.get(&day).copied().unwrap_or(0)
     }
 
     fn take_from_block(&self, link: &Link) -> Result<Option<i64>, IdError> {
         let now = self.clock.now();
-        let mut block = self.block.lock().expect("nobody panics with the block in hand");
+        let mut block = self.block.lock().expect("no holder of this lock panics");
         let Some(block) = block.as_mut() else {
             return Ok(None);
         };
@@ -191,7 +191,7 @@ impl IdGenerator {
         self.learn_number(day, last);
         let next = last - block + 1;
         let block = Block { day, server: link.server().clone(), next, last };
-        *self.block.lock().expect("nobody panics with the block in hand") = Some(block);
+        *self.block.lock().expect("no holder of this lock panics") = Some(block);
         Ok(())
     }
 }

@@ -1,11 +1,10 @@
 //! Bearer tokens: JSON Web Tokens signed with HS256.
 //!
-//! The algorithm is fixed here; what a token's header says about it is only compared, never obeyed
-//! (RFC 8725, section 3.1). So `alg: none` and a key confusion with RS256 fail like any bad signature.
+//! The algorithm is fixed here; the algorithm in a token's header is only compared, never obeyed (RFC 8725, section
+//! 3.1). So `alg: none` and a key confusion with RS256 fail like any bad signature.
 //!
-//! A token exactly like those that are issued here is verified on a short way: one header, one key that is made
-//! ready once, one look at the payload. That way can only say yes. About everything else, refusals included, the
-//! library decides.
+//! A token exactly like those that are issued here is verified on a short way: one header, one key that is made ready
+//! once, one look at the payload. That way can only accept. About every other token the library decides.
 
 use aws_lc_rs::hmac;
 use base64::Engine;
@@ -26,22 +25,22 @@ pub struct Tokens {
     own_key: hmac::Key,
 }
 
-/// What a verified token grants its bearer.
+/// Grants of a verified token to its bearer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grants {
     /// Subject: the `sub` of the token, a positive 64-bit integer.
     pub subject: i64,
-    /// Whether it says `role: "admin"`.
+    /// Whether the token says `role: "admin"`.
     pub admin: bool,
 }
 
-/// Why a token is refused.
+/// Reason why a token is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
     /// `exp` has passed.
     #[error("the token has expired: get a new one")]
     Expired,
-    /// Anything else. Which part was wrong is nobody's business but the issuer's.
+    /// Any other fault. The wrong part concerns only the issuer.
     #[error(
         "the token isn't valid: it has to be signed by this service's issuer with HS256, with `exp`, and with `sub` a positive whole number as a string"
     )]
@@ -56,7 +55,7 @@ struct Payload {
     role: Option<String>,
 }
 
-/// The same without a copy, and without anything else in it: `nbf` or `aud` are the library's business.
+/// The same without a copy, and with no other field: `nbf` or `aud` are left to the library.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct OwnPayload<'a> {
@@ -68,7 +67,7 @@ struct OwnPayload<'a> {
 const ADMIN: &str = "admin";
 
 impl Tokens {
-    /// Signs and verifies with this secret.
+    /// Signs and verifies with `secret`.
     pub fn new(secret: &SecretString) -> Self {
         let secret = secret.expose_secret().as_bytes();
         let mut validation = Validation::new(Algorithm::HS256);
@@ -100,11 +99,11 @@ impl Tokens {
             .expect("HS256 signs any bytes")
     }
 
-    /// What the token grants.
+    /// The grants of the token.
     ///
     /// # Errors
     ///
-    /// When it can't be trusted, has expired, or its subject isn't a positive 64-bit integer.
+    /// When the token can't be trusted, has expired, or its subject isn't a positive 64-bit integer.
     pub fn verify(&self, token: &str) -> Result<Grants, TokenError> {
         match self.verify_own(token) {
             Some(grants) => Ok(grants),

@@ -1,4 +1,7 @@
 //! Mechanisms that have never heard of a coupon. Each could be lifted out and used elsewhere.
+//!
+//! A function whose only error is a `sqlx::Error` or a `RedisError` fails when its server doesn't answer; `# Errors`
+//! stands where there is more to say.
 
 pub mod id;
 pub mod jwt;

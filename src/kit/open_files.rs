@@ -1,11 +1,11 @@
-//! How many files and connections this process may have open at one time.
+//! The limit on files and connections that this process may have open at one time.
 
 use nix::errno::Errno;
 use nix::sys::resource::{Resource, getrlimit, rlim_t, setrlimit};
 
-/// Raises the limit as far as the system lets an ordinary user. Many systems begin with 1,024, for the sake
-/// of programs that use `select`; a server with a connection for each client needs more. Returns the limit
-/// that holds now.
+/// Raises the limit as far as the system lets an ordinary user. Many systems begin with 1,024, for the sake of
+/// programs that use `select`; a server with a connection for each client needs more. Returns the limit that holds
+/// now.
 ///
 /// # Errors
 ///

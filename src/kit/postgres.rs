@@ -1,4 +1,4 @@
-//! Connecting to Postgres, what it says about itself, and what its errors mean.
+//! Connecting to Postgres, facts about the server, and the meaning of its errors.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -10,20 +10,19 @@ use tokio::time::timeout;
 
 use crate::base::limits;
 
-/// What our sessions are called in `pg_stat_activity`.
+/// Name of these sessions in `pg_stat_activity`.
 const APPLICATION_NAME: &str = "flash-sale";
 
-/// What a server says about itself, and its settings as our sessions have them: a role or a database may
-/// have some of its own.
+/// Facts about a server, and its settings as these sessions have them: a role or a database may have some of its own.
 #[derive(Clone, Debug)]
 pub struct ServerFacts {
     /// The version, as in `15.14 (Debian 15.14-0+deb12u1)`.
     pub version: String,
     /// The version as a number: 150014.
     pub version_number: i32,
-    /// Whether it follows another server, and so takes no writes.
+    /// Whether the server follows another one, and so takes no writes.
     pub is_standby: bool,
-    /// Whether our transactions are read-only for whatever reason.
+    /// Whether transactions of these sessions are read-only for any reason.
     pub is_read_only: bool,
     /// `fsync`.
     pub fsync: bool,
@@ -35,7 +34,7 @@ pub struct ServerFacts {
     pub synchronous_standbys: String,
     /// Connections that are not kept for administrators.
     pub connections_max: i64,
-    /// Connections that are in use by others than flash-sale.
+    /// Connections in use by other programs than flash-sale.
     pub connections_others: i64,
 }
 
@@ -46,8 +45,8 @@ pub struct ServerFacts {
 ///
 /// When the URL can't be understood.
 pub fn pool(url: &str, connections_max: u32, timeout: Duration) -> Result<PgPool, Error> {
-    // The server ends a statement that takes too long, so that nothing waits on a hanging one; and the transaction of a
-    // process that is paused or cut off, whose rows everybody else needs.
+    // The server ends a statement that takes too long, so that no caller waits on a hanging one; and the transaction
+    // of a process that is paused or cut off, whose rows all others need.
     let timeout_ms = timeout.as_millis().to_string();
     let options = PgConnectOptions::from_str(url)?.application_name(APPLICATION_NAME).options([
         ("statement_timeout", timeout_ms.as_str()),
@@ -56,19 +55,19 @@ pub fn pool(url: &str, connections_max: u32, timeout: Duration) -> Result<PgPool
     Ok(PgPoolOptions::new()
         .max_connections(connections_max)
         .acquire_timeout(limits::POSTGRES_ACQUIRE_TIMEOUTS * timeout)
-        // A ping for each checkout would double the round trips. A connection that has gone away is
-        // noticed by its first statement, and every caller has to handle that anyway.
+        // A ping for each checkout would double the round trips. The first statement notices a connection that has
+        // gone away, and every caller has to handle that anyway.
         .test_before_acquire(false)
         .connect_lazy_with(options))
 }
 
-/// Begins a transaction whose statements are planned for the tables and the values of this moment; what takes an array needs
-/// that.
+/// Begins a transaction whose statements are planned for the tables and the values of this moment; statements with an
+/// array need that.
 ///
-/// A prepared statement is otherwise left with the plan that was good at its sixth run. On a new database that is a plan for
-/// empty tables. For one row Postgres takes an index even then; for an array, whose length the plan doesn't know, it reads
-/// the table from its beginning to its end, and goes on with that until the table is next analysed, however many rows
-/// have come by then. Planning costs a server about 0.1 ms, too much for each statement of a request.
+/// A prepared statement otherwise keeps the plan that was good at its sixth run. On a new database that is a plan for
+/// empty tables. For one row Postgres takes an index even then; for an array, whose length the plan doesn't know, it
+/// reads the table from beginning to end, until the table is next analysed, however many rows have come by then.
+/// Planning costs a server about 0.1 ms, too much for each statement of a request.
 ///
 /// # Errors
 ///
@@ -95,18 +94,18 @@ pub async fn plan_for_values(tx: &mut PgConnection) -> Result<(), Error> {
     Ok(())
 }
 
-/// Connects once, beside the pool: the pool tries again until its time is over, and then says only that.
+/// Connects once, beside the pool: the pool tries again until its time is over, and then reports only that.
 ///
 /// # Errors
 ///
-/// Why the server can't be used: nobody listens, a wrong password, no such database.
+/// When the server can't be used: no listener, a wrong password, no such database.
 pub async fn connect_once(pool: &PgPool) -> Result<(), Error> {
     let options = pool.connect_options();
     let connected = timeout(pool.options().get_acquire_timeout(), options.connect()).await;
     connected.map_err(|_| Error::PoolTimedOut)??.close().await
 }
 
-/// What the server says about itself.
+/// Facts about the server.
 ///
 /// # Errors
 ///
@@ -145,7 +144,7 @@ pub async fn time(pool: &PgPool) -> Result<DateTime<Utc>, Error> {
     sqlx::query_scalar!(r#"SELECT clock_timestamp() AS "time!""#).fetch_one(pool).await
 }
 
-/// Where the server is, without user and password: `host:5432, database name`, or the folder of a socket.
+/// Place of the server, without user and password: `host:5432, database name`, or the folder of a socket.
 pub fn address(pool: &PgPool) -> String {
     let options = pool.connect_options();
     let place = match options.get_socket() {
@@ -164,13 +163,13 @@ pub async fn answers(pool: &PgPool) -> bool {
         match timeout(ping_max, connection.ping()).await {
             Ok(answer) => answer.ok(),
             Err(_) => {
-                // Still waits for its answer: closed, so that nobody is given it in this state.
+                // Such a connection still waits for its answer: closed, so that no caller is given it in this state.
                 drop(connection.detach());
                 None
             }
         }
     };
-    // Twice the time, so that a hanging connection is found out above.
+    // Twice the time, so that a hanging connection is noticed above.
     matches!(timeout(2 * ping_max, ping).await, Ok(Some(())))
 }
 
@@ -182,15 +181,14 @@ pub async fn close(pool: &PgPool) {
     }
 }
 
-/// Whether the *data* is at fault: SQLSTATE class 22 (data exception) or 23 (integrity constraint
-/// violation). Trying again can't help. Everything else (an outage, a deadlock, a missing table) may
-/// pass.
+/// Whether the *data* is at fault: SQLSTATE class 22 (data exception) or 23 (integrity constraint violation). Trying
+/// again can't help. Any other failure (an outage, a deadlock, a missing table) may pass.
 pub fn is_data_error(error: &Error) -> bool {
     let code = error.as_database_error().and_then(|error| error.code());
     code.is_some_and(|code| code.starts_with("22") || code.starts_with("23"))
 }
 
-/// The name of the constraint that said no, if one did.
+/// The name of the constraint that refused, if one did.
 pub fn violated_constraint(error: &Error) -> Option<&str> {
     error.as_database_error().and_then(|error| error.constraint())
 }

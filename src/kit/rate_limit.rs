@@ -1,7 +1,7 @@
 //! A bound on how often one subject may do something, kept in this process's memory.
 //!
-//! Each instance counts for itself: behind a balancer over n instances the real bound is n times as
-//! high. It is there to keep one impatient client from crowding out the others, not to be exact.
+//! Each instance counts for itself: behind a balancer over n instances the real bound is n times as high. The bound
+//! keeps one impatient client from crowding out the others; it is not exact.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -24,7 +24,7 @@ impl RateLimit {
     ///
     /// # Errors
     ///
-    /// The time after which it may try again.
+    /// The time after which the key may try again.
     pub fn pass(&self, key: i64) -> Result<(), Duration> {
         self.limiter
             .check_key(&key)

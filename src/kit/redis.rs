@@ -1,9 +1,9 @@
 //! Connecting to Redis, in one place.
 //!
-//! All commands share one multiplexed connection. When it breaks, the next command opens another one;
-//! nothing reconnects by itself, so no script can run on a new connection before the server behind
-//! it has been identified. Two answers with different [`ServerId`]s come from two lives of Redis, and
-//! what one life said (a block of ids, a script that is loaded) needn't hold in the next.
+//! All commands share one multiplexed connection. When that breaks, the next command opens another one. No connection
+//! is reopened by itself, so no script can run on a new connection before its server has been identified. Two answers
+//! with different [`ServerId`]s come from two lives of Redis; a fact of one life (a block of ids, a loaded script)
+//! needn't hold in the next.
 //!
 //! Only a master is used, once it has loaded its data. A server that stops being one (a fail-over behind the same
 //! address leaves the old master there as a replica) ends the connection with its first refusal, and the next one is
@@ -34,7 +34,7 @@ use crate::base::limits;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServerId(Arc<str>);
 
-/// What a server says about itself when a connection to it begins.
+/// Facts about a server when a connection to it begins.
 struct Identity {
     server: ServerId,
     /// When this life began, by the server's clock.
@@ -47,13 +47,13 @@ pub struct Redis(Arc<Shared>);
 
 struct Shared {
     client: Client,
-    /// Whether a new life of the server is worth a line in the log: one connection of a process says so.
+    /// Whether this connection logs a new life of the server: one of each process does.
     tells: bool,
     /// Time in which the server has to answer, and a connection to be established.
     timeout: Duration,
     /// The connection in use, if there is one; read by every command, without a lock.
     link: ArcSwapOption<Link>,
-    /// Lets one caller connect at a time, and remembers when and why that last failed.
+    /// Lets one caller connect at a time, and remembers the time and the error of the last failure.
     connecting: Mutex<Option<(Instant, RedisError)>>,
 }
 
@@ -89,14 +89,14 @@ impl Redis {
     /// When the URL can't be understood.
     pub fn with_timeout(url: &str, timeout: Duration) -> RedisResult<Self> {
         let info: ConnectionInfo = url.into_connection_info()?;
-        // RESP3, because only there a lost connection is noticed before the next command fails.
+        // RESP3, because with RESP2 a lost connection is noticed only when the next command fails.
         let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
         let info = info.set_redis_settings(settings).set_tcp_settings(tcp_settings());
         Ok(Self::of(Client::open(info)?, true, timeout))
     }
 
-    /// The same server over another connection, opened at its first command: for replies that would hold up everybody
-    /// else's.
+    /// The same server over another connection, opened at its first command: for replies that would hold up all other
+    /// commands.
     #[must_use]
     pub fn another(&self) -> Self {
         Self::of(self.0.client.clone(), false, self.0.timeout)
@@ -116,7 +116,7 @@ impl Redis {
     ///
     /// # Errors
     ///
-    /// When there is no master to be reached, within [`timeout`](Self::timeout).
+    /// When no master can be reached within [`timeout`](Self::timeout).
     pub async fn link(&self) -> RedisResult<Arc<Link>> {
         match self.0.link.load_full() {
             Some(link) if link.is_alive() => Ok(link),
@@ -128,16 +128,16 @@ impl Redis {
     ///
     /// # Errors
     ///
-    /// Whatever Redis or the connection says; after a time-out the command may have been executed.
+    /// As Redis or the connection reports; after a time-out the command may have been executed.
     pub async fn query<T: FromRedisValue>(&self, command: &Cmd) -> RedisResult<T> {
         self.link().await?.query(command).await
     }
 
-    /// Runs several commands in one round trip; between two of them Redis may hear others.
+    /// Runs several commands in one round trip; between two of them Redis may run commands of other clients.
     ///
     /// # Errors
     ///
-    /// As [`query`](Self::query); those before and after the command that failed may have been executed.
+    /// As [`query`](Self::query); the other commands may have been executed.
     pub async fn query_all<T: FromRedisValue>(&self, commands: &Pipeline) -> RedisResult<Vec<T>> {
         let link = self.link().await?;
         let replies = commands.query_async::<Vec<Value>>(&mut link.connection.clone()).await;
@@ -145,7 +145,7 @@ impl Redis {
         replies.into_iter().map(read).collect()
     }
 
-    /// Runs several commands in one round trip, each for itself: an error of one is its own answer.
+    /// Runs several commands in one round trip, each for itself: the error of one is its own answer.
     ///
     /// # Errors
     ///
@@ -168,19 +168,19 @@ impl Redis {
     ///
     /// # Errors
     ///
-    /// When there is no such server: [`trouble`] says in words what is wrong.
+    /// When there is no such server: [`trouble`] names the fault in words.
     pub async fn check(&self) -> RedisResult<()> {
         let link = self.link().await?;
         let identified = identify(&mut link.connection.clone()).await.map(drop);
         identified.inspect_err(|error| link.notice(error))
     }
 
-    /// A connection of its own for subscriptions, and which life of the server it leads to. Whatever is published there,
-    /// and the end of the connection, is told to `heard`.
+    /// A connection of its own for subscriptions, and the life of its server. `heard` gets every published message,
+    /// and the end of the connection.
     ///
     /// # Errors
     ///
-    /// When there is no master to be reached.
+    /// When no master can be reached.
     pub async fn listening_connection(
         &self,
         heard: impl AsyncPushSender,
@@ -192,7 +192,7 @@ impl Redis {
         Ok((connection, server))
     }
 
-    /// A connection of its own to whatever server is there, also to one that can't be used: for asking what it is.
+    /// A connection of its own to any server at the address, even one that can't be used: for facts about it.
     ///
     /// # Errors
     ///
@@ -201,7 +201,7 @@ impl Redis {
         self.0.client.get_multiplexed_async_connection_with_config(&self.config()).await
     }
 
-    /// Where the server is, without user and password: `host:6379, database 0`, or the path of a socket.
+    /// Place of the server, without user and password: `host:6379, database 0`, or the path of a socket.
     pub fn address(&self) -> String {
         let info = self.0.client.get_connection_info();
         format!("{}, database {}", info.addr(), info.redis_settings().db())
@@ -214,7 +214,7 @@ impl Redis {
         if let Some(link) = self.0.link.load_full().filter(|link| link.is_alive()) {
             return Ok(link);
         }
-        // Everybody who queued behind a failed attempt gets its answer, instead of an attempt each.
+        // All callers that queued behind a failed attempt get its answer, instead of an attempt each.
         if let Some((at, error)) = &*failed
             && at.elapsed() < limits::REDIS_RECONNECT_PAUSE
         {
@@ -263,12 +263,12 @@ impl Redis {
 }
 
 impl Link {
-    /// Which life of the server this connection leads to.
+    /// The life of the server that this connection leads to.
     pub fn server(&self) -> &ServerId {
         &self.identity.server
     }
 
-    /// When that life began, by the server's clock.
+    /// Start of that life, by the server's clock.
     pub fn server_started_at(&self) -> DateTime<Utc> {
         self.identity.started_at
     }
@@ -284,8 +284,8 @@ impl Link {
         read(reply.inspect_err(|error| self.notice(error))?)
     }
 
-    /// Fails at once if a command on this link has timed out: a caller that queued behind that command (for a block of
-    /// ids, say) doesn't wait for a time-out of its own.
+    /// Fails at once if a command on this link has timed out: a caller that queued behind that command (for a block
+    /// of ids, say) doesn't wait for a time-out of its own.
     fn check(&self) -> RedisResult<()> {
         if self.is_alive() {
             return Ok(());
@@ -297,9 +297,9 @@ impl Link {
         self.alive.load(Ordering::Acquire)
     }
 
-    /// After trouble on the wire the next command gets a new connection. That includes time-outs:
-    /// a connection whose other end has silently gone away would time out for ever. Commands that
-    /// are under way on the old connection still get their replies.
+    /// Ends the connection after trouble on the wire, so that the next command gets a new one. Trouble includes
+    /// time-outs: a connection whose other end has silently gone away would time out for ever. Commands that are
+    /// under way on the old connection still get their replies.
     fn notice(&self, error: &RedisError) {
         if error.is_io_error() || error.is_unrecoverable_error() || is_unfit_server(error) {
             self.alive.store(false, Ordering::Release);
@@ -312,9 +312,9 @@ fn read<T: FromRedisValue>(reply: Value) -> RedisResult<T> {
     Ok(redis::from_redis_value(reply)?)
 }
 
-/// Whether the *data* is at fault: a key of the wrong type, a value that can't be read, a script that stumbles over either.
-/// The server answers, and other keys can be used. Everything else (an outage, a full memory, a replica) concerns
-/// all keys.
+/// Whether the *data* is at fault: a key of the wrong type, a value that can't be read, a script that stumbles over
+/// either. The server answers, and other keys can be used. Any other failure (an outage, a full memory, a replica)
+/// concerns all keys.
 pub fn is_data_error(error: &RedisError) -> bool {
     match error.kind() {
         ErrorKind::Parse | ErrorKind::UnexpectedReturnType => true,
@@ -328,8 +328,8 @@ pub fn is_data_error(error: &RedisError) -> bool {
     }
 }
 
-/// Redis has no code of its own for a script's error, nor for a field that is no number; the texts are those of Redis 7 and
-/// Valkey.
+/// Redis has no code of its own for a script's error, nor for a field that is no number; the texts are those of Redis
+/// 7 and Valkey.
 fn is_data_reply(code: &str, details: Option<&str>) -> bool {
     let says = |text| details.is_some_and(|details| details.contains(text));
     match code {
@@ -339,7 +339,7 @@ fn is_data_reply(code: &str, details: Option<&str>) -> bool {
     }
 }
 
-/// What is wrong with a server that can't be used, in words that follow its name.
+/// The fault of a server that can't be used, in words that follow the server's name.
 pub fn trouble(error: &RedisError) -> &'static str {
     match error.kind() {
         ErrorKind::Server(ServerErrorKind::ReadOnly) => "is a replica, which takes no writes",
@@ -348,14 +348,14 @@ pub fn trouble(error: &RedisError) -> &'static str {
     }
 }
 
-/// Whether the server behind the connection can't be the right one, or not now: another connection may lead elsewhere.
+/// Whether the server behind the connection is the wrong one, or not ready: another connection may lead elsewhere.
 fn is_unfit_server(error: &RedisError) -> bool {
     use ServerErrorKind::{BusyLoading, ClusterDown, MasterDown, Moved, ReadOnly};
     let unfit = [ReadOnly, MasterDown, BusyLoading, ClusterDown, Moved];
     matches!(error.kind(), ErrorKind::Server(kind) if unfit.contains(&kind))
 }
 
-/// Which life of which master it is.
+/// Identifies the master behind a connection, and its life.
 async fn identify(connection: &mut MultiplexedConnection) -> RedisResult<Identity> {
     let mut command = redis::cmd("INFO");
     command.arg("server").arg("replication").arg("persistence");
@@ -377,7 +377,7 @@ async fn identify(connection: &mut MultiplexedConnection) -> RedisResult<Identit
     })
 }
 
-/// A peer that has gone without a word is noticed also where nothing is sent: by a connection that only listens.
+/// Keep-alive notices a peer that has gone without a word, also on a connection that only listens.
 fn tcp_settings() -> TcpSettings {
     let keepalive = TcpKeepalive::new()
         .with_time(limits::REDIS_KEEPALIVE)

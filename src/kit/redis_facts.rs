@@ -1,4 +1,4 @@
-//! What a Redis says about itself: by INFO, and by CONFIG where that is allowed.
+//! Facts about a Redis server: from INFO, and from CONFIG where that is allowed.
 
 use std::collections::HashMap;
 
@@ -8,20 +8,20 @@ use redis::{ErrorKind, InfoDict, RedisResult};
 
 use super::redis::Redis;
 
-/// What a server says about itself.
+/// Facts about a server.
 #[derive(Clone, Debug)]
 pub struct ServerFacts {
     /// `Redis` or `Valkey`, and its own version.
     pub program: String,
-    /// Major and minor version of the Redis that it is or is compatible with.
+    /// Major and minor version of the Redis that the server is, or is compatible with.
     pub version: (u32, u32),
-    /// Whether it follows another server, and so takes no writes.
+    /// Whether the server follows another one, and so takes no writes.
     pub is_replica: bool,
-    /// Whether it is a node of a Redis Cluster.
+    /// Whether the server is a node of a Redis Cluster.
     pub is_cluster: bool,
     /// Replicas that are connected and have finished loading; they may lag behind.
     pub replicas: u32,
-    /// Replicas close enough to count for `min-replicas-to-write`; `None` where that isn't asked for.
+    /// Replicas close enough to count for `min-replicas-to-write`; `None` where that isn't set.
     pub good_replicas: Option<u32>,
     /// `maxmemory`; 0 for no bound.
     pub maxmemory_bytes: u64,
@@ -29,9 +29,9 @@ pub struct ServerFacts {
     pub maxmemory_policy: String,
     /// Whether there is an append-only file.
     pub appendonly: bool,
-    /// The fields of INFO that tell of a write to the disk that failed.
+    /// Fields of INFO that tell of a failed write to the disk.
     pub failed_writes: Vec<&'static str>,
-    /// What INFO doesn't tell; `None` where CONFIG is forbidden.
+    /// Settings that INFO lacks; `None` where CONFIG is forbidden.
     pub settings: Option<ServerSettings>,
 }
 
@@ -40,7 +40,7 @@ pub struct ServerFacts {
 pub struct ServerSettings {
     /// `appendfsync`.
     pub appendfsync: String,
-    /// `save`: when snapshots are taken; empty for never.
+    /// `save`: the times of snapshots; empty for never.
     pub save: String,
     /// `no-appendfsync-on-rewrite`.
     pub no_appendfsync_on_rewrite: bool,
@@ -48,12 +48,12 @@ pub struct ServerSettings {
     pub min_replicas_to_write: u32,
 }
 
-/// Fields of INFO that say `ok`, or that the last write of their kind failed.
+/// Fields of INFO that tell whether the last write of their kind failed.
 const WRITES: [&str; 3] =
     ["aof_last_write_status", "aof_last_bgrewrite_status", "rdb_last_bgsave_status"];
 
 impl Redis {
-    /// What the server says about itself.
+    /// Facts about the server.
     ///
     /// # Errors
     ///
@@ -84,7 +84,7 @@ async fn settings(connection: &mut MultiplexedConnection) -> RedisResult<Option<
     let reply = redis::cmd("CONFIG").arg("GET").arg(&names).query_async(connection).await;
     match reply {
         Ok(settings) => Ok(ServerSettings::read(&settings)),
-        // A server that answers, but not to CONFIG: managed ones forbid it.
+        // The server answers, and refuses CONFIG, as managed ones do.
         Err(error) if matches!(error.kind(), ErrorKind::Server(_)) => Ok(None),
         Err(error) => Err(error),
     }
@@ -129,7 +129,7 @@ impl ServerSettings {
     }
 }
 
-/// `7.0.15` -> (7, 0). What can't be read counts as 0 and is refused by whoever asks for a minimum.
+/// `7.0.15` -> (7, 0). An unreadable version counts as 0, and so fails any minimum.
 fn version(text: &str) -> (u32, u32) {
     let mut numbers = text.split('.').map(|part| part.parse().unwrap_or(0));
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
@@ -139,7 +139,7 @@ fn version(text: &str) -> (u32, u32) {
 mod tests {
     use super::*;
 
-    /// As Valkey 8 with three replicas has it, shortened.
+    /// The answer of a Valkey 8 with three replicas, shortened.
     const INFO: &str = "# Server\r\nredis_version:7.2.4\r\nserver_name:valkey\r\nvalkey_version:8.0.1\r\n\
         # Memory\r\nmaxmemory:1073741824\r\nmaxmemory_policy:noeviction\r\n\
         # Persistence\r\nrdb_last_bgsave_status:ok\r\naof_enabled:1\r\naof_last_bgrewrite_status:ok\r\n\

@@ -1,7 +1,7 @@
 //! Lua scripts. Where the number of keys is fixed, the compiler reads the count.
 //!
-//! A script is sent by its hash. A server that doesn't know it (a new one, or after SCRIPT FLUSH) is sent
-//! its text, which runs it and makes it known in one step: no flush can come in between.
+//! A script is sent by its hash. A server that doesn't know the hash (a new one, or after SCRIPT FLUSH) is sent the
+//! text, which runs the script and makes it known in one step: no flush can come in between.
 
 use redis::{Cmd, ErrorKind, FromRedisValue, RedisResult, ServerErrorKind, ToRedisArgs};
 
@@ -56,7 +56,7 @@ impl VariadicScript {
     ) -> RedisResult<T> {
         let by_hash = command("EVALSHA", &self.hash, keys, &arguments);
         match link.query(&by_hash).await {
-            // It hasn't run.
+            // The script hasn't run.
             Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
                 link.query(&command("EVAL", self.text, keys, &arguments)).await
             }

@@ -1,7 +1,7 @@
 //! Signed messages between servers: HMAC-SHA256 (RFC 2104) over the bytes as they were sent, in hexadecimal.
 //!
-//! A signature says who wrote a message and that nobody has changed it. It doesn't say when: whoever receives a
-//! message must not mind to receive it twice.
+//! A signature proves the sender of a message, and that the message is unchanged. It proves no time: a receiver must
+//! be able to receive a message twice.
 
 use aws_lc_rs::hmac::{self, HMAC_SHA256, Key};
 use secrecy::{ExposeSecret, SecretString};
@@ -23,7 +23,7 @@ impl Signatures {
         tag.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// Whether this is the signature of these bytes. Takes as long for a wrong one as for the right one.
+    /// Whether this is the signature of these bytes. The time is the same for a wrong one and the right one.
     pub fn verifies(&self, message: &[u8], signature: &str) -> bool {
         decode(signature).is_some_and(|tag| hmac::verify(&self.key, message, &tag).is_ok())
     }

@@ -2,19 +2,19 @@
 //!
 //! # Model
 //!
-//! The writer reads entries, writes them, and pauses for a moment when there were few, so that what comes meanwhile is
-//! written together. When nothing has come for [`limits::LANE_LINGER`], it rests in the [watch](super::watch) of the process
-//! until its log has something newer. While others hold entries that aren't acknowledged, it gets up every
-//! `--recover-period-ms` to see whether they still move.
+//! The writer reads entries and writes them. After a batch that was not full it pauses, so that entries that arrive
+//! meanwhile are written together. After [`limits::LANE_LINGER`] without an entry, the lane rests in the
+//! [watch](super::watch) of the process until its log has a newer entry. While other consumers hold entries, the lane
+//! gets up every `--recover-period-ms` to see whether these still move.
 //!
-//! A relief is another consumer of the same process. It is called when a batch was full, and ends with the first one that
-//! isn't.
+//! A relief is another consumer of the same process. A full batch calls it, and its first batch that is not full ends
+//! its work.
 //!
 //! # What each failure does
 //!
-//! A failed pass has acknowledged nothing that it didn't write; it is logged, waits, and begins again with the writer's own
-//! pending entries. After a failure the group is looked at as at the start: it may have vanished, or be the group of
-//! another life of Redis.
+//! A failed pass has acknowledged nothing that it didn't write; the writer logs it, waits, and begins again with its
+//! own pending entries. After a failure the writer looks at the group as at the start: the group may have vanished,
+//! or belong to another life of Redis.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
@@ -36,7 +36,7 @@ use crate::sale::ids::{CouponId, Lane};
 use crate::sale::log::{Held, LogState, OrderLog, is_missing_group};
 use crate::sale::pass::Pass;
 
-/// What the workers of all lanes share.
+/// State that the workers of all lanes share.
 pub struct Lanes {
     pub(super) app: Arc<App>,
     settings: WorkerSettings,
@@ -53,50 +53,50 @@ pub struct LaneWorker {
     lanes: Arc<Lanes>,
     pub(super) log: OrderLog,
     pub(super) settings: WorkerSettings,
-    /// Where the next look at our own pending entries begins; `None` when there can't be any.
+    /// Entry id at which the next read of the own pending entries begins; `None` when there can't be any.
     pub(super) pending_from: Option<String>,
     /// Entries seen in this round of pending ones whose lock was held elsewhere.
     pub(super) contended: usize,
-    /// No look at pending entries before this time: a lock that was just held is still held.
+    /// Time before which pending entries are not read: a lock that was just held is still held.
     pub(super) pending_not_before: Instant,
-    /// Entries in the next batch: halved when Postgres fails (a batch may be more than it can write
-    /// within its time limit), doubled up to the setting when it doesn't.
+    /// Size of the next batch, in entries: halved when Postgres fails (a batch may be more than Postgres can write
+    /// within its time limit), doubled up to the setting when Postgres succeeds.
     pub(super) batch_orders: usize,
-    /// Set when Postgres has failed. Until it answers again nothing is read: what we hold grows old,
-    /// and a worker that can reach it takes it over (reading it again would keep it young).
+    /// Set when Postgres has failed. Until Postgres answers again, no entry is read: the held entries grow old, and a
+    /// worker that can reach Postgres takes them over. Reading them again would keep them young.
     pub(super) postgres_away: bool,
-    /// What the other consumers hold, each since when it has been seen like that.
+    /// Entries of the other consumers, each set with the time since which it has been the same.
     pub(super) held_by_others: Vec<(Held, Instant)>,
     /// Entries that the log has lost, and that are no dead letters yet.
     pub(super) lost: Vec<String>,
     /// Sales that had more entries than units a moment ago: their next entries are written by themselves.
     pub(super) overflowing: BTreeSet<CouponId>,
-    /// Set once the group has been seen; from then on its absence is news.
+    /// Set once the group has been seen; a later absence is a loss.
     group_seen: bool,
-    /// Whether the group is as it should be, as far as is known.
+    /// Whether the group was in order at the last look, with no failure since.
     group_checked: bool,
     /// Whether Redis has been asked for entries, and so knows the consumer.
     pub(super) has_read: bool,
-    /// When entries came last.
+    /// Time at which entries last arrived.
     busy_at: Instant,
     /// Whether entries have been written since the log was trimmed.
     untidied: bool,
-    /// Calls a relief: a batch was full.
+    /// Calls a relief when a batch was full.
     behind: Arc<Notify>,
 }
 
-/// How much there was to write.
+/// Amount of work that a write pass has found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Batch {
     /// Nothing.
     Empty,
-    /// Less than there may be in one batch.
+    /// Fewer entries than a batch may have.
     Partial,
-    /// As much as there may be in one batch: there is more.
+    /// As many entries as a batch may have: there are more.
     Full,
 }
 
-/// When the timed passes are due.
+/// Times at which the timed passes are due.
 struct Due {
     recover_at: Instant,
     tidy_up_at: Instant,
@@ -131,13 +131,13 @@ impl Lanes {
     }
 }
 
-/// Unique for each writer, or two of them would take each other's pending entries for their own.
+/// A name for a consumer, unique: two writers with one name would take each other's pending entries for their own.
 pub fn consumer_name() -> String {
     format!("{}-{}", std::process::id(), Uuid::new_v4().simple())
 }
 
 impl LaneWorker {
-    /// A worker that reads as `consumer`, and runs only when it is told to.
+    /// A worker that reads as `consumer`, and runs only when a caller runs its passes.
     pub fn new(app: Arc<App>, lane: Lane, consumer: String, settings: WorkerSettings) -> Self {
         Self::of(Arc::new(Lanes::new(app, settings)), lane, consumer, settings)
     }
@@ -168,19 +168,19 @@ impl LaneWorker {
         }
     }
 
-    /// What it reads.
+    /// The order log of this lane, as this consumer reads it.
     pub fn log(&self) -> &OrderLog {
         &self.log
     }
 
-    /// One that works when this one can't keep up. Its name is new, so nothing can be pending for it.
+    /// Another consumer that works when this one can't keep up. Its name is new, so no entry can be pending for it.
     fn relief(&self) -> Self {
         let (lanes, lane) = (self.lanes.clone(), self.log.lane());
         let relief = Self::of(lanes, lane, consumer_name(), self.settings);
         Self { pending_from: None, behind: self.behind.clone(), ..relief }
     }
 
-    /// Runs the passes until the service stops, then writes what is left and leaves the group.
+    /// Runs the passes until the service stops, then writes the rest of the log and leaves the group.
     async fn run(mut self) {
         let stop = self.app.shutdown.stop_token().clone();
         let mut backoff = limits::BACKOFF_MIN;
@@ -192,7 +192,7 @@ impl LaneWorker {
         self.drain().await;
     }
 
-    /// Works when it is called, until the service stops.
+    /// Runs a write pass at each call, until the service stops.
     async fn run_relief(mut self) {
         let stop = self.app.shutdown.stop_token().clone();
         let mut backoff = limits::BACKOFF_MIN;
@@ -213,7 +213,7 @@ impl LaneWorker {
         *backoff = (*backoff * 2).min(limits::BACKOFF_MAX);
     }
 
-    /// Runs what is due: the timed passes, then one write pass; and rests if there was nothing to write.
+    /// Runs the timed passes that are due, then one write pass; rests if there was no entry.
     async fn turn(&mut self, due: &mut Due) -> Result<(), PassError> {
         if !self.group_checked {
             let group = self.ensure_group().await;
@@ -232,7 +232,8 @@ impl LaneWorker {
         }
         match self.write_batch().await? {
             Batch::Full => {}
-            // What comes meanwhile is written together: each batch has Redis and Postgres wait for the disk.
+            // Entries that arrive meanwhile are written together: each batch has Redis and Postgres wait for the
+            // disk.
             Batch::Partial => self.pause(limits::WRITE_PAUSE).await,
             // More of a burst may be on its way.
             Batch::Empty if self.busy_at.elapsed() < limits::LANE_LINGER => {
@@ -243,10 +244,10 @@ impl LaneWorker {
         Ok(())
     }
 
-    /// Waits until the log has something newer than it has now, or something is due.
+    /// Waits until the log has a newer entry than now, or a timed pass is due.
     async fn rest(&mut self, due: &mut Due) -> Result<(), PassError> {
         let state = self.log.state().await?;
-        // In this order, what is appended in between is read here, and what comes later is newer.
+        // In this order, an entry that is appended in between is read here, and a later one is newer than `state`.
         if state.delivered.is_none() || self.write_batch().await? != Batch::Empty {
             return Ok(());
         }
@@ -258,14 +259,14 @@ impl LaneWorker {
             () = sleep_until(gets_up_at.unwrap_or_else(Instant::now)), if gets_up_at.is_some() => {}
         }
         if gets_up_at.is_none() {
-            // Nothing can have grown old before it came.
+            // No entry can have grown old during the rest.
             due.recover_at = Instant::now() + self.settings.recover_period;
             due.tidy_up_at = Instant::now() + limits::TRIM_PERIOD;
         }
         Ok(())
     }
 
-    /// When a lane has to get up that nobody wakes up; `None` if only news can make work for it.
+    /// Time at which a lane has to get up by itself; `None` if only a new entry can make work for it.
     fn gets_up_at(&self, state: &LogState, due: &Due) -> Option<Instant> {
         let contended = self.pending_from.is_some().then_some(self.pending_not_before);
         let pending = (state.pending > 0).then_some(due.recover_at);
@@ -273,7 +274,7 @@ impl LaneWorker {
         [contended, pending, untidied].into_iter().flatten().min()
     }
 
-    /// Waits until it is called, unless it has something left to do; then one write pass.
+    /// Waits for a call, unless pending entries are left; then one write pass.
     async fn relief_turn(&mut self) -> Result<(), PassError> {
         let stop = self.app.shutdown.stop_token();
         if self.pending_from.is_none() {
@@ -289,7 +290,7 @@ impl LaneWorker {
         Ok(())
     }
 
-    /// A write pass that calls the relief when there is more.
+    /// A write pass that calls the relief when there are more entries.
     async fn write_batch(&mut self) -> Result<Batch, PassError> {
         let batch = self.batch_orders;
         let written = self.write_pass().await;
@@ -312,9 +313,9 @@ impl LaneWorker {
         }
     }
 
-    /// Logs what went wrong and mends what can be mended: a vanished group.
+    /// Logs a failure of a pass, and creates a vanished group anew.
     async fn heal(&mut self, error: PassError) {
-        // Something may have been delivered to us without our seeing it.
+        // Redis may have delivered entries in a reply that never arrived.
         self.read_pending_again();
         self.group_checked = false;
         let lane = self.log.lane();
@@ -329,8 +330,8 @@ impl LaneWorker {
         }
     }
 
-    /// Creates the group from the log's start if it isn't there. If it had been there before, or the log
-    /// itself is missing, somebody has to ask whether orders are gone with it.
+    /// Creates the group from the log's start if it isn't there. If the group had been there before, or the log
+    /// itself is missing, the stores are compared: orders may be gone with it.
     pub async fn ensure_group(&mut self) -> Result<(), PassError> {
         let created = self.log.ensure_group().await?;
         if created.group && (self.group_seen || created.log) {
@@ -341,9 +342,8 @@ impl LaneWorker {
         Ok(())
     }
 
-    /// Compares the stores beside the work, which goes on meanwhile. Whether the log was missing says
-    /// little by itself: before the first claim there is none, and after a loss the next claim has
-    /// created it anew.
+    /// Compares the stores beside the work, which goes on meanwhile. A missing log proves little by itself: before
+    /// the first claim there is none, and after a loss the next claim has created the log anew.
     fn compare_stores(&self, log_was_missing: bool) {
         let (app, lane, vanished) = (self.app.clone(), self.log.lane(), self.group_seen);
         if vanished {
@@ -358,7 +358,7 @@ impl LaneWorker {
         });
     }
 
-    /// Writes what is in the log by now, for a bounded time. What stays is read by the next worker.
+    /// Writes the entries that are in the log now, for a bounded time. The next worker reads the rest.
     async fn drain(&mut self) {
         if !self.has_read {
             return;

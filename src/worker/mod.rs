@@ -1,10 +1,9 @@
 //! The door for the order log: accepted claims leave Redis and become orders in Postgres.
 //!
-//! A process has some tasks for each lane ([lane](crate::worker::lane)). The first one runs passes, one at a time. A pass
-//! is a function that reads, decides, writes and reports; a timer, the tests and the drain call the same function. The
-//! others, its reliefs, run write passes while those before them can't keep up: one of them reads and locks while another
-//! waits for Postgres. To the log they are consumers, like those of other processes. A lane that has nothing to do rests
-//! with the others in one [watch](crate::worker::watch).
+//! A process has a writer and its reliefs for each lane ([lane](crate::worker::lane)). The writer runs passes, one at
+//! a time. A pass is a function that reads, decides, writes and reports; a timer, the tests and the drain call the
+//! same function. The reliefs run write passes while the writer can't keep up: one consumer reads and locks while
+//! another waits for Postgres. A lane without entries rests with the others in one [watch](crate::worker::watch).
 //!
 //! | pass | when | what |
 //! |---|---|---|
@@ -12,23 +11,23 @@
 //! | [recover](crate::worker::recover) | at start, then every `--recover-period-ms` while entries are pending | takes over what dead workers left |
 //! | [tidy up](crate::worker::recover) | once a second while entries are written | trims the log, removes consumers that are long gone |
 //!
-//! What concerns no lane has a task of its own for each pass ([passes](crate::worker::passes)):
+//! Passes over the whole installation have a task each ([passes](crate::worker::passes)):
 //!
 //! | pass | when | what |
 //! |---|---|---|
 //! | [warm-up](crate::sale::coupon::load) | every 10 s | loads sales that open soon |
 //! | [archive](crate::sale::archive) | once a minute | relieves Redis of sales that are over |
-//! | [changes](crate::sale::coupon::changes) | once a second | applies what was decided about coupons and has not reached Redis |
+//! | [changes](crate::sale::coupon::changes) | once a second | applies changes of coupons that have not reached Redis |
 //! | [revisions](crate::sale::coupon::changes) | in a new life of Redis, and every 10 s | applies the newest revision where Redis has an older one |
-//! | [numbers](crate::sale::reconcile::gauges) | every 5 s | looks up what the metrics tell of both stores |
+//! | [numbers](crate::sale::reconcile::gauges) | every 5 s | looks up the metrics of both stores |
 //! | [reconcile](crate::sale::reconcile::pass) | every `--reconcile-period-ms`, all processes together | compares Redis with Postgres; repairs nothing |
-//! | [stock returns](crate::sale::order::give_back) | twice a second | gives units of closed orders back to Redis |
+//! | [stock returns](crate::sale::order::give_back) | twice a second | returns units of closed orders to stock |
 //! | [expiry](crate::sale::order::expiry) | once a second | closes orders that have not been paid in time |
-//! | [refunds](crate::sale::payment) | once a second | asks gateways to give back what has to go back |
+//! | [refunds](crate::sale::payment) | once a second | asks gateways to refund payments |
 //!
-//! **Nothing is ever acknowledged that is not in Postgres or in the dead letters.** A failed pass has
-//! acknowledged nothing that it didn't write; it is logged once, waits, and begins again with its own
-//! pending entries. So an outage of Postgres costs time and never an order.
+//! **An entry is acknowledged only once it is in Postgres, as a row or as a dead letter.** A failed pass has
+//! acknowledged nothing that it didn't write; the worker logs it once, waits, and begins again with its own pending
+//! entries. So an outage of Postgres costs time and never an order.
 
 pub mod lane;
 pub mod passes;
@@ -51,7 +50,7 @@ use crate::sale::installation;
 use lane::Lanes;
 pub use lane::{LaneWorker, consumer_name};
 
-/// Why a pass didn't get through. It will be repeated.
+/// Reason why a pass broke off. The pass will be repeated.
 #[derive(Debug, thiserror::Error)]
 pub enum PassError {
     /// Redis didn't answer.
@@ -68,19 +67,19 @@ pub enum PassError {
     LocksLost,
 }
 
-/// What the passes need to know.
+/// Settings of the passes.
 #[derive(Clone, Copy, Debug)]
 pub struct WorkerSettings {
     /// Orders written in one transaction, at most.
     pub batch_orders_max: usize,
-    /// Entries that have been held this long are taken over.
+    /// Time for which a worker must have held an entry before another one takes it over.
     pub take_over_idle: Duration,
     /// Period of the recover pass.
     pub recover_period: Duration,
 }
 
-/// Starts the workers of all lanes, and the passes beside them, as tasks of the service. A lane that another
-/// process adds is noticed within a second.
+/// Starts the workers of all lanes, and the passes beside them, as tasks of the service. A lane that another process
+/// adds is noticed within a second.
 pub fn start(app: &Arc<App>, config: &Config) {
     passes::start(app, config);
     let lanes = Arc::new(Lanes::new(app.clone(), WorkerSettings::from(config)));

@@ -1,7 +1,7 @@
-//! Passes over the whole installation: they live with their subject in `sale/`; here is when they run.
+//! Periods of the passes over the whole installation; the passes themselves stand with their subject in `sale/`.
 //!
-//! Every worker process runs them. Two at the same moment do no harm, only work: each pass is idempotent or
-//! skips what another one has in hand.
+//! Every worker process runs them. Two runs at the same moment do no harm: each pass is idempotent, or skips rows
+//! that another run has locked.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::base::telemetry::LogThrottle;
 use crate::sale::Failure;
 use crate::sale::pass::Pass;
 
-/// Starts them as tasks of the service.
+/// Starts the passes as tasks of the service.
 pub fn start(app: &Arc<App>, config: &Config) {
     let period = config.reconcile_period();
     let poll =
@@ -49,7 +49,7 @@ pub fn start(app: &Arc<App>, config: &Config) {
     });
 }
 
-/// Runs a pass once a period. One that fails is counted and logged, and tried again when it is due again.
+/// Runs a pass once a period. A failed run is counted and logged; the next period tries again.
 fn every<F>(
     app: &Arc<App>,
     period: Duration,

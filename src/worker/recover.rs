@@ -1,14 +1,14 @@
-//! The timed passes: taking over what dead workers left, and tidying up.
+//! The timed passes: taking over the entries of dead workers, and tidying up.
 //!
-//! A worker that died holds entries that nobody else is given. After `--take-over-idle-ms` they become
-//! ours, and the next write pass finds them among our own pending entries. A worker that was only paused
-//! loses them too; when it wakes up it writes them again, which changes nothing.
+//! Redis gives the entries of a dead worker to no other consumer. After `--take-over-idle-ms` this worker claims
+//! them, and the next write pass finds them among the own pending entries. A worker that was only paused loses its
+//! entries too; after the pause it writes them again, which changes nothing.
 //!
-//! Idle times are counted by Redis's clock. Should that be set back, they stand still until it has caught up, so the pass
-//! also remembers by its own clock since when each of the other consumers has held the same entries.
+//! Redis's clock counts idle times. If that clock is set back, idle times stand still until it has caught up. So the
+//! pass also remembers, by its own clock, since when each of the other consumers has held the same entries.
 //!
-//! The dead worker's locks outlive it by up to a lease. So lease + idle time + period bounds the time to
-//! recover, and `Config::validate` keeps the sum below [`limits::RECOVERY_MAX`].
+//! A dead worker's locks outlive it by up to a lease. So lease + idle time + period bounds the time to recover, and
+//! `Config::validate` keeps the sum below [`limits::RECOVERY_MAX`].
 //!
 //! [`limits::RECOVERY_MAX`]: crate::base::limits::RECOVERY_MAX
 
@@ -20,7 +20,7 @@ use crate::sale::log::{TakeOver, UnreadableEntry};
 use crate::sale::order::dead_letter::{self, DeadLetter};
 
 impl LaneWorker {
-    /// Takes over entries whose worker has stopped moving. Returns how many.
+    /// Takes over entries whose worker has stopped moving. Returns their number.
     ///
     /// # Errors
     ///
@@ -41,7 +41,7 @@ impl LaneWorker {
             taken += step.entries;
             self.alarm_lost(step).await?;
         }
-        // While we hold entries ourselves, some of them may be our own, grown old and handed to us again.
+        // A worker that holds entries may be handed its own, grown old; these don't count.
         if taken > 0 && self.pending_from.is_none() {
             self.app.metrics.taken_over.increment(taken as u64);
             tracing::info!(lane = %self.log.lane(), entries = taken, "took over entries that another worker had left");
@@ -52,8 +52,8 @@ impl LaneWorker {
         Ok(taken)
     }
 
-    /// The other consumers that hold the same entries as ever, by our own clock for as long as an entry may be idle. Redis's
-    /// idle times don't show them when its clock has been set back.
+    /// The other consumers that have held the same entries for the take-over idle time, by this process's clock.
+    /// Redis's idle times don't show them when its clock has been set back.
     async fn standing_still(&mut self) -> Result<Vec<String>, PassError> {
         let now = Instant::now();
         let before = std::mem::take(&mut self.held_by_others);
@@ -67,8 +67,8 @@ impl LaneWorker {
         Ok(still.map(|(held, _)| held.consumer.clone()).collect())
     }
 
-    /// Redis has taken these entries off the pending list, because the log doesn't have them any more, and names them this
-    /// once: so the names are in the log of the service before anything else can fail.
+    /// Logs entries that the log has lost. Redis has taken them off the pending list and names them only this once,
+    /// so they are logged before any other step can fail.
     async fn alarm_lost(&mut self, step: TakeOver) -> Result<(), PassError> {
         let lane = self.log.lane();
         for entry in &step.lost {
@@ -79,7 +79,7 @@ impl LaneWorker {
         self.put_aside_lost().await
     }
 
-    /// What these entries said is gone; the dead letters make an operator look for the buyers without an order. An entry that
+    /// Turns lost entries into dead letters, which lead an operator to the buyers without an order. An entry that
     /// can't be put aside now is remembered until it can.
     async fn put_aside_lost(&mut self) -> Result<(), PassError> {
         let lane = self.log.lane();
@@ -93,15 +93,15 @@ impl LaneWorker {
         Ok(())
     }
 
-    /// Trims the log behind what every group has finished with, and removes consumers that are long
-    /// gone. Returns the entries trimmed.
+    /// Trims the log behind the entries that every group has finished with, and removes consumers that are long gone.
+    /// Returns the number of entries trimmed.
     ///
     /// # Errors
     ///
     /// When Redis doesn't answer.
     pub async fn tidy_up_pass(&mut self) -> Result<u64, PassError> {
         let mut trimmed = 0;
-        // A call removes some 10,000 entries at most; more than that may be written between two passes.
+        // A call removes some 10,000 entries at most; more may be written between two passes.
         loop {
             match self.log.trim().await? {
                 0 => break,

@@ -1,28 +1,28 @@
-//! The lanes at rest, looked at together.
+//! The watch over lanes at rest: one look for all of them.
 //!
 //! # Model
 //!
-//! A lane whose log has nothing to read comes to rest here, with the id of the last entry that its log has ever had. One
-//! task asks for all of them at once whether a log has a newer entry, and wakes up those lanes. So a lane at rest costs
+//! A lane whose log has no entry to read rests here, with the id of the last entry that its log has ever had. One
+//! task asks for all lanes at once which logs have a newer entry, and wakes up those lanes. So a lane at rest costs
 //! no connection and no command of its own.
 //!
 //! # Authority
 //!
-//! The ids: an entry that is appended after a lane was seen to be at rest has a larger one, so the next look finds it,
-//! however long the lane took to get here.
+//! The ids decide: an entry that is appended after a lane was seen to be at rest has a larger id, so the next look
+//! finds it, however long the lane took to get here.
 //!
 //! # What each failure does
 //!
-//! * A group that vanishes, or entries that a dead process of another machine left behind, are no news of a log. Every
-//!   [`limits::LOG_WATCH_PERIOD`] all groups are looked at, and a lane that isn't as it was is woken up.
-//! * Redis away: the lanes go on resting, and all of them are woken up by a new life of Redis, which may have less than the
+//! * A group that vanishes, or entries that a dead process of another machine left behind, are no news of a log.
+//!   Every [`limits::LOG_WATCH_PERIOD`] the task looks at all groups, and wakes up each lane whose group has changed.
+//! * Redis away: the lanes go on resting. A new life of Redis wakes up all of them, because it may have less than the
 //!   one before.
-//! * A key of one log that holds something else fails the question for all: then all are woken up, and each finds out for
+//! * A log whose key holds another type fails the question for all lanes: all are woken up, and each looks for
 //!   itself.
 //!
 //! # What is not promised
 //!
-//! That a lane is woken up only if there is something to do: another process may have been faster.
+//! A lane may be woken up without work: another process may have been faster.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -39,11 +39,11 @@ use crate::sale::log::{self, EntryId, GroupState, LogState};
 
 /// Wakes up lanes at rest.
 pub struct LaneWatch {
-    /// A connection of its own, because it blocks there.
+    /// A connection of its own, because the look blocks there.
     redis: Redis,
-    /// By the key of its log.
+    /// Lanes at rest, by the key of their log.
     lanes: Mutex<HashMap<String, Resting>>,
-    /// Told when a lane has come to rest.
+    /// Notified when a lane has come to rest.
     came: Notify,
 }
 
@@ -56,7 +56,7 @@ struct Resting {
     wake: Arc<Notify>,
 }
 
-/// What the task knows from its last look.
+/// State that the task keeps from look to look.
 struct Watcher {
     looked_at: Instant,
     server: Option<ServerId>,
@@ -64,12 +64,12 @@ struct Watcher {
 }
 
 impl LaneWatch {
-    /// Over a connection of its own to the server of `redis`.
+    /// A watch over a connection of its own to the server of `redis`.
     pub fn new(redis: &Redis) -> Self {
         Self { redis: redis.another(), lanes: Mutex::default(), came: Notify::new() }
     }
 
-    /// Rests until the log under `key`, which stood like this, may have something for its lane. May be dropped.
+    /// Rests until the log under `key`, last seen in `state`, may have work for its lane. May be dropped.
     pub async fn rest(&self, key: &str, state: &LogState) {
         let wake = Arc::new(Notify::new());
         let (last, is_settled) = (state.last, state.pending == 0);
@@ -114,7 +114,7 @@ impl LaneWatch {
         }
         let resting: Vec<(String, EntryId)> =
             self.lanes().iter().map(|(key, lane)| (key.clone(), lane.last)).collect();
-        // Before the connection takes it for a server that doesn't answer.
+        // The look ends before the connection times out.
         let block = limits::LOG_WATCH_BLOCK.min(self.redis.timeout() / 2);
         match log::newer(&self.redis, &resting, block).await {
             Ok(keys) => keys.iter().for_each(|key| self.wake(key)),
@@ -145,7 +145,7 @@ impl LaneWatch {
     }
 
     fn lanes(&self) -> MutexGuard<'_, HashMap<String, Resting>> {
-        self.lanes.lock().expect("nobody panics with the lanes in hand")
+        self.lanes.lock().expect("no holder of this lock panics")
     }
 
     fn wake(&self, key: &str) {
@@ -159,7 +159,7 @@ impl LaneWatch {
     }
 }
 
-/// Takes a lane off the list when it gets up, for whatever reason.
+/// Takes a lane off the list when it gets up, by whichever way.
 struct Up<'a> {
     watch: &'a LaneWatch,
     key: &'a str,

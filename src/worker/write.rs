@@ -1,4 +1,4 @@
-//! The write pass: entries become rows, and only then are they acknowledged.
+//! The write pass: entries become rows, and are acknowledged after that.
 //!
 //! # Model
 //!
@@ -13,20 +13,20 @@
 //!
 //! # What each failure does
 //!
-//! * Killed before the commit: nothing was written; another worker takes the entries over.
-//! * Killed between commit and acknowledgement: they are taken over too, found to be rows, and
-//!   acknowledged.
-//! * A lock held elsewhere: the entry stays pending and comes up again from our own pending list (`>`
-//!   would never return it).
-//! * An entry that Postgres refuses: the batch is written coupon by coupon. Of a coupon without a sale all entries become
-//!   dead letters, and of one with too few units those that there is none for, each in one statement, however many
-//!   they are. Anything else is halved until the culprit stands alone. The others become rows in the same pass.
-//! * Postgres or Redis away: the pass fails as a whole and is repeated. How often an entry has been
-//!   delivered says nothing about it, so deliveries are never counted.
+//! * Worker killed before the commit: nothing was written; another worker takes the entries over.
+//! * Worker killed between commit and acknowledgement: another worker takes the entries over, finds that they are
+//!   rows, and acknowledges them.
+//! * Lock held elsewhere: the entry stays pending and comes up again from the own pending list (`>` would never
+//!   return it).
+//! * Entry that Postgres refuses: the batch is written coupon by coupon. Without a sale, all entries of a coupon
+//!   become dead letters; where entries exceed units, the surplus does. Either takes one statement. Any other batch
+//!   is halved until the culprit stands alone. The other entries become rows in the same pass.
+//! * Postgres or Redis away: the pass fails as a whole and is repeated. The number of deliveries says nothing about
+//!   an entry, so deliveries are never counted.
 //!
 //! # What is not promised
 //!
-//! The order in which rows appear, across batches.
+//! Across batches, rows may appear in any order.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -41,7 +41,7 @@ use crate::sale::log::{ClaimEntry, ReadBatch, Unreadable, UnreadableEntry};
 use crate::sale::order::dead_letter::{self, DeadLetter, Reason};
 use crate::sale::order::insert::{NotWritten, Written};
 
-/// What one write pass did.
+/// Result of one write pass, in entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WriteReport {
     /// Entries read.
@@ -59,12 +59,12 @@ pub struct WriteReport {
 /// Entries that are written together.
 struct Part<'a> {
     entries: Vec<&'a ClaimEntry>,
-    /// Whether they are of one coupon, and may be more than it has units.
+    /// Whether these entries are of one coupon, and may be more than it has units.
     overflows: bool,
 }
 
 impl<'a> Part<'a> {
-    /// The next parts to try, when these entries were refused together.
+    /// The next parts to try after Postgres has refused these entries together.
     fn taken_apart(self, reason: Reason) -> Vec<Self> {
         let by_coupon = by_coupon(&self.entries);
         let overflows = reason == Reason::Oversold && !self.overflows;
@@ -92,7 +92,7 @@ impl LaneWorker {
     ///
     /// # Errors
     ///
-    /// When a store doesn't answer. What had been written has been acknowledged or will be found; the
+    /// When a store doesn't answer. Entries that had been written are acknowledged, or will be found to be rows; the
     /// rest is still pending.
     pub async fn write_pass(&mut self) -> Result<WriteReport, PassError> {
         self.require_postgres().await?;
@@ -118,7 +118,7 @@ impl LaneWorker {
         self.batch_orders = batch.clamp(1, self.settings.batch_orders_max);
     }
 
-    /// Our own pending entries first, if there may be any, then new ones.
+    /// The own pending entries first, if there may be any; then new ones.
     async fn next_batch(&mut self) -> Result<ReadBatch, PassError> {
         let count = self.batch_orders;
         self.has_read = true;
@@ -129,7 +129,7 @@ impl LaneWorker {
                 self.pending_from.clone_from(&pending.last);
                 return Ok(pending);
             }
-            // The round is over. Another one is due only if it left something behind.
+            // The round is over. Another one is due only if entries of this one are left.
             self.pending_from = (self.contended > 0).then(|| "0".into());
             self.contended = 0;
         }
@@ -145,7 +145,7 @@ impl LaneWorker {
             batch.claims.iter().partition(|entry| guard.holds(&self.lock_key(entry)));
         report.contended = contended.len();
         let written = self.write_splitting(&ours, guard.lost(), &mut report, &mut finished).await;
-        // Which of a mixed batch are new isn't known; they are few.
+        // A mixed batch, which is rare, doesn't tell which of its rows are new.
         if report.inserted == ours.len() {
             self.time_rows(&ours);
         }
@@ -170,7 +170,8 @@ impl LaneWorker {
         self.app.stores.keys.order_lock(self.log.lane(), entry.claim.user_id)
     }
 
-    /// Writes, and says what can be acknowledged. What Postgres refuses is taken apart until the culprits are dead letters.
+    /// Writes entries, and notes those that can be acknowledged. Entries that Postgres refuses are taken apart until
+    /// the culprits are dead letters.
     async fn write_splitting<'a>(
         &mut self,
         entries: &[&'a ClaimEntry],
@@ -219,7 +220,7 @@ impl LaneWorker {
     async fn is_hopeless(&self, part: &Part<'_>, reason: Reason) -> Result<bool, PassError> {
         let coupons: Vec<CouponId> = by_coupon(&part.entries).into_keys().collect();
         Ok(match (reason, &coupons[..]) {
-            // As many as there are units for have not been tried yet.
+            // The entries for which there are units have not been tried yet.
             (Reason::Oversold, _) if !part.overflows => false,
             _ if part.entries.len() == 1 => true,
             (Reason::Invalid, [coupon]) => !self.app.orders.has_sale(*coupon).await?,
@@ -264,7 +265,7 @@ impl LaneWorker {
         entries.iter().map(|entry| DeadLetter::of_claim(lane, entry, reason, detail)).collect()
     }
 
-    /// The letters of the entries that can't be read.
+    /// Dead letters of entries that can't be read.
     fn unreadable<'a>(&self, batch: &'a ReadBatch) -> Vec<DeadLetter<'a>> {
         let lane = self.log.lane();
         let is_lost = |entry: &&UnreadableEntry| entry.why == Unreadable::Lost;
@@ -273,7 +274,7 @@ impl LaneWorker {
         batch.unreadable.iter().map(|entry| DeadLetter::unreadable(lane, entry)).collect()
     }
 
-    /// Puts entries aside, a part at a time, and says so in one line for each.
+    /// Turns entries into dead letters, a part at a time, with one log line for each part.
     async fn put_aside<'a>(
         &self,
         letters: Vec<DeadLetter<'a>>,
@@ -293,12 +294,12 @@ impl LaneWorker {
         Ok(())
     }
 
-    /// Requests of this process may wait for one of these orders.
+    /// Tells the requests of this process that wait for one of these orders.
     fn tell_waiters(&self, written: &[&ClaimEntry]) {
         self.app.order_waiters.written(written.iter().map(|entry| entry.claim.order_id));
     }
 
-    /// How long it took from these claims to their rows. Claims of one millisecond are counted together.
+    /// Records the time from these claims to their rows. Claims of one millisecond are counted together.
     fn time_rows(&self, written: &[&ClaimEntry]) {
         let now = self.app.clock.now();
         for together in written.chunk_by(|a, b| a.claim.claimed_at == b.claim.claimed_at) {

@@ -1,21 +1,21 @@
-//! `flash-sale doctor`: what is configured, what can be reached, and what there is unsafe. It only looks.
+//! `flash-sale doctor`: the configuration, the servers, and their risks. It only looks.
 //!
-//! # What the levels mean
+//! # Levels
 //!
-//! * `FAIL`: `serve` would refuse to start; or no claim can be taken, or none can be written; or confirmed sales
-//!   are lost without a trace by what every installation meets some day. In Redis that is a restart or a kill of
-//!   the server alone: without an append-only file, minutes or everything is gone. In Postgres it is any loss at
-//!   all: what is acknowledged in the order log is nowhere else. Giving away what is on sale is a failure, too.
-//! * `warn`: it takes a power cut, or a kill at the wrong moment, to lose the confirmed claims of the last
-//!   moments; or something will be in the way some day; or it could not be looked at; or no order can be paid.
-//! * `ok`: as it should be, or a choice without a price.
+//! * `FAIL`: `serve` would refuse to start; or no claim can be taken or written; or an event of every installation
+//!   loses confirmed sales without a trace. In Redis this event is a restart or a kill of the server alone: without
+//!   an append-only file, minutes or all claims are gone. In Postgres it is any loss at all: an acknowledged entry of
+//!   the order log stands nowhere else. Giving away the coupons on sale is a failure, too.
+//! * `warn`: a power cut, or a kill at the wrong moment, loses the confirmed claims of the last moments; or a setting
+//!   will be in the way some day; or the check was not possible; or no order can be paid.
+//! * `ok`: in order, or a choice without a price.
 //!
-//! # What is not looked at
+//! # Not checked
 //!
-//! * Redis's `timeout` and `maxclients`: a connection that is closed or refused is opened anew, and no answer is
-//!   lost that a client could not ask for again. `aof-load-truncated`: what it cuts off was never confirmed with
-//!   `appendfsync always`.
-//! * Whether the addresses to listen on are free: a service that runs has them.
+//! * Redis's `timeout` and `maxclients`: a connection that is closed or refused is opened anew, and a client can ask
+//!   again for each answer. `aof-load-truncated`: the part that it cuts off was never confirmed with `appendfsync
+//!   always`.
+//! * Whether the addresses to listen on are free: a running service holds them.
 //! * The servers' disks and the machine's memory.
 
 mod postgres;
@@ -52,7 +52,7 @@ pub struct DoctorArguments {
     strict: bool,
 }
 
-/// What was found, and how bad it is. The text says what it costs and what to do.
+/// A finding with its level. The text names the cost and the remedy.
 #[derive(Debug, PartialEq, Eq)]
 enum Finding {
     Good(String),
@@ -66,7 +66,7 @@ struct Report {
     failures: usize,
 }
 
-/// Prints a line for everything that was looked at; fails if something has to be put right.
+/// Prints a line for each check; fails if a finding must be put right.
 pub async fn run(arguments: &DoctorArguments) -> anyhow::Result<()> {
     let config = &arguments.config;
     config.validate()?;
@@ -152,7 +152,7 @@ fn payments(config: &Config) -> Finding {
     }
 }
 
-/// Whether `serve` would have a secret; the secret itself is not looked at, and none is made.
+/// Whether `serve` would have a secret. The secret itself is not looked at, and none is made.
 fn token_secret(config: &Config) -> Finding {
     let stores = &config.stores;
     if stores.token_secret.is_some() {
@@ -170,7 +170,7 @@ fn token_secret(config: &Config) -> Finding {
     }
 }
 
-/// Where the private servers are, if a service has them; else what `serve` would start.
+/// The private servers of a running service, or those that `serve` would start.
 async fn private_servers(dir: &Path, report: &mut Report) -> Option<(String, String)> {
     let folder = dir.display();
     let (found, urls) = match PrivateServers::look(dir).await {
@@ -202,7 +202,7 @@ async fn private_servers(dir: &Path, report: &mut Report) -> Option<(String, Str
     urls
 }
 
-/// Compares the clocks of those servers that answer with this machine's.
+/// Compares the servers' clocks with this machine's; a server that doesn't answer is left out.
 async fn clocks(redis: &Redis, pool: &PgPool) -> Vec<Finding> {
     let clock = Clock::System;
     let mut found = Vec::new();
@@ -229,12 +229,12 @@ fn clock_of(server: &str, apart: TimeDelta) -> Finding {
     ))
 }
 
-/// How far a clock is from ours: it was read somewhen between `before` and `after`.
+/// Difference between a server's clock, read between `before` and `after`, and this machine's.
 fn apart(before: DateTime<Utc>, read: DateTime<Utc>, after: DateTime<Utc>) -> TimeDelta {
     read - read.clamp(before, after.max(before))
 }
 
-/// The one thing that isn't good, if there is one.
+/// The finding that isn't good, if there is one.
 #[cfg(test)]
 fn not_good(mut found: Vec<Finding>) -> Option<Finding> {
     found.retain(|finding| !matches!(finding, Finding::Good(_)));

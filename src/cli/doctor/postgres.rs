@@ -1,4 +1,4 @@
-//! What is looked at in Postgres.
+//! Findings about Postgres.
 
 use sqlx::PgPool;
 
@@ -9,7 +9,7 @@ use crate::kit::postgres::{self, ServerFacts};
 use crate::sale::installation;
 use crate::sale::schema;
 
-/// Asks the server about itself, on a connection as the service has them, and judges what it says.
+/// Asks the server about itself, on a connection like those of the service, and judges the answers.
 pub async fn examine(pool: &PgPool, config: &StoreConfig) -> Vec<Finding> {
     let place = postgres::address(pool);
     let asked = async {
@@ -81,13 +81,13 @@ fn version(facts: &ServerFacts) -> Option<Finding> {
     }
     (major < tested).then(|| {
         Warning(format!(
-            "Postgres version: {} is older than {tested}, the oldest that was tested; the schema needs {min}. Nobody knows what goes wrong there: upgrade it",
+            "Postgres version: {} is older than {tested}, the oldest that was tested; the schema needs {min}. What goes wrong there is unknown: upgrade it",
             facts.version
         ))
     })
 }
 
-/// An entry is acknowledged, and may be trimmed, once its order is committed. So a commit has to last.
+/// Durability of commits. An entry is acknowledged, and may be trimmed, once its order is committed.
 fn durability(facts: &ServerFacts) -> Vec<Finding> {
     let mut found = Vec::new();
     if !facts.fsync {

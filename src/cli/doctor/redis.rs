@@ -1,4 +1,4 @@
-//! What is looked at in Redis.
+//! Findings about Redis.
 
 use super::Finding::{self, Failure, Good, Warning};
 use crate::base::limits;
@@ -6,7 +6,7 @@ use crate::cli::durability::Durability;
 use crate::kit::redis::Redis;
 use crate::kit::redis_facts::{ServerFacts, ServerSettings};
 
-/// Asks the server about itself and judges what it says.
+/// Asks the server about itself and judges the answers.
 pub async fn examine(redis: &Redis, replicas_min: u32) -> Vec<Finding> {
     let place = redis.address();
     match redis.facts().await {
@@ -41,7 +41,7 @@ fn judge(facts: &ServerFacts, replicas_min: u32) -> Vec<Finding> {
     found
 }
 
-/// Whether the service can work with this server at all.
+/// Whether the service can work with this server.
 fn fitness(facts: &ServerFacts) -> Vec<Finding> {
     let mut found = Vec::new();
     let (major, minor) = limits::REDIS_VERSION_MIN;
@@ -117,7 +117,7 @@ fn replicas(facts: &ServerFacts, replicas_min: u32) -> Option<Finding> {
     })
 }
 
-/// Settings that take back what others promise.
+/// Settings that break the promise of other settings.
 fn questionable(settings: &ServerSettings, facts: &ServerFacts) -> Vec<Finding> {
     let mut found = Vec::new();
     if facts.appendonly && settings.no_appendfsync_on_rewrite && settings.appendfsync != "no" {

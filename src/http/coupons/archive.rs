@@ -1,4 +1,4 @@
-//! Relieving Redis of a sale that is over before its time, or although something about it is open; for administrators.
+//! Archiving an ended sale early, or although claims of it are open; for administrators.
 
 use std::sync::Arc;
 
@@ -17,11 +17,11 @@ use crate::http::problem::Problem;
 use crate::sale::archive::{ArchiveOutcome, ArchiveRefusal, Archived};
 use crate::sale::ids::CouponId;
 
-/// How to archive.
+/// Options of archiving.
 #[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub struct Archiving {
-    /// Whether what is open may be given up: dead letters, units on their way back, buyers without an order.
+    /// Whether open dead letters, units on their way back, and buyers without an order may be given up.
     #[garde(skip)]
     accept_loss: bool,
 }

@@ -1,4 +1,4 @@
-//! Coupons: everybody may read them, administrators create them.
+//! Coupons: all users read them, administrators create them.
 
 // An operator archives a sale.
 pub mod archive;

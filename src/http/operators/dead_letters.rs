@@ -1,4 +1,4 @@
-//! What an operator does about log entries that could not become orders.
+//! Dead letters: log entries that could not become orders, for an operator to discard.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ pub struct DeadLetterPage {
     next_cursor: Option<DeadLetterId>,
 }
 
-/// Dead letters that nobody has dealt with, newest first.
+/// Open dead letters, newest first.
 #[utoipa::path(
     get, path = "/v1/dead-letters", tag = "dead letters", params(Page<DeadLetterId>), security(("token" = [])),
     responses(

@@ -1,4 +1,4 @@
-//! For administrators: what passes could not deal with and try again.
+//! Postponed items, for administrators: passes could not deal with them and try them again.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::sale::ids::PostponedId;
 use crate::sale::pass::Pass;
 use crate::sale::postponed::PostponedItem;
 
-/// Which part of the list.
+/// Filter and position in the list.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
@@ -40,7 +40,7 @@ pub struct PostponedPage {
     next_cursor: Option<PostponedId>,
 }
 
-/// What passes have postponed, newest first, each with what to do.
+/// Postponed items, newest first, each with its remedy.
 #[utoipa::path(
     get, path = "/v1/postponed", tag = "operations", params(Page), security(("token" = [])),
     responses(

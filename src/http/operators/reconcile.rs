@@ -1,4 +1,4 @@
-//! For administrators: do Redis and Postgres agree?
+//! Comparisons of Redis with Postgres, for administrators.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::http::problem::Problem;
 use crate::sale::ids::RunId;
 use crate::sale::reconcile::runs::{AskedBy, Run};
 
-/// What to do.
+/// Options of a comparison.
 #[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub struct Comparison {
@@ -36,7 +36,7 @@ pub struct RunPage {
     next_cursor: Option<RunId>,
 }
 
-/// Compare Redis with Postgres now. What was found, also if it is bad, is a 200.
+/// Compare Redis with Postgres now. A comparison with bad findings is a 200, too.
 #[utoipa::path(
     post, path = "/v1/reconcile", tag = "operations", security(("token" = [])),
     request_body = Comparison,
@@ -65,7 +65,7 @@ pub async fn compare(
     Ok((StatusCode::ACCEPTED, [(header::LOCATION, location)], Json(run)).into_response())
 }
 
-/// What comparisons have found, newest first.
+/// Comparisons with their findings, newest first.
 #[utoipa::path(
     get, path = "/v1/reconcile/runs", tag = "operations", params(Page<RunId>), security(("token" = [])),
     responses(
@@ -87,7 +87,7 @@ pub async fn list(
     Ok(Json(RunPage { runs, next_cursor }))
 }
 
-/// What one comparison has found.
+/// One comparison with its findings.
 #[utoipa::path(
     get, path = "/v1/reconcile/runs/{id}", tag = "operations", security(("token" = [])),
     params(("id" = String, Path, description = "Comparison")),

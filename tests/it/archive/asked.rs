@@ -1,5 +1,5 @@
-//! An operator archives a sale: at once if it is settled, and with the loss accepted whatever is wrong with it; never one
-//! that may still be claimed, nor one of which claims are on their way.
+//! Archiving by an operator: at once if the sale is settled, and with the loss accepted whatever its faults; never a
+//! sale that may still be claimed, or with claims on their way.
 
 use flash_sale::sale::coupon::model::CouponState;
 use flash_sale::sale::ids::CouponId;
@@ -37,7 +37,7 @@ async fn assert_archived(app: &TestApp, coupon: CouponId) {
     assert_eq!(app.claim(99, coupon).await.refusal(), (410, "sale_ended"));
 }
 
-/// The passes have nothing left to do about it, and the comparison has nothing to say.
+/// Checks that the passes have nothing left to do about the sale, and that the comparison agrees.
 async fn assert_nothing_is_left(app: &TestApp) {
     app.give_back().await;
     app.changes_pass().await;
@@ -83,7 +83,7 @@ async fn what_may_be_claimed_or_is_on_its_way_is_refused_whatever_is_accepted() 
             assert_eq!(archive(&app, of, accept_loss).await.refusal(), refusal);
         }
     }
-    // Also before Redis has heard of its end.
+    // Also before Redis has been told of its end.
     app.decide_on(coupon, CouponState::Ended).await;
     for accept_loss in [false, true] {
         let refused = archive(&app, coupon, accept_loss).await;
@@ -137,7 +137,7 @@ async fn dead_letters_are_closed_with_a_note_and_their_buyers_are_told() {
     let app = TestApp::configured(&["--unpaid-orders-max", "5", "--sold-out-memory-ms", "0"]).await;
     let coupon = app.create_flash(3).await;
     let taken = app.paid_order(1, coupon).await;
-    // Users 2 and 3 were promised units that Postgres doesn't have; user 4's entry has the order id of another.
+    // Users 2 and 3 were promised units that Postgres doesn't have; user 4's entry has another user's order id.
     app.execute("UPDATE flash_sales SET sold = 3").await;
     let promised = [app.claim(2, coupon).await.order_id(), app.claim(3, coupon).await.order_id()];
     app.append(lane(), &["coupon", &coupon.to_string(), "user", "4", "order", &taken.to_string()])
@@ -163,7 +163,7 @@ async fn dead_letters_are_closed_with_a_note_and_their_buyers_are_told() {
     assert_eq!(app.my_claim(4, coupon).await.refusal(), (404, "not_claimed"));
     assert_eq!(app.give_back().await, 3, "two units, and the place of the paid order");
     let places: i64 = app.redis(&["EXISTS", &app.keys().unpaid(lane())]).await;
-    assert_eq!((places, app.sold(coupon).await), (0, 1), "nobody is counted as holding one");
+    assert_eq!((places, app.sold(coupon).await), (0, 1), "no user is counted as holding one");
     assert_nothing_is_left(&app).await;
 }
 
@@ -200,7 +200,7 @@ async fn an_archiving_that_was_cut_off_is_finished() {
         let coupon = ended_sale(&app).await;
         app.set_buyer(coupon, 3, 77).await;
         assert_eq!(archive(&app, coupon, false).await.refusal(), (409, "sale_not_settled"));
-        // The process died behind its commit, or when it had removed the sale itself.
+        // The process died after its commit, or when it had removed the sale itself.
         app.execute("UPDATE flash_sales SET archived_at = now()").await;
         let _: i64 = app.redis(&["DEL", &app.keys().coupon(coupon)]).await;
         match by_the_pass {

@@ -1,5 +1,5 @@
-//! Sales that are over leave Redis: only when every claim is known to be an order, with nothing lost wherever it is
-//! interrupted, and Postgres answers as Redis did.
+//! Archiving by the worker: a sale leaves Redis only when every claim is known to be an order, an interruption loses
+//! nothing, and Postgres answers as Redis did.
 
 use chrono::TimeDelta;
 use flash_sale::sale::coupon::stock;
@@ -9,7 +9,7 @@ use serde_json::json;
 
 use crate::support::{TestApp, lane, now, user};
 
-/// Nothing waits for its time.
+/// An app in which a sale is archived at once.
 const AT_ONCE: [&str; 2] = ["--archive-after-ms", "0"];
 
 /// A sale of three with a paid order of user 1 and a cancelled one of user 2. Returns it and the first order.
@@ -30,7 +30,7 @@ async fn archive_pass(app: &TestApp) -> usize {
     app.app.archive.pass().await.expect("both stores answer")
 }
 
-/// Its keys that Redis has.
+/// The number of the sale's keys in Redis.
 async fn keys_in_redis(app: &TestApp, coupon: CouponId) -> i64 {
     let keys = [vec![app.keys().coupon(coupon)], app.shard_keys(coupon).await].concat();
     let words: Vec<&str> = ["EXISTS"].into_iter().chain(keys.iter().map(String::as_str)).collect();
@@ -41,7 +41,7 @@ async fn is_noted(app: &TestApp, column: &str) -> bool {
     app.number(&format!("SELECT count(*) FROM flash_sales WHERE {column} IS NOT NULL")).await > 0
 }
 
-/// What everybody is told of a sale that is over, wherever it is.
+/// Checks the answers about a sale that is over, wherever the sale is.
 async fn assert_answers(app: &TestApp, (coupon, order): (CouponId, i64), when: &str) {
     let repeat = app.claim(1, coupon).await;
     assert_eq!(repeat.refusal(), (409, "already_claimed"), "{when}");
@@ -70,7 +70,7 @@ async fn an_archived_sale_is_answered_by_postgres_as_it_was_by_redis() {
         assert_eq!(archive_pass(&app).await, 1);
         assert_eq!(keys_in_redis(&app, coupon).await, 0);
         assert!(is_noted(&app, "archived_at").await && is_noted(&app, "removed_at").await);
-        // At once, whatever was remembered a moment ago.
+        // At once, also in a process that remembers the sale.
         assert_answers(&app, (coupon, order), "archived").await;
         let another = app.another_instance().await;
         let told = another.claims.claim(coupon, user(3)).await.expect("nothing is broken");
@@ -93,7 +93,7 @@ async fn a_sale_stays_as_long_as_anything_of_it_is_open() {
         assert_eq!(archive_pass(&app).await, 0, "{why}");
         assert_eq!(keys_in_redis(&app, coupon).await, 2, "{why}");
     };
-    // Also when it comes up between the comparison and the note.
+    // Also when the obstacle appears between the comparison and the note.
     let stays_at_the_note = async |why: &str| {
         stays(why).await;
         let noted = stock::archive(&app.app.stores.pool, coupon).await;
@@ -114,7 +114,7 @@ async fn a_sale_stays_as_long_as_anything_of_it_is_open() {
     let entry: Vec<(String, Vec<String>)> =
         app.redis(&["XREVRANGE", &log, "+", "-", "COUNT", "1"]).await;
     let (entry_id, late) = (&entry[0].0, app.my_claim(4, coupon).await.order_id());
-    // Acknowledged, and not a row: lost, as far as anybody can tell.
+    // An acknowledged entry that is no row counts as lost.
     let _: i64 = app.redis(&["XACK", &log, group, entry_id]).await;
     stays("a buyer has no order").await;
     app.execute(&format!(
@@ -175,7 +175,7 @@ async fn a_window_that_has_closed_is_an_end_after_a_while() {
     assert_eq!(archive_pass(&app).await, 0);
     assert_eq!(state().await, "active");
 
-    // Somebody has it go on at the last moment.
+    // An administrator resumes the sale at the last moment.
     close(25).await;
     let Ok(due) =
         stock::closed(&app.app.stores.pool, TimeDelta::hours(24).to_std().unwrap(), None, 9).await
@@ -207,7 +207,7 @@ async fn dying_between_the_steps_does_no_harm() {
     let (coupon, order) = sale(&app).await;
     end(&app, coupon).await;
 
-    // After the note: Redis still has it, and answers.
+    // After the note: Redis still has the sale, and answers.
     assert!(stock::archive(&app.app.stores.pool, coupon).await.expect("Postgres answers"));
     assert!(!stock::archive(&app.app.stores.pool, coupon).await.expect("Postgres answers"));
     assert_eq!(keys_in_redis(&app, coupon).await, 2);
@@ -228,12 +228,12 @@ async fn a_process_that_had_found_the_sale_a_moment_ago_learns_that_it_is_archiv
     let app = TestApp::configured(&AT_ONCE).await;
     let (coupon, order) = sale(&app).await;
     end(&app, coupon).await;
-    // It believes for a second that the sale is loaded.
+    // For a second the process believes that the sale is loaded.
     app.app.loader.resolve(coupon).await.expect("both stores answer");
     let values = app.stored_sale(coupon).await;
     assert_eq!(archive_pass(&app).await, 1);
     assert_answers(&app, (coupon, order), "believed to be loaded").await;
-    // Somebody who has been asleep since before applies what it had read.
+    // A process that has been asleep since before applies its old values.
     assert!(app.app.coupon_changes.apply_values(coupon, &values).await.expect("nothing is broken"));
     assert_eq!(keys_in_redis(&app, coupon).await, 0);
 }

@@ -1,5 +1,5 @@
-//! The whole promise at once: a crowd that asks again and again at every door gets the stock, one unit
-//! each, and everybody who got one is told so for ever.
+//! The whole promise at once: a crowd that asks again and again at every door gets the stock, one unit each, and
+//! every winner is told so for ever.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +36,7 @@ async fn sell_to_a_crowd(lanes: i32) {
 
     let promised = crowd.rush().await;
     eventually("all orders are written", async || rows(&app).await >= STOCK).await;
-    // 200 rows, and the map has a user once: so they are 200 users.
+    // 200 rows, and the map has each user once: so they are 200 users.
     assert_eq!(written(&app).await, promised);
     assert_eq!(rows(&app).await, STOCK);
     assert_eq!(app.number("SELECT count(DISTINCT user_id) FROM orders").await, STOCK);
@@ -51,13 +51,13 @@ async fn sell_to_a_crowd(lanes: i32) {
         assert_eq!(new_fields, 0);
         crowd.assert_told(&promised, refusal).await;
     }
-    // All of these questions have changed nothing.
+    // All of these questions have changed no row.
     app.redis::<i64>(&["HSET", &hash, "state", &active]).await;
     assert_eq!(app.buyers_count(coupon).await, STOCK);
     assert_eq!(written(&app).await, promised);
 }
 
-/// Everybody who wants the coupon, and the two doors.
+/// All users who want the coupon, and the two doors.
 struct Crowd<'a> {
     app: &'a TestApp,
     coupon: CouponId,
@@ -84,7 +84,7 @@ impl Crowd<'_> {
                 assert_eq!(told, vec![(410, "sold_out".to_owned(), None); 3], "user {user}");
                 continue;
             };
-            // One unit, however often they ask; and nobody who has it hears that nothing is left.
+            // One unit, however often the user asks; and no winner is told "sold out".
             let repeat = (409, "already_claimed".to_owned(), Some(order));
             let first = (202, String::new(), Some(order));
             assert_eq!(told, [first, repeat.clone(), repeat], "user {user}");
@@ -94,7 +94,7 @@ impl Crowd<'_> {
         promised
     }
 
-    /// At both APIs each winner is told their order again, and the others are refused like this.
+    /// Checks that both APIs tell each winner the order again, and refuse the others with `code`.
     async fn assert_told(&self, promised: &BTreeMap<i64, i64>, refusal: (u16, &str)) {
         for api in 0..2 {
             eventually("what was remembered of the sale has run out", async || {
@@ -124,12 +124,12 @@ impl Crowd<'_> {
             .await
     }
 
-    /// Until the claim is carried out: on a slow machine the crowd may be too much for a moment.
+    /// Asks until the claim is carried out: on a slow machine the crowd may be too much for a moment.
     async fn claim(&self, user: i64, api: i64) -> Told {
         let url = if api % 2 == 0 { &self.urls[0] } else { &self.urls[1] };
         let (status, code, body) = loop {
             let reply = try_claim(self.app, url, user, self.coupon).await;
-            let (status, body) = reply.expect("nobody was killed");
+            let (status, body) = reply.expect("no process was killed");
             let code = body["code"].as_str().unwrap_or_default().to_owned();
             if code != "overloaded" {
                 break (status, code, body);

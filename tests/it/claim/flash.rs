@@ -1,4 +1,4 @@
-//! Claims on flash coupons: who gets a unit, what everybody is told, and that a retry always finds out.
+//! Claims on flash coupons: the winners, the answers, and retries, which always find out.
 
 use std::collections::HashSet;
 
@@ -69,11 +69,11 @@ async fn a_crowd_gets_exactly_the_stock() {
 
 #[tokio::test]
 async fn the_last_unit_is_one_unit_however_many_ask_at_that_moment() {
-    // Enough ids for all of them in one block: nobody waits for a block while others are answered.
+    // One block has enough ids for all of them: no claim waits for a block while others are answered.
     let app = TestApp::configured(&["--order-id-block", "1000"]).await;
     let coupon = app.create_flash(2).await;
     assert_eq!(app.claim(1, coupon).await.status, 202);
-    // All have sent their first question before one of them has an answer.
+    // All claims have been sent before the first answer.
     let claims = (2..=101).map(|n| app.app.claims.claim(coupon, user(n)));
     let outcomes = futures_of(claims).await;
     let told = |code| {
@@ -138,7 +138,7 @@ async fn prefer_wait_answers_with_the_order_or_not_yet() {
     assert_eq!((created.status, created.text("status")), (201, "unpaid"));
     assert_eq!(created.header("location"), format!("/v1/orders/{}", created.order_id()));
 
-    // Nobody writes this one.
+    // No worker writes this one.
     let accepted = app.claim_preferring(43, coupon, "wait=0").await;
     assert_eq!((accepted.status, accepted.text("status")), (202, "pending"));
 }
@@ -164,7 +164,7 @@ async fn an_unknown_epoch_is_refused_and_a_new_one_is_learned() {
     let coupon = app.create_flash(2).await;
     let key = app.keys().coupon(coupon);
 
-    // Redis has been rebuilt under a new epoch, and Postgres hasn't said so.
+    // Redis has been rebuilt under a new epoch, and Postgres doesn't have that epoch yet.
     let _: i64 = app.redis(&["HSET", &key, "epoch", "2"]).await;
     assert_eq!(app.claim(42, coupon).await.refusal(), (503, "unavailable"));
     // Now it has: claims find out by themselves, within a moment.

@@ -1,4 +1,4 @@
-//! How many unpaid orders a user may hold, and how a place among them comes back: once, whatever dies in between.
+//! The bound on a user's unpaid orders, and places that come back: once, wherever a process dies.
 
 use flash_sale::sale::ids::CouponId;
 use serde_json::json;
@@ -14,14 +14,14 @@ async fn bounded() -> (TestApp, [CouponId; 3]) {
     (app, coupons)
 }
 
-/// The user's unpaid orders, as the claim script knows them.
+/// The user's list of unpaid orders in Redis.
 async fn listed(app: &TestApp, user: i64) -> Vec<i64> {
     let key = app.keys().unpaid(crate::support::lane());
     let list: Option<String> = app.redis(&["HGET", &key, &user.to_string()]).await;
     list.iter().flat_map(|list| list.split(' ')).map(|id| id.parse().unwrap()).collect()
 }
 
-/// Refused, and nothing was taken.
+/// Checks that the claim is refused, and took no unit.
 async fn assert_too_many(app: &TestApp, user: i64, coupon: CouponId) {
     let stock = app.stock(coupon).await;
     assert_eq!(app.claim(user, coupon).await.refusal(), (409, "too_many_unpaid_orders"));
@@ -44,7 +44,7 @@ async fn a_bound_of_one_is_one_and_without_a_bound_no_list_is_kept() {
 async fn a_user_holds_so_many_unpaid_orders_and_no_more() {
     let (app, [a, b, c]) = bounded().await;
     let first = app.order(1, a).await;
-    // In flight: it counts from the moment it is accepted.
+    // In flight: the order counts from the moment it is accepted.
     let second = app.claim(1, b).await.order_id();
     assert_too_many(&app, 1, c).await;
     assert_eq!(listed(&app, 1).await, [first, second]);
@@ -53,7 +53,7 @@ async fn a_user_holds_so_many_unpaid_orders_and_no_more() {
         (409, "already_claimed"),
         "a repeat finds its order"
     );
-    assert_eq!(app.claim(2, c).await.status, 202, "somebody else's are another matter");
+    assert_eq!(app.claim(2, c).await.status, 202, "another user's are another matter");
     assert_eq!(app.my_claim(1, c).await.refusal(), (404, "not_claimed"));
 }
 
@@ -109,7 +109,7 @@ async fn a_pass_that_is_run_again_frees_no_place_twice() {
     assert_eq!((app.give_back().await, app.stock(a).await), (2, 9));
     let (second, third) = (app.order(1, a).await, app.order(1, b).await);
     for _ in 0..3 {
-        // As if the pass had died before it could write down what it has done.
+        // As if the pass had died before it noted the return.
         app.execute("UPDATE stock_returns SET done_at = NULL").await;
         assert_eq!((app.give_back().await, app.stock(a).await), (2, 8));
         assert_eq!(listed(&app, 1).await, [second, third]);

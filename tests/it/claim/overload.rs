@@ -1,4 +1,4 @@
-//! More claims than can be carried out: those that would only wait are refused, and told when to come back.
+//! More claims than can be carried out: those that would only wait are refused, with a time to come back.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use nix::unistd::Pid;
 
 use crate::support::{OwnServers, TestApp, eventually};
 
-/// Claims that are sent while Redis does nothing, one each few milliseconds: together they take far longer than the
-/// first of them is let wait, and than a call may take.
+/// Claims that are sent while Redis is stopped, one each few milliseconds: together they take far longer than the
+/// first of them may wait, and than a call may take.
 const CLAIMS: i64 = 300;
 const PAUSE: Duration = Duration::from_millis(10);
 /// Time-outs that leave a busy machine some time.
@@ -45,10 +45,10 @@ async fn who_would_only_wait_is_refused_and_comes_back() {
         assert!(reply.header("retry-after").parse::<u32>().is_ok_and(|wait| wait > 0), "{reply:?}");
         refused += i32::from(code == "overloaded");
     }
-    assert!(refused > 0, "nobody was refused");
+    assert!(refused > 0, "no claim was refused");
     for (user, reply) in (1..).zip(&replies).filter(|(_, reply)| reply.text("code") == "overloaded")
     {
-        // Redis has caught up, and the refused one has no unit yet.
+        // Redis has caught up, and the refused user has no unit yet.
         eventually("the claim is taken in", async || app.claim(user, coupon).await.status == 202)
             .await;
         assert_eq!(app.claim(user, coupon).await.refusal(), (409, "already_claimed"), "{reply:?}");

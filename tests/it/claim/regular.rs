@@ -24,7 +24,7 @@ async fn one_unpaid_order_at_a_time() {
     let first = app.claim(42, coupon).await;
     let repeat = app.claim(42, coupon).await;
     assert_eq!((repeat.refusal(), repeat.order_id()), ((409, "already_claimed"), first.order_id()));
-    assert_eq!(app.claim(43, coupon).await.status, 201, "somebody else's is another matter");
+    assert_eq!(app.claim(43, coupon).await.status, 201, "another user's is another matter");
 
     for closed in [
         "status = 'paid', paid_at = now(), pay_method = 'balance'",

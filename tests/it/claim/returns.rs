@@ -1,4 +1,4 @@
-//! A process that can't hear of units that come back: it believes nothing, so a buyer is told their order at every door.
+//! A process that can't hear of returned units: it believes nothing, so every door tells a buyer the order.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use crate::support::proxy::RedisProxy;
 use crate::support::{OwnServers, TestApp, eventually, user};
 
-/// Longer than any test: what is believed stays believed.
+/// Longer than any test: a remembered sale stays remembered.
 const LONG: [&str; 2] = ["--sold-out-memory-ms", "60000"];
 /// Sales, each of one unit, that are sold out, get their unit back, and sell it again.
 const SALES: i64 = 25;
@@ -27,7 +27,7 @@ async fn a_winner_s_retry_is_told_the_order_by_a_process_whose_subscription_is_c
     proxy.cut().await;
     assert_eq!(winners_told_their_order(&app, &other, &sold_out).await, SALES);
 
-    // What it remembers, it remembers again.
+    // The process remembers it again.
     proxy.heal();
     let (coupon, _) = sold_out[0];
     eventually("it listens again", async || believes(&other, coupon).await).await;
@@ -109,7 +109,8 @@ async fn listening_behind(app: &TestApp, proxy: &RedisProxy) -> Arc<App> {
     other
 }
 
-/// Sales that the other process believes to be sold out, each with the order that has its unit. Buyers are users 1, 2 ...
+/// Sales that the other process believes to be sold out, each with the order that has its unit. Buyers are users 1, 2
+/// ...
 async fn sold_out_sales(app: &TestApp, other: &App) -> Vec<(CouponId, i64)> {
     let mut sales = Vec::new();
     for buyer in 1..=SALES {
@@ -128,8 +129,8 @@ async fn believes(process: &App, coupon: CouponId) -> bool {
     process.sold_out.refuses(coupon, user(999_998))
 }
 
-/// Each unit comes back and is sold to a newcomer, who asks the other process once more. Returns how many of them are told
-/// their order.
+/// Each unit comes back and is sold to a newcomer, who asks the other process once more. Returns the number of
+/// newcomers who are told their order.
 async fn winners_told_their_order(app: &TestApp, other: &App, sales: &[(CouponId, i64)]) -> i64 {
     let mut told_order = 0;
     for ((coupon, order), buyer) in sales.iter().zip(1..) {

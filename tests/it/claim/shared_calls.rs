@@ -16,11 +16,11 @@ async fn a_crowd_shares_calls_and_each_has_its_own_answer() {
     let servers = OwnServers::start();
     let app = TestApp::on(&servers.at, &["--order-id-block", "10000"], Clock::System).await;
     let coupon = app.create_flash(STOCK).await;
-    // Takes a block of ids, and makes the script known.
+    // The first claim takes a block of ids, and makes the script known.
     assert_eq!(app.claim(CROWD + 1, coupon).await.status, 202);
     let _: String = app.redis(&["CONFIG", "RESETSTAT"]).await;
 
-    // Everybody twice, at the same moment.
+    // Each user claims twice, at the same moment.
     let claims = (1..=2 * CROWD).map(|n| app.app.claims.claim(coupon, user(1 + n % CROWD)));
     let (mut accepted, mut repeated, mut sold_out) = (BTreeSet::new(), 0, 0);
     for outcome in join_all(claims).await {
@@ -48,7 +48,7 @@ async fn a_client_that_goes_away_takes_nobody_along_and_finds_its_order_later() 
     let mut going: Vec<_> =
         (2..=4).map(|id| Box::pin(app.app.claims.claim(coupon, user(id)))).collect();
     let staying = (5..=50).map(|id| app.app.claims.claim(coupon, user(id)));
-    // All of them have asked, and nobody has been answered.
+    // All claims have been sent, and none has been answered.
     for claim in &mut going {
         assert!(poll!(claim).is_pending());
     }

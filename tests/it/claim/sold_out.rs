@@ -1,5 +1,4 @@
-//! What a process remembers of sold-out sales: refusals without Redis, and never a wrong promise or a forgotten
-//! buyer.
+//! The memory of sold-out sales in a process: refusals without Redis, and never a wrong promise or a forgotten buyer.
 
 use flash_sale::app::start_housekeeping;
 use flash_sale::base::clock::Clock;
@@ -12,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::support::{OwnServers, TestApp, command_calls, eventually, script_calls, user};
 
-/// Longer than any test: what is believed stays believed.
+/// Longer than any test: a remembered sale stays remembered.
 const LONG: [&str; 2] = ["--sold-out-memory-ms", "60000"];
 
 #[tokio::test]
@@ -31,7 +30,7 @@ async fn a_sold_out_sale_is_refused_without_redis_and_its_buyers_are_not() {
     for id in 10_000..20_000 {
         let told = app.app.claims.claim(coupon, user(id)).await.expect("nothing is broken");
         assert_eq!(told.status().code, "sold_out");
-        // Nothing here waits, and Redis has to be heard in between.
+        // No claim waits here, and messages of Redis have to be heard in between.
         tokio::task::yield_now().await;
     }
     let asked = script_calls(&app).await;
@@ -63,7 +62,7 @@ async fn a_unit_that_comes_back_is_told_to_every_process() {
 
     assert_eq!(app.cancel(1, order).await.status, 200);
     assert_eq!(app.give_back().await, 1);
-    // The memory is far longer than anybody waits here.
+    // The memory is far longer than this test waits.
     eventually("the sale is asked about again", async || app.claim(2, coupon).await.status == 202)
         .await;
     app.write_orders().await;
@@ -79,7 +78,7 @@ async fn units_that_come_back_are_sold_within_the_memory_and_their_buyers_are_fo
     }
     for (round, back) in (1..=5_i64).zip([1, 2, 3, 4, 5]) {
         assert_remembered(&app, coupon).await;
-        // As a script that gives units back has to do it: the buyer, the stock, and the count, in one step.
+        // The same as a script that gives units back: the buyer, the stock, and the count, in one step.
         let script = "redis.call('HDEL', KEYS[1], ARGV[1])
             redis.call('HINCRBY', KEYS[2], 'stock', 1)
             return redis.call('HINCRBY', KEYS[2], 'returns', 1)";
@@ -104,7 +103,7 @@ async fn units_that_come_back_are_sold_within_the_memory_and_their_buyers_are_fo
         let expected = ((409, "already_claimed"), accepted.order_id());
         assert_eq!((repeat.refusal(), repeat.order_id()), expected);
     }
-    // Nobody has told Postgres of the units that came back.
+    // Postgres doesn't know of the units that came back.
     app.expect_disagreements();
 }
 
@@ -118,7 +117,7 @@ async fn a_redis_that_was_restarted_has_its_buyers_read_anew() {
     assert_eq!(app.claim(1, coupon).await.status, 202);
     assert_remembered(&app, coupon).await;
 
-    // It comes back with older data, and another process sells the unit once more.
+    // Redis comes back with older data, and another process sells the unit once more.
     servers.kill_redis();
     servers.bring_back();
     let another = app.another_instance().await;
@@ -136,14 +135,14 @@ async fn a_redis_that_was_restarted_has_its_buyers_read_anew() {
     eventually("Redis is back", async || back().await.is_ok()).await;
     assert_eq!(again().await.expect("nothing is broken").status().code, "accepted");
 
-    // What this process believed runs out, as it has to. (Half-way, one caller is sent to ask, and the next
-    // one is refused: two that aren't mean the end.)
+    // The memory of this process runs out, as it has to. (Half-way, one caller is sent to ask, and the next one is
+    // refused: two that aren't refused mean the end.)
     let believes = || app.app.sold_out.refuses(coupon, user(999_998));
     eventually("the belief has ended", async || !believes() && !believes()).await;
     assert_eq!(app.claim(2, coupon).await.status, 409);
-    // Then it asks again, and reads the buyers again.
+    // Then the process asks again, and reads the buyers again.
     assert_remembered(&app, coupon).await;
-    assert!(!app.app.sold_out.refuses(coupon, user(2)), "a buyer is taken for somebody else");
+    assert!(!app.app.sold_out.refuses(coupon, user(2)), "a buyer is taken for another user");
     app.expect_disagreements();
 }
 
@@ -174,7 +173,7 @@ async fn a_crowd_after_the_last_unit_renews_the_belief_with_one_question_at_a_ti
 /// A sale whose buyers lie in 100 shards, each small enough to be read by one HSCAN.
 const UNITS: i64 = 3_200;
 const SHARDS: i64 = 100;
-/// Questions that one read of them is worth.
+/// Number of questions that one read of the buyers is worth.
 const PRICE: i64 = UNITS / limits::SOLD_OUT_BUYERS_PER_QUESTION as i64;
 
 /// An app with a memory of any length, and a sale of [`UNITS`] units that has been sold out.
@@ -201,9 +200,9 @@ async fn units_that_keep_coming_back_have_the_buyers_read_no_more_often_than_tha
             assert_eq!(claim().await.refusal(), (410, "sold_out"));
         }
     }
-    assert_eq!(command_calls(&app, "hscan").await, 0, "nobody has asked often enough");
+    assert_eq!(command_calls(&app, "hscan").await, 0, "too few claims have asked");
 
-    // Now no more come back. Questions are counted, and the buyers are read when that is worth it.
+    // Now no more units come back. Questions are counted, and the buyers are read when that is worth it.
     let mut questions = 3;
     eventually("the buyers have been read", async || {
         let crowd = (0..PRICE / 4).map(|n| app.app.claims.claim(coupon, user(20_000 + n)));
@@ -215,7 +214,7 @@ async fn units_that_keep_coming_back_have_the_buyers_read_no_more_often_than_tha
     })
     .await;
     let calls = command_calls(&app, "hscan").await;
-    // More than once only if the connection to Redis was so slow meanwhile that everything was forgotten.
+    // More than once only if a slow connection to Redis made the process forget.
     let paid_for = questions / PRICE * SHARDS;
     assert!((SHARDS..=paid_for).contains(&calls), "{calls} calls after {questions} questions");
     for buyer in [1, 2] {
@@ -232,7 +231,7 @@ async fn a_coupon_has_one_reader_of_buyers_and_a_new_edition_ends_it() {
     let (app, coupon) = large_sale(&servers).await;
     let worth_reading = UNITS as usize;
     let server = app.app.stores.redis.link().await.expect("Redis answers").server().clone();
-    // None of these is what Redis has.
+    // None of these is in Redis.
     let over = |returns: i64| Edition { server: server.clone(), epoch: -1, returns };
     let real = Edition { server: server.clone(), epoch: app.app.epoch.get(), returns: 0 };
     let sold_out = &app.app.sold_out;
@@ -253,7 +252,7 @@ async fn a_coupon_has_one_reader_of_buyers_and_a_new_edition_ends_it() {
     assert!(calls < 10 * SHARDS, "{calls} calls to read {SHARDS} shards");
 }
 
-/// Waits until the buyers have been read: a newcomer is refused, and nobody asks Redis.
+/// Waits until the buyers have been read: a newcomer is refused, and no question reaches Redis.
 async fn assert_remembered(app: &TestApp, coupon: CouponId) {
     eventually("it is remembered", async || {
         let told = app.claim(999_999, coupon).await;

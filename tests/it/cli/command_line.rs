@@ -1,5 +1,5 @@
-//! The command line: what each sub-command prints, what it refuses and why, and how it exits. No secret is
-//! ever printed.
+//! The command line: output, refusals with their reasons, and exit codes of each sub-command. No secret is ever
+//! printed.
 
 use std::net::TcpListener;
 
@@ -226,7 +226,7 @@ async fn tokens_for_nobody_are_refused() {
         assert_eq!((refused.code, &*refused.stdout), (Some(2), ""), "{arguments:?}");
         assert!(refused.stderr.contains(names), "{}", refused.stderr);
     }
-    // The last user there can be.
+    // The largest user id.
     let last = ["token", "--token-secret", SECRET, "--user", "9223372036854775806", "--count", "2"];
     assert_eq!(said(&last).await.stdout.lines().count(), 2);
 }
@@ -346,7 +346,7 @@ async fn reconcile_says_whether_the_stores_agree() {
     assert_eq!(said(&words(&reconcile)).await.code, Some(0));
 }
 
-// ---- what the tests ask ----
+// ---- steps of these tests ----
 
 /// Runs `flash-sale` with these arguments.
 async fn said(arguments: &[&str]) -> Finished {

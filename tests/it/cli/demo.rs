@@ -1,5 +1,5 @@
-//! What `flash-sale demo` prints: addresses that can be connected to, and lines that work when they are pasted into a
-//! terminal, in bash and in zsh.
+//! The output of `flash-sale demo`: reachable addresses, and lines that work when they are pasted into a terminal, in
+//! bash and in zsh.
 
 use std::net::TcpListener;
 use std::process::{Command, Stdio};
@@ -78,7 +78,7 @@ async fn a_demo_that_would_answer_nothing_is_refused() {
     assert!(!folder.path().exists(), "it made its folder");
 }
 
-// ---- what the tests ask ----
+// ---- steps of these tests ----
 
 async fn start(folder: &DataFolder, arguments: &[&str]) -> Process {
     let mut command = flash_sale(&["demo", "--data-dir", folder.text()]);
@@ -93,7 +93,7 @@ async fn stop(demo: &mut Process) {
     assert_eq!(demo.ended().await.code(), Some(0));
 }
 
-/// What a user marks with the mouse: whole lines, with their indentation.
+/// The part that a user marks with the mouse: whole lines, with their indentation.
 async fn block(demo: &Process) -> String {
     let lines = demo.printed_so_far();
     let [first, last] =

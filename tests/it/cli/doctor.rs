@@ -1,5 +1,5 @@
-//! `flash-sale doctor`: what is unsafe is named, with what it costs, and decides the exit code. Settings are
-//! really changed, on servers of the test's own or on its own database.
+//! `flash-sale doctor`: each risk is named with its cost, and decides the exit code. Settings are really changed, on
+//! servers of the test's own or on its own database.
 
 use std::path::PathBuf;
 
@@ -119,7 +119,7 @@ async fn unsafe_settings_of_redis_are_named_with_their_cost() {
             assert_eq!(doctor(&stores, &["--strict"]).await.code, Some(5), "{settings:?}");
         }
     }
-    // Of nobody, so it keeps what it has.
+    // A replica of no server, so it keeps its data.
     let _: String = app.redis(&["REPLICAOF", "127.0.0.1", "1"]).await;
     let found = doctor(&stores, &[]).await;
     assert!(not_good(&found)[0].starts_with("FAIL  Redis is a replica"), "{found:?}");
@@ -261,9 +261,9 @@ async fn payments_that_move_no_money_are_a_failure_and_no_gateway_is_a_warning()
     }
 }
 
-// ---- what the tests ask ----
+// ---- steps of these tests ----
 
-/// Looks at a service whose payments are in order.
+/// Checks a service whose payments are in order.
 async fn doctor(stores: &[String], more: &[&str]) -> Finished {
     examine(stores, &[&["--payment-callback-secret", SECRET], more].concat()).await
 }

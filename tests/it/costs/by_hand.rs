@@ -1,5 +1,6 @@
 //! Costs that are measured by hand and printed: of units that come back to a large sold-out sale, and of requests
-//! that wait for their order while a backlog is written. Only ratios of one run mean anything, and none is asserted.
+//! that wait for their order while a backlog is written. Only ratios within one run have a meaning, and none is
+//! asserted.
 //!
 //! `cargo test --release --locked --test it costs::by_hand -- --ignored --nocapture --test-threads 1`
 
@@ -20,9 +21,9 @@ const BUYERS: i64 = 300_000;
 /// Clients that are refused, and the pause of each between two claims.
 const CLIENTS: i64 = 8;
 const PACE: Duration = Duration::from_millis(5);
-/// How long each phase is looked at.
+/// Duration of each phase.
 const PHASE: Duration = Duration::from_secs(8);
-/// Between two units that come back.
+/// Pause between two units that come back.
 const CANCEL_PERIOD: Duration = Duration::from_millis(500);
 
 /// Accepted claims of the backlog, and requests that wait beside it.
@@ -40,7 +41,7 @@ async fn long_units_that_come_back_to_a_large_sold_out_sale() {
     let service = serve(&app, "api");
     let url = service.url().await;
 
-    // The buyers are read meanwhile, because so many ask.
+    // The buyers are read meanwhile, because so many users ask.
     refusals(&app, &url, coupon, 1 << 40, Duration::ZERO).await;
     let quiet = measure(&service, refusals(&app, &url, coupon, 1 << 41, PACE)).await;
     quiet.print("nothing comes back");
@@ -65,7 +66,7 @@ async fn long_what_a_buyer_costs_to_read_and_a_question_to_ask() {
     let used =
         || cpu_seconds(std::process::id()) + cpu_seconds(servers.at.redis_pid.cast_unsigned());
 
-    // It doesn't listen, so it believes nothing, and asks for each.
+    // This process doesn't listen, so it believes nothing, and asks Redis for each claim.
     let (questions, before) = (20_000, used());
     for id in 0..questions {
         let told = app.app.claims.claim(coupon, user((1 << 40) + id)).await;
@@ -88,7 +89,7 @@ async fn long_what_a_buyer_costs_to_read_and_a_question_to_ask() {
     );
 }
 
-/// Claims that are refused, for a phase. Returns how long each took.
+/// Claims that are refused, for a phase. Returns the time of each.
 async fn refusals(
     app: &TestApp,
     url: &str,
@@ -113,7 +114,7 @@ async fn refusals(
     join_all((0..CLIENTS).map(client)).await.into_iter().flatten().collect()
 }
 
-/// Brings a unit back twice a second, as the script does that gives it back, until the phase is over; a newcomer buys it.
+/// Brings a unit back twice a second until the phase is over, as the script does; a newcomer buys it.
 async fn cancels(app: &TestApp, url: &str, coupon: CouponId) {
     let mut ticks = interval(CANCEL_PERIOD);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -209,7 +210,7 @@ async fn drain(servers: &OwnServers, waiters: i64) -> f64 {
     rate
 }
 
-/// A process with the settings of every day.
+/// A process with the settings of production.
 fn serve(app: &TestApp, role: &str) -> Process {
     let mut command = flash_sale(&["serve", "--listen", "127.0.0.1:0", "--roles", role]);
     command.args(["--admin-listen", "127.0.0.1:0"]).args(app.store_arguments());

@@ -1,7 +1,7 @@
-//! What the queries cost when there is much: 300,000 rows of each table, and the plan that a prepared statement may be left
-//! with for ever, which knows no values. No plan reads more than ten times the rows that it was asked for.
+//! Costs of the queries on 300,000 rows of each table, with the plan that a prepared statement may keep for ever,
+//! which knows no values. No plan reads more than ten times the rows that the query asks for.
 //!
-//! The queries are those of the code: their texts come from `.sqlx`, and one that has been changed is found by its words.
+//! The queries are those of the code: their texts come from `.sqlx`, and words of the text find each.
 
 use std::fs;
 
@@ -11,7 +11,7 @@ use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
 use crate::support::TestApp;
 
-/// One query: what it is for, words by which it is found, its arguments, and how many rows it was asked for.
+/// One query: its purpose, words by which it is found, its arguments, and the number of rows that it asks for.
 type Row = (&'static str, &'static str, &'static str, f64);
 
 /// In arguments, `{first}` and `{second}` are the two sales, and `{thousand}` is so many ids.
@@ -140,7 +140,7 @@ const QUERIES: [Row; 24] = [
 /// Rows of each large table.
 const ROWS: i64 = 300_000;
 
-/// The text of the one query of the code that begins like this, or holds these words.
+/// The text of the one query of the code that begins with, or contains, these words.
 fn query(words: &str) -> String {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/.sqlx");
     let files = fs::read_dir(folder).expect("it is there").map(|file| file.expect("a file").path());
@@ -167,7 +167,7 @@ async fn connect(app: &TestApp) -> PgConnection {
     connection
 }
 
-/// Runs a query, and says how many rows its plan has read, and the plan.
+/// Runs a query. Returns the number of rows that its plan has read, and the plan.
 async fn rows_read(connection: &mut PgConnection, query: &str, arguments: &str) -> (f64, Value) {
     run(connection, format!("BEGIN; PREPARE it AS {query}")).await;
     let arguments = if arguments.is_empty() { String::new() } else { format!("({arguments})") };
@@ -197,7 +197,7 @@ fn read(node: &Value) -> f64 {
     own + node["Plans"].as_array().into_iter().flatten().map(read).sum::<f64>()
 }
 
-/// Everything in large numbers: of each kind of row some are open, among many that are done with.
+/// Fills all tables: of each kind of row some are open, among many that are closed.
 async fn seed(connection: &mut PgConnection, coupons: &[CouponId]) {
     let (first, second) = (coupons[0], coupons[1]);
     run(
@@ -274,7 +274,7 @@ async fn no_statement_with_an_array_keeps_a_plan_from_the_time_when_the_tables_w
         assert_eq!(app.act(user, order, "refund").await.status, 200);
         app.refund_payments().await;
         app.expire().await;
-        // On its way back: the comparison looks at each order.
+        // The unit is on its way back: the comparison looks at each order.
         assert!(app.reconcile().await.agrees());
         app.give_back().await;
         app.changes_pass().await;

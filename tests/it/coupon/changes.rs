@@ -1,5 +1,5 @@
-//! A change of a coupon lives in two stores. Wherever it is interrupted, and in whichever order it arrives, both
-//! end with the newest revision, and nothing is sold that isn't there.
+//! A change of a coupon lives in two stores. Interrupted anywhere, and in any order of arrival, both end with the
+//! newest revision, and no unit is sold that isn't there.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -19,7 +19,7 @@ use crate::support::process::{Process, flash_sale};
 use crate::support::proxy::RedisProxy;
 use crate::support::{IMPATIENT, OwnServers, TestApp, bounded, eventually};
 
-/// What the script reads, and which revision it is.
+/// Values that the claim script reads, and their revision.
 async fn sale(app: &TestApp, coupon: CouponId) -> [String; 4] {
     app.in_redis(coupon, ["state", "total", "stock", "revision"]).await
 }
@@ -89,7 +89,7 @@ async fn a_process_that_is_killed_between_the_stores_does_no_harm() {
         process.kill();
     };
     let (told, ()) = tokio::join!(pausing, killing);
-    assert!(told.is_err(), "nobody was there to answer: {told:?}");
+    assert!(told.is_err(), "a dead process has answered: {told:?}");
 
     assert_eq!(sale(&app, coupon).await[0], "active");
     assert_eq!(app.changes_pass().await, 1);
@@ -105,7 +105,7 @@ async fn an_older_revision_never_wins() {
     for order in orders {
         let coupon = app.create_flash(3).await;
         assert_eq!(app.claim(1, coupon).await.status, 202);
-        // As four instances have read them before they fell asleep.
+        // Four instances have read these values before they fell asleep.
         let mut read = Vec::new();
         for change in [
             Change::Move(CouponState::Paused),
@@ -187,7 +187,7 @@ async fn a_change_never_puts_back_a_sale_that_redis_has_lost() {
     ] {
         assert_eq!(reply.refusal(), (503, "unavailable"));
     }
-    // Nor does the pass, and it isn't held up.
+    // The pass changes nothing either, and is not held up.
     app.decide_on(well, CouponState::Paused).await;
     assert_eq!(app.changes_pass().await, 1);
     assert_eq!(sale(&app, well).await[0], "paused");
@@ -196,7 +196,7 @@ async fn a_change_never_puts_back_a_sale_that_redis_has_lost() {
     let quiet = page.body.as_str().unwrap().contains("flash_sale_redis_data_lost_total 0");
     assert!(!quiet, "no alarm");
 
-    // The work of another load than the one that Postgres has noted is as good as nothing.
+    // A load other than the one that Postgres has noted counts as missing.
     let _: i64 = app.redis(&["HSET", &app.keys().coupon(well), "load", "another"]).await;
     assert_eq!(app.r#move(well, "end").await.refusal(), (503, "unavailable"));
     assert_eq!(sale(&app, well).await[0], "paused");
@@ -219,7 +219,7 @@ async fn a_sale_of_another_epoch_is_left_alone() {
 async fn a_change_between_the_steps_of_loading_is_not_lost() {
     let app = TestApp::start().await;
 
-    // Somebody has written the first revision into Redis, and hasn't got any further.
+    // A process has written the first revision into Redis, and died.
     let loading = async || {
         let coupon = only_in_postgres(&app, 3).await;
         let (script, key) = (include_str!("../../../lua/load_sale.lua"), app.keys().coupon(coupon));
@@ -230,12 +230,12 @@ async fn a_change_between_the_steps_of_loading_is_not_lost() {
         coupon
     };
 
-    // The change itself goes on with the load, and holds when it is answered.
+    // The change itself resumes the load, and holds when it is answered.
     let coupon = loading().await;
     assert_eq!(app.r#move(coupon, "pause").await.status, 200);
     assert_eq!(sale(&app, coupon).await, ["paused", "3", "3", "2"]);
 
-    // Whoever changes it dies, and a claim goes on with the load: the pass brings the rest.
+    // The process that changes it dies, and a claim resumes the load: the pass brings the rest.
     let coupon = loading().await;
     app.decide(coupon, restock(2, "k")).await.expect("it may");
     assert_eq!(app.claim(1, coupon).await.status, 202);
@@ -243,7 +243,7 @@ async fn a_change_between_the_steps_of_loading_is_not_lost() {
     app.changes_pass().await;
     assert_eq!(sale(&app, coupon).await, ["active", "5", "4", "2"]);
 
-    // It is never applied to a sale that isn't open: what opens is one whole revision.
+    // A change is never applied to a sale that isn't open: a sale opens with one whole revision.
     let coupon = loading().await;
     app.decide_on(coupon, CouponState::Paused).await;
     stock::note_load(&app.app.stores.pool, coupon, "a load").await.expect("Postgres answers");
@@ -253,7 +253,7 @@ async fn a_change_between_the_steps_of_loading_is_not_lost() {
     app.changes_pass().await;
     assert_eq!(sale(&app, coupon).await, ["paused", "3", "3", "2"]);
 
-    // A sale that was paused before anybody loaded it opens paused, whoever has read what before.
+    // A sale that was paused before its load opens paused, whichever values a process has read before.
     let coupon = only_in_postgres(&app, 3).await;
     app.decide_on(coupon, CouponState::Paused).await;
     assert_eq!(app.claim(1, coupon).await.refusal(), (409, "sale_paused"));
@@ -292,7 +292,7 @@ async fn nobody_gets_a_unit_after_a_pause_or_the_end_was_answered() {
             sale(&app, coupon).await[2].clone()
         };
         let (_, left) = tokio::join!(claiming, changing);
-        assert_eq!(sale(&app, coupon).await[2], left, "somebody got a unit after {verb}");
+        assert_eq!(sale(&app, coupon).await[2], left, "a user got a unit after {verb}");
         let late = next.fetch_add(1, Ordering::SeqCst);
         assert_eq!(app.claim(late, coupon).await.refusal(), refusal);
         if verb == "pause" {
@@ -313,7 +313,7 @@ async fn a_restock_while_claims_run_sells_exactly_what_there_is() {
         .count();
     let restocks = async {
         for round in 0..10 {
-            // Each twice, as by a client that got no answer.
+            // Each change twice, as by a client that got no answer.
             let key = round.to_string();
             let (one, two) =
                 tokio::join!(app.restock(coupon, 5, &key), app.restock(coupon, 5, &key));
@@ -321,7 +321,7 @@ async fn a_restock_while_claims_run_sells_exactly_what_there_is() {
         }
     };
     let (mut accepted, ()) = tokio::join!(claims, restocks);
-    // What came after the crowd is sold to latecomers.
+    // Units that are left after the crowd are sold to latecomers.
     let mut latecomer = 10_000;
     eventually("it is sold out", async || {
         latecomer += 1;
@@ -364,7 +364,7 @@ async fn a_sold_out_sale_that_is_restocked_sells_again_and_says_so() {
     })
     .await;
     assert_eq!(app.claim(1_000, coupon).await.refusal(), (410, "sold_out"));
-    // A change that brings no units is none.
+    // A change without further units sends no message.
     assert_eq!(app.r#move(coupon, "pause").await.status, 200);
     assert_eq!(app.in_redis(coupon, ["returns"]).await, ["1"]);
 }

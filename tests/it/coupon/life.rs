@@ -1,4 +1,4 @@
-//! The life of a coupon over HTTP: what an administrator may change, what is refused, and what claims hear of it.
+//! The life of a coupon over HTTP: changes by an administrator, refusals, and their effect on claims.
 
 use chrono::TimeDelta;
 use flash_sale::base::limits;
@@ -12,7 +12,7 @@ async fn get(app: &TestApp, coupon: CouponId) -> Value {
     app.get(&format!("/v1/coupons/{coupon}"), "").await.body
 }
 
-/// Verb, and status and code (or state) after it, one after the other.
+/// Verb, status, and code (or state) after it, one after the other.
 type Story = [(&'static str, u16, &'static str)];
 
 async fn tell(app: &TestApp, coupon: CouponId, story: &Story) {
@@ -49,7 +49,7 @@ async fn a_coupon_is_paused_resumed_and_ended_for_good() {
             ],
         )
         .await;
-        // Four of them changed something.
+        // Four of them changed the coupon.
         assert_eq!(get(&app, coupon).await["revision"], 5);
         let refused = app.r#move(coupon, "resume").await;
         assert_eq!((refused.text("from"), refused.text("to")), ("ended", "active"));
@@ -108,7 +108,7 @@ async fn an_edit_changes_what_it_mentions_and_nothing_else() {
         }
         assert_eq!(get(&app, coupon).await, expected, "{edit}");
     }
-    // More than Postgres can keep is no reason to make a new revision each time.
+    // An instant finer than Postgres keeps makes no new revision at each repeat.
     let fine = json!({"sale": {"closes_at": "2030-01-01T00:00:00.123456789Z"}});
     assert_eq!(app.edit(coupon, &fine).await.body, expected);
     assert_eq!(app.edit(coupon, &json!({})).await.body, expected);
@@ -150,7 +150,7 @@ async fn of_two_edits_of_one_revision_one_is_refused() {
     let (won, lost) = if a.status == 200 { (a, b) } else { (b, a) };
     assert_eq!(lost.text("code"), "revision_conflict");
     assert_eq!(get(&app, coupon).await, won.body);
-    // A repeat of the one that won finds what it wanted.
+    // A repeat of the change that won finds its values.
     let again = json!({"revision": 1, "title": won.text("title")});
     assert_eq!(app.edit(coupon, &again).await.body, won.body);
     let next = json!({"revision": 2, "title": "c"});
@@ -174,7 +174,7 @@ async fn what_can_not_be_changed_is_refused_and_stays() {
         (ended, json!({"title": "t2"}), (409, "coupon_ended")),
         (ended, json!({"sale": {"stock": 9}}), (409, "coupon_ended")),
         (ended, json!({"sale": {"closes_at": "2040-01-01T00:00:00Z"}}), (409, "coupon_ended")),
-        // Before it opens, only together with the other end.
+        // A closing before the opening, and an opening after the closing.
         (flash, json!({"sale": {"closes_at": "2001-01-01T00:00:00Z"}}), (422, "invalid_body")),
         (flash, json!({"sale": {"opens_at": "2099-01-01T00:00:00Z"}}), (422, "invalid_body")),
         (flash, json!({"title": "t2", "revision": 2}), (409, "revision_conflict")),
@@ -190,13 +190,13 @@ async fn what_can_not_be_changed_is_refused_and_stays() {
         let reply = app.restock(coupon, units, key).await;
         assert_eq!(reply.refusal(), refusal, "{units} under {key}");
     }
-    // It was added, and that it was is all that a repeat asks.
+    // The units were added, and a repeat asks no more than that.
     assert_eq!(app.restock(ended, 1, "before the end").await.status, 200);
     assert_eq!(app.get("/v1/coupons", "").await.body, before);
     assert_eq!(app.number("SELECT count(*) FROM restocks").await, 1);
 }
 
-/// What an edit can't say, at any place; several values stand side by side.
+/// Values that an edit can't have, at any place; several values stand side by side.
 const BAD_EDITS: [(&str, &str); 14] = [
     ("kind", r#""flash" "regular" null"#),
     ("state", r#""paused" null"#),

@@ -1,4 +1,4 @@
-//! What NOT_LOADED means, and that no sale is ever loaded twice.
+//! The load of a sale into Redis: the meaning of NOT_LOADED, and the promise that no sale is loaded twice.
 
 use chrono::TimeDelta;
 use flash_sale::base::clock::Clock;
@@ -44,7 +44,7 @@ async fn the_first_claim_loads_what_creation_could_not() {
         let app = TestApp::with_lanes(lanes).await;
         let coupon = only_in_postgres(&app, 5).await;
         let another = app.another_instance().await;
-        // A crowd, at two instances, finds a sale that nobody has loaded.
+        // A crowd, at two instances, finds a sale that isn't loaded.
         let here = futures_util::future::join_all((1..=20).map(|user| app.claim(user, coupon)));
         let there = futures_util::future::join_all(
             (21..=40).map(|n| another.claims.claim(coupon, user(n))),
@@ -94,7 +94,7 @@ async fn a_sale_that_redis_has_lost_is_never_sold_anew() {
             _ => drop(app.redis::<String>(&["FLUSHALL"]).await),
         }
         let left = app.redis::<Option<String>>(&["HGET", &sale, "stock"]).await;
-        // The buyer, and somebody else; also at an instance that has just been started.
+        // The buyer, and another user; also at an instance that has just been started.
         for user in [1, 2] {
             let refused = app.claim(user, coupon).await;
             let told = (refused.refusal(), refused.header("retry-after"));
@@ -130,7 +130,7 @@ async fn a_sale_that_a_sleeper_wrote_again_is_not_opened() {
     assert_eq!(app.claim(1, coupon).await.status, 202);
     let sale = app.keys().coupon(coupon);
     app.lose_sale(coupon).await;
-    // It had seen a sale that nobody had loaded, and slept through everything since.
+    // The process had seen a sale that wasn't loaded, and slept since then.
     let script = include_str!("../../../lua/load_sale.lua");
     let values = ["its own load", "0", "9999999999999", "3", "1", "1", "1", "active"];
     let command = [&["EVAL", script, "1", &sale], &values[..]].concat();

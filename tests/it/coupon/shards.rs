@@ -1,4 +1,4 @@
-//! The buyers of a sale lie in shards: no unit is sold twice by that, and a shard that is lost is noticed.
+//! The shards of a sale's buyers: none sells a unit twice, and the loss of a shard is noticed.
 
 use flash_sale::app::App;
 use flash_sale::sale::buyers::shards::SENTINEL;
@@ -12,7 +12,7 @@ use crate::support::{TestApp, user};
 /// With 157 shards.
 const UNITS: i64 = 5_000;
 
-/// These users claim, a few hundred at a time. Returns what each is told: an order, new or not, or none.
+/// Claims for these users, a few hundred at a time. Returns the answer to each: an order, new or not, or none.
 async fn claim_all(
     app: &App,
     coupon: CouponId,
@@ -34,7 +34,7 @@ async fn claim_all(
     told
 }
 
-/// What the same users are told when they ask again.
+/// The answers to the same users when they ask again.
 fn repeated(told: &[Option<(OrderId, bool)>]) -> Vec<Option<(OrderId, bool)>> {
     told.iter().map(|told| told.map(|(order, _)| (order, false))).collect()
 }
@@ -78,7 +78,7 @@ async fn a_shard_that_is_lost_is_noticed_by_whoever_belongs_there() {
     }
     assert_eq!(app.stock(coupon).await, UNITS - 1);
     assert_eq!(app.claim(stranger, coupon).await.status, 202);
-    // What somebody writes into it doesn't make it whole.
+    // A field that another client writes into a lost shard doesn't make the shard whole.
     app.set_buyer(coupon, together[1], 7).await;
     assert_eq!(app.claim(together[0], coupon).await.refusal(), (503, "unavailable"));
     app.forget_buyer(coupon, together[1]).await;
@@ -102,7 +102,7 @@ async fn a_buyer_whose_shard_is_lost_is_never_told_that_it_is_sold_out() {
     claim_all(&another, coupon, 1..=64).await;
     let lost = app.shard_of(coupon, 1).await;
     let _: i64 = app.redis(&["DEL", &lost]).await;
-    // This process reads the buyers only now, and goes on believing that nothing is left.
+    // This process reads the buyers only now, and goes on believing "sold out".
     let shards = app.shards(coupon).await;
     let others = (1_000..).filter(|id| shards.of(user(*id)) != shards.of(user(1)));
     for id in others.take(200) {
@@ -143,7 +143,7 @@ async fn who_remembers_a_wrong_number_of_shards_is_put_right() {
         }
         assert_eq!(claim_all(&app.app, coupon, 1..=100).await, repeated(&first), "{shards}");
         assert_eq!(app.stock(coupon).await, UNITS - 100);
-        // Nobody was remembered where nobody looks.
+        // No buyer was remembered in a wrong shard.
         assert_eq!(shards_there(&app, coupon).await.to_string(), shards);
     }
     let order = app.claim(200, coupon).await.order_id();
@@ -170,7 +170,7 @@ async fn the_buyers_of_a_sold_out_sale_are_kept_compact() {
 
 #[tokio::test]
 async fn ten_times_the_units_fill_the_same_shards() {
-    // A process that remembers "sold out" sells what is added a moment later.
+    // A process that remembers "sold out" sells added units a moment later.
     let app = TestApp::configured(&["--sold-out-memory-ms", "0"]).await;
     let coupon = app.create_flash(100).await;
     let first = claim_all(&app.app, coupon, 1..=110).await;
@@ -194,7 +194,7 @@ async fn an_archived_sale_leaves_no_shard_behind() {
     let coupon = app.create_flash(100_000).await;
     let order = app.paid_order(1, coupon).await;
     assert_eq!(app.r#move(coupon, "end").await.status, 200);
-    // Whoever removed it died on the way, after the sale itself.
+    // The process that removed the sale died on the way, after the sale itself.
     app.execute("UPDATE flash_sales SET archived_at = now()").await;
     let gone = [app.keys().coupon(coupon), app.keys().buyers(coupon, 7)];
     let _: i64 = app.redis(&["UNLINK", &gone[0], &gone[1]]).await;

@@ -74,7 +74,7 @@ async fn a_server_that_takes_no_writes_is_not_ready() {
     assert_eq!(app.claim(1, coupon).await.status, 202);
     assert_eq!(app.get("/readyz", "").await.status, 200);
 
-    // Of nobody: it keeps what it has, and says so to readers.
+    // A replica of no server: it keeps its data, and says "replica" to readers.
     make_replica(&server, 1).await;
     let ready = app.get("/readyz", "").await;
     let expected = json!({
@@ -100,7 +100,7 @@ async fn a_peer_that_goes_away_silently_is_probed_on_every_connection() {
     worker::start(&app.app, &app.config);
     let coupon = app.create_flash(1).await;
     assert_eq!(app.claim(1, coupon).await.status, 202);
-    // The one for commands, the one that listens for units, those of the readers.
+    // The connection for commands, the one that listens for units, those of the readers.
     eventually("all of them are probed", async || {
         let timers = timers_of_connections_to(port);
         timers.len() >= 3 && timers.iter().all(|timer| timer == KEEPALIVE)
@@ -110,10 +110,10 @@ async fn a_peer_that_goes_away_silently_is_probed_on_every_connection() {
     assert!(app.app.shutdown.stop(std::time::Duration::from_secs(60)).await);
 }
 
-/// In `/proc/net/tcp`: a timer for probes, and none for anything that hasn't been acknowledged.
+/// The code in `/proc/net/tcp` of a timer for probes, with no data unacknowledged.
 const KEEPALIVE: &str = "02";
 
-/// Which timer runs for each established connection to this port of 127.0.0.1.
+/// The timer of each established connection to this port of 127.0.0.1.
 fn timers_of_connections_to(port: u16) -> Vec<String> {
     let table = fs::read_to_string("/proc/net/tcp").expect("this is Linux");
     let to = format!("0100007F:{port:04X}");

@@ -1,8 +1,7 @@
-//! Processes killed with SIGKILL. Whenever it comes, an answered 202 ends as exactly one row, and the counts
-//! stay exact.
+//! Processes killed with SIGKILL, at any moment: an answered 202 ends as exactly one row, and the counts stay exact.
 //!
 //! A worker is killed at the two places that matter: before its commit, and between the commit and the
-//! acknowledgement. Locks and a proxy hold it there, so no kill is early or late, however fast it is.
+//! acknowledgement. Locks and a proxy hold it there, so no kill is early or late, however fast the worker is.
 
 use std::collections::BTreeMap;
 
@@ -59,7 +58,7 @@ async fn long_an_api_killed_two_hundred_times_loses_no_202() {
 
 async fn kill_api(rounds: i64) {
     const USERS: i64 = 30;
-    // Of whom so many wait for their order. Nobody writes it, so the kill cuts their replies.
+    // Number of users who wait for their order. No worker writes it, so the kill cuts their replies.
     const WAITING: i64 = 5;
     let app = TestApp::start().await;
     let stock = rounds * USERS - 20;
@@ -85,7 +84,7 @@ async fn kill_api(rounds: i64) {
             let mut replies = Vec::new();
             while let Some(reply) = claims.next().await {
                 replies.push(reply);
-                // Each round a little later.
+                // Each round kills a little later.
                 if replies.len() as i64 == 1 + 2 * (round % 12) {
                     api.kill();
                 }
@@ -145,7 +144,7 @@ async fn kill_before_commit(table: &str) {
     eventually("its transaction waits for the table", async || waiting_writers(&app).await > 0)
         .await;
     worker.kill();
-    // It had everything in hand, and as long as the lock is held nobody can commit.
+    // The worker held all entries, and as long as the lock is held no process can commit.
     assert_eq!((pending(&app).await, rows(&app).await), (CLAIMS, 0));
     lock.rollback().await.expect("Postgres answers");
     eventually("its transaction is gone", async || waiting_writers(&app).await == 0).await;
@@ -165,7 +164,7 @@ async fn kill_before_acknowledgement(stock: i64) {
     let arguments = [&arguments.map(str::to_owned)[..], &proxy.store_arguments(&app)].concat();
     let mut worker = Process::spawn(flash_sale(&arguments));
     eventually("its acknowledgement is held back", async || proxy.held() > 0).await;
-    // It acknowledges only what it has committed: all, unless it had to halve its batch.
+    // The worker acknowledges only committed entries: all, unless it had to halve its batch.
     let committed = written(&app).await;
     assert!(!committed.is_empty());
     worker.kill();
@@ -175,14 +174,14 @@ async fn kill_before_acknowledgement(stock: i64) {
 
     let other = Process::serve(&app, &["--roles", "worker", "--admin-listen", "127.0.0.1:0"]);
     assert_finished(&app, &promised).await;
-    // It was given them again, and found them to be rows.
+    // The other worker was given them again, and found them to be rows.
     let line = other.logged("/metrics, /livez and /readyz listen on ").await;
     let url = line.split(" listen on ").nth(1).expect("it is in the line");
     eventually("it has counted them", async || repeated(&app, url).await >= committed.len() as u64)
         .await;
 }
 
-/// How many entries the worker under `url` found to be rows already.
+/// Entries that the worker under `url` found to be rows already.
 async fn repeated(app: &TestApp, url: &str) -> u64 {
     let page = app.client().get(format!("{url}/metrics")).send().await.expect("it listens");
     let page = page.text().await.expect("the body arrives");
@@ -191,7 +190,7 @@ async fn repeated(app: &TestApp, url: &str) -> u64 {
     count.and_then(|count| count.parse().ok()).expect("the counter is on the page")
 }
 
-/// Every promise is one row, every unit is counted once, and the group has nothing left to do.
+/// Checks that every promise is one row, that every unit is counted once, and that the group has no entry left.
 async fn assert_finished(app: &TestApp, promised: &BTreeMap<i64, i64>) {
     eventually("everything is acknowledged", async || pending(app).await == 0).await;
     assert_eq!(&written(app).await, promised);
@@ -245,7 +244,7 @@ async fn try_claim_and_wait(
     Some((status, reply.json().await.ok()?))
 }
 
-/// Holds the place of one order: a worker gets as far as the batch that it is in, and then waits.
+/// Holds the place of one order: a worker gets as far as the batch with that order, and then waits.
 async fn lock_order(
     app: &TestApp,
     user: i64,
@@ -262,12 +261,12 @@ async fn lock_order(
     .await
 }
 
-/// Lets everybody read the table and nobody write to it.
+/// Lets every session read the table and none write to it.
 async fn lock_table(app: &TestApp, table: &str) -> sqlx::Transaction<'static, sqlx::Postgres> {
     lock(app, &format!("LOCK TABLE {table} IN EXCLUSIVE MODE")).await
 }
 
-/// What this statement holds is held until the transaction ends.
+/// Runs a statement whose locks are held until the transaction ends.
 async fn lock(app: &TestApp, statement: &str) -> sqlx::Transaction<'static, sqlx::Postgres> {
     let mut lock = app.app.stores.pool.begin().await.expect("Postgres answers");
     let statement = format!("SET LOCAL idle_in_transaction_session_timeout = 0; {statement}");

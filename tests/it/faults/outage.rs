@@ -1,5 +1,4 @@
-//! Stores that hang or die under the service: what still works, what is answered meanwhile, and that all
-//! is well when they are back.
+//! Stores that hang or die under the service: requests that still work, the answers to the others, and the recovery.
 
 use std::time::Duration;
 
@@ -13,10 +12,10 @@ use tokio::time::Instant;
 
 use crate::support::{IMPATIENT, OwnServers, Reply, TestApp, eventually};
 
-/// An answer that doesn't wait for the store that hangs. It comes within a second; the bound only tells it
-/// from one that is cut off by the request's own time limit, on a machine however busy.
+/// Bound of an answer that doesn't wait for the store that hangs. Such an answer comes within a second; the bound
+/// only tells it from one that is cut off by the request's own time limit, on a machine however busy.
 const AT_ONCE: Duration = Duration::from_secs(limits::REQUEST_TIMEOUT.as_secs() - 2);
-/// An answer by the request's own time limit.
+/// Bound of an answer by the request's own time limit.
 const REQUEST_MAX: Duration = Duration::from_secs(limits::REQUEST_TIMEOUT.as_secs() + 30);
 
 /// Processes that are stopped until this is dropped.
@@ -30,7 +29,7 @@ async fn claims_are_unknown_while_redis_hangs_and_found_out_later() {
     app.write_orders().await;
 
     let frozen = Frozen::stop(vec![servers.at.redis_pid]);
-    // The first wave hangs on the connection that there was, the second one gets none.
+    // The first wave hangs on the existing connection, the second one gets none.
     for _ in 0..2 {
         let claims = (100..140).map(|user| within(AT_ONCE, app.claim(user, coupon)));
         for reply in join_all(claims).await {
@@ -65,7 +64,7 @@ async fn claims_are_unknown_without_redis() {
     let order = app.claim(1, coupon).await.order_id();
     app.write_orders().await;
 
-    // It doesn't come back, so nothing can be compared at the end.
+    // Redis doesn't come back, so the stores can't be compared at the end.
     app.expect_disagreements();
     signal(servers.at.redis_pid, Signal::SIGKILL);
     for _ in 0..2 {
@@ -100,7 +99,7 @@ async fn claims_go_on_without_postgres() {
     let coupon = app.create_flash(100).await;
     assert_eq!(app.claim(1, coupon).await.status, 202);
 
-    // It doesn't come back, so nothing can be compared at the end.
+    // Redis doesn't come back, so the stores can't be compared at the end.
     app.expect_disagreements();
     signal(servers.at.postgres_pid, Signal::SIGKILL);
     let accepted = assert_degraded(&app, coupon).await;
@@ -127,7 +126,7 @@ async fn claims_go_on_while_postgres_hangs() {
     assert_eq!(orders, 1 + accepted);
 }
 
-/// Claims are taken, and what needs Postgres says that it is away. Returns how many claims were taken.
+/// Claims are taken, and requests that need Postgres are told that it is away. Returns the number of claims taken.
 async fn assert_degraded(app: &TestApp, coupon: flash_sale::sale::ids::CouponId) -> i64 {
     let claims = join_all((100..120).map(|user| within(AT_ONCE, app.claim(user, coupon))));
     assert!(claims.await.iter().all(|reply| reply.status == 202));
@@ -144,7 +143,7 @@ async fn assert_degraded(app: &TestApp, coupon: flash_sale::sale::ids::CouponId)
         within(REQUEST_MAX, app.get("/v1/coupons", "")),
         within(REQUEST_MAX, app.get(&coupon_path, "")),
         within(REQUEST_MAX, app.post("/v1/coupons", &admin, &regular)),
-        // Whether there is such a coupon nobody can tell now.
+        // Whether there is such a coupon can't be told now.
         within(REQUEST_MAX, app.claim(1, "1048576".parse().unwrap())),
     );
     let expected = json!({
@@ -172,7 +171,7 @@ async fn requests_that_are_given_up_leave_nothing_behind() {
         (100..300).map(|user| app.client().post(&claims_path).bearer_auth(app.token(user)));
     let reads =
         (0..50).map(|_| app.client().get(app.url.clone() + "/v1/orders").bearer_auth(app.token(1)));
-    // Before the service gives up itself.
+    // Clients hang up before the service gives up.
     let impatient =
         claims.chain(reads).map(|request| request.timeout(limits::REDIS_TIMEOUT / 2).send());
     let given_up = join_all(impatient).await.iter().filter(|sent| sent.is_err()).count();

@@ -1,5 +1,5 @@
-//! Faults on real processes: paused and stopped in the middle of their work; for killed ones see `kills.rs`.
-//! Whatever happens to them, an answered 202 ends as exactly one row, and the counts stay exact.
+//! Processes paused and stopped in the middle of their work; for killed ones see `kills.rs`. An answered 202 always
+//! ends as exactly one row, and the counts stay exact.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -32,7 +32,7 @@ async fn two_apis_and_two_workers_sell_exactly_the_stock() {
     let replies = join_all(claims).await;
     let mut promised = BTreeMap::new();
     for (n, reply) in replies.into_iter().enumerate() {
-        let (status, body) = reply.expect("nobody was killed");
+        let (status, body) = reply.expect("no process was killed");
         if status == 202 {
             let first = promised.insert(1 + n as i64 / 2, order_id(&body));
             assert_eq!(first, None, "two units for one user");
@@ -58,14 +58,14 @@ async fn a_worker_paused_between_insert_and_commit_holds_up_nobody_and_does_no_h
     let paused_at = Instant::now();
     lock.rollback().await.expect("Postgres answers");
 
-    // Its transaction is open: it holds the rows that the other one wants to insert.
+    // Its transaction is open: it holds the rows that the other worker wants to insert.
     let _other = Process::serve(&app, &["--roles", "worker"]);
     eventually("everything is written", async || rows(&app).await == 500).await;
     print_recovery("a worker paused in its transaction", paused_at);
     eventually("everything is acknowledged", async || pending(&app).await == 0).await;
 
     paused.signal(Signal::SIGCONT);
-    // It is awake, and through with what it had in hand, when it ends by itself.
+    // The woken worker ends by itself only after its batch.
     paused.assert_stops().await;
     assert_eq!(written(&app).await, promised);
     assert_sold_exactly(&app, 500).await;
@@ -84,7 +84,7 @@ async fn a_worker_that_wakes_after_its_batch_was_taken_over_writes_it_with_no_ef
 
     paused.signal(Signal::SIGCONT);
     other.assert_stops().await;
-    // The one that slept is a good worker again.
+    // The worker that slept is a good worker again.
     let coupon = app.create_flash(1).await;
     let order = app.claim(42, coupon).await.order_id();
     eventually("the woken one writes", async || rows(&app).await == 2_001).await;
@@ -103,7 +103,7 @@ async fn sigterm_under_load_loses_no_202_and_leaves_the_group() {
     let coupon = app.create_flash(100_000).await;
     let mut process = Process::serve(&app, &[]);
     let url = process.url().await;
-    // 16 clients, each of whom claims for one user after the other until nobody answers any more.
+    // 16 clients, each of which claims for one user after the other until no API answers.
     let client = |n: i64| {
         let (app, url) = (&app, &url);
         async move {
@@ -139,7 +139,7 @@ async fn sigterm_under_load_loses_no_202_and_leaves_the_group() {
 async fn claims_that_wait_for_their_order_are_answered_by_a_stopping_process() {
     let app = TestApp::start().await;
     let coupon = app.create_flash(10).await;
-    // Nobody writes, so they would wait to the end.
+    // No worker writes, so they would wait to the end.
     let mut process = Process::serve(&app, &["--roles", "api"]);
     let url = process.url().await;
     let path = format!("/v1/coupons/{coupon}/claims");
@@ -174,7 +174,7 @@ async fn operations_have_a_listener_of_their_own() {
         app.client().get(url).send().await.expect("it listens").status().as_u16()
     };
     let both = Process::serve(&app, &["--admin-listen", "127.0.0.1:0"]);
-    // It has no use for the secret that signs tokens, and no API.
+    // A worker needs neither the secret that signs tokens nor an API.
     let mut without_secret = app.store_arguments();
     without_secret.retain(|argument| argument != "--token-secret" && argument != SECRET);
     let alone = ["serve", "--roles", "worker", "--admin-listen", "127.0.0.1:0"];
@@ -252,9 +252,9 @@ async fn a_postgres_that_hangs_does_not_keep_a_process_from_ending() {
     eventually("it is written", async || rows(&app).await == 2).await;
 }
 
-// ---- what the tests ask ----
+// ---- checks of these tests ----
 
-/// Every row is counted once, nothing else is, and no entry was put aside.
+/// Checks that every row is counted once, that there is no other row, and that no entry was put aside.
 pub async fn assert_sold_exactly(app: &TestApp, units: i64) {
     let sold = "SELECT sum(sold)::bigint FROM flash_sales";
     assert_eq!(app.number(sold).await, units);
@@ -262,7 +262,7 @@ pub async fn assert_sold_exactly(app: &TestApp, units: i64) {
     assert_eq!(app.number("SELECT count(*) FROM dead_letters").await, 0);
 }
 
-/// Prints how long it took, for whoever compares machines.
+/// Prints the duration, to compare machines.
 pub fn print_recovery(what: &str, since: Instant) {
     let took = since.elapsed();
     println!(

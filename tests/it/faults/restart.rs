@@ -1,4 +1,4 @@
-//! Stopping and starting under load: behind a balancer that asks `/readyz` no claim fails, and what has
+//! Stopping and starting under load: behind a balancer that asks `/readyz` no claim fails, and each request that has
 //! reached the kernel is answered.
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,7 +29,7 @@ async fn long_twenty_rolling_restarts_under_load_fail_no_claim() {
 #[tokio::test]
 async fn what_waits_in_the_kernel_s_queue_when_the_stop_comes_is_answered() {
     let app = TestApp::start().await;
-    // Which comes first when it wakes up, the queue or the signal, is left to chance.
+    // Chance decides whether the process sees the queue or the signal first when it wakes up.
     for _ in 0..5 {
         stop_with_a_full_queue(&app).await;
     }
@@ -39,7 +39,7 @@ async fn stop_with_a_full_queue(app: &TestApp) {
     let mut api = Process::serve(app, &["--roles", "api"]);
     let url = api.url().await;
     let address = url.strip_prefix("http://").expect("a URL");
-    // It sleeps while they connect and ask; when it wakes up, it is told to stop at the same moment.
+    // The process sleeps while clients connect and ask; when it wakes up, it is told to stop at the same moment.
     api.signal(Signal::SIGSTOP);
     let mut clients = Vec::new();
     for _ in 0..100 {
@@ -84,7 +84,7 @@ async fn roll(rounds: usize) {
             tokio::join!(old.assert_stops(), old_worker.assert_stops());
             ended.store(true, Ordering::SeqCst);
         };
-        // Knows what `/readyz` says, and nothing else.
+        // The balancer knows only the answers of `/readyz`.
         let balancing = eventually("the old ones end", async || {
             load.send_to(ready(&app, &urls).await);
             ended.load(Ordering::SeqCst)
@@ -106,7 +106,7 @@ async fn urls(apis: &[Process]) -> Vec<String> {
     join_all(apis.iter().map(Process::url)).await
 }
 
-/// Those that say that they are ready; waits until one does.
+/// The APIs that say that they are ready; waits until one does.
 async fn ready(app: &TestApp, urls: &[String]) -> Vec<String> {
     let mut ready = Vec::new();
     eventually("an API is ready", async || {

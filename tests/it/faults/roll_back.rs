@@ -1,4 +1,4 @@
-//! A Redis that goes back in time: what Postgres had decided meanwhile holds again.
+//! A Redis that goes back in time: the decisions of Postgres hold again.
 
 use flash_sale::base::clock::Clock;
 use flash_sale::sale::coupon::rules::Change;
@@ -10,14 +10,14 @@ use crate::support::redis_server::RedisServer;
 use crate::support::servers::Addresses;
 use crate::support::{TestApp, eventually, shared};
 
-/// An app on a Redis that a test can put back to what it was.
+/// An app on a Redis that a test can put back to an older state.
 async fn start() -> (RedisServer, TestApp) {
     let server = RedisServer::start(&[]);
     let at = Addresses { redis_url: server.url(), ..shared().clone() };
     (server, TestApp::on(&at, &[], Clock::System).await)
 }
 
-/// From now on Redis has what it had when it was told to SAVE.
+/// From now on Redis has the data of its SAVE.
 async fn roll_back(server: &mut RedisServer, app: &TestApp) {
     server.kill();
     server.start_again();
@@ -64,11 +64,11 @@ async fn a_worker_applies_what_was_decided_by_itself() {
     assert_eq!(app.r#move(coupon, "pause").await.status, 200);
     roll_back(&mut server, &app).await;
     eventually("the sale is paused", async || refusal(&app, 1, coupon).await.0 == 409).await;
-    // Whoever was faster than the worker has a unit.
+    // A user who was faster than the worker has a unit.
     app.write_orders().await;
 }
 
-/// As a replica that has been synchronised anew and promoted: the life is the same, and its data went back.
+/// Like a replica that has been synchronised anew and promoted: the life is the same, and its data went back.
 #[tokio::test]
 async fn a_comparison_finds_an_older_revision_and_a_repair_has_it_applied() {
     let (_server, app) = start().await;

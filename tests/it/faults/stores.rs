@@ -1,9 +1,9 @@
-//! The stores killed, hung and forgotten under load. Whatever is done to them, each answered 202 is exactly
-//! one row in the end, a claim of unknown outcome is found out by asking again, and no counter drifts.
+//! The stores killed, hung and emptied under load. Under each fault, each answered 202 is exactly one row in the end,
+//! a claim of unknown outcome is found out by asking again, and no counter drifts.
 //!
-//! Each fault has a short form, which runs with all tests, and a long one: `make faults` runs the long ones
-//! one after the other and prints what it saw. Only there is an answer's time asserted; with all tests at
-//! once it would say more about the machine.
+//! Each fault has a short form, which runs with all tests, and a long one: `make faults` runs the long ones one after
+//! the other and prints its observations. Only there is the time of an answer asserted; with all tests at once it
+//! would say more about the machine.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -22,11 +22,11 @@ use crate::support::process::{Process, flash_sale, order_id, rows, try_claim, wr
 use crate::support::proxy::RedisProxy;
 use crate::support::{IMPATIENT, OwnServers, TestApp, eventually};
 
-/// Clients that claim while something is done to the service.
+/// Clients that claim during a fault.
 const CLIENTS: i64 = 8;
-/// Units on sale: nobody is refused.
+/// Units on sale: no claim is refused.
 const STOCK: i64 = 10_000_000;
-/// Within this time a claim is answered while Redis hangs: its time-out, and some room.
+/// Time within which a claim is answered while Redis hangs: its time-out, and some room.
 const ANSWERED_WITHIN: Duration = Duration::from_millis(600);
 
 #[tokio::test(flavor = "multi_thread")]
@@ -87,7 +87,7 @@ async fn kill_postgres(away: Duration) {
     println!("{} orders are rows {took:.1?} after it was back", history.promised.len());
 }
 
-/// The pool hands out connections that have died with Postgres, until each has failed once.
+/// Uses up the connections that have died with Postgres: the pool hands out each until it has failed once.
 async fn forget_broken_connections(app: &TestApp) {
     for _ in 0..app.config.stores.database_connections {
         eventually("a connection works", async || {
@@ -139,7 +139,7 @@ async fn long_redis_that_hangs_for_five_seconds_is_answered_in_time() {
         let claims = (101..=150).map(|user| try_claim(&app, &url, user, coupon));
         for (user, reply) in (101..=150).zip(futures_util::future::join_all(claims).await) {
             let (status, body) = reply.expect("it runs");
-            // Whoever was in a call doesn't know; whoever was still in the queue was not carried out.
+            // A claim in a call has an unknown outcome; a claim in the queue was not carried out.
             match (status, body["code"].as_str()) {
                 (503, Some("unavailable")) => {
                     unknown.insert(user);
@@ -154,7 +154,7 @@ async fn long_redis_that_hangs_for_five_seconds_is_answered_in_time() {
     println!("Redis hung for 5 s: {asked} claims answered 503, the slowest after {slowest:?}");
     assert!(slowest <= ANSWERED_WITHIN, "{slowest:?}");
 
-    // Nothing leaks: whoever asks again is told, and everything is written.
+    // No claim leaks: a user who asks again is told the order, and each order is written.
     let load = Load::start(&url, coupon, CLIENTS);
     load.accepts(100).await;
     let mut history = load.finish().await;
@@ -176,7 +176,7 @@ async fn a_reply_that_is_lost_after_the_claim_was_accepted_is_found_by_asking_ag
     arguments.extend(stores.iter().map(String::as_str));
     let service = Process::spawn(flash_sale(&arguments));
     let url = service.url().await;
-    // The script is known to the server after this one, so that every later claim is one EVALSHA.
+    // The server knows the script after this claim, so that every later claim is one EVALSHA.
     assert_eq!(try_claim(&app, &url, 100, coupon).await.expect("it runs").0, 202);
     for user in 1..=20 {
         proxy.lose_next_reply();
@@ -185,7 +185,7 @@ async fn a_reply_that_is_lost_after_the_claim_was_accepted_is_found_by_asking_ag
         assert_eq!(proxy.replies_to_lose(), 0);
         let (shard, id) = (app.shard_of(coupon, user).await, user.to_string());
         let promised: Option<i64> = app.redis(&["HGET", &shard, &id]).await;
-        let promised = promised.expect("Redis has done it, and said so");
+        let promised = promised.expect("Redis has accepted the claim");
 
         // The next claims find a new connection by themselves.
         let again = async || try_claim(&app, &url, user, coupon).await.expect("it runs");
@@ -196,7 +196,7 @@ async fn a_reply_that_is_lost_after_the_claim_was_accepted_is_found_by_asking_ag
     assert_eq!(app.write_orders().await.inserted, 21);
 }
 
-/// A pair of servers that can be killed and brought back, and a sale that nobody exhausts.
+/// A pair of servers that can be killed and brought back, and a sale that no test exhausts.
 async fn durable() -> (OwnServers, TestApp, CouponId) {
     let servers = block_in_place(OwnServers::durable);
     let app = TestApp::on(&servers.at, &[], Clock::System).await;
@@ -204,7 +204,7 @@ async fn durable() -> (OwnServers, TestApp, CouponId) {
     (servers, app, coupon)
 }
 
-/// Everything that was promised is a row, nothing else is, and nothing was put aside.
+/// Each promised order is a row, there is no other row, and no entry was put aside.
 async fn settle(app: &TestApp, history: &History) {
     let promised = i64::try_from(history.promised.len()).expect("some");
     assert!(history.accepted <= history.promised.len());
@@ -217,5 +217,5 @@ async fn settle(app: &TestApp, history: &History) {
     assert_sold_exactly(app, promised).await;
 }
 
-// `eventually` has to outlast what the service may wait between two tries.
+// `eventually` has to outlast the service's longest pause between two tries.
 const _: () = assert!(limits::BACKOFF_MAX.as_secs() < 30);

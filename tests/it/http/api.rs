@@ -1,4 +1,4 @@
-//! What the API answers when all is well: lists, bodies, documents and that nothing else is there.
+//! The API when all is well: lists, bodies, documents, and no further route.
 
 use std::collections::HashSet;
 
@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::support::{TestApp, now, references};
 
-/// Every route that `/openapi.json` has to tell about.
+/// Every route that `/openapi.json` has to name.
 const ROUTES: &[(&str, &str)] = &[
     ("get", "/livez"),
     ("get", "/metrics"),

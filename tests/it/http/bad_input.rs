@@ -1,4 +1,4 @@
-//! What the API refuses, and how: every row of these tables is somebody's mistake, or somebody's try.
+//! Input that the API refuses: every row of these tables is a mistake or an attack.
 
 use flash_sale::base::limits;
 use serde_json::{Value, json};
@@ -23,7 +23,7 @@ async fn what_is_not_json_is_malformed() {
         ("blanks", b"  \n"),
         ("cut off", br#"{"kind":"regular","#),
         (
-            "something behind it",
+            "more text behind it",
             br#"{"kind":"regular","title":"t","pay_cents":1,"value_cents":2} x"#,
         ),
         ("single quotes", b"{'kind':'regular'}"),
@@ -41,14 +41,14 @@ async fn what_is_not_json_is_malformed() {
     assert_eq!(app.number("SELECT count(*) FROM coupons").await, 0);
 }
 
-/// What is put where in a flash coupon that is good otherwise; several values stand side by side.
+/// Values in places of a flash coupon that is valid otherwise; several values stand side by side.
 const BAD_VALUES: [(&str, &str); 19] = [
     ("", r#"[] {} "flash" null 1 true"#),
     ("/colour", r#""red" null"#),
     ("/id", r#""1024""#),
     ("/state", r#""ended""#),
     ("/kind", r#""Flash" "" {"gift":null} "gift""#),
-    // It has a sale, which a regular one can't.
+    // A field of sales, which a regular coupon can't have.
     ("/kind", r#""regular""#),
     ("/title", r#""" 1 null ["t"] "\u0000" "a\u0000b""#),
     ("/sub_title", r#"1 null "\u0000""#),
@@ -194,7 +194,7 @@ async fn an_id_is_a_positive_number_with_one_spelling() {
 async fn an_unknown_coupon_is_not_found() {
     let app = TestApp::start().await;
     app.create_flash(5).await;
-    // Of the lane that there is, and of lanes that aren't.
+    // Ids of the existing lane, and of lanes that don't exist.
     for coupon in ["1", "1023", "1048576", "1048577", "9223372036854775807"] {
         for (method, before, after) in &WITH_AN_ID[..3] {
             let path = format!("{before}{coupon}{after}");
@@ -248,7 +248,7 @@ async fn a_query_is_taken_at_its_word() {
     }
 }
 
-// ---- how the requests are made ----
+// ---- making the requests ----
 
 /// A flash coupon that can be created.
 pub fn flash() -> Value {
@@ -263,7 +263,7 @@ pub fn json_values(text: &str) -> impl Iterator<Item = Value> {
     values.map(|value| value.expect("the tables hold JSON"))
 }
 
-/// Puts a value where a JSON pointer says, whether something is there or not.
+/// Puts a value at the place of a JSON pointer, in place of another one or anew.
 fn put(into: &mut Value, place: &str, value: Value) {
     match place.rsplit_once('/') {
         Some((parent, name)) => into.pointer_mut(parent).expect("a parent")[name] = value,

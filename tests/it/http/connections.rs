@@ -1,4 +1,4 @@
-//! Connections, byte by byte: what is kept, what is too large, and what is too slow.
+//! Connections, byte by byte: which are kept, which requests are too large, and which are too slow.
 
 use std::time::Duration;
 
@@ -136,7 +136,7 @@ async fn read_to_end(stream: &mut TcpStream, seconds: u64) -> String {
     let mut bytes = Vec::new();
     let closed = timeout(Duration::from_secs(seconds), stream.read_to_end(&mut bytes)).await;
     let reply = String::from_utf8_lossy(&bytes).into_owned();
-    // A reset after the reply is a way to close, too: we were still sending.
+    // A reset after the reply is a way to close, too, because the client was still sending.
     let _: Result<_, _> = closed.unwrap_or_else(|_| panic!("not closed after {reply:?}"));
     reply
 }

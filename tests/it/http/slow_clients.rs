@@ -30,8 +30,7 @@ async fn long_ten_thousand_clients_that_hang_up_in_mid_request_leave_nothing_beh
     hang_up(20).await;
 }
 
-/// Half of each wave has claimed and waits for its order, the other half reads orders; Postgres answers
-/// neither.
+/// Half of each wave has claimed and waits for its order, the other half reads orders; Postgres answers neither.
 async fn hang_up(waves: i64) {
     open_files::raise_limit().expect("the system lets us");
     let app = TestApp::configured(&["--connections-max", &CONNECTIONS_MAX.to_string()]).await;
@@ -42,7 +41,7 @@ async fn hang_up(waves: i64) {
     )
     .execute(&mut *lock)
     .await
-    .expect("nobody else has it");
+    .expect("no other transaction has it");
     let mut claimed = 0;
     for wave in 0..waves {
         let mut clients = Vec::new();
@@ -109,7 +108,7 @@ async fn two_thousand_connections_that_do_nothing_hold_up_nobody() {
         // A reset is a way to be cut off, too.
         timeout(patience, client.read_to_end(&mut rest)).await.is_ok()
     }));
-    assert!(cut_off.await.into_iter().all(|cut_off| cut_off), "somebody may stay for ever");
+    assert!(cut_off.await.into_iter().all(|cut_off| cut_off), "a client may stay for ever");
 }
 
 /// Two hundred claims or more, all accepted at the first try.

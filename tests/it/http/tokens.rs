@@ -1,4 +1,4 @@
-//! Whose requests are believed: only those of who brings a token of ours, and only about themselves.
+//! Access tokens: the API believes only tokens of its own issuer, and only about their user.
 
 use chrono::TimeDelta;
 use jsonwebtoken::{Algorithm, EncodingKey, Header, crypto};
@@ -48,7 +48,7 @@ async fn a_token_that_is_not_ours_is_nobodys() {
             assert_eq!(reply.header("www-authenticate"), "Bearer", "{what}");
         }
     }
-    // What was changed above is what made the difference.
+    // The good token still works, so only the change made the difference.
     for token in [good, jwt(&hs256(), &payload("42"), SECRET)] {
         for scheme in ["Bearer", "bearer"] {
             let reply = ask(&app, "GET", "/v1/orders", &format!("{scheme} {token}")).await;
@@ -63,7 +63,7 @@ const BAD_HEADERS: &str = r#"
     {"typ":"JWT"} [] {"alg":["HS256"]}
 "#;
 
-/// Payloads of tokens: nobody in particular, or not for a known time.
+/// Payloads of tokens without a user, or without a known time.
 const BAD_PAYLOADS: &str = r#"
     {"exp":4102444800} {"exp":4102444800,"sub":42} {"exp":4102444800,"sub":null}
     {"exp":4102444800,"sub":"0"} {"exp":4102444800,"sub":"-1"} {"exp":4102444800,"sub":"+1"}
@@ -73,7 +73,7 @@ const BAD_PAYLOADS: &str = r#"
     {"sub":"42","exp":"4102444800"} {"sub":"42","exp":1e300} ["42",4102444800] "42" null
 "#;
 
-/// Tokens that look right but for one thing, and what that is.
+/// Tokens that look right but for one thing, with its name.
 fn forged() -> Vec<(String, String)> {
     let (header, payload) = (hs256(), payload("42"));
     let good = jwt(&header, &payload, SECRET);
@@ -136,7 +136,7 @@ async fn nobody_claims_for_somebody_else() {
     assert_eq!(app.number("SELECT sum(user_id)::bigint FROM orders").await, 42);
 }
 
-// ---- how the tokens are made ----
+// ---- making the tokens ----
 
 /// A good payload, until the year 2100.
 fn payload(sub: &str) -> Value {
@@ -152,7 +152,7 @@ fn hs256() -> Value {
     json!({"alg": "HS256", "typ": "JWT"})
 }
 
-/// A token with any header, signed with HS256 whatever the header says.
+/// A token with any header, always signed with HS256.
 fn jwt(header: &Value, payload: &Value, secret: &str) -> String {
     let signed = format!("{}.{}", base64(header), base64(payload));
     let key = EncodingKey::from_secret(secret.as_bytes());

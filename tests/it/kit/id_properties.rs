@@ -17,7 +17,7 @@ use crate::support::TestApp;
 const CASES: u32 = 64;
 const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
 
-/// [`for_cases`] with as many as are quickly done.
+/// Runs [`for_cases`] with as many cases as are quickly done.
 pub fn for_all<S: Strategy>(
     app: impl Future<Output = TestApp>,
     plans: &S,
@@ -51,22 +51,22 @@ pub fn for_cases<S: Strategy>(
     }
 }
 
-/// Some instances of the service, and what happens to them.
+/// Some instances of the service, and the steps of a run.
 #[derive(Clone, Debug)]
 struct Plan {
     instances: Vec<Start>,
     steps: Vec<Step>,
 }
 
-/// How an instance starts.
+/// Start of an instance.
 #[derive(Clone, Debug)]
 struct Start {
-    /// Where its clock stands, from noon of some day.
+    /// Time of its clock, from noon of some day.
     clock_off_ms: i64,
     block_size: u32,
 }
 
-/// What happens next; instances are counted from 0, and around.
+/// A step; instances are counted from 0, and around.
 #[derive(Clone, Debug)]
 enum Step {
     Take(usize),
@@ -77,7 +77,7 @@ enum Step {
     Restart(usize, u32),
 }
 
-/// Where a clock goes.
+/// A move of a clock.
 #[derive(Clone, Debug)]
 enum Jump {
     ByMs(i64),
@@ -95,7 +95,7 @@ struct Instance {
     ids: IdGenerator,
 }
 
-/// What has been handed out.
+/// The ids that were handed out.
 #[derive(Default)]
 struct Seen {
     ids: HashSet<i64>,
@@ -184,7 +184,7 @@ async fn follow(plan: Plan, prefix: &str, link: &Link) -> Result<Seen, TestCaseE
                 let ids = futures_util::future::join_all(next).await;
                 let mut ids: Vec<i64> = ids.into_iter().map(Result::unwrap).collect();
                 for (n, ids) in ids.chunks_mut(each).enumerate() {
-                    // Who asks at the same time may be answered in any order.
+                    // Callers at the same time may be answered in any order.
                     ids.sort_unstable();
                     for id in ids {
                         seen.add(n, instances[n].clock.now(), *id)?;

@@ -1,4 +1,4 @@
-//! Order ids: unique whatever clocks and instances do, and a clear failure where they can't be.
+//! Order ids: unique with any clocks and instances, and a clear failure where they can't be.
 
 use std::collections::HashSet;
 
@@ -75,23 +75,23 @@ async fn a_block_dies_with_the_redis_that_gave_it() {
     let (first, second) = (app.app.stores.redis.clone(), Redis::new(&other.at.redis_url).unwrap());
     let ids = generator(&app, 100, &Clock::manual(at("2026-11-21T12:00:00Z")));
     let key = format!("{}:2026:11:21", app.keys().order_sequence());
-    // The other Redis is told what the highest known number is, as a rebuild would.
+    // The other Redis is told the highest known number, as by a rebuild.
     let _: () = second.query(redis::cmd("SET").arg(&key).arg(5_000)).await.unwrap();
 
     let number = |id: i64| id & 0xffff_ffff;
     let (first, second) = (first.link().await.unwrap(), second.link().await.unwrap());
     let before = number(ids.next(&first).await.unwrap());
-    // A life that isn't known yet: what others may have had is left out.
+    // In a life that isn't known yet, the numbers that other instances may have had are left out.
     let room = 100 * limits::ID_BLOCKS_LEFT_OUT;
     let raised = number(ids.next(&second).await.unwrap());
     assert_eq!(raised, before.max(5_000) + room + if before > 5_000 { 100 } else { 1 });
     assert_eq!(number(ids.next(&second).await.unwrap()), raised + 1);
-    // The same life, to whoever comes next.
+    // The same life, for the next caller.
     let another = generator(&app, 100, &Clock::manual(at("2026-11-21T12:00:00Z")));
     assert_eq!(number(another.next(&second).await.unwrap()), raised + 100);
 }
 
-/// Sells under a clock that stands still, so that every id carries the same second; and a Redis that can go back.
+/// Sells under a clock that stands still, so that every id carries the same second; Redis can go back.
 #[tokio::test]
 async fn ids_that_were_told_are_never_told_again_after_a_roll_back() {
     let clock = Clock::manual(at("2026-11-21T12:00:00Z"));
@@ -120,7 +120,7 @@ async fn ids_that_were_told_are_never_told_again_after_a_roll_back() {
                 _ => 0,
             };
             println!("{what_they_know}: {news} orders are written when Redis goes back");
-            // It has not sold anything: what it knows, it has read. The log goes back, too.
+            // This process has sold nothing: it has read the ids that it knows. The log goes back, too.
             let reader = app.another_instance_at(clock.clone()).await;
             server.kill();
             server.start_again();
@@ -151,7 +151,7 @@ async fn a_life_of_redis_leaves_room_once_and_a_new_day_none() {
         let ids = IdGenerator::new("room".to_owned(), 10, clock.clone());
         assert_eq!(number(ids.next(&link).await.unwrap()), expected);
     }
-    // What one of them learns from the stores is above it, without any new life.
+    // An instance takes ids above those that it learns from the stores, without any new life.
     let ids = IdGenerator::new("room".to_owned(), 10, clock.clone());
     let known = ids.next(&link).await.unwrap() + 500;
     ids.learn(known);

@@ -1,5 +1,5 @@
-//! The bound on accepted claims that wait to be written, and a Redis that is full: no more is promised, what
-//! was promised is written, and then it goes on.
+//! The bound on accepted claims that wait to be written, and a full Redis: no further claim is accepted, accepted
+//! ones are written, and then claims go on.
 
 use flash_sale::base::clock::Clock;
 use flash_sale::base::limits;
@@ -52,17 +52,17 @@ async fn a_full_redis_refuses_claims_whole_and_can_be_drained() {
     for id in 51..=70 {
         assert_eq!(app.claim(id, coupon).await.refusal(), (503, "unavailable"));
     }
-    // Also where a block of order ids is still at hand, so that the script itself meets the limit.
+    // A process that still has a block of order ids gets as far as the script, which meets the limit.
     let another = app.another_instance().await;
     maxmemory("0").await;
     let claimed = another.claims.claim(coupon, user(51)).await.expect("there is room");
     assert_eq!(claimed.status().http, 202);
     maxmemory("1mb").await;
     assert!(another.claims.claim(coupon, user(52)).await.is_err());
-    let repeat = another.claims.claim(coupon, user(51)).await.expect("it writes nothing");
+    let repeat = another.claims.claim(coupon, user(51)).await.expect("a repeat writes nothing");
     assert_eq!(repeat.status().code, "already_claimed");
 
-    // Nothing half-done, and a worker that has just been started writes what there is.
+    // No claim is half-done, and a worker that has just been started writes the accepted ones.
     let report = app.reconcile().await;
     assert!(report.agrees(), "{:?}", report.disagreements);
     assert_eq!((report.sales[0].stock, report.sales[0].buyers, report.in_flight), (49, 51, 51));

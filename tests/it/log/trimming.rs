@@ -15,7 +15,7 @@ async fn log_of(app: &TestApp, consumer: &str) -> OrderLog {
     log
 }
 
-/// Entries that nobody will ever write; the end of the test has nothing to say about them.
+/// Entries that no worker will ever write; the check at the end of the test leaves them out.
 async fn append(app: &TestApp, count: usize) {
     for _ in 0..count {
         app.append(lane(), &["x", "y"]).await;
@@ -36,7 +36,7 @@ async fn only_what_every_group_has_finished_with_is_trimmed() {
     let entries = log.read_new(1_000).await.unwrap().claims;
     assert_eq!(log.trim().await.unwrap(), 0, "everything is pending");
 
-    // All but the 500th are acknowledged: it and what follows has to stay.
+    // All but the 500th are acknowledged: that entry and the following ones have to stay.
     let acknowledged = entries.iter().enumerate().filter(|(n, _)| *n != 500);
     log.acknowledge(acknowledged.map(|(_, entry)| entry.id.as_str())).await.unwrap();
     log.trim().await.unwrap();
@@ -48,7 +48,7 @@ async fn only_what_every_group_has_finished_with_is_trimmed() {
     let pending = log.read_pending(10, "0").await.unwrap();
     assert_eq!((pending.claims.len(), pending.unreadable.len()), (1, 0));
 
-    // Another group, as a relay would have, hasn't read anything yet.
+    // Another group, like that of a relay, hasn't read any entry yet.
     let key = app.keys().log(lane());
     let _: Value = app.redis(&["XGROUP", "CREATE", &key, "relay", "0"]).await;
     log.acknowledge(pending.claims.iter().map(|entry| entry.id.as_str())).await.unwrap();
@@ -71,7 +71,7 @@ async fn a_consumer_that_holds_entries_is_not_removed() {
     assert_eq!(
         holder.read_pending(1, "0").await.unwrap().len(),
         1,
-        "it is still there, and so is the entry"
+        "the consumer is still there, and so is the entry"
     );
 
     holder.acknowledge(held.iter().map(|entry| entry.id.as_str())).await.unwrap();
@@ -120,11 +120,11 @@ async fn entries_are_taken_over_step_by_step_and_lost_ones_are_named() {
     let deleted: i64 = app.redis(&["XDEL", &app.keys().log(lane()), &held[1].id]).await;
     assert_eq!(deleted, 1);
 
-    // By name, however short a time it has held them.
+    // By name, however short a time the consumer has held them.
     let step = ours.take_over_from("dead", 3).await.unwrap();
     assert_eq!((step.entries, &step.lost[..]), (2, &[held[1].id.clone()][..]));
-    assert_eq!(ours.take_over_from("nobody", 3).await.unwrap().entries, 0);
-    // Step by step, from what the last one says.
+    assert_eq!(ours.take_over_from("unknown", 3).await.unwrap().entries, 0);
+    // Step by step, each from the end of the last one.
     let (mut taken, mut from, mut steps) = (0, Some("0-0".to_owned()), 0);
     while let Some(start) = from {
         let step = ours.take_over(Duration::ZERO, 1, &start).await.unwrap();

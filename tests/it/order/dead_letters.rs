@@ -1,4 +1,4 @@
-//! What an operator does about entries that could not become orders.
+//! Dead letters, listed and discarded by an operator.
 
 use flash_sale::sale::ids::CouponId;
 use serde_json::Value;

@@ -30,7 +30,7 @@ async fn an_order_that_is_not_paid_in_time_expires_and_its_unit_comes_back() {
     let coupon = app.create_flash(3).await;
     let (late, paid, young) =
         (app.order(1, coupon).await, app.paid_order(2, coupon).await, app.order(3, coupon).await);
-    assert_eq!(app.expire().await, 0, "nobody is late yet");
+    assert_eq!(app.expire().await, 0, "no order is late yet");
     app.execute(&format!(
         "UPDATE orders SET created_at = created_at - interval '901 s' WHERE id != {young}"
     ))
@@ -57,7 +57,11 @@ async fn the_window_is_a_setting_and_begins_with_the_row() {
     let coupon = app.create_flash(1).await;
     app.order(1, coupon).await;
     app.execute("UPDATE orders SET claimed_at = claimed_at - interval '1 day'").await;
-    assert_eq!(app.expire().await, 0, "an outage before the row was written is nobody's fault");
+    assert_eq!(
+        app.expire().await,
+        0,
+        "an outage before the row was written costs the user no time"
+    );
     app.execute("UPDATE orders SET created_at = created_at - interval '61 s'").await;
     assert_eq!(app.expire().await, 1);
 }
@@ -106,7 +110,7 @@ async fn an_order_whose_entry_is_read_again_stays_expired() {
 async fn of_payment_and_expiry_exactly_one_wins_in_a_thousand_races() {
     const ROUNDS: usize = 40;
     const ORDERS: usize = 30;
-    // About as many as the payments of a round take one after the other.
+    // About as many as the payments that a round takes one after the other.
     const LOOKS_MAX: usize = 50;
     let app = TestApp::start().await;
     let races = i64::try_from(ROUNDS * ORDERS).unwrap();
@@ -151,7 +155,7 @@ async fn of_payment_and_expiry_exactly_one_wins_in_a_thousand_races() {
     }
     assert_eq!(paid + expired, races);
     assert!(paid.min(expired) > races / 20, "{paid} were paid and {expired} expired: no races");
-    // The money of those that lost after they had been charged goes back, all of it.
+    // All money of payments that lost the race after the charge goes back.
     let late = app.number("SELECT count(*) FROM payments WHERE refund_reason = 'too_late'").await;
     let accepted = app.number("SELECT count(*) FROM payments WHERE status = 'accepted'").await;
     assert_eq!((accepted, app.sold(coupon).await), (paid, paid));

@@ -1,6 +1,6 @@
-//! Orders and units against a model: random sequences of claims, payments, cancellations, more stock, and passes
-//! that die half-way. Whatever the sequence, both stores hold what the model holds, and
-//! comparing them in the middle of it finds nothing wrong.
+//! Orders and units against a model: random sequences of claims, payments, cancellations, more stock, and passes that
+//! die half-way. After any sequence, both stores hold the model's state, and a comparison in the middle of it finds
+//! no fault.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,18 +22,18 @@ use crate::support::{TestApp, lane, user, write_all};
 const CASES: u32 = 24;
 const CASES_LONG: u32 = 1_000;
 
-/// What happens next. Users are few, so that they come again.
+/// A step. Users are few, so that they come again.
 #[derive(Clone, Debug)]
 enum Step {
     Claim(i64),
-    /// A user does something about their last order.
+    /// A user's action on their last order.
     Act(i64, Action),
     /// More units, under one of a few keys.
     Restock(i64),
-    /// The same by a process that dies between Postgres and Redis.
+    /// The same in a process that dies between Postgres and Redis.
     RestockAndDie(i64),
     Pass(Pass),
-    /// The stores are compared, and repaired if anything is wrong: nothing may be.
+    /// The stores are compared, and would be repaired: no finding is allowed.
     Compare,
 }
 
@@ -43,13 +43,13 @@ enum Action {
     Cancel,
 }
 
-/// The passes of the worker, and what is left of them when their process dies.
+/// The passes of the worker, and what each leaves when its process dies.
 #[derive(Clone, Copy, Debug)]
 enum Pass {
     Write,
-    /// Has read what there is.
+    /// The pass has read the entries.
     WriteDiesBeforeCommit,
-    /// Has written it and not acknowledged it.
+    /// The pass has written the entries and not acknowledged them.
     WriteDiesAfterCommit,
     Recover,
     GiveBack,
@@ -62,7 +62,7 @@ enum Pass {
 enum State {
     /// In the log, unread.
     Logged,
-    /// In the log, in the hands of a worker that died.
+    /// In the log, pending for a worker that died.
     Held,
     Unpaid,
     Paid,
@@ -109,7 +109,7 @@ fn steps() -> impl Strategy<Value = (i64, Vec<Step>)> {
 }
 
 impl State {
-    /// As Postgres has it; nothing while there is no row.
+    /// The row in Postgres, if there is one.
     fn status(self) -> Option<&'static str> {
         match self {
             Self::Logged | Self::Held => None,
@@ -127,13 +127,13 @@ impl State {
         self == Self::Cancelled
     }
 
-    /// What an action is answered, and where it leads.
+    /// The answer to an action, and the next status.
     fn after(self, action: Action) -> (u16, Self) {
         match (self, action) {
             (Self::Logged | Self::Held, _) => (404, self),
             (Self::Unpaid, Action::Pay) => (200, Self::Paid),
             (Self::Unpaid, Action::Cancel) => (200, Self::Cancelled),
-            // It has happened before.
+            // The move has happened before.
             (Self::Paid, Action::Pay) | (Self::Cancelled, Action::Cancel) => (200, self),
             _ => (409, self),
         }
@@ -154,7 +154,7 @@ impl Model {
         self.orders.iter().rev().find(|(_, (user, _))| *user == of).map(|(order, _)| *order)
     }
 
-    /// All orders in one of these states change to that one.
+    /// Moves all orders in one of these states to `to`.
     fn all(&mut self, from: &[State], to: State) {
         let orders = self.orders.values_mut().filter(|(_, state)| from.contains(state));
         orders.for_each(|(_, state)| *state = to);
@@ -271,7 +271,7 @@ async fn run(pass: Pass, model: &mut Model, app: &TestApp, coupon: CouponId) {
     }
 }
 
-/// Reads what is unread as a worker that does nothing more.
+/// Reads the unread entries as a worker that dies then.
 async fn deliver(app: &TestApp) -> Vec<ClaimEntry> {
     let stores = &app.app.stores;
     let log = OrderLog::new(stores.redis.clone(), &stores.keys, lane(), consumer_name());
@@ -279,7 +279,7 @@ async fn deliver(app: &TestApp) -> Vec<ClaimEntry> {
     log.read_new(1_000).await.expect("Redis answers").claims
 }
 
-/// A worker takes over whatever others hold, and writes everything.
+/// A worker takes over all pending entries, and writes all entries.
 async fn recover(app: &TestApp) {
     let settings =
         WorkerSettings { take_over_idle: Duration::ZERO, ..WorkerSettings::from(&app.config) };
@@ -289,7 +289,7 @@ async fn recover(app: &TestApp) {
     write_all(&mut worker).await;
 }
 
-/// Both stores hold what the model holds, and comparing them finds nothing that would need a repair.
+/// Checks that both stores hold the model's state, and that a comparison finds no fault to repair.
 async fn compare(model: &Model, app: &TestApp, coupon: CouponId) -> TestCaseResult {
     let buyers = app.buyers(coupon).await;
     prop_assert_eq!(&buyers, &model.buyers, "buyers");
@@ -311,7 +311,7 @@ async fn compare(model: &Model, app: &TestApp, coupon: CouponId) -> TestCaseResu
 }
 
 fn check(cases: u32) {
-    // A process that remembers "sold out" hears of units that came back a moment later.
+    // A process that remembers "sold out" hears of returned units a moment later.
     let app = TestApp::configured(&["--sold-out-memory-ms", "0"]);
     for_cases(cases, app, &steps(), async |app, _, (stock, steps)| {
         let coupon = app.create_flash(stock).await;

@@ -1,5 +1,5 @@
-//! The life of orders against a model: random claims, moves, restocks, passes, and passes that die, on one sale at a time.
-//! Both have to say and keep the same, and after each case the stores agree.
+//! The life of orders against a model: random claims, moves, restocks, passes, and passes that die, on one sale at a
+//! time. Both give the same answers and keep the same state, and after each case the stores agree.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +18,7 @@ use crate::support::{TestApp, moved, user};
 
 const STOCK: i64 = 3;
 
-/// What happens. Users move their latest order.
+/// A step. Users move their latest order.
 #[derive(Clone, Copy, Debug)]
 enum Command {
     Claim(i64),
@@ -32,7 +32,7 @@ enum Command {
     /// The gateway is asked for all refunds.
     RefundPass,
     GiveBack,
-    /// The pass dies before it can write down what it has given back.
+    /// The pass dies before it can note the units that it has given back.
     GiveBackAndDie,
     /// The whole log is read once more.
     ReadAgain,
@@ -40,20 +40,20 @@ enum Command {
     Restock(i64),
 }
 
-/// What an order should be.
+/// Expected state of an order.
 #[derive(Clone, Copy, Debug)]
 struct Expected {
     user: i64,
-    /// Nothing until it is written.
+    /// `None` until the order is written.
     status: Option<OrderStatus>,
-    /// Whether the outbox says that its unit has to come back.
+    /// Whether the outbox has a unit of this order that is on its way back.
     coming_back: bool,
 }
 
 #[derive(Default)]
 struct Model {
     orders: BTreeMap<OrderId, Expected>,
-    /// Whom Redis takes for a buyer, and by which order.
+    /// The buyers in Redis, each with the order.
     buyers: BTreeMap<i64, OrderId>,
     /// Keys of the restocks.
     restocks: BTreeSet<i64>,
@@ -95,7 +95,7 @@ impl Model {
         self.orders.iter().rev().find(|(_, order)| order.user == user).map(|(id, _)| *id)
     }
 
-    /// Moves the order from `from` to `to`; `also` is where that has happened, too.
+    /// Moves the order from `from` to `to`; in `also` the move has happened already.
     fn step(
         &mut self,
         order: OrderId,
@@ -211,7 +211,7 @@ async fn claim(app: &TestApp, coupon: CouponId, n: i64, model: &mut Model) -> Te
     Ok(())
 }
 
-/// What the service says about a move, and what the model says.
+/// The answers of the service and of the model to a move.
 async fn step(
     app: &TestApp,
     n: i64,
@@ -241,7 +241,7 @@ async fn step(
     (answer, expected)
 }
 
-/// Both keep the same.
+/// Checks that both keep the same state.
 async fn compare(app: &TestApp, coupon: CouponId, model: &Model) -> TestCaseResult {
     prop_assert_eq!(app.stock(coupon).await, model.left(), "stock");
     let buyers = app.buyers(coupon).await;

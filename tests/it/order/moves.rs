@@ -1,4 +1,4 @@
-//! The moves of an order: each way it can go, each way it can't, and the same asked twice.
+//! The moves of an order: each allowed one, each refused one, and repeats.
 
 use std::collections::BTreeMap;
 
@@ -251,7 +251,7 @@ async fn what_cannot_be_read_is_refused() {
     assert_eq!(app.status(1, order).await, "unpaid");
 }
 
-/// Rows of all orders by id: status, and everything else that a move changes.
+/// Rows of all orders by id: status, and all columns that a move changes.
 async fn rows(app: &TestApp) -> BTreeMap<i64, (String, DateTime<Utc>, String)> {
     let query = "SELECT id, status, updated_at, orders::text FROM orders";
     let rows: Vec<(i64, String, DateTime<Utc>, String)> =
@@ -304,6 +304,6 @@ async fn each_move_touches_its_order_and_no_other() {
             assert_eq!(app.refund_payments().await, 1);
         }
     }
-    // Those that were inserted as refunding have no payment that is on its way back.
+    // Orders that were inserted as refunding have no payment on its way back.
     assert_eq!(app.number("SELECT count(*) FROM orders WHERE status = 'refunding'").await, 2);
 }

@@ -1,4 +1,4 @@
-//! Units on their way back: once each, whatever dies in between, and never from under somebody who has claimed anew.
+//! Units on their way back: once each, wherever a process dies, and never from a user who has claimed anew.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ async fn app_with(stock: i64) -> (TestApp, CouponId) {
     (app, coupon)
 }
 
-/// As if the pass had died before it could write down what it has done.
+/// Opens the returns again, as if the pass had died before it noted them.
 async fn forget_that_they_are_done(app: &TestApp) {
     app.execute("UPDATE stock_returns SET done_at = NULL").await;
 }
@@ -49,7 +49,7 @@ async fn a_pass_that_died_before_it_wrote_that_down_is_run_again() {
         forget_that_they_are_done(&app).await;
     }
     let returns: i64 = app.redis(&["HGET", &app.keys().coupon(coupon), "returns"]).await;
-    assert_eq!(returns, 1, "and nobody is told again");
+    assert_eq!(returns, 1, "and no process is told again");
 }
 
 #[tokio::test]
@@ -58,7 +58,7 @@ async fn who_has_claimed_anew_keeps_the_new_order() {
     let first = app.order(1, coupon).await;
     app.cancel(1, first).await;
     app.give_back().await;
-    // In flight: nobody but Redis knows of it yet.
+    // In flight: only Redis knows of the claim yet.
     let second = app.claim(1, coupon).await.order_id();
     forget_that_they_are_done(&app).await;
     assert_eq!((app.give_back().await, app.stock(coupon).await), (1, 1));
@@ -303,7 +303,7 @@ async fn the_time_until_a_unit_is_back_beside_many_of_a_lost_sale() {
     }
 }
 
-/// How fast a backlog comes back that grew while the plans were those for empty tables.
+/// Measures the return of a backlog that grew while the plans were those for empty tables.
 #[tokio::test]
 #[ignore = "measures: make faults, best in release"]
 async fn a_backlog_of_a_sale_comes_back_at_the_rate_of_redis_and_postgres() {

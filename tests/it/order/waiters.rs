@@ -1,4 +1,5 @@
-//! Requests that wait for their order: all of them together cost one connection and one query at a time, and each is told.
+//! Requests that wait for their order: together they cost one connection and one query at a time, and each is
+//! answered.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,7 +18,7 @@ use crate::support::{TestApp, eventually, user};
 const WAITERS: i64 = limits::PREFER_WAITERS_MAX as i64;
 /// Longer than any test takes.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Looks that pass before the orders are written.
+/// Looks before the orders are written.
 const LOOKS: i64 = 20;
 
 #[tokio::test]
@@ -53,7 +54,7 @@ async fn requests_that_wait_hold_one_connection_all_together() {
     let (replies, waiting_max) = tokio::join!(claims, watching);
     assert_eq!(waiting_max, 1, "connections that wait for orders");
     for reply in replies {
-        // On a slow machine the ten seconds of a request are over first.
+        // On a slow machine the ten seconds of a request may be over first.
         let told = (reply.status, reply.text("status"));
         assert!([(201, "unpaid"), (202, "pending")].contains(&told), "{told:?}");
     }
@@ -64,7 +65,7 @@ async fn requests_that_wait_hold_one_connection_all_together() {
 async fn requests_that_wait_cost_one_query_for_each_look_and_each_is_told_its_order() {
     let app = TestApp::start().await;
     let promised = backlog(&app, WAITERS).await;
-    // The orders are written by another process than the one that looks.
+    // Another process writes the orders than the one that looks.
     let other = app.another_instance().await;
     let before = transactions(&app).await;
     let writing = async {
@@ -79,7 +80,7 @@ async fn requests_that_wait_cost_one_query_for_each_look_and_each_is_told_its_or
         assert_eq!((written.user_id.get(), written.order_id.get()), (*id, *order));
     }
 
-    // What a connection has done is counted when it is closed, at the latest.
+    // The transactions of a connection are counted when it is closed, at the latest.
     let looks = looks(&other);
     other.stores.pool.close().await;
     eventually("the queries are counted", async || transactions(&app).await >= before + looks)
@@ -113,10 +114,10 @@ async fn an_order_is_told_to_its_buyer_only_and_beyond_the_bound_nobody_waits() 
             assert!(told.iter().all(Option::is_some));
         }
     }
-    assert_eq!(waiters.count(), 0, "who has gone away waits no longer");
+    assert_eq!(waiters.count(), 0, "a client that has gone waits no longer");
 }
 
-/// All of these users wait at this process. Returns what each is told.
+/// All of these users wait at this process. Returns the answer to each.
 async fn wait_for(process: &App, promised: &BTreeMap<i64, i64>) -> BTreeMap<i64, Option<Order>> {
     let waiting = promised.iter().map(async |(id, order)| {
         let order = OrderId::new(*order).expect("an order id");
@@ -132,8 +133,8 @@ fn looks(process: &App) -> i64 {
     line.and_then(|number| number.parse().ok()).expect("it is on the page")
 }
 
-/// Transactions in this app's database, as far as they have been counted. Asked on a connection of its own, which has
-/// seen nothing before.
+/// Transactions in this app's database, as far as they have been counted. Asked on a new connection, which has seen
+/// no older snapshot.
 async fn transactions(app: &TestApp) -> i64 {
     let arguments = app.store_arguments();
     let at = arguments.iter().position(|word| word == "--database-url").expect("it is given");

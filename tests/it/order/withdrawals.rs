@@ -1,4 +1,4 @@
-//! What becomes of the place of a discarded dead letter: its unit is offered again only if no live order needs it.
+//! The place of a discarded dead letter: its unit is offered again only if no live order needs it.
 
 use flash_sale::app::start_housekeeping;
 use flash_sale::sale::ids::CouponId;
@@ -23,7 +23,7 @@ async fn forget(app: &TestApp, coupon: CouponId, n: i64) {
     let _: i64 = app.redis(&["HINCRBY", &app.keys().coupon(coupon), "stock", "1"]).await;
 }
 
-/// A promise that Postgres has no unit for.
+/// A promise without a unit in Postgres.
 async fn oversold(app: &TestApp, coupon: CouponId, n: i64) -> i64 {
     let order = app.claim(n, coupon).await.order_id();
     assert_eq!(app.write_orders().await.dead_letters, 1);
@@ -31,7 +31,7 @@ async fn oversold(app: &TestApp, coupon: CouponId, n: i64) -> i64 {
     order
 }
 
-/// Discards every open dead letter. Returns how many that were.
+/// Discards every open dead letter. Returns their number.
 async fn discard_all(app: &TestApp) -> usize {
     let open = app.app.dead_letters.list(None, 1_000).await.expect("Postgres answers");
     for letter in &open {
@@ -40,7 +40,8 @@ async fn discard_all(app: &TestApp) -> usize {
     open.len()
 }
 
-/// Everybody is told what is so, and the stores agree: these are the buyers, and so many units are left.
+/// Checks that each user is told the truth, and that the stores agree: these are the buyers, and so many units are
+/// left.
 async fn assert_settled(app: &TestApp, coupon: CouponId, buyers: &[i64], left: i64) {
     assert_eq!(app.stock(coupon).await, left, "stock");
     assert_eq!(app.buyers(coupon).await.into_keys().collect::<Vec<_>>(), buyers);
@@ -71,7 +72,7 @@ async fn after_a_roll_back_a_discarded_promise_offers_no_unit_that_is_not_there(
 
 #[tokio::test]
 async fn units_that_were_offered_once_more_stay_offered_and_no_others() {
-    // Of four units Redis has forgotten three, and sold one of these again.
+    // Of four orders Redis has forgotten three, and sold one of their units again.
     let (app, coupon) = sold_out(4).await;
     for n in 2..=4 {
         forget(&app, coupon, n).await;
@@ -82,7 +83,7 @@ async fn units_that_were_offered_once_more_stay_offered_and_no_others() {
     let mut missing = app.reconcile().await.disagreements;
     missing.retain(|found| found.code() == "buyer_missing");
     assert_eq!(missing.len(), 2, "the comparison names the others");
-    // Whoever claims these is in review as well; then each makes up for one.
+    // Users who claim these are in review as well; then each letter makes up for one.
     for n in [6, 7] {
         oversold(&app, coupon, n).await;
     }
@@ -131,7 +132,7 @@ async fn where_sold_was_too_high_the_unit_comes_back_and_can_be_sold() {
     discard_all(&app).await;
     assert_eq!((app.give_back().await, app.sold(coupon).await), (1, 1));
     assert_settled(&app, coupon, &[1], 1).await;
-    // Nobody is put aside again.
+    // No further order is put aside.
     let order = app.order(3, coupon).await;
     assert_eq!(app.status(3, order).await, "unpaid");
     assert_eq!(app.number("SELECT count(*) FROM dead_letters").await, 1);
@@ -225,7 +226,7 @@ async fn a_letter_of_a_sale_that_is_archived_by_then_only_ends() {
     assert_eq!((app.give_back().await, app.give_back().await), (1, 0));
 }
 
-/// The user of a forgotten order is told "sold out" from memory at first, since no process knows better.
+/// The process first tells the user of a forgotten order "sold out" from memory, since no process knows better.
 #[tokio::test]
 async fn a_process_that_remembers_the_sale_as_sold_out_learns_who_is_a_buyer_again() {
     let app = TestApp::start().await;
@@ -242,7 +243,7 @@ async fn a_process_that_remembers_the_sale_as_sold_out_learns_who_is_a_buyer_aga
     .await;
     discard_all(&app).await;
     assert_eq!(app.give_back().await, 1);
-    // Whoever is told "sold out" renews what is remembered; by chance one claim of user 2 may get through.
+    // A refusal renews the memory of "sold out"; by chance one claim of user 2 may get through.
     eventually("the process knows user 2", async || {
         for _ in 0..10 {
             assert_eq!(app.claim(4, coupon).await.refusal(), (410, "sold_out"));
@@ -256,7 +257,7 @@ async fn a_process_that_remembers_the_sale_as_sold_out_learns_who_is_a_buyer_aga
     assert_eq!(app.claim(2, coupon).await.order_id(), orders[1]);
 }
 
-/// Two processes at once, users who cancel forgotten orders, and users who claim whatever is offered.
+/// Two processes at once, users who cancel forgotten orders, and users who claim the offered units.
 #[tokio::test]
 async fn places_are_passed_on_once_while_orders_are_closed_and_claimed() {
     const UNITS: i64 = 60;
@@ -293,7 +294,7 @@ async fn places_are_passed_on_once_while_orders_are_closed_and_claimed() {
         }
     };
     tokio::join!(cancels, claims, passes, others);
-    // What is claimed beyond the units is a letter, and makes up for what is still forgotten.
+    // A claim beyond the units is a letter, and makes up for an order that is still forgotten.
     eventually("nothing is left to do", async || {
         let written = write_all(&mut worker).await.entries;
         let discarded = discard_all(&app).await;

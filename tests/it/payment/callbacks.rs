@@ -1,4 +1,4 @@
-//! What a gateway confirms: signed, as often as it likes, early and late.
+//! Confirmations of a gateway: signed, repeated, early and late.
 
 use futures_util::future::join_all;
 use serde_json::{Value, json};

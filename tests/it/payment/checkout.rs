@@ -1,4 +1,4 @@
-//! Where an order is paid: nowhere by default, at a gateway elsewhere, or here, where no money moves.
+//! The place where an order is paid: nowhere by default, at a gateway elsewhere, or here, where no money moves.
 
 use flash_sale::sale::ids::OrderId;
 use nix::sys::signal::Signal;

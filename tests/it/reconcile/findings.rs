@@ -1,5 +1,5 @@
-//! The law of conservation: every way to break it is found and named. A check that finds nothing proves
-//! nothing until it has been seen to find something.
+//! The law of conservation: every way to break it is found and named. A check is worth something only once it has
+//! been seen to find a fault.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -30,7 +30,7 @@ async fn assert_named(app: &TestApp, expected: &[&str]) {
     }
 }
 
-/// Something else may be named as well.
+/// Checks that these findings are named, perhaps among others.
 async fn assert_named_among(app: &TestApp, expected: &[&str]) {
     let named: Vec<String> =
         app.reconcile().await.disagreements.iter().map(ToString::to_string).collect();
@@ -161,7 +161,7 @@ async fn a_sale_that_cannot_be_read_is_a_finding_and_hides_no_other() {
     let _: i64 = app.redis(&["HINCRBY", &app.keys().coupon(good), "stock", "1"]).await;
     let (key, shard) = (app.keys().coupon(bad), app.shard_of(bad, 3).await);
     for (broken, field, value) in [
-        (&shard, "nobody", "1"),
+        (&shard, "unknown", "1"),
         (&shard, "77", "no-order"),
         (&key, "stock", "few"),
         (&key, "total", ""),
@@ -181,7 +181,7 @@ async fn a_sale_that_cannot_be_read_is_a_finding_and_hides_no_other() {
     }
     assert_named(&app, &["total 5 is not stock 4 + buyers 2", "and is missing there"]).await;
 
-    // What Postgres can't store as it is.
+    // A value that Postgres can't store as it is.
     let _: i64 = app.redis(&["HSET", &shard, "a\0b", "1"]).await;
     let asked = app.compare(false).await;
     assert_eq!((asked.status, &asked.body["disagreements"]), (200, &4.into()), "{asked:?}");
@@ -191,7 +191,7 @@ async fn a_sale_that_cannot_be_read_is_a_finding_and_hides_no_other() {
     let _: i64 = app.redis(&["LPUSH", &shard, "x"]).await;
     let unreadable = format!("coupon {bad}: it can't be compared");
     assert_named_among(&app, &[&unreadable, "total 5 is not stock 4 + buyers 2"]).await;
-    // What is found is repaired, and what can't be read is left alone.
+    // Findings are repaired, and unreadable keys are left alone.
     app.execute(&format!("UPDATE flash_sales SET sold = 1 WHERE coupon_id = {good}")).await;
     let asked = app.compare(true).await;
     assert_eq!((asked.status, app.sold(good).await), (200, 2));
@@ -220,7 +220,7 @@ async fn an_open_dead_letter_is_no_disagreement() {
     let report = app.reconcile().await;
     assert!(report.agrees() && report.at_rest, "{report:?}");
     assert_eq!((report.sales[0].in_review, report.sales[0].identical), (1, false));
-    // Until somebody closes it without an order.
+    // Until an operator closes it without an order.
     app.execute("UPDATE dead_letters SET resolved_at = now()").await;
     assert_named(&app, &["user 1 was promised order"]).await;
     app.expect_disagreements();
@@ -260,13 +260,13 @@ async fn one_lost_order_among_thousands() {
     app.expect_disagreements();
 }
 
-/// What is only under way is never taken for lost.
+/// An order under way is never taken for lost.
 #[tokio::test]
 async fn no_false_alarm_while_claims_are_written() {
     const BUSY: usize = 5;
     let app = TestApp::configured(&["--batch-orders-max", "50"]).await;
     let coupon = app.create_flash(100_000).await;
-    // Comparisons that saw something under way; the claims go on until there have been some.
+    // Comparisons that saw claims under way; the claims go on until there have been some.
     let busy = AtomicUsize::new(0);
     let goes_on = || busy.load(Ordering::SeqCst) < BUSY;
     let claims = async {
@@ -302,7 +302,7 @@ async fn an_acknowledgement_without_a_row() {
     assert!(app.reconcile().await.agrees(), "an entry in flight is accounted for");
     let mut worker = app.workers().remove(0);
     worker.ensure_group().await.unwrap();
-    // A consumer that acknowledges what it hasn't written: the classic way to lose an order.
+    // A consumer acknowledges an entry that it hasn't written: the classic way to lose an order.
     let log = app.keys().log(coupon.lane());
     let read = "local r = redis.call('XREADGROUP', 'GROUP', 'order-writers', 'x', 'STREAMS', KEYS[1], '>') return redis.call('XACK', KEYS[1], 'order-writers', r[1][2][1][1])";
     let _: i64 = app.redis(&["EVAL", read, "1", &log]).await;
@@ -331,7 +331,7 @@ async fn a_pending_entry_that_was_deleted() {
     app.expect_disagreements();
 }
 
-/// Compared by digest, and then one by one because of a single buyer; Redis answers others all the time.
+/// Compared by digest, and then one by one because of a single buyer; Redis answers other clients all the time.
 #[tokio::test]
 #[ignore = "long: make faults"]
 async fn a_million_buyers() {
@@ -380,7 +380,7 @@ async fn a_million_buyers() {
         assert_eq!(report.disagreements.len(), disagreements, "{:?}", report.disagreements);
         assert_eq!(report.sales[0].identical, disagreements == 0);
         // In one piece the buyers would take nearly all of that time.
-        assert!(slowest < took / 2, "somebody waited {slowest:?} of {took:?} for Redis");
+        assert!(slowest < took / 2, "another client waited {slowest:?} of {took:?} for Redis");
         println!(
             "a million buyers, {disagreements} disagreements: {took:?}; others waited for Redis {slowest:?} at most"
         );

@@ -1,4 +1,4 @@
-//! The operator's numbers: what the page of metrics and `coupon show` tell of both stores.
+//! The operator's numbers: metrics of both stores, and the output of `coupon show`.
 
 use std::collections::HashMap;
 

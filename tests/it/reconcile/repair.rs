@@ -1,5 +1,5 @@
-//! Repairs: each puts right what it is for, changes nothing when it is done again, and never lets anybody in who
-//! has not been promised anything.
+//! Repairs: each corrects its finding, changes nothing when it is repeated, and never makes a buyer of a user without
+//! a promise.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 
 use crate::support::{TestApp, eventually, user, write_all};
 
-/// Reads whatever is unread as a consumer of its own, and acknowledges it without writing it: the classic way
-/// to lose an order.
+/// Reads the unread entries as another consumer, and acknowledges them without writing them: the classic way to lose
+/// an order.
 const ACKNOWLEDGE_UNWRITTEN: &str =
     "local read = redis.call('XREADGROUP', 'GROUP', 'order-writers', 'x', 'STREAMS', KEYS[1], '>')
     if not read then return 0 end
@@ -56,7 +56,7 @@ async fn a_lost_order_is_written_with_the_id_that_was_promised() {
 
     let again = repair(&app).await;
     assert_eq!((&again["disagreements"], repairs(&again).len()), (&json!(0), 0));
-    // And if the entry turns up after all, it is a repeat.
+    // The entry is a repeat if it turns up after all.
     let log = app.keys().log(coupon.lane());
     let _: i64 = app.redis(&["XGROUP", "DESTROY", &log, "order-writers"]).await;
     let report = app.write_orders().await;
@@ -100,7 +100,7 @@ async fn a_lost_order_whose_id_is_taken_becomes_a_dead_letter() {
 async fn the_word_of_a_redis_that_contradicts_itself_is_no_promise() {
     let app = TestApp::start().await;
     let coupon = app.create_flash(5).await;
-    // Nobody claimed: a buyer, and no unit for them.
+    // A buyer without a claim gets no unit.
     app.set_buyer(coupon, 1, 77).await;
     let run = repair(&app).await;
     assert_eq!(repairs(&run), ["order_lost false"]);
@@ -123,7 +123,7 @@ async fn sold_is_counted_again() {
         assert_eq!(app.number("SELECT sold FROM flash_sales").await, 2);
         assert_eq!(repairs(&repair(&app).await).len(), 0);
     }
-    // More than there are units can't be counted away.
+    // A `sold` above the number of units can't be counted away.
     app.execute("UPDATE flash_sales SET sold = 1, total = 1").await;
     assert_eq!(repairs(&repair(&app).await), ["sold_miscounted false"]);
     app.expect_disagreements();
@@ -136,7 +136,7 @@ async fn sold_is_counted_again_beside_orders_that_are_being_written() {
     app.claim(1, coupon).await;
     app.write_orders().await;
     app.execute("UPDATE flash_sales SET sold = 0").await;
-    // Somebody is in the middle of writing an order: the row is there, and `sold` has just been changed.
+    // A worker is in the middle of writing an order: the row is there, and `sold` has just been changed.
     let mut other = app.app.stores.pool.begin().await.unwrap();
     let insert = format!(
         "INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at) VALUES (9, {coupon}, 'flash', 2, now());
@@ -197,7 +197,7 @@ async fn repairs_under_load_neither_lose_nor_over_admit() {
     let (promised, (), ()) = tokio::join!(claims, writes, repairs);
     repair(&app).await;
 
-    assert!(lost.load(Ordering::SeqCst) > 0, "nothing was ever lost");
+    assert!(lost.load(Ordering::SeqCst) > 0, "no entry was ever lost");
     assert_eq!(promised.len(), 400);
     let rows: Vec<(i64, i64)> = sqlx::query_as("SELECT user_id, id FROM orders ORDER BY 1")
         .fetch_all(&app.app.stores.pool)

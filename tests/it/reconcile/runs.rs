@@ -1,4 +1,4 @@
-//! The record of comparisons: who may ask, what is kept, when one is due, and what the metrics say of it.
+//! The record of comparisons: access, retention, due times, and the metrics about it.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ async fn runs(app: &TestApp) -> i64 {
     app.number("SELECT count(*) FROM reconcile_runs").await
 }
 
-/// As if all that is on record had happened a day earlier.
+/// Dates the whole record back by a day.
 async fn a_day_passes(app: &TestApp) {
     let all = "UPDATE reconcile_runs SET started_at = started_at - interval '1 day', finished_at = finished_at - interval '1 day'";
     app.execute(all).await;
@@ -135,7 +135,7 @@ async fn a_comparison_that_breaks_off_is_on_record_and_counted() {
     let app = TestApp::start().await;
     let coupon = app.create_flash(5).await;
     app.claim(1, coupon).await;
-    // Whatever is wrong with a store: here, a table is missing.
+    // A store can fail in any way; here, a table is missing.
     app.execute("ALTER TABLE dead_letters RENAME TO aside").await;
     assert!(app.app.reconciler.pass(PERIOD).await.is_err());
     assert_page(&app, &["flash_sale_reconcile_failed_total 1"]).await;

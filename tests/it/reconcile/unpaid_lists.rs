@@ -1,5 +1,5 @@
-//! The lists of unpaid orders are compared with the orders: a place that nothing frees is named and freed, an order
-//! that is on no list is named, and what is only under way is neither.
+//! The lists of unpaid orders compared with the orders: a place that no pass frees is named and freed, an order on no
+//! list is named, and an order under way is neither.
 
 use std::fs;
 use std::path::Path;
@@ -26,7 +26,7 @@ async fn bounded() -> (TestApp, [CouponId; 3]) {
     (app, coupons)
 }
 
-/// Writes a user's list behind everybody's back.
+/// Writes a user's list by hand.
 async fn set_list(app: &TestApp, user: &str, list: &str) {
     let _: i64 = app.redis(&["HSET", &app.keys().unpaid(lane()), user, list]).await;
 }
@@ -37,7 +37,7 @@ async fn list_of(app: &TestApp, user: i64) -> String {
     list.unwrap_or_default()
 }
 
-/// What the comparison finds, as `code: words`.
+/// The comparison's findings, as `code: words`.
 async fn found(app: &TestApp) -> Vec<String> {
     let report = app.reconcile().await;
     let found = report.disagreements.iter();
@@ -119,9 +119,9 @@ async fn a_place_of_no_order_of_the_user_is_named_and_left_to_an_operator() {
         assert_names(&found(&app).await, &[words]);
         assert_eq!(repair(&app).await, [""; 0]);
     }
-    // Fields that bound nobody.
+    // Fields that bound no user.
     set_list(&app, "1", "").await;
-    set_list(&app, "nobody", "77").await;
+    set_list(&app, "unknown", "77").await;
     set_list(&app, "0", "77").await;
     assert_eq!(found(&app).await, [""; 0]);
 }
@@ -138,7 +138,7 @@ async fn an_unpaid_order_that_is_on_no_list_is_named() {
     assert_eq!(repair(&app).await, [""; 0]);
     app.pay(2, second).await;
     assert_eq!(found(&app).await, [""; 0]);
-    // Nothing says that the bound held before the oldest one that is listed was claimed.
+    // Before the oldest listed order was claimed, there may have been no bound.
     let third = app.order(2, a).await;
     set_list(&app, "2", &third.to_string()).await;
     let _: i64 = app.redis(&["HDEL", &app.keys().unpaid(lane()), "1"]).await;
@@ -204,7 +204,7 @@ async fn one_stale_place_among_thousands() {
     set_list(&app, "1234", &before).await;
     let words = format!("place_not_freed: coupon {a}: order {paid} of user 1234 is paid");
     assert_names(&found(&app).await, &[&words]);
-    // And one that is missing, at the other end.
+    // The missing order, at the other end.
     let listed = list_of(&app, USERS).await;
     let (_, kept) = listed.split_once(' ').expect("two orders");
     set_list(&app, &USERS.to_string(), kept).await;
@@ -216,8 +216,8 @@ async fn one_stale_place_among_thousands() {
     app.give_back().await;
 }
 
-/// Users claim, pay and cancel, workers write, units and places come back, and comparisons see all of it. A store that
-/// is slow to answer is no matter here: what was asked is asked again.
+/// Users claim, pay and cancel, workers write, units and places come back, and comparisons see all of it. A store
+/// that is slow to answer doesn't matter here: each request is repeated.
 #[tokio::test]
 async fn no_false_alarm_while_orders_come_and_go() {
     const BUSY: usize = 4;
@@ -226,7 +226,7 @@ async fn no_false_alarm_while_orders_come_and_go() {
     for _ in 0..4 {
         coupons.push(app.create_flash(100_000).await);
     }
-    // Comparisons that saw something under way.
+    // Comparisons that saw orders under way.
     let busy = AtomicUsize::new(0);
     let goes_on = || busy.load(Ordering::SeqCst) < BUSY;
     let claims = async {

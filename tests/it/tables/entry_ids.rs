@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::support::{TestApp, eventually, lane, write_all};
 
-/// A millisecond that no clock comes to while the tests run.
+/// A millisecond that no clock reaches while the tests run.
 const MS: u64 = 4_000_000_000_000;
 
 fn id(sequence: u64) -> String {
@@ -23,7 +23,7 @@ async fn add(app: &TestApp, sequence: u64, fields: &[&str]) {
     let _: String = app.redis(&[&["XADD", &key, &id], fields].concat()).await;
 }
 
-/// The entry of a claim of user `n`, who is written down as a buyer.
+/// The entry of a claim of user `n`, who is a buyer in Redis.
 async fn claim(app: &TestApp, coupon: CouponId, n: i64, sequence: u64) {
     let (coupon_text, n_text, order) = (coupon.to_string(), n.to_string(), (1_000 + n).to_string());
     app.set_buyer(coupon, n, 1_000 + n).await;
@@ -58,11 +58,11 @@ async fn entries_of_one_millisecond_are_all_written_in_batches() {
     }
 }
 
-/// Of more claims than there are units, those become orders that came first.
+/// With more claims than units, those become orders that came first.
 #[tokio::test]
 async fn who_came_first_in_a_millisecond_gets_the_unit() {
     let (app, coupon) = app_with(2, &[]).await;
-    // The last one has the lowest order id.
+    // The last claim has the lowest order id.
     for (n, sequence) in [(3, 9), (2, 10), (1, 11)] {
         claim(&app, coupon, n, sequence).await;
     }
@@ -82,7 +82,7 @@ async fn two_dead_letters_of_one_millisecond_are_two() {
     assert_eq!(app.number("SELECT count(DISTINCT entry_id) FROM dead_letters").await, 3);
 }
 
-/// Two orders whose entries are lost, promised in one second, and that Postgres has no place for.
+/// Two orders whose entries are lost, promised in one second, and without a place in Postgres.
 #[tokio::test]
 async fn two_repairs_of_one_second_are_two_dead_letters() {
     let (app, coupon) = app_with(5, &[]).await;
@@ -102,7 +102,8 @@ async fn two_repairs_of_one_second_are_two_dead_letters() {
     app.expect_disagreements();
 }
 
-/// Two groups in the middle of one millisecond: what the slower one needs is kept, whichever is named first.
+/// Two groups in the middle of one millisecond: the entries that the slower one needs are kept, in either order of
+/// the groups.
 #[tokio::test]
 async fn the_log_is_trimmed_to_the_slowest_group_within_a_millisecond() {
     // As text 250 comes before 99.
@@ -115,7 +116,7 @@ async fn the_log_is_trimmed_to_the_slowest_group_within_a_millisecond() {
                 add(&app, sequence, &["x", "y"]).await;
             }
             for (group, at) in [("order-writers", ours), ("a-relay", others)] {
-                // What is pending is what a group needs; otherwise the last one that it was given.
+                // A group needs its pending entries; otherwise all entries after the last one that it was given.
                 let from = if pending { id(at - 1) } else { id(at) };
                 let _: String = app.redis(&["XGROUP", "CREATE", &key, group, &from]).await;
                 if pending {
@@ -139,7 +140,7 @@ async fn the_log_is_trimmed_to_the_slowest_group_within_a_millisecond() {
     }
 }
 
-/// How far a group has come, and what is in flight.
+/// Progress of a group, and number of entries in flight.
 #[tokio::test]
 async fn a_log_is_judged_to_the_entry() {
     let (app, coupon) = app_with(20, &[]).await;
@@ -163,8 +164,8 @@ async fn a_log_is_judged_to_the_entry() {
     assert!(LogState::of(redis, &key).await.unwrap().is_settled());
 }
 
-/// Entries 1 to 3 are there. A lane that came to rest behind entry `last` is woken up where there is another one, or where the
-/// group was given fewer.
+/// Entries 1 to 3 are there. A lane that came to rest behind entry `last` is woken up if there is a later entry, or
+/// if the group was given fewer.
 #[tokio::test]
 async fn a_lane_at_rest_is_woken_up_within_a_millisecond() {
     for (last, delivered) in [(2, 3), (3, 2), (2, 2), (1, 1)] {
@@ -189,7 +190,7 @@ async fn a_lane_at_rest_is_woken_up_within_a_millisecond() {
     }
 }
 
-/// The same, as a whole.
+/// The same with a running worker.
 #[tokio::test]
 async fn entries_of_one_millisecond_are_written_one_by_one() {
     let (app, coupon) = app_with(30, &[]).await;

@@ -1,5 +1,5 @@
-//! Each pass that works in batches or pages: nothing to do, one item, a batch, and one more; done in as many runs as promised.
-//! Then a batch, or one more, of items that are stuck in front of a good one, which is dealt with all the same.
+//! Each pass that works in batches or pages, with no item, one, a batch, and one more: done in as many runs as
+//! promised. Then a batch of stuck items, or one more, in front of a good one, which is dealt with all the same.
 
 use std::time::Duration;
 
@@ -12,7 +12,8 @@ use serde_json::Value;
 
 use crate::support::{TestApp, eventually, lane, user, write_all};
 
-/// Order ids of rows that are written by hand, as `support/buyers.rs` writes their buyers: this and the user's id.
+/// First order id of rows that are written by hand, as `support/buyers.rs` writes their buyers; the user's id is
+/// added.
 const BY_HAND: i64 = 1 << 60;
 
 fn around(batch: u32) -> [i64; 4] {
@@ -20,7 +21,7 @@ fn around(batch: u32) -> [i64; 4] {
     [0, 1, batch, batch + 1]
 }
 
-/// Rows of orders of users `first..first + count`, with these columns beside, and `sold` to go with them.
+/// Writes orders of users `first..first + count`, with these further columns, and adds them to `sold`.
 async fn orders(
     app: &TestApp,
     coupon: CouponId,
@@ -42,7 +43,7 @@ async fn sold_is(app: &TestApp, coupon: CouponId, sold: i64) {
     app.execute(&format!("UPDATE flash_sales SET sold = {sold} WHERE coupon_id = {coupon}")).await;
 }
 
-/// An app about whose rows Redis knows nothing.
+/// An app whose rows are unknown to Redis.
 async fn in_postgres_only(arguments: &[&str]) -> TestApp {
     let app = TestApp::configured(arguments).await;
     app.expect_disagreements();
@@ -149,7 +150,7 @@ async fn refunds() {
     assert_eq!(app.number(waiting).await, 0, "each has been asked about");
 }
 
-// ---- what comes back ----
+// ---- units and places on their way back ----
 
 const CANCELLED: (&str, &str) = (", status, cancelled_at", ", 'cancelled', now()");
 const PAID: (&str, &str) = (", status, paid_at, pay_method", ", 'paid', now(), 'balance'");
@@ -251,13 +252,13 @@ async fn letters_in_front_of_units() {
              WHERE coupon_id = {coupon}"
         ))
         .await;
-        // Redis lacks some other buyers of the sale, so nothing can be said about its units.
+        // Redis lacks some other buyers of the sale, so the units of the letters can't be told to exist.
         let mut shards = app.shard_keys(coupon).await;
         let (own, other) = (app.shard_of(coupon, 5_001).await, app.shard_of(coupon, 5_002).await);
         shards.retain(|key| *key != own && *key != other);
         let hidden = format!("{}:hidden", shards[0]);
         let _: String = app.redis(&["RENAME", &shards[0], &hidden]).await;
-        // Again and again: however often the letters have been tried, the others don't wait for them.
+        // The letters are tried again and again, and the others never wait for them.
         for user in [5_001, 5_002, 5_001, 5_002] {
             let order = app.order(user, coupon).await;
             assert_eq!(app.cancel(user, order).await.status, 200);
@@ -266,7 +267,7 @@ async fn letters_in_front_of_units() {
         }
         let noted = app.postponed().await;
         assert!(noted.len() == 1 && noted[0].starts_with("withdrawals "), "{noted:?}");
-        // Once the cause has gone all of them end.
+        // Once the cause has gone, all returns end.
         let _: String = app.redis(&["RENAME", &hidden, &shards[0]]).await;
         app.let_postponed_be_due().await;
         assert_eq!(i64::try_from(app.give_back().await).unwrap(), letters);
@@ -276,7 +277,7 @@ async fn letters_in_front_of_units() {
 
 // ---- sales ----
 
-/// Sales that are in Postgres only, and on.
+/// Sales that are open, in Postgres only.
 async fn sales(app: &TestApp, count: i64) -> Vec<CouponId> {
     let ids: Vec<i64> = sqlx::query_scalar(
         "WITH new AS (INSERT INTO coupons (id, kind, title, sub_title, rules, pay_cents, value_cents)
@@ -294,7 +295,7 @@ async fn sales(app: &TestApp, count: i64) -> Vec<CouponId> {
     ids.into_iter().map(|id| CouponId::new(id).expect("an id")).collect()
 }
 
-/// What the passes over sales do, one after the other in the life of a sale.
+/// The passes over sales, in the order of a sale's life.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Step {
     WarmUp,
@@ -309,7 +310,7 @@ const LIFE: [Step; 6] =
     [Step::WarmUp, Step::Changes, Step::Revisions, Step::End, Step::ChangesAgain, Step::Archive];
 
 impl Step {
-    /// Has it something to do for these sales. `broken` ones it can't deal with.
+    /// Makes these sales ready for the pass; with the `broken` ones the pass can't deal.
     async fn prepare(self, app: &TestApp, sales: &[CouponId], broken: bool) {
         let field = |field, value| ["HSET", field, value];
         for coupon in sales {
@@ -340,7 +341,7 @@ impl Step {
         }
     }
 
-    /// One run. Returns how many sales it has dealt with.
+    /// One run. Returns the number of sales that it has dealt with.
     async fn run(self, app: &TestApp) -> i64 {
         let ahead = Duration::from_secs(3_600);
         let done = match self {
@@ -406,7 +407,7 @@ async fn a_sale_behind_others_that_are_stuck() {
             }
             at.prepare(&app, &all, false).await;
             at.prepare(&app, &bad, true).await;
-            // Whatever was found to be behind is counted, the others by what was done.
+            // Changes count each sale that was found to be behind, the other passes those that they have dealt with.
             let found = if at == Step::Revisions { stuck + 1 } else { 1 };
             assert_eq!(at.run(&app).await, found, "{at:?} behind {stuck}, in the same run");
             let is_done = match at {
@@ -472,7 +473,7 @@ async fn entries_that_were_left_behind() {
         dead.log().ensure_group().await.unwrap();
         claims(&app, coupon, 1..=count).await;
         let held = dead.log().read_new(100).await.unwrap().len();
-        // More of them come, which nobody has read.
+        // More unread entries come.
         claims(&app, coupon, 51..=52).await;
         let mut worker = worker(&app);
         worker.ensure_group().await.unwrap();
@@ -543,7 +544,7 @@ async fn trimming() {
         worker.ensure_group().await.unwrap();
         append(&app, lane(), count).await;
         let key = app.keys().log(lane());
-        assert_eq!(worker.tidy_up_pass().await.unwrap(), 0, "nobody has read them");
+        assert_eq!(worker.tidy_up_pass().await.unwrap(), 0, "no consumer has read them");
         let _: String = app.redis(&["XGROUP", "SETID", &key, "order-writers", "$"]).await;
         worker.tidy_up_pass().await.unwrap();
         let left: i64 = app.redis(&["XLEN", &key]).await;
@@ -553,7 +554,7 @@ async fn trimming() {
 
 // ---- lists and comparisons ----
 
-/// What is listed over HTTP, by its name there, and a statement that makes so many of it.
+/// Lists over HTTP: path, name of the items, and a statement that makes so many.
 const LISTS: [(&str, &str, &str); 5] = [
     ("/v1/dead-letters", "dead_letters", "INSERT INTO dead_letters (lane, entry_id, payload, reason, detail)
         SELECT 0, '1-' || n, '{}', 'undecodable', '' FROM generate_series(1, {count}) AS n"),
@@ -591,7 +592,7 @@ async fn lists() {
     }
 }
 
-/// So many findings of a kind, each of which is named: more than fit on a page of either store.
+/// Makes as many findings of a kind: more than fit on a page of either store.
 #[tokio::test]
 async fn findings() {
     for (code, has_buyers, rows) in [
@@ -619,7 +620,7 @@ async fn findings() {
     }
 }
 
-/// So many claims on their way to Postgres: unread ones, pending ones, and pending ones that the log has lost.
+/// Claims on their way to Postgres: unread ones, pending ones, and pending ones that the log has lost.
 #[tokio::test]
 async fn entries_in_flight() {
     for count in [1, 1_000, 1_001] {

@@ -1,5 +1,5 @@
-//! Every finding, made real in the stores, and repaired: what is done about it, what else changes, what a second repair does,
-//! and whether Redis is still believed about a user beside it.
+//! Every finding, made real in the stores, and repaired: the repair, its other changes, the effect of a second
+//! repair, and whether Redis is still believed about a user beside it.
 
 use flash_sale::sale::ids::CouponId;
 use flash_sale::sale::reconcile::Disagreement;
@@ -7,14 +7,14 @@ use serde_json::Value;
 
 use crate::support::TestApp;
 
-/// One finding, and what becomes of it.
+/// One finding, and its repair.
 struct Row {
     code: &'static str,
-    /// How it is made: Redis commands, or `SQL` and statements. One line each.
+    /// The way to make it: Redis commands, or `SQL` and statements. One line each.
     made: &'static str,
     /// All repairs that are tried, in the order of their names.
     repairs: &'static [&'static str],
-    /// Tables that the repair changes. It never changes anything in Redis.
+    /// Tables that the repair changes. No repair changes Redis.
     changed: &'static [&'static str],
     /// Whether Redis is believed about another user of the sale, in the presence of this finding.
     believed: bool,
@@ -33,8 +33,9 @@ const fn row(
 const BELIEVED: bool = true;
 const DOUBTED: bool = false;
 
-/// Users 1 and 2 have unpaid orders, user 3 a paid one, user 4 has cancelled, and user 5 is beside all of this. Each way makes
-/// one finding that says that Redis can't be believed, or none. While Redis has an older revision its total isn't compared.
+/// Users 1 and 2 have unpaid orders, user 3 a paid one, user 4 has cancelled, and user 5 is beside all of this. Each
+/// way makes one finding that takes the belief from Redis, or none. While Redis has an older revision its total isn't
+/// compared.
 #[rustfmt::skip]
 const ROWS: [Row; 23] = [
     row("sale_missing", "DEL {sale}", &[], &[], DOUBTED),
@@ -69,14 +70,14 @@ const ROWS: [Row; 23] = [
     row("pending_deleted",
         "XADD {log} 9999999999999-1 x y\nXREADGROUP GROUP order-writers x STREAMS {log} >\nXDEL {log} 9999999999999-1",
         &[], &[], BELIEVED),
-    // Without the log nobody knows what is in flight.
+    // Without the log, the entries in flight are unknown.
     row("log_unreadable", "DEL {log}\nSET {log} x", &[], &[], DOUBTED),
     row("place_not_freed", "HSET {unpaid} 3 {paid}", &["place_not_freed true"], &["stock_returns"], BELIEVED),
     row("place_missing", "HDEL {unpaid} 2", &[], &[], BELIEVED),
     row("places_unreadable", "DEL {unpaid}\nSET {unpaid} x", &[], &[], BELIEVED),
 ];
 
-/// What is wrong about user 5 beside it, and what a repair that believes Redis does about that.
+/// A fault about user 5 beside the finding, and the effect of a repair that believes Redis.
 const BESIDE: [(&str, &str, &str); 2] = [
     (
         "a lost order",
@@ -181,7 +182,7 @@ async fn each_finding_is_repaired_as_it_should_be_and_nothing_else_is() {
         assert_eq!(app.changed_since(&tables).await, [""; 0], "{case}: nothing is done twice");
         assert_eq!(app.dump(coupon).await, keys, "{case}");
 
-        // What is on its way arrives, and then there is nothing left of what could be repaired.
+        // Units and places on their way arrive; then no repairable finding is left.
         app.changes_pass().await;
         app.app.stock_returns.pass().await.expect("both stores answer");
         let (found, last) = repair(&app, &case).await;

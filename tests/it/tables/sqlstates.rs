@@ -1,8 +1,8 @@
 //! Each class of SQLSTATE, raised for real by a trigger, on each path that writes: poison or patience.
 //!
-//! A class about the data (22, 23) says that the *item* is at fault: it is put aside, and the others go on. Each other class
-//! says that Postgres can't do it now, or that the program or a migration is wrong: nothing is put aside, and what could not
-//! be written is written as soon as Postgres does it.
+//! A class about the data (22, 23) says that the *item* is at fault: the item is put aside, and the others go on.
+//! Each other class says that Postgres can't write now, or that the program or a migration is wrong: no item is put
+//! aside, and each is written as soon as Postgres accepts it.
 
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use crate::coupon::load::only_in_postgres;
 use crate::support::process::pending;
 use crate::support::{Reply, SECRET, TestApp, lane, write_all};
 
-/// What a refusal means for the item at hand.
+/// Consequence of a refusal for the item at hand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Meaning {
     Poison,
@@ -23,7 +23,7 @@ enum Meaning {
 }
 use Meaning::{Patience, Poison};
 
-/// Every class that Postgres can answer to a write, and the codes in them that mean something of their own.
+/// Every class with which Postgres can answer a write, and the codes in them with a meaning of their own.
 const STATES: [(&str, Meaning); 36] = [
     ("08000", Patience), // connection exception
     ("08006", Patience), // connection failure
@@ -63,7 +63,7 @@ const STATES: [(&str, Meaning); 36] = [
     ("XX000", Patience), // internal error
 ];
 
-/// One of each class, where each path takes a while to set up.
+/// One code of each class, where each path takes a while to set up.
 const CLASSES: [&str; 14] = [
     "08006", "22003", "23505", "23514", "25006", "40001", "42P01", "53100", "54001", "55P03",
     "57014", "57P01", "58030", "XX001",
@@ -96,13 +96,13 @@ async fn count(app: &TestApp, table: &str, coupon: CouponId) -> i64 {
 async fn a_batch_of_the_worker() {
     let app = TestApp::start().await;
     for (state, meaning) in STATES {
-        // Where it is raised, and how many of the six are poison then.
+        // The write that is refused, and how many of the six are poison then.
         for (write, table, when, culprits) in [
             ("INSERT", "orders", "NEW.user_id = 2 AND NEW.coupon_id = {bad}", 1),
             ("UPDATE", "flash_sales", "NEW.coupon_id = {bad}", 3),
         ] {
             let (bad, good) = (app.create_flash(3).await, app.create_flash(3).await);
-            // One that hasn't failed yet, and so takes all six in one batch.
+            // A worker that hasn't failed yet takes all six in one batch.
             let mut worker = app.worker(lane());
             worker.ensure_group().await.expect("Redis answers");
             for user in 1..=3 {
@@ -137,7 +137,7 @@ async fn a_batch_of_the_worker() {
     }
 }
 
-/// What can't be put aside stays in the log, whatever Postgres says: nothing else has it.
+/// An entry that can't be put aside stays in the log, whatever Postgres says: no other place has it.
 #[tokio::test]
 async fn the_insert_of_a_dead_letter() {
     let app = TestApp::start().await;
@@ -166,11 +166,11 @@ async fn the_insert_of_a_dead_letter() {
 struct Case {
     bad: CouponId,
     good: CouponId,
-    /// The order of the bad one.
+    /// The order of the bad sale.
     order: i64,
 }
 
-/// A pass, and a write that it does for each item.
+/// A pass, and one of its writes for each item.
 #[derive(Clone, Copy, Debug)]
 enum Run {
     Expiry,
@@ -183,7 +183,7 @@ enum Run {
     Archive,
 }
 
-/// Which pass, how it is called in `postponed`, and where the refusal is raised. `{bad}` is the coupon, `{order}` its order.
+/// The pass, its name in `postponed`, and the refused write. `{bad}` is the coupon, `{order}` its order.
 const WRITES: [(Run, &str, &str, &str, &str); 17] = [
     (Run::Expiry, "expiry", "UPDATE", "orders", "NEW.id = {order}"),
     (Run::Expiry, "expiry", "INSERT", "stock_returns", "NEW.order_id = {order}"),
@@ -195,7 +195,7 @@ const WRITES: [(Run, &str, &str, &str, &str); 17] = [
     (Run::StockReturns, "stock_returns", "UPDATE", "stock_returns", "NEW.order_id = {order}"),
     (Run::Places, "places", "UPDATE", "stock_returns", "NEW.order_id = {order}"),
     (Run::Changes, "changes", "UPDATE", "flash_sales", "NEW.coupon_id = {bad}"),
-    // Found again every ten seconds, so nothing is put aside.
+    // The pass finds the revision again every ten seconds, so no item is put aside.
     (Run::Revisions, "", "UPDATE", "flash_sales", "NEW.coupon_id = {bad}"),
     (Run::WarmUp, "warm_up", "UPDATE", "flash_sales", "NEW.coupon_id = {bad}"),
     (Run::Archive, "archive", "UPDATE", "coupons", "NEW.id = {bad}"),
@@ -224,7 +224,7 @@ const WRITES: [(Run, &str, &str, &str, &str); 17] = [
 ];
 
 impl Run {
-    /// Has something to do for each of two sales, the bad one first.
+    /// Makes an item for each of two sales, the bad one first.
     async fn prepare(self, app: &TestApp) -> Case {
         let mut sales = [(app.create_flash(9).await, 0), (app.create_flash(9).await, 0)];
         for (coupon, order) in &mut sales {
@@ -261,14 +261,14 @@ impl Run {
             }
         }
         if let Self::Revisions = self {
-            // It can't be changed in Redis, which has to be noted.
+            // The sale can't be changed in Redis, and that has to be noted.
             let key = app.keys().coupon(sales[0].0);
             let _: i64 = app.redis(&["HSET", &key, "layout", "9"]).await;
         }
         Case { bad: sales[0].0, good: sales[1].0, order: sales[0].1 }
     }
 
-    /// Runs it as often as it needs to do everything that can be done. False if it fails.
+    /// Runs the pass as often as its work needs. False if it fails.
     async fn run(self, app: &TestApp) -> bool {
         let app = &app.app;
         match self {
@@ -279,7 +279,7 @@ impl Run {
             Self::Revisions => app.coupon_changes.catch_up().await.is_ok(),
             Self::WarmUp => app.loader.pass(Duration::from_secs(3_600)).await.is_ok(),
             Self::Archive => {
-                // Ends what is over; Redis hears of it; then archives and removes it.
+                // Ends sales that are over; tells Redis; then archives and removes them.
                 app.archive.pass().await.is_ok()
                     && app.coupon_changes.pass().await.is_ok()
                     && app.archive.pass().await.is_ok()
@@ -295,7 +295,7 @@ impl Run {
             Self::StockReturns | Self::Places => {
                 "(SELECT done_at IS NOT NULL FROM stock_returns WHERE coupon_id = {c})"
             }
-            // Noted as behind, or brought up to date.
+            // Either noted as behind, or brought up to date.
             Self::Revisions if app.in_redis(coupon, ["revision"]).await == ["1"] => "true",
             Self::Revisions => {
                 "(SELECT applied_revision = 0 FROM flash_sales WHERE coupon_id = {c})"
@@ -411,9 +411,9 @@ async fn the_note_of_what_is_postponed() {
     }
 }
 
-// ---- what users and administrators ask for ----
+// ---- requests of users and administrators ----
 
-/// Asked over HTTP: what, and which of its writes is refused.
+/// A request over HTTP, and one of its writes that is refused.
 const ASKED: [(&str, &str, &str); 27] = [
     ("regular claim", "INSERT", "orders"),
     ("pay", "UPDATE", "orders"),
@@ -444,7 +444,7 @@ const ASKED: [(&str, &str, &str); 27] = [
     ("archive", "UPDATE", "dead_letters"),
 ];
 
-/// What is asked about.
+/// The things that a request names.
 struct Asked {
     regular: CouponId,
     flash: CouponId,

@@ -1,4 +1,4 @@
-//! Each status of an order, and a dead letter, against everything that counts or selects orders by their status.
+//! Each status of an order, and a dead letter, against all code that counts or selects orders by their status.
 
 use flash_sale::sale::coupon::stock;
 use flash_sale::sale::ids::{CouponId, OrderId};
@@ -8,10 +8,10 @@ use flash_sale::sale::reconcile::{Disagreement, Listing, Report};
 
 use crate::support::{TestApp, lane, user};
 
-/// What stands for an accepted claim.
+/// States of an accepted claim.
 #[derive(Clone, Copy, Debug)]
 struct Row {
-    /// As its user is told.
+    /// Status that its user is told.
     status: &'static str,
     /// Whether it holds a unit as an order.
     live: bool,
@@ -87,7 +87,7 @@ impl Row {
     }
 }
 
-/// Codes of what the comparison finds about this sale.
+/// Codes of the comparison's findings about this sale.
 async fn found(app: &TestApp, coupon: CouponId) -> Vec<&'static str> {
     let found = app.reconcile().await.disagreements;
     let of_sale = found.iter().filter(|found| found.coupon() == Some(coupon));
@@ -139,7 +139,7 @@ async fn who_has_to_be_a_buyer() {
         let is_buyer = app.buyers(coupon).await.contains_key(&1);
         assert_eq!(is_buyer, row.live || row.is_letter(), "{row:?}");
         app.set_buyer(coupon, 1, order).await;
-        // A buyer whose order is closed has kept what is somebody else's.
+        // A buyer whose order is closed has kept a unit that belongs to another.
         assert_eq!(finds(&app, coupon, "not_given_back").await, row.is_closed(), "{row:?}");
         app.forget_buyer(coupon, 1).await;
         assert_eq!(finds(&app, coupon, "buyer_missing").await, row.live, "{row:?}");
@@ -162,7 +162,7 @@ async fn who_may_have_another_order() {
     }
 }
 
-/// By Redis, and by Postgres once the sale has left Redis.
+/// Asked of Redis, and of Postgres once the sale has left Redis.
 #[tokio::test]
 async fn what_a_user_is_told() {
     for row in ROWS {
@@ -184,10 +184,10 @@ async fn what_a_user_is_told() {
     }
 }
 
-/// After a roll-back of Redis: to whom the place of a discarded dead letter goes.
+/// After a roll-back of Redis: the order that gets the place of a discarded dead letter.
 #[tokio::test]
 async fn who_inherits_a_place() {
-    // The letter is the same user's, who has claimed a second time, or another user's.
+    // The letter is the same user's, after a second claim, or another user's.
     for claims in [1, 2] {
         for row in ROWS.into_iter().filter(|row| !row.is_letter()) {
             let app = app().await;
@@ -211,7 +211,7 @@ async fn who_inherits_a_place() {
     }
 }
 
-/// What a repair writes down again, when it is told that a unit, or a place, never came back.
+/// Effect of a repair after a unit, or a place, has never come back.
 #[tokio::test]
 async fn what_is_written_down_again() {
     let app = app().await;
@@ -243,21 +243,21 @@ async fn what_keeps_a_sale_in_redis() {
         let (coupon, _) = row.make(&app).await;
         assert_eq!(app.r#move(coupon, "end").await.status, 200);
         if !row.archivable {
-            // The last word, whoever asks.
+            // Postgres has the last word about each request.
             let noted =
                 stock::archive(&app.app.stores.pool, coupon).await.expect("Postgres answers");
             assert!(!noted, "{row:?}");
         }
         let archived = app.app.archive.pass().await.expect("both stores answer");
         assert_eq!(archived, usize::from(row.archivable), "{row:?}");
-        // Asked for, it says why not.
+        // The answer to an operator names the cause.
         let asked = app.app.archive.ask(coupon, false).await.expect("both stores answer");
         let refused = format!("{asked:?}").contains("NotSettled");
         assert_eq!(refused, !row.archivable, "{row:?}: {asked:?}");
     }
 }
 
-/// Each thing that can be open about an ended sale, alone: Postgres has the last word, whatever was looked at before.
+/// Each open thing about an ended sale, alone: Postgres has the last word, whatever the first look found.
 #[tokio::test]
 async fn what_is_open_about_an_ended_sale() {
     for (open, closed) in [

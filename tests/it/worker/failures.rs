@@ -1,4 +1,4 @@
-//! The worker after a failure: it goes on where it was, and what it was given is written.
+//! The worker after a failure: it goes on where it was, and writes the entries that it was given.
 
 use flash_sale::worker;
 
@@ -15,7 +15,7 @@ async fn a_failure_that_lasts_costs_time_and_no_order() {
     let mut worker = app.worker(lane());
     worker.ensure_group().await.unwrap();
 
-    // Postgres answers, and can't write: a migration is missing, a fail-over has made it read-only ...
+    // Postgres answers, and can't write, as when a migration is missing or a fail-over has made it read-only.
     app.execute("ALTER TABLE orders RENAME TO orders_aside").await;
     for _ in 0..20 {
         let failed = worker.write_pass().await;
@@ -23,7 +23,8 @@ async fn a_failure_that_lasts_costs_time_and_no_order() {
     }
     app.execute("ALTER TABLE orders_aside RENAME TO orders").await;
 
-    // The same worker has been given all of them, again and again, and that says nothing about them.
+    // The same worker has been given all of them again and again; the number of deliveries says nothing about an
+    // entry.
     let report = write_all(&mut worker).await;
     assert_eq!((report.inserted, report.dead_letters), (5, 0));
 }
@@ -75,7 +76,7 @@ async fn what_was_deleted_is_named_before_anything_else_can_fail_and_put_aside_w
         let line = worker.logged(&format!("entry=\"{}\"", entry.id)).await;
         assert!(line.contains("ALARM: an entry was deleted"), "{line}");
     }
-    // Redis has named them that once, and the worker remembers.
+    // Redis has named them only that once, and the worker remembers.
     let consumers_hold = async || pending(&app).await;
     eventually("Redis has forgotten them", async || consumers_hold().await <= 1).await;
     app.execute("ALTER TABLE dead_letters_aside RENAME TO dead_letters").await;

@@ -1,4 +1,4 @@
-//! A flood of entries that can't become orders: they are put aside together, and nobody waits for them.
+//! A flood of entries that can't become orders: they become dead letters together, and no other order waits for them.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use flash_sale::sale::ids::CouponId;
 
 use crate::support::{OwnServers, PATIENCE, TestApp, lane, user, write_all};
 
-/// Appends entries by hand: order ids from `first` on, in a scattered order, each of a user of its own.
+/// Appends entries by hand: order ids from `first` on, in a scattered order, each for a user of its own.
 async fn append_all(app: &TestApp, coupon: CouponId, first: i64, count: i64) {
     let script = "for i = 0, ARGV[3] - 1 do
             local n = string.format('%d', ARGV[2] + (i * 7919) % ARGV[3])
@@ -44,8 +44,8 @@ async fn of_a_flood_of_one_sale_as_many_become_orders_as_there_are_units() {
         assert_eq!(app.claim(n, good).await.status, 202);
     }
     append_all(&app, bad, 10_000, 2_000).await;
-    // Among them one whose order id is another order's, one that is there, one of a buyer who has an order, and
-    // others of a coupon that there isn't.
+    // Among them one with another order's id, one that is a row, one of a buyer who has an order; others are of a
+    // coupon that doesn't exist.
     let none = CouponId::compose(999, 1);
     append_all(&app, none, 20_000, 500).await;
     app.execute(&format!(
@@ -114,7 +114,7 @@ async fn several_workers_share_a_flood_while_units_come_back() {
         let mut closed = 0;
         while closed < 50 {
             app.let_time_pass().await;
-            // Some of what has been written by now.
+            // Some of the orders that are rows by now.
             let due = "SELECT id FROM orders WHERE status = 'unpaid' ORDER BY id LIMIT 5";
             let ids: Vec<i64> =
                 sqlx::query_scalar(due).fetch_all(&app.app.stores.pool).await.unwrap();
@@ -157,7 +157,7 @@ async fn a_unit_that_comes_back_meanwhile_goes_to_the_next_entry() {
     let query = "UPDATE flash_sales SET sold = sold - 1";
     sqlx::query(query).execute(&mut *coming_back).await.unwrap();
     let comes_back = async {
-        // Or it has given up: then it tries again.
+        // Or the worker has given up: then it tries again.
         let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
         let began = Instant::now();
         while app.number(waits).await == 0 && began.elapsed() < Duration::from_secs(5) {}

@@ -1,4 +1,4 @@
-//! What lanes cost that have nothing to do, that they get up when there is something, and that a start is quiet.
+//! Lanes without entries: their cost, their wake-up, and a quiet start.
 
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ async fn lanes_at_rest_cost_few_commands_and_connections() {
     };
     eventually("the lanes have groups", async || groups().await == LANES).await;
 
-    // Counted in time, because that is what they cost; a slower machine counts less.
+    // Counted in commands a second, because that is the cost; a slower machine counts less.
     let rate = async || {
         let (before, began) = (info(&app, "total_commands_processed").await, Instant::now());
         sleep(Duration::from_secs(3)).await;
@@ -46,7 +46,7 @@ async fn lanes_at_rest_cost_few_commands_and_connections() {
     println!("{LANES} lanes at rest: {:.0} commands/s, {connections} connections", rate().await);
     assert!(connections <= 300, "{connections}");
 
-    // And they get up.
+    // The lanes wake up.
     for number in [1, 500, 1_000] {
         let coupon = loop {
             let coupon = app.create_flash(1).await;
@@ -126,7 +126,7 @@ async fn a_redis_that_counts_from_its_last_rewrite_has_no_backlog() {
     app.write_orders().await;
     app.workers()[0].tidy_up_pass().await.unwrap();
 
-    // What Redis says after its restart, and what there is.
+    // The report of Redis after its restart, and the truth.
     servers.kill_redis();
     tokio::task::block_in_place(|| servers.bring_back());
     eventually("Redis is back", async || app.app.backlog.look().await.is_ok()).await;
@@ -139,7 +139,7 @@ async fn a_redis_that_counts_from_its_last_rewrite_has_no_backlog() {
     assert_eq!(app.reconcile().await.in_flight, 0);
     assert_eq!(app.claim(5_000, coupon).await.status, 202);
 
-    // One that is unread is one, once a worker has looked at the group.
+    // An unread entry is counted once a worker has looked at the group.
     app.workers()[0].ensure_group().await.unwrap();
     assert_eq!(app.app.backlog.look().await.unwrap(), 1);
     let groups: Vec<std::collections::BTreeMap<String, redis::Value>> =

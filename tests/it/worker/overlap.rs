@@ -1,5 +1,5 @@
-//! Two workers that write the same entries at the same time, in opposite order: none waits for the other in a
-//! circle, and nothing is written or counted twice.
+//! Two workers that write the same entries at the same time, in opposite order: neither waits for the other in a
+//! circle, and each entry is written and counted once.
 
 use flash_sale::sale::ids::Lane;
 use flash_sale::sale::log::{ClaimEntry, OrderLog};
@@ -14,7 +14,7 @@ const THIRD: usize = 30;
 #[tokio::test(flavor = "multi_thread")]
 async fn overlapping_batches_in_opposite_order_are_written_once_and_without_a_deadlock() {
     let app = TestApp::start().await;
-    // Rows are inserted slowly, so that both are in the middle of it at the same time.
+    // A slow insert has both in the middle of it at the same time.
     app.execute(
         "CREATE FUNCTION slowly() RETURNS trigger LANGUAGE plpgsql AS
              $$ BEGIN PERFORM pg_sleep(0.002); RETURN NEW; END $$;

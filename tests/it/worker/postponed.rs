@@ -1,5 +1,5 @@
-//! One bad item never stops the others: each pass puts it aside, says so once, tries it again, and has done with everything
-//! else by then.
+//! One bad item never stops the others: each pass puts it aside, logs it once, tries it again, and deals with all
+//! other items by then.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ async fn miscount(app: &TestApp, coupon: CouponId) {
         .await;
 }
 
-/// Postgres counts as it should.
+/// Sets `sold` right again.
 async fn count_again(app: &TestApp) {
     app.execute(
         "UPDATE flash_sales SET sold = (SELECT count(*) FROM orders WHERE orders.coupon_id = flash_sales.coupon_id
@@ -57,7 +57,7 @@ async fn an_order_that_is_counted_nowhere_holds_up_no_other_that_expires() {
     let error = "SELECT count(*) FROM postponed WHERE error LIKE '%flash_sales_sold_within_total%'";
     assert_eq!(app.number(error).await, 1, "it says why");
 
-    // Left alone until it is due, however many become due meanwhile.
+    // The order is left alone until it is due, however many orders become due meanwhile.
     late_orders(&app, good, 21..=22).await;
     assert_eq!((app.expire().await, app.postponed().await.len()), (2, 1));
     for tries in 2..=3 {
@@ -83,7 +83,7 @@ async fn the_pauses_grow_and_are_kept_in_postgres() {
     let another = app.another_instance().await;
     for pause_s in [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300] {
         assert_eq!(app.expire().await, 0);
-        // Another process finds it noted, and nothing to do.
+        // Another process finds the note, and nothing to do.
         assert_eq!(another.expiry.pass().await.expect("Postgres answers"), 0);
         let pause =
             "SELECT round(extract(epoch FROM next_try_at - updated_at))::bigint FROM postponed";
@@ -92,7 +92,11 @@ async fn the_pauses_grow_and_are_kept_in_postgres() {
     }
     assert_eq!(app.number("SELECT tries FROM postponed").await, 11);
     count_again(&app).await;
-    assert_eq!(another.expiry.pass().await.expect("Postgres answers"), 1, "whoever comes first");
+    assert_eq!(
+        another.expiry.pass().await.expect("Postgres answers"),
+        1,
+        "the first process that looks"
+    );
 }
 
 #[tokio::test]
@@ -106,10 +110,10 @@ async fn a_thousand_orders_that_cannot_be_closed_are_put_aside_together() {
     .await;
     app.let_time_pass().await;
     late_orders(&app, good, 1..=9).await;
-    // The bad ones are older, and fill the first batches.
+    // The bad orders are older, and fill the first batches.
     assert_eq!(app.expire().await, 9);
     assert_eq!(app.number("SELECT count(*) FROM postponed WHERE pass = 'expiry'").await, 1_200);
-    // Three batches of up to 500, each noted by one statement. When that takes long, the first are tried again by then.
+    // Three batches of up to 500, each noted by one statement. On a slow machine, the first are tried again by then.
     let first = "SELECT count(DISTINCT xmin::text) FROM postponed WHERE tries = 1";
     assert!((1..=3).contains(&app.number(first).await));
     app.expect_disagreements();
@@ -154,7 +158,7 @@ async fn a_change_is_applied_although_an_older_coupon_cannot_be_changed() {
         assert_eq!(app.claim(1, good).await.refusal(), (409, "sale_paused"), "{field}");
         assert_eq!(app.postponed().await, [format!("changes {bad} 1")], "{field}");
 
-        // What is put right is applied when it is due, and not before.
+        // A corrected sale is applied when it is due, and not before.
         let _: i64 = match was.as_str() {
             "" => app.redis(&["HDEL", &key, field]).await,
             was => app.redis(&["HSET", &key, field, was]).await,
@@ -182,7 +186,7 @@ async fn what_was_dealt_with_by_others_is_forgotten_when_it_is_due() {
     app.let_postponed_be_due().await;
     assert_eq!((app.changes_pass().await, app.postponed().await.len()), (0, 0));
 
-    // An order that is paid after all.
+    // The order is paid after all.
     late_orders(&app, coupon, 1..=1).await;
     miscount(&app, coupon).await;
     app.expire().await;
@@ -198,7 +202,7 @@ async fn what_was_dealt_with_by_others_is_forgotten_when_it_is_due() {
 async fn a_sale_is_loaded_although_an_older_one_cannot_be() {
     let app = TestApp::start().await;
     let coupons = [only_in_postgres(&app, 3).await, only_in_postgres(&app, 3).await];
-    // Something else stands where the first one has to be.
+    // A key of another type stands in the place of the first sale.
     let _: i64 = app.redis(&["LPUSH", &app.keys().coupon(coupons[0]), "x"]).await;
     let ahead = Duration::from_secs(3_600);
     assert_eq!(app.app.loader.pass(ahead).await.expect("both stores answer"), 1);
@@ -327,7 +331,7 @@ async fn the_list_comes_in_pages_and_by_pass() {
         async |query: &str| app.get(&format!("/v1/postponed{query}"), &app.admin_token()).await;
     let first = list("?limit=2").await;
     let unknown = &first.body["postponed"][0];
-    // Of a newer version.
+    // The note of a newer version.
     assert_eq!((&unknown["pass"], &unknown["item_kind"]), (&"cook".into(), &Value::Null));
     assert_eq!(first.body["postponed"][1]["id"], items[0]["id"]);
     let second = list(&format!("?limit=2&cursor={}", first.text("next_cursor"))).await;
@@ -376,7 +380,7 @@ async fn the_command_line_lists_and_retries() {
     assert_eq!((none.code, &*none.stdout), (Some(0), "Nothing is postponed."));
 
     count_again(&app).await;
-    // However long this takes, the other one isn't due.
+    // However long this takes, the other item isn't due.
     app.execute("UPDATE postponed SET next_try_at = now() + interval '1 hour'").await;
     assert_eq!(say(&["postponed", "retry", id]).await.code, Some(0));
     assert_eq!(app.expire().await, 1);

@@ -1,5 +1,5 @@
-//! The worker: nothing is acknowledged that isn't written, nothing is written twice, and one bad entry
-//! holds nobody up.
+//! The worker: an entry is acknowledged only once it is written, is written once, and holds up no other entry when it
+//! is bad.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::support::{PATIENCE, TestApp, eventually, lane, user, write_all};
 
-/// Reads entries as a worker that will never be heard of again.
+/// Reads entries as a worker that dies then.
 async fn deliver_to_a_worker_that_dies(app: &TestApp) -> Vec<ClaimEntry> {
     let stores = &app.app.stores;
     let log = OrderLog::new(stores.redis.clone(), &stores.keys, lane(), consumer_name());
@@ -19,7 +19,7 @@ async fn deliver_to_a_worker_that_dies(app: &TestApp) -> Vec<ClaimEntry> {
     log.read_new(1_000).await.unwrap().claims
 }
 
-/// The same, but it dies between the commit and the acknowledgement. Returns the rows it wrote.
+/// Reads and writes as a worker that dies between the commit and the acknowledgement. Returns the rows it wrote.
 async fn write_by_a_worker_that_dies(app: &TestApp) -> usize {
     let entries = deliver_to_a_worker_that_dies(app).await;
     let entries: Vec<&ClaimEntry> = entries.iter().collect();
@@ -27,7 +27,7 @@ async fn write_by_a_worker_that_dies(app: &TestApp) -> usize {
     written.unwrap().inserted
 }
 
-/// A worker that takes over at once whatever another one holds.
+/// A worker that takes over entries of other workers at once.
 fn impatient(app: &TestApp) -> flash_sale::worker::LaneWorker {
     let settings =
         WorkerSettings { take_over_idle: Duration::ZERO, ..WorkerSettings::from(&app.config) };
@@ -107,7 +107,7 @@ async fn a_busy_lock_leaves_the_entry_pending_and_holds_up_nobody_else() {
     worker.ensure_group().await.unwrap();
     let report = worker.write_pass().await.unwrap();
     assert_eq!((report.inserted, report.contended), (2, 1));
-    // Tried again, in vain, as long as the lock is held; new entries go past it.
+    // The entry is tried again, in vain, as long as the lock is held; new entries go past it.
     claims(&app, coupon, 4..=4).await;
     let mut writes = async || worker.write_pass().await.unwrap().inserted > 0;
     eventually("the new entry is written", &mut writes).await;
@@ -126,7 +126,7 @@ async fn poison_becomes_dead_letters_and_the_good_rows_are_written_in_the_same_p
     let (id, regular) = (coupon.to_string(), regular.to_string());
     claims(&app, coupon, 1..=1).await;
     let first = app.my_claim(1, coupon).await.order_id().to_string();
-    // Each line is an entry that can't become an order, and why.
+    // Each line is an entry that can't become an order, with the reason.
     let poison: [(&str, &[&str]); 8] = [
         ("undecodable", &["junk", "junk"]),
         ("undecodable", &["coupon", &id, "user", "-5", "order", "7"]),
@@ -153,7 +153,7 @@ async fn poison_becomes_dead_letters_and_the_good_rows_are_written_in_the_same_p
             .await;
         assert_eq!(usize::try_from(found).unwrap(), expected, "{reason}");
     }
-    // Byte for byte what stood in the log.
+    // Dead letters keep the bytes of the log.
     let kept = "SELECT count(*) FROM dead_letters WHERE payload = ARRAY['junk', 'junk']::bytea[]";
     assert_eq!(app.number(kept).await, 1);
 }
@@ -234,14 +234,14 @@ async fn a_promise_that_is_a_dead_letter_is_in_review() {
     let app = TestApp::start().await;
     let coupon = app.create_flash(2).await;
     let order = app.claim(1, coupon).await.order_id();
-    // Somebody has taken its order id.
+    // Another order has taken the claim's order id.
     let regular = app.create_regular().await;
     let taken = format!(
         "INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at) VALUES ({order}, {regular}, 'regular', 9, now())"
     );
     app.execute(&taken).await;
     assert_eq!(app.write_orders().await.dead_letters, 1);
-    // The row under this id is somebody else's; the claim's own fate is what counts.
+    // The row under this id belongs to another user; the fate of the claim itself counts.
     let mine = app.my_claim(1, coupon).await;
     assert_eq!((mine.order_id(), mine.text("status")), (order, "in_review"));
     assert_eq!(app.get(&format!("/v1/orders/{order}"), &app.token(1)).await.status, 404);
@@ -320,8 +320,8 @@ async fn a_vanished_log_is_an_alarm_when_orders_are_gone_with_it() {
     eventually("a row", async || app.number("SELECT count(*) FROM orders").await == 1).await;
     assert_eq!(data_lost(&app).await, "0");
 
-    // In one step: a claim by user 2 that nobody has read yet, the loss of the log, and a claim by user
-    // 3, which creates the log anew before the worker can see that it was gone.
+    // In one step: an unread claim by user 2, the loss of the log, and a claim by user 3, which creates the log anew
+    // before the worker can see that it was gone.
     let script = "
         redis.call('HSET', KEYS[2], '2', '99', '3', '100')
         redis.call('HINCRBY', KEYS[3], 'stock', -2)

@@ -1,5 +1,5 @@
-//! The claim script, and those that take a claim back, against a model: random commands on one sale, and both have
-//! to say and keep the same.
+//! The claim script, and the scripts that take a claim back, against a model: random commands on one sale. Both give
+//! the same answers and keep the same state.
 
 mod real;
 
@@ -13,17 +13,17 @@ use real::Real;
 use crate::kit::id_properties::for_all;
 use crate::support::{TestApp, user};
 
-/// Far enough away to be no race with Redis's clock.
+/// Times far enough away to be no race with Redis's clock.
 const FAR: i64 = 9_999_999_999_999;
 
-/// Of the sale, for a dozen users.
+/// Shards of the sale, for a dozen users.
 const SHARDS: u32 = 3;
 
-/// What happens to the sale. All but `Claim` and `Create` find nothing to do while it isn't there.
+/// Commands on the sale. All but `Claim` and `Create` have no effect while the sale isn't there.
 #[derive(Clone, Debug)]
 enum Command {
-    /// One call of the script, by a caller who believes in this epoch, these shards and this room for more orders, and
-    /// lets users hold so many unpaid ones.
+    /// One call of the script. The caller believes in this epoch, these shards and this room for more orders, and
+    /// lets users hold so many unpaid orders.
     Claim {
         epoch: i64,
         shards: u32,
@@ -31,24 +31,24 @@ enum Command {
         unpaid_max: usize,
         claims: Vec<(i64, i64)>,
     },
-    /// Units of these users and orders come back, also of such as there never were.
+    /// Units of these users and orders come back, including units that never existed.
     GiveBack {
         epoch: i64,
         shards: u32,
         units: Vec<(i64, i64)>,
     },
-    /// These users' orders are no longer unpaid.
+    /// Orders of these users that are unpaid no longer.
     FreePlaces(Vec<(i64, i64)>),
-    /// The hash is written anew, around the buyers there are, with all of its shards.
+    /// The hash is written anew, around the existing buyers, with all of its shards.
     Create(Sale),
     Delete,
     State(State),
     Window(Window),
     Epoch(i64),
     Layout(i64),
-    /// Behind the script's back.
+    /// Written by hand.
     AddStock(i64),
-    /// Behind the script's back.
+    /// Written by hand.
     LoseShard(u32),
 }
 
@@ -78,7 +78,7 @@ struct Sale {
     layout: i64,
 }
 
-/// What `lua/claim.lua` promises.
+/// The promise of `lua/claim.lua`.
 #[derive(Default)]
 struct Model {
     sale: Option<Sale>,
@@ -131,7 +131,7 @@ fn commands() -> impl Strategy<Value = Vec<Command>> {
 fn sales() -> impl Strategy<Value = Sale> {
     (states(), windows(), 0..=12_i64, ones(), layouts()).prop_map(
         |(state, window, stock, epoch, layout)| {
-            // The total is the buyers' business too.
+            // The total depends on the buyers, and is set with them.
             Sale { state, window, stock, total: 0, epoch, layout }
         },
     )
@@ -181,7 +181,7 @@ impl State {
 }
 
 impl Window {
-    /// When it opens and when it closes.
+    /// Opening and closing of the sale.
     fn ms(self) -> (i64, i64) {
         match self {
             Self::Before => (FAR, FAR + 1),
@@ -218,7 +218,7 @@ impl Model {
         claims.iter().map(reply).collect()
     }
 
-    /// Why no script can do anything with this sale.
+    /// Reason why no script can work on this sale.
     fn unusable(&self, epoch: i64) -> Option<&'static str> {
         match &self.sale {
             None => Some("NOT_LOADED"),
@@ -249,7 +249,7 @@ impl Model {
         codes
     }
 
-    /// How many were on a list.
+    /// Number of orders that were on a list.
     fn free_places(&mut self, orders: &[(i64, i64)]) -> i64 {
         let mut freed = 0;
         for (user, order) in orders {
@@ -296,7 +296,7 @@ impl Model {
     }
 }
 
-/// Does it to both.
+/// Runs a command on both.
 async fn carry_out(command: Command, model: &mut Model, real: &Real<'_>) -> TestCaseResult {
     let buyers = model.buyers_count();
     match (command, &mut model.sale) {
@@ -357,7 +357,7 @@ async fn carry_out(command: Command, model: &mut Model, real: &Real<'_>) -> Test
     Ok(())
 }
 
-/// Both keep the same, and no unit came or went.
+/// Checks that both keep the same state, and that no unit came or went.
 async fn compare(model: &Model, real: &Real<'_>) -> TestCaseResult {
     let Real { app, hash, shards, unpaid, log, .. } = real;
     let stock: Option<i64> = app.redis(&["HGET", hash, "stock"]).await;
@@ -384,7 +384,7 @@ async fn compare(model: &Model, real: &Real<'_>) -> TestCaseResult {
 fn the_claim_script_does_what_the_model_does() {
     let app = async {
         let app = TestApp::start().await;
-        // The coupons are Redis's only: Postgres has never heard of them.
+        // The coupons are in Redis only: Postgres has no row of them.
         app.expect_disagreements();
         app
     };

@@ -1,4 +1,4 @@
-//! The side of the model test that really happens: the scripts, on Redis.
+//! The real side of the model test: the scripts, on Redis.
 
 use flash_sale::sale::buyers::shards::{SENTINEL, Shards};
 use flash_sale::sale::ids::CouponId;
@@ -30,7 +30,7 @@ impl<'a> Real<'a> {
         Self { app, coupon, hash: keys.coupon(coupon), shards, unpaid, log }
     }
 
-    /// What the script replies; of the time until the sale opens, only that there is one.
+    /// The replies of the script; of the time until the sale opens, only that there is one.
     pub async fn claim(
         &self,
         epoch: i64,
@@ -63,14 +63,14 @@ impl<'a> Real<'a> {
         self.eval(GIVE_BACK, &keys, &arguments, units).await
     }
 
-    /// Where each of these users is looked for by somebody who believes in so many shards.
+    /// The shard of each of these users, for a caller that believes in so many shards.
     fn shards_of(&self, shards: u32, pairs: &[(i64, i64)]) -> Vec<String> {
         let shards = Shards::new(shards).expect("there are some");
         let shard_of = |id: i64| self.app.keys().buyers(self.coupon, shards.of(user(id)));
         pairs.iter().map(|(id, _)| shard_of(*id)).collect()
     }
 
-    /// How many were on a list.
+    /// Number of orders that were on a list.
     pub async fn free_places(&self, orders: &[(i64, i64)]) -> i64 {
         self.eval(FREE_PLACE, std::slice::from_ref(&self.unpaid), &[], orders).await
     }

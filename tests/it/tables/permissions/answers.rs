@@ -1,4 +1,4 @@
-//! Tables of answers by state: how they are read, how they are compared, and that a refusal leaves both stores as they were.
+//! Tables of answers by state: reading, comparing, and the check that a refusal leaves both stores as they were.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,18 +13,19 @@ use crate::support::{Reply, TestApp, lane};
 /// if there is one; then `, unchanged` if a success leaves both stores as they were. A refusal always does.
 pub type Row = (&'static str, &'static [(&'static str, &'static str)]);
 
-/// What an action is tried on.
+/// A thing on which an action is tried.
 #[derive(Clone, Copy, Debug)]
 pub struct Thing {
     /// The id in the path.
     pub id: i64,
     /// The coupon whose keys are watched.
     pub coupon: Option<CouponId>,
-    /// The order that only its user may hear of.
+    /// The order that only its user may see.
     pub order: Option<i64>,
 }
 
-/// Tries each action in each state, and fails with all cells that differ from the table. Whatever has changed is made anew.
+/// Tries each action in each state, and fails with all cells that differ from the table. A changed thing is made
+/// anew.
 pub async fn compare(
     app: &TestApp,
     states: &[&str],
@@ -85,11 +86,11 @@ fn answer(reply: &Reply, changes: &BTreeSet<String>) -> String {
     }
 }
 
-/// All rows in Postgres, and what Redis has of one sale and its lane. When a row was written last doesn't count.
+/// All rows in Postgres, and the keys of one sale and its lane in Redis, without the times of the last write.
 pub struct Snapshot(BTreeSet<String>);
 
 impl Snapshot {
-    /// Of all tables, and of the thing's sale.
+    /// Rows of all tables, and keys of the thing's sale.
     pub async fn of(app: &TestApp, thing: &Thing) -> Self {
         let query = "SELECT schema_to_xml('public', false, true, '')::text";
         let rows = sqlx::query_scalar(query).fetch_one(&app.app.stores.pool).await;
@@ -107,7 +108,7 @@ impl Snapshot {
         Self(all)
     }
 
-    /// What is in one of the two only.
+    /// Lines of only one of the two.
     pub fn changes(&self, after: &Self) -> BTreeSet<String> {
         self.0.symmetric_difference(&after.0).cloned().collect()
     }
@@ -118,7 +119,7 @@ fn without_times(row: &str) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// One request. A body of `null` is none.
+/// One request. The body `null` means none.
 pub async fn request(
     app: &TestApp,
     method: &str,
@@ -140,13 +141,14 @@ pub async fn request(
     }
 }
 
-/// What a gateway says about a payment for this order, which has an id of its own.
+/// A gateway's notice of a payment for this order; each payment has an id of its own.
 pub fn notice_of(order: i64) -> Value {
     let (order_id, payment_id) = (order.to_string(), format!("payment-of-{order}"));
     json!({"kind": "payment", "payment_id": payment_id, "order_id": order_id, "method": 3, "amount_cents": 1})
 }
 
-/// A promise of a unit that Postgres doesn't have at that moment: an open dead letter. Returns the order id that was told.
+/// A promise of a unit that Postgres doesn't have at that moment: an open dead letter. Returns the order id that the
+/// claim was told.
 pub async fn in_review(app: &TestApp, user: i64, coupon: CouponId) -> i64 {
     let sale = format!("WHERE coupon_id = {coupon}");
     let sold = app.sold(coupon).await;
@@ -163,7 +165,7 @@ pub async fn comparison(app: &TestApp) -> Thing {
     Thing { id: run.text("run_id").parse().expect("an id"), coupon: None, order: None }
 }
 
-/// Says in the place of a status whether a list has a thing with this id.
+/// Puts "listed" or "not listed" in the place of the status.
 pub fn listed(mut list: Reply, name: &str, id: i64) -> Reply {
     if list.status == 200 {
         let id = Value::from(id.to_string());

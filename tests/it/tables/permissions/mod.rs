@@ -1,8 +1,8 @@
-//! Permissions as tables. This file has each operation of `/openapi.json` and the status that each role is answered; the
-//! files below it have the answers by state.
+//! Permissions as tables. This file has each operation of `/openapi.json` with the status for each role; the files
+//! below it have the answers by state.
 //!
-//! A refusal changes nothing in either store, and tells a role no more about a thing than that role may know: it is
-//! the same for a thing that isn't there.
+//! A refusal changes nothing in either store, and reveals no more about a thing than its role may know: a missing
+//! thing gets the same answer.
 
 mod answers;
 mod operators;
@@ -30,14 +30,14 @@ const MISSING: i64 = i64::MAX;
 
 /// Roles, in the order of the columns. `expired` and `forged` are tokens of the owner and of an administrator, past their
 /// `exp` or signed with another secret.
-const ROLES: [&str; 6] = ["nobody", "expired", "forged", "owner", "other", "admin"];
+const ROLES: [&str; 6] = ["no token", "expired", "forged", "owner", "other", "admin"];
 
 /// Status for each role, operation, and the thing that its `{id}` names.
 ///
 /// * Coupons and the operations of the process are public, so the answer to any of them may tell whether they exist.
-/// * An order exists for its user only: 404 for everybody else, an administrator's own `/v1/orders` included.
-/// * What is an administrator's business is 403 for a user, before anything is looked up.
-/// * A payment gateway is known by its signature; a token is no substitute.
+/// * An order exists for its user only: 404 for all others, an administrator's own `/v1/orders` included.
+/// * An administrator's operation is 403 for a user, before any look-up.
+/// * A payment gateway proves itself by its signature; a token is no substitute.
 const OPERATIONS: &[([u16; 6], &str, &str, Of)] = &[
     ([200, 200, 200, 200, 200, 200], "get", "/livez", Of::Nothing),
     ([200, 200, 200, 200, 200, 200], "get", "/metrics", Of::Nothing),
@@ -132,7 +132,7 @@ async fn each_role_is_answered_as_the_table_says() {
         }
     }
     assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
-    // The body that was refused above from everybody is one that the gateway may send.
+    // The body that was refused from every role is one that the gateway may send.
     let thing = make(&app, Of::UnpaidOrder).await;
     assert_eq!(app.confirm(&notice_of(thing.id)).await.status, 200);
 }
@@ -147,7 +147,7 @@ struct Cell<'a> {
 }
 
 impl Cell<'_> {
-    /// What is wrong about the answer.
+    /// Fault of the answer, if there is one.
     async fn try_on(&self, thing: &Thing, status: u16) -> Vec<String> {
         let mut wrong = Vec::new();
         let before = Snapshot::of(self.app, thing).await;
@@ -166,14 +166,14 @@ impl Cell<'_> {
             wrong.push(format!("expected {code}, got {reply:?}"));
         }
         if self.is_stranger() && thing.order.is_some_and(|order| names(&reply.body, order)) {
-            wrong.push(format!("it is told of somebody else's order: {reply:?}"));
+            wrong.push(format!("another user's order is told: {reply:?}"));
         }
         wrong.extend(self.tells_nothing(thing, &reply).await);
         wrong
     }
 
-    /// A refusal of a role is the same whether the thing is there or not. One that depends on the token alone comes before the
-    /// rest of the request is looked at.
+    /// A refusal of a role is the same whether the thing is there or not. A refusal that depends on the token alone
+    /// comes before the rest of the request is read.
     async fn tells_nothing(&self, thing: &Thing, reply: &Reply) -> Option<String> {
         // Coupons are public, so a user without a claim may know whether the coupon is there.
         let by_token = [401, 403].contains(&reply.status);
@@ -208,7 +208,7 @@ impl Cell<'_> {
         }
     }
 
-    /// Neither the owner of the things nor an administrator about the operator's business.
+    /// Whether the role must not know the thing: neither its owner, nor an administrator with business there.
     fn is_stranger(&self) -> bool {
         self.role != "owner" && (self.role != "admin" || self.path == "/v1/orders")
     }
@@ -225,7 +225,7 @@ impl Cell<'_> {
     }
 }
 
-/// A reply without what differs from request to request.
+/// A reply without the parts that differ from request to request.
 fn essence(reply: &Reply) -> (u16, Value) {
     let mut body = reply.body.clone();
     body["request_id"] = Value::Null;
@@ -240,7 +240,7 @@ fn names(body: &Value, order: i64) -> bool {
 fn tokens(app: &TestApp, role: &str) -> Vec<Option<String>> {
     let in_an_hour = now() + TimeDelta::hours(1);
     match role {
-        "nobody" => vec![None],
+        "no token" => vec![None],
         "expired" => both(SECRET, now() - TimeDelta::minutes(1)),
         "forged" => both("another secret that is only good for tests", in_an_hour),
         "owner" => vec![Some(app.token(OWNER))],

@@ -1,4 +1,4 @@
-//! What operators deal with, by state: dead letters, postponed items, comparisons.
+//! Things of operators by state: dead letters, postponed items, comparisons.
 
 use flash_sale::sale::pass::Pass;
 use serde_json::{Value, json};
@@ -7,8 +7,8 @@ use super::answers::{Row, Thing, compare, comparison, in_review, listed, request
 use super::{MISSING, OTHER, OWNER};
 use crate::support::{Reply, TestApp, lane};
 
-/// Open are the first three: `promised` names an order that isn't there, `taken` the order of another user, `unreadable`
-/// none. `discarded` was promised before.
+/// The first three are open: `promised` names an order that isn't there, `taken` the order of another user,
+/// `unreadable` none. `discarded` was promised before.
 const LETTERS: &[&str] = &["promised", "taken", "unreadable", "discarded", "none"];
 
 const OF_LETTERS: &[Row] = &[
@@ -30,8 +30,14 @@ const OF_LETTERS: &[Row] = &[
     ),
     ("list, by a user", &[("403 forbidden", "promised taken unreadable discarded none")]),
     ("discard, by a user", &[("403 forbidden", "promised taken unreadable discarded none")]),
-    ("list, by nobody", &[("401 invalid_token", "promised taken unreadable discarded none")]),
-    ("discard, by nobody", &[("401 invalid_token", "promised taken unreadable discarded none")]),
+    (
+        "list, by a caller without token",
+        &[("401 invalid_token", "promised taken unreadable discarded none")],
+    ),
+    (
+        "discard, by a caller without token",
+        &[("401 invalid_token", "promised taken unreadable discarded none")],
+    ),
 ];
 
 /// `waiting` is left alone by its pass for an hour, `due` is tried by its next run.
@@ -47,11 +53,11 @@ const OF_ITEMS: &[Row] = &[
     ("retry", &[("204", "waiting due"), ("404 postponed_not_found", "none")]),
     ("list, by a user", &[("403 forbidden", "waiting due none")]),
     ("retry, by a user", &[("403 forbidden", "waiting due none")]),
-    ("list, by nobody", &[("401 invalid_token", "waiting due none")]),
-    ("retry, by nobody", &[("401 invalid_token", "waiting due none")]),
+    ("list, by a caller without token", &[("401 invalid_token", "waiting due none")]),
+    ("retry, by a caller without token", &[("401 invalid_token", "waiting due none")]),
 ];
 
-/// `unfinished` runs, or its process has died; `failed` came upon a store that didn't answer.
+/// `unfinished` runs, or its process has died; `failed` met a store that didn't answer.
 const RUNS: &[&str] = &["finished", "unfinished", "failed", "none"];
 
 const OF_RUNS: &[Row] = &[
@@ -63,14 +69,23 @@ const OF_RUNS: &[Row] = &[
         ],
     ),
     ("show", &[("200, unchanged", "finished unfinished failed"), ("404 run_not_found", "none")]),
-    // Another one is no obstacle.
+    // Another comparison is no obstacle.
     ("compare", &[("200", "finished unfinished failed none")]),
     ("list, by a user", &[("403 forbidden", "finished unfinished failed none")]),
     ("show, by a user", &[("403 forbidden", "finished unfinished failed none")]),
     ("compare, by a user", &[("403 forbidden", "finished unfinished failed none")]),
-    ("list, by nobody", &[("401 invalid_token", "finished unfinished failed none")]),
-    ("show, by nobody", &[("401 invalid_token", "finished unfinished failed none")]),
-    ("compare, by nobody", &[("401 invalid_token", "finished unfinished failed none")]),
+    (
+        "list, by a caller without token",
+        &[("401 invalid_token", "finished unfinished failed none")],
+    ),
+    (
+        "show, by a caller without token",
+        &[("401 invalid_token", "finished unfinished failed none")],
+    ),
+    (
+        "compare, by a caller without token",
+        &[("401 invalid_token", "finished unfinished failed none")],
+    ),
 ];
 
 #[tokio::test]
@@ -79,7 +94,7 @@ async fn each_action_on_a_dead_letter_is_answered_by_its_state() {
     let bring_to = async |state: &str| letter(&app, state).await;
     let act = async |thing, action: &str| act(&app, "dead-letters", thing, action).await;
     compare(&app, LETTERS, OF_LETTERS, bring_to, act).await;
-    // An entry with an order id that is taken is one entry more than there were claims.
+    // The entry with a taken order id is one entry more than there were claims.
     app.expect_disagreements();
 }
 

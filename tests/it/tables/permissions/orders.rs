@@ -1,4 +1,4 @@
-//! Orders by state: what each action is answered.
+//! Orders by state: the answer to each action.
 
 use serde_json::{Value, json};
 
@@ -6,8 +6,8 @@ use super::answers::{Row, Thing, compare, in_review, notice_of, request};
 use super::{MISSING, OTHER, OWNER};
 use crate::support::{Reply, SECRET, TestApp};
 
-/// The statuses of an order, with two for `cancelled`: `leaving` before its unit has come back, `cancelled` after. Then claims
-/// that are no row: `none` is no claim at all, `pending` stands last because any write pass ends it.
+/// The statuses of an order, with two for `cancelled`: `leaving` before its unit has come back, `cancelled` after.
+/// Then claims without a row: `none` is no claim at all, `pending` stands last because any write pass ends it.
 const STATES: &[&str] = &[
     "unpaid",
     "paid",
@@ -108,7 +108,7 @@ const ANSWERS: &[Row] = &[
             ("404 not_claimed", "none"),
         ],
     ),
-    // Other people's orders don't exist, whatever has become of them.
+    // Orders of other users don't exist for a user, in any status.
     ("show, by another user", &[("404 order_not_found", ALL)]),
     ("pay, by another user", &[("404 order_not_found", ALL)]),
     ("cancel, by another user", &[("404 order_not_found", ALL)]),
@@ -119,8 +119,8 @@ const ANSWERS: &[Row] = &[
     ("refund, by an administrator", &[("404 order_not_found", ALL)]),
     ("redeem", &[("403 forbidden", ALL)]),
     ("redeem, by another user", &[("403 forbidden", ALL)]),
-    ("redeem, by nobody", &[("401 invalid_token", ALL)]),
-    ("cancel, by nobody", &[("401 invalid_token", ALL)]),
+    ("redeem, by a caller without token", &[("401 invalid_token", ALL)]),
+    ("cancel, by a caller without token", &[("401 invalid_token", ALL)]),
 ];
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Regular coupons by state: what users and administrators are answered.
+//! Regular coupons by state: the answers to users and administrators.
 
 use flash_sale::sale::ids::CouponId;
 

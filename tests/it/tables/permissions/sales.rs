@@ -1,4 +1,4 @@
-//! Coupons with a sale by state: what users and administrators are answered.
+//! Coupons with a sale by state: the answers to users and administrators.
 
 use chrono::TimeDelta;
 use flash_sale::sale::ids::CouponId;
