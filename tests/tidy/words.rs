@@ -128,7 +128,7 @@ fn the_checker_hears_words_of_the_business() {
     );
     assert_complaints(&complaints("src/kit/id.rs", "f(\"no order\", XAUTOCLAIM)"), &["`order`"]);
     assert_complaints(&complaints("src/base/clock.rs", "// of a sale"), &["`sale`"]);
-    let limits = "/// A buyer's lock.\nconst STOCK_MAX: OrderId = f();";
+    let limits = "/// A buyer's lock.\nconst TOTAL_MAX: OrderId = f();";
     assert_complaints(&complaints("src/base/limits.rs", limits), &["limits.rs:2: `OrderId`"]);
 }
 

@@ -14,7 +14,7 @@ pub enum Reply {
     /// No unit is left; units had come back so many times by then.
     SoldOut {
         /// How often units have come back.
-        returns: i64,
+        additions: i64,
     },
     /// The sale isn't in Redis.
     NotLoaded,

@@ -94,7 +94,7 @@ pub struct Edition {
     /// As the script was told.
     pub epoch: i64,
     /// How often units had come back.
-    pub returns: i64,
+    pub additions: i64,
 }
 
 /// A connection that is subscribed to units that come back.
@@ -327,11 +327,11 @@ impl SoldOutSales {
         let mut command = redis::cmd("HMGET");
         command.arg(self.keys.coupon(coupon)).arg("stock").arg("epoch").arg("returns");
         let link = self.redis.link().await?;
-        let (stock, epoch, returns): (Option<i64>, Option<i64>, Option<i64>) =
+        let (stock, epoch, additions): (Option<i64>, Option<i64>, Option<i64>) =
             link.query(&command).await?;
         let same = *link.server() == edition.server
             && epoch == Some(edition.epoch)
-            && returns.unwrap_or(0) == edition.returns;
+            && additions.unwrap_or(0) == edition.additions;
         Ok(Some(filter).filter(|_| same && stock == Some(0) && found >= total))
     }
 

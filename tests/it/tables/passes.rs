@@ -366,7 +366,7 @@ async fn keys_of_sales(app: &TestApp) -> i64 {
         return found";
     let (prefix, _) = app
         .keys()
-        .returns_channel()
+        .additions_channel()
         .rsplit_once(':')
         .map(|(a, b)| (a.to_owned(), b.to_owned()))
         .expect("a prefix");

@@ -483,10 +483,10 @@ impl Asked {
 
     async fn ask(&self, app: &TestApp, what: &str) -> Reply {
         let admin = app.admin_token();
-        let sale = json!({"stock": 9, "opens_at": "2030-01-01T00:00:00Z", "closes_at": "2031-01-01T00:00:00Z"});
+        let sale = json!({"total": 9, "opens_at": "2030-01-01T00:00:00Z", "closes_at": "2031-01-01T00:00:00Z"});
         let coupon =
             json!({"kind": "flash", "title": "t", "pay_cents": 1, "value_cents": 2, "sale": sale});
-        let larger: Value = json!({"title": "new", "sale": {"stock": 10}});
+        let larger: Value = json!({"title": "new", "sale": {"total": 10}});
         match what {
             "regular claim" => app.claim(1, self.regular).await,
             "pay" => app.pay(1, self.unpaid).await,
