@@ -1,4 +1,4 @@
-//! What it means when the claim script says NOT_LOADED, and how a sale gets into Redis.
+//! Loads sales into Redis: the answer to a claim script that says NOT_LOADED.
 //!
 //! # Loading, and why it can't be done twice
 //!

@@ -11,7 +11,7 @@
 //! Two gateways are known:
 //!
 //! * One elsewhere, which has the secret `--payment-callback-secret`. It takes money by itself and confirms that.
-//!   Its payments can be given back by that gateway only, and no client of it is here to ask for that, so such
+//!   Its payments can be refunded by that gateway only, and no client of it is here to ask for that, so such
 //!   refunds wait until it confirms them.
 //! * The service itself, for trying only: every user is rich, and every answer is yes, at once. It keeps no books;
 //!   its payments are what the table `payments` says. It takes payments only with `--in-process-gateway`. What it
@@ -49,7 +49,7 @@ pub enum Checkout {
     Nowhere,
 }
 
-/// Holder of a payment's money, who gives it back.
+/// Holder of a payment's money, who refunds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, sqlx::Type)]
 #[sqlx(type_name = "text", rename_all = "snake_case")]
 pub enum Gateway {
@@ -74,7 +74,7 @@ pub fn charge(order: OrderId) -> String {
     order.to_string()
 }
 
-/// Gives back the payment that this gateway knows by this id.
+/// Refunds the payment that this gateway knows by this id.
 pub fn give_back(gateway: Gateway, _payment_id: &str) -> Refund {
     match gateway {
         Gateway::InProcess => Refund::Done,

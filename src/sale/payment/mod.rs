@@ -50,7 +50,7 @@ use crate::sale::postponed::Postponed;
 
 use queries::Refunding;
 
-/// Takes payments and gives them back. Clones share the pool.
+/// Takes payments and refunds them. Clones share the pool.
 #[derive(Clone)]
 pub struct Payments {
     pool: PgPool,
@@ -125,8 +125,8 @@ impl Payments {
         self.moves.to_the_end(async move { payments.receive_now(notice).await }).await
     }
 
-    /// Asks gateways to give back what has to go back, each payment once in a while until it is confirmed; then tries again
-    /// what was postponed and is due. Returns how many have been confirmed. A payment that can't be noted as given back is
+    /// Asks gateways for the refunds that are due, each payment once in a while until it is confirmed; then tries again
+    /// what was postponed and is due. Returns how many have been confirmed. A payment that can't be noted as refunded is
     /// postponed, and the others go on.
     ///
     /// # Errors
@@ -353,6 +353,6 @@ async fn refund_accepted(tx: &mut PgConnection, order: OrderId) -> sqlx::Result<
     )
     .execute(tx)
     .await?;
-    // A paid order without a payment: nobody would know what to give back, and by whom.
+    // A paid order without a payment: neither the amount nor the gateway of its refund would be known.
     if done.rows_affected() == 1 { Ok(()) } else { Err(sqlx::Error::RowNotFound) }
 }

@@ -5,7 +5,7 @@ use crate::base::limits;
 use crate::kit::postgres;
 use crate::sale::payment::gateway::Gateway;
 
-/// A payment that has to be given back.
+/// A payment that has to be refunded.
 pub(super) struct Refunding {
     pub(super) id: i64,
     pub(super) gateway: Gateway,
@@ -38,7 +38,7 @@ impl Payments {
         .await
     }
 
-    /// Those of these payments that still have to be given back.
+    /// Those of these payments that still have to be refunded.
     pub(super) async fn refunding_among(&self, payments: &[i64]) -> sqlx::Result<Vec<Refunding>> {
         if payments.is_empty() {
             return Ok(Vec::new());
