@@ -16,14 +16,17 @@ unexport MAKEFLAGS
 target_dir := $(or $(CARGO_TARGET_DIR),target)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test faults planted mutants load bench instructions locks check sqlx
+.PHONY: help run release test faults planted mutants load bench instructions locks check sqlx
 
 help: ## List these targets.
 	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile | expand -t 16
 	@echo 'Arguments go in ARGS, as in: make run ARGS=--help'
 
 run: ## Install what is missing, build, and run the demo (Ctrl-C stops it).
-	@scripts/setup && cargo build --release --locked && exec "$(target_dir)/release/flash-sale" demo $(ARGS)
+	@scripts/setup && cargo build --locked && exec "$(target_dir)/debug/flash-sale" demo $(ARGS)
+
+release: ## Install what is missing, and build the optimised binary, target/release/flash-sale (minutes).
+	@scripts/setup && exec cargo build --release --locked
 
 test: ## Install what is missing, and run all tests on private servers.
 	@scripts/setup && exec cargo test --locked $(ARGS)

@@ -185,14 +185,14 @@ const FORMER: &[(&str, &str, &str)] = &[
     ("given back", "money", "refunded"),
     ("give back", "payment", "refund"),
     ("given back", "payment", "refunded"),
-    ("sale.stock", "", "sale.total"),
+    ("`sale.stock`", "", "`sale.total`"),
 ];
 
 /// Where a former term is the name of something else, or is spoken of as a former one.
 const FORMER_EXCUSED: &[(&str, &str)] = &[
-    ("docs/api.md", "sale.stock"),
-    ("docs/api.zh.md", "sale.stock"),
-    ("tests/it/coupon/life.rs", "sale.stock"),
+    ("docs/api.md", "`sale.stock`"),
+    ("docs/api.zh.md", "`sale.stock`"),
+    ("tests/it/coupon/life.rs", "`sale.stock`"),
 ];
 
 #[test]
