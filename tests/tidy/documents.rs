@@ -7,6 +7,7 @@ const DOCUMENTS: &[&str] = &["README.md", "README.zh.md", "ARCHITECTURE.md", "CO
 
 /// Folders at the root that a path in backticks may begin with.
 const FOLDERS: &[&str] = &[
+    "crates",
     "src",
     "lua",
     "migrations",

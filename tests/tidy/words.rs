@@ -137,7 +137,7 @@ const HIDING: &[&str] = &["Who ", "Whoever ", "And ", "For how long ", "Nobody "
 
 #[test]
 fn documentation_begins_with_its_subject() {
-    let files = files_of(&["src/", "tests/", "benches/", "examples/"], "rs");
+    let files = files_of(&["src/", "crates/", "tests/", "benches/", "examples/"], "rs");
     no_complaints(files.iter().flat_map(hidden_subjects).collect());
 }
 
