@@ -1,5 +1,5 @@
 //! Requests through the whole router in this process, one after the other, for `scripts/instructions`: it counts
-//! what [`measured`] executes. Not a load test; that is `flash-sale bench`.
+//! what [`measured`] executes. Not a load test; that is `flash-sale-bench`.
 //!
 //! Redis and Postgres are real, but what they execute is not counted, and neither is what hyper does to a request
 //! before the router sees it.

@@ -9,8 +9,6 @@ mod archive;
 mod archive_asked;
 mod backlog;
 mod bad_input;
-#[cfg(feature = "bench")]
-mod bench;
 mod checkout;
 mod claim_model;
 mod claims;

@@ -18,7 +18,7 @@ const LUA: &str = "lua/";
 
 /// Files that decide what tests see. A result "survived" holds as long as all of them stay.
 const DECISIVE: &[&str] =
-    &[".cargo/", ".sqlx/", "Cargo.", "build.rs", "lua/", "migrations/", "src/", "tests/it"];
+    &[".cargo/", ".sqlx/", "Cargo.", "build.rs", "crates/", "lua/", "migrations/", "src/", "tests/it"];
 
 /// The module that the copy has beside the product's.
 const SWITCHES: &str = include_str!("../injected/mutants.rs");

@@ -1,4 +1,4 @@
-//! Servers for tests that break them, a proxy in front of Redis, and waits with a bound.
+//! Servers for tests that break them, a proxy in front of Redis, child processes, and waits with a bound.
 //!
 //! ```no_run
 //! use private_servers::testing::{RedisProxy, RedisServer, eventually};
@@ -25,11 +25,14 @@ mod redis_server;
 
 mod data_folder;
 
+mod process;
+
 mod proxy;
 
 mod patience;
 
 pub use data_folder::DataFolder;
 pub use patience::{PATIENCE, bound_this_test, bounded, eventually};
+pub use process::{Finished, Process, run};
 pub use proxy::{RedisProxy, Switch};
 pub use redis_server::RedisServer;
