@@ -48,7 +48,7 @@ pub(crate) enum BenchCommand {
 
 #[derive(Args, Clone)]
 pub(crate) struct RunArguments {
-    /// What is measured, one after the other [default: no-op,win,sold-out,duplicate, and everything below for win]
+    /// Scenarios, one after the other [default: no-op,win,sold-out,duplicate, and everything below for win]
     #[arg(long, value_enum, value_delimiter = ',')]
     pub scenario: Vec<Scenario>,
     /// Open loop: requests a second, whatever the service does [default: closed loop]
@@ -109,7 +109,7 @@ pub(crate) struct CompareArguments {
     /// Further arguments of the second service, as one string
     #[arg(long, allow_hyphen_values = true, default_value = "")]
     pub b_args: String,
-    /// What is compared
+    /// Scenarios to compare
     #[arg(long, value_enum, value_delimiter = ',', default_value = "win")]
     pub scenario: Vec<Scenario>,
     /// Pairs of slices for each scenario, alternately A-B and B-A; an even number is fair to both
@@ -157,7 +157,7 @@ pub(crate) struct DrainArguments {
     pub stores: StoreConfig,
 }
 
-/// How the overload is made.
+/// Settings of the overload.
 #[derive(Args, Clone)]
 pub(crate) struct OverloadArguments {
     /// Connections of the overload: too few, and the client waits instead of the service
@@ -168,7 +168,7 @@ pub(crate) struct OverloadArguments {
     pub peak_connections: u32,
 }
 
-/// How the load is made.
+/// Settings of the load.
 #[derive(Args, Clone)]
 pub(crate) struct ClientArguments {
     /// Seconds that each slice is measured, after a warm-up
@@ -183,7 +183,7 @@ pub(crate) struct ClientArguments {
     /// Threads that send [default: one for every four cores]
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=256))]
     pub threads: Option<u32>,
-    /// How long an answer is waited for
+    /// Milliseconds that an answer is waited for
     #[arg(long, default_value_t = 5_000, value_parser = clap::value_parser!(u64).range(1..=60_000))]
     pub timeout_ms: u64,
 }
@@ -199,7 +199,7 @@ pub(crate) struct KeepArguments {
 }
 
 impl BenchArguments {
-    /// How it logs stands there too.
+    /// Settings of the stores, and of the log.
     pub fn stores(&self) -> &StoreConfig {
         match &self.command {
             Some(BenchCommand::Run(run)) => &run.stores,
@@ -224,7 +224,7 @@ impl RunArguments {
         self.goes_on_with(scenario, self.saturate)
     }
 
-    /// What is overloaded after that.
+    /// Scenarios that are overloaded after that.
     pub fn overloaded(&self) -> Vec<Scenario> {
         let is = |scenario: &Scenario| self.goes_on_with(*scenario, self.overload);
         self.scenarios().into_iter().filter(is).collect()
@@ -235,13 +235,13 @@ impl RunArguments {
         self.rate.is_none() && scenario != Scenario::Countdown && (asked_for || by_default)
     }
 
-    /// How often the claim script is called by itself in each round; only on servers of our own.
+    /// Calls of the claim script by itself in each round; only on servers of the bench.
     pub fn script_calls(&self) -> u32 {
         let default = if self.is_everything() { SCRIPT_CALLS } else { 0 };
         self.script_calls.unwrap_or(default)
     }
 
-    /// Orders of each backlog that is drained at the end; only on servers of our own.
+    /// Orders of each backlog that is drained at the end; only on servers of the bench.
     pub fn drain_orders(&self) -> u64 {
         let default = if self.is_everything() { DRAINED_ORDERS } else { 0 };
         self.drain_orders.unwrap_or(default)

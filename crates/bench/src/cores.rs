@@ -1,5 +1,5 @@
-//! Cores of its own for the client (Linux only; elsewhere it shares them): what it needs for a flood must not be taken from
-//! the service, or the machine's limit would be measured in place of the service's.
+//! Cores of its own for the client (Linux only; elsewhere it shares them). A flood must not take its CPU time from the
+//! service, or the machine's limit would be measured in place of the service's.
 
 use std::fs;
 
@@ -7,15 +7,15 @@ use nix::unistd::Pid;
 
 /// Two parts of the cores that this process may use: some at the end for the client, the others for what is measured.
 pub struct Apart {
-    /// How many the client gets.
+    /// Number of cores of the client.
     pub client_cores: usize,
     all: affinity::Cores,
     client: affinity::Cores,
 }
 
 impl Apart {
-    /// What this process starts from here on gets the cores of what is measured, as if the machine had no others. None where
-    /// there are too few.
+    /// Gives processes that start from here on the cores of the service, as if the machine had no others. None where there
+    /// are too few.
     pub fn begin(client_cores: usize) -> Option<Self> {
         let all = affinity::Cores::of_this_process()?;
         let (measured, client) = all.split(client_cores)?;

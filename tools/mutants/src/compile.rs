@@ -48,7 +48,11 @@ pub struct Programs {
 ///
 /// When cargo can't be run, or refuses code that belongs to no mutant.
 pub fn library(tree: &Path, builds: &Path, world: &World) -> Result<Attempt> {
-    let output = cargo(tree, builds, &["build", "--package", "flash-sale", "--lib", "--message-format=json"])?;
+    let output = cargo(
+        tree,
+        builds,
+        &["build", "--package", "flash-sale", "--lib", "--message-format=json"],
+    )?;
     if output.is_success {
         return Ok(Attempt::Built);
     }

@@ -63,7 +63,7 @@ pub async fn run(
     report.verdicts.iter().try_for_each(Verdict::believe)
 }
 
-/// A URL can't be judged, because `--redis-url` would not say whose Redis it names.
+/// Opens a target. A URL is not judged, because `--redis-url` would not tell whose Redis it names.
 async fn open(
     name: &str,
     target: &str,

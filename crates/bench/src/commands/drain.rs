@@ -2,7 +2,7 @@
 //! Redis once everything is written.
 //!
 //! A service that only sells fills the order log. Then a second process, which only writes, empties it. So the figures
-//! are the writer's alone: nobody sells meanwhile. The two measurements of a round take turns from round to round.
+//! are the writer's alone: no claim is made meanwhile. The two measurements of a round take turns from round to round.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -30,9 +30,9 @@ use flash_sale::base::config::Config;
 use flash_sale::base::shutdown::{Shutdown, StopRequests};
 use flash_sale::sale::log::OrderLog;
 
-/// How often the backlog is looked at.
+/// Time between two looks at the backlog.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
-/// How long the load that fills the log may take for one answer.
+/// Milliseconds for one answer while the log is filled.
 const TIMEOUT_MS: u64 = 5_000;
 
 /// Measures, prints, and writes what was asked for.
@@ -57,7 +57,7 @@ pub async fn run(
     report.drain.verdict.believe()
 }
 
-/// How many backlogs of what size, and with which service.
+/// Number and size of the backlogs, and their service.
 pub struct Plan {
     orders: u64,
     rounds: u32,
@@ -83,7 +83,7 @@ impl Plan {
         stop_requests: &mut StopRequests,
     ) -> anyhow::Result<(Machine, Drain)> {
         let client = ClientArguments::closed(self.connections, TIMEOUT_MS);
-        // Nobody knows how many seconds it will take; the bar says what is done.
+        // The duration is unknown; the bar counts rounds.
         let progress = Progress::new(f64::from(self.rounds));
         let mut bench = Bench::new(client, progress, shutdown.clone());
         bench.progress.say("starting a service that only sells");
@@ -133,7 +133,7 @@ impl Plan {
         let batch = usize::try_from(self.batch_orders_max)?;
         let batches = Batches::read(judge(target)?, coupon, batch).await?;
         bench.progress.say(format!("{} orders become rows", batches.rows));
-        // What drifts meanwhile hits both alike.
+        // A drift hits both alike.
         let (written, copied) = if round.is_multiple_of(2) {
             let written = self.write(bench, target, batches.rows).await?;
             (written, copy(target, ceiling, &batches).await?)
@@ -208,8 +208,8 @@ async fn until_written(judge: &Judge, orders: u64) -> anyhow::Result<Duration> {
     }
 }
 
-/// What Redis holds when nobody needs the log any more. The service's own script trims it; the worker that is gone would
-/// have done so once a second.
+/// Memory of Redis when no entry of the log is needed any more. The service's own script trims the log, as the worker that
+/// is gone did once a second.
 async fn settled_memory(judge: &Judge) -> anyhow::Result<f64> {
     for lane in judge.lanes().await? {
         let log = OrderLog::new(judge.redis.clone(), &judge.keys, lane, "bench".to_owned());
@@ -227,7 +227,7 @@ fn judge(target: &Target) -> anyhow::Result<&Judge> {
     target.judge.as_ref().context("private servers are judged")
 }
 
-/// What the service's own setting says when nobody gives it.
+/// Default of the service's setting.
 fn default_batch() -> u32 {
     let command = Config::augment_args(clap::Command::new("serve"));
     let arguments = command.get_arguments();

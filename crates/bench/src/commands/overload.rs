@@ -1,8 +1,8 @@
-//! More than the service can do: requests come at twice the rate that it can answer, whether it keeps up or not.
+//! Overload: requests come at twice the rate that the service can answer, whether it keeps up or not.
 //!
-//! A service that takes on everything answers everybody late, and in the end nobody in time. One that turns some away at
+//! A service that accepts all requests answers all of them late, and in the end none in time. One that refuses some at
 //! once goes on answering the others. So what counts is the rate of *good* answers, beside the peak that the same service
-//! reaches when nobody asks for more; both are measured in turns.
+//! reaches without further requests; both are measured in turns.
 
 use anyhow::Context;
 use tokio_util::sync::CancellationToken;
@@ -93,7 +93,7 @@ async fn flood(
     let pace = Pace::Open { per_second: rate.context("the peak comes first")? };
     let plan = Plan {
         connections: arguments.overload_connections as usize,
-        // A queue that nobody empties any more is not what is measured.
+        // A queue that is not emptied any more is not measured.
         late: std::time::Duration::ZERO,
         ..bench.plan(pace, bench.client.measured())
     };

@@ -71,7 +71,7 @@ pub async fn run(arguments: RunArguments, stop_requests: &mut StopRequests) -> a
     report.verdicts().try_for_each(|(_, verdict)| verdict.believe())
 }
 
-/// As far as the system lets us; connections that are too many will say so themselves.
+/// Raises the limit on open files as far as the system allows; connections beyond it fail with a text of their own.
 fn make_room_for_connections() {
     if let Err(error) = open_files::raise_limit() {
         tracing::debug!(%error, "the limit on open files could not be raised");
@@ -100,7 +100,7 @@ async fn measure(
     let mut slices = Vec::new();
     for round in 0..arguments.rounds {
         let mut in_turn = scenarios.clone();
-        // There and back again: what drifts meanwhile hits every scenario alike.
+        // There and back again: a drift hits every scenario alike.
         if round % 2 == 1 {
             in_turn.reverse();
         }

@@ -26,7 +26,7 @@ pub struct Connection {
     driver: Pin<Box<dyn Future<Output = hyper::Result<()>> + Send>>,
 }
 
-/// What is looked at of an answer, beside its body.
+/// The parts of an answer that are looked at, beside its body.
 #[derive(Clone, Copy, Debug)]
 pub struct Answer {
     pub status: u16,

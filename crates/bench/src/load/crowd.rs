@@ -33,7 +33,7 @@ impl Crowd {
         Self { headers: headers.into(), header_bytes }
     }
 
-    /// How many they are.
+    /// Number of users.
     pub fn len(&self) -> usize {
         self.headers.len().checked_div(self.header_bytes).unwrap_or(0)
     }

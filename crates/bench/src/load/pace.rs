@@ -5,14 +5,14 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Semaphore;
 
-/// What decides that a request is sent.
+/// The pace at which requests are sent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Pace {
     /// A connection that is free. Finds limits; says nothing about latency.
     Closed,
     /// The clock: this many a second, evenly, whether the service keeps up or not.
     Open { per_second: f64 },
-    /// Everybody at the same instant.
+    /// All users at the same instant.
     Burst { requests: u64 },
 }
 
@@ -29,7 +29,7 @@ impl Pace {
         }
     }
 
-    /// How many requests are due within this time; `None`: nobody can say.
+    /// Requests that are due within this time; `None` in a closed loop.
     pub fn due_within(self, elapsed: Duration) -> Option<u64> {
         match self {
             Self::Closed => None,
@@ -38,16 +38,16 @@ impl Pace {
         }
     }
 
-    /// How long a request took: from when it was *due* to its answer. Counted from when it was sent, a stall of the
+    /// Latency of a request: from the moment when it was *due* to its answer. Counted from its sending, a stall of the
     /// service would hide behind the requests that it kept from being sent (coordinated omission).
     pub fn latency(self, index: u64, sent: Duration, answered: Duration) -> Duration {
         answered.saturating_sub(self.due(index).unwrap_or(sent))
     }
 }
 
-/// Lets connections take the requests that are due, one permit each, until `total` are or it is stopped.
+/// Releases requests when they are due, one permit each, until `total` are released or the load is stopped.
 ///
-/// It blocks its thread: the runtime's own timer is rounded to whole milliseconds, longer than most requests take.
+/// Blocks its thread: the runtime's own timer is rounded to whole milliseconds, longer than most requests take.
 pub fn release_when_due(
     pace: Pace,
     start: Instant,

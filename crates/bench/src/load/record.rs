@@ -1,4 +1,4 @@
-//! What is noted about each answer.
+//! The records of answers.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ const LATENCY_US_MAX: u64 = 120_000_000;
 /// One step of the throughput over time.
 pub const STEP: Duration = Duration::from_millis(250);
 
-/// How a request ended: its status and, of a refusal, the code in its body; or why there was no answer.
+/// The end of a request: its status and, of a refusal, the code in its body; or the reason why there was no answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Ending {
     /// 0 without an answer.
@@ -25,10 +25,10 @@ pub struct Ending {
 pub struct Recorder {
     /// In microseconds, of the measured requests only.
     pub latency: Histogram<u64>,
-    /// How late measured requests were sent, in microseconds: for want of a free connection, or because the client was
+    /// Delay of sending measured requests, in microseconds: for want of a free connection, or because the client was
     /// too slow.
     pub lateness: Histogram<u64>,
-    /// As `latency`, of those that were answered as everybody hopes.
+    /// As `latency`, of requests with a hoped-for answer.
     pub good: Histogram<u64>,
     /// Answers `overloaded` that don't say when to come back.
     pub without_retry_after: u64,
@@ -76,7 +76,7 @@ impl Recorder {
         }
     }
 
-    /// How long a measured request took, how late it was sent, and whether it was answered as hoped.
+    /// Counts a measured request: its latency, its delay of sending, and whether its answer was hoped for.
     pub fn measured(&mut self, latency: Duration, late: Duration, good: bool) {
         if good {
             self.good.saturating_record(microseconds(latency));

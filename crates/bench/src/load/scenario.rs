@@ -1,4 +1,4 @@
-//! What is asked of the service: which request comes next, and which answers belong there.
+//! Scenarios: the next request, and the answers that belong there.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub enum Scenario {
     NoOp,
     /// Read the coupon
     Read,
-    /// Everybody gets a unit
+    /// Each user gets a unit
     Win,
     /// No claim wins, because no unit is left
     SoldOut,
@@ -29,7 +29,7 @@ pub enum Scenario {
     Duplicate,
     /// One win to 99 refusals
     Mixed,
-    /// Nothing, then everybody at the same instant; a unit for one in ten
+    /// Silence, then all users at the same instant; a unit for one in ten
     Countdown,
 }
 
@@ -38,14 +38,14 @@ pub const REPEATING_BUYERS: usize = 256;
 /// In the mixed scenario one request in so many wins.
 const MIXED_PERIOD: u64 = 100;
 
-/// What is done with one coupon, or two.
+/// A scenario of requests on one coupon or two.
 #[derive(Clone)]
 pub struct Workload {
     pub address: Address,
     pub method: Method,
     pub paths: Vec<Uri>,
     pub who: Who,
-    /// How everybody hopes to be answered.
+    /// Statuses of a hoped-for answer.
     pub hoped: &'static [u16],
 }
 
@@ -54,13 +54,13 @@ pub struct Workload {
 pub enum Who {
     /// No user.
     Nobody,
-    /// Everybody once.
+    /// Each user once.
     Everybody(Arc<Crowd>),
     /// The same few, again and again.
     Few(Arc<Crowd>),
 }
 
-/// What a slice may have sold, to be compared with what the stores say.
+/// Possible sales of a slice, to be compared with the stores.
 #[derive(Clone, Debug, Default)]
 pub struct Book {
     pub scenario: String,
@@ -69,7 +69,7 @@ pub struct Book {
     pub total: i64,
     /// Claims answered 202.
     pub accepted: u64,
-    /// Claims of which nobody knows whether they took a unit.
+    /// Claims of unknown outcome: each may have taken a unit or not.
     pub unknown: u64,
 }
 
@@ -140,7 +140,7 @@ impl Scenario {
     }
 }
 
-/// What an answer says that doesn't belong into the scenario: `None` for the service's own trouble (a failure,
+/// The complaint about an answer that doesn't belong into the scenario: `None` for the service's own trouble (a failure,
 /// `overloaded`), which is a result and no mistake of the run.
 pub fn misplaced(scenario: Scenario, ending: &Ending) -> Option<String> {
     let is_trouble = ending.status == 0 || ending.status >= 500;

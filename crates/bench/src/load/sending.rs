@@ -23,7 +23,7 @@ use crate::load::scenario::Workload;
 /// Pause before a connection that could not be opened is tried again.
 const REOPEN_PAUSE: Duration = Duration::from_millis(20);
 
-/// How a slice is to be.
+/// The plan of a slice.
 #[derive(Clone)]
 pub struct Plan {
     pub pace: Pace,
@@ -32,11 +32,11 @@ pub struct Plan {
     pub warm_up: Duration,
     pub measured: Duration,
     pub timeout: Duration,
-    /// How long after its end something that was due may still be sent.
+    /// Time after the end in which a due request may still be sent.
     pub late: Duration,
 }
 
-/// An accepted claim that somebody wants to see written.
+/// An accepted claim that is followed to its row.
 pub struct Promise {
     pub order: i64,
     pub answered: Instant,
@@ -69,7 +69,7 @@ pub struct Load {
     sampling: Option<Sampling>,
 }
 
-/// What came of it.
+/// The result.
 pub struct Outcome {
     pub recorder: Recorder,
     /// Requests that were due and never sent, because no connection got free in time.
@@ -103,7 +103,7 @@ impl Load {
         self.done.load(Ordering::Relaxed)
     }
 
-    /// Answers so far of the kind that everybody hopes for.
+    /// Hoped-for answers so far.
     pub fn good(&self) -> u64 {
         self.good.load(Ordering::Relaxed)
     }
@@ -169,7 +169,7 @@ impl Load {
             let load = self.clone();
             let run = move || {
                 release_when_due(load.plan.pace, start, load.total(), &load.due, &load.stopped);
-                // Whoever waits for a request that won't come learns that there is none.
+                // A connection that waits for a request that won't come learns that there is none.
                 load.due.add_permits(load.plan.connections);
             };
             std::thread::Builder::new().name("load-pace".to_owned()).spawn(run)?;
@@ -177,7 +177,7 @@ impl Load {
         Ok(())
     }
 
-    /// How many requests there will be; closed loop: no bound but the clock.
+    /// Number of requests; in a closed loop, only the clock bounds them.
     fn total(&self) -> u64 {
         let time = self.plan.warm_up + self.plan.measured;
         self.plan.pace.due_within(time).unwrap_or(u64::MAX)
@@ -292,7 +292,7 @@ impl Load {
             && index.is_multiple_of(*every)
             && let Some(order) = order_id(body)
         {
-            // Nobody listens any more: then nobody wants to know.
+            // The receiver is gone, and with it the wish to know.
             let _ = promises.send(Promise { order, answered: Instant::now() });
         }
     }

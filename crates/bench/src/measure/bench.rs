@@ -22,20 +22,20 @@ use crate::target::service::Target;
 use crate::void::Void;
 use flash_sale::base::shutdown::Shutdown;
 
-/// How often the concurrency is looked at.
+/// Time between two looks at the concurrency.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
-/// How often somebody in front of a terminal wants to know.
+/// Time between two updates of the progress on a terminal.
 const SAY_EVERY: Duration = Duration::from_millis(200);
-/// How long the cheapest request is sent to learn how many users a slice could need.
+/// Time for which the cheapest request is sent, to learn how many users a slice could need.
 const CALIBRATION: Duration = Duration::from_millis(700);
 /// Users for so many times the highest rate that was seen: machines have moods.
 const USERS_MARGIN: f64 = 2.0;
-/// How often a slice is tried with more users than before.
+/// Tries of a slice, each with more users than before.
 const USERS_TRIES: u32 = 3;
-/// Silence before everybody comes.
+/// Silence before all users come at once.
 const COUNTDOWN: Duration = Duration::from_secs(1);
 
-/// What slices have in common.
+/// The common state of slices.
 pub struct Bench {
     pub client: ClientArguments,
     pub progress: Progress,
@@ -62,12 +62,12 @@ impl Moment {
 }
 
 impl Bench {
-    /// Nothing has been seen yet.
+    /// A bench that has seen no slice yet.
     pub fn new(client: ClientArguments, progress: Progress, shutdown: Shutdown) -> Self {
         Self { client, progress, shutdown, fastest: HashMap::new() }
     }
 
-    /// Learns how fast anything can be here.
+    /// Learns the highest rate of any request on this machine.
     pub async fn calibrate(&mut self, target: &Target) -> anyhow::Result<()> {
         self.progress.say("looking how fast anything can be");
         let load = Load::new(self.plan(Pace::Closed, CALIBRATION), target.cheapest()?, None);
@@ -109,7 +109,7 @@ impl Bench {
         Err(Void(format!("{name} ran out of users {USERS_TRIES} times; run it again")).into())
     }
 
-    /// None if there were not enough users.
+    /// One try of a slice; none if there were not enough users.
     async fn attempt(
         &mut self,
         target: &mut Target,
@@ -157,7 +157,7 @@ impl Bench {
         target.books.push(book);
         refuse_void(scenario, &outcome)?;
         if outcome.out_of_users {
-            // It was at least so fast, however soon they ran out.
+            // The service was at least so fast, however soon the users ran out.
             let time = plan.warm_up + plan.measured;
             self.saw(Some(scenario), requests as f64 / time.as_secs_f64());
             return Ok(None);
@@ -171,12 +171,12 @@ impl Bench {
         Ok(Some(slice))
     }
 
-    /// How a slice of this pace is.
+    /// The plan of a slice of this pace.
     pub fn plan(&self, pace: Pace, measured: Duration) -> Plan {
         let threads = self.client.threads().min(self.client.connections as usize);
         let connections = self.client.connections as usize;
         let timeout = self.client.timeout();
-        // What is due at the end has its time, too.
+        // A request that is due at the end has its time, too.
         let late = timeout;
         match pace {
             // As long as it takes, within a bound that only a broken service reaches.
@@ -196,7 +196,7 @@ impl Bench {
         *fastest = fastest.max(per_second);
     }
 
-    /// How many users and units a slice could need.
+    /// Users and units that a slice could need.
     fn requests_max(&self, plan: &Plan, scenario: Scenario) -> u64 {
         let seen = self.fastest.get(&Some(scenario)).or_else(|| self.fastest.get(&None));
         let time = plan.warm_up + plan.measured;
@@ -204,7 +204,7 @@ impl Bench {
         plan.pace.due_within(time).unwrap_or(by_clock as u64 + 1_000)
     }
 
-    /// Of an open loop that sells, some claims are followed to their row.
+    /// Follows some claims of an open loop that sells to their rows.
     fn follow_some(
         &self,
         target: &Target,
@@ -220,7 +220,7 @@ impl Bench {
         })
     }
 
-    /// Until this moment, or until everything is answered.
+    /// Watches until this moment, or until all requests are answered.
     async fn watch(&self, load: &Load, until: Instant, what: &str, concurrency: &mut Vec<u64>) {
         let mut said = (Instant::now(), load.done());
         loop {

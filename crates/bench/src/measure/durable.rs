@@ -20,20 +20,20 @@ const PATIENCE_US: u64 = 60_000_000;
 /// Samples a second that are worth their cost.
 pub const SAMPLES_PER_SECOND: f64 = 200.0;
 
-/// How long it took until the row could be read.
+/// Time from the answer until the row could be read.
 #[derive(Clone, Debug, Serialize)]
 pub struct Durable {
     pub samples: u64,
     pub p50_ms: f64,
     pub p99_ms: f64,
     pub max_ms: f64,
-    /// How far apart the looks were, on average: no figure is more exact than this.
+    /// Average time between two looks: no figure is more exact.
     pub resolution_ms: f64,
     /// Samples whose row never came.
     pub missing: u64,
 }
 
-/// Looks for the rows until nobody promises any more and all have been seen.
+/// Looks for the rows until no more promises come and all rows have been seen.
 pub async fn watch(pool: PgPool, mut promises: UnboundedReceiver<Promise>) -> Option<Durable> {
     let mut wanted: HashMap<i64, Instant> = HashMap::new();
     let mut latency = Histogram::<u64>::new_with_bounds(1, PATIENCE_US, 3).ok()?;

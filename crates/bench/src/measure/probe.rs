@@ -1,4 +1,4 @@
-//! Asks what must always be answered, whatever else the service is asked: is it alive, is it ready, how is it?
+//! Probes of a loaded service: is it alive, is it ready, and its metrics.
 
 use std::time::{Duration, Instant};
 
@@ -9,12 +9,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::load::connection::{Address, Connection};
 
-/// What is asked, each on a connection of its own.
+/// Paths that are asked, each on a connection of its own.
 pub const PATHS: [&str; 3] = ["/livez", "/readyz", "/metrics"];
 const EVERY: Duration = Duration::from_millis(100);
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// What was answered.
+/// The answers at one path.
 #[derive(Clone, Debug, Serialize)]
 pub struct Probe {
     pub path: &'static str,

@@ -1,4 +1,4 @@
-//! What somebody in front of a terminal sees meanwhile; silent where there is no terminal.
+//! Progress on a terminal; silent where there is none.
 
 use std::time::Duration;
 
@@ -23,18 +23,18 @@ impl Progress {
         Self { bar }
     }
 
-    /// What is done now.
+    /// Shows the current step.
     pub fn say(&self, what: impl Into<String>) {
         self.bar.set_message(what.into());
         self.bar.tick();
     }
 
-    /// So much more load than was foreseen.
+    /// Adds load that was not foreseen.
     pub fn more(&self, time: Duration) {
         self.bar.inc_length((time.as_secs_f64() * SCALE) as u64);
     }
 
-    /// So much more load is over.
+    /// Counts load that is over.
     pub fn passed(&self, time: Duration) {
         self.bar.inc((time.as_secs_f64() * SCALE) as u64);
     }

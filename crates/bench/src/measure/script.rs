@@ -1,6 +1,6 @@
 //! The ceiling of the claim script: `redis-benchmark` calls it, one claim for each call, on the same Redis.
 //!
-//! What it calls is what the service itself has called, seen with MONITOR, with other users and orders in it. The keys are
+//! The call is that of the service itself, seen with MONITOR, with other users and orders in it. The keys are
 //! copies under other names, so the service's own sale and log stay as they are.
 
 use std::process::Stdio;
@@ -26,11 +26,11 @@ const PIPELINED: [u32; 2] = [1, 16];
 /// The program puts twelve random digits in its place, of so many values: hardly any user comes twice.
 const DIGITS: &str = "__rand_int__";
 const DIGITS_VALUES: &str = "2147483647";
-/// Of so many calls one may be by a user who has called before.
+/// Calls among which one may be by a user that has called before.
 const REPEATS: i64 = 500;
 /// In front of the names of the keys that are called on.
 const COPY: &str = "bench:";
-/// How long the service's own call may take to be seen.
+/// Time until the service's own call is seen.
 const SEEN_WITHIN: Duration = Duration::from_secs(5);
 
 /// The script by itself.
@@ -104,7 +104,7 @@ impl ScriptBench {
         }))
     }
 
-    /// Calls it so many times, at each depth. Nobody may ask the service anything meanwhile.
+    /// Calls the script, at each depth. No client may use the service meanwhile.
     pub async fn round(&mut self, target: &Target) -> anyhow::Result<()> {
         for pipelined in PIPELINED {
             for key in self.keys.iter().filter(|key| **key != self.log_key) {
@@ -151,7 +151,7 @@ impl ScriptBench {
         Ok(judge(target)?.redis.query(&command).await?)
     }
 
-    /// What came of it.
+    /// The result.
     pub fn ceilings(&self) -> Vec<ScriptCeiling> {
         let of = |pipelined| {
             let all = move || {

@@ -20,10 +20,10 @@ pub struct Slice {
     /// Answers within the measured time.
     pub requests: u64,
     pub requests_per_second: f64,
-    /// Of these, the answers that belong into the scenario.
+    /// Answers a second that belong into the scenario.
     pub good_per_second: f64,
     pub sent_per_second: f64,
-    /// How all requests ended, those of the warm-up included.
+    /// Ends of all requests, those of the warm-up included.
     pub endings: Vec<Ending>,
     pub never_sent: u64,
     /// Microseconds of CPU time for each request.
@@ -40,7 +40,7 @@ pub struct Slice {
     pub time_to_row: Option<Durable>,
 }
 
-/// From when each request was due to its answer.
+/// Latency from the moment when a request was due to its answer.
 #[derive(Clone, Debug, Serialize)]
 pub struct Latency {
     pub mean_ms: f64,
@@ -49,8 +49,9 @@ pub struct Latency {
     pub p99_ms: f64,
     pub p999_ms: f64,
     pub max_ms: f64,
-    /// Of the answers that belong into the scenario.
+    /// Median of the answers that belong into the scenario.
     pub good_p50_ms: Option<f64>,
+    /// Highest latency of 99 of 100 such answers.
     pub good_p99_ms: Option<f64>,
     /// 99 of 100 requests were sent at most so much later than they were due; part of the latency above.
     pub sent_late_p99_ms: f64,

@@ -148,7 +148,7 @@ fn inline(svg: &str) -> String {
         .replace("fill=\"#FFFFFF\"", "fill=\"none\"")
 }
 
-/// As a file it has a background of its own, because nobody knows what it is looked at on.
+/// As a file, a plot has a background of its own, because the background of its viewer is unknown.
 fn alone(svg: &str) -> String {
     let svg = svg.replace(&hex(GRID), "#D8DCE0");
     let paper = "<rect width=\"100%\" height=\"100%\" fill=\"#FFFFFF\"/>";

@@ -95,7 +95,7 @@ fn whose_cores(overload: &Overload) -> String {
     }
 }
 
-/// What is left of the peak when more comes than can be answered.
+/// The share of the peak that is left under overload.
 fn overload(overloads: &[Overload]) -> Rows {
     let mut rows = vec![texts(&[
         "scenario",
@@ -143,7 +143,7 @@ fn overload(overloads: &[Overload]) -> Rows {
     rows
 }
 
-/// What else was asked meanwhile.
+/// Other requests during the overload.
 fn probes(overloads: &[Overload]) -> Rows {
     let mut rows =
         vec![texts(&["asked under overload", "times", "not answered 200", "slowest ms"])];

@@ -79,7 +79,7 @@ pub fn of_drain(drain: &Drain) -> anyhow::Result<Vec<Plot>> {
     Ok(drawn([("drain", "Rows a second while a backlog is drained", svg)]))
 }
 
-/// How the ratio of the pairs goes up and down.
+/// The ratio of the pairs over time.
 pub fn of_comparison(report: &CompareReport) -> anyhow::Result<Vec<Plot>> {
     let lines = report.comparisons.iter().map(|comparison| {
         let pairs = comparison.a.iter().zip(&comparison.b).enumerate();

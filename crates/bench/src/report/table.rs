@@ -14,7 +14,7 @@ use crate::results::machine::Machine;
 use crate::results::run::{RunReport, Summary};
 use crate::target::verdict::Verdict;
 
-/// Everything about a run.
+/// The text about a run.
 pub fn of_run(report: &RunReport) -> String {
     let mut text = head(&report.machine);
     let _ = write!(
@@ -48,7 +48,7 @@ pub fn of_comparison(report: &CompareReport) -> String {
     text
 }
 
-/// B / A of everything that was compared.
+/// B / A of all figures of a comparison.
 pub fn ratios(report: &CompareReport) -> Rows {
     let mut rows =
         vec![texts(&["scenario, B / A", "median", "quartiles", "smallest to largest", "pairs"])];
@@ -150,7 +150,7 @@ pub fn latencies(report: &RunReport) -> Rows {
     rows
 }
 
-/// What is in the system at one time: counted, and by the law.
+/// Requests in the system at one time: counted, and by the law.
 pub fn littles_law(report: &RunReport) -> Rows {
     let mut rows =
         vec![texts(&["scenario", "λ requests/s", "W mean ms", "λW", "L measured", "L / λW"])];

@@ -12,7 +12,7 @@ use crate::target::verdict::Verdict;
 #[derive(Debug, Serialize)]
 pub struct CompareReport {
     pub machine: Machine,
-    /// What was compared: binary or URL, and further arguments.
+    /// First target: binary or URL, and further arguments.
     pub a: String,
     pub b: String,
     pub comparisons: Vec<Comparison>,

@@ -7,7 +7,7 @@ use crate::figures::{Spread, ratios};
 use crate::target::cpu::CpuTimes;
 use crate::target::verdict::Verdict;
 
-/// What the sub-command prints.
+/// All figures of a drain, and their machine.
 #[derive(Debug, Serialize)]
 pub struct DrainReport {
     pub machine: Machine,
@@ -36,11 +36,11 @@ pub struct Round {
     /// From the first row to the last acknowledged entry.
     pub seconds: f64,
     pub rows_per_second: f64,
-    /// Of the worker, from its start; `service` is the worker's process.
+    /// CPU time of the worker, from its start; `service` is the worker's process.
     pub cpu_us_per_row: CpuTimes,
     pub copied_per_second: f64,
     pub copy_cpu_us_per_row: CpuTimes,
-    /// What Redis holds more than before the first claim, when all is written and trimmed, for each buyer.
+    /// Growth of Redis's memory from before the first claim until all is written and trimmed, for each buyer.
     pub redis_bytes_per_buyer: f64,
 }
 

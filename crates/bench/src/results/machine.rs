@@ -1,4 +1,4 @@
-//! Where and on what was measured: without it no figure can be repeated.
+//! The machine and the stores of a measurement, without which no figure can be repeated.
 
 use std::fs;
 use std::process::Command;
@@ -15,7 +15,7 @@ use flash_sale::base::clock::Clock;
 pub struct Machine {
     pub measured_at: String,
     pub version: String,
-    /// Of the working copy in the current folder, if it is one; `-dirty` when it has been changed.
+    /// Commit of the working copy in the current folder, if it is one; `-dirty` when it has been changed.
     pub commit: Option<String>,
     pub system: String,
     pub processor: String,
@@ -26,7 +26,7 @@ pub struct Machine {
     pub stores: Option<StoreFacts>,
 }
 
-/// What the stores do to keep what they were given.
+/// Versions of the stores, and their settings that keep data.
 #[derive(Clone, Debug, Serialize)]
 pub struct StoreFacts {
     pub redis_version: String,

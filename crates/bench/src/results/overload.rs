@@ -17,7 +17,7 @@ pub struct Overload {
     pub scenario: Scenario,
     /// Cores that the client had to itself; none: it shared all of them.
     pub client_cores: Option<usize>,
-    /// Of the service that was started for it; none: it was the run's.
+    /// Verdict of the service that was started for it; none: it was the run's.
     pub verdict: Option<Verdict>,
     /// Good answers a second in a closed loop.
     pub peak_per_second: Option<Spread>,

@@ -25,9 +25,9 @@ pub struct RunReport {
     pub half_load: Vec<Slice>,
     /// Twice as many requests as can be answered.
     pub overload: Vec<Overload>,
-    /// The claim script by itself; none where `redis-benchmark` isn't installed or nobody asked.
+    /// The claim script by itself; empty where `redis-benchmark` isn't installed, or without `--script-calls`.
     pub script: Vec<ScriptCeiling>,
-    /// How fast a backlog becomes rows, on servers of its own.
+    /// The drain of a backlog, on servers of its own.
     pub drain: Option<Drain>,
     pub verdict: Verdict,
 }
@@ -79,7 +79,7 @@ impl Summary {
     }
 }
 
-/// Each request counts as much as any other.
+/// The mean CPU time over all requests of the slices.
 fn mean_cpu<'a>(slices: impl Iterator<Item = &'a Slice> + Clone) -> CpuTimes {
     let requests: u64 = slices.clone().map(|slice| slice.requests).sum();
     let mean = |of: fn(&CpuTimes) -> Option<f64>| {

@@ -24,7 +24,7 @@ pub struct CpuTimes {
     pub client: Option<f64>,
 }
 
-/// What `/proc/<pid>/stat` says (proc_pid_stat(5)), in clock ticks.
+/// Times in `/proc/<pid>/stat` (proc_pid_stat(5)), in clock ticks.
 #[derive(Debug, PartialEq, Eq)]
 struct Stat {
     parent: u32,
@@ -88,7 +88,7 @@ impl Processes {
 }
 
 impl CpuTimes {
-    /// What was used between two readings, for each of `requests`.
+    /// CPU time between two readings, for each of `requests`.
     pub fn per_request(before: Self, after: Self, requests: u64) -> Self {
         let share = |before: Option<f64>, after: Option<f64>| {
             (requests > 0).then(|| Some((after? - before?) / requests as f64))?

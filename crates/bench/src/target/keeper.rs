@@ -24,12 +24,13 @@ use crate::arguments::KeepArguments;
 use flash_sale::base::shutdown::{Shutdown, StopRequests};
 use flash_sale::kit::private_servers::settings;
 
-/// How long a service may take to start: a new Postgres cluster on a busy machine takes a while.
+/// Time for a service to start: a new Postgres cluster on a busy machine takes a while.
 const START_WITHIN: Duration = Duration::from_secs(120);
-/// How long it may take to stop, private servers included.
+/// Time for a service to stop, private servers included.
 const STOP_WITHIN: Duration = Duration::from_secs(30);
+/// Last lines of the service's log that are kept.
 const LOG_LINES_KEPT: usize = 12;
-/// What a service says when it is up; one without the role `api` has only the second to say.
+/// Log lines of a service that is up; without the role `api` only the second one comes.
 const LISTENS: [&str; 2] = ["the API listens on ", "/readyz listen on "];
 
 /// The keeper's side: runs the command until it ends, the input ends or a signal comes; then clears up.
@@ -59,7 +60,7 @@ pub async fn keep(arguments: KeepArguments) -> anyhow::Result<()> {
     if was_stopped { Ok(()) } else { bail!("the service under test ended by itself: {status}") }
 }
 
-/// Of a service that was killed, or stopped while it was starting, servers may be left.
+/// Stops servers that are left over: of a service that was killed, or stopped while it was starting.
 async fn stop_servers(folder: &Path) -> anyhow::Result<()> {
     if PrivateServers::any_alive(folder)? {
         PrivateServers::start(folder, &settings(Sync::Durable)).await?.stop().await?;
@@ -73,7 +74,7 @@ async fn end_of_input() {
 }
 
 async fn stop(service: &mut Child) -> std::io::Result<ExitStatus> {
-    // Not waited for, so the id is its own.
+    // A child that is not waited for keeps its id.
     if let Some(pid) = service.id().and_then(|pid| i32::try_from(pid).ok()) {
         let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
     }
@@ -91,7 +92,7 @@ pub struct Kept {
     input: Option<ChildStdin>,
     /// The service's own process.
     pub pid: u32,
-    /// Where it listens.
+    /// The address of its API.
     pub url: String,
     pub folder: PathBuf,
     log: Arc<Mutex<VecDeque<String>>>,
@@ -115,10 +116,10 @@ impl Kept {
         }
         // By the environment, because an older binary that is compared knows no such flag.
         command.env("FLASH_SALE_NO_OP_ROUTE", "true");
-        // It reads everything that was ever sold, once a minute, in the middle of some slice. The verdict compares once.
+        // A comparison reads all sold units, once a minute, in the middle of some slice. The verdict compares once.
         command.env("FLASH_SALE_RECONCILE_PERIOD_MS", "0");
         command.env("FLASH_SALE_TOKEN_SECRET", secret.expose_secret());
-        // Ctrl-C is for us: we end the others in the right order.
+        // Ctrl-C is for the bench, which ends the others in the right order.
         command
             .process_group(0)
             .stdin(Stdio::piped())
@@ -144,7 +145,7 @@ impl Kept {
         Ok(Self { keeper, input, pid, url, folder, log })
     }
 
-    /// The last lines of its log.
+    /// The last lines of the service's log.
     pub fn said(&self) -> String {
         said(&self.log)
     }
@@ -193,7 +194,7 @@ fn said(log: &Mutex<VecDeque<String>>) -> String {
     log.lock().map_or_else(|_| String::new(), |log| Vec::from(log.clone()).join("\n"))
 }
 
-/// Named by chance, and made by us: what is deleted at the end can't be anybody's data.
+/// A new folder with a random name, so that only data of the bench is deleted at the end.
 fn temporary_folder() -> std::io::Result<PathBuf> {
     let name = format!("flash-sale-bench-{}", uuid::Uuid::new_v4().simple());
     let folder = std::env::temp_dir().join(name);
@@ -201,12 +202,12 @@ fn temporary_folder() -> std::io::Result<PathBuf> {
     Ok(folder)
 }
 
-/// What is set for the bench isn't meant for the service under test.
+/// Settings of the bench, which are not meant for the service under test.
 fn settings_of_ours() -> impl Iterator<Item = OsString> {
     let names = std::env::vars_os().map(|(name, _)| name);
     names.filter(|name| {
         let name = name.to_string_lossy();
-        // By this one `.ci/run` finds what a run leaves behind.
+        // By this variable `.ci/run` finds processes that a run leaves behind.
         name.starts_with("FLASH_SALE_") && name != "FLASH_SALE_CI_RUN"
     })
 }

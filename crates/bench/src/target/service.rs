@@ -1,4 +1,4 @@
-//! What is measured: a service that is started for it, or one that runs already.
+//! The service under test: started for the measurement, or running already.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -28,9 +28,9 @@ pub struct Target {
     pub name: String,
     pub address: Address,
     pub processes: Processes,
-    /// None: nobody said where its stores are.
+    /// None: its stores were not named.
     pub judge: Option<Judge>,
-    /// What its slices may have sold.
+    /// Possible sales of its slices.
     pub books: Vec<Book>,
     /// Whether a worker writes what is sold while it is being sold.
     pub writes: bool,
@@ -157,7 +157,7 @@ impl Target {
         }
     }
 
-    /// Something that costs the service less than any scenario, to learn how many users one could need at most.
+    /// The cheapest workload, to learn how many users a slice could need at most.
     pub fn cheapest(&self) -> anyhow::Result<Workload> {
         let paths = vec![Uri::from_static("/livez")];
         let address = self.address.clone();
@@ -212,7 +212,7 @@ impl Target {
         Ok(coupon)
     }
 
-    /// A new user gets one of them. Returns the user's id and the order's.
+    /// Makes a claim of a new user. Returns the user's id and the order's.
     pub async fn claim_one(&mut self, coupon: CouponId) -> anyhow::Result<(i64, i64)> {
         let (user, crowd) = (self.next_user, self.sign(1).await?);
         let token = crowd.header(0).context("there is one")?;
@@ -251,7 +251,7 @@ impl Target {
         Ok(id)
     }
 
-    /// These users have claimed when the clock starts.
+    /// Makes claims of new users before the clock starts.
     async fn claim_all(
         &mut self,
         coupon: CouponId,
@@ -270,7 +270,7 @@ impl Target {
         Ok(crowd)
     }
 
-    /// A wrong secret or a missing route is found out before the clock starts.
+    /// Finds a wrong secret or a missing route before the clock starts.
     async fn try_out(&mut self, scenario: Scenario, workload: &Workload) -> anyhow::Result<()> {
         if scenario != Scenario::NoOp {
             return Ok(());

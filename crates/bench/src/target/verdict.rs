@@ -18,7 +18,7 @@ use flash_sale::sale::keys::Keys;
 use flash_sale::sale::log::LogState;
 use flash_sale::sale::reconcile;
 
-/// How long the worker may take to write what was accepted.
+/// Time for the worker to write all accepted claims.
 pub const DRAIN_WITHIN: Duration = Duration::from_secs(300);
 const DRAIN_POLL: Duration = Duration::from_millis(5);
 /// Findings that are spelled out; `flash-sale reconcile` prints them all.
@@ -39,7 +39,7 @@ pub struct Judge {
 /// <= units on offer, and Redis and Postgres agree about everything they hold.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Verdict {
-    /// False: nobody said where the stores are, so nothing below was looked at.
+    /// False: the stores were not named, so none of the fields below was checked.
     pub checked: bool,
     pub accepted: u64,
     /// Claims without a known outcome; each may have taken a unit or not.
@@ -49,7 +49,7 @@ pub struct Verdict {
     pub rows: i64,
     pub distinct_buyers: i64,
     pub total: i64,
-    /// What doesn't hold. Anything here makes the run void.
+    /// Violations. A single one makes the run void.
     pub findings: Vec<String>,
 }
 
@@ -159,7 +159,7 @@ impl Judge {
     }
 }
 
-/// What the stores say about one slice.
+/// Figures of one slice in the stores.
 #[derive(Default)]
 struct Sold {
     stock: i64,

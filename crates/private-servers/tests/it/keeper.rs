@@ -4,16 +4,15 @@ use std::process::Command;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use private_servers::testing::{DataFolder, bound_this_test, eventually};
+use private_servers::testing::{DataFolder, eventually};
 use private_servers::{PrivateServers, Settings, Sync};
 
 use crate::support::{Keeper, has_kept, is_alive, private_servers, write};
 
 #[tokio::test]
 async fn servers_that_outlive_a_killed_process_are_taken_over_with_their_data() {
-    bound_this_test();
     let folder = DataFolder::new();
-    let mut keeper = Keeper::start(private_servers(&[folder.text()]));
+    let mut keeper = Keeper::start(private_servers(&[folder.text()])).await;
     let [redis, postgres] = keeper.servers();
     write(&keeper.text("redis_url"), &keeper.text("database_url")).await;
     keeper.kill();
@@ -27,10 +26,9 @@ async fn servers_that_outlive_a_killed_process_are_taken_over_with_their_data() 
 
 #[tokio::test]
 async fn of_a_pair_with_a_dead_server_the_other_is_taken_over() {
-    bound_this_test();
     for victim in [0, 1] {
         let folder = DataFolder::new();
-        let mut keeper = Keeper::start(private_servers(&[folder.text()]));
+        let mut keeper = Keeper::start(private_servers(&[folder.text()])).await;
         let before = keeper.servers();
         write(&keeper.text("redis_url"), &keeper.text("database_url")).await;
         keeper.kill();
@@ -45,9 +43,8 @@ async fn of_a_pair_with_a_dead_server_the_other_is_taken_over() {
 
 #[tokio::test]
 async fn a_leftover_with_another_sync_is_started_anew() {
-    bound_this_test();
     let folder = DataFolder::new();
-    let mut keeper = Keeper::start(private_servers(&[folder.text()]));
+    let mut keeper = Keeper::start(private_servers(&[folder.text()])).await;
     let [redis, postgres] = keeper.servers();
     write(&keeper.text("redis_url"), &keeper.text("database_url")).await;
     keeper.kill();
@@ -60,27 +57,25 @@ async fn a_leftover_with_another_sync_is_started_anew() {
 
 #[tokio::test]
 async fn throw_away_servers_end_with_their_input_and_leave_nothing() {
-    bound_this_test();
     let temporary = DataFolder::made(0o755);
-    let mut keeper = Keeper::start(throw_away(&temporary));
+    let mut keeper = Keeper::start(throw_away(&temporary)).await;
     let servers = keeper.servers();
     assert!(servers.into_iter().all(is_alive));
     assert_eq!(temporary.entries(), 1);
-    assert_eq!(keeper.close_input(), Some(0));
+    assert_eq!(keeper.close_input().await, Some(0));
     assert!(!servers.into_iter().any(is_alive));
     assert_eq!(temporary.entries(), 0);
 }
 
 #[tokio::test]
 async fn throw_away_servers_end_with_a_killed_parent() {
-    bound_this_test();
     let temporary = DataFolder::made(0o755);
     // The parent holds the writing end of the keeper's input, as a test run does.
     let mut parent = Command::new("sh");
     let script = "mkfifo \"$1/in\" && { \"$0\" --throw-away <\"$1/in\" & exec 3>\"$1/in\"; wait; }";
     parent.args(["-c", script, env!("CARGO_BIN_EXE_private-servers"), temporary.text()]);
     parent.env("TMPDIR", temporary.path());
-    let mut parent = Keeper::start(parent);
+    let mut parent = Keeper::start(parent).await;
     let servers = parent.servers();
     parent.kill();
     // The pipe alone stays.
@@ -94,17 +89,16 @@ async fn a_server_inherits_the_named_variable_and_no_secret() {
         println!("SKIPPED: this system has no /proc");
         return;
     }
-    bound_this_test();
     let temporary = DataFolder::made(0o755);
     let mut command = throw_away(&temporary);
     command.env("PGPASSWORD", "hunter2").env("A_SECRET", "hunter2");
-    let mut keeper = Keeper::start(command);
+    let mut keeper = Keeper::start(command).await;
     let environment = std::fs::read(format!("/proc/{}/environ", keeper.servers()[0]));
     let environment = environment.expect("Redis runs as this user");
     let environment = String::from_utf8_lossy(&environment).replace('\0', "\n");
     assert!(environment.contains("PATH="), "{environment}");
     assert!(!environment.contains("hunter2"), "{environment}");
-    keeper.close_input();
+    assert_eq!(keeper.close_input().await, Some(0));
 }
 
 #[test]

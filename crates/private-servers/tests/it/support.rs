@@ -1,11 +1,11 @@
 //! Connections to a pair of servers, and keepers in processes of their own.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use private_servers::PrivateServers;
+use private_servers::testing::Process;
 use sqlx::{Connection, PgConnection};
 
 /// Sets a key in Redis, and makes a table in Postgres.
@@ -37,20 +37,18 @@ pub async fn command<T: redis::FromRedisValue>(url: &str, command: &redis::Cmd) 
 
 /// The command `private-servers` in a process of its own, whose input is a pipe. Killed when it is dropped.
 pub struct Keeper {
-    pub child: Child,
-    /// The line that it has printed; empty if it has ended without one.
-    pub line: String,
+    process: Process,
+    /// The line that it has printed.
+    line: String,
 }
 
 impl Keeper {
     /// Starts the command, and waits for its line.
-    pub fn start(mut command: Command) -> Self {
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().expect("the program has been built");
-        let mut line = String::new();
-        let output = child.stdout.as_mut().expect("piped");
-        BufReader::new(output).read_line(&mut line).expect("text");
-        Self { child, line }
+    pub async fn start(mut command: Command) -> Self {
+        command.stdin(Stdio::piped());
+        let process = Process::spawn(command);
+        let line = process.printed("redis_url").await;
+        Self { process, line }
     }
 
     /// The text of a field of the line.
@@ -70,22 +68,14 @@ impl Keeper {
     }
 
     /// Closes the input, and returns the exit code.
-    pub fn close_input(&mut self) -> Option<i32> {
-        drop(self.child.stdin.take());
-        self.child.wait().expect("a child of this process").code()
+    pub async fn close_input(&mut self) -> Option<i32> {
+        self.process.close_input();
+        self.process.ended().await.code()
     }
 
     /// Kills the keeper, and not its servers.
     pub fn kill(&mut self) {
-        self.child.kill().expect("a child of this process");
-        self.child.wait().expect("a child of this process");
-    }
-}
-
-impl Drop for Keeper {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.process.kill();
     }
 }
 
