@@ -46,7 +46,7 @@ impl Ceiling {
     /// Makes the table.
     pub async fn create(database_url: &str) -> anyhow::Result<Self> {
         let options = PgConnectOptions::from_str(database_url)?;
-        let mut connection = options.application_name("flash-sale bench").connect().await?;
+        let mut connection = options.application_name("flash-sale-bench").connect().await?;
         sqlx::raw_sql(CREATE).execute(&mut connection).await?;
         Ok(Self { connection })
     }

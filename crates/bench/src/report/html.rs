@@ -130,8 +130,8 @@ impl Page {
         }
         format!(
             "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width\">\n\
-            <meta name=\"color-scheme\" content=\"light dark\">\n<title>flash-sale bench</title>\n<style>\n{STYLE}</style>\n\
-            <h1>flash-sale bench</h1>\n{body}</html>\n"
+            <meta name=\"color-scheme\" content=\"light dark\">\n<title>flash-sale-bench</title>\n<style>\n{STYLE}</style>\n\
+            <h1>flash-sale-bench</h1>\n{body}</html>\n"
         )
     }
 }

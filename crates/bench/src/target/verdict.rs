@@ -70,7 +70,7 @@ impl Judge {
             .max_connections(1)
             .idle_timeout(None)
             .max_lifetime(None)
-            .connect_with(options.application_name("flash-sale bench"))
+            .connect_with(options.application_name("flash-sale-bench"))
             .await
             .context("Postgres can't be used")?;
         let backend: i32 = sqlx::query_scalar("SELECT pg_backend_pid()").fetch_one(&pool).await?;
