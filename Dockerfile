@@ -10,7 +10,7 @@ COPY . .
 # alone. A cache is no part of the image: the binary is copied out of it in the same step.
 RUN --mount=type=cache,target=/usr/local/cargo/registry,sharing=locked \
     --mount=type=cache,target=/src/target,sharing=locked \
-    cargo build --release --locked && cp target/release/flash-sale /usr/local/bin/
+    cargo build --release --locked --bin flash-sale && cp target/release/flash-sale /usr/local/bin/
 
 # No certificates are installed: the roots for TLS to Redis and Postgres are compiled into the binary.
 FROM debian:bookworm-slim

@@ -23,16 +23,16 @@ help: ## List these targets.
 	@echo 'Arguments go in ARGS, as in: make run ARGS=--help'
 
 run: ## Install what is missing, build, and run the demo (Ctrl-C stops it).
-	@scripts/setup && cargo build --locked && exec "$(target_dir)/debug/flash-sale" demo $(ARGS)
+	@scripts/setup && cargo build --locked --bin flash-sale && exec "$(target_dir)/debug/flash-sale" demo $(ARGS)
 
 release: ## Install what is missing, and build the optimised binary, target/release/flash-sale (minutes).
-	@scripts/setup && exec cargo build --release --locked
+	@scripts/setup && exec cargo build --release --locked --bin flash-sale
 
 test: ## Install what is missing, and run all tests on private servers.
 	@scripts/setup && exec cargo test --locked $(ARGS)
 
 faults: ## Run the long fault tests, one after the other, and print what they saw (4 minutes; on a slow machine over 15).
-	@scripts/setup && exec env TEST_SECONDS_MAX=3600 cargo test --locked --test it -- --ignored --test-threads 1 --nocapture $(ARGS)
+	@scripts/setup && exec env TEST_SECONDS_MAX=3600 cargo test --locked --package flash-sale --test it -- --ignored --test-threads 1 --nocapture $(ARGS)
 
 load: ## Install what is missing, build, and run the load scenarios (loadtest/README.md).
 	@scripts/setup && scripts/load-tools && exec loadtest/run $(ARGS)
@@ -41,7 +41,7 @@ check: ## Run every check that a change has to pass (the same as .ci/run).
 	@exec .ci/run
 
 bench: ## Measure the service on this machine, in about four minutes (docs/bench.md says how to read it).
-	@scripts/setup && cargo build --release --locked --features bench && exec "$(target_dir)/release/flash-sale" bench $(ARGS)
+	@scripts/setup && cargo build --release --locked --bin flash-sale && cargo build --release --locked --package flash-sale-bench && exec "$(target_dir)/release/flash-sale-bench" $(ARGS)
 
 locks: ## Measure the locks beside rslock and, where Java is, Redisson (docs/locks.md; about two minutes and a build).
 	@scripts/setup && exec cargo run --release --locked --manifest-path benches/locks/Cargo.toml

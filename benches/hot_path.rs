@@ -1,5 +1,5 @@
 //! Requests through the whole router in this process, one after the other, for `scripts/instructions`, which counts
-//! the instructions of [`measured`]. Not a load test; that is `flash-sale bench`.
+//! the instructions of [`measured`]. Not a load test; that is `flash-sale-bench`.
 //!
 //! Redis and Postgres are real, but their instructions are not counted, and neither are hyper's before the router
 //! sees a request.
@@ -17,13 +17,13 @@ use flash_sale::http::state::HttpState;
 use flash_sale::http::{self, Door};
 use flash_sale::kit::jwt::{Grants, Tokens};
 use flash_sale::kit::postgres;
-use flash_sale::kit::private_servers::{PrivateServers, Sync};
 use flash_sale::kit::redis::Redis;
 use flash_sale::sale::coupon::input::{NewCoupon, NewSale};
 use flash_sale::sale::coupon::model::CouponKind;
 use flash_sale::sale::ids::{CouponId, UserId};
 use flash_sale::sale::keys::Keys;
 use flash_sale::sale::{Stores, schema};
+use private_servers::{PrivateServers, Settings, Sync};
 use secrecy::SecretString;
 use tokio::runtime::Runtime;
 
@@ -56,7 +56,7 @@ fn main() -> anyhow::Result<()> {
     // One thread, so that all work of a request happens within `measured`.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let folder = std::env::temp_dir().join(format!("flash-sale-hot-path-{}", std::process::id()));
-    let servers = runtime.block_on(PrivateServers::start(&folder, Sync::Off))?;
+    let servers = runtime.block_on(PrivateServers::start(&folder, &Settings::new(Sync::Off)))?;
     let counted = count(&runtime, &servers, arguments);
     runtime.block_on(servers.stop())?;
     std::fs::remove_dir_all(&folder)?;

@@ -7,10 +7,6 @@
 /// The command line: the only place where things are put together.
 pub mod cli;
 
-/// The measuring side: load on a service in another process, its figures, and whether they may be believed.
-#[cfg(feature = "bench")]
-pub mod bench;
-
 /// The door for requests: HTTP in, one call, one reply.
 pub mod http;
 

@@ -14,9 +14,6 @@ mod expiry;
 mod lease;
 mod ownership;
 mod process;
-#[path = "../../tests/it/support/redis_server.rs"]
-#[expect(dead_code, reason = "the tests do more with a server than the ladder does")]
-mod redis_server;
 mod scene;
 mod several;
 mod waiting;

@@ -7,8 +7,8 @@ use anyhow::{Context, ensure};
 use flash_sale::base::shutdown::Shutdown;
 use flash_sale::kit::lock::owner::OwnerLocks;
 use flash_sale::kit::lock::reentrant::ReentrantLocks;
-use flash_sale::kit::private_servers::{PrivateServers, Sync};
 use flash_sale::kit::redis::Redis;
+use private_servers::{PrivateServers, Settings, Sync};
 use redis::FromRedisValue;
 use sqlx::PgPool;
 use sqlx::postgres::PgPoolOptions;
@@ -31,7 +31,7 @@ impl Scene {
     /// Starts the servers.
     pub async fn set() -> anyhow::Result<Self> {
         let folder = std::env::temp_dir().join(format!("fs-ladder-{}", Uuid::new_v4().simple()));
-        let servers = PrivateServers::start(&folder, Sync::Off).await?;
+        let servers = PrivateServers::start(&folder, &Settings::new(Sync::Off)).await?;
         let redis = Redis::new(servers.redis_url())?;
         // Two connections: who waits in the database holds one of them.
         let options = PgPoolOptions::new().max_connections(2);

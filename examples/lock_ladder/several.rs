@@ -8,13 +8,13 @@ use flash_sale::kit::lock::redlock::{Redlock, Settings};
 use flash_sale::kit::lock::reentrant::{Guard, ReentrantLocks};
 use flash_sale::kit::redis::Redis;
 use nix::sys::signal::Signal;
+use private_servers::testing::RedisServer;
 use redis::Value;
 use sqlx::PgPool;
 use tokio::time::{Instant, sleep};
 
 use crate::Shown;
 use crate::process::Other;
-use crate::redis_server::RedisServer;
 use crate::scene::{LONG, Scene, ask};
 
 /// Of locks whose holder falls asleep.

@@ -14,13 +14,11 @@ mod token;
 
 use std::process::ExitCode;
 
+use ::private_servers::PrivateServersError;
 use clap::{Parser, Subcommand};
 
 use crate::base::config::{Config, InvalidConfig, StoreConfig};
 use crate::base::telemetry;
-#[cfg(feature = "bench")]
-use crate::bench;
-use crate::kit::private_servers::PrivateServersError;
 
 /// Sells a limited number of coupons to a crowd that arrives all at once: never one too many, never
 /// twice to one person, and never forgetting a sale that it confirmed.
@@ -35,8 +33,7 @@ const EXIT_CODES: &str = "\
 Every option can be given by the environment variable beside it; a flag wins.
 
 Exit codes: 0 done; 1 failed; 2 the command line or a setting is wrong; 3 a program is missing on this \
-machine; 4 Redis and Postgres disagree (reconcile), or figures may not be believed (bench); 5 something has to be put \
-right (doctor).";
+machine; 4 Redis and Postgres disagree (reconcile); 5 something has to be put right (doctor).";
 
 #[derive(Subcommand)]
 enum Command {
@@ -58,9 +55,6 @@ enum Command {
     Doctor(Box<doctor::DoctorArguments>),
     /// Start private servers without the service, print their URLs as JSON, stop at the end of input
     PrivateServers(private_servers::PrivateServersArguments),
-    /// Measure a service: throughput, latency, CPU time, and whether the figures may be believed
-    #[cfg(feature = "bench")]
-    Bench(Box<bench::BenchArguments>),
 }
 
 /// Redis and Postgres disagree; the report has been printed.
@@ -107,8 +101,6 @@ impl Command {
             Self::Token(arguments) => &arguments.stores,
             Self::Doctor(arguments) => &arguments.config.stores,
             Self::PrivateServers(arguments) => &arguments.stores,
-            #[cfg(feature = "bench")]
-            Self::Bench(arguments) => arguments.stores(),
         }
     }
 
@@ -123,21 +115,8 @@ impl Command {
             Self::Postponed(arguments) => postponed::run(&arguments).await,
             Self::Doctor(arguments) => doctor::run(&arguments).await,
             Self::PrivateServers(arguments) => private_servers::run(&arguments).await,
-            #[cfg(feature = "bench")]
-            Self::Bench(arguments) => bench::run(*arguments).await,
         }
     }
-}
-
-/// A measurement whose figures may not be believed.
-#[cfg(feature = "bench")]
-fn is_void(error: &anyhow::Error) -> bool {
-    error.is::<bench::Void>()
-}
-
-#[cfg(not(feature = "bench"))]
-fn is_void(_: &anyhow::Error) -> bool {
-    false
 }
 
 fn exit_code(error: &anyhow::Error) -> ExitCode {
@@ -145,7 +124,7 @@ fn exit_code(error: &anyhow::Error) -> ExitCode {
         2
     } else if let Some(PrivateServersError::MissingProgram { .. }) = error.downcast_ref() {
         3
-    } else if error.is::<Disagree>() || is_void(error) {
+    } else if error.is::<Disagree>() {
         4
     } else if error.is::<Unwell>() {
         5

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::future::join_all;
+use private_servers::testing::RedisServer;
 use tokio::time::{Instant, sleep, timeout};
 use uuid::Uuid;
 
 use crate::support::any_lock::{AnyLock, Kind, LEASE, NODES};
-use crate::support::redis_server::RedisServer;
 use crate::support::{bounded, eventually};
 
 const LONG: Duration = Duration::from_secs(60);

@@ -10,11 +10,11 @@ use std::time::Duration;
 use flash_sale::base::shutdown::Shutdown;
 use flash_sale::kit::lock::reentrant::{self, ReentrantLocks, Released};
 use flash_sale::kit::redis::Redis;
+use private_servers::testing::RedisServer;
 use redis::Value;
 use serde_json::{Value as Json, json};
 use tokio::time::{Instant, timeout};
 
-use crate::support::redis_server::RedisServer;
 use crate::support::redisson::Peer;
 use crate::support::{eventually, patient_redis};
 

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use flash_sale::base::shutdown::Shutdown;
 use flash_sale::kit::lock::redlock::{Redlock, Settings};
+use private_servers::testing::RedisServer;
 use tokio::time::{Instant, timeout};
 
 use crate::support::any_lock::NODES;
-use crate::support::redis_server::RedisServer;
 use crate::support::{bounded, eventually, patient_redis};
 
 const LEASE: Duration = Duration::from_secs(6);

@@ -7,12 +7,11 @@ use flash_sale::base::shutdown::Shutdown;
 use flash_sale::kit::lock::reentrant::{self, Guard, Holder, Lock, ReentrantLocks, Released};
 use flash_sale::kit::redis::Redis;
 use futures_util::future::join_all;
+use private_servers::testing::RedisServer;
 use tokio::time::{Instant, timeout};
 
 use crate::support::any_lock::fresh_name;
-use crate::support::proxy::RedisProxy;
-use crate::support::redis_server::RedisServer;
-use crate::support::{TestApp, eventually, patient_redis, shared};
+use crate::support::{TestApp, eventually, patient_redis, proxy_before, shared};
 
 /// Long, so that whoever wakes up in time was woken up.
 const LEASE: Duration = Duration::from_mins(2);
@@ -128,7 +127,7 @@ async fn a_listener_whose_connection_breaks_listens_anew() {
 #[tokio::test]
 async fn a_release_whose_reply_is_lost_is_repeated_and_done_once() {
     let app = TestApp::start().await;
-    let proxy = RedisProxy::before(&app, "redisson_unlock_latch").await;
+    let proxy = proxy_before(&app, "redisson_unlock_latch").await;
     // A reply has to be missed while the latch is kept.
     let redis = Redis::with_timeout(proxy.url(), limits::LOCK_LATCH_KEPT / 5).unwrap();
     let (locks, name) = (ReentrantLocks::new(redis, LEASE, Shutdown::default()), fresh_name());

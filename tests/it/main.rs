@@ -51,10 +51,6 @@ mod costs;
 // Private servers of one's own.
 mod private_servers;
 
-// The bench.
-#[cfg(feature = "bench")]
-mod bench;
-
 // Locks of a batch.
 mod locks;
 

@@ -7,7 +7,7 @@ use super::source::{
 };
 
 /// Everything that is written in Rust.
-const RUST: &[&str] = &["src/", "tests/", "examples/", "benches/", "build.rs"];
+const RUST: &[&str] = &["src/", "crates/", "tests/", "examples/", "benches/", "build.rs"];
 
 const MAIN_LINES_MAX: usize = 29;
 const FUNCTION_LINES_MAX: usize = 70;
@@ -31,12 +31,25 @@ const SHORTCUTS: &[(&str, &str)] = &[
 ];
 
 /// Process-wide values that there may be: file and name.
-const STATICS: &[(&str, &str)] =
-    &[("src/main.rs", "ALLOCATOR"), ("src/sale/schema.rs", "MIGRATIONS")];
+const STATICS: &[(&str, &str)] = &[
+    ("src/main.rs", "ALLOCATOR"),
+    ("src/sale/schema.rs", "MIGRATIONS"),
+    ("crates/bench/src/main.rs", "ALLOCATOR"),
+];
+
+/// Code that is not there for tests: the service and the crates, apart from what these have for tests of others.
+fn product() -> Vec<Rust> {
+    let mut files = rust(&["src/", "crates/"]);
+    files.retain(|file| {
+        let in_crate = file.path.starts_with("crates/");
+        !in_crate || file.path.contains("/src/") && !file.path.contains("/src/testing/")
+    });
+    files
+}
 
 #[test]
 fn product_code_takes_no_shortcuts() {
-    no_complaints(rust(&["src/"]).iter().flat_map(shortcuts).collect());
+    no_complaints(product().iter().flat_map(shortcuts).collect());
 }
 
 fn shortcuts(file: &Rust) -> Vec<String> {
@@ -74,7 +87,7 @@ fn silenced_lints(file: &Rust) -> Vec<String> {
 
 #[test]
 fn nothing_is_process_wide() {
-    no_complaints(rust(&["src/"]).iter().flat_map(statics).collect());
+    no_complaints(product().iter().flat_map(statics).collect());
 }
 
 fn statics(file: &Rust) -> Vec<String> {
@@ -115,9 +128,13 @@ fn every_file_begins_with_what_it_is_for() {
     no_complaints(files().iter().filter_map(headless).collect());
 }
 
+/// Beginning of a library whose documentation is its README.
+const README: &str = "#![doc = include_str!(\"../README.md\")]";
+
 fn headless(file: &File) -> Option<String> {
     let (_, extension) = file.path.rsplit_once('.')?;
     let begins = match extension {
+        "rs" if file.text.starts_with(README) => README,
         "rs" => "//!",
         "lua" if file.text.starts_with("#!") => "#!lua",
         "lua" | "sql" => "-- ",
@@ -126,6 +143,53 @@ fn headless(file: &File) -> Option<String> {
     let path = &file.path;
     (!file.text.starts_with(begins))
         .then(|| format!("{path}:1: begin with `{begins}` and what the file is for"))
+}
+
+/// Files of a folder of a map; more are rooms.
+const FOLDER_FILES_MAX: usize = 12;
+/// Folders of the service that have more, until they consist of rooms.
+const CROWDED: &[&str] = &[];
+
+#[test]
+fn no_folder_is_crowded() {
+    let files = rust(&["src/", "crates/"]);
+    let paths: Vec<&str> = files.iter().map(|file| file.path.as_str()).collect();
+    no_complaints(crowded(&paths));
+}
+
+fn crowded(paths: &[&str]) -> Vec<String> {
+    let mut counts = std::collections::BTreeMap::new();
+    for (folder, _) in paths.iter().filter_map(|path| path.rsplit_once('/')) {
+        *counts.entry(folder).or_insert(0) += 1;
+    }
+    let crowded = counts
+        .into_iter()
+        .filter(|(folder, count)| *count > FOLDER_FILES_MAX && !CROWDED.contains(folder));
+    crowded
+        .map(|(folder, count)| {
+            format!("{folder}: {count} files, and {FOLDER_FILES_MAX} are the limit; make rooms")
+        })
+        .collect()
+}
+
+#[test]
+fn modules_lie_where_their_names_say() {
+    let mut complaints = Vec::new();
+    for file in rust(&["src/", "crates/"]) {
+        let places = file.code.match_indices("#[path").map(|(at, _)| file.place(at));
+        complaints
+            .extend(places.map(|place| format!("{place}: move the file, in place of #[path]")));
+    }
+    no_complaints(complaints);
+}
+
+#[test]
+fn the_checker_sees_crowds() {
+    let names: Vec<String> = (0..13).map(|n| format!("src/a/{n}.rs")).collect();
+    let mut paths: Vec<&str> = names.iter().map(String::as_str).collect();
+    paths.push("src/b/1.rs");
+    assert_complaints(&crowded(&paths), &["src/a: 13 files"]);
+    assert_complaints(&crowded(&paths[1..]), &[]);
 }
 
 /// Other files have no limit: a file of more than 300 lines is looked at twice, by people.

@@ -46,6 +46,38 @@ fn kit_and_base_speak_of_nothing_that_is_sold() {
     no_complaints(files.iter().flat_map(words_of_the_business).collect());
 }
 
+/// Packages that know nothing of the service, not even its name.
+const STRANGERS: &[&str] = &["crates/private-servers/"];
+
+#[test]
+fn crates_for_strangers_know_nothing_of_the_service() {
+    let mut complaints = Vec::new();
+    for file in super::source::files() {
+        let is_strange = STRANGERS.iter().any(|start| file.path.starts_with(start));
+        // Licences have an extension of none, and words of their own.
+        if !is_strange || !file.path.contains('.') {
+            continue;
+        }
+        let file = Rust::new(&file.path, &file.text);
+        complaints.extend(words_of_the_business(&file));
+        complaints.extend(names_of_the_service(&file));
+    }
+    no_complaints(complaints);
+}
+
+fn names_of_the_service(file: &Rust) -> Vec<String> {
+    let text = file.text.to_ascii_lowercase().replace('_', "-");
+    let found = text.match_indices("flash-sale");
+    let complaint = |(at, _)| format!("{}: strangers know no flash-sale", file.place(at));
+    found.map(complaint).collect()
+}
+
+#[test]
+fn the_checker_hears_the_name_of_the_service() {
+    let file = Rust::new("crates/a/src/lib.rs", "//! x\nconst A: &str = \"FLASH_SALE_X\";");
+    assert_complaints(&names_of_the_service(&file), &["lib.rs:2: strangers"]);
+}
+
 #[test]
 fn every_excuse_is_needed() {
     for (path, word, _) in EXCUSED {
@@ -137,7 +169,7 @@ const HIDING: &[&str] = &["Who ", "Whoever ", "And ", "For how long ", "Nobody "
 
 #[test]
 fn documentation_begins_with_its_subject() {
-    let files = files_of(&["src/", "tests/", "benches/", "examples/"], "rs");
+    let files = files_of(&["src/", "crates/", "tests/", "benches/", "examples/"], "rs");
     no_complaints(files.iter().flat_map(hidden_subjects).collect());
 }
 

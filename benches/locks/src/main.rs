@@ -3,9 +3,6 @@
 //! One run, one machine, the same Redis for all: only ratios of one run say something. Every measurement is made three
 //! times, the implementations taking turns; the table has the medians. `docs/locks.md` tells of one run.
 
-#[expect(dead_code, reason = "tests break servers; here they only run")]
-#[path = "../../../tests/it/support/redis_server.rs"]
-mod redis_server;
 mod redisson;
 mod rust;
 
@@ -13,8 +10,8 @@ use std::time::Duration;
 
 use anyhow::Context;
 use flash_sale::kit::redis::Redis;
+use private_servers::testing::RedisServer;
 use redis::InfoDict;
-use redis_server::RedisServer;
 
 /// How long each measurement takes.
 const PERIOD: Duration = Duration::from_millis(1_500);

@@ -8,12 +8,12 @@ use flash_sale::kit::lock::redlock::{Redlock, Settings};
 use flash_sale::kit::lock::reentrant::{Lock, ReentrantLocks, Released};
 use flash_sale::kit::lock::{owner, redlock, reentrant};
 use flash_sale::kit::redis::Redis;
+use private_servers::testing::{RedisServer, bound_this_test};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::patience::{bound_this_test, eventually, patient_redis};
-use super::redis_server::RedisServer;
 use super::servers::shared;
+use super::{eventually, patient_redis};
 
 /// How long the locks of these tests outlive their holders.
 pub const LEASE: Duration = Duration::from_secs(6);

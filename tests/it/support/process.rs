@@ -3,10 +3,9 @@
 //! Children get a clean environment: no `FLASH_SALE_*` of whoever runs the tests may decide them.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::ops::{Deref, DerefMut};
+use std::process::{Command, Stdio};
+use std::time::Instant;
 
 use flash_sale::sale::claim::outcome::ClaimOutcome;
 use flash_sale::sale::ids::CouponId;
@@ -14,34 +13,11 @@ use flash_sale::sale::log::GROUP;
 use futures_util::future::join_all;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use private_servers::testing;
+pub use private_servers::testing::{Finished, run};
 use serde_json::Value;
-use tokio::time::{Instant, sleep};
 
-use super::patience::bound_this_test;
-use super::{TestApp, eventually, lane, user};
-
-/// A start with private servers makes a Postgres cluster, on a machine that runs many tests at once.
-const PATIENCE: Duration = Duration::from_secs(60);
-const POLL: Duration = Duration::from_millis(5);
-
-/// A `flash-sale` that runs. Killed when it is dropped, so a test that fails leaves nothing behind.
-pub struct Process {
-    child: Child,
-    stdout: Lines,
-    stderr: Lines,
-}
-
-/// What a process has written so far.
-#[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<String>>>);
-
-/// A `flash-sale` that has ended by itself.
-#[derive(Debug)]
-pub struct Finished {
-    pub code: Option<i32>,
-    pub stdout: String,
-    pub stderr: String,
-}
+use super::{TestApp, lane, user};
 
 /// The binary with these arguments and none of the settings in our own environment.
 pub fn flash_sale<S: AsRef<str>>(arguments: &[S]) -> Command {
@@ -58,33 +34,27 @@ pub fn flash_sale<S: AsRef<str>>(arguments: &[S]) -> Command {
     command
 }
 
-/// Runs it to its end.
-pub async fn run(command: Command) -> Finished {
-    let mut process = Process::spawn(command);
-    let status = process.ended().await;
-    Finished {
-        code: status.code(),
-        stdout: process.stdout.to_end().await,
-        stderr: process.stderr.to_end().await,
+/// A `flash-sale` that runs. Killed when it is dropped.
+pub struct Process(testing::Process);
+
+impl Deref for Process {
+    type Target = testing::Process;
+
+    fn deref(&self) -> &testing::Process {
+        &self.0
     }
 }
 
-impl Finished {
-    /// The last line on standard error, which says why it failed.
-    pub fn last_words(&self) -> &str {
-        self.stderr.lines().last().unwrap_or("")
+impl DerefMut for Process {
+    fn deref_mut(&mut self) -> &mut testing::Process {
+        &mut self.0
     }
 }
 
 impl Process {
-    /// Starts it.
-    pub fn spawn(mut command: Command) -> Self {
-        bound_this_test();
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().expect("the binary has been built");
-        let stdout = Lines::read(child.stdout.take().expect("piped"));
-        let stderr = Lines::read(child.stderr.take().expect("piped"));
-        Self { child, stdout, stderr }
+    /// Starts a command.
+    pub fn spawn(command: Command) -> Self {
+        Self(testing::Process::spawn(command))
     }
 
     /// `flash-sale serve` on the data of `app`, on a port of its own. Patient with Redis; `arguments` win.
@@ -104,66 +74,6 @@ impl Process {
         format!("http://{address}")
     }
 
-    /// The first line on standard error that contains `text`, waited for.
-    pub async fn logged(&self, text: &str) -> String {
-        self.stderr.containing(text).await
-    }
-
-    /// The first line on standard output that contains `text`, waited for.
-    pub async fn printed(&self, text: &str) -> String {
-        self.stdout.containing(text).await
-    }
-
-    /// Its process id.
-    pub fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
-    /// Every line on standard output so far.
-    pub fn printed_so_far(&self) -> Vec<String> {
-        self.stdout.so_far()
-    }
-
-    /// Writes to its standard input, which has to be a pipe.
-    pub fn type_in(&mut self, text: &str) {
-        let input = self.child.stdin.as_mut().expect("its input is a pipe");
-        input.write_all(text.as_bytes()).expect("it runs");
-    }
-
-    /// Sends it a signal.
-    pub fn signal(&self, signal: Signal) {
-        // Our child until it is reaped, so the id is its own.
-        let pid = i32::try_from(self.child.id()).expect("a process id");
-        kill(Pid::from_raw(pid), signal).expect("it is our child");
-    }
-
-    /// SIGKILL; gone when this returns.
-    pub fn kill(&mut self) {
-        self.child.kill().expect("it is our child");
-        self.child.wait().expect("it is our child");
-    }
-
-    /// Waits until nobody can write to its standard output any more, its children included.
-    pub async fn output_ended(&self) {
-        self.stdout.to_end().await;
-    }
-
-    /// Waits for its end.
-    pub async fn ended(&mut self) -> ExitStatus {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            if let Some(status) = self.child.try_wait().expect("it is our child") {
-                return status;
-            }
-            assert!(
-                Instant::now() < deadline,
-                "it never ended:\n{}",
-                self.stderr.so_far().join("\n")
-            );
-            sleep(POLL).await;
-        }
-    }
-
     /// SIGTERM, and then it ends as it should: with exit code 0, and with every task finished. How long
     /// that took is printed, for whoever compares machines.
     pub async fn assert_stops(&mut self) {
@@ -171,72 +81,8 @@ impl Process {
         let began = Instant::now();
         assert_eq!(self.ended().await.code(), Some(0));
         println!("stopped after {:.1?}", began.elapsed());
-        let lines = self.stderr.so_far().join("\n");
+        let lines = self.said_so_far();
         assert!(!lines.contains("didn't finish in time"), "{lines}");
-    }
-
-    /// What it has written to standard error so far.
-    pub fn said_so_far(&self) -> String {
-        self.stderr.so_far().join("\n")
-    }
-
-    /// All that it has written to standard error, when it has ended.
-    pub async fn said(&self) -> String {
-        self.stderr.to_end().await
-    }
-
-    /// Whether it still runs.
-    pub fn is_running(&mut self) -> bool {
-        self.child.try_wait().expect("it is our child").is_none()
-    }
-
-    /// Closes its standard input, if that is a pipe.
-    pub fn close_input(&mut self) {
-        drop(self.child.stdin.take());
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        // Fails only for one that has been waited for.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-impl Lines {
-    /// Reads in a thread of its own, which ends with the pipe.
-    fn read(pipe: impl Read + Send + 'static) -> Self {
-        let lines = Self::default();
-        let read = lines.clone();
-        std::thread::spawn(move || {
-            for line in BufReader::new(pipe).lines().map_while(Result::ok) {
-                read.0.lock().expect("nobody panics with it").push(line);
-            }
-        });
-        lines
-    }
-
-    fn so_far(&self) -> Vec<String> {
-        self.0.lock().expect("nobody panics with it").clone()
-    }
-
-    /// Everything; the process has ended, and the reading thread drops its share when it has read all.
-    async fn to_end(&self) -> String {
-        eventually("the output ends", async || Arc::strong_count(&self.0) == 1).await;
-        self.so_far().join("\n")
-    }
-
-    async fn containing(&self, text: &str) -> String {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            let lines = self.so_far();
-            if let Some(line) = lines.iter().find(|line| line.contains(text)) {
-                return line.clone();
-            }
-            assert!(Instant::now() < deadline, "{text:?} never appeared in:\n{}", lines.join("\n"));
-            sleep(POLL).await;
-        }
     }
 }
 

@@ -48,7 +48,11 @@ pub struct Programs {
 ///
 /// When cargo can't be run, or refuses code that belongs to no mutant.
 pub fn library(tree: &Path, builds: &Path, world: &World) -> Result<Attempt> {
-    let output = cargo(tree, builds, &["build", "--lib", "--message-format=json"])?;
+    let output = cargo(
+        tree,
+        builds,
+        &["build", "--package", "flash-sale", "--lib", "--message-format=json"],
+    )?;
     if output.is_success {
         return Ok(Attempt::Built);
     }
@@ -71,7 +75,8 @@ pub fn library(tree: &Path, builds: &Path, world: &World) -> Result<Attempt> {
 ///
 /// When they can't be built.
 pub fn tests(tree: &Path, builds: &Path) -> Result<Programs> {
-    let arguments = ["test", "--no-run", "--lib", "--test", "it", "--message-format=json"];
+    let package = ["test", "--package", "flash-sale", "--no-run"];
+    let arguments = [&package[..], &["--lib", "--test", "it", "--message-format=json"]].concat();
     let output = cargo(tree, builds, &arguments)?;
     if !output.is_success {
         let errors = output.messages.iter().filter_map(error);

@@ -17,8 +17,17 @@ const RUST: &[&str] = &["src/http/", "src/kit/", "src/sale/", "src/worker/"];
 const LUA: &str = "lua/";
 
 /// Files that decide what tests see. A result "survived" holds as long as all of them stay.
-const DECISIVE: &[&str] =
-    &[".cargo/", ".sqlx/", "Cargo.", "build.rs", "lua/", "migrations/", "src/", "tests/it"];
+const DECISIVE: &[&str] = &[
+    ".cargo/",
+    ".sqlx/",
+    "Cargo.",
+    "build.rs",
+    "crates/",
+    "lua/",
+    "migrations/",
+    "src/",
+    "tests/it",
+];
 
 /// The module that the copy has beside the product's.
 const SWITCHES: &str = include_str!("../injected/mutants.rs");

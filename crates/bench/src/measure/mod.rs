@@ -1,0 +1,15 @@
+//! Slices of load and their figures; the writer and the claim script by themselves.
+
+pub mod bench;
+
+pub mod slice;
+
+pub mod durable;
+
+pub mod script;
+
+pub mod ceiling;
+
+pub mod probe;
+
+pub mod progress;

@@ -1,0 +1,87 @@
+//! The figures of one slice.
+
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+use crate::figures::LittlesLaw;
+use crate::load::record::{Ending, Recorder};
+use crate::load::scenario::Scenario;
+use crate::measure::durable::Durable;
+use crate::target::cpu::CpuTimes;
+
+/// The figures of one slice.
+#[derive(Clone, Debug, Serialize)]
+pub struct Slice {
+    pub scenario: Scenario,
+    /// Requests due a second; none in a closed loop.
+    pub rate: Option<f64>,
+    pub connections: usize,
+    pub seconds: f64,
+    /// Answers within the measured time.
+    pub requests: u64,
+    pub requests_per_second: f64,
+    /// Answers a second that belong into the scenario.
+    pub good_per_second: f64,
+    pub sent_per_second: f64,
+    /// Ends of all requests, those of the warm-up included.
+    pub endings: Vec<Ending>,
+    pub never_sent: u64,
+    /// Microseconds of CPU time for each request.
+    pub cpu_us_per_request: CpuTimes,
+    /// Part of the cores' time that the hypervisor gave to other machines meanwhile.
+    pub stolen_share: Option<f64>,
+    /// Open loop and countdown only: in a closed loop it would say nothing.
+    pub latency: Option<Latency>,
+    pub littles_law: Option<LittlesLaw>,
+    /// Answers a second, in steps of a quarter of a second from the start.
+    pub over_time: Vec<f64>,
+    /// From the last answer until all was written.
+    pub drain_seconds: Option<f64>,
+    pub time_to_row: Option<Durable>,
+}
+
+/// Latency from the moment when a request was due to its answer.
+#[derive(Clone, Debug, Serialize)]
+pub struct Latency {
+    pub mean_ms: f64,
+    pub p50_ms: f64,
+    pub p90_ms: f64,
+    pub p99_ms: f64,
+    pub p999_ms: f64,
+    pub max_ms: f64,
+    /// Median of the answers that belong into the scenario.
+    pub good_p50_ms: Option<f64>,
+    /// Highest latency of 99 of 100 such answers.
+    pub good_p99_ms: Option<f64>,
+    /// 99 of 100 requests were sent at most so much later than they were due; part of the latency above.
+    pub sent_late_p99_ms: f64,
+    /// Percentile and milliseconds, denser towards 100 %.
+    pub curve: Vec<(f64, f64)>,
+}
+
+impl Latency {
+    /// The latencies that a recorder has counted.
+    pub fn of(recorder: &Recorder) -> Self {
+        let at = |histogram: &Histogram<u64>, share: f64| {
+            histogram.value_at_quantile(share) as f64 / 1_000.0
+        };
+        let latency = &recorder.latency;
+        let good = |share| (!recorder.good.is_empty()).then(|| at(&recorder.good, share));
+        // 0 %, 20 %, ... 90 %, 99 %, 99.9 %: as far as there are requests.
+        let nines = (latency.len().max(10) as f64).log10();
+        let steps = (0..).map(|step| f64::from(step) / 10.0).take_while(|step| *step <= nines);
+        let shares = steps.map(|step| 1.0 - 10_f64.powf(-step));
+        Self {
+            mean_ms: latency.mean() / 1_000.0,
+            p50_ms: at(latency, 0.5),
+            p90_ms: at(latency, 0.9),
+            p99_ms: at(latency, 0.99),
+            p999_ms: at(latency, 0.999),
+            max_ms: latency.max() as f64 / 1_000.0,
+            good_p50_ms: good(0.5),
+            good_p99_ms: good(0.99),
+            sent_late_p99_ms: at(&recorder.lateness, 0.99),
+            curve: shares.map(|share| (share * 100.0, at(latency, share))).collect(),
+        }
+    }
+}

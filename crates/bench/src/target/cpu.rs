@@ -1,0 +1,158 @@
+//! CPU time of processes, from the kernel's own books (`/proc`, so Linux only; elsewhere there are no such figures).
+
+use std::fs;
+
+use nix::unistd::{SysconfVar, sysconf};
+use serde::Serialize;
+
+/// The processes whose CPU time is told apart. None: not on this machine, or not known.
+#[derive(Clone, Debug, Default)]
+pub struct Processes {
+    pub service: Option<u32>,
+    pub redis: Option<u32>,
+    pub postgres: Option<u32>,
+    /// Processes of Postgres that work for the bench alone.
+    pub not_counted: Vec<u32>,
+}
+
+/// CPU time in microseconds: since the start of each process, or of a slice, or for one request.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct CpuTimes {
+    pub service: Option<f64>,
+    pub redis: Option<f64>,
+    pub postgres: Option<f64>,
+    pub client: Option<f64>,
+}
+
+/// Times in `/proc/<pid>/stat` (proc_pid_stat(5)), in clock ticks.
+#[derive(Debug, PartialEq, Eq)]
+struct Stat {
+    parent: u32,
+    /// utime + stime.
+    own: u64,
+    /// cutime + cstime: children that have ended and were waited for.
+    ended_children: u64,
+}
+
+/// Time of all cores together since the machine was started (`/proc/stat`, proc_stat(5)), in clock ticks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CoreTimes {
+    all: u64,
+    /// In which a core had work, and the hypervisor gave it to another machine.
+    stolen: u64,
+}
+
+impl CoreTimes {
+    /// Up to now.
+    pub fn read() -> Option<Self> {
+        Self::parse(&fs::read_to_string("/proc/stat").ok()?)
+    }
+
+    fn parse(stat: &str) -> Option<Self> {
+        // user, nice, system, idle, iowait, irq, softirq, steal; what follows is part of user and nice.
+        let fields = stat.lines().next()?.strip_prefix("cpu ")?.split_whitespace().take(8);
+        let ticks: Vec<u64> = fields.map(str::parse).collect::<Result<_, _>>().ok()?;
+        Some(Self { all: ticks.iter().sum(), stolen: *ticks.get(7)? })
+    }
+
+    /// Which part of the time between two readings was stolen.
+    pub fn stolen_share(before: Option<Self>, after: Option<Self>) -> Option<f64> {
+        let (before, after) = (before?, after?);
+        let all = after.all.checked_sub(before.all).filter(|all| *all > 0)?;
+        Some(after.stolen.saturating_sub(before.stolen) as f64 / all as f64)
+    }
+}
+
+impl Processes {
+    /// The CPU time used so far.
+    pub fn read(&self) -> CpuTimes {
+        let own = |pid: u32| Some(stat(&pid.to_string())?.own);
+        CpuTimes {
+            service: self.service.and_then(own).map(microseconds),
+            redis: self.redis.and_then(own).map(microseconds),
+            postgres: self.postgres.and_then(|pid| self.with_children(pid)).map(microseconds),
+            client: stat("self").map(|stat| microseconds(stat.own)),
+        }
+    }
+
+    /// Postgres has a process for each connection, all children of the first one.
+    fn with_children(&self, pid: u32) -> Option<u64> {
+        let first = stat(&pid.to_string())?;
+        let names = fs::read_dir("/proc").ok()?.flatten();
+        let pids = names.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+        let counted = pids.filter(|pid| !self.not_counted.contains(pid));
+        let children = counted.filter_map(|child| stat(&child.to_string()));
+        let children = children.filter(|child| child.parent == pid).map(|child| child.own);
+        Some(first.own + first.ended_children + children.sum::<u64>())
+    }
+}
+
+impl CpuTimes {
+    /// CPU time between two readings, for each of `requests`.
+    pub fn per_request(before: Self, after: Self, requests: u64) -> Self {
+        let share = |before: Option<f64>, after: Option<f64>| {
+            (requests > 0).then(|| Some((after? - before?) / requests as f64))?
+        };
+        Self {
+            service: share(before.service, after.service),
+            redis: share(before.redis, after.redis),
+            postgres: share(before.postgres, after.postgres),
+            client: share(before.client, after.client),
+        }
+    }
+}
+
+fn stat(pid: &str) -> Option<Stat> {
+    parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+}
+
+/// The second field is the program's name in parentheses, and may itself hold spaces and parentheses.
+fn parse(line: &str) -> Option<Stat> {
+    let (_, rest) = line.rsplit_once(')')?;
+    let fields: Vec<&str> = rest.split_whitespace().collect();
+    // The state is the first of these, and the third in the manual.
+    let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
+    Some(Stat {
+        parent: u32::try_from(number(4)?).ok()?,
+        own: number(14)? + number(15)?,
+        ended_children: number(16)? + number(17)?,
+    })
+}
+
+fn microseconds(ticks: u64) -> f64 {
+    let per_second = sysconf(SysconfVar::CLK_TCK).ok().flatten().unwrap_or(100);
+    ticks as f64 * 1e6 / per_second as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_may_hold_spaces_and_parentheses() {
+        let line =
+            "71 (postgres: io) w (2) S 70 71 71 0 -1 4194560 9 8 7 6 150 50 30 12 20 0 1 0 1000";
+        assert_eq!(parse(line), Some(Stat { parent: 70, own: 200, ended_children: 42 }));
+        assert_eq!(parse("71 (x"), None);
+        assert_eq!(parse("71 (x) S 1"), None);
+    }
+
+    #[test]
+    fn what_the_hypervisor_took_is_a_part_of_the_time() {
+        let at = |idle, stolen| {
+            CoreTimes::parse(&format!("cpu  10 0 10 {idle} 0 0 0 {stolen} 9 9\ncpu0 1 1"))
+        };
+        assert_eq!(at(70, 10), Some(CoreTimes { all: 100, stolen: 10 }));
+        assert_eq!(CoreTimes::stolen_share(at(70, 10), at(140, 40)), Some(0.3));
+        assert_eq!(CoreTimes::stolen_share(at(70, 10), at(70, 10)), None);
+        assert_eq!(CoreTimes::parse("cpu  1 2 3\n"), None);
+    }
+
+    #[test]
+    fn a_request_costs_what_was_used_meanwhile() {
+        let at = |service| CpuTimes { service: Some(service), ..CpuTimes::default() };
+        let cost = CpuTimes::per_request(at(1_000.0), at(5_000.0), 100);
+        assert_eq!((cost.service, cost.redis), (Some(40.0), None));
+        assert_eq!(CpuTimes::per_request(at(1.0), at(2.0), 0).service, None);
+    }
+}
