@@ -4,6 +4,7 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use redisson_locks::ReentrantLocks;
 use secrecy::SecretString;
 
 use crate::base::clock::Clock;
@@ -13,7 +14,7 @@ use crate::base::shutdown::Shutdown;
 use crate::base::telemetry::{LogThrottle, Metrics, RequestIds};
 use crate::kit::id::IdGenerator;
 use crate::kit::jwt::Tokens;
-use crate::kit::lock::reentrant::ReentrantLocks;
+use crate::kit::locks::reentrant_locks;
 use crate::kit::rate_limit::RateLimit;
 use crate::kit::signature::Signatures;
 use crate::sale::Stores;
@@ -249,7 +250,7 @@ impl App {
 
 fn buyers_locks(config: &Config, stores: &Stores, shutdown: &Shutdown) -> ReentrantLocks {
     let (lease, lease_max) = (config.lock_lease(), Some(limits::LOCK_LEASE_MAX));
-    ReentrantLocks::with_lease_max(stores.redis.clone(), lease, lease_max, shutdown.clone())
+    reentrant_locks(&stores.redis, lease, lease_max, shutdown)
 }
 
 fn remembered_sales(config: &Config, stores: &Stores, shutdown: &Shutdown) -> Arc<SoldOutSales> {

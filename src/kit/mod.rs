@@ -2,7 +2,7 @@
 
 pub mod id;
 pub mod jwt;
-pub mod lock;
+pub mod locks;
 pub mod open_files;
 pub mod postgres;
 pub mod private_servers;

@@ -50,13 +50,18 @@ fn a_module_uses_only_modules_declared_below_it() {
 }
 
 /// Modules that consist of rooms.
-const MAPPED: &[&str] = &["src/sale/", "src/http/"];
+const MAPPED: &[&str] = &["src/sale/", "src/http/", "crates/redisson-locks/src/"];
 
-/// Folders whose `mod.rs` is a map: what it declares stands in reading order, and uses only what stands below.
+/// Files that are maps: the modules that each declares stand in reading order, and use only modules below.
 fn maps() -> Vec<String> {
-    let files = rust(MAPPED);
-    let maps = files.iter().filter_map(|file| file.path.strip_suffix("mod.rs"));
-    maps.map(str::to_owned).collect()
+    let is_map = |path: &str| path.ends_with("/mod.rs") || path.ends_with("/lib.rs");
+    let files = rust(MAPPED).into_iter().map(|file| file.path);
+    files.filter(|path| is_map(path)).collect()
+}
+
+/// The folder of a file, with its last `/`.
+fn folder_of(path: &str) -> &str {
+    path.rfind('/').map_or("", |end| &path[..=end])
 }
 
 #[test]
@@ -65,10 +70,11 @@ fn a_room_uses_only_rooms_declared_below_it() {
     assert!(maps.len() > 5, "{maps:?}: src/sale consists of rooms");
     let mut complaints = Vec::new();
     for map in maps {
-        let text = super::source::read(&format!("{map}mod.rs")).text;
-        let declared = modules(&Rust::new("mod.rs", &text).code);
-        let inside = files.iter().filter(|file| file.path.starts_with(&map));
-        complaints.extend(inside.flat_map(|file| uses_above(file, &map, &declared)));
+        let text = super::source::read(&map).text;
+        let declared = modules(&Rust::new(&map, &text).code);
+        let folder = folder_of(&map);
+        let inside = files.iter().filter(|file| file.path.starts_with(folder));
+        complaints.extend(inside.flat_map(|file| uses_above(file, folder, &declared)));
     }
     no_complaints(complaints);
 }
@@ -81,14 +87,18 @@ fn uses_above(file: &Rust, folder: &str, declared: &[String]) -> Vec<String> {
     let Some(own_level) = level(own) else {
         return Vec::new();
     };
-    let path = format!("crate::{}", folder.trim_start_matches("src/").replace('/', "::"));
+    let (_, path) = folder.split_once("src/").unwrap_or_default();
+    let path = format!("crate::{}", path.replace('/', "::"));
     let siblings = if below.contains('/') { Vec::new() } else { uses(&file.code, "super::") };
     let used = uses(&file.code, &path).into_iter().chain(siblings);
     let above = used.filter(|(at, name)| {
         !file.is_test(*at) && level(name).is_some_and(|level| level < own_level)
     });
     let complaint = |(at, name): (usize, &str)| {
-        format!("{}: `{own}` uses `{name}`, which {folder}mod.rs declares above it", file.place(at))
+        format!(
+            "{}: `{own}` uses `{name}`, which the map of {folder} declares above it",
+            file.place(at)
+        )
     };
     above.map(complaint).collect()
 }
@@ -104,9 +114,12 @@ fn the_checker_sees_uses_of_rooms_above() {
     let sibling = "use super::order;\nuse super::log;";
     assert_complaints(&complaints("src/sale/log.rs", sibling), &["log.rs:1: `log` uses `order`"]);
     assert_complaints(&complaints("src/sale/claim.rs", sibling), &[]);
+    let of_crate = Rust::new("crates/a/src/log/b.rs", "use crate::order;\nuse crate::log;");
+    let found = uses_above(&of_crate, "crates/a/src/", &declared);
+    assert_complaints(&found, &["b.rs:1: `log` uses `order`"]);
 }
 
-/// The path of a file's module: `src/kit/lock/owner.rs` is `kit`, `lock`, `owner`. Empty for the roots.
+/// The path of a file's module: `src/sale/claim/queue.rs` is `sale`, `claim`, `queue`. Empty for the roots.
 fn module_of(path: &str) -> Vec<&str> {
     let path = path.trim_start_matches("src/").trim_end_matches(".rs");
     let mut names: Vec<&str> = path.split('/').collect();
@@ -213,4 +226,36 @@ fn the_checker_sees_upward_uses() {
     assert_complaints(&all, &["a.rs:1: name the module"]);
     let fine = "//! Of [`crate::http`].\nuse crate::sale::x; // not crate::worker\n";
     assert_complaints(&complaints("src/worker/mod.rs", fine), &[]);
+}
+
+/// Files that one folder of a library may have: more don't fit on a page of its map.
+const FOLDER_FILES_MAX: usize = 12;
+
+#[test]
+fn no_folder_of_a_library_is_too_large() {
+    let files = rust(&["crates/"]);
+    let sources = files.iter().filter(|file| file.path.contains("/src/"));
+    no_complaints(large_folders(sources.map(|file| file.path.as_str())));
+}
+
+fn large_folders<'a>(paths: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let mut counts: std::collections::BTreeMap<&str, usize> = std::collections::BTreeMap::new();
+    for path in paths {
+        *counts.entry(folder_of(path)).or_default() += 1;
+    }
+    let large = counts.iter().filter(|(_, count)| **count > FOLDER_FILES_MAX);
+    let complaint = |(folder, count): (&&str, &usize)| {
+        format!("{folder}: {count} files, and {FOLDER_FILES_MAX} are the limit; make rooms")
+    };
+    large.map(complaint).collect()
+}
+
+#[test]
+fn the_checker_counts_files() {
+    let paths: Vec<String> = (0..13)
+        .map(|n| format!("crates/a/src/b/{n}.rs"))
+        .chain(["crates/a/src/c.rs".into()])
+        .collect();
+    let found = large_folders(paths.iter().map(String::as_str));
+    assert_complaints(&found, &["crates/a/src/b/: 13 files"]);
 }

@@ -2,7 +2,6 @@
 
 use flash_sale::sale::ids::Lane;
 
-pub mod any_lock;
 mod buyers;
 mod changes;
 mod client;
@@ -14,7 +13,6 @@ mod postponed;
 pub mod process;
 pub mod proxy;
 pub mod redis_server;
-pub mod redisson;
 pub mod servers;
 mod tables;
 mod test_app;
