@@ -18,13 +18,13 @@ use flash_sale::base::shutdown::Shutdown;
 use flash_sale::http::{self, Door};
 use flash_sale::kit::jwt::Grants;
 use flash_sale::kit::postgres;
-use flash_sale::kit::private_servers::{PrivateServers, Sync};
 use flash_sale::kit::redis::Redis;
 use flash_sale::sale::coupon::input::{NewCoupon, NewSale};
 use flash_sale::sale::coupon::model::CouponKind;
 use flash_sale::sale::ids::{CouponId, UserId};
 use flash_sale::sale::keys::Keys;
 use flash_sale::sale::{Stores, schema};
+use private_servers::{PrivateServers, Settings, Sync};
 use secrecy::SecretString;
 use tokio::runtime::Runtime;
 
@@ -54,7 +54,7 @@ fn main() -> anyhow::Result<()> {
     // One thread, so that whatever a request causes happens within `measured`.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let folder = std::env::temp_dir().join(format!("flash-sale-hot-path-{}", std::process::id()));
-    let servers = runtime.block_on(PrivateServers::start(&folder, Sync::Off))?;
+    let servers = runtime.block_on(PrivateServers::start(&folder, &Settings::new(Sync::Off)))?;
     let counted = count(&runtime, &servers, arguments);
     runtime.block_on(servers.stop())?;
     std::fs::remove_dir_all(&folder)?;

@@ -14,6 +14,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use private_servers::{PrivateServers, Sync};
 use secrecy::{ExposeSecret, SecretString};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStderr, ChildStdin, Command};
@@ -21,7 +22,7 @@ use tokio::time::timeout;
 
 use super::arguments::KeepArguments;
 use crate::base::shutdown::{Shutdown, StopRequests};
-use crate::kit::private_servers::{PrivateServers, Sync};
+use crate::kit::private_servers::settings;
 
 /// How long a service may take to start: a new Postgres cluster on a busy machine takes a while.
 const START_WITHIN: Duration = Duration::from_secs(120);
@@ -61,7 +62,7 @@ pub async fn keep(arguments: KeepArguments) -> anyhow::Result<()> {
 /// Of a service that was killed, or stopped while it was starting, servers may be left.
 async fn stop_servers(folder: &Path) -> anyhow::Result<()> {
     if PrivateServers::any_alive(folder)? {
-        PrivateServers::start(folder, Sync::Durable).await?.stop().await?;
+        PrivateServers::start(folder, &settings(Sync::Durable)).await?.stop().await?;
     }
     Ok(())
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use anyhow::{Context, anyhow, bail};
 use chrono::TimeDelta;
 use hyper::{Method, Uri};
+use private_servers::PrivateServers;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -21,7 +22,6 @@ use crate::base::clock::Clock;
 use crate::base::config::{InvalidConfig, StoreConfig, validate_secret};
 use crate::base::shutdown::{Shutdown, StopRequests};
 use crate::kit::jwt::Tokens;
-use crate::kit::private_servers::PrivateServers;
 use crate::sale::ids::CouponId;
 
 /// A service that can be measured.

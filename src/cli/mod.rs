@@ -14,13 +14,13 @@ mod token;
 
 use std::process::ExitCode;
 
+use ::private_servers::PrivateServersError;
 use clap::{Parser, Subcommand};
 
 use crate::base::config::{Config, InvalidConfig, StoreConfig};
 use crate::base::telemetry;
 #[cfg(feature = "bench")]
 use crate::bench;
-use crate::kit::private_servers::PrivateServersError;
 
 /// Sells a limited number of coupons to a crowd that arrives all at once: never one too many, never
 /// twice to one person, and never forgetting a sale that it confirmed.

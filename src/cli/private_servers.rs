@@ -1,17 +1,12 @@
-//! `flash-sale private-servers`: a Redis and a Postgres for tests, as long as somebody needs them.
-//!
-//! They end with their standard input. A pipe closes whatever way its other end dies, so a test run
-//! that is killed leaves nothing behind.
-
-use std::path::{Path, PathBuf};
+//! `flash-sale private-servers`: a Redis and a Postgres for tests, for as long as standard input is open.
 
 use clap::Args;
-use tokio::io::AsyncReadExt;
-use uuid::Uuid;
+use private_servers::{Place, Sync, keep};
 
+use super::stores::with_ways_out;
 use crate::base::config::StoreConfig;
 use crate::base::shutdown::StopRequests;
-use crate::kit::private_servers::{PrivateServers, Sync};
+use crate::kit::private_servers::settings;
 
 #[derive(Args)]
 pub struct PrivateServersArguments {
@@ -22,50 +17,16 @@ pub struct PrivateServersArguments {
     pub stores: StoreConfig,
 }
 
-/// Starts them, prints where they are, and stops them at the end of input, SIGINT or SIGTERM.
+/// Starts the servers, prints their addresses, and stops them at the end of input, SIGINT or SIGTERM.
 pub async fn run(arguments: &PrivateServersArguments) -> anyhow::Result<()> {
     let mut stop_requests = StopRequests::listen()?;
-    let temporary = arguments.throw_away.then(temporary_folder).transpose()?;
-    let dir = temporary.as_ref().unwrap_or(&arguments.stores.data_dir);
-    let sync = if arguments.throw_away { Sync::Off } else { Sync::Durable };
-    let ran = start_and_stop(dir, sync, &mut stop_requests).await;
-    if let Some(temporary) = temporary {
-        std::fs::remove_dir_all(temporary)?;
-    }
-    ran
-}
-
-async fn start_and_stop(
-    dir: &Path,
-    sync: Sync,
-    stop_requests: &mut StopRequests,
-) -> anyhow::Result<()> {
-    let servers = PrivateServers::start(dir, sync).await?;
-    let ids = servers.process_ids();
-    println!(
-        "{}",
-        serde_json::json!({
-            "redis_url": servers.redis_url(),
-            "database_url": servers.database_url(),
-            "redis_pid": ids.redis,
-            "postgres_pid": ids.postgres,
-        })
-    );
-    tokio::select! {
-        _ = end_of_input() => {}
-        _ = stop_requests.next() => {}
-    }
-    Ok(servers.stop().await?)
-}
-
-/// Named by chance, and made by us: what is deleted at the end can't be anybody's data.
-fn temporary_folder() -> std::io::Result<PathBuf> {
-    let folder = std::env::temp_dir().join(format!("flash-sale-{}", Uuid::new_v4().simple()));
-    std::fs::create_dir(&folder)?;
-    Ok(folder)
-}
-
-async fn end_of_input() {
-    let mut input = tokio::io::stdin();
-    while matches!(input.read(&mut [0; 64]).await, Ok(1..)) {}
+    let (place, sync) = if arguments.throw_away {
+        (Place::ThrowAway, Sync::Off)
+    } else {
+        (Place::Folder(arguments.stores.data_dir.clone()), Sync::Durable)
+    };
+    let told_to_stop = async {
+        stop_requests.next().await;
+    };
+    keep(&place, &settings(sync), told_to_stop).await.map_err(with_ways_out)
 }

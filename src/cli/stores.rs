@@ -6,6 +6,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
 use anyhow::{Context, bail};
+use private_servers::{PrivateServers, PrivateServersError, Sync};
 use secrecy::{ExposeSecret, SecretString};
 use sqlx::PgPool;
 use uuid::Uuid;
@@ -13,7 +14,7 @@ use uuid::Uuid;
 use crate::base::config::{InvalidConfig, StoreConfig, validate_secret};
 use crate::base::limits;
 use crate::kit::postgres;
-use crate::kit::private_servers::{PrivateServers, Sync};
+use crate::kit::private_servers::settings;
 use crate::kit::redis::Redis;
 use crate::kit::redis_facts::ServerFacts;
 use crate::sale::Stores;
@@ -24,6 +25,9 @@ use crate::sale::schema;
 pub const NO_TOKEN_SECRET: &str = "--token-secret (FLASH_SALE_TOKEN_SECRET) is missing: whoever knows it can be anybody, so there is no default; `openssl rand -hex 32` makes a good one";
 
 const POSTGRES_UNUSABLE: &str = "Postgres (--database-url) can't be used";
+
+/// Flags that lead around a failure of private servers.
+pub const WAYS_OUT: &str = "--data-dir names another folder for private servers, --redis-url and --database-url name servers of your own";
 
 /// Stores that have been looked at, and the private servers behind them, if any.
 pub struct OpenStores {
@@ -156,11 +160,16 @@ pub fn urls(config: &StoreConfig) -> Result<Option<(&SecretString, &SecretString
 
 async fn start_private(dir: &Path, r#as: As) -> anyhow::Result<PrivateServers> {
     if r#as == As::Guest
-        && let Some(servers) = PrivateServers::join(dir).await?
+        && let Some(servers) = PrivateServers::join(dir).await.map_err(with_ways_out)?
     {
         return Ok(servers);
     }
-    Ok(PrivateServers::start(dir, Sync::Durable).await?)
+    PrivateServers::start(dir, &settings(Sync::Durable)).await.map_err(with_ways_out)
+}
+
+/// A failure of private servers, with the flags that lead around it.
+pub fn with_ways_out(error: PrivateServersError) -> anyhow::Error {
+    anyhow::Error::new(error).context(format!("private servers can't be used ({WAYS_OUT})"))
 }
 
 /// Names both servers; connects to neither.

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use flash_sale::base::clock::Clock;
 use flash_sale::worker::{LaneWorker, WorkerSettings, consumer_name};
+use private_servers::testing::RedisServer;
 
-use crate::support::redis_server::RedisServer;
 use crate::support::servers::Addresses;
 use crate::support::{TestApp, eventually, lane, shared, user};
 

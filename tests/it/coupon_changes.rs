@@ -15,8 +15,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::support::process::{Process, flash_sale};
-use crate::support::proxy::RedisProxy;
-use crate::support::{IMPATIENT, OwnServers, TestApp, bounded, eventually};
+use crate::support::{
+    IMPATIENT, OwnServers, TestApp, bounded, eventually, proxy_before, store_arguments_behind,
+};
 use crate::warm_up::only_in_postgres;
 
 /// What the script reads, and which revision it is.
@@ -76,9 +77,9 @@ async fn several_changes_that_nobody_applied_arrive_as_one() {
 async fn a_process_that_is_killed_between_the_stores_does_no_harm() {
     let app = TestApp::start().await;
     let coupon = app.create_flash(3).await;
-    let proxy = RedisProxy::before(&app, "EVALSHA").await;
+    let proxy = proxy_before(&app, "EVALSHA").await;
     let mut command = flash_sale(&["serve", "--listen", "127.0.0.1:0", "--roles", "api"]);
-    command.args(proxy.store_arguments(&app));
+    command.args(store_arguments_behind(&app, &proxy));
     let mut process = Process::spawn(command);
     let url = process.url().await;
     proxy.hold();

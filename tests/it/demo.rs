@@ -5,9 +5,9 @@ use std::net::TcpListener;
 use std::process::{Command, Stdio};
 
 use nix::sys::signal::Signal;
+use private_servers::testing::DataFolder;
 use serde_json::{Value, json};
 
-use crate::support::data_folder::DataFolder;
 use crate::support::eventually;
 use crate::support::process::{Process, flash_sale, run};
 

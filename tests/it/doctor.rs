@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use flash_sale::base::clock::Clock;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use private_servers::testing::DataFolder;
 use uuid::Uuid;
 
-use crate::support::data_folder::DataFolder;
 use crate::support::process::{Finished, flash_sale, run};
 use crate::support::{OwnServers, SECRET, TestApp};
 

@@ -5,10 +5,9 @@ use std::fs;
 use flash_sale::base::clock::Clock;
 use flash_sale::kit::redis::Redis;
 use flash_sale::worker;
+use private_servers::testing::{RedisServer, Switch};
 use serde_json::json;
 
-use crate::support::proxy::Switch;
-use crate::support::redis_server::RedisServer;
 use crate::support::servers::Addresses;
 use crate::support::{TestApp, eventually, shared};
 

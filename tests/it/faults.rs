@@ -19,8 +19,9 @@ use tokio::time::{Instant, sleep};
 use crate::processes::assert_sold_exactly;
 use crate::support::load::{History, Load};
 use crate::support::process::{Process, flash_sale, order_id, rows, try_claim, written};
-use crate::support::proxy::RedisProxy;
-use crate::support::{IMPATIENT, OwnServers, TestApp, eventually};
+use crate::support::{
+    IMPATIENT, OwnServers, TestApp, eventually, proxy_before, store_arguments_behind,
+};
 
 /// Clients that claim while something is done to the service.
 const CLIENTS: i64 = 8;
@@ -170,9 +171,9 @@ async fn long_redis_that_hangs_for_five_seconds_is_answered_in_time() {
 async fn a_reply_that_is_lost_after_the_claim_was_accepted_is_found_by_asking_again() {
     let app = TestApp::start().await;
     let coupon = app.create_flash(STOCK).await;
-    let proxy = RedisProxy::before(&app, "EVALSHA").await;
+    let proxy = proxy_before(&app, "EVALSHA").await;
     let mut arguments = vec!["serve", "--roles", "api", "--listen", "127.0.0.1:0"];
-    let stores = proxy.store_arguments(&app);
+    let stores = store_arguments_behind(&app, &proxy);
     arguments.extend(stores.iter().map(String::as_str));
     let service = Process::spawn(flash_sale(&arguments));
     let url = service.url().await;

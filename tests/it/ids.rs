@@ -9,9 +9,9 @@ use flash_sale::base::limits;
 use flash_sale::kit::id::{IdError, IdGenerator};
 use flash_sale::kit::redis::{Link, Redis};
 use flash_sale::sale::claim::outcome::ClaimOutcome;
+use private_servers::testing::RedisServer;
 
 use crate::support::process::{Process, flash_sale, try_claim};
-use crate::support::redis_server::RedisServer;
 use crate::support::servers::Addresses;
 use crate::support::{OwnServers, TestApp, eventually, now, shared};
 

@@ -19,8 +19,7 @@ use crate::support::process::{
     Process, backlog, flash_sale, order_id, pending, rows, small_batches, try_claim,
     waiting_writers, written,
 };
-use crate::support::proxy::RedisProxy;
-use crate::support::{TestApp, eventually, user};
+use crate::support::{TestApp, eventually, proxy_before, store_arguments_behind, user};
 
 const CLAIMS: i64 = 100;
 
@@ -159,10 +158,11 @@ async fn kill_before_commit(table: &str) {
 async fn kill_before_acknowledgement(stock: i64) {
     let app = TestApp::start().await;
     let promised = sell(&app, stock).await;
-    let proxy = RedisProxy::before(&app, "XACK").await;
+    let proxy = proxy_before(&app, "XACK").await;
     proxy.hold();
     let arguments = ["serve", "--roles", "worker", "--database-connections", "5"];
-    let arguments = [&arguments.map(str::to_owned)[..], &proxy.store_arguments(&app)].concat();
+    let arguments =
+        [&arguments.map(str::to_owned)[..], &store_arguments_behind(&app, &proxy)].concat();
     let mut worker = Process::spawn(flash_sale(&arguments));
     eventually("its acknowledgement is held back", async || proxy.held() > 0).await;
     // It acknowledges only what it has committed: all, unless it had to halve its batch.

@@ -6,10 +6,10 @@ use flash_sale::app;
 use flash_sale::base::clock::Clock;
 use flash_sale::sale::ids::Lane;
 use flash_sale::worker;
+use private_servers::testing::RedisServer;
 use tokio::time::{Instant, sleep};
 
 use crate::support::process::{Process, rows};
-use crate::support::redis_server::RedisServer;
 use crate::support::servers::Addresses;
 use crate::support::{OwnServers, TestApp, eventually, lane, shared};
 

@@ -8,9 +8,9 @@ use std::process::{Command, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use private_servers::testing::DataFolder;
 use serde_json::Value;
 
-use crate::support::data_folder::DataFolder;
 use crate::support::eventually;
 use crate::support::process::{Process, flash_sale, order_id, run};
 
@@ -29,6 +29,7 @@ async fn what_the_demo_prints_works_and_its_next_start_goes_on() {
     assert_eq!(second.code, Some(1), "{second:?}");
     let said = second.last_words();
     assert!(said.contains("in use by process") && said.contains(folder.text()), "{said}");
+    assert!(said.contains("--data-dir") && said.contains("--redis-url"), "{said}");
 
     let servers = folder.server_pids();
     demo.interrupt().await;

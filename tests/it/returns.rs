@@ -7,10 +7,10 @@ use flash_sale::app::{App, start_housekeeping};
 use flash_sale::sale::claim::outcome::ClaimOutcome;
 use flash_sale::sale::claim::sold_out::Edition;
 use flash_sale::sale::ids::CouponId;
+use private_servers::testing::RedisProxy;
 use tokio::time::Instant;
 
-use crate::support::proxy::RedisProxy;
-use crate::support::{OwnServers, TestApp, eventually, user};
+use crate::support::{OwnServers, TestApp, eventually, proxy_before, user};
 
 /// Longer than any test: what is believed stays believed.
 const LONG: [&str; 2] = ["--sold-out-memory-ms", "60000"];
@@ -20,7 +20,7 @@ const SALES: i64 = 25;
 #[tokio::test]
 async fn a_winner_s_retry_is_told_the_order_by_a_process_whose_subscription_is_cut() {
     let app = TestApp::configured(&LONG).await;
-    let proxy = RedisProxy::before(&app, "SUBSCRIBE").await;
+    let proxy = proxy_before(&app, "SUBSCRIBE").await;
     let other = listening_behind(&app, &proxy).await;
     let sold_out = sold_out_sales(&app, &other).await;
 
@@ -36,7 +36,7 @@ async fn a_winner_s_retry_is_told_the_order_by_a_process_whose_subscription_is_c
 #[tokio::test]
 async fn a_winner_s_retry_is_told_the_order_by_a_process_whose_subscription_is_silent() {
     let app = TestApp::configured(&LONG).await;
-    let proxy = RedisProxy::before(&app, "SUBSCRIBE").await;
+    let proxy = proxy_before(&app, "SUBSCRIBE").await;
     let other = listening_behind(&app, &proxy).await;
     let sold_out = sold_out_sales(&app, &other).await;
 

@@ -4,9 +4,9 @@ use flash_sale::base::clock::Clock;
 use flash_sale::sale::coupon::rules::Change;
 use flash_sale::sale::ids::CouponId;
 use flash_sale::sale::reconcile::runs::AskedBy;
+use private_servers::testing::RedisServer;
 
 use crate::support::process::Process;
-use crate::support::redis_server::RedisServer;
 use crate::support::servers::Addresses;
 use crate::support::{TestApp, eventually, shared};
 

@@ -25,17 +25,17 @@ use std::path::Path;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use clap::Args;
+use private_servers::{PrivateServers, Sight};
 use secrecy::ExposeSecret;
 use sqlx::PgPool;
 
 use super::Unwell;
 use super::payments::{self, Judged};
-use super::stores::{NO_TOKEN_SECRET, connect, urls};
+use super::stores::{NO_TOKEN_SECRET, WAYS_OUT, connect, urls};
 use crate::base::clock::Clock;
 use crate::base::config::{Config, Role};
 use crate::base::limits;
 use crate::kit;
-use crate::kit::private_servers::{PrivateServers, Sight};
 use crate::kit::redis::Redis;
 
 #[derive(Args)]
@@ -194,9 +194,10 @@ async fn private_servers(dir: &Path, report: &mut Report) -> Option<(String, Str
             ],
             None,
         ),
-        Err(error) => {
-            (vec![Finding::Failure(format!("Private servers in {folder}: {error}"))], None)
-        }
+        Err(error) => (
+            vec![Finding::Failure(format!("Private servers in {folder}: {error}. {WAYS_OUT}"))],
+            None,
+        ),
     };
     report.print(found);
     urls

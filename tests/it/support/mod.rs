@@ -1,27 +1,38 @@
 //! What the tests stand on: servers, and an app that speaks the words of the business.
 
 use flash_sale::sale::ids::Lane;
+use private_servers::testing::RedisProxy;
 
 mod buyers;
 mod changes;
 mod client;
-pub mod data_folder;
 mod lifecycle;
 pub mod load;
-mod patience;
 mod postponed;
 pub mod process;
-pub mod proxy;
-pub mod redis_server;
 pub mod servers;
 mod tables;
 mod test_app;
 
 pub use client::{Reply, references};
 pub use lifecycle::moved;
-pub use patience::{PATIENCE, bounded, eventually, patient_redis};
+pub use private_servers::testing::{PATIENCE, bounded, eventually};
 pub use servers::{OwnServers, shared};
 pub use test_app::{IMPATIENT, SECRET, TestApp, now, token, user, write_all};
+
+/// A proxy in front of the app's Redis that can interfere with `command`.
+pub async fn proxy_before(app: &TestApp, command: &'static str) -> RedisProxy {
+    RedisProxy::before(app.redis_url(), command).await
+}
+
+/// Arguments that make the binary use the app's data, with Redis behind this proxy.
+pub fn store_arguments_behind(app: &TestApp, proxy: &RedisProxy) -> Vec<String> {
+    let mut arguments = app.store_arguments();
+    for argument in arguments.iter_mut().filter(|argument| *argument == app.redis_url()) {
+        proxy.url().clone_into(argument);
+    }
+    arguments
+}
 
 /// The only lane of an app with one.
 pub fn lane() -> Lane {

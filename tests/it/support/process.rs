@@ -14,10 +14,10 @@ use flash_sale::sale::log::GROUP;
 use futures_util::future::join_all;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use private_servers::testing::bound_this_test;
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
-use super::patience::bound_this_test;
 use super::{TestApp, eventually, lane, user};
 
 /// A start with private servers makes a Postgres cluster, on a machine that runs many tests at once.

@@ -13,11 +13,9 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::sys::statvfs::statvfs;
 use nix::unistd::Pid;
+use private_servers::testing::{DataFolder, bound_this_test};
 use serde::Deserialize;
 use sqlx::{Connection, PgConnection};
-
-use super::data_folder::DataFolder;
-use super::patience::bound_this_test;
 
 /// Time for one statement of the set-up; only a hang exceeds it.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -23,6 +23,7 @@ use flash_sale::sale::log::LogState;
 use flash_sale::sale::reconcile::{self, Report};
 use flash_sale::worker::write::WriteReport;
 use flash_sale::worker::{LaneWorker, WorkerSettings, consumer_name};
+use private_servers::testing::RedisProxy;
 use redis::FromRedisValue;
 use secrecy::SecretString;
 use serde_json::{Value, json};
@@ -30,7 +31,6 @@ use tokio::sync::OnceCell;
 use uuid::Uuid;
 
 use super::client::Reply;
-use super::proxy::RedisProxy;
 use super::servers::{Addresses, on_a_runtime_of_its_own, shared};
 use super::{PATIENCE, bounded, eventually};
 
@@ -152,6 +152,11 @@ impl TestApp {
         let mut place = self.place.clone();
         proxy.url().clone_into(&mut place.servers.redis_url);
         place.assemble(&self.config, Clock::System).await
+    }
+
+    /// The address of this app's Redis.
+    pub fn redis_url(&self) -> &str {
+        &self.place.servers.redis_url
     }
 
     /// The arguments that make the binary use this app's data.

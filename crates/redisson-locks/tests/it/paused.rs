@@ -59,12 +59,7 @@ impl Holder {
     /// Holds this lock, on this server.
     pub fn on(url: &str, name: &str) -> Self {
         let mut command = Command::new(std::env::current_exe().expect("we run"));
-        command.args([
-            "--exact",
-            "paused::the_child_holds_the_lock",
-            "--ignored",
-            "--nocapture",
-        ]);
+        command.args(["--exact", "paused::the_child_holds_the_lock", "--ignored", "--nocapture"]);
         command.env(CHILD, format!("{url} {name}")).stdout(Stdio::piped());
         let mut process = command.spawn().expect("it is this program");
         let lines = BufReader::new(process.stdout.take().expect("piped"));

@@ -213,8 +213,7 @@ async fn calls_of_redisson_are_answered_the_same() {
 async fn redisson_still_sends_what_was_recorded() {
     let Some(mut rig) = Rig::with_lease(LONG_LEASE).await else { return };
     let servers = [RedisServer::start(&[]), RedisServer::start(&[])];
-    let (theirs, ours) =
-        (connection(&servers[0].url()).await, connection(&servers[1].url()).await);
+    let (theirs, ours) = (connection(&servers[0].url()).await, connection(&servers[1].url()).await);
     let mut monitor = Monitor::start(rig.port);
     for order in [
         "a try m",
@@ -254,7 +253,12 @@ async fn redisson_still_sends_what_was_recorded() {
 }
 
 /// Runs a script, and looks at everything that is there then: types, values, and whether it expires.
-async fn run(redis: &MultiplexedConnection, text: &str, keys: &[String], argv: &[String]) -> (Json, Json) {
+async fn run(
+    redis: &MultiplexedConnection,
+    text: &str,
+    keys: &[String],
+    argv: &[String],
+) -> (Json, Json) {
     let mut eval = redis::cmd("EVAL");
     eval.arg(text).arg(keys.len()).arg(keys).arg(argv);
     let reply: Value = eval.query_async(&mut redis.clone()).await.expect("it runs");

@@ -130,8 +130,7 @@ async fn a_release_whose_reply_is_lost_is_repeated_and_done_once() {
     let settings = Settings { lease: LEASE, ..Settings::default() };
     let through = Client::open(proxy.url()).unwrap();
     let (one, name) = (connection(&shared()).await, fresh_name());
-    let locks =
-        ReentrantLocks::new(reconnecting(proxy.url()), through, settings, Tasks::default());
+    let locks = ReentrantLocks::new(reconnecting(proxy.url()), through, settings, Tasks::default());
     let (lock, holder) = (locks.lock(name.as_str()), locks.holder());
     let outer = enter(&lock, &holder).await;
     // Once in peace, so that the server knows the script.
@@ -241,8 +240,5 @@ async fn locks_of_many_holders_are_renewed_by_few_calls() {
     join_all(guards.into_iter().map(Guard::release)).await;
     let left: i64 = ask(&one, &["DBSIZE"]).await;
     assert!(left <= 250, "nothing but latches: {left}");
-    eventually("the latches are gone", async || {
-        ask::<i64>(&one, &["DBSIZE"]).await == 0
-    })
-    .await;
+    eventually("the latches are gone", async || ask::<i64>(&one, &["DBSIZE"]).await == 0).await;
 }

@@ -1,30 +1,32 @@
-//! Where a server's socket goes.
+//! The place of a server's socket.
 //!
-//! Beside the server's data, if the kernel takes a path of that length and if it is plain enough to stand in a
-//! configuration and a URL without quoting. Else in `/tmp/flash-sale-<uid>-<hash of the folder>/`, which must be a real
-//! folder of that user with mode 0700: `/tmp` is everyone's, so a folder that somebody else has put there is refused.
+//! The socket is beside the server's data, if the kernel takes a path of that length and if the path is plain enough for a configuration
+//! and a URL without quoting. Else in `/tmp/<name>-<uid>-<hash of the folder>/`, which must be a real folder of that user
+//! with mode 0700: everyone may write to `/tmp`, so a folder of another user is refused.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, lchown};
 use std::path::{Path, PathBuf};
 
-use super::error::{PrivateServersError, io_error};
-use super::folder::private_folder;
+use super::paths::private_folder;
+use crate::error::{PrivateServersError, io_error};
 
 /// The bytes that `sockaddr_un` holds without its closing NUL (unix(7); 104 in all on macOS and the BSDs).
 const SOCKET_PATH_BYTES_MAX: usize = if cfg!(target_os = "linux") { 107 } else { 103 };
 
-/// A folder for the socket `file` of a server whose private folder is `home` and which runs as user `uid`.
-pub(super) fn folder_for(
+/// A folder for the socket `file` of a server that runs as user `uid` and has the private folder `home`. The name of a
+/// folder in `/tmp` begins with `prefix`.
+pub(crate) fn folder_for(
     home: &Path,
     file: &str,
     uid: u32,
     dir: &Path,
+    prefix: &str,
 ) -> Result<PathBuf, PrivateServersError> {
     if fits(home, file) {
         return Ok(home.to_owned());
     }
-    let short = PathBuf::from(format!("/tmp/flash-sale-{uid}-{}", short_hash(dir)));
+    let short = PathBuf::from(format!("/tmp/{prefix}-{uid}-{}", short_hash(dir)));
     let is_new = !short.exists();
     private_folder(&short)?;
     if is_new && nix::unistd::geteuid().as_raw() != uid {
@@ -35,7 +37,7 @@ pub(super) fn folder_for(
 }
 
 /// Sixteen hexadecimal digits that stand for a path: FNV-1a (RFC 9923), because it has to be the same in every build.
-pub(super) fn short_hash(path: &Path) -> String {
+pub(crate) fn short_hash(path: &Path) -> String {
     let bytes = path.as_os_str().as_encoded_bytes().iter();
     let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
@@ -81,7 +83,7 @@ mod tests {
         for home in ["/a b", "/a,b", "/a'b", "/ä", "/a%20b"] {
             assert!(!fits(Path::new(home), "redis.sock"), "{home}");
         }
-        assert!(fits(Path::new("/srv/.flash-sale/redis_1"), "redis.sock"));
+        assert!(fits(Path::new("/srv/.private-servers/redis_1"), "redis.sock"));
     }
 
     #[test]

@@ -1,9 +1,8 @@
-//! One running server: proving that a process is it, telling it to stop, seeing that it is gone.
+//! One running server: proof that a process is it, the signal to stop, and the proof that it is gone.
 
 use std::fs::{self, File, TryLockError};
-use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -13,55 +12,51 @@ use nix::unistd::Pid;
 use tokio::process::Child;
 use tokio::time::{Instant, sleep};
 
-use super::bring_up::{Kind, Plan};
-use super::environment;
-use super::error::{PrivateServersError, io_error};
+use super::plan::{Kind, Plan};
+use crate::environment;
+use crate::error::{PrivateServersError, io_error};
 
-/// How long a server may take to stop before it is killed.
+/// Time for a server to stop before it is killed.
 const STOP_WITHIN: Duration = Duration::from_secs(10);
-/// How long the kernel may take to end a killed server and all its children.
+/// Time for the kernel to end a killed server and all its children.
 const KILL_WITHIN: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(10);
-/// How much of a log is shown in an error.
-const LOG_TAIL_BYTES: u64 = 4096;
-const LOG_TAIL_LINES: usize = 8;
-
 /// A server that answered for its folder, or is about to. Dropping it tells it to stop and does not wait.
 #[derive(Debug)]
-pub(super) struct Running {
+pub(crate) struct Running {
     plan: Plan,
     pid: u32,
-    /// Present if this process started the server; it is then our child and must be reaped.
+    /// Present if this process started the server, which is then its child and must be reaped.
     child: Option<Child>,
     is_stopped: bool,
 }
 
 impl Running {
     /// A server that this process has just started.
-    pub(super) fn started(plan: Plan, pid: u32, child: Child) -> Self {
+    pub(crate) fn started(plan: Plan, pid: u32, child: Child) -> Self {
         Self { plan, pid, child: Some(child), is_stopped: false }
     }
 
     /// A server of a former run, proven by [`proven_pid`].
-    pub(super) fn left_over(plan: Plan, pid: u32) -> Self {
+    pub(crate) fn left_over(plan: Plan, pid: u32) -> Self {
         Self { plan, pid, child: None, is_stopped: false }
     }
 
-    pub(super) fn plan(&self) -> &Plan {
+    pub(crate) fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    pub(super) fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.pid
     }
 
-    pub(super) fn url(&self) -> &str {
+    pub(crate) fn url(&self) -> &str {
         &self.plan.url
     }
 
-    /// Whether the server has ended. For our own child that is its own end, so that a server that fails at once is
-    /// noticed before its children are gone; for a leftover it is the end of the last process that held the lock.
-    pub(super) fn has_ended(&mut self) -> Result<Option<String>, PrivateServersError> {
+    /// Whether the server has ended. For a child of this process that is its own end, so that a server that fails at
+    /// once is noticed before its children are gone; for a leftover, the end of the last process that held the lock.
+    pub(crate) fn has_ended(&mut self) -> Result<Option<String>, PrivateServersError> {
         match &mut self.child {
             Some(child) => {
                 let status = child.try_wait().map_err(io_error("wait for", &self.plan.program))?;
@@ -75,7 +70,7 @@ impl Running {
     }
 
     /// Tells the server to stop and waits until it and all its children are gone; kills it if it takes too long.
-    pub(super) async fn stop(mut self) -> Result<(), PrivateServersError> {
+    pub(crate) async fn stop(mut self) -> Result<(), PrivateServersError> {
         self.tell_to_stop();
         let stopped = self.is_gone_within(STOP_WITHIN).await?;
         if !stopped {
@@ -117,15 +112,15 @@ impl Running {
         }
     }
 
-    /// A server acts on its signal only after a moment, in which it still answers. Without its socket nobody new can
-    /// take it for one that stays: a `start` that follows at once waits for its end instead.
+    /// Tells the server to stop. It acts on the signal only after a moment, in which it still answers. Without its
+    /// socket, a `start` that follows at once cannot take it for a server that stays, and waits for its end.
     fn tell_to_stop(&self) {
-        // Missing already, or not ours to remove: then the server does it itself when it ends.
+        // Missing already, or owned by another user: then the server removes it when it ends.
         let _ = fs::remove_file(&self.plan.socket);
         self.signal(self.plan.kind.stop_signal());
     }
 
-    /// A child of ours that is not reaped keeps its pid; any other pid is proven anew.
+    /// Sends a signal. A child of this process that is not reaped keeps its pid; any other pid is proven anew.
     fn signal(&self, signal: Signal) {
         let is_ours = match &self.child {
             Some(child) => child.id().is_some(),
@@ -133,7 +128,7 @@ impl Running {
         };
         if is_ours
             && let Ok(pid) = i32::try_from(self.pid)
-            // Failing means that it has just ended by itself, which is what we want.
+            // ESRCH: the server has just ended by itself, as wanted.
             && let Err(errno) = kill(Pid::from_raw(pid), signal)
             && errno != Errno::ESRCH
         {
@@ -150,9 +145,9 @@ impl Drop for Running {
     }
 }
 
-/// Takes the lock that a server holds while it lives (see the module's header). `None`: it lives. The file is never
-/// removed or replaced, since the lock belongs to the file and not to its name.
-pub(super) fn try_alive_lock(alive: &Path) -> Result<Option<File>, PrivateServersError> {
+/// Takes the lock that a server holds while it lives. `None`: the server lives. The file is never removed or replaced,
+/// since the lock belongs to the file and not to its name.
+pub(crate) fn try_alive_lock(alive: &Path) -> Result<Option<File>, PrivateServersError> {
     let file = File::options()
         .read(true)
         .append(true)
@@ -167,51 +162,12 @@ pub(super) fn try_alive_lock(alive: &Path) -> Result<Option<File>, PrivateServer
     }
 }
 
-/// The process id in the server's pid file, if that process is our program on our data.
-pub(super) fn proven_pid(plan: &Plan) -> Option<u32> {
+/// The process id in the server's pid file, if that process is the plan's program on the plan's data.
+pub(crate) fn proven_pid(plan: &Plan) -> Option<u32> {
     let text = fs::read_to_string(&plan.pid_file).ok()?;
     // Postgres' file has more lines; the first is the id.
     let pid = text.lines().next()?.trim().parse().ok()?;
     is_server(pid, plan).then_some(pid)
-}
-
-/// Whether a process of this id exists (or existed a moment ago: an unreaped one counts).
-pub(super) fn exists(pid: u32) -> bool {
-    let Ok(pid) = i32::try_from(pid) else {
-        return false;
-    };
-    // EPERM: there is one, of another user.
-    pid > 0 && kill(Pid::from_raw(pid), None) != Err(Errno::ESRCH)
-}
-
-/// The last lines of a log, for an error message.
-pub(super) fn log_tail(log: &Path) -> String {
-    let read = || {
-        let mut file = File::open(log)?;
-        let bytes = file.metadata()?.len();
-        file.seek(SeekFrom::Start(bytes.saturating_sub(LOG_TAIL_BYTES)))?;
-        let mut tail = Vec::new();
-        file.read_to_end(&mut tail)?;
-        Ok::<_, std::io::Error>(tail)
-    };
-    let tail =
-        read().unwrap_or_else(|error| format!("(the log cannot be read: {error})").into_bytes());
-    let tail = String::from_utf8_lossy(&tail);
-    let lines: Vec<_> = tail.lines().collect();
-    lines[lines.len().saturating_sub(LOG_TAIL_LINES)..].join("\n")
-}
-
-/// A new log file for this run; the former run's is kept once.
-pub(super) fn new_log(log: &Path) -> Result<File, PrivateServersError> {
-    let mut former = log.as_os_str().to_owned();
-    former.push(".old");
-    match fs::rename(log, PathBuf::from(former)) {
-        Err(error) if error.kind() != ErrorKind::NotFound => {
-            return Err(io_error("rename", log)(error));
-        }
-        _ => {}
-    }
-    File::options().create(true).append(true).mode(0o600).open(log).map_err(io_error("create", log))
 }
 
 fn is_server(pid: u32, plan: &Plan) -> bool {
@@ -227,13 +183,13 @@ fn command_line(pid: u32) -> Option<String> {
     let output = Command::new("ps")
         .args(["-ww", "-o", "command=", "-p", &pid.to_string()])
         .env_clear()
-        .envs(environment::inherited())
+        .envs(environment::inherited(&[]))
         .output()
         .ok()?;
     Some(String::from_utf8_lossy(&output.stdout).replace('\n', " "))
 }
 
-/// Whether a command line is `<our program> <flag> <our data folder> …`, as `bring_up` writes it.
+/// Whether a command line is `<program> <flag> <data folder> …`, as `bring_up` writes it.
 fn names_server(line: &str, kind: Kind, data: &Path) -> bool {
     let argument = format!(" {} {} ", kind.data_flag(), data.display());
     line.split_once(&argument)
@@ -266,9 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn this_process_exists_and_is_no_server() {
-        assert!(exists(std::process::id()));
-        assert!(!exists(0) && !exists(u32::MAX));
+    fn the_command_line_of_this_process_can_be_read() {
         assert!(command_line(std::process::id()).is_some_and(|line| !line.is_empty()));
     }
 }

@@ -1,7 +1,6 @@
-//! A Redis of one's own, on a Unix socket: for whoever breaks servers, or needs several.
+//! A Redis on a Unix socket, for tests that break servers or need several.
 //!
-//! A shell keeps it, and the shell ends with its standard input, which the kernel closes however we end: nothing is left
-//! behind, not even by SIGKILL.
+//! A shell keeps the server, and the shell ends with its standard input.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -15,47 +14,60 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use uuid::Uuid;
 
-/// How long a server may take to answer after it was started.
+/// Time for a server to answer after its start.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The file that holds how many seconds its clock is off.
+/// The file that holds the seconds by which the server's clock is off.
 const CLOCK: &str = "clock";
+/// Source of the library that shifts the clock.
+const CLOCK_SOURCE: &str = include_str!("clock.c");
 
-/// Says the server's process id, and kills it when the input ends.
+/// Script of the shell: prints the server's process id, and kills the server when the input ends.
 const KEEP: &str = r#""$0" "$@" >/dev/null 2>&1 & server=$!; echo "$server"; cat >/dev/null; kill -9 "$server" 2>/dev/null; wait"#;
 
-/// A Redis server. Killed when it is dropped.
+/// A Redis server. Killed, and its data removed, when it is dropped.
+#[derive(Debug)]
 pub struct RedisServer {
     keeper: Child,
     pid: i32,
     folder: PathBuf,
     settings: Vec<String>,
-    /// The library that sets its clock, if a test does.
+    /// The library that shifts the server's clock, if the test may set it.
     clock: Option<PathBuf>,
 }
 
 impl RedisServer {
-    /// Starts one that listens on its socket only, with these settings, as in `["--appendonly", "yes"]`.
+    /// Starts a server that listens on its socket only, with these settings, as in `["--appendonly", "yes"]`.
+    ///
+    /// # Panics
+    ///
+    /// If neither `redis-server` nor `valkey-server` is in PATH, or the server does not answer within 30 s.
     pub fn start(settings: &[&str]) -> Self {
         Self::start_in(Self::new_folder(), settings, None)
     }
 
-    /// One whose clock a test can set.
+    /// Starts a server whose clock the test can set.
+    ///
+    /// # Panics
+    ///
+    /// As [`start`](Self::start); also without the C compiler `cc`.
     pub fn with_a_clock_to_set(settings: &[&str]) -> Self {
         let folder = Self::new_folder();
         let library = folder.join("clock.so");
         let mut compile = Command::new("cc");
-        compile.args(["-shared", "-fPIC", "-O2", "-o"]).arg(&library);
-        compile.arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/support/clock.c"));
-        assert!(compile.status().is_ok_and(|status| status.success()), "scripts/setup brings cc");
+        let source = folder.join("clock.c");
+        fs::write(&source, CLOCK_SOURCE).expect("the folder is new");
+        compile.args(["-shared", "-fPIC", "-O2", "-o"]).args([&library, &source]);
+        let is_compiled = compile.status().is_ok_and(|status| status.success());
+        assert!(is_compiled, "the clock needs the C compiler: install cc");
         let server = Self::start_in(folder, settings, Some(library));
         server.set_clock(0);
         server
     }
 
     fn new_folder() -> PathBuf {
-        let folder = std::env::temp_dir().join(format!("fs-redis-{}", Uuid::new_v4().simple()));
-        fs::create_dir(&folder).expect("nobody has the name");
+        let folder = std::env::temp_dir().join(format!("test-redis-{}", Uuid::new_v4().simple()));
+        fs::create_dir(&folder).expect("the name is new");
         folder
     }
 
@@ -68,16 +80,27 @@ impl RedisServer {
         server
     }
 
-    /// Sets its clock this many seconds off the machine's; its monotonic clock goes on.
+    /// Sets the server's clock this many seconds off the machine's. The monotonic clock goes on.
+    ///
+    /// # Panics
+    ///
+    /// If the server was not started with [`with_a_clock_to_set`](Self::with_a_clock_to_set).
     pub fn set_clock(&self, seconds: i64) {
-        assert!(self.clock.is_some(), "it has a clock to set");
+        assert!(
+            self.clock.is_some(),
+            "the server has no clock to set: start it with `with_a_clock_to_set`"
+        );
         // Into the same file, which the server has mapped.
         let file = fs::OpenOptions::new().write(true).open(self.folder.join(CLOCK));
         let written = file.and_then(|file| file.write_all_at(&seconds.to_ne_bytes(), 0));
         written.expect("the folder is ours");
     }
 
-    /// One that listens on a TCP port as well. Returns the port, too.
+    /// Starts a server that listens on a free TCP port of 127.0.0.1 as well, and returns the port, too.
+    ///
+    /// # Panics
+    ///
+    /// As [`start`](Self::start).
     pub fn on_tcp(settings: &[&str]) -> (Self, u16) {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("there is a free port");
         let port = listener.local_addr().expect("it is bound").port();
@@ -86,34 +109,47 @@ impl RedisServer {
         (Self::start(&[&["--port", &text], settings].concat()), port)
     }
 
-    /// `redis+unix:///path/to/redis.sock`
+    /// The server's address: `redis+unix:///path/to/redis.sock`.
+    #[must_use]
     pub fn url(&self) -> String {
         format!("redis+unix://{}", self.socket().display())
     }
 
-    /// SIGSTOP: it takes connections and answers nothing.
+    /// Pauses the server (SIGSTOP): it takes connections and answers nothing.
+    ///
+    /// # Panics
+    ///
+    /// If the server has ended.
     pub fn pause(&self) {
         self.signal(Signal::SIGSTOP);
     }
 
-    /// SIGCONT.
+    /// Lets a paused server go on (SIGCONT).
+    ///
+    /// # Panics
+    ///
+    /// If the server has ended.
     pub fn resume(&self) {
         self.signal(Signal::SIGCONT);
     }
 
-    /// SIGKILL, and gone when this returns.
+    /// Kills the server (SIGKILL). It is gone when this returns.
     pub fn kill(&mut self) {
         self.end();
     }
 
-    /// Starts it again after [`kill`](Self::kill), with what it had written to its disk.
+    /// Starts the server again after [`kill`](Self::kill), with the data that it had written to disk.
+    ///
+    /// # Panics
+    ///
+    /// If the server does not answer within 30 s.
     pub fn start_again(&mut self) {
         (self.keeper, self.pid) = keep(&self.folder, &self.settings, self.clock.as_deref());
         self.answers();
     }
 
     fn signal(&self, signal: Signal) {
-        kill(Pid::from_raw(self.pid), signal).expect("it runs, and it is ours");
+        kill(Pid::from_raw(self.pid), signal).expect("the server runs");
     }
 
     fn socket(&self) -> PathBuf {
@@ -157,11 +193,11 @@ fn keep(folder: &Path, settings: &[String], clock: Option<&Path>) -> (Child, i32
     let mut keeper = command.spawn().expect("there is a shell");
     let mut line = String::new();
     let output = keeper.stdout.as_mut().expect("piped");
-    BufReader::new(output).read_line(&mut line).expect("it says the process id");
+    BufReader::new(output).read_line(&mut line).expect("the shell prints the process id");
     (keeper, line.trim().parse().expect("a process id"))
 }
 
-/// Valkey is the same thing under another name.
+/// Name of the installed program. Valkey takes the same settings.
 fn program() -> &'static str {
     let runs = |name: &str| {
         Command::new(name)

@@ -1,23 +1,22 @@
-//! What is particular to Redis (or Valkey).
+//! The particulars of Redis (or Valkey).
 
 use std::path::Path;
 
 use redis::aio::MultiplexedConnection;
 
-use super::Sync;
-use super::bring_up::{Answer, Kind, Plan, is_same_folder};
-use super::error::{PrivateServersError, io_error};
-use super::folder::{Folder, log_file, private_folder};
-use super::programs::Programs;
-use super::sockets;
+use super::plan::{Answer, Kind, Plan, is_same_folder};
+use crate::error::{PrivateServersError, io_error};
+use crate::folder::{Folder, log_file, private_folder, sockets};
+use crate::programs::Programs;
+use crate::settings::{Settings, Sync};
 
 const SOCKET: &str = "redis.sock";
 
-/// How Redis is to run in this folder.
-pub(super) fn plan(
+/// The plan of Redis in this folder.
+pub(crate) fn plan(
     folder: &Folder,
     programs: &Programs,
-    sync: Sync,
+    settings: &Settings,
 ) -> Result<Plan, PrivateServersError> {
     let dir = folder.dir();
     let data = dir.join("redis");
@@ -25,11 +24,12 @@ pub(super) fn plan(
     let data = data.canonicalize().map_err(io_error("find", &data))?;
     let pid_file = data.join("redis.pid");
     let me = nix::unistd::geteuid().as_raw();
-    let socket = sockets::folder_for(&data, SOCKET, me, dir)?.join(SOCKET);
-    let arguments = arguments(&socket, &pid_file, sync);
+    let socket = sockets::folder_for(&data, SOCKET, me, dir, &settings.prefix())?.join(SOCKET);
+    let arguments = arguments(&socket, &pid_file, settings.sync());
     Ok(Plan {
         kind: Kind::Redis,
-        sync,
+        sync: settings.sync(),
+        name: settings.name().to_owned(),
         program: programs.redis.clone(),
         arguments: arguments.into_iter().map(Into::into).collect(),
         user: None,
@@ -41,6 +41,7 @@ pub(super) fn plan(
         alive: dir.join("redis.alive"),
         log: log_file(dir, Kind::Redis.short_name()),
         initdb: None,
+        inherited: settings.inherited().to_vec(),
     })
 }
 
@@ -52,13 +53,13 @@ fn arguments(socket: &Path, pid_file: &Path, sync: Sync) -> Vec<String> {
         ("unixsocketperm", "700"),
         ("pidfile", &pid_file),
         ("daemonize", "no"),
-        // Keeps the data folder in the command line, where it proves that a process is ours.
+        // Keeps the data folder in the command line, which identifies the process.
         ("set-proc-title", "no"),
         ("appendonly", "yes"),
         ("appendfsync", appendfsync(sync)),
-        // No snapshots: the append-only file has everything.
+        // No snapshots: the append-only file has all data.
         ("save", ""),
-        // A full Redis has to refuse a write; it must not make room by forgetting.
+        // A full Redis has to refuse a write, and must not evict keys to make room.
         ("maxmemory-policy", "noeviction"),
     ];
     settings.iter().flat_map(|(name, value)| [format!("--{name}"), (*value).to_owned()]).collect()
@@ -71,8 +72,8 @@ fn appendfsync(sync: Sync) -> &'static str {
     }
 }
 
-/// What answers at the socket, compared with the process, the folder and the setting that it should have.
-pub(super) async fn ask(plan: &Plan, pid: u32) -> Answer {
+/// The answer at the socket, compared with the expected process, folder and setting.
+pub(crate) async fn ask(plan: &Plan, pid: u32) -> Answer {
     match look(&plan.url).await {
         Ok(found) if found.pid != pid => {
             Answer::Unfit(format!("process {} answers, not {pid}", found.pid))
@@ -90,7 +91,7 @@ pub(super) async fn ask(plan: &Plan, pid: u32) -> Answer {
 }
 
 /// Whether a Redis answers at `url`.
-pub(super) async fn ping(url: &str) -> bool {
+pub(crate) async fn ping(url: &str) -> bool {
     look(url).await.is_ok()
 }
 
@@ -125,7 +126,7 @@ mod tests {
     #[test]
     fn a_redis_url_takes_parameters() {
         for query in ["?protocol=resp3", "?db=1&protocol=resp3"] {
-            let url = format!("redis+unix:///tmp/flash-sale-0-af63dc4c8601ec8c/redis.sock{query}");
+            let url = format!("redis+unix:///tmp/private-0-af63dc4c8601ec8c/redis.sock{query}");
             let info = url.as_str().into_connection_info().expect("a URL that redis-rs reads");
             assert_eq!(info.redis_settings().protocol(), redis::ProtocolVersion::RESP3, "{query}");
         }

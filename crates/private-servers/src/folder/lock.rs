@@ -1,17 +1,18 @@
-//! The folder: its paths, its lock, and the notice in the lock file that tells guests where the servers are.
+//! The lock of the data folder, and the notice in its file that tells guests the addresses of the servers.
 
-use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
+use std::fs::{self, File, OpenOptions, Permissions, TryLockError};
 use std::io::{ErrorKind, Read, Seek, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
-use super::ProcessIds;
-use super::error::{PrivateServersError, io_error};
-use super::process::exists;
-use super::programs::Cluster;
+use super::paths::private_folder;
+use crate::error::{PrivateServersError, io_error};
+use nix::errno::Errno;
+use nix::sys::signal::kill;
+use nix::unistd::Pid;
 
 /// Time for which a lock without a living owner's notice is tried again: an owner writes its id at once, and a guest's
 /// look at the lock (see [`has_owner`]) holds it for microseconds.
@@ -20,22 +21,31 @@ const LOCK_POLL: Duration = Duration::from_millis(20);
 
 /// A folder that this process holds the lock of.
 #[derive(Debug)]
-pub(super) struct Folder {
+pub(crate) struct Folder {
     dir: PathBuf,
     lock: File,
 }
 
-/// What the lock file says of running servers.
+/// Process ids of both servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProcessIds {
+    /// The Redis (or Valkey) server.
+    pub redis: u32,
+    /// The first process of Postgres, which takes the signals.
+    pub postgres: u32,
+}
+
+/// Facts about running servers, as they stand in the lock file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Notice {
-    pub(super) process_ids: ProcessIds,
-    pub(super) redis_url: String,
-    pub(super) database_url: String,
+pub(crate) struct Notice {
+    pub(crate) process_ids: ProcessIds,
+    pub(crate) redis_url: String,
+    pub(crate) database_url: String,
 }
 
 impl Folder {
-    /// Creates the folder if need be, checks whose it is, and takes its lock.
-    pub(super) async fn open(dir: &Path) -> Result<Self, PrivateServersError> {
+    /// Creates the folder if need be, checks its owner, and takes its lock.
+    pub(crate) async fn open(dir: &Path) -> Result<Self, PrivateServersError> {
         fs::create_dir_all(dir.parent().unwrap_or(dir)).map_err(io_error("create", dir))?;
         private_folder(dir)?;
         let dir = dir.canonicalize().map_err(io_error("find", dir))?;
@@ -48,18 +58,18 @@ impl Folder {
         Ok(Self { dir, lock })
     }
 
-    /// The folder in canonical form: what the servers' command lines name.
-    pub(super) fn dir(&self) -> &Path {
+    /// The folder in canonical form, as it stands in the servers' command lines.
+    pub(crate) fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// Tells guests where the servers are.
-    pub(super) fn write_notice(&self, notice: &Notice) -> Result<(), PrivateServersError> {
+    /// Tells guests the addresses of the servers.
+    pub(crate) fn write_notice(&self, notice: &Notice) -> Result<(), PrivateServersError> {
         self.write(&notice.to_text()).map_err(io_error("write", &self.dir.join("lock")))
     }
 
     /// Leaves the lock file empty: the servers are gone.
-    pub(super) fn withdraw_notice(&self) -> Result<(), PrivateServersError> {
+    pub(crate) fn withdraw_notice(&self) -> Result<(), PrivateServersError> {
         self.lock.set_len(0).map_err(io_error("write", &self.dir.join("lock")))
     }
 
@@ -93,26 +103,15 @@ impl Notice {
     }
 }
 
-/// The existing data of Postgres, if any.
-pub(super) fn cluster(dir: &Path) -> Result<Option<Cluster>, PrivateServersError> {
-    let data = dir.join("postgres/data");
-    let file = data.join("PG_VERSION");
-    match fs::read_to_string(&file) {
-        Ok(version) => Ok(Some(Cluster { data, version: version.trim().to_owned() })),
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(io_error("read", &file)(error)),
-    }
-}
-
 /// Whether a live process holds the folder's lock. Takes it for a moment if not.
-pub(super) fn has_owner(dir: &Path) -> Result<bool, PrivateServersError> {
+pub(crate) fn has_owner(dir: &Path) -> Result<bool, PrivateServersError> {
     let path = dir.join("lock");
     let file = match File::open(&path) {
         Ok(file) => file,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
         Err(error) => return Err(io_error("open", &path)(error)),
     };
-    // Shared, so that several guests who look at once do not take each other for an owner.
+    // Shared, so that guests that look at the same moment do not take each other for an owner.
     match file.try_lock_shared() {
         Ok(()) => Ok(false),
         Err(TryLockError::WouldBlock) => Ok(true),
@@ -120,42 +119,27 @@ pub(super) fn has_owner(dir: &Path) -> Result<bool, PrivateServersError> {
     }
 }
 
-/// What the folder's owner has written, if it is complete.
-pub(super) fn read_notice(dir: &Path) -> Result<Option<Notice>, PrivateServersError> {
+/// The notice of the folder's owner, if it is complete.
+pub(crate) fn read_notice(dir: &Path) -> Result<Option<Notice>, PrivateServersError> {
     let path = dir.join("lock");
     let text = fs::read_to_string(&path).map_err(io_error("read", &path))?;
     Ok(Notice::of_text(&text))
 }
 
-/// The log file of a program, by its short name.
-pub(super) fn log_file(dir: &Path, program: &str) -> PathBuf {
-    dir.join(format!("{program}.log"))
-}
-
-/// Makes `path` a folder that only its owner may enter, if there is nothing yet.
-pub(super) fn private_folder(path: &Path) -> Result<(), PrivateServersError> {
-    match DirBuilder::new().mode(0o700).create(path) {
-        Err(error) if error.kind() != ErrorKind::AlreadyExists => {
-            Err(io_error("create", path)(error))
-        }
-        _ => Ok(()),
-    }
-}
-
 fn check_owner(dir: &Path) -> Result<(), PrivateServersError> {
     let refused = |why: String| Err(PrivateServersError::Refused { path: dir.to_owned(), why });
     if dir.to_str().is_none() {
-        return refused("its path is not UTF-8; choose another folder with --data-dir".to_owned());
+        return refused("its path is not UTF-8; choose another folder".to_owned());
     }
     let found = fs::metadata(dir).map_err(io_error("look at", dir))?;
     let me = nix::unistd::geteuid();
     if !me.is_root() && found.uid() != me.as_raw() {
         return refused(format!(
-            "it belongs to user {}, and this is user {me}; choose another folder with --data-dir",
+            "it belongs to user {}, and this is user {me}; choose another folder",
             found.uid()
         ));
     }
-    // The user that Postgres runs as has to pass through.
+    // The user of Postgres has to pass through.
     if me.is_root() && found.uid() == 0 && found.mode() & 0o001 == 0 {
         let passable = Permissions::from_mode(found.mode() & 0o7777 | 0o001);
         fs::set_permissions(dir, passable).map_err(io_error("change the mode of", dir))?;
@@ -163,8 +147,17 @@ fn check_owner(dir: &Path) -> Result<(), PrivateServersError> {
     Ok(())
 }
 
-/// Takes the lock and writes our id into it. An owner that lives is believed at once; a lock whose file names nobody
-/// alive is being taken or looked at by someone right now, and is tried again.
+/// Whether a process of this id exists (or existed a moment ago: an unreaped one counts).
+fn exists(pid: u32) -> bool {
+    let Ok(pid) = i32::try_from(pid) else {
+        return false;
+    };
+    // EPERM: there is one, of another user.
+    pid > 0 && kill(Pid::from_raw(pid), None) != Err(Errno::ESRCH)
+}
+
+/// Takes the lock and writes the id of this process into it. An owner that lives is believed at once. A lock whose file
+/// names no live process is just being taken or looked at, and is tried again.
 async fn lock(dir: &Path) -> Result<File, PrivateServersError> {
     let path = dir.join("lock");
     let mut options = OpenOptions::new();
@@ -198,6 +191,12 @@ fn owner(lock: &mut File) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn this_process_exists() {
+        assert!(exists(std::process::id()));
+        assert!(!exists(0) && !exists(u32::MAX));
+    }
 
     #[test]
     fn a_notice_is_read_back_and_half_of_one_is_none() {

@@ -1,11 +1,11 @@
-//! Where Postgres lives and as whom.
+//! The home of Postgres, and its user.
 //!
-//! Postgres and initdb refuse to run as root. Then they run as the owner of the data that is there already, else as
+//! Postgres and initdb refuse to run as root. For root they run as the owner of the existing data, else as
 //! `postgres`, else as `nobody`; and that user has to reach the folder. Where it cannot (anything below `/root`), the
-//! home is made in `/var/lib/flash-sale/` and `<dir>/postgres` becomes a symbolic link to it.
+//! home is made in `/var/lib/<name>/`, and `<dir>/postgres` becomes a symbolic link to it.
 //!
 //! The link decides, not the name of what it leads to: a folder that was removed and made anew starts with a new
-//! home, as a folder elsewhere would start with empty data; what the old link led to is left alone.
+//! home, as a folder elsewhere would start with empty data. The target of the old link is left alone.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown, symlink};
@@ -15,33 +15,31 @@ use std::process::Stdio;
 use nix::unistd::{User, geteuid};
 use tokio::process::Command;
 
-use super::environment;
-use super::error::{PrivateServersError, io_error};
-use super::folder::{Folder, private_folder};
+use super::lock::Folder;
+use super::paths::private_folder;
 use super::sockets::short_hash;
+use crate::environment;
+use crate::error::{PrivateServersError, io_error};
 
-/// Where root keeps homes that have to be reached by another user.
-const HOMES: &str = "/var/lib/flash-sale";
-
-/// The user a server runs as, where that is not the user that we are.
+/// The user of a server, where that is not the user of this process.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct ServerUser {
-    pub(super) uid: u32,
-    pub(super) gid: u32,
+pub(crate) struct ServerUser {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
 }
 
 /// The folder that holds Postgres' data and, if its path is short enough, the socket.
 #[derive(Debug)]
-pub(super) struct PostgresHome {
-    /// Canonical: what the server's command line names.
-    pub(super) path: PathBuf,
-    /// None: the server runs as the user that we are.
-    pub(super) user: Option<ServerUser>,
+pub(crate) struct PostgresHome {
+    /// Canonical, as it stands in the server's command line.
+    pub(crate) path: PathBuf,
+    /// None: the server runs as the user of this process.
+    pub(crate) user: Option<ServerUser>,
 }
 
 impl PostgresHome {
-    /// Finds or makes the home of a folder.
-    pub(super) async fn open(folder: &Folder) -> Result<Self, PrivateServersError> {
+    /// Finds or makes the home of a folder. Root makes homes for another user in `homes`.
+    pub(crate) async fn open(folder: &Folder, homes: &Path) -> Result<Self, PrivateServersError> {
         let place = folder.dir().join("postgres");
         if !geteuid().is_root() {
             private_folder(&place)?;
@@ -50,19 +48,19 @@ impl PostgresHome {
         let user = user_for_root(&place)?;
         if place.exists() || !place.is_symlink() {
             make(&place, user)?;
-            // Behind a link, what counts is the way to the target and not the way to the link.
+            // Behind a link, the way to the target counts and not the way to the link.
             let path = canonical(&place)?;
             if is_reachable(&path, user).await? {
                 return Ok(Self { path, user: Some(user) });
             }
             give_up(&place)?;
         }
-        let path = move_elsewhere(folder.dir(), &place, user)?;
+        let path = move_elsewhere(folder.dir(), &place, homes, user)?;
         Ok(Self { path, user: Some(user) })
     }
 
     /// The user id that the server runs with.
-    pub(super) fn uid(&self) -> u32 {
+    pub(crate) fn uid(&self) -> u32 {
         self.user.map_or_else(|| geteuid().as_raw(), |user| user.uid)
     }
 }
@@ -81,7 +79,7 @@ fn user_for_root(place: &Path) -> Result<ServerUser, PrivateServersError> {
     Err(PrivateServersError::Refused {
         path: place.to_owned(),
         why: "Postgres does not run as root, and this machine has neither a user postgres nor a user nobody; \
-              create one, or start the service as another user"
+              create one, or run this program as another user"
             .to_owned(),
     })
 }
@@ -95,24 +93,23 @@ fn make(home: &Path, user: ServerUser) -> Result<(), PrivateServersError> {
     Ok(())
 }
 
-/// Makes room for a link where Postgres' user cannot go: only an empty folder can be removed this way, for data is
-/// never moved.
+/// Makes room for a link where the user of Postgres cannot go. Only an empty folder is removed: data is never moved.
 fn give_up(place: &Path) -> Result<(), PrivateServersError> {
     fs::remove_dir(place).map_err(|_| PrivateServersError::Refused {
         path: place.to_owned(),
-        why: "it holds something, but the user that Postgres runs as cannot reach it; make every folder on the \
-              way to it searchable for that user (chmod o+x), or choose another one with --data-dir"
+        why: "it is not empty, and the user of Postgres cannot reach it; make every folder on the \
+              way to it searchable for that user (chmod o+x), or choose another folder"
             .to_owned(),
     })
 }
 
-/// Asks the kernel, as that user: mode bits alone do not tell (access control lists, mounts).
+/// Asks the kernel, as that user: mode bits alone do not decide (access control lists, mounts).
 async fn is_reachable(home: &Path, user: ServerUser) -> Result<bool, PrivateServersError> {
     let status = Command::new("test")
         .arg("-w")
         .arg(home)
         .env_clear()
-        .envs(environment::inherited())
+        .envs(environment::inherited(&[]))
         .uid(user.uid)
         .gid(user.gid)
         .current_dir("/")
@@ -123,14 +120,13 @@ async fn is_reachable(home: &Path, user: ServerUser) -> Result<bool, PrivateServ
     Ok(status.success())
 }
 
-/// Makes a home in [`HOMES`] and the link to it. The link comes first: if we are killed in between, it says which home
-/// to make.
+/// Makes a home in `homes` and the link to it. The link comes first: after a kill in between, it names the home to make.
 fn move_elsewhere(
     dir: &Path,
     place: &Path,
+    homes: &Path,
     user: ServerUser,
 ) -> Result<PathBuf, PrivateServersError> {
-    let homes = Path::new(HOMES);
     fs::create_dir_all(homes).map_err(io_error("create", homes))?;
     fs::set_permissions(homes, fs::Permissions::from_mode(0o711))
         .map_err(io_error("change the mode of", homes))?;
@@ -146,7 +142,7 @@ fn move_elsewhere(
     make(&target, user)?;
     tracing::info!(
         home = %target.display(),
-        "the user that Postgres runs as cannot reach the data folder: its data is kept elsewhere, behind a link"
+        "the user of Postgres cannot reach the data folder: its data is kept elsewhere, behind a link"
     );
     canonical(&target)
 }

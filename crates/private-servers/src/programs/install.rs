@@ -1,8 +1,8 @@
-//! The one line that installs what is missing, for the machine we are on.
+//! The one line that installs missing programs on this machine.
 
 use std::fs;
 
-/// The systems whose package names we know.
+/// The systems with known package names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum System {
     Debian,
@@ -11,34 +11,34 @@ enum System {
     Other,
 }
 
-/// What can be missing.
+/// A server whose programs are missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Missing {
+pub(crate) enum Missing {
     Redis,
     Postgres,
 }
 
-/// What an install line depends on.
+/// Facts about a machine that an install line depends on.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Machine {
+pub(crate) struct Machine {
     system: System,
     is_root: bool,
 }
 
 impl Machine {
     /// The machine that this process runs on.
-    pub(super) fn this() -> Self {
+    pub(crate) fn this() -> Self {
         let system = if cfg!(target_os = "macos") {
             System::MacOs
         } else {
-            // Without the file (see os-release(5)) it is no system that we know by name.
+            // Without the file (see os-release(5)) the system has no known name.
             System::of_os_release(&fs::read_to_string("/etc/os-release").unwrap_or_default())
         };
         Self { system, is_root: nix::unistd::geteuid().is_root() }
     }
 
-    /// What to do about `missing`, as a clause: "run `…`".
-    pub(super) fn install_clause(self, missing: &[Missing]) -> String {
+    /// The remedy for `missing`, as a clause: "run `…`".
+    pub(crate) fn install_clause(self, missing: &[Missing]) -> String {
         let Some(command) = self.system.command() else {
             return "install Redis (or Valkey) 7 and the PostgreSQL server with this system's package manager".to_owned();
         };
@@ -77,7 +77,8 @@ impl System {
         }
     }
 
-    /// Fedora's successor of the package `redis` is Valkey, and what RHEL 9 still calls `redis` is 6.2, too old.
+    /// The package with the programs. Fedora's successor of the package `redis` is Valkey, and the package `redis` of
+    /// RHEL 9 is 6.2, which is too old.
     fn package(self, missing: Missing) -> &'static str {
         match (self, missing) {
             (Self::Debian, Missing::Redis) => "redis-server",

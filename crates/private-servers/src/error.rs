@@ -1,4 +1,4 @@
-//! What can go wrong with private servers. Every message says what to do about it.
+//! Failures of private servers. Every message names the remedy.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,39 +8,35 @@ use std::path::{Path, PathBuf};
 pub enum PrivateServersError {
     /// Another live process holds the folder's lock.
     #[error(
-        "the folder {} is in use by {}: stop that one, choose another folder with --data-dir, \
-         or name servers of your own with --redis-url and --database-url",
+        "the folder {} is in use by {}: stop that one, or choose another folder",
         dir.display(), process(*pid)
     )]
     InUse {
         /// The folder, in its canonical form.
         dir: PathBuf,
-        /// The process that holds it, if it has said so.
+        /// The process that holds it, if its id is known.
         pid: Option<u32>,
     },
 
     /// Programs are not installed. Nothing was started.
-    #[error(
-        "{program} cannot be found on this machine: {install}, \
-         or name servers of your own with --redis-url and --database-url"
-    )]
+    #[error("{program} cannot be found on this machine: {install}")]
     MissingProgram {
-        /// All that is missing, as the subject of a sentence.
+        /// All missing programs, as the subject of a sentence.
         program: String,
-        /// What to do, such as "run `sudo apt-get install -y redis-server postgresql`".
+        /// The remedy, such as "run `sudo apt-get install -y redis-server postgresql`".
         install: String,
     },
 
     /// The installed Redis is older than the floor. Nothing was started.
     #[error(
         "{} is version {found}, and {floor} is the oldest that will do: install a newer one (package valkey has \
-         one, too), or name a server of your own with --redis-url",
+         one, too)",
         program.display()
     )]
     TooOld {
         /// The program that was found.
         program: PathBuf,
-        /// Its version, or what it said instead.
+        /// Its version, or its words in place of one.
         found: String,
         /// The oldest version that is accepted.
         floor: &'static str,
@@ -49,7 +45,7 @@ pub enum PrivateServersError {
     /// The folder's Postgres data needs another major version than any that is installed.
     #[error(
         "the data in {} was written by PostgreSQL {version}, which is not installed here: install that version \
-         (Debian: package postgresql-{version}), or start with an empty folder (--data-dir)",
+         (Debian: package postgresql-{version}), or start with an empty folder",
         data.display()
     )]
     ClusterVersion {
@@ -57,6 +53,16 @@ pub enum PrivateServersError {
         data: PathBuf,
         /// Its major version.
         version: String,
+    },
+
+    /// A name of the settings that cannot be used. Nothing was started.
+    #[error(
+        "{name:?} cannot be the name of private servers: choose 1 to 31 lower-case letters, digits and underscores, \
+         the first one a letter"
+    )]
+    Name {
+        /// The name.
+        name: String,
     },
 
     /// A folder that must not be used as it is.
@@ -75,9 +81,9 @@ pub enum PrivateServersError {
         log.display()
     )]
     Exited {
-        /// Which program.
+        /// Name of the program.
         server: &'static str,
-        /// How it ended.
+        /// Its exit status.
         status: String,
         /// Its log file.
         log: PathBuf,
@@ -91,7 +97,7 @@ pub enum PrivateServersError {
         log.display()
     )]
     NotReady {
-        /// Which server.
+        /// Name of the server.
         server: &'static str,
         /// Its last answer, or why there is none.
         reason: String,
@@ -101,29 +107,29 @@ pub enum PrivateServersError {
         last_lines: String,
     },
 
-    /// Something of a former run is still alive, and it cannot be told which process it is.
+    /// A process of a former run is still alive and cannot be identified.
     #[error(
         "a {server} process of a former run still holds {} and cannot be identified: find it with \
          `fuser {}`, end it, and start again",
         alive.display(), alive.display()
     )]
     Unidentified {
-        /// Which server.
+        /// Name of the server.
         server: &'static str,
         /// The file that the process holds open and locked.
         alive: PathBuf,
     },
 
-    /// A server did not stop when told to and had to be killed. It is gone.
+    /// A server did not stop in time and was killed. It is gone.
     #[error(
         "the private {server} did not stop within {seconds} s and was killed; it recovers at its next start, \
          its log {} may say why it hung",
         log.display()
     )]
     Killed {
-        /// Which server.
+        /// Name of the server.
         server: &'static str,
-        /// How long it was waited for.
+        /// Seconds that it had to stop.
         seconds: u64,
         /// Its log file.
         log: PathBuf,
@@ -132,7 +138,7 @@ pub enum PrivateServersError {
     /// A server outlived even SIGKILL, or a process of it did.
     #[error("the private {server} (process {pid}) cannot be stopped: end what `fuser {}` shows", alive.display())]
     StillRunning {
-        /// Which server.
+        /// Name of the server.
         server: &'static str,
         /// Its main process.
         pid: u32,
@@ -149,12 +155,12 @@ pub enum PrivateServersError {
         log: PathBuf,
     },
 
-    /// The file system said no.
+    /// The file system refused an action.
     #[error("cannot {action} {}: {source}; check that this user may do so and that the disk has room", path.display())]
     Io {
-        /// What was tried: "create", "lock", …
+        /// The action: "create", "lock", …
         action: &'static str,
-        /// On which file.
+        /// Its file.
         path: PathBuf,
         /// The system's answer.
         source: io::Error,
@@ -165,8 +171,8 @@ fn process(pid: Option<u32>) -> String {
     pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"))
 }
 
-/// For `map_err`: an [`io::Error`] together with what was tried on which file.
-pub(super) fn io_error(
+/// For `map_err`: an [`io::Error`] together with the action and its file.
+pub(crate) fn io_error(
     action: &'static str,
     path: &Path,
 ) -> impl FnOnce(io::Error) -> PrivateServersError {

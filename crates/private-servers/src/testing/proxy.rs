@@ -1,6 +1,8 @@
-//! A proxy between one process and Redis that can hold a command back (what the process had done by then
-//! stays done, and Redis never hears of the rest), lose the reply to it (Redis has done it, and the process
-//! never hears of it), or break the connections that have carried the command, and no others.
+//! A proxy between one process and Redis, and a switch between several servers.
+//!
+//! The proxy interferes with one command: it holds the command back (Redis has executed everything before it and nothing
+//! after it), loses the reply to it (Redis has executed it, and the process never hears of that), or breaks the
+//! connections that have carried it, and no others.
 
 use std::io;
 use std::path::PathBuf;
@@ -13,19 +15,21 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::{TestApp, eventually};
+use super::patience::eventually;
 
-/// Listens on TCP, and leads to the Redis of a test app. Ends, with all its connections, when it is dropped.
+/// A proxy that listens on TCP and forwards to a Redis. Ends, with all its connections, when it is dropped.
+#[derive(Debug)]
 pub struct RedisProxy {
-    /// Where the process finds "Redis".
+    /// The address that the process takes for that of Redis.
     url: String,
     hold: Arc<Hold>,
     /// Accepts connections; owns the tasks that serve them.
     _accepting: JoinSet<()>,
 }
 
-/// An address behind which one server stands, and later another one: the address of a service, or of a balancer. What is
-/// connected stays connected to where it was. Ends, with all its connections, when it is dropped.
+/// An address behind which one server stands, and later another one: the address of a service, or of a balancer. Open
+/// connections stay with their server. Ends, with all its connections, when it is dropped.
+#[derive(Debug)]
 pub struct Switch {
     url: String,
     socket: Arc<Mutex<PathBuf>>,
@@ -34,16 +38,20 @@ pub struct Switch {
 
 impl Switch {
     /// Leads to the server with this URL, `redis+unix://...`.
+    ///
+    /// # Panics
+    ///
+    /// If the URL is another one, or 127.0.0.1 has no free port.
     pub async fn to(url: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let own = format!("redis://{}", listener.local_addr().expect("it is bound"));
+        let own = format!("redis://{}", listener.local_addr().expect("the listener is bound"));
         let socket = Arc::new(Mutex::new(socket_of(url)));
         let (mut accepting, led_to) = (JoinSet::new(), socket.clone());
         accepting.spawn(async move {
             let mut connections = JoinSet::new();
             loop {
-                let (client, _) = listener.accept().await.expect("it listens");
-                let socket = led_to.lock().expect("nobody panics with it").clone();
+                let (client, _) = listener.accept().await.expect("the listener accepts");
+                let socket = led_to.lock().expect("no holder panics").clone();
                 connections.spawn(forward(client, socket));
                 while connections.try_join_next().is_some() {}
             }
@@ -52,13 +60,18 @@ impl Switch {
     }
 
     /// The address.
+    #[must_use]
     pub fn url(&self) -> &str {
         &self.url
     }
 
     /// Leads connections that begin from now on to another server.
+    ///
+    /// # Panics
+    ///
+    /// If the URL is not `redis+unix://...`.
     pub fn lead_to(&self, url: &str) {
-        *self.socket.lock().expect("nobody panics with it") = socket_of(url);
+        *self.socket.lock().expect("no holder panics") = socket_of(url);
     }
 }
 
@@ -68,12 +81,13 @@ async fn forward(mut client: TcpStream, socket: PathBuf) -> io::Result<()> {
     Ok(())
 }
 
-/// Which command is interfered with, how, and how often that has happened.
+/// The command that is interfered with, the interference, and its counts.
+#[derive(Debug)]
 struct Hold {
     command: &'static str,
     told: AtomicBool,
     held: AtomicUsize,
-    /// The next so many of it lose their replies.
+    /// Commands to come whose replies are lost.
     replies_to_lose: AtomicUsize,
     /// Fate of the connections on which the command has come or comes.
     fate: watch::Sender<Fate>,
@@ -91,11 +105,16 @@ enum Fate {
 }
 
 impl RedisProxy {
-    /// Forwards everything, until it is told to hold `command` back.
-    pub async fn before(app: &TestApp, command: &'static str) -> Self {
-        let socket = socket_of(&value_of(&app.store_arguments(), "--redis-url"));
+    /// Forwards all bytes to the Redis at `url` (`redis+unix://...`), until it is told to interfere with `command`: a name
+    /// or any other text that stands in the command as it is sent.
+    ///
+    /// # Panics
+    ///
+    /// If the URL is another one, or 127.0.0.1 has no free port.
+    pub async fn before(url: &str, command: &'static str) -> Self {
+        let socket = socket_of(url);
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-        let url = format!("redis://{}", listener.local_addr().expect("it is bound"));
+        let url = format!("redis://{}", listener.local_addr().expect("the listener is bound"));
         let hold = Arc::new(Hold {
             command,
             told: AtomicBool::new(false),
@@ -109,41 +128,38 @@ impl RedisProxy {
         Self { url, hold, _accepting: accepting }
     }
 
-    /// Where "Redis" is.
+    /// The address that the process takes for that of Redis.
+    #[must_use]
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// The arguments that make the binary use the app's data, with Redis behind this proxy.
-    pub fn store_arguments(&self, app: &TestApp) -> Vec<String> {
-        let mut arguments = app.store_arguments();
-        let direct = value_of(&arguments, "--redis-url");
-        for argument in arguments.iter_mut().filter(|argument| **argument == direct) {
-            argument.clone_from(&self.url);
-        }
-        arguments
-    }
-
-    /// From now on a connection on which the command comes is forwarded no further, for ever.
+    /// From now on, a connection on which the command comes is forwarded no further.
     pub fn hold(&self) {
         self.hold.told.store(true, Ordering::SeqCst);
     }
 
-    /// The next time that the command comes, it is forwarded, and as soon as Redis answers the connection
-    /// is cut.
+    /// The next command is forwarded, and its connection is cut as soon as Redis answers.
     pub fn lose_next_reply(&self) {
         self.hold.replies_to_lose.fetch_add(1, Ordering::SeqCst);
     }
 
-    /// Cuts the connections that have carried the command, and from now on each on which it comes. They are closed when
-    /// this returns.
+    /// Cuts the connections that have carried the command, and from now on each on which it comes. The former are closed
+    /// when this returns.
+    ///
+    /// # Panics
+    ///
+    /// If that takes longer than [`PATIENCE`](super::PATIENCE).
     pub async fn cut(&self) {
         self.hold.fate.send_replace(Fate::Cut);
         let carriers = &self.hold.carriers;
-        eventually("they are closed", async || carriers.load(Ordering::SeqCst) == 0).await;
+        eventually("the connections that have carried the command are closed", async || {
+            carriers.load(Ordering::SeqCst) == 0
+        })
+        .await;
     }
 
-    /// From now on nothing arrives on the connections that have carried the command, nor on those on which it comes. They
+    /// From now on, nothing arrives on the connections that have carried the command, nor on those on which it comes. They
     /// stay open.
     pub fn silence(&self) {
         self.hold.fate.send_replace(Fate::Silent);
@@ -155,11 +171,13 @@ impl RedisProxy {
     }
 
     /// Replies that are still to be lost.
+    #[must_use]
     pub fn replies_to_lose(&self) -> usize {
         self.hold.replies_to_lose.load(Ordering::SeqCst)
     }
 
     /// Commands held back so far.
+    #[must_use]
     pub fn held(&self) -> usize {
         self.hold.held.load(Ordering::SeqCst)
     }
@@ -168,8 +186,8 @@ impl RedisProxy {
 async fn accept(listener: TcpListener, socket: PathBuf, hold: Arc<Hold>) {
     let mut connections = JoinSet::new();
     loop {
-        let (client, _) = listener.accept().await.expect("it listens");
-        // Its end, by whichever side, says nothing about the test.
+        let (client, _) = listener.accept().await.expect("the listener accepts");
+        // The end of a connection says nothing about the test.
         connections.spawn(connect(client, socket.clone(), hold.clone()));
         while connections.try_join_next().is_some() {}
     }
@@ -215,7 +233,7 @@ impl Carrier<'_> {
         self.carries.cancelled().await;
         let mut fate = self.hold.fate.subscribe();
         let broken = fate.wait_for(|fate| *fate != Fate::Forwarded).await;
-        *broken.expect("the sender is ours")
+        *broken.expect("the hold has the sender")
     }
 }
 
@@ -227,8 +245,8 @@ impl Drop for Carrier<'_> {
     }
 }
 
-/// Copies until one side ends. What precedes a command that is held back is forwarded, so Redis may see
-/// the beginning of it, which it doesn't execute.
+/// Copies until one side ends. Bytes before a command that is held back are forwarded, so Redis may see the beginning of
+/// the command, and doesn't execute it.
 async fn forward_commands(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
@@ -286,13 +304,10 @@ async fn forward_replies(
     }
 }
 
-fn value_of(arguments: &[String], flag: &str) -> String {
-    let at = arguments.iter().position(|argument| argument == flag).expect("the flag is given");
-    arguments[at + 1].clone()
-}
-
-/// `redis+unix:///path?...` -> `/path`
+/// The path of a socket: `/path` of `redis+unix:///path?...`.
 fn socket_of(url: &str) -> PathBuf {
-    let path = url.strip_prefix("redis+unix://").expect("a private Redis listens on a socket");
-    path.split('?').next().expect("there is a first part").into()
+    let path = url
+        .strip_prefix("redis+unix://")
+        .expect("the URL of a Redis on a Unix socket: redis+unix://...");
+    path.split('?').next().expect("splitting gives one part at least").into()
 }

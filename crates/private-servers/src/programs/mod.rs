@@ -1,32 +1,35 @@
-//! Finds the servers' programs, and says all that is missing at once.
+//! Finds the servers' programs, and names all missing ones at once.
+
+mod install;
 
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
 use tokio::process::Command;
 
-use super::environment;
-use super::error::{PrivateServersError, io_error};
-use super::install::{Machine, Missing};
+use crate::environment;
+use crate::error::{PrivateServersError, io_error};
+use install::{Machine, Missing};
 
-/// The oldest Redis whose commands we count on, and how it is written.
+/// The oldest Redis that is accepted, and its text.
 const REDIS_FLOOR: Version = Version { major: 7, minor: 0 };
 const REDIS_FLOOR_TEXT: &str = "7.0";
 
 /// Folders that may hold programs.
 #[derive(Debug)]
-pub(super) struct Places {
-    /// The folders of PATH. What stands there was put there on purpose, so it is preferred.
-    pub(super) path: Vec<PathBuf>,
-    /// Where distributions and Homebrew keep the servers; Debian leaves `initdb` out of PATH.
-    pub(super) known: Vec<PathBuf>,
+struct Places {
+    /// The folders of PATH. Their programs were put there on purpose, so they are preferred.
+    path: Vec<PathBuf>,
+    /// The folders in which distributions and Homebrew keep the servers; Debian leaves `initdb` out of PATH.
+    known: Vec<PathBuf>,
 }
 
 impl Places {
     /// This process' PATH and this machine's folders.
-    pub(super) fn of_this_machine() -> Self {
+    fn of_this_machine() -> Self {
         let path = std::env::var_os("PATH").unwrap_or_default();
         let mut known =
             vec!["/usr/bin".into(), "/usr/local/bin".into(), "/opt/homebrew/bin".into()];
@@ -51,15 +54,18 @@ impl Places {
 
 /// The programs of both servers.
 #[derive(Debug)]
-pub(super) struct Programs {
-    pub(super) redis: PathBuf,
-    pub(super) postgres: PathBuf,
-    pub(super) initdb: PathBuf,
+pub(crate) struct Programs {
+    pub(crate) redis: PathBuf,
+    pub(crate) postgres: PathBuf,
+    pub(crate) initdb: PathBuf,
 }
 
-/// Finds all programs. `cluster` is the data folder's major version of Postgres, if there is data: only that version
-/// can open it.
-pub(super) async fn find(
+/// Finds all programs for the data folder `dir`. Only the version of Postgres that made its data can open it.
+pub(crate) async fn find(dir: &Path) -> Result<Programs, PrivateServersError> {
+    find_in(&Places::of_this_machine(), &Machine::this(), cluster(dir)?.as_ref()).await
+}
+
+async fn find_in(
     places: &Places,
     machine: &Machine,
     cluster: Option<&Cluster>,
@@ -78,27 +84,36 @@ pub(super) async fn find(
     })
 }
 
-/// The programs of Redis and of Postgres that would be started, each with its version and its path.
-pub(super) async fn installed(
-    cluster: Option<&Cluster>,
-) -> Result<(String, String), PrivateServersError> {
-    let programs = find(&Places::of_this_machine(), &Machine::this(), cluster).await?;
+/// The programs of Redis and of Postgres that would be started in `dir`, each with its version and its path.
+pub(crate) async fn installed(dir: &Path) -> Result<(String, String), PrivateServersError> {
+    let programs = find(dir).await?;
     Ok((described(&programs.redis).await?, described(&programs.postgres).await?))
 }
 
 async fn described(program: &Path) -> Result<String, PrivateServersError> {
     let said = version_text(program).await?;
-    // Redis adds how it was built.
+    // Redis adds facts about its build.
     let version = said.split(" sha=").next().unwrap_or_default();
     Ok(format!("{version} ({})", program.display()))
 }
 
 /// Existing data of Postgres.
 #[derive(Debug)]
-pub(super) struct Cluster {
-    pub(super) data: PathBuf,
+struct Cluster {
+    data: PathBuf,
     /// The content of its file PG_VERSION, such as "15".
-    pub(super) version: String,
+    version: String,
+}
+
+/// The existing data of Postgres, if any.
+fn cluster(dir: &Path) -> Result<Option<Cluster>, PrivateServersError> {
+    let data = dir.join("postgres/data");
+    let file = data.join("PG_VERSION");
+    match fs::read_to_string(&file) {
+        Ok(version) => Ok(Some(Cluster { data, version: version.trim().to_owned() })),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(io_error("read", &file)(error)),
+    }
 }
 
 /// One installation of Postgres.
@@ -109,7 +124,7 @@ struct Postgres {
     in_path: bool,
 }
 
-/// Ordered as versions are: 9.6 < 10.0 < 15.4.
+/// A version, ordered by its numbers: 9.6 < 10.0 < 15.4.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Version {
     major: u32,
@@ -163,7 +178,7 @@ async fn installed_postgres(places: &Places) -> Result<Vec<Postgres>, PrivateSer
         if !is_complete || installed.iter().any(|known| known.bin == *bin) {
             continue;
         }
-        // One that cannot even tell its version is no candidate; another may be.
+        // An installation that cannot tell its version is no candidate; another may be.
         if let Some(version) = Version::find_in(&version_text(&bin.join("postgres")).await?) {
             installed.push(Postgres {
                 bin: bin.clone(),
@@ -175,7 +190,7 @@ async fn installed_postgres(places: &Places) -> Result<Vec<Postgres>, PrivateSer
     Ok(installed)
 }
 
-/// With data: the installation of its version. Without: one that stands in PATH, else the newest.
+/// Chooses an installation. With data: that of its version. Without: one in PATH, else the newest.
 fn choose_postgres<'a>(
     installed: &'a [Postgres],
     cluster: Option<&Cluster>,
@@ -202,7 +217,7 @@ async fn version_text(program: &Path) -> Result<String, PrivateServersError> {
     let output = Command::new(program)
         .arg("--version")
         .env_clear()
-        .envs(environment::inherited())
+        .envs(environment::inherited(&[]))
         .current_dir("/")
         .stdin(Stdio::null())
         .kill_on_drop(true)
@@ -283,7 +298,7 @@ mod tests {
     #[tokio::test]
     async fn an_empty_machine_misses_both_programs_in_one_sentence() {
         let nowhere = Places { path: Vec::new(), known: Vec::new() };
-        let error = find(&nowhere, &Machine::this(), None).await.expect_err("nothing is there");
+        let error = find_in(&nowhere, &Machine::this(), None).await.expect_err("nothing is there");
         let text = error.to_string();
         assert!(text.contains("redis-server, postgres and initdb"), "{text}");
         assert!(!text.contains('\n'), "{text}");

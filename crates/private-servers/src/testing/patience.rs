@@ -1,4 +1,4 @@
-//! Bounds for waiting. Only a bug exceeds them, on a machine however busy.
+//! Bounds for waiting. Only a bug exceeds them, however busy the machine.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -7,24 +7,25 @@ use std::sync::{Mutex, OnceLock};
 use std::thread;
 use std::time::Duration;
 
-use flash_sale::kit::redis::Redis;
 use tokio::time::{Instant, sleep, timeout};
 
-/// Time for one thing to happen.
+/// Time for one event of a test.
 pub const PATIENCE: Duration = Duration::from_secs(50);
-/// Time for a server to answer one command, for tests whose leases are longer.
-const ANSWER: Duration = Duration::from_secs(3);
 /// Time between two looks.
 const POLL: Duration = Duration::from_millis(10);
-/// Environment variable: seconds that a test may take.
+/// Name of the environment variable with the seconds that a test may take.
 const TEST_SECONDS_MAX: &str = "TEST_SECONDS_MAX";
 /// Seconds that a test may take, unless the variable says otherwise. The slowest takes 20 s on an idle machine.
 const SECONDS_MAX: u64 = 300;
 
-/// Tests that are running, and when each has to have ended.
+/// Running tests, each with its deadline.
 type Running = Mutex<BTreeMap<String, std::time::Instant>>;
 
-/// Waits for something that another task or process does.
+/// Waits until `holds` says yes, which another task or process brings about.
+///
+/// # Panics
+///
+/// If that takes longer than [`PATIENCE`]; the text names the event `what`.
 pub async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !holds().await {
@@ -33,12 +34,11 @@ pub async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     }
 }
 
-/// A client of this server that waits for its answers however busy the machine is.
-pub fn patient_redis(url: &str) -> Redis {
-    Redis::with_timeout(url, ANSWER).expect("a valid URL")
-}
-
-/// What comes of it, which has to come.
+/// The output of a future that has to complete.
+///
+/// # Panics
+///
+/// If that takes longer than [`PATIENCE`]; the text names the event `what`.
 pub async fn bounded<T>(what: &str, comes: impl Future<Output = T>) -> T {
     match timeout(PATIENCE, comes).await {
         Ok(come) => come,
@@ -46,8 +46,13 @@ pub async fn bounded<T>(what: &str, comes: impl Future<Output = T>) -> T {
     }
 }
 
-/// From now on the test of this thread has so much time. One that takes longer hangs: it is named as failed, and ends the
-/// whole run, because nothing else ends a future that never comes.
+/// Bounds the test of this thread: 300 s from the first call, or the seconds in the variable `TEST_SECONDS_MAX`. A test
+/// that takes longer hangs. It is named as failed and ends the whole process, because nothing else ends a future that
+/// never completes.
+///
+/// # Panics
+///
+/// If `TEST_SECONDS_MAX` is not a number.
 pub fn bound_this_test() {
     thread_local!(static BOUND: RefCell<Option<Bound>> = const { RefCell::new(None) });
     BOUND.with_borrow_mut(|bound| {
@@ -58,20 +63,20 @@ pub fn bound_this_test() {
     });
 }
 
-/// Of one test; ends with its thread.
+/// The bound of one test, which ends with its thread.
 struct Bound(String);
 
 impl Bound {
     fn new(test: String) -> Self {
         let deadline = std::time::Instant::now() + seconds_max();
-        running().lock().expect("nobody panics with it").insert(test.clone(), deadline);
+        running().lock().expect("no holder panics").insert(test.clone(), deadline);
         Self(test)
     }
 }
 
 impl Drop for Bound {
     fn drop(&mut self) {
-        running().lock().expect("nobody panics with it").remove(&self.0);
+        running().lock().expect("no holder panics").remove(&self.0);
     }
 }
 
@@ -97,7 +102,7 @@ fn running() -> &'static Running {
 
 fn give_up_what_hangs() {
     let now = std::time::Instant::now();
-    let running = running().lock().expect("nobody panics with it");
+    let running = running().lock().expect("no holder panics");
     let mut hanging = running.iter().filter(|(_, deadline)| now >= **deadline).peekable();
     if hanging.peek().is_none() {
         return;

@@ -1,0 +1,35 @@
+//! Servers for tests that break them, a proxy in front of Redis, and waits with a bound.
+//!
+//! ```no_run
+//! use private_servers::testing::{RedisProxy, RedisServer, eventually};
+//!
+//! # async fn test() {
+//! let server = RedisServer::start(&["--appendonly", "yes"]);
+//! let proxy = RedisProxy::before(&server.url(), "EVALSHA").await;
+//! proxy.hold();
+//! // ... start what connects to proxy.url() ...
+//! eventually("its script is held back", async || proxy.held() > 0).await;
+//! # }
+//! ```
+//!
+//! # Model
+//!
+//! Every server is a real process behind a shell that ends with its standard input. The kernel closes that input however
+//! the test ends, so nothing is left behind, not even by SIGKILL.
+//!
+//! # Panics
+//!
+//! These are tools of tests: they panic where a program returns an error, with a text that names what is missing.
+
+mod redis_server;
+
+mod data_folder;
+
+mod proxy;
+
+mod patience;
+
+pub use data_folder::DataFolder;
+pub use patience::{PATIENCE, bound_this_test, bounded, eventually};
+pub use proxy::{RedisProxy, Switch};
+pub use redis_server::RedisServer;
