@@ -210,6 +210,9 @@ async fn a_restart_behind_a_connection_that_reconnects_is_noticed() {
     let mut server = RedisServer::start(&[]);
     let one = client(std::slice::from_ref(&server), settings()).await;
     let another = client(std::slice::from_ref(&server), settings()).await;
+    // It has found that the server counts.
+    let before = another.try_acquire("b", Duration::ZERO).await.unwrap().expect("it is free");
+    assert!(before.release().await);
     let guard = one.try_acquire("a", Duration::ZERO).await.unwrap().expect("it is free");
     let until = guard.valid_until();
     server.kill();
