@@ -57,8 +57,7 @@ impl Servers {
         let mut sum = 0.0;
         for redis in &self.redis {
             let mut redis = redis.clone();
-            let info: InfoDict =
-                redis::cmd("INFO").arg("cpu").query_async(&mut redis).await?;
+            let info: InfoDict = redis::cmd("INFO").arg("cpu").query_async(&mut redis).await?;
             for name in ["used_cpu_user", "used_cpu_sys"] {
                 sum += info.get::<f64>(name).context("INFO cpu has it")?;
             }
