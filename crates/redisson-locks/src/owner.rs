@@ -4,6 +4,7 @@
 //! The plain lock can't be entered twice, sends no message when it is released, and is not seen by Redisson's RLock. Each
 //! server of `redlock` has one.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,6 +44,7 @@ pub(super) struct Scripts {
 }
 
 /// A lock that is held until [`release`](Self::release) or the end of the guard.
+#[must_use = "the lock is released when its guard is dropped"]
 pub struct Guard {
     locks: OwnerLocks,
     key: String,
@@ -181,6 +183,18 @@ impl Guard {
         self.watched.released.cancel();
         self.is_released = true;
         self.locks.scripts.release(&self.locks.server, &self.key, &self.owner).await
+    }
+}
+
+impl fmt::Debug for OwnerLocks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OwnerLocks").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guard").field("key", &self.key).finish_non_exhaustive()
     }
 }
 

@@ -35,6 +35,7 @@
 //! restarts counts too early.
 
 use std::any::TypeId;
+use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -83,6 +84,7 @@ struct Node {
 }
 
 /// A lock that a majority has granted, until [`release`](Self::release) or the end of the guard.
+#[must_use = "the lock is released when its guard is dropped"]
 pub struct Guard {
     redlock: Redlock,
     key: String,
@@ -315,6 +317,20 @@ impl Guard {
     }
 }
 
+impl fmt::Debug for Redlock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = f.debug_struct("Redlock");
+        debug.field("servers", &self.0.nodes.len()).field("settings", &self.0.settings).finish()
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = f.debug_struct("Guard");
+        debug.field("key", &self.key).field("valid_until", &self.valid_until()).finish()
+    }
+}
+
 impl Drop for Guard {
     /// Releases in a task; nothing is waited for here.
     fn drop(&mut self) {
@@ -331,7 +347,7 @@ impl Drop for Guard {
 }
 
 fn take_one(left: &Mutex<u32>) -> bool {
-    let mut left = left.lock().expect("nobody panics with it in hand");
+    let mut left = left.lock().expect("no holder panics");
     let taken = left.checked_sub(1);
     *left = taken.unwrap_or(0);
     taken.is_some()

@@ -44,7 +44,7 @@ pub async fn compare_and_delete(scene: &Scene) -> anyhow::Result<Shown> {
     let bens = ben.try_acquire("owned").await?.context("it is free")?;
     ensure!(!anns.release().await?, "hers is gone");
     ensure!(ann.try_acquire("owned").await?.is_none(), "Ben's is there");
-    ensure!(bens.release().await?, "and he can give it back");
+    ensure!(bens.release().await?, "and he can release it");
     Shown::new(
         "Ann's release found Ben's value and left it alone",
         "that is a sound lock; but how does a second client wait for it?",

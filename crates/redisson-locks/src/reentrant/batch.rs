@@ -1,5 +1,6 @@
 //! Many locks in one call, each for itself: for a worker that must not wait in the middle of its batch.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use super::client::Client;
 use super::renewal::Hold;
 
 /// The locks of a batch that were free. The loss of one cancels the token of all.
+#[must_use = "the locks are released when their guard is dropped"]
 pub struct BatchGuard {
     client: Arc<Client>,
     /// `None` if no lock was free.
@@ -69,6 +71,13 @@ impl Client {
         if let Err(error) = released {
             tracing::debug!(%error, locks = hold.names.len(), "locks could not be released and will run out");
         }
+    }
+}
+
+impl fmt::Debug for BatchGuard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names = self.hold.as_ref().map_or(&[][..], |hold| &hold.names);
+        f.debug_struct("BatchGuard").field("names", &names).finish_non_exhaustive()
     }
 }
 

@@ -1,5 +1,6 @@
 //! One lock: trying, waiting, and the guard of an entry.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +22,7 @@ pub struct Lock {
 }
 
 /// One entry into a lock.
+#[must_use = "the lock is released when its guard is dropped"]
 pub struct Guard {
     client: Arc<Client>,
     hold: Arc<Hold>,
@@ -149,6 +151,21 @@ impl Guard {
         let (client, hold) = (self.client.clone(), self.hold.clone());
         let released = self.client.tasks.spawn(async move { client.release(&hold).await });
         released.await.unwrap_or_else(|_| Err(interrupted()))
+    }
+}
+
+impl fmt::Debug for Lock {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = f.debug_struct("Lock");
+        debug.field("name", &self.name).field("is_fenced", &self.is_fenced).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = f.debug_struct("Guard");
+        debug.field("name", &self.hold.names[0]).field("holder", &self.hold.holder.as_str());
+        debug.field("fencing_token", &self.fencing_token).finish_non_exhaustive()
     }
 }
 

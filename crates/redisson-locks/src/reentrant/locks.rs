@@ -1,5 +1,6 @@
 //! One client of the locks on a Redis.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -61,5 +62,12 @@ impl ReentrantLocks {
         let client = self.0.clone();
         let attempt = async move { BatchGuard::take(client, names).await };
         self.0.tasks.spawn(attempt).await.unwrap_or_else(|_| Err(interrupted()))
+    }
+}
+
+impl fmt::Debug for ReentrantLocks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = f.debug_struct("ReentrantLocks");
+        debug.field("settings", &self.0.settings).finish_non_exhaustive()
     }
 }

@@ -62,7 +62,7 @@ impl Hold {
     }
 
     fn time(&self) -> MutexGuard<'_, Instant> {
-        self.sure_until.lock().expect("nobody panics with the time in hand")
+        self.sure_until.lock().expect("no holder panics")
     }
 
     /// All leases of a holder are of one length, so the lease that was sent last ends last.
@@ -146,7 +146,7 @@ impl Renewals {
 
 impl Shared {
     fn held(&self) -> MutexGuard<'_, Held> {
-        self.held.lock().expect("nobody panics with what is held in hand")
+        self.held.lock().expect("no holder panics")
     }
 
     async fn watch(&self) {

@@ -101,7 +101,7 @@ impl Wakes {
 
 impl Topics {
     fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<Topic>>> {
-        self.0.lock().expect("nobody panics with the topics in hand")
+        self.0.lock().expect("no holder panics")
     }
 
     fn enter(&self, channel: &str) -> Arc<Topic> {
@@ -142,7 +142,7 @@ impl Topics {
 
 impl Topic {
     fn count(&self) -> MutexGuard<'_, usize> {
-        self.listeners.lock().expect("nobody panics while counting")
+        self.listeners.lock().expect("no holder panics")
     }
 }
 

@@ -80,11 +80,11 @@ async fn the_holder_is_told_when_one_lock_is_lost() {
     // One of the two has passed to another holder, which keeps it.
     let one = connection(&shared()).await;
     let _: bool = ask(&one, &["DEL", &a]).await;
-    let _: bool = ask(&one, &["HSET", &a, "somebody else:1", "1"]).await;
+    let _: bool = ask(&one, &["HSET", &a, "another:1", "1"]).await;
     bounded("the watchdog notices", guard.lost().cancelled()).await;
     guard.release().await;
     let holders: Vec<String> = ask(&one, &["HKEYS", &a]).await;
-    assert_eq!(holders, ["somebody else:1"]);
+    assert_eq!(holders, ["another:1"]);
     let gone: bool = ask(&one, &["EXISTS", &b]).await;
     assert!(!gone, "the other one was still the batch's");
 }

@@ -66,7 +66,7 @@ async fn one_of_sixty_four_is_inside(kind: Kind) {
                 longest = longest.max(began.elapsed());
                 assert!(!inside.swap(true, Ordering::SeqCst), "two are inside");
                 pause(Duration::from_millis(2)).await;
-                assert!(!guard.lost().is_cancelled(), "nobody took it away");
+                assert!(!guard.lost().is_cancelled(), "it was not taken away");
                 inside.store(false, Ordering::SeqCst);
                 assert!(guard.release().await, "it was still ours");
                 entries += 1;
@@ -85,7 +85,7 @@ async fn one_of_sixty_four_is_inside(kind: Kind) {
         figures[63].0,
         longest.as_millis()
     );
-    assert!(total >= 64, "everybody got in once, or is waiting for ever");
+    assert!(total >= 64, "each got in once, or waits for ever");
     assert!(!clients[0].exists().await);
 }
 
@@ -94,7 +94,7 @@ async fn a_lost_lock_is_not_released_for_its_next_holder(kind: Kind) {
     let first = lock.try_acquire().await.expect("it is free");
     lock.take_away().await;
     let second = lock.another().await.try_acquire().await.expect("it was taken away");
-    assert!(!first.release().await, "it was somebody else's by then");
+    assert!(!first.release().await, "it was another holder's by then");
     assert!(lock.try_acquire().await.is_none(), "the second one still has it");
     assert!(second.release().await);
     assert!(!lock.exists().await);
@@ -118,7 +118,7 @@ async fn a_lock_is_renewed_while_it_is_held(kind: Kind) {
     let began = Instant::now();
     while began.elapsed() < 2 * LEASE {
         let entered = other.try_acquire().await;
-        assert!(entered.is_none(), "somebody else got in after {:?}", began.elapsed());
+        assert!(entered.is_none(), "another holder got in after {:?}", began.elapsed());
         sleep(LEASE / 20).await;
     }
     assert!(!guard.lost().is_cancelled());
@@ -132,7 +132,7 @@ async fn a_waiter_gets_the_lock_or_runs_out_of_patience(kind: Kind) {
     assert!(lock.acquire(patience).await.is_none(), "it is held, and renewed");
     let (waited, was_ours) = tokio::join!(lock.acquire(LONG), held.release());
     assert!(was_ours);
-    assert!(waited.expect("it was given back").release().await);
+    assert!(waited.expect("it was released").release().await);
 }
 
 /// Futures are dropped wherever they happen to be: before the first try, between the tries, with the lock in hand.
@@ -153,7 +153,7 @@ async fn a_waiter_that_gives_up_leaves_nothing_behind(kind: Kind) {
     join_all(impatient).await;
     println!("{kind:?}: {} of 200 got in", entered.load(Ordering::SeqCst));
     eventually("the lock is free", async || !lock.exists().await).await;
-    let guard = lock.try_acquire().await.expect("nobody has it");
+    let guard = lock.try_acquire().await.expect("it is free");
     assert!(guard.release().await);
     let name = lock.name();
     eventually("no waiter listens", async || listeners(&lock.servers[0], name).await == 0).await;
@@ -177,7 +177,7 @@ async fn the_holder_is_told_when_the_lock_was_taken_away(kind: Kind) {
     let told = timeout(LEASE, guard.lost().cancelled()).await;
     told.expect("at the next renewal, so before the lease ends");
     assert!(!guard.release().await);
-    assert!(lock.exists().await, "it is somebody else's now");
+    assert!(lock.exists().await, "it is another holder's now");
     lock.take_away().await;
 }
 

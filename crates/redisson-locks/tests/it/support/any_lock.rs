@@ -159,10 +159,10 @@ impl AnyLock {
         let lease_ms = lease.as_millis().to_string();
         for server in &self.servers {
             if matches!(self.locks, Locks::Reentrant(..)) {
-                let _: i64 = ask(server, &["HSET", &self.name, "somebody:1", "1"]).await;
+                let _: i64 = ask(server, &["HSET", &self.name, "another:1", "1"]).await;
                 let _: i64 = ask(server, &["PEXPIRE", &self.name, &lease_ms]).await;
             } else {
-                let words = ["SET", &self.name, "somebody", "PX", &lease_ms];
+                let words = ["SET", &self.name, "another", "PX", &lease_ms];
                 let _: String = ask(server, &words).await;
             }
         }
