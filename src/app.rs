@@ -3,13 +3,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use redisson_locks::ReentrantLocks;
+
 use crate::base::clock::Clock;
 use crate::base::config::Config;
 use crate::base::limits;
 use crate::base::shutdown::Shutdown;
 use crate::base::telemetry::Metrics;
 use crate::kit::id::IdGenerator;
-use crate::kit::lock::reentrant::ReentrantLocks;
+use crate::kit::locks::reentrant_locks;
 use crate::sale::Stores;
 use crate::sale::archive::Archive;
 use crate::sale::claim::calls::{Bounds, ClaimScript};
@@ -232,7 +234,7 @@ impl App {
 fn buyers_locks(config: &Config, stores: &Stores, shutdown: &Shutdown) -> ReentrantLocks {
     let lease = config.lock_lease();
     let lease_max = Some(limits::LOCK_LEASE_MAX);
-    ReentrantLocks::with_lease_max(stores.redis.clone(), lease, lease_max, shutdown.clone())
+    reentrant_locks(&stores.redis, lease, lease_max, shutdown)
 }
 
 fn remembered_sales(config: &Config, stores: &Stores, shutdown: &Shutdown) -> Arc<SoldOutSales> {

@@ -131,8 +131,6 @@ pub const LOGGED_DISAGREEMENTS_MAX: usize = 20;
 
 /// Longest wait of a claim on a regular coupon for the buyer's lock.
 pub const LOCK_WAIT_MAX: Duration = Duration::from_secs(1);
-/// Pause between two tries at a busy lock that sends no message when it is released.
-pub const LOCK_RETRY_PAUSE: Duration = Duration::from_millis(20);
 /// Tries to release a lock if no answer comes; the latch keeps the answer to the first try for the others.
 pub const LOCK_RELEASE_TRIES: u32 = 3;
 /// Time for which the latch of a release stays in Redis.

@@ -1,9 +1,20 @@
 //! The base of all modules: settings, limits, the clock, telemetry and shutdown. Nothing here knows what is being
 //! sold.
 
-pub mod clock;
+// Settings: flags and environment variables.
 pub mod config;
-pub mod gauges;
-pub mod limits;
-pub mod shutdown;
+
+// Metrics and log lines.
 pub mod telemetry;
+
+// Gauges as Prometheus reads them.
+pub mod gauges;
+
+// The stop of a process, and the owner of its tasks.
+pub mod shutdown;
+
+// The clock, passed in.
+pub mod clock;
+
+// Bounds of everything, and their relations.
+pub mod limits;

@@ -29,6 +29,11 @@ impl Shutdown {
         &self.stop
     }
 
+    /// The tracker, for a library that starts tasks of its own.
+    pub fn tracker(&self) -> &TaskTracker {
+        &self.tasks
+    }
+
     /// Announces that the service will stop soon. Nothing ends yet.
     pub fn announce(&self) {
         self.announced.cancel();

@@ -1,16 +1,37 @@
 //! The command line: one sub-command for each role. Only here are the parts of the service put together.
 
-mod coupon;
+// The service with a coupon on sale, and lines to paste.
 mod demo;
-mod doctor;
-mod durability;
-mod payments;
-mod postponed;
-mod private_servers;
-mod reconcile;
+
+// The service: doors, worker and stop.
 mod serve;
-mod stores;
+
+// Coupons, for operators.
+mod coupon;
+
+// Payments that wait for a gateway.
+mod payments;
+
+// Items that passes have postponed.
+mod postponed;
+
+// Comparison of the stores.
+mod reconcile;
+
+// Checks of machine and stores before the service starts.
+mod doctor;
+
+// The worth of a 202, by the settings of Redis.
+mod durability;
+
+// Access tokens.
 mod token;
+
+// A Redis and a Postgres for a test run.
+mod private_servers;
+
+// Stores of a command, and the token secret.
+mod stores;
 
 use std::process::ExitCode;
 

@@ -3,14 +3,35 @@
 //! A function whose only error is a `sqlx::Error` or a `RedisError` fails when its server doesn't answer; `# Errors`
 //! stands where there is more to say.
 
-pub mod id;
+// Access tokens.
 pub mod jwt;
-pub mod lock;
-pub mod open_files;
-pub mod postgres;
-pub mod private_servers;
-pub mod rate_limit;
-pub mod redis;
-pub mod redis_facts;
-pub mod script;
+
+// Signatures of callbacks.
 pub mod signature;
+
+// Bounds per key and second.
+pub mod rate_limit;
+
+// Ids that grow with time, in blocks of a Redis sequence.
+pub mod id;
+
+// Locks in Redis: the library `redisson-locks` over the connection of this service.
+pub mod locks;
+
+// Lua scripts, by their hash.
+pub mod script;
+
+// Facts about a Redis server: version, role and persistence.
+pub mod redis_facts;
+
+// The connection to Redis, and the identity of its server.
+pub mod redis;
+
+// Pools, plans and errors of Postgres.
+pub mod postgres;
+
+// Private servers for trying and testing.
+pub mod private_servers;
+
+// The limit on open files.
+pub mod open_files;

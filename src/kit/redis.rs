@@ -17,12 +17,12 @@ use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use chrono::{DateTime, TimeDelta, Utc};
-use redis::aio::{AsyncPushSender, MultiplexedConnection};
+use redis::aio::{AsyncPushSender, ConnectionLike, MultiplexedConnection};
 use redis::io::tcp::TcpSettings;
 use redis::io::tcp::socket2::TcpKeepalive;
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionInfo, ErrorKind, FromRedisValue, InfoDict,
-    IntoConnectionInfo, Pipeline, ProtocolVersion, PushKind, RedisError, RedisResult,
+    IntoConnectionInfo, Pipeline, ProtocolVersion, PushKind, RedisError, RedisFuture, RedisResult,
     ServerErrorKind, Value,
 };
 use tokio::sync::Mutex;
@@ -260,6 +260,37 @@ impl Redis {
             .set_connection_timeout(Some(self.0.timeout))
             .set_response_timeout(Some(self.0.timeout))
             .set_pipeline_buffer_size(limits::REDIS_PIPELINE_BUFFER)
+    }
+}
+
+/// For libraries that take a connection. Each command goes over the live link, like the service's own.
+impl ConnectionLike for Redis {
+    fn req_packed_command<'a>(&'a mut self, command: &'a Cmd) -> RedisFuture<'a, Value> {
+        Box::pin(self.query(command))
+    }
+
+    fn req_packed_commands<'a>(
+        &'a mut self,
+        commands: &'a Pipeline,
+        offset: usize,
+        count: usize,
+    ) -> RedisFuture<'a, Vec<Value>> {
+        Box::pin(async move {
+            let link = self.link().await?;
+            let mut connection = link.connection.clone();
+            let replies = connection.req_packed_commands(commands, offset, count).await;
+            let replies = replies.inspect_err(|error| link.notice(error))?;
+            for reply in &replies {
+                if let Value::ServerError(error) = reply {
+                    link.notice(&error.clone().into());
+                }
+            }
+            Ok(replies)
+        })
+    }
+
+    fn get_db(&self) -> i64 {
+        self.0.client.get_connection_info().redis_settings().db()
     }
 }
 

@@ -30,12 +30,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use redisson_locks::BatchGuard;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::{LaneWorker, PassError};
 use crate::base::limits;
-use crate::kit::lock::reentrant::BatchGuard;
 use crate::sale::ids::CouponId;
 use crate::sale::log::{ClaimEntry, ReadBatch, Unreadable, UnreadableEntry};
 use crate::sale::order::dead_letter::{self, DeadLetter, Reason};

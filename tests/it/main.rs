@@ -48,26 +48,5 @@ mod tables;
 // Costs, counted in rows, calls and seconds.
 mod costs;
 
-// Private servers of one's own.
-mod private_servers;
-
-// Locks of a batch.
-mod locks;
-
-// What each lock has to do.
-mod lock_conformance;
-
-// What only the re-entrant lock does.
-mod lock_reentrant;
-
-// Redlock over five servers.
-mod lock_redlock;
-
-// Holders that sleep past their lease.
-mod lock_paused;
-
-// Java's Redisson on the same Redis.
-mod lock_redisson;
-
 // Servers, clients and checks that the tests share.
 mod support;

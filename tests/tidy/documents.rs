@@ -82,13 +82,20 @@ fn stale_paths(file: &File) -> Vec<String> {
             continue;
         }
         let spans = line.split('`').skip(1).step_by(2);
-        let stale = spans
-            .filter_map(path_of)
-            .filter(|path| !exists(path) && !exists(&format!("src/{path}")));
+        let own = crate_of(&file.path);
+        let stale = spans.filter_map(path_of).filter(|path| {
+            !exists(path) && !exists(&format!("src/{path}")) && !exists(&format!("{own}{path}"))
+        });
         let at = format!("{}:{}", file.path, number + 1);
         complaints.extend(stale.map(|path| format!("{at}: there is no `{path}`")));
     }
     complaints
+}
+
+/// The crate of a file, whose own paths begin there: `crates/a/` for `crates/a/src/lib.rs`. Empty for other files.
+fn crate_of(path: &str) -> &str {
+    let below = path.strip_prefix("crates/").and_then(|below| below.find('/'));
+    below.map_or("", |name| &path[..="crates/".len() + name])
 }
 
 /// The path that a span names, without what may follow it: arguments, `:line`, `::item`. Of a pattern, its folder.
@@ -134,6 +141,9 @@ fn the_checkers_see_what_leads_nowhere() {
         "`scripts/none`",
     ];
     assert_complaints(&stale, &expected);
+    let own = "`src/lib.rs` `lua/owner/renew.lua` `lua/none.lua`";
+    let stale = stale_paths(&file("crates/redisson-locks/docs/a.md", own));
+    assert_complaints(&stale, &["docs/a.md:1: there is no `lua/none.lua`"]);
     let code = "f(\"`src/none.rs`\");\n    /// See `lua/none.lua`.";
     assert_complaints(
         &stale_paths(&file("src/a.rs", code)),

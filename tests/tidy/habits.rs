@@ -25,8 +25,8 @@ const SHORTCUTS: &[(&str, &str)] = &[
     ("dbg!", "take it out"),
     ("todo!", "do it"),
     ("unimplemented!", "do it, or leave it out"),
-    ("tokio::spawn", "give the task an owner: `Shutdown::spawn`"),
-    ("tokio::task::spawn", "give the task an owner: `Shutdown::spawn`"),
+    ("tokio::spawn", "give the task an owner: `Shutdown::spawn`, `Tasks::spawn`"),
+    ("tokio::task::spawn", "give the task an owner: `Shutdown::spawn`, `Tasks::spawn`"),
     ("thread_local!", "make it a field of what uses it"),
 ];
 

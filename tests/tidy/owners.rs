@@ -6,7 +6,8 @@ use super::source::{File, Rust, assert_complaints, files_of, no_complaints, read
 
 #[test]
 fn every_script_has_one_owner() {
-    no_complaints(script_owners(&files_of(&["lua/"], "lua"), &rust(&["src/"])));
+    let files = rust(&["src/", "crates/redisson-locks/src/"]);
+    no_complaints(script_owners(&files_of(super::lua::SCRIPTS, "lua"), &files));
 }
 
 fn script_owners(scripts: &[File], files: &[Rust]) -> Vec<String> {
@@ -49,14 +50,14 @@ pub fn resolve(file: &str, relative: &str) -> String {
 #[test]
 fn the_checker_misses_owners() {
     let script = |path: &str| File { path: path.to_owned(), text: String::new() };
-    let scripts = [script("lua/a.lua"), script("lua/lock/b.lua"), script("lua/c.lua")];
+    let scripts = [script("lua/a.lua"), script("lua/b/b.lua"), script("lua/c.lua")];
     let one = Rust::new("src/sale/one.rs", r#"f(include_str!("../../lua/c.lua"), "lua/a.lua")"#);
-    let two = r#"include_str!("../../../lua/c.lua") include_str!("../../../lua/lock/b.lua") include_str!("d.lua")"#;
-    let two = Rust::new("src/kit/lock/two.rs", two);
+    let two = r#"include_str!("../../../lua/c.lua") include_str!("../../../lua/b/b.lua") include_str!("d.lua")"#;
+    let two = Rust::new("src/kit/a/two.rs", two);
     assert_complaints(
         &script_owners(&scripts, &[one, two]),
         &[
-            "src/kit/lock/two.rs:1: there is no src/kit/lock/d.lua",
+            "src/kit/a/two.rs:1: there is no src/kit/a/d.lua",
             "lua/a.lua: one file under src/ has to include_str! it; {} do",
             "lua/c.lua: one file",
         ],
@@ -192,7 +193,7 @@ fn writes(file: &Rust) -> Vec<String> {
 #[test]
 fn the_checker_sees_writes() {
     let text = "cmd(\"HGET\"); redis::cmd(\"HSET\"); q(\"UPDATE orders SET x = 1\");\n\
-        f(include_str!(\"../../lua/lock/owner/release.lua\"), cmd(\"CONFIG\").arg(\"GET\"), cmd(\"CONFIG\").arg(\"SET\"))";
+        f(include_str!(\"../../crates/redisson-locks/lua/owner/release.lua\"), cmd(\"CONFIG\").arg(\"GET\"), cmd(\"CONFIG\").arg(\"SET\"))";
     let complaints = writes(&Rust::new("src/sale/reconcile.rs", text));
     assert_complaints(
         &complaints,

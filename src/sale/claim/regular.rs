@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use redisson_locks::ReentrantLocks;
 use sqlx::PgPool;
 
 use crate::base::limits;
 use crate::kit::id::IdGenerator;
-use crate::kit::lock::reentrant::ReentrantLocks;
 use crate::kit::redis::Redis;
 use crate::sale::coupon::model::CouponState;
 use crate::sale::coupon::stock;

@@ -8,3 +8,6 @@ mod demo;
 
 // The findings of `flash-sale doctor`.
 mod doctor;
+
+// Private servers of one's own.
+pub mod private_servers;

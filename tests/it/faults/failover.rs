@@ -3,7 +3,7 @@
 use std::fs;
 
 use flash_sale::base::clock::Clock;
-use flash_sale::kit::redis::Redis;
+use flash_sale::kit::redis::{Redis, trouble};
 use flash_sale::worker;
 use private_servers::testing::{RedisServer, Switch};
 use serde_json::json;
@@ -119,4 +119,22 @@ fn timers_of_connections_to(port: u16) -> Vec<String> {
     let fields = table.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
     let established = fields.filter(|line| line[2] == to && line[3] == "01");
     established.map(|line| line[5].split(':').next().unwrap_or_default().to_owned()).collect()
+}
+
+/// As a library sends commands that takes any connection.
+#[tokio::test]
+async fn a_replica_s_refusal_of_a_pipeline_ends_the_link() {
+    let server = RedisServer::start(&[]);
+    let redis = Redis::new(&server.url()).unwrap();
+    let mut pipeline = redis::pipe();
+    pipeline.cmd("SET").arg("a").arg(7).ignore().cmd("GET").arg("a");
+    let values: (i64,) = pipeline.query_async(&mut redis.clone()).await.unwrap();
+    assert_eq!(values, (7,));
+
+    let mut follow = redis::cmd("REPLICAOF");
+    let _: String = redis.query(follow.arg("127.0.0.1").arg("1")).await.unwrap();
+    assert!(redis.link().await.is_ok(), "the link does not know yet");
+    let refused = pipeline.query_async::<(i64,)>(&mut redis.clone()).await.unwrap_err();
+    assert_eq!(trouble(&refused), "is a replica, which takes no writes");
+    assert!(redis.link().await.is_err(), "no link leads to a replica");
 }

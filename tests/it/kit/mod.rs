@@ -5,3 +5,6 @@ mod ids;
 
 // Properties of ids, checked on random plans.
 pub mod id_properties;
+
+// Locks of a batch.
+pub mod locks;

@@ -1,12 +1,8 @@
 //! What the tests stand on: servers, and an app that speaks the words of the business.
 
-use std::time::Duration;
-
-use flash_sale::kit::redis::Redis;
 use flash_sale::sale::ids::Lane;
 use private_servers::testing::RedisProxy;
 
-pub mod any_lock;
 mod buyers;
 mod changes;
 mod client;
@@ -14,7 +10,6 @@ mod lifecycle;
 pub mod load;
 mod postponed;
 pub mod process;
-pub mod redisson;
 pub mod servers;
 mod tables;
 mod test_app;
@@ -24,14 +19,6 @@ pub use lifecycle::moved;
 pub use private_servers::testing::{PATIENCE, bounded, eventually};
 pub use servers::{OwnServers, shared};
 pub use test_app::{IMPATIENT, SECRET, TestApp, now, token, user, write_all};
-
-/// Time for a server to answer one command, for tests whose leases are longer.
-const ANSWER: Duration = Duration::from_secs(3);
-
-/// A client of this server that waits for its answers however busy the machine is.
-pub fn patient_redis(url: &str) -> Redis {
-    Redis::with_timeout(url, ANSWER).expect("a valid URL")
-}
 
 /// A proxy in front of the app's Redis that can interfere with `command`.
 pub async fn proxy_before(app: &TestApp, command: &'static str) -> RedisProxy {

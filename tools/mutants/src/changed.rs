@@ -20,7 +20,7 @@ impl Changed {
     pub fn since(root: &Path, commit: &str) -> Result<Self> {
         let mut git = Command::new("git");
         git.current_dir(root).args(["diff", "--no-color", "--no-ext-diff", "--no-renames", "-U0"]);
-        git.args([commit, "--", "src", "lua"]);
+        git.args([commit, "--", "src", "lua", "crates"]);
         let output = git.output().context("running git")?;
         let errors = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "git diff {commit}: {errors}");

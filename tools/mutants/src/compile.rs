@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::mutant::Mutant;
 use crate::rust::splice::Spliced;
-use crate::world::World;
+use crate::world::{LIBRARIES, World};
 
 /// Variables that would decide what is built.
 const FOREIGN: &[&str] = &["CARGO_TARGET_DIR", "DATABASE_URL", "RUSTFLAGS"];
@@ -51,7 +51,7 @@ pub fn library(tree: &Path, builds: &Path, world: &World) -> Result<Attempt> {
     let output = cargo(
         tree,
         builds,
-        &["build", "--package", "flash-sale", "--lib", "--message-format=json"],
+        &[&["build", "--lib", "--message-format=json"][..], &packages()].concat(),
     )?;
     if output.is_success {
         return Ok(Attempt::Built);
@@ -75,9 +75,8 @@ pub fn library(tree: &Path, builds: &Path, world: &World) -> Result<Attempt> {
 ///
 /// When they can't be built.
 pub fn tests(tree: &Path, builds: &Path) -> Result<Programs> {
-    let package = ["test", "--package", "flash-sale", "--no-run"];
-    let arguments = [&package[..], &["--lib", "--test", "it", "--message-format=json"]].concat();
-    let output = cargo(tree, builds, &arguments)?;
+    let arguments = ["test", "--no-run", "--lib", "--test", "it", "--message-format=json"];
+    let output = cargo(tree, builds, &[&arguments[..], &packages()].concat())?;
     if !output.is_success {
         let errors = output.messages.iter().filter_map(error);
         let texts: Vec<&str> = errors.filter_map(|error| error["rendered"].as_str()).collect();
@@ -92,13 +91,24 @@ pub fn tests(tree: &Path, builds: &Path) -> Result<Programs> {
         let name = message["target"]["name"].as_str().unwrap_or_default();
         if message["profile"]["test"] == true {
             let is_library = message["target"]["kind"][0] == "lib";
-            programs.push((if is_library { "lib" } else { name }.to_owned(), path));
+            let name = if is_library { "lib" } else { name };
+            let package = message["package_id"].as_str().unwrap_or_default();
+            let library =
+                LIBRARIES.iter().find(|library| package.contains(&format!("/crates/{library}#")));
+            let name = library.map_or(name.to_owned(), |library| format!("{library} {name}"));
+            programs.push((name, path));
         } else if name == "flash-sale" {
             service = Some(path);
         }
     }
     programs.sort();
     Ok(Programs { tests: programs, service: service.context("cargo names the service")? })
+}
+
+/// The service and the libraries, for cargo.
+fn packages() -> Vec<&'static str> {
+    let packages = ["flash-sale"].iter().chain(LIBRARIES);
+    packages.flat_map(|package| ["--package", *package]).collect()
 }
 
 struct Output {

@@ -60,8 +60,8 @@ pub struct Runner<'a> {
 impl std::fmt::Display for Name {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.binary.as_str() {
-            "lib" => write!(f, "lib {}", self.test),
-            _ => write!(f, "{}", self.test),
+            "it" => write!(f, "{}", self.test),
+            binary => write!(f, "{binary} {}", self.test),
         }
     }
 }

@@ -7,14 +7,17 @@ use anyhow::{Context, Result, bail, ensure};
 
 use crate::mutant::{Key, Mutant, Occurrences, hash};
 use crate::rust::splice::Spliced;
-use crate::rust::{Known, Query, instrument, whole_number_constants};
+use crate::rust::{Known, Query, RUNS_SCRIPTS, instrument, whole_number_constants};
 use crate::source::{Source, listed};
 use crate::{lua, sql};
 
 /// Folders of Rust that are mutated.
-const RUST: &[&str] = &["src/http/", "src/kit/", "src/sale/", "src/worker/"];
-/// The folder of scripts.
-const LUA: &str = "lua/";
+const RUST: &[&str] =
+    &["src/http/", "src/kit/", "src/sale/", "src/worker/", "crates/redisson-locks/src/"];
+/// Folders of scripts.
+const LUA: &[&str] = &["lua/", "crates/redisson-locks/lua/"];
+/// Libraries beside the service whose folders are mutated.
+pub const LIBRARIES: &[&str] = &["redisson-locks"];
 
 /// Files that decide what tests see. A result "survived" holds as long as all of them stay.
 const DECISIVE: &[&str] = &[
@@ -29,8 +32,10 @@ const DECISIVE: &[&str] = &[
     "tests/it",
 ];
 
-/// The module that the copy has beside the product's.
+/// The module that each mutated crate of the copy has beside the product's.
 const SWITCHES: &str = include_str!("../injected/mutants.rs");
+/// The end of that module in the service, which alone has queries.
+const QUERIES: &str = include_str!("../injected/sql.rs");
 /// The module's dependency, as Cargo.toml has it among those for tests.
 const DEPENDENCY: &str =
     "futures-util = { version = \"0.3\", default-features = false, features = [\"alloc\"] }\n";
@@ -62,12 +67,13 @@ impl World {
             paths.map(|path| Source::read(root, path)).collect()
         };
         let is_rust = |path: &str| path.ends_with(".rs");
+        let mutated = |path: &str| RUST.iter().any(|folder| path.starts_with(folder));
         let mut constants = BTreeSet::new();
-        for source in sources(&|path| path.starts_with("src/") && is_rust(path))? {
+        let is_product = |path: &str| path.starts_with("src/") || mutated(path);
+        for source in sources(&|path| is_product(path) && is_rust(path))? {
             constants.extend(whole_number_constants(&source)?);
         }
         let known = Known { constants: &constants, dropped };
-        let mutated = |path: &str| RUST.iter().any(|folder| path.starts_with(folder));
         let mut world = Self {
             mutants: Vec::new(),
             queries: HashMap::new(),
@@ -76,15 +82,17 @@ impl World {
             hash: 0,
         };
         let mut next = 1;
-        let (mut scripts, mut runs_scripts) = (HashMap::new(), false);
+        let (mut scripts, mut runs_scripts) = (HashMap::new(), 0);
         for source in sources(&|path| mutated(path) && is_rust(path))? {
-            runs_scripts |= world.rust(&source, &known, &mut next, &mut scripts)?;
+            let runs = world.rust(&source, &known, &mut next, &mut scripts)?;
+            runs_scripts += usize::from(runs);
         }
         ensure!(
-            runs_scripts,
-            "the function that runs all scripts has moved: put tools/mutants right"
+            runs_scripts == RUNS_SCRIPTS.len(),
+            "a function that runs all scripts of a crate has moved: put tools/mutants right"
         );
-        for source in sources(&|path| path.starts_with(LUA) && path.ends_with(".lua"))? {
+        let is_script = |path: &str| LUA.iter().any(|folder| path.starts_with(folder));
+        for source in sources(&|path| is_script(path) && path.ends_with(".lua"))? {
             let Some(number) = scripts.get(&source.path) else {
                 bail!("{}: no file under {} includes this script", source.path, RUST.join(", "));
             };
@@ -123,13 +131,35 @@ impl World {
         Ok(found.runs_scripts)
     }
 
-    /// The module with the switches, its place in the library, and what it needs.
+    /// The module with the switches, its place in each library, and what it needs.
     fn scaffold(&mut self, root: &Path, places: u32) -> Result<()> {
         let switches = SWITCHES.replace("PLACES: usize = 0", &format!("PLACES: usize = {places}"));
-        self.changed.push(Source { path: "src/mutants.rs".to_owned(), text: switches });
+        // A comment about a whole file has to come first in it.
+        let queries = QUERIES.replace("//!", "//");
+        self.inject(root, "src", format!("{switches}\n{queries}"))?;
+        for library in LIBRARIES {
+            self.inject(root, &format!("crates/{library}/src"), switches.clone())?;
+        }
+        let mut manifest = Source::read(root, "Cargo.toml")?;
+        let section = "[dependencies]\n";
+        let at = manifest.text.find(section).context("Cargo.toml has dependencies")?;
+        manifest.text.insert_str(at + section.len(), DEPENDENCY);
+        self.changed.push(manifest);
+        Ok(())
+    }
 
-        let mut library = Source::read(root, "src/lib.rs")?;
-        let head = library.text.lines().take_while(|line| line.starts_with("//!")).count();
+    /// Puts the module with the switches into the library in `folder`.
+    fn inject(&mut self, root: &Path, folder: &str, switches: String) -> Result<()> {
+        self.changed.push(Source { path: format!("{folder}/mutants.rs"), text: switches });
+        let path = format!("{folder}/lib.rs");
+        let changed = self.changed.iter().position(|source| source.path == path);
+        let mut library = match changed {
+            Some(at) => self.changed.remove(at),
+            None => Source::read(root, &path)?,
+        };
+        let is_head =
+            |line: &&str| line.is_empty() || line.starts_with("//!") || line.starts_with("#![");
+        let head = library.text.lines().take_while(is_head).count();
         let lines: Vec<&str> = library.text.lines().collect();
         let (docs, rest) = lines.split_at(head);
         library.text = format!(
@@ -138,12 +168,6 @@ impl World {
             rest.join("\n")
         );
         self.changed.push(library);
-
-        let mut manifest = Source::read(root, "Cargo.toml")?;
-        let section = "[dependencies]\n";
-        let at = manifest.text.find(section).context("Cargo.toml has dependencies")?;
-        manifest.text.insert_str(at + section.len(), DEPENDENCY);
-        self.changed.push(manifest);
         Ok(())
     }
 

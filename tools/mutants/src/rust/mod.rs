@@ -39,8 +39,11 @@ use self::visit::Tail;
 use crate::mutant::{Key, Language, Mutant, Occurrences, hash, snippet};
 use crate::source::Source;
 
-/// The function that runs all scripts, and where it finds the text of one.
-const RUNS_SCRIPTS: (&str, &str) = ("VariadicScript::run", "self.text");
+/// Functions that run all scripts of a crate, each with its file. They find the text of a script in `self.text`.
+pub const RUNS_SCRIPTS: &[(&str, &str)] = &[
+    ("src/kit/script.rs", "VariadicScript::run"),
+    ("crates/redisson-locks/src/script.rs", "Script::run"),
+];
 
 /// A query in a Rust file: its literal, and where it is executed.
 #[derive(Clone, Debug)]

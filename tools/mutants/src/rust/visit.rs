@@ -140,11 +140,10 @@ impl Collector<'_> {
 
     /// Tells the copy when a script is run.
     fn hook(&mut self, block: &Block) {
-        let (function, text) = RUNS_SCRIPTS;
-        if self.function() == function {
+        if RUNS_SCRIPTS.contains(&(self.source.path.as_str(), self.function().as_str())) {
             let open = block.brace_token.span.open().byte_range().end;
             let inside = open..self.range(block).end - 1;
-            let note = vec![Piece::shared(format!(" crate::mutants::ran({text});"))];
+            let note = vec![Piece::shared(" crate::mutants::ran(self.text);")];
             self.found.splices.wrap(inside, note, Vec::new(), Vec::new());
             self.found.runs_scripts = true;
         }

@@ -1,0 +1,148 @@
+//! Connections of the caller's choice, behind one type.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::aio::{AsyncPushSender, ConnectionLike, MultiplexedConnection};
+use redis::{
+    AsyncConnectionConfig, Client, Cmd, ErrorKind, FromRedisValue, ProtocolVersion, RedisError,
+    RedisFuture, RedisResult, Value,
+};
+use tokio::time::timeout;
+
+/// Any connection that can be cloned and shared: `MultiplexedConnection`, `ConnectionManager`, or the program's own.
+///
+/// A `MultiplexedConnection` that has ended stays ended, and so do the locks on it; `ConnectionManager` (a feature of
+/// `redis`) reconnects. The connection bounds the time of each command: leave its response time-out on.
+pub trait Connection: ConnectionLike + Clone + Send + Sync + 'static {}
+
+impl<C: ConnectionLike + Clone + Send + Sync + 'static> Connection for C {}
+
+/// Opens the connection on which a client of the locks hears of their release.
+pub trait Subscribe: Send + Sync + 'static {
+    /// Opens a connection of its own, of RESP3, that tells `heard` each message and its own end.
+    ///
+    /// # Errors
+    ///
+    /// When no server can be reached.
+    fn open(&self, heard: Arc<dyn AsyncPushSender>) -> RedisFuture<'_, MultiplexedConnection>;
+}
+
+/// Speaks RESP3 whatever the client's URL says. Let the client's TCP settings have keepalive: a peer that vanished without
+/// a word is noticed by it.
+impl Subscribe for Client {
+    fn open(&self, heard: Arc<dyn AsyncPushSender>) -> RedisFuture<'_, MultiplexedConnection> {
+        Box::pin(async move {
+            let info = self.get_connection_info().clone();
+            let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
+            let client = Self::open(info.set_redis_settings(settings))?;
+            let config = AsyncConnectionConfig::new().set_push_sender(heard);
+            client.get_multiplexed_async_connection_with_config(&config).await
+        })
+    }
+}
+
+/// The connection that carries the commands. Clones share it.
+#[derive(Clone)]
+pub(crate) struct Server(Arc<dyn Ask>);
+
+/// [`Connection`] without its type. A command clones the connection, as the methods of `redis` want it.
+trait Ask: Send + Sync {
+    fn ask<'a>(&'a self, command: &'a Cmd) -> RedisFuture<'a, Value>;
+
+    #[cfg(feature = "redlock")]
+    fn ask_all<'a>(&'a self, commands: &'a redis::Pipeline) -> RedisFuture<'a, Value>;
+}
+
+impl<C: Connection> Ask for C {
+    fn ask<'a>(&'a self, command: &'a Cmd) -> RedisFuture<'a, Value> {
+        let mut connection = self.clone();
+        Box::pin(async move { command.query_async(&mut connection).await })
+    }
+
+    #[cfg(feature = "redlock")]
+    fn ask_all<'a>(&'a self, commands: &'a redis::Pipeline) -> RedisFuture<'a, Value> {
+        let mut connection = self.clone();
+        Box::pin(async move { commands.query_async(&mut connection).await })
+    }
+}
+
+impl Server {
+    pub(crate) fn new(connection: impl Connection) -> Self {
+        Self(Arc::new(connection))
+    }
+
+    pub(crate) async fn query<T: FromRedisValue>(&self, command: &Cmd) -> RedisResult<T> {
+        Ok(redis::from_redis_value(self.0.ask(command).await?)?)
+    }
+
+    /// Sends the commands together, so that one connection carries all of them.
+    #[cfg(feature = "redlock")]
+    pub(crate) async fn query_all<T: FromRedisValue>(
+        &self,
+        commands: &redis::Pipeline,
+    ) -> RedisResult<T> {
+        Ok(redis::from_redis_value(self.0.ask_all(commands).await?)?)
+    }
+}
+
+/// The answer, or an error when there is none in time.
+pub(crate) async fn answer_within<T>(
+    time: Duration,
+    answer: impl Future<Output = RedisResult<T>>,
+) -> RedisResult<T> {
+    timeout(time, answer).await.unwrap_or_else(|_| Err(no_answer()))
+}
+
+pub(crate) fn no_answer() -> RedisError {
+    RedisError::from((ErrorKind::Io, "no answer in time"))
+}
+
+/// Error of a task that was ended by a runtime that is being shut down.
+pub(crate) fn interrupted() -> RedisError {
+    RedisError::from((ErrorKind::Io, "interrupted"))
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use redis::Pipeline;
+
+    use super::*;
+
+    /// A connection that is opened anew for each command.
+    #[derive(Clone)]
+    pub(crate) struct Dialled(pub(crate) Client);
+
+    impl Dialled {
+        /// To a place without a server: every command fails.
+        pub(crate) fn nowhere() -> Self {
+            Self(Client::open("redis+unix:///nowhere/redis.sock").expect("a valid URL"))
+        }
+    }
+
+    impl ConnectionLike for Dialled {
+        fn req_packed_command<'a>(&'a mut self, command: &'a Cmd) -> RedisFuture<'a, Value> {
+            Box::pin(async move {
+                let mut connection = self.0.get_multiplexed_async_connection().await?;
+                connection.req_packed_command(command).await
+            })
+        }
+
+        fn req_packed_commands<'a>(
+            &'a mut self,
+            commands: &'a Pipeline,
+            offset: usize,
+            count: usize,
+        ) -> RedisFuture<'a, Vec<Value>> {
+            Box::pin(async move {
+                let mut connection = self.0.get_multiplexed_async_connection().await?;
+                connection.req_packed_commands(commands, offset, count).await
+            })
+        }
+
+        fn get_db(&self) -> i64 {
+            0
+        }
+    }
+}

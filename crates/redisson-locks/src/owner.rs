@@ -1,0 +1,217 @@
+//! The plain lock: a key that holds the random value of its owner. `SET NX PX` takes the lock; two scripts, which compare
+//! the value first, renew and release it.
+//!
+//! The plain lock can't be entered twice, sends no message when it is released, and is not seen by Redisson's RLock. Each
+//! server of `redlock` has one.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::RedisResult;
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
+
+use super::connection::{Connection, Server, interrupted};
+use super::script::Script;
+use super::tasks::Tasks;
+use super::watchdog::{self, Watched};
+
+/// Times of plain locks. All clients of a lock may choose their own.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Time for which a lock outlives a holder that died; renewed at a third of it. Default: 30 s.
+    pub lease: Duration,
+    /// Pause between two tries at a lock that is held. Default: 20 ms.
+    pub retry_pause: Duration,
+}
+
+/// Client of plain locks. Clones are the same client.
+#[derive(Clone)]
+pub struct OwnerLocks {
+    server: Server,
+    scripts: Arc<Scripts>,
+    settings: Settings,
+    /// Owner of the tries, watchdogs and releases.
+    tasks: Tasks,
+}
+
+/// Changes of a key on one server.
+pub(super) struct Scripts {
+    renew: Script,
+    release: Script,
+}
+
+/// A lock that is held until [`release`](Self::release) or the end of the guard.
+#[must_use = "the lock is released when its guard is dropped"]
+pub struct Guard {
+    locks: OwnerLocks,
+    key: String,
+    owner: String,
+    watched: Watched,
+    is_released: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { lease: Duration::from_secs(30), retry_pause: Duration::from_millis(20) }
+    }
+}
+
+impl Scripts {
+    pub(super) fn new() -> Self {
+        Self {
+            renew: Script::new(include_str!("../lua/owner/renew.lua")),
+            release: Script::new(include_str!("../lua/owner/release.lua")),
+        }
+    }
+
+    /// True if the key is the owner's now.
+    async fn acquire(
+        &self,
+        server: &Server,
+        key: &str,
+        owner: &str,
+        lease: Duration,
+    ) -> RedisResult<bool> {
+        let reply: Option<String> = server.query(&set(key, owner, lease)).await?;
+        Ok(reply.is_some())
+    }
+
+    /// True if the key is still the owner's.
+    pub(super) async fn renew(
+        &self,
+        server: &Server,
+        key: &str,
+        owner: &str,
+        lease: Duration,
+    ) -> RedisResult<bool> {
+        let lease_ms = lease.as_millis().to_string();
+        self.renew.run(server, &[key], &[owner, &lease_ms]).await
+    }
+
+    /// True if the key was the owner's, and is gone now.
+    pub(super) async fn release(
+        &self,
+        server: &Server,
+        key: &str,
+        owner: &str,
+    ) -> RedisResult<bool> {
+        self.release.run(server, &[key], owner).await
+    }
+}
+
+/// The command that takes a lock. The reply is nil when the lock is held.
+pub(super) fn set(key: &str, owner: &str, lease: Duration) -> redis::Cmd {
+    let mut set = redis::cmd("SET");
+    set.arg(key).arg(owner).arg("NX").arg("PX").arg(lease.as_millis().to_string());
+    set
+}
+
+impl OwnerLocks {
+    /// Locks on the server behind `connection`.
+    pub fn new(connection: impl Connection, settings: Settings, tasks: Tasks) -> Self {
+        let server = Server::new(connection);
+        Self { server, scripts: Scripts::new().into(), settings, tasks }
+    }
+
+    /// Tries once.
+    ///
+    /// # Errors
+    ///
+    /// When Redis doesn't answer. The lock may have been taken then; it ends with its lease.
+    pub async fn try_acquire(&self, key: &str) -> RedisResult<Option<Guard>> {
+        let (locks, key) = (self.clone(), key.to_owned());
+        // A task, so that a caller that goes away leaves no lock behind that has no guard.
+        let attempt = async move {
+            let owner = Uuid::new_v4().simple().to_string();
+            let lease = locks.settings.lease;
+            let sure_until = Instant::now() + lease;
+            let taken = locks.scripts.acquire(&locks.server, &key, &owner, lease).await?;
+            Ok(taken.then(|| locks.guard(key, owner, sure_until)))
+        };
+        self.tasks.spawn(attempt).await.unwrap_or_else(|_| Err(interrupted()))
+    }
+
+    /// Takes the lock, and tries again after each [`retry_pause`](Settings::retry_pause) while another owner holds it, for
+    /// up to `patience`. `None` if the lock was held all the time.
+    ///
+    /// # Errors
+    ///
+    /// When Redis doesn't answer.
+    pub async fn acquire(&self, key: &str, patience: Duration) -> RedisResult<Option<Guard>> {
+        let deadline = Instant::now() + patience;
+        loop {
+            if let Some(guard) = self.try_acquire(key).await? {
+                return Ok(Some(guard));
+            }
+            if Instant::now() + self.settings.retry_pause > deadline {
+                return Ok(None);
+            }
+            sleep(self.settings.retry_pause).await;
+        }
+    }
+
+    fn guard(&self, key: String, owner: String, sure_until: Instant) -> Guard {
+        let watched = Watched::new(sure_until);
+        let lease = self.settings.lease;
+        let renew = {
+            let (locks, key, owner) = (self.clone(), key.clone(), owner.clone());
+            move || {
+                let (locks, key, owner) = (locks.clone(), key.clone(), owner.clone());
+                async move { locks.scripts.renew(&locks.server, &key, &owner, lease).await }
+            }
+        };
+        self.tasks.spawn(watchdog::watch(lease, renew, watched.clone()));
+        Guard { locks: self.clone(), key, owner, watched, is_released: false }
+    }
+}
+
+impl Guard {
+    /// Token that is cancelled when the holder can no longer be sure that it holds the lock.
+    pub fn lost(&self) -> &CancellationToken {
+        &self.watched.lost
+    }
+
+    /// Releases the lock; true if it was still this guard's.
+    ///
+    /// # Errors
+    ///
+    /// When Redis doesn't answer: the lock ends with its lease, then.
+    pub async fn release(mut self) -> RedisResult<bool> {
+        self.watched.released.cancel();
+        self.is_released = true;
+        self.locks.scripts.release(&self.locks.server, &self.key, &self.owner).await
+    }
+}
+
+impl fmt::Debug for OwnerLocks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OwnerLocks").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guard").field("key", &self.key).finish_non_exhaustive()
+    }
+}
+
+impl Drop for Guard {
+    /// A guard that is dropped (its request was cancelled, say) releases in a task, so that its lock doesn't stand in the
+    /// way until the lease ends. Nothing is waited for here.
+    fn drop(&mut self) {
+        self.watched.released.cancel();
+        if self.is_released || tokio::runtime::Handle::try_current().is_err() {
+            return;
+        }
+        let (key, owner) = (std::mem::take(&mut self.key), std::mem::take(&mut self.owner));
+        let locks = self.locks.clone();
+        self.locks.tasks.spawn(async move {
+            if let Err(error) = locks.scripts.release(&locks.server, &key, &owner).await {
+                tracing::debug!(%error, "a lock could not be released and will run out");
+            }
+        });
+    }
+}

@@ -1,0 +1,251 @@
+//! The keys of a lock in Redis, and the scripts that change them: the layout of Redisson 4, a Java client.
+//!
+//! For a lock called `N`, with `p(x)` = `x:N` if `N` contains a `{`, else `x:{N}`:
+//!
+//! | object | key or channel | type |
+//! |---|---|---|
+//! | lock | `N` | HASH: holder -> number of its entries; time to live = lease |
+//! | wake-up | `p(redisson_lock__channel)` | channel; the message is `0` |
+//! | latch | `p(redisson_unlock_latch):<32 hex digits>` | STRING: the answer to one request to unlock |
+//! | fencing token | `p(redisson_lock_token)` | STRING: the last token; never expires |
+//!
+//! A holder is `<uuid of the client>:<number>`, and no client takes it apart: Java's number is a thread, here it is a task.
+//! KEYS and ARGV of the first five scripts are Redisson's, so that its calls can be replayed against the scripts here.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::RedisResult;
+
+use crate::connection::Server;
+use crate::script::Script;
+
+/// Message that wakes up one waiter of each client. Redisson parses it: only numbers may be published there.
+const FREE: &str = "0";
+/// Beginning of the names of channels.
+const CHANNEL: &str = "redisson_lock__channel";
+/// Command that sends a message. Redisson takes `SPUBLISH` in clusters, which are not supported here.
+const PUBLISH: &str = "PUBLISH";
+
+/// Holder of locks: one task, or another unit of work that may enter twice. All leases of a holder are of one length, so
+/// that entering once more can only make a lock last longer.
+#[derive(Clone, Debug)]
+pub struct Holder {
+    pub(super) id: Arc<str>,
+    pub(super) lease: Duration,
+    /// Whether its leases are renewed until they are released; a lease that was asked for expressly isn't.
+    pub(super) is_renewed: bool,
+}
+
+/// The scripts.
+pub(super) struct Layout {
+    acquire: Script,
+    acquire_fenced: Script,
+    unlock: Script,
+    force_unlock: Script,
+    renew: Script,
+    acquire_batch: Script,
+    unlock_batch: Script,
+    cut_leases: Script,
+}
+
+/// The answer to one try at a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tried {
+    /// The lock is the holder's, with the fencing token that was drawn, if one was asked for.
+    Ours(Option<u64>),
+    /// Held by another holder, for the rest of this lease; `None` for a lease that never ends.
+    Held(Option<Duration>),
+}
+
+/// State of a lock after a guard was released.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Released {
+    /// The lock is free, and its waiters have been told.
+    Freed,
+    /// The same holder still has the lock: it had entered more than once.
+    StillHeld,
+    /// The lock wasn't the holder's any more: its lease had ended, or it had been taken away.
+    NotHeld,
+}
+
+impl Holder {
+    pub(super) fn new(client: &str, number: u64, lease: Duration, is_renewed: bool) -> Self {
+        Self { id: format!("{client}:{number}").into(), lease, is_renewed }
+    }
+
+    /// The name of the holder in Redis.
+    pub fn as_str(&self) -> &str {
+        &self.id
+    }
+}
+
+/// Channel on which waiters for the lock `name` listen.
+pub fn channel(name: &str) -> String {
+    beside(CHANNEL, name)
+}
+
+/// Key of the last fencing token of the lock `name`.
+pub fn token_key(name: &str) -> String {
+    beside("redisson_lock_token", name)
+}
+
+/// Key of the answer to the request `request` to unlock `name`.
+pub fn latch_key(name: &str, request: &str) -> String {
+    format!("{}:{request}", beside("redisson_unlock_latch", name))
+}
+
+/// A name in the same slot of a cluster as the lock.
+fn beside(prefix: &str, name: &str) -> String {
+    if name.contains('{') { format!("{prefix}:{name}") } else { format!("{prefix}:{{{name}}}") }
+}
+
+impl Layout {
+    pub(super) fn new() -> Self {
+        Self {
+            acquire: Script::new(include_str!("../../lua/reentrant/acquire.lua")),
+            acquire_fenced: Script::new(include_str!("../../lua/reentrant/acquire_fenced.lua")),
+            unlock: Script::new(include_str!("../../lua/reentrant/unlock.lua")),
+            force_unlock: Script::new(include_str!("../../lua/reentrant/force_unlock.lua")),
+            renew: Script::new(include_str!("../../lua/reentrant/renew.lua")),
+            acquire_batch: Script::new(include_str!("../../lua/reentrant/acquire_batch.lua")),
+            unlock_batch: Script::new(include_str!("../../lua/reentrant/unlock_batch.lua")),
+            cut_leases: Script::new(include_str!("../../lua/reentrant/cut_leases.lua")),
+        }
+    }
+
+    pub(super) async fn acquire(
+        &self,
+        server: &Server,
+        name: &str,
+        holder: &Holder,
+        is_fenced: bool,
+    ) -> RedisResult<Tried> {
+        let lease_ms = milliseconds(holder.lease);
+        let arguments = [lease_ms.as_str(), holder.as_str()];
+        if is_fenced {
+            let keys = [name, &token_key(name)];
+            let (left_ms, token): (i64, i64) =
+                self.acquire_fenced.run(server, &keys, &arguments).await?;
+            // A token is never negative: -1 is Redisson's word for "none was drawn".
+            return Ok(match u64::try_from(token) {
+                Ok(token) => Tried::Ours(Some(token)),
+                Err(_) => Tried::held(left_ms),
+            });
+        }
+        let left_ms: Option<i64> = self.acquire.run(server, &[name], &arguments).await?;
+        Ok(left_ms.map_or(Tried::Ours(None), Tried::held))
+    }
+
+    /// May be sent again with the same `request` while `latch` lasts: the answer is the first one's.
+    pub(super) async fn unlock(
+        &self,
+        server: &Server,
+        name: &str,
+        holder: &Holder,
+        request: &str,
+        latch: Duration,
+    ) -> RedisResult<Released> {
+        let keys = [name, &channel(name), &latch_key(name, request)];
+        let lease_ms = milliseconds(holder.lease);
+        let latch_ms = milliseconds(latch);
+        let arguments = [FREE, &lease_ms, holder.as_str(), PUBLISH, &latch_ms];
+        let answer: Option<i64> = self.unlock.run(server, &keys, &arguments).await?;
+        Ok(match answer {
+            None => Released::NotHeld,
+            Some(0) => Released::StillHeld,
+            Some(_) => Released::Freed,
+        })
+    }
+
+    /// True if the lock was held.
+    pub(super) async fn force_unlock(&self, server: &Server, name: &str) -> RedisResult<bool> {
+        self.force_unlock.run(server, &[name, &channel(name)], &[FREE, PUBLISH]).await
+    }
+
+    /// For each lock whether it is still its holder's.
+    pub(super) async fn renew(
+        &self,
+        server: &Server,
+        lease: Duration,
+        locks: &[(&str, &Holder)],
+    ) -> RedisResult<Vec<bool>> {
+        let keys: Vec<&str> = locks.iter().map(|(name, _)| *name).collect();
+        let lease_ms = milliseconds(lease);
+        let holders = locks.iter().map(|(_, holder)| holder.as_str());
+        let arguments: Vec<&str> = std::iter::once(lease_ms.as_str()).chain(holders).collect();
+        self.renew.run(server, &keys, arguments).await
+    }
+
+    /// For each lock whether it was free, and is the holder's now.
+    pub(super) async fn acquire_batch(
+        &self,
+        server: &Server,
+        names: &[String],
+        holder: &Holder,
+    ) -> RedisResult<Vec<bool>> {
+        let keys: Vec<&str> = names.iter().map(String::as_str).collect();
+        let lease_ms = milliseconds(holder.lease);
+        self.acquire_batch.run(server, &keys, &[lease_ms.as_str(), holder.as_str()]).await
+    }
+
+    /// Leaves `lease` of each lease that is longer than `lease_max`. Returns the number of these.
+    pub(super) async fn cut_leases(
+        &self,
+        server: &Server,
+        names: &[impl AsRef<str>],
+        lease_max: Duration,
+        lease: Duration,
+    ) -> RedisResult<usize> {
+        let keys: Vec<&str> = names.iter().map(AsRef::as_ref).collect();
+        self.cut_leases.run(server, &keys, &[milliseconds(lease_max), milliseconds(lease)]).await
+    }
+
+    /// Number of the locks that were the holder's.
+    pub(super) async fn unlock_batch(
+        &self,
+        server: &Server,
+        names: &[String],
+        holder: &Holder,
+    ) -> RedisResult<usize> {
+        let keys: Vec<&str> = names.iter().map(String::as_str).collect();
+        let channels = format!("{CHANNEL}:*");
+        self.unlock_batch.run(server, &keys, &[FREE, holder.as_str(), &channels]).await
+    }
+}
+
+impl Tried {
+    fn held(left_ms: i64) -> Self {
+        Self::Held(u64::try_from(left_ms).ok().map(Duration::from_millis))
+    }
+}
+
+fn milliseconds(duration: Duration) -> String {
+    duration.as_millis().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_and_channels_are_redisson_s() {
+        assert_eq!(channel("printer"), "redisson_lock__channel:{printer}");
+        assert_eq!(channel("fs:{3}:a"), "redisson_lock__channel:fs:{3}:a");
+        assert_eq!(token_key("printer"), "redisson_lock_token:{printer}");
+        let request = "0123456789abcdef0123456789abcdef";
+        assert_eq!(
+            latch_key("printer", request),
+            "redisson_unlock_latch:{printer}:0123456789abcdef0123456789abcdef"
+        );
+        let client = "7a8b5a1e-9a0a-4c4e-8d69-0c7f1d1f0001";
+        let holder = Holder::new(client, 47, Duration::from_secs(30), true);
+        assert_eq!(holder.as_str(), "7a8b5a1e-9a0a-4c4e-8d69-0c7f1d1f0001:47");
+    }
+
+    #[test]
+    fn a_lease_that_never_ends_has_no_time_left() {
+        assert_eq!(Tried::held(-1), Tried::Held(None));
+        assert_eq!(Tried::held(250), Tried::Held(Some(Duration::from_millis(250))));
+    }
+}

@@ -1,0 +1,406 @@
+//! Renews the leases of all re-entrant locks of one client, in batches, and tells their holders when they can no longer
+//! be sure.
+//!
+//! One task runs while anything is held. At every third of the lease it renews all locks together, in as many calls as
+//! needed; a lock is never renewed later than a third of its lease after it was taken. Beside that, and whatever Redis
+//! does, the task watches the local, monotonic clock: each lease is counted from before the last good renewal was sent.
+//! When that time is over, or a renewal says that a lock is no longer the holder's, the holder's token is cancelled.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
+
+use redis::RedisResult;
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use super::layout::{Holder, Layout};
+use super::settings::Settings;
+use crate::connection::{Server, answer_within};
+use crate::tasks::Tasks;
+
+/// Locks that one holder has taken together, and loses together.
+pub(super) struct Hold {
+    pub(super) names: Vec<String>,
+    pub(super) holder: Holder,
+    /// Token that is cancelled when the holder can no longer be sure.
+    pub(super) lost: CancellationToken,
+    sure_until: Mutex<Instant>,
+}
+
+/// Everything that a client holds.
+#[derive(Clone)]
+pub(super) struct Renewals(Arc<Shared>);
+
+struct Shared {
+    server: Server,
+    layout: Arc<Layout>,
+    settings: Settings,
+    tasks: Tasks,
+    held: Mutex<Held>,
+    /// Told when the clock has to be looked at earlier than planned.
+    sooner: Notify,
+    /// Told when nothing is held any more.
+    emptied: Notify,
+}
+
+#[derive(Default)]
+struct Held {
+    /// Holds, and how often each was entered; by holder and first name, which is unique: each hold with several names has a
+    /// holder of its own.
+    holds: HashMap<(Arc<str>, String), (Arc<Hold>, usize)>,
+    is_watched: bool,
+    /// Time of the next look at the clock.
+    looked_at: Option<Instant>,
+}
+
+impl Hold {
+    /// End of the time in which the holder can be sure, unless it is told before.
+    pub(super) fn sure_until(&self) -> Instant {
+        *self.time()
+    }
+
+    fn time(&self) -> MutexGuard<'_, Instant> {
+        self.sure_until.lock().expect("no holder panics")
+    }
+
+    /// All leases of a holder are of one length, so the lease that was sent last ends last.
+    fn extend(&self, sure_until: Instant) {
+        let mut time = self.time();
+        *time = sure_until.max(*time);
+    }
+
+    fn key(&self) -> (Arc<str>, String) {
+        (self.holder.id.clone(), self.names[0].clone())
+    }
+}
+
+impl Renewals {
+    pub(super) fn new(
+        server: Server,
+        layout: Arc<Layout>,
+        settings: Settings,
+        tasks: Tasks,
+    ) -> Self {
+        Self(Arc::new(Shared {
+            server,
+            layout,
+            settings,
+            tasks,
+            held: Mutex::default(),
+            sooner: Notify::new(),
+            emptied: Notify::new(),
+        }))
+    }
+
+    /// Notes an entry of `holder`, the first one or another. `names` must not be empty.
+    pub(super) fn enter(
+        &self,
+        names: Vec<String>,
+        holder: &Holder,
+        sure_until: Instant,
+    ) -> Arc<Hold> {
+        let mut held = self.0.held();
+        let key = (holder.id.clone(), names[0].clone());
+        let (hold, times) = held.holds.entry(key).or_insert_with(|| {
+            let hold = Hold {
+                names,
+                holder: holder.clone(),
+                lost: CancellationToken::new(),
+                sure_until: Mutex::new(sure_until),
+            };
+            (Arc::new(hold), 0)
+        });
+        *times += 1;
+        hold.extend(sure_until);
+        let hold = hold.clone();
+        if held.looked_at.is_none_or(|at| sure_until < at) {
+            self.0.sooner.notify_one();
+        }
+        if !std::mem::replace(&mut held.is_watched, true) {
+            let shared = self.0.clone();
+            self.0.tasks.spawn(async move { shared.watch().await });
+        }
+        hold
+    }
+
+    /// Notes that the holder has left once. False if it had lost the locks before.
+    pub(super) fn leave(&self, hold: &Arc<Hold>) -> bool {
+        let mut held = self.0.held();
+        let key = hold.key();
+        let Some((found, times)) = held.holds.get_mut(&key) else { return false };
+        if !Arc::ptr_eq(found, hold) {
+            return false;
+        }
+        *times -= 1;
+        if *times == 0 {
+            held.holds.remove(&key);
+        }
+        if held.holds.is_empty() {
+            self.0.emptied.notify_one();
+        }
+        true
+    }
+}
+
+impl Shared {
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().expect("no holder panics")
+    }
+
+    async fn watch(&self) {
+        tokio::select! {
+            () = self.renew_in_time() => {}
+            () = self.tell_in_time() => {}
+            () = self.stopped_and_empty() => {}
+        }
+    }
+
+    /// Ends when nothing is held; the next entry starts the task again.
+    async fn renew_in_time(&self) {
+        let period = self.settings.lease / 3;
+        let mut next = Instant::now() + period;
+        loop {
+            sleep_until(next).await;
+            if self.ends() {
+                return;
+            }
+            let asked_at = Instant::now();
+            self.renew_all(asked_at).await;
+            next = asked_at + period;
+        }
+    }
+
+    fn ends(&self) -> bool {
+        let mut held = self.held();
+        held.is_watched = !held.holds.is_empty();
+        !held.is_watched
+    }
+
+    async fn renew_all(&self, asked_at: Instant) {
+        let batches = self.batches();
+        let asked = batches.into_iter().map(|batch| {
+            let (server, layout) = (self.server.clone(), self.layout.clone());
+            let Settings { lease, renewal_timeout, .. } = self.settings;
+            self.tasks.spawn(async move {
+                let renewed = renew(&server, &layout, lease, &batch);
+                let answers = answer_within(renewal_timeout, renewed).await;
+                (batch, answers)
+            })
+        });
+        // All of them are under way before the first is waited for.
+        for asked in asked.collect::<Vec<_>>() {
+            let Ok((batch, answers)) = asked.await else { continue };
+            match answers {
+                Ok(answers) => self.apply(&batch, &answers, asked_at),
+                // There may be time for another try; if not, the clock says so.
+                Err(error) => {
+                    tracing::debug!(%error, "leases could not be renewed");
+                }
+            }
+        }
+    }
+
+    /// Holds to be renewed, in batches that lie in one slot each: locks without a hash tag are taken to share one, since a
+    /// client speaks to one server.
+    fn batches(&self) -> Vec<Vec<Arc<Hold>>> {
+        let mut holds: Vec<Arc<Hold>> = {
+            let held = self.held();
+            let renewed = held.holds.values().filter(|(hold, _)| hold.holder.is_renewed);
+            renewed.map(|(hold, _)| hold.clone()).collect()
+        };
+        holds.sort_by(|a, b| hash_tag(&a.names[0]).cmp(hash_tag(&b.names[0])));
+        let mut batches = Vec::new();
+        for slot in holds.chunk_by(|a, b| hash_tag(&a.names[0]) == hash_tag(&b.names[0])) {
+            let mut locks = usize::MAX;
+            for hold in slot {
+                locks = locks.saturating_add(hold.names.len());
+                if locks > self.settings.renewal_locks_max {
+                    batches.push(Vec::new());
+                    locks = hold.names.len();
+                }
+                batches.last_mut().expect("the first hold has opened one").push(hold.clone());
+            }
+        }
+        batches
+    }
+
+    fn apply(&self, batch: &[Arc<Hold>], answers: &[bool], asked_at: Instant) {
+        let mut answers = answers.iter().copied();
+        for hold in batch {
+            let ours: Vec<bool> = answers.by_ref().take(hold.names.len()).collect();
+            if ours.len() == hold.names.len() && ours.iter().all(|ours| *ours) {
+                hold.extend(asked_at + self.settings.lease);
+            } else {
+                self.lose(hold);
+            }
+        }
+    }
+
+    /// A hold that was released while it was being renewed is no longer in the map, and keeps its token.
+    fn lose(&self, hold: &Arc<Hold>) {
+        let mut held = self.held();
+        let key = hold.key();
+        if held.holds.get(&key).is_some_and(|(found, _)| Arc::ptr_eq(found, hold)) {
+            held.holds.remove(&key);
+            hold.lost.cancel();
+        }
+        if held.holds.is_empty() {
+            self.emptied.notify_one();
+        }
+    }
+
+    async fn tell_in_time(&self) {
+        loop {
+            let now = Instant::now();
+            for hold in self.over(now) {
+                self.lose(&hold);
+            }
+            let next = self.plan();
+            tokio::select! {
+                () = self.sooner.notified() => {}
+                () = sleep_until(next.unwrap_or(now)), if next.is_some() => {}
+            }
+        }
+    }
+
+    fn over(&self, now: Instant) -> Vec<Arc<Hold>> {
+        let held = self.held();
+        let over = held.holds.values().filter(|(hold, _)| hold.sure_until() <= now);
+        over.map(|(hold, _)| hold.clone()).collect()
+    }
+
+    fn plan(&self) -> Option<Instant> {
+        let mut held = self.held();
+        held.looked_at = held.holds.values().map(|(hold, _)| hold.sure_until()).min();
+        held.looked_at
+    }
+
+    /// Ends the task at once when the program stops, instead of at the next renewal.
+    async fn stopped_and_empty(&self) {
+        self.tasks.stop_token().cancelled().await;
+        while !self.ends() {
+            self.emptied.notified().await;
+        }
+    }
+}
+
+async fn renew(
+    server: &Server,
+    layout: &Layout,
+    lease: Duration,
+    batch: &[Arc<Hold>],
+) -> RedisResult<Vec<bool>> {
+    let mut locks: Vec<(&str, &Holder)> = Vec::new();
+    for hold in batch {
+        locks.extend(hold.names.iter().map(|name| (name.as_str(), &hold.holder)));
+    }
+    layout.renew(server, lease, &locks).await
+}
+
+/// The part of a key in its first braces, which decides its slot; empty if there is none.
+fn hash_tag(name: &str) -> &str {
+    let tag = name.split_once('{').and_then(|(_, rest)| rest.split_once('}'));
+    tag.map_or("", |(tag, _)| tag)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::connection::tests::Dialled;
+
+    const LEASE: Duration = Duration::from_secs(3);
+
+    /// Renewals that all fail.
+    fn renewals(tasks: &Tasks) -> Renewals {
+        let settings = Settings { lease: LEASE, ..Settings::default() };
+        let server = Server::new(Dialled::nowhere());
+        Renewals::new(server, Arc::new(Layout::new()), settings, tasks.clone())
+    }
+
+    fn holder(number: u64, is_renewed: bool) -> Holder {
+        Holder::new("test", number, LEASE, is_renewed)
+    }
+
+    fn enter(renewals: &Renewals, name: &str, holder: &Holder) -> Arc<Hold> {
+        renewals.enter(vec![name.to_owned()], holder, Instant::now() + LEASE)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn without_an_answer_the_holder_is_told_when_the_lease_ends() {
+        let renewals = renewals(&Tasks::default());
+        let start = Instant::now();
+        let (first, second) = (holder(1, true), holder(2, false));
+        let hold = enter(&renewals, "a", &first);
+        tokio::time::sleep(LEASE / 2).await;
+        let later = enter(&renewals, "a", &second);
+        hold.lost.cancelled().await;
+        assert_eq!(start.elapsed(), LEASE);
+        assert!(!later.lost.is_cancelled());
+        later.lost.cancelled().await;
+        assert_eq!(start.elapsed(), LEASE + LEASE / 2);
+        assert!(!renewals.leave(&hold), "it had been lost");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_shorter_lease_is_noticed_in_time() {
+        let renewals = renewals(&Tasks::default());
+        let start = Instant::now();
+        let _long = enter(&renewals, "a", &holder(1, true));
+        tokio::task::yield_now().await;
+        let soon = start + LEASE / 10;
+        let short = renewals.enter(vec!["b".to_owned()], &holder(2, false), soon);
+        short.lost.cancelled().await;
+        assert_eq!(start.elapsed(), LEASE / 10);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn two_entries_take_two_exits() {
+        let renewals = renewals(&Tasks::default());
+        let one = holder(1, true);
+        let (outer, inner) = (enter(&renewals, "a", &one), enter(&renewals, "a", &one));
+        assert!(Arc::ptr_eq(&outer, &inner));
+        assert!(renewals.leave(&inner));
+        assert!(!outer.lost.is_cancelled());
+        assert!(renewals.leave(&outer));
+        assert!(!renewals.leave(&outer));
+        tokio::time::sleep(2 * LEASE).await;
+        assert!(!outer.lost.is_cancelled(), "a released hold is watched no more");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stop_waits_for_what_is_held_and_for_no_renewal() {
+        let stop = CancellationToken::new();
+        let tasks = Tasks::new(stop.clone());
+        let renewals = renewals(&tasks);
+        let hold = enter(&renewals, "a", &holder(1, true));
+        stop.cancel();
+        assert!(timeout(LEASE / 10, tasks.ended()).await.is_err(), "it is still held");
+        assert!(renewals.leave(&hold));
+        assert!(timeout(Duration::from_millis(1), tasks.ended()).await.is_ok());
+    }
+
+    #[test]
+    fn a_batch_stays_in_its_slot() {
+        let renewals = renewals(&Tasks::default());
+        let names = ["x:{1}:a", "x:{2}:b", "c", "x:{1}:d", "e"];
+        for (number, name) in (0_u64..).zip(names) {
+            let hold = Hold {
+                names: vec![name.to_owned()],
+                holder: holder(number, true),
+                lost: CancellationToken::new(),
+                sure_until: Mutex::new(Instant::now()),
+            };
+            renewals.0.held().holds.insert(hold.key(), (Arc::new(hold), 1));
+        }
+        let mut tags: Vec<Vec<&str>> = Vec::new();
+        let batches = renewals.0.batches();
+        for batch in &batches {
+            tags.push(batch.iter().map(|hold| hash_tag(&hold.names[0])).collect());
+        }
+        assert_eq!(tags, [vec!["", ""], vec!["1", "1"], vec!["2"]]);
+    }
+}

@@ -1,0 +1,43 @@
+//! The locks of the crate `redisson-locks`, on the service's connection to Redis and with its limits.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::RedisFuture;
+use redis::aio::{AsyncPushSender, MultiplexedConnection};
+use redisson_locks::{ReentrantLocks, Settings, Subscribe, Tasks};
+
+use super::redis::Redis;
+use crate::base::limits;
+use crate::base::shutdown::Shutdown;
+
+/// Re-entrant locks with leases of `lease`, on which no client takes a lease of more than `lease_max`. Their tasks belong to
+/// `shutdown`.
+pub fn reentrant_locks(
+    redis: &Redis,
+    lease: Duration,
+    lease_max: Option<Duration>,
+    shutdown: &Shutdown,
+) -> ReentrantLocks {
+    let settings = Settings {
+        lease,
+        lease_max,
+        renewal_timeout: limits::LOCK_RENEWAL_TIMEOUT,
+        renewal_locks_max: limits::LOCK_RENEWAL_BATCH_MAX,
+        // Once to connect, and once for the answer.
+        release_timeout: 2 * redis.timeout(),
+        release_pause: limits::REDIS_RECONNECT_PAUSE,
+        release_tries_max: limits::LOCK_RELEASE_TRIES,
+        latch: limits::LOCK_LATCH_KEPT,
+    };
+    let tasks = Tasks::tracked(shutdown.stop_token().clone(), shutdown.tracker().clone());
+    ReentrantLocks::new(redis.clone(), redis.clone(), settings, tasks)
+}
+
+/// The connection leads to a master, like the one for commands. It carries nothing but subscriptions, so the life of Redis
+/// to which it leads doesn't matter.
+impl Subscribe for Redis {
+    fn open(&self, heard: Arc<dyn AsyncPushSender>) -> RedisFuture<'_, MultiplexedConnection> {
+        Box::pin(async move { Ok(self.listening_connection(heard).await?.0) })
+    }
+}
