@@ -58,10 +58,10 @@ mod bench;
 // Locks of a batch.
 mod locks;
 
-// What each lock has to do.
+// Duties of every lock.
 mod lock_conformance;
 
-// What only the re-entrant lock does.
+// Duties of the re-entrant lock alone.
 mod lock_reentrant;
 
 // Redlock over five servers.

@@ -1,4 +1,4 @@
-//! What documents and comments point to is there, and nothing points into somebody's home.
+//! Paths and links in documents and comments lead somewhere, and none leads into a user's home.
 
 use super::source::{File, assert_complaints, exists, files, no_complaints, place, read};
 

@@ -55,7 +55,7 @@ fn disagreements(script: &File) -> Vec<String> {
     }
     found.extend(built_keys(&code));
     if code.contains("MAXLEN") {
-        found.push("MAXLEN drops orders that nobody has read; trim by MINID".to_owned());
+        found.push("MAXLEN drops unread entries; trim by MINID".to_owned());
     }
     let lines = body.lines().count();
     if lines > BODY_LINES_MAX {
