@@ -4,8 +4,6 @@
 //! Redis and Postgres are real, but their instructions are not counted, and neither are hyper's before the router
 //! sees a request.
 
-use std::sync::Arc;
-
 use axum::body::Body;
 use axum::http::{Request, StatusCode, header};
 use chrono::TimeDelta;
@@ -15,8 +13,9 @@ use flash_sale::base::clock::Clock;
 use flash_sale::base::config::Config;
 use flash_sale::base::limits;
 use flash_sale::base::shutdown::Shutdown;
+use flash_sale::http::state::HttpState;
 use flash_sale::http::{self, Door};
-use flash_sale::kit::jwt::Grants;
+use flash_sale::kit::jwt::{Grants, Tokens};
 use flash_sale::kit::postgres;
 use flash_sale::kit::private_servers::{PrivateServers, Sync};
 use flash_sale::kit::redis::Redis;
@@ -30,6 +29,9 @@ use tokio::runtime::Runtime;
 
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Signs tokens that are only good for counting instructions.
+const SECRET: &str = "a secret that is only good for counting instructions";
 
 #[derive(Parser)]
 struct Arguments {
@@ -63,25 +65,26 @@ fn main() -> anyhow::Result<()> {
 
 fn count(runtime: &Runtime, servers: &PrivateServers, arguments: Arguments) -> anyhow::Result<()> {
     let Arguments { config, scenario, requests } = arguments;
-    let app = runtime.block_on(assemble(servers, config))?;
+    let state = runtime.block_on(assemble(servers, config))?;
+    let tokens = Tokens::new(&SecretString::from(SECRET));
     let expected = match scenario {
         Scenario::NoOp | Scenario::Win => StatusCode::ACCEPTED,
         Scenario::SoldOut => StatusCode::GONE,
         Scenario::Duplicate => StatusCode::CONFLICT,
     };
-    let path = runtime.block_on(path(&app, scenario, requests))?;
+    let path = runtime.block_on(path(state.app(), scenario, requests))?;
     let token_of = |user| {
         // Every user of the list has bought, or will; a duplicate is always the same user.
         let subject = if scenario == Scenario::Duplicate { 1 } else { user };
         let expires_at = Clock::System.now() + TimeDelta::hours(1);
-        app.tokens.issue(Grants { subject, admin: false }, expires_at)
+        tokens.issue(Grants { subject, admin: false }, expires_at)
     };
     let request = |user| {
         let bearer = format!("Bearer {}", token_of(user));
         Request::post(&path).header(header::AUTHORIZATION, bearer).body(Body::empty())
     };
     let requests: Vec<Request<Body>> = (2..requests + 2).map(request).collect::<Result<_, _>>()?;
-    let door = http::api(&app, false);
+    let door = http::api(&state, false);
     let others = measured(runtime, &door, requests, expected);
     anyhow::ensure!(others == 0, "{others} answers were not {expected}");
     Ok(())
@@ -105,7 +108,7 @@ fn measured(
     })
 }
 
-async fn assemble(servers: &PrivateServers, mut config: Config) -> anyhow::Result<Arc<App>> {
+async fn assemble(servers: &PrivateServers, mut config: Config) -> anyhow::Result<HttpState> {
     config.no_op_route = true;
     // A refused user is told "sold out" from memory, however slowly the requests come.
     config.sold_out_memory_ms = 3_600_000;
@@ -113,8 +116,9 @@ async fn assemble(servers: &PrivateServers, mut config: Config) -> anyhow::Resul
     schema::migrate(&pool).await?;
     let redis = Redis::new(servers.redis_url())?;
     let stores = Stores { pool, redis, keys: Keys::new("fs") };
-    let secret = SecretString::from("a secret that is only good for counting instructions");
-    App::assemble(&config, stores, &secret, Clock::System, Shutdown::default()).await
+    let app = App::assemble(&config, stores, Clock::System, Shutdown::default()).await?;
+    let secret = SecretString::from(SECRET);
+    Ok(HttpState::new(app, &config, &secret))
 }
 
 /// The path of the scenario's requests, with every store in a state in which the path can be claimed again and again.

@@ -20,7 +20,7 @@
 --   SOLD_OUT         returns           count of returns: while it stays, no further user can be a buyer
 --   TOO_MANY_UNPAID  ''                would be accepted, but the user holds as many unpaid orders as they may
 --   OVERLOADED       ''                would be accepted, but the backlog has no room
---   NOT_LOADED       ''                the sale isn't loaded (yet): ask sale/warm_up
+--   NOT_LOADED       ''                the sale isn't loaded (yet): ask the loader
 --   STALE            ''                the sale has another epoch than the caller's, or another layout
 --   RESHARDED        number of shards  the caller has another number, and so named the wrong keys: ask again
 --   LOST             ''                the shard lacks its sentinel, or the sale its stock: Redis has lost data

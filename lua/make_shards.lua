@@ -1,6 +1,6 @@
 -- Makes shards, without buyers, for a sale that is being loaded.
 --
--- KEYS[1]  coupon  HASH  the sale, as warm_up.lua has written it
+-- KEYS[1]  coupon  HASH  the sale, as load_sale.lua has written it
 -- KEYS[2..] some of its shards; HASH, user id -> order id
 -- ARGV[1]  load id that the caller goes on with
 --

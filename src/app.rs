@@ -1,21 +1,15 @@
 //! The assembled service: one field for each capability.
 
-use std::num::NonZeroU32;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
-
-use secrecy::SecretString;
 
 use crate::base::clock::Clock;
 use crate::base::config::Config;
 use crate::base::limits;
 use crate::base::shutdown::Shutdown;
-use crate::base::telemetry::{LogThrottle, Metrics, RequestIds};
+use crate::base::telemetry::Metrics;
 use crate::kit::id::IdGenerator;
-use crate::kit::jwt::Tokens;
 use crate::kit::lock::reentrant::ReentrantLocks;
-use crate::kit::rate_limit::RateLimit;
-use crate::kit::signature::Signatures;
 use crate::sale::Stores;
 use crate::sale::archive::Archive;
 use crate::sale::claim::calls::{Bounds, ClaimScript};
@@ -28,9 +22,11 @@ use crate::sale::claim::sold_out_listener;
 use crate::sale::claim::status::ClaimStatuses;
 use crate::sale::coupon::changes::CouponChanges;
 use crate::sale::coupon::create::Coupons;
-use crate::sale::coupon::load::WarmUp;
+use crate::sale::coupon::load::Loader;
+use crate::sale::epoch::Epoch;
 use crate::sale::installation;
 use crate::sale::log::backlog::Backlog;
+use crate::sale::loss::LossAlarm;
 use crate::sale::order::discard::DeadLetters;
 use crate::sale::order::expiry::Expiry;
 use crate::sale::order::give_back::pass::StockReturns;
@@ -55,7 +51,9 @@ pub struct App {
     /// Changes coupons.
     pub coupon_changes: Arc<CouponChanges>,
     /// Loads sales into Redis.
-    pub warm_up: Arc<WarmUp>,
+    pub loader: Arc<Loader>,
+    /// Epoch that this process tells the scripts.
+    pub epoch: Arc<Epoch>,
     /// Removes sales that are over from Redis.
     pub archive: Archive,
     /// Sold-out sales that this process remembers.
@@ -68,8 +66,6 @@ pub struct App {
     pub order_moves: OrderMoves,
     /// Takes payments and refunds them.
     pub payments: Payments,
-    /// Verifies callbacks of the payment gateway, if there is one.
-    pub callbacks: Option<Signatures>,
     /// Expires orders.
     pub expiry: Expiry,
     /// Lists and discards dead letters.
@@ -80,22 +76,12 @@ pub struct App {
     pub postponed: Postponed,
     /// Buyers' locks.
     pub locks: ReentrantLocks,
-    /// Verifies access tokens.
-    pub tokens: Tokens,
-    /// Bounds how often a user may claim, if a bound is set.
-    pub user_claims: Option<RateLimit>,
     /// Requests that wait for their order.
     pub order_waiters: OrderWaiters,
     /// Accepted claims that wait to be written, and the bound on them.
     pub backlog: Arc<Backlog>,
     /// Whether claims can be taken.
     pub readiness: Readiness,
-    /// Whether the route that does nothing is there, for measurements.
-    pub no_op_route: bool,
-    /// Names requests that come without a name.
-    pub request_ids: RequestIds,
-    /// Limits the log to one line about an outage now and then, instead of one for each request.
-    pub failure_log: Mutex<LogThrottle>,
     /// Looks the operator's numbers up.
     pub numbers: Numbers,
     /// Compares the stores, and keeps the record.
@@ -165,9 +151,6 @@ impl App {
             tracing::debug!(%error, "the newest order ids could not be looked up");
         }
         self.sold_out.forget_idle();
-        if let Some(limit) = &self.user_claims {
-            limit.forget_idle();
-        }
     }
 
     /// Puts the service together over these stores.
@@ -178,14 +161,13 @@ impl App {
     pub async fn assemble(
         config: &Config,
         stores: Stores,
-        secret: &SecretString,
         clock: Clock,
         shutdown: Shutdown,
     ) -> anyhow::Result<Arc<Self>> {
         let lanes = raise_lanes(config, &stores).await?;
         let epoch = installation::read(&stores.pool).await?.epoch;
         let Stores { pool, redis, keys } = &stores;
-        let Base { metrics, postponed, warm_up, coupons, coupon_changes, order_moves } =
+        let Base { metrics, postponed, epoch, loss, loader, coupons, coupon_changes, order_moves } =
             Base::new(&stores, epoch, &shutdown)?;
         let orders = Orders::new(pool.clone(), config.batch_timeout());
         let ids = IdGenerator::new(keys.order_sequence(), config.order_id_block, clock.clone());
@@ -195,45 +177,41 @@ impl App {
         let backlog = Arc::new(Backlog::new(redis.clone(), keys.clone(), lanes, orders_max));
         let order_ids =
             OrderIds::informed(&stores, backlog.clone(), ids.clone(), clock.clone()).await;
-        let regular = RegularClaims::new(&stores, ids.clone(), locks.clone(), orders.clone());
         let sold_out = remembered_sales(config, &stores, &shutdown);
-        let script = ClaimScript::new(
-            redis.clone(),
-            keys.clone(),
-            ids,
-            Bounds::of(config, backlog.clone()),
-            warm_up.clone(),
-            sold_out.clone(),
-            shutdown.clone(),
-        );
+        let claims = {
+            let regular = RegularClaims::new(&stores, ids.clone(), locks.clone(), orders.clone());
+            let (bounds, seen) = (Bounds::of(config, backlog.clone()), sold_out.clone());
+            let (redis, keys) = (redis.clone(), keys.clone());
+            let script =
+                ClaimScript::new(redis, keys, ids, bounds, epoch.clone(), seen, shutdown.clone());
+            let (loader, epoch, orders) = (loader.clone(), epoch.clone(), orders.clone());
+            Claims::new(sold_out.clone(), script, loader, epoch, loss, regular, orders)
+        };
+        let stock_returns =
+            StockReturns::new(&stores, loader.clone(), epoch.clone(), postponed.clone());
         let moves = order_moves.clone();
         let payments = Payments::new(pool.clone(), moves, postponed.clone(), config);
         let (changes, after) = (coupon_changes.clone(), config.archive_after());
         let archive = Archive::new(&stores, changes, postponed.clone(), after, shutdown.clone());
         Ok(Arc::new(Self {
-            claims: Claims::new(sold_out.clone(), script, warm_up.clone(), regular, orders.clone()),
-            claim_statuses: ClaimStatuses::new(&stores, orders.clone(), warm_up.clone()),
+            claims,
+            claim_statuses: ClaimStatuses::new(&stores, orders.clone(), loader.clone()),
             payments,
-            callbacks: config.payment_callback_secret.as_ref().map(Signatures::new),
             expiry: Expiry::new(order_moves.clone(), postponed.clone(), config.payment_window()),
             dead_letters: DeadLetters::new(pool.clone(), order_moves.clone()),
-            stock_returns: StockReturns::new(&stores, warm_up.clone(), postponed.clone()),
+            stock_returns,
             coupons,
             archive,
             coupon_changes,
-            warm_up,
+            loader,
+            epoch,
             sold_out,
             order_ids,
             order_waiters: OrderWaiters::new(orders.clone(), &metrics, shutdown.clone()),
             orders,
             order_moves,
             locks,
-            tokens: Tokens::new(secret),
-            user_claims: NonZeroU32::new(config.user_claims_per_second).map(RateLimit::new),
             readiness: Readiness::new(&stores, backlog.clone(), shutdown.clone()),
-            no_op_route: config.no_op_route,
-            request_ids: RequestIds::default(),
-            failure_log: Mutex::default(),
             numbers: Numbers::new(&stores, backlog.clone(), metrics.clone(), postponed.clone()),
             backlog,
             postponed,
@@ -260,7 +238,9 @@ fn remembered_sales(config: &Config, stores: &Stores, shutdown: &Shutdown) -> Ar
 struct Base {
     metrics: Arc<Metrics>,
     postponed: Postponed,
-    warm_up: Arc<WarmUp>,
+    epoch: Arc<Epoch>,
+    loss: Arc<LossAlarm>,
+    loader: Arc<Loader>,
     coupons: Arc<Coupons>,
     coupon_changes: Arc<CouponChanges>,
     order_moves: OrderMoves,
@@ -271,17 +251,19 @@ impl Base {
         let passes = Pass::ALL.into_iter().map(Pass::name);
         let metrics = Arc::new(Metrics::new(ClaimOutcome::codes(), passes)?);
         let postponed = Postponed::new(stores.pool.clone(), metrics.clone());
-        let warm_up = Arc::new(WarmUp::new(stores, epoch, metrics.clone(), postponed.clone()));
-        let coupons = Arc::new(Coupons::new(stores, warm_up.clone(), shutdown.clone()));
+        let epoch = Arc::new(Epoch::new(stores.pool.clone(), epoch));
+        let loss = Arc::new(LossAlarm::new(metrics.clone()));
+        let loader = Arc::new(Loader::new(stores, loss.clone(), postponed.clone()));
+        let coupons = Arc::new(Coupons::new(stores, loader.clone(), shutdown.clone()));
         let coupon_changes = Arc::new(CouponChanges::new(
             stores,
             coupons.clone(),
-            warm_up.clone(),
+            loader.clone(),
             postponed.clone(),
             shutdown.clone(),
         ));
         let order_moves = OrderMoves::new(stores.pool.clone(), shutdown.clone());
-        Ok(Self { metrics, postponed, warm_up, coupons, coupon_changes, order_moves })
+        Ok(Self { metrics, postponed, epoch, loss, loader, coupons, coupon_changes, order_moves })
     }
 }
 

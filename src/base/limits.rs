@@ -146,14 +146,14 @@ pub const LOCK_RENEWAL_TIMEOUT: Duration = Duration::from_millis(500);
 pub const LOCK_RENEWAL_BATCH_MAX: usize = 100;
 
 /// Time for which the answer about a coupon outside Redis is believed.
-pub const WARM_UP_MEMORY: Duration = Duration::from_secs(1);
+pub const LOADER_MEMORY: Duration = Duration::from_secs(1);
 /// Coupons outside Redis whose answers are remembered.
-pub const WARM_UP_MEMORY_COUPONS_MAX: u64 = 100_000;
+pub const LOADER_MEMORY_COUPONS_MAX: u64 = 100_000;
 
 /// Coupons that a pass takes from Postgres at a time.
 pub const PASS_COUPONS_MAX: i64 = 100;
 /// Period in which sales that open soon are looked for.
-pub const WARM_UP_PERIOD: Duration = Duration::from_secs(10);
+pub const LOAD_PERIOD: Duration = Duration::from_secs(10);
 /// Period in which sales that are over are looked for.
 pub const ARCHIVE_PERIOD: Duration = Duration::from_secs(60);
 /// Period in which coupons are searched for changes that Redis does not have.

@@ -19,11 +19,11 @@ use crate::sale::archive::{Archive, ArchiveOutcome};
 use crate::sale::coupon::changes::{ChangeOutcome, CouponChanges};
 use crate::sale::coupon::create::Coupons;
 use crate::sale::coupon::input::{CouponEdit, NewCoupon, NewSale, Restock, SaleEdit};
-use crate::sale::coupon::load::WarmUp;
+use crate::sale::coupon::load::Loader;
 use crate::sale::coupon::model::{Coupon, CouponKind, CouponState};
 use crate::sale::coupon::rules::Change;
 use crate::sale::ids::CouponId;
-use crate::sale::installation;
+use crate::sale::loss::LossAlarm;
 use crate::sale::postponed::Postponed;
 use crate::sale::reconcile::gauges::{SideBySide, side_by_side};
 
@@ -265,18 +265,18 @@ struct Shown {
 }
 
 async fn run_on(task: Task, stores: &Stores) -> anyhow::Result<()> {
-    let epoch = installation::read(&stores.pool).await?.epoch;
     let metrics = Arc::new(Metrics::new(std::iter::empty(), std::iter::empty())?);
     let postponed = Postponed::new(stores.pool.clone(), metrics.clone());
-    let warm_up = Arc::new(WarmUp::new(stores, epoch, metrics, postponed.clone()));
-    let coupons = Arc::new(Coupons::new(stores, warm_up.clone(), Shutdown::default()));
+    let loader =
+        Arc::new(Loader::new(stores, Arc::new(LossAlarm::new(metrics)), postponed.clone()));
+    let coupons = Arc::new(Coupons::new(stores, loader.clone(), Shutdown::default()));
     let mut sides = match &task {
         Task::Show(id) => side_by_side(stores, *id).await?,
         _ => None,
     };
     let shutdown = Shutdown::default();
     let changes =
-        CouponChanges::new(stores, coupons.clone(), warm_up, postponed.clone(), shutdown.clone());
+        CouponChanges::new(stores, coupons.clone(), loader, postponed.clone(), shutdown.clone());
     let found = match task {
         Task::Create(new) => vec![coupons.create(new).await?],
         Task::Change(id, change) => vec![changed(changes.change(id, change).await?)?],

@@ -6,10 +6,11 @@ use anyhow::Context;
 use chrono::TimeDelta;
 
 use super::serve::{self, Addresses};
+use super::stores::token_secret;
 use crate::app::App;
 use crate::base::clock::Clock;
 use crate::base::config::{Config, InvalidConfig, Role};
-use crate::kit::jwt::Grants;
+use crate::kit::jwt::{Grants, Tokens};
 use crate::sale::coupon::input::{NewCoupon, NewSale};
 use crate::sale::coupon::model::{Coupon, CouponKind};
 
@@ -27,7 +28,8 @@ pub async fn run(config: &Config) -> anyhow::Result<()> {
     let config = Config { in_process_gateway: true, ..config.clone() };
     serve::run(&config, async |app, addresses| {
         let coupon = coupon_on_sale(app).await?;
-        print_what_to_paste(app, &coupon, addresses);
+        let tokens = Tokens::new(&token_secret(&config.stores)?);
+        print_what_to_paste(&tokens, &coupon, addresses);
         Ok(())
     })
     .await
@@ -58,11 +60,11 @@ async fn coupon_on_sale(app: &App) -> anyhow::Result<Coupon> {
 
 /// Prints the commands. They have no comments and quote their URLs: an interactive zsh takes `#` for a command, and
 /// the brackets of an IPv6 address for a pattern.
-fn print_what_to_paste(app: &App, coupon: &Coupon, addresses: Addresses) {
+fn print_what_to_paste(tokens: &Tokens, coupon: &Coupon, addresses: Addresses) {
     let now = Clock::System.now();
     // Each start has another user, so that the commands below always claim a unit.
     let user = now.timestamp();
-    let token = |admin| app.tokens.issue(Grants { subject: user, admin }, now + TimeDelta::days(1));
+    let token = |admin| tokens.issue(Grants { subject: user, admin }, now + TimeDelta::days(1));
     let (user_token, admin_token, id) = (token(false), token(true), coupon.id);
     let (url, operations_url) = (url(addresses.api), url(addresses.operations));
     let stock = coupon.sale.as_ref().and_then(|sale| sale.left).unwrap_or(0);

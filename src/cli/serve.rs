@@ -1,7 +1,6 @@
 //! `flash-sale serve`: the service, until a signal stops it.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -15,6 +14,7 @@ use crate::base::clock::Clock;
 use crate::base::config::{Config, Role};
 use crate::base::limits;
 use crate::base::shutdown::{Shutdown, StopRequests};
+use crate::http::state::HttpState;
 use crate::http::{self, server};
 use crate::kit::open_files;
 use crate::worker;
@@ -56,13 +56,13 @@ pub async fn run(
     let shutdown = Shutdown::default();
     let served = async {
         let stores = stores.stores.clone();
-        let app = App::assemble(config, stores, &secret, Clock::System, shutdown.clone()).await?;
+        let app = App::assemble(config, stores, Clock::System, shutdown.clone()).await?;
         app::start_housekeeping(&app);
         if config.has_role(Role::Worker) {
             worker::start(&app, config);
         }
         let addresses = listeners.addresses()?;
-        listeners.serve(config, &app);
+        listeners.serve(config, &HttpState::new(app.clone(), config, &secret));
         tokio::select! {
             failed = async { started(&app, addresses).await.err() } => match failed {
                 Some(error) => return Err(error),
@@ -128,20 +128,20 @@ impl Listeners {
         Ok(Addresses { api, operations: bound(&self.operations)?.or(api) })
     }
 
-    fn serve(self, config: &Config, app: &Arc<App>) {
+    fn serve(self, config: &Config, http: &HttpState) {
         let serve = |listener: TcpListener, door, what| {
             let address =
                 listener.local_addr().map_or_else(|_| String::new(), |address| address.to_string());
             tracing::info!("{what} on http://{address}");
-            let shutdown = app.shutdown.clone();
+            let shutdown = http.app().shutdown.clone();
             shutdown.spawn(server::run(listener, door, config.connections_max, shutdown.clone()));
         };
         let alone = self.operations.is_none();
         if let Some(listener) = self.api {
-            serve(listener, http::api(app, alone), "the API listens");
+            serve(listener, http::api(http, alone), "the API listens");
         }
         if let Some(listener) = self.operations {
-            serve(listener, http::operations(app), "/metrics, /livez and /readyz listen");
+            serve(listener, http::operations(http), "/metrics, /livez and /readyz listen");
         }
     }
 }

@@ -1,13 +1,11 @@
 //! The user of a request, from a verified bearer token only, never from a body or a path.
 
-use std::sync::Arc;
-
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{StatusCode, header};
 
 use super::problem::Problem;
-use crate::app::App;
+use super::state::HttpState;
 use crate::kit::jwt::{Grants, TokenError};
 use crate::sale::ids::UserId;
 
@@ -17,20 +15,20 @@ pub struct User(pub UserId);
 /// An administrator with a valid token.
 pub struct Admin;
 
-impl FromRequestParts<Arc<App>> for User {
+impl FromRequestParts<HttpState> for User {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Problem> {
-        let grants = grants(parts, app)?;
+    async fn from_request_parts(parts: &mut Parts, http: &HttpState) -> Result<Self, Problem> {
+        let grants = grants(parts, http)?;
         Ok(Self(UserId::new(grants.subject).map_err(|_| TokenError::Invalid)?))
     }
 }
 
-impl FromRequestParts<Arc<App>> for Admin {
+impl FromRequestParts<HttpState> for Admin {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, app: &Arc<App>) -> Result<Self, Problem> {
-        if grants(parts, app)?.admin {
+    async fn from_request_parts(parts: &mut Parts, http: &HttpState) -> Result<Self, Problem> {
+        if grants(parts, http)?.admin {
             return Ok(Self);
         }
         let detail = "this needs a token with the role `admin`";
@@ -38,7 +36,7 @@ impl FromRequestParts<Arc<App>> for Admin {
     }
 }
 
-fn grants(parts: &Parts, app: &App) -> Result<Grants, Problem> {
+fn grants(parts: &Parts, http: &HttpState) -> Result<Grants, Problem> {
     let header = parts.headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let token = header.and_then(|value| {
         let (scheme, token) = value.split_once(' ')?;
@@ -48,5 +46,5 @@ fn grants(parts: &Parts, app: &App) -> Result<Grants, Problem> {
         let detail = "send the header `Authorization: Bearer <token>`";
         return Err(Problem::new(StatusCode::UNAUTHORIZED, "invalid_token", detail));
     };
-    Ok(app.tokens.verify(token)?)
+    Ok(http.front().tokens.verify(token)?)
 }

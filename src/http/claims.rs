@@ -15,6 +15,7 @@ use utoipa::ToSchema;
 use super::auth::User;
 use super::extract::Id;
 use super::problem::Problem;
+use super::state::HttpState;
 use crate::app::App;
 use crate::base::limits;
 use crate::sale::claim::outcome::{ClaimOutcome, UNAVAILABLE};
@@ -66,12 +67,13 @@ impl Accepted {
     reason = "thousands of claims may wait at a time, each in one of these"
 )]
 pub async fn claim(
-    State(app): State<Arc<App>>,
+    State(http): State<HttpState>,
     User(user): User,
     Id(coupon): Id<CouponId>,
     PreferWait(patience): PreferWait,
 ) -> Result<Response, Problem> {
-    if let Some(Err(wait)) = app.user_claims.as_ref().map(|limit| limit.pass(user.get())) {
+    let app = http.app();
+    if let Some(Err(wait)) = http.front().user_claims.as_ref().map(|limit| limit.pass(user.get())) {
         app.metrics.rate_limited.increment(1);
         return Err(rate_limited(wait));
     }

@@ -27,6 +27,9 @@ pub mod no_op;
 // Tokens: the user of a request, and whether the user is an administrator.
 pub mod auth;
 
+// State of the HTTP side.
+pub mod state;
+
 // Pages of lists.
 pub mod page;
 
@@ -37,7 +40,6 @@ pub mod extract;
 pub mod problem;
 
 use std::any::Any;
-use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Request};
@@ -55,10 +57,10 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use utoipa_swagger_ui::SwaggerUi;
 
-use crate::app::App;
 use crate::base::limits;
 use crate::base::telemetry::RequestIds;
 use problem::{PROBLEM_JSON, Problem, ProblemBody, REQUEST_ID};
+use state::HttpState;
 
 #[derive(OpenApi)]
 #[openapi(
@@ -69,7 +71,7 @@ use problem::{PROBLEM_JSON, Problem, ProblemBody, REQUEST_ID};
 struct ApiDoc;
 
 /// The API, including the operations unless these have a listener of their own.
-pub fn api(app: &Arc<App>, with_operations: bool) -> Door {
+pub fn api(http: &HttpState, with_operations: bool) -> Door {
     let routes = OpenApiRouter::with_openapi(ApiDoc::openapi())
         .routes(routes!(claims::claim))
         .routes(routes!(claims::my_claim))
@@ -99,19 +101,19 @@ pub fn api(app: &Arc<App>, with_operations: bool) -> Door {
     Finish.modify(&mut document);
     let docs = SwaggerUi::new("/docs").url("/openapi.json", document);
     // Not in the document: this route is no part of the API.
-    let router = match app.no_op_route {
+    let router = match http.front().no_op_route {
         true => router.route(no_op::PATH, post(no_op::no_op)),
         false => router,
     };
-    Door::new(router.merge(docs), app)
+    Door::new(router.merge(docs), http)
 }
 
 /// The operations alone, for a listener of their own.
-pub fn operations(app: &Arc<App>) -> Door {
-    Door::new(operation_routes().split_for_parts().0, app)
+pub fn operations(http: &HttpState) -> Door {
+    Door::new(operation_routes().split_for_parts().0, http)
 }
 
-fn operation_routes() -> OpenApiRouter<Arc<App>> {
+fn operation_routes() -> OpenApiRouter<HttpState> {
     OpenApiRouter::new()
         .routes(routes!(operations::livez))
         .routes(routes!(operations::readyz))
@@ -121,14 +123,14 @@ fn operation_routes() -> OpenApiRouter<Arc<App>> {
 /// The service of a listener: the routes, and the frame of every request. Clones share both.
 #[derive(Clone)]
 pub struct Door {
-    app: Arc<App>,
+    http: HttpState,
     routes: TowerToHyperService<Router>,
 }
 
 impl Door {
     /// The first layer is the outermost: it sees every reply, including those of the layers below. All layers are
     /// one, because each call of `layer` puts every route into a box of its own.
-    fn new(router: Router<Arc<App>>, app: &Arc<App>) -> Self {
+    fn new(router: Router<HttpState>, http: &HttpState) -> Self {
         let router = router
             .fallback(|| async { nothing_here() })
             .method_not_allowed_fallback(|| async {
@@ -142,8 +144,8 @@ impl Door {
                 CatchPanicLayer::custom(panicked),
                 DefaultBodyLimit::max(limits::BODY_BYTES_MAX),
             ))
-            .with_state(app.clone());
-        Self { app: app.clone(), routes: TowerToHyperService::new(router) }
+            .with_state(http.clone());
+        Self { http: http.clone(), routes: TowerToHyperService::new(router) }
     }
 
     /// The frame of every request: its id, its time limit, its problem body, its duration. Not a layer of the router,
@@ -151,7 +153,7 @@ impl Door {
     pub async fn answer(&self, request: Request) -> Response {
         let started = Instant::now();
         let version = request.version();
-        let request_id = request_id(request.headers(), &self.app.request_ids);
+        let request_id = request_id(request.headers(), &self.http.front().request_ids);
         let mut response = if declared_bytes(request.headers()) > limits::BODY_BYTES_MAX {
             extract::body_too_large().into_response()
         } else {
@@ -166,7 +168,7 @@ impl Door {
             problem = Some(nothing_here());
         }
         if let Some(problem) = problem {
-            log_failure(&self.app, &problem, &request_id);
+            log_failure(&self.http, &problem, &request_id);
             let rendered = problem.render(&request_id);
             let allow = response.headers_mut().remove(header::ALLOW);
             response = rendered;
@@ -174,20 +176,20 @@ impl Door {
         }
         let request_id = HeaderValue::from_str(&request_id).expect("checked or made by us");
         response.headers_mut().insert(REQUEST_ID, request_id);
-        if self.app.shutdown.is_announced() && version <= Version::HTTP_11 {
+        if self.http.app().shutdown.is_announced() && version <= Version::HTTP_11 {
             // The client's next request goes to another process. HTTP/2 announces that in a frame of its own.
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
-        self.app.metrics.http_seconds.record(started.elapsed());
+        self.http.app().metrics.http_seconds.record(started.elapsed());
         response
     }
 }
 
 /// One line now and then tells that requests fail; the metrics count the rest.
-fn log_failure(app: &App, problem: &Problem, request_id: &str) {
+fn log_failure(http: &HttpState, problem: &Problem, request_id: &str) {
     let Some(failure) = problem.failure() else { return };
-    app.metrics.requests_failed.increment(1);
-    if app.failure_log.lock().is_ok_and(|mut throttle| throttle.allows()) {
+    http.app().metrics.requests_failed.increment(1);
+    if http.front().failure_log.lock().is_ok_and(|mut throttle| throttle.allows()) {
         tracing::warn!(request_id, error = %failure, "a request could not be answered");
     }
 }

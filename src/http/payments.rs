@@ -13,6 +13,7 @@ use utoipa::ToSchema;
 
 use super::extract;
 use super::problem::Problem;
+use super::state::HttpState;
 use crate::app::App;
 use crate::sale::order::model::Order;
 use crate::sale::payment::callback::{Notice, Receipt};
@@ -47,18 +48,18 @@ pub struct Answer {
     order: Order,
 }
 
-impl<T: DeserializeOwned + Validate<Context = ()>> FromRequest<Arc<App>> for Signed<T> {
+impl<T: DeserializeOwned + Validate<Context = ()>> FromRequest<HttpState> for Signed<T> {
     type Rejection = Problem;
 
-    async fn from_request(request: Request, app: &Arc<App>) -> Result<Self, Problem> {
-        let Some(callbacks) = &app.callbacks else {
+    async fn from_request(request: Request, http: &HttpState) -> Result<Self, Problem> {
+        let Some(callbacks) = &http.front().callbacks else {
             let detail = "no gateway is known here: --payment-callback-secret isn't set";
             return Err(Problem::not_found("callbacks_off", detail));
         };
         let signature = request.headers().get(SIGNATURE).cloned();
         let signature = signature.as_ref().and_then(|value| value.to_str().ok()).unwrap_or("");
         let body =
-            Bytes::from_request(request, app).await.map_err(|_| extract::body_too_large())?;
+            Bytes::from_request(request, http).await.map_err(|_| extract::body_too_large())?;
         if !callbacks.verifies(&body, signature) {
             let detail = "send the header `X-Signature`: HMAC-SHA256 of the body with the common secret, in hexadecimal";
             return Err(Problem::new(StatusCode::FORBIDDEN, "invalid_signature", detail));

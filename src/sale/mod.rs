@@ -35,6 +35,12 @@ pub mod postponed;
 // Names of the passes.
 pub mod pass;
 
+// Alarm for a sale that Redis has lost.
+pub mod loss;
+
+// Epoch that this process tells the scripts.
+pub mod epoch;
+
 // Lanes and epoch of an installation.
 pub mod installation;
 

@@ -19,7 +19,7 @@ pub enum Pass {
     /// Compares the stores.
     Reconcile,
     /// Loads sales that open soon.
-    WarmUp,
+    Load,
     /// Removes sales that are over from Redis.
     Archive,
     /// Applies changes of coupons to Redis.
@@ -69,7 +69,7 @@ impl Pass {
         Self::TidyUp,
         Self::Numbers,
         Self::Reconcile,
-        Self::WarmUp,
+        Self::Load,
         Self::Archive,
         Self::Changes,
         Self::Revisions,
@@ -88,7 +88,7 @@ impl Pass {
             Self::TidyUp => "tidy_up",
             Self::Numbers => "numbers",
             Self::Reconcile => "reconcile",
-            Self::WarmUp => "warm_up",
+            Self::Load => "warm_up",
             Self::Archive => "archive",
             Self::Changes => "changes",
             Self::Revisions => "revisions",
@@ -111,7 +111,7 @@ impl Pass {
         match self {
             Self::Write | Self::Recover | Self::TidyUp | Self::Numbers => None,
             Self::Reconcile | Self::Revisions => None,
-            Self::WarmUp => Some((
+            Self::Load => Some((
                 ItemKind::Coupon,
                 "The sale can't be loaded, and claims on it fail: look at its keys in Redis, which nothing but this service may write; `flash-sale coupon show ID` tells what both stores have.",
             )),

@@ -35,8 +35,8 @@ pub fn start(app: &Arc<App>, config: &Config) {
         app.coupon_changes.catch_up_pass().await.map(drop)
     });
     let ahead = config.warm_up_ahead();
-    every(app, limits::WARM_UP_PERIOD, Pass::WarmUp, move |app| async move {
-        app.warm_up.pass(ahead).await.map(drop)
+    every(app, limits::LOAD_PERIOD, Pass::Load, move |app| async move {
+        app.loader.pass(ahead).await.map(drop)
     });
     every(app, limits::ARCHIVE_PERIOD, Pass::Archive, |app| async move {
         app.archive.pass().await.map(drop)

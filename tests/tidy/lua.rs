@@ -303,7 +303,7 @@ fn the_checker_finds_every_way_to_disagree() {
         &broken("local name", "coupon = f()\nlocal name"),
         &["the key of SET is coupon"],
     );
-    assert_complaints(&broken("'SET', coupon", "'XTRIM', log, 'MAXLEN'"), &["MAXLEN drops orders"]);
+    assert_complaints(&broken("'SET', coupon", "'XTRIM', log, 'MAXLEN'"), &["MAXLEN drops unread"]);
     assert_complaints(
         &broken("return redis", &format!("{}return redis", "\n".repeat(60))),
         &["its body has 65 lines"],

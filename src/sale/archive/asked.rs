@@ -27,9 +27,9 @@ use utoipa::ToSchema;
 
 use super::Archive;
 use crate::base::limits;
-use crate::sale::coupon::model::{CouponKind, CouponState};
+use crate::sale::coupon::model::CouponState;
 use crate::sale::coupon::stock;
-use crate::sale::coupon::stock::StoredSale;
+use crate::sale::coupon::stock::{Stage, StoredCoupon, StoredSale};
 use crate::sale::ids::CouponId;
 use crate::sale::order::dead_letter;
 use crate::sale::order::moves;
@@ -126,7 +126,7 @@ impl Archive {
             buyers_dropped: None,
             live_orders: None,
         };
-        if !sale.archived {
+        if !sale.is_archived() {
             let (standing, obstacles) = match self.look(coupon).await? {
                 Ok(seen) => seen,
                 Err(refusal) => return Ok(ArchiveOutcome::Refused(refusal)),
@@ -142,7 +142,7 @@ impl Archive {
             archived.buyers_dropped = counted.as_ref().map(|sale| sale.buyers);
             archived.live_orders = counted.and_then(|sale| i64::try_from(sale.live_orders).ok());
         }
-        self.remove(coupon, sale.total.unwrap_or(0)).await?;
+        self.remove(coupon, sale.terms.total).await?;
         // Their rows, if there are any, have nothing left to do.
         let passes =
             [Pass::StockReturns, Pass::Withdrawals, Pass::Places, Pass::Changes, Pass::Archive];
@@ -156,16 +156,21 @@ impl Archive {
     ) -> Result<Result<StoredSale, ArchiveRefusal>, Failure> {
         Ok(match stock::find(&self.stores.pool, coupon).await? {
             None => Err(ArchiveRefusal::NotFound),
-            Some(sale) if sale.kind == CouponKind::Regular => Err(ArchiveRefusal::NoSale),
-            Some(sale) if sale.state != CouponState::Ended => Err(ArchiveRefusal::NotEnded),
-            Some(sale) if sale.load_id.is_none() => Err(ArchiveRefusal::NotLoaded),
-            Some(sale) => Ok(sale),
+            Some(StoredCoupon::Regular(_)) => Err(ArchiveRefusal::NoSale),
+            Some(StoredCoupon::Flash(sale)) if sale.state != CouponState::Ended => {
+                Err(ArchiveRefusal::NotEnded)
+            }
+            Some(StoredCoupon::Flash(sale)) if sale.stage == Stage::Unloaded => {
+                Err(ArchiveRefusal::NotLoaded)
+            }
+            Some(StoredCoupon::Flash(sale)) => Ok(sale),
         })
     }
 
     /// Whether the sale has been archived meanwhile, by another pass or operator.
     async fn is_archived(&self, coupon: CouponId) -> sqlx::Result<bool> {
-        Ok(stock::find(&self.stores.pool, coupon).await?.is_some_and(|sale| sale.archived))
+        let found = stock::find(&self.stores.pool, coupon).await?;
+        Ok(matches!(found, Some(StoredCoupon::Flash(sale)) if sale.is_archived()))
     }
 
     /// The state of the sale, as far as it can be read, and its open things, in words.

@@ -41,7 +41,7 @@ use crate::sale::buyers::shards::Shards;
 use crate::sale::claim::outcome::{ClaimOutcome, Reply};
 use crate::sale::claim::queue::{Queues, Waiting};
 use crate::sale::claim::sold_out::{Edition, SoldOutSales};
-use crate::sale::coupon::load::WarmUp;
+use crate::sale::epoch::Epoch;
 use crate::sale::ids::{CouponId, UserId};
 use crate::sale::keys::Keys;
 use crate::sale::log::backlog::Backlog;
@@ -59,7 +59,7 @@ struct Shared {
     order_ids: Arc<IdGenerator>,
     bounds: Bounds,
     /// Loader of sales: has the epoch.
-    warm_up: Arc<WarmUp>,
+    epoch: Arc<Epoch>,
     /// Memory of sold-out sales, which is told each reply.
     sold_out: Arc<SoldOutSales>,
     queues: Queues,
@@ -92,7 +92,7 @@ impl ClaimScript {
         keys: Keys,
         order_ids: Arc<IdGenerator>,
         bounds: Bounds,
-        warm_up: Arc<WarmUp>,
+        epoch: Arc<Epoch>,
         sold_out: Arc<SoldOutSales>,
         shutdown: Shutdown,
     ) -> Self {
@@ -104,7 +104,7 @@ impl ClaimScript {
             order_ids,
             queues: Queues::new(bounds.claim_wait),
             bounds,
-            warm_up,
+            epoch,
             sold_out,
             shutdown,
         }))
@@ -182,7 +182,7 @@ impl Drop for Calling {
 impl Shared {
     async fn call(&self, coupon: CouponId, users: &[UserId]) -> Result<Vec<Reply>, Failure> {
         let link = self.redis.link().await?;
-        let epoch = self.warm_up.epoch();
+        let epoch = self.epoch.get();
         let mut claims = Vec::with_capacity(users.len());
         for user in users {
             claims.push((*user, self.order_ids.next(&link).await?));

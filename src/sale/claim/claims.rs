@@ -10,8 +10,10 @@ use crate::sale::claim::calls::ClaimScript;
 use crate::sale::claim::outcome::{ClaimOutcome, Reply};
 use crate::sale::claim::regular::{RegularClaims, RegularOutcome};
 use crate::sale::claim::sold_out::SoldOutSales;
-use crate::sale::coupon::load::{Resolution, WarmUp};
+use crate::sale::coupon::load::{Loader, Resolution};
+use crate::sale::epoch::Epoch;
 use crate::sale::ids::{CouponId, UserId};
+use crate::sale::loss::LossAlarm;
 use crate::sale::order::write::Orders;
 
 /// Takes claims.
@@ -19,8 +21,12 @@ pub struct Claims {
     /// Looked at first: most claims of a crowd come after the last unit.
     sold_out: Arc<SoldOutSales>,
     script: ClaimScript,
-    /// Asked only when the script doesn't know the coupon, or the epoch has changed.
-    warm_up: Arc<WarmUp>,
+    /// Asked only when the script doesn't know the coupon.
+    loader: Arc<Loader>,
+    /// Asked only when the script says that it has changed.
+    epoch: Arc<Epoch>,
+    /// Raised when Redis has lost a sale.
+    loss: Arc<LossAlarm>,
     /// Asked only for regular coupons.
     regular: RegularClaims,
     /// Asked only for archived sales.
@@ -32,11 +38,13 @@ impl Claims {
     pub fn new(
         sold_out: Arc<SoldOutSales>,
         script: ClaimScript,
-        warm_up: Arc<WarmUp>,
+        loader: Arc<Loader>,
+        epoch: Arc<Epoch>,
+        loss: Arc<LossAlarm>,
         regular: RegularClaims,
         orders: Orders,
     ) -> Self {
-        Self { sold_out, script, warm_up, regular, orders }
+        Self { sold_out, script, loader, epoch, loss, regular, orders }
     }
 
     /// `user` claims one unit of `coupon`. Safe to repeat: the answer to a repeat carries the order
@@ -67,14 +75,14 @@ impl Claims {
         reply: Reply,
     ) -> Result<ClaimOutcome, Failure> {
         let reply = match reply {
-            Reply::NotLoaded => match self.warm_up.resolve(coupon).await? {
+            Reply::NotLoaded => match self.loader.resolve(coupon).await? {
                 Resolution::Loaded => self.script.ask(coupon, user).await?,
                 Resolution::Regular => return self.claim_regular(coupon, user).await,
                 Resolution::Archived => return self.claim_archived(coupon, user).await,
                 Resolution::Unknown => return Ok(ClaimOutcome::NotFound),
             },
             Reply::Stale => {
-                self.warm_up.refresh_epoch().await?;
+                self.epoch.refresh().await?;
                 self.script.ask(coupon, user).await?
             }
             reply => reply,
@@ -82,11 +90,13 @@ impl Claims {
         match reply {
             Reply::Decided(outcome) => Ok(outcome),
             Reply::SoldOut { .. } => Ok(ClaimOutcome::SoldOut),
-            Reply::NotLoaded => match self.warm_up.missing(coupon).await? {
+            Reply::NotLoaded => match self.loader.missing(coupon).await? {
                 Resolution::Archived => self.claim_archived(coupon, user).await,
-                _ => Err(self.warm_up.data_lost(coupon)),
+                Resolution::Loaded | Resolution::Regular | Resolution::Unknown => {
+                    Err(self.loss.raise(coupon))
+                }
             },
-            Reply::Lost => Err(self.warm_up.data_lost(coupon)),
+            Reply::Lost => Err(self.loss.raise(coupon)),
             Reply::Stale | Reply::Resharded(_) => Err(Failure::Stale(coupon)),
         }
     }

@@ -83,10 +83,10 @@ impl RegularClaims {
             if let Some(unpaid) = self.orders.live_of(coupon, user).await? {
                 return Ok(RegularOutcome::AlreadyClaimed(unpaid));
             }
-            match stock::find(&self.pool, coupon).await?.map(|stored| stored.state) {
+            match stock::find(&self.pool, coupon).await?.map(|stored| stored.state()) {
                 Some(CouponState::Paused) => return Ok(RegularOutcome::Paused),
                 Some(CouponState::Ended) => return Ok(RegularOutcome::Ended),
-                _ => {}
+                Some(CouponState::Active) | None => {}
             }
         }
         Err(Failure::OrderMoved(coupon))

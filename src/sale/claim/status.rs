@@ -8,7 +8,7 @@ use utoipa::ToSchema;
 
 use crate::kit::redis::Redis;
 use crate::sale::buyers;
-use crate::sale::coupon::load::{Resolution, WarmUp};
+use crate::sale::coupon::load::{Loader, Resolution};
 use crate::sale::ids::{CouponId, OrderId, UserId};
 use crate::sale::keys::Keys;
 use crate::sale::order::dead_letter;
@@ -66,14 +66,14 @@ pub struct ClaimStatuses {
     redis: Redis,
     keys: Keys,
     orders: Orders,
-    warm_up: Arc<WarmUp>,
+    loader: Arc<Loader>,
 }
 
 impl ClaimStatuses {
     /// Statuses from these stores.
-    pub fn new(stores: &Stores, orders: Orders, warm_up: Arc<WarmUp>) -> Self {
+    pub fn new(stores: &Stores, orders: Orders, loader: Arc<Loader>) -> Self {
         let Stores { pool, redis, keys } = stores.clone();
-        Self { pool, redis, keys, orders, warm_up }
+        Self { pool, redis, keys, orders, loader }
     }
 
     /// Redis knows the live claim from the moment it is accepted, Postgres knows the rest.
@@ -91,12 +91,12 @@ impl ClaimStatuses {
             return Ok(Inquiry::Claimed(ClaimState { order_id, status: status.into() }));
         }
         // "Never" is a promise; only a Redis that still has the sale can make it.
-        match self.warm_up.resolve(coupon).await? {
+        match self.loader.resolve(coupon).await? {
             Resolution::Unknown => return Ok(Inquiry::NoCoupon),
             Resolution::Regular | Resolution::Archived => {}
             Resolution::Loaded => {
                 if !buyers::can_tell(&self.redis, &self.keys, coupon, user).await? {
-                    self.warm_up.missing(coupon).await?;
+                    self.loader.missing(coupon).await?;
                 }
             }
         }

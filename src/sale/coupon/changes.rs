@@ -33,7 +33,6 @@
 
 use std::sync::{Arc, Mutex};
 
-use chrono::{DateTime, Utc};
 use redis::RedisResult;
 use sqlx::{PgConnection, PgPool};
 use tokio::time::Instant;
@@ -44,10 +43,10 @@ use crate::kit::redis::{Redis, ServerId, is_data_error};
 use crate::kit::script::Script;
 use crate::sale::coupon::create::Coupons;
 use crate::sale::coupon::input::Restock;
-use crate::sale::coupon::load::{Resolution, WarmUp};
-use crate::sale::coupon::model::{Coupon, CouponKind, CouponRow, CouponState};
+use crate::sale::coupon::load::{Loader, Resolution};
+use crate::sale::coupon::model::{Coupon, CouponKind, CouponRow, CouponState, SaleTerms};
 use crate::sale::coupon::rules::{Change, Refusal, edited, ended_if_closed, moved, restocked};
-use crate::sale::coupon::stock::{self, StoredSale};
+use crate::sale::coupon::stock::{self, Stage, StoredCoupon, StoredSale};
 use crate::sale::ids::CouponId;
 use crate::sale::keys::Keys;
 use crate::sale::pass::Pass;
@@ -71,7 +70,7 @@ pub struct CouponChanges {
     redis: Redis,
     keys: Keys,
     coupons: Arc<Coupons>,
-    warm_up: Arc<WarmUp>,
+    loader: Arc<Loader>,
     postponed: Postponed,
     apply: Script<1>,
     /// Time and life of Redis of the last look that found the newest revision in all sales.
@@ -85,14 +84,14 @@ impl CouponChanges {
     pub fn new(
         stores: &Stores,
         coupons: Arc<Coupons>,
-        warm_up: Arc<WarmUp>,
+        loader: Arc<Loader>,
         postponed: Postponed,
         shutdown: Shutdown,
     ) -> Self {
         let Stores { pool, redis, keys } = stores.clone();
         let apply = Script::new(include_str!("../../../lua/apply_coupon.lua"));
         let caught_up = Mutex::default();
-        Self { pool, redis, keys, coupons, warm_up, postponed, apply, caught_up, shutdown }
+        Self { pool, redis, keys, coupons, loader, postponed, apply, caught_up, shutdown }
     }
 
     /// Makes a change in both stores. Safe to repeat: a change that has been made already makes no new revision.
@@ -147,15 +146,22 @@ impl CouponChanges {
     /// [`Failure::DataLost`] when the sale has been in Redis and isn't any more; otherwise when a store doesn't
     /// answer.
     pub async fn apply(&self, coupon: CouponId) -> Result<bool, Failure> {
-        match self.warm_up.resolve_now(coupon).await? {
+        if let Some(StoredCoupon::Flash(sale)) = stock::find(&self.pool, coupon).await?
+            && matches!(sale.stage, Stage::Loaded { .. })
+            && self.apply_values(coupon, &sale).await?
+        {
+            return Ok(true);
+        }
+        // Perhaps the sale isn't open yet: whatever is missing of its load is done first.
+        match self.loader.resolve_now(coupon).await? {
             Resolution::Loaded => {}
             // Postgres alone answers for these coupons.
             Resolution::Regular | Resolution::Archived | Resolution::Unknown => return Ok(true),
         }
         // Read after the sale was loaded, perhaps with older values by another process.
         match stock::find(&self.pool, coupon).await? {
-            Some(newest) => self.apply_values(coupon, &newest).await,
-            None => Ok(true),
+            Some(StoredCoupon::Flash(newest)) => self.apply_values(coupon, &newest).await,
+            Some(StoredCoupon::Regular(_)) | None => Ok(true),
         }
     }
 
@@ -169,11 +175,17 @@ impl CouponChanges {
         coupon: CouponId,
         values: &StoredSale,
     ) -> Result<bool, Failure> {
-        let ms = |time: Option<DateTime<Utc>>| time.map_or(0, |time| time.timestamp_millis());
-        let (opens_ms, closes_ms) = (ms(values.opens_at), ms(values.closes_at));
-        let total = values.total.unwrap_or(0);
-        let numbers = [values.epoch, values.revision, opens_ms, closes_ms, total];
-        let load_id = values.load_id.as_deref().unwrap_or_default();
+        let (Stage::Loaded { load_id } | Stage::Archived { load_id }) = &values.stage else {
+            return Ok(false);
+        };
+        let SaleTerms { total, opens_at, closes_at } = values.terms;
+        let numbers = [
+            values.epoch,
+            values.revision,
+            opens_at.timestamp_millis(),
+            closes_at.timestamp_millis(),
+            total,
+        ];
         let channel = self.keys.returns_channel();
         let arguments = (coupon.get(), load_id, &numbers[..], values.state.as_str(), channel);
         let key = self.keys.coupon(coupon);
@@ -185,7 +197,7 @@ impl CouponChanges {
                 Ok(true)
             }
             "LOADING" => Ok(false),
-            "MISSING" => self.warm_up.missing(coupon).await.map(|_| true),
+            "MISSING" => self.loader.missing(coupon).await.map(|_| true),
             "STALE" => Err(Failure::Stale(coupon)),
             _ => Err(Failure::UnknownReply(reply)),
         }

@@ -3,12 +3,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use chrono::{DateTime, Utc};
 use sqlx::PgPool;
 
 use crate::base::shutdown::Shutdown;
 use crate::kit::redis::{Redis, is_data_error};
 use crate::sale::coupon::input::NewCoupon;
-use crate::sale::coupon::load::WarmUp;
+use crate::sale::coupon::load::Loader;
 use crate::sale::coupon::model::{Coupon, CouponKind, CouponState, Sale};
 use crate::sale::coupon::stock;
 use crate::sale::ids::CouponId;
@@ -21,16 +22,16 @@ pub struct Coupons {
     pool: PgPool,
     redis: Redis,
     keys: Keys,
-    warm_up: Arc<WarmUp>,
+    loader: Arc<Loader>,
     /// Owner of transactions that a request must not break off half-way.
     shutdown: Shutdown,
 }
 
 impl Coupons {
     /// Coupons over these stores.
-    pub fn new(stores: &Stores, warm_up: Arc<WarmUp>, shutdown: Shutdown) -> Self {
+    pub fn new(stores: &Stores, loader: Arc<Loader>, shutdown: Shutdown) -> Self {
         let Stores { pool, redis, keys } = stores.clone();
-        Self { pool, redis, keys, warm_up, shutdown }
+        Self { pool, redis, keys, loader, shutdown }
     }
 
     /// Creates a valid coupon and, if it has a sale, loads it. While Redis is away the coupon is created all the
@@ -41,7 +42,7 @@ impl Coupons {
         let inserted = self.shutdown.spawn(async move { insert(&pool, &new).await }).await;
         let id = inserted.map_err(|_| sqlx::Error::WorkerCrashed)??;
         if kind == CouponKind::Flash
-            && let Err(error) = self.warm_up.resolve_now(id).await
+            && let Err(error) = self.loader.resolve_now(id).await
         {
             tracing::warn!(coupon = %id, %error, "a new sale could not be loaded; its first claim will try again");
         }
@@ -50,15 +51,25 @@ impl Coupons {
 
     /// One coupon.
     pub async fn get(&self, coupon: CouponId) -> Result<Option<Coupon>, Failure> {
-        // Ids are whole numbers, so "before the next one" and a limit of one is "this one or older".
-        let before = CouponId::new(coupon.get().saturating_add(1)).unwrap_or(coupon);
-        let found = self.list(Some(before), 1).await?.pop();
-        Ok(found.filter(|found| found.id == coupon))
+        let row = sqlx::query_as!(
+            StoredRow,
+            r#"SELECT id AS "id: CouponId", coupons.kind AS "kind: CouponKind", title, sub_title, rules,
+                      pay_cents, value_cents, state AS "state: CouponState", revision, total AS "total?",
+                      sold AS "sold?", opens_at AS "opens_at?", closes_at AS "closes_at?",
+                      coalesce(loaded_at IS NOT NULL AND archived_at IS NULL, false) AS "in_redis!"
+               FROM coupons LEFT JOIN flash_sales ON coupon_id = id
+               WHERE id = $1"#,
+            coupon.get(),
+        )
+        .fetch_optional(&self.pool)
+        .await?;
+        Ok(self.with_left(row.into_iter().collect()).await.pop())
     }
 
     /// Coupons, newest first, from before the given one on.
     pub async fn list(&self, before: Option<CouponId>, limit: u32) -> Result<Vec<Coupon>, Failure> {
-        let rows = sqlx::query!(
+        let rows = sqlx::query_as!(
+            StoredRow,
             r#"SELECT id AS "id: CouponId", coupons.kind AS "kind: CouponKind", title, sub_title, rules,
                       pay_cents, value_cents, state AS "state: CouponState", revision, total AS "total?",
                       sold AS "sold?", opens_at AS "opens_at?", closes_at AS "closes_at?",
@@ -70,30 +81,13 @@ impl Coupons {
         )
         .fetch_all(&self.pool)
         .await?;
+        Ok(self.with_left(rows).await)
+    }
+
+    /// The coupons of these rows, with the units left of their sales.
+    async fn with_left(&self, rows: Vec<StoredRow>) -> Vec<Coupon> {
         let left = self.left_of(rows.iter().filter(|row| row.in_redis).map(|row| row.id)).await;
-        let coupons = rows.into_iter().map(|row| Coupon {
-            sale: row.total.zip(row.sold).zip(row.opens_at.zip(row.closes_at)).map(
-                |((stock, sold), (opens_at, closes_at))| {
-                    let unloaded = (!row.in_redis).then_some(stock - sold);
-                    Sale {
-                        stock,
-                        left: unloaded.or(left.get(&row.id).copied()),
-                        opens_at,
-                        closes_at,
-                    }
-                },
-            ),
-            id: row.id,
-            kind: row.kind,
-            title: row.title,
-            sub_title: row.sub_title,
-            rules: row.rules,
-            pay_cents: row.pay_cents,
-            value_cents: row.value_cents,
-            state: row.state,
-            revision: row.revision,
-        });
-        Ok(coupons.collect())
+        rows.into_iter().map(|row| row.coupon(&left)).collect()
     }
 
     /// Units left of each of these sales, by Redis, which sells them; none for a sale that can't be read. Stops when
@@ -110,6 +104,49 @@ impl Coupons {
             }
         }
         left
+    }
+}
+
+/// A coupon with its sale, as they stand in Postgres.
+struct StoredRow {
+    id: CouponId,
+    kind: CouponKind,
+    title: String,
+    sub_title: String,
+    rules: String,
+    pay_cents: i64,
+    value_cents: i64,
+    state: CouponState,
+    revision: i64,
+    total: Option<i64>,
+    sold: Option<i64>,
+    opens_at: Option<DateTime<Utc>>,
+    closes_at: Option<DateTime<Utc>>,
+    in_redis: bool,
+}
+
+impl StoredRow {
+    fn coupon(self, left: &HashMap<CouponId, i64>) -> Coupon {
+        let sale = match (self.total, self.sold, self.opens_at, self.closes_at) {
+            (Some(total), Some(sold), Some(opens_at), Some(closes_at)) => {
+                let in_redis = left.get(&self.id).copied();
+                let left = if self.in_redis { in_redis } else { Some(total - sold) };
+                Some(Sale { stock: total, left, opens_at, closes_at })
+            }
+            _ => None,
+        };
+        Coupon {
+            id: self.id,
+            kind: self.kind,
+            title: self.title,
+            sub_title: self.sub_title,
+            rules: self.rules,
+            pay_cents: self.pay_cents,
+            value_cents: self.value_cents,
+            state: self.state,
+            revision: self.revision,
+            sale,
+        }
     }
 }
 

@@ -5,7 +5,7 @@
 //! A sale that is loaded a second time would sell its sold units again. So Postgres notes (`loaded_at`) that Redis
 //! has had it, and a sale with that note is never loaded:
 //!
-//! 1. `warm_up.lua` writes the sale in state `loading`, with an id of its own for this load; claims are still told
+//! 1. `load_sale.lua` writes the sale in state `loading`, with an id of its own for this load; claims are still told
 //!    NOT_LOADED. Then `make_shards.lua` makes the shards of its buyers, a thousand in a call: all of them, even if
 //!    another caller has made some for the same load.
 //! 2. Postgres notes the load and its id; of several, the first.
@@ -20,30 +20,25 @@
 //! # Load
 //!
 //! Claims never ask Postgres. NOT_LOADED does, once for each coupon at a time, and the answer is remembered for
-//! [`limits::WARM_UP_MEMORY`], even for a coupon that doesn't exist.
+//! [`limits::LOADER_MEMORY`], even for a coupon that doesn't exist.
 
-use std::hash::Hash;
 use std::iter;
-use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
 use moka::future::Cache;
 use sqlx::PgPool;
 use uuid::Uuid;
 
 use crate::base::limits;
-use crate::base::telemetry::{LogThrottle, Metrics};
 use crate::kit::redis::Redis;
 use crate::kit::script::{Script, VariadicScript};
 use crate::sale::buyers::shards::Shards;
-use crate::sale::coupon::model::CouponKind;
-use crate::sale::coupon::stock;
-use crate::sale::coupon::stock::StoredSale;
+use crate::sale::coupon::model::SaleTerms;
+use crate::sale::coupon::stock::{self, Stage, StoredCoupon, StoredSale};
 use crate::sale::ids::CouponId;
-use crate::sale::installation;
 use crate::sale::keys::Keys;
+use crate::sale::loss::LossAlarm;
 use crate::sale::pass::Pass;
 use crate::sale::postponed::Postponed;
 use crate::sale::{Failure, Stores};
@@ -62,57 +57,37 @@ pub enum Resolution {
 }
 
 /// Resolves coupons that Redis doesn't hold.
-pub struct WarmUp {
+pub struct Loader {
     pool: PgPool,
     redis: Redis,
     keys: Keys,
     load: Script<1>,
     make_shards: VariadicScript,
     open: Script<1>,
-    /// The epoch that this process tells the sale scripts.
-    epoch: AtomicI64,
-    /// The epoch in Postgres, remembered for a moment.
-    epochs: Cache<(), i64>,
     /// Coalesces callers that ask about the same coupon, and remembers the answer for a moment.
     resolved: Cache<CouponId, Resolution>,
-    metrics: Arc<Metrics>,
+    loss: Arc<LossAlarm>,
     postponed: Postponed,
-    /// Every claim on a lost sale ends here; one log line now and then is enough.
-    alarms: Mutex<LogThrottle>,
 }
 
-impl WarmUp {
-    /// A loader with the epoch that Postgres has now.
-    pub fn new(stores: &Stores, epoch: i64, metrics: Arc<Metrics>, postponed: Postponed) -> Self {
+impl Loader {
+    /// A loader that remembers no coupon yet.
+    pub fn new(stores: &Stores, loss: Arc<LossAlarm>, postponed: Postponed) -> Self {
         let Stores { pool, redis, keys } = stores.clone();
         Self {
             pool,
             redis,
             keys,
-            load: Script::new(include_str!("../../../lua/warm_up.lua")),
+            load: Script::new(include_str!("../../../lua/load_sale.lua")),
             make_shards: VariadicScript::new(include_str!("../../../lua/make_shards.lua")),
             open: Script::new(include_str!("../../../lua/open_sale.lua")),
-            epoch: AtomicI64::new(epoch),
-            epochs: memory(1),
-            resolved: memory(limits::WARM_UP_MEMORY_COUPONS_MAX),
-            metrics,
+            resolved: Cache::builder()
+                .max_capacity(limits::LOADER_MEMORY_COUPONS_MAX)
+                .time_to_live(limits::LOADER_MEMORY)
+                .build(),
+            loss,
             postponed,
-            alarms: Mutex::default(),
         }
-    }
-
-    /// The epoch to tell the sale scripts.
-    pub fn epoch(&self) -> i64 {
-        self.epoch.load(Ordering::Relaxed)
-    }
-
-    /// Asks Postgres for the present epoch; once for all callers, and no more often than once in
-    /// [`limits::WARM_UP_MEMORY`].
-    pub async fn refresh_epoch(&self) -> Result<(), Failure> {
-        let read = async { Ok::<_, Failure>(installation::read(&self.pool).await?.epoch) };
-        let epoch = self.epochs.try_get_with((), read).await?;
-        self.epoch.store(epoch, Ordering::Relaxed);
-        Ok(())
     }
 
     /// Looks up a coupon that the script doesn't know, and loads its sale if that is allowed.
@@ -130,19 +105,16 @@ impl WarmUp {
     ///
     /// As [`resolve`](Self::resolve).
     pub async fn resolve_now(&self, coupon: CouponId) -> Result<Resolution, Failure> {
-        let Some(stored) = stock::find(&self.pool, coupon).await? else {
-            return Ok(Resolution::Unknown);
+        let sale = match stock::find(&self.pool, coupon).await? {
+            None => return Ok(Resolution::Unknown),
+            Some(StoredCoupon::Regular(_)) => return Ok(Resolution::Regular),
+            Some(StoredCoupon::Flash(sale)) => sale,
         };
-        if stored.kind == CouponKind::Regular {
-            return Ok(Resolution::Regular);
-        }
-        if stored.archived {
-            return Ok(Resolution::Archived);
-        }
-        let load_id = match &stored.load_id {
-            Some(noted) => noted.clone(),
-            None => {
-                let load_id = self.load(coupon, &stored).await?;
+        let load_id = match &sale.stage {
+            Stage::Archived { .. } => return Ok(Resolution::Archived),
+            Stage::Loaded { load_id } => load_id.clone(),
+            Stage::Unloaded => {
+                let load_id = self.load(coupon, &sale).await?;
                 stock::note_load(&self.pool, coupon, &load_id).await?
             }
         };
@@ -152,7 +124,7 @@ impl WarmUp {
     /// Loads the sales that open within `ahead` and have never been loaded. Returns their number. A sale that can't
     /// be loaded is postponed.
     pub async fn pass(&self, ahead: Duration) -> Result<usize, Failure> {
-        let mut tries = self.postponed.begin(Pass::WarmUp).await?;
+        let mut tries = self.postponed.begin(Pass::Load).await?;
         let (mut loaded, mut after) = (0, None);
         loop {
             let page = stock::to_load(&self.pool, ahead, after, limits::PASS_COUPONS_MAX).await?;
@@ -176,31 +148,26 @@ impl WarmUp {
     /// [`Failure::DataLost`] when the sale is lost; otherwise when Postgres doesn't answer.
     pub async fn missing(&self, coupon: CouponId) -> Result<Resolution, Failure> {
         match stock::find(&self.pool, coupon).await? {
-            Some(stored) if stored.archived => Ok(Resolution::Archived),
-            _ => Err(self.data_lost(coupon)),
+            Some(StoredCoupon::Flash(sale)) if sale.is_archived() => Ok(Resolution::Archived),
+            _ => Err(self.loss.raise(coupon)),
         }
-    }
-
-    /// Raises the alarm, and returns the failure to answer with.
-    pub fn data_lost(&self, coupon: CouponId) -> Failure {
-        self.metrics.data_lost.increment(1);
-        if self.alarms.lock().is_ok_and(|mut throttle| throttle.allows()) {
-            tracing::error!(%coupon, "ALARM: Redis has lost this sale, or part of it; claims on it are refused, run `flash-sale reconcile`");
-        }
-        Failure::DataLost(coupon)
     }
 
     /// Writes the sale with all of its shards, unless it is there; returns the id of the load that wrote it.
-    async fn load(&self, coupon: CouponId, stored: &StoredSale) -> Result<String, Failure> {
-        let ms = |time: Option<DateTime<Utc>>| time.map_or(0, |time| time.timestamp_millis());
-        let total = stored.total.unwrap_or(0);
-        let values =
-            [ms(stored.opens_at), ms(stored.closes_at), total, stored.revision, stored.epoch];
+    async fn load(&self, coupon: CouponId, sale: &StoredSale) -> Result<String, Failure> {
+        let SaleTerms { total, opens_at, closes_at } = sale.terms;
+        let values = [
+            opens_at.timestamp_millis(),
+            closes_at.timestamp_millis(),
+            total,
+            sale.revision,
+            sale.epoch,
+        ];
         let load_id = Uuid::new_v4().simple().to_string();
         let key = self.keys.coupon(coupon);
         let link = self.redis.link().await?;
         let shards = Shards::for_units(total);
-        let arguments = (load_id, &values[..], shards.count(), stored.state.as_str());
+        let arguments = (load_id, &values[..], shards.count(), sale.state.as_str());
         let (load_id, shards): (String, Option<u32>) =
             self.load.run(&link, [&key], arguments).await?;
         // A sale of an older layout has no shards.
@@ -228,7 +195,7 @@ impl WarmUp {
                 "MADE" => {}
                 "PRESENT" => break,
                 // The load has not been noted yet, so the next caller loads the sale anew.
-                "MISSING" => return Err(self.data_lost(coupon)),
+                "MISSING" => return Err(self.loss.raise(coupon)),
                 _ => return Err(Failure::UnknownReply(reply)),
             }
         }
@@ -245,12 +212,4 @@ impl WarmUp {
             _ => Err(Failure::UnknownReply(reply)),
         }
     }
-}
-
-fn memory<K, V>(entries_max: u64) -> Cache<K, V>
-where
-    K: Hash + Eq + Send + Sync + 'static,
-    V: Clone + Send + Sync + 'static,
-{
-    Cache::builder().max_capacity(entries_max).time_to_live(limits::WARM_UP_MEMORY).build()
 }

@@ -134,7 +134,7 @@ impl Expiry {
         Ok(closed)
     }
 
-    /// How many of these orders, which were refused together, may be possible together: as many as the sale counts as
+    /// Number of these orders, which were refused together, that may be possible together: as many as the sale counts as
     /// sold, if that was the reason, else half of them.
     async fn possible(
         &self,

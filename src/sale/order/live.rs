@@ -75,7 +75,7 @@ pub async fn live_page(
     let rows = sqlx::query!(
         r#"SELECT user_id AS "user_id: UserId", id AS "id: OrderId" FROM orders
            WHERE coupon_id = $1 AND kind = 'flash' AND user_id > $2
-             AND status IN ('unpaid', 'paid', 'redeemed', 'refunding')
+             AND is_live(status)
            ORDER BY user_id LIMIT $3"#,
         coupon.get(),
         after.map_or(0, UserId::get),
@@ -96,7 +96,7 @@ pub async fn by_id(
     let mut tx = postgres::begin_planning(pool).await?;
     let rows = sqlx::query!(
         r#"SELECT id AS "id: OrderId", user_id AS "user_id: UserId",
-                  status IN ('unpaid', 'paid', 'redeemed', 'refunding') AS "live!"
+                  is_live(status) AS "live!"
            FROM orders WHERE id = ANY($1) AND coupon_id = $2"#,
         &ids,
         coupon.get(),

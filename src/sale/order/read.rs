@@ -83,7 +83,7 @@ impl Orders {
             r#"SELECT id AS "id: OrderId" FROM orders
                WHERE coupon_id = $1 AND user_id = $2
                  AND (kind = 'regular' AND status = 'unpaid'
-                      OR kind = 'flash' AND status IN ('unpaid', 'paid', 'redeemed', 'refunding'))"#,
+                      OR kind = 'flash' AND is_live(status))"#,
             coupon.get(),
             user.get(),
         )

@@ -79,24 +79,42 @@ pub async fn repair(stores: &Stores, report: &Report) -> Result<Vec<Repair>, Fai
         .filter_map(Disagreement::coupon)
         .collect();
     for disagreement in &report.disagreements {
-        if let Disagreement::RevisionDiffers { coupon, redis, postgres } = *disagreement
-            && redis < postgres
-        {
-            repairs.push(apply_again(stores, disagreement.code(), coupon, redis).await?);
-        }
-        let (coupon, user, order) = match *disagreement {
-            Disagreement::OrderLost { coupon, user, order }
-            | Disagreement::NotGivenBack { coupon, user, order } => (coupon, user, order),
-            _ => continue,
-        };
-        let repaired = match disagreement {
-            _ if doubtful.contains(&coupon) => {
-                Ok((false, format!("nothing is done for order {order} of user {user}: {DOUBTFUL}")))
+        match *disagreement {
+            Disagreement::RevisionDiffers { coupon, redis, postgres } if redis < postgres => {
+                repairs.push(apply_again(stores, disagreement.code(), coupon, redis).await?);
             }
-            Disagreement::OrderLost { .. } => write_lost(stores, coupon, user, order).await,
-            _ => return_again(stores, coupon, user, order).await,
-        };
-        repairs.push(note(disagreement, coupon, or_why_not(repaired)?));
+            Disagreement::OrderLost { coupon, user, order } => {
+                let repaired = match doubtful.contains(&coupon) {
+                    true => Ok(left_alone(user, order)),
+                    false => write_lost(stores, coupon, user, order).await,
+                };
+                repairs.push(note(disagreement, coupon, or_why_not(repaired)?));
+            }
+            Disagreement::NotGivenBack { coupon, user, order } => {
+                let repaired = match doubtful.contains(&coupon) {
+                    true => Ok(left_alone(user, order)),
+                    false => return_again(stores, coupon, user, order).await,
+                };
+                repairs.push(note(disagreement, coupon, or_why_not(repaired)?));
+            }
+            // Repaired above or below, or left to a person.
+            Disagreement::SaleMissing { .. }
+            | Disagreement::ShardsMissing { .. }
+            | Disagreement::SaleUnreadable { .. }
+            | Disagreement::NotConserved { .. }
+            | Disagreement::NegativeStock { .. }
+            | Disagreement::TotalDiffers { .. }
+            | Disagreement::TermsDiffer { .. }
+            | Disagreement::RevisionDiffers { .. }
+            | Disagreement::EpochDiffers { .. }
+            | Disagreement::Oversold { .. }
+            | Disagreement::SoldMiscounted { .. }
+            | Disagreement::BuyerMissing { .. }
+            | Disagreement::AcknowledgedUnwritten { .. }
+            | Disagreement::PendingDeleted { .. }
+            | Disagreement::LogUnreadable { .. }
+            | Disagreement::Listing(_) => {}
+        }
     }
     repairs.extend(free_places(stores, report).await?);
     Ok(repairs)
@@ -121,6 +139,10 @@ async fn free_places(stores: &Stores, report: &Report) -> Result<Vec<Repair>, Fa
         repairs.push(Repair { code, coupon_id: coupon, done, detail });
     }
     Ok(repairs)
+}
+
+fn left_alone(user: UserId, order: OrderId) -> (bool, String) {
+    (false, format!("nothing is done for order {order} of user {user}: {DOUBTFUL}"))
 }
 
 /// Repairs one finding. A failure leaves the others to be repaired.

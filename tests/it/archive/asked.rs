@@ -5,7 +5,7 @@ use flash_sale::sale::coupon::model::CouponState;
 use flash_sale::sale::ids::CouponId;
 use serde_json::{Value, json};
 
-use crate::coupon::warm_up::only_in_postgres;
+use crate::coupon::load::only_in_postgres;
 use crate::http::bad_input::json_values;
 use crate::support::process::{flash_sale, run};
 use crate::support::{Reply, TestApp, lane};

@@ -229,8 +229,8 @@ async fn a_process_that_had_found_the_sale_a_moment_ago_learns_that_it_is_archiv
     let (coupon, order) = sale(&app).await;
     end(&app, coupon).await;
     // For a second the process believes that the sale is loaded.
-    app.app.warm_up.resolve(coupon).await.expect("both stores answer");
-    let values = stock::find(&app.app.stores.pool, coupon).await.unwrap().unwrap();
+    app.app.loader.resolve(coupon).await.expect("both stores answer");
+    let values = app.stored_sale(coupon).await;
     assert_eq!(archive_pass(&app).await, 1);
     assert_answers(&app, (coupon, order), "believed to be loaded").await;
     // A process that has been asleep since before applies its old values.

@@ -113,7 +113,7 @@ const QUERIES: [Row; 24] = [
     ),
     (
         "rows by their ids",
-        "SELECT id AS \"id: OrderId\", user_id AS \"user_id: UserId\", status IN",
+        "SELECT id AS \"id: OrderId\", user_id AS \"user_id: UserId\", is_live",
         "{thousand}, {first}",
         1_000.0,
     ),

@@ -14,7 +14,7 @@ use futures_util::future::join_all;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::coupon::warm_up::only_in_postgres;
+use crate::coupon::load::only_in_postgres;
 use crate::support::process::{Process, flash_sale};
 use crate::support::proxy::RedisProxy;
 use crate::support::{IMPATIENT, OwnServers, TestApp, bounded, eventually};
@@ -114,8 +114,7 @@ async fn an_older_revision_never_wins() {
             Change::Move(CouponState::Active),
         ] {
             app.decide(coupon, change).await.expect("it may");
-            let values = stock::find(&app.app.stores.pool, coupon).await.expect("Postgres answers");
-            read.push(values.expect("it is there"));
+            read.push(app.stored_sale(coupon).await);
         }
         for at in order {
             assert!(changes.apply_values(coupon, &read[at]).await.expect("both answer"));
@@ -219,12 +218,11 @@ async fn a_sale_of_another_epoch_is_left_alone() {
 #[tokio::test]
 async fn a_change_between_the_steps_of_loading_is_not_lost() {
     let app = TestApp::start().await;
-    let find = async |coupon| stock::find(&app.app.stores.pool, coupon).await.unwrap().unwrap();
 
     // A process has written the first revision into Redis, and died.
     let loading = async || {
         let coupon = only_in_postgres(&app, 3).await;
-        let (script, key) = (include_str!("../../../lua/warm_up.lua"), app.keys().coupon(coupon));
+        let (script, key) = (include_str!("../../../lua/load_sale.lua"), app.keys().coupon(coupon));
         let values = ["a load", "0", "9999999999999", "3", "1", "1", "1", "active"];
         let words = [&["EVAL", script, "1", &key], &values[..]].concat();
         app.redis::<redis::Value>(&words).await;
@@ -249,7 +247,7 @@ async fn a_change_between_the_steps_of_loading_is_not_lost() {
     let coupon = loading().await;
     app.decide_on(coupon, CouponState::Paused).await;
     stock::note_load(&app.app.stores.pool, coupon, "a load").await.expect("Postgres answers");
-    let told = app.app.coupon_changes.apply_values(coupon, &find(coupon).await).await;
+    let told = app.app.coupon_changes.apply_values(coupon, &app.stored_sale(coupon).await).await;
     assert!(!told.expect("both answer"), "it isn't in force");
     assert_eq!(sale(&app, coupon).await, ["loading", "3", "3", "1"]);
     app.changes_pass().await;

@@ -7,7 +7,7 @@ mod life;
 mod changes;
 
 // The load of a sale into Redis.
-pub mod warm_up;
+pub mod load;
 
 // The shards that hold the buyers of a sale.
 mod shards;

@@ -6,7 +6,7 @@ use flash_sale::sale::claim::outcome::ClaimOutcome;
 use flash_sale::sale::ids::{CouponId, OrderId};
 use futures_util::future::join_all;
 
-use crate::coupon::warm_up::only_in_postgres;
+use crate::coupon::load::only_in_postgres;
 use crate::support::{TestApp, user};
 
 /// Stock of a sale with 157 shards.
@@ -219,7 +219,7 @@ async fn a_load_that_was_cut_off_is_finished_before_the_first_claim() {
     let app = TestApp::start().await;
     for made in [0, 50, 157] {
         let coupon = only_in_postgres(&app, UNITS).await;
-        let script = include_str!("../../../lua/warm_up.lua");
+        let script = include_str!("../../../lua/load_sale.lua");
         let values = ["a load", "0", "9999999999999", "5000", "1", "1", "157", "active"];
         let key = app.keys().coupon(coupon);
         let _: (String, u32) =
@@ -261,8 +261,8 @@ async fn two_processes_load_a_sale_of_many_shards_together() {
     let coupon = only_in_postgres(&app, 100_000).await;
     let ahead = app.config.warm_up_ahead();
     let (here, there, claimed) = tokio::join!(
-        app.app.warm_up.pass(ahead),
-        another.warm_up.pass(ahead),
+        app.app.loader.pass(ahead),
+        another.loader.pass(ahead),
         claim_all(&another, coupon, 1..=200),
     );
     assert!(here.is_ok() && there.is_ok());

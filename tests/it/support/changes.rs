@@ -2,6 +2,7 @@
 
 use flash_sale::sale::coupon::model::CouponState;
 use flash_sale::sale::coupon::rules::{Change, Refusal};
+use flash_sale::sale::coupon::stock::{self, StoredCoupon, StoredSale};
 use flash_sale::sale::ids::CouponId;
 use serde_json::{Value, json};
 
@@ -36,6 +37,15 @@ impl TestApp {
     /// Decides on this state and dies.
     pub async fn decide_on(&self, coupon: CouponId, state: CouponState) {
         self.decide(coupon, Change::Move(state)).await.expect("it may");
+    }
+
+    /// The sale of this coupon as Postgres has it now.
+    pub async fn stored_sale(&self, coupon: CouponId) -> StoredSale {
+        let found = stock::find(&self.app.stores.pool, coupon).await.expect("Postgres answers");
+        match found.expect("there is such a coupon") {
+            StoredCoupon::Flash(sale) => sale,
+            StoredCoupon::Regular(_) => panic!("coupon {coupon} has no sale"),
+        }
     }
 
     /// The pass that applies what was decided. Returns how many coupons that was.

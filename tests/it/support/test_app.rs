@@ -13,6 +13,7 @@ use flash_sale::base::config::Config;
 use flash_sale::base::limits;
 use flash_sale::base::shutdown::Shutdown;
 use flash_sale::http;
+use flash_sale::http::state::HttpState;
 use flash_sale::kit::jwt::{Grants, Tokens};
 use flash_sale::kit::postgres;
 use flash_sale::kit::redis::Redis;
@@ -119,7 +120,8 @@ impl TestApp {
         let listener = http::server::bind("127.0.0.1:0".parse().unwrap()).expect("a free port");
         let url = format!("http://{}", listener.local_addr().expect("it is bound"));
         let shutdown = app.shutdown.clone();
-        let door = http::api(&app, true);
+        let http = HttpState::new(app.clone(), &config, &SecretString::from(SECRET));
+        let door = http::api(&http, true);
         shutdown.spawn(http::server::run(listener, door, config.connections_max, shutdown.clone()));
         Self {
             app,
@@ -382,10 +384,7 @@ impl Place {
         let redis = Redis::with_timeout(&self.servers.redis_url, stores.redis_timeout());
         let (pool, redis) = (pool.expect("a valid URL"), redis.expect("a valid URL"));
         let stores = Stores { pool, redis, keys: Keys::new(&self.prefix) };
-        let secret = SecretString::from(SECRET);
-        App::assemble(config, stores, &secret, clock, Shutdown::default())
-            .await
-            .expect("both stores answer")
+        App::assemble(config, stores, clock, Shutdown::default()).await.expect("both stores answer")
     }
 
     fn worker(&self, app: Arc<App>, lane: Lane, settings: WorkerSettings) -> LaneWorker {

@@ -345,7 +345,7 @@ impl Step {
     async fn run(self, app: &TestApp) -> i64 {
         let ahead = Duration::from_secs(3_600);
         let done = match self {
-            Self::WarmUp => app.app.warm_up.pass(ahead).await,
+            Self::WarmUp => app.app.loader.pass(ahead).await,
             Self::Changes | Self::ChangesAgain => app.app.coupon_changes.pass().await,
             Self::Revisions => app.app.coupon_changes.catch_up().await,
             Self::End | Self::Archive => app.app.archive.pass().await,

@@ -11,7 +11,7 @@ use flash_sale::sale::ids::CouponId;
 use flash_sale::worker::PassError;
 use serde_json::{Value, json};
 
-use crate::coupon::warm_up::only_in_postgres;
+use crate::coupon::load::only_in_postgres;
 use crate::support::process::pending;
 use crate::support::{Reply, SECRET, TestApp, lane, write_all};
 
@@ -277,7 +277,7 @@ impl Run {
             Self::StockReturns | Self::Places => app.stock_returns.pass().await.is_ok(),
             Self::Changes => app.coupon_changes.pass().await.is_ok(),
             Self::Revisions => app.coupon_changes.catch_up().await.is_ok(),
-            Self::WarmUp => app.warm_up.pass(Duration::from_secs(3_600)).await.is_ok(),
+            Self::WarmUp => app.loader.pass(Duration::from_secs(3_600)).await.is_ok(),
             Self::Archive => {
                 // Ends sales that are over; tells Redis; then archives and removes them.
                 app.archive.pass().await.is_ok()

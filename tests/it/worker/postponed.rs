@@ -7,7 +7,7 @@ use flash_sale::sale::coupon::model::CouponState;
 use flash_sale::sale::ids::CouponId;
 use serde_json::{Value, json};
 
-use crate::coupon::warm_up::only_in_postgres;
+use crate::coupon::load::only_in_postgres;
 use crate::support::process::{flash_sale, run};
 use crate::support::{Reply, TestApp};
 
@@ -205,12 +205,12 @@ async fn a_sale_is_loaded_although_an_older_one_cannot_be() {
     // A key of another type stands in the place of the first sale.
     let _: i64 = app.redis(&["LPUSH", &app.keys().coupon(coupons[0]), "x"]).await;
     let ahead = Duration::from_secs(3_600);
-    assert_eq!(app.app.warm_up.pass(ahead).await.expect("both stores answer"), 1);
+    assert_eq!(app.app.loader.pass(ahead).await.expect("both stores answer"), 1);
     assert_eq!(app.stock(coupons[1]).await, 3);
     assert_eq!(app.postponed().await, [format!("warm_up {} 1", coupons[0])]);
     let _: i64 = app.redis(&["DEL", &app.keys().coupon(coupons[0])]).await;
     app.let_postponed_be_due().await;
-    assert_eq!(app.app.warm_up.pass(ahead).await.expect("both stores answer"), 1);
+    assert_eq!(app.app.loader.pass(ahead).await.expect("both stores answer"), 1);
     assert_eq!(app.postponed().await, [] as [String; 0]);
 }
 

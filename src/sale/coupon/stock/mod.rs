@@ -5,7 +5,6 @@
 
 mod queries;
 
-use chrono::{DateTime, Utc};
 use sqlx::{PgConnection, PgPool};
 
 use crate::kit::postgres;
@@ -18,33 +17,67 @@ pub use queries::{
     open_of, revisions, sold, to_load, unapplied, units_left,
 };
 
-/// Facts about a coupon for its load.
+/// Facts of Postgres about a coupon for its load.
+#[derive(Debug)]
+pub enum StoredCoupon {
+    /// A coupon without a sale, in this state.
+    Regular(CouponState),
+    /// A coupon with a sale.
+    Flash(StoredSale),
+}
+
+/// Facts of Postgres about a sale for its load.
 #[derive(Debug)]
 pub struct StoredSale {
-    /// Regular coupons have none of the fields below.
-    pub kind: CouponKind,
-    /// State that the sale opens with.
+    /// State of the coupon.
     pub state: CouponState,
-    /// Revision of these values.
+    /// Revision of state and terms.
     pub revision: i64,
-    /// Start of the window.
-    pub opens_at: Option<DateTime<Utc>>,
-    /// End of the window; not part of it.
-    pub closes_at: Option<DateTime<Utc>>,
-    /// Units on offer.
-    pub total: Option<i64>,
-    /// The epoch that holds now.
+    /// Total and window.
+    pub terms: SaleTerms,
+    /// Epoch of the installation.
     pub epoch: i64,
-    /// Id of the load that put the sale into Redis, if it has been there.
-    pub load_id: Option<String>,
+    /// Its life in Redis.
+    pub stage: Stage,
+}
+
+/// Life of a sale in Redis, as Postgres has noted it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// The sale has never been in Redis.
+    Unloaded,
+    /// The load of this id has put the sale into Redis.
+    Loaded {
+        /// Id of the load.
+        load_id: String,
+    },
+    /// The sale has been archived: removed from Redis, or about to be.
+    Archived {
+        /// Id of the load.
+        load_id: String,
+    },
+}
+
+impl StoredCoupon {
+    /// State of the coupon.
+    pub fn state(&self) -> CouponState {
+        match self {
+            Self::Regular(state) => *state,
+            Self::Flash(sale) => sale.state,
+        }
+    }
+}
+
+impl StoredSale {
     /// Whether the sale has been archived.
-    pub archived: bool,
+    pub fn is_archived(&self) -> bool {
+        matches!(self.stage, Stage::Archived { .. })
+    }
 }
 
 /// The coupon and its sale, if there is such a coupon.
-pub async fn find(pool: &PgPool, coupon: CouponId) -> sqlx::Result<Option<StoredSale>> {
-    sqlx::query_as!(
-        StoredSale,
+pub async fn find(pool: &PgPool, coupon: CouponId) -> sqlx::Result<Option<StoredCoupon>> {
+    let row = sqlx::query!(
         r#"SELECT coupons.kind AS "kind: CouponKind", state AS "state: CouponState", revision,
                   opens_at AS "opens_at?", closes_at AS "closes_at?", total AS "total?",
                   load_id, (SELECT epoch FROM settings) AS "epoch!", (archived_at IS NOT NULL) AS "archived!"
@@ -53,7 +86,29 @@ pub async fn find(pool: &PgPool, coupon: CouponId) -> sqlx::Result<Option<Stored
         coupon.get(),
     )
     .fetch_optional(pool)
-    .await
+    .await?;
+    let Some(row) = row else {
+        return Ok(None);
+    };
+    let (total, opens_at, closes_at) = match (row.kind, row.total, row.opens_at, row.closes_at) {
+        (CouponKind::Regular, ..) => return Ok(Some(StoredCoupon::Regular(row.state))),
+        (CouponKind::Flash, Some(total), Some(opens_at), Some(closes_at)) => {
+            (total, opens_at, closes_at)
+        }
+        // One transaction writes both rows.
+        (CouponKind::Flash, ..) => return Err(sqlx::Error::RowNotFound),
+    };
+    Ok(Some(StoredCoupon::Flash(StoredSale {
+        state: row.state,
+        revision: row.revision,
+        terms: SaleTerms { total, opens_at, closes_at },
+        epoch: row.epoch,
+        stage: match row.load_id {
+            None => Stage::Unloaded,
+            Some(load_id) if row.archived => Stage::Archived { load_id },
+            Some(load_id) => Stage::Loaded { load_id },
+        },
+    })))
 }
 
 /// Adds the sale of a new flash coupon.
@@ -195,7 +250,7 @@ pub async fn recount_sold(pool: &PgPool, coupon: CouponId) -> sqlx::Result<Optio
     let after = sqlx::query_scalar!(
         "UPDATE flash_sales SET updated_at = now(), sold =
              (SELECT count(*) FROM orders WHERE orders.coupon_id = $1 AND orders.kind = 'flash'
-              AND status IN ('unpaid', 'paid', 'redeemed', 'refunding'))
+              AND is_live(status))
          WHERE coupon_id = $1 RETURNING sold",
         coupon.get(),
     )

@@ -48,7 +48,8 @@ use crate::kit::redis::Redis;
 use crate::kit::script::{Script, VariadicScript};
 use crate::sale::buyers;
 use crate::sale::buyers::shards::Shards;
-use crate::sale::coupon::load::WarmUp;
+use crate::sale::coupon::load::Loader;
+use crate::sale::epoch::Epoch;
 use crate::sale::ids::{CouponId, OrderId, UserId};
 use crate::sale::keys::Keys;
 use crate::sale::order::dead_letter;
@@ -66,7 +67,8 @@ pub struct StockReturns {
     free_place: Script<1>,
     withdrawals: Withdrawals,
     /// Loader of sales: has the epoch, and raises the alarm.
-    warm_up: Arc<WarmUp>,
+    loader: Arc<Loader>,
+    epoch: Arc<Epoch>,
     postponed: Postponed,
 }
 
@@ -135,12 +137,17 @@ impl Turn {
 
 impl StockReturns {
     /// A pass over these stores.
-    pub fn new(stores: &Stores, warm_up: Arc<WarmUp>, postponed: Postponed) -> Self {
+    pub fn new(
+        stores: &Stores,
+        loader: Arc<Loader>,
+        epoch: Arc<Epoch>,
+        postponed: Postponed,
+    ) -> Self {
         let Stores { pool, redis, keys } = stores.clone();
         let give_back = VariadicScript::new(include_str!("../../../../lua/give_back.lua"));
         let free_place = Script::new(include_str!("../../../../lua/free_place.lua"));
-        let withdrawals = Withdrawals::new(stores, warm_up.clone());
-        Self { pool, redis, keys, give_back, free_place, withdrawals, warm_up, postponed }
+        let withdrawals = Withdrawals::new(stores, loader.clone(), epoch.clone());
+        Self { pool, redis, keys, give_back, free_place, withdrawals, loader, epoch, postponed }
     }
 
     /// Returns units and places that are due, up to [`limits::PASS_BATCHES_MAX`] batches of each coupon. Returns the
@@ -361,17 +368,17 @@ impl StockReturns {
         let of_users = units.iter().map(|one| self.keys.buyers(coupon, shards.of(one.user_id)));
         let names: Vec<String> = iter::once(self.keys.coupon(coupon)).chain(of_users).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        let (epoch, channel) = (self.warm_up.epoch(), self.keys.returns_channel());
+        let (epoch, channel) = (self.epoch.get(), self.keys.returns_channel());
         let arguments = (coupon.get(), epoch, shards.count(), channel, &pairs(units)[..]);
         let link = self.redis.link().await?;
         let replies: Vec<String> = self.give_back.run(&link, &names, arguments).await?;
         let answers = |code: &String| code == "GIVEN_BACK" || code == "NOT_HELD";
         match &replies[..] {
             // Archived since these rows were read: the next pass closes them.
-            [code] if code == "NOT_LOADED" => self.warm_up.missing(coupon).await.map(|_| false),
+            [code] if code == "NOT_LOADED" => self.loader.missing(coupon).await.map(|_| false),
             [code] if code == "STALE" => {
-                self.warm_up.refresh_epoch().await?;
-                match self.warm_up.epoch() {
+                self.epoch.refresh().await?;
+                match self.epoch.get() {
                     now if now == epoch => Err(Failure::Stale(coupon)),
                     _ => Ok(false),
                 }

@@ -58,8 +58,9 @@ use crate::kit::script::VariadicScript;
 use crate::sale::buyers;
 use crate::sale::buyers::census::{Census, census};
 use crate::sale::buyers::shards::Shards;
-use crate::sale::coupon::load::WarmUp;
+use crate::sale::coupon::load::Loader;
 use crate::sale::coupon::stock;
+use crate::sale::epoch::Epoch;
 use crate::sale::ids::{CouponId, OrderId, UserId};
 use crate::sale::keys::Keys;
 use crate::sale::order::live::forgotten;
@@ -93,16 +94,16 @@ pub(super) struct Withdrawals {
     redis: Redis,
     keys: Keys,
     pass_on: VariadicScript,
-    /// Loader of sales: has the epoch, and raises the alarm.
-    warm_up: Arc<WarmUp>,
+    loader: Arc<Loader>,
+    epoch: Arc<Epoch>,
 }
 
 impl Withdrawals {
     /// A decider over these stores.
-    pub(super) fn new(stores: &Stores, warm_up: Arc<WarmUp>) -> Self {
+    pub(super) fn new(stores: &Stores, loader: Arc<Loader>, epoch: Arc<Epoch>) -> Self {
         let Stores { pool, redis, keys } = stores.clone();
         let pass_on = VariadicScript::new(include_str!("../../../../lua/pass_on.lua"));
-        Self { pool, redis, keys, pass_on, warm_up }
+        Self { pool, redis, keys, pass_on, loader, epoch }
     }
 
     /// Passes places on. Returns the fate of each, by order.
@@ -141,7 +142,7 @@ impl Withdrawals {
         let Census { buyers, shards_missing: 0, total: Some(total), stock: Some(stock), .. } =
             census
         else {
-            return match self.warm_up.missing(coupon).await {
+            return match self.loader.missing(coupon).await {
                 // Archived, or an alarm has been raised.
                 Ok(_) | Err(Failure::DataLost(_)) => Ok(None),
                 Err(error) => Err(error),
@@ -184,7 +185,7 @@ impl Withdrawals {
         let rows = sqlx::query!(
             r#"SELECT user_id AS "user_id: UserId", id AS "id: OrderId" FROM orders
                WHERE coupon_id = $1 AND user_id = ANY($2) AND kind = 'flash'
-                 AND status IN ('unpaid', 'paid', 'redeemed', 'refunding')"#,
+                 AND is_live(status)"#,
             coupon.get(),
             &users,
         )
@@ -226,7 +227,7 @@ impl Withdrawals {
         let mut names = vec![self.keys.coupon(coupon)];
         let mut arguments = vec![
             coupon.to_string(),
-            self.warm_up.epoch().to_string(),
+            self.epoch.get().to_string(),
             shards.count().to_string(),
             self.keys.returns_channel(),
         ];
@@ -251,7 +252,7 @@ impl Withdrawals {
     ) -> Result<Vec<Fate>, Failure> {
         match replies {
             [code] if ["NOT_LOADED", "LOST"].contains(&code.as_str()) => {}
-            [code] if code == "STALE" => self.warm_up.refresh_epoch().await?,
+            [code] if code == "STALE" => self.epoch.refresh().await?,
             codes if codes.len() == places => {
                 let passed_on = codes.iter().filter(|code| *code == "PASSED_ON").count();
                 if passed_on > 0 {
@@ -326,7 +327,7 @@ async fn lock_live(
     let orders: Vec<i64> = orders.map(|(_, order)| order.get()).collect();
     let live = sqlx::query_scalar!(
         r#"SELECT id AS "id: OrderId" FROM orders
-           WHERE id = ANY($1) AND status IN ('unpaid', 'paid', 'redeemed', 'refunding')
+           WHERE id = ANY($1) AND is_live(status)
            ORDER BY id FOR SHARE"#,
         &orders,
     )

@@ -131,7 +131,7 @@ async fn a_sale_that_a_sleeper_wrote_again_is_not_opened() {
     let sale = app.keys().coupon(coupon);
     app.lose_sale(coupon).await;
     // The process had seen a sale that wasn't loaded, and slept since then.
-    let script = include_str!("../../../lua/warm_up.lua");
+    let script = include_str!("../../../lua/load_sale.lua");
     let values = ["its own load", "0", "9999999999999", "3", "1", "1", "1", "active"];
     let command = [&["EVAL", script, "1", &sale], &values[..]].concat();
     let (load, _): (String, u32) = app.redis(&command).await;
@@ -174,7 +174,7 @@ async fn an_unknown_coupon_is_unknown_and_may_come_into_being() {
 async fn the_pass_loads_what_opens_soon_and_nothing_else() {
     let app = TestApp::start().await;
     let ahead = app.config.warm_up_ahead();
-    let pass = async || app.app.warm_up.pass(ahead).await.expect("both stores answer");
+    let pass = async || app.app.loader.pass(ahead).await.expect("both stores answer");
     let exists = async |coupon| app.redis::<bool>(&["EXISTS", &app.keys().coupon(coupon)]).await;
     let live = app.create_flash(3).await;
     assert_eq!(app.claim(1, live).await.status, 202);
@@ -223,8 +223,8 @@ async fn two_passes_and_a_claim_at_one_moment_load_a_sale_once() {
     for _ in 0..10 {
         let coupon = only_in_postgres(&app, 1).await;
         let (here, there, claim) = tokio::join!(
-            app.app.warm_up.pass(ahead),
-            other.warm_up.pass(ahead),
+            app.app.loader.pass(ahead),
+            other.loader.pass(ahead),
             app.claim(1, coupon),
         );
         assert!(here.is_ok() && there.is_ok());

@@ -1,0 +1,77 @@
+//! State that HTTP alone needs: identities, bounds and names of requests.
+
+use std::future::ready;
+use std::num::NonZeroU32;
+use std::sync::{Arc, Mutex};
+
+use axum::extract::FromRef;
+use secrecy::SecretString;
+
+use crate::app::{self, App};
+use crate::base::config::Config;
+use crate::base::limits;
+use crate::base::telemetry::{LogThrottle, RequestIds};
+use crate::kit::jwt::Tokens;
+use crate::kit::rate_limit::RateLimit;
+use crate::kit::signature::Signatures;
+
+/// The service, and the state that HTTP adds. Clones share both.
+#[derive(Clone)]
+pub struct HttpState {
+    app: Arc<App>,
+    front: Arc<Front>,
+}
+
+/// State that HTTP adds to the service.
+pub(super) struct Front {
+    /// Verifies bearer tokens.
+    pub(super) tokens: Tokens,
+    /// Verifies callbacks of the gateway, if one is configured.
+    pub(super) callbacks: Option<Signatures>,
+    /// Bound on the claims of a user per second, if one is set.
+    pub(super) user_claims: Option<RateLimit>,
+    /// Whether the route that does nothing is there, for measurements.
+    pub(super) no_op_route: bool,
+    /// Names requests that come without a name.
+    pub(super) request_ids: RequestIds,
+    /// Limits the log to one line about an outage now and then, instead of one for each request.
+    pub(super) failure_log: Mutex<LogThrottle>,
+}
+
+impl HttpState {
+    /// The state of this service, as the configuration has it. Tokens are verified with `secret`. The memory of the
+    /// bounds is kept small by a task of the service.
+    pub fn new(app: Arc<App>, config: &Config, secret: &SecretString) -> Self {
+        let front = Arc::new(Front {
+            tokens: Tokens::new(secret),
+            callbacks: config.payment_callback_secret.as_ref().map(Signatures::new),
+            user_claims: NonZeroU32::new(config.user_claims_per_second).map(RateLimit::new),
+            no_op_route: config.no_op_route,
+            request_ids: RequestIds::default(),
+            failure_log: Mutex::default(),
+        });
+        if front.user_claims.is_some() {
+            let bounded = front.clone();
+            app::repeat(&app, limits::HOUSEKEEPING_PERIOD, move |_| {
+                bounded.user_claims.iter().for_each(RateLimit::forget_idle);
+                ready(())
+            });
+        }
+        Self { app, front }
+    }
+
+    /// The service.
+    pub fn app(&self) -> &App {
+        &self.app
+    }
+
+    pub(super) fn front(&self) -> &Front {
+        &self.front
+    }
+}
+
+impl FromRef<HttpState> for Arc<App> {
+    fn from_ref(http: &HttpState) -> Self {
+        http.app.clone()
+    }
+}
