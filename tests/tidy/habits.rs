@@ -1,4 +1,4 @@
-//! How Rust is written here.
+//! Style of the Rust code.
 
 use std::collections::BTreeMap;
 
@@ -6,20 +6,20 @@ use super::source::{
     File, Rust, assert_complaints, block_end, files, no_complaints, occurrences, rust,
 };
 
-/// Everything that is written in Rust.
+/// All Rust files.
 const RUST: &[&str] = &["src/", "tests/", "examples/", "benches/", "build.rs"];
 
 const MAIN_LINES_MAX: usize = 29;
 const FUNCTION_LINES_MAX: usize = 70;
 const HANDLER_LINES_MAX: usize = 30;
 
-/// Files of one room of `tests/it`, beside its map.
+/// Largest number of files in one room of `tests/it`, beside its map.
 const ROOM_FILES_MAX: usize = 12;
 
 /// Rooms of `tests/it` without that limit.
 const ROOMS_WITHOUT_LIMIT: &[&str] = &["tests/it/support"];
 
-/// What product code doesn't say, and what to say in its place.
+/// Shortcuts that product code doesn't take, each with its remedy.
 const SHORTCUTS: &[(&str, &str)] = &[
     (".unwrap()", "handle it, or `expect` it with the reason why it can't happen"),
     ("dbg!", "take it out"),
@@ -30,7 +30,7 @@ const SHORTCUTS: &[(&str, &str)] = &[
     ("thread_local!", "make it a field of what uses it"),
 ];
 
-/// Process-wide values that there may be: file and name.
+/// The only process-wide values: file and name.
 const STATICS: &[(&str, &str)] =
     &[("src/main.rs", "ALLOCATOR"), ("src/sale/schema.rs", "MIGRATIONS")];
 
@@ -128,7 +128,7 @@ fn headless(file: &File) -> Option<String> {
         .then(|| format!("{path}:1: begin with `{begins}` and what the file is for"))
 }
 
-/// Other files have no limit: a file of more than 300 lines is looked at twice, by people.
+/// Other files have no limit: people look twice at a file of more than 300 lines.
 #[test]
 fn main_stays_short() {
     no_complaints(files().iter().filter_map(too_long).collect());
@@ -202,7 +202,7 @@ fn the_checker_counts_files_of_rooms() {
 struct Function {
     place: String,
     name: String,
-    /// From the signature to the last brace; attributes and docs aren't counted.
+    /// Lines from the signature to the last brace; attributes and docs aren't counted.
     lines: usize,
     lines_max: usize,
 }
@@ -216,7 +216,7 @@ fn functions(file: &Rust) -> Vec<Function> {
             .chars()
             .take_while(|c| c.is_alphanumeric() || *c == '_')
             .collect();
-        // Without a name it is a type, without a body a declaration.
+        // Without a name this is a type, without a body a declaration.
         let (false, Some(end)) = (name.is_empty(), block_end(&file.code, at)) else {
             continue;
         };

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::source::{File, Rust, assert_complaints, block_end, files_of, no_complaints, read};
 
-/// What stands below the header; more is two decisions.
+/// Largest number of lines below the header; more are two decisions.
 const BODY_LINES_MAX: usize = 60;
 
 /// Commands without a key, and commands whose key comes after a sub-command.
@@ -82,7 +82,7 @@ fn split(text: &str) -> (Vec<&str>, &str) {
     (header, rest.trim_start())
 }
 
-/// What runs; every text in it stands in single quotes.
+/// The code below the header; every text in it stands in single quotes.
 fn without_comments(body: &str) -> String {
     let lines = body.lines().map(|line| line.split("--").next().unwrap_or(line));
     lines.collect::<Vec<_>>().join("\n").replace('"', "'")
@@ -141,7 +141,7 @@ fn told_codes(header: &[&str]) -> BTreeSet<String> {
     first.filter(|word| is_code(word)).map(str::to_owned).collect()
 }
 
-/// The codes in the body: words in capitals that aren't told to Redis.
+/// The codes in the body: words in capitals that are no commands.
 fn codes(code: &str) -> BTreeSet<String> {
     let mut own = code.to_owned();
     for (at, arguments) in calls(code).into_iter().rev() {
@@ -158,7 +158,7 @@ fn is_code(text: &str) -> bool {
         && text.chars().all(capital)
 }
 
-/// The arguments of each call of Redis, and where they begin.
+/// The arguments of each call of Redis, each with its place.
 fn calls(code: &str) -> Vec<(usize, &str)> {
     let starts = ["redis.call(", "redis.pcall("]
         .into_iter()
@@ -209,7 +209,7 @@ fn built_keys(code: &str) -> Vec<String> {
     found
 }
 
-/// Whether it is KEYS[n], a local that is bound to that once, or the variable of a loop over KEYS.
+/// Whether `key` is KEYS[n], a local that is bound to that once, or the variable of a loop over KEYS.
 fn is_given_key(code: &str, key: &str) -> bool {
     if key.starts_with("KEYS[") {
         return true;
