@@ -126,9 +126,9 @@ async fn path(app: &App, scenario: Scenario, requests: i64) -> anyhow::Result<St
     if scenario == Scenario::NoOp {
         return Ok(http::no_op::PATH.to_owned());
     }
-    let stock = if scenario == Scenario::SoldOut { 1 } else { requests + 1 };
+    let total = if scenario == Scenario::SoldOut { 1 } else { requests + 1 };
     let now = Clock::System.now();
-    let sale = NewSale { stock, opens_at: now, closes_at: now + TimeDelta::hours(1) };
+    let sale = NewSale { total, opens_at: now, closes_at: now + TimeDelta::hours(1) };
     let coupon = app.coupons.create(NewCoupon {
         kind: CouponKind::Flash,
         title: "Counted".into(),

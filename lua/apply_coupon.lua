@@ -37,9 +37,9 @@ if tonumber(sale[5]) >= tonumber(revision) then return 'PRESENT' end
 local more = total - sale[6]
 local stock = string.format('%d', sale[7] + more)
 -- This ends the memory of processes that the sale was sold out.
-local returns = string.format('%d', (sale[8] or 0) + (more > 0 and 1 or 0))
+local additions = string.format('%d', (sale[8] or 0) + (more > 0 and 1 or 0))
 redis.call('HSET', coupon,
   'opens_ms', opens_ms, 'closes_ms', closes_ms, 'stock', stock, 'total', total,
-  'state', state, 'revision', revision, 'returns', returns)
+  'state', state, 'revision', revision, 'returns', additions)
 if more > 0 then redis.call('PUBLISH', channel, coupon_id) end
 return 'APPLIED'

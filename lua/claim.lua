@@ -17,10 +17,10 @@
 --   NOT_STARTED      ms until it opens
 --   PAUSED           ''
 --   ENDED            ''
---   SOLD_OUT         returns           count of returns: while it stays, no further user can be a buyer
+--   SOLD_OUT         count             of additions of units: while it stays, no further user can be a buyer
 --   TOO_MANY_UNPAID  ''                would be accepted, but the user holds as many unpaid orders as they may
 --   OVERLOADED       ''                would be accepted, but the backlog has no room
---   NOT_LOADED       ''                the sale isn't loaded (yet): ask the loader
+--   NOT_LOADED       ''                the sale isn't loaded (yet): ask sale/coupon/load.rs
 --   STALE            ''                the sale has another epoch than the caller's, or another layout
 --   RESHARDED        number of shards  the caller has another number, and so named the wrong keys: ask again
 --   LOST             ''                the shard lacks its sentinel, or the sale its stock: Redis has lost data
@@ -42,7 +42,7 @@ for i, user in ipairs(users) do in_shard[i] = redis.call('HMGET', KEYS[3 + i], '
 local sale = redis.call('HMGET', coupon,
   'opens_ms', 'closes_ms', 'stock', 'state', 'epoch', 'layout', 'shards', 'returns')
 local opens_ms, closes_ms, stock = tonumber(sale[1]), tonumber(sale[2]), tonumber(sale[3])
-local state, sale_epoch, layout, sale_shards, returns = sale[4], sale[5], sale[6], sale[7], sale[8] or '0'
+local state, sale_epoch, layout, sale_shards, additions = sale[4], sale[5], sale[6], sale[7], sale[8] or '0'
 local unpaid_orders = unpaid_max > 0 and redis.call('HMGET', unpaid, unpack(users)) or {}
 local time = redis.call('TIME')
 local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -62,7 +62,7 @@ local function claim(i, user, order)
   if state == 'ended' or now_ms >= closes_ms then return 'ENDED', '' end
   if state == 'paused' then return 'PAUSED', '' end
   if now_ms < opens_ms then return 'NOT_STARTED', string.format('%d', opens_ms - now_ms) end
-  if stock < 1 then return 'SOLD_OUT', returns end
+  if stock < 1 then return 'SOLD_OUT', additions end
   if unpaid_orders[i] and select(2, string.gsub(unpaid_orders[i], '%d+', '')) >= unpaid_max then
     return 'TOO_MANY_UNPAID', ''
   end

@@ -1,4 +1,4 @@
--- Puts a sale into Redis for the first time, not yet open to claims, and without the shards of its buyers.
+-- Loads a sale, not yet open to claims, and without the shards of its buyers.
 --
 -- KEYS[1]  coupon  HASH  the sale, as the claim script reads it
 -- ARGV[1]  load id, new for each attempt

@@ -180,18 +180,23 @@ impl App {
         let sold_out = remembered_sales(config, &stores, &shutdown);
         let claims = {
             let regular = RegularClaims::new(&stores, ids.clone(), locks.clone(), orders.clone());
-            let (bounds, seen) = (Bounds::of(config, backlog.clone()), sold_out.clone());
-            let (redis, keys) = (redis.clone(), keys.clone());
+            let bounds = Bounds::of(config, backlog.clone());
+            let seen = sold_out.clone();
+            let redis = redis.clone();
+            let keys = keys.clone();
             let script =
                 ClaimScript::new(redis, keys, ids, bounds, epoch.clone(), seen, shutdown.clone());
-            let (loader, epoch, orders) = (loader.clone(), epoch.clone(), orders.clone());
+            let loader = loader.clone();
+            let epoch = epoch.clone();
+            let orders = orders.clone();
             Claims::new(sold_out.clone(), script, loader, epoch, loss, regular, orders)
         };
         let stock_returns =
             StockReturns::new(&stores, loader.clone(), epoch.clone(), postponed.clone());
         let moves = order_moves.clone();
         let payments = Payments::new(pool.clone(), moves, postponed.clone(), config);
-        let (changes, after) = (coupon_changes.clone(), config.archive_after());
+        let changes = coupon_changes.clone();
+        let after = config.archive_after();
         let archive = Archive::new(&stores, changes, postponed.clone(), after, shutdown.clone());
         Ok(Arc::new(Self {
             claims,
@@ -225,12 +230,14 @@ impl App {
 }
 
 fn buyers_locks(config: &Config, stores: &Stores, shutdown: &Shutdown) -> ReentrantLocks {
-    let (lease, lease_max) = (config.lock_lease(), Some(limits::LOCK_LEASE_MAX));
+    let lease = config.lock_lease();
+    let lease_max = Some(limits::LOCK_LEASE_MAX);
     ReentrantLocks::with_lease_max(stores.redis.clone(), lease, lease_max, shutdown.clone())
 }
 
 fn remembered_sales(config: &Config, stores: &Stores, shutdown: &Shutdown) -> Arc<SoldOutSales> {
-    let (redis, keys) = (stores.redis.clone(), stores.keys.clone());
+    let redis = stores.redis.clone();
+    let keys = stores.keys.clone();
     Arc::new(SoldOutSales::new(redis, keys, config.sold_out_memory(), shutdown.clone()))
 }
 

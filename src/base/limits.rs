@@ -278,7 +278,7 @@ pub const CLOCKS_APART_MAX: Duration = Duration::from_secs(2);
 pub const SECRET_BYTES_MIN: usize = 32;
 
 /// Units that one sale can have.
-pub const STOCK_MAX: i64 = 100_000_000;
+pub const TOTAL_MAX: i64 = 100_000_000;
 /// Money, in minor units; far above any coupon and far below any overflow.
 pub const CENTS_MAX: i64 = 1_000_000_000_000;
 
@@ -298,5 +298,5 @@ const _: () = {
     assert!(ping < RETURNS_HEARD_MAX.as_millis());
     assert!(POSTPONED_PAUSE_MIN.as_millis() < POSTPONED_PAUSE_MAX.as_millis());
     // Stock is counted by Lua, whose numbers are exact up to 2^53.
-    assert!(STOCK_MAX < 1 << 53);
+    assert!(TOTAL_MAX < 1 << 53);
 };

@@ -108,8 +108,8 @@ struct EditArguments {
     #[arg(long)]
     value_cents: Option<i64>,
     /// Units on offer, never fewer than there are; flash coupons only
-    #[arg(long)]
-    stock: Option<i64>,
+    #[arg(long, alias = "stock")]
+    total: Option<i64>,
     /// Start of the window, like 2026-11-27T20:00:00Z; flash coupons only
     #[arg(long)]
     opens_at: Option<DateTime<Utc>>,
@@ -142,12 +142,12 @@ struct CreateArguments {
     value_cents: i64,
     /// Units on offer; flash coupons only
     #[arg(long, requires_all = ["opens_at", "closes_at"])]
-    stock: Option<i64>,
+    total: Option<i64>,
     /// Start of the window, like 2026-11-27T20:00:00Z; flash coupons only
-    #[arg(long, requires = "stock")]
+    #[arg(long, requires = "total")]
     opens_at: Option<DateTime<Utc>>,
     /// End of the window; flash coupons only
-    #[arg(long, requires = "stock")]
+    #[arg(long, requires = "total")]
     closes_at: Option<DateTime<Utc>>,
     #[command(flatten)]
     stores: StoreConfig,
@@ -211,9 +211,9 @@ fn valid<T: Validate<Context = ()>>(input: T) -> Result<T, InvalidConfig> {
 
 impl From<&CreateArguments> for NewCoupon {
     fn from(arguments: &CreateArguments) -> Self {
-        let sale = match (arguments.stock, arguments.opens_at, arguments.closes_at) {
-            (Some(stock), Some(opens_at), Some(closes_at)) => {
-                Some(NewSale { stock, opens_at, closes_at })
+        let sale = match (arguments.total, arguments.opens_at, arguments.closes_at) {
+            (Some(total), Some(opens_at), Some(closes_at)) => {
+                Some(NewSale { total, opens_at, closes_at })
             }
             _ => None,
         };
@@ -231,8 +231,8 @@ impl From<&CreateArguments> for NewCoupon {
 
 impl From<&EditArguments> for CouponEdit {
     fn from(arguments: &EditArguments) -> Self {
-        let EditArguments { stock, opens_at, closes_at, .. } = *arguments;
-        let mentioned = stock.is_some() || opens_at.is_some() || closes_at.is_some();
+        let EditArguments { total, opens_at, closes_at, .. } = *arguments;
+        let mentioned = total.is_some() || opens_at.is_some() || closes_at.is_some();
         Self {
             revision: arguments.revision,
             title: arguments.title.clone(),
@@ -240,7 +240,7 @@ impl From<&EditArguments> for CouponEdit {
             rules: arguments.rules.clone(),
             pay_cents: arguments.pay_cents,
             value_cents: arguments.value_cents,
-            sale: mentioned.then_some(SaleEdit { stock, opens_at, closes_at }),
+            sale: mentioned.then_some(SaleEdit { total, opens_at, closes_at }),
         }
     }
 }

@@ -53,7 +53,7 @@ async fn coupon_on_sale(app: &App) -> anyhow::Result<Coupon> {
         rules: "One to a person.".into(),
         pay_cents: 2_500,
         value_cents: 5_000,
-        sale: Some(NewSale { stock: 1_000, opens_at: now, closes_at: now + TimeDelta::days(30) }),
+        sale: Some(NewSale { total: 1_000, opens_at: now, closes_at: now + TimeDelta::days(30) }),
     };
     app.coupons.create(new).await.context("the demo's coupon could not be created")
 }
@@ -65,12 +65,14 @@ fn print_what_to_paste(tokens: &Tokens, coupon: &Coupon, addresses: Addresses) {
     // Each start has another user, so that the commands below always claim a unit.
     let user = now.timestamp();
     let token = |admin| tokens.issue(Grants { subject: user, admin }, now + TimeDelta::days(1));
-    let (user_token, admin_token, id) = (token(false), token(true), coupon.id);
+    let user_token = token(false);
+    let admin_token = token(true);
+    let id = coupon.id;
     let (url, operations_url) = (url(addresses.api), url(addresses.operations));
-    let stock = coupon.sale.as_ref().and_then(|sale| sale.left).unwrap_or(0);
+    let left = coupon.sale.as_ref().and_then(|sale| sale.left).unwrap_or(0);
     println!(
         "
-flash-sale is running. Coupon {id} ({title}) is on sale, {stock} left.
+flash-sale is running. Coupon {id} ({title}) is on sale, {left} left.
 
   API      {url}/v1/coupons
   docs     {url}/docs

@@ -198,7 +198,8 @@ mod tests {
 
     #[test]
     fn the_body_of_an_accepted_claim_is_what_is_documented() {
-        let (order_id, coupon_id) = (OrderId::new(i64::MAX).unwrap(), CouponId::compose(1, 1));
+        let order_id = OrderId::new(i64::MAX).unwrap();
+        let coupon_id = CouponId::compose(1, 1);
         let accepted = Accepted { order_id, coupon_id, status: ClaimStatus::Pending };
         let body = serde_json::to_string(&accepted).unwrap();
         assert_eq!(Accepted::body(order_id, coupon_id), body);

@@ -83,7 +83,8 @@ fn invalid_body(detail: String) -> Problem {
 }
 
 fn refused(rejection: JsonRejection) -> Problem {
-    let (status, detail) = (rejection.status(), rejection.body_text());
+    let status = rejection.status();
+    let detail = rejection.body_text();
     match rejection {
         JsonRejection::JsonDataError(_) => invalid_body(detail),
         JsonRejection::MissingJsonContentType(_) => Problem::new(

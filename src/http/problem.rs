@@ -118,7 +118,7 @@ impl Problem {
     pub fn render(&self, request_id: &str) -> Response {
         let body = ProblemBody {
             r#type: format!("urn:flash-sale:problem:{}", self.code),
-            title: title(self.code),
+            title: &title(self.code),
             status: self.status.as_u16(),
             code: self.code,
             detail: &self.detail,
@@ -148,29 +148,19 @@ fn number(number: u128) -> HeaderValue {
     HeaderValue::from_str(&number.to_string()).expect("digits are a valid header value")
 }
 
-/// Title of a code: `sold_out` -> `Sold out`.
-fn title(code: &'static str) -> &'static str {
-    match code {
-        "already_claimed" => "Already claimed",
-        "body_too_large" => "Body too large",
-        "coupon_ended" => "Coupon ended",
+/// Title of a code. Most codes are their own title: `sold_out` is "Sold out".
+fn title(code: &'static str) -> Cow<'static, str> {
+    Cow::Borrowed(match code {
         "callbacks_off" => "No callbacks here",
         "coupon_not_found" => "No such coupon",
         "dead_letter_not_found" => "No such dead letter",
         "forbidden" => "Not allowed",
         "internal" => "Internal error",
-        "invalid_body" => "Invalid body",
-        "invalid_id" => "Invalid id",
-        "invalid_query" => "Invalid query",
         "invalid_signature" => "Not signed by the gateway",
         "invalid_token" => "Not authenticated",
         "invalid_transition" => "Can't go there",
         "malformed_json" => "Malformed JSON",
-        "method_not_allowed" => "Method not allowed",
         "no_gateway" => "No payment gateway",
-        "no_sale" => "No sale",
-        "not_claimed" => "Not claimed",
-        "not_found" => "Not found",
         "order_id_taken" => "Order id of another order",
         "order_not_found" => "No such order",
         "overloaded" => "Too many claims at once",
@@ -181,23 +171,15 @@ fn title(code: &'static str) -> &'static str {
         "rate_limited" => "Too many claims",
         "restock_key_used" => "Key used before",
         "revision_conflict" => "Changed in the meantime",
-        "refund_not_asked_for" => "Refund not asked for",
         "run_not_found" => "No such comparison",
-        "sale_ended" => "Sale ended",
         "sale_in_flight" => "Claims on their way",
-        "sale_not_ended" => "Sale not ended",
         "sale_not_loaded" => "Sale never loaded",
-        "sale_not_settled" => "Sale not settled",
-        "sale_not_started" => "Sale not started",
-        "sale_paused" => "Sale paused",
-        "sold_out" => "Sold out",
-        "stock_only_grows" => "Stock only grows",
         "stock_too_large" => "Too many units",
-        "too_many_unpaid_orders" => "Too many unpaid orders",
-        "unavailable" => "Unavailable",
-        "unsupported_media_type" => "Unsupported media type",
-        _ => code,
-    }
+        _ => {
+            let words = code.replace('_', " ");
+            return Cow::Owned(words[..1].to_ascii_uppercase() + &words[1..]);
+        }
+    })
 }
 
 impl IntoResponse for Problem {

@@ -103,7 +103,8 @@ impl Redis {
     }
 
     fn of(client: Client, tells: bool, timeout: Duration) -> Self {
-        let (link, connecting) = (ArcSwapOption::empty(), Mutex::new(None));
+        let link = ArcSwapOption::empty();
+        let connecting = Mutex::new(None);
         Self(Arc::new(Shared { client, tells, timeout, link, connecting }))
     }
 

@@ -40,7 +40,7 @@ impl Keys {
     }
 
     /// CHANNEL: tells the id of each coupon of which units have come back, or were added.
-    pub fn returns_channel(&self) -> String {
+    pub fn additions_channel(&self) -> String {
         format!("{}:returns", self.prefix)
     }
 
@@ -72,6 +72,6 @@ mod tests {
         assert_eq!(keys.order_lock(coupon.lane(), user), "fs:{3}:rlock:order:42");
         assert_eq!(keys.order_sequence(), "fs:icr:order");
         assert_eq!(keys.unpaid(coupon.lane()), "fs:{3}:unpaid");
-        assert_eq!(keys.returns_channel(), "fs:returns");
+        assert_eq!(keys.additions_channel(), "fs:returns");
     }
 }

@@ -141,7 +141,7 @@ impl Pass {
             )),
             Self::Refunds => Some((
                 ItemKind::Payment,
-                "The money is not noted as given back, because Postgres refuses to close its order: if the error names `sold`, `flash-sale reconcile --repair` counts it again.",
+                "The money is not noted as refunded, because Postgres refuses to close its order: if the error names `sold`, `flash-sale reconcile --repair` counts it again.",
             )),
         }
     }

@@ -205,7 +205,8 @@ impl Postponed {
         .await?;
         let mut new = tries.iter().filter(|item| item.first).map(|item| item.item);
         if let Some(item) = new.next() {
-            let (pass, others) = (pass.name(), new.count());
+            let pass = pass.name();
+            let others = new.count();
             tracing::error!(
                 pass,
                 item,
@@ -233,7 +234,8 @@ impl Postponed {
         .await?;
         tx.commit().await?;
         if done.rows_affected() > 0 {
-            let (pass, count) = (pass.name(), done.rows_affected());
+            let pass = pass.name();
+            let count = done.rows_affected();
             tracing::info!(pass, item = items[0], count, "what had been postponed is dealt with");
         }
         Ok(())

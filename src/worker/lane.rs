@@ -144,7 +144,8 @@ impl LaneWorker {
 
     fn of(lanes: Arc<Lanes>, lane: Lane, consumer: String, settings: WorkerSettings) -> Self {
         let app = lanes.app.clone();
-        let (redis, keys) = (app.stores.redis.clone(), &app.stores.keys);
+        let redis = app.stores.redis.clone();
+        let keys = &app.stores.keys;
         let log = OrderLog::new(redis, keys, lane, consumer).read_over(lanes.reader(lane));
         Self {
             app,
@@ -175,7 +176,8 @@ impl LaneWorker {
 
     /// Another consumer that works when this one can't keep up. Its name is new, so no entry can be pending for it.
     fn relief(&self) -> Self {
-        let (lanes, lane) = (self.lanes.clone(), self.log.lane());
+        let lanes = self.lanes.clone();
+        let lane = self.log.lane();
         let relief = Self::of(lanes, lane, consumer_name(), self.settings);
         Self { pending_from: None, behind: self.behind.clone(), ..relief }
     }
@@ -345,7 +347,9 @@ impl LaneWorker {
     /// Compares the stores beside the work, which goes on meanwhile. A missing log proves little by itself: before
     /// the first claim there is none, and after a loss the next claim has created the log anew.
     fn compare_stores(&self, log_was_missing: bool) {
-        let (app, lane, vanished) = (self.app.clone(), self.log.lane(), self.group_seen);
+        let app = self.app.clone();
+        let lane = self.log.lane();
+        let vanished = self.group_seen;
         if vanished {
             tracing::warn!(%lane, log_was_missing, "the group of the order log had vanished; it begins again at the log's start");
         }

@@ -15,7 +15,7 @@
 //!
 //! | pass | when | what |
 //! |---|---|---|
-//! | [warm-up](crate::sale::coupon::load) | every 10 s | loads sales that open soon |
+//! | [load](crate::sale::coupon::load) | every 10 s | loads sales that open soon |
 //! | [archive](crate::sale::archive) | once a minute | relieves Redis of sales that are over |
 //! | [changes](crate::sale::coupon::changes) | once a second | applies changes of coupons that have not reached Redis |
 //! | [revisions](crate::sale::coupon::changes) | in a new life of Redis, and every 10 s | applies the newest revision where Redis has an older one |

@@ -58,9 +58,11 @@ fn every<F>(
 ) where
     F: Future<Output = Result<(), Failure>> + Send,
 {
-    let (pass, throttle) = (Arc::new(pass), Arc::new(Mutex::new(LogThrottle::default())));
+    let pass = Arc::new(pass);
+    let throttle = Arc::new(Mutex::new(LogThrottle::default()));
     app::repeat(app, period, move |app| {
-        let (pass, throttle) = (pass.clone(), throttle.clone());
+        let pass = pass.clone();
+        let throttle = throttle.clone();
         async move {
             let Err(error) = pass(app.clone()).await else {
                 return;

@@ -24,8 +24,10 @@ impl LaneWorker {
     pub async fn recover_pass(&mut self) -> Result<usize, PassError> {
         self.require_postgres().await?;
         self.put_aside_lost().await?;
-        let (idle, count) = (self.settings.take_over_idle, self.settings.batch_orders_max);
-        let (mut taken, mut from) = (0, Some("0-0".to_owned()));
+        let idle = self.settings.take_over_idle;
+        let count = self.settings.batch_orders_max;
+        let mut taken = 0;
+        let mut from = Some("0-0".to_owned());
         while let Some(start) = from {
             let step = self.log.take_over(idle, count, &start).await?;
             taken += step.entries;

@@ -72,7 +72,8 @@ impl LaneWatch {
     /// Rests until the log under `key`, last seen in `state`, may have work for its lane. May be dropped.
     pub async fn rest(&self, key: &str, state: &LogState) {
         let wake = Arc::new(Notify::new());
-        let (last, is_settled) = (state.last, state.pending == 0);
+        let last = state.last;
+        let is_settled = state.pending == 0;
         self.lanes().insert(key.to_owned(), Resting { last, is_settled, wake: wake.clone() });
         let _up = Up { watch: self, key };
         self.came.notify_one();

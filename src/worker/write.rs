@@ -184,7 +184,8 @@ impl LaneWorker {
             if part.entries.is_empty() {
                 continue;
             }
-            let (lane, orders) = (self.log.lane(), &self.app.orders);
+            let lane = self.log.lane();
+            let orders = &self.app.orders;
             let written = match part.overflows {
                 true => orders.write_what_fits(lane, &part.entries, locks_lost).await,
                 false => orders.write(lane, &part.entries, locks_lost).await,
@@ -286,7 +287,8 @@ impl LaneWorker {
             report.dead_letters += new;
             report.repeated += part.len() - new;
             if new > 0 {
-                let (lane, first) = (self.log.lane(), &part[0]);
+                let lane = self.log.lane();
+                let first = &part[0];
                 tracing::error!(%lane, entries = new, first = first.entry_id(), reason = %first.reason(), detail = first.detail(), "entries of the order log can't become orders; they are dead letters now");
             }
             finished.extend(part.iter().map(DeadLetter::entry_id));

@@ -72,7 +72,8 @@ fn judge(facts: &ServerFacts, connections: i64) -> Vec<Finding> {
 
 fn version(facts: &ServerFacts) -> Option<Finding> {
     let major = facts.version_number / 10_000;
-    let (min, tested) = (limits::POSTGRES_VERSION_MIN, limits::POSTGRES_VERSION_TESTED);
+    let min = limits::POSTGRES_VERSION_MIN;
+    let tested = limits::POSTGRES_VERSION_TESTED;
     if major < min {
         return Some(Failure(format!(
             "Postgres version: {} is too old: the schema needs {min} or newer. Upgrade it",

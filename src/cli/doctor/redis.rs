@@ -126,7 +126,8 @@ fn questionable(settings: &ServerSettings, facts: &ServerFacts) -> Vec<Finding> 
             settings.appendfsync
         )));
     }
-    let (good, needed) = (facts.good_replicas, settings.min_replicas_to_write);
+    let good = facts.good_replicas;
+    let needed = settings.min_replicas_to_write;
     if let Some(good) = good.filter(|good| *good < needed) {
         found.push(Failure(format!(
             "Redis min-replicas-to-write is {needed}, and {good} are near enough: Redis refuses every claim (NOREPLICAS). Bring replicas back, or lower it"

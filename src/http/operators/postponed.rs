@@ -22,7 +22,7 @@ use crate::sale::postponed::PostponedItem;
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub struct Page {
+pub struct Filter {
     /// Only what this pass has postponed; all passes if not given.
     #[param(inline)]
     pass: Option<Pass>,
@@ -42,7 +42,7 @@ pub struct PostponedPage {
 
 /// Postponed items, newest first, each with its remedy.
 #[utoipa::path(
-    get, path = "/v1/postponed", tag = "operations", params(Page), security(("token" = [])),
+    get, path = "/v1/postponed", tag = "operations", params(Filter), security(("token" = [])),
     responses(
         (status = 200, description = "A page of postponed items", body = PostponedPage),
         (status = 400, description = "`invalid_query`"),
@@ -54,10 +54,10 @@ pub struct PostponedPage {
 pub async fn list(
     State(app): State<Arc<App>>,
     _: Admin,
-    Params(page): Params<Page>,
+    Params(filter): Params<Filter>,
 ) -> Result<Json<PostponedPage>, Problem> {
-    let limit = page_limit(page.limit, limits::PAGE_POSTPONED_MAX)?;
-    let found = app.postponed.list(page.pass, page.cursor, limit + 1).await?;
+    let limit = page_limit(filter.limit, limits::PAGE_POSTPONED_MAX)?;
+    let found = app.postponed.list(filter.pass, filter.cursor, limit + 1).await?;
     let (postponed, next_cursor) = cut_page(found, limit, |item| item.id);
     Ok(Json(PostponedPage { postponed, next_cursor }))
 }

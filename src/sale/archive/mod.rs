@@ -93,7 +93,8 @@ impl Archive {
 
     /// Step 1: ends sales that are over.
     async fn end_closed(&self, tries: &mut Tries<'_>) -> Result<(), Failure> {
-        let (pool, mut after) = (&self.stores.pool, None);
+        let pool = &self.stores.pool;
+        let mut after = None;
         loop {
             let page = stock::closed(pool, self.after, after, limits::PASS_COUPONS_MAX).await?;
             let Some((last, _)) = page.last().copied() else {
@@ -110,7 +111,9 @@ impl Archive {
 
     /// Steps 2 and 3: compares and notes. Returns the number of sales archived.
     async fn archive_ended(&self, tries: &mut Tries<'_>) -> Result<usize, Failure> {
-        let (pool, mut archived, mut after) = (&self.stores.pool, 0, None);
+        let pool = &self.stores.pool;
+        let mut archived = 0;
+        let mut after = None;
         loop {
             let page = stock::ended(pool, self.after, after, limits::PASS_COUPONS_MAX).await?;
             let Some(last) = page.last().copied() else {
@@ -139,7 +142,8 @@ impl Archive {
 
     /// Step 4: removes the keys.
     async fn remove_archived(&self, tries: &mut Tries<'_>) -> Result<(), Failure> {
-        let (pool, mut after) = (&self.stores.pool, None);
+        let pool = &self.stores.pool;
+        let mut after = None;
         loop {
             let page = stock::archived(pool, after, limits::PASS_COUPONS_MAX).await?;
             let Some((last, _)) = page.last().copied() else {

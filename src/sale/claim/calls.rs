@@ -207,7 +207,8 @@ impl Shared {
         shards: Shards,
         claims: &[(UserId, i64)],
     ) -> Result<Vec<Reply>, Failure> {
-        let (keys, lane) = (&self.keys, coupon.lane());
+        let keys = &self.keys;
+        let lane = coupon.lane();
         let mut names = vec![keys.coupon(coupon), keys.log(lane), keys.unpaid(lane)];
         names.extend(claims.iter().map(|(user, _)| keys.buyers(coupon, shards.of(*user))));
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -234,8 +235,8 @@ impl Shared {
             !matches!(reply, Reply::Decided(ClaimOutcome::AlreadyClaimed(_)) | Reply::Lost)
         };
         match replies.iter().rfind(says_something) {
-            Some(Reply::SoldOut { returns }) => {
-                let edition = Edition { server: server.clone(), epoch, returns: *returns };
+            Some(Reply::SoldOut { additions }) => {
+                let edition = Edition { server: server.clone(), epoch, additions: *additions };
                 let is_refused = |reply: &&Reply| matches!(reply, Reply::SoldOut { .. });
                 let refused = replies.iter().filter(is_refused).count();
                 self.sold_out.note(coupon, edition, refused, asked_at);
@@ -263,7 +264,7 @@ fn decode_one(code: &str, detail: &str) -> Option<Reply> {
         "NOT_STARTED" => ClaimOutcome::NotStarted(Duration::from_millis(detail.parse().ok()?)),
         "PAUSED" => ClaimOutcome::Paused,
         "ENDED" => ClaimOutcome::Ended,
-        "SOLD_OUT" => return Some(Reply::SoldOut { returns: detail.parse().ok()? }),
+        "SOLD_OUT" => return Some(Reply::SoldOut { additions: detail.parse().ok()? }),
         "TOO_MANY_UNPAID" => ClaimOutcome::TooManyUnpaid,
         "OVERLOADED" => ClaimOutcome::Overloaded,
         "NOT_LOADED" => return Some(Reply::NotLoaded),
@@ -296,7 +297,7 @@ mod tests {
                 other => panic!("{reply}: {other:?}"),
             }
         }
-        assert!(matches!(decode_one("SOLD_OUT", "7"), Some(Reply::SoldOut { returns: 7 })));
+        assert!(matches!(decode_one("SOLD_OUT", "7"), Some(Reply::SoldOut { additions: 7 })));
         assert!(matches!(decode_one("NOT_LOADED", ""), Some(Reply::NotLoaded)));
         assert!(matches!(decode_one("STALE", ""), Some(Reply::Stale)));
         assert!(matches!(decode_one("RESHARDED", "2"), Some(Reply::Resharded(_))));

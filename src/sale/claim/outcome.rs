@@ -13,8 +13,8 @@ pub enum Reply {
     Decided(ClaimOutcome),
     /// No unit is left; units had come back so many times by then.
     SoldOut {
-        /// Count of returns of units.
-        returns: i64,
+        /// Count of additions of units.
+        additions: i64,
     },
     /// The sale isn't in Redis.
     NotLoaded,

@@ -93,8 +93,8 @@ pub struct Edition {
     pub server: ServerId,
     /// Epoch that the script was told.
     pub epoch: i64,
-    /// Count of returns of units.
-    pub returns: i64,
+    /// Count of additions of units.
+    pub additions: i64,
 }
 
 /// A connection that is subscribed to units that come back.
@@ -328,11 +328,11 @@ impl SoldOutSales {
         let mut command = redis::cmd("HMGET");
         command.arg(self.keys.coupon(coupon)).arg("stock").arg("epoch").arg("returns");
         let link = self.redis.link().await?;
-        let (stock, epoch, returns): (Option<i64>, Option<i64>, Option<i64>) =
+        let (stock, epoch, additions): (Option<i64>, Option<i64>, Option<i64>) =
             link.query(&command).await?;
         let same = *link.server() == edition.server
             && epoch == Some(edition.epoch)
-            && returns.unwrap_or(0) == edition.returns;
+            && additions.unwrap_or(0) == edition.additions;
         Ok(Some(filter).filter(|_| same && stock == Some(0) && found >= total))
     }
 

@@ -37,7 +37,7 @@ pub fn listen(redis: Redis, keys: &Keys, sold_out: Arc<SoldOutSales>, shutdown: 
     if !sold_out.is_on() {
         return;
     }
-    let listener = Listener { redis, channel: keys.returns_channel(), sold_out };
+    let listener = Listener { redis, channel: keys.additions_channel(), sold_out };
     let stop = shutdown.stop_token().clone();
     shutdown.spawn(async move {
         tokio::select! {
@@ -57,7 +57,8 @@ struct Listener {
 impl Listener {
     /// Never returns. Of failures in a row only the first is logged as a warning.
     async fn run(&self) {
-        let (mut pause, mut failed) = (limits::BACKOFF_MIN, false);
+        let mut pause = limits::BACKOFF_MIN;
+        let mut failed = false;
         loop {
             match self.subscribe().await {
                 Ok(connection) => {
@@ -83,7 +84,8 @@ impl Listener {
     async fn subscribe(&self) -> RedisResult<MultiplexedConnection> {
         let connected = Arc::new(AtomicBool::new(true));
         let heard = {
-            let (sold_out, connected) = (self.sold_out.clone(), connected.clone());
+            let sold_out = self.sold_out.clone();
+            let connected = connected.clone();
             move |push: PushInfo| {
                 match push.kind {
                     PushKind::Message => forget(&sold_out, push.data.get(1)),

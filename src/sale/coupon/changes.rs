@@ -186,7 +186,7 @@ impl CouponChanges {
             closes_at.timestamp_millis(),
             total,
         ];
-        let channel = self.keys.returns_channel();
+        let channel = self.keys.additions_channel();
         let arguments = (coupon.get(), load_id, &numbers[..], values.state.as_str(), channel);
         let key = self.keys.coupon(coupon);
         let link = self.redis.link().await?;
@@ -231,7 +231,8 @@ impl CouponChanges {
     /// When a store doesn't answer. A sale that Redis has lost, or that can't be changed there, holds up no other:
     /// the comparison finds losses and unreadable values, and the pass over changes tries the others again.
     pub async fn catch_up(&self) -> Result<usize, Failure> {
-        let (mut behind, mut after) = (0, None);
+        let mut behind = 0;
+        let mut after = None;
         loop {
             let page = stock::revisions(&self.pool, after, limits::PASS_COUPONS_MAX).await?;
             let Some((last, _)) = page.last() else {
@@ -277,7 +278,8 @@ impl CouponChanges {
     /// applied is postponed.
     pub async fn pass(&self) -> Result<usize, Failure> {
         let mut tries = self.postponed.begin(Pass::Changes).await?;
-        let (mut applied, mut after) = (0, None);
+        let mut applied = 0;
+        let mut after = None;
         loop {
             let page = stock::unapplied(&self.pool, after, limits::PASS_COUPONS_MAX).await?;
             let Some(last) = page.last().copied() else {

@@ -10,7 +10,7 @@ use crate::base::shutdown::Shutdown;
 use crate::kit::redis::{Redis, is_data_error};
 use crate::sale::coupon::input::NewCoupon;
 use crate::sale::coupon::load::Loader;
-use crate::sale::coupon::model::{Coupon, CouponKind, CouponState, Sale};
+use crate::sale::coupon::model::{Coupon, CouponKind, CouponState, Sale, SaleTerms};
 use crate::sale::coupon::stock;
 use crate::sale::ids::CouponId;
 use crate::sale::installation;
@@ -37,7 +37,8 @@ impl Coupons {
     /// Creates a valid coupon and, if it has a sale, loads it. While Redis is away the coupon is created all the
     /// same, and its first claim loads it.
     pub async fn create(&self, new: NewCoupon) -> Result<Coupon, Failure> {
-        let (pool, kind) = (self.pool.clone(), new.kind);
+        let pool = self.pool.clone();
+        let kind = new.kind;
         // A task of its own: dropping a `begin` half-way can poison the connection (sqlx#4393).
         let inserted = self.shutdown.spawn(async move { insert(&pool, &new).await }).await;
         let id = inserted.map_err(|_| sqlx::Error::WorkerCrashed)??;
@@ -131,7 +132,7 @@ impl StoredRow {
             (Some(total), Some(sold), Some(opens_at), Some(closes_at)) => {
                 let in_redis = left.get(&self.id).copied();
                 let left = if self.in_redis { in_redis } else { Some(total - sold) };
-                Some(Sale { stock: total, left, opens_at, closes_at })
+                Some(Sale::new(SaleTerms { total, opens_at, closes_at }, left))
             }
             _ => None,
         };

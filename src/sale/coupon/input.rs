@@ -43,9 +43,10 @@ pub struct NewCoupon {
 #[derive(Clone, Debug, Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub struct NewSale {
-    /// Units on offer, 1 or more.
-    #[garde(range(min = 1, max = limits::STOCK_MAX))]
-    pub stock: i64,
+    /// Units on offer, 1 or more. `stock` is the name of older clients.
+    #[serde(alias = "stock")]
+    #[garde(range(min = 1, max = limits::TOTAL_MAX))]
+    pub total: i64,
     /// Start of the window.
     #[garde(custom(a_time_redis_can_count))]
     pub opens_at: DateTime<Utc>,
@@ -99,11 +100,11 @@ pub struct CouponEdit {
 #[derive(Clone, Debug, Default, Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub struct SaleEdit {
-    /// Units on offer; never fewer than there are.
-    #[serde(default, deserialize_with = "not_null")]
+    /// Units on offer; never fewer than there are. `stock` is the name of older clients.
+    #[serde(default, alias = "stock", deserialize_with = "not_null")]
     #[schema(nullable = false)]
-    #[garde(range(min = 1, max = limits::STOCK_MAX))]
-    pub stock: Option<i64>,
+    #[garde(range(min = 1, max = limits::TOTAL_MAX))]
+    pub total: Option<i64>,
     /// Start of the window.
     #[serde(default, deserialize_with = "not_null")]
     #[schema(nullable = false)]
@@ -124,7 +125,7 @@ pub struct Restock {
     #[garde(length(chars, min = 1, max = 100), custom(no_nul))]
     pub key: String,
     /// Units to add, 1 or more.
-    #[garde(range(min = 1, max = limits::STOCK_MAX))]
+    #[garde(range(min = 1, max = limits::TOTAL_MAX))]
     pub units: i64,
 }
 
@@ -148,7 +149,7 @@ impl SaleEdit {
         // Postgres counts microseconds: a repeat has to find the stored value.
         let stored = |time: DateTime<Utc>| time.trunc_subsecs(6);
         SaleTerms {
-            total: self.stock.unwrap_or(terms.total),
+            total: self.total.unwrap_or(terms.total),
             opens_at: self.opens_at.map_or(terms.opens_at, stored),
             closes_at: self.closes_at.map_or(terms.closes_at, stored),
         }

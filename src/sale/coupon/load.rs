@@ -125,7 +125,8 @@ impl Loader {
     /// be loaded is postponed.
     pub async fn pass(&self, ahead: Duration) -> Result<usize, Failure> {
         let mut tries = self.postponed.begin(Pass::Load).await?;
-        let (mut loaded, mut after) = (0, None);
+        let mut loaded = 0;
+        let mut after = None;
         loop {
             let page = stock::to_load(&self.pool, ahead, after, limits::PASS_COUPONS_MAX).await?;
             let Some(last) = page.last().copied() else {

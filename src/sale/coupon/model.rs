@@ -83,13 +83,24 @@ pub struct Coupon {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Sale {
     /// Units on offer.
-    pub stock: i64,
+    pub total: i64,
+    /// The same as `total`, for older clients; gone with 1.0.
+    #[schema(deprecated)]
+    stock: i64,
     /// Units left; null while Redis can't tell.
     pub left: Option<i64>,
     /// Start of the window.
     pub opens_at: DateTime<Utc>,
     /// End of the window; not part of it.
     pub closes_at: DateTime<Utc>,
+}
+
+impl Sale {
+    /// The sale with these terms, of which so many units are left.
+    pub fn new(terms: SaleTerms, left: Option<i64>) -> Self {
+        let SaleTerms { total, opens_at, closes_at } = terms;
+        Self { total, stock: total, left, opens_at, closes_at }
+    }
 }
 
 /// Fields of a coupon that can be changed, apart from its sale.

@@ -56,7 +56,7 @@ pub enum Refusal {
         total: i64,
     },
     /// More units than a sale can have.
-    #[error("a sale has at most {} units", limits::STOCK_MAX)]
+    #[error("a sale has at most {} units", limits::TOTAL_MAX)]
     StockTooLarge,
     /// The window would end before it opens.
     #[error("the window has to end after it opens")]
@@ -126,7 +126,7 @@ pub(super) fn restocked(
         return Err(Refusal::Ended);
     }
     let total = terms.total + restock.units;
-    if total > limits::STOCK_MAX {
+    if total > limits::TOTAL_MAX {
         return Err(Refusal::StockTooLarge);
     }
     Ok((row.clone(), Some(SaleTerms { total, ..terms.clone() })))

@@ -51,7 +51,9 @@ struct Seen {
 impl Backlog {
     /// A backlog that counts 0 until the first look.
     pub fn new(redis: Redis, keys: Keys, lanes: i32, orders_max: u64) -> Self {
-        let (lanes, orders, seen) = (lanes.into(), AtomicU64::new(0), Mutex::default());
+        let lanes = lanes.into();
+        let orders = AtomicU64::new(0);
+        let seen = Mutex::default();
         Self { redis, keys, lanes, orders_max, orders, seen }
     }
 

@@ -103,7 +103,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_entry_grows_old_by_our_clock_too() {
-        let (oldest, lane) = (Oldest::default(), Lane::all(1).next().expect("one"));
+        let oldest = Oldest::default();
+        let lane = Lane::all(1).next().expect("one");
         let first = EntryId { ms: u64::MAX, sequence: 0 };
         assert_eq!(oldest.note(lane, Some(first)), Duration::ZERO);
         tokio::time::advance(Duration::from_secs(7)).await;

@@ -46,7 +46,8 @@ pub struct DeadLetter<'a> {
 impl<'a> DeadLetter<'a> {
     /// The letter of a claim that can't become an order; `detail` tells an operator why.
     pub fn of_claim(lane: Lane, entry: &'a ClaimEntry, reason: Reason, detail: &str) -> Self {
-        let (entry_id, payload) = (&entry.id, &entry.payload);
+        let entry_id = &entry.id;
+        let payload = &entry.payload;
         Self {
             lane,
             entry_id,
@@ -65,7 +66,8 @@ impl<'a> DeadLetter<'a> {
                 (Reason::DeletedFromLog, "the entry was deleted from the log while it was pending")
             }
         };
-        let (entry_id, payload) = (&entry.id, &entry.payload);
+        let entry_id = &entry.id;
+        let payload = &entry.payload;
         Self { lane, entry_id, payload, claim: None, reason, detail: detail.to_owned() }
     }
 

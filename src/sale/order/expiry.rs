@@ -109,7 +109,8 @@ impl Expiry {
         coupon: CouponId,
         orders: &[OrderId],
     ) -> Result<usize, Failure> {
-        let (mut closed, mut parts) = (0, vec![orders]);
+        let mut closed = 0;
+        let mut parts = vec![orders];
         while let Some(part) = parts.pop() {
             let error = match self.moves.expire_these(part).await {
                 Ok(now) => {

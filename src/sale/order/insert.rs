@@ -106,7 +106,8 @@ pub(super) async fn insert_missing(
     tx: &mut Transaction<'_, Postgres>,
     entries: &[&ClaimEntry],
 ) -> sqlx::Result<BTreeMap<OrderId, CouponId>> {
-    let (mut ids, mut buyers) = (HashSet::new(), HashSet::new());
+    let mut ids = HashSet::new();
+    let mut buyers = HashSet::new();
     let (first, contradicting): (Vec<_>, Vec<_>) = entries.iter().copied().partition(|entry| {
         let claim = &entry.claim;
         let is_first_of_buyer = buyers.insert((claim.coupon_id, claim.user_id));

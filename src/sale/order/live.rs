@@ -28,7 +28,8 @@ pub async fn forgotten(
     coupon: CouponId,
     max: usize,
 ) -> Result<Vec<(UserId, OrderId)>, Failure> {
-    let (mut forgotten, mut after) = (Vec::new(), None);
+    let mut forgotten = Vec::new();
+    let mut after = None;
     while forgotten.len() < max
         && let Some(missing) = missing_page(pool, redis, keys, coupon, &mut after).await?
     {

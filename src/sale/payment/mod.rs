@@ -85,7 +85,8 @@ struct Payment {
 impl Payments {
     /// Payments in this database, by these settings.
     pub fn new(pool: PgPool, moves: OrderMoves, postponed: Postponed, config: &Config) -> Self {
-        let (checkout, unpaid_bounded) = (Checkout::of(config), config.unpaid_orders_max > 0);
+        let checkout = Checkout::of(config);
+        let unpaid_bounded = config.unpaid_orders_max > 0;
         Self { pool, moves, checkout, postponed, unpaid_bounded }
     }
 

@@ -46,7 +46,8 @@ impl Reconciler {
     /// [`limits::RECONCILE_WAIT_MAX`] at the latest; the comparison goes on.
     pub async fn ask(&self, asked_by: AskedBy, repairs: bool) -> Result<Run, Failure> {
         let run = runs::begin(&self.stores.pool, asked_by).await?;
-        let (stores, one) = (self.stores.clone(), self.one.clone());
+        let stores = self.stores.clone();
+        let one = self.one.clone();
         let task = self.shutdown.spawn(async move {
             let _one = one.lock().await;
             run_and_record(&stores, run, repairs).await

@@ -88,7 +88,8 @@ fn compare(coupon: CouponId, terms: &rows::Terms, census: &Census) -> Vec<Disagr
     }
     let mut differ = |what, redis: &str, postgres: &str| {
         if redis != postgres {
-            let (redis, postgres) = (redis.to_owned(), postgres.to_owned());
+            let redis = redis.to_owned();
+            let postgres = postgres.to_owned();
             found.push(Disagreement::TermsDiffer { coupon, what, redis, postgres });
         }
     };

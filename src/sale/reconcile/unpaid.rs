@@ -102,7 +102,8 @@ impl Check<'_> {
     /// Reads all lists of a lane, page by page, and looks the orders up.
     async fn listed(&self, lane: Lane) -> Result<Listed, Failure> {
         let mut listed = Listed::default();
-        let (mut cursor, mut lists) = (0, LISTS);
+        let mut cursor = 0;
+        let mut lists = LISTS;
         loop {
             let mut command = redis::cmd("HSCAN");
             command.arg(self.keys.unpaid(lane)).arg(cursor).arg("COUNT").arg(lists);

@@ -69,7 +69,7 @@ async fn an_answer_counts_only_if_all_units_have_been_heard_of_since_the_questio
         sales.push(coupon);
     }
     let note = |coupon, asked_at| {
-        let edition = Edition { server: server.clone(), epoch: 1, returns: 0 };
+        let edition = Edition { server: server.clone(), epoch: 1, additions: 0 };
         sold_out.note(coupon, edition, 1, asked_at);
     };
     let believed = |coupon| sold_out.refuses(coupon, user(999_998));

@@ -232,8 +232,8 @@ async fn a_coupon_has_one_reader_of_buyers_and_a_new_edition_ends_it() {
     let worth_reading = UNITS as usize;
     let server = app.app.stores.redis.link().await.expect("Redis answers").server().clone();
     // None of these is in Redis.
-    let over = |returns: i64| Edition { server: server.clone(), epoch: -1, returns };
-    let real = Edition { server: server.clone(), epoch: app.app.epoch.get(), returns: 0 };
+    let over = |additions: i64| Edition { server: server.clone(), epoch: -1, additions };
+    let real = Edition { server: server.clone(), epoch: app.app.epoch.get(), additions: 0 };
     let sold_out = &app.app.sold_out;
     let listens = async || {
         sold_out.note(coupon, over(0), worth_reading, Instant::now());

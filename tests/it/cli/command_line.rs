@@ -236,7 +236,7 @@ async fn coupons_are_created_listed_and_shown_in_json() {
     let app = TestApp::start().await;
     let (opens, closes) = (now() - TimeDelta::minutes(1), now() + TimeDelta::hours(1));
     let times = [opens, closes].map(|time| time.to_rfc3339());
-    let sale = [("--stock", "3"), ("--opens-at", &times[0]), ("--closes-at", &times[1])];
+    let sale = [("--total", "3"), ("--opens-at", &times[0]), ("--closes-at", &times[1])];
     let money = [("--title", "Dinner"), ("--pay-cents", "1"), ("--value-cents", "2")];
     let create = with(&app, &["coupon", "create"], &[&sale[..], &money[..]].concat());
     let created = json(&said(&words(&create)).await);
@@ -274,7 +274,9 @@ async fn coupons_are_changed_by_the_same_rules_as_over_http() {
         ("restock", &[("--units", "2"), ("--key", "k")], "/sale/left", 5.into()),
         ("restock", &[("--units", "2"), ("--key", "k")], "/sale/left", 5.into()),
         ("edit", &[("--revision", "4"), ("--title", "Lunch")], "/title", "Lunch".into()),
-        ("edit", &[("--stock", "6")], "/sale/stock", 6.into()),
+        ("edit", &[("--total", "6")], "/sale/total", 6.into()),
+        // The flag's older name.
+        ("edit", &[("--stock", "7")], "/sale/total", 7.into()),
         ("end", &[], "/state", "ended".into()),
     ] {
         let changed = json(&change(verb, values).await);
@@ -307,10 +309,14 @@ async fn coupons_that_cannot_be_are_refused_by_the_name_of_their_field() {
         (&[("--title", ""), regular], "title"),
         (&[("--kind", "other")], "--kind"),
         (&[], "sale"),
-        (&[("--stock", "1")], "--opens-at"),
-        (&[("--stock", "0"), sale[0], ("--closes-at", "2026-01-03T00:00:00Z")], "sale.stock"),
-        (&[("--stock", "1"), sale[0], sale[1]], "sale.closes_at"),
-        (&[("--stock", "1"), sale[0], ("--closes-at", "tomorrow")], "--closes-at"),
+        (&[("--total", "1")], "--opens-at"),
+        (&[("--total", "0"), sale[0], ("--closes-at", "2026-01-03T00:00:00Z")], "sale.total"),
+        (&[("--total", "1"), sale[0], sale[1]], "sale.closes_at"),
+        (&[("--total", "1"), sale[0], ("--closes-at", "tomorrow")], "--closes-at"),
+        (
+            &[("--total", "1"), ("--stock", "1"), sale[0], ("--closes-at", "2026-01-03T00:00:00Z")],
+            "--total",
+        ),
     ] {
         let good = [("--title", "t"), ("--pay-cents", "1"), ("--value-cents", "2")];
         let rest = good.iter().filter(|(flag, _)| values.iter().all(|(given, _)| given != flag));

@@ -23,7 +23,7 @@ const QUERIES: [Row; 24] = [
         1.0,
     ),
     (
-        "payments to give back",
+        "payments to refund",
         "WITH new AS ( SELECT id, gateway, gateway_payment_id FROM payments",
         "60, 100",
         200.0,

@@ -25,7 +25,7 @@ async fn sale(app: &TestApp, coupon: CouponId) -> [String; 4] {
 }
 
 fn stock_of(total: i64) -> Change {
-    let sale = SaleEdit { stock: Some(total), ..SaleEdit::default() };
+    let sale = SaleEdit { total: Some(total), ..SaleEdit::default() };
     Change::Edit(CouponEdit { sale: Some(sale), ..CouponEdit::default() })
 }
 
@@ -183,7 +183,7 @@ async fn a_change_never_puts_back_a_sale_that_redis_has_lost() {
         app.r#move(coupon, "pause").await,
         app.r#move(coupon, "resume").await,
         app.restock(coupon, 3, "k").await,
-        app.edit(coupon, &serde_json::json!({"sale": {"stock": 9}})).await,
+        app.edit(coupon, &serde_json::json!({"sale": {"total": 9}})).await,
     ] {
         assert_eq!(reply.refusal(), (503, "unavailable"));
     }
@@ -351,7 +351,7 @@ async fn a_sold_out_sale_that_is_restocked_sells_again_and_says_so() {
     let at = url.iter().position(|word| word == "--redis-url").expect("it is given") + 1;
     let client = redis::Client::open(url[at].as_str()).expect("a valid URL");
     let mut listening = client.get_async_pubsub().await.expect("Redis answers");
-    listening.subscribe(app.keys().returns_channel()).await.expect("Redis answers");
+    listening.subscribe(app.keys().additions_channel()).await.expect("Redis answers");
 
     assert_eq!(app.restock(coupon, 1, "k").await.status, 200);
     let told = bounded("a message", listening.on_message().next()).await.expect("it is told");

@@ -81,6 +81,30 @@ async fn claims_hear_of_it_at_once_and_a_buyer_stays_a_buyer() {
     }
 }
 
+/// Clients that were written before `sale.total` had this name send and read `sale.stock`.
+#[tokio::test]
+async fn the_total_of_a_sale_has_its_older_name_as_well() {
+    let app = TestApp::start().await;
+    let sale = |mut sale: Value| {
+        sale["opens_at"] = json!(now());
+        sale["closes_at"] = json!(now() + TimeDelta::hours(1));
+        json!({"kind": "flash", "title": "t", "pay_cents": 1, "value_cents": 2, "sale": sale})
+    };
+    let create = async |body: &Value| app.post("/v1/coupons", &app.admin_token(), body).await;
+    let created = create(&sale(json!({"stock": 3}))).await;
+    assert_eq!(created.status, 201, "{created:?}");
+    let names = |reply: &Value| (reply["sale"]["total"].clone(), reply["sale"]["stock"].clone());
+    assert_eq!(names(&created.body), (3.into(), 3.into()));
+    let coupon: CouponId = created.text("id").parse().expect("a coupon id");
+    let edited = app.edit(coupon, &json!({"sale": {"stock": 5}})).await;
+    assert_eq!((edited.status, names(&edited.body)), (200, (5.into(), 5.into())));
+    let edited = app.edit(coupon, &json!({"sale": {"total": 6}})).await;
+    assert_eq!((edited.status, names(&edited.body)), (200, (6.into(), 6.into())));
+    let both = create(&sale(json!({"stock": 3, "total": 3}))).await;
+    assert_eq!(both.refusal(), (422, "invalid_body"));
+    assert!(both.text("detail").contains("total"), "{both:?}");
+}
+
 #[tokio::test]
 async fn an_edit_changes_what_it_mentions_and_nothing_else() {
     let app = TestApp::start().await;
@@ -96,12 +120,13 @@ async fn an_edit_changes_what_it_mentions_and_nothing_else() {
         ("/value_cents", json!(7), json!({"value_cents": 7})),
         ("/sale/opens_at", json!(opens_at), json!({"sale": {"opens_at": opens_at}})),
         ("/sale/closes_at", json!(closes_at), json!({"sale": {"closes_at": closes_at}})),
-        ("/sale/stock", json!(8), json!({"sale": {"stock": 8}})),
+        ("/sale/total", json!(8), json!({"sale": {"total": 8}})),
     ] {
         let revision = expected["revision"].as_i64().unwrap() + 1;
         *expected.pointer_mut(place).unwrap() = value;
         expected["revision"] = json!(revision);
-        expected["sale"]["left"] = expected["sale"]["stock"].clone();
+        expected["sale"]["left"] = expected["sale"]["total"].clone();
+        expected["sale"]["stock"] = expected["sale"]["total"].clone();
         for repeat in ["the first time", "again"] {
             let reply = app.edit(coupon, &edit).await;
             assert_eq!((reply.status, &reply.body), (200, &expected), "{edit} {repeat}");
@@ -167,12 +192,12 @@ async fn what_can_not_be_changed_is_refused_and_stays() {
     let before = app.get("/v1/coupons", "").await.body;
 
     for (coupon, edit, refusal) in [
-        (flash, json!({"sale": {"stock": 4}}), (409, "stock_only_grows")),
-        (flash, json!({"title": "t2", "sale": {"stock": 1}}), (409, "stock_only_grows")),
-        (regular, json!({"sale": {"stock": 4}}), (409, "no_sale")),
+        (flash, json!({"sale": {"total": 4}}), (409, "stock_only_grows")),
+        (flash, json!({"title": "t2", "sale": {"total": 1}}), (409, "stock_only_grows")),
+        (regular, json!({"sale": {"total": 4}}), (409, "no_sale")),
         (regular, json!({"sale": {}}), (409, "no_sale")),
         (ended, json!({"title": "t2"}), (409, "coupon_ended")),
-        (ended, json!({"sale": {"stock": 9}}), (409, "coupon_ended")),
+        (ended, json!({"sale": {"total": 9}}), (409, "coupon_ended")),
         (ended, json!({"sale": {"closes_at": "2040-01-01T00:00:00Z"}}), (409, "coupon_ended")),
         // A closing before the opening, and an opening after the closing.
         (flash, json!({"sale": {"closes_at": "2001-01-01T00:00:00Z"}}), (422, "invalid_body")),
@@ -185,7 +210,7 @@ async fn what_can_not_be_changed_is_refused_and_stays() {
         (regular, 1, "k", (409, "no_sale")),
         (ended, 1, "k", (409, "coupon_ended")),
         (ended, 2, "before the end", (409, "restock_key_used")),
-        (flash, limits::STOCK_MAX, "k", (409, "stock_too_large")),
+        (flash, limits::TOTAL_MAX, "k", (409, "stock_too_large")),
     ] {
         let reply = app.restock(coupon, units, key).await;
         assert_eq!(reply.refusal(), refusal, "{units} under {key}");
@@ -197,7 +222,7 @@ async fn what_can_not_be_changed_is_refused_and_stays() {
 }
 
 /// Values that an edit can't have, at any place; several values stand side by side.
-const BAD_EDITS: [(&str, &str); 14] = [
+const BAD_EDITS: [(&str, &str); 15] = [
     ("kind", r#""flash" "regular" null"#),
     ("state", r#""paused" null"#),
     ("id", r#""1024""#),
@@ -207,8 +232,9 @@ const BAD_EDITS: [(&str, &str); 14] = [
     ("rules", r#"1 null "\u0000""#),
     ("pay_cents", r#""1" 1.5 -1 null 1000000000001"#),
     ("value_cents", r#""2" 2.5 -1 null 1000000000001"#),
-    ("sale", r#"null "flash" 5 {"left":1} {"sold":1} {"total":1}"#),
-    ("sale", r#"{"stock":0} {"stock":-1} {"stock":100000001} {"stock":"5"} {"stock":null}"#),
+    ("sale", r#"null "flash" 5 {"left":1} {"sold":1} {"units":1}"#),
+    ("sale", r#"{"total":0} {"total":-1} {"total":100000001} {"total":"5"} {"total":null}"#),
+    ("sale", r#"{"stock":0} {"stock":null} {"total":9,"stock":9} {"stock":9,"total":9}"#),
     ("sale", r#"{"opens_at":null} {"opens_at":"soon"} {"opens_at":"1969-12-31T23:59:59Z"}"#),
     ("sale", r#"{"closes_at":null} {"closes_at":1} {"closes_at":"9999-12-31T23:59:59-01:00"}"#),
     ("colour", r#""red""#),
@@ -238,7 +264,7 @@ async fn a_body_that_can_not_be_is_refused() {
         {} [] null 1 {"units":1} {"key":"k"} {"units":1,"key":""} {"units":1,"key":1}
         {"units":1,"key":null} {"units":1,"key":"\u0000"} {"units":0,"key":"k"} {"units":-1,"key":"k"}
         {"units":"1","key":"k"} {"units":1.5,"key":"k"} {"units":100000001,"key":"k"}
-        {"units":9223372036854775808,"key":"k"} {"units":1,"key":"k","stock":1}
+        {"units":9223372036854775808,"key":"k"} {"units":1,"key":"k","total":1}
     "#;
     for body in json_values(&(restocks.to_owned() + &long_key)) {
         let reply = app.post(&path, &app.admin_token(), &body).await;
@@ -251,7 +277,7 @@ async fn a_body_that_can_not_be_is_refused() {
 async fn a_restock_adds_its_units_once() {
     let app = TestApp::start().await;
     let coupon = app.create_flash(2).await;
-    let sale = |reply: &Value| (reply["sale"]["stock"].clone(), reply["sale"]["left"].clone());
+    let sale = |reply: &Value| (reply["sale"]["total"].clone(), reply["sale"]["left"].clone());
     for (units, key, stock) in
         [(3, "monday", 5), (3, "monday", 5), (4, "tuesday", 9), (3, "monday", 9)]
     {

@@ -58,7 +58,7 @@ const BAD_VALUES: [(&str, &str); 19] = [
     ("/sale", r#"null [] "flash" {} 5"#),
     ("/sale/left", "1 null"),
     (
-        "/sale/stock",
+        "/sale/total",
         r#"0 -1 100000001 9223372036854775807 9223372036854775808 1e30 "5" 5.5 -0.5 null"#,
     ),
     ("/sale/opens_at", NO_TIMES),
@@ -99,7 +99,7 @@ async fn a_coupon_that_can_not_be_is_refused() {
         ("", "pay_cents"),
         ("", "value_cents"),
         ("", "sale"),
-        ("/sale", "stock"),
+        ("/sale", "total"),
         ("/sale", "opens_at"),
         ("/sale", "closes_at"),
     ] {
@@ -127,8 +127,8 @@ async fn the_limits_themselves_are_allowed() {
         ("/pay_cents", json!(0)),
         ("/pay_cents", json!(limits::CENTS_MAX)),
         ("/value_cents", json!(limits::CENTS_MAX)),
-        ("/sale/stock", json!(1)),
-        ("/sale/stock", json!(limits::STOCK_MAX)),
+        ("/sale/total", json!(1)),
+        ("/sale/total", json!(limits::TOTAL_MAX)),
         ("/sale/opens_at", json!("1970-01-01T00:00:00Z")),
         ("/sale/closes_at", json!("2030-01-01T00:00:00.001Z")),
         ("/sale/closes_at", json!("9999-12-31T23:59:59Z")),
@@ -253,7 +253,7 @@ async fn a_query_is_taken_at_its_word() {
 /// A flash coupon that can be created.
 pub fn flash() -> Value {
     let (opens_at, closes_at) = ("2030-01-01T00:00:00Z", "2030-01-02T00:00:00Z");
-    let sale = json!({"stock": 5, "opens_at": opens_at, "closes_at": closes_at});
+    let sale = json!({"total": 5, "opens_at": opens_at, "closes_at": closes_at});
     json!({"kind": "flash", "title": "t", "pay_cents": 1, "value_cents": 2, "sale": sale})
 }
 

@@ -253,7 +253,7 @@ async fn whoever_listens_is_told_which_sale_has_units_again() {
     app.cancel(1, order).await;
     let redis = redis::Client::open(app.store_arguments()[1].as_str()).unwrap();
     let mut listener = redis.get_async_pubsub().await.unwrap();
-    listener.subscribe(app.keys().returns_channel()).await.unwrap();
+    listener.subscribe(app.keys().additions_channel()).await.unwrap();
 
     app.give_back().await;
     forget_that_they_are_done(&app).await;

@@ -190,7 +190,7 @@ impl TestApp {
         opens_at: DateTime<Utc>,
         closes_at: DateTime<Utc>,
     ) -> CouponId {
-        let sale = json!({"stock": stock, "opens_at": opens_at, "closes_at": closes_at});
+        let sale = json!({"total": stock, "opens_at": opens_at, "closes_at": closes_at});
         self.create(
             json!({"kind": "flash", "title": "t", "pay_cents": 1, "value_cents": 2, "sale": sale}),
         )

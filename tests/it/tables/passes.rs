@@ -192,7 +192,7 @@ async fn units_of_many_sales() {
     for count in around(u32::try_from(PASS_COUPONS_MAX).unwrap()) {
         let app = in_postgres_only(&[]).await;
         let (many, last) = (sales(&app, count).await, app.create_flash(1).await);
-        Step::WarmUp.run(&app).await;
+        Step::Load.run(&app).await;
         app.execute(&format!(
             "INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at, status, cancelled_at)
                  SELECT coupon_id, coupon_id, 'flash', 1, now(), 'cancelled', now() FROM flash_sales WHERE coupon_id <> {last};
@@ -298,7 +298,7 @@ async fn sales(app: &TestApp, count: i64) -> Vec<CouponId> {
 /// The passes over sales, in the order of a sale's life.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Step {
-    WarmUp,
+    Load,
     Changes,
     Revisions,
     End,
@@ -307,7 +307,7 @@ enum Step {
 }
 
 const LIFE: [Step; 6] =
-    [Step::WarmUp, Step::Changes, Step::Revisions, Step::End, Step::ChangesAgain, Step::Archive];
+    [Step::Load, Step::Changes, Step::Revisions, Step::End, Step::ChangesAgain, Step::Archive];
 
 impl Step {
     /// Makes these sales ready for the pass; with the `broken` ones the pass can't deal.
@@ -316,7 +316,7 @@ impl Step {
         for coupon in sales {
             let key = app.keys().coupon(*coupon);
             match (self, broken) {
-                (Self::WarmUp, true) => {
+                (Self::Load, true) => {
                     let _: i64 = app.redis(&["LPUSH", &key, "x"]).await;
                 }
                 (Self::Revisions, _) => {
@@ -324,7 +324,7 @@ impl Step {
                 }
                 _ => {}
             }
-            if broken && ![Self::WarmUp, Self::End].contains(&self) {
+            if broken && ![Self::Load, Self::End].contains(&self) {
                 let [command, name, value] = match self {
                     Self::Archive => field("stock", "few"),
                     _ => field("layout", "9"),
@@ -345,7 +345,7 @@ impl Step {
     async fn run(self, app: &TestApp) -> i64 {
         let ahead = Duration::from_secs(3_600);
         let done = match self {
-            Self::WarmUp => app.app.loader.pass(ahead).await,
+            Self::Load => app.app.loader.pass(ahead).await,
             Self::Changes | Self::ChangesAgain => app.app.coupon_changes.pass().await,
             Self::Revisions => app.app.coupon_changes.catch_up().await,
             Self::End | Self::Archive => app.app.archive.pass().await,
@@ -366,7 +366,7 @@ async fn keys_of_sales(app: &TestApp) -> i64 {
         return found";
     let (prefix, _) = app
         .keys()
-        .returns_channel()
+        .additions_channel()
         .rsplit_once(':')
         .map(|(a, b)| (a.to_owned(), b.to_owned()))
         .expect("a prefix");
@@ -396,7 +396,7 @@ async fn sales_from_their_load_to_their_end() {
 #[tokio::test]
 async fn a_sale_behind_others_that_are_stuck() {
     for stuck in &around(u32::try_from(PASS_COUPONS_MAX).unwrap())[2..] {
-        for at in [Step::WarmUp, Step::Changes, Step::Revisions, Step::Archive] {
+        for at in [Step::Load, Step::Changes, Step::Revisions, Step::Archive] {
             let app = in_postgres_only(&["--archive-after-ms", "0"]).await;
             let bad = sales(&app, *stuck).await;
             let good = sales(&app, 1).await;
@@ -411,7 +411,7 @@ async fn a_sale_behind_others_that_are_stuck() {
             let found = if at == Step::Revisions { stuck + 1 } else { 1 };
             assert_eq!(at.run(&app).await, found, "{at:?} behind {stuck}, in the same run");
             let is_done = match at {
-                Step::WarmUp => "loaded_at IS NOT NULL",
+                Step::Load => "loaded_at IS NOT NULL",
                 Step::Archive => "removed_at IS NOT NULL",
                 _ => "applied_revision = (SELECT revision FROM coupons WHERE id = coupon_id)",
             };

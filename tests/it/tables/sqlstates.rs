@@ -179,7 +179,7 @@ enum Run {
     Places,
     Changes,
     Revisions,
-    WarmUp,
+    Load,
     Archive,
 }
 
@@ -197,7 +197,7 @@ const WRITES: [(Run, &str, &str, &str, &str); 17] = [
     (Run::Changes, "changes", "UPDATE", "flash_sales", "NEW.coupon_id = {bad}"),
     // The pass finds the revision again every ten seconds, so no item is put aside.
     (Run::Revisions, "", "UPDATE", "flash_sales", "NEW.coupon_id = {bad}"),
-    (Run::WarmUp, "warm_up", "UPDATE", "flash_sales", "NEW.coupon_id = {bad}"),
+    (Run::Load, "warm_up", "UPDATE", "flash_sales", "NEW.coupon_id = {bad}"),
     (Run::Archive, "archive", "UPDATE", "coupons", "NEW.id = {bad}"),
     (
         Run::Archive,
@@ -248,7 +248,7 @@ impl Run {
                     let key = app.keys().coupon(*coupon);
                     let _: i64 = app.redis(&["HSET", &key, "revision", "0"]).await;
                 }
-                Self::WarmUp => *coupon = only_in_postgres(app, 3).await,
+                Self::Load => *coupon = only_in_postgres(app, 3).await,
                 Self::Archive => {
                     app.changes_pass().await;
                     app.execute(&format!(
@@ -277,7 +277,7 @@ impl Run {
             Self::StockReturns | Self::Places => app.stock_returns.pass().await.is_ok(),
             Self::Changes => app.coupon_changes.pass().await.is_ok(),
             Self::Revisions => app.coupon_changes.catch_up().await.is_ok(),
-            Self::WarmUp => app.loader.pass(Duration::from_secs(3_600)).await.is_ok(),
+            Self::Load => app.loader.pass(Duration::from_secs(3_600)).await.is_ok(),
             Self::Archive => {
                 // Ends sales that are over; tells Redis; then archives and removes them.
                 app.archive.pass().await.is_ok()
@@ -303,7 +303,7 @@ impl Run {
             Self::Changes => {
                 "(SELECT applied_revision = revision FROM flash_sales JOIN coupons ON id = coupon_id WHERE id = {c})"
             }
-            Self::WarmUp => "(SELECT loaded_at IS NOT NULL FROM flash_sales WHERE coupon_id = {c})",
+            Self::Load => "(SELECT loaded_at IS NOT NULL FROM flash_sales WHERE coupon_id = {c})",
             Self::Archive => {
                 "(SELECT removed_at IS NOT NULL FROM flash_sales WHERE coupon_id = {c})"
             }
@@ -385,7 +385,7 @@ async fn the_writes_of_changes_and_revisions() {
 }
 
 #[tokio::test]
-async fn the_writes_of_warm_up_and_archive() {
+async fn the_writes_of_load_and_archive() {
     for row in WRITES.into_iter().filter(|row| ["warm_up", "archive"].contains(&row.1)) {
         refuse_a_pass(row).await;
     }
@@ -483,10 +483,10 @@ impl Asked {
 
     async fn ask(&self, app: &TestApp, what: &str) -> Reply {
         let admin = app.admin_token();
-        let sale = json!({"stock": 9, "opens_at": "2030-01-01T00:00:00Z", "closes_at": "2031-01-01T00:00:00Z"});
+        let sale = json!({"total": 9, "opens_at": "2030-01-01T00:00:00Z", "closes_at": "2031-01-01T00:00:00Z"});
         let coupon =
             json!({"kind": "flash", "title": "t", "pay_cents": 1, "value_cents": 2, "sale": sale});
-        let larger: Value = json!({"title": "new", "sale": {"stock": 10}});
+        let larger: Value = json!({"title": "new", "sale": {"total": 10}});
         match what {
             "regular claim" => app.claim(1, self.regular).await,
             "pay" => app.pay(1, self.unpaid).await,

@@ -118,7 +118,7 @@ pub async fn insert(tx: &mut PgConnection, coupon: CouponId, sale: &NewSale) -> 
         coupon.get(),
         sale.opens_at,
         sale.closes_at,
-        sale.stock,
+        sale.total,
     )
     .execute(tx)
     .await?;

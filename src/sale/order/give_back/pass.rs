@@ -183,7 +183,9 @@ impl StockReturns {
 
     /// One turn for each coupon. Returns the number of rows closed, and whether there may be more.
     async fn round(&self, run: &mut Run<'_>) -> Result<(usize, bool), Failure> {
-        let (mut closed, mut goes_on, mut after) = (0, false, None);
+        let mut closed = 0;
+        let mut goes_on = false;
+        let mut after = None;
         loop {
             let page = self.waiting(run, after).await?;
             let Some(last) = page.last().map(|waiting| waiting.coupon_id) else {
@@ -239,7 +241,8 @@ impl StockReturns {
 
     /// Deals with one batch of a coupon. A failure of the item stands in the turn, beside the rows closed before.
     async fn turn(&self, what: &str, waiting: &Waiting) -> Result<Turn, Failure> {
-        let (coupon, has_units) = (waiting.coupon_id, what == "unit" && !waiting.archived);
+        let coupon = waiting.coupon_id;
+        let has_units = what == "unit" && !waiting.archived;
         let letters_wait = has_units && waiting.letters_postponed;
         let open = self.open(what, coupon, letters_wait).await?;
         let is_full = open.len() >= limits::STOCK_RETURNS_BATCH as usize;
@@ -368,7 +371,8 @@ impl StockReturns {
         let of_users = units.iter().map(|one| self.keys.buyers(coupon, shards.of(one.user_id)));
         let names: Vec<String> = iter::once(self.keys.coupon(coupon)).chain(of_users).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        let (epoch, channel) = (self.epoch.get(), self.keys.returns_channel());
+        let epoch = self.epoch.get();
+        let channel = self.keys.additions_channel();
         let arguments = (coupon.get(), epoch, shards.count(), channel, &pairs(units)[..]);
         let link = self.redis.link().await?;
         let replies: Vec<String> = self.give_back.run(&link, &names, arguments).await?;

@@ -229,7 +229,7 @@ impl Withdrawals {
             coupon.to_string(),
             self.epoch.get().to_string(),
             shards.count().to_string(),
-            self.keys.returns_channel(),
+            self.keys.additions_channel(),
         ];
         for (user, order) in places {
             let heir = heirs.get(order);

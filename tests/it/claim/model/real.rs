@@ -57,7 +57,7 @@ impl<'a> Real<'a> {
     /// A code for each unit, or one for all.
     pub async fn give_back(&self, epoch: i64, shards: u32, units: &[(i64, i64)]) -> Vec<String> {
         let keys = [vec![self.hash.clone()], self.shards_of(shards, units)].concat();
-        let channel = self.app.keys().returns_channel();
+        let channel = self.app.keys().additions_channel();
         let (coupon, epoch) = (self.coupon.to_string(), epoch.to_string());
         let arguments = [coupon, epoch, shards.to_string(), channel];
         self.eval(GIVE_BACK, &keys, &arguments, units).await

@@ -283,8 +283,8 @@ pub async fn act(app: &TestApp, thing: Thing, action: &str) -> Reply {
         "edit another revision" => {
             ("patch", "", admin, json!({"title": "other words", "revision": 1_000}))
         }
-        "edit to more units" => ("patch", "", admin, json!({"sale": {"stock": 7}})),
-        "edit to fewer units" => ("patch", "", admin, json!({"sale": {"stock": 1}})),
+        "edit to more units" => ("patch", "", admin, json!({"sale": {"total": 7}})),
+        "edit to fewer units" => ("patch", "", admin, json!({"sale": {"total": 1}})),
         "edit to no window" => ("patch", "", admin, json!({"sale": {"closes_at": early}})),
         "restock" => ("post", "/restock", admin, json!({"units": 1, "key": "now"})),
         "restock by too many" => {
