@@ -12,7 +12,7 @@
 //!
 //! # Authority
 //!
-//! Redis decides. A filter holds for one edition: one life of the server, one epoch, and one count of `returns`,
+//! Redis decides. A filter holds for one edition: one life of the server, one epoch, and one count of additions,
 //! which the script tells with SOLD_OUT. As long as Redis has not gone back in time and no unit has come back, no
 //! further user can have become a buyer. All three are looked at again after the buyers have been read, so a filter
 //! that stands has all buyers.
