@@ -19,6 +19,8 @@ pub enum Pass {
     /// Compares the stores.
     Reconcile,
     /// Loads sales that open soon.
+    #[serde(rename = "warm_up")]
+    #[value(name = "warm_up")]
     Load,
     /// Removes sales that are over from Redis.
     Archive,
