@@ -22,5 +22,5 @@ pub mod sale;
 /// Mechanisms that have never heard of a coupon: Redis, scripts, locks, ids, tokens, servers.
 pub mod kit;
 
-/// What everything stands on: settings, limits, the clock, telemetry and shutdown.
+/// The base of all other modules: settings, limits, the clock, telemetry and shutdown.
 pub mod base;

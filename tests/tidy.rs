@@ -1,13 +1,13 @@
-//! The laws of this repository, as tests: who may use whom, who owns what, and how everything is written.
+//! The laws of this repository, as tests: uses between modules, owners, and the style of code and documents.
 //!
-//! Each law is one test, and each complaint names the file, the line and what to do. A law that looks
-//! for something has a second test beside it, which feeds it a violation: no test that can't fail.
-//! Only the standard library is used, and nothing is run: the laws read the files.
+//! Each law is one test, and each complaint names the file, the line and the remedy. A law that searches has a second
+//! test beside it, which feeds it a violation, so that each law is seen to fail.
+//! The laws use the standard library only; they read the files, and run none of the code.
 
-/// What README and its sisters point to is there.
+/// Links and paths in documents and comments lead somewhere.
 #[path = "tidy/documents.rs"]
 mod documents;
-/// How Rust is written here: no shortcuts, no long functions, no long files.
+/// Style of Rust: no shortcuts, no long functions, no full rooms of tests.
 #[path = "tidy/habits.rs"]
 mod habits;
 /// A module uses only what stands below it in `src/lib.rs`.
@@ -19,10 +19,10 @@ mod lua;
 /// Every script, table and key has one owner.
 #[path = "tidy/owners.rs"]
 mod owners;
-/// Planted bugs say what they are, and documents tell of exactly these.
+/// Planted bugs have a header, and documents list exactly these.
 #[path = "tidy/planted.rs"]
 mod planted;
-/// `.env.example` says what `base/config.rs` says.
+/// `.env.example` agrees with `base/config.rs`.
 #[path = "tidy/settings.rs"]
 mod settings;
 /// Reading the repository; no laws in here.
@@ -31,6 +31,6 @@ mod source;
 /// Each `*.zh.md` keeps step with the document that it translates.
 #[path = "tidy/translation.rs"]
 mod translation;
-/// `kit` and `base` speak of nothing that is sold.
+/// `kit` and `base` speak of nothing that is sold; sentences have a subject.
 #[path = "tidy/words.rs"]
 mod words;

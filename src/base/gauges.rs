@@ -10,7 +10,7 @@ use std::sync::Mutex;
 /// One number, with its labels.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Gauge {
-    /// Its name.
+    /// Name of the gauge.
     pub name: &'static str,
     /// Names and values; no value may hold a quote, a backslash or a line break.
     pub labels: Vec<(&'static str, String)>,

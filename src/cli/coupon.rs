@@ -81,7 +81,7 @@ enum CouponCommand {
 
 #[derive(Args)]
 struct OneCoupon {
-    /// Its id
+    /// Id of the coupon
     id: CouponId,
     #[command(flatten)]
     stores: StoreConfig,
@@ -101,10 +101,10 @@ struct EditArguments {
     /// Terms, in words
     #[arg(long)]
     rules: Option<String>,
-    /// What the buyer pays, in minor units
+    /// Price, in minor units
     #[arg(long)]
     pay_cents: Option<i64>,
-    /// What it is worth, in minor units
+    /// Worth, in minor units
     #[arg(long)]
     value_cents: Option<i64>,
     /// Units on offer, never fewer than there are; flash coupons only
@@ -134,10 +134,10 @@ struct CreateArguments {
     /// Terms, in words
     #[arg(long, default_value = "")]
     rules: String,
-    /// What the buyer pays, in minor units
+    /// Price, in minor units
     #[arg(long)]
     pay_cents: i64,
-    /// What it is worth, in minor units
+    /// Worth, in minor units
     #[arg(long)]
     value_cents: i64,
     /// Units on offer; flash coupons only

@@ -61,7 +61,7 @@ impl fmt::Display for Durability {
                 "a 202 is in Redis's memory, and on disk when the operating system pleases (appendfsync no): a power cut loses what has not been written by then; set appendfsync always to lose none"
             }
             Self::Unknown => {
-                "a 202 is in Redis's append-only file, and how soon that is on disk can't be told, because CONFIG is forbidden here: unless appendfsync is always, a kill or a power cut can lose the last confirmed claims; ask whoever runs this Redis"
+                "a 202 is in Redis's append-only file, and how soon that is on disk can't be told, because CONFIG is forbidden here: unless appendfsync is always, a kill or a power cut can lose the last confirmed claims; ask its operator"
             }
             Self::Snapshots => {
                 "a 202 is in Redis's memory, and in its next snapshot at best (appendonly no): when Redis is killed, every claim since the last snapshot that isn't in Postgres is lost, and the units are offered again; set appendonly yes and appendfsync always to lose none"

@@ -39,7 +39,7 @@ pub struct PostponedArguments {
 enum PostponedCommand {
     /// Have an item tried again by the next run of its pass
     Retry {
-        /// Its id in the list
+        /// Id of the item in the list
         id: PostponedId,
         #[command(flatten)]
         stores: StoreConfig,

@@ -1,4 +1,4 @@
-//! The ceiling: a route that costs as much as a claim without the claim itself. It is off by default.
+//! The ceiling: a route that costs as much as a claim without the claim itself, off by default.
 //!
 //! A request passes the same middleware and the same verification of its token, and is answered with a constant body
 //! of about the length of an accepted claim's. The further cost of a claim is the sale's.

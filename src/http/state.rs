@@ -15,7 +15,7 @@ use crate::kit::jwt::Tokens;
 use crate::kit::rate_limit::RateLimit;
 use crate::kit::signature::Signatures;
 
-/// The service, and what HTTP adds to it. Clones share both.
+/// The service, and the state that HTTP adds. Clones share both.
 #[derive(Clone)]
 pub struct HttpState {
     app: Arc<App>,
@@ -34,7 +34,7 @@ pub(super) struct Front {
     pub(super) no_op_route: bool,
     /// Names requests that come without a name.
     pub(super) request_ids: RequestIds,
-    /// Keeps an outage from filling the disk with one line for each request.
+    /// Limits the log to one line about an outage now and then, instead of one for each request.
     pub(super) failure_log: Mutex<LogThrottle>,
 }
 

@@ -207,9 +207,9 @@ mod tests {
     fn the_short_way_leaves_what_is_unusual_to_the_library() {
         let soon = in_seconds(60).timestamp();
         for (payload, granted) in [
-            (serde_json::json!({"sub": "42", "exp": soon, "iss": "somebody"}), true),
+            (serde_json::json!({"sub": "42", "exp": soon, "iss": "another issuer"}), true),
             (serde_json::json!({"sub": "42", "exp": soon as f64 + 0.5}), false),
-            (serde_json::json!({"sub": "42", "exp": soon, "aud": "somebody else"}), false),
+            (serde_json::json!({"sub": "42", "exp": soon, "aud": "another audience"}), false),
             (serde_json::json!({"sub": "42", "exp": -1}), false),
             (serde_json::json!({"sub": 42, "exp": soon}), false),
         ] {

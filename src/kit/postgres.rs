@@ -68,10 +68,6 @@ pub fn pool(url: &str, connections_max: u32, timeout: Duration) -> Result<PgPool
 /// empty tables. For one row Postgres takes an index even then; for an array, whose length the plan doesn't know, it
 /// reads the table from beginning to end, until the table is next analysed, however many rows have come by then.
 /// Planning costs a server about 0.1 ms, too much for each statement of a request.
-///
-/// # Errors
-///
-/// When Postgres doesn't answer.
 pub async fn begin_planning(pool: &PgPool) -> Result<Transaction<'static, Postgres>, Error> {
     let mut tx = pool.begin().await?;
     plan_for_values(&mut tx).await?;
@@ -79,10 +75,6 @@ pub async fn begin_planning(pool: &PgPool) -> Result<Transaction<'static, Postgr
 }
 
 /// Has the statements in the rest of this transaction planned as by [`begin_planning`].
-///
-/// # Errors
-///
-/// When Postgres doesn't answer.
 pub async fn plan_for_values(tx: &mut PgConnection) -> Result<(), Error> {
     // A server before version 12 has no such setting.
     sqlx::query!(
@@ -106,10 +98,6 @@ pub async fn connect_once(pool: &PgPool) -> Result<(), Error> {
 }
 
 /// Facts about the server.
-///
-/// # Errors
-///
-/// When Postgres doesn't answer.
 pub async fn facts(pool: &PgPool) -> Result<ServerFacts, Error> {
     sqlx::query_as!(
         ServerFacts,
@@ -136,10 +124,6 @@ pub async fn facts(pool: &PgPool) -> Result<ServerFacts, Error> {
 }
 
 /// The server's clock.
-///
-/// # Errors
-///
-/// When Postgres doesn't answer.
 pub async fn time(pool: &PgPool) -> Result<DateTime<Utc>, Error> {
     sqlx::query_scalar!(r#"SELECT clock_timestamp() AS "time!""#).fetch_one(pool).await
 }

@@ -37,7 +37,7 @@ pub struct ServerId(Arc<str>);
 /// Facts about a server when a connection to it begins.
 struct Identity {
     server: ServerId,
-    /// When this life began, by the server's clock.
+    /// Start of this life, by the server's clock.
     started_at: DateTime<Utc>,
 }
 

@@ -1,7 +1,7 @@
 //! Signed messages between servers: HMAC-SHA256 (RFC 2104) over the bytes as they were sent, in hexadecimal.
 //!
-//! A signature proves the sender of a message, and that the message is unchanged. It proves no time: a receiver must
-//! be able to receive a message twice.
+//! A signature proves the sender of a message, and that the message is unchanged. A signature proves no time: a
+//! receiver must be able to receive a message twice.
 
 use aws_lc_rs::hmac::{self, HMAC_SHA256, Key};
 use secrecy::{ExposeSecret, SecretString};
@@ -12,7 +12,7 @@ pub struct Signatures {
 }
 
 impl Signatures {
-    /// With the secret that both sides know.
+    /// Signatures by the secret that both sides know.
     pub fn new(secret: &SecretString) -> Self {
         Self { key: Key::new(HMAC_SHA256, secret.expose_secret().as_bytes()) }
     }

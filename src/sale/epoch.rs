@@ -1,7 +1,7 @@
 //! The epoch of the installation, as this process knows it.
 //!
-//! Each call of a sale script names the epoch. A script that is told an older epoch than the sale has answers STALE; then
-//! Postgres is asked for the epoch that holds.
+//! Each call of a sale script names the epoch. A script answers STALE if the sale has another epoch; then the process
+//! asks Postgres for the present one.
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
@@ -20,7 +20,7 @@ pub struct Epoch {
 }
 
 impl Epoch {
-    /// Starts with the epoch that Postgres has now.
+    /// An epoch that begins as Postgres has it now.
     pub fn new(pool: PgPool, epoch: i64) -> Self {
         let read = Cache::builder().max_capacity(1).time_to_live(limits::LOADER_MEMORY).build();
         Self { pool, known: AtomicI64::new(epoch), read }
@@ -31,12 +31,8 @@ impl Epoch {
         self.known.load(Ordering::Relaxed)
     }
 
-    /// Asks Postgres which epoch holds now; once for all callers, and no more often than once in
+    /// Asks Postgres for the present epoch; once for all callers, and no more often than once in
     /// [`limits::LOADER_MEMORY`].
-    ///
-    /// # Errors
-    ///
-    /// When Postgres doesn't answer.
     pub async fn refresh(&self) -> Result<(), Failure> {
         let read = async { Ok::<_, Failure>(installation::read(&self.pool).await?.epoch) };
         let epoch = self.read.try_get_with((), read).await?;

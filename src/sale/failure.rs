@@ -1,4 +1,4 @@
-//! What can break underneath the business.
+//! Failures of the stores underneath the business.
 
 use std::sync::Arc;
 
@@ -8,29 +8,28 @@ use crate::kit::id::IdError;
 use crate::kit::{postgres, redis};
 use crate::sale::ids::CouponId;
 
-/// Something is broken, and whether the request took effect is unknown: asking again is safe and
-/// tells. Never a refusal; those are values.
+/// A failure: whether the request took effect is unknown, and asking again is safe and tells. Never a refusal;
+/// refusals are values.
 #[derive(Debug, thiserror::Error)]
 pub enum Failure {
-    /// Redis didn't answer in time, or not as it should.
+    /// Redis gave no answer in time, or a wrong one.
     #[error("Redis: {0}")]
     Redis(#[from] RedisError),
-    /// Postgres didn't answer in time, or not as it should.
+    /// Postgres gave no answer in time, or a wrong one.
     #[error("Postgres: {0}")]
     Postgres(#[from] sqlx::Error),
     /// There is no order id to give.
     #[error(transparent)]
     Id(#[from] IdError),
-    /// Postgres knows that this sale was in Redis, and it isn't, or not all of it: what else is missing
-    /// is unknown.
+    /// This sale was in Redis, by Postgres, and it isn't, or only a part of it: further losses are unknown.
     #[error(
         "coupon {0}, or part of it, is missing in Redis, which has lost data; it stays closed until it is rebuilt"
     )]
     DataLost(CouponId),
-    /// Redis holds this sale with another epoch or layout than this process believes in.
+    /// The sale has another epoch or layout in Redis than this process expects.
     #[error("coupon {0} has another epoch or layout in Redis than in Postgres")]
     Stale(CouponId),
-    /// A unit that was withdrawn from a dead letter isn't there to come back, as far as can be told now.
+    /// The unit of a withdrawn claim can't be told to exist now.
     #[error(
         "coupon {0}: units of discarded dead letters can't come back while live orders have all units"
     )]
@@ -44,18 +43,18 @@ pub enum Failure {
     /// A claim shared a call with others, and there was no reply in time.
     #[error("no reply to a claim within its time")]
     NoReply,
-    /// A script answered something that this version doesn't know.
+    /// A script gave a reply that this version doesn't know.
     #[error("a script answered {0:?}, which this version doesn't know")]
     UnknownReply(String),
-    /// What a caller learns who waited for somebody else's attempt.
+    /// Another caller's attempt, which this caller waited for, has failed.
     #[error(transparent)]
     Shared(#[from] Arc<Failure>),
 }
 
 impl Failure {
-    /// Whether the item at hand is at fault, and not a store: another item may fare better at the same moment, and this one
-    /// fares no better at once. A pass postpones such an item and goes on with the others
-    /// (`sale/postponed.rs`); after any other failure it stops, and is run again.
+    /// Whether the item at hand is at fault, and not a store: another item may succeed at the same moment, and this
+    /// one fails again at once. A pass postpones such an item and goes on with the others (`sale/postponed.rs`);
+    /// after any other failure it stops, and is run again.
     pub fn is_of_item(&self) -> bool {
         match self {
             Self::Redis(error) => redis::is_data_error(error),
@@ -68,7 +67,7 @@ impl Failure {
     }
 }
 
-/// Text that Postgres can store, and that stays on its line: what a store has answered may hold anything.
+/// Text that Postgres can store, in one line: an answer of a store may hold any character.
 pub fn in_plain_text(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
@@ -90,7 +89,7 @@ mod tests {
 
     use super::*;
 
-    /// What Postgres answers under this SQLSTATE.
+    /// Postgres's answer under this SQLSTATE.
     #[derive(Debug)]
     struct Refused(&'static str);
 
@@ -170,7 +169,7 @@ mod tests {
 
     #[test]
     fn a_store_is_at_fault_where_every_item_would_fail() {
-        // One of each class that Postgres knows and that has nothing to do with the data.
+        // One of each class of Postgres that says nothing about the data.
         let states = [
             "08006", "0A000", "21000", "25006", "25P02", "26000", "28P01", "2D000", "34000",
             "3D000", "40001", "40P01", "42501", "42P01", "42703", "53100", "53300", "54001",

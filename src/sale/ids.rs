@@ -75,7 +75,7 @@ macro_rules! id {
 }
 
 id! {
-    /// What is on offer. The lowest 10 bits name its lane, which never changes.
+    /// A coupon. The lowest 10 bits of the id name its lane, which never changes.
     CouponId
 }
 id! {
@@ -83,7 +83,7 @@ id! {
     UserId
 }
 id! {
-    /// The record of an accepted claim; see [`crate::kit::id`] for what is in it.
+    /// An order: the record of an accepted claim. [`crate::kit::id`] has the contents of its id.
     OrderId
 }
 
@@ -93,12 +93,12 @@ id! {
 }
 
 id! {
-    /// A log entry that could not become an order as it was.
+    /// A dead letter: a log entry that could not become an order as it was.
     DeadLetterId
 }
 
 id! {
-    /// A note of what a pass has put aside.
+    /// A note of a postponed item.
     PostponedId
 }
 

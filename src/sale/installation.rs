@@ -11,7 +11,7 @@ pub struct Settings {
     pub epoch: i64,
 }
 
-/// Reads them.
+/// Reads the settings.
 ///
 /// # Errors
 ///
@@ -22,10 +22,6 @@ pub async fn read(pool: &PgPool) -> sqlx::Result<Settings> {
 
 /// Raises the number of lanes. A smaller number than the stored one changes nothing: coupons live in
 /// the lanes that would be given up. Returns the number that holds now.
-///
-/// # Errors
-///
-/// When Postgres doesn't answer.
 pub async fn raise_lanes(pool: &PgPool, lanes: i32) -> sqlx::Result<i32> {
     sqlx::query!("UPDATE settings SET lanes = $1, updated_at = now() WHERE lanes < $1", lanes)
         .execute(pool)

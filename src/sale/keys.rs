@@ -1,4 +1,4 @@
-//! Every Redis key of the business is built here, and nowhere else.
+//! Redis keys of the business; all of them are built here.
 //!
 //! `{L}`, the hash tag of the coupon's lane, puts all keys of one claim into one slot of a Redis
 //! Cluster, so that one script may touch them together.
@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::sale::ids::{CouponId, Lane, UserId};
 
-/// Builds keys that start with the installation's prefix.
+/// Builder of keys that start with the installation's prefix.
 #[derive(Clone, Debug)]
 pub struct Keys {
     prefix: Arc<str>,
@@ -44,9 +44,9 @@ impl Keys {
         format!("{}:returns", self.prefix)
     }
 
-    /// HASH, a re-entrant lock: held while an order of this user is created. Per lane is enough, since a coupon has one.
-    /// Its layout is Redisson's, so a Java service that locks this name stays out; another layout gets another name. A
-    /// lease on it is at most [`limits::LOCK_LEASE_MAX`](crate::base::limits::LOCK_LEASE_MAX) long.
+    /// HASH, a re-entrant lock: held while an order of this user is created. Per lane is enough, since a coupon has
+    /// one. Its layout is Redisson's, so a Java service that locks this name stays out; another layout gets another
+    /// name. A lease on it is at most [`limits::LOCK_LEASE_MAX`](crate::base::limits::LOCK_LEASE_MAX) long.
     pub fn order_lock(&self, lane: Lane, user: UserId) -> String {
         format!("{}:{{{lane}}}:rlock:order:{user}", self.prefix)
     }

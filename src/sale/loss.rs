@@ -14,7 +14,7 @@ pub struct LossAlarm {
 }
 
 impl LossAlarm {
-    /// Counts in these metrics.
+    /// An alarm that counts in these metrics.
     pub fn new(metrics: Arc<Metrics>) -> Self {
         Self { metrics, throttle: Mutex::default() }
     }

@@ -1,7 +1,7 @@
 //! The business: all SQL, all scripts of the sale, and every word of the glossary in ARCHITECTURE.md.
 //!
-//! Refusals ("sold out") are values; a [`Failure`](crate::sale::Failure) means that something is broken and the outcome is
-//! unknown.
+//! Refusals ("sold out") are values; a [`Failure`](crate::sale::Failure) means a fault whose outcome is unknown. A
+//! function whose only error is that a store doesn't answer has no section `# Errors`.
 //!
 //! The rooms stand in reading order, and each uses only those below it (`tests/tidy` checks that).
 
@@ -62,13 +62,13 @@ use sqlx::PgPool;
 
 use crate::kit::redis::Redis;
 
-/// Where the data is. Who must not see Postgres isn't given this.
+/// The stores. A part that must not see Postgres isn't given this.
 #[derive(Clone)]
 pub struct Stores {
     /// Postgres.
     pub pool: PgPool,
     /// Redis.
     pub redis: Redis,
-    /// Names of what is in Redis.
+    /// Names of the keys in Redis.
     pub keys: keys::Keys,
 }

@@ -1,4 +1,4 @@
-//! The passes of the worker by name, and what an operator does about an item that one of them has postponed.
+//! The passes of the worker by name, and an operator's remedy for each item that one has postponed.
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 pub enum Pass {
     /// Entries of the order log become rows; an entry that can't become one is a dead letter.
     Write,
-    /// Takes over what dead workers left.
+    /// Takes over the entries of dead workers.
     Recover,
     /// Trims the order log.
     TidyUp,
@@ -19,26 +19,28 @@ pub enum Pass {
     /// Compares the stores.
     Reconcile,
     /// Loads sales that open soon.
+    #[serde(rename = "warm_up")]
+    #[value(name = "warm_up")]
     Load,
-    /// Relieves Redis of sales that are over.
+    /// Removes sales that are over from Redis.
     Archive,
     /// Applies changes of coupons to Redis.
     Changes,
     /// Looks for sales of which Redis has an older revision.
     Revisions,
-    /// Gives units of closed orders back to Redis.
+    /// Returns units of closed orders to stock.
     StockReturns,
-    /// Decides what becomes of the places of discarded dead letters.
+    /// Decides the fate of the places of discarded dead letters.
     Withdrawals,
     /// Takes paid orders off their users' lists of unpaid orders.
     Places,
     /// Closes orders that have not been paid in time.
     Expiry,
-    /// Asks gateways to give back what has to go back.
+    /// Asks gateways to refund payments.
     Refunds,
 }
 
-/// What a pass deals with, one at a time.
+/// Kind of the items of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ItemKind {
@@ -51,7 +53,7 @@ pub enum ItemKind {
 }
 
 impl ItemKind {
-    /// Its name in JSON.
+    /// Name of the kind in JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Coupon => "coupon",
@@ -62,7 +64,7 @@ impl ItemKind {
 }
 
 impl Pass {
-    /// Every pass there is.
+    /// All passes.
     pub const ALL: [Self; 14] = [
         Self::Write,
         Self::Recover,
@@ -80,7 +82,7 @@ impl Pass {
         Self::Refunds,
     ];
 
-    /// Its name.
+    /// Name of the pass.
     pub fn name(self) -> &'static str {
         match self {
             Self::Write => "write",
@@ -105,8 +107,8 @@ impl Pass {
         Self::ALL.into_iter().find(|pass| pass.name() == name)
     }
 
-    /// What it postpones, and what an operator does about that; nothing for a pass that never postpones. A bad entry of the
-    /// log becomes a dead letter, and a sale that can't be compared is a finding.
+    /// Kind of the items that this pass postpones, and an operator's remedy; `None` for a pass that never postpones.
+    /// A bad entry of the log becomes a dead letter, and a sale that can't be compared is a finding.
     pub fn postpones(self) -> Option<(ItemKind, &'static str)> {
         match self {
             Self::Write | Self::Recover | Self::TidyUp | Self::Numbers => None,

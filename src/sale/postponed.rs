@@ -1,5 +1,5 @@
-//! One bad item never stops the others: what a pass can't deal with is put aside, said once, and tried again less and less
-//! often. Owner of the table `postponed`.
+//! Postponed items, so that one bad item never stops the others: an item that a pass can't deal with is put aside,
+//! logged once, and tried again less and less often. Owner of the table `postponed`.
 //!
 //! # Model
 //!
@@ -10,18 +10,19 @@
 //!
 //! # Authority
 //!
-//! Postgres, so that all processes share the pauses, and an operator sees one list. A note decides only *when* an item is
-//! tried, never what becomes of it.
+//! Postgres decides, so that all processes share the pauses, and an operator sees one list. A note decides only
+//! *when* an item is tried, never the result.
 //!
 //! # What each failure does
 //!
-//! * A store doesn't answer: nothing is noted, and the pass as a whole fails and is run again.
+//! * A store doesn't answer: no item is noted, and the pass as a whole fails and is run again.
 //! * Two processes try an item at the same moment: the first failure is noted, the second changes nothing.
-//! * A process dies behind a success: the note stays until the item is due; then nothing is left to do, and it goes.
+//! * A process dies after a success: the note stays until the item is due; then there is nothing left to do, and the
+//!   note goes.
 //!
 //! # What is not promised
 //!
-//! That an item is tried as soon as its cause has gone: an operator may ask for that (`Postponed::retry`).
+//! An item may wait although its cause has gone: an operator may ask for a try at once (`Postponed::retry`).
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -39,7 +40,7 @@ use crate::sale::ids::PostponedId;
 use crate::sale::in_plain_text;
 use crate::sale::pass::{ItemKind, Pass};
 
-/// Keeps what passes have put aside. Clones share the pool.
+/// Keeps the items that passes have put aside. Clones share the pool.
 #[derive(Clone)]
 pub struct Postponed {
     pool: PgPool,
@@ -49,7 +50,7 @@ pub struct Postponed {
 /// One item that a pass has put aside.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct PostponedItem {
-    /// Names this note.
+    /// Id of this note.
     pub id: PostponedId,
     /// The pass that has put it aside.
     pub pass: String,
@@ -57,15 +58,15 @@ pub struct PostponedItem {
     pub item_kind: Option<ItemKind>,
     /// Id of the coupon, order or payment.
     pub item: String,
-    /// When it failed first.
+    /// Time of the first failure.
     pub since: DateTime<Utc>,
-    /// How often it has failed since.
+    /// Number of failures since.
     pub tries: i64,
-    /// When it is tried again.
+    /// Time of the next try.
     pub next_try_at: DateTime<Utc>,
-    /// What the last try came upon.
+    /// Error of the last try.
     pub error: String,
-    /// What an operator does about it.
+    /// Remedy for an operator.
     pub what_to_do: String,
 }
 
@@ -78,7 +79,7 @@ pub struct Waiting {
     pub oldest_seconds: f64,
 }
 
-/// One run of a pass: knows which items have been put aside before and are due again.
+/// One run of a pass, with the items that have been put aside before and are due again.
 pub struct Tries<'a> {
     postponed: &'a Postponed,
     pass: Pass,
@@ -92,10 +93,6 @@ impl Postponed {
     }
 
     /// Begins a run of a pass, with up to [`limits::POSTPONED_TRIES_MAX`] items that are due again.
-    ///
-    /// # Errors
-    ///
-    /// When Postgres doesn't answer.
     pub async fn begin(&self, pass: Pass) -> sqlx::Result<Tries<'_>> {
         let due = sqlx::query_scalar!(
             "SELECT item FROM postponed WHERE pass = $1 AND next_try_at <= now()
@@ -109,10 +106,6 @@ impl Postponed {
     }
 
     /// Postponed items, newest first, from before the given one on; of one pass, or of all.
-    ///
-    /// # Errors
-    ///
-    /// When Postgres doesn't answer.
     pub async fn list(
         &self,
         pass: Option<Pass>,
@@ -148,10 +141,6 @@ impl Postponed {
     }
 
     /// Makes an item due now. False if there is no such note.
-    ///
-    /// # Errors
-    ///
-    /// When Postgres doesn't answer.
     pub async fn retry(&self, id: PostponedId) -> sqlx::Result<bool> {
         let done = sqlx::query!(
             "UPDATE postponed SET next_try_at = now(), updated_at = now() WHERE id = $1",
@@ -163,10 +152,6 @@ impl Postponed {
     }
 
     /// Makes an item due in these passes: its cause may have gone.
-    ///
-    /// # Errors
-    ///
-    /// When Postgres doesn't answer.
     pub async fn make_due(&self, passes: &[Pass], item: i64) -> sqlx::Result<()> {
         let names: Vec<String> = passes.iter().map(|pass| pass.name().to_owned()).collect();
         sqlx::query!(
@@ -180,11 +165,7 @@ impl Postponed {
         Ok(())
     }
 
-    /// How many items wait, and how long the oldest has, by the names of their passes.
-    ///
-    /// # Errors
-    ///
-    /// When Postgres doesn't answer.
+    /// Number of items that wait, and age of the oldest, by the names of their passes.
     pub async fn waiting(&self) -> sqlx::Result<HashMap<String, Waiting>> {
         let rows = sqlx::query!(
             r#"SELECT pass, count(*) AS "items!",
@@ -200,10 +181,6 @@ impl Postponed {
     }
 
     /// Notes that these items have failed, each once. The first failure of an item raises the alarm.
-    ///
-    /// # Errors
-    ///
-    /// When Postgres doesn't answer.
     pub async fn note(&self, pass: Pass, items: &[i64], error: &str) -> sqlx::Result<()> {
         let error = in_plain_text(error);
         let error: String = error.chars().take(limits::POSTPONED_ERROR_CHARS_MAX).collect();
@@ -241,14 +218,14 @@ impl Postponed {
         Ok(())
     }
 
-    /// Forgets items that are due: they have been dealt with, or nothing is left to do for them.
+    /// Forgets due items: they have been dealt with, or nothing is left to do for them.
     async fn forget(&self, pass: Pass, items: &[i64]) -> sqlx::Result<()> {
         if items.is_empty() {
             return Ok(());
         }
         let mut tx = postgres::begin_planning(&self.pool).await?;
         let done = sqlx::query!(
-            // One that isn't due has failed in another process meanwhile.
+            // An item that isn't due has failed in another process meanwhile.
             "DELETE FROM postponed WHERE pass = $1 AND item = ANY($2) AND next_try_at <= now()",
             pass.name(),
             items,
@@ -273,7 +250,7 @@ impl Tries<'_> {
         self.due.iter().copied().collect()
     }
 
-    /// Notes what became of a try. `None` if the item has failed: it is postponed.
+    /// Notes the result of a try. `None` if the item has failed: it is postponed.
     ///
     /// # Errors
     ///
@@ -299,11 +276,7 @@ impl Tries<'_> {
         }
     }
 
-    /// Ends a run that has seen all items of its pass: what was due and wasn't among them has nothing left to do.
-    ///
-    /// # Errors
-    ///
-    /// When Postgres doesn't answer.
+    /// Ends a run that has seen all items of its pass: a due item that wasn't among them has nothing left to do.
     pub async fn end(self) -> sqlx::Result<()> {
         self.postponed.forget(self.pass, &self.due()).await
     }

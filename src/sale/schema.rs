@@ -14,18 +14,14 @@ static MIGRATIONS: Migrator = sqlx::migrate!();
 /// When Postgres doesn't answer, or a migration that has run differs from the one here.
 pub async fn migrate(pool: &PgPool) -> Result<(), MigrateError> {
     let mut connection = pool.acquire().await?;
-    // A migration may take as long as it takes.
+    // A migration may take any time.
     sqlx::query("SET statement_timeout = 0").execute(&mut *connection).await?;
     let migrated = MIGRATIONS.run(&mut *connection).await;
     connection.close().await?;
     migrated
 }
 
-/// The migrations that the database hasn't had yet, by name.
-///
-/// # Errors
-///
-/// When Postgres doesn't answer.
+/// Migrations that the database hasn't had yet, by name.
 pub async fn missing(pool: &PgPool) -> sqlx::Result<Vec<String>> {
     let migrated: bool = sqlx::query_scalar("SELECT to_regclass('_sqlx_migrations') IS NOT NULL")
         .fetch_one(pool)

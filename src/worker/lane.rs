@@ -88,7 +88,7 @@ pub struct LaneWorker {
 /// Amount of work that a write pass has found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Batch {
-    /// Nothing.
+    /// No entry.
     Empty,
     /// Fewer entries than a batch may have.
     Partial,

@@ -50,7 +50,8 @@ use crate::sale::installation;
 use lane::Lanes;
 pub use lane::{LaneWorker, consumer_name};
 
-/// Reason why a pass broke off. The pass will be repeated.
+/// Reason why a pass broke off. The pass will be repeated. A pass whose only error is that a store doesn't answer has no
+/// section `# Errors`.
 #[derive(Debug, thiserror::Error)]
 pub enum PassError {
     /// Redis didn't answer.

@@ -21,10 +21,6 @@ use crate::sale::order::dead_letter::{self, DeadLetter};
 
 impl LaneWorker {
     /// Takes over entries whose worker has stopped moving. Returns their number.
-    ///
-    /// # Errors
-    ///
-    /// When a store doesn't answer.
     pub async fn recover_pass(&mut self) -> Result<usize, PassError> {
         self.require_postgres().await?;
         self.put_aside_lost().await?;
@@ -97,10 +93,6 @@ impl LaneWorker {
 
     /// Trims the log behind the entries that every group has finished with, and removes consumers that are long gone.
     /// Returns the number of entries trimmed.
-    ///
-    /// # Errors
-    ///
-    /// When Redis doesn't answer.
     pub async fn tidy_up_pass(&mut self) -> Result<u64, PassError> {
         let mut trimmed = 0;
         // A call removes some 10,000 entries at most; more may be written between two passes.

@@ -1,8 +1,8 @@
-//! What documents and comments point to is there, and nothing points into somebody's home.
+//! Paths and links in documents and comments lead somewhere, and none leads into a user's home.
 
 use super::source::{File, assert_complaints, exists, files, no_complaints, place, read};
 
-/// The documents that there have to be.
+/// Documents that have to be there.
 const DOCUMENTS: &[&str] = &["README.md", "README.zh.md", "ARCHITECTURE.md", "CONTRIBUTING.md"];
 
 /// Folders at the root that a path in backticks may begin with.
@@ -192,7 +192,7 @@ fn the_checker_sees_long_lines() {
     assert_complaints(&long_lines(&file), &["a.md:2: 121", "a.md:7: 122", "a.md:8: 122"]);
 }
 
-/// Where people's own files live, each with what follows it.
+/// Folders of people's own files, each with the text that follows.
 const HOMES: &[&str] = &["home", "Users", "root", "work"];
 
 #[test]
@@ -200,12 +200,12 @@ fn no_file_names_a_place_on_somebodys_machine() {
     no_complaints(files().iter().filter(|file| !is_own(file)).flat_map(homes).collect());
 }
 
-/// This test's own files, which have to name what they look for.
+/// Files of this test, which have to name the paths that they look for.
 fn is_own(file: &File) -> bool {
     file.path.starts_with("tests/tidy")
 }
 
-/// `/root` alone is a word about the system and not a place that something was left in.
+/// Finds paths into such folders. `/root` alone is a word about the system.
 fn homes(file: &File) -> Vec<String> {
     let mut complaints = Vec::new();
     for home in HOMES {

@@ -1,4 +1,4 @@
-//! How Rust is written here.
+//! Style of the Rust code.
 
 use std::collections::BTreeMap;
 
@@ -6,20 +6,20 @@ use super::source::{
     File, Rust, assert_complaints, block_end, files, no_complaints, occurrences, rust,
 };
 
-/// Everything that is written in Rust.
+/// All Rust files.
 const RUST: &[&str] = &["src/", "crates/", "tests/", "examples/", "benches/", "build.rs"];
 
 const MAIN_LINES_MAX: usize = 29;
 const FUNCTION_LINES_MAX: usize = 70;
 const HANDLER_LINES_MAX: usize = 30;
 
-/// Files of one room of `tests/it`, beside its map.
+/// Largest number of files in one room of `tests/it`, beside its map.
 const ROOM_FILES_MAX: usize = 12;
 
 /// Rooms of `tests/it` without that limit.
 const ROOMS_WITHOUT_LIMIT: &[&str] = &["tests/it/support"];
 
-/// What product code doesn't say, and what to say in its place.
+/// Shortcuts that product code doesn't take, each with its remedy.
 const SHORTCUTS: &[(&str, &str)] = &[
     (".unwrap()", "handle it, or `expect` it with the reason why it can't happen"),
     ("dbg!", "take it out"),
@@ -266,7 +266,7 @@ fn the_checker_counts_files_of_rooms() {
 struct Function {
     place: String,
     name: String,
-    /// From the signature to the last brace; attributes and docs aren't counted.
+    /// Lines from the signature to the last brace; attributes and docs aren't counted.
     lines: usize,
     lines_max: usize,
 }
@@ -280,7 +280,7 @@ fn functions(file: &Rust) -> Vec<Function> {
             .chars()
             .take_while(|c| c.is_alphanumeric() || *c == '_')
             .collect();
-        // Without a name it is a type, without a body a declaration.
+        // Without a name this is a type, without a body a declaration.
         let (false, Some(end)) = (name.is_empty(), block_end(&file.code, at)) else {
             continue;
         };

@@ -1,4 +1,4 @@
-//! `src/lib.rs` declares the modules in reading order, and that order is the law.
+//! Layers: `src/lib.rs` declares the modules in reading order, and that order is the law.
 
 use super::source::{Rust, assert_complaints, block_end, no_complaints, occurrences, rust};
 
@@ -109,7 +109,7 @@ fn a_room_uses_only_rooms_declared_below_it() {
     no_complaints(complaints);
 }
 
-/// Uses of what the map of `folder` declares above the room in which the file is.
+/// Uses of modules that the map of `folder` declares above the room of the file.
 fn uses_above(file: &Rust, folder: &str, declared: &[String]) -> Vec<String> {
     let below = file.path[folder.len()..].trim_end_matches(".rs");
     let own = below.split('/').next().unwrap_or(below);
@@ -190,7 +190,7 @@ fn upward_uses(file: &Rust, layers: &[String]) -> Vec<String> {
     complaints
 }
 
-/// What follows `prefix`: a name, or the names at the start of each part of a group.
+/// Names after `prefix`: one, or those at the start of each part of a group.
 fn uses<'a>(code: &'a str, prefix: &'a str) -> Vec<(usize, &'a str)> {
     let mut uses = Vec::new();
     for at in occurrences(code, prefix) {
@@ -216,7 +216,7 @@ fn name_at(code: &str) -> &str {
     &code[..end.unwrap_or(code.len())]
 }
 
-/// Where a chain of `super`s is as long as the module's path, counting modules within the file.
+/// Places where a chain of `super`s is as long as the module's path, counting modules within the file.
 fn leaving_supers(code: &str, depth: usize) -> Vec<usize> {
     let inner: Vec<_> =
         occurrences(code, "mod").filter_map(|at| Some(at..block_end(code, at)?)).collect();

@@ -58,7 +58,7 @@ fn disagreements(script: &File) -> Vec<String> {
     }
     found.extend(built_keys(&code));
     if code.contains("MAXLEN") {
-        found.push("MAXLEN drops orders that nobody has read; trim by MINID".to_owned());
+        found.push("MAXLEN drops unread entries; trim by MINID".to_owned());
     }
     let lines = body.lines().count();
     if lines > BODY_LINES_MAX {
@@ -85,7 +85,7 @@ fn split(text: &str) -> (Vec<&str>, &str) {
     (header, rest.trim_start())
 }
 
-/// What runs; every text in it stands in single quotes.
+/// The code below the header; every text in it stands in single quotes.
 fn without_comments(body: &str) -> String {
     let lines = body.lines().map(|line| line.split("--").next().unwrap_or(line));
     lines.collect::<Vec<_>>().join("\n").replace('"', "'")
@@ -144,7 +144,7 @@ fn told_codes(header: &[&str]) -> BTreeSet<String> {
     first.filter(|word| is_code(word)).map(str::to_owned).collect()
 }
 
-/// The codes in the body: words in capitals that aren't told to Redis.
+/// The codes in the body: words in capitals that are no commands.
 fn codes(code: &str) -> BTreeSet<String> {
     let mut own = code.to_owned();
     for (at, arguments) in calls(code).into_iter().rev() {
@@ -161,7 +161,7 @@ fn is_code(text: &str) -> bool {
         && text.chars().all(capital)
 }
 
-/// The arguments of each call of Redis, and where they begin.
+/// The arguments of each call of Redis, each with its place.
 fn calls(code: &str) -> Vec<(usize, &str)> {
     let starts = ["redis.call(", "redis.pcall("]
         .into_iter()
@@ -212,7 +212,7 @@ fn built_keys(code: &str) -> Vec<String> {
     found
 }
 
-/// Whether it is KEYS[n], a local that is bound to that once, or the variable of a loop over KEYS.
+/// Whether `key` is KEYS[n], a local that is bound to that once, or the variable of a loop over KEYS.
 fn is_given_key(code: &str, key: &str) -> bool {
     if key.starts_with("KEYS[") {
         return true;
@@ -306,7 +306,7 @@ fn the_checker_finds_every_way_to_disagree() {
         &broken("local name", "coupon = f()\nlocal name"),
         &["the key of SET is coupon"],
     );
-    assert_complaints(&broken("'SET', coupon", "'XTRIM', log, 'MAXLEN'"), &["MAXLEN drops orders"]);
+    assert_complaints(&broken("'SET', coupon", "'XTRIM', log, 'MAXLEN'"), &["MAXLEN drops unread"]);
     assert_complaints(
         &broken("return redis", &format!("{}return redis", "\n".repeat(60))),
         &["its body has 65 lines"],

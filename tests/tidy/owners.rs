@@ -1,4 +1,4 @@
-//! One owner for each script, table and key; and Postgres out of the sight of claims.
+//! One owner for each script, table and key; and no Postgres in the path of claims.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -128,7 +128,7 @@ fn the_checker_sees_who_writes_a_table() {
     assert_eq!(files.map(owner), ["src/sale/a/", "src/sale/a/", "src/sale/d/"]);
 }
 
-/// Commands that change nothing.
+/// Commands that change no data.
 const READS: &[&str] = &[
     "EXISTS",
     "GET",
@@ -148,7 +148,7 @@ const READS: &[&str] = &[
     "XREVRANGE",
 ];
 
-/// What only looks, and what it looks with.
+/// Read-only files, and the calls with which they read.
 const READERS: &[&str] = &[
     "src/sale/reconcile/",
     "src/sale/order/live.rs",
@@ -156,7 +156,7 @@ const READERS: &[&str] = &[
     "src/cli/doctor/",
     "src/kit/redis_facts.rs",
 ];
-/// What repairs, and what keeps the records.
+/// Files that repair, and files that keep the records.
 const WRITERS: &[&str] = &["src/sale/reconcile/repair.rs", "src/sale/reconcile/runs.rs"];
 
 #[test]
@@ -243,7 +243,7 @@ fn the_checker_sees_built_keys() {
     assert_complaints(&built_keys(&other, &parts), &["src/a.rs:3: `:coupon:`"]);
 }
 
-/// What the claim path and the HTTP side have no business with.
+/// Names that the claim path and the HTTP side don't use.
 const POSTGRES: &[&str] =
     &["PgPool", "PgConnection", "sqlx::query", "sqlx::Pool", "kit::postgres", "Stores", ".stores"];
 

@@ -1,9 +1,9 @@
-//! Every planted bug says what it is, and CONTRIBUTING.md tells of exactly these. Whether the tests that it names
-//! notice it, `scripts/planted` finds out.
+//! Headers of planted bugs, and the table of CONTRIBUTING.md, which lists exactly these. `scripts/planted` finds out
+//! whether the named tests notice them.
 
 use super::source::{File, assert_complaints, files_of, no_complaints, read};
 
-/// Where the table of bugs stands.
+/// Document with the table of bugs.
 const DOCUMENT: &str = "CONTRIBUTING.md";
 const SECTION: &str = "## Planted bugs";
 
@@ -29,7 +29,7 @@ fn differences(patches: &[File], document: &File) -> Vec<String> {
     complaints
 }
 
-/// The patch's row of the table: its name, what is lost, and who notices.
+/// The patch's row of the table: its name, the harm, and the tests.
 fn row(patch: &File) -> Result<String, String> {
     let path = &patch.path;
     let (header, _) = patch.text.split_once("\ndiff --git ").ok_or(format!("{path}: no diff"))?;

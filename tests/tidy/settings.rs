@@ -1,4 +1,4 @@
-//! `.env.example` says what the fields of `base/config.rs` say, in the same words.
+//! `.env.example` has the fields of `base/config.rs`, in the same words.
 
 use super::source::{Rust, assert_complaints, no_complaints, read, rust};
 
@@ -10,7 +10,7 @@ struct Setting {
     name: String,
     /// The line above: the field's documentation.
     doc: String,
-    /// `None` where there is no default to write down, or where it is a secret.
+    /// `None` for a setting without a default, or for a secret.
     default: Option<String>,
 }
 

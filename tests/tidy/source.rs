@@ -1,4 +1,4 @@
-//! Reading the repository: its files, and what of a Rust file is code and what is text.
+//! Reading the repository: its files, and the code and texts of a Rust file.
 
 use std::fs;
 use std::path::Path;
@@ -6,27 +6,27 @@ use std::path::Path;
 /// A text file of the repository.
 #[derive(Clone)]
 pub struct File {
-    /// From the root of the repository, with `/`.
+    /// Path from the root of the repository, with `/`.
     pub path: String,
-    /// What is in it.
+    /// Text of the file.
     pub text: String,
 }
 
 /// A Rust file, taken apart.
 pub struct Rust {
-    /// From the root of the repository, with `/`.
+    /// Path from the root of the repository, with `/`.
     pub path: String,
-    /// What is in it.
+    /// Text of the file.
     pub text: String,
     /// The text with comments and the insides of literals blanked, byte for byte as long as the text.
     pub code: String,
-    /// `code` without what is compiled for tests only.
+    /// `code` without the parts that are compiled for tests only.
     pub product: String,
-    /// The string literals: where each begins in the text, and what is in it.
+    /// The string literals: place in the text, and contents.
     pub strings: Vec<(usize, String)>,
 }
 
-/// Every text file of the repository, apart from what `.gitignore` names.
+/// Every text file of the repository that `.gitignore` doesn't name.
 pub fn files() -> Vec<File> {
     let ignored = read(".gitignore").text;
     let ignored: Vec<&str> = ignored.lines().map(|line| line.trim_matches('/')).collect();
@@ -72,7 +72,7 @@ pub fn rust(starts: &[&str]) -> Vec<Rust> {
     files.iter().map(|file| Rust::new(&file.path, &file.text)).collect()
 }
 
-/// One file that has to be there.
+/// A file that has to be there.
 pub fn read(path: &str) -> File {
     let text = fs::read_to_string(root().join(path))
         .unwrap_or_else(|error| panic!("{path} can't be read ({error}): it has to be there"));
@@ -108,7 +108,7 @@ pub fn place(path: &str, text: &str, offset: usize) -> String {
     format!("{path}:{line}")
 }
 
-/// Where `needle` stands as whole words.
+/// Places of `needle` as whole words.
 pub fn occurrences<'a>(code: &'a str, needle: &'a str) -> impl Iterator<Item = usize> + 'a {
     let in_word = |c: Option<char>| c.is_some_and(|c| c.is_alphanumeric() || c == '_');
     code.match_indices(needle).map(|(at, _)| at).filter(move |&at| {
@@ -152,7 +152,7 @@ impl Rust {
         place(&self.path, &self.text, offset)
     }
 
-    /// Whether a byte belongs to what is compiled for tests only.
+    /// Whether a byte belongs to a part that is compiled for tests only.
     pub fn is_test(&self, offset: usize) -> bool {
         self.code[offset..].starts_with('"') && !self.product[offset..].starts_with('"')
     }
@@ -208,7 +208,7 @@ fn block_comment(rest: &str) -> usize {
     rest.len()
 }
 
-/// Length of what is inside the string literal at the start of `rest`, and of it all from `"` to `"`.
+/// Length of the contents of the string literal at the start of `rest`, and of the whole literal.
 fn string(before: &str, rest: &str) -> (usize, usize) {
     let name = before.trim_end_matches('#');
     if name.ends_with('r') {

@@ -6,15 +6,15 @@ use super::source::{File, assert_complaints, files, no_complaints, read};
 /// End of the path of a translation; the original's ends with `.md` in its place.
 const TRANSLATED: &str = ".zh.md";
 
-/// What stands under a heading, in numbers; and its code, which is the same in every language.
+/// Parts under a heading, in numbers; and its code, which is the same in every language.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Section {
     level: usize,
-    /// In English.
+    /// The heading in English.
     title: String,
     table_rows: usize,
     list_items: usize,
-    /// Of fenced blocks, without comments.
+    /// Lines of fenced blocks, without comments.
     code: Vec<String>,
 }
 

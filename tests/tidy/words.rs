@@ -1,8 +1,10 @@
-//! `kit`, `base` and the libraries have never heard of what is sold; and documentation begins with its subject.
+//! `kit` and `base` have never heard of what is sold; and each sentence has a subject that the glossary knows.
 
 use std::collections::BTreeSet;
 
-use super::source::{File, Rust, assert_complaints, files_of, no_complaints, read, rust};
+use super::source::{
+    File, Rust, assert_complaints, files_of, no_complaints, occurrences, place, read, rust,
+};
 
 /// Words of what is sold; `order` is one in code and messages, but also ordinary English.
 const SOLD: &[&str] = &[
@@ -167,6 +169,57 @@ fn the_checker_hears_words_of_the_business() {
 /// Beginnings that hide the subject of a sentence, or lean on the item above.
 const HIDING: &[&str] = &["Who ", "Whoever ", "And ", "For how long ", "Nobody ", "Somebody "];
 
+/// Further such beginnings, outside of [`ELSEWHERE`].
+const HIDING_HERE: &[&str] = &["Whom ", "Whose ", "What ", "It ", "But ", "How long "];
+
+/// Words for a person or a process that the glossary doesn't know.
+const UNKNOWN_SUBJECTS: &[&str] = &["somebody", "someone", "nobody", "everybody", "whoever"];
+
+/// Where such a word is a name: the user `nobody` of a machine.
+const NAMED: &[(&str, &str)] = &[("crates/private-servers/src/folder/postgres_home.rs", "nobody")];
+
+/// Helpers of tests and laws: these laws hold there only in part.
+const ELSEWHERE: &[&str] = &["tests/it/support/", "tests/tidy/"];
+
+fn is_elsewhere(file: &File) -> bool {
+    ELSEWHERE.iter().any(|path| file.path.starts_with(path))
+}
+
+#[test]
+fn sentences_have_subjects_of_the_glossary() {
+    let starts = ["src/", "crates/", "lua/", "tests/it/", "benches/hot_path.rs", "build.rs"];
+    let mut files = files_of(&starts, "rs");
+    files.extend(files_of(&starts, "lua"));
+    files.extend(files_of(&["tests/planted/"], "patch"));
+    files.retain(|file| !is_elsewhere(file));
+    no_complaints(files.iter().flat_map(unknown_subjects).collect());
+}
+
+/// Names of code may hold such a word: `_` belongs to a word here.
+fn unknown_subjects(file: &File) -> Vec<String> {
+    let mut complaints = Vec::new();
+    let text = file.text.to_ascii_lowercase();
+    for subject in UNKNOWN_SUBJECTS {
+        if NAMED.contains(&(file.path.as_str(), *subject)) {
+            continue;
+        }
+        let found = occurrences(&text, subject);
+        complaints.extend(found.map(|at| {
+            let place = place(&file.path, &file.text, at);
+            format!("{place}: `{subject}`: name the user, process, caller or operator")
+        }));
+    }
+    complaints
+}
+
+#[test]
+fn the_checker_sees_unknown_subjects() {
+    let text = "// Nobody waits.\nfn nobody_waits() { log(\"ask whoever runs it\") }\n";
+    let file = File { path: "src/a.rs".to_owned(), text: text.to_owned() };
+    let found = ["src/a.rs:1: `nobody`", "src/a.rs:2: `whoever`"];
+    assert_complaints(&unknown_subjects(&file), &found);
+}
+
 #[test]
 fn documentation_begins_with_its_subject() {
     let files = files_of(&["src/", "crates/", "tests/", "benches/"], "rs");
@@ -179,8 +232,9 @@ fn hidden_subjects(file: &File) -> Vec<String> {
     for (number, line) in file.text.lines().enumerate() {
         let line = line.trim_start();
         let text = line.strip_prefix("/// ").or_else(|| line.strip_prefix("//! "));
-        let hiding =
-            HIDING.iter().find(|hiding| text.is_some_and(|text| text.starts_with(**hiding)));
+        let here = HIDING_HERE.iter().filter(|_| !is_elsewhere(file));
+        let mut hidings = HIDING.iter().chain(here);
+        let hiding = hidings.find(|hiding| text.is_some_and(|text| text.starts_with(**hiding)));
         if let (true, Some(hiding)) = (is_first, hiding) {
             let place = format!("{}:{}", file.path, number + 1);
             complaints.push(format!(
@@ -195,11 +249,12 @@ fn hidden_subjects(file: &File) -> Vec<String> {
 
 #[test]
 fn the_checker_sees_hidden_subjects() {
-    let text =
-        "//! Who asks.\n\n/// A lock.\n/// Who holds it.\nstruct A;\n    /// And more.\n// Who";
+    let text = "//! Who asks.\n\n/// A lock.\n/// Who holds it.\nstruct A;\n    /// And more.\n// Who\n/// What it is.";
     let file = File { path: "src/a.rs".to_owned(), text: text.to_owned() };
-    let found = ["src/a.rs:1: `Who`", "src/a.rs:6: `And`"];
+    let found = ["src/a.rs:1: `Who`", "src/a.rs:6: `And`", "src/a.rs:8: `What`"];
     assert_complaints(&hidden_subjects(&file), &found);
+    let file = File { path: "tests/it/support/a.rs".to_owned(), ..file };
+    assert_complaints(&hidden_subjects(&file), &["a.rs:1: `Who`", "a.rs:6: `And`"]);
 }
 
 /// Terms that have been given up, each for one that says the same thing everywhere (ARCHITECTURE.md, Words): the former

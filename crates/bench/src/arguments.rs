@@ -21,7 +21,7 @@ pub struct BenchArguments {
 
 const AFTER_HELP: &str = "\
 Without --url it starts a service of its own, with private servers in a temporary folder (TMPDIR), and removes both at the end. \
---redis-url, --database-url and --key-prefix say where the service behind --url keeps its data, for the verdict; nobody else \
+--redis-url, --database-url and --key-prefix say where the service behind --url keeps its data, for the verdict; no other client \
 may use that service meanwhile. docs/bench.md says how to read the figures.\n\n\
 Exit codes: 0 done; 1 failed; 2 the command line or a setting is wrong; 3 a program is missing on this machine; 4 the \
 figures may not be believed.";

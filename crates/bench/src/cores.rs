@@ -108,7 +108,7 @@ mod tests {
     #[test]
     fn who_is_measured_and_who_measures_share_no_core() {
         let all = Cores::of_this_process().unwrap().numbers();
-        assert!(Apart::begin(all.len()).is_none(), "somebody would be left without a core");
+        assert!(Apart::begin(all.len()).is_none(), "a process would be left without a core");
         let Some(apart) = Apart::begin(1) else { return };
         let measured = Cores::of_this_process().unwrap().numbers();
         apart.leave_it_alone();

@@ -1,4 +1,4 @@
-//! `flash-sale doctor`: the configuration, the servers, and their risks. It only looks.
+//! `flash-sale doctor`: the configuration, the servers, and their risks. Reads only.
 //!
 //! # Levels
 //!

@@ -35,7 +35,7 @@ fn judge(facts: &ServerFacts, replicas_min: u32) -> Vec<Finding> {
     match &facts.settings {
         Some(settings) => found.extend(questionable(settings, facts)),
         None => found.push(Warning(
-            "Redis CONFIG is forbidden: appendfsync, no-appendfsync-on-rewrite and min-replicas-to-write are unknown. Ask whoever runs this Redis".into(),
+            "Redis CONFIG is forbidden: appendfsync, no-appendfsync-on-rewrite and min-replicas-to-write are unknown. Ask its operator".into(),
         )),
     }
     found

@@ -1,25 +1,25 @@
-//! Archiving a sale because an operator asks for it: at once if it is settled, and with what is open given up if they accept
-//! that.
+//! Archiving by an operator: at once if the sale is settled, and with its open things given up if the operator
+//! accepts that.
 //!
-//! # What is given up
+//! # Things that are given up
 //!
-//! * An open dead letter is closed with a note. Its claim becomes a cancelled order, so its buyer is told that; where another
-//!   order has its order id, it becomes nothing.
-//! * Units on their way back aren't given to Redis any more: the next pass over stock returns closes them.
-//! * The sale and its buyers leave Redis, whatever is wrong with them. A buyer without an order is told that
-//!   they never claimed.
+//! * An open dead letter is closed with a note. Its claim becomes a cancelled order, and its buyer is told so; a
+//!   claim whose order id belongs to another order becomes nothing.
+//! * Units on their way back don't come back to Redis any more: the next pass over stock returns closes them.
+//! * The sale and its buyers leave Redis, whatever their faults. A buyer without an order is told that they never
+//!   claimed.
 //!
 //! Live orders stay as they are, also unpaid ones, which expire as ever.
 //!
-//! # What is never given up
+//! # Claims that are never given up
 //!
-//! A claim that is still in the order log: its buyer has been told 202 a moment ago, and a worker will write it. So a sale
-//! with entries in flight is refused, and so is one that hasn't ended.
+//! A claim that is still in the order log: its buyer has been told 202 a moment ago, and a worker will write it. So a
+//! sale with entries in flight is refused, and so is one that hasn't ended.
 //!
 //! # What each failure does
 //!
-//! Postgres decides in one transaction, and notes `archived_at` in it. Dying before changes nothing; after, Postgres
-//! answers for the sale, and asking again, or the pass over archives, removes the keys.
+//! Postgres decides in one transaction, and notes `archived_at` in it. A process that dies before has changed
+//! nothing; after that, Postgres answers for the sale, and a repeat, or the pass over archives, removes the keys.
 
 use serde::Serialize;
 use sqlx::PgConnection;
@@ -37,23 +37,23 @@ use crate::sale::pass::Pass;
 use crate::sale::reconcile::{self, Standing};
 use crate::sale::{Failure, Stores};
 
-/// Outcome of an operator's wish to archive a sale.
+/// Outcome of a request to archive a sale.
 #[derive(Debug)]
 pub enum ArchiveOutcome {
     /// Postgres answers for the sale, and Redis doesn't have it: by this call, or before.
     Archived(Archived),
-    /// Nothing has changed.
+    /// The sale isn't archived, and nothing has changed.
     Refused(ArchiveRefusal),
 }
 
-/// A sale that has been archived, and what was given up for it; nothing if it had been archived before.
+/// A sale that has been archived, and the things given up for it; none if it had been archived before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Archived {
     /// The coupon.
     pub coupon_id: CouponId,
     /// Open dead letters that have been closed with a note.
     pub dead_letters_closed: i64,
-    /// Units on their way back that Redis isn't given any more.
+    /// Units on their way back that don't come back to Redis any more.
     pub stock_returns_closed: i64,
     /// Buyers that Redis had; null if that could not be read.
     pub buyers_dropped: Option<i64>,
@@ -73,7 +73,7 @@ pub enum ArchiveRefusal {
     /// Claims may still be accepted.
     #[error("the sale hasn't ended: end the coupon first, which is final")]
     NotEnded,
-    /// It was never there.
+    /// Redis has never had the sale.
     #[error("Redis has never had this sale, so there is nothing to archive")]
     NotLoaded,
     /// Accepted claims wait to be written.
@@ -81,7 +81,7 @@ pub enum ArchiveRefusal {
         "{0} claims of the sale are on their way to Postgres: ask again when a worker has written them"
     )]
     InFlight(usize),
-    /// Something is open, and giving it up wasn't accepted.
+    /// The sale has open things, and giving them up wasn't accepted.
     #[error("the sale isn't settled: {}. Put that right, or accept the loss (`accept_loss`, --accept-loss), which gives it up", in_words(.0))]
     NotSettled(Vec<String>),
 }
@@ -94,12 +94,12 @@ fn in_words(obstacles: &[String]) -> String {
 }
 
 impl Archive {
-    /// Archives an ended sale now, if it is settled; with `accept_loss`, whatever is open. Safe to repeat. Goes on to its end
-    /// also when whoever has asked goes away: comparing a large sale may take longer than a request may.
+    /// Archives an ended sale now, if it is settled; with `accept_loss`, whatever is open. Safe to repeat. Goes on to
+    /// its end even if the request is dropped: comparing a large sale may take longer than a request may.
     ///
     /// # Errors
     ///
-    /// When a store doesn't answer; asking again goes on from what Postgres has noted.
+    /// When a store doesn't answer; a repeat goes on from Postgres's notes.
     pub async fn ask(
         &self,
         coupon: CouponId,
@@ -173,14 +173,14 @@ impl Archive {
         Ok(matches!(found, Some(StoredCoupon::Flash(sale)) if sale.is_archived()))
     }
 
-    /// Where the sale stands, as far as it can be read, and what is open about it, in words.
+    /// The state of the sale, as far as it can be read, and its open things, in words.
     async fn look(
         &self,
         coupon: CouponId,
     ) -> Result<Result<(Option<Standing>, Vec<String>), ArchiveRefusal>, Failure> {
         let Stores { pool, redis, keys } = &self.stores;
         let mut obstacles = Vec::new();
-        // First its end in Redis: what is in flight after that is all there ever will be.
+        // The end reaches Redis first: after that, no further claim can be in flight.
         match self.changes.apply(coupon).await {
             Ok(true) => {}
             Ok(false) => obstacles.push("Redis is loading it".to_owned()),
@@ -208,7 +208,7 @@ impl Archive {
         Ok(Ok((standing, obstacles)))
     }
 
-    /// Closes what is open, and notes that the sale is archived.
+    /// Closes the open things, and notes that the sale is archived.
     async fn give_up(&self, coupon: CouponId, archived: &mut Archived) -> Result<(), Failure> {
         let mut tx = self.stores.pool.begin().await?;
         let given_up = give_up_in(&mut tx, coupon).await;

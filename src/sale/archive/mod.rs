@@ -18,9 +18,10 @@
 //!
 //! # What each failure does
 //!
-//! * Dying between the steps: each begins with what Postgres has noted, and does nothing when it has been done.
+//! * A process dies between the steps: each step begins with Postgres's notes, and does nothing when it has been
+//!   done.
 //! * A claim, or a unit that comes back, between the steps 3 and 4: Redis still has the sale, and answers as before.
-//!   After step 4 whoever misses it there asks Postgres, which has noted it before.
+//!   After step 4 a process that misses the sale there asks Postgres, which has noted its archiving before.
 //! * A unit of an archived sale that comes back later: `sold` goes down in Postgres, and Redis isn't told.
 //! * The sale is missing in Redis before step 3: that is a loss of data, and it isn't archived.
 //!
@@ -28,8 +29,8 @@
 //!
 //! # What is not promised
 //!
-//! When: a sale that doesn't pass the comparison stays in Redis until it does, or until an operator archives it
-//! ([`Archive::ask`], `asked.rs`).
+//! A sale may stay long: one that doesn't pass the comparison stays in Redis until it does, or until an operator
+//! archives it ([`Archive::ask`], `asked.rs`).
 
 mod asked;
 
@@ -51,7 +52,7 @@ use crate::sale::{Failure, Stores};
 
 pub use asked::{ArchiveOutcome, ArchiveRefusal, Archived};
 
-/// Relieves Redis of sales that are over. Clones share the connections.
+/// Removes sales that are over from Redis. Clones share the connections.
 #[derive(Clone)]
 pub struct Archive {
     stores: Stores,
@@ -59,12 +60,12 @@ pub struct Archive {
     postponed: Postponed,
     /// Time between the end of a sale and its archiving.
     after: Duration,
-    /// Owns the work that a request must not break off half-way.
+    /// Owner of work that a request must not break off half-way.
     shutdown: Shutdown,
 }
 
 impl Archive {
-    /// Puts the parts together.
+    /// Archiving over these stores.
     pub fn new(
         stores: &Stores,
         changes: Arc<CouponChanges>,
@@ -75,8 +76,8 @@ impl Archive {
         Self { stores: stores.clone(), changes, postponed, after, shutdown }
     }
 
-    /// Does all steps for whatever is due. Returns how many sales have been archived. A sale that can't be compared, or that
-    /// Redis has lost, is postponed.
+    /// Does all due steps. Returns the number of sales archived. A sale that can't be compared, or that Redis has
+    /// lost, is postponed.
     ///
     /// # Errors
     ///
@@ -90,7 +91,7 @@ impl Archive {
         Ok(archived)
     }
 
-    /// Step 1.
+    /// Step 1: ends sales that are over.
     async fn end_closed(&self, tries: &mut Tries<'_>) -> Result<(), Failure> {
         let pool = &self.stores.pool;
         let mut after = None;
@@ -100,7 +101,7 @@ impl Archive {
                 return Ok(());
             };
             for (coupon, closes_at) in page {
-                // The window may be another one by now. Telling Redis is for the pass over changes.
+                // The window may be another one by now. The pass over changes tells Redis.
                 let tried = self.changes.decide(coupon, Change::EndClosed(closes_at)).await;
                 let _ = tries.settle(coupon.get(), tried).await?;
             }
@@ -108,7 +109,7 @@ impl Archive {
         }
     }
 
-    /// Steps 2 and 3. Returns how many sales have been archived.
+    /// Steps 2 and 3: compares and notes. Returns the number of sales archived.
     async fn archive_ended(&self, tries: &mut Tries<'_>) -> Result<usize, Failure> {
         let pool = &self.stores.pool;
         let mut archived = 0;
@@ -139,7 +140,7 @@ impl Archive {
         Ok(false)
     }
 
-    /// Step 4.
+    /// Step 4: removes the keys.
     async fn remove_archived(&self, tries: &mut Tries<'_>) -> Result<(), Failure> {
         let pool = &self.stores.pool;
         let mut after = None;
@@ -156,8 +157,8 @@ impl Archive {
         }
     }
 
-    /// The coupon's hash first, so that nobody finds a sale that has lost its buyers. Redis can't tell any more how many
-    /// shards there are then: no more than a sale of this total is loaded with, since a total only grows.
+    /// Removes the coupon's hash first, so that no claim finds a sale without its buyers. Redis can't tell the number
+    /// of shards any more then: it is at most that of a sale of this total, since a total only grows.
     async fn remove(&self, coupon: CouponId, total: i64) -> Result<(), Failure> {
         let Stores { redis, keys, .. } = &self.stores;
         redis.query::<()>(redis::cmd("UNLINK").arg(keys.coupon(coupon))).await?;

@@ -10,22 +10,22 @@ use crate::kit::script::VariadicScript;
 use crate::sale::ids::CouponId;
 use crate::sale::keys::Keys;
 
-/// What Redis has of a sale at one moment.
+/// Facts about a sale in Redis at one moment.
 #[derive(Clone, Debug)]
 pub struct Census {
     /// Users who hold a unit.
     pub buyers: i64,
-    /// Shards of the buyers that are gone, with whoever was in them.
+    /// Lost shards of the buyers.
     pub shards_missing: i64,
-    /// Units on offer; this and all that follows is missing if the sale is.
+    /// Units on offer; this and all following fields are missing if the sale is.
     pub total: Option<i64>,
     /// Units left.
     pub stock: Option<i64>,
-    /// Whether it can be claimed.
+    /// Whether the sale can be claimed.
     pub state: Option<String>,
-    /// Last change that has reached it.
+    /// Revision that Redis has.
     pub revision: Option<i64>,
-    /// Approved state of Redis that it belongs to.
+    /// Epoch of the sale.
     pub epoch: Option<i64>,
     /// Start of the window.
     pub opens_ms: Option<i64>,
@@ -34,15 +34,11 @@ pub struct Census {
 }
 
 /// Counts one sale in Redis.
-///
-/// # Errors
-///
-/// When Redis doesn't answer.
 pub async fn census(redis: &Redis, keys: &Keys, coupon: CouponId) -> RedisResult<Census> {
     type Number = Option<i64>;
     type Reply = (i64, i64, Number, Number, Option<String>, Number, Number, Number, Number);
     let script = VariadicScript::new(include_str!("../../../lua/census.lua"));
-    // As long as Redis holds the sale, their number doesn't change.
+    // As long as Redis holds the sale, the number of shards doesn't change.
     let shards = super::shards(redis, keys, coupon).await?.unwrap_or(Shards::ONE);
     let shards = shards.all().map(|shard| keys.buyers(coupon, shard));
     let names: Vec<String> = iter::once(keys.coupon(coupon)).chain(shards).collect();

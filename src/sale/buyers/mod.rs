@@ -1,6 +1,6 @@
 //! The buyers of a sale, as Redis has them: user id -> order id, in shards.
 //!
-//! A reader asks Redis first how many shards there are, and remembers nothing: that is a question more, and no answer
+//! A reader asks Redis first for the number of shards, and doesn't remember it: that costs a question, and no answer
 //! can come from a wrong shard.
 
 // A sale as Redis has it at one moment.
@@ -19,21 +19,17 @@ use crate::sale::buyers::shards::{SENTINEL, Shards};
 use crate::sale::ids::{CouponId, OrderId, UserId};
 use crate::sale::keys::Keys;
 
-/// Buyers read from Redis at a time; more would hold up everybody else.
+/// Buyers read from Redis at a time; more would hold up all other clients.
 const PAGE: usize = 1_000;
 
-/// Shards that they are read from at a time: the fewer buyers were found, the more next time.
+/// Shards read at a time, at most: the fewer buyers the last page had, the more.
 const PAGE_SHARDS_MAX: usize = 256;
-/// With what that begins, since it is a page of a sold-out sale.
+/// Shards of the first page, as for a sold-out sale.
 const PAGE_SHARDS: usize = 32;
-/// Fields that one call reads of a shard that is no listpack any more, at least.
+/// Least number of fields that one call reads of a shard that is no listpack any more.
 const SHARD_FIELDS_MIN: usize = 32;
 
-/// How many shards the buyers of this sale are in; nothing if Redis doesn't hold it.
-///
-/// # Errors
-///
-/// When Redis doesn't answer.
+/// Number of shards of this sale; `None` if Redis doesn't hold it.
 pub async fn shards(redis: &Redis, keys: &Keys, coupon: CouponId) -> RedisResult<Option<Shards>> {
     let mut command = redis::cmd("HGET");
     command.arg(keys.coupon(coupon)).arg("shards");
@@ -41,10 +37,6 @@ pub async fn shards(redis: &Redis, keys: &Keys, coupon: CouponId) -> RedisResult
 }
 
 /// Whether Redis has the shard that this user belongs to.
-///
-/// # Errors
-///
-/// When Redis doesn't answer.
 pub async fn can_tell(
     redis: &Redis,
     keys: &Keys,
@@ -62,7 +54,7 @@ pub async fn can_tell(
 ///
 /// # Errors
 ///
-/// When Redis doesn't answer, or holds something that is no id.
+/// When Redis doesn't answer, or holds a value that is no id.
 pub async fn orders_of(
     redis: &Redis,
     keys: &Keys,
@@ -81,8 +73,8 @@ pub async fn orders_of(
     orders.into_iter().map(|order| order.map(parse).transpose()).collect()
 }
 
-/// All buyers of a sale, page by page. Those who come or go meanwhile may be on a page or not, and some may
-/// be there twice (see SCAN); whoever is a buyer from beginning to end is on one.
+/// All buyers of a sale, page by page. A buyer who comes or goes meanwhile may be on a page or not, and some may be
+/// there twice (see SCAN); a user who is a buyer from beginning to end is on one.
 pub struct Pages<'a> {
     redis: &'a Redis,
     keys: &'a Keys,
@@ -95,10 +87,6 @@ pub struct Pages<'a> {
 
 impl<'a> Pages<'a> {
     /// Begins with the first page; there is none if Redis doesn't hold the sale.
-    ///
-    /// # Errors
-    ///
-    /// When Redis doesn't answer.
     pub async fn begin(redis: &'a Redis, keys: &'a Keys, coupon: CouponId) -> RedisResult<Self> {
         let shards = shards(redis, keys, coupon).await?.map_or(0..0, Shards::all);
         let unread = shards.map(|shard| (shard, 0)).collect();
@@ -109,7 +97,7 @@ impl<'a> Pages<'a> {
     ///
     /// # Errors
     ///
-    /// When Redis doesn't answer, or holds something that is no id.
+    /// When Redis doesn't answer, or holds a value that is no id.
     pub async fn next(&mut self) -> Result<Option<Vec<(UserId, OrderId)>>, Failure> {
         let part: Vec<_> = self.unread.drain(..self.unread.len().min(self.at_a_time)).collect();
         if part.is_empty() {

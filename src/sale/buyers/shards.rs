@@ -1,21 +1,22 @@
-//! The buyers of a sale lie in many small hashes, its shards, and not in a large one.
+//! Shards of the buyers of a sale: many small hashes in place of a large one.
 //!
 //! # Model
 //!
-//! Redis keeps a hash of few fields as one block of bytes (a listpack), where a buyer takes a quarter of what a field
-//! of a large hash takes. So the buyers of a sale are spread over shards, [`limits::SHARD_BUYERS`] to each when it is
-//! sold out. Whose shard is whose follows from the user's id and the number of shards, which is therefore fixed when the
-//! sale is loaded: a restock fills the shards further, and one that gets too full becomes an ordinary hash by itself.
+//! Redis keeps a hash of few fields as one block of bytes (a listpack), where a buyer takes a quarter of the memory
+//! of a field of a large hash. So the buyers of a sale are spread over shards, [`limits::SHARD_BUYERS`] to each when
+//! it is sold out. The shard of a user follows from the user's id and the number of shards, which is therefore fixed
+//! when the sale is loaded: a restock fills the shards further, and a shard that gets too full becomes an ordinary
+//! hash by itself.
 //!
 //! # Authority
 //!
-//! The field `shards` of the coupon's hash. A caller may remember another number; scripts that write compare it, so
-//! nobody is looked for, or remembered, in a wrong shard.
+//! The field `shards` of the coupon's hash decides. A caller may remember another number; scripts that write compare
+//! it, so no user is looked for, or remembered, in a wrong shard.
 //!
 //! # Loss
 //!
-//! Each shard has the field [`SENTINEL`] from the load on, so it exists also without buyers. One that doesn't exist, or
-//! lacks that field, has been lost, and a claim of a user who belongs there is refused.
+//! Each shard has the field [`SENTINEL`] from the load on, so it exists without buyers, too. A shard that doesn't
+//! exist, or lacks that field, has been lost, and a claim of a user who belongs there is refused.
 
 use std::num::NonZeroU32;
 use std::ops::Range;
@@ -26,32 +27,32 @@ use crate::sale::ids::UserId;
 /// The field of a shard that is no buyer.
 pub const SENTINEL: &str = "-";
 
-/// How many shards the buyers of a sale are spread over.
+/// Number of shards of a sale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Shards(NonZeroU32);
 
 impl Shards {
-    /// All buyers together: right for a small sale, and a first guess for any other.
+    /// One shard: right for a small sale, and a first guess for any other.
     pub const ONE: Self = Self(NonZeroU32::MIN);
 
-    /// As many as a sale of so many units is loaded with; of more units never fewer.
+    /// Shards with which a sale of so many units is loaded; for more units never fewer.
     pub fn for_units(total: i64) -> Self {
         let shards = ((total + limits::SHARD_BUYERS - 1) / limits::SHARD_BUYERS)
             .clamp(1, limits::SHARDS_MAX);
         u32::try_from(shards).ok().and_then(Self::new).expect("it is small, and not 0")
     }
 
-    /// Of a sale that has been loaded; none has 0.
+    /// Shards of a loaded sale; `None` for 0.
     pub fn new(count: u32) -> Option<Self> {
         NonZeroU32::new(count).map(Self)
     }
 
-    /// How many there are.
+    /// The number of shards.
     pub fn count(self) -> u32 {
         self.0.get()
     }
 
-    /// Their numbers.
+    /// The numbers of the shards.
     pub fn all(self) -> Range<u32> {
         0..self.count()
     }
@@ -63,8 +64,8 @@ impl Shards {
     }
 }
 
-/// The finaliser of SplitMix64 (Steele, Lea and Flood, 2014): every bit of the input turns about half of the output's, so
-/// ids with a pattern spread like any others.
+/// The finaliser of SplitMix64 (Steele, Lea and Flood, 2014): every bit of the input turns about half of the
+/// output's, so ids with a pattern spread like any others.
 fn mix(id: u64) -> u64 {
     let id = (id ^ (id >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let id = (id ^ (id >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

@@ -2,27 +2,26 @@
 //!
 //! # Model
 //!
-//! Each coupon has a queue. A claim that finds fewer than [`limits::CLAIM_CALLS_MAX`] calls under way for its
-//! coupon begins one at once, so at low load nobody waits for anybody. Otherwise it queues, and a call
-//! that ends is followed by one for those who have queued meanwhile, up to [`limits::CLAIM_CALL_CLAIMS`], or, when
-//! thousands wait, a quarter of them, up to [`limits::CLAIM_CALL_CLAIMS_MAX`]. So the busier Redis is, the more claims
-//! share a call, by themselves.
+//! Each coupon has a queue. A claim that finds fewer than [`limits::CLAIM_CALLS_MAX`] calls under way for its coupon
+//! begins one at once, so at low load no claim waits for another. Otherwise it queues. A call that ends is followed
+//! by one for the claims that have queued meanwhile, up to [`limits::CLAIM_CALL_CLAIMS`], or, when thousands wait, a
+//! quarter of them, up to [`limits::CLAIM_CALL_CLAIMS_MAX`]. So more claims share a call the busier Redis is.
 //!
-//! When claims come faster than they can be carried out, a claim that is still in the queue after
-//! `--claim-wait-ms` leaves it and is told `overloaded`: it has not been carried out, for certain.
+//! When claims come faster than they can be carried out, a claim that is still in the queue after `--claim-wait-ms`
+//! leaves it and is told `overloaded`: it has certainly not been carried out.
 //!
 //! # What each failure does
 //!
-//! * A call fails: each of its claims is told so, which means *unknown, ask again*; the next call is
-//!   another matter.
-//! * A client goes away: calls are tasks of their own, so its claim is carried out all the same, like
-//!   one whose reply is lost; nobody else notices.
+//! * A call fails: each of its claims is told so, which means *unknown, ask again*; the next call is independent of
+//!   it.
+//! * A client disconnects: calls are tasks of their own, so its claim is carried out all the same, like one whose
+//!   reply is lost; no other claim notices.
 //! * Redis hangs: a claim waits `--redis-timeout-ms` in all, in the queue and in the call, and up to
-//!   [`limits::CLAIM_LOOK_PERIOD`] more. What has left the queue without a call is not carried out.
+//!   [`limits::CLAIM_LOOK_PERIOD`] more. A claim that has left the queue without a call is not carried out.
 //!
 //! # What is not promised
 //!
-//! That claims are decided in the order in which they came. They are within a call.
+//! Claims are decided in the order in which they came only within a call.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -55,22 +54,22 @@ struct Shared {
     redis: Redis,
     keys: Keys,
     script: VariadicScript,
-    /// How many shards a sale had when the script last said so; of others a guess. The script compares.
+    /// Number of shards of each sale by the script's last reply; a guess for other sales. The script compares it.
     shards: Cache<CouponId, Shards>,
     order_ids: Arc<IdGenerator>,
     bounds: Bounds,
-    /// Knows the epoch.
+    /// Loader of sales: has the epoch.
     epoch: Arc<Epoch>,
-    /// Is told of sales that are sold out, and of those that aren't.
+    /// Memory of sold-out sales, which is told each reply.
     sold_out: Arc<SoldOutSales>,
     queues: Queues,
-    /// Owns the calls.
+    /// Owner of the calls.
     shutdown: Shutdown,
 }
 
-/// What bounds claims, beside the stock.
+/// Bounds on claims, beside the stock.
 pub struct Bounds {
-    /// Says whether more claims may be accepted; looked at, never asked.
+    /// Backlog, with the bound on it; only its last look is read.
     pub backlog: Arc<Backlog>,
     /// Unpaid orders that a user may hold in a lane; 0 for no bound.
     pub unpaid_orders_max: u32,
@@ -79,7 +78,7 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// Those of the settings.
+    /// The bounds of the settings.
     pub fn of(config: &Config, backlog: Arc<Backlog>) -> Self {
         let unpaid_orders_max = config.unpaid_orders_max;
         Self { backlog, unpaid_orders_max, claim_wait: config.claim_wait() }
@@ -87,7 +86,7 @@ impl Bounds {
 }
 
 impl ClaimScript {
-    /// Puts the parts together.
+    /// Calls with these parts.
     pub fn new(
         redis: Redis,
         keys: Keys,
@@ -111,11 +110,11 @@ impl ClaimScript {
         }))
     }
 
-    /// Asks the script about one claim, in one call with others that come at the same moment.
+    /// Asks the script about one claim, in one call with others of the same moment.
     ///
     /// # Errors
     ///
-    /// The outcome is unknown; asking again tells.
+    /// When the outcome is unknown; asking again tells.
     pub async fn ask(&self, coupon: CouponId, user: UserId) -> Result<Reply, Failure> {
         let (claim, told) = Waiting::new(user);
         if self.0.queues.push(coupon, claim) {
@@ -126,11 +125,11 @@ impl ClaimScript {
     }
 }
 
-/// A task that calls the script until nobody waits.
+/// Calls the script until no claim waits, as a task.
 struct Calling {
     shared: Arc<Shared>,
     coupon: CouponId,
-    /// Set when nobody waits any more, and the queues know that this task has ended.
+    /// Set when no claim waits any more, and the queues know that this task has ended.
     over: bool,
 }
 
@@ -155,8 +154,8 @@ impl Calling {
         self.over = true;
     }
 
-    /// Calls the script. Who has waited too long meanwhile is told so from here: a clock for each claim would cost all of
-    /// them something.
+    /// Calls the script. Claims that have waited too long meanwhile are refused from here: a clock for each claim
+    /// would slow down all of them.
     async fn call(&self, users: &[UserId], claims: &mut [Waiting]) -> Result<Vec<Reply>, Failure> {
         let mut call = pin!(self.shared.call(self.coupon, users));
         loop {
@@ -191,7 +190,7 @@ impl Shared {
         let asked_at = Instant::now();
         let shards = self.shards.get(&coupon).await.unwrap_or(Shards::ONE);
         let mut replies = self.run(&link, coupon, epoch, shards, &claims).await?;
-        // Then it has said so to all of them, and carried none out.
+        // The script has refused all of them, and carried none out.
         if let Some(&Reply::Resharded(shards)) = replies.first() {
             self.shards.insert(coupon, shards).await;
             replies = self.run(&link, coupon, epoch, shards, &claims).await?;
@@ -221,7 +220,7 @@ impl Shared {
         decode(&replies, claims.len())
     }
 
-    /// What a call has said about the sale, for those who need not be asked about any more.
+    /// Tells the memory of sold-out sales the result of a call.
     fn remember(
         &self,
         coupon: CouponId,
@@ -230,8 +229,8 @@ impl Shared {
         replies: &[Reply],
         asked_at: Instant,
     ) {
-        // The last one knows most: a call that sells the last unit goes on with SOLD_OUT. Repeats say nothing of the
-        // stock, nor does a shard that is lost.
+        // The last reply is the newest: a call that sells the last unit goes on with SOLD_OUT. Repeats say nothing of
+        // the stock, nor does a lost shard.
         let says_something = |reply: &&Reply| {
             !matches!(reply, Reply::Decided(ClaimOutcome::AlreadyClaimed(_)) | Reply::Lost)
         };

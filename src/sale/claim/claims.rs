@@ -1,7 +1,7 @@
 //! One claim, one outcome. No Postgres in sight.
 //!
-//! The script (`lua/claim.lua`) decides; `sale/claim/calls.rs` asks it, and this file says what its replies
-//! mean, and whom to ask when it doesn't know the coupon.
+//! The script (`lua/claim.lua`) decides; `sale/claim/calls.rs` asks it. This file gives its replies their meaning,
+//! and asks further stores when the script doesn't know the coupon.
 
 use std::sync::Arc;
 
@@ -34,7 +34,7 @@ pub struct Claims {
 }
 
 impl Claims {
-    /// Puts the parts together.
+    /// Claims with these parts.
     pub fn new(
         sold_out: Arc<SoldOutSales>,
         script: ClaimScript,
@@ -60,12 +60,14 @@ impl Claims {
         match self.script.ask(coupon, user).await? {
             Reply::Decided(outcome) => Ok(outcome),
             Reply::SoldOut { .. } => Ok(ClaimOutcome::SoldOut),
-            // In a box, because it is rare, and twenty times as large as what every claim needs while it waits.
+            // In a box, because it is rare, and twenty times as large as the memory that every claim needs while it
+            // waits.
             reply => Box::pin(self.ask_further(coupon, user, reply)).await,
         }
     }
 
-    /// The script couldn't tell: whoever knows more is asked, and then perhaps the script again.
+    /// Deals with a reply that decides nothing: the store that knows more is asked, and then perhaps the script
+    /// again.
     async fn ask_further(
         &self,
         coupon: CouponId,

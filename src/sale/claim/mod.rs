@@ -12,7 +12,7 @@ pub mod queue;
 // Claims of regular coupons.
 pub mod regular;
 
-// Where a claim stands.
+// Status of a claim.
 pub mod status;
 
 // Whether a process can take claims.
@@ -24,5 +24,5 @@ pub mod sold_out_listener;
 // Memory of sold-out sales.
 pub mod sold_out;
 
-// What the script says about a claim, and what its user is told.
+// Replies of the script, and answers to users.
 pub mod outcome;

@@ -1,4 +1,4 @@
-//! What the script says about a claim, and what its user is told.
+//! Replies of the claim script, and answers to users.
 
 use std::time::Duration;
 
@@ -6,34 +6,34 @@ use crate::sale::buyers::shards::Shards;
 use crate::sale::ids::OrderId;
 use crate::sale::order::model::Order;
 
-/// What the script said about one claim.
+/// Reply of the script about one claim.
 #[derive(Debug)]
 pub enum Reply {
     /// This is the user's answer.
     Decided(ClaimOutcome),
     /// No unit is left; units had come back so many times by then.
     SoldOut {
-        /// How often units have come back.
+        /// Count of additions of units.
         additions: i64,
     },
     /// The sale isn't in Redis.
     NotLoaded,
     /// The sale has another epoch than the caller's, or a layout that the script doesn't know.
     Stale,
-    /// The sale has so many shards, and the call has named those of another number. Only if that was so twice.
+    /// The sale has so many shards, and the call has twice named those of another number.
     Resharded(Shards),
     /// Redis has lost the user's shard.
     Lost,
 }
 
-/// What a user is told about a claim. Everything here is an ordinary answer; 99 of 100 are refusals.
+/// Answer to a user about a claim. Each is an ordinary answer; 99 of 100 are refusals.
 #[derive(Debug)]
 pub enum ClaimOutcome {
-    /// A unit is theirs, and the order is in the log.
+    /// The user has a unit, and the order is in the log.
     Accepted(OrderId),
     /// The order of a regular coupon; it is in Postgres.
     Created(Box<Order>),
-    /// They had claimed before, by this order; a repeat never takes a second unit.
+    /// The user has claimed before, by this order; a repeat never takes a second unit.
     AlreadyClaimed(OrderId),
     /// The window opens after this time.
     NotStarted(Duration),

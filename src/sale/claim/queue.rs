@@ -1,7 +1,7 @@
 //! Claims that wait for a call of the claim script, coupon by coupon.
 //!
-//! There is a queue for a coupon while a call is under way for it. The first in it has waited longest, so whoever has
-//! waited too long is found without looking at the others: in an overload they are thousands.
+//! A coupon has a queue while a call is under way for it. The first claim in it has waited longest, so claims that
+//! have waited too long are found without looking at the others: in an overload there are thousands.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard};
@@ -16,18 +16,18 @@ use crate::sale::claim::outcome::ClaimOutcome;
 use crate::sale::claim::outcome::Reply;
 use crate::sale::ids::{CouponId, UserId};
 
-/// A claim that hasn't been answered.
+/// A claim without an answer yet.
 pub struct Waiting {
     /// User of the claim.
     pub user: UserId,
-    /// When it came.
+    /// Time of its arrival.
     pub since: Instant,
-    /// Gone when it has been given up.
+    /// Way of the reply; `None` once it has been given up.
     tell: Option<oneshot::Sender<Result<Reply, Failure>>>,
 }
 
 impl Waiting {
-    /// A claim that comes now, and where its reply arrives. Without one, the outcome is unknown.
+    /// A claim that comes now, and the receiver of its reply. Without a reply, the outcome is unknown.
     pub fn new(user: UserId) -> (Self, oneshot::Receiver<Result<Reply, Failure>>) {
         let (tell, told) = oneshot::channel();
         (Self { user, since: Instant::now(), tell: Some(tell) }, told)
@@ -38,7 +38,7 @@ impl Waiting {
         let _ = self.tell.map(|tell| tell.send(reply));
     }
 
-    /// From now on nobody waits for it: its outcome is unknown.
+    /// Gives the claim up: its outcome is unknown.
     pub fn give_up(&mut self) {
         self.tell = None;
     }
@@ -79,8 +79,8 @@ impl Queues {
         begin
     }
 
-    /// The claims of the next call, without those that nobody waits for any more. When there are none, the call has
-    /// ended in the same step, so that whoever comes next begins one.
+    /// The claims of the next call, without those that have been given up. When there are none, the call has ended in
+    /// the same step, so that the next claim begins one.
     pub fn next_call(&self, coupon: CouponId) -> Option<Vec<Waiting>> {
         let mut queues = self.lock();
         let queue = queues.get_mut(&coupon)?;
@@ -101,14 +101,15 @@ impl Queues {
         Some(claims)
     }
 
-    /// Those who have waited too long leave the queue: they are told `overloaded`, and not carried out, for certain.
+    /// Refuses the claims that have waited too long: they leave the queue, are told `overloaded`, and are certainly
+    /// not carried out.
     pub fn refuse_late(&self, coupon: CouponId) {
         if let Some(queue) = self.lock().get_mut(&coupon) {
             queue.refuse_late(self.wait_max);
         }
     }
 
-    /// A call has ended without another to follow it. Can be told in the middle of a panic.
+    /// Ends a call without another to follow it. May be called in the middle of a panic.
     pub fn end_call(&self, coupon: CouponId) {
         if let Ok(mut queues) = self.queues.lock() {
             end_call(&mut queues, coupon);
@@ -116,7 +117,7 @@ impl Queues {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<CouponId, Queue>> {
-        self.queues.lock().expect("nobody panics with the queues in hand")
+        self.queues.lock().expect("no holder of this lock panics")
     }
 }
 
@@ -131,7 +132,7 @@ impl Queue {
     }
 }
 
-/// With the last call goes the queue, and whoever waits in it is told that there is no reply.
+/// The queue goes with the last call, and each claim in it is told that there is no reply.
 fn end_call(queues: &mut HashMap<CouponId, Queue>, coupon: CouponId) {
     if let Some(queue) = queues.get_mut(&coupon) {
         queue.calls -= 1;
@@ -141,8 +142,8 @@ fn end_call(queues: &mut HashMap<CouponId, Queue>, coupon: CouponId) {
     }
 }
 
-/// How many claims share a call when so many wait: more in an overload, where each call that Redis syncs its file for
-/// has to answer more of them; otherwise not, because the service would be idle for longer.
+/// Number of claims that share a call when so many wait. In an overload it grows, because each call for which Redis
+/// syncs its file has to answer more; otherwise it stays, because the service would be idle for longer.
 fn call_size(waiting: usize) -> usize {
     (waiting / 4).clamp(limits::CLAIM_CALL_CLAIMS, limits::CLAIM_CALL_CLAIMS_MAX)
 }
@@ -178,7 +179,7 @@ mod tests {
         assert_eq!(users(queues.next_call(coupon())), [1, 2, 3, 4]);
         assert!(queues.next_call(coupon()).is_none() && queues.next_call(coupon()).is_none());
         assert!(queues.lock().is_empty());
-        assert!(push(&queues, 5).0, "nobody else begins a call for it");
+        assert!(push(&queues, 5).0, "no other claim begins a call for it");
     }
 
     #[tokio::test]

@@ -1,4 +1,4 @@
-//! Whether this process should be sent claims.
+//! Readiness of this process for claims.
 
 use std::sync::Arc;
 
@@ -25,15 +25,15 @@ pub struct Readiness {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ReadyStatus {
-    /// Everything is there.
+    /// All checks are good.
     Ready,
-    /// Claims are taken; something else isn't there.
+    /// Claims are taken; another check fails.
     Degraded,
-    /// No claims, please.
+    /// No claim can be taken.
     Unavailable,
 }
 
-/// The answer, check by check: `ok`, or what is wrong.
+/// The answer, check by check: `ok`, or the fault.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ReadyReport {
     /// All checks together.
@@ -44,20 +44,20 @@ pub struct ReadyReport {
     pub postgres: String,
     /// Accepted claims that wait to be written, over all lanes; too many, and no more are accepted.
     pub backlog: String,
-    /// Whether the process goes on; one that is stopping finishes what it has and wants nothing new.
+    /// Whether the process goes on; a stopping one finishes its requests and takes no new ones.
     pub process: String,
 }
 
 impl Readiness {
-    /// Puts the parts together.
+    /// Checks of these stores.
     pub fn new(stores: &Stores, backlog: Arc<Backlog>, shutdown: Shutdown) -> Self {
         let Stores { pool, redis, .. } = stores.clone();
         Self { pool, redis, backlog, shutdown }
     }
 
-    /// Asks now.
+    /// Asks the stores now.
     pub async fn check(&self) -> ReadyReport {
-        // Reading works on a replica, too; claims don't.
+        // A replica can be read, too, but takes no claims.
         let look = async {
             self.redis.check().await?;
             self.backlog.look().await

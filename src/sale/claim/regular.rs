@@ -21,7 +21,7 @@ use crate::sale::{Failure, Stores};
 pub enum RegularOutcome {
     /// The new order, unpaid.
     Created(Order),
-    /// There is an unpaid one; it has to be paid, cancelled or expired first.
+    /// The user has an unpaid order, which has to be paid, cancelled or expired first.
     AlreadyClaimed(OrderId),
     /// The coupon is not on offer for now.
     Paused,
@@ -40,7 +40,7 @@ pub struct RegularClaims {
 }
 
 impl RegularClaims {
-    /// Puts the parts together.
+    /// Claims over these stores.
     pub fn new(
         stores: &Stores,
         order_ids: Arc<IdGenerator>,
@@ -64,7 +64,7 @@ impl RegularClaims {
             return Err(Failure::LockBusy);
         };
         let outcome = self.create(coupon, user).await;
-        // The answer doesn't wait for it, and what came of it changes nothing: see below.
+        // The answer doesn't wait for the release, whose result changes nothing: see below.
         drop(guard);
         outcome
     }
@@ -73,9 +73,9 @@ impl RegularClaims {
         let link = self.redis.link().await?;
         let number = self.order_ids.next(&link).await?;
         let id = OrderId::new(number).map_err(|_| Failure::UnknownReply(number.to_string()))?;
-        // Twice: the unpaid order that stood in the way may have been closed before we looked at it.
+        // Twice: the unpaid order that stood in the way may have been closed before the look at it.
         for _ in 0..2 {
-            // One statement, settled by constraints. So it doesn't matter here if the lock gets lost.
+            // One statement, settled by constraints. So a lost lock does no harm here.
             if self.orders.insert_regular(id, coupon, user).await? {
                 let order = self.orders.get(user, id).await?;
                 return order.map(RegularOutcome::Created).ok_or(sqlx::Error::RowNotFound.into());

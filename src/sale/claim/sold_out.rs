@@ -1,10 +1,9 @@
-//! What a process remembers of sales that are sold out, so that 99 of 100 claims of a crowd are refused without
-//! asking Redis.
+//! Memory of sold-out sales in a process, so that 99 of 100 claims of a crowd are refused without asking Redis.
 //!
 //! # Model
 //!
-//! When the script says SOLD_OUT, that is believed for `--sold-out-memory-ms`. Half-way through, one claim is sent to
-//! Redis all the same, and its answer renews the belief for all users; any other answer ends it.
+//! When the script says SOLD_OUT, the process believes that for `--sold-out-memory-ms`. Half-way through, one claim
+//! is sent to Redis all the same, and its answer renews the belief for all users; any other answer ends it.
 //!
 //! A buyer's repeat has to be told their order, so a sale's buyers are read off the claim path, into a filter. Until
 //! the filter stands, and for each user whom it takes for a buyer, Redis is asked. The filter never takes a buyer for
@@ -13,14 +12,14 @@
 //!
 //! # Authority
 //!
-//! Redis. A filter holds for one edition: one life of the server, one epoch, and one count of `returns`, which the
-//! script tells with SOLD_OUT. As long as Redis has not gone back in time and no unit has come back, no further user
-//! can have become a buyer. All three are looked at again after the buyers have been read, so a filter that stands
-//! has all buyers.
+//! Redis decides. A filter holds for one edition: one life of the server, one epoch, and one count of additions,
+//! which the script tells with SOLD_OUT. As long as Redis has not gone back in time and no unit has come back, no
+//! further user can have become a buyer. All three are looked at again after the buyers have been read, so a filter
+//! that stands has all buyers.
 //!
-//! A unit that comes back is told on a channel (`sale/claim/sold_out_listener.rs`), and ends the belief. So nothing is believed by a
-//! process that doesn't listen there: before it has subscribed, after its connection has ended, when the connection
-//! leads to another Redis than the claims do, and when Redis has not answered on it for
+//! A unit that comes back is told on a channel (`sale/claim/sold_out_listener.rs`), and ends the belief. So a process
+//! that doesn't listen there believes nothing: before it has subscribed, after its connection has ended, when the
+//! connection leads to another Redis than the claims do, and when Redis has not answered on it for
 //! [`limits::RETURNS_HEARD_MAX`]. Answers to questions from before the subscription are not remembered, because a
 //! unit may have come back unheard behind them.
 //!
@@ -37,15 +36,16 @@
 //!
 //! # What each failure does
 //!
-//! * Redis away: nothing is believed, and claims are 503 like all others.
+//! * Redis away: the process believes nothing, and claims are 503 like all others.
 //! * A connection that breaks without a sign: units that come back are not heard of for [`limits::RETURNS_HEARD_MAX`]
-//!   or `--sold-out-memory-ms`, whichever is shorter. So long a user may be told "sold out" although a unit is there,
-//!   and so may the buyer of such a unit when they ask again at this process. Nothing is ever promised from memory.
+//!   or `--sold-out-memory-ms`, whichever is shorter. For that time a user may be told "sold out" although a unit is
+//!   there, and so may the buyer of such a unit when they ask again at this process. The memory never makes a
+//!   promise.
 //!
 //! # What is not promised
 //!
-//! That a pause, the end of the window or a new epoch is seen at once: a sale that is sold out stays "sold out" for
-//! as long. That a message is heard before a claim that was sent after it: both are on their way for a moment.
+//! A pause, the end of the window or a new epoch is seen late: a sale that is sold out stays "sold out" for as long.
+//! A message may arrive after a claim that was sent later: both are on their way for a moment.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -70,13 +70,13 @@ use crate::sale::keys::Keys;
 pub struct SoldOutSales {
     redis: Redis,
     keys: Keys,
-    /// How long an answer is believed; zero for not at all.
+    /// Time for which an answer is believed; zero for not at all.
     memory: Duration,
     /// Read by every claim, without a lock.
     sales: ArcSwap<HashMap<CouponId, Arc<SoldOut>>>,
     /// Connection on which this process hears of units that come back; empty while there is none.
     listening: ArcSwapOption<Listening>,
-    /// Time up to which everything told there has been heard, in ms since `started`.
+    /// Time up to which every message there has been heard, in ms since `started`.
     heard_ms: AtomicU64,
     /// Lock of each change of `sales` or `listening`.
     changing: Mutex<()>,
@@ -91,9 +91,9 @@ pub struct SoldOutSales {
 pub struct Edition {
     /// A restart may have brought older data back.
     pub server: ServerId,
-    /// As the script was told.
+    /// Epoch that the script was told.
     pub epoch: i64,
-    /// How often units had come back.
+    /// Count of additions of units.
     pub additions: i64,
 }
 
@@ -110,7 +110,7 @@ struct Listening {
 /// Memory of one edition of a sale.
 struct SoldOut {
     edition: Edition,
-    /// When Redis was asked last, in ms since `started`.
+    /// Time of the last answer of Redis, in ms since `started`.
     asked_ms: AtomicU64,
     /// Set when a claim has been sent to Redis to renew the belief.
     renewing: AtomicBool,
@@ -123,7 +123,7 @@ struct SoldOut {
 }
 
 impl SoldOutSales {
-    /// Remembers nothing yet.
+    /// A memory without sales.
     pub fn new(redis: Redis, keys: Keys, memory: Duration, shutdown: Shutdown) -> Self {
         Self {
             redis,
@@ -138,14 +138,14 @@ impl SoldOutSales {
         }
     }
 
-    /// Whether anything is remembered at all.
+    /// Whether the memory is on.
     pub fn is_on(&self) -> bool {
         !self.memory.is_zero()
     }
 
     /// Whether `user` can be told "sold out" without asking Redis.
     pub fn refuses(&self, coupon: CouponId, user: UserId) -> bool {
-        // Looked at before `sales`: a new connection stands there only after everything from before it is forgotten.
+        // Read before `sales`: a new connection stands there only after all older memory is forgotten.
         let now_ms = self.ms(Instant::now());
         let is_listening = self.is_listening(now_ms);
         let sales = self.sales.load();
@@ -157,11 +157,12 @@ impl SoldOutSales {
         if age >= self.memory || may_be_buyer {
             return false;
         }
-        // One of them asks for all, before the belief ends.
+        // One of these claims asks for all, before the belief ends.
         age < self.memory / 2 || sale.renewing.swap(true, Ordering::Relaxed)
     }
 
-    /// Redis, asked at `asked_at`, has refused so many claims because this edition of the sale is sold out.
+    /// Notes that Redis, asked at `asked_at`, has refused so many claims because this edition of the sale is sold
+    /// out.
     pub fn note(
         self: &Arc<Self>,
         coupon: CouponId,
@@ -193,15 +194,15 @@ impl SoldOutSales {
         }
     }
 
-    /// Redis has said something else about this sale, or a unit of it has come back.
+    /// Forgets a sale: Redis has given another answer about it, or a unit of it has come back.
     pub fn forget(&self, coupon: CouponId) {
         if self.sales.load().contains_key(&coupon) {
             self.change(|sales| sales.remove(&coupon).is_some());
         }
     }
 
-    /// From now on every unit that comes back is heard of, on a connection to this life of Redis, until the connection
-    /// clears `connected`.
+    /// Begins to believe: from now on every return of a unit is heard of, on a connection to this life of Redis,
+    /// until the connection clears `connected`.
     pub fn begin_listening(&self, server: ServerId, connected: Arc<AtomicBool>) {
         // Until the new connection stands here, nothing is remembered.
         self.end_listening();
@@ -210,13 +211,13 @@ impl SoldOutSales {
         self.listening.store(Some(Arc::new(Listening { server, since, connected })));
     }
 
-    /// Redis, asked on that connection at this time, has answered: all units that had come back by then have been heard
-    /// of.
+    /// Notes that Redis has answered on that connection at this time: all returns of units before then have been
+    /// heard.
     pub fn heard(&self, asked_at: Instant) {
         self.heard_ms.fetch_max(self.ms(asked_at), Ordering::Relaxed);
     }
 
-    /// Units may come back unheard from now on.
+    /// Ends all belief: units may come back unheard from now on.
     pub fn end_listening(&self) {
         self.change(|sales| {
             self.listening.store(None);
@@ -225,7 +226,7 @@ impl SoldOutSales {
         });
     }
 
-    /// Drops what nobody has asked about for a while.
+    /// Drops the sales that no claim has asked about for a while.
     pub fn forget_idle(&self) {
         let now_ms = self.ms(Instant::now());
         let kept =
@@ -252,9 +253,9 @@ impl SoldOutSales {
         })
     }
 
-    /// Runs a change of what is remembered, one at a time. The readers of dropped editions end.
+    /// Runs a change of the memory, one at a time. The readers of dropped editions end.
     fn change(&self, change: impl FnOnce(&mut HashMap<CouponId, Arc<SoldOut>>) -> bool) -> bool {
-        let _one = self.changing.lock().expect("nobody panics while changing");
+        let _one = self.changing.lock().expect("no holder of this lock panics");
         let before = self.sales.load_full();
         let mut sales = HashMap::clone(&before);
         let changed = change(&mut sales);
@@ -287,8 +288,8 @@ impl SoldOutSales {
             Ok(Some(buyers)) => {
                 let _ = sale.buyers.set(buyers);
             }
-            // It is another edition by now, too large, or not whole: without a filter, Redis is asked for everybody, and
-            // nobody reads them again.
+            // The edition is another one by now, too large, or not whole: without a filter, Redis is asked for every
+            // user, and the buyers are not read again.
             Ok(None) => {}
             Err(error) => {
                 tracing::debug!(%coupon, %error, "the buyers of a sold-out sale could not be read");
@@ -340,7 +341,7 @@ impl SoldOutSales {
     }
 }
 
-/// How long ago a time was; both in ms since the same moment.
+/// Time since a moment; both in ms since the same origin.
 fn age(now_ms: u64, then_ms: &AtomicU64) -> Duration {
     Duration::from_millis(now_ms.saturating_sub(then_ms.load(Ordering::Relaxed)))
 }

@@ -1,24 +1,23 @@
-//! Hears of units that come back, so that a sale that was sold out is asked about again at once.
+//! Listens for units that come back, so that a sale that was sold out is asked about again at once.
 //!
 //! # Model
 //!
 //! A script that brings units back to a sale publishes the sale's id in the same step (`lua/give_back.lua`,
-//! `lua/apply_coupon.lua`). Each process listens on a connection of its own, and forgets what it believed of that
-//! sale. While a process doesn't listen, it believes nothing (`sale/claim/sold_out.rs`).
+//! `lua/apply_coupon.lua`). Each process listens on a connection of its own, and forgets its belief in that sale.
+//! While a process doesn't listen, it believes nothing (`sale/claim/sold_out.rs`).
 //!
 //! # What each failure does
 //!
 //! * The connection ends: the belief in every sale ends in the same moment, and another connection is opened.
 //! * The connection breaks without a sign: a PING on it, every [`limits::RETURNS_PING_PERIOD`], isn't answered, which
-//!   is the end of the connection, too. Messages and answers arrive in the order in which Redis sends them, so an
-//!   answer also says that everything that was published before it has been heard.
-//! * The process may not subscribe, or Redis is away: tried again and again, with pauses of up to
+//!   ends the connection, too. Messages and answers arrive in the order in which Redis sends them, so an answer also
+//!   says that every earlier message has been heard.
+//! * The process may not subscribe, or Redis is away: the process tries again and again, with pauses of up to
 //!   [`limits::BACKOFF_MAX`]. Meanwhile each claim on a sold-out sale asks Redis.
 //!
 //! # What is not promised
 //!
-//! That a message is heard at once. While it is on its way, or until a silent connection is found out, the belief
-//! stands.
+//! A message may be heard late. While it is on its way, or until a silent connection is found out, the belief stands.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -56,7 +55,7 @@ struct Listener {
 }
 
 impl Listener {
-    /// Never returns. Of failures in a row only the first is worth a line.
+    /// Never returns. Of failures in a row only the first is logged as a warning.
     async fn run(&self) {
         let mut pause = limits::BACKOFF_MIN;
         let mut failed = false;
@@ -81,7 +80,7 @@ impl Listener {
         }
     }
 
-    /// A connection on which every unit that comes back is heard of from now on.
+    /// A connection on which every later return of a unit is heard.
     async fn subscribe(&self) -> RedisResult<MultiplexedConnection> {
         let connected = Arc::new(AtomicBool::new(true));
         let heard = {
@@ -102,7 +101,7 @@ impl Listener {
         Ok(connection)
     }
 
-    /// Asks on the connection whether it still is one, until it isn't.
+    /// Asks on the connection whether it still works, until it doesn't.
     async fn until_it_ends(&self, mut connection: MultiplexedConnection) -> RedisError {
         loop {
             sleep(limits::RETURNS_PING_PERIOD).await;
@@ -115,7 +114,7 @@ impl Listener {
     }
 }
 
-/// The message is a coupon's id; others are none of ours.
+/// The message is a coupon's id; any other message is ignored.
 fn forget(sold_out: &SoldOutSales, message: Option<&Value>) {
     if let Some(Value::BulkString(id)) = message
         && let Ok(id) = std::str::from_utf8(id)

@@ -1,4 +1,4 @@
-//! What became of a claim: the question behind the Location of a 202.
+//! Statuses of claims: the answer behind the Location of a 202.
 
 use std::sync::Arc;
 
@@ -16,13 +16,13 @@ use crate::sale::order::model::OrderStatus;
 use crate::sale::order::write::Orders;
 use crate::sale::{Failure, Stores};
 
-/// Where a claim stands.
+/// Status of a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ClaimStatus {
     /// Accepted, and on its way to Postgres.
     Pending,
-    /// It could not be written as it is; an operator will decide. The unit stays reserved.
+    /// The claim could not be written as it is; an operator will decide. The unit stays reserved.
     InReview,
     /// An order that waits for payment.
     Unpaid,
@@ -34,22 +34,22 @@ pub enum ClaimStatus {
     Cancelled,
     /// Not paid in time.
     Expired,
-    /// On its way back.
+    /// The refund of the order is on its way.
     Refunding,
-    /// Paid back.
+    /// Refunded.
     Refunded,
 }
 
-/// A claim and where it stands.
+/// A claim and its status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct ClaimState {
     /// The order that the claim is or will be.
     pub order_id: OrderId,
-    /// Where it stands.
+    /// Status of the claim.
     pub status: ClaimStatus,
 }
 
-/// The answer to "what became of my claim?".
+/// The answer to a question about a user's claim.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Inquiry {
     /// There is a claim.
@@ -60,7 +60,7 @@ pub enum Inquiry {
     NoCoupon,
 }
 
-/// Answers what became of claims.
+/// Answers questions about claims.
 pub struct ClaimStatuses {
     pool: PgPool,
     redis: Redis,
@@ -70,7 +70,7 @@ pub struct ClaimStatuses {
 }
 
 impl ClaimStatuses {
-    /// Puts the parts together.
+    /// Statuses from these stores.
     pub fn new(stores: &Stores, orders: Orders, loader: Arc<Loader>) -> Self {
         let Stores { pool, redis, keys } = stores.clone();
         Self { pool, redis, keys, orders, loader }
@@ -103,7 +103,7 @@ impl ClaimStatuses {
         Ok(Inquiry::NotClaimed)
     }
 
-    /// A row under this id counts only if it is this claim's: another one's makes it a dead letter.
+    /// A row under this id counts only if it is of this claim: another claim's row makes this one a dead letter.
     async fn status_of(
         &self,
         coupon: CouponId,

@@ -3,19 +3,19 @@
 //! # Model
 //!
 //! Postgres decides: one transaction changes the coupon and raises its `revision` by one. Then `apply_coupon.lua`
-//! gives Redis the values of the newest revision (window, total, state; all of them, and absolute) if what is
-//! there is older, and Postgres notes how far Redis has heard (`applied_revision`).
+//! gives Redis the values of the newest revision (window, total, state; all of them, and absolute) if Redis has an
+//! older one, and Postgres notes the revision that Redis has (`applied_revision`).
 //!
 //! # Authority
 //!
-//! The revision. Whoever applies reads the newest one first, and an older one never replaces a newer one, so it
-//! doesn't matter who applies what, how often, or in which order. What Redis sells is bounded by a total that
-//! Postgres has had before it, because the total only grows.
+//! The revision decides. A process that applies reads the newest one first, and an older one never replaces a newer
+//! one, so revisions may be applied by any process, any number of times, in any order. Redis sells within a total
+//! that Postgres has had before it, because the total only grows.
 //!
 //! # What each failure does
 //!
-//! * Whoever dies between the two stores leaves a coupon whose `applied_revision` is behind; [`CouponChanges::pass`]
-//!   finds it and applies it.
+//! * A process that dies between the two stores leaves a coupon whose `applied_revision` is behind;
+//!   [`CouponChanges::pass`] finds it and applies it.
 //! * Redis goes back in time, and has an older revision than Postgres noted: [`CouponChanges::catch_up_pass`] looks at all
 //!   sales when a new life of Redis answers, and every [`limits::REVISIONS_PERIOD`], and applies the newest revision.
 //!   Until then the sale goes by the older one.
@@ -23,13 +23,13 @@
 //! * The sale is missing in Redis: that is a loss of data, and no change puts it back.
 //! * The sale can't be changed in Redis (a field that is no number, another layout): it is postponed
 //!   (`sale/postponed.rs`), and the changes of other coupons are applied in the same pass.
-//! * A change between the steps of loading the sale: what is loaded is one whole revision. Nothing is noted as
-//!   applied by loading, so the pass looks at every sale once after it has been opened.
+//! * A change between the steps of loading the sale: the loaded values are one whole revision. Loading notes nothing
+//!   as applied, so the pass looks at every sale once after it has been opened.
 //!
 //! # What is not promised
 //!
-//! That a change is in force everywhere when it is answered: a process that remembers a sale as sold out goes
-//! on refusing for as long as it would have anyway.
+//! A change may be answered before it is in force everywhere: a process that remembers a sale as sold out goes on
+//! refusing for as long as it would have anyway.
 
 use std::sync::{Arc, Mutex};
 
@@ -53,14 +53,14 @@ use crate::sale::pass::Pass;
 use crate::sale::postponed::Postponed;
 use crate::sale::{Failure, Stores};
 
-/// What became of a change.
+/// Outcome of a change.
 #[derive(Debug)]
 pub enum ChangeOutcome {
-    /// It holds, and the coupon is this now. Also when it held before.
+    /// The change holds, now or from before, and this is the coupon.
     Changed(Coupon),
-    /// It is decided, and Redis hasn't heard of it yet; it will be told.
+    /// The change is decided, and Redis hasn't been told yet; it will be.
     Decided(Coupon),
-    /// It was refused, and nothing has changed.
+    /// The change was refused, and nothing has changed.
     Refused(Refusal),
 }
 
@@ -73,14 +73,14 @@ pub struct CouponChanges {
     loader: Arc<Loader>,
     postponed: Postponed,
     apply: Script<1>,
-    /// When all sales were last found to have their newest revision, and in which life of Redis.
+    /// Time and life of Redis of the last look that found the newest revision in all sales.
     caught_up: Mutex<Option<(ServerId, Instant)>>,
-    /// Runs transactions that a request must not break off half-way.
+    /// Owner of transactions that a request must not break off half-way.
     shutdown: Shutdown,
 }
 
 impl CouponChanges {
-    /// Puts the parts together.
+    /// Changes over these stores.
     pub fn new(
         stores: &Stores,
         coupons: Arc<Coupons>,
@@ -120,10 +120,6 @@ impl CouponChanges {
     }
 
     /// The first half: Postgres decides.
-    ///
-    /// # Errors
-    ///
-    /// When Postgres doesn't answer.
     pub async fn decide(
         &self,
         coupon: CouponId,
@@ -143,7 +139,7 @@ impl CouponChanges {
         Ok(decided.await.map_err(|_| sqlx::Error::WorkerCrashed)??)
     }
 
-    /// The second half: brings Redis up to the newest revision. False if it can't be told yet.
+    /// The second half: brings Redis up to the newest revision. False if Redis can't be told yet.
     ///
     /// # Errors
     ///
@@ -159,7 +155,7 @@ impl CouponChanges {
         // Perhaps the sale isn't open yet: whatever is missing of its load is done first.
         match self.loader.resolve_now(coupon).await? {
             Resolution::Loaded => {}
-            // Postgres alone answers for these.
+            // Postgres alone answers for these coupons.
             Resolution::Regular | Resolution::Archived | Resolution::Unknown => return Ok(true),
         }
         // Read after the sale was loaded, perhaps with older values by another process.
@@ -169,7 +165,7 @@ impl CouponChanges {
         }
     }
 
-    /// Gives Redis these values, if what it has is older.
+    /// Gives Redis these values, if its own are older.
     ///
     /// # Errors
     ///
@@ -207,15 +203,15 @@ impl CouponChanges {
         }
     }
 
-    /// Applies the newest revision to sales of which Redis has an older one, whatever Postgres has noted: all are looked at in
-    /// each new life of Redis, and now and then. Returns how many there were.
+    /// Applies the newest revision to sales of which Redis has an older one, whatever Postgres has noted: all are
+    /// looked at in each new life of Redis, and now and then. Returns the number of such sales.
     ///
     /// # Errors
     ///
     /// When a store doesn't answer; the next pass looks at all of them.
     pub async fn catch_up_pass(&self) -> Result<usize, Failure> {
         let server = self.redis.link().await?.server().clone();
-        let last = self.caught_up.lock().expect("nobody panics with it in hand").clone();
+        let last = self.caught_up.lock().expect("no holder of this lock panics").clone();
         let is_current = |(life, at): &(ServerId, Instant)| {
             *life == server && at.elapsed() < limits::REVISIONS_PERIOD
         };
@@ -223,17 +219,17 @@ impl CouponChanges {
             return Ok(0);
         }
         let caught_up = self.catch_up().await?;
-        *self.caught_up.lock().expect("nobody panics with it in hand") =
+        *self.caught_up.lock().expect("no holder of this lock panics") =
             Some((server, Instant::now()));
         Ok(caught_up)
     }
 
-    /// Applies the newest revision to every sale of which Redis has an older one. Returns how many there were.
+    /// Applies the newest revision to every sale of which Redis has an older one. Returns the number of such sales.
     ///
     /// # Errors
     ///
-    /// When a store doesn't answer. A sale that Redis has lost, or that can't be changed there, holds up no other: what is
-    /// lost or can't be read is for the comparison to find, and the pass over changes tries the others again.
+    /// When a store doesn't answer. A sale that Redis has lost, or that can't be changed there, holds up no other:
+    /// the comparison finds losses and unreadable values, and the pass over changes tries the others again.
     pub async fn catch_up(&self) -> Result<usize, Failure> {
         let mut behind = 0;
         let mut after = None;
@@ -266,7 +262,8 @@ impl CouponChanges {
         }
     }
 
-    /// Has the pass over changes try this coupon. Should Postgres refuse the note, the next look finds the coupon again.
+    /// Has the pass over changes try this coupon. Should Postgres refuse the note, the next look finds the coupon
+    /// again.
     async fn note_behind(&self, coupon: CouponId, in_redis: i64) -> Result<(), Failure> {
         match stock::note_behind(&self.pool, coupon, in_redis).await.map_err(Failure::from) {
             Err(failure) if failure.is_of_item() => {
@@ -277,12 +274,8 @@ impl CouponChanges {
         }
     }
 
-    /// Applies what has been decided and not applied. Returns how many coupons that was. A coupon whose change can't be
+    /// Applies decided changes that Redis doesn't have. Returns the number of coupons. A coupon whose change can't be
     /// applied is postponed.
-    ///
-    /// # Errors
-    ///
-    /// When a store doesn't answer.
     pub async fn pass(&self) -> Result<usize, Failure> {
         let mut tries = self.postponed.begin(Pass::Changes).await?;
         let mut applied = 0;
@@ -302,7 +295,7 @@ impl CouponChanges {
     }
 }
 
-/// Revisions of sales in Redis, as far as it has them and they can be read.
+/// Revisions of sales in Redis, without missing and unreadable ones.
 async fn revisions(
     redis: &Redis,
     keys: &Keys,
@@ -328,7 +321,7 @@ async fn decide_in(
     let Some(row) = lock(tx, coupon).await? else {
         return Ok(Err(Refusal::NotFound));
     };
-    // A statement of its own, so that it sees what whoever had the lock before us has written.
+    // A statement of its own, so that it sees the values of the last holder of the lock.
     let terms = stock::terms(tx, coupon).await?;
     let decided = match change {
         Change::Edit(edit) => edited(&row, terms.as_ref(), edit),
@@ -357,7 +350,7 @@ async fn decide_in(
     Ok(Ok(()))
 }
 
-/// How many units this key has added to this coupon, if it was used.
+/// Number of units that this key has added to this coupon, if it was used.
 async fn restocked_before(
     tx: &mut PgConnection,
     coupon: CouponId,
@@ -388,12 +381,8 @@ async fn note_restock(
     Ok(())
 }
 
-/// The coupon as it is, kept from others who want to change it until the transaction ends. Its orders go on
-/// being written meanwhile: they refer to its id only, and this lock leaves that to them.
-///
-/// # Errors
-///
-/// When Postgres doesn't answer.
+/// Locks the coupon against other changes until the transaction ends. Its orders go on being written meanwhile: they
+/// refer to its id only, and this lock leaves that to them.
 async fn lock(tx: &mut PgConnection, coupon: CouponId) -> sqlx::Result<Option<CouponRow>> {
     sqlx::query_as!(
         CouponRow,
@@ -407,10 +396,6 @@ async fn lock(tx: &mut PgConnection, coupon: CouponId) -> sqlx::Result<Option<Co
 }
 
 /// Writes a locked coupon as its next revision.
-///
-/// # Errors
-///
-/// When Postgres doesn't answer.
 async fn update(tx: &mut PgConnection, coupon: CouponId, row: &CouponRow) -> sqlx::Result<()> {
     sqlx::query!(
         "UPDATE coupons SET title = $2, sub_title = $3, rules = $4, pay_cents = $5, value_cents = $6,

@@ -23,23 +23,19 @@ pub struct Coupons {
     redis: Redis,
     keys: Keys,
     loader: Arc<Loader>,
-    /// Runs transactions that a request must not break off half-way.
+    /// Owner of transactions that a request must not break off half-way.
     shutdown: Shutdown,
 }
 
 impl Coupons {
-    /// Puts the parts together.
+    /// Coupons over these stores.
     pub fn new(stores: &Stores, loader: Arc<Loader>, shutdown: Shutdown) -> Self {
         let Stores { pool, redis, keys } = stores.clone();
         Self { pool, redis, keys, loader, shutdown }
     }
 
-    /// Creates a valid coupon and, if it has a sale, loads it. When Redis is away the coupon is created
-    /// all the same, and loaded by the first claim.
-    ///
-    /// # Errors
-    ///
-    /// When Postgres doesn't answer.
+    /// Creates a valid coupon and, if it has a sale, loads it. While Redis is away the coupon is created all the
+    /// same, and its first claim loads it.
     pub async fn create(&self, new: NewCoupon) -> Result<Coupon, Failure> {
         let pool = self.pool.clone();
         let kind = new.kind;
@@ -55,10 +51,6 @@ impl Coupons {
     }
 
     /// One coupon.
-    ///
-    /// # Errors
-    ///
-    /// When Postgres doesn't answer.
     pub async fn get(&self, coupon: CouponId) -> Result<Option<Coupon>, Failure> {
         let row = sqlx::query_as!(
             StoredRow,
@@ -76,10 +68,6 @@ impl Coupons {
     }
 
     /// Coupons, newest first, from before the given one on.
-    ///
-    /// # Errors
-    ///
-    /// When Postgres doesn't answer.
     pub async fn list(&self, before: Option<CouponId>, limit: u32) -> Result<Vec<Coupon>, Failure> {
         let rows = sqlx::query_as!(
             StoredRow,
@@ -103,8 +91,8 @@ impl Coupons {
         rows.into_iter().map(|row| row.coupon(&left)).collect()
     }
 
-    /// Units left of each of these sales, by Redis, which sells them; nothing of a sale that can't be read. Stops when Redis
-    /// doesn't answer: asking it for one coupon after the other would take far too long then.
+    /// Units left of each of these sales, by Redis, which sells them; none for a sale that can't be read. Stops when
+    /// Redis doesn't answer: asking for one coupon after the other would take far too long then.
     async fn left_of(&self, coupons: impl Iterator<Item = CouponId>) -> HashMap<CouponId, i64> {
         let mut left = HashMap::new();
         for coupon in coupons {
@@ -164,7 +152,7 @@ impl StoredRow {
 }
 
 async fn insert(pool: &PgPool, new: &NewCoupon) -> sqlx::Result<CouponId> {
-    // Before the transaction begins: whoever holds one connection must not wait for another.
+    // Before the transaction begins: a holder of one connection must not wait for another.
     let lanes = installation::read(pool).await?.lanes;
     let mut tx = pool.begin().await?;
     let sequence = sqlx::query_scalar!(r#"SELECT nextval('coupon_sequence') AS "sequence!""#)

@@ -1,4 +1,4 @@
-//! What administrators send: a coupon to be created, an edit, a restock; and what makes each of them invalid.
+//! Bodies of administrators' requests: a coupon to be created, an edit, a restock; and the limits of each.
 
 use chrono::{DateTime, SubsecRound, Utc};
 use garde::Validate;
@@ -28,13 +28,13 @@ pub struct NewCoupon {
     #[serde(default)]
     #[garde(length(chars, max = 4_000), custom(no_nul))]
     pub rules: String,
-    /// What the buyer pays, in minor units.
+    /// Price, in minor units.
     #[garde(range(min = 0, max = limits::CENTS_MAX))]
     pub pay_cents: i64,
-    /// What it is worth, in minor units.
+    /// Worth, in minor units.
     #[garde(range(min = 0, max = limits::CENTS_MAX))]
     pub value_cents: i64,
-    /// Its sale: required for a flash coupon, not allowed for a regular one.
+    /// The sale of the coupon: required for a flash coupon, not allowed for a regular one.
     #[garde(dive)]
     pub sale: Option<NewSale>,
 }
@@ -55,7 +55,7 @@ pub struct NewSale {
     pub closes_at: DateTime<Utc>,
 }
 
-/// Changes to a coupon. What isn't mentioned stays as it is.
+/// Changes to a coupon. A field that is left out stays as it is.
 #[derive(Clone, Debug, Default, Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub struct CouponEdit {
@@ -79,12 +79,12 @@ pub struct CouponEdit {
     #[schema(nullable = false)]
     #[garde(length(chars, max = 4_000), inner(custom(no_nul)))]
     pub rules: Option<String>,
-    /// What the buyer pays, in minor units. Holds also for orders that are still unpaid.
+    /// Price, in minor units. Holds also for orders that are still unpaid.
     #[serde(default, deserialize_with = "not_null")]
     #[schema(nullable = false)]
     #[garde(range(min = 0, max = limits::CENTS_MAX))]
     pub pay_cents: Option<i64>,
-    /// What it is worth, in minor units.
+    /// Worth, in minor units.
     #[serde(default, deserialize_with = "not_null")]
     #[schema(nullable = false)]
     #[garde(range(min = 0, max = limits::CENTS_MAX))]
@@ -96,7 +96,7 @@ pub struct CouponEdit {
     pub sale: Option<SaleEdit>,
 }
 
-/// Changes to a sale. What isn't mentioned stays as it is.
+/// Changes to a sale. A field that is left out stays as it is.
 #[derive(Clone, Debug, Default, Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub struct SaleEdit {
@@ -121,7 +121,7 @@ pub struct SaleEdit {
 #[derive(Clone, Debug, Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub struct Restock {
-    /// Names this restock of this coupon, 1 to 100 characters of the client's choice. A repeat adds nothing.
+    /// Name of this restock of this coupon, 1 to 100 characters of the client's choice. A repeat adds nothing.
     #[garde(length(chars, min = 1, max = 100), custom(no_nul))]
     pub key: String,
     /// Units to add, 1 or more.
@@ -146,7 +146,7 @@ impl CouponEdit {
 impl SaleEdit {
     /// The sale with these changes.
     pub fn of(&self, terms: &SaleTerms) -> SaleTerms {
-        // Postgres counts microseconds: a repeat has to find what it wrote.
+        // Postgres counts microseconds: a repeat has to find the stored value.
         let stored = |time: DateTime<Utc>| time.trunc_subsecs(6);
         SaleTerms {
             total: self.total.unwrap_or(terms.total),
@@ -156,7 +156,7 @@ impl SaleEdit {
     }
 }
 
-/// A member that is there has a value: "no change" is said by leaving it out.
+/// A member that is there has a value: a client leaves it out for "no change".
 fn not_null<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
     from: D,
 ) -> Result<Option<T>, D::Error> {

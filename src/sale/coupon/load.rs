@@ -1,28 +1,26 @@
-//! Loads sales into Redis: the answer to a claim script that says NOT_LOADED.
+//! The load of a sale into Redis, which the claim script asks for by NOT_LOADED.
 //!
-//! # Loading, and why it can't be done twice
+//! # Why no sale is loaded twice
 //!
-//! A sale that is loaded a second time would sell again what it has sold. So Postgres notes
-//! (`loaded_at`) that Redis has had it, and a sale with that note is never loaded:
+//! A sale that is loaded a second time would sell its sold units again. So Postgres notes (`loaded_at`) that Redis
+//! has had it, and a sale with that note is never loaded:
 //!
-//! 1. `load_sale.lua` writes the sale in state `loading`, with an id of its own for this load; claims are
-//!    still told NOT_LOADED. Then `make_shards.lua` makes the shards of its buyers, a thousand in a call; all of
-//!    them, also those that somebody else of the same load has made.
+//! 1. `load_sale.lua` writes the sale in state `loading`, with an id of its own for this load; claims are still told
+//!    NOT_LOADED. Then `make_shards.lua` makes the shards of its buyers, a thousand in a call: all of them, even if
+//!    another caller has made some for the same load.
 //! 2. Postgres notes the load and its id; of several, the first.
-//! 3. `open_sale.lua` gives the sale its real state, which was loaded with it, if it is the work of the
-//!    noted load, and claims begin. What was changed since it was read in step 1 is applied as every change
-//!    is (`changes.rs`).
+//! 3. `open_sale.lua` gives the sale its real state, which was loaded with it, if it is the work of the noted load,
+//!    and claims begin. Changes since the read in step 1 are applied like any others (`changes.rs`).
 //!
 //! If a process dies between steps, the next caller resumes: each step does nothing when it has been done. No claim
-//! is possible before the note, so "noted and missing" always means that Redis has lost data; and so
-//! does a sale by another load, written by somebody who slept through the first one's life. Then
-//! claims are answered 503, and nothing is loaded anew, because accepted claims may still be on their
-//! way to Postgres.
+//! is possible before the note, so "noted and missing" always means that Redis has lost data. A sale by another load
+//! means the same: a process has written it that slept through the first one's life. Then claims are answered 503,
+//! and the sale is not loaded anew, because accepted claims may still be on their way to Postgres.
 //!
 //! # Load
 //!
-//! Claims never ask Postgres. NOT_LOADED does, once for each coupon at a time, and the answer is
-//! remembered for [`limits::LOADER_MEMORY`], also when there is no such coupon.
+//! Claims never ask Postgres. NOT_LOADED does, once for each coupon at a time, and the answer is remembered for
+//! [`limits::LOADER_MEMORY`], even for a coupon that doesn't exist.
 
 use std::iter;
 use std::sync::Arc;
@@ -45,10 +43,10 @@ use crate::sale::pass::Pass;
 use crate::sale::postponed::Postponed;
 use crate::sale::{Failure, Stores};
 
-/// What a coupon that wasn't loaded turned out to be.
+/// Kind of a coupon that wasn't loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resolution {
-    /// A sale, and it is loaded now: ask the script again.
+    /// A sale, which is loaded now: ask the script again.
     Loaded,
     /// A regular coupon; it has no sale.
     Regular,
@@ -66,14 +64,14 @@ pub struct Loader {
     load: Script<1>,
     make_shards: VariadicScript,
     open: Script<1>,
-    /// Coalesces callers who ask about the same coupon, and remembers the answer for a moment.
+    /// Coalesces callers that ask about the same coupon, and remembers the answer for a moment.
     resolved: Cache<CouponId, Resolution>,
     loss: Arc<LossAlarm>,
     postponed: Postponed,
 }
 
 impl Loader {
-    /// Remembers nothing yet.
+    /// A loader that remembers no coupon yet.
     pub fn new(stores: &Stores, loss: Arc<LossAlarm>, postponed: Postponed) -> Self {
         let Stores { pool, redis, keys } = stores.clone();
         Self {
@@ -92,16 +90,16 @@ impl Loader {
         }
     }
 
-    /// Finds out what a coupon is that the script doesn't know, and loads it if it may be loaded.
+    /// Looks up a coupon that the script doesn't know, and loads its sale if that is allowed.
     ///
     /// # Errors
     ///
-    /// [`Failure::DataLost`] when it has been loaded before; otherwise when a store doesn't answer.
+    /// [`Failure::DataLost`] when the sale has been loaded before; otherwise when a store doesn't answer.
     pub async fn resolve(&self, coupon: CouponId) -> Result<Resolution, Failure> {
         Ok(self.resolved.try_get_with(coupon, self.resolve_now(coupon)).await?)
     }
 
-    /// As [`resolve`](Self::resolve), without memory: for a coupon that has just been created.
+    /// [`resolve`](Self::resolve) without memory: for a coupon that has just been created.
     ///
     /// # Errors
     ///
@@ -123,12 +121,8 @@ impl Loader {
         self.open(coupon, &load_id).await
     }
 
-    /// Loads the sales that open within `ahead` and have never been loaded. Returns how many. A sale that can't be loaded
-    /// is postponed.
-    ///
-    /// # Errors
-    ///
-    /// When a store doesn't answer.
+    /// Loads the sales that open within `ahead` and have never been loaded. Returns their number. A sale that can't
+    /// be loaded is postponed.
     pub async fn pass(&self, ahead: Duration) -> Result<usize, Failure> {
         let mut tries = self.postponed.begin(Pass::Load).await?;
         let mut loaded = 0;
@@ -147,12 +141,12 @@ impl Loader {
         }
     }
 
-    /// What it means that a sale, which Postgres had said to be in Redis, isn't there: it has been archived since
-    /// Postgres was asked, or it is lost.
+    /// Tells why a sale isn't in Redis that was there by Postgres: it has been archived since Postgres was asked, or
+    /// it is lost.
     ///
     /// # Errors
     ///
-    /// [`Failure::DataLost`] when it is lost; otherwise when Postgres doesn't answer.
+    /// [`Failure::DataLost`] when the sale is lost; otherwise when Postgres doesn't answer.
     pub async fn missing(&self, coupon: CouponId) -> Result<Resolution, Failure> {
         match stock::find(&self.pool, coupon).await? {
             Some(StoredCoupon::Flash(sale)) if sale.is_archived() => Ok(Resolution::Archived),
@@ -160,7 +154,7 @@ impl Loader {
         }
     }
 
-    /// Writes the sale with all of its shards, unless somebody has; returns the id of the load that it is the work of.
+    /// Writes the sale with all of its shards, unless it is there; returns the id of the load that wrote it.
     async fn load(&self, coupon: CouponId, sale: &StoredSale) -> Result<String, Failure> {
         let SaleTerms { total, opens_at, closes_at } = sale.terms;
         let values = [
@@ -177,14 +171,14 @@ impl Loader {
         let arguments = (load_id, &values[..], shards.count(), sale.state.as_str());
         let (load_id, shards): (String, Option<u32>) =
             self.load.run(&link, [&key], arguments).await?;
-        // A sale of an older layout has none.
+        // A sale of an older layout has no shards.
         if let Some(shards) = shards.and_then(Shards::new) {
             self.make_shards(coupon, &load_id, shards).await?;
         }
         Ok(load_id)
     }
 
-    /// Each call looks again whether it is still this load's sale, and not open yet.
+    /// Each call looks again whether the sale is still this load's, and not open yet.
     async fn make_shards(
         &self,
         coupon: CouponId,
@@ -201,7 +195,7 @@ impl Loader {
             match reply.as_str() {
                 "MADE" => {}
                 "PRESENT" => break,
-                // Nothing has been noted yet, so whoever is next loads it anew.
+                // The load has not been noted yet, so the next caller loads the sale anew.
                 "MISSING" => return Err(self.loss.raise(coupon)),
                 _ => return Err(Failure::UnknownReply(reply)),
             }

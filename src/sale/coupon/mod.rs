@@ -9,7 +9,7 @@ pub mod create;
 // Loads sales into Redis.
 pub mod load;
 
-// Rules of what may be changed, and when.
+// Rules of changes.
 pub mod rules;
 
 // Rows of sales.

@@ -1,4 +1,4 @@
-//! A coupon, its sale, and what can be changed about both.
+//! A coupon, its sale, and the fields of both that can be changed.
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
@@ -20,7 +20,7 @@ pub enum CouponKind {
 }
 
 impl CouponKind {
-    /// Its name in Postgres and JSON.
+    /// Name of the kind in Postgres and JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Regular => "regular",
@@ -43,7 +43,7 @@ pub enum CouponState {
 }
 
 impl CouponState {
-    /// Its name in Postgres, Redis and JSON.
+    /// Name of the state in Postgres, Redis and JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Active => "active",
@@ -53,10 +53,10 @@ impl CouponState {
     }
 }
 
-/// A coupon, as everybody sees it.
+/// A coupon, as all users see it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Coupon {
-    /// Its id.
+    /// Id of the coupon.
     pub id: CouponId,
     /// Whether it has a sale.
     pub kind: CouponKind,
@@ -66,15 +66,15 @@ pub struct Coupon {
     pub sub_title: String,
     /// Terms, in words.
     pub rules: String,
-    /// What the buyer pays, in minor units.
+    /// Price, in minor units.
     pub pay_cents: i64,
-    /// What it is worth, in minor units.
+    /// Worth, in minor units.
     pub value_cents: i64,
     /// Whether it can be claimed at all.
     pub state: CouponState,
     /// Grows with every change.
     pub revision: i64,
-    /// Its sale; flash coupons only.
+    /// The sale of the coupon; flash coupons only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sale: Option<Sale>,
 }
@@ -103,7 +103,7 @@ impl Sale {
     }
 }
 
-/// What can be changed about a coupon, apart from its sale.
+/// Fields of a coupon that can be changed, apart from its sale.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CouponRow {
     /// Whether it has a sale; never changes.
@@ -114,9 +114,9 @@ pub struct CouponRow {
     pub sub_title: String,
     /// Terms, in words.
     pub rules: String,
-    /// What the buyer pays, in minor units.
+    /// Price, in minor units.
     pub pay_cents: i64,
-    /// What it is worth, in minor units.
+    /// Worth, in minor units.
     pub value_cents: i64,
     /// Whether it can be claimed at all.
     pub state: CouponState,
@@ -124,7 +124,7 @@ pub struct CouponRow {
     pub revision: i64,
 }
 
-/// What can be changed about a sale.
+/// Fields of a sale that can be changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SaleTerms {
     /// Units on offer.

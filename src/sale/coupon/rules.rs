@@ -1,5 +1,5 @@
-//! What may be changed about a coupon, and why not. No store in sight: `changes.rs` brings the values and writes
-//! what comes out.
+//! Rules of changes: which are allowed, and why others are refused. No store in sight: `changes.rs` brings the values
+//! and writes the results.
 
 use chrono::{DateTime, Utc};
 
@@ -8,7 +8,7 @@ use crate::sale::coupon::input::{CouponEdit, Restock};
 use crate::sale::coupon::model::SaleTerms;
 use crate::sale::coupon::model::{CouponKind, CouponRow, CouponState};
 
-/// What somebody wants to be different.
+/// A requested change.
 #[derive(Clone, Debug)]
 pub enum Change {
     /// Other words, prices, window or stock.
@@ -17,42 +17,42 @@ pub enum Change {
     Move(CouponState),
     /// More units.
     Restock(Restock),
-    /// End it if its window still ends at this time, which has passed.
+    /// The end, if the window still ends at this time, which has passed.
     EndClosed(DateTime<Utc>),
 }
 
-/// Why a change is not made, in words for whoever asked for it.
+/// Refusal of a change, in words for the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// There is no such coupon.
     #[error("there is no coupon with this id")]
     NotFound,
-    /// From this state nothing leads to that one.
+    /// No way leads from this state to that one.
     #[error("the coupon is {}, and from there it can't become {}", from.as_str(), to.as_str())]
     InvalidTransition {
-        /// Where it stands.
+        /// Present state.
         from: CouponState,
-        /// Where it was to go.
+        /// Requested state.
         to: CouponState,
     },
-    /// It has ended, which is final.
+    /// The coupon has ended, which is final.
     #[error("the coupon has ended, and nothing about it can be changed any more")]
     Ended,
-    /// It has another revision than the edit was made for.
+    /// The coupon has another revision than the edit was made for.
     #[error(
         "the coupon has been changed and has revision {revision} by now: read it, and edit that"
     )]
     RevisionConflict {
-        /// The one that it has.
+        /// Revision of the coupon.
         revision: i64,
     },
     /// A regular coupon has no sale.
     #[error("a regular coupon has no `sale`")]
     NoSale,
-    /// Fewer units than there are on offer.
+    /// Fewer units than are on offer.
     #[error("{total} units are on offer, and there can only be more; end the coupon to sell fewer")]
     StockOnlyGrows {
-        /// How many there are.
+        /// Units on offer.
         total: i64,
     },
     /// More units than a sale can have.
@@ -64,7 +64,7 @@ pub enum Refusal {
     /// The key belongs to a restock with another number of units.
     #[error("this key has added {units} units before; give another restock a key of its own")]
     RestockKeyUsed {
-        /// As many as it added.
+        /// Units that the key added.
         units: i64,
     },
 }
@@ -80,7 +80,7 @@ pub(super) fn moved(row: &CouponRow, to: CouponState) -> Result<CouponRow, Refus
     Ok(CouponRow { state: to, ..row.clone() })
 }
 
-/// The coupon, edited. A repeat, which changes nothing, is none of the refusals that come after its first time.
+/// The coupon, edited. A repeat, which changes nothing, is never refused for the effects of its first time.
 pub(super) fn edited(
     row: &CouponRow,
     terms: Option<&SaleTerms>,

@@ -1,16 +1,16 @@
 //! Accepted claims that wait to be written, over all lanes, and the bound on them.
 //!
-//! The order log is kept in Redis's memory. When orders are not written as fast as claims are accepted
-//! (Postgres is away, say), the bound ends the growth: a claim that would be accepted is told
-//! `overloaded` instead. Repeats and refusals go on as ever, because the claim script looks at the bound last.
+//! The order log is kept in Redis's memory. When orders are not written as fast as claims are accepted (Postgres is
+//! away, say), the bound ends the growth: a claim that would be accepted is told `overloaded` instead. Repeats and
+//! refusals go on, because the claim script looks at the bound last.
 //!
-//! Each process looks now and then and remembers what it saw; the claim path only reads that. So the
-//! bound is exceeded by what is accepted between two looks. While Redis can't be asked, the last look
-//! holds: nothing is accepted then anyway.
+//! Each process looks now and then and remembers the result; the claim path only reads that. So the claims that are
+//! accepted between two looks may exceed the bound. While Redis doesn't answer, the last look holds: no claim is
+//! accepted then anyway.
 //!
-//! A log of which everything had been written stays so until a newer entry is in it. One command asks all of those logs
-//! for a newer entry, so a look costs as much as there is under way, and not as much as there are lanes. Now and then
-//! all are looked at, because a Redis that went back in time has no newer entries.
+//! A log without unwritten entries stays so until it has a newer entry. One command asks all of those logs for a
+//! newer entry, so the cost of a look grows with the claims under way, and not with the lanes. Now and then all logs
+//! are looked at, because a Redis that went back in time has no newer entries.
 
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::time::Duration;
@@ -39,17 +39,17 @@ pub struct Backlog {
     seen: Mutex<Option<Seen>>,
 }
 
-/// Where the logs stood.
+/// States of the logs at a look.
 struct Seen {
     states: Vec<LogState>,
-    /// When all of them were looked at.
+    /// Time of the last look at all logs.
     at: Instant,
-    /// In this life of Redis.
+    /// The life of Redis that was looked at.
     server: ServerId,
 }
 
 impl Backlog {
-    /// Nothing waits, until the first look.
+    /// A backlog that counts 0 until the first look.
     pub fn new(redis: Redis, keys: Keys, lanes: i32, orders_max: u64) -> Self {
         let lanes = lanes.into();
         let orders = AtomicU64::new(0);
@@ -67,16 +67,16 @@ impl Backlog {
         self.orders_max
     }
 
-    /// There may be more lanes now.
+    /// Takes a larger number of lanes.
     pub fn learn_lanes(&self, lanes: i32) {
         self.lanes.store(lanes, Ordering::Relaxed);
     }
 
-    /// Looks now. Returns how many claims wait.
+    /// Looks now. Returns the number of claims that wait.
     ///
     /// # Errors
     ///
-    /// When Redis doesn't answer; what was seen last still holds then.
+    /// When Redis doesn't answer; the last look holds then.
     pub async fn look(&self) -> RedisResult<u64> {
         let states = self.states().await?;
         let orders = states.iter().map(LogState::unwritten).sum();
@@ -84,11 +84,7 @@ impl Backlog {
         Ok(orders)
     }
 
-    /// Looks now. Returns where the log of each lane stands.
-    ///
-    /// # Errors
-    ///
-    /// When Redis doesn't answer.
+    /// Looks now. Returns the state of each lane's log.
     pub async fn states(&self) -> RedisResult<Vec<LogState>> {
         let lanes = Lane::all(self.lanes.load(Ordering::Relaxed));
         let logs: Vec<String> = lanes.map(|lane| self.keys.log(lane)).collect();
@@ -111,7 +107,7 @@ impl Seen {
         is_fresh && self.states.len() == logs && self.server == *server
     }
 
-    /// Looks at those logs that had something unwritten, and at those that have something new.
+    /// Looks at the logs with unwritten entries, and at those with newer ones.
     async fn look_again(&mut self, redis: &Redis, logs: &[String]) -> RedisResult<()> {
         let all = || logs.iter().zip(&self.states);
         let settled = all().filter(|(_, state)| state.is_settled());

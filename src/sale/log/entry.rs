@@ -1,4 +1,4 @@
-//! Entries of the order log, decoded once: what leaves this file is a claim or an entry that can't be read.
+//! Entries of the order log, decoded once: each is a claim, or an entry that can't be read.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 
 use crate::sale::ids::{CouponId, OrderId, UserId};
 
-/// An accepted claim, as its entry in the log says.
+/// An accepted claim, as decoded from its entry in the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LoggedClaim {
     /// Id of the order that the claim becomes.

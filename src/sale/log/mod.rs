@@ -1,14 +1,14 @@
 //! The order log: one Redis Stream for each lane, read by the group `order-writers`.
 //!
-//! Accepted claims are appended by `lua/claim.lua`, in the same step that takes the stock. From here
-//! the worker reads them. What this file promises:
+//! Accepted claims are appended by `lua/claim.lua`, in the same step that takes the stock. From here the worker reads
+//! them. Promises of this file:
 //!
 //! * An entry leaves the group's pending list only through [`OrderLog::acknowledge`].
-//! * The log is trimmed only behind what every group has finished with.
-//! * A consumer is removed only when it holds nothing.
+//! * The log is trimmed only behind the entries that every group has finished with.
+//! * A consumer is removed only without pending entries.
 //! * A vanished group is created again from the log's start, never from its end.
 
-// Bound of what waits to be written.
+// The bound on accepted claims that wait to be written.
 pub mod backlog;
 
 // Gauges of the log.
@@ -37,32 +37,33 @@ pub use state::{GroupState, LogState, groups};
 /// The consumer group that writes orders.
 pub const GROUP: &str = "order-writers";
 
-/// What one step of taking over found.
+/// Result of one step of taking over.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TakeOver {
-    /// Entries that are ours now.
+    /// Number of entries taken over.
     pub entries: usize,
-    /// Entries that the log has lost while they were pending: each of them is a lost order. Redis has
-    /// taken them off the pending list, so this is the only time that it names them.
+    /// Entries that the log has lost while they were pending: each of them is a lost order. Redis has taken them off
+    /// the pending list, and names them only this once.
     pub lost: Vec<String>,
-    /// Where to go on; nothing at the end.
+    /// Start of the next step; `None` at the end.
     pub next: Option<String>,
 }
 
-/// What a consumer holds. While all of it stays as it is, the consumer neither finishes an entry nor looks at one again.
+/// Entries of a consumer. While these stay as they are, the consumer neither finishes an entry nor looks at one
+/// again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// Its name.
+    /// Name of the consumer.
     pub consumer: String,
     /// Entries.
     pub entries: u64,
     /// The first of them.
     pub first: String,
-    /// How often that one was delivered.
+    /// Number of its deliveries.
     pub deliveries: u64,
 }
 
-/// What making sure of the group has created.
+/// Parts that [`OrderLog::ensure_group`] has created.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Created {
     /// The group.
@@ -74,7 +75,7 @@ pub struct Created {
 /// The log of one lane, seen by one consumer.
 pub struct OrderLog {
     redis: Redis,
-    /// Reads entries: large replies, for which claims don't wait on a connection of their own.
+    /// Connection for reading entries: their large replies hold up no claim here.
     reader: Redis,
     key: String,
     lane: Lane,
@@ -112,7 +113,7 @@ impl OrderLog {
         Self { reader, ..self }
     }
 
-    /// Which lane it is.
+    /// The lane of this log.
     pub fn lane(&self) -> Lane {
         self.lane
     }
@@ -122,7 +123,7 @@ impl OrderLog {
         &self.key
     }
 
-    /// Up to `count` entries that nobody has been given yet. Never waits for one.
+    /// Up to `count` entries that no consumer has been given yet. Never waits for one.
     ///
     /// # Errors
     ///
@@ -134,10 +135,6 @@ impl OrderLog {
 
     /// Up to `count` entries that were delivered to this consumer and not acknowledged, with ids
     /// above `after` (`0` for the start).
-    ///
-    /// # Errors
-    ///
-    /// When Redis doesn't answer.
     pub async fn read_pending(&self, count: usize, after: &str) -> RedisResult<ReadBatch> {
         self.read(count, after).await
     }
@@ -150,11 +147,11 @@ impl OrderLog {
         Ok(reply.into_iter().flatten().flat_map(|(_, entries)| entries).collect())
     }
 
-    /// Takes the entries off the pending list. Only for what is in Postgres.
+    /// Takes the entries off the pending list. Only for entries that are in Postgres.
     ///
     /// # Errors
     ///
-    /// When Redis doesn't answer. They will be read again then, and change nothing.
+    /// When Redis doesn't answer. These entries will be read again then, and change nothing.
     pub async fn acknowledge<'a>(
         &self,
         entry_ids: impl Iterator<Item = &'a str>,
@@ -171,12 +168,8 @@ impl OrderLog {
         Ok(())
     }
 
-    /// Takes over up to `count` entries that have been held for `idle` without being acknowledged; they
-    /// become this consumer's pending entries. Begins at `from`, `0-0` for the start.
-    ///
-    /// # Errors
-    ///
-    /// When Redis doesn't answer.
+    /// Takes over up to `count` entries that have been held for `idle` without being acknowledged; they become this
+    /// consumer's pending entries. Begins at `from`, `0-0` for the start.
     pub async fn take_over(
         &self,
         idle: Duration,
@@ -193,11 +186,7 @@ impl OrderLog {
         Ok(TakeOver { entries: taken.len(), lost, next })
     }
 
-    /// What every other consumer holds.
-    ///
-    /// # Errors
-    ///
-    /// When Redis doesn't answer.
+    /// The entries of every other consumer.
     pub async fn held_by_others(&self) -> RedisResult<Vec<Held>> {
         let mut command = redis::cmd("XPENDING");
         command.arg(&self.key).arg(GROUP);
@@ -220,18 +209,14 @@ impl OrderLog {
         Ok(held.collect())
     }
 
-    /// Takes over up to `count` entries that this consumer holds, however short a time that seems to be.
-    ///
-    /// # Errors
-    ///
-    /// When Redis doesn't answer.
+    /// Takes over up to `count` entries of this consumer, however short its idle time seems to be.
     pub async fn take_over_from(&self, consumer: &str, count: usize) -> RedisResult<TakeOver> {
         let mut command = redis::cmd("XPENDING");
         command.arg(&self.key).arg(GROUP).arg("-").arg("+").arg(count).arg(consumer);
         let held: Vec<Pending> = self.redis.query(&command).await?;
         let mut commands = redis::pipe();
         for (id, ..) in &held {
-            // One by one, because XAUTOCLAIM names what the log has lost, and XCLAIM drops it silently.
+            // One by one, because XAUTOCLAIM names entries that the log has lost, and XCLAIM drops them silently.
             commands.cmd("XAUTOCLAIM").arg(&self.key).arg(GROUP).arg(&self.consumer);
             commands.arg(0).arg(id).arg("COUNT").arg(1).arg("JUSTID");
         }
@@ -247,51 +232,31 @@ impl OrderLog {
         Ok(step)
     }
 
-    /// Creates the group if it isn't there, at the log's start: what was acknowledged before is in
-    /// Postgres and is recognised there, what wasn't would be lost from anywhere else.
-    ///
-    /// # Errors
-    ///
-    /// When Redis doesn't answer.
+    /// Creates the group if it isn't there, at the log's start: an acknowledged entry is in Postgres and is
+    /// recognised there, any other entry would be lost.
     pub async fn ensure_group(&self) -> RedisResult<Created> {
         let link = self.redis.link().await?;
         let reply: String = self.ensure_group.run(&link, [&self.key], &[GROUP][..]).await?;
         Ok(Created { group: reply != "PRESENT", log: reply == "CREATED_LOG" })
     }
 
-    /// Where this log stands.
-    ///
-    /// # Errors
-    ///
-    /// When Redis doesn't answer.
+    /// The state of this log.
     pub async fn state(&self) -> RedisResult<LogState> {
         LogState::of(&self.redis, &self.key).await
     }
 
-    /// Drops entries that every group has finished with. Returns how many.
-    ///
-    /// # Errors
-    ///
-    /// When Redis doesn't answer.
+    /// Drops entries that every group has finished with. Returns their number.
     pub async fn trim(&self) -> RedisResult<u64> {
         let link = self.redis.link().await?;
         self.trim.run(&link, [&self.key], &[] as &[&str]).await
     }
 
-    /// Removes this consumer, unless it still holds entries; those are left for others to take over.
-    ///
-    /// # Errors
-    ///
-    /// When Redis doesn't answer.
+    /// Removes this consumer, unless it still holds entries; other workers take those over.
     pub async fn leave(&self) -> RedisResult<()> {
         self.remove(&self.consumer).await
     }
 
-    /// Removes consumers that have been idle for `idle` and hold nothing: those of processes that died.
-    ///
-    /// # Errors
-    ///
-    /// When Redis doesn't answer.
+    /// Removes consumers without entries that have been idle for `idle`: those of processes that died.
     pub async fn remove_idle_consumers(&self, idle: Duration) -> RedisResult<()> {
         let mut command = redis::cmd("XINFO");
         let consumers: Vec<Facts> =
@@ -306,7 +271,7 @@ impl OrderLog {
         Ok(())
     }
 
-    /// The script checks that the consumer holds nothing: XGROUP DELCONSUMER doesn't.
+    /// Removes a consumer. The script checks for pending entries, because XGROUP DELCONSUMER doesn't.
     async fn remove(&self, consumer: &str) -> RedisResult<()> {
         let link = self.redis.link().await?;
         let _held: u64 =
@@ -316,10 +281,6 @@ impl OrderLog {
 }
 
 /// The claims in the newest entries of a log that hold one.
-///
-/// # Errors
-///
-/// When Redis doesn't answer.
 pub async fn newest(redis: &Redis, key: &str) -> RedisResult<Vec<LoggedClaim>> {
     let mut command = redis::cmd("XREVRANGE");
     command.arg(key).arg("+").arg("-").arg("COUNT").arg(limits::NEWEST_ENTRIES);
@@ -328,11 +289,11 @@ pub async fn newest(redis: &Redis, key: &str) -> RedisResult<Vec<LoggedClaim>> {
     Ok(batch.claims.into_iter().map(|entry| entry.claim).collect())
 }
 
-/// Which of these logs have entries behind these ids. Waits up to `patience` for the first of them.
+/// The logs among these with entries behind these ids. Waits up to `patience` for the first one.
 ///
 /// # Errors
 ///
-/// When Redis doesn't answer, or one of the keys holds something else.
+/// When Redis doesn't answer, or one of the keys has another type.
 pub async fn newer(
     redis: &Redis,
     logs: &[(String, EntryId)],

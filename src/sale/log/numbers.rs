@@ -1,7 +1,7 @@
-//! What waits in the order log, and for how long.
+//! Entries that wait in the order log, and the age of the oldest.
 //!
-//! The age of an entry is what Redis's clock shows past the entry's own time. A clock that was set back shows too little,
-//! or nothing, so it is at least the time for which this process has seen the same entry wait.
+//! The age of an entry is the time of Redis's clock past the entry's own. A clock that was set back shows too little,
+//! or nothing, so the age is at least the time for which this process has seen the same entry wait.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -16,10 +16,10 @@ use crate::sale::ids::Lane;
 use crate::sale::keys::Keys;
 use crate::sale::log::{EntryId, GROUP, LogState};
 
-/// What waits in the order log.
+/// Waiting entries of the order log.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct LogNumbers {
-    /// Entries that a worker has in hand.
+    /// Entries that are pending for a worker.
     pub pending: u64,
     /// Entries that no worker has read yet.
     pub unread: u64,
@@ -27,16 +27,12 @@ pub struct LogNumbers {
     pub oldest_entry_ms: u64,
 }
 
-/// Remembers the oldest entry of each lane, and since when it has been seen to wait.
+/// Remembers the oldest entry of each lane, and since when it has waited.
 #[derive(Default)]
 pub struct Oldest(Mutex<HashMap<Lane, (EntryId, Instant)>>);
 
 impl LogNumbers {
-    /// Looks at the log of a lane, which stands like this.
-    ///
-    /// # Errors
-    ///
-    /// When Redis doesn't answer.
+    /// Looks at the log of a lane, which is in this state.
     pub async fn look(
         redis: &Redis,
         keys: &Keys,
@@ -73,7 +69,7 @@ impl LogNumbers {
 impl Oldest {
     /// Time for which this entry has been the oldest of its lane here.
     fn note(&self, lane: Lane, first: Option<EntryId>) -> Duration {
-        let mut seen = self.0.lock().expect("nobody panics with it");
+        let mut seen = self.0.lock().expect("no holder of this lock panics");
         let Some(id) = first else {
             seen.remove(&lane);
             return Duration::ZERO;

@@ -1,4 +1,4 @@
-//! Where a log and its group stand, as XINFO tells it.
+//! The state of a log and its group, from XINFO.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::kit::redis::Redis;
 /// Logs that Redis is asked about in one round trip.
 const LOGS_AT_A_TIME: usize = 128;
 
-/// Where a log and its group stand.
+/// State of a log and its group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LogState {
     /// Entries delivered to a worker and not acknowledged.
@@ -21,31 +21,27 @@ pub struct LogState {
     pub appended: u64,
     /// Id of the last entry that was ever appended; the lowest id for a log that isn't there.
     pub last: EntryId,
-    /// Id of the last entry that was delivered to anybody; `None` without a group.
+    /// Id of the last entry that was delivered to any consumer; `None` without a group.
     pub delivered: Option<EntryId>,
 }
 
 impl LogState {
-    /// Where the log under this key stands. A log that doesn't exist has no backlog.
-    ///
-    /// # Errors
-    ///
-    /// When Redis doesn't answer.
+    /// The state of the log under this key. A log that doesn't exist has no backlog.
     pub async fn of(redis: &Redis, key: &str) -> RedisResult<Self> {
         Ok(Self::of_all(redis, &[key]).await?.pop().unwrap_or_default())
     }
 
-    /// Where the logs under these keys stand, in few round trips.
+    /// The states of the logs under these keys, in few round trips.
     ///
     /// # Errors
     ///
-    /// When Redis doesn't answer, or one of the keys holds something else.
+    /// When Redis doesn't answer, or one of the keys has another type.
     pub async fn of_all(redis: &Redis, keys: &[impl AsRef<str>]) -> RedisResult<Vec<Self>> {
         let mut states = Vec::with_capacity(keys.len());
         for some in keys.chunks(LOGS_AT_A_TIME) {
             let mut commands = redis::pipe();
             for key in some {
-                // The log first: what is delivered between the two is only counted as unread as well.
+                // The log first: an entry that is delivered between the two is only counted as unread as well.
                 commands.cmd("XINFO").arg("STREAM").arg(key.as_ref());
                 commands.cmd("XINFO").arg("GROUPS").arg(key.as_ref());
             }
@@ -57,7 +53,7 @@ impl LogState {
         Ok(states)
     }
 
-    /// Reads what XINFO says of a stream and of its groups.
+    /// Reads XINFO's answers about a stream and its groups.
     fn read(replies: &[RedisResult<Value>]) -> RedisResult<Self> {
         let Some(stream) = answer::<Facts>(&replies[0])? else {
             return Ok(Self::default());
@@ -65,10 +61,10 @@ impl LogState {
         Ok(Self::judge(&stream, our_group(&replies[1])?.as_ref()))
     }
 
-    /// **Every reader of a lag goes through here.** Redis's `lag` is what it counts as read taken from what it counts as
-    /// added. After a restart it has the count of reads from the last rewrite of its file, so that count is believed only as
-    /// far as there can be unread entries: none when the group has been given the last one, and never more than the
-    /// log has. The same bound holds where there is no group, or Redis can't tell its lag.
+    /// **Every reader of a lag goes through here.** Redis's `lag` is its count of entries added, less its count of
+    /// entries read. After a restart, the count of reads is that of the last rewrite of its file, so the lag is
+    /// believed only as far as there can be unread entries: none when the group has been given the last one, and
+    /// never more than the log has. The same bound holds without a group, or when Redis doesn't tell a lag.
     fn judge(stream: &Facts, group: Option<&Facts>) -> Self {
         let length = fact(stream, "length").unwrap_or(0);
         let last = fact_id(stream, "last-generated-id").unwrap_or_default();
@@ -89,13 +85,13 @@ impl LogState {
         self.pending + self.unread
     }
 
-    /// Whether nothing is left to do: the group is there, and has acknowledged all that was ever appended.
+    /// Whether no work is left: the group is there, and has acknowledged all entries ever appended.
     pub fn is_settled(&self) -> bool {
         self.delivered.is_some() && self.unwritten() == 0
     }
 }
 
-/// Where the group of a log stands.
+/// State of the group of a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GroupState {
     /// Entries delivered and not acknowledged.
@@ -104,11 +100,11 @@ pub struct GroupState {
     pub delivered: EntryId,
 }
 
-/// Where the group of each of these logs stands; `None` where it is missing.
+/// The state of the group of each of these logs; `None` where it is missing.
 ///
 /// # Errors
 ///
-/// When Redis doesn't answer, or one of the keys holds something else.
+/// When Redis doesn't answer, or one of the keys has another type.
 pub async fn groups(redis: &Redis, logs: &[String]) -> RedisResult<Vec<Option<GroupState>>> {
     let mut groups = Vec::with_capacity(logs.len());
     for some in logs.chunks(LOGS_AT_A_TIME) {
@@ -133,7 +129,7 @@ pub(super) fn fact<T: redis::FromRedisValue>(facts: &Facts, name: &str) -> Optio
     facts.get(name).and_then(|value| redis::from_redis_value_ref::<Option<T>>(value).ok()?)
 }
 
-/// The group among those that XINFO has named.
+/// The group among those in XINFO's answer.
 fn our_group(reply: &RedisResult<Value>) -> RedisResult<Option<Facts>> {
     let groups: Vec<Facts> = answer(reply)?.unwrap_or_default();
     let is_ours = |group: &Facts| fact::<String>(group, "name").as_deref() == Some(GROUP);
@@ -144,7 +140,7 @@ fn fact_id(facts: &Facts, name: &str) -> Option<EntryId> {
     fact::<String>(facts, name)?.parse().ok()
 }
 
-/// What was answered; nothing where there is no such key.
+/// The answer; `None` where there is no such key.
 fn answer<T: redis::FromRedisValue>(reply: &RedisResult<Value>) -> RedisResult<Option<T>> {
     match reply {
         Ok(value) => Ok(Some(redis::from_redis_value_ref(value)?)),
@@ -161,7 +157,7 @@ fn is_missing_key(error: &RedisError) -> bool {
 mod tests {
     use super::*;
 
-    /// As XINFO tells it: a log of so many entries, the last one added, and what the group was given and counts.
+    /// XINFO's answer: a log of so many entries, the last one added, and the group's position and counts.
     fn state(length: i64, last: &str, group: Option<(&str, i64, Option<i64>)>) -> LogState {
         let text = |text: &str| Value::SimpleString(text.to_owned());
         let facts = |facts: &[(&str, Value)]| -> Facts {
@@ -186,14 +182,14 @@ mod tests {
     #[test]
     fn a_lag_is_believed_as_far_as_there_can_be_unread_entries() {
         for (length, last, group, unread, pending) in [
-            // As it should be.
+            // Correct counts.
             (100, "5-2", Some(("5-2", 0, Some(0))), 0, 0),
             (100, "5-2", Some(("5-1", 3, Some(1))), 1, 3),
             // Redis has counted from its last rewrite on.
             (100, "5-2", Some(("5-2", 7, Some(1_500))), 0, 7),
             (100, "5-2", Some(("4-9", 0, Some(1_510))), 100, 0),
             (0, "5-2", Some(("4-9", 0, Some(1_500))), 0, 0),
-            // Redis can't tell.
+            // Redis tells no lag.
             (100, "5-2", Some(("5-2", 0, None)), 0, 0),
             (100, "5-2", Some(("5-1", 0, None)), 100, 0),
             (100, "5-2", None, 100, 0),

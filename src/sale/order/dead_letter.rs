@@ -1,10 +1,10 @@
 //! Entries of the order log that can't become an order as they are.
 //!
-//! A dead letter is a promise that an operator has to look at, so it keeps the whole entry, byte for
-//! byte, and its buyer keeps the unit.
+//! A dead letter is a promise that an operator has to look at. So it keeps the whole entry, byte for byte, and its
+//! buyer keeps the unit.
 //!
-//! An operator who discards one ends the promise in a row and not in silence: the entry becomes a cancelled order.
-//! Its unit comes back if it exists; `sale/order/give_back/withdrawal.rs` decides that.
+//! An operator who discards a letter ends the promise in a row and not in silence: the entry becomes a cancelled
+//! order. `sale/order/give_back/withdrawal.rs` decides whether its unit exists and comes back.
 
 use std::collections::HashSet;
 use std::fmt::{self, Write};
@@ -17,22 +17,22 @@ use utoipa::ToSchema;
 use crate::sale::ids::{CouponId, DeadLetterId, Lane, OrderId, UserId};
 use crate::sale::log::{ClaimEntry, LoggedClaim, Unreadable, UnreadableEntry};
 
-/// Why an entry became a dead letter.
+/// Reason why an entry became a dead letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// It doesn't say who claimed what under which order id.
+    /// The entry doesn't name coupon, user and order id.
     Undecodable,
     /// Postgres refuses the values: no such flash coupon, an impossible id.
     Invalid,
-    /// Its order id, or its buyer's place, belongs to another order.
+    /// The entry's order id, or its buyer's place, belongs to another order.
     Conflict,
-    /// More orders than there is stock.
+    /// The sale has more orders than units.
     Oversold,
-    /// The log lost it before it was written. Redis has lost data.
+    /// The log lost the entry before it was written. Redis has lost data.
     DeletedFromLog,
 }
 
-/// An entry and why it is put aside.
+/// An entry and the reason for its dead letter.
 #[derive(Debug)]
 pub struct DeadLetter<'a> {
     lane: Lane,
@@ -87,36 +87,32 @@ impl<'a> DeadLetter<'a> {
     }
 }
 
-/// A dead letter that nobody has dealt with.
+/// An open dead letter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct OpenLetter {
-    /// Its id.
+    /// Id of the dead letter.
     pub id: DeadLetterId,
     /// Lane of the log.
     pub lane: i32,
     /// The entry's id in the log.
     pub entry_id: String,
-    /// Name, value, name, value ... as far as it is text.
+    /// Name, value, name, value ... as far as they are text.
     pub entry: Vec<String>,
-    /// Why it was put aside.
+    /// Reason of the dead letter.
     pub reason: String,
-    /// The same in the words of whoever found it.
+    /// The reason in words.
     pub detail: String,
-    /// What was claimed, if that could be read.
+    /// The claimed coupon, if it could be read.
     pub coupon_id: Option<CouponId>,
-    /// By whom.
+    /// The buyer.
     pub user_id: Option<UserId>,
-    /// Under which order id.
+    /// The order id of the claim.
     pub order_id: Option<OrderId>,
-    /// When it was put aside.
+    /// Time at which the entry became a dead letter.
     pub created_at: DateTime<Utc>,
 }
 
-/// Closes the open letters of a coupon, with a note. Returns how many that were.
-///
-/// # Errors
-///
-/// When Postgres doesn't answer.
+/// Closes the open letters of a coupon, with a note. Returns their number.
 pub async fn give_up(tx: &mut PgConnection, coupon: CouponId) -> sqlx::Result<i64> {
     let done = sqlx::query!(
         "UPDATE dead_letters SET resolved_at = now(), updated_at = now(),
@@ -129,20 +125,12 @@ pub async fn give_up(tx: &mut PgConnection, coupon: CouponId) -> sqlx::Result<i6
     Ok(i64::try_from(done.rows_affected()).unwrap_or(i64::MAX))
 }
 
-/// Puts an entry aside. A repeat changes nothing, and says so: false.
-///
-/// # Errors
-///
-/// When Postgres doesn't answer.
+/// Makes a dead letter of an entry. A repeat changes nothing and returns false.
 pub async fn insert(executor: impl PgExecutor<'_>, letter: &DeadLetter<'_>) -> sqlx::Result<bool> {
     Ok(insert_all(executor, std::slice::from_ref(letter)).await? == 1)
 }
 
-/// Puts entries aside, all or none. Returns how many hadn't been before.
-///
-/// # Errors
-///
-/// When Postgres doesn't answer.
+/// Makes dead letters of entries, all or none. Returns the number of new ones.
 pub async fn insert_all(
     executor: impl PgExecutor<'_>,
     letters: &[DeadLetter<'_>],
@@ -180,7 +168,7 @@ pub async fn insert_all(
     Ok(usize::try_from(done.rows_affected()).unwrap_or(usize::MAX))
 }
 
-/// An array of byte strings as Postgres writes it: an array of arrays can't be told apart when it is unnested.
+/// An array of byte strings as Postgres writes it: unnesting would not keep arrays of an array apart.
 fn array_literal(payload: &[Vec<u8>]) -> String {
     let mut literal = String::from("{");
     for (n, bytes) in payload.iter().enumerate() {
@@ -195,10 +183,6 @@ fn array_literal(payload: &[Vec<u8>]) -> String {
 }
 
 /// Whether this order is an open dead letter.
-///
-/// # Errors
-///
-/// When Postgres doesn't answer.
 pub async fn is_open(pool: &PgPool, order: OrderId) -> sqlx::Result<bool> {
     sqlx::query_scalar!(
         r#"SELECT EXISTS (SELECT FROM dead_letters WHERE order_id = $1 AND resolved_at IS NULL) AS "open!""#,
@@ -208,13 +192,9 @@ pub async fn is_open(pool: &PgPool, order: OrderId) -> sqlx::Result<bool> {
     .await
 }
 
-/// Those of these orders that an entry was put aside for, whether it is open or not.
-///
-/// # Errors
-///
-/// When Postgres doesn't answer.
+/// The orders among these that have a dead letter, open or closed.
 pub async fn among(pool: &PgPool, orders: &[i64]) -> sqlx::Result<HashSet<OrderId>> {
-    // Named by its order alone, which leads to the index: an entry of another coupon or user says only that the unit
+    // Found by the order alone, which leads to the index: an entry of another coupon or user tells only that the unit
     // has to be looked at.
     let letters = sqlx::query_scalar!(
         r#"SELECT order_id AS "order_id!: OrderId" FROM dead_letters WHERE order_id = ANY($1)"#,
@@ -225,11 +205,7 @@ pub async fn among(pool: &PgPool, orders: &[i64]) -> sqlx::Result<HashSet<OrderI
     Ok(letters.into_iter().collect())
 }
 
-/// How many are open.
-///
-/// # Errors
-///
-/// When Postgres doesn't answer.
+/// Number of open dead letters.
 pub async fn count_open(pool: &PgPool) -> sqlx::Result<i64> {
     sqlx::query_scalar!(
         r#"SELECT count(*) AS "count!" FROM dead_letters WHERE resolved_at IS NULL"#
@@ -239,10 +215,6 @@ pub async fn count_open(pool: &PgPool) -> sqlx::Result<i64> {
 }
 
 /// The orders that are open dead letters of this coupon, and didn't become rows after all.
-///
-/// # Errors
-///
-/// When Postgres doesn't answer.
 pub async fn open_of_coupon(pool: &PgPool, coupon: CouponId) -> sqlx::Result<HashSet<OrderId>> {
     let orders = sqlx::query_scalar!(
         r#"SELECT order_id AS "order_id!: OrderId" FROM dead_letters
@@ -257,11 +229,7 @@ pub async fn open_of_coupon(pool: &PgPool, coupon: CouponId) -> sqlx::Result<Has
     Ok(orders.into_iter().collect())
 }
 
-/// Log entries of a lane that ended as dead letters and not as orders after all.
-///
-/// # Errors
-///
-/// When Postgres doesn't answer.
+/// Number of log entries of a lane that ended as dead letters and not as orders after all.
 pub async fn count_of_lane(pool: &PgPool, lane: Lane) -> sqlx::Result<i64> {
     sqlx::query_scalar!(
         r#"SELECT count(*) AS "count!" FROM dead_letters

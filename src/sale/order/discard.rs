@@ -8,18 +8,18 @@ use crate::sale::Failure;
 use crate::sale::ids::{CouponId, DeadLetterId, OrderId, UserId};
 use crate::sale::log::LoggedClaim;
 
-/// What became of a dead letter that was to be discarded.
+/// Outcome of discarding a dead letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Discarded {
     /// Discarded, by this call or before.
     Done,
     /// There is no such dead letter.
     NotFound,
-    /// Its order id belongs to another order, so it can't become a cancelled one.
+    /// Another order has the letter's order id, so the letter can't become a cancelled one.
     OrderIdTaken,
 }
 
-/// What operators do about dead letters. Clones share the pool.
+/// Lists and discards dead letters. Clones share the pool.
 #[derive(Clone)]
 pub struct DeadLetters {
     pool: PgPool,
@@ -32,11 +32,7 @@ impl DeadLetters {
         Self { pool, moves }
     }
 
-    /// Open ones, newest first, from before the given one on.
-    ///
-    /// # Errors
-    ///
-    /// When Postgres doesn't answer.
+    /// Open dead letters, newest first, from before the given one on.
     pub async fn list(
         &self,
         before: Option<DeadLetterId>,
@@ -70,12 +66,8 @@ impl DeadLetters {
         Ok(letters.collect())
     }
 
-    /// Gives up the promise: a cancelled order in place of the dead letter, whose buyer leaves Redis, and the unit with
-    /// it if it exists. An entry that couldn't be read, or that names no coupon, has none of these.
-    ///
-    /// # Errors
-    ///
-    /// When Postgres doesn't answer.
+    /// Ends the promise: a cancelled order takes the place of the dead letter, its buyer leaves Redis, and the unit
+    /// comes back if it exists. An entry that couldn't be read, or that names no coupon, has none of these.
     pub async fn discard(&self, letter: DeadLetterId) -> Result<Discarded, Failure> {
         let pool = self.pool.clone();
         self.moves.to_the_end(async move { discard(&pool, letter).await }).await

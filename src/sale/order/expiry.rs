@@ -1,17 +1,17 @@
-//! Unpaid orders past their time to be paid.
+//! Unpaid orders whose time to be paid is over.
 //!
-//! The time counts from the insertion of the row (`created_at`), by Postgres's clock: an outage during which
-//! accepted claims wait in the order log takes nothing from anybody. `docs/delay.md` says why a pass over an index
-//! and not a timer for each order.
+//! The time counts from the insertion of the row (`created_at`), by Postgres's clock: an outage during which accepted
+//! claims wait in the order log costs no user time. `docs/delay.md` says why a pass over an index and not a timer for
+//! each order.
 //!
-//! An order whose time is over is unpaid until the pass has come to it, and may still be paid until then. Whoever
-//! is first wins (`sale/order/moves/mod.rs`).
+//! An order whose time is over stays unpaid until the pass closes it, and may still be paid until then. The first of
+//! the two wins (`sale/order/moves/mod.rs`).
 //!
 //! # An order that can't be closed
 //!
-//! Orders are closed in batches. A batch that Postgres refuses is closed coupon by coupon, and what is refused then is
-//! halved until the culprit stands alone: it is postponed (`sale/postponed.rs`), the others are closed in the same pass.
-//! The usual culprit is a sale whose `sold` counts fewer orders than there are. Then `sold` says how many
+//! Orders are closed in batches. A batch that Postgres refuses is closed coupon by coupon, and a refused part is
+//! halved until the culprit stands alone: it is postponed (`sale/postponed.rs`), the others are closed in the same
+//! pass. The usual culprit is a sale whose `sold` counts fewer orders than there are. Then `sold` says how many
 //! orders can be closed; the others are postponed together, however many there are.
 
 use std::collections::BTreeMap;
@@ -29,11 +29,11 @@ use crate::sale::postponed::Postponed;
 pub struct Expiry {
     moves: OrderMoves,
     postponed: Postponed,
-    /// How long an order may stay unpaid.
+    /// Time that an order may stay unpaid.
     payment_window: Duration,
 }
 
-/// What became of one batch.
+/// Result of one batch.
 struct Batch {
     /// Orders closed.
     closed: usize,
@@ -42,13 +42,13 @@ struct Batch {
 }
 
 impl Expiry {
-    /// Orders may stay unpaid for `payment_window`.
+    /// Expiry of orders that have been unpaid for `payment_window`.
     pub fn new(moves: OrderMoves, postponed: Postponed, payment_window: Duration) -> Self {
         Self { moves, postponed, payment_window }
     }
 
-    /// Closes what is due, oldest first, for a bounded time; then tries again what was postponed and is due. Returns how
-    /// many orders it has closed.
+    /// Closes due orders, oldest first, for a bounded time; then tries postponed ones again that are due. Returns the
+    /// number of orders closed.
     ///
     /// # Errors
     ///
@@ -81,15 +81,14 @@ impl Expiry {
             .await
             .map_err(Failure::from)
         {
-            // What somebody else has in hand is skipped, so a short batch may be followed by a longer one: by
-            // the next pass.
+            // Locked orders are skipped, so a longer batch may follow a short one: in the next pass.
             Ok(closed) => Ok(Batch { closed, is_full: closed >= limit }),
             Err(failure) if failure.is_of_item() => self.batch_by_coupon().await,
             Err(failure) => Err(failure),
         }
     }
 
-    /// Closes a batch of which Postgres has refused something.
+    /// Closes a batch of which Postgres has refused a part.
     async fn batch_by_coupon(&self) -> Result<Batch, Failure> {
         let due = self.moves.due(self.payment_window, limits::EXPIRY_BATCH).await?;
         let is_full = due.len() >= limits::EXPIRY_BATCH as usize;
@@ -104,7 +103,7 @@ impl Expiry {
         Ok(Batch { closed, is_full })
     }
 
-    /// Closes orders of one coupon, and postpones those that can't be closed. Returns how many are closed.
+    /// Closes orders of one coupon, and postpones those that can't be closed. Returns the number closed.
     async fn close_what_can_be(
         &self,
         coupon: CouponId,
@@ -136,7 +135,7 @@ impl Expiry {
         Ok(closed)
     }
 
-    /// How many of these orders, which were refused together, may be possible together: as many as the sale counts as
+    /// Number of these orders, which were refused together, that may be possible together: as many as the sale counts as
     /// sold, if that was the reason, else half of them.
     async fn possible(
         &self,
@@ -149,7 +148,7 @@ impl Expiry {
             return Ok(half);
         }
         let counted = self.moves.counted(coupon).await?;
-        // It has been counted again meanwhile if there are as many.
+        // `sold` has been counted again meanwhile if it has as many.
         Ok(if counted < part.len() { counted } else { half })
     }
 }

@@ -1,8 +1,8 @@
-//! What the stores know of the numbers in order ids, told to the generator before it needs it.
+//! Highest known numbers in order ids, told to the generator before it needs them.
 //!
-//! A Redis that goes back in time would hand out numbers again. The generator leaves out what it knows to be taken: its own
-//! numbers, and those that the newest orders and the newest entries of the log carry, which it is told here. So the claim
-//! path asks nobody (`kit/id.rs` says how much room is left for what nobody knows of).
+//! A Redis that goes back in time would hand out numbers again. The generator leaves out numbers that are known to be
+//! taken: its own, and those of the newest orders and the newest entries of the log, which it is told here. So the
+//! claim path asks no store (`kit/id.rs` says how much room is left for numbers that are not known).
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ pub struct OrderIds {
 }
 
 impl OrderIds {
-    /// Puts the parts together, and looks once: before the first id.
+    /// A reader over these stores that has looked once, before the first id.
     pub async fn informed(
         stores: &Stores,
         backlog: Arc<Backlog>,
@@ -50,7 +50,7 @@ impl OrderIds {
     ///
     /// # Errors
     ///
-    /// When a store doesn't answer. What the other one has told by then has been learned.
+    /// When a store doesn't answer. The numbers of the other one have been learned.
     pub async fn pass(&self) -> Result<(), Failure> {
         let of_rows = self.learn_from_rows().await;
         self.learn_from_log().await?;

@@ -13,23 +13,23 @@ use crate::sale::log::{ClaimEntry, LoggedClaim};
 /// Detail of a claim whose place another order has taken.
 pub(super) const CONFLICT: &str = "its order id, or its buyer's place, belongs to another order";
 
-/// What became of a batch of log entries.
+/// Result of a batch of log entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Written {
     /// New rows.
     pub inserted: usize,
     /// Entries that were rows or dead letters already.
     pub repeated: usize,
-    /// Entries put aside because they contradict a row.
+    /// Entries that became dead letters because they contradict a row.
     pub conflicts: usize,
-    /// Entries put aside because their sale has no unit left.
+    /// Entries that became dead letters because their sale has no unit left.
     pub oversold: usize,
 }
 
-/// Why a batch wasn't written. Nothing of it was.
+/// Reason why a batch wasn't written. No part of it was.
 #[derive(Debug, thiserror::Error)]
 pub enum NotWritten {
-    /// Some entry in it can't be written: split the batch to find which.
+    /// An entry can't be written: split the batch to find it.
     #[error("{1}")]
     Poison(Reason, String),
     /// The buyers' locks were lost before the commit.
@@ -41,7 +41,7 @@ pub enum NotWritten {
 }
 
 impl From<sqlx::Error> for NotWritten {
-    /// An error about the data is poison; everything else may pass.
+    /// An error about the data is poison; any other may pass.
     fn from(error: sqlx::Error) -> Self {
         if postgres::is_data_error(&error) {
             let constraint = postgres::violated_constraint(&error).unwrap_or("none");
@@ -74,8 +74,8 @@ impl Columns {
     }
 }
 
-/// Inserts them all; false if one of them, or its buyer's place, is there already, and the transaction is of no more use.
-/// In id order, so that two workers with overlapping batches never wait for each other in a circle.
+/// Inserts all claims. False if one of them, or its buyer's place, is there already; then the transaction is of no
+/// more use. In id order, so that two workers with overlapping batches never wait for each other in a circle.
 pub(super) async fn insert_new(
     tx: &mut Transaction<'_, Postgres>,
     entries: &[&ClaimEntry],
@@ -100,8 +100,8 @@ pub(super) async fn insert_new(
     }
 }
 
-/// Inserts what isn't there; returns the order ids that were inserted, with their coupons. Of claims that contradict each
-/// other the earlier one in the log comes first.
+/// Inserts the claims that aren't there. Returns the order ids that were inserted, with their coupons. Of claims that
+/// contradict each other the earlier one in the log wins.
 pub(super) async fn insert_missing(
     tx: &mut Transaction<'_, Postgres>,
     entries: &[&ClaimEntry],
@@ -143,8 +143,8 @@ async fn insert_in_id_order(
     Ok(rows.into_iter().map(|row| (row.id, row.coupon_id)).collect())
 }
 
-/// The rows under these order ids, in any status. Sees what a concurrent writer has committed since
-/// the INSERT waited for it, because each statement takes a new snapshot (READ COMMITTED).
+/// The rows under these order ids, in any status. Sees the rows that a concurrent writer has committed since the
+/// INSERT waited for it, because each statement takes a new snapshot (READ COMMITTED).
 pub(super) async fn existing(
     tx: &mut Transaction<'_, Postgres>,
     entries: &[&ClaimEntry],

@@ -1,7 +1,8 @@
 //! Live orders, and whether Redis knows their buyers.
 //!
-//! A live order is read first, then its buyer. Where they differ, the order is read once more: one that is still live was
-//! live in between, and a live order's buyer is never absent, since a claim enters Redis first and leaves it last.
+//! A live order is read first, then its buyer. Where they differ, the order is read once more: if it is still live,
+//! it was live in between, and a live order's buyer is never absent, since a claim enters Redis first and leaves it
+//! last.
 
 use std::collections::HashMap;
 
@@ -13,17 +14,13 @@ use crate::sale::ids::{CouponId, OrderId, UserId};
 use crate::sale::keys::Keys;
 use crate::sale::{Failure, buyers};
 
-/// Live orders compared at a time; more would hold up everybody else.
+/// Live orders compared at a time; more would hold up all other requests.
 const PAGE: usize = 1_000;
 
-/// A live order, and the order that Redis has its user for, if any.
+/// A live order, and the order by which its user is a buyer in Redis, if any.
 pub type Missing = ((UserId, OrderId), Option<OrderId>);
 
 /// Live orders of a sale whose users are no buyers in Redis, up to `max`. Reads all live orders if there are fewer.
-///
-/// # Errors
-///
-/// When a store doesn't answer.
 pub async fn forgotten(
     pool: &PgPool,
     redis: &Redis,
@@ -43,7 +40,7 @@ pub async fn forgotten(
     Ok(forgotten)
 }
 
-/// Of the next page of live orders, those that Redis has no buyer for, or has under another id. `None` when all
+/// The orders of the next page of live orders without a buyer in Redis, or with one under another id. `None` when all
 /// pages have been read.
 pub async fn missing_page(
     pool: &PgPool,
@@ -69,7 +66,7 @@ pub async fn missing_page(
     Ok(Some(missing))
 }
 
-/// Live orders of a flash coupon by user, from behind `after` on.
+/// Live orders of a flash coupon by user, after `after`.
 pub async fn live_page(
     executor: impl PgExecutor<'_>,
     coupon: CouponId,
@@ -90,7 +87,7 @@ pub async fn live_page(
     Ok(rows.into_iter().map(|row| (row.user_id, row.id)).collect())
 }
 
-/// The rows under these order ids, of this coupon: whose they are, and whether they are live.
+/// The rows under these order ids, of this coupon: the user of each, and whether it is live.
 pub async fn by_id(
     pool: &PgPool,
     coupon: CouponId,

@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 
 use crate::sale::ids::{CouponId, OrderId, UserId};
 
-/// Where an order stands.
+/// Status of an order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema, sqlx::Type)]
 #[serde(rename_all = "snake_case")]
 #[sqlx(type_name = "text", rename_all = "snake_case")]
@@ -21,42 +21,42 @@ pub enum OrderStatus {
     Cancelled,
     /// Not paid in time.
     Expired,
-    /// On its way back.
+    /// The refund of the order is on its way.
     Refunding,
-    /// Paid back.
+    /// Refunded.
     Refunded,
 }
 
 /// An order, as its buyer sees it. Times are UTC; each is set while its status implies it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct Order {
-    /// Its id.
+    /// Id of the order.
     pub order_id: OrderId,
-    /// What was claimed.
+    /// The coupon.
     pub coupon_id: CouponId,
-    /// By whom.
+    /// The buyer.
     pub user_id: UserId,
-    /// Where it stands.
+    /// The status.
     pub status: OrderStatus,
-    /// How it was paid.
+    /// The means of payment.
     pub pay_method: Option<String>,
-    /// When the claim was accepted.
+    /// Time of the claim.
     pub claimed_at: DateTime<Utc>,
-    /// When it was paid.
+    /// Time of the payment.
     pub paid_at: Option<DateTime<Utc>>,
-    /// When it was used.
+    /// Time of the redemption.
     pub redeemed_at: Option<DateTime<Utc>>,
-    /// When it was cancelled.
+    /// Time of the cancellation.
     pub cancelled_at: Option<DateTime<Utc>>,
-    /// When its time to be paid was over.
+    /// Time of the expiry.
     pub expired_at: Option<DateTime<Utc>>,
-    /// When a refund was asked for.
+    /// Time of the request for a refund.
     pub refunding_at: Option<DateTime<Utc>>,
-    /// When it was paid back.
+    /// Time of the refund.
     pub refunded_at: Option<DateTime<Utc>>,
 }
 
-/// How an order is paid.
+/// Means of payment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema, sqlx::Type)]
 #[serde(rename_all = "snake_case")]
 #[sqlx(type_name = "text", rename_all = "snake_case")]
@@ -70,7 +70,7 @@ pub enum PayMethod {
 }
 
 impl PayMethod {
-    /// Its name in Postgres and JSON.
+    /// Name of the status in Postgres and JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Balance => "balance",

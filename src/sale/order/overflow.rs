@@ -1,10 +1,10 @@
-//! More entries of one sale than it has units: as many become orders as there are units, the others become dead letters, all
-//! in one transaction.
+//! Batches with more entries of one sale than it has units: as many become orders as there are units, the others
+//! become dead letters, all in one transaction.
 //!
-//! Rows come first and the lock on the sale's row second, as everywhere (`sale/order/moves/mod.rs`, Locks). So how many
-//! units are left is read without a lock, as many rows are inserted, and then the row is locked and read again:
-//! only if nothing is left do the remaining entries become dead letters. If a unit has come back in between, nothing
-//! is written, and the caller tries again.
+//! Rows come first and the lock on the sale's row second, as everywhere (`sale/order/moves/mod.rs`, Locks). So the
+//! number of units left is read without a lock, as many rows are inserted, and then the row is locked and read again:
+//! the remaining entries become dead letters only if no unit is left. If a unit has come back in between, nothing is
+//! written, and the caller tries again.
 
 use sqlx::{Postgres, Transaction};
 
@@ -14,14 +14,14 @@ use crate::sale::ids::{CouponId, Lane};
 use crate::sale::log::ClaimEntry;
 use crate::sale::order::dead_letter::{self, DeadLetter, Reason};
 
-/// Entries, by what becomes of them.
+/// Entries, by their fate.
 #[derive(Default)]
 struct Sorted<'a> {
-    /// Rows that are there.
+    /// Entries that are rows already.
     repeated: usize,
-    /// Order ids, or buyers' places, of other orders.
+    /// Entries with the order id, or the buyer's place, of another order.
     conflicts: Vec<&'a ClaimEntry>,
-    /// No row has their order id.
+    /// Entries whose order id has no row.
     new: Vec<&'a ClaimEntry>,
 }
 
@@ -107,7 +107,7 @@ async fn count(
     }
 }
 
-/// Returns how many hadn't been put aside before.
+/// Makes dead letters. Returns the number of new ones.
 async fn put_aside(
     tx: &mut Transaction<'_, Postgres>,
     lane: Lane,

@@ -1,25 +1,17 @@
-//! Reading orders: a user's own, and what others have to know about them.
+//! Reading orders: a user's own, and those that other rooms ask for.
 
 use super::model::{Order, OrderStatus};
 use super::write::Orders;
 use crate::sale::ids::{CouponId, OrderId, UserId};
 
 impl Orders {
-    /// The user's order; another user's order doesn't exist for them.
-    ///
-    /// # Errors
-    ///
-    /// When Postgres doesn't answer.
+    /// The user's order; another user's order doesn't exist for the user.
     pub async fn get(&self, user: UserId, order: OrderId) -> sqlx::Result<Option<Order>> {
         let mut found = self.select(user, Some(order), None, 1).await?;
         Ok(found.pop())
     }
 
-    /// Those of these orders that have been written, of any user.
-    ///
-    /// # Errors
-    ///
-    /// When Postgres doesn't answer.
+    /// The orders among these that have been written, of any user.
     pub async fn written(&self, orders: &[OrderId]) -> sqlx::Result<Vec<Order>> {
         let ids: Vec<i64> = orders.iter().map(|order| order.get()).collect();
         sqlx::query_as!(
@@ -35,10 +27,6 @@ impl Orders {
     }
 
     /// The user's orders, newest first, from before the given one on.
-    ///
-    /// # Errors
-    ///
-    /// When Postgres doesn't answer.
     pub async fn list(
         &self,
         user: UserId,
@@ -73,10 +61,6 @@ impl Orders {
     }
 
     /// The user's latest order of this coupon.
-    ///
-    /// # Errors
-    ///
-    /// When Postgres doesn't answer.
     pub async fn last_of(
         &self,
         coupon: CouponId,
@@ -94,10 +78,6 @@ impl Orders {
     }
 
     /// The user's live order of this coupon; for a regular coupon, its unpaid one.
-    ///
-    /// # Errors
-    ///
-    /// When Postgres doesn't answer.
     pub async fn live_of(&self, coupon: CouponId, user: UserId) -> sqlx::Result<Option<OrderId>> {
         sqlx::query_scalar!(
             r#"SELECT id AS "id: OrderId" FROM orders

@@ -17,12 +17,13 @@
 //! # What each failure does
 //!
 //! * A look fails, or takes longer than [`limits::PREFER_LOOK_MAX`]: it is repeated. The claim has been accepted all
-//!   the same, and a request whose patience ends is told so.
-//! * A client goes away: its request waits no longer, and its order is not looked for.
+//!   the same, and a request whose patience ends is answered 202.
+//! * A client disconnects: its request waits no longer, and its order is not looked for.
 //!
 //! # What is not promised
 //!
-//! That a request waits: beyond [`limits::PREFER_WAITERS_MAX`], and while the service stops, it is answered at once.
+//! A request may not wait: beyond [`limits::PREFER_WAITERS_MAX`], and while the service stops, it is answered at
+//! once.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -45,7 +46,7 @@ pub struct OrderWaiters(Arc<Shared>);
 struct Shared {
     orders: Orders,
     waiting: Mutex<Waiting>,
-    /// Tells the looking task that an order that is waited for has been written.
+    /// Tells the looking task that an order has been written for which a request waits.
     written: Notify,
     /// Counts looks.
     looks: Counter,
@@ -63,7 +64,7 @@ struct Waiting {
 
 /// A request that waits.
 struct Request {
-    /// Buyer of the order: one under the same id that isn't theirs is no answer.
+    /// Buyer of the order: another user's order under the same id is no answer.
     user: UserId,
     tell: oneshot::Sender<Order>,
 }
@@ -97,7 +98,7 @@ impl OrderWaiters {
         }
     }
 
-    /// A worker of this process has written these orders.
+    /// Tells the requests that wait for these orders, which a worker of this process has written.
     pub fn written(&self, mut orders: impl Iterator<Item = OrderId>) {
         let waiting = self.0.lock();
         if !waiting.requests.is_empty() && orders.any(|id| waiting.requests.contains_key(&id)) {
@@ -105,7 +106,7 @@ impl OrderWaiters {
         }
     }
 
-    /// How many requests wait.
+    /// Number of requests that wait.
     pub fn count(&self) -> usize {
         self.0.lock().requests.len()
     }
@@ -132,7 +133,7 @@ impl Drop for Place<'_> {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Waiting> {
-        self.waiting.lock().expect("nobody panics with the requests in hand")
+        self.waiting.lock().expect("no holder of this lock panics")
     }
 
     async fn look_while_requests_wait(self: Arc<Self>) {
@@ -154,7 +155,7 @@ impl Shared {
         }
     }
 
-    /// The orders that are waited for. Without any, the looking task has ended in the same step.
+    /// The orders for which requests wait. Without any, the looking task has ended in the same step.
     fn sought(&self) -> Option<Vec<OrderId>> {
         let mut waiting = self.lock();
         waiting.is_looked_for = !waiting.requests.is_empty();

@@ -1,9 +1,8 @@
-//! Batches of accepted claims become rows. The queries stand in `insert.rs`; batches with more entries than units are
-//! written by `overflow.rs`.
+//! Batches of accepted claims become rows. The queries stand in `insert.rs`; `overflow.rs` writes batches with more
+//! entries than units.
 //!
-//! Constraints settle every race here: the primary key (an order id is used once), the partial unique
-//! indexes (one live order for each buyer) and `sold + n <= total`. Locks spare double work; they
-//! decide nothing.
+//! Constraints settle every race here: the primary key (an order id is used once), the partial unique indexes (one
+//! live order for each buyer) and `sold + n <= total`. Locks only spare double work.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -20,7 +19,7 @@ use crate::sale::order::dead_letter::{self, DeadLetter, Reason};
 use super::insert::{CONFLICT, NotWritten, Written, existing, insert_missing, insert_new};
 use super::overflow;
 
-/// How much of a batch has to be written.
+/// Part of a batch that has to be written.
 #[derive(Clone, Copy)]
 enum Amount {
     All,
@@ -42,10 +41,6 @@ impl Orders {
     }
 
     /// Creates the order of a regular coupon, if the coupon is active and the user has no unpaid one.
-    ///
-    /// # Errors
-    ///
-    /// When Postgres doesn't answer.
     pub async fn insert_regular(
         &self,
         order: OrderId,
@@ -67,10 +62,6 @@ impl Orders {
     }
 
     /// Whether there is a sale of this coupon.
-    ///
-    /// # Errors
-    ///
-    /// When Postgres doesn't answer.
     pub async fn has_sale(&self, coupon: CouponId) -> sqlx::Result<bool> {
         stock::exists(&mut *self.pool.acquire().await?, coupon).await
     }
@@ -78,13 +69,12 @@ impl Orders {
     /// Writes a batch of entries in one transaction: rows, dead letters for conflicts, units
     /// sold. Repeating it changes nothing.
     ///
-    /// Broken off when `locks_lost` is cancelled, and after the time that a batch may
-    /// take, whatever the server does; the locks mustn't be held for ever.
+    /// Broken off when `locks_lost` is cancelled, and after the time that a batch may take, whatever the server does;
+    /// the locks mustn't be held for ever.
     ///
     /// # Errors
     ///
-    /// See [`NotWritten`]. Nothing has been written then, unless it was broken off in mid-commit: a
-    /// repeat finds out.
+    /// See [`NotWritten`]. Nothing has been written then, unless it was broken off in mid-commit: a repeat finds out.
     pub async fn write(
         &self,
         lane: Lane,
@@ -94,8 +84,8 @@ impl Orders {
         self.write_amount(Amount::All, lane, entries, locks_lost).await
     }
 
-    /// Writes as many of these entries, all of one coupon, as it has units for, those first that are first
-    /// here; the others become dead letters (`oversold`) in the same transaction. Otherwise as [`write`](Self::write).
+    /// Writes as many of these entries, all of one coupon, as it has units for, in the given order; the others become
+    /// dead letters (`oversold`) in the same transaction. Otherwise as [`write`](Self::write).
     ///
     /// # Errors
     ///
@@ -127,7 +117,7 @@ impl Orders {
             }
         };
         finished.unwrap_or_else(|broken_off| {
-            // In the middle of a transaction: closed, so that nobody is given it in this state.
+            // In the middle of a transaction: closed, so that no caller is given it in this state.
             drop(connection.detach());
             Err(broken_off)
         })
@@ -145,8 +135,8 @@ async fn write_on(
         let written = overflow::write(&mut tx, lane, entries).await;
         return end(tx, written).await;
     }
-    // Only after a worker has died, or an operator has written by hand, are rows there already. So first as if
-    // there were none: looking before each row costs Postgres a fifth more.
+    // Rows are there already only after a worker has died, or an operator has written by hand. So the first try
+    // assumes that there are none: looking before each row costs Postgres a fifth more.
     let written = match insert_new(&mut tx, entries).await {
         Ok(true) => {
             let coupons = entries.iter().map(|entry| entry.claim.coupon_id);
@@ -167,8 +157,8 @@ async fn end(
     tx: Transaction<'_, Postgres>,
     written: Result<Written, NotWritten>,
 ) -> Result<Written, NotWritten> {
-    // Not left to the drop of `tx`, which rolls back some time later: until then our rows would stand
-    // in the way of our own next try, on another connection.
+    // Not left to the drop of `tx`, which rolls back some time later: until then these rows would stand in the way of
+    // the next try, on another connection.
     match written {
         Ok(_) => tx.commit().await?,
         Err(_) => tx.rollback().await?,
@@ -176,7 +166,7 @@ async fn end(
     written
 }
 
-/// Writes claims some of which may be there already, in these or in other orders.
+/// Writes claims of which some may be there already, in these or in other orders.
 async fn write_missing(
     tx: &mut Transaction<'_, Postgres>,
     lane: Lane,

@@ -1,4 +1,4 @@
-//! What a payment gateway tells by its callback, and what it is told.
+//! Notices of a payment gateway, and the answers to them.
 
 use garde::Validate;
 use serde::Deserialize;
@@ -10,26 +10,26 @@ use crate::sale::order::model::Order;
 use crate::sale::payment::gateway::MethodCode;
 use crate::sale::payment::gateway::RefundReason;
 
-/// What a gateway confirms.
+/// Notice of a gateway.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, ToSchema, Validate)]
 #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
 pub enum Notice {
-    /// It has taken money.
+    /// The gateway has taken money.
     Payment {
         /// The gateway's id of the payment: 1 to 200 letters, digits and signs.
         #[garde(length(min = 1, max = 200), custom(visible))]
         payment_id: String,
-        /// What it was paid for.
+        /// The order that was paid for.
         #[garde(skip)]
         order_id: OrderId,
-        /// By which means: 1 is balance, 2 is alipay, 3 is wechat.
+        /// Means of payment: 1 is balance, 2 is alipay, 3 is wechat.
         #[garde(skip)]
         method: MethodCode,
-        /// How much, in minor units.
+        /// The amount, in minor units.
         #[garde(range(min = 0, max = limits::CENTS_MAX))]
         amount_cents: i64,
     },
-    /// It has given money back.
+    /// The gateway has refunded money.
     Refund {
         /// The gateway's id of the payment.
         #[garde(length(min = 1, max = 200), custom(visible))]
@@ -37,12 +37,12 @@ pub enum Notice {
     },
 }
 
-/// What a gateway is told about its notice.
+/// Answer to a gateway's notice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Receipt {
     /// The payment has paid its order.
     Accepted(Order),
-    /// It could not, and has to be given back.
+    /// The payment could not pay its order, and is refunded.
     HandedBack(Order, RefundReason),
     /// The refund has been noted.
     Refunded(Order),
@@ -52,7 +52,7 @@ pub enum Receipt {
     NoPayment,
     /// This payment was for another order.
     OtherOrder,
-    /// The service has not asked to have this payment back.
+    /// The service has not asked for a refund of this payment.
     NotAskedFor,
 }
 

@@ -1,21 +1,21 @@
-//! **The port to whoever moves the money.** To connect a real gateway, change this file.
+//! **The port to payment gateways.** To connect a real gateway, change this file.
 //!
-//! What is asked of a gateway, and what the rest of the code relies on:
+//! The rest of the code relies on this of a gateway:
 //!
-//! * [`charge`] takes the money of one order, and says under which id. Asked again about the same order, it takes
-//!   nothing more and says the same.
-//! * [`give_back`] returns one payment, named by that id. Asked again, it returns nothing more.
-//! * What can't be answered at once is confirmed later, by `POST /v1/payments/callback`, signed
+//! * [`charge`] takes the money of one order, and returns the payment's id. A repeat for the same order takes no more
+//!   money and returns the same id.
+//! * [`give_back`] refunds one payment, named by that id. A repeat refunds no more money.
+//! * An answer that can't be given at once is confirmed later, by `POST /v1/payments/callback`, signed
 //!   (`http/payments.rs`), and again until it is answered 200.
 //!
 //! Two gateways are known:
 //!
 //! * One elsewhere, which has the secret `--payment-callback-secret`. It takes money by itself and confirms that.
-//!   Its payments can be refunded by that gateway only, and no client of it is here to ask for that, so such
-//!   refunds wait until it confirms them.
-//! * The service itself, for trying only: every user is rich, and every answer is yes, at once. It keeps no books;
-//!   its payments are what the table `payments` says. It takes payments only with `--in-process-gateway`. What it
-//!   took before is given back also without that setting.
+//!   Only that gateway can refund its payments, and no client of it is here to ask for that, so such refunds wait
+//!   until it confirms them.
+//! * The service itself, for trying only: every user is rich, and every answer is yes, at once. It keeps no books but
+//!   the table `payments`. It takes payments only with `--in-process-gateway`. Payments that it took before are
+//!   refunded without that setting, too.
 //!
 //! With both settings, both take payments: the flag is given by hand, for trying the callbacks beside it, and
 //! `flash-sale doctor` fails because of it.
@@ -27,7 +27,7 @@ use crate::base::config::Config;
 use crate::sale::ids::OrderId;
 use crate::sale::order::model::PayMethod;
 
-/// What gateways call a method: 1 is balance, 2 is alipay, 3 is wechat.
+/// Numbers of methods, as gateways call them: 1 is balance, 2 is alipay, 3 is wechat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(try_from = "u8")]
 #[schema(value_type = u8, minimum = 1, maximum = 3)]
@@ -38,7 +38,7 @@ pub struct MethodCode(pub PayMethod);
 #[error("`method` is 1 (balance), 2 (alipay) or 3 (wechat)")]
 pub struct UnknownMethod;
 
-/// Where users pay for their orders.
+/// The place where users pay for their orders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Checkout {
     /// Here: the service says yes, and no money moves.
@@ -59,18 +59,18 @@ pub enum Gateway {
     External,
 }
 
-/// What a gateway says when it is asked to give a payment back.
+/// Answer of a gateway that is asked for a refund.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refund {
     /// The money is back.
     Done,
-    /// It will confirm that by callback.
+    /// The gateway will confirm the refund by callback.
     Later,
 }
 
 /// Takes the money for an order. Returns the gateway's id of the payment.
 pub fn charge(order: OrderId) -> String {
-    // One for each order, so that a repeat is the same payment.
+    // One id for each order, so that a repeat is the same payment.
     order.to_string()
 }
 
@@ -84,7 +84,7 @@ pub fn give_back(gateway: Gateway, _payment_id: &str) -> Refund {
 }
 
 impl Checkout {
-    /// What follows from the settings.
+    /// The place of payment by these settings.
     pub fn of(config: &Config) -> Self {
         match (config.in_process_gateway, &config.payment_callback_secret) {
             (true, _) => Self::InProcess,
@@ -105,7 +105,7 @@ impl TryFrom<u8> for MethodCode {
 }
 
 impl Gateway {
-    /// Its name in Postgres.
+    /// Name of the gateway in Postgres.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::InProcess => "in_process",
@@ -114,23 +114,23 @@ impl Gateway {
     }
 }
 
-/// Why money goes back.
+/// Reason of a refund.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema, sqlx::Type)]
 #[serde(rename_all = "snake_case")]
 #[sqlx(type_name = "text", rename_all = "snake_case")]
 pub enum RefundReason {
-    /// Its buyer wants a refund.
+    /// The buyer wants a refund.
     AskedFor,
     /// The order had been cancelled or had expired.
     TooLate,
     /// The order had been paid by another payment.
     PaidTwice,
-    /// It isn't what the coupon costs.
+    /// The amount is not the coupon's price.
     WrongAmount,
 }
 
 impl RefundReason {
-    /// Its name in Postgres and JSON.
+    /// Name of the reason in Postgres and JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::AskedFor => "asked_for",

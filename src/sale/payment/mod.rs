@@ -2,37 +2,37 @@
 //!
 //! # Model
 //!
-//! A row is money that a gateway has taken. It is written in the transaction in which its order becomes paid
-//! (*accepted*), or finds that it can't any more: then the row says from the beginning that the money goes back
-//! (*refunding*), until the gateway has confirmed that it is back (*refunded*). So money is never swallowed,
-//! whoever wins a race.
+//! A row is money that a gateway has taken. The transaction in which its order becomes paid writes the row
+//! (*accepted*). If the order can't be paid any more, the row says from the beginning that the money goes back
+//! (*refunding*), until the gateway has confirmed the refund (*refunded*). So money is never swallowed, whichever
+//! transaction wins a race.
 //!
 //! # Authority
 //!
-//! The gateway, about whether money has moved; Postgres, about what it was for.
+//! The gateway decides whether money has moved; Postgres decides which order it was for.
 //!
 //! # What each failure does
 //!
-//! * A confirmation comes twice, or at the same moment in two places: the gateway's id of the payment is
-//!   unique, and the second one is answered like the first.
-//! * The order expired, was cancelled, or was paid otherwise while it was being paid: the money is handed back.
+//! * A confirmation comes twice, or at the same moment in two places: the gateway's id of the payment is unique, and
+//!   the second one is answered like the first.
+//! * The order expired, was cancelled, or was paid otherwise while it was being paid: the money is refunded.
 //! * A confirmation names an order that isn't written yet: the gateway is told that there is none, and
 //!   confirms again.
-//! * Killed between asking the gateway for a refund and writing down that it is done: it is asked again.
-//! * Postgres refuses to note that one payment is back: it is postponed (`sale/postponed.rs`), and the others go on.
-//! * No gateway is here: a user who wants to pay is told so, and nothing is written. An order that is paid already
-//!   is told as it is.
+//! * Killed between asking the gateway for a refund and noting the answer: the gateway is asked again.
+//! * Postgres refuses to note one refund: the payment is postponed (`sale/postponed.rs`), and the others go on.
+//! * No gateway is here: a user who wants to pay is told so, and nothing is written. A user whose order is paid
+//!   already is told the order.
 //!
 //! # What is not promised
 //!
-//! When a refund is confirmed. Until then its order keeps its unit.
+//! A refund may be confirmed late. Until then its order keeps its unit.
 
 // Notices of a gateway elsewhere.
 pub mod callback;
 
 mod queries;
 
-// The gateway: pays, and gives money back.
+// The gateway: takes money, and refunds it.
 pub mod gateway;
 
 use sqlx::{PgConnection, PgPool};
@@ -57,7 +57,7 @@ pub struct Payments {
     moves: OrderMoves,
     checkout: Checkout,
     postponed: Postponed,
-    /// Whether users may hold so many unpaid orders only, and so get a place back by paying one.
+    /// Whether users have a bound on their unpaid orders, so that paying one frees a place.
     unpaid_bounded: bool,
 }
 
@@ -76,7 +76,7 @@ pub enum Paying {
 struct Payment {
     order: OrderId,
     gateway: Gateway,
-    /// The gateway's id of it.
+    /// The gateway's id of the payment.
     id: String,
     method: PayMethod,
     amount_cents: i64,
@@ -90,11 +90,7 @@ impl Payments {
         Self { pool, moves, checkout, postponed, unpaid_bounded }
     }
 
-    /// The user pays their unpaid order. Whoever comes too late is told so, and gets their money back.
-    ///
-    /// # Errors
-    ///
-    /// When Postgres doesn't answer.
+    /// Pays the user's unpaid order. A payment that comes too late is refused, and its money is refunded.
     pub async fn pay(
         &self,
         user: UserId,
@@ -105,33 +101,21 @@ impl Payments {
         self.moves.to_the_end(async move { payments.pay_now(user, order, method).await }).await
     }
 
-    /// The user wants the money back for their paid order.
-    ///
-    /// # Errors
-    ///
-    /// When Postgres doesn't answer.
+    /// Begins the refund of the user's paid order.
     pub async fn refund(&self, user: UserId, order: OrderId) -> Result<Moved, Failure> {
         let payments = self.clone();
         self.moves.to_the_end(async move { payments.refund_now(user, order).await }).await
     }
 
-    /// A gateway confirms something; how often, doesn't matter.
-    ///
-    /// # Errors
-    ///
-    /// When Postgres doesn't answer.
+    /// Takes a gateway's notice, any number of times.
     pub async fn receive(&self, notice: Notice) -> Result<Receipt, Failure> {
         let payments = self.clone();
         self.moves.to_the_end(async move { payments.receive_now(notice).await }).await
     }
 
-    /// Asks gateways for the refunds that are due, each payment once in a while until it is confirmed; then tries again
-    /// what was postponed and is due. Returns how many have been confirmed. A payment that can't be noted as refunded is
-    /// postponed, and the others go on.
-    ///
-    /// # Errors
-    ///
-    /// When Postgres doesn't answer.
+    /// Asks gateways to refund payments, each payment once in a while until it is confirmed; then tries postponed
+    /// ones again that are due. Returns the number confirmed. A payment whose refund can't be noted is postponed, and
+    /// the others go on.
     pub async fn refund_pass(&self) -> Result<usize, Failure> {
         let new = self.to_give_back().await?;
         let mut tries = self.postponed.begin(Pass::Refunds).await?;
@@ -145,7 +129,7 @@ impl Payments {
         Ok(refunded)
     }
 
-    /// False if the gateway will confirm it later.
+    /// False if the gateway will confirm the refund later.
     async fn give_back(&self, payment: &Refunding) -> Result<bool, Failure> {
         match gateway::give_back(payment.gateway, &payment.gateway_payment_id) {
             Refund::Done => {
@@ -211,7 +195,7 @@ impl Payments {
         }
     }
 
-    /// What the order's coupon costs now, if there is such an order.
+    /// The present price of the order's coupon, if there is such an order.
     async fn price(&self, order: OrderId) -> sqlx::Result<Option<i64>> {
         sqlx::query_scalar!(
             "SELECT pay_cents FROM coupons JOIN orders ON coupon_id = coupons.id WHERE orders.id = $1",
@@ -221,8 +205,8 @@ impl Payments {
         .await
     }
 
-    /// Writes down money that has been taken: it pays its order, or goes back, at once if there is a
-    /// `refusal`. True if it has paid the order now. A payment that is there already changes nothing.
+    /// Notes money that has been taken: it pays its order, or goes back, at once if there is a `refusal`. True if it
+    /// has paid the order now. A payment that is there already changes nothing.
     async fn settle(&self, payment: &Payment, refusal: Option<RefundReason>) -> sqlx::Result<bool> {
         let mut tx = self.pool.begin().await?;
         let paid = refusal.is_none() && moves::pay(&mut tx, payment.order, payment.method).await?;
@@ -242,7 +226,7 @@ impl Payments {
         Ok(paid && new)
     }
 
-    /// What has become of a payment: now, or when it was confirmed first.
+    /// Outcome of a payment: now, or when it was confirmed first.
     async fn receipt(&self, payment: &Payment) -> sqlx::Result<Receipt> {
         let row = sqlx::query!(
             r#"SELECT order_id AS "order_id: OrderId", refund_reason AS "refund_reason: RefundReason"
@@ -257,13 +241,13 @@ impl Payments {
         }
         let order = self.moves.find(payment.order).await?.ok_or(sqlx::Error::RowNotFound)?;
         Ok(match row.refund_reason {
-            // It has paid the order, whatever came later.
+            // The payment has paid the order, whatever came later.
             None | Some(RefundReason::AskedFor) => Receipt::Accepted(order),
             Some(reason) => Receipt::HandedBack(order, reason),
         })
     }
 
-    /// The gateway has been asked, and will confirm.
+    /// Notes that the gateway has been asked, and will confirm.
     async fn asked(&self, payment: i64) -> sqlx::Result<()> {
         sqlx::query!(
             "UPDATE payments SET refund_asked_at = now(), updated_at = now()
@@ -275,7 +259,7 @@ impl Payments {
         Ok(())
     }
 
-    /// The money is back, says its gateway. If its buyer had asked for that, the order ends here.
+    /// Notes the refund of a payment. If its buyer had asked for that, the order ends here.
     async fn refunded(&self, gateway: Gateway, payment_id: &str) -> sqlx::Result<Receipt> {
         let found = sqlx::query!(
             r#"SELECT id, order_id AS "order_id: OrderId", status = 'accepted' AS "accepted!",
@@ -309,7 +293,7 @@ impl Payments {
     }
 }
 
-/// Why an order takes no money any more.
+/// Reason why an order takes no money any more.
 async fn why_not(tx: &mut PgConnection, order: OrderId) -> sqlx::Result<RefundReason> {
     let closed = sqlx::query_scalar!(
         r#"SELECT status IN ('cancelled', 'expired') AS "closed!" FROM orders WHERE id = $1"#,
@@ -343,7 +327,7 @@ async fn insert(
     Ok(done.rows_affected() == 1)
 }
 
-/// The payment that has paid this order goes back.
+/// Begins the refund of the payment that has paid this order.
 async fn refund_accepted(tx: &mut PgConnection, order: OrderId) -> sqlx::Result<()> {
     let done = sqlx::query!(
         "UPDATE payments SET status = 'refunding', refund_reason = 'asked_for', updated_at = now()
@@ -353,6 +337,6 @@ async fn refund_accepted(tx: &mut PgConnection, order: OrderId) -> sqlx::Result<
     )
     .execute(tx)
     .await?;
-    // A paid order without a payment: neither the amount nor the gateway of its refund would be known.
+    // A paid order without a payment: neither amount nor holder of a refund would be known.
     if done.rows_affected() == 1 { Ok(()) } else { Err(sqlx::Error::RowNotFound) }
 }

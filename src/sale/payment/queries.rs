@@ -1,11 +1,11 @@
-//! Reading payments: those that have to go back.
+//! Reading payments on their way back.
 
 use super::Payments;
 use crate::base::limits;
 use crate::kit::postgres;
 use crate::sale::payment::gateway::Gateway;
 
-/// A payment that has to be refunded.
+/// A payment to be refunded.
 pub(super) struct Refunding {
     pub(super) id: i64,
     pub(super) gateway: Gateway,
@@ -13,12 +13,12 @@ pub(super) struct Refunding {
 }
 
 impl Payments {
-    /// The payments that gateways haven't been asked about for the longest time, without those that are postponed.
+    /// The payments about which gateways haven't been asked for the longest time, without postponed ones.
     pub(super) async fn to_give_back(&self) -> sqlx::Result<Vec<Refunding>> {
         sqlx::query_as!(
             Refunding,
-            // In two parts, because of a condition with OR each refunding payment is read, also if all have just been asked
-            // about.
+            // In two parts, because a condition with OR would read each refunding payment, even if all have just been
+            // asked about.
             r#"WITH new AS (
                    SELECT id, gateway, gateway_payment_id FROM payments
                    WHERE status = 'refunding' AND refund_asked_at IS NULL
@@ -38,7 +38,7 @@ impl Payments {
         .await
     }
 
-    /// Those of these payments that still have to be refunded.
+    /// The payments among these that still have to be refunded.
     pub(super) async fn refunding_among(&self, payments: &[i64]) -> sqlx::Result<Vec<Refunding>> {
         if payments.is_empty() {
             return Ok(Vec::new());

@@ -4,10 +4,10 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use crate::sale::ids::{OrderId, UserId};
 
-/// How many pairs, and the sum of their hashes: the same in whatever order they come.
+/// Number of pairs, and sum of their hashes: the same in any order.
 ///
-/// Both sides are hashed here and in one process, so the hash needs to be stable within one process only.
-/// Two sets that differ have the same digest once in 2^64: nobody chooses order ids, so nobody can aim at it.
+/// Both sides are hashed here and in one process, so the hash needs to be stable within one process only. Two sets
+/// that differ have the same digest once in 2^64; no user chooses order ids, so none can aim at it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Digest {
     /// Pairs.

@@ -1,19 +1,18 @@
-//! What can be wrong between Redis and Postgres, and what each finding means. `docs/reconcile.md` says what to do
-//! about it.
+//! Disagreements between Redis and Postgres, and the meaning of each. `docs/reconcile.md` has the remedies.
 
 use std::fmt;
 
 use super::Listing;
 use crate::sale::ids::{CouponId, Lane, OrderId, UserId};
 
-/// Something that doesn't agree.
+/// A disagreement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Disagreement {
     /// Redis doesn't hold a sale that it was given.
     SaleMissing { coupon: CouponId },
     /// Redis doesn't hold so many shards of a sale's buyers.
     ShardsMissing { coupon: CouponId, shards: i64 },
-    /// Redis holds something of a sale that can't be read, so the sale can't be compared.
+    /// A value of the sale in Redis can't be read, so the sale can't be compared.
     SaleUnreadable { coupon: CouponId, error: String },
     /// total ≠ stock + buyers.
     NotConserved { coupon: CouponId, total: i64, stock: i64, buyers: i64 },
@@ -35,20 +34,20 @@ pub enum Disagreement {
     OrderLost { coupon: CouponId, user: UserId, order: OrderId },
     /// A buyer whose order is closed, with nothing under way that would give the unit back.
     NotGivenBack { coupon: CouponId, user: UserId, order: OrderId },
-    /// A live order that Redis knows nothing of, or knows under another id.
+    /// A live order whose user is no buyer in Redis, or a buyer under another id.
     BuyerMissing { coupon: CouponId, user: UserId, order: OrderId, in_redis: Option<OrderId> },
     /// Acknowledged entries that are neither row nor dead letter.
     AcknowledgedUnwritten { lane: Lane, acknowledged: u64, accounted: u64 },
     /// A pending entry that the log doesn't have any more.
     PendingDeleted { lane: Lane, entry_id: String },
-    /// The order log of a lane can't be read, so nothing that hangs on it can be compared.
+    /// The order log of a lane can't be read, so its claims can't be compared.
     LogUnreadable { lane: Lane, error: String },
-    /// Something about the lists of unpaid orders.
+    /// A fault of the lists of unpaid orders.
     Listing(Listing),
 }
 
 impl Disagreement {
-    /// Every code that there is; `docs/reconcile.md` has a heading for each.
+    /// All codes; `docs/reconcile.md` has a heading for each.
     pub const CODES: [&str; 20] = [
         "sale_missing",
         "shards_missing",
@@ -72,7 +71,7 @@ impl Disagreement {
         "places_unreadable",
     ];
 
-    /// Its kind, for programs.
+    /// Kind of the disagreement, for programs.
     pub fn code(&self) -> &'static str {
         match self {
             Self::SaleMissing { .. } => "sale_missing",
@@ -101,7 +100,7 @@ impl Disagreement {
         matches!(self, Self::SaleMissing { .. } | Self::ShardsMissing { .. })
     }
 
-    /// The coupon that it is about; `None` for a whole lane.
+    /// Coupon of the disagreement; `None` for a whole lane.
     pub fn coupon(&self) -> Option<CouponId> {
         if let Self::Listing(listing) = self {
             return listing.coupon();
@@ -142,7 +141,7 @@ impl fmt::Display for Disagreement {
             ),
             Self::SaleUnreadable { coupon, error } => write!(
                 f,
-                "coupon {coupon}: it can't be compared, because something of it in Redis can't be read ({error}). Whatever else is wrong with it isn't seen"
+                "coupon {coupon}: it can't be compared, because a part of it in Redis can't be read ({error}). Its other faults aren't seen"
             ),
             Self::NotConserved { coupon, total, stock, buyers } => write!(
                 f,
@@ -202,7 +201,7 @@ impl fmt::Display for Disagreement {
 }
 
 impl Disagreement {
-    /// What is wrong with a whole lane.
+    /// Fault of a whole lane.
     fn fmt_of_lane(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::AcknowledgedUnwritten { lane, acknowledged, accounted } => write!(

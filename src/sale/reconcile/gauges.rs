@@ -1,8 +1,8 @@
-//! The operator's numbers: what a look at both stores tells, as gauges and for one coupon side by side.
+//! The operator's numbers: facts of both stores, as gauges and for one coupon side by side.
 //!
-//! A pass looks, and the page of metrics shows what it saw last: who reads the page asks no store. What can't be
-//! looked up is taken off the page, since an old number would look like a new one. A sale that can't be read takes
-//! nothing else off the page.
+//! A pass looks, and the page of metrics shows its last look: a reader of the page asks no store. A number that can't
+//! be looked up is taken off the page, since an old one would look like a new one. A sale that can't be read takes no
+//! other number off the page.
 //!
 //! Sales are labelled with their coupon's id, so their number is bounded: the newest
 //! [`limits::METRIC_COUPONS_MAX`] of those that Redis holds.
@@ -37,7 +37,7 @@ use crate::sale::{Failure, Stores};
 /// Looks numbers up.
 pub struct Numbers {
     stores: Stores,
-    /// Knows where the logs stand.
+    /// Backlog, which knows the states of the logs.
     backlog: Arc<Backlog>,
     oldest: Oldest,
     metrics: Arc<Metrics>,
@@ -47,13 +47,13 @@ pub struct Numbers {
 /// One coupon's sale, by both stores.
 #[derive(Debug, Serialize)]
 pub struct SideBySide {
-    /// What Redis has; null if it has no such sale, or none that can be read.
+    /// The sale in Redis; null if it isn't there or can't be read.
     pub redis: Option<InRedis>,
-    /// What Postgres has.
+    /// The sale in Postgres.
     pub postgres: InPostgres,
     /// The order log of its lane, with the entries of other coupons.
     pub log: LogNumbers,
-    /// What doesn't agree, in words; empty is good.
+    /// Disagreements in words; empty is good.
     pub disagreements: Vec<String>,
 }
 
@@ -64,15 +64,15 @@ pub struct InRedis {
     pub total: Option<i64>,
     /// Units left.
     pub left: i64,
-    /// Users who hold one.
+    /// Users who hold a unit.
     pub buyers: i64,
     /// Whether total = left + buyers.
     pub conserved: bool,
     /// active, paused, ended, or loading.
     pub state: Option<String>,
-    /// Last change that has reached it.
+    /// Revision that Redis has.
     pub revision: Option<i64>,
-    /// Approved state of Redis that it belongs to.
+    /// Epoch of the sale.
     pub epoch: Option<i64>,
 }
 
@@ -83,9 +83,9 @@ pub struct InPostgres {
     pub total: i64,
     /// Units sold, by its own count.
     pub sold: i64,
-    /// Its orders by status.
+    /// Orders by status.
     pub orders: BTreeMap<String, i64>,
-    /// Orders that an operator has to decide about.
+    /// Open dead letters.
     pub dead_letters_open: usize,
     /// Units on their way back to Redis.
     pub stock_returns_open: i64,
@@ -94,7 +94,7 @@ pub struct InPostgres {
 }
 
 impl Numbers {
-    /// Has seen nothing yet.
+    /// Numbers without a look yet.
     pub fn new(
         stores: &Stores,
         backlog: Arc<Backlog>,
@@ -104,11 +104,7 @@ impl Numbers {
         Self { stores: stores.clone(), backlog, oldest: Oldest::default(), metrics, postponed }
     }
 
-    /// Looks, and shows.
-    ///
-    /// # Errors
-    ///
-    /// When a store doesn't answer.
+    /// Looks the numbers up, and shows them.
     pub async fn pass(&self) -> Result<(), Failure> {
         let seen = self.look().await;
         let (gauges, failed) = seen.map_or_else(|e| (Vec::new(), Err(e)), |seen| (seen, Ok(())));
@@ -128,7 +124,7 @@ impl Numbers {
         Ok(gauges)
     }
 
-    /// Nothing if the log of a lane can't be read: the sum over the others would look like all of it.
+    /// `None` if the log of a lane can't be read: the sum over the others would look like all of it.
     async fn log_gauges(&self) -> Result<Vec<Gauge>, Failure> {
         let Stores { pool, redis, keys } = &self.stores;
         let lanes = installation::read(pool).await?.lanes;
@@ -152,7 +148,7 @@ impl Numbers {
         ])
     }
 
-    /// Of each pass that postpones, also if nothing waits.
+    /// One gauge for each pass that postpones, also if no item waits.
     async fn postponed_gauges(&self) -> sqlx::Result<Vec<Gauge>> {
         let waiting = self.postponed.waiting().await?;
         let passes = Pass::ALL.into_iter().filter(|pass| pass.postpones().is_some());
@@ -169,7 +165,7 @@ impl Numbers {
         Ok(items.chain(oldest).collect())
     }
 
-    /// Of a sale that can't be read only that it isn't known to be conserved.
+    /// A sale that can't be read only counts as not known to be conserved.
     async fn sale_gauges(&self) -> Result<Vec<Gauge>, Failure> {
         let Stores { pool, redis, keys } = &self.stores;
         let newest = stock::newest_loaded(pool, limits::METRIC_COUPONS_MAX).await?;
@@ -199,7 +195,7 @@ impl Numbers {
     }
 }
 
-/// The units of a sale, as far as they are looked up every few seconds.
+/// The units of a sale that are looked up every few seconds.
 #[derive(Default)]
 struct Units {
     total: Option<i64>,
@@ -220,7 +216,7 @@ const UNITS: [(&str, UnitsOf); 4] = [
 ];
 
 impl Units {
-    /// Doesn't count the buyers of a large sale: Redis does nothing else meanwhile.
+    /// Doesn't count the buyers of a large sale: Redis runs no other command meanwhile.
     async fn look(redis: &Redis, keys: &Keys, coupon: CouponId, sold: i64) -> RedisResult<Self> {
         let is_small = buyers::shards(redis, keys, coupon)
             .await?
@@ -243,11 +239,7 @@ impl Units {
     }
 }
 
-/// What both stores say of one sale; nothing for a coupon without one, or that Redis never had to hold.
-///
-/// # Errors
-///
-/// When a store doesn't answer.
+/// Both stores' facts about one sale; `None` for a coupon without a sale, or one that Redis never had to hold.
 pub async fn side_by_side(
     stores: &Stores,
     coupon: CouponId,
@@ -265,7 +257,7 @@ pub async fn side_by_side(
     }))
 }
 
-/// Nothing of a sale that isn't there or can't be read; the disagreements say which.
+/// `None` for a sale that isn't there or can't be read; the disagreements name the fault.
 async fn in_redis(stores: &Stores, coupon: CouponId) -> Result<Option<InRedis>, Failure> {
     let Stores { redis, keys, .. } = stores;
     let seen = match census(redis, keys, coupon).await.map_err(Failure::from) {
@@ -300,7 +292,7 @@ async fn in_postgres(pool: &PgPool, coupon: CouponId) -> Result<InPostgres, Fail
     })
 }
 
-/// No index has closed orders by coupon: this reads the table, for somebody who has asked for it.
+/// No index has closed orders by coupon, so this reads the whole table; only an operator's request does so.
 async fn orders_by_status(pool: &PgPool, coupon: CouponId) -> sqlx::Result<BTreeMap<String, i64>> {
     let mut tx = pool.begin().await?;
     stock::allow_long_statements(&mut tx).await?;

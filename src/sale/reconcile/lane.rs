@@ -1,8 +1,9 @@
-//! The order log of one lane: whatever was acknowledged is a row or a dead letter, and nothing pending has
-//! been deleted.
+//! The order log of one lane: each acknowledged entry is a row or a dead letter, and no pending entry has been
+//! deleted.
 //!
-//! Redis keeps no count of what was acknowledged: it is what was ever appended and is neither pending nor
-//! unread. The log is read first: what it takes for acknowledged is in Postgres by the time that is read.
+//! Redis keeps no count of acknowledged entries: they are all entries ever appended without the pending and the
+//! unread ones. The log is read first: an entry that counts as acknowledged there is in Postgres by the time that is
+//! read.
 
 use super::{Check, Disagreement, Report, rows};
 use crate::kit::redis::is_data_error;
@@ -11,7 +12,7 @@ use crate::sale::ids::Lane;
 use crate::sale::log::{GROUP, LogState, LoggedClaim, ReadBatch, is_missing_group};
 use crate::sale::order::dead_letter;
 
-/// Entries read at a time; more would hold up everybody else.
+/// Entries read at a time; more would hold up all other clients.
 const PAGE: usize = 1_000;
 
 /// Entry id, consumer, idle ms, deliveries.
@@ -21,7 +22,7 @@ type Pending = (String, String, u64, u64);
 type Entry = (String, Vec<Vec<u8>>);
 
 impl Check<'_> {
-    /// Where the logs stand; nothing of one that can't be read.
+    /// States of the logs; `None` for one that can't be read.
     pub(super) async fn states(&self, lanes: &[Lane]) -> Result<Vec<Option<LogState>>, Failure> {
         let keys: Vec<String> = lanes.iter().map(|lane| self.keys.log(*lane)).collect();
         match LogState::of_all(self.redis, &keys).await {
@@ -38,7 +39,7 @@ impl Check<'_> {
         Ok(states)
     }
 
-    /// Compares each log with what became of it. Returns where the logs stand.
+    /// Compares each log with its rows and dead letters. Returns the states of the logs.
     pub(super) async fn lanes(
         &self,
         lanes: &[Lane],
@@ -100,7 +101,7 @@ impl Check<'_> {
             };
             from = format!("({last}");
             for (entry_id, ..) in page {
-                // Asked once more: what was acknowledged since may have been trimmed since.
+                // Asked once more: entries that were acknowledged since may have been trimmed since.
                 if self.range(lane, &entry_id, &entry_id, 1).await?.is_empty()
                     && !self.pending(lane, &entry_id, &entry_id, 1).await?.is_empty()
                 {
@@ -110,8 +111,8 @@ impl Check<'_> {
         }
     }
 
-    /// Tells `each` about the claims whose entries aren't acknowledged: from the oldest pending entry (or behind
-    /// the last delivered one) to the end of the log. Acknowledged ones in between do no harm.
+    /// Tells `each` about the claims whose entries aren't acknowledged: from the oldest pending entry (or after the
+    /// last delivered one) to the end of the log. Acknowledged ones in between do no harm.
     pub(super) async fn each_in_flight(
         &self,
         lane: Lane,
@@ -130,7 +131,7 @@ impl Check<'_> {
         }
     }
 
-    /// Asked in this order, an entry that is delivered in between is pending or behind the answer.
+    /// Asked in this order, an entry that is delivered in between is pending or after the answer.
     async fn oldest_unacknowledged(&self, lane: Lane) -> Result<Option<String>, Failure> {
         let delivered = LogState::of(self.redis, &self.keys.log(lane)).await?.delivered;
         let pending = self.pending(lane, "-", "+", 1).await?.into_iter().next();

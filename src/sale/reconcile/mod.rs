@@ -1,31 +1,30 @@
-//! Do Redis and Postgres agree? One wording and one implementation of the law of conservation, for the
-//! command line, the tests and everything that wants proof after a run. Reads only.
-//! `docs/reconcile.md` tells an operator what each finding means.
+//! Comparison of Redis with Postgres: one wording and one implementation of the law of conservation, for the command
+//! line, the tests, the bench and operators. Reads only. `docs/reconcile.md` tells an operator the meaning of each
+//! finding.
 //!
-//! # What is compared
+//! # Comparisons
 //!
 //! * Each sale at one moment: total = stock left + buyers, and the terms that both stores have.
 //! * Its buyers with its orders: by count and digest, and only if these differ one by one.
 //!   A buyer is a live order, a closed one whose unit is on its way back, an open dead letter, or an entry in
 //!   flight.
-//! * Each lane: whatever was acknowledged is a row or a dead letter, and nothing pending has been
-//!   deleted.
+//! * Each lane: each acknowledged entry is a row or a dead letter, and no pending entry has been deleted.
 //! * The lists of unpaid orders, where there are any: each names unpaid orders, and all of them.
 //!
 //! # On a busy service
 //!
-//! Nothing is reported that was only under way. For each question there is an order of reading that makes the
-//! answer certain while claims, orders and changes go on: what happens first is read last. Redis is asked in
-//! pages of a millisecond, Postgres in pages of some 10 ms, and neither side is ever held in memory as a
-//! whole; what doesn't match yet is, so as many as are in flight.
+//! No finding is about a claim that is only under way. For each question there is an order of reading that makes the
+//! answer certain while claims, orders and changes go on: the first event is read last. Redis is asked in pages of a
+//! millisecond, Postgres in pages of some 10 ms, and neither side is ever held in memory as a whole; only pairs that
+//! don't match yet are, about as many as entries are in flight.
 //!
-//! # What can't be read
+//! # Unreadable values
 //!
-//! A junk field, or a key of another type, is a finding about its sale (or its lane), and everything else is compared.
+//! A junk field, or a key of another type, is a finding about its sale (or its lane), and all others are compared.
 //!
 //! # What is not promised
 //!
-//! That a loss is seen which took both sides along: a claim that neither Redis nor Postgres remembers was only ever
+//! A loss that took both sides along is not seen: a claim that neither Redis nor Postgres remembers was only ever
 //! known to its buyer.
 
 // Gauges of sales, orders and passes.
@@ -69,25 +68,25 @@ use crate::sale::keys::Keys;
 use crate::sale::log::{LogState, LoggedClaim};
 use crate::sale::{Failure, Stores, installation};
 
-/// What was found.
+/// Result of a comparison.
 #[derive(Debug, Default)]
 pub struct Report {
     /// One line for each sale that Redis has to hold.
     pub sales: Vec<SaleCount>,
     /// Entries in flight, over all lanes, when the comparison ended.
     pub in_flight: u64,
-    /// Whether nothing was in flight and nothing was claimed from beginning to end.
+    /// Whether no entry was in flight and no unit was claimed from beginning to end.
     pub at_rest: bool,
     /// Every order by status.
     pub orders: BTreeMap<String, i64>,
-    /// Everything that doesn't agree. Empty is the only good answer.
+    /// All disagreements. Empty is the only good answer.
     pub disagreements: Vec<Disagreement>,
 }
 
 /// One sale in numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SaleCount {
-    /// Which.
+    /// The coupon.
     pub coupon: CouponId,
     /// Units on offer, by Redis.
     pub total: i64,
@@ -99,8 +98,8 @@ pub struct SaleCount {
     pub live_orders: usize,
     /// Buyers whose order is an open dead letter.
     pub in_review: usize,
-    /// Whether buyers and live orders are the same, by count and digest. They needn't be while entries are in
-    /// flight, letters are dead, or units are on their way back.
+    /// Whether buyers and live orders are the same, by count and digest. They needn't be while entries are in flight,
+    /// letters are open, or units are on their way back.
     pub identical: bool,
 }
 
@@ -108,7 +107,7 @@ pub struct SaleCount {
 ///
 /// # Errors
 ///
-/// When a store doesn't answer; nothing can be said then.
+/// When a store doesn't answer; the comparison has no result then.
 pub async fn check(pool: &PgPool, redis: &Redis, keys: &Keys) -> Result<Report, Failure> {
     let check = Check { pool, redis, keys };
     let lanes: Vec<Lane> = Lane::all(installation::read(pool).await?.lanes).collect();
@@ -124,14 +123,14 @@ pub async fn check(pool: &PgPool, redis: &Redis, keys: &Keys) -> Result<Report, 
     Ok(report)
 }
 
-/// What is known of a sale that may leave Redis.
+/// Facts about a sale that may leave Redis.
 #[derive(Debug)]
 pub struct Standing {
-    /// Everything that doesn't agree about it.
+    /// Disagreements about the sale.
     pub disagreements: Vec<Disagreement>,
-    /// The sale in numbers; nothing if Redis doesn't have it.
+    /// The sale in numbers; `None` if Redis doesn't have it.
     pub sale: Option<SaleCount>,
-    /// Its entries on their way to Postgres.
+    /// Entries of the sale on their way to Postgres.
     pub in_flight: usize,
 }
 
@@ -142,7 +141,7 @@ impl Standing {
         self.disagreements.is_empty() && self.is_identical() && self.in_flight == 0
     }
 
-    /// What keeps the sale from being settled, in words.
+    /// Obstacles to settling the sale, in words.
     pub fn obstacles(&self) -> Vec<String> {
         let mut obstacles: Vec<String> =
             self.disagreements.iter().map(ToString::to_string).collect();
@@ -161,11 +160,11 @@ impl Standing {
     }
 }
 
-/// Where a sale stands that Redis has to hold.
+/// The facts about a sale that Redis has to hold.
 ///
 /// # Errors
 ///
-/// When a store doesn't answer, or Redis holds something of the sale that can't be read.
+/// When a store doesn't answer, or a value of the sale in Redis can't be read.
 pub async fn standing(
     pool: &PgPool,
     redis: &Redis,
@@ -181,21 +180,13 @@ pub async fn standing(
     Ok(Standing { disagreements: report.disagreements, sale, in_flight })
 }
 
-/// How many entries of this coupon are on their way to Postgres.
-///
-/// # Errors
-///
-/// When Redis doesn't answer.
+/// Number of entries of this coupon on their way to Postgres.
 pub async fn in_flight(stores: &Stores, coupon: CouponId) -> Result<usize, Failure> {
     let Stores { pool, redis, keys } = stores;
     Check { pool, redis, keys }.in_flight(coupon).await
 }
 
-/// Compares one sale; nothing if Redis doesn't have to hold it.
-///
-/// # Errors
-///
-/// When a store doesn't answer.
+/// Compares one sale; does nothing if Redis doesn't have to hold it.
 pub async fn check_sale(
     pool: &PgPool,
     redis: &Redis,
@@ -218,7 +209,7 @@ struct Check<'a> {
 }
 
 impl Check<'_> {
-    /// Compares one sale. One that can't be read is a finding, and the others are compared all the same.
+    /// Compares one sale. An unreadable sale is a finding, and the others are compared all the same.
     async fn sale_or_why_not(&self, coupon: CouponId, report: &mut Report) -> Result<(), Failure> {
         match self.sale(coupon, report).await {
             Err(failure) if failure.is_of_item() => {
@@ -239,7 +230,7 @@ impl Check<'_> {
 }
 
 impl Report {
-    /// Whether everything agrees.
+    /// Whether both stores agree.
     pub fn agrees(&self) -> bool {
         self.disagreements.is_empty()
     }

@@ -1,8 +1,8 @@
-//! Comparing the stores now and then, or when somebody asks; each time on record.
+//! Comparisons by the clock and on request; each is on record.
 //!
-//! Every process with the role `worker` asks now and then whether a comparison is due; the record in Postgres
-//! makes it due for one of them. All of them then show what the last one found, whoever did it: as gauges, and as
-//! one line in the log when that has changed. The periodic comparison never repairs.
+//! Every process with the role `worker` asks now and then whether a comparison is due; the record in Postgres makes
+//! it due for one of them. All of them then show the result of the last one, of any process: as gauges, and as one
+//! line in the log when it has changed. The periodic comparison never repairs.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -21,37 +21,29 @@ use crate::sale::{Failure, Stores};
 pub struct Reconciler {
     stores: Stores,
     metrics: Arc<Metrics>,
-    /// Owns comparisons: who asked for one may hang up.
+    /// Owner of comparisons: a client that asked for one may disconnect.
     shutdown: Shutdown,
-    /// Held by whoever compares: that is a lot of reading.
+    /// Lets a process compare once at a time: a comparison reads much.
     one: Arc<tokio::sync::Mutex<()>>,
-    /// The last run that was shown, and what it found.
+    /// The last run that was shown, and its findings.
     shown: Mutex<Option<(RunId, Vec<Finding>)>>,
 }
 
 impl Reconciler {
-    /// Has shown nothing yet.
+    /// A reconciler that has shown no run yet.
     pub fn new(stores: Stores, metrics: Arc<Metrics>, shutdown: Shutdown) -> Self {
         Self { stores, metrics, shutdown, one: Arc::default(), shown: Mutex::default() }
     }
 
     /// Compares now, off the record. One comparison of a process at a time.
-    ///
-    /// # Errors
-    ///
-    /// When a store doesn't answer.
     pub async fn compare(&self) -> Result<Report, Failure> {
         let _one = self.one.lock().await;
         let Stores { pool, redis, keys } = &self.stores;
         reconcile::check(pool, redis, keys).await
     }
 
-    /// Compares now, and repairs what may be repaired if `repairs`. Returns the record as it stands after
+    /// Compares now, and repairs what it may if `repairs`. Returns the record as it stands after
     /// [`limits::RECONCILE_WAIT_MAX`] at the latest; the comparison goes on.
-    ///
-    /// # Errors
-    ///
-    /// When a store doesn't answer.
     pub async fn ask(&self, asked_by: AskedBy, repairs: bool) -> Result<Run, Failure> {
         let run = runs::begin(&self.stores.pool, asked_by).await?;
         let stores = self.stores.clone();
@@ -67,10 +59,6 @@ impl Reconciler {
     }
 
     /// One comparison.
-    ///
-    /// # Errors
-    ///
-    /// When Postgres doesn't answer.
     pub async fn get(&self, run: RunId) -> sqlx::Result<Option<Run>> {
         // Ids are whole numbers, so "before the next one" and a limit of one is "this one or older".
         let before = RunId::new(run.get().saturating_add(1)).unwrap_or(run);
@@ -79,20 +67,12 @@ impl Reconciler {
     }
 
     /// Comparisons, newest first, from before the given one on.
-    ///
-    /// # Errors
-    ///
-    /// When Postgres doesn't answer.
     pub async fn list(&self, before: Option<RunId>, limit: u32) -> sqlx::Result<Vec<Run>> {
         runs::list(&self.stores.pool, before, limit).await
     }
 
-    /// Compares if that is due, and shows what the last comparison found. With a period of zero nothing is ever
-    /// due. What a stop comes upon is given up.
-    ///
-    /// # Errors
-    ///
-    /// When a store doesn't answer.
+    /// Compares if that is due, and shows the result of the last comparison. With a period of zero no comparison is
+    /// ever due. A stop gives a comparison up.
     pub async fn pass(&self, period: Duration) -> Result<(), Failure> {
         tokio::select! {
             () = self.shutdown.stop_token().cancelled() => Ok(()),
@@ -131,7 +111,7 @@ impl Reconciler {
         self.metrics.gauges.replace("reconcile", gauges(&run));
         let mut findings = run.findings.0.clone();
         findings.sort();
-        // What they are about, without the numbers in them, which may change with every claim.
+        // Findings without the numbers in them, which may change with every claim.
         let about = |findings: &[Finding]| -> Vec<(String, Option<_>)> {
             findings.iter().map(|finding| (finding.code.clone(), finding.coupon_id)).collect()
         };
@@ -142,11 +122,7 @@ impl Reconciler {
     }
 }
 
-/// Compares, repairs if that is asked for, and records both, also that it couldn't be done.
-///
-/// # Errors
-///
-/// When a store doesn't answer.
+/// Compares, repairs if that is asked for, and records both, failures included.
 pub async fn run_and_record(
     stores: &Stores,
     run: RunId,
@@ -182,7 +158,7 @@ fn log_change(run: &Run, findings: &[Finding]) {
     }
 }
 
-/// How the last comparison ended: when, how long it took, and how many of each kind of disagreement.
+/// End of the last comparison: its time, its duration, and the number of disagreements of each kind.
 fn gauges(run: &Run) -> Vec<Gauge> {
     let finished_at = run.finished_at.unwrap_or(run.started_at);
     let took_ms = (finished_at - run.started_at).num_milliseconds();

@@ -1,12 +1,12 @@
 //! The buyers of one sale in Redis against its orders in Postgres.
 //!
-//! First by count and digest, which reads each side once. If these differ (because entries are
-//! in flight, or because something is wrong), one by one in both directions, page by page:
+//! First by count and digest, which reads each side once. If these differ (because entries are in flight, or because
+//! of a fault), one by one in both directions, page by page:
 //!
-//! * **From buyer to order.** Buyers are read first, then what is in flight, then dead letters and rows. A
-//!   buyer's entry that was no longer in flight when the log was read is in Postgres by the time that is read.
-//!   A buyer whose order is closed is on the way out: the outbox is asked first, and then Redis once more, which
-//!   the buyer has left before the outbox is done.
+//! * **From buyer to order.** Buyers are read first, then the entries in flight, then dead letters and rows. A
+//!   buyer's entry that was no longer in flight when the log was read is in Postgres by the time that is read. A
+//!   buyer whose order is closed is on the way out: the outbox is asked first, and then Redis once more, which the
+//!   buyer has left before the outbox is done.
 //! * **From order to buyer**, as `sale/order/live.rs` says.
 
 use std::collections::HashMap;
@@ -19,10 +19,10 @@ use crate::sale::order::dead_letter;
 use crate::sale::order::give_back::stock_returns;
 use crate::sale::order::live;
 
-/// Elements read at a time; more would hold up everybody else.
+/// Elements read at a time; more would hold up all other clients.
 const PAGE: usize = 1_000;
 
-/// How the promises of a sale are kept.
+/// Counts of kept and broken promises of a sale.
 pub(super) struct Promises {
     pub live_orders: usize,
     pub in_review: usize,
@@ -32,9 +32,9 @@ pub(super) struct Promises {
 /// Buyers without a live order.
 #[derive(Default)]
 struct Unmatched {
-    /// Without any row.
+    /// Buyers without any row.
     unwritten: HashMap<OrderId, UserId>,
-    /// With a closed one.
+    /// Buyers with a closed order.
     closed: Vec<(UserId, OrderId)>,
 }
 
@@ -105,7 +105,7 @@ impl Check<'_> {
         Ok(in_review)
     }
 
-    /// Buyers, as far as their orders aren't live rows.
+    /// Checks buyers whose orders aren't live rows.
     async fn unmatched(&self, coupon: CouponId) -> Result<Unmatched, Failure> {
         let mut unmatched = Unmatched::default();
         let mut pages = buyers::Pages::begin(self.redis, self.keys, coupon).await?;
@@ -124,7 +124,7 @@ impl Check<'_> {
         Ok(unmatched)
     }
 
-    /// Buyers whose orders are closed: is their unit on its way back?
+    /// Checks buyers whose orders are closed: each unit has to be on its way back.
     async fn closed(
         &self,
         coupon: CouponId,

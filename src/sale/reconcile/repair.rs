@@ -1,31 +1,31 @@
-//! Repairs: what can be put right while claims and orders go on, and nothing else.
+//! Repairs: corrections that are safe while claims and orders go on.
 //!
 //! # Model
 //!
 //! A repair never touches a stock and never loads one: every known repair that does sells units twice, because
-//! what is in flight isn't counted on the side that it reads. So only what Postgres can decide by itself is
-//! done, in one transaction, guarded by the same constraints as ever:
+//! entries in flight aren't counted on the side that it reads. So a repair does only what Postgres can decide by
+//! itself, in one transaction, guarded by the same constraints as any other:
 //!
 //! * `order_lost`: the missing row is written as the worker would have written it from the entry. The unit has
 //!   been taken in Redis already. If the entry turns up after all, it is a repeat of the row; if Postgres has
 //!   no unit or no place for it, it becomes an open dead letter as any entry would.
-//! * `sold_miscounted`: `sold` is set to the number of live orders while its row is locked. Whoever inserts or
-//!   closes an order changes `sold` in the same transaction, so each is counted either here or by itself.
-//! * `revision_differs`, where Redis has the older one: what Postgres had noted as applied is taken back, so that the pass
+//! * `sold_miscounted`: `sold` is set to the number of live orders while its row is locked. A transaction that
+//!   inserts or closes an order also changes `sold`, so each order is counted either here or by itself.
+//! * `revision_differs`, where Redis has the older one: the note that it was applied is taken back, so that the pass
 //!   over changes applies the newest revision.
-//! * `not_given_back`: the return of the unit is written down again. The order is closed for good, and the
-//!   script that gives back does so only for a buyer who still holds this very order.
-//! * `place_not_freed`: that the order has to leave its user's list is written down again. No order becomes unpaid
-//!   again, and the script takes it off by its id.
+//! * `not_given_back`: the return of the unit is noted again. The order is closed for good, and the script returns a
+//!   unit only for a buyer who still holds this very order.
+//! * `place_not_freed`: the removal of the order from its user's list is noted again. No order becomes unpaid again,
+//!   and the script removes it by its id.
 //!
-//! # What is trusted
+//! # Trust in Redis
 //!
-//! A lost order is written, and a unit given back, because of what Redis says of a buyer. Where Redis contradicts itself or Postgres
-//! about the same coupon (`is_doubtful` below), that isn't proof, and an operator has to look first.
+//! A lost order is written, and a unit returned, because of a buyer in Redis. Where Redis contradicts itself or
+//! Postgres about the same coupon (`is_doubtful` below), that buyer isn't proof, and an operator has to look first.
 //!
 //! # Twice
 //!
-//! A repair that is run again finds the row, and the count as it should be, and changes nothing.
+//! A repeated repair finds the row, and the right count, and changes nothing.
 
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
@@ -45,24 +45,24 @@ use crate::sale::order::write::Orders;
 use crate::sale::reconcile::{Disagreement, Listing, Report};
 use crate::sale::{Failure, Stores};
 
-/// What was done about one disagreement, or why nothing was.
+/// Repair of one disagreement, or the reason against it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Repair {
-    /// What it was about: a heading of docs/reconcile.md.
+    /// Kind of the disagreement: a heading of docs/reconcile.md.
     pub code: String,
-    /// Which coupon.
+    /// The coupon.
     pub coupon_id: CouponId,
-    /// Whether something was changed.
+    /// Whether the repair has changed anything.
     pub done: bool,
-    /// In words.
+    /// The repair in words.
     pub detail: String,
 }
 
-/// Repairs what may be repaired of what a comparison has found.
+/// Repairs the repairable findings of a comparison.
 ///
 /// # Errors
 ///
-/// When a store doesn't answer. What had been repaired by then stays so.
+/// When a store doesn't answer. Earlier repairs stay.
 pub async fn repair(stores: &Stores, report: &Report) -> Result<Vec<Repair>, Failure> {
     let mut repairs = Vec::new();
     // Counts first: a lost order is written only where `sold` leaves room for it.
@@ -120,7 +120,7 @@ pub async fn repair(stores: &Stores, report: &Report) -> Result<Vec<Repair>, Fai
     Ok(repairs)
 }
 
-/// Has orders that aren't unpaid taken off their users' lists. Postgres alone says that they aren't.
+/// Has orders that aren't unpaid removed from their users' lists. Postgres alone knows that they aren't.
 async fn free_places(stores: &Stores, report: &Report) -> Result<Vec<Repair>, Failure> {
     let mut repairs = Vec::new();
     for disagreement in &report.disagreements {
@@ -145,7 +145,7 @@ fn left_alone(user: UserId, order: OrderId) -> (bool, String) {
     (false, format!("nothing is done for order {order} of user {user}: {DOUBTFUL}"))
 }
 
-/// One finding that can't be repaired leaves the others to be repaired.
+/// Repairs one finding. A failure leaves the others to be repaired.
 fn or_why_not(repaired: Result<(bool, String), Failure>) -> Result<(bool, String), Failure> {
     match repaired {
         Err(failure) if failure.is_of_item() => {
@@ -162,7 +162,7 @@ fn note(found: &Disagreement, coupon: CouponId, (done, detail): (bool, String)) 
 
 const DOUBTFUL: &str = "other findings about this coupon say that Redis can't be believed about it";
 
-/// Whether Redis's word about this coupon is no proof of a promise.
+/// Whether a buyer of this coupon in Redis is no proof of a promise.
 fn is_doubtful(found: &Disagreement) -> bool {
     match found {
         Disagreement::SaleMissing { .. }
@@ -245,7 +245,7 @@ async fn apply_again(
     Ok(Repair { code: code.to_owned(), coupon_id: coupon, done, detail })
 }
 
-/// Has the unit of a closed order given back by the pass that gives units back.
+/// Has the unit of a closed order returned by the pass over stock returns.
 async fn return_again(
     stores: &Stores,
     coupon: CouponId,
@@ -261,7 +261,7 @@ async fn return_again(
     Ok((done, detail))
 }
 
-/// The entry that there must have been; its time is that of the order id, to the second.
+/// The entry that must have been there; its time is that of the order id, to the second.
 fn entry_of(coupon: CouponId, user: UserId, order: OrderId) -> ClaimEntry {
     let claimed_at = id::time_of(order.get());
     let fields =

@@ -1,4 +1,4 @@
-//! What Postgres says: the sale as it should be, its live orders, and every order there is, counted.
+//! Postgres's side of a comparison: the expected sale, its live orders, and the count of all orders.
 //!
 //! Large tables are read in pages, so that no statement comes near the time limit of the pool. Where numbers
 //! have to be of one moment, the pages are read in one snapshot.
@@ -19,20 +19,20 @@ const PAGE_ROWS: i64 = 100_000;
 
 const SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 
-/// A sale as Postgres has it.
+/// A sale in Postgres.
 pub struct Terms {
     pub total: i64,
     pub state: CouponState,
     pub revision: i64,
     pub opens_at: DateTime<Utc>,
     pub closes_at: DateTime<Utc>,
-    /// The epoch that holds now.
+    /// Present epoch.
     pub epoch: i64,
-    /// Since the last change.
+    /// Time since the last change.
     pub changed_ms_ago: i64,
 }
 
-/// The terms of a sale that Redis has to hold; nothing once it has been archived.
+/// The terms of a sale that Redis has to hold; `None` once it has been archived.
 pub async fn terms(pool: &PgPool, coupon: CouponId) -> sqlx::Result<Option<Terms>> {
     sqlx::query_as!(
         Terms,
@@ -53,7 +53,7 @@ pub struct Units {
     pub sold: i64,
 }
 
-/// Tells `each` about every live order of a flash coupon; all of it, and the units, are of one moment.
+/// Tells `each` about every live order of a flash coupon; all of them, and the units, are of one moment.
 pub async fn each_live(
     pool: &PgPool,
     coupon: CouponId,
@@ -78,17 +78,17 @@ pub async fn each_live(
     }
 }
 
-/// Every order, counted.
+/// Count of all orders.
 #[derive(Default)]
 pub struct AllOrders {
     /// Orders of flash coupons by lane, in any status: the log entries that became rows.
     pub of_lane: HashMap<i32, i64>,
-    /// By status, regular ones included.
+    /// Orders by status, regular ones included.
     pub of_status: BTreeMap<String, i64>,
 }
 
-/// Counts every order. Reads the whole table, in pages: an order that is inserted meanwhile may be counted or not, one
-/// that was there at the beginning is.
+/// Counts every order. Reads the whole table, in pages: an order that is inserted meanwhile may be counted or not;
+/// each order that was there at the beginning is.
 pub async fn count_all(pool: &PgPool) -> sqlx::Result<AllOrders> {
     let mut all = AllOrders::default();
     let mut after = 0;

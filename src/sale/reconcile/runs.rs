@@ -1,4 +1,4 @@
-//! The record of what each comparison found. Owner of the table `reconcile_runs`.
+//! The record of comparisons and their findings. Owner of the table `reconcile_runs`.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -31,31 +31,31 @@ pub enum AskedBy {
 /// One comparison of Redis with Postgres.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 pub struct Run {
-    /// Its id.
+    /// Id of the comparison.
     pub run_id: RunId,
-    /// Its origin.
+    /// Origin of the comparison.
     pub asked_by: AskedBy,
-    /// When it began.
+    /// Time of its start.
     pub started_at: DateTime<Utc>,
-    /// When it ended; null while it runs, and for ever if its process died.
+    /// Time of its end; null while it runs, and for ever if its process died.
     pub finished_at: Option<DateTime<Utc>>,
-    /// Why nothing could be said: a store didn't answer.
+    /// Failure of a store that ended it.
     pub failure: Option<String>,
-    /// Whether nothing was under way from beginning to end.
+    /// Whether no claim was under way from beginning to end.
     pub at_rest: Option<bool>,
     /// Sales that were compared.
     pub sales: Option<i64>,
     /// Entries of the order log on their way to Postgres.
     pub in_flight: Option<i64>,
-    /// Every order, counted by status.
+    /// Number of orders by status.
     #[schema(value_type = Option<BTreeMap<String, i64>>)]
     pub orders: Option<Json<BTreeMap<String, i64>>>,
-    /// How many disagreements there were; 0 is the only good number.
+    /// Number of disagreements; 0 is the only good number.
     pub disagreements: Option<i64>,
-    /// The first of them.
+    /// The first disagreements.
     #[schema(value_type = Vec<Finding>)]
     pub findings: Json<Vec<Finding>>,
-    /// What was done about them; only where a repair was asked for.
+    /// Repairs, where they were asked for.
     #[schema(value_type = Vec<Repair>)]
     pub repairs: Json<Vec<Repair>>,
 }
@@ -63,11 +63,11 @@ pub struct Run {
 /// A disagreement, for the record.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 pub struct Finding {
-    /// Its kind: a heading of docs/reconcile.md.
+    /// Kind: a heading of docs/reconcile.md.
     pub code: String,
-    /// The coupon that it is about; null for a whole lane.
+    /// The coupon; null for a whole lane.
     pub coupon_id: Option<CouponId>,
-    /// In words.
+    /// The disagreement in words.
     pub detail: String,
 }
 
@@ -82,10 +82,6 @@ impl From<&Disagreement> for Finding {
 }
 
 /// Notes that a comparison begins.
-///
-/// # Errors
-///
-/// When Postgres doesn't answer.
 pub async fn begin(pool: &PgPool, asked_by: AskedBy) -> sqlx::Result<RunId> {
     sqlx::query_scalar!(
         r#"INSERT INTO reconcile_runs (asked_by) VALUES ($1) RETURNING id AS "id: RunId""#,
@@ -95,15 +91,11 @@ pub async fn begin(pool: &PgPool, asked_by: AskedBy) -> sqlx::Result<RunId> {
     .await
 }
 
-/// Notes that a comparison begins, if the last one is a period old; and 20 times as old as it took, so that
-/// comparing never takes more than a twentieth of the time. One that never ended counts as if it had taken
+/// Notes that a comparison begins, if the last one is a period old, and 20 times as old as it took: so comparing
+/// never takes more than a twentieth of the time. A comparison that never ended counts as if it had taken
 /// [`limits::RECONCILE_ASSUMED`]. Also forgets old records.
 ///
 /// Two processes that ask at the same moment may both begin; both only read.
-///
-/// # Errors
-///
-/// When Postgres doesn't answer.
 pub async fn begin_if_due(pool: &PgPool, period: Duration) -> sqlx::Result<Option<RunId>> {
     let begun = sqlx::query_scalar!(
         r#"INSERT INTO reconcile_runs (asked_by)
@@ -129,11 +121,7 @@ pub async fn begin_if_due(pool: &PgPool, period: Duration) -> sqlx::Result<Optio
     Ok(begun)
 }
 
-/// Notes what a comparison found.
-///
-/// # Errors
-///
-/// When Postgres doesn't answer.
+/// Notes the findings of a comparison.
 pub async fn finish(
     pool: &PgPool,
     run: RunId,
@@ -163,11 +151,7 @@ pub async fn finish(
     Ok(())
 }
 
-/// Notes that a comparison found nothing out.
-///
-/// # Errors
-///
-/// When Postgres doesn't answer.
+/// Notes that a comparison has failed.
 pub async fn fail(pool: &PgPool, run: RunId, failure: &str) -> sqlx::Result<()> {
     sqlx::query!(
         "UPDATE reconcile_runs SET finished_at = clock_timestamp(), failure = $2 WHERE id = $1",
@@ -180,10 +164,6 @@ pub async fn fail(pool: &PgPool, run: RunId, failure: &str) -> sqlx::Result<()> 
 }
 
 /// Comparisons, newest first, from before the given one on.
-///
-/// # Errors
-///
-/// When Postgres doesn't answer.
 pub async fn list(pool: &PgPool, before: Option<RunId>, limit: u32) -> sqlx::Result<Vec<Run>> {
     sqlx::query_as!(
         Run,
@@ -198,11 +178,7 @@ pub async fn list(pool: &PgPool, before: Option<RunId>, limit: u32) -> sqlx::Res
     .await
 }
 
-/// The last comparison that found something out.
-///
-/// # Errors
-///
-/// When Postgres doesn't answer.
+/// The last comparison that didn't fail.
 pub async fn last_finished(pool: &PgPool) -> sqlx::Result<Option<RunId>> {
     sqlx::query_scalar!(
         r#"SELECT id AS "id: RunId" FROM reconcile_runs WHERE disagreements IS NOT NULL

@@ -1,8 +1,8 @@
-//! One sale at one moment: does it add up in Redis, and are its terms those of Postgres?
+//! One sale at one moment: its sum in Redis, and its terms in both stores.
 //!
 //! A change (an edit, a pause, more stock) reaches Postgres first and Redis a moment later, each with the same
-//! revision. So Postgres is read first: a newer revision in Redis means that the change came in between, and
-//! both are read again; an older one means that it is still on its way.
+//! revision. So Postgres is read first: a newer revision in Redis means that the change came in between, and both are
+//! read again; an older one means that the change is still on its way.
 
 use super::{Check, Disagreement, Report, SaleCount, rows};
 use crate::base::limits;
@@ -48,7 +48,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// What both stores say. Nothing if the sale has been archived.
+    /// The facts of both stores. `None` if the sale has been archived.
     async fn read_sale(&self, coupon: CouponId) -> Result<Option<(rows::Terms, Census)>, Failure> {
         for read in 1.. {
             let Some(terms) = rows::terms(self.pool, coupon).await? else {
@@ -57,7 +57,7 @@ impl Check<'_> {
             let census = census(self.redis, self.keys, coupon).await?;
             let missing = census.total.is_none();
             let changed = census.revision.is_some_and(|revision| revision > terms.revision);
-            // Missing: archived since Postgres was read?
+            // Missing: archived since Postgres was read, or lost.
             if !missing && !changed || read >= READS_MAX {
                 return Ok(Some((terms, census)));
             }

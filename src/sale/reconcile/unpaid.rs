@@ -1,15 +1,15 @@
 //! The lists of unpaid orders, which bound how many a user may hold, against the orders in Postgres.
 //!
 //! A place that is never freed refuses a user who has paid (`too_many_unpaid_orders`). An order that is on no list
-//! bounds nobody. Redis going back in time makes both. Without `--unpaid-orders-max` there are no lists, and nothing is
-//! asked of Postgres.
+//! bounds no user. Redis going back in time makes both. Without `--unpaid-orders-max` there are no lists, and
+//! Postgres is not asked.
 //!
-//! * **From list to order.** Lists are read first, then what is in flight, then dead letters, rows and the outbox, and
-//!   then the lists once more. An order leaves its list before the outbox is done, so one whose row has moved on, with
-//!   nothing open in the outbox, and that stands on its list even then, stays there.
-//! * **From order to list.** An unpaid order is read first, then its list, then the order once more. One that is unpaid
-//!   still was unpaid in between, and an unpaid order is never absent, since a claim enters its list first and leaves
-//!   it last. Whether the bound held when an order was claimed is known only if an older one is on a list.
+//! * **From list to order.** Lists are read first, then the entries in flight, then dead letters, rows and the
+//!   outbox, and then the lists once more. An order leaves its list before the outbox is done. So an order whose row
+//!   has moved on, with no open return in the outbox, and that stands on its list even then, stays there.
+//! * **From order to list.** An unpaid order is read first, then its list, then the order once more. If it is still
+//!   unpaid, it was unpaid in between, and an unpaid order is never absent, since a claim enters its list first and
+//!   leaves it last. Whether the bound held when an order was claimed is known only if an older one is on a list.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -23,19 +23,19 @@ use crate::sale::order::model::OrderStatus;
 
 /// Orders read at a time; more would hold up all others.
 const PAGE: usize = 1_000;
-/// Users whose lists are read at first, and at most: the fewer orders they name, the more next time.
+/// Users whose lists are read at a time, at first and at most: the fewer orders they name, the more next time.
 const LISTS: usize = 100;
 const LISTS_MAX: usize = 1_000;
 
-/// What can be wrong with a list of unpaid orders.
+/// Kinds of faults of a list of unpaid orders.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Listing {
-    /// A list names an order that isn't unpaid, and nothing takes it off.
+    /// A list names an order that isn't unpaid, and no pass removes it.
     NotFreed {
         lane: Lane,
         user: UserId,
         order: OrderId,
-        /// The row; nothing if there is none of this user.
+        /// The row; `None` if this user has none.
         row: Option<(CouponId, OrderStatus)>,
     },
     /// An unpaid order that stands on no list.
@@ -55,7 +55,7 @@ struct Row {
     status: OrderStatus,
 }
 
-/// What the lists of a lane name.
+/// Orders that the lists of a lane name.
 #[derive(Default)]
 struct Listed {
     /// Orders that weren't unpaid rows of the list's user when they were looked up.
@@ -135,7 +135,7 @@ impl Check<'_> {
         }
     }
 
-    /// Orders on lists that nothing takes off.
+    /// Orders on lists that no pass removes.
     async fn not_freed(
         &self,
         lane: Lane,
@@ -236,7 +236,7 @@ impl Check<'_> {
         Ok(rows.into_iter().map(|row| (row.order, row)).collect())
     }
 
-    /// Those of these orders that are open dead letters.
+    /// The orders among these that are open dead letters.
     async fn open_letters(&self, orders: &[(UserId, OrderId)]) -> sqlx::Result<HashSet<OrderId>> {
         let open = sqlx::query_scalar!(
             r#"SELECT order_id AS "order_id!: OrderId" FROM dead_letters
@@ -246,7 +246,7 @@ impl Check<'_> {
         Ok(open.fetch_all(self.pool).await?.into_iter().collect())
     }
 
-    /// Those of these orders that the outbox is going to take off their lists.
+    /// The orders among these that the outbox is going to remove from their lists.
     async fn leaving(&self, orders: &[(UserId, OrderId)]) -> sqlx::Result<HashSet<OrderId>> {
         let leaving = sqlx::query_scalar!(
             r#"SELECT order_id AS "order_id: OrderId" FROM stock_returns
@@ -292,13 +292,13 @@ impl Row {
     }
 }
 
-/// The orders on a list. A field that names no user bounds nobody.
+/// The orders on a list. A field that names no user bounds no user.
 fn orders_on(user: &str, list: &str) -> Vec<(UserId, OrderId)> {
     let user: Option<UserId> = user.parse().ok();
     user.into_iter().flat_map(|user| ids_in(list).map(move |order| (user, order))).collect()
 }
 
-/// As the claim script counts them: runs of digits.
+/// The orders of a field, counted like the claim script does: runs of digits.
 fn ids_in(list: &str) -> impl Iterator<Item = OrderId> {
     list.split(|c: char| !c.is_ascii_digit()).filter_map(|id| id.parse().ok())
 }
@@ -308,7 +308,7 @@ fn ids_of(orders: &[(UserId, OrderId)]) -> Vec<i64> {
 }
 
 impl Listing {
-    /// Its kind, for programs.
+    /// Kind of the fault, for programs.
     pub fn code(&self) -> &'static str {
         match self {
             Self::NotFreed { .. } => "place_not_freed",
@@ -317,7 +317,7 @@ impl Listing {
         }
     }
 
-    /// The coupon that it is about, if it is about one.
+    /// The coupon of the fault, if it has one.
     pub fn coupon(&self) -> Option<CouponId> {
         match self {
             Self::NotFreed { row, .. } => row.map(|(coupon, _)| coupon),

@@ -108,7 +108,7 @@ async fn a_sale_stays_as_long_as_anything_of_it_is_open() {
     stays("a claim is unread").await;
     let group = flash_sale::sale::log::GROUP;
     let log = app.keys().log(lane());
-    let read = ["XREADGROUP", "GROUP", group, "somebody", "COUNT", "1", "STREAMS", &log, ">"];
+    let read = ["XREADGROUP", "GROUP", group, "another", "COUNT", "1", "STREAMS", &log, ">"];
     let _: redis::Value = app.redis(&read).await;
     stays("a claim is pending").await;
     let entry: Vec<(String, Vec<String>)> =

@@ -112,7 +112,7 @@ async fn a_buyer_stays_a_buyer_when_the_sale_is_paused_ended_or_sold_out() {
         ("ended", (410, "sale_ended")),
     ] {
         let _: i64 = app.redis(&["HSET", &key, "state", state]).await;
-        assert_eq!(app.claim(7, coupon).await.refusal(), refusal, "somebody else, {state}");
+        assert_eq!(app.claim(7, coupon).await.refusal(), refusal, "another user, {state}");
         let repeat = app.claim(42, coupon).await;
         assert_eq!(
             (repeat.refusal(), repeat.order_id()),

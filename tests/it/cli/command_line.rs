@@ -13,7 +13,7 @@ use crate::support::{OwnServers, SECRET, TestApp, now};
 
 /// Port 1, where no server listens; a message with the URL would hold the password.
 const NO_REDIS: &str = "redis://:hunter2@127.0.0.1:1/";
-const NO_POSTGRES: &str = "postgres://somebody:hunter2@127.0.0.1:1/x";
+const NO_POSTGRES: &str = "postgres://user:hunter2@127.0.0.1:1/x";
 
 const SUB_COMMANDS: [&[&str]; 19] = [
     &["serve"],

@@ -13,8 +13,8 @@ use crate::support::process::{Finished, flash_sale, run};
 use crate::support::{OwnServers, SECRET, TestApp};
 
 /// Port 1, where no server listens.
-const NO_REDIS: &str = "redis://somebody:hunter2@127.0.0.1:1/3";
-const NO_POSTGRES: &str = "postgres://somebody:hunter2@127.0.0.1:1/x?password=hunter2";
+const NO_REDIS: &str = "redis://user:hunter2@127.0.0.1:1/3";
+const NO_POSTGRES: &str = "postgres://user:hunter2@127.0.0.1:1/x?password=hunter2";
 
 #[tokio::test]
 async fn a_durable_pair_is_healthy_until_one_of_them_dies() {

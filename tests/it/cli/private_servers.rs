@@ -122,7 +122,7 @@ async fn throw_away_servers_end_when_whoever_wanted_them_is_killed() {
     let mut parent = Process::spawn(parent);
     let servers = announced(&parent).await;
     parent.kill();
-    // Everybody has ended who could write to the pipe that we read.
+    // Each process that could write to this pipe has ended.
     parent.output_ended().await;
     assert!(!servers.into_iter().any(is_alive));
     // The pipe alone.
@@ -161,7 +161,7 @@ async fn servers_that_cannot_start_leave_nothing_and_say_why() {
 #[tokio::test]
 async fn a_folder_that_postgres_could_not_reach_as_root_works_all_the_same() {
     if !nix::unistd::geteuid().is_root() {
-        println!("skipped: only root has to run Postgres as somebody else");
+        println!("skipped: only root has to run Postgres as another user");
         return;
     }
     let private = DataFolder::made(0o700);
@@ -339,7 +339,7 @@ async fn announced(keeper: &Process) -> [i32; 2] {
     })
 }
 
-/// Whether this process lives; one that has ended and that nobody has waited for does not.
+/// Whether this process lives. A process that has ended, and that its parent has not waited for, does not.
 fn is_alive(pid: i32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     kill(Pid::from_raw(pid), None).is_ok() && !stat.contains(") Z")

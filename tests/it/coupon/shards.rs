@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use crate::coupon::load::only_in_postgres;
 use crate::support::{TestApp, user};
 
-/// With 157 shards.
+/// Stock of a sale with 157 shards.
 const UNITS: i64 = 5_000;
 
 /// Claims for these users, a few hundred at a time. Returns the answer to each: an order, new or not, or none.

@@ -9,7 +9,7 @@ use private_servers::testing::RedisServer;
 use crate::support::servers::Addresses;
 use crate::support::{TestApp, eventually, lane, shared, user};
 
-/// How far the clock is set back: longer than any test runs.
+/// Time by which the clock is set back: longer than any test runs.
 const STEP: Duration = Duration::from_secs(3_600);
 
 /// An app on a Redis whose clock can be set.

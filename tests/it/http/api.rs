@@ -385,8 +385,8 @@ async fn the_no_op_route_is_there_only_if_asked_for() {
 
     let app = TestApp::configured(&["--no-op-route"]).await;
     assert_eq!(app.post("/v1/no-op", &app.token(1), &json!({})).await.status, 202);
-    let nobody = app.post("/v1/no-op", "none", &json!({})).await;
-    assert_eq!(nobody.refusal(), (401, "invalid_token"));
+    let refused = app.post("/v1/no-op", "none", &json!({})).await;
+    assert_eq!(refused.refusal(), (401, "invalid_token"));
     let document = app.get("/openapi.json", "").await.body;
     assert!(document["paths"]["/v1/no-op"].is_null(), "it is no part of the API");
 }

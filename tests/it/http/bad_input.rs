@@ -217,7 +217,7 @@ async fn another_users_order_is_like_none() {
     let mut bodies = Vec::new();
     for (what, path, token) in [
         ("unknown", &unknown, app.token(7)),
-        ("somebody else's", &path, app.token(7)),
+        ("another user's", &path, app.token(7)),
         ("also for administrators", &path, app.admin_token()),
     ] {
         let mut reply = app.get(path, &token).await;

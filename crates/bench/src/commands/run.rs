@@ -22,7 +22,7 @@ const HALF: f64 = 0.5;
 /// Measures, prints, and writes what was asked for.
 pub async fn run(arguments: RunArguments, stop_requests: &mut StopRequests) -> anyhow::Result<()> {
     if arguments.rate.is_some() && arguments.scenarios().contains(&Scenario::Countdown) {
-        let reason = "--rate and the countdown exclude each other: everybody comes at once there";
+        let reason = "--rate and the countdown exclude each other: all users come at once there";
         return Err(InvalidConfig::new(reason).into());
     }
     if arguments.url.is_some() && (arguments.script_calls() > 0 || arguments.drain_orders() > 0) {

@@ -97,7 +97,8 @@ impl Address {
 impl Connection {
     /// Opens it.
     pub async fn open(address: &Address) -> anyhow::Result<Self> {
-        let stream = TcpStream::connect(address.socket).await.context("nobody listens there")?;
+        let stream =
+            TcpStream::connect(address.socket).await.context("no service listens there")?;
         stream.set_nodelay(true)?;
         let (send, driver) = http1::handshake(TokioIo::new(stream)).await?;
         Ok(Self { send, driver: Box::pin(driver) })

@@ -44,18 +44,18 @@ pub struct Workload {
     pub address: Address,
     pub method: Method,
     pub paths: Vec<Uri>,
-    pub who: Who,
+    pub who: Senders,
     /// Statuses of a hoped-for answer.
     pub hoped: &'static [u16],
 }
 
 /// Senders of the requests.
 #[derive(Clone)]
-pub enum Who {
+pub enum Senders {
     /// No user.
-    Nobody,
+    None,
     /// Each user once.
-    Everybody(Arc<Crowd>),
+    All(Arc<Crowd>),
     /// The same few, again and again.
     Few(Arc<Crowd>),
 }
@@ -77,9 +77,9 @@ impl Workload {
     /// The request with this index; `None`: there is no user left to send it.
     pub fn request(&self, index: u64) -> Option<Request<Full<Bytes>>> {
         let token = match &self.who {
-            Who::Nobody => None,
-            Who::Everybody(crowd) => Some(crowd.header(usize::try_from(index).ok()?)?),
-            Who::Few(crowd) => {
+            Senders::None => None,
+            Senders::All(crowd) => Some(crowd.header(usize::try_from(index).ok()?)?),
+            Senders::Few(crowd) => {
                 let few = crowd.len().max(1) as u64;
                 Some(crowd.header(usize::try_from(index % few).ok()?)?)
             }
@@ -163,7 +163,7 @@ mod tests {
     use crate::load::crowd::FIRST_USER;
     use flash_sale::kit::jwt::Tokens;
 
-    async fn workload(paths: &[&'static str], who: fn(Arc<Crowd>) -> Who) -> Workload {
+    async fn workload(paths: &[&'static str], who: fn(Arc<Crowd>) -> Senders) -> Workload {
         let tokens = Tokens::new(&SecretString::from("0123456789abcdef0123456789abcdef"));
         let crowd = Arc::new(Crowd::sign(&tokens, FIRST_USER, 150));
         Workload {
@@ -177,7 +177,7 @@ mod tests {
 
     #[tokio::test]
     async fn mixed_is_one_win_to_99_refusals() {
-        let mixed = workload(&["/win", "/refusal"], Who::Everybody).await;
+        let mixed = workload(&["/win", "/refusal"], Senders::All).await;
         let wins = (0..100).filter(|index| mixed.request(*index).unwrap().uri() == "/win");
         assert_eq!(wins.count(), 1);
         assert_eq!(Scenario::Mixed.stock(1_000), 11);
@@ -188,10 +188,10 @@ mod tests {
         let token = |request: Option<Request<_>>| {
             request.map(|request| request.headers()["authorization"].clone())
         };
-        let win = workload(&["/win"], Who::Everybody).await;
+        let win = workload(&["/win"], Senders::All).await;
         assert_ne!(token(win.request(0)), token(win.request(149)));
         assert!(win.request(150).is_none(), "there is no 151st user");
-        let duplicate = workload(&["/win"], Who::Few).await;
+        let duplicate = workload(&["/win"], Senders::Few).await;
         assert_eq!(token(duplicate.request(1)), token(duplicate.request(151)));
     }
 

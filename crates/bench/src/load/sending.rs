@@ -205,7 +205,7 @@ impl Load {
             anyhow::Ok(opened)
         });
         let opened = opened.unwrap_or_else(|error| {
-            *self.failure.lock().expect("nobody panics with it") = Some(error);
+            *self.failure.lock().expect("no task panics with it") = Some(error);
             Vec::new()
         });
         self.opened.wait();

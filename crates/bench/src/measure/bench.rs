@@ -125,7 +125,7 @@ impl Bench {
         let load = Load::new(plan, workload, sampling);
         let mut threads = Threads::of(&load);
         if let Pace::Burst { .. } = pace {
-            self.progress.say(format!("{what}: in a second everybody comes"));
+            self.progress.say(format!("{what}: in a second all users come"));
             tokio::time::sleep(COUNTDOWN).await;
         }
         let (mut before, mut concurrency) = (Moment::now(target, &load), Vec::new());

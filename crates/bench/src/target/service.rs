@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use crate::load::connection::Address;
 use crate::load::crowd::{Crowd, FIRST_USER, admin_header};
-use crate::load::scenario::{Book, REPEATING_BUYERS, Scenario, Who, Workload};
+use crate::load::scenario::{Book, REPEATING_BUYERS, Scenario, Senders, Workload};
 use crate::target::cpu::Processes;
 use crate::target::keeper::Kept;
 use crate::target::verdict::{Judge, Verdict};
@@ -161,7 +161,7 @@ impl Target {
     pub fn cheapest(&self) -> anyhow::Result<Workload> {
         let paths = vec![Uri::from_static("/livez")];
         let address = self.address.clone();
-        Ok(Workload { address, method: Method::GET, paths, who: Who::Nobody, hoped: &[200] })
+        Ok(Workload { address, method: Method::GET, paths, who: Senders::None, hoped: &[200] })
     }
 
     /// A fresh coupon and fresh users for so many requests.
@@ -188,7 +188,7 @@ impl Target {
                 }
                 Scenario::Duplicate => {
                     let crowd = self.claim_all(coupon, REPEATING_BUYERS, &mut book).await?;
-                    workload.who = Who::Few(crowd);
+                    workload.who = Senders::Few(crowd);
                 }
                 _ => {}
             }
@@ -197,8 +197,8 @@ impl Target {
             return Ok((workload, book));
         }
         workload.method = Method::POST;
-        if let Who::Nobody = workload.who {
-            workload.who = Who::Everybody(self.sign(usize::try_from(requests)?).await?);
+        if let Senders::None = workload.who {
+            workload.who = Senders::All(self.sign(usize::try_from(requests)?).await?);
         }
         self.try_out(scenario, &workload).await?;
         Ok((workload, book))

@@ -1,4 +1,4 @@
-//! How long a lock is held.
+//! The time for which a lock is held.
 
 use std::time::Duration;
 

@@ -1,7 +1,7 @@
 //! The sales as Postgres knows them: window, total and units sold.
 //!
-//! Redis sells; `sold` is the second lock on the same door. It grows only by rows really inserted, in
-//! their transaction, and never past `total`.
+//! Redis sells; `sold` is the second lock on the same door. `sold` grows only by rows really inserted, in their
+//! transaction, and never past `total`.
 
 mod queries;
 
@@ -17,7 +17,7 @@ pub use queries::{
     open_of, revisions, sold, to_load, unapplied, units_left,
 };
 
-/// A coupon as Postgres has it, as far as Redis has to know it.
+/// Facts of Postgres about a coupon for its load.
 #[derive(Debug)]
 pub enum StoredCoupon {
     /// A coupon without a sale, in this state.
@@ -26,7 +26,7 @@ pub enum StoredCoupon {
     Flash(StoredSale),
 }
 
-/// A sale as Postgres has it, as far as Redis has to know it.
+/// Facts of Postgres about a sale for its load.
 #[derive(Debug)]
 pub struct StoredSale {
     /// State of the coupon.
@@ -37,21 +37,21 @@ pub struct StoredSale {
     pub terms: SaleTerms,
     /// Epoch of the installation.
     pub epoch: i64,
-    /// Where the sale is in its life in Redis.
+    /// Its life in Redis.
     pub stage: Stage,
 }
 
 /// Life of a sale in Redis, as Postgres has noted it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// Never been in Redis.
+    /// The sale has never been in Redis.
     Unloaded,
-    /// Put into Redis by the load of this id.
+    /// The load of this id has put the sale into Redis.
     Loaded {
         /// Id of the load.
         load_id: String,
     },
-    /// Loaded once, and removed from Redis or about to be.
+    /// The sale has been archived: removed from Redis, or about to be.
     Archived {
         /// Id of the load.
         load_id: String,
@@ -69,17 +69,13 @@ impl StoredCoupon {
 }
 
 impl StoredSale {
-    /// Whether Redis has been relieved of the sale.
+    /// Whether the sale has been archived.
     pub fn is_archived(&self) -> bool {
         matches!(self.stage, Stage::Archived { .. })
     }
 }
 
 /// The coupon and its sale, if there is such a coupon.
-///
-/// # Errors
-///
-/// When Postgres doesn't answer.
 pub async fn find(pool: &PgPool, coupon: CouponId) -> sqlx::Result<Option<StoredCoupon>> {
     let row = sqlx::query!(
         r#"SELECT coupons.kind AS "kind: CouponKind", state AS "state: CouponState", revision,
@@ -116,10 +112,6 @@ pub async fn find(pool: &PgPool, coupon: CouponId) -> sqlx::Result<Option<Stored
 }
 
 /// Adds the sale of a new flash coupon.
-///
-/// # Errors
-///
-/// When Postgres doesn't answer.
 pub async fn insert(tx: &mut PgConnection, coupon: CouponId, sale: &NewSale) -> sqlx::Result<()> {
     sqlx::query!(
         "INSERT INTO flash_sales (coupon_id, opens_at, closes_at, total) VALUES ($1, $2, $3, $4)",
@@ -134,10 +126,6 @@ pub async fn insert(tx: &mut PgConnection, coupon: CouponId, sale: &NewSale) -> 
 }
 
 /// The sale of a coupon that this transaction has locked; none for a regular one.
-///
-/// # Errors
-///
-/// When Postgres doesn't answer.
 pub async fn terms(tx: &mut PgConnection, coupon: CouponId) -> sqlx::Result<Option<SaleTerms>> {
     sqlx::query_as!(
         SaleTerms,
@@ -149,10 +137,6 @@ pub async fn terms(tx: &mut PgConnection, coupon: CouponId) -> sqlx::Result<Opti
 }
 
 /// Changes the sale of a coupon that this transaction has locked.
-///
-/// # Errors
-///
-/// When Postgres doesn't answer.
 pub async fn update_terms(
     tx: &mut PgConnection,
     coupon: CouponId,
@@ -172,10 +156,6 @@ pub async fn update_terms(
 }
 
 /// Notes that Redis has this revision of the coupon, or a newer one.
-///
-/// # Errors
-///
-/// When Postgres doesn't answer.
 pub async fn note_applied(pool: &PgPool, coupon: CouponId, revision: i64) -> sqlx::Result<()> {
     sqlx::query!(
         "UPDATE flash_sales SET applied_revision = $2, updated_at = now()
@@ -188,12 +168,8 @@ pub async fn note_applied(pool: &PgPool, coupon: CouponId, revision: i64) -> sql
     Ok(())
 }
 
-/// Notes that Redis has no newer revision of the coupon than this one: what was noted is no longer true. The pass over
-/// changes applies the newest. False if that was noted already.
-///
-/// # Errors
-///
-/// When Postgres doesn't answer.
+/// Takes back the note that Redis has a newer revision than this one, so that the pass over changes applies the
+/// newest. False if that was noted already.
 pub async fn note_behind(pool: &PgPool, coupon: CouponId, revision: i64) -> sqlx::Result<bool> {
     let done = sqlx::query!(
         "UPDATE flash_sales SET applied_revision = $2, updated_at = now()
@@ -206,12 +182,8 @@ pub async fn note_behind(pool: &PgPool, coupon: CouponId, revision: i64) -> sqlx
     Ok(done.rows_affected() == 1)
 }
 
-/// Notes that the sale is in Redis, put there by this load; from now on its absence there means that
-/// Redis has lost data. Returns the load that holds: the first one noted.
-///
-/// # Errors
-///
-/// When Postgres doesn't answer.
+/// Notes that the sale is in Redis, put there by this load; from now on its absence there means that Redis has lost
+/// data. Returns the load that holds: the first one noted.
 pub async fn note_load(pool: &PgPool, coupon: CouponId, load_id: &str) -> sqlx::Result<String> {
     sqlx::query!(
         "UPDATE flash_sales SET loaded_at = now(), load_id = $2, updated_at = now()
@@ -229,11 +201,7 @@ pub async fn note_load(pool: &PgPool, coupon: CouponId, load_id: &str) -> sqlx::
     .await
 }
 
-/// Counts `orders` more units as sold. False if there aren't that many: nothing has changed then.
-///
-/// # Errors
-///
-/// When Postgres doesn't answer.
+/// Counts `orders` more units as sold. False if there aren't so many; nothing has changed then.
 pub async fn add_sold(tx: &mut PgConnection, coupon: CouponId, orders: i64) -> sqlx::Result<bool> {
     let done = sqlx::query!(
         "UPDATE flash_sales SET sold = sold + $2, updated_at = now()
@@ -246,11 +214,7 @@ pub async fn add_sold(tx: &mut PgConnection, coupon: CouponId, orders: i64) -> s
     Ok(done.rows_affected() == 1)
 }
 
-/// Counts `orders` units as no longer sold: as many live orders have been closed in this transaction.
-///
-/// # Errors
-///
-/// When Postgres doesn't answer.
+/// Takes `orders` units off `sold`: as many live orders have been closed in this transaction.
 pub async fn subtract_sold(
     tx: &mut PgConnection,
     coupon: CouponId,
@@ -266,8 +230,8 @@ pub async fn subtract_sold(
     Ok(())
 }
 
-/// Sets `sold` to the number of live orders. Returns it as it was and as it is now; nothing, and no change, if
-/// there are more live orders than units.
+/// Sets `sold` to the number of live orders. Returns it as it was and as it is now; `None`, and no change, if there
+/// are more live orders than units.
 ///
 /// # Errors
 ///
@@ -281,8 +245,8 @@ pub async fn recount_sold(pool: &PgPool, coupon: CouponId) -> sqlx::Result<Optio
     )
     .fetch_one(&mut *tx)
     .await?;
-    // A statement of its own: it sees what everybody has committed who held that row before us. Who waits for
-    // it now has rows that it doesn't see, and will count them by itself.
+    // A statement of its own, which sees the rows that earlier holders of that lock have committed. A transaction
+    // that waits for the lock now has rows that this statement doesn't see, and will count them by itself.
     let after = sqlx::query_scalar!(
         "UPDATE flash_sales SET updated_at = now(), sold =
              (SELECT count(*) FROM orders WHERE orders.coupon_id = $1 AND orders.kind = 'flash'
@@ -307,12 +271,8 @@ pub async fn recount_sold(pool: &PgPool, coupon: CouponId) -> sqlx::Result<Optio
     }
 }
 
-/// Notes that Redis is going to be relieved of an ended sale, whose claims are known to be orders. False if an order
-/// may still expire, a unit is on its way back to Redis, or an operator has to decide on a dead letter.
-///
-/// # Errors
-///
-/// When Postgres doesn't answer.
+/// Notes that an ended sale, whose claims are known to be orders, leaves Redis. False if an order may still expire, a
+/// unit is on its way back to Redis, or an operator has to decide on a dead letter.
 pub async fn archive(pool: &PgPool, coupon: CouponId) -> sqlx::Result<bool> {
     let done = sqlx::query!(
         "UPDATE flash_sales SET archived_at = now(), updated_at = now()
@@ -331,12 +291,7 @@ pub async fn archive(pool: &PgPool, coupon: CouponId) -> sqlx::Result<bool> {
     Ok(done.rows_affected() == 1)
 }
 
-/// Notes that Redis is going to be relieved of an ended sale, whatever is open about it. Nothing changes if that has
-/// been noted before.
-///
-/// # Errors
-///
-/// When Postgres doesn't answer.
+/// Notes that an ended sale leaves Redis, whatever is open about it. Nothing changes if that has been noted before.
 pub async fn archive_unsettled(tx: &mut PgConnection, coupon: CouponId) -> sqlx::Result<()> {
     sqlx::query!(
         "UPDATE flash_sales SET archived_at = now(), updated_at = now()
@@ -350,10 +305,6 @@ pub async fn archive_unsettled(tx: &mut PgConnection, coupon: CouponId) -> sqlx:
 }
 
 /// Notes that an archived sale is not in Redis any more.
-///
-/// # Errors
-///
-/// When Postgres doesn't answer.
 pub async fn note_removed(pool: &PgPool, coupon: CouponId) -> sqlx::Result<()> {
     sqlx::query!(
         "UPDATE flash_sales SET removed_at = now(), updated_at = now()

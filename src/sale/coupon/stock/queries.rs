@@ -1,5 +1,5 @@
-//! Reading the table of sales: which of them Redis has to hold, or soon will; and what the passes over sales have to do. What a
-//! pass has postponed (`sale/postponed.rs`) is left out until it is due.
+//! Reading the table of sales: those that Redis has to hold, or soon will; and the items of the passes over sales.
+//! Postponed items (`sale/postponed.rs`) are left out until they are due.
 
 use std::time::Duration;
 
@@ -10,10 +10,6 @@ use crate::base::limits;
 use crate::sale::ids::CouponId;
 
 /// Lets the statements of this transaction take up to [`limits::RECOUNT_TIMEOUT`].
-///
-/// # Errors
-///
-/// When Postgres doesn't answer.
 pub async fn allow_long_statements(tx: &mut PgConnection) -> sqlx::Result<()> {
     let timeout_ms = limits::RECOUNT_TIMEOUT.as_millis().to_string();
     sqlx::query!("SELECT set_config('statement_timeout', $1, true)", timeout_ms)
@@ -23,10 +19,6 @@ pub async fn allow_long_statements(tx: &mut PgConnection) -> sqlx::Result<()> {
 }
 
 /// Whether there is a sale of this coupon.
-///
-/// # Errors
-///
-/// When Postgres doesn't answer.
 pub async fn exists(tx: &mut PgConnection, coupon: CouponId) -> sqlx::Result<bool> {
     sqlx::query_scalar!(
         r#"SELECT EXISTS (SELECT FROM flash_sales WHERE coupon_id = $1) AS "exists!""#,
@@ -37,21 +29,13 @@ pub async fn exists(tx: &mut PgConnection, coupon: CouponId) -> sqlx::Result<boo
 }
 
 /// Units that this sale counts as sold; 0 if there is no such sale.
-///
-/// # Errors
-///
-/// When Postgres doesn't answer.
 pub async fn sold(pool: &PgPool, coupon: CouponId) -> sqlx::Result<i64> {
     let sold =
         sqlx::query_scalar!("SELECT sold FROM flash_sales WHERE coupon_id = $1", coupon.get());
     Ok(sold.fetch_optional(pool).await?.unwrap_or(0))
 }
 
-/// Units that Postgres hasn't counted as sold; nothing if there is no such sale.
-///
-/// # Errors
-///
-/// When Postgres doesn't answer.
+/// Units that Postgres hasn't counted as sold; `None` if there is no such sale.
 pub async fn units_left(tx: &mut PgConnection, coupon: CouponId) -> sqlx::Result<Option<i64>> {
     sqlx::query_scalar!(
         r#"SELECT total - sold AS "left!" FROM flash_sales WHERE coupon_id = $1"#,
@@ -61,7 +45,7 @@ pub async fn units_left(tx: &mut PgConnection, coupon: CouponId) -> sqlx::Result
     .await
 }
 
-/// The same, and until the transaction ends their number stays.
+/// The same, with the row locked: until the transaction ends the number stays.
 ///
 /// # Errors
 ///
@@ -76,10 +60,6 @@ pub async fn lock_units_left(tx: &mut PgConnection, coupon: CouponId) -> sqlx::R
 }
 
 /// The newest coupons that Redis has to hold, each with its units sold.
-///
-/// # Errors
-///
-/// When Postgres doesn't answer.
 pub async fn newest_loaded(pool: &PgPool, limit: u32) -> sqlx::Result<Vec<(CouponId, i64)>> {
     let rows = sqlx::query!(
         r#"SELECT coupon_id AS "coupon_id: CouponId", sold FROM flash_sales
@@ -92,10 +72,6 @@ pub async fn newest_loaded(pool: &PgPool, limit: u32) -> sqlx::Result<Vec<(Coupo
 }
 
 /// All coupons that Redis has to hold: loaded and not archived.
-///
-/// # Errors
-///
-/// When Postgres doesn't answer.
 pub async fn loaded(pool: &PgPool) -> sqlx::Result<Vec<CouponId>> {
     sqlx::query_scalar!(
         r#"SELECT coupon_id AS "coupon_id: CouponId" FROM flash_sales
@@ -106,10 +82,6 @@ pub async fn loaded(pool: &PgPool) -> sqlx::Result<Vec<CouponId>> {
 }
 
 /// Coupons behind `after` that Redis has to hold, in the order of their ids, each with its newest revision.
-///
-/// # Errors
-///
-/// When Postgres doesn't answer.
 pub async fn revisions(
     pool: &PgPool,
     after: Option<CouponId>,
@@ -129,10 +101,6 @@ pub async fn revisions(
 }
 
 /// Sales behind `after` that open within `ahead`, aren't over, and have never been loaded.
-///
-/// # Errors
-///
-/// When Postgres doesn't answer.
 pub async fn to_load(
     pool: &PgPool,
     ahead: Duration,
@@ -154,11 +122,7 @@ pub async fn to_load(
     .await
 }
 
-/// Coupons behind `after` whose newest revision Redis isn't known to have, in the order of their ids.
-///
-/// # Errors
-///
-/// When Postgres doesn't answer.
+/// Coupons after `after` whose newest revision Redis isn't known to have, in the order of their ids.
 pub async fn unapplied(
     pool: &PgPool,
     after: Option<CouponId>,
@@ -178,11 +142,8 @@ pub async fn unapplied(
     .await
 }
 
-/// Sales behind `after` in Redis that haven't been ended though their window closed so long ago, and when it did.
-///
-/// # Errors
-///
-/// When Postgres doesn't answer.
+/// Sales after `after` in Redis that haven't been ended though their window closed so long ago, each with the time of
+/// that.
 pub async fn closed(
     pool: &PgPool,
     ago: Duration,
@@ -206,12 +167,8 @@ pub async fn closed(
     Ok(rows.into_iter().map(|row| (row.coupon_id, row.closes_at)).collect())
 }
 
-/// Sales behind `after` that ended so long ago, that Redis has as ended, and of which nothing is known to be open. A
-/// look at what [`archive`](super::archive) decides, so that no sale is compared in vain.
-///
-/// # Errors
-///
-/// When Postgres doesn't answer.
+/// Sales after `after` that ended so long ago, that Redis has as ended, and of which nothing is known to be open. An
+/// early look at the decision of [`archive`](super::archive), so that no sale is compared in vain.
 pub async fn ended(
     pool: &PgPool,
     ago: Duration,
@@ -241,7 +198,7 @@ pub async fn ended(
     .await
 }
 
-/// What is open about a sale in Postgres.
+/// Open things of a sale in Postgres.
 #[derive(Debug)]
 pub struct OpenOfSale {
     /// Unpaid orders.
@@ -253,7 +210,7 @@ pub struct OpenOfSale {
 }
 
 impl OpenOfSale {
-    /// In words; nothing if nothing is.
+    /// The open things in words; none if there are none.
     pub fn in_words(&self) -> Vec<String> {
         let say = |count: i64, what: &str| (count > 0).then(|| format!("{count} {what}"));
         let unpaid = say(self.unpaid, "orders are unpaid, and may be paid or expire");
@@ -263,11 +220,7 @@ impl OpenOfSale {
     }
 }
 
-/// What is open about a sale; what keeps [`archive`](super::archive) from noting it.
-///
-/// # Errors
-///
-/// When Postgres doesn't answer.
+/// Open things of a sale, which keep [`archive`](super::archive) from noting it.
 pub async fn open_of(executor: impl PgExecutor<'_>, coupon: CouponId) -> sqlx::Result<OpenOfSale> {
     sqlx::query_as!(
         OpenOfSale,
@@ -281,10 +234,6 @@ pub async fn open_of(executor: impl PgExecutor<'_>, coupon: CouponId) -> sqlx::R
 }
 
 /// Archived sales behind `after` that may still be in Redis, each with its total.
-///
-/// # Errors
-///
-/// When Postgres doesn't answer.
 pub async fn archived(
     pool: &PgPool,
     after: Option<CouponId>,

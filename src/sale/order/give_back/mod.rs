@@ -1,10 +1,10 @@
 //! Units and places that come back: noted in the transaction that gives one up, and carried out by a pass.
 
-// The pass that gives them back.
+// The pass that returns them.
 pub mod pass;
 
 // Places of dead letters that are discarded.
 mod withdrawal;
 
-// Rows about what has to come back.
+// Rows about units and places on their way back.
 pub mod stock_returns;

@@ -2,39 +2,39 @@
 //!
 //! # Model
 //!
-//! The transaction that closes an order writes a row into `stock_returns`. The pass below reads the open rows,
-//! runs `lua/give_back.lua`, and closes them. Wherever it dies, it is run again: the script gives a unit
-//! back only if the buyer's order id in Redis is still the one that was closed, so a unit comes back once, and
-//! a user who has claimed anew in the meantime keeps the new order.
+//! The transaction that closes an order writes a row into `stock_returns`. The pass below reads the open rows, runs
+//! `lua/give_back.lua`, and closes them. Wherever the pass dies, it is run again: the script returns a unit only if
+//! the buyer's order id in Redis is still the one that was closed. So a unit comes back once, and a user who has
+//! claimed anew in the meantime keeps the new order.
 //!
 //! While `--unpaid-orders-max` is set, the claim script keeps a list of each user's unpaid orders. An order leaves
-//! it (`lua/free_place.lua`) when its unit comes back, and when it is paid: then only its *place* does, and its
-//! payment writes the row. Orders leave by their id, so that a repeat frees nothing twice.
+//! the list (`lua/free_place.lua`) when its unit comes back, and when it is paid: then only its *place* comes back,
+//! and its payment writes the row. Orders leave by their id, so that a repeat frees nothing twice.
 //!
 //! # Turns
 //!
-//! Every coupon with open rows gets its turn, a batch of [`limits::STOCK_RETURNS_BATCH`] rows, before the first one gets
-//! its next: a backlog of one sale holds up no other. The coupons are found by stepping through an index from one to
-//! the next, so a turn costs the same however many rows the others have. Places need no sale, and are worked
-//! through by themselves, before the units.
+//! Every coupon with open rows gets its turn, a batch of [`limits::STOCK_RETURNS_BATCH`] rows, before the first one
+//! gets its next: a backlog of one sale holds up no other. The pass finds the coupons by stepping through an index
+//! from one to the next, so a turn costs the same however many rows the others have. Places need no sale, and are
+//! dealt with by themselves, before the units.
 //!
 //! The order of a discarded dead letter has a row here as well. Redis counts a unit for it that may not exist, so
-//! `sale/order/give_back/withdrawal.rs` decides what becomes of its place. Places about which nothing can be said now wait for themselves:
-//! the coupon is postponed for the pass `withdrawals` only, and until it is due their rows stand behind all others, at the time
-//! of the next try. So they hold up no closed order of the same sale, however many they are.
+//! `sale/order/give_back/withdrawal.rs` decides the fate of its place. Places whose fate can't be told now wait by
+//! themselves: the coupon is postponed for the pass `withdrawals` only, and until it is due their rows stand behind
+//! all others, at the time of the next try. So they hold up no closed order of the same sale, however many they are.
 //!
 //! # What each failure does
 //!
 //! * Redis or Postgres away: the rows wait.
 //! * The sale is missing in Redis, which has lost data (an alarm), or can't take units back: the coupon is postponed
-//!   (`sale/postponed.rs`), its rows are neither read nor written meanwhile, and the others go on. The same where Postgres
-//!   refuses to close a row: its unit is back by then, and coming back twice changes nothing.
+//!   (`sale/postponed.rs`), its rows are neither read nor written meanwhile, and the others go on. The same holds
+//!   where Postgres refuses to close a row: its unit is back by then, and coming back twice changes nothing.
 //! * Two processes run the pass at the same moment: the second one finds nothing left to give.
 //!
 //! # What is not promised
 //!
-//! When a unit comes back: soon, as long as both stores answer. Until then its buyer is still one, and is
-//! told the order that was closed.
+//! A unit may come back late: soon, as long as both stores answer. Until then its buyer is still one, and is told the
+//! order that was closed.
 
 use std::collections::{BTreeMap, HashSet};
 use std::iter;
@@ -58,7 +58,7 @@ use crate::sale::pass::Pass;
 use crate::sale::postponed::{Postponed, Tries};
 use crate::sale::{Failure, Stores};
 
-/// Gives units back to Redis.
+/// Returns units to stock in Redis.
 pub struct StockReturns {
     pool: PgPool,
     redis: Redis,
@@ -66,7 +66,7 @@ pub struct StockReturns {
     give_back: VariadicScript,
     free_place: Script<1>,
     withdrawals: Withdrawals,
-    /// Knows the epoch, and raises the alarm.
+    /// Loader of sales: has the epoch, and raises the alarm.
     loader: Arc<Loader>,
     epoch: Arc<Epoch>,
     postponed: Postponed,
@@ -77,9 +77,9 @@ struct Waiting {
     coupon_id: CouponId,
     /// Whether Postgres answers for its sale: then no unit has to come back to Redis.
     archived: bool,
-    /// Whether it is left alone for now.
+    /// Whether the coupon is postponed now.
     postponed: bool,
-    /// Whether the rows of its dead letters are.
+    /// Whether the rows of its dead letters are postponed now.
     letters_postponed: bool,
 }
 
@@ -90,53 +90,53 @@ struct Open {
     user_id: UserId,
 }
 
-/// What became of some open rows.
+/// Result of some open rows.
 struct Settled {
-    /// Those that can be closed.
+    /// Rows that can be closed.
     done: Vec<Open>,
-    /// Why the others stay open, if anything failed.
+    /// Failure for which the others stay open, if any.
     tried: Result<(), Failure>,
 }
 
-/// What became of one turn of a coupon.
+/// Result of one turn of a coupon.
 struct Turn {
     /// Rows closed.
     closed: usize,
-    /// Whether the coupon may have more of them.
+    /// Whether the coupon may have more open rows.
     is_full: bool,
-    /// Why the others of the batch stay open, if they do.
+    /// Failure for which the others of the batch stay open, if any.
     tried: Result<(), Failure>,
-    /// What became of the dead letters among them, if there were any.
+    /// Result of the dead letters among them, if there were any.
     letters: Option<Letters>,
 }
 
-/// What became of the rows of discarded dead letters.
+/// Result of the rows of discarded dead letters.
 struct Letters {
-    /// Those that have to wait.
+    /// Rows that have to wait.
     waiting: Vec<Open>,
-    /// Why they wait, if nothing could be done about any.
+    /// Failure for which they wait, if none could be dealt with.
     tried: Result<(), Failure>,
 }
 
-/// One run of the pass, with what it has put aside before.
+/// One run of the pass, with the items that it has postponed before.
 struct Run<'a> {
     /// `unit` or `place`.
     what: &'static str,
     pass: Pass,
     tries: Tries<'a>,
-    /// For the dead letters.
+    /// The run for dead letters.
     letters: Tries<'a>,
 }
 
 impl Turn {
-    /// Nothing was done, for this reason.
+    /// A result without any closed row, for this reason.
     fn failed(failure: Failure) -> Self {
         Self { closed: 0, is_full: false, tried: Err(failure), letters: None }
     }
 }
 
 impl StockReturns {
-    /// Puts the parts together.
+    /// A pass over these stores.
     pub fn new(
         stores: &Stores,
         loader: Arc<Loader>,
@@ -150,12 +150,12 @@ impl StockReturns {
         Self { pool, redis, keys, give_back, free_place, withdrawals, loader, epoch, postponed }
     }
 
-    /// Gives back what is due, up to [`limits::PASS_BATCHES_MAX`] batches of each coupon. Returns how many rows it has
-    /// closed.
+    /// Returns units and places that are due, up to [`limits::PASS_BATCHES_MAX`] batches of each coupon. Returns the
+    /// number of rows closed.
     ///
     /// # Errors
     ///
-    /// When a store doesn't answer; what has been given back by then may be tried again.
+    /// When a store doesn't answer; units that are back by then may be tried again.
     pub async fn pass(&self) -> Result<usize, Failure> {
         let places = self.work_through("place", Pass::Places).await?;
         let units = self.work_through("unit", Pass::StockReturns).await?;
@@ -181,7 +181,7 @@ impl StockReturns {
         Ok(done)
     }
 
-    /// One turn for each coupon. Returns how many rows were closed, and whether there may be more.
+    /// One turn for each coupon. Returns the number of rows closed, and whether there may be more.
     async fn round(&self, run: &mut Run<'_>) -> Result<(usize, bool), Failure> {
         let mut closed = 0;
         let mut goes_on = false;
@@ -211,7 +211,7 @@ impl StockReturns {
     async fn waiting(&self, run: &Run<'_>, after: Option<CouponId>) -> sqlx::Result<Vec<Waiting>> {
         sqlx::query_as!(
             Waiting,
-            // Steps through the index: each step reads the first row of the next coupon, and none of its others.
+            // Each step through the index reads the first row of the next coupon, and none of its others.
             r#"WITH RECURSIVE step (number, coupon_id) AS (
                    (SELECT 1, coupon_id FROM stock_returns
                     WHERE done_at IS NULL AND what = $1 AND coupon_id > coalesce($2::bigint, 0)
@@ -239,7 +239,7 @@ impl StockReturns {
         .await
     }
 
-    /// Works through one batch of a coupon. A failure of the item stands in the turn, with what was done before.
+    /// Deals with one batch of a coupon. A failure of the item stands in the turn, beside the rows closed before.
     async fn turn(&self, what: &str, waiting: &Waiting) -> Result<Turn, Failure> {
         let coupon = waiting.coupon_id;
         let has_units = what == "unit" && !waiting.archived;
@@ -264,7 +264,7 @@ impl StockReturns {
         Ok(Turn { closed, is_full, tried, letters })
     }
 
-    /// The open rows of a coupon that have waited longest; without those of dead letters that have to wait, if they do.
+    /// The open rows of a coupon that have waited longest; without those of dead letters if these have to wait.
     async fn open(
         &self,
         what: &str,
@@ -289,7 +289,7 @@ impl StockReturns {
         .await
     }
 
-    /// Those of these orders that were dead letters: their units may not exist.
+    /// The orders among these that were dead letters: their units may not exist.
     async fn letters_among(&self, open: &[Open]) -> sqlx::Result<HashSet<OrderId>> {
         let orders: Vec<i64> = open.iter().map(|one| one.order_id.get()).collect();
         dead_letter::among(&self.pool, &orders).await
@@ -319,7 +319,7 @@ impl StockReturns {
         Letters { waiting, tried: settled.tried }
     }
 
-    /// What becomes of the place of each of these letters.
+    /// The fate of the place of each of these letters.
     async fn fates(
         &self,
         coupon: CouponId,
@@ -337,7 +337,7 @@ impl StockReturns {
         Ok(())
     }
 
-    /// As much of it as can be given back, until the first failure.
+    /// Returns as many as possible, until the first failure.
     async fn give_all_back(&self, coupon: CouponId, returns: &[Open], has_units: bool) -> Settled {
         let mut settled = Settled { done: Vec::new(), tried: Ok(()) };
         for part in returns.chunks(limits::GIVE_BACK_UNITS_MAX) {
@@ -353,7 +353,7 @@ impl StockReturns {
         settled
     }
 
-    /// False if the sale can't take anything back now.
+    /// False if the sale can take no unit back now.
     async fn give_part_back(
         &self,
         coupon: CouponId,
@@ -361,11 +361,11 @@ impl StockReturns {
         has_units: bool,
     ) -> Result<bool, Failure> {
         self.free_places(coupon, returns).await?;
-        // Nobody can claim a unit of an archived sale any more.
+        // No user can claim a unit of an archived sale any more.
         if has_units { self.give_back(coupon, returns).await } else { Ok(true) }
     }
 
-    /// False if the sale can't take anything back now.
+    /// False if the sale can take no unit back now.
     async fn give_back(&self, coupon: CouponId, units: &[Open]) -> Result<bool, Failure> {
         let shards = buyers::shards(&self.redis, &self.keys, coupon).await?.unwrap_or(Shards::ONE);
         let of_users = units.iter().map(|one| self.keys.buyers(coupon, shards.of(one.user_id)));
@@ -417,7 +417,7 @@ async fn put_last(pool: &PgPool, coupon: CouponId, letters: &[Open]) -> sqlx::Re
     tx.commit().await
 }
 
-/// Closes rows by their key. Returns how many were open.
+/// Closes rows by their key. Returns the number that were open.
 async fn close(pool: &PgPool, what: &str, orders: &[i64]) -> sqlx::Result<usize> {
     if orders.is_empty() {
         return Ok(0);

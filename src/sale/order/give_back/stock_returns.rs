@@ -1,4 +1,4 @@
-//! Rows about units and places that have to come back: written in the transaction that gives one up.
+//! Rows about units and places on their way back: written in the transaction that gives one up.
 
 use std::collections::HashSet;
 
@@ -7,22 +7,18 @@ use sqlx::{PgConnection, PgPool};
 use crate::kit::postgres;
 use crate::sale::ids::{CouponId, OrderId, UserId};
 
-/// A unit that has to come back.
+/// A unit on its way back.
 #[derive(Clone, Debug)]
 pub struct StockReturn {
     /// The order that was closed.
     pub order_id: OrderId,
-    /// Of this coupon.
+    /// Coupon of the unit.
     pub coupon_id: CouponId,
-    /// Its buyer.
+    /// Buyer of the unit.
     pub user_id: UserId,
 }
 
-/// Writes down units that have to come back, in the transaction that closes their orders.
-///
-/// # Errors
-///
-/// When Postgres doesn't answer.
+/// Notes that units come back, in the transaction that closes their orders.
 pub async fn insert(tx: &mut PgConnection, returns: &[StockReturn]) -> sqlx::Result<()> {
     let orders: Vec<i64> = returns.iter().map(|one| one.order_id.get()).collect();
     let coupons: Vec<i64> = returns.iter().map(|one| one.coupon_id.get()).collect();
@@ -39,12 +35,8 @@ pub async fn insert(tx: &mut PgConnection, returns: &[StockReturn]) -> sqlx::Res
     Ok(())
 }
 
-/// Writes the return of a closed order down once more: it was done, or never written, and yet its buyer is
-/// still one in Redis. False if the order isn't closed; nothing has changed then.
-///
-/// # Errors
-///
-/// When Postgres doesn't answer.
+/// Notes the return of a closed order once more: the first one was done, or never noted, and yet its buyer is still
+/// one in Redis. False if the order isn't closed; nothing has changed then.
 pub async fn write_again(pool: &PgPool, back: &StockReturn) -> sqlx::Result<bool> {
     let done = sqlx::query!(
         "INSERT INTO stock_returns (order_id, coupon_id, user_id)
@@ -61,12 +53,7 @@ pub async fn write_again(pool: &PgPool, back: &StockReturn) -> sqlx::Result<bool
     Ok(done.rows_affected() == 1)
 }
 
-/// Writes down that an order is no longer unpaid, in the transaction in which it is paid. Only flash coupons have
-/// places.
-///
-/// # Errors
-///
-/// When Postgres doesn't answer.
+/// Notes that an order is no longer unpaid, in the transaction in which it is paid. Only flash coupons have places.
 pub async fn insert_place(tx: &mut PgConnection, order: OrderId) -> sqlx::Result<()> {
     sqlx::query!(
         "INSERT INTO stock_returns (order_id, what, coupon_id, user_id)
@@ -78,12 +65,8 @@ pub async fn insert_place(tx: &mut PgConnection, order: OrderId) -> sqlx::Result
     Ok(())
 }
 
-/// Writes down again that an order leaves its user's list of unpaid orders. False if it is unpaid, or isn't this
+/// Notes again that an order leaves its user's list of unpaid orders. False if the order is unpaid, or isn't this
 /// user's; nothing has changed then.
-///
-/// # Errors
-///
-/// When Postgres doesn't answer.
 pub async fn write_place_again(pool: &PgPool, user: UserId, order: OrderId) -> sqlx::Result<bool> {
     let done = sqlx::query!(
         "INSERT INTO stock_returns (order_id, what, coupon_id, user_id)
@@ -98,11 +81,7 @@ pub async fn write_place_again(pool: &PgPool, user: UserId, order: OrderId) -> s
     Ok(done.rows_affected() == 1)
 }
 
-/// Those of these closed orders whose unit hasn't come back yet.
-///
-/// # Errors
-///
-/// When Postgres doesn't answer.
+/// The orders among these closed ones whose unit hasn't come back yet.
 pub async fn open_among(pool: &PgPool, orders: &[i64]) -> sqlx::Result<HashSet<OrderId>> {
     let mut tx = postgres::begin_planning(pool).await?;
     let open = sqlx::query_scalar!(
@@ -116,11 +95,7 @@ pub async fn open_among(pool: &PgPool, orders: &[i64]) -> sqlx::Result<HashSet<O
     Ok(open.into_iter().collect())
 }
 
-/// How many units are on their way back; of one coupon, or of all.
-///
-/// # Errors
-///
-/// When Postgres doesn't answer.
+/// Number of units on their way back; of one coupon, or of all.
 pub async fn count_open(pool: &PgPool, coupon: Option<CouponId>) -> sqlx::Result<i64> {
     sqlx::query_scalar!(
         r#"SELECT count(*) AS "count!" FROM stock_returns

@@ -3,16 +3,16 @@
 //! # Model
 //!
 //! The buyer of a dead letter holds a place in Redis, and Redis counts a unit for it. Whether that unit exists is
-//! another question. As long as the user of each live order is a buyer, total = stock + buyers says that no live order
-//! has the letter's unit, so the unit can be returned to stock. After a roll-back of Redis there are live orders whose
-//! users are no buyers, and for each of them Redis has offered one unit twice. A letter's unit is then one of those:
-//! in stock the next user would claim it, whose claim would be `oversold` as well, again and again.
+//! another question. As long as the user of each live order is a buyer, total = stock + buyers says that no live
+//! order has the letter's unit, so the unit can be returned to stock. After a roll-back of Redis there are live
+//! orders whose users are no buyers, and for each of them Redis has offered one unit twice. A letter's unit is then
+//! one of those: returned to stock, it would be claimed, that claim would be `oversold` as well, and so on.
 //!
 //! So a place goes to the first of these:
 //!
 //! 1. to the live order that the same user has;
 //! 2. to a live order of the sale whose user is no buyer, so that this user can't claim twice any more;
-//! 3. to nobody, as far as Redis has more stock and buyers than the total;
+//! 3. to no user, as far as Redis has more stock and buyers than the total;
 //! 4. to the stock, as far as live orders leave units, or the stock is below 0.
 //!
 //! The first two and the last keep total = stock + buyers, and the third restores it. Each brings the set of buyers
@@ -24,13 +24,13 @@
 //! * `conflict` after a roll-back, because the user has claimed a second time: 1.
 //! * `oversold` because `sold` was too high: 4. `sold` is counted anew first; else the unit would be claimed, and that
 //!   claim would be `oversold` as well.
-//! * An entry that was made by hand: its user holds nothing by that order, and nothing changes. If a buyer was made by
-//!   hand, too: 3.
+//! * An entry that was made by hand: its user holds no unit by that order, and nothing changes. If a buyer was made
+//!   by hand, too: 3.
 //!
 //! # Authority
 //!
-//! Postgres, about which orders are live: the rows of heirs are locked until Redis has been told, and the sale's row
-//! while its orders are counted. Redis, about who is a buyer: the script compares both ends of each place.
+//! Postgres decides which orders are live: the rows of heirs are locked until Redis has been told, and the sale's row
+//! while its orders are counted. Redis decides which users are buyers: the script compares both ends of each place.
 //!
 //! # What each failure does
 //!
@@ -43,8 +43,8 @@
 //!
 //! # What is not promised
 //!
-//! That a place is passed on soon: looking for heirs may read every live order of the sale, a thousand at a time, so places
-//! that wait are tried less and less often. Units of closed orders of the same sale don't wait for them.
+//! A place may be passed on late: looking for heirs may read every live order of the sale, a thousand at a time, so
+//! places that wait are tried less and less often. Units of closed orders of the same sale don't wait for them.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::iter;
@@ -66,29 +66,29 @@ use crate::sale::keys::Keys;
 use crate::sale::order::live::forgotten;
 use crate::sale::{Failure, Stores};
 
-/// A buyer, and the order by which it is one.
+/// A buyer, and the order by which the user is one.
 pub(super) type Place = (UserId, OrderId);
 
-/// What becomes of the place of a withdrawn claim.
+/// Fate of the place of a withdrawn claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
-    /// Its user is no buyer by this order any more, and no unit has to come back.
+    /// The user is no buyer by this order any more, and no unit has to come back.
     Done,
-    /// Its unit exists, and has to be returned to stock.
+    /// The unit exists, and has to be returned to stock.
     ToStock,
-    /// That can't be told now.
+    /// The fate can't be told now.
     Waits,
 }
 
 /// A sale in Redis, in units.
 struct Count {
-    /// What stock and buyers have more than the total.
+    /// Stock and buyers, less the total.
     surplus: usize,
-    /// What the stock lacks to be 0; such units can come back without being offered.
+    /// Units that the stock lacks to be 0; so many can come back without being offered.
     below_zero: usize,
 }
 
-/// Decides about the places of withdrawn claims.
+/// Decides the fate of the places of withdrawn claims.
 pub(super) struct Withdrawals {
     pool: PgPool,
     redis: Redis,
@@ -99,14 +99,14 @@ pub(super) struct Withdrawals {
 }
 
 impl Withdrawals {
-    /// Puts the parts together.
+    /// A decider over these stores.
     pub(super) fn new(stores: &Stores, loader: Arc<Loader>, epoch: Arc<Epoch>) -> Self {
         let Stores { pool, redis, keys } = stores.clone();
         let pass_on = VariadicScript::new(include_str!("../../../../lua/pass_on.lua"));
         Self { pool, redis, keys, pass_on, loader, epoch }
     }
 
-    /// Passes places on, and says what becomes of each, by order.
+    /// Passes places on. Returns the fate of each, by order.
     ///
     /// # Errors
     ///
@@ -136,7 +136,7 @@ impl Withdrawals {
         Ok(fates)
     }
 
-    /// Counts the sale in Redis; nothing while Redis lacks the sale or buyers of it.
+    /// Counts the sale in Redis; `None` while Redis lacks the sale or buyers of it.
     async fn count(&self, coupon: CouponId) -> Result<Option<Count>, Failure> {
         let census = census(&self.redis, &self.keys, coupon).await?;
         let Census { buyers, shards_missing: 0, total: Some(total), stock: Some(stock), .. } =
@@ -152,7 +152,7 @@ impl Withdrawals {
         Ok(Some(Count { surplus: units(stock + buyers - total), below_zero: units(-stock) }))
     }
 
-    /// Those of these places whose users still hold them.
+    /// The places among these that their users still hold.
     async fn held(&self, coupon: CouponId, places: &[Place]) -> Result<Vec<Place>, Failure> {
         let users = places.iter().map(|(user, _)| *user);
         let orders = buyers::orders_of(&self.redis, &self.keys, coupon, users).await?;
@@ -194,7 +194,7 @@ impl Withdrawals {
         Ok(rows.into_iter().map(|row| (row.user_id, row.id)).collect())
     }
 
-    /// Passes these places on, each to its heir, or to nobody where it has none.
+    /// Passes these places on, each to its heir, or ends it where it has none.
     async fn pass_on(
         &self,
         coupon: CouponId,
@@ -207,7 +207,7 @@ impl Withdrawals {
             |(_, order): &&Place| heirs.get(order).is_none_or(|(_, heir)| live.contains(heir));
         let (going, waiting): (Vec<&Place>, Vec<&Place>) = places.iter().partition(may_go);
         let told = self.tell(coupon, &going, heirs).await;
-        // It has changed nothing; other processes wait for its rows.
+        // The transaction has changed nothing; other processes wait for its rows.
         tx.rollback().await?;
         let fates = going.iter().map(|(_, order)| *order).zip(told?);
         Ok(fates.chain(waiting.iter().map(|(_, order)| (*order, Fate::Waits))).collect())
@@ -290,7 +290,7 @@ impl Withdrawals {
         Ok(places.iter().map(|(_, order)| *order).zip(fates).collect())
     }
 
-    /// Units that no live order has, after `sold` has been counted: as it was, and as it is.
+    /// Units that no live order has, after `sold` has been counted. Returns `sold` as it was, and as it is.
     async fn units_left(
         &self,
         coupon: CouponId,

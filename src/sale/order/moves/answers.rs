@@ -1,31 +1,27 @@
-//! What the caller of a move is told: where the order is, before and after.
+//! Answers to the caller of a move: the order, or the statuses that stand in its way.
 
 use super::{Move, OrderMoves};
 use crate::sale::ids::{CouponId, OrderId, UserId};
 use crate::sale::order::model::{Order, OrderStatus};
 
-/// Outcome of a wish to move an order.
+/// Outcome of a request to move an order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Moved {
-    /// It has been moved there: by this call, or before.
+    /// The order has been moved there: by this call, or before.
     There(Order),
     /// The user has no such order.
     NotFound,
-    /// It is somewhere else, and no way leads from there to where it was to go.
+    /// The order has another status, from which no way leads to the requested one.
     Impossible {
-        /// Where it is.
+        /// Present status.
         from: OrderStatus,
-        /// Where it was to go.
+        /// Requested status.
         to: OrderStatus,
     },
 }
 
 impl OrderMoves {
-    /// One order, whoever has it.
-    ///
-    /// # Errors
-    ///
-    /// When Postgres doesn't answer.
+    /// One order, of any user.
     pub async fn find(&self, order: OrderId) -> sqlx::Result<Option<Order>> {
         sqlx::query_as!(
             Order,
@@ -39,8 +35,8 @@ impl OrderMoves {
         .await
     }
 
-    /// The answer if the order isn't where the move begins, or isn't this user's. Without an answer, the move can
-    /// be tried; whether it gets there, its UPDATE says.
+    /// The answer if the order isn't where the move begins, or isn't this user's. `None` if the move can be tried;
+    /// its UPDATE tells whether it succeeds.
     pub(in crate::sale) async fn cannot(
         &self,
         the_move: &Move,
@@ -55,7 +51,7 @@ impl OrderMoves {
         Ok((found.status != the_move.from).then(|| the_move.judge(found)))
     }
 
-    /// What to tell once the move has been tried.
+    /// The answer after the move has been tried.
     pub(in crate::sale) async fn answer(
         &self,
         the_move: &Move,
@@ -63,7 +59,7 @@ impl OrderMoves {
         moved: bool,
     ) -> sqlx::Result<Moved> {
         let found = self.find(order).await?.ok_or(sqlx::Error::RowNotFound)?;
-        // It may have gone on already.
+        // The order may have gone on already.
         Ok(if moved { Moved::There(found) } else { the_move.judge(found) })
     }
 }
@@ -78,7 +74,7 @@ impl Move {
 }
 
 impl OrderStatus {
-    /// Its name in Postgres and JSON.
+    /// Name of the status in Postgres and JSON.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Unpaid => "unpaid",

@@ -9,25 +9,23 @@
 //!    \--> expired
 //! ```
 //!
-//! No way leads back, so whoever finds an order in a status that isn't the one they wanted to move it
-//! from knows that it never will be again.
+//! No way leads back, so an order that isn't in the status where a move begins will never be there again.
 //!
 //! # Authority
 //!
-//! Postgres decides, by one conditional UPDATE for each move that names the status it begins in. Of two
-//! moves that race for an order one changes a row, and the other finds none to change.
+//! Postgres decides, by one conditional UPDATE for each move that names the status it begins in. Of two moves that
+//! race for an order one changes a row, and the other finds none to change.
 //!
 //! # The unit
 //!
-//! Unpaid, paid, redeemed and refunding orders hold a unit. The move that ends that (cancelled, expired,
-//! refunded) writes down in the same transaction that the unit has to come back
-//! (`sale/order/give_back/pass.rs`), and counts it as no longer sold.
+//! Unpaid, paid, redeemed and refunding orders hold a unit. The move that ends that (cancelled, expired, refunded)
+//! notes in the same transaction that the unit comes back (`sale/order/give_back/pass.rs`), and takes it off `sold`.
 //!
 //! # Locks
 //!
-//! Rows are locked in this order: orders (of several, those that somebody else has in hand are skipped, or all are
-//! locked in the order of their ids), stock returns, sales in coupon order, payments. The worker's write transaction inserts its orders before it counts them
-//! as sold, also in coupon order. So nobody waits in a circle.
+//! Rows are locked in this order: orders (of several, those that are locked are skipped, or all are locked in the
+//! order of their ids), stock returns, sales in coupon order, payments. The worker's write transaction inserts its
+//! orders before it counts them as sold, also in coupon order. So no transactions wait for each other in a circle.
 
 mod answers;
 
@@ -50,11 +48,11 @@ use crate::sale::order::model::PayMethod;
 
 pub use answers::Moved;
 
-/// One way that an order can go.
+/// One way of an order.
 pub(in crate::sale) struct Move {
-    /// Where it begins.
+    /// Status in which the move begins.
     from: OrderStatus,
-    /// Where it has happened; first where it leads.
+    /// Statuses in which the move has happened; the first is where it leads.
     there: &'static [OrderStatus],
 }
 
@@ -73,7 +71,7 @@ const CANCEL: Move = Move { from: OrderStatus::Unpaid, there: &[OrderStatus::Can
 #[derive(Clone)]
 pub struct OrderMoves {
     pool: PgPool,
-    /// Runs transactions that a request must not break off half-way.
+    /// Owner of transactions that a request must not break off half-way.
     shutdown: Shutdown,
 }
 
@@ -87,26 +85,18 @@ struct Closed {
 }
 
 impl OrderMoves {
-    /// Orders in this database.
+    /// Moves of orders in this database.
     pub fn new(pool: PgPool, shutdown: Shutdown) -> Self {
         Self { pool, shutdown }
     }
 
-    /// The user's unpaid order is given up.
-    ///
-    /// # Errors
-    ///
-    /// When Postgres doesn't answer.
+    /// Cancels the user's unpaid order.
     pub async fn cancel(&self, user: UserId, order: OrderId) -> Result<Moved, Failure> {
         let moves = self.clone();
         self.to_the_end(async move { moves.cancel_now(user, order).await }).await
     }
 
-    /// A paid order is used.
-    ///
-    /// # Errors
-    ///
-    /// When Postgres doesn't answer.
+    /// Redeems a paid order.
     pub async fn redeem(&self, order: OrderId) -> Result<Moved, Failure> {
         if let Some(answer) = self.cannot(&REDEEM, order, None).await? {
             return Ok(answer);
@@ -121,8 +111,8 @@ impl OrderMoves {
         Ok(self.answer(&REDEEM, order, done.rows_affected() == 1).await?)
     }
 
-    /// Closes orders that have been unpaid for longer than `payment_window`, up to `limit`, oldest first; those that
-    /// somebody else has in hand are skipped, and those that are postponed. Returns how many.
+    /// Closes orders that have been unpaid for longer than `payment_window`, up to `limit`, oldest first; locked and
+    /// postponed orders are skipped. Returns their number.
     ///
     /// # Errors
     ///
@@ -135,7 +125,8 @@ impl OrderMoves {
         let mut tx = postgres::begin_planning(&self.pool).await?;
         let closed = sqlx::query_as!(
             Closed,
-            // An array in place of a join: a plan that doesn't know how many are due might read all unpaid orders for it.
+            // An array in place of a join: a plan that doesn't know the number of due orders might read all unpaid
+            // ones.
             r#"WITH due AS (
                    SELECT id FROM orders
                    WHERE status = 'unpaid' AND created_at < now() - make_interval(secs => $1)
@@ -155,11 +146,7 @@ impl OrderMoves {
         Ok(closed.len())
     }
 
-    /// The orders that [`expire`](Self::expire) would close, each with its coupon; also those that somebody else has in hand.
-    ///
-    /// # Errors
-    ///
-    /// When Postgres doesn't answer.
+    /// The orders that [`expire`](Self::expire) would close, each with its coupon; locked ones included.
     pub(in crate::sale) async fn due(
         &self,
         payment_window: Duration,
@@ -178,7 +165,7 @@ impl OrderMoves {
         Ok(rows.into_iter().map(|row| (row.order_id, row.coupon_id)).collect())
     }
 
-    /// Closes those of these orders that are unpaid, all or none. Returns how many.
+    /// Closes the unpaid orders among these, all or none. Returns their number.
     ///
     /// # Errors
     ///
@@ -188,7 +175,7 @@ impl OrderMoves {
         let mut tx = postgres::begin_planning(&self.pool).await?;
         let closed = sqlx::query_as!(
             Closed,
-            // Waits for orders that somebody else has in hand: what is left of them afterwards is certain.
+            // Waits for locked orders: those that are unpaid afterwards stay so.
             r#"WITH these AS (
                    SELECT id FROM orders WHERE id = ANY($1) ORDER BY id FOR UPDATE)
                UPDATE orders SET status = 'expired', expired_at = now(), updated_at = now()
@@ -204,18 +191,14 @@ impl OrderMoves {
         Ok(closed.len())
     }
 
-    /// How many live orders Postgres has counted for this coupon: no more of them can be closed.
-    ///
-    /// # Errors
-    ///
-    /// When Postgres doesn't answer.
+    /// Number of live orders that Postgres has counted for this coupon: no more of them can be closed.
     pub(in crate::sale) async fn counted(&self, coupon: CouponId) -> sqlx::Result<usize> {
         let sold = stock::sold(&self.pool, coupon).await?;
         Ok(usize::try_from(sold).unwrap_or(0))
     }
 
-    /// Carries out `work` also when whoever has asked for it goes away: dropping a `begin` half-way can poison
-    /// the connection (sqlx#4393).
+    /// Carries out `work` even if its request is dropped: dropping a `begin` half-way can poison the connection
+    /// (sqlx#4393).
     pub(in crate::sale) async fn to_the_end<T: Send + 'static>(
         &self,
         work: impl Future<Output = sqlx::Result<T>> + Send + 'static,
@@ -250,11 +233,7 @@ async fn cancel(pool: &PgPool, order: OrderId) -> sqlx::Result<bool> {
     Ok(!closed.is_empty())
 }
 
-/// The order is paid. False if it wasn't unpaid.
-///
-/// # Errors
-///
-/// When Postgres doesn't answer.
+/// Makes an order paid. False if it wasn't unpaid.
 pub(in crate::sale) async fn pay(
     tx: &mut PgConnection,
     order: OrderId,
@@ -271,11 +250,7 @@ pub(in crate::sale) async fn pay(
     Ok(done.rows_affected() == 1)
 }
 
-/// The buyer of a paid order wants the money back. False if it wasn't paid.
-///
-/// # Errors
-///
-/// When Postgres doesn't answer.
+/// Begins the refund of a paid order. False if it wasn't paid.
 pub(in crate::sale) async fn ask_refund(
     tx: &mut PgConnection,
     order: OrderId,
@@ -290,11 +265,7 @@ pub(in crate::sale) async fn ask_refund(
     Ok(done.rows_affected() == 1)
 }
 
-/// The money is back, and with it the unit comes back. Nothing if it has been back before.
-///
-/// # Errors
-///
-/// When Postgres doesn't answer.
+/// Ends a refund: the money is back, and the unit comes back. Nothing if it has been back before.
 pub(in crate::sale) async fn refunded(tx: &mut PgConnection, order: OrderId) -> sqlx::Result<()> {
     let closed = sqlx::query_as!(
         Closed,
@@ -309,13 +280,9 @@ pub(in crate::sale) async fn refunded(tx: &mut PgConnection, order: OrderId) -> 
     return_units(tx, &closed).await
 }
 
-/// An accepted claim that never became an order is given up: a cancelled order, whose buyer leaves Redis. It never
-/// counted as sold. Nothing if it is an order after all, or there is no such sale. False if its order id belongs to
-/// another order.
-///
-/// # Errors
-///
-/// When Postgres doesn't answer.
+/// Makes a cancelled order of an accepted claim that never became an order, so that its buyer leaves Redis. The claim
+/// never counted as sold. Nothing if it is an order after all, or there is no such sale. False if its order id
+/// belongs to another order.
 pub(in crate::sale) async fn cancel_unwritten(
     tx: &mut PgConnection,
     claim: &LoggedClaim,
@@ -347,12 +314,8 @@ pub(in crate::sale) async fn cancel_unwritten(
     .await
 }
 
-/// The claims of all open dead letters of this coupon are given up: cancelled orders, whose units come back. One whose order
-/// id, or whose order, is there already is left out.
-///
-/// # Errors
-///
-/// When Postgres doesn't answer.
+/// Makes cancelled orders of all open dead letters of this coupon, so that their units come back. A letter is left
+/// out if its order id, or its order, is there already.
 pub(in crate::sale) async fn cancel_letters(
     tx: &mut PgConnection,
     coupon: CouponId,
@@ -370,11 +333,11 @@ pub(in crate::sale) async fn cancel_letters(
     )
     .fetch_all(&mut *tx)
     .await?;
-    // They were never counted as sold.
+    // These claims were never counted as sold.
     stock_returns::insert(tx, &returns_of(&closed)).await
 }
 
-/// Units come back, in the transaction that has closed their orders. Regular coupons have none.
+/// Notes that units come back, in the transaction that has closed their orders. Regular coupons have none.
 async fn return_units(tx: &mut PgConnection, closed: &[Closed]) -> sqlx::Result<()> {
     let returns = returns_of(closed);
     stock_returns::insert(&mut *tx, &returns).await?;

@@ -75,10 +75,10 @@ enum Of {
     Nothing,
     /// On sale; the owner has claimed nothing.
     Sale,
-    /// With an unpaid order of the owner.
+    /// A coupon with an unpaid order of the owner.
     ClaimedSale,
     PausedSale,
-    /// With a paid order of the owner.
+    /// A coupon with a paid order of the owner.
     EndedSale,
     /// The owner's.
     UnpaidOrder,
