@@ -24,8 +24,9 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, sleep_until};
 use uuid::Uuid;
 
+use super::failure::PassError;
+use super::settings::WorkerSettings;
 use super::watch::LaneWatch;
-use super::{PassError, WorkerSettings};
 use crate::app::App;
 use crate::base::limits;
 use crate::base::telemetry::LogThrottle;

@@ -29,17 +29,29 @@
 //! acknowledged nothing that it didn't write; the worker logs it once, waits, and begins again with its own pending
 //! entries. So an outage of Postgres costs time and never an order.
 
-pub mod lane;
+// Passes over the whole installation.
 pub mod passes;
-pub mod recover;
-pub mod watch;
+
+// The writer and the reliefs of a lane.
+pub mod lane;
+
+// The write pass: entries become rows.
 pub mod write;
+
+// The timed passes of a lane: taking over, and tidying up.
+pub mod recover;
+
+// Lanes at rest, looked at together.
+pub mod watch;
+
+// Settings of the passes.
+mod settings;
+
+// Reasons why a pass breaks off.
+mod failure;
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::time::Duration;
-
-use redis::RedisError;
 
 use crate::app::App;
 use crate::base::config::Config;
@@ -47,37 +59,10 @@ use crate::base::limits;
 use crate::base::telemetry::LogThrottle;
 use crate::sale::ids::Lane;
 use crate::sale::installation;
+pub use failure::PassError;
 use lane::Lanes;
 pub use lane::{LaneWorker, consumer_name};
-
-/// Reason why a pass broke off. The pass will be repeated. A pass whose only error is that a store doesn't answer has no
-/// section `# Errors`.
-#[derive(Debug, thiserror::Error)]
-pub enum PassError {
-    /// Redis didn't answer.
-    #[error("Redis: {0}")]
-    Redis(#[from] RedisError),
-    /// Postgres didn't answer.
-    #[error("Postgres: {0}")]
-    Postgres(#[from] sqlx::Error),
-    /// Postgres failed before, and still doesn't answer.
-    #[error("Postgres doesn't answer")]
-    PostgresAway,
-    /// The buyers' locks ran out before the commit.
-    #[error("the buyers' locks were lost before the commit")]
-    LocksLost,
-}
-
-/// Settings of the passes.
-#[derive(Clone, Copy, Debug)]
-pub struct WorkerSettings {
-    /// Orders written in one transaction, at most.
-    pub batch_orders_max: usize,
-    /// Time for which a worker must have held an entry before another one takes it over.
-    pub take_over_idle: Duration,
-    /// Period of the recover pass.
-    pub recover_period: Duration,
-}
+pub use settings::WorkerSettings;
 
 /// Starts the workers of all lanes, and the passes beside them, as tasks of the service. A lane that another process
 /// adds is noticed within a second.
@@ -106,14 +91,4 @@ pub fn start(app: &Arc<App>, config: &Config) {
             }
         }
     });
-}
-
-impl From<&Config> for WorkerSettings {
-    fn from(config: &Config) -> Self {
-        Self {
-            batch_orders_max: usize::try_from(config.batch_orders_max).unwrap_or(usize::MAX),
-            take_over_idle: config.take_over_idle(),
-            recover_period: config.recover_period(),
-        }
-    }
 }

@@ -30,7 +30,7 @@ mod results;
 
 mod measure;
 
-mod target;
+mod service;
 
 mod arguments;
 

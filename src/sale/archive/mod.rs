@@ -32,7 +32,11 @@
 //! A sale may stay long: one that doesn't pass the comparison stays in Redis until it does, or until an operator
 //! archives it ([`Archive::ask`], `asked.rs`).
 
+// Archiving that an operator asks for.
 mod asked;
+
+// The answers to that.
+mod answer;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,7 +54,7 @@ use crate::sale::reconcile;
 use crate::sale::reconcile::Disagreement;
 use crate::sale::{Failure, Stores};
 
-pub use asked::{ArchiveOutcome, ArchiveRefusal, Archived};
+pub use answer::{ArchiveOutcome, ArchiveRefusal, Archived};
 
 /// Removes sales that are over from Redis. Clones share the connections.
 #[derive(Clone)]

@@ -32,10 +32,7 @@ use crate::sale::ids::Lane;
 use crate::sale::keys::Keys;
 pub use entry::{ClaimEntry, EntryId, LoggedClaim, ReadBatch, Unreadable, UnreadableEntry};
 use state::{Facts, fact};
-pub use state::{GroupState, LogState, groups};
-
-/// The consumer group that writes orders.
-pub const GROUP: &str = "order-writers";
+pub use state::{GROUP, GroupState, LogState, groups};
 
 /// Result of one step of taking over.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,8 +4,11 @@ use std::collections::BTreeMap;
 
 use redis::{RedisError, RedisResult, Value};
 
-use super::{EntryId, GROUP};
+use super::entry::EntryId;
 use crate::kit::redis::Redis;
+
+/// The consumer group that writes orders.
+pub const GROUP: &str = "order-writers";
 
 /// Logs that Redis is asked about in one round trip.
 const LOGS_AT_A_TIME: usize = 128;

@@ -79,3 +79,18 @@ impl PayMethod {
         }
     }
 }
+
+impl OrderStatus {
+    /// Name of the status in Postgres and JSON.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Unpaid => "unpaid",
+            Self::Paid => "paid",
+            Self::Redeemed => "redeemed",
+            Self::Cancelled => "cancelled",
+            Self::Expired => "expired",
+            Self::Refunding => "refunding",
+            Self::Refunded => "refunded",
+        }
+    }
+}

@@ -140,3 +140,10 @@ impl RefundReason {
         }
     }
 }
+
+/// A payment to be refunded.
+pub(super) struct Refunding {
+    pub(super) id: i64,
+    pub(super) gateway: Gateway,
+    pub(super) gateway_payment_id: String,
+}

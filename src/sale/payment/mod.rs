@@ -30,6 +30,7 @@
 // Notices of a gateway elsewhere.
 pub mod callback;
 
+// Reading payments on their way back.
 mod queries;
 
 // The gateway: takes money, and refunds it.
@@ -45,10 +46,8 @@ use crate::sale::order::model::PayMethod;
 use crate::sale::order::moves::{self, Moved, OrderMoves, PAY, REFUND};
 use crate::sale::pass::Pass;
 use crate::sale::payment::callback::{Notice, Receipt};
-use crate::sale::payment::gateway::{Checkout, Gateway, Refund, RefundReason};
+use crate::sale::payment::gateway::{Checkout, Gateway, Refund, RefundReason, Refunding};
 use crate::sale::postponed::Postponed;
-
-use queries::Refunding;
 
 /// Takes payments and refunds them. Clones share the pool.
 #[derive(Clone)]

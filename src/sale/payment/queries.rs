@@ -3,14 +3,7 @@
 use super::Payments;
 use crate::base::limits;
 use crate::kit::postgres;
-use crate::sale::payment::gateway::Gateway;
-
-/// A payment to be refunded.
-pub(super) struct Refunding {
-    pub(super) id: i64,
-    pub(super) gateway: Gateway,
-    pub(super) gateway_payment_id: String,
-}
+use crate::sale::payment::gateway::{Gateway, Refunding};
 
 impl Payments {
     /// The payments about which gateways haven't been asked for the longest time, without postponed ones.

@@ -39,18 +39,25 @@ pub mod runs;
 // Repairs of findings.
 pub mod repair;
 
+// The log of one lane.
 mod lane;
 
+// The lists of unpaid orders.
 mod unpaid;
 
+// One sale: its numbers.
 mod sale;
 
+// One sale: its buyers and orders.
 mod promises;
 
+// Orders, counted.
 mod rows;
 
+// Digests of buyers and orders.
 mod digest;
 
+// Findings.
 mod disagreement;
 
 use std::collections::BTreeMap;
@@ -58,8 +65,7 @@ use std::collections::BTreeMap;
 use sqlx::PgPool;
 
 pub use digest::Digest;
-pub use disagreement::Disagreement;
-pub use unpaid::Listing;
+pub use disagreement::{Disagreement, Listing};
 
 use crate::kit::redis::Redis;
 use crate::sale::coupon::stock;

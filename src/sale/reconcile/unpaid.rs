@@ -12,11 +12,10 @@
 //!   leaves it last. Whether the bound held when an order was claimed is known only if an older one is on a list.
 
 use std::collections::{HashMap, HashSet};
-use std::fmt;
 
 use chrono::{DateTime, Utc};
 
-use super::{Check, Disagreement};
+use super::{Check, Disagreement, Listing};
 use crate::sale::Failure;
 use crate::sale::ids::{CouponId, Lane, OrderId, UserId};
 use crate::sale::order::model::OrderStatus;
@@ -26,23 +25,6 @@ const PAGE: usize = 1_000;
 /// Users whose lists are read at a time, at first and at most: the fewer orders they name, the more next time.
 const LISTS: usize = 100;
 const LISTS_MAX: usize = 1_000;
-
-/// Kinds of faults of a list of unpaid orders.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Listing {
-    /// A list names an order that isn't unpaid, and no pass removes it.
-    NotFreed {
-        lane: Lane,
-        user: UserId,
-        order: OrderId,
-        /// The row; `None` if this user has none.
-        row: Option<(CouponId, OrderStatus)>,
-    },
-    /// An unpaid order that stands on no list.
-    Missing { coupon: CouponId, user: UserId, order: OrderId },
-    /// The lists of a lane can't be read.
-    Unreadable { lane: Lane, error: String },
-}
 
 /// An order on a user's list in a lane.
 type Entry = (Lane, UserId, OrderId);
@@ -323,30 +305,6 @@ impl Listing {
             Self::NotFreed { row, .. } => row.map(|(coupon, _)| coupon),
             Self::Missing { coupon, .. } => Some(*coupon),
             Self::Unreadable { .. } => None,
-        }
-    }
-}
-
-impl fmt::Display for Listing {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::NotFreed { user, order, row: Some((coupon, status)), .. } => write!(
-                f,
-                "coupon {coupon}: order {order} of user {user} is {}, and still on the user's list of unpaid orders. The user may be refused too early",
-                status.as_str()
-            ),
-            Self::NotFreed { lane, user, order, row: None } => write!(
-                f,
-                "lane {lane}: the list of unpaid orders of user {user} names order {order}, which the user doesn't have. The user may be refused too early"
-            ),
-            Self::Missing { coupon, user, order } => write!(
-                f,
-                "coupon {coupon}: order {order} of user {user} is unpaid, and not on the user's list of unpaid orders. The user may hold more than --unpaid-orders-max"
-            ),
-            Self::Unreadable { lane, error } => write!(
-                f,
-                "lane {lane}: its lists of unpaid orders can't be read ({error}). With --unpaid-orders-max its claims are refused"
-            ),
         }
     }
 }

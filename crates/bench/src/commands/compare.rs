@@ -12,8 +12,8 @@ use crate::measure::progress::Progress;
 use crate::report;
 use crate::results::compare::{CompareReport, Comparison};
 use crate::results::machine::Machine;
-use crate::target::service::Target;
-use crate::target::verdict::Verdict;
+use crate::service::target::Target;
+use crate::service::verdict::Verdict;
 use flash_sale::base::config::{InvalidConfig, StoreConfig};
 use flash_sale::base::shutdown::{Shutdown, StopRequests};
 

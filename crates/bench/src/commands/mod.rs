@@ -21,7 +21,7 @@ use flash_sale::base::telemetry;
 use private_servers::PrivateServersError;
 
 use crate::arguments::{BenchArguments, BenchCommand};
-use crate::target::keeper;
+use crate::service::keeper;
 use crate::void::Void;
 
 /// Measures, and names on standard error the reason of a failure.

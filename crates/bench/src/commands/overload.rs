@@ -20,7 +20,7 @@ use crate::measure::probe::{PATHS, Probe};
 use crate::measure::progress::Progress;
 use crate::measure::slice::Slice;
 use crate::results::overload::{Overload, TIMES};
-use crate::target::service::Target;
+use crate::service::target::Target;
 use flash_sale::base::shutdown::{Shutdown, StopRequests};
 
 /// Overloads a service that is started for it, and leaves it alone on its cores.

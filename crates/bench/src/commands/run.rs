@@ -11,7 +11,7 @@ use crate::measure::script::ScriptBench;
 use crate::report;
 use crate::results::machine::Machine;
 use crate::results::run::{RunReport, Summary};
-use crate::target::service::Target;
+use crate::service::target::Target;
 use flash_sale::base::config::InvalidConfig;
 use flash_sale::base::shutdown::{Shutdown, StopRequests};
 use flash_sale::kit::open_files;

@@ -4,7 +4,7 @@ use anyhow::{anyhow, bail};
 use flash_sale::base::shutdown::StopRequests;
 
 use crate::measure::bench::Bench;
-use crate::target::service::Target;
+use crate::service::target::Target;
 
 /// Measures what has been opened, and ends what was started for it in every case.
 pub async fn with_target<T>(

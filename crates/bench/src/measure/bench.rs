@@ -17,8 +17,8 @@ use crate::load::sending::{Load, Outcome, Plan, Sampling, Threads};
 use crate::measure::durable::{self, Durable};
 use crate::measure::progress::Progress;
 use crate::measure::slice::{Latency, Slice};
-use crate::target::cpu::{CoreTimes, CpuTimes};
-use crate::target::service::Target;
+use crate::service::cpu::{CoreTimes, CpuTimes};
+use crate::service::target::Target;
 use crate::void::Void;
 use flash_sale::base::shutdown::Shutdown;
 

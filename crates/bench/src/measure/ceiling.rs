@@ -8,7 +8,7 @@ use anyhow::Context;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions, Connection, PgConnection};
 
-use crate::target::verdict::Judge;
+use crate::service::verdict::Judge;
 use flash_sale::sale::ids::CouponId;
 use flash_sale::sale::log::{ClaimEntry, LoggedClaim};
 

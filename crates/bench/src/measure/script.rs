@@ -15,9 +15,9 @@ use tokio::process::Command;
 use tokio::time::timeout;
 
 use crate::figures::Spread;
-use crate::target::cpu::CpuTimes;
-use crate::target::service::Target;
-use crate::target::verdict::Judge;
+use crate::service::cpu::CpuTimes;
+use crate::service::target::Target;
+use crate::service::verdict::Judge;
 
 /// Names of the program; Valkey has its own.
 const PROGRAMS: [&str; 2] = ["redis-benchmark", "valkey-benchmark"];

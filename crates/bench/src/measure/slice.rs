@@ -7,7 +7,7 @@ use crate::figures::LittlesLaw;
 use crate::load::record::{Ending, Recorder};
 use crate::load::scenario::Scenario;
 use crate::measure::durable::Durable;
-use crate::target::cpu::CpuTimes;
+use crate::service::cpu::CpuTimes;
 
 /// The figures of one slice.
 #[derive(Clone, Debug, Serialize)]

@@ -15,7 +15,7 @@ use crate::results::compare::CompareReport;
 use crate::results::drain::DrainReport;
 use crate::results::machine::Machine;
 use crate::results::run::RunReport;
-use crate::target::verdict::Verdict;
+use crate::service::verdict::Verdict;
 
 const STYLE: &str = include_str!("page.css");
 

@@ -7,7 +7,7 @@ use crate::measure::slice::{Latency, Slice};
 use crate::results::drain::{Drain, Round};
 use crate::results::overload::{Overload, TIMES};
 use crate::results::run::RunReport;
-use crate::target::cpu::CpuTimes;
+use crate::service::cpu::CpuTimes;
 
 /// A table, and what it is about.
 pub struct Section {

@@ -12,7 +12,7 @@ use crate::results::compare::CompareReport;
 use crate::results::drain::DrainReport;
 use crate::results::machine::Machine;
 use crate::results::run::{RunReport, Summary};
-use crate::target::verdict::Verdict;
+use crate::service::verdict::Verdict;
 
 /// The text about a run.
 pub fn of_run(report: &RunReport) -> String {

@@ -6,7 +6,7 @@ use super::machine::Machine;
 use crate::figures::{Spread, ratios};
 use crate::load::scenario::Scenario;
 use crate::measure::slice::Slice;
-use crate::target::verdict::Verdict;
+use crate::service::verdict::Verdict;
 
 /// All figures of a comparison.
 #[derive(Debug, Serialize)]

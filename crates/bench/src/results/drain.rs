@@ -4,8 +4,8 @@ use serde::Serialize;
 
 use super::machine::Machine;
 use crate::figures::{Spread, ratios};
-use crate::target::cpu::CpuTimes;
-use crate::target::verdict::Verdict;
+use crate::service::cpu::CpuTimes;
+use crate::service::verdict::Verdict;
 
 /// All figures of a drain, and their machine.
 #[derive(Debug, Serialize)]

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use crate::figures::Spread;
 use crate::measure::slice::Slice;
-use crate::target::service::Target;
+use crate::service::target::Target;
 use flash_sale::base::clock::Clock;
 
 /// Facts for the head of a report.

@@ -6,7 +6,7 @@ use crate::figures::{Spread, ratios};
 use crate::load::scenario::Scenario;
 use crate::measure::probe::Probe;
 use crate::measure::slice::Slice;
-use crate::target::verdict::Verdict;
+use crate::service::verdict::Verdict;
 
 /// Requests come at so many times the peak.
 pub const TIMES: f64 = 2.0;

@@ -9,8 +9,8 @@ use crate::figures::{Spread, ratios};
 use crate::load::scenario::Scenario;
 use crate::measure::script::ScriptCeiling;
 use crate::measure::slice::Slice;
-use crate::target::cpu::CpuTimes;
-use crate::target::verdict::Verdict;
+use crate::service::cpu::CpuTimes;
+use crate::service::verdict::Verdict;
 
 /// All figures of a run.
 #[derive(Debug, Serialize)]

@@ -1,24 +1,8 @@
 //! Answers to the caller of a move: the order, or the statuses that stand in its way.
 
-use super::{Move, OrderMoves};
+use super::{Move, Moved, OrderMoves};
 use crate::sale::ids::{CouponId, OrderId, UserId};
 use crate::sale::order::model::{Order, OrderStatus};
-
-/// Outcome of a request to move an order.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Moved {
-    /// The order has been moved there: by this call, or before.
-    There(Order),
-    /// The user has no such order.
-    NotFound,
-    /// The order has another status, from which no way leads to the requested one.
-    Impossible {
-        /// Present status.
-        from: OrderStatus,
-        /// Requested status.
-        to: OrderStatus,
-    },
-}
 
 impl OrderMoves {
     /// One order, of any user.
@@ -70,20 +54,5 @@ impl Move {
             return Moved::There(order);
         }
         Moved::Impossible { from: order.status, to: self.there[0] }
-    }
-}
-
-impl OrderStatus {
-    /// Name of the status in Postgres and JSON.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Unpaid => "unpaid",
-            Self::Paid => "paid",
-            Self::Redeemed => "redeemed",
-            Self::Cancelled => "cancelled",
-            Self::Expired => "expired",
-            Self::Refunding => "refunding",
-            Self::Refunded => "refunded",
-        }
     }
 }

@@ -27,7 +27,11 @@
 //! order of their ids), stock returns, sales in coupon order, payments. The worker's write transaction inserts its
 //! orders before it counts them as sold, also in coupon order. So no transactions wait for each other in a circle.
 
+// Answers to the caller of a move.
 mod answers;
+
+// The outcome of a move.
+mod moved;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -46,7 +50,7 @@ use crate::sale::order::give_back::stock_returns::StockReturn;
 use crate::sale::order::model::OrderStatus;
 use crate::sale::order::model::PayMethod;
 
-pub use answers::Moved;
+pub use moved::Moved;
 
 /// One way of an order.
 pub(in crate::sale) struct Move {

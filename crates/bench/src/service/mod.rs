@@ -1,6 +1,6 @@
 //! The service under test: started or found, kept, watched and judged.
 
-pub mod service;
+pub mod target;
 
 pub mod keeper;
 

@@ -144,7 +144,7 @@ impl Judge {
         verdict.appended = self.log().await?.1 - self.appended_before;
         if i64::try_from(verdict.appended) != Ok(verdict.stock_sold) {
             verdict.findings.push(format!(
-                "{} entries were appended to the order log, but {} units were sold; or somebody else uses this service",
+                "{} entries were appended to the order log, but {} units were sold; or another client uses this service",
                 verdict.appended, verdict.stock_sold
             ));
         }

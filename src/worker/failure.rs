@@ -1,0 +1,21 @@
+//! Reasons why a pass of a lane breaks off.
+
+use redis::RedisError;
+
+/// Reason why a pass broke off. The pass will be repeated. A pass whose only error is that a store doesn't answer has no
+/// section `# Errors`.
+#[derive(Debug, thiserror::Error)]
+pub enum PassError {
+    /// Redis didn't answer.
+    #[error("Redis: {0}")]
+    Redis(#[from] RedisError),
+    /// Postgres didn't answer.
+    #[error("Postgres: {0}")]
+    Postgres(#[from] sqlx::Error),
+    /// Postgres failed before, and still doesn't answer.
+    #[error("Postgres doesn't answer")]
+    PostgresAway,
+    /// The buyers' locks ran out before the commit.
+    #[error("the buyers' locks were lost before the commit")]
+    LocksLost,
+}
