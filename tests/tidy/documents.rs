@@ -185,7 +185,8 @@ fn columns(character: char) -> usize {
 
 #[test]
 fn the_checker_sees_long_lines() {
-    let (fits, long) = ("x".repeat(120), "x".repeat(121));
+    let fits = "x".repeat(120);
+    let long = "x".repeat(121);
     let wide = "\u{5238}".repeat(61);
     let text = format!("{fits}\n{long}\n| {long} |\n```\n{long}\n```\n  {fits}\n{wide}\n");
     let file = File { path: "a.md".to_owned(), text };

@@ -199,7 +199,8 @@ fn uses<'a>(code: &'a str, prefix: &'a str) -> Vec<(usize, &'a str)> {
             uses.push((from, name_at(&code[from..])));
             continue;
         };
-        let (mut depth, mut begins) = (0, false);
+        let mut depth = 0;
+        let mut begins = false;
         for (offset, c) in code[from..end.unwrap_or(code.len())].char_indices() {
             if begins && !c.is_whitespace() && c != '}' {
                 uses.push((from + offset, name_at(&code[from + offset..])));

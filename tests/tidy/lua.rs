@@ -40,7 +40,8 @@ fn disagreements(script: &File) -> Vec<String> {
         }
     }
     for name in ["KEYS", "ARGV"] {
-        let (told, used) = (told(&header, name), used(&code, name));
+        let told = told(&header, name);
+        let used = used(&code, name);
         if told != used {
             found.push(format!("{name}: the header tells of {told:?}, the body uses {used:?}"));
         }
@@ -52,7 +53,8 @@ fn disagreements(script: &File) -> Vec<String> {
             ));
         }
     }
-    let (told, used) = (told_codes(&header), codes(&code));
+    let told = told_codes(&header);
+    let used = codes(&code);
     if told != used {
         found.push(format!("the header replies {told:?}, the body {used:?}"));
     }

@@ -14,7 +14,8 @@ fn the_table_of_planted_bugs_is_what_the_patches_say() {
 }
 
 fn differences(patches: &[File], document: &File) -> Vec<String> {
-    let (mut complaints, mut told) = (Vec::new(), Vec::new());
+    let mut complaints = Vec::new();
+    let mut told = Vec::new();
     for patch in patches {
         match row(patch) {
             Ok(row) => told.push(row),

@@ -171,7 +171,8 @@ fn without_tests(code: &str) -> String {
 /// The code without comments and without the insides of literals, and the string literals.
 fn scan(text: &str) -> (String, Vec<(usize, String)>) {
     let mut code = text.as_bytes().to_vec();
-    let (mut strings, mut at) = (Vec::new(), 0);
+    let mut strings = Vec::new();
+    let mut at = 0;
     while let Some(c) = text[at..].chars().next() {
         let rest = &text[at..];
         let length = match c {
@@ -196,7 +197,8 @@ fn scan(text: &str) -> (String, Vec<(usize, String)>) {
 
 /// Length of a block comment; they nest.
 fn block_comment(rest: &str) -> usize {
-    let (mut depth, mut at) = (0, 0);
+    let mut depth = 0;
+    let mut at = 0;
     while at < rest.len() {
         match &rest.as_bytes()[at..rest.len().min(at + 2)] {
             b"/*" => (depth, at) = (depth + 1, at + 2),

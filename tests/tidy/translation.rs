@@ -69,7 +69,8 @@ fn differences(original: &File, translation: &File) -> Vec<String> {
     let outline = |sections: &[Section]| -> Vec<String> {
         sections.iter().map(|section| format!("{} {}", section.level, section.title)).collect()
     };
-    let (expected, found) = (outline(&original), outline(&translated));
+    let expected = outline(&original);
+    let found = outline(&translated);
     if expected != found {
         let at = expected.iter().zip(&found).position(|(a, b)| a != b);
         let at = at.unwrap_or(expected.len().min(found.len()));

@@ -34,7 +34,8 @@ impl Spread {
     pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let mut values: Vec<f64> = values.into_iter().collect();
         values.sort_by(f64::total_cmp);
-        let (min, max) = (*values.first()?, *values.last()?);
+        let min = *values.first()?;
+        let max = *values.last()?;
         Some(Self {
             min,
             lower_quartile: quantile(&values, 0.25),
@@ -49,7 +50,8 @@ impl Spread {
 /// Between two neighbours in proportion to the distance from each.
 fn quantile(sorted: &[f64], share: f64) -> f64 {
     let place = share * (sorted.len() - 1) as f64;
-    let (below, above) = (place.floor() as usize, place.ceil() as usize);
+    let below = place.floor() as usize;
+    let above = place.ceil() as usize;
     sorted[below] + (sorted[above] - sorted[below]) * (place - place.floor())
 }
 

@@ -63,7 +63,8 @@ async fn keep_in(
 
 /// Nothing in it needs escaping: paths of sockets are plain.
 fn line_about(servers: &PrivateServers) -> String {
-    let (redis_url, database_url) = (servers.redis_url(), servers.database_url());
+    let redis_url = servers.redis_url();
+    let database_url = servers.database_url();
     let ids = servers.process_ids();
     format!(
         r#"{{"redis_url":"{redis_url}","database_url":"{database_url}","redis_pid":{},"postgres_pid":{}}}"#,

@@ -49,7 +49,8 @@ fn main() -> ExitCode {
 }
 
 async fn keep_until_signal(place: &Place, settings: &Settings) -> Result<(), PrivateServersError> {
-    let (interrupt, terminate) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
+    let interrupt = signal(SignalKind::interrupt());
+    let terminate = signal(SignalKind::terminate());
     keep(place, settings, async {
         let (Ok(mut interrupt), Ok(mut terminate)) = (interrupt, terminate) else {
             // Without signals, standard input alone ends the servers.

@@ -122,7 +122,8 @@ impl OwnerLocks {
     ///
     /// When Redis doesn't answer. The lock may have been taken then; it ends with its lease.
     pub async fn try_acquire(&self, key: &str) -> RedisResult<Option<Guard>> {
-        let (locks, key) = (self.clone(), key.to_owned());
+        let locks = self.clone();
+        let key = key.to_owned();
         // A task, so that a caller that goes away leaves no lock behind that has no guard.
         let attempt = async move {
             let owner = Uuid::new_v4().simple().to_string();
@@ -157,9 +158,13 @@ impl OwnerLocks {
         let watched = Watched::new(sure_until);
         let lease = self.settings.lease;
         let renew = {
-            let (locks, key, owner) = (self.clone(), key.clone(), owner.clone());
+            let locks = self.clone();
+            let key = key.clone();
+            let owner = owner.clone();
             move || {
-                let (locks, key, owner) = (locks.clone(), key.clone(), owner.clone());
+                let locks = locks.clone();
+                let key = key.clone();
+                let owner = owner.clone();
                 async move { locks.scripts.renew(&locks.server, &key, &owner, lease).await }
             }
         };
@@ -206,7 +211,8 @@ impl Drop for Guard {
         if self.is_released || tokio::runtime::Handle::try_current().is_err() {
             return;
         }
-        let (key, owner) = (std::mem::take(&mut self.key), std::mem::take(&mut self.owner));
+        let key = std::mem::take(&mut self.key);
+        let owner = std::mem::take(&mut self.owner);
         let locks = self.locks.clone();
         self.locks.tasks.spawn(async move {
             if let Err(error) = locks.scripts.release(&locks.server, &key, &owner).await {

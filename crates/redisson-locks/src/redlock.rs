@@ -134,7 +134,8 @@ impl Redlock {
     ///
     /// When the runtime is being shut down. A server that doesn't answer has no vote.
     pub async fn try_acquire(&self, key: &str, needed: Duration) -> RedisResult<Option<Guard>> {
-        let (redlock, key) = (self.clone(), key.to_owned());
+        let redlock = self.clone();
+        let key = key.to_owned();
         // A task, so that a caller that goes away leaves no lock behind that has no guard.
         let attempt = async move { redlock.attempt(key, needed).await };
         self.0.tasks.spawn(attempt).await.map_err(|_| interrupted())
@@ -181,9 +182,13 @@ impl Redlock {
         let watched = Watched::new(valid_until);
         let renewals_left = Arc::new(Mutex::new(self.0.settings.renewals_max));
         let renew = {
-            let (redlock, key, owner) = (self.clone(), key.clone(), owner.clone());
+            let redlock = self.clone();
+            let key = key.clone();
+            let owner = owner.clone();
             move || {
-                let (redlock, key, owner) = (redlock.clone(), key.clone(), owner.clone());
+                let redlock = redlock.clone();
+                let key = key.clone();
+                let owner = owner.clone();
                 let renewals_left = renewals_left.clone();
                 async move {
                     if !take_one(&renewals_left) {
@@ -223,7 +228,9 @@ impl Redlock {
     /// Asks all servers at once.
     async fn ask(&self, question: Question, key: &str, owner: &str) -> Votes {
         let ask = |number| -> JoinHandle<RedisResult<bool>> {
-            let (shared, key, owner) = (self.0.clone(), key.to_owned(), owner.to_owned());
+            let shared = self.0.clone();
+            let key = key.to_owned();
+            let owner = owner.to_owned();
             self.0.tasks.spawn(async move {
                 let asked = shared.ask_node(&shared.nodes[number], question, &key, &owner);
                 answer_within(shared.settings.node_timeout, asked).await
@@ -250,7 +257,9 @@ impl Shared {
         key: &str,
         owner: &str,
     ) -> RedisResult<bool> {
-        let (server, scripts, lease) = (&node.server, &self.scripts, self.settings.lease);
+        let server = &node.server;
+        let scripts = &self.scripts;
+        let lease = self.settings.lease;
         match question {
             Question::Acquire => node.acquire(key, owner, lease).await,
             Question::Renew => scripts.renew(server, key, owner, lease).await,
@@ -338,7 +347,8 @@ impl Drop for Guard {
         if self.is_released || tokio::runtime::Handle::try_current().is_err() {
             return;
         }
-        let (key, owner) = (std::mem::take(&mut self.key), std::mem::take(&mut self.owner));
+        let key = std::mem::take(&mut self.key);
+        let owner = std::mem::take(&mut self.owner);
         let redlock = self.redlock.clone();
         self.redlock.0.tasks.spawn(async move {
             redlock.ask(Question::Release, &key, &owner).await;

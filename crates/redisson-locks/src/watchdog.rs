@@ -21,7 +21,8 @@ pub(super) struct Watched {
 
 impl Watched {
     pub(super) fn new(sure_until: Instant) -> Self {
-        let (lost, released) = (CancellationToken::new(), CancellationToken::new());
+        let lost = CancellationToken::new();
+        let released = CancellationToken::new();
         Self { lost, released, sure_until: Arc::new(tokio::sync::watch::Sender::new(sure_until)) }
     }
 

@@ -69,7 +69,8 @@ async fn a_settled_sale_is_archived_at_once_and_nothing_is_given_up() {
 async fn what_may_be_claimed_or_is_on_its_way_is_refused_whatever_is_accepted() {
     let app = TestApp::start().await;
     let coupon = app.create_flash(5).await;
-    let (regular, unloaded) = (app.create_regular().await, only_in_postgres(&app, 3).await);
+    let regular = app.create_regular().await;
+    let unloaded = only_in_postgres(&app, 3).await;
     app.decide_on(unloaded, CouponState::Ended).await;
     let unknown = CouponId::compose(1_000, 1);
     assert_eq!(app.claim(1, coupon).await.status, 202);
@@ -169,7 +170,8 @@ async fn dead_letters_are_closed_with_a_note_and_their_buyers_are_told() {
 
 #[tokio::test]
 async fn what_cannot_be_read_or_told_of_its_end_is_archived_too() {
-    let (of_sale, of_shard) = (true, false);
+    let of_sale = true;
+    let of_shard = false;
     for (place, field, value) in [
         (of_shard, "77", "junk"),
         (of_sale, "stock", "few"),

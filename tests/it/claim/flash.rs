@@ -86,7 +86,8 @@ async fn the_last_unit_is_one_unit_however_many_ask_at_that_moment() {
 #[tokio::test]
 async fn the_window_is_redis_s_business() {
     let app = TestApp::start().await;
-    let (past, soon) = (now() - TimeDelta::hours(1), now() + TimeDelta::seconds(90));
+    let past = now() - TimeDelta::hours(1);
+    let soon = now() + TimeDelta::seconds(90);
 
     let early = app.create_sale(1, soon, soon + TimeDelta::hours(1)).await;
     let not_started = app.claim(42, early).await;
@@ -176,7 +177,8 @@ async fn an_unknown_epoch_is_refused_and_a_new_one_is_learned() {
 async fn the_script_answers_a_list() {
     let app = TestApp::start().await;
     let coupon = app.create_flash(2).await;
-    let (keys, lane) = (app.keys(), coupon.lane());
+    let keys = app.keys();
+    let lane = coupon.lane();
     let names = [keys.coupon(coupon), keys.log(lane), keys.unpaid(lane), keys.buyers(coupon, 0)];
     let script = include_str!("../../../lua/claim.lua");
     let id = coupon.to_string();
@@ -195,7 +197,8 @@ async fn a_key_of_the_wrong_type_stops_the_script_before_its_first_write() {
     let app = TestApp::start().await;
     let coupon = app.create_flash(5).await;
     assert_eq!(app.claim(1, coupon).await.status, 202);
-    let (sale, buyers) = (app.keys().coupon(coupon), app.shard_of(coupon, 2).await);
+    let sale = app.keys().coupon(coupon);
+    let buyers = app.shard_of(coupon, 2).await;
     for (key, wrong) in [
         (&sale, &["SET", &sale, "x"][..]),
         (&sale, &["RPUSH", &sale, "x"]),

@@ -32,7 +32,8 @@ async fn assert_too_many(app: &TestApp, user: i64, coupon: CouponId) {
 async fn a_bound_of_one_is_one_and_without_a_bound_no_list_is_kept() {
     for (max, listed, second) in [("0", 0, 202), ("1", 1, 409)] {
         let app = TestApp::configured(&["--unpaid-orders-max", max]).await;
-        let (a, b) = (app.create_flash(9).await, app.create_flash(9).await);
+        let a = app.create_flash(9).await;
+        let b = app.create_flash(9).await;
         app.order(1, a).await;
         let lists: i64 = app.redis(&["HLEN", &app.keys().unpaid(crate::support::lane())]).await;
         assert_eq!((lists, app.claim(1, b).await.status), (listed, second), "at most {max}");
@@ -60,7 +61,8 @@ async fn a_user_holds_so_many_unpaid_orders_and_no_more() {
 #[tokio::test]
 async fn a_place_comes_back_when_an_order_is_paid() {
     let (app, [a, b, c]) = bounded().await;
-    let (first, second) = (app.order(1, a).await, app.order(1, b).await);
+    let first = app.order(1, a).await;
+    let second = app.order(1, b).await;
     app.pay(1, first).await;
     assert_too_many(&app, 1, c).await;
     assert_eq!(app.give_back().await, 1);
@@ -84,7 +86,8 @@ async fn a_place_comes_back_when_an_order_is_paid() {
 #[tokio::test]
 async fn a_place_comes_back_with_the_unit() {
     let (app, [a, b, c]) = bounded().await;
-    let (first, second) = (app.order(1, a).await, app.order(1, b).await);
+    let first = app.order(1, a).await;
+    let second = app.order(1, b).await;
     app.cancel(1, first).await;
     app.give_back().await;
     assert_eq!(listed(&app, 1).await, [second]);
@@ -107,7 +110,8 @@ async fn a_pass_that_is_run_again_frees_no_place_twice() {
     app.refund_payments().await;
     // Two rows about one order: its place and its unit.
     assert_eq!((app.give_back().await, app.stock(a).await), (2, 9));
-    let (second, third) = (app.order(1, a).await, app.order(1, b).await);
+    let second = app.order(1, a).await;
+    let third = app.order(1, b).await;
     for _ in 0..3 {
         // As if the pass had died before it noted the return.
         app.execute("UPDATE stock_returns SET done_at = NULL").await;
@@ -120,7 +124,8 @@ async fn a_pass_that_is_run_again_frees_no_place_twice() {
 #[tokio::test]
 async fn a_place_comes_back_also_when_the_sale_is_gone() {
     let (app, [a, b, _]) = bounded().await;
-    let (first, second) = (app.order(1, a).await, app.order(1, b).await);
+    let first = app.order(1, a).await;
+    let second = app.order(1, b).await;
     app.execute(&format!("UPDATE flash_sales SET archived_at = now() WHERE coupon_id = {a}")).await;
     app.lose_sale(a).await;
     app.cancel(1, first).await;

@@ -22,7 +22,9 @@ async fn a_crowd_shares_calls_and_each_has_its_own_answer() {
 
     // Each user claims twice, at the same moment.
     let claims = (1..=2 * CROWD).map(|n| app.app.claims.claim(coupon, user(1 + n % CROWD)));
-    let (mut accepted, mut repeated, mut sold_out) = (BTreeSet::new(), 0, 0);
+    let mut accepted = BTreeSet::new();
+    let mut repeated = 0;
+    let mut sold_out = 0;
     for outcome in join_all(claims).await {
         match outcome.expect("nothing is broken") {
             ClaimOutcome::Accepted(order) => assert!(accepted.insert(order), "{order} twice"),

@@ -82,7 +82,8 @@ async fn units_that_come_back_are_sold_within_the_memory_and_their_buyers_are_fo
         let script = "redis.call('HDEL', KEYS[1], ARGV[1])
             redis.call('HINCRBY', KEYS[2], 'stock', 1)
             return redis.call('HINCRBY', KEYS[2], 'returns', 1)";
-        let (buyers, sale) = (app.shard_of(coupon, back).await, app.keys().coupon(coupon));
+        let buyers = app.shard_of(coupon, back).await;
+        let sale = app.keys().coupon(coupon);
         let returns: i64 =
             app.redis(&["EVAL", script, "2", &buyers, &sale, &back.to_string()]).await;
         assert_eq!(returns, round);
@@ -121,7 +122,8 @@ async fn a_redis_that_was_restarted_has_its_buyers_read_anew() {
     servers.kill_redis();
     servers.bring_back();
     let another = app.another_instance().await;
-    let (buyers, sale) = (app.keys().buyers(coupon, 0), app.keys().coupon(coupon));
+    let buyers = app.keys().buyers(coupon, 0);
+    let sale = app.keys().coupon(coupon);
     let script =
         "redis.call('HDEL', KEYS[1], '1') return redis.call('HINCRBY', KEYS[2], 'stock', 1)";
     let again = async || another.claims.claim(coupon, user(2)).await;

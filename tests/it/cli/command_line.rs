@@ -234,7 +234,8 @@ async fn tokens_for_nobody_are_refused() {
 #[tokio::test]
 async fn coupons_are_created_listed_and_shown_in_json() {
     let app = TestApp::start().await;
-    let (opens, closes) = (now() - TimeDelta::minutes(1), now() + TimeDelta::hours(1));
+    let opens = now() - TimeDelta::minutes(1);
+    let closes = now() + TimeDelta::hours(1);
     let times = [opens, closes].map(|time| time.to_rfc3339());
     let sale = [("--total", "3"), ("--opens-at", &times[0]), ("--closes-at", &times[1])];
     let money = [("--title", "Dinner"), ("--pay-cents", "1"), ("--value-cents", "2")];

@@ -169,7 +169,8 @@ async fn settings_of_postgres_count_as_our_sessions_have_them() {
 async fn a_store_that_is_away_hides_nothing_of_the_other_and_no_password_is_printed() {
     let app = TestApp::start().await;
     let stores = app.store_arguments();
-    let (redis, postgres) = ("Redis persistence: ", "Postgres schema: up to date");
+    let redis = "Redis persistence: ";
+    let postgres = "Postgres schema: up to date";
     for (flag, url, place, there) in [
         ("--redis-url", NO_REDIS, "Redis at 127.0.0.1:1, database 3 can't be used", postgres),
         ("--database-url", NO_POSTGRES, "Postgres at 127.0.0.1:1, database x can't be used", redis),

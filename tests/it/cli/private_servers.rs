@@ -212,7 +212,8 @@ async fn servers_inherit_no_secret() {
 
 #[tokio::test]
 async fn a_program_that_is_asked_for_its_version_inherits_no_secret() {
-    let (temporary, programs) = (DataFolder::made(0o755), DataFolder::made(0o755));
+    let temporary = DataFolder::made(0o755);
+    let programs = DataFolder::made(0o755);
     let seen = programs.path().join("seen");
     let tell = format!("env >'{}'; echo 'Redis server v=6.2.14 sha=0'", seen.display());
     make_program(&programs, "redis-server", &tell);

@@ -67,13 +67,15 @@ async fn long_what_a_buyer_costs_to_read_and_a_question_to_ask() {
         || cpu_seconds(std::process::id()) + cpu_seconds(servers.at.redis_pid.cast_unsigned());
 
     // This process doesn't listen, so it believes nothing, and asks Redis for each claim.
-    let (questions, before) = (20_000, used());
+    let questions = 20_000;
+    let before = used();
     for id in 0..questions {
         let told = app.app.claims.claim(coupon, user((1 << 40) + id)).await;
         assert_eq!(told.expect("Redis answers").status().code, "sold_out");
     }
     let question = (used() - before) / questions as f64;
-    let (rounds, before) = (5, used());
+    let rounds = 5;
+    let before = used();
     for _ in 0..rounds {
         let mut pages = buyers::Pages::begin(&app.app.stores.redis, app.keys(), coupon)
             .await
@@ -98,7 +100,8 @@ async fn refusals(
     pace: Duration,
 ) -> Vec<Duration> {
     let client = async |n: i64| {
-        let (mut took, mut id) = (Vec::new(), first + n);
+        let mut took = Vec::new();
+        let mut id = first + n;
         let end = Instant::now() + PHASE;
         while Instant::now() < end {
             let asked = Instant::now();
@@ -149,7 +152,8 @@ impl Measured {
 }
 
 async fn measure(service: &Process, work: impl Future<Output = Vec<Duration>>) -> Measured {
-    let (began, before) = (Instant::now(), cpu_seconds(service.pid()));
+    let began = Instant::now();
+    let before = cpu_seconds(service.pid());
     let mut took = work.await;
     let cpu = (cpu_seconds(service.pid()) - before) / began.elapsed().as_secs_f64();
     took.sort();
@@ -195,7 +199,8 @@ async fn drain(servers: &OwnServers, waiters: i64) -> f64 {
         eventually("all wait", async || app.buyers_count(last).await == waiters).await;
         let worker = serve(&app, "worker");
         eventually("it writes", async || rows(&app).await > 0).await;
-        let (began, before) = (Instant::now(), rows(&app).await);
+        let began = Instant::now();
+        let before = rows(&app).await;
         let sold = "SELECT sum(sold)::bigint FROM flash_sales";
         eventually("all is written", async || app.number(sold).await == BACKLOG + waiters).await;
         let rate = (BACKLOG + waiters - before) as f64 / began.elapsed().as_secs_f64();

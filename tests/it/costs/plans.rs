@@ -199,7 +199,8 @@ fn read(node: &Value) -> f64 {
 
 /// Fills all tables: of each kind of row some are open, among many that are closed.
 async fn seed(connection: &mut PgConnection, coupons: &[CouponId]) {
-    let (first, second) = (coupons[0], coupons[1]);
+    let first = coupons[0];
+    let second = coupons[1];
     run(
         connection,
         format!(
@@ -282,7 +283,8 @@ async fn no_statement_with_an_array_keeps_a_plan_from_the_time_when_the_tables_w
         app.app.numbers.pass().await.expect("both stores answer");
     }
     let pool = &app.app.stores.pool;
-    let (mut one, mut other) = (pool.acquire().await.unwrap(), pool.acquire().await.unwrap());
+    let mut one = pool.acquire().await.unwrap();
+    let mut other = pool.acquire().await.unwrap();
     let mut seen = Vec::new();
     for connection in [&mut one, &mut other] {
         let query = "SELECT statement, generic_plans, custom_plans FROM pg_prepared_statements

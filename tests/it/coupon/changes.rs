@@ -176,7 +176,8 @@ async fn without_redis_it_is_decided_and_happens_later() {
 #[tokio::test]
 async fn a_change_never_puts_back_a_sale_that_redis_has_lost() {
     let app = TestApp::start().await;
-    let (coupon, well) = (app.create_flash(3).await, app.create_flash(3).await);
+    let coupon = app.create_flash(3).await;
+    let well = app.create_flash(3).await;
     assert_eq!(app.claim(1, coupon).await.status, 202);
     let key = app.keys().coupon(coupon);
     app.lose_sale(coupon).await;
@@ -223,7 +224,8 @@ async fn a_change_between_the_steps_of_loading_is_not_lost() {
     // A process has written the first revision into Redis, and died.
     let loading = async || {
         let coupon = only_in_postgres(&app, 3).await;
-        let (script, key) = (include_str!("../../../lua/load_sale.lua"), app.keys().coupon(coupon));
+        let script = include_str!("../../../lua/load_sale.lua");
+        let key = app.keys().coupon(coupon);
         let values = ["a load", "0", "9999999999999", "3", "1", "1", "1", "active"];
         let words = [&["EVAL", script, "1", &key], &values[..]].concat();
         app.redis::<redis::Value>(&words).await;
@@ -385,7 +387,8 @@ async fn a_full_redis_can_still_be_told_to_stop_selling() {
 #[tokio::test]
 async fn a_worker_applies_loads_and_archives_by_itself() {
     let app = TestApp::start().await;
-    let (paused, ended) = (app.create_flash(3).await, app.create_flash(3).await);
+    let paused = app.create_flash(3).await;
+    let ended = app.create_flash(3).await;
     let cold = only_in_postgres(&app, 3).await;
     app.decide_on(paused, CouponState::Paused).await;
     assert_eq!(app.r#move(ended, "end").await.status, 200);

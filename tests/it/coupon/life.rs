@@ -110,7 +110,8 @@ async fn an_edit_changes_what_it_mentions_and_nothing_else() {
     let app = TestApp::start().await;
     let coupon = app.create_flash(5).await;
     let mut expected = get(&app, coupon).await;
-    let (opens_at, closes_at) = ("2020-01-01T00:00:00Z", "2030-01-01T00:00:00.123456Z");
+    let opens_at = "2020-01-01T00:00:00Z";
+    let closes_at = "2030-01-01T00:00:00.123456Z";
     for (place, value, edit) in [
         ("/title", json!("Dinner"), json!({"title": "Dinner"})),
         ("/sub_title", json!("for two"), json!({"sub_title": "for two"})),
@@ -167,7 +168,8 @@ async fn a_window_that_is_moved_holds_for_the_next_claim() {
 async fn of_two_edits_of_one_revision_one_is_refused() {
     let app = TestApp::start().await;
     let coupon = app.create_flash(5).await;
-    let (a, b) = (json!({"revision": 1, "title": "a"}), json!({"revision": 1, "title": "b"}));
+    let a = json!({"revision": 1, "title": "a"});
+    let b = json!({"revision": 1, "title": "b"});
     let (a, b) = tokio::join!(app.edit(coupon, &a), app.edit(coupon, &b));
     let mut statuses = [a.status, b.status];
     statuses.sort_unstable();
@@ -185,7 +187,8 @@ async fn of_two_edits_of_one_revision_one_is_refused() {
 #[tokio::test]
 async fn what_can_not_be_changed_is_refused_and_stays() {
     let app = TestApp::start().await;
-    let (flash, regular) = (app.create_flash(5).await, app.create_regular().await);
+    let flash = app.create_flash(5).await;
+    let regular = app.create_regular().await;
     let ended = app.create_flash(5).await;
     assert_eq!(app.restock(ended, 1, "before the end").await.status, 200);
     assert_eq!(app.r#move(ended, "end").await.status, 200);
@@ -328,7 +331,8 @@ async fn only_administrators_change_coupons_and_only_coupons_that_there_are() {
 #[tokio::test]
 async fn no_coupon_that_orders_may_name_goes_away() {
     let app = TestApp::start().await;
-    let (flash, regular) = (app.create_flash(1).await, app.create_regular().await);
+    let flash = app.create_flash(1).await;
+    let regular = app.create_regular().await;
     for statement in [
         format!("DELETE FROM flash_sales WHERE coupon_id = {flash}"),
         format!("DELETE FROM coupons WHERE id = {regular}"),

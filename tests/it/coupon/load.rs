@@ -10,7 +10,8 @@ use crate::support::{OwnServers, TestApp, eventually, now, user};
 pub async fn only_in_postgres(app: &TestApp, stock: i64) -> CouponId {
     let coupon =
         CouponId::compose(app.number("SELECT nextval('coupon_sequence')").await, app.lanes());
-    let (opens, closes) = (now() - TimeDelta::hours(1), now() + TimeDelta::hours(1));
+    let opens = now() - TimeDelta::hours(1);
+    let closes = now() + TimeDelta::hours(1);
     app.execute(&format!(
         "INSERT INTO coupons (id, kind, title, sub_title, rules, pay_cents, value_cents)
              VALUES ({coupon}, 'flash', 't', '', '', 1, 2);

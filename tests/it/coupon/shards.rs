@@ -207,7 +207,8 @@ async fn an_archived_sale_leaves_no_shard_behind() {
 
 /// Runs `lua/make_shards.lua` for these shards, as a load of this id does.
 async fn make_shards(app: &TestApp, coupon: CouponId, load: &str, shards: &[String]) -> String {
-    let (script, key) = (include_str!("../../../lua/make_shards.lua"), app.keys().coupon(coupon));
+    let script = include_str!("../../../lua/make_shards.lua");
+    let key = app.keys().coupon(coupon);
     let count = (1 + shards.len()).to_string();
     let mut words = vec!["EVAL", script, &count, &key];
     words.extend(shards.iter().map(String::as_str).chain([load]));

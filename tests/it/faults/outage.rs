@@ -132,7 +132,8 @@ async fn assert_degraded(app: &TestApp, coupon: flash_sale::sale::ids::CouponId)
     assert!(claims.await.iter().all(|reply| reply.status == 202));
 
     let coupon_path = format!("/v1/coupons/{coupon}");
-    let (token, admin) = (app.token(1), app.admin_token());
+    let token = app.token(1);
+    let admin = app.admin_token();
     let regular = json!({"kind": "regular", "title": "t", "pay_cents": 1, "value_cents": 2});
     let (ready, more_claims, orders, order, mine, coupons, shown, created, unknown) = tokio::join!(
         within(REQUEST_MAX, app.get("/readyz", "")),

@@ -105,7 +105,8 @@ async fn sigterm_under_load_loses_no_202_and_leaves_the_group() {
     let url = process.url().await;
     // 16 clients, each of which claims for one user after the other until no API answers.
     let client = |n: i64| {
-        let (app, url) = (&app, &url);
+        let app = &app;
+        let url = &url;
         async move {
             let mut promised = BTreeMap::new();
             let mut id = n;

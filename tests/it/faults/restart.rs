@@ -78,7 +78,8 @@ async fn roll(rounds: usize) {
         let urls = urls(&apis).await;
         load.send_to(ready(&app, &urls).await);
         load.accepts(100).await;
-        let (mut old, mut old_worker) = (apis.remove(0), workers.remove(0));
+        let mut old = apis.remove(0);
+        let mut old_worker = workers.remove(0);
         let ended = AtomicBool::new(false);
         let stopping = async {
             tokio::join!(old.assert_stops(), old_worker.assert_stops());

@@ -97,7 +97,8 @@ async fn a_comparison_finds_an_older_revision_and_a_repair_has_it_applied() {
 #[tokio::test]
 async fn a_sale_that_is_lost_holds_up_no_other_that_is_behind() {
     let (_server, app) = start().await;
-    let (lost, behind) = (app.create_flash(3).await, app.create_flash(3).await);
+    let lost = app.create_flash(3).await;
+    let behind = app.create_flash(3).await;
     for coupon in [lost, behind] {
         let paused = Change::Move(flash_sale::sale::coupon::model::CouponState::Paused);
         assert!(app.app.coupon_changes.change(coupon, paused).await.is_ok());

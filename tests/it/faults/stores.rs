@@ -133,7 +133,9 @@ async fn long_redis_that_hangs_for_five_seconds_is_answered_in_time() {
     assert_eq!(try_claim(&app, &url, 1, coupon).await.expect("it runs").0, 202);
     let redis = Pid::from_raw(servers.at.redis_pid);
     kill(redis, Signal::SIGSTOP).expect("it runs");
-    let (stopped_at, mut asked, mut slowest) = (Instant::now(), 0, Duration::ZERO);
+    let stopped_at = Instant::now();
+    let mut asked = 0;
+    let mut slowest = Duration::ZERO;
     let mut unknown = BTreeSet::new();
     while stopped_at.elapsed() < Duration::from_secs(5) {
         let asked_at = Instant::now();
@@ -184,7 +186,8 @@ async fn a_reply_that_is_lost_after_the_claim_was_accepted_is_found_by_asking_ag
         let (status, body) = try_claim(&app, &url, user, coupon).await.expect("it runs");
         assert_eq!((status, body["code"].as_str()), (503, Some("unavailable")), "user {user}");
         assert_eq!(proxy.replies_to_lose(), 0);
-        let (shard, id) = (app.shard_of(coupon, user).await, user.to_string());
+        let shard = app.shard_of(coupon, user).await;
+        let id = user.to_string();
         let promised: Option<i64> = app.redis(&["HGET", &shard, &id]).await;
         let promised = promised.expect("Redis has accepted the claim");
 

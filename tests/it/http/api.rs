@@ -145,7 +145,8 @@ async fn everybody_lists_their_own_orders_page_by_page() {
 /// The ids on all pages of a list, in their order. No page but an only one is empty.
 async fn walk(app: &TestApp, list: &str, token: &str, limit: usize) -> Vec<i64> {
     let id = if list == "orders" { "order_id" } else { "id" };
-    let (mut ids, mut cursor) = (Vec::new(), String::new());
+    let mut ids = Vec::new();
+    let mut cursor = String::new();
     for number in 0..100 {
         let path = format!("/v1/{list}?limit={limit}{cursor}");
         let page = app.get(&path, token).await;
@@ -168,7 +169,8 @@ async fn walk(app: &TestApp, list: &str, token: &str, limit: usize) -> Vec<i64> 
 #[tokio::test]
 async fn metrics_count_claims_by_outcome() {
     let app = TestApp::start().await;
-    let (one, regular) = (app.create_flash(1).await, app.create_regular().await);
+    let one = app.create_flash(1).await;
+    let regular = app.create_regular().await;
     let later = now() + TimeDelta::hours(1);
     let future = app.create_sale(1, later, later + TimeDelta::hours(1)).await;
     for (user, coupon) in [
@@ -286,7 +288,8 @@ async fn head_is_get_without_a_body() {
             app.client().get(app.url.clone() + &path).bearer_auth(&token).send(),
             app.client().head(app.url.clone() + &path).bearer_auth(&token).send(),
         );
-        let (got, head) = (got.unwrap(), head.unwrap());
+        let got = got.unwrap();
+        let head = head.unwrap();
         assert_eq!(
             (head.status(), got.status()),
             (got.status(), 200.try_into().unwrap()),
@@ -351,7 +354,8 @@ async fn a_wrong_method_is_told_the_right_ones() {
 #[tokio::test]
 async fn a_request_id_is_kept_if_it_is_fit_for_a_log() {
     let app = TestApp::start().await;
-    let (longest, too_long) = ("x".repeat(64), "x".repeat(65));
+    let longest = "x".repeat(64);
+    let too_long = "x".repeat(65);
     let rows: [(&[u8], bool); 11] = [
         (b"a", true),
         (b"0af7651916cd43dd-8448_eb.1", true),

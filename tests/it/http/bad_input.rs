@@ -211,7 +211,8 @@ async fn another_users_order_is_like_none() {
     let coupon = app.create_flash(5).await;
     let order = app.claim(42, coupon).await.order_id();
     app.write_orders().await;
-    let (path, unknown) = (format!("/v1/orders/{order}"), format!("/v1/orders/{}", order + 1));
+    let path = format!("/v1/orders/{order}");
+    let unknown = format!("/v1/orders/{}", order + 1);
     assert_eq!(app.get(&path, &app.token(42)).await.status, 200);
 
     let mut bodies = Vec::new();
@@ -252,7 +253,8 @@ async fn a_query_is_taken_at_its_word() {
 
 /// A flash coupon that can be created.
 pub fn flash() -> Value {
-    let (opens_at, closes_at) = ("2030-01-01T00:00:00Z", "2030-01-02T00:00:00Z");
+    let opens_at = "2030-01-01T00:00:00Z";
+    let closes_at = "2030-01-02T00:00:00Z";
     let sale = json!({"total": 5, "opens_at": opens_at, "closes_at": closes_at});
     json!({"kind": "flash", "title": "t", "pay_cents": 1, "value_cents": 2, "sale": sale})
 }

@@ -58,7 +58,8 @@ async fn hang_up(waves: i64) {
     lock.rollback().await.expect("Postgres answers");
 
     let gone_at = Instant::now();
-    let (pool, waiters) = (&app.app.stores.pool, &app.app.order_waiters);
+    let pool = &app.app.stores.pool;
+    let waiters = &app.app.order_waiters;
     eventually("the pools are full again", async || {
         pool.num_idle() == pool.size() as usize && waiters.count() == 0
     })

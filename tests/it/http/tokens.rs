@@ -75,7 +75,8 @@ const BAD_PAYLOADS: &str = r#"
 
 /// Tokens that look right but for one thing, with its name.
 fn forged() -> Vec<(String, String)> {
-    let (header, payload) = (hs256(), payload("42"));
+    let header = hs256();
+    let payload = payload("42");
     let good = jwt(&header, &payload, SECRET);
     let signature = good.rsplit_once('.').expect("three parts").1;
     let mut forged = vec![

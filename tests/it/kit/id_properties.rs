@@ -150,7 +150,8 @@ impl Seen {
     fn add(&mut self, instance: usize, now: DateTime<Utc>, id: i64) -> TestCaseResult {
         prop_assert!(self.ids.insert(id), "{id} came twice");
         prop_assert!(id > 0, "{id} isn't positive");
-        let (seconds, number) = (id >> 32, id & 0xffff_ffff);
+        let seconds = id >> 32;
+        let number = id & 0xffff_ffff;
         prop_assert_eq!(seconds, (now - at("2022-01-01T00:00:00Z")).num_seconds(), "at {}", now);
         let day = now.date_naive();
         let last = self.last.insert((instance, day), number).unwrap_or(0);

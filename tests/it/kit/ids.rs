@@ -72,14 +72,16 @@ async fn a_day_has_its_own_sequence_and_a_clock_set_back_keeps_ids_unique() {
 async fn a_block_dies_with_the_redis_that_gave_it() {
     let app = TestApp::start().await;
     let other = OwnServers::start();
-    let (first, second) = (app.app.stores.redis.clone(), Redis::new(&other.at.redis_url).unwrap());
+    let first = app.app.stores.redis.clone();
+    let second = Redis::new(&other.at.redis_url).unwrap();
     let ids = generator(&app, 100, &Clock::manual(at("2026-11-21T12:00:00Z")));
     let key = format!("{}:2026:11:21", app.keys().order_sequence());
     // The other Redis is told the highest known number, as by a rebuild.
     let _: () = second.query(redis::cmd("SET").arg(&key).arg(5_000)).await.unwrap();
 
     let number = |id: i64| id & 0xffff_ffff;
-    let (first, second) = (first.link().await.unwrap(), second.link().await.unwrap());
+    let first = first.link().await.unwrap();
+    let second = second.link().await.unwrap();
     let before = number(ids.next(&first).await.unwrap());
     // In a life that isn't known yet, the numbers that other instances may have had are left out.
     let room = 100 * limits::ID_BLOCKS_LEFT_OUT;
@@ -102,7 +104,8 @@ async fn ids_that_were_told_are_never_told_again_after_a_roll_back() {
         app.expect_disagreements();
         let coupon = app.create_flash(1_000).await;
         let another = app.another_instance_at(clock.clone()).await;
-        let (mut told, mut user) = (HashSet::new(), 0);
+        let mut told = HashSet::new();
+        let mut user = 0;
         let mut sell = async |apps: &[&App], claims: i64| {
             for app in apps.iter().cycle().take(usize::try_from(claims).unwrap()) {
                 user += 1;
@@ -202,7 +205,8 @@ async fn claims_go_on_over_midnight() {
 async fn the_day_of_a_sequence_is_that_of_utc_in_every_time_zone() {
     let app = TestApp::start().await;
     let coupon = app.create_flash(2).await;
-    let (sequences, before) = (app.keys().order_sequence(), now().date_naive());
+    let sequences = app.keys().order_sequence();
+    let before = now().date_naive();
     // Fourteen hours ahead of UTC and twelve behind: at any time one of them has another day.
     for (user, zone) in [(1, "AHEAD-14"), (2, "BEHIND+12")] {
         let mut command = flash_sale(&["serve", "--listen", "127.0.0.1:0", "--roles", "api"]);

@@ -10,7 +10,8 @@ use crate::support::{OwnServers, TestApp, user};
 async fn beyond_the_bound_new_claims_are_overloaded_and_the_rest_goes_on() {
     for lanes in ["1", "4"] {
         let app = TestApp::configured(&["--backlog-orders-max", "3", "--lanes", lanes]).await;
-        let (coupon, sold_out) = (app.create_flash(10).await, app.create_flash(1).await);
+        let coupon = app.create_flash(10).await;
+        let sold_out = app.create_flash(1).await;
         let regular = app.create_regular().await;
         let first = app.claim(1, coupon).await.order_id();
         assert_eq!(app.claim(2, coupon).await.status, 202);

@@ -94,7 +94,8 @@ async fn consumers(app: &TestApp) -> Vec<String> {
 #[tokio::test]
 async fn consumers_that_were_idle_for_long_are_removed_and_no_others() {
     let app = TestApp::start().await;
-    let (ours, dead) = (log_of(&app, "ours").await, log_of(&app, "dead").await);
+    let ours = log_of(&app, "ours").await;
+    let dead = log_of(&app, "dead").await;
     append(&app, 2).await;
     for log in [&ours, &dead] {
         let entries = log.read_new(1).await.unwrap().claims;
@@ -112,7 +113,8 @@ async fn consumers_that_were_idle_for_long_are_removed_and_no_others() {
 #[tokio::test]
 async fn entries_are_taken_over_step_by_step_and_lost_ones_are_named() {
     let app = TestApp::start().await;
-    let (ours, dead) = (log_of(&app, "ours").await, log_of(&app, "dead").await);
+    let ours = log_of(&app, "ours").await;
+    let dead = log_of(&app, "dead").await;
     append(&app, 5).await;
     let held = dead.read_new(5).await.unwrap().claims;
     let step = ours.take_over(Duration::from_hours(1), 2, "0-0").await.unwrap();
@@ -125,7 +127,9 @@ async fn entries_are_taken_over_step_by_step_and_lost_ones_are_named() {
     assert_eq!((step.entries, &step.lost[..]), (2, &[held[1].id.clone()][..]));
     assert_eq!(ours.take_over_from("unknown", 3).await.unwrap().entries, 0);
     // Step by step, each from the end of the last one.
-    let (mut taken, mut from, mut steps) = (0, Some("0-0".to_owned()), 0);
+    let mut taken = 0;
+    let mut from = Some("0-0".to_owned());
+    let mut steps = 0;
     while let Some(start) = from {
         let step = ours.take_over(Duration::ZERO, 1, &start).await.unwrap();
         assert!(step.entries <= 1);
@@ -139,7 +143,8 @@ async fn entries_are_taken_over_step_by_step_and_lost_ones_are_named() {
 #[tokio::test]
 async fn what_is_created_is_told() {
     let app = TestApp::start().await;
-    let (redis, keys) = (&app.app.stores.redis, app.keys());
+    let redis = &app.app.stores.redis;
+    let keys = app.keys();
     let log = OrderLog::new(redis.clone(), keys, lane(), "a".into());
     let created = async || {
         let created = log.ensure_group().await.unwrap();

@@ -98,7 +98,8 @@ async fn an_order_id_of_somebody_else_is_not_touched() {
 #[tokio::test]
 async fn a_letter_becomes_an_order_of_its_own_coupon_or_none() {
     let app = TestApp::configured(&["--sold-out-memory-ms", "0"]).await;
-    let (first, coupon) = (app.create_flash(3).await, app.create_flash(1).await);
+    let first = app.create_flash(3).await;
+    let coupon = app.create_flash(1).await;
     let regular = app.create_regular().await;
     let order = app.order(7, first).await;
     app.execute(&format!("UPDATE flash_sales SET sold = 1 WHERE coupon_id = {coupon}")).await;

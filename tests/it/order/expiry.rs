@@ -69,7 +69,8 @@ async fn the_window_is_a_setting_and_begins_with_the_row() {
 #[tokio::test]
 async fn many_orders_expire_in_batches_and_two_workers_share_them() {
     let app = TestApp::start().await;
-    let (one, two) = (app.create_flash(900).await, app.create_flash(900).await);
+    let one = app.create_flash(900).await;
+    let two = app.create_flash(900).await;
     orders(&app, one, 800).await;
     orders(&app, two, 800).await;
     app.let_time_pass().await;
@@ -118,7 +119,8 @@ async fn of_payment_and_expiry_exactly_one_wins_in_a_thousand_races() {
     let orders = orders(&app, coupon, races).await;
     let worker = app.another_instance().await;
     let first = orders[0].1;
-    let (mut paid, mut expired) = (0, 0);
+    let mut paid = 0;
+    let mut expired = 0;
     for (number, round) in orders.chunks(ORDERS).enumerate() {
         let ids: Vec<String> = round.iter().map(|(_, order)| order.to_string()).collect();
         let due = format!(

@@ -142,7 +142,9 @@ impl State {
 
 impl Model {
     fn new(total: i64) -> Self {
-        let (keys, orders, buyers) = (Vec::new(), BTreeMap::new(), BTreeMap::new());
+        let keys = Vec::new();
+        let orders = BTreeMap::new();
+        let buyers = BTreeMap::new();
         Self { total, total_in_redis: total, keys, orders, buyers }
     }
 

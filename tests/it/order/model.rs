@@ -219,7 +219,8 @@ async fn step(
     command: Command,
     model: &mut Model,
 ) -> (Answer, Answer) {
-    let (payments, moves) = (&app.app.payments, &app.app.order_moves);
+    let payments = &app.app.payments;
+    let moves = &app.app.order_moves;
     let (moved, expected) = match command {
         Command::Pay(_) => (
             payments.pay(user(n), order, PayMethod::Balance).await.map(moved),
@@ -265,7 +266,8 @@ async fn compare(app: &TestApp, coupon: CouponId, model: &Model) -> TestCaseResu
 fn orders_live_as_the_model_s_do() {
     let app = TestApp::configured(&["--sold-out-memory-ms", "0"]);
     for_all(app, &commands(), async |app, _, commands| {
-        let (coupon, mut model) = (app.create_flash(STOCK).await, Model::default());
+        let coupon = app.create_flash(STOCK).await;
+        let mut model = Model::default();
         for command in commands {
             carry_out(app, coupon, command, &mut model).await?;
         }

@@ -95,7 +95,8 @@ async fn of_moves_that_race_one_wins_and_the_others_are_told_both_statuses() {
 async fn a_crowd_of_repeats_moves_an_order_once() {
     let app = TestApp::start().await;
     let coupon = app.create_flash(2).await;
-    let (paid, cancelled) = (app.order(1, coupon).await, app.order(2, coupon).await);
+    let paid = app.order(1, coupon).await;
+    let cancelled = app.order(2, coupon).await;
     for reply in join_all((0..20).map(|_| app.pay(1, paid))).await {
         assert_eq!((reply.status, reply.text("status")), (200, "paid"));
     }
@@ -234,7 +235,8 @@ async fn what_cannot_be_read_is_refused() {
     let coupon = app.create_flash(1).await;
     let order = app.order(1, coupon).await;
     let pay = |body: serde_json::Value| {
-        let (app, path) = (&app, format!("/v1/orders/{order}/pay"));
+        let app = &app;
+        let path = format!("/v1/orders/{order}/pay");
         async move { app.post(&path, &app.token(1), &body).await }
     };
     for body in [json!({"method": "card"}), json!({}), json!({"method": "balance", "user": "1"})] {
@@ -262,7 +264,8 @@ async fn rows(app: &TestApp) -> BTreeMap<i64, (String, DateTime<Utc>, String)> {
 #[tokio::test]
 async fn each_move_touches_its_order_and_no_other() {
     let app = TestApp::start().await;
-    let (coupon, other) = (app.create_flash(20).await, app.create_flash(20).await);
+    let coupon = app.create_flash(20).await;
+    let other = app.create_flash(20).await;
     // Orders of other users and of another coupon that each move could take along.
     for (user, coupon) in [(1, coupon), (2, other)] {
         app.order(user, coupon).await;

@@ -120,7 +120,8 @@ async fn many_units_of_many_coupons_come_back_in_one_pass() {
 async fn what_cannot_come_back_now_waits_and_holds_up_nobody() {
     let (app, lost) = app_with(2).await;
     let kept = app.create_flash(2).await;
-    let (one, two) = (app.order(1, lost).await, app.order(2, kept).await);
+    let one = app.order(1, lost).await;
+    let two = app.order(2, kept).await;
     app.cancel(1, one).await;
     app.cancel(2, two).await;
     let key = app.keys().coupon(lost);
@@ -159,7 +160,8 @@ async fn a_broken_sale_holds_up_no_other_whatever_is_broken_about_it() {
     for (field, value) in [("stock", "few"), ("returns", "many"), ("layout", "9"), ("epoch", "9")] {
         let (app, broken) = app_with(2).await;
         let kept = app.create_flash(2).await;
-        let (one, two) = (app.order(1, broken).await, app.order(2, kept).await);
+        let one = app.order(1, broken).await;
+        let two = app.order(2, kept).await;
         let key = app.keys().coupon(broken);
         let [was] = app.in_redis(broken, [field]).await;
         let _: i64 = app.redis(&["HSET", &key, field, value]).await;
@@ -225,7 +227,8 @@ async fn every_sale_gets_its_turn_beside_a_large_backlog() {
 #[tokio::test]
 async fn a_place_comes_back_although_its_sale_is_lost() {
     let app = TestApp::configured(&["--unpaid-orders-max", "1"]).await;
-    let (lost, kept) = (app.create_flash(2).await, app.create_flash(2).await);
+    let lost = app.create_flash(2).await;
+    let kept = app.create_flash(2).await;
     let order = app.order(1, lost).await;
     assert_eq!(app.pay(1, order).await.status, 200);
     app.lose_sale(lost).await;
@@ -275,7 +278,8 @@ async fn the_time_until_a_unit_is_back_beside_many_of_a_lost_sale() {
     for (what, count) in [("alone", 0), ("beside 100,000 of a lost sale", 100_000)] {
         let app = TestApp::on(&servers.at, &["--sold-out-memory-ms", "0"], Clock::System).await;
         app.expect_disagreements();
-        let (lost, kept) = (app.create_flash(2).await, app.create_flash(2).await);
+        let lost = app.create_flash(2).await;
+        let kept = app.create_flash(2).await;
         closed_orders(&app, lost, count).await;
         app.lose_sale(lost).await;
         worker::start(&app.app, &app.config);

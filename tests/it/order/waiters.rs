@@ -94,7 +94,8 @@ async fn requests_that_wait_cost_one_query_for_each_look_and_each_is_told_its_or
 async fn an_order_is_told_to_its_buyer_only_and_beyond_the_bound_nobody_waits() {
     let app = TestApp::start().await;
     let promised = backlog(&app, WAITERS).await;
-    let (waiters, orders) = (&app.app.order_waiters, promised.values().copied());
+    let waiters = &app.app.order_waiters;
+    let orders = promised.values().copied();
     let orders: Vec<OrderId> = orders.map(|order| OrderId::new(order).expect("an id")).collect();
     let stranger = waiters.wait(user(2), orders[0], PATIENCE);
     let buyers = async {

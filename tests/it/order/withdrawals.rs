@@ -48,7 +48,8 @@ async fn assert_settled(app: &TestApp, coupon: CouponId, buyers: &[i64], left: i
     let report = app.reconcile().await;
     assert!(report.agrees() && report.sales[0].identical, "{report:#?}");
     for n in buyers {
-        let (mine, again) = (app.my_claim(*n, coupon).await, app.claim(*n, coupon).await);
+        let mine = app.my_claim(*n, coupon).await;
+        let again = app.claim(*n, coupon).await;
         assert_eq!(again.refusal(), (409, "already_claimed"), "user {n}");
         assert_eq!(again.order_id(), mine.order_id(), "user {n}");
     }

@@ -79,7 +79,8 @@ async fn without_a_secret_there_are_no_callbacks() {
 async fn a_payment_that_comes_too_late_is_handed_back() {
     let app = app().await;
     let coupon = app.create_flash(2).await;
-    let (cancelled, expired) = (app.order(1, coupon).await, app.order(2, coupon).await);
+    let cancelled = app.order(1, coupon).await;
+    let expired = app.order(2, coupon).await;
     app.cancel(1, cancelled).await;
     app.let_time_pass().await;
     app.expire().await;
@@ -145,7 +146,8 @@ async fn a_wrong_amount_pays_nothing() {
 async fn a_payment_id_belongs_to_one_order() {
     let app = app().await;
     let coupon = app.create_flash(2).await;
-    let (one, two) = (app.order(1, coupon).await, app.order(2, coupon).await);
+    let one = app.order(1, coupon).await;
+    let two = app.order(2, coupon).await;
     app.confirm(&payment("g1", one)).await;
     assert_eq!(app.confirm(&payment("g1", two)).await.refusal(), (409, "payment_conflict"));
     assert_eq!(app.status(2, two).await, "unpaid");

@@ -19,7 +19,8 @@ async fn confirm(app: &TestApp, order: i64) -> String {
 #[tokio::test]
 async fn without_a_gateway_nothing_is_paid() {
     let app = TestApp::without_in_process_gateway(&[]).await;
-    let (coupon, regular) = (app.create_flash(1).await, app.create_regular().await);
+    let coupon = app.create_flash(1).await;
+    let regular = app.create_regular().await;
     for order in [app.order(1, coupon).await, app.order(1, regular).await] {
         for _ in 0..2 {
             let refused = app.pay(1, order).await;
@@ -52,7 +53,8 @@ async fn an_order_that_can_not_be_paid_anywhere_says_so_first() {
     for arguments in [&[][..], &CALLBACKS] {
         let app = TestApp::without_in_process_gateway(arguments).await;
         let coupon = app.create_flash(2).await;
-        let (cancelled, other) = (app.order(1, coupon).await, app.order(2, coupon).await);
+        let cancelled = app.order(1, coupon).await;
+        let other = app.order(2, coupon).await;
         app.cancel(1, cancelled).await;
         assert_eq!(app.pay(1, cancelled).await.refusal(), (409, "invalid_transition"));
         for unknown in [other, other + 1] {

@@ -154,12 +154,14 @@ async fn a_change_has_ten_seconds_to_get_through() {
 #[tokio::test]
 async fn a_sale_that_cannot_be_read_is_a_finding_and_hides_no_other() {
     let (app, good) = two_orders().await;
-    let (bad, lost) = (app.create_flash(5).await, app.create_flash(5).await);
+    let bad = app.create_flash(5).await;
+    let lost = app.create_flash(5).await;
     assert_eq!(app.claim(3, bad).await.status, 202);
     app.write_orders().await;
     app.lose_sale(lost).await;
     let _: i64 = app.redis(&["HINCRBY", &app.keys().coupon(good), "stock", "1"]).await;
-    let (key, shard) = (app.keys().coupon(bad), app.shard_of(bad, 3).await);
+    let key = app.keys().coupon(bad);
+    let shard = app.shard_of(bad, 3).await;
     for (broken, field, value) in [
         (&shard, "unknown", "1"),
         (&shard, "77", "no-order"),
@@ -339,7 +341,8 @@ async fn a_million_buyers() {
     const PART: i64 = 20_000;
     let app = TestApp::start().await;
     let coupon = app.create_flash(BUYERS).await;
-    let (key, shards) = (app.keys().coupon(coupon), app.shards(coupon).await);
+    let key = app.keys().coupon(coupon);
+    let shards = app.shards(coupon).await;
     for first in (1..=BUYERS).step_by(PART as usize) {
         let last = first + PART - 1;
         let mut commands = redis::pipe();

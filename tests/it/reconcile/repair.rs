@@ -162,7 +162,8 @@ async fn repairs_under_load_neither_lose_nor_over_admit() {
     let app = TestApp::configured(&["--batch-orders-max", "20"]).await;
     let coupon = app.create_flash(STOCK).await;
     app.workers().remove(0).ensure_group().await.unwrap();
-    let (claimed, lost) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let claimed = AtomicUsize::new(0);
+    let lost = AtomicUsize::new(0);
     let claims_of = &app.app.claims;
     let goes_on = || claimed.load(Ordering::SeqCst) == 0;
     let claims = async {

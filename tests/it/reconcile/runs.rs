@@ -55,7 +55,8 @@ async fn every_comparison_is_on_record() {
 #[tokio::test]
 async fn who_may_not_compare_and_what_is_no_request() {
     let app = TestApp::start().await;
-    let (admin, body) = (app.admin_token(), json!({"repair": false}));
+    let admin = app.admin_token();
+    let body = json!({"repair": false});
     let refused = app.post("/v1/reconcile", &app.token(1), &body).await;
     assert_eq!(refused.refusal(), (403, "forbidden"));
     let refused = app.get("/v1/reconcile/runs", &app.token(1)).await;

@@ -67,7 +67,8 @@ async fn what_is_on_its_way_is_no_finding() {
     assert_eq!(found(&app).await, none, "in flight");
     app.write_orders().await;
     assert_eq!(found(&app).await, none, "unpaid");
-    let (paid, cancelled) = (app.paid_order(2, a).await, app.order(2, b).await);
+    let paid = app.paid_order(2, a).await;
+    let cancelled = app.order(2, b).await;
     app.cancel(2, cancelled).await;
     assert_eq!(list_of(&app, 2).await, format!("{paid} {cancelled}"));
     assert_eq!(found(&app).await, none, "both leave the list");
@@ -149,7 +150,8 @@ async fn an_unpaid_order_that_is_on_no_list_is_named() {
 #[tokio::test]
 async fn orders_from_before_the_bound_are_no_finding() {
     let mut app = TestApp::configured(&BOUND[2..]).await;
-    let (a, b) = (app.create_flash(9).await, app.create_flash(9).await);
+    let a = app.create_flash(9).await;
+    let b = app.create_flash(9).await;
     for n in 1..=5 {
         app.order(n, a).await;
     }
@@ -183,7 +185,8 @@ async fn lists_that_can_not_be_read_hide_nothing_else() {
 async fn one_stale_place_among_thousands() {
     const USERS: i64 = 2_500;
     let app = TestApp::configured(&["--unpaid-orders-max", "1000"]).await;
-    let (a, b) = (app.create_flash(3_000).await, app.create_flash(3_000).await);
+    let a = app.create_flash(3_000).await;
+    let b = app.create_flash(3_000).await;
     for coupon in [a, b] {
         for first in (1..=USERS).step_by(100) {
             let claims = (first..first + 100).map(|n| app.app.claims.claim(coupon, user(n)));
@@ -291,7 +294,8 @@ async fn after_a_real_roll_back_a_user_who_has_paid_may_claim_again() {
     let mut servers = OwnServers::durable();
     let arguments = ["--unpaid-orders-max", "1", "--sold-out-memory-ms", "0"];
     let app = TestApp::on(&servers.at, &arguments, Clock::System).await;
-    let (a, b) = (app.create_flash(2).await, app.create_flash(2).await);
+    let a = app.create_flash(2).await;
+    let b = app.create_flash(2).await;
     let order = app.order(1, a).await;
     let data = servers.folder().path().join("redis/appendonlydir");
     let older = servers.folder().path().join("older");

@@ -100,8 +100,10 @@ impl TestApp {
             redis.call('HINCRBY', KEYS[2], 'stock', 1)
             redis.call('PUBLISH', ARGV[2], ARGV[3])
             return redis.call('HINCRBY', KEYS[2], 'returns', 1)";
-        let (shard, sale) = (self.shard_of(coupon, buyer).await, self.keys().coupon(coupon));
-        let (buyer, channel) = (buyer.to_string(), self.keys().additions_channel());
+        let shard = self.shard_of(coupon, buyer).await;
+        let sale = self.keys().coupon(coupon);
+        let buyer = buyer.to_string();
+        let channel = self.keys().additions_channel();
         let coupon = coupon.to_string();
         let _: i64 =
             self.redis(&["EVAL", script, "2", &shard, &sale, &buyer, &channel, &coupon]).await;

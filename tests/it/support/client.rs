@@ -19,7 +19,8 @@ impl Reply {
         path: &str,
         document: &Value,
     ) -> Self {
-        let (status, headers) = (response.status().as_u16(), response.headers().clone());
+        let status = response.status().as_u16();
+        let headers = response.headers().clone();
         let text = response.text().await.expect("the body arrives");
         let body = serde_json::from_str(&text).unwrap_or(Value::String(text));
         let reply = Self { status, headers, body };
@@ -79,7 +80,8 @@ fn assert_documented(document: &Value, method: &str, path: &str, status: u16) {
 }
 
 fn matches(template: &str, path: &str) -> bool {
-    let (template, path) = (template.split('/'), path.split('/'));
+    let template = template.split('/');
+    let path = path.split('/');
     template.clone().count() == path.clone().count()
         && template
             .zip(path)

@@ -387,7 +387,8 @@ impl Place {
         let stores = &config.stores;
         let pool = postgres::pool(&url, stores.database_connections, stores.database_timeout());
         let redis = Redis::with_timeout(&self.servers.redis_url, stores.redis_timeout());
-        let (pool, redis) = (pool.expect("a valid URL"), redis.expect("a valid URL"));
+        let pool = pool.expect("a valid URL");
+        let redis = redis.expect("a valid URL");
         let stores = Stores { pool, redis, keys: Keys::new(&self.prefix) };
         App::assemble(config, stores, clock, Shutdown::default()).await.expect("both stores answer")
     }
@@ -435,7 +436,8 @@ impl Drop for TestApp {
         if std::thread::panicking() || !self.check_at_end.load(Ordering::SeqCst) {
             return;
         }
-        let (place, config) = (self.place.clone(), self.config.clone());
+        let place = self.place.clone();
+        let config = self.config.clone();
         let report = on_a_runtime_of_its_own(move || place.settle(config));
         assert_eq!(report.in_flight, 0, "something stays in the log");
         let named: Vec<String> = report.disagreements.iter().map(ToString::to_string).collect();

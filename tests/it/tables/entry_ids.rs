@@ -19,13 +19,16 @@ fn id(sequence: u64) -> String {
 }
 
 async fn add(app: &TestApp, sequence: u64, fields: &[&str]) {
-    let (key, id) = (app.keys().log(lane()), id(sequence));
+    let key = app.keys().log(lane());
+    let id = id(sequence);
     let _: String = app.redis(&[&["XADD", &key, &id], fields].concat()).await;
 }
 
 /// The entry of a claim of user `n`, who is a buyer in Redis.
 async fn claim(app: &TestApp, coupon: CouponId, n: i64, sequence: u64) {
-    let (coupon_text, n_text, order) = (coupon.to_string(), n.to_string(), (1_000 + n).to_string());
+    let coupon_text = coupon.to_string();
+    let n_text = n.to_string();
+    let order = (1_000 + n).to_string();
     app.set_buyer(coupon, n, 1_000 + n).await;
     let _: i64 = app.redis(&["HINCRBY", &app.keys().coupon(coupon), "stock", "-1"]).await;
     add(app, sequence, &["coupon", &coupon_text, "user", &n_text, "order", &order]).await;
@@ -149,7 +152,8 @@ async fn a_log_is_judged_to_the_entry() {
     for n in 9..=12 {
         claim(&app, coupon, n, u64::try_from(n).unwrap()).await;
     }
-    let (redis, key) = (&app.app.stores.redis, app.keys().log(lane()));
+    let redis = &app.app.stores.redis;
+    let key = app.keys().log(lane());
     for read in 0..=4 {
         if read > 0 {
             assert_eq!(worker.log().read_new(1).await.unwrap().len(), 1);
@@ -179,7 +183,8 @@ async fn a_lane_at_rest_is_woken_up_within_a_millisecond() {
             app.redis(&["XGROUP", "CREATE", &key, "order-writers", &id(delivered)]).await;
         let last = id(last).parse().expect("an entry id");
         let state = LogState { last, delivered: Some(last), ..LogState::default() };
-        let (watch, stop) = (LaneWatch::new(&app.app.stores.redis), CancellationToken::new());
+        let watch = LaneWatch::new(&app.app.stores.redis);
+        let stop = CancellationToken::new();
         let rest = async {
             watch.rest(&key, &state).await;
             stop.cancel();

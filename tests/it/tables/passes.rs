@@ -67,7 +67,8 @@ async fn expiry() {
         assert_eq!(app.sold(coupon).await, 0);
     }
     for stuck in &around(EXPIRY_BATCH)[2..] {
-        let (bad, good) = (app.create_flash(10_000).await, app.create_flash(10_000).await);
+        let bad = app.create_flash(10_000).await;
+        let good = app.create_flash(10_000).await;
         orders(&app, bad, (next, *stuck), LATE).await;
         orders(&app, good, (next + stuck, 1), LATER).await;
         sold_is(&app, bad, 0).await;
@@ -104,7 +105,8 @@ async fn refunding(app: &TestApp, coupon: CouponId, (first, count): (i64, i64)) 
 #[tokio::test]
 async fn refunds() {
     let app = in_postgres_only(&[]).await;
-    let (mut next, batch) = (1, i64::from(REFUNDS_BATCH));
+    let mut next = 1;
+    let batch = i64::from(REFUNDS_BATCH);
     for count in around(REFUNDS_BATCH) {
         let coupon = app.create_flash(1_000).await;
         refunding(&app, coupon, (next, count)).await;
@@ -116,7 +118,8 @@ async fn refunds() {
         assert_eq!(app.sold(coupon).await, 0);
     }
     for stuck in &around(REFUNDS_BATCH)[2..] {
-        let (bad, good) = (app.create_flash(1_000).await, app.create_flash(1_000).await);
+        let bad = app.create_flash(1_000).await;
+        let good = app.create_flash(1_000).await;
         refunding(&app, bad, (next, *stuck)).await;
         refunding(&app, good, (next + stuck, 1)).await;
         sold_is(&app, bad, 0).await;
@@ -191,7 +194,8 @@ async fn units() {
 async fn units_of_many_sales() {
     for count in around(u32::try_from(PASS_COUPONS_MAX).unwrap()) {
         let app = in_postgres_only(&[]).await;
-        let (many, last) = (sales(&app, count).await, app.create_flash(1).await);
+        let many = sales(&app, count).await;
+        let last = app.create_flash(1).await;
         Step::Load.run(&app).await;
         app.execute(&format!(
             "INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at, status, cancelled_at)
@@ -220,7 +224,8 @@ async fn places() {
         orders(&app, first, (1, count), PAID).await;
         returns(&app, first, (1, count), "place").await;
         for user in 1..=count {
-            let (key, list) = (app.keys().unpaid(first.lane()), (BY_HAND + user).to_string());
+            let key = app.keys().unpaid(first.lane());
+            let list = (BY_HAND + user).to_string();
             let _: i64 = app.redis(&["HSET", &key, &user.to_string(), &list]).await;
         }
         assert_eq!(i64::try_from(app.give_back().await).unwrap(), count, "in one run");
@@ -254,7 +259,8 @@ async fn letters_in_front_of_units() {
         .await;
         // Redis lacks some other buyers of the sale, so the units of the letters can't be told to exist.
         let mut shards = app.shard_keys(coupon).await;
-        let (own, other) = (app.shard_of(coupon, 5_001).await, app.shard_of(coupon, 5_002).await);
+        let own = app.shard_of(coupon, 5_001).await;
+        let other = app.shard_of(coupon, 5_002).await;
         shards.retain(|key| *key != own && *key != other);
         let hidden = format!("{}:hidden", shards[0]);
         let _: String = app.redis(&["RENAME", &shards[0], &hidden]).await;
@@ -573,7 +579,9 @@ async fn lists() {
         for count in around(100) {
             let app = in_postgres_only(&[]).await;
             app.execute(&insert.replace("{count}", &count.to_string())).await;
-            let (mut listed, mut pages, mut cursor) = (0, 0, String::new());
+            let mut listed = 0;
+            let mut pages = 0;
+            let mut cursor = String::new();
             loop {
                 let page = app.get(&format!("{path}?limit=100{cursor}"), &app.admin_token()).await;
                 assert_eq!(page.status, 200, "{path}: {page:?}");
@@ -631,7 +639,8 @@ async fn entries_in_flight() {
                 redis.call('XADD', KEYS[1], '*', 'coupon', ARGV[2], 'user', n, 'order', string.sub(ARGV[3], 1, -5) .. string.format('%04d', 6976 + n))
             end
             return 1";
-        let (log, coupon_text) = (app.keys().log(lane()), coupon.to_string());
+        let log = app.keys().log(lane());
+        let coupon_text = coupon.to_string();
         let words =
             ["EVAL", script, "1", &log, &count.to_string(), &coupon_text, &BY_HAND.to_string()];
         let _: i64 = app.redis(&words).await;
@@ -670,7 +679,8 @@ async fn counts_of_orders() {
     }
     let app = in_postgres_only(&[]).await;
     app.execute("SET statement_timeout = '60s'").await;
-    let (page, coupon) = (100_000, app.create_flash(100_001).await);
+    let page = 100_000;
+    let coupon = app.create_flash(100_001).await;
     orders(&app, coupon, (1, page), PAID).await;
     counted(&app, page).await;
     orders(&app, coupon, (page + 1, 1), PAID).await;

@@ -169,7 +169,8 @@ async fn each_finding_is_repaired_as_it_should_be_and_nothing_else_is() {
         let case = format!("{code} by {made:?}");
         let (app, coupon) = five_users().await;
         make(&app, coupon, made).await;
-        let (tables, keys) = (app.tables().await, app.dump(coupon).await);
+        let tables = app.tables().await;
+        let keys = app.dump(coupon).await;
         let (found, done) = repair(&app, &case).await;
         assert!(found.iter().any(|found| found == code), "{case}: {found:?}");
         assert_eq!(done, repairs, "{case}");

@@ -101,7 +101,8 @@ async fn a_batch_of_the_worker() {
             ("INSERT", "orders", "NEW.user_id = 2 AND NEW.coupon_id = {bad}", 1),
             ("UPDATE", "flash_sales", "NEW.coupon_id = {bad}", 3),
         ] {
-            let (bad, good) = (app.create_flash(3).await, app.create_flash(3).await);
+            let bad = app.create_flash(3).await;
+            let good = app.create_flash(3).await;
             // A worker that hasn't failed yet takes all six in one batch.
             let mut worker = app.worker(lane());
             worker.ensure_group().await.expect("Redis answers");
@@ -457,8 +458,10 @@ struct Asked {
 
 impl Asked {
     async fn prepare(app: &TestApp) -> Self {
-        let (regular, flash) = (app.create_regular().await, app.create_flash(9).await);
-        let (unpaid, paid) = (app.order(1, flash).await, app.paid_order(2, flash).await);
+        let regular = app.create_regular().await;
+        let flash = app.create_flash(9).await;
+        let unpaid = app.order(1, flash).await;
+        let paid = app.paid_order(2, flash).await;
         let ended = app.create_flash(9).await;
         let order = app.order(1, ended).await;
         assert_eq!(app.cancel(1, order).await.status, 200);

@@ -217,7 +217,8 @@ async fn what_is_written_down_again() {
     let app = app().await;
     for row in ROWS {
         let (coupon, order) = row.make(&app).await;
-        let (user, order) = (user(1), OrderId::new(order).expect("an order id"));
+        let user = user(1);
+        let order = OrderId::new(order).expect("an order id");
         let unit = Disagreement::NotGivenBack { coupon, user, order };
         let was = Some((coupon, OrderStatus::Paid));
         let place =
@@ -229,7 +230,8 @@ async fn what_is_written_down_again() {
             let repairs = repair::repair(&app.app.stores, &report).await.expect("Postgres answers");
             assert_eq!((repairs.len(), repairs[0].done), (1, expected), "{row:?}: {repairs:?}");
         }
-        let (stock, buyers) = (app.stock(coupon).await, app.buyers(coupon).await);
+        let stock = app.stock(coupon).await;
+        let buyers = app.buyers(coupon).await;
         app.give_back().await;
         assert_eq!((app.stock(coupon).await, app.buyers(coupon).await), (stock, buyers), "{row:?}");
     }

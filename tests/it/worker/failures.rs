@@ -45,7 +45,9 @@ async fn what_nobody_had_read_when_the_group_vanished_is_written() {
         redis.call('XADD', KEYS[1], '*', 'coupon', ARGV[1], 'user', '2', 'order', '99')
         return redis.call('XGROUP', 'DESTROY', KEYS[1], 'order-writers')";
     let keys = app.keys();
-    let (log, buyers, sale) = (keys.log(lane()), keys.buyers(coupon, 0), keys.coupon(coupon));
+    let log = keys.log(lane());
+    let buyers = keys.buyers(coupon, 0);
+    let sale = keys.coupon(coupon);
     let id = coupon.to_string();
     let destroyed: i64 = app.redis(&["EVAL", script, "3", &log, &buyers, &sale, &id]).await;
     assert_eq!(destroyed, 1);

@@ -39,7 +39,8 @@ async fn letters(app: &TestApp, reason: &str) -> i64 {
 async fn of_a_flood_of_one_sale_as_many_become_orders_as_there_are_units() {
     let servers = OwnServers::start();
     let app = TestApp::on(&servers.at, &["--batch-orders-max", "10000"], Clock::System).await;
-    let (bad, good) = (app.create_flash(300).await, app.create_flash(50).await);
+    let bad = app.create_flash(300).await;
+    let good = app.create_flash(50).await;
     for n in 1..=25 {
         assert_eq!(app.claim(n, good).await.status, 202);
     }
@@ -233,7 +234,8 @@ async fn the_orders_of_a_sale_beside_a_flood_of_another() {
         ] {
             let app = TestApp::on(&servers.at, &[], Clock::System).await;
             app.expect_disagreements();
-            let (other, good) = (app.create_flash(units).await, app.create_flash(200).await);
+            let other = app.create_flash(units).await;
+            let good = app.create_flash(200).await;
             append_all(&app, other, 10_000, flood.max(1)).await;
             for n in 1..=100 {
                 app.app.claims.claim(good, user(n)).await.expect("both stores answer");

@@ -36,7 +36,8 @@ async fn lanes_at_rest_cost_few_commands_and_connections() {
 
     // Counted in commands a second, because that is the cost; a slower machine counts less.
     let rate = async || {
-        let (before, began) = (info(&app, "total_commands_processed").await, Instant::now());
+        let before = info(&app, "total_commands_processed").await;
+        let began = Instant::now();
         sleep(Duration::from_secs(3)).await;
         let after = info(&app, "total_commands_processed").await;
         (after - before) as f64 / began.elapsed().as_secs_f64()

@@ -28,7 +28,8 @@ async fn overlapping_batches_in_opposite_order_are_written_once_and_without_a_de
     log.ensure_group().await.expect("Redis answers");
     for round in 0..5 {
         for n in 0..3 * THIRD {
-            let (coupon, id) = (coupons[n % 2], i64::try_from(1 + n + round * 1_000).unwrap());
+            let coupon = coupons[n % 2];
+            let id = i64::try_from(1 + n + round * 1_000).unwrap();
             app.app.claims.claim(coupon, user(id)).await.expect("it is accepted");
         }
         let entries = log.read_new(3 * THIRD).await.unwrap().claims;
@@ -38,7 +39,8 @@ async fn overlapping_batches_in_opposite_order_are_written_once_and_without_a_de
 
         let (one, other) =
             tokio::join!(write(&app, lane, &forwards), write(&app, lane, &backwards));
-        let (one, other) = (one.expect("no deadlock"), other.expect("no deadlock"));
+        let one = one.expect("no deadlock");
+        let other = other.expect("no deadlock");
         assert_eq!(one.inserted + other.inserted, 3 * THIRD, "{one:?} {other:?}");
         assert_eq!(one.repeated + other.repeated, THIRD, "{one:?} {other:?}");
         assert_eq!(one.conflicts + other.conflicts, 0, "{one:?} {other:?}");

@@ -43,7 +43,8 @@ async fn with_status(app: &TestApp, coupon: CouponId, status: &str) -> i64 {
 #[tokio::test]
 async fn an_order_that_is_counted_nowhere_holds_up_no_other_that_expires() {
     let app = TestApp::start().await;
-    let (bad, good) = (app.create_flash(20).await, app.create_flash(20).await);
+    let bad = app.create_flash(20).await;
+    let good = app.create_flash(20).await;
     late_orders(&app, bad, 1..=9).await;
     late_orders(&app, good, 11..=19).await;
     miscount(&app, bad).await;
@@ -102,7 +103,8 @@ async fn the_pauses_grow_and_are_kept_in_postgres() {
 #[tokio::test]
 async fn a_thousand_orders_that_cannot_be_closed_are_put_aside_together() {
     let app = TestApp::start().await;
-    let (bad, good) = (app.create_flash(2_000).await, app.create_flash(20).await);
+    let bad = app.create_flash(2_000).await;
+    let good = app.create_flash(20).await;
     app.execute(&format!(
         "INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at)
          SELECT n, {bad}, 'flash', n, now() FROM generate_series(1, 1200) AS n"
@@ -122,7 +124,8 @@ async fn a_thousand_orders_that_cannot_be_closed_are_put_aside_together() {
 #[tokio::test]
 async fn a_payment_that_cannot_go_back_holds_up_no_other() {
     let app = TestApp::start().await;
-    let (bad, good) = (app.create_flash(9).await, app.create_flash(9).await);
+    let bad = app.create_flash(9).await;
+    let good = app.create_flash(9).await;
     let mut orders = Vec::new();
     for (user, coupon) in [(1, bad), (2, good), (3, good)] {
         let order = app.paid_order(user, coupon).await;
@@ -147,7 +150,8 @@ async fn a_payment_that_cannot_go_back_holds_up_no_other() {
 async fn a_change_is_applied_although_an_older_coupon_cannot_be_changed() {
     for (field, value) in [("layout", "9"), ("epoch", "9"), ("returns", "many"), ("stock", "few")] {
         let app = TestApp::start().await;
-        let (bad, good) = (app.create_flash(3).await, app.create_flash(3).await);
+        let bad = app.create_flash(3).await;
+        let good = app.create_flash(3).await;
         app.changes_pass().await;
         let key = app.keys().coupon(bad);
         let [was] = app.in_redis(bad, [field]).await;
@@ -217,7 +221,8 @@ async fn a_sale_is_loaded_although_an_older_one_cannot_be() {
 #[tokio::test]
 async fn a_sale_is_archived_although_an_older_one_cannot_be_read() {
     let app = TestApp::configured(&["--archive-after-ms", "0"]).await;
-    let (bad, good) = (app.create_flash(3).await, app.create_flash(3).await);
+    let bad = app.create_flash(3).await;
+    let good = app.create_flash(3).await;
     app.paid_order(1, bad).await;
     app.paid_order(2, good).await;
     for coupon in [bad, good] {
@@ -251,7 +256,8 @@ async fn a_store_that_does_not_answer_postpones_nothing() {
 #[tokio::test]
 async fn a_sale_that_cannot_be_read_takes_no_other_off_the_page_of_metrics() {
     let app = TestApp::start().await;
-    let (bad, good) = (app.create_flash(5).await, app.create_flash(5).await);
+    let bad = app.create_flash(5).await;
+    let good = app.create_flash(5).await;
     late_orders(&app, bad, 1..=1).await;
     miscount(&app, bad).await;
     app.expire().await;

@@ -123,7 +123,8 @@ async fn poison_becomes_dead_letters_and_the_good_rows_are_written_in_the_same_p
     let app = TestApp::start().await;
     let coupon = app.create_flash(4).await;
     let regular = app.create_regular().await;
-    let (id, regular) = (coupon.to_string(), regular.to_string());
+    let id = coupon.to_string();
+    let regular = regular.to_string();
     claims(&app, coupon, 1..=1).await;
     let first = app.my_claim(1, coupon).await.order_id().to_string();
     // Each line is an entry that can't become an order, with the reason.
@@ -327,7 +328,8 @@ async fn a_vanished_log_is_an_alarm_when_orders_are_gone_with_it() {
         redis.call('HINCRBY', KEYS[3], 'stock', -2)
         redis.call('DEL', KEYS[1])
         return redis.call('XADD', KEYS[1], '*', 'coupon', ARGV[1], 'user', '3', 'order', '100')";
-    let (buyers, sale) = (app.keys().buyers(coupon, 0), app.keys().coupon(coupon));
+    let buyers = app.keys().buyers(coupon, 0);
+    let sale = app.keys().coupon(coupon);
     let id = coupon.to_string();
     let _: String = app.redis(&["EVAL", script, "3", &log, &buyers, &sale, &id]).await;
     eventually("an alarm", async || data_lost(&app).await == "1").await;

@@ -33,7 +33,8 @@ pub async fn run(
     let progress = Progress::new(slices * (client.seconds + client.warm_up_seconds));
     let mut bench = Bench::new(client.clone(), progress, shutdown.clone());
     bench.progress.say("starting both services");
-    let (a, b) = (&arguments.a, &arguments.b);
+    let a = &arguments.a;
+    let b = &arguments.b;
     let opened = async {
         tokio::try_join!(
             open("A", a, &arguments.a_args, &arguments.stores, &shutdown),
@@ -89,7 +90,8 @@ async fn measure(
     bench.calibrate(b).await?;
     let mut comparisons = Vec::new();
     for scenario in &arguments.scenario {
-        let (mut of_a, mut of_b) = (Vec::new(), Vec::new());
+        let mut of_a = Vec::new();
+        let mut of_b = Vec::new();
         for pair in 0..arguments.pairs {
             if pair % 2 == 0 {
                 of_a.push(bench.slice(a, *scenario, Pace::Closed).await?);

@@ -72,7 +72,8 @@ impl Plan {
     /// With batches as large as a worker makes them of itself.
     pub fn new(orders: u64, rounds: u32, service_args: &str, binary: PathBuf) -> Self {
         let service_args = service_args.to_owned();
-        let (batch_orders_max, connections) = (default_batch(), FILLING_CONNECTIONS);
+        let batch_orders_max = default_batch();
+        let connections = FILLING_CONNECTIONS;
         Self { orders, rounds, service_args, binary, batch_orders_max, connections }
     }
 
@@ -165,7 +166,8 @@ impl Plan {
         let arguments =
             format!("{} --batch-orders-max {}", self.service_args, self.batch_orders_max);
         let arguments: Vec<String> = arguments.split_whitespace().map(str::to_owned).collect();
-        let (watched, before) = (judge(target)?.clone(), target.processes.read());
+        let watched = judge(target)?.clone();
+        let before = target.processes.read();
         let (worker, took) = tokio::try_join!(
             target.start_worker(&self.binary, &arguments, &bench.shutdown),
             until_written(&watched, orders),
@@ -193,7 +195,8 @@ async fn until_written(judge: &Judge, orders: u64) -> anyhow::Result<Duration> {
     let began = Instant::now();
     let mut first_row = began;
     loop {
-        let (left, now) = (judge.in_flight().await?, Instant::now());
+        let left = judge.in_flight().await?;
+        let now = Instant::now();
         if left >= orders {
             first_row = now;
         }

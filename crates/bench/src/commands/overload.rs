@@ -41,7 +41,8 @@ pub async fn apart(
     bench.progress.say("starting a service to overload");
     let binary = binary::of_service(arguments.binary.as_deref())?;
     let starting = Target::start("", &binary, &arguments.service_args, shutdown);
-    let (pairs, how) = (arguments.rounds, &arguments.overloads);
+    let pairs = arguments.rounds;
+    let how = &arguments.overloads;
     let measured = with_target(&mut bench, starting, stop_requests, async |bench, target| {
         if let Some(apart) = &apart {
             apart.leave_it_alone();
@@ -63,7 +64,9 @@ pub async fn measure(
     arguments: &OverloadArguments,
 ) -> anyhow::Result<Overload> {
     let connections = bench.client.connections;
-    let (mut peaks, mut floods, mut probes) = (Vec::new(), Vec::new(), Vec::new());
+    let mut peaks = Vec::new();
+    let mut floods = Vec::new();
+    let mut probes = Vec::new();
     let mut rate = None;
     for pair in 0..pairs {
         if pair % 2 == 1 {

@@ -128,7 +128,8 @@ async fn measure(
     let mut overload = Vec::new();
     if arguments.url.is_some() {
         for scenario in arguments.overloaded() {
-            let (pairs, how) = (arguments.rounds, &arguments.overloads);
+            let pairs = arguments.rounds;
+            let how = &arguments.overloads;
             overload.push(overload::measure(bench, target, scenario, pairs, how).await?);
         }
     }

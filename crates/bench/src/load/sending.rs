@@ -140,7 +140,8 @@ impl Load {
             each + usize::from(thread < rest)
         };
         for thread in 0..self.plan.threads {
-            let (load, connections) = (self.clone(), share(thread));
+            let load = self.clone();
+            let connections = share(thread);
             let run = move || load.thread(connections);
             let handle = std::thread::Builder::new().name(format!("load-{thread}")).spawn(run)?;
             threads.0.push(handle);
@@ -245,7 +246,8 @@ impl Load {
         start: Instant,
         recorder: Rc<RefCell<Recorder>>,
     ) {
-        let (mut connection, mut body) = (Some(connection), Vec::new());
+        let mut connection = Some(connection);
+        let mut body = Vec::new();
         while let Some(index) = self.next(start).await {
             let Some(request) = self.workload.request(index) else {
                 self.out_of_users.store(true, Ordering::Relaxed);
@@ -324,7 +326,8 @@ impl Threads {
 
     /// Waits for their end.
     pub async fn join(mut self) -> anyhow::Result<Outcome> {
-        let (handles, load) = (std::mem::take(&mut self.0), self.1.clone());
+        let handles = std::mem::take(&mut self.0);
+        let load = self.1.clone();
         let join = move || {
             let mut sum = Recorder::new();
             for handle in handles {

@@ -56,7 +56,9 @@ struct Moment {
 
 impl Moment {
     fn now(target: &Target, load: &Load) -> Self {
-        let (at, cpu, cores) = (Instant::now(), target.processes.read(), CoreTimes::read());
+        let at = Instant::now();
+        let cpu = target.processes.read();
+        let cores = CoreTimes::read();
         Self { at, cpu, cores, done: load.done(), good: load.good(), sent: load.sent() }
     }
 }
@@ -128,7 +130,8 @@ impl Bench {
             self.progress.say(format!("{what}: in a second all users come"));
             tokio::time::sleep(COUNTDOWN).await;
         }
-        let (mut before, mut concurrency) = (Moment::now(target, &load), Vec::new());
+        let mut before = Moment::now(target, &load);
+        let mut concurrency = Vec::new();
         let start = load.start(&mut threads).await?;
         let measured_from = start + load.plan.warm_up;
         if !load.plan.warm_up.is_zero() {
@@ -181,7 +184,8 @@ impl Bench {
         match pace {
             // As long as it takes, within a bound that only a broken service reaches.
             Pace::Burst { .. } => {
-                let (warm_up, measured) = (Duration::ZERO, 12 * timeout);
+                let warm_up = Duration::ZERO;
+                let measured = 12 * timeout;
                 Plan { pace, connections, threads, warm_up, measured, timeout, late }
             }
             _ => {

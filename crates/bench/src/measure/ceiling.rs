@@ -53,7 +53,8 @@ impl Ceiling {
 
     /// Copies the rows, one transaction for each batch. Returns how long that took.
     pub async fn copy(&mut self, batches: &Batches) -> anyhow::Result<Duration> {
-        let (began, mut copied) = (Instant::now(), 0);
+        let began = Instant::now();
+        let mut copied = 0;
         for batch in &batches.batches {
             let mut copy = self.connection.copy_in_raw(COPY).await?;
             copy.send(batch.as_bytes()).await?;
@@ -75,7 +76,8 @@ impl Batches {
     /// The claims on a coupon that stand in the order log, as the rows that they will become.
     pub async fn read(judge: &Judge, coupon: CouponId, batch: usize) -> anyhow::Result<Self> {
         let key = judge.keys.log(coupon.lane());
-        let (mut claims, mut from) = (Vec::new(), "-".to_owned());
+        let mut claims = Vec::new();
+        let mut from = "-".to_owned();
         loop {
             let mut command = redis::cmd("XRANGE");
             command.arg(&key).arg(&from).arg("+").arg("COUNT").arg(PAGE);

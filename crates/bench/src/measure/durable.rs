@@ -37,7 +37,8 @@ pub struct Durable {
 pub async fn watch(pool: PgPool, mut promises: UnboundedReceiver<Promise>) -> Option<Durable> {
     let mut wanted: HashMap<i64, Instant> = HashMap::new();
     let mut latency = Histogram::<u64>::new_with_bounds(1, PATIENCE_US, 3).ok()?;
-    let (mut looks, began) = (0_u64, Instant::now());
+    let mut looks = 0_u64;
+    let began = Instant::now();
     let mut is_over = false;
     while !is_over || !wanted.is_empty() {
         loop {

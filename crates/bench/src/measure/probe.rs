@@ -28,7 +28,8 @@ impl Probe {
     /// Asks until it is told to stop.
     pub async fn run(address: Address, path: &'static str, stop: CancellationToken) -> Self {
         let mut probe = Self { path, asked: 0, failed: 0, slowest_ms: 0.0 };
-        let (mut connection, mut ticks) = (None, interval(EVERY));
+        let mut connection = None;
+        let mut ticks = interval(EVERY);
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         while stop.run_until_cancelled(ticks.tick()).await.is_some() {
             let began = Instant::now();

@@ -79,7 +79,8 @@ impl ScriptBench {
         target.claim_one(coupon).await?;
         let monitor = monitor(&socket).await?;
         let (user, order) = target.claim_one(coupon).await?;
-        let (user, order) = (user.to_string(), order.to_string());
+        let user = user.to_string();
+        let order = order.to_string();
         let mut call = timeout(SEEN_WITHIN, own_call(monitor, &user, &order)).await??;
         let keys = keys_of(&mut call)?;
         for argument in &mut call {
@@ -128,9 +129,11 @@ impl ScriptBench {
         let (stock, before, began) =
             (self.stock(target).await?, target.processes.read(), Instant::now());
         let status = command.status().await?;
-        let (took, after) = (began.elapsed(), target.processes.read());
+        let took = began.elapsed();
+        let after = target.processes.read();
         ensure!(status.success(), "{} ended with {status}", self.program);
-        let (sold, calls) = (stock - self.stock(target).await?, i64::from(self.calls));
+        let sold = stock - self.stock(target).await?;
+        let calls = i64::from(self.calls);
         let repeats = calls - sold;
         ensure!(
             (0..=calls / REPEATS + 5).contains(&repeats),

@@ -98,7 +98,8 @@ impl Page {
     }
 
     fn section(&mut self, title: &str, text: &str, rows: &Rows, has_head: bool) {
-        let (body, text) = (&mut self.body, escape(text));
+        let body = &mut self.body;
+        let text = escape(text);
         let _ = writeln!(body, "<h2>{title}</h2>\n<p>{text}</p>\n<div class=\"wide\"><table>");
         for (at, row) in rows.iter().enumerate() {
             let tag = if has_head && at == 0 { "th" } else { "td" };
@@ -125,7 +126,8 @@ impl Page {
     fn text(&self) -> String {
         let mut body = self.body.clone();
         for plot in &self.plots {
-            let (title, svg) = (plot.title, inline(&plot.svg));
+            let title = plot.title;
+            let svg = inline(&plot.svg);
             let _ = writeln!(body, "<h2>{title}</h2>\n<figure>{svg}</figure>");
         }
         format!(

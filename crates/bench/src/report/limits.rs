@@ -76,7 +76,8 @@ fn drain_rows(drain: &Drain) -> Rows {
         ("Redis bytes/buyer, all written and trimmed", drain.redis_bytes_per_buyer),
     ] {
         let Some(Spread { min, median, max, count, .. }) = spread else { continue };
-        let (min, max) = (figure(Some(min)), figure(Some(max)));
+        let min = figure(Some(min));
+        let max = figure(Some(max));
         rows.push(vec![
             what.to_owned(),
             figure(Some(median)),

@@ -251,7 +251,8 @@ fn draw_bars(bars: &[Bar], y_name: &str) -> anyhow::Result<Option<String>> {
             .draw()?;
         let mut named = Vec::new();
         for (at, bar) in bars.iter().enumerate() {
-            let (left, mut bottom) = (at as f64 + 0.2, 0.0);
+            let left = at as f64 + 0.2;
+            let mut bottom = 0.0;
             for (part, (name, value)) in bar.parts.iter().enumerate() {
                 let colour = COLOURS[part % COLOURS.len()];
                 let corners = [(left, bottom), (left + 0.6, bottom + value)];

@@ -172,7 +172,8 @@ pub fn littles_law(report: &RunReport) -> Rows {
 pub fn of_drain(report: &DrainReport) -> String {
     let verdict = &report.drain.verdict;
     let limits::Section { text: about, rows, .. } = limits::drain(&report.drain);
-    let (head, rows) = (head(&report.machine), markdown(&rows));
+    let head = head(&report.machine);
+    let rows = markdown(&rows);
     let sentence = verdict.sentence();
     format!("{head}\n{about}\n\n{rows}\n\nVerdict: {sentence}\n{}", findings(verdict))
 }

@@ -43,7 +43,8 @@ impl Overload {
         let good = |slices: &[Slice]| -> Vec<f64> {
             slices.iter().map(|slice| slice.good_per_second).collect()
         };
-        let (peak, flooded) = (good(&peaks), good(&floods));
+        let peak = good(&peaks);
+        let flooded = good(&floods);
         let overloaded = floods.iter().map(|slice| {
             let said = slice.endings.iter().filter(|ending| ending.code == "overloaded");
             let said: u64 = said.map(|ending| ending.count).sum();

@@ -57,7 +57,8 @@ impl CoreTimes {
 
     /// Which part of the time between two readings was stolen.
     pub fn stolen_share(before: Option<Self>, after: Option<Self>) -> Option<f64> {
-        let (before, after) = (before?, after?);
+        let before = before?;
+        let after = after?;
         let all = after.all.checked_sub(before.all).filter(|all| *all > 0)?;
         Some(after.stolen.saturating_sub(before.stolen) as f64 / all as f64)
     }

@@ -87,7 +87,8 @@ impl Target {
         validate_secret(secret)?;
         let mut target = Self::bare(name, url, secret).await?;
         if let (Some(redis), Some(database)) = (&stores.redis_url, &stores.database_url) {
-            let (redis, database) = (redis.expose_secret(), database.expose_secret());
+            let redis = redis.expose_secret();
+            let database = database.expose_secret();
             target.judge = Some(Judge::connect(redis, database, &stores.key_prefix).await?);
         }
         Ok(target)
@@ -214,7 +215,8 @@ impl Target {
 
     /// Makes a claim of a new user. Returns the user's id and the order's.
     pub async fn claim_one(&mut self, coupon: CouponId) -> anyhow::Result<(i64, i64)> {
-        let (user, crowd) = (self.next_user, self.sign(1).await?);
+        let user = self.next_user;
+        let crowd = self.sign(1).await?;
         let token = crowd.header(0).context("there is one")?;
         let (status, answer) =
             self.address.ask(&Method::POST, &claims_of(coupon)?, token, None).await?;
@@ -229,7 +231,8 @@ impl Target {
 
     /// New users.
     async fn sign(&mut self, count: usize) -> anyhow::Result<Arc<Crowd>> {
-        let (tokens, first) = (self.tokens.clone(), self.next_user);
+        let tokens = self.tokens.clone();
+        let first = self.next_user;
         self.next_user += i64::try_from(count)?;
         let sign = move || Arc::new(Crowd::sign(&tokens, first, count));
         Ok(tokio::task::spawn_blocking(sign).await?)
@@ -237,10 +240,12 @@ impl Target {
 
     async fn create_sale(&self, stock: i64, book: &mut Book) -> anyhow::Result<CouponId> {
         let now = Clock::System.now();
-        let (opens_at, closes_at) = (now - TimeDelta::minutes(1), now + TimeDelta::days(1));
+        let opens_at = now - TimeDelta::minutes(1);
+        let closes_at = now + TimeDelta::days(1);
         let sale = json!({"stock": stock, "opens_at": opens_at, "closes_at": closes_at});
         let coupon = json!({"kind": "flash", "title": "Bench", "pay_cents": 1, "value_cents": 2, "sale": sale});
-        let (token, path) = (admin_header(&self.tokens), Uri::from_static("/v1/coupons"));
+        let token = admin_header(&self.tokens);
+        let path = Uri::from_static("/v1/coupons");
         let (status, answer) = self.address.ask(&Method::POST, &path, token, Some(&coupon)).await?;
         let id = answer["id"].as_str().and_then(|id| id.parse().ok());
         let Some(id) = id.filter(|_| status == 201) else {
@@ -258,7 +263,8 @@ impl Target {
         users: usize,
         book: &mut Book,
     ) -> anyhow::Result<Arc<Crowd>> {
-        let (crowd, path) = (self.sign(users).await?, claims_of(coupon)?);
+        let crowd = self.sign(users).await?;
+        let path = claims_of(coupon)?;
         for index in 0..users {
             let token = crowd.header(index).context("they have been signed above")?;
             let (status, answer) = self.address.ask(&Method::POST, &path, token, None).await?;

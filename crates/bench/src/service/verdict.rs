@@ -97,7 +97,8 @@ impl Judge {
 
     /// Entries in flight, and entries ever appended.
     async fn log(&self) -> anyhow::Result<(u64, u64)> {
-        let (mut in_flight, mut appended) = (0, 0);
+        let mut in_flight = 0;
+        let mut appended = 0;
         for lane in self.lanes().await? {
             let log = LogState::of(&self.redis, &self.keys.log(lane)).await?;
             in_flight += log.unwritten();

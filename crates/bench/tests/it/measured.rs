@@ -71,8 +71,10 @@ fn assert_exit_code(finished: &Finished, code: i32) {
 
 #[tokio::test]
 async fn a_service_of_its_own_is_measured_judged_and_removed() {
-    let (folder, temporary) = (Folder::new(), Folder::new());
-    let (json, report) = (folder.file("run.json"), folder.file("report"));
+    let folder = Folder::new();
+    let temporary = Folder::new();
+    let json = folder.file("run.json");
+    let report = folder.file("report");
     let mut command = short(&["--rounds", "1", "--scenario", "no-op,win,sold-out", "--saturate"]);
     command.args(["--json", path(&json), "--report", path(&report)]);
     command.env("TMPDIR", &temporary.0);
@@ -119,7 +121,8 @@ fn assert_page(report: &Path, plots: usize) {
 
 #[tokio::test]
 async fn a_backlog_is_drained_beside_copy() {
-    let (folder, temporary) = (Folder::new(), Folder::new());
+    let folder = Folder::new();
+    let temporary = Folder::new();
     let report = folder.file("report");
     // Enough for what the buyers take to stand out from what Redis needs for its connections.
     let mut command = bench(&["drain", "--orders", "7000", "--rounds", "2"]);
@@ -157,7 +160,8 @@ async fn more_than_it_can_do_and_the_claim_script_by_itself() {
 
     let figures = read_json(&json);
     let overload = &figures["overload"][0];
-    let (peak, flood) = (&overload["peaks"][0], &overload["floods"][0]);
+    let peak = &overload["peaks"][0];
+    let flood = &overload["floods"][0];
     assert!(answered(peak, 202) > 0 && answered(flood, 202) > 0, "{overload}");
     assert_eq!(flood["connections"], 64);
     let twice = 2.0 * peak["good_per_second"].as_f64().expect("a rate");
@@ -239,7 +243,8 @@ async fn a_service_whose_stores_disagree_makes_the_run_void() {
 
 #[tokio::test]
 async fn everybody_at_once_and_at_a_constant_rate() {
-    let (service, folder) = (Service::start(&["--no-op-route"]).await, Folder::new());
+    let service = Service::start(&["--no-op-route"]).await;
+    let folder = Folder::new();
     let json = folder.file("run.json");
     let measure = |arguments: &[&str]| {
         let mut command = bench(&["--rounds", "1", "--connections", "8"]);

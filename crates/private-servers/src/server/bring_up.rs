@@ -151,7 +151,8 @@ async fn wait_until_ready(
     silent_max: Duration,
 ) -> Result<Waited, PrivateServersError> {
     let began = Instant::now();
-    let (mut heard, mut said) = (began, began);
+    let mut heard = began;
+    let mut said = began;
     loop {
         let now = Instant::now();
         match ask(running.plan(), running.pid()).await {

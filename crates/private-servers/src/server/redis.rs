@@ -46,7 +46,8 @@ pub(crate) fn plan(
 }
 
 fn arguments(socket: &Path, pid_file: &Path, sync: Sync) -> Vec<String> {
-    let (socket, pid_file) = (socket.display().to_string(), pid_file.display().to_string());
+    let socket = socket.display().to_string();
+    let pid_file = pid_file.display().to_string();
     let settings = [
         ("port", "0"),
         ("unixsocket", &socket),

@@ -46,7 +46,8 @@ impl Switch {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let own = format!("redis://{}", listener.local_addr().expect("the listener is bound"));
         let socket = Arc::new(Mutex::new(socket_of(url)));
-        let (mut accepting, led_to) = (JoinSet::new(), socket.clone());
+        let mut accepting = JoinSet::new();
+        let led_to = socket.clone();
         accepting.spawn(async move {
             let mut connections = JoinSet::new();
             loop {

@@ -11,7 +11,8 @@ use crate::support::{has_kept, is_alive, write};
 #[tokio::test]
 async fn data_is_there_after_a_stop_and_a_start() {
     bound_this_test();
-    let (folder, settings) = (DataFolder::new(), Settings::new(Sync::Durable));
+    let folder = DataFolder::new();
+    let settings = Settings::new(Sync::Durable);
     let servers = PrivateServers::start(folder.path(), &settings).await.expect("both start");
     assert!(!servers.is_guest());
     write(servers.redis_url(), servers.database_url()).await;
@@ -29,7 +30,8 @@ async fn data_is_there_after_a_stop_and_a_start() {
 #[tokio::test]
 async fn one_process_owns_a_folder_and_others_join() {
     bound_this_test();
-    let (folder, settings) = (DataFolder::new(), Settings::new(Sync::Off));
+    let folder = DataFolder::new();
+    let settings = Settings::new(Sync::Off);
     let stopped = PrivateServers::look(folder.path()).await.expect("the programs are installed");
     assert!(matches!(stopped, Sight::Stopped { .. }), "{stopped:?}");
     assert!(PrivateServers::join(folder.path()).await.expect("a look").is_none());
@@ -56,7 +58,8 @@ async fn one_process_owns_a_folder_and_others_join() {
 #[tokio::test]
 async fn a_pair_is_called_after_its_name_and_keeps_it() {
     bound_this_test();
-    let (folder, settings) = (DataFolder::new(), Settings::new(Sync::Off).named("web_shop"));
+    let folder = DataFolder::new();
+    let settings = Settings::new(Sync::Off).named("web_shop");
     let servers = PrivateServers::start(folder.path(), &settings).await.expect("both start");
     assert!(servers.database_url().starts_with("postgres://web_shop@localhost:5432/web_shop?"));
     write(servers.redis_url(), servers.database_url()).await;
@@ -94,7 +97,8 @@ async fn a_folder_with_a_long_or_odd_path_works_and_leaves_nothing_in_tmp() {
 #[tokio::test]
 async fn a_dropped_pair_stops_and_the_next_start_waits_for_it() {
     bound_this_test();
-    let (folder, settings) = (DataFolder::new(), Settings::new(Sync::Durable));
+    let folder = DataFolder::new();
+    let settings = Settings::new(Sync::Durable);
     let servers = PrivateServers::start(folder.path(), &settings).await.expect("both start");
     write(servers.redis_url(), servers.database_url()).await;
     let before = servers.process_ids();

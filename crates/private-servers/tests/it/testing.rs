@@ -117,7 +117,8 @@ async fn a_proxy_cuts_and_heals() {
 #[tokio::test]
 async fn a_switch_leads_new_connections_to_another_server() {
     bound_this_test();
-    let (old, new) = (RedisServer::start(&[]), RedisServer::start(&[]));
+    let old = RedisServer::start(&[]);
+    let new = RedisServer::start(&[]);
     let switch = Switch::to(&old.url()).await;
     let mut stays = connect(switch.url()).await;
     switch.lead_to(&new.url());

@@ -39,9 +39,11 @@ pub async fn renewed(scene: &Scene) -> anyhow::Result<Shown> {
     // A third of it has to be more than a busy machine may stall.
     let lease = 4 * LEASE;
     let locks = scene.reentrant_locks(lease).await?;
-    let (lock, ben) = (locks.lock("renewed"), locks.holder());
+    let lock = locks.lock("renewed");
+    let ben = locks.holder();
     let anns = lock.try_acquire(&locks.holder()).await?.context("it is free")?;
-    let (began, mut tries) = (Instant::now(), 0);
+    let began = Instant::now();
+    let mut tries = 0;
     while began.elapsed() < 3 * lease {
         ensure!(lock.try_acquire(&ben).await?.is_none(), "he got in");
         tries += 1;
@@ -64,7 +66,8 @@ pub async fn not_re_entrant(scene: &Scene) -> anyhow::Result<Shown> {
     ensure!(inner.is_none(), "it is entered twice");
     outer.release().await?;
     let locks = scene.reentrant_locks(LONG).await?;
-    let (lock, ann) = (locks.lock("re-entered"), locks.holder());
+    let lock = locks.lock("re-entered");
+    let ann = locks.holder();
     let outer = lock.try_acquire(&ann).await?.context("it is free")?;
     let inner = lock.try_acquire(&ann).await?.context("it is hers")?;
     inner.release().await?;

@@ -37,7 +37,8 @@ pub async fn get_then_delete(scene: &Scene) -> anyhow::Result<Shown> {
 }
 
 pub async fn compare_and_delete(scene: &Scene) -> anyhow::Result<Shown> {
-    let (ann, ben) = (scene.owner_locks(SHORT), scene.owner_locks(LONG));
+    let ann = scene.owner_locks(SHORT);
+    let ben = scene.owner_locks(LONG);
     let anns = ann.try_acquire("owned").await?.context("it is free")?;
     // So that the lease ends although it is renewed.
     let _: i64 = scene.ask(&["DEL", "owned"]).await?;

@@ -110,7 +110,8 @@ pub async fn reentrant_locks(
     tasks: &Tasks,
 ) -> anyhow::Result<ReentrantLocks> {
     let settings = redisson_locks::Settings { lease, ..redisson_locks::Settings::default() };
-    let (one, client) = (connect(url).await?, Client::open(url)?);
+    let one = connect(url).await?;
+    let client = Client::open(url)?;
     Ok(ReentrantLocks::new(one, client, settings, tasks.clone()))
 }
 

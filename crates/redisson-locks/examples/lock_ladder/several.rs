@@ -73,7 +73,8 @@ pub async fn redlock(scene: &Scene) -> anyhow::Result<Shown> {
     let mut servers: Vec<RedisServer> = (0..5).map(|_| RedisServer::start(&[])).collect();
     let urls: Vec<String> = servers.iter().map(RedisServer::url).collect();
     let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
-    let (ann, ben) = (redlock_on(&urls, &scene.tasks)?, redlock_on(&urls, &scene.tasks)?);
+    let ann = redlock_on(&urls, &scene.tasks)?;
+    let ben = redlock_on(&urls, &scene.tasks)?;
     // A server counts only when it has been up for a lease, and a majority may be there before the others.
     for url in &urls {
         let alone = redlock_on(&[url], &scene.tasks)?;

@@ -29,7 +29,8 @@ pub async fn polling(scene: &Scene) -> anyhow::Result<Shown> {
 
 pub async fn waiting_to_be_told(scene: &Scene) -> anyhow::Result<Shown> {
     let locks = scene.reentrant_locks(LONG).await?;
-    let (lock, ben) = (locks.lock("told"), locks.holder());
+    let lock = locks.lock("told");
+    let ben = locks.holder();
     let anns = lock.try_acquire(&locks.holder()).await?.context("it is free")?;
     let before = scripts(scene).await?;
     let holder = async {

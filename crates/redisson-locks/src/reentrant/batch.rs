@@ -28,7 +28,8 @@ impl BatchGuard {
         let mut hold = None;
         if !names.is_empty() {
             let lease = client.settings.lease;
-            let (holder, sure_until) = (client.holder(lease, true), Instant::now() + lease);
+            let holder = client.holder(lease, true);
+            let sure_until = Instant::now() + lease;
             let taken = client.layout.acquire_batch(&client.server, &names, &holder).await?;
             let mut taken = taken.into_iter();
             let (names, held): (Vec<String>, Vec<String>) =

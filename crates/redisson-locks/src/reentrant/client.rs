@@ -37,7 +37,8 @@ impl Client {
         settings: Settings,
         tasks: Tasks,
     ) -> Self {
-        let (server, layout) = (Server::new(connection), Arc::new(Layout::new()));
+        let server = Server::new(connection);
+        let layout = Arc::new(Layout::new());
         Self {
             renewals: Renewals::new(server.clone(), layout.clone(), settings, tasks.clone()),
             wakes: Wakes::new(subscribe, tasks.clone()),
@@ -81,7 +82,8 @@ impl Client {
         if !self.renewals.leave(hold) {
             return Ok(Released::NotHeld);
         }
-        let (name, request) = (&hold.names[0], Uuid::new_v4().simple().to_string());
+        let name = &hold.names[0];
+        let request = Uuid::new_v4().simple().to_string();
         let released = self.unlock(name, &hold.holder, &request).await?;
         if released != Released::NotHeld {
             self.forget_latch(layout::latch_key(name, &request));

@@ -98,7 +98,8 @@ impl Lock {
 
     /// In a task, so that a caller that goes away leaves no lock behind that has no guard.
     async fn attempt(&self, holder: &Holder) -> RedisResult<Try> {
-        let (lock, holder) = (self.clone(), holder.clone());
+        let lock = self.clone();
+        let holder = holder.clone();
         let attempt = async move {
             let client = &lock.client;
             // Before the request is sent: the lease can only begin later.
@@ -148,7 +149,8 @@ impl Guard {
     /// When Redis doesn't answer: the lock ends with its lease, then.
     pub async fn release(mut self) -> RedisResult<Released> {
         self.is_released = true;
-        let (client, hold) = (self.client.clone(), self.hold.clone());
+        let client = self.client.clone();
+        let hold = self.hold.clone();
         let released = self.client.tasks.spawn(async move { client.release(&hold).await });
         released.await.unwrap_or_else(|_| Err(interrupted()))
     }
@@ -175,7 +177,8 @@ impl Drop for Guard {
         if self.is_released || tokio::runtime::Handle::try_current().is_err() {
             return;
         }
-        let (client, hold) = (self.client.clone(), self.hold.clone());
+        let client = self.client.clone();
+        let hold = self.hold.clone();
         self.client.tasks.spawn(async move {
             if let Err(error) = client.release(&hold).await {
                 tracing::debug!(%error, "a lock could not be released and will run out");

@@ -181,7 +181,8 @@ impl Shared {
     async fn renew_all(&self, asked_at: Instant) {
         let batches = self.batches();
         let asked = batches.into_iter().map(|batch| {
-            let (server, layout) = (self.server.clone(), self.layout.clone());
+            let server = self.server.clone();
+            let layout = self.layout.clone();
             let Settings { lease, renewal_timeout, .. } = self.settings;
             self.tasks.spawn(async move {
                 let renewed = renew(&server, &layout, lease, &batch);
@@ -333,7 +334,8 @@ mod tests {
     async fn without_an_answer_the_holder_is_told_when_the_lease_ends() {
         let renewals = renewals(&Tasks::default());
         let start = Instant::now();
-        let (first, second) = (holder(1, true), holder(2, false));
+        let first = holder(1, true);
+        let second = holder(2, false);
         let hold = enter(&renewals, "a", &first);
         tokio::time::sleep(LEASE / 2).await;
         let later = enter(&renewals, "a", &second);
@@ -361,7 +363,8 @@ mod tests {
     async fn two_entries_take_two_exits() {
         let renewals = renewals(&Tasks::default());
         let one = holder(1, true);
-        let (outer, inner) = (enter(&renewals, "a", &one), enter(&renewals, "a", &one));
+        let outer = enter(&renewals, "a", &one);
+        let inner = enter(&renewals, "a", &one);
         assert!(Arc::ptr_eq(&outer, &inner));
         assert!(renewals.leave(&inner));
         assert!(!outer.lost.is_cancelled());

@@ -80,9 +80,11 @@ impl Wakes {
         if let Some(line) = current.as_ref().filter(|line| !line.broken.is_cancelled()) {
             return Ok(line.clone());
         }
-        let (topics, broken) = (Topics::default(), CancellationToken::new());
+        let topics = Topics::default();
+        let broken = CancellationToken::new();
         let heard = {
-            let (topics, broken) = (topics.clone(), broken.clone());
+            let topics = topics.clone();
+            let broken = broken.clone();
             move |push: PushInfo| {
                 match push.kind {
                     PushKind::Message => topics.wake(push.data.first()),

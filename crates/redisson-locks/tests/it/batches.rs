@@ -24,7 +24,9 @@ fn key(test: &str, name: &str) -> String {
 #[tokio::test]
 async fn a_batch_takes_what_is_free_in_one_call() {
     let test = fresh_name();
-    let (a, b, c) = (key(&test, "a"), key(&test, "b"), key(&test, "c"));
+    let a = key(&test, "a");
+    let b = key(&test, "b");
+    let c = key(&test, "c");
     let first = locks().await.try_acquire_batch(vec![b.clone()]).await.unwrap();
     let second =
         locks().await.try_acquire_batch(vec![a.clone(), b.clone(), c.clone()]).await.unwrap();
@@ -75,7 +77,8 @@ async fn a_guard_that_is_dropped_releases() {
 #[tokio::test]
 async fn the_holder_is_told_when_one_lock_is_lost() {
     let test = fresh_name();
-    let (a, b) = (key(&test, "a"), key(&test, "b"));
+    let a = key(&test, "a");
+    let b = key(&test, "b");
     let guard = locks().await.try_acquire_batch(vec![a.clone(), b.clone()]).await.unwrap();
     // One of the two has passed to another holder, which keeps it.
     let one = connection(&shared()).await;
@@ -94,7 +97,8 @@ async fn a_batch_and_a_single_lock_keep_each_other_out() {
     let test = fresh_name();
     // The channel of a name with braces is called otherwise.
     for of in ["of", "{of}"] {
-        let (a, b) = (key(&test, &format!("{of}:a")), key(&test, &format!("{of}:b")));
+        let a = key(&test, &format!("{of}:a"));
+        let b = key(&test, &format!("{of}:b"));
         keep_each_other_out(a, b).await;
     }
 }
@@ -102,7 +106,8 @@ async fn a_batch_and_a_single_lock_keep_each_other_out() {
 async fn keep_each_other_out(a: String, b: String) {
     // Longer than any wait here.
     let lease = 2 * PATIENCE;
-    let (first, another) = (reentrant(&shared(), lease).await, reentrant(&shared(), lease).await);
+    let first = reentrant(&shared(), lease).await;
+    let another = reentrant(&shared(), lease).await;
     let one = connection(&shared()).await;
     let holder = another.holder();
     let single = another.lock(a.as_str()).try_acquire(&holder).await.unwrap().expect("it is free");

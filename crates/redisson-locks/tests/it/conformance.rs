@@ -57,9 +57,11 @@ async fn one_of_sixty_four_is_inside(kind: Kind) {
     let inside = Arc::new(AtomicBool::new(false));
     let until = Instant::now() + Duration::from_secs(2);
     let contend = |number: usize| {
-        let (client, inside) = (clients[number % clients.len()].clone(), inside.clone());
+        let client = clients[number % clients.len()].clone();
+        let inside = inside.clone();
         async move {
-            let (mut entries, mut longest) = (0_u64, Duration::ZERO);
+            let mut entries = 0_u64;
+            let mut longest = Duration::ZERO;
             while Instant::now() < until {
                 let began = Instant::now();
                 let Some(guard) = client.acquire(LONG).await else { panic!("never got in") };
@@ -140,7 +142,8 @@ async fn a_waiter_that_gives_up_leaves_nothing_behind(kind: Kind) {
     let lock = Arc::new(AnyLock::new(kind).await);
     let entered = Arc::new(AtomicU64::new(0));
     let impatient = (0..200_u64).map(|number| {
-        let (lock, entered) = (lock.clone(), entered.clone());
+        let lock = lock.clone();
+        let entered = entered.clone();
         async move {
             pause(Duration::from_millis(50)).await;
             let patience = Duration::from_micros(number * 50);

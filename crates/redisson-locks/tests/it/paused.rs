@@ -105,10 +105,12 @@ async fn a_holder_that_slept_is_told_and_its_late_write_is_refused() {
     let mut told = Vec::new();
     for _ in 0..ROUNDS {
         let name = fresh_name();
-        let (locks, mut sleeper) = (locks().await, Holder::start(&name));
+        let locks = locks().await;
+        let mut sleeper = Holder::start(&name);
         let old = sleeper.says("child: token ");
         sleeper.signal(Signal::SIGSTOP);
-        let (lock, holder) = (locks.fenced_lock(name.as_str()), locks.holder());
+        let lock = locks.fenced_lock(name.as_str());
+        let holder = locks.holder();
         let guard = lock.acquire(&holder, 100 * LEASE).await.unwrap().expect("its lease ends");
         let token = guard.fencing_token().expect("a fenced lock");
         assert!(token > old);

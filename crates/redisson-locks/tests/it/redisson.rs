@@ -62,14 +62,17 @@ fn median(mut times: Vec<Duration>) -> Duration {
 #[tokio::test(flavor = "multi_thread")]
 async fn java_and_rust_wait_for_each_other_and_are_woken_up() {
     let Some(mut rig) = Rig::start().await else { return };
-    let (mut rust_woke, mut java_woke) = (Vec::new(), Vec::new());
+    let mut rust_woke = Vec::new();
+    let mut java_woke = Vec::new();
     for round in 0..ROUNDS {
         let name = format!("lock-{round}");
-        let (lock, holder) = (rig.locks.lock(name.as_str()), rig.locks.holder());
+        let lock = rig.locks.lock(name.as_str());
+        let holder = rig.locks.holder();
         assert_eq!(rig.java.does(&format!("a try {name}")), "true");
         assert!(lock.try_acquire(&holder).await.unwrap().is_none(), "Java has it");
         let waiting = {
-            let (lock, holder) = (lock.clone(), holder.clone());
+            let lock = lock.clone();
+            let holder = holder.clone();
             let wait = async move { (lock.acquire(&holder, LONG).await, Instant::now()) };
             TaskTracker::new().spawn(wait)
         };
@@ -100,7 +103,8 @@ async fn java_and_rust_wait_for_each_other_and_are_woken_up() {
 async fn both_count_entries_force_locks_open_and_draw_rising_tokens() {
     let Some(mut rig) = Rig::start().await else { return };
     let lock = rig.locks.lock("a");
-    let (holder, other) = (rig.locks.holder(), rig.locks.holder());
+    let holder = rig.locks.holder();
+    let other = rig.locks.holder();
     for count in 1..=3_i64 {
         assert_eq!(rig.java.does("a try a"), "true");
         assert_eq!(rig.ask::<Vec<i64>>(&["HVALS", "a"]).await, [count]);
@@ -154,7 +158,8 @@ async fn a_batch_of_ours_keeps_java_out_and_wakes_it_up() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_lock_of_a_client_that_was_killed_runs_out() {
     let Some(mut rig) = Rig::start().await else { return };
-    let (lock, holder) = (rig.locks.lock("a"), rig.locks.holder());
+    let lock = rig.locks.lock("a");
+    let holder = rig.locks.holder();
     assert_eq!(rig.java.does("a try a"), "true");
     // Its watchdog works: the lock outlives its lease.
     assert!(lock.acquire(&holder, 2 * LEASE).await.unwrap().is_none());
@@ -213,7 +218,8 @@ async fn calls_of_redisson_are_answered_the_same() {
 async fn redisson_still_sends_what_was_recorded() {
     let Some(mut rig) = Rig::with_lease(LONG_LEASE).await else { return };
     let servers = [RedisServer::start(&[]), RedisServer::start(&[])];
-    let (theirs, ours) = (connection(&servers[0].url()).await, connection(&servers[1].url()).await);
+    let theirs = connection(&servers[0].url()).await;
+    let ours = connection(&servers[1].url()).await;
     let mut monitor = Monitor::start(rig.port);
     for order in [
         "a try m",

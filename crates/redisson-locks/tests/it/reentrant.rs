@@ -27,10 +27,13 @@ async fn enter(lock: &Lock, holder: &Holder) -> Guard {
 
 #[tokio::test]
 async fn two_entries_take_two_releases() {
-    let (locks, name) = (client().await, fresh_name());
+    let locks = client().await;
+    let name = fresh_name();
     let lock = locks.lock(name.as_str());
-    let (holder, other) = (locks.holder(), locks.holder());
-    let (outer, inner) = (enter(&lock, &holder).await, enter(&lock, &holder).await);
+    let holder = locks.holder();
+    let other = locks.holder();
+    let outer = enter(&lock, &holder).await;
+    let inner = enter(&lock, &holder).await;
     let one = connection(&shared()).await;
     let count: i64 = ask(&one, &["HGET", &name, holder.as_str()]).await;
     assert_eq!(count, 2);
@@ -44,7 +47,8 @@ async fn two_entries_take_two_releases() {
 
 #[tokio::test]
 async fn waiters_share_a_subscription_and_are_woken_up() {
-    let (locks, name) = (client().await, fresh_name());
+    let locks = client().await;
+    let name = fresh_name();
     let one = connection(&shared()).await;
     let lock = locks.lock(name.as_str());
     let held = enter(&lock, &locks.holder()).await;
@@ -66,7 +70,8 @@ async fn waiters_share_a_subscription_and_are_woken_up() {
 
 #[tokio::test]
 async fn a_waiter_that_leaves_takes_no_wake_up_along() {
-    let (locks, name) = (client().await, fresh_name());
+    let locks = client().await;
+    let name = fresh_name();
     let lock = locks.lock(name.as_str());
     for _ in 0..20 {
         let held = enter(&lock, &locks.holder()).await;
@@ -96,7 +101,8 @@ async fn a_listener_whose_connection_breaks_listens_anew() {
         eventually("it listens anew", async || listeners(&one, "a").await == 1).await;
         held.release().await.unwrap()
     };
-    let (lock, holder) = (locks.lock("a"), locks.holder());
+    let lock = locks.lock("a");
+    let holder = locks.holder();
     let (waited, released) = tokio::join!(lock.acquire(&holder, LONG), cut);
     assert_eq!(released, Released::Freed);
     assert!(waited.unwrap().is_some(), "it was woken up");
@@ -105,7 +111,8 @@ async fn a_listener_whose_connection_breaks_listens_anew() {
 #[tokio::test]
 async fn a_connection_that_reconnects_carries_the_locks_over_a_restart() {
     let mut server = RedisServer::start(&["--appendonly", "yes", "--appendfsync", "always"]);
-    let (one, url) = (reconnecting(&server.url()), server.url());
+    let one = reconnecting(&server.url());
+    let url = server.url();
     let settings = Settings { lease: LEASE, ..patient_settings() };
     let locks = ReentrantLocks::new(one, client_of(&url), settings, Tasks::default());
     let guard = enter(&locks.lock("a"), &locks.holder()).await;
@@ -129,9 +136,11 @@ async fn a_release_whose_reply_is_lost_is_repeated_and_done_once() {
     // A reply has to be missed, and the request repeated, while the latch is there.
     let settings = Settings { lease: LEASE, ..Settings::default() };
     let through = Client::open(proxy.url()).unwrap();
-    let (one, name) = (connection(&shared()).await, fresh_name());
+    let one = connection(&shared()).await;
+    let name = fresh_name();
     let locks = ReentrantLocks::new(reconnecting(proxy.url()), through, settings, Tasks::default());
-    let (lock, holder) = (locks.lock(name.as_str()), locks.holder());
+    let lock = locks.lock(name.as_str());
+    let holder = locks.holder();
     let outer = enter(&lock, &holder).await;
     // Once in peace, so that the server knows the script.
     assert_eq!(enter(&lock, &holder).await.release().await.unwrap(), Released::StillHeld);
@@ -153,12 +162,16 @@ async fn a_release_whose_reply_is_lost_is_repeated_and_done_once() {
 
 #[tokio::test]
 async fn fencing_tokens_rise_also_on_re_entry() {
-    let (locks, other, name) = (client().await, client().await, fresh_name());
-    let (lock, theirs) = (locks.fenced_lock(name.as_str()), other.fenced_lock(name.as_str()));
+    let locks = client().await;
+    let other = client().await;
+    let name = fresh_name();
+    let lock = locks.fenced_lock(name.as_str());
+    let theirs = other.fenced_lock(name.as_str());
     let holder = locks.holder();
     let mut tokens = Vec::new();
     for _ in 0..3 {
-        let (outer, inner) = (enter(&lock, &holder).await, enter(&lock, &holder).await);
+        let outer = enter(&lock, &holder).await;
+        let inner = enter(&lock, &holder).await;
         tokens.extend([outer.fencing_token(), inner.fencing_token()]);
         assert!(theirs.try_acquire(&other.holder()).await.unwrap().is_none());
         inner.release().await.unwrap();
@@ -174,7 +187,8 @@ async fn fencing_tokens_rise_also_on_re_entry() {
 
 #[tokio::test]
 async fn a_lease_that_was_asked_for_is_not_renewed() {
-    let (locks, name) = (client().await, fresh_name());
+    let locks = client().await;
+    let name = fresh_name();
     let lock = locks.lock(name.as_str());
     let lease = Duration::from_millis(300);
     let began = Instant::now();
@@ -189,9 +203,11 @@ async fn a_lease_that_was_asked_for_is_not_renewed() {
 
 #[tokio::test]
 async fn force_takes_the_lock_from_its_holder_and_wakes_up_its_waiters() {
-    let (name, lease) = (fresh_name(), Duration::from_millis(1_500));
+    let name = fresh_name();
+    let lease = Duration::from_millis(1_500);
     let locks = reentrant(&shared(), lease).await;
-    let (lock, other) = (locks.lock(name.as_str()), client().await);
+    let lock = locks.lock(name.as_str());
+    let other = client().await;
     let one = connection(&shared()).await;
     let holder = locks.holder();
     let guards = [enter(&lock, &holder).await, enter(&lock, &holder).await];
@@ -220,7 +236,8 @@ async fn locks_of_many_holders_are_renewed_by_few_calls() {
     let one = connection(&server.url()).await;
     let names: Vec<String> = (0..250).map(|number| format!("lock-{number}")).collect();
     let take = |name: &String| {
-        let (lock, holder) = (locks.lock(name.as_str()), locks.holder());
+        let lock = locks.lock(name.as_str());
+        let holder = locks.holder();
         async move { enter(&lock, &holder).await }
     };
     let guards = join_all(names.iter().map(take)).await;

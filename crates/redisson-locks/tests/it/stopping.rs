@@ -16,12 +16,15 @@ const LONG: Duration = Duration::from_secs(45);
 
 #[tokio::test]
 async fn tasks_end_after_the_token_and_the_last_guard() {
-    let (stop, name) = (CancellationToken::new(), fresh_name());
+    let stop = CancellationToken::new();
+    let name = fresh_name();
     let tasks = Tasks::new(stop.clone());
-    let (one, client) = (connection(&shared()).await, client_of(&shared()));
+    let one = connection(&shared()).await;
+    let client = client_of(&shared());
     let locks = ReentrantLocks::new(one.clone(), client, patient_settings(), tasks.clone());
     let plain = OwnerLocks::new(one.clone(), owner::Settings::default(), tasks.clone());
-    let (lock, holder) = (locks.lock(name.as_str()), locks.holder());
+    let lock = locks.lock(name.as_str());
+    let holder = locks.holder();
     let entry = lock.try_acquire(&holder).await.unwrap().expect("it is free");
     let entered = plain.try_acquire(&fresh_name()).await.unwrap().expect("it is free");
     let other = reentrant(&shared(), LONG).await;
@@ -46,9 +49,11 @@ async fn tasks_end_after_the_token_and_the_last_guard() {
 
 #[tokio::test]
 async fn the_program_s_own_tracker_counts_the_tasks() {
-    let (stop, tracker) = (CancellationToken::new(), TaskTracker::new());
+    let stop = CancellationToken::new();
+    let tracker = TaskTracker::new();
     let tasks = Tasks::tracked(stop.clone(), tracker.clone());
-    let (one, client) = (connection(&shared()).await, client_of(&shared()));
+    let one = connection(&shared()).await;
+    let client = client_of(&shared());
     let locks = ReentrantLocks::new(one, client, patient_settings(), tasks);
     let lock = locks.lock(fresh_name());
     let guard = lock.try_acquire(&locks.holder()).await.unwrap().expect("it is free");

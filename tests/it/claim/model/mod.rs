@@ -389,7 +389,8 @@ fn the_claim_script_does_what_the_model_does() {
         app
     };
     for_all(app, &commands(), async |app, case, commands| {
-        let (mut model, real) = (Model::default(), Real::new(app, case).await);
+        let mut model = Model::default();
+        let real = Real::new(app, case).await;
         for command in commands {
             carry_out(command, &mut model, &real).await?;
         }

@@ -23,8 +23,10 @@ pub struct Real<'a> {
 
 impl<'a> Real<'a> {
     pub async fn new(app: &'a TestApp, sequence: i64) -> Self {
-        let (coupon, keys) = (CouponId::compose(sequence, 1), app.keys());
-        let (log, unpaid) = (keys.log(coupon.lane()), keys.unpaid(coupon.lane()));
+        let coupon = CouponId::compose(sequence, 1);
+        let keys = app.keys();
+        let log = keys.log(coupon.lane());
+        let unpaid = keys.unpaid(coupon.lane());
         let _: i64 = app.redis(&["DEL", &log, &unpaid]).await;
         let shards = (0..SHARDS).map(|shard| keys.buyers(coupon, shard)).collect();
         Self { app, coupon, hash: keys.coupon(coupon), shards, unpaid, log }
@@ -41,8 +43,10 @@ impl<'a> Real<'a> {
     ) -> Vec<(String, String)> {
         let own = [&self.hash, &self.log, &self.unpaid].map(String::clone);
         let keys = [&own[..], &self.shards_of(shards, claims)].concat();
-        let (coupon, epoch) = (self.coupon.to_string(), epoch.to_string());
-        let (has_room, unpaid_max) = (u8::from(has_room).to_string(), unpaid_max.to_string());
+        let coupon = self.coupon.to_string();
+        let epoch = epoch.to_string();
+        let has_room = u8::from(has_room).to_string();
+        let unpaid_max = unpaid_max.to_string();
         let arguments = [coupon, epoch, has_room, unpaid_max, shards.to_string()];
         let replies: Vec<String> = self.eval(CLAIM, &keys, &arguments, claims).await;
         let readable = |reply: &[String]| match reply {
@@ -58,7 +62,8 @@ impl<'a> Real<'a> {
     pub async fn give_back(&self, epoch: i64, shards: u32, units: &[(i64, i64)]) -> Vec<String> {
         let keys = [vec![self.hash.clone()], self.shards_of(shards, units)].concat();
         let channel = self.app.keys().additions_channel();
-        let (coupon, epoch) = (self.coupon.to_string(), epoch.to_string());
+        let coupon = self.coupon.to_string();
+        let epoch = epoch.to_string();
         let arguments = [coupon, epoch, shards.to_string(), channel];
         self.eval(GIVE_BACK, &keys, &arguments, units).await
     }
@@ -99,7 +104,8 @@ impl<'a> Real<'a> {
 
     pub async fn set_window(&self, window: Window) {
         let (opens_ms, closes_ms) = window.ms();
-        let (opens_ms, closes_ms) = (opens_ms.to_string(), closes_ms.to_string());
+        let opens_ms = opens_ms.to_string();
+        let closes_ms = closes_ms.to_string();
         self.set(&[("opens_ms", &opens_ms), ("closes_ms", &closes_ms)]).await;
     }
 

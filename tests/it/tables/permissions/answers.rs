@@ -41,7 +41,8 @@ pub async fn compare(
         for (action, answers) in table {
             let reply = act(thing, action).await;
             let changes = before.changes(&Snapshot::of(app, &thing).await);
-            let (expected, got) = (expected(answers, state), answer(&reply, &changes));
+            let expected = expected(answers, state);
+            let got = answer(&reply, &changes);
             if got != expected {
                 wrong.push(format!("{action}, {state}: expected {expected}, got {got}\n{reply:?}"));
             }
@@ -143,7 +144,8 @@ pub async fn request(
 
 /// A gateway's notice of a payment for this order; each payment has an id of its own.
 pub fn notice_of(order: i64) -> Value {
-    let (order_id, payment_id) = (order.to_string(), format!("payment-of-{order}"));
+    let order_id = order.to_string();
+    let payment_id = format!("payment-of-{order}");
     json!({"kind": "payment", "payment_id": payment_id, "order_id": order_id, "method": 3, "amount_cents": 1})
 }
 

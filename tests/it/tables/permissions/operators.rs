@@ -123,7 +123,8 @@ async fn letter(app: &TestApp, state: &str) -> Thing {
         "promised" | "discarded" => drop(in_review(app, OWNER, coupon).await),
         "taken" => {
             let order = app.order(OTHER, coupon).await.to_string();
-            let (coupon, user) = (coupon.to_string(), OWNER.to_string());
+            let coupon = coupon.to_string();
+            let user = OWNER.to_string();
             app.append(lane(), &["coupon", &coupon, "user", &user, "order", &order]).await;
             assert_eq!(app.write_orders().await.dead_letters, 1);
         }

@@ -226,7 +226,8 @@ async fn sale(app: &TestApp, state: &str) -> Thing {
     if state == "none" {
         return thing(CouponId::new(MISSING).expect("a positive number"));
     }
-    let (opens_at, closes_at) = (now() - TimeDelta::hours(2), now() + TimeDelta::hours(2));
+    let opens_at = now() - TimeDelta::hours(2);
+    let closes_at = now() + TimeDelta::hours(2);
     let coupon = app.create_sale(1, opens_at, closes_at).await;
     assert_eq!(app.restock(coupon, 1, KEY).await.status, 200);
     if state == "sold_out" {
@@ -270,7 +271,8 @@ const KEY: &str = "before";
 
 /// One action, each on the coupon itself.
 pub async fn act(app: &TestApp, thing: Thing, action: &str) -> Reply {
-    let (user, admin) = (app.token(OTHER), app.admin_token());
+    let user = app.token(OTHER);
+    let admin = app.admin_token();
     let early = "2000-01-01T00:00:00Z";
     let (method, route, token, body) = match action {
         "show" => ("get", "", String::new(), Value::Null),

@@ -72,7 +72,8 @@ fn url(port: u16) -> String {
 
 #[tokio::main]
 async fn main() -> anyhow::Result<()> {
-    let (one, five) = (Servers::start(1).await?, Servers::start(5).await?);
+    let one = Servers::start(1).await?;
+    let five = Servers::start(5).await?;
     let mut java = redisson::start(one.ports[0])?;
     if java.is_none() {
         eprintln!("Java's Redisson is left out: Java, Maven or its packages are missing");
@@ -104,7 +105,8 @@ async fn main() -> anyhow::Result<()> {
     println!("\nBatches of {BATCH}, per lock:\n");
     println!("| layout | | locks/s | client CPU, us | Redis CPU, us |");
     println!("|---|---|---|---|---|");
-    let (mut strings, mut hashes) = (Vec::new(), Vec::new());
+    let mut strings = Vec::new();
+    let mut hashes = Vec::new();
     for _ in 0..ROUNDS {
         strings.push(ours.batches_of_strings().await?);
         hashes.push(ours.batches().await?);

@@ -50,7 +50,9 @@ impl Java {
         servers: &Servers,
         contenders: usize,
     ) -> anyhow::Result<Measured> {
-        let (client, redis, began) = (self.cpu()?, servers.cpu().await?, Instant::now());
+        let client = self.cpu()?;
+        let redis = servers.cpu().await?;
+        let began = Instant::now();
         let pairs = self.turns(contenders)?;
         let took = began.elapsed();
         Ok(Measured {

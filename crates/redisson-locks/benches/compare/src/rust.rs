@@ -46,9 +46,12 @@ where
     let pairs = Arc::new(AtomicU64::new(0));
     let tracker = TaskTracker::new();
     turn(0).await?;
-    let (client, redis, began) = (cpu()?, servers.cpu().await?, Instant::now());
+    let client = cpu()?;
+    let redis = servers.cpu().await?;
+    let began = Instant::now();
     let tasks = (0..contenders).map(|number| {
-        let (pairs, turn) = (pairs.clone(), turn.clone());
+        let pairs = pairs.clone();
+        let turn = turn.clone();
         tracker.spawn(async move {
             while began.elapsed() < PERIOD {
                 pairs.fetch_add(turn(number).await?, Ordering::Relaxed);
@@ -107,7 +110,8 @@ impl Ours {
         let locks = self.reentrant.clone();
         let lock = if fenced { locks.fenced_lock("fenced") } else { locks.lock("re-entrant") };
         let turn = move |_| {
-            let (lock, holder) = (lock.clone(), locks.holder());
+            let lock = lock.clone();
+            let holder = locks.holder();
             async move {
                 let guard = lock.acquire(&holder, LONG).await?.context("in time")?;
                 guard.release().await?;
@@ -160,7 +164,9 @@ impl Ours {
         let (take, release) =
             (load(&redis, TAKE_STRINGS).await?, load(&redis, RELEASE_STRINGS).await?);
         let turn = move |_| {
-            let (redis, take, release) = (redis.clone(), take.clone(), release.clone());
+            let redis = redis.clone();
+            let take = take.clone();
+            let release = release.clone();
             async move {
                 let names: Vec<String> =
                     (0..BATCH).map(|user| format!("fs:{{0}}:lock:order:{user}")).collect();

@@ -86,7 +86,8 @@ impl AnyLock {
                 Locks::Owner(OwnerLocks::new(connection(&urls[0]).await, settings, tasks.clone()))
             }
             Kind::Reentrant => {
-                let (one, client) = (connection(&urls[0]).await, client_of(&urls[0]));
+                let one = connection(&urls[0]).await;
+                let client = client_of(&urls[0]);
                 let settings = redisson_locks::Settings { lease: LEASE, ..patient_settings() };
                 let locks = ReentrantLocks::new(one, client, settings, tasks.clone());
                 let lock = locks.lock(name.as_str());
