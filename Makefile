@@ -28,7 +28,7 @@ run: ## Install what is missing, build, and run the demo (Ctrl-C stops it).
 release: ## Install what is missing, and build the optimised binary, target/release/flash-sale (minutes).
 	@scripts/setup && exec cargo build --release --locked --bin flash-sale
 
-test: ## Install what is missing, and run all tests on private servers.
+test: ## Install what is missing, and run the tests of the service and its libraries on private servers.
 	@scripts/setup && exec cargo test --locked $(ARGS)
 
 faults: ## Run the long fault tests, one after the other, and print what they saw (4 minutes; on a slow machine over 15).

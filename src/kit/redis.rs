@@ -140,9 +140,7 @@ impl Redis {
     ///
     /// As [`query`](Self::query); the other commands may have been executed.
     pub async fn query_all<T: FromRedisValue>(&self, commands: &Pipeline) -> RedisResult<Vec<T>> {
-        let link = self.link().await?;
-        let replies = commands.query_async::<Vec<Value>>(&mut link.connection.clone()).await;
-        let replies = replies.inspect_err(|error| link.notice(error))?;
+        let replies = commands.query_async::<Vec<Value>>(&mut self.clone()).await?;
         replies.into_iter().map(read).collect()
     }
 
@@ -155,13 +153,8 @@ impl Redis {
         &self,
         commands: &mut Pipeline,
     ) -> RedisResult<Vec<RedisResult<T>>> {
-        let link = self.link().await?;
-        let sent = commands.ignore_errors().query_async(&mut link.connection.clone()).await;
-        let replies: Vec<RedisResult<Value>> = sent.inspect_err(|error| link.notice(error))?;
-        replies
-            .iter()
-            .filter_map(|reply| reply.as_ref().err())
-            .for_each(|error| link.notice(error));
+        let sent = commands.ignore_errors().query_async(&mut self.clone()).await;
+        let replies: Vec<RedisResult<Value>> = sent?;
         Ok(replies.into_iter().map(|reply| reply.and_then(read)).collect())
     }
 
@@ -263,7 +256,7 @@ impl Redis {
     }
 }
 
-/// For libraries that take a connection. Each command goes over the live link, like the service's own.
+/// The way of each pipeline, and of libraries that take a connection: over the live link, which a refusal may end.
 impl ConnectionLike for Redis {
     fn req_packed_command<'a>(&'a mut self, command: &'a Cmd) -> RedisFuture<'a, Value> {
         Box::pin(self.query(command))

@@ -13,12 +13,6 @@ const MAIN_LINES_MAX: usize = 29;
 const FUNCTION_LINES_MAX: usize = 70;
 const HANDLER_LINES_MAX: usize = 30;
 
-/// Largest number of files in one room of `tests/it`, beside its map.
-const ROOM_FILES_MAX: usize = 12;
-
-/// Rooms of `tests/it` without that limit.
-const ROOMS_WITHOUT_LIMIT: &[&str] = &["tests/it/support"];
-
 /// Shortcuts that product code doesn't take, each with its remedy.
 const SHORTCUTS: &[(&str, &str)] = &[
     (".unwrap()", "handle it, or `expect` it with the reason why it can't happen"),
@@ -145,26 +139,22 @@ fn headless(file: &File) -> Option<String> {
         .then(|| format!("{path}:1: begin with `{begins}` and what the file is for"))
 }
 
-/// Files of a folder of a map; more are rooms.
+/// Largest number of files in one folder, its map included; more are rooms.
 const FOLDER_FILES_MAX: usize = 12;
-/// Folders of the service that have more, until they consist of rooms.
-const CROWDED: &[&str] = &[];
 
 #[test]
 fn no_folder_is_crowded() {
-    let files = rust(&["src/", "crates/"]);
+    let files = rust(&["src/", "crates/", "tests/it/"]);
     let paths: Vec<&str> = files.iter().map(|file| file.path.as_str()).collect();
     no_complaints(crowded(&paths));
 }
 
 fn crowded(paths: &[&str]) -> Vec<String> {
-    let mut counts = std::collections::BTreeMap::new();
+    let mut counts = BTreeMap::new();
     for (folder, _) in paths.iter().filter_map(|path| path.rsplit_once('/')) {
         *counts.entry(folder).or_insert(0) += 1;
     }
-    let crowded = counts
-        .into_iter()
-        .filter(|(folder, count)| *count > FOLDER_FILES_MAX && !CROWDED.contains(folder));
+    let crowded = counts.into_iter().filter(|(_, count)| *count > FOLDER_FILES_MAX);
     crowded
         .map(|(folder, count)| {
             format!("{folder}: {count} files, and {FOLDER_FILES_MAX} are the limit; make rooms")
@@ -227,40 +217,6 @@ fn no_function_is_too_long() {
         }));
     }
     no_complaints(complaints);
-}
-
-#[test]
-fn rooms_of_tests_stay_small() {
-    let files = rust(&["tests/it/"]);
-    no_complaints(full_rooms(files.iter().map(|file| file.path.as_str())));
-}
-
-fn full_rooms<'a>(paths: impl Iterator<Item = &'a str>) -> Vec<String> {
-    let mut rooms: BTreeMap<&str, usize> = BTreeMap::new();
-    for (room, file) in paths.filter_map(|path| path.rsplit_once('/')) {
-        if !["mod.rs", "main.rs"].contains(&file) && !ROOMS_WITHOUT_LIMIT.contains(&room) {
-            *rooms.entry(room).or_default() += 1;
-        }
-    }
-    let full = rooms.into_iter().filter(|(_, files)| *files > ROOM_FILES_MAX);
-    let complaint = |(room, files)| {
-        format!(
-            "{room}: {files} files beside the map, and {ROOM_FILES_MAX} are the limit; make a room in it"
-        )
-    };
-    full.map(complaint).collect()
-}
-
-#[test]
-fn the_checker_counts_files_of_rooms() {
-    let paths = |files: usize| {
-        let files = (1..=files).map(|number| format!("tests/it/order/{number}.rs"));
-        let others = ["tests/it/order/mod.rs", "tests/it/order/model/real.rs", "tests/it/main.rs"];
-        files.chain(others.map(str::to_owned)).collect::<Vec<String>>()
-    };
-    assert_complaints(&full_rooms(paths(12).iter().map(String::as_str)), &[]);
-    let found = full_rooms(paths(13).iter().map(String::as_str));
-    assert_complaints(&found, &["tests/it/order: 13 files"]);
 }
 
 struct Function {

@@ -132,8 +132,8 @@ impl PrivateServers {
         Ok(Sight::Stopped { redis, postgres })
     }
 
-    /// Whether a server of `dir` lives: owned by a live process, left behind by a killed one, or told to stop and not gone
-    /// yet. [`PrivateServers::start`] takes a leftover over or waits for its end.
+    /// True if a server of `dir` lives: the server of a live process, a leftover of a killed one, or a server that is
+    /// stopping. [`PrivateServers::start`] takes a leftover over, or waits for its end.
     ///
     /// # Errors
     ///
@@ -168,7 +168,7 @@ impl PrivateServers {
         self.notice.process_ids
     }
 
-    /// Whether the servers belong to another live process: the result of [`PrivateServers::join`].
+    /// True if another live process owns the servers, as after [`PrivateServers::join`].
     #[must_use]
     pub fn is_guest(&self) -> bool {
         self.owned.is_none()

@@ -79,23 +79,22 @@ pub async fn repair(stores: &Stores, report: &Report) -> Result<Vec<Repair>, Fai
         .filter_map(Disagreement::coupon)
         .collect();
     for disagreement in &report.disagreements {
-        match *disagreement {
+        let (coupon, repaired) = match *disagreement {
             Disagreement::RevisionDiffers { coupon, redis, postgres } if redis < postgres => {
                 repairs.push(apply_again(stores, disagreement.code(), coupon, redis).await?);
+                continue;
+            }
+            Disagreement::OrderLost { coupon, user, order }
+            | Disagreement::NotGivenBack { coupon, user, order }
+                if doubtful.contains(&coupon) =>
+            {
+                (coupon, Ok(left_alone(user, order)))
             }
             Disagreement::OrderLost { coupon, user, order } => {
-                let repaired = match doubtful.contains(&coupon) {
-                    true => Ok(left_alone(user, order)),
-                    false => write_lost(stores, coupon, user, order).await,
-                };
-                repairs.push(note(disagreement, coupon, or_why_not(repaired)?));
+                (coupon, write_lost(stores, coupon, user, order).await)
             }
             Disagreement::NotGivenBack { coupon, user, order } => {
-                let repaired = match doubtful.contains(&coupon) {
-                    true => Ok(left_alone(user, order)),
-                    false => return_again(stores, coupon, user, order).await,
-                };
-                repairs.push(note(disagreement, coupon, or_why_not(repaired)?));
+                (coupon, return_again(stores, coupon, user, order).await)
             }
             // Repaired above or below, or left to a person.
             Disagreement::SaleMissing { .. }
@@ -113,8 +112,9 @@ pub async fn repair(stores: &Stores, report: &Report) -> Result<Vec<Repair>, Fai
             | Disagreement::AcknowledgedUnwritten { .. }
             | Disagreement::PendingDeleted { .. }
             | Disagreement::LogUnreadable { .. }
-            | Disagreement::Listing(_) => {}
-        }
+            | Disagreement::Listing(_) => continue,
+        };
+        repairs.push(note(disagreement, coupon, or_why_not(repaired)?));
     }
     repairs.extend(free_places(stores, report).await?);
     Ok(repairs)

@@ -147,7 +147,7 @@ fn check_owner(dir: &Path) -> Result<(), PrivateServersError> {
     Ok(())
 }
 
-/// Whether a process of this id exists (or existed a moment ago: an unreaped one counts).
+/// True if a process has this id. A process that has ended counts until its parent has waited for it.
 fn exists(pid: u32) -> bool {
     let Ok(pid) = i32::try_from(pid) else {
         return false;

@@ -97,7 +97,7 @@ pub(crate) enum Answer {
     Unfit(String),
 }
 
-/// Whether two paths lead to the same folder.
+/// True if both paths lead to one folder.
 pub(crate) fn is_same_folder(a: &Path, b: &Path) -> bool {
     matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b)
 }

@@ -54,8 +54,8 @@ impl Running {
         &self.plan.url
     }
 
-    /// Whether the server has ended. For a child of this process that is its own end, so that a server that fails at
-    /// once is noticed before its children are gone; for a leftover, the end of the last process that held the lock.
+    /// The end of the server, in words; `None` while it runs. The end of a child of this process counts at once, although
+    /// its own children may still live. A leftover has ended with the last process that held the lock.
     pub(crate) fn has_ended(&mut self) -> Result<Option<String>, PrivateServersError> {
         match &mut self.child {
             Some(child) => {
@@ -189,7 +189,7 @@ fn command_line(pid: u32) -> Option<String> {
     Some(String::from_utf8_lossy(&output.stdout).replace('\n', " "))
 }
 
-/// Whether a command line is `<program> <flag> <data folder> …`, as `bring_up` writes it.
+/// True for a command line `<program> <flag> <data folder> …`, the form that `bring_up` writes.
 fn names_server(line: &str, kind: Kind, data: &Path) -> bool {
     let argument = format!(" {} {} ", kind.data_flag(), data.display());
     line.split_once(&argument)

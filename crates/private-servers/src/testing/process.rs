@@ -173,7 +173,7 @@ impl Process {
         self.stderr.to_end().await
     }
 
-    /// Whether the process still runs.
+    /// True while the process runs.
     ///
     /// # Panics
     ///
