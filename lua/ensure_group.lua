@@ -2,7 +2,8 @@
 -- Creates the group of an order log if it isn't there, and the log with it; corrects the number of entries that the
 -- group has read.
 --
--- KEYS[1]  log  STREAM  the order log of a lane
+-- KEYS[1]  log   STREAM  an order log of the lane
+-- KEYS[2]  lane  HASH    number of orders that were ever written in the lane
 -- ARGV[1]  group
 --
 -- Replies  PRESENT      the group was there
@@ -11,10 +12,11 @@
 --
 -- Cost: O(groups), and the unread entries, of which 1,000 at most are counted. From the log's start, never from '$':
 -- an acknowledged entry is in Postgres and is recognised there, any other entry would be lost. A Redis that starts
--- again takes `entries-read` from the last rewrite of its file, and reports a wrong lag. May run on a full Redis;
--- otherwise its log could never be drained.
+-- again takes `entries-read` from the last rewrite of its file, and reports a wrong lag. A new group acknowledges the
+-- entries of the log once more, so their orders no longer count as written. May run on a full Redis; otherwise its log
+-- could never be drained.
 
-local log = KEYS[1]
+local log, lane = KEYS[1], KEYS[2]
 local group = ARGV[1]
 
 local COUNTED_MAX = 1000
@@ -37,6 +39,17 @@ local function set_right(of)
   redis.call('XGROUP', 'SETID', log, group, delivered, 'ENTRIESREAD', string.format('%d', read))
 end
 
+-- Counts as written the orders before the first entry, whose entries have been trimmed.
+local function count_anew()
+  for _, entry in ipairs(redis.call('XRANGE', log, '-', '+', 'COUNT', COUNTED_MAX)) do
+    local first = fields(entry[2])['first']
+    if first then
+      redis.call('HSET', lane, 'written', string.format('%d', first - 1))
+      return
+    end
+  end
+end
+
 local log_exists = redis.call('EXISTS', log) == 1
 if log_exists then
   for _, flat in ipairs(redis.call('XINFO', 'GROUPS', log)) do
@@ -47,5 +60,6 @@ if log_exists then
     end
   end
 end
+count_anew()
 redis.call('XGROUP', 'CREATE', log, group, '0', 'MKSTREAM')
 return log_exists and 'CREATED' or 'CREATED_LOG'

@@ -28,6 +28,7 @@ use crate::sale::coupon::load::Loader;
 use crate::sale::epoch::Epoch;
 use crate::sale::installation;
 use crate::sale::log::backlog::Backlog;
+use crate::sale::log::layout::LayoutInUse;
 use crate::sale::loss::LossAlarm;
 use crate::sale::order::discard::DeadLetters;
 use crate::sale::order::expiry::Expiry;
@@ -82,6 +83,8 @@ pub struct App {
     pub order_waiters: OrderWaiters,
     /// Accepted claims that wait to be written, and the bound on them.
     pub backlog: Arc<Backlog>,
+    /// Layout of the log that accepted claims are appended to.
+    pub layout: Arc<LayoutInUse>,
     /// Whether claims can be taken.
     pub readiness: Readiness,
     /// Looks the operator's numbers up.
@@ -149,6 +152,9 @@ impl App {
     pub async fn housekeeping_pass(&self) {
         self.metrics.fold_samples();
         self.readiness.learn_lanes().await;
+        if let Err(error) = self.layout.pass().await {
+            tracing::debug!(%error, "older processes could not be looked for");
+        }
         if let Err(error) = self.order_ids.pass().await {
             tracing::debug!(%error, "the newest order ids could not be looked up");
         }
@@ -180,14 +186,13 @@ impl App {
         let order_ids =
             OrderIds::informed(&stores, backlog.clone(), ids.clone(), clock.clone()).await;
         let sold_out = remembered_sales(config, &stores, &shutdown);
+        let layout = LayoutInUse::looked_up(pool).await?;
         let claims = {
             let regular = RegularClaims::new(&stores, ids.clone(), locks.clone(), orders.clone());
             let bounds = Bounds::of(config, backlog.clone());
-            let seen = sold_out.clone();
-            let redis = redis.clone();
-            let keys = keys.clone();
-            let script =
-                ClaimScript::new(redis, keys, ids, bounds, epoch.clone(), seen, shutdown.clone());
+            let connected = (redis.clone(), keys.clone());
+            let told = (layout.clone(), epoch.clone(), sold_out.clone());
+            let script = ClaimScript::new(connected, ids, bounds, told, shutdown.clone());
             let loader = loader.clone();
             let epoch = epoch.clone();
             let orders = orders.clone();
@@ -221,6 +226,7 @@ impl App {
             readiness: Readiness::new(&stores, backlog.clone(), shutdown.clone()),
             numbers: Numbers::new(&stores, backlog.clone(), metrics.clone(), postponed.clone()),
             backlog,
+            layout,
             postponed,
             reconciler: Reconciler::new(stores.clone(), metrics.clone(), shutdown.clone()),
             clock,

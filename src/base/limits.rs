@@ -96,6 +96,11 @@ pub const WRITERS_MAX: usize = 3;
 /// and so do the claims for each of the disk's syncs.
 pub const WRITE_PAUSE: Duration = Duration::from_millis(10);
 
+/// Entries of the order log that one command reads. An entry has up to [`CLAIM_CALL_CLAIMS_MAX`] claims.
+pub const ENTRIES_AT_A_TIME: usize = 256;
+/// Entries of the order log that one call acknowledges. Lua can hand on some 8,000 values at once.
+pub const ACKNOWLEDGED_AT_A_TIME: usize = 4_000;
+
 /// Entries of the order log that one statement turns into dead letters.
 pub const DEAD_LETTERS_AT_A_TIME: usize = 1_000;
 

@@ -15,6 +15,9 @@ mod payments;
 // Items that passes have postponed.
 mod postponed;
 
+// The order log.
+mod log;
+
 // Comparison of the stores.
 mod reconcile;
 
@@ -70,6 +73,8 @@ enum Command {
     Token(token::TokenArguments),
     /// Compare Redis with Postgres and name every disagreement; repairs nothing unless told to
     Reconcile(reconcile::ReconcileArguments),
+    /// Change over to the order log of this version
+    Log(log::LogArguments),
     /// List what passes of the workers could not deal with and try again, and what to do about it
     Postponed(postponed::PostponedArguments),
     /// Say what is configured, reachable and unsafe, and what that costs; changes nothing
@@ -117,6 +122,7 @@ impl Command {
             Self::Serve(config) | Self::Demo(config) => &config.stores,
             Self::Migrate(stores) => stores,
             Self::Reconcile(arguments) => &arguments.stores,
+            Self::Log(arguments) => arguments.stores(),
             Self::Postponed(arguments) => arguments.stores(),
             Self::Coupon(arguments) => arguments.stores(),
             Self::Token(arguments) => &arguments.stores,
@@ -133,6 +139,7 @@ impl Command {
             Self::Coupon(arguments) => coupon::run(arguments).await,
             Self::Token(arguments) => token::run(&arguments),
             Self::Reconcile(arguments) => reconcile::run(&arguments).await,
+            Self::Log(arguments) => log::run(&arguments).await,
             Self::Postponed(arguments) => postponed::run(&arguments).await,
             Self::Doctor(arguments) => doctor::run(&arguments).await,
             Self::PrivateServers(arguments) => private_servers::run(&arguments).await,

@@ -54,19 +54,36 @@ impl VariadicScript {
         keys: &[&str],
         arguments: impl ToRedisArgs,
     ) -> RedisResult<T> {
-        let by_hash = command("EVALSHA", &self.hash, keys, &arguments);
-        match link.query(&by_hash).await {
+        let add = |command: &mut Cmd| {
+            command.arg(keys).arg(&arguments);
+        };
+        self.run_with(link, keys.len(), add).await
+    }
+
+    /// Runs the script with the keys and arguments that `add` adds to its command, in this order. For scripts with
+    /// many keys: no list of them is built first.
+    ///
+    /// # Errors
+    ///
+    /// As [`super::redis::Redis::query`].
+    pub async fn run_with<T: FromRedisValue>(
+        &self,
+        link: &Link,
+        keys: usize,
+        add: impl Fn(&mut Cmd),
+    ) -> RedisResult<T> {
+        let command = |name: &str, script: &str| {
+            let mut command = redis::cmd(name);
+            command.arg(script).arg(keys);
+            add(&mut command);
+            command
+        };
+        match link.query(&command("EVALSHA", &self.hash)).await {
             // The script hasn't run.
             Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-                link.query(&command("EVAL", self.text, keys, &arguments)).await
+                link.query(&command("EVAL", self.text)).await
             }
             reply => reply,
         }
     }
-}
-
-fn command(name: &str, script: &str, keys: &[&str], arguments: &impl ToRedisArgs) -> Cmd {
-    let mut command = redis::cmd(name);
-    command.arg(script).arg(keys.len()).arg(keys).arg(arguments);
-    command
 }

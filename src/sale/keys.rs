@@ -3,9 +3,48 @@
 //! `{L}`, the hash tag of the coupon's lane, puts all keys of one claim into one slot of a Redis
 //! Cluster, so that one script may touch them together.
 
+use std::fmt::Write;
 use std::sync::Arc;
 
 use crate::sale::ids::{CouponId, Lane, UserId};
+
+/// Layout of a log's entries; each layout has a key of its own, because no reader of one can be taught the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum LogLayout {
+    /// An entry is a claim. Written while an older version may be reading.
+    Claims,
+    /// An entry is a call with all claims that it accepted.
+    Calls,
+}
+
+impl LogLayout {
+    /// Both layouts.
+    pub const ALL: [Self; 2] = [Self::Claims, Self::Calls];
+
+    /// Name of the layout, as `lua/claim.lua` takes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Claims => "claims",
+            Self::Calls => "calls",
+        }
+    }
+}
+
+/// One of the logs of a lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct LogId {
+    /// The lane.
+    pub lane: Lane,
+    /// Layout of its entries.
+    pub layout: LogLayout,
+}
+
+impl LogId {
+    /// Both logs of each of these lanes.
+    pub fn of_lanes(lanes: impl Iterator<Item = Lane>) -> impl Iterator<Item = Self> {
+        lanes.flat_map(|lane| LogLayout::ALL.map(|layout| Self { lane, layout }))
+    }
+}
 
 /// Builder of keys that start with the installation's prefix.
 #[derive(Clone, Debug)]
@@ -26,12 +65,27 @@ impl Keys {
 
     /// HASH: user id -> order id of the live claim, for the buyers in this shard (`sale/buyers/shards.rs`).
     pub fn buyers(&self, coupon: CouponId, shard: u32) -> String {
-        format!("{}:{{{}}}:buyers:{coupon}:{shard}", self.prefix, coupon.lane())
+        self.shards(coupon).name(shard).to_owned()
     }
 
-    /// STREAM: the order log of a lane.
-    pub fn log(&self, lane: Lane) -> String {
-        format!("{}:{{{lane}}}:orders", self.prefix)
+    /// The names of the shards of a sale, built without an allocation for each.
+    pub fn shards(&self, coupon: CouponId) -> ShardNames {
+        let name = format!("{}:{{{}}}:buyers:{coupon}:", self.prefix, coupon.lane());
+        ShardNames { start: name.len(), name }
+    }
+
+    /// STREAM: an order log of a lane.
+    pub fn log(&self, LogId { lane, layout }: LogId) -> String {
+        match layout {
+            LogLayout::Claims => format!("{}:{{{lane}}}:orders", self.prefix),
+            LogLayout::Calls => format!("{}:{{{lane}}}:calls", self.prefix),
+        }
+    }
+
+    /// HASH: orders that were ever promised in a lane, and orders of acknowledged entries; of the layout
+    /// [`LogLayout::Calls`] only.
+    pub fn lane(&self, lane: Lane) -> String {
+        format!("{}:{{{lane}}}:lane", self.prefix)
     }
 
     /// HASH: user id -> order ids of their unpaid orders in this lane, while `--unpaid-orders-max` is set.
@@ -57,6 +111,23 @@ impl Keys {
     }
 }
 
+/// Builder of the names of one sale's shards.
+pub struct ShardNames {
+    name: String,
+    /// Length of the part that all names share.
+    start: usize,
+}
+
+impl ShardNames {
+    /// The name of this shard.
+    pub fn name(&mut self, shard: u32) -> &str {
+        self.name.truncate(self.start);
+        // Writing to a string can't fail.
+        let _ = write!(self.name, "{shard}");
+        &self.name
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -68,7 +139,9 @@ mod tests {
         let user = UserId::new(42).unwrap();
         assert_eq!(keys.coupon(coupon), "fs:{3}:coupon:7171");
         assert_eq!(keys.buyers(coupon, 5), "fs:{3}:buyers:7171:5");
-        assert_eq!(keys.log(coupon.lane()), "fs:{3}:orders");
+        let logs = LogId::of_lanes([coupon.lane()].into_iter()).map(|log| keys.log(log));
+        assert_eq!(logs.collect::<Vec<_>>(), ["fs:{3}:orders", "fs:{3}:calls"]);
+        assert_eq!(keys.lane(coupon.lane()), "fs:{3}:lane");
         assert_eq!(keys.order_lock(coupon.lane(), user), "fs:{3}:rlock:order:42");
         assert_eq!(keys.order_sequence(), "fs:icr:order");
         assert_eq!(keys.unpaid(coupon.lane()), "fs:{3}:unpaid");

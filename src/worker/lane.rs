@@ -25,6 +25,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use uuid::Uuid;
 
 use super::failure::PassError;
+use super::open_entries::OpenEntries;
 use super::settings::WorkerSettings;
 use super::watch::LaneWatch;
 use crate::app::App;
@@ -34,7 +35,8 @@ use crate::kit::postgres;
 use crate::kit::redis::Redis;
 use crate::sale::coupon::stock;
 use crate::sale::ids::{CouponId, Lane};
-use crate::sale::log::{Held, LogState, OrderLog, is_missing_group};
+use crate::sale::keys::{LogId, LogLayout};
+use crate::sale::log::{EntryId, Held, LogState, OrderLog, is_missing_group};
 use crate::sale::pass::Pass;
 
 /// State that the workers of all lanes share.
@@ -54,13 +56,14 @@ pub struct LaneWorker {
     lanes: Arc<Lanes>,
     pub(super) log: OrderLog,
     pub(super) settings: WorkerSettings,
-    /// Entry id at which the next read of the own pending entries begins; `None` when there can't be any.
-    pub(super) pending_from: Option<String>,
-    /// Entries seen in this round of pending ones whose lock was held elsewhere.
-    pub(super) contended: usize,
-    /// Time before which pending entries are not read: a lock that was just held is still held.
-    pub(super) pending_not_before: Instant,
-    /// Size of the next batch, in entries: halved when Postgres fails (a batch may be more than Postgres can write
+    /// Entries that have been read, and aren't finished.
+    pub(super) open: OpenEntries,
+    /// Entry behind which the next read of the own pending entries begins; `None` when there can't be any but the open
+    /// ones.
+    pub(super) pending_from: Option<EntryId>,
+    /// Time before which contended claims are not tried: a lock that was just held is still held.
+    pub(super) contended_not_before: Instant,
+    /// Size of the next batch, in claims: halved when Postgres fails (a batch may be more than Postgres can write
     /// within its time limit), doubled up to the setting when Postgres succeeds.
     pub(super) batch_orders: usize,
     /// Set when Postgres has failed. Until Postgres answers again, no entry is read: the held entries grow old, and a
@@ -69,7 +72,7 @@ pub struct LaneWorker {
     /// Entries of the other consumers, each set with the time since which it has been the same.
     pub(super) held_by_others: Vec<(Held, Instant)>,
     /// Entries that the log has lost, and that are no dead letters yet.
-    pub(super) lost: Vec<String>,
+    pub(super) lost: Vec<EntryId>,
     /// Sales that had more entries than units a moment ago: their next entries are written by themselves.
     pub(super) overflowing: BTreeSet<CouponId>,
     /// Set once the group has been seen; a later absence is a loss.
@@ -111,14 +114,17 @@ impl Lanes {
         Self { app, settings, readers, watch, throttle: Mutex::default() }
     }
 
-    /// Starts the writer of a lane and its reliefs, as tasks of the service.
+    /// Starts the writers of a lane's logs and their reliefs, as tasks of the service.
     pub(super) fn start(self: &Arc<Self>, lane: Lane) {
-        let writer = LaneWorker::of(self.clone(), lane, consumer_name(), self.settings);
         let shutdown = &self.app.shutdown;
-        for _ in 1..limits::WRITERS_MAX {
-            shutdown.spawn(writer.relief().run_relief());
+        for layout in LogLayout::ALL {
+            let log = LogId { lane, layout };
+            let writer = LaneWorker::of(self.clone(), log, consumer_name(), self.settings);
+            for _ in 1..limits::WRITERS_MAX {
+                shutdown.spawn(writer.relief().run_relief());
+            }
+            shutdown.spawn(writer.run());
         }
-        shutdown.spawn(writer.run());
     }
 
     /// Looks after the lanes at rest until the service stops.
@@ -139,23 +145,24 @@ pub fn consumer_name() -> String {
 
 impl LaneWorker {
     /// A worker that reads as `consumer`, and runs only when a caller runs its passes.
-    pub fn new(app: Arc<App>, lane: Lane, consumer: String, settings: WorkerSettings) -> Self {
-        Self::of(Arc::new(Lanes::new(app, settings)), lane, consumer, settings)
+    pub fn new(app: Arc<App>, log: LogId, consumer: String, settings: WorkerSettings) -> Self {
+        Self::of(Arc::new(Lanes::new(app, settings)), log, consumer, settings)
     }
 
-    fn of(lanes: Arc<Lanes>, lane: Lane, consumer: String, settings: WorkerSettings) -> Self {
+    fn of(lanes: Arc<Lanes>, log: LogId, consumer: String, settings: WorkerSettings) -> Self {
         let app = lanes.app.clone();
         let redis = app.stores.redis.clone();
         let keys = &app.stores.keys;
-        let log = OrderLog::new(redis, keys, lane, consumer).read_over(lanes.reader(lane));
+        let reader = lanes.reader(log.lane);
+        let log = OrderLog::new(redis, keys, log, consumer).read_over(reader);
         Self {
             app,
             lanes,
             log,
             settings,
-            pending_from: Some("0".into()),
-            contended: 0,
-            pending_not_before: Instant::now(),
+            open: OpenEntries::default(),
+            pending_from: Some(EntryId::default()),
+            contended_not_before: Instant::now(),
             batch_orders: settings.batch_orders_max,
             postgres_away: false,
             held_by_others: Vec::new(),
@@ -178,8 +185,7 @@ impl LaneWorker {
     /// Another consumer that works when this one can't keep up. Its name is new, so no entry can be pending for it.
     fn relief(&self) -> Self {
         let lanes = self.lanes.clone();
-        let lane = self.log.lane();
-        let relief = Self::of(lanes, lane, consumer_name(), self.settings);
+        let relief = Self::of(lanes, self.log.id(), consumer_name(), self.settings);
         Self { pending_from: None, behind: self.behind.clone(), ..relief }
     }
 
@@ -219,6 +225,9 @@ impl LaneWorker {
     /// Runs the timed passes that are due, then one write pass; rests if there was no entry.
     async fn turn(&mut self, due: &mut Due) -> Result<(), PassError> {
         if !self.group_checked {
+            if self.rest_while_unused().await? {
+                return Ok(());
+            }
             let group = self.ensure_group().await;
             group.inspect_err(|_| self.app.count_failure(Pass::Write))?;
         }
@@ -247,6 +256,22 @@ impl LaneWorker {
         Ok(())
     }
 
+    /// Rests in a log that only older versions write, if none ever has. Returns whether it was so.
+    async fn rest_while_unused(&self) -> Result<bool, PassError> {
+        if self.log.id().layout == LogLayout::Calls {
+            return Ok(false);
+        }
+        let state = self.log.state().await?;
+        if state.last > EntryId::default() {
+            return Ok(false);
+        }
+        tokio::select! {
+            () = self.app.shutdown.stop_token().cancelled() => {}
+            () = self.lanes.watch.rest(self.log.key(), &state) => {}
+        }
+        Ok(true)
+    }
+
     /// Waits until the log has a newer entry than now, or a timed pass is due.
     async fn rest(&mut self, due: &mut Due) -> Result<(), PassError> {
         let state = self.log.state().await?;
@@ -271,7 +296,7 @@ impl LaneWorker {
 
     /// Time at which a lane has to get up by itself; `None` if only a new entry can make work for it.
     fn gets_up_at(&self, state: &LogState, due: &Due) -> Option<Instant> {
-        let contended = self.pending_from.is_some().then_some(self.pending_not_before);
+        let contended = self.open.has_contended().then_some(self.contended_not_before);
         let pending = (state.pending > 0).then_some(due.recover_at);
         let untidied = self.untidied.then_some(due.tidy_up_at);
         [contended, pending, untidied].into_iter().flatten().min()
@@ -280,13 +305,13 @@ impl LaneWorker {
     /// Waits for a call, unless pending entries are left; then one write pass.
     async fn relief_turn(&mut self) -> Result<(), PassError> {
         let stop = self.app.shutdown.stop_token();
-        if self.pending_from.is_none() {
+        if !self.holds_entries() {
             tokio::select! {
                 () = stop.cancelled() => return Ok(()),
                 () = self.behind.notified() => {}
             }
-        } else {
-            let left = self.pending_not_before.saturating_duration_since(Instant::now());
+        } else if self.open.has_contended() && self.open.waiting() == 0 {
+            let left = self.contended_not_before.saturating_duration_since(Instant::now());
             self.pause(left).await;
         }
         self.write_batch().await?;
@@ -297,12 +322,12 @@ impl LaneWorker {
     async fn write_batch(&mut self) -> Result<Batch, PassError> {
         let batch = self.batch_orders;
         let written = self.write_pass().await;
-        let entries = written.inspect_err(|_| self.app.count_failure(Pass::Write))?.entries;
-        if entries == 0 {
+        let positions = written.inspect_err(|_| self.app.count_failure(Pass::Write))?.positions;
+        if positions == 0 {
             return Ok(Batch::Empty);
         }
         (self.busy_at, self.untidied) = (Instant::now(), true);
-        if entries < batch {
+        if positions < batch {
             return Ok(Batch::Partial);
         }
         self.behind.notify_one();
@@ -372,7 +397,7 @@ impl LaneWorker {
         self.read_pending_again();
         while Instant::now() < deadline {
             match self.write_pass().await {
-                Ok(written) if written.entries == 0 => break,
+                Ok(written) if written.positions == 0 => break,
                 Ok(_) => {}
                 Err(error) => {
                     tracing::warn!(lane = %self.log.lane(), %error, "the order log can't be drained; the rest stays in it for the next start");
@@ -394,9 +419,13 @@ impl LaneWorker {
         Ok(())
     }
 
+    /// Whether entries may be pending for this consumer.
+    pub(super) fn holds_entries(&self) -> bool {
+        self.pending_from.is_some() || !self.open.is_empty()
+    }
+
     pub(super) fn read_pending_again(&mut self) {
-        self.pending_from = Some("0".into());
-        self.contended = 0;
+        self.pending_from = Some(EntryId::default());
     }
 }
 

@@ -41,6 +41,9 @@ pub mod write;
 // The timed passes of a lane: taking over, and tidying up.
 pub mod recover;
 
+// Entries that a consumer holds, claim by claim.
+mod open_entries;
+
 // Lanes at rest, looked at together.
 pub mod watch;
 

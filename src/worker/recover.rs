@@ -16,8 +16,8 @@ use tokio::time::Instant;
 
 use super::{LaneWorker, PassError};
 use crate::base::limits;
-use crate::sale::log::{TakeOver, UnreadableEntry};
-use crate::sale::order::dead_letter::{self, DeadLetter};
+use crate::sale::log::{Entry, TakeOver};
+use crate::sale::order::dead_letter;
 
 impl LaneWorker {
     /// Takes over entries whose worker has stopped moving. Returns their number.
@@ -40,7 +40,7 @@ impl LaneWorker {
             self.alarm_lost(step).await?;
         }
         // A worker that holds entries may be handed its own, grown old; these don't count.
-        if taken > 0 && self.pending_from.is_none() {
+        if taken > 0 && !self.holds_entries() {
             self.app.metrics.taken_over.increment(taken as u64);
             tracing::info!(lane = %self.log.lane(), entries = taken, "took over entries that another worker had left");
         }
@@ -70,7 +70,7 @@ impl LaneWorker {
     async fn alarm_lost(&mut self, step: TakeOver) -> Result<(), PassError> {
         let lane = self.log.lane();
         for entry in &step.lost {
-            tracing::error!(%lane, entry, "ALARM: an entry was deleted from the order log before it was written; run `flash-sale reconcile`");
+            tracing::error!(%lane, %entry, "ALARM: an entry was deleted from the order log before it was written; run `flash-sale reconcile`");
         }
         self.app.metrics.data_lost.increment(step.lost.len() as u64);
         self.lost.extend(step.lost);
@@ -80,10 +80,8 @@ impl LaneWorker {
     /// Turns lost entries into dead letters, which lead an operator to the buyers without an order. An entry that
     /// can't be put aside now is remembered until it can.
     async fn put_aside_lost(&mut self) -> Result<(), PassError> {
-        let lane = self.log.lane();
-        while let Some(entry_id) = self.lost.last() {
-            let entry = UnreadableEntry::lost(entry_id.clone());
-            let letter = DeadLetter::unreadable(lane, &entry);
+        while let Some(entry) = self.lost.last() {
+            let letter = self.letter_of(&Entry::lost(*entry)).await?;
             let new = dead_letter::insert(&self.app.stores.pool, &letter).await?;
             self.app.metrics.dead_letters.increment(u64::from(new));
             self.lost.pop();
@@ -97,12 +95,23 @@ impl LaneWorker {
         let mut trimmed = 0;
         // A call removes some 10,000 entries at most; more may be written between two passes.
         loop {
-            match self.log.trim().await? {
+            let tidied_up = self.log.trim().await?;
+            self.alarm_unaccounted(tidied_up.unaccounted);
+            match tidied_up.trimmed {
                 0 => break,
                 entries => trimmed += entries,
             }
         }
         self.log.remove_idle_consumers(limits::CONSUMER_KEPT).await?;
         Ok(trimmed)
+    }
+
+    /// Raises the alarm about orders that the lane has promised, and that neither are written nor stand in the log. A
+    /// negative number is no loss: entries were delivered anew, by hand.
+    fn alarm_unaccounted(&self, orders: i64) {
+        let Ok(orders @ 1..) = u64::try_from(orders) else { return };
+        let lane = self.log.lane();
+        self.app.metrics.data_lost.increment(orders);
+        tracing::error!(%lane, orders, "ALARM: no entry is left in the order log, but not all orders that the lane has promised were written; run `flash-sale reconcile`");
     }
 }

@@ -51,7 +51,8 @@ pub struct LaneWatch {
 struct Resting {
     /// The last entry that its log had.
     last: EntryId,
-    /// Whether everything had been acknowledged; otherwise the lane wakes up by itself to look after the rest.
+    /// Whether there is a group, and everything had been acknowledged; otherwise the lane wakes up by itself to look
+    /// after the rest.
     is_settled: bool,
     wake: Arc<Notify>,
 }
@@ -73,7 +74,7 @@ impl LaneWatch {
     pub async fn rest(&self, key: &str, state: &LogState) {
         let wake = Arc::new(Notify::new());
         let last = state.last;
-        let is_settled = state.pending == 0;
+        let is_settled = state.pending == 0 && state.delivered.is_some();
         self.lanes().insert(key.to_owned(), Resting { last, is_settled, wake: wake.clone() });
         let _up = Up { watch: self, key };
         self.came.notify_one();

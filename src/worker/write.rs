@@ -34,55 +34,68 @@ use redisson_locks::BatchGuard;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::open_entries::Batch;
 use super::{LaneWorker, PassError};
 use crate::base::limits;
 use crate::sale::ids::CouponId;
-use crate::sale::log::{ClaimEntry, ReadBatch, Unreadable, UnreadableEntry};
+use crate::sale::log::{EntryId, LoggedClaim, Unreadable, Why};
 use crate::sale::order::dead_letter::{self, DeadLetter, Reason};
 use crate::sale::order::insert::{NotWritten, Written};
 
-/// Result of one write pass, in entries.
+/// Result of one write pass, in positions of entries: a position is a claim, or can't be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WriteReport {
-    /// Entries read.
-    pub entries: usize,
+    /// Positions looked at.
+    pub positions: usize,
     /// New rows.
     pub inserted: usize,
-    /// Entries that were rows or dead letters already.
+    /// Positions that were rows or dead letters already.
     pub repeated: usize,
     /// New dead letters.
     pub dead_letters: usize,
-    /// Entries left pending, because their lock is held elsewhere.
+    /// Claims left over, because their lock is held elsewhere.
     pub contended: usize,
 }
 
-/// Entries that are written together.
-struct Part<'a> {
-    entries: Vec<&'a ClaimEntry>,
-    /// Whether these entries are of one coupon, and may be more than it has units.
+/// State of a batch.
+#[derive(Default)]
+struct Progress {
+    report: WriteReport,
+    /// Positions that are neither finished nor contended.
+    left: Batch,
+    /// Entries of positions that are rows or dead letters now, an entry once for each position.
+    finished: Vec<EntryId>,
+    /// Locks of the buyers.
+    guard: Option<BatchGuard>,
+}
+
+/// Claims that are written together.
+struct Part {
+    claims: Vec<LoggedClaim>,
+    /// Whether these claims are of one coupon, and may be more than it has units.
     overflows: bool,
 }
 
-impl<'a> Part<'a> {
-    /// The next parts to try after Postgres has refused these entries together.
+impl Part {
+    /// The next parts to try after Postgres has refused these claims together.
     fn taken_apart(self, reason: Reason) -> Vec<Self> {
-        let by_coupon = by_coupon(&self.entries);
+        let by_coupon = by_coupon(&self.claims);
         let overflows = reason == Reason::Oversold && !self.overflows;
         if overflows || by_coupon.len() > 1 {
             let parts = by_coupon.into_values();
-            return parts.map(|entries| Self { entries, overflows }).collect();
+            return parts.map(|claims| Self { claims, overflows }).collect();
         }
-        let (first, second) = self.entries.split_at(self.entries.len() / 2);
+        let (first, second) = self.claims.split_at(self.claims.len() / 2);
         let halves = [second, first].map(<[_]>::to_vec);
-        halves.map(|entries| Self { entries, overflows: false }).into()
+        halves.map(|claims| Self { claims, overflows: false }).into()
     }
 }
 
-/// The entries of each coupon.
-fn by_coupon<'a>(entries: &[&'a ClaimEntry]) -> BTreeMap<CouponId, Vec<&'a ClaimEntry>> {
-    let mut by_coupon: BTreeMap<CouponId, Vec<&ClaimEntry>> = BTreeMap::new();
-    for entry in entries {
-        by_coupon.entry(entry.claim.coupon_id).or_default().push(entry);
+/// The claims on each coupon.
+fn by_coupon(claims: &[LoggedClaim]) -> BTreeMap<CouponId, Vec<LoggedClaim>> {
+    let mut by_coupon: BTreeMap<CouponId, Vec<LoggedClaim>> = BTreeMap::new();
+    for claim in claims {
+        by_coupon.entry(claim.coupon_id).or_default().push(*claim);
     }
     by_coupon
 }
@@ -92,22 +105,20 @@ impl LaneWorker {
     ///
     /// # Errors
     ///
-    /// When a store doesn't answer. Entries that had been written are acknowledged, or will be found to be rows; the
-    /// rest is still pending.
+    /// When a store doesn't answer. Entries of which every position had been written are acknowledged, or will be
+    /// found to be rows; the rest is still pending.
     pub async fn write_pass(&mut self) -> Result<WriteReport, PassError> {
         self.require_postgres().await?;
         let batch = self.next_batch().await.inspect_err(|_| self.read_pending_again())?;
-        if batch.is_empty() {
+        if batch.len() == 0 {
             return Ok(WriteReport::default());
         }
-        let written = self.write(&batch).await;
+        let written = self.write(batch).await;
         self.adapt_batch(written.is_ok());
         self.postgres_away = matches!(written, Err(PassError::Postgres(_)));
         let report = written.inspect_err(|_| self.read_pending_again())?;
         if report.contended > 0 {
-            self.contended += report.contended;
-            self.pending_not_before = Instant::now() + limits::CONTENTION_PAUSE;
-            self.pending_from.get_or_insert_with(|| "0".into());
+            self.contended_not_before = Instant::now() + limits::CONTENTION_PAUSE;
         }
         self.count(&report);
         Ok(report)
@@ -118,194 +129,241 @@ impl LaneWorker {
         self.batch_orders = batch.clamp(1, self.settings.batch_orders_max);
     }
 
-    /// The own pending entries first, if there may be any; then new ones.
-    async fn next_batch(&mut self) -> Result<ReadBatch, PassError> {
-        let count = self.batch_orders;
-        self.has_read = true;
-        let is_due = Instant::now() >= self.pending_not_before;
-        if let Some(from) = self.pending_from.clone().filter(|_| is_due) {
-            let pending = self.log.read_pending(count, &from).await?;
-            if pending.last.is_some() {
-                self.pending_from.clone_from(&pending.last);
-                return Ok(pending);
-            }
-            // The round is over. Another one is due only if entries of this one are left.
-            self.pending_from = (self.contended > 0).then(|| "0".into());
-            self.contended = 0;
+    /// Claims that were left over first; then those of own pending entries, if there may be any; then those of new
+    /// ones.
+    async fn next_batch(&mut self) -> Result<Batch, PassError> {
+        if Instant::now() >= self.contended_not_before {
+            self.open.retry_contended();
         }
-        Ok(self.log.read_new(count).await?)
+        while self.open.waiting() < self.batch_orders && self.read_more().await? {}
+        Ok(self.open.take(self.batch_orders))
     }
 
-    async fn write(&mut self, batch: &ReadBatch) -> Result<WriteReport, PassError> {
-        let mut report = WriteReport { entries: batch.len(), ..WriteReport::default() };
-        let mut finished = Vec::with_capacity(batch.len());
-        self.put_aside(self.unreadable(batch), &mut report, &mut finished).await?;
-        let guard = self.lock_buyers(&batch.claims).await?;
-        let (ours, contended): (Vec<_>, Vec<_>) =
-            batch.claims.iter().partition(|entry| guard.holds(&self.lock_key(entry)));
-        report.contended = contended.len();
-        let written = self.write_splitting(&ours, guard.lost(), &mut report, &mut finished).await;
-        // A mixed batch, which is rare, doesn't tell which of its rows are new.
-        if report.inserted == ours.len() {
-            self.time_rows(&ours);
+    /// Reads entries. False if there were no more of them.
+    async fn read_more(&mut self) -> Result<bool, PassError> {
+        self.has_read = true;
+        let count = self.open.entries_for(self.batch_orders - self.open.waiting());
+        if let Some(from) = self.pending_from {
+            let pending = self.log.read_pending(count, from).await?;
+            self.pending_from = pending.last().map(|entry| entry.id);
+            self.open.add(pending);
+            return Ok(true);
         }
-        if report.inserted > 0 {
-            self.tell_waiters(&ours);
-        }
+        let new = self.log.read_new(count).await?;
+        let is_full = new.len() == count;
+        self.open.add(new);
+        Ok(is_full)
+    }
+
+    /// Writes a batch, acknowledges what is finished, and keeps what is left for the next batch, also after a failure.
+    async fn write(&mut self, batch: Batch) -> Result<WriteReport, PassError> {
+        let report = WriteReport { positions: batch.len(), ..WriteReport::default() };
+        let mut progress = Progress { report, left: batch, ..Progress::default() };
+        let written = self.write_what_is_left(&mut progress).await;
+        self.open.put_back(progress.left);
+        let finished = self.open.finish(progress.finished);
+        let released = async {
+            if let Some(guard) = progress.guard {
+                guard.release().await;
+            }
+        };
         // Sent together, so that Redis syncs its file once for both.
-        let (acknowledged, ()) =
-            tokio::join!(self.log.acknowledge(finished.into_iter()), guard.release());
+        let (acknowledged, ()) = tokio::join!(self.log.acknowledge(&finished), released);
         written?;
         acknowledged?;
-        Ok(report)
+        Ok(progress.report)
     }
 
-    async fn lock_buyers(&self, entries: &[ClaimEntry]) -> Result<BatchGuard, PassError> {
+    async fn write_what_is_left(&mut self, progress: &mut Progress) -> Result<(), PassError> {
+        let letters = self.unreadable(&progress.left.unreadable).await?;
+        self.put_aside(letters, progress).await?;
+        progress.left.unreadable.clear();
+
+        let guard = self.lock_buyers(&progress.left.claims).await?;
+        let claims = std::mem::take(&mut progress.left.claims);
+        let (ours, contended): (Vec<_>, Vec<_>) =
+            claims.into_iter().partition(|claim| guard.holds(&self.lock_key(claim)));
+        let locks_lost = guard.lost().clone();
+        progress.guard = Some(guard);
+        progress.report.contended = contended.len();
+        self.open.contend(contended);
+        let written = self.write_splitting(&ours, &locks_lost, progress).await;
+        // A mixed batch, which is rare, doesn't tell which of its rows are new.
+        if progress.report.inserted == ours.len() {
+            self.time_rows(&ours);
+        }
+        if progress.report.inserted > 0 {
+            self.tell_waiters(&ours);
+        }
+        written
+    }
+
+    async fn lock_buyers(&self, claims: &[LoggedClaim]) -> Result<BatchGuard, PassError> {
         // One user may have claimed several coupons of this lane: one lock for all of them.
-        let keys: BTreeSet<String> = entries.iter().map(|entry| self.lock_key(entry)).collect();
+        let keys: BTreeSet<String> = claims.iter().map(|claim| self.lock_key(claim)).collect();
         Ok(self.app.locks.try_acquire_batch(keys.into_iter().collect()).await?)
     }
 
-    fn lock_key(&self, entry: &ClaimEntry) -> String {
-        self.app.stores.keys.order_lock(self.log.lane(), entry.claim.user_id)
+    fn lock_key(&self, claim: &LoggedClaim) -> String {
+        self.app.stores.keys.order_lock(self.log.lane(), claim.user_id)
     }
 
-    /// Writes entries, and notes those that can be acknowledged. Entries that Postgres refuses are taken apart until
-    /// the culprits are dead letters.
-    async fn write_splitting<'a>(
+    /// Writes claims, and notes those that are finished. Claims that Postgres refuses are taken apart until the culprits
+    /// are dead letters. After a failure, the claims that weren't tried are left.
+    async fn write_splitting(
         &mut self,
-        entries: &[&'a ClaimEntry],
+        claims: &[LoggedClaim],
         locks_lost: &CancellationToken,
-        report: &mut WriteReport,
-        finished: &mut Vec<&'a str>,
+        progress: &mut Progress,
     ) -> Result<(), PassError> {
-        let mut parts = self.parts(entries);
+        let mut parts = self.parts(claims);
         while let Some(part) = parts.pop() {
-            if part.entries.is_empty() {
+            if part.claims.is_empty() {
                 continue;
             }
-            let lane = self.log.lane();
-            let orders = &self.app.orders;
-            let written = match part.overflows {
-                true => orders.write_what_fits(lane, &part.entries, locks_lost).await,
-                false => orders.write(lane, &part.entries, locks_lost).await,
-            };
-            match written {
-                Ok(written) => self.note_written(&part, written, report, finished),
-                Err(NotWritten::Poison(reason, detail)) => {
-                    if self.is_hopeless(&part, reason).await? {
-                        let letters = self.letters(&part.entries, reason, &detail);
-                        self.put_aside(letters, report, finished).await?;
-                    } else {
-                        parts.extend(part.taken_apart(reason));
-                    }
+            match self.write_part(&part, locks_lost, progress).await {
+                Ok(None) => {}
+                Ok(Some(reason)) => parts.extend(part.taken_apart(reason)),
+                Err(error) => {
+                    parts.push(part);
+                    let left = parts.into_iter().flat_map(|part| part.claims);
+                    progress.left.claims.extend(left);
+                    return Err(error);
                 }
-                Err(NotWritten::LocksLost) => return Err(PassError::LocksLost),
-                Err(NotWritten::Postgres(error)) => return Err(error.into()),
             }
         }
         Ok(())
     }
 
-    /// The entries of sales that had too few units a moment ago, and the others together.
-    fn parts<'a>(&self, entries: &[&'a ClaimEntry]) -> Vec<Part<'a>> {
-        let is_known = |entry: &&ClaimEntry| self.overflowing.contains(&entry.claim.coupon_id);
-        let (known, others): (Vec<_>, Vec<_>) = entries.iter().copied().partition(is_known);
+    /// Writes claims together. Returns the reason if they have to be taken apart.
+    async fn write_part(
+        &mut self,
+        part: &Part,
+        locks_lost: &CancellationToken,
+        progress: &mut Progress,
+    ) -> Result<Option<Reason>, PassError> {
+        let lane = self.log.lane();
+        let orders = &self.app.orders;
+        let written = match part.overflows {
+            true => orders.write_what_fits(lane, &part.claims, locks_lost).await,
+            false => orders.write(lane, &part.claims, locks_lost).await,
+        };
+        match written {
+            Ok(written) => self.note_written(part, written, progress),
+            Err(NotWritten::Poison(reason, detail)) => {
+                if !self.is_hopeless(part, reason).await? {
+                    return Ok(Some(reason));
+                }
+                let letter = |claim| DeadLetter::of_claim(lane, claim, reason, &detail);
+                self.put_aside(part.claims.iter().map(letter).collect(), progress).await?;
+            }
+            Err(NotWritten::LocksLost) => return Err(PassError::LocksLost),
+            Err(NotWritten::Postgres(error)) => return Err(error.into()),
+        }
+        Ok(None)
+    }
+
+    /// The claims on sales that had too few units a moment ago, and the others together.
+    fn parts(&self, claims: &[LoggedClaim]) -> Vec<Part> {
+        let is_known = |claim: &LoggedClaim| self.overflowing.contains(&claim.coupon_id);
+        let (known, others): (Vec<_>, Vec<_>) = claims.iter().copied().partition(is_known);
         let known = by_coupon(&known).into_values();
-        let mut parts: Vec<Part> = known.map(|entries| Part { entries, overflows: true }).collect();
-        parts.push(Part { entries: others, overflows: false });
+        let mut parts: Vec<Part> = known.map(|claims| Part { claims, overflows: true }).collect();
+        parts.push(Part { claims: others, overflows: false });
         parts
     }
 
-    /// Whether none of these entries, which were refused together, can become an order.
-    async fn is_hopeless(&self, part: &Part<'_>, reason: Reason) -> Result<bool, PassError> {
-        let coupons: Vec<CouponId> = by_coupon(&part.entries).into_keys().collect();
+    /// Whether none of these claims, which were refused together, can become an order.
+    async fn is_hopeless(&self, part: &Part, reason: Reason) -> Result<bool, PassError> {
+        let coupons: Vec<CouponId> = by_coupon(&part.claims).into_keys().collect();
         Ok(match (reason, &coupons[..]) {
-            // The entries for which there are units have not been tried yet.
+            // The claims for which there are units have not been tried yet.
             (Reason::Oversold, _) if !part.overflows => false,
-            _ if part.entries.len() == 1 => true,
+            _ if part.claims.len() == 1 => true,
             (Reason::Invalid, [coupon]) => !self.app.orders.has_sale(*coupon).await?,
             _ => false,
         })
     }
 
-    fn note_written<'a>(
+    fn note_written(
         &mut self,
-        part: &Part<'a>,
+        part: &Part,
         Written { inserted, repeated, conflicts, oversold }: Written,
-        report: &mut WriteReport,
-        finished: &mut Vec<&'a str>,
+        progress: &mut Progress,
     ) {
+        let report = &mut progress.report;
         report.inserted += inserted;
         report.repeated += repeated;
         report.dead_letters += conflicts + oversold;
         let lane = self.log.lane();
         if conflicts > 0 {
-            tracing::error!(%lane, entries = conflicts, "entries of the order log contradict orders that are there; they are dead letters now");
+            tracing::error!(%lane, claims = conflicts, "claims in the order log contradict orders that are there; they are dead letters now");
         }
         if oversold > 0 {
-            tracing::error!(%lane, entries = oversold, first = part.entries[0].id, "the order log has more claims of a sale than it has units; they are dead letters now");
+            tracing::error!(%lane, claims = oversold, first = %part.claims[0].place.entry, "the order log has more claims of a sale than it has units; they are dead letters now");
         }
         if part.overflows {
-            let coupon = part.entries[0].claim.coupon_id;
+            let coupon = part.claims[0].coupon_id;
             match oversold {
                 0 => self.overflowing.remove(&coupon),
                 _ => self.overflowing.insert(coupon),
             };
         }
-        finished.extend(part.entries.iter().map(|entry| entry.id.as_str()));
+        progress.finished.extend(part.claims.iter().map(|claim| claim.place.entry));
     }
 
-    fn letters<'a>(
-        &self,
-        entries: &[&'a ClaimEntry],
-        reason: Reason,
-        detail: &str,
-    ) -> Vec<DeadLetter<'a>> {
-        let lane = self.log.lane();
-        entries.iter().map(|entry| DeadLetter::of_claim(lane, entry, reason, detail)).collect()
-    }
-
-    /// Dead letters of entries that can't be read.
-    fn unreadable<'a>(&self, batch: &'a ReadBatch) -> Vec<DeadLetter<'a>> {
-        let lane = self.log.lane();
-        let is_lost = |entry: &&UnreadableEntry| entry.why == Unreadable::Lost;
-        let lost = batch.unreadable.iter().filter(is_lost).count();
+    /// Dead letters of positions that can't be read.
+    async fn unreadable(&self, unreadable: &[Unreadable]) -> Result<Vec<DeadLetter>, PassError> {
+        let mut letters = Vec::with_capacity(unreadable.len());
+        for position in unreadable {
+            letters.push(self.letter_of(position).await?);
+        }
+        let is_lost = |position: &&Unreadable| position.why == Why::Lost;
+        let lost = unreadable.iter().filter(is_lost).count();
         self.app.metrics.data_lost.increment(lost as u64);
-        batch.unreadable.iter().map(|entry| DeadLetter::unreadable(lane, entry)).collect()
+        Ok(letters)
     }
 
-    /// Turns entries into dead letters, a part at a time, with one log line for each part.
-    async fn put_aside<'a>(
+    /// Dead letter of a position that can't be read. That of a lost entry names its orders, as far as they are known.
+    pub(super) async fn letter_of(&self, position: &Unreadable) -> Result<DeadLetter, PassError> {
+        let numbers = match position.why {
+            Why::Lost => self.log.numbers_lost(position.place.entry).await?,
+            Why::Malformed(_) => String::new(),
+        };
+        Ok(DeadLetter::unreadable(self.log.lane(), position, &numbers))
+    }
+
+    /// Turns positions into dead letters, a part at a time, with one log line for each part.
+    async fn put_aside(
         &self,
-        letters: Vec<DeadLetter<'a>>,
-        report: &mut WriteReport,
-        finished: &mut Vec<&'a str>,
+        letters: Vec<DeadLetter>,
+        progress: &mut Progress,
     ) -> Result<(), PassError> {
         for part in letters.chunks(limits::DEAD_LETTERS_AT_A_TIME) {
             let new = dead_letter::insert_all(&self.app.stores.pool, part).await?;
-            report.dead_letters += new;
-            report.repeated += part.len() - new;
+            progress.report.dead_letters += new;
+            progress.report.repeated += part.len() - new;
             if new > 0 {
                 let lane = self.log.lane();
                 let first = &part[0];
-                tracing::error!(%lane, entries = new, first = first.entry_id(), reason = %first.reason(), detail = first.detail(), "entries of the order log can't become orders; they are dead letters now");
+                tracing::error!(%lane, claims = new, first = %first.entry(), reason = %first.reason(), detail = first.detail(), "claims in the order log can't become orders; they are dead letters now");
             }
-            finished.extend(part.iter().map(DeadLetter::entry_id));
         }
+        // All or none of them: a part that failed is put aside again, and its letters are found to be there.
+        progress.finished.extend(letters.iter().map(DeadLetter::entry));
         Ok(())
     }
 
     /// Tells the requests of this process that wait for one of these orders.
-    fn tell_waiters(&self, written: &[&ClaimEntry]) {
-        self.app.order_waiters.written(written.iter().map(|entry| entry.claim.order_id));
+    fn tell_waiters(&self, written: &[LoggedClaim]) {
+        self.app.order_waiters.written(written.iter().map(|claim| claim.order_id));
     }
 
     /// Records the time from these claims to their rows. Claims of one millisecond are counted together.
-    fn time_rows(&self, written: &[&ClaimEntry]) {
+    fn time_rows(&self, written: &[LoggedClaim]) {
         let now = self.app.clock.now();
-        for together in written.chunk_by(|a, b| a.claim.claimed_at == b.claim.claimed_at) {
-            let waited = (now - together[0].claim.claimed_at).to_std().unwrap_or_default();
+        for together in written.chunk_by(|a, b| a.claimed_at == b.claimed_at) {
+            let waited = (now - together[0].claimed_at).to_std().unwrap_or_default();
             self.app.metrics.claim_to_row_seconds.record_many(waited, together.len());
         }
     }

@@ -28,6 +28,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use moka::future::Cache;
+use redis::Cmd;
 use tokio::time::{Instant, timeout};
 
 use crate::base::config::Config;
@@ -42,9 +43,16 @@ use crate::sale::claim::outcome::{ClaimOutcome, Reply};
 use crate::sale::claim::queue::{Queues, Waiting};
 use crate::sale::claim::sold_out::{Edition, SoldOutSales};
 use crate::sale::epoch::Epoch;
-use crate::sale::ids::{CouponId, UserId};
-use crate::sale::keys::Keys;
+use crate::sale::ids::{CouponId, OrderId, UserId};
+use crate::sale::keys::{Keys, LogId};
 use crate::sale::log::backlog::Backlog;
+use crate::sale::log::layout::LayoutInUse;
+
+/// Keys of a call beside the shards.
+const KEYS: usize = 4;
+
+/// Replies that tell this process something which it needs for asking again: the number of shards, and the layout.
+const LESSONS: usize = 2;
 
 /// Calls the script. Clones share the queues.
 #[derive(Clone)]
@@ -57,6 +65,8 @@ struct Shared {
     /// Number of shards of each sale by the script's last reply; a guess for other sales. The script compares it.
     shards: Cache<CouponId, Shards>,
     order_ids: Arc<IdGenerator>,
+    /// Layout of the log that accepted claims are appended to.
+    layout: Arc<LayoutInUse>,
     bounds: Bounds,
     /// Loader of sales: has the epoch.
     epoch: Arc<Epoch>,
@@ -86,14 +96,12 @@ impl Bounds {
 }
 
 impl ClaimScript {
-    /// Calls with these parts.
+    /// Calls over this connection, with the memories that the script's replies change.
     pub fn new(
-        redis: Redis,
-        keys: Keys,
+        (redis, keys): (Redis, Keys),
         order_ids: Arc<IdGenerator>,
         bounds: Bounds,
-        epoch: Arc<Epoch>,
-        sold_out: Arc<SoldOutSales>,
+        (layout, epoch, sold_out): (Arc<LayoutInUse>, Arc<Epoch>, Arc<SoldOutSales>),
         shutdown: Shutdown,
     ) -> Self {
         Self(Arc::new(Shared {
@@ -102,6 +110,7 @@ impl ClaimScript {
             script: VariadicScript::new(include_str!("../../../lua/claim.lua")),
             shards: Cache::new(limits::SHARDS_MEMORY_COUPONS_MAX),
             order_ids,
+            layout,
             queues: Queues::new(bounds.claim_wait),
             bounds,
             epoch,
@@ -188,12 +197,15 @@ impl Shared {
             claims.push((*user, self.order_ids.next(&link).await?));
         }
         let asked_at = Instant::now();
-        let shards = self.shards.get(&coupon).await.unwrap_or(Shards::ONE);
-        let mut replies = self.run(&link, coupon, epoch, shards, &claims).await?;
-        // The script has refused all of them, and carried none out.
-        if let Some(&Reply::Resharded(shards)) = replies.first() {
-            self.shards.insert(coupon, shards).await;
-            replies = self.run(&link, coupon, epoch, shards, &claims).await?;
+        let mut replies = self.run(&link, coupon, epoch, &claims).await?;
+        // Each of these replies is one to all claims, and carried none out.
+        for _ in 0..LESSONS {
+            match replies.first() {
+                Some(&Reply::Resharded(shards)) => self.shards.insert(coupon, shards).await,
+                Some(Reply::LogOfCalls) => self.layout.learn_calls(),
+                _ => break,
+            }
+            replies = self.run(&link, coupon, epoch, &claims).await?;
         }
         self.remember(coupon, link.server(), epoch, &replies, asked_at);
         Ok(replies)
@@ -204,20 +216,29 @@ impl Shared {
         link: &Link,
         coupon: CouponId,
         epoch: i64,
-        shards: Shards,
         claims: &[(UserId, i64)],
     ) -> Result<Vec<Reply>, Failure> {
         let keys = &self.keys;
         let lane = coupon.lane();
-        let mut names = vec![keys.coupon(coupon), keys.log(lane), keys.unpaid(lane)];
-        names.extend(claims.iter().map(|(user, _)| keys.buyers(coupon, shards.of(*user))));
-        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        let log = LogId { lane, layout: self.layout.get() };
+        let shards = self.shards.get(&coupon).await.unwrap_or(Shards::ONE);
         let has_room = i64::from(self.bounds.backlog.has_room());
-        let unpaid_max = i64::from(self.bounds.unpaid_orders_max);
-        let mut arguments = vec![coupon.get(), epoch, has_room, unpaid_max, shards.count().into()];
-        arguments.extend(claims.iter().flat_map(|(user, order)| [user.get(), *order]));
-        let replies: Vec<String> = self.script.run(link, &names, &arguments[..]).await?;
-        decode(&replies, claims.len())
+        let unpaid_max = self.bounds.unpaid_orders_max;
+        let add = |command: &mut Cmd| {
+            command.arg(keys.coupon(coupon)).arg(keys.lane(lane));
+            command.arg(keys.log(log)).arg(keys.unpaid(lane));
+            let mut names = keys.shards(coupon);
+            for (user, _) in claims {
+                command.arg(names.name(shards.of(*user)));
+            }
+            command.arg(coupon.get()).arg(epoch).arg(has_room).arg(unpaid_max);
+            command.arg(shards.count()).arg(log.layout.name());
+            for (user, order) in claims {
+                command.arg(user.get()).arg(*order);
+            }
+        };
+        let reply: Vec<String> = self.script.run_with(link, KEYS + claims.len(), add).await?;
+        decode(&reply, claims).ok_or_else(|| Failure::UnknownReply(reply.join(" ")))
     }
 
     /// Tells the memory of sold-out sales the result of a call.
@@ -247,30 +268,37 @@ impl Shared {
     }
 }
 
-/// Reads the replies to so many claims: a code and its detail for each.
-fn decode(replies: &[String], claims: usize) -> Result<Vec<Reply>, Failure> {
-    let unknown = || Failure::UnknownReply(replies.join(" "));
-    if replies.len() != 2 * claims {
-        return Err(unknown());
-    }
-    let pairs = replies.chunks_exact(2);
-    pairs.map(|pair| decode_one(&pair[0], &pair[1]).ok_or_else(unknown)).collect()
+/// Reads the reply to these claims: a letter for each, a number, and the order ids of those that had been carried out
+/// before. `None` if it isn't such a reply.
+fn decode(reply: &[String], claims: &[(UserId, i64)]) -> Option<Vec<Reply>> {
+    let (letters, number, orders) = match reply {
+        [letters, number, orders @ ..] if letters.len() == claims.len() => {
+            (letters, number, orders)
+        }
+        _ => return None,
+    };
+    let mut orders = orders.iter();
+    let with_orders = letters.bytes().zip(claims).map(|(letter, (_, order))| match letter {
+        b'A' => Some(Reply::Decided(ClaimOutcome::Accepted(OrderId::new(*order).ok()?))),
+        b'D' => Some(Reply::Decided(ClaimOutcome::AlreadyClaimed(orders.next()?.parse().ok()?))),
+        _ => decode_refusal(letter, number),
+    });
+    with_orders.collect()
 }
 
-fn decode_one(code: &str, detail: &str) -> Option<Reply> {
-    let outcome = match code {
-        "ACCEPTED" => ClaimOutcome::Accepted(detail.parse().ok()?),
-        "ALREADY_CLAIMED" => ClaimOutcome::AlreadyClaimed(detail.parse().ok()?),
-        "NOT_STARTED" => ClaimOutcome::NotStarted(Duration::from_millis(detail.parse().ok()?)),
-        "PAUSED" => ClaimOutcome::Paused,
-        "ENDED" => ClaimOutcome::Ended,
-        "SOLD_OUT" => return Some(Reply::SoldOut { additions: detail.parse().ok()? }),
-        "TOO_MANY_UNPAID" => ClaimOutcome::TooManyUnpaid,
-        "OVERLOADED" => ClaimOutcome::Overloaded,
-        "NOT_LOADED" => return Some(Reply::NotLoaded),
-        "STALE" => return Some(Reply::Stale),
-        "RESHARDED" => return Some(Reply::Resharded(Shards::new(detail.parse().ok()?)?)),
-        "LOST" => return Some(Reply::Lost),
+fn decode_refusal(letter: u8, number: &str) -> Option<Reply> {
+    let outcome = match letter {
+        b'N' => ClaimOutcome::NotStarted(Duration::from_millis(number.parse().ok()?)),
+        b'P' => ClaimOutcome::Paused,
+        b'E' => ClaimOutcome::Ended,
+        b'S' => return Some(Reply::SoldOut { additions: number.parse().ok()? }),
+        b'U' => ClaimOutcome::TooManyUnpaid,
+        b'O' => ClaimOutcome::Overloaded,
+        b'L' => return Some(Reply::NotLoaded),
+        b'T' => return Some(Reply::Stale),
+        b'R' => return Some(Reply::Resharded(Shards::new(number.parse().ok()?)?)),
+        b'C' => return Some(Reply::LogOfCalls),
+        b'X' => return Some(Reply::Lost),
         _ => return None,
     };
     Some(Reply::Decided(outcome))
@@ -280,37 +308,61 @@ fn decode_one(code: &str, detail: &str) -> Option<Reply> {
 mod tests {
     use super::*;
 
+    fn read(reply: &[&str], claims: usize) -> Option<Vec<Reply>> {
+        let reply: Vec<String> = reply.iter().map(|part| (*part).to_owned()).collect();
+        let user = UserId::new(42).expect("a user id");
+        decode(&reply, &vec![(user, 700); claims])
+    }
+
     #[test]
     fn each_refusal_of_the_script_is_a_code_of_its_own() {
         let codes = [
-            ("ACCEPTED", "accepted"),
-            ("ALREADY_CLAIMED", "already_claimed"),
-            ("NOT_STARTED", "sale_not_started"),
-            ("PAUSED", "sale_paused"),
-            ("ENDED", "sale_ended"),
-            ("TOO_MANY_UNPAID", "too_many_unpaid_orders"),
-            ("OVERLOADED", "overloaded"),
+            ("A", "accepted"),
+            ("D", "already_claimed"),
+            ("N", "sale_not_started"),
+            ("P", "sale_paused"),
+            ("E", "sale_ended"),
+            ("U", "too_many_unpaid_orders"),
+            ("O", "overloaded"),
         ];
-        for (reply, code) in codes {
-            match decode_one(reply, "1500") {
-                Some(Reply::Decided(outcome)) => assert_eq!(outcome.status().code, code, "{reply}"),
-                other => panic!("{reply}: {other:?}"),
+        for (letter, code) in codes {
+            match read(&[letter, "1500", "7"], 1).as_deref() {
+                Some([Reply::Decided(outcome)]) => {
+                    assert_eq!(outcome.status().code, code, "{letter}")
+                }
+                other => panic!("{letter}: {other:?}"),
             }
         }
-        assert!(matches!(decode_one("SOLD_OUT", "7"), Some(Reply::SoldOut { additions: 7 })));
-        assert!(matches!(decode_one("NOT_LOADED", ""), Some(Reply::NotLoaded)));
-        assert!(matches!(decode_one("STALE", ""), Some(Reply::Stale)));
-        assert!(matches!(decode_one("RESHARDED", "2"), Some(Reply::Resharded(_))));
-        assert!(matches!(decode_one("LOST", ""), Some(Reply::Lost)));
+        let alone =
+            |letter, number| read(&[letter, number], 1).and_then(|mut replies| replies.pop());
+        assert!(matches!(alone("S", "7"), Some(Reply::SoldOut { additions: 7 })));
+        assert!(matches!(alone("L", ""), Some(Reply::NotLoaded)));
+        assert!(matches!(alone("T", ""), Some(Reply::Stale)));
+        assert!(matches!(alone("R", "2"), Some(Reply::Resharded(_))));
+        assert!(matches!(alone("C", ""), Some(Reply::LogOfCalls)));
+        assert!(matches!(alone("X", ""), Some(Reply::Lost)));
+    }
+
+    #[test]
+    fn order_ids_belong_to_the_claims_that_had_been_carried_out_before() {
+        let orders: Vec<i64> = read(&["DASD", "1", "7", "8"], 4)
+            .expect("a reply to four claims")
+            .into_iter()
+            .filter_map(|reply| match reply {
+                Reply::Decided(ClaimOutcome::Accepted(order)) => Some(order.get()),
+                Reply::Decided(ClaimOutcome::AlreadyClaimed(order)) => Some(-order.get()),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(orders, [-7, 700, -8]);
     }
 
     #[test]
     fn a_reply_that_this_version_does_not_know_is_a_failure() {
-        for reply in [&["MAYBE", ""][..], &["ACCEPTED", "x"], &["ACCEPTED"], &[]] {
-            let reply: Vec<String> = reply.iter().map(|part| (*part).to_owned()).collect();
-            assert!(matches!(decode(&reply, 1), Err(Failure::UnknownReply(_))), "{reply:?}");
+        for reply in
+            [&["Q", ""][..], &["D", ""], &["D", "", "x"], &["S", "x"], &["A"], &["AA", ""], &[]]
+        {
+            assert!(read(reply, 1).is_none(), "{reply:?}");
         }
-        let one_too_many = ["PAUSED", "", "PAUSED", ""].map(str::to_owned);
-        assert!(decode(&one_too_many, 1).is_err());
     }
 }

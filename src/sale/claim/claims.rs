@@ -97,7 +97,7 @@ impl Claims {
                 }
             },
             Reply::Lost => Err(self.loss.raise(coupon)),
-            Reply::Stale | Reply::Resharded(_) => Err(Failure::Stale(coupon)),
+            Reply::Stale | Reply::Resharded(_) | Reply::LogOfCalls => Err(Failure::Stale(coupon)),
         }
     }
 

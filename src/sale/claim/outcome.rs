@@ -22,6 +22,8 @@ pub enum Reply {
     Stale,
     /// The sale has so many shards, and the call has twice named those of another number.
     Resharded(Shards),
+    /// The lane has a log of calls, and the claims have twice named the older log.
+    LogOfCalls,
     /// Redis has lost the user's shard.
     Lost,
 }

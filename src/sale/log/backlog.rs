@@ -22,8 +22,8 @@ use tokio::time::Instant;
 use crate::base::limits;
 use crate::kit::redis::{Redis, ServerId};
 use crate::sale::ids::Lane;
-use crate::sale::keys::Keys;
-use crate::sale::log::{self, LogState};
+use crate::sale::keys::{Keys, LogId};
+use crate::sale::log::{self, EntryId, LogState};
 
 /// Looks at the logs, and remembers.
 pub struct Backlog {
@@ -79,25 +79,26 @@ impl Backlog {
     /// When Redis doesn't answer; the last look holds then.
     pub async fn look(&self) -> RedisResult<u64> {
         let states = self.states().await?;
-        let orders = states.iter().map(LogState::unwritten).sum();
+        let orders = states.iter().map(|(_, state)| state.unwritten).sum();
         self.orders.store(orders, Ordering::Relaxed);
         Ok(orders)
     }
 
-    /// Looks now. Returns the state of each lane's log.
-    pub async fn states(&self) -> RedisResult<Vec<LogState>> {
+    /// Looks now. Returns the state of each log.
+    pub async fn states(&self) -> RedisResult<Vec<(LogId, LogState)>> {
         let lanes = Lane::all(self.lanes.load(Ordering::Relaxed));
-        let logs: Vec<String> = lanes.map(|lane| self.keys.log(lane)).collect();
+        let logs: Vec<LogId> = LogId::of_lanes(lanes).collect();
         let server = self.redis.link().await?.server().clone();
         let mut seen = self.seen.lock().await;
         match seen.as_mut().filter(|seen| seen.can_be_built_on(&server, logs.len())) {
-            Some(seen) => seen.look_again(&self.redis, &logs).await?,
+            Some(seen) => seen.look_again(&self.redis, &self.keys, &logs).await?,
             None => {
-                let states = LogState::of_all(&self.redis, &logs).await?;
+                let states = LogState::of_all(&self.redis, &self.keys, &logs).await?;
                 *seen = Some(Seen { states, at: Instant::now(), server });
             }
         }
-        Ok(seen.as_ref().map(|seen| seen.states.clone()).unwrap_or_default())
+        let states = seen.as_ref().map(|seen| seen.states.clone()).unwrap_or_default();
+        Ok(logs.into_iter().zip(states).collect())
     }
 }
 
@@ -108,19 +109,22 @@ impl Seen {
     }
 
     /// Looks at the logs with unwritten entries, and at those with newer ones.
-    async fn look_again(&mut self, redis: &Redis, logs: &[String]) -> RedisResult<()> {
-        let all = || logs.iter().zip(&self.states);
-        let settled = all().filter(|(_, state)| state.is_settled());
-        let settled: Vec<_> = settled.map(|(key, state)| (key.clone(), state.last)).collect();
-        let moved = log::newer(redis, &settled, Duration::ZERO).await?;
-        let stale: Vec<usize> = all()
-            .enumerate()
-            .filter(|(_, (key, state))| !state.is_settled() || moved.contains(*key))
-            .map(|(number, _)| number)
+    async fn look_again(&mut self, redis: &Redis, keys: &Keys, logs: &[LogId]) -> RedisResult<()> {
+        let settled: Vec<(String, EntryId)> = logs
+            .iter()
+            .zip(&self.states)
+            .filter(|(_, state)| state.is_settled())
+            .map(|(log, state)| (keys.log(*log), state.last))
             .collect();
-        let keys: Vec<&String> = stale.iter().map(|number| &logs[*number]).collect();
-        for (number, state) in stale.iter().zip(LogState::of_all(redis, &keys).await?) {
-            self.states[*number] = state;
+        let moved = log::newer(redis, &settled, Duration::ZERO).await?;
+        let is_stale = |(number, log): &(usize, &LogId)| {
+            !self.states[*number].is_settled() || moved.contains(&keys.log(**log))
+        };
+        let (numbers, stale): (Vec<usize>, Vec<LogId>) =
+            logs.iter().enumerate().filter(is_stale).map(|(number, log)| (number, *log)).unzip();
+        for (number, state) in numbers.into_iter().zip(LogState::of_all(redis, keys, &stale).await?)
+        {
+            self.states[number] = state;
         }
         Ok(())
     }

@@ -1,4 +1,14 @@
-//! Entries of the order log, decoded once: each is a claim, or an entry that can't be read.
+//! Entries of the order log, decoded once: positions that hold a claim, and positions that can't be read.
+//!
+//! Two layouts are read, whatever log they stand in:
+//!
+//! ```text
+//! coupon 1024 revision 3 epoch 1 first 5001 claims "42 700 43 701"     a call: user, order, user, order ...
+//! coupon 1024 user 42 order 700                                        one claim, by an older version
+//! ```
+//!
+//! The orders that a lane has ever promised are numbered. The claims of a call have consecutive numbers, from `first`
+//! on, so a gap between two entries is a loss, and an overlap is a Redis that went back in time.
 
 use std::fmt;
 use std::str::FromStr;
@@ -18,52 +28,58 @@ pub struct LoggedClaim {
     pub user_id: UserId,
     /// Time of the claim by Redis's clock: the time in the entry's id.
     pub claimed_at: DateTime<Utc>,
+    /// Revision of the coupon at the claim; `None` in an entry of an older version.
+    pub revision: Option<i64>,
+    /// Place of the claim in the log.
+    pub place: Place,
 }
 
-/// An entry that holds a claim.
-#[derive(Clone, Debug)]
-pub struct ClaimEntry {
-    /// `<ms>-<sequence>`.
-    pub id: String,
-    /// Fields as they stand in the log: name, value, name, value ...
-    pub payload: Vec<Vec<u8>>,
-    /// The claim that the fields name.
-    pub claim: LoggedClaim,
+/// Place in the log of a lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    /// Epoch of the sale at the claim; 0 where no entry tells it.
+    pub epoch: i64,
+    /// The entry.
+    pub entry: EntryId,
+    /// Number of claims before this one in the entry.
+    pub position: u32,
 }
 
-/// An entry without a claim.
-#[derive(Clone, Debug)]
-pub struct UnreadableEntry {
-    /// `<ms>-<sequence>`.
-    pub id: String,
-    /// Fields as they stand in the log; empty when the log has lost the entry.
+/// A position without a claim.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unreadable {
+    /// Place of the position.
+    pub place: Place,
+    /// Its part of the entry, or all of the entry: name, value, name, value ... Empty when the log has lost the entry.
     pub payload: Vec<Vec<u8>>,
     /// Reason why there is no claim.
-    pub why: Unreadable,
+    pub why: Why,
 }
 
-/// Reason why an entry holds no claim.
+/// Reason why a position holds no claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unreadable {
+pub enum Why {
     /// The entry was deleted from the log while it was pending.
     Lost,
     /// A field is missing or can't be read; the text says which.
     Malformed(&'static str),
 }
 
-/// Entries read together, in the order of the log.
-#[derive(Clone, Debug, Default)]
-pub struct ReadBatch {
-    /// Entries that hold a claim.
-    pub claims: Vec<ClaimEntry>,
-    /// Entries that don't.
-    pub unreadable: Vec<UnreadableEntry>,
-    /// Id of the last entry; `None` when nothing was read.
-    pub last: Option<String>,
+/// An entry of the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Name of the entry.
+    pub id: EntryId,
+    /// Number of its first claim among the orders of the lane; `None` in an entry that isn't counted.
+    pub first: Option<u64>,
+    /// Its claims, in the order of their positions.
+    pub claims: Vec<LoggedClaim>,
+    /// Its other positions.
+    pub unreadable: Vec<Unreadable>,
 }
 
 /// Names an entry: entries are in the order of their ids.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct EntryId {
     /// Redis's clock when it was appended, in milliseconds since 1970, or that of the entry before if the clock was
     /// behind it.
@@ -90,91 +106,186 @@ impl fmt::Display for EntryId {
     }
 }
 
-impl ClaimEntry {
+impl Entry {
     /// Decodes an entry; its fields are `None` when the log has lost them. Fields that this version doesn't know are
     /// ignored: a newer version may have written them.
-    ///
-    /// # Errors
-    ///
-    /// When the entry holds no claim.
-    pub fn decode(id: String, fields: Option<Vec<Vec<u8>>>) -> Result<Self, UnreadableEntry> {
+    pub fn decode(id: EntryId, fields: Option<Vec<Vec<u8>>>) -> Self {
         let Some(payload) = fields.filter(|fields| !fields.is_empty()) else {
-            return Err(UnreadableEntry::lost(id));
+            return Self { id, first: None, claims: Vec::new(), unreadable: vec![Self::lost(id)] };
         };
-        match LoggedClaim::decode(&id, &payload) {
-            Ok(claim) => Ok(Self { id, payload, claim }),
-            Err(why) => Err(UnreadableEntry { id, payload, why: Unreadable::Malformed(why) }),
+        match Self::read(id, &payload) {
+            Ok(entry) => entry,
+            Err(why) => {
+                let place = Place { epoch: 0, entry: id, position: 0 };
+                let unreadable = Unreadable { place, payload, why: Why::Malformed(why) };
+                Self { id, first: None, claims: Vec::new(), unreadable: vec![unreadable] }
+            }
+        }
+    }
+
+    /// An entry that the log has lost.
+    pub fn lost(id: EntryId) -> Unreadable {
+        let place = Place { epoch: 0, entry: id, position: 0 };
+        Unreadable { place, payload: Vec::new(), why: Why::Lost }
+    }
+
+    /// Positions of the entry.
+    pub fn positions(&self) -> usize {
+        self.claims.len() + self.unreadable.len()
+    }
+
+    /// Number of orders that the lane has counted for this entry.
+    pub fn counted(&self) -> u64 {
+        self.first.map_or(0, |_| self.positions() as u64)
+    }
+
+    fn read(id: EntryId, payload: &[Vec<u8>]) -> Result<Self, &'static str> {
+        let of = CallOf::read(id, payload)?;
+        let Some(text) = text_of(payload, "claims") else {
+            let user = number_of(payload, "user").ok_or("`user` is not a user id")?;
+            let order = number_of(payload, "order").ok_or("`order` is not an order id")?;
+            let claims = vec![of.claim(0, user, order)];
+            return Ok(Self { id, first: None, claims, unreadable: Vec::new() });
+        };
+        let first = Some(number_of(payload, "first").ok_or("`first` is not a number")?);
+        let mut entry = Self { id, first, claims: Vec::new(), unreadable: Vec::new() };
+        let mut words = text.split(' ');
+        for position in 0.. {
+            let Some(user) = words.next() else { break };
+            let order = words.next().unwrap_or_default();
+            match (user.parse(), order.parse()) {
+                (Ok(user), Ok(order)) => entry.claims.push(of.claim(position, user, order)),
+                _ => entry.unreadable.push(of.unreadable(position, user, order)),
+            }
+        }
+        Ok(entry)
+    }
+}
+
+/// The facts that the claims of an entry share.
+struct CallOf {
+    coupon_id: CouponId,
+    claimed_at: DateTime<Utc>,
+    revision: Option<i64>,
+    epoch: i64,
+    entry: EntryId,
+}
+
+impl CallOf {
+    fn read(entry: EntryId, payload: &[Vec<u8>]) -> Result<Self, &'static str> {
+        let claimed_ms = i64::try_from(entry.ms).ok();
+        let claimed_at = claimed_ms.and_then(DateTime::from_timestamp_millis);
+        Ok(Self {
+            coupon_id: number_of(payload, "coupon").ok_or("`coupon` is not a coupon id")?,
+            claimed_at: claimed_at.ok_or("the entry id carries no time")?,
+            revision: number_of(payload, "revision"),
+            epoch: number_of(payload, "epoch").unwrap_or(0),
+            entry,
+        })
+    }
+
+    fn place(&self, position: u32) -> Place {
+        Place { epoch: self.epoch, entry: self.entry, position }
+    }
+
+    fn claim(&self, position: u32, user_id: UserId, order_id: OrderId) -> LoggedClaim {
+        let Self { coupon_id, claimed_at, revision, .. } = *self;
+        LoggedClaim {
+            order_id,
+            coupon_id,
+            user_id,
+            claimed_at,
+            revision,
+            place: self.place(position),
+        }
+    }
+
+    fn unreadable(&self, position: u32, user: &str, order: &str) -> Unreadable {
+        let coupon = self.coupon_id.to_string();
+        let payload = ["coupon", &coupon, "user", user, "order", order];
+        Unreadable {
+            place: self.place(position),
+            payload: payload.map(|part| part.as_bytes().to_vec()).into(),
+            why: Why::Malformed("`claims` has a pair that is not a user id and an order id"),
         }
     }
 }
 
 impl LoggedClaim {
-    fn decode(id: &str, payload: &[Vec<u8>]) -> Result<Self, &'static str> {
-        fn field<T: FromStr>(payload: &[Vec<u8>], name: &str) -> Option<T> {
-            let pair = payload.chunks_exact(2).find(|pair| pair[0] == name.as_bytes())?;
-            std::str::from_utf8(&pair[1]).ok()?.parse().ok()
-        }
-        let claimed_ms = id.parse().ok().and_then(|id: EntryId| i64::try_from(id.ms).ok());
-        let claimed_at = claimed_ms.and_then(DateTime::from_timestamp_millis);
-        Ok(Self {
-            order_id: field(payload, "order").ok_or("`order` is not an order id")?,
-            coupon_id: field(payload, "coupon").ok_or("`coupon` is not a coupon id")?,
-            user_id: field(payload, "user").ok_or("`user` is not a user id")?,
-            claimed_at: claimed_at.ok_or("the entry id carries no time")?,
-        })
+    /// The claim as an entry of its own: name, value, name, value ...
+    pub fn payload(&self) -> Vec<Vec<u8>> {
+        let revision = self.revision.map(|revision| ("revision", revision.to_string()));
+        let fields = [
+            ("coupon", self.coupon_id.to_string()),
+            ("user", self.user_id.to_string()),
+            ("order", self.order_id.to_string()),
+        ];
+        let fields = fields.into_iter().chain(revision);
+        fields.flat_map(|(name, value)| [name.as_bytes().to_vec(), value.into_bytes()]).collect()
     }
 }
 
-impl UnreadableEntry {
-    /// The entry of this id, which the log has lost.
-    pub fn lost(id: String) -> Self {
-        Self { id, payload: Vec::new(), why: Unreadable::Lost }
-    }
+fn text_of<'a>(payload: &'a [Vec<u8>], name: &str) -> Option<&'a str> {
+    let pair = payload.chunks_exact(2).find(|pair| pair[0] == name.as_bytes())?;
+    std::str::from_utf8(&pair[1]).ok()
 }
 
-impl ReadBatch {
-    /// Number of entries.
-    pub fn len(&self) -> usize {
-        self.claims.len() + self.unreadable.len()
-    }
-
-    /// True when nothing was read.
-    pub fn is_empty(&self) -> bool {
-        self.last.is_none()
-    }
-}
-
-impl FromIterator<(String, Option<Vec<Vec<u8>>>)> for ReadBatch {
-    fn from_iter<I: IntoIterator<Item = (String, Option<Vec<Vec<u8>>>)>>(entries: I) -> Self {
-        let mut batch = Self::default();
-        for (id, fields) in entries {
-            batch.last = Some(id.clone());
-            match ClaimEntry::decode(id, fields) {
-                Ok(entry) => batch.claims.push(entry),
-                Err(entry) => batch.unreadable.push(entry),
-            }
-        }
-        batch
-    }
+fn number_of<T: FromStr>(payload: &[Vec<u8>], name: &str) -> Option<T> {
+    text_of(payload, name)?.parse().ok()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn decode(fields: &[&str]) -> Result<ClaimEntry, UnreadableEntry> {
+    fn decode(fields: &[&str]) -> Entry {
         let fields = fields.iter().map(|field| field.as_bytes().to_vec()).collect();
-        ClaimEntry::decode("1700000000123-4".into(), Some(fields))
+        Entry::decode(EntryId { ms: 1_700_000_000_123, sequence: 4 }, Some(fields))
+    }
+
+    /// Ids as large as real ones: doubles would make one of two neighbours.
+    const USERS: [i64; 2] = [9_223_372_036_854_775_806, 9_223_372_036_854_775_807];
+    const ORDERS: [i64; 2] = [663_123_456_789_012_345, 663_123_456_789_012_346];
+
+    #[test]
+    fn a_call_holds_claims_at_positions() {
+        let claims = format!("{} {} {} {}", USERS[0], ORDERS[0], USERS[1], ORDERS[1]);
+        let entry = decode(&[
+            "new", "x", "coupon", "1024", "revision", "3", "epoch", "2", "first", "5001", "claims",
+            &claims,
+        ]);
+        assert_eq!((entry.first, entry.counted(), entry.positions()), (Some(5_001), 2, 2));
+        for (position, claim) in entry.claims.iter().enumerate() {
+            assert_eq!(claim.coupon_id.get(), 1_024);
+            assert_eq!(claim.user_id.get(), USERS[position]);
+            assert_eq!(claim.order_id.get(), ORDERS[position]);
+            assert_eq!(claim.claimed_at.timestamp_millis(), 1_700_000_000_123);
+            assert_eq!(claim.revision, Some(3));
+            let place = Place { epoch: 2, entry: entry.id, position: position as u32 };
+            assert_eq!(claim.place, place);
+        }
     }
 
     #[test]
-    fn unknown_fields_are_ignored() {
-        let fields = ["new", "x", "coupon", "1024", "user", "42", "order", "7"];
-        let claim = decode(&fields).unwrap().claim;
-        assert_eq!(claim.coupon_id.get(), 1024);
-        assert_eq!(claim.user_id.get(), 42);
-        assert_eq!(claim.order_id.get(), 7);
-        assert_eq!(claim.claimed_at.timestamp_millis(), 1_700_000_000_123);
+    fn an_entry_of_an_older_version_is_one_claim() {
+        let entry = decode(&["coupon", "1024", "user", "42", "order", "7"]);
+        assert_eq!((entry.first, entry.counted(), entry.positions()), (None, 0, 1));
+        let claim = entry.claims[0];
+        assert_eq!((claim.user_id.get(), claim.order_id.get(), claim.revision), (42, 7, None));
+        assert_eq!(claim.place, Place { epoch: 0, entry: entry.id, position: 0 });
+    }
+
+    #[test]
+    fn a_pair_that_is_no_claim_leaves_the_others() {
+        let fields = ["coupon", "1024", "first", "1", "claims", "1 7 junk 8 3 9 4"];
+        let entry = decode(&fields);
+        let positions: Vec<u32> = entry.claims.iter().map(|claim| claim.place.position).collect();
+        assert_eq!(positions, [0, 2]);
+        let positions: Vec<u32> =
+            entry.unreadable.iter().map(|position| position.place.position).collect();
+        assert_eq!(positions, [1, 3]);
+        assert_eq!((entry.counted(), entry.positions()), (4, 4));
+        assert!(entry.unreadable[0].payload.contains(&b"junk".to_vec()));
     }
 
     #[test]
@@ -184,30 +295,18 @@ mod tests {
             &["coupon", "1024", "user", "42", "order", "-7"],
             &["coupon", "x", "user", "42", "order", "7"],
             &["coupon", "1024", "user", "9223372036854775808", "order", "7"],
+            &["coupon", "1024", "claims", "42 7"],
+            &["coupon", "x", "first", "1", "claims", "42 7"],
             &["junk", "junk"],
         ] {
-            let unreadable = decode(fields).unwrap_err();
-            assert!(matches!(unreadable.why, Unreadable::Malformed(_)), "{fields:?}");
+            let entry = decode(fields);
+            assert!(entry.claims.is_empty(), "{fields:?}");
+            assert!(
+                matches!(entry.unreadable[..], [Unreadable { why: Why::Malformed(_), .. }]),
+                "{fields:?}"
+            );
         }
-        let lost = ClaimEntry::decode("1-1".into(), None).unwrap_err();
-        assert_eq!(lost.why, Unreadable::Lost);
-    }
-
-    #[test]
-    fn a_batch_keeps_the_order_and_names_the_last_entry() {
-        let fields = |text: &str| text.split(' ').map(|field| field.as_bytes().to_vec()).collect();
-        let batch: ReadBatch = [
-            ("1-0".to_owned(), Some(fields("coupon 1024 user 1 order 7"))),
-            ("1-1".to_owned(), Some(fields("junk junk"))),
-            ("1-2".to_owned(), Some(fields("coupon 1024 user 2 order 8"))),
-            ("1-3".to_owned(), None),
-        ]
-        .into_iter()
-        .collect();
-        let ids: Vec<&str> = batch.claims.iter().map(|entry| &entry.id[..]).collect();
-        assert_eq!(ids, ["1-0", "1-2"]);
-        let ids: Vec<&str> = batch.unreadable.iter().map(|entry| &entry.id[..]).collect();
-        assert_eq!(ids, ["1-1", "1-3"]);
-        assert_eq!((batch.len(), batch.last.as_deref()), (4, Some("1-3")));
+        let lost = Entry::decode(EntryId { ms: 1, sequence: 1 }, None);
+        assert!(matches!(lost.unreadable[..], [Unreadable { why: Why::Lost, .. }]));
     }
 }

@@ -1,8 +1,10 @@
-//! The order log: one Redis Stream for each lane, read by the group `order-writers`.
+//! The order log: a Redis Stream for each lane, read by the group `order-writers`.
 //!
-//! Accepted claims are appended by `lua/claim.lua`, in the same step that takes the stock. From here the worker reads
-//! them. Promises of this file:
+//! `lua/claim.lua` appends the accepted claims of a call as one entry, in the same step that takes the stock, and
+//! numbers the orders that the lane has promised. From here the worker reads them. A lane has a second log as long as
+//! an older version may be running beside this one (`layout.rs`). Promises of this file:
 //!
+//! * An order counts as written with the acknowledgement of its entry, in one step.
 //! * An entry leaves the group's pending list only through [`OrderLog::acknowledge`].
 //! * The log is trimmed only behind the entries that every group has finished with.
 //! * A consumer is removed only without pending entries.
@@ -20,6 +22,9 @@ mod state;
 // Entries, decoded once.
 mod entry;
 
+// The layout that this process appends in.
+pub mod layout;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -29,8 +34,8 @@ use crate::base::limits;
 use crate::kit::redis::Redis;
 use crate::kit::script::Script;
 use crate::sale::ids::Lane;
-use crate::sale::keys::Keys;
-pub use entry::{ClaimEntry, EntryId, LoggedClaim, ReadBatch, Unreadable, UnreadableEntry};
+use crate::sale::keys::{Keys, LogId, LogLayout};
+pub use entry::{Entry, EntryId, LoggedClaim, Place, Unreadable, Why};
 use state::{Facts, fact};
 pub use state::{GROUP, GroupState, LogState, groups};
 
@@ -39,9 +44,9 @@ pub use state::{GROUP, GroupState, LogState, groups};
 pub struct TakeOver {
     /// Number of entries taken over.
     pub entries: usize,
-    /// Entries that the log has lost while they were pending: each of them is a lost order. Redis has taken them off
-    /// the pending list, and names them only this once.
-    pub lost: Vec<String>,
+    /// Entries that the log has lost while they were pending, and their orders with them. Redis has taken them off the
+    /// pending list, and names them only this once.
+    pub lost: Vec<EntryId>,
     /// Start of the next step; `None` at the end.
     pub next: Option<String>,
 }
@@ -69,16 +74,29 @@ pub struct Created {
     pub log: bool,
 }
 
-/// The log of one lane, seen by one consumer.
+/// Result of tidying up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TidiedUp {
+    /// Entries removed.
+    pub trimmed: u64,
+    /// Orders that were promised and not written, although no entry is left. Negative if more were written than
+    /// promised. The count of written orders has been corrected by them.
+    pub unaccounted: i64,
+}
+
+/// A log, seen by one consumer.
 pub struct OrderLog {
     redis: Redis,
     /// Connection for reading entries: their large replies hold up no claim here.
     reader: Redis,
     key: String,
-    lane: Lane,
+    /// Key of the lane's counts.
+    lane_key: String,
+    id: LogId,
     consumer: String,
-    ensure_group: Script<1>,
-    trim: Script<1>,
+    acknowledge: Script<2>,
+    ensure_group: Script<2>,
+    trim: Script<2>,
     remove_consumer: Script<1>,
 }
 
@@ -87,17 +105,32 @@ type Pending = (String, String, u64, u64);
 
 /// Reply to XREADGROUP: for each stream its entries, an entry being an id and, unless the log has
 /// lost it, its fields.
-type ReadReply = Option<BTreeMap<String, Vec<(String, Option<Vec<Vec<u8>>>)>>>;
+type ReadReply = Option<BTreeMap<String, Entries>>;
+
+/// Entries as a reply brings them.
+pub struct Entries(pub Vec<Entry>);
+
+impl redis::FromRedisValue for Entries {
+    fn from_redis_value(value: Value) -> Result<Self, redis::ParsingError> {
+        let entries: Vec<(String, Option<Vec<Vec<u8>>>)> = redis::from_redis_value(value)?;
+        let read = entries
+            .into_iter()
+            .filter_map(|(id, fields)| Some(Entry::decode(id.parse().ok()?, fields)));
+        Ok(Self(read.collect()))
+    }
+}
 
 impl OrderLog {
-    /// The log of `lane`, to be read as `consumer`, whose name has to be unique for each writer.
-    pub fn new(redis: Redis, keys: &Keys, lane: Lane, consumer: String) -> Self {
+    /// This log, to be read as `consumer`, whose name has to be unique for each writer.
+    pub fn new(redis: Redis, keys: &Keys, id: LogId, consumer: String) -> Self {
         Self {
             reader: redis.clone(),
             redis,
-            key: keys.log(lane),
-            lane,
+            key: keys.log(id),
+            lane_key: keys.lane(id.lane),
+            id,
             consumer,
+            acknowledge: Script::new(include_str!("../../../lua/acknowledge.lua")),
             ensure_group: Script::new(include_str!("../../../lua/ensure_group.lua")),
             trim: Script::new(include_str!("../../../lua/trim_log.lua")),
             remove_consumer: Script::new(include_str!("../../../lua/remove_consumer.lua")),
@@ -112,7 +145,12 @@ impl OrderLog {
 
     /// The lane of this log.
     pub fn lane(&self) -> Lane {
-        self.lane
+        self.id.lane
+    }
+
+    /// Which log it is.
+    pub fn id(&self) -> LogId {
+        self.id
     }
 
     /// Name of its key.
@@ -126,43 +164,61 @@ impl OrderLog {
     ///
     /// When Redis doesn't answer. Entries may have been delivered then: read
     /// [pending ones](Self::read_pending) next.
-    pub async fn read_new(&self, count: usize) -> RedisResult<ReadBatch> {
+    pub async fn read_new(&self, count: usize) -> RedisResult<Vec<Entry>> {
         self.read(count, ">").await
     }
 
-    /// Up to `count` entries that were delivered to this consumer and not acknowledged, with ids
-    /// above `after` (`0` for the start).
-    pub async fn read_pending(&self, count: usize, after: &str) -> RedisResult<ReadBatch> {
-        self.read(count, after).await
+    /// Up to `count` entries that were delivered to this consumer and not acknowledged, with ids above `after`.
+    pub async fn read_pending(&self, count: usize, after: EntryId) -> RedisResult<Vec<Entry>> {
+        self.read(count, &after.to_string()).await
     }
 
-    async fn read(&self, count: usize, after: &str) -> RedisResult<ReadBatch> {
+    async fn read(&self, count: usize, after: &str) -> RedisResult<Vec<Entry>> {
         let mut command = redis::cmd("XREADGROUP");
         command.arg("GROUP").arg(GROUP).arg(&self.consumer).arg("COUNT").arg(count);
         command.arg("STREAMS").arg(&self.key).arg(after);
         let reply: ReadReply = self.reader.query(&command).await?;
-        Ok(reply.into_iter().flatten().flat_map(|(_, entries)| entries).collect())
+        Ok(reply.into_iter().flatten().flat_map(|(_, entries)| entries.0).collect())
     }
 
-    /// Takes the entries off the pending list. Only for entries that are in Postgres.
+    /// Takes entries off the pending list, each with the number of its orders that the lane has counted. Only for
+    /// entries of which every position is in Postgres.
     ///
     /// # Errors
     ///
     /// When Redis doesn't answer. These entries will be read again then, and change nothing.
-    pub async fn acknowledge<'a>(
-        &self,
-        entry_ids: impl Iterator<Item = &'a str>,
-    ) -> RedisResult<()> {
-        let mut command = redis::cmd("XACK");
-        command.arg(&self.key).arg(GROUP);
-        let named = entry_ids.fold(0, |named, id| {
-            command.arg(id);
-            named + 1
-        });
-        if named > 0 {
-            self.redis.query::<u64>(&command).await?;
+    pub async fn acknowledge(&self, entries: &[(EntryId, u64)]) -> RedisResult<()> {
+        for some in entries.chunks(limits::ACKNOWLEDGED_AT_A_TIME) {
+            let link = self.redis.link().await?;
+            let mut arguments = vec![GROUP.to_owned()];
+            arguments
+                .extend(some.iter().flat_map(|(id, orders)| [id.to_string(), orders.to_string()]));
+            let _orders: u64 =
+                self.acknowledge.run(&link, [&self.key, &self.lane_key], arguments).await?;
         }
         Ok(())
+    }
+
+    /// Says which orders of the lane an entry held that is no longer in the log, as far as its neighbours tell.
+    pub async fn numbers_lost(&self, entry: EntryId) -> RedisResult<String> {
+        let mut commands = redis::pipe();
+        let beside = format!("({entry}");
+        commands.cmd("XREVRANGE").arg(&self.key).arg(&beside).arg("-").arg("COUNT").arg(1);
+        commands.cmd("XRANGE").arg(&self.key).arg(&beside).arg("+").arg("COUNT").arg(1);
+        let neighbours: Vec<Entries> = self.redis.query_all(&commands).await?;
+        let promised: Option<u64> =
+            self.redis.query(redis::cmd("HGET").arg(&self.lane_key).arg("promised")).await?;
+        let neighbour = |of: usize| neighbours.get(of).and_then(|entries| entries.0.first());
+        let from = neighbour(0).and_then(|entry| Some(entry.first? + entry.counted()));
+        let behind = neighbour(1).and_then(|entry| entry.first);
+        let to = behind.or(promised.map(|promised| promised + 1));
+        Ok(match (from, to) {
+            (Some(from), Some(to)) if from < to => {
+                format!("its orders are among the numbers {from} to {} of the lane", to - 1)
+            }
+            (None, Some(to)) => format!("its orders are among the numbers below {to} of the lane"),
+            _ => "its neighbours don't tell its orders".to_owned(),
+        })
     }
 
     /// Takes over up to `count` entries that have been held for `idle` without being acknowledged; they become this
@@ -180,6 +236,7 @@ impl OrderLog {
         let (next, taken, lost): (String, Vec<String>, Vec<String>) =
             self.redis.query(&command).await?;
         let next = Some(next).filter(|next| next != "0-0");
+        let lost = lost.iter().filter_map(|id| id.parse().ok()).collect();
         Ok(TakeOver { entries: taken.len(), lost, next })
     }
 
@@ -223,7 +280,7 @@ impl OrderLog {
                 self.redis.query_all(&commands).await?;
             for (_, taken, lost) in replies {
                 step.entries += taken.len();
-                step.lost.extend(lost);
+                step.lost.extend(lost.iter().filter_map(|id| id.parse::<EntryId>().ok()));
             }
         }
         Ok(step)
@@ -233,19 +290,28 @@ impl OrderLog {
     /// recognised there, any other entry would be lost.
     pub async fn ensure_group(&self) -> RedisResult<Created> {
         let link = self.redis.link().await?;
-        let reply: String = self.ensure_group.run(&link, [&self.key], &[GROUP][..]).await?;
+        let reply: String =
+            self.ensure_group.run(&link, [&self.key, &self.lane_key], &[GROUP][..]).await?;
         Ok(Created { group: reply != "PRESENT", log: reply == "CREATED_LOG" })
     }
 
     /// The state of this log.
     pub async fn state(&self) -> RedisResult<LogState> {
-        LogState::of(&self.redis, &self.key).await
+        // The keys of this log are known here.
+        LogState::of_keys(&self.redis, self.id.layout, &self.key, &self.lane_key).await
     }
 
-    /// Drops entries that every group has finished with. Returns their number.
-    pub async fn trim(&self) -> RedisResult<u64> {
+    /// Drops entries that every group has finished with. If no entry is left for a worker, all orders that were
+    /// promised have to be written; the count is corrected by those that aren't.
+    pub async fn trim(&self) -> RedisResult<TidiedUp> {
         let link = self.redis.link().await?;
-        self.trim.run(&link, [&self.key], &[] as &[&str]).await
+        let counted_group = match self.id.layout {
+            LogLayout::Claims => "",
+            LogLayout::Calls => GROUP,
+        };
+        let (trimmed, unaccounted) =
+            self.trim.run(&link, [&self.key, &self.lane_key], &[counted_group][..]).await?;
+        Ok(TidiedUp { trimmed, unaccounted })
     }
 
     /// Removes this consumer, unless it still holds entries; other workers take those over.
@@ -277,13 +343,12 @@ impl OrderLog {
     }
 }
 
-/// The claims in the newest entries of a log that hold one.
+/// The claims in the newest entries of a log.
 pub async fn newest(redis: &Redis, key: &str) -> RedisResult<Vec<LoggedClaim>> {
     let mut command = redis::cmd("XREVRANGE");
     command.arg(key).arg("+").arg("-").arg("COUNT").arg(limits::NEWEST_ENTRIES);
-    let entries: Vec<(String, Vec<Vec<u8>>)> = redis.query(&command).await?;
-    let batch: ReadBatch = entries.into_iter().map(|(id, fields)| (id, Some(fields))).collect();
-    Ok(batch.claims.into_iter().map(|entry| entry.claim).collect())
+    let entries: Entries = redis.query(&command).await?;
+    Ok(entries.0.into_iter().flat_map(|entry| entry.claims).collect())
 }
 
 /// The logs among these with entries behind these ids. Waits up to `patience` for the first one.

@@ -12,41 +12,52 @@ use serde::Serialize;
 use tokio::time::Instant;
 
 use crate::kit::redis::Redis;
-use crate::sale::ids::Lane;
-use crate::sale::keys::Keys;
-use crate::sale::log::{EntryId, GROUP, LogState};
+use crate::sale::keys::{Keys, LogId, LogLayout};
+use crate::sale::log::{Entries, Entry, EntryId, GROUP, LogState};
 
-/// Waiting entries of the order log.
+/// Waiting orders of the order log.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct LogNumbers {
-    /// Entries that are pending for a worker.
+    /// Orders of entries that are pending for a worker.
     pub pending: u64,
-    /// Entries that no worker has read yet.
+    /// Orders of entries that no worker has read yet.
     pub unread: u64,
     /// Age of the oldest entry that isn't acknowledged; 0 without any.
     pub oldest_entry_ms: u64,
 }
 
-/// Remembers the oldest entry of each lane, and since when it has waited.
+/// Remembers the oldest entry of each log, and since when it has waited.
 #[derive(Default)]
-pub struct Oldest(Mutex<HashMap<Lane, (EntryId, Instant)>>);
+pub struct Oldest(Mutex<HashMap<LogId, (EntryId, Instant)>>);
 
 impl LogNumbers {
-    /// Looks at the log of a lane, which is in this state.
+    /// Looks at a log, which is in this state.
     pub async fn look(
         redis: &Redis,
         keys: &Keys,
-        lane: Lane,
+        log: LogId,
         state: &LogState,
         oldest: &Oldest,
     ) -> RedisResult<Self> {
-        let LogState { pending, unread, .. } = *state;
-        let first = match (pending, unread) {
-            (0, 0) => None,
-            (0, _) => first_unread(redis, &keys.log(lane), state).await?,
-            _ => first_pending(redis, &keys.log(lane)).await?,
+        let key = keys.log(log);
+        let first_unread = match state.has_unread() {
+            true => first_unread(redis, &key, state).await?,
+            false => None,
         };
-        let seen = oldest.note(lane, first);
+        let unread = match (&first_unread, log.layout) {
+            (None, _) => 0,
+            (Some(_), LogLayout::Claims) => state.unwritten.saturating_sub(state.pending),
+            (Some(entry), LogLayout::Calls) => {
+                let promised = state.unwritten + state.written;
+                entry.first.map_or(0, |first| (promised + 1).saturating_sub(first))
+            }
+        };
+        let pending = state.unwritten.saturating_sub(unread);
+        let first = match state.pending {
+            0 => first_unread.map(|entry| entry.id),
+            _ => first_pending(redis, &key).await?,
+        };
+        let seen = oldest.note(log, first);
         let Some(id) = first else {
             return Ok(Self { pending, unread, oldest_entry_ms: 0 });
         };
@@ -56,7 +67,7 @@ impl LogNumbers {
         Ok(Self { pending, unread, oldest_entry_ms: by_redis.max(by_us) })
     }
 
-    /// Both lanes together.
+    /// Both logs together.
     pub fn with(self, other: Self) -> Self {
         Self {
             pending: self.pending + other.pending,
@@ -67,14 +78,14 @@ impl LogNumbers {
 }
 
 impl Oldest {
-    /// Time for which this entry has been the oldest of its lane here.
-    fn note(&self, lane: Lane, first: Option<EntryId>) -> Duration {
+    /// Time for which this entry has been the oldest of its log here.
+    fn note(&self, log: LogId, first: Option<EntryId>) -> Duration {
         let mut seen = self.0.lock().expect("no holder of this lock panics");
         let Some(id) = first else {
-            seen.remove(&lane);
+            seen.remove(&log);
             return Duration::ZERO;
         };
-        let (of, since) = seen.entry(lane).or_insert_with(|| (id, Instant::now()));
+        let (of, since) = seen.entry(log).or_insert_with(|| (id, Instant::now()));
         if *of != id {
             (*of, *since) = (id, Instant::now());
         }
@@ -89,30 +100,31 @@ async fn first_pending(redis: &Redis, key: &str) -> RedisResult<Option<EntryId>>
     Ok(first.first().and_then(|(id, ..)| id.parse().ok()))
 }
 
-async fn first_unread(redis: &Redis, key: &str, state: &LogState) -> RedisResult<Option<EntryId>> {
+async fn first_unread(redis: &Redis, key: &str, state: &LogState) -> RedisResult<Option<Entry>> {
     let from = state.delivered.map_or_else(|| "-".to_owned(), |id| format!("({id}"));
     let mut command = redis::cmd("XRANGE");
     command.arg(key).arg(from).arg("+").arg("COUNT").arg(1);
-    let first: Vec<(String, Vec<Vec<u8>>)> = redis.query(&command).await?;
-    Ok(first.first().and_then(|(id, _)| id.parse().ok()))
+    let first: Entries = redis.query(&command).await?;
+    Ok(first.0.into_iter().next())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sale::ids::Lane;
 
     #[tokio::test(start_paused = true)]
     async fn an_entry_grows_old_by_our_clock_too() {
         let oldest = Oldest::default();
-        let lane = Lane::all(1).next().expect("one");
+        let log = LogId::of_lanes(Lane::all(1)).next().expect("one");
         let first = EntryId { ms: u64::MAX, sequence: 0 };
-        assert_eq!(oldest.note(lane, Some(first)), Duration::ZERO);
+        assert_eq!(oldest.note(log, Some(first)), Duration::ZERO);
         tokio::time::advance(Duration::from_secs(7)).await;
-        assert_eq!(oldest.note(lane, Some(first)), Duration::from_secs(7));
+        assert_eq!(oldest.note(log, Some(first)), Duration::from_secs(7));
         let next = EntryId { sequence: 1, ..first };
-        assert_eq!(oldest.note(lane, Some(next)), Duration::ZERO, "another entry");
+        assert_eq!(oldest.note(log, Some(next)), Duration::ZERO, "another entry");
         tokio::time::advance(Duration::from_secs(7)).await;
-        assert_eq!(oldest.note(lane, None), Duration::ZERO);
-        assert_eq!(oldest.note(lane, Some(next)), Duration::ZERO, "nothing waited in between");
+        assert_eq!(oldest.note(log, None), Duration::ZERO);
+        assert_eq!(oldest.note(log, Some(next)), Duration::ZERO, "nothing waited in between");
     }
 }

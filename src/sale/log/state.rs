@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use redis::{RedisError, RedisResult, Value};
+use redis::{Pipeline, RedisError, RedisResult, Value};
 
 use super::entry::EntryId;
 use crate::kit::redis::Redis;
+use crate::sale::keys::{Keys, LogId, LogLayout};
 
 /// The consumer group that writes orders.
 pub const GROUP: &str = "order-writers";
@@ -18,10 +19,11 @@ const LOGS_AT_A_TIME: usize = 128;
 pub struct LogState {
     /// Entries delivered to a worker and not acknowledged.
     pub pending: u64,
-    /// Entries not delivered yet.
-    pub unread: u64,
-    /// Entries ever appended, trimmed ones included.
-    pub appended: u64,
+    /// Orders of entries that are not acknowledged.
+    pub unwritten: u64,
+    /// Orders of acknowledged entries. With no entry left for a worker, these are all promised orders, also if
+    /// entries were deleted.
+    pub written: u64,
     /// Id of the last entry that was ever appended; the lowest id for a log that isn't there.
     pub last: EntryId,
     /// Id of the last entry that was delivered to any consumer; `None` without a group.
@@ -29,41 +31,100 @@ pub struct LogState {
 }
 
 impl LogState {
-    /// The state of the log under this key. A log that doesn't exist has no backlog.
-    pub async fn of(redis: &Redis, key: &str) -> RedisResult<Self> {
-        Ok(Self::of_all(redis, &[key]).await?.pop().unwrap_or_default())
+    /// The state of this log. A log that doesn't exist has no backlog.
+    pub async fn of(redis: &Redis, keys: &Keys, log: LogId) -> RedisResult<Self> {
+        Self::of_keys(redis, log.layout, &keys.log(log), &keys.lane(log.lane)).await
     }
 
-    /// The states of the logs under these keys, in few round trips.
+    /// The state of the log under this key, in a lane whose counts stand under the other.
+    pub(super) async fn of_keys(
+        redis: &Redis,
+        layout: LogLayout,
+        log: &str,
+        lane: &str,
+    ) -> RedisResult<Self> {
+        let mut commands = redis::pipe();
+        Self::ask(&mut commands, log, lane);
+        Self::read(layout, &redis.query_each(&mut commands).await?)
+    }
+
+    /// The states of these logs, in few round trips.
     ///
     /// # Errors
     ///
     /// When Redis doesn't answer, or one of the keys has another type.
-    pub async fn of_all(redis: &Redis, keys: &[impl AsRef<str>]) -> RedisResult<Vec<Self>> {
-        let mut states = Vec::with_capacity(keys.len());
-        for some in keys.chunks(LOGS_AT_A_TIME) {
+    pub async fn of_all(redis: &Redis, keys: &Keys, logs: &[LogId]) -> RedisResult<Vec<Self>> {
+        let mut states = Vec::with_capacity(logs.len());
+        for some in logs.chunks(LOGS_AT_A_TIME) {
             let mut commands = redis::pipe();
-            for key in some {
-                // The log first: an entry that is delivered between the two is only counted as unread as well.
-                commands.cmd("XINFO").arg("STREAM").arg(key.as_ref());
-                commands.cmd("XINFO").arg("GROUPS").arg(key.as_ref());
+            for log in some {
+                Self::ask(&mut commands, &keys.log(*log), &keys.lane(log.lane));
             }
             let replies: Vec<RedisResult<Value>> = redis.query_each(&mut commands).await?;
-            for pair in replies.chunks_exact(2) {
-                states.push(Self::read(pair)?);
+            for (log, replies) in some.iter().zip(replies.chunks_exact(3)) {
+                states.push(Self::read(log.layout, replies)?);
             }
         }
         Ok(states)
     }
 
-    /// Reads XINFO's answers about a stream and its groups.
-    fn read(replies: &[RedisResult<Value>]) -> RedisResult<Self> {
-        let Some(stream) = answer::<Facts>(&replies[0])? else {
-            return Ok(Self::default());
-        };
-        Ok(Self::judge(&stream, our_group(&replies[1])?.as_ref()))
+    fn ask(commands: &mut Pipeline, log: &str, lane: &str) {
+        // The counts first: an order that is promised after them is in no settled log. Then the log: an entry that is
+        // delivered between the two is only counted as unread as well.
+        commands.cmd("HMGET").arg(lane).arg("promised").arg("written");
+        commands.cmd("XINFO").arg("STREAM").arg(log);
+        commands.cmd("XINFO").arg("GROUPS").arg(log);
     }
 
+    /// Reads Redis's answers about the counts of a lane, a stream, and its groups.
+    fn read(layout: LogLayout, replies: &[RedisResult<Value>]) -> RedisResult<Self> {
+        let [counts, stream, groups] = replies else {
+            return Err((redis::ErrorKind::Client, "three answers were expected").into());
+        };
+        let group = our_group(groups)?;
+        let stream = answer::<Facts>(stream)?;
+        let entries = stream.map(|stream| Counts::judge(&stream, group.as_ref()));
+        let entries = entries.unwrap_or_default();
+        let Counts { last, delivered, pending, .. } = entries;
+        let (unwritten, written) = match layout {
+            LogLayout::Claims => entries.unwritten_and_written(),
+            LogLayout::Calls => {
+                let counts: (Option<u64>, Option<u64>) =
+                    redis::from_redis_value_ref(counts.as_ref().map_err(Clone::clone)?)?;
+                let promised = counts.0.unwrap_or(0);
+                let written = match entries.are_settled() {
+                    true => promised,
+                    // An entry that was delivered anew by hand has been counted twice.
+                    false => counts.1.unwrap_or(0).min(promised),
+                };
+                (promised - written, written)
+            }
+        };
+        Ok(Self { pending, unwritten, written, last, delivered })
+    }
+
+    /// Whether no entry is left for a worker: there is none, or the group has acknowledged the last one.
+    pub fn is_settled(&self) -> bool {
+        self.pending == 0 && !self.has_unread()
+    }
+
+    /// Whether an entry hasn't been delivered to any worker.
+    pub fn has_unread(&self) -> bool {
+        self.delivered.unwrap_or_default() < self.last
+    }
+}
+
+/// Redis's own counts of a log. They have to do in a log of claims, an entry is an order.
+#[derive(Default)]
+struct Counts {
+    pending: u64,
+    unread: u64,
+    appended: u64,
+    last: EntryId,
+    delivered: Option<EntryId>,
+}
+
+impl Counts {
     /// **Every reader of a lag goes through here.** Redis's `lag` is its count of entries added, less its count of
     /// entries read. After a restart, the count of reads is that of the last rewrite of its file, so the lag is
     /// believed only as far as there can be unread entries: none when the group has been given the last one, and
@@ -83,14 +144,13 @@ impl LogState {
         }
     }
 
-    /// Entries that are no rows yet.
-    pub fn unwritten(&self) -> u64 {
-        self.pending + self.unread
+    fn are_settled(&self) -> bool {
+        self.pending == 0 && self.delivered.unwrap_or_default() >= self.last
     }
 
-    /// Whether no work is left: the group is there, and has acknowledged all entries ever appended.
-    pub fn is_settled(&self) -> bool {
-        self.delivered.is_some() && self.unwritten() == 0
+    fn unwritten_and_written(&self) -> (u64, u64) {
+        let unwritten = self.pending + self.unread;
+        (unwritten, self.appended.saturating_sub(unwritten))
     }
 }
 
@@ -160,18 +220,25 @@ fn is_missing_key(error: &RedisError) -> bool {
 mod tests {
     use super::*;
 
-    /// XINFO's answer: a log of so many entries, the last one added, and the group's position and counts.
-    fn state(length: i64, last: &str, group: Option<(&str, i64, Option<i64>)>) -> LogState {
+    /// Redis's answers: a log of so many entries, the last one added, the group's position and counts, and the counts
+    /// of the lane.
+    fn state(
+        layout: LogLayout,
+        length: i64,
+        last: &str,
+        group: Option<(&str, i64, Option<i64>)>,
+        counts: (i64, i64),
+    ) -> LogState {
         let text = |text: &str| Value::SimpleString(text.to_owned());
-        let facts = |facts: &[(&str, Value)]| -> Facts {
-            facts.iter().map(|(name, value)| ((*name).to_owned(), value.clone())).collect()
+        let facts = |facts: &[(&str, Value)]| {
+            Value::Map(facts.iter().map(|(name, value)| (text(name), value.clone())).collect())
         };
         let stream = facts(&[
             ("length", Value::Int(length)),
             ("entries-added", Value::Int(1_600)),
             ("last-generated-id", text(last)),
         ]);
-        let group = group.map(|(delivered, pending, lag)| {
+        let groups = group.map(|(delivered, pending, lag)| {
             facts(&[
                 ("name", text(GROUP)),
                 ("last-delivered-id", text(delivered)),
@@ -179,7 +246,9 @@ mod tests {
                 ("lag", lag.map_or(Value::Nil, Value::Int)),
             ])
         });
-        LogState::judge(&stream, group.as_ref())
+        let groups = Value::Array(groups.into_iter().collect());
+        let counts = Value::Array(vec![Value::Int(counts.0), Value::Int(counts.1)]);
+        LogState::read(layout, &[Ok(counts), Ok(stream), Ok(groups)]).expect("answers of Redis")
     }
 
     #[test]
@@ -201,9 +270,29 @@ mod tests {
             (100, "9-10", Some(("9-9", 0, Some(1))), 1, 0),
             (100, "9-10", Some(("10-0", 0, Some(1))), 0, 0),
         ] {
-            let found = state(length, last, group);
-            assert_eq!((found.unread, found.pending), (unread, pending), "{last} {group:?}");
-            assert_eq!(found.is_settled(), group.is_some() && unread + pending == 0);
+            let found = state(LogLayout::Claims, length, last, group, (7, 3));
+            assert_eq!(
+                (found.unwritten, found.pending),
+                (unread + pending, pending),
+                "{last} {group:?}"
+            );
+            assert_eq!(found.written, 1_600 - found.unwritten);
+        }
+    }
+
+    #[test]
+    fn the_orders_of_calls_are_counted_by_the_lane() {
+        for (delivered, pending, lag, counts, unwritten, settled) in [
+            ("5-2", 0, Some(1_500), (700, 700), 0, true),
+            ("5-2", 2, Some(0), (700, 300), 400, false),
+            ("5-1", 0, Some(1), (700, 699), 1, false),
+            // An entry that isn't counted, and a lane whose counts are gone.
+            ("5-1", 1, Some(1), (0, 0), 0, false),
+            ("5-2", 0, Some(0), (0, 128), 0, true),
+        ] {
+            let found =
+                state(LogLayout::Calls, 100, "5-2", Some((delivered, pending, lag)), counts);
+            assert_eq!((found.unwritten, found.is_settled()), (unwritten, settled), "{counts:?}");
         }
     }
 }

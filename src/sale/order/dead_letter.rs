@@ -1,9 +1,9 @@
-//! Entries of the order log that can't become an order as they are.
+//! Claims of the order log that can't become an order as they are.
 //!
-//! A dead letter is a promise that an operator has to look at. So it keeps the whole entry, byte for byte, and its
-//! buyer keeps the unit.
+//! A dead letter is a promise that an operator has to look at. So it keeps the claim, or the bytes in its place, and
+//! its buyer keeps the unit.
 //!
-//! An operator who discards a letter ends the promise in a row and not in silence: the entry becomes a cancelled
+//! An operator who discards a letter ends the promise in a row and not in silence: the claim becomes a cancelled
 //! order. `sale/order/give_back/withdrawal.rs` decides whether its unit exists and comes back.
 
 use std::collections::HashSet;
@@ -15,7 +15,7 @@ use sqlx::{PgConnection, PgExecutor, PgPool};
 use utoipa::ToSchema;
 
 use crate::sale::ids::{CouponId, DeadLetterId, Lane, OrderId, UserId};
-use crate::sale::log::{ClaimEntry, LoggedClaim, Unreadable, UnreadableEntry};
+use crate::sale::log::{EntryId, LoggedClaim, Place, Unreadable, Why};
 
 /// Reason why an entry became a dead letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,51 +32,44 @@ pub enum Reason {
     DeletedFromLog,
 }
 
-/// An entry and the reason for its dead letter.
+/// A position of an entry and the reason for its dead letter.
 #[derive(Debug)]
-pub struct DeadLetter<'a> {
+pub struct DeadLetter {
     lane: Lane,
-    entry_id: &'a str,
-    payload: &'a [Vec<u8>],
+    place: Place,
+    payload: Vec<Vec<u8>>,
     claim: Option<LoggedClaim>,
     reason: Reason,
     detail: String,
 }
 
-impl<'a> DeadLetter<'a> {
+impl DeadLetter {
     /// The letter of a claim that can't become an order; `detail` tells an operator why.
-    pub fn of_claim(lane: Lane, entry: &'a ClaimEntry, reason: Reason, detail: &str) -> Self {
-        let entry_id = &entry.id;
-        let payload = &entry.payload;
-        Self {
-            lane,
-            entry_id,
-            payload,
-            claim: Some(entry.claim),
-            reason,
-            detail: detail.to_owned(),
-        }
+    pub fn of_claim(lane: Lane, claim: &LoggedClaim, reason: Reason, detail: &str) -> Self {
+        let detail = detail.to_owned();
+        let payload = claim.payload();
+        Self { lane, place: claim.place, payload, claim: Some(*claim), reason, detail }
     }
 
-    /// The letter of an entry that can't be read.
-    pub fn unreadable(lane: Lane, entry: &'a UnreadableEntry) -> Self {
-        let (reason, detail) = match entry.why {
-            Unreadable::Malformed(why) => (Reason::Undecodable, why),
-            Unreadable::Lost => {
-                (Reason::DeletedFromLog, "the entry was deleted from the log while it was pending")
-            }
+    /// The letter of a position that can't be read. `numbers` says which orders a lost entry held.
+    pub fn unreadable(lane: Lane, position: &Unreadable, numbers: &str) -> Self {
+        let (reason, detail) = match position.why {
+            Why::Malformed(why) => (Reason::Undecodable, why.to_owned()),
+            Why::Lost => (
+                Reason::DeletedFromLog,
+                format!("the entry was deleted from the log while it was pending; {numbers}"),
+            ),
         };
-        let entry_id = &entry.id;
-        let payload = &entry.payload;
-        Self { lane, entry_id, payload, claim: None, reason, detail: detail.to_owned() }
+        let Unreadable { place, payload, .. } = position.clone();
+        Self { lane, place, payload, claim: None, reason, detail }
     }
 
     /// Id of the entry in the log.
-    pub fn entry_id(&self) -> &'a str {
-        self.entry_id
+    pub fn entry(&self) -> EntryId {
+        self.place.entry
     }
 
-    /// Reason why the entry is put aside.
+    /// Reason why the position is put aside.
     pub fn reason(&self) -> Reason {
         self.reason
     }
@@ -96,7 +89,9 @@ pub struct OpenLetter {
     pub lane: i32,
     /// The entry's id in the log.
     pub entry_id: String,
-    /// Name, value, name, value ... as far as they are text.
+    /// Number of claims before this one in the entry.
+    pub position: i32,
+    /// The claim as an entry of its own, or what can't be read: name, value, name, value ... as far as they are text.
     pub entry: Vec<String>,
     /// Reason of the dead letter.
     pub reason: String,
@@ -125,15 +120,16 @@ pub async fn give_up(tx: &mut PgConnection, coupon: CouponId) -> sqlx::Result<i6
     Ok(i64::try_from(done.rows_affected()).unwrap_or(i64::MAX))
 }
 
-/// Makes a dead letter of an entry. A repeat changes nothing and returns false.
-pub async fn insert(executor: impl PgExecutor<'_>, letter: &DeadLetter<'_>) -> sqlx::Result<bool> {
+/// Makes a dead letter of a position. A repeat changes nothing and returns false.
+pub async fn insert(executor: impl PgExecutor<'_>, letter: &DeadLetter) -> sqlx::Result<bool> {
     Ok(insert_all(executor, std::slice::from_ref(letter)).await? == 1)
 }
 
-/// Makes dead letters of entries, all or none. Returns the number of new ones.
+/// Makes dead letters of positions, all or none. Returns the number of new ones. A letter is there already only if its
+/// payload is the same: a Redis that went back in time may give the id of an entry to another one.
 pub async fn insert_all(
     executor: impl PgExecutor<'_>,
-    letters: &[DeadLetter<'_>],
+    letters: &[DeadLetter],
 ) -> sqlx::Result<usize> {
     if letters.is_empty() {
         return Ok(0);
@@ -147,16 +143,18 @@ pub async fn insert_all(
     let done = sqlx::query!(
         // In one order, so that two workers never wait for each other in a circle.
         "INSERT INTO dead_letters
-             (lane, entry_id, payload, reason, detail, coupon_id, user_id, order_id)
-         SELECT lane, entry_id, payload::bytea[], reason, detail, coupon_id, user_id, order_id
-         FROM UNNEST($1::integer[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[],
-                     $7::bigint[], $8::bigint[])
-              AS letter (lane, entry_id, payload, reason, detail, coupon_id, user_id, order_id)
-         ORDER BY lane, entry_id
+             (lane, epoch, entry_id, position, payload, reason, detail, coupon_id, user_id, order_id)
+         SELECT lane, epoch, entry_id, position, payload::bytea[], reason, detail, coupon_id, user_id, order_id
+         FROM UNNEST($1::integer[], $2::bigint[], $3::text[], $4::integer[], $5::text[], $6::text[], $7::text[],
+                     $8::bigint[], $9::bigint[], $10::bigint[])
+              AS letter (lane, epoch, entry_id, position, payload, reason, detail, coupon_id, user_id, order_id)
+         ORDER BY lane, epoch, entry_id, position
          ON CONFLICT ON CONSTRAINT dead_letters_entry DO NOTHING",
         &column(letters, |letter| letter.lane.get()),
-        &column(letters, |letter| letter.entry_id.to_owned()),
-        &column(letters, |letter| array_literal(letter.payload)),
+        &column(letters, |letter| letter.place.epoch),
+        &column(letters, |letter| letter.place.entry.to_string()),
+        &column(letters, |letter| i32::try_from(letter.place.position).unwrap_or(i32::MAX)),
+        &column(letters, |letter| array_literal(&letter.payload)),
         &column(letters, |letter| letter.reason.to_string()),
         &column(letters, |letter| letter.detail.clone()),
         &coupons as _,

@@ -6,7 +6,7 @@ use super::dead_letter::OpenLetter;
 use super::moves::{self, OrderMoves};
 use crate::sale::Failure;
 use crate::sale::ids::{CouponId, DeadLetterId, OrderId, UserId};
-use crate::sale::log::LoggedClaim;
+use crate::sale::order::give_back::stock_returns::StockReturn;
 
 /// Outcome of discarding a dead letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ impl DeadLetters {
         limit: u32,
     ) -> sqlx::Result<Vec<OpenLetter>> {
         let rows = sqlx::query!(
-            r#"SELECT id AS "id: DeadLetterId", lane, entry_id, payload, reason, detail,
+            r#"SELECT id AS "id: DeadLetterId", lane, entry_id, position, payload, reason, detail,
                       coupon_id AS "coupon_id: CouponId", user_id AS "user_id: UserId",
                       order_id AS "order_id: OrderId", created_at
                FROM dead_letters
@@ -55,6 +55,7 @@ impl DeadLetters {
             id: row.id,
             lane: row.lane,
             entry_id: row.entry_id,
+            position: row.position,
             entry: row.payload.into_iter().map(text).collect(),
             reason: row.reason,
             detail: row.detail,
@@ -91,8 +92,8 @@ async fn discard(pool: &PgPool, letter: DeadLetterId) -> sqlx::Result<Discarded>
     if let (Some(coupon_id), Some(user_id), Some(order_id)) =
         (found.coupon_id, found.user_id, found.order_id)
     {
-        let claim = LoggedClaim { coupon_id, user_id, order_id, claimed_at: found.claimed_at };
-        if !moves::cancel_unwritten(&mut tx, &claim).await? {
+        let claim = StockReturn { order_id, coupon_id, user_id };
+        if !moves::cancel_unwritten(&mut tx, claim, found.claimed_at).await? {
             tx.rollback().await?;
             return Ok(Discarded::OrderIdTaken);
         }

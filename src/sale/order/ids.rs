@@ -13,10 +13,10 @@ use crate::base::clock::Clock;
 use crate::base::limits;
 use crate::kit::id::{self, IdGenerator};
 use crate::kit::redis::Redis;
-use crate::sale::ids::{Lane, OrderId};
+use crate::sale::ids::OrderId;
 use crate::sale::keys::Keys;
+use crate::sale::log;
 use crate::sale::log::backlog::Backlog;
-use crate::sale::log::{self, LogState};
 use crate::sale::{Failure, Stores};
 
 /// Looks the numbers up.
@@ -65,12 +65,11 @@ impl OrderIds {
     }
 
     async fn learn_from_log(&self) -> Result<(), Failure> {
-        let states = self.backlog.states().await?;
-        let lanes = Lane::all(i32::try_from(states.len()).unwrap_or(i32::MAX));
-        let has_more = |(_, state): &(Lane, LogState)| state.unwritten() > 0;
-        for (lane, _) in lanes.zip(states).filter(has_more) {
-            let newest = log::newest(&self.redis, &self.keys.log(lane)).await?;
-            newest.iter().for_each(|claim| self.ids.learn(claim.order_id.get()));
+        for (log, state) in self.backlog.states().await? {
+            if state.unwritten > 0 {
+                let newest = log::newest(&self.redis, &self.keys.log(log)).await?;
+                newest.iter().for_each(|claim| self.ids.learn(claim.order_id.get()));
+            }
         }
         Ok(())
     }

@@ -8,28 +8,28 @@ use sqlx::{Postgres, Transaction};
 use super::dead_letter::Reason;
 use crate::kit::postgres;
 use crate::sale::ids::{CouponId, OrderId, UserId};
-use crate::sale::log::{ClaimEntry, LoggedClaim};
+use crate::sale::log::LoggedClaim;
 
 /// Detail of a claim whose place another order has taken.
 pub(super) const CONFLICT: &str = "its order id, or its buyer's place, belongs to another order";
 
-/// Result of a batch of log entries.
+/// Result of a batch of claims.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Written {
     /// New rows.
     pub inserted: usize,
-    /// Entries that were rows or dead letters already.
+    /// Claims that were rows or dead letters already.
     pub repeated: usize,
-    /// Entries that became dead letters because they contradict a row.
+    /// Claims that became dead letters because they contradict a row.
     pub conflicts: usize,
-    /// Entries that became dead letters because their sale has no unit left.
+    /// Claims that became dead letters because their sale has no unit left.
     pub oversold: usize,
 }
 
 /// Reason why a batch wasn't written. No part of it was.
 #[derive(Debug, thiserror::Error)]
 pub enum NotWritten {
-    /// An entry can't be written: split the batch to find it.
+    /// A claim can't be written: split the batch to find it.
     #[error("{1}")]
     Poison(Reason, String),
     /// The buyers' locks were lost before the commit.
@@ -61,15 +61,15 @@ struct Columns {
 }
 
 impl Columns {
-    fn of(entries: &[&ClaimEntry]) -> Self {
-        fn column<T>(entries: &[&ClaimEntry], of: impl Fn(&LoggedClaim) -> T) -> Vec<T> {
-            entries.iter().map(|entry| of(&entry.claim)).collect()
+    fn of(claims: &[LoggedClaim]) -> Self {
+        fn column<T>(claims: &[LoggedClaim], of: impl Fn(&LoggedClaim) -> T) -> Vec<T> {
+            claims.iter().map(of).collect()
         }
         Self {
-            ids: column(entries, |claim| claim.order_id.get()),
-            coupons: column(entries, |claim| claim.coupon_id.get()),
-            users: column(entries, |claim| claim.user_id.get()),
-            times: column(entries, |claim| claim.claimed_at),
+            ids: column(claims, |claim| claim.order_id.get()),
+            coupons: column(claims, |claim| claim.coupon_id.get()),
+            users: column(claims, |claim| claim.user_id.get()),
+            times: column(claims, |claim| claim.claimed_at),
         }
     }
 }
@@ -78,9 +78,9 @@ impl Columns {
 /// more use. In id order, so that two workers with overlapping batches never wait for each other in a circle.
 pub(super) async fn insert_new(
     tx: &mut Transaction<'_, Postgres>,
-    entries: &[&ClaimEntry],
+    claims: &[LoggedClaim],
 ) -> sqlx::Result<bool> {
-    let Columns { ids, coupons, users, times } = Columns::of(entries);
+    let Columns { ids, coupons, users, times } = Columns::of(claims);
     let inserted = sqlx::query!(
         "INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at)
          SELECT id, coupon_id, 'flash', user_id, claimed_at
@@ -104,12 +104,11 @@ pub(super) async fn insert_new(
 /// contradict each other the earlier one in the log wins.
 pub(super) async fn insert_missing(
     tx: &mut Transaction<'_, Postgres>,
-    entries: &[&ClaimEntry],
+    claims: &[LoggedClaim],
 ) -> sqlx::Result<BTreeMap<OrderId, CouponId>> {
     let mut ids = HashSet::new();
     let mut buyers = HashSet::new();
-    let (first, contradicting): (Vec<_>, Vec<_>) = entries.iter().copied().partition(|entry| {
-        let claim = &entry.claim;
+    let (first, contradicting): (Vec<_>, Vec<_>) = claims.iter().copied().partition(|claim| {
         let is_first_of_buyer = buyers.insert((claim.coupon_id, claim.user_id));
         ids.insert(claim.order_id) && is_first_of_buyer
     });
@@ -122,9 +121,9 @@ pub(super) async fn insert_missing(
 
 async fn insert_in_id_order(
     tx: &mut Transaction<'_, Postgres>,
-    entries: &[&ClaimEntry],
+    claims: &[LoggedClaim],
 ) -> sqlx::Result<BTreeMap<OrderId, CouponId>> {
-    let Columns { ids, coupons, users, times } = Columns::of(entries);
+    let Columns { ids, coupons, users, times } = Columns::of(claims);
     let rows = sqlx::query!(
         r#"INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at)
            SELECT id, coupon_id, 'flash', user_id, claimed_at
@@ -147,10 +146,10 @@ async fn insert_in_id_order(
 /// INSERT waited for it, because each statement takes a new snapshot (READ COMMITTED).
 pub(super) async fn existing(
     tx: &mut Transaction<'_, Postgres>,
-    entries: &[&ClaimEntry],
+    claims: &[LoggedClaim],
 ) -> sqlx::Result<BTreeMap<OrderId, (CouponId, UserId)>> {
     postgres::plan_for_values(&mut *tx).await?;
-    let ids: Vec<i64> = entries.iter().map(|entry| entry.claim.order_id.get()).collect();
+    let ids: Vec<i64> = claims.iter().map(|claim| claim.order_id.get()).collect();
     let rows = sqlx::query!(
         r#"SELECT id AS "id: OrderId", coupon_id AS "coupon_id: CouponId", user_id AS "user_id: UserId"
            FROM orders WHERE id = ANY($1)"#,

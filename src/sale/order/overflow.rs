@@ -1,9 +1,9 @@
-//! Batches with more entries of one sale than it has units: as many become orders as there are units, the others
+//! Batches with more claims of one sale than it has units: as many become orders as there are units, the others
 //! become dead letters, all in one transaction.
 //!
 //! Rows come first and the lock on the sale's row second, as everywhere (`sale/order/moves/mod.rs`, Locks). So the
 //! number of units left is read without a lock, as many rows are inserted, and then the row is locked and read again:
-//! the remaining entries become dead letters only if no unit is left. If a unit has come back in between, nothing is
+//! the remaining claims become dead letters only if no unit is left. If a unit has come back in between, nothing is
 //! written, and the caller tries again.
 
 use sqlx::{Postgres, Transaction};
@@ -11,31 +11,31 @@ use sqlx::{Postgres, Transaction};
 use super::insert::{CONFLICT, NotWritten, Written, existing, insert_missing};
 use crate::sale::coupon::stock;
 use crate::sale::ids::{CouponId, Lane};
-use crate::sale::log::ClaimEntry;
+use crate::sale::log::LoggedClaim;
 use crate::sale::order::dead_letter::{self, DeadLetter, Reason};
 
-/// Entries, by their fate.
+/// Claims, by their fate.
 #[derive(Default)]
-struct Sorted<'a> {
-    /// Entries that are rows already.
+struct Sorted {
+    /// Claims that are rows already.
     repeated: usize,
-    /// Entries with the order id, or the buyer's place, of another order.
-    conflicts: Vec<&'a ClaimEntry>,
-    /// Entries whose order id has no row.
-    new: Vec<&'a ClaimEntry>,
+    /// Claims with the order id, or the buyer's place, of another order.
+    conflicts: Vec<LoggedClaim>,
+    /// Claims whose order id has no row.
+    new: Vec<LoggedClaim>,
 }
 
-/// Writes as many of these entries of one coupon as there are units for, in their order.
+/// Writes as many of these claims of one coupon as there are units for, in their order.
 pub(super) async fn write(
     tx: &mut Transaction<'_, Postgres>,
     lane: Lane,
-    entries: &[&ClaimEntry],
+    claims: &[LoggedClaim],
 ) -> Result<Written, NotWritten> {
-    let Some(coupon) = entries.first().map(|entry| entry.claim.coupon_id) else {
+    let Some(coupon) = claims.first().map(|claim| claim.coupon_id) else {
         return Ok(Written::default());
     };
-    assert!(entries.iter().all(|entry| entry.claim.coupon_id == coupon), "they are of one coupon");
-    let Sorted { repeated, mut conflicts, new } = sort(tx, entries).await?;
+    assert!(claims.iter().all(|claim| claim.coupon_id == coupon), "they are of one coupon");
+    let Sorted { repeated, mut conflicts, new } = sort(tx, claims).await?;
 
     let mut written = Written { repeated, ..Written::default() };
     let mut rest = &new[..];
@@ -49,8 +49,8 @@ pub(super) async fn write(
         let inserted = insert_missing(tx, part).await?;
         units -= inserted.len();
         written.inserted += inserted.len();
-        let is_refused = |entry: &&ClaimEntry| !inserted.contains_key(&entry.claim.order_id);
-        let refused: Vec<&ClaimEntry> = part.iter().copied().filter(is_refused).collect();
+        let is_refused = |claim: &LoggedClaim| !inserted.contains_key(&claim.order_id);
+        let refused: Vec<LoggedClaim> = part.iter().copied().filter(is_refused).collect();
         let refused = sort(tx, &refused).await?;
         written.repeated += refused.repeated;
         conflicts.extend(refused.conflicts);
@@ -66,32 +66,28 @@ pub(super) async fn write(
     Ok(written)
 }
 
-async fn sort<'a>(
-    tx: &mut Transaction<'_, Postgres>,
-    entries: &[&'a ClaimEntry],
-) -> sqlx::Result<Sorted<'a>> {
+async fn sort(tx: &mut Transaction<'_, Postgres>, claims: &[LoggedClaim]) -> sqlx::Result<Sorted> {
     let mut sorted = Sorted::default();
-    if entries.is_empty() {
+    if claims.is_empty() {
         return Ok(sorted);
     }
-    let rows = existing(tx, entries).await?;
-    for &entry in entries {
-        let claim = &entry.claim;
+    let rows = existing(tx, claims).await?;
+    for &claim in claims {
         match rows.get(&claim.order_id) {
-            None => sorted.new.push(entry),
+            None => sorted.new.push(claim),
             Some(row) if *row == (claim.coupon_id, claim.user_id) => sorted.repeated += 1,
-            Some(_) => sorted.conflicts.push(entry),
+            Some(_) => sorted.conflicts.push(claim),
         }
     }
     Ok(sorted)
 }
 
-/// Counts the orders as sold; if entries remain, makes sure that no unit does.
+/// Counts the orders as sold; if claims remain, makes sure that no unit does.
 async fn count(
     tx: &mut Transaction<'_, Postgres>,
     coupon: CouponId,
     orders: usize,
-    entries_remain: bool,
+    claims_remain: bool,
 ) -> Result<(), NotWritten> {
     let changed = || {
         let detail = format!("the units of coupon {coupon} have changed meanwhile");
@@ -101,7 +97,7 @@ async fn count(
     if orders > 0 && !stock::add_sold(&mut *tx, coupon, orders).await? {
         return changed();
     }
-    match entries_remain && stock::lock_units_left(&mut *tx, coupon).await? > Some(0) {
+    match claims_remain && stock::lock_units_left(&mut *tx, coupon).await? > Some(0) {
         true => changed(),
         false => Ok(()),
     }
@@ -111,11 +107,11 @@ async fn count(
 async fn put_aside(
     tx: &mut Transaction<'_, Postgres>,
     lane: Lane,
-    entries: &[&ClaimEntry],
+    claims: &[LoggedClaim],
     reason: Reason,
     detail: &str,
 ) -> sqlx::Result<usize> {
-    let letters: Vec<DeadLetter> =
-        entries.iter().map(|entry| DeadLetter::of_claim(lane, entry, reason, detail)).collect();
+    let letter = |claim| DeadLetter::of_claim(lane, claim, reason, detail);
+    let letters: Vec<DeadLetter> = claims.iter().map(letter).collect();
     dead_letter::insert_all(&mut **tx, &letters).await
 }

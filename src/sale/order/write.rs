@@ -1,5 +1,5 @@
 //! Batches of accepted claims become rows. The queries stand in `insert.rs`; `overflow.rs` writes batches with more
-//! entries than units.
+//! claims than units.
 //!
 //! Constraints settle every race here: the primary key (an order id is used once), the partial unique indexes (one
 //! live order for each buyer) and `sold + n <= total`. Locks only spare double work.
@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::sale::coupon::stock;
 use crate::sale::ids::{CouponId, Lane, OrderId, UserId};
-use crate::sale::log::ClaimEntry;
+use crate::sale::log::LoggedClaim;
 use crate::sale::order::dead_letter::{self, DeadLetter, Reason};
 
 use super::insert::{CONFLICT, NotWritten, Written, existing, insert_missing, insert_new};
@@ -66,7 +66,7 @@ impl Orders {
         stock::exists(&mut *self.pool.acquire().await?, coupon).await
     }
 
-    /// Writes a batch of entries in one transaction: rows, dead letters for conflicts, units
+    /// Writes a batch of claims in one transaction: rows, dead letters for conflicts, units
     /// sold. Repeating it changes nothing.
     ///
     /// Broken off when `locks_lost` is cancelled, and after the time that a batch may take, whatever the server does;
@@ -78,13 +78,13 @@ impl Orders {
     pub async fn write(
         &self,
         lane: Lane,
-        entries: &[&ClaimEntry],
+        claims: &[LoggedClaim],
         locks_lost: &CancellationToken,
     ) -> Result<Written, NotWritten> {
-        self.write_amount(Amount::All, lane, entries, locks_lost).await
+        self.write_amount(Amount::All, lane, claims, locks_lost).await
     }
 
-    /// Writes as many of these entries, all of one coupon, as it has units for, in the given order; the others become
+    /// Writes as many of these claims, all of one coupon, as it has units for, in the given order; the others become
     /// dead letters (`oversold`) in the same transaction. Otherwise as [`write`](Self::write).
     ///
     /// # Errors
@@ -93,17 +93,17 @@ impl Orders {
     pub async fn write_what_fits(
         &self,
         lane: Lane,
-        entries: &[&ClaimEntry],
+        claims: &[LoggedClaim],
         locks_lost: &CancellationToken,
     ) -> Result<Written, NotWritten> {
-        self.write_amount(Amount::WhatFits, lane, entries, locks_lost).await
+        self.write_amount(Amount::WhatFits, lane, claims, locks_lost).await
     }
 
     async fn write_amount(
         &self,
         amount: Amount,
         lane: Lane,
-        entries: &[&ClaimEntry],
+        claims: &[LoggedClaim],
         locks_lost: &CancellationToken,
     ) -> Result<Written, NotWritten> {
         let deadline = Instant::now() + self.batch_timeout;
@@ -112,7 +112,7 @@ impl Orders {
         let finished = tokio::select! {
             biased;
             () = locks_lost.cancelled() => Err(NotWritten::LocksLost),
-            written = timeout_at(deadline, write_on(&mut connection, amount, lane, entries)) => {
+            written = timeout_at(deadline, write_on(&mut connection, amount, lane, claims)) => {
                 written.map_err(|_| NotWritten::Postgres(sqlx::Error::PoolTimedOut))
             }
         };
@@ -128,25 +128,25 @@ async fn write_on(
     connection: &mut PgConnection,
     amount: Amount,
     lane: Lane,
-    entries: &[&ClaimEntry],
+    claims: &[LoggedClaim],
 ) -> Result<Written, NotWritten> {
     let mut tx = connection.begin().await?;
     if let Amount::WhatFits = amount {
-        let written = overflow::write(&mut tx, lane, entries).await;
+        let written = overflow::write(&mut tx, lane, claims).await;
         return end(tx, written).await;
     }
     // Rows are there already only after a worker has died, or an operator has written by hand. So the first try
     // assumes that there are none: looking before each row costs Postgres a fifth more.
-    let written = match insert_new(&mut tx, entries).await {
+    let written = match insert_new(&mut tx, claims).await {
         Ok(true) => {
-            let coupons = entries.iter().map(|entry| entry.claim.coupon_id);
+            let coupons = claims.iter().map(|claim| claim.coupon_id);
             let counted = count_sold(&mut tx, coupons).await;
-            counted.map(|()| Written { inserted: entries.len(), ..Written::default() })
+            counted.map(|()| Written { inserted: claims.len(), ..Written::default() })
         }
         Ok(false) => {
             tx.rollback().await?;
             tx = connection.begin().await?;
-            write_missing(&mut tx, lane, entries).await
+            write_missing(&mut tx, lane, claims).await
         }
         Err(error) => Err(error.into()),
     };
@@ -170,21 +170,20 @@ async fn end(
 async fn write_missing(
     tx: &mut Transaction<'_, Postgres>,
     lane: Lane,
-    entries: &[&ClaimEntry],
+    claims: &[LoggedClaim],
 ) -> Result<Written, NotWritten> {
-    let inserted = insert_missing(tx, entries).await?;
+    let inserted = insert_missing(tx, claims).await?;
     let mut written = Written { inserted: inserted.len(), ..Written::default() };
-    let rows = existing(tx, entries).await?;
+    let rows = existing(tx, claims).await?;
     let mut conflicts = Vec::new();
-    for entry in entries {
-        let claim = &entry.claim;
+    for claim in claims {
         if rows.get(&claim.order_id) == Some(&(claim.coupon_id, claim.user_id)) {
             continue;
         }
-        conflicts.push(DeadLetter::of_claim(lane, entry, Reason::Conflict, CONFLICT));
+        conflicts.push(DeadLetter::of_claim(lane, claim, Reason::Conflict, CONFLICT));
     }
     written.conflicts = dead_letter::insert_all(&mut **tx, &conflicts).await?;
-    written.repeated = entries.len() - written.inserted - written.conflicts;
+    written.repeated = claims.len() - written.inserted - written.conflicts;
     count_sold(tx, inserted.into_values()).await?;
     Ok(written)
 }

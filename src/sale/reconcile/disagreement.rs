@@ -36,10 +36,12 @@ pub enum Disagreement {
     NotGivenBack { coupon: CouponId, user: UserId, order: OrderId },
     /// A live order whose user is no buyer in Redis, or a buyer under another id.
     BuyerMissing { coupon: CouponId, user: UserId, order: OrderId, in_redis: Option<OrderId> },
-    /// Acknowledged entries that are neither row nor dead letter.
+    /// Orders of acknowledged entries that are neither row nor dead letter.
     AcknowledgedUnwritten { lane: Lane, acknowledged: u64, accounted: u64 },
     /// A pending entry that the log doesn't have any more.
     PendingDeleted { lane: Lane, entry_id: String },
+    /// A fault of the numbers of promised orders.
+    Numbering(Numbering),
     /// The order log of a lane can't be read, so its claims can't be compared.
     LogUnreadable { lane: Lane, error: String },
     /// A fault of the lists of unpaid orders.
@@ -48,7 +50,7 @@ pub enum Disagreement {
 
 impl Disagreement {
     /// All codes; `docs/reconcile.md` has a heading for each.
-    pub const CODES: [&str; 20] = [
+    pub const CODES: [&str; 22] = [
         "sale_missing",
         "shards_missing",
         "sale_unreadable",
@@ -65,6 +67,8 @@ impl Disagreement {
         "buyer_missing",
         "acknowledged_unwritten",
         "pending_deleted",
+        "numbers_missing",
+        "numbers_repeated",
         "log_unreadable",
         "place_not_freed",
         "place_missing",
@@ -90,6 +94,7 @@ impl Disagreement {
             Self::BuyerMissing { .. } => "buyer_missing",
             Self::AcknowledgedUnwritten { .. } => "acknowledged_unwritten",
             Self::PendingDeleted { .. } => "pending_deleted",
+            Self::Numbering(numbering) => numbering.code(),
             Self::LogUnreadable { .. } => "log_unreadable",
             Self::Listing(listing) => listing.code(),
         }
@@ -122,6 +127,7 @@ impl Disagreement {
             | Self::BuyerMissing { coupon, .. } => Some(coupon),
             Self::AcknowledgedUnwritten { .. }
             | Self::PendingDeleted { .. }
+            | Self::Numbering(_)
             | Self::LogUnreadable { .. }
             | Self::Listing(_) => None,
         }
@@ -194,6 +200,7 @@ impl fmt::Display for Disagreement {
             ),
             Self::AcknowledgedUnwritten { .. }
             | Self::PendingDeleted { .. }
+            | Self::Numbering(_)
             | Self::LogUnreadable { .. }
             | Self::Listing(_) => self.fmt_of_lane(f),
         }
@@ -206,18 +213,52 @@ impl Disagreement {
         match self {
             Self::AcknowledgedUnwritten { lane, acknowledged, accounted } => write!(
                 f,
-                "lane {lane}: {acknowledged} entries of the order log were acknowledged, but only {accounted} are orders or dead letters. The others are lost"
+                "lane {lane}: {acknowledged} orders of the order log were acknowledged, but only {accounted} are rows or dead letters. The others are lost"
             ),
             Self::PendingDeleted { lane, entry_id } => write!(
                 f,
                 "lane {lane}: entry {entry_id} was deleted from the order log before it was written. Its order is lost unless a buyer still names it"
             ),
+            Self::Numbering(numbering) => write!(f, "{numbering}"),
             Self::LogUnreadable { lane, error } => write!(
                 f,
                 "lane {lane}: its order log can't be read ({error}). No claim of this lane is written, and none can be accepted"
             ),
             Self::Listing(listing) => write!(f, "{listing}"),
             _ => Ok(()),
+        }
+    }
+}
+
+/// Kinds of faults of the numbers of promised orders in the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Numbering {
+    /// No entry has these numbers, which lie between those of two entries.
+    Missing { lane: Lane, from: u64, to: u64 },
+    /// Two entries have these numbers.
+    Repeated { lane: Lane, from: u64, to: u64 },
+}
+
+impl Numbering {
+    fn code(&self) -> &'static str {
+        match self {
+            Self::Missing { .. } => "numbers_missing",
+            Self::Repeated { .. } => "numbers_repeated",
+        }
+    }
+}
+
+impl fmt::Display for Numbering {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Missing { lane, from, to } => write!(
+                f,
+                "lane {lane}: the order log lacks the promised orders with the numbers {from} to {to}. They are lost unless buyers still name them"
+            ),
+            Self::Repeated { lane, from, to } => write!(
+                f,
+                "lane {lane}: the order log has the numbers {from} to {to} twice. Redis went back in time and has promised them anew"
+            ),
         }
     }
 }

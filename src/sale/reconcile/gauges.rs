@@ -21,9 +21,9 @@ use crate::kit::redis::{Redis, is_data_error};
 use crate::sale::buyers;
 use crate::sale::buyers::census::census;
 use crate::sale::coupon::stock;
-use crate::sale::ids::{CouponId, Lane};
+use crate::sale::ids::CouponId;
 use crate::sale::installation;
-use crate::sale::keys::Keys;
+use crate::sale::keys::{Keys, LogId};
 use crate::sale::log::LogState;
 use crate::sale::log::backlog::Backlog;
 use crate::sale::log::numbers::{LogNumbers, Oldest};
@@ -51,7 +51,7 @@ pub struct SideBySide {
     pub redis: Option<InRedis>,
     /// The sale in Postgres.
     pub postgres: InPostgres,
-    /// The order log of its lane, with the entries of other coupons.
+    /// The order logs of its lane, with the orders of other coupons.
     pub log: LogNumbers,
     /// Disagreements in words; empty is good.
     pub disagreements: Vec<String>,
@@ -134,8 +134,8 @@ impl Numbers {
             Err(failure) if failure.is_of_item() => return Ok(Vec::new()),
             states => states?,
         };
-        for (lane, state) in Lane::all(lanes).zip(states) {
-            match LogNumbers::look(redis, keys, lane, &state, &self.oldest).await {
+        for (log_id, state) in states {
+            match LogNumbers::look(redis, keys, log_id, &state, &self.oldest).await {
                 Err(error) if is_data_error(&error) => return Ok(Vec::new()),
                 seen => log = log.with(seen?),
             }
@@ -248,11 +248,15 @@ pub async fn side_by_side(
     let Some(report) = reconcile::check_sale(pool, redis, keys, coupon).await? else {
         return Ok(None);
     };
-    let log = LogState::of(redis, &keys.log(coupon.lane())).await?;
+    let mut log = LogNumbers::default();
+    for of_lane in LogId::of_lanes([coupon.lane()].into_iter()) {
+        let state = LogState::of(redis, keys, of_lane).await?;
+        log = log.with(LogNumbers::look(redis, keys, of_lane, &state, &Oldest::default()).await?);
+    }
     Ok(Some(SideBySide {
         redis: in_redis(stores, coupon).await?,
         postgres: in_postgres(pool, coupon).await?,
-        log: LogNumbers::look(redis, keys, coupon.lane(), &log, &Oldest::default()).await?,
+        log,
         disagreements: report.disagreements.iter().map(ToString::to_string).collect(),
     }))
 }

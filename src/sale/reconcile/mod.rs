@@ -79,9 +79,9 @@ use crate::sale::{Failure, Stores, installation};
 pub struct Report {
     /// One line for each sale that Redis has to hold.
     pub sales: Vec<SaleCount>,
-    /// Entries in flight, over all lanes, when the comparison ended.
+    /// Orders in flight, over all lanes, when the comparison ended.
     pub in_flight: u64,
-    /// Whether no entry was in flight and no unit was claimed from beginning to end.
+    /// Whether no order was in flight and no unit was claimed from beginning to end.
     pub at_rest: bool,
     /// Every order by status.
     pub orders: BTreeMap<String, i64>,
@@ -124,8 +124,9 @@ pub async fn check(pool: &PgPool, redis: &Redis, keys: &Keys) -> Result<Report, 
     }
     check.unpaid_lists(&lanes, &mut report.disagreements).await?;
     let after = check.lanes(&lanes, &mut report).await?;
-    report.in_flight = after.iter().flatten().map(LogState::unwritten).sum();
-    report.at_rest = report.in_flight == 0 && before == after;
+    report.in_flight = after.iter().flatten().map(|log| log.unwritten).sum();
+    let is_settled = after.iter().flatten().all(LogState::is_settled);
+    report.at_rest = is_settled && before == after;
     Ok(report)
 }
 
@@ -136,7 +137,7 @@ pub struct Standing {
     pub disagreements: Vec<Disagreement>,
     /// The sale in numbers; `None` if Redis doesn't have it.
     pub sale: Option<SaleCount>,
-    /// Entries of the sale on their way to Postgres.
+    /// Claims of the sale on their way to Postgres.
     pub in_flight: usize,
 }
 
@@ -186,7 +187,7 @@ pub async fn standing(
     Ok(Standing { disagreements: report.disagreements, sale, in_flight })
 }
 
-/// Number of entries of this coupon on their way to Postgres.
+/// Number of claims of this coupon on their way to Postgres.
 pub async fn in_flight(stores: &Stores, coupon: CouponId) -> Result<usize, Failure> {
     let Stores { pool, redis, keys } = stores;
     Check { pool, redis, keys }.in_flight(coupon).await

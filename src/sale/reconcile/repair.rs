@@ -37,7 +37,7 @@ use crate::sale::buyers;
 use crate::sale::coupon::stock;
 use crate::sale::ids::{CouponId, Lane, OrderId, UserId};
 use crate::sale::in_plain_text;
-use crate::sale::log::{ClaimEntry, LoggedClaim};
+use crate::sale::log::{EntryId, LoggedClaim, Place};
 use crate::sale::order::dead_letter::{self, DeadLetter, Reason};
 use crate::sale::order::give_back::stock_returns::{self, StockReturn};
 use crate::sale::order::insert::{NotWritten, Written};
@@ -111,6 +111,7 @@ pub async fn repair(stores: &Stores, report: &Report) -> Result<Vec<Repair>, Fai
             | Disagreement::BuyerMissing { .. }
             | Disagreement::AcknowledgedUnwritten { .. }
             | Disagreement::PendingDeleted { .. }
+            | Disagreement::Numbering(_)
             | Disagreement::LogUnreadable { .. }
             | Disagreement::Listing(_) => continue,
         };
@@ -181,6 +182,7 @@ fn is_doubtful(found: &Disagreement) -> bool {
         | Disagreement::NotGivenBack { .. }
         | Disagreement::AcknowledgedUnwritten { .. }
         | Disagreement::PendingDeleted { .. }
+        | Disagreement::Numbering(_)
         | Disagreement::LogUnreadable { .. }
         | Disagreement::Listing(_) => false,
     }
@@ -208,9 +210,9 @@ async fn write_lost(
     if promised != [Some(order)] {
         return Ok((false, format!("user {user} doesn't hold order {order} any more")));
     }
-    let entry = entry_of(coupon, user, order);
+    let claim = claim_of(coupon, user, order);
     let written = Orders::new(stores.pool.clone(), limits::BATCH_TIMEOUT)
-        .write(coupon.lane(), &[&entry], &CancellationToken::new())
+        .write(coupon.lane(), &[claim], &CancellationToken::new())
         .await;
     match written {
         Ok(Written { inserted: 1, .. }) => {
@@ -222,7 +224,7 @@ async fn write_lost(
         }
         Ok(_) => Ok((false, format!("order {order} of user {user} is there by now"))),
         Err(NotWritten::Poison(reason, detail)) => {
-            put_aside(stores, coupon.lane(), &entry, reason, &detail).await?;
+            put_aside(stores, coupon.lane(), &claim, reason, &detail).await?;
             Ok((true, format!("order {order} of user {user} is a dead letter now: {detail}")))
         }
         Err(NotWritten::LocksLost) => unreachable!("there are none to lose"),
@@ -261,27 +263,30 @@ async fn return_again(
     Ok((done, detail))
 }
 
-/// The entry that must have been there; its time is that of the order id, to the second.
-fn entry_of(coupon: CouponId, user: UserId, order: OrderId) -> ClaimEntry {
+/// The claim that must have been in the log; its time is that of the order id, to the second.
+fn claim_of(coupon: CouponId, user: UserId, order: OrderId) -> LoggedClaim {
     let claimed_at = id::time_of(order.get());
-    let fields =
-        [("coupon", coupon.to_string()), ("user", user.to_string()), ("order", order.to_string())];
-    let fields = fields.into_iter().flat_map(|(name, value)| [name.to_owned(), value]);
-    ClaimEntry {
-        id: format!("{}-{order}", claimed_at.timestamp_millis()),
-        payload: fields.map(String::into_bytes).collect(),
-        claim: LoggedClaim { order_id: order, coupon_id: coupon, user_id: user, claimed_at },
+    // The order id keeps this place apart from others.
+    let ms = u64::try_from(claimed_at.timestamp_millis()).unwrap_or(0);
+    let entry = EntryId { ms, sequence: order.get().unsigned_abs() };
+    LoggedClaim {
+        order_id: order,
+        coupon_id: coupon,
+        user_id: user,
+        claimed_at,
+        revision: None,
+        place: Place { epoch: 0, entry, position: 0 },
     }
 }
 
 async fn put_aside(
     stores: &Stores,
     lane: Lane,
-    entry: &ClaimEntry,
+    claim: &LoggedClaim,
     reason: Reason,
     detail: &str,
 ) -> Result<(), Failure> {
-    let letter = DeadLetter::of_claim(lane, entry, reason, detail);
+    let letter = DeadLetter::of_claim(lane, claim, reason, detail);
     dead_letter::insert(&stores.pool, &letter).await?;
     Ok(())
 }

@@ -107,7 +107,7 @@ async fn a_sale_stays_as_long_as_anything_of_it_is_open() {
 
     stays("a claim is unread").await;
     let group = flash_sale::sale::log::GROUP;
-    let log = app.keys().log(lane());
+    let log = app.log(lane());
     let read = ["XREADGROUP", "GROUP", group, "another", "COUNT", "1", "STREAMS", &log, ">"];
     let _: redis::Value = app.redis(&read).await;
     stays("a claim is pending").await;
@@ -271,7 +271,7 @@ async fn a_log_that_is_read_again_finds_the_orders_of_an_archived_sale() {
     let (coupon, order) = sale(&app).await;
     end(&app, coupon).await;
     assert_eq!(archive_pass(&app).await, 1);
-    let log = app.keys().log(lane());
+    let log = app.log(lane());
     let _: i64 = app.redis(&["XGROUP", "DESTROY", &log, flash_sale::sale::log::GROUP]).await;
     let again = app.write_orders().await;
     assert_eq!((again.inserted, again.repeated, again.dead_letters), (0, 2, 0));

@@ -6,6 +6,9 @@ use chrono::TimeDelta;
 
 use crate::support::{TestApp, eventually, now, user};
 
+/// An order id as large as real ones, which a double can't tell from its neighbours.
+const REAL_ORDER: i64 = 663_123_456_789_012_345;
+
 #[tokio::test]
 async fn a_claim_becomes_an_order() {
     for lanes in [1, 4] {
@@ -179,17 +182,26 @@ async fn the_script_answers_a_list() {
     let coupon = app.create_flash(2).await;
     let keys = app.keys();
     let lane = coupon.lane();
-    let names = [keys.coupon(coupon), keys.log(lane), keys.unpaid(lane), keys.buyers(coupon, 0)];
+    let log = app.log(lane);
+    let shard = keys.buyers(coupon, 0);
+    let names = [keys.coupon(coupon), keys.lane(lane), log, keys.unpaid(lane), shard];
     let script = include_str!("../../../lua/claim.lua");
     let id = coupon.to_string();
-    let [sale, log, unpaid, shard] = &names;
-    let command = ["EVAL", script, "7", sale, log, unpaid, shard, shard, shard, shard];
-    let arguments = [&id, "1", "1", "0", "1", "7", "101", "8", "102", "7", "103", "9", "104"];
+    let [sale, of_lane, log, unpaid, shard] = &names;
+    let command = ["EVAL", script, "8", sale, of_lane, log, unpaid, shard, shard, shard, shard];
+    let terms = [&id, "1", "1", "0", "1", "calls"];
+    // Ids as large as real ones.
+    let orders: Vec<String> = (101..=104).map(|n| (REAL_ORDER + n).to_string()).collect();
+    let users: Vec<String> = [7, 8, 7, 9].map(|n| (i64::MAX - n).to_string()).into();
+    let claims = users.iter().zip(&orders).flat_map(|(user, order)| [&user[..], order]);
+    let arguments: Vec<&str> = terms.into_iter().chain(claims).collect();
     let replies: Vec<String> = app.redis(&[&command[..], &arguments].concat()).await;
-    assert_eq!(
-        replies,
-        ["ACCEPTED", "101", "ACCEPTED", "102", "ALREADY_CLAIMED", "101", "SOLD_OUT", "0"]
-    );
+    assert_eq!(replies, ["AADS", "0", &orders[0]]);
+    let entries: Vec<(String, Vec<String>)> = app.redis(&["XRANGE", log, "-", "+"]).await;
+    let claims = [&users[0], &orders[0], &users[1], &orders[1]].map(String::as_str).join(" ");
+    let entry = ["coupon", &id, "revision", "1", "epoch", "1", "first", "1", "claims", &claims];
+    assert_eq!(entries[0].1, entry);
+    assert_eq!(app.redis::<i64>(&["HGET", of_lane, "promised"]).await, 2);
 }
 
 #[tokio::test]
@@ -204,8 +216,8 @@ async fn a_key_of_the_wrong_type_stops_the_script_before_its_first_write() {
         (&sale, &["RPUSH", &sale, "x"]),
         (&buyers, &["SET", &buyers, "x"]),
         (&buyers, &["ZADD", &buyers, "1", "x"]),
-        (&app.keys().log(coupon.lane()), &["SET", &app.keys().log(coupon.lane()), "x"]),
-        (&app.keys().log(coupon.lane()), &["HSET", &app.keys().log(coupon.lane()), "x", "y"]),
+        (&app.log(coupon.lane()), &["SET", &app.log(coupon.lane()), "x"]),
+        (&app.log(coupon.lane()), &["HSET", &app.log(coupon.lane()), "x", "y"]),
     ] {
         let aside = format!("{key}.aside");
         let _: String = app.redis(&["RENAME", key, &aside]).await;

@@ -4,6 +4,7 @@
 //! acknowledgement. Locks and a proxy hold it there, so no kill is early or late, however fast the worker is.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use flash_sale::sale::claim::outcome::ClaimOutcome;
 use flash_sale::sale::ids::CouponId;
@@ -15,12 +16,17 @@ use tokio::time::Instant;
 
 use crate::faults::processes::{assert_sold_exactly, print_recovery};
 use crate::support::process::{
-    Process, backlog, flash_sale, order_id, pending, rows, small_batches, try_claim,
+    Process, backlog, flash_sale, in_flight, order_id, pending, rows, small_batches, try_claim,
     waiting_writers, written,
 };
 use crate::support::{TestApp, eventually, proxy_before, store_arguments_behind, user};
 
 const CLAIMS: i64 = 100;
+
+/// The script that acknowledges, as a command names it.
+static ACKNOWLEDGE: LazyLock<String> = LazyLock::new(|| {
+    redis::Script::new(include_str!("../../../lua/acknowledge.lua")).get_hash().to_owned()
+});
 
 #[tokio::test]
 async fn killed_before_the_first_row_nothing_is_lost() {
@@ -143,11 +149,11 @@ async fn kill_before_commit(table: &str) {
     eventually("its transaction waits for the table", async || waiting_writers(&app).await > 0)
         .await;
     worker.kill();
-    // The worker held all entries, and as long as the lock is held no process can commit.
-    assert_eq!((pending(&app).await, rows(&app).await), (CLAIMS, 0));
+    // As long as the lock is held no process can commit.
+    assert_eq!((in_flight(&app).await, rows(&app).await), (CLAIMS, 0));
     lock.rollback().await.expect("Postgres answers");
     eventually("its transaction is gone", async || waiting_writers(&app).await == 0).await;
-    assert_eq!((pending(&app).await, rows(&app).await), (CLAIMS, 0));
+    assert_eq!((in_flight(&app).await, rows(&app).await), (CLAIMS, 0));
 
     let _other = Process::serve(&app, &["--roles", "worker"]);
     eventually("everything is written", async || rows(&app).await == CLAIMS).await;
@@ -157,7 +163,7 @@ async fn kill_before_commit(table: &str) {
 async fn kill_before_acknowledgement(stock: i64) {
     let app = TestApp::start().await;
     let promised = sell(&app, stock).await;
-    let proxy = proxy_before(&app, "XACK").await;
+    let proxy = proxy_before(&app, &ACKNOWLEDGE).await;
     proxy.hold();
     let arguments = ["serve", "--roles", "worker", "--database-connections", "5"];
     let arguments =
@@ -169,7 +175,7 @@ async fn kill_before_acknowledgement(stock: i64) {
     assert!(!committed.is_empty());
     worker.kill();
     drop(proxy);
-    assert_eq!(pending(&app).await, CLAIMS);
+    assert_eq!(in_flight(&app).await, CLAIMS);
     assert!(committed.iter().all(|(user, order)| promised[user] == *order));
 
     let other = Process::serve(&app, &["--roles", "worker", "--admin-listen", "127.0.0.1:0"]);

@@ -10,6 +10,7 @@ use nix::unistd::Pid;
 use serde_json::json;
 use tokio::time::Instant;
 
+use crate::support::process::in_flight;
 use crate::support::{IMPATIENT, OwnServers, Reply, TestApp, eventually};
 
 /// Bound of an answer that doesn't wait for the store that hangs. Such an answer comes within a second; the bound
@@ -103,7 +104,7 @@ async fn claims_go_on_without_postgres() {
     app.expect_disagreements();
     signal(servers.at.postgres_pid, Signal::SIGKILL);
     let accepted = assert_degraded(&app, coupon).await;
-    let logged: i64 = app.redis(&["XLEN", &app.keys().log(coupon.lane())]).await;
+    let logged = in_flight(&app).await;
     assert_eq!(logged, 1 + accepted, "each 202 is in the order log");
 }
 

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use flash_sale::sale::log::{LogState, OrderLog};
+use flash_sale::sale::log::{EntryId, LogState, OrderLog, TidiedUp};
 use redis::Value;
 
-use crate::support::{TestApp, lane};
+use crate::support::{TestApp, calls, done, lane};
 
 async fn log_of(app: &TestApp, consumer: &str) -> OrderLog {
     let stores = &app.app.stores;
-    let log = OrderLog::new(stores.redis.clone(), &stores.keys, lane(), consumer.into());
+    let log = OrderLog::new(stores.redis.clone(), &stores.keys, calls(lane()), consumer.into());
     log.ensure_group().await.unwrap();
     log
 }
@@ -23,7 +23,7 @@ async fn append(app: &TestApp, count: usize) {
 }
 
 async fn length(app: &TestApp) -> usize {
-    app.redis(&["XLEN", &app.keys().log(lane())]).await
+    app.redis(&["XLEN", &app.log(lane())]).await
 }
 
 #[tokio::test]
@@ -31,30 +31,30 @@ async fn only_what_every_group_has_finished_with_is_trimmed() {
     let app = TestApp::start().await;
     let log = log_of(&app, "a").await;
     append(&app, 1_000).await;
-    assert_eq!(log.trim().await.unwrap(), 0, "nothing has been delivered");
+    assert_eq!(log.trim().await.unwrap().trimmed, 0, "nothing has been delivered");
 
-    let entries = log.read_new(1_000).await.unwrap().claims;
-    assert_eq!(log.trim().await.unwrap(), 0, "everything is pending");
+    let entries = log.read_new(1_000).await.unwrap();
+    assert_eq!(log.trim().await.unwrap().trimmed, 0, "everything is pending");
 
     // All but the 500th are acknowledged: that entry and the following ones have to stay.
-    let acknowledged = entries.iter().enumerate().filter(|(n, _)| *n != 500);
-    log.acknowledge(acknowledged.map(|(_, entry)| entry.id.as_str())).await.unwrap();
+    log.acknowledge(&done(&[&entries[..500], &entries[501..]].concat())).await.unwrap();
     log.trim().await.unwrap();
     let after_trim = length(&app).await;
     assert!(
         (500..=600).contains(&after_trim),
         "{after_trim}: whole nodes of 100 entries go, and no more"
     );
-    let pending = log.read_pending(10, "0").await.unwrap();
-    assert_eq!((pending.claims.len(), pending.unreadable.len()), (1, 0));
+    let pending = log.read_pending(10, EntryId::default()).await.unwrap();
+    assert_eq!((pending.len(), &pending[0]), (1, &entries[500]));
 
     // Another group, like that of a relay, hasn't read any entry yet.
-    let key = app.keys().log(lane());
+    let key = app.log(lane());
     let _: Value = app.redis(&["XGROUP", "CREATE", &key, "relay", "0"]).await;
-    log.acknowledge(pending.claims.iter().map(|entry| entry.id.as_str())).await.unwrap();
-    assert_eq!(log.trim().await.unwrap(), 0);
+    log.acknowledge(&done(&pending)).await.unwrap();
+    assert_eq!(log.trim().await.unwrap().trimmed, 0);
     let _: Value = app.redis(&["XGROUP", "DESTROY", &key, "relay"]).await;
-    assert!(log.trim().await.unwrap() >= 400);
+    let TidiedUp { trimmed, unaccounted } = log.trim().await.unwrap();
+    assert_eq!((trimmed >= 400, unaccounted), (true, 0));
     app.expect_disagreements();
 }
 
@@ -64,27 +64,27 @@ async fn a_consumer_that_holds_entries_is_not_removed() {
     let holder = log_of(&app, "holder").await;
     let other = log_of(&app, "other").await;
     append(&app, 1).await;
-    let held = holder.read_new(1).await.unwrap().claims;
+    let held = holder.read_new(1).await.unwrap();
 
     holder.leave().await.unwrap();
     other.remove_idle_consumers(Duration::ZERO).await.unwrap();
     assert_eq!(
-        holder.read_pending(1, "0").await.unwrap().len(),
+        holder.read_pending(1, EntryId::default()).await.unwrap().len(),
         1,
         "the consumer is still there, and so is the entry"
     );
 
-    holder.acknowledge(held.iter().map(|entry| entry.id.as_str())).await.unwrap();
+    holder.acknowledge(&done(&held)).await.unwrap();
     holder.leave().await.unwrap();
     let consumers: Vec<Value> =
-        app.redis(&["XINFO", "CONSUMERS", &app.keys().log(lane()), "order-writers"]).await;
+        app.redis(&["XINFO", "CONSUMERS", &app.log(lane()), "order-writers"]).await;
     assert_eq!(consumers, []);
     app.expect_disagreements();
 }
 
 /// Names of the group's consumers.
 async fn consumers(app: &TestApp) -> Vec<String> {
-    let key = app.keys().log(lane());
+    let key = app.log(lane());
     let facts: Vec<BTreeMap<String, Value>> =
         app.redis(&["XINFO", "CONSUMERS", &key, "order-writers"]).await;
     let name = |facts: &BTreeMap<String, Value>| redis::from_redis_value_ref(&facts["name"]);
@@ -98,8 +98,8 @@ async fn consumers_that_were_idle_for_long_are_removed_and_no_others() {
     let dead = log_of(&app, "dead").await;
     append(&app, 2).await;
     for log in [&ours, &dead] {
-        let entries = log.read_new(1).await.unwrap().claims;
-        log.acknowledge(entries.iter().map(|entry| entry.id.as_str())).await.unwrap();
+        let entries = log.read_new(1).await.unwrap();
+        log.acknowledge(&done(&entries)).await.unwrap();
     }
     ours.remove_idle_consumers(Duration::from_hours(1)).await.unwrap();
     assert_eq!(consumers(&app).await, ["dead", "ours"]);
@@ -116,15 +116,15 @@ async fn entries_are_taken_over_step_by_step_and_lost_ones_are_named() {
     let ours = log_of(&app, "ours").await;
     let dead = log_of(&app, "dead").await;
     append(&app, 5).await;
-    let held = dead.read_new(5).await.unwrap().claims;
+    let held = dead.read_new(5).await.unwrap();
     let step = ours.take_over(Duration::from_hours(1), 2, "0-0").await.unwrap();
     assert_eq!((step.entries, step.lost.len()), (0, 0), "they aren't idle for so long");
-    let deleted: i64 = app.redis(&["XDEL", &app.keys().log(lane()), &held[1].id]).await;
+    let deleted: i64 = app.redis(&["XDEL", &app.log(lane()), &held[1].id.to_string()]).await;
     assert_eq!(deleted, 1);
 
     // By name, however short a time the consumer has held them.
     let step = ours.take_over_from("dead", 3).await.unwrap();
-    assert_eq!((step.entries, &step.lost[..]), (2, &[held[1].id.clone()][..]));
+    assert_eq!((step.entries, &step.lost[..]), (2, &[held[1].id][..]));
     assert_eq!(ours.take_over_from("unknown", 3).await.unwrap().entries, 0);
     // Step by step, each from the end of the last one.
     let mut taken = 0;
@@ -136,7 +136,7 @@ async fn entries_are_taken_over_step_by_step_and_lost_ones_are_named() {
         (taken, from, steps) = (taken + step.entries, step.next, steps + 1);
     }
     assert_eq!((taken, steps >= 4), (4, true), "those of the dead, and our own");
-    assert_eq!(ours.read_pending(9, "0").await.unwrap().len(), 4);
+    assert_eq!(ours.read_pending(9, EntryId::default()).await.unwrap().len(), 4);
     app.expect_disagreements();
 }
 
@@ -145,14 +145,14 @@ async fn what_is_created_is_told() {
     let app = TestApp::start().await;
     let redis = &app.app.stores.redis;
     let keys = app.keys();
-    let log = OrderLog::new(redis.clone(), keys, lane(), "a".into());
+    let log = OrderLog::new(redis.clone(), keys, calls(lane()), "a".into());
     let created = async || {
         let created = log.ensure_group().await.unwrap();
         (created.group, created.log)
     };
     assert_eq!(created().await, (true, true));
     assert_eq!(created().await, (false, false));
-    let key = keys.log(lane());
+    let key = app.log(lane());
     let gone: i64 = app.redis(&["XGROUP", "DESTROY", &key, "order-writers"]).await;
     assert_eq!((gone, created().await), (1, (true, false)));
 }
@@ -160,22 +160,23 @@ async fn what_is_created_is_told() {
 #[tokio::test]
 async fn the_backlog_is_what_is_not_acknowledged() {
     let app = TestApp::start().await;
-    let key = app.keys().log(lane());
     let redis = &app.app.stores.redis;
     let backlog = async || {
-        let backlog = LogState::of(redis, &key).await.unwrap();
-        (backlog.appended, backlog.pending, backlog.unread)
+        let state = LogState::of(redis, app.keys(), calls(lane())).await.unwrap();
+        (state.unwritten, state.pending, state.written)
     };
     assert_eq!(backlog().await, (0, 0, 0), "there is no log yet");
     append(&app, 5).await;
-    assert_eq!(backlog().await, (5, 0, 5), "there is no group yet");
+    assert_eq!(backlog().await, (5, 0, 0), "there is no group yet");
     let log = log_of(&app, "a").await;
-    assert_eq!(backlog().await, (5, 0, 5));
-    let entries = log.read_new(3).await.unwrap().claims;
-    assert_eq!(backlog().await, (5, 3, 2));
-    log.acknowledge(entries.iter().map(|entry| entry.id.as_str())).await.unwrap();
-    assert_eq!(backlog().await, (5, 0, 2));
+    assert_eq!(backlog().await, (5, 0, 0));
+    let entries = log.read_new(3).await.unwrap();
+    assert_eq!(backlog().await, (5, 3, 0));
+    log.acknowledge(&done(&entries)).await.unwrap();
+    assert_eq!(backlog().await, (2, 0, 3));
+    log.acknowledge(&done(&entries)).await.unwrap();
+    assert_eq!(backlog().await, (2, 0, 3), "an entry counts once");
     log.trim().await.unwrap();
-    assert_eq!(backlog().await, (5, 0, 2));
+    assert_eq!(backlog().await, (2, 0, 3));
     app.expect_disagreements();
 }

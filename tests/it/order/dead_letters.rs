@@ -40,8 +40,9 @@ async fn a_discarded_promise_ends_as_a_cancelled_order_and_its_unit_comes_back()
         (Some("oversold"), Some("1"))
     );
     assert_eq!(open[0]["order_id"], order.to_string());
-    let entry = ["coupon", &coupon.to_string(), "user", "1", "order", &order.to_string()];
-    assert_eq!(open[0]["entry"], serde_json::json!(entry));
+    let (coupon_text, order_text) = (coupon.to_string(), order.to_string());
+    let claim = ["coupon", &coupon_text, "user", "1", "order", &order_text, "revision", "1"];
+    assert_eq!(open[0]["entry"], serde_json::json!(claim));
 
     let letter = open[0]["id"].as_str().expect("an id");
     for _ in 0..2 {
@@ -57,8 +58,9 @@ async fn a_discarded_promise_ends_as_a_cancelled_order_and_its_unit_comes_back()
 #[tokio::test]
 async fn a_letter_whose_entry_became_an_order_after_all_changes_nothing() {
     let (app, coupon, order) = a_promise_in_review().await;
-    let entry = ["coupon", &coupon.to_string(), "user", "1", "order", &order.to_string()];
-    app.append(lane(), &entry).await;
+    let (coupon_text, order_text) = (coupon.to_string(), order.to_string());
+    let claim = ["coupon", &coupon_text, "user", "1", "order", &order_text, "revision", "1"];
+    app.append(lane(), &claim[..6]).await;
     assert_eq!(app.write_orders().await.inserted, 1, "there is a unit for it now");
     let letter = letters(&app).await[0]["id"].clone();
     assert_eq!(discard(&app, letter.as_str().unwrap()).await.status, 204);

@@ -101,7 +101,7 @@ async fn an_order_whose_entry_is_read_again_stays_expired() {
     let order = app.order(1, coupon).await;
     app.let_time_pass().await;
     app.expire().await;
-    let log = app.keys().log(coupon.lane());
+    let log = app.log(coupon.lane());
     let _: String = app.redis(&["XGROUP", "SETID", &log, "order-writers", "0"]).await;
     assert_eq!(app.write_orders().await.repeated, 1);
     assert_eq!(app.status(1, order).await, "expired");

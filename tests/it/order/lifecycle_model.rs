@@ -9,7 +9,7 @@ use flash_sale::sale::claim::outcome::ClaimOutcome;
 use flash_sale::sale::coupon::input::Restock;
 use flash_sale::sale::coupon::rules::Change;
 use flash_sale::sale::ids::CouponId;
-use flash_sale::sale::log::{ClaimEntry, OrderLog};
+use flash_sale::sale::log::{LoggedClaim, OrderLog};
 use flash_sale::sale::reconcile::runs::AskedBy;
 use flash_sale::worker::{LaneWorker, WorkerSettings, consumer_name};
 use proptest::prelude::*;
@@ -17,7 +17,7 @@ use proptest::test_runner::TestCaseResult;
 use tokio_util::sync::CancellationToken;
 
 use crate::kit::id_properties::for_cases;
-use crate::support::{TestApp, lane, user, write_all};
+use crate::support::{TestApp, calls, claims_in, lane, user, write_all};
 
 const CASES: u32 = 24;
 const CASES_LONG: u32 = 1_000;
@@ -246,7 +246,6 @@ async fn run(pass: Pass, model: &mut Model, app: &TestApp, coupon: CouponId) {
         }
         Pass::WriteDiesAfterCommit => {
             let entries = deliver(app).await;
-            let entries: Vec<&ClaimEntry> = entries.iter().collect();
             let never = CancellationToken::new();
             app.app.orders.write(lane(), &entries, &never).await.expect("Postgres answers");
             model.all(&[State::Logged], State::Unpaid);
@@ -274,18 +273,18 @@ async fn run(pass: Pass, model: &mut Model, app: &TestApp, coupon: CouponId) {
 }
 
 /// Reads the unread entries as a worker that dies then.
-async fn deliver(app: &TestApp) -> Vec<ClaimEntry> {
+async fn deliver(app: &TestApp) -> Vec<LoggedClaim> {
     let stores = &app.app.stores;
-    let log = OrderLog::new(stores.redis.clone(), &stores.keys, lane(), consumer_name());
+    let log = OrderLog::new(stores.redis.clone(), &stores.keys, calls(lane()), consumer_name());
     log.ensure_group().await.expect("Redis answers");
-    log.read_new(1_000).await.expect("Redis answers").claims
+    claims_in(&log.read_new(1_000).await.expect("Redis answers"))
 }
 
 /// A worker takes over all pending entries, and writes all entries.
 async fn recover(app: &TestApp) {
     let settings =
         WorkerSettings { take_over_idle: Duration::ZERO, ..WorkerSettings::from(&app.config) };
-    let mut worker = LaneWorker::new(app.app.clone(), lane(), consumer_name(), settings);
+    let mut worker = LaneWorker::new(app.app.clone(), calls(lane()), consumer_name(), settings);
     worker.ensure_group().await.expect("Redis answers");
     worker.recover_pass().await.expect("both stores answer");
     write_all(&mut worker).await;

@@ -180,7 +180,7 @@ async fn carry_out(
             }
         }
         Command::ReadAgain => {
-            let log = app.keys().log(coupon.lane());
+            let log = app.log(coupon.lane());
             app.write_orders().await;
             model.all(None, Unpaid);
             let _: String = app.redis(&["XGROUP", "SETID", &log, "order-writers", "0"]).await;

@@ -68,7 +68,7 @@ async fn after_a_roll_back_a_discarded_promise_offers_no_unit_that_is_not_there(
     for n in [3, 4] {
         assert_eq!(app.claim(n, coupon).await.refusal(), (410, "sold_out"));
     }
-    assert_eq!((app.write_orders().await.entries, app.give_back().await), (0, 0));
+    assert_eq!((app.write_orders().await.positions, app.give_back().await), (0, 0));
 }
 
 #[tokio::test]
@@ -297,7 +297,7 @@ async fn places_are_passed_on_once_while_orders_are_closed_and_claimed() {
     tokio::join!(cancels, claims, passes, others);
     // A claim beyond the units is a letter, and makes up for an order that is still forgotten.
     eventually("nothing is left to do", async || {
-        let written = write_all(&mut worker).await.entries;
+        let written = write_all(&mut worker).await.positions;
         let discarded = discard_all(&app).await;
         written + discarded + app.give_back().await == 0
     })

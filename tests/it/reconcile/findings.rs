@@ -67,7 +67,7 @@ async fn a_promise_without_an_order() {
     app.execute("DELETE FROM orders WHERE user_id = 2; UPDATE flash_sales SET sold = 1").await;
     assert_named(
         &app,
-        &["user 2 was promised order", "2 entries of the order log were acknowledged, but only 1"],
+        &["user 2 was promised order", "2 orders of the order log were acknowledged, but only 1"],
     )
     .await;
 }
@@ -205,7 +205,7 @@ async fn a_log_that_cannot_be_read_is_a_finding_and_hides_no_sale() {
     app.expect_disagreements();
     let mut coupons = [app.create_flash(5).await, app.create_flash(5).await];
     coupons.sort_by_key(|coupon| coupon.lane());
-    let _: String = app.redis(&["SET", &app.keys().log(coupons[0].lane()), "x"]).await;
+    let _: String = app.redis(&["SET", &app.log(coupons[0].lane()), "x"]).await;
     let _: i64 = app.redis(&["HINCRBY", &app.keys().coupon(coupons[1]), "stock", "1"]).await;
     assert_named(&app, &["lane 0: its order log can't be read", "total 5 is not stock 6"]).await;
 }
@@ -232,7 +232,7 @@ async fn an_open_dead_letter_is_no_disagreement() {
 async fn without_its_group_a_log_is_in_flight_as_a_whole() {
     let (app, coupon) = two_orders().await;
     assert_eq!(app.claim(3, coupon).await.status, 202);
-    let log = app.keys().log(coupon.lane());
+    let log = app.log(coupon.lane());
     let _: i64 = app.redis(&["XGROUP", "DESTROY", &log, "order-writers"]).await;
     let report = app.reconcile().await;
     assert!(report.agrees() && !report.at_rest && report.in_flight > 0, "{report:?}");
@@ -257,7 +257,7 @@ async fn one_lost_order_among_thousands() {
     assert_eq!((report.sales[0].live_orders, report.orders["unpaid"]), (3_000, 3_000));
     app.execute("DELETE FROM orders WHERE user_id = 2345").await;
     let named =
-        ["user 2345 was promised order", "counts 3000 as sold, but has 2999", "3000 entries"];
+        ["user 2345 was promised order", "counts 3000 as sold, but has 2999", "3000 orders"];
     assert_named(&app, &named).await;
     app.expect_disagreements();
 }
@@ -305,12 +305,12 @@ async fn an_acknowledgement_without_a_row() {
     let mut worker = app.workers().remove(0);
     worker.ensure_group().await.unwrap();
     // A consumer acknowledges an entry that it hasn't written: the classic way to lose an order.
-    let log = app.keys().log(coupon.lane());
+    let log = app.log(coupon.lane());
     let read = "local r = redis.call('XREADGROUP', 'GROUP', 'order-writers', 'x', 'STREAMS', KEYS[1], '>') return redis.call('XACK', KEYS[1], 'order-writers', r[1][2][1][1])";
     let _: i64 = app.redis(&["EVAL", read, "1", &log]).await;
     assert_named(
         &app,
-        &["user 1 was promised order", "1 entries of the order log were acknowledged, but only 0"],
+        &["user 1 was promised order", "1 orders of the order log were acknowledged, but only 0"],
     )
     .await;
     app.expect_disagreements();
@@ -322,7 +322,7 @@ async fn a_pending_entry_that_was_deleted() {
     let coupon = app.create_flash(5).await;
     assert_eq!(app.claim(1, coupon).await.status, 202);
     app.workers().remove(0).ensure_group().await.unwrap();
-    let log = app.keys().log(coupon.lane());
+    let log = app.log(coupon.lane());
     let read_and_delete = "local r = redis.call('XREADGROUP', 'GROUP', 'order-writers', 'x', 'STREAMS', KEYS[1], '>') return redis.call('XDEL', KEYS[1], r[1][2][1][1])";
     let _: i64 = app.redis(&["EVAL", read_and_delete, "1", &log]).await;
     assert_named(

@@ -35,7 +35,7 @@ fn repairs(run: &Value) -> Vec<String> {
 
 async fn lose_entries(app: &TestApp, coupon: CouponId) -> i64 {
     app.workers().remove(0).ensure_group().await.expect("Redis answers");
-    app.redis(&["EVAL", ACKNOWLEDGE_UNWRITTEN, "1", &app.keys().log(coupon.lane())]).await
+    app.redis(&["EVAL", ACKNOWLEDGE_UNWRITTEN, "1", &app.log(coupon.lane())]).await
 }
 
 #[tokio::test]
@@ -57,7 +57,7 @@ async fn a_lost_order_is_written_with_the_id_that_was_promised() {
     let again = repair(&app).await;
     assert_eq!((&again["disagreements"], repairs(&again).len()), (&json!(0), 0));
     // The entry is a repeat if it turns up after all.
-    let log = app.keys().log(coupon.lane());
+    let log = app.log(coupon.lane());
     let _: i64 = app.redis(&["XGROUP", "DESTROY", &log, "order-writers"]).await;
     let report = app.write_orders().await;
     assert_eq!((report.inserted, report.repeated, report.dead_letters), (0, 1, 0));

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use flash_sale::sale::claim::outcome::ClaimOutcome;
 use flash_sale::sale::ids::CouponId;
-use flash_sale::sale::log::GROUP;
+use flash_sale::sale::log::{GROUP, LogState};
 use futures_util::future::join_all;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -17,7 +17,7 @@ use private_servers::testing;
 pub use private_servers::testing::{Finished, run};
 use serde_json::Value;
 
-use super::{TestApp, lane, user};
+use super::{TestApp, calls, lane, user};
 
 /// The binary with these arguments and none of the settings in our own environment.
 pub fn flash_sale<S: AsRef<str>>(arguments: &[S]) -> Command {
@@ -175,10 +175,16 @@ pub async fn rows(app: &TestApp) -> i64 {
 
 /// Entries delivered to a worker and not acknowledged.
 pub async fn pending(app: &TestApp) -> i64 {
-    let log = app.keys().log(lane());
+    let log = app.log(lane());
     let summary: (i64, redis::Value, redis::Value, redis::Value) =
         app.redis(&["XPENDING", &log, GROUP]).await;
     summary.0
+}
+
+/// Orders of entries that are not acknowledged.
+pub async fn in_flight(app: &TestApp) -> i64 {
+    let state = LogState::of(&app.app.stores.redis, app.keys(), calls(lane())).await;
+    i64::try_from(state.expect("Redis answers").unwritten).expect("a few")
 }
 
 /// Holds every row of `flash_sales`: a worker's batch gets as far as its rows, and then waits.
@@ -206,7 +212,7 @@ pub async fn waiting_writers(app: &TestApp) -> i64 {
 
 /// Consumers in the group.
 pub async fn consumers(app: &TestApp) -> usize {
-    let log = app.keys().log(lane());
+    let log = app.log(lane());
     let consumers: Vec<redis::Value> = app.redis(&["XINFO", "CONSUMERS", &log, GROUP]).await;
     consumers.len()
 }

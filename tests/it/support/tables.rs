@@ -50,7 +50,7 @@ impl TestApp {
     pub async fn dump(&self, coupon: CouponId) -> Vec<Option<Vec<u8>>> {
         let mut keys = self.shard_keys(coupon).await;
         let lane = coupon.lane();
-        keys.extend([self.keys().coupon(coupon), self.keys().log(lane), self.keys().unpaid(lane)]);
+        keys.extend([self.keys().coupon(coupon), self.log(lane), self.keys().unpaid(lane)]);
         let mut dump = Vec::with_capacity(keys.len());
         for key in keys {
             dump.push(self.redis(&["DUMP", &key]).await);

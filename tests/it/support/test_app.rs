@@ -19,8 +19,8 @@ use flash_sale::kit::postgres;
 use flash_sale::kit::redis::Redis;
 use flash_sale::sale::Stores;
 use flash_sale::sale::ids::{CouponId, Lane, UserId};
-use flash_sale::sale::keys::Keys;
-use flash_sale::sale::log::LogState;
+use flash_sale::sale::keys::{Keys, LogId, LogLayout};
+use flash_sale::sale::log::{Entry, EntryId, LogState, LoggedClaim};
 use flash_sale::sale::reconcile::{self, Report};
 use flash_sale::worker::write::WriteReport;
 use flash_sale::worker::{LaneWorker, WorkerSettings, consumer_name};
@@ -335,10 +335,24 @@ impl TestApp {
         self.app.stores.redis.query(&command).await.expect("Redis does it")
     }
 
-    /// Appends an entry to the log by hand. Returns its id.
+    /// Appends an entry to the log by hand; a claim as the claim script does, numbered. Returns its id.
     pub async fn append(&self, lane: Lane, fields: &[&str]) -> String {
-        let key = self.keys().log(lane);
-        self.redis(&[&["XADD", &key, "*"], fields].concat()).await
+        self.append_as(lane, "*", fields).await
+    }
+
+    /// The same, with this id.
+    pub async fn append_as(&self, lane: Lane, id: &str, fields: &[&str]) -> String {
+        let (log, of_lane) = (self.log(lane), self.keys().lane(lane));
+        let &["coupon", coupon, "user", user, "order", order] = fields else {
+            return self.redis(&[&["XADD", &log, id], fields].concat()).await;
+        };
+        let claims = [user, order].join(" ");
+        self.redis(&["EVAL", APPEND, "2", &log, &of_lane, id, coupon, &claims]).await
+    }
+
+    /// Key of the log of a lane.
+    pub fn log(&self, lane: Lane) -> String {
+        self.keys().log(calls(lane))
     }
 
     /// One SQL statement.
@@ -359,13 +373,34 @@ impl TestApp {
     }
 }
 
+/// Appends a claim, and numbers it.
+const APPEND: &str = "
+    local first = redis.call('HINCRBY', KEYS[2], 'promised', 1)
+    return redis.call('XADD', KEYS[1], ARGV[1], 'coupon', ARGV[2], 'revision', 1, 'epoch', 1, 'first', first,
+        'claims', ARGV[3])";
+
+/// The log that is in use in a lane.
+pub fn calls(lane: Lane) -> LogId {
+    LogId { lane, layout: LogLayout::Calls }
+}
+
+/// The claims in these entries.
+pub fn claims_in(entries: &[Entry]) -> Vec<LoggedClaim> {
+    entries.iter().flat_map(|entry| entry.claims.clone()).collect()
+}
+
+/// These entries, to be acknowledged.
+pub fn done(entries: &[Entry]) -> Vec<(EntryId, u64)> {
+    entries.iter().map(|entry| (entry.id, entry.counted())).collect()
+}
+
 /// Runs write passes until nothing is left, and fails if something stays.
 pub async fn write_all(worker: &mut LaneWorker) -> WriteReport {
     let mut sum = WriteReport::default();
     for _ in 0..1_000 {
         let written = bounded("the end of the pass", worker.write_pass()).await;
         let report = written.expect("both stores answer");
-        if report.entries == 0 {
+        if report.positions == 0 {
             return sum;
         }
         add(&mut sum, report);
@@ -374,7 +409,7 @@ pub async fn write_all(worker: &mut LaneWorker) -> WriteReport {
 }
 
 fn add(sum: &mut WriteReport, report: WriteReport) {
-    sum.entries += report.entries;
+    sum.positions += report.positions;
     sum.inserted += report.inserted;
     sum.repeated += report.repeated;
     sum.dead_letters += report.dead_letters;
@@ -394,7 +429,7 @@ impl Place {
     }
 
     fn worker(&self, app: Arc<App>, lane: Lane, settings: WorkerSettings) -> LaneWorker {
-        LaneWorker::new(app, lane, consumer_name(), settings)
+        LaneWorker::new(app, calls(lane), consumer_name(), settings)
     }
 
     /// Lets a new worker take over and write whatever is in flight, and compares the stores; then gives back
@@ -408,13 +443,12 @@ impl Place {
         for lane in Lane::all(config.lanes.unwrap_or(1)) {
             let mut worker = self.worker(app.clone(), lane, settings);
             worker.ensure_group().await.expect("Redis answers");
-            let key = app.stores.keys.log(lane);
             // As long as it takes the locks of a worker that was killed to run out.
             eventually("everything is written", async || {
                 worker.recover_pass().await.expect("both stores answer");
                 write_all(&mut worker).await;
-                let state = LogState::of(&app.stores.redis, &key).await;
-                state.is_ok_and(|state| state.unwritten() == 0)
+                let state = LogState::of(&app.stores.redis, &app.stores.keys, calls(lane)).await;
+                state.is_ok_and(|state| state.is_settled())
             })
             .await;
         }

@@ -9,7 +9,7 @@ use flash_sale::worker::watch::LaneWatch;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
-use crate::support::{TestApp, eventually, lane, write_all};
+use crate::support::{TestApp, calls, eventually, lane, write_all};
 
 /// A millisecond that no clock reaches while the tests run.
 const MS: u64 = 4_000_000_000_000;
@@ -19,9 +19,7 @@ fn id(sequence: u64) -> String {
 }
 
 async fn add(app: &TestApp, sequence: u64, fields: &[&str]) {
-    let key = app.keys().log(lane());
-    let id = id(sequence);
-    let _: String = app.redis(&[&["XADD", &key, &id], fields].concat()).await;
+    app.append_as(lane(), &id(sequence), fields).await;
 }
 
 /// The entry of a claim of user `n`, who is a buyer in Redis.
@@ -114,7 +112,7 @@ async fn the_log_is_trimmed_to_the_slowest_group_within_a_millisecond() {
         for pending in [false, true] {
             let app = TestApp::start().await;
             app.expect_disagreements();
-            let key = app.keys().log(lane());
+            let key = app.log(lane());
             for sequence in 1..=350 {
                 add(&app, sequence, &["x", "y"]).await;
             }
@@ -128,7 +126,7 @@ async fn the_log_is_trimmed_to_the_slowest_group_within_a_millisecond() {
                 }
             }
             let stores = &app.app.stores;
-            let log = OrderLog::new(stores.redis.clone(), &stores.keys, lane(), "x".into());
+            let log = OrderLog::new(stores.redis.clone(), &stores.keys, calls(lane()), "x".into());
             log.trim().await.unwrap();
             let needed = ours.min(others);
             let kept: i64 = app.redis(&["XLEN", &key]).await;
@@ -153,19 +151,18 @@ async fn a_log_is_judged_to_the_entry() {
         claim(&app, coupon, n, u64::try_from(n).unwrap()).await;
     }
     let redis = &app.app.stores.redis;
-    let key = app.keys().log(lane());
     for read in 0..=4 {
         if read > 0 {
             assert_eq!(worker.log().read_new(1).await.unwrap().len(), 1);
         }
-        let state = LogState::of(redis, &key).await.unwrap();
-        assert_eq!((state.pending, state.unread), (read, 4 - read));
+        let state = LogState::of(redis, app.keys(), calls(lane())).await.unwrap();
+        assert_eq!((state.pending, state.unwritten), (read, 4));
         assert!(!state.is_settled());
         let report = app.reconcile().await;
         assert!(report.agrees() && report.in_flight == 4 && !report.at_rest, "{report:?}");
     }
-    assert_eq!(write_all(&mut worker).await.entries, 4);
-    assert!(LogState::of(redis, &key).await.unwrap().is_settled());
+    assert_eq!(write_all(&mut worker).await.positions, 4);
+    assert!(LogState::of(redis, app.keys(), calls(lane())).await.unwrap().is_settled());
 }
 
 /// Entries 1 to 3 are there. A lane that came to rest behind entry `last` is woken up if there is a later entry, or
@@ -178,7 +175,7 @@ async fn a_lane_at_rest_is_woken_up_within_a_millisecond() {
         for sequence in 1..=3 {
             add(&app, sequence, &["x", "y"]).await;
         }
-        let key = app.keys().log(lane());
+        let key = app.log(lane());
         let _: String =
             app.redis(&["XGROUP", "CREATE", &key, "order-writers", &id(delivered)]).await;
         let last = id(last).parse().expect("an entry id");

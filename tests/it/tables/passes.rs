@@ -10,7 +10,7 @@ use flash_sale::sale::ids::{CouponId, Lane};
 use flash_sale::worker::{LaneWorker, WorkerSettings, consumer_name};
 use serde_json::Value;
 
-use crate::support::{TestApp, eventually, lane, user, write_all};
+use crate::support::{TestApp, calls, eventually, lane, user, write_all};
 
 /// First order id of rows that are written by hand, as `support/buyers.rs` writes their buyers; the user's id is
 /// added.
@@ -439,7 +439,7 @@ const BATCH: i64 = 5;
 fn worker(app: &TestApp) -> LaneWorker {
     let settings =
         WorkerSettings { take_over_idle: Duration::ZERO, ..WorkerSettings::from(&app.config) };
-    LaneWorker::new(app.app.clone(), lane(), consumer_name(), settings)
+    LaneWorker::new(app.app.clone(), calls(lane()), consumer_name(), settings)
 }
 
 async fn small_batches() -> (TestApp, CouponId) {
@@ -462,7 +462,7 @@ async fn entries() {
         worker.ensure_group().await.unwrap();
         claims(&app, coupon, 1..=count).await;
         let mut sizes = Vec::new();
-        while let entries @ 1.. = worker.write_pass().await.unwrap().entries {
+        while let entries @ 1.. = worker.write_pass().await.unwrap().positions {
             sizes.push(i64::try_from(entries).unwrap());
         }
         let expected = [BATCH.min(count), count - BATCH].into_iter().filter(|size| *size > 0);
@@ -538,7 +538,7 @@ async fn entries_that_cannot_be_read() {
 /// Appends entries that aren't claims.
 async fn append(app: &TestApp, lane: Lane, count: i64) {
     let script = "for _ = 1, ARGV[1] do redis.call('XADD', KEYS[1], '*', 'x', 'y') end return 1";
-    let _: i64 = app.redis(&["EVAL", script, "1", &app.keys().log(lane), &count.to_string()]).await;
+    let _: i64 = app.redis(&["EVAL", script, "1", &app.log(lane), &count.to_string()]).await;
 }
 
 #[tokio::test]
@@ -549,7 +549,7 @@ async fn trimming() {
         let mut worker = worker(&app);
         worker.ensure_group().await.unwrap();
         append(&app, lane(), count).await;
-        let key = app.keys().log(lane());
+        let key = app.log(lane());
         assert_eq!(worker.tidy_up_pass().await.unwrap(), 0, "no consumer has read them");
         let _: String = app.redis(&["XGROUP", "SETID", &key, "order-writers", "$"]).await;
         worker.tidy_up_pass().await.unwrap();
@@ -636,13 +636,15 @@ async fn entries_in_flight() {
         let coupon = app.create_flash(count).await;
         app.sell_out_by_hand(coupon, count).await;
         let script = "for n = 1, ARGV[1] do
-                redis.call('XADD', KEYS[1], '*', 'coupon', ARGV[2], 'user', n, 'order', string.sub(ARGV[3], 1, -5) .. string.format('%04d', 6976 + n))
+                local order = string.sub(ARGV[3], 1, -5) .. string.format('%04d', 6976 + n)
+                redis.call('XADD', KEYS[1], '*', 'coupon', ARGV[2], 'first', n, 'claims', n .. ' ' .. order)
             end
-            return 1";
-        let log = app.keys().log(lane());
+            return redis.call('HINCRBY', KEYS[2], 'promised', ARGV[1])";
+        let log = app.log(lane());
         let coupon_text = coupon.to_string();
+        let (of_lane, count_text) = (app.keys().lane(lane()), count.to_string());
         let words =
-            ["EVAL", script, "1", &log, &count.to_string(), &coupon_text, &BY_HAND.to_string()];
+            ["EVAL", script, "2", &log, &of_lane, &count_text, &coupon_text, &BY_HAND.to_string()];
         let _: i64 = app.redis(&words).await;
         let worker = worker(&app);
         worker.log().ensure_group().await.unwrap();

@@ -37,7 +37,7 @@ const DOUBTED: bool = false;
 /// way makes one finding that takes the belief from Redis, or none. While Redis has an older revision its total isn't
 /// compared.
 #[rustfmt::skip]
-const ROWS: [Row; 23] = [
+const ROWS: [Row; 25] = [
     row("sale_missing", "DEL {sale}", &[], &[], DOUBTED),
     row("shards_missing", "DEL {empty_shard}", &[], &[], DOUBTED),
     row("sale_unreadable", "HSET {sale} revision x", &[], &[], DOUBTED),
@@ -69,6 +69,12 @@ const ROWS: [Row; 23] = [
         "SQL DELETE FROM stock_returns WHERE user_id = 4\nSQL DELETE FROM orders WHERE user_id = 4", &[], &[], BELIEVED),
     row("pending_deleted",
         "XADD {log} 9999999999999-1 x y\nXREADGROUP GROUP order-writers x STREAMS {log} >\nXDEL {log} 9999999999999-1",
+        &[], &[], BELIEVED),
+    row("numbers_missing",
+        "XADD {log} 9999999999998-1 coupon 999424 first 900 claims x\nXADD {log} 9999999999999-1 coupon 999424 first 902 claims y",
+        &[], &[], BELIEVED),
+    row("numbers_repeated",
+        "XADD {log} 9999999999998-1 coupon 999424 first 1 claims x\nXADD {log} 9999999999999-1 coupon 999424 first 1 claims y",
         &[], &[], BELIEVED),
     // Without the log, the entries in flight are unknown.
     row("log_unreadable", "DEL {log}\nSET {log} x", &[], &[], DOUBTED),
@@ -139,7 +145,7 @@ async fn make(app: &TestApp, coupon: CouponId, made: &str) {
             .replace("{sale}", &app.keys().coupon(coupon))
             .replace("{shard_of_2}", &app.shard_of(coupon, 2).await)
             .replace("{empty_shard}", &empty_shard(app, coupon).await)
-            .replace("{log}", &app.keys().log(lane))
+            .replace("{log}", &app.log(lane))
             .replace("{unpaid}", &app.keys().unpaid(lane))
             .replace("{paid}", &paid.to_string());
         let _: redis::Value = app.redis(&line.split(' ').collect::<Vec<_>>()).await;

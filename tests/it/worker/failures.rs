@@ -45,7 +45,7 @@ async fn what_nobody_had_read_when_the_group_vanished_is_written() {
         redis.call('XADD', KEYS[1], '*', 'coupon', ARGV[1], 'user', '2', 'order', '99')
         return redis.call('XGROUP', 'DESTROY', KEYS[1], 'order-writers')";
     let keys = app.keys();
-    let log = keys.log(lane());
+    let log = app.log(lane());
     let buyers = keys.buyers(coupon, 0);
     let sale = keys.coupon(coupon);
     let id = coupon.to_string();
@@ -67,15 +67,15 @@ async fn what_was_deleted_is_named_before_anything_else_can_fail_and_put_aside_w
     // A worker that has died held all three, and two of them were deleted.
     let dead = app.worker(lane());
     dead.log().ensure_group().await.unwrap();
-    let held = dead.log().read_new(10).await.unwrap().claims;
+    let held = dead.log().read_new(10).await.unwrap();
     assert_eq!((held.len(), pending(&app).await), (3, 3));
     for entry in &held[..2] {
-        let _: i64 = app.redis(&["XDEL", &app.keys().log(lane()), &entry.id]).await;
+        let _: i64 = app.redis(&["XDEL", &app.log(lane()), &entry.id.to_string()]).await;
     }
     app.execute("ALTER TABLE dead_letters RENAME TO dead_letters_aside").await;
     let worker = Process::serve(&app, &["--roles", "worker"]);
     for entry in &held[..2] {
-        let line = worker.logged(&format!("entry=\"{}\"", entry.id)).await;
+        let line = worker.logged(&format!("entry={}", entry.id)).await;
         assert!(line.contains("ALARM: an entry was deleted"), "{line}");
     }
     // Redis has named them only that once, and the worker remembers.

@@ -29,7 +29,7 @@ async fn lanes_at_rest_cost_few_commands_and_connections() {
     app::start_housekeeping(&app.app);
     worker::start(&app.app, &app.config);
     let groups = async || -> usize {
-        let logs: Vec<String> = app.redis(&["KEYS", "*:orders"]).await;
+        let logs: Vec<String> = app.redis(&["KEYS", "*:calls"]).await;
         logs.len()
     };
     eventually("the lanes have groups", async || groups().await == LANES).await;
@@ -43,6 +43,8 @@ async fn lanes_at_rest_cost_few_commands_and_connections() {
         (after - before) as f64 / began.elapsed().as_secs_f64()
     };
     eventually("they are at rest", async || rate().await <= 1_500.0).await;
+    let older: Vec<String> = app.redis(&["KEYS", "*:orders"]).await;
+    assert_eq!(older, [""; 0], "no older version has written a log");
     let connections = info(&app, "connected_clients").await;
     println!("{LANES} lanes at rest: {:.0} commands/s, {connections} connections", rate().await);
     assert!(connections <= 300, "{connections}");
@@ -67,7 +69,7 @@ async fn lanes_at_rest_cost_few_commands_and_connections() {
 async fn a_lane_at_rest_notices_that_its_group_has_vanished() {
     let app = TestApp::with_lanes(2).await;
     worker::start(&app.app, &app.config);
-    let logs: Vec<String> = Lane::all(2).map(|lane| app.keys().log(lane)).collect();
+    let logs: Vec<String> = Lane::all(2).map(|lane| app.log(lane)).collect();
     let has_group = async |log: &str| {
         let groups: Result<Vec<redis::Value>, _> =
             app.app.stores.redis.query(redis::cmd("XINFO").arg("GROUPS").arg(log)).await;
@@ -132,7 +134,7 @@ async fn a_redis_that_counts_from_its_last_rewrite_has_no_backlog() {
     tokio::task::block_in_place(|| servers.bring_back());
     eventually("Redis is back", async || app.app.backlog.look().await.is_ok()).await;
     let groups: Vec<std::collections::BTreeMap<String, redis::Value>> =
-        app.redis(&["XINFO", "GROUPS", &app.keys().log(lane())]).await;
+        app.redis(&["XINFO", "GROUPS", &app.log(lane())]).await;
     println!("after the restart, Redis tells a lag of {:?}", groups[0]["lag"]);
     assert_eq!(app.app.backlog.look().await.unwrap(), 0);
     let ready = app.get("/readyz", "").await;
@@ -144,7 +146,7 @@ async fn a_redis_that_counts_from_its_last_rewrite_has_no_backlog() {
     app.workers()[0].ensure_group().await.unwrap();
     assert_eq!(app.app.backlog.look().await.unwrap(), 1);
     let groups: Vec<std::collections::BTreeMap<String, redis::Value>> =
-        app.redis(&["XINFO", "GROUPS", &app.keys().log(lane())]).await;
+        app.redis(&["XINFO", "GROUPS", &app.log(lane())]).await;
     assert_eq!(groups[0]["lag"], redis::Value::Int(1));
     assert_eq!(app.write_orders().await.inserted, 1);
 }

@@ -2,11 +2,11 @@
 //! circle, and each entry is written and counted once.
 
 use flash_sale::sale::ids::Lane;
-use flash_sale::sale::log::{ClaimEntry, OrderLog};
+use flash_sale::sale::log::{LoggedClaim, OrderLog};
 use flash_sale::sale::order::insert::{NotWritten, Written};
 use tokio_util::sync::CancellationToken;
 
-use crate::support::{TestApp, lane, user};
+use crate::support::{TestApp, calls, claims_in, done, lane, user};
 
 /// Each of two workers has two thirds of the entries, so one third is in both hands.
 const THIRD: usize = 30;
@@ -24,7 +24,7 @@ async fn overlapping_batches_in_opposite_order_are_written_once_and_without_a_de
     let coupons = [app.create_flash(1_000).await, app.create_flash(1_000).await];
     let lane = lane();
     let stores = &app.app.stores;
-    let log = OrderLog::new(stores.redis.clone(), &stores.keys, lane, "both".into());
+    let log = OrderLog::new(stores.redis.clone(), &stores.keys, calls(lane), "both".into());
     log.ensure_group().await.expect("Redis answers");
     for round in 0..5 {
         for n in 0..3 * THIRD {
@@ -32,10 +32,11 @@ async fn overlapping_batches_in_opposite_order_are_written_once_and_without_a_de
             let id = i64::try_from(1 + n + round * 1_000).unwrap();
             app.app.claims.claim(coupon, user(id)).await.expect("it is accepted");
         }
-        let entries = log.read_new(3 * THIRD).await.unwrap().claims;
-        assert_eq!(entries.len(), 3 * THIRD);
-        let forwards: Vec<&ClaimEntry> = entries[..2 * THIRD].iter().collect();
-        let backwards: Vec<&ClaimEntry> = entries[THIRD..].iter().rev().collect();
+        let entries = log.read_new(3 * THIRD).await.unwrap();
+        let claims = claims_in(&entries);
+        assert_eq!(claims.len(), 3 * THIRD);
+        let forwards = &claims[..2 * THIRD];
+        let backwards: Vec<LoggedClaim> = claims[THIRD..].iter().rev().copied().collect();
 
         let (one, other) =
             tokio::join!(write(&app, lane, &forwards), write(&app, lane, &backwards));
@@ -44,12 +45,12 @@ async fn overlapping_batches_in_opposite_order_are_written_once_and_without_a_de
         assert_eq!(one.inserted + other.inserted, 3 * THIRD, "{one:?} {other:?}");
         assert_eq!(one.repeated + other.repeated, THIRD, "{one:?} {other:?}");
         assert_eq!(one.conflicts + other.conflicts, 0, "{one:?} {other:?}");
-        log.acknowledge(entries.iter().map(|entry| entry.id.as_str())).await.unwrap();
+        log.acknowledge(&done(&entries)).await.unwrap();
     }
     let sold = app.number("SELECT sum(sold)::bigint FROM flash_sales").await;
     assert_eq!(sold, i64::try_from(5 * 3 * THIRD).unwrap());
 }
 
-async fn write(app: &TestApp, lane: Lane, entries: &[&ClaimEntry]) -> Result<Written, NotWritten> {
-    app.app.orders.write(lane, entries, &CancellationToken::new()).await
+async fn write(app: &TestApp, lane: Lane, claims: &[LoggedClaim]) -> Result<Written, NotWritten> {
+    app.app.orders.write(lane, claims, &CancellationToken::new()).await
 }

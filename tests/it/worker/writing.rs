@@ -4,25 +4,24 @@
 use std::time::Duration;
 
 use flash_sale::sale::ids::CouponId;
-use flash_sale::sale::log::{ClaimEntry, OrderLog};
+use flash_sale::sale::log::{LoggedClaim, OrderLog};
 use flash_sale::sale::order::insert::NotWritten;
 use flash_sale::worker::{self, WorkerSettings, consumer_name};
 use tokio_util::sync::CancellationToken;
 
-use crate::support::{PATIENCE, TestApp, eventually, lane, user, write_all};
+use crate::support::{PATIENCE, TestApp, calls, claims_in, eventually, lane, user, write_all};
 
 /// Reads entries as a worker that dies then.
-async fn deliver_to_a_worker_that_dies(app: &TestApp) -> Vec<ClaimEntry> {
+async fn deliver_to_a_worker_that_dies(app: &TestApp) -> Vec<LoggedClaim> {
     let stores = &app.app.stores;
-    let log = OrderLog::new(stores.redis.clone(), &stores.keys, lane(), consumer_name());
+    let log = OrderLog::new(stores.redis.clone(), &stores.keys, calls(lane()), consumer_name());
     log.ensure_group().await.unwrap();
-    log.read_new(1_000).await.unwrap().claims
+    claims_in(&log.read_new(1_000).await.unwrap())
 }
 
 /// Reads and writes as a worker that dies between the commit and the acknowledgement. Returns the rows it wrote.
 async fn write_by_a_worker_that_dies(app: &TestApp) -> usize {
     let entries = deliver_to_a_worker_that_dies(app).await;
-    let entries: Vec<&ClaimEntry> = entries.iter().collect();
     let written = app.app.orders.write(lane(), &entries, &CancellationToken::new()).await;
     written.unwrap().inserted
 }
@@ -31,7 +30,7 @@ async fn write_by_a_worker_that_dies(app: &TestApp) -> usize {
 fn impatient(app: &TestApp) -> flash_sale::worker::LaneWorker {
     let settings =
         WorkerSettings { take_over_idle: Duration::ZERO, ..WorkerSettings::from(&app.config) };
-    flash_sale::worker::LaneWorker::new(app.app.clone(), lane(), consumer_name(), settings)
+    flash_sale::worker::LaneWorker::new(app.app.clone(), calls(lane()), consumer_name(), settings)
 }
 
 async fn claims(app: &TestApp, coupon: CouponId, users: std::ops::RangeInclusive<i64>) {
@@ -87,7 +86,6 @@ async fn nothing_is_written_once_the_locks_are_lost() {
     let coupon = app.create_flash(10).await;
     claims(&app, coupon, 1..=1).await;
     let entries = deliver_to_a_worker_that_dies(&app).await;
-    let entries: Vec<&ClaimEntry> = entries.iter().collect();
     let lost = CancellationToken::new();
     lost.cancel();
     let refused = app.app.orders.write(lane(), &entries, &lost).await;
@@ -146,7 +144,7 @@ async fn poison_becomes_dead_letters_and_the_good_rows_are_written_in_the_same_p
     let mut worker = app.worker(lane());
     worker.ensure_group().await.unwrap();
     let report = worker.write_pass().await.unwrap();
-    assert_eq!((report.entries, report.inserted, report.dead_letters), (11, 3, 8));
+    assert_eq!((report.positions, report.inserted, report.dead_letters), (11, 3, 8));
     for reason in ["undecodable", "invalid", "conflict"] {
         let expected = poison.iter().filter(|(expected, _)| *expected == reason).count();
         let found = app
@@ -173,7 +171,7 @@ async fn a_poison_entry_among_five_hundred_good_ones() {
     let mut worker = app.worker(lane());
     worker.ensure_group().await.unwrap();
     let report = worker.write_pass().await.unwrap();
-    assert_eq!((report.entries, report.inserted, report.dead_letters), (501, 500, 1));
+    assert_eq!((report.positions, report.inserted, report.dead_letters), (501, 500, 1));
 }
 
 #[tokio::test]
@@ -269,15 +267,18 @@ async fn an_entry_that_was_deleted_while_pending_is_an_alarm() {
     let app = TestApp::start().await;
     let coupon = app.create_flash(3).await;
     claims(&app, coupon, 1..=3).await;
-    let log = app.keys().log(lane());
+    let log = app.log(lane());
     let delivered = deliver_to_a_worker_that_dies(&app).await;
     // One is taken over after it was deleted, the other is deleted after it was taken over.
-    let _: i64 = app.redis(&["XDEL", &log, &delivered[0].id]).await;
+    let _: i64 = app.redis(&["XDEL", &log, &delivered[0].place.entry.to_string()]).await;
     let mut worker = impatient(&app);
     assert_eq!(worker.recover_pass().await.unwrap(), 2);
-    let _: i64 = app.redis(&["XDEL", &log, &delivered[1].id]).await;
+    let _: i64 = app.redis(&["XDEL", &log, &delivered[1].place.entry.to_string()]).await;
     let named = app.reconcile().await.disagreements;
-    assert!(named.iter().any(|d| d.to_string().contains(&delivered[1].id)), "{named:?}");
+    assert!(
+        named.iter().any(|d| d.to_string().contains(&delivered[1].place.entry.to_string())),
+        "{named:?}"
+    );
 
     let report = write_all(&mut worker).await;
     assert_eq!((report.inserted, report.dead_letters), (1, 1));
@@ -301,7 +302,7 @@ async fn a_vanished_group_is_read_again_from_the_start() {
         eventually("three rows", async || app.number("SELECT count(*) FROM orders").await == 3)
             .await;
 
-        let log = app.keys().log(coupon.lane());
+        let log = app.log(coupon.lane());
         let _: i64 = app.redis(&["XGROUP", "DESTROY", &log, "order-writers"]).await;
         claims(&app, coupon, 4..=5).await;
         eventually("five rows", async || app.number("SELECT count(*) FROM orders").await == 5)
@@ -315,7 +316,7 @@ async fn a_vanished_group_is_read_again_from_the_start() {
 async fn a_vanished_log_is_an_alarm_when_orders_are_gone_with_it() {
     let app = TestApp::start().await;
     let coupon = app.create_flash(10).await;
-    let log = app.keys().log(lane());
+    let log = app.log(lane());
     worker::start(&app.app, &app.config);
     claims(&app, coupon, 1..=1).await;
     eventually("a row", async || app.number("SELECT count(*) FROM orders").await == 1).await;
@@ -364,7 +365,7 @@ async fn a_worker_that_stops_writes_what_is_there_and_leaves() {
     claims(&app, coupon, 2..=5).await;
     assert!(app.app.shutdown.stop(PATIENCE).await);
     assert_eq!(app.number("SELECT count(*) FROM orders").await, 5);
-    let log = app.keys().log(lane());
+    let log = app.log(lane());
     let consumers: Vec<redis::Value> =
         app.redis(&["XINFO", "CONSUMERS", &log, "order-writers"]).await;
     assert_eq!(consumers, []);

@@ -16,7 +16,7 @@ use crate::load::crowd::{Crowd, FIRST_USER, admin_header};
 use crate::load::scenario::{Book, REPEATING_BUYERS, Scenario, Senders, Workload};
 use crate::service::cpu::Processes;
 use crate::service::keeper::Kept;
-use crate::service::verdict::{Judge, Verdict};
+use crate::service::verdict::{Judge, Reconciler, Verdict};
 use flash_sale::base::clock::Clock;
 use flash_sale::base::config::{InvalidConfig, StoreConfig, validate_secret};
 use flash_sale::base::shutdown::Shutdown;
@@ -58,7 +58,13 @@ impl Target {
         let kept = Kept::start(binary, &service_args, &secret, shutdown).await?;
         let servers = PrivateServers::join(&kept.folder).await?;
         let servers = servers.context("the service under test has no private servers")?;
-        let judge = Judge::connect(servers.redis_url(), servers.database_url(), "fs").await?;
+        let (redis_url, database_url) = (servers.redis_url(), servers.database_url());
+        let reconciler = Reconciler::Binary {
+            path: binary.to_owned(),
+            redis_url: redis_url.to_owned(),
+            database_url: database_url.to_owned(),
+        };
+        let judge = Judge::connect(redis_url, database_url, "fs", reconciler).await?;
         let ids = servers.process_ids();
         let processes = Processes {
             service: Some(kept.pid),
@@ -89,7 +95,8 @@ impl Target {
         if let (Some(redis), Some(database)) = (&stores.redis_url, &stores.database_url) {
             let redis = redis.expose_secret();
             let database = database.expose_secret();
-            target.judge = Some(Judge::connect(redis, database, &stores.key_prefix).await?);
+            target.judge =
+                Some(Judge::connect(redis, database, &stores.key_prefix, Reconciler::Own).await?);
         }
         Ok(target)
     }

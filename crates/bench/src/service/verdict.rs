@@ -1,10 +1,10 @@
 //! May the figures be believed? What was answered is compared with what the stores hold.
 
-use std::collections::HashMap;
+use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use serde::Serialize;
 use sqlx::PgPool;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
@@ -12,6 +12,7 @@ use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use crate::load::scenario::Book;
 use crate::void::Void;
 use flash_sale::kit::redis::Redis;
+use flash_sale::sale::buyers::census::census;
 use flash_sale::sale::ids::{CouponId, Lane};
 use flash_sale::sale::installation;
 use flash_sale::sale::keys::Keys;
@@ -23,6 +24,8 @@ pub const DRAIN_WITHIN: Duration = Duration::from_secs(300);
 const DRAIN_POLL: Duration = Duration::from_millis(5);
 /// Findings that are spelled out; `flash-sale reconcile` prints them all.
 const FINDINGS_MAX: usize = 20;
+/// Start of a line with a disagreement, as `flash-sale reconcile` prints it.
+const DISAGREE: &str = "DISAGREE ";
 
 /// Looks into the stores of a service, from outside.
 #[derive(Clone)]
@@ -33,6 +36,46 @@ pub struct Judge {
     /// The process of our only connection to Postgres.
     pub backend: u32,
     appended_before: u64,
+    reconciler: Reconciler,
+}
+
+/// Comparer of the stores.
+#[derive(Clone, Debug)]
+pub enum Reconciler {
+    /// This program, for a service whose binary isn't known; it has to be of the same version.
+    Own,
+    /// The binary that is measured: only the same version knows what stands in its stores.
+    Binary {
+        /// The binary.
+        path: PathBuf,
+        /// URL of its Redis.
+        redis_url: String,
+        /// URL of its Postgres.
+        database_url: String,
+    },
+}
+
+impl Reconciler {
+    /// The disagreements between the stores, in words.
+    async fn disagreements(&self, judge: &Judge) -> anyhow::Result<Vec<String>> {
+        let Self::Binary { path, redis_url, database_url } = self else {
+            let report = reconcile::check(&judge.pool, &judge.redis, &judge.keys).await?;
+            return Ok(report.disagreements.iter().map(ToString::to_string).collect());
+        };
+        let mut command = tokio::process::Command::new(path);
+        command.args(["reconcile", "--redis-url", redis_url, "--database-url", database_url]);
+        let output = command.output().await.context("the stores can't be compared")?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let found: Vec<String> =
+            text.lines().filter_map(|l| l.strip_prefix(DISAGREE)).map(str::to_owned).collect();
+        if !output.status.success() && found.is_empty() {
+            bail!(
+                "the stores can't be compared: {}",
+                String::from_utf8_lossy(&output.stderr).trim()
+            );
+        }
+        Ok(found)
+    }
 }
 
 /// The law of conservation over a whole run: what was answered 202 = stock sold = entries ever appended = rows = distinct buyers
@@ -59,6 +102,7 @@ impl Judge {
         redis_url: &str,
         database_url: &str,
         key_prefix: &str,
+        reconciler: Reconciler,
     ) -> anyhow::Result<Self> {
         // The URLs aren't quoted: they may hold passwords.
         let redis = Redis::new(redis_url).ok().context("--redis-url can't be understood")?;
@@ -80,6 +124,7 @@ impl Judge {
             keys: Keys::new(key_prefix),
             backend: backend.unsigned_abs(),
             appended_before: 0,
+            reconciler,
         };
         judge.appended_before = judge.log().await?.1;
         Ok(judge)
@@ -126,16 +171,14 @@ impl Judge {
 
     /// Judges all that was sold. Nothing may be in flight.
     pub async fn judge(&self, books: &[Book]) -> anyhow::Result<Verdict> {
-        let report = reconcile::check(&self.pool, &self.redis, &self.keys).await?;
-        let by_coupon: HashMap<CouponId, &reconcile::SaleCount> =
-            report.sales.iter().map(|sale| (sale.coupon, sale)).collect();
+        let disagreements = self.reconciler.disagreements(self).await?;
         let mut verdict = Verdict { checked: true, ..Verdict::default() };
         for book in books {
             let mut sold = Sold::default();
             for coupon in &book.coupons {
                 let (rows, buyers) = self.rows(*coupon).await?;
-                let sale = by_coupon.get(coupon);
-                sold.stock += sale.map_or(0, |sale| sale.total - sale.stock);
+                let sale = census(&self.redis, &self.keys, *coupon).await?;
+                sold.stock += sale.total.unwrap_or(0) - sale.stock.unwrap_or(0);
                 sold.rows += rows;
                 sold.buyers += buyers;
             }
@@ -149,8 +192,7 @@ impl Judge {
                 verdict.appended, verdict.stock_sold
             ));
         }
-        let disagreements = report.disagreements.iter().take(FINDINGS_MAX);
-        verdict.findings.extend(disagreements.map(ToString::to_string));
+        verdict.findings.extend(disagreements.into_iter().take(FINDINGS_MAX));
         Ok(verdict)
     }
 

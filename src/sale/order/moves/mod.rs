@@ -36,6 +36,7 @@ mod moved;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
 use sqlx::{PgConnection, PgPool};
 
 use crate::base::shutdown::Shutdown;
@@ -44,7 +45,6 @@ use crate::sale::Failure;
 use crate::sale::coupon::model::CouponKind;
 use crate::sale::coupon::stock;
 use crate::sale::ids::{CouponId, OrderId, UserId};
-use crate::sale::log::LoggedClaim;
 use crate::sale::order::give_back::stock_returns;
 use crate::sale::order::give_back::stock_returns::StockReturn;
 use crate::sale::order::model::OrderStatus;
@@ -289,7 +289,8 @@ pub(in crate::sale) async fn refunded(tx: &mut PgConnection, order: OrderId) -> 
 /// belongs to another order.
 pub(in crate::sale) async fn cancel_unwritten(
     tx: &mut PgConnection,
-    claim: &LoggedClaim,
+    claim: StockReturn,
+    claimed_at: DateTime<Utc>,
 ) -> sqlx::Result<bool> {
     let done = sqlx::query!(
         "INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at, status, cancelled_at)
@@ -298,13 +299,12 @@ pub(in crate::sale) async fn cancel_unwritten(
         claim.order_id.get(),
         claim.coupon_id.get(),
         claim.user_id.get(),
-        claim.claimed_at,
+        claimed_at,
     )
     .execute(&mut *tx)
     .await?;
     if done.rows_affected() == 1 {
-        let LoggedClaim { order_id, coupon_id, user_id, .. } = *claim;
-        stock_returns::insert(tx, &[StockReturn { order_id, coupon_id, user_id }]).await?;
+        stock_returns::insert(tx, &[claim]).await?;
         return Ok(true);
     }
     sqlx::query_scalar!(

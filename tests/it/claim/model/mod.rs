@@ -6,6 +6,7 @@ mod real;
 use std::collections::{BTreeMap, BTreeSet};
 
 use flash_sale::sale::buyers::shards::Shards;
+use flash_sale::sale::log::Entries;
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 use real::Real;
@@ -368,12 +369,18 @@ async fn compare(model: &Model, real: &Real<'_>) -> TestCaseResult {
     let expected: BTreeMap<i64, String> =
         model.unpaid.iter().map(|(user, orders)| (*user, words(orders))).collect();
     prop_assert_eq!(unpaid, expected, "unpaid orders");
-    let entries: Vec<(String, Vec<String>)> = app.redis(&["XRANGE", log, "-", "+"]).await;
-    let entries: Vec<String> = entries.iter().map(|(_, fields)| fields.join(" ")).collect();
-    let entry =
-        |(user, order): &(i64, i64)| format!("coupon {} user {user} order {order}", real.coupon);
-    let expected: Vec<String> = model.log.iter().map(entry).collect();
-    prop_assert_eq!(entries, expected, "log");
+    let Entries(entries) = app.redis(&["XRANGE", log, "-", "+"]).await;
+    let mut logged = Vec::new();
+    for entry in entries {
+        prop_assert_eq!(entry.first, Some(logged.len() as u64 + 1), "the numbers have no gap");
+        for claim in entry.claims {
+            prop_assert_eq!(claim.coupon_id, real.coupon);
+            logged.push((claim.user_id.get(), claim.order_id.get()));
+        }
+    }
+    prop_assert_eq!(&logged, &model.log, "log");
+    let promised: Option<usize> = app.redis(&["HGET", &real.lane, "promised"]).await;
+    prop_assert_eq!(promised.unwrap_or(0), logged.len(), "promised orders");
     if let Some(sale) = model.sale.as_ref().filter(|_| !model.tampered) {
         prop_assert_eq!(sale.total, sale.stock + model.buyers_count(), "conservation");
     }

@@ -18,6 +18,7 @@ pub struct Real<'a> {
     pub hash: String,
     pub shards: Vec<String>,
     pub unpaid: String,
+    pub lane: String,
     pub log: String,
 }
 
@@ -25,11 +26,12 @@ impl<'a> Real<'a> {
     pub async fn new(app: &'a TestApp, sequence: i64) -> Self {
         let coupon = CouponId::compose(sequence, 1);
         let keys = app.keys();
-        let log = keys.log(coupon.lane());
+        let log = app.log(coupon.lane());
+        let lane = keys.lane(coupon.lane());
         let unpaid = keys.unpaid(coupon.lane());
-        let _: i64 = app.redis(&["DEL", &log, &unpaid]).await;
+        let _: i64 = app.redis(&["DEL", &log, &lane, &unpaid]).await;
         let shards = (0..SHARDS).map(|shard| keys.buyers(coupon, shard)).collect();
-        Self { app, coupon, hash: keys.coupon(coupon), shards, unpaid, log }
+        Self { app, coupon, hash: keys.coupon(coupon), shards, unpaid, lane, log }
     }
 
     /// The replies of the script; of the time until the sale opens, only that there is one.
@@ -41,21 +43,34 @@ impl<'a> Real<'a> {
         unpaid_max: usize,
         claims: &[(i64, i64)],
     ) -> Vec<(String, String)> {
-        let own = [&self.hash, &self.log, &self.unpaid].map(String::clone);
+        let own = [&self.hash, &self.lane, &self.log, &self.unpaid].map(String::clone);
         let keys = [&own[..], &self.shards_of(shards, claims)].concat();
         let coupon = self.coupon.to_string();
         let epoch = epoch.to_string();
         let has_room = u8::from(has_room).to_string();
         let unpaid_max = unpaid_max.to_string();
-        let arguments = [coupon, epoch, has_room, unpaid_max, shards.to_string()];
+        let layout = "calls".to_owned();
+        let arguments = [coupon, epoch, has_room, unpaid_max, shards.to_string(), layout];
         let replies: Vec<String> = self.eval(CLAIM, &keys, &arguments, claims).await;
-        let readable = |reply: &[String]| match reply {
-            [code, ms] if code == "NOT_STARTED" && ms.parse().is_ok_and(|ms: i64| ms > 0) => {
-                (code.clone(), "ms".to_owned())
-            }
-            reply => (reply[0].clone(), reply[1..].join(" and ")),
+        let [letters, number, first_orders @ ..] = &replies[..] else { panic!("{replies:?}") };
+        let mut first_orders = first_orders.iter();
+        let readable = |(letter, (_, order)): (char, &(i64, i64))| match letter {
+            'A' => ("ACCEPTED", order.to_string()),
+            'D' => ("ALREADY_CLAIMED", first_orders.next().expect("an order").clone()),
+            'N' if number.parse().is_ok_and(|ms: i64| ms > 0) => ("NOT_STARTED", "ms".to_owned()),
+            'P' => ("PAUSED", String::new()),
+            'E' => ("ENDED", String::new()),
+            'S' => ("SOLD_OUT", number.clone()),
+            'U' => ("TOO_MANY_UNPAID", String::new()),
+            'O' => ("OVERLOADED", String::new()),
+            'L' => ("NOT_LOADED", String::new()),
+            'T' => ("STALE", String::new()),
+            'R' => ("RESHARDED", number.clone()),
+            'X' => ("LOST", String::new()),
+            letter => panic!("{letter}: {replies:?}"),
         };
-        replies.chunks(2).map(readable).collect()
+        let readable = letters.chars().zip(claims).map(readable);
+        readable.map(|(code, detail)| (code.to_owned(), detail)).collect()
     }
 
     /// A code for each unit, or one for all.

@@ -104,7 +104,7 @@ impl Snapshot {
             let buyers = app.buyers(coupon).await.into_iter();
             all.extend(buyers.map(|(user, order)| format!("in Redis: user {user} = {order}")));
         }
-        let entries: i64 = app.redis(&["XLEN", &app.keys().log(lane())]).await;
+        let entries: i64 = app.redis(&["XLEN", &app.log(lane())]).await;
         all.insert(format!("in Redis: {entries} entries"));
         Self(all)
     }

@@ -1,0 +1,205 @@
+//! Entries that this consumer holds, claim by claim.
+//!
+//! An entry may have more claims than a batch, and a batch takes claims from several entries. So each claim of an
+//! entry is in one of four places: waiting for a batch, in the batch that is being written, contended, or finished. An
+//! entry is acknowledged when all of its positions are finished. A batch that fails returns its claims, so the
+//! positions that other batches have finished are not written again.
+//!
+//! Nothing here outlives the process: another worker that takes an entry over writes all of its positions, and finds
+//! those that are rows already.
+
+use std::collections::{HashMap, VecDeque};
+
+use crate::base::limits;
+use crate::sale::log::{Entry, EntryId, LoggedClaim, Unreadable};
+
+/// The entries.
+#[derive(Default)]
+pub(super) struct OpenEntries {
+    entries: HashMap<EntryId, Unfinished>,
+    /// Claims for the next batches, in the order of the log.
+    waiting: VecDeque<LoggedClaim>,
+    /// Positions without a claim, for the next batch.
+    unreadable: Vec<Unreadable>,
+    /// Claims whose buyer's lock was held elsewhere.
+    contended: Vec<LoggedClaim>,
+    /// Claims of the entries that were read last, and these entries.
+    last_read: (usize, usize),
+}
+
+/// Work that is left of an entry.
+struct Unfinished {
+    /// Positions that aren't finished.
+    positions: usize,
+    /// Orders that the lane has counted for the entry.
+    counted: u64,
+}
+
+/// Claims and other positions that are dealt with together.
+#[derive(Default)]
+pub(super) struct Batch {
+    /// Claims, in the order of the log, but for those that come a second time.
+    pub claims: Vec<LoggedClaim>,
+    /// Positions without a claim.
+    pub unreadable: Vec<Unreadable>,
+}
+
+impl Batch {
+    /// Number of positions.
+    pub fn len(&self) -> usize {
+        self.claims.len() + self.unreadable.len()
+    }
+}
+
+impl OpenEntries {
+    /// Adds entries that have been read. Those that are here already stay as they are.
+    pub fn add(&mut self, entries: Vec<Entry>) {
+        let claims = entries.iter().map(Entry::positions).sum();
+        self.last_read = (claims, entries.len());
+        for entry in entries {
+            if self.entries.contains_key(&entry.id) {
+                continue;
+            }
+            let work = Unfinished { positions: entry.positions(), counted: entry.counted() };
+            self.entries.insert(entry.id, work);
+            self.waiting.extend(entry.claims);
+            self.unreadable.extend(entry.unreadable);
+        }
+    }
+
+    /// Claims that wait for a batch.
+    pub fn waiting(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Number of entries to read for so many claims, if the next entries are like the last ones.
+    pub fn entries_for(&self, claims: usize) -> usize {
+        let (read, entries) = self.last_read;
+        let entries = claims * entries.max(1) / read.max(1);
+        entries.clamp(1, limits::ENTRIES_AT_A_TIME)
+    }
+
+    /// Whether any position is left.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Whether any claim is contended.
+    pub fn has_contended(&self) -> bool {
+        !self.contended.is_empty()
+    }
+
+    /// Lets contended claims wait for the next batch.
+    pub fn retry_contended(&mut self) {
+        self.waiting.extend(self.contended.drain(..));
+    }
+
+    /// Takes a batch of up to so many claims.
+    pub fn take(&mut self, claims: usize) -> Batch {
+        let claims = self.waiting.drain(..claims.min(self.waiting.len())).collect();
+        Batch { claims, unreadable: std::mem::take(&mut self.unreadable) }
+    }
+
+    /// Notes claims of a batch whose buyer's lock was held elsewhere.
+    pub fn contend(&mut self, claims: impl IntoIterator<Item = LoggedClaim>) {
+        self.contended.extend(claims);
+    }
+
+    /// Returns positions of a batch that failed, to be tried first.
+    pub fn put_back(&mut self, batch: Batch) {
+        for claim in batch.claims.into_iter().rev() {
+            self.waiting.push_front(claim);
+        }
+        self.unreadable.extend(batch.unreadable);
+    }
+
+    /// Notes a finished position of each of these entries, as often as it is named. Returns the entries of which all
+    /// positions are finished now, each with the number of its orders that the lane has counted.
+    pub fn finish(&mut self, positions: impl IntoIterator<Item = EntryId>) -> Vec<(EntryId, u64)> {
+        let mut finished = Vec::new();
+        for id in positions {
+            let Some(entry) = self.entries.get_mut(&id) else { continue };
+            entry.positions = entry.positions.saturating_sub(1);
+            if entry.positions == 0 {
+                finished.push((id, entry.counted));
+                self.entries.remove(&id);
+            }
+        }
+        finished
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(sequence: u64, claims: &[i64]) -> Entry {
+        let pairs: Vec<String> = claims.iter().map(|n| format!("{n} {n}")).collect();
+        let fields = ["coupon", "1024", "first", "1", "claims", &pairs.join(" ")];
+        let fields = fields.map(|field| field.as_bytes().to_vec());
+        Entry::decode(EntryId { ms: 1, sequence }, Some(fields.into()))
+    }
+
+    fn users(claims: &[LoggedClaim]) -> Vec<i64> {
+        claims.iter().map(|claim| claim.user_id.get()).collect()
+    }
+
+    fn finish(open: &mut OpenEntries, claims: &[LoggedClaim]) -> Vec<(u64, u64)> {
+        let finished = open.finish(claims.iter().map(|claim| claim.place.entry));
+        finished.into_iter().map(|(id, counted)| (id.sequence, counted)).collect()
+    }
+
+    #[test]
+    fn an_entry_is_finished_with_its_last_position() {
+        let mut open = OpenEntries::default();
+        open.add(vec![entry(0, &[1, 2, 3]), entry(1, &[4])]);
+        let first = open.take(2);
+        assert_eq!(users(&first.claims), [1, 2]);
+        assert_eq!(finish(&mut open, &first.claims), []);
+        let second = open.take(2);
+        assert_eq!(users(&second.claims), [3, 4]);
+        assert_eq!(finish(&mut open, &second.claims[1..]), [(1, 1)]);
+        assert_eq!(finish(&mut open, &second.claims[..1]), [(0, 3)]);
+        assert!(open.is_empty());
+    }
+
+    #[test]
+    fn an_entry_that_is_read_again_keeps_its_finished_positions() {
+        let mut open = OpenEntries::default();
+        open.add(vec![entry(0, &[1, 2, 3])]);
+        let first = open.take(1);
+        finish(&mut open, &first.claims);
+        open.add(vec![entry(0, &[1, 2, 3])]);
+        assert_eq!(users(&open.take(10).claims), [2, 3]);
+    }
+
+    #[test]
+    fn a_failed_batch_comes_again_and_a_contended_claim_later() {
+        let mut open = OpenEntries::default();
+        open.add(vec![entry(0, &[1, 2, 3, 4])]);
+        let batch = open.take(3);
+        open.put_back(batch);
+        let mut batch = open.take(3);
+        assert_eq!(users(&batch.claims), [1, 2, 3]);
+        let contended = batch.claims.remove(1);
+        open.contend([contended]);
+        assert_eq!(finish(&mut open, &batch.claims), []);
+        let rest = open.take(10);
+        assert_eq!(users(&rest.claims), [4]);
+        assert_eq!(finish(&mut open, &rest.claims), []);
+        open.retry_contended();
+        let rest = open.take(10);
+        assert_eq!(users(&rest.claims), [2]);
+        assert_eq!(finish(&mut open, &rest.claims), [(0, 4)]);
+    }
+
+    #[test]
+    fn reads_grow_and_shrink_with_the_entries() {
+        let mut open = OpenEntries::default();
+        assert_eq!(open.entries_for(10_000), limits::ENTRIES_AT_A_TIME);
+        assert_eq!(open.entries_for(100), 100);
+        open.add(vec![entry(0, &[1, 2, 3, 4]), entry(1, &[5, 6, 7, 8])]);
+        assert_eq!(open.entries_for(100), 25);
+        assert_eq!(open.entries_for(1), 1);
+    }
+}
