@@ -21,6 +21,8 @@ use flash_sale::sale::reconcile;
 /// Time for the worker to write all accepted claims.
 pub const DRAIN_WITHIN: Duration = Duration::from_secs(300);
 const DRAIN_POLL: Duration = Duration::from_millis(5);
+/// Pause between two counts of rows, which cost more.
+const ROWS_POLL: Duration = Duration::from_millis(20);
 /// Findings that are spelled out; `flash-sale reconcile` prints them all.
 const FINDINGS_MAX: usize = 20;
 
@@ -122,6 +124,45 @@ impl Judge {
                 _ => tokio::time::sleep(DRAIN_POLL).await,
             }
         }
+    }
+
+    /// Waits until the sales have as many rows, by the word of Postgres alone: an older service may log its orders in
+    /// another format.
+    pub async fn until_rows(&self, coupons: &[CouponId], accepted: u64) -> anyhow::Result<()> {
+        let began = Instant::now();
+        loop {
+            let mut rows = 0;
+            for coupon in coupons {
+                rows += self.rows(*coupon).await?.0.unsigned_abs();
+            }
+            if rows >= accepted {
+                return Ok(());
+            }
+            if began.elapsed() > DRAIN_WITHIN {
+                let seconds = DRAIN_WITHIN.as_secs();
+                let late =
+                    format!("{rows} of {accepted} accepted claims were rows after {seconds} s");
+                return Err(Void(late).into());
+            }
+            tokio::time::sleep(ROWS_POLL).await;
+        }
+    }
+
+    /// Judges all that was sold by the word of Postgres alone. Nothing may be in flight.
+    pub async fn judge_rows(&self, books: &[Book]) -> anyhow::Result<()> {
+        for book in books {
+            let mut sold = Sold::default();
+            for coupon in &book.coupons {
+                let (rows, buyers) = self.rows(*coupon).await?;
+                sold.stock += rows;
+                sold.rows += rows;
+                sold.buyers += buyers;
+            }
+            if let Some(finding) = sold.compare(book) {
+                return Err(Void(finding).into());
+            }
+        }
+        Ok(())
     }
 
     /// Judges all that was sold. Nothing may be in flight.
