@@ -17,11 +17,11 @@ const BAR: f64 = 24.0;
 /// Height of a line of names.
 const LINE: f64 = 18.0;
 /// Width of a character of a name, about.
-const CHARACTER: f64 = 6.3;
-/// Told apart on white and on black; the last two are the kernel and the syncs everywhere.
-const COLOURS: [&str; 9] = [
+const CHARACTER: f64 = 6.9;
+/// Told apart on white and on black; kernel and syncs have colours of their own.
+const COLOURS: [&str; 12] = [
     "#2B7BBA", "#E07B00", "#1F9E77", "#C04F9B", "#8A8D0F", "#7A6FD0", "#4FA9C9", "#B5651D",
-    "#5B8C5A",
+    "#5B8C5A", "#D9A441", "#3F5F8A", "#A05A7A",
 ];
 const KERNEL: &str = "#8A939C";
 const SYNC: &str = "#C0392B";
@@ -38,6 +38,7 @@ pub fn write(budgets: &[&Budget], file: &Path) -> anyhow::Result<()> {
 pub fn svg(budgets: &[&Budget]) -> String {
     let processes = || budgets.iter().flat_map(|budget| &budget.processes);
     let longest = processes().map(Process::us).fold(1.0, f64::max);
+    let colours = Colours::of(processes());
     let mut body = String::new();
     let mut y = MARGIN;
     for budget in budgets {
@@ -51,7 +52,7 @@ pub fn svg(budgets: &[&Budget]) -> String {
         text(&mut body, MARGIN, y, 14, &title);
         y += LINE * 0.7;
         for process in &budget.processes {
-            y = draw(&mut body, process, longest, y);
+            y = draw(&mut body, process, &colours, longest, y);
         }
         y += LINE * 0.5;
     }
@@ -61,8 +62,34 @@ pub fn svg(budgets: &[&Budget]) -> String {
     )
 }
 
+/// Parts of one name have one colour, before and after.
+struct Colours<'a> {
+    names: Vec<&'a str>,
+}
+
+impl<'a> Colours<'a> {
+    fn of(processes: impl Iterator<Item = &'a Process>) -> Self {
+        let mut names: Vec<&str> = Vec::new();
+        for part in processes.flat_map(|process| &process.parts) {
+            if !names.contains(&part.name.as_str()) {
+                names.push(&part.name);
+            }
+        }
+        names.retain(|name| !name.starts_with("kernel") && !name.starts_with("sync"));
+        Self { names }
+    }
+
+    fn colour(&self, name: &str) -> &'static str {
+        match self.names.iter().position(|known| *known == name) {
+            Some(at) => COLOURS[at % COLOURS.len()],
+            None if name.starts_with("sync") => SYNC,
+            None => KERNEL,
+        }
+    }
+}
+
 /// Draws the bar of a process from `y` on. Returns where the next one begins.
-fn draw(body: &mut String, process: &Process, longest: f64, y: f64) -> f64 {
+fn draw(body: &mut String, process: &Process, colours: &Colours, longest: f64, y: f64) -> f64 {
     let name = format!("{}, {} µs", process.name, figure(Some(process.us())));
     text(body, MARGIN, y + BAR * 0.7, 13, &name);
     let scale = (WIDTH - MARGIN - LEFT) / longest;
@@ -70,12 +97,8 @@ fn draw(body: &mut String, process: &Process, longest: f64, y: f64) -> f64 {
     let mut name_x = LEFT;
     let mut name_y = y + BAR + LINE * 0.8;
     let parts = process.parts.iter().filter(|part| part.us >= SMALLEST_US);
-    for (at, part) in parts.enumerate() {
-        let colour = match part.name.as_str() {
-            name if name.starts_with("kernel") => KERNEL,
-            name if name.starts_with("sync") => SYNC,
-            _ => COLOURS[at % COLOURS.len()],
-        };
+    for part in parts {
+        let colour = colours.colour(&part.name);
         let width = part.us * scale;
         let _ = writeln!(
             body,
@@ -127,6 +150,8 @@ mod tests {
             assert!(svg.contains(name), "{name} is missing in {svg}");
         }
         assert!(!svg.contains("other commands"), "a part of nothing is not drawn");
+        let drawn = |colour: &str| svg.matches(colour).count();
+        assert_eq!((drawn(COLOURS[0]), drawn(KERNEL)), (4, 4), "a name keeps its colour: {svg}");
         // The longest bar fills the width, and the other one is in proportion.
         assert!(svg.contains("width=\"475.2\"") && svg.contains("width=\"178.2\""), "{svg}");
     }

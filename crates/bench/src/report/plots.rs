@@ -108,7 +108,13 @@ fn drawn<const N: usize>(plots: [(&'static str, &'static str, Option<String>); N
 /// The axis is stretched towards 100 %: each nine more is as wide as the last one.
 fn latency(report: &RunReport) -> anyhow::Result<Option<String>> {
     let nines = |percent: f64| -((1.0 - percent / 100.0).max(1e-9)).log10();
+    let mut drawn = Vec::new();
     let lines = with_latency(report).filter_map(|slice| {
+        // The first slice of each kind; those that follow look alike.
+        if drawn.contains(&(slice.scenario, slice.rate)) {
+            return None;
+        }
+        drawn.push((slice.scenario, slice.rate));
         let points = slice.latency.as_ref()?.curve.iter();
         let rate = slice.rate.map_or("all at once".to_owned(), |rate| format!("{rate:.0}/s"));
         Some(Line {
