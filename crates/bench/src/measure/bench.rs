@@ -153,11 +153,11 @@ impl Bench {
             self.progress.say(format!("{what}: the worker finishes"));
             judge.drain().await.with_context(|| what.clone())?;
         }
+        let drain_seconds = judge.map(|_| drained.elapsed().as_secs_f64());
         let charged = charged(scenario, &outcome.recorder.endings);
         if let Some(judge) = judge.filter(|_| scenario == Scenario::Win) {
             judge.until_rows(&book.coupons, charged).await.with_context(|| what.clone())?;
         }
-        let drain_seconds = judge.map(|_| drained.elapsed().as_secs_f64());
         let cost = books.cost(&Reading::take(target).await?, charged);
         let time_to_row = match following {
             Some(following) => following.await?,

@@ -93,8 +93,10 @@ fn goals(report: &RunReport) -> String {
     let rounds = report.slices.iter().filter(|slice| Some(slice.scenario) == first(report)).count();
     let met = report.goals.iter().filter(|goal| goal.met == Some(true)).count();
     let measured = report.goals.iter().filter(|goal| goal.met.is_some()).count();
+    let load = machine.load_before.map_or("unknown".to_owned(), |load| format!("{load:.1}"));
     format!(
-        "Run of {day} at {commit}, rounds: {rounds}, cores: {}. Of {measured} measured goals, {met} are met.\n\n{}",
+        "Run of {day} at {commit}; rounds: {rounds}; cores: {}; load of the machine before: {load}.\n\
+        Of {measured} measured goals, {met} are met.\n\n{}",
         machine.cores,
         markdown(&rows(&report.goals))
     )

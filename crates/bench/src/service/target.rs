@@ -245,8 +245,8 @@ impl Target {
                 Scenario::Mixed => {
                     let sold_out = self.create_sale(1, &mut book).await?;
                     self.claim_all(sold_out, 1, &mut book).await?;
-                    let (win, refusal) = (claims_of(coupon)?, claims_of(sold_out)?);
-                    workload.paths = Paths::Mixed { win, refusal };
+                    let win = claims_of(coupon)?;
+                    workload.paths = Paths::Mixed { win, refusal: claims_of(sold_out)? };
                 }
                 Scenario::Duplicate => {
                     let crowd = self.claim_all(coupon, REPEATING_BUYERS, &mut book).await?;
