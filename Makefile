@@ -15,6 +15,9 @@ unexport MAKEFLAGS
 
 target_dir := $(or $(CARGO_TARGET_DIR),target)
 
+# Written by a bench without arguments of its own.
+bench_writes := --goals docs/performance.md --budget docs/budget.svg
+
 .DEFAULT_GOAL := help
 .PHONY: help run release test faults planted mutants load bench instructions locks check sqlx
 
@@ -40,8 +43,8 @@ load: ## Install what is missing, build, and run the load scenarios (loadtest/RE
 check: ## Run every check that a change has to pass (the same as .ci/run).
 	@exec .ci/run
 
-bench: ## Measure the service on this machine, in about four minutes (docs/bench.md says how to read it).
-	@scripts/setup && cargo build --release --locked --bin flash-sale && cargo build --release --locked --package flash-sale-bench && exec "$(target_dir)/release/flash-sale-bench" $(ARGS)
+bench: ## Measure the service on this machine, in about five minutes, and write its goals and budget into docs (docs/bench.md).
+	@scripts/setup && cargo build --release --locked --bin flash-sale && cargo build --release --locked --package flash-sale-bench && exec "$(target_dir)/release/flash-sale-bench" $(or $(strip $(ARGS)),$(bench_writes))
 
 locks: ## Measure the locks beside rslock and, where Java is, Redisson (about two minutes and a build).
 	@scripts/setup && exec cargo run --release --locked --manifest-path crates/redisson-locks/benches/compare/Cargo.toml

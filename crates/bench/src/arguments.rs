@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 
 use crate::load::scenario::Scenario;
-use flash_sale::base::config::StoreConfig;
+use flash_sale::base::config::{InvalidConfig, StoreConfig};
 
 /// Loads a flash-sale service, measures it, and says whether the figures may be believed. Without a sub-command: `run`
 #[derive(Parser)]
@@ -41,6 +41,13 @@ pub(crate) enum BenchCommand {
     Compare(Box<CompareArguments>),
     /// Measure how fast a backlog becomes rows, beside raw COPY of the same rows, and what a buyer costs in Redis
     Drain(Box<DrainArguments>),
+    /// Measure wins over lanes, and over processes that are pinned to cores
+    Scale(Box<ScaleArguments>),
+    /// Draw the budget of a win from the figures of a run, or of two: before and after
+    Budget(Box<BudgetArguments>),
+    /// Serve a bare axum route until the end
+    #[command(hide = true)]
+    BareRoute,
     /// Keep a measured service until the end of input
     #[command(hide = true)]
     Keep(KeepArguments),
@@ -48,7 +55,7 @@ pub(crate) enum BenchCommand {
 
 #[derive(Args, Clone)]
 pub(crate) struct RunArguments {
-    /// Scenarios, one after the other [default: no-op,win,sold-out,duplicate, and everything below for win]
+    /// Scenarios, one after the other [default: bare,no-op,win,sold-out,duplicate, and everything below for win]
     #[arg(long, value_enum, value_delimiter = ',')]
     pub scenario: Vec<Scenario>,
     /// Open loop: requests a second, whatever the service does [default: closed loop]
@@ -83,6 +90,15 @@ pub(crate) struct RunArguments {
     /// Further arguments of the service that is started, as one string
     #[arg(long, allow_hyphen_values = true, default_value = "")]
     pub service_args: String,
+    /// Older binary of the service, whose wins are measured in turns with those of the service
+    #[arg(long, conflicts_with_all = ["url", "rate"])]
+    pub before: Option<PathBuf>,
+    /// Write the table of the goals into this document, between its two markers; only with a run of everything
+    #[arg(long)]
+    pub goals: Option<PathBuf>,
+    /// Draw the budget of a win into this file, as SVG; only with a run of everything
+    #[arg(long)]
+    pub budget: Option<PathBuf>,
     /// Write all figures to this file, as JSON
     #[arg(long)]
     pub json: Option<PathBuf>,
@@ -91,6 +107,46 @@ pub(crate) struct RunArguments {
     pub report: Option<PathBuf>,
     #[command(flatten)]
     pub client: ClientArguments,
+    #[command(flatten)]
+    pub stores: StoreConfig,
+}
+
+#[derive(Args)]
+pub(crate) struct ScaleArguments {
+    /// Numbers of lanes, each with stores of its own
+    #[arg(long, value_delimiter = ',', default_value = "1,2,4",
+        value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub lanes: Vec<u32>,
+    /// Numbers of processes that answer, each process on a core of its own as far as there are cores
+    #[arg(long, value_delimiter = ',', default_value = "1,2",
+        value_parser = clap::value_parser!(u32).range(1..=64))]
+    pub processes: Vec<u32>,
+    /// Slices of each setting, in turns with the others of the same lanes; the median counts
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub rounds: u32,
+    /// Binary of the service [default: flash-sale, beside this program]
+    #[arg(long)]
+    pub binary: Option<PathBuf>,
+    /// Write all figures to this file, as JSON
+    #[arg(long)]
+    pub json: Option<PathBuf>,
+    #[command(flatten)]
+    pub client: ClientArguments,
+    #[command(flatten)]
+    pub stores: StoreConfig,
+}
+
+#[derive(Args)]
+pub(crate) struct BudgetArguments {
+    /// Figures of a run: figures.json of its --report, or the file of its --json
+    #[arg(long)]
+    pub figures: PathBuf,
+    /// Figures of an earlier run, to be drawn above them
+    #[arg(long)]
+    pub before: Option<PathBuf>,
+    /// File of the picture
+    #[arg(long)]
+    pub svg: PathBuf,
     #[command(flatten)]
     pub stores: StoreConfig,
 }
@@ -205,6 +261,8 @@ impl BenchArguments {
             Some(BenchCommand::Run(run)) => &run.stores,
             Some(BenchCommand::Compare(compare)) => &compare.stores,
             Some(BenchCommand::Drain(drain)) => &drain.stores,
+            Some(BenchCommand::Scale(scale)) => &scale.stores,
+            Some(BenchCommand::Budget(budget)) => &budget.stores,
             _ => &self.run.stores,
         }
     }
@@ -214,7 +272,14 @@ impl RunArguments {
     /// The scenarios in the order they were asked for.
     pub fn scenarios(&self) -> Vec<Scenario> {
         match self.scenario.is_empty() {
-            true => vec![Scenario::NoOp, Scenario::Win, Scenario::SoldOut, Scenario::Duplicate],
+            true => {
+                let mut scenarios = vec![Scenario::NoOp, Scenario::Win];
+                scenarios.extend([Scenario::SoldOut, Scenario::Duplicate]);
+                if self.is_everything() {
+                    scenarios.insert(0, Scenario::Bare);
+                }
+                scenarios
+            }
             false => self.scenario.clone(),
         }
     }
@@ -232,7 +297,30 @@ impl RunArguments {
 
     fn goes_on_with(&self, scenario: Scenario, asked_for: bool) -> bool {
         let by_default = self.scenario.is_empty() && scenario == Scenario::Win;
-        self.rate.is_none() && scenario != Scenario::Countdown && (asked_for || by_default)
+        let can = !matches!(scenario, Scenario::Countdown | Scenario::Bare);
+        self.rate.is_none() && can && (asked_for || by_default)
+    }
+
+    /// Refuses arguments that don't fit together.
+    ///
+    /// # Errors
+    ///
+    /// The reason, and the way out.
+    pub fn validate(&self) -> Result<(), InvalidConfig> {
+        let scenarios = self.scenarios();
+        let for_all = self.goals.is_some() || self.budget.is_some();
+        let reason = if self.rate.is_some() && scenarios.contains(&Scenario::Countdown) {
+            "--rate and the countdown exclude each other: all users come at once there"
+        } else if self.url.is_some() && (self.script_calls() > 0 || self.drain_orders() > 0) {
+            "--script-calls and --drain-orders need servers of our own: leave out --url"
+        } else if self.before.is_some() && !scenarios.contains(&Scenario::Win) {
+            "--before measures wins: add `win` to --scenario, or leave --scenario out"
+        } else if for_all && !self.is_everything() {
+            "--goals and --budget need a run of everything: leave out --scenario, --rate and --url"
+        } else {
+            return Ok(());
+        };
+        Err(InvalidConfig::new(reason))
     }
 
     /// Calls of the claim script by itself in each round; only on servers of the bench.
@@ -248,7 +336,7 @@ impl RunArguments {
     }
 
     /// True if no part to measure has been named.
-    fn is_everything(&self) -> bool {
+    pub fn is_everything(&self) -> bool {
         self.scenario.is_empty() && self.rate.is_none() && self.url.is_none()
     }
 }

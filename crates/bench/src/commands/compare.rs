@@ -22,6 +22,10 @@ pub async fn run(
     arguments: CompareArguments,
     stop_requests: &mut StopRequests,
 ) -> anyhow::Result<()> {
+    if arguments.scenario.contains(&Scenario::Bare) {
+        let reason = "the bare route is the bench's own, and the same for both services: use `flash-sale-bench run`";
+        return Err(InvalidConfig::new(reason).into());
+    }
     if arguments.scenario.contains(&Scenario::Countdown) {
         let reason =
             "a countdown can't be compared: it measures one moment; use `flash-sale-bench run`";

@@ -172,8 +172,8 @@ impl Plan {
             target.start_worker(&self.binary, &arguments, &bench.shutdown),
             until_written(&watched, orders),
         )?;
-        let processes = Processes { service: Some(worker), ..target.processes.clone() };
-        let before = CpuTimes { service: processes.service.map(|_| 0.0), ..before };
+        let processes = Processes { service: vec![worker], ..target.processes.clone() };
+        let before = CpuTimes { service: before.service.map(|_| 0.0), ..before };
         let cpu = CpuTimes::per_request(before, processes.read(), orders);
         target.stop_worker().await?;
         Ok((took, cpu))

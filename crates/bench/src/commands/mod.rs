@@ -2,11 +2,17 @@
 
 mod run;
 
+mod rounds;
+
 mod compare;
 
 mod drain;
 
 mod overload;
+
+mod scale;
+
+mod budget;
 
 mod session;
 
@@ -21,7 +27,7 @@ use flash_sale::base::telemetry;
 use private_servers::PrivateServersError;
 
 use crate::arguments::{BenchArguments, BenchCommand};
-use crate::service::keeper;
+use crate::service::{bare_route, keeper};
 use crate::void::Void;
 
 /// Measures, and names on standard error the reason of a failure.
@@ -51,10 +57,17 @@ async fn measure(arguments: BenchArguments) -> anyhow::Result<()> {
     if let Some(BenchCommand::Keep(keep)) = arguments.command {
         return keeper::keep(keep).await;
     }
+    if let Some(BenchCommand::BareRoute) = arguments.command {
+        return bare_route::serve().await;
+    }
+    if let Some(BenchCommand::Budget(budget)) = arguments.command {
+        return budget::run(&budget);
+    }
     let mut stop_requests = StopRequests::listen()?;
     match arguments.command {
         Some(BenchCommand::Compare(compare)) => compare::run(*compare, &mut stop_requests).await,
         Some(BenchCommand::Drain(drain)) => drain::run(*drain, &mut stop_requests).await,
+        Some(BenchCommand::Scale(scale)) => scale::run(*scale, &mut stop_requests).await,
         Some(BenchCommand::Run(run)) => run::run(*run, &mut stop_requests).await,
         _ => run::run(arguments.run, &mut stop_requests).await,
     }

@@ -1,5 +1,8 @@
 //! `flash-sale-bench run`: one service, scenarios in turns, then latency at a constant rate, then the verdict.
 
+use std::path::Path;
+
+use super::rounds::{self, Beside, Figures};
 use super::session::with_target;
 use super::{binary, drain, overload};
 use crate::arguments::RunArguments;
@@ -7,12 +10,14 @@ use crate::load::pace::Pace;
 use crate::load::scenario::Scenario;
 use crate::measure::bench::Bench;
 use crate::measure::progress::Progress;
-use crate::measure::script::ScriptBench;
+use crate::measure::slice::Slice;
+use crate::measure::syncs::{self, SyncTimes};
 use crate::report;
+use crate::report::goals::GoalsDocument;
+use crate::results::goals::GOALS;
 use crate::results::machine::Machine;
 use crate::results::run::{RunReport, Summary};
 use crate::service::target::Target;
-use flash_sale::base::config::InvalidConfig;
 use flash_sale::base::shutdown::{Shutdown, StopRequests};
 use flash_sale::kit::open_files;
 
@@ -21,14 +26,8 @@ const HALF: f64 = 0.5;
 
 /// Measures, prints, and writes what was asked for.
 pub async fn run(arguments: RunArguments, stop_requests: &mut StopRequests) -> anyhow::Result<()> {
-    if arguments.rate.is_some() && arguments.scenarios().contains(&Scenario::Countdown) {
-        let reason = "--rate and the countdown exclude each other: all users come at once there";
-        return Err(InvalidConfig::new(reason).into());
-    }
-    if arguments.url.is_some() && (arguments.script_calls() > 0 || arguments.drain_orders() > 0) {
-        let reason = "--script-calls and --drain-orders need servers of our own: leave out --url";
-        return Err(InvalidConfig::new(reason).into());
-    }
+    arguments.validate()?;
+    let goals = arguments.goals.as_deref().map(GoalsDocument::read).transpose()?;
     make_room_for_connections();
     let shutdown = Shutdown::default();
     let progress = Progress::new(seconds_of_load(&arguments));
@@ -44,7 +43,11 @@ pub async fn run(arguments: RunArguments, stop_requests: &mut StopRequests) -> a
         }
     };
     let measured = with_target(&mut bench, opened, stop_requests, async |bench, target| {
-        measure(&arguments, bench, target).await
+        let mut beside = Beside::start(&arguments, &shutdown).await?;
+        let measured = measure(&arguments, bench, target, &mut beside).await;
+        let closed = beside.close().await;
+        let measured = measured?;
+        closed.map(|()| measured)
     });
     let mut report = measured.await?;
     drop(bench);
@@ -61,14 +64,38 @@ pub async fn run(arguments: RunArguments, stop_requests: &mut StopRequests) -> a
         let plan = drain::Plan::new(orders, arguments.rounds, &arguments.service_args, binary);
         report.drain = Some(plan.run(shutdown, stop_requests).await?.1);
     }
+    report.draw_up_budgets(arguments.before.as_ref().map(|_| "before"));
+    if arguments.is_everything() || arguments.before.is_some() {
+        report.goals = GOALS.iter().map(|goal| goal.reached(&report)).collect();
+    }
     println!("{}", report::table::of_run(&report));
+    write_files(&arguments, &report, goals)?;
+    report.verdicts().try_for_each(|(_, verdict)| verdict.believe())
+}
+
+/// Writes the files that were asked for. Documents are left as they are by a run that is void.
+fn write_files(
+    arguments: &RunArguments,
+    report: &RunReport,
+    goals: Option<GoalsDocument>,
+) -> anyhow::Result<()> {
     if let Some(file) = &arguments.json {
-        std::fs::write(file, serde_json::to_string_pretty(&report)?)?;
+        std::fs::write(file, serde_json::to_string_pretty(report)?)?;
     }
     if let Some(folder) = &arguments.report {
-        report::html::of_run(&report, folder)?;
+        report::html::of_run(report, folder)?;
     }
-    report.verdicts().try_for_each(|(_, verdict)| verdict.believe())
+    if report.verdicts().any(|(_, verdict)| verdict.believe().is_err()) {
+        return Ok(());
+    }
+    if let Some(goals) = goals {
+        goals.write(report)?;
+    }
+    if let Some(file) = &arguments.budget {
+        let budgets = report.budget_before.iter().chain(&report.budget);
+        report::budget::write(&budgets.collect::<Vec<_>>(), file)?;
+    }
+    Ok(())
 }
 
 /// Raises the limit on open files as far as the system allows; connections beyond it fail with a text of their own.
@@ -83,8 +110,9 @@ fn seconds_of_load(arguments: &RunArguments) -> f64 {
     let scenarios = arguments.scenarios();
     let half = scenarios.iter().filter(|scenario| arguments.measures_half_load(**scenario)).count();
     let overloaded = arguments.url.as_ref().map_or(0, |_| arguments.overloaded().len());
-    let in_rounds = scenarios.len() + 2 * overloaded;
-    let slices = in_rounds * arguments.rounds as usize + half;
+    let beside = usize::from(arguments.is_everything()) + usize::from(arguments.before.is_some());
+    let in_rounds = scenarios.len() + half + beside + 2 * overloaded;
+    let slices = in_rounds * arguments.rounds as usize;
     slices as f64 * (client.seconds + client.warm_up_seconds)
 }
 
@@ -92,39 +120,16 @@ async fn measure(
     arguments: &RunArguments,
     bench: &mut Bench,
     target: &mut Target,
+    beside: &mut Beside,
 ) -> anyhow::Result<RunReport> {
     let machine = Machine::look(target).await?;
     bench.calibrate(target).await?;
+    let figures = rounds::measure(arguments, bench, target, beside).await?;
+    let Figures { slices, everysec, before, floor, script } = figures;
     let scenarios = arguments.scenarios();
-    let mut script = prepare_script(arguments, target).await?;
-    let mut slices = Vec::new();
-    for round in 0..arguments.rounds {
-        let mut in_turn = scenarios.clone();
-        // There and back again: a drift hits every scenario alike.
-        if round % 2 == 1 {
-            in_turn.reverse();
-        }
-        for scenario in in_turn {
-            let pace = match (scenario, arguments.rate) {
-                (Scenario::Countdown, _) => Pace::Burst { requests: arguments.users.into() },
-                (_, Some(per_second)) => Pace::Open { per_second },
-                (_, None) => Pace::Closed,
-            };
-            slices.push(bench.slice(target, scenario, pace).await?);
-        }
-        if let Some(script) = &mut script {
-            bench.progress.say("redis-benchmark calls the claim script");
-            script.round(target).await?;
-        }
-    }
     let summaries: Vec<Summary> =
         scenarios.iter().filter_map(|scenario| Summary::of(*scenario, &slices)).collect();
-    let mut half_load = Vec::new();
-    for summary in summaries.iter().filter(|summary| arguments.measures_half_load(summary.scenario))
-    {
-        let per_second = summary.requests_per_second.median * HALF;
-        half_load.push(bench.slice(target, summary.scenario, Pace::Open { per_second }).await?);
-    }
+    let (half_load, syncs) = half_load(arguments, bench, target, &summaries).await?;
     let mut overload = Vec::new();
     if arguments.url.is_some() {
         for scenario in arguments.overloaded() {
@@ -139,27 +144,46 @@ async fn measure(
         service_args: arguments.service_args.clone(),
         summaries,
         slices,
+        everysec,
+        before,
+        floor,
+        syncs,
         half_load,
         overload,
-        script: script.iter().flat_map(ScriptBench::ceilings).collect(),
+        script,
         drain: None,
+        budget: None,
+        budget_before: None,
+        goals: Vec::new(),
         verdict: target.judge().await?,
     })
 }
 
-async fn prepare_script(
+/// Slices at half of what the closed loop has found; around each slice of wins, fdatasync by itself.
+async fn half_load(
     arguments: &RunArguments,
+    bench: &mut Bench,
     target: &mut Target,
-) -> anyhow::Result<Option<ScriptBench>> {
-    let calls = arguments.script_calls();
-    if calls == 0 {
-        return Ok(None);
+    summaries: &[Summary],
+) -> anyhow::Result<(Vec<Slice>, Vec<SyncTimes>)> {
+    let mut slices = Vec::new();
+    let mut all_syncs = Vec::new();
+    for summary in summaries.iter().filter(|summary| arguments.measures_half_load(summary.scenario))
+    {
+        let pace = Pace::Open { per_second: summary.requests_per_second.median * HALF };
+        let folder = target.folder().filter(|_| summary.scenario == Scenario::Win);
+        for _ in 0..arguments.rounds {
+            let mut took = sync(bench, folder.as_deref()).await?;
+            slices.push(bench.slice(target, summary.scenario, pace).await?);
+            took.extend(sync(bench, folder.as_deref()).await?);
+            all_syncs.extend(SyncTimes::of(took));
+        }
     }
-    let script = ScriptBench::prepare(target, calls, arguments.client.connections).await?;
-    if script.is_none() {
-        eprintln!(
-            "redis-benchmark is not installed (package redis-tools): the claim script is not measured by itself"
-        );
-    }
-    Ok(script)
+    Ok((slices, all_syncs))
+}
+
+async fn sync(bench: &Bench, folder: Option<&Path>) -> anyhow::Result<Vec<f64>> {
+    let Some(folder) = folder else { return Ok(Vec::new()) };
+    bench.progress.say("syncing a file");
+    syncs::measure(folder).await
 }

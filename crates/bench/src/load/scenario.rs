@@ -19,6 +19,8 @@ use flash_sale::sale::ids::CouponId;
 pub enum Scenario {
     /// The ceiling: what every claim costs, apart from the claim
     NoOp,
+    /// A bare axum route of the bench's own, without middleware or token: the ceiling of the ceiling
+    Bare,
     /// Read the coupon
     Read,
     /// Each user gets a unit
@@ -41,12 +43,22 @@ const MIXED_PERIOD: u64 = 100;
 /// A scenario of requests on one coupon or two.
 #[derive(Clone)]
 pub struct Workload {
-    pub address: Address,
+    /// Addresses of the service's processes; connections are spread over them evenly.
+    pub addresses: Vec<Address>,
     pub method: Method,
-    pub paths: Vec<Uri>,
+    pub paths: Paths,
     pub who: Senders,
     /// Statuses of a hoped-for answer.
     pub hoped: &'static [u16],
+}
+
+/// Paths of the requests.
+#[derive(Clone)]
+pub enum Paths {
+    /// One after the other; mostly there is one.
+    InTurn(Vec<Uri>),
+    /// One win to 99 refusals.
+    Mixed { win: Uri, refusal: Uri },
 }
 
 /// Senders of the requests.
@@ -84,12 +96,15 @@ impl Workload {
                 Some(crowd.header(usize::try_from(index % few).ok()?)?)
             }
         };
-        let path = match &self.paths[..] {
-            [win, _] if index.is_multiple_of(MIXED_PERIOD) => win,
-            [_, refusal] => refusal,
-            paths => paths.first()?,
+        let path = match &self.paths {
+            Paths::Mixed { win, .. } if index.is_multiple_of(MIXED_PERIOD) => win,
+            Paths::Mixed { refusal, .. } => refusal,
+            Paths::InTurn(paths) => {
+                let turns = paths.len().max(1) as u64;
+                paths.get(usize::try_from(index % turns).ok()?)?
+            }
         };
-        Some(self.address.request(&self.method, path, token))
+        Some(self.addresses.first()?.request(&self.method, path, token))
     }
 }
 
@@ -102,7 +117,7 @@ impl Scenario {
     /// Units to offer for so many requests.
     pub fn stock(self, requests: u64) -> i64 {
         let units = match self {
-            Self::NoOp | Self::Read | Self::SoldOut => 1,
+            Self::NoOp | Self::Bare | Self::Read | Self::SoldOut => 1,
             Self::Duplicate => REPEATING_BUYERS as u64,
             Self::Win => requests,
             Self::Mixed => requests / MIXED_PERIOD + 1,
@@ -114,7 +129,7 @@ impl Scenario {
     /// The statuses of the answers that belong into this scenario.
     pub fn hoped(self) -> &'static [u16] {
         match self {
-            Self::NoOp | Self::Win => &[202],
+            Self::NoOp | Self::Bare | Self::Win => &[202],
             Self::Read => &[200],
             Self::SoldOut => &[410],
             Self::Duplicate => &[409],
@@ -124,14 +139,14 @@ impl Scenario {
 
     /// Whether its 202s are sold units.
     pub fn sells(self) -> bool {
-        !matches!(self, Self::NoOp | Self::Read)
+        !matches!(self, Self::NoOp | Self::Bare | Self::Read)
     }
 
     /// Whether such an answer belongs into this scenario.
     pub fn expects(self, ending: &Ending) -> bool {
         let code = (ending.status, ending.code.as_str());
         match self {
-            Self::NoOp | Self::Win => code == (202, ""),
+            Self::NoOp | Self::Bare | Self::Win => code == (202, ""),
             Self::Read => code == (200, ""),
             Self::SoldOut => code == (410, "sold_out"),
             Self::Duplicate => code == (409, "already_claimed"),
@@ -163,13 +178,13 @@ mod tests {
     use crate::load::crowd::FIRST_USER;
     use flash_sale::kit::jwt::Tokens;
 
-    async fn workload(paths: &[&'static str], who: fn(Arc<Crowd>) -> Senders) -> Workload {
+    async fn workload(paths: Paths, who: fn(Arc<Crowd>) -> Senders) -> Workload {
         let tokens = Tokens::new(&SecretString::from("0123456789abcdef0123456789abcdef"));
         let crowd = Arc::new(Crowd::sign(&tokens, FIRST_USER, 150));
         Workload {
-            address: Address::of("http://127.0.0.1:1").await.unwrap(),
+            addresses: vec![Address::of("http://127.0.0.1:1").await.unwrap()],
             method: Method::POST,
-            paths: paths.iter().map(|path| Uri::from_static(path)).collect(),
+            paths,
             who: who(crowd),
             hoped: &[202],
         }
@@ -177,7 +192,9 @@ mod tests {
 
     #[tokio::test]
     async fn mixed_is_one_win_to_99_refusals() {
-        let mixed = workload(&["/win", "/refusal"], Senders::All).await;
+        let win = Uri::from_static("/win");
+        let paths = Paths::Mixed { win, refusal: Uri::from_static("/refusal") };
+        let mixed = workload(paths, Senders::All).await;
         let wins = (0..100).filter(|index| mixed.request(*index).unwrap().uri() == "/win");
         assert_eq!(wins.count(), 1);
         assert_eq!(Scenario::Mixed.stock(1_000), 11);
@@ -188,11 +205,17 @@ mod tests {
         let token = |request: Option<Request<_>>| {
             request.map(|request| request.headers()["authorization"].clone())
         };
-        let win = workload(&["/win"], Senders::All).await;
+        let paths = |paths: &[&'static str]| {
+            Paths::InTurn(paths.iter().map(|path| Uri::from_static(path)).collect())
+        };
+        let win = workload(paths(&["/win"]), Senders::All).await;
         assert_ne!(token(win.request(0)), token(win.request(149)));
         assert!(win.request(150).is_none(), "there is no 151st user");
-        let duplicate = workload(&["/win"], Senders::Few).await;
+        let duplicate = workload(paths(&["/win"]), Senders::Few).await;
         assert_eq!(token(duplicate.request(1)), token(duplicate.request(151)));
+        let lanes = workload(paths(&["/one", "/two"]), Senders::All).await;
+        assert_eq!(lanes.request(2).unwrap().uri(), "/one");
+        assert_eq!(lanes.request(3).unwrap().uri(), "/two");
     }
 
     #[test]

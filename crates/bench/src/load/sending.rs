@@ -15,7 +15,7 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio::task::LocalSet;
 use tokio::time::timeout;
 
-use crate::load::connection::{Answer, Connection, NoAnswer};
+use crate::load::connection::{Address, Answer, Connection, NoAnswer};
 use crate::load::pace::{Pace, release_when_due};
 use crate::load::record::{Recorder, order_id};
 use crate::load::scenario::Workload;
@@ -200,8 +200,8 @@ impl Load {
         let runtime = runtime.expect("a runtime needs a few file descriptors");
         let opened = runtime.block_on(async {
             let mut opened = Vec::new();
-            for _ in 0..connections {
-                opened.push(Connection::open(&self.workload.address).await?);
+            for address in self.workload.addresses.iter().cycle().take(connections) {
+                opened.push((Connection::open(address).await?, address.clone()));
             }
             anyhow::Ok(opened)
         });
@@ -216,8 +216,9 @@ impl Load {
         let local = LocalSet::new();
         let tasks: Vec<_> = opened
             .into_iter()
-            .map(|connection| {
-                local.spawn_local(self.clone().drive(connection, start, recorder.clone()))
+            .map(|(connection, address)| {
+                let recorder = recorder.clone();
+                local.spawn_local(self.clone().drive(connection, address, start, recorder))
             })
             .collect();
         local.block_on(&runtime, async {
@@ -243,6 +244,7 @@ impl Load {
     async fn drive(
         self: Arc<Self>,
         connection: Connection,
+        address: Address,
         start: Instant,
         recorder: Rc<RefCell<Recorder>>,
     ) {
@@ -281,7 +283,7 @@ impl Load {
                 self.promise(answer.status, index, &body);
                 continue;
             }
-            connection = Connection::open(&self.workload.address).await.ok();
+            connection = Connection::open(&address).await.ok();
             if connection.is_none() {
                 tokio::time::sleep(REOPEN_PAUSE).await;
             }

@@ -14,6 +14,7 @@ use crate::load::pace::Pace;
 use crate::load::record::{Ending, STEP, is_unknown};
 use crate::load::scenario::{Book, Scenario, misplaced};
 use crate::load::sending::{Load, Outcome, Plan, Sampling, Threads};
+use crate::measure::cost::Reading;
 use crate::measure::durable::{self, Durable};
 use crate::measure::progress::Progress;
 use crate::measure::slice::{Latency, Slice};
@@ -130,6 +131,7 @@ impl Bench {
             self.progress.say(format!("{what}: in a second all users come"));
             tokio::time::sleep(COUNTDOWN).await;
         }
+        let books = Reading::take(target).await?;
         let mut before = Moment::now(target, &load);
         let mut concurrency = Vec::new();
         let start = load.start(&mut threads).await?;
@@ -152,6 +154,11 @@ impl Bench {
             judge.drain().await.with_context(|| what.clone())?;
         }
         let drain_seconds = judge.map(|_| drained.elapsed().as_secs_f64());
+        let charged = charged(scenario, &outcome.recorder.endings);
+        if let Some(judge) = judge.filter(|_| scenario == Scenario::Win) {
+            judge.until_rows(&book.coupons, charged).await.with_context(|| what.clone())?;
+        }
+        let cost = books.cost(&Reading::take(target).await?, charged);
         let time_to_row = match following {
             Some(following) => following.await?,
             None => None,
@@ -168,6 +175,7 @@ impl Bench {
         let slice = Slice {
             drain_seconds,
             time_to_row,
+            cost,
             ..figures(scenario, &plan, &before, &after, &outcome, &concurrency)
         };
         self.saw(Some(scenario), slice.requests_per_second);
@@ -258,6 +266,15 @@ fn refuse_void(scenario: Scenario, outcome: &Outcome) -> Result<(), Void> {
     }
 }
 
+/// Requests that bear the cost of a slice: all that were answered; where all are to win, those that won.
+fn charged(scenario: Scenario, endings: &[Ending]) -> u64 {
+    let bears = |ending: &&Ending| match scenario {
+        Scenario::Win => ending.status == 202,
+        _ => ending.status > 0,
+    };
+    endings.iter().filter(bears).map(|ending| ending.count).sum()
+}
+
 fn enter(scenario: Scenario, endings: &[Ending], book: &mut Book) {
     if scenario.sells() {
         let count = |of: &dyn Fn(&Ending) -> bool| -> u64 {
@@ -312,5 +329,6 @@ fn figures(
         over_time: recorder.steps.iter().map(|step| *step as f64 / STEP.as_secs_f64()).collect(),
         drain_seconds: None,
         time_to_row: None,
+        cost: None,
     }
 }

@@ -4,11 +4,17 @@ pub mod bench;
 
 pub mod slice;
 
+pub mod cost;
+
 pub mod durable;
 
 pub mod script;
 
 pub mod ceiling;
+
+pub mod floor;
+
+pub mod syncs;
 
 pub mod probe;
 

@@ -6,6 +6,7 @@ use serde::Serialize;
 use crate::figures::LittlesLaw;
 use crate::load::record::{Ending, Recorder};
 use crate::load::scenario::Scenario;
+use crate::measure::cost::Cost;
 use crate::measure::durable::Durable;
 use crate::service::cpu::CpuTimes;
 
@@ -26,7 +27,7 @@ pub struct Slice {
     /// Ends of all requests, those of the warm-up included.
     pub endings: Vec<Ending>,
     pub never_sent: u64,
-    /// Microseconds of CPU time for each request.
+    /// Microseconds of CPU time for each request, within the measured time.
     pub cpu_us_per_request: CpuTimes,
     /// Part of the cores' time that the hypervisor gave to other machines meanwhile.
     pub stolen_share: Option<f64>,
@@ -38,6 +39,8 @@ pub struct Slice {
     /// From the last answer until all was written.
     pub drain_seconds: Option<f64>,
     pub time_to_row: Option<Durable>,
+    /// The cost of a request from the first one, warm-up included, until everything that was sold is written.
+    pub cost: Option<Cost>,
 }
 
 /// Latency from the moment when a request was due to its answer.

@@ -4,13 +4,13 @@ use std::fmt::Write;
 use std::path::Path;
 
 use anyhow::Context;
-use plotters::style::RGBColor;
 use serde::Serialize;
 
 use super::cells::Rows;
-use super::limits;
-use super::plots::{self, GRID, INK, Plot};
+use super::plots::{self, Plot};
+use super::svg::{alone, escape, inline};
 use super::table;
+use super::{goals, limits};
 use crate::results::compare::CompareReport;
 use crate::results::drain::DrainReport;
 use crate::results::machine::Machine;
@@ -47,6 +47,10 @@ pub fn of_run(report: &RunReport, folder: &Path) -> anyhow::Result<()> {
     }
     for limits::Section { title, text, rows } in limits::sections(report) {
         page.section(title, &text, &rows, true);
+    }
+    if !report.goals.is_empty() {
+        let text = "Each ratio is taken round by round, of slices that are neighbours in time; the median counts.";
+        page.section("Goals", text, &goals::rows(&report.goals), true);
     }
     page.write(report, folder)
 }
@@ -135,48 +139,5 @@ impl Page {
             <meta name=\"color-scheme\" content=\"light dark\">\n<title>flash-sale-bench</title>\n<style>\n{STYLE}</style>\n\
             <h1>flash-sale-bench</h1>\n{body}</html>\n"
         )
-    }
-}
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
-}
-
-/// Within the page it takes the page's colours, and needs no name space.
-fn inline(svg: &str) -> String {
-    svg.replace(" xmlns=\"http://www.w3.org/2000/svg\"", "")
-        .replace(&hex(INK), "currentColor")
-        .replace(&hex(GRID), "var(--grid)")
-        .replace("fill=\"#FFFFFF\"", "fill=\"none\"")
-}
-
-/// As a file, a plot has a background of its own, because the background of its viewer is unknown.
-fn alone(svg: &str) -> String {
-    let svg = svg.replace(&hex(GRID), "#D8DCE0");
-    let paper = "<rect width=\"100%\" height=\"100%\" fill=\"#FFFFFF\"/>";
-    match svg.find('>') {
-        Some(end) => format!("{}{paper}{}", &svg[..=end], &svg[end + 1..]),
-        None => svg,
-    }
-}
-
-fn hex(RGBColor(red, green, blue): RGBColor) -> String {
-    format!("#{red:02X}{green:02X}{blue:02X}")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_plot_takes_the_colours_of_its_page_and_names_no_address() {
-        let svg = "<svg width=\"1\" xmlns=\"http://www.w3.org/2000/svg\"><line stroke=\"#102031\"/></svg>";
-        assert_eq!(inline(svg), "<svg width=\"1\"><line stroke=\"currentColor\"/></svg>");
-        assert!(alone(svg).contains("<rect width=\"100%\""));
-    }
-
-    #[test]
-    fn text_is_text() {
-        assert_eq!(escape("a<b> & \"c\""), "a&lt;b&gt; &amp; &quot;c&quot;");
     }
 }

@@ -4,8 +4,14 @@ pub mod html;
 
 mod plots;
 
+pub mod budget;
+
 pub mod table;
+
+pub mod goals;
 
 mod limits;
 
 mod cells;
+
+mod svg;

@@ -5,6 +5,7 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 
 use super::cells::figure;
+use super::svg::{GRID, INK};
 use super::table::with_latency;
 use crate::figures::Spread;
 use crate::load::record::STEP;
@@ -16,9 +17,6 @@ use crate::results::run::RunReport;
 
 const SIZE: (u32, u32) = (760, 380);
 const FONT: &str = "sans-serif";
-/// Stand for the page's own colours: plotters knows no such thing, so the page replaces them.
-pub const INK: RGBColor = RGBColor(0x10, 0x20, 0x31);
-pub const GRID: RGBColor = RGBColor(0x10, 0x20, 0x32);
 /// Told apart on white, on black, and by most people who don't see all colours.
 const COLOURS: [RGBColor; 6] = [
     RGBColor(0x2b, 0x7b, 0xba),
@@ -63,6 +61,13 @@ pub fn of_run(report: &RunReport) -> anyhow::Result<Vec<Plot>> {
             overload(report)?,
         ),
     ]);
+    let budgets: Vec<_> = report.budget_before.iter().chain(&report.budget).collect();
+    let budget = (!budgets.is_empty()).then(|| super::budget::svg(&budgets));
+    plots.extend(drawn([(
+        "budget",
+        "The budget of a win: CPU time in µs, until it is written",
+        budget,
+    )]));
     if let Some(drain) = &report.drain {
         plots.extend(of_drain(drain)?);
     }
@@ -103,7 +108,13 @@ fn drawn<const N: usize>(plots: [(&'static str, &'static str, Option<String>); N
 /// The axis is stretched towards 100 %: each nine more is as wide as the last one.
 fn latency(report: &RunReport) -> anyhow::Result<Option<String>> {
     let nines = |percent: f64| -((1.0 - percent / 100.0).max(1e-9)).log10();
+    let mut drawn = Vec::new();
     let lines = with_latency(report).filter_map(|slice| {
+        // The first slice of each kind; those that follow look alike.
+        if drawn.contains(&(slice.scenario, slice.rate)) {
+            return None;
+        }
+        drawn.push((slice.scenario, slice.rate));
         let points = slice.latency.as_ref()?.curve.iter();
         let rate = slice.rate.map_or("all at once".to_owned(), |rate| format!("{rate:.0}/s"));
         Some(Line {

@@ -21,6 +21,9 @@ pub struct Machine {
     pub processor: String,
     pub cores: usize,
     pub memory_mib: Option<u64>,
+    /// Processes that wanted a core in the minute before the run, on average: other work, unless the service was
+    /// just started.
+    pub load_before: Option<f64>,
     /// Part of the cores' time that the hypervisor gave to other machines, slice by slice.
     pub stolen_share: Option<Spread>,
     pub stores: Option<StoreFacts>,
@@ -67,6 +70,7 @@ impl Machine {
             processor: processor(),
             cores: std::thread::available_parallelism().map_or(0, usize::from),
             memory_mib: memory_mib(),
+            load_before: load(),
             stolen_share: None,
             stores,
         })
@@ -88,6 +92,7 @@ impl Machine {
             ("system", self.system.clone()),
         ];
         facts.extend(self.memory_mib.map(|mib| ("memory", format!("{mib} MiB"))));
+        facts.extend(self.load_before.map(|load| ("load before", format!("{load:.1}"))));
         facts.extend(self.stolen_share.map(|Spread { min, median, max, .. }| {
             let [min, median, max] = [min, median, max].map(|share| share * 100.0);
             let shares = format!("{median:.0} % ({min:.0} to {max:.0}) of the cores' time");
@@ -146,6 +151,10 @@ fn memory_mib() -> Option<u64> {
     let total = value_in("/proc/meminfo", "MemTotal")?;
     let kib: u64 = total.split_whitespace().next()?.parse().ok()?;
     Some(kib / 1024)
+}
+
+fn load() -> Option<f64> {
+    fs::read_to_string("/proc/loadavg").ok()?.split_whitespace().next()?.parse().ok()
 }
 
 /// `name : value`

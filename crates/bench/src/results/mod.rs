@@ -1,6 +1,14 @@
 //! All figures of a run, a comparison and a drain: data that the report shows and `--json` writes.
 
+pub mod goals;
+
 pub mod run;
+
+pub mod reached;
+
+pub mod budget;
+
+pub mod scale;
 
 pub mod compare;
 

@@ -2,13 +2,18 @@
 
 use serde::Serialize;
 
+use super::budget::Budget;
 use super::drain::Drain;
 use super::machine::Machine;
 use super::overload::Overload;
+use super::reached::Reached;
 use crate::figures::{Spread, ratios};
 use crate::load::scenario::Scenario;
+use crate::measure::cost::Cost;
+use crate::measure::floor::Floor;
 use crate::measure::script::ScriptCeiling;
 use crate::measure::slice::Slice;
+use crate::measure::syncs::SyncTimes;
 use crate::service::cpu::CpuTimes;
 use crate::service::verdict::Verdict;
 
@@ -21,6 +26,14 @@ pub struct RunReport {
     pub summaries: Vec<Summary>,
     /// Every slice, in the order of measuring.
     pub slices: Vec<Slice>,
+    /// Wins with `appendfsync everysec`, one slice in each round.
+    pub everysec: Vec<Slice>,
+    /// Wins of the older binary, one slice in each round.
+    pub before: Vec<Slice>,
+    /// The least that Redis could do for a win, round by round.
+    pub floor: Vec<Floor>,
+    /// fdatasync around each slice of wins at half load.
+    pub syncs: Vec<SyncTimes>,
     /// Open loop at half of the saturation.
     pub half_load: Vec<Slice>,
     /// Twice as many requests as can be answered.
@@ -29,6 +42,12 @@ pub struct RunReport {
     pub script: Vec<ScriptCeiling>,
     /// The drain of a backlog, on servers of its own.
     pub drain: Option<Drain>,
+    /// Parts of a win; none without CPU times.
+    pub budget: Option<Budget>,
+    /// The same of the older binary.
+    pub budget_before: Option<Budget>,
+    /// The goals; none unless everything was measured.
+    pub goals: Vec<Reached>,
     pub verdict: Verdict,
 }
 
@@ -47,6 +66,24 @@ pub struct Summary {
 }
 
 impl RunReport {
+    /// The slices of a scenario, in the order of the rounds.
+    pub fn of(&self, scenario: Scenario) -> Vec<&Slice> {
+        self.slices.iter().filter(|slice| slice.scenario == scenario).collect()
+    }
+
+    /// Draws up the budgets of a win, here and in the older binary of this name.
+    pub fn draw_up_budgets(&mut self, before: Option<&str>) {
+        let costs = |slices: &[&Slice]| -> Vec<Cost> {
+            slices.iter().filter_map(|slice| slice.cost.clone()).collect()
+        };
+        let wins = costs(&self.of(Scenario::Win));
+        let everysec = costs(&self.everysec.iter().collect::<Vec<_>>());
+        let wins_before = costs(&self.before.iter().collect::<Vec<_>>());
+        let commit = self.machine.commit.as_deref().unwrap_or("unknown");
+        self.budget = Budget::of(commit, &wins, &everysec);
+        self.budget_before = before.and_then(|name| Budget::of(name, &wins_before, &[]));
+    }
+
     /// A verdict for each service that was measured, with what it was measured at.
     pub fn verdicts(&self) -> impl Iterator<Item = (&'static str, &Verdict)> {
         let overloaded = self.overload.iter().filter_map(|overload| overload.verdict.as_ref());
@@ -81,17 +118,5 @@ impl Summary {
 
 /// The mean CPU time over all requests of the slices.
 fn mean_cpu<'a>(slices: impl Iterator<Item = &'a Slice> + Clone) -> CpuTimes {
-    let requests: u64 = slices.clone().map(|slice| slice.requests).sum();
-    let mean = |of: fn(&CpuTimes) -> Option<f64>| {
-        let used = slices
-            .clone()
-            .map(|slice| of(&slice.cpu_us_per_request).map(|each| each * slice.requests as f64));
-        Some(used.sum::<Option<f64>>()? / requests.max(1) as f64)
-    };
-    CpuTimes {
-        service: mean(|cpu| cpu.service),
-        redis: mean(|cpu| cpu.redis),
-        postgres: mean(|cpu| cpu.postgres),
-        client: mean(|cpu| cpu.client),
-    }
+    CpuTimes::mean(slices.map(|slice| (&slice.cpu_us_per_request, slice.requests)))
 }

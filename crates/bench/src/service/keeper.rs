@@ -107,8 +107,7 @@ impl Kept {
         shutdown: &Shutdown,
     ) -> anyhow::Result<Self> {
         let folder = temporary_folder()?;
-        let mut command = Command::new(std::env::current_exe()?);
-        command.args(["keep", "--folder"]).arg(&folder).arg("--").arg(binary);
+        let mut command = keeper_of(&folder, binary)?;
         command.args(["serve", "--listen", "127.0.0.1:0", "--data-dir"]).arg(&folder);
         command.args(service_arguments);
         for name in settings_of_ours() {
@@ -119,6 +118,23 @@ impl Kept {
         // A comparison reads all sold units, once a minute, in the middle of some slice. The verdict compares once.
         command.env("FLASH_SALE_RECONCILE_PERIOD_MS", "0");
         command.env("FLASH_SALE_TOKEN_SECRET", secret.expose_secret());
+        Self::spawn(command, folder, shutdown).await
+    }
+
+    /// Starts the bench's own bare route.
+    pub async fn start_bare_route(shutdown: &Shutdown) -> anyhow::Result<Self> {
+        let folder = temporary_folder()?;
+        let mut command = keeper_of(&folder, &std::env::current_exe()?)?;
+        command.arg("bare-route");
+        Self::spawn(command, folder, shutdown).await
+    }
+
+    /// Starts a keeper, and waits until the kept process listens.
+    async fn spawn(
+        mut command: Command,
+        folder: PathBuf,
+        shutdown: &Shutdown,
+    ) -> anyhow::Result<Self> {
         // Ctrl-C is for the bench, which ends the others in the right order.
         command
             .process_group(0)
@@ -160,6 +176,13 @@ impl Kept {
         }
         Ok(())
     }
+}
+
+/// The command that keeps this program; the program's arguments follow.
+fn keeper_of(folder: &Path, program: &Path) -> std::io::Result<Command> {
+    let mut command = Command::new(std::env::current_exe()?);
+    command.args(["keep", "--folder"]).arg(folder).arg("--").arg(program);
+    Ok(command)
 }
 
 fn lines<R: AsyncRead + Unpin>(pipe: R) -> Lines<BufReader<R>> {

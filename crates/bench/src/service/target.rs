@@ -1,6 +1,6 @@
 //! The service under test: started for the measurement, or running already.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use crate::load::connection::Address;
 use crate::load::crowd::{Crowd, FIRST_USER, admin_header};
-use crate::load::scenario::{Book, REPEATING_BUYERS, Scenario, Senders, Workload};
+use crate::load::scenario::{Book, Paths, REPEATING_BUYERS, Scenario, Senders, Workload};
 use crate::service::cpu::Processes;
 use crate::service::keeper::Kept;
 use crate::service::verdict::{Judge, Reconciler, Verdict};
@@ -22,6 +22,9 @@ use flash_sale::base::config::{InvalidConfig, StoreConfig, validate_secret};
 use flash_sale::base::shutdown::Shutdown;
 use flash_sale::kit::jwt::Tokens;
 use flash_sale::sale::ids::CouponId;
+
+/// Path of the routes that do nothing: the service's, and the bare one of the bench.
+pub const NO_OP: &str = "/v1/no-op";
 
 /// A service that can be measured.
 pub struct Target {
@@ -34,9 +37,15 @@ pub struct Target {
     pub books: Vec<Book>,
     /// Whether a worker writes what is sold while it is being sold.
     pub writes: bool,
+    /// Sales that a win is spread over; their lanes follow one another.
+    pub sales: usize,
+    /// Further addresses that the load goes to, beside [`Target::address`].
+    pub further: Vec<Address>,
     kept: Option<Kept>,
     /// Another process of the service, on the same stores.
     worker: Option<Kept>,
+    /// Processes of the service that answer requests, where the first one only writes.
+    doors: Vec<Kept>,
     /// The private servers, as a guest.
     pub servers: Option<PrivateServers>,
     secret: SecretString,
@@ -67,7 +76,7 @@ impl Target {
         let judge = Judge::connect(redis_url, database_url, "fs", reconciler).await?;
         let ids = servers.process_ids();
         let processes = Processes {
-            service: Some(kept.pid),
+            service: vec![kept.pid],
             redis: Some(ids.redis),
             postgres: Some(ids.postgres),
             not_counted: vec![judge.backend],
@@ -78,7 +87,21 @@ impl Target {
             processes,
             judge: Some(judge),
             servers: Some(servers),
-            ..Self::bare(name, "http://127.0.0.1:1", &secret).await?
+            ..Self::at_url(name, "http://127.0.0.1:1", &secret).await?
+        })
+    }
+
+    /// Starts the bare route, a process of the bench.
+    pub async fn bare_route(shutdown: &Shutdown) -> anyhow::Result<Self> {
+        let secret = SecretString::from(format!("{}{}", Uuid::new_v4(), Uuid::new_v4()));
+        let kept = Kept::start_bare_route(shutdown).await?;
+        let processes = Processes { service: vec![kept.pid], ..Processes::default() };
+        let url = kept.url.clone();
+        Ok(Self {
+            processes,
+            writes: false,
+            kept: Some(kept),
+            ..Self::at_url("", &url, &secret).await?
         })
     }
 
@@ -91,7 +114,7 @@ impl Target {
             .into());
         };
         validate_secret(secret)?;
-        let mut target = Self::bare(name, url, secret).await?;
+        let mut target = Self::at_url(name, url, secret).await?;
         if let (Some(redis), Some(database)) = (&stores.redis_url, &stores.database_url) {
             let redis = redis.expose_secret();
             let database = database.expose_secret();
@@ -101,7 +124,7 @@ impl Target {
         Ok(target)
     }
 
-    async fn bare(name: &str, url: &str, secret: &SecretString) -> anyhow::Result<Self> {
+    async fn at_url(name: &str, url: &str, secret: &SecretString) -> anyhow::Result<Self> {
         Ok(Self {
             name: name.to_owned(),
             address: Address::of(url).await?,
@@ -109,8 +132,11 @@ impl Target {
             judge: None,
             books: Vec::new(),
             writes: true,
+            sales: 1,
+            further: Vec::new(),
             kept: None,
             worker: None,
+            doors: Vec::new(),
             servers: None,
             secret: secret.clone(),
             tokens: Arc::new(Tokens::new(secret)),
@@ -145,6 +171,34 @@ impl Target {
         Ok(self.worker.insert(worker).pid)
     }
 
+    /// Starts a process on its private servers that answers requests, and returns its address.
+    pub async fn start_door(
+        &mut self,
+        binary: &Path,
+        shutdown: &Shutdown,
+    ) -> anyhow::Result<Address> {
+        let servers = self.servers.as_ref().context("only private servers get a door")?;
+        let arguments = [
+            "--roles",
+            "api",
+            "--redis-url",
+            servers.redis_url(),
+            "--database-url",
+            servers.database_url(),
+        ];
+        let arguments = arguments.map(str::to_owned);
+        let door = Kept::start(binary, &arguments, &self.secret, shutdown).await?;
+        let address = Address::of(&door.url).await?;
+        self.processes.service.push(door.pid);
+        self.doors.push(door);
+        Ok(address)
+    }
+
+    /// The folder of the service's data; none if the bench has not started it.
+    pub fn folder(&self) -> Option<PathBuf> {
+        self.kept.as_ref().map(|kept| kept.folder.clone())
+    }
+
     /// Ends that process, and waits for its end.
     pub async fn stop_worker(&mut self) -> anyhow::Result<()> {
         match self.worker.take() {
@@ -155,7 +209,10 @@ impl Target {
 
     /// Ends what was started for it.
     pub async fn close(mut self) -> anyhow::Result<()> {
-        let stopped = self.stop_worker().await;
+        let mut stopped = self.stop_worker().await;
+        for door in self.doors {
+            stopped = door.stop().await.and(stopped);
+        }
         if let Some(judge) = self.judge {
             judge.pool.close().await;
         }
@@ -167,9 +224,9 @@ impl Target {
 
     /// The cheapest workload, to learn how many users a slice could need at most.
     pub fn cheapest(&self) -> anyhow::Result<Workload> {
-        let paths = vec![Uri::from_static("/livez")];
-        let address = self.address.clone();
-        Ok(Workload { address, method: Method::GET, paths, who: Senders::None, hoped: &[200] })
+        let paths = Paths::InTurn(vec![Uri::from_static("/livez")]);
+        let addresses = std::iter::once(&self.address).chain(&self.further).cloned().collect();
+        Ok(Workload { addresses, method: Method::GET, paths, who: Senders::None, hoped: &[200] })
     }
 
     /// A fresh coupon and fresh users for so many requests.
@@ -180,23 +237,34 @@ impl Target {
     ) -> anyhow::Result<(Workload, Book)> {
         let mut book = Book { scenario: scenario.name(), ..Book::default() };
         let mut workload = Workload { hoped: scenario.hoped(), ..self.cheapest()? };
-        if scenario == Scenario::NoOp {
-            workload.paths = vec![Uri::from_static("/v1/no-op")];
+        if let Scenario::NoOp | Scenario::Bare = scenario {
+            workload.paths = Paths::InTurn(vec![Uri::from_static(NO_OP)]);
         } else {
             let stock = scenario.stock(requests);
             let coupon = self.create_sale(stock, &mut book).await?;
-            workload.paths = vec![claims_of(coupon)?];
+            workload.paths = Paths::InTurn(vec![claims_of(coupon)?]);
             match scenario {
-                Scenario::Read => workload.paths = vec![format!("/v1/coupons/{coupon}").parse()?],
+                Scenario::Read => {
+                    let coupon = format!("/v1/coupons/{coupon}").parse()?;
+                    workload.paths = Paths::InTurn(vec![coupon]);
+                }
                 Scenario::SoldOut => drop(self.claim_all(coupon, 1, &mut book).await?),
                 Scenario::Mixed => {
                     let sold_out = self.create_sale(1, &mut book).await?;
                     self.claim_all(sold_out, 1, &mut book).await?;
-                    workload.paths.push(claims_of(sold_out)?);
+                    let win = claims_of(coupon)?;
+                    workload.paths = Paths::Mixed { win, refusal: claims_of(sold_out)? };
                 }
                 Scenario::Duplicate => {
                     let crowd = self.claim_all(coupon, REPEATING_BUYERS, &mut book).await?;
                     workload.who = Senders::Few(crowd);
+                }
+                Scenario::Win => {
+                    for _ in 1..self.sales {
+                        self.create_sale(stock, &mut book).await?;
+                    }
+                    let coupons = book.coupons.iter().map(|coupon| claims_of(*coupon));
+                    workload.paths = Paths::InTurn(coupons.collect::<anyhow::Result<_>>()?);
                 }
                 _ => {}
             }
@@ -208,7 +276,7 @@ impl Target {
         if let Senders::None = workload.who {
             workload.who = Senders::All(self.sign(usize::try_from(requests)?).await?);
         }
-        self.try_out(scenario, &workload).await?;
+        self.try_out(scenario).await?;
         Ok((workload, book))
     }
 
@@ -284,14 +352,14 @@ impl Target {
     }
 
     /// Finds a wrong secret or a missing route before the clock starts.
-    async fn try_out(&mut self, scenario: Scenario, workload: &Workload) -> anyhow::Result<()> {
+    async fn try_out(&mut self, scenario: Scenario) -> anyhow::Result<()> {
         if scenario != Scenario::NoOp {
             return Ok(());
         }
         let crowd = self.sign(1).await?;
         let token = crowd.header(0).context("there is one")?;
-        let path = &workload.paths[0];
-        let (status, answer) = self.address.ask(&Method::POST, path, token, None).await?;
+        let path = Uri::from_static(NO_OP);
+        let (status, answer) = self.address.ask(&Method::POST, &path, token, None).await?;
         if status != 202 {
             bail!(
                 "{path} was answered {status} ({}): start the service with --no-op-route",

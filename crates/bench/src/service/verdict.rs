@@ -22,6 +22,8 @@ use flash_sale::sale::reconcile;
 /// Time for the worker to write all accepted claims.
 pub const DRAIN_WITHIN: Duration = Duration::from_secs(300);
 const DRAIN_POLL: Duration = Duration::from_millis(5);
+/// Pause between two counts of rows, which cost more.
+const ROWS_POLL: Duration = Duration::from_millis(20);
 /// Findings that are spelled out; `flash-sale reconcile` prints them all.
 const FINDINGS_MAX: usize = 20;
 /// Start of a line with a disagreement, as `flash-sale reconcile` prints it.
@@ -114,7 +116,12 @@ impl Judge {
             .max_connections(1)
             .idle_timeout(None)
             .max_lifetime(None)
-            .connect_with(options.application_name("flash-sale-bench"))
+            .connect_with(
+                options
+                    .application_name("flash-sale-bench")
+                    // Further processes would be taken for the service's.
+                    .options([("max_parallel_workers_per_gather", "0")]),
+            )
             .await
             .context("Postgres can't be used")?;
         let backend: i32 = sqlx::query_scalar("SELECT pg_backend_pid()").fetch_one(&pool).await?;
@@ -167,6 +174,44 @@ impl Judge {
                 _ => tokio::time::sleep(DRAIN_POLL).await,
             }
         }
+    }
+
+    /// Waits until the sales have as many rows, by the word of Postgres alone: an older service may log its orders in
+    /// another format.
+    pub async fn until_rows(&self, coupons: &[CouponId], accepted: u64) -> anyhow::Result<()> {
+        let ids: Vec<i64> = coupons.iter().map(|coupon| coupon.get()).collect();
+        let began = Instant::now();
+        loop {
+            let sql = "SELECT count(*) FROM orders WHERE coupon_id = ANY($1)";
+            let rows: i64 = sqlx::query_scalar(sql).bind(&ids).fetch_one(&self.pool).await?;
+            if rows.unsigned_abs() >= accepted {
+                return Ok(());
+            }
+            if began.elapsed() > DRAIN_WITHIN {
+                let seconds = DRAIN_WITHIN.as_secs();
+                let late =
+                    format!("{rows} of {accepted} accepted claims were rows after {seconds} s");
+                return Err(Void(late).into());
+            }
+            tokio::time::sleep(ROWS_POLL).await;
+        }
+    }
+
+    /// Judges all that was sold by the word of Postgres alone. Nothing may be in flight.
+    pub async fn judge_rows(&self, books: &[Book]) -> anyhow::Result<()> {
+        for book in books {
+            let mut sold = Sold::default();
+            for coupon in &book.coupons {
+                let (rows, buyers) = self.rows(*coupon).await?;
+                sold.stock += rows;
+                sold.rows += rows;
+                sold.buyers += buyers;
+            }
+            if let Some(finding) = sold.compare(book) {
+                return Err(Void(finding).into());
+            }
+        }
+        Ok(())
     }
 
     /// Judges all that was sold. Nothing may be in flight.

@@ -1,73 +1,12 @@
 //! Measurements of services that the bench starts, and of services that run already.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 
-use private_servers::testing::{Finished, Process, eventually, run};
-use serde_json::Value;
-use uuid::Uuid;
+use private_servers::testing::{Process, eventually, run};
 
-use crate::support::{SECRET, Service, bench, service_binary};
-
-/// A folder that is removed at the end of the test.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Self {
-        let name = format!("flash-sale-test-{}", Uuid::new_v4().simple());
-        let folder = std::env::temp_dir().join(name);
-        std::fs::create_dir(&folder).expect("a temporary folder can be made");
-        Self(folder)
-    }
-
-    fn file(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-
-    fn entries(&self) -> Vec<String> {
-        let entries = std::fs::read_dir(&self.0).expect("it is there");
-        let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
-        names.collect()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-/// A short run.
-fn short(arguments: &[&str]) -> Command {
-    let mut command = bench(&[]);
-    command.args(["--warm-up-seconds", "0.2", "--connections", "8"]);
-    if !arguments.contains(&"--seconds") {
-        command.args(["--seconds", "0.6"]);
-    }
-    command.args(arguments);
-    command
-}
-
-fn path(path: &Path) -> &str {
-    path.to_str().expect("a plain path")
-}
-
-fn read_json(file: &Path) -> Value {
-    let text = std::fs::read_to_string(file).expect("it has been written");
-    serde_json::from_str(&text).expect("it is JSON")
-}
-
-/// Requests of a slice with this status.
-fn answered(slice: &Value, status: u64) -> u64 {
-    let endings = slice["endings"].as_array().expect("a slice says how its requests ended");
-    let with_status = endings.iter().filter(|ending| ending["status"] == status);
-    with_status.map(|ending| ending["count"].as_u64().expect("a number")).sum()
-}
-
-fn assert_exit_code(finished: &Finished, code: i32) {
-    let Finished { stdout, stderr, .. } = finished;
-    assert_eq!(finished.code, Some(code), "{stdout}\n{stderr}");
-}
+use crate::support::{
+    Folder, Service, answered, assert_exit_code, bench, path, read_json, service_binary, short,
+};
 
 #[tokio::test]
 async fn a_service_of_its_own_is_measured_judged_and_removed() {
@@ -266,35 +205,5 @@ async fn everybody_at_once_and_at_a_constant_rate() {
         assert_eq!(answered(slice, *status) + wins, 120, "{slice}");
         assert_eq!(wins, if *scenario == "mixed" { 2 } else { 0 }, "{slice}");
         assert!(slice["latency"]["p99_ms"].as_f64().is_some_and(|ms| ms > 0.0), "{slice}");
-    }
-}
-
-#[tokio::test]
-async fn a_run_that_cannot_be_done_says_why() {
-    let service = Service::start(&[]).await;
-    let run_at = |arguments: &[&str]| {
-        let mut command = short(&["--url", &service.url]);
-        command.args(arguments);
-        run(command)
-    };
-    let no_secret = run_at(&[]).await;
-    assert_exit_code(&no_secret, 2);
-    assert!(no_secret.last_words().contains("--token-secret"), "{}", no_secret.stderr);
-    let no_route = run_at(&["--token-secret", SECRET, "--scenario", "no-op"]).await;
-    assert_exit_code(&no_route, 1);
-    assert!(no_route.last_words().contains("--no-op-route"), "{}", no_route.stderr);
-    let another = "another secret that is only good for tests";
-    let wrong_secret = run_at(&["--token-secret", another, "--scenario", "win"]).await;
-    assert_exit_code(&wrong_secret, 1);
-    assert!(wrong_secret.last_words().contains("(401)"), "{}", wrong_secret.stderr);
-}
-
-#[tokio::test]
-async fn a_missing_binary_is_named_with_the_command_that_builds_it() {
-    for command in ["run", "drain"] {
-        let finished = run(bench(&[command, "--binary", "/nowhere/flash-sale"])).await;
-        assert_exit_code(&finished, 2);
-        let said = finished.last_words();
-        assert!(said.contains("/nowhere/flash-sale") && said.contains("cargo build"), "{said}");
     }
 }

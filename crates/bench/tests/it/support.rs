@@ -1,6 +1,6 @@
 //! A service to measure, and the commands of the tests.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use flash_sale::base::clock::Clock;
@@ -8,10 +8,11 @@ use flash_sale::kit::jwt::{Grants, Tokens};
 use flash_sale::sale::buyers::shards::Shards;
 use flash_sale::sale::ids::{CouponId, UserId};
 use flash_sale::sale::keys::Keys;
-use private_servers::testing::{DataFolder, Process, run};
+use private_servers::testing::{DataFolder, Finished, Process, run};
 use private_servers::{PrivateServers, Settings, Sync};
 use secrecy::SecretString;
 use serde_json::{Value, json};
+use uuid::Uuid;
 
 /// The secret that signs the tokens of the tests.
 pub const SECRET: &str = "a secret that is only good for tests";
@@ -23,6 +24,72 @@ pub fn bench(arguments: &[&str]) -> Command {
     let mut command = clean(Command::new(env!("CARGO_BIN_EXE_flash-sale-bench")));
     command.args(arguments);
     command
+}
+
+/// A folder that is removed at the end of the test.
+pub struct Folder(pub PathBuf);
+
+impl Folder {
+    /// Makes it.
+    pub fn new() -> Self {
+        let name = format!("flash-sale-test-{}", Uuid::new_v4().simple());
+        let folder = std::env::temp_dir().join(name);
+        std::fs::create_dir(&folder).expect("a temporary folder can be made");
+        Self(folder)
+    }
+
+    /// A path in it.
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+
+    /// The names of all that lies in it.
+    pub fn entries(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(&self.0).expect("it is there");
+        let names = entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned());
+        names.collect()
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A short run.
+pub fn short(arguments: &[&str]) -> Command {
+    let mut command = bench(&[]);
+    command.args(["--warm-up-seconds", "0.2", "--connections", "8"]);
+    if !arguments.contains(&"--seconds") {
+        command.args(["--seconds", "0.6"]);
+    }
+    command.args(arguments);
+    command
+}
+
+/// A path as text.
+pub fn path(path: &Path) -> &str {
+    path.to_str().expect("a plain path")
+}
+
+/// The JSON in a file.
+pub fn read_json(file: &Path) -> Value {
+    let text = std::fs::read_to_string(file).expect("it has been written");
+    serde_json::from_str(&text).expect("it is JSON")
+}
+
+/// Requests of a slice with this status.
+pub fn answered(slice: &Value, status: u64) -> u64 {
+    let endings = slice["endings"].as_array().expect("a slice says how its requests ended");
+    let with_status = endings.iter().filter(|ending| ending["status"] == status);
+    with_status.map(|ending| ending["count"].as_u64().expect("a number")).sum()
+}
+
+/// Fails with all output unless the exit code is this one.
+pub fn assert_exit_code(finished: &Finished, code: i32) {
+    let Finished { stdout, stderr, .. } = finished;
+    assert_eq!(finished.code, Some(code), "{stdout}\n{stderr}");
 }
 
 /// The service's binary, which stands beside the bench.
@@ -104,6 +171,15 @@ impl Service {
         let request = self.client.post(format!("{}/v1/coupons/{coupon}/claims", self.url));
         let reply = request.bearer_auth(token(user, false)).send().await.expect("an answer");
         reply.status().as_u16()
+    }
+
+    /// Status, type and body of the answer of a route that does nothing, here or elsewhere.
+    pub async fn no_op(&self, url: &str) -> (u16, Option<String>, String) {
+        let request = self.client.post(format!("{url}/v1/no-op")).bearer_auth(token(1, false));
+        let reply = request.send().await.expect("an answer");
+        let content_type = reply.headers().get("content-type");
+        let content_type = content_type.and_then(|name| Some(name.to_str().ok()?.to_owned()));
+        (reply.status().as_u16(), content_type, reply.text().await.expect("a body"))
     }
 
     /// Takes a buyer out of Redis.
