@@ -18,7 +18,7 @@ pub use client::{Reply, references};
 pub use lifecycle::moved;
 pub use private_servers::testing::{PATIENCE, bounded, eventually};
 pub use servers::{OwnServers, shared};
-pub use test_app::{IMPATIENT, SECRET, TestApp, now, token, user, write_all};
+pub use test_app::{IMPATIENT, SECRET, TestApp, admin_token, now, token, user, write_all};
 
 /// A proxy in front of the app's Redis that can interfere with `command`.
 pub async fn proxy_before(app: &TestApp, command: &'static str) -> RedisProxy {
