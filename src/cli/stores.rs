@@ -19,7 +19,7 @@ use crate::kit::redis::Redis;
 use crate::kit::redis_facts::ServerFacts;
 use crate::sale::Stores;
 use crate::sale::keys::Keys;
-use crate::sale::schema;
+use crate::sale::schema::{self, Fitness};
 
 /// Message of a process with named servers and no token secret.
 pub const NO_TOKEN_SECRET: &str = "--token-secret (FLASH_SALE_TOKEN_SECRET) is missing: it proves every user's identity, so there is no default; `openssl rand -hex 32` makes a good one";
@@ -52,7 +52,7 @@ impl OpenStores {
             let servers = start_private(&config.data_dir, r#as).await?;
             let (redis, pool) = connect(servers.redis_url(), servers.database_url(), config)?;
             let opened = async {
-                schema::migrate(&pool).await?;
+                migrate_older(&pool).await?;
                 check_redis(&redis).await
             };
             return match opened.await {
@@ -68,7 +68,7 @@ impl OpenStores {
         };
         let (redis, pool) =
             connect(redis_url.expose_secret(), database_url.expose_secret(), config)?;
-        refuse_unmigrated(&pool).await?;
+        refuse_unfit(&pool).await?;
         let redis_facts = check_redis(&redis).await?;
         let stores = Stores { pool, redis, keys: Keys::new(&config.key_prefix) };
         Ok(Self { stores, redis_facts, servers: None })
@@ -88,9 +88,7 @@ impl OpenStores {
 pub async fn migrate(config: &StoreConfig) -> anyhow::Result<()> {
     match &config.database_url {
         Some(url) => {
-            let pool = pool(url.expose_secret(), config)?;
-            postgres::connect_once(&pool).await.context(POSTGRES_UNUSABLE)?;
-            schema::migrate(&pool).await.context("the database could not be migrated")?;
+            migrate_older(&pool(url.expose_secret(), config)?).await?;
         }
         // Private servers are migrated whenever they are opened.
         None => OpenStores::open(config, As::Guest).await?.close().await?,
@@ -194,16 +192,36 @@ fn pool(database_url: &str, config: &StoreConfig) -> Result<PgPool, InvalidConfi
     })
 }
 
-async fn refuse_unmigrated(pool: &PgPool) -> anyhow::Result<()> {
-    postgres::connect_once(pool).await.context(POSTGRES_UNUSABLE)?;
-    let missing = schema::missing(pool).await.context(POSTGRES_UNUSABLE)?;
-    if !missing.is_empty() {
-        bail!(
+/// Refuses a database that lacks migrations, or has had others.
+async fn refuse_unfit(pool: &PgPool) -> anyhow::Result<()> {
+    match fitness(pool).await? {
+        Fitness::Older(missing) => bail!(
             "the database lacks these migrations: {}; run `flash-sale migrate`",
             missing.join(", ")
-        );
+        ),
+        Fitness::Newer(unknown) => bail!(upgraded_by_newer(&unknown)),
+        Fitness::UpToDate => Ok(()),
     }
-    Ok(())
+}
+
+/// Brings a database up to date, unless a newer binary has upgraded it.
+async fn migrate_older(pool: &PgPool) -> anyhow::Result<()> {
+    if let Fitness::Newer(unknown) = fitness(pool).await? {
+        bail!(upgraded_by_newer(&unknown));
+    }
+    schema::migrate(pool).await.context("the database could not be migrated")
+}
+
+async fn fitness(pool: &PgPool) -> anyhow::Result<Fitness> {
+    postgres::connect_once(pool).await.context(POSTGRES_UNUSABLE)?;
+    schema::fitness(pool).await.context(POSTGRES_UNUSABLE)
+}
+
+fn upgraded_by_newer(unknown: &[String]) -> String {
+    format!(
+        "the database has been upgraded by a newer flash-sale (migrations that this one doesn't know: {}); run the newer one",
+        unknown.join(", "),
+    )
 }
 
 async fn check_redis(redis: &Redis) -> anyhow::Result<ServerFacts> {

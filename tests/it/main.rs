@@ -42,6 +42,9 @@ mod kit;
 // Faults of the whole service.
 mod faults;
 
+// An older binary is replaced by the present one under load.
+mod upgrade;
+
 // Tables: each of many similar places, with its expected result.
 mod tables;
 

@@ -7,7 +7,7 @@ use crate::base::config::StoreConfig;
 use crate::base::limits;
 use crate::kit::postgres::{self, ServerFacts};
 use crate::sale::installation;
-use crate::sale::schema;
+use crate::sale::schema::{self, Fitness};
 
 /// Asks the server about itself, on a connection like those of the service, and judges the answers.
 pub async fn examine(pool: &PgPool, config: &StoreConfig) -> Vec<Finding> {
@@ -31,19 +31,25 @@ pub async fn examine(pool: &PgPool, config: &StoreConfig) -> Vec<Finding> {
 }
 
 async fn migrated(pool: &PgPool) -> Finding {
-    let missing = match schema::missing(pool).await {
-        Ok(missing) => missing,
+    match schema::fitness(pool).await {
+        Ok(Fitness::UpToDate) => {}
+        Ok(Fitness::Older(missing)) => {
+            return Failure(format!(
+                "Postgres lacks migrations ({}): no order can be written. Run `flash-sale migrate`",
+                missing.join(", ")
+            ));
+        }
+        Ok(Fitness::Newer(unknown)) => {
+            return Failure(format!(
+                "Postgres has had migrations that this flash-sale doesn't know ({}): no process of it starts. Run the newer one that has upgraded the database",
+                unknown.join(", ")
+            ));
+        }
         Err(error) => {
             return Failure(format!(
                 "Postgres doesn't tell which migrations it has had ({error}). Let the user of --database-url read the table _sqlx_migrations"
             ));
         }
-    };
-    if !missing.is_empty() {
-        return Failure(format!(
-            "Postgres lacks migrations ({}): no order can be written. Run `flash-sale migrate`",
-            missing.join(", ")
-        ));
     }
     match installation::read(pool).await {
         Ok(settings) => Good(format!("Postgres schema: up to date; lanes: {}", settings.lanes)),

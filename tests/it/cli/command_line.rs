@@ -7,6 +7,7 @@ use chrono::TimeDelta;
 use flash_sale::base::clock::Clock;
 use nix::sys::signal::Signal;
 use serde_json::Value;
+use sqlx::{Connection, PgConnection};
 
 use crate::support::process::{Finished, Process, flash_sale, run};
 use crate::support::{OwnServers, SECRET, TestApp, now};
@@ -163,6 +164,39 @@ async fn an_empty_database_is_refused_until_it_has_been_migrated() {
     process.url().await;
     process.signal(Signal::SIGINT);
     assert_eq!(process.ended().await.code(), Some(0));
+}
+
+#[tokio::test]
+async fn a_database_that_a_newer_binary_has_upgraded_is_refused() {
+    let app = TestApp::start().await;
+    app.execute(LATER_MIGRATION).await;
+    for command in [&["reconcile"][..], &["serve", "--listen", "127.0.0.1:0"], &["migrate"]] {
+        assert_newer(&said(&words(&with(&app, command, &[]))).await);
+    }
+    assert_eq!(app.number("SELECT count(*) FROM reconcile_runs").await, 0, "nothing was written");
+}
+
+#[tokio::test]
+async fn private_servers_that_a_newer_binary_has_upgraded_are_refused() {
+    let servers = OwnServers::durable();
+    let mut database = PgConnection::connect(&servers.at.database_url).await.expect("it answers");
+    sqlx::raw_sql(LATER_MIGRATION).execute(&mut database).await.expect("Postgres does it");
+    database.close().await.expect("Postgres answers");
+    let folder = servers.folder().text();
+    for command in [&["migrate"][..], &["coupon", "list"]] {
+        assert_newer(&said(&[command, &["--data-dir", folder]].concat()).await);
+    }
+}
+
+/// A migration that this binary doesn't know.
+const LATER_MIGRATION: &str =
+    "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time)
+    VALUES (999999, 'all on the moon', true, '', 0)";
+
+fn assert_newer(refused: &Finished) {
+    assert_eq!((refused.code, &*refused.stdout), (Some(1), ""), "{}", refused.stderr);
+    let why = refused.last_words();
+    assert!(why.contains("999999 all on the moon") && why.contains("run the newer one"), "{why}");
 }
 
 #[tokio::test]

@@ -158,6 +158,15 @@ async fn settings_of_postgres_count_as_our_sessions_have_them() {
     assert_eq!(greedy.code, Some(0), "{greedy:?}");
     assert_found(&greedy, &[("warn", "each process of ours opens up to 1000: under load")]);
 
+    app.execute(
+        "INSERT INTO _sqlx_migrations (version, description, success, checksum, execution_time)
+         VALUES (999999, 'all on the moon', true, '', 0)",
+    )
+    .await;
+    let newer = doctor(&stores, &[]).await;
+    assert_eq!(newer.code, Some(5), "{newer:?}");
+    assert_found(&newer, &[("FAIL", "(999999 all on the moon): no process of it starts. Run")]);
+
     app.execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public").await;
     let empty = doctor(&stores, &[]).await;
     assert_eq!(empty.code, Some(5), "{empty:?}");

@@ -21,7 +21,12 @@ use super::{TestApp, calls, lane, user};
 
 /// The binary with these arguments and none of the settings in our own environment.
 pub fn flash_sale<S: AsRef<str>>(arguments: &[S]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_flash-sale"));
+    program(env!("CARGO_BIN_EXE_flash-sale"), arguments)
+}
+
+/// The same of another build.
+pub fn program<S: AsRef<str>>(path: &str, arguments: &[S]) -> Command {
+    let mut command = Command::new(path);
     command.args(arguments.iter().map(AsRef::as_ref));
     for (name, _) in std::env::vars_os() {
         let is_setting = name.to_string_lossy().starts_with("FLASH_SALE_");

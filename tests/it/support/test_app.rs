@@ -287,7 +287,7 @@ impl TestApp {
 
     /// An administrator's token.
     pub fn admin_token(&self) -> String {
-        issue(1, true)
+        admin_token()
     }
 
     // ---- the worker, pass by pass ----
@@ -487,6 +487,11 @@ pub fn now() -> DateTime<Utc> {
 /// A user's token.
 pub fn token(user: i64) -> String {
     issue(user, false)
+}
+
+/// An administrator's token.
+pub fn admin_token() -> String {
+    issue(1, true)
 }
 
 fn issue(subject: i64, admin: bool) -> String {

@@ -38,8 +38,7 @@ async fn overlapping_batches_in_opposite_order_are_written_once_and_without_a_de
         let forwards = &claims[..2 * THIRD];
         let backwards: Vec<LoggedClaim> = claims[THIRD..].iter().rev().copied().collect();
 
-        let (one, other) =
-            tokio::join!(write(&app, lane, &forwards), write(&app, lane, &backwards));
+        let (one, other) = tokio::join!(write(&app, lane, forwards), write(&app, lane, &backwards));
         let one = one.expect("no deadlock");
         let other = other.expect("no deadlock");
         assert_eq!(one.inserted + other.inserted, 3 * THIRD, "{one:?} {other:?}");

@@ -4,13 +4,13 @@ use std::fmt::Write;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
-use anyhow::Context;
 use sqlx::postgres::PgConnectOptions;
 use sqlx::{ConnectOptions, Connection, PgConnection};
 
 use crate::service::verdict::Judge;
 use flash_sale::sale::ids::CouponId;
-use flash_sale::sale::log::{ClaimEntry, LoggedClaim};
+use flash_sale::sale::keys::LogId;
+use flash_sale::sale::log::{Entries, LoggedClaim};
 
 /// Entries that are read from the log at a time.
 const PAGE: usize = 10_000;
@@ -75,20 +75,23 @@ impl Ceiling {
 impl Batches {
     /// The claims on a coupon that stand in the order log, as the rows that they will become.
     pub async fn read(judge: &Judge, coupon: CouponId, batch: usize) -> anyhow::Result<Self> {
-        let key = judge.keys.log(coupon.lane());
-        let mut claims = Vec::new();
-        let mut from = "-".to_owned();
-        loop {
-            let mut command = redis::cmd("XRANGE");
-            command.arg(&key).arg(&from).arg("+").arg("COUNT").arg(PAGE);
-            let page: Vec<(String, Vec<Vec<u8>>)> = judge.redis.query(&command).await?;
-            let Some((last, _)) = page.last() else { break };
-            // "(": from behind this one on.
-            from = format!("({last}");
-            for (id, fields) in page {
-                let entry = ClaimEntry::decode(id, Some(fields)).ok();
-                let claim = entry.context("the order log holds an entry that is no claim")?.claim;
-                claims.extend((claim.coupon_id == coupon).then_some(claim));
+        let mut claims: Vec<LoggedClaim> = Vec::new();
+        for log in LogId::of_lanes([coupon.lane()].into_iter()) {
+            let mut from = "-".to_owned();
+            loop {
+                let mut command = redis::cmd("XRANGE");
+                command.arg(judge.keys.log(log)).arg(&from).arg("+").arg("COUNT").arg(PAGE);
+                let Entries(page) = judge.redis.query(&command).await?;
+                let Some(last) = page.last() else { break };
+                // "(": from behind this one on.
+                from = format!("({}", last.id);
+                for entry in page {
+                    anyhow::ensure!(
+                        entry.unreadable.is_empty(),
+                        "the order log holds an entry that is no claim"
+                    );
+                    claims.extend(entry.claims.iter().filter(|claim| claim.coupon_id == coupon));
+                }
             }
         }
         let batches = claims.chunks(batch).map(|batch| batch.iter().map(row).collect()).collect();
@@ -98,7 +101,7 @@ impl Batches {
 
 fn row(claim: &LoggedClaim) -> String {
     let mut row = String::new();
-    let LoggedClaim { order_id, coupon_id, user_id, claimed_at } = claim;
+    let LoggedClaim { order_id, coupon_id, user_id, claimed_at, .. } = claim;
     let claimed_at = claimed_at.to_rfc3339();
     let _ = writeln!(row, "{order_id}\t{coupon_id}\tflash\t{user_id}\t{claimed_at}");
     row

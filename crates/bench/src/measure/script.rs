@@ -18,6 +18,7 @@ use crate::figures::Spread;
 use crate::service::cpu::CpuTimes;
 use crate::service::target::Target;
 use crate::service::verdict::Judge;
+use flash_sale::sale::keys::{LogId, LogLayout};
 
 /// Names of the program; Valkey has its own.
 const PROGRAMS: [&str; 2] = ["redis-benchmark", "valkey-benchmark"];
@@ -98,7 +99,7 @@ impl ScriptBench {
             call,
             keys,
             coupon_key: names.coupon(coupon),
-            log_key: names.log(coupon.lane()),
+            log_key: names.log(LogId { lane: coupon.lane(), layout: LogLayout::Calls }),
             calls,
             connections,
             measured: Vec::new(),

@@ -15,7 +15,7 @@ use flash_sale::kit::redis::Redis;
 use flash_sale::sale::buyers::census::census;
 use flash_sale::sale::ids::{CouponId, Lane};
 use flash_sale::sale::installation;
-use flash_sale::sale::keys::Keys;
+use flash_sale::sale::keys::{Keys, LogId};
 use flash_sale::sale::log::LogState;
 use flash_sale::sale::reconcile;
 
@@ -80,7 +80,7 @@ impl Reconciler {
     }
 }
 
-/// The law of conservation over a whole run: what was answered 202 = stock sold = entries ever appended = rows = distinct buyers
+/// The law of conservation over a whole run: what was answered 202 = stock sold = orders ever promised = rows = distinct buyers
 /// <= units on offer, and Redis and Postgres agree about everything they hold.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Verdict {
@@ -137,7 +137,7 @@ impl Judge {
         Ok(judge)
     }
 
-    /// Entries that wait to be written.
+    /// Orders that wait to be written.
     pub async fn in_flight(&self) -> anyhow::Result<u64> {
         Ok(self.log().await?.0)
     }
@@ -147,14 +147,14 @@ impl Judge {
         Ok(Lane::all(installation::read(&self.pool).await?.lanes))
     }
 
-    /// Entries in flight, and entries ever appended.
+    /// Orders in flight, and orders ever promised.
     async fn log(&self) -> anyhow::Result<(u64, u64)> {
         let mut in_flight = 0;
         let mut appended = 0;
-        for lane in self.lanes().await? {
-            let log = LogState::of(&self.redis, &self.keys.log(lane)).await?;
-            in_flight += log.unwritten();
-            appended += log.appended;
+        for log in LogId::of_lanes(self.lanes().await?) {
+            let log = LogState::of(&self.redis, &self.keys, log).await?;
+            in_flight += log.unwritten;
+            appended += log.unwritten + log.written;
         }
         Ok((in_flight, appended))
     }
@@ -233,7 +233,7 @@ impl Judge {
         verdict.appended = self.log().await?.1 - self.appended_before;
         if i64::try_from(verdict.appended) != Ok(verdict.stock_sold) {
             verdict.findings.push(format!(
-                "{} entries were appended to the order log, but {} units were sold; or another client uses this service",
+                "{} orders were promised in the order log, but {} units were sold; or another client uses this service",
                 verdict.appended, verdict.stock_sold
             ));
         }
@@ -296,7 +296,7 @@ impl Verdict {
         }
         let Self { accepted, stock_sold, appended, rows, distinct_buyers, total, .. } = self;
         format!(
-            "{accepted} answered 202, {stock_sold} units sold, {appended} entries appended, {rows} rows, {distinct_buyers} distinct buyers, of {total} units: {}",
+            "{accepted} answered 202, {stock_sold} units sold, {appended} orders promised, {rows} rows, {distinct_buyers} distinct buyers, of {total} units: {}",
             if self.findings.is_empty() { "consistent" } else { "NOT CONSISTENT" }
         )
     }
