@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::load::scenario::Scenario;
 use flash_sale::base::config::{InvalidConfig, StoreConfig};
@@ -43,6 +43,8 @@ pub(crate) enum BenchCommand {
     Drain(Box<DrainArguments>),
     /// Measure wins over lanes, and over processes that are pinned to cores
     Scale(Box<ScaleArguments>),
+    /// Measure Postgres's part of a row: ways to write it, indexes, changes of status, a large table
+    Rows(Box<RowsArguments>),
     /// Draw the budget of a win from the figures of a run, or of two: before and after
     Budget(Box<BudgetArguments>),
     /// Serve a bare axum route until the end
@@ -132,6 +134,47 @@ pub(crate) struct ScaleArguments {
     pub json: Option<PathBuf>,
     #[command(flatten)]
     pub client: ClientArguments,
+    #[command(flatten)]
+    pub stores: StoreConfig,
+}
+
+/// Parts of the measurement of rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum RowsPart {
+    /// Ways to write a batch
+    Ways,
+    /// Inserts with each index, and all constraints, left out
+    Indexes,
+    /// Changes of the status, with indexes and fill factors
+    Moves,
+    /// Inserts and reads with many orders in the table; takes minutes and gigabytes
+    Large,
+}
+
+#[derive(Args)]
+pub(crate) struct RowsArguments {
+    /// Parts to measure
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "ways,indexes,moves")]
+    pub parts: Vec<RowsPart>,
+    /// Rows of a slice
+    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1_000..=5_000_000))]
+    pub rows: u64,
+    /// Numbers of rows in a transaction, for the part `ways`
+    #[arg(long, value_delimiter = ',', default_value = "500,1000,5000",
+        value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub batches: Vec<u32>,
+    /// Slices of each kind, in turns with the others; the median counts
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub rounds: u32,
+    /// Orders of the large table, of some 260 bytes of disk each, for the part `large`
+    #[arg(long, default_value_t = 20_000_000, value_parser = clap::value_parser!(u64).range(1_000..=1_000_000_000))]
+    pub large_orders: u64,
+    /// Binary of the service [default: flash-sale, beside this program]
+    #[arg(long)]
+    pub binary: Option<PathBuf>,
+    /// Write all figures to this file, as JSON
+    #[arg(long)]
+    pub json: Option<PathBuf>,
     #[command(flatten)]
     pub stores: StoreConfig,
 }
@@ -262,6 +305,7 @@ impl BenchArguments {
             Some(BenchCommand::Compare(compare)) => &compare.stores,
             Some(BenchCommand::Drain(drain)) => &drain.stores,
             Some(BenchCommand::Scale(scale)) => &scale.stores,
+            Some(BenchCommand::Rows(rows)) => &rows.stores,
             Some(BenchCommand::Budget(budget)) => &budget.stores,
             _ => &self.run.stores,
         }
