@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use crate::load::scenario::Scenario;
+use crate::measure::rows::ways::Way;
 use flash_sale::base::config::{InvalidConfig, StoreConfig};
 
 /// Loads a flash-sale service, measures it, and says whether the figures may be believed. Without a sub-command: `run`
@@ -156,6 +157,14 @@ pub(crate) struct RowsArguments {
     /// Parts to measure
     #[arg(long, value_enum, value_delimiter = ',', default_value = "ways,indexes,moves")]
     pub parts: Vec<RowsPart>,
+    /// Ways to write, for the part `ways`; the others are compared with the first one
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        default_value = "unnest-sorted,unnest,unnest-in-list,by-user,copy-text,copy-binary,staged"
+    )]
+    pub ways: Vec<Way>,
     /// Rows of a slice
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1_000..=5_000_000))]
     pub rows: u64,

@@ -79,20 +79,20 @@ async fn ways(
     let mut table = Table::create(target, "ways", AS_IT_IS).await?;
     let mut costs: BTreeMap<(usize, usize), Vec<Cost>> = BTreeMap::new();
     let turns: Vec<(usize, usize)> = (0..arguments.batches.len())
-        .flat_map(|batch| (0..Way::ALL.len()).map(move |way| (batch, way)))
+        .flat_map(|batch| (0..arguments.ways.len()).map(move |way| (batch, way)))
         .collect();
     for round in 0..arguments.rounds {
         bench.progress.say(format!("ways to write, round {}", round + 1));
         for (batch, way) in in_turns(&turns, round) {
             table.empty().await?;
             let rows_in_batch = arguments.batches[batch] as usize;
-            let cost = table.write(Way::ALL[way], arguments.rows, rows_in_batch).await?;
+            let cost = table.write(arguments.ways[way], arguments.rows, rows_in_batch).await?;
             costs.entry((batch, way)).or_default().push(cost);
         }
     }
     table.remove(target).await?;
     let named = costs.into_iter().map(|((batch, way), costs)| {
-        Inserts::of(Way::ALL[way].name(), arguments.batches[batch], costs)
+        Inserts::of(arguments.ways[way].name(), arguments.batches[batch], costs)
     });
     Ok(named.collect())
 }

@@ -58,6 +58,7 @@ async fn arguments_that_do_not_fit_are_refused_before_anything_starts() {
         (&["scale", "--rounds", "0"], "0 is not in 1..=100"),
         (&["scale", "--binary", "/nowhere/flash-sale"], "/nowhere/flash-sale"),
         (&["rows", "--parts", "columns"], "invalid value 'columns'"),
+        (&["rows", "--ways", "copy"], "invalid value 'copy'"),
         (&["rows", "--batches", "0"], "0 is not in 1..=10000"),
         (&["rows", "--rows", "999"], "999 is not in 1000..=5000000"),
         (&["rows", "--rounds", "0"], "0 is not in 1..=100"),

@@ -1,6 +1,7 @@
 //! Ways to write the claims of a batch. Each fails as a whole on an order that is there already.
 
 use chrono::{DateTime, Utc};
+use clap::ValueEnum;
 use sqlx::{AssertSqlSafe, PgConnection};
 
 use super::claims::Claims;
@@ -9,7 +10,7 @@ use super::claims::Claims;
 const EPOCH_2000_US: i64 = 946_684_800_000_000;
 
 /// One way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Way {
     /// INSERT from arrays, which Postgres sorts.
     UnnestSorted,
@@ -28,16 +29,6 @@ pub enum Way {
 }
 
 impl Way {
-    pub const ALL: [Self; 7] = [
-        Self::UnnestSorted,
-        Self::Unnest,
-        Self::UnnestInList,
-        Self::ByUser,
-        Self::CopyText,
-        Self::CopyBinary,
-        Self::Staged,
-    ];
-
     /// Name in a table.
     pub fn name(self) -> &'static str {
         match self {
