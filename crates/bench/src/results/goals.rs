@@ -163,7 +163,7 @@ pub const GOALS: [Goal; 15] = [
 ];
 
 impl Goal {
-    /// What this run says of it.
+    /// The goal with its figure in this run.
     pub fn reached(&self, run: &RunReport) -> Reached {
         let figure = Spread::of((self.figures)(run));
         Reached {
