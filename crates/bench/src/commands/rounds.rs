@@ -25,7 +25,7 @@ enum Step {
     Floor,
 }
 
-/// What is measured beside the service, in turns with it.
+/// Processes that are measured beside the service, in turns with it.
 pub struct Beside {
     bare_route: Option<Target>,
     before: Option<Target>,

@@ -14,7 +14,7 @@ const DOCUMENT: &str = "Above.\n\n<!-- goals: written by make bench -->\nformer 
 const WITHOUT_TICKS: [&str; 8] = [
     "requests/s, win / no-op",
     "requests/s, sold out / no-op",
-    "commands of Redis for 1,000 refusals, the worker's included",
+    "calls of Redis for 1,000 refusals",
     "requests/s, duplicate / no-op",
     "log to Postgres, rows/s / raw COPY",
     "p99 of a win at half load / p99 of fdatasync",
