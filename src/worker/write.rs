@@ -34,7 +34,7 @@ use redisson_locks::BatchGuard;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::open_entries::Batch;
+use super::open_entries::{Batch, OpenEntries};
 use super::{LaneWorker, PassError};
 use crate::base::limits;
 use crate::sale::ids::CouponId;
@@ -109,19 +109,28 @@ impl LaneWorker {
     /// found to be rows; the rest is still pending.
     pub async fn write_pass(&mut self) -> Result<WriteReport, PassError> {
         self.require_postgres().await?;
-        let batch = self.next_batch().await.inspect_err(|_| self.read_pending_again())?;
+        let batch = self.next_batch().await.inspect_err(|error| self.read_again_after(error))?;
         if batch.len() == 0 {
             return Ok(WriteReport::default());
         }
         let written = self.write(batch).await;
         self.adapt_batch(written.is_ok());
         self.postgres_away = matches!(written, Err(PassError::Postgres(_)));
-        let report = written.inspect_err(|_| self.read_pending_again())?;
+        let report = written.inspect_err(|error| self.read_again_after(error))?;
         if report.contended > 0 {
             self.contended_not_before = Instant::now() + limits::CONTENTION_PAUSE;
         }
         self.count(&report);
         Ok(report)
+    }
+
+    /// Has the own pending entries read again. A Redis that failed may come back with other entries under the same ids,
+    /// so nothing is remembered of them then.
+    fn read_again_after(&mut self, error: &PassError) {
+        if let PassError::Redis(_) = error {
+            self.open = OpenEntries::default();
+        }
+        self.read_pending_again();
     }
 
     fn adapt_batch(&mut self, written: bool) {
