@@ -49,8 +49,8 @@ check: ## Run every check that a change has to pass (the same as .ci/run).
 bench: ## Measure the service on this machine, in about five minutes, and write its goals and budget into docs (docs/bench.md).
 	@scripts/setup && cargo build --release --locked --bin flash-sale && cargo build --release --locked --package flash-sale-bench && exec "$(target_dir)/release/flash-sale-bench" $(or $(strip $(ARGS)),$(bench_writes))
 
-locks: ## Measure the locks beside rslock and, where Java is, Redisson (about two minutes and a build).
-	@scripts/setup && exec cargo run --release --locked --manifest-path crates/redisson-locks/benches/compare/Cargo.toml
+locks: ## Measure the locks beside rslock and, where Java is, Redisson, and those of batches (about three minutes and two builds).
+	@scripts/setup && cargo run --release --locked --manifest-path crates/redisson-locks/benches/compare/Cargo.toml && exec cargo run --release --locked --package redisson-locks --example batch_cost
 
 instructions: ## Count what a request executes in the service, under callgrind (needs valgrind).
 	@scripts/setup && exec scripts/instructions $(ARGS)
