@@ -6,17 +6,20 @@
 use std::fs;
 use std::time::Duration;
 
+use flash_sale::app::App;
 use flash_sale::base::clock::Clock;
 use flash_sale::base::limits;
 use flash_sale::sale::ids::CouponId;
-use flash_sale::sale::log::{ClaimEntry, GROUP, OrderLog};
+use flash_sale::sale::keys::{LogId, LogLayout};
+use flash_sale::sale::log::{EntryId, GROUP, LoggedClaim, OrderLog};
 use flash_sale::sale::order::insert::Written;
 use redisson_locks::Names;
+use sqlx::Connection;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::by_hand::cpu_seconds;
-use crate::support::{OwnServers, TestApp, lane, user};
+use crate::support::{OwnServers, TestApp, claims_in, lane, older_process, user};
 
 /// Orders of a worker's batch.
 const BATCH: usize = 1_000;
@@ -62,6 +65,9 @@ async fn long_what_the_buyers_locks_save_and_cost() {
     let servers = OwnServers::durable();
     let app = TestApp::on(&servers.at, &["--order-id-block", "1000"], Clock::System).await;
     let coupon = app.create_flash(1_000_000).await;
+    // Beside an older process an entry has one claim, so that batches can overlap by any number of them.
+    let older = older_process(&app).await;
+    let claiming = app.another_instance().await;
     let mut next_user = 1;
     for shared in [0, BATCH / 10, BATCH / 2, BATCH] {
         let mut with = Costs::default();
@@ -72,7 +78,7 @@ async fn long_what_the_buyers_locks_save_and_cost() {
             for _ in 0..PAIRS {
                 let first_user = next_user;
                 next_user += 2 * BATCH - shared;
-                claim(&app, coupon, first_user..next_user).await;
+                claim(&claiming, coupon, first_user..next_user).await;
                 pair(&servers, &app, shared, locks, costs).await;
             }
         }
@@ -80,12 +86,13 @@ async fn long_what_the_buyers_locks_save_and_cost() {
         with.print("  with locks");
         without.print("  without   ");
     }
+    older.close().await.expect("it goes");
 }
 
-async fn claim(app: &TestApp, coupon: CouponId, users: std::ops::Range<usize>) {
+async fn claim(app: &App, coupon: CouponId, users: std::ops::Range<usize>) {
     let claims = users.map(|id| {
         let id = i64::try_from(id).expect("small");
-        app.app.claims.claim(coupon, user(id))
+        app.claims.claim(coupon, user(id))
     });
     for claimed in futures_util::future::join_all(claims).await {
         assert_eq!(claimed.expect("Redis answers").status().code, "accepted");
@@ -97,15 +104,16 @@ async fn pair(servers: &OwnServers, app: &TestApp, shared: usize, locks: bool, c
     let first = log(app, "first");
     let second = log(app, "second");
     first.ensure_group().await.expect("Redis answers");
-    let of_first = first.read_new(BATCH).await.expect("Redis answers").claims;
-    let over: Vec<&str> =
-        of_first[BATCH - shared..].iter().map(|entry| entry.id.as_str()).collect();
+    let of_first = claims_in(&first.read_new(BATCH).await.expect("Redis answers"));
+    let over: Vec<String> =
+        of_first[BATCH - shared..].iter().map(|claim| claim.place.entry.to_string()).collect();
+    let over: Vec<&str> = over.iter().map(String::as_str).collect();
     if !over.is_empty() {
         let claim = ["XCLAIM", first.key(), GROUP, "second", "0"];
         let _: Vec<String> = app.redis(&[&claim[..], &over, &["JUSTID"]].concat()).await;
     }
     let mut of_second = of_first[BATCH - shared..].to_vec();
-    of_second.extend(second.read_new(BATCH - shared).await.expect("Redis answers").claims);
+    of_second.extend(claims_in(&second.read_new(BATCH - shared).await.expect("Redis answers")));
     assert_eq!((of_first.len(), of_second.len()), (BATCH, BATCH));
 
     let began = Instant::now();
@@ -126,35 +134,35 @@ async fn pair(servers: &OwnServers, app: &TestApp, shared: usize, locks: bool, c
 
 fn log(app: &TestApp, consumer: &str) -> OrderLog {
     let stores = &app.app.stores;
-    OrderLog::new(stores.redis.clone(), &stores.keys, lane(), consumer.into())
+    let log = LogId { lane: lane(), layout: LogLayout::Claims };
+    OrderLog::new(stores.redis.clone(), &stores.keys, log, consumer.into())
 }
 
 /// Writes entries until none of this consumer is left, as write passes do. Returns the results and the time of the worker.
 async fn work(
     app: &TestApp,
     log: &OrderLog,
-    mut entries: Vec<ClaimEntry>,
+    mut claims: Vec<LoggedClaim>,
     locks: bool,
 ) -> (Vec<Written>, Duration) {
     let mut all = Vec::new();
     let mut busy = Duration::ZERO;
-    while !entries.is_empty() {
+    while !claims.is_empty() {
         let began = Instant::now();
-        let names: Names = entries
-            .iter()
-            .map(|entry| app.keys().order_lock(lane(), entry.claim.user_id))
-            .collect();
+        let names: Names =
+            claims.iter().map(|claim| app.keys().order_lock_name(lane(), claim.user_id)).collect();
         let names = if locks { names } else { Names::default() };
         let guard = app.app.locks.batch(names).volatile().try_acquire().await.expect("an answer");
         let is_ours = |at: &usize| !locks || guard.holds_at(*at);
-        let ours: Vec<&ClaimEntry> =
-            (0..entries.len()).filter(is_ours).map(|at| &entries[at]).collect();
-        let is_contended = ours.len() < entries.len();
+        let ours: Vec<LoggedClaim> =
+            (0..claims.len()).filter(is_ours).map(|at| claims[at]).collect();
+        let is_contended = ours.len() < claims.len();
         if !ours.is_empty() {
             let token = CancellationToken::new();
             all.push(app.app.orders.write(log.lane(), &ours, &token).await.expect("it writes"));
-            let ids = ours.iter().map(|entry| entry.id.as_str());
-            log.acknowledge(ids).await.expect("Redis answers");
+            let entries: Vec<(EntryId, u64)> =
+                ours.iter().map(|claim| (claim.place.entry, 0)).collect();
+            log.acknowledge(&entries).await.expect("Redis answers");
         }
         guard.release().await;
         busy += began.elapsed();
@@ -162,7 +170,8 @@ async fn work(
             sleep(limits::CONTENTION_PAUSE).await;
         }
         // Entries that the other worker has acknowledged meanwhile are gone.
-        entries = log.read_pending(BATCH, "0").await.expect("Redis answers").claims;
+        let pending = log.read_pending(BATCH, EntryId::default()).await;
+        claims = claims_in(&pending.expect("Redis answers"));
     }
     (all, busy)
 }

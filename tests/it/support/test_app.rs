@@ -28,6 +28,7 @@ use private_servers::testing::RedisProxy;
 use redis::FromRedisValue;
 use secrecy::SecretString;
 use serde_json::{Value, json};
+use sqlx::{ConnectOptions, PgConnection};
 use tokio::sync::OnceCell;
 use uuid::Uuid;
 
@@ -382,6 +383,13 @@ const APPEND: &str = "
 /// The log that is in use in a lane.
 pub fn calls(lane: Lane) -> LogId {
     LogId { lane, layout: LogLayout::Calls }
+}
+
+/// A connection as a process of a version before the log of calls has it.
+pub async fn older_process(app: &TestApp) -> PgConnection {
+    let options = app.app.stores.pool.connect_options();
+    let options = options.as_ref().clone().application_name("flash-sale");
+    options.connect().await.expect("Postgres answers")
 }
 
 /// The claims in these entries.
