@@ -103,6 +103,12 @@ async fn claims_go_on_without_postgres() {
     // Redis doesn't come back, so the stores can't be compared at the end.
     app.expect_disagreements();
     signal(servers.at.postgres_pid, Signal::SIGKILL);
+    // Its processes notice the end of the first one a moment later, and answer until then.
+    eventually("Postgres is gone", async || {
+        app.get("/v1/orders", &app.token(1)).await.status == 503
+            && app.get("/readyz", "").await.text("status") == "degraded"
+    })
+    .await;
     let accepted = assert_degraded(&app, coupon).await;
     let logged = in_flight(&app).await;
     assert_eq!(logged, 1 + accepted, "each 202 is in the order log");
