@@ -32,7 +32,7 @@ release: ## Install what is missing, and build the optimised binary, target/rele
 	@scripts/setup && exec cargo build --release --locked --bin flash-sale
 
 test: ## Install what is missing, and run the tests of the service and its libraries on private servers.
-	@scripts/setup && exec cargo test --locked $(ARGS)
+	@scripts/setup && exec scripts/test $(ARGS)
 
 faults: ## Run the long fault tests, one after the other, and print what they saw (4 minutes; on a slow machine over 15).
 	@scripts/setup && exec env TEST_SECONDS_MAX=3600 cargo test --locked --package flash-sale --test it -- --ignored --skip upgrade:: --test-threads 1 --nocapture $(ARGS)
