@@ -32,7 +32,7 @@ release: ## Install what is missing, and build the optimised binary, target/rele
 	@scripts/setup && exec cargo build --release --locked --bin flash-sale
 
 test: ## Install what is missing, and run the tests of the service and its libraries on private servers.
-	@scripts/setup && exec cargo test --locked $(ARGS)
+	@scripts/setup && exec scripts/test $(ARGS)
 
 faults: ## Run the long fault tests, one after the other, and print what they saw (4 minutes; on a slow machine over 15).
 	@scripts/setup && exec env TEST_SECONDS_MAX=3600 cargo test --locked --package flash-sale --test it -- --ignored --skip upgrade:: --test-threads 1 --nocapture $(ARGS)
@@ -49,8 +49,8 @@ check: ## Run every check that a change has to pass (the same as .ci/run).
 bench: ## Measure the service on this machine, in about five minutes, and write its goals and budget into docs (docs/bench.md).
 	@scripts/setup && cargo build --release --locked --bin flash-sale && cargo build --release --locked --package flash-sale-bench && exec "$(target_dir)/release/flash-sale-bench" $(or $(strip $(ARGS)),$(bench_writes))
 
-locks: ## Measure the locks beside rslock and, where Java is, Redisson (about two minutes and a build).
-	@scripts/setup && exec cargo run --release --locked --manifest-path crates/redisson-locks/benches/compare/Cargo.toml
+locks: ## Measure the locks beside rslock and, where Java is, Redisson, and those of batches (about three minutes and two builds).
+	@scripts/setup && cargo run --release --locked --manifest-path crates/redisson-locks/benches/compare/Cargo.toml && exec cargo run --release --locked --package redisson-locks --example batch_cost
 
 instructions: ## Count what a request executes in the service, under callgrind (needs valgrind).
 	@scripts/setup && exec scripts/instructions $(ARGS)

@@ -149,7 +149,7 @@ async fn path(app: &App, scenario: Scenario, requests: i64) -> anyhow::Result<St
 /// Waits until the buyers of the sold-out sale have been read.
 async fn wait_until_remembered(app: &App, coupon: CouponId) -> anyhow::Result<()> {
     let stranger = UserId::new(2)?;
-    while !app.sold_out.refuses(coupon, stranger) {
+    while !app.memories.sold_out.refuses(coupon, stranger) {
         app.claims.claim(coupon, stranger).await?;
         tokio::time::sleep(std::time::Duration::from_millis(1)).await;
     }

@@ -16,11 +16,11 @@ use crate::sale::Stores;
 use crate::sale::archive::Archive;
 use crate::sale::claim::calls::{Bounds, ClaimScript};
 use crate::sale::claim::claims::Claims;
+use crate::sale::claim::memory::Memories;
+use crate::sale::claim::memory::listener;
 use crate::sale::claim::outcome::ClaimOutcome;
 use crate::sale::claim::readiness::Readiness;
 use crate::sale::claim::regular::RegularClaims;
-use crate::sale::claim::sold_out::SoldOutSales;
-use crate::sale::claim::sold_out_listener;
 use crate::sale::claim::status::ClaimStatuses;
 use crate::sale::coupon::changes::CouponChanges;
 use crate::sale::coupon::create::Coupons;
@@ -59,8 +59,8 @@ pub struct App {
     pub epoch: Arc<Epoch>,
     /// Removes sales that are over from Redis.
     pub archive: Archive,
-    /// Sold-out sales that this process remembers.
-    pub sold_out: Arc<SoldOutSales>,
+    /// Memories of sales.
+    pub memories: Memories,
     /// Tells the generator of order ids the newest ids in the stores.
     pub order_ids: OrderIds,
     /// Reads orders, and writes those that the log brings.
@@ -105,7 +105,7 @@ pub struct App {
 /// bounds.
 pub fn start_housekeeping(app: &Arc<App>) {
     let Stores { redis, keys, .. } = &app.stores;
-    sold_out_listener::listen(redis.clone(), keys, app.sold_out.clone(), &app.shutdown);
+    listener::listen(redis.clone(), keys, app.memories.clone(), &app.shutdown);
     repeat(app, limits::BACKLOG_PERIOD, |app| async move { app.backlog_pass().await });
     repeat(app, limits::HOUSEKEEPING_PERIOD, |app| async move { app.housekeeping_pass().await });
 }
@@ -158,7 +158,7 @@ impl App {
         if let Err(error) = self.order_ids.pass().await {
             tracing::debug!(%error, "the newest order ids could not be looked up");
         }
-        self.sold_out.forget_idle();
+        self.memories.forget_idle();
     }
 
     /// Puts the service together over these stores.
@@ -185,18 +185,18 @@ impl App {
         let backlog = Arc::new(Backlog::new(redis.clone(), keys.clone(), lanes, orders_max));
         let order_ids =
             OrderIds::informed(&stores, backlog.clone(), ids.clone(), clock.clone()).await;
-        let sold_out = remembered_sales(config, &stores, &shutdown);
+        let memories = empty_memories(config, &stores, &shutdown);
         let layout = LayoutInUse::looked_up(pool).await?;
         let claims = {
             let regular = RegularClaims::new(&stores, ids.clone(), locks.clone(), orders.clone());
             let bounds = Bounds::of(config, backlog.clone());
             let connected = (redis.clone(), keys.clone());
-            let told = (layout.clone(), epoch.clone(), sold_out.clone());
+            let told = (layout.clone(), epoch.clone(), memories.clone());
             let script = ClaimScript::new(connected, ids, bounds, told, shutdown.clone());
             let loader = loader.clone();
             let epoch = epoch.clone();
             let orders = orders.clone();
-            Claims::new(sold_out.clone(), script, loader, epoch, loss, regular, orders)
+            Claims::new(memories.clone(), script, loader, epoch, loss, regular, orders)
         };
         let stock_returns =
             StockReturns::new(&stores, loader.clone(), epoch.clone(), postponed.clone());
@@ -217,7 +217,7 @@ impl App {
             coupon_changes,
             loader,
             epoch,
-            sold_out,
+            memories,
             order_ids,
             order_waiters: OrderWaiters::new(orders.clone(), &metrics, shutdown.clone()),
             orders,
@@ -243,10 +243,10 @@ fn buyers_locks(config: &Config, stores: &Stores, shutdown: &Shutdown) -> Reentr
     reentrant_locks(&stores.redis, lease, lease_max, shutdown)
 }
 
-fn remembered_sales(config: &Config, stores: &Stores, shutdown: &Shutdown) -> Arc<SoldOutSales> {
+fn empty_memories(config: &Config, stores: &Stores, shutdown: &Shutdown) -> Memories {
     let redis = stores.redis.clone();
     let keys = stores.keys.clone();
-    Arc::new(SoldOutSales::new(redis, keys, config.sold_out_memory(), shutdown.clone()))
+    Memories::new(redis, keys, config.sold_out_memory(), shutdown.clone())
 }
 
 /// Parts on which the other capabilities stand.

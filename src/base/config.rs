@@ -115,7 +115,7 @@ pub struct Config {
         value_parser = clap::value_parser!(u64).range(20..))]
     pub claim_wait_ms: u64,
 
-    /// Time for which a process believes that a sale is sold out before it asks Redis again; 0 to ask for every claim
+    /// Time for which "sold out" and a buyer's order are believed before Redis is asked again; 0 to ask for every claim
     #[arg(long, env = "FLASH_SALE_SOLD_OUT_MEMORY_MS", default_value_t = 1_000,
         value_parser = clap::value_parser!(u64).range(..=60_000))]
     pub sold_out_memory_ms: u64,

@@ -197,7 +197,9 @@ pub const SOLD_OUT_BUYERS_MAX: usize = 10_000_000;
 /// Buyers that are read into such a memory for each question that Redis has been asked without it. Reading so many costs
 /// the service and Redis half as much as a question by itself, and twice as much as one of many that share a call.
 pub const SOLD_OUT_BUYERS_PER_QUESTION: usize = 32;
-/// Time without a claim after which a sold-out sale is forgotten.
+/// Orders of one sale that a process remembers for repeats; some 50 bytes each.
+pub const PROMISED_ORDERS_MAX: usize = 100_000;
+/// Time without a claim after which a sold-out sale is forgotten, and the orders that its buyers were told.
 pub const SOLD_OUT_KEPT: Duration = Duration::from_secs(60);
 
 /// Batches in one run of a pass over a table; the next run goes on from there.

@@ -3,7 +3,7 @@
 //! `{L}`, the hash tag of the coupon's lane, puts all keys of one claim into one slot of a Redis
 //! Cluster, so that one script may touch them together.
 
-use std::fmt::Write;
+use std::fmt::{self, Write};
 use std::sync::Arc;
 
 use crate::sale::ids::{CouponId, Lane, UserId};
@@ -102,12 +102,31 @@ impl Keys {
     /// one. Its layout is Redisson's, so a Java service that locks this name stays out; another layout gets another
     /// name. A lease on it is at most [`limits::LOCK_LEASE_MAX`](crate::base::limits::LOCK_LEASE_MAX) long.
     pub fn order_lock(&self, lane: Lane, user: UserId) -> String {
-        format!("{}:{{{lane}}}:rlock:order:{user}", self.prefix)
+        self.order_lock_name(lane, user).to_string()
+    }
+
+    /// The same name, to be written into a list of names.
+    pub fn order_lock_name(&self, lane: Lane, user: UserId) -> OrderLockName<'_> {
+        OrderLockName { prefix: &self.prefix, lane, user }
     }
 
     /// STRING, with `:yyyy:mm:dd` behind it: the order sequence of a UTC day.
     pub fn order_sequence(&self) -> String {
         format!("{}:icr:order", self.prefix)
+    }
+}
+
+/// Name of a buyer's lock.
+pub struct OrderLockName<'a> {
+    prefix: &'a str,
+    lane: Lane,
+    user: UserId,
+}
+
+impl fmt::Display for OrderLockName<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { prefix, lane, user } = self;
+        write!(f, "{prefix}:{{{lane}}}:rlock:order:{user}")
     }
 }
 

@@ -54,8 +54,10 @@ impl Batch {
 impl OpenEntries {
     /// Adds entries that have been read. Those that are here already stay as they are.
     pub fn add(&mut self, entries: Vec<Entry>) {
-        let claims = entries.iter().map(Entry::positions).sum();
-        self.last_read = (claims, entries.len());
+        if !entries.is_empty() {
+            let claims = entries.iter().map(Entry::positions).sum();
+            self.last_read = (claims, entries.len());
+        }
         for entry in entries {
             if self.entries.contains_key(&entry.id) {
                 continue;

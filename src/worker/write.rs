@@ -28,13 +28,13 @@
 //!
 //! Across batches, rows may appear in any order.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use redisson_locks::BatchGuard;
+use redisson_locks::{BatchGuard, Names};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::open_entries::Batch;
+use super::open_entries::{Batch, OpenEntries};
 use super::{LaneWorker, PassError};
 use crate::base::limits;
 use crate::sale::ids::CouponId;
@@ -109,19 +109,28 @@ impl LaneWorker {
     /// found to be rows; the rest is still pending.
     pub async fn write_pass(&mut self) -> Result<WriteReport, PassError> {
         self.require_postgres().await?;
-        let batch = self.next_batch().await.inspect_err(|_| self.read_pending_again())?;
+        let batch = self.next_batch().await.inspect_err(|error| self.read_again_after(error))?;
         if batch.len() == 0 {
             return Ok(WriteReport::default());
         }
         let written = self.write(batch).await;
         self.adapt_batch(written.is_ok());
         self.postgres_away = matches!(written, Err(PassError::Postgres(_)));
-        let report = written.inspect_err(|_| self.read_pending_again())?;
+        let report = written.inspect_err(|error| self.read_again_after(error))?;
         if report.contended > 0 {
             self.contended_not_before = Instant::now() + limits::CONTENTION_PAUSE;
         }
         self.count(&report);
         Ok(report)
+    }
+
+    /// Has the own pending entries read again. A Redis that failed may come back with other entries under the same ids,
+    /// so nothing is remembered of them then.
+    fn read_again_after(&mut self, error: &PassError) {
+        if let PassError::Redis(_) = error {
+            self.open = OpenEntries::default();
+        }
+        self.read_pending_again();
     }
 
     fn adapt_batch(&mut self, written: bool) {
@@ -181,8 +190,12 @@ impl LaneWorker {
 
         let guard = self.lock_buyers(&progress.left.claims).await?;
         let claims = std::mem::take(&mut progress.left.claims);
-        let (ours, contended): (Vec<_>, Vec<_>) =
-            claims.into_iter().partition(|claim| guard.holds(&self.lock_key(claim)));
+        let mut contended = Vec::new();
+        let mut ours = Vec::with_capacity(claims.len());
+        for (position, claim) in claims.into_iter().enumerate() {
+            let of_lock = if guard.holds_at(position) { &mut ours } else { &mut contended };
+            of_lock.push(claim);
+        }
         let locks_lost = guard.lost().clone();
         progress.guard = Some(guard);
         progress.report.contended = contended.len();
@@ -198,14 +211,11 @@ impl LaneWorker {
         written
     }
 
+    /// The lock at each position is that of the claim there. In memory only: they spare work, and decide nothing.
     async fn lock_buyers(&self, claims: &[LoggedClaim]) -> Result<BatchGuard, PassError> {
-        // One user may have claimed several coupons of this lane: one lock for all of them.
-        let keys: BTreeSet<String> = claims.iter().map(|claim| self.lock_key(claim)).collect();
-        Ok(self.app.locks.try_acquire_batch(keys.into_iter().collect()).await?)
-    }
-
-    fn lock_key(&self, claim: &LoggedClaim) -> String {
-        self.app.stores.keys.order_lock(self.log.lane(), claim.user_id)
+        let (keys, lane) = (&self.app.stores.keys, self.log.lane());
+        let names = claims.iter().map(|claim| keys.order_lock_name(lane, claim.user_id));
+        Ok(self.app.locks.batch(names.collect::<Names>()).volatile().try_acquire().await?)
     }
 
     /// Writes claims, and notes those that are finished. Claims that Postgres refuses are taken apart until the culprits

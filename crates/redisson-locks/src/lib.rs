@@ -41,7 +41,7 @@ mod tasks;
 
 pub use connection::{Connection, Subscribe};
 pub use reentrant::{
-    BatchGuard, Guard, Holder, Lock, ReentrantLocks, Released, Settings, channel, latch_key,
-    token_key,
+    Batch, BatchGuard, Guard, Holder, Lock, Names, ReentrantLocks, Released, Settings, channel,
+    latch_key, token_key,
 };
 pub use tasks::Tasks;

@@ -39,9 +39,11 @@ use crate::kit::redis::{Link, Redis, ServerId};
 use crate::kit::script::VariadicScript;
 use crate::sale::Failure;
 use crate::sale::buyers::shards::Shards;
+use crate::sale::claim::memory::Memories;
+use crate::sale::claim::memory::listening::Edition;
 use crate::sale::claim::outcome::{ClaimOutcome, Reply};
 use crate::sale::claim::queue::{Queues, Waiting};
-use crate::sale::claim::sold_out::{Edition, SoldOutSales};
+
 use crate::sale::epoch::Epoch;
 use crate::sale::ids::{CouponId, OrderId, UserId};
 use crate::sale::keys::{Keys, LogId};
@@ -70,8 +72,8 @@ struct Shared {
     bounds: Bounds,
     /// Loader of sales: has the epoch.
     epoch: Arc<Epoch>,
-    /// Memory of sold-out sales, which is told each reply.
-    sold_out: Arc<SoldOutSales>,
+    /// Memories of sales, which are told each reply.
+    memories: Memories,
     queues: Queues,
     /// Owner of the calls.
     shutdown: Shutdown,
@@ -101,7 +103,7 @@ impl ClaimScript {
         (redis, keys): (Redis, Keys),
         order_ids: Arc<IdGenerator>,
         bounds: Bounds,
-        (layout, epoch, sold_out): (Arc<LayoutInUse>, Arc<Epoch>, Arc<SoldOutSales>),
+        (layout, epoch, memories): (Arc<LayoutInUse>, Arc<Epoch>, Memories),
         shutdown: Shutdown,
     ) -> Self {
         Self(Arc::new(Shared {
@@ -114,7 +116,7 @@ impl ClaimScript {
             queues: Queues::new(bounds.claim_wait),
             bounds,
             epoch,
-            sold_out,
+            memories,
             shutdown,
         }))
     }
@@ -197,18 +199,18 @@ impl Shared {
             claims.push((*user, self.order_ids.next(&link).await?));
         }
         let asked_at = Instant::now();
-        let mut replies = self.run(&link, coupon, epoch, &claims).await?;
+        let mut reply = self.run(&link, coupon, epoch, &claims).await?;
         // Each of these replies is one to all claims, and carried none out.
         for _ in 0..LESSONS {
-            match replies.first() {
+            match reply.claims.first() {
                 Some(&Reply::Resharded(shards)) => self.shards.insert(coupon, shards).await,
                 Some(Reply::LogOfCalls) => self.layout.learn_calls(),
                 _ => break,
             }
-            replies = self.run(&link, coupon, epoch, &claims).await?;
+            reply = self.run(&link, coupon, epoch, &claims).await?;
         }
-        self.remember(coupon, link.server(), epoch, &replies, asked_at);
-        Ok(replies)
+        self.remember(coupon, link.server(), epoch, &claims, &reply, asked_at);
+        Ok(reply.claims)
     }
 
     async fn run(
@@ -217,7 +219,7 @@ impl Shared {
         coupon: CouponId,
         epoch: i64,
         claims: &[(UserId, i64)],
-    ) -> Result<Vec<Reply>, Failure> {
+    ) -> Result<CallReply, Failure> {
         let keys = &self.keys;
         let lane = coupon.lane();
         let log = LogId { lane, layout: self.layout.get() };
@@ -241,36 +243,53 @@ impl Shared {
         decode(&reply, claims).ok_or_else(|| Failure::UnknownReply(reply.join(" ")))
     }
 
-    /// Tells the memory of sold-out sales the result of a call.
+    /// Tells the memories the result of a call.
     fn remember(
         &self,
         coupon: CouponId,
         server: &ServerId,
         epoch: i64,
-        replies: &[Reply],
+        claims: &[(UserId, i64)],
+        reply: &CallReply,
         asked_at: Instant,
     ) {
+        let Some(additions) = reply.additions else {
+            self.memories.sold_out.forget(coupon);
+            return;
+        };
+        let edition = Edition { server: server.clone(), epoch, additions };
+        let buyers = claims.iter().zip(&reply.claims);
+        let orders = buyers.filter_map(|((user, _), reply)| Some((*user, reply.order()?)));
+        self.memories.promised.note(coupon, edition.clone(), asked_at, orders);
         // The last reply is the newest: a call that sells the last unit goes on with SOLD_OUT. Repeats say nothing of
         // the stock, nor does a lost shard.
         let says_something = |reply: &&Reply| {
             !matches!(reply, Reply::Decided(ClaimOutcome::AlreadyClaimed(_)) | Reply::Lost)
         };
-        match replies.iter().rfind(says_something) {
-            Some(Reply::SoldOut { additions }) => {
-                let edition = Edition { server: server.clone(), epoch, additions: *additions };
-                let is_refused = |reply: &&Reply| matches!(reply, Reply::SoldOut { .. });
-                let refused = replies.iter().filter(is_refused).count();
-                self.sold_out.note(coupon, edition, refused, asked_at);
+        match reply.claims.iter().rfind(says_something) {
+            Some(Reply::SoldOut) => {
+                let is_refused = |reply: &&Reply| matches!(reply, Reply::SoldOut);
+                let refused = reply.claims.iter().filter(is_refused).count();
+                self.memories.sold_out.note(coupon, edition, refused, asked_at);
             }
-            Some(_) => self.sold_out.forget(coupon),
+            Some(_) => self.memories.sold_out.forget(coupon),
             None => {}
         }
     }
 }
 
+/// Reply of the script to a call.
+#[derive(Debug)]
+struct CallReply {
+    /// For each claim.
+    claims: Vec<Reply>,
+    /// Count of additions of units; `None` if the sale isn't open, or the call was refused as a whole.
+    additions: Option<i64>,
+}
+
 /// Reads the reply to these claims: a letter for each, a number, and the order ids of those that had been carried out
 /// before. `None` if it isn't such a reply.
-fn decode(reply: &[String], claims: &[(UserId, i64)]) -> Option<Vec<Reply>> {
+fn decode(reply: &[String], claims: &[(UserId, i64)]) -> Option<CallReply> {
     let (letters, number, orders) = match reply {
         [letters, number, orders @ ..] if letters.len() == claims.len() => {
             (letters, number, orders)
@@ -283,7 +302,12 @@ fn decode(reply: &[String], claims: &[(UserId, i64)]) -> Option<Vec<Reply>> {
         b'D' => Some(Reply::Decided(ClaimOutcome::AlreadyClaimed(orders.next()?.parse().ok()?))),
         _ => decode_refusal(letter, number),
     });
-    with_orders.collect()
+    let claims = with_orders.collect::<Option<Vec<Reply>>>()?;
+    let is_of_sale = |reply: &Reply| {
+        !matches!(reply, Reply::Resharded(_) | Reply::Decided(ClaimOutcome::NotStarted(_)))
+    };
+    let additions = claims.iter().all(is_of_sale).then(|| number.parse().ok()).flatten();
+    Some(CallReply { claims, additions })
 }
 
 fn decode_refusal(letter: u8, number: &str) -> Option<Reply> {
@@ -291,7 +315,7 @@ fn decode_refusal(letter: u8, number: &str) -> Option<Reply> {
         b'N' => ClaimOutcome::NotStarted(Duration::from_millis(number.parse().ok()?)),
         b'P' => ClaimOutcome::Paused,
         b'E' => ClaimOutcome::Ended,
-        b'S' => return Some(Reply::SoldOut { additions: number.parse().ok()? }),
+        b'S' => return Some(Reply::SoldOut),
         b'U' => ClaimOutcome::TooManyUnpaid,
         b'O' => ClaimOutcome::Overloaded,
         b'L' => return Some(Reply::NotLoaded),
@@ -309,6 +333,10 @@ mod tests {
     use super::*;
 
     fn read(reply: &[&str], claims: usize) -> Option<Vec<Reply>> {
+        Some(read_all(reply, claims)?.claims)
+    }
+
+    fn read_all(reply: &[&str], claims: usize) -> Option<CallReply> {
         let reply: Vec<String> = reply.iter().map(|part| (*part).to_owned()).collect();
         let user = UserId::new(42).expect("a user id");
         decode(&reply, &vec![(user, 700); claims])
@@ -335,7 +363,7 @@ mod tests {
         }
         let alone =
             |letter, number| read(&[letter, number], 1).and_then(|mut replies| replies.pop());
-        assert!(matches!(alone("S", "7"), Some(Reply::SoldOut { additions: 7 })));
+        assert!(matches!(alone("S", "7"), Some(Reply::SoldOut)));
         assert!(matches!(alone("L", ""), Some(Reply::NotLoaded)));
         assert!(matches!(alone("T", ""), Some(Reply::Stale)));
         assert!(matches!(alone("R", "2"), Some(Reply::Resharded(_))));
@@ -358,9 +386,17 @@ mod tests {
     }
 
     #[test]
+    fn the_number_counts_additions_where_it_is_of_the_sale() {
+        let additions = |reply: &[&str]| read_all(reply, 1).expect("a reply").additions;
+        assert_eq!((additions(&["S", "7"]), additions(&["A", "0"])), (Some(7), Some(0)));
+        assert_eq!((additions(&["N", "1500"]), additions(&["R", "2"])), (None, None));
+        assert_eq!((additions(&["L", ""]), additions(&["X", "3"])), (None, Some(3)));
+    }
+
+    #[test]
     fn a_reply_that_this_version_does_not_know_is_a_failure() {
         for reply in
-            [&["Q", ""][..], &["D", ""], &["D", "", "x"], &["S", "x"], &["A"], &["AA", ""], &[]]
+            [&["Q", ""][..], &["D", ""], &["D", "", "x"], &["N", "x"], &["A"], &["AA", ""], &[]]
         {
             assert!(read(reply, 1).is_none(), "{reply:?}");
         }

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use crate::sale::Failure;
 use crate::sale::claim::calls::ClaimScript;
+use crate::sale::claim::memory::Memories;
 use crate::sale::claim::outcome::{ClaimOutcome, Reply};
 use crate::sale::claim::regular::{RegularClaims, RegularOutcome};
-use crate::sale::claim::sold_out::SoldOutSales;
 use crate::sale::coupon::load::{Loader, Resolution};
 use crate::sale::epoch::Epoch;
 use crate::sale::ids::{CouponId, UserId};
@@ -18,8 +18,8 @@ use crate::sale::order::write::Orders;
 
 /// Takes claims.
 pub struct Claims {
-    /// Looked at first: most claims of a crowd come after the last unit.
-    sold_out: Arc<SoldOutSales>,
+    /// Looked at first: most claims of a crowd come after the last unit, or again.
+    memories: Memories,
     script: ClaimScript,
     /// Asked only when the script doesn't know the coupon.
     loader: Arc<Loader>,
@@ -36,7 +36,7 @@ pub struct Claims {
 impl Claims {
     /// Claims with these parts.
     pub fn new(
-        sold_out: Arc<SoldOutSales>,
+        memories: Memories,
         script: ClaimScript,
         loader: Arc<Loader>,
         epoch: Arc<Epoch>,
@@ -44,7 +44,7 @@ impl Claims {
         regular: RegularClaims,
         orders: Orders,
     ) -> Self {
-        Self { sold_out, script, loader, epoch, loss, regular, orders }
+        Self { memories, script, loader, epoch, loss, regular, orders }
     }
 
     /// `user` claims one unit of `coupon`. Safe to repeat: the answer to a repeat carries the order
@@ -54,12 +54,15 @@ impl Claims {
     ///
     /// A [`Failure`] means that the outcome is unknown; asking again tells.
     pub async fn claim(&self, coupon: CouponId, user: UserId) -> Result<ClaimOutcome, Failure> {
-        if self.sold_out.refuses(coupon, user) {
+        if self.memories.sold_out.refuses(coupon, user) {
             return Ok(ClaimOutcome::SoldOut);
+        }
+        if let Some(order) = self.memories.promised.order_of(coupon, user) {
+            return Ok(ClaimOutcome::AlreadyClaimed(order));
         }
         match self.script.ask(coupon, user).await? {
             Reply::Decided(outcome) => Ok(outcome),
-            Reply::SoldOut { .. } => Ok(ClaimOutcome::SoldOut),
+            Reply::SoldOut => Ok(ClaimOutcome::SoldOut),
             // In a box, because it is rare, and twenty times as large as the memory that every claim needs while it
             // waits.
             reply => Box::pin(self.ask_further(coupon, user, reply)).await,
@@ -89,7 +92,7 @@ impl Claims {
         };
         match reply {
             Reply::Decided(outcome) => Ok(outcome),
-            Reply::SoldOut { .. } => Ok(ClaimOutcome::SoldOut),
+            Reply::SoldOut => Ok(ClaimOutcome::SoldOut),
             Reply::NotLoaded => match self.loader.missing(coupon).await? {
                 Resolution::Archived => self.claim_archived(coupon, user).await,
                 Resolution::Loaded | Resolution::Regular | Resolution::Unknown => {

@@ -18,11 +18,8 @@ pub mod status;
 // Whether a process can take claims.
 pub mod readiness;
 
-// News of units that have come back.
-pub mod sold_out_listener;
-
-// Memory of sold-out sales.
-pub mod sold_out;
+// Memories of a process about sales.
+pub mod memory;
 
 // Replies of the script, and answers to users.
 pub mod outcome;

@@ -11,11 +11,8 @@ use crate::sale::order::model::Order;
 pub enum Reply {
     /// This is the user's answer.
     Decided(ClaimOutcome),
-    /// No unit is left; units had come back so many times by then.
-    SoldOut {
-        /// Count of additions of units.
-        additions: i64,
-    },
+    /// No unit is left.
+    SoldOut,
     /// The sale isn't in Redis.
     NotLoaded,
     /// The sale has another epoch than the caller's, or a layout that the script doesn't know.
@@ -26,6 +23,18 @@ pub enum Reply {
     LogOfCalls,
     /// Redis has lost the user's shard.
     Lost,
+}
+
+impl Reply {
+    /// The user's order, if the user has a unit.
+    pub fn order(&self) -> Option<OrderId> {
+        match self {
+            Self::Decided(ClaimOutcome::Accepted(order) | ClaimOutcome::AlreadyClaimed(order)) => {
+                Some(*order)
+            }
+            _ => None,
+        }
+    }
 }
 
 /// Answer to a user about a claim. Each is an ordinary answer; 99 of 100 are refusals.

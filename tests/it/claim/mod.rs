@@ -21,6 +21,9 @@ mod overload;
 // Sold-out sales in the memory of a process.
 mod sold_out;
 
+// Orders of buyers in the memory of a process.
+mod promised;
+
 // A process that can't hear of units that come back.
 mod returns;
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use flash_sale::app::{App, start_housekeeping};
+use flash_sale::sale::claim::memory::listening::Edition;
 use flash_sale::sale::claim::outcome::ClaimOutcome;
-use flash_sale::sale::claim::sold_out::Edition;
 use flash_sale::sale::ids::CouponId;
 use private_servers::testing::RedisProxy;
 use tokio::time::Instant;
@@ -44,7 +44,7 @@ async fn a_winner_s_retry_is_told_the_order_by_a_process_whose_subscription_is_s
     proxy.silence();
     let any = |(coupon, _): &(CouponId, i64)| {
         // Half-way through its memory it sends one claim to Redis, and refuses the next.
-        let refuses = || other.sold_out.refuses(*coupon, user(999_998));
+        let refuses = || other.memories.sold_out.refuses(*coupon, user(999_998));
         refuses() || refuses()
     };
     eventually("it is found out", async || !sold_out.iter().any(any)).await;
@@ -60,7 +60,8 @@ async fn an_answer_counts_only_if_all_units_have_been_heard_of_since_the_questio
     let another = TestApp::on(&elsewhere.at, &[], flash_sale::base::clock::Clock::System).await;
     let another_server =
         another.app.stores.redis.link().await.expect("Redis answers").server().clone();
-    let sold_out = &app.app.sold_out;
+    let memories = &app.app.memories;
+    let sold_out = &memories.sold_out;
     let connected = || Arc::new(AtomicBool::new(true));
     let mut sales = Vec::new();
     for _ in 0..3 {
@@ -75,13 +76,13 @@ async fn an_answer_counts_only_if_all_units_have_been_heard_of_since_the_questio
     let believed = |coupon| sold_out.refuses(coupon, user(999_998));
 
     let before = Instant::now();
-    sold_out.begin_listening(another_server, connected());
+    memories.begin_listening(another_server, connected());
     note(sales[0], Instant::now());
-    sold_out.begin_listening(server.clone(), connected());
+    memories.begin_listening(server.clone(), connected());
     note(sales[1], before);
     note(sales[2], Instant::now());
     eventually("the last answer is believed", async || {
-        sold_out.heard(Instant::now());
+        memories.heard(Instant::now());
         believed(sales[2])
     })
     .await;
@@ -90,11 +91,11 @@ async fn an_answer_counts_only_if_all_units_have_been_heard_of_since_the_questio
 
     // A connection that has ended, and one that is new.
     let connection = connected();
-    sold_out.begin_listening(server.clone(), connection.clone());
+    memories.begin_listening(server.clone(), connection.clone());
     assert!(!believed(sales[2]), "units may have come back between the connections");
     note(sales[2], Instant::now());
     eventually("it is believed again", async || {
-        sold_out.heard(Instant::now());
+        memories.heard(Instant::now());
         believed(sales[2])
     })
     .await;
@@ -126,7 +127,7 @@ async fn sold_out_sales(app: &TestApp, other: &App) -> Vec<(CouponId, i64)> {
 async fn believes(process: &App, coupon: CouponId) -> bool {
     let told = process.claims.claim(coupon, user(999_999)).await.expect("Redis answers");
     assert_eq!(told.status().code, "sold_out");
-    process.sold_out.refuses(coupon, user(999_998))
+    process.memories.sold_out.refuses(coupon, user(999_998))
 }
 
 /// Each unit comes back and is sold to a newcomer, who asks the other process once more. Returns the number of

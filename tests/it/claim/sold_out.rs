@@ -3,7 +3,7 @@
 use flash_sale::app::start_housekeeping;
 use flash_sale::base::clock::Clock;
 use flash_sale::base::limits;
-use flash_sale::sale::claim::sold_out::Edition;
+use flash_sale::sale::claim::memory::listening::Edition;
 use flash_sale::sale::ids::CouponId;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -44,8 +44,8 @@ async fn a_sold_out_sale_is_refused_without_redis_and_its_buyers_are_not() {
     // A Redis that hangs can tell of no unit, so the memory ends, however long it is.
     let redis = Pid::from_raw(servers.at.redis_pid);
     kill(redis, Signal::SIGSTOP).expect("it runs");
-    let buyer = app.claim(1, coupon).await;
     eventually("nothing is believed", async || app.claim(30_000, coupon).await.status == 503).await;
+    let buyer = app.claim(1, coupon).await;
     kill(redis, Signal::SIGCONT).expect("it runs");
     assert_eq!(buyer.refusal(), (503, "unavailable"));
     eventually("Redis is back", async || app.claim(1, coupon).await.status == 409).await;
@@ -139,12 +139,15 @@ async fn a_redis_that_was_restarted_has_its_buyers_read_anew() {
 
     // The memory of this process runs out, as it has to. (Half-way, one caller is sent to ask, and the next one is
     // refused: two that aren't refused mean the end.)
-    let believes = || app.app.sold_out.refuses(coupon, user(999_998));
+    let believes = || app.app.memories.sold_out.refuses(coupon, user(999_998));
     eventually("the belief has ended", async || !believes() && !believes()).await;
     assert_eq!(app.claim(2, coupon).await.status, 409);
     // Then the process asks again, and reads the buyers again.
     assert_remembered(&app, coupon).await;
-    assert!(!app.app.sold_out.refuses(coupon, user(2)), "a buyer is taken for another user");
+    assert!(
+        !app.app.memories.sold_out.refuses(coupon, user(2)),
+        "a buyer is taken for another user"
+    );
     app.expect_disagreements();
 }
 
@@ -212,7 +215,7 @@ async fn units_that_keep_coming_back_have_the_buyers_read_no_more_often_than_tha
             assert_eq!(told.expect("nothing is broken").status().code, "sold_out");
             questions += 1;
         }
-        app.app.sold_out.refuses(coupon, user(999_998))
+        app.app.memories.sold_out.refuses(coupon, user(999_998))
     })
     .await;
     let calls = command_calls(&app, "hscan").await;
@@ -221,7 +224,7 @@ async fn units_that_keep_coming_back_have_the_buyers_read_no_more_often_than_tha
     assert!((SHARDS..=paid_for).contains(&calls), "{calls} calls after {questions} questions");
     for buyer in [1, 2] {
         assert!(
-            !app.app.sold_out.refuses(coupon, user(UNITS - buyer)),
+            !app.app.memories.sold_out.refuses(coupon, user(UNITS - buyer)),
             "a buyer is taken for a stranger"
         );
     }
@@ -236,7 +239,7 @@ async fn a_coupon_has_one_reader_of_buyers_and_a_new_edition_ends_it() {
     // None of these is in Redis.
     let over = |additions: i64| Edition { server: server.clone(), epoch: -1, additions };
     let real = Edition { server: server.clone(), epoch: app.app.epoch.get(), additions: 0 };
-    let sold_out = &app.app.sold_out;
+    let sold_out = &app.app.memories.sold_out;
     let listens = async || {
         sold_out.note(coupon, over(0), worth_reading, Instant::now());
         command_calls(&app, "hget").await > 0
@@ -259,7 +262,7 @@ async fn assert_remembered(app: &TestApp, coupon: CouponId) {
     eventually("it is remembered", async || {
         let told = app.claim(999_999, coupon).await;
         assert_eq!(told.refusal(), (410, "sold_out"));
-        app.app.sold_out.refuses(coupon, user(999_998))
+        app.app.memories.sold_out.refuses(coupon, user(999_998))
     })
     .await;
 }

@@ -162,7 +162,7 @@ async fn measure(service: &Process, work: impl Future<Output = Vec<Duration>>) -
 }
 
 /// Processor time that the process has used, at 100 ticks a second.
-fn cpu_seconds(process: u32) -> f64 {
+pub(super) fn cpu_seconds(process: u32) -> f64 {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).expect("it runs");
     let (_, after_name) = stat.rsplit_once(')').expect("the name is in brackets");
     let fields: Vec<&str> = after_name.split_whitespace().collect();

@@ -34,15 +34,23 @@ async fn claims_are_unknown_while_redis_hangs_and_found_out_later() {
     for _ in 0..2 {
         let claims = (100..140).map(|user| within(AT_ONCE, app.claim(user, coupon)));
         for reply in join_all(claims).await {
-            assert_unavailable(&reply);
+            // A claim that came too late for the first calls, on a slow machine, was certainly not carried out.
+            if reply.refusal() != (503, "overloaded") {
+                assert_unavailable(&reply);
+            }
         }
     }
     assert_unavailable(&within(AT_ONCE, app.my_claim(100, coupon)).await);
     assert_reads_work_without_redis(&app, order).await;
     let page = app.get("/metrics", "").await;
-    let line = "flash_sale_claims_total{outcome=\"unavailable\"} 80";
     let text = page.body.as_str().expect("a text");
-    assert!(text.lines().any(|found| found == line), "{text}");
+    let of = |outcome: &str| -> u64 {
+        let start = format!("flash_sale_claims_total{{outcome=\"{outcome}\"}} ");
+        let number = text.lines().find_map(|line| line.strip_prefix(&start));
+        number.and_then(|number| number.parse().ok()).unwrap_or(0)
+    };
+    assert_eq!(of("unavailable") + of("overloaded"), 80, "{text}");
+    assert!(of("unavailable") >= 2, "{text}");
     drop(frozen);
 
     eventually("claims", async || app.claim(1, coupon).await.status == 409).await;
@@ -103,6 +111,12 @@ async fn claims_go_on_without_postgres() {
     // Redis doesn't come back, so the stores can't be compared at the end.
     app.expect_disagreements();
     signal(servers.at.postgres_pid, Signal::SIGKILL);
+    // Its processes notice the end of the first one a moment later, and answer until then.
+    eventually("Postgres is gone", async || {
+        app.get("/v1/orders", &app.token(1)).await.status == 503
+            && app.get("/readyz", "").await.text("status") == "degraded"
+    })
+    .await;
     let accepted = assert_degraded(&app, coupon).await;
     let logged = in_flight(&app).await;
     assert_eq!(logged, 1 + accepted, "each 202 is in the order log");

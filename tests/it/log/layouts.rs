@@ -4,22 +4,15 @@ use flash_sale::sale::ids::CouponId;
 use flash_sale::sale::keys::{LogId, LogLayout};
 use flash_sale::worker;
 use flash_sale::worker::{LaneWorker, WorkerSettings, consumer_name};
-use sqlx::{ConnectOptions, Connection, PgConnection};
+use sqlx::Connection;
 
 use crate::support::process::rows;
-use crate::support::{PATIENCE, TestApp, calls, eventually, lane, user, write_all};
+use crate::support::{PATIENCE, TestApp, calls, eventually, lane, older_process, user, write_all};
 
 const OLDER: LogLayout = LogLayout::Claims;
 
 fn older_log() -> LogId {
     LogId { lane: lane(), layout: OLDER }
-}
-
-/// A connection as an older process has it.
-async fn older_process(app: &TestApp) -> PgConnection {
-    let options = app.app.stores.pool.connect_options();
-    let options = options.as_ref().clone().application_name("flash-sale");
-    options.connect().await.expect("Postgres answers")
 }
 
 async fn lengths(app: &TestApp) -> [usize; 2] {

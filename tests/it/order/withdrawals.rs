@@ -235,11 +235,12 @@ async fn a_process_that_remembers_the_sale_as_sold_out_learns_who_is_a_buyer_aga
     let coupon = app.create_flash(2).await;
     let orders = [app.order(1, coupon).await, app.order(2, coupon).await];
     forget(&app, coupon, 2).await;
+    app.app.memories.promised.forget_all();
     oversold(&app, coupon, 3).await;
     eventually("the process remembers that it is sold out", async || {
         let sold_out = app.claim(2, coupon).await;
         assert_eq!(sold_out.refusal(), (410, "sold_out"));
-        app.app.sold_out.refuses(coupon, user(2))
+        app.app.memories.sold_out.refuses(coupon, user(2))
     })
     .await;
     discard_all(&app).await;

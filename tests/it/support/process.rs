@@ -120,18 +120,28 @@ pub async fn written(app: &TestApp) -> BTreeMap<i64, i64> {
     rows.into_iter().collect()
 }
 
-/// Backends of Postgres that are stopped, until this is dropped.
+/// A Postgres that hangs, until this is dropped: the processes of these connections, and the one that takes new
+/// connections. For a server of the test's own.
 pub struct HangingPostgres(Vec<i32>);
 
 impl HangingPostgres {
     pub async fn of(app: &TestApp) -> Self {
-        let pids: Vec<i32> = sqlx::query_scalar(
+        let mut connection = app.app.stores.pool.acquire().await.expect("Postgres answers");
+        let postmaster: i32 =
+            sqlx::query_scalar("SELECT split_part(pg_read_file('postmaster.pid'), chr(10), 1)::int")
+                .fetch_one(&mut *connection)
+                .await
+                .expect("Postgres answers");
+        let mut hanging = Self(vec![postmaster]);
+        // Before the others, so that no connection is opened after they have been listed.
+        hanging.signal(Signal::SIGSTOP);
+        let connections: Vec<i32> = sqlx::query_scalar(
             "SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()",
         )
-        .fetch_all(&app.app.stores.pool)
+        .fetch_all(&mut *connection)
         .await
         .expect("Postgres answers");
-        let hanging = Self(pids);
+        hanging.0.extend(connections);
         hanging.signal(Signal::SIGSTOP);
         hanging
     }

@@ -28,6 +28,7 @@ use private_servers::testing::RedisProxy;
 use redis::FromRedisValue;
 use secrecy::SecretString;
 use serde_json::{Value, json};
+use sqlx::{ConnectOptions, PgConnection};
 use tokio::sync::OnceCell;
 use uuid::Uuid;
 
@@ -373,6 +374,9 @@ impl TestApp {
     }
 }
 
+/// Passes after which a log that never gets empty is a fault, and no slow machine.
+const PASSES_MAX: usize = 50_000;
+
 /// Appends a claim, and numbers it.
 const APPEND: &str = "
     local first = redis.call('HINCRBY', KEYS[2], 'promised', 1)
@@ -382,6 +386,13 @@ const APPEND: &str = "
 /// The log that is in use in a lane.
 pub fn calls(lane: Lane) -> LogId {
     LogId { lane, layout: LogLayout::Calls }
+}
+
+/// A connection as a process of a version before the log of calls has it.
+pub async fn older_process(app: &TestApp) -> PgConnection {
+    let options = app.app.stores.pool.connect_options();
+    let options = options.as_ref().clone().application_name("flash-sale");
+    options.connect().await.expect("Postgres answers")
 }
 
 /// The claims in these entries.
@@ -397,7 +408,7 @@ pub fn done(entries: &[Entry]) -> Vec<(EntryId, u64)> {
 /// Runs write passes until nothing is left, and fails if something stays.
 pub async fn write_all(worker: &mut LaneWorker) -> WriteReport {
     let mut sum = WriteReport::default();
-    for _ in 0..1_000 {
+    for _ in 0..PASSES_MAX {
         let written = bounded("the end of the pass", worker.write_pass()).await;
         let report = written.expect("both stores answer");
         if report.positions == 0 {

@@ -1,9 +1,9 @@
 //! The worker after a failure: it goes on where it was, and writes the entries that it was given.
 
-use flash_sale::worker;
+use flash_sale::worker::{self, LaneWorker, WorkerSettings, consumer_name};
 
 use crate::support::process::{Process, pending};
-use crate::support::{PATIENCE, TestApp, eventually, lane, write_all};
+use crate::support::{PATIENCE, TestApp, calls, eventually, lane, proxy_before, write_all};
 
 #[tokio::test]
 async fn a_failure_that_lasts_costs_time_and_no_order() {
@@ -27,6 +27,34 @@ async fn a_failure_that_lasts_costs_time_and_no_order() {
     // entry.
     let report = write_all(&mut worker).await;
     assert_eq!((report.inserted, report.dead_letters), (5, 0));
+}
+
+/// Redis has delivered them by then, and gives them to no read of new entries again.
+#[tokio::test]
+async fn entries_whose_delivery_got_lost_are_written_by_the_worker_that_holds_them() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(10).await;
+    let proxy = proxy_before(&app, "XREADGROUP").await;
+    let behind = app.another_instance_behind(&proxy).await;
+    let settings = WorkerSettings::from(&app.config);
+    let mut worker = LaneWorker::new(behind, calls(lane()), consumer_name(), settings);
+    worker.ensure_group().await.unwrap();
+    assert_eq!(worker.write_pass().await.unwrap().positions, 0, "it holds no entry");
+    for user in 1..=3 {
+        assert_eq!(app.claim(user, coupon).await.status, 202);
+    }
+    proxy.lose_next_reply();
+    let failed = worker.write_pass().await;
+    assert!(matches!(failed, Err(worker::PassError::Redis(_))), "{failed:?}");
+    assert_eq!((pending(&app).await, proxy.replies_to_lose()), (3, 0));
+
+    let mut inserted = None;
+    eventually("Redis is reached again", async || {
+        inserted = worker.write_pass().await.ok().map(|report| report.inserted);
+        inserted.is_some()
+    })
+    .await;
+    assert_eq!((inserted, pending(&app).await), (Some(3), 0));
 }
 
 #[tokio::test]

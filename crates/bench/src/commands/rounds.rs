@@ -1,8 +1,9 @@
 //! The rounds of a run: each has a slice of every scenario and the ceilings beside it, there and back again.
 
+use std::path::Path;
+
 use anyhow::Context;
 
-use super::binary;
 use crate::arguments::RunArguments;
 use crate::load::pace::Pace;
 use crate::load::scenario::Scenario;
@@ -25,7 +26,7 @@ enum Step {
     Floor,
 }
 
-/// What is measured beside the service, in turns with it.
+/// Processes that are measured beside the service, in turns with it.
 pub struct Beside {
     bare_route: Option<Target>,
     before: Option<Target>,
@@ -42,15 +43,18 @@ pub struct Figures {
 }
 
 impl Beside {
-    /// Starts what the arguments ask for.
-    pub async fn start(arguments: &RunArguments, shutdown: &Shutdown) -> anyhow::Result<Self> {
+    /// Starts what the arguments ask for, and the older binary.
+    pub async fn start(
+        arguments: &RunArguments,
+        before: Option<&Path>,
+        shutdown: &Shutdown,
+    ) -> anyhow::Result<Self> {
         let mut beside = Self { bare_route: None, before: None };
         if arguments.scenarios().contains(&Scenario::Bare) {
             beside.bare_route = Some(Target::bare_route(shutdown).await?);
         }
-        if let Some(before) = &arguments.before {
-            let binary = binary::older(before)?;
-            let target = Target::start("before", &binary, &arguments.service_args, shutdown);
+        if let Some(before) = before {
+            let target = Target::start("before", before, &arguments.service_args, shutdown);
             beside.before = Some(target.await.context("the binary of --before")?);
         }
         Ok(beside)

@@ -27,6 +27,8 @@ const HALF: f64 = 0.5;
 /// Measures, prints, and writes what was asked for.
 pub async fn run(arguments: RunArguments, stop_requests: &mut StopRequests) -> anyhow::Result<()> {
     arguments.validate()?;
+    // Whatever can't be done is refused before anything starts.
+    let before = arguments.before.as_deref().map(binary::older).transpose()?;
     let goals = arguments.goals.as_deref().map(GoalsDocument::read).transpose()?;
     make_room_for_connections();
     let shutdown = Shutdown::default();
@@ -43,7 +45,7 @@ pub async fn run(arguments: RunArguments, stop_requests: &mut StopRequests) -> a
         }
     };
     let measured = with_target(&mut bench, opened, stop_requests, async |bench, target| {
-        let mut beside = Beside::start(&arguments, &shutdown).await?;
+        let mut beside = Beside::start(&arguments, before.as_deref(), &shutdown).await?;
         let measured = measure(&arguments, bench, target, &mut beside).await;
         let closed = beside.close().await;
         let measured = measured?;

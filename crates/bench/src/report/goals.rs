@@ -106,7 +106,7 @@ fn first(report: &RunReport) -> Option<crate::load::scenario::Scenario> {
     Some(report.summaries.first()?.scenario)
 }
 
-/// What many cores would do.
+/// The table of the 16 cores.
 fn cores(budget: Option<&Budget>) -> String {
     let Some(budget) = budget else { return "No CPU times were measured.\n".to_owned() };
     let us = |name| figure(budget.us(name));

@@ -193,9 +193,14 @@ fn draw_lines(
     y_name: &str,
     x_label: &dyn Fn(&f64) -> String,
 ) -> anyhow::Result<Option<String>> {
-    let points = || lines.iter().flat_map(|line| &line.points);
-    let x_max = points().map(|(x, _)| *x).fold(0.0, f64::max);
-    let y_max = points().map(|(_, y)| *y).fold(0.0, f64::max);
+    // A ratio to a slice without any answer is none. Where the axis has no end, plotters never ends either.
+    let finite = |line: &Line| -> Vec<(f64, f64)> {
+        let points = line.points.iter().copied();
+        points.filter(|(x, y)| x.is_finite() && y.is_finite()).collect()
+    };
+    let points = || lines.iter().flat_map(finite);
+    let x_max = points().map(|(x, _)| x).fold(0.0, f64::max);
+    let y_max = points().map(|(_, y)| y).fold(0.0, f64::max);
     if x_max <= 0.0 || y_max <= 0.0 {
         return Ok(None);
     }
@@ -217,7 +222,7 @@ fn draw_lines(
             .y_label_formatter(&|y| figure(Some(*y)))
             .draw()?;
         for (line, colour) in lines.iter().zip(COLOURS.iter().cycle()) {
-            let series = LineSeries::new(line.points.iter().copied(), colour.stroke_width(2));
+            let series = LineSeries::new(finite(line), colour.stroke_width(2));
             chart.draw_series(series)?.label(&line.name).legend(move |(x, y)| {
                 PathElement::new([(x, y), (x + 18, y)], colour.stroke_width(3))
             });
@@ -233,7 +238,8 @@ fn draw_lines(
 }
 
 fn draw_bars(bars: &[Bar], y_name: &str) -> anyhow::Result<Option<String>> {
-    let height = |bar: &Bar| bar.parts.iter().map(|(_, part)| part).sum::<f64>();
+    let height = |bar: &&Bar| bar.parts.iter().map(|(_, part)| part).sum::<f64>();
+    let bars: Vec<&Bar> = bars.iter().filter(|bar| height(bar).is_finite()).collect();
     let y_max = bars.iter().map(height).fold(0.0, f64::max);
     if y_max <= 0.0 {
         return Ok(None);
@@ -303,4 +309,30 @@ fn draw(
         drawn.map_err(|error| anyhow!("a plot can't be drawn: {error}"))?;
     }
     Ok(svg)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// A slice without any answer makes a ratio infinite.
+    #[test]
+    fn a_point_at_infinity_is_left_out_and_ends_no_program() {
+        let (drawn, done) = mpsc::channel();
+        thread::spawn(move || {
+            let points = vec![(1.0, f64::INFINITY), (2.0, f64::NAN), (3.0, 1.5)];
+            let line = Line { name: "win".to_owned(), points };
+            let bars =
+                [f64::INFINITY, 2.0].map(|part| Bar { name: "a".into(), parts: vec![("", part)] });
+            let lines = draw_lines(&[line], "pair", "B / A", &|x| figure(Some(*x)));
+            drawn.send((lines.unwrap().is_some(), draw_bars(&bars, "rows/s").unwrap().is_some()))
+        });
+        // plotters looks for the marks of an endless axis for ever.
+        let drawn = done.recv_timeout(Duration::from_secs(60));
+        assert_eq!(drawn, Ok((true, true)));
+    }
 }

@@ -175,7 +175,7 @@ mod tests {
             requests: 100,
             cpu_us: times(20.0, redis),
             kernel_us: times(5.0, redis_kernel),
-            redis: Some(RedisCost { commands_us, commands: 1.0, aof_bytes: None }),
+            redis: Some(RedisCost { commands_us, questions: 1.0, aof_bytes: None }),
         }
     }
 

@@ -68,7 +68,10 @@ async fn arguments_that_do_not_fit_are_refused_before_anything_starts() {
         (&["budget", "--figures", document, "--svg", "b.svg"], "is no JSON"),
         (&["budget", "--svg", "b.svg"], "--figures"),
     ] {
-        let finished = run(bench(arguments)).await;
+        let mut command = bench(arguments);
+        // A service would need a folder for its data.
+        command.env("TMPDIR", "/nowhere");
+        let finished = run(command).await;
         assert_exit_code(&finished, 2);
         assert!(finished.stderr.contains(says), "{arguments:?}: {}", finished.stderr);
     }

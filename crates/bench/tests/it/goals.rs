@@ -1,10 +1,11 @@
 //! A run of everything: the goals, the budget of a win, and wins over lanes and processes.
 
-use private_servers::testing::{Process, run};
+use private_servers::testing::Process;
 use serde_json::Value;
 
 use crate::support::{
-    Folder, Service, answered, assert_exit_code, bench, path, read_json, service_binary, short,
+    Folder, Service, answered, assert_exit_code, bench, measured, path, read_json, service_binary,
+    short,
 };
 
 /// A document with the markers of both tables.
@@ -14,7 +15,7 @@ const DOCUMENT: &str = "Above.\n\n<!-- goals: written by make bench -->\nformer 
 const WITHOUT_TICKS: [&str; 8] = [
     "requests/s, win / no-op",
     "requests/s, sold out / no-op",
-    "commands of Redis for 1,000 refusals, the worker's included",
+    "calls of Redis for 1,000 refusals",
     "requests/s, duplicate / no-op",
     "log to Postgres, rows/s / raw COPY",
     "p99 of a win at half load / p99 of fdatasync",
@@ -40,7 +41,7 @@ async fn a_run_of_everything_writes_the_goals_and_draws_the_budget() {
     command.args(["--drain-orders", "500", "--script-calls", "0"]);
     command.args(["--overload-connections", "32", "--peak-connections", "8"]);
     command.env("TMPDIR", &temporary.0);
-    let finished = run(command).await;
+    let finished = measured(command).await;
     assert_exit_code(&finished, 0);
     assert_eq!(temporary.entries(), Vec::<String>::new(), "no process's folder is left");
 
@@ -104,7 +105,7 @@ async fn two_runs_make_one_picture() {
     let svg = folder.file("budget.svg");
     let mut command = bench(&["budget", "--figures", path(&new), "--before", path(&old)]);
     command.args(["--svg", path(&svg)]);
-    assert_exit_code(&run(command).await, 0);
+    assert_exit_code(&measured(command).await, 0);
     let svg = std::fs::read_to_string(&svg).expect("it has been drawn");
     let old = svg.find(">old: 4.00").expect("the older budget is drawn");
     let new = svg.find(">new: 1.00").expect("the newer budget is drawn");
@@ -118,7 +119,7 @@ async fn wins_are_spread_over_lanes_and_processes() {
     let mut command = bench(&["scale", "--lanes", "1,2", "--processes", "1,2", "--rounds", "2"]);
     command.args(["--seconds", "0.3", "--warm-up-seconds", "0.1", "--connections", "4"]);
     command.args(["--json", path(&json)]);
-    let finished = run(command).await;
+    let finished = measured(command).await;
     assert_exit_code(&finished, 0);
     let figures = read_json(&json);
     let settings = array(&figures, "settings");

@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
-use private_servers::testing::{Process, eventually, run};
+use private_servers::testing::{Process, eventually};
 
 use crate::support::{
-    Folder, Service, answered, assert_exit_code, bench, path, read_json, service_binary, short,
+    Folder, Service, answered, assert_exit_code, bench, measured, path, read_json, service_binary,
+    short,
 };
 
 #[tokio::test]
@@ -17,7 +18,7 @@ async fn a_service_of_its_own_is_measured_judged_and_removed() {
     let mut command = short(&["--rounds", "1", "--scenario", "no-op,win,sold-out", "--saturate"]);
     command.args(["--json", path(&json), "--report", path(&report)]);
     command.env("TMPDIR", &temporary.0);
-    let finished = run(command).await;
+    let finished = measured(command).await;
     assert_exit_code(&finished, 0);
     assert_eq!(temporary.entries(), Vec::<String>::new(), "the service's folder is gone");
 
@@ -67,7 +68,7 @@ async fn a_backlog_is_drained_beside_copy() {
     let mut command = bench(&["drain", "--orders", "7000", "--rounds", "2"]);
     command.args(["--connections", "8", "--batch-orders-max", "500", "--report", path(&report)]);
     command.env("TMPDIR", &temporary.0);
-    let finished = run(command).await;
+    let finished = measured(command).await;
     assert_exit_code(&finished, 0);
     assert_eq!(temporary.entries(), Vec::<String>::new(), "both processes' folders are gone");
 
@@ -94,7 +95,7 @@ async fn more_than_it_can_do_and_the_claim_script_by_itself() {
     let mut command = short(&["--scenario", "win", "--rounds", "1", "--overload"]);
     command.args(["--overload-connections", "64", "--peak-connections", "8"]);
     command.args(["--script-calls", "2000", "--drain-orders", "200", "--json", path(&json)]);
-    let finished = run(command).await;
+    let finished = measured(command).await;
     assert_exit_code(&finished, 0);
 
     let figures = read_json(&json);
@@ -131,7 +132,7 @@ async fn two_services_are_compared() {
     let mut command = bench(&["compare", "--a", binary, "--b", binary]);
     command.args(["--pairs", "2", "--seconds", "0.3", "--warm-up-seconds", "0.1"]);
     command.args(["--connections", "4", "--report", path(&folder.0)]);
-    let finished = run(command).await;
+    let finished = measured(command).await;
     assert_exit_code(&finished, 0);
     let figures = read_json(&folder.file("figures.json"));
     assert_eq!(figures["comparisons"][0]["throughput"]["count"], 2, "{figures}");
@@ -169,7 +170,7 @@ async fn a_service_whose_stores_disagree_makes_the_run_void() {
         let mut command = bench(&["run", "--rounds", "1", "--scenario", "win"]);
         command.args(["--seconds", "0.3", "--warm-up-seconds", "0.1", "--connections", "4"]);
         command.args(["--url", &service.url]).args(service.store_arguments());
-        run(command)
+        measured(command)
     };
     assert_exit_code(&measure().await, 0);
 
@@ -189,7 +190,7 @@ async fn everybody_at_once_and_at_a_constant_rate() {
         let mut command = bench(&["--rounds", "1", "--connections", "8"]);
         command.args(["--seconds", "0.5", "--warm-up-seconds", "0.1", "--json", path(&json)]);
         command.args(["--url", &service.url]).args(service.store_arguments()).args(arguments);
-        run(command)
+        measured(command)
     };
     assert_exit_code(&measure(&["--scenario", "countdown", "--users", "500"]).await, 0);
     let countdown = &read_json(&json)["slices"][0];

@@ -2,13 +2,14 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use flash_sale::base::clock::Clock;
 use flash_sale::kit::jwt::{Grants, Tokens};
 use flash_sale::sale::buyers::shards::Shards;
 use flash_sale::sale::ids::{CouponId, UserId};
 use flash_sale::sale::keys::Keys;
-use private_servers::testing::{DataFolder, Finished, Process, run};
+use private_servers::testing::{DataFolder, Finished, Process, run, run_within};
 use private_servers::{PrivateServers, Settings, Sync};
 use secrecy::SecretString;
 use serde_json::{Value, json};
@@ -55,6 +56,14 @@ impl Drop for Folder {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
     }
+}
+
+/// Time for a measurement: several services start and stop in it, on a machine that runs other tests.
+const MEASURED_WITHIN: Duration = Duration::from_secs(240);
+
+/// Runs a measurement to its end.
+pub async fn measured(command: Command) -> Finished {
+    run_within(command, MEASURED_WITHIN).await
 }
 
 /// A short run.

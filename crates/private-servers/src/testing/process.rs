@@ -45,8 +45,17 @@ pub struct Finished {
 ///
 /// If the program cannot be started, or has not ended after 60 s.
 pub async fn run(command: Command) -> Finished {
+    run_within(command, PATIENCE).await
+}
+
+/// Runs a command to its end, which may take longer than that of other commands: a measurement, for example.
+///
+/// # Panics
+///
+/// If the program cannot be started, or has not ended in time.
+pub async fn run_within(command: Command, time: Duration) -> Finished {
     let mut process = Process::spawn(command);
-    let status = process.ended().await;
+    let status = process.ended_within(time).await;
     Finished {
         code: status.code(),
         stdout: process.stdout.to_end().await,
@@ -148,7 +157,12 @@ impl Process {
     ///
     /// If it has not come after 60 s.
     pub async fn ended(&mut self) -> ExitStatus {
-        let deadline = Instant::now() + PATIENCE;
+        self.ended_within(PATIENCE).await
+    }
+
+    /// Waits for the end, for so long at most.
+    async fn ended_within(&mut self, time: Duration) -> ExitStatus {
+        let deadline = Instant::now() + time;
         loop {
             if let Some(status) = self.child.try_wait().expect("a child of this process") {
                 return status;

@@ -1,32 +1,35 @@
 #!lua flags=allow-oom
 -- Tries to take locks, each one for itself: some may be taken while others are held elsewhere. The holder is this
--- batch's own, so it can't have any of the locks already.
+-- batch's own, so it has a lock already only where a name comes twice.
 --
 -- KEYS     the locks  HASH  holder -> number of its entries: one; time to live = lease
 -- ARGV[1]  lease_ms
 -- ARGV[2]  holder
+-- ARGV[3]  1 for locks in memory only: neither the append-only file nor a replica gets the writes
 --
--- Replies  a list with 1 (taken) or 0 (held elsewhere) for each key
+-- Replies  a list of the positions in KEYS, counted from 1, that are held elsewhere
 --
--- Cost: O(locks). May run on a full Redis, or a full Redis could never be drained.
--- Replicas get the writes, the append-only file doesn't: a lease isn't worth a sync of the disk. A Redis that starts
--- again has freed these locks, and the next renewal tells the holder.
+-- Cost: O(locks), and one command for each but the first. May run on a full Redis, or a full Redis could never be
+-- drained.
 
-local lease_ms, holder = ARGV[1], ARGV[2]
+local lease_ms, holder, is_volatile = ARGV[1], ARGV[2], ARGV[3] == '1'
 
-redis.set_repl(redis.REPL_REPLICA)
+if is_volatile then redis.set_repl(redis.REPL_NONE) end
 
-local taken, model = {}, nil
+local contended, model = {}, nil
 for i, lock in ipairs(KEYS) do
-  if model then
+  local is_taken
+  if model and lock == KEYS[model] then
+    is_taken = true
+  elseif model then
     -- The same holder and the same lease in one command, which leaves an existing lock alone.
-    taken[i] = redis.call('COPY', KEYS[model], lock)
-  elseif redis.call('EXISTS', lock) == 1 then
-    taken[i] = 0
-  else
+    is_taken = redis.call('COPY', KEYS[model], lock) == 1
+  elseif redis.call('EXISTS', lock) == 0 then
     redis.call('HSET', lock, holder, 1)
-    taken[i] = redis.call('PEXPIRE', lock, lease_ms)
-    model = i
+    redis.call('PEXPIRE', lock, lease_ms)
+    is_taken, model = true, i
   end
+  -- Protected: a key of another type is held elsewhere, too.
+  if not is_taken and redis.pcall('HEXISTS', lock, holder) ~= 1 then contended[#contended + 1] = i end
 end
-return taken
+return contended

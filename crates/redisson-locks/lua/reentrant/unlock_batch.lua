@@ -6,20 +6,21 @@
 -- ARGV[1]  message that wakes up waiters; Redisson reads it as a number
 -- ARGV[2]  holder
 -- ARGV[3]  pattern of all locks' channels; in place of the `*` stands the lock's name, in braces if it has none itself
+-- ARGV[4]  1 for locks in memory only, as they were taken
 --
 -- Replies  number of locks that were the holder's
 --
 -- Cost: O(locks), and O(channels of this Redis that have subscribers). May run on a full Redis, or a full Redis could
 -- never be drained.
--- Replicas get the writes, the append-only file doesn't, as of the taking. If the file was rewritten in between and
--- contains the lock, the lock ends with its lease after a restart.
 
-local message, holder, channels = ARGV[1], ARGV[2], ARGV[3]
+local message, holder, channels, is_volatile = ARGV[1], ARGV[2], ARGV[3], ARGV[4] == '1'
 
-redis.set_repl(redis.REPL_REPLICA)
+-- If the append-only file was rewritten, or a replica synchronised, while the lock was held, the copy there keeps the lock
+-- until its lease has ended.
+if is_volatile then redis.set_repl(redis.REPL_NONE) end
 
--- As a rule the locks have no waiters, and one question says so. A waiter that listens at a replica isn't seen, and waits
--- until the lease would have ended.
+-- As a rule the locks have no waiters, and one question says so. A client that subscribes later tries again after that,
+-- and finds the lock free. A waiter that listens at a replica isn't seen, and waits until the lease would have ended.
 local channel_of = {}
 for _, channel in ipairs(redis.call('PUBSUB', 'CHANNELS', channels)) do
   local lock = string.sub(channel, #channels)
@@ -29,8 +30,9 @@ end
 
 local freed = 0
 for _, lock in ipairs(KEYS) do
-  -- The only field: a hash without fields is gone.
-  if redis.call('HDEL', lock, holder) == 1 then
+  -- The holder's field is the only one, and a hash without fields is gone. A lock that another holder has by now lacks the
+  -- field. Protected, because a key of another type must not keep the locks behind it from being released.
+  if redis.pcall('HDEL', lock, holder) == 1 then
     if channel_of[lock] then redis.call('PUBLISH', channel_of[lock], message) end
     freed = freed + 1
   end

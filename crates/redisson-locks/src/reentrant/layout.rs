@@ -17,11 +17,14 @@ use std::time::Duration;
 
 use redis::RedisResult;
 
+use super::names::Names;
 use crate::connection::Server;
 use crate::script::Script;
 
 /// Message that wakes up one waiter of each client. Redisson parses it: only numbers may be published there.
 const FREE: &str = "0";
+/// Argument of scripts for locks in memory only.
+const VOLATILE: &str = "1";
 /// Beginning of the names of channels.
 const CHANNEL: &str = "redisson_lock__channel";
 /// Command that sends a message. Redisson takes `SPUBLISH` in clusters, which are not supported here.
@@ -35,6 +38,8 @@ pub struct Holder {
     pub(super) lease: Duration,
     /// Whether its leases are renewed until they are released; a lease that was asked for expressly isn't.
     pub(super) is_renewed: bool,
+    /// Whether its locks are in the memory of one Redis only, as a batch may ask for.
+    pub(super) is_volatile: bool,
 }
 
 /// The scripts.
@@ -71,7 +76,16 @@ pub enum Released {
 
 impl Holder {
     pub(super) fn new(client: &str, number: u64, lease: Duration, is_renewed: bool) -> Self {
-        Self { id: format!("{client}:{number}").into(), lease, is_renewed }
+        Self { id: format!("{client}:{number}").into(), lease, is_renewed, is_volatile: false }
+    }
+
+    pub(super) fn keep_volatile(self, is_volatile: bool) -> Self {
+        Self { is_volatile, ..self }
+    }
+
+    /// The argument of scripts for locks in memory only.
+    fn volatile(&self) -> &'static str {
+        if self.is_volatile { VOLATILE } else { "0" }
     }
 
     /// The name of the holder in Redis.
@@ -163,7 +177,7 @@ impl Layout {
         self.force_unlock.run(server, &[name, &channel(name)], &[FREE, PUBLISH]).await
     }
 
-    /// For each lock whether it is still its holder's.
+    /// For each lock whether it is still its holder's. All of these locks are in memory only, or none is.
     pub(super) async fn renew(
         &self,
         server: &Server,
@@ -172,21 +186,27 @@ impl Layout {
     ) -> RedisResult<Vec<bool>> {
         let keys: Vec<&str> = locks.iter().map(|(name, _)| *name).collect();
         let lease_ms = milliseconds(lease);
-        let holders = locks.iter().map(|(_, holder)| holder.as_str());
-        let arguments: Vec<&str> = std::iter::once(lease_ms.as_str()).chain(holders).collect();
+        let mut arguments = vec![lease_ms.as_str()];
+        arguments.extend(locks.iter().map(|(_, holder)| holder.as_str()));
+        let is_volatile = locks.first().is_some_and(|(_, holder)| holder.is_volatile);
+        arguments.extend(is_volatile.then_some(VOLATILE));
         self.renew.run(server, &keys, arguments).await
     }
 
-    /// For each lock whether it was free, and is the holder's now.
+    /// Tries to take each lock. Returns the positions of those that other holders have, in ascending order.
     pub(super) async fn acquire_batch(
         &self,
         server: &Server,
-        names: &[String],
+        names: &Names,
         holder: &Holder,
-    ) -> RedisResult<Vec<bool>> {
-        let keys: Vec<&str> = names.iter().map(String::as_str).collect();
+    ) -> RedisResult<Vec<usize>> {
+        let keys: Vec<&str> = names.iter().collect();
         let lease_ms = milliseconds(holder.lease);
-        self.acquire_batch.run(server, &keys, &[lease_ms.as_str(), holder.as_str()]).await
+        let arguments = [lease_ms.as_str(), holder.as_str(), holder.volatile()];
+        let mut contended: Vec<usize> = self.acquire_batch.run(server, &keys, &arguments).await?;
+        // Lua counts from 1.
+        contended.iter_mut().for_each(|position| *position -= 1);
+        Ok(contended)
     }
 
     /// Leaves `lease` of each lease that is longer than `lease_max`. Returns the number of these.
@@ -205,12 +225,13 @@ impl Layout {
     pub(super) async fn unlock_batch(
         &self,
         server: &Server,
-        names: &[String],
+        names: &Names,
         holder: &Holder,
     ) -> RedisResult<usize> {
-        let keys: Vec<&str> = names.iter().map(String::as_str).collect();
+        let keys: Vec<&str> = names.iter().collect();
         let channels = format!("{CHANNEL}:*");
-        self.unlock_batch.run(server, &keys, &[FREE, holder.as_str(), &channels]).await
+        let arguments = [FREE, holder.as_str(), &channels, holder.volatile()];
+        self.unlock_batch.run(server, &keys, &arguments).await
     }
 }
 

@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::client::Client;
 use super::layout::{self, Holder, Released, Tried};
+use super::names::Names;
 use super::renewal::Hold;
 use crate::connection::interrupted;
 
@@ -112,7 +113,7 @@ impl Lock {
                     Try::Held(left)
                 }
                 Tried::Ours(fencing_token) => {
-                    let names = vec![lock.name.to_string()];
+                    let names = Arc::new(Names::from(vec![&lock.name]));
                     let hold = client.renewals.enter(names, &holder, sure_until);
                     let client = client.clone();
                     Try::Taken(Guard { client, hold, fencing_token, is_released: false })
@@ -166,7 +167,7 @@ impl fmt::Debug for Lock {
 impl fmt::Debug for Guard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut debug = f.debug_struct("Guard");
-        debug.field("name", &self.hold.names[0]).field("holder", &self.hold.holder.as_str());
+        debug.field("name", &&self.hold.names[0]).field("holder", &self.hold.holder.as_str());
         debug.field("fencing_token", &self.fencing_token).finish_non_exhaustive()
     }
 }

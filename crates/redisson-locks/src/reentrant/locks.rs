@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use redis::RedisResult;
 
-use super::batch::BatchGuard;
+use super::batch::{Batch, BatchGuard};
 use super::client::Client;
 use super::layout::Holder;
 use super::lock::Lock;
+use super::names::Names;
 use super::settings::Settings;
-use crate::connection::{Connection, Subscribe, interrupted};
+use crate::connection::{Connection, Subscribe};
 use crate::tasks::Tasks;
 
 /// One client of the locks on a Redis. Clones are the same client.
@@ -52,16 +53,20 @@ impl ReentrantLocks {
         Lock { is_fenced: true, ..self.lock(name) }
     }
 
-    /// Tries once to take each of these locks, for a holder of the batch's own; the guard holds the free ones. All names
-    /// have to lie in one slot, and none may be named twice. Needs Redis 7, or Valkey.
+    /// These locks, to be tried together in one call, each for itself. All names have to lie in one slot; a name may come
+    /// twice. Some thousand are a call that other clients of this Redis notice. Needs Redis 7, or Valkey. Sends nothing.
+    pub fn batch(&self, names: impl Into<Names>) -> Batch {
+        Batch::new(self.0.clone(), names.into())
+    }
+
+    /// Tries once to take each of these locks, [in memory only](Batch::volatile); the guard holds the free ones. Short for
+    /// [`batch`](Self::batch), `volatile` and `try_acquire`.
     ///
     /// # Errors
     ///
-    /// When Redis doesn't answer. Locks may have been taken then; they end with their lease.
+    /// As [`Batch::try_acquire`].
     pub async fn try_acquire_batch(&self, names: Vec<String>) -> RedisResult<BatchGuard> {
-        let client = self.0.clone();
-        let attempt = async move { BatchGuard::take(client, names).await };
-        self.0.tasks.spawn(attempt).await.unwrap_or_else(|_| Err(interrupted()))
+        self.batch(names).volatile().try_acquire().await
     }
 }
 

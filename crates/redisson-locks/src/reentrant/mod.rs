@@ -47,10 +47,13 @@ mod wake;
 
 mod layout;
 
+mod names;
+
 mod settings;
 
-pub use batch::BatchGuard;
+pub use batch::{Batch, BatchGuard};
 pub use layout::{Holder, Released, channel, latch_key, token_key};
 pub use lock::{Guard, Lock};
 pub use locks::ReentrantLocks;
+pub use names::Names;
 pub use settings::Settings;

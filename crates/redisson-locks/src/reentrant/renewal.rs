@@ -16,13 +16,14 @@ use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::layout::{Holder, Layout};
+use super::names::Names;
 use super::settings::Settings;
 use crate::connection::{Server, answer_within};
 use crate::tasks::Tasks;
 
 /// Locks that one holder has taken together, and loses together.
 pub(super) struct Hold {
-    pub(super) names: Vec<String>,
+    pub(super) names: Arc<Names>,
     pub(super) holder: Holder,
     /// Token that is cancelled when the holder can no longer be sure.
     pub(super) lost: CancellationToken,
@@ -72,7 +73,12 @@ impl Hold {
     }
 
     fn key(&self) -> (Arc<str>, String) {
-        (self.holder.id.clone(), self.names[0].clone())
+        (self.holder.id.clone(), self.names[0].to_owned())
+    }
+
+    /// Holds of one value may be renewed by one call.
+    fn renewed_with(&self) -> (bool, &str) {
+        (self.holder.is_volatile, hash_tag(&self.names[0]))
     }
 }
 
@@ -97,12 +103,12 @@ impl Renewals {
     /// Notes an entry of `holder`, the first one or another. `names` must not be empty.
     pub(super) fn enter(
         &self,
-        names: Vec<String>,
+        names: Arc<Names>,
         holder: &Holder,
         sure_until: Instant,
     ) -> Arc<Hold> {
         let mut held = self.0.held();
-        let key = (holder.id.clone(), names[0].clone());
+        let key = (holder.id.clone(), names[0].to_owned());
         let (hold, times) = held.holds.entry(key).or_insert_with(|| {
             let hold = Hold {
                 names,
@@ -204,18 +210,18 @@ impl Shared {
     }
 
     /// Holds to be renewed, in batches that lie in one slot each: locks without a hash tag are taken to share one, since a
-    /// client speaks to one server.
+    /// client speaks to one server. Locks in memory only are renewed apart from the others.
     fn batches(&self) -> Vec<Vec<Arc<Hold>>> {
         let mut holds: Vec<Arc<Hold>> = {
             let held = self.held();
             let renewed = held.holds.values().filter(|(hold, _)| hold.holder.is_renewed);
             renewed.map(|(hold, _)| hold.clone()).collect()
         };
-        holds.sort_by(|a, b| hash_tag(&a.names[0]).cmp(hash_tag(&b.names[0])));
+        holds.sort_by(|a, b| a.renewed_with().cmp(&b.renewed_with()));
         let mut batches = Vec::new();
-        for slot in holds.chunk_by(|a, b| hash_tag(&a.names[0]) == hash_tag(&b.names[0])) {
+        for together in holds.chunk_by(|a, b| a.renewed_with() == b.renewed_with()) {
             let mut locks = usize::MAX;
-            for hold in slot {
+            for hold in together {
                 locks = locks.saturating_add(hold.names.len());
                 if locks > self.settings.renewal_locks_max {
                     batches.push(Vec::new());
@@ -295,7 +301,7 @@ async fn renew(
 ) -> RedisResult<Vec<bool>> {
     let mut locks: Vec<(&str, &Holder)> = Vec::new();
     for hold in batch {
-        locks.extend(hold.names.iter().map(|name| (name.as_str(), &hold.holder)));
+        locks.extend(hold.names.iter().map(|name| (name, &hold.holder)));
     }
     layout.renew(server, lease, &locks).await
 }
@@ -326,8 +332,12 @@ mod tests {
         Holder::new("test", number, LEASE, is_renewed)
     }
 
+    fn named(name: &str) -> Arc<Names> {
+        Arc::new(Names::from(vec![name]))
+    }
+
     fn enter(renewals: &Renewals, name: &str, holder: &Holder) -> Arc<Hold> {
-        renewals.enter(vec![name.to_owned()], holder, Instant::now() + LEASE)
+        renewals.enter(named(name), holder, Instant::now() + LEASE)
     }
 
     #[tokio::test(start_paused = true)]
@@ -354,7 +364,7 @@ mod tests {
         let _long = enter(&renewals, "a", &holder(1, true));
         tokio::task::yield_now().await;
         let soon = start + LEASE / 10;
-        let short = renewals.enter(vec!["b".to_owned()], &holder(2, false), soon);
+        let short = renewals.enter(named("b"), &holder(2, false), soon);
         short.lost.cancelled().await;
         assert_eq!(start.elapsed(), LEASE / 10);
     }
@@ -387,13 +397,13 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_stays_in_its_slot() {
+    fn a_batch_stays_in_its_slot_and_in_memory() {
         let renewals = renewals(&Tasks::default());
-        let names = ["x:{1}:a", "x:{2}:b", "c", "x:{1}:d", "e"];
+        let names = ["x:{1}:a", "x:{2}:b", "c", "x:{1}:d", "e", "x:{1}:f"];
         for (number, name) in (0_u64..).zip(names) {
             let hold = Hold {
-                names: vec![name.to_owned()],
-                holder: holder(number, true),
+                names: named(name),
+                holder: holder(number, true).keep_volatile(name == "x:{1}:f"),
                 lost: CancellationToken::new(),
                 sure_until: Mutex::new(Instant::now()),
             };
@@ -404,6 +414,7 @@ mod tests {
         for batch in &batches {
             tags.push(batch.iter().map(|hold| hash_tag(&hold.names[0])).collect());
         }
-        assert_eq!(tags, [vec!["", ""], vec!["1", "1"], vec!["2"]]);
+        assert_eq!(tags, [vec!["", ""], vec!["1", "1"], vec!["2"], vec!["1"]]);
+        assert!(batches[3][0].holder.is_volatile, "locks in memory only are renewed apart");
     }
 }

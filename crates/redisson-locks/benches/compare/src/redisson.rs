@@ -8,7 +8,7 @@ use anyhow::{Context, ensure};
 
 use crate::{Measured, PERIOD, Servers};
 
-const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/it/java");
+const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/locks/java");
 
 pub struct Java {
     process: Child,

@@ -1,10 +1,10 @@
-//! Listens for units that come back, so that a sale that was sold out is asked about again at once.
+//! Listens for units that come back, so that Redis is asked about their sale again at once.
 //!
 //! # Model
 //!
 //! A script that brings units back to a sale publishes the sale's id in the same step (`lua/give_back.lua`,
-//! `lua/apply_coupon.lua`). Each process listens on a connection of its own, and forgets its belief in that sale.
-//! While a process doesn't listen, it believes nothing (`sale/claim/sold_out.rs`).
+//! `lua/apply_coupon.lua`). Each process listens on a connection of its own, and forgets its memory of that sale.
+//! While a process doesn't listen, it believes nothing (`sale/claim/memory/mod.rs`).
 //!
 //! # What each failure does
 //!
@@ -13,7 +13,7 @@
 //!   ends the connection, too. Messages and answers arrive in the order in which Redis sends them, so an answer also
 //!   says that every earlier message has been heard.
 //! * The process may not subscribe, or Redis is away: the process tries again and again, with pauses of up to
-//!   [`limits::BACKOFF_MAX`]. Meanwhile each claim on a sold-out sale asks Redis.
+//!   [`limits::BACKOFF_MAX`]. Meanwhile each claim asks Redis.
 //!
 //! # What is not promised
 //!
@@ -29,29 +29,29 @@ use tokio::time::{Instant, sleep};
 use crate::base::limits;
 use crate::base::shutdown::Shutdown;
 use crate::kit::redis::Redis;
-use crate::sale::claim::sold_out::SoldOutSales;
+use crate::sale::claim::memory::Memories;
 use crate::sale::keys::Keys;
 
 /// Listens as a task of the service, until it stops; not at all if nothing is remembered.
-pub fn listen(redis: Redis, keys: &Keys, sold_out: Arc<SoldOutSales>, shutdown: &Shutdown) {
-    if !sold_out.is_on() {
+pub fn listen(redis: Redis, keys: &Keys, memories: Memories, shutdown: &Shutdown) {
+    if !memories.are_on() {
         return;
     }
-    let listener = Listener { redis, channel: keys.additions_channel(), sold_out };
+    let listener = Listener { redis, channel: keys.additions_channel(), memories };
     let stop = shutdown.stop_token().clone();
     shutdown.spawn(async move {
         tokio::select! {
             () = stop.cancelled() => {}
             () = listener.run() => {}
         }
-        listener.sold_out.end_listening();
+        listener.memories.end_listening();
     });
 }
 
 struct Listener {
     redis: Redis,
     channel: String,
-    sold_out: Arc<SoldOutSales>,
+    memories: Memories,
 }
 
 impl Listener {
@@ -63,15 +63,15 @@ impl Listener {
             match self.subscribe().await {
                 Ok(connection) => {
                     let error = self.until_it_ends(connection).await;
-                    self.sold_out.end_listening();
-                    tracing::warn!(%error, "the connection that tells of units that come back has ended; until there is another, all claims on sold-out sales ask Redis");
+                    self.memories.end_listening();
+                    tracing::warn!(%error, "the connection that tells of units that come back has ended; until there is another, all claims ask Redis");
                     (pause, failed) = (limits::BACKOFF_MIN, true);
                 }
                 Err(error) if failed => {
                     tracing::debug!(%error, "still no connection that tells of units that come back");
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "units that come back can't be listened for; until they can, all claims on sold-out sales ask Redis");
+                    tracing::warn!(%error, "units that come back can't be listened for; until they can, all claims ask Redis");
                     failed = true;
                 }
             }
@@ -84,11 +84,11 @@ impl Listener {
     async fn subscribe(&self) -> RedisResult<MultiplexedConnection> {
         let connected = Arc::new(AtomicBool::new(true));
         let heard = {
-            let sold_out = self.sold_out.clone();
+            let memories = self.memories.clone();
             let connected = connected.clone();
             move |push: PushInfo| {
                 match push.kind {
-                    PushKind::Message => forget(&sold_out, push.data.get(1)),
+                    PushKind::Message => forget(&memories, push.data.get(1)),
                     PushKind::Disconnection => connected.store(false, Ordering::Release),
                     _ => {}
                 }
@@ -97,7 +97,7 @@ impl Listener {
         };
         let (mut connection, server) = self.redis.listening_connection(heard).await?;
         connection.subscribe(&self.channel).await?;
-        self.sold_out.begin_listening(server, connected);
+        self.memories.begin_listening(server, connected);
         Ok(connection)
     }
 
@@ -107,7 +107,7 @@ impl Listener {
             sleep(limits::RETURNS_PING_PERIOD).await;
             let asked_at = Instant::now();
             match redis::cmd("PING").query_async::<()>(&mut connection).await {
-                Ok(()) => self.sold_out.heard(asked_at),
+                Ok(()) => self.memories.heard(asked_at),
                 Err(error) => return error,
             }
         }
@@ -115,11 +115,11 @@ impl Listener {
 }
 
 /// The message is a coupon's id; any other message is ignored.
-fn forget(sold_out: &SoldOutSales, message: Option<&Value>) {
+fn forget(memories: &Memories, message: Option<&Value>) {
     if let Some(Value::BulkString(id)) = message
         && let Ok(id) = std::str::from_utf8(id)
         && let Ok(coupon) = id.parse()
     {
-        sold_out.forget(coupon);
+        memories.forget(coupon);
     }
 }

@@ -3,12 +3,9 @@
 use std::time::Duration;
 
 use private_servers::testing::{PATIENCE, RedisServer, bounded, eventually};
-use redisson_locks::{ReentrantLocks, Released, Settings, Tasks};
+use redisson_locks::{Names, ReentrantLocks, Released};
 
-use crate::support::{
-    ask, client_of, connection, fresh_name, listeners, patient_settings, reconnecting, reentrant,
-    shared, try_ask,
-};
+use crate::support::{ask, connection, fresh_name, listeners, reentrant, shared, try_ask};
 
 const LEASE: Duration = Duration::from_secs(6);
 
@@ -130,25 +127,95 @@ async fn keep_each_other_out(a: String, b: String) {
 }
 
 #[tokio::test]
-async fn a_batch_is_not_in_the_append_only_file() {
-    let mut server = RedisServer::start(&["--appendonly", "yes", "--appendfsync", "always"]);
-    let one = reconnecting(&server.url());
-    let settings = Settings { lease: Duration::from_mins(10), ..patient_settings() };
-    let client = client_of(&server.url());
-    let locks = ReentrantLocks::new(one.clone(), client, settings, Tasks::default());
-    let batch = locks.try_acquire_batch(vec!["a".to_owned(), "b".to_owned()]).await.unwrap();
-    assert!(batch.holds("a") && batch.holds("b"));
-    let single = locks.lock("c").try_acquire(&locks.holder()).await.unwrap();
-    assert!(single.is_some());
+async fn a_name_that_another_client_holds_is_contended_and_no_other() {
+    let one = connection(&shared()).await;
+    let test = fresh_name();
+    let names: Names = (0..5).map(|number| format!("{test}:{number}")).collect();
+    // As Java's Redisson writes it, and as a program that knows nothing of these locks.
+    let _: i64 =
+        ask(&one, &["HSET", &names[1], "5f0c1d1e-9a0a-4c4e-8d69-0c7f1d1f0001:47", "2"]).await;
+    let _: String = ask(&one, &["SET", &names[3], "of another type"]).await;
+    let batch = locks().await.batch(names.clone()).try_acquire().await.unwrap();
+    let held: Vec<bool> = (0..5).map(|at| batch.holds_at(at)).collect();
+    assert_eq!(held, [true, false, true, false, true]);
+    let by_name: Vec<bool> = names.iter().map(|name| batch.holds(name)).collect();
+    assert_eq!(by_name, held);
+    assert!(!batch.holds_at(5) && !batch.holds(&test), "no names of the batch");
 
-    server.kill();
-    server.start_again();
-    let pings = async || try_ask::<String>(&one, &["PING"]).await.is_ok();
-    eventually("the connection is back", pings).await;
-    let mut there: Vec<i64> = Vec::new();
-    for name in ["a", "b", "c"] {
-        there.push(ask(&one, &["EXISTS", name]).await);
-    }
-    assert_eq!(there, [0, 0, 1], "the new life has forgotten the batch, and nothing else");
+    // The guard's own locks are gone after the release, and the others as they were.
     batch.release().await;
+    let mut there: Vec<String> = Vec::new();
+    for name in names.iter() {
+        there.push(ask(&one, &["TYPE", name]).await);
+    }
+    assert_eq!(there, ["none", "hash", "none", "string", "none"]);
+    let count: i64 =
+        ask(&one, &["HGET", &names[1], "5f0c1d1e-9a0a-4c4e-8d69-0c7f1d1f0001:47"]).await;
+    assert_eq!(count, 2);
+}
+
+#[tokio::test]
+async fn a_name_that_comes_twice_is_held_at_both_positions() {
+    let one = connection(&shared()).await;
+    let other = locks().await;
+    let test = fresh_name();
+    let [a, b, c] = ["a", "b", "c"].map(|name| key(&test, name));
+    let held = other.try_acquire_batch(vec![c.clone()]).await.unwrap();
+    let names = vec![&a, &b, &c, &a, &b, &c];
+    let batch = locks().await.batch(names).volatile().try_acquire().await.unwrap();
+    let positions: Vec<bool> = (0..6).map(|at| batch.holds_at(at)).collect();
+    assert_eq!(positions, [true, true, false, true, true, false]);
+    let counts: Vec<i64> = ask(&one, &["HVALS", &a]).await;
+    assert_eq!(counts, [1], "one release frees it");
+    batch.release().await;
+    let left: i64 = ask(&one, &["EXISTS", &a, &b]).await;
+    assert_eq!(left, 0);
+    held.release().await;
+}
+
+#[tokio::test]
+async fn a_lock_whose_lease_ran_out_and_that_another_client_took_stays_when_the_batch_is_released()
+{
+    let one = connection(&shared()).await;
+    let other = locks().await;
+    let test = fresh_name();
+    let [a, b] = ["a", "b"].map(|name| key(&test, name));
+    // Longer than any wait here, so that no renewal comes in between.
+    let first = reentrant(&shared(), 4 * PATIENCE).await;
+    let batch = first.try_acquire_batch(vec![a.clone(), b.clone()]).await.unwrap();
+    assert!(batch.holds(&a) && batch.holds(&b));
+    let _: i64 = ask(&one, &["PEXPIRE", &a, "1"]).await;
+    let holder = other.holder();
+    let lock = other.lock(a.as_str());
+    let taken = lock.acquire(&holder, PATIENCE).await.unwrap().expect("its lease ran out");
+
+    batch.release().await;
+    let holders: Vec<String> = ask(&one, &["HKEYS", &a]).await;
+    assert_eq!(holders, [holder.as_str()]);
+    let left: i64 = ask(&one, &["EXISTS", &b]).await;
+    assert_eq!(left, 0, "the other one was still the batch's");
+    assert_eq!(taken.release().await.unwrap(), Released::Freed);
+}
+
+#[tokio::test]
+async fn a_full_redis_takes_renews_and_releases_the_locks_of_a_batch() {
+    let server = RedisServer::start(&[]);
+    let one = connection(&server.url()).await;
+    let locks = reentrant(&server.url(), 2 * LEASE).await;
+    let _: String = ask(&one, &["CONFIG", "SET", "maxmemory", "1"]).await;
+    let refused = try_ask::<String>(&one, &["SET", "a", "b"]).await.unwrap_err();
+    assert_eq!(refused.code(), Some("OOM"));
+    for is_volatile in [true, false] {
+        let batch = locks.batch(vec!["a", "b"]);
+        let batch = if is_volatile { batch.volatile() } else { batch };
+        let guard = batch.try_acquire().await.unwrap();
+        assert!(guard.holds_at(0) && guard.holds_at(1));
+        let end: i64 = ask(&one, &["PEXPIRETIME", "b"]).await;
+        eventually("it is renewed", async || ask::<i64>(&one, &["PEXPIRETIME", "b"]).await > end)
+            .await;
+        assert!(!guard.lost().is_cancelled());
+        guard.release().await;
+        let left: i64 = ask(&one, &["DBSIZE"]).await;
+        assert_eq!(left, 0);
+    }
 }

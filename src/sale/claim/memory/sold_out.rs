@@ -17,7 +17,7 @@
 //! further user can have become a buyer. All three are looked at again after the buyers have been read, so a filter
 //! that stands has all buyers.
 //!
-//! A unit that comes back is told on a channel (`sale/claim/sold_out_listener.rs`), and ends the belief. So a process
+//! A unit that comes back is told on a channel (`sale/claim/memory/listener.rs`), and ends the belief. So a process
 //! that doesn't listen there believes nothing: before it has subscribed, after its connection has ended, when the
 //! connection leads to another Redis than the claims do, and when Redis has not answered on it for
 //! [`limits::RETURNS_HEARD_MAX`]. Answers to questions from before the subscription are not remembered, because a
@@ -52,7 +52,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
-use arc_swap::{ArcSwap, ArcSwapOption};
+use arc_swap::ArcSwap;
 use fastbloom::BloomFilter;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
@@ -60,9 +60,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::base::limits;
 use crate::base::shutdown::Shutdown;
-use crate::kit::redis::{Redis, ServerId};
+use crate::kit::redis::Redis;
 use crate::sale::Failure;
 use crate::sale::buyers;
+use crate::sale::claim::memory::listening::{Edition, Listening, age};
 use crate::sale::ids::{CouponId, UserId};
 use crate::sale::keys::Keys;
 
@@ -74,43 +75,18 @@ pub struct SoldOutSales {
     memory: Duration,
     /// Read by every claim, without a lock.
     sales: ArcSwap<HashMap<CouponId, Arc<SoldOut>>>,
-    /// Connection on which this process hears of units that come back; empty while there is none.
-    listening: ArcSwapOption<Listening>,
-    /// Time up to which every message there has been heard, in ms since `started`.
-    heard_ms: AtomicU64,
-    /// Lock of each change of `sales` or `listening`.
+    /// Whether this process hears of units that come back.
+    listening: Arc<Listening>,
+    /// Lock of each change of `sales`.
     changing: Mutex<()>,
-    /// Origin of the times above and below.
-    started: Instant,
     /// Owns the readers of buyers.
     shutdown: Shutdown,
-}
-
-/// Condition of a filter: while none of this changes, no further user becomes a buyer of a sold-out sale.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Edition {
-    /// A restart may have brought older data back.
-    pub server: ServerId,
-    /// Epoch that the script was told.
-    pub epoch: i64,
-    /// Count of additions of units.
-    pub additions: i64,
-}
-
-/// A connection that is subscribed to units that come back.
-struct Listening {
-    /// The life of Redis behind it.
-    server: ServerId,
-    /// Time from which on everything is heard.
-    since: Instant,
-    /// Cleared by the connection when it ends.
-    connected: Arc<AtomicBool>,
 }
 
 /// Memory of one edition of a sale.
 struct SoldOut {
     edition: Edition,
-    /// Time of the last answer of Redis, in ms since `started`.
+    /// Time of the last answer of Redis, in ms as `listening` has them.
     asked_ms: AtomicU64,
     /// Set when a claim has been sent to Redis to renew the belief.
     renewing: AtomicBool,
@@ -124,30 +100,27 @@ struct SoldOut {
 
 impl SoldOutSales {
     /// A memory without sales.
-    pub fn new(redis: Redis, keys: Keys, memory: Duration, shutdown: Shutdown) -> Self {
-        Self {
-            redis,
-            keys,
-            memory,
-            sales: ArcSwap::default(),
-            listening: ArcSwapOption::empty(),
-            heard_ms: AtomicU64::new(0),
-            changing: Mutex::default(),
-            started: Instant::now(),
-            shutdown,
-        }
+    pub fn new(
+        redis: Redis,
+        keys: Keys,
+        memory: Duration,
+        listening: Arc<Listening>,
+        shutdown: Shutdown,
+    ) -> Self {
+        let sales = ArcSwap::default();
+        let changing = Mutex::default();
+        Self { redis, keys, memory, sales, listening, changing, shutdown }
     }
 
-    /// Whether the memory is on.
-    pub fn is_on(&self) -> bool {
+    fn is_on(&self) -> bool {
         !self.memory.is_zero()
     }
 
     /// Whether `user` can be told "sold out" without asking Redis.
     pub fn refuses(&self, coupon: CouponId, user: UserId) -> bool {
         // Read before `sales`: a new connection stands there only after all older memory is forgotten.
-        let now_ms = self.ms(Instant::now());
-        let is_listening = self.is_listening(now_ms);
+        let now_ms = self.listening.ms(Instant::now());
+        let is_listening = self.listening.hears(now_ms);
         let sales = self.sales.load();
         let Some(sale) = sales.get(&coupon).filter(|_| is_listening) else {
             return false;
@@ -170,10 +143,10 @@ impl SoldOutSales {
         refused: usize,
         asked_at: Instant,
     ) {
-        if !self.is_on() || self.listening.load().is_none() {
+        if !self.is_on() || !self.listening.has_begun() {
             return;
         }
-        let asked_ms = self.ms(asked_at);
+        let asked_ms = self.listening.ms(asked_at);
         if let Some(sale) = self.sales.load().get(&coupon).filter(|sale| sale.edition == edition) {
             sale.asked_ms.fetch_max(asked_ms, Ordering::Relaxed);
             sale.renewing.store(false, Ordering::Relaxed);
@@ -201,26 +174,9 @@ impl SoldOutSales {
         }
     }
 
-    /// Begins to believe: from now on every return of a unit is heard of, on a connection to this life of Redis,
-    /// until the connection clears `connected`.
-    pub fn begin_listening(&self, server: ServerId, connected: Arc<AtomicBool>) {
-        // Until the new connection stands here, nothing is remembered.
-        self.end_listening();
-        let since = Instant::now();
-        self.heard_ms.store(self.ms(since), Ordering::Relaxed);
-        self.listening.store(Some(Arc::new(Listening { server, since, connected })));
-    }
-
-    /// Notes that Redis has answered on that connection at this time: all returns of units before then have been
-    /// heard.
-    pub fn heard(&self, asked_at: Instant) {
-        self.heard_ms.fetch_max(self.ms(asked_at), Ordering::Relaxed);
-    }
-
-    /// Ends all belief: units may come back unheard from now on.
-    pub fn end_listening(&self) {
+    /// Forgets all sales.
+    pub fn forget_all(&self) {
         self.change(|sales| {
-            self.listening.store(None);
             sales.clear();
             true
         });
@@ -228,7 +184,7 @@ impl SoldOutSales {
 
     /// Drops the sales that no claim has asked about for a while.
     pub fn forget_idle(&self) {
-        let now_ms = self.ms(Instant::now());
+        let now_ms = self.listening.ms(Instant::now());
         let kept =
             |sale: &SoldOut| age(now_ms, &sale.asked_ms) < self.memory + limits::SOLD_OUT_KEPT;
         if self.sales.load().values().any(|sale| !kept(sale)) {
@@ -242,9 +198,7 @@ impl SoldOutSales {
     /// False if another call was faster, or if units may have come back unheard since the question.
     fn remember(&self, coupon: CouponId, sale: &Arc<SoldOut>, asked_at: Instant) -> bool {
         self.change(|sales| {
-            let listens = self.listening.load().as_ref().is_some_and(|listening| {
-                listening.server == sale.edition.server && listening.since <= asked_at
-            });
+            let listens = self.listening.heard_all(&sale.edition.server, asked_at);
             if !listens || sales.get(&coupon).is_some_and(|there| there.edition == sale.edition) {
                 return false;
             }
@@ -268,12 +222,6 @@ impl SoldOutSales {
             self.sales.store(Arc::new(sales));
         }
         changed
-    }
-
-    fn is_listening(&self, now_ms: u64) -> bool {
-        let connected = |listening: &Arc<Listening>| listening.connected.load(Ordering::Acquire);
-        self.listening.load().as_ref().is_some_and(connected)
-            && age(now_ms, &self.heard_ms) < limits::RETURNS_HEARD_MAX
     }
 
     /// Reads the buyers of this edition once they are paid for. Without them Redis goes on being asked.
@@ -335,15 +283,6 @@ impl SoldOutSales {
             && additions.unwrap_or(0) == edition.additions;
         Ok(Some(filter).filter(|_| same && stock == Some(0) && found >= total))
     }
-
-    fn ms(&self, at: Instant) -> u64 {
-        u64::try_from(at.saturating_duration_since(self.started).as_millis()).unwrap_or(u64::MAX)
-    }
-}
-
-/// Time since a moment; both in ms since the same origin.
-fn age(now_ms: u64, then_ms: &AtomicU64) -> Duration {
-    Duration::from_millis(now_ms.saturating_sub(then_ms.load(Ordering::Relaxed)))
 }
 
 impl SoldOut {

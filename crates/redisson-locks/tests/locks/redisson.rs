@@ -1,7 +1,7 @@
 //! The re-entrant lock and Java's Redisson on the same Redis: each sees, waits for and counts the other's locks.
 //!
 //! Where Java and Maven are installed, a real Redisson is asked. Everywhere, the calls that a Redisson had sent when
-//! `tests/it/java/trace.jsonl` was recorded are replayed against the scripts here.
+//! `tests/locks/java/trace.jsonl` was recorded are replayed against the scripts here.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;

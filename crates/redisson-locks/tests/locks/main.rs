@@ -10,3 +10,4 @@ mod redlock;
 mod reentrant;
 mod stopping;
 mod support;
+mod volatile;

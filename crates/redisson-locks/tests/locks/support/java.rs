@@ -1,4 +1,4 @@
-//! Java's Redisson in a process of its own: `tests/it/java`, built with Maven where Java is installed.
+//! Java's Redisson in a process of its own: `tests/locks/java`, built with Maven where Java is installed.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// A JVM that starts on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
-const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/it/java");
+const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/locks/java");
 
 /// A Redisson client. Killed when it is dropped.
 pub struct Peer {

@@ -1,0 +1,87 @@
+//! Memories of a process about sales, so that most claims of a crowd are answered without asking Redis: that they are
+//! sold out, and the orders of their buyers.
+
+// News of units that have come back.
+pub mod listener;
+
+// Memory of sold-out sales.
+pub mod sold_out;
+
+// Memory of the orders of buyers.
+pub mod promised;
+
+// Whether the news arrive.
+pub mod listening;
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::base::shutdown::Shutdown;
+use crate::kit::redis::{Redis, ServerId};
+use crate::sale::ids::CouponId;
+use crate::sale::keys::Keys;
+use listening::Listening;
+use promised::PromisedOrders;
+use sold_out::SoldOutSales;
+
+/// The memories. Clones share them.
+#[derive(Clone)]
+pub struct Memories {
+    /// Sales that are sold out.
+    pub sold_out: Arc<SoldOutSales>,
+    /// Orders of buyers.
+    pub promised: Arc<PromisedOrders>,
+    listening: Arc<Listening>,
+    /// Time for which an answer of Redis is believed; zero for not at all.
+    memory: Duration,
+}
+
+impl Memories {
+    /// Empty memories.
+    pub fn new(redis: Redis, keys: Keys, memory: Duration, shutdown: Shutdown) -> Self {
+        let listening = Arc::new(Listening::default());
+        let sold_out = SoldOutSales::new(redis, keys, memory, listening.clone(), shutdown);
+        let promised = PromisedOrders::new(memory, listening.clone());
+        Self { sold_out: Arc::new(sold_out), promised: Arc::new(promised), listening, memory }
+    }
+
+    /// Whether anything is remembered.
+    pub fn are_on(&self) -> bool {
+        !self.memory.is_zero()
+    }
+
+    /// Begins to believe: from now on every return of a unit is heard of, on a connection to this life of Redis,
+    /// until the connection clears `connected`.
+    pub fn begin_listening(&self, server: ServerId, connected: Arc<AtomicBool>) {
+        // Until the new connection stands there, nothing is remembered.
+        self.end_listening();
+        self.listening.begin(server, connected);
+    }
+
+    /// Ends all belief: units may come back unheard from now on.
+    pub fn end_listening(&self) {
+        self.listening.end();
+        self.sold_out.forget_all();
+        self.promised.forget_all();
+    }
+
+    /// Notes that Redis has answered on the connection at this time: all returns of units before then have been heard.
+    pub fn heard(&self, asked_at: Instant) {
+        self.listening.heard(asked_at);
+    }
+
+    /// Forgets a sale: a unit of it has come back.
+    pub fn forget(&self, coupon: CouponId) {
+        self.sold_out.forget(coupon);
+        self.promised.forget(coupon);
+    }
+
+    /// Drops the sales that no claim has asked about for a while.
+    pub fn forget_idle(&self) {
+        self.sold_out.forget_idle();
+        self.promised.forget_idle();
+    }
+}
