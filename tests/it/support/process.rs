@@ -127,11 +127,12 @@ pub struct HangingPostgres(Vec<i32>);
 impl HangingPostgres {
     pub async fn of(app: &TestApp) -> Self {
         let mut connection = app.app.stores.pool.acquire().await.expect("Postgres answers");
-        let postmaster: i32 =
-            sqlx::query_scalar("SELECT split_part(pg_read_file('postmaster.pid'), chr(10), 1)::int")
-                .fetch_one(&mut *connection)
-                .await
-                .expect("Postgres answers");
+        let postmaster: i32 = sqlx::query_scalar(
+            "SELECT split_part(pg_read_file('postmaster.pid'), chr(10), 1)::int",
+        )
+        .fetch_one(&mut *connection)
+        .await
+        .expect("Postgres answers");
         let mut hanging = Self(vec![postmaster]);
         // Before the others, so that no connection is opened after they have been listed.
         hanging.signal(Signal::SIGSTOP);
