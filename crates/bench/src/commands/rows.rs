@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 
 use super::binary;
 use super::session::with_target;
-use crate::arguments::{ClientArguments, RowsArguments, RowsPart};
+use crate::arguments::ClientArguments;
+use crate::arguments::rows::{RowsArguments, RowsPart, Way};
 use crate::measure::bench::Bench;
 use crate::measure::progress::Progress;
 use crate::measure::rows::shapes::{AS_IT_IS, INSERTED};
 use crate::measure::rows::table::{Cost, Table};
-use crate::measure::rows::ways::Way;
 use crate::measure::rows::{large, moves};
 use crate::report;
 use crate::results::machine::Machine;

@@ -218,7 +218,7 @@ async fn a_row_is_measured_in_each_way_and_shape() {
     command.args(["--parts", "ways,indexes,moves,large", "--large-orders", "2000"]);
     command.args(["--json", path(&json)]);
     command.env("TMPDIR", &temporary.0);
-    let finished = run(command).await;
+    let finished = measured(command).await;
     assert_exit_code(&finished, 0);
     assert_eq!(temporary.entries(), Vec::<String>::new(), "the service's folder is gone");
 

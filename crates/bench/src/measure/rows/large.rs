@@ -8,7 +8,8 @@ use serde::Serialize;
 use super::claims::{order, user};
 use super::shapes::AS_IT_IS;
 use super::table::{COUPON, Cost, Table};
-use super::ways::{Way, run};
+use super::ways::run;
+use crate::arguments::rows::Way;
 use crate::figures::Spread;
 use crate::service::target::Target;
 

@@ -4,14 +4,14 @@
 //! statements then change the table. A slice begins with a checkpoint. The CPU time is that of all processes of
 //! Postgres, the checkpoints and the log writer included; the client's has no part in it, so a debug build will do.
 
-pub mod shapes;
-
-pub mod ways;
-
-pub mod table;
+pub mod large;
 
 pub mod moves;
 
-pub mod large;
+pub mod table;
+
+pub mod shapes;
+
+pub mod ways;
 
 pub mod claims;

@@ -9,7 +9,8 @@ use sqlx::Connection;
 use super::claims::order;
 use super::shapes::{MOVED, Shape};
 use super::table::{Cost, Table};
-use super::ways::{Way, run};
+use super::ways::run;
+use crate::arguments::rows::Way;
 use crate::service::target::Target;
 
 /// Shares of a page that inserts fill, in percent.

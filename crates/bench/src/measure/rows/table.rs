@@ -10,7 +10,8 @@ use sqlx::{ConnectOptions, Connection, PgConnection};
 
 use super::claims::Claims;
 use super::shapes::Shape;
-use super::ways::{Way, run};
+use super::ways::run;
+use crate::arguments::rows::Way;
 use crate::service::cpu::Processes;
 use crate::service::target::Target;
 

@@ -1,32 +1,13 @@
 //! Ways to write the claims of a batch. Each fails as a whole on an order that is there already.
 
 use chrono::{DateTime, Utc};
-use clap::ValueEnum;
 use sqlx::{AssertSqlSafe, PgConnection};
 
 use super::claims::Claims;
+use crate::arguments::rows::Way;
 
 /// Start of Postgres's times, in microseconds since that of Unix.
 const EPOCH_2000_US: i64 = 946_684_800_000_000;
-
-/// One way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Way {
-    /// INSERT from arrays, which Postgres sorts.
-    UnnestSorted,
-    /// INSERT from arrays in the order of the ids.
-    Unnest,
-    /// The same, with the arrays in the list of the SELECT: no row is kept in between.
-    UnnestInList,
-    /// The same, in the order of the users: neighbours in two indexes.
-    ByUser,
-    /// COPY into `orders`, as text.
-    CopyText,
-    /// COPY into `orders`, binary.
-    CopyBinary,
-    /// Binary COPY into a temporary table, and INSERT from it.
-    Staged,
-}
 
 impl Way {
     /// Name in a table.

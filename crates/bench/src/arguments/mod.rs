@@ -1,13 +1,15 @@
 //! The arguments of the bench.
 
+pub mod rows;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 
+use self::rows::RowsArguments;
 use crate::load::scenario::Scenario;
-use crate::measure::rows::ways::Way;
 use flash_sale::base::config::{InvalidConfig, StoreConfig};
 
 /// Loads a flash-sale service, measures it, and says whether the figures may be believed. Without a sub-command: `run`
@@ -135,55 +137,6 @@ pub(crate) struct ScaleArguments {
     pub json: Option<PathBuf>,
     #[command(flatten)]
     pub client: ClientArguments,
-    #[command(flatten)]
-    pub stores: StoreConfig,
-}
-
-/// Parts of the measurement of rows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum RowsPart {
-    /// Ways to write a batch
-    Ways,
-    /// Inserts with each index, and all constraints, left out
-    Indexes,
-    /// Changes of the status, with indexes and fill factors
-    Moves,
-    /// Inserts and reads with many orders in the table; takes minutes and gigabytes
-    Large,
-}
-
-#[derive(Args)]
-pub(crate) struct RowsArguments {
-    /// Parts to measure
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "ways,indexes,moves")]
-    pub parts: Vec<RowsPart>,
-    /// Ways to write, for the part `ways`; the others are compared with the first one
-    #[arg(
-        long,
-        value_enum,
-        value_delimiter = ',',
-        default_value = "unnest-sorted,unnest,unnest-in-list,by-user,copy-text,copy-binary,staged"
-    )]
-    pub ways: Vec<Way>,
-    /// Rows of a slice
-    #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1_000..=5_000_000))]
-    pub rows: u64,
-    /// Numbers of rows in a transaction, for the part `ways`
-    #[arg(long, value_delimiter = ',', default_value = "500,1000,5000",
-        value_parser = clap::value_parser!(u32).range(1..=10_000))]
-    pub batches: Vec<u32>,
-    /// Slices of each kind, in turns with the others; the median counts
-    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=100))]
-    pub rounds: u32,
-    /// Orders of the large table, of some 260 bytes of disk each, for the part `large`
-    #[arg(long, default_value_t = 20_000_000, value_parser = clap::value_parser!(u64).range(1_000..=1_000_000_000))]
-    pub large_orders: u64,
-    /// Binary of the service [default: flash-sale, beside this program]
-    #[arg(long)]
-    pub binary: Option<PathBuf>,
-    /// Write all figures to this file, as JSON
-    #[arg(long)]
-    pub json: Option<PathBuf>,
     #[command(flatten)]
     pub stores: StoreConfig,
 }
