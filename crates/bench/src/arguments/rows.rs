@@ -22,13 +22,13 @@ pub(crate) enum RowsPart {
 /// A way to write the claims of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Way {
-    /// INSERT from arrays, which Postgres sorts
-    UnnestSorted,
-    /// INSERT from arrays in the order of the ids
-    Unnest,
-    /// The same, with the arrays in the list of the SELECT: no row is kept in between
+    /// INSERT from arrays in the list of a SELECT, in the order of the ids: no row is kept in between. The service's way
     UnnestInList,
-    /// The same, in the order of the users: neighbours in two indexes
+    /// INSERT from UNNEST in the order of the ids
+    Unnest,
+    /// INSERT from UNNEST, sorted by Postgres
+    UnnestSorted,
+    /// INSERT from arrays in the list of a SELECT, in the order of the users: neighbours in two indexes
     ByUser,
     /// COPY into `orders`, as text
     CopyText,
@@ -48,10 +48,10 @@ pub(crate) struct RowsArguments {
         long,
         value_enum,
         value_delimiter = ',',
-        default_value = "unnest-sorted,unnest,unnest-in-list,by-user,copy-text,copy-binary,staged"
+        default_value = "unnest-in-list,unnest,unnest-sorted,by-user,copy-text,copy-binary,staged"
     )]
     pub ways: Vec<Way>,
-    /// Rows of a slice
+    /// Rows of a slice; with more than 100,000, a checkpoint may fall into a slice of the part `large`
     #[arg(long, default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1_000..=5_000_000))]
     pub rows: u64,
     /// Numbers of rows in a transaction, for the part `ways`
@@ -61,7 +61,7 @@ pub(crate) struct RowsArguments {
     /// Slices of each kind, in turns with the others; the median counts
     #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=100))]
     pub rounds: u32,
-    /// Orders of the large table, for the part `large`; they take some 210 bytes of disk each, and Postgres's log 2 GB
+    /// Orders of the large table, for the part `large`; they take some 210 bytes of disk each, and Postgres's log 1 GB
     #[arg(long, default_value_t = 20_000_000, value_parser = clap::value_parser!(u64).range(1_000..=1_000_000_000))]
     pub large_orders: u64,
     /// Binary of the service [default: flash-sale, beside this program]

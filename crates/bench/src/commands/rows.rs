@@ -113,7 +113,7 @@ async fn shapes(
         bench.progress.say(format!("shapes of the table, round {}", round + 1));
         for at in in_turns(&turns, round) {
             tables[at].empty().await?;
-            costs[at].push(tables[at].write(Way::UnnestSorted, arguments.rows, BATCH).await?);
+            costs[at].push(tables[at].write(Way::UnnestInList, arguments.rows, BATCH).await?);
         }
     }
     for table in tables {

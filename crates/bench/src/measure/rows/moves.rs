@@ -54,7 +54,7 @@ async fn moves(
     run(&mut table.connection, &format!("ALTER TABLE orders SET (fillfactor = {fill_factor})"))
         .await?;
     let first = table.next;
-    let insert = table.write(Way::UnnestSorted, orders, BATCH).await?;
+    let insert = table.write(Way::UnnestInList, orders, BATCH).await?;
     let mut hot = 0;
     let cost = table
         .measure(orders, async |table| {

@@ -16,7 +16,7 @@ impl Way {
             Self::UnnestSorted => "INSERT from UNNEST, ORDER BY id",
             Self::Unnest => "INSERT from UNNEST, sorted by the client",
             Self::UnnestInList => "INSERT from arrays in the SELECT list, sorted by the client",
-            Self::ByUser => "the same, sorted by user",
+            Self::ByUser => "INSERT from arrays in the SELECT list, sorted by user",
             Self::CopyText => "COPY into orders, text",
             Self::CopyBinary => "COPY into orders, binary",
             Self::Staged => "binary COPY into a temporary table, INSERT from it",
