@@ -76,17 +76,19 @@ impl Columns {
 
 /// Inserts all claims. False if one of them, or its buyer's place, is there already; then the transaction is of no
 /// more use. In id order, so that two workers with overlapping batches never wait for each other in a circle.
+///
+/// Arrays in the list of the SELECT go row by row into the INSERT, in their order; `FROM UNNEST ... ORDER BY` would keep
+/// all rows and sort them first, for a twentieth of Postgres's time.
 pub(super) async fn insert_new(
     tx: &mut Transaction<'_, Postgres>,
     claims: &[LoggedClaim],
 ) -> sqlx::Result<bool> {
-    let Columns { ids, coupons, users, times } = Columns::of(claims);
+    let mut claims = claims.to_vec();
+    claims.sort_unstable_by_key(|claim| claim.order_id);
+    let Columns { ids, coupons, users, times } = Columns::of(&claims);
     let inserted = sqlx::query!(
         "INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at)
-         SELECT id, coupon_id, 'flash', user_id, claimed_at
-         FROM UNNEST($1::bigint[], $2::bigint[], $3::bigint[], $4::timestamptz[])
-              AS claim (id, coupon_id, user_id, claimed_at)
-         ORDER BY id",
+         SELECT UNNEST($1::bigint[]), UNNEST($2::bigint[]), 'flash', UNNEST($3::bigint[]), UNNEST($4::timestamptz[])",
         &ids,
         &coupons,
         &users,

@@ -12,6 +12,8 @@ mod overload;
 
 mod scale;
 
+mod rows;
+
 mod budget;
 
 mod session;
@@ -68,6 +70,7 @@ async fn measure(arguments: BenchArguments) -> anyhow::Result<()> {
         Some(BenchCommand::Compare(compare)) => compare::run(*compare, &mut stop_requests).await,
         Some(BenchCommand::Drain(drain)) => drain::run(*drain, &mut stop_requests).await,
         Some(BenchCommand::Scale(scale)) => scale::run(*scale, &mut stop_requests).await,
+        Some(BenchCommand::Rows(rows)) => rows::run(*rows, &mut stop_requests).await,
         Some(BenchCommand::Run(run)) => run::run(*run, &mut stop_requests).await,
         _ => run::run(arguments.run, &mut stop_requests).await,
     }

@@ -12,6 +12,8 @@ pub mod script;
 
 pub mod ceiling;
 
+pub mod rows;
+
 pub mod floor;
 
 pub mod syncs;

@@ -6,6 +6,8 @@ mod plots;
 
 pub mod budget;
 
+pub mod rows;
+
 pub mod table;
 
 pub mod goals;

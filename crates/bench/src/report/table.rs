@@ -217,7 +217,7 @@ pub fn of_scale(report: &ScaleReport) -> String {
     text
 }
 
-fn head(machine: &Machine) -> String {
+pub fn head(machine: &Machine) -> String {
     let mut text = String::new();
     for (name, value) in machine.facts() {
         let _ = writeln!(text, "  {name:<14}{value}");
@@ -229,7 +229,7 @@ fn findings(verdict: &Verdict) -> String {
     verdict.findings.iter().map(|finding| format!("VOID: {finding}\n")).collect()
 }
 
-fn markdown(rows: &Rows) -> String {
+pub fn markdown(rows: &Rows) -> String {
     let mut table = Table::new();
     table.load_style(presets::ASCII_MARKDOWN);
     let mut rows = rows.iter();

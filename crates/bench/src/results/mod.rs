@@ -10,6 +10,8 @@ pub mod budget;
 
 pub mod scale;
 
+pub mod rows;
+
 pub mod compare;
 
 pub mod drain;

@@ -208,3 +208,39 @@ async fn everybody_at_once_and_at_a_constant_rate() {
         assert!(slice["latency"]["p99_ms"].as_f64().is_some_and(|ms| ms > 0.0), "{slice}");
     }
 }
+
+#[tokio::test]
+async fn a_row_is_measured_in_each_way_and_shape() {
+    let folder = Folder::new();
+    let temporary = Folder::new();
+    let json = folder.file("rows.json");
+    let mut command = bench(&["rows", "--rows", "1500", "--rounds", "2", "--batches", "400,1000"]);
+    command.args(["--parts", "ways,indexes,moves,large", "--large-orders", "2000"]);
+    command.args(["--json", path(&json)]);
+    command.env("TMPDIR", &temporary.0);
+    let finished = measured(command).await;
+    assert_exit_code(&finished, 0);
+    assert_eq!(temporary.entries(), Vec::<String>::new(), "the service's folder is gone");
+
+    let figures = read_json(&json);
+    let all = |part: &str| figures[part].as_array().expect("a list").clone();
+    for inserts in all("ways").iter().chain(&all("shapes")) {
+        let slices = inserts["slices"].as_array().expect("slices");
+        assert_eq!(slices.len(), 2, "{inserts}");
+        for slice in slices {
+            assert_eq!(slice["rows"], 1_500, "{inserts}");
+            assert!(slice["log_bytes"].as_f64().expect("a number") > 50.0, "{inserts}");
+        }
+    }
+    for moves in all("moves") {
+        // An index that says which orders are unpaid has to be told of each payment.
+        let hot = moves["hot"].as_f64().expect("a number");
+        let is_indexed = moves["shape"] != "no index of unpaid orders";
+        let can_be = !is_indexed && moves["fill_factor"] == 80;
+        assert!(if can_be { hot > 0.0 } else { !is_indexed || hot == 0.0 }, "{moves}");
+    }
+    let sizes = figures["large"]["sizes"].as_array().expect("two sizes");
+    assert_eq!(sizes[1]["orders"], 2_000);
+    let bytes = sizes[1]["bytes"].as_array().expect("the table and its indexes");
+    assert_eq!((bytes.len(), &bytes[0][0]), (6, &serde_json::json!("orders")));
+}

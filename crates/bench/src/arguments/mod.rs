@@ -1,11 +1,14 @@
 //! The arguments of the bench.
 
+pub mod rows;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
+use self::rows::RowsArguments;
 use crate::load::scenario::Scenario;
 use flash_sale::base::config::{InvalidConfig, StoreConfig};
 
@@ -43,6 +46,8 @@ pub(crate) enum BenchCommand {
     Drain(Box<DrainArguments>),
     /// Measure wins over lanes, and over processes that are pinned to cores
     Scale(Box<ScaleArguments>),
+    /// Measure Postgres's part of a row: ways to write it, indexes, changes of status, a large table
+    Rows(Box<RowsArguments>),
     /// Draw the budget of a win from the figures of a run, or of two: before and after
     Budget(Box<BudgetArguments>),
     /// Serve a bare axum route until the end
@@ -262,6 +267,7 @@ impl BenchArguments {
             Some(BenchCommand::Compare(compare)) => &compare.stores,
             Some(BenchCommand::Drain(drain)) => &drain.stores,
             Some(BenchCommand::Scale(scale)) => &scale.stores,
+            Some(BenchCommand::Rows(rows)) => &rows.stores,
             Some(BenchCommand::Budget(budget)) => &budget.stores,
             _ => &self.run.stores,
         }
