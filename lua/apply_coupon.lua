@@ -2,6 +2,7 @@
 -- Brings a sale up to a newer revision of its coupon.
 --
 -- KEYS[1]  coupon  HASH  the sale, as the claim script reads it
+-- KEYS[2]  lane    HASH  epoch and state of the lane
 -- ARGV[1]  coupon id
 -- ARGV[2]  load id that Postgres has noted
 -- ARGV[3]  epoch that the caller believes in
@@ -17,21 +18,24 @@
 --          LOADING  the sale has not been opened yet, and has not been touched
 --          MISSING  the sale isn't there, or is the work of another load than the noted one: Redis
 --                   has lost data
---          STALE    the sale has another epoch than the caller's, or another layout
+--          STALE    the lane or the sale has another epoch than the caller's, or the sale another layout
+--          RECOVERING  the lane is closed until Redis has been compared with Postgres, or has been lost
 --
 -- Cost: O(1). The values are absolute, so the script may run any number of times, in any order, and skip revisions.
 -- One write, which a full Redis lets through: a sale can always be paused.
 
-local coupon = KEYS[1]
+local coupon, lane = KEYS[1], KEYS[2]
 local coupon_id, noted_load_id, epoch, revision = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local opens_ms, closes_ms, total, state, channel = ARGV[5], ARGV[6], ARGV[7], ARGV[8], ARGV[9]
 
+local of_lane = redis.call('HMGET', lane, 'epoch', 'state')
+if of_lane[2] ~= 'open' then return 'RECOVERING' end
 local sale = redis.call('HMGET', coupon,
   'state', 'load', 'epoch', 'layout', 'revision', 'total', 'stock', 'returns')
 local old_state, load_id, sale_epoch, layout = sale[1], sale[2], sale[3], sale[4]
 if not old_state or load_id ~= noted_load_id then return 'MISSING' end
 if old_state == 'loading' then return 'LOADING' end
-if sale_epoch ~= epoch or layout ~= '2' then return 'STALE' end
+if of_lane[1] ~= epoch or sale_epoch ~= epoch or (layout ~= '2' and layout ~= '3') then return 'STALE' end
 if tonumber(sale[5]) >= tonumber(revision) then return 'PRESENT' end
 
 local more = total - sale[6]

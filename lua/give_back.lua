@@ -2,10 +2,11 @@
 -- Returns units of one sale to stock: each only if its buyer still holds the order that was closed.
 --
 -- KEYS[1]  coupon  HASH  the sale
--- KEYS[2..] for each unit the shard of its user; HASH, user id -> order id of the live claim
+-- KEYS[2]  lane    HASH  epoch and state of the lane
+-- KEYS[3..] for each unit the shard of its user; HASH, user id -> order id of the live claim
 -- ARGV[1]  coupon id
 -- ARGV[2]  epoch that the caller believes in
--- ARGV[3]  number of shards that the caller believes in
+-- ARGV[3]  shards that the caller believes in
 -- ARGV[4]  channel on which units that came back are told
 -- ARGV[5..] user id, order id; as often as there are units
 --
@@ -14,24 +15,28 @@
 --   NOT_HELD    the user holds no unit by this order: the unit has come back before
 --          or one code for all of them, and nothing has changed
 --   NOT_LOADED  the sale isn't loaded
---   STALE       the sale has another epoch or number of shards than the caller's, or another layout
+--   STALE       the lane or the sale has another epoch than the caller's, or the sale other shards or another layout
+--   RECOVERING  the lane is closed until Redis has been compared with Postgres, or has been lost
 --
 -- Cost: O(1) for each unit. May run any number of times, also when the user has claimed anew: that is another order
 -- id. Steps that can fail (a stock that is no number) come before the buyers are touched. May run on a full Redis:
 -- the script frees more memory than it takes.
 
-local coupon = KEYS[1]
+local coupon, lane = KEYS[1], KEYS[2]
 local coupon_id, epoch, shards, channel = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
 local users, held_orders = {}, {}
 for i = 5, #ARGV, 2 do users[#users + 1] = ARGV[i] end
-for i, user in ipairs(users) do held_orders[i] = redis.call('HGET', KEYS[1 + i], user) end
+for i, user in ipairs(users) do held_orders[i] = redis.call('HGET', KEYS[2 + i], user) end
 
 local sale = redis.call('HMGET', coupon, 'state', 'epoch', 'layout', 'shards')
 local state, sale_epoch, layout, sale_shards = sale[1], sale[2], sale[3], sale[4]
+local of_lane = redis.call('HMGET', lane, 'epoch', 'state')
 
+if of_lane[2] ~= 'open' then return { 'RECOVERING' } end
 if not state or state == 'loading' then return { 'NOT_LOADED' } end
-if sale_epoch ~= epoch or layout ~= '2' or sale_shards ~= shards then return { 'STALE' } end
+if of_lane[1] ~= epoch or sale_epoch ~= epoch or sale_shards ~= shards then return { 'STALE' } end
+if layout ~= '2' and layout ~= '3' then return { 'STALE' } end
 
 -- Users whose unit comes back, and the numbers of these units.
 local gone, leaving = {}, {}
@@ -49,7 +54,7 @@ end
 if #leaving > 0 then
   redis.call('HINCRBY', coupon, 'returns', 1)
   redis.call('HINCRBY', coupon, 'stock', #leaving)
-  for _, i in ipairs(leaving) do redis.call('HDEL', KEYS[1 + i], users[i]) end
+  for _, i in ipairs(leaving) do redis.call('HDEL', KEYS[2 + i], users[i]) end
   redis.call('PUBLISH', channel, coupon_id)
 end
 return replies

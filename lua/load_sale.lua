@@ -1,6 +1,7 @@
 -- Loads a sale, not yet open to claims, and without the shards of its buyers.
 --
 -- KEYS[1]  coupon  HASH  the sale, as the claim script reads it
+-- KEYS[2]  lane    HASH  epoch and state of the lane
 -- ARGV[1]  load id, new for each attempt
 -- ARGV[2]  opens_ms
 -- ARGV[3]  closes_ms
@@ -10,16 +11,21 @@
 -- ARGV[7]  number of shards
 -- ARGV[8]  state that it will open in: active, paused or ended
 --
--- Replies  load id and number of shards of the sale that is there now: the caller's, or those of an earlier load
+-- Replies  load id and shards of the sale that is there now: the caller's, or those of an earlier load; or '' and '' if
+--          the lane is closed, or has another epoch than the caller's
 --
 -- Cost: O(1). The sale begins in state 'loading': claims are told NOT_LOADED. Only open_sale.lua ends that state,
--- after Postgres has noted the load. So wherever the load is cut off, no claim can precede that note.
+-- after Postgres has noted the load. So wherever the load is cut off, no claim can precede that note. A load that was
+-- cut off under an older epoch is done again.
 
-local coupon = KEYS[1]
+local coupon, lane = KEYS[1], KEYS[2]
 local load_id, opens_ms, closes_ms, total, revision, epoch, shards, opens_as =
   ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8]
 
-if redis.call('EXISTS', coupon) == 0 then
+local of_lane = redis.call('HMGET', lane, 'epoch', 'state')
+if of_lane[2] ~= 'open' or of_lane[1] ~= epoch then return { '', '' } end
+local present = redis.call('HMGET', coupon, 'state', 'epoch')
+if not present[1] or (present[1] == 'loading' and present[2] ~= epoch) then
   redis.call('HSET', coupon,
     'opens_ms', opens_ms, 'closes_ms', closes_ms, 'stock', total, 'total', total,
     'state', 'loading', 'opens_as', opens_as, 'load', load_id,

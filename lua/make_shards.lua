@@ -1,23 +1,26 @@
 -- Makes shards, without buyers, for a sale that is being loaded.
 --
 -- KEYS[1]  coupon  HASH  the sale, as load_sale.lua has written it
--- KEYS[2..] some of its shards; HASH, user id -> order id
+-- KEYS[2]  lane    HASH  state of the lane
+-- KEYS[3..] some of its shards; HASH, user id -> order id
 -- ARGV[1]  load id that the caller goes on with
 --
 -- Replies  MADE     the shards are there
 --          PRESENT  the sale has been opened before, with all of its shards, and has not been touched
 --          MISSING  the sale isn't there, or is the work of another load, and has not been touched
+--          RECOVERING  the lane is closed until Redis has been compared with Postgres, or has been lost
 --
 -- Cost: O(shards named here); the caller names few enough that no other client waits long. Each shard gets the
 -- sentinel '-', by which claim.lua tells an empty shard from one that Redis has lost. So no shard may be made in an
 -- open sale: that would hide a loss. Until then the script may run any number of times.
 
-local coupon = KEYS[1]
+local coupon, lane = KEYS[1], KEYS[2]
 local load_id = ARGV[1]
 
+if redis.call('HGET', lane, 'state') ~= 'open' then return 'RECOVERING' end
 local sale = redis.call('HMGET', coupon, 'state', 'load')
 if not sale[1] or sale[2] ~= load_id then return 'MISSING' end
 if sale[1] ~= 'loading' then return 'PRESENT' end
 
-for i = 2, #KEYS do redis.call('HSET', KEYS[i], '-', '') end
+for i = 3, #KEYS do redis.call('HSET', KEYS[i], '-', '') end
 return 'MADE'

@@ -1,24 +1,31 @@
 -- Opens a loaded sale to claims, once Postgres has noted that it is in Redis.
 --
 -- KEYS[1]  coupon  HASH  the sale, as the claim script reads it
+-- KEYS[2]  lane    HASH  epoch and state of the lane
 -- ARGV[1]  load id that Postgres has noted
 --
 -- Replies  OPENED   the sale was loading and has the state of its revision now
 --          PRESENT  the sale had been opened before and has not been touched
 --          MISSING  the sale isn't there, or is the work of another load than the noted one: Redis
 --                   has lost data
+--          BEHIND   the sale is loading under an older epoch than the lane's: Redis has lost data, since Postgres
+--                   notes a load only under the epoch that it began in
+--          RECOVERING  the lane is closed until Redis has been compared with Postgres, or has been lost
 --
 -- Cost: O(1). The load id guards against a process that slept while the sale was loaded, sold and lost, and that then
 -- writes the sale once more: without the id, all of it would be sold again. The state is the one that was loaded with
 -- the other values, not one that the caller has read earlier or later: together they are one revision.
 
-local coupon = KEYS[1]
+local coupon, lane = KEYS[1], KEYS[2]
 local noted_load_id = ARGV[1]
 
-local sale = redis.call('HMGET', coupon, 'state', 'load', 'opens_as')
-local state, load_id, opens_as = sale[1], sale[2], sale[3]
+local of_lane = redis.call('HMGET', lane, 'epoch', 'state')
+if of_lane[2] ~= 'open' then return 'RECOVERING' end
+local sale = redis.call('HMGET', coupon, 'state', 'load', 'opens_as', 'epoch')
+local state, load_id, opens_as, epoch = sale[1], sale[2], sale[3], sale[4]
 if not state or load_id ~= noted_load_id then return 'MISSING' end
 if state ~= 'loading' then return 'PRESENT' end
+if epoch ~= of_lane[1] then return 'BEHIND' end
 
 redis.call('HSET', coupon, 'state', opens_as)
 return 'OPENED'

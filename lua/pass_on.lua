@@ -2,10 +2,11 @@
 -- Passes places of one sale on: each from a buyer whose claim was given up to the buyer of a live order.
 --
 -- KEYS[1]  coupon  HASH  the sale
--- KEYS[2..] for each place the shard of its buyer and the shard of its heir; HASH, user id -> order id of the live claim
+-- KEYS[2]  lane    HASH  epoch and state of the lane
+-- KEYS[3..] for each place the shard of its buyer and the shard of its heir; HASH, user id -> order id of the live claim
 -- ARGV[1]  coupon id
 -- ARGV[2]  epoch that the caller believes in
--- ARGV[3]  number of shards that the caller believes in
+-- ARGV[3]  shards that the caller believes in
 -- ARGV[4]  channel on which units that came back are told
 -- ARGV[5..] user id, order id, user id and order id of the heir; as often as there are places. Without a user id
 --          there is no heir: the place ends
@@ -16,18 +17,19 @@
 --   TAKEN      the heir is a buyer already, and nothing has changed
 --          or one code for all of them, and nothing has changed
 --   NOT_LOADED  the sale isn't loaded
---   STALE       the sale has another epoch or number of shards than the caller's, or another layout
+--   STALE       the lane or the sale has another epoch than the caller's, or the sale other shards or another layout
+--   RECOVERING  the lane is closed until Redis has been compared with Postgres, or has been lost
 --   LOST        a shard lacks its sentinel: Redis has lost data
 --
 -- Cost: O(1) for each place. May run any number of times. All hashes are read before the first write, so no error can
 -- fall between two writes. The heir of a place may be its own user, by another order. May run on a full Redis.
 
-local coupon = KEYS[1]
+local coupon, lane = KEYS[1], KEYS[2]
 local coupon_id, epoch, shards, channel = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 
 local places, lost = {}, false
 for i = 5, #ARGV, 4 do
-  local at = 2 * #places + 2
+  local at = 2 * #places + 3
   local place = { at = at, user = ARGV[i], order = ARGV[i + 1], heir = ARGV[i + 2], heirs_order = ARGV[i + 3] }
   local from = redis.call('HMGET', KEYS[at], '-', place.user)
   local to = redis.call('HMGET', KEYS[at + 1], '-', place.heir)
@@ -38,9 +40,12 @@ end
 
 local sale = redis.call('HMGET', coupon, 'state', 'epoch', 'layout', 'shards')
 local state, sale_epoch, layout, sale_shards = sale[1], sale[2], sale[3], sale[4]
+local of_lane = redis.call('HMGET', lane, 'epoch', 'state')
 
+if of_lane[2] ~= 'open' then return { 'RECOVERING' } end
 if not state or state == 'loading' then return { 'NOT_LOADED' } end
-if sale_epoch ~= epoch or layout ~= '2' or sale_shards ~= shards then return { 'STALE' } end
+if of_lane[1] ~= epoch or sale_epoch ~= epoch or sale_shards ~= shards then return { 'STALE' } end
+if layout ~= '2' and layout ~= '3' then return { 'STALE' } end
 if lost then return { 'LOST' } end
 
 -- Users that have left in this call, and those that have come.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use redisson_locks::ReentrantLocks;
+use uuid::Uuid;
 
 use crate::base::clock::Clock;
 use crate::base::config::Config;
@@ -25,8 +26,9 @@ use crate::sale::claim::status::ClaimStatuses;
 use crate::sale::coupon::changes::CouponChanges;
 use crate::sale::coupon::create::Coupons;
 use crate::sale::coupon::load::Loader;
-use crate::sale::epoch::Epoch;
+use crate::sale::fence::{self, LaneStates};
 use crate::sale::installation;
+use crate::sale::keys::Keys;
 use crate::sale::log::backlog::Backlog;
 use crate::sale::log::layout::LayoutInUse;
 use crate::sale::loss::LossAlarm;
@@ -40,8 +42,11 @@ use crate::sale::order::write::Orders;
 use crate::sale::pass::Pass;
 use crate::sale::payment::Payments;
 use crate::sale::postponed::Postponed;
+use crate::sale::receipts::book::ReceiptBook;
+use crate::sale::receipts::hand_in::HandIn;
 use crate::sale::reconcile::gauges::Numbers;
 use crate::sale::reconcile::pass::Reconciler;
+use crate::sale::recovery::keeper::{self, Keeper};
 
 /// The service. Both doors hold it by `Arc`.
 pub struct App {
@@ -55,8 +60,14 @@ pub struct App {
     pub coupon_changes: Arc<CouponChanges>,
     /// Loads sales into Redis.
     pub loader: Arc<Loader>,
-    /// Epoch that this process tells the scripts.
-    pub epoch: Arc<Epoch>,
+    /// Epochs of the lanes, and whether they are open.
+    pub lanes: Arc<LaneStates>,
+    /// Closes and recovers lanes.
+    pub keeper: Keeper,
+    /// Claims that this process has promised.
+    pub receipts: Arc<ReceiptBook>,
+    /// Hands them in.
+    pub hand_in: HandIn,
     /// Removes sales that are over from Redis.
     pub archive: Archive,
     /// Memories of sales.
@@ -107,6 +118,8 @@ pub fn start_housekeeping(app: &Arc<App>) {
     let Stores { redis, keys, .. } = &app.stores;
     listener::listen(redis.clone(), keys, app.memories.clone(), &app.shutdown);
     repeat(app, limits::BACKLOG_PERIOD, |app| async move { app.backlog_pass().await });
+    repeat(app, keeper::TICK, |app| async move { app.keeper.tick().await });
+    repeat(app, keeper::TICK, |app| async move { app.receipts_pass().await });
     repeat(app, limits::HOUSEKEEPING_PERIOD, |app| async move { app.housekeeping_pass().await });
 }
 
@@ -143,6 +156,14 @@ impl App {
         }
     }
 
+    /// Hands in what this process has promised in lanes that were closed.
+    pub async fn receipts_pass(&self) {
+        if let Err(error) = self.hand_in.tick().await {
+            tracing::debug!(%error, "the receipts can't be handed in yet");
+        }
+        self.metrics.receipts_dropped.absolute(self.receipts.dropped());
+    }
+
     /// Counts a run of a pass that broke off.
     pub fn count_failure(&self, pass: Pass) {
         self.metrics.count_pass_failures(pass.name(), 1);
@@ -173,41 +194,39 @@ impl App {
         shutdown: Shutdown,
     ) -> anyhow::Result<Arc<Self>> {
         let lanes = raise_lanes(config, &stores).await?;
-        let epoch = installation::read(&stores.pool).await?.epoch;
+        let lane_states = fence::states_of(&stores).await?;
         let Stores { pool, redis, keys } = &stores;
-        let Base { metrics, postponed, epoch, loss, loader, coupons, coupon_changes, order_moves } =
-            Base::new(&stores, epoch, &shutdown)?;
+        let Base { metrics, postponed, loss, loader, coupons, coupon_changes, order_moves } =
+            Base::new(&stores, &lane_states, &shutdown)?;
         let orders = Orders::new(pool.clone(), config.batch_timeout());
-        let ids = IdGenerator::new(keys.order_sequence(), config.order_id_block, clock.clone());
-        let ids = Arc::new(ids);
+        let ids = id_generator(config, keys, &clock);
         let locks = buyers_locks(config, &stores, &shutdown);
-        let orders_max = config.backlog_orders_max;
-        let backlog = Arc::new(Backlog::new(redis.clone(), keys.clone(), lanes, orders_max));
+        let backlog = empty_backlog(config, &stores, lanes);
         let order_ids =
             OrderIds::informed(&stores, backlog.clone(), ids.clone(), clock.clone()).await;
         let memories = empty_memories(config, &stores, &shutdown);
         let layout = LayoutInUse::looked_up(pool).await?;
-        let claims = {
-            let regular = RegularClaims::new(&stores, ids.clone(), locks.clone(), orders.clone());
-            let bounds = Bounds::of(config, backlog.clone());
+        let Promises { receipts, hand_in, keeper } =
+            Promises::new(config, &stores, &lane_states, (&orders, &layout, &metrics));
+        let script = {
             let connected = (redis.clone(), keys.clone());
-            let told = (layout.clone(), epoch.clone(), memories.clone());
-            let script = ClaimScript::new(connected, ids, bounds, told, shutdown.clone());
-            let loader = loader.clone();
-            let epoch = epoch.clone();
-            let orders = orders.clone();
-            Claims::new(memories.clone(), script, loader, epoch, loss, regular, orders)
+            let bounds = Bounds::of(config, backlog.clone());
+            let of_lanes = (layout.clone(), lane_states.clone());
+            let told = (receipts.clone(), memories.clone());
+            ClaimScript::new(connected, ids.clone(), bounds, of_lanes, told, shutdown.clone())
         };
+        let regular = RegularClaims::new(&stores, ids, locks.clone(), orders.clone());
+        let asked = (loader.clone(), lane_states.clone(), loss);
+        let claims = Claims::new(memories.clone(), script, asked, regular, orders.clone());
         let stock_returns =
-            StockReturns::new(&stores, loader.clone(), epoch.clone(), postponed.clone());
-        let moves = order_moves.clone();
-        let payments = Payments::new(pool.clone(), moves, postponed.clone(), config);
+            StockReturns::new(&stores, loader.clone(), lane_states.clone(), postponed.clone());
+        let payments = Payments::new(pool.clone(), order_moves.clone(), postponed.clone(), config);
         let changes = coupon_changes.clone();
         let after = config.archive_after();
         let archive = Archive::new(&stores, changes, postponed.clone(), after, shutdown.clone());
         Ok(Arc::new(Self {
             claims,
-            claim_statuses: ClaimStatuses::new(&stores, orders.clone(), loader.clone()),
+            claim_statuses: ClaimStatuses::new(&stores, &orders, &loader, &lane_states),
             payments,
             expiry: Expiry::new(order_moves.clone(), postponed.clone(), config.payment_window()),
             dead_letters: DeadLetters::new(pool.clone(), order_moves.clone()),
@@ -216,14 +235,17 @@ impl App {
             archive,
             coupon_changes,
             loader,
-            epoch,
+            lanes: lane_states.clone(),
+            keeper,
+            hand_in,
+            receipts,
             memories,
             order_ids,
             order_waiters: OrderWaiters::new(orders.clone(), &metrics, shutdown.clone()),
             orders,
             order_moves,
             locks,
-            readiness: Readiness::new(&stores, backlog.clone(), shutdown.clone()),
+            readiness: Readiness::new(&stores, &backlog, &lane_states, &shutdown),
             numbers: Numbers::new(&stores, backlog.clone(), metrics.clone(), postponed.clone()),
             backlog,
             layout,
@@ -235,6 +257,16 @@ impl App {
             stores,
         }))
     }
+}
+
+fn id_generator(config: &Config, keys: &Keys, clock: &Clock) -> Arc<IdGenerator> {
+    let sequence = keys.order_sequence();
+    Arc::new(IdGenerator::new(sequence, config.order_id_block, clock.clone()))
+}
+
+fn empty_backlog(config: &Config, stores: &Stores, lanes: i32) -> Arc<Backlog> {
+    let Stores { redis, keys, .. } = stores.clone();
+    Arc::new(Backlog::new(redis, keys, lanes, config.backlog_orders_max))
 }
 
 fn buyers_locks(config: &Config, stores: &Stores, shutdown: &Shutdown) -> ReentrantLocks {
@@ -249,11 +281,36 @@ fn empty_memories(config: &Config, stores: &Stores, shutdown: &Shutdown) -> Memo
     Memories::new(redis, keys, config.sold_out_memory(), shutdown.clone())
 }
 
+/// Parts that keep promises when Redis doesn't.
+struct Promises {
+    receipts: Arc<ReceiptBook>,
+    hand_in: HandIn,
+    keeper: Keeper,
+}
+
+impl Promises {
+    fn new(
+        config: &Config,
+        stores: &Stores,
+        lanes: &Arc<LaneStates>,
+        (orders, layout, metrics): (&Orders, &Arc<LayoutInUse>, &Arc<Metrics>),
+    ) -> Self {
+        let kept = usize::try_from(config.backlog_orders_max).unwrap_or(usize::MAX);
+        let receipts = Arc::new(ReceiptBook::new(kept.max(limits::RECEIPTS_MIN)));
+        // Name of this process among those of the installation.
+        let process = Uuid::new_v4().simple().to_string();
+        let hand_in = HandIn::new(stores, lanes.clone(), receipts.clone(), process.clone());
+        let measured = (metrics.clone(), config.unpaid_orders_max);
+        let writes = (orders.clone(), layout.clone());
+        let keeper = Keeper::new(stores, lanes.clone(), writes, measured, process);
+        Self { receipts, hand_in, keeper }
+    }
+}
+
 /// Parts on which the other capabilities stand.
 struct Base {
     metrics: Arc<Metrics>,
     postponed: Postponed,
-    epoch: Arc<Epoch>,
     loss: Arc<LossAlarm>,
     loader: Arc<Loader>,
     coupons: Arc<Coupons>,
@@ -262,23 +319,23 @@ struct Base {
 }
 
 impl Base {
-    fn new(stores: &Stores, epoch: i64, shutdown: &Shutdown) -> anyhow::Result<Self> {
+    fn new(stores: &Stores, lanes: &Arc<LaneStates>, shutdown: &Shutdown) -> anyhow::Result<Self> {
         let passes = Pass::ALL.into_iter().map(Pass::name);
         let metrics = Arc::new(Metrics::new(ClaimOutcome::codes(), passes)?);
         let postponed = Postponed::new(stores.pool.clone(), metrics.clone());
-        let epoch = Arc::new(Epoch::new(stores.pool.clone(), epoch));
-        let loss = Arc::new(LossAlarm::new(metrics.clone()));
-        let loader = Arc::new(Loader::new(stores, loss.clone(), postponed.clone()));
+        let loss = Arc::new(LossAlarm::new(metrics.clone(), lanes.clone()));
+        let loader = Arc::new(Loader::new(stores, lanes.clone(), loss.clone(), postponed.clone()));
         let coupons = Arc::new(Coupons::new(stores, loader.clone(), shutdown.clone()));
         let coupon_changes = Arc::new(CouponChanges::new(
             stores,
             coupons.clone(),
             loader.clone(),
+            lanes.clone(),
             postponed.clone(),
             shutdown.clone(),
         ));
         let order_moves = OrderMoves::new(stores.pool.clone(), shutdown.clone());
-        Ok(Self { metrics, postponed, epoch, loss, loader, coupons, coupon_changes, order_moves })
+        Ok(Self { metrics, postponed, loss, loader, coupons, coupon_changes, order_moves })
     }
 }
 

@@ -104,6 +104,38 @@ pub const ACKNOWLEDGED_AT_A_TIME: usize = 4_000;
 /// Entries of the order log that one statement turns into dead letters.
 pub const DEAD_LETTERS_AT_A_TIME: usize = 1_000;
 
+/// Period in which the keeper of the lanes compares them with their approved states.
+pub const BEAT_PERIOD: Duration = Duration::from_secs(1);
+/// Time before the noted beat from which orders are looked for in Redis: the clocks of Postgres and of the processes
+/// that give out order ids may differ, and an id carries whole seconds.
+pub const BEAT_MARGIN: Duration = Duration::from_secs(10);
+/// Time for which a process that has died is still taken for the keeper of the lanes.
+pub const KEEPER_TIME: Duration = Duration::from_secs(3);
+/// Time for which the states of the lanes are believed after they have been read.
+pub const LANES_MEMORY: Duration = Duration::from_millis(100);
+/// Time that the workers have to write the order log of a lane that is recovering.
+pub const RECOVERY_LOG_MAX: Duration = Duration::from_secs(60);
+/// Time between two looks at whether all processes have handed their receipts in.
+pub const RECOVERY_RECEIPT_PERIOD: Duration = Duration::from_millis(10);
+/// Time between two looks at that log.
+pub const RECOVERY_LOOK_PERIOD: Duration = Duration::from_millis(50);
+/// Buyers that are written to Redis at a time, when a sale is built anew.
+pub const BUYERS_AT_A_TIME: usize = 1_000;
+
+/// Sales that may be suspected to be lost at a time; the look at them finds out about their lanes.
+pub const SUSPECTED_SALES_MAX: usize = 1_000;
+
+/// Period in which a process looks which of its promises are committed.
+pub const RECEIPT_LOOK_PERIOD: Duration = Duration::from_millis(500);
+/// Time for which a receipt is kept after its commit was seen: a Redis that went back is noticed before.
+pub const RECEIPT_KEPT: Duration = Duration::from_secs(5);
+/// Receipts that are handed in with one statement.
+pub const RECEIPTS_AT_A_TIME: usize = 5_000;
+/// Least number of receipts that a process keeps for a lane; at a larger bound on the backlog, as many as that.
+pub const RECEIPTS_MIN: usize = 100_000;
+/// Time that a recovery waits for the receipts of processes that live.
+pub const RECEIPT_WAIT_MAX: Duration = Duration::from_secs(2);
+
 /// Period in which the number of lanes is read again.
 pub const LANES_PERIOD: Duration = Duration::from_secs(1);
 /// Idle time after which a consumer without entries is taken for one of a dead process.
@@ -270,6 +302,8 @@ pub const LATE_REQUEST_MAX: Duration = Duration::from_millis(200);
 pub const PAGE_ORDERS_MAX: u32 = 100;
 /// Dead letters on one page of a list.
 pub const PAGE_DEAD_LETTERS_MAX: u32 = 100;
+/// Recoveries on one page of a list.
+pub const PAGE_RECOVERIES_MAX: u32 = 100;
 /// Postponed items on one page of a list.
 pub const PAGE_POSTPONED_MAX: u32 = 100;
 /// Coupons on one page of a list.
@@ -298,6 +332,9 @@ const _: () = {
     assert!(LATE_REQUEST_MAX.as_millis() + DOOR_DRAIN_MAX.as_millis() < DRAIN_MAX.as_millis());
     assert!(CLAIM_LOOK_PERIOD.as_millis() * 10 <= CLAIM_WAIT.as_millis());
     assert!(RECONCILE_WAIT_MAX.as_millis() < REQUEST_TIMEOUT.as_millis());
+    assert!(3 * LANES_MEMORY.as_millis() < BEAT_PERIOD.as_millis());
+    assert!(BEAT_PERIOD.as_millis() < KEEPER_TIME.as_millis());
+    assert!(2 * BEAT_PERIOD.as_millis() < RECEIPT_KEPT.as_millis());
     assert!(BACKOFF_MIN.as_millis() < BACKOFF_MAX.as_millis());
     let ping = RETURNS_PING_PERIOD.as_millis() + REDIS_TIMEOUT.as_millis();
     assert!(ping < RETURNS_HEARD_MAX.as_millis());

@@ -120,6 +120,10 @@ pub struct Metrics {
     pub taken_over: Counter,
     /// Losses of data that were found in Redis. Any value but 0 needs an operator.
     pub data_lost: Counter,
+    /// Closures of lanes, until Redis has been compared with Postgres.
+    pub lanes_closed: Counter,
+    /// Receipts that were dropped before their claims were seen to be committed.
+    pub receipts_dropped: Counter,
     /// Comparisons of the stores that broke off, because one of them didn't answer.
     pub reconcile_failed: Counter,
 }
@@ -173,6 +177,8 @@ impl Metrics {
             dead_letters: total("dead_letters"),
             taken_over: total("entries_taken_over"),
             data_lost: total("redis_data_lost"),
+            lanes_closed: total("lanes_closed"),
+            receipts_dropped: total("receipts_dropped"),
             reconcile_failed: total("reconcile_failed"),
             gauges: Gauges::default(),
             page,

@@ -22,6 +22,7 @@ use crate::sale::coupon::input::{CouponEdit, NewCoupon, NewSale, Restock, SaleEd
 use crate::sale::coupon::load::Loader;
 use crate::sale::coupon::model::{Coupon, CouponKind, CouponState};
 use crate::sale::coupon::rules::Change;
+use crate::sale::fence;
 use crate::sale::ids::CouponId;
 use crate::sale::loss::LossAlarm;
 use crate::sale::postponed::Postponed;
@@ -267,16 +268,23 @@ struct Shown {
 async fn run_on(task: Task, stores: &Stores) -> anyhow::Result<()> {
     let metrics = Arc::new(Metrics::new(std::iter::empty(), std::iter::empty())?);
     let postponed = Postponed::new(stores.pool.clone(), metrics.clone());
-    let loader =
-        Arc::new(Loader::new(stores, Arc::new(LossAlarm::new(metrics)), postponed.clone()));
+    let lanes = fence::states_of(stores).await?;
+    let loss = Arc::new(LossAlarm::new(metrics, lanes.clone()));
+    let loader = Arc::new(Loader::new(stores, lanes.clone(), loss, postponed.clone()));
     let coupons = Arc::new(Coupons::new(stores, loader.clone(), Shutdown::default()));
     let mut sides = match &task {
         Task::Show(id) => side_by_side(stores, *id).await?,
         _ => None,
     };
     let shutdown = Shutdown::default();
-    let changes =
-        CouponChanges::new(stores, coupons.clone(), loader, postponed.clone(), shutdown.clone());
+    let changes = CouponChanges::new(
+        stores,
+        coupons.clone(),
+        loader,
+        lanes,
+        postponed.clone(),
+        shutdown.clone(),
+    );
     let found = match task {
         Task::Create(new) => vec![coupons.create(new).await?],
         Task::Change(id, change) => vec![changed(changes.change(id, change).await?)?],

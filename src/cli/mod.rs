@@ -12,8 +12,8 @@ mod coupon;
 // Payments that wait for a gateway.
 mod payments;
 
-// Items that passes have postponed.
-mod postponed;
+// Lists of postponed items, and of closures of lanes.
+mod lists;
 
 // The order log.
 mod log;
@@ -76,7 +76,9 @@ enum Command {
     /// Change over to the order log of this version
     Log(log::LogArguments),
     /// List what passes of the workers could not deal with and try again, and what to do about it
-    Postponed(postponed::PostponedArguments),
+    Postponed(lists::postponed::PostponedArguments),
+    /// List closures of lanes after a start or a loss of Redis, and how each ended
+    Recoveries(lists::recoveries::RecoveriesArguments),
     /// Say what is configured, reachable and unsafe, and what that costs; changes nothing
     Doctor(Box<doctor::DoctorArguments>),
     /// Start private servers without the service, print their URLs as JSON, stop at the end of input
@@ -124,6 +126,7 @@ impl Command {
             Self::Reconcile(arguments) => &arguments.stores,
             Self::Log(arguments) => arguments.stores(),
             Self::Postponed(arguments) => arguments.stores(),
+            Self::Recoveries(arguments) => arguments.stores(),
             Self::Coupon(arguments) => arguments.stores(),
             Self::Token(arguments) => &arguments.stores,
             Self::Doctor(arguments) => &arguments.config.stores,
@@ -140,7 +143,8 @@ impl Command {
             Self::Token(arguments) => token::run(&arguments),
             Self::Reconcile(arguments) => reconcile::run(&arguments).await,
             Self::Log(arguments) => log::run(&arguments).await,
-            Self::Postponed(arguments) => postponed::run(&arguments).await,
+            Self::Postponed(arguments) => lists::postponed::run(&arguments).await,
+            Self::Recoveries(arguments) => lists::recoveries::run(&arguments).await,
             Self::Doctor(arguments) => doctor::run(&arguments).await,
             Self::PrivateServers(arguments) => private_servers::run(&arguments).await,
         }

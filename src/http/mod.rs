@@ -15,7 +15,7 @@ pub mod orders;
 // Notices of the payment gateway.
 pub mod payments;
 
-// Dead letters, postponed items and comparisons, for operators.
+// Dead letters, postponed items, recoveries and comparisons, for operators.
 pub mod operators;
 
 // Liveness, readiness and metrics.
@@ -93,6 +93,7 @@ pub fn api(http: &HttpState, with_operations: bool) -> Door {
         .routes(routes!(coupons::archive::archive))
         .routes(routes!(operators::postponed::list))
         .routes(routes!(operators::postponed::retry))
+        .routes(routes!(operators::recoveries::list))
         .routes(routes!(operators::reconcile::compare))
         .routes(routes!(operators::reconcile::list))
         .routes(routes!(operators::reconcile::show));

@@ -97,6 +97,13 @@ impl Problem {
             .retry_after(Duration::from_secs(1))
     }
 
+    /// The problem of a lane that is closed until Redis has been compared with Postgres.
+    pub fn recovering() -> Self {
+        let detail = "Redis has been started anew or has lost data, and is being compared with Postgres: ask again";
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "recovering", detail)
+            .retry_after(Duration::from_secs(1))
+    }
+
     /// Tells the client when to ask again.
     pub fn retry_after(mut self, wait: Duration) -> Self {
         self.retry_after = Some(wait);
@@ -194,7 +201,11 @@ impl IntoResponse for Problem {
 impl From<Failure> for Problem {
     /// The middleware logs the cause; the client is told only of a failure.
     fn from(failure: Failure) -> Self {
-        Self { failure: Some(failure.into()), ..Self::unavailable() }
+        let problem = match failure.is_recovering() {
+            true => Self::recovering(),
+            false => Self::unavailable(),
+        };
+        Self { failure: Some(failure.into()), ..problem }
     }
 }
 

@@ -212,6 +212,11 @@ pub fn range_of(day: NaiveDate) -> RangeInclusive<i64> {
     seconds(first)..=seconds(first + SECONDS_PER_DAY - 1) | SEQUENCE_MAX
 }
 
+/// The lowest id that carries this time.
+pub fn first_at(time: DateTime<Utc>) -> i64 {
+    (time.timestamp() - EPOCH_SECONDS).clamp(0, SECONDS_MAX) << SEQUENCE_BITS
+}
+
 /// The time that an id carries, to the second.
 pub fn time_of(id: i64) -> DateTime<Utc> {
     DateTime::from_timestamp(EPOCH_SECONDS + (id >> SEQUENCE_BITS), 0).unwrap_or_default()

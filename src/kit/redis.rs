@@ -66,6 +66,11 @@ pub struct Link {
 }
 
 impl ServerId {
+    /// The life with this `run_id`.
+    pub fn named(run_id: &str) -> Self {
+        Self(run_id.into())
+    }
+
     /// The `run_id`.
     pub fn as_str(&self) -> &str {
         &self.0

@@ -6,7 +6,7 @@ use ::redis::RedisError;
 
 use crate::kit::id::IdError;
 use crate::kit::{postgres, redis};
-use crate::sale::ids::CouponId;
+use crate::sale::ids::{CouponId, Lane};
 
 /// A failure: whether the request took effect is unknown, and asking again is safe and tells. Never a refusal;
 /// refusals are values.
@@ -26,6 +26,9 @@ pub enum Failure {
         "coupon {0}, or part of it, is missing in Redis, which has lost data; it stays closed until it is rebuilt"
     )]
     DataLost(CouponId),
+    /// The lane is closed until Redis has been compared with Postgres.
+    #[error("lane {0} is recovering: Redis has been started anew, or has lost data")]
+    Recovering(Lane),
     /// The sale has another epoch or layout in Redis than this process expects.
     #[error("coupon {0} has another epoch or layout in Redis than in Postgres")]
     Stale(CouponId),
@@ -52,6 +55,15 @@ pub enum Failure {
 }
 
 impl Failure {
+    /// Whether the lane is recovering: the same works again once the lane is open.
+    pub fn is_recovering(&self) -> bool {
+        match self {
+            Self::Recovering(_) => true,
+            Self::Shared(failure) => failure.is_recovering(),
+            _ => false,
+        }
+    }
+
     /// Whether the item at hand is at fault, and not a store: another item may succeed at the same moment, and this
     /// one fails again at once. A pass postpones such an item and goes on with the others (`sale/postponed.rs`);
     /// after any other failure it stops, and is run again.
@@ -62,6 +74,7 @@ impl Failure {
             Self::DataLost(_) | Self::Stale(_) | Self::NoUnit(_) | Self::UnknownReply(_) => true,
             // These pass by themselves, or concern all items.
             Self::Id(_) | Self::LockBusy | Self::OrderMoved(_) | Self::NoReply => false,
+            Self::Recovering(_) => false,
             Self::Shared(failure) => failure.is_of_item(),
         }
     }

@@ -98,6 +98,11 @@ id! {
 }
 
 id! {
+    /// A recovery of a lane.
+    RecoveryId
+}
+
+id! {
     /// A note of a postponed item.
     PostponedId
 }
@@ -107,6 +112,11 @@ id! {
 pub struct Lane(i32);
 
 impl Lane {
+    /// The lane with this number, as Postgres has it.
+    pub fn numbered(number: i32) -> Self {
+        Self(number)
+    }
+
     /// All lanes of an installation that has `count` of them.
     pub fn all(count: i32) -> impl Iterator<Item = Self> {
         (0..count).map(Self)

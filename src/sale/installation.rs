@@ -7,8 +7,6 @@ use sqlx::PgPool;
 pub struct Settings {
     /// Lanes that new coupons are spread over. Only grows.
     pub lanes: i32,
-    /// The approved state of Redis; every sale script is told it.
-    pub epoch: i64,
 }
 
 /// Reads the settings.
@@ -17,7 +15,7 @@ pub struct Settings {
 ///
 /// When Postgres doesn't answer, or isn't migrated.
 pub async fn read(pool: &PgPool) -> sqlx::Result<Settings> {
-    sqlx::query_as!(Settings, "SELECT lanes, epoch FROM settings").fetch_one(pool).await
+    sqlx::query_as!(Settings, "SELECT lanes FROM settings").fetch_one(pool).await
 }
 
 /// Raises the number of lanes. A smaller number than the stored one changes nothing: coupons live in

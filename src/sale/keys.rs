@@ -63,14 +63,25 @@ impl Keys {
         format!("{}:{{{}}}:coupon:{coupon}", self.prefix, coupon.lane())
     }
 
-    /// HASH: user id -> order id of the live claim, for the buyers in this shard (`sale/buyers/shards.rs`).
+    /// HASH: user id -> order id of the live claim, for the buyers in this shard (`sale/buyers/shards.rs`); of the
+    /// generation of the load.
     pub fn buyers(&self, coupon: CouponId, shard: u32) -> String {
-        self.shards(coupon).name(shard).to_owned()
+        self.buyers_of(coupon, 0, shard)
     }
 
-    /// The names of the shards of a sale, built without an allocation for each.
-    pub fn shards(&self, coupon: CouponId) -> ShardNames {
-        let name = format!("{}:{{{}}}:buyers:{coupon}:", self.prefix, coupon.lane());
+    /// The same, of any generation of shards.
+    pub fn buyers_of(&self, coupon: CouponId, generation: i64, shard: u32) -> String {
+        self.shards(coupon, generation).name(shard).to_owned()
+    }
+
+    /// The names of the shards of a sale, built without an allocation for each. The epoch of the recovery that built
+    /// them is part of their names.
+    pub fn shards(&self, coupon: CouponId, generation: i64) -> ShardNames {
+        let mut name = format!("{}:{{{}}}:buyers:{coupon}:", self.prefix, coupon.lane());
+        if generation > 0 {
+            // Writing to a string can't fail.
+            let _ = write!(name, "{generation}:");
+        }
         ShardNames { start: name.len(), name }
     }
 
@@ -82,8 +93,8 @@ impl Keys {
         }
     }
 
-    /// HASH: orders that were ever promised in a lane, and orders of acknowledged entries; of the layout
-    /// [`LogLayout::Calls`] only.
+    /// HASH: epoch, state and beat of a lane (`sale/fence`); and the orders that were ever promised in it, and those of
+    /// acknowledged entries, both of the layout [`LogLayout::Calls`] only.
     pub fn lane(&self, lane: Lane) -> String {
         format!("{}:{{{lane}}}:lane", self.prefix)
     }
@@ -158,6 +169,7 @@ mod tests {
         let user = UserId::new(42).unwrap();
         assert_eq!(keys.coupon(coupon), "fs:{3}:coupon:7171");
         assert_eq!(keys.buyers(coupon, 5), "fs:{3}:buyers:7171:5");
+        assert_eq!(keys.buyers_of(coupon, 9, 5), "fs:{3}:buyers:7171:9:5");
         let logs = LogId::of_lanes([coupon.lane()].into_iter()).map(|log| keys.log(log));
         assert_eq!(logs.collect::<Vec<_>>(), ["fs:{3}:orders", "fs:{3}:calls"]);
         assert_eq!(keys.lane(coupon.lane()), "fs:{3}:lane");

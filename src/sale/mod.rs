@@ -8,6 +8,9 @@
 // Settled sales leave Redis.
 pub mod archive;
 
+// Recovery: a closed lane is compared with Postgres, built anew where it differs, and opened.
+pub mod recovery;
+
 // Comparison of the two stores, repairs, and the gauges that show their difference.
 pub mod reconcile;
 
@@ -16,6 +19,9 @@ pub mod payment;
 
 // Claims: from a request to the script's decision.
 pub mod claim;
+
+// Receipts: claims that this process has promised, until they are committed.
+pub mod receipts;
 
 // Orders: from an entry of the log to the end of their life.
 pub mod order;
@@ -38,8 +44,8 @@ pub mod pass;
 // Alarm for a sale that Redis has lost.
 pub mod loss;
 
-// Epoch that this process tells the scripts.
-pub mod epoch;
+// Fence: epochs of the lanes, which are open or recovering.
+pub mod fence;
 
 // Lanes and epoch of an installation.
 pub mod installation;

@@ -268,6 +268,8 @@ impl Tries<'_> {
                 }
                 Ok(Some(done))
             }
+            // The item's lane opens soon; the items of other lanes don't wait for it.
+            Err(failure) if failure.is_recovering() => Ok(None),
             Err(failure) if failure.is_of_item() => {
                 self.postponed.note(self.pass, &[item], &failure.to_string()).await?;
                 Ok(None)

@@ -15,6 +15,9 @@ pub enum PassError {
     /// Postgres failed before, and still doesn't answer.
     #[error("Postgres doesn't answer")]
     PostgresAway,
+    /// The lane was closed, or opened again, since its entries were read.
+    #[error("the lane has a new epoch: its log is read anew")]
+    Stale,
     /// The buyers' locks ran out before the commit.
     #[error("the buyers' locks were lost before the commit")]
     LocksLost,

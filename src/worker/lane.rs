@@ -56,6 +56,8 @@ pub struct LaneWorker {
     lanes: Arc<Lanes>,
     pub(super) log: OrderLog,
     pub(super) settings: WorkerSettings,
+    /// Epoch of the lane in which the open entries were read.
+    pub(super) epoch: i64,
     /// Entries that have been read, and aren't finished.
     pub(super) open: OpenEntries,
     /// Entry behind which the next read of the own pending entries begins; `None` when there can't be any but the open
@@ -160,6 +162,7 @@ impl LaneWorker {
             lanes,
             log,
             settings,
+            epoch: 0,
             open: OpenEntries::default(),
             pending_from: Some(EntryId::default()),
             contended_not_before: Instant::now(),

@@ -109,6 +109,7 @@ impl LaneWorker {
     /// found to be rows; the rest is still pending.
     pub async fn write_pass(&mut self) -> Result<WriteReport, PassError> {
         self.require_postgres().await?;
+        self.learn_epoch();
         let batch = self.next_batch().await.inspect_err(|error| self.read_again_after(error))?;
         if batch.len() == 0 {
             return Ok(WriteReport::default());
@@ -124,10 +125,20 @@ impl LaneWorker {
         Ok(report)
     }
 
+    /// Entries that were read in another epoch are read again: Redis may have others now.
+    fn learn_epoch(&mut self) {
+        let epoch = self.app.lanes.epoch(self.log.lane());
+        if epoch != self.epoch {
+            self.epoch = epoch;
+            self.open = OpenEntries::default();
+            self.read_pending_again();
+        }
+    }
+
     /// Has the own pending entries read again. A Redis that failed may come back with other entries under the same ids,
     /// so nothing is remembered of them then.
     fn read_again_after(&mut self, error: &PassError) {
-        if let PassError::Redis(_) = error {
+        if let PassError::Redis(_) | PassError::Stale = error {
             self.open = OpenEntries::default();
         }
         self.read_pending_again();
@@ -253,10 +264,11 @@ impl LaneWorker {
         progress: &mut Progress,
     ) -> Result<Option<Reason>, PassError> {
         let lane = self.log.lane();
+        let held = (lane, self.epoch);
         let orders = &self.app.orders;
         let written = match part.overflows {
-            true => orders.write_what_fits(lane, &part.claims, locks_lost).await,
-            false => orders.write(lane, &part.claims, locks_lost).await,
+            true => orders.write_what_fits(held, &part.claims, locks_lost).await,
+            false => orders.write(held, &part.claims, locks_lost).await,
         };
         match written {
             Ok(written) => self.note_written(part, written, progress),
@@ -268,6 +280,10 @@ impl LaneWorker {
                 self.put_aside(part.claims.iter().map(letter).collect(), progress).await?;
             }
             Err(NotWritten::LocksLost) => return Err(PassError::LocksLost),
+            Err(NotWritten::Stale) => {
+                self.app.lanes.refresh().await.ok();
+                return Err(PassError::Stale);
+            }
             Err(NotWritten::Postgres(error)) => return Err(error.into()),
         }
         Ok(None)

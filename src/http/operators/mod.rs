@@ -1,10 +1,13 @@
-//! For operators: dead letters, postponed items, and comparisons of the stores.
+//! For operators: dead letters, postponed items, recoveries, and comparisons of the stores.
 
 // Open dead letters, and their discard.
 pub mod dead_letters;
 
 // Items that passes could not deal with.
 pub mod postponed;
+
+// Recoveries of lanes.
+pub mod recoveries;
 
 // Comparisons of the stores, and their records.
 pub mod reconcile;

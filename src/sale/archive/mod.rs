@@ -43,6 +43,7 @@ use std::time::Duration;
 
 use crate::base::limits;
 use crate::base::shutdown::Shutdown;
+use crate::sale::buyers;
 use crate::sale::buyers::shards::Shards;
 use crate::sale::coupon::changes::CouponChanges;
 use crate::sale::coupon::rules::Change;
@@ -161,15 +162,19 @@ impl Archive {
         }
     }
 
-    /// Removes the coupon's hash first, so that no claim finds a sale without its buyers. Redis can't tell the number
-    /// of shards any more then: it is at most that of a sale of this total, since a total only grows.
+    /// Removes the coupon's hash first, so that no claim finds a sale without its buyers. Of the shards of the load, Redis
+    /// can't tell the number any more if the process died in between: it is at most that of a sale of this total, since a
+    /// total only grows.
     async fn remove(&self, coupon: CouponId, total: i64) -> Result<(), Failure> {
         let Stores { redis, keys, .. } = &self.stores;
-        redis.query::<()>(redis::cmd("UNLINK").arg(keys.coupon(coupon))).await?;
-        let shards: Vec<u32> = Shards::for_units(total).all().collect();
-        for part in shards.chunks(limits::SHARDS_AT_A_TIME) {
-            let names: Vec<String> = part.iter().map(|shard| keys.buyers(coupon, *shard)).collect();
-            redis.query::<()>(redis::cmd("UNLINK").arg(names)).await?;
+        let built = buyers::shards(redis, keys, coupon).await?.filter(|one| one.generation() > 0);
+        // Before the hash, which names them, if they aren't those of the load. The sale is closed, so no claim can miss
+        // them.
+        for shards in built.into_iter().chain([Shards::for_units(total)]) {
+            if shards.generation() == 0 {
+                redis.query::<()>(redis::cmd("UNLINK").arg(keys.coupon(coupon))).await?;
+            }
+            buyers::unlink(redis, keys, coupon, shards).await?;
         }
         Ok(stock::note_removed(&self.stores.pool, coupon).await?)
     }

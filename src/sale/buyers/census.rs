@@ -40,7 +40,7 @@ pub async fn census(redis: &Redis, keys: &Keys, coupon: CouponId) -> RedisResult
     let script = VariadicScript::new(include_str!("../../../lua/census.lua"));
     // As long as Redis holds the sale, the number of shards doesn't change.
     let shards = super::shards(redis, keys, coupon).await?.unwrap_or(Shards::ONE);
-    let shards = shards.all().map(|shard| keys.buyers(coupon, shard));
+    let shards = shards.all().map(|shard| shards.key(keys, coupon, shard));
     let names: Vec<String> = iter::once(keys.coupon(coupon)).chain(shards).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let reply: Reply = script.run(&*redis.link().await?, &names, &[] as &[&str]).await?;

@@ -1,6 +1,6 @@
 //! The buyers of a sale, as Redis has them: user id -> order id, in shards.
 //!
-//! A reader asks Redis first for the number of shards, and doesn't remember it: that costs a question, and no answer
+//! A reader asks Redis first for the shards, and doesn't remember it: that costs a question, and no answer
 //! can come from a wrong shard.
 
 // A sale as Redis has it at one moment.
@@ -11,8 +11,9 @@ pub mod shards;
 
 use std::collections::VecDeque;
 
-use redis::RedisResult;
+use redis::{ErrorKind, RedisError, RedisResult};
 
+use crate::base::limits;
 use crate::kit::redis::Redis;
 use crate::sale::Failure;
 use crate::sale::buyers::shards::{SENTINEL, Shards};
@@ -29,11 +30,17 @@ const PAGE_SHARDS: usize = 32;
 /// Least number of fields that one call reads of a shard that is no listpack any more.
 const SHARD_FIELDS_MIN: usize = 32;
 
-/// Number of shards of this sale; `None` if Redis doesn't hold it.
+/// Shards of this sale; `None` if Redis doesn't hold it.
+///
+/// # Errors
+///
+/// When Redis doesn't answer, or holds a value that names no shards.
 pub async fn shards(redis: &Redis, keys: &Keys, coupon: CouponId) -> RedisResult<Option<Shards>> {
     let mut command = redis::cmd("HGET");
     command.arg(keys.coupon(coupon)).arg("shards");
-    Ok(redis.query::<Option<u32>>(&command).await?.and_then(Shards::new))
+    let shards: Option<String> = redis.query(&command).await?;
+    let unreadable = |why: &'static str| RedisError::from((ErrorKind::UnexpectedReturnType, why));
+    shards.map(|shards| shards.parse().map_err(unreadable)).transpose()
 }
 
 /// Whether Redis has the shard that this user belongs to.
@@ -47,7 +54,7 @@ pub async fn can_tell(
         return Ok(false);
     };
     let mut command = redis::cmd("HEXISTS");
-    redis.query(command.arg(keys.buyers(coupon, shards.of(user))).arg(SENTINEL)).await
+    redis.query(command.arg(shards.key(keys, coupon, shards.of(user))).arg(SENTINEL)).await
 }
 
 /// The order by which each of these users is a buyer, if they are.
@@ -66,11 +73,25 @@ pub async fn orders_of(
     };
     let mut commands = redis::pipe();
     for user in users {
-        commands.cmd("HGET").arg(keys.buyers(coupon, shards.of(user))).arg(user.get());
+        commands.cmd("HGET").arg(shards.key(keys, coupon, shards.of(user))).arg(user.get());
     }
     let orders: Vec<Option<String>> = redis.query_all(&commands).await?;
     let parse = |order: String| order.parse().map_err(|_| Failure::UnknownReply(order));
     orders.into_iter().map(|order| order.map(parse).transpose()).collect()
+}
+
+/// Removes shards of a sale, as far as they are there.
+pub async fn unlink(
+    redis: &Redis,
+    keys: &Keys,
+    coupon: CouponId,
+    shards: Shards,
+) -> RedisResult<()> {
+    let names: Vec<String> = shards.all().map(|shard| shards.key(keys, coupon, shard)).collect();
+    for part in names.chunks(limits::SHARDS_AT_A_TIME) {
+        redis.query::<()>(redis::cmd("UNLINK").arg(part)).await?;
+    }
+    Ok(())
 }
 
 /// All buyers of a sale, page by page. A buyer who comes or goes meanwhile may be on a page or not, and some may be
@@ -79,6 +100,7 @@ pub struct Pages<'a> {
     redis: &'a Redis,
     keys: &'a Keys,
     coupon: CouponId,
+    shards: Shards,
     /// Shards that haven't been read to their end, each with the cursor to go on from.
     unread: VecDeque<(u32, u64)>,
     /// Shards of the next page.
@@ -88,9 +110,10 @@ pub struct Pages<'a> {
 impl<'a> Pages<'a> {
     /// Begins with the first page; there is none if Redis doesn't hold the sale.
     pub async fn begin(redis: &'a Redis, keys: &'a Keys, coupon: CouponId) -> RedisResult<Self> {
-        let shards = shards(redis, keys, coupon).await?.map_or(0..0, Shards::all);
-        let unread = shards.map(|shard| (shard, 0)).collect();
-        Ok(Self { redis, keys, coupon, unread, at_a_time: PAGE_SHARDS })
+        let shards = shards(redis, keys, coupon).await?;
+        let unread = shards.map_or(0..0, Shards::all).map(|shard| (shard, 0)).collect();
+        let shards = shards.unwrap_or(Shards::ONE);
+        Ok(Self { redis, keys, coupon, shards, unread, at_a_time: PAGE_SHARDS })
     }
 
     /// The next page, which may be empty; `None` when all have been read.
@@ -106,7 +129,7 @@ impl<'a> Pages<'a> {
         let fields = (PAGE / part.len()).max(SHARD_FIELDS_MIN);
         let mut commands = redis::pipe();
         for (shard, cursor) in &part {
-            let key = self.keys.buyers(self.coupon, *shard);
+            let key = self.shards.key(self.keys, self.coupon, *shard);
             commands.cmd("HSCAN").arg(key).arg(cursor).arg("COUNT").arg(fields);
         }
         let scanned: Vec<(u64, Vec<String>)> = self.redis.query_all(&commands).await?;

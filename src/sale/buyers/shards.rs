@@ -10,30 +10,38 @@
 //!
 //! # Authority
 //!
-//! The field `shards` of the coupon's hash decides. A caller may remember another number; scripts that write compare
-//! it, so no user is looked for, or remembered, in a wrong shard.
+//! The field `shards` of the coupon's hash decides. A caller may remember another value; scripts that write compare
+//! it, so no user is looked for, or remembered, in a wrong shard. A sale that was built anew has other shards than
+//! before: the field is `157@4` then, and the names of its shards carry the epoch 4 of that recovery.
 //!
 //! # Loss
 //!
 //! Each shard has the field [`SENTINEL`] from the load on, so it exists without buyers, too. A shard that doesn't
 //! exist, or lacks that field, has been lost, and a claim of a user who belongs there is refused.
 
+use std::fmt;
 use std::num::NonZeroU32;
 use std::ops::Range;
+use std::str::FromStr;
 
 use crate::base::limits;
-use crate::sale::ids::UserId;
+use crate::sale::ids::{CouponId, UserId};
+use crate::sale::keys::Keys;
 
 /// The field of a shard that is no buyer.
 pub const SENTINEL: &str = "-";
 
-/// Number of shards of a sale.
+/// Shards of a sale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Shards(NonZeroU32);
+pub struct Shards {
+    count: NonZeroU32,
+    /// Epoch of the recovery that built them; 0 for those of the load.
+    generation: i64,
+}
 
 impl Shards {
     /// One shard: right for a small sale, and a first guess for any other.
-    pub const ONE: Self = Self(NonZeroU32::MIN);
+    pub const ONE: Self = Self { count: NonZeroU32::MIN, generation: 0 };
 
     /// Shards with which a sale of so many units is loaded; for more units never fewer.
     pub fn for_units(total: i64) -> Self {
@@ -44,12 +52,28 @@ impl Shards {
 
     /// Shards of a loaded sale; `None` for 0.
     pub fn new(count: u32) -> Option<Self> {
-        NonZeroU32::new(count).map(Self)
+        Some(Self { count: NonZeroU32::new(count)?, generation: 0 })
+    }
+
+    /// As many shards, under the names of this generation.
+    #[must_use]
+    pub fn of_generation(self, generation: i64) -> Self {
+        Self { generation, ..self }
     }
 
     /// The number of shards.
     pub fn count(self) -> u32 {
-        self.0.get()
+        self.count.get()
+    }
+
+    /// Epoch of the recovery that built them; 0 for those of the load.
+    pub fn generation(self) -> i64 {
+        self.generation
+    }
+
+    /// Key of one of the shards.
+    pub fn key(self, keys: &Keys, coupon: CouponId, shard: u32) -> String {
+        keys.buyers_of(coupon, self.generation, shard)
     }
 
     /// The numbers of the shards.
@@ -61,6 +85,29 @@ impl Shards {
     pub fn of(self, user: UserId) -> u32 {
         let upper = mix(user.get().cast_unsigned()) >> 32;
         u32::try_from((upper * u64::from(self.count())) >> 32).expect("less than the count")
+    }
+}
+
+/// As the field of the sale has them: `157`, or `157@4`.
+impl fmt::Display for Shards {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.generation {
+            0 => self.count.fmt(f),
+            generation => write!(f, "{}@{generation}", self.count),
+        }
+    }
+}
+
+impl FromStr for Shards {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        const UNKNOWN: &str = "shards are a number, or a number, `@` and an epoch";
+        let (count, generation) = text.split_once('@').unwrap_or((text, "0"));
+        match (count.parse(), generation.parse()) {
+            (Ok(count), Ok(generation @ 0..)) => Ok(Self { count, generation }),
+            _ => Err(UNKNOWN),
+        }
     }
 }
 
@@ -89,6 +136,17 @@ mod tests {
         assert_eq!([0, 1, 32, 33, 5_000].map(of), [1, 1, 1, 2, 157]);
         assert_eq!(i64::from(of(limits::TOTAL_MAX)), limits::SHARDS_MAX);
         assert_eq!(Shards::new(0), None);
+    }
+
+    #[test]
+    fn shards_are_written_as_they_are_read() {
+        for text in ["1", "157", "157@4", "31250@1"] {
+            assert_eq!(text.parse::<Shards>().unwrap().to_string(), text);
+        }
+        assert_eq!("157@4".parse(), Ok(Shards::new(157).unwrap().of_generation(4)));
+        for text in ["", "0", "0@4", "@4", "157@", "157@-1", "x"] {
+            assert!(text.parse::<Shards>().is_err(), "{text}");
+        }
     }
 
     #[test]

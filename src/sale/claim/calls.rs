@@ -44,16 +44,17 @@ use crate::sale::claim::memory::listening::Edition;
 use crate::sale::claim::outcome::{ClaimOutcome, Reply};
 use crate::sale::claim::queue::{Queues, Waiting};
 
-use crate::sale::epoch::Epoch;
+use crate::sale::fence::LaneStates;
 use crate::sale::ids::{CouponId, OrderId, UserId};
 use crate::sale::keys::{Keys, LogId};
 use crate::sale::log::backlog::Backlog;
 use crate::sale::log::layout::LayoutInUse;
+use crate::sale::receipts::book::{Receipt, ReceiptBook};
 
 /// Keys of a call beside the shards.
 const KEYS: usize = 4;
 
-/// Replies that tell this process something which it needs for asking again: the number of shards, and the layout.
+/// Replies that tell this process something which it needs for asking again: the shards, and the layout.
 const LESSONS: usize = 2;
 
 /// Calls the script. Clones share the queues.
@@ -64,14 +65,16 @@ struct Shared {
     redis: Redis,
     keys: Keys,
     script: VariadicScript,
-    /// Number of shards of each sale by the script's last reply; a guess for other sales. The script compares it.
+    /// Shards of each sale by the script's last reply; a guess for other sales. The script compares it.
     shards: Cache<CouponId, Shards>,
     order_ids: Arc<IdGenerator>,
     /// Layout of the log that accepted claims are appended to.
     layout: Arc<LayoutInUse>,
     bounds: Bounds,
-    /// Loader of sales: has the epoch.
-    epoch: Arc<Epoch>,
+    /// Epoch of each lane, and whether it is open.
+    lanes: Arc<LaneStates>,
+    /// Promises of this process that aren't committed yet.
+    receipts: Arc<ReceiptBook>,
     /// Memories of sales, which are told each reply.
     memories: Memories,
     queues: Queues,
@@ -103,7 +106,8 @@ impl ClaimScript {
         (redis, keys): (Redis, Keys),
         order_ids: Arc<IdGenerator>,
         bounds: Bounds,
-        (layout, epoch, memories): (Arc<LayoutInUse>, Arc<Epoch>, Memories),
+        (layout, lanes): (Arc<LayoutInUse>, Arc<LaneStates>),
+        (receipts, memories): (Arc<ReceiptBook>, Memories),
         shutdown: Shutdown,
     ) -> Self {
         Self(Arc::new(Shared {
@@ -115,7 +119,8 @@ impl ClaimScript {
             layout,
             queues: Queues::new(bounds.claim_wait),
             bounds,
-            epoch,
+            lanes,
+            receipts,
             memories,
             shutdown,
         }))
@@ -193,7 +198,7 @@ impl Drop for Calling {
 impl Shared {
     async fn call(&self, coupon: CouponId, users: &[UserId]) -> Result<Vec<Reply>, Failure> {
         let link = self.redis.link().await?;
-        let epoch = self.epoch.get();
+        let epoch = self.lanes.admit(coupon.lane(), link.server())?;
         let mut claims = Vec::with_capacity(users.len());
         for user in users {
             claims.push((*user, self.order_ids.next(&link).await?));
@@ -209,8 +214,23 @@ impl Shared {
             }
             reply = self.run(&link, coupon, epoch, &claims).await?;
         }
+        self.note_receipts(coupon, &claims, &reply.claims);
+        // The receipts may have been handed in a moment ago, without these: then the promise is none.
+        if self.lanes.admit(coupon.lane(), link.server())? != epoch {
+            return Err(self.lanes.suspect(coupon.lane()));
+        }
         self.remember(coupon, link.server(), epoch, &claims, &reply, asked_at);
         Ok(reply.claims)
+    }
+
+    /// Notes the orders that users are about to be told.
+    fn note_receipts(&self, coupon: CouponId, claims: &[(UserId, i64)], replies: &[Reply]) {
+        let told = claims.iter().zip(replies);
+        let told = told.filter_map(|((user, _), reply)| Some((*user, reply.order()?)));
+        let mut receipts = told.map(|(user, order)| Receipt { coupon, user, order }).peekable();
+        if receipts.peek().is_some() {
+            self.receipts.note(coupon.lane(), receipts);
+        }
     }
 
     async fn run(
@@ -229,12 +249,12 @@ impl Shared {
         let add = |command: &mut Cmd| {
             command.arg(keys.coupon(coupon)).arg(keys.lane(lane));
             command.arg(keys.log(log)).arg(keys.unpaid(lane));
-            let mut names = keys.shards(coupon);
+            let mut names = keys.shards(coupon, shards.generation());
             for (user, _) in claims {
                 command.arg(names.name(shards.of(*user)));
             }
             command.arg(coupon.get()).arg(epoch).arg(has_room).arg(unpaid_max);
-            command.arg(shards.count()).arg(log.layout.name());
+            command.arg(shards.to_string()).arg(log.layout.name());
             for (user, order) in claims {
                 command.arg(user.get()).arg(*order);
             }
@@ -320,7 +340,8 @@ fn decode_refusal(letter: u8, number: &str) -> Option<Reply> {
         b'O' => ClaimOutcome::Overloaded,
         b'L' => return Some(Reply::NotLoaded),
         b'T' => return Some(Reply::Stale),
-        b'R' => return Some(Reply::Resharded(Shards::new(number.parse().ok()?)?)),
+        b'V' => return Some(Reply::Recovering),
+        b'R' => return Some(Reply::Resharded(number.parse().ok()?)),
         b'C' => return Some(Reply::LogOfCalls),
         b'X' => return Some(Reply::Lost),
         _ => return None,
@@ -366,7 +387,9 @@ mod tests {
         assert!(matches!(alone("S", "7"), Some(Reply::SoldOut)));
         assert!(matches!(alone("L", ""), Some(Reply::NotLoaded)));
         assert!(matches!(alone("T", ""), Some(Reply::Stale)));
+        assert!(matches!(alone("V", ""), Some(Reply::Recovering)));
         assert!(matches!(alone("R", "2"), Some(Reply::Resharded(_))));
+        assert!(matches!(alone("R", "2@5"), Some(Reply::Resharded(_))));
         assert!(matches!(alone("C", ""), Some(Reply::LogOfCalls)));
         assert!(matches!(alone("X", ""), Some(Reply::Lost)));
     }

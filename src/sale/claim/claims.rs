@@ -11,7 +11,7 @@ use crate::sale::claim::memory::Memories;
 use crate::sale::claim::outcome::{ClaimOutcome, Reply};
 use crate::sale::claim::regular::{RegularClaims, RegularOutcome};
 use crate::sale::coupon::load::{Loader, Resolution};
-use crate::sale::epoch::Epoch;
+use crate::sale::fence::LaneStates;
 use crate::sale::ids::{CouponId, UserId};
 use crate::sale::loss::LossAlarm;
 use crate::sale::order::write::Orders;
@@ -23,8 +23,8 @@ pub struct Claims {
     script: ClaimScript,
     /// Asked only when the script doesn't know the coupon.
     loader: Arc<Loader>,
-    /// Asked only when the script says that it has changed.
-    epoch: Arc<Epoch>,
+    /// Read anew only when the script says that a lane has changed.
+    lanes: Arc<LaneStates>,
     /// Raised when Redis has lost a sale.
     loss: Arc<LossAlarm>,
     /// Asked only for regular coupons.
@@ -38,13 +38,11 @@ impl Claims {
     pub fn new(
         memories: Memories,
         script: ClaimScript,
-        loader: Arc<Loader>,
-        epoch: Arc<Epoch>,
-        loss: Arc<LossAlarm>,
+        (loader, lanes, loss): (Arc<Loader>, Arc<LaneStates>, Arc<LossAlarm>),
         regular: RegularClaims,
         orders: Orders,
     ) -> Self {
-        Self { memories, script, loader, epoch, loss, regular, orders }
+        Self { memories, script, loader, lanes, loss, regular, orders }
     }
 
     /// `user` claims one unit of `coupon`. Safe to repeat: the answer to a repeat carries the order
@@ -60,7 +58,7 @@ impl Claims {
         if let Some(order) = self.memories.promised.order_of(coupon, user) {
             return Ok(ClaimOutcome::AlreadyClaimed(order));
         }
-        match self.script.ask(coupon, user).await? {
+        match self.ask(coupon, user).await? {
             Reply::Decided(outcome) => Ok(outcome),
             Reply::SoldOut => Ok(ClaimOutcome::SoldOut),
             // In a box, because it is rare, and twenty times as large as the memory that every claim needs while it
@@ -79,15 +77,19 @@ impl Claims {
     ) -> Result<ClaimOutcome, Failure> {
         let reply = match reply {
             Reply::NotLoaded => match self.loader.resolve(coupon).await? {
-                Resolution::Loaded => self.script.ask(coupon, user).await?,
+                Resolution::Loaded => self.ask(coupon, user).await?,
                 Resolution::Regular => return self.claim_regular(coupon, user).await,
                 Resolution::Archived => return self.claim_archived(coupon, user).await,
                 Resolution::Unknown => return Ok(ClaimOutcome::NotFound),
             },
             Reply::Stale => {
-                self.epoch.refresh().await?;
-                self.script.ask(coupon, user).await?
+                self.lanes.refresh().await?;
+                self.ask(coupon, user).await?
             }
+            Reply::Recovering => match self.open_after_all(coupon, user).await? {
+                Reply::Recovering => return self.claim_elsewhere(coupon, user).await,
+                reply => reply,
+            },
             reply => reply,
         };
         match reply {
@@ -100,7 +102,39 @@ impl Claims {
                 }
             },
             Reply::Lost => Err(self.loss.raise(coupon)),
-            Reply::Stale | Reply::Resharded(_) | Reply::LogOfCalls => Err(Failure::Stale(coupon)),
+            Reply::Recovering => Err(self.lanes.suspect(coupon.lane())),
+            Reply::Stale | Reply::Resharded(_) | Reply::LogOfCalls => {
+                self.lanes.suspect_sale(coupon);
+                Err(Failure::Stale(coupon))
+            }
+        }
+    }
+
+    /// Asks the script. A lane that isn't known to be open is a reply like the script's own.
+    async fn ask(&self, coupon: CouponId, user: UserId) -> Result<Reply, Failure> {
+        match self.script.ask(coupon, user).await {
+            Err(failure) if failure.is_recovering() => Ok(Reply::Recovering),
+            told => told,
+        }
+    }
+
+    /// Asks the script once more, with the states of the lanes as Postgres has them.
+    async fn open_after_all(&self, coupon: CouponId, user: UserId) -> Result<Reply, Failure> {
+        self.lanes.refresh().await?;
+        self.ask(coupon, user).await
+    }
+
+    /// Claims on a coupon of a closed lane, if the claim needs no lane.
+    async fn claim_elsewhere(
+        &self,
+        coupon: CouponId,
+        user: UserId,
+    ) -> Result<ClaimOutcome, Failure> {
+        match self.loader.resolve(coupon).await? {
+            Resolution::Regular => self.claim_regular(coupon, user).await,
+            Resolution::Archived => self.claim_archived(coupon, user).await,
+            Resolution::Unknown => Ok(ClaimOutcome::NotFound),
+            Resolution::Loaded => Err(self.lanes.suspect(coupon.lane())),
         }
     }
 

@@ -15,8 +15,10 @@ pub enum Reply {
     SoldOut,
     /// The sale isn't in Redis.
     NotLoaded,
-    /// The sale has another epoch than the caller's, or a layout that the script doesn't know.
+    /// The lane or the sale has another epoch than the caller's, or a layout that the script doesn't know.
     Stale,
+    /// The lane is closed until Redis has been compared with Postgres.
+    Recovering,
     /// The sale has so many shards, and the call has twice named those of another number.
     Resharded(Shards),
     /// The lane has a log of calls, and the claims have twice named the older log.

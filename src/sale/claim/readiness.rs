@@ -10,6 +10,7 @@ use crate::base::shutdown::Shutdown;
 use crate::kit::postgres;
 use crate::kit::redis::{self, Redis};
 use crate::sale::Stores;
+use crate::sale::fence::LaneStates;
 use crate::sale::installation;
 use crate::sale::log::backlog::Backlog;
 
@@ -18,6 +19,7 @@ pub struct Readiness {
     pool: PgPool,
     redis: Redis,
     backlog: Arc<Backlog>,
+    lanes: Arc<LaneStates>,
     shutdown: Shutdown,
 }
 
@@ -44,15 +46,28 @@ pub struct ReadyReport {
     pub postgres: String,
     /// Accepted claims that wait to be written, over all lanes; too many, and no more are accepted.
     pub backlog: String,
+    /// Whether all lanes are open; a lane that is recovering takes no claims, and the others go on.
+    pub lanes: String,
     /// Whether the process goes on; a stopping one finishes its requests and takes no new ones.
     pub process: String,
 }
 
 impl Readiness {
     /// Checks of these stores.
-    pub fn new(stores: &Stores, backlog: Arc<Backlog>, shutdown: Shutdown) -> Self {
+    pub fn new(
+        stores: &Stores,
+        backlog: &Arc<Backlog>,
+        lanes: &Arc<LaneStates>,
+        shutdown: &Shutdown,
+    ) -> Self {
         let Stores { pool, redis, .. } = stores.clone();
-        Self { pool, redis, backlog, shutdown }
+        Self {
+            pool,
+            redis,
+            backlog: backlog.clone(),
+            lanes: lanes.clone(),
+            shutdown: shutdown.clone(),
+        }
     }
 
     /// Asks the stores now.
@@ -75,14 +90,23 @@ impl Readiness {
             }
         };
         let stopping = self.shutdown.is_announced();
-        let status = match (claims_taken && !stopping, postgres) {
+        let recovering = self.lanes.recovering();
+        let whole = postgres && recovering.is_empty();
+        let status = match (claims_taken && !stopping, whole) {
             (false, _) => ReadyStatus::Unavailable,
             (true, false) => ReadyStatus::Degraded,
             (true, true) => ReadyStatus::Ready,
         };
         let postgres = if postgres { ok() } else { "can't be reached".into() };
         let process = if stopping { "stopping".into() } else { ok() };
-        ReadyReport { status, redis, postgres, backlog, process }
+        let lanes = match &recovering[..] {
+            [] => ok(),
+            closed => {
+                let closed: Vec<String> = closed.iter().map(ToString::to_string).collect();
+                format!("recovering: {}", closed.join(", "))
+            }
+        };
+        ReadyReport { status, redis, postgres, backlog, lanes, process }
     }
 
     /// Learns the number of lanes, which may have grown. False when Postgres doesn't answer.

@@ -9,6 +9,7 @@ use utoipa::ToSchema;
 use crate::kit::redis::Redis;
 use crate::sale::buyers;
 use crate::sale::coupon::load::{Loader, Resolution};
+use crate::sale::fence::LaneStates;
 use crate::sale::ids::{CouponId, OrderId, UserId};
 use crate::sale::keys::Keys;
 use crate::sale::order::dead_letter;
@@ -67,13 +68,26 @@ pub struct ClaimStatuses {
     keys: Keys,
     orders: Orders,
     loader: Arc<Loader>,
+    lanes: Arc<LaneStates>,
 }
 
 impl ClaimStatuses {
     /// Statuses from these stores.
-    pub fn new(stores: &Stores, orders: Orders, loader: Arc<Loader>) -> Self {
+    pub fn new(
+        stores: &Stores,
+        orders: &Orders,
+        loader: &Arc<Loader>,
+        lanes: &Arc<LaneStates>,
+    ) -> Self {
         let Stores { pool, redis, keys } = stores.clone();
-        Self { pool, redis, keys, orders, loader }
+        Self {
+            pool,
+            redis,
+            keys,
+            orders: orders.clone(),
+            loader: loader.clone(),
+            lanes: lanes.clone(),
+        }
     }
 
     /// Redis knows the live claim from the moment it is accepted, Postgres knows the rest.
@@ -90,11 +104,17 @@ impl ClaimStatuses {
         if let Some((order_id, status)) = self.orders.last_of(coupon, user).await? {
             return Ok(Inquiry::Claimed(ClaimState { order_id, status: status.into() }));
         }
-        // "Never" is a promise; only a Redis that still has the sale can make it.
+        if let Some(order_id) = dead_letter::without_unit(&self.pool, coupon, user).await? {
+            let status = ClaimStatus::InReview;
+            return Ok(Inquiry::Claimed(ClaimState { order_id, status }));
+        }
+        // "Never" is a promise; only an approved Redis that still has the sale can make it.
         match self.loader.resolve(coupon).await? {
             Resolution::Unknown => return Ok(Inquiry::NoCoupon),
             Resolution::Regular | Resolution::Archived => {}
             Resolution::Loaded => {
+                let server = self.redis.link().await?.server().clone();
+                self.lanes.admit(coupon.lane(), &server)?;
                 if !buyers::can_tell(&self.redis, &self.keys, coupon, user).await? {
                     self.loader.missing(coupon).await?;
                 }

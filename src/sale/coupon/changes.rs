@@ -47,6 +47,7 @@ use crate::sale::coupon::load::{Loader, Resolution};
 use crate::sale::coupon::model::{Coupon, CouponKind, CouponRow, CouponState, SaleTerms};
 use crate::sale::coupon::rules::{Change, Refusal, edited, ended_if_closed, moved, restocked};
 use crate::sale::coupon::stock::{self, Stage, StoredCoupon, StoredSale};
+use crate::sale::fence::LaneStates;
 use crate::sale::ids::CouponId;
 use crate::sale::keys::Keys;
 use crate::sale::pass::Pass;
@@ -72,7 +73,8 @@ pub struct CouponChanges {
     coupons: Arc<Coupons>,
     loader: Arc<Loader>,
     postponed: Postponed,
-    apply: Script<1>,
+    apply: Script<2>,
+    lanes: Arc<LaneStates>,
     /// Time and life of Redis of the last look that found the newest revision in all sales.
     caught_up: Mutex<Option<(ServerId, Instant)>>,
     /// Owner of transactions that a request must not break off half-way.
@@ -85,13 +87,14 @@ impl CouponChanges {
         stores: &Stores,
         coupons: Arc<Coupons>,
         loader: Arc<Loader>,
+        lanes: Arc<LaneStates>,
         postponed: Postponed,
         shutdown: Shutdown,
     ) -> Self {
         let Stores { pool, redis, keys } = stores.clone();
         let apply = Script::new(include_str!("../../../lua/apply_coupon.lua"));
         let caught_up = Mutex::default();
-        Self { pool, redis, keys, coupons, loader, postponed, apply, caught_up, shutdown }
+        Self { pool, redis, keys, coupons, loader, lanes, postponed, apply, caught_up, shutdown }
     }
 
     /// Makes a change in both stores. Safe to repeat: a change that has been made already makes no new revision.
@@ -182,7 +185,7 @@ impl CouponChanges {
         };
         let SaleTerms { total, opens_at, closes_at } = values.terms;
         let numbers = [
-            values.epoch,
+            self.lanes.epoch(coupon.lane()),
             values.revision,
             opens_at.timestamp_millis(),
             closes_at.timestamp_millis(),
@@ -190,9 +193,10 @@ impl CouponChanges {
         ];
         let channel = self.keys.additions_channel();
         let arguments = (coupon.get(), load_id, &numbers[..], values.state.as_str(), channel);
-        let key = self.keys.coupon(coupon);
+        let names = [self.keys.coupon(coupon), self.keys.lane(coupon.lane())];
+        let names = names.each_ref().map(String::as_str);
         let link = self.redis.link().await?;
-        let reply: String = self.apply.run(&link, [&key], arguments).await?;
+        let reply: String = self.apply.run(&link, names, arguments).await?;
         match reply.as_str() {
             "APPLIED" | "PRESENT" => {
                 stock::note_applied(&self.pool, coupon, values.revision).await?;
@@ -201,6 +205,7 @@ impl CouponChanges {
             "LOADING" => Ok(false),
             "MISSING" => self.loader.missing(coupon).await.map(|_| true),
             "STALE" => Err(Failure::Stale(coupon)),
+            "RECOVERING" => Err(Failure::Recovering(coupon.lane())),
             _ => Err(Failure::UnknownReply(reply)),
         }
     }
@@ -258,7 +263,7 @@ impl CouponChanges {
                 tracing::warn!(%coupon, "Redis had an older revision of this coupon, and has the newest one now");
                 Ok(())
             }
-            Ok(false) | Err(Failure::DataLost(_)) => Ok(()),
+            Ok(false) | Err(Failure::DataLost(_) | Failure::Recovering(_)) => Ok(()),
             Err(failure) if failure.is_of_item() => self.note_behind(coupon, in_redis).await,
             Err(failure) => Err(failure),
         }

@@ -22,7 +22,6 @@
 //! Claims never ask Postgres. NOT_LOADED does, once for each coupon at a time, and the answer is remembered for
 //! [`limits::LOADER_MEMORY`], even for a coupon that doesn't exist.
 
-use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,6 +35,7 @@ use crate::kit::script::{Script, VariadicScript};
 use crate::sale::buyers::shards::Shards;
 use crate::sale::coupon::model::SaleTerms;
 use crate::sale::coupon::stock::{self, Stage, StoredCoupon, StoredSale};
+use crate::sale::fence::{self, LaneStates};
 use crate::sale::ids::CouponId;
 use crate::sale::keys::Keys;
 use crate::sale::loss::LossAlarm;
@@ -61,9 +61,10 @@ pub struct Loader {
     pool: PgPool,
     redis: Redis,
     keys: Keys,
-    load: Script<1>,
+    load: Script<2>,
     make_shards: VariadicScript,
-    open: Script<1>,
+    open: Script<2>,
+    lanes: Arc<LaneStates>,
     /// Coalesces callers that ask about the same coupon, and remembers the answer for a moment.
     resolved: Cache<CouponId, Resolution>,
     loss: Arc<LossAlarm>,
@@ -72,7 +73,12 @@ pub struct Loader {
 
 impl Loader {
     /// A loader that remembers no coupon yet.
-    pub fn new(stores: &Stores, loss: Arc<LossAlarm>, postponed: Postponed) -> Self {
+    pub fn new(
+        stores: &Stores,
+        lanes: Arc<LaneStates>,
+        loss: Arc<LossAlarm>,
+        postponed: Postponed,
+    ) -> Self {
         let Stores { pool, redis, keys } = stores.clone();
         Self {
             pool,
@@ -81,6 +87,7 @@ impl Loader {
             load: Script::new(include_str!("../../../lua/load_sale.lua")),
             make_shards: VariadicScript::new(include_str!("../../../lua/make_shards.lua")),
             open: Script::new(include_str!("../../../lua/open_sale.lua")),
+            lanes,
             resolved: Cache::builder()
                 .max_capacity(limits::LOADER_MEMORY_COUPONS_MAX)
                 .time_to_live(limits::LOADER_MEMORY)
@@ -114,8 +121,9 @@ impl Loader {
             Stage::Archived { .. } => return Ok(Resolution::Archived),
             Stage::Loaded { load_id } => load_id.clone(),
             Stage::Unloaded => {
-                let load_id = self.load(coupon, &sale).await?;
-                stock::note_load(&self.pool, coupon, &load_id).await?
+                let epoch = self.lanes.epoch(coupon.lane());
+                let load_id = self.load(coupon, &sale, epoch).await?;
+                self.note_load(coupon, &load_id, epoch).await?
             }
         };
         self.open(coupon, &load_id).await
@@ -154,25 +162,52 @@ impl Loader {
         }
     }
 
+    /// Notes the load that holds, if the lane still has the epoch that the load began in: a load that has been lost in
+    /// between is begun anew.
+    async fn note_load(
+        &self,
+        coupon: CouponId,
+        load_id: &str,
+        epoch: i64,
+    ) -> Result<String, Failure> {
+        let mut tx = self.pool.begin().await?;
+        if fence::table::hold_epoch(&mut tx, coupon.lane()).await? != Some(epoch) {
+            tx.rollback().await?;
+            return Err(self.lanes.suspect(coupon.lane()));
+        }
+        let load_id = stock::note_load(&mut tx, coupon, load_id).await?;
+        tx.commit().await?;
+        Ok(load_id)
+    }
+
     /// Writes the sale with all of its shards, unless it is there; returns the id of the load that wrote it.
-    async fn load(&self, coupon: CouponId, sale: &StoredSale) -> Result<String, Failure> {
+    async fn load(
+        &self,
+        coupon: CouponId,
+        sale: &StoredSale,
+        epoch: i64,
+    ) -> Result<String, Failure> {
         let SaleTerms { total, opens_at, closes_at } = sale.terms;
         let values = [
             opens_at.timestamp_millis(),
             closes_at.timestamp_millis(),
             total,
             sale.revision,
-            sale.epoch,
+            epoch,
         ];
         let load_id = Uuid::new_v4().simple().to_string();
-        let key = self.keys.coupon(coupon);
+        let names = self.names(coupon);
         let link = self.redis.link().await?;
         let shards = Shards::for_units(total);
         let arguments = (load_id, &values[..], shards.count(), sale.state.as_str());
-        let (load_id, shards): (String, Option<u32>) =
-            self.load.run(&link, [&key], arguments).await?;
+        let (load_id, shards): (String, Option<String>) =
+            self.load.run(&link, names.each_ref().map(String::as_str), arguments).await?;
+        if load_id.is_empty() {
+            self.lanes.refresh().await?;
+            return Err(self.lanes.suspect(coupon.lane()));
+        }
         // A sale of an older layout has no shards.
-        if let Some(shards) = shards.and_then(Shards::new) {
+        if let Some(shards) = shards.and_then(|shards| shards.parse().ok()) {
             self.make_shards(coupon, &load_id, shards).await?;
         }
         Ok(load_id)
@@ -186,10 +221,10 @@ impl Loader {
         shards: Shards,
     ) -> Result<(), Failure> {
         let shards: Vec<String> =
-            shards.all().map(|shard| self.keys.buyers(coupon, shard)).collect();
-        let sale = self.keys.coupon(coupon);
+            shards.all().map(|shard| shards.key(&self.keys, coupon, shard)).collect();
+        let of_sale = self.names(coupon);
         for part in shards.chunks(limits::SHARDS_AT_A_TIME) {
-            let names: Vec<&str> = iter::once(&sale).chain(part).map(String::as_str).collect();
+            let names: Vec<&str> = of_sale.iter().chain(part).map(String::as_str).collect();
             let link = self.redis.link().await?;
             let reply: String = self.make_shards.run(&link, &names, load_id).await?;
             match reply.as_str() {
@@ -197,19 +232,28 @@ impl Loader {
                 "PRESENT" => break,
                 // The load has not been noted yet, so the next caller loads the sale anew.
                 "MISSING" => return Err(self.loss.raise(coupon)),
+                "RECOVERING" => return Err(self.lanes.suspect(coupon.lane())),
                 _ => return Err(Failure::UnknownReply(reply)),
             }
         }
         Ok(())
     }
 
+    /// Keys of the sale and of its lane.
+    fn names(&self, coupon: CouponId) -> [String; 2] {
+        [self.keys.coupon(coupon), self.keys.lane(coupon.lane())]
+    }
+
     async fn open(&self, coupon: CouponId, load_id: &str) -> Result<Resolution, Failure> {
-        let key = self.keys.coupon(coupon);
+        let names = self.names(coupon);
         let link = self.redis.link().await?;
-        let reply: String = self.open.run(&link, [&key], load_id).await?;
+        let reply: String =
+            self.open.run(&link, names.each_ref().map(String::as_str), load_id).await?;
         match reply.as_str() {
             "OPENED" | "PRESENT" => Ok(Resolution::Loaded),
             "MISSING" => self.missing(coupon).await,
+            "BEHIND" => Err(self.loss.raise(coupon)),
+            "RECOVERING" => Err(self.lanes.suspect(coupon.lane())),
             _ => Err(Failure::UnknownReply(reply)),
         }
     }

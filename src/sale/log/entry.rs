@@ -15,6 +15,7 @@ use std::str::FromStr;
 
 use chrono::{DateTime, Utc};
 
+use crate::kit::id;
 use crate::sale::ids::{CouponId, OrderId, UserId};
 
 /// An accepted claim, as decoded from its entry in the log.
@@ -86,6 +87,16 @@ pub struct EntryId {
     pub ms: u64,
     /// Counts the entries of one millisecond.
     pub sequence: u64,
+}
+
+impl EntryId {
+    /// The highest id below this one.
+    pub fn before(self) -> Self {
+        match self.sequence.checked_sub(1) {
+            Some(sequence) => Self { ms: self.ms, sequence },
+            None => Self { ms: self.ms.saturating_sub(1), sequence: u64::MAX },
+        }
+    }
 }
 
 impl FromStr for EntryId {
@@ -212,6 +223,16 @@ impl CallOf {
 }
 
 impl LoggedClaim {
+    /// A claim whose entry is gone; its time is that of the order id, to the second.
+    pub fn without_entry(coupon_id: CouponId, user_id: UserId, order_id: OrderId) -> Self {
+        let claimed_at = id::time_of(order_id.get());
+        // The order id keeps this place apart from others.
+        let ms = u64::try_from(claimed_at.timestamp_millis()).unwrap_or(0);
+        let entry = EntryId { ms, sequence: order_id.get().unsigned_abs() };
+        let place = Place { epoch: 0, entry, position: 0 };
+        Self { order_id, coupon_id, user_id, claimed_at, revision: None, place }
+    }
+
     /// The claim as an entry of its own: name, value, name, value ...
     pub fn payload(&self) -> Vec<Vec<u8>> {
         let revision = self.revision.map(|revision| ("revision", revision.to_string()));

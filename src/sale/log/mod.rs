@@ -37,7 +37,7 @@ use crate::sale::ids::Lane;
 use crate::sale::keys::{Keys, LogId, LogLayout};
 pub use entry::{Entry, EntryId, LoggedClaim, Place, Unreadable, Why};
 use state::{Facts, fact};
-pub use state::{GROUP, GroupState, LogState, groups};
+pub use state::{GROUP, GroupState, LogState, Progress, groups, progress};
 
 /// Result of one step of taking over.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -154,6 +154,45 @@ impl Counts {
     }
 }
 
+/// Place in a log up to which all entries are acknowledged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// Id of the last entry that was ever appended.
+    pub last: EntryId,
+    /// Highest id up to which every entry is acknowledged.
+    pub acknowledged: EntryId,
+}
+
+/// The progress of a log. Of a log that isn't there, both ids are the lowest one.
+///
+/// # Errors
+///
+/// When Redis doesn't answer, or the key has another type.
+pub async fn progress(redis: &Redis, log: &str) -> RedisResult<Progress> {
+    let mut commands = redis::pipe();
+    // In this order: an entry that is delivered after the second command is not taken for acknowledged.
+    commands.cmd("XINFO").arg("STREAM").arg(log);
+    commands.cmd("XINFO").arg("GROUPS").arg(log);
+    commands.cmd("XPENDING").arg(log).arg(GROUP);
+    let replies = redis.query_each::<Value>(&mut commands).await?;
+    let [stream, groups, pending] = &replies[..] else {
+        return Err((redis::ErrorKind::Client, "three answers were expected").into());
+    };
+    let Some(stream) = answer::<Facts>(stream)? else {
+        return Ok(Progress::default());
+    };
+    let last = fact_id(&stream, "last-generated-id").unwrap_or_default();
+    let Some(group) = our_group(groups)? else {
+        return Ok(Progress { last, ..Progress::default() });
+    };
+    let delivered = fact_id(&group, "last-delivered-id").unwrap_or_default();
+    let pending = pending.as_ref().map_err(Clone::clone)?;
+    let (_, oldest, _, _): (i64, Option<String>, Value, Value) =
+        redis::from_redis_value_ref(pending)?;
+    let oldest = oldest.and_then(|oldest| oldest.parse::<EntryId>().ok());
+    Ok(Progress { last, acknowledged: oldest.map_or(delivered, EntryId::before) })
+}
+
 /// State of the group of a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GroupState {

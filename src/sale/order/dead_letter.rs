@@ -227,6 +227,55 @@ pub async fn open_of_coupon(pool: &PgPool, coupon: CouponId) -> sqlx::Result<Has
     Ok(orders.into_iter().collect())
 }
 
+/// The open dead letters of this coupon whose user has no live order of it, in the order of their order ids.
+pub async fn without_live_order(
+    snapshot: &mut PgConnection,
+    coupon: CouponId,
+) -> sqlx::Result<Vec<(i64, UserId, OrderId)>> {
+    let rows = sqlx::query!(
+        r#"SELECT id, user_id AS "user_id!: UserId", order_id AS "order_id!: OrderId" FROM dead_letters
+           WHERE coupon_id = $1 AND resolved_at IS NULL
+             AND NOT EXISTS (SELECT FROM orders WHERE orders.coupon_id = dead_letters.coupon_id
+                             AND orders.user_id = dead_letters.user_id AND orders.kind = 'flash'
+                             AND is_live(orders.status))
+           ORDER BY order_id"#,
+        coupon.get(),
+    )
+    .fetch_all(snapshot)
+    .await?;
+    Ok(rows.into_iter().map(|row| (row.id, row.user_id, row.order_id)).collect())
+}
+
+/// Notes which open dead letters of this coupon hold a unit: these, and no others.
+pub async fn note_units(pool: &PgPool, coupon: CouponId, holding: &[i64]) -> sqlx::Result<()> {
+    sqlx::query!(
+        "UPDATE dead_letters SET holds_unit = (id = ANY($2)), updated_at = now()
+         WHERE coupon_id = $1 AND resolved_at IS NULL AND holds_unit <> (id = ANY($2))",
+        coupon.get(),
+        holding,
+    )
+    .execute(pool)
+    .await?;
+    Ok(())
+}
+
+/// The newest open dead letter of a user that holds no unit: Redis doesn't know its buyer.
+pub async fn without_unit(
+    pool: &PgPool,
+    coupon: CouponId,
+    user: UserId,
+) -> sqlx::Result<Option<OrderId>> {
+    sqlx::query_scalar!(
+        r#"SELECT order_id AS "order_id!: OrderId" FROM dead_letters
+           WHERE coupon_id = $1 AND user_id = $2 AND resolved_at IS NULL AND NOT holds_unit
+           ORDER BY order_id DESC LIMIT 1"#,
+        coupon.get(),
+        user.get(),
+    )
+    .fetch_optional(pool)
+    .await
+}
+
 /// Number of log entries of a lane that ended as dead letters and not as orders after all.
 pub async fn count_of_lane(pool: &PgPool, lane: Lane) -> sqlx::Result<i64> {
     sqlx::query_scalar!(

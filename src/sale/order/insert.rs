@@ -35,6 +35,9 @@ pub enum NotWritten {
     /// The buyers' locks were lost before the commit.
     #[error("the buyers' locks were lost before the commit")]
     LocksLost,
+    /// The lane has another epoch than the caller's: what was read from the log may not be there any more.
+    #[error("the lane has another epoch than the one that these claims were read in")]
+    Stale,
     /// Postgres doesn't answer, or not now.
     #[error(transparent)]
     Postgres(sqlx::Error),

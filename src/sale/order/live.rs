@@ -6,16 +6,17 @@
 
 use std::collections::HashMap;
 
+use chrono::{DateTime, Utc};
 use sqlx::{PgExecutor, PgPool};
 
-use crate::kit::postgres;
 use crate::kit::redis::Redis;
-use crate::sale::ids::{CouponId, OrderId, UserId};
+use crate::kit::{id, postgres};
+use crate::sale::ids::{CouponId, Lane, OrderId, UserId};
 use crate::sale::keys::Keys;
 use crate::sale::{Failure, buyers};
 
 /// Live orders compared at a time; more would hold up all other requests.
-const PAGE: usize = 1_000;
+pub const PAGE: usize = 1_000;
 
 /// A live order, and the order by which its user is a buyer in Redis, if any.
 pub type Missing = ((UserId, OrderId), Option<OrderId>);
@@ -85,6 +86,43 @@ pub async fn live_page(
     .fetch_all(executor)
     .await?;
     Ok(rows.into_iter().map(|row| (row.user_id, row.id)).collect())
+}
+
+/// Live orders of flash coupons in this lane that were claimed since then, by the time in their ids.
+pub async fn claimed_since(
+    pool: &PgPool,
+    lane: Lane,
+    since: DateTime<Utc>,
+) -> sqlx::Result<Vec<(CouponId, UserId, OrderId)>> {
+    let rows = sqlx::query!(
+        r#"SELECT coupon_id AS "coupon_id: CouponId", user_id AS "user_id: UserId", id AS "id: OrderId"
+           FROM orders
+           WHERE id >= $1 AND kind = 'flash' AND (coupon_id & 1023)::integer = $2 AND is_live(status)"#,
+        id::first_at(since),
+        lane.get(),
+    )
+    .fetch_all(pool)
+    .await?;
+    Ok(rows.into_iter().map(|row| (row.coupon_id, row.user_id, row.id)).collect())
+}
+
+/// The newest order of each of these users, in any status.
+pub async fn newest_of(
+    pool: &PgPool,
+    coupon: CouponId,
+    users: &[i64],
+) -> sqlx::Result<HashMap<UserId, OrderId>> {
+    let mut tx = postgres::begin_planning(pool).await?;
+    let rows = sqlx::query!(
+        r#"SELECT user_id AS "user_id: UserId", max(id) AS "order_id!: OrderId" FROM orders
+           WHERE user_id = ANY($1) AND coupon_id = $2 GROUP BY user_id"#,
+        users,
+        coupon.get(),
+    )
+    .fetch_all(&mut *tx)
+    .await?;
+    tx.commit().await?;
+    Ok(rows.into_iter().map(|row| (row.user_id, row.order_id)).collect())
 }
 
 /// The rows under these order ids, of this coupon: the user of each, and whether it is live.

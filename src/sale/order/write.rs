@@ -12,6 +12,7 @@ use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use crate::sale::coupon::stock;
+use crate::sale::fence;
 use crate::sale::ids::{CouponId, Lane, OrderId, UserId};
 use crate::sale::log::LoggedClaim;
 use crate::sale::order::dead_letter::{self, DeadLetter, Reason};
@@ -67,7 +68,7 @@ impl Orders {
     }
 
     /// Writes a batch of claims in one transaction: rows, dead letters for conflicts, units
-    /// sold. Repeating it changes nothing.
+    /// sold. Repeating it changes nothing. The lane has to have the epoch still in which the claims were read.
     ///
     /// Broken off when `locks_lost` is cancelled, and after the time that a batch may take, whatever the server does;
     /// the locks mustn't be held for ever.
@@ -77,7 +78,7 @@ impl Orders {
     /// See [`NotWritten`]. Nothing has been written then, unless it was broken off in mid-commit: a repeat finds out.
     pub async fn write(
         &self,
-        lane: Lane,
+        lane: (Lane, i64),
         claims: &[LoggedClaim],
         locks_lost: &CancellationToken,
     ) -> Result<Written, NotWritten> {
@@ -92,7 +93,7 @@ impl Orders {
     /// As [`write`](Self::write); [`NotWritten::Poison`] also when units came back meanwhile.
     pub async fn write_what_fits(
         &self,
-        lane: Lane,
+        lane: (Lane, i64),
         claims: &[LoggedClaim],
         locks_lost: &CancellationToken,
     ) -> Result<Written, NotWritten> {
@@ -102,7 +103,7 @@ impl Orders {
     async fn write_amount(
         &self,
         amount: Amount,
-        lane: Lane,
+        lane: (Lane, i64),
         claims: &[LoggedClaim],
         locks_lost: &CancellationToken,
     ) -> Result<Written, NotWritten> {
@@ -127,10 +128,10 @@ impl Orders {
 async fn write_on(
     connection: &mut PgConnection,
     amount: Amount,
-    lane: Lane,
+    (lane, epoch): (Lane, i64),
     claims: &[LoggedClaim],
 ) -> Result<Written, NotWritten> {
-    let mut tx = connection.begin().await?;
+    let mut tx = begin_in(connection, lane, epoch).await?;
     if let Amount::WhatFits = amount {
         let written = overflow::write(&mut tx, lane, claims).await;
         return end(tx, written).await;
@@ -145,12 +146,26 @@ async fn write_on(
         }
         Ok(false) => {
             tx.rollback().await?;
-            tx = connection.begin().await?;
+            tx = begin_in(connection, lane, epoch).await?;
             write_missing(&mut tx, lane, claims).await
         }
         Err(error) => Err(error.into()),
     };
     end(tx, written).await
+}
+
+/// Begins a transaction that holds the lane's epoch, so that the epoch can't be raised before its end.
+async fn begin_in(
+    connection: &mut PgConnection,
+    lane: Lane,
+    epoch: i64,
+) -> Result<Transaction<'_, Postgres>, NotWritten> {
+    let mut tx = connection.begin().await?;
+    if fence::table::hold_epoch(&mut tx, lane).await? != Some(epoch) {
+        tx.rollback().await?;
+        return Err(NotWritten::Stale);
+    }
+    Ok(tx)
 }
 
 async fn end(

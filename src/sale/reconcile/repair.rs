@@ -32,12 +32,12 @@ use tokio_util::sync::CancellationToken;
 use utoipa::ToSchema;
 
 use crate::base::limits;
-use crate::kit::id;
 use crate::sale::buyers;
 use crate::sale::coupon::stock;
+use crate::sale::fence;
 use crate::sale::ids::{CouponId, Lane, OrderId, UserId};
 use crate::sale::in_plain_text;
-use crate::sale::log::{EntryId, LoggedClaim, Place};
+use crate::sale::log::LoggedClaim;
 use crate::sale::order::dead_letter::{self, DeadLetter, Reason};
 use crate::sale::order::give_back::stock_returns::{self, StockReturn};
 use crate::sale::order::insert::{NotWritten, Written};
@@ -210,9 +210,11 @@ async fn write_lost(
     if promised != [Some(order)] {
         return Ok((false, format!("user {user} doesn't hold order {order} any more")));
     }
-    let claim = claim_of(coupon, user, order);
+    let claim = LoggedClaim::without_entry(coupon, user, order);
+    let lane = coupon.lane();
+    let epoch = fence::table::epoch(&stores.pool, lane).await?.unwrap_or(0);
     let written = Orders::new(stores.pool.clone(), limits::BATCH_TIMEOUT)
-        .write(coupon.lane(), &[claim], &CancellationToken::new())
+        .write((lane, epoch), &[claim], &CancellationToken::new())
         .await;
     match written {
         Ok(Written { inserted: 1, .. }) => {
@@ -228,6 +230,7 @@ async fn write_lost(
             Ok((true, format!("order {order} of user {user} is a dead letter now: {detail}")))
         }
         Err(NotWritten::LocksLost) => unreachable!("there are none to lose"),
+        Err(NotWritten::Stale) => Err(Failure::Recovering(lane)),
         Err(NotWritten::Postgres(error)) => Err(error.into()),
     }
 }
@@ -261,22 +264,6 @@ async fn return_again(
         false => format!("order {order} of user {user} isn't closed"),
     };
     Ok((done, detail))
-}
-
-/// The claim that must have been in the log; its time is that of the order id, to the second.
-fn claim_of(coupon: CouponId, user: UserId, order: OrderId) -> LoggedClaim {
-    let claimed_at = id::time_of(order.get());
-    // The order id keeps this place apart from others.
-    let ms = u64::try_from(claimed_at.timestamp_millis()).unwrap_or(0);
-    let entry = EntryId { ms, sequence: order.get().unsigned_abs() };
-    LoggedClaim {
-        order_id: order,
-        coupon_id: coupon,
-        user_id: user,
-        claimed_at,
-        revision: None,
-        place: Place { epoch: 0, entry, position: 0 },
-    }
 }
 
 async fn put_aside(

@@ -169,10 +169,12 @@ async fn an_unknown_epoch_is_refused_and_a_new_one_is_learned() {
     let key = app.keys().coupon(coupon);
 
     // Redis has been rebuilt under a new epoch, and Postgres doesn't have that epoch yet.
-    let _: i64 = app.redis(&["HSET", &key, "epoch", "2"]).await;
+    for key in [key, app.keys().lane(coupon.lane())] {
+        let _: i64 = app.redis(&["HSET", &key, "epoch", "2"]).await;
+    }
     assert_eq!(app.claim(42, coupon).await.refusal(), (503, "unavailable"));
     // Now it has: claims find out by themselves, within a moment.
-    app.execute("UPDATE settings SET epoch = 2").await;
+    app.execute("UPDATE lanes SET epoch = 2").await;
     eventually("a claim is accepted", async || app.claim(42, coupon).await.status == 202).await;
 }
 

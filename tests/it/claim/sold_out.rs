@@ -134,7 +134,11 @@ async fn a_redis_that_was_restarted_has_its_buyers_read_anew() {
             .query::<i64>(redis::cmd("EVAL").arg(script).arg(2).arg(&buyers).arg(&sale))
             .await
     };
-    eventually("Redis is back", async || back().await.is_ok()).await;
+    let ping = redis::cmd("PING");
+    let answers = async || app.app.stores.redis.query::<String>(&ping).await.is_ok();
+    eventually("Redis is back", answers).await;
+    app.recover().await;
+    assert!(back().await.is_ok());
     assert_eq!(again().await.expect("nothing is broken").status().code, "accepted");
 
     // The memory of this process runs out, as it has to. (Half-way, one caller is sent to ask, and the next one is
@@ -238,7 +242,8 @@ async fn a_coupon_has_one_reader_of_buyers_and_a_new_edition_ends_it() {
     let server = app.app.stores.redis.link().await.expect("Redis answers").server().clone();
     // None of these is in Redis.
     let over = |additions: i64| Edition { server: server.clone(), epoch: -1, additions };
-    let real = Edition { server: server.clone(), epoch: app.app.epoch.get(), additions: 0 };
+    let real =
+        Edition { server: server.clone(), epoch: app.app.lanes.epoch(coupon.lane()), additions: 0 };
     let sold_out = &app.app.memories.sold_out;
     let listens = async || {
         sold_out.note(coupon, over(0), worth_reading, Instant::now());

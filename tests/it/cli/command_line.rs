@@ -16,7 +16,7 @@ use crate::support::{OwnServers, SECRET, TestApp, now};
 const NO_REDIS: &str = "redis://:hunter2@127.0.0.1:1/";
 const NO_POSTGRES: &str = "postgres://user:hunter2@127.0.0.1:1/x";
 
-const SUB_COMMANDS: [&[&str]; 21] = [
+const SUB_COMMANDS: [&[&str]; 22] = [
     &["serve"],
     &["demo"],
     &["migrate"],
@@ -36,6 +36,7 @@ const SUB_COMMANDS: [&[&str]; 21] = [
     &["log", "switch"],
     &["postponed"],
     &["postponed", "retry"],
+    &["recoveries"],
     &["doctor"],
     &["private-servers"],
 ];

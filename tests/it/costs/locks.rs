@@ -159,7 +159,9 @@ async fn work(
         let is_contended = ours.len() < claims.len();
         if !ours.is_empty() {
             let token = CancellationToken::new();
-            all.push(app.app.orders.write(log.lane(), &ours, &token).await.expect("it writes"));
+            all.push(
+                app.app.orders.write((log.lane(), 1), &ours, &token).await.expect("it writes"),
+            );
             let entries: Vec<(EntryId, u64)> =
                 ours.iter().map(|claim| (claim.place.entry, 0)).collect();
             log.acknowledge(&entries).await.expect("Redis answers");

@@ -113,7 +113,7 @@ const QUERIES: [Row; 29] = [
     ),
     (
         "open dead letters of a coupon",
-        "FROM dead_letters WHERE coupon_id = $1 AND resolved_at IS NULL AND NOT EXISTS",
+        "SELECT order_id AS \"order_id!: OrderId\" FROM dead_letters WHERE coupon_id = $1 AND resolved_at IS NULL AND NOT EXISTS",
         "{first}",
         200.0,
     ),

@@ -77,7 +77,9 @@ async fn several_changes_that_nobody_applied_arrive_as_one() {
 async fn a_process_that_is_killed_between_the_stores_does_no_harm() {
     let app = TestApp::start().await;
     let coupon = app.create_flash(3).await;
-    let proxy = proxy_before(&app, "EVALSHA").await;
+    let script = redis::Script::new(include_str!("../../../lua/apply_coupon.lua"));
+    let hash: &str = Box::leak(script.get_hash().to_owned().into_boxed_str());
+    let proxy = proxy_before(&app, hash).await;
     let mut command = flash_sale(&["serve", "--listen", "127.0.0.1:0", "--roles", "api"]);
     command.args(store_arguments_behind(&app, &proxy));
     let mut process = Process::spawn(command);
@@ -209,10 +211,13 @@ async fn a_change_never_puts_back_a_sale_that_redis_has_lost() {
 async fn a_sale_of_another_epoch_is_left_alone() {
     let app = TestApp::start().await;
     let coupon = app.create_flash(3).await;
-    app.execute("UPDATE settings SET epoch = 2").await;
+    for key in [app.keys().coupon(coupon), app.keys().lane(coupon.lane())] {
+        let _: i64 = app.redis(&["HSET", &key, "epoch", "2"]).await;
+    }
     assert_eq!(app.r#move(coupon, "pause").await.status, 202);
     assert_eq!(sale(&app, coupon).await, ["active", "3", "3", "1"]);
-    let _: i64 = app.redis(&["HSET", &app.keys().coupon(coupon), "epoch", "2"]).await;
+    app.execute("UPDATE lanes SET epoch = 2").await;
+    app.app.lanes.read_now().await.expect("Postgres answers");
     assert_eq!(app.changes_pass().await, 1);
     assert_eq!(sale(&app, coupon).await, ["paused", "3", "3", "2"]);
 }
@@ -227,7 +232,8 @@ async fn a_change_between_the_steps_of_loading_is_not_lost() {
         let script = include_str!("../../../lua/load_sale.lua");
         let key = app.keys().coupon(coupon);
         let values = ["a load", "0", "9999999999999", "3", "1", "1", "1", "active"];
-        let words = [&["EVAL", script, "1", &key], &values[..]].concat();
+        let lane = app.keys().lane(coupon.lane());
+        let words = [&["EVAL", script, "2", &key, &lane], &values[..]].concat();
         app.redis::<redis::Value>(&words).await;
         let _: i64 = app.redis(&["HSET", &app.keys().buyers(coupon, 0), "-", ""]).await;
         coupon
@@ -249,7 +255,8 @@ async fn a_change_between_the_steps_of_loading_is_not_lost() {
     // A change is never applied to a sale that isn't open: a sale opens with one whole revision.
     let coupon = loading().await;
     app.decide_on(coupon, CouponState::Paused).await;
-    stock::note_load(&app.app.stores.pool, coupon, "a load").await.expect("Postgres answers");
+    let mut connection = app.app.stores.pool.acquire().await.expect("Postgres answers");
+    stock::note_load(&mut connection, coupon, "a load").await.expect("Postgres answers");
     let told = app.app.coupon_changes.apply_values(coupon, &app.stored_sale(coupon).await).await;
     assert!(!told.expect("both answer"), "it isn't in force");
     assert_eq!(sale(&app, coupon).await, ["loading", "3", "3", "1"]);

@@ -209,8 +209,9 @@ async fn an_archived_sale_leaves_no_shard_behind() {
 async fn make_shards(app: &TestApp, coupon: CouponId, load: &str, shards: &[String]) -> String {
     let script = include_str!("../../../lua/make_shards.lua");
     let key = app.keys().coupon(coupon);
-    let count = (1 + shards.len()).to_string();
-    let mut words = vec!["EVAL", script, &count, &key];
+    let lane = app.keys().lane(coupon.lane());
+    let count = (2 + shards.len()).to_string();
+    let mut words = vec!["EVAL", script, &count, &key, &lane];
     words.extend(shards.iter().map(String::as_str).chain([load]));
     app.redis(&words).await
 }
@@ -223,8 +224,9 @@ async fn a_load_that_was_cut_off_is_finished_before_the_first_claim() {
         let script = include_str!("../../../lua/load_sale.lua");
         let values = ["a load", "0", "9999999999999", "5000", "1", "1", "157", "active"];
         let key = app.keys().coupon(coupon);
+        let lane = app.keys().lane(coupon.lane());
         let _: (String, u32) =
-            app.redis(&[&["EVAL", script, "1", &key], &values[..]].concat()).await;
+            app.redis(&[&["EVAL", script, "2", &key, &lane], &values[..]].concat()).await;
         let shards = app.shard_keys(coupon).await;
         if made > 0 {
             assert_eq!(make_shards(&app, coupon, "a load", &shards[..made]).await, "MADE");

@@ -42,6 +42,7 @@ async fn an_old_master_that_lives_on_as_a_replica_is_left_for_the_new_one() {
     let address = Switch::to(&old.url()).await;
     let app = app_at(address.url()).await;
     worker::start(&app.app, &app.config);
+    flash_sale::app::start_housekeeping(&app.app);
     let coupon = app.create_flash(100).await;
     for user in 1..=10 {
         assert_eq!(app.claim(user, coupon).await.status, 202);
@@ -78,7 +79,7 @@ async fn a_server_that_takes_no_writes_is_not_ready() {
     let ready = app.get("/readyz", "").await;
     let expected = json!({
         "status": "unavailable", "redis": "is a replica, which takes no writes", "postgres": "ok",
-        "backlog": "unknown", "process": "ok",
+        "backlog": "unknown", "lanes": "ok", "process": "ok",
     });
     assert_eq!((ready.status, ready.body), (503, expected));
     assert_eq!(app.claim(2, coupon).await.refusal(), (503, "unavailable"));

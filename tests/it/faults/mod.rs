@@ -7,6 +7,7 @@ mod kills;
 pub mod processes;
 
 // Rolling restarts under load.
+mod recovery;
 mod restart;
 
 // Stores that are killed, hung or emptied under load.

@@ -43,8 +43,9 @@ async fn a_sale_that_was_paused_or_ended_is_so_again_after_a_roll_back() {
     assert_eq!(app.restock(restocked, 2, "more").await.status, 200);
 
     roll_back(&mut server, &app).await;
+    assert_eq!(refusal(&app, 1, paused).await, (503, "recovering".to_owned()));
+    app.recover().await;
     assert_eq!(app.app.coupon_changes.pass().await.unwrap(), 0, "Postgres has noted all of it");
-    assert_eq!(app.app.coupon_changes.catch_up_pass().await.unwrap(), 3);
     assert_eq!(app.app.coupon_changes.catch_up_pass().await.unwrap(), 0);
     assert_eq!(refusal(&app, 1, paused).await, (409, "sale_paused".to_owned()));
     assert_eq!(refusal(&app, 1, ended).await, (410, "sale_ended".to_owned()));
@@ -60,6 +61,8 @@ async fn a_worker_applies_what_was_decided_by_itself() {
     let (mut server, app) = start().await;
     let coupon = app.create_flash(3).await;
     let _worker = Process::serve(&app, &["--roles", "worker"]);
+    let keepers = "SELECT count(*) FROM lane_keeper WHERE until > now()";
+    eventually("the worker keeps the lanes", async || app.number(keepers).await == 1).await;
     let _: String = app.redis(&["SAVE"]).await;
     assert_eq!(app.r#move(coupon, "pause").await.status, 200);
     roll_back(&mut server, &app).await;

@@ -37,6 +37,7 @@ const ROUTES: &[(&str, &str)] = &[
     ("post", "/v1/reconcile"),
     ("get", "/v1/reconcile/runs"),
     ("get", "/v1/reconcile/runs/{id}"),
+    ("get", "/v1/recoveries"),
 ];
 
 #[tokio::test]
@@ -210,7 +211,7 @@ async fn a_service_that_is_well_says_so() {
     let alive = app.get("/livez", "").await;
     assert_eq!((alive.status, &alive.body), (200, &json!("ok\n")));
     let ready = app.get("/readyz", "").await;
-    let well = json!({"status": "ready", "redis": "ok", "postgres": "ok", "backlog": "ok", "process": "ok"});
+    let well = json!({"status": "ready", "redis": "ok", "postgres": "ok", "backlog": "ok", "lanes": "ok", "process": "ok"});
     assert_eq!((ready.status, ready.body), (200, well));
 }
 
@@ -278,7 +279,7 @@ async fn head_is_get_without_a_body() {
         let (id, token) = match path {
             path if path.contains("orders") => (order, app.token(42)),
             path if path.contains("reconcile") => (run, admin.clone()),
-            path if path.contains("dead") || path.contains("postponed") => {
+            path if ["dead", "postponed", "recoveries"].iter().any(|of| path.contains(of)) => {
                 (coupon.get(), admin.clone())
             }
             _ => (coupon.get(), app.token(42)),

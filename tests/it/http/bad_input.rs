@@ -236,7 +236,7 @@ async fn a_query_is_taken_at_its_word() {
     let bad = "colour=red user_id=7 Limit=1 limit=0 limit=101 limit=-1 limit=1.5 limit=x limit= \
                limit=99999999999 limit=1&limit=2 cursor= cursor=0 cursor=-1 cursor=07 cursor=x \
                cursor=%FF cursor=9223372036854775808 cursor=1&cursor=2 access_token=x";
-    for list in ["/v1/coupons", "/v1/orders", "/v1/postponed"] {
+    for list in ["/v1/coupons", "/v1/orders", "/v1/postponed", "/v1/recoveries"] {
         for query in bad.split(' ') {
             let path = format!("{list}?{query}");
             let reply = app.get(&path, &app.admin_token()).await;

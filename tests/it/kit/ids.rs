@@ -102,7 +102,7 @@ async fn ids_that_were_told_are_never_told_again_after_a_roll_back() {
         let servers = Addresses { redis_url: server.url(), ..shared().clone() };
         let app = TestApp::on(&servers, &[], clock.clone()).await;
         app.expect_disagreements();
-        let coupon = app.create_flash(1_000).await;
+        let coupon = app.create_flash(2_000).await;
         let another = app.another_instance_at(clock.clone()).await;
         let mut told = HashSet::new();
         let mut user = 0;
@@ -132,11 +132,15 @@ async fn ids_that_were_told_are_never_told_again_after_a_roll_back() {
                 let answers = async || app.stores.redis.query::<String>(&ping).await.is_ok();
                 eventually("the old connection has been noticed to be gone", answers).await;
             }
+            app.recover().await;
             let first = match what_they_know {
                 "themselves" => another.clone(),
                 "the orders" => app.another_instance_at(clock.clone()).await,
                 _ => reader,
             };
+            for app in [&first, &another] {
+                app.lanes.read_now().await.expect("Postgres answers");
+            }
             sell(&[&first, &another, &app.app], 60).await;
         }
     }

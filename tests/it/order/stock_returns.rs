@@ -243,8 +243,10 @@ async fn a_new_epoch_is_learned_before_anything_is_given_back() {
     let (app, coupon) = app_with(1).await;
     let order = app.order(1, coupon).await;
     app.cancel(1, order).await;
-    app.execute("UPDATE settings SET epoch = 2").await;
-    let _: i64 = app.redis(&["HSET", &app.keys().coupon(coupon), "epoch", "2"]).await;
+    app.execute("UPDATE lanes SET epoch = 2").await;
+    for key in [app.keys().coupon(coupon), app.keys().lane(coupon.lane())] {
+        let _: i64 = app.redis(&["HSET", &key, "epoch", "2"]).await;
+    }
     assert_eq!((app.give_back().await, app.stock(coupon).await), (0, 0), "the epoch was another");
     assert_eq!((app.give_back().await, app.stock(coupon).await), (1, 1));
 }

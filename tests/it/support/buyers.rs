@@ -13,19 +13,21 @@ const FIRST_ORDER_BY_HAND: i64 = 1 << 60;
 impl TestApp {
     /// How many shards Redis says that there are; one if it doesn't hold the sale.
     pub async fn shards(&self, coupon: CouponId) -> Shards {
-        let count: Option<u32> = self.redis(&["HGET", &self.keys().coupon(coupon), "shards"]).await;
-        count.map_or(Shards::ONE, |count| Shards::new(count).expect("there are some"))
+        let key = self.keys().coupon(coupon);
+        let shards: Option<String> = self.redis(&["HGET", &key, "shards"]).await;
+        shards.map_or(Shards::ONE, |shards| shards.parse().expect("shards"))
     }
 
     /// Keys of all shards.
     pub async fn shard_keys(&self, coupon: CouponId) -> Vec<String> {
         let shards = self.shards(coupon).await;
-        shards.all().map(|shard| self.keys().buyers(coupon, shard)).collect()
+        shards.all().map(|shard| shards.key(self.keys(), coupon, shard)).collect()
     }
 
     /// Key of the shard that this user belongs to.
     pub async fn shard_of(&self, coupon: CouponId, id: i64) -> String {
-        self.keys().buyers(coupon, self.shards(coupon).await.of(user(id)))
+        let shards = self.shards(coupon).await;
+        shards.key(self.keys(), coupon, shards.of(user(id)))
     }
 
     /// Buyers, each with the order.

@@ -30,6 +30,7 @@ use secrecy::SecretString;
 use serde_json::{Value, json};
 use sqlx::{ConnectOptions, PgConnection};
 use tokio::sync::OnceCell;
+use tokio::time::sleep;
 use uuid::Uuid;
 
 use super::client::Reply;
@@ -316,6 +317,31 @@ impl TestApp {
             add(&mut sum, write_all(&mut worker).await);
         }
         sum
+    }
+
+    /// Looks after the lanes, and writes orders, until Redis has been compared with Postgres and all lanes are open.
+    pub async fn recover(&self) {
+        let keeping = async {
+            while self.app.keeper.pass().await.is_err() || !self.app.lanes.recovering().is_empty() {
+                sleep(Duration::from_millis(10)).await;
+            }
+        };
+        let writing = async {
+            let mut workers = self.workers();
+            loop {
+                self.app.receipts_pass().await;
+                for worker in &mut workers {
+                    // A worker whose lane has a new epoch begins again.
+                    let _ = worker.ensure_group().await;
+                    let _ = worker.write_pass().await;
+                }
+                sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::select! {
+            () = bounded("all lanes are open", keeping) => {}
+            () = writing => {}
+        }
     }
 
     // ---- behind the curtain ----

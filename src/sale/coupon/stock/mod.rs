@@ -13,8 +13,9 @@ use crate::sale::coupon::model::{CouponKind, CouponState, SaleTerms};
 use crate::sale::ids::CouponId;
 
 pub use queries::{
-    allow_long_statements, archived, closed, ended, exists, loaded, lock_units_left, newest_loaded,
-    open_of, revisions, sold, to_load, unapplied, units_left,
+    LoadedSale, SaleToBuild, allow_long_statements, archived, closed, ended, exists, is_loaded,
+    loaded, loaded_in, lock_units_left, newest_loaded, open_of, revisions, sold, to_build, to_load,
+    unapplied, units_left,
 };
 
 /// Facts of Postgres about a coupon for its load.
@@ -35,8 +36,6 @@ pub struct StoredSale {
     pub revision: i64,
     /// Total and window.
     pub terms: SaleTerms,
-    /// Epoch of the installation.
-    pub epoch: i64,
     /// Its life in Redis.
     pub stage: Stage,
 }
@@ -80,7 +79,7 @@ pub async fn find(pool: &PgPool, coupon: CouponId) -> sqlx::Result<Option<Stored
     let row = sqlx::query!(
         r#"SELECT coupons.kind AS "kind: CouponKind", state AS "state: CouponState", revision,
                   opens_at AS "opens_at?", closes_at AS "closes_at?", total AS "total?",
-                  load_id, (SELECT epoch FROM settings) AS "epoch!", (archived_at IS NOT NULL) AS "archived!"
+                  load_id, (archived_at IS NOT NULL) AS "archived!"
            FROM coupons LEFT JOIN flash_sales ON coupon_id = id
            WHERE id = $1"#,
         coupon.get(),
@@ -102,7 +101,6 @@ pub async fn find(pool: &PgPool, coupon: CouponId) -> sqlx::Result<Option<Stored
         state: row.state,
         revision: row.revision,
         terms: SaleTerms { total, opens_at, closes_at },
-        epoch: row.epoch,
         stage: match row.load_id {
             None => Stage::Unloaded,
             Some(load_id) if row.archived => Stage::Archived { load_id },
@@ -184,21 +182,37 @@ pub async fn note_behind(pool: &PgPool, coupon: CouponId, revision: i64) -> sqlx
 
 /// Notes that the sale is in Redis, put there by this load; from now on its absence there means that Redis has lost
 /// data. Returns the load that holds: the first one noted.
-pub async fn note_load(pool: &PgPool, coupon: CouponId, load_id: &str) -> sqlx::Result<String> {
+pub async fn note_load(
+    tx: &mut PgConnection,
+    coupon: CouponId,
+    load_id: &str,
+) -> sqlx::Result<String> {
     sqlx::query!(
         "UPDATE flash_sales SET loaded_at = now(), load_id = $2, updated_at = now()
          WHERE coupon_id = $1 AND loaded_at IS NULL",
         coupon.get(),
         load_id,
     )
-    .execute(pool)
+    .execute(&mut *tx)
     .await?;
     sqlx::query_scalar!(
         r#"SELECT load_id AS "load_id!" FROM flash_sales WHERE coupon_id = $1"#,
         coupon.get(),
     )
-    .fetch_one(pool)
+    .fetch_one(tx)
     .await
+}
+
+/// Notes the revision that Redis has after the sale has been built anew.
+pub async fn set_applied(pool: &PgPool, coupon: CouponId, revision: i64) -> sqlx::Result<()> {
+    sqlx::query!(
+        "UPDATE flash_sales SET applied_revision = $2, updated_at = now() WHERE coupon_id = $1",
+        coupon.get(),
+        revision,
+    )
+    .execute(pool)
+    .await?;
+    Ok(())
 }
 
 /// Counts `orders` more units as sold. False if there aren't so many; nothing has changed then.

@@ -7,7 +7,8 @@ use chrono::{DateTime, Utc};
 use sqlx::{PgConnection, PgExecutor, PgPool};
 
 use crate::base::limits;
-use crate::sale::ids::CouponId;
+use crate::sale::coupon::model::CouponState;
+use crate::sale::ids::{CouponId, Lane};
 
 /// Lets the statements of this transaction take up to [`limits::RECOUNT_TIMEOUT`].
 pub async fn allow_long_statements(tx: &mut PgConnection) -> sqlx::Result<()> {
@@ -78,6 +79,74 @@ pub async fn loaded(pool: &PgPool) -> sqlx::Result<Vec<CouponId>> {
            WHERE loaded_at IS NOT NULL AND archived_at IS NULL ORDER BY coupon_id"#
     )
     .fetch_all(pool)
+    .await
+}
+
+/// Whether Redis has to hold this sale.
+pub async fn is_loaded(pool: &PgPool, coupon: CouponId) -> sqlx::Result<bool> {
+    sqlx::query_scalar!(
+        r#"SELECT EXISTS (SELECT FROM flash_sales WHERE coupon_id = $1 AND loaded_at IS NOT NULL
+                          AND archived_at IS NULL) AS "loaded!""#,
+        coupon.get(),
+    )
+    .fetch_one(pool)
+    .await
+}
+
+/// A sale that Redis has to hold.
+pub struct LoadedSale {
+    /// The coupon.
+    pub coupon: CouponId,
+    /// Id of the noted load.
+    pub load_id: String,
+    /// Newest revision of the coupon.
+    pub revision: i64,
+}
+
+/// Sales of a lane that Redis has to hold.
+pub async fn loaded_in(pool: &PgPool, lane: Lane) -> sqlx::Result<Vec<LoadedSale>> {
+    sqlx::query_as!(
+        LoadedSale,
+        r#"SELECT coupon_id AS "coupon: CouponId", load_id AS "load_id!", revision
+           FROM flash_sales JOIN coupons ON id = coupon_id
+           WHERE loaded_at IS NOT NULL AND archived_at IS NULL
+             AND (coupon_id & 1023)::integer = $1
+           ORDER BY coupon_id"#,
+        lane.get(),
+    )
+    .fetch_all(pool)
+    .await
+}
+
+/// A sale that Redis has to hold, with all that it is built from but its buyers.
+pub struct SaleToBuild {
+    /// Units on offer.
+    pub total: i64,
+    /// Start of the window.
+    pub opens_at: DateTime<Utc>,
+    /// End of the window; not part of it.
+    pub closes_at: DateTime<Utc>,
+    /// State of the coupon.
+    pub state: CouponState,
+    /// Revision of these values.
+    pub revision: i64,
+    /// Id of the noted load.
+    pub load_id: String,
+}
+
+/// The sale to build, as this snapshot has it; `None` once it has been archived.
+pub async fn to_build(
+    snapshot: &mut PgConnection,
+    coupon: CouponId,
+) -> sqlx::Result<Option<SaleToBuild>> {
+    sqlx::query_as!(
+        SaleToBuild,
+        r#"SELECT total, opens_at, closes_at, state AS "state: CouponState", revision, load_id AS "load_id!"
+           FROM coupons JOIN flash_sales ON coupon_id = id
+           WHERE id = $1 AND loaded_at IS NOT NULL AND archived_at IS NULL"#,
+        coupon.get(),
+    )
+    .fetch_optional(snapshot)
     .await
 }
 

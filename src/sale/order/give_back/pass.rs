@@ -37,7 +37,6 @@
 //! order that was closed.
 
 use std::collections::{BTreeMap, HashSet};
-use std::iter;
 use std::sync::Arc;
 
 use sqlx::PgPool;
@@ -49,7 +48,7 @@ use crate::kit::script::{Script, VariadicScript};
 use crate::sale::buyers;
 use crate::sale::buyers::shards::Shards;
 use crate::sale::coupon::load::Loader;
-use crate::sale::epoch::Epoch;
+use crate::sale::fence::LaneStates;
 use crate::sale::ids::{CouponId, OrderId, UserId};
 use crate::sale::keys::Keys;
 use crate::sale::order::dead_letter;
@@ -66,9 +65,9 @@ pub struct StockReturns {
     give_back: VariadicScript,
     free_place: Script<1>,
     withdrawals: Withdrawals,
-    /// Loader of sales: has the epoch, and raises the alarm.
+    /// Loader of sales: raises the alarm.
     loader: Arc<Loader>,
-    epoch: Arc<Epoch>,
+    lanes: Arc<LaneStates>,
     postponed: Postponed,
 }
 
@@ -140,14 +139,14 @@ impl StockReturns {
     pub fn new(
         stores: &Stores,
         loader: Arc<Loader>,
-        epoch: Arc<Epoch>,
+        lanes: Arc<LaneStates>,
         postponed: Postponed,
     ) -> Self {
         let Stores { pool, redis, keys } = stores.clone();
         let give_back = VariadicScript::new(include_str!("../../../../lua/give_back.lua"));
         let free_place = Script::new(include_str!("../../../../lua/free_place.lua"));
-        let withdrawals = Withdrawals::new(stores, loader.clone(), epoch.clone());
-        Self { pool, redis, keys, give_back, free_place, withdrawals, loader, epoch, postponed }
+        let withdrawals = Withdrawals::new(stores, loader.clone(), lanes.clone());
+        Self { pool, redis, keys, give_back, free_place, withdrawals, loader, lanes, postponed }
     }
 
     /// Returns units and places that are due, up to [`limits::PASS_BATCHES_MAX`] batches of each coupon. Returns the
@@ -368,12 +367,14 @@ impl StockReturns {
     /// False if the sale can take no unit back now.
     async fn give_back(&self, coupon: CouponId, units: &[Open]) -> Result<bool, Failure> {
         let shards = buyers::shards(&self.redis, &self.keys, coupon).await?.unwrap_or(Shards::ONE);
-        let of_users = units.iter().map(|one| self.keys.buyers(coupon, shards.of(one.user_id)));
-        let names: Vec<String> = iter::once(self.keys.coupon(coupon)).chain(of_users).collect();
+        let of_users =
+            units.iter().map(|one| shards.key(&self.keys, coupon, shards.of(one.user_id)));
+        let of_sale = [self.keys.coupon(coupon), self.keys.lane(coupon.lane())];
+        let names: Vec<String> = of_sale.into_iter().chain(of_users).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        let epoch = self.epoch.get();
+        let epoch = self.lanes.epoch(coupon.lane());
         let channel = self.keys.additions_channel();
-        let arguments = (coupon.get(), epoch, shards.count(), channel, &pairs(units)[..]);
+        let arguments = (coupon.get(), epoch, shards.to_string(), channel, &pairs(units)[..]);
         let link = self.redis.link().await?;
         let replies: Vec<String> = self.give_back.run(&link, &names, arguments).await?;
         let answers = |code: &String| code == "GIVEN_BACK" || code == "NOT_HELD";
@@ -381,12 +382,13 @@ impl StockReturns {
             // Archived since these rows were read: the next pass closes them.
             [code] if code == "NOT_LOADED" => self.loader.missing(coupon).await.map(|_| false),
             [code] if code == "STALE" => {
-                self.epoch.refresh().await?;
-                match self.epoch.get() {
+                self.lanes.refresh().await?;
+                match self.lanes.epoch(coupon.lane()) {
                     now if now == epoch => Err(Failure::Stale(coupon)),
                     _ => Ok(false),
                 }
             }
+            [code] if code == "RECOVERING" => Err(self.lanes.suspect(coupon.lane())),
             codes if codes.len() == units.len() && codes.iter().all(answers) => Ok(true),
             _ => Err(Failure::UnknownReply(replies.join(" "))),
         }

@@ -2,10 +2,11 @@
 
 use std::collections::HashSet;
 
+use chrono::{DateTime, Utc};
 use sqlx::{PgConnection, PgPool};
 
 use crate::kit::postgres;
-use crate::sale::ids::{CouponId, OrderId, UserId};
+use crate::sale::ids::{CouponId, Lane, OrderId, UserId};
 
 /// A unit on its way back.
 #[derive(Clone, Debug)]
@@ -51,6 +52,19 @@ pub async fn write_again(pool: &PgPool, back: &StockReturn) -> sqlx::Result<bool
     .execute(pool)
     .await?;
     Ok(done.rows_affected() == 1)
+}
+
+/// Has the units and places of a lane come back once more that came back since then: Redis may have forgotten it.
+pub async fn run_again(pool: &PgPool, lane: Lane, since: DateTime<Utc>) -> sqlx::Result<u64> {
+    let done = sqlx::query!(
+        "UPDATE stock_returns SET done_at = NULL, updated_at = now()
+         WHERE done_at >= $1 AND (coupon_id & 1023)::integer = $2",
+        since,
+        lane.get(),
+    )
+    .execute(pool)
+    .await?;
+    Ok(done.rows_affected())
 }
 
 /// Notes that an order is no longer unpaid, in the transaction in which it is paid. Only flash coupons have places.

@@ -60,7 +60,7 @@ use crate::sale::buyers::census::{Census, census};
 use crate::sale::buyers::shards::Shards;
 use crate::sale::coupon::load::Loader;
 use crate::sale::coupon::stock;
-use crate::sale::epoch::Epoch;
+use crate::sale::fence::LaneStates;
 use crate::sale::ids::{CouponId, OrderId, UserId};
 use crate::sale::keys::Keys;
 use crate::sale::order::live::forgotten;
@@ -95,15 +95,15 @@ pub(super) struct Withdrawals {
     keys: Keys,
     pass_on: VariadicScript,
     loader: Arc<Loader>,
-    epoch: Arc<Epoch>,
+    lanes: Arc<LaneStates>,
 }
 
 impl Withdrawals {
     /// A decider over these stores.
-    pub(super) fn new(stores: &Stores, loader: Arc<Loader>, epoch: Arc<Epoch>) -> Self {
+    pub(super) fn new(stores: &Stores, loader: Arc<Loader>, lanes: Arc<LaneStates>) -> Self {
         let Stores { pool, redis, keys } = stores.clone();
         let pass_on = VariadicScript::new(include_str!("../../../../lua/pass_on.lua"));
-        Self { pool, redis, keys, pass_on, loader, epoch }
+        Self { pool, redis, keys, pass_on, loader, lanes }
     }
 
     /// Passes places on. Returns the fate of each, by order.
@@ -223,12 +223,12 @@ impl Withdrawals {
             return Ok(Vec::new());
         }
         let shards = buyers::shards(&self.redis, &self.keys, coupon).await?.unwrap_or(Shards::ONE);
-        let key_of = |user| self.keys.buyers(coupon, shards.of(user));
-        let mut names = vec![self.keys.coupon(coupon)];
+        let key_of = |user| shards.key(&self.keys, coupon, shards.of(user));
+        let mut names = vec![self.keys.coupon(coupon), self.keys.lane(coupon.lane())];
         let mut arguments = vec![
             coupon.to_string(),
-            self.epoch.get().to_string(),
-            shards.count().to_string(),
+            self.lanes.epoch(coupon.lane()).to_string(),
+            shards.to_string(),
             self.keys.additions_channel(),
         ];
         for (user, order) in places {
@@ -252,7 +252,8 @@ impl Withdrawals {
     ) -> Result<Vec<Fate>, Failure> {
         match replies {
             [code] if ["NOT_LOADED", "LOST"].contains(&code.as_str()) => {}
-            [code] if code == "STALE" => self.epoch.refresh().await?,
+            [code] if code == "STALE" => self.lanes.refresh().await?,
+            [code] if code == "RECOVERING" => return Err(self.lanes.suspect(coupon.lane())),
             codes if codes.len() == places => {
                 let passed_on = codes.iter().filter(|code| *code == "PASSED_ON").count();
                 if passed_on > 0 {

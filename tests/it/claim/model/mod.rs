@@ -46,6 +46,8 @@ enum Command {
     State(State),
     Window(Window),
     Epoch(i64),
+    /// Whether the lane is open.
+    Lane(bool),
     Layout(i64),
     /// Written by hand.
     AddStock(i64),
@@ -92,6 +94,8 @@ struct Model {
     /// Calls that have brought units back.
     returns: i64,
     tampered: bool,
+    /// Whether the lane is recovering.
+    lane_closed: bool,
 }
 
 fn commands() -> impl Strategy<Value = Vec<Command>> {
@@ -121,6 +125,7 @@ fn commands() -> impl Strategy<Value = Vec<Command>> {
         4 => states().prop_map(Command::State),
         4 => windows().prop_map(Command::Window),
         1 => ones().prop_map(Command::Epoch),
+        1 => prop::bool::weighted(0.7).prop_map(Command::Lane),
         1 => layouts().prop_map(Command::Layout),
         1 => prop_oneof![Just(-1), Just(1)].prop_map(Command::AddStock),
         1 => (0..SHARDS).prop_map(Command::LoseShard),
@@ -143,9 +148,9 @@ fn ones() -> impl Strategy<Value = i64> {
     prop_oneof![15 => Just(1_i64), 1 => Just(2)]
 }
 
-/// A layout: 2, which is ours, and 1 now and then.
+/// A layout: 2 or 3, which are ours, and 1 now and then.
 fn layouts() -> impl Strategy<Value = i64> {
-    prop_oneof![15 => Just(2_i64), 1 => Just(1)]
+    prop_oneof![10 => Just(2_i64), 5 => Just(3), 1 => Just(1)]
 }
 
 /// The right number, and another one now and then.
@@ -222,9 +227,13 @@ impl Model {
     /// Reason why no script can work on this sale.
     fn unusable(&self, epoch: i64) -> Option<&'static str> {
         match &self.sale {
+            _ if self.lane_closed => Some("RECOVERING"),
             None => Some("NOT_LOADED"),
             Some(sale) if sale.state == State::Loading => Some("NOT_LOADED"),
-            Some(sale) if sale.epoch != epoch || sale.layout != 2 => Some("STALE"),
+            // The lane has the epoch 1.
+            Some(sale) if sale.epoch != epoch || epoch != 1 || ![2, 3].contains(&sale.layout) => {
+                Some("STALE")
+            }
             Some(_) => None,
         }
     }
@@ -322,6 +331,10 @@ async fn carry_out(command: Command, model: &mut Model, real: &Real<'_>) -> Test
             model.tampered = false;
         }
         (_, None) => {}
+        (Command::Lane(open), _) => {
+            real.set_lane(open).await;
+            model.lane_closed = !open;
+        }
         (Command::Delete, there) => {
             real.delete(&real.hash).await;
             *there = None;

@@ -30,6 +30,7 @@ impl<'a> Real<'a> {
         let lane = keys.lane(coupon.lane());
         let unpaid = keys.unpaid(coupon.lane());
         let _: i64 = app.redis(&["DEL", &log, &lane, &unpaid]).await;
+        let _: i64 = app.redis(&["HSET", &lane, "epoch", "1", "state", "open"]).await;
         let shards = (0..SHARDS).map(|shard| keys.buyers(coupon, shard)).collect();
         Self { app, coupon, hash: keys.coupon(coupon), shards, unpaid, lane, log }
     }
@@ -63,6 +64,7 @@ impl<'a> Real<'a> {
             'S' => ("SOLD_OUT", number.clone()),
             'U' => ("TOO_MANY_UNPAID", String::new()),
             'O' => ("OVERLOADED", String::new()),
+            'V' => ("RECOVERING", String::new()),
             'L' => ("NOT_LOADED", String::new()),
             'T' => ("STALE", String::new()),
             'R' => ("RESHARDED", number.clone()),
@@ -75,7 +77,8 @@ impl<'a> Real<'a> {
 
     /// A code for each unit, or one for all.
     pub async fn give_back(&self, epoch: i64, shards: u32, units: &[(i64, i64)]) -> Vec<String> {
-        let keys = [vec![self.hash.clone()], self.shards_of(shards, units)].concat();
+        let of_sale = vec![self.hash.clone(), self.lane.clone()];
+        let keys = [of_sale, self.shards_of(shards, units)].concat();
         let channel = self.app.keys().additions_channel();
         let coupon = self.coupon.to_string();
         let epoch = epoch.to_string();
@@ -109,6 +112,11 @@ impl<'a> Real<'a> {
         let mut words = vec!["EVAL", script, &count];
         words.extend(keys.iter().chain(arguments).chain(&pairs).map(String::as_str));
         self.app.redis(&words).await
+    }
+
+    pub async fn set_lane(&self, open: bool) {
+        let state = if open { "open" } else { "recovering" };
+        let _: i64 = self.app.redis(&["HSET", &self.lane, "state", state]).await;
     }
 
     pub async fn set(&self, fields: &[(&str, &str)]) {

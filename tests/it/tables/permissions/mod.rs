@@ -67,6 +67,7 @@ const OPERATIONS: &[([u16; 6], &str, &str, Of)] = &[
     ([401, 401, 401, 403, 403, 200], "post", "/v1/reconcile", Of::Nothing),
     ([401, 401, 401, 403, 403, 200], "get", "/v1/reconcile/runs", Of::Comparison),
     ([401, 401, 401, 403, 403, 200], "get", "/v1/reconcile/runs/{id}", Of::Comparison),
+    ([401, 401, 401, 403, 403, 200], "get", "/v1/recoveries", Of::Nothing),
 ];
 
 /// The kind of thing that an operation is tried on. Each row has one of its own.

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use anyhow::bail;
 use clap::{Args, Subcommand};
 
-use super::stores::{As, OpenStores};
 use crate::base::config::StoreConfig;
 use crate::base::telemetry::Metrics;
+use crate::cli::stores::{As, OpenStores};
 use crate::sale::Stores;
 use crate::sale::ids::PostponedId;
 use crate::sale::pass::Pass;

@@ -1,0 +1,29 @@
+#!lua flags=allow-oom
+-- Compares the beat of a lane with the noted one, and raises it.
+--
+-- KEYS[1]  lane  HASH  epoch, state, beat and counts of the lane
+-- ARGV[1]  epoch that Postgres has noted
+-- ARGV[2]  beat that Postgres has noted
+--
+-- Replies  a code and a number
+--   BEAT     the lane is as it was noted; the number counts the orders that were ever promised in it
+--   MISSING  the lane isn't there: Redis has lost its data; 0
+--   EPOCH    the lane has another epoch, which is the number
+--   CLOSED   the lane is recovering; 0
+--   BEHIND   the lane has another beat than the noted one, which is the number: Redis went back in time
+--
+-- Cost: O(1). The beat that follows the noted one counts as noted: the process that raised it died before its note, or
+-- had no reply. A Redis that went back never has it. May run on a full Redis.
+
+local lane = KEYS[1]
+local noted_epoch, noted_beat = ARGV[1], tonumber(ARGV[2])
+
+local facts = redis.call('HMGET', lane, 'epoch', 'state', 'beat', 'promised')
+local epoch, state, beat, promised = facts[1], facts[2], tonumber(facts[3] or 0), facts[4]
+if not epoch then return { 'MISSING', 0 } end
+if epoch ~= noted_epoch then return { 'EPOCH', tonumber(epoch) } end
+if state ~= 'open' then return { 'CLOSED', 0 } end
+if beat ~= noted_beat and beat ~= noted_beat + 1 then return { 'BEHIND', beat } end
+
+redis.call('HSET', lane, 'beat', string.format('%d', noted_beat + 1))
+return { 'BEAT', tonumber(promised or 0) }

@@ -1,0 +1,26 @@
+#!lua flags=allow-oom
+-- Opens a lane after its recovery.
+--
+-- KEYS[1]  lane  HASH  epoch, state, beat and counts of the lane
+-- ARGV[1]  epoch of the recovery
+-- ARGV[2]  beat that Postgres has noted
+-- ARGV[3]  orders that the lane has promised at least; all of them are written. 0 leaves the counts as they are
+--
+-- Replies  OPENED   the lane is open
+--          PRESENT  the lane was open already, and has not been touched
+--          FENCED   another recovery has begun; nothing has changed
+--
+-- Cost: O(1). Postgres has approved the epoch before. May run on a full Redis.
+
+local lane = KEYS[1]
+local epoch, beat, promised_min = ARGV[1], ARGV[2], tonumber(ARGV[3])
+
+local facts = redis.call('HMGET', lane, 'epoch', 'state', 'promised')
+if facts[1] ~= epoch then return 'FENCED' end
+if facts[2] == 'open' then return 'PRESENT' end
+redis.call('HSET', lane, 'state', 'open', 'beat', beat)
+if promised_min > 0 then
+  local promised = string.format('%d', math.max(promised_min, facts[3] or 0))
+  redis.call('HSET', lane, 'promised', promised, 'written', promised)
+end
+return 'OPENED'

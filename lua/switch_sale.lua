@@ -1,0 +1,35 @@
+-- Replaces a sale by one that has been built from Postgres, with its own shards of buyers.
+--
+-- KEYS[1]  lane    HASH  epoch and state of the lane
+-- KEYS[2]  coupon  HASH  the sale
+-- ARGV[1]  epoch of the recovery
+-- ARGV[2]  opens_ms
+-- ARGV[3]  closes_ms
+-- ARGV[4]  stock
+-- ARGV[5]  total
+-- ARGV[6]  state: active, paused or ended
+-- ARGV[7]  load id that Postgres has noted
+-- ARGV[8]  revision
+-- ARGV[9]  shards, as the new buyers have them
+--
+-- Replies  SWITCHED and the shards that the sale had before, or ''
+--          FENCED and '': another recovery has begun, or this one is over; nothing has changed
+--
+-- Cost: O(1). The new shards are complete before, and no claim can have come in between, because the lane is
+-- recovering. The epoch in the names of the shards keeps those of two recoveries apart.
+
+local lane, coupon = KEYS[1], KEYS[2]
+local epoch, opens_ms, closes_ms, stock, total = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+local state, load_id, revision, shards = ARGV[6], ARGV[7], ARGV[8], ARGV[9]
+
+local facts = redis.call('HMGET', lane, 'epoch', 'state')
+if facts[1] ~= epoch or facts[2] ~= 'recovering' then return { 'FENCED', '' } end
+local before = redis.call('HMGET', coupon, 'shards', 'returns')
+-- Processes that remember the sale as sold out read its buyers anew.
+local additions = string.format('%d', (tonumber(before[2]) or 0) + 1)
+redis.call('DEL', coupon)
+redis.call('HSET', coupon,
+  'opens_ms', opens_ms, 'closes_ms', closes_ms, 'stock', stock, 'total', total,
+  'state', state, 'opens_as', state, 'load', load_id, 'returns', additions,
+  'revision', revision, 'epoch', epoch, 'layout', '3', 'shards', shards)
+return { 'SWITCHED', before[1] or '' }

@@ -1,0 +1,79 @@
+//! `flash-sale recoveries`: closures of lanes, and how they ended.
+
+use std::io::Write;
+
+use clap::Args;
+
+use crate::base::config::StoreConfig;
+use crate::cli::stores::{As, OpenStores};
+use crate::sale::Stores;
+use crate::sale::ids::RecoveryId;
+use crate::sale::recovery::records::{self, LostClaim, Recovery};
+
+#[derive(Args)]
+pub struct RecoveriesArguments {
+    /// Only what is older than this id in the list
+    #[arg(long)]
+    before: Option<RecoveryId>,
+    /// At most this many
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
+    limit: u32,
+    /// One JSON object a line
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    stores: StoreConfig,
+}
+
+impl RecoveriesArguments {
+    pub fn stores(&self) -> &StoreConfig {
+        &self.stores
+    }
+}
+
+/// Lists recoveries, on the servers of a running service if there is one.
+pub async fn run(arguments: &RecoveriesArguments) -> anyhow::Result<()> {
+    let opened = OpenStores::open(arguments.stores(), As::Guest).await?;
+    let done = run_on(arguments, &opened.stores).await;
+    let closed = opened.close().await;
+    done.and(closed)
+}
+
+async fn run_on(arguments: &RecoveriesArguments, stores: &Stores) -> anyhow::Result<()> {
+    let found = records::list(&stores.pool, arguments.before, arguments.limit).await?;
+    let mut out = std::io::stdout().lock();
+    for recovery in &found {
+        match arguments.json {
+            true => writeln!(out, "{}", serde_json::to_string(recovery)?)?,
+            false => print(&mut out, recovery)?,
+        }
+    }
+    if found.is_empty() && !arguments.json {
+        writeln!(out, "No lane has been closed.")?;
+    }
+    Ok(())
+}
+
+fn print(out: &mut impl Write, recovery: &Recovery) -> std::io::Result<()> {
+    let Recovery { id, lane, epoch, reason, closed_at, opened_at, .. } = recovery;
+    writeln!(out, "{id}: lane {lane}, epoch {epoch}: {reason}")?;
+    let Some(opened_at) = opened_at else {
+        return writeln!(out, "  closed at {closed_at:.0}, and not opened by this recovery");
+    };
+    let ms = (*opened_at - *closed_at).num_milliseconds();
+    writeln!(out, "  closed at {closed_at:.0} for {ms} ms")?;
+    let number = |number: Option<i64>| number.unwrap_or(0);
+    let kept = number(recovery.sales_kept);
+    let built = number(recovery.sales_built);
+    let buyers = number(recovery.buyers);
+    let harvested = number(recovery.harvested);
+    let receipts = number(recovery.receipts);
+    writeln!(
+        out,
+        "  sales kept {kept}, built {built} with {buyers} buyers; orders that only Redis knew {harvested}, that only a process knew {receipts}"
+    )?;
+    for LostClaim { coupon_id, user_id, order_id, reason } in &recovery.lost.0 {
+        writeln!(out, "  order {order_id} of user {user_id}, coupon {coupon_id}: {reason}")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,59 @@
+//! Recoveries of lanes, for administrators.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use crate::app::App;
+use crate::base::limits;
+use crate::http::auth::Admin;
+use crate::http::extract::Params;
+use crate::http::page::{cut_page, page_limit};
+use crate::http::problem::Problem;
+use crate::sale::ids::RecoveryId;
+use crate::sale::recovery::records::Recovery;
+
+/// Position in the list.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct Position {
+    /// `next_cursor` of the page before; nothing for the first.
+    cursor: Option<RecoveryId>,
+    /// Recoveries on a page, 1 to 100; 20 if not given.
+    limit: Option<u32>,
+}
+
+/// A page of recoveries, newest first.
+#[derive(Serialize, ToSchema)]
+pub struct RecoveryPage {
+    recoveries: Vec<Recovery>,
+    /// `cursor` of the next page; null on the last.
+    next_cursor: Option<RecoveryId>,
+}
+
+/// Recoveries of lanes, newest first: why a lane was closed, what was found and built, and which claims could not be
+/// kept.
+#[utoipa::path(
+    get, path = "/v1/recoveries", tag = "operations", params(Position), security(("token" = [])),
+    responses(
+        (status = 200, description = "A page of recoveries", body = RecoveryPage),
+        (status = 400, description = "`invalid_query`"),
+        (status = 401, description = "`invalid_token`"),
+        (status = 403, description = "`forbidden`"),
+        (status = 503, description = "`unavailable`"),
+    ),
+)]
+pub async fn list(
+    State(app): State<Arc<App>>,
+    _: Admin,
+    Params(position): Params<Position>,
+) -> Result<Json<RecoveryPage>, Problem> {
+    let limit = page_limit(position.limit, limits::PAGE_RECOVERIES_MAX)?;
+    let found = app.keeper.recoveries(position.cursor, limit + 1).await?;
+    let (recoveries, next_cursor) = cut_page(found, limit, |recovery| recovery.id);
+    Ok(Json(RecoveryPage { recoveries, next_cursor }))
+}

@@ -1,0 +1,96 @@
+//! The fence: each lane has an epoch, and is open or recovering.
+//!
+//! # Model
+//!
+//! Redis sells, and Postgres approves the Redis that sells. The approval of a lane is an epoch, the life of Redis
+//! (`run_id`) that was looked at, and a *beat*, a count that a process raises in Redis once a second and notes in
+//! Postgres. The lane's hash in Redis holds epoch, state and beat. Every script that sells or returns units reads it
+//! and refuses a caller with another epoch, and any caller while the lane is recovering or has no hash at all.
+//!
+//! # Authority
+//!
+//! Postgres decides, and epochs only go up. Raising the epoch is one statement, which waits for the transactions that
+//! write orders under the old one; Redis is told after that. A lane is opened by the process that raised its epoch
+//! last, and by no other.
+//!
+//! # What each failure does
+//!
+//! * Redis is started anew: another `run_id`. No process uses it for claims until the lanes have been looked at.
+//! * Redis loses everything: the hash is missing, and the scripts refuse in the same moment.
+//! * Redis goes back in time without a new life (a replica that was synchronised anew and promoted): another beat
+//!   than the noted one, found within a second.
+//! * A process dies between raising the epoch and telling Redis, or between opening in Postgres and in Redis: the
+//!   next look finishes the step.
+//!
+//! # What is not promised
+//!
+//! A Redis that goes back by less than a second, keeps its life and its connections, and has the noted beat, is not
+//! noticed by the beat. The comparison of the stores names what differs then.
+
+// The approved states, as this process knows them.
+pub mod states;
+
+// Scripts of the fence.
+pub mod scripts;
+
+// The approved states, as Postgres has them.
+pub mod table;
+
+pub use states::{LaneState, LaneStates};
+
+use std::sync::Arc;
+
+use sqlx::PgPool;
+
+use crate::kit::redis::Link;
+use crate::sale::{Failure, Stores};
+use scripts::FenceScripts;
+use table::StoredLane;
+
+/// The states of the lanes. Lanes that Redis has never had are begun, if Redis answers; the keeper begins the others
+/// later.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer, or isn't migrated.
+pub async fn states_of(stores: &Stores) -> sqlx::Result<Arc<LaneStates>> {
+    let states = LaneStates::read(&stores.pool).await?;
+    if let Err(error) = begin(stores, &states).await {
+        tracing::debug!(%error, "the lanes can't be begun yet");
+    }
+    Ok(states)
+}
+
+async fn begin(stores: &Stores, states: &LaneStates) -> Result<(), Failure> {
+    let stored = states.read_now().await?;
+    if stored.iter().all(|lane| lane.run_id.is_some()) {
+        return Ok(());
+    }
+    let link = stores.redis.link().await?;
+    let scripts = FenceScripts::new(stores.keys.clone());
+    if begin_new(&stores.pool, &scripts, &link, &stored).await? {
+        states.read_now().await?;
+    }
+    Ok(())
+}
+
+/// Begins those of these lanes that Redis has never had, and approves this life of Redis for them. Returns whether
+/// there were any.
+///
+/// # Errors
+///
+/// When a store doesn't answer.
+pub async fn begin_new(
+    pool: &PgPool,
+    scripts: &FenceScripts,
+    link: &Link,
+    stored: &[StoredLane],
+) -> Result<bool, Failure> {
+    let mut begun = false;
+    for lane in stored.iter().filter(|lane| lane.run_id.is_none()) {
+        if scripts.begin(link, lane.lane, lane.epoch).await? == lane.epoch {
+            begun |= table::approve_first(pool, lane.lane, link.server().as_str()).await?;
+        }
+    }
+    Ok(begun)
+}

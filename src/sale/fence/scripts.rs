@@ -1,0 +1,111 @@
+//! The scripts that begin, watch, close and open lanes.
+
+use redis::RedisResult;
+
+use super::table::NotedBeat;
+use crate::kit::redis::Link;
+use crate::kit::script::Script;
+use crate::sale::Failure;
+use crate::sale::ids::Lane;
+use crate::sale::keys::Keys;
+
+/// State of a lane in Redis, compared with the noted one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Beat {
+    /// The lane is as it was noted, and has promised so many orders.
+    Confirmed {
+        /// Orders that were ever promised.
+        promised: i64,
+    },
+    /// Redis has no such lane.
+    Missing,
+    /// The lane has this epoch in Redis, which isn't the noted one.
+    Epoch(i64),
+    /// The lane is recovering.
+    Closed,
+    /// The lane has this beat, which isn't the noted one.
+    Behind(i64),
+}
+
+/// The scripts.
+pub struct FenceScripts {
+    keys: Keys,
+    begin: Script<1>,
+    beat: Script<1>,
+    fence: Script<1>,
+    open: Script<1>,
+}
+
+impl FenceScripts {
+    /// The scripts for lanes under these names.
+    pub fn new(keys: Keys) -> Self {
+        Self {
+            keys,
+            begin: Script::new(include_str!("../../../lua/begin_lane.lua")),
+            beat: Script::new(include_str!("../../../lua/beat.lua")),
+            fence: Script::new(include_str!("../../../lua/fence.lua")),
+            open: Script::new(include_str!("../../../lua/open_lane.lua")),
+        }
+    }
+
+    /// Begins a lane that Redis has never had. Returns the epoch that it has.
+    pub async fn begin(&self, link: &Link, lane: Lane, epoch: i64) -> RedisResult<i64> {
+        self.begin.run(link, [&self.keys.lane(lane)], epoch).await
+    }
+
+    /// Compares the lane with what was noted, and raises its beat.
+    ///
+    /// # Errors
+    ///
+    /// When Redis doesn't answer; the beat may have been raised.
+    pub async fn beat(&self, link: &Link, epoch: i64, noted: &NotedBeat) -> Result<Beat, Failure> {
+        let key = self.keys.lane(noted.lane);
+        let (code, number): (String, i64) =
+            self.beat.run(link, [&key], [epoch, noted.beat].as_slice()).await?;
+        match code.as_str() {
+            "BEAT" => Ok(Beat::Confirmed { promised: number }),
+            "MISSING" => Ok(Beat::Missing),
+            "EPOCH" => Ok(Beat::Epoch(number)),
+            "CLOSED" => Ok(Beat::Closed),
+            "BEHIND" => Ok(Beat::Behind(number)),
+            _ => Err(Failure::UnknownReply(code)),
+        }
+    }
+
+    /// Closes the lane for a recovery. False if it has a newer epoch.
+    ///
+    /// # Errors
+    ///
+    /// When Redis doesn't answer.
+    pub async fn fence(&self, link: &Link, lane: Lane, epoch: i64) -> Result<bool, Failure> {
+        let reply: String = self.fence.run(link, [&self.keys.lane(lane)], epoch).await?;
+        match reply.as_str() {
+            "FENCED" => Ok(true),
+            "AHEAD" => Ok(false),
+            _ => Err(Failure::UnknownReply(reply)),
+        }
+    }
+
+    /// Opens the lane after its recovery. With a number of promised orders, all of them count as written. False if
+    /// another recovery has begun.
+    ///
+    /// # Errors
+    ///
+    /// When Redis doesn't answer.
+    pub async fn open(
+        &self,
+        link: &Link,
+        lane: Lane,
+        (epoch, beat): (i64, i64),
+        promised_min: i64,
+    ) -> Result<bool, Failure> {
+        let arguments = [epoch, beat, promised_min];
+        let reply: String =
+            self.open.run(link, [&self.keys.lane(lane)], arguments.as_slice()).await?;
+        match reply.as_str() {
+            "OPENED" | "PRESENT" => Ok(true),
+            "FENCED" => Ok(false),
+            _ => Err(Failure::UnknownReply(reply)),
+        }
+    }
+}

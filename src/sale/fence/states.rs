@@ -1,0 +1,151 @@
+//! The approved states of the lanes, as this process knows them.
+//!
+//! The claim path reads them from memory. They are read from Postgres once a second, and at once when a script or a
+//! connection says that they have changed.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+
+use arc_swap::ArcSwap;
+use moka::future::Cache;
+use sqlx::PgPool;
+
+use super::table::{self, StoredLane};
+use crate::base::limits;
+use crate::kit::redis::ServerId;
+use crate::sale::Failure;
+use crate::sale::ids::{CouponId, Lane};
+
+/// State of a lane.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LaneState {
+    /// The epoch to tell the scripts.
+    pub epoch: i64,
+    /// Whether claims are taken.
+    pub is_open: bool,
+    /// The approved life of Redis.
+    pub server: Option<ServerId>,
+}
+
+/// The lanes, as this process knows them.
+pub struct LaneStates {
+    pool: PgPool,
+    /// By the number of the lane.
+    known: ArcSwap<Vec<LaneState>>,
+    /// Coalesces readers, and remembers for a moment that the states have been read.
+    read: Cache<(), ()>,
+    /// Whether a lane is suspected to have changed since the last look.
+    suspected: AtomicBool,
+    /// Sales that Redis seems to have lost, at least in part.
+    suspected_sales: Mutex<BTreeSet<CouponId>>,
+}
+
+impl LaneStates {
+    /// States that have been read once, with all lanes of the installation.
+    ///
+    /// # Errors
+    ///
+    /// When Postgres doesn't answer, or isn't migrated.
+    pub async fn read(pool: &PgPool) -> sqlx::Result<Arc<Self>> {
+        let states = Self {
+            pool: pool.clone(),
+            known: ArcSwap::default(),
+            read: Cache::builder().max_capacity(1).time_to_live(limits::LANES_MEMORY).build(),
+            suspected: AtomicBool::new(true),
+            suspected_sales: Mutex::default(),
+        };
+        table::add(pool).await?;
+        states.read_now().await?;
+        Ok(Arc::new(states))
+    }
+
+    /// The epoch of a lane, to tell the scripts; 0, which none has, for an unknown lane.
+    pub fn epoch(&self, lane: Lane) -> i64 {
+        self.of(lane).map_or(0, |state| state.epoch)
+    }
+
+    /// The state of a lane, if it is known.
+    pub fn of(&self, lane: Lane) -> Option<LaneState> {
+        let known = self.known.load();
+        known.get(usize::try_from(lane.get()).ok()?).cloned()
+    }
+
+    /// The epoch of an open lane, for a call over a connection to this life of Redis.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::Recovering`] when the lane isn't open, or Redis has begun another life than the approved one. The
+    /// next look is brought forward.
+    pub fn admit(&self, lane: Lane, server: &ServerId) -> Result<i64, Failure> {
+        let known = self.known.load();
+        let state = usize::try_from(lane.get()).ok().and_then(|lane| known.get(lane));
+        match state {
+            Some(state) if state.is_open && state.server.as_ref() == Some(server) => {
+                Ok(state.epoch)
+            }
+            _ => Err(self.suspect(lane)),
+        }
+    }
+
+    /// Brings the next look at the lanes forward. Returns the failure to answer with.
+    pub fn suspect(&self, lane: Lane) -> Failure {
+        self.suspect_all();
+        Failure::Recovering(lane)
+    }
+
+    /// Brings the next look at the lanes forward, because Redis seems to have lost this sale, or a part of it.
+    pub fn suspect_sale(&self, coupon: CouponId) {
+        let mut sales = self.suspected_sales.lock().expect("no holder of this lock panics");
+        if sales.len() < limits::SUSPECTED_SALES_MAX {
+            sales.insert(coupon);
+        }
+        self.suspected.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a lane has been suspected since the last call.
+    pub fn take_suspicion(&self) -> bool {
+        self.suspected.swap(false, Ordering::Relaxed)
+    }
+
+    /// The sales that have been suspected since the last call.
+    pub fn take_suspected_sales(&self) -> BTreeSet<CouponId> {
+        std::mem::take(&mut *self.suspected_sales.lock().expect("no holder of this lock panics"))
+    }
+
+    /// Brings the next look at the lanes forward.
+    pub fn suspect_all(&self) {
+        self.suspected.store(true, Ordering::Relaxed);
+    }
+
+    /// All known lanes.
+    pub fn all(&self) -> Vec<(Lane, LaneState)> {
+        let known = self.known.load();
+        (0..).zip(known.iter()).map(|(lane, state)| (Lane::numbered(lane), state.clone())).collect()
+    }
+
+    /// The lanes that aren't open.
+    pub fn recovering(&self) -> Vec<Lane> {
+        let known = self.known.load();
+        let closed = (0..).zip(known.iter()).filter(|(_, state)| !state.is_open);
+        closed.map(|(lane, _)| Lane::numbered(lane)).collect()
+    }
+
+    /// Reads the states; once for all callers, and no more often than once in [`limits::LANES_MEMORY`].
+    pub async fn refresh(&self) -> Result<(), Failure> {
+        let read = async { Ok::<_, Failure>(self.read_now().await.map(drop)?) };
+        Ok(self.read.try_get_with((), read).await?)
+    }
+
+    /// Reads the states now.
+    pub async fn read_now(&self) -> sqlx::Result<Vec<StoredLane>> {
+        let stored = table::all(&self.pool).await?;
+        let state = |stored: &StoredLane| LaneState {
+            epoch: stored.epoch,
+            is_open: stored.is_open,
+            server: stored.run_id.as_deref().map(ServerId::named),
+        };
+        self.known.store(Arc::new(stored.iter().map(state).collect()));
+        Ok(stored)
+    }
+}

@@ -1,0 +1,200 @@
+//! Owner of the tables `lanes`, `lane_beats` and `lane_keeper`.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use sqlx::{PgConnection, PgPool};
+
+use crate::sale::ids::Lane;
+
+/// A lane in Postgres.
+#[derive(Clone, Debug)]
+pub struct StoredLane {
+    /// The lane.
+    pub lane: Lane,
+    /// Number of its approved state.
+    pub epoch: i64,
+    /// Whether the lane is open.
+    pub is_open: bool,
+    /// Approved life of Redis; `None` until Redis has had the lane.
+    pub run_id: Option<String>,
+}
+
+/// The last noted beat of a lane.
+#[derive(Clone, Copy, Debug)]
+pub struct NotedBeat {
+    /// The lane.
+    pub lane: Lane,
+    /// The beat.
+    pub beat: i64,
+    /// Orders that the lane had ever promised.
+    pub promised: i64,
+    /// Time of the note, by Postgres's clock.
+    pub at: DateTime<Utc>,
+}
+
+impl NotedBeat {
+    /// Whether a Redis with this beat has all that it had at the note. The beat that follows the noted one was raised
+    /// by a process that died before its note.
+    pub fn allows(&self, beat: i64) -> bool {
+        beat == self.beat || beat == self.beat + 1
+    }
+}
+
+/// Adds the lanes that aren't there yet.
+pub async fn add(pool: &PgPool) -> sqlx::Result<()> {
+    sqlx::query!(
+        "WITH new AS (
+             INSERT INTO lanes (lane, epoch)
+             SELECT lane, epoch FROM settings, generate_series(0, settings.lanes - 1) AS lane
+             ON CONFLICT DO NOTHING RETURNING lane)
+         INSERT INTO lane_beats (lane) SELECT lane FROM new ON CONFLICT DO NOTHING"
+    )
+    .execute(pool)
+    .await?;
+    Ok(())
+}
+
+/// All lanes, by number.
+pub async fn all(pool: &PgPool) -> sqlx::Result<Vec<StoredLane>> {
+    let rows = sqlx::query!("SELECT lane, epoch, state, run_id FROM lanes ORDER BY lane");
+    let rows = rows.fetch_all(pool).await?;
+    let lanes = rows.into_iter().map(|row| StoredLane {
+        lane: Lane::numbered(row.lane),
+        epoch: row.epoch,
+        is_open: row.state == "open",
+        run_id: row.run_id,
+    });
+    Ok(lanes.collect())
+}
+
+/// The noted beats of lanes that hold a sale in Redis, or of `all` lanes. Those without a sale guard nothing, and cost
+/// commands.
+pub async fn beats(pool: &PgPool, all: bool) -> sqlx::Result<Vec<NotedBeat>> {
+    let rows = sqlx::query!(
+        "SELECT lane, beat, promised, beat_at FROM lane_beats
+         WHERE $1 OR lane IN (SELECT (coupon_id & 1023)::integer FROM flash_sales
+                              WHERE loaded_at IS NOT NULL AND archived_at IS NULL)",
+        all,
+    );
+    let rows = rows.fetch_all(pool).await?;
+    let beats = rows.into_iter().map(|row| NotedBeat {
+        lane: Lane::numbered(row.lane),
+        beat: row.beat,
+        promised: row.promised,
+        at: row.beat_at,
+    });
+    Ok(beats.collect())
+}
+
+/// The noted beat of one lane.
+pub async fn beat(pool: &PgPool, lane: Lane) -> sqlx::Result<NotedBeat> {
+    let row =
+        sqlx::query!("SELECT beat, promised, beat_at FROM lane_beats WHERE lane = $1", lane.get());
+    let row = row.fetch_one(pool).await?;
+    Ok(NotedBeat { lane, beat: row.beat, promised: row.promised, at: row.beat_at })
+}
+
+/// Notes beats that Redis has confirmed, each one higher than before.
+pub async fn note_beats(pool: &PgPool, confirmed: &[NotedBeat]) -> sqlx::Result<()> {
+    let lanes: Vec<i32> = confirmed.iter().map(|noted| noted.lane.get()).collect();
+    let beats: Vec<i64> = confirmed.iter().map(|noted| noted.beat).collect();
+    let promised: Vec<i64> = confirmed.iter().map(|noted| noted.promised).collect();
+    sqlx::query!(
+        "UPDATE lane_beats SET beat = confirmed.beat, promised = confirmed.promised, beat_at = now()
+         FROM unnest($1::integer[], $2::bigint[], $3::bigint[]) AS confirmed (lane, beat, promised)
+         WHERE lane_beats.lane = confirmed.lane AND lane_beats.beat < confirmed.beat",
+        &lanes,
+        &beats,
+        &promised,
+    )
+    .execute(pool)
+    .await?;
+    Ok(())
+}
+
+/// Approves the life of Redis that a lane has been begun in. False if another one was approved before.
+pub async fn approve_first(pool: &PgPool, lane: Lane, run_id: &str) -> sqlx::Result<bool> {
+    let done = sqlx::query!(
+        "UPDATE lanes SET run_id = $2, updated_at = now() WHERE lane = $1 AND run_id IS NULL",
+        lane.get(),
+        run_id,
+    )
+    .execute(pool)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// Raises the epoch of a lane and closes it. Waits for the transactions that write orders under the old epoch. Returns
+/// the new epoch; `None` if another process has raised it meanwhile.
+pub async fn raise(
+    pool: &PgPool,
+    lane: Lane,
+    epoch: i64,
+    reason: &str,
+) -> sqlx::Result<Option<i64>> {
+    sqlx::query_scalar!(
+        "UPDATE lanes SET epoch = epoch + 1, state = 'recovering', updated_at = now(),
+             closed_at = CASE state WHEN 'open' THEN now() ELSE closed_at END,
+             reason = CASE state WHEN 'open' THEN $3 ELSE reason END
+         WHERE lane = $1 AND epoch = $2 RETURNING epoch",
+        lane.get(),
+        epoch,
+        reason,
+    )
+    .fetch_optional(pool)
+    .await
+}
+
+/// Opens a lane under the epoch of its recovery, with this life of Redis. False if another recovery has begun.
+pub async fn open(pool: &PgPool, lane: Lane, epoch: i64, run_id: &str) -> sqlx::Result<bool> {
+    let done = sqlx::query!(
+        "UPDATE lanes SET state = 'open', run_id = $3, updated_at = now()
+         WHERE lane = $1 AND epoch = $2 AND state = 'recovering'",
+        lane.get(),
+        epoch,
+        run_id,
+    )
+    .execute(pool)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// Locks the epoch of a lane until the transaction ends, beside other holders. Returns it; `None` for a lane that has
+/// never been begun.
+pub async fn hold_epoch(tx: &mut PgConnection, lane: Lane) -> sqlx::Result<Option<i64>> {
+    sqlx::query_scalar!("SELECT epoch FROM lanes WHERE lane = $1 FOR SHARE", lane.get())
+        .fetch_optional(tx)
+        .await
+}
+
+/// The epoch of a lane; `None` for one that has never been begun.
+pub async fn epoch(pool: &PgPool, lane: Lane) -> sqlx::Result<Option<i64>> {
+    sqlx::query_scalar!("SELECT epoch FROM lanes WHERE lane = $1", lane.get())
+        .fetch_optional(pool)
+        .await
+}
+
+/// Keeps the lanes for `time`, if no other process does. Saves work only: two keepers do no harm.
+pub async fn keep(pool: &PgPool, process: &str, time: Duration) -> sqlx::Result<bool> {
+    let done = sqlx::query!(
+        "UPDATE lane_keeper SET process = $1, until = now() + $2 * interval '1 second'
+         WHERE process = $1 OR until < now()",
+        process,
+        time.as_secs_f64(),
+    )
+    .execute(pool)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// Lets another process keep the lanes.
+pub async fn give_up(pool: &PgPool, process: &str) -> sqlx::Result<()> {
+    sqlx::query!(
+        "UPDATE lane_keeper SET until = '1970-01-01T00:00:00Z' WHERE process = $1",
+        process
+    )
+    .execute(pool)
+    .await?;
+    Ok(())
+}

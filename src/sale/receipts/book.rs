@@ -1,0 +1,159 @@
+//! Receipts of this process, in memory.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Mutex, MutexGuard};
+
+use tokio::time::Instant;
+
+use crate::base::limits;
+use crate::sale::ids::{CouponId, Lane, OrderId, UserId};
+
+/// A claim that this process has promised.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Receipt {
+    /// The coupon.
+    pub coupon: CouponId,
+    /// The buyer.
+    pub user: UserId,
+    /// Order id that the buyer was told.
+    pub order: OrderId,
+}
+
+/// The receipts, by lane.
+pub struct ReceiptBook {
+    lanes: Mutex<BTreeMap<Lane, Page>>,
+    /// Receipts that a lane may have; older ones are dropped for newer ones.
+    receipts_max: usize,
+}
+
+/// Receipts of a lane.
+#[derive(Default)]
+struct Page {
+    /// In the order of their times.
+    receipts: VecDeque<(Instant, Receipt)>,
+    /// Time of a look at the log that found all receipts noted before to be committed, and time at which that was
+    /// found.
+    committed: VecDeque<(Instant, Instant)>,
+    /// Receipts that were dropped for newer ones.
+    dropped: u64,
+}
+
+impl ReceiptBook {
+    /// An empty book.
+    pub fn new(receipts_max: usize) -> Self {
+        Self { lanes: Mutex::default(), receipts_max }
+    }
+
+    /// Notes promises.
+    pub fn note(&self, lane: Lane, promised: impl Iterator<Item = Receipt>) {
+        let now = Instant::now();
+        let mut lanes = self.lock();
+        let page = lanes.entry(lane).or_default();
+        page.receipts.extend(promised.map(|receipt| (now, receipt)));
+        let over = page.receipts.len().saturating_sub(self.receipts_max);
+        page.receipts.drain(..over);
+        page.dropped += over as u64;
+    }
+
+    /// The lanes with receipts.
+    pub fn lanes(&self) -> Vec<Lane> {
+        let lanes = self.lock();
+        lanes.iter().filter(|(_, page)| !page.receipts.is_empty()).map(|(lane, _)| *lane).collect()
+    }
+
+    /// The receipts of a lane.
+    pub fn of(&self, lane: Lane) -> Vec<Receipt> {
+        let lanes = self.lock();
+        let page = lanes.get(&lane);
+        page.into_iter().flat_map(|page| &page.receipts).map(|(_, receipt)| *receipt).collect()
+    }
+
+    /// Notes that all receipts of a lane are committed that were noted before `looked_at`; drops those of which that
+    /// has been known for [`limits::RECEIPT_KEPT`].
+    pub fn committed(&self, lane: Lane, looked_at: Option<Instant>) {
+        let now = Instant::now();
+        let mut lanes = self.lock();
+        let Some(page) = lanes.get_mut(&lane) else { return };
+        page.committed.extend(looked_at.map(|looked_at| (looked_at, now)));
+        while let Some((looked_at, known_at)) = page.committed.front().copied()
+            && now - known_at >= limits::RECEIPT_KEPT
+        {
+            page.committed.pop_front();
+            let committed = page.receipts.partition_point(|(noted_at, _)| *noted_at < looked_at);
+            page.receipts.drain(..committed);
+        }
+    }
+
+    /// Forgets what was found out about the log of a lane: it may have lost entries since.
+    pub fn doubt(&self, lane: Lane) {
+        if let Some(page) = self.lock().get_mut(&lane) {
+            page.committed.clear();
+        }
+    }
+
+    /// Receipts that were dropped for newer ones, over all lanes.
+    pub fn dropped(&self) -> u64 {
+        self.lock().values().map(|page| page.dropped).sum()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Lane, Page>> {
+        self.lanes.lock().expect("no holder of this lock panics")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::advance;
+
+    use super::*;
+
+    fn receipt(n: i64) -> Receipt {
+        Receipt {
+            coupon: CouponId::compose(1, 1),
+            user: UserId::new(n).expect("an id"),
+            order: OrderId::new(1_000 + n).expect("an id"),
+        }
+    }
+
+    fn lane() -> Lane {
+        Lane::numbered(0)
+    }
+
+    fn users(book: &ReceiptBook) -> Vec<i64> {
+        book.of(lane()).iter().map(|receipt| receipt.user.get()).collect()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_receipt_is_kept_for_some_time_after_its_commit() {
+        let book = ReceiptBook::new(10);
+        book.note(lane(), [receipt(1)].into_iter());
+        advance(limits::RECEIPT_LOOK_PERIOD).await;
+        let looked_at = Instant::now();
+        book.note(lane(), [receipt(2)].into_iter());
+        advance(limits::RECEIPT_LOOK_PERIOD).await;
+        book.committed(lane(), Some(looked_at));
+        assert_eq!(users(&book), [1, 2], "it may have been a Redis that went back");
+        advance(limits::RECEIPT_KEPT).await;
+        book.committed(lane(), None);
+        assert_eq!(users(&book), [2]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_found_before_a_closure_is_not_believed() {
+        let book = ReceiptBook::new(10);
+        book.note(lane(), [receipt(1)].into_iter());
+        advance(limits::RECEIPT_LOOK_PERIOD).await;
+        book.committed(lane(), Some(Instant::now()));
+        book.doubt(lane());
+        advance(limits::RECEIPT_KEPT).await;
+        book.committed(lane(), None);
+        assert_eq!(users(&book), [1]);
+    }
+
+    #[test]
+    fn a_full_book_drops_the_oldest_and_counts_them() {
+        let book = ReceiptBook::new(2);
+        book.note(lane(), (1..=3).map(receipt));
+        assert_eq!((users(&book), book.dropped()), (vec![2, 3], 1));
+    }
+}

@@ -1,0 +1,129 @@
+//! The way of receipts from the memory of a process to Postgres, and out of both.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use redis::RedisResult;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use super::book::ReceiptBook;
+use super::table;
+use crate::base::limits;
+use crate::sale::fence::LaneStates;
+use crate::sale::ids::Lane;
+use crate::sale::keys::LogId;
+use crate::sale::log::{EntryId, progress};
+use crate::sale::{Failure, Stores};
+
+/// Last entries of both logs of a lane, at the time of a look.
+type Look = (Instant, Vec<EntryId>);
+
+/// Hands the receipts of this process in.
+pub struct HandIn {
+    stores: Stores,
+    lanes: Arc<LaneStates>,
+    book: Arc<ReceiptBook>,
+    /// Name of this process.
+    process: String,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// By lane, the looks whose entries aren't all acknowledged yet.
+    looks: BTreeMap<Lane, VecDeque<Look>>,
+    /// By lane, the epoch for which all receipts have been handed in, or that the process has begun with.
+    epochs: BTreeMap<Lane, i64>,
+    /// Time of the last sign of life.
+    beat_at: Option<Instant>,
+    /// Time of the last look at the logs.
+    looked_at: Option<Instant>,
+}
+
+impl HandIn {
+    /// A process that has promised nothing yet.
+    pub fn new(
+        stores: &Stores,
+        lanes: Arc<LaneStates>,
+        book: Arc<ReceiptBook>,
+        process: String,
+    ) -> Self {
+        let state = Mutex::default();
+        Self { stores: stores.clone(), lanes, book, process, state }
+    }
+
+    /// Says that this process lives, hands in for lanes with a new epoch, and drops committed receipts: each when it is
+    /// due.
+    ///
+    /// # Errors
+    ///
+    /// When a store doesn't answer; the next call goes on.
+    pub async fn tick(&self) -> Result<(), Failure> {
+        let mut state = self.state.lock().await;
+        let is_due = |at: Option<Instant>, period| at.is_none_or(|at| at.elapsed() >= period);
+        if is_due(state.beat_at, limits::BEAT_PERIOD) {
+            table::beat(&self.stores.pool, &self.process).await?;
+            state.beat_at = Some(Instant::now());
+        }
+        self.hand_in(&mut state).await?;
+        if is_due(state.looked_at, limits::RECEIPT_LOOK_PERIOD) {
+            state.looked_at = Some(Instant::now());
+            self.look(&mut state).await?;
+        }
+        Ok(())
+    }
+
+    /// Hands in for lanes that have another epoch than at the last call.
+    async fn hand_in(&self, state: &mut State) -> Result<(), Failure> {
+        let pool = &self.stores.pool;
+        for (lane, known) in self.lanes.all() {
+            let before = *state.epochs.entry(lane).or_insert(0);
+            if before == known.epoch {
+                continue;
+            }
+            state.looks.remove(&lane);
+            self.book.doubt(lane);
+            for part in self.book.of(lane).chunks(limits::RECEIPTS_AT_A_TIME) {
+                table::add(pool, part).await?;
+            }
+            table::complete(pool, &self.process, lane, known.epoch).await?;
+            state.epochs.insert(lane, known.epoch);
+        }
+        Ok(())
+    }
+
+    /// Looks how far the logs of lanes with receipts have been written.
+    async fn look(&self, state: &mut State) -> RedisResult<()> {
+        let looks = &mut state.looks;
+        for lane in self.book.lanes() {
+            let looked_at = Instant::now();
+            let logs: Vec<LogId> = LogId::of_lanes([lane].into_iter()).collect();
+            let mut last = Vec::with_capacity(logs.len());
+            let mut acknowledged = Vec::with_capacity(logs.len());
+            for log in logs {
+                let log = progress(&self.stores.redis, &self.stores.keys.log(log)).await?;
+                last.push(log.last);
+                acknowledged.push(log.acknowledged);
+            }
+            let of_lane = looks.entry(lane).or_default();
+            let mut committed = None;
+            while let Some((at, last)) = of_lane.front()
+                && last.iter().zip(&acknowledged).all(|(last, acknowledged)| last <= acknowledged)
+            {
+                committed = Some(*at);
+                of_lane.pop_front();
+            }
+            of_lane.push_back((looked_at, last));
+            self.book.committed(lane, committed);
+        }
+        Ok(())
+    }
+
+    /// Says that this process ends.
+    pub async fn leave(&self) {
+        if let Err(error) = table::leave(&self.stores.pool, &self.process).await {
+            tracing::debug!(%error, "the process can't be taken off the list of those that live");
+        }
+    }
+}

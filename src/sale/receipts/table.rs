@@ -1,0 +1,120 @@
+//! Owner of the tables `receipts`, `receipt_hand_ins` and `processes`.
+
+use std::time::Duration;
+
+use sqlx::PgPool;
+
+use super::book::Receipt;
+use crate::kit::postgres;
+use crate::sale::ids::{CouponId, Lane, OrderId, UserId};
+
+/// Says that a process lives.
+pub async fn beat(pool: &PgPool, process: &str) -> sqlx::Result<()> {
+    sqlx::query!(
+        "INSERT INTO processes (process) VALUES ($1)
+         ON CONFLICT (process) DO UPDATE SET beat_at = now()",
+        process,
+    )
+    .execute(pool)
+    .await?;
+    Ok(())
+}
+
+/// Says that a process ends, and has nothing to hand in any more.
+pub async fn leave(pool: &PgPool, process: &str) -> sqlx::Result<()> {
+    sqlx::query!("DELETE FROM processes WHERE process = $1", process).execute(pool).await?;
+    Ok(())
+}
+
+/// Hands in a part of the receipts of a process. A repeat changes nothing.
+pub async fn add(pool: &PgPool, receipts: &[Receipt]) -> sqlx::Result<()> {
+    let coupons: Vec<i64> = receipts.iter().map(|receipt| receipt.coupon.get()).collect();
+    let users: Vec<i64> = receipts.iter().map(|receipt| receipt.user.get()).collect();
+    let orders: Vec<i64> = receipts.iter().map(|receipt| receipt.order.get()).collect();
+    let mut tx = postgres::begin_planning(pool).await?;
+    // What is a row needs no receipt.
+    sqlx::query!(
+        "INSERT INTO receipts (order_id, coupon_id, user_id)
+         SELECT order_id, coupon_id, user_id
+         FROM UNNEST($1::bigint[], $2::bigint[], $3::bigint[]) AS receipt (order_id, coupon_id, user_id)
+         WHERE NOT EXISTS (SELECT FROM orders WHERE orders.id = receipt.order_id)
+         ON CONFLICT DO NOTHING",
+        &orders,
+        &coupons,
+        &users,
+    )
+    .execute(&mut *tx)
+    .await?;
+    tx.commit().await
+}
+
+/// Says that a process has handed in all that it promised in a lane before this epoch.
+pub async fn complete(pool: &PgPool, process: &str, lane: Lane, epoch: i64) -> sqlx::Result<()> {
+    sqlx::query!(
+        "INSERT INTO receipt_hand_ins (process, lane, epoch) VALUES ($1, $2, $3)
+         ON CONFLICT (process, lane) DO UPDATE SET epoch = greatest(receipt_hand_ins.epoch, $3)",
+        process,
+        lane.get(),
+        epoch,
+    )
+    .execute(pool)
+    .await?;
+    Ok(())
+}
+
+/// The processes that live, by a beat within `time`, and have not handed in yet.
+pub async fn missing(
+    pool: &PgPool,
+    lane: Lane,
+    epoch: i64,
+    time: Duration,
+) -> sqlx::Result<Vec<String>> {
+    sqlx::query_scalar!(
+        "SELECT process FROM processes
+         WHERE beat_at > now() - $3 * interval '1 second'
+           AND NOT EXISTS (SELECT FROM receipt_hand_ins AS done
+                           WHERE done.process = processes.process AND done.lane = $1 AND done.epoch >= $2)",
+        lane.get(),
+        epoch,
+        time.as_secs_f64(),
+    )
+    .fetch_all(pool)
+    .await
+}
+
+/// The receipts of a lane that have not been settled, in the order of their ids.
+pub async fn open(pool: &PgPool, lane: Lane) -> sqlx::Result<Vec<Receipt>> {
+    let rows = sqlx::query!(
+        r#"SELECT order_id AS "order: OrderId", coupon_id AS "coupon: CouponId", user_id AS "user: UserId"
+           FROM receipts WHERE (coupon_id & 1023)::integer = $1 ORDER BY order_id"#,
+        lane.get(),
+    );
+    let rows = rows.fetch_all(pool).await?;
+    let receipts = rows.into_iter();
+    Ok(receipts
+        .map(|row| Receipt { coupon: row.coupon, user: row.user, order: row.order })
+        .collect())
+}
+
+/// The lanes with receipts that have not been settled.
+pub async fn lanes(pool: &PgPool) -> sqlx::Result<Vec<Lane>> {
+    let lanes = sqlx::query_scalar!(
+        r#"SELECT DISTINCT (coupon_id & 1023)::integer AS "lane!" FROM receipts"#
+    );
+    Ok(lanes.fetch_all(pool).await?.into_iter().map(Lane::numbered).collect())
+}
+
+/// Forgets receipts whose claims are rows, dead letters, or reported as lost.
+pub async fn settle(pool: &PgPool, receipts: &[Receipt]) -> sqlx::Result<()> {
+    let orders: Vec<i64> = receipts.iter().map(|receipt| receipt.order.get()).collect();
+    sqlx::query!("DELETE FROM receipts WHERE order_id = ANY($1)", &orders).execute(pool).await?;
+    Ok(())
+}
+
+/// Forgets processes that have not said for a day that they live.
+pub async fn forget_dead(pool: &PgPool) -> sqlx::Result<()> {
+    sqlx::query!("DELETE FROM processes WHERE beat_at < now() - interval '1 day'")
+        .execute(pool)
+        .await?;
+    Ok(())
+}

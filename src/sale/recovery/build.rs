@@ -1,0 +1,187 @@
+//! Sales built from Postgres: units, buyers and terms of one moment, put in the place of the damaged ones.
+
+use std::collections::HashSet;
+
+use sqlx::PgConnection;
+
+use super::records::{LostClaim, Outcome};
+use crate::base::limits;
+use crate::kit::redis::Link;
+use crate::kit::script::Script;
+use crate::sale::buyers::shards::{SENTINEL, Shards};
+use crate::sale::coupon::stock::{self, SaleToBuild};
+use crate::sale::ids::{CouponId, OrderId, UserId};
+use crate::sale::order::{dead_letter, live};
+use crate::sale::{Failure, Stores, buyers};
+
+const SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
+/// Live orders read at a time: a page takes some 10 ms.
+const PAGE_ORDERS: i64 = 10_000;
+
+/// Builds sales.
+pub(super) struct Builder {
+    stores: Stores,
+    switch: Script<2>,
+}
+
+/// A sale that has been built beside the one in use.
+struct Built {
+    sale: SaleToBuild,
+    shards: Shards,
+    buyers: i64,
+    /// Dead letters that hold a unit, and claims of those that don't.
+    letters: Vec<i64>,
+    without_unit: Vec<LostClaim>,
+}
+
+impl Builder {
+    pub(super) fn new(stores: &Stores) -> Self {
+        let switch = Script::new(include_str!("../../../lua/switch_sale.lua"));
+        Self { stores: stores.clone(), switch }
+    }
+
+    /// Builds a sale, and puts it in the place of the present one. Nothing happens to a sale that has been archived.
+    ///
+    /// # Errors
+    ///
+    /// When a store doesn't answer, or another recovery has begun; the present sale stays then.
+    pub(super) async fn build(
+        &self,
+        link: &Link,
+        coupon: CouponId,
+        epoch: i64,
+        outcome: &mut Outcome,
+    ) -> Result<(), Failure> {
+        let Stores { pool, redis, keys } = &self.stores;
+        let Some(built) = self.build_beside(coupon, epoch).await? else {
+            return Ok(());
+        };
+        dead_letter::note_units(pool, coupon, &built.letters).await?;
+        let before = self.switch(link, coupon, epoch, &built).await?;
+        stock::set_applied(pool, coupon, built.sale.revision).await?;
+        outcome.built += 1;
+        outcome.buyers += built.buyers;
+        outcome.lost.extend(built.without_unit);
+        let before = before.unwrap_or(Shards::for_units(built.sale.total));
+        if before != built.shards {
+            buyers::unlink(redis, keys, coupon, before).await?;
+        }
+        Ok(())
+    }
+
+    /// Fills new shards from one snapshot.
+    async fn build_beside(&self, coupon: CouponId, epoch: i64) -> Result<Option<Built>, Failure> {
+        let mut snapshot = self.stores.pool.begin_with(SNAPSHOT).await?;
+        let Some(sale) = stock::to_build(&mut snapshot, coupon).await? else {
+            snapshot.rollback().await?;
+            return Ok(None);
+        };
+        let shards = Shards::for_units(sale.total).of_generation(epoch);
+        self.make_shards(coupon, shards).await?;
+        let mut buyers = 0;
+        let mut after = None;
+        loop {
+            let page = live::live_page(&mut *snapshot, coupon, after, PAGE_ORDERS).await?;
+            let Some((last, _)) = page.last() else { break };
+            after = Some(*last);
+            buyers += i64::try_from(page.len()).unwrap_or(i64::MAX);
+            self.remember(coupon, shards, &page).await?;
+        }
+        let room = usize::try_from(sale.total - buyers).unwrap_or(0);
+        let (holding, without_unit) = letters(&mut snapshot, coupon, room).await?;
+        snapshot.rollback().await?;
+        let of_letters: Vec<(UserId, OrderId)> =
+            holding.iter().map(|(_, user, order)| (*user, *order)).collect();
+        self.remember(coupon, shards, &of_letters).await?;
+        buyers += i64::try_from(of_letters.len()).unwrap_or(i64::MAX);
+        let letters = holding.into_iter().map(|(letter, ..)| letter).collect();
+        Ok(Some(Built { sale, shards, buyers, letters, without_unit }))
+    }
+
+    async fn make_shards(&self, coupon: CouponId, shards: Shards) -> Result<(), Failure> {
+        let Stores { redis, keys, .. } = &self.stores;
+        let all: Vec<u32> = shards.all().collect();
+        for part in all.chunks(limits::SHARDS_AT_A_TIME) {
+            let mut commands = redis::pipe();
+            for shard in part {
+                let key = shards.key(keys, coupon, *shard);
+                commands.cmd("HSET").arg(key).arg(SENTINEL).arg("");
+            }
+            redis.query_all::<i64>(&commands).await?;
+        }
+        Ok(())
+    }
+
+    async fn remember(
+        &self,
+        coupon: CouponId,
+        shards: Shards,
+        page: &[(UserId, OrderId)],
+    ) -> Result<(), Failure> {
+        let Stores { redis, keys, .. } = &self.stores;
+        for part in page.chunks(limits::BUYERS_AT_A_TIME) {
+            let mut names = keys.shards(coupon, shards.generation());
+            let mut commands = redis::pipe();
+            for (user, order) in part {
+                let shard = names.name(shards.of(*user));
+                commands.cmd("HSET").arg(shard).arg(user.get()).arg(order.get());
+            }
+            redis.query_all::<i64>(&commands).await?;
+        }
+        Ok(())
+    }
+
+    /// Returns the shards that the sale had before, if it was there.
+    async fn switch(
+        &self,
+        link: &Link,
+        coupon: CouponId,
+        epoch: i64,
+        built: &Built,
+    ) -> Result<Option<Shards>, Failure> {
+        let keys = &self.stores.keys;
+        let Built { sale, shards, buyers, .. } = built;
+        let names = [keys.lane(coupon.lane()), keys.coupon(coupon)];
+        let numbers = [
+            epoch,
+            sale.opens_at.timestamp_millis(),
+            sale.closes_at.timestamp_millis(),
+            sale.total - buyers,
+            sale.total,
+        ];
+        let words = (sale.state.as_str(), &sale.load_id, sale.revision, shards.to_string());
+        let names = names.each_ref().map(String::as_str);
+        let (reply, before): (String, String) =
+            self.switch.run(link, names, (&numbers[..], words)).await?;
+        match reply.as_str() {
+            "SWITCHED" => Ok(before.parse().ok()),
+            "FENCED" => Err(Failure::Recovering(coupon.lane())),
+            _ => Err(Failure::UnknownReply(reply)),
+        }
+    }
+}
+
+/// The open dead letters that hold a unit, in the order of their ids, as far as there is room; and the claims of the
+/// others. A user with a live order, or with an older letter, needs no second unit.
+async fn letters(
+    snapshot: &mut PgConnection,
+    coupon: CouponId,
+    room: usize,
+) -> Result<(Vec<(i64, UserId, OrderId)>, Vec<LostClaim>), Failure> {
+    let mut holding = Vec::new();
+    let mut without_unit = Vec::new();
+    let mut users = HashSet::new();
+    for (letter, user, order) in dead_letter::without_live_order(snapshot, coupon).await? {
+        if holding.len() < room && users.insert(user) {
+            holding.push((letter, user, order));
+            continue;
+        }
+        without_unit.push(LostClaim {
+            coupon_id: coupon,
+            user_id: user,
+            order_id: order,
+            reason: "promised_without_unit".to_owned(),
+        });
+    }
+    Ok((holding, without_unit))
+}

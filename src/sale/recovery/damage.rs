@@ -1,0 +1,140 @@
+//! Sales that Redis has not kept as they were approved.
+
+use std::collections::BTreeMap;
+
+use chrono::TimeDelta;
+
+use crate::base::limits;
+use crate::kit::redis::Link;
+use crate::kit::script::Script;
+use crate::sale::buyers::census::census;
+use crate::sale::coupon::stock::{self, LoadedSale};
+use crate::sale::fence::table::NotedBeat;
+use crate::sale::ids::{CouponId, Lane, OrderId, UserId};
+use crate::sale::order::give_back::stock_returns;
+use crate::sale::order::live;
+use crate::sale::receipts::book::Receipt;
+use crate::sale::{Failure, Stores, buyers};
+
+/// Result of a look at the sales of a lane.
+#[derive(Default)]
+pub(super) struct Damage {
+    /// Number of sales that are as they were.
+    pub kept: usize,
+    /// Sales that have to be built anew.
+    pub damaged: Vec<CouponId>,
+}
+
+/// Looks at the sales of a closed lane, and takes them over into the epoch of its recovery.
+pub(super) struct Assessor {
+    stores: Stores,
+    adopt: Script<2>,
+}
+
+impl Assessor {
+    pub(super) fn new(stores: &Stores) -> Self {
+        let adopt = Script::new(include_str!("../../../lua/adopt_sale.lua"));
+        Self { stores: stores.clone(), adopt }
+    }
+
+    /// Looks at the sales that Redis has to hold. With another beat than the noted one, none of them is believed:
+    /// Redis is of another time.
+    ///
+    /// # Errors
+    ///
+    /// When a store doesn't answer, or another recovery has begun.
+    pub(super) async fn look(
+        &self,
+        link: &Link,
+        lane: Lane,
+        epoch: i64,
+        noted: &NotedBeat,
+        receipts: &[Receipt],
+    ) -> Result<Damage, Failure> {
+        let is_present = self.beat(link, lane).await?.is_some_and(|beat| noted.allows(beat));
+        let mut damage = Damage::default();
+        let mut kept = Vec::new();
+        for sale in stock::loaded_in(&self.stores.pool, lane).await? {
+            let coupon = sale.coupon;
+            let adopted = self.adopt(link, coupon, epoch, &sale.load_id).await?;
+            match adopted && is_present && self.is_whole(&sale).await? {
+                true => kept.push(coupon),
+                false => damage.damaged.push(coupon),
+            }
+        }
+        if is_present && !kept.is_empty() {
+            let since = noted.at - TimeDelta::from_std(limits::BEAT_MARGIN).unwrap_or_default();
+            let recent = live::claimed_since(&self.stores.pool, lane, since).await?;
+            let promised = receipts.iter().map(|one| (one.coupon, one.user, one.order));
+            let behind = self.behind(promised.chain(recent)).await?;
+            damage.damaged.extend(kept.extract_if(.., |coupon| behind.contains(coupon)));
+            // A unit may have come back in the time that Redis has lost. Coming back twice changes nothing.
+            stock_returns::run_again(&self.stores.pool, lane, since).await?;
+        }
+        damage.kept = kept.len();
+        Ok(damage)
+    }
+
+    async fn beat(&self, link: &Link, lane: Lane) -> Result<Option<i64>, Failure> {
+        let mut command = redis::cmd("HGET");
+        Ok(link.query(command.arg(self.stores.keys.lane(lane)).arg("beat")).await?)
+    }
+
+    /// False if Redis doesn't hold the sale of the noted load.
+    async fn adopt(
+        &self,
+        link: &Link,
+        coupon: CouponId,
+        epoch: i64,
+        load_id: &str,
+    ) -> Result<bool, Failure> {
+        let keys = &self.stores.keys;
+        let names = [keys.lane(coupon.lane()), keys.coupon(coupon)];
+        let names = names.each_ref().map(String::as_str);
+        let reply: String = self.adopt.run(link, names, (epoch, load_id)).await?;
+        match reply.as_str() {
+            "ADOPTED" => Ok(true),
+            "MISSING" => Ok(false),
+            "FENCED" => Err(Failure::Recovering(coupon.lane())),
+            _ => Err(Failure::UnknownReply(reply)),
+        }
+    }
+
+    /// Whether the sale has its newest revision, all of its shards, and as many units and buyers together as its total.
+    async fn is_whole(&self, sale: &LoadedSale) -> Result<bool, Failure> {
+        let Stores { redis, keys, .. } = &self.stores;
+        match census(redis, keys, sale.coupon).await.map_err(Failure::from) {
+            Ok(census) => {
+                let is_newest = census.revision >= Some(sale.revision);
+                Ok(is_newest && census.shards_missing == 0 && census.is_conserved())
+            }
+            Err(failure) if failure.is_of_item() => Ok(false),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Sales with one of these orders whose user is no buyer by it.
+    async fn behind(
+        &self,
+        orders: impl Iterator<Item = (CouponId, UserId, OrderId)>,
+    ) -> Result<Vec<CouponId>, Failure> {
+        let Stores { redis, keys, .. } = &self.stores;
+        let mut by_coupon: BTreeMap<CouponId, Vec<(UserId, OrderId)>> = BTreeMap::new();
+        for (coupon, user, order) in orders {
+            by_coupon.entry(coupon).or_default().push((user, order));
+        }
+        let mut behind = Vec::new();
+        for (coupon, orders) in by_coupon {
+            for page in orders.chunks(live::PAGE) {
+                let users = page.iter().map(|(user, _)| *user);
+                let held = buyers::orders_of(redis, keys, coupon, users).await?;
+                let mut pairs = page.iter().zip(held);
+                if pairs.any(|((_, order), held)| held != Some(*order)) {
+                    behind.push(coupon);
+                    break;
+                }
+            }
+        }
+        Ok(behind)
+    }
+}

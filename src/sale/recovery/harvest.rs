@@ -1,0 +1,136 @@
+//! Buyers that only Redis knows: claims that were promised, and whose row, entry and dead letter are gone.
+
+use tokio_util::sync::CancellationToken;
+
+use super::records::{LostClaim, Outcome};
+use crate::sale::ids::{CouponId, OrderId, UserId};
+use crate::sale::log::LoggedClaim;
+use crate::sale::order::insert::NotWritten;
+use crate::sale::order::write::Orders;
+use crate::sale::order::{dead_letter, live};
+use crate::sale::{Failure, Stores, buyers};
+
+/// Makes orders of such buyers.
+pub(super) struct Harvester {
+    stores: Stores,
+    orders: Orders,
+}
+
+impl Harvester {
+    pub(super) fn new(stores: &Stores, orders: Orders) -> Self {
+        Self { stores: stores.clone(), orders }
+    }
+
+    /// Makes orders of the buyers of a sale that Postgres doesn't know. The sale is closed, and its log is written.
+    ///
+    /// # Errors
+    ///
+    /// When a store doesn't answer, or another recovery has begun.
+    pub(super) async fn harvest(
+        &self,
+        coupon: CouponId,
+        epoch: i64,
+        outcome: &mut Outcome,
+    ) -> Result<(), Failure> {
+        let Stores { redis, keys, .. } = &self.stores;
+        let mut pages = buyers::Pages::begin(redis, keys, coupon).await?;
+        loop {
+            let page = match pages.next().await {
+                Ok(Some(page)) => page,
+                Ok(None) => return Ok(()),
+                // What can't be read is replaced by what Postgres has.
+                Err(failure) if failure.is_of_item() => return Ok(()),
+                Err(failure) => return Err(failure),
+            };
+            outcome.harvested += self.take(coupon, epoch, page, outcome).await?;
+        }
+    }
+
+    /// Makes orders of those of these promises that Postgres doesn't know. Returns the number of new orders.
+    ///
+    /// # Errors
+    ///
+    /// As [`harvest`](Self::harvest).
+    pub(super) async fn take(
+        &self,
+        coupon: CouponId,
+        epoch: i64,
+        promised: Vec<(UserId, OrderId)>,
+        outcome: &mut Outcome,
+    ) -> Result<i64, Failure> {
+        let unknown = self.unknown(coupon, promised).await?;
+        let (superseded, kept) = self.sort_out(coupon, unknown).await?;
+        outcome.lost.extend(superseded);
+        self.write(coupon, epoch, kept).await
+    }
+
+    /// The buyers among these without an order, in any status, and without a dead letter.
+    pub(super) async fn unknown(
+        &self,
+        coupon: CouponId,
+        page: Vec<(UserId, OrderId)>,
+    ) -> Result<Vec<(UserId, OrderId)>, Failure> {
+        let pool = &self.stores.pool;
+        let rows = live::by_id(pool, coupon, page.iter().map(|(_, order)| *order)).await?;
+        let unknown = page.into_iter().filter(|(_, order)| !rows.contains_key(order));
+        let unknown: Vec<(UserId, OrderId)> = unknown.collect();
+        if unknown.is_empty() {
+            return Ok(unknown);
+        }
+        let ids: Vec<i64> = unknown.iter().map(|(_, order)| order.get()).collect();
+        let letters = dead_letter::among(pool, &ids).await?;
+        Ok(unknown.into_iter().filter(|(_, order)| !letters.contains(order)).collect())
+    }
+
+    /// Sets claims aside whose user has a newer order of this coupon.
+    async fn sort_out(
+        &self,
+        coupon: CouponId,
+        unknown: Vec<(UserId, OrderId)>,
+    ) -> Result<(Vec<LostClaim>, Vec<(UserId, OrderId)>), Failure> {
+        if unknown.is_empty() {
+            return Ok((Vec::new(), unknown));
+        }
+        let users: Vec<i64> = unknown.iter().map(|(user, _)| user.get()).collect();
+        let newest = live::newest_of(&self.stores.pool, coupon, &users).await?;
+        let is_superseded =
+            |(user, order): &(UserId, OrderId)| newest.get(user).is_some_and(|newer| newer > order);
+        let (superseded, kept): (Vec<_>, Vec<_>) = unknown.into_iter().partition(is_superseded);
+        let lost = superseded.into_iter().map(|(user_id, order_id)| LostClaim {
+            coupon_id: coupon,
+            user_id,
+            order_id,
+            reason: "superseded".to_owned(),
+        });
+        Ok((lost.collect(), kept))
+    }
+
+    /// Writes orders; those for which there is no unit become dead letters. Returns the number of new orders.
+    async fn write(
+        &self,
+        coupon: CouponId,
+        epoch: i64,
+        kept: Vec<(UserId, OrderId)>,
+    ) -> Result<i64, Failure> {
+        if kept.is_empty() {
+            return Ok(0);
+        }
+        let claims = kept.into_iter();
+        let claims = claims.map(|(user, order)| LoggedClaim::without_entry(coupon, user, order));
+        let mut claims: Vec<LoggedClaim> = claims.collect();
+        claims.sort_by_key(|claim| claim.order_id);
+        let (held, never) = ((coupon.lane(), epoch), CancellationToken::new());
+        let written = match self.orders.write(held, &claims, &never).await {
+            Err(NotWritten::Poison(..)) => self.orders.write_what_fits(held, &claims, &never).await,
+            written => written,
+        };
+        match written {
+            Ok(written) => Ok(i64::try_from(written.inserted).unwrap_or(i64::MAX)),
+            Err(NotWritten::Postgres(error)) => Err(error.into()),
+            Err(NotWritten::Stale | NotWritten::LocksLost) => {
+                Err(Failure::Recovering(coupon.lane()))
+            }
+            Err(NotWritten::Poison(_, detail)) => Err(Failure::UnknownReply(detail)),
+        }
+    }
+}

@@ -1,0 +1,255 @@
+//! The keeper of the lanes: compares each with its approved state, closes those that differ, and has them recovered.
+
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::lane::Recoverer;
+use super::records::{self, Recovery};
+use crate::base::limits;
+use crate::base::telemetry::{LogThrottle, Metrics};
+use crate::kit::redis::Link;
+use crate::sale::buyers::census::census;
+use crate::sale::coupon::stock;
+use crate::sale::fence::LaneStates;
+use crate::sale::fence::scripts::{Beat, FenceScripts};
+use crate::sale::fence::table::{self, NotedBeat, StoredLane};
+use crate::sale::ids::RecoveryId;
+use crate::sale::log::layout::LayoutInUse;
+use crate::sale::order::write::Orders;
+use crate::sale::{Failure, Stores, fence, installation, receipts};
+
+/// Looks after the lanes. One process of an installation does; the others wait for it to end.
+pub struct Keeper {
+    stores: Stores,
+    lanes: Arc<LaneStates>,
+    scripts: Arc<FenceScripts>,
+    recoverer: Recoverer,
+    metrics: Arc<Metrics>,
+    /// Name of this process among the keepers.
+    process: String,
+    /// Time of the last look.
+    looked_at: Mutex<Option<Instant>>,
+    throttle: Mutex<LogThrottle>,
+}
+
+impl Keeper {
+    /// A keeper that hasn't looked yet. Users may hold `unpaid_orders_max` unpaid orders in a lane; 0 for no bound.
+    pub fn new(
+        stores: &Stores,
+        lanes: Arc<LaneStates>,
+        (orders, layout): (Orders, Arc<LayoutInUse>),
+        (metrics, unpaid_orders_max): (Arc<Metrics>, u32),
+        process: String,
+    ) -> Self {
+        let scripts = Arc::new(FenceScripts::new(stores.keys.clone()));
+        let recoverer = Recoverer::new(
+            stores,
+            lanes.clone(),
+            scripts.clone(),
+            orders,
+            layout,
+            unpaid_orders_max,
+        );
+        Self {
+            stores: stores.clone(),
+            lanes,
+            scripts,
+            recoverer,
+            metrics,
+            process,
+            looked_at: Mutex::default(),
+            throttle: Mutex::default(),
+        }
+    }
+
+    /// Looks if that is due: once in [`limits::BEAT_PERIOD`], and at once after a suspicion.
+    pub async fn tick(&self) {
+        let suspected = self.lanes.take_suspicion();
+        let is_due = |at: &Option<Instant>| at.is_none_or(|at| at.elapsed() >= limits::BEAT_PERIOD);
+        let due = is_due(&self.looked_at.lock().expect("no holder of this lock panics"));
+        if !due && !suspected {
+            return;
+        }
+        if let Err(error) = self.look_and_recover(suspected).await {
+            // The next tick tries again, and not only after a period.
+            self.lanes.suspect_all();
+            if self.throttle.lock().is_ok_and(|mut throttle| throttle.allows()) {
+                tracing::warn!(%error, "the lanes can't be looked after; trying again");
+            }
+        }
+        *self.looked_at.lock().expect("no holder of this lock panics") = Some(Instant::now());
+    }
+
+    /// Looks at all lanes, and recovers those that are closed. Does nothing while another process keeps the lanes.
+    ///
+    /// # Errors
+    ///
+    /// When a store doesn't answer; lanes that have been closed stay so until a later pass.
+    pub async fn pass(&self) -> Result<(), Failure> {
+        self.look_and_recover(true).await
+    }
+
+    /// Lanes without a sale are looked at only after a suspicion.
+    async fn look_and_recover(&self, suspected: bool) -> Result<(), Failure> {
+        let pool = &self.stores.pool;
+        let mut stored = self.lanes.read_now().await?;
+        if !table::keep(pool, &self.process, limits::KEEPER_TIME).await? {
+            return Ok(());
+        }
+        let lanes = installation::read(pool).await?.lanes;
+        if usize::try_from(lanes).is_ok_and(|lanes| lanes > stored.len()) {
+            table::add(pool).await?;
+            stored = self.lanes.read_now().await?;
+        }
+        let link = self.stores.redis.link().await?;
+        if fence::begin_new(pool, &self.scripts, &link, &stored).await? {
+            stored = self.lanes.read_now().await?;
+        }
+        let beats = table::beats(pool, suspected).await?;
+        self.look(&link, &mut stored, &beats).await?;
+        self.look_at_sales(&mut stored).await?;
+        self.look_at_receipts(&mut stored).await?;
+        self.lanes.read_now().await?;
+        self.recover_closed(&stored).await
+    }
+
+    /// Recoveries, newest first, from before the given one on.
+    pub async fn recoveries(
+        &self,
+        before: Option<RecoveryId>,
+        limit: u32,
+    ) -> sqlx::Result<Vec<Recovery>> {
+        records::list(&self.stores.pool, before, limit).await
+    }
+
+    /// Lets another process keep the lanes at once. For a process that ends.
+    pub async fn give_up(&self) {
+        if let Err(error) = table::give_up(&self.stores.pool, &self.process).await {
+            tracing::debug!(%error, "the lanes can't be given up; they will be free in a moment");
+        }
+    }
+
+    /// Compares open lanes with what was noted, and closes those that differ.
+    async fn look(
+        &self,
+        link: &Link,
+        stored: &mut [StoredLane],
+        beats: &[NotedBeat],
+    ) -> Result<(), Failure> {
+        let mut confirmed = Vec::new();
+        for lane in stored.iter_mut().filter(|lane| lane.is_open && lane.run_id.is_some()) {
+            if lane.run_id.as_deref() != Some(link.server().as_str()) {
+                self.close(lane, "Redis has been started anew").await?;
+                continue;
+            }
+            let Some(noted) = beats.iter().find(|noted| noted.lane == lane.lane) else {
+                continue;
+            };
+            match self.scripts.beat(link, lane.epoch, noted).await? {
+                Beat::Confirmed { promised } => {
+                    confirmed.push(NotedBeat { beat: noted.beat + 1, promised, ..*noted });
+                }
+                Beat::Missing => self.close(lane, "Redis has lost its data").await?,
+                Beat::Epoch(epoch) if epoch > lane.epoch => self.tell_newer(lane, epoch),
+                Beat::Epoch(_) => self.close(lane, "Redis has an older epoch").await?,
+                Beat::Behind(_) => self.close(lane, "Redis went back in time").await?,
+                // Postgres approved the lane, and its process died before Redis was told.
+                Beat::Closed => {
+                    let at = (lane.epoch, noted.beat);
+                    self.scripts.open(link, lane.lane, at, 0).await?;
+                }
+            }
+        }
+        Ok(table::note_beats(&self.stores.pool, &confirmed).await?)
+    }
+
+    /// Closes the lanes of sales that were suspected to be lost, and are.
+    async fn look_at_sales(&self, stored: &mut [StoredLane]) -> Result<(), Failure> {
+        let Stores { pool, redis, keys } = &self.stores;
+        let suspected = self.lanes.take_suspected_sales();
+        for coupon in suspected {
+            let is_its = |lane: &&mut StoredLane| lane.lane == coupon.lane() && lane.is_open;
+            let Some(lane) = stored.iter_mut().find(is_its) else {
+                continue;
+            };
+            let census = census(redis, keys, coupon).await?;
+            let is_there = census.shards_missing == 0 && census.is_conserved();
+            let is_current = census.epoch == Some(lane.epoch);
+            if (!is_there || !is_current) && stock::is_loaded(pool, coupon).await? {
+                tracing::error!(%coupon, "ALARM: Redis has lost this sale, or part of it");
+                self.close(lane, "Redis has lost a sale").await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Closes open lanes for which a process has handed in late, if a promise is in neither store. The others are
+    /// settled.
+    async fn look_at_receipts(&self, stored: &mut [StoredLane]) -> Result<(), Failure> {
+        let pool = &self.stores.pool;
+        for lane in receipts::table::lanes(pool).await? {
+            let is_its = |stored: &&mut StoredLane| stored.lane == lane && stored.is_open;
+            let Some(stored) = stored.iter_mut().find(is_its) else {
+                continue;
+            };
+            let open = receipts::table::open(pool, lane).await?;
+            match self.recoverer.are_kept(&open).await? {
+                true => receipts::table::settle(pool, &open).await?,
+                false => self.close(stored, "a process promised claims that were lost").await?,
+            }
+        }
+        Ok(())
+    }
+
+    async fn close(&self, lane: &mut StoredLane, reason: &str) -> Result<(), Failure> {
+        let raised = table::raise(&self.stores.pool, lane.lane, lane.epoch, reason).await?;
+        let Some(epoch) = raised else {
+            return Ok(());
+        };
+        self.metrics.lanes_closed.increment(1);
+        tracing::warn!(lane = %lane.lane, epoch, reason, "a lane is closed until Redis has been compared with Postgres");
+        (lane.epoch, lane.is_open) = (epoch, false);
+        Ok(())
+    }
+
+    fn tell_newer(&self, lane: &StoredLane, epoch: i64) {
+        if self.throttle.lock().is_ok_and(|mut throttle| throttle.allows()) {
+            tracing::error!(lane = %lane.lane, redis = epoch, postgres = lane.epoch, "ALARM: Redis has a newer epoch than Postgres, which went back in time; claims are refused until an operator decides");
+        }
+    }
+
+    /// Recovers closed lanes, one after the other. A lane that can't be recovered holds up no other.
+    async fn recover_closed(&self, stored: &[StoredLane]) -> Result<(), Failure> {
+        let mut failed = Ok(());
+        for lane in stored.iter().filter(|lane| !lane.is_open) {
+            let keeping = self.keep_on();
+            let recovered = tokio::select! {
+                recovered = self.recoverer.recover(lane) => recovered,
+                failure = keeping => Err(failure),
+            };
+            match recovered {
+                Ok(_) => self.lanes.read_now().await.map(drop)?,
+                Err(failure) => failed = Err(failure),
+            }
+        }
+        failed
+    }
+
+    /// Stays the keeper for as long as this is polled. Ends when another process has taken over.
+    async fn keep_on(&self) -> Failure {
+        loop {
+            tokio::time::sleep(limits::KEEPER_TIME / 3).await;
+            match table::keep(&self.stores.pool, &self.process, limits::KEEPER_TIME).await {
+                Ok(true) => {}
+                Ok(false) => return Failure::NoReply,
+                Err(error) => return error.into(),
+            }
+        }
+    }
+}
+
+/// Time between two looks at whether a look is due.
+pub const TICK: Duration = Duration::from_millis(50);

@@ -1,0 +1,188 @@
+//! One recovery of one lane, step by step.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use tokio::time::{Instant, sleep};
+
+use super::build::Builder;
+use super::damage::{Assessor, Damage};
+use super::harvest::Harvester;
+use super::records::{self, Outcome};
+use super::unpaid;
+use crate::base::limits;
+use crate::kit::redis::Link;
+use crate::sale::fence::LaneStates;
+use crate::sale::fence::scripts::FenceScripts;
+use crate::sale::fence::table::{self, NotedBeat, StoredLane};
+use crate::sale::ids::{CouponId, Lane, OrderId, UserId};
+use crate::sale::keys::{LogId, LogLayout};
+use crate::sale::log::LogState;
+use crate::sale::log::layout::LayoutInUse;
+use crate::sale::order::live::PAGE;
+use crate::sale::order::write::Orders;
+use crate::sale::receipts::book::Receipt;
+use crate::sale::{Failure, Stores, buyers, receipts};
+
+/// Recovers lanes.
+pub(super) struct Recoverer {
+    stores: Stores,
+    lanes: Arc<LaneStates>,
+    scripts: Arc<FenceScripts>,
+    assessor: Assessor,
+    builder: Builder,
+    harvester: Harvester,
+    layout: Arc<LayoutInUse>,
+    /// Unpaid orders that a user may hold in a lane; 0 for no bound.
+    unpaid_orders_max: u32,
+}
+
+impl Recoverer {
+    pub(super) fn new(
+        stores: &Stores,
+        lanes: Arc<LaneStates>,
+        scripts: Arc<FenceScripts>,
+        orders: Orders,
+        layout: Arc<LayoutInUse>,
+        unpaid_orders_max: u32,
+    ) -> Self {
+        Self {
+            stores: stores.clone(),
+            lanes,
+            scripts,
+            assessor: Assessor::new(stores),
+            builder: Builder::new(stores),
+            harvester: Harvester::new(stores, orders),
+            layout,
+            unpaid_orders_max,
+        }
+    }
+
+    /// Recovers a closed lane. False if another recovery has begun meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// When a store doesn't answer, or the order log isn't written in time: the lane stays closed.
+    pub(super) async fn recover(&self, closed: &StoredLane) -> Result<bool, Failure> {
+        let Stores { pool, redis, .. } = &self.stores;
+        let lane = closed.lane;
+        let Some(epoch) = table::raise(pool, lane, closed.epoch, "").await? else {
+            return Ok(false);
+        };
+        self.lanes.read_now().await?;
+        records::begin(pool, lane, epoch).await?;
+        // All that follows holds for one life of Redis: a newer one is not approved by this recovery.
+        let link = redis.link().await?;
+        if !self.scripts.fence(&link, lane, epoch).await? {
+            tracing::error!(%lane, epoch, "ALARM: Redis has a newer epoch than Postgres, which went back in time; the lane stays closed");
+            return Ok(false);
+        }
+        let noted = table::beat(pool, lane).await?;
+        let mut outcome = Outcome::default();
+        let receipts = self.receipts(lane, epoch, &mut outcome).await?;
+        let look = self.assessor.look(&link, lane, epoch, &noted, &receipts).await?;
+        let Damage { kept, damaged } = look;
+        outcome.kept = i64::try_from(kept).unwrap_or(i64::MAX);
+        let lane_is_whole = damaged.is_empty() && kept > 0;
+        if !lane_is_whole {
+            self.rebuild(&link, (lane, epoch), &damaged, &receipts, &mut outcome).await?;
+        }
+        if !table::open(pool, lane, epoch, link.server().as_str()).await? {
+            return Ok(false);
+        }
+        records::end(pool, lane, epoch, &outcome).await?;
+        receipts::table::settle(pool, &receipts).await?;
+        let promised_min = if lane_is_whole { 0 } else { self.promised(&noted) };
+        let opened = self.scripts.open(&link, lane, (epoch, noted.beat), promised_min).await?;
+        self.lanes.read_now().await?;
+        let Outcome { kept, built, buyers, harvested, receipts, lost, .. } = outcome;
+        tracing::warn!(%lane, epoch, kept, built, buyers, harvested, receipts, lost = lost.len(), "the lane is open again");
+        Ok(opened)
+    }
+
+    /// Whether each of these promises is a row, a dead letter, or a buyer in Redis.
+    pub(super) async fn are_kept(&self, promises: &[Receipt]) -> Result<bool, Failure> {
+        let mut by_coupon: BTreeMap<CouponId, Vec<(UserId, OrderId)>> = BTreeMap::new();
+        for Receipt { coupon, user, order } in promises {
+            by_coupon.entry(*coupon).or_default().push((*user, *order));
+        }
+        let Stores { redis, keys, .. } = &self.stores;
+        for (coupon, promised) in by_coupon {
+            for part in promised.chunks(PAGE) {
+                let unknown = self.harvester.unknown(coupon, part.to_vec()).await?;
+                let users = unknown.iter().map(|(user, _)| *user);
+                let held = buyers::orders_of(redis, keys, coupon, users).await?;
+                if unknown.iter().zip(held).any(|((_, order), held)| held != Some(*order)) {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Has the log written, and builds the damaged sales and the lists of unpaid orders anew.
+    async fn rebuild(
+        &self,
+        link: &Link,
+        (lane, epoch): (Lane, i64),
+        damaged: &[CouponId],
+        receipts: &[Receipt],
+        outcome: &mut Outcome,
+    ) -> Result<(), Failure> {
+        self.wait_for_log(lane).await?;
+        for coupon in damaged {
+            self.harvester.harvest(*coupon, epoch, outcome).await?;
+            let of_sale = receipts.iter().filter(|receipt| receipt.coupon == *coupon);
+            let of_sale = of_sale.map(|receipt| (receipt.user, receipt.order)).collect();
+            outcome.receipts += self.harvester.take(*coupon, epoch, of_sale, outcome).await?;
+            self.builder.build(link, *coupon, epoch, outcome).await?;
+        }
+        unpaid::build(&self.stores, lane, self.unpaid_orders_max).await
+    }
+
+    /// The receipts of the processes that live. Waits for each of them, up to [`limits::RECEIPT_WAIT_MAX`].
+    async fn receipts(
+        &self,
+        lane: Lane,
+        epoch: i64,
+        outcome: &mut Outcome,
+    ) -> Result<Vec<Receipt>, Failure> {
+        let pool = &self.stores.pool;
+        receipts::table::forget_dead(pool).await?;
+        let deadline = Instant::now() + limits::RECEIPT_WAIT_MAX;
+        loop {
+            let missing = receipts::table::missing(pool, lane, epoch, limits::KEEPER_TIME).await?;
+            if missing.is_empty() || Instant::now() >= deadline {
+                outcome.absent = i64::try_from(missing.len()).unwrap_or(i64::MAX);
+                return Ok(receipts::table::open(pool, lane).await?);
+            }
+            sleep(limits::RECOVERY_RECEIPT_PERIOD).await;
+        }
+    }
+
+    /// Waits until the workers have written all that is in the order log.
+    async fn wait_for_log(&self, lane: Lane) -> Result<(), Failure> {
+        let Stores { redis, keys, .. } = &self.stores;
+        let logs: Vec<LogId> = LogId::of_lanes([lane].into_iter()).collect();
+        let deadline = Instant::now() + limits::RECOVERY_LOG_MAX;
+        loop {
+            let states = LogState::of_all(redis, keys, &logs).await?;
+            if states.iter().all(LogState::is_settled) {
+                return Ok(());
+            }
+            if Instant::now() >= deadline {
+                tracing::error!(%lane, "the lane can't be recovered before its order log is written: does a worker run, and does Postgres answer?");
+                return Err(Failure::NoReply);
+            }
+            sleep(limits::RECOVERY_LOOK_PERIOD).await;
+        }
+    }
+
+    /// Orders that the lane has promised at least; 0 where they aren't counted.
+    fn promised(&self, noted: &NotedBeat) -> i64 {
+        match self.layout.get() {
+            LogLayout::Calls => noted.promised,
+            LogLayout::Claims => 0,
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! Recovery: a lane of Redis that was closed is compared with Postgres, built anew where it differs, and opened.
+//!
+//! # Model
+//!
+//! One process of the installation keeps the lanes ([`keeper`]). Once a second, and at once when a process suspects a
+//! lane, the keeper compares each lane with its approved state ([`crate::sale::fence`]). A lane that differs is closed
+//! and recovered:
+//!
+//! 1. **Fence.** The epoch is raised in Postgres, then in Redis. Each attempt raises it, so two recoveries never work
+//!    under one epoch.
+//! 2. **Look** ([`damage`]). If the beat is the noted one, Redis has lost at most what came after it: each sale is
+//!    counted, and the orders claimed since then have to have their buyers. Sales that pass are taken over as they are.
+//!    If all of them do, the lane opens.
+//! 3. **Log.** Otherwise the workers first write what is in the order log, as always.
+//! 4. **Harvest** ([`harvest`]). Buyers that Redis knows and Postgres doesn't become orders.
+//! 5. **Build** ([`build`]). Stock and buyers of each damaged sale are built from one snapshot of Postgres, under
+//!    shards of their own, and take the place of the old ones in one step.
+//! 6. **Open.** Postgres first, then Redis. A row of `recoveries` says what was found and done.
+//!
+//! # Authority
+//!
+//! Postgres: what is a live order there is a buyer afterwards. Redis adds only claims that no row, no dead letter and
+//! no newer order of the same user speaks against.
+//!
+//! # What each failure does
+//!
+//! Each step may be repeated. A process that dies leaves a closed lane; the next keeper begins again with step 1. A
+//! recoverer that was paused, and wakes up after another one has begun, is refused by the scripts and by Postgres.
+//!
+//! # What is not promised
+//!
+//! A claim that was in Redis alone, and that Redis has lost, is not known to anyone: with an append-only file that is
+//! synced once a second, that is up to the last second before a power cut.
+
+// The process that looks after the lanes.
+pub mod keeper;
+
+// One recovery of one lane.
+mod lane;
+
+// Sales that Redis has not kept.
+mod damage;
+
+// Buyers that only Redis knows.
+mod harvest;
+
+// Sales built from Postgres.
+mod build;
+
+// Users' lists of unpaid orders, built from Postgres.
+mod unpaid;
+
+// The record of recoveries.
+pub mod records;

@@ -1,0 +1,142 @@
+//! The record of recoveries; owner of the table `recoveries`.
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+use sqlx::PgPool;
+use sqlx::types::Json;
+use utoipa::ToSchema;
+
+use crate::sale::ids::{CouponId, Lane, OrderId, RecoveryId, UserId};
+
+/// A claim that a recovery could not keep.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct LostClaim {
+    /// The coupon.
+    pub coupon_id: CouponId,
+    /// The buyer.
+    pub user_id: UserId,
+    /// Order id that the buyer was told.
+    pub order_id: OrderId,
+    /// `superseded`: the same user has a newer order of this coupon. `promised_without_unit`: the sale has no unit left
+    /// for the dead letter of this claim.
+    pub reason: String,
+}
+
+/// Result of a recovery.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Outcome {
+    /// Sales that Redis had kept.
+    pub kept: i64,
+    /// Sales that were built from Postgres.
+    pub built: i64,
+    /// Buyers of the built sales.
+    pub buyers: i64,
+    /// Buyers that only Redis knew, and that became orders.
+    pub harvested: i64,
+    /// Promises of living processes that neither store had, and that became orders.
+    pub receipts: i64,
+    /// Living processes that handed nothing in within the time.
+    pub absent: i64,
+    /// Claims that could not be kept.
+    pub lost: Vec<LostClaim>,
+}
+
+/// A recovery of a lane.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct Recovery {
+    /// Id of the recovery; newer ones have larger ids.
+    pub id: RecoveryId,
+    /// The lane.
+    pub lane: i32,
+    /// Epoch of the lane since then.
+    pub epoch: i64,
+    /// Reason of the closure.
+    pub reason: String,
+    /// Time at which the lane was closed.
+    pub closed_at: DateTime<Utc>,
+    /// Time at which the lane was opened again; null while the recovery lasts, or if another one has taken its place.
+    pub opened_at: Option<DateTime<Utc>>,
+    /// Sales that Redis had kept.
+    pub sales_kept: Option<i64>,
+    /// Sales that were built from Postgres.
+    pub sales_built: Option<i64>,
+    /// Buyers of the built sales.
+    pub buyers: Option<i64>,
+    /// Buyers that only Redis knew, and that became orders.
+    pub harvested: Option<i64>,
+    /// Promises of living processes that neither store had, and that became orders.
+    pub receipts: Option<i64>,
+    /// Living processes that handed nothing in within the time: what they promised last is looked at when they do.
+    pub absent: Option<i64>,
+    /// Claims that could not be kept.
+    #[schema(value_type = Vec<LostClaim>)]
+    pub lost: Json<Vec<LostClaim>>,
+}
+
+/// Notes that a recovery has begun, with time and reason of the lane's closure.
+pub(super) async fn begin(pool: &PgPool, lane: Lane, epoch: i64) -> sqlx::Result<()> {
+    sqlx::query!(
+        "INSERT INTO recoveries (lane, epoch, reason, closed_at)
+         SELECT lane, epoch, reason, closed_at FROM lanes WHERE lane = $1 AND epoch = $2",
+        lane.get(),
+        epoch,
+    )
+    .execute(pool)
+    .await?;
+    Ok(())
+}
+
+/// Notes the result of a recovery, and that the lane is open.
+pub(super) async fn end(
+    pool: &PgPool,
+    lane: Lane,
+    epoch: i64,
+    outcome: &Outcome,
+) -> sqlx::Result<()> {
+    sqlx::query!(
+        "UPDATE recoveries SET opened_at = now(), sales_kept = $3, sales_built = $4, buyers = $5,
+             harvested = $6, lost = $7, receipts = $8, absent = $9
+         WHERE lane = $1 AND epoch = $2",
+        lane.get(),
+        epoch,
+        outcome.kept,
+        outcome.built,
+        outcome.buyers,
+        outcome.harvested,
+        Json(&outcome.lost) as _,
+        outcome.receipts,
+        outcome.absent,
+    )
+    .execute(pool)
+    .await?;
+    Ok(())
+}
+
+/// Recoveries, newest first, from before the given one on.
+pub async fn list(
+    pool: &PgPool,
+    before: Option<RecoveryId>,
+    limit: u32,
+) -> sqlx::Result<Vec<Recovery>> {
+    sqlx::query_as!(
+        Recovery,
+        r#"SELECT id AS "id: RecoveryId", lane, epoch, reason, closed_at, opened_at, sales_kept, sales_built,
+                  buyers, harvested, receipts, absent, lost AS "lost: Json<Vec<LostClaim>>"
+           FROM recoveries WHERE id < coalesce($1, 9223372036854775807) ORDER BY id DESC LIMIT $2"#,
+        before.map(RecoveryId::get),
+        i64::from(limit),
+    )
+    .fetch_all(pool)
+    .await
+}
+
+/// Median time for which lanes were closed in the last recoveries, in seconds; `None` before the first one.
+pub async fn median_seconds(pool: &PgPool) -> sqlx::Result<Option<f64>> {
+    sqlx::query_scalar!(
+        "SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY extract(epoch FROM opened_at - closed_at)::float8)
+         FROM (SELECT opened_at, closed_at FROM recoveries WHERE opened_at IS NOT NULL
+               ORDER BY id DESC LIMIT 21) AS last"
+    )
+    .fetch_one(pool)
+    .await
+}

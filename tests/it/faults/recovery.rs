@@ -1,0 +1,350 @@
+//! A Redis that lost data: each lane is closed, built anew from Postgres, and opened, without an operator.
+
+use std::collections::BTreeSet;
+
+use flash_sale::base::clock::Clock;
+use flash_sale::sale::ids::CouponId;
+use private_servers::testing::RedisServer;
+use tokio::time::Instant;
+
+use crate::support::process::Process;
+use crate::support::servers::Addresses;
+use crate::support::{TestApp, bounded, eventually, shared, user};
+
+/// An app on a Redis of its own.
+async fn start(options: &[&str]) -> (RedisServer, TestApp) {
+    let server = RedisServer::start(options);
+    let at = Addresses { redis_url: server.url(), ..shared().clone() };
+    (server, TestApp::on(&at, &[], Clock::System).await)
+}
+
+async fn code(app: &TestApp, user: i64, coupon: CouponId) -> (u16, String) {
+    let reply = app.claim(user, coupon).await;
+    (reply.status, reply.body["code"].as_str().unwrap_or_default().to_owned())
+}
+
+/// One look of the keeper, with everything that follows from it.
+async fn keep(app: &TestApp) {
+    bounded("the end of the pass", app.app.keeper.pass()).await.expect("both stores answer");
+}
+
+async fn sell(app: &TestApp, coupon: CouponId, users: std::ops::RangeInclusive<i64>) {
+    for user in users {
+        assert_eq!(app.claim(user, coupon).await.status, 202, "user {user}");
+    }
+}
+
+/// Claims of users 1 to 20 on a sale of 10 units, of which `sold` have one: the others get what is left, and no more.
+async fn sells_the_rest(app: &TestApp, coupon: CouponId, sold: std::ops::RangeInclusive<i64>) {
+    let mut winners = 0;
+    for user in 1..=20 {
+        let (status, code) = code(app, user, coupon).await;
+        let expected =
+            if sold.contains(&user) { (409, "already_claimed") } else { (410, "sold_out") };
+        match status {
+            202 if !sold.contains(&user) => winners += 1,
+            status => assert_eq!((status, code.as_str()), expected, "user {user}"),
+        }
+    }
+    assert_eq!(winners, 10 - sold.count());
+    app.write_orders().await;
+}
+
+#[tokio::test]
+async fn a_redis_that_was_emptied_sells_the_rest_and_no_more() {
+    let (_server, app) = start(&[]).await;
+    let coupon = app.create_flash(10).await;
+    sell(&app, coupon, 1..=6).await;
+    app.write_orders().await;
+    keep(&app).await;
+    let _: String = app.redis(&["FLUSHALL"]).await;
+    assert_eq!(code(&app, 7, coupon).await, (503, "recovering".to_owned()));
+    assert_eq!(code(&app, 1, coupon).await, (503, "recovering".to_owned()));
+    keep(&app).await;
+    sells_the_rest(&app, coupon, 1..=6).await;
+    assert_eq!(app.number("SELECT count(*) FROM recoveries WHERE opened_at IS NOT NULL").await, 1);
+    assert_eq!(app.number("SELECT buyers FROM recoveries WHERE opened_at IS NOT NULL").await, 6);
+}
+
+#[tokio::test]
+async fn a_redis_that_went_back_in_time_forgets_no_row() {
+    let (mut server, app) = start(&[]).await;
+    let coupon = app.create_flash(10).await;
+    sell(&app, coupon, 1..=2).await;
+    keep(&app).await;
+    let _: String = app.redis(&["SAVE"]).await;
+    sell(&app, coupon, 3..=6).await;
+    app.write_orders().await;
+    keep(&app).await;
+    server.kill();
+    server.start_again();
+    eventually("the lane is closed", async || code(&app, 7, coupon).await.1 == "recovering").await;
+    // The log went back, too: its entries are rows already.
+    let worker = Process::serve(&app, &["--roles", "worker"]);
+    eventually("the lane opens", async || code(&app, 1, coupon).await.0 == 409).await;
+    drop(worker);
+    sells_the_rest(&app, coupon, 1..=6).await;
+}
+
+#[tokio::test]
+async fn a_redis_that_lost_nothing_opens_as_it_was() {
+    let (mut server, app) = start(&["--appendonly", "yes", "--appendfsync", "always"]).await;
+    let coupon = app.create_flash(10).await;
+    sell(&app, coupon, 1..=3).await;
+    app.write_orders().await;
+    keep(&app).await;
+    // Still in the log when Redis dies.
+    sell(&app, coupon, 4..=6).await;
+    server.kill();
+    server.start_again();
+    eventually("the lane is closed", async || code(&app, 7, coupon).await.1 == "recovering").await;
+    keep(&app).await;
+    assert_eq!(app.number("SELECT sales_kept FROM recoveries").await, 1);
+    assert_eq!(app.number("SELECT sales_built FROM recoveries").await, 0);
+    sells_the_rest(&app, coupon, 1..=6).await;
+}
+
+#[tokio::test]
+async fn a_sale_that_is_gone_is_built_again_and_others_are_kept() {
+    let (_server, app) = start(&[]).await;
+    let lost = app.create_flash(10).await;
+    let kept = app.create_flash(10).await;
+    for coupon in [lost, kept] {
+        sell(&app, coupon, 1..=5).await;
+    }
+    app.write_orders().await;
+    keep(&app).await;
+    app.lose_sale(lost).await;
+    assert_eq!(code(&app, 1, lost).await.0, 503);
+    keep(&app).await;
+    for coupon in [lost, kept] {
+        sells_the_rest(&app, coupon, 1..=5).await;
+    }
+    assert_eq!(app.number("SELECT sales_kept FROM recoveries").await, 1);
+}
+
+#[tokio::test]
+async fn buyers_that_only_redis_knows_become_orders() {
+    let (_server, app) = start(&[]).await;
+    let coupon = app.create_flash(10).await;
+    sell(&app, coupon, 1..=4).await;
+    // The log and the lane are lost; the sale and its buyers are not.
+    let lane = app.keys().lane(coupon.lane());
+    let _: i64 = app.redis(&["DEL", &app.log(coupon.lane()), &lane]).await;
+    keep(&app).await;
+    assert_eq!(app.number("SELECT count(*) FROM orders").await, 4);
+    assert_eq!(app.number("SELECT harvested FROM recoveries WHERE opened_at IS NOT NULL").await, 4);
+    sells_the_rest(&app, coupon, 1..=4).await;
+}
+
+#[tokio::test]
+async fn a_closed_order_comes_back_by_no_recovery() {
+    let (_server, app) = start(&[]).await;
+    let coupon = app.create_flash(10).await;
+    sell(&app, coupon, 1..=4).await;
+    app.write_orders().await;
+    let order = app.number("SELECT id FROM orders WHERE user_id = 4").await;
+    let path = format!("/v1/orders/{order}/cancel");
+    assert_eq!(app.post(&path, &app.token(4), &serde_json::json!({})).await.status, 200);
+    keep(&app).await;
+    let _: String = app.redis(&["FLUSHALL"]).await;
+    keep(&app).await;
+    assert_eq!(
+        app.buyers(coupon).await.into_keys().collect::<BTreeSet<_>>(),
+        BTreeSet::from([1, 2, 3])
+    );
+    // The unit came back with the recovery, and comes back only once.
+    app.app.stock_returns.pass().await.expect("both stores answer");
+    sells_the_rest(&app, coupon, 1..=3).await;
+}
+
+#[tokio::test]
+async fn two_recoveries_build_a_sale_once() {
+    let (_server, app) = start(&[]).await;
+    let other = app.another_instance().await;
+    let coupon = app.create_flash(10).await;
+    sell(&app, coupon, 1..=6).await;
+    app.write_orders().await;
+    keep(&app).await;
+    let _: String = app.redis(&["FLUSHALL"]).await;
+    // Another keeper that believes the first one dead.
+    app.execute("UPDATE lane_keeper SET until = '1970-01-01T00:00:00Z'").await;
+    let (first, second) = tokio::join!(app.app.keeper.pass(), async {
+        app.execute("UPDATE lane_keeper SET until = '1970-01-01T00:00:00Z'").await;
+        other.keeper.pass().await
+    });
+    let _ = (first, second);
+    eventually("the lane is open", async || {
+        app.execute("UPDATE lane_keeper SET until = '1970-01-01T00:00:00Z'").await;
+        let _ = app.app.keeper.pass().await;
+        code(&app, 1, coupon).await.0 == 409
+    })
+    .await;
+    sells_the_rest(&app, coupon, 1..=6).await;
+}
+
+/// From now on Redis has the data of its SAVE.
+async fn go_back(server: &mut RedisServer, app: &TestApp, coupon: CouponId) {
+    server.kill();
+    server.start_again();
+    eventually("the lane is closed", async || code(app, 1, coupon).await.1 == "recovering").await;
+}
+
+#[tokio::test]
+async fn what_redis_lost_is_kept_while_the_process_lives_that_promised_it() {
+    let (mut server, app) = start(&[]).await;
+    let coupon = app.create_flash(10).await;
+    app.app.receipts_pass().await;
+    sell(&app, coupon, 1..=3).await;
+    app.write_orders().await;
+    keep(&app).await;
+    let _: String = app.redis(&["SAVE"]).await;
+    let mut promised = Vec::new();
+    for user in 4..=6 {
+        promised.push(app.claim(user, coupon).await.order_id());
+    }
+    go_back(&mut server, &app, coupon).await;
+    app.recover().await;
+    assert_eq!(app.number("SELECT receipts FROM recoveries WHERE opened_at IS NOT NULL").await, 3);
+    for (user, order) in (4..=6).zip(promised) {
+        assert_eq!(app.my_claim(user, coupon).await.order_id(), order, "user {user}");
+    }
+    sells_the_rest(&app, coupon, 1..=6).await;
+    assert_eq!(app.number("SELECT count(*) FROM receipts").await, 0);
+}
+
+/// A process that promised was away while Redis was recovered, and some of its users have claimed again.
+#[tokio::test]
+async fn what_is_handed_in_late_gets_the_units_that_are_left() {
+    let (mut server, app) = start(&[]).await;
+    let coupon = app.create_flash(6).await;
+    let late = app.another_instance().await;
+    sell(&app, coupon, 1..=2).await;
+    app.write_orders().await;
+    keep(&app).await;
+    let _: String = app.redis(&["SAVE"]).await;
+    for id in 3..=6 {
+        let told = late.claims.claim(coupon, user(id)).await.expect("Redis answers");
+        assert_eq!(told.status().code, "accepted");
+    }
+    go_back(&mut server, &app, coupon).await;
+    keep(&app).await;
+    // User 3 claims again, and users 7 and 8 are new: one unit is left.
+    for id in [3, 7, 8] {
+        assert_eq!(app.claim(id, coupon).await.status, 202, "user {id}");
+    }
+    app.write_orders().await;
+
+    late.hand_in.tick().await.expect("both stores answer");
+    assert_eq!(app.number("SELECT count(*) FROM receipts").await, 4);
+    app.recover().await;
+    assert_eq!(app.number("SELECT count(*) FROM receipts").await, 0);
+    let lost = "SELECT count(*) FROM recoveries, jsonb_array_elements(lost) AS one WHERE one->>'reason' = ";
+    assert_eq!(app.number(&format!("{lost} 'superseded'")).await, 1, "the first order of user 3");
+    assert_eq!(app.number(&format!("{lost} 'promised_without_unit'")).await, 2);
+    assert_eq!(app.number("SELECT count(*) FROM orders").await, 6);
+    assert_eq!(app.my_claim(4, coupon).await.text("status"), "unpaid");
+    for id in [5, 6] {
+        assert_eq!(app.my_claim(id, coupon).await.text("status"), "in_review", "user {id}");
+    }
+    assert_eq!(app.stock(coupon).await, 0);
+}
+
+/// A replica that is synchronised anew and promoted keeps its life and its connections.
+#[tokio::test]
+async fn a_redis_that_went_back_within_one_life_is_told_by_its_beat() {
+    let (_server, app) = start(&[]).await;
+    let coupon = app.create_flash(10).await;
+    sell(&app, coupon, 1..=4).await;
+    app.write_orders().await;
+    for _ in 0..3 {
+        keep(&app).await;
+    }
+    app.lose_buyers(coupon).await;
+    for shard in app.shard_keys(coupon).await {
+        let _: i64 = app.redis(&["HSET", &shard, "-", ""]).await;
+    }
+    let _: i64 = app.redis(&["HSET", &app.keys().coupon(coupon), "stock", "10"]).await;
+    let _: i64 = app.redis(&["HSET", &app.keys().lane(coupon.lane()), "beat", "1"]).await;
+    keep(&app).await;
+    let reason = "SELECT count(*) FROM recoveries WHERE reason = 'Redis went back in time'";
+    assert_eq!(app.number(reason).await, 1);
+    sells_the_rest(&app, coupon, 1..=4).await;
+}
+
+#[tokio::test]
+async fn a_service_comes_back_by_itself() {
+    let (mut server, app) = start(&["--appendonly", "yes"]).await;
+    let coupon = app.create_flash(10).await;
+    let _service = Process::serve(&app, &[]);
+    sell(&app, coupon, 1..=6).await;
+    eventually("the orders are written", async || {
+        app.number("SELECT count(*) FROM orders").await == 6
+    })
+    .await;
+    let _: String = app.redis(&["FLUSHALL"]).await;
+    eventually("claims are taken again", async || code(&app, 1, coupon).await.0 == 409).await;
+    server.kill();
+    server.start_again();
+    eventually("claims are taken again", async || code(&app, 2, coupon).await.0 == 409).await;
+    sells_the_rest(&app, coupon, 1..=6).await;
+}
+
+// ---- long ----
+
+const MILLION: i64 = 1_000_000;
+
+/// Prints how long a sale of a million buyers is closed: after a loss of everything, and after a plain restart.
+#[tokio::test]
+#[ignore = "takes a minute, and prints what it saw"]
+async fn a_million_buyers_are_built_again() {
+    let (mut server, app) = start(&["--appendonly", "yes", "--appendfsync", "always"]).await;
+    let coupon = app.create_flash(MILLION + 10).await;
+    let first = app.claim(MILLION + 1, coupon).await.order_id();
+    app.write_orders().await;
+    app.execute(&format!(
+        "SET statement_timeout = 0;
+         INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at)
+         SELECT {first} - n, {coupon}, 'flash', n, now() FROM generate_series(1, {MILLION}) AS n;
+         UPDATE flash_sales SET sold = sold + {MILLION}"
+    ))
+    .await;
+    keep(&app).await;
+    let _: String = app.redis(&["FLUSHALL"]).await;
+    let before = resident_mb();
+    let began = Instant::now();
+    app.recover().await;
+    println!(
+        "emptied: {MILLION} buyers built in {:.1?}; this process had {before} MB, and at most {} MB since",
+        began.elapsed(),
+        resident_mb(),
+    );
+    assert_eq!(
+        app.number("SELECT buyers FROM recoveries WHERE opened_at IS NOT NULL").await,
+        MILLION + 1
+    );
+    assert_eq!(code(&app, 1, coupon).await, (409, "already_claimed".to_owned()));
+    sell(&app, coupon, MILLION + 2..=MILLION + 10).await;
+    assert_eq!(code(&app, MILLION + 11, coupon).await, (410, "sold_out".to_owned()));
+    app.write_orders().await;
+
+    keep(&app).await;
+    server.kill();
+    server.start_again();
+    let ping = redis::cmd("PING");
+    let answers = async || app.app.stores.redis.query::<String>(&ping).await.is_ok();
+    eventually("Redis answers", answers).await;
+    let began = Instant::now();
+    app.recover().await;
+    println!("started anew: closed for {:.0?} after Redis answered", began.elapsed());
+    assert_eq!(app.number("SELECT sales_built FROM recoveries ORDER BY id DESC LIMIT 1").await, 0);
+    assert_eq!(code(&app, 1, coupon).await, (409, "already_claimed".to_owned()));
+}
+
+/// The most memory that this process has had, in MB.
+fn resident_mb() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kb = peak.and_then(|peak| peak.split_whitespace().next()?.parse::<u64>().ok());
+    kb.unwrap_or(0) / 1_000
+}
