@@ -12,6 +12,8 @@ CREATE TABLE lanes (
     -- Time and reason of the last closure.
     closed_at  timestamptz,
     reason     text,
+    -- Whether the next recovery believes Redis about buyers that Postgres doesn't know. An operator may decide otherwise.
+    harvests   boolean     NOT NULL DEFAULT true,
     created_at timestamptz NOT NULL DEFAULT now(),
     updated_at timestamptz NOT NULL DEFAULT now(),
     CONSTRAINT lanes_recovering_since CHECK (state = 'open' OR (closed_at IS NOT NULL AND reason IS NOT NULL))

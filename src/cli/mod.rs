@@ -15,6 +15,9 @@ mod payments;
 // Lists of postponed items, and of closures of lanes.
 mod lists;
 
+// Recoveries on an operator's word.
+mod recover;
+
 // The order log.
 mod log;
 
@@ -79,6 +82,8 @@ enum Command {
     Postponed(lists::postponed::PostponedArguments),
     /// List closures of lanes after a start or a loss of Redis, and how each ended
     Recoveries(lists::recoveries::RecoveriesArguments),
+    /// Compare lanes with Postgres and build their damaged sales anew, on your word
+    Recover(recover::RecoverArguments),
     /// Say what is configured, reachable and unsafe, and what that costs; changes nothing
     Doctor(Box<doctor::DoctorArguments>),
     /// Start private servers without the service, print their URLs as JSON, stop at the end of input
@@ -127,6 +132,7 @@ impl Command {
             Self::Log(arguments) => arguments.stores(),
             Self::Postponed(arguments) => arguments.stores(),
             Self::Recoveries(arguments) => arguments.stores(),
+            Self::Recover(arguments) => arguments.stores(),
             Self::Coupon(arguments) => arguments.stores(),
             Self::Token(arguments) => &arguments.stores,
             Self::Doctor(arguments) => &arguments.config.stores,
@@ -145,6 +151,7 @@ impl Command {
             Self::Log(arguments) => log::run(&arguments).await,
             Self::Postponed(arguments) => lists::postponed::run(&arguments).await,
             Self::Recoveries(arguments) => lists::recoveries::run(&arguments).await,
+            Self::Recover(arguments) => recover::run(&arguments).await,
             Self::Doctor(arguments) => doctor::run(&arguments).await,
             Self::PrivateServers(arguments) => private_servers::run(&arguments).await,
         }

@@ -98,10 +98,9 @@ impl Problem {
     }
 
     /// The problem of a lane that is closed until Redis has been compared with Postgres.
-    pub fn recovering() -> Self {
+    pub fn recovering(back_in: Duration) -> Self {
         let detail = "Redis has been started anew or has lost data, and is being compared with Postgres: ask again";
-        Self::new(StatusCode::SERVICE_UNAVAILABLE, "recovering", detail)
-            .retry_after(Duration::from_secs(1))
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "recovering", detail).retry_after(back_in)
     }
 
     /// Tells the client when to ask again.
@@ -201,9 +200,9 @@ impl IntoResponse for Problem {
 impl From<Failure> for Problem {
     /// The middleware logs the cause; the client is told only of a failure.
     fn from(failure: Failure) -> Self {
-        let problem = match failure.is_recovering() {
-            true => Self::recovering(),
-            false => Self::unavailable(),
+        let problem = match failure.back_in() {
+            Some(back_in) => Self::recovering(back_in),
+            None => Self::unavailable(),
         };
         Self { failure: Some(failure.into()), ..problem }
     }

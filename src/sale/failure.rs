@@ -1,9 +1,11 @@
 //! Failures of the stores underneath the business.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use ::redis::RedisError;
 
+use crate::base::limits;
 use crate::kit::id::IdError;
 use crate::kit::{postgres, redis};
 use crate::sale::ids::{CouponId, Lane};
@@ -26,9 +28,14 @@ pub enum Failure {
         "coupon {0}, or part of it, is missing in Redis, which has lost data; it stays closed until it is rebuilt"
     )]
     DataLost(CouponId),
-    /// The lane is closed until Redis has been compared with Postgres.
+    /// The lane is closed until Redis has been compared with Postgres, which takes about so long.
     #[error("lane {0} is recovering: Redis has been started anew, or has lost data")]
-    Recovering(Lane),
+    Recovering(Lane, Duration),
+    /// Redis has a newer epoch of the lane than Postgres: Postgres went back in time, and an operator has to decide.
+    #[error(
+        "ALARM: Redis has a newer epoch of lane {0} than Postgres, which went back in time; the lane stays closed until `flash-sale recover --trust` says which of them is right"
+    )]
+    NewerEpoch(Lane),
     /// The sale has another epoch or layout in Redis than this process expects.
     #[error("coupon {0} has another epoch or layout in Redis than in Postgres")]
     Stale(CouponId),
@@ -57,11 +64,21 @@ pub enum Failure {
 impl Failure {
     /// Whether the lane is recovering: the same works again once the lane is open.
     pub fn is_recovering(&self) -> bool {
+        self.back_in().is_some()
+    }
+
+    /// Time after which the lane is open again, probably, if it is recovering.
+    pub fn back_in(&self) -> Option<Duration> {
         match self {
-            Self::Recovering(_) => true,
-            Self::Shared(failure) => failure.is_recovering(),
-            _ => false,
+            Self::Recovering(_, back_in) => Some(*back_in),
+            Self::Shared(failure) => failure.back_in(),
+            _ => None,
         }
+    }
+
+    /// The failure of a caller that doesn't know how long recoveries take.
+    pub fn recovering(lane: Lane) -> Self {
+        Self::Recovering(lane, limits::RECOVERING_RETRY_AFTER)
     }
 
     /// Whether the item at hand is at fault, and not a store: another item may succeed at the same moment, and this
@@ -74,7 +91,7 @@ impl Failure {
             Self::DataLost(_) | Self::Stale(_) | Self::NoUnit(_) | Self::UnknownReply(_) => true,
             // These pass by themselves, or concern all items.
             Self::Id(_) | Self::LockBusy | Self::OrderMoved(_) | Self::NoReply => false,
-            Self::Recovering(_) => false,
+            Self::Recovering(..) | Self::NewerEpoch(_) => false,
             Self::Shared(failure) => failure.is_of_item(),
         }
     }

@@ -205,7 +205,7 @@ impl CouponChanges {
             "LOADING" => Ok(false),
             "MISSING" => self.loader.missing(coupon).await.map(|_| true),
             "STALE" => Err(Failure::Stale(coupon)),
-            "RECOVERING" => Err(Failure::Recovering(coupon.lane())),
+            "RECOVERING" => Err(Failure::recovering(coupon.lane())),
             _ => Err(Failure::UnknownReply(reply)),
         }
     }
@@ -263,7 +263,7 @@ impl CouponChanges {
                 tracing::warn!(%coupon, "Redis had an older revision of this coupon, and has the newest one now");
                 Ok(())
             }
-            Ok(false) | Err(Failure::DataLost(_) | Failure::Recovering(_)) => Ok(()),
+            Ok(false) | Err(Failure::DataLost(_) | Failure::Recovering(..)) => Ok(()),
             Err(failure) if failure.is_of_item() => self.note_behind(coupon, in_redis).await,
             Err(failure) => Err(failure),
         }

@@ -72,6 +72,12 @@ impl FenceScripts {
         }
     }
 
+    /// The epoch of the lane in Redis; `None` if Redis has no such lane.
+    pub async fn epoch(&self, link: &Link, lane: Lane) -> RedisResult<Option<i64>> {
+        let mut command = redis::cmd("HGET");
+        link.query(command.arg(self.keys.lane(lane)).arg("epoch")).await
+    }
+
     /// Closes the lane for a recovery. False if it has a newer epoch.
     ///
     /// # Errors

@@ -4,8 +4,9 @@
 //! connection says that they have changed.
 
 use std::collections::BTreeSet;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use moka::future::Cache;
@@ -37,6 +38,8 @@ pub struct LaneStates {
     read: Cache<(), ()>,
     /// Whether a lane is suspected to have changed since the last look.
     suspected: AtomicBool,
+    /// Time that a recovery takes, by the last ones, in milliseconds.
+    back_in_ms: AtomicU64,
     /// Sales that Redis seems to have lost, at least in part.
     suspected_sales: Mutex<BTreeSet<CouponId>>,
 }
@@ -48,11 +51,13 @@ impl LaneStates {
     ///
     /// When Postgres doesn't answer, or isn't migrated.
     pub async fn read(pool: &PgPool) -> sqlx::Result<Arc<Self>> {
+        let default_ms = u64::try_from(limits::RECOVERING_RETRY_AFTER.as_millis()).unwrap_or(1_000);
         let states = Self {
             pool: pool.clone(),
             known: ArcSwap::default(),
             read: Cache::builder().max_capacity(1).time_to_live(limits::LANES_MEMORY).build(),
             suspected: AtomicBool::new(true),
+            back_in_ms: AtomicU64::new(default_ms),
             suspected_sales: Mutex::default(),
         };
         table::add(pool).await?;
@@ -91,7 +96,7 @@ impl LaneStates {
     /// Brings the next look at the lanes forward. Returns the failure to answer with.
     pub fn suspect(&self, lane: Lane) -> Failure {
         self.suspect_all();
-        Failure::Recovering(lane)
+        Failure::Recovering(lane, Duration::from_millis(self.back_in_ms.load(Ordering::Relaxed)))
     }
 
     /// Brings the next look at the lanes forward, because Redis seems to have lost this sale, or a part of it.
@@ -101,6 +106,12 @@ impl LaneStates {
             sales.insert(coupon);
         }
         self.suspected.store(true, Ordering::Relaxed);
+    }
+
+    /// Notes the time that recoveries take.
+    pub fn note_recovery_time(&self, time: Duration) {
+        let ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+        self.back_in_ms.store(ms, Ordering::Relaxed);
     }
 
     /// Whether a lane has been suspected since the last call.

@@ -18,6 +18,8 @@ pub struct StoredLane {
     pub is_open: bool,
     /// Approved life of Redis; `None` until Redis has had the lane.
     pub run_id: Option<String>,
+    /// Whether a recovery believes Redis about buyers that Postgres doesn't know.
+    pub harvests: bool,
 }
 
 /// The last noted beat of a lane.
@@ -57,13 +59,14 @@ pub async fn add(pool: &PgPool) -> sqlx::Result<()> {
 
 /// All lanes, by number.
 pub async fn all(pool: &PgPool) -> sqlx::Result<Vec<StoredLane>> {
-    let rows = sqlx::query!("SELECT lane, epoch, state, run_id FROM lanes ORDER BY lane");
+    let rows = sqlx::query!("SELECT lane, epoch, state, run_id, harvests FROM lanes ORDER BY lane");
     let rows = rows.fetch_all(pool).await?;
     let lanes = rows.into_iter().map(|row| StoredLane {
         lane: Lane::numbered(row.lane),
         epoch: row.epoch,
         is_open: row.state == "open",
         run_id: row.run_id,
+        harvests: row.harvests,
     });
     Ok(lanes.collect())
 }
@@ -146,10 +149,31 @@ pub async fn raise(
     .await
 }
 
+/// Closes a lane on an operator's word, under an epoch that is at least this one: the recovery that follows raises it
+/// above all epochs of both stores.
+pub async fn close_by_hand(
+    pool: &PgPool,
+    lane: Lane,
+    epoch: i64,
+    harvests: bool,
+) -> sqlx::Result<bool> {
+    let done = sqlx::query!(
+        "UPDATE lanes SET epoch = greatest(epoch, $2) + 1, state = 'recovering', harvests = $3,
+             closed_at = now(), reason = 'an operator asked for it', updated_at = now()
+         WHERE lane = $1",
+        lane.get(),
+        epoch,
+        harvests,
+    )
+    .execute(pool)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
 /// Opens a lane under the epoch of its recovery, with this life of Redis. False if another recovery has begun.
 pub async fn open(pool: &PgPool, lane: Lane, epoch: i64, run_id: &str) -> sqlx::Result<bool> {
     let done = sqlx::query!(
-        "UPDATE lanes SET state = 'open', run_id = $3, updated_at = now()
+        "UPDATE lanes SET state = 'open', run_id = $3, harvests = true, updated_at = now()
          WHERE lane = $1 AND epoch = $2 AND state = 'recovering'",
         lane.get(),
         epoch,

@@ -230,7 +230,7 @@ async fn write_lost(
             Ok((true, format!("order {order} of user {user} is a dead letter now: {detail}")))
         }
         Err(NotWritten::LocksLost) => unreachable!("there are none to lose"),
-        Err(NotWritten::Stale) => Err(Failure::Recovering(lane)),
+        Err(NotWritten::Stale) => Err(Failure::recovering(lane)),
         Err(NotWritten::Postgres(error)) => Err(error.into()),
     }
 }

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use sqlx::PgConnection;
 
-use super::records::{LostClaim, Outcome};
+use super::records::{self, LostClaim, Outcome};
 use crate::base::limits;
 use crate::kit::redis::Link;
 use crate::kit::script::Script;
@@ -62,9 +62,12 @@ impl Builder {
         outcome.built += 1;
         outcome.buyers += built.buyers;
         outcome.lost.extend(built.without_unit);
-        let before = before.unwrap_or(Shards::for_units(built.sale.total));
-        if before != built.shards {
-            buyers::unlink(redis, keys, coupon, before).await?;
+        let by_load = Shards::for_units(built.sale.total);
+        let before = before.unwrap_or(by_load);
+        let cut_off = records::cut_off(pool, coupon.lane(), epoch).await?;
+        let left = cut_off.into_iter().map(|epoch| by_load.of_generation(epoch));
+        for shards in left.chain([before]).filter(|shards| *shards != built.shards) {
+            buyers::unlink(redis, keys, coupon, shards).await?;
         }
         Ok(())
     }
@@ -155,7 +158,7 @@ impl Builder {
             self.switch.run(link, names, (&numbers[..], words)).await?;
         match reply.as_str() {
             "SWITCHED" => Ok(before.parse().ok()),
-            "FENCED" => Err(Failure::Recovering(coupon.lane())),
+            "FENCED" => Err(Failure::recovering(coupon.lane())),
             _ => Err(Failure::UnknownReply(reply)),
         }
     }

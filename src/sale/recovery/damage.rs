@@ -38,7 +38,7 @@ impl Assessor {
     }
 
     /// Looks at the sales that Redis has to hold. With another beat than the noted one, none of them is believed:
-    /// Redis is of another time.
+    /// Redis is of another time. Nor without any.
     ///
     /// # Errors
     ///
@@ -48,10 +48,12 @@ impl Assessor {
         link: &Link,
         lane: Lane,
         epoch: i64,
-        noted: &NotedBeat,
+        believed: Option<&NotedBeat>,
         receipts: &[Receipt],
     ) -> Result<Damage, Failure> {
-        let is_present = self.beat(link, lane).await?.is_some_and(|beat| noted.allows(beat));
+        let beat = self.beat(link, lane).await?;
+        let noted = believed.filter(|noted| beat.is_some_and(|beat| noted.allows(beat)));
+        let is_present = noted.is_some();
         let mut damage = Damage::default();
         let mut kept = Vec::new();
         for sale in stock::loaded_in(&self.stores.pool, lane).await? {
@@ -62,7 +64,9 @@ impl Assessor {
                 false => damage.damaged.push(coupon),
             }
         }
-        if is_present && !kept.is_empty() {
+        if let Some(noted) = noted
+            && !kept.is_empty()
+        {
             let since = noted.at - TimeDelta::from_std(limits::BEAT_MARGIN).unwrap_or_default();
             let recent = live::claimed_since(&self.stores.pool, lane, since).await?;
             let promised = receipts.iter().map(|one| (one.coupon, one.user, one.order));
@@ -95,7 +99,7 @@ impl Assessor {
         match reply.as_str() {
             "ADOPTED" => Ok(true),
             "MISSING" => Ok(false),
-            "FENCED" => Err(Failure::Recovering(coupon.lane())),
+            "FENCED" => Err(Failure::recovering(coupon.lane())),
             _ => Err(Failure::UnknownReply(reply)),
         }
     }

@@ -1,5 +1,6 @@
 //! Buyers that only Redis knows: claims that were promised, and whose row, entry and dead letter are gone.
 
+use sqlx::PgPool;
 use tokio_util::sync::CancellationToken;
 
 use super::records::{LostClaim, Outcome};
@@ -58,28 +59,10 @@ impl Harvester {
         promised: Vec<(UserId, OrderId)>,
         outcome: &mut Outcome,
     ) -> Result<i64, Failure> {
-        let unknown = self.unknown(coupon, promised).await?;
+        let unknown = unknown(&self.stores.pool, coupon, promised).await?;
         let (superseded, kept) = self.sort_out(coupon, unknown).await?;
         outcome.lost.extend(superseded);
         self.write(coupon, epoch, kept).await
-    }
-
-    /// The buyers among these without an order, in any status, and without a dead letter.
-    pub(super) async fn unknown(
-        &self,
-        coupon: CouponId,
-        page: Vec<(UserId, OrderId)>,
-    ) -> Result<Vec<(UserId, OrderId)>, Failure> {
-        let pool = &self.stores.pool;
-        let rows = live::by_id(pool, coupon, page.iter().map(|(_, order)| *order)).await?;
-        let unknown = page.into_iter().filter(|(_, order)| !rows.contains_key(order));
-        let unknown: Vec<(UserId, OrderId)> = unknown.collect();
-        if unknown.is_empty() {
-            return Ok(unknown);
-        }
-        let ids: Vec<i64> = unknown.iter().map(|(_, order)| order.get()).collect();
-        let letters = dead_letter::among(pool, &ids).await?;
-        Ok(unknown.into_iter().filter(|(_, order)| !letters.contains(order)).collect())
     }
 
     /// Sets claims aside whose user has a newer order of this coupon.
@@ -128,9 +111,26 @@ impl Harvester {
             Ok(written) => Ok(i64::try_from(written.inserted).unwrap_or(i64::MAX)),
             Err(NotWritten::Postgres(error)) => Err(error.into()),
             Err(NotWritten::Stale | NotWritten::LocksLost) => {
-                Err(Failure::Recovering(coupon.lane()))
+                Err(Failure::recovering(coupon.lane()))
             }
             Err(NotWritten::Poison(_, detail)) => Err(Failure::UnknownReply(detail)),
         }
     }
+}
+
+/// The buyers among these without an order, in any status, and without a dead letter.
+pub(super) async fn unknown(
+    pool: &PgPool,
+    coupon: CouponId,
+    page: Vec<(UserId, OrderId)>,
+) -> Result<Vec<(UserId, OrderId)>, Failure> {
+    let rows = live::by_id(pool, coupon, page.iter().map(|(_, order)| *order)).await?;
+    let unknown = page.into_iter().filter(|(_, order)| !rows.contains_key(order));
+    let unknown: Vec<(UserId, OrderId)> = unknown.collect();
+    if unknown.is_empty() {
+        return Ok(unknown);
+    }
+    let ids: Vec<i64> = unknown.iter().map(|(_, order)| order.get()).collect();
+    let letters = dead_letter::among(pool, &ids).await?;
+    Ok(unknown.into_iter().filter(|(_, order)| !letters.contains(order)).collect())
 }

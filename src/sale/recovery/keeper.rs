@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::Mutex;
 use std::time::Duration;
 
+use futures_util::{StreamExt, stream};
 use tokio::time::Instant;
 
 use super::lane::Recoverer;
@@ -16,7 +17,7 @@ use crate::sale::coupon::stock;
 use crate::sale::fence::LaneStates;
 use crate::sale::fence::scripts::{Beat, FenceScripts};
 use crate::sale::fence::table::{self, NotedBeat, StoredLane};
-use crate::sale::ids::RecoveryId;
+use crate::sale::ids::{Lane, RecoveryId};
 use crate::sale::log::layout::LayoutInUse;
 use crate::sale::order::write::Orders;
 use crate::sale::{Failure, Stores, fence, installation, receipts};
@@ -96,6 +97,9 @@ impl Keeper {
     async fn look_and_recover(&self, suspected: bool) -> Result<(), Failure> {
         let pool = &self.stores.pool;
         let mut stored = self.lanes.read_now().await?;
+        if let Some(time) = records::median_time(pool).await? {
+            self.lanes.note_recovery_time(time);
+        }
         if !table::keep(pool, &self.process, limits::KEEPER_TIME).await? {
             return Ok(());
         }
@@ -109,7 +113,9 @@ impl Keeper {
             stored = self.lanes.read_now().await?;
         }
         let beats = table::beats(pool, suspected).await?;
-        self.look(&link, &mut stored, &beats).await?;
+        let newer = self.look(&link, &mut stored, &beats).await?;
+        // Only an operator can say which of the stores is right about these.
+        stored.retain(|lane| !newer.contains(&lane.lane));
         self.look_at_sales(&mut stored).await?;
         self.look_at_receipts(&mut stored).await?;
         self.lanes.read_now().await?;
@@ -132,14 +138,16 @@ impl Keeper {
         }
     }
 
-    /// Compares open lanes with what was noted, and closes those that differ.
+    /// Compares open lanes with what was noted, and closes those that differ. Returns the lanes of which Redis has a
+    /// newer epoch.
     async fn look(
         &self,
         link: &Link,
         stored: &mut [StoredLane],
         beats: &[NotedBeat],
-    ) -> Result<(), Failure> {
+    ) -> Result<Vec<Lane>, Failure> {
         let mut confirmed = Vec::new();
+        let mut newer = Vec::new();
         for lane in stored.iter_mut().filter(|lane| lane.is_open && lane.run_id.is_some()) {
             if lane.run_id.as_deref() != Some(link.server().as_str()) {
                 self.close(lane, "Redis has been started anew").await?;
@@ -153,7 +161,7 @@ impl Keeper {
                     confirmed.push(NotedBeat { beat: noted.beat + 1, promised, ..*noted });
                 }
                 Beat::Missing => self.close(lane, "Redis has lost its data").await?,
-                Beat::Epoch(epoch) if epoch > lane.epoch => self.tell_newer(lane, epoch),
+                Beat::Epoch(epoch) if epoch > lane.epoch => newer.push(lane.lane),
                 Beat::Epoch(_) => self.close(lane, "Redis has an older epoch").await?,
                 Beat::Behind(_) => self.close(lane, "Redis went back in time").await?,
                 // Postgres approved the lane, and its process died before Redis was told.
@@ -163,7 +171,9 @@ impl Keeper {
                 }
             }
         }
-        Ok(table::note_beats(&self.stores.pool, &confirmed).await?)
+        table::note_beats(&self.stores.pool, &confirmed).await?;
+        newer.iter().for_each(|lane| self.tell(&Failure::NewerEpoch(*lane)));
+        Ok(newer)
     }
 
     /// Closes the lanes of sales that were suspected to be lost, and are.
@@ -215,27 +225,30 @@ impl Keeper {
         Ok(())
     }
 
-    fn tell_newer(&self, lane: &StoredLane, epoch: i64) {
+    fn tell(&self, failure: &Failure) {
         if self.throttle.lock().is_ok_and(|mut throttle| throttle.allows()) {
-            tracing::error!(lane = %lane.lane, redis = epoch, postgres = lane.epoch, "ALARM: Redis has a newer epoch than Postgres, which went back in time; claims are refused until an operator decides");
+            tracing::error!("{failure}");
         }
     }
 
-    /// Recovers closed lanes, one after the other. A lane that can't be recovered holds up no other.
+    /// Recovers closed lanes, some at a time. A lane that can't be recovered holds up no other.
     async fn recover_closed(&self, stored: &[StoredLane]) -> Result<(), Failure> {
-        let mut failed = Ok(());
-        for lane in stored.iter().filter(|lane| !lane.is_open) {
-            let keeping = self.keep_on();
-            let recovered = tokio::select! {
-                recovered = self.recoverer.recover(lane) => recovered,
-                failure = keeping => Err(failure),
-            };
-            match recovered {
-                Ok(_) => self.lanes.read_now().await.map(drop)?,
-                Err(failure) => failed = Err(failure),
-            }
+        let closed: Vec<StoredLane> =
+            stored.iter().filter(|lane| !lane.is_open).cloned().collect();
+        if closed.is_empty() {
+            return Ok(());
         }
-        failed
+        let recover = |lane: StoredLane| async move { self.recoverer.recover(&lane).await };
+        let recoveries = stream::iter(closed).map(recover);
+        let recovered = recoveries.buffer_unordered(limits::RECOVERIES_AT_A_TIME);
+        let recovered =
+            recovered.fold(Ok(()), async |all: Result<(), Failure>, one| one.map(drop).and(all));
+        let recovered = tokio::select! {
+            recovered = recovered => recovered,
+            failure = self.keep_on() => Err(failure),
+        };
+        self.lanes.read_now().await?;
+        recovered
     }
 
     /// Stays the keeper for as long as this is polled. Ends when another process has taken over.

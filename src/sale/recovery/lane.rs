@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep};
 
 use super::build::Builder;
 use super::damage::{Assessor, Damage};
-use super::harvest::Harvester;
+use super::harvest::{Harvester, unknown};
 use super::records::{self, Outcome};
 use super::unpaid;
 use crate::base::limits;
@@ -66,26 +66,29 @@ impl Recoverer {
     pub(super) async fn recover(&self, closed: &StoredLane) -> Result<bool, Failure> {
         let Stores { pool, redis, .. } = &self.stores;
         let lane = closed.lane;
+        // All that follows holds for one life of Redis: a newer one is not approved by this recovery.
+        let link = redis.link().await?;
+        if self.scripts.epoch(&link, lane).await?.is_some_and(|epoch| epoch > closed.epoch) {
+            return Err(Failure::NewerEpoch(lane));
+        }
         let Some(epoch) = table::raise(pool, lane, closed.epoch, "").await? else {
             return Ok(false);
         };
         self.lanes.read_now().await?;
         records::begin(pool, lane, epoch).await?;
-        // All that follows holds for one life of Redis: a newer one is not approved by this recovery.
-        let link = redis.link().await?;
         if !self.scripts.fence(&link, lane, epoch).await? {
-            tracing::error!(%lane, epoch, "ALARM: Redis has a newer epoch than Postgres, which went back in time; the lane stays closed");
-            return Ok(false);
+            return Err(Failure::NewerEpoch(lane));
         }
         let noted = table::beat(pool, lane).await?;
         let mut outcome = Outcome::default();
         let receipts = self.receipts(lane, epoch, &mut outcome).await?;
-        let look = self.assessor.look(&link, lane, epoch, &noted, &receipts).await?;
+        let believed = closed.harvests.then_some(&noted);
+        let look = self.assessor.look(&link, lane, epoch, believed, &receipts).await?;
         let Damage { kept, damaged } = look;
         outcome.kept = i64::try_from(kept).unwrap_or(i64::MAX);
         let lane_is_whole = damaged.is_empty() && kept > 0;
         if !lane_is_whole {
-            self.rebuild(&link, (lane, epoch), &damaged, &receipts, &mut outcome).await?;
+            self.rebuild(&link, (closed, epoch), &damaged, &receipts, &mut outcome).await?;
         }
         if !table::open(pool, lane, epoch, link.server().as_str()).await? {
             return Ok(false);
@@ -109,7 +112,7 @@ impl Recoverer {
         let Stores { redis, keys, .. } = &self.stores;
         for (coupon, promised) in by_coupon {
             for part in promised.chunks(PAGE) {
-                let unknown = self.harvester.unknown(coupon, part.to_vec()).await?;
+                let unknown = unknown(&self.stores.pool, coupon, part.to_vec()).await?;
                 let users = unknown.iter().map(|(user, _)| *user);
                 let held = buyers::orders_of(redis, keys, coupon, users).await?;
                 if unknown.iter().zip(held).any(|((_, order), held)| held != Some(*order)) {
@@ -124,20 +127,22 @@ impl Recoverer {
     async fn rebuild(
         &self,
         link: &Link,
-        (lane, epoch): (Lane, i64),
+        (closed, epoch): (&StoredLane, i64),
         damaged: &[CouponId],
         receipts: &[Receipt],
         outcome: &mut Outcome,
     ) -> Result<(), Failure> {
-        self.wait_for_log(lane).await?;
+        self.wait_for_log(closed.lane).await?;
         for coupon in damaged {
-            self.harvester.harvest(*coupon, epoch, outcome).await?;
+            if closed.harvests {
+                self.harvester.harvest(*coupon, epoch, outcome).await?;
+            }
             let of_sale = receipts.iter().filter(|receipt| receipt.coupon == *coupon);
             let of_sale = of_sale.map(|receipt| (receipt.user, receipt.order)).collect();
             outcome.receipts += self.harvester.take(*coupon, epoch, of_sale, outcome).await?;
             self.builder.build(link, *coupon, epoch, outcome).await?;
         }
-        unpaid::build(&self.stores, lane, self.unpaid_orders_max).await
+        unpaid::build(&self.stores, closed.lane, self.unpaid_orders_max).await
     }
 
     /// The receipts of the processes that live. Waits for each of them, up to [`limits::RECEIPT_WAIT_MAX`].

@@ -35,6 +35,9 @@
 // The process that looks after the lanes.
 pub mod keeper;
 
+// Recoveries on an operator's word.
+pub mod by_hand;
+
 // One recovery of one lane.
 mod lane;
 

@@ -1,11 +1,14 @@
 //! The record of recoveries; owner of the table `recoveries`.
 
+use std::time::Duration;
+
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use sqlx::PgPool;
 use sqlx::types::Json;
 use utoipa::ToSchema;
 
+use crate::base::limits;
 use crate::sale::ids::{CouponId, Lane, OrderId, RecoveryId, UserId};
 
 /// A claim that a recovery could not keep.
@@ -86,6 +89,19 @@ pub(super) async fn begin(pool: &PgPool, lane: Lane, epoch: i64) -> sqlx::Result
     Ok(())
 }
 
+/// Epochs of the recoveries of a lane that were cut off since it was last opened: shards of theirs may be left.
+pub(super) async fn cut_off(pool: &PgPool, lane: Lane, epoch: i64) -> sqlx::Result<Vec<i64>> {
+    sqlx::query_scalar!(
+        "SELECT epoch FROM recoveries
+         WHERE lane = $1 AND epoch < $2 AND epoch > coalesce(
+             (SELECT max(epoch) FROM recoveries WHERE lane = $1 AND opened_at IS NOT NULL), 0)",
+        lane.get(),
+        epoch,
+    )
+    .fetch_all(pool)
+    .await
+}
+
 /// Notes the result of a recovery, and that the lane is open.
 pub(super) async fn end(
     pool: &PgPool,
@@ -130,13 +146,15 @@ pub async fn list(
     .await
 }
 
-/// Median time for which lanes were closed in the last recoveries, in seconds; `None` before the first one.
-pub async fn median_seconds(pool: &PgPool) -> sqlx::Result<Option<f64>> {
-    sqlx::query_scalar!(
+/// Median time for which lanes were closed in the last recoveries; `None` before the first one.
+pub(super) async fn median_time(pool: &PgPool) -> sqlx::Result<Option<Duration>> {
+    let seconds = sqlx::query_scalar!(
         "SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY extract(epoch FROM opened_at - closed_at)::float8)
          FROM (SELECT opened_at, closed_at FROM recoveries WHERE opened_at IS NOT NULL
-               ORDER BY id DESC LIMIT 21) AS last"
+               ORDER BY id DESC LIMIT $1) AS last",
+        limits::RECOVERIES_REMEMBERED,
     )
     .fetch_one(pool)
-    .await
+    .await?;
+    Ok(seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()))
 }

@@ -16,7 +16,7 @@ use crate::support::{OwnServers, SECRET, TestApp, now};
 const NO_REDIS: &str = "redis://:hunter2@127.0.0.1:1/";
 const NO_POSTGRES: &str = "postgres://user:hunter2@127.0.0.1:1/x";
 
-const SUB_COMMANDS: [&[&str]; 22] = [
+const SUB_COMMANDS: [&[&str]; 23] = [
     &["serve"],
     &["demo"],
     &["migrate"],
@@ -37,6 +37,7 @@ const SUB_COMMANDS: [&[&str]; 22] = [
     &["postponed"],
     &["postponed", "retry"],
     &["recoveries"],
+    &["recover"],
     &["doctor"],
     &["private-servers"],
 ];

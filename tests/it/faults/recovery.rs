@@ -7,7 +7,7 @@ use flash_sale::sale::ids::CouponId;
 use private_servers::testing::RedisServer;
 use tokio::time::Instant;
 
-use crate::support::process::Process;
+use crate::support::process::{Process, flash_sale};
 use crate::support::servers::Addresses;
 use crate::support::{TestApp, bounded, eventually, shared, user};
 
@@ -288,6 +288,50 @@ async fn a_service_comes_back_by_itself() {
     server.start_again();
     eventually("claims are taken again", async || code(&app, 2, coupon).await.0 == 409).await;
     sells_the_rest(&app, coupon, 1..=6).await;
+}
+
+/// What the command line says to this app's stores.
+async fn command(app: &TestApp, words: &[&str]) -> String {
+    let mut command = flash_sale(words);
+    command.args(&app.store_arguments()[..4]).args(["--key-prefix", &app.store_arguments()[5]]);
+    let said = tokio::task::spawn_blocking(move || command.output()).await.expect("it runs");
+    let said = said.expect("it runs");
+    assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+    String::from_utf8(said.stdout).expect("text")
+}
+
+/// Postgres is restored from a backup: Redis has the newer epoch, and buyers that Postgres doesn't know.
+#[tokio::test]
+async fn a_postgres_that_went_back_waits_for_an_operator() {
+    for (trust, live_orders) in [("redis", 5), ("postgres", 2)] {
+        let (_server, app) = start(&[]).await;
+        let coupon = app.create_flash(10).await;
+        // Another process, which hands no receipts in: a restored backup is older than these.
+        let another = app.another_instance().await;
+        for id in 1..=5 {
+            let told = another.claims.claim(coupon, user(id)).await.expect("Redis answers");
+            assert_eq!(told.status().code, "accepted");
+        }
+        app.write_orders().await;
+        keep(&app).await;
+        app.execute("DELETE FROM orders WHERE user_id > 2; UPDATE flash_sales SET sold = 2").await;
+        let lane = app.keys().lane(coupon.lane());
+        let _: i64 = app.redis(&["HSET", &lane, "epoch", "7", "beat", "900"]).await;
+        for _ in 0..10 {
+            keep(&app).await;
+            assert_eq!(code(&app, 1, coupon).await.0, 503);
+        }
+        assert_eq!(app.number("SELECT epoch FROM lanes").await, 1, "no process decides by itself");
+
+        let said = command(&app, &["recover", "--dry-run"]).await;
+        assert!(said.contains("buyers that only Redis has: 3"), "{said}");
+        command(&app, &["recover", "--lane", "0", "--trust", trust]).await;
+        app.recover().await;
+        assert_eq!(app.number("SELECT count(*) FROM orders").await, live_orders, "{trust}");
+        sells_the_rest(&app, coupon, 1..=live_orders).await;
+        let said = command(&app, &["recoveries"]).await;
+        assert!(said.contains("an operator asked for it"), "{said}");
+    }
 }
 
 // ---- long ----

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::coupon::load::only_in_postgres;
 use crate::support::process::{flash_sale, run};
-use crate::support::{Reply, TestApp};
+use crate::support::{Reply, TestApp, eventually};
 
 /// Unpaid orders of these users, past their time.
 async fn late_orders(app: &TestApp, coupon: CouponId, users: std::ops::RangeInclusive<i64>) {
@@ -250,7 +250,14 @@ async fn a_store_that_does_not_answer_postpones_nothing() {
     app.execute("ALTER TABLE stock_returns RENAME TO aside").await;
     assert!(app.app.expiry.pass().await.is_err());
     app.execute("ALTER TABLE aside RENAME TO stock_returns").await;
-    assert_eq!((app.postponed().await.len(), app.expire().await), (0, 2));
+    assert_eq!(app.postponed().await.len(), 0);
+    // The broken transaction may hold the rows for a moment more.
+    let mut expired = 0;
+    eventually("both orders expire", async || {
+        expired += app.expire().await;
+        expired == 2
+    })
+    .await;
 }
 
 #[tokio::test]
