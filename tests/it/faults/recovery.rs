@@ -329,6 +329,10 @@ async fn a_postgres_that_went_back_waits_for_an_operator() {
         app.recover().await;
         assert_eq!(app.number("SELECT count(*) FROM orders").await, live_orders, "{trust}");
         sells_the_rest(&app, coupon, 1..=live_orders).await;
+        if trust == "postgres" {
+            // The order log counts more orders than Postgres has now.
+            app.expect_disagreements();
+        }
         let said = command(&app, &["recoveries"]).await;
         assert!(said.contains("an operator asked for it"), "{said}");
     }
