@@ -93,7 +93,7 @@ An administrator's token, for POST {url}/v1/coupons:
 
 Ctrl-C stops everything; the data stays, and the next start goes on with it.
 ",
-        title = coupon.title,
+        title = coupon.row.title,
     );
 }
 

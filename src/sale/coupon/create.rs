@@ -10,7 +10,7 @@ use crate::base::shutdown::Shutdown;
 use crate::kit::redis::{Redis, is_data_error};
 use crate::sale::coupon::input::NewCoupon;
 use crate::sale::coupon::load::Loader;
-use crate::sale::coupon::model::{Coupon, CouponKind, CouponState, Sale, SaleTerms};
+use crate::sale::coupon::model::{Coupon, CouponKind, CouponRow, CouponState, Sale, SaleTerms};
 use crate::sale::coupon::stock;
 use crate::sale::ids::CouponId;
 use crate::sale::installation;
@@ -136,8 +136,7 @@ impl StoredRow {
             }
             _ => None,
         };
-        Coupon {
-            id: self.id,
+        let row = CouponRow {
             kind: self.kind,
             title: self.title,
             sub_title: self.sub_title,
@@ -146,8 +145,8 @@ impl StoredRow {
             value_cents: self.value_cents,
             state: self.state,
             revision: self.revision,
-            sale,
-        }
+        };
+        Coupon { id: self.id, row, sale }
     }
 }
 

@@ -58,22 +58,9 @@ impl CouponState {
 pub struct Coupon {
     /// Id of the coupon.
     pub id: CouponId,
-    /// Whether it has a sale.
-    pub kind: CouponKind,
-    /// Headline.
-    pub title: String,
-    /// Second line.
-    pub sub_title: String,
-    /// Terms, in words.
-    pub rules: String,
-    /// Price, in minor units.
-    pub pay_cents: i64,
-    /// Worth, in minor units.
-    pub value_cents: i64,
-    /// Whether it can be claimed at all.
-    pub state: CouponState,
-    /// Grows with every change.
-    pub revision: i64,
+    /// Its words, prices and state.
+    #[serde(flatten)]
+    pub row: CouponRow,
     /// The sale of the coupon; flash coupons only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sale: Option<Sale>,
@@ -104,7 +91,7 @@ impl Sale {
 }
 
 /// Fields of a coupon that can be changed, apart from its sale.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
 pub struct CouponRow {
     /// Whether it has a sale; never changes.
     pub kind: CouponKind,
@@ -120,7 +107,7 @@ pub struct CouponRow {
     pub value_cents: i64,
     /// Whether it can be claimed at all.
     pub state: CouponState,
-    /// Revision of these values.
+    /// Revision of these values; grows with every change.
     pub revision: i64,
 }
 

@@ -233,8 +233,7 @@ impl Keeper {
 
     /// Recovers closed lanes, some at a time. A lane that can't be recovered holds up no other.
     async fn recover_closed(&self, stored: &[StoredLane]) -> Result<(), Failure> {
-        let closed: Vec<StoredLane> =
-            stored.iter().filter(|lane| !lane.is_open).cloned().collect();
+        let closed: Vec<StoredLane> = stored.iter().filter(|lane| !lane.is_open).cloned().collect();
         if closed.is_empty() {
             return Ok(());
         }
