@@ -113,6 +113,30 @@ async fn settings_that_cannot_be_right_are_refused_before_anything_is_started() 
 }
 
 #[tokio::test]
+async fn recoveries_that_cannot_be_asked_for_are_refused_by_name() {
+    for (arguments, names) in [
+        (&["recover", "--trust", "me"][..], &["--trust", "redis", "postgres"][..]),
+        (&["recover", "--trust"], &["--trust"]),
+        (&["recover", "--lane", "first"], &["--lane"]),
+        (&["recover", "--dry-run=no"], &["--dry-run"]),
+        (&["recover", "0"], &["unexpected argument"]),
+        (&["recoveries", "--limit", "0"], &["--limit"]),
+        (&["recoveries", "--before", "0"], &["--before"]),
+        (&["recoveries", "all"], &["unexpected argument"]),
+    ] {
+        let refused = said(arguments).await;
+        assert_eq!((refused.code, &*refused.stdout), (Some(2), ""), "{arguments:?}: {refused:?}");
+        for name in names {
+            assert!(refused.stderr.contains(name), "{arguments:?}: {refused:?}");
+        }
+    }
+    let app = TestApp::start().await;
+    let refused = said(&words(&with(&app, &["recover", "--lane", "7"], &[]))).await;
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert!(refused.stderr.contains("there is no such lane"), "{refused:?}");
+}
+
+#[tokio::test]
 async fn a_switch_in_the_environment_is_true_or_false_and_nothing_else() {
     for value in ["maybe", "", "1"] {
         let mut command = flash_sale(&["doctor", "--data-dir", "/nowhere"]);
