@@ -3,7 +3,7 @@
 use redis::RedisResult;
 
 use super::table::NotedBeat;
-use crate::kit::redis::Link;
+use crate::kit::redis::{Link, is_data_error};
 use crate::kit::script::Script;
 use crate::sale::Failure;
 use crate::sale::ids::Lane;
@@ -69,6 +69,20 @@ impl FenceScripts {
             "CLOSED" => Ok(Beat::Closed),
             "BEHIND" => Ok(Beat::Behind(number)),
             _ => Err(Failure::UnknownReply(code)),
+        }
+    }
+
+    /// The epoch that the lane has in Redis; `None` without a lane, and for an epoch that is no number.
+    ///
+    /// # Errors
+    ///
+    /// When Redis doesn't answer.
+    pub async fn epoch(&self, link: &Link, lane: Lane) -> RedisResult<Option<i64>> {
+        let mut command = redis::cmd("HGET");
+        command.arg(self.keys.lane(lane)).arg("epoch");
+        match link.query::<Option<String>>(&command).await {
+            Err(error) if is_data_error(&error) => Ok(None),
+            epoch => Ok(epoch?.and_then(|epoch| epoch.parse().ok())),
         }
     }
 

@@ -66,13 +66,18 @@ impl Recoverer {
     pub(super) async fn recover(&self, closed: &StoredLane) -> Result<bool, Failure> {
         let Stores { pool, redis, .. } = &self.stores;
         let lane = closed.lane;
+        // All that follows holds for one life of Redis: a newer one is not approved by this recovery.
+        let link = redis.link().await?;
+        // Before the epoch is raised: attempt by attempt, it would catch up with that of Redis.
+        if self.scripts.epoch(&link, lane).await? > Some(closed.epoch) {
+            tracing::error!(%lane, epoch = closed.epoch, "ALARM: Redis has a newer epoch than Postgres, which went back in time; the lane stays closed");
+            return Ok(false);
+        }
         let Some(epoch) = table::raise(pool, lane, closed.epoch, "").await? else {
             return Ok(false);
         };
         self.lanes.read_now().await?;
         records::begin(pool, lane, epoch).await?;
-        // All that follows holds for one life of Redis: a newer one is not approved by this recovery.
-        let link = redis.link().await?;
         if !self.scripts.fence(&link, lane, epoch).await? {
             tracing::error!(%lane, epoch, "ALARM: Redis has a newer epoch than Postgres, which went back in time; the lane stays closed");
             return Ok(false);
@@ -111,7 +116,10 @@ impl Recoverer {
             for part in promised.chunks(PAGE) {
                 let unknown = self.harvester.unknown(coupon, part.to_vec()).await?;
                 let users = unknown.iter().map(|(user, _)| *user);
-                let held = buyers::orders_of(redis, keys, coupon, users).await?;
+                let held = match buyers::orders_of(redis, keys, coupon, users).await {
+                    Err(failure) if failure.is_of_item() => return Ok(false),
+                    held => held?,
+                };
                 if unknown.iter().zip(held).any(|((_, order), held)| held != Some(*order)) {
                     return Ok(false);
                 }
@@ -165,12 +173,16 @@ impl Recoverer {
         let Stores { redis, keys, .. } = &self.stores;
         let logs: Vec<LogId> = LogId::of_lanes([lane].into_iter()).collect();
         let deadline = Instant::now() + limits::RECOVERY_LOG_MAX;
+        let mut last = (Instant::now(), Vec::new());
         loop {
             let states = LogState::of_all(redis, keys, &logs).await?;
             if states.iter().all(LogState::is_settled) {
                 return Ok(());
             }
-            if Instant::now() >= deadline {
+            if states != last.1 {
+                last = (Instant::now(), states);
+            }
+            if last.0.elapsed() >= limits::RECOVERY_LOG_STILL || Instant::now() >= deadline {
                 tracing::error!(%lane, "the lane can't be recovered before its order log is written: does a worker run, and does Postgres answer?");
                 return Err(Failure::NoReply);
             }

@@ -6,6 +6,7 @@ use sqlx::PgPool;
 use sqlx::types::Json;
 use utoipa::ToSchema;
 
+use crate::base::limits;
 use crate::sale::ids::{CouponId, Lane, OrderId, RecoveryId, UserId};
 
 /// A claim that a recovery could not keep.
@@ -110,6 +111,21 @@ pub(super) async fn end(
     .execute(pool)
     .await?;
     Ok(())
+}
+
+/// Epochs of the newest recoveries of a lane, before this one, that have not been finished since the last that was.
+pub(super) async fn unfinished(pool: &PgPool, lane: Lane, epoch: i64) -> sqlx::Result<Vec<i64>> {
+    sqlx::query_scalar!(
+        "SELECT epoch FROM recoveries
+         WHERE lane = $1 AND epoch < $2 AND opened_at IS NULL
+           AND id > (SELECT coalesce(max(id), 0) FROM recoveries WHERE lane = $1 AND opened_at IS NOT NULL)
+         ORDER BY id DESC LIMIT $3",
+        lane.get(),
+        epoch,
+        limits::UNFINISHED_RECOVERIES,
+    )
+    .fetch_all(pool)
+    .await
 }
 
 /// Recoveries, newest first, from before the given one on.
