@@ -7,7 +7,8 @@
 -- ARGV[2]  load id that Postgres has noted
 --
 -- Replies  ADOPTED  the sale has the epoch
---          MISSING  the sale isn't there, isn't open yet, or is the work of another load: Redis has lost data
+--          MISSING  the sale isn't there, can't be read, isn't open yet, or is the work of another load: Redis has lost
+--                   data
 --          FENCED   another recovery has begun, or this one is over; nothing has changed
 --
 -- Cost: O(1). Layout 3 keeps older versions out: they know 2, and no lanes. May run on a full Redis.
@@ -17,7 +18,7 @@ local epoch, noted_load_id = ARGV[1], ARGV[2]
 
 local facts = redis.call('HMGET', lane, 'epoch', 'state')
 if facts[1] ~= epoch or facts[2] ~= 'recovering' then return 'FENCED' end
-local sale = redis.call('HMGET', coupon, 'state', 'load')
+local sale = redis.pcall('HMGET', coupon, 'state', 'load')
 if not sale[1] or sale[1] == 'loading' or sale[2] ~= noted_load_id then return 'MISSING' end
 redis.call('HSET', coupon, 'epoch', epoch, 'layout', '3')
 return 'ADOPTED'

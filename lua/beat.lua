@@ -7,7 +7,7 @@
 --
 -- Replies  a code and a number
 --   BEAT     the lane is as it was noted; the number counts the orders that were ever promised in it
---   MISSING  the lane isn't there: Redis has lost its data; 0
+--   MISSING  the lane isn't there, or can't be read: Redis has lost its data; 0
 --   EPOCH    the lane has another epoch, which is the number
 --   CLOSED   the lane is recovering; 0
 --   BEHIND   the lane has another beat than the noted one, which is the number: Redis went back in time
@@ -18,12 +18,12 @@
 local lane = KEYS[1]
 local noted_epoch, noted_beat = ARGV[1], tonumber(ARGV[2])
 
-local facts = redis.call('HMGET', lane, 'epoch', 'state', 'beat', 'promised')
-local epoch, state, beat, promised = facts[1], facts[2], tonumber(facts[3] or 0), facts[4]
-if not epoch then return { 'MISSING', 0 } end
-if epoch ~= noted_epoch then return { 'EPOCH', tonumber(epoch) } end
+local facts = redis.pcall('HMGET', lane, 'epoch', 'state', 'beat', 'promised')
+local epoch, state, beat, promised = facts[1], facts[2], tonumber(facts[3] or 0), tonumber(facts[4] or 0)
+if facts.err or not (epoch and beat and promised) then return { 'MISSING', 0 } end
+if epoch ~= noted_epoch then return { 'EPOCH', tonumber(epoch) or 0 } end
 if state ~= 'open' then return { 'CLOSED', 0 } end
 if beat ~= noted_beat and beat ~= noted_beat + 1 then return { 'BEHIND', beat } end
 
 redis.call('HSET', lane, 'beat', string.format('%d', noted_beat + 1))
-return { 'BEAT', tonumber(promised or 0) }
+return { 'BEAT', promised }

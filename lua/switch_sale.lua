@@ -24,7 +24,8 @@ local state, load_id, revision, shards = ARGV[6], ARGV[7], ARGV[8], ARGV[9]
 
 local facts = redis.call('HMGET', lane, 'epoch', 'state')
 if facts[1] ~= epoch or facts[2] ~= 'recovering' then return { 'FENCED', '' } end
-local before = redis.call('HMGET', coupon, 'shards', 'returns')
+-- A key of another type is replaced, too.
+local before = redis.pcall('HMGET', coupon, 'shards', 'returns')
 -- Processes that remember the sale as sold out read its buyers anew.
 local additions = string.format('%d', (tonumber(before[2]) or 0) + 1)
 redis.call('DEL', coupon)

@@ -115,6 +115,9 @@ pub const KEEPER_TIME: Duration = Duration::from_secs(3);
 pub const LANES_MEMORY: Duration = Duration::from_millis(100);
 /// Time that the workers have to write the order log of a lane that is recovering.
 pub const RECOVERY_LOG_MAX: Duration = Duration::from_secs(60);
+/// Time after which a recovery no longer waits for such a log in which nothing moves: the keeper looks at the other lanes
+/// before it tries again.
+pub const RECOVERY_LOG_STILL: Duration = Duration::from_secs(2);
 /// Time between two looks at whether all processes have handed their receipts in.
 pub const RECOVERY_RECEIPT_PERIOD: Duration = Duration::from_millis(10);
 /// Retry-After of a claim in a lane that is recovering, before the first recovery; after that, the median of the last
@@ -128,6 +131,10 @@ pub const RECOVERIES_AT_A_TIME: usize = 8;
 pub const RECOVERY_LOOK_PERIOD: Duration = Duration::from_millis(50);
 /// Buyers that are written to Redis at a time, when a sale is built anew.
 pub const BUYERS_AT_A_TIME: usize = 1_000;
+
+/// Newest unfinished recoveries of a lane whose shards are looked for. One that fails removes its own; only one whose
+/// process died leaves some.
+pub const UNFINISHED_RECOVERIES: i64 = 20;
 
 /// Sales that may be suspected to be lost at a time; the look at them finds out about their lanes.
 pub const SUSPECTED_SALES_MAX: usize = 1_000;

@@ -110,10 +110,15 @@ impl Claims {
         }
     }
 
-    /// Asks the script. A lane that isn't known to be open is a reply like the script's own.
+    /// Asks the script. A lane that isn't known to be open is a reply like the script's own. A sale that the script can't
+    /// read is looked at.
     async fn ask(&self, coupon: CouponId, user: UserId) -> Result<Reply, Failure> {
         match self.script.ask(coupon, user).await {
             Err(failure) if failure.is_recovering() => Ok(Reply::Recovering),
+            Err(failure) if failure.is_of_item() => {
+                self.lanes.suspect_sale(coupon);
+                Err(failure)
+            }
             told => told,
         }
     }

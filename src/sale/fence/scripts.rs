@@ -3,7 +3,7 @@
 use redis::RedisResult;
 
 use super::table::NotedBeat;
-use crate::kit::redis::Link;
+use crate::kit::redis::{Link, is_data_error};
 use crate::kit::script::Script;
 use crate::sale::Failure;
 use crate::sale::ids::Lane;
@@ -72,10 +72,18 @@ impl FenceScripts {
         }
     }
 
-    /// The epoch of the lane in Redis; `None` if Redis has no such lane.
+    /// The epoch that the lane has in Redis; `None` without a lane, and for an epoch that is no number.
+    ///
+    /// # Errors
+    ///
+    /// When Redis doesn't answer.
     pub async fn epoch(&self, link: &Link, lane: Lane) -> RedisResult<Option<i64>> {
         let mut command = redis::cmd("HGET");
-        link.query(command.arg(self.keys.lane(lane)).arg("epoch")).await
+        command.arg(self.keys.lane(lane)).arg("epoch");
+        match link.query::<Option<String>>(&command).await {
+            Err(error) if is_data_error(&error) => Ok(None),
+            epoch => Ok(epoch?.and_then(|epoch| epoch.parse().ok())),
+        }
     }
 
     /// Closes the lane for a recovery. False if it has a newer epoch.

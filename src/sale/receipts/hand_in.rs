@@ -10,6 +10,7 @@ use tokio::time::Instant;
 use super::book::ReceiptBook;
 use super::table;
 use crate::base::limits;
+use crate::kit::redis::is_data_error;
 use crate::sale::fence::LaneStates;
 use crate::sale::ids::Lane;
 use crate::sale::keys::LogId;
@@ -95,7 +96,7 @@ impl HandIn {
 
     /// Looks how far the logs of lanes with receipts have been written.
     async fn look(&self, state: &mut State) -> RedisResult<()> {
-        let looks = &mut state.looks;
+        let State { looks, epochs, .. } = state;
         for lane in self.book.lanes() {
             let looked_at = Instant::now();
             let logs: Vec<LogId> = LogId::of_lanes([lane].into_iter()).collect();
@@ -105,6 +106,11 @@ impl HandIn {
                 let log = progress(&self.stores.redis, &self.stores.keys.log(log)).await?;
                 last.push(log.last);
                 acknowledged.push(log.acknowledged);
+            }
+            if !self.is_as_approved(lane, epochs.get(&lane).copied()).await? {
+                looks.remove(&lane);
+                self.book.doubt(lane);
+                continue;
             }
             let of_lane = looks.entry(lane).or_default();
             let mut committed = None;
@@ -118,6 +124,24 @@ impl HandIn {
             self.book.committed(lane, committed);
         }
         Ok(())
+    }
+
+    /// Whether Redis is the approved one, and its lane has this epoch. Asked after the logs, because a log that is gone
+    /// says nothing of commits; and while Postgres is away, no lane can be closed.
+    async fn is_as_approved(&self, lane: Lane, epoch: Option<i64>) -> RedisResult<bool> {
+        let Stores { redis, keys, .. } = &self.stores;
+        let link = redis.link().await?;
+        let mut command = redis::cmd("HGET");
+        command.arg(keys.lane(lane)).arg("epoch");
+        let in_redis = match link.query::<Option<String>>(&command).await {
+            Err(error) if is_data_error(&error) => None,
+            in_redis => in_redis?,
+        };
+        let known = self.lanes.of(lane).filter(|known| Some(known.epoch) == epoch);
+        Ok(known.is_some_and(|known| {
+            known.server.as_ref() == Some(link.server())
+                && in_redis == Some(known.epoch.to_string())
+        }))
     }
 
     /// Says that this process ends.

@@ -6,7 +6,7 @@ use sqlx::PgConnection;
 
 use super::records::{self, LostClaim, Outcome};
 use crate::base::limits;
-use crate::kit::redis::Link;
+use crate::kit::redis::{Link, is_data_error};
 use crate::kit::script::Script;
 use crate::sale::buyers::shards::{SENTINEL, Shards};
 use crate::sale::coupon::stock::{self, SaleToBuild};
@@ -53,6 +53,7 @@ impl Builder {
         outcome: &mut Outcome,
     ) -> Result<(), Failure> {
         let Stores { pool, redis, keys } = &self.stores;
+        self.remove_unfinished(coupon, epoch).await?;
         let Some(built) = self.build_beside(coupon, epoch).await? else {
             return Ok(());
         };
@@ -62,12 +63,9 @@ impl Builder {
         outcome.built += 1;
         outcome.buyers += built.buyers;
         outcome.lost.extend(built.without_unit);
-        let by_load = Shards::for_units(built.sale.total);
-        let before = before.unwrap_or(by_load);
-        let cut_off = records::cut_off(pool, coupon.lane(), epoch).await?;
-        let left = cut_off.into_iter().map(|epoch| by_load.of_generation(epoch));
-        for shards in left.chain([before]).filter(|shards| *shards != built.shards) {
-            buyers::unlink(redis, keys, coupon, shards).await?;
+        let before = before.unwrap_or(Shards::for_units(built.sale.total));
+        if before != built.shards {
+            buyers::unlink(redis, keys, coupon, before).await?;
         }
         Ok(())
     }
@@ -80,6 +78,26 @@ impl Builder {
             return Ok(None);
         };
         let shards = Shards::for_units(sale.total).of_generation(epoch);
+        let filled = self.fill(&mut snapshot, coupon, &sale, shards).await;
+        if filled.is_err() {
+            // They would fill a full Redis further with each attempt.
+            let Stores { redis, keys, .. } = &self.stores;
+            let _ = buyers::unlink(redis, keys, coupon, shards).await;
+        }
+        snapshot.rollback().await?;
+        let (buyers, letters, without_unit) = filled?;
+        Ok(Some(Built { sale, shards, buyers, letters, without_unit }))
+    }
+
+    /// Makes shards, and writes the buyers of the snapshot into them. Returns their number, the dead letters among them,
+    /// and the claims of those that hold no unit.
+    async fn fill(
+        &self,
+        snapshot: &mut PgConnection,
+        coupon: CouponId,
+        sale: &SaleToBuild,
+        shards: Shards,
+    ) -> Result<(i64, Vec<i64>, Vec<LostClaim>), Failure> {
         self.make_shards(coupon, shards).await?;
         let mut buyers = 0;
         let mut after = None;
@@ -91,14 +109,33 @@ impl Builder {
             self.remember(coupon, shards, &page).await?;
         }
         let room = usize::try_from(sale.total - buyers).unwrap_or(0);
-        let (holding, without_unit) = letters(&mut snapshot, coupon, room).await?;
-        snapshot.rollback().await?;
+        let (holding, without_unit) = letters(snapshot, coupon, room).await?;
         let of_letters: Vec<(UserId, OrderId)> =
             holding.iter().map(|(_, user, order)| (*user, *order)).collect();
         self.remember(coupon, shards, &of_letters).await?;
         buyers += i64::try_from(of_letters.len()).unwrap_or(i64::MAX);
         let letters = holding.into_iter().map(|(letter, ..)| letter).collect();
-        Ok(Some(Built { sale, shards, buyers, letters, without_unit }))
+        Ok((buyers, letters, without_unit))
+    }
+
+    /// Removes the shards of recoveries whose process died before the sale had them. The lane has a newer epoch than
+    /// these, so the sale can't get them any more.
+    async fn remove_unfinished(&self, coupon: CouponId, epoch: i64) -> Result<(), Failure> {
+        let Stores { pool, redis, keys } = &self.stores;
+        let unfinished = records::unfinished(pool, coupon.lane(), epoch).await?;
+        if unfinished.is_empty() {
+            return Ok(());
+        }
+        let present = match buyers::shards(redis, keys, coupon).await {
+            Err(error) if is_data_error(&error) => None,
+            present => present?.map(Shards::generation),
+        };
+        let total = stock::total(pool, coupon).await?;
+        for generation in unfinished.into_iter().filter(|one| Some(*one) != present) {
+            let shards = Shards::for_units(total).of_generation(generation);
+            buyers::unlink(redis, keys, coupon, shards).await?;
+        }
+        Ok(())
     }
 
     async fn make_shards(&self, coupon: CouponId, shards: Shards) -> Result<(), Failure> {

@@ -8,7 +8,7 @@ use crate::sale::ids::{CouponId, Lane};
 use crate::sale::order::live;
 use crate::sale::{Failure, Stores, buyers};
 
-/// What the stores know of a sale that the other one lacks.
+/// A sale in both stores: the facts of each that the other one lacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SaleDifference {
     /// The coupon.

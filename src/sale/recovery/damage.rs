@@ -1,6 +1,6 @@
 //! Sales that Redis has not kept as they were approved.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::TimeDelta;
 
@@ -55,13 +55,14 @@ impl Assessor {
         let noted = believed.filter(|noted| beat.is_some_and(|beat| noted.allows(beat)));
         let is_present = noted.is_some();
         let mut damage = Damage::default();
-        let mut kept = Vec::new();
+        let mut kept = BTreeSet::new();
         for sale in stock::loaded_in(&self.stores.pool, lane).await? {
             let coupon = sale.coupon;
             let adopted = self.adopt(link, coupon, epoch, &sale.load_id).await?;
-            match adopted && is_present && self.is_whole(&sale).await? {
-                true => kept.push(coupon),
-                false => damage.damaged.push(coupon),
+            if adopted && is_present && self.is_whole(&sale).await? {
+                kept.insert(coupon);
+            } else {
+                damage.damaged.push(coupon);
             }
         }
         if let Some(noted) = noted
@@ -70,8 +71,10 @@ impl Assessor {
             let since = noted.at - TimeDelta::from_std(limits::BEAT_MARGIN).unwrap_or_default();
             let recent = live::claimed_since(&self.stores.pool, lane, since).await?;
             let promised = receipts.iter().map(|one| (one.coupon, one.user, one.order));
-            let behind = self.behind(promised.chain(recent)).await?;
-            damage.damaged.extend(kept.extract_if(.., |coupon| behind.contains(coupon)));
+            let of_kept = promised.chain(recent).filter(|(coupon, ..)| kept.contains(coupon));
+            let behind = self.behind(of_kept).await?;
+            kept.retain(|coupon| !behind.contains(coupon));
+            damage.damaged.extend(behind);
             // A unit may have come back in the time that Redis has lost. Coming back twice changes nothing.
             stock_returns::run_again(&self.stores.pool, lane, since).await?;
         }
@@ -131,9 +134,14 @@ impl Assessor {
         for (coupon, orders) in by_coupon {
             for page in orders.chunks(live::PAGE) {
                 let users = page.iter().map(|(user, _)| *user);
-                let held = buyers::orders_of(redis, keys, coupon, users).await?;
-                let mut pairs = page.iter().zip(held);
-                if pairs.any(|((_, order), held)| held != Some(*order)) {
+                let is_behind = match buyers::orders_of(redis, keys, coupon, users).await {
+                    Err(failure) if failure.is_of_item() => true,
+                    held => {
+                        let mut pairs = page.iter().zip(held?);
+                        pairs.any(|((_, order), held)| held != Some(*order))
+                    }
+                };
+                if is_behind {
                     behind.push(coupon);
                     break;
                 }

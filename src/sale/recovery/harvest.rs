@@ -4,6 +4,7 @@ use sqlx::PgPool;
 use tokio_util::sync::CancellationToken;
 
 use super::records::{LostClaim, Outcome};
+use crate::kit::redis::is_data_error;
 use crate::sale::ids::{CouponId, OrderId, UserId};
 use crate::sale::log::LoggedClaim;
 use crate::sale::order::insert::NotWritten;
@@ -34,12 +35,15 @@ impl Harvester {
         outcome: &mut Outcome,
     ) -> Result<(), Failure> {
         let Stores { redis, keys, .. } = &self.stores;
-        let mut pages = buyers::Pages::begin(redis, keys, coupon).await?;
+        // What can't be read is replaced by what Postgres has.
+        let mut pages = match buyers::Pages::begin(redis, keys, coupon).await {
+            Err(error) if is_data_error(&error) => return Ok(()),
+            pages => pages?,
+        };
         loop {
             let page = match pages.next().await {
                 Ok(Some(page)) => page,
                 Ok(None) => return Ok(()),
-                // What can't be read is replaced by what Postgres has.
                 Err(failure) if failure.is_of_item() => return Ok(()),
                 Err(failure) => return Err(failure),
             };

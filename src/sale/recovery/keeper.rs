@@ -11,7 +11,7 @@ use super::lane::Recoverer;
 use super::records::{self, Recovery};
 use crate::base::limits;
 use crate::base::telemetry::{LogThrottle, Metrics};
-use crate::kit::redis::Link;
+use crate::kit::redis::{Link, is_data_error};
 use crate::sale::buyers::census::census;
 use crate::sale::coupon::stock;
 use crate::sale::fence::LaneStates;
@@ -185,10 +185,15 @@ impl Keeper {
             let Some(lane) = stored.iter_mut().find(is_its) else {
                 continue;
             };
-            let census = census(redis, keys, coupon).await?;
-            let is_there = census.shards_missing == 0 && census.is_conserved();
-            let is_current = census.epoch == Some(lane.epoch);
-            if (!is_there || !is_current) && stock::is_loaded(pool, coupon).await? {
+            let is_whole = match census(redis, keys, coupon).await {
+                // A sale that can't be read is lost.
+                Err(error) if is_data_error(&error) => false,
+                census => {
+                    let census = census?;
+                    census.is_conserved() && census.epoch == Some(lane.epoch)
+                }
+            };
+            if !is_whole && stock::is_loaded(pool, coupon).await? {
                 tracing::error!(%coupon, "ALARM: Redis has lost this sale, or part of it");
                 self.close(lane, "Redis has lost a sale").await?;
             }

@@ -68,7 +68,8 @@ impl Recoverer {
         let lane = closed.lane;
         // All that follows holds for one life of Redis: a newer one is not approved by this recovery.
         let link = redis.link().await?;
-        if self.scripts.epoch(&link, lane).await?.is_some_and(|epoch| epoch > closed.epoch) {
+        // Before the epoch is raised: attempt by attempt, it would catch up with that of Redis.
+        if self.scripts.epoch(&link, lane).await? > Some(closed.epoch) {
             return Err(Failure::NewerEpoch(lane));
         }
         let Some(epoch) = table::raise(pool, lane, closed.epoch, "").await? else {
@@ -114,7 +115,10 @@ impl Recoverer {
             for part in promised.chunks(PAGE) {
                 let unknown = unknown(&self.stores.pool, coupon, part.to_vec()).await?;
                 let users = unknown.iter().map(|(user, _)| *user);
-                let held = buyers::orders_of(redis, keys, coupon, users).await?;
+                let held = match buyers::orders_of(redis, keys, coupon, users).await {
+                    Err(failure) if failure.is_of_item() => return Ok(false),
+                    held => held?,
+                };
                 if unknown.iter().zip(held).any(|((_, order), held)| held != Some(*order)) {
                     return Ok(false);
                 }
@@ -170,12 +174,16 @@ impl Recoverer {
         let Stores { redis, keys, .. } = &self.stores;
         let logs: Vec<LogId> = LogId::of_lanes([lane].into_iter()).collect();
         let deadline = Instant::now() + limits::RECOVERY_LOG_MAX;
+        let mut last = (Instant::now(), Vec::new());
         loop {
             let states = LogState::of_all(redis, keys, &logs).await?;
             if states.iter().all(LogState::is_settled) {
                 return Ok(());
             }
-            if Instant::now() >= deadline {
+            if states != last.1 {
+                last = (Instant::now(), states);
+            }
+            if last.0.elapsed() >= limits::RECOVERY_LOG_STILL || Instant::now() >= deadline {
                 tracing::error!(%lane, "the lane can't be recovered before its order log is written: does a worker run, and does Postgres answer?");
                 return Err(Failure::NoReply);
             }

@@ -89,19 +89,6 @@ pub(super) async fn begin(pool: &PgPool, lane: Lane, epoch: i64) -> sqlx::Result
     Ok(())
 }
 
-/// Epochs of the recoveries of a lane that were cut off since it was last opened: shards of theirs may be left.
-pub(super) async fn cut_off(pool: &PgPool, lane: Lane, epoch: i64) -> sqlx::Result<Vec<i64>> {
-    sqlx::query_scalar!(
-        "SELECT epoch FROM recoveries
-         WHERE lane = $1 AND epoch < $2 AND epoch > coalesce(
-             (SELECT max(epoch) FROM recoveries WHERE lane = $1 AND opened_at IS NOT NULL), 0)",
-        lane.get(),
-        epoch,
-    )
-    .fetch_all(pool)
-    .await
-}
-
 /// Notes the result of a recovery, and that the lane is open.
 pub(super) async fn end(
     pool: &PgPool,
@@ -126,6 +113,21 @@ pub(super) async fn end(
     .execute(pool)
     .await?;
     Ok(())
+}
+
+/// Epochs of the newest recoveries of a lane, before this one, that have not been finished since the last that was.
+pub(super) async fn unfinished(pool: &PgPool, lane: Lane, epoch: i64) -> sqlx::Result<Vec<i64>> {
+    sqlx::query_scalar!(
+        "SELECT epoch FROM recoveries
+         WHERE lane = $1 AND epoch < $2 AND opened_at IS NULL
+           AND id > (SELECT coalesce(max(id), 0) FROM recoveries WHERE lane = $1 AND opened_at IS NOT NULL)
+         ORDER BY id DESC LIMIT $3",
+        lane.get(),
+        epoch,
+        limits::UNFINISHED_RECOVERIES,
+    )
+    .fetch_all(pool)
+    .await
 }
 
 /// Recoveries, newest first, from before the given one on.

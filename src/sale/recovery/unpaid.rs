@@ -24,6 +24,9 @@ pub(super) async fn build(stores: &Stores, lane: Lane, bound: u32) -> Result<(),
         for (user, order) in page {
             lists.entry(user).or_default().push(order);
         }
+        if lists.is_empty() {
+            continue;
+        }
         let mut read = redis::cmd("HMGET");
         read.arg(&key);
         for user in lists.keys() {

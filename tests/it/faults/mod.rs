@@ -6,8 +6,13 @@ mod kills;
 // Processes that are paused, or stopped in mid-work.
 pub mod processes;
 
-// Rolling restarts under load.
+// A Redis that lost data, and comes back by itself.
 mod recovery;
+
+// Attacks on the fence and the recovery.
+mod attacks;
+
+// Rolling restarts under load.
 mod restart;
 
 // Stores that are killed, hung or emptied under load.

@@ -290,7 +290,7 @@ async fn a_service_comes_back_by_itself() {
     sells_the_rest(&app, coupon, 1..=6).await;
 }
 
-/// What the command line says to this app's stores.
+/// The words of the command line about the stores of this app.
 async fn command(app: &TestApp, words: &[&str]) -> String {
     let mut command = flash_sale(words);
     command.args(&app.store_arguments()[..4]).args(["--key-prefix", &app.store_arguments()[5]]);

@@ -15,7 +15,7 @@ use crate::sale::ids::CouponId;
 pub use queries::{
     LoadedSale, SaleToBuild, allow_long_statements, archived, closed, ended, exists, is_loaded,
     loaded, loaded_in, lock_units_left, newest_loaded, open_of, revisions, sold, to_build, to_load,
-    unapplied, units_left,
+    total, unapplied, units_left,
 };
 
 /// Facts of Postgres about a coupon for its load.

@@ -36,6 +36,13 @@ pub async fn sold(pool: &PgPool, coupon: CouponId) -> sqlx::Result<i64> {
     Ok(sold.fetch_optional(pool).await?.unwrap_or(0))
 }
 
+/// Units on offer of this sale; 0 if there is no such sale.
+pub async fn total(pool: &PgPool, coupon: CouponId) -> sqlx::Result<i64> {
+    let total =
+        sqlx::query_scalar!("SELECT total FROM flash_sales WHERE coupon_id = $1", coupon.get());
+    Ok(total.fetch_optional(pool).await?.unwrap_or(0))
+}
+
 /// Units that Postgres hasn't counted as sold; `None` if there is no such sale.
 pub async fn units_left(tx: &mut PgConnection, coupon: CouponId) -> sqlx::Result<Option<i64>> {
     sqlx::query_scalar!(

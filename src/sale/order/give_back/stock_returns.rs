@@ -6,6 +6,7 @@ use chrono::{DateTime, Utc};
 use sqlx::{PgConnection, PgPool};
 
 use crate::kit::postgres;
+use crate::sale::coupon::stock;
 use crate::sale::ids::{CouponId, Lane, OrderId, UserId};
 
 /// A unit on its way back.
@@ -56,14 +57,18 @@ pub async fn write_again(pool: &PgPool, back: &StockReturn) -> sqlx::Result<bool
 
 /// Has the units and places of a lane come back once more that came back since then: Redis may have forgotten it.
 pub async fn run_again(pool: &PgPool, lane: Lane, since: DateTime<Utc>) -> sqlx::Result<u64> {
+    let mut tx = pool.begin().await?;
+    // The whole table is read, however many units have ever come back: a lane must not stay closed for that.
+    stock::allow_long_statements(&mut tx).await?;
     let done = sqlx::query!(
         "UPDATE stock_returns SET done_at = NULL, updated_at = now()
          WHERE done_at >= $1 AND (coupon_id & 1023)::integer = $2",
         since,
         lane.get(),
     )
-    .execute(pool)
+    .execute(&mut *tx)
     .await?;
+    tx.commit().await?;
     Ok(done.rows_affected())
 }
 

@@ -1,0 +1,357 @@
+//! Attacks on the fence and the recovery: each one once kept a lane closed, or broke a promise.
+
+use std::time::Duration;
+
+use flash_sale::base::clock::Clock;
+use flash_sale::base::limits;
+use flash_sale::sale::ids::{CouponId, Lane};
+use private_servers::testing::{RedisProxy, RedisServer};
+use tokio::time::{Instant, sleep};
+
+use crate::support::process::{Process, flash_sale};
+use crate::support::servers::Addresses;
+use crate::support::{TestApp, bounded, eventually, shared, store_arguments_behind, user};
+
+/// An app on a Redis of its own.
+async fn start(arguments: &[&str]) -> (RedisServer, TestApp) {
+    let server = RedisServer::start(&[]);
+    let at = Addresses { redis_url: server.url(), ..shared().clone() };
+    (server, TestApp::on(&at, arguments, Clock::System).await)
+}
+
+async fn code(app: &TestApp, user: i64, coupon: CouponId) -> (u16, String) {
+    let reply = app.claim(user, coupon).await;
+    (reply.status, reply.body["code"].as_str().unwrap_or_default().to_owned())
+}
+
+/// One look of the keeper, with everything that follows from it.
+async fn keep(app: &TestApp) {
+    bounded("the end of the pass", app.app.keeper.pass()).await.expect("both stores answer");
+}
+
+async fn sell(app: &TestApp, coupon: CouponId, users: std::ops::RangeInclusive<i64>) {
+    for user in users {
+        assert_eq!(app.claim(user, coupon).await.status, 202, "user {user}");
+    }
+}
+
+/// A sale of 5 units in each of two lanes; users 1 to 3 have a unit of either.
+async fn sales_in_two_lanes(app: &TestApp) -> [CouponId; 2] {
+    let mut sales = [None, None];
+    while let [None, _] | [_, None] = sales {
+        let coupon = app.create_flash(5).await;
+        let lane = usize::try_from(coupon.lane().get()).expect("it is 0 or 1");
+        sales[lane].get_or_insert(coupon);
+    }
+    let sales = sales.map(|coupon| coupon.expect("each lane has one"));
+    for coupon in sales {
+        sell(app, coupon, 1..=3).await;
+    }
+    app.write_orders().await;
+    keep(app).await;
+    sales
+}
+
+/// Users 1 to 3 still have their units, and 4 and 5 get the others.
+async fn sells_the_rest(app: &TestApp, coupon: CouponId) {
+    for user in 1..=3 {
+        assert_eq!(code(app, user, coupon).await, (409, "already_claimed".to_owned()));
+    }
+    sell(app, coupon, 4..=5).await;
+    assert_eq!(code(app, 6, coupon).await, (410, "sold_out".to_owned()));
+    app.write_orders().await;
+}
+
+#[tokio::test]
+async fn a_lane_without_unpaid_orders_opens_where_other_coupons_have_some() {
+    let (_server, app) = start(&["--unpaid-orders-max", "2"]).await;
+    let coupon = app.create_flash(5).await;
+    let regular = app.create_regular().await;
+    assert_eq!(app.claim(1, regular).await.status, 201);
+    keep(&app).await;
+    let _: String = app.redis(&["FLUSHALL"]).await;
+    keep(&app).await;
+    sell(&app, coupon, 1..=2).await;
+    app.write_orders().await;
+}
+
+/// Each value that an operator might leave behind by hand in the keys of one sale.
+async fn unreadable(app: &TestApp, coupon: CouponId, which: usize) {
+    let key = app.keys().coupon(coupon);
+    match which {
+        0 => {
+            let _: i64 = app.redis(&["DEL", &key]).await;
+            let _: String = app.redis(&["SET", &key, "a text"]).await;
+        }
+        1 => {
+            let _: i64 = app.redis(&["HSET", &key, "shards", "many"]).await;
+        }
+        2 => {
+            let shard = app.shard_of(coupon, 1).await;
+            let _: i64 = app.redis(&["DEL", &shard]).await;
+            let _: String = app.redis(&["SET", &shard, "a text"]).await;
+        }
+        3 => {
+            let _: i64 = app.redis(&["HSET", &key, "stock", "many"]).await;
+        }
+        _ => {
+            let shard = app.shard_of(coupon, 1).await;
+            let _: i64 = app.redis(&["HSET", &shard, "1", "no order"]).await;
+        }
+    }
+}
+
+async fn is_built_anew(which: usize) {
+    let (_server, app) = start(&[]).await;
+    let bad = app.create_flash(5).await;
+    let good = app.create_flash(5).await;
+    for coupon in [bad, good] {
+        sell(&app, coupon, 1..=3).await;
+    }
+    app.write_orders().await;
+    keep(&app).await;
+    unreadable(&app, bad, which).await;
+    let _: i64 = app.redis(&["DEL", &app.keys().lane(bad.lane())]).await;
+    keep(&app).await;
+    for coupon in [bad, good] {
+        sells_the_rest(&app, coupon).await;
+    }
+}
+
+#[tokio::test]
+async fn a_sale_whose_key_has_another_type_is_built_anew() {
+    is_built_anew(0).await;
+}
+
+#[tokio::test]
+async fn a_sale_whose_shards_can_not_be_read_is_built_anew() {
+    is_built_anew(1).await;
+}
+
+#[tokio::test]
+async fn a_sale_with_a_shard_of_another_type_is_built_anew() {
+    is_built_anew(2).await;
+}
+
+#[tokio::test]
+async fn a_sale_whose_stock_is_no_number_is_built_anew() {
+    is_built_anew(3).await;
+}
+
+#[tokio::test]
+async fn a_sale_with_a_buyer_who_can_not_be_read_is_built_anew() {
+    is_built_anew(4).await;
+}
+
+#[tokio::test]
+async fn a_claim_on_a_sale_that_can_not_be_read_has_it_built_anew() {
+    for which in [0, 1, 3] {
+        let (_server, app) = start(&[]).await;
+        let coupon = app.create_flash(5).await;
+        sell(&app, coupon, 1..=3).await;
+        app.write_orders().await;
+        keep(&app).await;
+        // A process that doesn't know the shards yet.
+        let other = app.another_instance().await;
+        unreadable(&app, coupon, which).await;
+        let claimed = bounded("an answer", other.claims.claim(coupon, user(1))).await;
+        assert!(claimed.is_err(), "{which}: {claimed:?}");
+        app.app.keeper.give_up().await;
+        bounded("the end of the pass", other.keeper.pass()).await.expect("both stores answer");
+        sells_the_rest(&app, coupon).await;
+    }
+}
+
+/// Claims keep asking for the sale, and each one brings a look at it forward.
+#[tokio::test]
+async fn a_suspected_sale_that_can_not_be_read_holds_up_no_other_lane() {
+    let (_server, app) = start(&["--lanes", "2"]).await;
+    let [bad, lost] = sales_in_two_lanes(&app).await;
+    unreadable(&app, bad, 3).await;
+    let _: i64 = app.redis(&["DEL", &app.keys().lane(lost.lane())]).await;
+    assert_eq!(code(&app, 4, bad).await.0, 503);
+    keep(&app).await;
+    for coupon in [bad, lost] {
+        sells_the_rest(&app, coupon).await;
+    }
+}
+
+async fn unreadable_lane_is_rebuilt(field: Option<&str>) {
+    let (_server, app) = start(&["--lanes", "2"]).await;
+    let [bad, lost] = sales_in_two_lanes(&app).await;
+    let key = app.keys().lane(bad.lane());
+    if let Some(field) = field {
+        let _: i64 = app.redis(&["HSET", &key, field, "many"]).await;
+    } else {
+        let _: i64 = app.redis(&["DEL", &key]).await;
+        let _: String = app.redis(&["SET", &key, "a text"]).await;
+    }
+    let _: i64 = app.redis(&["DEL", &app.keys().lane(lost.lane())]).await;
+    keep(&app).await;
+    for coupon in [bad, lost] {
+        sells_the_rest(&app, coupon).await;
+    }
+}
+
+#[tokio::test]
+async fn a_lane_whose_key_has_another_type_is_recovered_and_holds_up_no_other() {
+    unreadable_lane_is_rebuilt(None).await;
+}
+
+#[tokio::test]
+async fn a_lane_whose_beat_is_no_number_is_recovered_and_holds_up_no_other() {
+    unreadable_lane_is_rebuilt(Some("beat")).await;
+}
+
+#[tokio::test]
+async fn a_lane_whose_epoch_is_no_number_is_recovered_and_holds_up_no_other() {
+    unreadable_lane_is_rebuilt(Some("epoch")).await;
+}
+
+/// A restored backup of Postgres: which of the two stores is right is for an operator to decide, and no number of
+/// attempts decides it.
+#[tokio::test]
+async fn a_postgres_that_went_back_does_not_catch_up_with_the_epoch_of_redis() {
+    let (_server, app) = start(&[]).await;
+    let coupon = app.create_flash(5).await;
+    sell(&app, coupon, 1..=3).await;
+    app.write_orders().await;
+    keep(&app).await;
+    let key = app.keys().lane(coupon.lane());
+    let _: i64 = app.redis(&["HSET", &key, "epoch", "6"]).await;
+    // The backup is of an earlier life of Redis.
+    app.execute("UPDATE lanes SET run_id = 'earlier'").await;
+    for _ in 0..10 {
+        let _ = bounded("the end of the pass", app.app.keeper.pass()).await;
+    }
+    assert_eq!(code(&app, 4, coupon).await, (503, "recovering".to_owned()));
+    let epoch: String = app.redis(&["HGET", &key, "epoch"]).await;
+    assert_eq!(epoch, "6");
+    app.expect_disagreements();
+}
+
+/// Postgres is away, so no lane can be closed. A log that is gone proves no commit.
+#[tokio::test]
+async fn receipts_outlast_a_redis_that_was_emptied_while_no_lane_could_be_closed() {
+    let (_server, app) = start(&[]).await;
+    let coupon = app.create_flash(5).await;
+    app.app.receipts_pass().await;
+    keep(&app).await;
+    sell(&app, coupon, 1..=3).await;
+    let _: String = app.redis(&["FLUSHALL"]).await;
+    let until = Instant::now() + limits::RECEIPT_KEPT + 4 * limits::RECEIPT_LOOK_PERIOD;
+    while Instant::now() < until {
+        app.app.receipts_pass().await;
+        sleep(Duration::from_millis(50)).await;
+    }
+    app.recover().await;
+    assert_eq!(app.number("SELECT count(*) FROM orders").await, 3);
+    sells_the_rest(&app, coupon).await;
+}
+
+#[tokio::test]
+async fn a_build_that_fails_leaves_nothing_behind() {
+    let (_server, app) = start(&[]).await;
+    let coupon = app.create_flash(200_000).await;
+    sell(&app, coupon, 1..=3).await;
+    app.write_orders().await;
+    keep(&app).await;
+    let _: String = app.redis(&["FLUSHALL"]).await;
+    let used: String = app.redis(&["INFO", "memory"]).await;
+    let used = used.lines().find_map(|line| line.strip_prefix("used_memory:")?.parse::<u64>().ok());
+    let max = (used.expect("Redis tells") + 200_000).to_string();
+    let _: String = app.redis(&["CONFIG", "SET", "maxmemory", &max]).await;
+    for _ in 0..3 {
+        let passed = bounded("the end of the pass", app.app.keeper.pass()).await;
+        assert!(passed.is_err(), "a full Redis takes no shards");
+    }
+    let _: String = app.redis(&["CONFIG", "SET", "maxmemory", "0"]).await;
+    keep(&app).await;
+    let shards: Vec<String> = app.redis(&["KEYS", "*:buyers:*"]).await;
+    assert_eq!(shards.len(), app.shards(coupon).await.count() as usize);
+    sell(&app, coupon, 4..=5).await;
+    app.write_orders().await;
+}
+
+#[tokio::test]
+async fn a_keeper_that_is_killed_while_it_builds_leaves_nothing_behind() {
+    let (_server, app) = start(&[]).await;
+    let coupon = app.create_flash(100).await;
+    let order = app.claim(1, coupon).await.order_id();
+    app.write_orders().await;
+    keep(&app).await;
+    // Nothing else that this process sends has the order in it.
+    let order: &'static str = order.to_string().leak();
+    let proxy = RedisProxy::before(app.redis_url(), order).await;
+    let mut command = flash_sale(&["serve", "--roles", "worker", "--redis-timeout-ms", "10000"]);
+    command.args(store_arguments_behind(&app, &proxy));
+    app.app.keeper.give_up().await;
+    let keeper = Process::spawn(command);
+    let keeps = "SELECT count(*) FROM lane_keeper WHERE until > now()";
+    eventually("the process keeps the lanes", async || app.number(keeps).await == 1).await;
+    proxy.hold();
+    let _: String = app.redis(&["FLUSHALL"]).await;
+    eventually("the process writes the buyers", async || proxy.held() > 0).await;
+    drop(keeper);
+    app.recover().await;
+    let shards: Vec<String> = app.redis(&["KEYS", "*:buyers:*"]).await;
+    assert_eq!(shards.len(), app.shards(coupon).await.count() as usize);
+    assert_eq!(code(&app, 1, coupon).await, (409, "already_claimed".to_owned()));
+}
+
+/// A table of returns without an index by time takes Postgres longer than other statements may.
+#[tokio::test]
+async fn a_slow_table_of_returns_keeps_no_lane_closed() {
+    let (mut server, app) = start(&["--database-timeout-ms", "1000"]).await;
+    let coupon = app.create_flash(5).await;
+    sell(&app, coupon, 1..=3).await;
+    let order = app.order(4, coupon).await;
+    assert_eq!(app.cancel(4, order).await.status, 200);
+    app.give_back().await;
+    keep(&app).await;
+    app.execute(
+        "CREATE FUNCTION take_time() RETURNS trigger LANGUAGE plpgsql AS
+             $$ BEGIN PERFORM pg_sleep(1.5); RETURN NULL; END $$;
+         CREATE TRIGGER slow BEFORE UPDATE ON stock_returns FOR EACH STATEMENT EXECUTE FUNCTION take_time()",
+    )
+    .await;
+    let _: String = app.redis(&["SAVE"]).await;
+    server.kill();
+    server.start_again();
+    eventually("the lane is closed", async || code(&app, 5, coupon).await.1 == "recovering").await;
+    eventually("the lane is open", async || {
+        let _ = app.app.keeper.pass().await;
+        code(&app, 1, coupon).await.0 == 409
+    })
+    .await;
+    app.execute("DROP TRIGGER slow ON stock_returns").await;
+    sells_the_rest(&app, coupon).await;
+}
+
+/// A lane whose log no worker writes waits for it; the look at the others goes on.
+#[tokio::test]
+async fn a_lane_that_waits_for_its_log_does_not_hide_the_loss_of_another() {
+    let (_server, app) = start(&["--lanes", "2"]).await;
+    let [waiting, lost] = sales_in_two_lanes(&app).await;
+    sell(&app, waiting, 4..=4).await;
+    let lane_of = |coupon: CouponId| app.keys().lane(Lane::numbered(coupon.lane().get()));
+    let _: i64 = app.redis(&["DEL", &lane_of(waiting)]).await;
+    let keeping = async {
+        loop {
+            let _ = app.app.keeper.pass().await;
+        }
+    };
+    let recovered = async {
+        let closed = async || !app.app.lanes.recovering().is_empty();
+        eventually("the first lane is closed", closed).await;
+        let _: i64 = app.redis(&["HSET", &lane_of(lost), "beat", "0"]).await;
+        let reason = "SELECT count(*) FROM recoveries WHERE opened_at IS NOT NULL AND reason = 'Redis went back in time'";
+        eventually("the other lane is recovered", async || app.number(reason).await == 1).await;
+    };
+    tokio::select! {
+        () = keeping => {}
+        () = bounded("the other lane is recovered", recovered) => {}
+    }
+    app.recover().await;
+    sells_the_rest(&app, lost).await;
+}
