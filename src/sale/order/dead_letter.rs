@@ -238,6 +238,10 @@ pub async fn without_live_order(
              AND NOT EXISTS (SELECT FROM orders WHERE orders.coupon_id = dead_letters.coupon_id
                              AND orders.user_id = dead_letters.user_id AND orders.kind = 'flash'
                              AND is_live(orders.status))
+             -- The claim became an order after all, which may be closed by now.
+             AND NOT EXISTS (SELECT FROM orders WHERE orders.id = dead_letters.order_id
+                             AND orders.coupon_id = dead_letters.coupon_id
+                             AND orders.user_id = dead_letters.user_id)
            ORDER BY order_id"#,
         coupon.get(),
     )
@@ -246,15 +250,42 @@ pub async fn without_live_order(
     Ok(rows.into_iter().map(|row| (row.id, row.user_id, row.order_id)).collect())
 }
 
+/// The claims of open dead letters of a lane that hold a unit and were made since then, without those whose user has a
+/// live order.
+pub async fn holding_since(
+    pool: &PgPool,
+    lane: Lane,
+    since: DateTime<Utc>,
+) -> sqlx::Result<Vec<(CouponId, UserId, OrderId)>> {
+    let rows = sqlx::query!(
+        r#"SELECT coupon_id AS "coupon_id!: CouponId", user_id AS "user_id!: UserId", order_id AS "order_id!: OrderId"
+           FROM dead_letters
+           WHERE resolved_at IS NULL AND holds_unit AND order_id IS NOT NULL AND created_at >= $1
+             AND (coupon_id & 1023)::integer = $2
+             AND NOT EXISTS (SELECT FROM orders WHERE orders.coupon_id = dead_letters.coupon_id
+                             AND orders.user_id = dead_letters.user_id AND orders.kind = 'flash'
+                             AND is_live(orders.status))"#,
+        since,
+        lane.get(),
+    )
+    .fetch_all(pool)
+    .await?;
+    Ok(rows.into_iter().map(|row| (row.coupon_id, row.user_id, row.order_id)).collect())
+}
+
 /// Notes which open dead letters of this coupon hold a unit: these, and no others.
-pub async fn note_units(pool: &PgPool, coupon: CouponId, holding: &[i64]) -> sqlx::Result<()> {
+pub async fn note_units(
+    tx: &mut PgConnection,
+    coupon: CouponId,
+    holding: &[i64],
+) -> sqlx::Result<()> {
     sqlx::query!(
         "UPDATE dead_letters SET holds_unit = (id = ANY($2)), updated_at = now()
          WHERE coupon_id = $1 AND resolved_at IS NULL AND holds_unit <> (id = ANY($2))",
         coupon.get(),
         holding,
     )
-    .execute(pool)
+    .execute(tx)
     .await?;
     Ok(())
 }

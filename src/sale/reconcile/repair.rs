@@ -206,13 +206,14 @@ async fn write_lost(
     order: OrderId,
 ) -> Result<(bool, String), Failure> {
     let Stores { redis, keys, .. } = stores;
+    let lane = coupon.lane();
+    // Before the buyer is looked up: after a recovery in between, that buyer may be gone, and nothing is written.
+    let epoch = fence::table::epoch(&stores.pool, lane).await?.unwrap_or(0);
     let promised = buyers::orders_of(redis, keys, coupon, [user].into_iter()).await?;
     if promised != [Some(order)] {
         return Ok((false, format!("user {user} doesn't hold order {order} any more")));
     }
     let claim = LoggedClaim::without_entry(coupon, user, order);
-    let lane = coupon.lane();
-    let epoch = fence::table::epoch(&stores.pool, lane).await?.unwrap_or(0);
     let written = Orders::new(stores.pool.clone(), limits::BATCH_TIMEOUT)
         .write((lane, epoch), &[claim], &CancellationToken::new())
         .await;

@@ -10,6 +10,7 @@ use crate::kit::redis::{Link, is_data_error};
 use crate::kit::script::Script;
 use crate::sale::buyers::shards::{SENTINEL, Shards};
 use crate::sale::coupon::stock::{self, SaleToBuild};
+use crate::sale::fence;
 use crate::sale::ids::{CouponId, OrderId, UserId};
 use crate::sale::order::{dead_letter, live};
 use crate::sale::{Failure, Stores, buyers};
@@ -57,7 +58,7 @@ impl Builder {
         let Some(built) = self.build_beside(coupon, epoch).await? else {
             return Ok(());
         };
-        dead_letter::note_units(pool, coupon, &built.letters).await?;
+        self.note_units(coupon, epoch, &built.letters).await?;
         let before = self.switch(link, coupon, epoch, &built).await?;
         stock::set_applied(pool, coupon, built.sale.revision).await?;
         outcome.built += 1;
@@ -68,6 +69,22 @@ impl Builder {
             buyers::unlink(redis, keys, coupon, before).await?;
         }
         Ok(())
+    }
+
+    /// Notes which dead letters hold a unit, unless another recovery has begun: it will decide anew.
+    async fn note_units(
+        &self,
+        coupon: CouponId,
+        epoch: i64,
+        letters: &[i64],
+    ) -> Result<(), Failure> {
+        let mut tx = self.stores.pool.begin().await?;
+        if fence::table::hold_epoch(&mut tx, coupon.lane()).await? != Some(epoch) {
+            tx.rollback().await?;
+            return Err(Failure::recovering(coupon.lane()));
+        }
+        dead_letter::note_units(&mut tx, coupon, letters).await?;
+        Ok(tx.commit().await?)
     }
 
     /// Fills new shards from one snapshot.

@@ -12,7 +12,7 @@ use crate::sale::coupon::stock::{self, LoadedSale};
 use crate::sale::fence::table::NotedBeat;
 use crate::sale::ids::{CouponId, Lane, OrderId, UserId};
 use crate::sale::order::give_back::stock_returns;
-use crate::sale::order::live;
+use crate::sale::order::{dead_letter, live};
 use crate::sale::receipts::book::Receipt;
 use crate::sale::{Failure, Stores, buyers};
 
@@ -65,13 +65,18 @@ impl Assessor {
                 damage.damaged.push(coupon);
             }
         }
+        if !is_present {
+            stock::remove_again(&self.stores.pool, lane).await?;
+        }
         if let Some(noted) = noted
             && !kept.is_empty()
         {
             let since = noted.at - TimeDelta::from_std(limits::BEAT_MARGIN).unwrap_or_default();
             let recent = live::claimed_since(&self.stores.pool, lane, since).await?;
             let promised = receipts.iter().map(|one| (one.coupon, one.user, one.order));
-            let of_kept = promised.chain(recent).filter(|(coupon, ..)| kept.contains(coupon));
+            let letters = dead_letter::holding_since(&self.stores.pool, lane, since).await?;
+            let of_kept =
+                promised.chain(recent).chain(letters).filter(|(coupon, ..)| kept.contains(coupon));
             let behind = self.behind(of_kept).await?;
             kept.retain(|coupon| !behind.contains(coupon));
             damage.damaged.extend(behind);

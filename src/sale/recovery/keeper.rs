@@ -164,11 +164,9 @@ impl Keeper {
                 Beat::Epoch(epoch) if epoch > lane.epoch => newer.push(lane.lane),
                 Beat::Epoch(_) => self.close(lane, "Redis has an older epoch").await?,
                 Beat::Behind(_) => self.close(lane, "Redis went back in time").await?,
-                // Postgres approved the lane, and its process died before Redis was told.
-                Beat::Closed => {
-                    let at = (lane.epoch, noted.beat);
-                    self.scripts.open(link, lane.lane, at, 0).await?;
-                }
+                // Postgres approved the lane, and its process died before Redis was told; or Redis went back to a moment of
+                // that recovery. Only another look tells.
+                Beat::Closed => self.close(lane, "a recovery was cut off").await?,
             }
         }
         table::note_beats(&self.stores.pool, &confirmed).await?;

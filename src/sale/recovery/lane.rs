@@ -91,13 +91,16 @@ impl Recoverer {
         if !lane_is_whole {
             self.rebuild(&link, (closed, epoch), &damaged, &receipts, &mut outcome).await?;
         }
+        // No older state of Redis has this beat: one above the noted one may have been raised without a note.
+        let first = NotedBeat { beat: noted.beat + 2, ..noted };
+        table::note_beats(pool, &[first]).await?;
         if !table::open(pool, lane, epoch, link.server().as_str()).await? {
             return Ok(false);
         }
         records::end(pool, lane, epoch, &outcome).await?;
         receipts::table::settle(pool, &receipts).await?;
         let promised_min = if lane_is_whole { 0 } else { self.promised(&noted) };
-        let opened = self.scripts.open(&link, lane, (epoch, noted.beat), promised_min).await?;
+        let opened = self.scripts.open(&link, lane, (epoch, first.beat), promised_min).await?;
         self.lanes.read_now().await?;
         let Outcome { kept, built, buyers, harvested, receipts, lost, .. } = outcome;
         tracing::warn!(%lane, epoch, kept, built, buyers, harvested, receipts, lost = lost.len(), "the lane is open again");

@@ -6,6 +6,7 @@ use flash_sale::base::clock::Clock;
 use flash_sale::base::limits;
 use flash_sale::sale::ids::{CouponId, Lane};
 use private_servers::testing::{RedisProxy, RedisServer};
+use serde_json::json;
 use tokio::time::{Instant, sleep};
 
 use crate::support::process::{Process, flash_sale};
@@ -297,6 +298,61 @@ async fn a_keeper_that_is_killed_while_it_builds_leaves_nothing_behind() {
     let shards: Vec<String> = app.redis(&["KEYS", "*:buyers:*"]).await;
     assert_eq!(shards.len(), app.shards(coupon).await.count() as usize);
     assert_eq!(code(&app, 1, coupon).await, (409, "already_claimed".to_owned()));
+}
+
+/// From now on Redis has the data of its SAVE.
+async fn go_back(server: &mut RedisServer, app: &TestApp, coupon: CouponId) {
+    server.kill();
+    server.start_again();
+    eventually("the lane is closed", async || code(app, 99, coupon).await.1 == "recovering").await;
+}
+
+#[tokio::test]
+async fn an_archived_sale_that_came_back_with_redis_is_answered_by_postgres_and_removed_again() {
+    let (mut server, app) = start(&[]).await;
+    let (over, other) = (app.create_flash(5).await, app.create_flash(5).await);
+    let order = app.paid_order(1, over).await;
+    sell(&app, other, 1..=3).await;
+    app.write_orders().await;
+    keep(&app).await;
+    let _: String = app.redis(&["SAVE"]).await;
+    for _ in 0..3 {
+        keep(&app).await;
+    }
+    assert_eq!(app.r#move(over, "end").await.status, 200);
+    let path = format!("/v1/coupons/{over}/archive");
+    let asked = app.post(&path, &app.admin_token(), &json!({ "accept_loss": false })).await;
+    assert_eq!(asked.status, 200, "{asked:?}");
+    go_back(&mut server, &app, other).await;
+    app.recover().await;
+    assert_eq!(app.claim(1, over).await.order_id(), order);
+    assert_eq!(code(&app, 2, over).await, (410, "sale_ended".to_owned()));
+    app.app.archive.pass().await.expect("both stores answer");
+    assert_eq!(app.redis::<i64>(&["EXISTS", &app.keys().coupon(over)]).await, 0);
+    sells_the_rest(&app, other).await;
+}
+
+/// A Redis at the noted beat, which has lost what came after it.
+#[tokio::test]
+async fn a_dead_letter_of_the_last_moment_keeps_its_unit() {
+    let (mut server, app) = start(&[]).await;
+    let (coupon, other) = (app.create_flash(5).await, app.create_flash(5).await);
+    sell(&app, coupon, 1..=3).await;
+    app.write_orders().await;
+    keep(&app).await;
+    let _: String = app.redis(&["SAVE"]).await;
+    let order = app.claim(4, coupon).await.order_id();
+    app.execute(&format!(
+        "INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at, status, cancelled_at)
+         VALUES ({order}, {other}, 'flash', 77, now(), 'cancelled', now())"
+    ))
+    .await;
+    assert_eq!(app.write_orders().await.dead_letters, 1);
+    go_back(&mut server, &app, coupon).await;
+    app.recover().await;
+    assert_eq!(app.my_claim(4, coupon).await.text("status"), "in_review");
+    assert_eq!(app.stock(coupon).await, 1);
+    app.expect_disagreements();
 }
 
 /// A table of returns without an index by time takes Postgres longer than other statements may.

@@ -10,7 +10,7 @@ use sqlx::{PgConnection, PgPool};
 use crate::kit::postgres;
 use crate::sale::coupon::input::NewSale;
 use crate::sale::coupon::model::{CouponKind, CouponState, SaleTerms};
-use crate::sale::ids::CouponId;
+use crate::sale::ids::{CouponId, Lane};
 
 pub use queries::{
     LoadedSale, SaleToBuild, allow_long_statements, archived, closed, ended, exists, is_loaded,
@@ -203,10 +203,25 @@ pub async fn note_load(
     .await
 }
 
-/// Notes the revision that Redis has after the sale has been built anew.
+/// Has archived sales of a lane removed from Redis once more: a Redis that went back in time may have them again.
+pub async fn remove_again(pool: &PgPool, lane: Lane) -> sqlx::Result<()> {
+    let mut tx = pool.begin().await?;
+    allow_long_statements(&mut tx).await?;
+    sqlx::query!(
+        "UPDATE flash_sales SET removed_at = NULL, updated_at = now()
+         WHERE removed_at IS NOT NULL AND (coupon_id & 1023)::integer = $1",
+        lane.get(),
+    )
+    .execute(&mut *tx)
+    .await?;
+    tx.commit().await
+}
+
+/// Notes the revision that Redis has after the sale has been built anew. A sale that was archived meanwhile is removed
+/// once more.
 pub async fn set_applied(pool: &PgPool, coupon: CouponId, revision: i64) -> sqlx::Result<()> {
     sqlx::query!(
-        "UPDATE flash_sales SET applied_revision = $2, updated_at = now() WHERE coupon_id = $1",
+        "UPDATE flash_sales SET applied_revision = $2, removed_at = NULL, updated_at = now() WHERE coupon_id = $1",
         coupon.get(),
         revision,
     )

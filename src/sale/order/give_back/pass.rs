@@ -48,8 +48,8 @@ use crate::kit::script::{Script, VariadicScript};
 use crate::sale::buyers;
 use crate::sale::buyers::shards::Shards;
 use crate::sale::coupon::load::Loader;
-use crate::sale::fence::LaneStates;
-use crate::sale::ids::{CouponId, OrderId, UserId};
+use crate::sale::fence::{self, LaneStates};
+use crate::sale::ids::{CouponId, Lane, OrderId, UserId};
 use crate::sale::keys::Keys;
 use crate::sale::order::dead_letter;
 use crate::sale::order::give_back::withdrawal::{Fate, Place, Withdrawals};
@@ -242,6 +242,7 @@ impl StockReturns {
     async fn turn(&self, what: &str, waiting: &Waiting) -> Result<Turn, Failure> {
         let coupon = waiting.coupon_id;
         let has_units = what == "unit" && !waiting.archived;
+        let held = (coupon.lane(), self.lanes.epoch(coupon.lane()));
         let letters_wait = has_units && waiting.letters_postponed;
         let open = self.open(what, coupon, letters_wait).await?;
         let is_full = open.len() >= limits::STOCK_RETURNS_BATCH as usize;
@@ -256,9 +257,9 @@ impl StockReturns {
         };
         let orders: Vec<i64> = settled.done.iter().map(|one| one.order_id.get()).collect();
         // Refused by Postgres, they are closed by the next try.
-        let (closed, tried) = match close(&self.pool, what, &orders).await {
+        let (closed, tried) = match close(&self.pool, held, what, &orders).await {
             Ok(closed) => (closed, settled.tried),
-            Err(error) => (0, Err(error.into())),
+            Err(failure) => (0, Err(failure)),
         };
         Ok(Turn { closed, is_full, tried, letters })
     }
@@ -419,12 +420,22 @@ async fn put_last(pool: &PgPool, coupon: CouponId, letters: &[Open]) -> sqlx::Re
     tx.commit().await
 }
 
-/// Closes rows by their key. Returns the number that were open.
-async fn close(pool: &PgPool, what: &str, orders: &[i64]) -> sqlx::Result<usize> {
+/// Closes rows by their key, if the lane still has this epoch: a recovery in between may have found Redis without what
+/// was done there, and has done it over. Returns the number that were open.
+async fn close(
+    pool: &PgPool,
+    (lane, epoch): (Lane, i64),
+    what: &str,
+    orders: &[i64],
+) -> Result<usize, Failure> {
     if orders.is_empty() {
         return Ok(0);
     }
     let mut tx = postgres::begin_planning(pool).await?;
+    if fence::table::hold_epoch(&mut tx, lane).await? != Some(epoch) {
+        tx.rollback().await?;
+        return Err(Failure::recovering(lane));
+    }
     let done = sqlx::query!(
         "UPDATE stock_returns SET done_at = now(), updated_at = now()
          WHERE order_id = ANY($1) AND what = $2 AND done_at IS NULL",
