@@ -72,7 +72,7 @@ pub fn look_confirms(settings: &Settings, state: &State, number: u8) -> Option<S
     if !is_free(state, number)
         || !(stored.open && is_approved && lane.open)
         || !is_as_noted(settings, state, lane)
-        || stored.beat >= settings.beats
+        || state.beats_left == 0
     {
         return None;
     }
@@ -80,6 +80,7 @@ pub fn look_confirms(settings: &Settings, state: &State, number: u8) -> Option<S
     if lane.beat != Some(beat) {
         (lane.beat, lane.beat_since) = (Some(beat), state.next_order);
     }
+    next.beats_left -= 1;
     next.keepers[usize::from(number)].note = Some((beat, lane.beat_since));
     if let Some(saved) = &mut next.saved {
         saved.age = (saved.age + 1).min(2);

@@ -109,7 +109,7 @@ impl Model {
             Action::Refresh => api::refresh(state),
             Action::HandIn => api::hand_in(settings, state),
             Action::LookAtLog => api::look_at_log(settings, state),
-            Action::Read => worker::read(state),
+            Action::Read => worker::read(settings, state),
             Action::Commit => worker::commit(settings, state),
             Action::Acknowledge => worker::acknowledge(state),
             Action::GiveBack => worker::give_back(settings, state),

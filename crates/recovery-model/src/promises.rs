@@ -31,8 +31,9 @@ pub fn at_opening(settings: &Settings, state: &mut State) {
     }
     let buyers = state.redis.buyers();
     let known = owed.and(state.redis.log).and(stored.returns);
-    let is_conserved =
-        state.redis.sale.is_some_and(|sale| sale.stock + buyers.count() == units);
+    // A sale that has just been lost sells nothing.
+    let Some(sale) = state.redis.sale else { return };
+    let is_conserved = sale.stock + buyers.count() == units;
     if !(is_conserved && buyers.holds(owed) && known.holds(buyers)) {
         state.break_promise(Broken::OpenedWrong);
     }

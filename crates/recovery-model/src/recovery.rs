@@ -28,7 +28,7 @@ pub fn step(settings: &Settings, state: &State, number: u8) -> Option<State> {
         }
         Stage::Filled => note_units(settings, &mut next, &recovery),
         Stage::Noted => switch(settings, &mut next, &recovery),
-        Stage::Ready => open_in_postgres(settings, &mut next, &recovery),
+        Stage::Ready => open_in_postgres(settings, &mut next, &mut recovery),
         Stage::OpenInPostgres => {
             open_in_redis(settings, &mut next, &recovery);
             None
@@ -133,7 +133,9 @@ fn harvest(
     recovery: &mut Keeper,
 ) -> Option<Option<Stage>> {
     if settings.has(Guard::LogDrained) && !state.redis.log.is_empty() {
-        return None;
+        // The wait has an end, and is in vain when the worker takes this Redis for an older one.
+        let is_ours = state.redis.is_recovered_by(recovery.epoch);
+        return (!is_ours).then_some(None);
     }
     let before = state.postgres;
     for promised in [state.redis.buyers(), recovery.receipts] {
@@ -218,13 +220,21 @@ fn switch(settings: &Settings, state: &mut State, recovery: &Keeper) -> Option<S
     Some(Stage::Ready)
 }
 
-fn open_in_postgres(settings: &Settings, state: &mut State, recovery: &Keeper) -> Option<Stage> {
+fn open_in_postgres(
+    settings: &Settings,
+    state: &mut State,
+    recovery: &mut Keeper,
+) -> Option<Stage> {
     let stored = &mut state.postgres;
     let is_ours = stored.epoch == recovery.epoch || !settings.has(Guard::OpeningComparesEpoch);
     if !is_ours || stored.open {
         return None;
     }
     (stored.open, stored.life) = (true, recovery.life);
+    if settings.repairs(Hole::BeatUsedTwice) {
+        recovery.beat += 2;
+        stored.beat = recovery.beat;
+    }
     stored.receipts = stored.receipts.less(recovery.receipts);
     Some(Stage::OpenInPostgres)
 }

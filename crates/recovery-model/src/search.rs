@@ -87,7 +87,7 @@ pub fn search(model: &Model, states_max: usize) -> Found {
 impl Search<'_> {
     /// The number of a state; the second value says whether it is new.
     fn number(&mut self, state: &State, origin: Origin) -> (u32, bool) {
-        let mut hasher = Mixed(0);
+        let mut hasher = Mixed::default();
         state.hash(&mut hasher);
         let number = self.origins.len() as u32;
         match self.known.entry(hasher.finish()) {
@@ -194,31 +194,51 @@ impl Search<'_> {
     }
 }
 
-/// Folds bytes into 64 bits.
-struct Mixed(u64);
+/// Folds bytes into 64 bits, eight at a time.
+#[derive(Default)]
+struct Mixed {
+    folded: u64,
+    /// Bytes that are still to be folded, and their number.
+    rest: u64,
+    length: u32,
+}
+
+impl Mixed {
+    fn fold(&mut self, word: u64) {
+        let product =
+            u128::from(self.folded ^ word ^ 0x9e37_79b9_7f4a_7c15) * 0xd6e8_feb8_6659_fd93;
+        let mixed = product as u64 ^ (product >> 64) as u64;
+        self.folded = mixed.rotate_left(23).wrapping_add(word);
+    }
+}
 
 impl Hasher for Mixed {
     fn write(&mut self, bytes: &[u8]) {
-        for part in bytes.chunks(8) {
-            let mut word = [0; 8];
-            word[..part.len()].copy_from_slice(part);
-            self.write_u64(u64::from_le_bytes(word));
-        }
+        bytes.iter().for_each(|byte| self.write_u8(*byte));
     }
 
     fn write_u8(&mut self, byte: u8) {
-        self.write_u64(u64::from(byte));
+        self.rest = self.rest << 8 | u64::from(byte);
+        self.length += 1;
+        if self.length.is_multiple_of(8) {
+            self.fold(self.rest);
+        }
     }
 
-    fn write_u64(&mut self, word: u64) {
-        let product = u128::from(self.0 ^ word ^ 0x9e37_79b9_7f4a_7c15) * 0xd6e8_feb8_6659_fd93;
-        self.0 = (product as u64 ^ (product >> 64) as u64).rotate_left(23).wrapping_add(word);
+    // Lengths of arrays and numbers of variants, all of them small.
+    fn write_usize(&mut self, number: usize) {
+        self.write_u8(number as u8);
+    }
+
+    fn write_isize(&mut self, number: isize) {
+        self.write_u8(number as u8);
     }
 
     fn finish(&self) -> u64 {
-        let mut finished = Self(self.0);
-        finished.write_u64(0x2545_f491_4f6c_dd1d);
-        finished.0
+        let mut last = Self { ..*self };
+        last.fold(self.rest);
+        last.fold(u64::from(self.length));
+        last.folded
     }
 }
 

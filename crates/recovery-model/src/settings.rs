@@ -76,17 +76,25 @@ pub enum Hole {
     /// A dead letter that became an order after all stays open, and gets a unit when that order is closed. Repair: a
     /// recovery leaves letters with a row out.
     LetterOfOrder,
+    /// Entries that are read between the raising of the epoch and the fence are written under the new epoch, although
+    /// Redis may lose them before it is looked at. Repair: the epoch of a batch is that of the lane in Redis.
+    ReadBeforeFence,
+    /// An opening sets the beat back to the noted one, so a number that wasn't noted is used a second time. Repair: the
+    /// opening raises the noted beat by two.
+    BeatUsedTwice,
 }
 
 impl Hole {
     /// All weak points.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 8] = [
         Self::RolledBackWhileClosed,
         Self::OpenedUnseen,
         Self::UnitsNotedLate,
         Self::BeatAfterGap,
         Self::ReturnClosedLate,
         Self::LetterOfOrder,
+        Self::ReadBeforeFence,
+        Self::BeatUsedTwice,
     ];
 }
 

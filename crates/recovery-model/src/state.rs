@@ -282,6 +282,7 @@ pub struct State {
     pub users: [u8; CLAIMS_MAX],
     pub next_order: u8,
     pub cancels_left: u8,
+    pub beats_left: u8,
     pub faults_left: u8,
     /// Orders that users were told.
     pub answered: Orders,
@@ -333,6 +334,7 @@ impl State {
             users: [0; CLAIMS_MAX],
             next_order: 0,
             cancels_left: settings.cancels,
+            beats_left: settings.beats,
             faults_left: settings.faults,
             answered: none,
             orphans: none,

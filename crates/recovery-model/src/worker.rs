@@ -3,14 +3,19 @@
 use crate::settings::{Guard, Hole, Settings};
 use crate::state::{Broken, Orders, State, Worker};
 
-/// Entries are read, under the epoch that the lane has.
-pub fn read(state: &State) -> Option<State> {
+/// Entries are read, under the epoch of Postgres; with the repair, under that of Redis.
+pub fn read(settings: &Settings, state: &State) -> Option<State> {
     let mut next = *state;
     if !state.worker.batch.is_empty() || state.redis.log.is_empty() {
         return None;
     }
     next.worker.batch = state.redis.log;
-    next.worker.epoch = state.postgres.epoch;
+    let epoch = state.postgres.epoch;
+    // Such a batch would be refused: nothing is lost if it isn't read.
+    if settings.repairs(Hole::ReadBeforeFence) && state.redis.lane?.epoch != epoch {
+        return None;
+    }
+    next.worker.epoch = epoch;
     next.worker.committed = false;
     Some(next)
 }
