@@ -126,7 +126,7 @@ pub fn look_at_log(settings: &Settings, state: &State) -> Option<State> {
     {
         return None;
     }
-    if !stored.committed().and(stored.superseded).holds(look.covers) {
+    if !stored.committed().and(stored.superseded).holds(look.covers.common(state.answered)) {
         next.break_promise(Broken::ReceiptDropped);
     }
     next.api.book = state.api.book.less(look.covers);

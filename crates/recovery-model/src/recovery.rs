@@ -34,6 +34,10 @@ pub fn step(settings: &Settings, state: &State, number: u8) -> Option<State> {
             None
         }
     };
+    // A step of a recovery may take longer than a second.
+    if let Some(saved) = &mut next.saved {
+        saved.age = 2;
+    }
     next.keepers[usize::from(number)] = match goes_on {
         Some(stage) => Keeper { stage, ..recovery },
         // Over, or another one has begun.
