@@ -1,4 +1,4 @@
-//! A model.
+#![doc = include_str!("../README.md")]
 
 // Exhaustive search.
 pub mod search;

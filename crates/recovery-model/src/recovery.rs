@@ -131,11 +131,7 @@ fn mark(settings: &Settings, state: &mut State) {
 }
 
 /// Waits for the log; then buyers and receipts that Postgres doesn't know become orders.
-fn harvest(
-    settings: &Settings,
-    state: &mut State,
-    recovery: &mut Keeper,
-) -> Option<Option<Stage>> {
+fn harvest(settings: &Settings, state: &mut State, recovery: &mut Keeper) -> Option<Option<Stage>> {
     if settings.has(Guard::LogDrained) && !state.redis.log.is_empty() {
         // The wait has an end, and is in vain when the worker takes this Redis for an older one.
         let is_ours = state.redis.is_recovered_by(recovery.epoch);
