@@ -69,11 +69,9 @@ pub fn look_confirms(settings: &Settings, state: &State, number: u8) -> Option<S
     let stored = &state.postgres;
     let lane = next.redis.lane.as_mut()?;
     let is_approved = stored.life == state.life || !settings.has(Guard::LifeCompared);
-    if !is_free(state, number)
-        || !(stored.open && is_approved && lane.open)
-        || !is_as_noted(settings, state, lane)
-        || state.beats_left == 0
-    {
+    let is_open = stored.open && is_approved && lane.open;
+    let can_raise = is_free(state, number) && state.beats_left > 0;
+    if !(is_open && can_raise && is_as_noted(settings, state, lane)) {
         return None;
     }
     let beat = stored.beat + 1;
