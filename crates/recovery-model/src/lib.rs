@@ -25,7 +25,7 @@ mod worker;
 mod promises;
 
 // The state of all.
-pub mod state;
+mod state;
 
 // Size, guards, weak points and faults.
 pub mod settings;

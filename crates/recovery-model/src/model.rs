@@ -89,17 +89,17 @@ impl Model {
     }
 
     /// The state in which each run begins.
-    pub fn first(&self) -> State {
+    pub(crate) fn first(&self) -> State {
         State::begin(&self.settings)
     }
 
     /// All steps, in any state.
-    pub fn actions(&self) -> &[Action] {
+    pub(crate) fn actions(&self) -> &[Action] {
         &self.actions
     }
 
     /// The state after a step; `None` if the step isn't possible now.
-    pub fn after(&self, state: &State, action: Action) -> Option<State> {
+    pub(crate) fn after(&self, state: &State, action: Action) -> Option<State> {
         let settings = &self.settings;
         let mut next = match action {
             Action::Claim(user) => self.claim(state, user),

@@ -7,7 +7,8 @@ use std::hash::{BuildHasherDefault, Hash, Hasher};
 
 use crate::model::{Action, Model};
 use crate::promises;
-use crate::state::{Broken, State};
+pub use crate::state::Broken;
+use crate::state::State;
 
 /// Result of a search.
 #[derive(Debug)]

@@ -94,7 +94,7 @@ fn shows(hole: Hole) -> Settings {
     let two_claims =
         |kinds: &[Fault], cancels| Settings { claims: 2, beats: 2, cancels, ..two_faults(kinds) };
     match hole {
-        Hole::RolledBackWhileClosed => two_faults(&[Flushed, WentBack]),
+        Hole::RolledBackWhileClosed => two_faults(&[RestartedOlder, WentBack]),
         Hole::OpenedUnseen => two_faults(&[Restart, WentBack]),
         Hole::UnitsNotedLate => two_claims(&[WentBack, KeeperPaused], 0),
         Hole::BeatAfterGap => two_faults(&[KeeperDies, WentBack]),
