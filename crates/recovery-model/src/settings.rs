@@ -1,0 +1,161 @@
+//! Size of a model, its guards, and the weak points of the code.
+
+/// A guard of the protocol. A model without one has a bug.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Guard {
+    /// `lua/claim.lua` compares its caller's epoch with that of lane and sale.
+    ClaimReadsEpoch,
+    /// `lua/claim.lua` refuses while the lane is recovering.
+    ClaimReadsState,
+    /// Each transaction that writes orders holds the epoch in which its claims were read.
+    WriterHoldsEpoch,
+    /// A recovery raises the epoch in Redis too.
+    EpochRaisedInRedis,
+    /// A receipt is noted before the answer, and the epoch is looked at again in between.
+    ReceiptBeforeAnswer,
+    /// A process hands its receipts in when a lane has a new epoch.
+    ReceiptsHandedIn,
+    /// A claim whose user has a newer order doesn't become an order in a recovery.
+    SupersededLeftOut,
+    /// The snapshot of Postgres begins after the fence.
+    SnapshotAfterFence,
+    /// The names of built shards carry the epoch of the recovery.
+    EpochInShardNames,
+    /// `lua/switch_sale.lua` compares the epoch.
+    SwitchComparesEpoch,
+    /// The opening compares the epoch, in Postgres and in `lua/open_lane.lua`.
+    OpeningComparesEpoch,
+    /// `lua/beat.lua` compares the beat with the noted one.
+    BeatCompared,
+    /// Processes compare the life of Redis with the approved one.
+    LifeCompared,
+    /// The order log is written before a sale is built.
+    LogDrained,
+    /// `lua/give_back.lua` compares the order by which a user is a buyer.
+    GiveBackComparesOrder,
+}
+
+impl Guard {
+    /// All guards.
+    pub const ALL: [Self; 15] = [
+        Self::ClaimReadsEpoch,
+        Self::ClaimReadsState,
+        Self::WriterHoldsEpoch,
+        Self::EpochRaisedInRedis,
+        Self::ReceiptBeforeAnswer,
+        Self::ReceiptsHandedIn,
+        Self::SupersededLeftOut,
+        Self::SnapshotAfterFence,
+        Self::EpochInShardNames,
+        Self::SwitchComparesEpoch,
+        Self::OpeningComparesEpoch,
+        Self::BeatCompared,
+        Self::LifeCompared,
+        Self::LogDrained,
+        Self::GiveBackComparesOrder,
+    ];
+}
+
+/// A weak point of the code as it is, each with a repair that the model knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hole {
+    /// A roll-back during a recovery isn't noticed. Repair: the switch counts the buyers and leaves a mark, without
+    /// which the lane isn't opened.
+    RolledBackWhileClosed,
+    /// A lane that Postgres calls open and Redis calls recovering is opened, although Redis may have gone back into
+    /// the recovery. Repair: it is closed once more.
+    OpenedUnseen,
+    /// A recovery that another one has overtaken still notes which dead letters hold a unit. Repair: it holds the
+    /// epoch.
+    UnitsNotedLate,
+    /// A new keeper believes the beat although none was noted for seconds. Repair: it closes the lane, and looks.
+    BeatAfterGap,
+    /// The return of a unit is closed after a recovery, for a script that ran before it. Repair: the closing holds the
+    /// epoch of the script.
+    ReturnClosedLate,
+    /// A dead letter that became an order after all stays open, and gets a unit when that order is closed. Repair: a
+    /// recovery leaves letters with a row out.
+    LetterOfOrder,
+    /// Entries that are read between the raising of the epoch and the fence are written under the new epoch, although
+    /// Redis may lose them before it is looked at. Repair: the epoch of a batch is that of the lane in Redis.
+    ReadBeforeFence,
+    /// An opening sets the beat back to the noted one, so a number that wasn't noted is used a second time. Repair: the
+    /// opening raises the noted beat by two.
+    BeatUsedTwice,
+}
+
+impl Hole {
+    /// All weak points.
+    pub const ALL: [Self; 8] = [
+        Self::RolledBackWhileClosed,
+        Self::OpenedUnseen,
+        Self::UnitsNotedLate,
+        Self::BeatAfterGap,
+        Self::ReturnClosedLate,
+        Self::LetterOfOrder,
+        Self::ReadBeforeFence,
+        Self::BeatUsedTwice,
+    ];
+}
+
+/// A kind of fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// The API process dies, and another begins.
+    ApiDies,
+    /// The worker dies, and another begins.
+    WorkerDies,
+    /// The keeper dies, and another process keeps the lanes.
+    KeeperDies,
+    /// The keeper is paused for longer than its lease, and another process keeps the lanes.
+    KeeperPaused,
+    /// Recoveries no longer wait for the API process, which is paused.
+    ApiPaused,
+    /// Redis starts anew, and has all it had.
+    Restart,
+    /// Redis starts anew with an older state.
+    RestartedOlder,
+    /// Redis goes back to an older state, and keeps its life and its connections.
+    WentBack,
+    /// FLUSHALL.
+    Flushed,
+    /// A sale and its buyers are gone.
+    SaleLost,
+}
+
+/// Size of a model, and the guards that it has.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Users.
+    pub users: u8,
+    /// Units on sale.
+    pub units: u8,
+    /// Claims that are accepted, at most.
+    pub claims: u8,
+    /// Cancellations, at most.
+    pub cancels: u8,
+    /// Beats, at most.
+    pub beats: u8,
+    /// Faults in one run, at most.
+    pub faults: u8,
+    /// Kinds of faults.
+    pub kinds: Vec<Fault>,
+    /// Whether receipts are dropped when the order log has been written.
+    pub receipts_dropped: bool,
+    /// Guards that are left out.
+    pub without: Vec<Guard>,
+    /// Weak points that the model shares with the code; the others are repaired.
+    pub holes: Vec<Hole>,
+}
+
+impl Settings {
+    /// Whether the model has a guard.
+    pub fn has(&self, guard: Guard) -> bool {
+        !self.without.contains(&guard)
+    }
+
+    /// Whether a weak point is repaired.
+    pub fn repairs(&self, hole: Hole) -> bool {
+        !self.holes.contains(&hole)
+    }
+}
