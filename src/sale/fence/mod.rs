@@ -25,7 +25,8 @@
 //! # What is not promised
 //!
 //! A Redis that goes back by less than a second, keeps its life and its connections, and has the noted beat, is not
-//! noticed by the beat. The comparison of the stores names what differs then.
+//! noticed by the beat. The comparison of the stores names what differs then. While no process keeps the lanes, or
+//! Postgres is away, there are no beats: the same holds for that time (`crates/recovery-model`, `BeatAfterGap`).
 
 // The approved states, as this process knows them.
 pub mod states;
