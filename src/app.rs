@@ -164,6 +164,20 @@ impl App {
         self.metrics.receipts_dropped.absolute(self.receipts.dropped());
     }
 
+    /// Hands in the last receipts of a process that has finished its requests, and tells the others that it ends: no
+    /// recovery waits for it, and another process keeps the lanes.
+    pub async fn leave(&self) {
+        let left = async {
+            self.receipts_pass().await;
+            tokio::join!(self.keeper.give_up(), self.hand_in.leave());
+        };
+        if tokio::time::timeout(limits::LEAVE_MAX, left).await.is_err() {
+            tracing::debug!(
+                "the process couldn't say that it ends; its lease runs out in a moment"
+            );
+        }
+    }
+
     /// Counts a run of a pass that broke off.
     pub fn count_failure(&self, pass: Pass) {
         self.metrics.count_pass_failures(pass.name(), 1);

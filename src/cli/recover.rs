@@ -6,6 +6,7 @@ use clap::{Args, ValueEnum};
 use super::stores::{As, OpenStores};
 use crate::base::config::StoreConfig;
 use crate::sale::Stores;
+use crate::sale::fence::table;
 use crate::sale::ids::Lane;
 use crate::sale::recovery::by_hand::{self, SaleDifference};
 
@@ -46,11 +47,9 @@ pub async fn run(arguments: &RecoverArguments) -> anyhow::Result<()> {
 }
 
 async fn run_on(arguments: &RecoverArguments, stores: &Stores) -> anyhow::Result<()> {
-    let lanes = by_hand::lanes(stores).await?;
-    let chosen: Vec<Lane> = match arguments.lane {
-        None => lanes,
-        Some(number) => lanes.into_iter().filter(|lane| lane.get() == number).collect(),
-    };
+    let lanes = table::all(&stores.pool).await?.into_iter().map(|stored| stored.lane);
+    let is_asked_for = |lane: &Lane| arguments.lane.is_none_or(|number| lane.get() == number);
+    let chosen: Vec<Lane> = lanes.filter(is_asked_for).collect();
     if chosen.is_empty() {
         bail!(
             "there is no such lane: they are numbered from 0; `flash-sale recover --dry-run` names all"

@@ -1,6 +1,7 @@
 //! `flash-sale serve`: the service, until a signal stops it.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -70,12 +71,15 @@ pub async fn run(
             },
             signal = stop_requests.next() => signal,
         };
-        Ok(())
+        Ok(app)
     };
-    let served = served.await;
+    let served: anyhow::Result<Arc<App>> = served.await;
     // A service that failed to start has no clients yet.
     let delay = if served.is_ok() { config.stop_delay() } else { Duration::ZERO };
     stop(&shutdown, &mut stop_requests, delay).await;
+    if let Ok(app) = &served {
+        app.leave().await;
+    }
     let closed = stores.close().await;
     served.and(closed)
 }

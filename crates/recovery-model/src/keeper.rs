@@ -4,7 +4,7 @@ use crate::promises;
 use crate::settings::{Guard, Hole, Settings};
 use crate::state::{Broken, EPOCH_MAX, Lane, Stage, State};
 
-/// Whether this process keeps the lanes, and is between two steps of its pass.
+/// True for a process that keeps the lanes, and is between two steps of its pass.
 fn is_free(state: &State, number: u8) -> bool {
     let keeper = &state.keepers[usize::from(number)];
     state.keeper == number && keeper.stage == Stage::Idle && keeper.note.is_none()
@@ -45,7 +45,7 @@ pub fn look_finds(settings: &Settings, state: &State, number: u8) -> Option<Stat
     Some(next)
 }
 
-/// Whether `lua/beat.lua` finds an open lane as it was noted, and is believed.
+/// True for an open lane that `lua/beat.lua` finds as it was noted, and is believed.
 fn is_as_noted(settings: &Settings, state: &State, lane: &Lane) -> bool {
     let noted = state.postgres.beat;
     let has_beat = lane.beat == Some(noted) || lane.beat == Some(noted + 1);

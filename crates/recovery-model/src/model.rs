@@ -50,7 +50,7 @@ pub enum Action {
 }
 
 impl Action {
-    /// Whether the step happens by itself, in finite time. Users, faults and confirmed beats may stay away.
+    /// True for a step that happens by itself, in finite time. Users, faults and confirmed beats may stay away.
     pub fn is_certain(self) -> bool {
         !matches!(
             self,

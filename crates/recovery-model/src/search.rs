@@ -21,7 +21,7 @@ pub struct Found {
     pub depth: usize,
     /// Steps that any state is away from rest, at most, once users and faults stay away.
     pub steps_to_rest: usize,
-    /// Whether all states were looked at.
+    /// True when all states were looked at.
     pub is_complete: bool,
     /// The broken promise, and the shortest path to it.
     pub broken: Option<(Broken, Vec<Action>)>,

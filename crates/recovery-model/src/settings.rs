@@ -123,6 +123,22 @@ pub enum Fault {
     SaleLost,
 }
 
+impl Fault {
+    /// All kinds.
+    pub const ALL: [Self; 10] = [
+        Self::ApiDies,
+        Self::WorkerDies,
+        Self::KeeperDies,
+        Self::KeeperPaused,
+        Self::ApiPaused,
+        Self::Restart,
+        Self::RestartedOlder,
+        Self::WentBack,
+        Self::Flushed,
+        Self::SaleLost,
+    ];
+}
+
 /// Size of a model, and the guards that it has.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -140,7 +156,7 @@ pub struct Settings {
     pub faults: u8,
     /// Kinds of faults.
     pub kinds: Vec<Fault>,
-    /// Whether receipts are dropped when the order log has been written.
+    /// Receipts are dropped when the order log has been written.
     pub receipts_dropped: bool,
     /// Guards that are left out.
     pub without: Vec<Guard>,
@@ -149,12 +165,12 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Whether the model has a guard.
+    /// True for a guard that the model has.
     pub fn has(&self, guard: Guard) -> bool {
         !self.without.contains(&guard)
     }
 
-    /// Whether a weak point is repaired.
+    /// True for a weak point that is repaired.
     pub fn repairs(&self, hole: Hole) -> bool {
         !self.holes.contains(&hole)
     }

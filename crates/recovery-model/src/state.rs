@@ -106,7 +106,7 @@ impl Redis {
         Some(&mut self.shards[usize::from(self.sale?.generation)])
     }
 
-    /// Whether the lane is there, recovering, and under this epoch.
+    /// True for a lane that is there, recovering, and under this epoch.
     pub fn is_recovered_by(&self, epoch: u8) -> bool {
         self.lane.is_some_and(|lane| lane.epoch == epoch && !lane.open)
     }
@@ -276,7 +276,7 @@ pub struct State {
     pub keepers: [Keeper; 2],
     /// Number of the process that keeps the lanes.
     pub keeper: u8,
-    /// Whether no beat has been noted since another process began to keep the lanes.
+    /// True until a beat is noted after another process began to keep the lanes.
     pub gap: bool,
     /// User of each order.
     pub users: [u8; CLAIMS_MAX],

@@ -5,19 +5,6 @@ use recovery_model::model::Model;
 use recovery_model::search::{Found, search};
 use recovery_model::settings::{Fault, Guard, Hole, Settings};
 
-const ALL: [Fault; 10] = [
-    ApiDies,
-    WorkerDies,
-    KeeperDies,
-    KeeperPaused,
-    ApiPaused,
-    Restart,
-    RestartedOlder,
-    WentBack,
-    Flushed,
-    SaleLost,
-];
-
 /// States of a model whose search must not be cut off.
 const NO_BOUND: usize = 30_000_000;
 
@@ -30,7 +17,7 @@ fn one_fault() -> Settings {
         cancels: 1,
         beats: 2,
         faults: 1,
-        kinds: ALL.to_vec(),
+        kinds: Fault::ALL.to_vec(),
         receipts_dropped: false,
         without: Vec::new(),
         holes: Vec::new(),
@@ -65,7 +52,7 @@ fn nothing_fails_with_one_fault() {
 
 #[test]
 fn nothing_fails_with_two_faults_and_one_claim() {
-    holds("two faults", two_faults(&ALL));
+    holds("two faults", two_faults(&Fault::ALL));
 }
 
 #[test]
@@ -116,7 +103,7 @@ fn each_weak_point_of_the_code_is_one() {
 
 #[test]
 fn nothing_fails_with_two_faults_and_two_claims() {
-    holds("two faults, two claims", Settings { claims: 2, cancels: 0, ..two_faults(&ALL) });
+    holds("two faults, two claims", Settings { claims: 2, cancels: 0, ..two_faults(&Fault::ALL) });
 }
 
 #[test]
@@ -128,7 +115,7 @@ fn nothing_fails_with_three_users() {
 #[test]
 #[ignore = "takes a minute: make model ARGS=--ignored"]
 fn nothing_fails_with_two_faults_as_far_as_the_search_goes() {
-    let large = Settings { claims: 2, ..two_faults(&ALL) };
+    let large = Settings { claims: 2, ..two_faults(&Fault::ALL) };
     let found = look("two faults, two claims, a cancellation", large, 20_000_000);
     assert!(found.broken.is_none(), "{found}");
 }

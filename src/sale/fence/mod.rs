@@ -20,7 +20,7 @@
 //! * Redis goes back in time without a new life (a replica that was synchronised anew and promoted): another beat
 //!   than the noted one, found within a second.
 //! * A process dies between raising the epoch and telling Redis, or between opening in Postgres and in Redis: the
-//!   next look finishes the step.
+//!   lane is looked at once more.
 //!
 //! # What is not promised
 //!
@@ -55,21 +55,21 @@ use table::StoredLane;
 ///
 /// When Postgres doesn't answer, or isn't migrated.
 pub async fn states_of(stores: &Stores) -> sqlx::Result<Arc<LaneStates>> {
-    let states = LaneStates::read(&stores.pool).await?;
-    if let Err(error) = begin(stores, &states).await {
+    table::add(&stores.pool).await?;
+    let states = LaneStates::new(stores.pool.clone());
+    let stored = states.read_now().await?;
+    if stored.iter().any(|lane| lane.run_id.is_none())
+        && let Err(error) = begin(stores, &states, &stored).await
+    {
         tracing::debug!(%error, "the lanes can't be begun yet");
     }
-    Ok(states)
+    Ok(Arc::new(states))
 }
 
-async fn begin(stores: &Stores, states: &LaneStates) -> Result<(), Failure> {
-    let stored = states.read_now().await?;
-    if stored.iter().all(|lane| lane.run_id.is_some()) {
-        return Ok(());
-    }
+async fn begin(stores: &Stores, states: &LaneStates, stored: &[StoredLane]) -> Result<(), Failure> {
     let link = stores.redis.link().await?;
     let scripts = FenceScripts::new(stores.keys.clone());
-    if begin_new(&stores.pool, &scripts, &link, &stored).await? {
+    if begin_new(&stores.pool, &scripts, &link, stored).await? {
         states.read_now().await?;
     }
     Ok(())

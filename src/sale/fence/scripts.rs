@@ -72,20 +72,6 @@ impl FenceScripts {
         }
     }
 
-    /// The epoch that the lane has in Redis; `None` without a lane, and for an epoch that is no number.
-    ///
-    /// # Errors
-    ///
-    /// When Redis doesn't answer.
-    pub async fn epoch(&self, link: &Link, lane: Lane) -> RedisResult<Option<i64>> {
-        let mut command = redis::cmd("HGET");
-        command.arg(self.keys.lane(lane)).arg("epoch");
-        match link.query::<Option<String>>(&command).await {
-            Err(error) if is_data_error(&error) => Ok(None),
-            epoch => Ok(epoch?.and_then(|epoch| epoch.parse().ok())),
-        }
-    }
-
     /// Closes the lane for a recovery. False if it has a newer epoch.
     ///
     /// # Errors
@@ -121,5 +107,19 @@ impl FenceScripts {
             "FENCED" => Ok(false),
             _ => Err(Failure::UnknownReply(reply)),
         }
+    }
+}
+
+/// The epoch that the lane has in Redis; `None` without a lane, and for an epoch that is no number.
+///
+/// # Errors
+///
+/// When Redis doesn't answer.
+pub async fn epoch(keys: &Keys, link: &Link, lane: Lane) -> RedisResult<Option<i64>> {
+    let mut command = redis::cmd("HGET");
+    command.arg(keys.lane(lane)).arg("epoch");
+    match link.query::<Option<String>>(&command).await {
+        Err(error) if is_data_error(&error) => Ok(None),
+        epoch => Ok(epoch?.and_then(|epoch| epoch.parse().ok())),
     }
 }

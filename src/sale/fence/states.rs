@@ -45,24 +45,18 @@ pub struct LaneStates {
 }
 
 impl LaneStates {
-    /// States that have been read once, with all lanes of the installation.
-    ///
-    /// # Errors
-    ///
-    /// When Postgres doesn't answer, or isn't migrated.
-    pub async fn read(pool: &PgPool) -> sqlx::Result<Arc<Self>> {
-        let default_ms = u64::try_from(limits::RECOVERING_RETRY_AFTER.as_millis()).unwrap_or(1_000);
+    /// States of which none has been read yet.
+    pub(super) fn new(pool: PgPool) -> Self {
         let states = Self {
-            pool: pool.clone(),
+            pool,
             known: ArcSwap::default(),
             read: Cache::builder().max_capacity(1).time_to_live(limits::LANES_MEMORY).build(),
             suspected: AtomicBool::new(true),
-            back_in_ms: AtomicU64::new(default_ms),
+            back_in_ms: AtomicU64::default(),
             suspected_sales: Mutex::default(),
         };
-        table::add(pool).await?;
-        states.read_now().await?;
-        Ok(Arc::new(states))
+        states.note_recovery_time(limits::RECOVERING_RETRY_AFTER);
+        states
     }
 
     /// The epoch of a lane, to tell the scripts; 0, which none has, for an unknown lane.
@@ -105,7 +99,7 @@ impl LaneStates {
         if sales.len() < limits::SUSPECTED_SALES_MAX {
             sales.insert(coupon);
         }
-        self.suspected.store(true, Ordering::Relaxed);
+        self.suspect_all();
     }
 
     /// Notes the time that recoveries take.

@@ -18,6 +18,26 @@ use crate::sale::{Failure, buyers};
 /// Live orders compared at a time; more would hold up all other requests.
 pub const PAGE: usize = 1_000;
 
+/// Begins a transaction that sees all rows as they are at its first statement.
+pub const SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
+/// Live orders read from a snapshot at a time: a page takes some 10 ms.
+pub const SNAPSHOT_PAGE: i64 = 10_000;
+
+/// An unpaid order of a flash coupon.
+pub struct Unpaid {
+    pub order: OrderId,
+    pub coupon: CouponId,
+    pub user: UserId,
+    created_at: DateTime<Utc>,
+}
+
+impl Unpaid {
+    /// Its place among the unpaid orders, oldest first.
+    pub fn position(&self) -> (DateTime<Utc>, OrderId) {
+        (self.created_at, self.order)
+    }
+}
+
 /// A live order, and the order by which its user is a buyer in Redis, if any.
 pub type Missing = ((UserId, OrderId), Option<OrderId>);
 
@@ -86,6 +106,27 @@ pub async fn live_page(
     .fetch_all(executor)
     .await?;
     Ok(rows.into_iter().map(|row| (row.user_id, row.id)).collect())
+}
+
+/// Unpaid orders of flash coupons in all lanes after this position, oldest first.
+pub async fn unpaid_page(
+    pool: &PgPool,
+    after: Option<(DateTime<Utc>, OrderId)>,
+) -> sqlx::Result<Vec<Unpaid>> {
+    sqlx::query_as!(
+        Unpaid,
+        r#"SELECT id AS "order: OrderId", coupon_id AS "coupon: CouponId",
+                  user_id AS "user: UserId", created_at
+           FROM orders
+           WHERE status = 'unpaid' AND kind = 'flash'
+             AND (created_at, id) > (coalesce($1, '-infinity'::timestamptz), $2)
+           ORDER BY created_at, id LIMIT $3"#,
+        after.map(|(created_at, _)| created_at),
+        after.map_or(0, |(_, order)| order.get()),
+        i64::try_from(PAGE).unwrap_or(i64::MAX),
+    )
+    .fetch_all(pool)
+    .await
 }
 
 /// Live orders of flash coupons in this lane that were claimed since then, by the time in their ids.

@@ -19,6 +19,13 @@ pub struct Receipt {
     pub order: OrderId,
 }
 
+impl Receipt {
+    /// Coupon, buyer and order.
+    pub fn claim(&self) -> (CouponId, UserId, OrderId) {
+        (self.coupon, self.user, self.order)
+    }
+}
+
 /// The receipts, by lane.
 pub struct ReceiptBook {
     lanes: Mutex<BTreeMap<Lane, Page>>,

@@ -10,8 +10,7 @@ use tokio::time::Instant;
 use super::book::ReceiptBook;
 use super::table;
 use crate::base::limits;
-use crate::kit::redis::is_data_error;
-use crate::sale::fence::LaneStates;
+use crate::sale::fence::{self, LaneStates};
 use crate::sale::ids::Lane;
 use crate::sale::keys::LogId;
 use crate::sale::log::{EntryId, progress};
@@ -131,16 +130,10 @@ impl HandIn {
     async fn is_as_approved(&self, lane: Lane, epoch: Option<i64>) -> RedisResult<bool> {
         let Stores { redis, keys, .. } = &self.stores;
         let link = redis.link().await?;
-        let mut command = redis::cmd("HGET");
-        command.arg(keys.lane(lane)).arg("epoch");
-        let in_redis = match link.query::<Option<String>>(&command).await {
-            Err(error) if is_data_error(&error) => None,
-            in_redis => in_redis?,
-        };
+        let in_redis = fence::scripts::epoch(keys, &link, lane).await?;
         let known = self.lanes.of(lane).filter(|known| Some(known.epoch) == epoch);
         Ok(known.is_some_and(|known| {
-            known.server.as_ref() == Some(link.server())
-                && in_redis == Some(known.epoch.to_string())
+            known.server.as_ref() == Some(link.server()) && in_redis == Some(known.epoch)
         }))
     }
 

@@ -10,14 +10,10 @@ use sqlx::PgPool;
 
 use crate::sale::coupon::model::CouponState;
 use crate::sale::ids::{CouponId, OrderId, UserId};
-use crate::sale::order::live::live_page;
+use crate::sale::order::live;
 
-/// Live orders read at a time: a page takes some 10 ms.
-const PAGE_ORDERS: i64 = 10_000;
 /// Rows counted at a time.
 const PAGE_ROWS: i64 = 100_000;
-
-const SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 
 /// A sale in Postgres.
 pub struct Terms {
@@ -59,7 +55,7 @@ pub async fn each_live(
     coupon: CouponId,
     mut each: impl FnMut(UserId, OrderId),
 ) -> sqlx::Result<Units> {
-    let mut snapshot = pool.begin_with(SNAPSHOT).await?;
+    let mut snapshot = pool.begin_with(live::SNAPSHOT).await?;
     let query = sqlx::query_as!(
         Units,
         "SELECT total, sold FROM flash_sales WHERE coupon_id = $1",
@@ -68,7 +64,7 @@ pub async fn each_live(
     let units = query.fetch_one(&mut *snapshot).await?;
     let mut after = None;
     loop {
-        let page = live_page(&mut *snapshot, coupon, after, PAGE_ORDERS).await?;
+        let page = live::live_page(&mut *snapshot, coupon, after, live::SNAPSHOT_PAGE).await?;
         let Some((last, _)) = page.last() else {
             snapshot.rollback().await?;
             return Ok(units);

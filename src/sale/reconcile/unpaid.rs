@@ -13,11 +13,10 @@
 
 use std::collections::{HashMap, HashSet};
 
-use chrono::{DateTime, Utc};
-
 use super::{Check, Disagreement, Listing};
 use crate::sale::Failure;
 use crate::sale::ids::{CouponId, Lane, OrderId, UserId};
+use crate::sale::order::live::{self, Unpaid};
 use crate::sale::order::model::OrderStatus;
 
 /// Orders read at a time; more would hold up all others.
@@ -163,11 +162,11 @@ impl Check<'_> {
     ) -> Result<(), Failure> {
         let mut after = None;
         loop {
-            let page = self.unpaid_page(after).await?;
+            let page = live::unpaid_page(self.pool, after).await?;
             let Some(last) = page.last() else {
                 return Ok(());
             };
-            after = Some((last.created_at, last.order));
+            after = Some(last.position());
             let bounded = |one: &&Unpaid| {
                 bounded_since.get(&one.coupon.lane()).is_some_and(|since| one.order > *since)
             };
@@ -237,35 +236,6 @@ impl Check<'_> {
         );
         Ok(leaving.fetch_all(self.pool).await?.into_iter().collect())
     }
-
-    /// Unpaid orders of flash coupons, oldest first.
-    async fn unpaid_page(
-        &self,
-        after: Option<(DateTime<Utc>, OrderId)>,
-    ) -> sqlx::Result<Vec<Unpaid>> {
-        sqlx::query_as!(
-            Unpaid,
-            r#"SELECT id AS "order: OrderId", coupon_id AS "coupon: CouponId",
-                      user_id AS "user: UserId", created_at
-               FROM orders
-               WHERE status = 'unpaid' AND kind = 'flash'
-                 AND (created_at, id) > (coalesce($1, '-infinity'::timestamptz), $2)
-               ORDER BY created_at, id LIMIT $3"#,
-            after.map(|(created_at, _)| created_at),
-            after.map_or(0, |(_, order)| order.get()),
-            i64::try_from(PAGE).unwrap_or(i64::MAX),
-        )
-        .fetch_all(self.pool)
-        .await
-    }
-}
-
-/// An unpaid order.
-struct Unpaid {
-    order: OrderId,
-    coupon: CouponId,
-    user: UserId,
-    created_at: DateTime<Utc>,
 }
 
 impl Row {

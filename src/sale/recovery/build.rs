@@ -15,10 +15,6 @@ use crate::sale::ids::{CouponId, OrderId, UserId};
 use crate::sale::order::{dead_letter, live};
 use crate::sale::{Failure, Stores, buyers};
 
-const SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
-/// Live orders read at a time: a page takes some 10 ms.
-const PAGE_ORDERS: i64 = 10_000;
-
 /// Builds sales.
 pub(super) struct Builder {
     stores: Stores,
@@ -89,7 +85,7 @@ impl Builder {
 
     /// Fills new shards from one snapshot.
     async fn build_beside(&self, coupon: CouponId, epoch: i64) -> Result<Option<Built>, Failure> {
-        let mut snapshot = self.stores.pool.begin_with(SNAPSHOT).await?;
+        let mut snapshot = self.stores.pool.begin_with(live::SNAPSHOT).await?;
         let Some(sale) = stock::to_build(&mut snapshot, coupon).await? else {
             snapshot.rollback().await?;
             return Ok(None);
@@ -119,7 +115,7 @@ impl Builder {
         let mut buyers = 0;
         let mut after = None;
         loop {
-            let page = live::live_page(&mut *snapshot, coupon, after, PAGE_ORDERS).await?;
+            let page = live::live_page(&mut *snapshot, coupon, after, live::SNAPSHOT_PAGE).await?;
             let Some((last, _)) = page.last() else { break };
             after = Some(*last);
             buyers += i64::try_from(page.len()).unwrap_or(i64::MAX);

@@ -2,8 +2,7 @@
 
 use super::harvest::unknown;
 use crate::sale::coupon::stock;
-use crate::sale::fence::scripts::FenceScripts;
-use crate::sale::fence::table;
+use crate::sale::fence::{scripts, table};
 use crate::sale::ids::{CouponId, Lane};
 use crate::sale::order::live;
 use crate::sale::{Failure, Stores, buyers};
@@ -19,12 +18,6 @@ pub struct SaleDifference {
     pub only_redis: usize,
     /// Live orders without a buyer.
     pub only_postgres: usize,
-}
-
-/// All lanes.
-pub async fn lanes(stores: &Stores) -> sqlx::Result<Vec<Lane>> {
-    let stored = table::all(&stores.pool).await?;
-    Ok(stored.into_iter().map(|stored| stored.lane).collect())
 }
 
 /// The differences of each sale of a lane.
@@ -61,8 +54,7 @@ pub async fn differences(stores: &Stores, lane: Lane) -> Result<Vec<SaleDifferen
 /// When a store doesn't answer.
 pub async fn close(stores: &Stores, lane: Lane, harvests: bool) -> Result<(), Failure> {
     let link = stores.redis.link().await?;
-    let scripts = FenceScripts::new(stores.keys.clone());
-    let in_redis = scripts.epoch(&link, lane).await?.unwrap_or(0);
+    let in_redis = scripts::epoch(&stores.keys, &link, lane).await?.unwrap_or(0);
     table::close_by_hand(&stores.pool, lane, in_redis, harvests).await?;
     Ok(())
 }

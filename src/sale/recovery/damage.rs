@@ -73,7 +73,7 @@ impl Assessor {
         {
             let since = noted.at - TimeDelta::from_std(limits::BEAT_MARGIN).unwrap_or_default();
             let recent = live::claimed_since(&self.stores.pool, lane, since).await?;
-            let promised = receipts.iter().map(|one| (one.coupon, one.user, one.order));
+            let promised = receipts.iter().map(Receipt::claim);
             let letters = dead_letter::holding_since(&self.stores.pool, lane, since).await?;
             let of_kept =
                 promised.chain(recent).chain(letters).filter(|(coupon, ..)| kept.contains(coupon));
@@ -130,28 +130,39 @@ impl Assessor {
         &self,
         orders: impl Iterator<Item = (CouponId, UserId, OrderId)>,
     ) -> Result<Vec<CouponId>, Failure> {
-        let Stores { redis, keys, .. } = &self.stores;
-        let mut by_coupon: BTreeMap<CouponId, Vec<(UserId, OrderId)>> = BTreeMap::new();
-        for (coupon, user, order) in orders {
-            by_coupon.entry(coupon).or_default().push((user, order));
-        }
         let mut behind = Vec::new();
-        for (coupon, orders) in by_coupon {
+        for (coupon, orders) in by_coupon(orders) {
             for page in orders.chunks(live::PAGE) {
-                let users = page.iter().map(|(user, _)| *user);
-                let is_behind = match buyers::orders_of(redis, keys, coupon, users).await {
-                    Err(failure) if failure.is_of_item() => true,
-                    held => {
-                        let mut pairs = page.iter().zip(held?);
-                        pairs.any(|((_, order), held)| held != Some(*order))
-                    }
-                };
-                if is_behind {
+                if !are_buyers(&self.stores, coupon, page).await? {
                     behind.push(coupon);
                     break;
                 }
             }
         }
         Ok(behind)
+    }
+}
+
+/// User and order of each claim, by coupon.
+pub(super) fn by_coupon(
+    claims: impl Iterator<Item = (CouponId, UserId, OrderId)>,
+) -> BTreeMap<CouponId, Vec<(UserId, OrderId)>> {
+    let mut by_coupon: BTreeMap<CouponId, Vec<(UserId, OrderId)>> = BTreeMap::new();
+    for (coupon, user, order) in claims {
+        by_coupon.entry(coupon).or_default().push((user, order));
+    }
+    by_coupon
+}
+
+/// Whether each of these users is a buyer by this order. False for a sale that can't be read.
+pub(super) async fn are_buyers(
+    stores: &Stores,
+    coupon: CouponId,
+    orders: &[(UserId, OrderId)],
+) -> Result<bool, Failure> {
+    let users = orders.iter().map(|(user, _)| *user);
+    match buyers::orders_of(&stores.redis, &stores.keys, coupon, users).await {
+        Err(failure) if failure.is_of_item() => Ok(false),
+        held => Ok(orders.iter().zip(held?).all(|((_, order), held)| held == Some(*order))),
     }
 }

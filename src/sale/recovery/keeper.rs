@@ -97,7 +97,9 @@ impl Keeper {
     async fn look_and_recover(&self, suspected: bool) -> Result<(), Failure> {
         let pool = &self.stores.pool;
         let mut stored = self.lanes.read_now().await?;
-        if let Some(time) = records::median_time(pool).await? {
+        if stored.iter().any(|lane| !lane.is_open)
+            && let Some(time) = records::median_time(pool).await?
+        {
             self.lanes.note_recovery_time(time);
         }
         if !table::keep(pool, &self.process, limits::KEEPER_TIME).await? {
@@ -118,7 +120,6 @@ impl Keeper {
         stored.retain(|lane| !newer.contains(&lane.lane));
         self.look_at_sales(&mut stored).await?;
         self.look_at_receipts(&mut stored).await?;
-        self.lanes.read_now().await?;
         self.recover_closed(&stored).await
     }
 

@@ -1,28 +1,27 @@
 //! One recovery of one lane, step by step.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tokio::time::{Instant, sleep};
 
 use super::build::Builder;
-use super::damage::{Assessor, Damage};
+use super::damage::{Assessor, Damage, are_buyers, by_coupon};
 use super::harvest::{Harvester, unknown};
 use super::records::{self, Outcome};
 use super::unpaid;
 use crate::base::limits;
 use crate::kit::redis::Link;
 use crate::sale::fence::LaneStates;
-use crate::sale::fence::scripts::FenceScripts;
+use crate::sale::fence::scripts::{self, FenceScripts};
 use crate::sale::fence::table::{self, NotedBeat, StoredLane};
-use crate::sale::ids::{CouponId, Lane, OrderId, UserId};
+use crate::sale::ids::{CouponId, Lane};
 use crate::sale::keys::{LogId, LogLayout};
 use crate::sale::log::LogState;
 use crate::sale::log::layout::LayoutInUse;
 use crate::sale::order::live::PAGE;
 use crate::sale::order::write::Orders;
 use crate::sale::receipts::book::Receipt;
-use crate::sale::{Failure, Stores, buyers, receipts};
+use crate::sale::{Failure, Stores, receipts};
 
 /// Recovers lanes.
 pub(super) struct Recoverer {
@@ -64,12 +63,12 @@ impl Recoverer {
     ///
     /// When a store doesn't answer, or the order log isn't written in time: the lane stays closed.
     pub(super) async fn recover(&self, closed: &StoredLane) -> Result<bool, Failure> {
-        let Stores { pool, redis, .. } = &self.stores;
+        let Stores { pool, redis, keys } = &self.stores;
         let lane = closed.lane;
         // All that follows holds for one life of Redis: a newer one is not approved by this recovery.
         let link = redis.link().await?;
         // Before the epoch is raised: attempt by attempt, it would catch up with that of Redis.
-        if self.scripts.epoch(&link, lane).await? > Some(closed.epoch) {
+        if scripts::epoch(keys, &link, lane).await? > Some(closed.epoch) {
             return Err(Failure::NewerEpoch(lane));
         }
         let Some(epoch) = table::raise(pool, lane, closed.epoch, "").await? else {
@@ -78,7 +77,7 @@ impl Recoverer {
         self.lanes.read_now().await?;
         records::begin(pool, lane, epoch).await?;
         if !self.scripts.fence(&link, lane, epoch).await? {
-            return Err(Failure::NewerEpoch(lane));
+            return Ok(false);
         }
         let noted = table::beat(pool, lane).await?;
         let mut outcome = Outcome::default();
@@ -109,20 +108,10 @@ impl Recoverer {
 
     /// Whether each of these promises is a row, a dead letter, or a buyer in Redis.
     pub(super) async fn are_kept(&self, promises: &[Receipt]) -> Result<bool, Failure> {
-        let mut by_coupon: BTreeMap<CouponId, Vec<(UserId, OrderId)>> = BTreeMap::new();
-        for Receipt { coupon, user, order } in promises {
-            by_coupon.entry(*coupon).or_default().push((*user, *order));
-        }
-        let Stores { redis, keys, .. } = &self.stores;
-        for (coupon, promised) in by_coupon {
+        for (coupon, promised) in by_coupon(promises.iter().map(Receipt::claim)) {
             for part in promised.chunks(PAGE) {
                 let unknown = unknown(&self.stores.pool, coupon, part.to_vec()).await?;
-                let users = unknown.iter().map(|(user, _)| *user);
-                let held = match buyers::orders_of(redis, keys, coupon, users).await {
-                    Err(failure) if failure.is_of_item() => return Ok(false),
-                    held => held?,
-                };
-                if unknown.iter().zip(held).any(|((_, order), held)| held != Some(*order)) {
+                if !are_buyers(&self.stores, coupon, &unknown).await? {
                     return Ok(false);
                 }
             }

@@ -2,39 +2,15 @@
 
 use std::time::Duration;
 
-use flash_sale::base::clock::Clock;
 use flash_sale::base::limits;
 use flash_sale::sale::ids::{CouponId, Lane};
-use private_servers::testing::{RedisProxy, RedisServer};
+use private_servers::testing::RedisProxy;
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
+use super::recovery::{code, go_back, keep, sell, start, start_with};
 use crate::support::process::{Process, flash_sale};
-use crate::support::servers::Addresses;
-use crate::support::{TestApp, bounded, eventually, shared, store_arguments_behind, user};
-
-/// An app on a Redis of its own.
-async fn start(arguments: &[&str]) -> (RedisServer, TestApp) {
-    let server = RedisServer::start(&[]);
-    let at = Addresses { redis_url: server.url(), ..shared().clone() };
-    (server, TestApp::on(&at, arguments, Clock::System).await)
-}
-
-async fn code(app: &TestApp, user: i64, coupon: CouponId) -> (u16, String) {
-    let reply = app.claim(user, coupon).await;
-    (reply.status, reply.body["code"].as_str().unwrap_or_default().to_owned())
-}
-
-/// One look of the keeper, with everything that follows from it.
-async fn keep(app: &TestApp) {
-    bounded("the end of the pass", app.app.keeper.pass()).await.expect("both stores answer");
-}
-
-async fn sell(app: &TestApp, coupon: CouponId, users: std::ops::RangeInclusive<i64>) {
-    for user in users {
-        assert_eq!(app.claim(user, coupon).await.status, 202, "user {user}");
-    }
-}
+use crate::support::{TestApp, bounded, eventually, store_arguments_behind, user};
 
 /// A sale of 5 units in each of two lanes; users 1 to 3 have a unit of either.
 async fn sales_in_two_lanes(app: &TestApp) -> [CouponId; 2] {
@@ -65,7 +41,7 @@ async fn sells_the_rest(app: &TestApp, coupon: CouponId) {
 
 #[tokio::test]
 async fn a_lane_without_unpaid_orders_opens_where_other_coupons_have_some() {
-    let (_server, app) = start(&["--unpaid-orders-max", "2"]).await;
+    let (_server, app) = start_with(&["--unpaid-orders-max", "2"]).await;
     let coupon = app.create_flash(5).await;
     let regular = app.create_regular().await;
     assert_eq!(app.claim(1, regular).await.status, 201);
@@ -166,7 +142,7 @@ async fn a_claim_on_a_sale_that_can_not_be_read_has_it_built_anew() {
 /// Claims keep asking for the sale, and each one brings a look at it forward.
 #[tokio::test]
 async fn a_suspected_sale_that_can_not_be_read_holds_up_no_other_lane() {
-    let (_server, app) = start(&["--lanes", "2"]).await;
+    let (_server, app) = start_with(&["--lanes", "2"]).await;
     let [bad, lost] = sales_in_two_lanes(&app).await;
     unreadable(&app, bad, 3).await;
     let _: i64 = app.redis(&["DEL", &app.keys().lane(lost.lane())]).await;
@@ -178,7 +154,7 @@ async fn a_suspected_sale_that_can_not_be_read_holds_up_no_other_lane() {
 }
 
 async fn unreadable_lane_is_rebuilt(field: Option<&str>) {
-    let (_server, app) = start(&["--lanes", "2"]).await;
+    let (_server, app) = start_with(&["--lanes", "2"]).await;
     let [bad, lost] = sales_in_two_lanes(&app).await;
     let key = app.keys().lane(bad.lane());
     if let Some(field) = field {
@@ -300,13 +276,6 @@ async fn a_keeper_that_is_killed_while_it_builds_leaves_nothing_behind() {
     assert_eq!(code(&app, 1, coupon).await, (409, "already_claimed".to_owned()));
 }
 
-/// From now on Redis has the data of its SAVE.
-async fn go_back(server: &mut RedisServer, app: &TestApp, coupon: CouponId) {
-    server.kill();
-    server.start_again();
-    eventually("the lane is closed", async || code(app, 99, coupon).await.1 == "recovering").await;
-}
-
 #[tokio::test]
 async fn an_archived_sale_that_came_back_with_redis_is_answered_by_postgres_and_removed_again() {
     let (mut server, app) = start(&[]).await;
@@ -358,7 +327,7 @@ async fn a_dead_letter_of_the_last_moment_keeps_its_unit() {
 /// A table of returns without an index by time takes Postgres longer than other statements may.
 #[tokio::test]
 async fn a_slow_table_of_returns_keeps_no_lane_closed() {
-    let (mut server, app) = start(&["--database-timeout-ms", "1000"]).await;
+    let (mut server, app) = start_with(&["--database-timeout-ms", "1000"]).await;
     let coupon = app.create_flash(5).await;
     sell(&app, coupon, 1..=3).await;
     let order = app.order(4, coupon).await;
@@ -384,10 +353,25 @@ async fn a_slow_table_of_returns_keeps_no_lane_closed() {
     sells_the_rest(&app, coupon).await;
 }
 
+#[tokio::test]
+async fn a_process_that_ends_keeps_no_lanes_and_is_waited_for_by_no_recovery() {
+    let app = TestApp::start().await;
+    let living = "SELECT count(*) FROM processes";
+    let keeping = "SELECT count(*) FROM lane_keeper WHERE until > now()";
+    let mut process = Process::serve(&app, &[]);
+    eventually("it keeps the lanes", async || {
+        app.number(living).await == 1 && app.number(keeping).await == 1
+    })
+    .await;
+    process.assert_stops().await;
+    assert_eq!(app.number(living).await, 0);
+    assert_eq!(app.number(keeping).await, 0);
+}
+
 /// A lane whose log no worker writes waits for it; the look at the others goes on.
 #[tokio::test]
 async fn a_lane_that_waits_for_its_log_does_not_hide_the_loss_of_another() {
-    let (_server, app) = start(&["--lanes", "2"]).await;
+    let (_server, app) = start_with(&["--lanes", "2"]).await;
     let [waiting, lost] = sales_in_two_lanes(&app).await;
     sell(&app, waiting, 4..=4).await;
     let lane_of = |coupon: CouponId| app.keys().lane(Lane::numbered(coupon.lane().get()));

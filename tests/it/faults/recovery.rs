@@ -11,24 +11,36 @@ use crate::support::process::{Process, flash_sale};
 use crate::support::servers::Addresses;
 use crate::support::{TestApp, bounded, eventually, shared, user};
 
-/// An app on a Redis of its own.
-async fn start(options: &[&str]) -> (RedisServer, TestApp) {
+/// An app on a Redis of its own with these options.
+pub async fn start(options: &[&str]) -> (RedisServer, TestApp) {
     let server = RedisServer::start(options);
-    let at = Addresses { redis_url: server.url(), ..shared().clone() };
-    (server, TestApp::on(&at, &[], Clock::System).await)
+    let app = on(&server, &[]).await;
+    (server, app)
 }
 
-async fn code(app: &TestApp, user: i64, coupon: CouponId) -> (u16, String) {
+/// An app with these arguments on a Redis of its own.
+pub async fn start_with(arguments: &[&str]) -> (RedisServer, TestApp) {
+    let server = RedisServer::start(&[]);
+    let app = on(&server, arguments).await;
+    (server, app)
+}
+
+async fn on(server: &RedisServer, arguments: &[&str]) -> TestApp {
+    let at = Addresses { redis_url: server.url(), ..shared().clone() };
+    TestApp::on(&at, arguments, Clock::System).await
+}
+
+pub async fn code(app: &TestApp, user: i64, coupon: CouponId) -> (u16, String) {
     let reply = app.claim(user, coupon).await;
     (reply.status, reply.body["code"].as_str().unwrap_or_default().to_owned())
 }
 
 /// One look of the keeper, with everything that follows from it.
-async fn keep(app: &TestApp) {
+pub async fn keep(app: &TestApp) {
     bounded("the end of the pass", app.app.keeper.pass()).await.expect("both stores answer");
 }
 
-async fn sell(app: &TestApp, coupon: CouponId, users: std::ops::RangeInclusive<i64>) {
+pub async fn sell(app: &TestApp, coupon: CouponId, users: std::ops::RangeInclusive<i64>) {
     for user in users {
         assert_eq!(app.claim(user, coupon).await.status, 202, "user {user}");
     }
@@ -184,7 +196,7 @@ async fn two_recoveries_build_a_sale_once() {
 }
 
 /// From now on Redis has the data of its SAVE.
-async fn go_back(server: &mut RedisServer, app: &TestApp, coupon: CouponId) {
+pub async fn go_back(server: &mut RedisServer, app: &TestApp, coupon: CouponId) {
     server.kill();
     server.start_again();
     eventually("the lane is closed", async || code(app, 1, coupon).await.1 == "recovering").await;

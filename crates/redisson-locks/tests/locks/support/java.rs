@@ -9,6 +9,10 @@ use std::time::Duration;
 
 /// A JVM that starts on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Starts fast, shares no file with other JVMs, and writes its own warnings to standard error: standard output is the
+/// peer's alone.
+const JVM: [&str; 4] =
+    ["-XX:TieredStopAtLevel=1", "-XX:-UsePerfData", "-Xlog:disable", "-Xlog:all=warning:stderr"];
 const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/locks/java");
 
 /// A Redisson client. Killed when it is dropped.
@@ -25,7 +29,7 @@ impl Peer {
         static BUILT: OnceLock<Option<String>> = OnceLock::new();
         let classpath = BUILT.get_or_init(build).as_ref()?;
         let mut command = Command::new("java");
-        command.args(["-XX:TieredStopAtLevel=1", "-cp", classpath, "Peer"]);
+        command.args(JVM).args(["-cp", classpath, "Peer"]);
         command.args([port.to_string(), lease.as_millis().to_string()]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut process = command.spawn().expect("java --version worked");
