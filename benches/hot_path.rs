@@ -4,6 +4,7 @@
 //! Redis and Postgres are real, but their instructions are not counted, and neither are hyper's before the router
 //! sees a request.
 
+use anyhow::bail;
 use axum::body::Body;
 use axum::http::{Request, StatusCode, header};
 use chrono::TimeDelta;
@@ -18,6 +19,7 @@ use flash_sale::http::{self, Door};
 use flash_sale::kit::jwt::{Grants, Tokens};
 use flash_sale::kit::postgres;
 use flash_sale::kit::redis::Redis;
+use flash_sale::sale::coupon::create::Creation;
 use flash_sale::sale::coupon::input::{NewCoupon, NewSale};
 use flash_sale::sale::coupon::model::CouponKind;
 use flash_sale::sale::ids::{CouponId, UserId};
@@ -128,7 +130,8 @@ async fn path(app: &App, scenario: Scenario, requests: i64) -> anyhow::Result<St
     }
     let total = if scenario == Scenario::SoldOut { 1 } else { requests + 1 };
     let now = Clock::System.now();
-    let sale = NewSale { total, opens_at: now, closes_at: now + TimeDelta::hours(1) };
+    let sale =
+        NewSale { total, opens_at: now, closes_at: now + TimeDelta::hours(1), durability: None };
     let coupon = app.coupons.create(NewCoupon {
         kind: CouponKind::Flash,
         title: "Counted".into(),
@@ -138,7 +141,8 @@ async fn path(app: &App, scenario: Scenario, requests: i64) -> anyhow::Result<St
         value_cents: 0,
         sale: Some(sale),
     });
-    let coupon = coupon.await?.id;
+    let Creation::Created(coupon) = coupon.await? else { bail!("no durability was asked for") };
+    let coupon = coupon.id;
     app.claims.claim(coupon, UserId::new(1)?).await?;
     if scenario == Scenario::SoldOut {
         wait_until_remembered(app, coupon).await?;

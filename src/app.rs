@@ -26,6 +26,7 @@ use crate::sale::claim::status::ClaimStatuses;
 use crate::sale::coupon::changes::CouponChanges;
 use crate::sale::coupon::create::Coupons;
 use crate::sale::coupon::load::Loader;
+use crate::sale::durability::Durability;
 use crate::sale::fence::{self, LaneStates};
 use crate::sale::installation;
 use crate::sale::keys::Keys;
@@ -60,6 +61,8 @@ pub struct App {
     pub coupon_changes: Arc<CouponChanges>,
     /// Loads sales into Redis.
     pub loader: Arc<Loader>,
+    /// Level at which claims are confirmed.
+    pub durability: Arc<Durability>,
     /// Epochs of the lanes, and whether they are open.
     pub lanes: Arc<LaneStates>,
     /// Closes and recovers lanes.
@@ -120,6 +123,10 @@ pub fn start_housekeeping(app: &Arc<App>) {
     repeat(app, limits::BACKLOG_PERIOD, |app| async move { app.backlog_pass().await });
     repeat(app, keeper::TICK, |app| async move { app.keeper.tick().await });
     repeat(app, keeper::TICK, |app| async move { app.receipts_pass().await });
+    repeat(app, limits::DURABILITY_LOOK_PERIOD, |app| async move {
+        // While Redis doesn't answer, there is nothing to keep.
+        let _ = app.durability.pass().await;
+    });
     repeat(app, limits::HOUSEKEEPING_PERIOD, |app| async move { app.housekeeping_pass().await });
 }
 
@@ -210,8 +217,9 @@ impl App {
         let lanes = raise_lanes(config, &stores).await?;
         let lane_states = fence::states_of(&stores).await?;
         let Stores { pool, redis, keys } = &stores;
+        let durability = Arc::new(Durability::looked_up(redis, config.durability).await?);
         let Base { metrics, postponed, loss, loader, coupons, coupon_changes, order_moves } =
-            Base::new(&stores, &lane_states, &shutdown)?;
+            Base::new(&stores, (&lane_states, &durability), &shutdown)?;
         let orders = Orders::new(pool.clone(), config.batch_timeout());
         let ids = id_generator(config, keys, &clock);
         let locks = buyers_locks(config, &stores, &shutdown);
@@ -226,7 +234,7 @@ impl App {
             let connected = (redis.clone(), keys.clone());
             let bounds = Bounds::of(config, backlog.clone());
             let of_lanes = (layout.clone(), lane_states.clone());
-            let told = (receipts.clone(), memories.clone());
+            let told = (durability.clone(), receipts.clone(), memories.clone());
             ClaimScript::new(connected, ids.clone(), bounds, of_lanes, told, shutdown.clone())
         };
         let regular = RegularClaims::new(&stores, ids, locks.clone(), orders.clone());
@@ -235,9 +243,7 @@ impl App {
         let stock_returns =
             StockReturns::new(&stores, loader.clone(), lane_states.clone(), postponed.clone());
         let payments = Payments::new(pool.clone(), order_moves.clone(), postponed.clone(), config);
-        let changes = coupon_changes.clone();
-        let after = config.archive_after();
-        let archive = Archive::new(&stores, changes, postponed.clone(), after, shutdown.clone());
+        let archive = archive(config, &stores, &coupon_changes, &postponed, &shutdown);
         Ok(Arc::new(Self {
             claims,
             claim_statuses: ClaimStatuses::new(&stores, &orders, &loader, &lane_states),
@@ -250,6 +256,7 @@ impl App {
             coupon_changes,
             loader,
             lanes: lane_states.clone(),
+            durability: durability.clone(),
             keeper,
             hand_in,
             receipts,
@@ -259,7 +266,7 @@ impl App {
             orders,
             order_moves,
             locks,
-            readiness: Readiness::new(&stores, &backlog, &lane_states, &shutdown),
+            readiness: Readiness::new(&stores, &backlog, (&lane_states, &durability), &shutdown),
             numbers: Numbers::new(&stores, backlog.clone(), metrics.clone(), postponed.clone()),
             backlog,
             layout,
@@ -276,6 +283,17 @@ impl App {
 fn id_generator(config: &Config, keys: &Keys, clock: &Clock) -> Arc<IdGenerator> {
     let sequence = keys.order_sequence();
     Arc::new(IdGenerator::new(sequence, config.order_id_block, clock.clone()))
+}
+
+fn archive(
+    config: &Config,
+    stores: &Stores,
+    changes: &Arc<CouponChanges>,
+    postponed: &Postponed,
+    shutdown: &Shutdown,
+) -> Archive {
+    let after = config.archive_after();
+    Archive::new(stores, changes.clone(), postponed.clone(), after, shutdown.clone())
 }
 
 fn empty_backlog(config: &Config, stores: &Stores, lanes: i32) -> Arc<Backlog> {
@@ -333,13 +351,18 @@ struct Base {
 }
 
 impl Base {
-    fn new(stores: &Stores, lanes: &Arc<LaneStates>, shutdown: &Shutdown) -> anyhow::Result<Self> {
+    fn new(
+        stores: &Stores,
+        (lanes, durability): (&Arc<LaneStates>, &Arc<Durability>),
+        shutdown: &Shutdown,
+    ) -> anyhow::Result<Self> {
         let passes = Pass::ALL.into_iter().map(Pass::name);
         let metrics = Arc::new(Metrics::new(ClaimOutcome::codes(), passes)?);
         let postponed = Postponed::new(stores.pool.clone(), metrics.clone());
         let loss = Arc::new(LossAlarm::new(metrics.clone(), lanes.clone()));
         let loader = Arc::new(Loader::new(stores, lanes.clone(), loss.clone(), postponed.clone()));
-        let coupons = Arc::new(Coupons::new(stores, loader.clone(), shutdown.clone()));
+        let coupons =
+            Arc::new(Coupons::new(stores, loader.clone(), durability.clone(), shutdown.clone()));
         let coupon_changes = Arc::new(CouponChanges::new(
             stores,
             coupons.clone(),

@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use secrecy::{ExposeSecret, SecretString};
 
+use super::durability::Level;
 use super::limits;
 use super::telemetry::LogFormat;
 
@@ -85,6 +86,10 @@ pub struct Config {
     #[arg(long, env = "FLASH_SALE_LANES",
         value_parser = clap::value_parser!(i32).range(1..=i64::from(limits::LANES_MAX)))]
     pub lanes: Option<i32>,
+
+    /// Durability of a confirmed claim: memory, fsync, replica, replica:N or postgres [default: fsync where Redis has appendfsync always, else memory]
+    #[arg(long, env = "FLASH_SALE_DURABILITY")]
+    pub durability: Option<Level>,
 
     /// Connections to the API at one time, at most; further ones wait to be accepted
     #[arg(long, env = "FLASH_SALE_CONNECTIONS_MAX", default_value_t = 10_000,

@@ -309,6 +309,10 @@ pub const NEWEST_ENTRIES: usize = 1_000;
 pub const DRAIN_MAX: Duration = Duration::from_secs(5);
 /// Share of the two doors in that time, so that the rest of the way out still fits.
 pub const DOOR_DRAIN_MAX: Duration = Duration::from_secs(4);
+/// Period in which Redis is looked at for what keeps claims.
+pub const DURABILITY_LOOK_PERIOD: Duration = Duration::from_millis(500);
+/// Time for which a claim waits for its row before its outcome is unknown.
+pub const ROW_WAIT_MAX: Duration = Duration::from_secs(5);
 /// Time in which a process that ends hands in its receipts and tells the others.
 pub const LEAVE_MAX: Duration = Duration::from_secs(1);
 /// Time for which a stopping service waits for requests that are on their way on open connections.

@@ -4,6 +4,9 @@
 // Settings: flags and environment variables.
 pub mod config;
 
+// Durability levels of confirmed writes.
+pub mod durability;
+
 // Metrics and log lines.
 pub mod telemetry;
 

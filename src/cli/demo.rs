@@ -11,6 +11,7 @@ use crate::app::App;
 use crate::base::clock::Clock;
 use crate::base::config::{Config, InvalidConfig, Role};
 use crate::kit::jwt::{Grants, Tokens};
+use crate::sale::coupon::create::Creation;
 use crate::sale::coupon::input::{NewCoupon, NewSale};
 use crate::sale::coupon::model::{Coupon, CouponKind};
 
@@ -53,9 +54,17 @@ async fn coupon_on_sale(app: &App) -> anyhow::Result<Coupon> {
         rules: "One to a person.".into(),
         pay_cents: 2_500,
         value_cents: 5_000,
-        sale: Some(NewSale { total: 1_000, opens_at: now, closes_at: now + TimeDelta::days(30) }),
+        sale: Some(NewSale {
+            total: 1_000,
+            opens_at: now,
+            closes_at: now + TimeDelta::days(30),
+            durability: None,
+        }),
     };
-    app.coupons.create(new).await.context("the demo's coupon could not be created")
+    match app.coupons.create(new).await.context("the demo's coupon could not be created")? {
+        Creation::Created(coupon) => Ok(*coupon),
+        refused @ Creation::DurabilityUnavailable { .. } => Err(refused.into()),
+    }
 }
 
 /// Prints the commands. They have no comments and quote their URLs: an interactive zsh takes `#` for a command, and

@@ -28,7 +28,7 @@ mod reconcile;
 mod doctor;
 
 // The worth of a 202, by the settings of Redis.
-mod durability;
+mod persistence;
 
 // Access tokens.
 mod token;

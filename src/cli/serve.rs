@@ -4,15 +4,16 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use tokio::net::TcpListener;
 
-use super::durability::Durability;
 use super::payments::{self, Judged};
+use super::persistence::Persistence;
 use super::stores::{As, OpenStores, no_secret, token_secret};
 use crate::app::{self, App};
 use crate::base::clock::Clock;
 use crate::base::config::{Config, Role};
+use crate::base::durability::Level;
 use crate::base::limits;
 use crate::base::shutdown::{Shutdown, StopRequests};
 use crate::http::state::HttpState;
@@ -53,9 +54,13 @@ pub async fn run(
             return Ok(());
         }
     };
-    tell_what_a_202_is_worth(Durability::of(&stores.redis_facts));
+    let persistence = Persistence::of(&stores.redis_facts);
+    tell_what_a_202_is_worth(persistence);
     let shutdown = Shutdown::default();
     let served = async {
+        if config.durability == Some(Level::Fsync) && !persistence.survives_a_kill() {
+            bail!("--durability fsync can't be kept: {persistence}; or give --durability memory");
+        }
         let stores = stores.stores.clone();
         let app = App::assemble(config, stores, Clock::System, shutdown.clone()).await?;
         app::start_housekeeping(&app);
@@ -175,10 +180,10 @@ fn tell_who_takes_money(config: &Config) {
     }
 }
 
-fn tell_what_a_202_is_worth(durability: Durability) {
-    if durability.survives_a_kill() {
-        tracing::info!("{durability}");
+fn tell_what_a_202_is_worth(persistence: Persistence) {
+    if persistence.survives_a_kill() {
+        tracing::info!("{persistence}");
     } else {
-        tracing::warn!("{durability}");
+        tracing::warn!("{persistence}");
     }
 }

@@ -18,9 +18,10 @@ use super::problem::Problem;
 use super::state::HttpState;
 use crate::app::App;
 use crate::base::limits;
+use crate::sale::Failure;
 use crate::sale::claim::outcome::{ClaimOutcome, UNAVAILABLE};
 use crate::sale::claim::status::{ClaimState, ClaimStatus, Inquiry};
-use crate::sale::ids::{CouponId, OrderId};
+use crate::sale::ids::{CouponId, OrderId, UserId};
 use crate::sale::order::model::Order;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
@@ -77,7 +78,12 @@ pub async fn claim(
         app.metrics.rate_limited.increment(1);
         return Err(rate_limited(wait));
     }
-    let answer = app.claims.claim(coupon, user).await;
+    let mut answer = app.claims.claim(coupon, user).await;
+    if let Ok(ClaimOutcome::Accepted(order) | ClaimOutcome::AlreadyClaimed(order)) = answer
+        && app.claims.conditions(coupon).await.row
+    {
+        answer = Box::pin(committed(app, user, order, answer)).await;
+    }
     app.metrics.count_claim(answer.as_ref().map_or(UNAVAILABLE, |outcome| outcome.status().code));
     let outcome = answer?;
     if let ClaimOutcome::Accepted(order_id) = outcome
@@ -87,6 +93,23 @@ pub async fn claim(
         return reply(coupon, ClaimOutcome::Created(order.into()));
     }
     reply(coupon, outcome)
+}
+
+/// The outcome, once Postgres has the order or its dead letter; until then it is unknown.
+async fn committed(
+    app: &App,
+    user: UserId,
+    order: OrderId,
+    answer: Result<ClaimOutcome, Failure>,
+) -> Result<ClaimOutcome, Failure> {
+    match app.order_waiters.wait(user, order, limits::ROW_WAIT_MAX).await {
+        Some(order) if matches!(answer, Ok(ClaimOutcome::Accepted(_))) => {
+            Ok(ClaimOutcome::Created(order.into()))
+        }
+        Some(_) => answer,
+        None if app.dead_letters.is_open(order).await? => answer,
+        None => Err(Failure::NotKept("Postgres doesn't have the order yet")),
+    }
 }
 
 /// Outcome of my claim.

@@ -314,6 +314,25 @@ impl Link {
         read(reply.inspect_err(|error| self.notice(error))?)
     }
 
+    /// Runs two commands in one round trip, each for itself: the error of one is its own answer.
+    ///
+    /// # Errors
+    ///
+    /// As [`Redis::query`], when there is no answer to either.
+    pub async fn query_both(
+        &self,
+        commands: &Pipeline,
+    ) -> RedisResult<(RedisResult<Value>, RedisResult<Value>)> {
+        self.check()?;
+        let sent = commands.query_async(&mut self.connection.clone()).await;
+        let replies: (RedisResult<Value>, RedisResult<Value>) =
+            sent.inspect_err(|error| self.notice(error))?;
+        for reply in [&replies.0, &replies.1] {
+            let _ = reply.as_ref().inspect_err(|error| self.notice(error));
+        }
+        Ok(replies)
+    }
+
     /// Fails at once if a command on this link has timed out: a caller that queued behind that command (for a block
     /// of ids, say) doesn't wait for a time-out of its own.
     fn check(&self) -> RedisResult<()> {

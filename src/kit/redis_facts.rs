@@ -3,10 +3,10 @@
 use std::collections::HashMap;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use redis::aio::MultiplexedConnection;
+use redis::aio::ConnectionLike;
 use redis::{ErrorKind, InfoDict, RedisResult};
 
-use super::redis::Redis;
+use super::redis::{Redis, ServerId};
 
 /// Facts about a server.
 #[derive(Clone, Debug)]
@@ -29,6 +29,10 @@ pub struct ServerFacts {
     pub maxmemory_policy: String,
     /// Whether there is an append-only file.
     pub appendonly: bool,
+    /// Whether that file is being rewritten. While it is rewritten for the first time, nothing is in it yet.
+    pub is_rewriting: bool,
+    /// Bytes of that file.
+    pub aof_bytes: u64,
     /// Fields of INFO that tell of a failed write to the disk.
     pub failed_writes: Vec<&'static str>,
     /// Settings that INFO lacks; `None` where CONFIG is forbidden.
@@ -60,8 +64,16 @@ impl Redis {
     /// When Redis can't be reached or doesn't answer INFO.
     pub async fn facts(&self) -> RedisResult<ServerFacts> {
         let mut connection = self.connection_to_any().await?;
-        let info = redis::cmd("INFO").query_async(&mut connection).await?;
-        Ok(ServerFacts::read(&info, settings(&mut connection).await?))
+        Ok(read(&mut connection).await?.0)
+    }
+
+    /// Facts about the master that commands go to, and its life.
+    ///
+    /// # Errors
+    ///
+    /// As [`query`](Self::query).
+    pub async fn facts_in_use(&self) -> RedisResult<(ServerFacts, ServerId)> {
+        read(&mut self.clone()).await
     }
 
     /// The server's clock.
@@ -79,7 +91,13 @@ impl Redis {
     }
 }
 
-async fn settings(connection: &mut MultiplexedConnection) -> RedisResult<Option<ServerSettings>> {
+async fn read(connection: &mut impl ConnectionLike) -> RedisResult<(ServerFacts, ServerId)> {
+    let info: InfoDict = redis::cmd("INFO").query_async(connection).await?;
+    let server = ServerId::named(&info.get::<String>("run_id").unwrap_or_default());
+    Ok((ServerFacts::read(&info, settings(connection).await?), server))
+}
+
+async fn settings(connection: &mut impl ConnectionLike) -> RedisResult<Option<ServerSettings>> {
     let names = ["appendfsync", "save", "no-appendfsync-on-rewrite", "min-replicas-to-write"];
     let reply = redis::cmd("CONFIG").arg("GET").arg(&names).query_async(connection).await;
     match reply {
@@ -110,6 +128,9 @@ impl ServerFacts {
             maxmemory_bytes: info.get("maxmemory").unwrap_or(0),
             maxmemory_policy: text("maxmemory_policy"),
             appendonly: text("aof_enabled") == "1",
+            is_rewriting: text("aof_rewrite_in_progress") == "1"
+                || text("aof_rewrite_scheduled") == "1",
+            aof_bytes: info.get("aof_current_size").unwrap_or(0),
             failed_writes: WRITES.into_iter().filter(|name| text(name) == "err").collect(),
             settings,
         }

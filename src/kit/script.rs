@@ -3,7 +3,12 @@
 //! A script is sent by its hash. A server that doesn't know the hash (a new one, or after SCRIPT FLUSH) is sent the
 //! text, which runs the script and makes it known in one step: no flush can come in between.
 
-use redis::{Cmd, ErrorKind, FromRedisValue, RedisResult, ServerErrorKind, ToRedisArgs};
+use std::time::Duration;
+
+use redis::{
+    Cmd, ErrorKind, FromRedisValue, Pipeline, RedisError, RedisResult, ServerErrorKind,
+    ToRedisArgs, from_redis_value,
+};
 
 use super::redis::Link;
 
@@ -72,18 +77,58 @@ impl VariadicScript {
         keys: usize,
         add: impl Fn(&mut Cmd),
     ) -> RedisResult<T> {
-        let command = |name: &str, script: &str| {
-            let mut command = redis::cmd(name);
-            command.arg(script).arg(keys);
-            add(&mut command);
-            command
-        };
-        match link.query(&command("EVALSHA", &self.hash)).await {
+        match link.query(&self.by_hash(keys, &add)).await {
             // The script hasn't run.
-            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
-                link.query(&command("EVAL", self.text)).await
-            }
+            Err(error) if is_unknown_script(&error) => link.query(&self.by_text(keys, &add)).await,
             reply => reply,
         }
     }
+
+    /// [`run_with`](Self::run_with), and then waits for so many replicas to have all that was written before, for
+    /// `patience` at most. Returns the number of replicas that have it, too. The connection must be the caller's alone:
+    /// WAIT holds it up.
+    ///
+    /// # Errors
+    ///
+    /// As [`super::redis::Redis::query`].
+    pub async fn run_and_wait<T: FromRedisValue>(
+        &self,
+        link: &Link,
+        keys: usize,
+        add: impl Fn(&mut Cmd),
+        (replicas, patience): (u32, Duration),
+    ) -> RedisResult<(T, u32)> {
+        // In one round trip: as the first command of a connection, WAIT waits for nothing.
+        let then_wait = |script: Cmd| -> Pipeline {
+            let mut commands = redis::pipe();
+            commands.add_command(script).cmd("WAIT").arg(replicas).arg(patience.as_millis());
+            commands.ignore_errors().clone()
+        };
+        let (reply, has_it) = match link.query_both(&then_wait(self.by_hash(keys, &add))).await? {
+            (Err(error), _) if is_unknown_script(&error) => {
+                link.query_both(&then_wait(self.by_text(keys, &add))).await?
+            }
+            replies => replies,
+        };
+        Ok((from_redis_value(reply?)?, from_redis_value(has_it?)?))
+    }
+
+    fn by_hash(&self, keys: usize, add: &impl Fn(&mut Cmd)) -> Cmd {
+        command("EVALSHA", &self.hash, keys, add)
+    }
+
+    fn by_text(&self, keys: usize, add: &impl Fn(&mut Cmd)) -> Cmd {
+        command("EVAL", self.text, keys, add)
+    }
+}
+
+fn command(name: &str, script: &str, keys: usize, add: &impl Fn(&mut Cmd)) -> Cmd {
+    let mut command = redis::cmd(name);
+    command.arg(script).arg(keys);
+    add(&mut command);
+    command
+}
+
+fn is_unknown_script(error: &RedisError) -> bool {
+    error.kind() == ErrorKind::Server(ServerErrorKind::NoScript)
 }

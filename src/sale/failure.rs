@@ -36,6 +36,9 @@ pub enum Failure {
         "ALARM: Redis has a newer epoch of lane {0} than Postgres, which went back in time; the lane stays closed until `flash-sale recover --trust` says which of them is right"
     )]
     NewerEpoch(Lane),
+    /// Redis can't keep what a confirmed claim promises, for this reason: the claim is not confirmed.
+    #[error("a claim can't be confirmed with the durability that is asked for: {0}")]
+    NotKept(&'static str),
     /// The sale has another epoch or layout in Redis than this process expects.
     #[error("coupon {0} has another epoch or layout in Redis than in Postgres")]
     Stale(CouponId),
@@ -91,7 +94,7 @@ impl Failure {
             Self::DataLost(_) | Self::Stale(_) | Self::NoUnit(_) | Self::UnknownReply(_) => true,
             // These pass by themselves, or concern all items.
             Self::Id(_) | Self::LockBusy | Self::OrderMoved(_) | Self::NoReply => false,
-            Self::Recovering(..) | Self::NewerEpoch(_) => false,
+            Self::Recovering(..) | Self::NewerEpoch(_) | Self::NotKept(_) => false,
             Self::Shared(failure) => failure.is_of_item(),
         }
     }
@@ -231,6 +234,7 @@ mod tests {
             Failure::LockBusy,
             Failure::OrderMoved(coupon()),
             Failure::NoReply,
+            Failure::NotKept("x"),
         ]);
         for failure in of_store {
             assert!(!failure.is_of_item(), "{failure:?}");

@@ -47,6 +47,9 @@ pub mod loss;
 // Fence: epochs of the lanes, which are open or recovering.
 pub mod fence;
 
+// Durability of confirmed claims, and whether Redis can keep it now.
+pub mod durability;
+
 // Lanes and epoch of an installation.
 pub mod installation;
 

@@ -2,7 +2,7 @@
 
 use super::Finding::{self, Failure, Good, Warning};
 use crate::base::limits;
-use crate::cli::durability::Durability;
+use crate::cli::persistence::Persistence;
 use crate::kit::redis::Redis;
 use crate::kit::redis_facts::{ServerFacts, ServerSettings};
 
@@ -22,13 +22,13 @@ pub async fn examine(redis: &Redis, replicas_min: u32) -> Vec<Finding> {
 }
 
 fn judge(facts: &ServerFacts, replicas_min: u32) -> Vec<Finding> {
-    let durability = Durability::of(facts);
+    let persistence = Persistence::of(facts);
     let mut found = fitness(facts);
-    found.push(memory(facts, durability));
-    found.push(match durability {
-        _ if durability.survives_a_kill() => Good(format!("Redis persistence: {durability}")),
-        _ if durability.is_hopeless() => Failure(format!("Redis persistence: {durability}")),
-        _ => Warning(format!("Redis persistence: {durability}")),
+    found.push(memory(facts, persistence));
+    found.push(match persistence {
+        _ if persistence.survives_a_kill() => Good(format!("Redis persistence: {persistence}")),
+        _ if persistence.is_hopeless() => Failure(format!("Redis persistence: {persistence}")),
+        _ => Warning(format!("Redis persistence: {persistence}")),
     });
     found.extend(facts.failed_writes.iter().map(|field| failed_write(field)));
     found.extend(replicas(facts, replicas_min));
@@ -64,7 +64,7 @@ fn fitness(facts: &ServerFacts) -> Vec<Finding> {
     found
 }
 
-fn memory(facts: &ServerFacts, durability: Durability) -> Finding {
+fn memory(facts: &ServerFacts, persistence: Persistence) -> Finding {
     let policy = &facts.maxmemory_policy;
     if policy != "noeviction" {
         return Failure(format!(
@@ -78,7 +78,7 @@ fn memory(facts: &ServerFacts, durability: Durability) -> Finding {
         ));
     }
     let unbounded = "Redis memory: no bound (maxmemory 0); should the machine's memory run out, the kernel kills a process, perhaps Redis";
-    if durability.survives_a_kill() {
+    if persistence.survives_a_kill() {
         return Good(format!("{unbounded}; nothing that was confirmed is lost by that"));
     }
     Warning(format!(
@@ -152,6 +152,8 @@ mod tests {
             maxmemory_bytes: 1 << 30,
             maxmemory_policy: "noeviction".into(),
             appendonly: true,
+            is_rewriting: false,
+            aof_bytes: 0,
             failed_writes: Vec::new(),
             settings: Some(ServerSettings {
                 appendfsync: "always".into(),

@@ -22,6 +22,7 @@ use crate::http::claims::coupon_not_found;
 use crate::http::extract::{Id, Params, Valid};
 use crate::http::page::{Page, cut_page};
 use crate::http::problem::Problem;
+use crate::sale::coupon::create::Creation;
 use crate::sale::coupon::input::NewCoupon;
 use crate::sale::coupon::model::Coupon;
 use crate::sale::ids::CouponId;
@@ -43,6 +44,7 @@ pub struct CouponPage {
         (status = 400, description = "`malformed_json`"),
         (status = 401, description = "`invalid_token`"),
         (status = 403, description = "`forbidden`"),
+        (status = 409, description = "`durability_unavailable`: Redis can't keep claims as the sale asks for"),
         (status = 413, description = "`body_too_large`"),
         (status = 415, description = "`unsupported_media_type`"),
         (status = 422, description = "`invalid_body`"),
@@ -54,7 +56,13 @@ pub async fn create(
     _: Admin,
     Valid(new): Valid<NewCoupon>,
 ) -> Result<Response, Problem> {
-    let coupon = app.coupons.create(new).await?;
+    let coupon = match app.coupons.create(new).await? {
+        Creation::Created(coupon) => coupon,
+        refused @ Creation::DurabilityUnavailable { .. } => {
+            let code = "durability_unavailable";
+            return Err(Problem::new(StatusCode::CONFLICT, code, refused.to_string()));
+        }
+    };
     let location = format!("/v1/coupons/{}", coupon.id);
     Ok((StatusCode::CREATED, [(header::LOCATION, location)], Json(coupon)).into_response())
 }

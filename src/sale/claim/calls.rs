@@ -32,18 +32,19 @@ use redis::Cmd;
 use tokio::time::{Instant, timeout};
 
 use crate::base::config::Config;
+use crate::base::durability::Conditions;
 use crate::base::limits;
 use crate::base::shutdown::Shutdown;
 use crate::kit::id::IdGenerator;
-use crate::kit::redis::{Link, Redis, ServerId};
+use crate::kit::redis::{Link, Redis};
 use crate::kit::script::VariadicScript;
 use crate::sale::Failure;
-use crate::sale::buyers::shards::Shards;
+use crate::sale::buyers::shards::Setup;
 use crate::sale::claim::memory::Memories;
 use crate::sale::claim::memory::listening::Edition;
 use crate::sale::claim::outcome::{ClaimOutcome, Reply};
 use crate::sale::claim::queue::{Queues, Waiting};
-
+use crate::sale::durability::{Durability, OwnConnection};
 use crate::sale::fence::LaneStates;
 use crate::sale::ids::{CouponId, OrderId, UserId};
 use crate::sale::keys::{Keys, LogId};
@@ -54,7 +55,7 @@ use crate::sale::receipts::book::{Receipt, ReceiptBook};
 /// Keys of a call beside the shards.
 const KEYS: usize = 4;
 
-/// Replies that tell this process something which it needs for asking again: the shards, and the layout.
+/// Replies that tell this process something which it needs for asking again: the setup, and the layout.
 const LESSONS: usize = 2;
 
 /// Calls the script. Clones share the queues.
@@ -65,14 +66,16 @@ struct Shared {
     redis: Redis,
     keys: Keys,
     script: VariadicScript,
-    /// Shards of each sale by the script's last reply; a guess for other sales. The script compares it.
-    shards: Cache<CouponId, Shards>,
+    /// Setup of each sale by the script's last reply; a guess for other sales. The script compares it.
+    setups: Cache<CouponId, Setup>,
     order_ids: Arc<IdGenerator>,
     /// Layout of the log that accepted claims are appended to.
     layout: Arc<LayoutInUse>,
     bounds: Bounds,
     /// Epoch of each lane, and whether it is open.
     lanes: Arc<LaneStates>,
+    /// Conditions under which a claim is confirmed.
+    durability: Arc<Durability>,
     /// Promises of this process that aren't committed yet.
     receipts: Arc<ReceiptBook>,
     /// Memories of sales, which are told each reply.
@@ -107,19 +110,20 @@ impl ClaimScript {
         order_ids: Arc<IdGenerator>,
         bounds: Bounds,
         (layout, lanes): (Arc<LayoutInUse>, Arc<LaneStates>),
-        (receipts, memories): (Arc<ReceiptBook>, Memories),
+        (durability, receipts, memories): (Arc<Durability>, Arc<ReceiptBook>, Memories),
         shutdown: Shutdown,
     ) -> Self {
         Self(Arc::new(Shared {
             redis,
             keys,
             script: VariadicScript::new(include_str!("../../../lua/claim.lua")),
-            shards: Cache::new(limits::SHARDS_MEMORY_COUPONS_MAX),
+            setups: Cache::new(limits::SHARDS_MEMORY_COUPONS_MAX),
             order_ids,
             layout,
             queues: Queues::new(bounds.claim_wait),
             bounds,
             lanes,
+            durability,
             receipts,
             memories,
             shutdown,
@@ -138,6 +142,12 @@ impl ClaimScript {
             self.0.shutdown.spawn(calling.run());
         }
         told.await.unwrap_or(Err(Failure::NoReply))
+    }
+
+    /// Conditions under which claims on this coupon are confirmed, as far as the script has told.
+    pub async fn conditions(&self, coupon: CouponId) -> Conditions {
+        let Shared { setups, durability, .. } = &*self.0;
+        durability.conditions(setups.get(&coupon).await.and_then(|setup| setup.durability))
     }
 }
 
@@ -197,30 +207,59 @@ impl Drop for Calling {
 
 impl Shared {
     async fn call(&self, coupon: CouponId, users: &[UserId]) -> Result<Vec<Reply>, Failure> {
-        let link = self.redis.link().await?;
+        let mut lessons = LESSONS;
+        loop {
+            let setup = self.setups.get(&coupon).await.unwrap_or(Setup::GUESS);
+            let asked = self.ask(coupon, setup, users).await?;
+            // Each of these replies is one to all claims, and carried none out.
+            match asked.reply.claims.first() {
+                Some(&Reply::Resharded(setup)) if lessons > 0 => {
+                    self.setups.insert(coupon, setup).await;
+                }
+                Some(Reply::LogOfCalls) if lessons > 0 => self.layout.learn_calls(),
+                _ => return self.confirm(coupon, asked),
+            }
+            lessons -= 1;
+        }
+    }
+
+    /// Runs the script, and waits for the replicas that have to have its effects.
+    async fn ask(
+        &self,
+        coupon: CouponId,
+        setup: Setup,
+        users: &[UserId],
+    ) -> Result<Asked, Failure> {
+        let conditions = self.durability.conditions(setup.durability);
+        let own = (conditions.replicas > 0).then(|| self.durability.own_connection());
+        let link = own.as_ref().map_or(&self.redis, OwnConnection::redis).link().await?;
         let epoch = self.lanes.admit(coupon.lane(), link.server())?;
+        self.durability.require(conditions, link.server()).await?;
         let mut claims = Vec::with_capacity(users.len());
         for user in users {
             claims.push((*user, self.order_ids.next(&link).await?));
         }
         let asked_at = Instant::now();
-        let mut reply = self.run(&link, coupon, epoch, &claims).await?;
-        // Each of these replies is one to all claims, and carried none out.
-        for _ in 0..LESSONS {
-            match reply.claims.first() {
-                Some(&Reply::Resharded(shards)) => self.shards.insert(coupon, shards).await,
-                Some(Reply::LogOfCalls) => self.layout.learn_calls(),
-                _ => break,
-            }
-            reply = self.run(&link, coupon, epoch, &claims).await?;
-        }
-        self.note_receipts(coupon, &claims, &reply.claims);
+        let (reply, replicas) =
+            self.run(&link, coupon, (epoch, setup), &claims, conditions).await?;
+        Ok(Asked { link, epoch, conditions, claims, reply, replicas, asked_at })
+    }
+
+    /// The replies, if all that they promise is kept: receipts are noted, the lane has still the epoch of the call, and
+    /// the claims are where they have to be.
+    fn confirm(&self, coupon: CouponId, asked: Asked) -> Result<Vec<Reply>, Failure> {
+        self.note_receipts(coupon, &asked.claims, &asked.reply.claims);
+        let server = asked.link.server();
         // The receipts may have been handed in a moment ago, without these: then the promise is none.
-        if self.lanes.admit(coupon.lane(), link.server())? != epoch {
+        if self.lanes.admit(coupon.lane(), server)? != asked.epoch {
             return Err(self.lanes.suspect(coupon.lane()));
         }
-        self.remember(coupon, link.server(), epoch, &claims, &reply, asked_at);
-        Ok(reply.claims)
+        self.durability.confirm(asked.conditions, server)?;
+        if asked.replicas < asked.conditions.replicas {
+            return Err(Failure::NotKept("too few replicas have it"));
+        }
+        self.remember(coupon, &asked);
+        Ok(asked.reply.claims)
     }
 
     /// Notes the orders that users are about to be told.
@@ -233,54 +272,59 @@ impl Shared {
         }
     }
 
+    /// Runs the script. Returns its reply, and the number of replicas that have its effects, if the call waits for any.
     async fn run(
         &self,
         link: &Link,
         coupon: CouponId,
-        epoch: i64,
+        (epoch, setup): (i64, Setup),
         claims: &[(UserId, i64)],
-    ) -> Result<CallReply, Failure> {
+        conditions: Conditions,
+    ) -> Result<(CallReply, u32), Failure> {
         let keys = &self.keys;
         let lane = coupon.lane();
         let log = LogId { lane, layout: self.layout.get() };
-        let shards = self.shards.get(&coupon).await.unwrap_or(Shards::ONE);
         let has_room = i64::from(self.bounds.backlog.has_room());
         let unpaid_max = self.bounds.unpaid_orders_max;
         let add = |command: &mut Cmd| {
             command.arg(keys.coupon(coupon)).arg(keys.lane(lane));
             command.arg(keys.log(log)).arg(keys.unpaid(lane));
-            let mut names = keys.shards(coupon, shards.generation());
+            let mut names = keys.shards(coupon, setup.shards.generation());
             for (user, _) in claims {
-                command.arg(names.name(shards.of(*user)));
+                command.arg(names.name(setup.shards.of(*user)));
             }
             command.arg(coupon.get()).arg(epoch).arg(has_room).arg(unpaid_max);
-            command.arg(shards.to_string()).arg(log.layout.name());
+            command.arg(setup.to_string()).arg(log.layout.name());
             for (user, order) in claims {
                 command.arg(user.get()).arg(*order);
             }
         };
-        let reply: Vec<String> = self.script.run_with(link, KEYS + claims.len(), add).await?;
-        decode(&reply, claims).ok_or_else(|| Failure::UnknownReply(reply.join(" ")))
+        let keys = KEYS + claims.len();
+        let (reply, replicas): (Vec<String>, u32) = match conditions.replicas {
+            0 => (self.script.run_with(link, keys, add).await?, 0),
+            replicas => {
+                let wait = (replicas, self.redis.timeout() * 3 / 4);
+                self.script.run_and_wait(link, keys, add, wait).await?
+            }
+        };
+        let read = decode(&reply, claims).ok_or_else(|| Failure::UnknownReply(reply.join(" ")))?;
+        Ok((read, replicas))
     }
 
-    /// Tells the memories the result of a call.
-    fn remember(
-        &self,
-        coupon: CouponId,
-        server: &ServerId,
-        epoch: i64,
-        claims: &[(UserId, i64)],
-        reply: &CallReply,
-        asked_at: Instant,
-    ) {
+    /// Tells the memories the result of a call. A claim that waits for its row isn't confirmed yet.
+    fn remember(&self, coupon: CouponId, asked: &Asked) {
+        let Asked { claims, reply, asked_at, .. } = asked;
         let Some(additions) = reply.additions else {
             self.memories.sold_out.forget(coupon);
             return;
         };
-        let edition = Edition { server: server.clone(), epoch, additions };
-        let buyers = claims.iter().zip(&reply.claims);
-        let orders = buyers.filter_map(|((user, _), reply)| Some((*user, reply.order()?)));
-        self.memories.promised.note(coupon, edition.clone(), asked_at, orders);
+        let server = asked.link.server().clone();
+        let edition = Edition { server, epoch: asked.epoch, additions };
+        if !asked.conditions.row {
+            let buyers = claims.iter().zip(&reply.claims);
+            let orders = buyers.filter_map(|((user, _), reply)| Some((*user, reply.order()?)));
+            self.memories.promised.note(coupon, edition.clone(), *asked_at, orders);
+        }
         // The last reply is the newest: a call that sells the last unit goes on with SOLD_OUT. Repeats say nothing of
         // the stock, nor does a lost shard.
         let says_something = |reply: &&Reply| {
@@ -290,12 +334,25 @@ impl Shared {
             Some(Reply::SoldOut) => {
                 let is_refused = |reply: &&Reply| matches!(reply, Reply::SoldOut);
                 let refused = reply.claims.iter().filter(is_refused).count();
-                self.memories.sold_out.note(coupon, edition, refused, asked_at);
+                self.memories.sold_out.note(coupon, edition, refused, *asked_at);
             }
             Some(_) => self.memories.sold_out.forget(coupon),
             None => {}
         }
     }
+}
+
+/// A call of the script that has been answered.
+struct Asked {
+    link: Arc<Link>,
+    epoch: i64,
+    conditions: Conditions,
+    /// Users, with the order id of each.
+    claims: Vec<(UserId, i64)>,
+    reply: CallReply,
+    /// Replicas that have the effects of the call, if it waited for any.
+    replicas: u32,
+    asked_at: Instant,
 }
 
 /// Reply of the script to a call.

@@ -10,6 +10,7 @@ use crate::base::shutdown::Shutdown;
 use crate::kit::postgres;
 use crate::kit::redis::{self, Redis};
 use crate::sale::Stores;
+use crate::sale::durability::Durability;
 use crate::sale::fence::LaneStates;
 use crate::sale::installation;
 use crate::sale::log::backlog::Backlog;
@@ -20,6 +21,7 @@ pub struct Readiness {
     redis: Redis,
     backlog: Arc<Backlog>,
     lanes: Arc<LaneStates>,
+    durability: Arc<Durability>,
     shutdown: Shutdown,
 }
 
@@ -48,6 +50,8 @@ pub struct ReadyReport {
     pub backlog: String,
     /// Whether all lanes are open; a lane that is recovering takes no claims, and the others go on.
     pub lanes: String,
+    /// Whether claims are confirmed at the level of `--durability`; those that can't be kept now are told `unavailable`.
+    pub durability: String,
     /// Whether the process goes on; a stopping one finishes its requests and takes no new ones.
     pub process: String,
 }
@@ -57,7 +61,7 @@ impl Readiness {
     pub fn new(
         stores: &Stores,
         backlog: &Arc<Backlog>,
-        lanes: &Arc<LaneStates>,
+        (lanes, durability): (&Arc<LaneStates>, &Arc<Durability>),
         shutdown: &Shutdown,
     ) -> Self {
         let Stores { pool, redis, .. } = stores.clone();
@@ -66,6 +70,7 @@ impl Readiness {
             redis,
             backlog: backlog.clone(),
             lanes: lanes.clone(),
+            durability: durability.clone(),
             shutdown: shutdown.clone(),
         }
     }
@@ -91,7 +96,8 @@ impl Readiness {
         };
         let stopping = self.shutdown.is_announced();
         let recovering = self.lanes.recovering();
-        let whole = postgres && recovering.is_empty();
+        let (level, not_kept) = self.durability.report();
+        let whole = postgres && recovering.is_empty() && not_kept.is_none();
         let status = match (claims_taken && !stopping, whole) {
             (false, _) => ReadyStatus::Unavailable,
             (true, false) => ReadyStatus::Degraded,
@@ -106,7 +112,8 @@ impl Readiness {
                 format!("recovering: {}", closed.join(", "))
             }
         };
-        ReadyReport { status, redis, postgres, backlog, lanes, process }
+        let durability = not_kept.map_or_else(ok, |why| format!("{level} isn't kept: {why}"));
+        ReadyReport { status, redis, postgres, backlog, lanes, durability, process }
     }
 
     /// Learns the number of lanes, which may have grown. False when Postgres doesn't answer.

@@ -6,12 +6,14 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 use sqlx::PgPool;
 
+use crate::base::durability::Level;
 use crate::base::shutdown::Shutdown;
 use crate::kit::redis::{Redis, is_data_error};
 use crate::sale::coupon::input::NewCoupon;
 use crate::sale::coupon::load::Loader;
 use crate::sale::coupon::model::{Coupon, CouponKind, CouponRow, CouponState, Sale, SaleTerms};
 use crate::sale::coupon::stock;
+use crate::sale::durability::Durability;
 use crate::sale::ids::CouponId;
 use crate::sale::installation;
 use crate::sale::keys::Keys;
@@ -23,20 +25,49 @@ pub struct Coupons {
     redis: Redis,
     keys: Keys,
     loader: Arc<Loader>,
+    durability: Arc<Durability>,
     /// Owner of transactions that a request must not break off half-way.
     shutdown: Shutdown,
 }
 
+/// Answer to the creation of a coupon.
+#[derive(Debug, thiserror::Error)]
+pub enum Creation {
+    /// The coupon is there.
+    #[error("the coupon is there")]
+    Created(Box<Coupon>),
+    /// Redis can't keep claims at the level that the sale asks for, for this reason; nothing was created.
+    #[error(
+        "claims can't be kept at the level {level} now: {why}; choose another, or set Redis up for it"
+    )]
+    DurabilityUnavailable {
+        /// Durability of the sale.
+        level: Level,
+        /// Reason.
+        why: String,
+    },
+}
+
 impl Coupons {
     /// Coupons over these stores.
-    pub fn new(stores: &Stores, loader: Arc<Loader>, shutdown: Shutdown) -> Self {
+    pub fn new(
+        stores: &Stores,
+        loader: Arc<Loader>,
+        durability: Arc<Durability>,
+        shutdown: Shutdown,
+    ) -> Self {
         let Stores { pool, redis, keys } = stores.clone();
-        Self { pool, redis, keys, loader, shutdown }
+        Self { pool, redis, keys, loader, durability, shutdown }
     }
 
     /// Creates a valid coupon and, if it has a sale, loads it. While Redis is away the coupon is created all the
-    /// same, and its first claim loads it.
-    pub async fn create(&self, new: NewCoupon) -> Result<Coupon, Failure> {
+    /// same, and its first claim loads it; then only a sale without a durability of its own is created.
+    pub async fn create(&self, new: NewCoupon) -> Result<Creation, Failure> {
+        if let Some(level) = new.sale.as_ref().and_then(|sale| sale.durability)
+            && let Some(why) = self.durability.lacks(level).await?
+        {
+            return Ok(Creation::DurabilityUnavailable { level, why });
+        }
         let pool = self.pool.clone();
         let kind = new.kind;
         // A task of its own: dropping a `begin` half-way can poison the connection (sqlx#4393).
@@ -47,7 +78,8 @@ impl Coupons {
         {
             tracing::warn!(coupon = %id, %error, "a new sale could not be loaded; its first claim will try again");
         }
-        Ok(self.get(id).await?.ok_or(sqlx::Error::RowNotFound)?)
+        let created = self.get(id).await?.ok_or(sqlx::Error::RowNotFound)?;
+        Ok(Creation::Created(Box::new(created)))
     }
 
     /// One coupon.
@@ -57,6 +89,7 @@ impl Coupons {
             r#"SELECT id AS "id: CouponId", coupons.kind AS "kind: CouponKind", title, sub_title, rules,
                       pay_cents, value_cents, state AS "state: CouponState", revision, total AS "total?",
                       sold AS "sold?", opens_at AS "opens_at?", closes_at AS "closes_at?",
+                      durability AS "durability: Level",
                       coalesce(loaded_at IS NOT NULL AND archived_at IS NULL, false) AS "in_redis!"
                FROM coupons LEFT JOIN flash_sales ON coupon_id = id
                WHERE id = $1"#,
@@ -74,6 +107,7 @@ impl Coupons {
             r#"SELECT id AS "id: CouponId", coupons.kind AS "kind: CouponKind", title, sub_title, rules,
                       pay_cents, value_cents, state AS "state: CouponState", revision, total AS "total?",
                       sold AS "sold?", opens_at AS "opens_at?", closes_at AS "closes_at?",
+                      durability AS "durability: Level",
                       coalesce(loaded_at IS NOT NULL AND archived_at IS NULL, false) AS "in_redis!"
                FROM coupons LEFT JOIN flash_sales ON coupon_id = id
                WHERE id < coalesce($1, 9223372036854775807) ORDER BY id DESC LIMIT $2"#,
@@ -123,6 +157,7 @@ struct StoredRow {
     sold: Option<i64>,
     opens_at: Option<DateTime<Utc>>,
     closes_at: Option<DateTime<Utc>>,
+    durability: Option<Level>,
     in_redis: bool,
 }
 
@@ -132,7 +167,7 @@ impl StoredRow {
             (Some(total), Some(sold), Some(opens_at), Some(closes_at)) => {
                 let in_redis = left.get(&self.id).copied();
                 let left = if self.in_redis { in_redis } else { Some(total - sold) };
-                Some(Sale::new(SaleTerms { total, opens_at, closes_at }, left))
+                Some(Sale::new(SaleTerms { total, opens_at, closes_at }, self.durability, left))
             }
             _ => None,
         };

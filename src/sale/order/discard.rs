@@ -2,7 +2,7 @@
 
 use sqlx::PgPool;
 
-use super::dead_letter::OpenLetter;
+use super::dead_letter::{self, OpenLetter};
 use super::moves::{self, OrderMoves};
 use crate::sale::Failure;
 use crate::sale::ids::{CouponId, DeadLetterId, OrderId, UserId};
@@ -30,6 +30,11 @@ impl DeadLetters {
     /// Dead letters in this database.
     pub fn new(pool: PgPool, moves: OrderMoves) -> Self {
         Self { pool, moves }
+    }
+
+    /// Whether this order is an open dead letter.
+    pub async fn is_open(&self, order: OrderId) -> sqlx::Result<bool> {
+        dead_letter::is_open(&self.pool, order).await
     }
 
     /// Open dead letters, newest first, from before the given one on.

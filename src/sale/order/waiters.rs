@@ -25,7 +25,7 @@
 //! A request may not wait: beyond [`limits::PREFER_WAITERS_MAX`], and while the service stops, it is answered at
 //! once.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -56,8 +56,10 @@ struct Shared {
 
 #[derive(Default)]
 struct Waiting {
-    /// Requests by the order that each waits for. An order id is answered to one claim only.
-    requests: HashMap<OrderId, Request>,
+    /// Requests by the order that each waits for, and a number of its own: repeats of a claim wait for the same order.
+    requests: BTreeMap<(OrderId, u64), Request>,
+    /// Number of the last request.
+    last: u64,
     /// Whether the looking task is there.
     is_looked_for: bool,
 }
@@ -72,7 +74,7 @@ struct Request {
 /// The place of a request among those that wait; empty when it is dropped.
 struct Place<'a> {
     shared: &'a Shared,
-    order: OrderId,
+    request: (OrderId, u64),
 }
 
 impl OrderWaiters {
@@ -101,7 +103,7 @@ impl OrderWaiters {
     /// Tells the requests that wait for these orders, which a worker of this process has written.
     pub fn written(&self, mut orders: impl Iterator<Item = OrderId>) {
         let waiting = self.0.lock();
-        if !waiting.requests.is_empty() && orders.any(|id| waiting.requests.contains_key(&id)) {
+        if !waiting.requests.is_empty() && orders.any(|id| waiting.of(id).next().is_some()) {
             self.0.written.notify_one();
         }
     }
@@ -117,17 +119,26 @@ impl OrderWaiters {
             return None;
         }
         let (tell, told) = oneshot::channel();
-        waiting.requests.insert(order, Request { user, tell });
+        waiting.last += 1;
+        let request = (order, waiting.last);
+        waiting.requests.insert(request, Request { user, tell });
         if !std::mem::replace(&mut waiting.is_looked_for, true) {
             self.0.shutdown.spawn(self.0.clone().look_while_requests_wait());
         }
-        Some((Place { shared: &self.0, order }, told))
+        Some((Place { shared: &self.0, request }, told))
     }
 }
 
 impl Drop for Place<'_> {
     fn drop(&mut self) {
-        self.shared.lock().requests.remove(&self.order);
+        self.shared.lock().requests.remove(&self.request);
+    }
+}
+
+impl Waiting {
+    /// Keys of the requests that wait for this order.
+    fn of(&self, order: OrderId) -> impl Iterator<Item = (OrderId, u64)> {
+        self.requests.range((order, 0)..=(order, u64::MAX)).map(|(key, _)| *key)
     }
 }
 
@@ -159,7 +170,10 @@ impl Shared {
     fn sought(&self) -> Option<Vec<OrderId>> {
         let mut waiting = self.lock();
         waiting.is_looked_for = !waiting.requests.is_empty();
-        waiting.is_looked_for.then(|| waiting.requests.keys().copied().collect())
+        let orders = waiting.requests.keys().map(|(order, _)| *order);
+        let mut orders: Vec<OrderId> = orders.collect();
+        orders.dedup();
+        waiting.is_looked_for.then_some(orders)
     }
 
     /// Looks once for all of these orders.
@@ -175,12 +189,15 @@ impl Shared {
     fn tell(&self, written: Vec<Order>) {
         let mut waiting = self.lock();
         for order in written {
-            let is_theirs = |request: &Request| request.user == order.user_id;
-            if waiting.requests.get(&order.order_id).is_some_and(is_theirs)
-                && let Some(request) = waiting.requests.remove(&order.order_id)
-            {
-                // Ignored if the request has given up meanwhile.
-                let _ = request.tell.send(order);
+            let waiting_for: Vec<(OrderId, u64)> = waiting.of(order.order_id).collect();
+            for key in waiting_for {
+                let is_theirs = |request: &Request| request.user == order.user_id;
+                if waiting.requests.get(&key).is_some_and(is_theirs)
+                    && let Some(request) = waiting.requests.remove(&key)
+                {
+                    // Ignored if the request has given up meanwhile.
+                    let _ = request.tell.send(order.clone());
+                }
             }
         }
     }

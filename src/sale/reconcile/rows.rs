@@ -22,8 +22,8 @@ pub struct Terms {
     pub revision: i64,
     pub opens_at: DateTime<Utc>,
     pub closes_at: DateTime<Utc>,
-    /// Epoch of the lane.
-    pub epoch: i64,
+    /// Epoch of the lane; none while a recovery takes its sales over into a new one.
+    pub epoch: Option<i64>,
     /// Time since the last change.
     pub changed_ms_ago: i64,
 }
@@ -33,7 +33,7 @@ pub async fn terms(pool: &PgPool, coupon: CouponId) -> sqlx::Result<Option<Terms
     sqlx::query_as!(
         Terms,
         r#"SELECT total, state AS "state: CouponState", revision, opens_at, closes_at,
-                  (SELECT epoch FROM lanes WHERE lane = (coupon_id & 1023)) AS "epoch!",
+                  (SELECT epoch FROM lanes WHERE lane = (coupon_id & 1023) AND lanes.state = 'open') AS epoch,
                   (extract(epoch FROM clock_timestamp() - coupons.updated_at) * 1000)::bigint AS "changed_ms_ago!"
            FROM coupons JOIN flash_sales ON coupon_id = id
            WHERE id = $1 AND loaded_at IS NOT NULL AND archived_at IS NULL"#,

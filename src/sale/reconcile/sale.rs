@@ -70,8 +70,10 @@ impl Check<'_> {
 fn compare(coupon: CouponId, terms: &rows::Terms, census: &Census) -> Vec<Disagreement> {
     let Census { total, state, revision, epoch, opens_ms, closes_ms, .. } = census;
     let mut found = Vec::new();
-    if let Some(redis) = epoch.filter(|redis| *redis != terms.epoch) {
-        found.push(Disagreement::EpochDiffers { coupon, redis, postgres: terms.epoch });
+    if let (Some(redis), Some(postgres)) = (*epoch, terms.epoch)
+        && redis != postgres
+    {
+        found.push(Disagreement::EpochDiffers { coupon, redis, postgres });
     }
     if let Some(redis) = revision.filter(|redis| *redis != terms.revision) {
         let postgres = terms.revision;

@@ -10,6 +10,7 @@ use crate::kit::redis::{Link, is_data_error};
 use crate::kit::script::Script;
 use crate::sale::buyers::shards::{SENTINEL, Shards};
 use crate::sale::coupon::stock::{self, SaleToBuild};
+use crate::sale::durability::in_redis;
 use crate::sale::fence;
 use crate::sale::ids::{CouponId, OrderId, UserId};
 use crate::sale::order::{dead_letter, live};
@@ -202,7 +203,9 @@ impl Builder {
             sale.total - buyers,
             sale.total,
         ];
-        let words = (sale.state.as_str(), &sale.load_id, sale.revision, shards.to_string());
+        let durability = in_redis(sale.durability);
+        let words =
+            (sale.state.as_str(), &sale.load_id, sale.revision, shards.to_string(), durability);
         let names = names.each_ref().map(String::as_str);
         let (reply, before): (String, String) =
             self.switch.run(link, names, (&numbers[..], words)).await?;

@@ -31,6 +31,8 @@ pub struct Keeper {
     metrics: Arc<Metrics>,
     /// Name of this process among the keepers.
     process: String,
+    /// Held by a pass: two of one process would raise the beat past each other's notes, and close open lanes.
+    passing: tokio::sync::Mutex<()>,
     /// Time of the last look.
     looked_at: Mutex<Option<Instant>>,
     throttle: Mutex<LogThrottle>,
@@ -61,6 +63,7 @@ impl Keeper {
             recoverer,
             metrics,
             process,
+            passing: tokio::sync::Mutex::default(),
             looked_at: Mutex::default(),
             throttle: Mutex::default(),
         }
@@ -95,6 +98,7 @@ impl Keeper {
 
     /// Lanes without a sale are looked at only after a suspicion.
     async fn look_and_recover(&self, suspected: bool) -> Result<(), Failure> {
+        let _alone = self.passing.lock().await;
         let pool = &self.stores.pool;
         let mut stored = self.lanes.read_now().await?;
         if stored.iter().any(|lane| !lane.is_open)

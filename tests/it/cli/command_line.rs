@@ -88,6 +88,8 @@ async fn settings_that_cannot_be_right_are_refused_before_anything_is_started() 
         (&["--roles", "cook"], &["--roles", "api, worker"]),
         (&["--key-prefix", "{fs}"], &["--key-prefix"]),
         (&["--lanes", "1025"], &["--lanes", "1..=1024"]),
+        (&["--durability", "disk"], &["--durability", "give memory, fsync, replica"]),
+        (&["--durability", "replica:0"], &["--durability", "replica:N with N up to 9"]),
         (&["--redis-timeout-ms", "10"], &["--redis-timeout-ms", "50..=10000"]),
         (&["--database-timeout-ms", "60000"], &["--database-timeout-ms", "50..=10000"]),
         (&["--claim-wait-ms", "500"], &["--claim-wait-ms", "--redis-timeout-ms 500"]),
@@ -134,6 +136,23 @@ async fn recoveries_that_cannot_be_asked_for_are_refused_by_name() {
     let refused = said(&words(&with(&app, &["recover", "--lane", "7"], &[]))).await;
     assert_eq!(refused.code, Some(1), "{refused:?}");
     assert!(refused.stderr.contains("there is no such lane"), "{refused:?}");
+}
+
+#[tokio::test]
+async fn a_durability_that_redis_is_not_set_up_for_is_refused_at_the_start() {
+    let app = TestApp::start().await;
+    let refused = said(&words(&with(
+        &app,
+        &["serve", "--listen", "127.0.0.1:0", "--durability", "fsync"],
+        &[],
+    )))
+    .await;
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    for words in
+        ["--durability fsync can't be kept", "set appendfsync always", "--durability memory"]
+    {
+        assert!(refused.stderr.contains(words), "{words}: {refused:?}");
+    }
 }
 
 #[tokio::test]
@@ -373,6 +392,8 @@ async fn coupons_that_cannot_be_are_refused_by_the_name_of_their_field() {
         (&[("--kind", "other")], "--kind"),
         (&[], "sale"),
         (&[("--total", "1")], "--opens-at"),
+        (&[("--durability", "postgres"), regular], "--total"),
+        (&[("--durability", "disk")], "give memory, fsync, replica"),
         (&[("--total", "0"), sale[0], ("--closes-at", "2026-01-03T00:00:00Z")], "sale.total"),
         (&[("--total", "1"), sale[0], sale[1]], "sale.closes_at"),
         (&[("--total", "1"), sale[0], ("--closes-at", "tomorrow")], "--closes-at"),

@@ -231,7 +231,7 @@ async fn a_change_between_the_steps_of_loading_is_not_lost() {
         let coupon = only_in_postgres(&app, 3).await;
         let script = include_str!("../../../lua/load_sale.lua");
         let key = app.keys().coupon(coupon);
-        let values = ["a load", "0", "9999999999999", "3", "1", "1", "1", "active"];
+        let values = ["a load", "0", "9999999999999", "3", "1", "1", "1", "active", ""];
         let lane = app.keys().lane(coupon.lane());
         let words = [&["EVAL", script, "2", &key, &lane], &values[..]].concat();
         app.redis::<redis::Value>(&words).await;

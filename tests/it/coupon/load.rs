@@ -134,7 +134,7 @@ async fn a_sale_that_a_sleeper_wrote_again_is_not_opened() {
     app.lose_sale(coupon).await;
     // The process had seen a sale that wasn't loaded, and slept since then.
     let script = include_str!("../../../lua/load_sale.lua");
-    let values = ["its own load", "0", "9999999999999", "3", "1", "1", "1", "active"];
+    let values = ["its own load", "0", "9999999999999", "3", "1", "1", "1", "active", ""];
     let lane = app.keys().lane(coupon.lane());
     let command = [&["EVAL", script, "2", &sale, &lane], &values[..]].concat();
     let (load, _): (String, u32) = app.redis(&command).await;

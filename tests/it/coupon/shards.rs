@@ -222,7 +222,7 @@ async fn a_load_that_was_cut_off_is_finished_before_the_first_claim() {
     for made in [0, 50, 157] {
         let coupon = only_in_postgres(&app, UNITS).await;
         let script = include_str!("../../../lua/load_sale.lua");
-        let values = ["a load", "0", "9999999999999", "5000", "1", "1", "157", "active"];
+        let values = ["a load", "0", "9999999999999", "5000", "1", "1", "157", "active", ""];
         let key = app.keys().coupon(coupon);
         let lane = app.keys().lane(coupon.lane());
         let _: (String, u32) =

@@ -18,7 +18,7 @@ async fn app_at(url: &str) -> TestApp {
 }
 
 /// One command to the server itself.
-async fn ask<T: redis::FromRedisValue>(server: &RedisServer, words: &[&str]) -> T {
+pub async fn ask<T: redis::FromRedisValue>(server: &RedisServer, words: &[&str]) -> T {
     let client = redis::Client::open(server.url()).expect("a valid URL");
     let mut connection = client.get_multiplexed_async_connection().await.expect("it answers");
     let mut command = redis::cmd(words[0]);
@@ -26,11 +26,11 @@ async fn ask<T: redis::FromRedisValue>(server: &RedisServer, words: &[&str]) -> 
     command.query_async(&mut connection).await.expect("it does that")
 }
 
-async fn make_replica(server: &RedisServer, of_port: u16) {
+pub async fn make_replica(server: &RedisServer, of_port: u16) {
     let _: String = ask(server, &["REPLICAOF", "127.0.0.1", &of_port.to_string()]).await;
 }
 
-async fn make_master(server: &RedisServer) {
+pub async fn make_master(server: &RedisServer) {
     let _: String = ask(server, &["REPLICAOF", "NO", "ONE"]).await;
 }
 
@@ -79,7 +79,7 @@ async fn a_server_that_takes_no_writes_is_not_ready() {
     let ready = app.get("/readyz", "").await;
     let expected = json!({
         "status": "unavailable", "redis": "is a replica, which takes no writes", "postgres": "ok",
-        "backlog": "unknown", "lanes": "ok", "process": "ok",
+        "backlog": "unknown", "lanes": "ok", "durability": "ok", "process": "ok",
     });
     assert_eq!((ready.status, ready.body), (503, expected));
     assert_eq!(app.claim(2, coupon).await.refusal(), (503, "unavailable"));

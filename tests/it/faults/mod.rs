@@ -24,6 +24,9 @@ mod outage;
 // Another server behind the same address.
 mod failover;
 
+// The levels of durability.
+mod durability;
+
 // A Redis that goes back in time.
 mod roll_back;
 

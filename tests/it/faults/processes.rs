@@ -237,7 +237,7 @@ async fn a_postgres_that_hangs_does_not_keep_a_process_from_ending() {
     let servers = OwnServers::start();
     let app = TestApp::on(&servers.at, &[], flash_sale::base::clock::Clock::System).await;
     let coupon = app.create_flash(10).await;
-    let mut process = Process::serve(&app, &[]);
+    let mut process = Process::serve(&app, &["--database-timeout-ms", "1000"]);
     let url = process.url().await;
     assert_eq!(try_claim(&app, &url, 1, coupon).await.expect("it runs").0, 202);
     eventually("it writes", async || written(&app).await.len() == 1).await;

@@ -13,20 +13,24 @@ use crate::support::{TestApp, bounded, eventually, shared, user};
 
 /// An app on a Redis of its own with these options.
 pub async fn start(options: &[&str]) -> (RedisServer, TestApp) {
-    let server = RedisServer::start(options);
-    let app = on(&server, &[]).await;
-    (server, app)
+    start_with_options(options, &[]).await
 }
 
 /// An app with these arguments on a Redis of its own.
 pub async fn start_with(arguments: &[&str]) -> (RedisServer, TestApp) {
-    let server = RedisServer::start(&[]);
-    let app = on(&server, arguments).await;
+    start_with_options(&[], arguments).await
+}
+
+/// An app with these arguments on a Redis of its own with these options.
+pub async fn start_with_options(options: &[&str], arguments: &[&str]) -> (RedisServer, TestApp) {
+    let server = RedisServer::start(options);
+    let app = on(&server.url(), arguments).await;
     (server, app)
 }
 
-async fn on(server: &RedisServer, arguments: &[&str]) -> TestApp {
-    let at = Addresses { redis_url: server.url(), ..shared().clone() };
+/// An app with these arguments whose Redis is at this URL.
+pub async fn on(url: &str, arguments: &[&str]) -> TestApp {
+    let at = Addresses { redis_url: url.to_owned(), ..shared().clone() };
     TestApp::on(&at, arguments, Clock::System).await
 }
 

@@ -48,7 +48,7 @@ async fn a_coupon_looks_as_documented() {
     let flash =
         json!({"kind": "flash", "title": "t", "pay_cents": 1, "value_cents": 2, "sale": sale});
     // `stock` is the older name of the total.
-    let sale = json!({"total": 5, "stock": 5, "left": 5, "opens_at": "2026-01-01T00:00:00Z", "closes_at": "2100-01-01T00:00:00.500Z"});
+    let sale = json!({"total": 5, "stock": 5, "left": 5, "opens_at": "2026-01-01T00:00:00Z", "closes_at": "2100-01-01T00:00:00.500Z", "durability": null});
     for (given, added) in
         [(regular, json!({})), (flash, json!({"sub_title": "", "rules": "", "sale": sale}))]
     {
@@ -211,7 +211,7 @@ async fn a_service_that_is_well_says_so() {
     let alive = app.get("/livez", "").await;
     assert_eq!((alive.status, &alive.body), (200, &json!("ok\n")));
     let ready = app.get("/readyz", "").await;
-    let well = json!({"status": "ready", "redis": "ok", "postgres": "ok", "backlog": "ok", "lanes": "ok", "process": "ok"});
+    let well = json!({"status": "ready", "redis": "ok", "postgres": "ok", "backlog": "ok", "lanes": "ok", "durability": "ok", "process": "ok"});
     assert_eq!((ready.status, ready.body), (200, well));
 }
 

@@ -42,7 +42,7 @@ async fn what_is_not_json_is_malformed() {
 }
 
 /// Values in places of a flash coupon that is valid otherwise; several values stand side by side.
-const BAD_VALUES: [(&str, &str); 19] = [
+const BAD_VALUES: [(&str, &str); 20] = [
     ("", r#"[] {} "flash" null 1 true"#),
     ("/colour", r#""red" null"#),
     ("/id", r#""1024""#),
@@ -68,6 +68,7 @@ const BAD_VALUES: [(&str, &str); 19] = [
     // Before it opens; once by its offset.
     ("/sale/closes_at", r#""2029-12-31T23:59:59Z" "2030-01-01T01:00:00+02:00""#),
     ("/sale/opens_at", r#""2031-01-01T00:00:00Z""#),
+    ("/sale/durability", r#""" "disk" "Fsync" "replica:0" "replica:10" 1 {} ["fsync"]"#),
 ];
 
 /// No RFC 3339 times, and in the last two lines times that no coupon can have.

@@ -67,6 +67,7 @@ impl Process {
         let mut command = flash_sale(&["serve", "--listen", "127.0.0.1:0"]);
         command.env("FLASH_SALE_REDIS_TIMEOUT_MS", "10000");
         command.env("FLASH_SALE_CLAIM_WAIT_MS", "9000");
+        command.env("FLASH_SALE_DATABASE_TIMEOUT_MS", "10000");
         command.args(["--database-connections", "5", "--order-id-block", "10"]);
         command.args(app.store_arguments()).args(arguments);
         Self::spawn(command)

@@ -1,4 +1,4 @@
-//! Durability of a 202, by the way in which Redis keeps its data: one wording for `serve` and `doctor`.
+//! Worth of a 202 by the way in which Redis keeps its data: one wording for `serve` and `doctor`.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use crate::kit::redis_facts::ServerFacts;
 
 /// Persistence of Redis: how much of the acknowledged data survives which end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Durability {
+pub enum Persistence {
     /// `appendfsync always`.
     Disk,
     /// `appendfsync everysec`.
@@ -21,7 +21,7 @@ pub enum Durability {
     Memory,
 }
 
-impl Durability {
+impl Persistence {
     /// The persistence to which the server's settings amount.
     pub fn of(facts: &ServerFacts) -> Self {
         let settings = facts.settings.as_ref();
@@ -48,7 +48,7 @@ impl Durability {
     }
 }
 
-impl fmt::Display for Durability {
+impl fmt::Display for Persistence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Disk => {

@@ -1,0 +1,224 @@
+//! Durability of confirmed claims at run time: which level is asked for, and whether Redis can keep it now.
+//!
+//! # Model
+//!
+//! A claim is confirmed under the conditions of `--durability` and those of its sale together
+//! (`base/durability.rs`). What can't be kept now is neither confirmed nor refused: the claim is *unknown*, and asking
+//! again tells. A repeat is confirmed under the same conditions.
+//!
+//! * `fsync` is kept while the append-only file is synced before each reply: `appendfsync always`, without
+//!   `no-appendfsync-on-rewrite`, and not while the file is written for the first time, because it counts only when
+//!   it is complete. All three can change at run time, so they are looked at every
+//!   [`crate::base::limits::DURABILITY_LOOK_PERIOD`], and anew in each life of the server.
+//! * `replica` is kept by each call: WAIT follows the script on a connection of that call (`kit/script.rs`).
+//! * `postgres` is kept by the request, which waits for its order (`http/claims.rs`).
+//!
+//! # What is not promised
+//!
+//! A setting that an operator changes in Redis is noticed within a period, not at once. Replicas that have a claim
+//! keep it only if one of them is promoted.
+
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use ::redis::RedisResult;
+
+use crate::base::durability::{Conditions, Level};
+use crate::kit::redis::{Redis, ServerId};
+use crate::kit::redis_facts::ServerFacts;
+use crate::sale::Failure;
+
+/// Knows the levels that can be kept.
+pub struct Durability {
+    redis: Redis,
+    /// Level of all sales.
+    level: Level,
+    seen: Mutex<Option<Arc<Seen>>>,
+    /// Connections of calls that wait for replicas.
+    idle: Mutex<Vec<Redis>>,
+}
+
+/// A look at the server.
+struct Seen {
+    server: ServerId,
+    /// Why claims aren't on disk when they are answered, if so.
+    not_on_disk: Option<&'static str>,
+    has_file: bool,
+    file_bytes: u64,
+    replicas: u32,
+}
+
+/// A connection that no other call uses; goes back when it is dropped.
+pub struct OwnConnection<'a> {
+    owner: &'a Durability,
+    /// Only `None` while it is dropped.
+    redis: Option<Redis>,
+}
+
+impl Durability {
+    /// This level for all sales; the server hasn't been looked at.
+    pub fn new(redis: &Redis, level: Level) -> Self {
+        Self { redis: redis.another(), level, seen: Mutex::default(), idle: Mutex::default() }
+    }
+
+    /// Looks at the server. Without a level, `fsync` if it can be kept, else `memory`.
+    ///
+    /// # Errors
+    ///
+    /// When Redis doesn't answer.
+    pub async fn looked_up(redis: &Redis, level: Option<Level>) -> RedisResult<Self> {
+        let mut this = Self::new(redis, Level::Memory);
+        let seen = this.look().await?;
+        // A file that is still being written for the first time is complete in a moment.
+        this.level = level.unwrap_or(match seen.not_on_disk {
+            None | Some(FIRST_FILE) => Level::Fsync,
+            Some(_) => Level::Memory,
+        });
+        Ok(this)
+    }
+
+    /// The level of all sales.
+    pub fn level(&self) -> Level {
+        self.level
+    }
+
+    /// Conditions of claims on a sale with this level of its own.
+    pub fn conditions(&self, of_sale: Option<Level>) -> Conditions {
+        let own = of_sale.map(Conditions::from).unwrap_or_default();
+        Conditions::from(self.level).and(own)
+    }
+
+    /// Looks at the server.
+    ///
+    /// # Errors
+    ///
+    /// When Redis doesn't answer.
+    pub async fn pass(&self) -> RedisResult<()> {
+        self.look().await.map(drop)
+    }
+
+    /// Fails if Redis can't keep the conditions now. Looks anew at a life of the server that hasn't been seen.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::NotKept`], or when Redis doesn't answer.
+    pub async fn require(&self, conditions: Conditions, server: &ServerId) -> Result<(), Failure> {
+        if conditions.fsync && self.seen().is_none_or(|seen| seen.server != *server) {
+            self.look().await?;
+        }
+        self.confirm(conditions, server)
+    }
+
+    /// Fails if a claim that this server has just answered isn't on its disk, although it has to be.
+    ///
+    /// # Errors
+    ///
+    /// [`Failure::NotKept`].
+    pub fn confirm(&self, conditions: Conditions, server: &ServerId) -> Result<(), Failure> {
+        if !conditions.fsync {
+            return Ok(());
+        }
+        match self.seen().filter(|seen| seen.server == *server) {
+            Some(seen) => seen.not_on_disk.map_or(Ok(()), |why| Err(Failure::NotKept(why))),
+            None => Err(Failure::NotKept("Redis has been started anew")),
+        }
+    }
+
+    /// Why claims can't be confirmed at this level now, if so.
+    pub async fn lacks(&self, level: Level) -> RedisResult<Option<String>> {
+        let seen = self.look().await?;
+        let Conditions { fsync, replicas, row: _ } = level.into();
+        if let Some(why) = seen.not_on_disk.filter(|_| fsync) {
+            return Ok(Some(why.to_owned()));
+        }
+        let missing = replicas > seen.replicas;
+        Ok(missing.then(|| format!("Redis has {} of {replicas} replicas", seen.replicas)))
+    }
+
+    /// The level of all sales, and why it isn't kept now, if so; by the last look.
+    pub fn report(&self) -> (Level, Option<String>) {
+        let Conditions { fsync, replicas, row: _ } = self.level.into();
+        let lacks = self.seen().and_then(|seen| match seen.not_on_disk {
+            Some(why) if fsync => Some(why.to_owned()),
+            _ if replicas > seen.replicas => {
+                Some(format!("Redis has {} of {replicas} replicas", seen.replicas))
+            }
+            _ => None,
+        });
+        (self.level, lacks)
+    }
+
+    /// A connection that WAIT may hold up.
+    pub fn own_connection(&self) -> OwnConnection<'_> {
+        let idle = self.idle.lock().expect("no holder of this lock panics").pop();
+        OwnConnection { owner: self, redis: Some(idle.unwrap_or_else(|| self.redis.another())) }
+    }
+
+    async fn look(&self) -> RedisResult<Arc<Seen>> {
+        let (facts, server) = self.redis.facts_in_use().await?;
+        let mut last = self.lock();
+        let seen = Arc::new(Seen::of(&facts, server, last.as_deref()));
+        *last = Some(seen.clone());
+        Ok(seen)
+    }
+
+    fn seen(&self) -> Option<Arc<Seen>> {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Arc<Seen>>> {
+        self.seen.lock().expect("no holder of this lock panics")
+    }
+}
+
+/// Durability of a sale, as scripts have it.
+pub fn in_redis(level: Option<Level>) -> String {
+    level.as_ref().map_or_else(String::new, ToString::to_string)
+}
+
+impl Seen {
+    fn of(facts: &ServerFacts, server: ServerId, last: Option<&Self>) -> Self {
+        Self {
+            not_on_disk: not_on_disk(facts, last.filter(|last| last.server == server)),
+            has_file: facts.appendonly,
+            file_bytes: facts.aof_bytes,
+            replicas: facts.replicas,
+            server,
+        }
+    }
+}
+
+impl OwnConnection<'_> {
+    /// The connection.
+    pub fn redis(&self) -> &Redis {
+        self.redis.as_ref().expect("it is there until it is dropped")
+    }
+}
+
+impl Drop for OwnConnection<'_> {
+    fn drop(&mut self) {
+        if let (Some(redis), Ok(mut idle)) = (self.redis.take(), self.owner.idle.lock()) {
+            idle.push(redis);
+        }
+    }
+}
+
+/// Why a claim isn't on disk when it is answered, if so. `last` is the look before in this life of the server.
+fn not_on_disk(facts: &ServerFacts, last: Option<&Seen>) -> Option<&'static str> {
+    let Some(settings) = &facts.settings else {
+        return Some("Redis forbids CONFIG, so its appendfsync can't be known");
+    };
+    if !facts.appendonly || settings.appendfsync != "always" {
+        return Some("Redis has no appendonly yes with appendfsync always");
+    }
+    if settings.no_appendfsync_on_rewrite {
+        return Some("Redis has no-appendfsync-on-rewrite yes");
+    }
+    // A file that grows beside its rewrite was complete before; one that begins counts only once it is complete.
+    let was_complete = |last: &Seen| {
+        last.has_file && last.file_bytes <= facts.aof_bytes && last.not_on_disk != Some(FIRST_FILE)
+    };
+    let is_first = facts.is_rewriting && !last.is_some_and(was_complete);
+    is_first.then_some(FIRST_FILE)
+}
+
+const FIRST_FILE: &str = "Redis is still writing its append-only file for the first time";

@@ -1,0 +1,247 @@
+//! The levels of durability: what each survives, and what is not confirmed while it can't be kept (docs/durability.md).
+
+use flash_sale::sale::ids::CouponId;
+use private_servers::testing::{RedisServer, Switch};
+use serde_json::json;
+
+use super::failover::{ask, make_master, make_replica};
+use super::recovery::{on, start_with_options};
+use crate::support::process::{Process, try_claim};
+
+use crate::support::{IMPATIENT, TestApp, eventually};
+
+const ALWAYS: [&str; 4] = ["--appendonly", "yes", "--appendfsync", "always"];
+
+/// A fault after three claims, of which the process that confirmed them is a victim, too.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Fault {
+    ProcessKilled,
+    RedisKilled,
+    RedisEmptied,
+    ReplicaPromoted,
+}
+
+/// Users whose claims were confirmed before the fault and are known after it, of three.
+async fn survivors(level: &str, fault: Fault) -> usize {
+    let settings: &[&str] = if level == "fsync" { &ALWAYS } else { &[] };
+    let ((mut server, port), (replica, _)) =
+        (RedisServer::on_tcp(settings), RedisServer::on_tcp(&[]));
+    let address = Switch::to(&server.url()).await;
+    let app = on(address.url(), &[]).await;
+    let coupon = app.create_flash(10).await;
+    app.app.keeper.pass().await.expect("both stores answer");
+    make_replica(&replica, port).await;
+    eventually("the replica follows", async || {
+        ask::<i64>(&server, &["WAIT", "1", "100"]).await == 1
+            && ask::<String>(&replica, &["INFO", "replication"])
+                .await
+                .contains("master_link_status:up")
+    })
+    .await;
+    if level != "replica" {
+        // Its link broke just before the claims, which replication doesn't hold up.
+        make_master(&replica).await;
+    }
+    let roles = if level == "postgres" { "api,worker" } else { "api" };
+    let mut process = Process::serve(&app, &["--roles", roles, "--durability", level]);
+    let url = process.url().await;
+    let mut orders = Vec::new();
+    for user in 1..=3 {
+        let (status, body) = try_claim(&app, &url, user, coupon).await.expect("it answers");
+        assert!(matches!(status, 201 | 202), "{level}: {status} {body}");
+        orders.push(body["order_id"].clone());
+    }
+    process.kill();
+    match fault {
+        Fault::ProcessKilled => {}
+        Fault::RedisKilled => {
+            server.kill();
+            server.start_again();
+        }
+        Fault::RedisEmptied => {
+            let _: String = app.redis(&["FLUSHALL"]).await;
+        }
+        Fault::ReplicaPromoted => {
+            server.kill();
+            make_master(&replica).await;
+            address.lead_to(&replica.url());
+        }
+    }
+    // The killed process neither keeps the lanes any more nor has handed anything in.
+    app.execute("UPDATE lane_keeper SET until = '1970-01-01T00:00:00Z'").await;
+    app.execute("DELETE FROM processes").await;
+    app.execute("DELETE FROM receipts").await;
+    eventually("Redis is back", async || app.app.stores.redis.check().await.is_ok()).await;
+    app.recover().await;
+    let mut known = 0;
+    for (user, order) in (1..=3).zip(&orders) {
+        let again = app.claim(user, coupon).await;
+        if again.status == 409 {
+            assert_eq!(again.body["order_id"], *order, "{level} {fault:?}");
+            known += 1;
+        }
+    }
+    app.write_orders().await;
+    if known < 3 {
+        // The comparison names the number of those that were lost, if a beat has noted them.
+        app.expect_disagreements();
+    }
+    known
+}
+
+async fn survive(level: &str, expected: [usize; 4]) {
+    use Fault::*;
+    let faults = [ProcessKilled, RedisKilled, RedisEmptied, ReplicaPromoted];
+    for (fault, expected) in faults.into_iter().zip(expected) {
+        assert_eq!(survivors(level, fault).await, expected, "{level}: {fault:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn memory_survives_the_process() {
+    survive("memory", [3, 0, 0, 0]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn fsync_survives_a_killed_redis() {
+    survive("fsync", [3, 3, 0, 0]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replica_survives_the_master_where_the_replica_is_promoted() {
+    survive("replica", [3, 0, 0, 3]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn postgres_survives_every_loss_of_redis() {
+    survive("postgres", [3, 3, 3, 3]).await;
+}
+
+async fn set(app: &TestApp, name: &str, value: &str) {
+    let _: String = app.redis(&["CONFIG", "SET", name, value]).await;
+    app.app.durability.pass().await.expect("Redis answers");
+}
+
+async fn told(app: &TestApp, user: i64, coupon: CouponId) -> (u16, String) {
+    let reply = app.claim(user, coupon).await;
+    (reply.status, reply.body["code"].as_str().unwrap_or_default().to_owned())
+}
+
+fn unavailable() -> (u16, String) {
+    (503, "unavailable".to_owned())
+}
+
+/// Units left, in Redis.
+async fn left(app: &TestApp, coupon: CouponId) -> i64 {
+    app.redis(&["HGET", &app.keys().coupon(coupon), "stock"]).await
+}
+
+#[tokio::test]
+async fn a_claim_that_would_not_be_on_disk_is_not_confirmed_and_takes_no_unit() {
+    let (_server, app) = start_with_options(&ALWAYS, &[]).await;
+    let coupon = app.create_flash(5).await;
+    assert_eq!(app.claim(1, coupon).await.status, 202);
+    for (name, bad, good) in
+        [("appendfsync", "everysec", "always"), ("no-appendfsync-on-rewrite", "yes", "no")]
+    {
+        set(&app, name, bad).await;
+        assert_eq!(told(&app, 2, coupon).await, unavailable());
+        assert_eq!(left(&app, coupon).await, 4);
+        let ready = app.get("/readyz", "").await;
+        assert_eq!((ready.status, &ready.body["status"]), (200, &json!("degraded")));
+        let why = ready.body["durability"].as_str().expect("a text");
+        assert!(why.starts_with("fsync isn't kept: Redis has no"), "{why}");
+        set(&app, name, good).await;
+        assert_eq!(app.get("/readyz", "").await.body["durability"], "ok");
+    }
+    assert_eq!(app.claim(2, coupon).await.status, 202);
+    app.write_orders().await;
+}
+
+/// Keys that make a rewrite of the file take a while.
+async fn slow_rewrites(app: &TestApp) {
+    let fill = "for i = 1, 20 do redis.call('SET', KEYS[1] .. i, 'x') end return 'OK'";
+    let _: String = app.redis(&["EVAL", fill, "1", "filler"]).await;
+    let _: String = app.redis(&["CONFIG", "SET", "rdb-key-save-delay", "100000"]).await;
+}
+
+async fn is_rewriting(app: &TestApp) -> bool {
+    let info: String = app.redis(&["INFO", "persistence"]).await;
+    info.contains("aof_rewrite_in_progress:1")
+}
+
+#[tokio::test]
+async fn a_file_that_is_written_for_the_first_time_holds_no_claim_yet() {
+    let (_server, app) =
+        start_with_options(&["--appendfsync", "always"], &["--durability", "fsync"]).await;
+    let coupon = app.create_flash(5).await;
+    assert_eq!(told(&app, 1, coupon).await, unavailable());
+    slow_rewrites(&app).await;
+    set(&app, "appendonly", "yes").await;
+    assert!(is_rewriting(&app).await);
+    assert_eq!(told(&app, 1, coupon).await, unavailable());
+    eventually("the file is complete", async || !is_rewriting(&app).await).await;
+    app.app.durability.pass().await.expect("Redis answers");
+    assert_eq!(app.claim(1, coupon).await.status, 202);
+    // Claims go into the complete file while it is rewritten.
+    let _: String = app.redis(&["BGREWRITEAOF"]).await;
+    eventually("it is rewritten", async || is_rewriting(&app).await).await;
+    app.app.durability.pass().await.expect("Redis answers");
+    assert_eq!(app.claim(2, coupon).await.status, 202);
+    app.write_orders().await;
+}
+
+#[tokio::test]
+async fn a_claim_or_a_repeat_that_no_replica_has_is_not_confirmed() {
+    let ((server, port), (replica, _)) = (RedisServer::on_tcp(&[]), RedisServer::on_tcp(&[]));
+    make_replica(&replica, port).await;
+    let arguments = [&IMPATIENT[..], &["--durability", "replica", "--sold-out-memory-ms", "0"]];
+    let app = on(&server.url(), &arguments.concat()).await;
+    let coupon = app.create_flash(5).await;
+    eventually("the replica follows", async || app.claim(1, coupon).await.status != 503).await;
+    replica.pause();
+    assert_eq!(told(&app, 2, coupon).await, unavailable());
+    assert_eq!(told(&app, 2, coupon).await, unavailable(), "a repeat carries a promise, too");
+    replica.resume();
+    eventually("the replica has it", async || told(&app, 2, coupon).await.0 == 409).await;
+    assert_eq!(left(&app, coupon).await, 3);
+    app.write_orders().await;
+}
+
+#[tokio::test]
+async fn a_sale_may_ask_for_more_than_the_service() {
+    let (_server, app) = start_with_options(&[], &[]).await;
+    let of = |durability: &str| {
+        json!({
+            "kind": "flash", "title": "A", "pay_cents": 1, "value_cents": 2,
+            "sale": {"total": 5, "opens_at": "2020-01-01T00:00:00Z",
+                     "closes_at": "2100-01-01T00:00:00Z", "durability": durability},
+        })
+    };
+    for level in ["fsync", "replica", "replica:2"] {
+        let refused = app.post("/v1/coupons", &app.admin_token(), &of(level)).await;
+        assert_eq!(refused.refusal(), (409, "durability_unavailable"), "{level}");
+    }
+    assert_eq!(app.number("SELECT count(*) FROM coupons").await, 0);
+    let created = app.post("/v1/coupons", &app.admin_token(), &of("postgres")).await;
+    assert_eq!((created.status, &created.body["sale"]["durability"]), (201, &json!("postgres")));
+    let coupon: CouponId = created.body["id"].as_str().expect("an id").parse().expect("an id");
+    let claims = async {
+        let (first, repeat) = tokio::join!(app.claim(1, coupon), app.claim(1, coupon));
+        let mut statuses = [first.status, repeat.status];
+        statuses.sort_unstable();
+        assert_eq!(statuses, [201, 409], "both wait for the row");
+    };
+    let write = async {
+        eventually("both wait", async || app.app.order_waiters.count() == 2).await;
+        app.write_orders().await;
+    };
+    tokio::join!(claims, write);
+    // The level outlasts a loss of Redis.
+    app.app.keeper.pass().await.expect("both stores answer");
+    let _: String = app.redis(&["FLUSHALL"]).await;
+    app.recover().await;
+    let key = app.keys().coupon(coupon);
+    assert_eq!(app.redis::<String>(&["HGET", &key, "durability"]).await, "postgres");
+    assert_eq!(app.claim(1, coupon).await.refusal(), (409, "already_claimed"));
+}
