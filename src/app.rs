@@ -48,6 +48,7 @@ use crate::sale::receipts::hand_in::HandIn;
 use crate::sale::reconcile::gauges::Numbers;
 use crate::sale::reconcile::pass::Reconciler;
 use crate::sale::recovery::keeper::{self, Keeper};
+use crate::sale::recovery::retry::Retries;
 
 /// The service. Both doors hold it by `Arc`.
 pub struct App {
@@ -87,6 +88,8 @@ pub struct App {
     pub expiry: Expiry,
     /// Lists and discards dead letters.
     pub dead_letters: DeadLetters,
+    /// Tries dead letters again.
+    pub retries: Retries,
     /// Returns units to stock.
     pub stock_returns: StockReturns,
     /// Items that passes have postponed.
@@ -214,7 +217,7 @@ impl App {
         clock: Clock,
         shutdown: Shutdown,
     ) -> anyhow::Result<Arc<Self>> {
-        let lanes = raise_lanes(config, &stores).await?;
+        let backlog = empty_backlog(config, &stores, raise_lanes(config, &stores).await?);
         let lane_states = fence::states_of(&stores).await?;
         let Stores { pool, redis, keys } = &stores;
         let durability = Arc::new(Durability::looked_up(redis, config.durability).await?);
@@ -223,7 +226,6 @@ impl App {
         let orders = Orders::new(pool.clone(), config.batch_timeout());
         let ids = id_generator(config, keys, &clock);
         let locks = buyers_locks(config, &stores, &shutdown);
-        let backlog = empty_backlog(config, &stores, lanes);
         let order_ids =
             OrderIds::informed(&stores, backlog.clone(), ids.clone(), clock.clone()).await;
         let memories = empty_memories(config, &stores, &shutdown);
@@ -250,6 +252,7 @@ impl App {
             payments,
             expiry: Expiry::new(order_moves.clone(), postponed.clone(), config.payment_window()),
             dead_letters: DeadLetters::new(pool.clone(), order_moves.clone()),
+            retries: Retries::new(&stores, orders.clone(), lane_states.clone()),
             stock_returns,
             coupons,
             archive,

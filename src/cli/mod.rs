@@ -12,7 +12,7 @@ mod coupon;
 // Payments that wait for a gateway.
 mod payments;
 
-// Lists of postponed items, and of closures of lanes.
+// Lists of dead letters, of postponed items, and of closures of lanes.
 mod lists;
 
 // Recoveries on an operator's word.
@@ -80,6 +80,8 @@ enum Command {
     Log(log::LogArguments),
     /// List what passes of the workers could not deal with and try again, and what to do about it
     Postponed(lists::postponed::PostponedArguments),
+    /// List claims that could not become orders, or try them again
+    DeadLetters(lists::dead_letters::DeadLettersArguments),
     /// List closures of lanes after a start or a loss of Redis, and how each ended
     Recoveries(lists::recoveries::RecoveriesArguments),
     /// Compare lanes with Postgres and build their damaged sales anew, on your word
@@ -131,6 +133,7 @@ impl Command {
             Self::Reconcile(arguments) => &arguments.stores,
             Self::Log(arguments) => arguments.stores(),
             Self::Postponed(arguments) => arguments.stores(),
+            Self::DeadLetters(arguments) => arguments.stores(),
             Self::Recoveries(arguments) => arguments.stores(),
             Self::Recover(arguments) => arguments.stores(),
             Self::Coupon(arguments) => arguments.stores(),
@@ -150,6 +153,7 @@ impl Command {
             Self::Reconcile(arguments) => reconcile::run(&arguments).await,
             Self::Log(arguments) => log::run(&arguments).await,
             Self::Postponed(arguments) => lists::postponed::run(&arguments).await,
+            Self::DeadLetters(arguments) => lists::dead_letters::run(&arguments).await,
             Self::Recoveries(arguments) => lists::recoveries::run(&arguments).await,
             Self::Recover(arguments) => recover::run(&arguments).await,
             Self::Doctor(arguments) => doctor::run(&arguments).await,

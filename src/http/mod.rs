@@ -84,6 +84,8 @@ pub fn api(http: &HttpState, with_operations: bool) -> Door {
         .routes(routes!(payments::callback))
         .routes(routes!(operators::dead_letters::list))
         .routes(routes!(operators::dead_letters::discard))
+        .routes(routes!(operators::dead_letters::retry))
+        .routes(routes!(operators::dead_letters::retry_all))
         .routes(routes!(coupons::list, coupons::create))
         .routes(routes!(coupons::show, coupons::changes::edit))
         .routes(routes!(coupons::changes::pause))

@@ -114,7 +114,10 @@ impl LaneWorker {
         if batch.len() == 0 {
             return Ok(WriteReport::default());
         }
-        let written = self.write(batch).await;
+        let written = match self.require_epoch().await {
+            Ok(()) => self.write(batch).await,
+            Err(error) => Err(error),
+        };
         self.adapt_batch(written.is_ok());
         self.postgres_away = matches!(written, Err(PassError::Postgres(_)));
         let report = written.inspect_err(|error| self.read_again_after(error))?;
@@ -133,6 +136,12 @@ impl LaneWorker {
             self.open = OpenEntries::default();
             self.read_pending_again();
         }
+    }
+
+    /// Fails if Redis doesn't have the epoch yet in which the entries were read: a recovery has raised it in Postgres, and
+    /// looks at what Redis has only after Redis has it, too. Until then Redis may lose entries that no look has seen.
+    async fn require_epoch(&self) -> Result<(), PassError> {
+        if self.log.epoch().await? == Some(self.epoch) { Ok(()) } else { Err(PassError::Stale) }
     }
 
     /// Has the own pending entries read again. A Redis that failed may come back with other entries under the same ids,

@@ -1,5 +1,8 @@
 //! Lists for operators.
 
+// Dead letters, and their retry.
+pub mod dead_letters;
+
 // Items that passes have postponed.
 pub mod postponed;
 

@@ -181,6 +181,11 @@ impl OrderLog {
         Ok(reply.into_iter().flatten().flat_map(|(_, entries)| entries.0).collect())
     }
 
+    /// Epoch of the lane, as Redis has it.
+    pub async fn epoch(&self) -> RedisResult<Option<i64>> {
+        self.redis.query(redis::cmd("HGET").arg(&self.lane_key).arg("epoch")).await
+    }
+
     /// Takes entries off the pending list, each with the number of its orders that the lane has counted. Only for
     /// entries of which every position is in Postgres.
     ///

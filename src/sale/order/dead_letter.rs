@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use std::fmt::{self, Write};
 
 use chrono::{DateTime, Utc};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use sqlx::{PgConnection, PgExecutor, PgPool};
 use utoipa::ToSchema;
 
@@ -18,7 +18,9 @@ use crate::sale::ids::{CouponId, DeadLetterId, Lane, OrderId, UserId};
 use crate::sale::log::{EntryId, LoggedClaim, Place, Unreadable, Why};
 
 /// Reason why an entry became a dead letter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ToSchema, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+#[clap(rename_all = "snake_case")]
 pub enum Reason {
     /// The entry doesn't name coupon, user and order id.
     Undecodable,
@@ -105,6 +107,95 @@ pub struct OpenLetter {
     pub order_id: Option<OrderId>,
     /// Time at which the entry became a dead letter.
     pub created_at: DateTime<Utc>,
+}
+
+/// A dead letter, for its retry.
+#[derive(Debug)]
+pub struct Stored {
+    /// Whether it waits for an operator.
+    pub is_open: bool,
+    /// The claim, if the entry could be read.
+    pub claim: Option<(CouponId, UserId, OrderId)>,
+    /// The order that has its order id.
+    pub order: Option<Namesake>,
+}
+
+/// An order under the order id of a dead letter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Namesake {
+    /// Whether it is of the same coupon and user.
+    pub is_same_claim: bool,
+    /// Whether it is live.
+    pub is_live: bool,
+}
+
+/// This letter, open or closed.
+pub async fn find(pool: &PgPool, letter: DeadLetterId) -> sqlx::Result<Option<Stored>> {
+    let row = sqlx::query!(
+        r#"SELECT resolved_at IS NULL AS "is_open!", letter.coupon_id AS "coupon_id: CouponId",
+                  letter.user_id AS "user_id: UserId", letter.order_id AS "order_id: OrderId",
+                  (orders.coupon_id = letter.coupon_id AND orders.user_id = letter.user_id) AS is_same_claim,
+                  is_live(orders.status) AS is_live
+           FROM dead_letters AS letter LEFT JOIN orders ON orders.id = letter.order_id
+           WHERE letter.id = $1"#,
+        letter.get(),
+    )
+    .fetch_optional(pool)
+    .await?;
+    Ok(row.map(|row| Stored {
+        is_open: row.is_open,
+        claim: match (row.coupon_id, row.user_id, row.order_id) {
+            (Some(coupon), Some(user), Some(order)) => Some((coupon, user, order)),
+            _ => None,
+        },
+        order: row
+            .is_same_claim
+            .map(|is_same_claim| Namesake { is_same_claim, is_live: row.is_live.unwrap_or(false) }),
+    }))
+}
+
+/// Open letters behind `after`, of this reason if one is given, oldest first.
+pub async fn open_page(
+    pool: &PgPool,
+    reason: Option<Reason>,
+    after: Option<DeadLetterId>,
+    limit: i64,
+) -> sqlx::Result<Vec<DeadLetterId>> {
+    sqlx::query_scalar!(
+        r#"SELECT id AS "id: DeadLetterId" FROM dead_letters
+           WHERE resolved_at IS NULL AND id > $1 AND reason = coalesce($2, reason)
+           ORDER BY id LIMIT $3"#,
+        after.map_or(0, DeadLetterId::get),
+        reason.map(|reason| reason.to_string()),
+        limit,
+    )
+    .fetch_all(pool)
+    .await
+}
+
+/// Closes a letter whose claim is an order after all.
+pub async fn became_order(pool: &PgPool, letter: DeadLetterId) -> sqlx::Result<()> {
+    sqlx::query!(
+        "UPDATE dead_letters SET resolved_at = now(), updated_at = now(),
+                detail = detail || '; it became an order when it was tried again'
+         WHERE id = $1 AND resolved_at IS NULL",
+        letter.get(),
+    )
+    .execute(pool)
+    .await?;
+    Ok(())
+}
+
+/// Notes that an open letter holds a unit: its buyer is in Redis.
+pub async fn note_unit(pool: &PgPool, letter: DeadLetterId) -> sqlx::Result<()> {
+    sqlx::query!(
+        "UPDATE dead_letters SET holds_unit = true, updated_at = now()
+         WHERE id = $1 AND resolved_at IS NULL AND NOT holds_unit",
+        letter.get(),
+    )
+    .execute(pool)
+    .await?;
+    Ok(())
 }
 
 /// Closes the open letters of a coupon, with a note. Returns their number.

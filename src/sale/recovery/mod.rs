@@ -53,5 +53,8 @@ mod build;
 // Users' lists of unpaid orders, built from Postgres.
 mod unpaid;
 
+// Dead letters that are tried again.
+pub mod retry;
+
 // The record of recoveries.
 pub mod records;

@@ -115,7 +115,7 @@ async fn settings_that_cannot_be_right_are_refused_before_anything_is_started() 
 }
 
 #[tokio::test]
-async fn recoveries_that_cannot_be_asked_for_are_refused_by_name() {
+async fn recoveries_and_retries_that_cannot_be_asked_for_are_refused_by_name() {
     for (arguments, names) in [
         (&["recover", "--trust", "me"][..], &["--trust", "redis", "postgres"][..]),
         (&["recover", "--trust"], &["--trust"]),
@@ -125,6 +125,10 @@ async fn recoveries_that_cannot_be_asked_for_are_refused_by_name() {
         (&["recoveries", "--limit", "0"], &["--limit"]),
         (&["recoveries", "--before", "0"], &["--before"]),
         (&["recoveries", "all"], &["unexpected argument"]),
+        (&["dead-letters", "--limit", "0"], &["--limit"]),
+        (&["dead-letters", "retry", "0"], &["an id is a whole number"]),
+        (&["dead-letters", "retry", "--reason", "other"], &["--reason", "oversold"]),
+        (&["dead-letters", "retry", "7", "--reason", "oversold"], &["cannot be used with"]),
     ] {
         let refused = said(arguments).await;
         assert_eq!((refused.code, &*refused.stdout), (Some(2), ""), "{arguments:?}: {refused:?}");

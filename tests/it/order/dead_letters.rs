@@ -157,3 +157,103 @@ async fn dead_letters_are_an_administrator_s_business_and_come_in_pages() {
     assert_eq!(discard(&app, "999").await.refusal(), (404, "dead_letter_not_found"));
     assert_eq!(discard(&app, "x").await.refusal(), (400, "invalid_id"));
 }
+
+async fn retry(app: &TestApp, letter: &str) -> Reply {
+    let path = format!("/v1/dead-letters/{letter}/retry");
+    let request = app.client().post(app.url.clone() + &path).bearer_auth(app.admin_token());
+    app.send(request, "POST", &path).await
+}
+
+async fn the_letter(app: &TestApp) -> String {
+    letters(app).await[0]["id"].as_str().expect("an id").to_owned()
+}
+
+#[tokio::test]
+async fn a_retried_promise_is_its_order_once_nothing_speaks_against_it() {
+    let (app, coupon, order) = a_promise_in_review().await;
+    let letter = the_letter(&app).await;
+    app.execute("UPDATE flash_sales SET sold = 1").await;
+    let refused = retry(&app, &letter).await;
+    assert_eq!(refused.refusal(), (409, "order_refused"));
+    assert_eq!(the_letter(&app).await, letter, "it stays");
+    app.execute("UPDATE flash_sales SET sold = 0").await;
+    for _ in 0..2 {
+        let retried = retry(&app, &letter).await;
+        assert_eq!((retried.status, retried.text("order_id")), (200, &*order.to_string()));
+    }
+    assert_eq!(app.status(1, order).await, "unpaid");
+    assert_eq!((app.stock(coupon).await, app.sold(coupon).await), (0, 1));
+    assert_eq!(letters(&app).await, [] as [Value; 0]);
+}
+
+/// A letter whose unit was sold again, as after a recovery that had none left.
+#[tokio::test]
+async fn a_promise_without_a_unit_takes_one_or_stays() {
+    let (app, coupon, order) = a_promise_in_review().await;
+    let letter = the_letter(&app).await;
+    let shard = app.shard_of(coupon, 1).await;
+    let _: i64 = app.redis(&["HDEL", &shard, "1"]).await;
+    app.execute("UPDATE dead_letters SET holds_unit = false").await;
+    assert_eq!(retry(&app, &letter).await.refusal(), (409, "no_unit"));
+    let restock = serde_json::json!({"key": "k", "units": 1});
+    let path = format!("/v1/coupons/{coupon}/restock");
+    assert_eq!(app.post(&path, &app.admin_token(), &restock).await.status, 200);
+    assert_eq!(retry(&app, &letter).await.status, 200);
+    assert_eq!(app.status(1, order).await, "unpaid");
+    assert_eq!((app.stock(coupon).await, app.buyers_count(coupon).await), (0, 1));
+    // The first unit was taken away by hand.
+    app.expect_disagreements();
+}
+
+#[tokio::test]
+async fn a_user_who_claimed_again_keeps_the_newer_order() {
+    let (app, coupon, order) = a_promise_in_review().await;
+    let letter = the_letter(&app).await;
+    let shard = app.shard_of(coupon, 1).await;
+    let _: i64 = app.redis(&["HDEL", &shard, "1"]).await;
+    let _: i64 = app.redis(&["HINCRBY", &app.keys().coupon(coupon), "stock", "1"]).await;
+    let newer = app.claim(1, coupon).await.order_id();
+    assert!(newer > order);
+    // Before it is a row, and afterwards.
+    assert_eq!(retry(&app, &letter).await.refusal(), (409, "superseded"));
+    app.write_orders().await;
+    assert_eq!(retry(&app, &letter).await.refusal(), (409, "superseded"));
+    assert_eq!(app.buyers_count(coupon).await, 1);
+    assert_eq!(discard(&app, &letter).await.status, 204);
+    app.give_back().await;
+    assert_eq!(app.status(1, newer).await, "unpaid");
+    // Redis sold the unit of the letter once more, by hand.
+    app.expect_disagreements();
+}
+
+#[tokio::test]
+async fn a_retry_of_a_reason_goes_past_those_that_stay() {
+    let (app, _, order) = a_promise_in_review().await;
+    app.append(lane(), &["coupon", "none"]).await;
+    app.append(lane(), &["coupon", "7171", "user", "1", "order", "5"]).await;
+    assert_eq!(app.write_orders().await.dead_letters, 2);
+    let all = async |body: Value| {
+        let reply = app.post("/v1/dead-letters/retry", &app.admin_token(), &body).await;
+        (reply.status, reply.body)
+    };
+    let none = serde_json::json!({"orders": 0, "kept": {"letter_unreadable": 1}});
+    assert_eq!(all(serde_json::json!({"reason": "undecodable"})).await, (200, none));
+    let rest =
+        serde_json::json!({"orders": 1, "kept": {"letter_unreadable": 1, "sale_not_loaded": 1}});
+    assert_eq!(all(serde_json::json!({})).await, (200, rest));
+    assert_eq!(app.status(1, order).await, "unpaid");
+    for bad in [serde_json::json!({"reason": "other"}), serde_json::json!({"why": "oversold"})] {
+        assert_eq!(all(bad).await.0, 422);
+    }
+}
+
+#[tokio::test]
+async fn a_closed_lane_takes_no_retry() {
+    let (app, coupon, _) = a_promise_in_review().await;
+    let letter = the_letter(&app).await;
+    app.app.keeper.pass().await.expect("both stores answer");
+    let _: i64 = app.redis(&["HSET", &app.keys().lane(coupon.lane()), "state", "recovering"]).await;
+    assert_eq!(retry(&app, &letter).await.refusal(), (503, "recovering"));
+    app.recover().await;
+    assert_eq!(retry(&app, &letter).await.status, 200);
+}

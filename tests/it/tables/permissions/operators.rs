@@ -28,6 +28,21 @@ const OF_LETTERS: &[Row] = &[
             ("404 dead_letter_not_found", "none"),
         ],
     ),
+    (
+        "retry",
+        &[
+            ("200", "promised"),
+            ("409 letter_unreadable", "unreadable"),
+            ("409 order_id_taken", "taken"),
+            ("409 dead_letter_closed", "discarded"),
+            ("404 dead_letter_not_found", "none"),
+        ],
+    ),
+    ("retry, by a user", &[("403 forbidden", "promised taken unreadable discarded none")]),
+    (
+        "retry, by a caller without token",
+        &[("401 invalid_token", "promised taken unreadable discarded none")],
+    ),
     ("list, by a user", &[("403 forbidden", "promised taken unreadable discarded none")]),
     ("discard, by a user", &[("403 forbidden", "promised taken unreadable discarded none")]),
     (

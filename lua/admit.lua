@@ -1,0 +1,43 @@
+-- Gives the claim of a dead letter its unit, unless it has one.
+--
+-- KEYS[1]  coupon  HASH  the sale
+-- KEYS[2]  lane    HASH  epoch and state of the lane
+-- KEYS[3]  shard   HASH  shard of the user, user id -> order id of the live claim
+-- ARGV[1]  epoch that the caller believes in
+-- ARGV[2]  shards that the caller believes in
+-- ARGV[3]  user id
+-- ARGV[4]  order id of the claim
+--
+-- Replies  GRANTED     the user is a buyer by this order now
+--          HELD        the user has been a buyer by this order before
+--          OTHER       the user is a buyer by another order
+--          NO_UNIT     no unit is left
+--          NOT_LOADED  the sale isn't loaded
+--          STALE       the lane or the sale has another epoch than the caller's, or the sale other shards or another
+--                      layout
+--          RECOVERING  the lane is closed until Redis has been compared with Postgres, or has been lost
+--          LOST        the shard lacks its sentinel, or the sale its stock: Redis has lost data
+--
+-- Cost: O(1). Neither window nor state of the sale count: the claim was promised while they were right. The order log
+-- gets nothing, because the caller writes the order. May run any number of times.
+
+local coupon, lane, shard = KEYS[1], KEYS[2], KEYS[3]
+local epoch, shards, user, order = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+
+local of_lane = redis.call('HMGET', lane, 'epoch', 'state')
+local sale = redis.call('HMGET', coupon, 'state', 'epoch', 'layout', 'shards', 'stock')
+local state, sale_epoch, layout, sale_shards, stock = sale[1], sale[2], sale[3], sale[4], tonumber(sale[5])
+
+if of_lane[2] ~= 'open' then return 'RECOVERING' end
+if not state or state == 'loading' then return 'NOT_LOADED' end
+if of_lane[1] ~= epoch or sale_epoch ~= epoch or sale_shards ~= shards then return 'STALE' end
+if layout ~= '2' and layout ~= '3' then return 'STALE' end
+local held = redis.call('HMGET', shard, '-', user)
+if not held[1] or not stock then return 'LOST' end
+if held[2] == order then return 'HELD' end
+if held[2] then return 'OTHER' end
+if stock < 1 then return 'NO_UNIT' end
+
+redis.call('HINCRBY', coupon, 'stock', -1)
+redis.call('HSET', shard, user, order)
+return 'GRANTED'

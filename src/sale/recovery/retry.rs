@@ -1,0 +1,247 @@
+//! Dead letters that an operator has tried again: each becomes an order if nothing speaks against it any more.
+//!
+//! A claim whose user has a newer order of the coupon never comes back. A unit is taken before the order is written,
+//! so a retry that is broken off in between is taken up by the next one: the buyer is there, and the letter is open.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use tokio_util::sync::CancellationToken;
+
+use crate::kit::script::Script;
+use crate::sale::buyers;
+use crate::sale::fence::LaneStates;
+use crate::sale::ids::{CouponId, DeadLetterId, OrderId, UserId};
+use crate::sale::log::LoggedClaim;
+use crate::sale::order::dead_letter::{self, Reason, Stored};
+use crate::sale::order::insert::NotWritten;
+use crate::sale::order::live;
+use crate::sale::order::write::Orders;
+use crate::sale::{Failure, Stores};
+
+/// Letters read at a time.
+const PAGE: i64 = 100;
+
+/// Tries dead letters again.
+pub struct Retries {
+    stores: Stores,
+    orders: Orders,
+    lanes: Arc<LaneStates>,
+    admit: Script<3>,
+}
+
+/// Outcome of a retry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Retried {
+    /// The claim is this order, now or before.
+    Order(OrderId),
+    /// There is no such dead letter.
+    NotFound,
+    /// The letter stays as it is.
+    Kept(Kept),
+}
+
+/// Reason why a letter stays.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// The letter has been closed, and is no order.
+    Closed,
+    /// The entry names no coupon, user and order.
+    Unreadable,
+    /// Another order has the order id of the claim.
+    OrderIdTaken,
+    /// The user has claimed the coupon again later, by this order.
+    Superseded(OrderId),
+    /// No unit is left.
+    NoUnit,
+    /// The sale is over and has left Redis, or was never there.
+    NotLoaded,
+    /// Postgres refuses the order, for this reason.
+    Refused(String),
+}
+
+/// Result of a retry of many letters.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Letters that are orders now.
+    pub orders: u64,
+    /// Letters that stay, by the code of the reason.
+    pub kept: BTreeMap<&'static str, u64>,
+}
+
+impl Kept {
+    /// Code of the reason, for programs.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Closed => "dead_letter_closed",
+            Self::Unreadable => "letter_unreadable",
+            Self::OrderIdTaken => "order_id_taken",
+            Self::Superseded(_) => "superseded",
+            Self::NoUnit => "no_unit",
+            Self::NotLoaded => "sale_not_loaded",
+            Self::Refused(_) => "order_refused",
+        }
+    }
+}
+
+impl fmt::Display for Kept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Closed => f.write_str("the dead letter has been closed"),
+            Self::Unreadable => {
+                f.write_str("its entry names no coupon, user and order; discard it")
+            }
+            Self::OrderIdTaken => f.write_str(
+                "another order has its order id; look at both before anything is changed",
+            ),
+            Self::Superseded(order) => {
+                write!(
+                    f,
+                    "the user has claimed this coupon again later, by order {order}; discard it"
+                )
+            }
+            Self::NoUnit => f.write_str("no unit is left; restock the sale first, or discard it"),
+            Self::NotLoaded => {
+                f.write_str("the sale is not in Redis; an archived one takes no order")
+            }
+            Self::Refused(why) => write!(f, "Postgres refuses the order: {why}"),
+        }
+    }
+}
+
+impl Retries {
+    /// Retries in these stores.
+    pub fn new(stores: &Stores, orders: Orders, lanes: Arc<LaneStates>) -> Self {
+        let admit = Script::new(include_str!("../../../lua/admit.lua"));
+        Self { stores: stores.clone(), orders, lanes, admit }
+    }
+
+    /// Tries one letter again. Safe to repeat.
+    ///
+    /// # Errors
+    ///
+    /// When a store doesn't answer, or the lane is recovering.
+    pub async fn retry(&self, letter: DeadLetterId) -> Result<Retried, Failure> {
+        let pool = &self.stores.pool;
+        let Some(stored) = dead_letter::find(pool, letter).await? else {
+            return Ok(Retried::NotFound);
+        };
+        let Stored { is_open, claim, order: namesake } = stored;
+        let Some((coupon, user, order)) = claim else {
+            return Ok(Retried::Kept(Kept::Unreadable));
+        };
+        match namesake {
+            Some(row) if row.is_same_claim && (is_open || row.is_live) => {
+                dead_letter::became_order(pool, letter).await?;
+                return Ok(Retried::Order(order));
+            }
+            _ if !is_open => return Ok(Retried::Kept(Kept::Closed)),
+            Some(_) => return Ok(Retried::Kept(Kept::OrderIdTaken)),
+            None => {}
+        }
+        let newest = live::newest_of(pool, coupon, &[user.get()]).await?;
+        if let Some(newer) = newest.get(&user).filter(|newest| **newest > order) {
+            return Ok(Retried::Kept(Kept::Superseded(*newer)));
+        }
+        let epoch = match self.admit(coupon, user, order).await? {
+            Ok(epoch) => epoch,
+            Err(kept) => return Ok(Retried::Kept(kept)),
+        };
+        if let Err(kept) = self.write(coupon, epoch, user, order).await? {
+            dead_letter::note_unit(pool, letter).await?;
+            return Ok(Retried::Kept(kept));
+        }
+        dead_letter::became_order(pool, letter).await?;
+        Ok(Retried::Order(order))
+    }
+
+    /// Tries all open letters again, or those of one reason. One that stays holds up no other.
+    ///
+    /// # Errors
+    ///
+    /// When a store doesn't answer; the letters before are done.
+    pub async fn retry_all(&self, reason: Option<Reason>) -> Result<Summary, Failure> {
+        let mut summary = Summary::default();
+        let mut after = None;
+        loop {
+            let page = dead_letter::open_page(&self.stores.pool, reason, after, PAGE).await?;
+            let Some(last) = page.last().copied() else {
+                return Ok(summary);
+            };
+            after = Some(last);
+            for letter in page {
+                let code = match self.retry(letter).await {
+                    Ok(Retried::Order(_)) => {
+                        summary.orders += 1;
+                        continue;
+                    }
+                    Ok(Retried::Kept(kept)) => kept.code(),
+                    Ok(Retried::NotFound) => continue,
+                    Err(failure) if failure.is_of_item() => "failed",
+                    Err(failure) if failure.is_recovering() => "recovering",
+                    Err(failure) => return Err(failure),
+                };
+                *summary.kept.entry(code).or_default() += 1;
+            }
+        }
+    }
+
+    /// Takes a unit for the claim, unless it has one. Returns the epoch in which it has it.
+    async fn admit(
+        &self,
+        coupon: CouponId,
+        user: UserId,
+        order: OrderId,
+    ) -> Result<Result<i64, Kept>, Failure> {
+        let Stores { redis, keys, .. } = &self.stores;
+        let lane = coupon.lane();
+        self.lanes.refresh().await?;
+        // An entry that was made up may name a coupon of a lane that there isn't.
+        if self.lanes.of(lane).is_none() {
+            return Ok(Err(Kept::NotLoaded));
+        }
+        let link = redis.link().await?;
+        let epoch = self.lanes.admit(lane, link.server())?;
+        let Some(shards) = buyers::shards(redis, keys, coupon).await? else {
+            return Ok(Err(Kept::NotLoaded));
+        };
+        let shard = shards.key(keys, coupon, shards.of(user));
+        let names = [keys.coupon(coupon), keys.lane(lane), shard];
+        let names = names.each_ref().map(String::as_str);
+        let arguments = (epoch, shards.to_string(), user.get(), order.get());
+        let reply: String = self.admit.run(&link, names, arguments).await?;
+        match reply.as_str() {
+            "GRANTED" | "HELD" => Ok(Ok(epoch)),
+            "NO_UNIT" => Ok(Err(Kept::NoUnit)),
+            "NOT_LOADED" => Ok(Err(Kept::NotLoaded)),
+            // A newer claim that is no row yet, or an older one that no row knows: the log decides.
+            "OTHER" => {
+                let held = buyers::orders_of(redis, keys, coupon, [user].into_iter()).await?;
+                Ok(Err(Kept::Superseded(held[0].unwrap_or(order))))
+            }
+            "STALE" => Err(Failure::Stale(coupon)),
+            "RECOVERING" | "LOST" => Err(self.lanes.suspect(lane)),
+            _ => Err(Failure::UnknownReply(reply)),
+        }
+    }
+
+    async fn write(
+        &self,
+        coupon: CouponId,
+        epoch: i64,
+        user: UserId,
+        order: OrderId,
+    ) -> Result<Result<(), Kept>, Failure> {
+        let claim = LoggedClaim::without_entry(coupon, user, order);
+        let held = (coupon.lane(), epoch);
+        match self.orders.write(held, &[claim], &CancellationToken::new()).await {
+            Ok(_) => Ok(Ok(())),
+            Err(NotWritten::Poison(_, why)) => Ok(Err(Kept::Refused(why))),
+            Err(NotWritten::Postgres(error)) => Err(error.into()),
+            Err(NotWritten::Stale | NotWritten::LocksLost) => {
+                Err(Failure::recovering(coupon.lane()))
+            }
+        }
+    }
+}
