@@ -10,6 +10,8 @@ mod drain;
 
 mod overload;
 
+mod levels;
+
 mod scale;
 
 mod rows;

@@ -4,6 +4,8 @@ use std::path::Path;
 
 use anyhow::Context;
 
+use super::binary;
+use super::levels::Levels;
 use crate::arguments::RunArguments;
 use crate::load::pace::Pace;
 use crate::load::scenario::Scenario;
@@ -11,6 +13,7 @@ use crate::measure::bench::Bench;
 use crate::measure::floor::{self, Floor};
 use crate::measure::script::{ScriptBench, ScriptCeiling};
 use crate::measure::slice::Slice;
+use crate::results::levels::LevelSlice;
 use crate::service::target::Target;
 use flash_sale::base::shutdown::Shutdown;
 
@@ -20,8 +23,8 @@ enum Step {
     Slice(Scenario),
     /// Wins of the older binary.
     Before,
-    /// Wins without a sync before each answer.
-    Everysec,
+    /// Wins at other levels of durability.
+    Levels,
     /// The least that Redis could do for a win.
     Floor,
 }
@@ -30,13 +33,15 @@ enum Step {
 pub struct Beside {
     bare_route: Option<Target>,
     before: Option<Target>,
+    /// Started when they are first measured.
+    levels: Option<Levels>,
 }
 
 /// The figures of all rounds.
 #[derive(Default)]
 pub struct Figures {
     pub slices: Vec<Slice>,
-    pub everysec: Vec<Slice>,
+    pub levels: Vec<LevelSlice>,
     pub before: Vec<Slice>,
     pub floor: Vec<Floor>,
     pub script: Vec<ScriptCeiling>,
@@ -49,7 +54,7 @@ impl Beside {
         before: Option<&Path>,
         shutdown: &Shutdown,
     ) -> anyhow::Result<Self> {
-        let mut beside = Self { bare_route: None, before: None };
+        let mut beside = Self { bare_route: None, before: None, levels: None };
         if arguments.scenarios().contains(&Scenario::Bare) {
             beside.bare_route = Some(Target::bare_route(shutdown).await?);
         }
@@ -116,7 +121,7 @@ fn steps(arguments: &RunArguments) -> Vec<Step> {
         }
         steps.push(Step::Slice(scenario));
         if is_win && arguments.is_everything() {
-            steps.push(Step::Everysec);
+            steps.push(Step::Levels);
         }
     }
     steps
@@ -147,30 +152,20 @@ async fn take(
             let before = beside.before.as_mut().context("the older binary has been started")?;
             figures.before.push(bench.slice(before, Scenario::Win, Pace::Closed).await?);
         }
-        Step::Everysec => figures.everysec.push(everysec(bench, target).await?),
+        Step::Levels => {
+            if beside.levels.is_none() {
+                let binary = binary::of_service(arguments.binary.as_deref())?;
+                beside.levels = Some(Levels::start(target, &binary, bench).await?);
+            }
+            let levels = beside.levels.as_ref().context("they have been started above")?;
+            figures.levels.extend(levels.round(bench, target).await?);
+        }
         Step::Floor => {
             bench.progress.say("the least that Redis could do");
             figures.floor.push(floor::measure(target).await?);
         }
     }
     Ok(())
-}
-
-/// Wins of a Redis that syncs its file once a second; afterwards it syncs as before.
-async fn everysec(bench: &mut Bench, target: &mut Target) -> anyhow::Result<Slice> {
-    let redis = target.judge.as_ref().context("private servers are judged")?.redis.clone();
-    let sync = |when: &str| {
-        let mut command = redis::cmd("CONFIG");
-        command.arg("SET").arg("appendfsync").arg(when);
-        command
-    };
-    let mut ask = redis::cmd("CONFIG");
-    ask.arg("GET").arg("appendfsync");
-    let (_, when): (String, String) = redis.query(&ask).await?;
-    let () = redis.query(&sync("everysec")).await?;
-    let slice = bench.slice(target, Scenario::Win, Pace::Closed).await;
-    let () = redis.query(&sync(&when)).await?;
-    slice
 }
 
 async fn prepare_script(

@@ -15,6 +15,7 @@ use crate::measure::syncs::{self, SyncTimes};
 use crate::report;
 use crate::report::goals::GoalsDocument;
 use crate::results::goals::GOALS;
+use crate::results::levels::Level;
 use crate::results::machine::Machine;
 use crate::results::run::{RunReport, Summary};
 use crate::service::target::Target;
@@ -112,7 +113,8 @@ fn seconds_of_load(arguments: &RunArguments) -> f64 {
     let scenarios = arguments.scenarios();
     let half = scenarios.iter().filter(|scenario| arguments.measures_half_load(**scenario)).count();
     let overloaded = arguments.url.as_ref().map_or(0, |_| arguments.overloaded().len());
-    let beside = usize::from(arguments.is_everything()) + usize::from(arguments.before.is_some());
+    let beside = Level::ALL.len() * usize::from(arguments.is_everything())
+        + usize::from(arguments.before.is_some());
     let in_rounds = scenarios.len() + half + beside + 2 * overloaded;
     let slices = in_rounds * arguments.rounds as usize;
     slices as f64 * (client.seconds + client.warm_up_seconds)
@@ -127,7 +129,7 @@ async fn measure(
     let machine = Machine::look(target).await?;
     bench.calibrate(target).await?;
     let figures = rounds::measure(arguments, bench, target, beside).await?;
-    let Figures { slices, everysec, before, floor, script } = figures;
+    let Figures { slices, levels, before, floor, script } = figures;
     let scenarios = arguments.scenarios();
     let summaries: Vec<Summary> =
         scenarios.iter().filter_map(|scenario| Summary::of(*scenario, &slices)).collect();
@@ -146,7 +148,7 @@ async fn measure(
         service_args: arguments.service_args.clone(),
         summaries,
         slices,
-        everysec,
+        levels,
         before,
         floor,
         syncs,

@@ -74,7 +74,7 @@ async fn measure(
     let mut doors = Vec::new();
     for core in 0..most {
         let _pinned = Pinned::begin(core);
-        doors.push(target.start_door(binary, &bench.shutdown).await?);
+        doors.push(target.start_door(binary, &[], &bench.shutdown).await?);
     }
     target.sales = lanes as usize;
     open(target, &doors[..1]);

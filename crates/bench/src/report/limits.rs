@@ -5,6 +5,7 @@ use crate::figures::Spread;
 use crate::load::scenario::Scenario;
 use crate::measure::slice::{Latency, Slice};
 use crate::results::drain::{Drain, Round};
+use crate::results::levels;
 use crate::results::overload::{Overload, TIMES};
 use crate::results::run::RunReport;
 use crate::service::cpu::CpuTimes;
@@ -41,8 +42,41 @@ pub fn sections(report: &RunReport) -> Vec<Section> {
             rows: script(report),
         });
     }
+    if !report.levels.is_empty() {
+        sections.push(Section {
+            title: "Levels of durability",
+            text: "Wins of a closed loop, in turns; at each level Redis has the settings that the level needs, and no more.".to_owned(),
+            rows: levels(report),
+        });
+    }
     sections.extend(report.drain.as_ref().map(drain));
     sections
+}
+
+fn levels(report: &RunReport) -> Rows {
+    let mut rows = vec![texts(&[
+        "--durability",
+        "appendfsync",
+        "wins/s",
+        "/ fsync",
+        "service µs",
+        "Redis µs",
+        "Postgres µs",
+    ])];
+    for level in levels::of(report.of(Scenario::Win), &report.levels) {
+        let median = |spread: Option<Spread>| spread.map(|spread| spread.median);
+        let cpu = &level.cpu_us_per_win;
+        rows.push(vec![
+            level.name.to_owned(),
+            level.appendfsync.to_owned(),
+            median(level.wins_per_second).map_or("-".to_owned(), thousands),
+            figure(median(level.to_fsync)),
+            figure(cpu.service),
+            figure(cpu.redis),
+            figure(cpu.postgres),
+        ]);
+    }
+    rows
 }
 
 /// The worker beside COPY, and what a buyer costs in Redis.

@@ -3,6 +3,7 @@
 //! Each goal is a ratio within the run, or a figure that hardly depends on the machine. A ratio is taken round by round,
 //! of slices that are neighbours in time, and the median counts.
 
+use super::levels::Level;
 use super::reached::Reached;
 use super::run::RunReport;
 use crate::figures::{Spread, ratios};
@@ -140,7 +141,7 @@ pub const GOALS: [Goal; 15] = [
         unit: "",
         how: WHOLE_RUN,
         figures: |run| {
-            ratios(&per_second(&each(&run.everysec)), &per_second(&run.of(Scenario::Win)))
+            ratios(&per_second(&run.at(Level::Memory)), &per_second(&run.of(Scenario::Win)))
         },
     },
     Goal {

@@ -4,6 +4,8 @@ pub mod goals;
 
 pub mod run;
 
+pub mod levels;
+
 pub mod reached;
 
 pub mod budget;

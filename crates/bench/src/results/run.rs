@@ -4,6 +4,7 @@ use serde::Serialize;
 
 use super::budget::Budget;
 use super::drain::Drain;
+use super::levels::{Level, LevelSlice};
 use super::machine::Machine;
 use super::overload::Overload;
 use super::reached::Reached;
@@ -26,8 +27,8 @@ pub struct RunReport {
     pub summaries: Vec<Summary>,
     /// Every slice, in the order of measuring.
     pub slices: Vec<Slice>,
-    /// Wins with `appendfsync everysec`, one slice in each round.
-    pub everysec: Vec<Slice>,
+    /// Wins at other levels of durability, one slice of each in each round.
+    pub levels: Vec<LevelSlice>,
     /// Wins of the older binary, one slice in each round.
     pub before: Vec<Slice>,
     /// The least that Redis could do for a win, round by round.
@@ -71,13 +72,18 @@ impl RunReport {
         self.slices.iter().filter(|slice| slice.scenario == scenario).collect()
     }
 
+    /// Wins at this level, in the order of the rounds.
+    pub fn at(&self, level: Level) -> Vec<&Slice> {
+        self.levels.iter().filter(|of| of.level == level).map(|of| &of.slice).collect()
+    }
+
     /// Draws up the budgets of a win, here and in the older binary of this name.
     pub fn draw_up_budgets(&mut self, before: Option<&str>) {
         let costs = |slices: &[&Slice]| -> Vec<Cost> {
             slices.iter().filter_map(|slice| slice.cost.clone()).collect()
         };
         let wins = costs(&self.of(Scenario::Win));
-        let everysec = costs(&self.everysec.iter().collect::<Vec<_>>());
+        let everysec = costs(&self.at(Level::Memory));
         let wins_before = costs(&self.before.iter().collect::<Vec<_>>());
         let commit = self.machine.commit.as_deref().unwrap_or("unknown");
         self.budget = Budget::of(commit, &wins, &everysec);

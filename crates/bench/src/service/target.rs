@@ -171,10 +171,11 @@ impl Target {
         Ok(self.worker.insert(worker).pid)
     }
 
-    /// Starts a process on its private servers that answers requests, and returns its address.
+    /// Starts a process on its private servers that answers requests, with further arguments, and returns its address.
     pub async fn start_door(
         &mut self,
         binary: &Path,
+        further: &[&str],
         shutdown: &Shutdown,
     ) -> anyhow::Result<Address> {
         let servers = self.servers.as_ref().context("only private servers get a door")?;
@@ -186,7 +187,8 @@ impl Target {
             "--database-url",
             servers.database_url(),
         ];
-        let arguments = arguments.map(str::to_owned);
+        let arguments: Vec<String> =
+            arguments.iter().chain(further).map(|argument| (*argument).to_owned()).collect();
         let door = Kept::start(binary, &arguments, &self.secret, shutdown).await?;
         let address = Address::of(&door.url).await?;
         self.processes.service.push(door.pid);

@@ -56,10 +56,15 @@ async fn a_run_of_everything_writes_the_goals_and_draws_the_budget() {
 }
 
 fn assert_everything_was_measured(figures: &Value) {
-    for beside in ["everysec", "before", "floor", "syncs", "half_load"] {
+    for beside in ["before", "floor", "syncs", "half_load"] {
         assert_eq!(array(figures, beside).len(), 1, "{beside}");
     }
-    for slice in array(figures, "everysec").iter().chain(array(figures, "before")) {
+    let levels = array(figures, "levels").iter().map(|of| (&of["level"], &of["slice"]));
+    let levels: Vec<_> = levels.map(|(level, slice)| (level.as_str().unwrap(), slice)).collect();
+    assert_eq!(levels.iter().map(|of| of.0).collect::<Vec<_>>(), ["memory", "replica", "postgres"]);
+    assert!(answered(levels[2].1, 201) > 0, "{}", levels[2].1);
+    let confirmed_in_redis = levels[..2].iter().map(|of| of.1);
+    for slice in confirmed_in_redis.chain(array(figures, "before")) {
         assert!(answered(slice, 202) > 0, "{slice}");
         assert_eq!(slice["cost"]["requests"], answered(slice, 202), "{slice}");
     }

@@ -66,7 +66,9 @@ impl RedisServer {
     }
 
     fn new_folder() -> PathBuf {
-        let folder = std::env::temp_dir().join(format!("test-redis-{}", Uuid::new_v4().simple()));
+        // A short name: the path of a socket has room for some 100 bytes.
+        let name = Uuid::new_v4().simple().to_string();
+        let folder = std::env::temp_dir().join(format!("redis-{}", &name[..12]));
         fs::create_dir(&folder).expect("the name is new");
         folder
     }
