@@ -245,6 +245,7 @@ impl Keeper {
         if closed.is_empty() {
             return Ok(());
         }
+        let busy: Vec<Lane> = closed.iter().map(|stored| stored.lane).collect();
         let recover = |lane: StoredLane| async move { self.recoverer.recover(&lane).await };
         let recoveries = stream::iter(closed).map(recover);
         let recovered = recoveries.buffer_unordered(limits::RECOVERIES_AT_A_TIME);
@@ -252,14 +253,14 @@ impl Keeper {
             recovered.fold(Ok(()), async |all: Result<(), Failure>, one| one.map(drop).and(all));
         let recovered = tokio::select! {
             recovered = recovered => recovered,
-            failure = self.keep_on() => Err(failure),
+            failure = self.keep_on(&busy) => Err(failure),
         };
         self.lanes.read_now().await?;
         recovered
     }
 
     /// Stays the keeper for as long as this is polled. Ends when another process has taken over.
-    async fn keep_on(&self) -> Failure {
+    async fn keep_on(&self, busy: &[Lane]) -> Failure {
         loop {
             tokio::time::sleep(limits::KEEPER_TIME / 3).await;
             match table::keep(&self.stores.pool, &self.process, limits::KEEPER_TIME).await {
@@ -267,7 +268,20 @@ impl Keeper {
                 Ok(false) => return Failure::NoReply,
                 Err(error) => return error.into(),
             }
+            if let Err(failure) = self.look_at_others(busy).await {
+                return failure;
+            }
         }
+    }
+
+    /// Compares lanes that aren't recovered at the moment: a recovery may take long, and lanes without a beat don't notice
+    /// that Redis went back. Those that are closed here are recovered by the next pass.
+    async fn look_at_others(&self, busy: &[Lane]) -> Result<(), Failure> {
+        let mut others = self.lanes.read_now().await?;
+        others.retain(|stored| !busy.contains(&stored.lane));
+        let link = self.stores.redis.link().await?;
+        let beats = table::beats(&self.stores.pool, false).await?;
+        self.look(&link, &mut others, &beats).await.map(drop)
     }
 }
 

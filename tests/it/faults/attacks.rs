@@ -368,6 +368,22 @@ async fn a_process_that_ends_keeps_no_lanes_and_is_waited_for_by_no_recovery() {
     assert_eq!(app.number(keeping).await, 0);
 }
 
+/// Without beats, a Redis that goes back meanwhile would be believed.
+#[tokio::test]
+async fn other_lanes_have_their_beats_while_one_is_recovered() {
+    let (_server, app) = start_with(&["--lanes", "2"]).await;
+    let [waiting, other] = sales_in_two_lanes(&app).await;
+    sell(&app, waiting, 4..=4).await;
+    let _: i64 = app.redis(&["DEL", &app.keys().lane(waiting.lane())]).await;
+    let beat = format!("SELECT beat FROM lane_beats WHERE lane = {}", other.lane());
+    let before = app.number(&beat).await;
+    // No worker writes the log, so the recovery waits for it for a while, and gives up.
+    assert!(bounded("the end of the pass", app.app.keeper.pass()).await.is_err());
+    let beats = app.number(&beat).await - before;
+    assert!(beats >= 2, "{beats}: one came before the recovery");
+    app.recover().await;
+}
+
 /// A lane whose log no worker writes waits for it; the look at the others goes on.
 #[tokio::test]
 async fn a_lane_that_waits_for_its_log_does_not_hide_the_loss_of_another() {
