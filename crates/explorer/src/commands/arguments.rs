@@ -1,0 +1,130 @@
+//! Arguments.
+
+use std::path::PathBuf;
+
+use clap::Parser;
+
+use crate::plan::{Fault, Plan, generate};
+
+/// Seeds of `.ci/run`: together they cause each fault.
+pub const CI_SEEDS: [u64; 8] = [1, 2, 3, 4, 5, 6, 7, 8];
+
+/// Breaks a running flash-sale in ways that seeds decide, and proves that nothing was lost
+#[derive(Clone, Parser, Debug)]
+#[command(name = "flash-sale-explorer", version)]
+pub struct Arguments {
+    /// Seeds to run, one after the other
+    #[arg(long, default_value_t = 10)]
+    pub seeds: u64,
+
+    /// First seed
+    #[arg(long, default_value_t = 1)]
+    pub from: u64,
+
+    /// This seed alone
+    #[arg(long, conflicts_with_all = ["seeds", "from"])]
+    pub seed: Option<u64>,
+
+    /// The seeds of .ci/run
+    #[arg(long, conflicts_with_all = ["seeds", "from", "seed"])]
+    pub ci: bool,
+
+    /// Begin no further seed after so many minutes [default: no bound]
+    #[arg(long)]
+    pub minutes: Option<u64>,
+
+    /// Leave out the faults with these numbers of the plan
+    #[arg(long, value_delimiter = ',')]
+    pub without: Vec<usize>,
+
+    /// So many clients at most
+    #[arg(long)]
+    pub clients: Option<usize>,
+
+    /// Cause these faults only, by name
+    #[arg(long, value_delimiter = ',', value_parser = fault)]
+    pub only: Vec<Fault>,
+
+    /// Print the plans and run nothing
+    #[arg(long)]
+    pub plan: bool,
+
+    /// When a seed fails, leave out faults and clients while it goes on failing, and print the smallest plan
+    #[arg(long)]
+    pub shrink: bool,
+
+    /// Append a line with the result and the commit to this document
+    #[arg(long)]
+    pub append: Option<PathBuf>,
+
+    /// Binary of the service [default: flash-sale beside this program]
+    #[arg(long)]
+    pub binary: Option<PathBuf>,
+
+    /// Folder for logs; those of seeds that fail stay there
+    #[arg(long, default_value = "target/explorer")]
+    pub folder: PathBuf,
+}
+
+impl Arguments {
+    /// The seeds.
+    pub fn seeds(&self) -> Vec<u64> {
+        match self.seed {
+            Some(seed) => vec![seed],
+            None if self.ci => CI_SEEDS.to_vec(),
+            None => (self.from..).take(usize::try_from(self.seeds).unwrap_or(usize::MAX)).collect(),
+        }
+    }
+
+    /// The plan of a seed, as these arguments change it.
+    pub fn plan_of(&self, seed: u64) -> Plan {
+        let faults = if self.only.is_empty() { Fault::ALL.to_vec() } else { self.only.clone() };
+        generate(seed, &faults).without(&self.without, self.clients)
+    }
+
+    /// Folder of this process, below the one for logs.
+    pub fn logs(&self) -> PathBuf {
+        let folder = std::path::absolute(&self.folder).unwrap_or_else(|_| self.folder.clone());
+        folder.join(std::process::id().to_string())
+    }
+
+    /// The arguments that change a plan, to repeat it.
+    pub fn words(&self) -> String {
+        if self.only.is_empty() {
+            return String::new();
+        }
+        let names: Vec<&str> = self.only.iter().map(|fault| fault.name()).collect();
+        format!(" --only {}", names.join(","))
+    }
+}
+
+fn fault(name: &str) -> Result<Fault, String> {
+    let found = Fault::ALL.into_iter().find(|fault| fault.name() == name);
+    found.ok_or_else(|| {
+        let names: Vec<&str> = Fault::ALL.iter().map(|fault| fault.name()).collect();
+        format!("there is no such fault; there are {}", names.join(", "))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn the_seeds_of_ci_cause_each_fault() {
+        let acts = CI_SEEDS.iter().flat_map(|seed| generate(*seed, &Fault::ALL).acts);
+        let caused: BTreeSet<Fault> = acts.map(|act| act.fault).collect();
+        let missing: Vec<&Fault> = Fault::ALL.iter().filter(|f| !caused.contains(f)).collect();
+        assert!(missing.is_empty(), "choose other seeds: none of these causes {missing:?}");
+    }
+
+    #[test]
+    fn a_fault_is_found_by_its_name() {
+        for one in Fault::ALL {
+            assert_eq!(fault(one.name()), Ok(one));
+        }
+        assert!(fault("rain").is_err_and(|error| error.contains("redis-kill")));
+    }
+}
