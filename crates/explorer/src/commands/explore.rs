@@ -41,7 +41,7 @@ pub async fn explore(arguments: &Arguments, machine: &Machine) -> anyhow::Result
         append(document, &lines).await?;
     }
     let _ = std::fs::remove_file(arguments.logs().join("clock.c"));
-    if lines.iter().all(Line::holds) {
+    if lines.iter().all(Line::holds) && !arguments.keep {
         let _ = std::fs::remove_dir_all(arguments.logs());
     }
     Ok(lines.iter().all(Line::holds))
@@ -63,6 +63,7 @@ pub struct Laboratory {
     postgres: Arc<Mutex<Postgres>>,
     runs: usize,
     words: String,
+    keep: bool,
 }
 
 impl Laboratory {
@@ -82,6 +83,7 @@ impl Laboratory {
             postgres: Arc::new(Mutex::new(postgres)),
             runs: 0,
             words: arguments.words(),
+            keep: arguments.keep,
         })
     }
 
@@ -95,11 +97,12 @@ impl Laboratory {
             .with_context(|| format!("seed {}; logs are in {}", plan.seed, folder.display()))?;
         let line = Line::of(plan, &outcome, began.elapsed());
         println!("{line}");
-        if outcome.verdict.holds() {
-            let _ = std::fs::remove_dir_all(&folder);
-        } else {
+        if !outcome.verdict.holds() {
             self.tell(plan, &outcome);
+        } else if !self.keep {
+            let _ = std::fs::remove_dir_all(&folder);
         }
+        let _ = write_history(&folder.join("history.txt"), &outcome);
         for lost in &outcome.verdict.lost_with_process {
             println!("    lost with Redis and the process that promised it: {lost}");
         }
@@ -122,14 +125,17 @@ impl Laboratory {
         }
         println!("    {} in all; logs are in {}", broken.len(), outcome.folder.display());
         println!("    again: make explore ARGS=\"--seed {}{}\"", plan.seed, self.words);
-        let history = outcome.folder.join("history.txt");
-        let _ = write_history(&history, outcome);
     }
 }
 
 fn write_history(path: &Path, outcome: &Outcome) -> std::io::Result<()> {
     let evidence = &outcome.evidence;
-    let mut text = format!("{:#?}\n{:#?}\n", evidence.losses, evidence.silences);
+    let mut text = format!("{}\n", evidence.plan);
+    for note in &outcome.notes {
+        text += &format!("{note}\n");
+    }
+    text += &format!("{:#?}\n{:#?}\n", evidence.losses, evidence.silences);
+    text += &format!("{:#?}\n", evidence.recoveries);
     text += &format!("{:#?}\n{:#?}\n", evidence.lives, evidence.changes);
     for event in &evidence.history {
         text += &format!("{event:?}\n");

@@ -9,6 +9,8 @@ pub enum Fault {
     ApiKill,
     /// SIGKILL of a worker; started again at the end.
     WorkerKill,
+    /// SIGKILL of both workers; started again at the end.
+    WorkersKill,
     /// SIGSTOP of a process that answers requests, SIGCONT at the end.
     ApiPause,
     /// SIGSTOP of a worker, SIGCONT at the end; often for longer than leases last.
@@ -80,6 +82,8 @@ pub enum Ground {
     PostgresServer,
     /// All processes of the service.
     AllProcesses,
+    /// Both workers.
+    Workers,
     /// Nothing that another fault would disturb.
     Free,
 }
@@ -102,9 +106,10 @@ pub const PROCESSES: usize = 4;
 
 impl Fault {
     /// Each fault.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 30] = [
         Self::ApiKill,
         Self::WorkerKill,
+        Self::WorkersKill,
         Self::ApiPause,
         Self::WorkerPause,
         Self::RollingRestart,
@@ -139,6 +144,7 @@ impl Fault {
         match self {
             Self::ApiKill => "api-kill",
             Self::WorkerKill => "worker-kill",
+            Self::WorkersKill => "workers-kill",
             Self::ApiPause => "api-pause",
             Self::WorkerPause => "worker-pause",
             Self::RollingRestart => "rolling-restart",
@@ -176,6 +182,7 @@ impl Fault {
                 Ground::Process(place)
             }
             Self::RollingRestart => Ground::AllProcesses,
+            Self::WorkersKill => Ground::Workers,
             Self::RepliesDropped
             | Self::Latency
             | Self::OneByteSlices
@@ -247,7 +254,11 @@ impl Ground {
     pub fn clashes(self, other: Self) -> bool {
         match (self, other) {
             (Self::Free, _) | (_, Self::Free) => false,
-            (Self::AllProcesses, Self::Process(_)) | (Self::Process(_), Self::AllProcesses) => true,
+            (Self::AllProcesses, Self::Process(_) | Self::Workers)
+            | (Self::Process(_) | Self::Workers, Self::AllProcesses) => true,
+            (Self::Workers, Self::Process(place)) | (Self::Process(place), Self::Workers) => {
+                place >= APIS
+            }
             (one, two) => one == two,
         }
     }
@@ -273,6 +284,8 @@ mod tests {
         assert!(kill.clashes(Fault::ApiPause.ground(1)));
         assert!(!kill.clashes(Fault::ApiPause.ground(0)));
         assert!(kill.clashes(Fault::RollingRestart.ground(0)));
+        assert!(!kill.clashes(Fault::WorkersKill.ground(2)));
+        assert!(Fault::WorkerPause.ground(3).clashes(Fault::WorkersKill.ground(2)));
         assert!(!Fault::FlushAll.ground(0).clashes(Fault::FlushAll.ground(0)));
     }
 }

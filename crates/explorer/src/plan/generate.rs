@@ -21,9 +21,9 @@ pub fn generate(seed: u64, faults: &[Fault]) -> Plan {
     let sales = (0..random.random_range(2..=4))
         .map(|_| SalePlan { total: total(&mut random) })
         .collect::<Vec<_>>();
-    let clients = random.random_range(6..=16);
-    let users = random.random_range(4..=14);
-    let pause_ms = random.random_range(4..=25);
+    let clients = random.random_range(8..=28);
+    let users = random.random_range(5..=40);
+    let pause_ms = random.random_range(2..=16);
     let payment_window_s = random.random_range(2..=3);
     let deeds = deeds(&mut random, sales.len());
     let acts = acts(&mut random, faults);
@@ -46,8 +46,8 @@ pub fn generate(seed: u64, faults: &[Fault]) -> Plan {
 fn total(random: &mut ChaCha8Rng) -> i64 {
     match random.random_range(0..3) {
         0 => random.random_range(3..=20),
-        1 => random.random_range(20..=80),
-        _ => random.random_range(80..=1_000),
+        1 => random.random_range(20..=120),
+        _ => random.random_range(120..=2_000),
     }
 }
 
@@ -77,7 +77,10 @@ fn acts(random: &mut ChaCha8Rng, faults: &[Fault]) -> Vec<Act> {
     for _ in 0..count {
         let fault = faults[random.random_range(0..faults.len())];
         for _ in 0..TRIES {
-            let act = act(random, fault);
+            let act = match acts.last() {
+                Some(other) if random.random_bool(0.6) => beside(random, fault, other),
+                _ => act(random, fault),
+            };
             if acts.iter().all(|other| is_apart(&act, other)) {
                 acts.push(act);
                 break;
@@ -96,6 +99,15 @@ fn act(random: &mut ChaCha8Rng, fault: Fault) -> Act {
     let place = places.start + place % places.len();
     debug_assert!(place < PROCESSES && APIS < PROCESSES);
     Act { fault, begin_ms, end_ms, place }
+}
+
+/// A fault that begins at about the beginning or the end of another one.
+fn beside(random: &mut ChaCha8Rng, fault: Fault, other: &Act) -> Act {
+    const BEFORE_MS: u32 = 300;
+    let act = act(random, fault);
+    let at = if random.random_bool(0.5) { other.begin_ms } else { other.end_ms };
+    let begin_ms = (at + random.random_range(0..1_000)).saturating_sub(BEFORE_MS);
+    Act { begin_ms, end_ms: begin_ms + (act.end_ms - act.begin_ms), ..act }
 }
 
 /// Whether two faults have different things, or different times with some room between them.

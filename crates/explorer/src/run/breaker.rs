@@ -8,7 +8,7 @@ use tokio::sync::Mutex as AsyncMutex;
 
 use super::collect::{GROUP, LANES, keys};
 use crate::facts::Loss;
-use crate::plan::{Act, Fault};
+use crate::plan::{APIS, Act, Fault, Ground};
 use crate::world::{Installation, Machine, Mood, Postgres};
 
 /// Step of a clock, in seconds.
@@ -44,8 +44,8 @@ impl Breaker {
         }
         self.installation.time.reaches(begin).await;
         let done = match act.fault.ground(act.place) {
-            crate::plan::Ground::RedisServer => self.break_redis_server(act).await,
-            crate::plan::Ground::WayToRedis(place) => self.disturb_way_to_redis(act, place).await,
+            Ground::RedisServer => self.break_redis_server(act).await,
+            Ground::WayToRedis(place) => self.disturb_way_to_redis(act, place).await,
             _ => self.break_other(act).await,
         };
         let now = self.installation.time.now();
@@ -96,6 +96,15 @@ impl Breaker {
                 service.kill().await?;
                 time.reaches(act.end_ms).await;
                 service.start().await?;
+            }
+            Fault::WorkersKill => {
+                for worker in &self.installation.services[APIS..] {
+                    worker.kill().await?;
+                }
+                time.reaches(act.end_ms).await;
+                for worker in &self.installation.services[APIS..] {
+                    worker.start().await?;
+                }
             }
             Fault::ApiPause | Fault::WorkerPause => {
                 service.pause().await;
@@ -152,10 +161,12 @@ impl Breaker {
         match act.fault {
             Fault::FlushAll => {
                 let back_at = time.now();
-                self.command(&["FLUSHALL"]).await?;
-                let lost_at = time.now();
+                let flushed = self.command(&["FLUSHALL"]).await;
+                // Without an answer, Redis may carry it out when it goes on.
+                let lost_at = if flushed.is_ok() { time.now() } else { i64::MAX };
                 let fault = act.fault.name();
                 self.loses(Loss { fault, kept_until: i64::MIN, lost_at, back_at, same_life: true });
+                flushed?;
             }
             Fault::MemoryFull => {
                 self.command(&["CONFIG", "SET", "maxmemory", "1"]).await?;

@@ -12,7 +12,7 @@ use super::breaker::Breaker;
 use super::{collect, heal, watch};
 use crate::check::{Verdict, check};
 use crate::clients::{Created, Crowd, Http, Operator, ask_all};
-use crate::facts::{Change, Event, Evidence};
+use crate::facts::{Change, Event, Evidence, Outcome as Told};
 use crate::plan::{Fault, Plan};
 use crate::world::{Installation, Machine, Postgres};
 
@@ -93,6 +93,12 @@ async fn drive(plan: &Plan, breaker: &Arc<Breaker>, evidence: &mut Evidence) -> 
     let used = use_and_break(plan, breaker, &http, operator, &sales, evidence).await?;
     (evidence.history, evidence.changes) = used;
     sales.push(last);
+    if let Err(why) = heal::sells(installation, &http, last).await {
+        evidence.mishaps.push(why);
+    }
+    if evidence.history.iter().all(|event| event.outcome == Told::Unknown) {
+        evidence.mishaps.push("no client was ever told anything".to_owned());
+    }
     if let Err(why) = heal::rest(installation).await {
         evidence.mishaps.push(why);
     }
@@ -103,7 +109,6 @@ async fn drive(plan: &Plan, breaker: &Arc<Breaker>, evidence: &mut Evidence) -> 
             evidence.mishaps.push(why);
         }
     }
-    sold_at_last(breaker, &http, last, evidence).await;
     evidence.disagreements = heal::reconcile(installation, false).await?;
     gather(breaker, &http, &sales, evidence).await
 }
@@ -159,17 +164,6 @@ async fn use_and_break(
     };
     evidence.seen_on_the_way = seen.into_inner().expect("no holder of this lock panics");
     Ok((history, changes))
-}
-
-/// A fresh sale can be sold from, and its order is written and expires.
-async fn sold_at_last(breaker: &Breaker, http: &Http, last: Created, evidence: &mut Evidence) {
-    let installation = &breaker.installation;
-    if let Err(why) = heal::sells(installation, http, last).await {
-        evidence.mishaps.push(why);
-    }
-    if let Err(why) = heal::rest(installation).await {
-        evidence.mishaps.push(why);
-    }
 }
 
 async fn gather(
