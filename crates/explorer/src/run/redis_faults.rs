@@ -188,7 +188,20 @@ impl Breaker {
         let strace = attach(pid, what)?;
         self.installation.time.reaches(act.end_ms).await;
         detach(strace).await?;
-        self.installation.redis.lock().await.master_mut().ensure_up().await
+        self.installation.redis.lock().await.master_mut().ensure_up().await?;
+        self.restart_if_it_refuses_writes(act).await
+    }
+
+    /// The operator's part: after one failed sync under `everysec`, Redis 7.0 refuses all writes until it is restarted,
+    /// because without a write it tries no further sync.
+    async fn restart_if_it_refuses_writes(&self, act: Act) -> anyhow::Result<()> {
+        let writes = self.installation.redis.lock().await.master().ask::<i64>(&["DEL", "probe"]).await;
+        if writes.is_ok() {
+            return Ok(());
+        }
+        self.note(format!("{}: Redis refuses writes behind it, and is restarted", act.fault));
+        let now = self.installation.time.now();
+        self.restart_on(act, self.unwritten_since(now).unwrap_or(now), |_| Ok(())).await
     }
 }
 
