@@ -34,7 +34,7 @@ fn letter(user: i64, order: i64) -> Letter {
 }
 
 fn loss() -> Loss {
-    Loss { fault: "flush-all", kept_until: 50, lost_at: 500, back_at: 510, same_life: true }
+    Loss { fault: "flush-all", kept_until: 50, lost_at: 500, back_at: 510, sells_on: true }
 }
 
 fn life(place: usize, ended: Option<Ms>) -> Life {
@@ -47,10 +47,8 @@ fn opened(at: Ms) -> RecoveryRow {
 
 /// A sale of two units: user 1 has an order, the other unit is left.
 fn sound() -> Evidence {
-    let redis =
-        RedisSale { total: 2, stock: 1, shards_missing: 0, buyers: [(1, ORDER)].into() };
-    let sale =
-        SaleFacts { coupon: COUPON, first_total: 2, total: 2, sold: 1, redis: Some(redis) };
+    let redis = RedisSale { total: 2, stock: 1, shards_missing: 0, buyers: [(1, ORDER)].into() };
+    let sale = SaleFacts { coupon: COUPON, first_total: 2, total: 2, sold: 1, redis: Some(redis) };
     Evidence {
         history: vec![claim(1, 100, Outcome::Ok(ORDER))],
         told_last: vec![(1, COUPON, Some(ORDER))],
@@ -176,10 +174,18 @@ fn i5_a_promise_is_not_a_row_and_a_letter() {
 }
 
 #[test]
-fn i5_a_letter_needs_a_loss() {
+fn i5_a_letter_needs_a_loss_after_which_its_unit_can_have_been_sold() {
     let mut evidence = lost();
     evidence.letters.push(letter(1, ORDER));
     assert_breaks(&evidence, &["I5"]);
+    evidence.losses.push(Loss { sells_on: false, ..loss() });
+    assert_breaks(&evidence, &["I5"]);
+    evidence.silences.push(Silence { place: 0, from: 300, to: 1_500 });
+    assert_breaks(&evidence, &[]);
+    evidence.silences.clear();
+    evidence.recoveries.push(RecoveryRow { absent: 1, ..opened(900) });
+    assert_breaks(&evidence, &[]);
+    evidence.recoveries.clear();
     evidence.losses.push(loss());
     assert_breaks(&evidence, &[]);
     assert_eq!(check(&evidence).letters, 1);
@@ -194,8 +200,7 @@ fn i5_superseded_needs_a_newer_order_of_the_same_user() {
     evidence.history.insert(0, claim(1, 50, Outcome::Ok(ORDER - 1)));
     evidence.rows[0].created = 300;
     assert_breaks(&evidence, &["I5"]);
-    let lost =
-        Lost { coupon: COUPON, user: 1, order: ORDER - 1, reason: "superseded".to_owned() };
+    let lost = Lost { coupon: COUPON, user: 1, order: ORDER - 1, reason: "superseded".to_owned() };
     evidence.recoveries.push(RecoveryRow { lost: vec![lost], ..opened(700) });
     assert_breaks(&evidence, &[]);
     assert_eq!(check(&evidence).superseded, 1);

@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::http::Http;
-use crate::facts::{Event, Op, Outcome};
+use crate::facts::{Event, Ms, Op, Outcome};
 use crate::plan::{APIS, Plan};
 use crate::world::Installation;
 
@@ -79,9 +79,11 @@ impl Crowd {
         Self { shared, clients }
     }
 
-    /// Answers so far.
-    pub fn answers(&self) -> usize {
-        self.shared.history.lock().expect("no holder of this lock panics").len()
+    /// Whether a claim that was asked after this time has been answered.
+    pub fn was_told_since(&self, since: Ms) -> bool {
+        let history = self.shared.history.lock().expect("no holder of this lock panics");
+        let told = |event: &Event| event.op == Op::Claim && event.outcome != Outcome::Unknown;
+        history.iter().rev().any(|event| event.invoked > since && told(event))
     }
 
     /// Lets each client finish its request, and returns all requests with their answers.
@@ -166,7 +168,7 @@ impl Shared {
         op: Op,
         order: Option<i64>,
     ) -> Outcome {
-        let time = self.installation.time;
+        let time = &self.installation.time;
         let Some((url, life)) = self.installation.doors()[door].address() else {
             return Outcome::Unknown;
         };

@@ -13,8 +13,9 @@ pub struct Loss {
     pub lost_at: Ms,
     /// A time before the first claim that was carried out on the older data.
     pub back_at: Ms,
-    /// Whether Redis went on with the same life, so that some claims may be answered from the older data.
-    pub same_life: bool,
+    /// Whether Redis went on with the same life and its keys, so that claims are answered from the older data until the
+    /// next beat.
+    pub sells_on: bool,
 }
 
 /// The life of a process, from its start to its end.

@@ -37,6 +37,10 @@ pub enum Fault {
     OlderFile,
     /// FLUSHALL.
     FlushAll,
+    /// The hash of a sale is deleted.
+    SaleDeleted,
+    /// A shard of the buyers of a sale is deleted.
+    ShardDeleted,
     /// The replica follows no more from the beginning on; at the end Redis is killed, and the replica is promoted.
     Promotion,
     /// Redis loads the data that its replica had at the beginning, and is a master again: the same life, older data.
@@ -106,7 +110,7 @@ pub const PROCESSES: usize = 4;
 
 impl Fault {
     /// Each fault.
-    pub const ALL: [Self; 30] = [
+    pub const ALL: [Self; 32] = [
         Self::ApiKill,
         Self::WorkerKill,
         Self::WorkersKill,
@@ -123,6 +127,8 @@ impl Fault {
         Self::AofCutBack,
         Self::OlderFile,
         Self::FlushAll,
+        Self::SaleDeleted,
+        Self::ShardDeleted,
         Self::Promotion,
         Self::Resync,
         Self::MemoryFull,
@@ -158,6 +164,8 @@ impl Fault {
             Self::AofCutBack => "aof-cut-back",
             Self::OlderFile => "older-file",
             Self::FlushAll => "flush-all",
+            Self::SaleDeleted => "sale-deleted",
+            Self::ShardDeleted => "shard-deleted",
             Self::Promotion => "promotion",
             Self::Resync => "resync",
             Self::MemoryFull => "memory-full",
@@ -200,6 +208,8 @@ impl Fault {
             Self::PostgresKill => Ground::PostgresServer,
             Self::PostgresBlackHole => Ground::WayToPostgres(place),
             Self::FlushAll
+            | Self::SaleDeleted
+            | Self::ShardDeleted
             | Self::MemoryFull
             | Self::RedisClock
             | Self::ServiceClock
@@ -224,6 +234,8 @@ impl Fault {
         matches!(
             self,
             Self::FlushAll
+                | Self::SaleDeleted
+                | Self::ShardDeleted
                 | Self::Poison
                 | Self::GroupDestroyed
                 | Self::LogDeleted

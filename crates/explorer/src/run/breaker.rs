@@ -6,10 +6,10 @@ use flash_sale::sale::ids::Lane;
 use flash_sale::sale::keys::{LogId, LogLayout};
 use tokio::sync::Mutex as AsyncMutex;
 
-use super::collect::{GROUP, LANES, keys};
-use crate::facts::Loss;
+use super::collect::{self, GROUP, LANES, keys};
+use crate::facts::{Loss, Ms};
 use crate::plan::{APIS, Act, Fault, Ground};
-use crate::world::{Installation, Machine, Mood, Postgres};
+use crate::world::{Installation, Machine, Mood, Postgres, answered};
 
 /// Step of a clock, in seconds.
 const STEP_S: i64 = 3_600;
@@ -26,6 +26,8 @@ pub struct Breaker {
     pub postgres: Arc<AsyncMutex<Postgres>>,
     /// Permissions of this machine.
     pub machine: Machine,
+    /// Coupons of the run.
+    pub coupons: Mutex<Vec<i64>>,
     /// Losses of data so far.
     pub losses: Mutex<Vec<Loss>>,
     /// Remarks for the log of the run.
@@ -65,8 +67,21 @@ impl Breaker {
         self.losses.lock().expect("no holder of this lock panics").push(loss);
     }
 
+    /// Notes that buyers are gone. A command without an answer may be carried out when Redis goes on.
+    fn loses_buyers(&self, fault: Fault, back_at: Ms, answered: bool) {
+        let lost_at = if answered { self.installation.time.now() } else { Ms::MAX };
+        let (fault, kept_until) = (fault.name(), Ms::MIN);
+        self.loses(Loss { fault, kept_until, lost_at, back_at, sells_on: false });
+    }
+
+    /// One of the sales, by a number of the plan.
+    fn a_coupon(&self, number: u32) -> i64 {
+        let coupons = self.coupons.lock().expect("no holder of this lock panics");
+        coupons[number as usize % coupons.len()]
+    }
+
     async fn disturb_way_to_redis(&self, act: Act, place: usize) -> anyhow::Result<()> {
-        let (time, way) = (self.installation.time, &self.installation.ways_to_redis[place]);
+        let (time, way) = (&self.installation.time, &self.installation.ways_to_redis[place]);
         match act.fault {
             Fault::Resets => {
                 let mut at = act.begin_ms;
@@ -88,7 +103,7 @@ impl Breaker {
     }
 
     async fn break_other(&self, act: Act) -> anyhow::Result<()> {
-        let time = self.installation.time;
+        let time = &self.installation.time;
         let service = &self.installation.services[act.place];
         let sign = if act.begin_ms.is_multiple_of(2) { 1 } else { -1 };
         match act.fault {
@@ -157,15 +172,12 @@ impl Breaker {
 
     /// Faults by commands to Redis.
     async fn change_data(&self, act: Act) -> anyhow::Result<()> {
-        let time = self.installation.time;
+        let time = &self.installation.time;
         match act.fault {
             Fault::FlushAll => {
                 let back_at = time.now();
                 let flushed = self.command(&["FLUSHALL"]).await;
-                // Without an answer, Redis may carry it out when it goes on.
-                let lost_at = if flushed.is_ok() { time.now() } else { i64::MAX };
-                let fault = act.fault.name();
-                self.loses(Loss { fault, kept_until: i64::MIN, lost_at, back_at, same_life: true });
+                self.loses_buyers(act.fault, back_at, flushed.is_ok());
                 flushed?;
             }
             Fault::MemoryFull => {
@@ -188,6 +200,17 @@ impl Breaker {
                     let _ = self.command(&["XGROUP", "DESTROY", &log, GROUP]).await;
                 }
             }
+            Fault::SaleDeleted | Fault::ShardDeleted => {
+                let coupon = self.a_coupon(act.begin_ms);
+                let key = match act.fault {
+                    Fault::SaleDeleted => keys().coupon(coupon.to_string().parse()?),
+                    _ => collect::a_shard(&self.installation, coupon).await?,
+                };
+                let back_at = time.now();
+                let deleted = self.command(&["DEL", &key]).await;
+                self.loses_buyers(act.fault, back_at, deleted.is_ok());
+                deleted?;
+            }
             Fault::LogDeleted => {
                 for log in logs() {
                     self.command(&["DEL", &log]).await?;
@@ -199,8 +222,9 @@ impl Breaker {
     }
 
     async fn command(&self, words: &[&str]) -> anyhow::Result<()> {
-        let redis = self.installation.redis.lock().await;
-        let _: redis::Value = redis.master().ask(words).await?;
+        // The lock is not held while Redis is asked: a fault that ends may wait for the lock.
+        let socket = self.installation.redis.lock().await.socket();
+        let _: redis::Value = answered(&socket, words).await?;
         Ok(())
     }
 }

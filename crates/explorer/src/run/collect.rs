@@ -1,6 +1,7 @@
 //! Contents of both stores.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use flash_sale::sale::ids::{CouponId, Lane};
 use flash_sale::sale::keys::{Keys, LogId, LogLayout};
@@ -10,7 +11,7 @@ use sqlx::types::Json;
 
 use crate::clients::Created;
 use crate::facts::{LaneFacts, Letter, Lost, RecoveryRow, RedisSale, Return, Row, SaleFacts};
-use crate::world::{Installation, PREFIX, RedisNode};
+use crate::world::{Installation, PREFIX, RedisNode, answered};
 
 /// Lanes of the installation.
 pub const LANES: i32 = 2;
@@ -43,12 +44,13 @@ pub fn keys() -> Keys {
 }
 
 /// A sale in Redis at one moment; `None` if it is not there.
-pub async fn redis_sale(node: &RedisNode, coupon: i64) -> anyhow::Result<Option<RedisSale>> {
+pub async fn redis_sale(socket: &Path, coupon: i64) -> anyhow::Result<Option<RedisSale>> {
     let id: CouponId = coupon.to_string().parse()?;
     let hash = keys().coupon(id);
     let shard = keys().buyers(id, 0);
     let start = shard.trim_end_matches('0');
-    let reply: Vec<String> = node.ask(&["EVAL", READ_SALE, "1", &hash, start]).await?;
+    let words = ["EVAL", READ_SALE, "1", hash.as_str(), start];
+    let reply: Vec<String> = answered(socket, &words).await?;
     let [total, stock, missing, buyers @ ..] = reply.as_slice() else { return Ok(None) };
     let mut sale = RedisSale {
         total: total.parse()?,
@@ -60,6 +62,15 @@ pub async fn redis_sale(node: &RedisNode, coupon: i64) -> anyhow::Result<Option<
         sale.buyers.insert(pair[0].parse()?, pair[1].parse()?);
     }
     Ok(Some(sale))
+}
+
+/// Key of the first shard of the buyers of a sale.
+pub async fn a_shard(installation: &Installation, coupon: i64) -> anyhow::Result<String> {
+    let id: CouponId = coupon.to_string().parse()?;
+    let socket = installation.redis.lock().await.socket();
+    let shards: String = answered(&socket, &["HGET", &keys().coupon(id), "shards"]).await?;
+    let generation = shards.split_once('@').map_or("0", |(_, generation)| generation);
+    Ok(keys().buyers_of(id, generation.parse()?, 0))
 }
 
 /// The sales, as both stores have them.
@@ -75,7 +86,7 @@ pub async fn sales(
                 .bind(coupon)
                 .fetch_one(&installation.pool)
                 .await?;
-        let in_redis = redis_sale(redis.master(), *coupon).await?;
+        let in_redis = redis_sale(&redis.socket(), *coupon).await?;
         sales.push(SaleFacts {
             coupon: *coupon,
             first_total: *first_total,
@@ -94,7 +105,7 @@ pub async fn rows(installation: &Installation) -> anyhow::Result<Vec<Row>> {
     )
     .fetch_all(&installation.pool)
     .await?;
-    let time = installation.time;
+    let time = &installation.time;
     let row = |(order, coupon, user, is_live, created)| {
         let created = time.of_epoch_ms(created);
         Row { order, coupon, user, is_live, created }
@@ -110,7 +121,7 @@ pub async fn returns(installation: &Installation) -> anyhow::Result<Vec<Return>>
     )
     .fetch_all(&installation.pool)
     .await?;
-    let time = installation.time;
+    let time = &installation.time;
     let row = |(order, coupon, user, done): (i64, i64, i64, Option<i64>)| {
         let done = done.map(|done| time.of_epoch_ms(done));
         Return { order, coupon, user, done }
@@ -154,7 +165,7 @@ pub async fn recoveries(installation: &Installation) -> anyhow::Result<Vec<Recov
     )
     .fetch_all(&installation.pool)
     .await?;
-    let time = installation.time;
+    let time = &installation.time;
     let mut recoveries = Vec::new();
     for (lane, closed, opened, absent, Json(lost)) in rows {
         let lost = lost.into_iter().map(|text| {

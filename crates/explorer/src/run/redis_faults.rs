@@ -29,6 +29,7 @@ const DETACH_WITHIN: Duration = Duration::from_secs(10);
 impl Breaker {
     /// Breaks the server of Redis from the beginning of the fault to its end.
     pub(super) async fn break_redis_server(&self, act: Act) -> anyhow::Result<()> {
+        let _ground = self.installation.redis_ground.lock().await;
         match act.fault {
             Fault::RedisKill => self.kill_redis(act).await,
             Fault::RedisPause => {
@@ -57,7 +58,7 @@ impl Breaker {
     }
 
     async fn kill_redis(&self, act: Act) -> anyhow::Result<()> {
-        let time = self.installation.time;
+        let time = &self.installation.time;
         let since = {
             let mut redis = self.installation.redis.lock().await;
             let since = self.unwritten_since(time.now());
@@ -69,7 +70,7 @@ impl Breaker {
         let back_at = time.now();
         if let Some(kept_until) = since {
             let fault = act.fault.name();
-            self.loses(Loss { fault, kept_until, lost_at, back_at, same_life: false });
+            self.loses(Loss { fault, kept_until, lost_at, back_at, sells_on: false });
         }
         self.installation.redis.lock().await.master_mut().ensure_up().await
     }
@@ -81,20 +82,20 @@ impl Breaker {
         kept_until: Ms,
         change: impl FnOnce(&RedisPair) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
-        let time = self.installation.time;
+        let time = &self.installation.time;
         let mut redis = self.installation.redis.lock().await;
         redis.master_mut().kill().await?;
         let lost_at = time.now();
         let changed = change(&redis);
         let back_at = time.now();
         let fault = act.fault.name();
-        self.loses(Loss { fault, kept_until, lost_at, back_at, same_life: false });
+        self.loses(Loss { fault, kept_until, lost_at, back_at, sells_on: false });
         redis.master_mut().ensure_up().await?;
         changed
     }
 
     async fn cut_file_back(&self, act: Act) -> anyhow::Result<()> {
-        let time = self.installation.time;
+        let time = &self.installation.time;
         let (file, length, kept_until) = {
             let redis = self.installation.redis.lock().await;
             let now = time.now();
@@ -112,7 +113,7 @@ impl Breaker {
     }
 
     async fn put_older_files(&self, act: Act) -> anyhow::Result<()> {
-        let time = self.installation.time;
+        let time = &self.installation.time;
         let copy = self.installation.folder.join(format!("older-files-{}", act.begin_ms));
         let kept_until = {
             let redis = self.installation.redis.lock().await;
@@ -129,7 +130,7 @@ impl Breaker {
     }
 
     async fn promote(&self, act: Act) -> anyhow::Result<()> {
-        let time = self.installation.time;
+        let time = &self.installation.time;
         let kept_until = time.now() - REPLICA_LATE_MS;
         self.installation.redis.lock().await.detach().await?;
         time.reaches(act.end_ms).await;
@@ -139,7 +140,7 @@ impl Breaker {
         let _: String = redis.replica().ask(&["REPLICAOF", "NO", "ONE"]).await?;
         redis.swap();
         let fault = act.fault.name();
-        self.loses(Loss { fault, kept_until, lost_at, back_at, same_life: false });
+        self.loses(Loss { fault, kept_until, lost_at, back_at, sells_on: false });
         self.installation.lead_to(&redis.socket());
         redis.replica_mut().ensure_up().await?;
         redis.replicate().await
@@ -148,7 +149,7 @@ impl Breaker {
     /// The master becomes a replica of its own replica, which has older data, and then a master again. Its life and its
     /// connections stay.
     async fn resync(&self, act: Act) -> anyhow::Result<()> {
-        let time = self.installation.time;
+        let time = &self.installation.time;
         let kept_until = time.now() - REPLICA_LATE_MS;
         self.installation.redis.lock().await.detach().await?;
         time.reaches(act.end_ms).await;
@@ -157,10 +158,10 @@ impl Breaker {
         redis.swap();
         let followed = redis.replicate().await;
         let back_at = time.now();
-        let _: String = redis.replica().ask(&["REPLICAOF", "NO", "ONE"]).await?;
         redis.swap();
+        let _: String = redis.master().ask(&["REPLICAOF", "NO", "ONE"]).await?;
         let (fault, lost_at) = (act.fault.name(), time.now());
-        self.loses(Loss { fault, kept_until, lost_at, back_at, same_life: true });
+        self.loses(Loss { fault, kept_until, lost_at, back_at, sells_on: true });
         followed?;
         redis.replicate().await
     }
@@ -195,7 +196,8 @@ impl Breaker {
     /// The operator's part: after one failed sync under `everysec`, Redis 7.0 refuses all writes until it is restarted,
     /// because without a write it tries no further sync.
     async fn restart_if_it_refuses_writes(&self, act: Act) -> anyhow::Result<()> {
-        let writes = self.installation.redis.lock().await.master().ask::<i64>(&["DEL", "probe"]).await;
+        let writes =
+            self.installation.redis.lock().await.master().ask::<i64>(&["DEL", "probe"]).await;
         if writes.is_ok() {
             return Ok(());
         }

@@ -1,6 +1,7 @@
 //! Looks at sales while the run goes on: stock and buyers add up at each moment.
 
 use std::convert::Infallible;
+use std::path::Path;
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -9,7 +10,7 @@ use tokio::time::sleep;
 use super::collect::redis_sale;
 use crate::check::conserved;
 use crate::clients::Created;
-use crate::world::{Installation, RedisNode};
+use crate::world::Installation;
 
 /// Period of the looks.
 const PERIOD: Duration = Duration::from_millis(150);
@@ -25,21 +26,16 @@ pub async fn watch(
 ) -> Infallible {
     loop {
         sleep(PERIOD).await;
-        // Not during an exchange of servers or files.
-        let Ok(redis) = installation.redis.try_lock() else { continue };
+        // The lock is not held while Redis is asked: a fault that ends may wait for the lock.
+        let socket = installation.redis.lock().await.socket();
         for sale in sales {
-            look(installation, redis.master(), sale.coupon, found).await;
+            look(installation, &socket, sale.coupon, found).await;
         }
     }
 }
 
-async fn look(
-    installation: &Installation,
-    master: &RedisNode,
-    coupon: i64,
-    found: &Mutex<Vec<String>>,
-) {
-    let Ok(Some(sale)) = redis_sale(master, coupon).await else { return };
+async fn look(installation: &Installation, socket: &Path, coupon: i64, found: &Mutex<Vec<String>>) {
+    let Ok(Some(sale)) = redis_sale(socket, coupon).await else { return };
     if sale.shards_missing > 0 {
         return;
     }
