@@ -170,7 +170,9 @@ fn arguments(plan: &Plan, place: usize) -> Vec<String> {
     let mut words =
         vec!["serve", "--roles", role, "--listen", "127.0.0.1:0", "--key-prefix", PREFIX];
     words.extend(["--lanes", LANES, "--database-connections", "6"]);
-    words.extend(["--redis-timeout-ms", "1000", "--claim-wait-ms", "800"]);
+    // A busy machine is no fault of the plan.
+    words.extend(["--redis-timeout-ms", "2000", "--claim-wait-ms", "1500"]);
+    words.extend(["--database-timeout-ms", "3000"]);
     words.extend(["--payment-window-s", window.as_str(), "--in-process-gateway"]);
     words.extend(["--reconcile-period-ms", "3000"]);
     if place >= APIS {

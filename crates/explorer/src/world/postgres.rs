@@ -2,7 +2,7 @@
 //!
 //! The servers are kept by `flash-sale private-servers`, which has a way to start a killed Postgres again on its files.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -19,6 +19,8 @@ use tokio::time::timeout;
 
 /// Time for the servers to start: the first start makes a cluster.
 const START_WITHIN: Duration = Duration::from_secs(180);
+/// A folder in memory.
+const MEMORY: &str = "/dev/shm";
 /// Database that the binary migrates, and that each run's database is copied from.
 const TEMPLATE: &str = "flash_sale";
 
@@ -41,7 +43,7 @@ struct Addresses {
 impl Postgres {
     /// Starts a server with a migrated database.
     pub async fn start(binary: PathBuf) -> anyhow::Result<Self> {
-        let folder = DataFolder::new();
+        let folder = DataFolder::at(place().join(format!("explorer-{}", std::process::id())));
         let (keeper, at) = keep(&binary, &folder).await?;
         let postgres = Self { binary, keeper: Some(keeper), at, folder };
         let urls =
@@ -116,9 +118,16 @@ impl Postgres {
     }
 }
 
+/// A folder in memory, where there is one: a busy disk would be the slowest part of an installation.
+fn place() -> PathBuf {
+    let memory = Path::new(MEMORY);
+    if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() }
+}
+
 async fn keep(binary: &PathBuf, folder: &DataFolder) -> anyhow::Result<(Child, Addresses)> {
     let mut command = Command::new(binary);
     command.args(["private-servers", "--log", "error", "--data-dir", folder.text()]);
+    command.env("TMPDIR", place());
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
     command.process_group(0);
     let mut keeper =
