@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use tokio::sync::Mutex;
 
-use super::arguments::Arguments;
+use super::arguments::{Arguments, less};
 use super::report::{Line, append, table};
 use super::shrink::shrink;
 use crate::plan::{Need, Plan};
@@ -82,7 +82,7 @@ impl Laboratory {
             folder: arguments.logs(),
             postgres: Arc::new(Mutex::new(postgres)),
             runs: 0,
-            words: arguments.words(),
+            words: arguments.words() + &less(&arguments.without, arguments.clients),
             keep: arguments.keep,
         })
     }

@@ -1,6 +1,6 @@
 //! The smallest plan that still fails.
 
-use super::arguments::Arguments;
+use super::arguments::{Arguments, less};
 use super::explore::Laboratory;
 use crate::plan::Plan;
 
@@ -38,14 +38,8 @@ pub async fn shrink(
         clients /= 2;
     }
     println!("    the smallest plan that fails:\n{}", of(&left_out, clients));
-    let without: Vec<String> = left_out.iter().map(ToString::to_string).collect();
-    let without = if without.is_empty() {
-        String::new()
-    } else {
-        format!(" --without {}", without.join(","))
-    };
-    let words = arguments.words();
-    println!("    make explore ARGS=\"--seed {}{words}{without} --clients {clients}\"", plan.seed);
+    let words = arguments.words() + &less(&left_out, Some(clients));
+    println!("    make explore ARGS=\"--seed {}{words}\"", plan.seed);
     Ok(())
 }
 

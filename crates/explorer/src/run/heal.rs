@@ -5,7 +5,6 @@ use std::time::Duration;
 use anyhow::Context;
 use nix::sys::signal::Signal;
 use reqwest::Method;
-use tokio::process::Command;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::breaker::Breaker;
@@ -13,7 +12,7 @@ use super::collect;
 use crate::clients::{Created, Http};
 use crate::facts::LaneFacts;
 use crate::plan::APIS;
-use crate::world::{Installation, Mood};
+use crate::world::{Installation, Mood, command_of};
 
 /// Time for the service to come to rest once all damage has ended: only a hang exceeds it.
 const REST_WITHIN: Duration = Duration::from_secs(90);
@@ -112,10 +111,10 @@ async fn unrest(installation: &Installation) -> anyhow::Result<Result<i64, Strin
 /// Disagreements that `flash-sale reconcile` names.
 pub async fn reconcile(installation: &Installation, repair: bool) -> anyhow::Result<Vec<String>> {
     let redis = format!("redis+unix://{}", installation.redis.lock().await.socket().display());
-    let mut command = Command::new(&installation.binary);
+    let mut command = command_of(&installation.binary);
     command.arg("reconcile").args(repair.then_some("--repair"));
     command.args(["--key-prefix", crate::world::PREFIX, "--redis-url", &redis]);
-    command.args(["--database-url", &installation.database_url]).kill_on_drop(true);
+    command.args(["--database-url", &installation.database_url]);
     let said = timeout(COMMAND_WITHIN, command.output()).await;
     let said = said.context("`flash-sale reconcile` does not end")??;
     let text = String::from_utf8_lossy(&said.stdout).into_owned();

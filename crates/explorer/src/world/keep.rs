@@ -27,6 +27,19 @@ code=$?
 kill "$watcher" 2>/dev/null
 exit "$code""#;
 
+/// A command of the service's binary, with none of the settings in our own environment.
+pub fn command_of(binary: &Path) -> Command {
+    let mut command = Command::new(binary);
+    for (name, _) in std::env::vars_os() {
+        // By this one `.ci/run` finds processes that a run leaves behind.
+        if name.to_string_lossy().starts_with("FLASH_SALE_") && name != "FLASH_SALE_CI_RUN" {
+            command.env_remove(name);
+        }
+    }
+    command.stdin(Stdio::null()).kill_on_drop(true);
+    command
+}
+
 /// A program and the shell that keeps it.
 #[derive(Debug)]
 pub struct Kept {

@@ -32,6 +32,7 @@ mod machine;
 mod time;
 
 pub use installation::{Installation, PREFIX, Signer};
+pub use keep::command_of;
 pub use machine::Machine;
 pub use postgres::Postgres;
 pub use proxy::{Mood, Proxy};

@@ -14,8 +14,10 @@ use serde::Deserialize;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{AssertSqlSafe, Connection, PgConnection, PgPool};
 use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::process::{Child, Command};
+use tokio::process::Child;
 use tokio::time::timeout;
+
+use super::keep::command_of;
 
 /// Time for the servers to start: the first start makes a cluster.
 const START_WITHIN: Duration = Duration::from_secs(180);
@@ -48,7 +50,7 @@ impl Postgres {
         let postgres = Self { binary, keeper: Some(keeper), at, folder };
         let urls =
             ["--redis-url", &postgres.at.redis_url, "--database-url", &postgres.at.database_url];
-        let migrate = Command::new(&postgres.binary).arg("migrate").args(urls).output().await?;
+        let migrate = command_of(&postgres.binary).arg("migrate").args(urls).output().await?;
         if !migrate.status.success() {
             bail!("`flash-sale migrate` failed: {}", String::from_utf8_lossy(&migrate.stderr));
         }
@@ -124,11 +126,11 @@ fn place() -> PathBuf {
     if memory.is_dir() { memory.to_owned() } else { std::env::temp_dir() }
 }
 
-async fn keep(binary: &PathBuf, folder: &DataFolder) -> anyhow::Result<(Child, Addresses)> {
-    let mut command = Command::new(binary);
+async fn keep(binary: &Path, folder: &DataFolder) -> anyhow::Result<(Child, Addresses)> {
+    let mut command = command_of(binary);
     command.args(["private-servers", "--log", "error", "--data-dir", folder.text()]);
     command.env("TMPDIR", place());
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
     command.process_group(0);
     let mut keeper =
         command.spawn().with_context(|| format!("{} can't be run", binary.display()))?;
