@@ -19,7 +19,7 @@ target_dir := $(or $(CARGO_TARGET_DIR),target)
 bench_writes := --goals docs/performance.md --budget docs/budget.svg
 
 .DEFAULT_GOAL := help
-.PHONY: help run release test faults model upgrade planted mutants load bench instructions locks check sqlx
+.PHONY: help run release test faults explore model upgrade planted mutants load bench instructions locks check sqlx
 
 help: ## List these targets.
 	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile | expand -t 16
@@ -36,6 +36,9 @@ test: ## Install what is missing, and run the tests of the service and its libra
 
 faults: ## Run the long fault tests, one after the other, and print what they saw (4 minutes; on a slow machine over 15).
 	@scripts/setup && exec env TEST_SECONDS_MAX=3600 cargo test --locked --package flash-sale --test it -- --ignored --skip upgrade:: --test-threads 1 --nocapture $(ARGS)
+
+explore: ## Break the service in ways that seeds decide, and prove that nothing is lost: SEEDS=N, MINUTES=M (docs/explorer.md).
+	@scripts/setup && cargo build --locked --bin flash-sale && cargo build --locked --package flash-sale-explorer && exec "$(target_dir)/debug/flash-sale-explorer" $(if $(SEEDS),--seeds $(SEEDS)) $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
 
 model: ## Search the model of fence and recovery: all guards, each one left out, weak points (crates/recovery-model; half a minute).
 	@scripts/setup && exec cargo test --locked --package recovery-model --test model -- --nocapture $(ARGS)

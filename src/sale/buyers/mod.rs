@@ -68,6 +68,10 @@ pub async fn orders_of(
     coupon: CouponId,
     users: impl ExactSizeIterator<Item = UserId>,
 ) -> Result<Vec<Option<OrderId>>, Failure> {
+    // A pipeline without a command is an error, not an empty reply.
+    if users.len() == 0 {
+        return Ok(Vec::new());
+    }
     let Some(shards) = shards(redis, keys, coupon).await? else {
         return Ok(vec![None; users.len()]);
     };

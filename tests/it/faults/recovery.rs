@@ -229,6 +229,25 @@ async fn what_redis_lost_is_kept_while_the_process_lives_that_promised_it() {
     assert_eq!(app.number("SELECT count(*) FROM receipts").await, 0);
 }
 
+/// A claim may become a row between the look that hands its receipt in and the next look of the keeper.
+#[tokio::test]
+async fn a_receipt_whose_claim_is_a_row_holds_up_no_recovery() {
+    let (_server, app) = start(&[]).await;
+    let coupon = app.create_flash(10).await;
+    sell(&app, coupon, 1..=2).await;
+    app.write_orders().await;
+    keep(&app).await;
+    app.execute(
+        "INSERT INTO receipts (order_id, coupon_id, user_id) SELECT id, coupon_id, user_id FROM orders",
+    )
+    .await;
+    keep(&app).await;
+    assert_eq!(app.number("SELECT count(*) FROM receipts").await, 0);
+    let _: String = app.redis(&["FLUSHALL"]).await;
+    keep(&app).await;
+    sells_the_rest(&app, coupon, 1..=2).await;
+}
+
 /// A process that promised was away while Redis was recovered, and some of its users have claimed again.
 #[tokio::test]
 async fn what_is_handed_in_late_gets_the_units_that_are_left() {

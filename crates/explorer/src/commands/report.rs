@@ -1,0 +1,181 @@
+//! Lines, table, and the document that they are appended to.
+
+use std::fmt;
+use std::io::Write;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Context;
+use comfy_table::{Table, presets};
+use flash_sale::base::clock::Clock;
+
+use crate::facts;
+use crate::plan::Plan;
+use crate::run::Outcome;
+
+/// The result of a seed.
+#[derive(Clone, Debug, Default)]
+pub struct Line {
+    seed: u64,
+    faults: Vec<&'static str>,
+    claims: usize,
+    ok: usize,
+    refused: usize,
+    unknown: usize,
+    recoveries: usize,
+    /// Time for which lanes were closed, all together.
+    closed_s: f64,
+    letters: usize,
+    superseded: usize,
+    lost: usize,
+    alarms: usize,
+    took: Duration,
+    broken: Vec<&'static str>,
+}
+
+impl Line {
+    /// The result of a run.
+    pub fn of(plan: &Plan, outcome: &Outcome, took: Duration) -> Self {
+        let (evidence, verdict) = (&outcome.evidence, &outcome.verdict);
+        let mut line = Self {
+            seed: plan.seed,
+            faults: plan.faults(),
+            recoveries: evidence.recoveries.iter().filter(|r| r.opened.is_some()).count(),
+            letters: verdict.letters,
+            superseded: verdict.superseded,
+            lost: verdict.lost_with_process.len(),
+            alarms: outcome.alarms,
+            took,
+            broken: verdict.names(),
+            ..Self::default()
+        };
+        let closed = evidence.recoveries.iter().filter_map(|r| Some(r.opened? - r.closed));
+        line.closed_s =
+            std::time::Duration::from_millis(closed.sum::<i64>().unsigned_abs()).as_secs_f64();
+        for event in evidence.history.iter().filter(|event| event.op == facts::Op::Claim) {
+            line.claims += 1;
+            match event.outcome {
+                facts::Outcome::Ok(_) => line.ok += 1,
+                facts::Outcome::Refused(..) => line.refused += 1,
+                facts::Outcome::Unknown => line.unknown += 1,
+            }
+        }
+        line
+    }
+
+    /// Whether all invariants hold.
+    pub fn holds(&self) -> bool {
+        self.broken.is_empty()
+    }
+
+    fn verdict(&self) -> String {
+        if self.holds() { "holds".to_owned() } else { format!("BROKEN {}", self.broken.join(" ")) }
+    }
+}
+
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "seed {}: {}; claims {}: ok {}, refused {}, unknown {}; recoveries {}, closed {:.1} s; letters {}, superseded {}, lost {}; {} alarms; {:.0} s: {}",
+            self.seed,
+            self.faults.join(" "),
+            self.claims,
+            self.ok,
+            self.refused,
+            self.unknown,
+            self.recoveries,
+            self.closed_s,
+            self.letters,
+            self.superseded,
+            self.lost,
+            self.alarms,
+            self.took.as_secs_f64(),
+            self.verdict(),
+        )
+    }
+}
+
+/// All seeds, and their sum.
+pub fn table(lines: &[Line]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::ASCII_MARKDOWN);
+    table.set_header([
+        "seed",
+        "faults",
+        "claims",
+        "ok",
+        "refused",
+        "unknown",
+        "recoveries",
+        "closed s",
+        "letters",
+        "superseded",
+        "lost",
+        "verdict",
+    ]);
+    for line in lines {
+        table.add_row(cells(&line.seed.to_string(), &line.faults.join(" "), line, &line.verdict()));
+    }
+    let sum = sum(lines);
+    let broken = lines.iter().filter(|line| !line.holds()).count();
+    let verdict = if broken == 0 { "all hold".to_owned() } else { format!("{broken} broken") };
+    table.add_row(cells("all", &format!("{} seeds", lines.len()), &sum, &verdict));
+    table
+}
+
+fn cells(name: &str, faults: &str, line: &Line, verdict: &str) -> Vec<String> {
+    let counts = [line.claims, line.ok, line.refused, line.unknown, line.recoveries];
+    let ends = [line.letters, line.superseded, line.lost];
+    let mut cells = vec![name.to_owned(), faults.to_owned()];
+    cells.extend(counts.map(|count| count.to_string()));
+    cells.push(format!("{:.1}", line.closed_s));
+    cells.extend(ends.map(|count| count.to_string()));
+    cells.push(verdict.to_owned());
+    cells
+}
+
+fn sum(lines: &[Line]) -> Line {
+    let mut sum = Line::default();
+    for line in lines {
+        sum.claims += line.claims;
+        sum.ok += line.ok;
+        sum.refused += line.refused;
+        sum.unknown += line.unknown;
+        sum.recoveries += line.recoveries;
+        sum.closed_s += line.closed_s;
+        sum.letters += line.letters;
+        sum.superseded += line.superseded;
+        sum.lost += line.lost;
+    }
+    sum
+}
+
+/// Appends one row to the table at the end of a document.
+pub async fn append(document: &Path, lines: &[Line]) -> anyhow::Result<()> {
+    let git = tokio::process::Command::new("git").args(["rev-parse", "--short", "HEAD"]).output();
+    let commit = String::from_utf8_lossy(&git.await?.stdout).trim().to_owned();
+    let (first, last) = lines.first().zip(lines.last()).context("no seed was run")?;
+    let sum = sum(lines);
+    let failed: Vec<String> =
+        lines.iter().filter(|line| !line.holds()).map(|line| line.seed.to_string()).collect();
+    let verdict = if failed.is_empty() {
+        "all hold".to_owned()
+    } else {
+        format!("broken: {}", failed.join(", "))
+    };
+    let mut file = std::fs::OpenOptions::new().append(true).open(document)?;
+    let date = Clock::System.now().format("%Y-%m-%d");
+    Ok(writeln!(
+        file,
+        "| {date} | {commit} | {} to {} ({}) | {} | {} | {} | {} | {} | {verdict} |",
+        first.seed,
+        last.seed,
+        lines.len(),
+        sum.claims,
+        sum.ok,
+        sum.recoveries,
+        sum.superseded,
+        sum.lost,
+    )?)
+}

@@ -1,0 +1,303 @@
+//! Faults: each with the thing that it breaks.
+
+use std::fmt;
+
+/// A way in which a part of the installation is broken for some time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Fault {
+    /// SIGKILL of a process that answers requests; started again at the end.
+    ApiKill,
+    /// SIGKILL of a worker; started again at the end.
+    WorkerKill,
+    /// SIGKILL of both workers; started again at the end.
+    WorkersKill,
+    /// SIGSTOP of a process that answers requests, SIGCONT at the end.
+    ApiPause,
+    /// SIGSTOP of a worker, SIGCONT at the end; often for longer than leases last.
+    WorkerPause,
+    /// SIGTERM and a new start of each process in turn.
+    RollingRestart,
+    /// SIGKILL of Redis; started again at the end, with its file as it is.
+    RedisKill,
+    /// SIGSTOP of Redis, SIGCONT at the end.
+    RedisPause,
+    /// Each third reply of Redis to a process is dropped, and its connection cut.
+    RepliesDropped,
+    /// Each piece of data between a process and Redis is late.
+    Latency,
+    /// The data between a process and Redis arrive in pieces of one byte.
+    OneByteSlices,
+    /// No data pass between a process and Redis, and the connections stay open.
+    BlackHole,
+    /// The connections between a process and Redis are reset, again and again.
+    Resets,
+    /// Redis is killed at the end, and its append-only file is cut back to its length at the beginning.
+    AofCutBack,
+    /// Redis is killed at the end, and starts with the files that it had at the beginning.
+    OlderFile,
+    /// FLUSHALL.
+    FlushAll,
+    /// The hash of a sale is deleted.
+    SaleDeleted,
+    /// A shard of the buyers of a sale is deleted.
+    ShardDeleted,
+    /// The replica follows no more from the beginning on; at the end Redis is killed, and the replica is promoted.
+    Promotion,
+    /// Redis loads the data that its replica had at the beginning, and is a master again: the same life, older data.
+    Resync,
+    /// Redis may take no more memory.
+    MemoryFull,
+    /// The disk below Redis is full.
+    DiskFull,
+    /// Each sync of Redis's file fails.
+    SyncFails,
+    /// Each sync of Redis's file takes 200 ms longer.
+    SyncSlow,
+    /// Redis's clock is an hour off.
+    RedisClock,
+    /// The clock of a process is an hour off.
+    ServiceClock,
+    /// Entries that can't become orders are appended to the log.
+    Poison,
+    /// The consumer group of the log is destroyed.
+    GroupDestroyed,
+    /// The order log is deleted.
+    LogDeleted,
+    /// SCRIPT FLUSH.
+    ScriptsFlushed,
+    /// SIGKILL of Postgres; started again at the end.
+    PostgresKill,
+    /// No data pass between a process and Postgres, and the connections stay open.
+    PostgresBlackHole,
+}
+
+/// A thing that at most one fault has at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ground {
+    /// The process and the files of Redis.
+    RedisServer,
+    /// A process of the service, by its place.
+    Process(usize),
+    /// The way from a process to Redis.
+    WayToRedis(usize),
+    /// The way from a process to Postgres.
+    WayToPostgres(usize),
+    /// The server of Postgres.
+    PostgresServer,
+    /// All processes of the service.
+    AllProcesses,
+    /// Both workers.
+    Workers,
+    /// Nothing that another fault would disturb.
+    Free,
+}
+
+/// Things that a machine must permit for a fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Need {
+    /// A small file system of our own, in a mount name space of our own.
+    Mount,
+    /// `strace`, and the right to attach it.
+    Strace,
+    /// A C compiler, for the library that shifts clocks.
+    Compiler,
+}
+
+/// Places of the processes that answer requests; the workers' places follow.
+pub const APIS: usize = 2;
+/// Processes of the service.
+pub const PROCESSES: usize = 4;
+
+impl Fault {
+    /// Each fault.
+    pub const ALL: [Self; 32] = [
+        Self::ApiKill,
+        Self::WorkerKill,
+        Self::WorkersKill,
+        Self::ApiPause,
+        Self::WorkerPause,
+        Self::RollingRestart,
+        Self::RedisKill,
+        Self::RedisPause,
+        Self::RepliesDropped,
+        Self::Latency,
+        Self::OneByteSlices,
+        Self::BlackHole,
+        Self::Resets,
+        Self::AofCutBack,
+        Self::OlderFile,
+        Self::FlushAll,
+        Self::SaleDeleted,
+        Self::ShardDeleted,
+        Self::Promotion,
+        Self::Resync,
+        Self::MemoryFull,
+        Self::DiskFull,
+        Self::SyncFails,
+        Self::SyncSlow,
+        Self::RedisClock,
+        Self::ServiceClock,
+        Self::Poison,
+        Self::GroupDestroyed,
+        Self::LogDeleted,
+        Self::ScriptsFlushed,
+        Self::PostgresKill,
+        Self::PostgresBlackHole,
+    ];
+
+    /// Name of the fault, as reports have it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::ApiKill => "api-kill",
+            Self::WorkerKill => "worker-kill",
+            Self::WorkersKill => "workers-kill",
+            Self::ApiPause => "api-pause",
+            Self::WorkerPause => "worker-pause",
+            Self::RollingRestart => "rolling-restart",
+            Self::RedisKill => "redis-kill",
+            Self::RedisPause => "redis-pause",
+            Self::RepliesDropped => "replies-dropped",
+            Self::Latency => "latency",
+            Self::OneByteSlices => "one-byte-slices",
+            Self::BlackHole => "black-hole",
+            Self::Resets => "resets",
+            Self::AofCutBack => "aof-cut-back",
+            Self::OlderFile => "older-file",
+            Self::FlushAll => "flush-all",
+            Self::SaleDeleted => "sale-deleted",
+            Self::ShardDeleted => "shard-deleted",
+            Self::Promotion => "promotion",
+            Self::Resync => "resync",
+            Self::MemoryFull => "memory-full",
+            Self::DiskFull => "disk-full",
+            Self::SyncFails => "sync-fails",
+            Self::SyncSlow => "sync-slow",
+            Self::RedisClock => "redis-clock",
+            Self::ServiceClock => "service-clock",
+            Self::Poison => "poison",
+            Self::GroupDestroyed => "group-destroyed",
+            Self::LogDeleted => "log-deleted",
+            Self::ScriptsFlushed => "scripts-flushed",
+            Self::PostgresKill => "postgres-kill",
+            Self::PostgresBlackHole => "postgres-black-hole",
+        }
+    }
+
+    /// The thing that the fault has for itself while it lasts, at a place among the processes.
+    pub fn ground(self, place: usize) -> Ground {
+        match self {
+            Self::ApiKill | Self::WorkerKill | Self::ApiPause | Self::WorkerPause => {
+                Ground::Process(place)
+            }
+            Self::RollingRestart => Ground::AllProcesses,
+            Self::WorkersKill => Ground::Workers,
+            Self::RepliesDropped
+            | Self::Latency
+            | Self::OneByteSlices
+            | Self::BlackHole
+            | Self::Resets => Ground::WayToRedis(place),
+            Self::RedisKill
+            | Self::RedisPause
+            | Self::AofCutBack
+            | Self::OlderFile
+            | Self::Promotion
+            | Self::Resync
+            | Self::DiskFull
+            | Self::SyncFails
+            | Self::SyncSlow => Ground::RedisServer,
+            Self::PostgresKill => Ground::PostgresServer,
+            Self::PostgresBlackHole => Ground::WayToPostgres(place),
+            Self::FlushAll
+            | Self::SaleDeleted
+            | Self::ShardDeleted
+            | Self::MemoryFull
+            | Self::RedisClock
+            | Self::ServiceClock
+            | Self::Poison
+            | Self::GroupDestroyed
+            | Self::LogDeleted
+            | Self::ScriptsFlushed => Ground::Free,
+        }
+    }
+
+    /// Whether the fault is about a process that answers requests, a worker, or any of the four.
+    pub fn places(self) -> std::ops::Range<usize> {
+        match self {
+            Self::ApiKill | Self::ApiPause => 0..APIS,
+            Self::WorkerKill | Self::WorkerPause => APIS..PROCESSES,
+            _ => 0..PROCESSES,
+        }
+    }
+
+    /// Whether the fault is done at once, so that its end means nothing.
+    pub fn is_instant(self) -> bool {
+        matches!(
+            self,
+            Self::FlushAll
+                | Self::SaleDeleted
+                | Self::ShardDeleted
+                | Self::Poison
+                | Self::GroupDestroyed
+                | Self::LogDeleted
+                | Self::ScriptsFlushed
+                | Self::RollingRestart
+        )
+    }
+
+    /// Permission that the fault needs; `None` where it works on every Linux.
+    pub fn need(self) -> Option<Need> {
+        match self {
+            Self::DiskFull => Some(Need::Mount),
+            Self::SyncFails | Self::SyncSlow => Some(Need::Strace),
+            Self::RedisClock | Self::ServiceClock => Some(Need::Compiler),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl Ground {
+    /// Whether two faults must not have these at one time.
+    pub fn clashes(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Free, _) | (_, Self::Free) => false,
+            (Self::AllProcesses, Self::Process(_) | Self::Workers)
+            | (Self::Process(_) | Self::Workers, Self::AllProcesses) => true,
+            (Self::Workers, Self::Process(place)) | (Self::Process(place), Self::Workers) => {
+                place >= APIS
+            }
+            (one, two) => one == two,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn all_has_each_fault_once() {
+        let names: BTreeSet<_> = Fault::ALL.iter().map(|fault| fault.name()).collect();
+        assert_eq!(names.len(), Fault::ALL.len());
+        // The last variant: a fault that is added behind it, and not to ALL, makes this fail.
+        assert_eq!(Fault::PostgresBlackHole as usize + 1, Fault::ALL.len());
+    }
+
+    #[test]
+    fn two_faults_never_have_the_same_process() {
+        let kill = Fault::ApiKill.ground(1);
+        assert!(kill.clashes(Fault::ApiPause.ground(1)));
+        assert!(!kill.clashes(Fault::ApiPause.ground(0)));
+        assert!(kill.clashes(Fault::RollingRestart.ground(0)));
+        assert!(!kill.clashes(Fault::WorkersKill.ground(2)));
+        assert!(Fault::WorkerPause.ground(3).clashes(Fault::WorkersKill.ground(2)));
+        assert!(!Fault::FlushAll.ground(0).clashes(Fault::FlushAll.ground(0)));
+    }
+}
