@@ -8,6 +8,7 @@ use clap::{Args, ValueEnum};
 use secrecy::{ExposeSecret, SecretString};
 
 use super::durability::Level;
+use super::host_port::HostPort;
 use super::limits;
 use super::telemetry::LogFormat;
 
@@ -17,6 +18,19 @@ pub struct StoreConfig {
     /// Redis to use: redis://, rediss:// or redis+unix:// [default: a private one in the data folder]
     #[arg(long, env = "FLASH_SALE_REDIS_URL", hide_env_values = true, value_parser = secret)]
     pub redis_url: Option<SecretString>,
+
+    /// Sentinels, as host:port,host:port; --redis-url then has the master's name in place of the host: redis://:password@mymaster/0
+    #[arg(
+        long,
+        env = "FLASH_SALE_REDIS_SENTINELS",
+        value_delimiter = ',',
+        value_name = "HOST:PORT,..."
+    )]
+    pub redis_sentinels: Vec<HostPort>,
+
+    /// Name that the sentinels know the master by
+    #[arg(long, env = "FLASH_SALE_REDIS_MASTER", value_name = "NAME", value_parser = master_name)]
+    pub redis_master: Option<String>,
 
     /// Postgres to use: postgres://, with sslmode if needed [default: a private one in the data folder]
     #[arg(long, env = "FLASH_SALE_DATABASE_URL", hide_env_values = true, value_parser = secret)]
@@ -208,8 +222,10 @@ impl StoreConfig {
     ///
     /// # Errors
     ///
-    /// When only one of the two URLs is given: the data would stand in two places that don't belong together.
+    /// When only one of the two URLs is given: the data would stand in two places that don't belong together. Also when
+    /// [`sentinels`](Self::sentinels) fails.
     pub fn private_servers(&self) -> Result<bool, InvalidConfig> {
+        self.sentinels()?;
         match (&self.redis_url, &self.database_url) {
             (None, None) => Ok(true),
             (Some(_), Some(_)) => Ok(false),
@@ -224,6 +240,27 @@ impl StoreConfig {
 }
 
 impl StoreConfig {
+    /// The sentinels that name the master of Redis, and its name there; `None` where `--redis-url` names the server.
+    ///
+    /// # Errors
+    ///
+    /// When one of the settings is given without the others.
+    pub fn sentinels(&self) -> Result<Option<(&[HostPort], &str)>, InvalidConfig> {
+        match (&*self.redis_sentinels, self.redis_master.as_deref(), &self.redis_url) {
+            ([], None, _) => Ok(None),
+            ([], Some(_), _) => invalid(
+                "--redis-master is given without --redis-sentinels: give the sentinels that know this name, or let --redis-url name the server",
+            ),
+            (_, None, _) => invalid(
+                "--redis-sentinels is given without --redis-master: give the name that the sentinels know the master by, often mymaster",
+            ),
+            (_, Some(master), None) => invalid(format!(
+                "--redis-sentinels is given without --redis-url: give user, password and database, with the master's name in place of the host, as in redis://{master}/0",
+            )),
+            (sentinels, Some(master), Some(_)) => Ok(Some((sentinels, master))),
+        }
+    }
+
     /// Time in which Redis has to answer.
     pub fn redis_timeout(&self) -> Duration {
         Duration::from_millis(self.redis_timeout_ms)
@@ -387,6 +424,18 @@ fn address(value: &str) -> Result<SocketAddr, String> {
         "give an IP address and a port: 127.0.0.1:8080 for this machine alone, 0.0.0.0:8080 for all of its networks, 127.0.0.1:0 for any port that is free"
             .to_owned()
     })
+}
+
+/// Parses a master's name, by the rule of Sentinel.
+fn master_name(value: &str) -> Result<String, String> {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+    if value.is_empty() || !value.chars().all(allowed) {
+        return Err(
+            "give the name as in sentinel.conf: of the characters a-z, A-Z, 0-9, '-', '_' and '.'"
+                .into(),
+        );
+    }
+    Ok(value.to_owned())
 }
 
 /// Parses a prefix. Braces are refused: they would become the hash tag in place of the lane's.

@@ -44,6 +44,8 @@ pub const REDIS_KEEPALIVE_INTERVAL: Duration = Duration::from_secs(2);
 pub const REDIS_KEEPALIVE_PROBES: u32 = 3;
 /// Pause between two attempts to connect; requests in between fail at once instead of queueing.
 pub const REDIS_RECONNECT_PAUSE: Duration = Duration::from_millis(100);
+/// Period in which a sentinel that is listened to is asked for the master; a dead one is noticed by that.
+pub const SENTINEL_PERIOD: Duration = Duration::from_secs(1);
 /// Commands that may queue for the one multiplexed connection (the default of 50 would throttle).
 pub const REDIS_PIPELINE_BUFFER: usize = 4_096;
 /// Oldest Redis with the commands of the scripts: Debian 12's.

@@ -4,6 +4,9 @@
 // Settings: flags and environment variables.
 pub mod config;
 
+// Hosts and ports of settings.
+pub mod host_port;
+
 // Durability levels of confirmed writes.
 pub mod durability;
 

@@ -1,8 +1,11 @@
-//! Worth of a 202 by the way in which Redis keeps its data: one wording for `serve` and `doctor`.
+//! Worth of a 202 by the way in which Redis keeps its data and is replaced: one wording for `serve` and `doctor`.
 
 use std::fmt;
 
 use crate::kit::redis_facts::ServerFacts;
+
+/// Message about a master that sentinels may replace, and that would not notice.
+pub const KEEPS_ACCEPTING: &str = "min-replicas-to-write is 0: a master that the sentinels replace while it is paused or cut off goes on accepting claims, until it is told that it is a replica, and then loses all of them. Set min-replicas-to-write 1 and min-replicas-max-lag 2, on each server that may become the master";
 
 /// Persistence of Redis: how much of the acknowledged data survives which end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

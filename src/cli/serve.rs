@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 use tokio::net::TcpListener;
 
 use super::payments::{self, Judged};
-use super::persistence::Persistence;
+use super::persistence::{KEEPS_ACCEPTING, Persistence};
 use super::stores::{As, OpenStores, no_secret, token_secret};
 use crate::app::{self, App};
 use crate::base::clock::Clock;
@@ -60,6 +60,9 @@ pub async fn run(
     let served = async {
         if config.durability == Some(Level::Fsync) && !persistence.survives_a_kill() {
             bail!("--durability fsync can't be kept: {persistence}; or give --durability memory");
+        }
+        if stores.stores.redis.has_sentinels() && !stores.redis_facts.needs_replicas() {
+            bail!("Redis {KEEPS_ACCEPTING}");
         }
         let stores = stores.stores.clone();
         let app = App::assemble(config, stores, Clock::System, shutdown.clone()).await?;

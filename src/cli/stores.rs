@@ -176,11 +176,22 @@ pub fn connect(
     database_url: &str,
     config: &StoreConfig,
 ) -> anyhow::Result<(Redis, PgPool)> {
-    // The URL isn't quoted, because it may hold a password.
-    let redis = Redis::with_timeout(redis_url, config.redis_timeout()).map_err(|_| {
-        InvalidConfig::new("--redis-url can't be understood; give one like redis://host:6379")
-    })?;
-    Ok((redis, pool(database_url, config)?))
+    Ok((redis(redis_url, config)?, pool(database_url, config)?))
+}
+
+// The URL isn't quoted, because it may hold a password.
+fn redis(url: &str, config: &StoreConfig) -> Result<Redis, InvalidConfig> {
+    let timeout = config.redis_timeout();
+    let Some((sentinels, master)) = config.sentinels()? else {
+        return Redis::with_timeout(url, timeout).map_err(|_| {
+            InvalidConfig::new("--redis-url can't be understood; give one like redis://host:6379")
+        });
+    };
+    Redis::behind_sentinels(url, sentinels, master, timeout).map_err(|_| {
+        InvalidConfig::new(format!(
+            "--redis-url doesn't fit --redis-sentinels, which name the host and the port: give the master's name in place of both, as in redis://user:password@{master}/0 (rediss:// for TLS), and no Unix socket",
+        ))
+    })
 }
 
 fn pool(database_url: &str, config: &StoreConfig) -> Result<PgPool, InvalidConfig> {
@@ -225,7 +236,8 @@ fn upgraded_by_newer(unknown: &[String]) -> String {
 }
 
 async fn check_redis(redis: &Redis) -> anyhow::Result<ServerFacts> {
-    let facts = redis.facts().await.context("Redis (--redis-url) can't be used")?;
+    let flag = if redis.has_sentinels() { "--redis-sentinels" } else { "--redis-url" };
+    let facts = redis.facts().await.with_context(|| format!("Redis ({flag}) can't be used"))?;
     let (major, minor) = limits::REDIS_VERSION_MIN;
     if facts.version < limits::REDIS_VERSION_MIN {
         let (found_major, found_minor) = facts.version;
@@ -234,7 +246,11 @@ async fn check_redis(redis: &Redis) -> anyhow::Result<ServerFacts> {
         );
     }
     if facts.is_replica {
-        bail!("Redis is a replica, which takes no writes; let --redis-url name its primary");
+        let remedy = match redis.has_sentinels() {
+            true => "the sentinels are about to name another master: start again in some seconds",
+            false => "let --redis-url name its primary",
+        };
+        bail!("Redis is a replica, which takes no writes; {remedy}");
     }
     if facts.maxmemory_policy != "noeviction" {
         bail!(

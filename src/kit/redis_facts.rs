@@ -109,6 +109,11 @@ async fn settings(connection: &mut impl ConnectionLike) -> RedisResult<Option<Se
 }
 
 impl ServerFacts {
+    /// Whether `min-replicas-to-write` is in force; known without CONFIG, too.
+    pub fn needs_replicas(&self) -> bool {
+        self.good_replicas.is_some()
+    }
+
     fn read(info: &InfoDict, settings: Option<ServerSettings>) -> Self {
         let text = |name: &str| info.get::<String>(name).unwrap_or_default();
         let redis_version = text("redis_version");

@@ -42,6 +42,9 @@ mod kit;
 // Faults of the whole service.
 mod faults;
 
+// A master that sentinels replace.
+mod sentinel;
+
 // An older binary is replaced by the present one under load.
 mod upgrade;
 

@@ -2,7 +2,7 @@
 
 use super::Finding::{self, Failure, Good, Warning};
 use crate::base::limits;
-use crate::cli::persistence::Persistence;
+use crate::cli::persistence::{KEEPS_ACCEPTING, Persistence};
 use crate::kit::redis::Redis;
 use crate::kit::redis_facts::{ServerFacts, ServerSettings};
 
@@ -13,10 +13,16 @@ pub async fn examine(redis: &Redis, replicas_min: u32) -> Vec<Finding> {
         Ok(facts) => {
             let mut found = vec![Good(format!("Redis at {place}: {}", facts.program))];
             found.extend(judge(&facts, replicas_min));
+            found.extend(redis.has_sentinels().then(|| when_replaced(&facts)));
             found
         }
         Err(error) => vec![Failure(format!(
-            "Redis at {place} can't be used ({error}): no claim can be taken. Start it, or correct --redis-url"
+            "Redis at {place} can't be used ({error}): no claim can be taken. Start it, or correct {}",
+            if redis.has_sentinels() {
+                "--redis-sentinels and --redis-master"
+            } else {
+                "--redis-url"
+            }
         ))],
     }
 }
@@ -115,6 +121,16 @@ fn replicas(facts: &ServerFacts, replicas_min: u32) -> Option<Finding> {
             "Redis replicas: {connected} connected; a fail-over to one loses what it hadn't got yet, because no claim waits for them"
         ))
     })
+}
+
+/// End of a master that sentinels replace.
+fn when_replaced(facts: &ServerFacts) -> Finding {
+    if facts.needs_replicas() {
+        return Good(
+            "Redis min-replicas-to-write is set: a master that the sentinels replace while it is paused or cut off soon accepts nothing more".into(),
+        );
+    }
+    Failure(format!("Redis {KEEPS_ACCEPTING}; `serve` refuses this master"))
 }
 
 /// Settings that break the promise of other settings.

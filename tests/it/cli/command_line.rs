@@ -74,6 +74,14 @@ async fn help_shows_settings_from_the_environment_but_no_secret() {
     }
 }
 
+const WATCHED: [&str; 4] = ["--redis-sentinels", "127.0.0.1:1", "--redis-master", "mymaster"];
+
+/// The arguments of a service behind sentinels.
+fn watched(url: &str) -> Vec<&str> {
+    let stores = ["--redis-url", url, "--database-url", NO_POSTGRES, "--token-secret", SECRET];
+    [&WATCHED[..], &stores, &["--listen", "127.0.0.1:0"]].concat()
+}
+
 #[tokio::test]
 async fn settings_that_cannot_be_right_are_refused_before_anything_is_started() {
     let own = ["--redis-url", NO_REDIS, "--database-url", NO_POSTGRES];
@@ -100,6 +108,18 @@ async fn settings_that_cannot_be_right_are_refused_before_anything_is_started() 
         (&["--listen", ":0"], &["--listen", "127.0.0.1:0 for any port that is free"]),
         (&["--listen", "localhost:8080"], &["--listen", "give an IP address"]),
         (&["--admin-listen", "127.0.0.1"], &["--admin-listen", "give an IP address and a port"]),
+        (&["--redis-sentinels", ""], &["--redis-sentinels", "give host:port"]),
+        (&["--redis-sentinels", "a:1,,b:2"], &["--redis-sentinels", "give host:port"]),
+        (&["--redis-sentinels", "a:1,b:65536"], &["--redis-sentinels", "give host:port"]),
+        (&["--redis-sentinels", "a"], &["--redis-sentinels", "give host:port"]),
+        (&["--redis-sentinels", "a:1"], &["--redis-sentinels", "--redis-master"]),
+        (&["--redis-master", "mymaster"], &["--redis-master", "--redis-sentinels"]),
+        (&["--redis-master", "my master"], &["--redis-master", "as in sentinel.conf"]),
+        (&WATCHED, &["--redis-sentinels", "--redis-url", "redis://mymaster/0"]),
+        (&watched("redis://:hunter2@127.0.0.1:1/"), &["--redis-url", "@mymaster/0"]),
+        (&watched("redis://:hunter2@mymaster:6380/"), &["--redis-url", "@mymaster/0"]),
+        (&watched("redis+unix:///redis.sock?pass=hunter2"), &["--redis-url", "no Unix socket"]),
+        (&watched("mymaster"), &["--redis-url", "@mymaster/0"]),
     ] {
         let folder = std::env::temp_dir().join(format!("fs-it-{}", uuid::Uuid::new_v4().simple()));
         let mut command = flash_sale(&[&["serve"], arguments].concat());

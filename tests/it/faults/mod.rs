@@ -22,7 +22,7 @@ mod stores;
 mod outage;
 
 // Another server behind the same address.
-mod failover;
+pub mod failover;
 
 // The levels of durability.
 mod durability;

@@ -9,7 +9,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use clap::Parser;
 use flash_sale::app::App;
 use flash_sale::base::clock::Clock;
-use flash_sale::base::config::Config;
+use flash_sale::base::config::{Config, StoreConfig};
 use flash_sale::base::limits;
 use flash_sale::base::shutdown::Shutdown;
 use flash_sale::http;
@@ -25,7 +25,7 @@ use flash_sale::sale::reconcile::{self, Report};
 use flash_sale::worker::write::WriteReport;
 use flash_sale::worker::{LaneWorker, WorkerSettings, consumer_name};
 use private_servers::testing::RedisProxy;
-use redis::FromRedisValue;
+use redis::{FromRedisValue, RedisResult};
 use secrecy::SecretString;
 use serde_json::{Value, json};
 use sqlx::{ConnectOptions, PgConnection};
@@ -166,6 +166,12 @@ impl TestApp {
     /// The arguments that make the binary use this app's data.
     pub fn store_arguments(&self) -> Vec<String> {
         let Place { servers, database, prefix } = &self.place;
+        let stores = &self.config.stores;
+        let sentinels: Vec<_> = stores.redis_sentinels.iter().map(ToString::to_string).collect();
+        let master = stores.redis_master.clone().into_iter();
+        let sentinels = master.flat_map(|name| {
+            [("--redis-master", name), ("--redis-sentinels", sentinels.join(","))]
+        });
         [
             ("--redis-url", servers.redis_url.clone()),
             ("--database-url", servers.database(database)),
@@ -173,6 +179,7 @@ impl TestApp {
             ("--token-secret", SECRET.to_owned()),
         ]
         .into_iter()
+        .chain(sentinels)
         .flat_map(|(flag, value)| [flag.to_owned(), value])
         .collect()
     }
@@ -458,9 +465,8 @@ impl Place {
         let url = self.servers.database(&self.database);
         let stores = &config.stores;
         let pool = postgres::pool(&url, stores.database_connections, stores.database_timeout());
-        let redis = Redis::with_timeout(&self.servers.redis_url, stores.redis_timeout());
         let pool = pool.expect("a valid URL");
-        let redis = redis.expect("a valid URL");
+        let redis = redis(&self.servers.redis_url, stores).expect("a valid URL");
         let stores = Stores { pool, redis, keys: Keys::new(&self.prefix) };
         App::assemble(config, stores, clock, Shutdown::default()).await.expect("both stores answer")
     }
@@ -498,6 +504,14 @@ impl Place {
         pool.close().await;
         self.servers.drop_database(&self.database).await;
         report
+    }
+}
+
+fn redis(url: &str, stores: &StoreConfig) -> RedisResult<Redis> {
+    let timeout = stores.redis_timeout();
+    match &stores.redis_master {
+        Some(master) => Redis::behind_sentinels(url, &stores.redis_sentinels, master, timeout),
+        None => Redis::with_timeout(url, timeout),
     }
 }
 

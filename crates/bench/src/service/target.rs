@@ -114,6 +114,12 @@ impl Target {
             .into());
         };
         validate_secret(secret)?;
+        if stores.sentinels()?.is_some() {
+            return Err(InvalidConfig::new(
+                "the bench asks no sentinels: leave --redis-sentinels and --redis-master away, and let --redis-url name the master itself",
+            )
+            .into());
+        }
         let mut target = Self::at_url(name, url, secret).await?;
         if let (Some(redis), Some(database)) = (&stores.redis_url, &stores.database_url) {
             let redis = redis.expose_secret();

@@ -17,6 +17,8 @@ use uuid::Uuid;
 /// Time for a server to answer after its start.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// The settings of a sentinel, which it rewrites.
+const SENTINEL: &str = "sentinel.conf";
 /// The file that holds the seconds by which the server's clock is off.
 const CLOCK: &str = "clock";
 /// Source of the library that shifts the clock.
@@ -104,11 +106,23 @@ impl RedisServer {
     ///
     /// As [`start`](Self::start).
     pub fn on_tcp(settings: &[&str]) -> (Self, u16) {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("there is a free port");
-        let port = listener.local_addr().expect("it is bound").port();
-        drop(listener);
+        let port = free_port();
         let text = port.to_string();
         (Self::start(&[&["--port", &text], settings].concat()), port)
+    }
+
+    /// Starts a sentinel with these lines of settings, as in `["sentinel monitor mymaster 127.0.0.1 6379 2"]`. It listens
+    /// on a free TCP port of 127.0.0.1, which is returned, too. Started again after a kill, it knows what it knew.
+    ///
+    /// # Panics
+    ///
+    /// As [`start`](Self::start).
+    pub fn sentinel(settings: &[&str]) -> (Self, u16) {
+        let (folder, port) = (Self::new_folder(), free_port());
+        let port_line = format!("port {port}");
+        let lines = [&[port_line.as_str(), "bind 127.0.0.1"], settings].concat();
+        fs::write(folder.join(SENTINEL), lines.join("\n") + "\n").expect("the folder is new");
+        (Self::start_in(folder, &["--sentinel"], None), port)
     }
 
     /// The server's address: `redis+unix:///path/to/redis.sock`.
@@ -184,12 +198,23 @@ impl RedisServer {
     }
 }
 
+fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("there is a free port");
+    listener.local_addr().expect("it is bound").port()
+}
+
 fn keep(folder: &Path, settings: &[String], clock: Option<&Path>) -> (Child, i32) {
     let mut command = Command::new("sh");
     if let Some(library) = clock {
         command.env("LD_PRELOAD", library).env("CLOCK_SHIFT", folder.join(CLOCK));
     }
-    command.args(["-c", KEEP, program(), "--port", "0", "--save", "", "--dir"]).arg(folder);
+    command.args(["-c", KEEP, program()]);
+    if folder.join(SENTINEL).exists() {
+        command.arg(folder.join(SENTINEL));
+    } else {
+        command.args(["--port", "0", "--save", ""]);
+    }
+    command.arg("--dir").arg(folder);
     command.arg("--unixsocket").arg(folder.join("redis.sock")).args(settings);
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut keeper = command.spawn().expect("there is a shell");

@@ -8,7 +8,8 @@
 //!
 //! # What each failure does
 //!
-//! * The connection ends: the belief in every sale ends in the same moment, and another connection is opened.
+//! * The connection ends, or another master takes the place of its server: the belief in every sale ends in the same
+//!   moment, and another connection is opened.
 //! * The connection breaks without a sign: a PING on it, every [`limits::RETURNS_PING_PERIOD`], isn't answered, which
 //!   ends the connection, too. Messages and answers arrive in the order in which Redis sends them, so an answer also
 //!   says that every earlier message has been heard.
@@ -23,7 +24,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use redis::aio::{MultiplexedConnection, SendError};
-use redis::{PushInfo, PushKind, RedisError, RedisResult, Value};
+use redis::{ErrorKind, PushInfo, PushKind, RedisError, RedisResult, Value};
 use tokio::time::{Instant, sleep};
 
 use crate::base::limits;
@@ -61,8 +62,8 @@ impl Listener {
         let mut failed = false;
         loop {
             match self.subscribe().await {
-                Ok(connection) => {
-                    let error = self.until_it_ends(connection).await;
+                Ok((connection, connected)) => {
+                    let error = self.until_it_ends(connection, &connected).await;
                     self.memories.end_listening();
                     tracing::warn!(%error, "the connection that tells of units that come back has ended; until there is another, all claims ask Redis");
                     (pause, failed) = (limits::BACKOFF_MIN, true);
@@ -81,7 +82,7 @@ impl Listener {
     }
 
     /// A connection on which every later return of a unit is heard.
-    async fn subscribe(&self) -> RedisResult<MultiplexedConnection> {
+    async fn subscribe(&self) -> RedisResult<(MultiplexedConnection, Arc<AtomicBool>)> {
         let connected = Arc::new(AtomicBool::new(true));
         let heard = {
             let memories = self.memories.clone();
@@ -97,14 +98,21 @@ impl Listener {
         };
         let (mut connection, server) = self.redis.listening_connection(heard).await?;
         connection.subscribe(&self.channel).await?;
-        self.memories.begin_listening(server, connected);
-        Ok(connection)
+        self.memories.begin_listening(server, connected.clone());
+        Ok((connection, connected))
     }
 
     /// Asks on the connection whether it still works, until it doesn't.
-    async fn until_it_ends(&self, mut connection: MultiplexedConnection) -> RedisError {
+    async fn until_it_ends(
+        &self,
+        mut connection: MultiplexedConnection,
+        connected: &AtomicBool,
+    ) -> RedisError {
         loop {
             sleep(limits::RETURNS_PING_PERIOD).await;
+            if !connected.load(Ordering::Acquire) {
+                return RedisError::from((ErrorKind::Io, "the connection has ended"));
+            }
             let asked_at = Instant::now();
             match redis::cmd("PING").query_async::<()>(&mut connection).await {
                 Ok(()) => self.memories.heard(asked_at),

@@ -9,10 +9,17 @@
 //! address leaves the old master there as a replica) ends the connection with its first refusal, and the next one is
 //! opened only when a master answers again.
 //!
+//! Where Sentinel watches the master, each new connection asks the sentinels for its place (`sentinel.rs`).
+//!
 //! A command that timed out may have been executed. Errors here therefore mean *unknown*, never *no*.
 
+// The master of a Redis that Sentinel watches.
+mod sentinel;
+
+// The end of a connection, as its users learn of it.
+mod line;
+
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
@@ -22,13 +29,17 @@ use redis::io::tcp::TcpSettings;
 use redis::io::tcp::socket2::TcpKeepalive;
 use redis::{
     AsyncConnectionConfig, Client, Cmd, ConnectionInfo, ErrorKind, FromRedisValue, InfoDict,
-    IntoConnectionInfo, Pipeline, ProtocolVersion, PushKind, RedisError, RedisFuture, RedisResult,
+    IntoConnectionInfo, Pipeline, ProtocolVersion, RedisError, RedisFuture, RedisResult,
     ServerErrorKind, Value,
 };
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
+use self::line::Line;
+use self::sentinel::Sentinels;
+use crate::base::host_port::HostPort;
 use crate::base::limits;
+use crate::base::shutdown::Shutdown;
 
 /// One life of a Redis server: its `run_id`, which changes with every start.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +50,8 @@ struct Identity {
     server: ServerId,
     /// Start of this life, by the server's clock.
     started_at: DateTime<Utc>,
+    /// Whether the server refuses writes while it has too few replicas.
+    needs_replicas: bool,
 }
 
 /// A Redis server, connected to when needed. Clones share the connection.
@@ -46,7 +59,7 @@ struct Identity {
 pub struct Redis(Arc<Shared>);
 
 struct Shared {
-    client: Client,
+    place: Place,
     /// Whether this connection logs a new life of the server: one of each process does.
     tells: bool,
     /// Time in which the server has to answer, and a connection to be established.
@@ -57,12 +70,20 @@ struct Shared {
     connecting: Mutex<Option<(Instant, RedisError)>>,
 }
 
+/// Way to the server.
+#[derive(Clone)]
+enum Place {
+    /// One address.
+    Server(Client),
+    /// The address that sentinels name.
+    Master(Arc<Sentinels>),
+}
+
 /// A live connection to an identified server.
 pub struct Link {
     connection: MultiplexedConnection,
     identity: Identity,
-    /// Cleared when the connection is known to have broken.
-    alive: Arc<AtomicBool>,
+    line: Arc<Line>,
 }
 
 impl ServerId {
@@ -93,24 +114,55 @@ impl Redis {
     ///
     /// When the URL can't be understood.
     pub fn with_timeout(url: &str, timeout: Duration) -> RedisResult<Self> {
-        let info: ConnectionInfo = url.into_connection_info()?;
-        // RESP3, because with RESP2 a lost connection is noticed only when the next command fails.
-        let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
-        let info = info.set_redis_settings(settings).set_tcp_settings(tcp_settings());
-        Ok(Self::of(Client::open(info)?, true, timeout))
+        let client = Client::open(understood(url)?)?;
+        Ok(Self::of(Place::Server(client), true, timeout))
+    }
+
+    /// Names the master `master` of these sentinels. Each server has `timeout` to answer; the first command connects. The
+    /// URL has the name of the master in place of host and port: `redis://user:password@master/0`.
+    ///
+    /// # Errors
+    ///
+    /// When the URL can't be understood, or names another host, or there is no sentinel.
+    pub fn behind_sentinels(
+        url: &str,
+        sentinels: &[HostPort],
+        master: &str,
+        timeout: Duration,
+    ) -> RedisResult<Self> {
+        let sentinels = Sentinels::new(understood(url)?, sentinels, master, timeout)?;
+        Ok(Self::of(Place::Master(Arc::new(sentinels)), true, timeout))
+    }
+
+    /// Starts the task that ends connections to a master that has been replaced; none where no sentinel tells of that.
+    pub fn follow_master(&self, shutdown: &Shutdown) {
+        if let Place::Master(sentinels) = &self.0.place {
+            let (sentinels, stop) = (sentinels.clone(), shutdown.stop_token().clone());
+            shutdown.spawn(async move {
+                tokio::select! {
+                    () = stop.cancelled() => {}
+                    () = sentinels.follow() => {}
+                }
+            });
+        }
     }
 
     /// The same server over another connection, opened at its first command: for replies that would hold up all other
     /// commands.
     #[must_use]
     pub fn another(&self) -> Self {
-        Self::of(self.0.client.clone(), false, self.0.timeout)
+        Self::of(self.0.place.clone(), false, self.0.timeout)
     }
 
-    fn of(client: Client, tells: bool, timeout: Duration) -> Self {
+    fn of(place: Place, tells: bool, timeout: Duration) -> Self {
         let link = ArcSwapOption::empty();
         let connecting = Mutex::new(None);
-        Self(Arc::new(Shared { client, tells, timeout, link, connecting }))
+        Self(Arc::new(Shared { place, tells, timeout, link, connecting }))
+    }
+
+    /// Whether sentinels name the server.
+    pub fn has_sentinels(&self) -> bool {
+        matches!(self.0.place, Place::Master(_))
     }
 
     /// Time in which the server has to answer.
@@ -122,7 +174,7 @@ impl Redis {
     ///
     /// # Errors
     ///
-    /// When no master can be reached within [`timeout`](Self::timeout).
+    /// When no master can be reached within [`timeout`](Self::timeout), which each sentinel has, too.
     pub async fn link(&self) -> RedisResult<Arc<Link>> {
         match self.0.link.load_full() {
             Some(link) if link.is_alive() => Ok(link),
@@ -184,11 +236,9 @@ impl Redis {
         &self,
         heard: impl AsyncPushSender,
     ) -> RedisResult<(MultiplexedConnection, ServerId)> {
-        let config = self.config().set_push_sender(heard);
-        let client = &self.0.client;
-        let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
-        let server = identify(&mut connection).await?.server;
-        Ok((connection, server))
+        let line = Arc::new(Line::for_messages(heard));
+        let (connection, identity) = self.open(&line).await?;
+        Ok((connection, identity.server))
     }
 
     /// A connection of its own to any server at the address, even one that can't be used: for facts about it.
@@ -197,13 +247,21 @@ impl Redis {
     ///
     /// When no server can be reached.
     pub(super) async fn connection_to_any(&self) -> RedisResult<MultiplexedConnection> {
-        self.0.client.get_multiplexed_async_connection_with_config(&self.config()).await
+        let client = match &self.0.place {
+            Place::Server(client) => client.clone(),
+            Place::Master(sentinels) => sentinels.client(&sentinels.ask().await?)?,
+        };
+        let config = line::config(self.0.timeout);
+        client.get_multiplexed_async_connection_with_config(&config).await
     }
 
     /// Place of the server, without user and password: `host:6379, database 0`, or the path of a socket.
     pub fn address(&self) -> String {
-        let info = self.0.client.get_connection_info();
-        format!("{}, database {}", info.addr(), info.redis_settings().db())
+        let place = match &self.0.place {
+            Place::Server(client) => client.get_connection_info().addr().to_string(),
+            Place::Master(sentinels) => sentinels.address(),
+        };
+        format!("{place}, database {}", self.get_db())
     }
 
     async fn connect(&self) -> RedisResult<Arc<Link>> {
@@ -219,12 +277,12 @@ impl Redis {
         {
             return Err(error.clone());
         }
-        match self.open().await {
+        match self.open_link().await {
             Ok(link) => {
                 let link = Arc::new(link);
                 let last = self.0.link.swap(Some(link.clone()));
-                if self.0.tells && last.is_some_and(|last| last.server() != link.server()) {
-                    tracing::warn!("Redis has been started anew");
+                if self.0.tells {
+                    self.tell_new_server(&link, last.as_deref());
                 }
                 *failed = None;
                 Ok(link)
@@ -236,28 +294,38 @@ impl Redis {
         }
     }
 
-    async fn open(&self) -> RedisResult<Link> {
-        let alive = Arc::new(AtomicBool::new(true));
-        let config = self.config().set_push_sender({
-            let alive = alive.clone();
-            move |push: redis::PushInfo| {
-                if push.kind == PushKind::Disconnection {
-                    alive.store(false, Ordering::Release);
-                }
-                Ok::<_, redis::aio::SendError>(())
-            }
-        });
-        let client = &self.0.client;
-        let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
-        let identity = identify(&mut connection).await?;
-        Ok(Link { connection, identity, alive })
+    fn tell_new_server(&self, link: &Link, last: Option<&Link>) {
+        if last.is_some_and(|last| last.server() == link.server()) {
+            return;
+        }
+        if last.is_some() {
+            tracing::warn!("Redis has been started anew, or another server answers");
+        }
+        if self.has_sentinels() && !link.identity.needs_replicas {
+            tracing::warn!(
+                "the master of Redis has min-replicas-to-write 0: once it has been replaced, it would go on accepting writes that are lost; set 1, on each server that may become the master"
+            );
+        }
     }
 
-    fn config(&self) -> AsyncConnectionConfig {
-        AsyncConnectionConfig::new()
-            .set_connection_timeout(Some(self.0.timeout))
-            .set_response_timeout(Some(self.0.timeout))
-            .set_pipeline_buffer_size(limits::REDIS_PIPELINE_BUFFER)
+    async fn open_link(&self) -> RedisResult<Link> {
+        let line = Arc::new(Line::for_commands());
+        let (connection, identity) = self.open(&line).await?;
+        Ok(Link { connection, identity, line })
+    }
+
+    /// A connection to a server that has been identified.
+    async fn open(&self, line: &Arc<Line>) -> RedisResult<(MultiplexedConnection, Identity)> {
+        let config = line::config(self.0.timeout).set_push_sender(line.clone());
+        match &self.0.place {
+            Place::Server(client) => identified(client, &config).await,
+            Place::Master(sentinels) => {
+                let word = sentinels.ask().await?;
+                sentinels.enter(&word, line)?;
+                let opened = identified(&sentinels.client(&word)?, &config).await;
+                opened.inspect_err(|_| sentinels.doubt(&word))
+            }
+        }
     }
 }
 
@@ -278,6 +346,7 @@ impl ConnectionLike for Redis {
             let mut connection = link.connection.clone();
             let replies = connection.req_packed_commands(commands, offset, count).await;
             let replies = replies.inspect_err(|error| link.notice(error))?;
+            link.refuse_late_reply()?;
             for reply in &replies {
                 if let Value::ServerError(error) = reply {
                     link.notice(&error.clone().into());
@@ -288,7 +357,10 @@ impl ConnectionLike for Redis {
     }
 
     fn get_db(&self) -> i64 {
-        self.0.client.get_connection_info().redis_settings().db()
+        match &self.0.place {
+            Place::Server(client) => client.get_connection_info().redis_settings().db(),
+            Place::Master(sentinels) => sentinels.database(),
+        }
     }
 }
 
@@ -311,7 +383,9 @@ impl Link {
     pub async fn query<T: FromRedisValue>(&self, command: &Cmd) -> RedisResult<T> {
         self.check()?;
         let reply = command.query_async::<Value>(&mut self.connection.clone()).await;
-        read(reply.inspect_err(|error| self.notice(error))?)
+        let reply = reply.inspect_err(|error| self.notice(error))?;
+        self.refuse_late_reply()?;
+        read(reply)
     }
 
     /// Runs two commands in one round trip, each for itself: the error of one is its own answer.
@@ -327,6 +401,7 @@ impl Link {
         let sent = commands.query_async(&mut self.connection.clone()).await;
         let replies: (RedisResult<Value>, RedisResult<Value>) =
             sent.inspect_err(|error| self.notice(error))?;
+        self.refuse_late_reply()?;
         for reply in [&replies.0, &replies.1] {
             let _ = reply.as_ref().inspect_err(|error| self.notice(error));
         }
@@ -343,7 +418,12 @@ impl Link {
     }
 
     fn is_alive(&self) -> bool {
-        self.alive.load(Ordering::Acquire)
+        self.line.is_alive()
+    }
+
+    /// Fails once another master has taken over: the data that a reply speaks of may be gone, so the outcome is unknown.
+    fn refuse_late_reply(&self) -> RedisResult<()> {
+        if self.line.is_replaced() { Err(sentinel::replaced()) } else { Ok(()) }
     }
 
     /// Ends the connection after trouble on the wire, so that the next command gets a new one. Trouble includes
@@ -351,7 +431,7 @@ impl Link {
     /// under way on the old connection still get their replies.
     fn notice(&self, error: &RedisError) {
         if error.is_io_error() || error.is_unrecoverable_error() || is_unfit_server(error) {
-            self.alive.store(false, Ordering::Release);
+            self.line.end();
         }
     }
 }
@@ -404,6 +484,16 @@ fn is_unfit_server(error: &RedisError) -> bool {
     matches!(error.kind(), ErrorKind::Server(kind) if unfit.contains(&kind))
 }
 
+/// A connection to the master behind the client.
+async fn identified(
+    client: &Client,
+    config: &AsyncConnectionConfig,
+) -> RedisResult<(MultiplexedConnection, Identity)> {
+    let mut connection = client.get_multiplexed_async_connection_with_config(config).await?;
+    let identity = identify(&mut connection).await?;
+    Ok((connection, identity))
+}
+
 /// Identifies the master behind a connection, and its life.
 async fn identify(connection: &mut MultiplexedConnection) -> RedisResult<Identity> {
     let mut command = redis::cmd("INFO");
@@ -423,7 +513,17 @@ async fn identify(connection: &mut MultiplexedConnection) -> RedisResult<Identit
     Ok(Identity {
         server: ServerId(run_id.into()),
         started_at: started_at.ok_or_else(unreachable)?,
+        // Redis has this field only while the setting is in force.
+        needs_replicas: info.get::<u32>("min_slaves_good_slaves").is_some(),
     })
+}
+
+/// The parts of a URL, with the settings of all connections.
+fn understood(url: &str) -> RedisResult<ConnectionInfo> {
+    let info: ConnectionInfo = url.into_connection_info()?;
+    // RESP3, because with RESP2 a lost connection is noticed only when the next command fails.
+    let settings = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP3);
+    Ok(info.set_redis_settings(settings).set_tcp_settings(tcp_settings()))
 }
 
 /// Keep-alive notices a peer that has gone without a word, also on a connection that only listens.

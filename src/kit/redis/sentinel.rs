@@ -1,0 +1,297 @@
+//! The master of a Redis that Sentinel watches.
+//!
+//! # Model
+//!
+//! Several sentinels watch a master and its replicas. When most of them agree that the master is away, they promote a
+//! replica, and from then on name that one. One of them is the *current* sentinel of this process. Each new connection
+//! asks it where the master is; [`Sentinels::follow`] listens to it for `+switch-master`. A sentinel that doesn't answer,
+//! or whose master can't be used, hands over to the next one in the list.
+//!
+//! # Authority
+//!
+//! Every connection of the process leads to the master that its current sentinel names. When the name changes, or another
+//! sentinel becomes the current one and names another master, all connections to other servers end at once, and
+//! replies that come over them later count for nothing. A connection that is opened at that moment compares the
+//! count of changes.
+//!
+//! A sentinel's word is no proof: the server itself has to say that it is a master. So an older word leads to a failed
+//! attempt, and the next attempt asks again.
+//!
+//! # What each failure does
+//!
+//! * A sentinel dies or hangs: the next one is asked, within the time-out of a connection. All are away: connections that
+//!   are open stay in use, and no new one can be opened.
+//! * A master is replaced while it is paused or cut off: connections to it end with the message. When it goes on, it
+//!   carries out the commands that have waited in its sockets, whatever its settings; their replies come too late. A
+//!   process that cannot hear the message goes on until a command fails: a paused server times out, and a server that
+//!   has become a replica refuses writes.
+//! * A sentinel is cut off together with the old master and this process: the process goes on with the old master, and no
+//!   client can know better. So the master has to refuse writes once it has lost its replicas: `min-replicas-to-write`.
+//!
+//! # What is not promised
+//!
+//! The message comes when the sentinels have agreed, after `down-after-milliseconds` at least. What the old master had
+//! accepted and not replicated by then is lost with it. Sentinels that want a password are not supported.
+
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{
+    Client, ConnectionAddr, ConnectionInfo, ErrorKind, ProtocolVersion, RedisConnectionInfo,
+    RedisError, RedisResult,
+};
+use tokio::sync::{mpsc, watch};
+use tokio::time::sleep;
+
+use super::line::{self, Line};
+use crate::base::host_port::HostPort;
+use crate::base::limits;
+use crate::base::telemetry::LogThrottle;
+
+/// Channel on which a sentinel tells of a new master.
+const SWITCH: &str = "+switch-master";
+
+/// The sentinels of one master.
+pub(super) struct Sentinels {
+    /// Name of the master at the sentinels.
+    master: String,
+    /// A connection to the master, but for its place: user, password, database, TLS.
+    to_master: ConnectionInfo,
+    nodes: Vec<Node>,
+    /// Index of the current sentinel.
+    current: watch::Sender<usize>,
+    /// Time in which a sentinel has to answer.
+    timeout: Duration,
+    lines: Mutex<Lines>,
+}
+
+struct Node {
+    place: HostPort,
+    client: Client,
+}
+
+/// Connections to masters.
+#[derive(Default)]
+struct Lines {
+    /// The master that the current sentinel named last, if a task listens.
+    named: Option<HostPort>,
+    /// Number of times that the task has learned of a master.
+    changes: u64,
+    open: Vec<(HostPort, Weak<Line>)>,
+}
+
+/// The word of a sentinel.
+pub(super) struct Word {
+    /// Index of the sentinel.
+    by: usize,
+    /// The master.
+    place: HostPort,
+    /// Number of changes when the sentinel was asked.
+    changes: u64,
+}
+
+impl Sentinels {
+    /// Names the sentinels; asks none. They are reached as the master is, with TLS or without, but without a password.
+    ///
+    /// # Errors
+    ///
+    /// When `to_master` names another server than `master`, or a Unix socket.
+    pub fn new(
+        to_master: ConnectionInfo,
+        places: &[HostPort],
+        master: &str,
+        timeout: Duration,
+    ) -> RedisResult<Self> {
+        let is_master = match to_master.addr() {
+            ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+                host == master && *port == NO_PORT
+            }
+            _ => false,
+        };
+        if !is_master || places.is_empty() {
+            let what = "the URL has to name the master in place of a host, and no port";
+            return Err(RedisError::from((ErrorKind::InvalidClientConfig, what)));
+        }
+        let without_password = RedisConnectionInfo::default().set_protocol(ProtocolVersion::RESP3);
+        let node = |place: &HostPort| {
+            let info = at(&to_master, place).set_redis_settings(without_password.clone());
+            Ok(Node { place: place.clone(), client: Client::open(info)? })
+        };
+        let nodes = places.iter().map(node).collect::<RedisResult<_>>()?;
+        let (current, lines) = (watch::Sender::new(0), Mutex::default());
+        Ok(Self { master: master.to_owned(), to_master, nodes, current, timeout, lines })
+    }
+
+    /// Asks the sentinels for the master, the current one first.
+    ///
+    /// # Errors
+    ///
+    /// When none of them names it; the error has the reason of each.
+    pub async fn ask(&self) -> RedisResult<Word> {
+        let changes = self.lines().changes;
+        let mut reasons = Vec::new();
+        let first = *self.current.borrow();
+        for by in (first..first + self.nodes.len()).map(|at| at % self.nodes.len()) {
+            match self.ask_one(&self.nodes[by]).await {
+                Ok(place) => return Ok(Word { by, place, changes }),
+                Err(error) => {
+                    reasons.push(format!("{}: {error}", self.nodes[by].place));
+                    self.leave(by);
+                }
+            }
+        }
+        let what = "no sentinel names the master";
+        Err(RedisError::from((ErrorKind::Io, what, reasons.join("; "))))
+    }
+
+    async fn ask_one(&self, node: &Node) -> RedisResult<HostPort> {
+        let config = line::config(self.timeout);
+        let opened = node.client.get_multiplexed_async_connection_with_config(&config).await;
+        self.ask_on(&mut opened?).await
+    }
+
+    async fn ask_on(&self, connection: &mut MultiplexedConnection) -> RedisResult<HostPort> {
+        let mut command = redis::cmd("SENTINEL");
+        command.arg("get-master-addr-by-name").arg(&self.master);
+        let named: Option<(String, u16)> = command.query_async(connection).await?;
+        let Some((host, port)) = named else {
+            let what = "there is no master of that name";
+            return Err(RedisError::from((ErrorKind::Client, what, self.master.clone())));
+        };
+        Ok(HostPort { host, port })
+    }
+
+    /// The server that the sentinel has named.
+    ///
+    /// # Errors
+    ///
+    /// When the place can't be understood.
+    pub fn client(&self, word: &Word) -> RedisResult<Client> {
+        Client::open(at(&self.to_master, &word.place))
+    }
+
+    /// Enters a connection that is about to be opened, to be ended when another master takes over.
+    ///
+    /// # Errors
+    ///
+    /// When another master has taken over since the sentinel was asked.
+    pub fn enter(&self, word: &Word, line: &Arc<Line>) -> RedisResult<()> {
+        let mut lines = self.lines();
+        if lines.changes != word.changes && lines.named.as_ref() != Some(&word.place) {
+            return Err(replaced());
+        }
+        lines.open.retain(|(_, line)| line.strong_count() > 0);
+        lines.open.push((word.place.clone(), Arc::downgrade(line)));
+        Ok(())
+    }
+
+    /// Lets the next sentinel be the current one, because the server that this one has named can't be used.
+    pub fn doubt(&self, word: &Word) {
+        self.leave(word.by);
+    }
+
+    fn leave(&self, by: usize) {
+        let next = (by + 1) % self.nodes.len();
+        self.current.send_if_modified(|current| {
+            let is_current = *current == by;
+            if is_current {
+                *current = next;
+            }
+            is_current
+        });
+    }
+
+    /// Listens to the current sentinel, and ends connections to masters that have been replaced. Never returns.
+    pub async fn follow(&self) {
+        let mut throttle = LogThrottle::default();
+        loop {
+            let by = *self.current.borrow();
+            if let Err(error) = self.listen(by).await {
+                if throttle.allows() {
+                    let sentinel = self.nodes[by].place.to_string();
+                    tracing::warn!(%error, sentinel, "the sentinel can't be listened to; trying the next one");
+                }
+                self.leave(by);
+                sleep(limits::REDIS_RECONNECT_PAUSE).await;
+            }
+        }
+    }
+
+    /// Returns when another sentinel is the current one. Each message makes the sentinel be asked; so does the beginning,
+    /// since messages may have been missed, and the end of each period, which shows that the sentinel lives.
+    async fn listen(&self, by: usize) -> RedisResult<()> {
+        let (heard, mut messages) = mpsc::unbounded_channel();
+        let config = line::config(self.timeout).set_push_sender(heard);
+        let client = &self.nodes[by].client;
+        let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
+        connection.subscribe(SWITCH).await?;
+        let mut current = self.current.subscribe();
+        let mut known = None;
+        while *current.borrow_and_update() == by {
+            let place = self.ask_on(&mut connection).await?;
+            if known.as_ref() != Some(&place) {
+                self.learn(&place);
+                known = Some(place);
+            }
+            tokio::select! {
+                () = sleep(limits::SENTINEL_PERIOD) => {}
+                _ = current.changed() => {}
+                _ = messages.recv() => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends all connections to other servers than this one.
+    fn learn(&self, master: &HostPort) {
+        let mut lines = self.lines();
+        let before = lines.named.replace(master.clone());
+        lines.changes += 1;
+        let mut others = lines.open.clone();
+        drop(lines);
+        others.retain(|(place, _)| place != master);
+        others.iter().filter_map(|(_, line)| line.upgrade()).for_each(|line| line.replace());
+        if before.is_some_and(|before| before != *master) {
+            tracing::warn!(
+                master = master.to_string(),
+                "the sentinels name another master of Redis; the connections to the last one have ended"
+            );
+        }
+    }
+
+    fn lines(&self) -> MutexGuard<'_, Lines> {
+        self.lines.lock().expect("no holder of this lock panics")
+    }
+
+    /// Database of the master's connections.
+    pub fn database(&self) -> i64 {
+        self.to_master.redis_settings().db()
+    }
+
+    /// Name of the master, and the places of the sentinels.
+    pub fn address(&self) -> String {
+        let places: Vec<_> = self.nodes.iter().map(|node| node.place.to_string()).collect();
+        format!("the master {} of the sentinels {}", self.master, places.join(", "))
+    }
+}
+
+/// Port of a URL without one.
+const NO_PORT: u16 = 6379;
+
+/// The same connection to another place.
+fn at(info: &ConnectionInfo, place: &HostPort) -> ConnectionInfo {
+    let HostPort { host, port } = place.clone();
+    let addr = match info.addr().clone() {
+        ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
+            ConnectionAddr::TcpTls { host, port, insecure, tls_params }
+        }
+        _ => ConnectionAddr::Tcp(host, port),
+    };
+    info.clone().set_addr(addr)
+}
+
+/// The error of a connection whose master has been replaced.
+pub(super) fn replaced() -> RedisError {
+    RedisError::from((ErrorKind::Io, "another master of Redis has taken over"))
+}
