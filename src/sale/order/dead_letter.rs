@@ -176,8 +176,8 @@ pub async fn open_page(
 /// Closes a letter whose claim is an order after all.
 pub async fn became_order(pool: &PgPool, letter: DeadLetterId) -> sqlx::Result<()> {
     sqlx::query!(
-        "UPDATE dead_letters SET resolved_at = now(), updated_at = now(),
-                detail = detail || '; it became an order when it was tried again'
+        "UPDATE dead_letters SET detail = detail || '; it became an order when it was tried again',
+                resolved_at = now(), updated_at = now()
          WHERE id = $1 AND resolved_at IS NULL",
         letter.get(),
     )

@@ -119,6 +119,12 @@ const QUERIES: [Row; 29] = [
     ),
     ("open dead letters", "FROM dead_letters WHERE resolved_at IS NULL AND id <", "NULL, 21", 21.0),
     (
+        "dead letters that are tried again",
+        "FROM dead_letters WHERE resolved_at IS NULL AND id > $1 AND reason",
+        "0, NULL, 100",
+        100.0,
+    ),
+    (
         "the number of open dead letters",
         "SELECT count(*) AS \"count!\" FROM dead_letters WHERE resolved_at IS NULL",
         "",
