@@ -1,6 +1,6 @@
 //! Invariants about the order log.
 
-use super::Broken;
+use super::verdict::Broken;
 use crate::facts::Evidence;
 use crate::plan::Fault;
 

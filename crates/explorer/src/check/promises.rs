@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::excuse::{Excuse, excuse};
-use super::{Broken, POISON_ORDERS_MAX, Verdict};
+use super::verdict::{Broken, POISON_ORDERS_MAX, Verdict};
 use crate::facts::{Event, Evidence, Letter, Lost, Op, Outcome, Row};
 
 /// A user and a coupon.

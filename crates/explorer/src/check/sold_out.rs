@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Broken, POISON_ORDERS_MAX};
+use super::verdict::{Broken, POISON_ORDERS_MAX};
 use crate::facts::{Event, Evidence, Ms, Op, Outcome};
 
 /// Time for which a process believes "sold out" (`--sold-out-memory-ms`), with a second for a late reader.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{Broken, POISON_ORDERS_MAX};
+use super::verdict::{Broken, POISON_ORDERS_MAX};
 use crate::facts::{Evidence, RedisSale, SaleFacts};
 
 /// Ids that a message spells out.

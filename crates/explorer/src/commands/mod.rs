@@ -6,6 +6,9 @@ mod explore;
 // The smallest plan that still fails.
 mod shrink;
 
+// Everything that runs share.
+mod laboratory;
+
 // Lines, table, and the document that they are appended to.
 mod report;
 

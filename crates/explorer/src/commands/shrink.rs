@@ -1,7 +1,7 @@
 //! The smallest plan that still fails.
 
 use super::arguments::{Arguments, less};
-use super::explore::Laboratory;
+use super::laboratory::Laboratory;
 use crate::plan::Plan;
 
 /// Times that a smaller plan is tried before it counts as sound: the machine decides interleavings.

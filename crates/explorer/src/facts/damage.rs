@@ -1,6 +1,6 @@
 //! Damage done on purpose, and the lives of processes.
 
-use super::Ms;
+use super::unit::Ms;
 
 /// Redis lost data, because a fault made it.
 #[derive(Clone, Debug, PartialEq, Eq)]

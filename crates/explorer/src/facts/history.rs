@@ -1,6 +1,6 @@
 //! Requests of clients and operators, with their answers.
 
-use super::Ms;
+use super::unit::Ms;
 
 /// A request of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -12,14 +12,15 @@ mod damage;
 // Contents of both stores.
 mod stores;
 
+// The unit of times.
+mod unit;
+
 use crate::plan::Plan;
 
 pub use damage::{Life, Loss, Silence};
 pub use history::{Change, Event, Op, Outcome};
 pub use stores::{LaneFacts, Letter, Lost, RecoveryRow, RedisSale, Return, Row, SaleFacts};
-
-/// Milliseconds from the beginning of the run.
-pub type Ms = i64;
+pub use unit::Ms;
 
 /// All facts of a run.
 #[derive(Clone, Debug)]

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::Ms;
+use super::unit::Ms;
 
 /// A sale, as both stores have it.
 #[derive(Clone, Debug, PartialEq, Eq)]

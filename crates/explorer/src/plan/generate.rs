@@ -3,7 +3,8 @@
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::{APIS, Act, Deed, DeedAt, Fault, PROCESSES, Plan, SalePlan, Sync};
+use super::fault::{APIS, Fault, PROCESSES};
+use super::schedule::{Act, Deed, DeedAt, Plan, SalePlan, Sync};
 
 /// Time in which faults begin, in milliseconds.
 const BEGINS_MS: std::ops::Range<u32> = 1_000..6_000;

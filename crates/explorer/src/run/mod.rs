@@ -6,11 +6,11 @@ mod drive;
 // The end of all damage, and the wait for rest.
 mod heal;
 
-// Faults, caused.
-mod breaker;
-
 // Faults of the server of Redis: its process and its files.
 mod redis_faults;
+
+// Faults, caused.
+mod breaker;
 
 // Looks at sales while the run goes on.
 mod watch;

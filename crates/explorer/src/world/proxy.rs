@@ -142,7 +142,7 @@ async fn carry(
                 let _ = mood.wait_for(|mood| !matches!(mood, Mood::Hole | Mood::Closed)).await;
             }
             Mood::DropReplies if are_replies => {
-                if way.replies.fetch_add(1, Ordering::Relaxed) % DROPPED_OF == 0 {
+                if way.replies.fetch_add(1, Ordering::Relaxed).is_multiple_of(DROPPED_OF) {
                     return Err(io::ErrorKind::ConnectionAborted.into());
                 }
             }
