@@ -74,7 +74,7 @@ struct Shared {
 #[derive(Clone)]
 enum Place {
     /// One address.
-    Server(Client),
+    Server(Arc<Client>),
     /// The address that sentinels name.
     Master(Arc<Sentinels>),
 }
@@ -114,7 +114,7 @@ impl Redis {
     ///
     /// When the URL can't be understood.
     pub fn with_timeout(url: &str, timeout: Duration) -> RedisResult<Self> {
-        let client = Client::open(understood(url)?)?;
+        let client = Arc::new(Client::open(understood(url)?)?);
         Ok(Self::of(Place::Server(client), true, timeout))
     }
 
@@ -248,7 +248,7 @@ impl Redis {
     /// When no server can be reached.
     pub(super) async fn connection_to_any(&self) -> RedisResult<MultiplexedConnection> {
         let client = match &self.0.place {
-            Place::Server(client) => client.clone(),
+            Place::Server(client) => Client::clone(client),
             Place::Master(sentinels) => sentinels.client(&sentinels.ask().await?)?,
         };
         let config = line::config(self.0.timeout);
