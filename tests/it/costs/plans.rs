@@ -16,7 +16,7 @@ use crate::support::TestApp;
 type Row = (&'static str, &'static str, &'static str, f64);
 
 /// In arguments, `{first}` and `{second}` are the two sales, and `{thousand}` is so many ids.
-const QUERIES: [Row; 29] = [
+const QUERIES: [Row; 30] = [
     (
         "a refund",
         "UPDATE payments SET status = 'refunding', refund_reason = 'asked_for'",
