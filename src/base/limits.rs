@@ -235,7 +235,7 @@ pub const SHARDS_MAX: i64 = 16_384;
 /// Shards that one call makes or removes; the call holds up all claims meanwhile.
 pub const SHARDS_AT_A_TIME: usize = 1_000;
 /// Sales whose number of shards a process remembers.
-pub const SHARDS_MEMORY_COUPONS_MAX: u64 = 100_000;
+pub const SHARDS_MEMORY_COUPONS_MAX: usize = 100_000;
 
 /// Share of users whom the memory of a sold-out sale takes for buyers by mistake; each costs a question to
 /// Redis. At 0.01 % a filter needs some 20 bits for each buyer.

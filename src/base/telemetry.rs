@@ -54,9 +54,8 @@ pub struct RequestIds {
 
 impl RequestIds {
     /// A name that no other request has, in any process.
-    pub fn next(&self) -> String {
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
-        Uuid::from_u64_pair(self.process, number).to_string()
+    pub fn next(&self) -> Uuid {
+        Uuid::from_u64_pair(self.process, self.next.fetch_add(1, Ordering::Relaxed))
     }
 }
 

@@ -80,7 +80,7 @@ pub async fn claim(
     }
     let mut answer = app.claims.claim(coupon, user).await;
     if let Ok(ClaimOutcome::Accepted(order) | ClaimOutcome::AlreadyClaimed(order)) = answer
-        && app.claims.conditions(coupon).await.row
+        && app.claims.conditions(coupon).row
     {
         answer = Box::pin(committed(app, user, order, answer)).await;
     }

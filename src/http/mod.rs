@@ -40,22 +40,26 @@ pub mod extract;
 pub mod problem;
 
 use std::any::Any;
+use std::convert::Infallible;
+use std::panic::AssertUnwindSafe;
 
 use axum::Router;
+use axum::body::HttpBody;
 use axum::extract::{DefaultBodyLimit, Request};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Version, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
+use futures_util::FutureExt;
 use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
 use tokio::time::{Instant, timeout};
-use tower_http::catch_panic::CatchPanicLayer;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::openapi::{Content, Ref, RefOr};
 use utoipa::{Modify, OpenApi};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use utoipa_swagger_ui::SwaggerUi;
+use uuid::Uuid;
 
 use crate::base::limits;
 use crate::base::telemetry::RequestIds;
@@ -131,8 +135,8 @@ pub struct Door {
 }
 
 impl Door {
-    /// The first layer is the outermost: it sees every reply, including those of the layers below. All layers are
-    /// one, because each call of `layer` puts every route into a box of its own.
+    /// No layer: each one would put every route into a box of its own, and every body that it may change. The frame of a
+    /// request is [`answer`](Self::answer).
     fn new(router: Router<HttpState>, http: &HttpState) -> Self {
         let router = router
             .fallback(|| async { nothing_here() })
@@ -143,27 +147,22 @@ impl Door {
                     "the header Allow says which methods this path has",
                 )
             })
-            .layer((
-                CatchPanicLayer::custom(panicked),
-                DefaultBodyLimit::max(limits::BODY_BYTES_MAX),
-            ))
             .with_state(http.clone());
         Self { http: http.clone(), routes: TowerToHyperService::new(router) }
     }
 
-    /// The frame of every request: its id, its time limit, its problem body, its duration. Not a layer of the router,
-    /// which would box itself and the service inside.
-    pub async fn answer(&self, request: Request) -> Response {
+    /// The frame of every request: its id, its limits, its problem body, its duration.
+    pub async fn answer(&self, mut request: Request) -> Response {
         let started = Instant::now();
         let version = request.version();
         let request_id = request_id(request.headers(), &self.http.front().request_ids);
         let mut response = if declared_bytes(request.headers()) > limits::BODY_BYTES_MAX {
             extract::body_too_large().into_response()
         } else {
-            match timeout(limits::REQUEST_TIMEOUT, self.routes.call(request)).await {
-                Ok(Ok(response)) => response,
-                Err(_) => Problem::unavailable().into_response(),
+            if !request.body().is_end_stream() {
+                DefaultBodyLimit::max(limits::BODY_BYTES_MAX).apply(&mut request);
             }
+            bounded(self.routes.call(request)).await
         };
         let mut problem = response.extensions_mut().remove::<Problem>();
         if problem.is_none() && response.status() == StatusCode::NOT_FOUND {
@@ -171,13 +170,13 @@ impl Door {
             problem = Some(nothing_here());
         }
         if let Some(problem) = problem {
-            log_failure(&self.http, &problem, &request_id);
-            let rendered = problem.render(&request_id);
+            let request_id = request_id.to_str().expect("checked or made by us");
+            log_failure(&self.http, &problem, request_id);
+            let rendered = problem.render(request_id);
             let allow = response.headers_mut().remove(header::ALLOW);
             response = rendered;
             response.headers_mut().extend(allow.map(|allow| (header::ALLOW, allow)));
         }
-        let request_id = HeaderValue::from_str(&request_id).expect("checked or made by us");
         response.headers_mut().insert(REQUEST_ID, request_id);
         if self.http.app().shutdown.is_announced() && version <= Version::HTTP_11 {
             // The client's next request goes to another process. HTTP/2 announces that in a frame of its own.
@@ -203,18 +202,31 @@ fn nothing_here() -> Problem {
 }
 
 /// The client's own id for the request if it is fit for a log line, else a new one.
-fn request_id(headers: &HeaderMap, ids: &RequestIds) -> String {
-    let fit = |id: &&str| {
+fn request_id(headers: &HeaderMap, ids: &RequestIds) -> HeaderValue {
+    let fit = |id: &&HeaderValue| {
         (1..=64).contains(&id.len())
-            && id.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
+            && id.as_bytes().iter().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(b))
     };
-    let given = headers.get(REQUEST_ID).and_then(|id| id.to_str().ok()).filter(fit);
-    given.map_or_else(|| ids.next(), str::to_owned)
+    let given = headers.get(REQUEST_ID).filter(fit).cloned();
+    given.unwrap_or_else(|| {
+        let mut text = Uuid::encode_buffer();
+        let text = ids.next().hyphenated().encode_lower(&mut text);
+        HeaderValue::from_str(text).expect("digits, letters and hyphens")
+    })
 }
 
 fn declared_bytes(headers: &HeaderMap) -> usize {
     let length = headers.get(header::CONTENT_LENGTH).and_then(|length| length.to_str().ok());
     length.and_then(|length| length.parse().ok()).unwrap_or(0)
+}
+
+/// The reply of the routes, unless they panic or take too long.
+async fn bounded(reply: impl Future<Output = Result<Response, Infallible>>) -> Response {
+    match timeout(limits::REQUEST_TIMEOUT, AssertUnwindSafe(reply).catch_unwind()).await {
+        Ok(Ok(Ok(response))) => response,
+        Ok(Err(panic)) => panicked(panic),
+        Err(_) => Problem::unavailable().into_response(),
+    }
 }
 
 /// A panic is a bug of the service: logged as an error; the client learns only that.
@@ -249,6 +261,44 @@ impl Modify for Finish {
                     }
                 }
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn problem(response: &Response) -> String {
+        format!("{:?}", response.extensions().get::<Problem>().expect("a problem"))
+    }
+
+    #[tokio::test]
+    async fn a_panic_is_a_problem_that_tells_the_client_nothing() {
+        let response = bounded(async { panic!("the secret is 42") }).await;
+        assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
+        let problem = problem(&response);
+        assert!(problem.contains("\"internal\"") && !problem.contains("42"), "{problem}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_reply_that_does_not_come_is_given_up() {
+        let response = bounded(std::future::pending()).await;
+        assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
+        assert!(problem(&response).contains("\"unavailable\""));
+    }
+
+    #[test]
+    fn an_id_of_the_client_is_kept_if_it_is_fit_for_a_log_line() {
+        const LONG: &str = "0123456789012345678901234567890123456789012345678901234567890123456789";
+        let ids = RequestIds::default();
+        let named = |id: &'static str| {
+            let headers = HeaderMap::from_iter([(REQUEST_ID, HeaderValue::from_static(id))]);
+            request_id(&headers, &ids)
+        };
+        assert_eq!(named("a-1_b.C"), "a-1_b.C");
+        for unfit in ["", "a b", "a\"b", LONG] {
+            assert_eq!(named(unfit).len(), 36, "{unfit}");
         }
     }
 }

@@ -5,19 +5,22 @@ use std::convert::Infallible;
 use std::io;
 use std::iter;
 use std::net::SocketAddr;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::Request;
 use hyper::body::Incoming;
+use hyper::rt::{Sleep, Timer};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto::Builder;
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 
 use super::Door;
 use crate::base::limits;
@@ -90,10 +93,12 @@ async fn serve(stream: TcpStream, slot: OwnedSemaphorePermit, door: Door, shutdo
     if stream.set_nodelay(true).is_err() {
         return;
     }
-    let builder = builder();
-    let heard = AtomicBool::new(false);
+    // Of this connection alone: counts of users that all connections share would go from core to core.
+    let door = Arc::new(door);
+    let heads = Arc::new(HeadWait::begin());
+    let builder = builder(HeadTimer(heads.clone()));
     let service = service_fn(|request: Request<Incoming>| {
-        heard.store(true, Ordering::Relaxed);
+        heads.end();
         let door = door.clone();
         async move { Ok::<_, Infallible>(door.answer(request.map(Body::new)).await) }
     });
@@ -102,8 +107,9 @@ async fn serve(stream: TcpStream, slot: OwnedSemaphorePermit, door: Door, shutdo
     let stop = shutdown.stop_token().child_token();
     // How a connection ended (reset, timed out, malformed) is the client's business.
     tokio::select! {
+        biased;
         _ = connection.as_mut() => return,
-        () = no_request(&heard) => return,
+        () = heads.overdue() => return,
         () = stop.cancelled() => {}
     }
     // Requests under way are answered with `connection: close`; idle connections are closed then.
@@ -114,21 +120,91 @@ async fn serve(stream: TcpStream, slot: OwnedSemaphorePermit, door: Door, shutdo
     let _: Result<_, _> = tokio::time::timeout(limits::DOOR_DRAIN_MAX, connection).await;
 }
 
-/// Ends when a new connection brings no request in time. hyper's own time-out begins only once hyper knows HTTP/1
-/// from HTTP/2, and hyper waits for that as long as the client likes.
-async fn no_request(heard: &AtomicBool) {
-    tokio::time::sleep(limits::HEADER_READ_TIMEOUT).await;
-    if heard.load(Ordering::Relaxed) {
-        std::future::pending().await
+/// The wait of a connection for the head of its next request, from the first moment on: hyper's own time-out begins only
+/// once hyper knows HTTP/1 from HTTP/2, and hyper waits for that as long as the client likes.
+///
+/// A connection has one timer. With its own one, hyper sets a timer of the runtime for each head, and removes it when the
+/// head has come, both under a lock that all connections share.
+struct HeadWait {
+    began: Instant,
+    /// End of the wait, in nanoseconds since `began`; 0 while no head is waited for.
+    until_ns: AtomicU64,
+}
+
+impl HeadWait {
+    fn begin() -> Self {
+        Self { began: Instant::now(), until_ns: nanoseconds(limits::HEADER_READ_TIMEOUT).into() }
+    }
+
+    /// Waits until `deadline`. A wait that has begun keeps its end.
+    fn wait_until(&self, deadline: Instant) {
+        let until_ns = nanoseconds(deadline.saturating_duration_since(self.began));
+        let _ = self.until_ns.compare_exchange(0, until_ns, Ordering::Relaxed, Ordering::Relaxed);
+    }
+
+    /// The head is there.
+    fn end(&self) {
+        self.until_ns.store(0, Ordering::Relaxed);
+    }
+
+    /// Ends when a head has not come in time. A wait that begins later ends later, so one look in that time is enough.
+    async fn overdue(&self) {
+        loop {
+            let until = match self.until_ns.load(Ordering::Relaxed) {
+                0 => Instant::now() + limits::HEADER_READ_TIMEOUT,
+                until_ns => self.began + Duration::from_nanos(until_ns),
+            };
+            if until <= Instant::now() {
+                return;
+            }
+            tokio::time::sleep_until(until).await;
+        }
     }
 }
 
-fn builder() -> Builder<TokioExecutor> {
+fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Tells the wait of a connection that hyper begins to wait for a head.
+struct HeadTimer(Arc<HeadWait>);
+
+impl Timer for HeadTimer {
+    fn sleep(&self, duration: Duration) -> Pin<Box<dyn Sleep>> {
+        self.sleep_until(self.now() + duration)
+    }
+
+    fn sleep_until(&self, deadline: std::time::Instant) -> Pin<Box<dyn Sleep>> {
+        self.0.wait_until(deadline.into());
+        Box::pin(UntilOverdue)
+    }
+
+    fn now(&self) -> std::time::Instant {
+        Instant::now().into()
+    }
+}
+
+/// Never ends, because [`HeadWait::overdue`] ends the connection. Without a field, its box takes no memory.
+struct UntilOverdue;
+
+impl Future for UntilOverdue {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<()> {
+        Poll::Pending
+    }
+}
+
+impl Sleep for UntilOverdue {}
+
+fn builder(heads: HeadTimer) -> Builder<TokioExecutor> {
     let mut builder = Builder::new(TokioExecutor::new());
     builder
         .http1()
-        .timer(TokioTimer::new())
+        .timer(heads)
         .header_read_timeout(limits::HEADER_READ_TIMEOUT)
+        // Bodies are short: copied behind their heads, each reply is one write of one buffer.
+        .writev(false)
         .max_buf_size(limits::HEADER_BYTES_MAX);
     builder
         .http2()

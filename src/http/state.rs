@@ -17,9 +17,12 @@ use crate::kit::signature::Signatures;
 
 /// The service, and the state that HTTP adds. Clones share both.
 #[derive(Clone)]
-pub struct HttpState {
+pub struct HttpState(Arc<Shared>);
+
+/// In one place, because each request is handed the state several times.
+struct Shared {
     app: Arc<App>,
-    front: Arc<Front>,
+    front: Front,
 }
 
 /// State that HTTP adds to the service.
@@ -42,36 +45,37 @@ impl HttpState {
     /// The state of this service, as the configuration has it. Tokens are verified with `secret`. The memory of the
     /// bounds is kept small by a task of the service.
     pub fn new(app: Arc<App>, config: &Config, secret: &SecretString) -> Self {
-        let front = Arc::new(Front {
+        let front = Front {
             tokens: Tokens::new(secret),
             callbacks: config.payment_callback_secret.as_ref().map(Signatures::new),
             user_claims: NonZeroU32::new(config.user_claims_per_second).map(RateLimit::new),
             no_op_route: config.no_op_route,
             request_ids: RequestIds::default(),
             failure_log: Mutex::default(),
-        });
-        if front.user_claims.is_some() {
-            let bounded = front.clone();
-            app::repeat(&app, limits::HOUSEKEEPING_PERIOD, move |_| {
-                bounded.user_claims.iter().for_each(RateLimit::forget_idle);
+        };
+        let this = Self(Arc::new(Shared { app, front }));
+        if this.front().user_claims.is_some() {
+            let bounded = this.clone();
+            app::repeat(&this.0.app, limits::HOUSEKEEPING_PERIOD, move |_| {
+                bounded.front().user_claims.iter().for_each(RateLimit::forget_idle);
                 ready(())
             });
         }
-        Self { app, front }
+        this
     }
 
     /// The service.
     pub fn app(&self) -> &App {
-        &self.app
+        &self.0.app
     }
 
     pub(super) fn front(&self) -> &Front {
-        &self.front
+        &self.0.front
     }
 }
 
 impl FromRef<HttpState> for Arc<App> {
     fn from_ref(http: &HttpState) -> Self {
-        http.app.clone()
+        http.0.app.clone()
     }
 }

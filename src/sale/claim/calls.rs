@@ -27,7 +27,6 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use moka::future::Cache;
 use redis::Cmd;
 use tokio::time::{Instant, timeout};
 
@@ -44,6 +43,7 @@ use crate::sale::claim::memory::Memories;
 use crate::sale::claim::memory::listening::Edition;
 use crate::sale::claim::outcome::{ClaimOutcome, Reply};
 use crate::sale::claim::queue::{Queues, Waiting};
+use crate::sale::claim::setups::Setups;
 use crate::sale::durability::{Durability, OwnConnection};
 use crate::sale::fence::LaneStates;
 use crate::sale::ids::{CouponId, OrderId, UserId};
@@ -67,7 +67,7 @@ struct Shared {
     keys: Keys,
     script: VariadicScript,
     /// Setup of each sale by the script's last reply; a guess for other sales. The script compares it.
-    setups: Cache<CouponId, Setup>,
+    setups: Setups,
     order_ids: Arc<IdGenerator>,
     /// Layout of the log that accepted claims are appended to.
     layout: Arc<LayoutInUse>,
@@ -117,7 +117,7 @@ impl ClaimScript {
             redis,
             keys,
             script: VariadicScript::new(include_str!("../../../lua/claim.lua")),
-            setups: Cache::new(limits::SHARDS_MEMORY_COUPONS_MAX),
+            setups: Setups::default(),
             order_ids,
             layout,
             queues: Queues::new(bounds.claim_wait),
@@ -145,9 +145,9 @@ impl ClaimScript {
     }
 
     /// Conditions under which claims on this coupon are confirmed, as far as the script has told.
-    pub async fn conditions(&self, coupon: CouponId) -> Conditions {
+    pub fn conditions(&self, coupon: CouponId) -> Conditions {
         let Shared { setups, durability, .. } = &*self.0;
-        durability.conditions(setups.get(&coupon).await.and_then(|setup| setup.durability))
+        durability.conditions(setups.of(coupon).and_then(|setup| setup.durability))
     }
 }
 
@@ -209,12 +209,12 @@ impl Shared {
     async fn call(&self, coupon: CouponId, users: &[UserId]) -> Result<Vec<Reply>, Failure> {
         let mut lessons = LESSONS;
         loop {
-            let setup = self.setups.get(&coupon).await.unwrap_or(Setup::GUESS);
+            let setup = self.setups.of(coupon).unwrap_or(Setup::GUESS);
             let asked = self.ask(coupon, setup, users).await?;
             // Each of these replies is one to all claims, and carried none out.
             match asked.reply.claims.first() {
                 Some(&Reply::Resharded(setup)) if lessons > 0 => {
-                    self.setups.insert(coupon, setup).await;
+                    self.setups.note(coupon, setup);
                 }
                 Some(Reply::LogOfCalls) if lessons > 0 => self.layout.learn_calls(),
                 _ => return self.confirm(coupon, asked),

@@ -69,8 +69,8 @@ impl Claims {
     }
 
     /// Conditions under which claims on this coupon are confirmed. That of a row is the caller's to keep.
-    pub async fn conditions(&self, coupon: CouponId) -> Conditions {
-        self.script.conditions(coupon).await
+    pub fn conditions(&self, coupon: CouponId) -> Conditions {
+        self.script.conditions(coupon)
     }
 
     /// Deals with a reply that decides nothing: the store that knows more is asked, and then perhaps the script

@@ -9,6 +9,9 @@ pub mod calls;
 // Claims that wait for the next call.
 pub mod queue;
 
+// Setups of sales, as calls have learned them.
+pub mod setups;
+
 // Claims of regular coupons.
 pub mod regular;
 
