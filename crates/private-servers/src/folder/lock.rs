@@ -16,7 +16,7 @@ use nix::unistd::Pid;
 
 /// Time for which a lock without a living owner's notice is tried again: an owner writes its id at once, and a guest's
 /// look at the lock (see [`has_owner`]) holds it for microseconds.
-const LOCK_WITHIN: Duration = Duration::from_secs(1);
+const LOCK_WITHIN: Duration = Duration::from_secs(3);
 const LOCK_POLL: Duration = Duration::from_millis(20);
 
 /// A folder that this process holds the lock of.
@@ -156,8 +156,9 @@ fn exists(pid: u32) -> bool {
     pid > 0 && kill(Pid::from_raw(pid), None) != Err(Errno::ESRCH)
 }
 
-/// Takes the lock and writes the id of this process into it. An owner that lives is believed at once. A lock whose file
-/// names no live process is just being taken or looked at, and is tried again.
+/// Takes the lock and writes the id of this process into it. Another owner that lives is believed at once. A lock whose
+/// file names no live process is just being taken or looked at, and is tried again. So is one that this process has just
+/// given up: a process that it starts at that moment has the file, too, until it runs its program.
 async fn lock(dir: &Path) -> Result<File, PrivateServersError> {
     let path = dir.join("lock");
     let mut options = OpenOptions::new();
@@ -171,7 +172,8 @@ async fn lock(dir: &Path) -> Result<File, PrivateServersError> {
             Err(TryLockError::WouldBlock) => {}
         }
         let owner = owner(&mut file);
-        if owner.is_some_and(exists) || Instant::now() > deadline {
+        let is_another = |owner: u32| owner != std::process::id() && exists(owner);
+        if owner.is_some_and(is_another) || Instant::now() > deadline {
             return Err(PrivateServersError::InUse { dir: dir.to_owned(), pid: owner });
         }
         sleep(LOCK_POLL).await;
