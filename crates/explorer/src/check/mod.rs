@@ -3,7 +3,7 @@
 //! # What is excused
 //!
 //! A loss of data in Redis may cost a promise in one case only: the process that promised it has ended, too, before it
-//! could hand in its receipt ([`excuse`]). Such promises are counted and printed, never passed over.
+//! could hand in its receipt (`excuse.rs`). Such promises are counted and printed, never passed over.
 //!
 //! A promise may be a dead letter only if its unit can have been given to another user: after a loss of data, by a Redis
 //! that went on selling from older data, or because a process could not hand in what it had promised. Otherwise each
