@@ -76,11 +76,6 @@ impl Durability {
         Ok(this)
     }
 
-    /// The level of all sales.
-    pub fn level(&self) -> Level {
-        self.level
-    }
-
     /// Conditions of claims on a sale with this level of its own.
     pub fn conditions(&self, of_sale: Option<Level>) -> Conditions {
         let own = of_sale.map(Conditions::from).unwrap_or_default();
@@ -125,26 +120,12 @@ impl Durability {
 
     /// Why claims can't be confirmed at this level now, if so.
     pub async fn lacks(&self, level: Level) -> RedisResult<Option<String>> {
-        let seen = self.look().await?;
-        let Conditions { fsync, replicas, row: _ } = level.into();
-        if let Some(why) = seen.not_on_disk.filter(|_| fsync) {
-            return Ok(Some(why.to_owned()));
-        }
-        let missing = replicas > seen.replicas;
-        Ok(missing.then(|| format!("Redis has {} of {replicas} replicas", seen.replicas)))
+        Ok(self.look().await?.lacks(level))
     }
 
     /// The level of all sales, and why it isn't kept now, if so; by the last look.
     pub fn report(&self) -> (Level, Option<String>) {
-        let Conditions { fsync, replicas, row: _ } = self.level.into();
-        let lacks = self.seen().and_then(|seen| match seen.not_on_disk {
-            Some(why) if fsync => Some(why.to_owned()),
-            _ if replicas > seen.replicas => {
-                Some(format!("Redis has {} of {replicas} replicas", seen.replicas))
-            }
-            _ => None,
-        });
-        (self.level, lacks)
+        (self.level, self.seen().and_then(|seen| seen.lacks(self.level)))
     }
 
     /// A connection that WAIT may hold up.
@@ -183,6 +164,18 @@ impl Seen {
             file_bytes: facts.aof_bytes,
             replicas: facts.replicas,
             server,
+        }
+    }
+
+    /// Why claims can't be confirmed at this level, if so.
+    fn lacks(&self, level: Level) -> Option<String> {
+        let Conditions { fsync, replicas, row: _ } = level.into();
+        match self.not_on_disk {
+            Some(why) if fsync => Some(why.to_owned()),
+            _ if replicas > self.replicas => {
+                Some(format!("Redis has {} of {replicas} replicas", self.replicas))
+            }
+            _ => None,
         }
     }
 }

@@ -9,6 +9,7 @@ use clap::{Args, Subcommand};
 use crate::base::config::StoreConfig;
 use crate::base::limits;
 use crate::base::shutdown::Shutdown;
+use crate::cli::lists::output::print_all;
 use crate::cli::stores::{As, OpenStores};
 use crate::sale::ids::DeadLetterId;
 use crate::sale::order::dead_letter::{OpenLetter, Reason};
@@ -78,17 +79,7 @@ async fn list(arguments: &DeadLettersArguments, stores: &Stores) -> anyhow::Resu
     let moves = OrderMoves::new(stores.pool.clone(), Shutdown::default());
     let letters = DeadLetters::new(stores.pool.clone(), moves);
     let found = letters.list(arguments.before, arguments.limit).await?;
-    let mut out = std::io::stdout().lock();
-    for letter in &found {
-        match arguments.json {
-            true => writeln!(out, "{}", serde_json::to_string(letter)?)?,
-            false => print(&mut out, letter)?,
-        }
-    }
-    if found.is_empty() && !arguments.json {
-        writeln!(out, "No dead letter is open.")?;
-    }
-    Ok(())
+    print_all(&found, arguments.json, "No dead letter is open.", |out, one| print(out, one))
 }
 
 fn print(out: &mut impl Write, letter: &OpenLetter) -> std::io::Result<()> {

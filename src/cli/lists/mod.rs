@@ -8,3 +8,6 @@ pub mod postponed;
 
 // Closures of lanes, and how they ended.
 pub mod recoveries;
+
+// Output of a list.
+mod output;

@@ -8,6 +8,7 @@ use clap::{Args, Subcommand};
 
 use crate::base::config::StoreConfig;
 use crate::base::telemetry::Metrics;
+use crate::cli::lists::output::print_all;
 use crate::cli::stores::{As, OpenStores};
 use crate::sale::Stores;
 use crate::sale::ids::PostponedId;
@@ -74,17 +75,7 @@ async fn run_on(arguments: &PostponedArguments, stores: &Stores) -> anyhow::Resu
         return Ok(());
     }
     let found = postponed.list(arguments.pass, arguments.before, arguments.limit).await?;
-    let mut out = std::io::stdout().lock();
-    for item in &found {
-        match arguments.json {
-            true => writeln!(out, "{}", serde_json::to_string(item)?)?,
-            false => print(&mut out, item)?,
-        }
-    }
-    if found.is_empty() && !arguments.json {
-        writeln!(out, "Nothing is postponed.")?;
-    }
-    Ok(())
+    print_all(&found, arguments.json, "Nothing is postponed.", |out, one| print(out, one))
 }
 
 fn print(out: &mut impl Write, item: &PostponedItem) -> std::io::Result<()> {

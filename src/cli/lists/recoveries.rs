@@ -5,6 +5,7 @@ use std::io::Write;
 use clap::Args;
 
 use crate::base::config::StoreConfig;
+use crate::cli::lists::output::print_all;
 use crate::cli::stores::{As, OpenStores};
 use crate::sale::Stores;
 use crate::sale::ids::RecoveryId;
@@ -41,17 +42,7 @@ pub async fn run(arguments: &RecoveriesArguments) -> anyhow::Result<()> {
 
 async fn run_on(arguments: &RecoveriesArguments, stores: &Stores) -> anyhow::Result<()> {
     let found = records::list(&stores.pool, arguments.before, arguments.limit).await?;
-    let mut out = std::io::stdout().lock();
-    for recovery in &found {
-        match arguments.json {
-            true => writeln!(out, "{}", serde_json::to_string(recovery)?)?,
-            false => print(&mut out, recovery)?,
-        }
-    }
-    if found.is_empty() && !arguments.json {
-        writeln!(out, "No lane has been closed.")?;
-    }
-    Ok(())
+    print_all(&found, arguments.json, "No lane has been closed.", |out, one| print(out, one))
 }
 
 fn print(out: &mut impl Write, recovery: &Recovery) -> std::io::Result<()> {

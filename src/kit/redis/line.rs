@@ -29,7 +29,7 @@ impl Line {
         Self { listener: Some(Box::new(listener)), ..Self::for_commands() }
     }
 
-    /// Whether a command may be sent.
+    /// True for a connection that takes commands.
     pub fn is_alive(&self) -> bool {
         self.alive.load(Ordering::Acquire)
     }
@@ -48,7 +48,7 @@ impl Line {
         let _ = self.send(end);
     }
 
-    /// Whether another master has taken the place of the server.
+    /// True once another master has taken the place of the server.
     pub fn is_replaced(&self) -> bool {
         self.replaced.load(Ordering::Acquire)
     }

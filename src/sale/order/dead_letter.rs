@@ -112,7 +112,7 @@ pub struct OpenLetter {
 /// A dead letter, for its retry.
 #[derive(Debug)]
 pub struct Stored {
-    /// Whether it waits for an operator.
+    /// True for a letter that waits for an operator.
     pub is_open: bool,
     /// The claim, if the entry could be read.
     pub claim: Option<(CouponId, UserId, OrderId)>,
@@ -123,9 +123,9 @@ pub struct Stored {
 /// An order under the order id of a dead letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Namesake {
-    /// Whether it is of the same coupon and user.
+    /// True for an order of the same coupon and user.
     pub is_same_claim: bool,
-    /// Whether it is live.
+    /// True for a live order.
     pub is_live: bool,
 }
 

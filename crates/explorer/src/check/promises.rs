@@ -53,7 +53,7 @@ impl<'a> Books<'a> {
         }
     }
 
-    /// Whether the user has an order of this coupon that is newer than this one.
+    /// True for a user with a newer order of this coupon.
     fn has_newer(&self, user: i64, coupon: i64, order: i64) -> bool {
         let of = |row: &&Row| row.user == user && row.coupon == coupon && row.order > order;
         self.evidence.rows.iter().any(|row| of(&row))

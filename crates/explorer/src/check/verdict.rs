@@ -29,7 +29,7 @@ pub struct Verdict {
 }
 
 impl Verdict {
-    /// Whether all invariants hold.
+    /// True when all invariants hold.
     pub fn holds(&self) -> bool {
         self.broken.is_empty()
     }

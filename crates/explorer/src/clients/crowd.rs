@@ -79,7 +79,7 @@ impl Crowd {
         Self { shared, clients }
     }
 
-    /// Whether a claim that was asked after this time has been answered.
+    /// True once a claim that was asked after this time has been answered.
     pub fn was_told_since(&self, since: Ms) -> bool {
         let history = self.shared.history.lock().expect("no holder of this lock panics");
         let told = |event: &Event| event.op == Op::Claim && event.outcome != Outcome::Unknown;

@@ -63,7 +63,7 @@ impl Line {
         line
     }
 
-    /// Whether all invariants hold.
+    /// True when all invariants hold.
     pub fn holds(&self) -> bool {
         self.broken.is_empty()
     }

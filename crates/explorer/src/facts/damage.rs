@@ -13,7 +13,7 @@ pub struct Loss {
     pub lost_at: Ms,
     /// A time before the first claim that was carried out on the older data.
     pub back_at: Ms,
-    /// Whether Redis went on with the same life and its keys, so that claims are answered from the older data until the
+    /// True for a Redis that went on with the same life and its keys, so that claims are answered from the older data until the
     /// next beat.
     pub sells_on: bool,
 }

@@ -57,7 +57,7 @@ impl Event {
         }
     }
 
-    /// Whether the claim was told that no unit is left.
+    /// True for a claim that was told that no unit is left.
     pub fn is_sold_out(&self) -> bool {
         self.op == Op::Claim
             && matches!(&self.outcome, Outcome::Refused(code, _) if code == "sold_out")

@@ -41,7 +41,7 @@ pub struct Row {
     pub coupon: i64,
     /// The user.
     pub user: i64,
-    /// Whether the order holds a unit.
+    /// True for an order that holds a unit.
     pub is_live: bool,
     /// Time of the insertion.
     pub created: Ms,
@@ -67,9 +67,9 @@ pub struct Letter {
     pub reason: String,
     /// Coupon, user and order, where the entry could be read.
     pub claim: Option<(i64, i64, i64)>,
-    /// Whether an operator has still to look at it.
+    /// True for a letter that an operator has still to look at.
     pub is_open: bool,
-    /// Whether it keeps a unit.
+    /// True for a letter that keeps a unit.
     pub holds_unit: bool,
 }
 

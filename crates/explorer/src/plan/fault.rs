@@ -220,7 +220,7 @@ impl Fault {
         }
     }
 
-    /// Whether the fault is about a process that answers requests, a worker, or any of the four.
+    /// Places of the processes that the fault may be about.
     pub fn places(self) -> std::ops::Range<usize> {
         match self {
             Self::ApiKill | Self::ApiPause => 0..APIS,
@@ -229,7 +229,7 @@ impl Fault {
         }
     }
 
-    /// Whether the fault is done at once, so that its end means nothing.
+    /// True for a fault that is done at once, so that its end means nothing.
     pub fn is_instant(self) -> bool {
         matches!(
             self,
@@ -262,7 +262,7 @@ impl fmt::Display for Fault {
 }
 
 impl Ground {
-    /// Whether two faults must not have these at one time.
+    /// True for things that two faults must not have at one time.
     pub fn clashes(self, other: Self) -> bool {
         match (self, other) {
             (Self::Free, _) | (_, Self::Free) => false,

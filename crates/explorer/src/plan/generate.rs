@@ -111,7 +111,7 @@ fn beside(random: &mut ChaCha8Rng, fault: Fault, other: &Act) -> Act {
     Act { begin_ms, end_ms: begin_ms + (act.end_ms - act.begin_ms), ..act }
 }
 
-/// Whether two faults have different things, or different times with some room between them.
+/// True for two faults with different things, or with different times and some room between them.
 fn is_apart(one: &Act, two: &Act) -> bool {
     const ROOM_MS: u32 = 300;
     let clashes = one.fault.ground(one.place).clashes(two.fault.ground(two.place));

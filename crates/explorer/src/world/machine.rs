@@ -15,9 +15,9 @@ const CLOCK_SOURCE: &str = include_str!("../../../private-servers/src/testing/cl
 /// Permissions of this machine.
 #[derive(Clone, Debug)]
 pub struct Machine {
-    /// Whether file systems may be mounted, seen by this process and its children only.
+    /// File systems may be mounted, seen by this process and its children only.
     pub mounts: bool,
-    /// Whether `strace` can be attached to a child.
+    /// `strace` can be attached to a child.
     pub traces: bool,
     /// The library that shifts clocks.
     pub clock: Option<PathBuf>,
@@ -31,7 +31,7 @@ impl Machine {
         Ok(Self { mounts, traces, clock: clock_library(folder)? })
     }
 
-    /// Whether a need is met.
+    /// True for a need that is met.
     pub fn permits(&self, need: Need) -> bool {
         match need {
             Need::Mount => self.mounts,

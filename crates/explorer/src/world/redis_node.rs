@@ -30,7 +30,7 @@ pub struct RedisNode {
     port: u16,
     sync: Sync,
     clock: Option<PathBuf>,
-    /// Whether a file system of our own lies below the data.
+    /// True with a file system of our own below the data.
     is_mounted: bool,
     kept: Option<Kept>,
 }
@@ -90,7 +90,7 @@ impl RedisNode {
             .context("there is no append-only file")
     }
 
-    /// Whether the file system below the data is our own.
+    /// True with a file system of our own below the data.
     pub fn has_disk(&self) -> bool {
         self.is_mounted
     }
@@ -170,7 +170,7 @@ impl RedisNode {
         }
     }
 
-    /// Whether the server runs. One that has ended by itself does not.
+    /// True for a server that runs. One that has ended by itself does not.
     pub fn is_up(&mut self) -> bool {
         self.kept.as_mut().is_some_and(|kept| matches!(kept.ended(), Ok(None)))
     }

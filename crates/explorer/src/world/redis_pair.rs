@@ -86,7 +86,7 @@ impl RedisPair {
     }
 }
 
-/// Whether a replica has its master's data.
+/// True for a replica that has its master's data.
 pub async fn follows(node: &RedisNode) -> bool {
     let info: Result<String, _> = node.ask(&["INFO", "replication"]).await;
     info.is_ok_and(|info| info.contains("master_link_status:up"))

@@ -46,7 +46,7 @@ pub struct Service {
 #[derive(Debug, Default)]
 struct Slot {
     kept: Option<Kept>,
-    /// Whether a process that has ended is to be started again.
+    /// A process that has ended is started again.
     is_wanted: bool,
     /// Begin of the pause, while the process is paused.
     paused: Option<i64>,
