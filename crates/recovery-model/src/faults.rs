@@ -6,11 +6,9 @@ use crate::state::{Api, Keeper, Orders, Redis, Saved, Stage, State, Worker};
 /// An older state of Redis begins: a file, or a replica that lags from here on.
 pub fn save(settings: &Settings, state: &State) -> Option<State> {
     let mut next = *state;
-    let goes_back = |fault| settings.kinds.contains(&fault);
-    if state.faults_left == 0
-        || state.saved.is_some()
-        || !(goes_back(Fault::RestartedOlder) || goes_back(Fault::WentBack))
-    {
+    let going_back = [Fault::RestartedOlder, Fault::Resynchronised, Fault::MemoryWentBack];
+    let goes_back = going_back.iter().any(|fault| settings.kinds.contains(fault));
+    if state.faults_left == 0 || state.saved.is_some() || !goes_back {
         return None;
     }
     next.saved = Some(Saved { redis: state.redis, age: 0 });
@@ -51,7 +49,13 @@ pub fn happen(settings: &Settings, state: &State, fault: Fault) -> Option<State>
             next.redis = next.saved.take()?.redis;
             next.life += 1;
         }
-        Fault::WentBack => next.redis = next.saved.take().filter(|saved| saved.age == 2)?.redis,
+        Fault::Resynchronised => {
+            next.redis = next.saved.take()?.redis;
+            next.replication_id += 1;
+        }
+        Fault::MemoryWentBack => {
+            next.redis = next.saved.take().filter(|saved| saved.age == 2)?.redis;
+        }
         Fault::Flushed => next.redis = empty(state.redis.shards.map(|_| Orders::default())),
         Fault::SaleLost => {
             let none = state.redis.shards.map(|_| Orders::default());

@@ -31,15 +31,18 @@ pub fn look_finds(settings: &Settings, state: &State, number: u8) -> Option<Stat
         return None;
     }
     let of_other_life = stored.life != state.life && settings.has(Guard::LifeCompared);
+    let has_other_id =
+        stored.replication_id != state.replication_id && settings.has(Guard::ReplicationIdCompared);
     match state.redis.lane {
-        Some(lane) if !of_other_life && lane.epoch > stored.epoch => return None,
-        Some(lane) if !of_other_life && lane.epoch == stored.epoch && !lane.open => {
+        _ if of_other_life || has_other_id => close(&mut next),
+        Some(lane) if lane.epoch > stored.epoch => return None,
+        Some(lane) if lane.epoch == stored.epoch && !lane.open => {
             match settings.repairs(Hole::OpenedUnseen) {
                 true => close(&mut next),
                 false => open(settings, &mut next, (stored.beat, stored.beat_since)),
             }
         }
-        Some(lane) if !of_other_life && is_as_noted(settings, state, &lane) => return None,
+        Some(lane) if is_as_noted(settings, state, &lane) => return None,
         _ => close(&mut next),
     }
     Some(next)
@@ -68,7 +71,10 @@ pub fn look_confirms(settings: &Settings, state: &State, number: u8) -> Option<S
     let mut next = *state;
     let stored = &state.postgres;
     let lane = next.redis.lane.as_mut()?;
-    let is_approved = stored.life == state.life || !settings.has(Guard::LifeCompared);
+    let has_life = stored.life == state.life || !settings.has(Guard::LifeCompared);
+    let has_id = stored.replication_id == state.replication_id
+        || !settings.has(Guard::ReplicationIdCompared);
+    let is_approved = has_life && has_id;
     let is_open = stored.open && is_approved && lane.open;
     let can_raise = is_free(state, number) && state.beats_left > 0;
     if !(is_open && can_raise && is_as_noted(settings, state, lane)) {

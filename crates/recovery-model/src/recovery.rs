@@ -71,7 +71,7 @@ fn begin(
 
 /// `lua/fence.lua`. From here on one connection is used.
 fn fence(settings: &Settings, state: &mut State, recovery: &mut Keeper) -> Option<Stage> {
-    recovery.life = state.life;
+    (recovery.life, recovery.replication_id) = (state.life, state.replication_id);
     let epoch = recovery.epoch;
     if !settings.has(Guard::EpochRaisedInRedis) {
         return Some(Stage::Fenced);
@@ -231,6 +231,7 @@ fn open_in_postgres(
         return None;
     }
     (stored.open, stored.life) = (true, recovery.life);
+    stored.replication_id = recovery.replication_id;
     if settings.repairs(Hole::BeatUsedTwice) {
         recovery.beat += 2;
         stored.beat = recovery.beat;

@@ -29,6 +29,8 @@ pub enum Guard {
     BeatCompared,
     /// Processes compare the life of Redis with the approved one.
     LifeCompared,
+    /// The keeper compares the replication ID of Redis with the approved one.
+    ReplicationIdCompared,
     /// The order log is written before a sale is built.
     LogDrained,
     /// `lua/give_back.lua` compares the order by which a user is a buyer.
@@ -37,7 +39,7 @@ pub enum Guard {
 
 impl Guard {
     /// All guards.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::ClaimReadsEpoch,
         Self::ClaimReadsState,
         Self::WriterHoldsEpoch,
@@ -51,6 +53,7 @@ impl Guard {
         Self::OpeningComparesEpoch,
         Self::BeatCompared,
         Self::LifeCompared,
+        Self::ReplicationIdCompared,
         Self::LogDrained,
         Self::GiveBackComparesOrder,
     ];
@@ -59,8 +62,8 @@ impl Guard {
 /// A weak point of the code as it is, each with a repair that the model knows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hole {
-    /// A roll-back during a recovery isn't noticed. Repair: the switch counts the buyers and leaves a mark, without
-    /// which the lane isn't opened.
+    /// A memory that goes back during a recovery isn't noticed. Repair: the switch counts the buyers and leaves a
+    /// mark, without which the lane isn't opened.
     RolledBackWhileClosed,
     /// A lane that Postgres calls open and Redis calls recovering is opened, although Redis may have gone back into
     /// the recovery. Repair: it is closed once more.
@@ -68,7 +71,8 @@ pub enum Hole {
     /// A recovery that another one has overtaken still notes which dead letters hold a unit. Repair: it holds the
     /// epoch.
     UnitsNotedLate,
-    /// A new keeper believes the beat although none was noted for seconds. Repair: it closes the lane, and looks.
+    /// A new keeper believes the beat although none was noted for seconds, and a memory that went back meanwhile may
+    /// have it. Repair: it closes the lane, and looks.
     BeatAfterGap,
     /// The return of a unit is closed after a recovery, for a script that ran before it. Repair: the closing holds the
     /// epoch of the script.
@@ -115,8 +119,10 @@ pub enum Fault {
     Restart,
     /// Redis starts anew with an older state.
     RestartedOlder,
-    /// Redis goes back to an older state, and keeps its life and its connections.
-    WentBack,
+    /// Redis goes back to an older state as a replica, and keeps its life and its connections.
+    Resynchronised,
+    /// The memory of Redis goes back by more than a beat, with its life and its replication ID: a snapshot of a machine.
+    MemoryWentBack,
     /// FLUSHALL.
     Flushed,
     /// A sale and its buyers are gone.
@@ -125,7 +131,7 @@ pub enum Fault {
 
 impl Fault {
     /// All kinds.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::ApiDies,
         Self::WorkerDies,
         Self::KeeperDies,
@@ -133,7 +139,8 @@ impl Fault {
         Self::ApiPaused,
         Self::Restart,
         Self::RestartedOlder,
-        Self::WentBack,
+        Self::Resynchronised,
+        Self::MemoryWentBack,
         Self::Flushed,
         Self::SaleLost,
     ];

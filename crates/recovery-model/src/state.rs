@@ -119,6 +119,8 @@ pub struct Postgres {
     pub open: bool,
     /// Approved life of Redis.
     pub life: u8,
+    /// Approved replication ID of Redis.
+    pub replication_id: u8,
     pub beat: u8,
     pub beat_since: u8,
     pub live: Orders,
@@ -218,6 +220,7 @@ pub struct Keeper {
     pub stage: Stage,
     pub epoch: u8,
     pub life: u8,
+    pub replication_id: u8,
     pub beat: u8,
     pub beat_since: u8,
     pub receipts: Orders,
@@ -268,6 +271,7 @@ pub enum Broken {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct State {
     pub life: u8,
+    pub replication_id: u8,
     pub redis: Redis,
     pub saved: Option<Saved>,
     pub postgres: Postgres,
@@ -301,6 +305,7 @@ impl State {
         let none = Orders::default();
         Self {
             life: 0,
+            replication_id: 0,
             redis: Redis {
                 lane: Some(lane),
                 sale: Some(sale),
@@ -314,6 +319,7 @@ impl State {
                 epoch: 1,
                 open: true,
                 life: 0,
+                replication_id: 0,
                 beat: 0,
                 beat_since: 0,
                 live: none,

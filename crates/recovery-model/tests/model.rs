@@ -57,7 +57,7 @@ fn nothing_fails_with_two_faults_and_one_claim() {
 
 #[test]
 fn no_receipt_is_dropped_too_early() {
-    let kinds = vec![RestartedOlder, Flushed, WentBack];
+    let kinds = vec![RestartedOlder, Flushed, Resynchronised, MemoryWentBack];
     let dropped = Settings { beats: 3, cancels: 0, kinds, receipts_dropped: true, ..one_fault() };
     holds("receipts dropped", dropped);
 }
@@ -81,12 +81,12 @@ fn shows(hole: Hole) -> Settings {
     let two_claims =
         |kinds: &[Fault], cancels| Settings { claims: 2, beats: 2, cancels, ..two_faults(kinds) };
     match hole {
-        Hole::RolledBackWhileClosed => two_faults(&[RestartedOlder, WentBack]),
-        Hole::OpenedUnseen => two_faults(&[Restart, WentBack]),
-        Hole::UnitsNotedLate => two_claims(&[WentBack, KeeperPaused], 0),
-        Hole::BeatAfterGap => two_faults(&[KeeperDies, WentBack]),
+        Hole::RolledBackWhileClosed => two_faults(&[RestartedOlder, MemoryWentBack]),
+        Hole::OpenedUnseen => two_faults(&[Restart, MemoryWentBack]),
+        Hole::UnitsNotedLate => two_claims(&[MemoryWentBack, KeeperPaused], 0),
+        Hole::BeatAfterGap => two_faults(&[KeeperDies, MemoryWentBack]),
         Hole::ReturnClosedLate => Settings { faults: 1, ..two_faults(&[RestartedOlder]) },
-        Hole::LetterOfOrder => two_claims(&[WentBack, WorkerDies], 2),
+        Hole::LetterOfOrder => two_claims(&[MemoryWentBack, WorkerDies], 2),
         Hole::ReadBeforeFence => two_faults(&[Restart, RestartedOlder]),
         Hole::BeatUsedTwice => {
             Settings { cancels: 0, beats: 2, ..two_faults(&[KeeperDies, RestartedOlder]) }

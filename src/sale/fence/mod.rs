@@ -2,10 +2,11 @@
 //!
 //! # Model
 //!
-//! Redis sells, and Postgres approves the Redis that sells. The approval of a lane is an epoch, the life of Redis
-//! (`run_id`) that was looked at, and a *beat*, a count that a process raises in Redis once a second and notes in
-//! Postgres. The lane's hash in Redis holds epoch, state and beat. Every script that sells or returns units reads it
-//! and refuses a caller with another epoch, and any caller while the lane is recovering or has no hash at all.
+//! Redis sells, and Postgres approves the Redis that sells. The approval of a lane is an epoch, the life and the
+//! replication ID of the Redis that was looked at (`run_id`, `master_replid`), and a *beat*, a count that a process
+//! raises in Redis once a second and notes in Postgres. The lane's hash in Redis holds epoch, state and beat. Every
+//! script that sells or returns units reads it and refuses a caller with another epoch, and any caller while the lane
+//! is recovering or has no hash at all.
 //!
 //! # Authority
 //!
@@ -17,16 +18,18 @@
 //!
 //! * Redis is started anew: another `run_id`. No process uses it for claims until the lanes have been looked at.
 //! * Redis loses everything: the hash is missing, and the scripts refuse in the same moment.
-//! * Redis goes back in time without a new life (a replica that was synchronised anew and promoted): another beat
-//!   than the noted one, found within a second.
+//! * Redis goes back in time without a new life (a replica that was synchronised anew and promoted): another
+//!   replication ID, found by the next look, within a second, however long no process has looked. Usually also
+//!   another beat than the noted one.
 //! * A process dies between raising the epoch and telling Redis, or between opening in Postgres and in Redis: the
 //!   lane is looked at once more.
 //!
 //! # What is not promised
 //!
-//! A Redis that goes back by less than a second, keeps its life and its connections, and has the noted beat, is not
-//! noticed by the beat. The comparison of the stores names what differs then. While no process keeps the lanes, or
-//! Postgres is away, there are no beats: the same holds for that time (`crates/recovery-model`, `BeatAfterGap`).
+//! A Redis whose memory goes back (a snapshot of a running machine) keeps its life and its replication ID. If it has
+//! the noted beat, because it went back by less than a second, or because no process kept the lanes or Postgres was
+//! away, that is not noticed here (`crates/recovery-model`, `BeatAfterGap`). The comparison of the stores names what
+//! differs then.
 
 // The approved states, as this process knows them.
 pub mod states;
@@ -58,7 +61,7 @@ pub async fn states_of(stores: &Stores) -> sqlx::Result<Arc<LaneStates>> {
     table::add(&stores.pool).await?;
     let states = LaneStates::new(stores.pool.clone());
     let stored = states.read_now().await?;
-    if stored.iter().any(|lane| lane.run_id.is_none())
+    if stored.iter().any(|lane| lane.origin.is_none())
         && let Err(error) = begin(stores, &states, &stored).await
     {
         tracing::debug!(%error, "the lanes can't be begun yet");
@@ -75,8 +78,8 @@ async fn begin(stores: &Stores, states: &LaneStates, stored: &[StoredLane]) -> R
     Ok(())
 }
 
-/// Begins those of these lanes that Redis has never had, and approves this life of Redis for them. Returns whether
-/// there were any.
+/// Begins those of these lanes that Redis has never had, and approves this Redis for them. Returns whether there were
+/// any.
 ///
 /// # Errors
 ///
@@ -88,9 +91,10 @@ pub async fn begin_new(
     stored: &[StoredLane],
 ) -> Result<bool, Failure> {
     let mut begun = false;
-    for lane in stored.iter().filter(|lane| lane.run_id.is_none()) {
+    for lane in stored.iter().filter(|lane| lane.origin.is_none()) {
+        let origin = link.origin().await?;
         if scripts.begin(link, lane.lane, lane.epoch).await? == lane.epoch {
-            begun |= table::approve_first(pool, lane.lane, link.server().as_str()).await?;
+            begun |= table::approve_first(pool, lane.lane, &origin).await?;
         }
     }
     Ok(begun)

@@ -148,7 +148,7 @@ impl LaneStates {
         let state = |stored: &StoredLane| LaneState {
             epoch: stored.epoch,
             is_open: stored.is_open,
-            server: stored.run_id.as_deref().map(ServerId::named),
+            server: stored.origin.as_ref().map(|origin| ServerId::named(&origin.run_id)),
         };
         self.known.store(Arc::new(stored.iter().map(state).collect()));
         Ok(stored)

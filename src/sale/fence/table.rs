@@ -5,6 +5,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use sqlx::{PgConnection, PgPool};
 
+use crate::kit::redis::Origin;
 use crate::sale::ids::Lane;
 
 /// A lane in Postgres.
@@ -16,8 +17,8 @@ pub struct StoredLane {
     pub epoch: i64,
     /// Whether the lane is open.
     pub is_open: bool,
-    /// Approved life of Redis; `None` until Redis has had the lane.
-    pub run_id: Option<String>,
+    /// Where the data of the approved Redis comes from; `None` until Redis has had the lane.
+    pub origin: Option<Origin>,
     /// Whether a recovery believes Redis about buyers that Postgres doesn't know.
     pub harvests: bool,
 }
@@ -59,13 +60,19 @@ pub async fn add(pool: &PgPool) -> sqlx::Result<()> {
 
 /// All lanes, by number.
 pub async fn all(pool: &PgPool) -> sqlx::Result<Vec<StoredLane>> {
-    let rows = sqlx::query!("SELECT lane, epoch, state, run_id, harvests FROM lanes ORDER BY lane");
+    let rows = sqlx::query!(
+        "SELECT lane, epoch, state, run_id, replication_id, harvests FROM lanes ORDER BY lane"
+    );
     let rows = rows.fetch_all(pool).await?;
     let lanes = rows.into_iter().map(|row| StoredLane {
         lane: Lane::numbered(row.lane),
         epoch: row.epoch,
         is_open: row.state == "open",
-        run_id: row.run_id,
+        // A version that doesn't know replication IDs has opened the lane: none is approved.
+        origin: row.run_id.map(|run_id| Origin {
+            run_id,
+            replication_id: row.replication_id.unwrap_or_default(),
+        }),
         harvests: row.harvests,
     });
     Ok(lanes.collect())
@@ -116,12 +123,14 @@ pub async fn note_beats(pool: &PgPool, confirmed: &[NotedBeat]) -> sqlx::Result<
     Ok(())
 }
 
-/// Approves the life of Redis that a lane has been begun in. False if another one was approved before.
-pub async fn approve_first(pool: &PgPool, lane: Lane, run_id: &str) -> sqlx::Result<bool> {
+/// Approves the Redis that a lane has been begun in. False if another one was approved before.
+pub async fn approve_first(pool: &PgPool, lane: Lane, origin: &Origin) -> sqlx::Result<bool> {
     let done = sqlx::query!(
-        "UPDATE lanes SET run_id = $2, updated_at = now() WHERE lane = $1 AND run_id IS NULL",
+        "UPDATE lanes SET run_id = $2, replication_id = $3, updated_at = now()
+         WHERE lane = $1 AND run_id IS NULL",
         lane.get(),
-        run_id,
+        origin.run_id,
+        origin.replication_id,
     )
     .execute(pool)
     .await?;
@@ -170,14 +179,16 @@ pub async fn close_by_hand(
     Ok(done.rows_affected() == 1)
 }
 
-/// Opens a lane under the epoch of its recovery, with this life of Redis. False if another recovery has begun.
-pub async fn open(pool: &PgPool, lane: Lane, epoch: i64, run_id: &str) -> sqlx::Result<bool> {
+/// Opens a lane under the epoch of its recovery, and approves this Redis. False if another recovery has begun.
+pub async fn open(pool: &PgPool, lane: Lane, epoch: i64, origin: &Origin) -> sqlx::Result<bool> {
     let done = sqlx::query!(
-        "UPDATE lanes SET state = 'open', run_id = $3, harvests = true, updated_at = now()
+        "UPDATE lanes SET state = 'open', run_id = $3, replication_id = $4, harvests = true,
+             updated_at = now()
          WHERE lane = $1 AND epoch = $2 AND state = 'recovering'",
         lane.get(),
         epoch,
-        run_id,
+        origin.run_id,
+        origin.replication_id,
     )
     .execute(pool)
     .await?;

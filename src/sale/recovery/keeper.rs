@@ -153,9 +153,17 @@ impl Keeper {
     ) -> Result<Vec<Lane>, Failure> {
         let mut confirmed = Vec::new();
         let mut newer = Vec::new();
-        for lane in stored.iter_mut().filter(|lane| lane.is_open && lane.run_id.is_some()) {
-            if lane.run_id.as_deref() != Some(link.server().as_str()) {
+        let found = link.origin().await?;
+        for lane in stored.iter_mut().filter(|lane| lane.is_open) {
+            let Some(approved) = &lane.origin else {
+                continue;
+            };
+            if approved.run_id != found.run_id {
                 self.close(lane, "Redis has been started anew").await?;
+                continue;
+            }
+            if approved.replication_id != found.replication_id {
+                self.close(lane, "Redis has another replication ID").await?;
                 continue;
             }
             let Some(noted) = beats.iter().find(|noted| noted.lane == lane.lane) else {

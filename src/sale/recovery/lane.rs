@@ -65,7 +65,7 @@ impl Recoverer {
     pub(super) async fn recover(&self, closed: &StoredLane) -> Result<bool, Failure> {
         let Stores { pool, redis, keys } = &self.stores;
         let lane = closed.lane;
-        // All that follows holds for one life of Redis: a newer one is not approved by this recovery.
+        // All that follows holds for one life of Redis and one replication ID: no other is approved by this recovery.
         let link = redis.link().await?;
         // Before the epoch is raised: attempt by attempt, it would catch up with that of Redis.
         if scripts::epoch(keys, &link, lane).await? > Some(closed.epoch) {
@@ -76,6 +76,7 @@ impl Recoverer {
         };
         self.lanes.read_now().await?;
         records::begin(pool, lane, epoch).await?;
+        let origin = link.origin().await?;
         if !self.scripts.fence(&link, lane, epoch).await? {
             return Ok(false);
         }
@@ -90,10 +91,14 @@ impl Recoverer {
         if !lane_is_whole {
             self.rebuild(&link, (closed, epoch), &damaged, &receipts, &mut outcome).await?;
         }
+        // Redis went back meanwhile. From here on, the next look finds that.
+        if link.origin().await? != origin {
+            return Ok(false);
+        }
         // No older state of Redis has this beat: one above the noted one may have been raised without a note.
         let first = NotedBeat { beat: noted.beat + 2, ..noted };
         table::note_beats(pool, &[first]).await?;
-        if !table::open(pool, lane, epoch, link.server().as_str()).await? {
+        if !table::open(pool, lane, epoch, &origin).await? {
             return Ok(false);
         }
         records::end(pool, lane, epoch, &outcome).await?;

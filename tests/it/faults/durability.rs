@@ -26,16 +26,17 @@ async fn survivors(level: &str, fault: Fault) -> usize {
     let settings: &[&str] = if level == "fsync" { &ALWAYS } else { &[] };
     let ((mut server, port), (replica, _)) =
         (RedisServer::on_tcp(settings), RedisServer::on_tcp(&[]));
+    make_replica(&replica, port).await;
+    eventually("the replica follows", async || {
+        ask::<String>(&replica, &["INFO", "replication"]).await.contains("master_link_status:up")
+    })
+    .await;
     let address = Switch::to(&server.url()).await;
     let app = on(address.url(), &[]).await;
     let coupon = app.create_flash(10).await;
     app.app.keeper.pass().await.expect("both stores answer");
-    make_replica(&replica, port).await;
-    eventually("the replica follows", async || {
+    eventually("the replica has the sale", async || {
         ask::<i64>(&server, &["WAIT", "1", "100"]).await == 1
-            && ask::<String>(&replica, &["INFO", "replication"])
-                .await
-                .contains("master_link_status:up")
     })
     .await;
     if level != "replica" {

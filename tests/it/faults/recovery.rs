@@ -7,6 +7,7 @@ use flash_sale::sale::ids::CouponId;
 use private_servers::testing::RedisServer;
 use tokio::time::Instant;
 
+use crate::faults::failover::{ask, make_master, make_replica};
 use crate::support::process::{Process, flash_sale};
 use crate::support::servers::Addresses;
 use crate::support::{TestApp, bounded, eventually, shared, user};
@@ -304,6 +305,53 @@ async fn a_redis_that_went_back_within_one_life_is_told_by_its_beat() {
     keep(&app).await;
     let reason = "SELECT count(*) FROM recoveries WHERE reason = 'Redis went back in time'";
     assert_eq!(app.number(reason).await, 1);
+    sells_the_rest(&app, coupon, 1..=4).await;
+}
+
+/// Nothing else tells: life, connections and beat are the noted ones.
+#[tokio::test]
+async fn a_redis_that_was_synchronised_anew_between_two_looks_is_told_by_its_replication_id() {
+    let (server, port) = RedisServer::on_tcp(&[]);
+    let (replica, replica_port) = RedisServer::on_tcp(&[]);
+    let app = on(&server.url(), &[]).await;
+    let coupon = app.create_flash(10).await;
+    sell(&app, coupon, 1..=2).await;
+    app.write_orders().await;
+    let closed_for = |reason: &str| {
+        format!(
+            "SELECT count(*) FROM recoveries WHERE opened_at IS NOT NULL AND reason = '{reason}'"
+        )
+    };
+    let other_id = closed_for("Redis has another replication ID");
+    keep(&app).await;
+    assert_eq!(app.number("SELECT count(*) FROM recoveries").await, 0);
+
+    // The first replica changes the ID, too, and does no harm.
+    make_replica(&replica, port).await;
+    let follows = async || ask::<i64>(&server, &["WAIT", "1", "100"]).await == 1;
+    eventually("the replica follows", follows).await;
+    keep(&app).await;
+    assert_eq!(app.number(&other_id).await, 1);
+    assert_eq!(app.number("SELECT sales_kept FROM recoveries").await, 1);
+    keep(&app).await;
+    let has_all = async || {
+        let beat = ["HGET", &app.keys().lane(coupon.lane()), "beat"];
+        ask::<i64>(&server, &beat).await == ask::<i64>(&replica, &beat).await
+    };
+    eventually("the replica has the beat", has_all).await;
+    make_master(&replica).await;
+
+    sell(&app, coupon, 3..=4).await;
+    app.write_orders().await;
+    make_replica(&server, replica_port).await;
+    let is_up = async || {
+        let info: String = ask(&server, &["INFO", "replication"]).await;
+        info.contains("master_link_status:up")
+    };
+    eventually("the server has the older data", is_up).await;
+    make_master(&server).await;
+    keep(&app).await;
+    assert_eq!(app.number(&other_id).await, 2);
     sells_the_rest(&app, coupon, 1..=4).await;
 }
 

@@ -6,18 +6,13 @@ use clap::Parser;
 
 use crate::plan::{Fault, Plan, generate};
 
-/// Seeds of `.ci/run`: together they cause each fault but those of [`NOT_IN_CI`].
+/// Seeds of `.ci/run`: together they cause each fault.
 pub const CI_SEEDS: [u64; 8] = [1_502, 10_073, 17_475, 26_255, 29_177, 29_620, 1, 2];
 
 /// Seeds that are run where nothing says how many.
 const SEEDS: usize = 10;
-/// Least time by which a resync sets Redis back, in milliseconds.
-const RESYNC_MS: u32 = 2_500;
 /// Seeds where only the time is bounded.
 const SEEDS_MAX: usize = 1_000_000;
-
-/// Faults that break an invariant, as long as their bugs are open (docs/explorer.md, Found).
-const NOT_IN_CI: [Fault; 1] = [Fault::Resync];
 
 /// Breaks a running flash-sale in ways that seeds decide, and proves that nothing was lost
 #[derive(Clone, Parser, Debug)]
@@ -54,10 +49,6 @@ pub struct Arguments {
     /// Cause these faults only, by name
     #[arg(long, value_delimiter = ',', value_parser = fault)]
     pub only: Vec<Fault>,
-
-    /// Time by which a resync sets Redis back, at least; less than two beats (2,000) is not noticed yet
-    #[arg(long, default_value_t = RESYNC_MS, value_parser = clap::value_parser!(u32).range(..=10_000))]
-    pub resync_ms: u32,
 
     /// Print the plans and run nothing
     #[arg(long)]
@@ -100,15 +91,7 @@ impl Arguments {
     /// The plan of a seed, as these arguments change it.
     pub fn plan_of(&self, seed: u64) -> Plan {
         let faults = if self.only.is_empty() { Fault::ALL.to_vec() } else { self.only.clone() };
-        let plan = generate(seed, &faults).lengthened(Fault::Resync, self.resync_ms);
-        let mut left_out = self.without.clone();
-        if self.ci {
-            let acts = plan.acts.iter().enumerate();
-            left_out.extend(
-                acts.filter(|(_, act)| NOT_IN_CI.contains(&act.fault)).map(|(index, _)| index),
-            );
-        }
-        plan.without(&left_out, self.clients)
+        generate(seed, &faults).without(&self.without, self.clients)
     }
 
     /// Folder of this process, below the one for logs.
@@ -123,9 +106,6 @@ impl Arguments {
         if !self.only.is_empty() {
             let names: Vec<&str> = self.only.iter().map(|fault| fault.name()).collect();
             words += &format!(" --only {}", names.join(","));
-        }
-        if self.resync_ms != RESYNC_MS {
-            words += &format!(" --resync-ms {}", self.resync_ms);
         }
         words
     }
@@ -156,20 +136,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_fault_with_an_open_bug_is_left_out_of_ci_alone() {
-        let plan = |words: &[&str]| {
-            Arguments::parse_from([&["explorer"], words].concat()).plan_of(29_177).faults()
-        };
-        assert!(plan(&[]).contains(&"resync"));
-        assert!(!plan(&["--ci"]).contains(&"resync") && plan(&["--ci"]).contains(&"aof-cut-back"));
-    }
-
-    #[test]
     fn the_seeds_of_ci_cause_each_fault() {
         let acts = CI_SEEDS.iter().flat_map(|seed| generate(*seed, &Fault::ALL).acts);
         let caused: BTreeSet<Fault> = acts.map(|act| act.fault).collect();
-        let wanted = Fault::ALL.iter().filter(|fault| !NOT_IN_CI.contains(fault));
-        let missing: Vec<&Fault> = wanted.filter(|fault| !caused.contains(fault)).collect();
+        let missing: Vec<&Fault> =
+            Fault::ALL.iter().filter(|fault| !caused.contains(fault)).collect();
         assert!(missing.is_empty(), "choose other seeds: none of these causes {missing:?}");
     }
 

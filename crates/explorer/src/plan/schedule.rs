@@ -92,16 +92,6 @@ impl Plan {
         self
     }
 
-    /// Lets each such fault last for so many milliseconds at least.
-    #[must_use]
-    pub fn lengthened(mut self, fault: Fault, least_ms: u32) -> Self {
-        for act in self.acts.iter_mut().filter(|act| act.fault == fault) {
-            act.end_ms = act.end_ms.max(act.begin_ms + least_ms);
-            self.duration_ms = self.duration_ms.max(act.end_ms);
-        }
-        self
-    }
-
     /// Names of the faults, each once.
     pub fn faults(&self) -> Vec<&'static str> {
         let mut names: Vec<&str> = self.acts.iter().map(|act| act.fault.name()).collect();
