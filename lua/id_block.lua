@@ -1,30 +1,45 @@
--- Takes a block of numbers from a sequence, above all numbers that may have been taken before.
+-- Takes a block of numbers from a sequence, below the ceiling that Postgres has noted.
 --
 -- KEYS[1]  sequence  STRING  the last number that was taken
--- KEYS[2]  life      STRING  the life of the server in which the sequence was last raised
--- ARGV[1]  numbers in a block
--- ARGV[2]  highest number that the caller knows to be taken; 0 for none
--- ARGV[3]  life of the server, as the caller was told when it connected
--- ARGV[4]  numbers to leave out in a new life, because others may have them
--- ARGV[5]  1 if the server has been running for longer than there has been a sequence, else 0
+-- KEYS[2]  ceiling   HASH    up to which number numbers may be taken while the server has this origin, and the last one
+-- ARGV[1]  numbers in a block; 0 takes none
+-- ARGV[2]  numbers that have to be left below the ceiling
+-- ARGV[3]  origin for which Postgres has granted more numbers; empty for none
+-- ARGV[4]  number before the first one that was granted
+-- ARGV[5]  last number that was granted
 -- ARGV[6]  seconds for which both keys are kept
 --
--- Replies  the last number of the block
+-- Replies  code, number and origin
+--   BLOCK    the number is the last one of the block
+--   CEILING  the ceiling has to be raised first: for this origin, and above the number
 --
--- Cost: O(1). A server that starts again, or a replica that takes over, may have lost the last numbers: the first
--- caller of each life leaves room for numbers of which no caller knows. Otherwise INCRBY would do.
+-- Cost: O(1), and INFO twice. The origin is the life of the server and its replication ID: it changes whenever the
+-- server may have lost numbers, or have gone back to older ones, and a ceiling of another origin counts for nothing.
 
-local sequence, life = KEYS[1], KEYS[2]
-local block, known, run_id, room = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3], tonumber(ARGV[4])
-local is_older, seconds = ARGV[5] == '1', ARGV[6]
+local sequence, ceiling = KEYS[1], KEYS[2]
+local block, left_min = tonumber(ARGV[1]), tonumber(ARGV[2])
+local granted_origin, after, granted = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
+local seconds = ARGV[6]
 
-local stored = redis.call('GET', sequence)
-local last = tonumber(stored or 0)
-local is_new_life = redis.call('GET', life) ~= run_id
--- A sequence that is missing from a server that would remember it has only just begun.
-local has_begun = stored or known > 0 or not is_older
-if known > last or (is_new_life and has_begun) then last = math.max(last, known) + room end
+local life = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
+local replication_id = string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)')
+local origin = string.format('%s %s', life, replication_id)
 
-redis.call('SET', sequence, string.format('%d', last + block), 'EX', seconds)
-redis.call('SET', life, run_id, 'EX', seconds)
-return last + block
+local noted = redis.call('HMGET', ceiling, 'origin', 'number', 'last')
+local last = math.max(tonumber(redis.call('GET', sequence) or 0), tonumber(noted[3] or 0))
+local number = noted[1] == origin and tonumber(noted[2]) or nil
+
+if granted_origin == origin and granted > (number or 0) then
+  -- Numbers between the old ceiling and these were granted to another origin.
+  if after ~= number then last = math.max(last, after) end
+  number = granted
+end
+local reply = { 'BLOCK', last + block, origin }
+if not number or last + block + left_min > number then reply = { 'CEILING', last, origin } end
+if number then
+  local taken = string.format('%d', reply[2])
+  redis.call('SET', sequence, taken, 'EX', seconds)
+  redis.call('HSET', ceiling, 'origin', origin, 'number', string.format('%d', number), 'last', taken)
+  redis.call('EXPIRE', ceiling, seconds)
+end
+return reply

@@ -11,9 +11,8 @@ use crate::base::config::Config;
 use crate::base::limits;
 use crate::base::shutdown::Shutdown;
 use crate::base::telemetry::Metrics;
-use crate::kit::id::IdGenerator;
+use crate::kit::id::{Ceilings, IdGenerator};
 use crate::kit::locks::reentrant_locks;
-use crate::sale::Stores;
 use crate::sale::archive::Archive;
 use crate::sale::claim::calls::{Bounds, ClaimScript};
 use crate::sale::claim::claims::Claims;
@@ -29,14 +28,12 @@ use crate::sale::coupon::load::Loader;
 use crate::sale::durability::Durability;
 use crate::sale::fence::{self, LaneStates};
 use crate::sale::installation;
-use crate::sale::keys::Keys;
 use crate::sale::log::backlog::Backlog;
 use crate::sale::log::layout::LayoutInUse;
 use crate::sale::loss::LossAlarm;
 use crate::sale::order::discard::DeadLetters;
 use crate::sale::order::expiry::Expiry;
 use crate::sale::order::give_back::pass::StockReturns;
-use crate::sale::order::ids::OrderIds;
 use crate::sale::order::moves::OrderMoves;
 use crate::sale::order::waiters::OrderWaiters;
 use crate::sale::order::write::Orders;
@@ -49,6 +46,7 @@ use crate::sale::reconcile::gauges::Numbers;
 use crate::sale::reconcile::pass::Reconciler;
 use crate::sale::recovery::keeper::{self, Keeper};
 use crate::sale::recovery::retry::Retries;
+use crate::sale::{Failure, Stores};
 
 /// The service. Both doors hold it by `Arc`.
 pub struct App {
@@ -77,7 +75,7 @@ pub struct App {
     /// Memories of sales.
     pub memories: Memories,
     /// Tells the generator of order ids the newest ids in the stores.
-    pub order_ids: OrderIds,
+    pub order_ids: Arc<IdGenerator>,
     /// Reads orders, and writes those that the log brings.
     pub orders: Orders,
     /// Cancels and redeems orders.
@@ -194,17 +192,26 @@ impl App {
         self.metrics.count_pass_failures(pass.name(), 1);
     }
 
-    /// Folds the samples of histograms, learns of new lanes, and forgets users without a claim in the last time.
+    /// Folds the samples of histograms, learns of new lanes, raises the ceilings of order ids, and forgets users without a
+    /// claim in the last time.
     pub async fn housekeeping_pass(&self) {
         self.metrics.fold_samples();
         self.readiness.learn_lanes().await;
         if let Err(error) = self.layout.pass().await {
             tracing::debug!(%error, "older processes could not be looked for");
         }
-        if let Err(error) = self.order_ids.pass().await {
-            tracing::debug!(%error, "the newest order ids could not be looked up");
-        }
+        self.prepare_ids().await;
         self.memories.forget_idle();
+    }
+
+    async fn prepare_ids(&self) {
+        let prepared = async {
+            let link = self.stores.redis.link().await?;
+            Ok::<_, Failure>(self.order_ids.prepare(&link).await?)
+        };
+        if let Err(error) = prepared.await {
+            tracing::debug!(%error, "the ceiling of order ids can't be raised yet");
+        }
     }
 
     /// Puts the service together over these stores.
@@ -225,10 +232,8 @@ impl App {
         let Base { metrics, postponed, loss, loader, coupons, coupon_changes, order_moves } =
             Base::new(&stores, (&lane_states, &durability), &shutdown)?;
         let orders = Orders::new(pool.clone(), config.batch_timeout());
-        let ids = id_generator(config, keys, &clock);
+        let order_ids = id_generator(config, &stores, &clock);
         let locks = buyers_locks(config, &stores, &shutdown);
-        let order_ids =
-            OrderIds::informed(&stores, backlog.clone(), ids.clone(), clock.clone()).await;
         let memories = empty_memories(config, &stores, &shutdown);
         let layout = LayoutInUse::looked_up(pool).await?;
         let Promises { receipts, hand_in, keeper } =
@@ -238,9 +243,9 @@ impl App {
             let bounds = Bounds::of(config, backlog.clone());
             let of_lanes = (layout.clone(), lane_states.clone());
             let told = (durability.clone(), receipts.clone(), memories.clone());
-            ClaimScript::new(connected, ids.clone(), bounds, of_lanes, told, shutdown.clone())
+            ClaimScript::new(connected, order_ids.clone(), bounds, of_lanes, told, shutdown.clone())
         };
-        let regular = RegularClaims::new(&stores, ids, locks.clone(), orders.clone());
+        let regular = RegularClaims::new(&stores, order_ids.clone(), locks.clone(), orders.clone());
         let asked = (loader.clone(), lane_states.clone(), loss);
         let claims = Claims::new(memories.clone(), script, asked, regular, orders.clone());
         let stock_returns =
@@ -284,9 +289,10 @@ impl App {
     }
 }
 
-fn id_generator(config: &Config, keys: &Keys, clock: &Clock) -> Arc<IdGenerator> {
-    let sequence = keys.order_sequence();
-    Arc::new(IdGenerator::new(sequence, config.order_id_block, clock.clone()))
+fn id_generator(config: &Config, stores: &Stores, clock: &Clock) -> Arc<IdGenerator> {
+    let sequence = stores.keys.order_sequence();
+    let ceilings = Ceilings::new(stores.pool.clone(), config.stores.database_timeout());
+    Arc::new(IdGenerator::new(sequence, config.order_id_block, clock.clone(), ceilings))
 }
 
 fn archive(

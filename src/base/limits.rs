@@ -295,17 +295,16 @@ pub const OVERLOADED_RETRY_AFTER: Duration = Duration::from_secs(2);
 /// Period in which the service tidies up its own memory.
 pub const HOUSEKEEPING_PERIOD: Duration = Duration::from_secs(5);
 
-/// Time for which a day's order sequence stays in Redis: longer than any clock is wrong (`kit/id.rs`).
+/// Time for which a day's order sequence stays in Redis: longer than any clock is wrong (`kit/id/mod.rs`).
 pub const ID_SEQUENCE_KEPT: Duration = Duration::from_secs(40 * 24 * 3600);
 
-/// Blocks of order ids that are left out when a new life of Redis begins, because other processes may have had them.
-pub const ID_BLOCKS_LEFT_OUT: i64 = 100;
-/// Most order ids that are left out then: a day has 2^32, for thousands of lives.
-pub const ID_NUMBERS_LEFT_OUT_MAX: i64 = 1_000_000;
-/// Newest orders among which the highest number of a day is looked for.
-pub const NEWEST_ORDERS: i64 = 10_000;
-/// Newest entries of a log among which that number is looked for.
-pub const NEWEST_ENTRIES: usize = 1_000;
+/// Numbers by which the ceiling of a sequence is raised. Each life of Redis leaves out as many at most, of the 2^32 of a
+/// day: enough for a life in each 5 s.
+pub const ID_NUMBERS_GRANTED: i64 = 262_144;
+/// Numbers that are left below a ceiling when it is raised ahead of need.
+pub const ID_NUMBERS_AHEAD: i64 = 131_072;
+/// Time before midnight at which the next day's sequence gets its ceiling.
+pub const ID_DAY_AHEAD: Duration = Duration::from_secs(3600);
 
 /// Time in which a stopping service finishes work that has begun.
 pub const DRAIN_MAX: Duration = Duration::from_secs(5);

@@ -11,7 +11,7 @@ pub const SCRIPTS: &[&str] = &["lua/", "crates/redisson-locks/lua/"];
 const BODY_LINES_MAX: usize = 80;
 
 /// Commands without a key, and commands whose key comes after a sub-command.
-const KEYLESS: &[&str] = &["PUBLISH", "PUBSUB", "TIME"];
+const KEYLESS: &[&str] = &["INFO", "PUBLISH", "PUBSUB", "TIME"];
 const WITH_SUB_COMMAND: &[&str] = &["OBJECT", "XGROUP", "XINFO"];
 
 #[test]

@@ -348,14 +348,6 @@ impl OrderLog {
     }
 }
 
-/// The claims in the newest entries of a log.
-pub async fn newest(redis: &Redis, key: &str) -> RedisResult<Vec<LoggedClaim>> {
-    let mut command = redis::cmd("XREVRANGE");
-    command.arg(key).arg("+").arg("-").arg("COUNT").arg(limits::NEWEST_ENTRIES);
-    let entries: Entries = redis.query(&command).await?;
-    Ok(entries.0.into_iter().flat_map(|entry| entry.claims).collect())
-}
-
 /// The logs among these with entries behind these ids. Waits up to `patience` for the first one.
 ///
 /// # Errors

@@ -1,9 +1,6 @@
 //! Orders: the record that an accepted claim becomes, and its life. Owner of the tables `orders`, `dead_letters` and
 //! `stock_returns`.
 
-// Ids of orders, unique across the lives of Redis.
-pub mod ids;
-
 // Unpaid orders whose time is over.
 pub mod expiry;
 

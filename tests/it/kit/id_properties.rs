@@ -12,6 +12,7 @@ use flash_sale::kit::redis::Link;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseResult, TestRng, TestRunner};
 
+use super::ids::generator;
 use crate::support::TestApp;
 
 const CASES: u32 = 64;
@@ -162,9 +163,13 @@ impl Seen {
     }
 }
 
-async fn follow(plan: Plan, prefix: &str, link: &Link) -> Result<Seen, TestCaseError> {
-    let generator =
-        |block, clock: &Clock| IdGenerator::new(prefix.to_owned(), block, clock.clone());
+async fn follow(
+    app: &TestApp,
+    plan: Plan,
+    prefix: &str,
+    link: &Link,
+) -> Result<Seen, TestCaseError> {
+    let generator = |block, clock: &Clock| generator(app, prefix, block, clock);
     let mut instances = Vec::new();
     for Start { clock_off_ms, block_size } in plan.instances {
         let start = at("2026-12-31T12:00:00Z") + TimeDelta::milliseconds(clock_off_ms);
@@ -210,7 +215,7 @@ fn ids_are_unique_and_from_the_sequence_of_their_day() {
     for_all(TestApp::start(), &plans(), async |app, case, plan| {
         let link = app.app.stores.redis.link().await.expect("Redis answers");
         let prefix = format!("{}:{case}", app.keys().order_sequence());
-        let seen = follow(plan, &prefix, &link).await?;
+        let seen = follow(app, plan, &prefix, &link).await?;
         for (day, highest) in seen.highest {
             let key = format!("{prefix}:{}", day.format("%Y:%m:%d"));
             let sequence: Option<i64> = app.redis(&["GET", &key]).await;

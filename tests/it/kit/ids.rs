@@ -6,8 +6,8 @@ use chrono::{DateTime, TimeDelta, Utc};
 use flash_sale::app::App;
 use flash_sale::base::clock::Clock;
 use flash_sale::base::limits;
-use flash_sale::kit::id::{IdError, IdGenerator};
-use flash_sale::kit::redis::{Link, Redis};
+use flash_sale::kit::id::{Ceilings, IdError, IdGenerator};
+use flash_sale::kit::redis::Redis;
 use flash_sale::sale::claim::outcome::ClaimOutcome;
 use private_servers::testing::RedisServer;
 
@@ -19,8 +19,17 @@ fn at(text: &str) -> DateTime<Utc> {
     text.parse().expect("a valid time")
 }
 
-fn generator(app: &TestApp, block: u32, clock: &Clock) -> IdGenerator {
-    IdGenerator::new(app.keys().order_sequence(), block, clock.clone())
+pub fn generator(app: &TestApp, sequence: &str, block: u32, clock: &Clock) -> IdGenerator {
+    let ceilings = Ceilings::new(app.app.stores.pool.clone(), limits::POSTGRES_TIMEOUT * 10);
+    IdGenerator::new(sequence.to_owned(), block, clock.clone(), ceilings)
+}
+
+fn of_orders(app: &TestApp, block: u32, clock: &Clock) -> IdGenerator {
+    generator(app, &app.keys().order_sequence(), block, clock)
+}
+
+fn number(id: i64) -> i64 {
+    id & 0xffff_ffff
 }
 
 #[tokio::test]
@@ -29,7 +38,7 @@ async fn ids_of_several_instances_are_unique() {
     let clock = Clock::manual(at("2026-11-21T12:00:00Z"));
     let link = app.app.stores.redis.link().await.unwrap();
     let generators: Vec<_> =
-        [1, 7, 100].iter().map(|block| generator(&app, *block, &clock)).collect();
+        [1, 7, 100].iter().map(|block| of_orders(&app, *block, &clock)).collect();
     let mut ids = HashSet::new();
     for _ in 0..50 {
         let next = generators.iter().flat_map(|generator| (0..4).map(|_| generator.next(&link)));
@@ -45,7 +54,7 @@ async fn a_day_has_its_own_sequence_and_a_clock_set_back_keeps_ids_unique() {
     let app = TestApp::start().await;
     let clock = Clock::manual(at("2026-11-21T23:59:59.999Z"));
     let link = app.app.stores.redis.link().await.unwrap();
-    let ids = generator(&app, 100, &clock);
+    let ids = of_orders(&app, 100, &clock);
     let mut seen = HashSet::new();
     for time in [
         "2026-11-21T23:59:59.999Z",
@@ -61,118 +70,123 @@ async fn a_day_has_its_own_sequence_and_a_clock_set_back_keeps_ids_unique() {
     for day in ["2026:11:21", "2026:11:22"] {
         let key = format!("{}:{day}", app.keys().order_sequence());
         let sequence: i64 = app.redis(&["GET", &key]).await;
-        let blocks = sequence % (100 * limits::ID_BLOCKS_LEFT_OUT);
-        assert_eq!(blocks, 200, "{day}: two blocks, because the clock came back");
-        let expires: i64 = app.redis(&["TTL", &key]).await;
-        assert!(expires > 0, "{day} is kept for ever");
+        assert_eq!(sequence, 200, "{day}: two blocks, because the clock came back");
+        for key in [&key, &format!("{{{key}}}:ceiling")] {
+            let expires: i64 = app.redis(&["TTL", key]).await;
+            assert!(expires > 0, "{key} is kept for ever");
+        }
+    }
+}
+
+/// Two servers under one ceiling, as a master and the server that succeeds it: neither gives a number of the other.
+#[tokio::test]
+async fn two_servers_never_give_the_same_number() {
+    let app = TestApp::start().await;
+    let other = OwnServers::start();
+    let clock = Clock::manual(at("2026-11-21T12:00:00Z"));
+    let first = app.app.stores.redis.link().await.unwrap();
+    let second = Redis::new(&other.at.redis_url).unwrap().link().await.unwrap();
+    let mut seen = HashSet::new();
+    for _ in 0..3 {
+        for link in [&first, &second] {
+            // Each with a block of its own, and more than one grant has room for.
+            for block in [100_000, 100_000, 100_000, 7] {
+                let id = of_orders(&app, block, &clock).next(link).await.unwrap();
+                for number in number(id)..number(id) + i64::from(block) {
+                    assert!(seen.insert(number), "{number} came twice");
+                }
+            }
+        }
     }
 }
 
 #[tokio::test]
-async fn a_block_dies_with_the_redis_that_gave_it() {
-    let app = TestApp::start().await;
-    let other = OwnServers::start();
-    let first = app.app.stores.redis.clone();
-    let second = Redis::new(&other.at.redis_url).unwrap();
-    let ids = generator(&app, 100, &Clock::manual(at("2026-11-21T12:00:00Z")));
+async fn a_ceiling_is_noted_before_a_number_is_given_and_raised_ahead_of_need() {
+    let clock = Clock::manual(at("2026-11-21T22:30:00Z"));
+    let server = RedisServer::start(&[]);
+    let servers = Addresses { redis_url: server.url(), ..shared().clone() };
+    let app = TestApp::on(&servers, &[], clock.clone()).await;
+    let link = app.app.stores.redis.link().await.unwrap();
     let key = format!("{}:2026:11:21", app.keys().order_sequence());
-    // The other Redis is told the highest known number, as by a rebuild.
-    let _: () = second.query(redis::cmd("SET").arg(&key).arg(5_000)).await.unwrap();
+    // An older version has handed these out.
+    let _: String = app.redis(&["SET", &key, "5000"]).await;
+    let ceilings = "SELECT coalesce(sum(ceiling), 0)::bigint FROM id_ceilings";
+    let ids = of_orders(&app, 10, &clock);
+    assert_eq!(number(ids.next(&link).await.unwrap()), 5_001);
+    assert_eq!(app.number(ceilings).await, 5_000 + limits::ID_NUMBERS_GRANTED);
+    ids.prepare(&link).await.unwrap();
+    assert_eq!(app.number(ceilings).await, 5_000 + limits::ID_NUMBERS_GRANTED, "there is room");
+    assert_eq!(number(of_orders(&app, 100_000, &clock).next(&link).await.unwrap()), 5_011);
+    assert_eq!(number(of_orders(&app, 100_000, &clock).next(&link).await.unwrap()), 105_011);
+    ids.prepare(&link).await.unwrap();
+    assert_eq!(app.number(ceilings).await, 5_000 + 2 * limits::ID_NUMBERS_GRANTED);
+    clock.set(at("2026-11-21T23:00:00Z"));
+    ids.prepare(&link).await.unwrap();
+    assert_eq!(app.number(ceilings).await, 5_000 + 3 * limits::ID_NUMBERS_GRANTED, "tomorrow's");
 
-    let number = |id: i64| id & 0xffff_ffff;
-    let first = first.link().await.unwrap();
-    let second = second.link().await.unwrap();
-    let before = number(ids.next(&first).await.unwrap());
-    // In a life that isn't known yet, the numbers that other instances may have had are left out.
-    let room = 100 * limits::ID_BLOCKS_LEFT_OUT;
-    let raised = number(ids.next(&second).await.unwrap());
-    assert_eq!(raised, before.max(5_000) + room + if before > 5_000 { 100 } else { 1 });
-    assert_eq!(number(ids.next(&second).await.unwrap()), raised + 1);
-    // The same life, for the next caller.
-    let another = generator(&app, 100, &Clock::manual(at("2026-11-21T12:00:00Z")));
-    assert_eq!(number(another.next(&second).await.unwrap()), raised + 100);
+    app.execute("ALTER TABLE id_ceilings RENAME TO away").await;
+    clock.set(at("2026-11-22T00:00:00Z"));
+    for expected in [1, 2] {
+        assert_eq!(number(ids.next(&link).await.unwrap()), expected, "Postgres isn't needed");
+    }
+    // Without any ceiling there is no number.
+    let _: String = app.redis(&["FLUSHALL"]).await;
+    for expected in 3..=10 {
+        assert_eq!(number(ids.next(&link).await.unwrap()), expected, "a block stays good");
+    }
+    let refused = ids.next(&link).await;
+    assert!(matches!(refused, Err(IdError::Postgres(_))), "{refused:?}");
+    app.execute("ALTER TABLE away RENAME TO id_ceilings").await;
+    let above = limits::ID_NUMBERS_GRANTED + 1;
+    assert_eq!(number(ids.next(&link).await.unwrap()), above);
+    // A sequence alone is known from its ceiling.
+    let key = format!("{}:2026:11:22", app.keys().order_sequence());
+    let _: i64 = app.redis(&["DEL", &key]).await;
+    assert_eq!(number(of_orders(&app, 1, &clock).next(&link).await.unwrap()), above + 10);
 }
 
 /// Sells under a clock that stands still, so that every id carries the same second; Redis can go back.
 #[tokio::test]
 async fn ids_that_were_told_are_never_told_again_after_a_roll_back() {
     let clock = Clock::manual(at("2026-11-21T12:00:00Z"));
-    for what_they_know in ["themselves", "the orders", "the log"] {
-        let mut server = RedisServer::start(&[]);
-        let servers = Addresses { redis_url: server.url(), ..shared().clone() };
-        let app = TestApp::on(&servers, &[], clock.clone()).await;
-        app.expect_disagreements();
-        let coupon = app.create_flash(2_000).await;
-        let another = app.another_instance_at(clock.clone()).await;
-        let mut told = HashSet::new();
-        let mut user = 0;
-        let mut sell = async |apps: &[&App], claims: i64| {
-            for app in apps.iter().cycle().take(usize::try_from(claims).unwrap()) {
-                user += 1;
-                let outcome = app.claims.claim(coupon, crate::support::user(user)).await.unwrap();
-                let ClaimOutcome::Accepted(order) = outcome else { panic!("{outcome:?}") };
-                assert!(told.insert(order), "{what_they_know}: order {order} was told twice");
-            }
-        };
-        sell(&[&app.app, &another], 40).await;
-        let _: String = app.redis(&["SAVE"]).await;
-        for _ in 0..3 {
-            sell(&[&app.app, &another], 400).await;
-            let news = match what_they_know {
-                "the orders" => app.write_orders().await.inserted,
-                _ => 0,
-            };
-            println!("{what_they_know}: {news} orders are written when Redis goes back");
-            // This process has sold nothing: it has read the ids that it knows. The log goes back, too.
-            let reader = app.another_instance_at(clock.clone()).await;
-            server.kill();
-            server.start_again();
-            for app in [&app.app, &another] {
-                let ping = redis::cmd("PING");
-                let answers = async || app.stores.redis.query::<String>(&ping).await.is_ok();
-                eventually("the old connection has been noticed to be gone", answers).await;
-            }
-            app.recover().await;
-            let first = match what_they_know {
-                "themselves" => another.clone(),
-                "the orders" => app.another_instance_at(clock.clone()).await,
-                _ => reader,
-            };
-            for app in [&first, &another] {
-                app.lanes.read_now().await.expect("Postgres answers");
-            }
-            sell(&[&first, &another, &app.app], 60).await;
+    let mut server = RedisServer::start(&[]);
+    let servers = Addresses { redis_url: server.url(), ..shared().clone() };
+    let app = TestApp::on(&servers, &[], clock.clone()).await;
+    app.expect_disagreements();
+    let coupon = app.create_flash(2_000).await;
+    let another = app.another_instance_at(clock.clone()).await;
+    let mut told = HashSet::new();
+    let mut user = 0;
+    let mut sell = async |apps: &[&App], claims: i64| {
+        for app in apps.iter().cycle().take(usize::try_from(claims).unwrap()) {
+            user += 1;
+            let outcome = app.claims.claim(coupon, crate::support::user(user)).await.unwrap();
+            let ClaimOutcome::Accepted(order) = outcome else { panic!("{outcome:?}") };
+            assert!(told.insert(order), "order {order} was told twice");
         }
+    };
+    sell(&[&app.app, &another], 40).await;
+    let _: String = app.redis(&["SAVE"]).await;
+    for round in 0..3 {
+        sell(&[&app.app, &another], 400).await;
+        server.kill();
+        server.start_again();
+        for app in [&app.app, &another] {
+            let ping = redis::cmd("PING");
+            let answers = async || app.stores.redis.query::<String>(&ping).await.is_ok();
+            eventually("the old connection has been noticed to be gone", answers).await;
+        }
+        if round == 2 {
+            let _: String = app.redis(&["FLUSHALL"]).await;
+        }
+        app.recover().await;
+        // A process that knows no number begins, then those that have blocks go on.
+        let new = app.another_instance_at(clock.clone()).await;
+        for app in [&new, &another] {
+            app.lanes.read_now().await.expect("Postgres answers");
+        }
+        sell(&[&new, &another, &app.app], 60).await;
     }
-}
-
-#[tokio::test]
-async fn a_life_of_redis_leaves_room_once_and_a_new_day_none() {
-    let servers = OwnServers::start();
-    let redis = Redis::new(&servers.at.redis_url).unwrap();
-    let link = redis.link().await.unwrap();
-    let number = |id: i64| id & 0xffff_ffff;
-    // A day that begins after this life of Redis did: its sequence has only begun.
-    let clock = Clock::manual(now() + TimeDelta::days(2));
-    for expected in [1, 11, 21] {
-        let ids = IdGenerator::new("room".to_owned(), 10, clock.clone());
-        assert_eq!(number(ids.next(&link).await.unwrap()), expected);
-    }
-    // An instance takes ids above those that it learns from the stores, without any new life.
-    let ids = IdGenerator::new("room".to_owned(), 10, clock.clone());
-    let known = ids.next(&link).await.unwrap() + 500;
-    ids.learn(known);
-    let room = 10 * limits::ID_BLOCKS_LEFT_OUT;
-    let next = generator_after(&ids, &link).await;
-    assert_eq!(number(next), number(known) + room + 1);
-}
-
-/// The first id of the next block.
-async fn generator_after(ids: &IdGenerator, link: &Link) -> i64 {
-    for _ in 0..9 {
-        ids.next(link).await.unwrap();
-    }
-    ids.next(link).await.unwrap()
 }
 
 #[tokio::test]
@@ -181,7 +195,7 @@ async fn a_full_day_is_a_failure_and_no_wrapped_id() {
     let clock = Clock::manual(at("2026-11-21T12:00:00Z"));
     let link = app.app.stores.redis.link().await.unwrap();
     let key = format!("{}:2026:11:21", app.keys().order_sequence());
-    let ids = generator(&app, 1, &clock);
+    let ids = of_orders(&app, 1, &clock);
     ids.next(&link).await.unwrap();
     let _: String = app.redis(&["SET", &key, &(u32::MAX - 1).to_string()]).await;
     assert_eq!(ids.next(&link).await.unwrap() & 0xffff_ffff, i64::from(u32::MAX));

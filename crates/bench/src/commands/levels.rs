@@ -17,7 +17,9 @@ use crate::load::scenario::Scenario;
 use crate::measure::bench::Bench;
 use crate::results::levels::{Level, LevelSlice};
 use crate::service::target::Target;
+use crate::service::verdict::Judge;
 use flash_sale::kit::redis::Redis;
+use flash_sale::sale::fence::table;
 
 /// Time for Redis and the service to notice a setting.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -38,7 +40,12 @@ impl Levels {
             let durability = ["--durability", level.name()];
             doors.push((level, target.start_door(binary, &durability, &bench.shutdown).await?));
         }
-        Ok(Self { doors, replica: RedisServer::start(&[]) })
+        let levels = Self { doors, replica: RedisServer::start(&[]) };
+        let judge = target.judge.as_ref().context("private servers are judged")?;
+        levels.follow(&judge.redis).await?;
+        levels.leave(&judge.redis).await?;
+        until_approved(judge).await?;
+        Ok(levels)
     }
 
     /// A slice at each level. Afterwards Redis has its settings again.
@@ -94,6 +101,22 @@ impl Levels {
         let _: String = command.arg("NO").arg("ONE").query_async(&mut replica).await?;
         set(redis, "port", "0").await
     }
+}
+
+/// Waits until all lanes are open again. The first replica gives a Redis another replication ID, for which each lane is
+/// closed and compared once (docs/recovery.md); those that follow within an hour don't.
+async fn until_approved(judge: &Judge) -> anyhow::Result<()> {
+    let origin = judge.redis.link().await?.origin().await?;
+    let are_approved = async {
+        loop {
+            let lanes = table::all(&judge.pool).await?;
+            if lanes.iter().all(|lane| lane.is_open && lane.origin.as_ref() == Some(&origin)) {
+                return anyhow::Ok(());
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, are_approved).await.context("a lane stays closed")?
 }
 
 /// Waits until the service has seen that Redis syncs each answer again: until then it confirms no claim.

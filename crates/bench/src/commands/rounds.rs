@@ -88,6 +88,10 @@ pub async fn measure(
     target: &mut Target,
     beside: &mut Beside,
 ) -> anyhow::Result<Figures> {
+    if steps(arguments).contains(&Step::Levels) {
+        let binary = binary::of_service(arguments.binary.as_deref())?;
+        beside.levels = Some(Levels::start(target, &binary, bench).await?);
+    }
     let mut script = prepare_script(arguments, target).await?;
     let mut figures = Figures::default();
     for round in 0..arguments.rounds {
@@ -153,11 +157,7 @@ async fn take(
             figures.before.push(bench.slice(before, Scenario::Win, Pace::Closed).await?);
         }
         Step::Levels => {
-            if beside.levels.is_none() {
-                let binary = binary::of_service(arguments.binary.as_deref())?;
-                beside.levels = Some(Levels::start(target, &binary, bench).await?);
-            }
-            let levels = beside.levels.as_ref().context("they have been started above")?;
+            let levels = beside.levels.as_ref().context("they are started before the rounds")?;
             figures.levels.extend(levels.round(bench, target).await?);
         }
         Step::Floor => {

@@ -18,29 +18,31 @@
 //!
 //! # When Redis goes back in time
 //!
-//! A Redis that starts again, or a replica that takes over, may have an older sequence. Blocks die with the life of
-//! Redis that gave them. The first block of a new life (`lua/id_block.lua`) begins above the highest number that this
-//! instance has had or was [told](IdGenerator::learn) of, and leaves out [`limits::ID_BLOCKS_LEFT_OUT`] blocks for
-//! those of other instances, of which no record exists. A sequence that is behind the numbers that an instance knows
-//! is raised in the same way, in any life.
+//! A Redis that starts again, a replica that takes over, or FLUSHALL may leave an older sequence, or none. So numbers
+//! are handed out only below a *ceiling*, which Postgres has noted before ([`Ceilings`]) for one origin of Redis's
+//! data: its life and its replication ID. Under another origin the sequence goes on above the ceiling
+//! (`lua/id_block.lua`), where no number has been given. Blocks in memory stay good: their numbers lie below.
+//!
+//! The ceiling is raised ahead of need ([`IdGenerator::prepare`]), so ids go on for a while when Postgres is away.
 //!
 //! # What is not promised
 //!
-//! Uniqueness needs the day's sequence. Two events can lead to a number being handed out twice in one second: a clock
-//! that is wrong by more than the sequences are kept (`limits::ID_SEQUENCE_KEPT`), or a FLUSHALL, which doesn't begin
-//! another life of Redis. A store of ids has to refuse the second one.
-//!
-//! Ids have gaps: a block dies with its instance, at midnight, and with the life of Redis. Ids bound how many were
-//! handed out in a day, and don't count them. Ids of two instances are ordered by seconds only.
+//! Ids have gaps: a block dies with its instance and at midnight, and each origin leaves out what was granted to the
+//! one before. Ids bound how many were handed out in a day, and don't count them. Ids of two instances are ordered by
+//! seconds only. If Postgres and Redis both went back in time, and a clock did too, a number may come twice in one
+//! second; a store of ids has to refuse the second one.
 
-use std::collections::BTreeMap;
-use std::ops::RangeInclusive;
+// The numbers below which Redis may hand out.
+mod ceilings;
+
 use std::sync::Mutex;
 
-use chrono::{DateTime, NaiveDate, NaiveTime, Utc};
+use chrono::{DateTime, NaiveDate, Utc};
 use redis::RedisError;
 
-use super::redis::{Link, ServerId};
+pub use self::ceilings::Ceilings;
+use self::ceilings::Granted;
+use super::redis::Link;
 use super::script::Script;
 use crate::base::clock::Clock;
 use crate::base::limits;
@@ -50,10 +52,10 @@ const EPOCH_SECONDS: i64 = 1_640_995_200;
 const SEQUENCE_BITS: u32 = 32;
 const SEQUENCE_MAX: i64 = (1 << SEQUENCE_BITS) - 1;
 const SECONDS_MAX: i64 = (1 << 31) - 1;
-/// Suffix of a sequence's name, for the key that names the life in which the sequence was last raised.
-const LIFE: &str = ":life";
-/// Days of which an instance remembers the highest number.
-const DAYS_REMEMBERED: usize = 8;
+/// Suffix of a sequence's name, for the key of its ceiling.
+const CEILING: &str = ":ceiling";
+/// Times that the ceiling is raised for one block: Redis may have another origin each time.
+const RAISES_MAX: usize = 3;
 
 /// Reason why there is no id; a wrapped or repeated id is never given instead.
 #[derive(Debug, thiserror::Error)]
@@ -61,6 +63,12 @@ pub enum IdError {
     /// Redis gave no numbers.
     #[error("no numbers from Redis: {0}")]
     Redis(#[from] RedisError),
+    /// The ceiling could not be raised.
+    #[error("no numbers from Postgres: {0}")]
+    Postgres(#[from] sqlx::Error),
+    /// Redis has had another origin each time that its ceiling was raised.
+    #[error("no numbers from Redis, which keeps changing")]
+    Unsettled,
     /// The 2^32 numbers of one day are used up.
     #[error("the sequence of {0} has passed 32 bits: no more ids today")]
     SequenceExhausted(NaiveDate),
@@ -77,9 +85,7 @@ pub struct IdGenerator {
     /// Numbers taken from Redis at a time.
     block_size: u32,
     take_block: Script<2>,
-    /// The highest number that is known to be taken, for the newest days. Wrong clocks may name days that are to
-    /// come.
-    taken: Mutex<BTreeMap<NaiveDate, i64>>,
+    ceilings: Ceilings,
     /// The block in use. Held for a few instructions, never across an await.
     block: Mutex<Option<Block>>,
     /// Lets one caller fetch a block while the others wait for it.
@@ -88,21 +94,20 @@ pub struct IdGenerator {
 
 struct Block {
     day: NaiveDate,
-    server: ServerId,
     next: i64,
     last: i64,
 }
 
 impl IdGenerator {
-    /// A generator for the sequences `<key_prefix>:yyyy:mm:dd`.
-    pub fn new(key_prefix: String, block_size: u32, clock: Clock) -> Self {
+    /// A generator for the sequences `<key_prefix>:yyyy:mm:dd`, under these ceilings.
+    pub fn new(key_prefix: String, block_size: u32, clock: Clock, ceilings: Ceilings) -> Self {
         assert!(block_size > 0, "a block holds at least one number");
         Self {
             clock,
             key_prefix,
             block_size,
-            take_block: Script::new(include_str!("../../lua/id_block.lua")),
-            taken: Mutex::default(),
+            take_block: Script::new(include_str!("../../../lua/id_block.lua")),
+            ceilings,
             block: Mutex::default(),
             refill: tokio::sync::Mutex::default(),
         }
@@ -114,50 +119,42 @@ impl IdGenerator {
     ///
     /// See [`IdError`].
     pub async fn next(&self, link: &Link) -> Result<i64, IdError> {
-        if let Some(id) = self.take_from_block(link)? {
+        if let Some(id) = self.take_from_block()? {
             return Ok(id);
         }
         let _only_one = self.refill.lock().await;
         loop {
             // Another caller may have filled the block meanwhile; and a block fetched at midnight may be out of date
             // when it arrives.
-            if let Some(id) = self.take_from_block(link)? {
+            if let Some(id) = self.take_from_block()? {
                 return Ok(id);
             }
             self.fetch_block(link).await?;
         }
     }
 
-    /// Notes an id that is in use: its number, and all below, may be taken.
-    pub fn learn(&self, id: i64) {
-        self.learn_number(time_of(id).date_naive(), id & SEQUENCE_MAX);
-    }
-
-    fn learn_number(&self, day: NaiveDate, number: i64) {
-        let mut taken = self.taken.lock().expect("no holder of this lock panics");
-        let highest = taken.entry(day).or_default();
-        *highest = number.max(*highest);
-        if taken.len() > DAYS_REMEMBERED {
-            taken.pop_first();
+    /// Raises the ceilings that are near: of today's sequence, and of tomorrow's shortly before midnight. Takes no number.
+    ///
+    /// # Errors
+    ///
+    /// See [`IdError`]; ids are handed out as long as there is room below the old ceilings.
+    pub async fn prepare(&self, link: &Link) -> Result<(), IdError> {
+        let now = self.clock.now();
+        let mut days = vec![now.date_naive(), (now + limits::ID_DAY_AHEAD).date_naive()];
+        days.dedup();
+        for day in days {
+            self.take(link, day, (0, limits::ID_NUMBERS_AHEAD)).await?;
         }
+        Ok(())
     }
 
-    /// The highest number of that day that is known to be taken.
-    fn taken(&self, day: NaiveDate) -> i64 {
-        let taken = self.taken.lock().expect("no holder of this lock panics");
-        taken.get(&day).copied().unwrap_or(0)
-    }
-
-    fn take_from_block(&self, link: &Link) -> Result<Option<i64>, IdError> {
+    fn take_from_block(&self) -> Result<Option<i64>, IdError> {
         let now = self.clock.now();
         let mut block = self.block.lock().expect("no holder of this lock panics");
         let Some(block) = block.as_mut() else {
             return Ok(None);
         };
-        if block.day != now.date_naive()
-            || block.server != *link.server()
-            || block.next > block.last
-        {
+        if block.day != now.date_naive() || block.next > block.last {
             return Ok(None);
         }
         let id = compose(now, block.next)?;
@@ -169,30 +166,44 @@ impl IdGenerator {
         let now = self.clock.now();
         compose(now, 0)?;
         let day = now.date_naive();
-        let sequence = format!("{}:{}", self.key_prefix, day.format("%Y:%m:%d"));
-        // In the same slot of a cluster.
-        let life = ["{", &sequence, "}", LIFE].concat();
         let block = i64::from(self.block_size);
-        let room = (block * limits::ID_BLOCKS_LEFT_OUT).min(limits::ID_NUMBERS_LEFT_OUT_MAX);
-        let is_older = link.server_started_at() < day.and_time(NaiveTime::MIN).and_utc();
-        let seconds_kept = limits::ID_SEQUENCE_KEPT.as_secs();
-        let arguments = (
-            block,
-            self.taken(day),
-            link.server().as_str(),
-            room,
-            i64::from(is_older),
-            seconds_kept,
-        );
-        let last: i64 = self.take_block.run(link, [&sequence, &life], arguments).await?;
+        let last = self.take(link, day, (block, 0)).await?;
         if last > SEQUENCE_MAX {
             return Err(IdError::SequenceExhausted(day));
         }
-        self.learn_number(day, last);
         let next = last - block + 1;
-        let block = Block { day, server: link.server().clone(), next, last };
+        let block = Block { day, next, last };
         *self.block.lock().expect("no holder of this lock panics") = Some(block);
         Ok(())
+    }
+
+    /// Takes so many numbers, and makes sure that `left_min` are left below the ceiling. Returns the last number that is
+    /// taken now.
+    async fn take(
+        &self,
+        link: &Link,
+        day: NaiveDate,
+        (numbers, left_min): (i64, i64),
+    ) -> Result<i64, IdError> {
+        let sequence = format!("{}:{}", self.key_prefix, day.format("%Y:%m:%d"));
+        // In the same slot of a cluster.
+        let ceiling = ["{", &sequence, "}", CEILING].concat();
+        let seconds_kept = limits::ID_SEQUENCE_KEPT.as_secs();
+        let (mut origin, mut granted) = (String::new(), Granted::default());
+        for _ in 0..=RAISES_MAX {
+            let arguments = (numbers, left_min, origin, granted.after, granted.last, seconds_kept);
+            let reply = self.take_block.run(link, [&sequence, &ceiling], arguments).await?;
+            let (code, last, of_origin): (String, i64, String) = reply;
+            if code == "BLOCK" {
+                return Ok(last);
+            }
+            if last >= SEQUENCE_MAX {
+                return Err(IdError::SequenceExhausted(day));
+            }
+            granted = self.ceilings.raise(&sequence, last, limits::ID_NUMBERS_GRANTED).await?;
+            origin = of_origin;
+        }
+        Err(IdError::Unsettled)
     }
 }
 
@@ -202,14 +213,6 @@ fn compose(now: DateTime<Utc>, number: i64) -> Result<i64, IdError> {
         return Err(IdError::ClockOutOfRange(now));
     }
     Ok((seconds << SEQUENCE_BITS) | number)
-}
-
-/// All ids that carry a time of this day.
-pub fn range_of(day: NaiveDate) -> RangeInclusive<i64> {
-    const SECONDS_PER_DAY: i64 = 86_400;
-    let first = day.and_time(NaiveTime::MIN).and_utc().timestamp() - EPOCH_SECONDS;
-    let seconds = |seconds: i64| seconds.clamp(0, SECONDS_MAX) << SEQUENCE_BITS;
-    seconds(first)..=seconds(first + SECONDS_PER_DAY - 1) | SEQUENCE_MAX
 }
 
 /// The lowest id that carries this time.
@@ -241,20 +244,6 @@ mod tests {
     fn the_last_id_is_positive() {
         let last_second = DateTime::from_timestamp(EPOCH_SECONDS + SECONDS_MAX, 0).unwrap();
         assert_eq!(compose(last_second, SEQUENCE_MAX).unwrap(), i64::MAX);
-    }
-
-    #[test]
-    fn a_day_has_all_ids_of_its_seconds() {
-        let day = range_of(at("2026-11-21T12:00:00Z").date_naive());
-        for (time, number, within) in [
-            ("2026-11-20T23:59:59Z", SEQUENCE_MAX, false),
-            ("2026-11-21T00:00:00Z", 0, true),
-            ("2026-11-21T23:59:59Z", SEQUENCE_MAX, true),
-            ("2026-11-22T00:00:00Z", 0, false),
-        ] {
-            assert_eq!(day.contains(&compose(at(time), number).unwrap()), within, "{time}");
-        }
-        assert_eq!(range_of(at("2021-01-01T00:00:00Z").date_naive()), 0..=SEQUENCE_MAX);
     }
 
     #[test]
