@@ -227,8 +227,8 @@ impl App {
     ) -> anyhow::Result<Arc<Self>> {
         let backlog = empty_backlog(config, &stores, raise_lanes(config, &stores).await?);
         let lane_states = fence::states_of(&stores).await?;
-        let Stores { pool, redis, keys } = &stores;
-        let durability = Arc::new(Durability::looked_up(redis, config.durability).await?);
+        let pool = &stores.pool;
+        let durability = Arc::new(Durability::looked_up(&stores.redis, config.durability).await?);
         let Base { metrics, postponed, loss, loader, coupons, coupon_changes, order_moves } =
             Base::new(&stores, (&lane_states, &durability), &shutdown)?;
         let orders = Orders::new(pool.clone(), config.batch_timeout());
@@ -236,10 +236,11 @@ impl App {
         let locks = buyers_locks(config, &stores, &shutdown);
         let memories = empty_memories(config, &stores, &shutdown);
         let layout = LayoutInUse::looked_up(pool).await?;
+        let noted_in = (&metrics, &postponed);
         let Promises { receipts, hand_in, keeper } =
-            Promises::new(config, &stores, &lane_states, (&orders, &layout, &metrics));
+            Promises::new(config, &stores, &lane_states, (&orders, &layout), noted_in);
         let script = {
-            let connected = (redis.clone(), keys.clone());
+            let connected = (stores.redis.clone(), stores.keys.clone());
             let bounds = Bounds::of(config, backlog.clone());
             let of_lanes = (layout.clone(), lane_states.clone());
             let told = (durability.clone(), receipts.clone(), memories.clone());
@@ -335,14 +336,15 @@ impl Promises {
         config: &Config,
         stores: &Stores,
         lanes: &Arc<LaneStates>,
-        (orders, layout, metrics): (&Orders, &Arc<LayoutInUse>, &Arc<Metrics>),
+        (orders, layout): (&Orders, &Arc<LayoutInUse>),
+        (metrics, postponed): (&Arc<Metrics>, &Postponed),
     ) -> Self {
         let kept = usize::try_from(config.backlog_orders_max).unwrap_or(usize::MAX);
         let receipts = Arc::new(ReceiptBook::new(kept.max(limits::RECEIPTS_MIN)));
         // Name of this process among those of the installation.
         let process = Uuid::new_v4().simple().to_string();
         let hand_in = HandIn::new(stores, lanes.clone(), receipts.clone(), process.clone());
-        let measured = (metrics.clone(), config.unpaid_orders_max);
+        let measured = (metrics.clone(), postponed.clone(), config.unpaid_orders_max);
         let writes = (orders.clone(), layout.clone());
         let keeper = Keeper::new(stores, lanes.clone(), writes, measured, process);
         Self { receipts, hand_in, keeper }

@@ -38,6 +38,8 @@ pub enum Pass {
     Expiry,
     /// Asks gateways to refund payments.
     Refunds,
+    /// Builds a sale anew that Redis has lost, in a recovery.
+    Rebuild,
 }
 
 /// Kind of the items of a pass.
@@ -65,7 +67,7 @@ impl ItemKind {
 
 impl Pass {
     /// All passes.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Write,
         Self::Recover,
         Self::TidyUp,
@@ -80,6 +82,7 @@ impl Pass {
         Self::Places,
         Self::Expiry,
         Self::Refunds,
+        Self::Rebuild,
     ];
 
     /// Name of the pass.
@@ -99,6 +102,7 @@ impl Pass {
             Self::Places => "places",
             Self::Expiry => "expiry",
             Self::Refunds => "refunds",
+            Self::Rebuild => "rebuild",
         }
     }
 
@@ -140,6 +144,10 @@ impl Pass {
             Self::Expiry => Some((
                 ItemKind::Order,
                 "The order stays unpaid and keeps its unit, because Postgres refuses to close it: if the error names `sold`, `flash-sale reconcile --repair` counts it again.",
+            )),
+            Self::Rebuild => Some((
+                ItemKind::Coupon,
+                "Redis has lost the sale, which can't be built from Postgres and stays closed, alone: the error names the obstacle. Each try closes the sale's lane for a moment, and the first one after the cause has gone opens the sale. If the sale is over, `flash-sale coupon archive ID --accept-loss` gives up what is lost.",
             )),
             Self::Refunds => Some((
                 ItemKind::Payment,

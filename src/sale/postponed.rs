@@ -151,6 +151,18 @@ impl Postponed {
         Ok(done.rows_affected() == 1)
     }
 
+    /// Whether an item has been put aside and isn't due yet.
+    pub async fn waits(&self, pass: Pass, item: i64) -> sqlx::Result<bool> {
+        sqlx::query_scalar!(
+            r#"SELECT EXISTS (SELECT FROM postponed
+                              WHERE pass = $1 AND item = $2 AND next_try_at > now()) AS "waits!""#,
+            pass.name(),
+            item,
+        )
+        .fetch_one(&self.pool)
+        .await
+    }
+
     /// Makes an item due in these passes: its cause may have gone.
     pub async fn make_due(&self, passes: &[Pass], item: i64) -> sqlx::Result<()> {
         let names: Vec<String> = passes.iter().map(|pass| pass.name().to_owned()).collect();

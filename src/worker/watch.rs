@@ -4,7 +4,8 @@
 //!
 //! A lane whose log has no entry to read rests here, with the id of the last entry that its log has ever had. One
 //! task asks for all lanes at once which logs have a newer entry, and wakes up those lanes. So a lane at rest costs
-//! no connection and no command of its own.
+//! no connection and no command of its own. A lane that has just come looks for itself until the task's next look,
+//! because the present one may block for a while and doesn't know the lane.
 //!
 //! # Authority
 //!
@@ -26,6 +27,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use redis::RedisResult;
 use tokio::sync::Notify;
@@ -41,6 +43,8 @@ use crate::sale::log::{self, EntryId, GroupState, LogState};
 pub struct LaneWatch {
     /// A connection of its own, because the look blocks there.
     redis: Redis,
+    /// The connection of lanes that look for themselves.
+    shared: Redis,
     /// Lanes at rest, by the key of their log.
     lanes: Mutex<HashMap<String, Resting>>,
     /// Notified when a lane has come to rest.
@@ -54,6 +58,8 @@ struct Resting {
     /// Whether there is a group, and everything had been acknowledged; otherwise the lane wakes up by itself to look
     /// after the rest.
     is_settled: bool,
+    /// Whether a look of the task has begun that knows the lane.
+    is_watched: bool,
     wake: Arc<Notify>,
 }
 
@@ -67,7 +73,8 @@ struct Watcher {
 impl LaneWatch {
     /// A watch over a connection of its own to the server of `redis`.
     pub fn new(redis: &Redis) -> Self {
-        Self { redis: redis.another(), lanes: Mutex::default(), came: Notify::new() }
+        let shared = redis.clone();
+        Self { redis: redis.another(), shared, lanes: Mutex::default(), came: Notify::new() }
     }
 
     /// Rests until the log under `key`, last seen in `state`, may have work for its lane. May be dropped.
@@ -75,10 +82,27 @@ impl LaneWatch {
         let wake = Arc::new(Notify::new());
         let last = state.last;
         let is_settled = state.pending == 0 && state.delivered.is_some();
-        self.lanes().insert(key.to_owned(), Resting { last, is_settled, wake: wake.clone() });
+        let lane = Resting { last, is_settled, is_watched: false, wake: wake.clone() };
+        self.lanes().insert(key.to_owned(), lane);
         let _up = Up { watch: self, key };
         self.came.notify_one();
-        wake.notified().await;
+        tokio::select! {
+            () = wake.notified() => {}
+            () = self.look_alone(key, last) => {}
+        }
+    }
+
+    /// Looks at one log until the task does. Ends only with news.
+    async fn look_alone(&self, key: &str, last: EntryId) {
+        let log = [(key.to_owned(), last)];
+        while !self.lanes().get(key).is_some_and(|lane| lane.is_watched) {
+            sleep(limits::WRITE_PAUSE).await;
+            let newer = log::newer(&self.shared, &log, Duration::ZERO).await;
+            if newer.is_ok_and(|keys| !keys.is_empty()) {
+                return;
+            }
+        }
+        std::future::pending().await
     }
 
     /// Looks after the lanes at rest until the service stops.
@@ -114,8 +138,11 @@ impl LaneWatch {
             watcher.looked_at = Instant::now();
             self.look_at_groups().await?;
         }
-        let resting: Vec<(String, EntryId)> =
-            self.lanes().iter().map(|(key, lane)| (key.clone(), lane.last)).collect();
+        let watched = |(key, lane): (&String, &mut Resting)| {
+            lane.is_watched = true;
+            (key.clone(), lane.last)
+        };
+        let resting: Vec<(String, EntryId)> = self.lanes().iter_mut().map(watched).collect();
         // The look ends before the connection times out.
         let block = limits::LOG_WATCH_BLOCK.min(self.redis.timeout() / 2);
         match log::newer(&self.redis, &resting, block).await {

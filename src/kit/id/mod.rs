@@ -21,7 +21,8 @@
 //! A Redis that starts again, a replica that takes over, or FLUSHALL may leave an older sequence, or none. So numbers
 //! are handed out only below a *ceiling*, which Postgres has noted before ([`Ceilings`]) for one origin of Redis's
 //! data: its life and its replication ID. Under another origin the sequence goes on above the ceiling
-//! (`lua/id_block.lua`), where no number has been given. Blocks in memory stay good: their numbers lie below.
+//! (`lua/id_block.lua`), where no number has been given. Numbers of blocks in memory lie below, and stay unique; they
+//! are dropped all the same when an *era* begins ([`IdGenerator::enter`]), so that later ids are higher.
 //!
 //! The ceiling is raised ahead of need ([`IdGenerator::prepare`]), so ids go on for a while when Postgres is away.
 //!
@@ -29,13 +30,14 @@
 //!
 //! Ids have gaps: a block dies with its instance and at midnight, and each origin leaves out what was granted to the
 //! one before. Ids bound how many were handed out in a day, and don't count them. Ids of two instances are ordered by
-//! seconds only. If Postgres and Redis both went back in time, and a clock did too, a number may come twice in one
+//! seconds only, within an era. If Postgres and Redis both went back in time, and a clock did too, a number may come twice in one
 //! second; a store of ids has to refuse the second one.
 
 // The numbers below which Redis may hand out.
 mod ceilings;
 
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use chrono::{DateTime, NaiveDate, Utc};
 use redis::RedisError;
@@ -86,6 +88,8 @@ pub struct IdGenerator {
     block_size: u32,
     take_block: Script<2>,
     ceilings: Ceilings,
+    /// Number of the present era.
+    era: AtomicI64,
     /// The block in use. Held for a few instructions, never across an await.
     block: Mutex<Option<Block>>,
     /// Lets one caller fetch a block while the others wait for it.
@@ -94,6 +98,7 @@ pub struct IdGenerator {
 
 struct Block {
     day: NaiveDate,
+    era: i64,
     next: i64,
     last: i64,
 }
@@ -108,6 +113,7 @@ impl IdGenerator {
             block_size,
             take_block: Script::new(include_str!("../../../lua/id_block.lua")),
             ceilings,
+            era: AtomicI64::new(0),
             block: Mutex::default(),
             refill: tokio::sync::Mutex::default(),
         }
@@ -133,6 +139,12 @@ impl IdGenerator {
         }
     }
 
+    /// Ids from now on are higher than all ids that any instance handed out before this era, with the same clock: the
+    /// present block is dropped. Eras are counted up; an older one changes nothing.
+    pub fn enter(&self, era: i64) {
+        self.era.fetch_max(era, Ordering::Relaxed);
+    }
+
     /// Raises the ceilings that are near: of today's sequence, and of tomorrow's shortly before midnight. Takes no number.
     ///
     /// # Errors
@@ -154,7 +166,8 @@ impl IdGenerator {
         let Some(block) = block.as_mut() else {
             return Ok(None);
         };
-        if block.day != now.date_naive() || block.next > block.last {
+        let era = self.era.load(Ordering::Relaxed);
+        if block.day != now.date_naive() || block.era != era || block.next > block.last {
             return Ok(None);
         }
         let id = compose(now, block.next)?;
@@ -166,13 +179,14 @@ impl IdGenerator {
         let now = self.clock.now();
         compose(now, 0)?;
         let day = now.date_naive();
+        let era = self.era.load(Ordering::Relaxed);
         let block = i64::from(self.block_size);
         let last = self.take(link, day, (block, 0)).await?;
         if last > SEQUENCE_MAX {
             return Err(IdError::SequenceExhausted(day));
         }
         let next = last - block + 1;
-        let block = Block { day, next, last };
+        let block = Block { day, era, next, last };
         *self.block.lock().expect("no holder of this lock panics") = Some(block);
         Ok(())
     }

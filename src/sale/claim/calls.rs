@@ -235,6 +235,8 @@ impl Shared {
         let link = own.as_ref().map_or(&self.redis, OwnConnection::redis).link().await?;
         let epoch = self.lanes.admit(coupon.lane(), link.server())?;
         self.durability.require(conditions, link.server()).await?;
+        // Of two orders of a user, the one that was claimed after a recovery has the higher id.
+        self.order_ids.enter(self.lanes.era());
         let mut claims = Vec::with_capacity(users.len());
         for user in users {
             claims.push((*user, self.order_ids.next(&link).await?));

@@ -68,6 +68,20 @@ impl Builder {
         Ok(())
     }
 
+    /// Removes a sale that can't be built, unless another recovery has begun: claims on it are refused as on a sale that
+    /// Redis has lost.
+    pub(super) async fn remove(&self, coupon: CouponId, epoch: i64) -> Result<(), Failure> {
+        let Stores { pool, redis, keys } = &self.stores;
+        let mut tx = pool.begin().await?;
+        if fence::table::hold_epoch(&mut tx, coupon.lane()).await? != Some(epoch) {
+            tx.rollback().await?;
+            return Err(Failure::recovering(coupon.lane()));
+        }
+        let mut command = redis::cmd("UNLINK");
+        let _: i64 = redis.query(command.arg(keys.coupon(coupon))).await?;
+        Ok(tx.commit().await?)
+    }
+
     /// Notes which dead letters hold a unit, unless another recovery has begun: it will decide anew.
     async fn note_units(
         &self,

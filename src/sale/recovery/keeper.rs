@@ -17,9 +17,11 @@ use crate::sale::coupon::stock;
 use crate::sale::fence::LaneStates;
 use crate::sale::fence::scripts::{Beat, FenceScripts};
 use crate::sale::fence::table::{self, NotedBeat, StoredLane};
-use crate::sale::ids::{Lane, RecoveryId};
+use crate::sale::ids::{CouponId, Lane, RecoveryId};
 use crate::sale::log::layout::LayoutInUse;
 use crate::sale::order::write::Orders;
+use crate::sale::pass::Pass;
+use crate::sale::postponed::Postponed;
 use crate::sale::{Failure, Stores, fence, installation, receipts};
 
 /// Looks after the lanes. One process of an installation does; the others wait for it to end.
@@ -28,6 +30,7 @@ pub struct Keeper {
     lanes: Arc<LaneStates>,
     scripts: Arc<FenceScripts>,
     recoverer: Recoverer,
+    postponed: Postponed,
     metrics: Arc<Metrics>,
     /// Name of this process among the keepers.
     process: String,
@@ -44,7 +47,7 @@ impl Keeper {
         stores: &Stores,
         lanes: Arc<LaneStates>,
         (orders, layout): (Orders, Arc<LayoutInUse>),
-        (metrics, unpaid_orders_max): (Arc<Metrics>, u32),
+        (metrics, postponed, unpaid_orders_max): (Arc<Metrics>, Postponed, u32),
         process: String,
     ) -> Self {
         let scripts = Arc::new(FenceScripts::new(stores.keys.clone()));
@@ -54,13 +57,14 @@ impl Keeper {
             scripts.clone(),
             orders,
             layout,
-            unpaid_orders_max,
+            (postponed.clone(), unpaid_orders_max),
         );
         Self {
             stores: stores.clone(),
             lanes,
             scripts,
             recoverer,
+            postponed,
             metrics,
             process,
             passing: tokio::sync::Mutex::default(),
@@ -187,10 +191,13 @@ impl Keeper {
         Ok(newer)
     }
 
-    /// Closes the lanes of sales that were suspected to be lost, and are.
+    /// Closes the lanes of sales that were suspected to be lost, and are; and of sales that could not be built before and
+    /// are due again. The others of those stay closed alone.
     async fn look_at_sales(&self, stored: &mut [StoredLane]) -> Result<(), Failure> {
         let Stores { pool, redis, keys } = &self.stores;
-        let suspected = self.lanes.take_suspected_sales();
+        let mut suspected = self.lanes.take_suspected_sales();
+        let mut tries = self.postponed.begin(Pass::Rebuild).await?;
+        suspected.extend(tries.due().into_iter().flat_map(CouponId::new));
         for coupon in suspected {
             let is_its = |lane: &&mut StoredLane| lane.lane == coupon.lane() && lane.is_open;
             let Some(lane) = stored.iter_mut().find(is_its) else {
@@ -204,7 +211,9 @@ impl Keeper {
                     census.is_conserved() && census.epoch == Some(lane.epoch)
                 }
             };
-            if !is_whole && stock::is_loaded(pool, coupon).await? {
+            if is_whole || !stock::is_loaded(pool, coupon).await? {
+                tries.settle(coupon.get(), Ok(())).await?;
+            } else if !self.postponed.waits(Pass::Rebuild, coupon.get()).await? {
                 tracing::error!(%coupon, "ALARM: Redis has lost this sale, or part of it");
                 self.close(lane, "Redis has lost a sale").await?;
             }

@@ -20,6 +20,8 @@ use crate::sale::log::LogState;
 use crate::sale::log::layout::LayoutInUse;
 use crate::sale::order::live::PAGE;
 use crate::sale::order::write::Orders;
+use crate::sale::pass::Pass;
+use crate::sale::postponed::Postponed;
 use crate::sale::receipts::book::Receipt;
 use crate::sale::{Failure, Stores, receipts};
 
@@ -32,6 +34,7 @@ pub(super) struct Recoverer {
     builder: Builder,
     harvester: Harvester,
     layout: Arc<LayoutInUse>,
+    postponed: Postponed,
     /// Unpaid orders that a user may hold in a lane; 0 for no bound.
     unpaid_orders_max: u32,
 }
@@ -43,7 +46,7 @@ impl Recoverer {
         scripts: Arc<FenceScripts>,
         orders: Orders,
         layout: Arc<LayoutInUse>,
-        unpaid_orders_max: u32,
+        (postponed, unpaid_orders_max): (Postponed, u32),
     ) -> Self {
         Self {
             stores: stores.clone(),
@@ -53,6 +56,7 @@ impl Recoverer {
             builder: Builder::new(stores),
             harvester: Harvester::new(stores, orders),
             layout,
+            postponed,
             unpaid_orders_max,
         }
     }
@@ -124,7 +128,8 @@ impl Recoverer {
         Ok(true)
     }
 
-    /// Has the log written, and builds the damaged sales and the lists of unpaid orders anew.
+    /// Has the log written, and builds the damaged sales and the lists of unpaid orders anew. A sale that can't be built
+    /// is removed and put aside, so that it stays closed alone.
     async fn rebuild(
         &self,
         link: &Link,
@@ -135,15 +140,34 @@ impl Recoverer {
     ) -> Result<(), Failure> {
         self.wait_for_log(closed.lane).await?;
         for coupon in damaged {
-            if closed.harvests {
-                self.harvester.harvest(*coupon, epoch, outcome).await?;
+            let of_lane = (closed.harvests, epoch);
+            match self.rebuild_sale(link, *coupon, of_lane, receipts, outcome).await {
+                Err(failure) if failure.is_of_item() => {
+                    self.builder.remove(*coupon, epoch).await?;
+                    let error = failure.to_string();
+                    self.postponed.note(Pass::Rebuild, &[coupon.get()], &error).await?;
+                }
+                built => built?,
             }
-            let of_sale = receipts.iter().filter(|receipt| receipt.coupon == *coupon);
-            let of_sale = of_sale.map(|receipt| (receipt.user, receipt.order)).collect();
-            outcome.receipts += self.harvester.take(*coupon, epoch, of_sale, outcome).await?;
-            self.builder.build(link, *coupon, epoch, outcome).await?;
         }
         unpaid::build(&self.stores, closed.lane, self.unpaid_orders_max).await
+    }
+
+    async fn rebuild_sale(
+        &self,
+        link: &Link,
+        coupon: CouponId,
+        (harvests, epoch): (bool, i64),
+        receipts: &[Receipt],
+        outcome: &mut Outcome,
+    ) -> Result<(), Failure> {
+        if harvests {
+            self.harvester.harvest(coupon, epoch, outcome).await?;
+        }
+        let of_sale = receipts.iter().filter(|receipt| receipt.coupon == coupon);
+        let of_sale = of_sale.map(|receipt| (receipt.user, receipt.order)).collect();
+        outcome.receipts += self.harvester.take(coupon, epoch, of_sale, outcome).await?;
+        self.builder.build(link, coupon, epoch, outcome).await
     }
 
     /// The receipts of the processes that live. Waits for each of them, up to [`limits::RECEIPT_WAIT_MAX`].

@@ -308,6 +308,53 @@ async fn a_redis_that_went_back_within_one_life_is_told_by_its_beat() {
     sells_the_rest(&app, coupon, 1..=4).await;
 }
 
+/// Foreign keys stand where the shards of the first sale would be built.
+#[tokio::test]
+async fn a_sale_that_can_not_be_built_stays_closed_alone() {
+    let (_server, app) = start(&[]).await;
+    let bad = app.create_flash(10).await;
+    let good = app.create_flash(10).await;
+    for coupon in [bad, good] {
+        sell(&app, coupon, 1..=4).await;
+    }
+    app.write_orders().await;
+    keep(&app).await;
+    let _: String = app.redis(&["FLUSHALL"]).await;
+    // The lane's epoch is raised when the lane is closed, and by each attempt.
+    let in_the_way = [3, 5].map(|epoch| app.keys().shards(bad, epoch).name(0).to_owned());
+    for key in &in_the_way {
+        let _: String = app.redis(&["SET", key, "of another program"]).await;
+    }
+    keep(&app).await;
+    sells_the_rest(&app, good, 1..=4).await;
+    let is_closed = async || {
+        assert_eq!(code(&app, 5, bad).await.0, 503);
+        assert_eq!(code(&app, 1, bad).await.0, 503);
+        let list = app.get("/v1/postponed?pass=rebuild", &app.admin_token()).await;
+        let item = &list.body["postponed"][0];
+        assert_eq!(item["item"], bad.to_string());
+        assert!(item["error"].as_str().is_some_and(|error| error.contains("WRONGTYPE")), "{item}");
+    };
+    is_closed().await;
+    // Before it is due again, no claim on it has the others' lane closed.
+    let recoveries = "SELECT count(*) FROM recoveries";
+    keep(&app).await;
+    assert_eq!(app.number(recoveries).await, 1);
+    let due = "UPDATE postponed SET next_try_at = now() - interval '1 second'";
+    app.execute(due).await;
+    keep(&app).await;
+    assert_eq!(app.number(recoveries).await, 2);
+    is_closed().await;
+    assert_eq!(code(&app, 1, good).await.1, "already_claimed");
+    app.execute(due).await;
+    keep(&app).await;
+    sells_the_rest(&app, bad, 1..=4).await;
+    app.execute(due).await;
+    keep(&app).await;
+    assert_eq!(app.number("SELECT count(*) FROM postponed").await, 0);
+    assert_eq!(app.number(recoveries).await, 3);
+}
+
 /// Nothing else tells: life, connections and beat are the noted ones.
 #[tokio::test]
 async fn a_redis_that_was_synchronised_anew_between_two_looks_is_told_by_its_replication_id() {

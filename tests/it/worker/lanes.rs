@@ -5,13 +5,15 @@ use std::time::Duration;
 use flash_sale::app;
 use flash_sale::base::clock::Clock;
 use flash_sale::sale::ids::Lane;
+use flash_sale::sale::log::LogState;
 use flash_sale::worker;
+use flash_sale::worker::watch::LaneWatch;
 use private_servers::testing::RedisServer;
 use tokio::time::{Instant, sleep};
 
 use crate::support::process::{Process, rows};
 use crate::support::servers::Addresses;
-use crate::support::{OwnServers, TestApp, eventually, lane, shared};
+use crate::support::{OwnServers, TestApp, bounded, eventually, lane, shared};
 
 /// A number in a section of INFO.
 async fn info(app: &TestApp, field: &str) -> u64 {
@@ -63,6 +65,22 @@ async fn lanes_at_rest_cost_few_commands_and_connections() {
     }
     eventually("they have written", async || rows(&app).await == 3).await;
     assert!(app.app.shutdown.stop(Duration::from_secs(60)).await);
+}
+
+/// The watch may be in a long look that doesn't know the lane yet; here it never looks.
+#[tokio::test]
+async fn a_lane_that_has_just_come_to_rest_looks_for_itself() {
+    let app = TestApp::start().await;
+    app.expect_disagreements();
+    let key = app.log(lane());
+    let watch = LaneWatch::new(&app.app.stores.redis);
+    let state = LogState::default();
+    let appends = async {
+        sleep(Duration::from_millis(50)).await;
+        let _: String = app.redis(&["XADD", &key, "*", "x", "y"]).await;
+    };
+    let woken = async { tokio::join!(watch.rest(&key, &state), appends) };
+    bounded("the lane gets up", woken).await;
 }
 
 #[tokio::test]
