@@ -3,10 +3,14 @@
 use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use private_servers::PrivateServers;
 use private_servers::testing::Process;
 use sqlx::{Connection, PgConnection};
+
+/// Time for Redis to answer, on a slow machine too.
+const ANSWER: Duration = Duration::from_secs(60);
 
 /// Sets a key in Redis, and makes a table in Postgres.
 pub async fn write(redis_url: &str, database_url: &str) {
@@ -31,7 +35,11 @@ pub async fn has_kept(servers: &PrivateServers) -> bool {
 /// The answer of a Redis to one command.
 pub async fn command<T: redis::FromRedisValue>(url: &str, command: &redis::Cmd) -> T {
     let client = redis::Client::open(url).expect("a valid URL");
-    let mut connection = client.get_multiplexed_async_connection().await.expect("Redis answers");
+    let config = redis::AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(ANSWER))
+        .set_response_timeout(Some(ANSWER));
+    let connection = client.get_multiplexed_async_connection_with_config(&config).await;
+    let mut connection = connection.expect("Redis answers");
     command.query_async(&mut connection).await.expect("Redis answers")
 }
 
