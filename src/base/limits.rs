@@ -11,8 +11,8 @@ pub const LANE_BITS: u32 = 10;
 /// Largest number of lanes.
 pub const LANES_MAX: i32 = 1 << LANE_BITS;
 
-/// Largest body of a request, in bytes.
-pub const BODY_BYTES_MAX: usize = 16 * 1024;
+/// Largest body of a request, in bytes: the longest coupon fits, with each character as two escapes of six bytes.
+pub const BODY_BYTES_MAX: usize = 64 * 1024;
 /// Largest head of a request, in bytes: request line and headers together.
 pub const HEADER_BYTES_MAX: usize = 16 * 1024;
 /// Time in which a client has to send the head of a request, the idle time of the connection included.

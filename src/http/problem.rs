@@ -30,6 +30,8 @@ pub struct Problem {
     order_id: Option<OrderId>,
     /// Both states of a refused move.
     transition: Option<(&'static str, &'static str)>,
+    /// Whether the request had a token, which was refused.
+    token_refused: bool,
     /// Cause of a failure, for the log; never for the client.
     failure: Option<Arc<Failure>>,
 }
@@ -74,6 +76,7 @@ impl Problem {
             retry_after: None,
             order_id: None,
             transition: None,
+            token_refused: false,
             failure: None,
         }
     }
@@ -144,9 +147,19 @@ impl Problem {
             headers.insert(header::RETRY_AFTER, number(seconds));
         }
         if self.status == StatusCode::UNAUTHORIZED {
-            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            headers.insert(header::WWW_AUTHENTICATE, self.challenge());
         }
         response
+    }
+}
+
+impl Problem {
+    /// How to authenticate, and the fault of a token that was refused (RFC 6750, section 3).
+    fn challenge(&self) -> HeaderValue {
+        let refused =
+            format!(r#"Bearer error="invalid_token", error_description="{}""#, self.detail);
+        let refused = self.token_refused.then(|| HeaderValue::from_str(&refused).ok());
+        refused.flatten().unwrap_or(HeaderValue::from_static("Bearer"))
     }
 }
 
@@ -216,7 +229,8 @@ impl From<sqlx::Error> for Problem {
 
 impl From<TokenError> for Problem {
     fn from(error: TokenError) -> Self {
-        Self::new(StatusCode::UNAUTHORIZED, "invalid_token", error.to_string())
+        let problem = Self::new(StatusCode::UNAUTHORIZED, "invalid_token", error.to_string());
+        Self { token_refused: true, ..problem }
     }
 }
 

@@ -40,6 +40,14 @@ pub enum TokenError {
     /// `exp` has passed.
     #[error("the token has expired: get a new one")]
     Expired,
+    /// `nbf` is to come.
+    #[error("the token isn't valid yet: its `nbf` is to come; is a clock wrong?")]
+    Early,
+    /// `exp` is too far away for a token that can't be called back.
+    #[error(
+        "the token is valid for more than ten years: its issuer has to give it an earlier `exp`"
+    )]
+    Endless,
     /// Any other fault. The wrong part concerns only the issuer.
     #[error(
         "the token isn't valid: it has to be signed by this service's issuer with HS256, with `exp`, and with `sub` a positive whole number as a string"
@@ -65,6 +73,8 @@ struct OwnPayload<'a> {
 }
 
 const ADMIN: &str = "admin";
+/// Longest time for which a token is accepted from now on: ten years.
+const LIFETIME_SECONDS_MAX: i64 = 10 * 366 * 86_400;
 /// Bytes of a payload on the short way; one that is issued here has at most 70.
 const OWN_PART_BYTES_MAX: usize = 128;
 
@@ -74,6 +84,7 @@ impl Tokens {
         let secret = secret.expose_secret().as_bytes();
         let mut validation = Validation::new(Algorithm::HS256);
         validation.leeway = 0;
+        validation.validate_nbf = true;
         validation.set_required_spec_claims(&["exp", "sub"]);
         let header = serde_json::to_vec(&Header::new(Algorithm::HS256));
         let header = header.expect("two short strings are JSON");
@@ -122,20 +133,36 @@ impl Tokens {
         // In constant time.
         hmac::verify(&self.own_key, signed.as_bytes(), signature).ok()?;
         let payload: OwnPayload = serde_json::from_slice(decode(payload, &mut buffer)?).ok()?;
-        let in_time = payload.exp > i64::try_from(jsonwebtoken::get_current_timestamp()).ok()?;
-        let subject = subject(payload.sub).filter(|_| in_time)?;
+        let subject = subject(payload.sub).filter(|_| in_time(payload.exp).is_ok())?;
         Some(Grants { subject, admin: payload.role == Some(ADMIN) })
     }
 
     fn verify_any(&self, token: &str) -> Result<Grants, TokenError> {
-        let payload = jsonwebtoken::decode::<Payload>(token, &self.verify, &self.validation)
-            .map_err(|error| match error.kind() {
-                ErrorKind::ExpiredSignature => TokenError::Expired,
-                _ => TokenError::Invalid,
-            })?
-            .claims;
+        let decoded = jsonwebtoken::decode::<Payload>(token, &self.verify, &self.validation);
+        let decoded = decoded.map_err(|error| match error.kind() {
+            ErrorKind::ExpiredSignature => TokenError::Expired,
+            ErrorKind::ImmatureSignature => TokenError::Early,
+            _ => TokenError::Invalid,
+        })?;
+        // Extensions that must be understood (RFC 7515, section 4.1.11), and none is.
+        if decoded.header.crit.is_some() {
+            return Err(TokenError::Invalid);
+        }
+        let payload = decoded.claims;
+        in_time(payload.exp)?;
         let subject = subject(&payload.sub).ok_or(TokenError::Invalid)?;
         Ok(Grants { subject, admin: payload.role.as_deref() == Some(ADMIN) })
+    }
+}
+
+/// Whether a token with this `exp` may be accepted now: until `exp`, and not in that second any more (RFC 7519, section
+/// 4.1.4).
+fn in_time(exp: i64) -> Result<(), TokenError> {
+    let now = i64::try_from(jsonwebtoken::get_current_timestamp()).unwrap_or(i64::MAX);
+    match exp.saturating_sub(now) {
+        ..=0 => Err(TokenError::Expired),
+        LIFETIME_SECONDS_MAX.. => Err(TokenError::Endless),
+        _ => Ok(()),
     }
 }
 
@@ -220,11 +247,59 @@ mod tests {
             (serde_json::json!({"sub": "42", "exp": soon, "aud": "another audience"}), false),
             (serde_json::json!({"sub": "42", "exp": -1}), false),
             (serde_json::json!({"sub": 42, "exp": soon}), false),
+            (
+                serde_json::json!({"sub": "42", "exp": soon, "nbf": in_seconds(-1).timestamp()}),
+                true,
+            ),
+            (
+                serde_json::json!({"sub": "42", "exp": soon, "nbf": in_seconds(30).timestamp()}),
+                false,
+            ),
+            (serde_json::json!({"sub": "42", "exp": soon, "nbf": "now"}), false),
         ] {
             let token = signed(&payload, Algorithm::HS256);
             assert_eq!(tokens().verify_own(&token), None, "{payload}");
             assert_eq!(tokens().verify(&token).is_ok(), granted, "{payload}");
         }
+    }
+
+    #[test]
+    fn a_token_that_is_not_valid_yet_says_so() {
+        let times = serde_json::json!({"exp": in_seconds(60).timestamp(), "nbf": in_seconds(30).timestamp()});
+        let mut payload = times;
+        payload["sub"] = "42".into();
+        let token = signed(&payload, Algorithm::HS256);
+        assert_eq!(tokens().verify(&token), Err(TokenError::Early));
+    }
+
+    #[test]
+    fn a_token_ends_in_its_second_and_within_ten_years() {
+        let now = in_seconds(0).timestamp();
+        assert_eq!(in_time(now), Err(TokenError::Expired));
+        for (exp, expected) in [
+            (1, Err(TokenError::Expired)),
+            (now + 60, Ok(())),
+            (now + 9 * 366 * 86_400, Ok(())),
+            (now + 11 * 366 * 86_400, Err(TokenError::Endless)),
+            (i64::MAX, Err(TokenError::Endless)),
+        ] {
+            assert_eq!(in_time(exp), expected, "{exp}");
+            // The same on both ways.
+            let token = signed(&serde_json::json!({"sub": "42", "exp": exp}), Algorithm::HS256);
+            assert_eq!(tokens().verify(&token).map(drop), expected, "{exp}");
+            let token =
+                signed(&serde_json::json!({"sub": "42", "exp": exp, "iss": "x"}), Algorithm::HS256);
+            assert_eq!(tokens().verify(&token).map(drop), expected, "{exp}");
+        }
+    }
+
+    #[test]
+    fn an_extension_that_must_be_understood_is_not() {
+        let payload = serde_json::json!({"sub": "42", "exp": in_seconds(60).timestamp()});
+        let mut header = Header::new(Algorithm::HS256);
+        header.crit = Some(vec!["b64".to_owned()]);
+        let token = jsonwebtoken::encode(&header, &payload, &tokens().sign).unwrap();
+        assert_eq!(tokens().verify(&token), Err(TokenError::Invalid));
     }
 
     #[test]

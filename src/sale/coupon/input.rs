@@ -18,16 +18,16 @@ pub struct NewCoupon {
     /// Whether it has a sale.
     #[garde(custom(sale_matches_kind(&self.sale)))]
     pub kind: CouponKind,
-    /// Headline, 1 to 200 characters.
-    #[garde(length(chars, min = 1, max = 200), custom(no_nul))]
+    /// Headline, 1 to 200 characters, none of them a control character, and not only spaces.
+    #[garde(length(chars, min = 1, max = 200), custom(headline))]
     pub title: String,
     /// Second line, up to 200 characters.
     #[serde(default)]
-    #[garde(length(chars, max = 200), custom(no_nul))]
+    #[garde(length(chars, max = 200), custom(one_line))]
     pub sub_title: String,
     /// Terms, in words, up to 4,000 characters.
     #[serde(default)]
-    #[garde(length(chars, max = 4_000), custom(no_nul))]
+    #[garde(length(chars, max = 4_000), custom(lines))]
     pub rules: String,
     /// Price, in minor units.
     #[garde(range(min = 0, max = limits::CENTS_MAX))]
@@ -71,20 +71,20 @@ pub struct CouponEdit {
     #[schema(nullable = false)]
     #[garde(range(min = 1))]
     pub revision: Option<i64>,
-    /// Headline, 1 to 200 characters.
+    /// Headline, 1 to 200 characters, none of them a control character, and not only spaces.
     #[serde(default, deserialize_with = "not_null")]
     #[schema(nullable = false)]
-    #[garde(length(chars, min = 1, max = 200), inner(custom(no_nul)))]
+    #[garde(length(chars, min = 1, max = 200), inner(custom(headline)))]
     pub title: Option<String>,
     /// Second line, up to 200 characters.
     #[serde(default, deserialize_with = "not_null")]
     #[schema(nullable = false)]
-    #[garde(length(chars, max = 200), inner(custom(no_nul)))]
+    #[garde(length(chars, max = 200), inner(custom(one_line)))]
     pub sub_title: Option<String>,
     /// Terms, in words, up to 4,000 characters.
     #[serde(default, deserialize_with = "not_null")]
     #[schema(nullable = false)]
-    #[garde(length(chars, max = 4_000), inner(custom(no_nul)))]
+    #[garde(length(chars, max = 4_000), inner(custom(lines)))]
     pub rules: Option<String>,
     /// Price, in minor units. Holds also for orders that are still unpaid.
     #[serde(default, deserialize_with = "not_null")]
@@ -129,7 +129,7 @@ pub struct SaleEdit {
 #[serde(deny_unknown_fields)]
 pub struct Restock {
     /// Name of this restock of this coupon, 1 to 100 characters of the client's choice. A repeat adds nothing.
-    #[garde(length(chars, min = 1, max = 100), custom(no_nul))]
+    #[garde(length(chars, min = 1, max = 100), custom(one_line))]
     pub key: String,
     /// Units to add, 1 or more.
     #[garde(range(min = 1, max = limits::TOTAL_MAX))]
@@ -198,10 +198,30 @@ fn a_time_redis_can_count(time: &DateTime<Utc>, _: &()) -> garde::Result {
     Err(garde::Error::new("give a time between the years 1970 and 9999"))
 }
 
-/// Postgres stores no NUL in a text.
-fn no_nul(text: &str, _: &()) -> garde::Result {
-    if text.contains('\0') {
-        return Err(garde::Error::new("a text can't contain the character NUL"));
+/// A line that shows as it is written: not blank, no control characters, and none that turn the direction of the text
+/// around them (Unicode TR 9, explicit formatting).
+fn headline(text: &str, _: &()) -> garde::Result {
+    if text.trim().is_empty() {
+        return Err(garde::Error::new("a title has at least one character that is no space"));
     }
-    Ok(())
+    one_line(text, &())
+}
+
+/// The same, or nothing.
+fn one_line(text: &str, _: &()) -> garde::Result {
+    match text.contains(char::is_control) || text.contains(turns_direction) {
+        true => Err(garde::Error::new(NO_CONTROLS)),
+        false => Ok(()),
+    }
+}
+
+/// The same in several lines.
+fn lines(text: &str, _: &()) -> garde::Result {
+    one_line(&text.replace(['\n', '\r', '\t'], " "), &())
+}
+
+const NO_CONTROLS: &str = "leave out control characters, and those that turn the direction of text (U+202A to U+202E, U+2066 to U+2069)";
+
+fn turns_direction(character: char) -> bool {
+    matches!(character, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

@@ -42,7 +42,7 @@ async fn what_is_not_json_is_malformed() {
 }
 
 /// Values in places of a flash coupon that is valid otherwise; several values stand side by side.
-const BAD_VALUES: [(&str, &str); 20] = [
+const BAD_VALUES: [(&str, &str); 22] = [
     ("", r#"[] {} "flash" null 1 true"#),
     ("/colour", r#""red" null"#),
     ("/id", r#""1024""#),
@@ -50,7 +50,12 @@ const BAD_VALUES: [(&str, &str); 20] = [
     ("/kind", r#""Flash" "" {"gift":null} "gift""#),
     // A field of sales, which a regular coupon can't have.
     ("/kind", r#""regular""#),
-    ("/title", r#""" 1 null ["t"] "\u0000" "a\u0000b""#),
+    (
+        "/title",
+        r#""" 1 null ["t"] "\u0000" "a\u0000b" "  " "\n" "a\nb" "a\u202eb" "\u2066a\u2069""#,
+    ),
+    ("/sub_title", r#""a\nb" "\u0007" "a\u202eb""#),
+    ("/rules", r#""\u0007" "a\u0000" "a\u202ab""#),
     ("/sub_title", r#"1 null "\u0000""#),
     ("/rules", r#"1 null "\u0000""#),
     ("/pay_cents", r#""1" 1.5 -1 null 1000000000001 9223372036854775808 1e30"#),
@@ -125,6 +130,8 @@ async fn the_limits_themselves_are_allowed() {
         ("/title", ticket.clone()),
         ("/sub_title", ticket),
         ("/rules", json!("x".repeat(4_000))),
+        ("/rules", json!("one\n\ttwo\r\nعرض خاص")),
+        ("/rules", json!("券".repeat(4_000))),
         ("/pay_cents", json!(0)),
         ("/pay_cents", json!(limits::CENTS_MAX)),
         ("/value_cents", json!(limits::CENTS_MAX)),
@@ -155,11 +162,45 @@ async fn a_body_is_json_and_says_so() {
     assert_eq!(reply.status, 201, "{reply:?}");
 }
 
+/// serde would take a list for an object, field by field.
+#[tokio::test]
+async fn a_list_is_no_object() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(5).await;
+    let order = app.claim(1, coupon).await.order_id();
+    app.write_orders().await;
+    let user = crate::support::token(1);
+    let reply = app.post(&format!("/v1/orders/{order}/pay"), &user, &json!(["wechat"])).await;
+    assert_eq!(reply.refusal(), (422, "invalid_body"));
+    assert_eq!(app.my_claim(1, coupon).await.text("status"), "unpaid");
+    let reply = app.post("/v1/reconcile", &app.admin_token(), &json!([true])).await;
+    assert_eq!(reply.refusal(), (422, "invalid_body"));
+    let mut nested = flash();
+    nested["sale"] = json!([10, "2030-01-01T00:00:00Z", "2031-01-01T00:00:00Z"]);
+    assert_invalid(&app, &nested, "a sale that is a list").await;
+}
+
+/// Each of these characters is two escapes of six bytes.
+#[tokio::test]
+async fn four_thousand_characters_fit_however_they_are_escaped() {
+    let app = TestApp::start().await;
+    let mut coupon = flash();
+    coupon["rules"] = "@".into();
+    let body = coupon.to_string().replace('@', &"\\ud83c\\udf9f".repeat(4_000));
+    let reply = post_bytes(&app, "/v1/coupons", "application/json", body.into_bytes()).await;
+    assert_eq!(reply.status, 201, "{reply:?}");
+    assert_eq!(reply.text("rules").chars().count(), 4_000);
+}
+
 #[tokio::test]
 async fn a_body_has_a_limit() {
     let app = TestApp::start().await;
     let claims = format!("/v1/coupons/{}/claims", app.create_flash(5).await);
-    let padded = |bytes: usize| format!("{:bytes$}", flash().to_string()).into_bytes();
+    let padded = |bytes: usize| {
+        let mut body = flash().to_string().into_bytes();
+        body.resize(bytes, b' ');
+        body
+    };
     for path in ["/v1/coupons", &claims, "/v1/coupons/0/claims", "/nowhere"] {
         let too_large = padded(limits::BODY_BYTES_MAX + 1);
         let reply = post_bytes(&app, path, "application/json", too_large).await;

@@ -45,7 +45,14 @@ async fn a_token_that_is_not_ours_is_nobodys() {
             let reply = ask(&app, method, path, header).await;
             let refusal = (401, "invalid_token");
             assert_eq!(reply.refusal(), refusal, "{what}: {method} {path}");
-            assert_eq!(reply.header("www-authenticate"), "Bearer", "{what}");
+            let challenge = reply.header("www-authenticate");
+            match MISSING.contains(&what.as_str()) {
+                true => assert_eq!(challenge, "Bearer", "{what}"),
+                false => {
+                    let begins = r#"Bearer error="invalid_token", error_description="the token "#;
+                    assert!(challenge.starts_with(begins), "{what}: {challenge}");
+                }
+            }
         }
     }
     // The good token still works, so only the change made the difference.
@@ -57,20 +64,24 @@ async fn a_token_that_is_not_ours_is_nobodys() {
     }
 }
 
+/// Requests without any token.
+const MISSING: [&str; 5] =
+    ["no token", "no scheme", "a scheme and nothing else", "an empty token", "another scheme"];
+
 /// Headers of tokens, none of which is `HS256`.
 const BAD_HEADERS: &str = r#"
     {"alg":"none"} {"alg":"None"} {"alg":"RS256"} {"alg":"HS512"} {"alg":"hs256"} {"alg":null}
     {"typ":"JWT"} [] {"alg":["HS256"]}
 "#;
 
-/// Payloads of tokens without a user, or without a known time.
+/// Payloads of tokens without a user, or without a known time; SOON stands for a good one.
 const BAD_PAYLOADS: &str = r#"
-    {"exp":4102444800} {"exp":4102444800,"sub":42} {"exp":4102444800,"sub":null}
-    {"exp":4102444800,"sub":"0"} {"exp":4102444800,"sub":"-1"} {"exp":4102444800,"sub":"+1"}
-    {"exp":4102444800,"sub":"01"} {"exp":4102444800,"sub":"root"} {"exp":4102444800,"sub":""}
-    {"exp":4102444800,"sub":"9223372036854775808"} {"exp":4102444800,"sub":["42"]}
+    {"exp":SOON} {"exp":SOON,"sub":42} {"exp":SOON,"sub":null}
+    {"exp":SOON,"sub":"0"} {"exp":SOON,"sub":"-1"} {"exp":SOON,"sub":"+1"}
+    {"exp":SOON,"sub":"01"} {"exp":SOON,"sub":"root"} {"exp":SOON,"sub":""}
+    {"exp":SOON,"sub":"9223372036854775808"} {"exp":SOON,"sub":["42"]}
     {"sub":"42"} {"sub":"42","exp":0} {"sub":"42","exp":-1} {"sub":"42","exp":null}
-    {"sub":"42","exp":"4102444800"} {"sub":"42","exp":1e300} ["42",4102444800] "42" null
+    {"sub":"42","exp":"SOON"} {"sub":"42","exp":1e300} ["42",SOON] "42" null
 "#;
 
 /// Tokens that look right but for one thing, with its name.
@@ -82,11 +93,14 @@ fn forged() -> Vec<(String, String)> {
     let mut forged = vec![
         ("expired".into(), jwt(&header, &expired(), SECRET)),
         ("HS512 with our secret".into(), hs512(&payload)),
+        ("to come".into(), jwt(&header, &with(&payload, "nbf", now().timestamp() + 600), SECRET)),
+        ("endless".into(), jwt(&header, &with(&payload, "exp", i64::MAX), SECRET)),
+        ("an extension".into(), jwt(&json!({"alg": "HS256", "crit": ["exp"]}), &payload, SECRET)),
     ];
     for secret in ["", "another secret", &SECRET[1..]] {
         forged.push((format!("signed with {secret:?}"), jwt(&header, &payload, secret)));
     }
-    for bad in json_values(BAD_PAYLOADS) {
+    for bad in json_values(&BAD_PAYLOADS.replace("SOON", &soon().to_string())) {
         forged.push((bad.to_string(), jwt(&header, &bad, SECRET)));
     }
     for bad in json_values(BAD_HEADERS) {
@@ -106,6 +120,13 @@ fn forged() -> Vec<(String, String)> {
     forged
 }
 
+/// The payload with one more member.
+fn with(payload: &Value, member: &str, value: i64) -> Value {
+    let mut payload = payload.clone();
+    payload[member] = value.into();
+    payload
+}
+
 #[tokio::test]
 async fn only_administrators_create_coupons() {
     let app = TestApp::start().await;
@@ -115,7 +136,7 @@ async fn only_administrators_create_coupons() {
         ("capitals", json!("Admin")),
         ("admin and a blank", json!("admin ")),
     ] {
-        let claims = json!({"sub": "42", "exp": 4_102_444_800_i64, "role": role});
+        let claims = json!({"sub": "42", "exp": soon(), "role": role});
         let token = jwt(&hs256(), &claims, SECRET);
         let reply = app.post("/v1/coupons", &token, &flash()).await;
         assert_eq!(reply.refusal(), (403, "forbidden"), "{what}");
@@ -141,7 +162,12 @@ async fn nobody_claims_for_somebody_else() {
 
 /// A good payload, until the year 2100.
 fn payload(sub: &str) -> Value {
-    json!({"sub": sub, "exp": 4_102_444_800_i64})
+    json!({"sub": sub, "exp": soon()})
+}
+
+/// Time at which good tokens end.
+fn soon() -> i64 {
+    (now() + TimeDelta::hours(1)).timestamp()
 }
 
 fn expired() -> Value {
