@@ -1,5 +1,6 @@
 //! Confirmations of a gateway: signed, repeated, early and late.
 
+use flash_sale::base::limits;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
 
@@ -224,7 +225,7 @@ async fn what_cannot_be_read_is_refused() {
         app.post_signed("{".to_owned(), &signature).await.refusal(),
         (400, "malformed_json")
     );
-    let large = app.post_signed("x".repeat(20_000), "").await;
+    let large = app.post_signed("x".repeat(limits::BODY_BYTES_MAX + 1), "").await;
     assert_eq!(large.refusal(), (413, "body_too_large"));
     assert_eq!((app.status(1, order).await, app.payments().await.len()), ("unpaid".into(), 0));
 }
