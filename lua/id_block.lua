@@ -13,7 +13,7 @@
 --   BLOCK    the number is the last one of the block
 --   CEILING  the ceiling has to be raised first: for this origin, and above the number
 --
--- Cost: O(1), and INFO twice. The origin is the life of the server and its replication ID: it changes whenever the
+-- Cost: O(1), and INFO twice; a look alone writes nothing. The origin is the life of the server and its replication ID: it changes whenever the
 -- server may have lost numbers, or have gone back to older ones, and a ceiling of another origin counts for nothing.
 
 local sequence, ceiling = KEYS[1], KEYS[2]
@@ -29,17 +29,18 @@ local noted = redis.call('HMGET', ceiling, 'origin', 'number', 'last')
 local last = math.max(tonumber(redis.call('GET', sequence) or 0), tonumber(noted[3] or 0))
 local number = noted[1] == origin and tonumber(noted[2]) or nil
 
-if granted_origin == origin and granted > (number or 0) then
+local is_granted = granted_origin == origin and granted > (number or 0)
+if is_granted then
   -- Numbers between the old ceiling and these were granted to another origin.
   if after ~= number then last = math.max(last, after) end
   number = granted
 end
-local reply = { 'BLOCK', last + block, origin }
-if not number or last + block + left_min > number then reply = { 'CEILING', last, origin } end
-if number then
-  local taken = string.format('%d', reply[2])
+local has_room = number and last + block + left_min <= number
+if has_room then last = last + block end
+if is_granted or (has_room and block > 0) then
+  local taken = string.format('%d', last)
   redis.call('SET', sequence, taken, 'EX', seconds)
   redis.call('HSET', ceiling, 'origin', origin, 'number', string.format('%d', number), 'last', taken)
   redis.call('EXPIRE', ceiling, seconds)
 end
-return reply
+return { has_room and 'BLOCK' or 'CEILING', last, origin }

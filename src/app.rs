@@ -74,7 +74,7 @@ pub struct App {
     pub archive: Archive,
     /// Memories of sales.
     pub memories: Memories,
-    /// Tells the generator of order ids the newest ids in the stores.
+    /// Hands out order ids.
     pub order_ids: Arc<IdGenerator>,
     /// Reads orders, and writes those that the log brings.
     pub orders: Orders,

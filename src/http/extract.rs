@@ -3,14 +3,14 @@
 use std::str::FromStr;
 
 use axum::Json;
-use axum::body::Bytes;
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
+use axum::http::StatusCode;
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, StatusCode, header};
 use garde::Validate;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::problem::Problem;
 use crate::base::limits;
@@ -33,15 +33,9 @@ where
     type Rejection = Problem;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
-        if !is_json(request.headers()) {
-            let detail = "send the body with `Content-Type: application/json`";
-            let status = StatusCode::UNSUPPORTED_MEDIA_TYPE;
-            return Err(Problem::new(status, "unsupported_media_type", detail));
-        }
-        let body = Bytes::from_request(request, state)
-            .await
-            .map_err(|rejection| refused(JsonRejection::BytesRejection(rejection)))?;
-        valid_json(&body).map(Self)
+        let Json(body) =
+            Json::<Box<RawValue>>::from_request(request, state).await.map_err(refused)?;
+        valid_json(body.get().as_bytes()).map(Self)
     }
 }
 
@@ -61,14 +55,6 @@ fn has_list(value: &Value) -> bool {
         Value::Object(members) => members.values().any(has_list),
         _ => false,
     }
-}
-
-fn is_json(headers: &HeaderMap) -> bool {
-    let kind = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
-    let kind = kind.and_then(|kind| kind.split(';').next()).unwrap_or_default().trim();
-    let sub_kind = kind.to_ascii_lowercase();
-    let sub_kind = sub_kind.strip_prefix("application/").unwrap_or_default();
-    sub_kind == "json" || sub_kind.ends_with("+json")
 }
 
 fn validated<T: Validate<Context = ()>>(value: T) -> Result<T, Problem> {
@@ -116,6 +102,11 @@ fn refused(rejection: JsonRejection) -> Problem {
     let detail = rejection.body_text();
     match rejection {
         JsonRejection::JsonDataError(_) => invalid_body(detail),
+        JsonRejection::MissingJsonContentType(_) => Problem::new(
+            status,
+            "unsupported_media_type",
+            "send the body with `Content-Type: application/json`",
+        ),
         _ if status == StatusCode::PAYLOAD_TOO_LARGE => body_too_large(),
         _ => Problem::new(StatusCode::BAD_REQUEST, "malformed_json", detail),
     }

@@ -30,7 +30,7 @@ pub struct Problem {
     order_id: Option<OrderId>,
     /// Both states of a refused move.
     transition: Option<(&'static str, &'static str)>,
-    /// Whether the request had a token, which was refused.
+    /// True for a request with a token, which was refused.
     token_refused: bool,
     /// Cause of a failure, for the log; never for the client.
     failure: Option<Arc<Failure>>,

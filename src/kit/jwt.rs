@@ -155,8 +155,7 @@ impl Tokens {
     }
 }
 
-/// Whether a token with this `exp` may be accepted now: until `exp`, and not in that second any more (RFC 7519, section
-/// 4.1.4).
+/// A token is accepted until its `exp`, and not in that second any more (RFC 7519, section 4.1.4).
 fn in_time(exp: i64) -> Result<(), TokenError> {
     let now = i64::try_from(jsonwebtoken::get_current_timestamp()).unwrap_or(i64::MAX);
     match exp.saturating_sub(now) {

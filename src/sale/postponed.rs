@@ -151,7 +151,7 @@ impl Postponed {
         Ok(done.rows_affected() == 1)
     }
 
-    /// Whether an item has been put aside and isn't due yet.
+    /// True for an item that has been put aside and isn't due yet.
     pub async fn waits(&self, pass: Pass, item: i64) -> sqlx::Result<bool> {
         sqlx::query_scalar!(
             r#"SELECT EXISTS (SELECT FROM postponed

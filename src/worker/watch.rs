@@ -58,7 +58,7 @@ struct Resting {
     /// Whether there is a group, and everything had been acknowledged; otherwise the lane wakes up by itself to look
     /// after the rest.
     is_settled: bool,
-    /// Whether a look of the task has begun that knows the lane.
+    /// True once a look of the task has begun that knows the lane.
     is_watched: bool,
     wake: Arc<Notify>,
 }

@@ -90,9 +90,13 @@ pub async fn begin_new(
     link: &Link,
     stored: &[StoredLane],
 ) -> Result<bool, Failure> {
+    let new: Vec<&StoredLane> = stored.iter().filter(|lane| lane.origin.is_none()).collect();
+    if new.is_empty() {
+        return Ok(false);
+    }
     let mut begun = false;
-    for lane in stored.iter().filter(|lane| lane.origin.is_none()) {
-        let origin = link.origin().await?;
+    let origin = link.origin().await?;
+    for lane in new {
         if scripts.begin(link, lane.lane, lane.epoch).await? == lane.epoch {
             begun |= table::approve_first(pool, lane.lane, &origin).await?;
         }

@@ -154,13 +154,13 @@ impl Addresses {
     }
 
     /// Makes a migrated, empty database. A copy of its files costs Postgres a third of the processor time that its own
-    /// choice takes, a copy through its log, and half a suite's time in Postgres was that.
+    /// choice takes, a copy through its log.
     pub async fn create_database(&self, name: &str) {
         let as_files = if self.copies_files().await { " STRATEGY FILE_COPY" } else { "" };
         self.administrate(&format!("CREATE DATABASE {name} TEMPLATE flash_sale{as_files}")).await;
     }
 
-    /// Whether Postgres lets its caller choose; before 15 it copies files always.
+    /// True for a Postgres that lets its caller choose; before 15 it copies files always.
     async fn copies_files(&self) -> bool {
         static CHOOSES: OnceCell<bool> = OnceCell::const_new();
         let ask = async || {
