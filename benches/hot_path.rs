@@ -138,6 +138,7 @@ async fn path(app: &App, scenario: Scenario, requests: i64) -> anyhow::Result<St
         sub_title: String::new(),
         rules: String::new(),
         pay_cents: 0,
+        currency: "CNY".into(),
         value_cents: 0,
         sale: Some(sale),
     });

@@ -231,7 +231,7 @@ impl App {
         let durability = Arc::new(Durability::looked_up(&stores.redis, config.durability).await?);
         let Base { metrics, postponed, loss, loader, coupons, coupon_changes, order_moves } =
             Base::new(&stores, (&lane_states, &durability), &shutdown)?;
-        let orders = Orders::new(pool.clone(), config.batch_timeout());
+        let orders = Orders::new(pool.clone(), config.batch_timeout(), config.payment_window());
         let order_ids = id_generator(config, &stores, &clock);
         let locks = buyers_locks(config, &stores, &shutdown);
         let memories = empty_memories(config, &stores, &shutdown);

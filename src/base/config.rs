@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use axum::http::Uri;
 use clap::{Args, ValueEnum};
 use secrecy::{ExposeSecret, SecretString};
 
@@ -154,7 +155,7 @@ pub struct Config {
         value_parser = clap::value_parser!(u32).range(..=1_000))]
     pub unpaid_orders_max: u32,
 
-    /// Time that an order may stay unpaid before it expires, in seconds from when it was written
+    /// Time that an order may stay unpaid before it expires, in seconds from its claim
     #[arg(long, env = "FLASH_SALE_PAYMENT_WINDOW_S", default_value_t = 900,
         value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
     pub payment_window_s: u64,
@@ -162,6 +163,19 @@ pub struct Config {
     /// Secret with which a gateway signs POST /v1/payments/callback, 32 bytes or more [default: none, and no callbacks]
     #[arg(long, env = "FLASH_SALE_PAYMENT_CALLBACK_SECRET", hide_env_values = true, value_parser = secret)]
     pub payment_callback_secret: Option<SecretString>,
+
+    /// The secret before, while it is being changed: callbacks signed by it are believed, too
+    #[arg(long, env = "FLASH_SALE_PAYMENT_CALLBACK_SECRET_BEFORE", hide_env_values = true, value_parser = secret)]
+    pub payment_callback_secret_before: Option<SecretString>,
+
+    /// URL of a gateway that takes requests: payments are opened and refunded there (docs/gateway.md) [default: none; the gateway only calls back]
+    #[arg(long, env = "FLASH_SALE_GATEWAY_URL", value_parser = gateway_url)]
+    pub gateway_url: Option<Uri>,
+
+    /// Time in which that gateway has to answer; after that an outcome is unknown
+    #[arg(long, env = "FLASH_SALE_GATEWAY_TIMEOUT_MS", default_value_t = 3_000,
+        value_parser = clap::value_parser!(u64).range(50..=30_000))]
+    pub gateway_timeout_ms: u64,
 
     /// Believe every user who says that an order is paid, for trying only: POST /v1/orders/{id}/pay moves no money
     #[arg(long, env = "FLASH_SALE_IN_PROCESS_GATEWAY")]
@@ -286,6 +300,21 @@ impl Config {
         if let Some(secret) = &self.payment_callback_secret {
             long_enough("--payment-callback-secret", secret)?;
         }
+        if let Some(secret) = &self.payment_callback_secret_before {
+            long_enough("--payment-callback-secret-before", secret)?;
+        }
+        if self.payment_callback_secret.is_none() {
+            if self.payment_callback_secret_before.is_some() {
+                return invalid(
+                    "--payment-callback-secret-before is given without --payment-callback-secret: give the new secret there",
+                );
+            }
+            if self.gateway_url.is_some() {
+                return invalid(
+                    "--gateway-url is given without --payment-callback-secret: give the secret that the gateway knows; requests and callbacks are signed by it",
+                );
+            }
+        }
         let redis_timeout = self.stores.redis_timeout();
         if self.claim_wait() >= redis_timeout {
             return invalid(format!(
@@ -362,6 +391,11 @@ impl Config {
         Duration::from_secs(self.payment_window_s)
     }
 
+    /// Time in which the gateway has to answer.
+    pub fn gateway_timeout(&self) -> Duration {
+        Duration::from_millis(self.gateway_timeout_ms)
+    }
+
     /// Lease of the per-user lock.
     pub fn lock_lease(&self) -> Duration {
         Duration::from_millis(self.lock_lease_ms)
@@ -412,6 +446,18 @@ impl InvalidConfig {
 
 fn invalid<T>(message: impl Into<String>) -> Result<T, InvalidConfig> {
     Err(InvalidConfig::new(message))
+}
+
+fn gateway_url(value: &str) -> Result<Uri, String> {
+    const WANTED: &str =
+        "give http:// or https://, a host, and a path if need be, as in https://pay.example.com/v1";
+    let url: Uri = value.parse().map_err(|_| WANTED.to_owned())?;
+    let is_http = matches!(url.scheme_str(), Some("http" | "https"));
+    let is_plain = url.query().is_none() && !value.contains(['@', '#']);
+    if is_http && is_plain && url.host().is_some_and(|host| !host.is_empty()) {
+        return Ok(url);
+    }
+    Err(WANTED.to_owned())
 }
 
 fn secret(value: &str) -> Result<SecretString, std::convert::Infallible> {
@@ -488,10 +534,30 @@ mod tests {
             ["--redis-url", "redis://localhost"],
             ["--token-secret", "too short"],
             ["--payment-callback-secret", "too short"],
+            ["--payment-callback-secret-before", "too short"],
+            ["--gateway-url", "http://127.0.0.1:1"],
         ] {
             let error = config(&arguments).validate().expect_err(arguments[0]).to_string();
             assert!(error.contains(arguments[0]), "{error}");
             assert!(!error.contains("too short: \"too short\""), "the secret is in: {error}");
+        }
+    }
+
+    #[test]
+    fn a_url_of_a_gateway_is_one_that_can_be_called() {
+        for good in ["http://127.0.0.1:8090", "https://pay.example.com/v1/", "http://[::1]:80"] {
+            assert!(
+                Command::try_parse_from(["flash-sale", "--gateway-url", good]).is_ok(),
+                "{good}"
+            );
+        }
+        for bad in
+            ["", "pay", "pay:80", "ftp://pay", "http://", "/v1", "http://pay?x=1", "http://u:p@pay"]
+        {
+            assert!(
+                Command::try_parse_from(["flash-sale", "--gateway-url", bad]).is_err(),
+                "{bad}"
+            );
         }
     }
 

@@ -283,6 +283,27 @@ pub const REFUND_PERIOD: Duration = Duration::from_secs(1);
 pub const REFUNDS_BATCH: u32 = 100;
 /// Pause before a gateway that hasn't confirmed a refund is asked again.
 pub const REFUND_RETRY_PAUSE: Duration = Duration::from_secs(60);
+/// Time that an order may stay unpaid after it was written, if that ends later than the time from its claim, and if
+/// `--payment-window-s` isn't shorter.
+pub const PAY_TIME_MIN: Duration = Duration::from_secs(300);
+/// Prices that a process remembers: by coupon and revision.
+pub const PRICES_REMEMBERED_MAX: u64 = 10_000;
+/// Age of a stamped signature, and the difference of two clocks, at most.
+pub const SIGNATURE_AGE_MAX: Duration = Duration::from_secs(300);
+/// Bytes of a gateway's reply, at most.
+pub const GATEWAY_REPLY_BYTES_MAX: usize = 64 * 1024;
+/// Pause before an opened payment is first asked about; the next ones are twice as long each, up to an hour. The
+/// gateway confirms by itself long before, unless its callback got lost.
+pub const OPENED_LOOK_PAUSE: Duration = Duration::from_secs(60);
+/// Time after which an opened payment is asked about no more.
+pub const OPENED_PATIENCE: Duration = Duration::from_secs(3 * 86_400);
+/// Opened payments that one run of the pass asks about.
+pub const OPENED_BATCH: u32 = 20;
+/// Pause before a held payment is looked at again: its order may be written meanwhile.
+pub const HELD_PAYMENT_PAUSE: Duration = Duration::from_secs(5);
+/// Time after which a payment for an order that stays unknown goes back. Entries wait in the order log for less, unless
+/// no worker runs.
+pub const HELD_PAYMENT_PATIENCE: Duration = Duration::from_secs(3_600);
 
 /// Period in which a process looks up the number of accepted claims that wait to be written. The claims that all
 /// processes accept in this time may come on top of `--backlog-orders-max`.
@@ -323,6 +344,8 @@ pub const LATE_REQUEST_MAX: Duration = Duration::from_millis(200);
 pub const PAGE_ORDERS_MAX: u32 = 100;
 /// Dead letters on one page of a list.
 pub const PAGE_DEAD_LETTERS_MAX: u32 = 100;
+/// Payments on a page of those that wait, at most.
+pub const PAGE_PAYMENTS_MAX: u32 = 100;
 /// Recoveries on one page of a list.
 pub const PAGE_RECOVERIES_MAX: u32 = 100;
 /// Postponed items on one page of a list.

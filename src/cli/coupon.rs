@@ -140,6 +140,9 @@ struct CreateArguments {
     /// Price, in minor units
     #[arg(long)]
     pay_cents: i64,
+    /// Currency of the price, by its three letters of ISO 4217
+    #[arg(long, default_value = "CNY")]
+    currency: String,
     /// Worth, in minor units
     #[arg(long)]
     value_cents: i64,
@@ -229,6 +232,7 @@ impl From<&CreateArguments> for NewCoupon {
             sub_title: arguments.sub_title.clone(),
             rules: arguments.rules.clone(),
             pay_cents: arguments.pay_cents,
+            currency: arguments.currency.clone(),
             value_cents: arguments.value_cents,
             sale,
         }

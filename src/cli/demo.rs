@@ -53,6 +53,7 @@ async fn coupon_on_sale(app: &App) -> anyhow::Result<Coupon> {
         sub_title: "At half the price, while they last".into(),
         rules: "One to a person.".into(),
         pay_cents: 2_500,
+        currency: "CNY".into(),
         value_cents: 5_000,
         sale: Some(NewSale {
             total: 1_000,

@@ -9,10 +9,10 @@ mod serve;
 // Coupons, for operators.
 mod coupon;
 
-// Payments that wait for a gateway.
+// The gateway that takes money, in words.
 mod payments;
 
-// Lists of dead letters, of postponed items, and of closures of lanes.
+// Lists of dead letters, of payments that wait, of postponed items, and of closures of lanes.
 mod lists;
 
 // Recoveries on an operator's word.
@@ -82,6 +82,8 @@ enum Command {
     Postponed(lists::postponed::PostponedArguments),
     /// List claims that could not become orders, or try them again
     DeadLetters(lists::dead_letters::DeadLettersArguments),
+    /// List payments that no order has or that go back, hand one back, or close one
+    Payments(lists::payments::PaymentsArguments),
     /// List closures of lanes after a start or a loss of Redis, and how each ended
     Recoveries(lists::recoveries::RecoveriesArguments),
     /// Compare lanes with Postgres and build their damaged sales anew, on your word
@@ -134,6 +136,7 @@ impl Command {
             Self::Log(arguments) => arguments.stores(),
             Self::Postponed(arguments) => arguments.stores(),
             Self::DeadLetters(arguments) => arguments.stores(),
+            Self::Payments(arguments) => arguments.stores(),
             Self::Recoveries(arguments) => arguments.stores(),
             Self::Recover(arguments) => arguments.stores(),
             Self::Coupon(arguments) => arguments.stores(),
@@ -154,6 +157,7 @@ impl Command {
             Self::Log(arguments) => log::run(&arguments).await,
             Self::Postponed(arguments) => lists::postponed::run(&arguments).await,
             Self::DeadLetters(arguments) => lists::dead_letters::run(&arguments).await,
+            Self::Payments(arguments) => lists::payments::run(&arguments).await,
             Self::Recoveries(arguments) => lists::recoveries::run(&arguments).await,
             Self::Recover(arguments) => recover::run(&arguments).await,
             Self::Doctor(arguments) => doctor::run(&arguments).await,

@@ -17,6 +17,9 @@ pub enum Judged {
 /// Judges the settings of a process that answers requests.
 pub fn judge(config: &Config) -> Judged {
     match Checkout::of(config) {
+        Checkout::Opened => Judged::Safe(
+            "Payments: they are opened and refunded at the gateway of --gateway-url, which confirms them by callback".into(),
+        ),
         Checkout::Elsewhere => Judged::Safe(
             "Payments: a gateway elsewhere takes the money and confirms it by callback".into(),
         ),

@@ -15,7 +15,7 @@ pub mod orders;
 // Notices of the payment gateway.
 pub mod payments;
 
-// Dead letters, postponed items, recoveries and comparisons, for operators.
+// Dead letters, payments that wait, postponed items, recoveries and comparisons, for operators.
 pub mod operators;
 
 // Liveness, readiness and metrics.
@@ -86,6 +86,9 @@ pub fn api(http: &HttpState, with_operations: bool) -> Door {
         .routes(routes!(orders::refund))
         .routes(routes!(orders::redeem))
         .routes(routes!(payments::callback))
+        .routes(routes!(operators::payments::owed))
+        .routes(routes!(operators::payments::hand_back))
+        .routes(routes!(operators::payments::close))
         .routes(routes!(operators::dead_letters::list))
         .routes(routes!(operators::dead_letters::discard))
         .routes(routes!(operators::dead_letters::retry))

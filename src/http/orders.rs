@@ -5,6 +5,8 @@ use std::sync::Arc;
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use chrono::{DateTime, Utc};
 use garde::Validate;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -20,6 +22,7 @@ use crate::sale::order::model::Order;
 use crate::sale::order::model::PayMethod;
 use crate::sale::order::moves::Moved;
 use crate::sale::payment::Paying;
+use crate::sale::payment::model::ToBePaid;
 
 /// A page of orders, newest first.
 #[derive(Serialize, ToSchema)]
@@ -77,23 +80,47 @@ pub struct Payment {
     /// Means of payment.
     #[garde(skip)]
     method: PayMethod,
+    /// Price that the payer has seen, in minor units: at another price nothing is paid.
+    #[serde(default)]
+    #[garde(inner(range(min = 0, max = limits::CENTS_MAX)))]
+    expected_cents: Option<i64>,
+}
+
+/// A payment that is to be made at the gateway.
+#[derive(Serialize, ToSchema)]
+pub struct PaymentOpened {
+    /// The order.
+    order_id: OrderId,
+    /// Always `opened`.
+    status: &'static str,
+    /// The gateway's id of the payment.
+    payment_id: String,
+    /// Page on which the payer pays; its gateway completes the payment.
+    pay_url: String,
+    /// The amount, in minor units.
+    amount_cents: i64,
+    /// Its currency (ISO 4217).
+    currency: String,
+    /// Time until which the order can be paid; null for an order that an older version has written.
+    pay_by: Option<DateTime<Utc>>,
 }
 
 const ELSEWHERE: &str =
     "nothing is paid here: pay at the shop's payment gateway, which confirms the order by its id";
 const NO_GATEWAY: &str = "nothing can be paid: this service has no payment gateway; its operator sets one up by --payment-callback-secret";
 
-/// Pay for my unpaid order, where the service itself is the gateway. Safe to repeat.
+/// Pay for my unpaid order: at the gateway, which is told here and completes the payment. Safe to repeat.
 #[utoipa::path(
     post, path = "/v1/orders/{id}/pay", tag = "orders", security(("token" = [])),
     params(("id" = String, Path, description = "Order")),
     request_body = Payment,
     responses(
-        (status = 200, description = "The order, paid: now or before", body = Order),
+        (status = 200, description = "The order, paid: before, or now by the gateway for trying", body = Order),
+        (status = 202, description = "Send the payer to `pay_url`; the order is paid once the gateway has confirmed", body = PaymentOpened),
         (status = 400, description = "`invalid_id` or `malformed_json`"),
         (status = 401, description = "`invalid_token`"),
         (status = 404, description = "`order_not_found`, also for other people's orders"),
-        (status = 409, description = "`invalid_transition` (with `from` and `to`): it was cancelled or expired; what was paid for it is handed back. `payment_elsewhere`: a gateway elsewhere takes the money and confirms it here; `no_gateway`: none does"),
+        (status = 409, description = "`invalid_transition` (with `from` and `to`): it was cancelled or expired; what was paid for it is handed back. `payment_elsewhere`: a gateway elsewhere takes the money and confirms it here; `no_gateway`: none does; `payment_refused`: the gateway takes no money for this order; `price_differs`: the order doesn't cost `expected_cents`"),
         (status = 415, description = "`unsupported_media_type`"),
         (status = 422, description = "`invalid_body`"),
         (status = 503, description = "`unavailable`"),
@@ -103,15 +130,32 @@ pub async fn pay(
     State(app): State<Arc<App>>,
     User(user): User,
     Id(order): Id<OrderId>,
-    Valid(Payment { method }): Valid<Payment>,
-) -> Result<Json<Order>, Problem> {
-    match app.payments.pay(user, order, method).await? {
-        Paying::Moved(moved) => reply(moved),
+    Valid(Payment { method, expected_cents }): Valid<Payment>,
+) -> Result<Response, Problem> {
+    match app.payments.pay(user, order, method, expected_cents).await? {
+        Paying::Moved(moved) => Ok(reply(moved)?.into_response()),
+        Paying::Opened(payment) => Ok(opened(order, payment).into_response()),
+        Paying::Refused(words) => {
+            let detail = format!("the payment gateway refuses this payment: {words}");
+            Err(Problem::new(StatusCode::CONFLICT, "payment_refused", detail))
+        }
+        Paying::PriceDiffers(price) => {
+            let detail = format!("the order costs {price}: show that to the payer before you pay");
+            Err(Problem::new(StatusCode::CONFLICT, "price_differs", detail))
+        }
         Paying::Elsewhere => {
             Err(Problem::new(StatusCode::CONFLICT, "payment_elsewhere", ELSEWHERE))
         }
         Paying::NoGateway => Err(Problem::new(StatusCode::CONFLICT, "no_gateway", NO_GATEWAY)),
     }
+}
+
+fn opened(order_id: OrderId, payment: ToBePaid) -> (StatusCode, Json<PaymentOpened>) {
+    let ToBePaid { payment_id, pay_url, amount_cents, currency, pay_by } = payment;
+    let status = "opened";
+    let opened =
+        PaymentOpened { order_id, status, payment_id, pay_url, amount_cents, currency, pay_by };
+    (StatusCode::ACCEPTED, Json(opened))
 }
 
 /// Give up my unpaid order. Its unit can be claimed again, also by me.

@@ -17,7 +17,7 @@ use super::state::HttpState;
 use crate::app::App;
 use crate::sale::order::model::Order;
 use crate::sale::payment::callback::{Notice, Receipt};
-use crate::sale::payment::gateway::RefundReason;
+use crate::sale::payment::model::PaymentReason;
 
 /// The header that carries the signature.
 const SIGNATURE: HeaderName = HeaderName::from_static("x-signature");
@@ -33,19 +33,23 @@ enum Outcome {
     Accepted,
     /// The payment could not pay its order, and is refunded.
     HandedBack,
+    /// The payment is noted, and no order has the money yet.
+    Held,
     /// The refund has been noted.
     Refunded,
+    /// The refund has been noted; the service had not asked for it, and the order has lost its payment.
+    ChargedBack,
 }
 
 /// Reply to a gateway.
 #[derive(Serialize, ToSchema)]
 pub struct Answer {
     outcome: Outcome,
-    /// Reason of the refund; with `handed_back` only.
+    /// Reason why no order has the money; with `handed_back` and `held` only.
     #[serde(skip_serializing_if = "Option::is_none")]
-    reason: Option<RefundReason>,
-    /// The order as it is now.
-    order: Order,
+    reason: Option<PaymentReason>,
+    /// The order as it is now; null if it is unknown, or not written yet.
+    order: Option<Order>,
 }
 
 impl<T: DeserializeOwned + Validate<Context = ()>> FromRequest<HttpState> for Signed<T> {
@@ -61,7 +65,14 @@ impl<T: DeserializeOwned + Validate<Context = ()>> FromRequest<HttpState> for Si
         let body =
             Bytes::from_request(request, http).await.map_err(|_| extract::body_too_large())?;
         if !callbacks.verifies(&body, signature) {
-            let detail = "send the header `X-Signature`: HMAC-SHA256 of the body with the common secret, in hexadecimal";
+            let detail = match callbacks.stamped_only() {
+                true => {
+                    "send the header `X-Signature: t=<seconds since 1970>,v1=<signature>`: HMAC-SHA256 of the time, a dot and the body with the common secret, in hexadecimal; it is good for five minutes"
+                }
+                false => {
+                    "send the header `X-Signature`: HMAC-SHA256 of the body with the common secret, in hexadecimal"
+                }
+            };
             return Err(Problem::new(StatusCode::FORBIDDEN, "invalid_signature", detail));
         }
         extract::valid_json(&body).map(Self)
@@ -77,8 +88,7 @@ impl<T: DeserializeOwned + Validate<Context = ()>> FromRequest<HttpState> for Si
         (status = 200, description = "It has been noted: now or before", body = Answer),
         (status = 400, description = "`malformed_json`"),
         (status = 403, description = "`invalid_signature`"),
-        (status = 404, description = "`callbacks_off`; `order_not_found`: there is no such order, or not yet, so come back; `payment_not_found`"),
-        (status = 409, description = "`payment_conflict`: this payment was for another order; `refund_not_asked_for`"),
+        (status = 404, description = "`callbacks_off`; `payment_not_found`: a refund names a payment that was never confirmed"),
         (status = 422, description = "`invalid_body`"),
         (status = 503, description = "`unavailable`"),
     ),
@@ -88,28 +98,15 @@ pub async fn callback(
     Signed(notice): Signed<Notice>,
 ) -> Result<Json<Answer>, Problem> {
     let (outcome, reason, order) = match app.payments.receive(notice).await? {
-        Receipt::Accepted(order) => (Outcome::Accepted, None, order),
+        Receipt::Accepted(order) => (Outcome::Accepted, None, Some(order)),
         Receipt::HandedBack(order, reason) => (Outcome::HandedBack, Some(reason), order),
+        Receipt::Held(order, reason) => (Outcome::Held, Some(reason), order),
         Receipt::Refunded(order) => (Outcome::Refunded, None, order),
-        refused => return Err(refusal(&refused)),
+        Receipt::ChargedBack(order) => (Outcome::ChargedBack, None, Some(order)),
+        Receipt::NoPayment => {
+            let detail = "there is no payment with this id";
+            return Err(Problem::not_found("payment_not_found", detail));
+        }
     };
     Ok(Json(Answer { outcome, reason, order }))
-}
-
-fn refusal(receipt: &Receipt) -> Problem {
-    let conflict = |code, detail| Problem::new(StatusCode::CONFLICT, code, detail);
-    match receipt {
-        Receipt::NoOrder => {
-            Problem::not_found("order_not_found", "there is no order with this id, or not yet")
-        }
-        Receipt::OtherOrder => conflict(
-            "payment_conflict",
-            "a payment with this id has been confirmed for another order",
-        ),
-        Receipt::NotAskedFor => conflict(
-            "refund_not_asked_for",
-            "this payment has paid an order, and no refund was asked for",
-        ),
-        _ => Problem::not_found("payment_not_found", "there is no payment with this id"),
-    }
 }

@@ -8,12 +8,13 @@ use axum::extract::FromRef;
 use secrecy::SecretString;
 
 use crate::app::{self, App};
+use crate::base::clock::Clock;
 use crate::base::config::Config;
 use crate::base::limits;
 use crate::base::telemetry::{LogThrottle, RequestIds};
 use crate::kit::jwt::Tokens;
 use crate::kit::rate_limit::RateLimit;
-use crate::kit::signature::Signatures;
+use crate::kit::signature::{Callbacks, Signatures};
 
 /// The service, and the state that HTTP adds. Clones share both.
 #[derive(Clone)]
@@ -30,7 +31,7 @@ pub(super) struct Front {
     /// Verifies bearer tokens.
     pub(super) tokens: Tokens,
     /// Verifies callbacks of the gateway, if one is configured.
-    pub(super) callbacks: Option<Signatures>,
+    pub(super) callbacks: Option<Callbacks>,
     /// Bound on the claims of a user per second, if one is set.
     pub(super) user_claims: Option<RateLimit>,
     /// Whether the route that does nothing is there, for measurements.
@@ -47,7 +48,7 @@ impl HttpState {
     pub fn new(app: Arc<App>, config: &Config, secret: &SecretString) -> Self {
         let front = Front {
             tokens: Tokens::new(secret),
-            callbacks: config.payment_callback_secret.as_ref().map(Signatures::new),
+            callbacks: callbacks(config),
             user_claims: NonZeroU32::new(config.user_claims_per_second).map(RateLimit::new),
             no_op_route: config.no_op_route,
             request_ids: RequestIds::default(),
@@ -72,6 +73,14 @@ impl HttpState {
     pub(super) fn front(&self) -> &Front {
         &self.0.front
     }
+}
+
+/// Callbacks as the configuration has them, if a gateway is known. A gateway that takes requests has to stamp them.
+fn callbacks(config: &Config) -> Option<Callbacks> {
+    let secret = config.payment_callback_secret.as_ref()?;
+    let before = config.payment_callback_secret_before.as_ref();
+    let signatures = Signatures::changing(secret, before);
+    Some(Callbacks::new(signatures, Clock::System, config.gateway_url.is_some()))
 }
 
 impl FromRef<HttpState> for Arc<App> {

@@ -6,6 +6,9 @@
 // Access tokens.
 pub mod jwt;
 
+// Requests to another server, signed.
+pub mod signed_http;
+
 // Signatures of callbacks.
 pub mod signature;
 

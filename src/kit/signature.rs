@@ -1,20 +1,31 @@
 //! Signed messages between servers: HMAC-SHA256 (RFC 2104) over the bytes as they were sent, in hexadecimal.
 //!
-//! A signature proves the sender of a message, and that the message is unchanged. A signature proves no time: a
-//! receiver must be able to receive a message twice.
+//! A signature proves the sender of a message, and that the message is unchanged. A plain signature proves no time: its
+//! receiver must be able to receive a message twice. A stamped one (`t=1700000000,v1=<hexadecimal>`, over the time, a
+//! dot and the message) is good for [`limits::SIGNATURE_AGE_MAX`].
 
 use aws_lc_rs::hmac::{self, HMAC_SHA256, Key};
+use chrono::{DateTime, Utc};
 use secrecy::{ExposeSecret, SecretString};
 
-/// Signs and verifies with one secret.
+use crate::base::clock::Clock;
+use crate::base::limits;
+
+/// Signs with one secret. Verifies with that one, and with another one while the secret is being changed.
 pub struct Signatures {
     key: Key,
+    previous: Option<Key>,
 }
 
 impl Signatures {
     /// Signatures by the secret that both sides know.
     pub fn new(secret: &SecretString) -> Self {
-        Self { key: Key::new(HMAC_SHA256, secret.expose_secret().as_bytes()) }
+        Self { key: key(secret), previous: None }
+    }
+
+    /// Signatures by `secret`; those by the secret before are believed, too.
+    pub fn changing(secret: &SecretString, previous: Option<&SecretString>) -> Self {
+        Self { key: key(secret), previous: previous.map(key) }
     }
 
     /// The signature of these bytes: 64 hexadecimal digits.
@@ -23,10 +34,64 @@ impl Signatures {
         tag.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
+    /// The stamped signature of these bytes.
+    pub fn stamp(&self, message: &[u8], now: DateTime<Utc>) -> String {
+        let seconds = now.timestamp();
+        format!("t={seconds},v1={}", self.sign(&stamped(&seconds.to_string(), message)))
+    }
+
     /// Whether this is the signature of these bytes. The time is the same for a wrong one and the right one.
     pub fn verifies(&self, message: &[u8], signature: &str) -> bool {
-        decode(signature).is_some_and(|tag| hmac::verify(&self.key, message, &tag).is_ok())
+        let Some(tag) = decode(signature) else {
+            return false;
+        };
+        let keys = [Some(&self.key), self.previous.as_ref()];
+        keys.into_iter().flatten().any(|key| hmac::verify(key, message, &tag).is_ok())
     }
+
+    /// Whether this is a stamped signature of these bytes, neither too old nor from the future.
+    pub fn verifies_stamped(&self, message: &[u8], stamp: &str, now: DateTime<Utc>) -> bool {
+        let parts = stamp.strip_prefix("t=").and_then(|rest| rest.split_once(",v1="));
+        let Some((seconds, signature)) = parts else {
+            return false;
+        };
+        let age = seconds.parse::<i64>().map(|stamped_at| now.timestamp().abs_diff(stamped_at));
+        age.is_ok_and(|age| age <= limits::SIGNATURE_AGE_MAX.as_secs())
+            && self.verifies(&stamped(seconds, message), signature)
+    }
+}
+
+/// Verifies messages that another server sends.
+pub struct Callbacks {
+    signatures: Signatures,
+    clock: Clock,
+    stamped_only: bool,
+}
+
+impl Callbacks {
+    /// Messages with these signatures; plain ones are believed, too, unless they have to be `stamped_only`.
+    pub fn new(signatures: Signatures, clock: Clock, stamped_only: bool) -> Self {
+        Self { signatures, clock, stamped_only }
+    }
+
+    /// Whether the time of signing has to be told.
+    pub fn stamped_only(&self) -> bool {
+        self.stamped_only
+    }
+
+    /// Whether this is a signature of these bytes.
+    pub fn verifies(&self, message: &[u8], signature: &str) -> bool {
+        self.signatures.verifies_stamped(message, signature, self.clock.now())
+            || !self.stamped_only && self.signatures.verifies(message, signature)
+    }
+}
+
+fn key(secret: &SecretString) -> Key {
+    Key::new(HMAC_SHA256, secret.expose_secret().as_bytes())
+}
+
+fn stamped(seconds: &str, message: &[u8]) -> Vec<u8> {
+    [seconds.as_bytes(), b".", message].concat()
 }
 
 fn decode(hexadecimal: &str) -> Option<Vec<u8>> {
@@ -51,6 +116,33 @@ mod tests {
         // RFC 4231, test case 2.
         let expected = "5bdcc146bf60754e6a042426089575c75a003f089d2739839dec58b964ec3843";
         assert_eq!(signatures("Jefe").sign(b"what do ya want for nothing?"), expected);
+    }
+
+    #[test]
+    fn a_secret_is_changed_without_a_gap() {
+        let (old, new) = (SecretString::from("old"), SecretString::from("new"));
+        let (before, during) = (Signatures::new(&old), Signatures::changing(&new, Some(&old)));
+        assert!(during.verifies(b"message", &before.sign(b"message")));
+        assert!(during.verifies(b"message", &Signatures::new(&new).sign(b"message")));
+        assert_eq!(during.sign(b"message"), Signatures::new(&new).sign(b"message"));
+        assert!(!before.verifies(b"message", &during.sign(b"message")));
+    }
+
+    #[test]
+    fn a_stamp_is_good_for_five_minutes_either_way() {
+        let ours = signatures("0123456789abcdef0123456789abcdef");
+        let now = DateTime::from_timestamp(1_700_000_000, 0).unwrap();
+        let stamp = ours.stamp(b"message", now);
+        assert!(stamp.starts_with("t=1700000000,v1="));
+        for (seconds, good) in [(-301, false), (-300, true), (0, true), (300, true), (301, false)] {
+            let later = now + chrono::TimeDelta::seconds(seconds);
+            assert_eq!(ours.verifies_stamped(b"message", &stamp, later), good, "{seconds}");
+        }
+        assert!(!ours.verifies_stamped(b"massage", &stamp, now));
+        let other_time = stamp.replace("1700000000", "1700000001");
+        for wrong in ["", "t=", "t=1700000000", "v1=00", &other_time, &ours.sign(b"message")] {
+            assert!(!ours.verifies_stamped(b"message", wrong, now), "{wrong}");
+        }
     }
 
     #[test]

@@ -20,6 +20,12 @@ pub enum Failure {
     /// Postgres gave no answer in time, or a wrong one.
     #[error("Postgres: {0}")]
     Postgres(#[from] sqlx::Error),
+    /// The payment gateway gave no answer in time, or a wrong one.
+    #[error("the payment gateway: {0}")]
+    Gateway(String),
+    /// The payment gateway refuses this refund.
+    #[error("the payment gateway refuses the refund: {0}")]
+    RefundRefused(String),
     /// There is no order id to give.
     #[error(transparent)]
     Id(#[from] IdError),
@@ -92,8 +98,13 @@ impl Failure {
             Self::Redis(error) => redis::is_data_error(error),
             Self::Postgres(error) => is_of_row(error),
             Self::DataLost(_) | Self::Stale(_) | Self::NoUnit(_) | Self::UnknownReply(_) => true,
+            Self::RefundRefused(_) => true,
             // These pass by themselves, or concern all items.
-            Self::Id(_) | Self::LockBusy | Self::OrderMoved(_) | Self::NoReply => false,
+            Self::Gateway(_)
+            | Self::Id(_)
+            | Self::LockBusy
+            | Self::OrderMoved(_)
+            | Self::NoReply => false,
             Self::Recovering(..) | Self::NewerEpoch(_) | Self::NotKept(_) => false,
             Self::Shared(failure) => failure.is_of_item(),
         }

@@ -88,6 +88,11 @@ id! {
 }
 
 id! {
+    /// A payment, by its row here. The gateway has an id of its own for it.
+    PaymentId
+}
+
+id! {
     /// One comparison of Redis with Postgres.
     RunId
 }

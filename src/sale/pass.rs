@@ -151,7 +151,7 @@ impl Pass {
             )),
             Self::Refunds => Some((
                 ItemKind::Payment,
-                "The money is not noted as refunded, because Postgres refuses to close its order: if the error names `sold`, `flash-sale reconcile --repair` counts it again.",
+                "If the gateway refuses the refund, settle that with the gateway, then `flash-sale payments close ID --note ...` says so here. If Postgres refuses to close the order and the error names `sold`, `flash-sale reconcile --repair` counts it again.",
             )),
         }
     }

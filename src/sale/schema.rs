@@ -1,13 +1,28 @@
 //! The database schema: the files in `migrations/`, embedded into the binary.
 
 use std::collections::HashSet;
+use std::sync::LazyLock;
+use std::time::Duration;
 
-use sqlx::PgPool;
 use sqlx::migrate::{MigrateError, Migrator};
+use sqlx::{AssertSqlSafe, PgConnection, PgPool};
 
-static MIGRATIONS: Migrator = sqlx::migrate!();
+static MIGRATIONS: LazyLock<Migrator> = LazyLock::new(|| {
+    let mut migrations = sqlx::migrate!();
+    // In place of the library's lock stands `LOCK`, which is not waited for within a statement: such a statement holds
+    // a snapshot, and building an index concurrently waits for the end of all snapshots.
+    migrations.set_locking(false);
+    migrations
+});
+
+/// Advisory lock of the process that migrates: `migrate` in ASCII.
+const LOCK: i64 = 0x006d_6967_7261_7465;
+const LOCK_PAUSE: Duration = Duration::from_millis(100);
 
 /// Brings the database up to date. Does nothing when it is.
+///
+/// A migration that builds an index concurrently (`-- no-transaction`) has the name of that index, and no other
+/// statement. If its process died in it, the index is dropped and built again.
 ///
 /// # Errors
 ///
@@ -16,9 +31,26 @@ pub async fn migrate(pool: &PgPool) -> Result<(), MigrateError> {
     let mut connection = pool.acquire().await?;
     // A migration may take any time.
     sqlx::query("SET statement_timeout = 0").execute(&mut *connection).await?;
-    let migrated = MIGRATIONS.run(&mut *connection).await;
+    let migrated = migrate_alone(&mut connection).await;
+    // The lock ends with its session.
     connection.close().await?;
     migrated
+}
+
+async fn migrate_alone(connection: &mut PgConnection) -> Result<(), MigrateError> {
+    let lock = || sqlx::query_scalar("SELECT pg_try_advisory_lock($1)").bind(LOCK);
+    while !lock().fetch_one(&mut *connection).await? {
+        tokio::time::sleep(LOCK_PAUSE).await;
+    }
+    let applied: HashSet<i64> =
+        applied(connection).await?.into_iter().map(|(version, _)| version).collect();
+    let missing = MIGRATIONS.iter().filter(|migration| !applied.contains(&migration.version));
+    for migration in missing.filter(|migration| migration.no_tx) {
+        let index = migration.description.replace(' ', "_");
+        let drop = format!("DROP INDEX CONCURRENTLY IF EXISTS {index}");
+        sqlx::query(AssertSqlSafe(drop)).execute(&mut *connection).await?;
+    }
+    MIGRATIONS.run(connection).await
 }
 
 /// Fitness of a database for this binary.
@@ -34,7 +66,7 @@ pub enum Fitness {
 
 /// Compares the migrations of the database with those of this binary.
 pub async fn fitness(pool: &PgPool) -> sqlx::Result<Fitness> {
-    let applied = applied(pool).await?;
+    let applied = applied(&mut *pool.acquire().await?).await?;
     let unknown = applied.iter().filter(|(version, _)| !MIGRATIONS.version_exists(*version));
     let unknown: Vec<String> = unknown.map(|(version, name)| format!("{version} {name}")).collect();
     if !unknown.is_empty() {
@@ -47,9 +79,9 @@ pub async fn fitness(pool: &PgPool) -> sqlx::Result<Fitness> {
 }
 
 /// Number and name of each migration that the database has had.
-async fn applied(pool: &PgPool) -> sqlx::Result<Vec<(i64, String)>> {
+async fn applied(connection: &mut PgConnection) -> sqlx::Result<Vec<(i64, String)>> {
     let migrated: bool = sqlx::query_scalar("SELECT to_regclass('_sqlx_migrations') IS NOT NULL")
-        .fetch_one(pool)
+        .fetch_one(&mut *connection)
         .await?;
     if !migrated {
         return Ok(Vec::new());
@@ -57,6 +89,6 @@ async fn applied(pool: &PgPool) -> sqlx::Result<Vec<(i64, String)>> {
     sqlx::query_as(
         "SELECT version, description FROM _sqlx_migrations WHERE success ORDER BY version",
     )
-    .fetch_all(pool)
+    .fetch_all(connection)
     .await
 }

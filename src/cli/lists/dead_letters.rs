@@ -95,7 +95,8 @@ fn print(out: &mut impl Write, letter: &OpenLetter) -> std::io::Result<()> {
 
 async fn run_retry(arguments: &RetryArguments, stores: &Stores) -> anyhow::Result<()> {
     let timeout = Duration::from_millis(arguments.stores.database_timeout_ms);
-    let orders = Orders::new(stores.pool.clone(), timeout.max(limits::REDIS_TIMEOUT));
+    let orders =
+        Orders::new(stores.pool.clone(), timeout.max(limits::REDIS_TIMEOUT), limits::PAY_TIME_MIN);
     let lanes = fence::states_of(stores).await?;
     let retries = Retries::new(stores, orders, lanes);
     let Some(id) = arguments.id else {

@@ -3,6 +3,9 @@
 // Dead letters, and their retry.
 pub mod dead_letters;
 
+// Payments that wait, and their end.
+pub mod payments;
+
 // Items that passes have postponed.
 pub mod postponed;
 

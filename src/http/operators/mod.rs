@@ -1,7 +1,10 @@
-//! For operators: dead letters, postponed items, recoveries, and comparisons of the stores.
+//! For operators: dead letters, payments that wait, postponed items, recoveries, and comparisons of the stores.
 
 // Open dead letters, and their discard.
 pub mod dead_letters;
+
+// Payments that no order has, or that go back.
+pub mod payments;
 
 // Items that passes could not deal with.
 pub mod postponed;

@@ -393,7 +393,7 @@ async fn note_restock(
 async fn lock(tx: &mut PgConnection, coupon: CouponId) -> sqlx::Result<Option<CouponRow>> {
     sqlx::query_as!(
         CouponRow,
-        r#"SELECT kind AS "kind: CouponKind", title, sub_title, rules, pay_cents, value_cents,
+        r#"SELECT kind AS "kind: CouponKind", title, sub_title, rules, pay_cents, currency, value_cents,
                   state AS "state: CouponState", revision
            FROM coupons WHERE id = $1 FOR NO KEY UPDATE"#,
         coupon.get(),

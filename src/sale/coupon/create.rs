@@ -87,7 +87,7 @@ impl Coupons {
         let row = sqlx::query_as!(
             StoredRow,
             r#"SELECT id AS "id: CouponId", coupons.kind AS "kind: CouponKind", title, sub_title, rules,
-                      pay_cents, value_cents, state AS "state: CouponState", revision, total AS "total?",
+                      pay_cents, currency, value_cents, state AS "state: CouponState", revision, total AS "total?",
                       sold AS "sold?", opens_at AS "opens_at?", closes_at AS "closes_at?",
                       durability AS "durability: Level",
                       coalesce(loaded_at IS NOT NULL AND archived_at IS NULL, false) AS "in_redis!"
@@ -105,7 +105,7 @@ impl Coupons {
         let rows = sqlx::query_as!(
             StoredRow,
             r#"SELECT id AS "id: CouponId", coupons.kind AS "kind: CouponKind", title, sub_title, rules,
-                      pay_cents, value_cents, state AS "state: CouponState", revision, total AS "total?",
+                      pay_cents, currency, value_cents, state AS "state: CouponState", revision, total AS "total?",
                       sold AS "sold?", opens_at AS "opens_at?", closes_at AS "closes_at?",
                       durability AS "durability: Level",
                       coalesce(loaded_at IS NOT NULL AND archived_at IS NULL, false) AS "in_redis!"
@@ -150,6 +150,7 @@ struct StoredRow {
     sub_title: String,
     rules: String,
     pay_cents: i64,
+    currency: String,
     value_cents: i64,
     state: CouponState,
     revision: i64,
@@ -177,6 +178,7 @@ impl StoredRow {
             sub_title: self.sub_title,
             rules: self.rules,
             pay_cents: self.pay_cents,
+            currency: self.currency,
             value_cents: self.value_cents,
             state: self.state,
             revision: self.revision,
@@ -194,8 +196,8 @@ async fn insert(pool: &PgPool, new: &NewCoupon) -> sqlx::Result<CouponId> {
         .await?;
     let id = CouponId::compose(sequence, lanes);
     sqlx::query!(
-        "INSERT INTO coupons (id, kind, title, sub_title, rules, pay_cents, value_cents)
-         VALUES ($1, $2, $3, $4, $5, $6, $7)",
+        "INSERT INTO coupons (id, kind, title, sub_title, rules, pay_cents, value_cents, currency)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8)",
         id.get(),
         new.kind.as_str(),
         new.title,
@@ -203,6 +205,7 @@ async fn insert(pool: &PgPool, new: &NewCoupon) -> sqlx::Result<CouponId> {
         new.rules,
         new.pay_cents,
         new.value_cents,
+        new.currency,
     )
     .execute(&mut *tx)
     .await?;

@@ -32,6 +32,10 @@ pub struct NewCoupon {
     /// Price, in minor units.
     #[garde(range(min = 0, max = limits::CENTS_MAX))]
     pub pay_cents: i64,
+    /// Currency of the price (ISO 4217), three letters.
+    #[serde(default = "cny")]
+    #[garde(custom(iso_4217))]
+    pub currency: String,
     /// Worth, in minor units.
     #[garde(range(min = 0, max = limits::CENTS_MAX))]
     pub value_cents: i64,
@@ -144,6 +148,7 @@ impl CouponEdit {
             sub_title: self.sub_title.as_ref().unwrap_or(&row.sub_title).clone(),
             rules: self.rules.as_ref().unwrap_or(&row.rules).clone(),
             pay_cents: self.pay_cents.unwrap_or(row.pay_cents),
+            currency: row.currency.clone(),
             value_cents: self.value_cents.unwrap_or(row.value_cents),
             ..row.clone()
         }
@@ -196,6 +201,18 @@ fn a_time_redis_can_count(time: &DateTime<Utc>, _: &()) -> garde::Result {
         return Ok(());
     }
     Err(garde::Error::new("give a time between the years 1970 and 9999"))
+}
+
+/// The currency of a coupon that names none.
+fn cny() -> String {
+    "CNY".to_owned()
+}
+
+fn iso_4217(code: &str, _: &()) -> garde::Result {
+    if code.len() == 3 && code.bytes().all(|letter| letter.is_ascii_uppercase()) {
+        return Ok(());
+    }
+    Err(garde::Error::new("give the three capital letters of ISO 4217, as in CNY"))
 }
 
 /// A line that shows as it is written: not blank, no control characters, and none that turn the direction of the text

@@ -1,4 +1,4 @@
-//! Coupons and their sales. Owner of the tables `coupons`, `flash_sales` and `restocks`.
+//! Coupons and their sales. Owner of the tables `coupons`, `coupon_prices`, `flash_sales` and `restocks`.
 
 // Changes of a coupon, in Postgres and then in Redis.
 pub mod changes;
@@ -11,6 +11,9 @@ pub mod load;
 
 // Rules of changes.
 pub mod rules;
+
+// Prices by revision.
+pub mod prices;
 
 // Rows of sales.
 pub mod stock;

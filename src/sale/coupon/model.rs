@@ -108,6 +108,8 @@ pub struct CouponRow {
     pub rules: String,
     /// Price, in minor units.
     pub pay_cents: i64,
+    /// Currency of the price (ISO 4217); never changes.
+    pub currency: String,
     /// Worth, in minor units.
     pub value_cents: i64,
     /// Whether it can be claimed at all.

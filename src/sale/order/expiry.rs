@@ -1,7 +1,7 @@
 //! Unpaid orders whose time to be paid is over.
 //!
-//! The time counts from the insertion of the row (`created_at`), by Postgres's clock: an outage during which accepted
-//! claims wait in the order log costs no user time. `docs/delay.md` says why a pass over an index and not a timer for
+//! The time (`pay_by`) counts from the claim. A claim that has waited in the order log during an outage has at least
+//! five minutes from its row on, by Postgres's clock. `docs/delay.md` says why a pass over an index and not a timer for
 //! each order.
 //!
 //! An order whose time is over stays unpaid until the pass closes it, and may still be paid until then. The first of
@@ -29,7 +29,7 @@ use crate::sale::postponed::Postponed;
 pub struct Expiry {
     moves: OrderMoves,
     postponed: Postponed,
-    /// Time that an order may stay unpaid.
+    /// Time that an order of an older version, which has no `pay_by`, may stay unpaid after it was written.
     payment_window: Duration,
 }
 

@@ -6,7 +6,9 @@ use chrono::{DateTime, Utc};
 use sqlx::{Postgres, Transaction};
 
 use super::dead_letter::Reason;
+use super::terms::{NoPrices, Terms};
 use crate::kit::postgres;
+use crate::sale::coupon::prices::Price;
 use crate::sale::ids::{CouponId, OrderId, UserId};
 use crate::sale::log::LoggedClaim;
 
@@ -55,20 +57,35 @@ impl From<sqlx::Error> for NotWritten {
     }
 }
 
-/// Claims as columns, for UNNEST.
+impl From<NoPrices> for NotWritten {
+    fn from(reason: NoPrices) -> Self {
+        match reason {
+            NoPrices::Missing(..) => Self::Poison(Reason::Invalid, reason.to_string()),
+            NoPrices::Postgres(error) => error.into(),
+        }
+    }
+}
+
+/// New orders as columns, for UNNEST.
 struct Columns {
     ids: Vec<i64>,
     coupons: Vec<i64>,
     users: Vec<i64>,
     times: Vec<DateTime<Utc>>,
+    cents: Vec<Option<i64>>,
+    currencies: Vec<Option<String>>,
 }
 
 impl Columns {
-    fn of(claims: &[LoggedClaim]) -> Self {
+    fn of(claims: &[LoggedClaim], prices: Vec<Option<Price>>) -> Self {
         fn column<T>(claims: &[LoggedClaim], of: impl Fn(&LoggedClaim) -> T) -> Vec<T> {
             claims.iter().map(of).collect()
         }
+        let price = |price: Option<Price>| price.map(|it| (it.pay_cents, it.currency)).unzip();
+        let (cents, currencies) = prices.into_iter().map(price).unzip();
         Self {
+            cents,
+            currencies,
             ids: column(claims, |claim| claim.order_id.get()),
             coupons: column(claims, |claim| claim.coupon_id.get()),
             users: column(claims, |claim| claim.user_id.get()),
@@ -85,23 +102,31 @@ impl Columns {
 pub(super) async fn insert_new(
     tx: &mut Transaction<'_, Postgres>,
     claims: &[LoggedClaim],
-) -> sqlx::Result<bool> {
+    terms: &Terms,
+) -> Result<bool, NotWritten> {
     let mut claims = claims.to_vec();
     claims.sort_unstable_by_key(|claim| claim.order_id);
-    let Columns { ids, coupons, users, times } = Columns::of(&claims);
+    let prices = terms.prices(&mut *tx, &claims).await?;
+    let Columns { ids, coupons, users, times, cents, currencies } = Columns::of(&claims, prices);
     let inserted = sqlx::query!(
-        "INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at)
-         SELECT UNNEST($1::bigint[]), UNNEST($2::bigint[]), 'flash', UNNEST($3::bigint[]), UNNEST($4::timestamptz[])",
+        "INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at, pay_cents, currency, pay_by)
+         SELECT UNNEST($1::bigint[]), UNNEST($2::bigint[]), 'flash', UNNEST($3::bigint[]), UNNEST($4::timestamptz[]),
+                UNNEST($5::bigint[]), UNNEST($6::text[]),
+                greatest(UNNEST($4) + make_interval(secs => $7), now() + make_interval(secs => $8))",
         &ids,
         &coupons,
         &users,
         &times,
+        &cents as &[Option<i64>],
+        &currencies as &[Option<String>],
+        terms.payment_window.as_secs_f64(),
+        terms.pay_time_min().as_secs_f64(),
     )
     .execute(&mut **tx)
     .await;
     match inserted {
         Err(sqlx::Error::Database(error)) if error.is_unique_violation() => Ok(false),
-        inserted => inserted.map(|_| true),
+        inserted => Ok(inserted.map(|_| true)?),
     }
 }
 
@@ -110,16 +135,17 @@ pub(super) async fn insert_new(
 pub(super) async fn insert_missing(
     tx: &mut Transaction<'_, Postgres>,
     claims: &[LoggedClaim],
-) -> sqlx::Result<BTreeMap<OrderId, CouponId>> {
+    terms: &Terms,
+) -> Result<BTreeMap<OrderId, CouponId>, NotWritten> {
     let mut ids = HashSet::new();
     let mut buyers = HashSet::new();
     let (first, contradicting): (Vec<_>, Vec<_>) = claims.iter().copied().partition(|claim| {
         let is_first_of_buyer = buyers.insert((claim.coupon_id, claim.user_id));
         ids.insert(claim.order_id) && is_first_of_buyer
     });
-    let mut inserted = insert_in_id_order(tx, &first).await?;
+    let mut inserted = insert_in_id_order(tx, &first, terms).await?;
     if !contradicting.is_empty() {
-        inserted.extend(insert_in_id_order(tx, &contradicting).await?);
+        inserted.extend(insert_in_id_order(tx, &contradicting, terms).await?);
     }
     Ok(inserted)
 }
@@ -127,13 +153,16 @@ pub(super) async fn insert_missing(
 async fn insert_in_id_order(
     tx: &mut Transaction<'_, Postgres>,
     claims: &[LoggedClaim],
-) -> sqlx::Result<BTreeMap<OrderId, CouponId>> {
-    let Columns { ids, coupons, users, times } = Columns::of(claims);
+    terms: &Terms,
+) -> Result<BTreeMap<OrderId, CouponId>, NotWritten> {
+    let prices = terms.prices(&mut *tx, claims).await?;
+    let Columns { ids, coupons, users, times, cents, currencies } = Columns::of(claims, prices);
     let rows = sqlx::query!(
-        r#"INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at)
-           SELECT id, coupon_id, 'flash', user_id, claimed_at
-           FROM UNNEST($1::bigint[], $2::bigint[], $3::bigint[], $4::timestamptz[])
-                AS claim (id, coupon_id, user_id, claimed_at)
+        r#"INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at, pay_cents, currency, pay_by)
+           SELECT id, coupon_id, 'flash', user_id, claimed_at, pay_cents, currency,
+                  greatest(claimed_at + make_interval(secs => $7), now() + make_interval(secs => $8))
+           FROM UNNEST($1::bigint[], $2::bigint[], $3::bigint[], $4::timestamptz[], $5::bigint[], $6::text[])
+                AS claim (id, coupon_id, user_id, claimed_at, pay_cents, currency)
            ORDER BY id
            ON CONFLICT DO NOTHING
            RETURNING id AS "id: OrderId", coupon_id AS "coupon_id: CouponId""#,
@@ -141,6 +170,10 @@ async fn insert_in_id_order(
         &coupons,
         &users,
         &times,
+        &cents as &[Option<i64>],
+        &currencies as &[Option<String>],
+        terms.payment_window.as_secs_f64(),
+        terms.pay_time_min().as_secs_f64(),
     )
     .fetch_all(&mut **tx)
     .await?;

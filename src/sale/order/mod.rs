@@ -28,6 +28,9 @@ mod overflow;
 // Rows of claims.
 pub mod insert;
 
+// Price and deadline of a new order.
+mod terms;
+
 // Live orders, and whether Redis knows their buyers.
 pub mod live;
 

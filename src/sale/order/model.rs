@@ -40,6 +40,12 @@ pub struct Order {
     pub status: OrderStatus,
     /// The means of payment.
     pub pay_method: Option<String>,
+    /// Price, in minor units: that of the claim's moment, whatever the coupon costs by now.
+    pub pay_cents: i64,
+    /// Currency of the price (ISO 4217).
+    pub currency: String,
+    /// Time until which the order may be paid; null for an order that an older version has written.
+    pub pay_by: Option<DateTime<Utc>>,
     /// Time of the claim.
     pub claimed_at: DateTime<Utc>,
     /// Time of the payment.

@@ -9,6 +9,7 @@
 use sqlx::{Postgres, Transaction};
 
 use super::insert::{CONFLICT, NotWritten, Written, existing, insert_missing};
+use super::terms::Terms;
 use crate::sale::coupon::stock;
 use crate::sale::ids::{CouponId, Lane};
 use crate::sale::log::LoggedClaim;
@@ -30,6 +31,7 @@ pub(super) async fn write(
     tx: &mut Transaction<'_, Postgres>,
     lane: Lane,
     claims: &[LoggedClaim],
+    terms: &Terms,
 ) -> Result<Written, NotWritten> {
     let Some(coupon) = claims.first().map(|claim| claim.coupon_id) else {
         return Ok(Written::default());
@@ -46,7 +48,7 @@ pub(super) async fn write(
     let mut units = usize::try_from(units).unwrap_or(0);
     while units > 0 && !rest.is_empty() {
         let (part, others) = rest.split_at(units.min(rest.len()));
-        let inserted = insert_missing(tx, part).await?;
+        let inserted = insert_missing(tx, part, terms).await?;
         units -= inserted.len();
         written.inserted += inserted.len();
         let is_refused = |claim: &LoggedClaim| !inserted.contains_key(&claim.order_id);

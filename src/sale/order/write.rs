@@ -19,6 +19,7 @@ use crate::sale::order::dead_letter::{self, DeadLetter, Reason};
 
 use super::insert::{CONFLICT, NotWritten, Written, existing, insert_missing, insert_new};
 use super::overflow;
+use super::terms::Terms;
 
 /// Part of a batch that has to be written.
 #[derive(Clone, Copy)]
@@ -33,12 +34,14 @@ pub struct Orders {
     pub(super) pool: PgPool,
     /// Time after which a batch is broken off, the wait for its connection included.
     batch_timeout: Duration,
+    terms: Terms,
 }
 
 impl Orders {
-    /// Orders in this database, written in batches that may take `batch_timeout` each.
-    pub fn new(pool: PgPool, batch_timeout: Duration) -> Self {
-        Self { pool, batch_timeout }
+    /// Orders in this database, written in batches that may take `batch_timeout` each, and to be paid within
+    /// `payment_window` from their claim.
+    pub fn new(pool: PgPool, batch_timeout: Duration, payment_window: Duration) -> Self {
+        Self { pool, batch_timeout, terms: Terms::new(payment_window) }
     }
 
     /// Creates the order of a regular coupon, if the coupon is active and the user has no unpaid one.
@@ -49,13 +52,14 @@ impl Orders {
         user: UserId,
     ) -> sqlx::Result<bool> {
         let done = sqlx::query!(
-            "INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at)
-             SELECT $1, id, kind, $3, now() FROM coupons
+            "INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at, pay_cents, currency, pay_by)
+             SELECT $1, id, kind, $3, now(), pay_cents, currency, now() + make_interval(secs => $4) FROM coupons
              WHERE id = $2 AND kind = 'regular' AND state = 'active'
              ON CONFLICT DO NOTHING",
             order.get(),
             coupon.get(),
             user.get(),
+            self.terms.payment_window.as_secs_f64(),
         )
         .execute(&self.pool)
         .await?;
@@ -113,7 +117,7 @@ impl Orders {
         let finished = tokio::select! {
             biased;
             () = locks_lost.cancelled() => Err(NotWritten::LocksLost),
-            written = timeout_at(deadline, write_on(&mut connection, amount, lane, claims)) => {
+            written = timeout_at(deadline, write_on(&mut connection, amount, lane, claims, &self.terms)) => {
                 written.map_err(|_| NotWritten::Postgres(sqlx::Error::PoolTimedOut))
             }
         };
@@ -130,15 +134,16 @@ async fn write_on(
     amount: Amount,
     (lane, epoch): (Lane, i64),
     claims: &[LoggedClaim],
+    terms: &Terms,
 ) -> Result<Written, NotWritten> {
     let mut tx = begin_in(connection, lane, epoch).await?;
     if let Amount::WhatFits = amount {
-        let written = overflow::write(&mut tx, lane, claims).await;
+        let written = overflow::write(&mut tx, lane, claims, terms).await;
         return end(tx, written).await;
     }
     // Rows are there already only after a worker has died, or an operator has written by hand. So the first try
     // assumes that there are none: looking before each row costs Postgres a fifth more.
-    let written = match insert_new(&mut tx, claims).await {
+    let written = match insert_new(&mut tx, claims, terms).await {
         Ok(true) => {
             let coupons = claims.iter().map(|claim| claim.coupon_id);
             let counted = count_sold(&mut tx, coupons).await;
@@ -147,9 +152,9 @@ async fn write_on(
         Ok(false) => {
             tx.rollback().await?;
             tx = begin_in(connection, lane, epoch).await?;
-            write_missing(&mut tx, lane, claims).await
+            write_missing(&mut tx, lane, claims, terms).await
         }
-        Err(error) => Err(error.into()),
+        Err(error) => Err(error),
     };
     end(tx, written).await
 }
@@ -186,8 +191,9 @@ async fn write_missing(
     tx: &mut Transaction<'_, Postgres>,
     lane: Lane,
     claims: &[LoggedClaim],
+    terms: &Terms,
 ) -> Result<Written, NotWritten> {
-    let inserted = insert_missing(tx, claims).await?;
+    let inserted = insert_missing(tx, claims, terms).await?;
     let mut written = Written { inserted: inserted.len(), ..Written::default() };
     let rows = existing(tx, claims).await?;
     let mut conflicts = Vec::new();

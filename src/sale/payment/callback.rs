@@ -8,7 +8,7 @@ use crate::base::limits;
 use crate::sale::ids::OrderId;
 use crate::sale::order::model::Order;
 use crate::sale::payment::gateway::MethodCode;
-use crate::sale::payment::gateway::RefundReason;
+use crate::sale::payment::model::PaymentReason;
 
 /// Notice of a gateway.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, ToSchema, Validate)]
@@ -37,23 +37,21 @@ pub enum Notice {
     },
 }
 
-/// Answer to a gateway's notice.
+/// Answer to a gateway's notice, with the order where there is one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Receipt {
     /// The payment has paid its order.
     Accepted(Order),
-    /// The payment could not pay its order, and is refunded.
-    HandedBack(Order, RefundReason),
+    /// The payment could not pay its order, and goes back.
+    HandedBack(Option<Order>, PaymentReason),
+    /// The payment is noted, and no order has the money yet.
+    Held(Option<Order>, PaymentReason),
     /// The refund has been noted.
-    Refunded(Order),
-    /// There is no such order, or not yet.
-    NoOrder,
+    Refunded(Option<Order>),
+    /// The refund has been noted, and the service had not asked for it: the order has lost its payment.
+    ChargedBack(Order),
     /// There is no such payment.
     NoPayment,
-    /// This payment was for another order.
-    OtherOrder,
-    /// The service has not asked for a refund of this payment.
-    NotAskedFor,
 }
 
 /// An id has no spaces, and Postgres stores no NUL.

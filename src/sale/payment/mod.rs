@@ -4,8 +4,9 @@
 //!
 //! A row is money that a gateway has taken. The transaction in which its order becomes paid writes the row
 //! (*accepted*). If the order can't be paid any more, the row says from the beginning that the money goes back
-//! (*refunding*), until the gateway has confirmed the refund (*refunded*). So money is never swallowed, whichever
-//! transaction wins a race.
+//! (*refunding*), until the gateway has confirmed the refund (*refunded*). Money that no order can take is *held*:
+//! its order is unknown, or not written yet, or the gateway has used the payment's id before. So money is never
+//! swallowed, whichever transaction wins a race, and whatever a gateway says.
 //!
 //! # Authority
 //!
@@ -16,8 +17,12 @@
 //! * A confirmation comes twice, or at the same moment in two places: the gateway's id of the payment is unique, and
 //!   the second one is answered like the first.
 //! * The order expired, was cancelled, or was paid otherwise while it was being paid: the money is refunded.
-//! * A confirmation names an order that isn't written yet: the gateway is told that there is none, and
-//!   confirms again.
+//! * A confirmation names an order that isn't written yet: the payment is held until the order is there. An order that
+//!   is a dead letter is waited for. A payment for an order that stays unknown for an hour goes back.
+//! * A confirmation uses the id of a payment for another order: both are kept, and an administrator decides about the
+//!   second one.
+//! * The gateway refunds a payment by itself (a *chargeback*): the order is refunded, and its unit comes back. An order
+//!   that has been redeemed stays redeemed.
 //! * Killed between asking the gateway for a refund and noting the answer: the gateway is asked again.
 //! * Postgres refuses to note one refund: the payment is postponed (`sale/postponed.rs`), and the others go on.
 //! * No gateway is here: a user who wants to pay is told so, and nothing is written. A user whose order is paid
@@ -25,36 +30,63 @@
 //!
 //! # What is not promised
 //!
-//! A refund may be confirmed late. Until then its order keeps its unit.
+//! A refund may be confirmed late. Until then its order keeps its unit, and the payment is among those that wait
+//! (`owed.rs`).
 
-// Notices of a gateway elsewhere.
-pub mod callback;
+// Payments that were begun at a gateway.
+pub mod opened;
+
+// Held payments, looked at again.
+mod held;
 
 // Reading payments on their way back.
 mod queries;
 
+// Payments that wait for an order, a gateway or an administrator.
+pub mod owed;
+
+// Holds of payments.
+mod rows;
+
+// Notices of a gateway elsewhere.
+pub mod callback;
+
 // The gateway: takes money, and refunds it.
 pub mod gateway;
 
+// A payment, and the states of its life.
+pub mod model;
+
+use std::sync::Arc;
+
+use chrono::{DateTime, Utc};
 use sqlx::{PgConnection, PgPool};
 
 use crate::base::config::Config;
+use crate::kit::signed_http::NoAnswer;
 use crate::sale::Failure;
-use crate::sale::ids::{OrderId, UserId};
+use crate::sale::ids::{OrderId, PaymentId, UserId};
 use crate::sale::order::give_back::stock_returns;
 use crate::sale::order::model::PayMethod;
 use crate::sale::order::moves::{self, Moved, OrderMoves, PAY, REFUND};
 use crate::sale::pass::Pass;
 use crate::sale::payment::callback::{Notice, Receipt};
-use crate::sale::payment::gateway::{Checkout, Gateway, Refund, RefundReason, Refunding};
+use crate::sale::payment::gateway::http::{AtGateway, HttpGateway};
+use crate::sale::payment::gateway::{Checkout, Gateway, Refunding};
+use crate::sale::payment::model::{PaymentReason, PaymentStatus, ToBePaid};
+use crate::sale::payment::owed::OwedPayments;
 use crate::sale::postponed::Postponed;
 
 /// Takes payments and refunds them. Clones share the pool.
 #[derive(Clone)]
 pub struct Payments {
+    /// Payments that wait.
+    pub owed: OwedPayments,
     pool: PgPool,
     moves: OrderMoves,
     checkout: Checkout,
+    /// The gateway that takes requests, if there is one.
+    gateway: Option<Arc<HttpGateway>>,
     postponed: Postponed,
     /// Whether users have a bound on their unpaid orders, so that paying one frees a place.
     unpaid_bounded: bool,
@@ -65,13 +97,27 @@ pub struct Payments {
 pub enum Paying {
     /// The order is paid, or can't be paid any more, or there is none.
     Moved(Moved),
-    /// The order is unpaid, and a gateway elsewhere takes the money for it.
+    /// The order has this price, in minor units, and not the one that the payer expects.
+    PriceDiffers(i64),
+    /// The order is unpaid, and its payer pays at a gateway elsewhere now.
+    Opened(ToBePaid),
+    /// The gateway takes no money for this order, for this reason.
+    Refused(String),
+    /// The order is unpaid, and a gateway elsewhere, which takes no requests, takes the money for it.
     Elsewhere,
     /// The order is unpaid, and no gateway takes money for it.
     NoGateway,
 }
 
+/// Price and deadline of an order.
+struct Due {
+    pay_cents: i64,
+    currency: String,
+    pay_by: Option<DateTime<Utc>>,
+}
+
 /// Money that a gateway has taken.
+#[derive(Clone)]
 struct Payment {
     order: OrderId,
     gateway: Gateway,
@@ -86,18 +132,23 @@ impl Payments {
     pub fn new(pool: PgPool, moves: OrderMoves, postponed: Postponed, config: &Config) -> Self {
         let checkout = Checkout::of(config);
         let unpaid_bounded = config.unpaid_orders_max > 0;
-        Self { pool, moves, checkout, postponed, unpaid_bounded }
+        let owed = OwedPayments::new(pool.clone(), moves.clone());
+        let gateway = HttpGateway::of(config).map(Arc::new);
+        Self { owed, pool, moves, checkout, gateway, postponed, unpaid_bounded }
     }
 
-    /// Pays the user's unpaid order. A payment that comes too late is refused, and its money is refunded.
+    /// Pays the user's unpaid order, at the price that is expected, if one is. A payment that comes too late is refused,
+    /// and its money is refunded.
     pub async fn pay(
         &self,
         user: UserId,
         order: OrderId,
         method: PayMethod,
+        expected_cents: Option<i64>,
     ) -> Result<Paying, Failure> {
         let payments = self.clone();
-        self.moves.to_the_end(async move { payments.pay_now(user, order, method).await }).await
+        let paying = async move { payments.pay_now(user, order, method, expected_cents).await };
+        self.moves.to_the_end(paying).await
     }
 
     /// Begins the refund of the user's paid order.
@@ -112,33 +163,71 @@ impl Payments {
         self.moves.to_the_end(async move { payments.receive_now(notice).await }).await
     }
 
-    /// Asks gateways to refund payments, each payment once in a while until it is confirmed; then tries postponed
-    /// ones again that are due. Returns the number confirmed. A payment whose refund can't be noted is postponed, and
-    /// the others go on.
+    /// Looks at held payments again, and asks the gateway about opened ones. Then asks gateways to refund payments, each
+    /// payment once in a while until it is confirmed. Postponed ones are tried again when they are due. Returns the
+    /// number of refunds confirmed. A payment that Postgres refuses to change, or whose refund its gateway refuses, is
+    /// postponed, and the others go on.
+    ///
+    /// # Errors
+    ///
+    /// When Postgres or the gateway doesn't answer; refunds that need no gateway elsewhere are done then.
     pub async fn refund_pass(&self) -> Result<usize, Failure> {
-        let new = self.to_give_back().await?;
         let mut tries = self.postponed.begin(Pass::Refunds).await?;
+        for held in self.held_due(&tries.due()).await? {
+            let tried = self.look_again(&held).await.map_err(Failure::from);
+            tries.settle(held.id.get(), tried).await?;
+        }
+        let mut away = match &self.gateway {
+            Some(gateway) => away(self.look_at_opened(gateway).await)?,
+            None => None,
+        };
+        let new = self.to_give_back().await?;
         let again = self.refunding_among(&tries.due()).await?;
         let mut refunded = 0;
         for payment in new.into_iter().chain(again) {
-            let tried = self.give_back(&payment).await;
-            refunded += usize::from(tries.settle(payment.id, tried).await? == Some(true));
+            if away.is_some() && payment.gateway == Gateway::External {
+                continue;
+            }
+            match self.give_back(&payment).await {
+                Err(failure @ Failure::Gateway(_)) => away = Some(failure),
+                tried => {
+                    let settled = tries.settle(payment.id.get(), tried).await?;
+                    refunded += usize::from(settled == Some(true));
+                }
+            }
         }
-        tries.end().await?;
-        Ok(refunded)
+        match away {
+            Some(failure) => Err(failure),
+            None => tries.end().await.map(|()| refunded).map_err(Failure::from),
+        }
     }
 
     /// False if the gateway will confirm the refund later.
     async fn give_back(&self, payment: &Refunding) -> Result<bool, Failure> {
-        match gateway::give_back(payment.gateway, &payment.gateway_payment_id) {
-            Refund::Done => {
-                self.refunded(payment.gateway, &payment.gateway_payment_id).await?;
+        let Refunding { id, gateway, gateway_payment_id, amount_cents } = payment;
+        let state = match (gateway, &self.gateway) {
+            (Gateway::InProcess, _) => Ok(AtGateway::Refunded),
+            (Gateway::External, None) => Ok(AtGateway::Refunding),
+            (Gateway::External, Some(client)) => {
+                client.refund(*id, gateway_payment_id, *amount_cents).await
+            }
+        };
+        match state {
+            Ok(AtGateway::Refunded) => {
+                self.refunded(*gateway, gateway_payment_id).await?;
                 Ok(true)
             }
-            Refund::Later => {
-                self.asked(payment.id).await?;
+            Ok(AtGateway::Refunding) => {
+                self.asked(*id).await?;
                 Ok(false)
             }
+            Ok(state) => {
+                Err(Failure::RefundRefused(format!("it says that the payment is {state:?}")))
+            }
+            Err(NoAnswer::Refused(status, words)) => {
+                Err(Failure::RefundRefused(format!("{status}: {words}")))
+            }
+            Err(NoAnswer::Unknown(words)) => Err(Failure::Gateway(words)),
         }
     }
 
@@ -147,21 +236,28 @@ impl Payments {
         user: UserId,
         order: OrderId,
         method: PayMethod,
-    ) -> sqlx::Result<Paying> {
+        expected_cents: Option<i64>,
+    ) -> Result<Paying, Failure> {
         // Before any money moves.
         if let Some(answer) = self.moves.cannot(&PAY, order, Some(user)).await? {
             return Ok(Paying::Moved(answer));
         }
-        match self.checkout {
-            Checkout::InProcess => {}
-            Checkout::Elsewhere => return Ok(Paying::Elsewhere),
-            Checkout::Nowhere => return Ok(Paying::NoGateway),
+        let due = self.due(order).await?.ok_or(sqlx::Error::RowNotFound)?;
+        if expected_cents.is_some_and(|expected| expected != due.pay_cents) {
+            return Ok(Paying::PriceDiffers(due.pay_cents));
         }
-        let amount_cents = self.price(order).await?.ok_or(sqlx::Error::RowNotFound)?;
-        let id = gateway::charge(order);
+        match (self.checkout, &self.gateway) {
+            (Checkout::InProcess, _) => {}
+            (Checkout::Opened, Some(gateway)) => {
+                return self.open(gateway, order, method, due).await;
+            }
+            (Checkout::Elsewhere | Checkout::Opened, _) => return Ok(Paying::Elsewhere),
+            (Checkout::Nowhere, _) => return Ok(Paying::NoGateway),
+        }
+        let (id, amount_cents) = (gateway::charge(order), due.pay_cents);
         let payment = Payment { order, gateway: Gateway::InProcess, id, method, amount_cents };
         let paid = self.settle(&payment, None).await?;
-        self.moves.answer(&PAY, order, paid).await.map(Paying::Moved)
+        Ok(self.moves.answer(&PAY, order, paid).await.map(Paying::Moved)?)
     }
 
     async fn refund_now(&self, user: UserId, order: OrderId) -> sqlx::Result<Moved> {
@@ -181,23 +277,37 @@ impl Payments {
         match notice {
             Notice::Refund { payment_id } => self.refunded(Gateway::External, &payment_id).await,
             Notice::Payment { payment_id: id, order_id: order, method, amount_cents } => {
-                let Some(price) = self.price(order).await? else {
-                    return Ok(Receipt::NoOrder);
-                };
-                let wrong = (amount_cents != price).then_some(RefundReason::WrongAmount);
                 let method = method.0;
-                let payment =
-                    Payment { order, gateway: Gateway::External, id, method, amount_cents };
-                self.settle(&payment, wrong).await?;
-                self.receipt(&payment).await
+                let gateway = Gateway::External;
+                self.received(&Payment { order, gateway, id, method, amount_cents }).await
             }
         }
     }
 
-    /// The present price of the order's coupon, if there is such an order.
+    /// Notes money that a gateway says it has taken.
+    async fn received(&self, payment: &Payment) -> sqlx::Result<Receipt> {
+        match self.price(payment.order).await? {
+            Some(price) => {
+                let is_wrong = payment.amount_cents != price;
+                let refusal = is_wrong.then_some(PaymentReason::WrongAmount);
+                self.settle(payment, refusal).await?;
+            }
+            None => self.hold(payment, PaymentReason::UnknownOrder).await?,
+        }
+        self.receipt(payment).await
+    }
+
+    /// The price of the order, if it is there.
     async fn price(&self, order: OrderId) -> sqlx::Result<Option<i64>> {
-        sqlx::query_scalar!(
-            "SELECT pay_cents FROM coupons JOIN orders ON coupon_id = coupons.id WHERE orders.id = $1",
+        Ok(self.due(order).await?.map(|due| due.pay_cents))
+    }
+
+    async fn due(&self, order: OrderId) -> sqlx::Result<Option<Due>> {
+        sqlx::query_as!(
+            Due,
+            r#"SELECT coalesce(pay_cents, older_order_price(id, coupon_id, claimed_at)) AS "pay_cents!",
+                      coalesce(currency, (SELECT currency FROM coupons WHERE id = coupon_id), 'CNY') AS "currency!", pay_by
+               FROM orders WHERE id = $1"#,
             order.get(),
         )
         .fetch_optional(&self.pool)
@@ -206,130 +316,192 @@ impl Payments {
 
     /// Notes money that has been taken: it pays its order, or goes back, at once if there is a `refusal`. True if it
     /// has paid the order now. A payment that is there already changes nothing.
-    async fn settle(&self, payment: &Payment, refusal: Option<RefundReason>) -> sqlx::Result<bool> {
+    async fn settle(
+        &self,
+        payment: &Payment,
+        refusal: Option<PaymentReason>,
+    ) -> sqlx::Result<bool> {
         let mut tx = self.pool.begin().await?;
-        let paid = refusal.is_none() && moves::pay(&mut tx, payment.order, payment.method).await?;
-        let reason = match (paid, refusal) {
-            (true, _) => None,
-            (false, None) => Some(why_not(&mut tx, payment.order).await?),
-            (false, refusal) => refusal,
-        };
-        if paid && self.unpaid_bounded {
-            stock_returns::insert_place(&mut tx, payment.order).await?;
-        }
-        let new = insert(&mut tx, payment, reason).await?;
+        let reason = self.pay_order(&mut tx, payment.order, payment.method, refusal).await?;
+        let status =
+            if reason.is_some() { PaymentStatus::Refunding } else { PaymentStatus::Accepted };
+        let new = insert(&mut tx, payment, status, reason).await?.is_some();
         match new {
             true => tx.commit().await?,
             false => tx.rollback().await?,
         }
-        Ok(paid && new)
+        Ok(reason.is_none() && new)
+    }
+
+    /// Makes an order paid, unless there is a `refusal`. Returns the reason why the order takes no money.
+    async fn pay_order(
+        &self,
+        tx: &mut PgConnection,
+        order: OrderId,
+        method: PayMethod,
+        refusal: Option<PaymentReason>,
+    ) -> sqlx::Result<Option<PaymentReason>> {
+        if refusal.is_some() {
+            return Ok(refusal);
+        }
+        if !moves::pay(&mut *tx, order, method).await? {
+            return why_not(tx, order).await.map(Some);
+        }
+        if self.unpaid_bounded {
+            stock_returns::insert_place(tx, order).await?;
+        }
+        Ok(None)
+    }
+
+    /// Notes money that no order can take now. A payment that is there already changes nothing.
+    async fn hold(&self, payment: &Payment, reason: PaymentReason) -> sqlx::Result<()> {
+        let mut tx = self.pool.begin().await?;
+        if let Some(id) = insert(&mut tx, payment, PaymentStatus::Held, Some(reason)).await? {
+            rows::begin_hold(&mut tx, id, reason).await?;
+            let order = payment.order;
+            tracing::warn!(payment = %id, %order, reason = reason.as_str(), "a gateway has taken money that no order can take");
+        }
+        tx.commit().await
     }
 
     /// Outcome of a payment: now, or when it was confirmed first.
     async fn receipt(&self, payment: &Payment) -> sqlx::Result<Receipt> {
         let row = sqlx::query!(
-            r#"SELECT order_id AS "order_id: OrderId", refund_reason AS "refund_reason: RefundReason"
+            r#"SELECT order_id AS "order_id: OrderId", status AS "status: PaymentStatus",
+                      refund_reason AS "reason: PaymentReason"
                FROM payments WHERE gateway = $1 AND gateway_payment_id = $2"#,
             payment.gateway.as_str(),
             payment.id,
         )
         .fetch_one(&self.pool)
         .await?;
+        let order = self.moves.find(payment.order).await?;
         if row.order_id != payment.order {
-            return Ok(Receipt::OtherOrder);
+            let reason = PaymentReason::IdUsedTwice;
+            self.hold(&payment.under_a_used_id(), reason).await?;
+            return Ok(Receipt::Held(order, reason));
         }
-        let order = self.moves.find(payment.order).await?.ok_or(sqlx::Error::RowNotFound)?;
-        Ok(match row.refund_reason {
+        Ok(match (row.reason, row.status) {
+            (Some(reason), PaymentStatus::Held) => Receipt::Held(order, reason),
             // The payment has paid the order, whatever came later.
-            None | Some(RefundReason::AskedFor) => Receipt::Accepted(order),
-            Some(reason) => Receipt::HandedBack(order, reason),
+            (None | Some(PaymentReason::AskedFor | PaymentReason::ChargedBack), _) => {
+                Receipt::Accepted(order.ok_or(sqlx::Error::RowNotFound)?)
+            }
+            (Some(reason), _) => Receipt::HandedBack(order, reason),
         })
     }
 
     /// Notes that the gateway has been asked, and will confirm.
-    async fn asked(&self, payment: i64) -> sqlx::Result<()> {
+    async fn asked(&self, payment: PaymentId) -> sqlx::Result<()> {
         sqlx::query!(
             "UPDATE payments SET refund_asked_at = now(), updated_at = now()
              WHERE id = $1 AND status = 'refunding'",
-            payment,
+            payment.get(),
         )
         .execute(&self.pool)
         .await?;
         Ok(())
     }
 
-    /// Notes the refund of a payment. If its buyer had asked for that, the order ends here.
+    /// Notes the refund of a payment. An order that waits for it ends here; so does one whose payment is charged back.
     async fn refunded(&self, gateway: Gateway, payment_id: &str) -> sqlx::Result<Receipt> {
+        let mut tx = self.pool.begin().await?;
         let found = sqlx::query!(
-            r#"SELECT id, order_id AS "order_id: OrderId", status = 'accepted' AS "accepted!",
-                      coalesce(refund_reason = 'asked_for', false) AS "asked_for!"
+            r#"SELECT id AS "id: PaymentId", order_id AS "order_id: OrderId", status AS "status: PaymentStatus",
+                      refund_reason AS "reason: PaymentReason"
                FROM payments WHERE gateway = $1 AND gateway_payment_id = $2"#,
             gateway.as_str(),
             payment_id,
         )
-        .fetch_optional(&self.pool)
+        .fetch_optional(&mut *tx)
         .await?;
         let Some(found) = found else {
             return Ok(Receipt::NoPayment);
         };
-        if found.accepted {
-            return Ok(Receipt::NotAskedFor);
-        }
-        let mut tx = self.pool.begin().await?;
-        if found.asked_for {
+        let is_charged_back = found.status == PaymentStatus::Accepted;
+        if is_charged_back {
+            moves::charge_back(&mut tx, found.order_id).await?;
+        } else if found.reason == Some(PaymentReason::AskedFor) {
             moves::refunded(&mut tx, found.order_id).await?;
         }
+        let reason = is_charged_back.then_some(PaymentReason::ChargedBack.as_str());
         sqlx::query!(
-            "UPDATE payments SET status = 'refunded', refunded_at = now(), updated_at = now()
-             WHERE id = $1 AND status = 'refunding'",
-            found.id,
+            "UPDATE payments
+             SET status = 'refunded', refund_reason = coalesce($2, refund_reason), refunded_at = now(), updated_at = now()
+             WHERE id = $1 AND status IN ('accepted', 'refunding', 'held')",
+            found.id.get(),
+            reason,
         )
         .execute(&mut *tx)
         .await?;
+        rows::end_hold(&mut tx, found.id).await?;
         tx.commit().await?;
-        let order = self.moves.find(found.order_id).await?.ok_or(sqlx::Error::RowNotFound)?;
-        Ok(Receipt::Refunded(order))
+        let order = self.moves.find(found.order_id).await?;
+        let was_charged_back = is_charged_back || found.reason == Some(PaymentReason::ChargedBack);
+        Ok(match order {
+            Some(order) if was_charged_back => Receipt::ChargedBack(order),
+            order => Receipt::Refunded(order),
+        })
+    }
+}
+
+impl Payment {
+    /// The same money under an id of its own: the gateway's id is that of another payment. Ids of gateways have no
+    /// spaces.
+    fn under_a_used_id(&self) -> Self {
+        Self { id: format!("{} for {}", self.id, self.order), ..self.clone() }
+    }
+}
+
+/// The failure of a gateway that doesn't answer, apart from any other: work that needs no gateway goes on.
+fn away(looked: Result<(), Failure>) -> Result<Option<Failure>, Failure> {
+    match looked {
+        Ok(()) => Ok(None),
+        Err(failure @ Failure::Gateway(_)) => Ok(Some(failure)),
+        Err(failure) => Err(failure),
     }
 }
 
 /// Reason why an order takes no money any more.
-async fn why_not(tx: &mut PgConnection, order: OrderId) -> sqlx::Result<RefundReason> {
+async fn why_not(tx: &mut PgConnection, order: OrderId) -> sqlx::Result<PaymentReason> {
     let closed = sqlx::query_scalar!(
         r#"SELECT status IN ('cancelled', 'expired') AS "closed!" FROM orders WHERE id = $1"#,
         order.get(),
     )
     .fetch_one(tx)
     .await?;
-    Ok(if closed { RefundReason::TooLate } else { RefundReason::PaidTwice })
+    Ok(if closed { PaymentReason::TooLate } else { PaymentReason::PaidTwice })
 }
 
-/// False if this payment is there already.
+/// The payment's row, if it is new.
 async fn insert(
     tx: &mut PgConnection,
     payment: &Payment,
-    refund: Option<RefundReason>,
-) -> sqlx::Result<bool> {
-    let done = sqlx::query!(
-        "INSERT INTO payments
-             (order_id, gateway, gateway_payment_id, method, amount_cents, status, refund_reason)
-         VALUES ($1, $2, $3, $4, $5, CASE WHEN $6::text IS NULL THEN 'accepted' ELSE 'refunding' END, $6)
-         ON CONFLICT ON CONSTRAINT payments_once DO NOTHING",
+    status: PaymentStatus,
+    reason: Option<PaymentReason>,
+) -> sqlx::Result<Option<PaymentId>> {
+    sqlx::query_scalar!(
+        r#"INSERT INTO payments
+               (order_id, gateway, gateway_payment_id, method, amount_cents, status, refund_reason, refunding_at)
+           VALUES ($1, $2, $3, $4, $5, $6, $7, CASE WHEN $6 = 'refunding' THEN now() END)
+           ON CONFLICT ON CONSTRAINT payments_once DO NOTHING
+           RETURNING id AS "id: PaymentId""#,
         payment.order.get(),
         payment.gateway.as_str(),
         payment.id,
         payment.method.as_str(),
         payment.amount_cents,
-        refund.map(RefundReason::as_str),
+        status.as_str(),
+        reason.map(PaymentReason::as_str),
     )
-    .execute(tx)
-    .await?;
-    Ok(done.rows_affected() == 1)
+    .fetch_optional(tx)
+    .await
 }
 
 /// Begins the refund of the payment that has paid this order.
 async fn refund_accepted(tx: &mut PgConnection, order: OrderId) -> sqlx::Result<()> {
     let done = sqlx::query!(
-        "UPDATE payments SET status = 'refunding', refund_reason = 'asked_for', updated_at = now()
+        "UPDATE payments SET status = 'refunding', refund_reason = 'asked_for', refunding_at = now(), updated_at = now()
          -- Both say the same; an index that finds the payment by its order is there for the second.
          WHERE order_id = $1 AND status = 'accepted' AND refund_reason IS NULL",
         order.get(),

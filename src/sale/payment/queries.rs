@@ -3,6 +3,7 @@
 use super::Payments;
 use crate::base::limits;
 use crate::kit::postgres;
+use crate::sale::ids::PaymentId;
 use crate::sale::payment::gateway::{Gateway, Refunding};
 
 impl Payments {
@@ -13,16 +14,17 @@ impl Payments {
             // In two parts, because a condition with OR would read each refunding payment, even if all have just been
             // asked about.
             r#"WITH new AS (
-                   SELECT id, gateway, gateway_payment_id FROM payments
+                   SELECT id, gateway, gateway_payment_id, amount_cents FROM payments
                    WHERE status = 'refunding' AND refund_asked_at IS NULL
                      AND NOT EXISTS (SELECT FROM postponed WHERE pass = 'refunds' AND item = payments.id)
                    ORDER BY id LIMIT $2),
                again AS (
-                   SELECT id, gateway, gateway_payment_id FROM payments
+                   SELECT id, gateway, gateway_payment_id, amount_cents FROM payments
                    WHERE status = 'refunding' AND refund_asked_at < now() - make_interval(secs => $1)
                      AND NOT EXISTS (SELECT FROM postponed WHERE pass = 'refunds' AND item = payments.id)
                    ORDER BY refund_asked_at, id LIMIT $2)
-               SELECT id AS "id!", gateway AS "gateway!: Gateway", gateway_payment_id AS "gateway_payment_id!"
+               SELECT id AS "id!: PaymentId", gateway AS "gateway!: Gateway", gateway_payment_id AS "gateway_payment_id!",
+                      amount_cents AS "amount_cents!"
                FROM (SELECT * FROM new UNION ALL SELECT * FROM again) AS due LIMIT $2"#,
             limits::REFUND_RETRY_PAUSE.as_secs_f64(),
             i64::from(limits::REFUNDS_BATCH),
@@ -39,7 +41,7 @@ impl Payments {
         let mut tx = postgres::begin_planning(&self.pool).await?;
         let refunding = sqlx::query_as!(
             Refunding,
-            r#"SELECT id, gateway AS "gateway: Gateway", gateway_payment_id FROM payments
+            r#"SELECT id AS "id: PaymentId", gateway AS "gateway: Gateway", gateway_payment_id, amount_cents FROM payments
                WHERE id = ANY($1) AND status = 'refunding'"#,
             payments,
         )

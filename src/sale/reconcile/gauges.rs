@@ -30,6 +30,7 @@ use crate::sale::log::numbers::{LogNumbers, Oldest};
 use crate::sale::order::dead_letter;
 use crate::sale::order::give_back::stock_returns;
 use crate::sale::pass::Pass;
+use crate::sale::payment;
 use crate::sale::postponed::Postponed;
 use crate::sale::reconcile;
 use crate::sale::{Failure, Stores};
@@ -119,6 +120,7 @@ impl Numbers {
         let returns = stock_returns::count_open(pool, None).await?;
         gauges.push(Gauge::plain("flash_sale_dead_letters_open", letters as f64));
         gauges.push(Gauge::plain("flash_sale_stock_returns_open", returns as f64));
+        gauges.extend(self.owed_gauges().await?);
         gauges.extend(self.postponed_gauges().await?);
         gauges.extend(self.sale_gauges().await?);
         Ok(gauges)
@@ -146,6 +148,19 @@ impl Numbers {
             Gauge::plain("flash_sale_log_unread_entries", log.unread as f64),
             Gauge::plain("flash_sale_log_oldest_entry_seconds", seconds),
         ])
+    }
+
+    async fn owed_gauges(&self) -> sqlx::Result<Vec<Gauge>> {
+        let owed = payment::owed::count(&self.stores.pool).await?;
+        let payments = owed.iter().map(|owed| {
+            let status = owed.status.as_str();
+            Gauge::labelled("flash_sale_payments_owed", "status", status, owed.payments as f64)
+        });
+        let oldest = owed.iter().map(|owed| {
+            let (status, seconds) = (owed.status.as_str(), owed.oldest_seconds);
+            Gauge::labelled("flash_sale_payments_owed_oldest_seconds", "status", status, seconds)
+        });
+        Ok(payments.chain(oldest).collect())
     }
 
     /// One gauge for each pass that postpones, also if no item waits.

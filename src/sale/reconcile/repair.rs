@@ -214,7 +214,7 @@ async fn write_lost(
         return Ok((false, format!("user {user} doesn't hold order {order} any more")));
     }
     let claim = LoggedClaim::without_entry(coupon, user, order);
-    let written = Orders::new(stores.pool.clone(), limits::BATCH_TIMEOUT)
+    let written = Orders::new(stores.pool.clone(), limits::BATCH_TIMEOUT, limits::PAY_TIME_MIN)
         .write((lane, epoch), &[claim], &CancellationToken::new())
         .await;
     match written {

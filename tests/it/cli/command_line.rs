@@ -16,7 +16,7 @@ use crate::support::{OwnServers, SECRET, TestApp, now};
 const NO_REDIS: &str = "redis://:hunter2@127.0.0.1:1/";
 const NO_POSTGRES: &str = "postgres://user:hunter2@127.0.0.1:1/x";
 
-const SUB_COMMANDS: [&[&str]; 23] = [
+const SUB_COMMANDS: [&[&str]; 26] = [
     &["serve"],
     &["demo"],
     &["migrate"],
@@ -36,6 +36,9 @@ const SUB_COMMANDS: [&[&str]; 23] = [
     &["log", "switch"],
     &["postponed"],
     &["postponed", "retry"],
+    &["payments"],
+    &["payments", "hand-back"],
+    &["payments", "close"],
     &["recoveries"],
     &["recover"],
     &["doctor"],
@@ -95,6 +98,13 @@ async fn settings_that_cannot_be_right_are_refused_before_anything_is_started() 
         (&["--recover-period-ms", "3000"], &["--recover-period-ms"]),
         (&["--roles", "cook"], &["--roles", "api, worker"]),
         (&["--key-prefix", "{fs}"], &["--key-prefix"]),
+        (
+            &["--gateway-url", "pay.example.com"],
+            &["--gateway-url", "as in https://pay.example.com"],
+        ),
+        (&["--gateway-url", "http://127.0.0.1:1"], &["--gateway-url", "--payment-callback-secret"]),
+        (&["--gateway-timeout-ms", "10"], &["--gateway-timeout-ms", "50..=30000"]),
+        (&["--payment-callback-secret-before", "hunter2"], &["--payment-callback-secret-before"]),
         (&["--lanes", "1025"], &["--lanes", "1..=1024"]),
         (&["--durability", "disk"], &["--durability", "give memory, fsync, replica"]),
         (&["--durability", "replica:0"], &["--durability", "replica:N with N up to 9"]),
@@ -149,6 +159,10 @@ async fn recoveries_and_retries_that_cannot_be_asked_for_are_refused_by_name() {
         (&["dead-letters", "retry", "0"], &["an id is a whole number"]),
         (&["dead-letters", "retry", "--reason", "other"], &["--reason", "oversold"]),
         (&["dead-letters", "retry", "7", "--reason", "oversold"], &["cannot be used with"]),
+        (&["payments", "--limit", "0"], &["--limit"]),
+        (&["payments", "hand-back", "0"], &["an id is a whole number"]),
+        (&["payments", "close", "7"], &["--note"]),
+        (&["payments", "close", "7", "--note", " "], &["--note", "what has become of the money"]),
     ] {
         let refused = said(arguments).await;
         assert_eq!((refused.code, &*refused.stdout), (Some(2), ""), "{arguments:?}: {refused:?}");

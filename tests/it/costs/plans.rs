@@ -16,7 +16,7 @@ use crate::support::TestApp;
 type Row = (&'static str, &'static str, &'static str, f64);
 
 /// In arguments, `{first}` and `{second}` are the two sales, and `{thousand}` is so many ids.
-const QUERIES: [Row; 29] = [
+const QUERIES: [Row; 31] = [
     (
         "a refund",
         "UPDATE payments SET status = 'refunding', refund_reason = 'asked_for'",
@@ -25,13 +25,25 @@ const QUERIES: [Row; 29] = [
     ),
     (
         "payments to refund",
-        "WITH new AS ( SELECT id, gateway, gateway_payment_id FROM payments",
+        "WITH new AS ( SELECT id, gateway, gateway_payment_id, amount_cents FROM payments",
         "60, 100",
         200.0,
     ),
     (
+        "payments that wait",
+        "SELECT payments.* FROM payments WHERE status = 'refunding'",
+        "NULL, 21",
+        42.0,
+    ),
+    (
+        "held payments",
+        "FROM payments WHERE status = 'held' AND id = ANY",
+        "3600, 100, ARRAY[]::bigint[]",
+        100.0,
+    ),
+    (
         "a payment that is back",
-        "SELECT order_id AS \"order_id: OrderId\", refund_reason AS",
+        "SELECT order_id AS \"order_id: OrderId\", status AS \"status: PaymentStatus\"",
         "'external', '7'",
         1.0,
     ),

@@ -34,6 +34,9 @@ const ROUTES: &[(&str, &str)] = &[
     ("post", "/v1/orders/{id}/redeem"),
     ("post", "/v1/orders/{id}/refund"),
     ("post", "/v1/payments/callback"),
+    ("get", "/v1/payments/owed"),
+    ("post", "/v1/payments/{id}/close"),
+    ("post", "/v1/payments/{id}/hand-back"),
     ("get", "/v1/postponed"),
     ("post", "/v1/postponed/{id}/retry"),
     ("post", "/v1/reconcile"),
@@ -45,15 +48,16 @@ const ROUTES: &[(&str, &str)] = &[
 #[tokio::test]
 async fn a_coupon_looks_as_documented() {
     let app = TestApp::start().await;
-    let regular = json!({"kind": "regular", "title": "t", "sub_title": "s", "rules": "r", "pay_cents": 1, "value_cents": 2});
+    let regular = json!({"kind": "regular", "title": "t", "sub_title": "s", "rules": "r", "pay_cents": 1, "currency": "EUR", "value_cents": 2});
     let sale = json!({"total": 5, "opens_at": "2026-01-01T02:00:00+02:00", "closes_at": "2100-01-01T00:00:00.5Z"});
     let flash =
         json!({"kind": "flash", "title": "t", "pay_cents": 1, "value_cents": 2, "sale": sale});
     // `stock` is the older name of the total.
     let sale = json!({"total": 5, "stock": 5, "left": 5, "opens_at": "2026-01-01T00:00:00Z", "closes_at": "2100-01-01T00:00:00.500Z", "durability": null});
-    for (given, added) in
-        [(regular, json!({})), (flash, json!({"sub_title": "", "rules": "", "sale": sale}))]
-    {
+    for (given, added) in [
+        (regular, json!({})),
+        (flash, json!({"sub_title": "", "rules": "", "currency": "CNY", "sale": sale})),
+    ] {
         let created = app.post("/v1/coupons", &app.admin_token(), &given).await;
         assert_eq!(created.status, 201, "{created:?}");
         let mut expected = given;
@@ -281,7 +285,10 @@ async fn head_is_get_without_a_body() {
         let (id, token) = match path {
             path if path.contains("orders") => (order, app.token(42)),
             path if path.contains("reconcile") => (run, admin.clone()),
-            path if ["dead", "postponed", "recoveries"].iter().any(|of| path.contains(of)) => {
+            path if ["dead", "postponed", "recoveries", "owed"]
+                .iter()
+                .any(|of| path.contains(of)) =>
+            {
                 (coupon.get(), admin.clone())
             }
             _ => (coupon.get(), app.token(42)),

@@ -6,13 +6,15 @@ use serde_json::{Value, json};
 use crate::support::{Reply, TestApp};
 
 /// Routes with an id in their path: method, and the text around the id.
-const WITH_AN_ID: [(&str, &str, &str); 6] = [
+const WITH_AN_ID: [(&str, &str, &str); 8] = [
     ("POST", "/v1/coupons/", "/claims"),
     ("GET", "/v1/coupons/", "/claims/me"),
     ("GET", "/v1/coupons/", ""),
     ("GET", "/v1/orders/", ""),
     ("POST", "/v1/coupons/", "/archive"),
     ("POST", "/v1/postponed/", "/retry"),
+    ("POST", "/v1/payments/", "/close"),
+    ("POST", "/v1/payments/", "/hand-back"),
 ];
 
 #[tokio::test]
@@ -42,7 +44,7 @@ async fn what_is_not_json_is_malformed() {
 }
 
 /// Values in places of a flash coupon that is valid otherwise; several values stand side by side.
-const BAD_VALUES: [(&str, &str); 22] = [
+const BAD_VALUES: [(&str, &str); 23] = [
     ("", r#"[] {} "flash" null 1 true"#),
     ("/colour", r#""red" null"#),
     ("/id", r#""1024""#),
@@ -59,6 +61,7 @@ const BAD_VALUES: [(&str, &str); 22] = [
     ("/sub_title", r#"1 null "\u0000""#),
     ("/rules", r#"1 null "\u0000""#),
     ("/pay_cents", r#""1" 1.5 -1 null 1000000000001 9223372036854775808 1e30"#),
+    ("/currency", r#""" "eur" "EURO" "E1R" null 978 ["EUR"]"#),
     ("/value_cents", r#""2" 2.5 -1 null 1000000000001 -9223372036854775809 2e0"#),
     ("/sale", r#"null [] "flash" {} 5"#),
     ("/sale/left", "1 null"),
@@ -278,7 +281,9 @@ async fn a_query_is_taken_at_its_word() {
     let bad = "colour=red user_id=7 Limit=1 limit=0 limit=101 limit=-1 limit=1.5 limit=x limit= \
                limit=99999999999 limit=1&limit=2 cursor= cursor=0 cursor=-1 cursor=07 cursor=x \
                cursor=%FF cursor=9223372036854775808 cursor=1&cursor=2 access_token=x";
-    for list in ["/v1/coupons", "/v1/orders", "/v1/postponed", "/v1/recoveries"] {
+    for list in
+        ["/v1/coupons", "/v1/orders", "/v1/postponed", "/v1/recoveries", "/v1/payments/owed"]
+    {
         for query in bad.split(' ') {
             let path = format!("{list}?{query}");
             let reply = app.get(&path, &app.admin_token()).await;

@@ -1,14 +1,17 @@
 //! Orders that are not paid in time, and payments that come at the last moment.
 
+use chrono::{DateTime, TimeDelta, Utc};
 use flash_sale::base::limits::DRAIN_MAX;
 use flash_sale::sale::ids::{CouponId, OrderId};
+use flash_sale::sale::log::LoggedClaim;
 use flash_sale::sale::order::model::OrderStatus;
 use flash_sale::sale::order::model::PayMethod;
 use flash_sale::sale::order::moves::Moved;
 use futures_util::future::join_all;
 use serde_json::json;
+use tokio_util::sync::CancellationToken;
 
-use crate::support::{SECRET, TestApp, eventually, moved, user};
+use crate::support::{SECRET, TestApp, eventually, lane, moved, now, user};
 
 /// Unpaid orders of so many users, written.
 async fn orders(app: &TestApp, coupon: CouponId, users: i64) -> Vec<(i64, OrderId)> {
@@ -32,7 +35,7 @@ async fn an_order_that_is_not_paid_in_time_expires_and_its_unit_comes_back() {
         (app.order(1, coupon).await, app.paid_order(2, coupon).await, app.order(3, coupon).await);
     assert_eq!(app.expire().await, 0, "no order is late yet");
     app.execute(&format!(
-        "UPDATE orders SET created_at = created_at - interval '901 s' WHERE id != {young}"
+        "UPDATE orders SET pay_by = pay_by - interval '901 s' WHERE id != {young}"
     ))
     .await;
 
@@ -52,17 +55,46 @@ async fn an_order_that_is_not_paid_in_time_expires_and_its_unit_comes_back() {
 }
 
 #[tokio::test]
-async fn the_window_is_a_setting_and_begins_with_the_row() {
+async fn the_window_is_a_setting_and_begins_with_the_claim() {
+    let app = TestApp::configured(&["--payment-window-s", "3600"]).await;
+    let coupon = app.create_flash(1).await;
+    let regular = app.create_regular().await;
+    for order in [app.order(1, coupon).await, app.order(1, regular).await] {
+        let shown = app.show(1, order).await;
+        let time = |name: &str| -> DateTime<Utc> { shown.text(name).parse().expect("a time") };
+        assert_eq!((time("pay_by") - time("claimed_at")).num_seconds(), 3_600);
+    }
+    assert_eq!(app.expire().await, 0);
+    app.let_time_pass().await;
+    assert_eq!(app.expire().await, 2);
+}
+
+#[tokio::test]
+async fn a_claim_that_waited_long_in_the_log_can_be_paid_all_the_same() {
+    for (window, least) in [("3600", 300), ("60", 60)] {
+        let app = TestApp::configured(&["--payment-window-s", window]).await;
+        let coupon = app.create_flash(1).await;
+        let order = OrderId::new(app.claim(1, coupon).await.order_id()).expect("an order id");
+        let claim = LoggedClaim {
+            claimed_at: now() - TimeDelta::hours(5),
+            ..LoggedClaim::without_entry(coupon, user(1), order)
+        };
+        let never = CancellationToken::new();
+        app.app.orders.write((lane(), 1), &[claim], &never).await.expect("Postgres answers");
+        let pay_by = "SELECT extract(epoch FROM pay_by - created_at)::bigint FROM orders";
+        assert_eq!(app.number(pay_by).await, least);
+        app.write_orders().await;
+    }
+}
+
+#[tokio::test]
+async fn an_order_that_an_older_version_wrote_has_its_time_from_then_on() {
     let app = TestApp::configured(&["--payment-window-s", "60"]).await;
     let coupon = app.create_flash(1).await;
     app.order(1, coupon).await;
-    app.execute("UPDATE orders SET claimed_at = claimed_at - interval '1 day'").await;
-    assert_eq!(
-        app.expire().await,
-        0,
-        "an outage before the row was written costs the user no time"
-    );
-    app.execute("UPDATE orders SET created_at = created_at - interval '61 s'").await;
+    app.execute("UPDATE orders SET pay_by = NULL, created_at = now() - interval '59 s'").await;
+    assert_eq!(app.expire().await, 0);
+    app.execute("UPDATE orders SET created_at = now() - interval '61 s'").await;
     assert_eq!(app.expire().await, 1);
 }
 
@@ -124,11 +156,11 @@ async fn of_payment_and_expiry_exactly_one_wins_in_a_thousand_races() {
     for (number, round) in orders.chunks(ORDERS).enumerate() {
         let ids: Vec<String> = round.iter().map(|(_, order)| order.to_string()).collect();
         let due = format!(
-            "UPDATE orders SET created_at = created_at - interval '1 day' WHERE id IN ({})",
+            "UPDATE orders SET pay_by = pay_by - interval '1 day' WHERE id IN ({})",
             ids.join(",")
         );
         app.execute(&due).await;
-        let pay = |&(n, order)| app.app.payments.pay(user(n), order, PayMethod::Alipay);
+        let pay = |&(n, order)| app.app.payments.pay(user(n), order, PayMethod::Alipay, None);
         // Each round begins to expire a little later in the course of its payments, on other connections.
         let expire = async {
             for _ in 0..number % LOOKS_MAX {

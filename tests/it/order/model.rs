@@ -223,7 +223,7 @@ async fn step(
     let moves = &app.app.order_moves;
     let (moved, expected) = match command {
         Command::Pay(_) => (
-            payments.pay(user(n), order, PayMethod::Balance).await.map(moved),
+            payments.pay(user(n), order, PayMethod::Balance, None).await.map(moved),
             model.step(order, Unpaid, Paid, Redeemed),
         ),
         Command::Cancel(_) => {

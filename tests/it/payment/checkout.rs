@@ -109,6 +109,11 @@ async fn a_service_says_at_its_start_where_orders_are_paid() {
         ),
         (&[], "WARN", "there is no gateway, so no order can be paid, and each expires after 900 s"),
         (&CALLBACKS, "INFO", "a gateway elsewhere takes the money"),
+        (
+            &["--payment-callback-secret", SECRET, "--gateway-url", "http://127.0.0.1:1"],
+            "INFO",
+            "they are opened and refunded at the gateway of --gateway-url",
+        ),
     ] {
         let mut service = Process::serve(&app, arguments);
         let line = service.logged("Payments: ").await;

@@ -3,5 +3,14 @@
 // The place where an order is paid.
 mod checkout;
 
+// A gateway that takes requests.
+mod gateway;
+
+// Prices of orders.
+mod prices;
+
 // Signed confirmations of a gateway.
 mod callbacks;
+
+// Money that no order can take, and money that is taken back.
+mod owed;

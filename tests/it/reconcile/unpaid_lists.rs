@@ -281,7 +281,7 @@ async fn close_some(app: &TestApp) {
     for (n, order) in page.unwrap_or_default() {
         let order = OrderId::new(order).expect("an order id");
         let _ = match order.get() % 2 {
-            0 => app.app.payments.pay(user(n), order, PayMethod::Balance).await.map(drop),
+            0 => app.app.payments.pay(user(n), order, PayMethod::Balance, None).await.map(drop),
             _ => app.app.order_moves.cancel(user(n), order).await.map(drop),
         };
     }

@@ -13,7 +13,7 @@ use super::{Reply, SECRET, TestApp, bounded};
 pub fn moved(paying: Paying) -> Moved {
     match paying {
         Paying::Moved(moved) => moved,
-        Paying::Elsewhere | Paying::NoGateway => panic!("{paying:?}"),
+        _ => panic!("{paying:?}"),
     }
 }
 
@@ -85,16 +85,16 @@ impl TestApp {
     /// The time of every unpaid order is over.
     pub async fn let_time_pass(&self) {
         self.execute(
-            "UPDATE orders SET created_at = created_at - interval '1 day' WHERE status = 'unpaid'",
+            "UPDATE orders SET pay_by = pay_by - interval '1 day', created_at = created_at - interval '1 day'
+             WHERE status = 'unpaid'",
         )
         .await;
     }
 
     /// The time of this order is over.
     pub async fn let_time_pass_for(&self, order: i64) {
-        let statement = format!(
-            "UPDATE orders SET created_at = created_at - interval '1 day' WHERE id = {order}"
-        );
+        let statement =
+            format!("UPDATE orders SET pay_by = pay_by - interval '1 day' WHERE id = {order}");
         self.execute(&statement).await;
     }
 

@@ -7,11 +7,12 @@ use flash_sale::sale::ids::CouponId;
 use super::TestApp;
 
 /// Tables whose rows a test may compare. Notes of passes and records of comparisons are not among them.
-const TABLES: [&str; 8] = [
+const TABLES: [&str; 9] = [
     "coupons",
     "flash_sales",
     "orders",
     "payments",
+    "held_payments",
     "stock_returns",
     "dead_letters",
     "restocks",

@@ -165,6 +165,24 @@ async fn a_log_is_judged_to_the_entry() {
     assert!(LogState::of(redis, app.keys(), calls(lane())).await.unwrap().is_settled());
 }
 
+/// A group that was given some entries of the last millisecond, and holds none, has the others before it.
+#[tokio::test]
+async fn a_log_with_unread_entries_of_its_last_millisecond_is_not_settled() {
+    let app = TestApp::start().await;
+    app.expect_disagreements();
+    for sequence in 9..=11 {
+        add(&app, sequence, &["x", "y"]).await;
+    }
+    let key = app.log(lane());
+    let _: String = app.redis(&["XGROUP", "CREATE", &key, "order-writers", &id(9)]).await;
+    for (delivered, settled) in [(9, false), (10, false), (11, true)] {
+        let _: String =
+            app.redis(&["XGROUP", "SETID", &key, "order-writers", &id(delivered)]).await;
+        let state = LogState::of(&app.app.stores.redis, app.keys(), calls(lane())).await.unwrap();
+        assert_eq!((state.pending, state.is_settled()), (0, settled), "{delivered}: {state:?}");
+    }
+}
+
 /// Entries 1 to 3 are there. A lane that came to rest behind entry `last` is woken up if there is a later entry, or
 /// if the group was given fewer.
 #[tokio::test]

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! unpaid -> paid -> redeemed
-//!    |        \--> refunding -> refunded
+//!    |        \--> refunding -> refunded      (at once if the payment is charged back)
 //!    |--> cancelled
 //!    \--> expired
 //! ```
@@ -115,8 +115,8 @@ impl OrderMoves {
         Ok(self.answer(&REDEEM, order, done.rows_affected() == 1).await?)
     }
 
-    /// Closes orders that have been unpaid for longer than `payment_window`, up to `limit`, oldest first; locked and
-    /// postponed orders are skipped. Returns their number.
+    /// Closes unpaid orders whose time is over, up to `limit`, oldest first; locked and postponed orders are skipped. The
+    /// time of an order that an older version wrote is `payment_window` from then on. Returns their number.
     ///
     /// # Errors
     ///
@@ -133,9 +133,10 @@ impl OrderMoves {
             // ones.
             r#"WITH due AS (
                    SELECT id FROM orders
-                   WHERE status = 'unpaid' AND created_at < now() - make_interval(secs => $1)
+                   WHERE status = 'unpaid' AND coalesce(pay_by, created_at) < now()
+                     AND (pay_by IS NOT NULL OR created_at < now() - make_interval(secs => $1))
                      AND NOT EXISTS (SELECT FROM postponed WHERE pass = 'expiry' AND item = orders.id)
-                   ORDER BY created_at LIMIT $2 FOR UPDATE SKIP LOCKED)
+                   ORDER BY coalesce(pay_by, created_at) LIMIT $2 FOR UPDATE SKIP LOCKED)
                UPDATE orders SET status = 'expired', expired_at = now(), updated_at = now()
                WHERE orders.id = ANY(ARRAY(SELECT id FROM due)) AND status = 'unpaid'
                RETURNING orders.id AS "order_id: OrderId", coupon_id AS "coupon_id: CouponId",
@@ -158,9 +159,10 @@ impl OrderMoves {
     ) -> sqlx::Result<Vec<(OrderId, CouponId)>> {
         let rows = sqlx::query!(
             r#"SELECT id AS "order_id: OrderId", coupon_id AS "coupon_id: CouponId" FROM orders
-               WHERE status = 'unpaid' AND created_at < now() - make_interval(secs => $1)
+               WHERE status = 'unpaid' AND coalesce(pay_by, created_at) < now()
+                 AND (pay_by IS NOT NULL OR created_at < now() - make_interval(secs => $1))
                  AND NOT EXISTS (SELECT FROM postponed WHERE pass = 'expiry' AND item = orders.id)
-               ORDER BY created_at LIMIT $2"#,
+               ORDER BY coalesce(pay_by, created_at) LIMIT $2"#,
             payment_window.as_secs_f64(),
             i64::from(limit),
         )
@@ -203,12 +205,15 @@ impl OrderMoves {
 
     /// Carries out `work` even if its request is dropped: dropping a `begin` half-way can poison the connection
     /// (sqlx#4393).
-    pub(in crate::sale) async fn to_the_end<T: Send + 'static>(
+    pub(in crate::sale) async fn to_the_end<T: Send + 'static, E>(
         &self,
-        work: impl Future<Output = sqlx::Result<T>> + Send + 'static,
-    ) -> Result<T, Failure> {
+        work: impl Future<Output = Result<T, E>> + Send + 'static,
+    ) -> Result<T, Failure>
+    where
+        E: Into<Failure> + Send + 'static,
+    {
         let done = self.shutdown.spawn(work).await;
-        Ok(done.map_err(|_| sqlx::Error::WorkerCrashed)??)
+        done.map_err(|_| Failure::from(sqlx::Error::WorkerCrashed))?.map_err(E::into)
     }
 
     async fn cancel_now(&self, user: UserId, order: OrderId) -> sqlx::Result<Moved> {
@@ -275,6 +280,27 @@ pub(in crate::sale) async fn refunded(tx: &mut PgConnection, order: OrderId) -> 
         Closed,
         r#"UPDATE orders SET status = 'refunded', refunded_at = now(), updated_at = now()
            WHERE id = $1 AND status = 'refunding'
+           RETURNING id AS "order_id: OrderId", coupon_id AS "coupon_id: CouponId",
+                     user_id AS "user_id: UserId", kind AS "kind: CouponKind""#,
+        order.get(),
+    )
+    .fetch_all(&mut *tx)
+    .await?;
+    return_units(tx, &closed).await
+}
+
+/// Ends a paid order whose money the gateway has taken back, and the unit comes back. A redeemed order stays redeemed,
+/// because the coupon has been used.
+pub(in crate::sale) async fn charge_back(
+    tx: &mut PgConnection,
+    order: OrderId,
+) -> sqlx::Result<()> {
+    let closed = sqlx::query_as!(
+        Closed,
+        r#"UPDATE orders SET status = 'refunded', refunding_at = coalesce(refunding_at, now()), refunded_at = now(),
+                             updated_at = now()
+           -- Its buyer may have asked for a refund a moment ago.
+           WHERE id = $1 AND status IN ('paid', 'refunding')
            RETURNING id AS "order_id: OrderId", coupon_id AS "coupon_id: CouponId",
                      user_id AS "user_id: UserId", kind AS "kind: CouponKind""#,
         order.get(),

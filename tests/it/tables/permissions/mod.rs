@@ -64,6 +64,9 @@ const OPERATIONS: &[([u16; 6], &str, &str, Of)] = &[
     ([401, 401, 401, 403, 403, 200], "post", "/v1/orders/{id}/redeem", Of::PaidOrder),
     ([401, 401, 401, 200, 404, 404], "post", "/v1/orders/{id}/refund", Of::PaidOrder),
     ([403, 403, 403, 403, 403, 403], "post", "/v1/payments/callback", Of::UnpaidOrder),
+    ([401, 401, 401, 403, 403, 200], "get", "/v1/payments/owed", Of::HeldPayment),
+    ([401, 401, 401, 403, 403, 204], "post", "/v1/payments/{id}/close", Of::HeldPayment),
+    ([401, 401, 401, 403, 403, 204], "post", "/v1/payments/{id}/hand-back", Of::HeldPayment),
     ([401, 401, 401, 403, 403, 200], "get", "/v1/postponed", Of::PostponedItem),
     ([401, 401, 401, 403, 403, 204], "post", "/v1/postponed/{id}/retry", Of::PostponedItem),
     ([401, 401, 401, 403, 403, 200], "post", "/v1/reconcile", Of::Nothing),
@@ -89,6 +92,8 @@ enum Of {
     PaidOrder,
     /// The owner's promise, in review.
     DeadLetter,
+    /// A payment for an order that isn't there.
+    HeldPayment,
     PostponedItem,
     Comparison,
 }
@@ -207,6 +212,7 @@ impl Cell<'_> {
             ("post", "restock") => json!({"units": 1, "key": "k"}),
             ("post", "pay") => json!({"method": "balance"}),
             ("post", "reconcile") => json!({"repair": true}),
+            ("post", "close") => json!({"note": "sent by hand"}),
             ("post", "callback") => notice_of(thing.id),
             _ => Value::Null,
         }
@@ -264,6 +270,14 @@ fn both(secret: &str, expires_at: DateTime<Utc>) -> Vec<Option<String>> {
 async fn make(app: &TestApp, of: Of) -> Thing {
     match of {
         Of::Nothing => Thing { id: MISSING, coupon: None, order: None },
+        Of::HeldPayment => {
+            let held = app
+                .confirm(&notice_of(app.number("SELECT count(*) FROM payments").await + 1))
+                .await;
+            assert_eq!(held.text("outcome"), "held");
+            let id = app.number("SELECT max(id) FROM payments").await;
+            Thing { id, coupon: None, order: None }
+        }
         Of::PostponedItem => {
             let noted = app.app.postponed.note(Pass::Archive, &[MISSING], "an error").await;
             noted.expect("Postgres answers");

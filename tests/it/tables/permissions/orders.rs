@@ -83,7 +83,7 @@ const ANSWERS: &[Row] = &[
             ("200 accepted", "unpaid"),
             ("200 handed_back paid_twice", "paid redeemed refunding refunded"),
             ("200 handed_back too_late", "leaving cancelled expired"),
-            ("404 order_not_found", NO_ROW),
+            ("200 held unknown_order", NO_ROW),
         ],
     ),
     (

@@ -35,28 +35,28 @@ pub const INSERTED: [Shape; 8] = [
         statements: "DROP INDEX orders_regular_one_unpaid",
     },
     Shape { name: "without orders_of_user", statements: "DROP INDEX orders_of_user" },
-    Shape { name: "without orders_unpaid", statements: "DROP INDEX orders_unpaid" },
+    Shape { name: "without orders_due", statements: "DROP INDEX orders_due" },
     Shape {
         name: "without any index",
         statements: "ALTER TABLE orders DROP CONSTRAINT orders_pkey CASCADE;
-                     DROP INDEX orders_flash_one_live, orders_regular_one_unpaid, orders_of_user, orders_unpaid",
+                     DROP INDEX orders_flash_one_live, orders_regular_one_unpaid, orders_of_user, orders_due",
     },
     Shape { name: "without CHECKs", statements: NO_CHECKS },
 ];
 
 /// Live and unpaid orders, told by the times that are set: the column `status` is in no index.
 const BY_TIMES: &str = "
-    DROP INDEX orders_flash_one_live, orders_regular_one_unpaid, orders_unpaid;
+    DROP INDEX orders_flash_one_live, orders_regular_one_unpaid, orders_due;
     CREATE UNIQUE INDEX orders_flash_one_live ON orders (coupon_id, user_id)
         WHERE kind = 'flash' AND cancelled_at IS NULL AND expired_at IS NULL AND refunded_at IS NULL;
     CREATE UNIQUE INDEX orders_regular_one_unpaid ON orders (coupon_id, user_id)
         WHERE kind = 'regular' AND paid_at IS NULL AND cancelled_at IS NULL AND expired_at IS NULL;
-    CREATE INDEX orders_unpaid ON orders (created_at)
+    CREATE INDEX orders_due ON orders (created_at)
         WHERE paid_at IS NULL AND cancelled_at IS NULL AND expired_at IS NULL";
 
 /// The same, and no index says that an order is unpaid: its payment changes no column of an index.
 const LIVE_ONLY: &str = "
-    DROP INDEX orders_flash_one_live, orders_regular_one_unpaid, orders_unpaid;
+    DROP INDEX orders_flash_one_live, orders_regular_one_unpaid, orders_due;
     CREATE UNIQUE INDEX orders_flash_one_live ON orders (coupon_id, user_id)
         WHERE kind = 'flash' AND cancelled_at IS NULL AND expired_at IS NULL AND refunded_at IS NULL";
 

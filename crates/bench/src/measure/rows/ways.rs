@@ -1,6 +1,6 @@
 //! Ways to write the claims of a batch. Each fails as a whole on an order that is there already.
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use sqlx::{AssertSqlSafe, PgConnection};
 
 use super::claims::Claims;
@@ -27,7 +27,8 @@ impl Way {
     pub async fn prepare(self, connection: &mut PgConnection) -> sqlx::Result<()> {
         if self == Self::Staged {
             let table = "CREATE TEMPORARY TABLE IF NOT EXISTS staged
-                         (id bigint, coupon_id bigint, user_id bigint, claimed_at timestamptz)
+                         (id bigint, coupon_id bigint, user_id bigint, claimed_at timestamptz, pay_cents bigint,
+                          currency text, pay_by timestamptz)
                          ON COMMIT DELETE ROWS";
             sqlx::raw_sql(table).execute(connection).await?;
         }
@@ -36,7 +37,8 @@ impl Way {
 
     /// Writes the rows, within a transaction of the caller.
     pub async fn write(self, connection: &mut PgConnection, claims: &Claims) -> sqlx::Result<u64> {
-        const ORDERS: &str = "orders (id, coupon_id, kind, user_id, claimed_at)";
+        const ORDERS: &str =
+            "orders (id, coupon_id, kind, user_id, claimed_at, pay_cents, currency, pay_by)";
         match self {
             Self::UnnestSorted => insert(connection, claims, UNNEST_SORTED).await,
             Self::Unnest => insert(connection, claims, UNNEST).await,
@@ -55,22 +57,23 @@ impl Way {
 }
 
 const UNNEST_SORTED: &str = "
-    INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at)
-    SELECT id, coupon_id, 'flash', user_id, claimed_at
+    INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at, pay_cents, currency, pay_by)
+    SELECT id, coupon_id, 'flash', user_id, claimed_at, 1, 'CNY', claimed_at + interval '15 min'
     FROM UNNEST($1::bigint[], $2::bigint[], $3::bigint[], $4::timestamptz[])
          AS claim (id, coupon_id, user_id, claimed_at)
     ORDER BY id";
 const UNNEST: &str = "
-    INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at)
-    SELECT id, coupon_id, 'flash', user_id, claimed_at
+    INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at, pay_cents, currency, pay_by)
+    SELECT id, coupon_id, 'flash', user_id, claimed_at, 1, 'CNY', claimed_at + interval '15 min'
     FROM UNNEST($1::bigint[], $2::bigint[], $3::bigint[], $4::timestamptz[])
          AS claim (id, coupon_id, user_id, claimed_at)";
 const IN_LIST: &str = "
-    INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at)
-    SELECT unnest($1::bigint[]), unnest($2::bigint[]), 'flash', unnest($3::bigint[]), unnest($4::timestamptz[])";
+    INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at, pay_cents, currency, pay_by)
+    SELECT unnest($1::bigint[]), unnest($2::bigint[]), 'flash', unnest($3::bigint[]), unnest($4::timestamptz[]),
+           1, 'CNY', unnest($4) + interval '15 min'";
 const STAGED: &str = "
-    INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at)
-    SELECT id, coupon_id, 'flash', user_id, claimed_at FROM staged";
+    INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at, pay_cents, currency, pay_by)
+    SELECT id, coupon_id, 'flash', user_id, claimed_at, pay_cents, currency, pay_by FROM staged";
 
 async fn insert(
     connection: &mut PgConnection,
@@ -96,7 +99,9 @@ async fn copy(
 fn text(claims: &Claims) -> Vec<u8> {
     let row = |at: usize| {
         let (id, coupon, user) = (claims.ids[at], claims.coupons[at], claims.users[at]);
-        format!("{id}\t{coupon}\tflash\t{user}\t{}\n", claims.times[at].to_rfc3339())
+        let (claimed_at, pay_by) =
+            (claims.times[at].to_rfc3339(), pay_by(claims.times[at]).to_rfc3339());
+        format!("{id}\t{coupon}\tflash\t{user}\t{claimed_at}\t{PAY_CENTS}\t{CURRENCY}\t{pay_by}\n")
     };
     (0..claims.len()).flat_map(|at| row(at).into_bytes()).collect()
 }
@@ -109,7 +114,7 @@ fn binary(claims: &Claims, with_kind: bool) -> Vec<u8> {
         bytes.extend(field);
     };
     for at in 0..claims.len() {
-        bytes.extend(if with_kind { 5_i16 } else { 4 }.to_be_bytes());
+        bytes.extend(if with_kind { 8_i16 } else { 7 }.to_be_bytes());
         field(&mut bytes, &claims.ids[at].to_be_bytes());
         field(&mut bytes, &claims.coupons[at].to_be_bytes());
         if with_kind {
@@ -117,9 +122,20 @@ fn binary(claims: &Claims, with_kind: bool) -> Vec<u8> {
         }
         field(&mut bytes, &claims.users[at].to_be_bytes());
         field(&mut bytes, &microseconds(claims.times[at]).to_be_bytes());
+        field(&mut bytes, &PAY_CENTS.to_be_bytes());
+        field(&mut bytes, CURRENCY.as_bytes());
+        field(&mut bytes, &microseconds(pay_by(claims.times[at])).to_be_bytes());
     }
     bytes.extend((-1_i16).to_be_bytes());
     bytes
+}
+
+/// Terms of each order.
+const PAY_CENTS: i64 = 1;
+const CURRENCY: &str = "CNY";
+
+fn pay_by(claimed_at: DateTime<Utc>) -> DateTime<Utc> {
+    claimed_at + TimeDelta::minutes(15)
 }
 
 fn microseconds(time: DateTime<Utc>) -> i64 {

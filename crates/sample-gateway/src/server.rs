@@ -1,0 +1,275 @@
+//! The gateway's door: requests of the shop, the payer's page, and callbacks that are repeated until they are answered
+//! 200.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::extract::{Path, State as Shared};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::{Html, IntoResponse, Response};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::Faults;
+use super::books::{Books, Entry, Opening, State};
+use super::signature::Secret;
+
+/// Pause before a callback is repeated.
+const REPEAT_PAUSE: Duration = Duration::from_millis(200);
+
+/// Settings of a gateway.
+pub struct Settings {
+    /// Secret that the shop knows, too.
+    pub secret: String,
+    /// URL of the shop's callback.
+    pub callback_url: String,
+    /// Faults from the start on.
+    pub faults: Faults,
+}
+
+/// A gateway that runs. Clones share it; it stops with the last one, or by [`stop`](Self::stop).
+#[derive(Clone)]
+pub struct Sample(Arc<Inner>);
+
+struct Inner {
+    address: SocketAddr,
+    secret: Secret,
+    callback_url: Mutex<String>,
+    books: Mutex<Books>,
+    faults: Mutex<Faults>,
+    client: reqwest::Client,
+    tasks: TaskTracker,
+    stop: CancellationToken,
+}
+
+#[derive(Deserialize)]
+struct Refunding {
+    key: String,
+    payment_id: String,
+}
+
+#[derive(Deserialize)]
+struct Query {
+    payment_id: String,
+}
+
+impl Sample {
+    /// Starts a gateway behind this listener.
+    ///
+    /// # Errors
+    ///
+    /// When the listener has no address.
+    pub fn start(listener: TcpListener, settings: Settings) -> std::io::Result<Self> {
+        let sample = Self(Arc::new(Inner {
+            address: listener.local_addr()?,
+            secret: Secret::new(&settings.secret),
+            callback_url: Mutex::new(settings.callback_url),
+            books: Mutex::default(),
+            faults: Mutex::new(settings.faults),
+            client: reqwest::Client::new(),
+            tasks: TaskTracker::new(),
+            stop: CancellationToken::new(),
+        }));
+        let routes = Router::new()
+            .route("/payments", post(open))
+            .route("/refunds", post(refund))
+            .route("/queries", post(query))
+            .route("/pay/{payment_id}", get(pay))
+            .route("/books", get(books))
+            .route("/faults", post(set_faults))
+            .with_state(sample.clone());
+        let stop = sample.0.stop.clone();
+        sample.0.tasks.spawn(async move {
+            let served = axum::serve(listener, routes);
+            let _ = served.with_graceful_shutdown(stop.cancelled_owned()).await;
+        });
+        Ok(sample)
+    }
+
+    /// URL of the gateway, for the shop's `--gateway-url`.
+    pub fn url(&self) -> String {
+        format!("http://{}", self.0.address)
+    }
+
+    /// Has callbacks sent to another URL.
+    pub fn call_back(&self, url: String) {
+        *lock(&self.0.callback_url) = url;
+    }
+
+    /// Switches faults on and off.
+    pub fn set_faults(&self, faults: Faults) {
+        *lock(&self.0.faults) = faults;
+    }
+
+    /// All payments.
+    pub fn books(&self) -> Vec<Entry> {
+        lock(&self.0.books).all()
+    }
+
+    /// The payer pays.
+    pub fn pay(&self, payment_id: &str) {
+        let twice = self.faults().takes_twice;
+        let paid = lock(&self.0.books).pay(payment_id, twice);
+        for entry in paid {
+            self.confirm(payment_notice(&entry));
+        }
+    }
+
+    /// The payer's bank takes the money back.
+    pub fn charge_back(&self, payment_id: &str) {
+        if lock(&self.0.books).charge_back(payment_id) {
+            self.confirm(refund_notice(payment_id));
+        }
+    }
+
+    /// Stops: no request is answered any more, and no callback repeated.
+    pub async fn stop(&self) {
+        self.0.stop.cancel();
+        self.0.tasks.close();
+        self.0.tasks.wait().await;
+    }
+
+    fn faults(&self) -> Faults {
+        *lock(&self.0.faults)
+    }
+
+    /// Tells the shop, until it has answered 200.
+    fn confirm(&self, notice: Value) {
+        let faults = self.faults();
+        if faults.confirms_nothing {
+            return;
+        }
+        for _ in 0..if faults.confirms_twice { 2 } else { 1 } {
+            let (sample, notice) = (self.clone(), notice.to_string());
+            self.0.tasks.spawn(async move {
+                while !sample.tell(&notice).await {
+                    tokio::select! {
+                        () = sample.0.stop.cancelled() => return,
+                        () = tokio::time::sleep(REPEAT_PAUSE) => {}
+                    }
+                }
+            });
+        }
+    }
+
+    async fn tell(&self, notice: &str) -> bool {
+        let url = lock(&self.0.callback_url).clone();
+        let stamp = self.0.secret.stamp(notice.as_bytes());
+        let request = self.0.client.post(url).header("x-signature", stamp).body(notice.to_owned());
+        let told = request.timeout(Duration::from_secs(5)).send().await;
+        told.is_ok_and(|reply| reply.status() == reqwest::StatusCode::OK)
+    }
+
+    /// A signed request that may be answered; else the refusal.
+    async fn read<T: DeserializeOwned>(
+        &self,
+        headers: &HeaderMap,
+        body: &Bytes,
+    ) -> Result<T, Response> {
+        let faults = self.faults();
+        tokio::time::sleep(Duration::from_millis(faults.slow_ms)).await;
+        let stamp = headers.get("x-signature").and_then(|value| value.to_str().ok());
+        if !stamp.is_some_and(|stamp| self.0.secret.verifies(body, stamp)) {
+            return Err((StatusCode::FORBIDDEN, "the signature is wrong").into_response());
+        }
+        if faults.refuses {
+            return Err((StatusCode::UNPROCESSABLE_ENTITY, "not today").into_response());
+        }
+        serde_json::from_slice(body)
+            .map_err(|error| (StatusCode::BAD_REQUEST, error.to_string()).into_response())
+    }
+
+    fn answer(&self, answer: Value) -> Response {
+        match self.faults().loses_answers {
+            true => (StatusCode::INTERNAL_SERVER_ERROR, "lost").into_response(),
+            false => Json(answer).into_response(),
+        }
+    }
+}
+
+async fn open(
+    Shared(sample): Shared<Sample>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result<Response, Response> {
+    let opening: Opening = sample.read(&headers, &body).await?;
+    let payment_id = lock(&sample.0.books).open(&opening);
+    if sample.faults().confirms_early {
+        sample.pay(&payment_id);
+        tokio::time::sleep(REPEAT_PAUSE).await;
+    }
+    let pay_url = format!("{}/pay/{payment_id}", sample.url());
+    Ok(sample.answer(json!({"payment_id": payment_id, "pay_url": pay_url})))
+}
+
+async fn refund(
+    Shared(sample): Shared<Sample>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result<Response, Response> {
+    let Refunding { key, payment_id } = sample.read(&headers, &body).await?;
+    let later = sample.faults().refunds_later;
+    let Some(state) = lock(&sample.0.books).refund(key, &payment_id, later) else {
+        return Err((StatusCode::NOT_FOUND, "no such payment").into_response());
+    };
+    if state == State::Refunding && lock(&sample.0.books).refunded(&payment_id) {
+        sample.confirm(refund_notice(&payment_id));
+    }
+    Ok(sample.answer(json!({"state": state})))
+}
+
+async fn query(
+    Shared(sample): Shared<Sample>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result<Response, Response> {
+    let Query { payment_id } = sample.read(&headers, &body).await?;
+    let state = lock(&sample.0.books).find(&payment_id).map(|entry| entry.state);
+    match state {
+        Some(state) => Ok(sample.answer(json!({"state": state}))),
+        None => Err((StatusCode::NOT_FOUND, "no such payment").into_response()),
+    }
+}
+
+async fn pay(Shared(sample): Shared<Sample>, Path(payment_id): Path<String>) -> Response {
+    if lock(&sample.0.books).find(&payment_id).is_none() {
+        return (StatusCode::NOT_FOUND, "no such payment").into_response();
+    }
+    sample.pay(&payment_id);
+    Html("<!doctype html><title>Paid</title><p>Paid: no money has moved.</p>").into_response()
+}
+
+async fn books(Shared(sample): Shared<Sample>) -> Json<Vec<Entry>> {
+    Json(sample.books())
+}
+
+async fn set_faults(Shared(sample): Shared<Sample>, Json(faults): Json<Faults>) -> StatusCode {
+    sample.set_faults(faults);
+    StatusCode::NO_CONTENT
+}
+
+fn payment_notice(entry: &Entry) -> Value {
+    let method = match entry.method.as_str() {
+        "balance" => 1,
+        "alipay" => 2,
+        _ => 3,
+    };
+    json!({"kind": "payment", "payment_id": entry.payment_id, "order_id": entry.order_id,
+           "method": method, "amount_cents": entry.amount_cents})
+}
+
+fn refund_notice(payment_id: &str) -> Value {
+    json!({"kind": "refund", "payment_id": payment_id})
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

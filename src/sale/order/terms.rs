@@ -1,0 +1,63 @@
+//! Terms of a new order: price and deadline, both of the claim's moment.
+
+use std::time::Duration;
+
+use sqlx::PgConnection;
+
+use crate::base::limits;
+use crate::sale::coupon::prices::{Price, Prices};
+use crate::sale::ids::CouponId;
+use crate::sale::log::LoggedClaim;
+
+/// Terms of the orders that are written. Clones share the memory of prices.
+#[derive(Clone)]
+pub(super) struct Terms {
+    prices: Prices,
+    /// Time that an order may stay unpaid after its claim.
+    pub(super) payment_window: Duration,
+}
+
+/// Reason why a batch has no prices.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NoPrices {
+    /// The coupon has no price at the revision of a claim.
+    #[error("coupon {0} has no price at revision {1}")]
+    Missing(CouponId, i64),
+    /// Postgres doesn't answer.
+    #[error(transparent)]
+    Postgres(#[from] sqlx::Error),
+}
+
+impl Terms {
+    /// Terms with this time to pay.
+    pub(super) fn new(payment_window: Duration) -> Self {
+        Self { prices: Prices::default(), payment_window }
+    }
+
+    /// Time that an order may stay unpaid after it was written: a claim that has waited in the log can be paid all the
+    /// same.
+    pub(super) fn pay_time_min(&self) -> Duration {
+        self.payment_window.min(limits::PAY_TIME_MIN)
+    }
+
+    /// The price of each of these claims; none for a claim in an entry of an older version, which tells no revision.
+    pub(super) async fn prices(
+        &self,
+        connection: &mut PgConnection,
+        claims: &[LoggedClaim],
+    ) -> Result<Vec<Option<Price>>, NoPrices> {
+        let mut prices = Vec::with_capacity(claims.len());
+        for claim in claims {
+            let (coupon, Some(revision)) = (claim.coupon_id, claim.revision) else {
+                prices.push(None);
+                continue;
+            };
+            let price = self.prices.at(&mut *connection, coupon, revision).await?;
+            if price.is_none() {
+                return Err(NoPrices::Missing(coupon, revision));
+            }
+            prices.push(price);
+        }
+        Ok(prices)
+    }
+}

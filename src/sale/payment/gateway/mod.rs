@@ -1,0 +1,112 @@
+//! **The port to payment gateways.**
+//!
+//! The rest of the code relies on this of a gateway:
+//!
+//! * A payment is opened, paid, refunded and asked about by an id; a repeat opens no second payment, takes no more money,
+//!   and refunds no more.
+//! * A payment or refund that isn't settled at once is confirmed later, by `POST /v1/payments/callback`, signed
+//!   (`http/payments.rs`), and again until it is answered 200.
+//!
+//! Three are known:
+//!
+//! * One elsewhere that takes requests (`--gateway-url`): `http.rs`. To connect a real gateway, put a program between
+//!   that speaks `docs/gateway.md` on this side.
+//! * One elsewhere that takes none. It takes money by itself and confirms that. No client of it is here to ask for a
+//!   refund, so such refunds wait until it confirms them, or an administrator closes them (`payment/owed.rs`).
+//! * The service itself, for trying only: every user is rich, and every answer is yes, at once. It keeps no books but
+//!   the table `payments`. It takes payments only with `--in-process-gateway`. Payments that it took before are
+//!   refunded without that setting, too.
+//!
+//! With the flag and another gateway, both take payments: the flag is given by hand, for trying the callbacks beside it,
+//! and `flash-sale doctor` fails because of it.
+
+// A gateway elsewhere that takes requests.
+pub mod http;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::base::config::Config;
+use crate::sale::ids::{OrderId, PaymentId};
+use crate::sale::order::model::PayMethod;
+
+/// Numbers of methods, as gateways call them: 1 is balance, 2 is alipay, 3 is wechat.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(try_from = "u8")]
+#[schema(value_type = u8, minimum = 1, maximum = 3)]
+pub struct MethodCode(pub PayMethod);
+
+/// A number that names no method.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+#[error("`method` is 1 (balance), 2 (alipay) or 3 (wechat)")]
+pub struct UnknownMethod;
+
+/// The place where users pay for their orders.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Checkout {
+    /// Here: the service says yes, and no money moves.
+    InProcess,
+    /// At a gateway elsewhere, where payments are opened from here.
+    Opened,
+    /// At a gateway elsewhere that takes no requests, and confirms by callback.
+    Elsewhere,
+    /// Nowhere: no gateway is set up.
+    Nowhere,
+}
+
+/// Holder of a payment's money, who refunds it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema, sqlx::Type)]
+#[serde(rename_all = "snake_case")]
+#[sqlx(type_name = "text", rename_all = "snake_case")]
+pub enum Gateway {
+    /// The service itself.
+    InProcess,
+    /// One elsewhere, which confirms by callback.
+    External,
+}
+
+/// The in-process gateway takes the money for an order. Returns its id of the payment.
+pub fn charge(order: OrderId) -> String {
+    // One id for each order, so that a repeat is the same payment.
+    order.to_string()
+}
+
+impl Checkout {
+    /// The place of payment by these settings.
+    pub fn of(config: &Config) -> Self {
+        match (config.in_process_gateway, &config.gateway_url, &config.payment_callback_secret) {
+            (true, ..) => Self::InProcess,
+            (false, Some(_), _) => Self::Opened,
+            (false, None, Some(_)) => Self::Elsewhere,
+            (false, None, None) => Self::Nowhere,
+        }
+    }
+}
+
+impl TryFrom<u8> for MethodCode {
+    type Error = UnknownMethod;
+
+    fn try_from(code: u8) -> Result<Self, UnknownMethod> {
+        let methods = [PayMethod::Balance, PayMethod::Alipay, PayMethod::Wechat];
+        let index = usize::from(code).checked_sub(1).ok_or(UnknownMethod)?;
+        methods.get(index).copied().map(Self).ok_or(UnknownMethod)
+    }
+}
+
+impl Gateway {
+    /// Name of the gateway in Postgres.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::InProcess => "in_process",
+            Self::External => "external",
+        }
+    }
+}
+
+/// A payment to be refunded.
+pub(super) struct Refunding {
+    pub(super) id: PaymentId,
+    pub(super) gateway: Gateway,
+    pub(super) gateway_payment_id: String,
+    pub(super) amount_cents: i64,
+}

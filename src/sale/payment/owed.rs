@@ -1,0 +1,241 @@
+//! Payments that wait: held ones, and those that go back and whose gateway hasn't confirmed that.
+
+use chrono::{DateTime, Utc};
+use serde::Serialize;
+use sqlx::{PgConnection, PgPool};
+use utoipa::ToSchema;
+
+use super::gateway::Gateway;
+use super::model::{PaymentReason, PaymentStatus};
+use super::rows;
+use crate::sale::Failure;
+use crate::sale::ids::{OrderId, PaymentId};
+use crate::sale::order::moves::{self, OrderMoves};
+
+/// A payment that waits for an order, its gateway or an administrator.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct OwedPayment {
+    /// Id of the payment here.
+    pub payment_id: PaymentId,
+    /// Holder of the money.
+    pub gateway: Gateway,
+    /// The gateway's id of the payment. Of an id that was used twice, the second payment has ` for ` and its order
+    /// behind it.
+    pub gateway_payment_id: String,
+    /// The order that it was for.
+    pub order_id: OrderId,
+    /// The amount, in minor units.
+    pub amount_cents: i64,
+    /// `held` or `refunding`.
+    pub status: PaymentStatus,
+    /// Reason why no order has the money.
+    pub reason: PaymentReason,
+    /// Time since which the payment waits.
+    pub since: DateTime<Utc>,
+    /// Time at which the gateway was last asked to refund it.
+    pub asked_at: Option<DateTime<Utc>>,
+    /// Advice in words.
+    pub what_to_do: &'static str,
+}
+
+/// Number of payments that wait in one status, and the age of the oldest.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Owed {
+    /// The status.
+    pub status: PaymentStatus,
+    /// Number of payments.
+    pub payments: i64,
+    /// Age of the oldest, in seconds; 0 without any.
+    pub oldest_seconds: f64,
+}
+
+/// Outcome of an administrator's word about a payment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Settled {
+    /// Settled, by this call or before.
+    Done,
+    /// There is no such payment.
+    NotFound,
+    /// The payment doesn't wait.
+    DoesNotWait,
+    /// The gateway knows the id for another payment, so it can't be asked to refund this one.
+    IdUsedTwice,
+}
+
+impl OwedPayment {
+    fn advice(&self) -> &'static str {
+        match (self.status, self.reason) {
+            (PaymentStatus::Held, PaymentReason::IdUsedTwice) => {
+                "The gateway has used one id for two payments: ask it whether it took money twice, return that by the gateway's own means, then close the payment with a note."
+            }
+            (PaymentStatus::Held, _) => {
+                "No order has this id yet. It is waited for, and after an hour the payment goes back by itself; if the order is a dead letter, decide about that one, or hand the payment back."
+            }
+            _ => {
+                "The gateway hasn't confirmed the refund yet. If it takes no requests from here, refund it by the gateway's own means: its notice ends the wait, or close the payment with a note."
+            }
+        }
+    }
+}
+
+/// Lists payments that wait, and settles them. Clones share the pool.
+#[derive(Clone)]
+pub struct OwedPayments {
+    pool: PgPool,
+    moves: OrderMoves,
+}
+
+impl OwedPayments {
+    /// Payments in this database.
+    pub fn new(pool: PgPool, moves: OrderMoves) -> Self {
+        Self { pool, moves }
+    }
+
+    /// Payments that wait, newest first, from before the given one on.
+    pub async fn list(
+        &self,
+        before: Option<PaymentId>,
+        limit: u32,
+    ) -> sqlx::Result<Vec<OwedPayment>> {
+        list(&self.pool, before, limit).await
+    }
+
+    /// Has a held payment refunded. Nothing for one that goes back already.
+    pub async fn hand_back(&self, payment: PaymentId) -> Result<Settled, Failure> {
+        let pool = self.pool.clone();
+        self.moves.to_the_end(async move { hand_back(&pool, payment).await }).await
+    }
+
+    /// Ends the wait for a payment on an administrator's word: its money has gone back, or is kept, by other means. An
+    /// order whose refund was asked for is refunded then.
+    pub async fn close(&self, payment: PaymentId, note: String) -> Result<Settled, Failure> {
+        let pool = self.pool.clone();
+        self.moves.to_the_end(async move { close(&pool, payment, &note).await }).await
+    }
+}
+
+async fn list(
+    pool: &PgPool,
+    before: Option<PaymentId>,
+    limit: u32,
+) -> sqlx::Result<Vec<OwedPayment>> {
+    let rows = sqlx::query!(
+        // Each part by its own index; an OR would read all payments.
+        r#"SELECT id AS "id!: PaymentId", gateway AS "gateway!: Gateway", gateway_payment_id AS "gateway_payment_id!",
+                  order_id AS "order_id!: OrderId", amount_cents AS "amount_cents!",
+                  status AS "status!: PaymentStatus", refund_reason AS "reason!: PaymentReason",
+                  coalesce(refunding_at, created_at) AS "since!", refund_asked_at
+           FROM (
+               (SELECT payments.* FROM payments
+                WHERE status = 'refunding' AND id < coalesce($1, 9223372036854775807)
+                ORDER BY id DESC LIMIT $2)
+               UNION ALL
+               (SELECT payments.* FROM held_payments JOIN payments ON payments.id = payment_id
+                WHERE status = 'held' AND payment_id < coalesce($1, 9223372036854775807)
+                ORDER BY payment_id DESC LIMIT $2)) AS waiting
+           ORDER BY id DESC LIMIT $2"#,
+        before.map(PaymentId::get),
+        i64::from(limit),
+    )
+    .fetch_all(pool)
+    .await?;
+    let payments = rows.into_iter().map(|row| {
+        let mut payment = OwedPayment {
+            payment_id: row.id,
+            gateway: row.gateway,
+            gateway_payment_id: row.gateway_payment_id,
+            order_id: row.order_id,
+            amount_cents: row.amount_cents,
+            status: row.status,
+            reason: row.reason,
+            since: row.since,
+            asked_at: row.refund_asked_at,
+            what_to_do: "",
+        };
+        payment.what_to_do = payment.advice();
+        payment
+    });
+    Ok(payments.collect())
+}
+
+/// Counts the payments that wait, by status; each status is there, also without any.
+pub async fn count(pool: &PgPool) -> sqlx::Result<[Owed; 2]> {
+    let row = sqlx::query!(
+        r#"SELECT held.count AS "held!", held.oldest AS "held_oldest!",
+                  refunding.count AS "refunding!", refunding.oldest AS "refunding_oldest!"
+           FROM (SELECT count(*) AS count, coalesce(extract(epoch FROM now() - min(created_at)), 0)::float8 AS oldest
+                 FROM held_payments JOIN payments ON payments.id = payment_id) AS held,
+                (SELECT count(*) AS count,
+                        coalesce(extract(epoch FROM now() - min(coalesce(refunding_at, created_at))), 0)::float8 AS oldest
+                 FROM payments WHERE status = 'refunding') AS refunding"#
+    )
+    .fetch_one(pool)
+    .await?;
+    let owed = |status, payments, oldest_seconds| Owed { status, payments, oldest_seconds };
+    Ok([
+        owed(PaymentStatus::Held, row.held, row.held_oldest),
+        owed(PaymentStatus::Refunding, row.refunding, row.refunding_oldest),
+    ])
+}
+
+async fn hand_back(pool: &PgPool, payment: PaymentId) -> sqlx::Result<Settled> {
+    let mut tx = pool.begin().await?;
+    let Some(found) = find(&mut tx, payment).await? else {
+        return Ok(Settled::NotFound);
+    };
+    match (found.status, found.reason) {
+        (PaymentStatus::Refunding | PaymentStatus::Refunded, _) => Ok(Settled::Done),
+        (PaymentStatus::Held, Some(PaymentReason::IdUsedTwice)) => Ok(Settled::IdUsedTwice),
+        (PaymentStatus::Held, reason) => {
+            rows::leave_hold(&mut tx, payment, PaymentStatus::Refunding, reason).await?;
+            tx.commit().await?;
+            Ok(Settled::Done)
+        }
+        (PaymentStatus::Accepted | PaymentStatus::Closed, _) => Ok(Settled::DoesNotWait),
+    }
+}
+
+async fn close(pool: &PgPool, payment: PaymentId, note: &str) -> sqlx::Result<Settled> {
+    let mut tx = pool.begin().await?;
+    let Some(found) = find(&mut tx, payment).await? else {
+        return Ok(Settled::NotFound);
+    };
+    match found.status {
+        PaymentStatus::Closed => return Ok(Settled::Done),
+        PaymentStatus::Held | PaymentStatus::Refunding => {}
+        PaymentStatus::Accepted | PaymentStatus::Refunded => return Ok(Settled::DoesNotWait),
+    }
+    if found.reason == Some(PaymentReason::AskedFor) {
+        moves::refunded(&mut tx, found.order).await?;
+    }
+    sqlx::query!(
+        "UPDATE payments SET status = 'closed', note = $2, closed_at = now(), updated_at = now()
+         WHERE id = $1 AND status IN ('held', 'refunding')",
+        payment.get(),
+        note,
+    )
+    .execute(&mut *tx)
+    .await?;
+    rows::end_hold(&mut tx, payment).await?;
+    tx.commit().await?;
+    Ok(Settled::Done)
+}
+
+/// A payment, as far as its end depends on it.
+struct Found {
+    order: OrderId,
+    status: PaymentStatus,
+    reason: Option<PaymentReason>,
+}
+
+async fn find(tx: &mut PgConnection, payment: PaymentId) -> sqlx::Result<Option<Found>> {
+    sqlx::query_as!(
+        Found,
+        r#"SELECT order_id AS "order: OrderId", status AS "status: PaymentStatus",
+                  refund_reason AS "reason: PaymentReason"
+           FROM payments WHERE id = $1"#,
+        payment.get(),
+    )
+    .fetch_optional(tx)
+    .await
+}

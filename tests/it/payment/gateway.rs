@@ -1,0 +1,296 @@
+//! A gateway that takes requests: the sample one, over HTTP, with its faults.
+
+use sample_gateway::{Entry, Faults, Sample, Settings, State};
+use serde_json::json;
+use tokio::net::TcpListener;
+
+use crate::support::{Reply, SECRET, TestApp, eventually};
+
+/// A gateway, and a service that opens its payments there.
+async fn shop(faults: Faults) -> (TestApp, Sample) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let settings = Settings { secret: SECRET.to_owned(), callback_url: String::new(), faults };
+    let gateway = Sample::start(listener, settings).expect("it has an address");
+    let url = gateway.url();
+    let arguments = [
+        "--payment-callback-secret",
+        SECRET,
+        "--gateway-url",
+        &url,
+        "--gateway-timeout-ms",
+        "30000",
+    ];
+    let app = TestApp::without_in_process_gateway(&arguments).await;
+    gateway.call_back(format!("{}/v1/payments/callback", app.url));
+    (app, gateway)
+}
+
+/// Opens the payment of an order. Returns its id at the gateway.
+async fn open(app: &TestApp, user: i64, order: i64) -> String {
+    let opened = app.pay(user, order).await;
+    assert_eq!((opened.status, opened.text("status")), (202, "opened"), "{opened:?}");
+    opened.text("payment_id").to_owned()
+}
+
+async fn becomes(app: &TestApp, user: i64, order: i64, status: &str) {
+    eventually(status, async || app.status(user, order).await == status).await;
+}
+
+/// Runs the pass as if each opened and each refunding payment were due.
+async fn pass(app: &TestApp) -> Result<usize, String> {
+    app.execute("UPDATE opened_payments SET next_look_at = now()").await;
+    app.execute("UPDATE payments SET refund_asked_at = now() - interval '1 hour' WHERE refund_asked_at IS NOT NULL").await;
+    app.app.payments.refund_pass().await.map_err(|failure| failure.to_string())
+}
+
+fn states(gateway: &Sample) -> Vec<State> {
+    gateway.books().iter().map(|entry| entry.state).collect()
+}
+
+#[tokio::test]
+async fn a_payer_is_sent_to_the_gateway_and_its_word_completes_the_payment() {
+    let (app, gateway) = shop(Faults::default()).await;
+    let coupon = app.create_flash(1).await;
+    let order = app.order(1, coupon).await;
+    let opened = app.pay(1, order).await;
+    assert_eq!((opened.status, &opened.body["amount_cents"]), (202, &json!(1)));
+    assert_eq!((opened.text("currency"), opened.text("order_id")), ("CNY", &*order.to_string()));
+    assert_eq!(opened.text("pay_by"), app.show(1, order).await.text("pay_by"));
+    assert_eq!(app.pay(1, order).await.body, opened.body, "a repeat opens no second payment");
+    assert_eq!(app.status(1, order).await, "unpaid");
+
+    let page = app.client().get(opened.text("pay_url")).send().await.expect("the payer's page");
+    assert_eq!(page.status(), 200);
+    becomes(&app, 1, order, "paid").await;
+    assert_eq!(app.payments().await, ["paid external accepted"]);
+    assert_eq!(app.pay(1, order).await.status, 200, "it is paid");
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_refund_is_asked_for_and_confirmed_at_once_or_later() {
+    for refunds_later in [false, true] {
+        let (app, gateway) = shop(Faults { refunds_later, ..Faults::default() }).await;
+        let coupon = app.create_flash(1).await;
+        let order = app.order(1, coupon).await;
+        gateway.pay(&open(&app, 1, order).await);
+        becomes(&app, 1, order, "paid").await;
+        assert_eq!(app.act(1, order, "refund").await.text("status"), "refunding");
+        assert_eq!(pass(&app).await, Ok(if refunds_later { 0 } else { 1 }));
+        becomes(&app, 1, order, "refunded").await;
+        assert_eq!(pass(&app).await, Ok(0));
+        assert_eq!((app.give_back().await, app.stock(coupon).await), (1, 1));
+        assert_eq!(states(&gateway), [State::Refunded]);
+        gateway.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_gets_lost_is_asked_for_again() {
+    let lost = Faults { loses_answers: true, ..Faults::default() };
+    let (app, gateway) = shop(lost).await;
+    let coupon = app.create_flash(1).await;
+    let order = app.order(1, coupon).await;
+    for _ in 0..2 {
+        assert_eq!(app.pay(1, order).await.refusal(), (503, "unavailable"));
+    }
+    gateway.set_faults(Faults::default());
+    gateway.pay(&open(&app, 1, order).await);
+    becomes(&app, 1, order, "paid").await;
+    assert_eq!(gateway.books().len(), 1, "one payment, however often it was asked for");
+
+    gateway.set_faults(lost);
+    app.act(1, order, "refund").await;
+    let failed = pass(&app).await.expect_err("there is no answer");
+    assert!(failed.contains("the payment gateway"), "{failed}");
+    gateway.set_faults(Faults::default());
+    assert_eq!(pass(&app).await, Ok(1));
+    assert_eq!(
+        (app.status(1, order).await, states(&gateway)),
+        ("refunded".into(), vec![State::Refunded])
+    );
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_gateway_that_refuses_is_told_of() {
+    let (app, gateway) = shop(Faults::default()).await;
+    let coupon = app.create_flash(2).await;
+    let (one, two) = (app.order(1, coupon).await, app.order(2, coupon).await);
+    gateway.pay(&open(&app, 1, one).await);
+    becomes(&app, 1, one, "paid").await;
+    gateway.set_faults(Faults { refuses: true, ..Faults::default() });
+    let refused: Reply = app.pay(2, two).await;
+    assert_eq!(refused.refusal(), (409, "payment_refused"));
+    assert!(refused.text("detail").contains("not today"), "{refused:?}");
+    app.act(1, one, "refund").await;
+    assert_eq!(pass(&app).await, Ok(0));
+    let error =
+        "SELECT count(*) FROM postponed WHERE pass = 'refunds' AND error LIKE '%not today%'";
+    assert_eq!(app.number(error).await, 1, "an operator finds it");
+    gateway.set_faults(Faults::default());
+    app.let_postponed_be_due().await;
+    assert_eq!(pass(&app).await, Ok(1));
+    assert_eq!(app.number("SELECT count(*) FROM postponed").await, 0);
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn money_whose_confirmation_gets_lost_is_found_by_asking() {
+    let (app, gateway) = shop(Faults { confirms_nothing: true, ..Faults::default() }).await;
+    let coupon = app.create_flash(2).await;
+    let (in_time, late) = (app.order(1, coupon).await, app.order(2, coupon).await);
+    let payments = [open(&app, 1, in_time).await, open(&app, 2, late).await];
+    assert_eq!(pass(&app).await, Ok(0), "both are open");
+    payments.iter().for_each(|payment| gateway.pay(payment));
+    app.cancel(2, late).await;
+    assert_eq!(pass(&app).await, Ok(1), "the late one goes back at once");
+    assert_eq!(
+        (app.status(1, in_time).await, app.status(2, late).await),
+        ("paid".into(), "cancelled".into())
+    );
+    assert_eq!(states(&gateway), [State::Paid, State::Refunded]);
+    assert_eq!(app.number("SELECT count(*) FROM opened_payments WHERE closed_at IS NULL").await, 0);
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_payment_that_is_asked_about_in_vain_is_asked_about_less_and_less() {
+    let (app, gateway) = shop(Faults::default()).await;
+    let coupon = app.create_flash(1).await;
+    let order = app.order(1, coupon).await;
+    open(&app, 1, order).await;
+    for pause_s in [120, 240, 480, 960, 1_920, 3_600, 3_600] {
+        assert_eq!(pass(&app).await, Ok(0));
+        let pause =
+            "SELECT extract(epoch FROM next_look_at - updated_at)::bigint FROM opened_payments";
+        assert_eq!(app.number(pause).await, pause_s);
+    }
+    app.execute("UPDATE opened_payments SET created_at = now() - interval '4 days'").await;
+    assert_eq!(pass(&app).await, Ok(0));
+    assert_eq!(app.number("SELECT count(*) FROM opened_payments WHERE closed_at IS NULL").await, 0);
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_gateway_that_is_away_holds_up_nothing_that_needs_no_gateway() {
+    let (app, gateway) = shop(Faults::default()).await;
+    let coupon = app.create_flash(2).await;
+    let (there, here) = (app.order(1, coupon).await, app.order(2, coupon).await);
+    gateway.pay(&open(&app, 1, there).await);
+    becomes(&app, 1, there, "paid").await;
+    app.execute(&format!(
+        "UPDATE orders SET status = 'paid', pay_method = 'balance', paid_at = now() WHERE id = {here};
+         INSERT INTO payments (order_id, gateway, gateway_payment_id, method, amount_cents)
+             VALUES ({here}, 'in_process', '{here}', 'balance', 1)"
+    ))
+    .await;
+    gateway.stop().await;
+    for (user, order) in [(1, there), (2, here)] {
+        app.act(user, order, "refund").await;
+    }
+    let failed = pass(&app).await.expect_err("the gateway is away");
+    assert!(failed.contains("the payment gateway"), "{failed}");
+    assert_eq!(
+        (app.status(1, there).await, app.status(2, here).await),
+        ("refunding".into(), "refunded".into())
+    );
+    assert_eq!(app.number("SELECT count(*) FROM postponed").await, 0, "no item is at fault");
+}
+
+#[tokio::test]
+async fn callbacks_of_this_gateway_are_stamped_by_the_present_secret_or_the_one_before() {
+    let (app, gateway) = shop(Faults::default()).await;
+    let coupon = app.create_flash(1).await;
+    let order = app.order(1, coupon).await;
+    let notice = json!({"kind": "payment", "payment_id": "g1", "order_id": order.to_string(), "method": 3,
+                        "amount_cents": 1});
+    let plain = app.confirm(&notice).await;
+    assert_eq!(
+        plain.refusal(),
+        (403, "invalid_signature"),
+        "a plain signature can be replayed for ever"
+    );
+    assert!(plain.text("detail").contains("t=<seconds"), "{plain:?}");
+    gateway.stop().await;
+}
+
+/// Every cent that was taken is the accepted payment of one order, or back; and nothing is refunded twice, whatever goes
+/// wrong on the way.
+#[tokio::test]
+async fn no_cent_is_lost_whatever_the_gateway_does() {
+    const USERS: i64 = 24;
+    let (app, gateway) = shop(Faults::default()).await;
+    let coupon = app.create_flash(USERS).await;
+    let mut orders = Vec::new();
+    for user in 1..=USERS {
+        orders.push((user, app.order(user, coupon).await));
+    }
+    let none = Faults::default();
+    let faults = [
+        none,
+        Faults { loses_answers: true, ..none },
+        Faults { takes_twice: true, ..none },
+        Faults { confirms_early: true, ..none },
+        Faults { confirms_twice: true, refunds_later: true, ..none },
+        Faults { confirms_nothing: true, ..none },
+        Faults { slow_ms: 20, confirms_early: true, takes_twice: true, ..none },
+        Faults { refuses: true, ..none },
+    ];
+    for round in 0..3 {
+        for (number, (user, order)) in orders.iter().enumerate() {
+            gateway.set_faults(faults[(number + round) % faults.len()]);
+            let (user, order) = (*user, *order);
+            let (first, second) = tokio::join!(app.pay(user, order), app.pay(user, order));
+            for opened in [first, second].iter().filter(|reply| reply.status == 202) {
+                gateway.pay(opened.text("payment_id"));
+            }
+            match (number + 2 * round) % 5 {
+                0 => drop(app.cancel(user, order).await),
+                1 => drop(app.act(user, order, "refund").await),
+                2 => {
+                    // The notice of a chargeback that never comes can't be missed by anybody.
+                    gateway.set_faults(none);
+                    gateway.books().iter().for_each(|entry| charge_back(&gateway, entry, order));
+                }
+                _ => {}
+            }
+            let _ = pass(&app).await;
+        }
+    }
+    gateway.set_faults(none);
+    // What the gateway took without a word is found by asking for the answer once more.
+    for (user, order) in &orders {
+        app.pay(*user, *order).await;
+    }
+    eventually("the end of all refunds", async || {
+        app.let_postponed_be_due().await;
+        let _ = pass(&app).await;
+        let is_taken = |entry: &&Entry| entry.state != State::Open;
+        let taken = gateway.books().iter().filter(is_taken).count();
+        let noted = app.number("SELECT count(*) FROM payments").await;
+        let waiting = "SELECT count(*) FROM payments WHERE status IN ('refunding', 'held')";
+        usize::try_from(noted) == Ok(taken) && app.number(waiting).await == 0
+    })
+    .await;
+    for Entry { payment_id, order_id, state, .. } in gateway.books() {
+        let accepted = app
+            .number(&format!(
+                "SELECT count(*) FROM payments JOIN orders ON orders.id = order_id
+                 WHERE gateway_payment_id = '{payment_id}' AND order_id = {order_id}
+                   AND payments.status = 'accepted' AND orders.status = 'paid'"
+            ))
+            .await;
+        assert_eq!(accepted, i64::from(state == State::Paid), "{payment_id} is {state:?}");
+    }
+    let twice = "SELECT count(*) FROM (SELECT order_id FROM payments WHERE status = 'accepted'
+                                       GROUP BY order_id HAVING count(*) > 1) AS twice";
+    assert_eq!(app.number(twice).await, 0);
+    gateway.stop().await;
+}
+
+fn charge_back(gateway: &Sample, entry: &Entry, order: i64) {
+    if entry.order_id == order.to_string() {
+        gateway.charge_back(&entry.payment_id);
+    }
+}

@@ -1,0 +1,261 @@
+//! Money that no order can take, and money that a gateway takes back: each is a row, and none is forgotten.
+
+use flash_sale::sale::ids::CouponId;
+use futures_util::future::join_all;
+use serde_json::{Value, json};
+
+use crate::support::{Reply, SECRET, TestApp};
+
+async fn app() -> TestApp {
+    TestApp::configured(&["--payment-callback-secret", SECRET]).await
+}
+
+fn payment(id: &str, order: i64, amount_cents: i64) -> Value {
+    json!({"kind": "payment", "payment_id": id, "order_id": order.to_string(), "method": 3,
+           "amount_cents": amount_cents})
+}
+
+fn refund(id: &str) -> Value {
+    json!({"kind": "refund", "payment_id": id})
+}
+
+/// Outcome and reason of a notice that has to be answered 200.
+async fn told(app: &TestApp, notice: &Value) -> (String, String) {
+    let reply = app.confirm(notice).await;
+    assert_eq!(reply.status, 200, "{reply:?}");
+    let reason = reply.body["reason"].as_str().unwrap_or("").to_owned();
+    (reply.text("outcome").to_owned(), reason)
+}
+
+fn words(outcome: &str, reason: &str) -> (String, String) {
+    (outcome.to_owned(), reason.to_owned())
+}
+
+/// The payments that wait: id, status and reason.
+async fn owed(app: &TestApp) -> Vec<(String, String, String)> {
+    let reply = app.get("/v1/payments/owed", &app.admin_token()).await;
+    let payments = reply.body["payments"].as_array().expect("a list").clone();
+    let text = |payment: &Value, name: &str| payment[name].as_str().expect("a text").to_owned();
+    payments
+        .iter()
+        .map(|one| (text(one, "payment_id"), text(one, "status"), text(one, "reason")))
+        .collect()
+}
+
+async fn settle(app: &TestApp, payment: &str, how: &str) -> Reply {
+    let path = format!("/v1/payments/{payment}/{how}");
+    let body = if how == "close" { json!({"note": "sent by hand"}) } else { json!({}) };
+    app.post(&path, &app.admin_token(), &body).await
+}
+
+#[tokio::test]
+async fn a_payment_for_an_order_that_is_not_written_yet_waits_for_it() {
+    let app = app().await;
+    let coupon = app.create_flash(2).await;
+    let order = app.claim(1, coupon).await.order_id();
+    let notice = payment("g1", order, 1);
+    for reply in join_all((0..5).map(|_| app.confirm(&notice))).await {
+        assert_eq!((reply.text("outcome"), reply.text("reason")), ("held", "unknown_order"));
+        assert_eq!(reply.body["order"], Value::Null);
+    }
+    let wrong = app.claim(2, coupon).await.order_id();
+    assert_eq!(told(&app, &payment("g2", wrong, 7)).await, words("held", "unknown_order"));
+    app.refund_payments().await;
+    assert_eq!(owed(&app).await.len(), 2, "neither is there yet");
+
+    app.write_orders().await;
+    look_at_held(&app).await;
+    assert_eq!(
+        (app.status(1, order).await, app.status(2, wrong).await),
+        ("paid".into(), "unpaid".into())
+    );
+    assert_eq!(
+        app.payments().await,
+        ["paid external accepted", "unpaid external refunding wrong_amount"]
+    );
+    assert_eq!(told(&app, &notice).await, words("accepted", ""));
+    assert_eq!(told(&app, &payment("g2", wrong, 7)).await, words("handed_back", "wrong_amount"));
+}
+
+/// Runs the pass when each held payment is due.
+async fn look_at_held(app: &TestApp) {
+    app.execute("UPDATE held_payments SET next_look_at = now() WHERE next_look_at < 'infinity'")
+        .await;
+    app.refund_payments().await;
+}
+
+#[tokio::test]
+async fn a_payment_for_an_order_that_never_comes_goes_back() {
+    let app = app().await;
+    let coupon = app.create_flash(1).await;
+    let unknown = app.order(1, coupon).await + 1;
+    assert_eq!(told(&app, &payment("g1", unknown, 1)).await, words("held", "unknown_order"));
+    look_at_held(&app).await;
+    assert_eq!(owed(&app).await[0].1, "held", "it may come");
+    app.execute("UPDATE payments SET created_at = now() - interval '61 min'").await;
+    look_at_held(&app).await;
+    assert_eq!(owed(&app).await[0].1, "refunding");
+    assert_eq!(told(&app, &payment("g1", unknown, 1)).await, words("handed_back", "unknown_order"));
+    for _ in 0..2 {
+        assert_eq!(told(&app, &refund("g1")).await, words("refunded", ""));
+    }
+    assert_eq!(owed(&app).await, []);
+}
+
+#[tokio::test]
+async fn an_order_in_review_is_waited_for_however_long_it_takes() {
+    let app = app().await;
+    let (coupon, order, letter) = in_review(&app).await;
+    assert_eq!(told(&app, &payment("g1", order, 1)).await, words("held", "unknown_order"));
+    app.execute("UPDATE payments SET created_at = now() - interval '1 year'").await;
+    look_at_held(&app).await;
+    assert_eq!(owed(&app).await[0].1, "held");
+    let discard = format!("/v1/dead-letters/{letter}/discard");
+    assert_eq!(app.post(&discard, &app.admin_token(), &json!({})).await.status, 204);
+    look_at_held(&app).await;
+    assert_eq!(app.payments().await, ["cancelled external refunding too_late"], "{coupon}");
+}
+
+/// A claim whose entry has become a dead letter: its coupon, order and letter.
+async fn in_review(app: &TestApp) -> (CouponId, i64, String) {
+    let coupon = app.create_flash(1).await;
+    app.refuse("INSERT", "orders", &format!("NEW.coupon_id = {coupon}"), "23514").await;
+    let order = app.claim(1, coupon).await.order_id();
+    app.write_orders().await;
+    app.accept("orders").await;
+    let letters = app.get("/v1/dead-letters", &app.admin_token()).await;
+    let letter = letters.body["dead_letters"][0]["id"].as_str().expect("a letter").to_owned();
+    (coupon, order, letter)
+}
+
+#[tokio::test]
+async fn an_id_that_is_used_twice_is_two_payments() {
+    let app = app().await;
+    let coupon = app.create_flash(2).await;
+    let (one, two) = (app.order(1, coupon).await, app.order(2, coupon).await);
+    assert_eq!(told(&app, &payment("g1", one, 1)).await, words("accepted", ""));
+    for _ in 0..2 {
+        assert_eq!(told(&app, &payment("g1", two, 1)).await, words("held", "id_used_twice"));
+    }
+    assert_eq!(app.status(2, two).await, "unpaid");
+    look_at_held(&app).await;
+    let waiting = owed(&app).await;
+    assert_eq!(waiting.len(), 1, "{waiting:?}");
+    let (id, ..) = &waiting[0];
+    let asked = settle(&app, id, "hand-back").await;
+    assert_eq!(asked.refusal(), (409, "payment_id_used_twice"));
+    for _ in 0..2 {
+        assert_eq!(settle(&app, id, "close").await.status, 204);
+    }
+    assert_eq!(owed(&app).await, []);
+    let note = "SELECT count(*) FROM payments WHERE status = 'closed' AND note = 'sent by hand' AND closed_at IS NOT NULL";
+    assert_eq!(app.number(note).await, 1, "it stays in the books");
+}
+
+#[tokio::test]
+async fn an_administrator_hands_back_what_no_order_has() {
+    let app = app().await;
+    let coupon = app.create_flash(1).await;
+    let paid = app.order(1, coupon).await;
+    told(&app, &payment("g1", paid, 1)).await;
+    told(&app, &payment("g2", paid + 1, 1)).await;
+    let accepted =
+        app.number("SELECT id FROM payments WHERE status = 'accepted'").await.to_string();
+    for how in ["hand-back", "close"] {
+        let refused = settle(&app, &accepted, how).await;
+        assert_eq!(refused.refusal(), (409, "payment_settled"), "{how}");
+        let missing = settle(&app, "9223372036854775807", how).await;
+        assert_eq!(missing.refusal(), (404, "payment_not_found"), "{how}");
+    }
+    let (held, ..) = &owed(&app).await[0];
+    for _ in 0..2 {
+        assert_eq!(settle(&app, held, "hand-back").await.status, 204);
+    }
+    assert_eq!(owed(&app).await, [(held.clone(), "refunding".into(), "unknown_order".into())]);
+}
+
+#[tokio::test]
+async fn a_refund_that_no_gateway_confirms_is_closed_by_hand() {
+    let app = app().await;
+    let coupon = app.create_flash(1).await;
+    let order = app.order(1, coupon).await;
+    told(&app, &payment("g1", order, 1)).await;
+    app.act(1, order, "refund").await;
+    let waiting = owed(&app).await;
+    let (id, status, reason) = &waiting[0];
+    assert_eq!((status.as_str(), reason.as_str()), ("refunding", "asked_for"));
+    assert_eq!(settle(&app, id, "close").await.status, 204);
+    assert_eq!((app.status(1, order).await, owed(&app).await.len()), ("refunded".into(), 0));
+    assert_eq!((app.sold(coupon).await, app.give_back().await, app.stock(coupon).await), (0, 1, 1));
+    assert_eq!(told(&app, &refund("g1")).await, words("refunded", ""), "the gateway comes late");
+}
+
+#[tokio::test]
+async fn a_chargeback_ends_the_order_and_returns_its_unit() {
+    let app = app().await;
+    let coupon = app.create_flash(3).await;
+    let (charged_back, redeemed, racing) =
+        (app.order(1, coupon).await, app.order(2, coupon).await, app.order(3, coupon).await);
+    for (id, order) in [("g1", charged_back), ("g2", redeemed), ("g3", racing)] {
+        told(&app, &payment(id, order, 1)).await;
+    }
+    app.redeem(redeemed).await;
+    let notice = refund("g1");
+    for reply in join_all((0..5).map(|_| app.confirm(&notice))).await {
+        assert_eq!((reply.status, reply.text("outcome")), (200, "charged_back"), "{reply:?}");
+        assert_eq!(reply.body["order"]["status"], "refunded");
+    }
+    assert_eq!(told(&app, &refund("g2")).await, words("charged_back", ""));
+    let late = refund("g3");
+    tokio::join!(app.confirm(&late), app.act(3, racing, "refund"));
+    assert_eq!(app.redeem(charged_back).await.refusal(), (409, "invalid_transition"));
+    assert_eq!(app.status(2, redeemed).await, "redeemed", "it has been used");
+    assert_eq!(app.status(3, racing).await, "refunded");
+    assert_eq!((app.sold(coupon).await, app.give_back().await, app.stock(coupon).await), (1, 2, 2));
+    assert_eq!(owed(&app).await, []);
+}
+
+#[tokio::test]
+async fn a_payment_is_closed_with_an_account_of_its_money() {
+    let app = app().await;
+    told(&app, &payment("g1", 7, 1)).await;
+    let (held, ..) = &owed(&app).await[0];
+    let path = format!("/v1/payments/{held}/close");
+    let too_long = json!({"note": "x".repeat(1_001)});
+    for body in [
+        json!({}),
+        json!({"note": ""}),
+        json!({"note": " \n"}),
+        json!({"note": "a\u{0}b"}),
+        json!({"note": 7}),
+        json!({"note": null}),
+        json!({"note": "sent", "to": "x"}),
+        json!(["sent"]),
+        too_long,
+    ] {
+        let refused = app.post(&path, &app.admin_token(), &body).await;
+        assert_eq!(refused.refusal(), (422, "invalid_body"), "{body}");
+    }
+    assert_eq!(owed(&app).await.len(), 1);
+    let longest = json!({"note": "钱".repeat(1_000)});
+    assert_eq!(app.post(&path, &app.admin_token(), &longest).await.status, 204);
+}
+
+#[tokio::test]
+async fn the_page_of_metrics_tells_what_is_owed() {
+    let app = app().await;
+    let coupon = app.create_flash(1).await;
+    let order = app.order(1, coupon).await;
+    told(&app, &payment("g1", order + 1, 1)).await;
+    app.execute("UPDATE payments SET created_at = now() - interval '10 min'").await;
+    app.app.numbers.pass().await.expect("both stores answer");
+    let page = app.get("/metrics", "").await;
+    let page = page.body.as_str().expect("text");
+    let value = |name: &str| -> f64 {
+        let line = page.lines().find(|line| line.starts_with(name)).expect(name);
+        line.rsplit(' ').next().and_then(|number| number.parse().ok()).expect(line)
+    };
+    assert_eq!(value(r#"flash_sale_payments_owed{status="held"}"#), 1.0);
+    assert_eq!(value(r#"flash_sale_payments_owed{status="refunding"}"#), 0.0);
+    assert!(value(r#"flash_sale_payments_owed_oldest_seconds{status="held"}"#) >= 600.0);
+}

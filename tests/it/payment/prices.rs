@@ -1,0 +1,138 @@
+//! An order costs what its coupon cost at the claim.
+
+use flash_sale::sale::ids::CouponId;
+use serde_json::{Value, json};
+
+use crate::support::{SECRET, TestApp};
+
+async fn app() -> TestApp {
+    TestApp::configured(&["--payment-callback-secret", SECRET]).await
+}
+
+async fn set_price(app: &TestApp, coupon: CouponId, pay_cents: i64) {
+    let edited = app.edit(coupon, &json!({"pay_cents": pay_cents})).await;
+    assert_eq!(edited.status, 200, "{edited:?}");
+}
+
+/// The gateway's word about this amount for an order: outcome and reason.
+async fn paid(app: &TestApp, order: i64, amount_cents: i64) -> (String, Value) {
+    let id = format!("g{order}-{amount_cents}");
+    let notice = json!({"kind": "payment", "payment_id": id, "order_id": order.to_string(), "method": 3,
+                        "amount_cents": amount_cents});
+    let reply = app.confirm(&notice).await;
+    (reply.text("outcome").to_owned(), reply.body["reason"].clone())
+}
+
+#[tokio::test]
+async fn a_price_that_changes_between_claim_and_row_is_that_of_the_claim() {
+    let app = app().await;
+    let coupon = app.create_flash(3).await;
+    let before = app.claim(1, coupon).await.order_id();
+    set_price(&app, coupon, 700).await;
+    let between = app.claim(2, coupon).await.order_id();
+    set_price(&app, coupon, 9).await;
+    app.write_orders().await;
+    let after = app.order(3, coupon).await;
+    for (user, order, price) in [(1, before, 1), (2, between, 700), (3, after, 9)] {
+        let shown = app.show(user, order).await;
+        assert_eq!((&shown.body["pay_cents"], shown.text("currency")), (&json!(price), "CNY"));
+        assert_eq!(
+            paid(&app, order, price + 1).await,
+            ("handed_back".into(), json!("wrong_amount"))
+        );
+        assert_eq!(paid(&app, order, price).await, ("accepted".into(), Value::Null));
+    }
+}
+
+#[tokio::test]
+async fn an_unpaid_order_keeps_its_price_when_the_coupon_is_edited() {
+    let app = app().await;
+    let flash = app.create_flash(1).await;
+    let regular = app.create_regular().await;
+    for coupon in [flash, regular] {
+        let order = app.order(1, coupon).await;
+        let first = app.show(1, order).await.body["pay_cents"].as_i64().expect("a price");
+        set_price(&app, coupon, first + 700).await;
+        assert_eq!(app.show(1, order).await.body["pay_cents"], first);
+        assert_eq!(paid(&app, order, first + 700).await.0, "handed_back");
+        assert_eq!(paid(&app, order, first).await.0, "accepted");
+    }
+}
+
+#[tokio::test]
+async fn a_payer_who_expects_another_price_is_told_so_before_money_moves() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(1).await;
+    let order = app.order(1, coupon).await;
+    let path = format!("/v1/orders/{order}/pay");
+    let pay = async |expected: Value| {
+        let body = json!({"method": "balance", "expected_cents": expected});
+        app.post(&path, &app.token(1), &body).await
+    };
+    let differs = pay(json!(2)).await;
+    assert_eq!(differs.refusal(), (409, "price_differs"));
+    assert!(differs.text("detail").contains("costs 1"), "{differs:?}");
+    for bad in [json!("1"), json!(-1), json!(1.5), json!(1_000_000_000_001_i64)] {
+        assert_eq!(pay(bad.clone()).await.refusal(), (422, "invalid_body"), "{bad}");
+    }
+    assert_eq!(app.payments().await.len(), 0);
+    assert_eq!(pay(json!(1)).await.text("status"), "paid");
+    assert_eq!(pay(json!(2)).await.text("status"), "paid", "it is paid, whatever is expected now");
+}
+
+#[tokio::test]
+async fn a_claim_without_a_price_is_a_dead_letter() {
+    let app = app().await;
+    let coupon = app.create_flash(1).await;
+    let order = app.claim(1, coupon).await.order_id();
+    app.execute("DELETE FROM coupon_prices").await;
+    assert_eq!(app.write_orders().await.dead_letters, 1);
+    let letters = app.get("/v1/dead-letters", &app.admin_token()).await;
+    let letter = &letters.body["dead_letters"][0];
+    assert_eq!(letter["reason"], "invalid");
+    assert!(
+        letter["detail"].as_str().expect("a text").contains("no price at revision"),
+        "{letter}"
+    );
+    app.execute(&format!("INSERT INTO coupon_prices VALUES ({coupon}, 1, 5, 'CNY')")).await;
+    let id = letter["id"].as_str().expect("an id");
+    let retried =
+        app.post(&format!("/v1/dead-letters/{id}/retry"), &app.admin_token(), &json!({})).await;
+    assert_eq!(retried.status, 200, "{retried:?}");
+    let shown = app.show(1, order).await;
+    assert_eq!(
+        (&shown.body["pay_cents"], shown.text("currency")),
+        (&json!(5), "CNY"),
+        "the currency of its coupon"
+    );
+}
+
+#[tokio::test]
+async fn an_order_of_an_older_version_costs_what_was_paid_for_it_or_its_coupon_did() {
+    let app = app().await;
+    let coupon = app.create_flash(2).await;
+    let (paid_order, unpaid) = (app.order(1, coupon).await, app.order(2, coupon).await);
+    assert_eq!(paid(&app, paid_order, 1).await.0, "accepted");
+    app.execute("UPDATE orders SET pay_cents = NULL, currency = NULL, pay_by = NULL").await;
+    app.execute("UPDATE payments SET amount_cents = 77").await;
+    set_price(&app, coupon, 700).await;
+    assert_eq!(app.show(1, paid_order).await.body["pay_cents"], 77);
+    let shown = app.show(2, unpaid).await;
+    assert_eq!((&shown.body["pay_cents"], &shown.body["pay_by"]), (&json!(1), &Value::Null));
+    assert_eq!(paid(&app, unpaid, 1).await.0, "accepted");
+}
+
+#[tokio::test]
+async fn a_coupon_has_a_currency_for_ever() {
+    let app = app().await;
+    let coupon = |currency: Value| json!({"kind": "regular", "title": "t", "pay_cents": 1, "value_cents": 2, "currency": currency});
+    for bad in ["", "eur", "EURO", "E1R", "€", "EUR "] {
+        let refused = app.post("/v1/coupons", &app.admin_token(), &coupon(json!(bad))).await;
+        assert_eq!(refused.refusal(), (422, "invalid_body"), "{bad}");
+    }
+    let created = app.post("/v1/coupons", &app.admin_token(), &coupon(json!("EUR"))).await;
+    assert_eq!((created.status, created.text("currency")), (201, "EUR"));
+    let id = created.text("id").parse().expect("an id");
+    let edited = app.edit(id, &json!({"currency": "USD"})).await;
+    assert_eq!(edited.refusal(), (422, "invalid_body"));
+}
