@@ -1,5 +1,75 @@
+//! Prepares what the binary embeds: the pages, each file also compressed, as the table of `src/http/pages/files.rs`.
 //! `sqlx::migrate!` embeds the migrations, but stable Rust can't tell cargo that it read a folder.
 
-fn main() {
+use std::error::Error;
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::{env, fs};
+
+use flate2::write::GzEncoder;
+use flate2::{Compression, Crc};
+
+/// Media types of the files that are embedded; licences and the like are not.
+const MEDIA_TYPES: &[(&str, &str)] = &[
+    ("html", "text/html; charset=utf-8"),
+    ("css", "text/css; charset=utf-8"),
+    ("js", "text/javascript; charset=utf-8"),
+    ("svg", "image/svg+xml"),
+];
+
+/// Place of the assets' path in the pages.
+const PLACEHOLDER: &str = "{{assets}}";
+
+fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo:rerun-if-changed=migrations");
+    println!("cargo:rerun-if-changed=pages");
+    let mut files = Vec::new();
+    find(Path::new("pages"), &mut files)?;
+    files.sort();
+    let mut sum = Crc::new();
+    for (path, _) in &files {
+        sum.update(path.to_string_lossy().as_bytes());
+        sum.update(&fs::read(path)?);
+    }
+    let version = format!("{:08x}", sum.sum());
+    let out = PathBuf::from(env::var("OUT_DIR")?);
+    let mut table = format!("const VERSION: &str = {version:?};\nconst FILES: &[File] = &[\n");
+    for (number, (path, media_type)) in files.iter().enumerate() {
+        let mut bytes = fs::read(path)?;
+        if media_type.starts_with("text/html") {
+            let text = String::from_utf8(bytes)?;
+            bytes = text.replace(PLACEHOLDER, &format!("/assets/{version}")).into_bytes();
+        }
+        let (plain, gzipped) =
+            (out.join(format!("page.{number}")), out.join(format!("page.{number}.gz")));
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+        encoder.write_all(&bytes)?;
+        fs::write(&gzipped, encoder.finish()?)?;
+        fs::write(&plain, bytes)?;
+        let name = path.strip_prefix("pages")?;
+        writeln!(
+            table,
+            "File {{ name: {name:?}, media_type: {media_type:?}, plain: include_bytes!({plain:?}), gzipped: include_bytes!({gzipped:?}) }},"
+        )?;
+    }
+    table.push_str("];\n");
+    fs::write(out.join("pages.rs"), table)?;
+    Ok(())
+}
+
+/// The files below a folder that have a media type.
+fn find(folder: &Path, found: &mut Vec<(PathBuf, &'static str)>) -> Result<(), Box<dyn Error>> {
+    for entry in fs::read_dir(folder)? {
+        let path = entry?.path();
+        let ending = path.extension().and_then(|ending| ending.to_str());
+        if path.is_dir() {
+            find(&path, found)?;
+        } else if let Some((_, media_type)) =
+            MEDIA_TYPES.iter().find(|(known, _)| ending == Some(*known))
+        {
+            found.push((path, media_type));
+        }
+    }
+    Ok(())
 }

@@ -28,6 +28,7 @@ use crate::sale::coupon::load::Loader;
 use crate::sale::durability::Durability;
 use crate::sale::fence::{self, LaneStates};
 use crate::sale::installation;
+use crate::sale::live::LiveSales;
 use crate::sale::log::backlog::Backlog;
 use crate::sale::log::layout::LayoutInUse;
 use crate::sale::loss::LossAlarm;
@@ -54,6 +55,8 @@ pub struct App {
     pub claims: Claims,
     /// Tells the outcome of claims.
     pub claim_statuses: ClaimStatuses,
+    /// Live states of sales.
+    pub live: LiveSales,
     /// Creates and reads coupons.
     pub coupons: Arc<Coupons>,
     /// Changes coupons.
@@ -255,6 +258,7 @@ impl App {
         let archive = archive(config, &stores, &coupon_changes, &postponed, &shutdown);
         Ok(Arc::new(Self {
             claims,
+            live: live_sales(config, &stores, &coupons, &shutdown),
             claim_statuses: ClaimStatuses::new(&stores, &orders, &loader, &lane_states),
             payments,
             expiry: Expiry::new(order_moves.clone(), postponed.clone(), config.payment_window()),
@@ -294,6 +298,16 @@ fn id_generator(config: &Config, stores: &Stores, clock: &Clock) -> Arc<IdGenera
     let sequence = stores.keys.order_sequence();
     let ceilings = Ceilings::new(stores.pool.clone(), config.stores.database_timeout());
     Arc::new(IdGenerator::new(sequence, config.order_id_block, clock.clone(), ceilings))
+}
+
+fn live_sales(
+    config: &Config,
+    stores: &Stores,
+    coupons: &Arc<Coupons>,
+    shutdown: &Shutdown,
+) -> LiveSales {
+    let window = config.payment_window();
+    LiveSales::new(stores, coupons.clone(), config.watchers_max(), window, shutdown.clone())
 }
 
 fn archive(

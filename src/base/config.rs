@@ -111,6 +111,15 @@ pub struct Config {
         value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub connections_max: u32,
 
+    /// Connections of these that may watch a sale, GET /v1/coupons/{id}/live, at one time [default: half of --connections-max]
+    #[arg(long, env = "FLASH_SALE_WATCHERS_MAX",
+        value_parser = clap::value_parser!(u32).range(..=1_000_000))]
+    pub watchers_max: Option<u32>,
+
+    /// Pages to serve beside the API: shop, for shoppers, at / and /sale/{coupon} [default: none; the demo serves shop]
+    #[arg(long, env = "FLASH_SALE_PAGES", value_enum, value_delimiter = ',')]
+    pub pages: Vec<Page>,
+
     /// Time to go on serving after a stop signal while /readyz says no, so that a balancer looks elsewhere first
     #[arg(long, env = "FLASH_SALE_STOP_DELAY_MS", default_value_t = 0,
         value_parser = clap::value_parser!(u64).range(..=600_000))]
@@ -212,6 +221,10 @@ pub struct Config {
     /// Answer POST /v1/no-op, which does nothing behind the same middleware as a claim: the ceiling for measurements
     #[arg(long, env = "FLASH_SALE_NO_OP_ROUTE")]
     pub no_op_route: bool,
+
+    /// Hand a token to each browser that asks, POST /demo/shoppers: no setting, because only `demo` may do that.
+    #[arg(skip)]
+    pub demo_shoppers: bool,
 }
 
 /// Longest time of a setting that counts in days.
@@ -224,6 +237,13 @@ pub enum Role {
     Api,
     /// Writes the order log to Postgres.
     Worker,
+}
+
+/// Pages of the service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Page {
+    /// A sale, for shoppers.
+    Shop,
 }
 
 /// A combination of settings that can't be right. The message names the settings, the reason, and a right value.
@@ -315,6 +335,13 @@ impl Config {
                 );
             }
         }
+        if self.watchers_max() >= self.connections_max && self.watchers_max() > 0 {
+            return invalid(format!(
+                "--watchers-max {} leaves no connection for claims; give less than --connections-max {}",
+                self.watchers_max(),
+                self.connections_max,
+            ));
+        }
         let redis_timeout = self.stores.redis_timeout();
         if self.claim_wait() >= redis_timeout {
             return invalid(format!(
@@ -354,6 +381,16 @@ impl Config {
     /// Whether this process has the role.
     pub fn has_role(&self, role: Role) -> bool {
         self.roles.contains(&role)
+    }
+
+    /// Whether the page is served.
+    pub fn has_page(&self, page: Page) -> bool {
+        self.pages.contains(&page)
+    }
+
+    /// Connections that may watch a sale at one time.
+    pub fn watchers_max(&self) -> u32 {
+        self.watchers_max.unwrap_or(self.connections_max / 2)
     }
 
     /// Waiting time after which a claim without a call is refused.
@@ -531,6 +568,7 @@ mod tests {
             ["--take-over-idle-ms", "1000"],
             ["--take-over-idle-ms", "2500"],
             ["--claim-wait-ms", "500"],
+            ["--watchers-max", "10000"],
             ["--redis-url", "redis://localhost"],
             ["--token-secret", "too short"],
             ["--payment-callback-secret", "too short"],

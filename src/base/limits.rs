@@ -34,6 +34,15 @@ pub const PREFER_LOOK_PAUSES: u32 = 9;
 /// Time for such a look, the wait for its connection included.
 pub const PREFER_LOOK_MAX: Duration = Duration::from_secs(3);
 
+/// Period in which the state of a watched sale is read.
+pub const LIVE_PERIOD: Duration = Duration::from_secs(1);
+/// Time after which a state is sent to watchers although it hasn't changed: proxies cut streams that are quiet for 15 s.
+pub const LIVE_HEARTBEAT: Duration = Duration::from_secs(5);
+/// Retry-After of a watcher too many, who asks for the coupon meanwhile.
+pub const WATCHERS_RETRY_AFTER: Duration = Duration::from_secs(15);
+/// Time for which the token of a demo's shopper is valid.
+pub const SHOPPER_TOKEN_TIME: Duration = Duration::from_secs(3_600);
+
 /// Default of `--redis-timeout-ms`: the time in which Redis has to answer, and a connection to be established.
 pub const REDIS_TIMEOUT: Duration = Duration::from_millis(500);
 /// Silence on a connection to Redis after which its peer is probed.

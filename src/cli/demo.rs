@@ -9,7 +9,7 @@ use super::serve::{self, Addresses};
 use super::stores::token_secret;
 use crate::app::App;
 use crate::base::clock::Clock;
-use crate::base::config::{Config, InvalidConfig, Role};
+use crate::base::config::{Config, InvalidConfig, Page, Role};
 use crate::kit::jwt::{Grants, Tokens};
 use crate::sale::coupon::create::Creation;
 use crate::sale::coupon::input::{NewCoupon, NewSale};
@@ -26,7 +26,10 @@ pub async fn run(config: &Config) -> anyhow::Result<()> {
         return Err(InvalidConfig::new(message).into());
     }
     // The demo takes no money, and its orders can be paid all the same.
-    let config = Config { in_process_gateway: true, ..config.clone() };
+    let pages = if config.pages.is_empty() { vec![Page::Shop] } else { config.pages.clone() };
+    // A token for each browser that asks is for this machine alone.
+    let demo_shoppers = config.listen.ip().is_loopback();
+    let config = Config { in_process_gateway: true, pages, demo_shoppers, ..config.clone() };
     serve::run(&config, async |app, addresses| {
         let coupon = coupon_on_sale(app).await?;
         let tokens = Tokens::new(&token_secret(&config.stores)?);
@@ -51,7 +54,7 @@ async fn coupon_on_sale(app: &App) -> anyhow::Result<Coupon> {
         kind: CouponKind::Flash,
         title: "Dinner for two".into(),
         sub_title: "At half the price, while they last".into(),
-        rules: "One to a person.".into(),
+        rules: "Book a table ahead. Drinks are not part of it.".into(),
         pay_cents: 2_500,
         currency: "CNY".into(),
         value_cents: 5_000,
@@ -79,11 +82,15 @@ fn print_what_to_paste(tokens: &Tokens, coupon: &Coupon, addresses: Addresses) {
     let admin_token = token(true);
     let id = coupon.id;
     let (url, operations_url) = (url(addresses.api), url(addresses.operations));
+    let gives_tokens = addresses.api.is_some_and(|address| address.ip().is_loopback());
+    let only =
+        if gives_tokens { "" } else { "  (to look only: it gives tokens away on loopback alone)" };
     let left = coupon.sale.as_ref().and_then(|sale| sale.left).unwrap_or(0);
     println!(
         "
 flash-sale is running. Coupon {id} ({title}) is on sale, {left} left.
 
+  shop     {url}/sale/{id}{only}
   API      {url}/v1/coupons
   docs     {url}/docs
   metrics  {operations_url}/metrics

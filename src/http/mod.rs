@@ -18,6 +18,9 @@ pub mod payments;
 // Dead letters, payments that wait, postponed items, recoveries and comparisons, for operators.
 pub mod operators;
 
+// Pages for people.
+pub mod pages;
+
 // Liveness, readiness and metrics.
 pub mod operations;
 
@@ -100,6 +103,7 @@ pub fn api(http: &HttpState, with_operations: bool) -> Door {
         .routes(routes!(coupons::changes::end))
         .routes(routes!(coupons::changes::restock))
         .routes(routes!(coupons::archive::archive))
+        .routes(routes!(coupons::live::live))
         .routes(routes!(operators::postponed::list))
         .routes(routes!(operators::postponed::retry))
         .routes(routes!(operators::recoveries::list))
@@ -115,7 +119,7 @@ pub fn api(http: &HttpState, with_operations: bool) -> Door {
         true => router.route(no_op::PATH, post(no_op::no_op)),
         false => router,
     };
-    Door::new(router.merge(docs), http)
+    Door::new(router.merge(docs).merge(pages::routes(http)), http)
 }
 
 /// The operations alone, for a listener of their own.

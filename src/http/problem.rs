@@ -172,6 +172,7 @@ fn title(code: &'static str) -> Cow<'static, str> {
     Cow::Borrowed(match code {
         "callbacks_off" => "No callbacks here",
         "coupon_not_found" => "No such coupon",
+        "cross_site" => "Asked by another site",
         "dead_letter_not_found" => "No such dead letter",
         "forbidden" => "Not allowed",
         "internal" => "Internal error",
@@ -194,6 +195,7 @@ fn title(code: &'static str) -> Cow<'static, str> {
         "sale_in_flight" => "Claims on their way",
         "sale_not_loaded" => "Sale never loaded",
         "stock_too_large" => "Too many units",
+        "wrong_host" => "Not the name of this service",
         _ => {
             let words = code.replace('_', " ");
             return Cow::Owned(words[..1].to_ascii_uppercase() + &words[1..]);

@@ -2,6 +2,7 @@
 
 use std::future::ready;
 use std::num::NonZeroU32;
+use std::sync::atomic::AtomicI64;
 use std::sync::{Arc, Mutex};
 
 use axum::extract::FromRef;
@@ -9,7 +10,7 @@ use secrecy::SecretString;
 
 use crate::app::{self, App};
 use crate::base::clock::Clock;
-use crate::base::config::Config;
+use crate::base::config::{Config, Page};
 use crate::base::limits;
 use crate::base::telemetry::{LogThrottle, RequestIds};
 use crate::kit::jwt::Tokens;
@@ -36,6 +37,10 @@ pub(super) struct Front {
     pub(super) user_claims: Option<RateLimit>,
     /// Whether the route that does nothing is there, for measurements.
     pub(super) no_op_route: bool,
+    /// Pages that are served.
+    pub(super) pages: Vec<Page>,
+    /// Newest shopper of a demo, if this is one.
+    pub(super) shoppers: Option<AtomicI64>,
     /// Names requests that come without a name.
     pub(super) request_ids: RequestIds,
     /// Limits the log to one line about an outage now and then, instead of one for each request.
@@ -51,6 +56,8 @@ impl HttpState {
             callbacks: callbacks(config),
             user_claims: NonZeroU32::new(config.user_claims_per_second).map(RateLimit::new),
             no_op_route: config.no_op_route,
+            pages: config.pages.clone(),
+            shoppers: config.demo_shoppers.then(AtomicI64::default),
             request_ids: RequestIds::default(),
             failure_log: Mutex::default(),
         };

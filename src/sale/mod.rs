@@ -17,6 +17,9 @@ pub mod reconcile;
 // Payments, refunds and the gateway.
 pub mod payment;
 
+// Live states of sales, for clients that watch.
+pub mod live;
+
 // Claims: from a request to the script's decision.
 pub mod claim;
 

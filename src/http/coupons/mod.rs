@@ -1,5 +1,8 @@
 //! Coupons: all users read them, administrators create them.
 
+// Live state of a sale, as a stream.
+pub mod live;
+
 // An operator archives a sale.
 pub mod archive;
 

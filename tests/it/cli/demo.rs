@@ -53,6 +53,21 @@ async fn every_address_that_is_printed_can_be_connected_to() {
         // Operations have a listener of their own.
         let arguments = ["--listen", listen, "--admin-listen", "127.0.0.1:0"];
         let mut demo = start(&folder, &arguments).await;
+        // The page comes first. Tokens are given away on this machine alone.
+        let shop = demo.printed("  shop ").await;
+        let words: Vec<&str> = shop.split_whitespace().collect();
+        assert!(words[1].starts_with(printed) && words[1].contains("/sale/"), "{shop}");
+        let page = reqwest::get(words[1]).await.expect("it can be connected to");
+        assert_eq!(page.headers()["content-type"], "text/html; charset=utf-8");
+        let (origin, _) = words[1].split_once("/sale/").expect("the page of a sale");
+        let entered = reqwest::Client::new().post(format!("{origin}/demo/shoppers")).send().await;
+        let on_loopback = listen != "0.0.0.0:0" && listen != "[::]:0";
+        let expected = if on_loopback { (200, 2) } else { (404, words.len()) };
+        assert_eq!(
+            (entered.expect("it answers").status().as_u16(), words.len()),
+            expected,
+            "{shop}"
+        );
         for (line, path) in
             [("  API ", "/v1/coupons"), ("  docs ", "/docs"), ("  metrics ", "/metrics")]
         {

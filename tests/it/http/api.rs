@@ -20,6 +20,7 @@ const ROUTES: &[(&str, &str)] = &[
     ("post", "/v1/coupons/{id}/claims"),
     ("get", "/v1/coupons/{id}/claims/me"),
     ("post", "/v1/coupons/{id}/end"),
+    ("get", "/v1/coupons/{id}/live"),
     ("post", "/v1/coupons/{id}/pause"),
     ("post", "/v1/coupons/{id}/restock"),
     ("post", "/v1/coupons/{id}/resume"),

@@ -6,6 +6,12 @@ mod api;
 // Input that the API refuses.
 pub mod bad_input;
 
+// Pages for people, and their files.
+mod pages;
+
+// Live states of sales.
+mod live;
+
 // Access tokens.
 mod tokens;
 

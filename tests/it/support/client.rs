@@ -21,7 +21,11 @@ impl Reply {
     ) -> Self {
         let status = response.status().as_u16();
         let headers = response.headers().clone();
-        let text = response.text().await.expect("the body arrives");
+        let text = match is_stream(&response) {
+            // A stream has no end. Its first event stands for it.
+            true => Events::of(response).next().await.expect("there is an event").1.to_string(),
+            false => response.text().await.expect("the body arrives"),
+        };
         let body = serde_json::from_str(&text).unwrap_or(Value::String(text));
         let reply = Self { status, headers, body };
         if status >= 400 && !path.starts_with("/readyz") {
@@ -59,6 +63,49 @@ impl Reply {
         for member in ["title", "detail"] {
             assert!(!self.text(member).is_empty(), "{self:?}");
         }
+    }
+}
+
+fn is_stream(response: &reqwest::Response) -> bool {
+    let content_type = response.headers().get("content-type");
+    content_type.is_some_and(|content_type| content_type == "text/event-stream")
+}
+
+/// Events of a stream, as they come.
+pub struct Events {
+    response: reqwest::Response,
+    text: String,
+}
+
+impl Events {
+    /// The events in the body of this reply.
+    pub fn of(response: reqwest::Response) -> Self {
+        assert!(is_stream(&response), "{response:?}");
+        Self { response, text: String::new() }
+    }
+
+    /// The next event, with its name; `None` at the end of the stream.
+    pub async fn next(&mut self) -> Option<(String, Value)> {
+        loop {
+            if let Some((event, rest)) = self.text.split_once("\n\n") {
+                let field = |name: &str| {
+                    event.lines().find_map(|line| Some(line.strip_prefix(name)?.trim().to_owned()))
+                };
+                let name = field("event:").expect("an event has a name");
+                let data = serde_json::from_str(&field("data:").expect("an event has data"));
+                self.text = rest.to_owned();
+                return Some((name, data.expect("the data are JSON")));
+            }
+            let bytes = self.response.chunk().await.expect("the stream isn't broken off")?;
+            self.text.push_str(std::str::from_utf8(&bytes).expect("an event is UTF-8"));
+        }
+    }
+
+    /// The next state of the sale.
+    pub async fn sale(&mut self) -> Value {
+        let (name, data) = self.next().await.expect("the stream goes on");
+        assert_eq!(name, "sale", "{data}");
+        data
     }
 }
 

@@ -33,7 +33,7 @@ use tokio::sync::OnceCell;
 use tokio::time::sleep;
 use uuid::Uuid;
 
-use super::client::Reply;
+use super::client::{Events, Reply};
 use super::servers::{Addresses, on_a_runtime_of_its_own, shared};
 use super::{PATIENCE, bounded, eventually};
 
@@ -107,6 +107,12 @@ impl TestApp {
     /// As it is installed: the service itself is no gateway.
     pub async fn without_in_process_gateway(arguments: &[&str]) -> Self {
         Self::with(shared(), Self::config(arguments), Clock::System).await
+    }
+
+    /// With the pages, and tokens for shoppers, as `flash-sale demo` has them.
+    pub async fn demo() -> Self {
+        let config = Self::config(&["--in-process-gateway", "--pages", "shop"]);
+        Self::with(shared(), Config { demo_shoppers: true, ..config }, Clock::System).await
     }
 
     fn config(arguments: &[&str]) -> Config {
@@ -238,6 +244,12 @@ impl TestApp {
     /// What became of `user`'s claim.
     pub async fn my_claim(&self, user: i64, coupon: CouponId) -> Reply {
         self.get(&format!("/v1/coupons/{coupon}/claims/me"), &self.token(user)).await
+    }
+
+    /// Watches `coupon`.
+    pub async fn watch(&self, coupon: CouponId) -> Events {
+        let path = format!("{}/v1/coupons/{coupon}/live", self.url);
+        Events::of(self.client.get(path).send().await.expect("the service answers"))
     }
 
     /// GET with a token; "" for none.

@@ -28,6 +28,7 @@ const DECISIVE: &[&str] = &[
     "crates/",
     "lua/",
     "migrations/",
+    "pages/",
     "src/",
     "tests/it",
 ];

@@ -50,6 +50,7 @@ const OPERATIONS: &[([u16; 6], &str, &str, Of)] = &[
     ([401, 401, 401, 202, 202, 202], "post", "/v1/coupons/{id}/claims", Of::Sale),
     ([401, 401, 401, 200, 404, 404], "get", "/v1/coupons/{id}/claims/me", Of::ClaimedSale),
     ([401, 401, 401, 403, 403, 200], "post", "/v1/coupons/{id}/end", Of::Sale),
+    ([200, 200, 200, 200, 200, 200], "get", "/v1/coupons/{id}/live", Of::Sale),
     ([401, 401, 401, 403, 403, 200], "post", "/v1/coupons/{id}/pause", Of::Sale),
     ([401, 401, 401, 403, 403, 200], "post", "/v1/coupons/{id}/restock", Of::Sale),
     ([401, 401, 401, 403, 403, 200], "post", "/v1/coupons/{id}/resume", Of::PausedSale),

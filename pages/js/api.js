@@ -1,0 +1,99 @@
+// Calls of the API, and the token of this tab.
+
+const TOKEN = 'flash-sale.token';
+const CLAIMED = 'flash-sale.claimed.';
+
+/** The service ends each request within 12 s. */
+const PATIENCE_MS = 15_000;
+
+export class Api {
+  get token() {
+    return sessionStorage.getItem(TOKEN);
+  }
+
+  /** The user in the token; only the service can tell whether it is genuine. */
+  get user() {
+    try {
+      return JSON.parse(atob(this.token.split('.')[1].replace(/-/g, '+').replace(/_/g, '/'))).sub;
+    } catch {
+      return null;
+    }
+  }
+
+  /** Whether this tab has tried to claim the coupon: only then there is something to ask for. */
+  hasClaimed(coupon) {
+    return this.token !== null && sessionStorage.getItem(CLAIMED + coupon) !== null;
+  }
+
+  /** Makes sure that there is a token; the demo gives one. False if there is none to be had. */
+  async enter() {
+    if (this.token !== null) return true;
+    const reply = await this.#send('POST', '/demo/shoppers');
+    if (!reply.ok) return false;
+    sessionStorage.setItem(TOKEN, reply.body.token);
+    return true;
+  }
+
+  leave() {
+    sessionStorage.removeItem(TOKEN);
+  }
+
+  claim(coupon) {
+    sessionStorage.setItem(CLAIMED + coupon, '');
+    return this.#send('POST', `/v1/coupons/${coupon}/claims`);
+  }
+
+  myClaim(coupon) {
+    return this.#send('GET', `/v1/coupons/${coupon}/claims/me`);
+  }
+
+  order(order) {
+    return this.#send('GET', `/v1/orders/${order}`);
+  }
+
+  orders() {
+    return this.#send('GET', '/v1/orders?limit=20');
+  }
+
+  coupon(coupon) {
+    return this.#send('GET', `/v1/coupons/${coupon}`);
+  }
+
+  coupons() {
+    return this.#send('GET', '/v1/coupons?limit=50');
+  }
+
+  /** Pays. The one place that knows how a payment is made. */
+  pay(order) {
+    return this.#send('POST', `/v1/orders/${order}/pay`, { method: 'balance' });
+  }
+
+  cancel(order) {
+    return this.#send('POST', `/v1/orders/${order}/cancel`);
+  }
+
+  refund(order) {
+    return this.#send('POST', `/v1/orders/${order}/refund`);
+  }
+
+  /**
+   * A reply: `ok`, `status`, `code` of a refusal, `retryMs`, `body`, and `dateMs`, the service's time to the second.
+   * Without any reply the code is `unavailable`, as that of the service: the outcome is unknown.
+   */
+  async #send(method, path, body) {
+    const headers = {};
+    if (this.token !== null && !path.startsWith('/demo/')) headers.authorization = `Bearer ${this.token}`;
+    if (body) headers['content-type'] = 'application/json';
+    const signal = AbortSignal.timeout(PATIENCE_MS);
+    try {
+      const reply = await fetch(path, { method, headers, signal, cache: 'no-store', body: body && JSON.stringify(body) });
+      const text = await reply.text();
+      const read = text === '' ? {} : JSON.parse(text);
+      const known = { ok: reply.ok, status: reply.status, body: read, dateMs: Date.parse(reply.headers.get('date')) };
+      if (reply.ok) return known;
+      return { ...known, code: read.code ?? 'unavailable', retryMs: 1000 * Number(reply.headers.get('retry-after') ?? 0) };
+    } catch {
+      return { ok: false, status: 0, code: 'unavailable', retryMs: 0, body: {} };
+    }
+  }
+}

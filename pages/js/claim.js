@@ -1,0 +1,151 @@
+// This tab's claim on one coupon: from the click to the end of its order.
+//
+// A claim is safe to repeat, so whatever has no answer is asked again by itself. A user who lost costs one request; only
+// a winner polls.
+
+/** Pauses between the looks at a claim until its order is written. */
+const LOOKS_MS = [150, 250, 400, 800, 1500, 3000];
+const LOOK_MS = 5000;
+const RETRY_MIN_MS = 1000;
+const RETRY_MAX_MS = 10_000;
+
+/** Refusals after which the same request is sent again. */
+const AGAIN = ['overloaded', 'rate_limited', 'unavailable', 'recovering'];
+/** Statuses of an order that has ended, so the user may claim again. */
+export const OVER = ['cancelled', 'expired', 'refunded'];
+/** Refusals that the state of the sale explains, until the next state comes. */
+export const OF_THE_SALE = ['sold_out', 'sale_paused', 'sale_ended', 'sale_not_started'];
+
+export class Claim {
+  /** `idle`, `claiming`, `again` (with `code` and `againAt`), `refused` (with `code`) or `held` (with `status`). */
+  phase = 'idle';
+  code = null;
+  againAt = 0;
+  status = null;
+  orderId = null;
+  /** When the claim was made, by the server's clock; null until the order is written. */
+  claimedMs = null;
+  /** Whether a click found an order of an earlier one. */
+  already = false;
+  /** What is being done to the order: `pay`, `cancel` or `refund`; and why the last deed failed. */
+  deed = null;
+  deedCode = null;
+
+  #api;
+  #coupon;
+  #changed;
+  #tries = 0;
+  #looks = 0;
+  #timer = null;
+
+  constructor(api, coupon, changed) {
+    this.#api = api;
+    this.#coupon = coupon;
+    this.#changed = changed;
+    if (api.hasClaimed(coupon)) this.#look();
+  }
+
+  /** Claims; of several clicks the first one counts. */
+  async claim() {
+    if (['claiming', 'again'].includes(this.phase)) return;
+    this.#tries = 0;
+    await this.#ask();
+  }
+
+  pay() {
+    return this.#do('pay', () => this.#api.pay(this.orderId));
+  }
+
+  cancel() {
+    return this.#do('cancel', () => this.#api.cancel(this.orderId));
+  }
+
+  refund() {
+    return this.#do('refund', () => this.#api.refund(this.orderId));
+  }
+
+  /** The sale has told its state, which counts more than an older refusal. */
+  heardOfSale() {
+    if (this.phase === 'refused' && OF_THE_SALE.includes(this.code)) this.#become({ phase: 'idle', code: null });
+  }
+
+  /** The time to pay is over: looks at what has become of the order. */
+  timeIsUp() {
+    if (this.status !== 'unpaid' || this.#timer !== null) return;
+    // The service takes a moment to expire an order; a second look is not hurried.
+    this.#looks = Math.max(this.#looks, LOOKS_MS.length - 3) + 1;
+    this.#lookIn(LOOKS_MS[this.#looks] ?? LOOK_MS);
+  }
+
+  async #ask(anew = false) {
+    this.#become({ phase: 'claiming', code: null, deedCode: null, already: false });
+    if (!(await this.#api.enter())) return this.#become({ phase: 'refused', code: 'invalid_token' });
+    const reply = await this.#api.claim(this.#coupon);
+    const { code } = reply;
+    if (reply.ok) {
+      this.#hold(reply.body.order_id, reply.body.status, Date.parse(reply.body.claimed_at) || null);
+    } else if (code === 'already_claimed') {
+      // After a repeat of our own it is the answer to the first request.
+      this.already = this.#tries === 0;
+      this.#hold(reply.body.order_id, 'pending', null);
+    } else if (AGAIN.includes(code)) {
+      const pause = Math.max(reply.retryMs, Math.min(RETRY_MIN_MS * 2 ** this.#tries, RETRY_MAX_MS));
+      this.#tries += 1;
+      this.#become({ phase: 'again', code, againAt: performance.now() + pause });
+      // A crowd that was sent away together must not come back together.
+      setTimeout(() => this.#ask(), pause + 500 * Math.random());
+    } else if (code === 'invalid_token' && !anew) {
+      // The token has run out; the demo gives another one.
+      this.#api.leave();
+      await this.#ask(true);
+    } else {
+      this.#become({ phase: 'refused', code });
+    }
+  }
+
+  #hold(orderId, status, claimedMs) {
+    this.#looks = 0;
+    this.#become({ phase: 'held', code: null, orderId, status, claimedMs });
+    this.#lookIn(LOOKS_MS[0]);
+  }
+
+  #lookIn(ms) {
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(() => this.#look(), ms);
+  }
+
+  /** Looks at the claim, and again as long as something is to come. */
+  async #look() {
+    this.#timer = null;
+    const reply = await this.#api.myClaim(this.#coupon);
+    if (reply.ok) {
+      const { order_id: orderId, status } = reply.body;
+      if (orderId !== this.orderId) this.claimedMs = null;
+      if (status === 'unpaid' && this.claimedMs === null) {
+        const order = await this.#api.order(orderId);
+        if (order.ok) this.claimedMs = Date.parse(order.body.claimed_at);
+      }
+      if (this.phase !== 'claiming') this.#become({ phase: 'held', code: null, orderId, status });
+    }
+    const over = reply.code === 'not_claimed' || reply.code === 'invalid_token' || reply.code === 'coupon_not_found';
+    if (over) return;
+    const settled = reply.ok && !['pending', 'in_review', 'refunding'].includes(reply.body.status);
+    const isUnpaid = settled && reply.body.status === 'unpaid';
+    const known = settled && !(isUnpaid && (this.claimedMs === null || this.deedCode === 'payment_elsewhere'));
+    if (!known && this.#timer === null) this.#lookIn(LOOKS_MS[++this.#looks] ?? LOOK_MS);
+  }
+
+  async #do(deed, call) {
+    if (this.deed !== null) return;
+    this.#become({ deed, deedCode: null });
+    const reply = await call();
+    this.#become({ deed: null, deedCode: reply.ok ? null : reply.code, status: reply.body.status ?? this.status });
+    // A status that is still to change, or an outcome that is unknown.
+    if (!reply.ok || this.status === 'refunding') this.#lookIn(reply.ok ? LOOKS_MS[0] : RETRY_MIN_MS);
+  }
+
+  #become(change) {
+    Object.assign(this, change);
+    this.#changed();
+  }
+}

@@ -1,0 +1,146 @@
+// The shopper's page: puts the parts together, and paints.
+
+import { render } from '../vendor/lit-html.js';
+import { Api } from './api.js';
+import { Claim } from './claim.js';
+import { Clock } from './clock.js';
+import { faceOf, payByMs, wordOf } from './face.js';
+import { Stream } from './stream.js';
+import { page } from './view.js';
+import { Words } from './words.js';
+
+const THEME = 'flash-sale.theme';
+/** Faces that are on the way to another one: the live region waits for that. */
+const PASSING = ['loading', 'claiming'];
+
+const api = new Api();
+const words = new Words();
+const clock = new Clock();
+const state = { missing: null, sale: null, line: 'connecting', heardAt: 0, clock, claim: { phase: 'idle' }, user: api.user, orders: null, ordersFailed: false, titles: {} };
+let painted = null;
+let said = null;
+let listed = null;
+
+const does = {
+  claim: () => state.claim.claim(),
+  pay: () => state.claim.pay(),
+  cancel: () => state.claim.cancel(),
+  refund: () => state.claim.refund(),
+  turnLanguage() {
+    words.turn();
+    paint();
+  },
+  turnTheme() {
+    const dark = document.documentElement.dataset.theme ?? (matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light');
+    setTheme(dark === 'dark' ? 'light' : 'dark');
+  },
+};
+
+function setTheme(theme) {
+  document.documentElement.dataset.theme = theme;
+  localStorage.setItem(THEME, theme);
+}
+
+function paint() {
+  const face = faceOf(state, clock.now());
+  const hadFocus = document.activeElement?.id === 'claim';
+  render(page(state, face, words, does), document.getElementById('page'));
+  if (state.sale) document.title = `${state.sale.title} · flash-sale`;
+  // The button has gone: the focus goes to what stands in its place.
+  if (hadFocus && !document.getElementById('claim')) document.querySelector('h2.face')?.focus();
+  painted = face;
+  say(face);
+}
+
+/** Speaks each outcome once, without digits. The state that the page begins with is read like any page. */
+function say(face) {
+  const over = state.claim.phase === 'held' ? state.claim.status : '';
+  const outcome = `${face} ${over}`;
+  if (PASSING.includes(face) || outcome === said) return;
+  if (said !== null) {
+    const spoken = wordOf(over !== '' ? over : face, state.claim, words);
+    const texts = [spoken, `${spoken}.more`].filter((key) => words.has(key));
+    document.getElementById('said').textContent = texts.map((key) => words.of(key)).join('. ');
+  }
+  said = outcome;
+}
+
+/** Called by the claim whenever it has changed. */
+function claimChanged() {
+  state.user = api.user;
+  const held = `${state.claim.orderId} ${state.claim.status}`;
+  if (state.claim.phase === 'held' && state.claim.status !== 'pending' && held !== listed) {
+    listed = held;
+    listOrders();
+  }
+  paint();
+}
+
+async function listOrders() {
+  if (api.token === null) return;
+  const reply = await api.orders();
+  state.ordersFailed = !reply.ok;
+  if (reply.ok) state.orders = reply.body.orders;
+  const unnamed = new Set((state.orders ?? []).map((order) => order.coupon_id).filter((coupon) => !(coupon in state.titles)));
+  for (const coupon of unnamed) {
+    const named = await api.coupon(coupon);
+    if (named.ok) state.titles[coupon] = named.body.title;
+  }
+  paint();
+}
+
+function heard({ sale, now, line, refused }) {
+  if (refused) state.missing = 'coupon_not_found';
+  if (line) state.line = line;
+  if (now !== undefined && now !== null) clock.heard(now);
+  if (sale) {
+    state.sale = sale.pay_within_s ? sale : { pay_within_s: state.sale?.pay_within_s, ...sale };
+    state.heardAt = performance.now();
+    state.titles[sale.coupon_id] = sale.title;
+    state.claim.heardOfSale();
+  }
+  paint();
+}
+
+/** The coupon in the path; else the newest sale that is on, the next one, or the last one. */
+async function chooseCoupon() {
+  const [, inPath] = location.pathname.match(/^\/sale\/([^/]+)$/) ?? [];
+  if (inPath) return inPath;
+  for (;;) {
+    const reply = await api.coupons();
+    if (reply.ok) {
+      const now = reply.dateMs;
+      const sales = reply.body.coupons.filter((coupon) => coupon.sale && coupon.state !== 'ended');
+      const lasts = sales.filter((coupon) => Date.parse(coupon.sale.closes_at) > now);
+      const open = lasts.filter((coupon) => Date.parse(coupon.sale.opens_at) <= now);
+      const chosen = open.find((coupon) => coupon.sale.left !== 0) ?? lasts.find((coupon) => !open.includes(coupon)) ?? open[0] ?? sales[0];
+      if (chosen) return chosen.id;
+    }
+    [state.missing, state.line] = reply.ok ? ['no_sale', 'live'] : [null, 'lost'];
+    paint();
+    await new Promise((over) => setTimeout(over, 5000 + 5000 * Math.random()));
+  }
+}
+
+/** Paints while a time on the page moves, and when the time alone has changed the face: the sale opens or closes. */
+function tick() {
+  const face = faceOf(state, clock.now());
+  const moves = ['sale_not_started', 'unpaid'].includes(face) || state.claim.phase === 'again' || state.line === 'lost';
+  if (moves || face !== painted) paint();
+  const payBy = state.sale && state.claim.phase === 'held' ? payByMs(state) : null;
+  if (payBy !== null && clock.now() > payBy) state.claim.timeIsUp();
+}
+
+async function start() {
+  const theme = localStorage.getItem(THEME);
+  if (theme) document.documentElement.dataset.theme = theme;
+  paint();
+  const coupon = await chooseCoupon();
+  state.missing = null;
+  state.claim = new Claim(api, coupon, claimChanged);
+  new Stream(api, coupon, heard);
+  setInterval(tick, 200);
+  listOrders();
+}
+
+start();

@@ -1,0 +1,102 @@
+// The live state of a sale: server-sent events over fetch, which tells a refusal and leaves the pauses to us.
+//
+// Each event is the whole state, so nothing is replayed after a break. A hidden page has no stream: a browser has six
+// connections to a host. Where there is no room for a further watcher, the coupon is asked for every 10 to 20 s.
+
+/** An event comes at least every 5 s. */
+const SILENCE_MS = 12_000;
+const PAUSE_MIN_MS = 500;
+const PAUSE_MAX_MS = 10_000;
+/** A browser may not notice for minutes that the network has gone. */
+const POLL_MS = 10_000;
+
+export class Stream {
+  #api;
+  #coupon;
+  #tell;
+  #stop = new AbortController();
+  #last = 0;
+
+  /** `tell` gets `{sale}`, `{now}`, `{line: 'live' | 'lost'}` and `{refused: code}`, as they come. */
+  constructor(api, coupon, tell) {
+    this.#api = api;
+    this.#coupon = coupon;
+    this.#tell = tell;
+    document.addEventListener('visibilitychange', () => this.#stop.abort());
+    window.addEventListener('offline', () => this.#stop.abort());
+    this.#run();
+  }
+
+  async #run() {
+    let pause = PAUSE_MIN_MS;
+    for (;;) {
+      while (document.hidden) await new Promise((shown) => document.addEventListener('visibilitychange', shown, { once: true }));
+      this.#stop = new AbortController();
+      const began = performance.now();
+      const code = await this.#watch();
+      if (code === 'coupon_not_found' || code === 'no_sale' || code === 'invalid_id') {
+        this.#tell({ refused: code });
+        return;
+      }
+      if (document.hidden) continue;
+      if (code === 'too_many_watchers') {
+        await this.#ask();
+        await sleep(POLL_MS * (1 + Math.random()));
+        continue;
+      }
+      this.#tell({ line: 'lost' });
+      // A stream that has worked for a while is tried again at once; all its watchers lost it at one moment.
+      pause = performance.now() - began > SILENCE_MS ? PAUSE_MIN_MS : Math.min(2 * pause, PAUSE_MAX_MS);
+      await sleep(pause * (0.5 + Math.random()));
+    }
+  }
+
+  /** Reads events until the stream ends. Returns the code of a refusal. */
+  async #watch() {
+    const stop = this.#stop;
+    let watchdog = setTimeout(() => stop.abort(), SILENCE_MS);
+    try {
+      const reply = await fetch(`/v1/coupons/${this.#coupon}/live`, { signal: stop.signal, cache: 'no-store' });
+      if (!reply.ok) return (await reply.json()).code;
+      const reader = reply.body.pipeThrough(new TextDecoderStream()).getReader();
+      let text = '';
+      for (;;) {
+        const { value, done } = await reader.read();
+        if (done) return null;
+        clearTimeout(watchdog);
+        watchdog = setTimeout(() => stop.abort(), SILENCE_MS);
+        const events = (text + value).split('\n\n');
+        text = events.pop();
+        events.forEach((event) => this.#read(event));
+      }
+    } catch {
+      return null;
+    } finally {
+      clearTimeout(watchdog);
+      stop.abort();
+    }
+  }
+
+  #read(event) {
+    const fields = Object.fromEntries(event.split('\n').map((line) => line.split(/: ?(.*)/s)));
+    if (fields.event !== 'sale') return;
+    const { now, ...sale } = JSON.parse(fields.data);
+    // After a change of process an event may be older than the last one.
+    if (now !== null && now < this.#last) return;
+    this.#last = now ?? this.#last;
+    this.#tell({ line: 'live', now, sale });
+  }
+
+  async #ask() {
+    const reply = await this.#api.coupon(this.#coupon);
+    if (!reply.ok) return this.#tell({ line: 'lost' });
+    const { id, sale, ...words } = reply.body;
+    const [opens_ms, closes_ms] = [Date.parse(sale.opens_at), Date.parse(sale.closes_at)];
+    const state = { ...words, coupon_id: id, total: sale.total, left: sale.left, opens_ms, closes_ms };
+    this.#tell({ line: 'live', now: reply.dateMs, sale: state });
+  }
+}
+
+function sleep(ms) {
+  return new Promise((over) => setTimeout(over, ms));
+}

@@ -1,0 +1,186 @@
+// The shopper's page as templates. Nothing here keeps state or calls the API.
+
+import { html, nothing, svg } from '../vendor/lit-html.js';
+import { OF_THE_SALE, OVER } from './claim.js';
+import { ofSale, payByMs, wordOf } from './face.js';
+
+const ICONS = {
+  good: svg`<path d="m4.5 12.5 5 5 10-11"/>`,
+  no: svg`<path d="m6 6 12 12M18 6 6 18"/>`,
+  warn: svg`<path d="M12 3.5 22 20.5H2zM12 10v4.5M12 17.3v.4"/>`,
+  pause: svg`<path d="M8.5 5.5v13M15.5 5.5v13"/>`,
+  busy: svg`<path d="M12 3a9 9 0 1 1-9 9"/>`,
+  clock: svg`<path d="M12 3.5a8.5 8.5 0 1 0 .01 0M12 7.5V12l3 2.5"/>`,
+  back: svg`<path d="M9 5 4 10l5 5M4.5 10H15a5 5 0 0 1 0 10h-3"/>`,
+};
+
+/** Icon of each face and status; the others have none. */
+const ICON_OF = {
+  loading: 'busy', unreachable: 'warn', coupon_not_found: 'no',
+  sold_out: 'no', sale_paused: 'pause', sale_ended: 'no', claiming: 'busy', too_many_unpaid_orders: 'warn',
+  overloaded: 'warn', rate_limited: 'warn', unavailable: 'warn', recovering: 'warn', invalid_token: 'warn',
+  refused: 'warn', accepted: 'good', created: 'good', already_claimed: 'good', pending: 'good', in_review: 'warn', unpaid: 'good',
+  paid: 'good', redeemed: 'good', cancelled: 'back', expired: 'back', refunding: 'busy', refunded: 'back',
+};
+
+const HELD = ['accepted', 'created', 'already_claimed', 'pending', 'in_review', 'unpaid', 'paid', 'redeemed', 'refunding'];
+const AGAIN = ['overloaded', 'rate_limited', 'unavailable', 'recovering'];
+/** Faces without a sale to show. */
+const BARE = ['loading', 'unreachable', 'coupon_not_found', 'no_sale'];
+
+export function page(state, face, words, does) {
+  return html`
+    <a class="skip" href="#sale">${words.of('skip')}</a>
+    ${top(state, words, does)}
+    ${state.line === 'lost' && state.sale ? lost(state, words) : nothing}
+    <main>
+      <section id="sale" class="card" aria-labelledby="title" data-face=${face}>
+        ${BARE.includes(face) ? bare(face, words) : sale(state, face, words, does)}
+      </section>
+      ${BARE.includes(face) && face !== 'loading' && !state.orders ? nothing : orders(state, words)}
+    </main>`;
+}
+
+function top({ line, user }, words, does) {
+  return html`
+    <header>
+      <a class="brand" href="/">
+        <svg viewBox="0 0 24 24" aria-hidden="true"><path d="M2 5h20v4.5a2.5 2.5 0 0 0 0 5V19H2v-4.5a2.5 2.5 0 0 0 0-5z"/><path class="bolt" d="m13 7-5 6h3.2L11 17l5-6h-3.2z"/></svg>
+        flash-sale</a>
+      <span class="line" data-line=${line}><i aria-hidden="true"></i><span class="word">${words.of(`line.${line}`)}</span></span>
+      ${user ? html`<span class="user"><span class="word">${words.of('shopper')}</span> <b>${user.slice(-4)}</b></span>` : nothing}
+      <button class="plain" type="button" @click=${does.turnTheme} aria-label=${words.of('theme')}>
+        <svg viewBox="0 0 24 24" aria-hidden="true"><circle cx="12" cy="12" r="8.5" fill="none" stroke="currentColor" stroke-width="2.5"/><path d="M12 3.5a8.5 8.5 0 0 1 0 17z" fill="currentColor"/></svg>
+      </button>
+      <button class="plain" type="button" @click=${does.turnLanguage} lang=${words.language === 'zh' ? 'en' : 'zh-CN'}>${words.of('other')}</button>
+    </header>`;
+}
+
+function lost({ heardAt }, words) {
+  const age = Math.round((performance.now() - heardAt) / 1000);
+  return html`<p class="lost">${words.of('lost')} <span class="aside">${words.of('lost.age')} <b>${age}</b> s</span></p>`;
+}
+
+function bare(face, words) {
+  return html`
+    <h1 id="title" class="face">${icon(face)}${words.of(`face.${face}`)}</h1>
+    ${more(face, words)}
+    ${face === 'coupon_not_found' ? html`<p><a class="go" href="/">${words.of('back')}</a></p>` : nothing}`;
+}
+
+function sale(state, face, words, does) {
+  const { sale: it, claim } = state;
+  return html`
+    <h1 id="title">${it.title}</h1>
+    ${it.sub_title ? html`<p class="sub">${it.sub_title}</p>` : nothing}
+    <p class="price"><b>${words.price(it.pay_cents)}</b>
+      ${it.value_cents > it.pay_cents ? html`<span><span class="unseen">${words.of('worth')} </span><s>${words.price(it.value_cents)}</s></span>` : nothing}</p>
+    <div class="tear" aria-hidden="true"></div>
+    ${stock(it, words)}
+    <div class="say">${says(state, face, words)}</div>
+    ${claim.deedCode ? html`<p class="deed">${words.of(words.has(`deed.${claim.deedCode}`) ? `deed.${claim.deedCode}` : 'deed.refused')}</p>` : nothing}
+    ${buttons(state, face, words, does)}
+    ${claim.orderId && claim.phase === 'held' ? html`
+      <p class="number"><span>${words.of('order')}</span> <b>${words.id(claim.orderId)}</b></p>` : nothing}
+    ${it.rules ? html`<p class="rules">${it.rules}</p>` : nothing}
+    <p class="foot"><span>${words.of('one')}</span> <span>${dates(state, words)}</span></p>`;
+}
+
+function dates({ sale: it, clock }, words) {
+  const now = clock.now();
+  const key = ofSale(it, now) === 'sale_ended' ? 'ended' : now < it.opens_ms ? 'opens' : 'until';
+  const ms = key === 'opens' ? it.opens_ms : key === 'ended' ? Math.min(it.closes_ms, now) : it.closes_ms;
+  return key === 'ended' && it.closes_ms > now ? words.of('face.sale_ended') : html`${words.of(key)} ${words.date(ms, now)}`;
+}
+
+function stock({ left, total }, words) {
+  if (left === null || left === undefined) return html`<p class="stock">${words.of('left.unknown')}</p>`;
+  return html`
+    <p class="stock" id="stock"><span><b>${words.number.format(left)}</b> ${words.of('left')}</span>
+      <span>${words.of('of')} ${words.number.format(total)}</span></p>
+    <progress max=${total} .value=${left} aria-labelledby="stock"></progress>`;
+}
+
+/** What the page says: after an order that is over, both that and the state of the sale. */
+function says(state, face, words) {
+  const { sale: it, claim, clock } = state;
+  const over = claim.phase === 'held' && OVER.includes(claim.status);
+  const word = wordOf(face, claim, words);
+  const known = word === 'face.refused' ? 'refused' : face;
+  return html`
+    ${over ? html`<p class="face" data-icon="back">${icon(claim.status)}${words.of(`face.${claim.status}`)}</p>${more(claim.status, words)}` : nothing}
+    ${known === 'open' ? nothing
+    : known === 'sale_not_started' ? counter(words.of('face.sale_not_started'), it.opens_ms - clock.now(), words.of('clock'), words)
+    : html`
+      <h2 class="face" tabindex="-1" data-icon=${ICON_OF[known]}>${icon(known)}${words.of(word)}</h2>
+      ${HELD.includes(known) ? steps(known, words) : nothing}
+      ${known === 'unpaid' ? payBy(state, words) : more(known, words)}
+      ${known === 'refused' ? html`<p><code>${face}</code></p>` : nothing}
+      ${AGAIN.includes(known) ? html`<p class="aside">${words.of('asking_in')} <b>${Math.max(0, Math.ceil((claim.againAt - performance.now()) / 1000))}</b> ${words.of('seconds')}</p>` : nothing}`}`;
+}
+
+function steps(face, words) {
+  const done = { accepted: 1, pending: 1, in_review: 1, already_claimed: 1, created: 2, unpaid: 2 }[face] ?? 3;
+  const step = (number, key) => html`<li class=${number <= done ? 'done' : number === done + 1 ? 'now' : ''} aria-current=${number === done + 1 ? 'step' : nothing}>${words.of(key)}</li>`;
+  return html`<ol class="steps">${step(1, 'step.claimed')}${step(2, 'step.written')}${step(3, done === 3 ? 'step.paid' : 'step.pay')}</ol>`;
+}
+
+function payBy(state, words) {
+  const until = payByMs(state);
+  if (until === null) return more('unpaid', words);
+  return counter(words.of('face.unpaid.left'), until - state.clock.now(), words.of('face.unpaid.more'), words);
+}
+
+function counter(above, ms, below, words) {
+  return html`<div class="counter"><p>${above}</p><p class="digits" role="timer" aria-live="off">${words.span(ms)}</p><p>${below}</p></div>`;
+}
+
+/** One button for the claim, which keeps its place and its focus; in its stead those of an unpaid or paid order. */
+function buttons({ sale: it, claim }, face, words, does) {
+  const busy = claim.deed !== null;
+  if (face === 'unpaid') {
+    return html`<p class="buttons">
+      <button class="go" type="button" @click=${does.pay} aria-disabled=${busy}>${claim.deed === 'pay' ? words.of('paying') : html`${words.of('pay')} ${words.price(it.pay_cents)}`}</button>
+      <button class="other" type="button" @click=${does.cancel} aria-disabled=${busy}>${words.of('give_up')}</button></p>`;
+  }
+  if (face === 'paid') {
+    return html`<p class="buttons end"><button class="other" type="button" @click=${does.refund} aria-disabled=${busy}>${words.of('refund')}</button></p>`;
+  }
+  if (HELD.includes(face) || face === 'sale_ended') return nothing;
+  const again = claim.phase === 'held';
+  const price = it.pay_cents === 0 ? words.of('claim.free') : html`${words.of(again ? 'claim.again' : 'claim')} ${words.price(it.pay_cents)}`;
+  const label = { sale_not_started: words.of('wait'), sold_out: words.of('face.sold_out'), sale_paused: words.of('face.sale_paused'), claiming: words.of('face.claiming') }[face] ?? price;
+  const works = face === 'open' || (claim.phase === 'refused' && !OF_THE_SALE.includes(face));
+  return html`<p class="buttons"><button id="claim" class="go" type="button" @click=${works ? does.claim : nothing} aria-disabled=${!works}>${label}</button></p>`;
+}
+
+function orders({ orders: mine, ordersFailed, titles, clock }, words) {
+  return html`
+    <section class="orders" aria-labelledby="orders">
+      <h2 id="orders">${words.of('orders')}</h2>
+      ${ordersFailed ? html`<p class="none">${words.of('orders.failed')}</p>`
+    : !mine || mine.length === 0 ? html`<p class="none">${words.of('orders.none')}</p>`
+    : html`<ul>${mine.map((order) => html`
+        <li><span class="what"><a href="/sale/${order.coupon_id}">${titles[order.coupon_id] ?? order.coupon_id}</a>
+            <span class="aside">${words.date(Date.parse(order.claimed_at), clock.now())}</span></span>
+          ${status(order.status, words)}
+          <span class="id">${words.id(order.order_id)}</span></li>`)}</ul>`}
+    </section>`;
+}
+
+function status(status, words) {
+  if (status === 'unpaid') return html`<span class="status">${picture('clock')}${words.of('unpaid')}</span>`;
+  return html`<span class="status" data-icon=${ICON_OF[status]}>${icon(status)}${words.of(`face.${status}`)}</span>`;
+}
+
+function more(face, words) {
+  return words.has(`face.${face}.more`) ? html`<p class="more">${words.of(`face.${face}.more`)}</p>` : nothing;
+}
+
+function icon(face) {
+  return face in ICON_OF ? picture(ICON_OF[face]) : nothing;
+}
+
+function picture(name) {
+  return html`<svg class="icon ${name}" viewBox="0 0 24 24" aria-hidden="true">${ICONS[name]}</svg>`;
+}

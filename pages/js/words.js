@@ -1,0 +1,64 @@
+// Words, numbers and dates in the two languages.
+
+import en from './en.js';
+import zh from './zh.js';
+
+const LANGUAGES = { en, zh };
+const KEPT = 'flash-sale.language';
+
+export class Words {
+  constructor() {
+    const kept = localStorage.getItem(KEPT);
+    const wanted = kept ?? (navigator.languages ?? []).find((tag) => /^(en|zh)\b/i.test(tag)) ?? 'en';
+    this.set(/^zh/i.test(wanted) ? 'zh' : 'en');
+  }
+
+  set(language) {
+    this.language = language;
+    this.words = LANGUAGES[language];
+    this.tag = language === 'zh' ? 'zh-CN' : 'en';
+    document.documentElement.lang = this.tag;
+    this.number = new Intl.NumberFormat(this.tag);
+  }
+
+  /** Changes to the other language, and keeps that for the next visit. */
+  turn() {
+    this.set(this.language === 'zh' ? 'en' : 'zh');
+    localStorage.setItem(KEPT, this.language);
+  }
+
+  /** The text under this key; a key that is missing shows itself. */
+  of(key) {
+    return this.words[key] ?? key;
+  }
+
+  has(key) {
+    return key in this.words;
+  }
+
+  price(cents) {
+    return `¥${(cents / 100).toFixed(2).replace(/\B(?=(\d{3})+\.)/g, ',')}`;
+  }
+
+  /** A date, with its year if that isn't the present one. */
+  date(ms, nowMs) {
+    const year = new Date(ms).getFullYear() === new Date(nowMs).getFullYear() ? undefined : 'numeric';
+    const clock = { hour: '2-digit', minute: '2-digit', second: '2-digit', hourCycle: 'h23' };
+    return new Intl.DateTimeFormat(this.tag, { year, month: 'short', day: 'numeric', ...clock }).format(ms);
+  }
+
+  /** An id in groups of four digits, to be read aloud. */
+  id(id) {
+    return id.replace(/(\d{4})(?=\d)/g, '$1 ');
+  }
+
+  /** A span of time as a clock shows it, rounded up: it reads 00:00 only when it is over. */
+  span(ms) {
+    const seconds = Math.max(0, Math.ceil(ms / 1000));
+    const two = (number) => String(number).padStart(2, '0');
+    const [days, hours] = [Math.floor(seconds / 86400), Math.floor(seconds / 3600) % 24];
+    const clock = `${two(Math.floor(seconds / 60) % 60)}:${two(seconds % 60)}`;
+    if (days > 0) return this.language === 'zh' ? `${days}天 ${two(hours)}:${clock}` : `${days} d ${two(hours)}:${clock}`;
+    return hours > 0 ? `${two(hours)}:${clock}` : clock;
+  }
+}

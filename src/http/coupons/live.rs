@@ -1,0 +1,95 @@
+//! The live state of a sale, as a stream of events.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::{HeaderName, HeaderValue, StatusCode};
+use axum::response::sse::{Event, Sse};
+use axum::response::{IntoResponse, Response};
+use futures_util::stream::{Stream, StreamExt, once, unfold};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::app::App;
+use crate::base::limits;
+use crate::http::claims::coupon_not_found;
+use crate::http::extract::Id;
+use crate::http::problem::Problem;
+use crate::sale::ids::CouponId;
+use crate::sale::live::{SaleEvent, Watch, Watching};
+
+/// nginx would keep the events back.
+const NO_BUFFERING: (HeaderName, HeaderValue) =
+    (HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
+
+/// The last event of a stream: connect again.
+#[derive(Serialize, ToSchema)]
+struct Bye {
+    /// Always `stopping`: the process ends.
+    reason: &'static str,
+}
+
+/// Watch a sale: its state now, and whenever it changes.
+///
+/// Server-sent events. Each event `sale` is the whole state; there is at most one a second and at least one in five
+/// seconds. The event `bye` ends the stream.
+#[utoipa::path(
+    get, path = "/v1/coupons/{id}/live", tag = "coupons",
+    params(("id" = String, Path, description = "Coupon")),
+    responses(
+        (status = 200, description = "Events `sale` with the state, without an end; at last `bye`", body = SaleEvent, content_type = "text/event-stream"),
+        (status = 400, description = "`invalid_id`"),
+        (status = 404, description = "`coupon_not_found`"),
+        (status = 409, description = "`no_sale`: a regular coupon has nothing to watch"),
+        (status = 503, description = "`too_many_watchers` (with Retry-After): ask for the coupon now and then instead; `unavailable`"),
+    ),
+)]
+pub async fn live(
+    State(app): State<Arc<App>>,
+    Id(coupon): Id<CouponId>,
+) -> Result<Response, Problem> {
+    match app.live.watch(coupon).await? {
+        Watch::Watching(watching) => {
+            let stop = app.shutdown.stop_token().clone();
+            let events = events(watching).take_until(stop.cancelled_owned()).chain(bye());
+            Ok(([NO_BUFFERING], Sse::new(events)).into_response())
+        }
+        Watch::NoCoupon => Err(coupon_not_found()),
+        Watch::NoSale => {
+            let detail = "a regular coupon has no sale, so its state doesn't change by itself";
+            Err(Problem::new(StatusCode::CONFLICT, "no_sale", detail))
+        }
+        Watch::Full => {
+            let detail =
+                "as many clients watch as may; ask for the coupon every 10 to 20 seconds instead";
+            let problem =
+                Problem::new(StatusCode::SERVICE_UNAVAILABLE, "too_many_watchers", detail);
+            Err(problem.retry_after(limits::WATCHERS_RETRY_AFTER))
+        }
+    }
+}
+
+fn events(watching: Watching) -> impl Stream<Item = Result<Event, Infallible>> {
+    unfold(watching, |mut watching| async {
+        let event = watching.next().await?;
+        Some((Ok(sale(&event)), watching))
+    })
+}
+
+/// The id grows with time, so a client that has several streams one after the other can drop an older event.
+fn sale(event: &SaleEvent) -> Event {
+    let named = Event::default().event("sale");
+    let named = match event.now {
+        Some(now) => named.id(now.to_string()),
+        None => named,
+    };
+    named.json_data(event).expect("a state can be written as JSON")
+}
+
+fn bye() -> impl Stream<Item = Result<Event, Infallible>> {
+    once(async {
+        let bye = Event::default().event("bye").json_data(Bye { reason: "stopping" });
+        Ok(bye.expect("a word can be written as JSON"))
+    })
+}

@@ -1,0 +1,121 @@
+//! The files of `pages/`, embedded by `build.rs`: each as it is, and compressed.
+
+use axum::body::Body;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+
+include!(concat!(env!("OUT_DIR"), "/pages.rs"));
+
+/// An embedded file.
+pub struct File {
+    /// Path below `pages/`.
+    name: &'static str,
+    /// Its `Content-Type`.
+    pub media_type: &'static str,
+    plain: &'static [u8],
+    gzipped: &'static [u8],
+}
+
+/// Time for which a cache may keep a file.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Freshness {
+    /// Not at all.
+    Never,
+    /// Until it is asked for again: the reply may be that nothing has changed.
+    Asked,
+    /// For ever: another build has another path.
+    Forever,
+}
+
+impl Freshness {
+    fn cache_control(self) -> HeaderValue {
+        HeaderValue::from_static(match self {
+            Self::Never => "no-store",
+            Self::Asked => "no-cache",
+            Self::Forever => "public, max-age=31536000, immutable",
+        })
+    }
+}
+
+/// Name of this build's files, in the path of each asset.
+pub fn version() -> &'static str {
+    VERSION
+}
+
+/// A page.
+///
+/// # Panics
+///
+/// If there is no such page.
+pub fn page(name: &str) -> &'static File {
+    FILES.iter().find(|file| file.name == name).expect("the routes name pages that are there")
+}
+
+/// An asset: any file that is no page.
+pub fn asset(name: &str) -> Option<&'static File> {
+    FILES.iter().find(|file| file.name == name && !name.ends_with(".html"))
+}
+
+impl File {
+    /// The reply with this file, without its type: compressed for a client that takes that, and without a body for one
+    /// that has this build's file.
+    pub fn reply(&self, headers: &HeaderMap, freshness: Freshness) -> Response {
+        // Weak, because it stands for both forms.
+        let tag = format!("W/\"{VERSION}\"");
+        let about = [
+            (header::CACHE_CONTROL, freshness.cache_control()),
+            (header::VARY, HeaderValue::from_static("accept-encoding")),
+            (header::ETAG, HeaderValue::try_from(&tag).expect("digits and letters")),
+        ];
+        if freshness != Freshness::Never && is_known(headers, &tag) {
+            return (StatusCode::NOT_MODIFIED, about).into_response();
+        }
+        if takes_gzip(headers) {
+            let encoding = [(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"))];
+            return (about, encoding, Body::from(self.gzipped)).into_response();
+        }
+        (about, Body::from(self.plain)).into_response()
+    }
+}
+
+fn values(headers: &HeaderMap, name: header::HeaderName) -> impl Iterator<Item = &str> {
+    let values = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).map(str::trim)
+}
+
+fn is_known(headers: &HeaderMap, tag: &str) -> bool {
+    values(headers, header::IF_NONE_MATCH).any(|known| known == tag || known == "*")
+}
+
+/// Whether `Accept-Encoding` names gzip, and doesn't refuse it by `q=0`.
+fn takes_gzip(headers: &HeaderMap) -> bool {
+    values(headers, header::ACCEPT_ENCODING).any(|coding| {
+        let (name, weight) = coding.split_once(';').unwrap_or((coding, ""));
+        let weight = weight.trim().strip_prefix("q=").map(str::trim);
+        let refused = weight.is_some_and(|weight| weight.parse() == Ok(0.0));
+        name.trim().eq_ignore_ascii_case("gzip") && !refused
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gzip_is_sent_to_a_client_that_takes_it() {
+        for (value, expected) in [
+            ("gzip", true),
+            ("gzip, deflate, br, zstd", true),
+            ("br;q=1.0, GZIP;q=0.5", true),
+            ("identity, gzip; q=0", false),
+            ("gzip;q=0.000", false),
+            ("br", false),
+            ("", false),
+        ] {
+            let headers =
+                HeaderMap::from_iter([(header::ACCEPT_ENCODING, HeaderValue::from_static(value))]);
+            assert_eq!(takes_gzip(&headers), expected, "{value:?}");
+        }
+        assert!(!takes_gzip(&HeaderMap::new()));
+    }
+}

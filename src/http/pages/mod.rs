@@ -1,0 +1,84 @@
+//! Pages for people, beside the API. They hold no state of their own: all that a page shows comes from the API, and all
+//! that it does is a call that any other client could make.
+//!
+//! No cookie is set or read, so no site can act in a user's name by sending the user's browser here. The pages run only
+//! their own scripts (`HEADERS`), and a text from outside can't become one: the browser takes no string for HTML except
+//! from lit-html's own policy.
+
+// Tokens for the shoppers of a demo.
+pub mod shoppers;
+
+// The embedded files.
+pub mod files;
+
+use axum::Router;
+use axum::extract::Path;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use tower_http::csrf::CsrfLayer;
+
+use super::problem::Problem;
+use super::state::HttpState;
+use crate::base::config::Page;
+use files::{File, Freshness};
+
+/// Headers of each page and asset.
+const HEADERS: [(HeaderName, HeaderValue); 4] = [
+    (
+        header::CONTENT_SECURITY_POLICY,
+        HeaderValue::from_static(
+            "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
+             font-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; \
+             require-trusted-types-for 'script'; trusted-types lit-html",
+        ),
+    ),
+    (header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff")),
+    (header::REFERRER_POLICY, HeaderValue::from_static("same-origin")),
+    (
+        HeaderName::from_static("cross-origin-opener-policy"),
+        HeaderValue::from_static("same-origin"),
+    ),
+];
+
+/// Routes of the pages that are served.
+pub fn routes(http: &HttpState) -> Router<HttpState> {
+    let mut routes = Router::new();
+    if http.front().pages.contains(&Page::Shop) {
+        routes = routes
+            .route("/", get(shop))
+            .route("/sale/{coupon}", get(shop))
+            .route("/assets/{version}/{*name}", get(asset));
+    }
+    if http.front().shoppers.is_some() {
+        let another_site = CsrfLayer::new().with_rejection_response(|_| {
+            let detail = "a page of another site may not ask for a shopper";
+            Problem::new(StatusCode::FORBIDDEN, "cross_site", detail).into_response()
+        });
+        routes = routes.route("/demo/shoppers", post(shoppers::enter).layer(another_site));
+    }
+    routes
+}
+
+async fn shop(headers: HeaderMap) -> Response {
+    let page = files::page("shop.html");
+    reply(page, page.reply(&headers, Freshness::Asked))
+}
+
+/// A file under the path of another build is that of this build, kept by no cache: while processes are replaced, the
+/// page of one may ask another one for its files.
+async fn asset(
+    Path((version, name)): Path<(String, String)>,
+    headers: HeaderMap,
+) -> Result<Response, Problem> {
+    let Some(file) = files::asset(&name) else {
+        return Err(Problem::not_found("not_found", "there is no such file"));
+    };
+    let freshness = if version == files::version() { Freshness::Forever } else { Freshness::Never };
+    Ok(reply(file, file.reply(&headers, freshness)))
+}
+
+fn reply(file: &File, response: Response) -> Response {
+    let content_type = [(header::CONTENT_TYPE, HeaderValue::from_static(file.media_type))];
+    (content_type, HEADERS, response).into_response()
+}

@@ -1,0 +1,366 @@
+//! Pages for people: their files and headers, the words for each answer, and the tokens of a demo's shoppers.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use aws_lc_rs::digest;
+use flash_sale::sale::claim::outcome::ClaimOutcome;
+use reqwest::header::HeaderMap;
+use serde_json::Value;
+
+use crate::support::TestApp;
+
+/// Most bytes that the shopper's page may be, as it is sent.
+const SHOP_BYTES_MAX: usize = 25 * 1024;
+
+/// The policy of each page.
+const POLICY: [&str; 11] = [
+    "default-src 'none'",
+    "script-src 'self'",
+    "style-src 'self'",
+    "img-src 'self' data:",
+    "connect-src 'self'",
+    "font-src 'self'",
+    "base-uri 'none'",
+    "form-action 'self'",
+    "frame-ancestors 'none'",
+    "require-trusted-types-for 'script'",
+    "trusted-types lit-html",
+];
+
+/// Operations whose refusals the shopper's page tells.
+const CALLED: [(&str, &str); 7] = [
+    ("post", "/v1/coupons/{id}/claims"),
+    ("get", "/v1/coupons/{id}/claims/me"),
+    ("get", "/v1/coupons/{id}/live"),
+    ("get", "/v1/coupons/{id}"),
+    ("post", "/v1/orders/{id}/pay"),
+    ("post", "/v1/orders/{id}/cancel"),
+    ("post", "/v1/orders/{id}/refund"),
+];
+
+/// Codes that need no words of their own: the page can't cause them, or deals with them by itself.
+const WORDLESS: [&str; 8] = [
+    // A field of a refusal.
+    "order_id",
+    "invalid_id",
+    "invalid_query",
+    "invalid_body",
+    "malformed_json",
+    "unsupported_media_type",
+    "not_claimed",
+    "too_many_watchers",
+];
+
+#[tokio::test]
+async fn each_page_and_each_file_has_its_type_and_the_guards() {
+    let app = TestApp::demo().await;
+    for (path, file) in pages_and_files(&app).await {
+        let expected = match path.rsplit_once('.') {
+            Some((_, "css")) => "text/css; charset=utf-8",
+            Some((_, "js")) => "text/javascript; charset=utf-8",
+            Some((_, "svg")) => "image/svg+xml",
+            _ => "text/html; charset=utf-8",
+        };
+        assert_eq!(file.header("content-type"), expected, "{path}");
+        let policy: Vec<&str> =
+            file.header("content-security-policy").split(';').map(str::trim).collect();
+        assert_eq!(policy, POLICY, "{path}");
+        for (name, value) in [
+            ("x-content-type-options", "nosniff"),
+            ("cross-origin-opener-policy", "same-origin"),
+            ("referrer-policy", "same-origin"),
+            ("content-encoding", "gzip"),
+            ("vary", "accept-encoding"),
+        ] {
+            assert_eq!(file.header(name), value, "{path}: {name}");
+        }
+        assert!(!file.headers.contains_key("set-cookie"), "{path}");
+        let is_asset = path.starts_with("/assets/");
+        let cache = if is_asset { "public, max-age=31536000, immutable" } else { "no-cache" };
+        assert_eq!(file.header("cache-control"), cache, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn what_a_browser_has_is_not_sent_again() {
+    let app = TestApp::demo().await;
+    for (path, file) in pages_and_files(&app).await {
+        let again = get(&app, &path, &[("if-none-match", file.header("etag"))]).await;
+        assert_eq!((again.status, again.bytes.len()), (304, 0), "{path}");
+        assert_eq!(again.header("etag"), file.header("etag"), "{path}");
+        let other = get(&app, &path, &[("if-none-match", "W/\"another\"")]).await;
+        assert_eq!(other.status, 200, "{path}");
+        // As it is, for a client that takes no gzip: the same text as in the repository.
+        let plain = get(&app, &path, &[]).await;
+        assert!(!plain.headers.contains_key("content-encoding"), "{path}");
+        if let Some((_, name)) = path.strip_prefix("/assets/").and_then(|name| name.split_once('/'))
+        {
+            let source = fs::read(folder().join(name)).expect("it is there");
+            assert!(plain.bytes == source, "{path} isn't pages/{name}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn files_of_another_build_are_those_of_this_one_and_kept_by_no_cache() {
+    let app = TestApp::demo().await;
+    let other = get(&app, "/assets/00000000/shop.css", &[("if-none-match", "*")]).await;
+    assert_eq!((other.status, other.header("cache-control")), (200, "no-store"));
+    for path in
+        ["/assets/00000000/shop.html", "/assets/00000000/none.js", "/assets/00000000/../Cargo.toml"]
+    {
+        assert_eq!(app.get(path, "").await.refusal(), (404, "not_found"), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn the_page_is_small() {
+    let app = TestApp::demo().await;
+    let files = pages_and_files(&app).await;
+    let bytes: usize = files
+        .iter()
+        .filter(|(path, _)| *path != "/sale/1024")
+        .map(|(_, file)| file.bytes.len())
+        .sum();
+    println!("the shopper's page: {bytes} bytes in {} files", files.len() - 1);
+    assert!(bytes <= SHOP_BYTES_MAX, "{bytes} bytes");
+    let names = files.keys().filter_map(|path| path.strip_prefix("/assets/")?.split_once('/'));
+    let served: BTreeSet<String> = names.map(|(_, name)| name.to_owned()).collect();
+    let there: BTreeSet<String> = sources("")
+        .into_iter()
+        .filter(|name| [".js", ".css", ".svg"].iter().any(|ending| name.ends_with(ending)))
+        .collect();
+    assert_eq!(served, there, "left: the files that the page needs; right: those of pages/");
+}
+
+#[tokio::test]
+async fn pages_are_served_only_where_they_are_asked_for() {
+    let app = TestApp::start().await;
+    for path in ["/", "/sale/1024", "/assets/00000000/shop.css"] {
+        assert_eq!(app.get(path, "").await.refusal(), (404, "not_found"), "{path}");
+    }
+    let shop = TestApp::configured(&["--pages", "shop"]).await;
+    assert_eq!(get(&shop, "/", &[]).await.status, 200);
+    for app in [&app, &shop] {
+        let refused = enter(app, &[]).await;
+        assert_eq!(refused.refusal(), (404, "not_found"), "only the demo gives tokens away");
+    }
+}
+
+#[tokio::test]
+async fn a_shopper_of_the_demo_can_buy() {
+    let app = TestApp::demo().await;
+    let coupon = app.create_flash(5).await;
+    let host = app.url.strip_prefix("http://").expect("a URL");
+    let (_, port) = host.split_once(':').expect("a port");
+    let local = format!("localhost:{port}");
+    let mut users = BTreeSet::new();
+    for headers in [
+        &[][..],
+        &[("host", local.as_str())],
+        &[("origin", app.url.as_str())],
+        &[("sec-fetch-site", "same-origin"), ("origin", app.url.as_str())],
+    ] {
+        let shopper = enter(&app, headers).await;
+        assert_eq!(shopper.status, 200, "{shopper:?}");
+        let path = format!("/v1/coupons/{coupon}/claims");
+        let claimed = app.post(&path, shopper.text("token"), &Value::Null).await;
+        assert_eq!(claimed.status, 202, "{claimed:?}");
+        users.insert(shopper.text("user_id").to_owned());
+    }
+    assert_eq!(users.len(), 4, "each is a user of their own");
+}
+
+#[tokio::test]
+async fn other_sites_get_no_shopper() {
+    let app = TestApp::demo().await;
+    for host in ["example.org", "example.org:80", "localhost.example.org", "192.0.2.1:8080", "a b"]
+    {
+        let refused = enter(&app, &[("host", host)]).await;
+        assert_eq!(refused.refusal(), (421, "wrong_host"), "{host}");
+    }
+    for headers in [
+        &[("sec-fetch-site", "cross-site")][..],
+        &[("sec-fetch-site", "same-site")],
+        &[("origin", "http://example.org")],
+        &[("origin", "null")],
+        &[("origin", "http://example.org"), ("sec-fetch-site", "cross-site")],
+    ] {
+        let refused = enter(&app, headers).await;
+        assert_eq!(refused.refusal(), (403, "cross_site"), "{headers:?}");
+    }
+    assert_eq!(app.get("/demo/shoppers", "").await.refusal(), (405, "method_not_allowed"));
+}
+
+#[tokio::test]
+async fn each_answer_has_words_in_both_languages() {
+    let [english, chinese] = ["en", "zh"].map(words);
+    let keys = |words: &BTreeMap<String, String>| words.keys().cloned().collect::<Vec<_>>();
+    assert_eq!(keys(&english), keys(&chinese));
+    for (key, word) in english.iter().chain(&chinese) {
+        assert!(!word.trim().is_empty(), "{key} has no words");
+    }
+    let has = |key: &str| assert!(english.contains_key(key), "no words for {key}");
+    let app = TestApp::start().await;
+    let document = app.get("/openapi.json", "").await.body;
+    let statuses = document["components"]["schemas"]["ClaimStatus"]["enum"].as_array();
+    for status in statuses.expect("statuses of claims") {
+        has(&format!("face.{}", status.as_str().expect("a word")));
+    }
+    ClaimOutcome::codes().for_each(|code| has(&format!("face.{code}")));
+    for (method, path) in CALLED {
+        let responses = document["paths"][path][method]["responses"].as_object();
+        for (status, response) in responses.unwrap_or_else(|| panic!("no {method} {path}")) {
+            let text = response["description"].as_str().expect("a description");
+            // Every second part stands between backticks.
+            let named = text.split('`').skip(1).step_by(2).filter(|_| status.as_str() >= "400");
+            for code in named.filter(|word| is_code(word) && !WORDLESS.contains(word)) {
+                let deed = path.starts_with("/v1/orders/{id}/");
+                has(&format!("{}.{code}", if deed { "deed" } else { "face" }));
+            }
+        }
+    }
+}
+
+#[test]
+fn files_of_others_are_as_they_were_vetted() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let lock = fs::read_to_string(root.join("vendor.lock")).expect("it is there");
+    let mut locked = BTreeSet::new();
+    for line in lock.lines().filter(|line| !line.starts_with('#')) {
+        let [_, _, _, _, file, sum] = line.split(' ').collect::<Vec<_>>()[..] else {
+            panic!("vendor.lock: {line:?} has no six words");
+        };
+        let bytes = fs::read(root.join(file)).unwrap_or_else(|error| panic!("{file}: {error}"));
+        let found = digest::digest(&digest::SHA256, &bytes);
+        let found: String = found.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+        assert_eq!(found, sum, "{file} isn't what vendor.lock names; run scripts/vendor");
+        locked.insert(file.to_owned());
+    }
+    for name in sources("vendor") {
+        assert!(locked.contains(&format!("pages/{name}")), "{name} isn't in vendor.lock");
+    }
+}
+
+#[test]
+fn no_page_names_another_site_or_needs_a_laxer_policy() {
+    for name in sources("").iter().filter(|name| !name.starts_with("vendor/")) {
+        let text = fs::read_to_string(folder().join(name)).expect("it is text");
+        let text = text.replace("http://www.w3.org/2000/svg", "");
+        for lax in [
+            "http:",
+            "https:",
+            "ws:",
+            "wss:",
+            "//cdn",
+            " style=",
+            "innerHTML",
+            "eval(",
+            "onclick=",
+            "document.cookie",
+            "unsafeHTML",
+        ] {
+            assert!(!text.contains(lax), "pages/{name} has `{lax}`");
+        }
+    }
+}
+
+// ---- steps of these tests ----
+
+/// A reply with a body of bytes.
+struct Fetched {
+    status: u16,
+    headers: HeaderMap,
+    bytes: Vec<u8>,
+}
+
+impl Fetched {
+    fn header(&self, name: &str) -> &str {
+        self.headers.get(name).map_or("", |value| value.to_str().expect("headers are ASCII here"))
+    }
+}
+
+async fn get(app: &TestApp, path: &str, headers: &[(&str, &str)]) -> Fetched {
+    let mut request = app.client().get(format!("{}{path}", app.url));
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let reply = request.send().await.expect("it answers");
+    let (status, headers) = (reply.status().as_u16(), reply.headers().clone());
+    Fetched { status, headers, bytes: reply.bytes().await.expect("a body").to_vec() }
+}
+
+/// Both pages, and the files that they lead to, as a browser gets them.
+async fn pages_and_files(app: &TestApp) -> BTreeMap<String, Fetched> {
+    let mut found = BTreeMap::new();
+    let mut wanted = vec!["/".to_owned(), "/sale/1024".to_owned()];
+    while let Some(path) = wanted.pop() {
+        if found.contains_key(&path) {
+            continue;
+        }
+        let file = get(app, &path, &[("accept-encoding", "gzip, br")]).await;
+        assert_eq!(file.status, 200, "{path}");
+        let plain = get(app, &path, &[]).await;
+        wanted.extend(links(&path, &String::from_utf8(plain.bytes).expect("it is text")));
+        found.insert(path, file);
+    }
+    found
+}
+
+/// The files that a page or a module names.
+fn links(path: &str, text: &str) -> Vec<String> {
+    let quoted = |quote| text.split(quote).skip(1).step_by(2);
+    let base = path.rsplit_once('/').expect("a path").0;
+    if !path.ends_with(".js") {
+        let assets = quoted('"').filter(|link| link.starts_with("/assets/"));
+        return assets.map(str::to_owned).collect();
+    }
+    let above = base.rsplit_once('/').expect("a folder").0;
+    let imports = text.lines().filter_map(|line| line.strip_prefix("import ")?.split('\'').nth(1));
+    let full = |link: &str| match link.strip_prefix("../") {
+        Some(link) => format!("{above}/{link}"),
+        None => format!("{base}/{}", link.strip_prefix("./").expect("a relative link")),
+    };
+    imports.map(full).collect()
+}
+
+async fn enter(app: &TestApp, headers: &[(&str, &str)]) -> crate::support::Reply {
+    let mut request = app.client().post(format!("{}/demo/shoppers", app.url));
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    app.send(request, "POST", "/demo/shoppers").await
+}
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("pages")
+}
+
+/// The files below this folder of the pages, by their names there.
+fn sources(below: &str) -> Vec<String> {
+    let mut names = Vec::new();
+    for entry in fs::read_dir(folder().join(below)).expect("the folder is there") {
+        let path = entry.expect("it can be read").path();
+        let name = path.strip_prefix(folder()).expect("it is below").to_str().expect("UTF-8");
+        match path.is_dir() {
+            true => names.extend(sources(name)),
+            false => names.push(name.to_owned()),
+        }
+    }
+    names
+}
+
+/// The words of a language: the module is an object in JSON.
+fn words(language: &str) -> BTreeMap<String, String> {
+    let path = folder().join(format!("js/{language}.js"));
+    let text = fs::read_to_string(path).expect("it is there");
+    let object = text.strip_prefix("export default ").expect("it exports an object");
+    serde_json::from_str(object).expect("the object is JSON")
+}
+
+fn is_code(word: &str) -> bool {
+    word.len() > 4 && word.contains('_') && word.chars().all(|c| c.is_ascii_lowercase() || c == '_')
+        || ["overloaded", "unavailable", "recovering"].contains(&word)
+}
