@@ -6,6 +6,8 @@
 /** Pauses between the looks at a claim until its order is written. */
 const LOOKS_MS = [150, 250, 400, 800, 1500, 3000];
 const LOOK_MS = 5000;
+/** Looks at an order that waits for its payment. */
+const LOOKS_MAX = LOOKS_MS.length + 12;
 const RETRY_MIN_MS = 1000;
 const RETRY_MAX_MS = 10_000;
 
@@ -25,6 +27,8 @@ export class Claim {
   orderId = null;
   /** When the claim was made, by the server's clock; null until the order is written. */
   claimedMs = null;
+  /** Until when the order may be paid, if it says so. */
+  payByMs = null;
   /** Whether a click found an order of an earlier one. */
   already = false;
   /** What is being done to the order: `pay`, `cancel` or `refund`; and why the last deed failed. */
@@ -37,6 +41,8 @@ export class Claim {
   #tries = 0;
   #looks = 0;
   #timer = null;
+  #isLate = false;
+  #deeds = 0;
 
   constructor(api, coupon, changed) {
     this.#api = api;
@@ -72,9 +78,9 @@ export class Claim {
   /** The time to pay is over: looks at what has become of the order. */
   timeIsUp() {
     if (this.status !== 'unpaid' || this.#timer !== null) return;
-    // The service takes a moment to expire an order; a second look is not hurried.
-    this.#looks = Math.max(this.#looks, LOOKS_MS.length - 3) + 1;
-    this.#lookIn(LOOKS_MS[this.#looks] ?? LOOK_MS);
+    // The service takes a moment to expire an order.
+    this.#lookIn(this.#isLate ? LOOK_MS : RETRY_MIN_MS);
+    this.#isLate = true;
   }
 
   async #ask(anew = false) {
@@ -104,7 +110,7 @@ export class Claim {
   }
 
   #hold(orderId, status, claimedMs) {
-    this.#looks = 0;
+    [this.#looks, this.#isLate] = [0, false];
     this.#become({ phase: 'held', code: null, orderId, status, claimedMs });
     this.#lookIn(LOOKS_MS[0]);
   }
@@ -117,31 +123,47 @@ export class Claim {
   /** Looks at the claim, and again as long as something is to come. */
   async #look() {
     this.#timer = null;
+    const deeds = this.#deeds;
     const reply = await this.#api.myClaim(this.#coupon);
+    // Overtaken by a deed, whose answer counts.
+    if (deeds !== this.#deeds) return this.#lookIn(RETRY_MIN_MS);
     if (reply.ok) {
       const { order_id: orderId, status } = reply.body;
       if (orderId !== this.orderId) this.claimedMs = null;
       if (status === 'unpaid' && this.claimedMs === null) {
         const order = await this.#api.order(orderId);
-        if (order.ok) this.claimedMs = Date.parse(order.body.claimed_at);
+        if (order.ok) {
+          this.claimedMs = Date.parse(order.body.claimed_at);
+          this.payByMs = Date.parse(order.body.pay_by) || null;
+        }
       }
       if (this.phase !== 'claiming') this.#become({ phase: 'held', code: null, orderId, status });
     }
     const over = reply.code === 'not_claimed' || reply.code === 'invalid_token' || reply.code === 'coupon_not_found';
     if (over) return;
     const settled = reply.ok && !['pending', 'in_review', 'refunding'].includes(reply.body.status);
-    const isUnpaid = settled && reply.body.status === 'unpaid';
-    const known = settled && !(isUnpaid && (this.claimedMs === null || this.deedCode === 'payment_elsewhere'));
+    // A payment at a gateway is confirmed there: for a minute it is looked for here.
+    const known = settled && !(reply.body.status === 'unpaid' && this.#looks < LOOKS_MAX);
     if (!known && this.#timer === null) this.#lookIn(LOOKS_MS[++this.#looks] ?? LOOK_MS);
   }
 
   async #do(deed, call) {
     if (this.deed !== null) return;
     this.#become({ deed, deedCode: null });
+    this.#deeds += 1;
     const reply = await call();
+    this.#deeds += 1;
+    if (reply.ok && reply.body.pay_url) return this.#payAt(reply.body.pay_url);
     this.#become({ deed: null, deedCode: reply.ok ? null : reply.code, status: reply.body.status ?? this.status });
     // A status that is still to change, or an outcome that is unknown.
+    this.#looks = 0;
     if (!reply.ok || this.status === 'refunding') this.#lookIn(reply.ok ? LOOKS_MS[0] : RETRY_MIN_MS);
+  }
+
+  /** Sends the payer to the gateway, whose confirmation this page finds when the payer is back. */
+  #payAt(url) {
+    this.#become({ deed: null });
+    if (/^https?:/.test(new URL(url, location.href).protocol)) location.assign(url);
   }
 
   #become(change) {

@@ -95,6 +95,8 @@ export default {
   "deed.invalid_transition": "The order had moved on meanwhile.",
   "deed.order_not_found": "The order can't be found.",
   "deed.payment_elsewhere": "Pay at the shop's payment gateway with your order number. This page notices by itself.",
+  "deed.payment_refused": "The gateway takes no money for this order.",
+  "deed.price_differs": "The price has changed. Load the page again to see it.",
   "deed.no_gateway": "This shop can't take payments yet.",
   "deed.invalid_token": "Your session is over. Sign in at the shop again.",
   "deed.refused": "That didn't work. Load the page again."

@@ -28,7 +28,11 @@ export function ofSale(sale, now) {
   return sale.left === 0 ? 'sold_out' : 'open';
 }
 
-/** The end of an unpaid order, by the server's clock; it is written after the claim, so it has at least so long. */
+/**
+ * The end of an unpaid order, by the server's clock. An order that doesn't say so was written after its claim, so it has
+ * at least the time of an order from the claim on.
+ */
 export function payByMs({ sale, claim }) {
+  if (claim.payByMs) return claim.payByMs;
   return claim.claimedMs === null || !sale.pay_within_s ? null : claim.claimedMs + 1000 * sale.pay_within_s;
 }

@@ -95,6 +95,8 @@ export default {
   "deed.invalid_transition": "订单状态已经变化。",
   "deed.order_not_found": "找不到这个订单。",
   "deed.payment_elsewhere": "请凭订单号到商店的支付平台付款。本页面会自动得知。",
+  "deed.payment_refused": "支付平台拒绝为这个订单收款。",
+  "deed.price_differs": "价格已变化。请刷新页面查看。",
   "deed.no_gateway": "本店暂不能收款。",
   "deed.invalid_token": "登录已过期。请重新登录商店。",
   "deed.refused": "没有成功。请刷新页面。"
