@@ -33,7 +33,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         sum.update(&fs::read(path)?);
     }
     let version = format!("{:08x}", sum.sum());
-    let out = PathBuf::from(env::var("OUT_DIR")?);
+    let out = PathBuf::from(env::var_os("OUT_DIR").ok_or("cargo names no folder for output")?);
     let mut table = format!("const VERSION: &str = {version:?};\nconst FILES: &[File] = &[\n");
     for (number, (path, media_type)) in files.iter().enumerate() {
         let mut bytes = fs::read(path)?;

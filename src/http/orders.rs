@@ -120,7 +120,7 @@ const NO_GATEWAY: &str = "nothing can be paid: this service has no payment gatew
         (status = 400, description = "`invalid_id` or `malformed_json`"),
         (status = 401, description = "`invalid_token`"),
         (status = 404, description = "`order_not_found`, also for other people's orders"),
-        (status = 409, description = "`invalid_transition` (with `from` and `to`): it was cancelled or expired; what was paid for it is handed back. `payment_elsewhere`: a gateway elsewhere takes the money and confirms it here; `no_gateway`: none does; `payment_refused`: the gateway takes no money for this order; `price_differs`: the order doesn't cost `expected_cents`"),
+        (status = 409, description = "`invalid_transition` (with `from` and `to`): it was cancelled or expired; what was paid for it is handed back. `payment_elsewhere`: a gateway elsewhere takes the money and confirms it here; `no_gateway`: none does; `payment_refused`: the gateway takes no money for this order; `price_differs`: the order has another price than the payer expects"),
         (status = 415, description = "`unsupported_media_type`"),
         (status = 422, description = "`invalid_body`"),
         (status = 503, description = "`unavailable`"),
