@@ -19,7 +19,7 @@ target_dir := $(or $(CARGO_TARGET_DIR),target)
 bench_writes := --goals docs/performance.md --budget docs/budget.svg
 
 .DEFAULT_GOAL := help
-.PHONY: help run release test faults explore model upgrade planted mutants load bench instructions locks check sqlx
+.PHONY: help run release test faults explore model upgrade planted mutants load bench instructions locks ladder ids course check sqlx
 
 help: ## List these targets.
 	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile | expand -t 16
@@ -57,6 +57,15 @@ bench: ## Measure the service on this machine, in about five minutes, and write 
 
 locks: ## Measure the locks beside rslock and, where Java is, Redisson, and those of batches (about three minutes and two builds).
 	@scripts/setup && cargo run --release --locked --manifest-path crates/redisson-locks/benches/compare/Cargo.toml && exec cargo run --release --locked --package redisson-locks --example batch_cost
+
+ladder: ## Sell by every design of the tutorials, break each and measure it (docs/ladder.md; two minutes).
+	@scripts/setup && exec cargo run --quiet --locked --package flash-sale-ladders --bin sale_ladder -- $(ARGS)
+
+ids: ## Number orders in every way of the tutorials, and break each (docs/ids.md; half a minute).
+	@scripts/setup && exec cargo run --quiet --locked --package flash-sale-ladders --bin id_ladder -- $(ARGS)
+
+course: ## Carry out the exercises of docs/course.md: plant each bug, and see what the page says (half an hour).
+	@scripts/setup && exec scripts/course $(ARGS)
 
 instructions: ## Count what a request executes in the service, under callgrind (needs valgrind).
 	@scripts/setup && exec scripts/instructions $(ARGS)

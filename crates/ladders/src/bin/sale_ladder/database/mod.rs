@@ -1,0 +1,9 @@
+//! Designs whose stock is a row of Postgres.
+
+pub mod compare_and_swap;
+pub mod conditional_update;
+pub mod lock_in_process;
+pub mod one_for_each_user;
+pub mod read_check_write;
+pub mod released_too_early;
+pub mod row_lock;

@@ -1,0 +1,205 @@
+//! How to sell the last unit once: each design of the tutorials, run, broken and measured on private servers. The essay to
+//! it is `docs/ladder.md`.
+//!
+//! Ends with an exit code other than 0 if a flaw doesn't show, or the essay says something else.
+
+mod actor;
+mod child;
+mod counters;
+mod crowd;
+mod database;
+mod design;
+mod queue;
+mod report;
+mod rung;
+mod scene;
+mod service;
+mod stage;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use clap::{Args, Parser, Subcommand};
+use ladders::essay::Essay;
+use private_servers::Sync;
+
+use crate::report::{facts_table, figures_table, plot};
+use crate::rung::{RUNGS, Rung, play_design};
+use crate::stage::{Crowd, Facts, Figures, Stage};
+
+/// Requests at the same time.
+const AT_ONCE: usize = 80;
+/// Longest time of a rung.
+const CUT: Duration = Duration::from_secs(20);
+const SMALL: Crowd = Crowd { users: 1_000, units: 200, at_once: AT_ONCE, until: CUT };
+const FULL: Crowd = Crowd { users: 20_000, units: 5_000, at_once: AT_ONCE, until: CUT };
+/// The plot, beside the essay; of the crowd that was measured last.
+const PLOT: &str = "ladder.svg";
+/// The page of what follows from the figures, beside the essay.
+const CAPACITY: &str = "capacity.md";
+/// Time for counting syncs.
+const SYNCING: Duration = Duration::from_secs(1);
+
+/// Sell 200 units to 1,000 users by every design of the tutorials, on a Redis and a Postgres of its own
+#[derive(Parser)]
+#[command(args_conflicts_with_subcommands = true)]
+struct Arguments {
+    #[command(subcommand)]
+    play: Option<Play>,
+    #[command(flatten)]
+    climb: Climb,
+}
+
+#[derive(Subcommand)]
+enum Play {
+    /// A process of the ladder's own
+    #[command(hide = true)]
+    Play { task: String },
+}
+
+#[derive(Args)]
+struct Climb {
+    /// Look at the facts only, and compare them with the essay in this file
+    #[arg(long, value_name = "ESSAY", conflicts_with_all = ["write", "full"])]
+    check: Option<PathBuf>,
+    /// Look at the facts only
+    #[arg(long, conflicts_with_all = ["check", "full"])]
+    facts: bool,
+    /// Write facts and figures into the essay in this file, and the plot beside it
+    #[arg(long, value_name = "ESSAY", conflicts_with = "only")]
+    write: Option<PathBuf>,
+    /// Measure with 20,000 users for 5,000 units
+    #[arg(long)]
+    full: bool,
+    /// Climb only rungs with these numbers, as in 5,11b
+    #[arg(long, value_delimiter = ',', value_name = "NUMBERS", conflicts_with = "check")]
+    only: Vec<String>,
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let arguments = Arguments::parse();
+    if let Some(Play::Play { task }) = arguments.play {
+        return play_design(serde_json::from_str(&task)?).await;
+    }
+    climb(&arguments.climb).await
+}
+
+async fn climb(arguments: &Climb) -> anyhow::Result<()> {
+    let rungs = chosen(&arguments.only)?;
+    let facts = on_stage(Sync::Off, async |stage| facts_of(stage, &rungs).await).await?;
+    if let Some(path) = &arguments.check {
+        Essay::open(path)?.check("facts", &facts_table(&facts))?;
+        println!("{} says the same", path.display());
+        return Ok(());
+    }
+    let mut essay = arguments.write.as_deref().map(Essay::open).transpose()?;
+    if let Some(essay) = &mut essay {
+        essay.put("facts", &facts_table(&facts))?;
+        essay.save()?;
+    }
+    if arguments.facts {
+        return Ok(());
+    }
+    let crowd = if arguments.full { FULL } else { SMALL };
+    let figures =
+        on_stage(Sync::Durable, async |stage| figures_of(stage, &rungs, crowd).await).await?;
+    println!("\n{}\n{}", facts_table(&facts), figures_table(&figures, crowd));
+    let place = match &arguments.write {
+        Some(path) => path.with_file_name(PLOT),
+        None => std::env::temp_dir().join(PLOT),
+    };
+    std::fs::write(&place, plot(&figures, &facts)?)
+        .with_context(|| format!("{} can't be written", place.display()))?;
+    println!("the plot is {}", place.display());
+    if let (Some(essay), Some(path)) = (&mut essay, &arguments.write) {
+        let part = if arguments.full { "full figures" } else { "figures" };
+        let shown = format!("![Requests a second of each rung]({PLOT})\n\n");
+        essay.put(part, &(shown + &figures_table(&figures, crowd)))?;
+        essay.save()?;
+        if !arguments.full {
+            write_capacity(&path.with_file_name(CAPACITY), &figures)?;
+        }
+    }
+    Ok(())
+}
+
+fn write_capacity(path: &Path, figures: &[(Rung, Figures)]) -> anyhow::Result<()> {
+    let mut page = Essay::open(path)?;
+    page.put("little", &report::little(figures, SMALL))?;
+    page.put("limits", &report::limits(figures, syncs_per_second()?))?;
+    page.save()
+}
+
+/// Syncs of one small file, one after the other.
+fn syncs_per_second() -> anyhow::Result<f64> {
+    let path = std::env::temp_dir().join(format!("fs-ladder-sync-{}", std::process::id()));
+    let mut file = std::fs::File::create(&path)?;
+    let began = Instant::now();
+    let mut syncs = 0;
+    while began.elapsed() < SYNCING {
+        file.write_all(&[0; 512])?;
+        file.sync_data()?;
+        syncs += 1;
+    }
+    let seconds = began.elapsed().as_secs_f64();
+    std::fs::remove_file(path)?;
+    Ok(f64::from(syncs) / seconds)
+}
+
+fn chosen(only: &[String]) -> anyhow::Result<Vec<Rung>> {
+    let of = |number: &String| {
+        let found = RUNGS.into_iter().find(|rung| rung.number == number);
+        found.with_context(|| {
+            format!(
+                "there is no rung {number}; the first is 1, the last {}",
+                RUNGS[RUNGS.len() - 1].number
+            )
+        })
+    };
+    if only.is_empty() { Ok(RUNGS.to_vec()) } else { only.iter().map(of).collect() }
+}
+
+/// The servers are stopped however the work ends.
+async fn on_stage<T>(
+    sync: Sync,
+    work: impl AsyncFnOnce(&Stage) -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
+    let stage = Stage::set(sync).await?;
+    let done = work(&stage).await;
+    stage.strike().await?;
+    done
+}
+
+async fn facts_of(stage: &Stage, rungs: &[Rung]) -> anyhow::Result<Vec<(Rung, Facts)>> {
+    let mut all = Vec::new();
+    for rung in rungs {
+        let facts = stage.facts(rung, SMALL).await.with_context(|| rung.title)?;
+        println!("{:>3}. {}: {}", rung.number, rung.title, report::sentence(&facts));
+        all.push((*rung, facts));
+    }
+    Ok(all)
+}
+
+async fn figures_of(
+    stage: &Stage,
+    rungs: &[Rung],
+    crowd: Crowd,
+) -> anyhow::Result<Vec<(Rung, Figures)>> {
+    let mut all = Vec::new();
+    for rung in rungs {
+        let figures = stage.figures(rung, crowd).await.with_context(|| rung.title)?;
+        let Figures { answers, .. } = &figures;
+        println!(
+            "{:>3}. {}: {:.0} requests/s, p99 {:.1} ms",
+            rung.number,
+            rung.title,
+            report::rate(answers),
+            answers.p99_ms
+        );
+        all.push((*rung, figures));
+    }
+    Ok(all)
+}

@@ -1,0 +1,351 @@
+//! The stage: stores, a crowd, and the truth afterwards, which is looked up in the stores and not asked of the design.
+
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use ladders::cpu;
+use ladders::servers::{Servers, connect};
+use private_servers::Sync;
+use redis::FromRedisValue;
+use redis::aio::MultiplexedConnection;
+use sqlx::{Connection, PgConnection, PgPool};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::actor::Actor;
+use crate::crowd::Summary;
+use crate::rung::{Kill, Rung, Till};
+use crate::scene::Task;
+
+/// Longer than any wait takes.
+const HANGS: Duration = Duration::from_secs(300);
+
+/// Size of a crowd.
+#[derive(Clone, Copy, Debug)]
+pub struct Crowd {
+    pub users: i64,
+    pub units: i64,
+    /// Requests at the same time.
+    pub at_once: usize,
+    pub until: Duration,
+}
+
+/// Facts about a rung, which no machine changes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// Orders in Postgres after the crowd in step.
+    pub sold: i64,
+    /// Orders beyond the units.
+    pub oversold: i64,
+    /// A user has two orders.
+    pub twice: bool,
+    /// The stock at the end.
+    pub stock: i64,
+    /// Promised orders that never became a row, after the kill.
+    pub lost: Option<i64>,
+    /// Units that are neither sold nor on offer.
+    pub gone: i64,
+}
+
+/// Figures of a rung, of this run on this machine.
+#[derive(Clone, Debug)]
+pub struct Figures {
+    pub answers: Summary,
+    pub sold: i64,
+    pub oversold: i64,
+    pub twice: i64,
+    pub orders_per_second: f64,
+    /// CPU time per request in microseconds: program, Redis, Postgres.
+    pub cpu: [f64; 3],
+}
+
+/// State of the stores after a crowd.
+struct Outcome {
+    orders: i64,
+    twice: i64,
+    stock: i64,
+}
+
+/// The stores.
+pub struct Stage {
+    servers: Servers,
+    pool: PgPool,
+    redis: MultiplexedConnection,
+    /// `appendfsync` of this Redis.
+    usual_sync: &'static str,
+}
+
+impl Stage {
+    pub async fn set(sync: Sync) -> anyhow::Result<Self> {
+        let servers = Servers::start(sync).await?;
+        let pool = PgPool::connect(servers.database_url()).await?;
+        let client = redis::Client::open(servers.redis_url())?;
+        let redis = connect(&client).await?;
+        let usual_sync = if sync == Sync::Durable { "always" } else { "no" };
+        Ok(Self { servers, pool, redis, usual_sync })
+    }
+
+    pub async fn strike(self) -> anyhow::Result<()> {
+        self.pool.close().await;
+        self.servers.strike().await
+    }
+
+    /// The flaw of a rung, provoked: a crowd that comes in step, and a SIGKILL.
+    pub async fn facts(&self, rung: &Rung, crowd: Crowd) -> anyhow::Result<Facts> {
+        // Two processes meet for each request: as many users as it takes to sell all units.
+        let users = if rung.processes > 1 { crowd.units * 5 / 4 } else { crowd.users };
+        let in_step = Crowd { at_once: rung.in_step, users, ..crowd };
+        let earlier = i64::from(rung.processes > 1);
+        self.make_ready(rung, crowd.units, earlier).await?;
+        let held = if rung.slow_writes { Some(self.hold_orders(rung).await?) } else { None };
+        let mut actors = self.actors(rung, in_step, true).await?;
+        answers_of(&mut actors).await?;
+        if let Some(held) = held {
+            held.close().await?;
+        }
+        end(actors).await?;
+        let outcome = self.outcome(rung).await?;
+        let facts = Facts {
+            sold: outcome.orders,
+            oversold: (outcome.orders - crowd.units).max(0),
+            twice: outcome.twice > 0,
+            stock: outcome.stock,
+            lost: None,
+            gone: gone(&outcome, crowd.units),
+        };
+        let Some((lost, gone)) = self.kill(rung, crowd).await? else { return Ok(facts) };
+        Ok(Facts { lost: Some(lost), gone: gone.max(facts.gone), ..facts })
+    }
+
+    /// Lost orders and lost units after a SIGKILL, once another process has had the time to write all that it can.
+    async fn kill(&self, rung: &Rung, crowd: Crowd) -> anyhow::Result<Option<(i64, i64)>> {
+        if rung.kill == Kill::Never {
+            return Ok(None);
+        }
+        // As many users as it takes to sell all units.
+        let crowd = Crowd { users: crowd.units * 5 / 4, ..crowd };
+        self.make_ready(rung, crowd.units, 0).await?;
+        let holds = rung.kill != Kill::AfterTheAnswers;
+        let mut task = self.task(rung, crowd);
+        let mut actor = Actor::start(&task).await?;
+        let mut held = if holds { Some(self.hold_orders(rung).await?) } else { None };
+        actor.begin().await?;
+        let mut promised = match rung.kill {
+            Kill::BeforeTheAnswers => self.until_taken(crowd).await.map(|()| 0)?,
+            _ => actor.answers().await?.won,
+        };
+        if rung.kill == Kill::BeforeTheWrites {
+            actor.has_one_in_hand().await?;
+        }
+        actor.kill().await?;
+        if let Some(held) = &mut held {
+            self.end_statements_of_the_dead(held).await?;
+        }
+        if let Some(held) = held {
+            held.close().await?;
+        }
+        task.again = true;
+        let mut actor = Actor::start(&task).await?;
+        if rung.kill == Kill::BeforeTheAnswers {
+            actor.begin().await?;
+            promised += actor.answers().await?.won;
+        }
+        actor.rests().await?;
+        actor.end().await?;
+        let outcome = self.outcome(rung).await?;
+        Ok(Some(((promised - outcome.orders).max(0), gone(&outcome, crowd.units))))
+    }
+
+    /// The rung as it runs: a crowd as fast as it can.
+    pub async fn figures(&self, rung: &Rung, crowd: Crowd) -> anyhow::Result<Figures> {
+        self.make_ready(rung, crowd.units, 0).await?;
+        let mut actors = self.actors(rung, crowd, false).await?;
+        let programs: Vec<u32> = actors.iter().map(Actor::pid).collect();
+        let ids = self.servers.process_ids();
+        let used = || {
+            [
+                cpu::microseconds(&programs),
+                cpu::microseconds(&[ids.redis]),
+                cpu::microseconds(&[ids.postgres]),
+            ]
+        };
+        let (before, began) = (used(), Instant::now());
+        let answers = answers_of(&mut actors).await?;
+        for actor in &mut actors {
+            actor.rests().await?;
+        }
+        let (after, seconds) = (used(), began.elapsed().as_secs_f64());
+        end(actors).await?;
+        let outcome = self.outcome(rung).await?;
+        let requests = answers.requests.max(1) as f64;
+        Ok(Figures {
+            sold: outcome.orders,
+            oversold: (outcome.orders - crowd.units).max(0),
+            twice: outcome.twice,
+            orders_per_second: outcome.orders as f64 / seconds,
+            cpu: [0, 1, 2].map(|part| (after[part] - before[part]) / requests),
+            answers,
+        })
+    }
+
+    /// Empty stores with so many units, of which some were sold before the crowd came.
+    async fn make_ready(&self, rung: &Rung, units: i64, sold: i64) -> anyhow::Result<()> {
+        let sync = match rung.level() {
+            Some("fsync") => "always",
+            Some(_) => "everysec",
+            None => self.usual_sync,
+        };
+        self.ask::<()>(&["CONFIG", "SET", "appendfsync", sync]).await?;
+        if rung.till == Till::Service {
+            return Ok(());
+        }
+        self.ask::<()>(&["FLUSHALL"]).await?;
+        self.ask::<()>(&["SET", "stock", &units.to_string()]).await?;
+        let index = if rung.unique { "UNIQUE" } else { "" };
+        let left = units - sold;
+        let schema = format!(
+            "DROP SCHEMA IF EXISTS ladder CASCADE;
+             CREATE SCHEMA ladder;
+             CREATE TABLE ladder.stock (units int NOT NULL, version int NOT NULL);
+             INSERT INTO ladder.stock VALUES ({left}, 0);
+             CREATE TABLE ladder.orders (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, user_id bigint NOT NULL);
+             CREATE {index} INDEX one_for_each_user ON ladder.orders (user_id);
+             INSERT INTO ladder.orders (user_id) SELECT 0 FROM generate_series(1, {sold})"
+        );
+        sqlx::raw_sql(sqlx::AssertSqlSafe(schema)).execute(&self.pool).await?;
+        Ok(())
+    }
+
+    fn task(&self, rung: &Rung, crowd: Crowd) -> Task {
+        Task {
+            rung: rung.key.to_owned(),
+            redis_url: self.servers.redis_url().to_owned(),
+            database_url: self.servers.database_url().to_owned(),
+            units: crowd.units,
+            first_user: 1,
+            users: crowd.users,
+            at_once: crowd.at_once,
+            in_step: false,
+            processes: rung.processes,
+            again: false,
+            until_ms: u64::try_from(crowd.until.as_millis()).unwrap_or(u64::MAX),
+        }
+    }
+
+    /// The processes of a rung, each with its part of the crowd.
+    async fn actors(&self, rung: &Rung, crowd: Crowd, in_step: bool) -> anyhow::Result<Vec<Actor>> {
+        let processes = i64::from(rung.processes);
+        let mut actors = Vec::new();
+        for process in 0..processes {
+            let users = crowd.users / processes;
+            let first_user = 1 + process * users;
+            let task = Task { first_user, users, in_step, ..self.task(rung, crowd) };
+            actors.push(Actor::start(&task).await?);
+        }
+        Ok(actors)
+    }
+
+    /// Locks the table of orders, as a long migration does, until the connection is closed.
+    async fn hold_orders(&self, rung: &Rung) -> anyhow::Result<PgConnection> {
+        let table = if rung.till == Till::Service { "orders" } else { "ladder.orders" };
+        let mut connection = PgConnection::connect(self.servers.database_url()).await?;
+        let lock = format!("BEGIN; LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE");
+        sqlx::raw_sql(sqlx::AssertSqlSafe(lock)).execute(&mut connection).await?;
+        Ok(connection)
+    }
+
+    /// Ends what a killed process has left waiting in Postgres: else the statement would be carried out after all.
+    async fn end_statements_of_the_dead(&self, held: &mut PgConnection) -> anyhow::Result<()> {
+        let ended = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+             WHERE wait_event_type = 'Lock' AND datname = current_database()";
+        let all_ended = async {
+            while sqlx::query_scalar::<_, i64>(ended).fetch_one(&mut *held).await? > 0 {
+                sleep(Duration::from_millis(5)).await;
+            }
+            anyhow::Ok(())
+        };
+        timeout(HANGS, all_ended).await.context("a statement goes on")?
+    }
+
+    /// Waits until each request that comes at once has taken a unit, and waits for the table.
+    async fn until_taken(&self, crowd: Crowd) -> anyhow::Result<()> {
+        let left = crowd.units - i64::try_from(crowd.at_once)?;
+        let taken = async {
+            while self.ask::<i64>(&["GET", "stock"]).await? > left {
+                sleep(Duration::from_millis(1)).await;
+            }
+            anyhow::Ok(())
+        };
+        timeout(HANGS, taken).await.context("the crowd doesn't come")?
+    }
+
+    async fn outcome(&self, rung: &Rung) -> anyhow::Result<Outcome> {
+        let of = match rung.till {
+            Till::Service => "orders WHERE coupon_id = (SELECT max(id) FROM coupons)",
+            Till::Postgres | Till::Redis => "ladder.orders",
+        };
+        let count = format!(
+            "SELECT coalesce(sum(n), 0)::bigint, count(*) FILTER (WHERE n > 1)
+             FROM (SELECT count(*) AS n FROM {of} GROUP BY user_id) AS of_users"
+        );
+        let (orders, twice) =
+            sqlx::query_as(sqlx::AssertSqlSafe(count)).fetch_one(&self.pool).await?;
+        Ok(Outcome { orders, twice, stock: self.stock(rung).await? })
+    }
+
+    async fn stock(&self, rung: &Rung) -> anyhow::Result<i64> {
+        match rung.till {
+            Till::Postgres => {
+                let units = sqlx::query_scalar("SELECT units::bigint FROM ladder.stock");
+                Ok(units.fetch_one(&self.pool).await?)
+            }
+            Till::Redis => self.ask(&["GET", "stock"]).await,
+            Till::Service => {
+                let last = sqlx::query_scalar("SELECT max(id) FROM coupons");
+                let last: i64 = last.fetch_one(&self.pool).await?;
+                let keys: Vec<String> = self.ask(&["KEYS", &format!("fs:*:coupon:{last}")]).await?;
+                ensure!(keys.len() == 1, "the sale has {} keys", keys.len());
+                self.ask(&["HGET", &keys[0], "stock"]).await
+            }
+        }
+    }
+
+    async fn ask<T: FromRedisValue>(&self, words: &[&str]) -> anyhow::Result<T> {
+        Ok(redis::cmd(words[0]).arg(&words[1..]).query_async(&mut self.redis.clone()).await?)
+    }
+}
+
+fn gone(outcome: &Outcome, units: i64) -> i64 {
+    (units - outcome.orders - outcome.stock.max(0)).max(0)
+}
+
+/// Sends the crowd to all processes at the same moment.
+async fn answers_of(actors: &mut [Actor]) -> anyhow::Result<Summary> {
+    for actor in &mut *actors {
+        actor.begin().await?;
+    }
+    let mut all = Summary::default();
+    for actor in actors {
+        let one = actor.answers().await?;
+        let (before, requests) = (all.requests as f64, one.requests as f64);
+        let mean_ms =
+            (all.mean_ms * before + one.mean_ms * requests) / (before + requests).max(1.0);
+        all = Summary {
+            requests: all.requests + one.requests,
+            won: all.won + one.won,
+            mean_ms,
+            p99_ms: all.p99_ms.max(one.p99_ms),
+            seconds: all.seconds.max(one.seconds),
+            cut: all.cut || one.cut,
+        };
+    }
+    Ok(all)
+}
+
+/// Ends the processes once they rest.
+async fn end(actors: Vec<Actor>) -> anyhow::Result<()> {
+    for mut actor in actors {
+        actor.rests().await?;
+        actor.end().await?;
+    }
+    Ok(())
+}

@@ -1,0 +1,16 @@
+//! The ladders: every design of the flash-sale tutorials, run, broken and measured on real servers.
+//!
+//! Each ladder is a program in `src/bin`, with an essay in `docs`: `sale_ladder` with `docs/ladder.md`, `id_ladder` with
+//! `docs/ids.md`. This library has the parts that they share.
+
+/// A Redis and a Postgres that are thrown away.
+pub mod servers;
+
+/// CPU time of processes.
+pub mod cpu;
+
+/// Tables, and their places in an essay.
+pub mod essay;
+
+/// Bars, as SVG.
+pub mod plot;
