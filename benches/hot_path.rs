@@ -100,10 +100,11 @@ fn measured(
     requests: Vec<Request<Body>>,
     expected: StatusCode,
 ) -> usize {
+    let client = std::net::Ipv4Addr::LOCALHOST.into();
     runtime.block_on(async {
         let mut others = 0;
         for request in requests {
-            let response = door.answer(request).await;
+            let response = door.answer(client, request).await;
             others += usize::from(response.status() != expected);
         }
         others
@@ -120,7 +121,7 @@ async fn assemble(servers: &PrivateServers, mut config: Config) -> anyhow::Resul
     let stores = Stores { pool, redis, keys: Keys::new("fs") };
     let app = App::assemble(&config, stores, Clock::System, Shutdown::default()).await?;
     let secret = SecretString::from(SECRET);
-    Ok(HttpState::new(app, &config, &secret))
+    Ok(HttpState::new(app, &config, Tokens::new(&secret)))
 }
 
 /// The path of the scenario's requests, with every store in a state in which the path can be claimed again and again.

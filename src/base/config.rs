@@ -1,11 +1,12 @@
 //! Every setting of the service: one field is the flag, the environment variable and its documentation.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use axum::http::Uri;
 use clap::{Args, ValueEnum};
+use ipnet::IpNet;
 use secrecy::{ExposeSecret, SecretString};
 
 use super::durability::Level;
@@ -49,6 +50,29 @@ pub struct StoreConfig {
     #[arg(long, env = "FLASH_SALE_TOKEN_SECRET", hide_env_values = true, value_parser = secret)]
     pub token_secret: Option<SecretString>,
 
+    /// Name of that secret: the kid of the tokens that it signs [default: they have none]
+    #[arg(long, env = "FLASH_SALE_TOKEN_SECRET_ID", value_name = "KID")]
+    pub token_secret_id: Option<String>,
+
+    /// Secrets whose tokens are accepted too, as kid=secret,kid=secret: for a change of --token-secret
+    #[arg(
+        long,
+        env = "FLASH_SALE_FURTHER_TOKEN_SECRETS",
+        hide_env_values = true,
+        value_delimiter = ',',
+        value_name = "KID=SECRET,...",
+        value_parser = named_secret
+    )]
+    pub further_token_secrets: Vec<NamedSecret>,
+
+    /// Issuer that each token has to name as its iss [default: none is asked for]
+    #[arg(long, env = "FLASH_SALE_TOKEN_ISSUER")]
+    pub token_issuer: Option<String>,
+
+    /// Audience that each token has to name in its aud [default: none is asked for, and a token that names one is refused]
+    #[arg(long, env = "FLASH_SALE_TOKEN_AUDIENCE")]
+    pub token_audience: Option<String>,
+
     /// Connections to Postgres, at most
     #[arg(long, env = "FLASH_SALE_DATABASE_CONNECTIONS", default_value_t = 16,
         value_parser = clap::value_parser!(u32).range(2..=1_000))]
@@ -79,6 +103,10 @@ pub struct Config {
     #[command(flatten)]
     pub stores: StoreConfig,
 
+    /// File with public keys whose tokens are accepted too (JSON Web Key Set; RS256, ES256, EdDSA); read again when it changes
+    #[arg(long, env = "FLASH_SALE_TOKEN_KEYS", value_name = "FILE")]
+    pub token_keys: Option<PathBuf>,
+
     /// Address of the API; port 0 for one that is free
     #[arg(long, env = "FLASH_SALE_LISTEN", default_value = "127.0.0.1:8080", value_parser = address)]
     pub listen: SocketAddr,
@@ -86,6 +114,14 @@ pub struct Config {
     /// Address of /metrics, /livez and /readyz [default: the API's own listener]
     #[arg(long, env = "FLASH_SALE_ADMIN_LISTEN", value_parser = address)]
     pub admin_listen: Option<SocketAddr>,
+
+    /// Answer administrators on --admin-listen alone: on --listen, none of their operations is found
+    #[arg(long, env = "FLASH_SALE_ADMINISTRATION_APART")]
+    pub administration_apart: bool,
+
+    /// Origins whose pages may use the API from a browser: https://shop.example,https://www.shop.example, or * for all [default: none]
+    #[arg(long, env = "FLASH_SALE_CORS_ORIGINS", value_delimiter = ',', value_name = "ORIGIN,...", value_parser = origin)]
+    pub cors_origins: Vec<String>,
 
     /// Roles of this process; any number of processes may have each
     #[arg(
@@ -106,7 +142,7 @@ pub struct Config {
     #[arg(long, env = "FLASH_SALE_DURABILITY")]
     pub durability: Option<Level>,
 
-    /// Connections to the API at one time, at most; further ones wait to be accepted
+    /// Connections to a listener at one time, at most; then idle ones are closed for new ones, and if none is idle, requests are told overloaded
     #[arg(long, env = "FLASH_SALE_CONNECTIONS_MAX", default_value_t = 10_000,
         value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub connections_max: u32,
@@ -120,14 +156,44 @@ pub struct Config {
     #[arg(long, env = "FLASH_SALE_PAGES", value_enum, value_delimiter = ',')]
     pub pages: Vec<Page>,
 
+    /// Connections of one address (IPv6: of one /64) at one time, at most; 0 for no bound. Those of --trusted-proxies don't count
+    #[arg(long, env = "FLASH_SALE_ADDRESS_CONNECTIONS_MAX", default_value_t = 0,
+        value_parser = clap::value_parser!(u32).range(..=1_000_000))]
+    pub address_connections_max: u32,
+
+    /// Time for which an idle connection is kept, in seconds; longer than a balancer in front keeps it
+    #[arg(long, env = "FLASH_SALE_KEEP_ALIVE_S", default_value_t = 75,
+        value_parser = clap::value_parser!(u64).range(1..=3_600))]
+    pub keep_alive_s: u64,
+
+    /// Proxies that are believed about the addresses of their clients, as addresses and networks: 10.0.0.0/8,2001:db8::7
+    #[arg(long, env = "FLASH_SALE_TRUSTED_PROXIES", value_delimiter = ',', value_name = "NETWORK,...", value_parser = network)]
+    pub trusted_proxies: Vec<IpNet>,
+
+    /// Connections of --trusted-proxies begin with a header of the PROXY protocol, version 2
+    #[arg(long, env = "FLASH_SALE_PROXY_PROTOCOL")]
+    pub proxy_protocol: bool,
+
     /// Time to go on serving after a stop signal while /readyz says no, so that a balancer looks elsewhere first
     #[arg(long, env = "FLASH_SALE_STOP_DELAY_MS", default_value_t = 0,
         value_parser = clap::value_parser!(u64).range(..=600_000))]
     pub stop_delay_ms: u64,
 
     /// Claims that one user may make in a second before being told 429; 0 for no bound
-    #[arg(long, env = "FLASH_SALE_USER_CLAIMS_PER_SECOND", default_value_t = 0)]
+    #[arg(long, env = "FLASH_SALE_USER_CLAIMS_PER_SECOND", default_value_t = 100)]
     pub user_claims_per_second: u32,
+
+    /// Other requests that one user may make in a second before being told 429; 0 for no bound
+    #[arg(long, env = "FLASH_SALE_USER_REQUESTS_PER_SECOND", default_value_t = 200)]
+    pub user_requests_per_second: u32,
+
+    /// Requests without a user that one address may make in a second before being told 429; 0 for no bound
+    #[arg(long, env = "FLASH_SALE_ANONYMOUS_REQUESTS_PER_SECOND", default_value_t = 1_000)]
+    pub anonymous_requests_per_second: u32,
+
+    /// Tokens of one address that may be refused in a second before it is told 429; 0 for no bound
+    #[arg(long, env = "FLASH_SALE_REFUSED_TOKENS_PER_SECOND", default_value_t = 500)]
+    pub refused_tokens_per_second: u32,
 
     /// Order ids taken from Redis at a time, 1 to 100,000; 1 costs a round trip more for each claim
     #[arg(long, env = "FLASH_SALE_ORDER_ID_BLOCK", default_value_t = 1_000,
@@ -227,6 +293,15 @@ pub struct Config {
     pub demo_shoppers: bool,
 }
 
+/// A secret and its name.
+#[derive(Clone, Debug)]
+pub struct NamedSecret {
+    /// Its name.
+    pub id: String,
+    /// The secret.
+    pub secret: SecretString,
+}
+
 /// Longest time of a setting that counts in days.
 const YEAR_MS: u64 = 365 * 86_400_000;
 
@@ -295,6 +370,30 @@ impl StoreConfig {
         }
     }
 
+    /// Refuses secrets without a name, with one that stands twice, or too short.
+    ///
+    /// # Errors
+    ///
+    /// The first secret that can't be right, by its name.
+    pub fn validate_tokens(&self) -> Result<(), InvalidConfig> {
+        let mut ids: Vec<&str> = self.token_secret_id.as_deref().into_iter().collect();
+        for NamedSecret { id, secret } in &self.further_token_secrets {
+            if id.is_empty() {
+                return invalid(
+                    "--further-token-secrets has a secret without a name: give kid=secret,kid=secret, as in old=...",
+                );
+            }
+            if ids.contains(&&**id) {
+                return invalid(format!(
+                    "--further-token-secrets names two secrets {id}: give each a kid of its own"
+                ));
+            }
+            ids.push(id);
+            long_enough(&format!("--further-token-secrets {id}"), secret)?;
+        }
+        Ok(())
+    }
+
     /// Time in which Redis has to answer.
     pub fn redis_timeout(&self) -> Duration {
         Duration::from_millis(self.redis_timeout_ms)
@@ -317,6 +416,7 @@ impl Config {
         if let Some(secret) = &self.stores.token_secret {
             validate_secret(secret)?;
         }
+        self.stores.validate_tokens()?;
         if let Some(secret) = &self.payment_callback_secret {
             long_enough("--payment-callback-secret", secret)?;
         }
@@ -341,6 +441,16 @@ impl Config {
                 self.watchers_max(),
                 self.connections_max,
             ));
+        }
+        if self.administration_apart && self.admin_listen.is_none() {
+            return invalid(
+                "--administration-apart is given without --admin-listen: give the address on which administrators are answered, as in 127.0.0.1:9090",
+            );
+        }
+        if self.proxy_protocol && self.trusted_proxies.is_empty() {
+            return invalid(
+                "--proxy-protocol is given without --trusted-proxies: give the addresses of the proxies that send its header, as in 10.0.0.0/8",
+            );
         }
         let redis_timeout = self.stores.redis_timeout();
         if self.claim_wait() >= redis_timeout {
@@ -401,6 +511,11 @@ impl Config {
     /// Time after which a batch is broken off.
     pub fn batch_timeout(&self) -> Duration {
         Duration::from_millis(self.batch_timeout_ms)
+    }
+
+    /// Time for which an idle connection is kept.
+    pub fn keep_alive(&self) -> Duration {
+        Duration::from_secs(self.keep_alive_s)
     }
 
     /// Time between a stop signal and the stop.
@@ -501,11 +616,41 @@ fn secret(value: &str) -> Result<SecretString, std::convert::Infallible> {
     Ok(SecretString::from(value))
 }
 
+/// Parses a secret with a name. A refusal by the parser would print the secret, so an empty name is refused later.
+fn named_secret(value: &str) -> Result<NamedSecret, std::convert::Infallible> {
+    let (id, secret) = value.split_once('=').unwrap_or(("", value));
+    Ok(NamedSecret { id: id.to_owned(), secret: SecretString::from(secret) })
+}
+
 /// Parses an address. A name is refused: it would have to be looked up, and may mean several addresses.
 fn address(value: &str) -> Result<SocketAddr, String> {
     value.parse().map_err(|_| {
         "give an IP address and a port: 127.0.0.1:8080 for this machine alone, 0.0.0.0:8080 for all of its networks, 127.0.0.1:0 for any port that is free"
             .to_owned()
+    })
+}
+
+/// Parses an origin as browsers write it, or `*`.
+fn origin(value: &str) -> Result<String, String> {
+    let fit = |origin: &str| {
+        let (scheme, host) = origin.split_once("://")?;
+        let host = !host.is_empty() && !host.contains(['/', '?', '#', '@', ' ', '*']);
+        let lower = !origin.contains(|c: char| c.is_ascii_uppercase());
+        let plain = origin.bytes().all(|byte| byte.is_ascii_graphic());
+        (["http", "https"].contains(&scheme) && host && lower && plain).then_some(())
+    };
+    let value = Some(value).filter(|value| *value == "*" || fit(value).is_some());
+    value.map(str::to_owned).ok_or_else(|| {
+        "give origins in lower case and without a path: https://shop.example, http://localhost:3000; or * for all"
+            .to_owned()
+    })
+}
+
+/// Parses a network, or an address as the network that has no other.
+fn network(value: &str) -> Result<IpNet, String> {
+    let network = value.parse().or_else(|_| value.parse::<IpAddr>().map(IpNet::from));
+    network.map_err(|_| {
+        "give IP addresses and networks: 10.0.0.7, 10.0.0.0/8, 2001:db8::/32".to_owned()
     })
 }
 
@@ -574,6 +719,11 @@ mod tests {
             ["--payment-callback-secret", "too short"],
             ["--payment-callback-secret-before", "too short"],
             ["--gateway-url", "http://127.0.0.1:1"],
+            ["--further-token-secrets", "too short"],
+            ["--further-token-secrets", "a=too short"],
+            ["--further-token-secrets", "=0123456789abcdef0123456789abcdef"],
+            ["--proxy-protocol", "--keep-alive-s=75"],
+            ["--administration-apart", "--keep-alive-s=75"],
         ] {
             let error = config(&arguments).validate().expect_err(arguments[0]).to_string();
             assert!(error.contains(arguments[0]), "{error}");
@@ -597,6 +747,54 @@ mod tests {
                 "{bad}"
             );
         }
+    }
+
+    #[test]
+    fn networks_are_addresses_or_ranges_and_no_names() {
+        let config = config(&["--trusted-proxies", "10.0.0.7,10.0.0.0/8,2001:db8::/32,::1"]);
+        let networks: Vec<_> = config.trusted_proxies.iter().map(ToString::to_string).collect();
+        assert_eq!(networks, ["10.0.0.7/32", "10.0.0.0/8", "2001:db8::/32", "::1/128"]);
+        for wrong in ["", "proxy.example", "10.0.0.0/33", "10.0.0", "10.0.0.7:80", "10.0.0.7,"] {
+            let refused = Command::try_parse_from(["flash-sale", "--trusted-proxies", wrong]).err();
+            let refused = refused.unwrap_or_else(|| panic!("{wrong:?} was taken")).to_string();
+            assert!(refused.contains("10.0.0.0/8"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn origins_are_written_as_browsers_write_them() {
+        let config = config(&["--cors-origins", "https://shop.example,http://localhost:3000"]);
+        assert_eq!(config.cors_origins, ["https://shop.example", "http://localhost:3000"]);
+        for wrong in [
+            "",
+            "shop.example",
+            "https://",
+            "https://shop.example/",
+            "https://Shop.example",
+            "https://*.example",
+            "ftp://shop.example",
+            "null",
+        ] {
+            let refused = Command::try_parse_from(["flash-sale", "--cors-origins", wrong]).err();
+            let refused = refused.unwrap_or_else(|| panic!("{wrong:?} was taken")).to_string();
+            assert!(refused.contains("without a path"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn secrets_have_names_of_their_own() {
+        let secret = "0123456789abcdef0123456789abcdef";
+        let twice = format!("a={secret},a={secret}");
+        let refused = config(&["--further-token-secrets", &twice]).validate().unwrap_err();
+        assert!(refused.to_string().contains("two secrets a"), "{refused}");
+        let own = ["--token-secret-id", "a", "--further-token-secrets", &format!("a={secret}")];
+        assert!(config(&own).validate().is_err());
+        let fine = config(&["--further-token-secrets", &format!("a={secret},b={secret}==")]);
+        assert_eq!(fine.validate(), Ok(()));
+        assert_eq!(
+            fine.stores.further_token_secrets[1].secret.expose_secret(),
+            format!("{secret}==")
+        );
     }
 
     #[test]

@@ -15,8 +15,25 @@ pub const LANES_MAX: i32 = 1 << LANE_BITS;
 pub const BODY_BYTES_MAX: usize = 64 * 1024;
 /// Largest head of a request, in bytes: request line and headers together.
 pub const HEADER_BYTES_MAX: usize = 16 * 1024;
-/// Time in which a client has to send the head of a request, the idle time of the connection included.
+/// Time in which a client has to send the head of a request, from the first byte of it; for the first head of a
+/// connection, from the beginning of the connection.
 pub const HEADER_READ_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time for which a client may take no byte at all of what is sent to it.
+pub const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time in which a client has to read a reply; longer if a connection is kept for longer.
+pub const REPLY_READ_MAX: Duration = Duration::from_secs(60);
+/// Time in which a client has to take a part of a reply that goes on for ever. Such a reply says something more often.
+pub const STREAM_TIMEOUT: Duration = Duration::from_secs(60);
+/// Period in which connections are searched for those that are overdue.
+pub const CONNECTION_LOOK_PERIOD: Duration = Duration::from_millis(250);
+/// Time in which a connection that is overdue has to have ended by itself.
+pub const OVERDUE_CLOSE_MAX: Duration = Duration::from_secs(1);
+/// Connections beyond the bound, on which only liveness and readiness are answered.
+pub const CONNECTIONS_RESERVED: usize = 8;
+/// Idle time after which a connection may be closed to make room: a client between two requests comes back sooner.
+pub const EVICTED_AFTER: Duration = Duration::from_secs(1);
+/// The same for a connection on which there has been no request.
+pub const EVICTED_UNUSED_AFTER: Duration = Duration::from_millis(500);
 /// Connections that may wait in the kernel's queue to be accepted.
 pub const LISTEN_BACKLOG: u32 = 4_096;
 /// Pause after a connection could not be accepted.
@@ -379,6 +396,7 @@ const _: () = {
     assert!(PREFER_WAIT_MAX.as_millis() < REQUEST_TIMEOUT.as_millis());
     let look = (POSTGRES_ACQUIRE_TIMEOUTS as u128 + 1) * POSTGRES_TIMEOUT.as_millis();
     assert!(PREFER_LOOK_MAX.as_millis() >= look);
+    assert!(CONNECTION_LOOK_PERIOD.as_millis() < EVICTED_UNUSED_AFTER.as_millis());
     assert!(LOCK_WAIT_MAX.as_millis() < REQUEST_TIMEOUT.as_millis());
     let release_try = 2 * REDIS_TIMEOUT.as_millis() + REDIS_RECONNECT_PAUSE.as_millis();
     assert!(LOCK_RELEASE_TRIES as u128 * release_try < LOCK_LATCH_KEPT.as_millis());

@@ -84,6 +84,41 @@ impl LogThrottle {
     }
 }
 
+/// Reason for which the service closes a connection before its client does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ConnectionEnd {
+    /// The head of a request did not come in time.
+    Head,
+    /// No request came for as long as a connection is kept.
+    Idle,
+    /// A reply was not read.
+    Unread,
+    /// The connection had been idle for the longest time when a new one needed its place.
+    Room,
+}
+
+impl ConnectionEnd {
+    const NAMES: [(Self, &'static str); 4] = [
+        (Self::Head, "head"),
+        (Self::Idle, "idle"),
+        (Self::Unread, "unread"),
+        (Self::Room, "room"),
+    ];
+}
+
+impl ConnectionRefusal {
+    const NAMES: [(Self, &'static str); 2] = [(Self::Full, "full"), (Self::Address, "address")];
+}
+
+/// Reason for which a connection is closed as soon as it comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ConnectionRefusal {
+    /// All places are taken, the reserved ones too.
+    Full,
+    /// The address has as many connections as it may.
+    Address,
+}
+
 /// The metrics of one service. Handles are made once, so that counting costs one atomic addition.
 ///
 /// There is no process-wide recorder: two services in one process (as in tests) count apart.
@@ -97,12 +132,18 @@ pub struct Metrics {
     pub requests_failed: Counter,
     /// Time from a claim to its row in `orders`, by the clocks of Redis and of the worker.
     pub claim_to_row_seconds: Histogram,
+    /// Connections that are open.
+    pub connections: Gauge,
+    /// Connections that the service closed, by reason.
+    connections_closed: HashMap<ConnectionEnd, Counter>,
+    /// Connections that were refused, by reason.
+    connections_refused: HashMap<ConnectionRefusal, Counter>,
     /// Claims by outcome.
     claims: HashMap<&'static str, Counter>,
     /// Failures by pass: runs that broke off, and items that were postponed.
     pass_failures: HashMap<&'static str, Counter>,
-    /// Claims refused unseen, because their user had claimed too often.
-    pub rate_limited: Counter,
+    /// Requests refused unseen, because their client had asked too often, by the name of the bound.
+    rate_limited: HashMap<&'static str, Counter>,
     /// Entries that wait to be written, over all lanes; counted every few seconds.
     pub backlog: Gauge,
     /// Looks for orders that requests wait for; one query each.
@@ -153,9 +194,20 @@ impl Metrics {
             metrics::with_local_recorder(&recorder, || histogram!(CLAIM_TO_ROW));
         let backlog =
             metrics::with_local_recorder(&recorder, || gauge!("flash_sale_backlog_entries"));
+        let connections =
+            metrics::with_local_recorder(&recorder, || gauge!("flash_sale_connections"));
+        let by_reason = |name: &'static str, reason: &'static str| {
+            let counter =
+                || counter!(format!("flash_sale_connections_{name}_total"), "reason" => reason);
+            metrics::with_local_recorder(&recorder, counter)
+        };
         let claims = |outcome: &'static str| {
             let counter = || counter!("flash_sale_claims_total", "outcome" => outcome);
             (outcome, metrics::with_local_recorder(&recorder, counter))
+        };
+        let rate_limited = |bound: &'static str| {
+            let counter = || counter!("flash_sale_rate_limited_total", "bound" => bound);
+            (bound, metrics::with_local_recorder(&recorder, counter))
         };
         let pass_failures = |pass: &'static str| {
             let counter = || counter!("flash_sale_pass_failures_total", "pass" => pass);
@@ -164,10 +216,17 @@ impl Metrics {
         Ok(Self {
             http_seconds,
             claim_to_row_seconds,
+            connections,
+            connections_closed: ConnectionEnd::NAMES
+                .map(|(reason, name)| (reason, by_reason("closed", name)))
+                .into(),
+            connections_refused: ConnectionRefusal::NAMES
+                .map(|(reason, name)| (reason, by_reason("refused", name)))
+                .into(),
             claims: claim_outcomes.map(claims).collect(),
             pass_failures: passes.map(pass_failures).collect(),
             requests_failed: total("requests_failed"),
-            rate_limited: total("claims_rate_limited"),
+            rate_limited: RATE_LIMITS.map(rate_limited).into(),
             backlog,
             order_looks: total("order_looks"),
             orders_written: total("orders_written"),
@@ -182,6 +241,23 @@ impl Metrics {
             gauges: Gauges::default(),
             page,
         })
+    }
+
+    /// Counts a connection that the service closes.
+    pub fn count_closed_connection(&self, reason: ConnectionEnd) {
+        self.connections_closed[&reason].increment(1);
+    }
+
+    /// Counts a connection that is refused.
+    pub fn count_refused_connection(&self, reason: ConnectionRefusal) {
+        self.connections_refused[&reason].increment(1);
+    }
+
+    /// Counts a request that a bound refused.
+    pub fn count_rate_limited(&self, bound: &'static str) {
+        if let Some(counter) = self.rate_limited.get(bound) {
+            counter.increment(1);
+        }
     }
 
     /// Counts one claim under its outcome.
@@ -209,6 +285,10 @@ impl Metrics {
         self.page.render() + &self.gauges.page()
     }
 }
+
+/// Names of the bounds on how often one client may ask.
+pub const RATE_LIMITS: [&str; 4] =
+    ["user-claims", "user-requests", "anonymous-requests", "refused-tokens"];
 
 /// Upper bounds of the buckets of durations: a claim takes under a millisecond, a wait up to ten seconds.
 const SECONDS: [f64; 12] =

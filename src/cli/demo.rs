@@ -32,7 +32,7 @@ pub async fn run(config: &Config) -> anyhow::Result<()> {
     let config = Config { in_process_gateway: true, pages, demo_shoppers, ..config.clone() };
     serve::run(&config, async |app, addresses| {
         let coupon = coupon_on_sale(app).await?;
-        let tokens = Tokens::new(&token_secret(&config.stores)?);
+        let tokens = Tokens::configured(&config.stores, &token_secret(&config.stores)?);
         print_what_to_paste(&tokens, &coupon, addresses);
         Ok(())
     })

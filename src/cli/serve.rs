@@ -18,6 +18,7 @@ use crate::base::limits;
 use crate::base::shutdown::{Shutdown, StopRequests};
 use crate::http::state::HttpState;
 use crate::http::{self, server};
+use crate::kit::jwt::Tokens;
 use crate::kit::open_files;
 use crate::worker;
 
@@ -40,10 +41,7 @@ pub async fn run(
     config.validate()?;
     let mut stop_requests = StopRequests::listen()?;
     // Checked before any server is started: without a secret or an address, none is needed.
-    let secret = match config.has_role(Role::Api) {
-        true => token_secret(&config.stores)?,
-        false => no_secret(),
-    };
+    let tokens = tokens(config)?;
     tell_who_takes_money(config);
     make_room_for_connections(config.connections_max);
     let listeners = Listeners::bind(config)?;
@@ -71,7 +69,7 @@ pub async fn run(
             worker::start(&app, config);
         }
         let addresses = listeners.addresses()?;
-        listeners.serve(config, &HttpState::new(app.clone(), config, &secret));
+        listeners.serve(config, &HttpState::new(app.clone(), config, tokens));
         tokio::select! {
             failed = async { started(&app, addresses).await.err() } => match failed {
                 Some(error) => return Err(error),
@@ -90,6 +88,17 @@ pub async fn run(
     }
     let closed = stores.close().await;
     served.and(closed)
+}
+
+fn tokens(config: &Config) -> anyhow::Result<Tokens> {
+    if !config.has_role(Role::Api) {
+        return Ok(Tokens::new(&no_secret()));
+    }
+    let mut tokens = Tokens::configured(&config.stores, &token_secret(&config.stores)?);
+    if let Some(file) = &config.token_keys {
+        tokens.accept_keys_of(file).context("--token-keys can't be used")?;
+    }
+    Ok(tokens)
 }
 
 /// Serves for the delay, then finishes the work that has begun; a further signal cuts either short.
@@ -146,15 +155,41 @@ impl Listeners {
                 listener.local_addr().map_or_else(|_| String::new(), |address| address.to_string());
             tracing::info!("{what} on http://{address}");
             let shutdown = http.app().shutdown.clone();
-            shutdown.spawn(server::run(listener, door, config.connections_max, shutdown.clone()));
+            shutdown.spawn(server::run(listener, door, config.into(), shutdown.clone()));
         };
         let alone = self.operations.is_none();
+        let apart = config.administration_apart;
         if let Some(listener) = self.api {
-            serve(listener, http::api(http, alone), "the API listens");
+            if alone {
+                tell_what_is_public(&listener);
+            }
+            let door = match apart {
+                true => http::api(&http.without_administration(), alone),
+                false => http::api(http, alone),
+            };
+            serve(listener, door, "the API listens");
         }
         if let Some(listener) = self.operations {
-            serve(listener, http::operations(http), "/metrics, /livez and /readyz listen");
+            let (door, what) = match apart {
+                true => {
+                    (http::api(http, true), "administrators, /metrics, /livez and /readyz listen")
+                }
+                false => (http::operations(http), "/metrics, /livez and /readyz listen"),
+            };
+            serve(listener, door, what);
         }
+    }
+}
+
+/// One listener for all: people who can reach the API can reach the rest.
+fn tell_what_is_public(listener: &TcpListener) {
+    let public = "the administrators' operations (with an administrator's token), /docs, /metrics and /readyz are answered where the API is";
+    let remedy = "--admin-listen gives metrics and readiness an address of their own, and --administration-apart moves administrators there";
+    match listener.local_addr() {
+        Ok(address) if address.ip().is_loopback() => {
+            tracing::info!("{public}, on this machine alone; {remedy}");
+        }
+        _ => tracing::warn!("{public}, for all who can reach it; {remedy}"),
     }
 }
 

@@ -6,7 +6,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
 use anyhow::{Context, bail};
-use private_servers::{PrivateServers, PrivateServersError, Sync};
+use private_servers::{PrivateServers, PrivateServersError, Sync, make_private};
 use secrecy::{ExposeSecret, SecretString};
 use sqlx::PgPool;
 use uuid::Uuid;
@@ -104,6 +104,7 @@ pub fn no_secret() -> SecretString {
 
 /// The secret that signs tokens. With private servers one is made and kept in the data folder.
 pub fn token_secret(config: &StoreConfig) -> anyhow::Result<SecretString> {
+    config.validate_tokens()?;
     if let Some(secret) = &config.token_secret {
         validate_secret(secret)?;
         return Ok(secret.clone());
@@ -115,6 +116,7 @@ pub fn token_secret(config: &StoreConfig) -> anyhow::Result<SecretString> {
 }
 
 fn kept_secret(dir: &Path) -> anyhow::Result<SecretString> {
+    make_private(dir)?;
     let path = dir.join("token-secret");
     if !path.exists() {
         make_secret(dir, &path).with_context(|| format!("{} can't be made", path.display()))?;

@@ -37,7 +37,7 @@ pub fn run(arguments: &TokenArguments) -> anyhow::Result<()> {
     let last = first.checked_add(i64::from(arguments.count) - 1).ok_or_else(|| {
         InvalidConfig::new("--user + --count passes the largest id, 9223372036854775807")
     })?;
-    let tokens = Tokens::new(&token_secret(&arguments.stores)?);
+    let tokens = Tokens::configured(&arguments.stores, &token_secret(&arguments.stores)?);
     let expires_at = Clock::System.now() + TimeDelta::hours(arguments.hours.into());
     let mut out = BufWriter::new(std::io::stdout().lock());
     for subject in first..=last {

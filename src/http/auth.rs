@@ -20,7 +20,9 @@ impl FromRequestParts<HttpState> for User {
 
     async fn from_request_parts(parts: &mut Parts, http: &HttpState) -> Result<Self, Problem> {
         let grants = grants(parts, http)?;
-        Ok(Self(UserId::new(grants.subject).map_err(|_| TokenError::Invalid)?))
+        let user = UserId::new(grants.subject).map_err(|_| TokenError::Invalid)?;
+        http.front().bounds.user(user, &parts.method, &parts.uri)?;
+        Ok(Self(user))
     }
 }
 
@@ -28,6 +30,10 @@ impl FromRequestParts<HttpState> for Admin {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, http: &HttpState) -> Result<Self, Problem> {
+        if !http.has_administration() {
+            // As if the route weren't there: it is on another listener.
+            return Err(Problem::nothing_here());
+        }
         if grants(parts, http)?.admin {
             return Ok(Self);
         }

@@ -74,10 +74,6 @@ pub async fn claim(
     PreferWait(patience): PreferWait,
 ) -> Result<Response, Problem> {
     let app = http.app();
-    if let Some(Err(wait)) = http.front().user_claims.as_ref().map(|limit| limit.pass(user.get())) {
-        app.metrics.rate_limited.increment(1);
-        return Err(rate_limited(wait));
-    }
     let mut answer = app.claims.claim(coupon, user).await;
     if let Ok(ClaimOutcome::Accepted(order) | ClaimOutcome::AlreadyClaimed(order)) = answer
         && app.claims.conditions(coupon).row
@@ -141,11 +137,6 @@ pub async fn my_claim(
 /// The problem of an id that no coupon has.
 pub fn coupon_not_found() -> Problem {
     Problem::not_found("coupon_not_found", "there is no coupon with this id")
-}
-
-fn rate_limited(wait: Duration) -> Problem {
-    let detail = "you claim too often; wait as long as Retry-After says";
-    Problem::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", detail).retry_after(wait)
 }
 
 fn reply(coupon: CouponId, outcome: ClaimOutcome) -> Result<Response, Problem> {

@@ -33,6 +33,9 @@ pub mod auth;
 // State of the HTTP side.
 pub mod state;
 
+// The frame of every request: its bounds, and the headers of its reply.
+pub mod frame;
+
 // Pages of lists.
 pub mod page;
 
@@ -44,20 +47,26 @@ pub mod problem;
 
 use std::any::Any;
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
 
 use axum::Router;
-use axum::body::HttpBody;
+use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{DefaultBodyLimit, Request};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, Version, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Version, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use futures_util::FutureExt;
+use hyper::body::SizeHint;
 use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
 use tokio::time::{Instant, timeout};
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
-use utoipa::openapi::{Content, Ref, RefOr};
+use utoipa::openapi::{Content, Ref, RefOr, ResponseBuilder};
 use utoipa::{Modify, OpenApi};
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -65,7 +74,8 @@ use utoipa_swagger_ui::SwaggerUi;
 use uuid::Uuid;
 
 use crate::base::limits;
-use crate::base::telemetry::RequestIds;
+use crate::base::telemetry::{Metrics, RequestIds};
+use frame::security::{self, Kind};
 use problem::{PROBLEM_JSON, Problem, ProblemBody, REQUEST_ID};
 use state::HttpState;
 
@@ -146,7 +156,7 @@ impl Door {
     /// request is [`answer`](Self::answer).
     fn new(router: Router<HttpState>, http: &HttpState) -> Self {
         let router = router
-            .fallback(|| async { nothing_here() })
+            .fallback(|| async { Problem::nothing_here() })
             .method_not_allowed_fallback(|| async {
                 Problem::new(
                     StatusCode::METHOD_NOT_ALLOWED,
@@ -159,24 +169,93 @@ impl Door {
     }
 
     /// The frame of every request: its id, its limits, its problem body, its duration.
-    pub async fn answer(&self, mut request: Request) -> Response {
-        let started = Instant::now();
-        let version = request.version();
-        let request_id = request_id(request.headers(), &self.http.front().request_ids);
-        let mut response = if declared_bytes(request.headers()) > limits::BODY_BYTES_MAX {
+    pub async fn answer(&self, client: IpAddr, mut request: Request) -> Response {
+        let front = self.http.front();
+        let frame = self.frame(client, &request);
+        let cors = front.cors.as_ref();
+        let response = if let Some(reply) =
+            cors.and_then(|cors| cors.preflight(request.method(), request.headers()))
+        {
+            reply
+        } else if let Err(too_often) = front.bounds.anonymous(client, &request) {
+            Problem::from(too_often).into_response()
+        } else if declared_bytes(request.headers()) > limits::BODY_BYTES_MAX {
             extract::body_too_large().into_response()
+        } else if request.body().is_end_stream() {
+            bounded(self.routes.call(request), || false).await
         } else {
-            if !request.body().is_end_stream() {
-                DefaultBodyLimit::max(limits::BODY_BYTES_MAX).apply(&mut request);
-            }
-            bounded(self.routes.call(request)).await
+            DefaultBodyLimit::max(limits::BODY_BYTES_MAX).apply(&mut request);
+            let missing = Arc::new(AtomicBool::new(false));
+            let request =
+                request.map(|body| Body::new(AwaitedBody { body, missing: missing.clone() }));
+            bounded(self.routes.call(request), || missing.load(Ordering::Relaxed)).await
         };
+        self.finish(frame, response)
+    }
+
+    /// The reply to a request that gets no further than its connection.
+    pub fn refuse<B>(&self, client: IpAddr, request: &Request<B>, problem: Problem) -> Response {
+        let frame = self.frame(client, request);
+        self.finish(frame, problem.into_response())
+    }
+
+    /// A whole HTTP/1.1 reply, in place of one without a body, to bytes that are no request.
+    pub fn refusal_of_bytes(&self, status: StatusCode) -> Vec<u8> {
+        let (code, detail) = match status {
+            StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE => (
+                "head_too_large",
+                "the request line and the headers together have at most 16 KiB, and there are at most 100 headers",
+            ),
+            StatusCode::URI_TOO_LONG => ("uri_too_long", "no operation has so long a path"),
+            _ => ("malformed_request", "this is no HTTP request"),
+        };
+        let id = new_request_id(&self.http.front().request_ids);
+        let id = id.to_str().expect("made by us");
+        let body = Problem::new(status, code, detail).body(id);
+        let head = format!(
+            "HTTP/1.1 {status}\r\ncontent-type: {PROBLEM_JSON}\r\n{REQUEST_ID}: {id}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
+            body.len()
+        );
+        [head.into_bytes(), body].concat()
+    }
+
+    /// The metrics of the service.
+    pub fn metrics(&self) -> Arc<Metrics> {
+        self.http.app().metrics.clone()
+    }
+
+    fn frame<B>(&self, client: IpAddr, request: &Request<B>) -> Frame {
+        let headers = request.headers();
+        let origin = headers.get(header::ORIGIN);
+        Frame {
+            started: Instant::now(),
+            client,
+            version: request.version(),
+            kind: Kind::of(request.uri().path()),
+            // A reply to POST is not kept anyway.
+            private: request.method() != Method::POST
+                && headers.contains_key(header::AUTHORIZATION),
+            origin: self.http.front().cors.as_ref().and_then(|cors| cors.allowed(origin)),
+            request_id: request_id(headers, &self.http.front().request_ids),
+        }
+    }
+
+    fn finish(&self, frame: Frame, mut response: Response) -> Response {
+        let Frame { started, client, version, kind, private, origin, request_id } = frame;
         let mut problem = response.extensions_mut().remove::<Problem>();
         if problem.is_none() && response.status() == StatusCode::NOT_FOUND {
             // Swagger UI answers for a page that is not there, without a problem body.
-            problem = Some(nothing_here());
+            problem = Some(Problem::nothing_here());
         }
-        if let Some(problem) = problem {
+        if let Some(mut problem) = problem {
+            if problem.refuses_token()
+                && let Err(too_often) = self.http.front().bounds.refused_token(client)
+            {
+                problem = too_often.into();
+            }
+            if let Some(policy) = problem.too_often() {
+                self.http.app().metrics.count_rate_limited(policy.name);
+            }
             let request_id = request_id.to_str().expect("checked or made by us");
             log_failure(&self.http, &problem, request_id);
             let rendered = problem.render(request_id);
@@ -185,12 +264,57 @@ impl Door {
             response.headers_mut().extend(allow.map(|allow| (header::ALLOW, allow)));
         }
         response.headers_mut().insert(REQUEST_ID, request_id);
+        security::secure(response.headers_mut(), kind, private);
+        if let Some(cors) = &self.http.front().cors {
+            cors.allow(response.headers_mut(), origin);
+        }
         if self.http.app().shutdown.is_announced() && version <= Version::HTTP_11 {
             // The client's next request goes to another process. HTTP/2 announces that in a frame of its own.
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         self.http.app().metrics.http_seconds.record(started.elapsed());
         response
+    }
+}
+
+/// Facts about a request that its reply needs.
+struct Frame {
+    started: Instant,
+    client: IpAddr,
+    version: Version,
+    kind: Kind,
+    /// Whether the reply is for this client alone.
+    private: bool,
+    /// The value that allows a page of another origin to see the reply.
+    origin: Option<HeaderValue>,
+    request_id: HeaderValue,
+}
+
+/// A body that notes when its reader waits for the client.
+struct AwaitedBody {
+    body: Body,
+    missing: Arc<AtomicBool>,
+}
+
+impl HttpBody for AwaitedBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<hyper::body::Frame<Bytes>, axum::Error>>> {
+        let frame = Pin::new(&mut self.body).poll_frame(context);
+        self.missing.store(frame.is_pending(), Ordering::Relaxed);
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 
@@ -203,9 +327,17 @@ fn log_failure(http: &HttpState, problem: &Problem, request_id: &str) {
     }
 }
 
-fn nothing_here() -> Problem {
-    let detail = "no operation has this path; /docs lists them all";
-    Problem::not_found("not_found", detail)
+/// The problem of a request that doesn't say which host it is for, or says so twice.
+fn host_missing() -> Problem {
+    let detail = "HTTP/1.1 needs the header `Host`, once";
+    Problem::new(StatusCode::BAD_REQUEST, "host_missing", detail)
+}
+
+/// The problem of a request for whose connection there is no place.
+fn no_connection_free() -> Problem {
+    let detail = "all connections have requests under way, and this one was not carried out; come back after Retry-After seconds";
+    let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, "overloaded", detail);
+    problem.retry_after(limits::OVERLOADED_RETRY_AFTER)
 }
 
 /// The client's own id for the request if it is fit for a log line, else a new one.
@@ -215,11 +347,13 @@ fn request_id(headers: &HeaderMap, ids: &RequestIds) -> HeaderValue {
             && id.as_bytes().iter().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(b))
     };
     let given = headers.get(REQUEST_ID).filter(fit).cloned();
-    given.unwrap_or_else(|| {
-        let mut text = Uuid::encode_buffer();
-        let text = ids.next().hyphenated().encode_lower(&mut text);
-        HeaderValue::from_str(text).expect("digits, letters and hyphens")
-    })
+    given.unwrap_or_else(|| new_request_id(ids))
+}
+
+fn new_request_id(ids: &RequestIds) -> HeaderValue {
+    let mut text = Uuid::encode_buffer();
+    let text = ids.next().hyphenated().encode_lower(&mut text);
+    HeaderValue::from_str(text).expect("digits, letters and hyphens")
 }
 
 fn declared_bytes(headers: &HeaderMap) -> usize {
@@ -227,11 +361,18 @@ fn declared_bytes(headers: &HeaderMap) -> usize {
     length.and_then(|length| length.parse().ok()).unwrap_or(0)
 }
 
-/// The reply of the routes, unless they panic or take too long.
-async fn bounded(reply: impl Future<Output = Result<Response, Infallible>>) -> Response {
+/// The reply of the routes, unless they panic or take too long: in that case the client is at fault if its body `is_missing`.
+async fn bounded(
+    reply: impl Future<Output = Result<Response, Infallible>>,
+    is_missing: impl Fn() -> bool,
+) -> Response {
     match timeout(limits::REQUEST_TIMEOUT, AssertUnwindSafe(reply).catch_unwind()).await {
         Ok(Ok(Ok(response))) => response,
         Ok(Err(panic)) => panicked(panic),
+        Err(_) if is_missing() => {
+            let detail = "the body didn't come in time, and nothing was carried out";
+            Problem::new(StatusCode::REQUEST_TIMEOUT, "body_too_slow", detail).into_response()
+        }
         Err(_) => Problem::unavailable().into_response(),
     }
 }
@@ -258,6 +399,12 @@ impl Modify for Finish {
         for item in document.paths.paths.values_mut() {
             for operation in [&mut item.get, &mut item.post, &mut item.patch].into_iter().flatten()
             {
+                if operation.security.is_some() {
+                    let refused =
+                        ResponseBuilder::new().description("`rate_limited` (with Retry-After)");
+                    let responses = &mut operation.responses.responses;
+                    responses.entry("429".to_owned()).or_insert_with(|| refused.build().into());
+                }
                 for (status, response) in &mut operation.responses.responses {
                     let RefOr::T(response) = response else {
                         continue;
@@ -282,7 +429,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_panic_is_a_problem_that_tells_the_client_nothing() {
-        let response = bounded(async { panic!("the secret is 42") }).await;
+        let response = bounded(async { panic!("the secret is 42") }, || false).await;
         assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
         let problem = problem(&response);
         assert!(problem.contains("\"internal\"") && !problem.contains("42"), "{problem}");
@@ -290,7 +437,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_reply_that_does_not_come_is_given_up() {
-        let response = bounded(std::future::pending()).await;
+        let response = bounded(std::future::pending(), || false).await;
         assert_eq!(response.status(), StatusCode::SERVICE_UNAVAILABLE);
         assert!(problem(&response).contains("\"unavailable\""));
     }

@@ -14,6 +14,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::kit::jwt::TokenError;
+use crate::kit::rate_limit::{Policy, TooOften};
 use crate::sale::Failure;
 use crate::sale::ids::OrderId;
 
@@ -32,6 +33,8 @@ pub struct Problem {
     transition: Option<(&'static str, &'static str)>,
     /// True for a request with a token, which was refused.
     token_refused: bool,
+    /// The bound that refused the request.
+    too_often: Option<Policy>,
     /// Cause of a failure, for the log; never for the client.
     failure: Option<Arc<Failure>>,
 }
@@ -77,6 +80,7 @@ impl Problem {
             order_id: None,
             transition: None,
             token_refused: false,
+            too_often: None,
             failure: None,
         }
     }
@@ -84,6 +88,11 @@ impl Problem {
     /// The problem of a thing that does not exist, or not for this user.
     pub fn not_found(code: &'static str, detail: impl Into<Cow<'static, str>>) -> Self {
         Self::new(StatusCode::NOT_FOUND, code, detail)
+    }
+
+    /// The problem of a path that no operation has.
+    pub fn nothing_here() -> Self {
+        Self::not_found("not_found", "no operation has this path; /docs lists them all")
     }
 
     /// The problem of an order or a coupon that can't make this move.
@@ -118,13 +127,23 @@ impl Problem {
         self
     }
 
+    /// Whether a token was refused.
+    pub fn refuses_token(&self) -> bool {
+        self.token_refused
+    }
+
+    /// The bound that refused the request.
+    pub fn too_often(&self) -> Option<Policy> {
+        self.too_often
+    }
+
     /// The cause, if this is a failure.
     pub fn failure(&self) -> Option<&Failure> {
         self.failure.as_deref()
     }
 
-    /// Writes the reply.
-    pub fn render(&self, request_id: &str) -> Response {
+    /// The body of the reply.
+    pub fn body(&self, request_id: &str) -> Vec<u8> {
         let body = ProblemBody {
             r#type: format!("urn:flash-sale:problem:{}", self.code),
             title: &title(self.code),
@@ -136,8 +155,12 @@ impl Problem {
             from: self.transition.map(|(from, _)| from),
             to: self.transition.map(|(_, to)| to),
         };
-        let body = serde_json::to_vec(&body).unwrap_or_default();
-        let mut response = Response::new(Body::from(body));
+        serde_json::to_vec(&body).unwrap_or_default()
+    }
+
+    /// Writes the reply.
+    pub fn render(&self, request_id: &str) -> Response {
+        let mut response = Response::new(Body::from(self.body(request_id)));
         *response.status_mut() = self.status;
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
@@ -145,6 +168,12 @@ impl Problem {
             // Whole seconds, rounded up: a client that waits as long must not be told to wait again.
             let seconds = wait.as_millis().div_ceil(1_000).max(1);
             headers.insert(header::RETRY_AFTER, number(seconds));
+        }
+        if let Some(Policy { name, per_second }) = self.too_often {
+            let seconds =
+                self.retry_after.map_or(1, |wait| wait.as_millis().div_ceil(1_000).max(1));
+            headers.insert(RATE_LIMIT_POLICY, text(format!(r#""{name}";q={per_second};w=1"#)));
+            headers.insert(RATE_LIMIT, text(format!(r#""{name}";r=0;t={seconds}"#)));
         }
         if self.status == StatusCode::UNAUTHORIZED {
             headers.insert(header::WWW_AUTHENTICATE, self.challenge());
@@ -164,8 +193,17 @@ impl Problem {
 }
 
 fn number(number: u128) -> HeaderValue {
-    HeaderValue::from_str(&number.to_string()).expect("digits are a valid header value")
+    text(number.to_string())
 }
+
+fn text(text: String) -> HeaderValue {
+    HeaderValue::try_from(text).expect("plain ASCII is a valid header value")
+}
+
+/// Bound of the client, and its state (draft-ietf-httpapi-ratelimit-headers, version 10). Only refusals carry them: the
+/// others would cost each claim two headers.
+const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
+const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 
 /// Title of a code. Most codes are their own title: `sold_out` is "Sold out".
 fn title(code: &'static str) -> Cow<'static, str> {
@@ -188,7 +226,7 @@ fn title(code: &'static str) -> Cow<'static, str> {
         "payment_elsewhere" => "Paid elsewhere",
         "payment_not_found" => "No such payment",
         "postponed_not_found" => "Nothing postponed",
-        "rate_limited" => "Too many claims",
+        "rate_limited" => "Too many requests",
         "restock_key_used" => "Key used before",
         "revision_conflict" => "Changed in the meantime",
         "run_not_found" => "No such comparison",
@@ -226,6 +264,15 @@ impl From<Failure> for Problem {
 impl From<sqlx::Error> for Problem {
     fn from(error: sqlx::Error) -> Self {
         Failure::from(error).into()
+    }
+}
+
+impl From<TooOften> for Problem {
+    fn from(TooOften { policy, wait }: TooOften) -> Self {
+        let detail =
+            "you ask too often, and this was not carried out; wait as long as Retry-After says";
+        let problem = Self::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", detail);
+        Self { too_often: Some(policy), ..problem.retry_after(wait) }
     }
 }
 

@@ -1,25 +1,28 @@
 //! State that HTTP alone needs: identities, bounds and names of requests.
 
 use std::future::ready;
-use std::num::NonZeroU32;
 use std::sync::atomic::AtomicI64;
 use std::sync::{Arc, Mutex};
 
 use axum::extract::FromRef;
-use secrecy::SecretString;
 
+use super::frame::bounds::Bounds;
+use super::frame::cors::Cors;
 use crate::app::{self, App};
 use crate::base::clock::Clock;
 use crate::base::config::{Config, Page};
 use crate::base::limits;
 use crate::base::telemetry::{LogThrottle, RequestIds};
 use crate::kit::jwt::Tokens;
-use crate::kit::rate_limit::RateLimit;
 use crate::kit::signature::{Callbacks, Signatures};
 
 /// The service, and the state that HTTP adds. Clones share both.
 #[derive(Clone)]
-pub struct HttpState(Arc<Shared>);
+pub struct HttpState {
+    shared: Arc<Shared>,
+    /// Whether administrators are answered here.
+    administration: bool,
+}
 
 /// In one place, because each request is handed the state several times.
 struct Shared {
@@ -33,8 +36,10 @@ pub(super) struct Front {
     pub(super) tokens: Tokens,
     /// Verifies callbacks of the gateway, if one is configured.
     pub(super) callbacks: Option<Callbacks>,
-    /// Bound on the claims of a user per second, if one is set.
-    pub(super) user_claims: Option<RateLimit>,
+    /// How often one client may ask.
+    pub(super) bounds: Bounds,
+    /// Pages of other origins that may use the API, if any may.
+    pub(super) cors: Option<Cors>,
     /// Whether the route that does nothing is there, for measurements.
     pub(super) no_op_route: bool,
     /// Pages that are served.
@@ -48,37 +53,47 @@ pub(super) struct Front {
 }
 
 impl HttpState {
-    /// The state of this service, as the configuration has it. Tokens are verified with `secret`. The memory of the
-    /// bounds is kept small by a task of the service.
-    pub fn new(app: Arc<App>, config: &Config, secret: &SecretString) -> Self {
+    /// The state of this service, as the configuration has it. A task of the service keeps the memory of the bounds
+    /// small, and reads the public keys of tokens again.
+    pub fn new(app: Arc<App>, config: &Config, tokens: Tokens) -> Self {
         let front = Front {
-            tokens: Tokens::new(secret),
+            tokens,
             callbacks: callbacks(config),
-            user_claims: NonZeroU32::new(config.user_claims_per_second).map(RateLimit::new),
+            bounds: Bounds::new(config),
+            cors: Cors::new(&config.cors_origins),
             no_op_route: config.no_op_route,
             pages: config.pages.clone(),
             shoppers: config.demo_shoppers.then(AtomicI64::default),
             request_ids: RequestIds::default(),
             failure_log: Mutex::default(),
         };
-        let this = Self(Arc::new(Shared { app, front }));
-        if this.front().user_claims.is_some() {
-            let bounded = this.clone();
-            app::repeat(&this.0.app, limits::HOUSEKEEPING_PERIOD, move |_| {
-                bounded.front().user_claims.iter().for_each(RateLimit::forget_idle);
-                ready(())
-            });
-        }
+        let this = Self { shared: Arc::new(Shared { app, front }), administration: true };
+        let bounded = this.clone();
+        app::repeat(&this.shared.app, limits::HOUSEKEEPING_PERIOD, move |_| {
+            bounded.front().bounds.forget_idle();
+            bounded.front().tokens.read_keys_again();
+            ready(())
+        });
         this
+    }
+
+    /// The same, for a listener that answers no administrator.
+    pub fn without_administration(&self) -> Self {
+        Self { administration: false, ..self.clone() }
+    }
+
+    /// Whether administrators are answered here.
+    pub(super) fn has_administration(&self) -> bool {
+        self.administration
     }
 
     /// The service.
     pub fn app(&self) -> &App {
-        &self.0.app
+        &self.shared.app
     }
 
     pub(super) fn front(&self) -> &Front {
-        &self.0.front
+        &self.shared.front
     }
 }
 
@@ -92,6 +107,6 @@ fn callbacks(config: &Config) -> Option<Callbacks> {
 
 impl FromRef<HttpState> for Arc<App> {
     fn from_ref(http: &HttpState) -> Self {
-        http.0.app.clone()
+        http.shared.app.clone()
     }
 }

@@ -1,10 +1,17 @@
-//! Bearer tokens: JSON Web Tokens signed with HS256.
+//! Bearer tokens: JSON Web Tokens, signed with HS256 by a secret, or with RS256, ES256 or EdDSA by a key pair of which
+//! the public part is known here.
 //!
-//! The algorithm is fixed here; the algorithm in a token's header is only compared, never obeyed (RFC 8725, section
-//! 3.1). So `alg: none` and a key confusion with RS256 fail like any bad signature.
+//! Each key has one algorithm. The algorithm in a token's header only chooses among the keys that have it (RFC 8725,
+//! section 3.1), so `alg: none` and a public key that is used as a secret fail like any bad signature.
+//!
+//! Several secrets count at one time, so that one can follow another without a user noticing: tokens are signed with
+//! the first, and verified with all. A `kid` that names a key chooses it; without one, all keys of the algorithm are
+//! tried.
 //!
 //! A token exactly like those that are issued here is verified on a short way: one header, one key that is made ready
 //! once, one look at the payload. That way can only accept. About every other token the library decides.
+
+use std::path::Path;
 
 use aws_lc_rs::hmac;
 use base64::Engine;
@@ -14,12 +21,21 @@ use jsonwebtoken::errors::ErrorKind;
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
 use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
-/// Signs and verifies tokens with one secret.
+use super::public_keys::{Key, PublicKeys};
+use crate::base::config::StoreConfig;
+
+/// Signs tokens with one secret, and verifies them with all keys.
 pub struct Tokens {
     sign: EncodingKey,
-    verify: DecodingKey,
-    validation: Validation,
+    header: Header,
+    /// The secret that signs, and then the further ones.
+    secrets: Vec<Key>,
+    public_keys: Option<PublicKeys>,
+    /// Issuer and audience that each token has to name.
+    issuer: Option<String>,
+    audience: Option<String>,
     /// The first part of every token that is issued here, with the dot behind it.
     own_header: String,
     own_key: hmac::Key,
@@ -50,7 +66,7 @@ pub enum TokenError {
     Endless,
     /// Any other fault. The wrong part concerns only the issuer.
     #[error(
-        "the token isn't valid: it has to be signed by this service's issuer with HS256, with `exp`, and with `sub` a positive whole number as a string"
+        "the token isn't valid: it has to be signed by this service's issuer, with `exp`, and with `sub` a positive whole number as a string"
     )]
     Invalid,
 }
@@ -61,15 +77,21 @@ struct Payload {
     exp: i64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     role: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    iss: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    aud: Option<Value>,
 }
 
-/// The same without a copy, and with no other field: `nbf` or `aud` are left to the library.
+/// The same without a copy, and with no other field: `nbf` or a list of audiences are left to the library.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct OwnPayload<'a> {
     sub: &'a str,
     exp: i64,
     role: Option<&'a str>,
+    iss: Option<&'a str>,
+    aud: Option<&'a str>,
 }
 
 const ADMIN: &str = "admin";
@@ -81,19 +103,51 @@ const OWN_PART_BYTES_MAX: usize = 128;
 impl Tokens {
     /// Signs and verifies with `secret`.
     pub fn new(secret: &SecretString) -> Self {
+        Self::with_id(secret, None)
+    }
+
+    /// As the configuration has it: signs with `secret`, and verifies with the further secrets, too.
+    pub fn configured(config: &StoreConfig, secret: &SecretString) -> Self {
+        let mut tokens = Self::with_id(secret, config.token_secret_id.clone());
+        tokens.secrets.extend(config.further_token_secrets.iter().map(|further| Key {
+            id: Some(further.id.clone()),
+            verify: DecodingKey::from_secret(further.secret.expose_secret().as_bytes()),
+        }));
+        tokens.issuer.clone_from(&config.token_issuer);
+        tokens.audience.clone_from(&config.token_audience);
+        tokens
+    }
+
+    fn with_id(secret: &SecretString, id: Option<String>) -> Self {
         let secret = secret.expose_secret().as_bytes();
-        let mut validation = Validation::new(Algorithm::HS256);
-        validation.leeway = 0;
-        validation.validate_nbf = true;
-        validation.set_required_spec_claims(&["exp", "sub"]);
-        let header = serde_json::to_vec(&Header::new(Algorithm::HS256));
-        let header = header.expect("two short strings are JSON");
+        let header = Header { kid: id.clone(), ..Header::new(Algorithm::HS256) };
+        let own_header = serde_json::to_vec(&header).expect("a few short strings are JSON");
         Self {
             sign: EncodingKey::from_secret(secret),
-            verify: DecodingKey::from_secret(secret),
-            validation,
-            own_header: URL_SAFE_NO_PAD.encode(header) + ".",
+            header,
+            secrets: vec![Key { id, verify: DecodingKey::from_secret(secret) }],
+            public_keys: None,
+            issuer: None,
+            audience: None,
+            own_header: URL_SAFE_NO_PAD.encode(own_header) + ".",
             own_key: hmac::Key::new(hmac::HMAC_SHA256, secret),
+        }
+    }
+
+    /// Verifies with the public keys of this file (RFC 7517), too.
+    ///
+    /// # Errors
+    ///
+    /// When the file can't be read, or has no key for RS256, ES256 or EdDSA.
+    pub fn accept_keys_of(&mut self, file: &Path) -> anyhow::Result<()> {
+        self.public_keys = Some(PublicKeys::read(file)?);
+        Ok(())
+    }
+
+    /// Reads the file of public keys again, if there is one. If that fails, the last keys stay.
+    pub fn read_keys_again(&self) {
+        if let Some(keys) = &self.public_keys {
+            keys.read_again();
         }
     }
 
@@ -107,9 +161,10 @@ impl Tokens {
             sub: grants.subject.to_string(),
             exp: expires_at.timestamp(),
             role: grants.admin.then(|| ADMIN.to_owned()),
+            iss: self.issuer.clone(),
+            aud: self.audience.clone().map(Value::String),
         };
-        jsonwebtoken::encode(&Header::new(Algorithm::HS256), &payload, &self.sign)
-            .expect("HS256 signs any bytes")
+        jsonwebtoken::encode(&self.header, &payload, &self.sign).expect("HS256 signs any bytes")
     }
 
     /// The grants of the token.
@@ -133,26 +188,79 @@ impl Tokens {
         // In constant time.
         hmac::verify(&self.own_key, signed.as_bytes(), signature).ok()?;
         let payload: OwnPayload = serde_json::from_slice(decode(payload, &mut buffer)?).ok()?;
+        if payload.iss != self.issuer.as_deref() || payload.aud != self.audience.as_deref() {
+            return None;
+        }
         let subject = subject(payload.sub).filter(|_| in_time(payload.exp).is_ok())?;
         Some(Grants { subject, admin: payload.role == Some(ADMIN) })
     }
 
     fn verify_any(&self, token: &str) -> Result<Grants, TokenError> {
-        let decoded = jsonwebtoken::decode::<Payload>(token, &self.verify, &self.validation);
-        let decoded = decoded.map_err(|error| match error.kind() {
-            ErrorKind::ExpiredSignature => TokenError::Expired,
-            ErrorKind::ImmatureSignature => TokenError::Early,
-            _ => TokenError::Invalid,
-        })?;
+        let header = jsonwebtoken::decode_header(token).map_err(|_| TokenError::Invalid)?;
         // Extensions that must be understood (RFC 7515, section 4.1.11), and none is.
-        if decoded.header.crit.is_some() {
+        if header.crit.is_some() {
             return Err(TokenError::Invalid);
         }
-        let payload = decoded.claims;
-        in_time(payload.exp)?;
-        let subject = subject(&payload.sub).ok_or(TokenError::Invalid)?;
-        Ok(Grants { subject, admin: payload.role.as_deref() == Some(ADMIN) })
+        let kid = header.kid.as_deref();
+        if header.alg == Algorithm::HS256 {
+            return self.verify_with(chosen(&self.secrets, kid), token, header.alg);
+        }
+        let Some(public_keys) = &self.public_keys else { return Err(TokenError::Invalid) };
+        let keys = public_keys.of(header.alg);
+        self.verify_with(chosen(&keys, kid), token, header.alg)
     }
+
+    /// The verdict of the first key that has signed the token.
+    fn verify_with<'a>(
+        &self,
+        keys: impl Iterator<Item = &'a Key>,
+        token: &str,
+        algorithm: Algorithm,
+    ) -> Result<Grants, TokenError> {
+        let validation = self.validation(algorithm);
+        for key in keys {
+            match jsonwebtoken::decode::<Payload>(token, &key.verify, &validation) {
+                Ok(decoded) => return grants(&decoded.claims),
+                Err(error) => match error.kind() {
+                    ErrorKind::InvalidSignature => {}
+                    ErrorKind::ExpiredSignature => return Err(TokenError::Expired),
+                    ErrorKind::ImmatureSignature => return Err(TokenError::Early),
+                    _ => return Err(TokenError::Invalid),
+                },
+            }
+        }
+        Err(TokenError::Invalid)
+    }
+
+    fn validation(&self, algorithm: Algorithm) -> Validation {
+        let mut validation = Validation::new(algorithm);
+        validation.leeway = 0;
+        validation.validate_nbf = true;
+        let mut required = vec!["exp", "sub"];
+        if let Some(issuer) = &self.issuer {
+            validation.set_issuer(&[issuer]);
+            required.push("iss");
+        }
+        if let Some(audience) = &self.audience {
+            validation.set_audience(&[audience]);
+            required.push("aud");
+        }
+        validation.set_required_spec_claims(&required);
+        validation
+    }
+}
+
+/// The keys that may have signed a token with this `kid`: the ones it names, or else all.
+fn chosen<'a>(keys: &'a [Key], kid: Option<&str>) -> impl Iterator<Item = &'a Key> {
+    let is_named = move |key: &&Key| key.id.is_some() && key.id.as_deref() == kid;
+    let named = keys.iter().any(|key| is_named(&key));
+    keys.iter().filter(move |key| !named || is_named(key))
+}
+
+fn grants(payload: &Payload) -> Result<Grants, TokenError> {
+    in_time(payload.exp)?;
+    let subject = subject(&payload.sub).ok_or(TokenError::Invalid)?;
+    Ok(Grants { subject, admin: payload.role.as_deref() == Some(ADMIN) })
 }
 
 /// A token is accepted until its `exp`, and not in that second any more (RFC 7519, section 4.1.4).
@@ -289,6 +397,102 @@ mod tests {
             let token =
                 signed(&serde_json::json!({"sub": "42", "exp": exp, "iss": "x"}), Algorithm::HS256);
             assert_eq!(tokens().verify(&token).map(drop), expected, "{exp}");
+        }
+    }
+
+    fn configured(arguments: &[&str]) -> Tokens {
+        #[derive(clap::Parser)]
+        struct Command {
+            #[command(flatten)]
+            stores: StoreConfig,
+        }
+        let arguments = ["x"].iter().chain(arguments);
+        let config = <Command as clap::Parser>::parse_from(arguments).stores;
+        Tokens::configured(&config, config.token_secret.as_ref().expect("one is given"))
+    }
+
+    const OLD: &str = "an old secret of thirty-two bytes";
+    const NEW: &str = "a new secret, of thirty-two bytes";
+
+    #[test]
+    fn a_secret_follows_another_without_a_user_noticing() {
+        let grants = Grants { subject: 42, admin: false };
+        let later = in_seconds(60);
+        let before = configured(&["--token-secret", OLD]);
+        // First all processes learn the new secret, then all sign with it, then the old one goes.
+        let learning =
+            configured(&["--token-secret", OLD, "--further-token-secrets", &format!("b={NEW}")]);
+        let further = format!("a={OLD}");
+        let changed = [
+            &["--token-secret", NEW, "--token-secret-id", "b"][..],
+            &["--further-token-secrets", &further],
+        ];
+        let changed = configured(&changed.concat());
+        let after = configured(&["--token-secret", NEW, "--token-secret-id", "b"]);
+        for (issuer, verifiers) in [
+            (&before, [&before, &learning, &changed]),
+            (&learning, [&before, &learning, &changed]),
+            (&changed, [&learning, &changed, &after]),
+        ] {
+            let token = issuer.issue(grants, later);
+            for verifier in verifiers {
+                assert_eq!(verifier.verify(&token), Ok(grants));
+            }
+        }
+        let old = before.issue(grants, later);
+        assert_eq!(after.verify(&old), Err(TokenError::Invalid));
+        // The new secret has the short way, with its id in the header.
+        assert_eq!(changed.verify_own(&changed.issue(grants, later)), Some(grants));
+    }
+
+    #[test]
+    fn a_kid_that_names_a_key_chooses_it() {
+        let tokens =
+            configured(&["--token-secret", NEW, "--further-token-secrets", &format!("a={OLD}")]);
+        let payload = serde_json::json!({"sub": "42", "exp": in_seconds(60).timestamp()});
+        for (secret, kid, granted) in [
+            (OLD, Some("a"), true),
+            (OLD, None, true),
+            (OLD, Some("unknown"), true),
+            (NEW, Some("unknown"), true),
+            (NEW, Some("a"), false),
+            ("a secret of thirty-two bytes, unknown", Some("a"), false),
+        ] {
+            let header = Header { kid: kid.map(str::to_owned), ..Header::new(Algorithm::HS256) };
+            let key = EncodingKey::from_secret(secret.as_bytes());
+            let token = jsonwebtoken::encode(&header, &payload, &key).unwrap();
+            assert_eq!(tokens.verify(&token).is_ok(), granted, "{secret} {kid:?}");
+        }
+    }
+
+    #[test]
+    fn issuer_and_audience_have_to_be_named_if_they_are_set() {
+        let settings =
+            ["--token-secret", NEW, "--token-issuer", "bank", "--token-audience", "door"];
+        let tokens = configured(&settings);
+        let own = tokens.issue(Grants { subject: 42, admin: true }, in_seconds(60));
+        assert!(tokens.verify_own(&own).is_some());
+        let key = EncodingKey::from_secret(NEW.as_bytes());
+        let exp = in_seconds(60).timestamp();
+        for (iss, aud, granted) in [
+            (Some("bank"), serde_json::json!("door"), true),
+            (Some("bank"), serde_json::json!(["other", "door"]), true),
+            (Some("bank"), serde_json::json!(["other"]), false),
+            (Some("bank"), serde_json::json!("other"), false),
+            (Some("bank"), Value::Null, false),
+            (Some("other"), serde_json::json!("door"), false),
+            (None, serde_json::json!("door"), false),
+        ] {
+            let mut payload = serde_json::json!({"sub": "42", "exp": exp});
+            if let Some(iss) = iss {
+                payload["iss"] = iss.into();
+            }
+            if !aud.is_null() {
+                payload["aud"] = aud.clone();
+            }
+            let token =
+                jsonwebtoken::encode(&Header::new(Algorithm::HS256), &payload, &key).unwrap();
+            assert_eq!(tokens.verify(&token).is_ok(), granted, "{iss:?} {aud}");
         }
     }
 

@@ -9,6 +9,9 @@ pub mod jwt;
 // Requests to another server, signed.
 pub mod signed_http;
 
+// Public keys of access tokens, from a file.
+pub mod public_keys;
+
 // Signatures of callbacks.
 pub mod signature;
 

@@ -3,6 +3,8 @@
 //! Each instance counts for itself: behind a balancer over n instances the real bound is n times as high. The bound
 //! keeps one impatient client from crowding out the others; it is not exact.
 
+use std::hash::Hash;
+use std::net::{IpAddr, Ipv6Addr};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -10,30 +12,91 @@ use governor::clock::{Clock as _, DefaultClock};
 use governor::{DefaultKeyedRateLimiter, Quota, RateLimiter};
 
 /// Bounds how often each key may pass.
-pub struct RateLimit {
-    limiter: DefaultKeyedRateLimiter<i64>,
+pub struct RateLimit<K: Hash + Eq + Clone> {
+    policy: Policy,
+    limiter: DefaultKeyedRateLimiter<K>,
 }
 
-impl RateLimit {
-    /// `per_second` times a second for each key, also as a burst.
-    pub fn new(per_second: NonZeroU32) -> Self {
-        Self { limiter: RateLimiter::keyed(Quota::per_second(per_second)) }
+/// A bound in words that a client is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Policy {
+    /// Its name.
+    pub name: &'static str,
+    /// Times that a key may pass in a second.
+    pub per_second: NonZeroU32,
+}
+
+/// A key has passed too often.
+#[derive(Clone, Copy, Debug)]
+pub struct TooOften {
+    /// The bound.
+    pub policy: Policy,
+    /// Time after which the key may try again.
+    pub wait: Duration,
+}
+
+impl<K: Hash + Eq + Clone> RateLimit<K> {
+    /// `per_second` times a second for each key, also as a burst; `None` for 0, which is no bound.
+    pub fn new(name: &'static str, per_second: u32) -> Option<Self> {
+        let per_second = NonZeroU32::new(per_second)?;
+        let limiter = RateLimiter::keyed(Quota::per_second(per_second));
+        Some(Self { policy: Policy { name, per_second }, limiter })
     }
 
     /// Lets `key` pass once.
     ///
     /// # Errors
     ///
-    /// The time after which the key may try again.
-    pub fn pass(&self, key: i64) -> Result<(), Duration> {
-        self.limiter
-            .check_key(&key)
-            .map_err(|refused| refused.wait_time_from(DefaultClock::default().now()))
+    /// When the key has passed too often.
+    pub fn pass(&self, key: &K) -> Result<(), TooOften> {
+        self.limiter.check_key(key).map_err(|refused| TooOften {
+            policy: self.policy,
+            wait: refused.wait_time_from(DefaultClock::default().now()),
+        })
     }
 
     /// Forgets keys that are back at their full quota; without it the map grows for ever.
     pub fn forget_idle(&self) {
         self.limiter.retain_recent();
         self.limiter.shrink_to_fit();
+    }
+}
+
+/// The part of an address that names one client: a household has a whole /64 of IPv6.
+pub fn network(address: IpAddr) -> IpAddr {
+    const HOUSEHOLD: u32 = 64;
+    match address.to_canonical() {
+        IpAddr::V6(address) => {
+            IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() >> HOUSEHOLD << HOUSEHOLD))
+        }
+        address => address,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_household_is_one_client() {
+        for (address, of) in [
+            ("192.0.2.7", "192.0.2.7"),
+            ("::ffff:192.0.2.7", "192.0.2.7"),
+            ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::"),
+            ("2001:db8:1:2::9", "2001:db8:1:2::"),
+            ("2001:db8:1:3::9", "2001:db8:1:3::"),
+        ] {
+            assert_eq!(network(address.parse().unwrap()), of.parse::<IpAddr>().unwrap());
+        }
+    }
+
+    #[test]
+    fn each_key_has_its_own_bound_and_none_is_no_bound() {
+        assert!(RateLimit::<i64>::new("none", 0).is_none());
+        let limit = RateLimit::new("two", 2).expect("a bound");
+        assert!(limit.pass(&1).is_ok() && limit.pass(&1).is_ok() && limit.pass(&2).is_ok());
+        let refused = limit.pass(&1).expect_err("the third within a moment");
+        assert_eq!((refused.policy.name, refused.policy.per_second.get()), ("two", 2));
+        assert!(refused.wait <= Duration::from_millis(500), "{refused:?}");
     }
 }

@@ -21,7 +21,7 @@ mod settings;
 mod error;
 
 pub use error::PrivateServersError;
-pub use folder::ProcessIds;
+pub use folder::{ProcessIds, make_private};
 pub use keeper::{Place, keep};
 pub use pair::{PrivateServers, Sight};
 pub use settings::{Settings, Sync};

@@ -106,6 +106,17 @@ async fn settings_that_cannot_be_right_are_refused_before_anything_is_started() 
         (&["--gateway-timeout-ms", "10"], &["--gateway-timeout-ms", "50..=30000"]),
         (&["--payment-callback-secret-before", "hunter2"], &["--payment-callback-secret-before"]),
         (&["--lanes", "1025"], &["--lanes", "1..=1024"]),
+        (&["--further-token-secrets", "hunter2"], &["--further-token-secrets", "kid=secret"]),
+        (&["--further-token-secrets", "a=hunter2"], &["--further-token-secrets a", "32"]),
+        (&["--administration-apart"], &["--administration-apart", "--admin-listen"]),
+        (&["--cors-origins", "shop.example"], &["--cors-origins", "https://shop.example"]),
+        (&["--user-requests-per-second", "many"], &["--user-requests-per-second"]),
+        (&["--anonymous-requests-per-second", "many"], &["--anonymous-requests-per-second"]),
+        (&["--refused-tokens-per-second", "many"], &["--refused-tokens-per-second"]),
+        (&["--keep-alive-s", "0"], &["--keep-alive-s", "1..=3600"]),
+        (&["--address-connections-max", "many"], &["--address-connections-max"]),
+        (&["--trusted-proxies", "proxy.example"], &["--trusted-proxies", "10.0.0.0/8"]),
+        (&["--proxy-protocol"], &["--proxy-protocol", "--trusted-proxies"]),
         (&["--durability", "disk"], &["--durability", "give memory, fsync, replica"]),
         (&["--durability", "replica:0"], &["--durability", "replica:N with N up to 9"]),
         (&["--redis-timeout-ms", "10"], &["--redis-timeout-ms", "50..=10000"]),
@@ -193,6 +204,17 @@ async fn a_durability_that_redis_is_not_set_up_for_is_refused_at_the_start() {
         ["--durability fsync can't be kept", "set appendfsync always", "--durability memory"]
     {
         assert!(refused.stderr.contains(words), "{words}: {refused:?}");
+    }
+}
+
+#[tokio::test]
+async fn public_keys_that_cannot_be_read_are_refused_at_the_start() {
+    let app = TestApp::start().await;
+    let serve = ["serve", "--listen", "127.0.0.1:0", "--token-keys", "/nowhere/keys.json"];
+    let refused = said(&words(&with(&app, &serve, &[]))).await;
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    for words in ["--token-keys can't be used", "/nowhere/keys.json can't be read"] {
+        assert!(refused.last_words().contains(words), "{words}: {refused:?}");
     }
 }
 

@@ -314,6 +314,36 @@ impl Demo {
     }
 }
 
+#[tokio::test]
+async fn a_data_folder_that_exists_is_made_private_or_refused() {
+    let folder = DataFolder::new();
+    let readable = |dir: &Path| {
+        fs::create_dir(dir).unwrap();
+        fs::set_permissions(dir, Permissions::from_mode(0o775)).unwrap();
+    };
+    fs::create_dir_all(folder.path()).unwrap();
+    let empty = folder.path().join("empty");
+    readable(&empty);
+    let token = async |dir: &Path| {
+        let dir = dir.to_str().expect("UTF-8");
+        run(flash_sale(&["token", "--user", "1", "--data-dir", dir])).await
+    };
+    let made = token(&empty).await;
+    assert_eq!(made.code, Some(0), "{made:?}");
+    let mode = fs::metadata(&empty).unwrap().permissions().mode();
+    assert_eq!(mode & 0o066, 0, "{mode:o}");
+
+    let others = folder.path().join("others");
+    readable(&others);
+    fs::write(others.join("report.txt"), "of another program").unwrap();
+    let refused = token(&others).await;
+    assert_eq!((refused.code, &*refused.stdout), (Some(1), ""), "{refused:?}");
+    let said = refused.last_words();
+    assert!(said.contains("chmod 700") && said.contains("others"), "{said}");
+    assert_eq!(fs::metadata(&others).unwrap().permissions().mode() & 0o777, 0o775);
+    assert!(!others.join("token-secret").exists());
+}
+
 /// Tokens for users 1 to `count`, signed with the secret that the folder keeps.
 async fn tokens(folder: &DataFolder, count: usize) -> Vec<String> {
     let count = count.to_string();

@@ -54,6 +54,7 @@ async fn a_head_has_a_limit_and_others_are_unharmed() {
         let reply =
             exchange(&app, &format!("GET /livez HTTP/1.1\r\nhost: x\r\n{headers}\r\n")).await;
         assert!(reply.starts_with("HTTP/1.1 431 "), "{what}: {reply:?}");
+        assert_is_problem(&reply, "head_too_large");
     }
     let fits = "x".repeat(limits::HEADER_BYTES_MAX - 100);
     let reply = exchange(
@@ -85,13 +86,57 @@ async fn what_is_not_http_is_refused() {
     ] {
         let reply = exchange(&app, request).await;
         assert!(reply.starts_with("HTTP/1.1 400 "), "{what}: {reply:?}");
+        assert_is_problem(&reply, "malformed_request");
     }
+    // Also behind a request that was answered.
+    let mut stream = connect(&app).await;
+    stream.write_all(b"GET /livez HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+    assert!(stream.read(&mut [0; 1024]).await.unwrap() > 0);
+    stream.write_all(b"hello\r\n\r\n").await.unwrap();
+    assert_is_problem(&read_to_end(&mut stream, 60).await, "malformed_request");
+}
+
+/// A whole reply with a problem body, this code, and the request's name in both places.
+fn assert_is_problem(reply: &str, code: &str) {
+    let (head, body) = reply.split_once("\r\n\r\n").unwrap_or_else(|| panic!("{reply:?}"));
+    let header = |name: &str| {
+        let value = head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "));
+        value.unwrap_or_else(|| panic!("no {name} in {head}"))
+    };
+    assert_eq!(header("content-type"), "application/problem+json");
+    assert_eq!(header("content-length"), body.len().to_string());
+    let body: serde_json::Value = serde_json::from_str(body).expect("JSON");
+    assert_eq!(body["code"], code);
+    assert_eq!(body["request_id"], header("x-request-id"));
+}
+
+#[tokio::test]
+async fn a_request_names_its_host_once() {
+    let app = TestApp::start().await;
+    for (host, refused) in [
+        ("", true),
+        ("host: x\r\nhost: y\r\n", true),
+        ("host: x\r\nhost: x\r\n", true),
+        ("host: x\r\n", false),
+        ("host: \r\n", false),
+    ] {
+        let request = format!("GET /livez HTTP/1.1\r\n{host}connection: close\r\n\r\n");
+        let reply = exchange(&app, &request).await;
+        if refused {
+            assert!(reply.starts_with("HTTP/1.1 400 "), "{host:?}: {reply:?}");
+            assert_is_problem(&reply, "host_missing");
+        } else {
+            assert!(reply.starts_with("HTTP/1.1 200 "), "{host:?}: {reply:?}");
+        }
+    }
+    // HTTP/1.0 has no such header.
+    assert!(exchange(&app, "GET /livez HTTP/1.0\r\n\r\n").await.starts_with("HTTP/1.0 200 "));
 }
 
 #[tokio::test]
 async fn who_is_slow_is_cut_off() {
-    let app = TestApp::start().await;
-    let patience = limits::HEADER_READ_TIMEOUT.as_secs() + 5;
+    let app = TestApp::configured(&["--keep-alive-s", "5"]).await;
+    let patience = limits::HEADER_READ_TIMEOUT.as_secs() + 60;
     let (mut nothing, mut letter, mut half, mut idle) =
         tokio::join!(connect(&app), connect(&app), connect(&app), connect(&app));
     letter.write_all(b"P").await.unwrap();
@@ -116,7 +161,8 @@ async fn a_body_that_does_not_come_is_not_waited_for_long() {
     );
     stream.write_all(request.as_bytes()).await.unwrap();
     let reply = read_to_end(&mut stream, limits::REQUEST_TIMEOUT.as_secs() + 5).await;
-    assert!(reply.starts_with("HTTP/1.1 503 "), "{reply:?}");
+    assert!(reply.starts_with("HTTP/1.1 408 "), "{reply:?}");
+    assert_is_problem(&reply, "body_too_slow");
 }
 
 async fn connect(app: &TestApp) -> TcpStream {

@@ -20,3 +20,12 @@ mod connections;
 
 // Clients that are slow, silent or gone.
 mod slow_clients;
+
+// Browsers, and what is on which listener.
+mod browsers;
+
+// Clients that ask too often.
+mod bounds;
+
+// Clients that hold connections.
+mod hoarders;

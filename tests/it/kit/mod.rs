@@ -6,5 +6,8 @@ mod ids;
 // Properties of ids, checked on random plans.
 pub mod id_properties;
 
+// Tokens that public keys verify.
+mod public_keys;
+
 // Locks of a batch.
 pub mod locks;

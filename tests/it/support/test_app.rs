@@ -128,9 +128,11 @@ impl TestApp {
         let listener = http::server::bind("127.0.0.1:0".parse().unwrap()).expect("a free port");
         let url = format!("http://{}", listener.local_addr().expect("it is bound"));
         let shutdown = app.shutdown.clone();
-        let http = HttpState::new(app.clone(), &config, &SecretString::from(SECRET));
+        let http = HttpState::new(app.clone(), &config, {
+            Tokens::configured(&config.stores, &SecretString::from(SECRET))
+        });
         let door = http::api(&http, true);
-        shutdown.spawn(http::server::run(listener, door, config.connections_max, shutdown.clone()));
+        shutdown.spawn(http::server::run(listener, door, (&config).into(), shutdown.clone()));
         Self {
             app,
             url,

@@ -139,12 +139,37 @@ fn check_owner(dir: &Path) -> Result<(), PrivateServersError> {
             found.uid()
         ));
     }
+    make_private(dir)?;
+    let found = fs::metadata(dir).map_err(io_error("look at", dir))?;
     // The user of Postgres has to pass through.
     if me.is_root() && found.uid() == 0 && found.mode() & 0o001 == 0 {
         let passable = Permissions::from_mode(found.mode() & 0o7777 | 0o001);
         fs::set_permissions(dir, passable).map_err(io_error("change the mode of", dir))?;
     }
     Ok(())
+}
+
+/// Takes the right to read and to write in this folder from all users but its owner, if there is such a folder.
+///
+/// # Errors
+///
+/// When the folder holds files of other programs: their users may need that right.
+pub fn make_private(dir: &Path) -> Result<(), PrivateServersError> {
+    const OTHERS: u32 = 0o066;
+    let found = match fs::metadata(dir) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        found => found.map_err(io_error("look at", dir))?,
+    };
+    if found.mode() & OTHERS == 0 {
+        return Ok(());
+    }
+    let empty = fs::read_dir(dir).map_err(io_error("read", dir))?.next().is_none();
+    if !empty && !dir.join("lock").exists() {
+        let why = "other users may read it or write to it, and it holds other files; choose a folder of its own, or `chmod 700` it";
+        return Err(PrivateServersError::Refused { path: dir.to_owned(), why: why.to_owned() });
+    }
+    let private = Permissions::from_mode(found.mode() & 0o7777 & !OTHERS);
+    fs::set_permissions(dir, private).map_err(io_error("change the mode of", dir))
 }
 
 /// True if a process has this id. A process that has ended counts until its parent has waited for it.

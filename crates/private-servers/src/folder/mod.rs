@@ -8,7 +8,7 @@ mod lock;
 
 mod paths;
 
-pub use lock::ProcessIds;
 pub(crate) use lock::{Folder, Notice, has_owner, read_notice};
+pub use lock::{ProcessIds, make_private};
 pub(crate) use paths::{log_file, private_folder};
 pub(crate) use postgres_home::{PostgresHome, ServerUser};

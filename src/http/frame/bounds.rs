@@ -1,0 +1,129 @@
+//! Bounds on how often one client may ask, by class of request.
+//!
+//! A user counts as that user, from any address: claims by themselves, and all else together. Only requests without an
+//! identity count for their address, because behind one address there may be a whole city. A claim looks into one
+//! table. Administrators, callbacks of the gateway, probes and metrics are not bounded.
+
+use std::net::IpAddr;
+
+use axum::http::{Method, Request, Uri, header};
+
+use super::paths::{CALLBACK, LIVEZ, METRICS, NO_OP, READYZ};
+use crate::base::config::Config;
+use crate::base::telemetry::RATE_LIMITS;
+use crate::kit::rate_limit::{RateLimit, TooOften, network};
+use crate::sale::ids::UserId;
+
+/// The bounds of a process.
+pub struct Bounds {
+    user_claims: Option<RateLimit<i64>>,
+    user_requests: Option<RateLimit<i64>>,
+    anonymous: Option<RateLimit<IpAddr>>,
+    refused_tokens: Option<RateLimit<IpAddr>>,
+}
+
+impl Bounds {
+    /// As the configuration has them; 0 is no bound.
+    pub fn new(config: &Config) -> Self {
+        let [user_claims, user_requests, anonymous, refused_tokens] = RATE_LIMITS;
+        Self {
+            user_claims: RateLimit::new(user_claims, config.user_claims_per_second),
+            user_requests: RateLimit::new(user_requests, config.user_requests_per_second),
+            anonymous: RateLimit::new(anonymous, config.anonymous_requests_per_second),
+            refused_tokens: RateLimit::new(refused_tokens, config.refused_tokens_per_second),
+        }
+    }
+
+    /// Lets a user ask.
+    ///
+    /// # Errors
+    ///
+    /// When the user has asked too often.
+    pub fn user(&self, user: UserId, method: &Method, uri: &Uri) -> Result<(), TooOften> {
+        let bound = if is_claim(method, uri) { &self.user_claims } else { &self.user_requests };
+        bound.as_ref().map_or(Ok(()), |bound| bound.pass(&user.get()))
+    }
+
+    /// Lets a request in that no user makes; all others pass.
+    ///
+    /// # Errors
+    ///
+    /// When the address has made too many of these.
+    pub fn anonymous<B>(&self, client: IpAddr, request: &Request<B>) -> Result<(), TooOften> {
+        let Some(bound) = self.anonymous.as_ref().filter(|_| is_anonymous(request)) else {
+            return Ok(());
+        };
+        bound.pass(&network(client))
+    }
+
+    /// Counts a token that was refused.
+    ///
+    /// # Errors
+    ///
+    /// When the address has sent too many of these.
+    pub fn refused_token(&self, client: IpAddr) -> Result<(), TooOften> {
+        self.refused_tokens.as_ref().map_or(Ok(()), |bound| bound.pass(&network(client)))
+    }
+
+    /// Forgets clients that have not asked for a while.
+    pub fn forget_idle(&self) {
+        [&self.user_claims, &self.user_requests]
+            .into_iter()
+            .flatten()
+            .for_each(RateLimit::forget_idle);
+        [&self.anonymous, &self.refused_tokens]
+            .into_iter()
+            .flatten()
+            .for_each(RateLimit::forget_idle);
+    }
+}
+
+/// Whether this is a claim, or the route that claims are measured against.
+fn is_claim(method: &Method, uri: &Uri) -> bool {
+    method == Method::POST && (uri.path().ends_with("/claims") || uri.path() == NO_OP)
+}
+
+/// Whether no identity counts for the request: it has none, or the operation asks for none. A token may come along to pages that
+/// need none.
+fn is_anonymous<B>(request: &Request<B>) -> bool {
+    let (path, reads) = (request.uri().path(), request.method() != Method::POST);
+    let in_api = path.starts_with("/v1/");
+    let public = reads && path.starts_with("/v1/coupons") && !path.ends_with("/claims/me");
+    if in_api && !public && request.headers().contains_key(header::AUTHORIZATION) {
+        return false;
+    }
+    // A callback is signed.
+    ![LIVEZ, READYZ, METRICS, CALLBACK].contains(&path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_without_an_identity_count_for_their_address() {
+        for (method, path, token, anonymous) in [
+            ("POST", "/v1/coupons/1/claims", true, false),
+            ("POST", "/v1/coupons/1/claims", false, true),
+            ("GET", "/v1/coupons/1/claims/me", true, false),
+            ("GET", "/v1/coupons", true, true),
+            ("GET", "/v1/coupons/1", false, true),
+            ("POST", "/v1/coupons", true, false),
+            ("GET", "/v1/orders", true, false),
+            ("GET", "/v1/orders", false, true),
+            ("GET", "/docs/", true, true),
+            ("GET", "/nowhere", true, true),
+            ("POST", "/v1/payments/callback", false, false),
+            ("GET", "/livez", false, false),
+            ("GET", "/metrics", false, false),
+        ] {
+            let request = Request::builder().method(method).uri(path);
+            let request = match token {
+                true => request.header("authorization", "Bearer x"),
+                false => request,
+            };
+            let request = request.body(()).unwrap();
+            assert_eq!(is_anonymous(&request), anonymous, "{method} {path} {token}");
+        }
+    }
+}

@@ -1,0 +1,14 @@
+//! Paths that the frame treats apart from others.
+
+/// Liveness.
+pub const LIVEZ: &str = "/livez";
+/// Readiness.
+pub const READYZ: &str = "/readyz";
+/// Metrics.
+pub const METRICS: &str = "/metrics";
+/// Notices of the payment gateway, which are signed.
+pub const CALLBACK: &str = "/v1/payments/callback";
+/// The route that does nothing, which claims are measured against.
+pub const NO_OP: &str = "/v1/no-op";
+/// Documentation for browsers, and the pages below it.
+pub const DOCS: &str = "/docs";

@@ -1,0 +1,43 @@
+//! Headers that keep browsers from doing harm with a reply. A handler that has set one of them has its reasons.
+
+use axum::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, X_CONTENT_TYPE_OPTIONS};
+use axum::http::{HeaderMap, HeaderValue};
+
+use super::paths;
+
+/// A reply of the API is no page: nothing may be loaded for it, and no page may frame it.
+const API: HeaderValue = HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'");
+/// Swagger UI has its scripts and styles in files, and its icons in its styles.
+const DOCS: HeaderValue = HeaderValue::from_static(
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+);
+const NOSNIFF: HeaderValue = HeaderValue::from_static("nosniff");
+const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
+
+/// Adds the headers to the reply to a request for this path. `private` replies are for one client alone.
+pub fn secure(headers: &mut HeaderMap, path: Kind, private: bool) {
+    headers.entry(X_CONTENT_TYPE_OPTIONS).or_insert(NOSNIFF);
+    headers.entry(CONTENT_SECURITY_POLICY).or_insert(match path {
+        Kind::Api => API,
+        Kind::Docs => DOCS,
+    });
+    if private {
+        headers.entry(CACHE_CONTROL).or_insert(NO_STORE);
+    }
+}
+
+/// Kind of a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Read by programs.
+    Api,
+    /// Shown by browsers.
+    Docs,
+}
+
+impl Kind {
+    /// The kind of this path.
+    pub fn of(path: &str) -> Self {
+        if path.starts_with(paths::DOCS) { Self::Docs } else { Self::Api }
+    }
+}

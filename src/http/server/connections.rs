@@ -1,0 +1,208 @@
+//! The connections of one listener: room for a new one, and the end of those that only hold their place.
+//!
+//! If all places are taken, the connection that has been idle for the longest time is closed. If none is idle, the new
+//! connection gets a reserved place, on which only `/livez` and `/readyz` are answered and other requests are told
+//! `overloaded`. So clients that hold connections neither silence the service nor make it look dead.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use super::watch::{CoarseClock, Watch};
+use crate::base::limits;
+use crate::base::telemetry::{ConnectionEnd, ConnectionRefusal, LogThrottle, Metrics};
+use crate::kit::rate_limit::network;
+
+/// The table of the connections of one listener.
+pub struct Connections {
+    metrics: Arc<Metrics>,
+    connections_max: usize,
+    /// Connections of one address, at most; `None` for no bound.
+    per_address_max: Option<usize>,
+    keep_alive: Duration,
+    clock: Arc<CoarseClock>,
+    table: Mutex<Table>,
+}
+
+#[derive(Default)]
+struct Table {
+    next: u64,
+    open: HashMap<u64, Open>,
+    reserved: usize,
+    /// Connections of each address that has any and is bounded.
+    of_address: HashMap<IpAddr, usize>,
+    full_log: LogThrottle,
+}
+
+struct Open {
+    watch: Arc<Watch>,
+    reserved: bool,
+    /// The address that the bound counts, if it counts.
+    address: Option<IpAddr>,
+}
+
+/// A place in the table, free again when this is dropped.
+pub struct Place {
+    connections: Arc<Connections>,
+    number: u64,
+    /// Notes of the connection.
+    pub watch: Arc<Watch>,
+    /// Whether only liveness and readiness are answered here.
+    pub reserved: bool,
+}
+
+impl Connections {
+    /// An empty table.
+    pub fn new(
+        metrics: Arc<Metrics>,
+        connections_max: usize,
+        per_address_max: Option<usize>,
+        keep_alive: Duration,
+    ) -> Self {
+        let clock = Arc::default();
+        let table = Mutex::default();
+        Self { metrics, connections_max, per_address_max, keep_alive, clock, table }
+    }
+
+    /// A place for a new connection, which counts for this address if there is one. `None` if there is not even a
+    /// reserved place, or if the address has too many.
+    pub fn admit(
+        self: &Arc<Self>,
+        address: Option<IpAddr>,
+        end: CancellationToken,
+    ) -> Option<Place> {
+        let watch = Arc::new(Watch::new(self.clock.clone(), end));
+        let mut table = self.table();
+        // First, so that an address with too many connections takes no place of another one.
+        let address = match address {
+            Some(address) => self.counted(&mut table, address)?,
+            None => None,
+        };
+        let reserved = self.makes_do_with_reserved(&mut table)?;
+        let number = table.next;
+        table.next += 1;
+        table.insert(number, Open { watch: watch.clone(), reserved, address });
+        drop(table);
+        self.metrics.connections.increment(1);
+        Some(Place { connections: self.clone(), number, watch, reserved })
+    }
+
+    /// The address as it is counted, `Some(None)` without a bound; `None` if the address has as many connections as it
+    /// may, and none of them is idle.
+    fn counted(&self, table: &mut Table, address: IpAddr) -> Option<Option<IpAddr>> {
+        let Some(max) = self.per_address_max else { return Some(None) };
+        let address = network(address);
+        let others = table.of_address.get(&address).copied().unwrap_or(0);
+        if others >= max && !table.close_idle(&self.metrics, |open| open.address == Some(address)) {
+            self.metrics.count_refused_connection(ConnectionRefusal::Address);
+            return None;
+        }
+        Some(Some(address))
+    }
+
+    /// Whether only a reserved place is left; `None` if not even that.
+    fn makes_do_with_reserved(&self, table: &mut Table) -> Option<bool> {
+        let regular = table.open.len() - table.reserved;
+        if regular < self.connections_max || table.close_idle(&self.metrics, |open| !open.reserved)
+        {
+            return Some(false);
+        }
+        if table.full_log.allows() {
+            tracing::warn!(
+                connections = regular,
+                "all connections have requests under way: requests on further ones are told `overloaded`; raise --connections-max if the machine has room"
+            );
+        }
+        if table.reserved < limits::CONNECTIONS_RESERVED
+            || table.close_idle(&self.metrics, |open| open.reserved)
+        {
+            return Some(true);
+        }
+        self.metrics.count_refused_connection(ConnectionRefusal::Full);
+        None
+    }
+
+    /// Closes connections that are overdue. Called a few times a second, because it sets the clock of all notes, too.
+    pub fn close_overdue(&self) {
+        self.clock.set();
+        let mut table = self.table();
+        let overdue: Vec<(u64, ConnectionEnd)> = table
+            .open
+            .iter()
+            .filter_map(|(number, open)| Some((*number, open.watch.overdue(self.keep_alive)?)))
+            .collect();
+        for (number, reason) in overdue {
+            table.close(&self.metrics, number, reason);
+        }
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Table {
+    fn insert(&mut self, number: u64, open: Open) {
+        self.reserved += usize::from(open.reserved);
+        if let Some(address) = open.address {
+            *self.of_address.entry(address).or_default() += 1;
+        }
+        self.open.insert(number, open);
+    }
+
+    /// Closes that of these connections which has been idle for the longest time. False if none is idle.
+    fn close_idle(&mut self, metrics: &Metrics, of: impl Fn(&Open) -> bool) -> bool {
+        let idle = self.open.iter().filter(|(_, open)| of(open)).filter_map(|(number, open)| {
+            let quiet = open.watch.quiet()?;
+            open.watch.may_make_room(quiet).then_some((quiet, *number))
+        });
+        let Some((_, number)) = idle.max() else { return false };
+        self.close(metrics, number, ConnectionEnd::Room);
+        true
+    }
+
+    /// Takes the connection out of the table at once, and tells its task.
+    fn close(&mut self, metrics: &Metrics, number: u64, reason: ConnectionEnd) {
+        if let Some(open) = self.remove(number) {
+            metrics.count_closed_connection(reason);
+            open.watch.end.cancel();
+        }
+    }
+
+    fn remove(&mut self, number: u64) -> Option<Open> {
+        let open = self.open.remove(&number)?;
+        self.reserved -= usize::from(open.reserved);
+        if let Some(address) = open.address
+            && let Some(count) = self.of_address.get_mut(&address)
+        {
+            *count -= 1;
+            if *count == 0 {
+                self.of_address.remove(&address);
+            }
+        }
+        Some(open)
+    }
+}
+
+impl Place {
+    /// Counts the connection for its client's address, which a proxy has told. False if that address has too many.
+    pub fn counts_for(&self, address: IpAddr) -> bool {
+        let mut table = self.connections.table();
+        let Some(address) = self.connections.counted(&mut table, address) else { return false };
+        if let Some(mut open) = table.remove(self.number) {
+            open.address = address;
+            table.insert(self.number, open);
+        }
+        true
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.connections.table().remove(self.number);
+        self.connections.metrics.connections.decrement(1);
+    }
+}

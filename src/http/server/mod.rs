@@ -1,0 +1,298 @@
+//! Accepting connections. `axum::serve` has no time-out for slow heads and idle clients, no bound on connections and no
+//! end to its drain; this loop has all four.
+
+// The table of the connections of a listener.
+pub mod connections;
+
+// The bytes of a connection.
+mod stream;
+
+// Notes of a connection: busy, silent, not reading.
+pub mod watch;
+
+// Proxies that are trusted to name their clients.
+pub mod proxies;
+
+use std::convert::Infallible;
+use std::io;
+use std::iter;
+use std::net::{IpAddr, SocketAddr};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::body::{Body, Bytes, HttpBody};
+use axum::http::{HeaderMap, HeaderValue, Request, Response, Version, header};
+use hyper::body::{Frame, Incoming, SizeHint};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto::Builder;
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+
+use self::connections::{Connections, Place};
+use self::proxies::Proxies;
+use self::stream::Watched;
+use self::watch::{Streaming, Watch};
+use super::Door;
+use super::frame::paths;
+use crate::base::config::Config;
+use crate::base::limits;
+use crate::base::shutdown::Shutdown;
+
+/// Settings of a listener.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    connections_max: usize,
+    per_address_max: Option<usize>,
+    keep_alive: Duration,
+    proxies: Proxies,
+}
+
+impl From<&Config> for Settings {
+    fn from(config: &Config) -> Self {
+        let count = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
+        Self {
+            connections_max: count(config.connections_max),
+            per_address_max: Some(count(config.address_connections_max)).filter(|max| *max > 0),
+            keep_alive: config.keep_alive(),
+            proxies: Proxies::from(config),
+        }
+    }
+}
+
+/// Binds the address. Connections queue in the kernel from now on.
+///
+/// # Errors
+///
+/// When the address is in use or belongs to another machine.
+pub fn bind(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+    // Lets a restart bind while connections of the last run are in TIME_WAIT; a second live listener is refused all
+    // the same.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(limits::LISTEN_BACKLOG)
+}
+
+/// Serves `door` on `listener` until the service stops. Then it takes in the connections in the kernel's queue,
+/// accepts no more, finishes the requests that have begun, and closes the connections.
+pub async fn run(listener: TcpListener, door: Door, settings: Settings, shutdown: Shutdown) {
+    let connections = Arc::new(Connections::new(
+        door.metrics(),
+        settings.connections_max,
+        settings.per_address_max,
+        settings.keep_alive,
+    ));
+    let listening = Listening { connections, proxies: Arc::new(settings.proxies), door, shutdown };
+    let stop = listening.shutdown.stop_token().clone();
+    let mut looks = tokio::time::interval(limits::CONNECTION_LOOK_PERIOD);
+    loop {
+        tokio::select! {
+            () = stop.cancelled() => break,
+            _ = looks.tick() => listening.connections.close_overdue(),
+            accepted = listener.accept() => match accepted {
+                Ok((stream, peer)) => listening.take_in(stream, peer),
+                Err(error) => {
+                    // Most likely no file descriptor is free. Closing connections frees some.
+                    tracing::warn!(%error, "a connection could not be accepted");
+                    tokio::time::sleep(limits::ACCEPT_PAUSE).await;
+                }
+            },
+        }
+    }
+    for (stream, peer) in queued(listener) {
+        listening.take_in(stream, peer);
+    }
+}
+
+/// The connections that the kernel has established and the process has not accepted. Closing the listener would reset
+/// them, perhaps with requests in them. The kernel is asked, because the runtime may not have heard of the last ones
+/// yet.
+fn queued(listener: TcpListener) -> impl Iterator<Item = (TcpStream, SocketAddr)> {
+    let listener = listener.into_std().into_iter();
+    let streams = listener.flat_map(|listener| iter::from_fn(move || listener.accept().ok()));
+    streams.take(limits::LISTEN_BACKLOG as usize).filter_map(|(stream, peer)| {
+        stream.set_nonblocking(true).ok()?;
+        Some((TcpStream::from_std(stream).ok()?, peer))
+    })
+}
+
+/// All that the connections of one listener share.
+struct Listening {
+    connections: Arc<Connections>,
+    proxies: Arc<Proxies>,
+    door: Door,
+    shutdown: Shutdown,
+}
+
+impl Listening {
+    /// Starts the task of a new connection, if there is room.
+    fn take_in(&self, stream: TcpStream, peer: SocketAddr) {
+        // The addresses behind a proxy are counted when it has named them.
+        let address = (!self.proxies.trusts(peer.ip())).then(|| peer.ip());
+        // A token of its own: each time the connection moves, the wait for it is polled, under a lock that they would
+        // all share.
+        let end = self.shutdown.stop_token().child_token();
+        if let Some(place) = self.connections.admit(address, end) {
+            let (proxies, door) = (self.proxies.clone(), self.door.clone());
+            let shutdown = self.shutdown.clone();
+            self.shutdown.spawn(async move {
+                if let Some((stream, from)) = named(stream, peer.ip(), &proxies, &place).await {
+                    serve(stream, place, Answers { door, proxies, from }, shutdown).await;
+                }
+            });
+        }
+    }
+}
+
+/// The connection and the address that it is from, once a proxy has named it if it has to. `None` if it has not, or if the client has too many connections.
+async fn named(
+    mut stream: TcpStream,
+    peer: IpAddr,
+    proxies: &Proxies,
+    place: &Place,
+) -> Option<(TcpStream, IpAddr)> {
+    if proxies.speaks_first(peer) {
+        let client = proxies::client_of(&mut stream);
+        let client = tokio::time::timeout(limits::HEADER_READ_TIMEOUT, client).await.ok()?.ok()?;
+        if let Some(client) = client {
+            return place.counts_for(client).then_some((stream, client));
+        }
+    }
+    Some((stream, peer))
+}
+
+/// All that the requests of a connection need.
+struct Answers {
+    door: Door,
+    proxies: Arc<Proxies>,
+    from: IpAddr,
+}
+
+async fn serve(stream: TcpStream, place: Place, answers: Answers, shutdown: Shutdown) {
+    if stream.set_nodelay(true).is_err() {
+        return;
+    }
+    // Of this connection alone: counts of users that all connections share would go from core to core.
+    let answers = Arc::new(answers);
+    let watch = place.watch.clone();
+    let refusals = answers.clone();
+    let refusal = move |status| refusals.door.refusal_of_bytes(status);
+    let stream = Watched::new(stream, watch.clone(), refusal);
+    let service = service_fn(|request: Request<Incoming>| {
+        let (answers, watch) = (answers.clone(), watch.clone());
+        async move { Ok::<_, Infallible>(answers.reply(&watch, place.reserved, request).await) }
+    });
+    let builder = builder();
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
+    // How a connection ended (reset, malformed) is the client's business.
+    tokio::select! {
+        biased;
+        _ = connection.as_mut() => return,
+        () = watch.end.cancelled() => {}
+    }
+    if !shutdown.stop_token().is_cancelled() {
+        // Overdue. An idle client of HTTP/2 is told so.
+        connection.as_mut().graceful_shutdown();
+        let _: Result<_, _> = tokio::time::timeout(limits::OVERDUE_CLOSE_MAX, connection).await;
+        return;
+    }
+    // Requests under way are answered with `connection: close`; idle connections are closed then.
+    if tokio::time::timeout(limits::LATE_REQUEST_MAX, connection.as_mut()).await.is_ok() {
+        return;
+    }
+    connection.as_mut().graceful_shutdown();
+    let _: Result<_, _> = tokio::time::timeout(limits::DOOR_DRAIN_MAX, connection).await;
+}
+
+impl Answers {
+    async fn reply(
+        &self,
+        watch: &Arc<Watch>,
+        reserved: bool,
+        request: Request<Incoming>,
+    ) -> Response<Reply> {
+        let Self { door, proxies, from } = self;
+        let version = request.version();
+        let under_way = watch.request(version);
+        let client = proxies.client(*from, request.headers());
+        let probes = [paths::LIVEZ, paths::READYZ];
+        let mut response = if !has_one_host(version, request.headers()) {
+            door.refuse(client, &request, super::host_missing())
+        } else if reserved && !probes.contains(&request.uri().path()) {
+            door.refuse(client, &request, super::no_connection_free())
+        } else {
+            let body = |body: Incoming| match body.is_end_stream() {
+                true => Body::empty(),
+                false => Body::new(body),
+            };
+            door.answer(client, request.map(body)).await
+        };
+        if reserved {
+            // For the next one.
+            watch.end.cancel();
+            if version <= Version::HTTP_11 {
+                let close = HeaderValue::from_static("close");
+                response.headers_mut().insert(header::CONNECTION, close);
+            }
+        }
+        under_way.replied();
+        response.map(|body| {
+            let unknown_length = body.size_hint().exact().is_none();
+            Reply { body, streaming: unknown_length.then(|| watch.stream()) }
+        })
+    }
+}
+
+/// HTTP/1.1 wants exactly one (RFC 9112, section 3.2); of two, a proxy in front may have obeyed the other one.
+fn has_one_host(version: Version, headers: &HeaderMap) -> bool {
+    let mut hosts = headers.get_all(header::HOST).iter();
+    let given = hosts.next().is_some();
+    (given || version != Version::HTTP_11) && hosts.next().is_none()
+}
+
+/// The body of a reply. One of unknown length is under way until it ends.
+struct Reply {
+    body: Body,
+    streaming: Option<Streaming>,
+}
+
+impl HttpBody for Reply {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        if let Some(streaming) = &self.streaming {
+            // hyper asks for more once it could hand on what it had.
+            streaming.is_read();
+        }
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// The time-outs of hyper are off: those of the table need no timer for each request.
+fn builder() -> Builder<TokioExecutor> {
+    let mut builder = Builder::new(TokioExecutor::new());
+    builder
+        .http1()
+        .header_read_timeout(None)
+        // Bodies are short: copied behind their heads, each reply is one write of one buffer.
+        .writev(false)
+        .max_buf_size(limits::HEADER_BYTES_MAX);
+    builder
+        .http2()
+        .max_header_list_size(u32::try_from(limits::HEADER_BYTES_MAX).unwrap_or(u32::MAX));
+    builder
+}

@@ -1,0 +1,145 @@
+//! The bytes of a connection: noted as they pass, and hyper's own refusals replaced by ones with a body.
+//!
+//! hyper refuses what it can't parse by itself, with an empty body and without asking the service. Such a reply is
+//! known by its form, at a moment in which no reply of the service is due, and another one is written in its place.
+//! Not replaced: a refusal that stands in one buffer behind the reply to the request before (pipelining), and refusals of
+//! HTTP/2, which are frames.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use axum::http::StatusCode;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+
+use super::watch::Watch;
+
+/// A connection that is watched.
+pub struct Watched<Refusal> {
+    stream: TcpStream,
+    watch: Arc<Watch>,
+    refusal: Refusal,
+    replacing: Option<Replacement>,
+}
+
+/// A reply that is written in place of one of hyper's.
+struct Replacement {
+    bytes: Vec<u8>,
+    written: usize,
+    /// Length of the other one.
+    replaces: usize,
+}
+
+impl<Refusal> Watched<Refusal> {
+    /// `refusal` is the whole reply in place of one of hyper's.
+    pub fn new(stream: TcpStream, watch: Arc<Watch>, refusal: Refusal) -> Self {
+        Self { stream, watch, refusal, replacing: None }
+    }
+
+    fn poll_write_noted(
+        &mut self,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        match written {
+            Poll::Pending => self.watch.blocked(),
+            Poll::Ready(_) => self.watch.written(),
+        }
+        written
+    }
+
+    fn poll_replace(
+        &mut self,
+        context: &mut Context<'_>,
+        mut replacement: Replacement,
+    ) -> Poll<io::Result<usize>> {
+        while replacement.written < replacement.bytes.len() {
+            let rest = &replacement.bytes[replacement.written..];
+            match self.poll_write_noted(context, rest) {
+                Poll::Pending => {
+                    self.replacing = Some(replacement);
+                    return Poll::Pending;
+                }
+                Poll::Ready(written) => replacement.written += written?.max(1),
+            }
+        }
+        Poll::Ready(Ok(replacement.replaces))
+    }
+}
+
+impl<Refusal: Unpin> AsyncRead for Watched<Refusal> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buffer.filled().len();
+        ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
+        if buffer.filled().len() > before {
+            self.watch.received();
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<Refusal: Fn(StatusCode) -> Vec<u8> + Unpin> AsyncWrite for Watched<Refusal> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        if let Some(replacement) = self.replacing.take() {
+            return self.poll_replace(context, replacement);
+        }
+        if !self.watch.takes_reply()
+            && let Some(status) = refused_by_hyper(bytes)
+        {
+            let replacement =
+                Replacement { bytes: (self.refusal)(status), written: 0, replaces: bytes.len() };
+            return self.poll_replace(context, replacement);
+        }
+        self.poll_write_noted(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+/// The status, if this is a whole refusal without a body.
+fn refused_by_hyper(bytes: &[u8]) -> Option<StatusCode> {
+    const LONGEST: usize = 256;
+    let head = std::str::from_utf8(bytes).ok().filter(|head| head.len() <= LONGEST)?;
+    let (first, rest) = head.strip_suffix("\r\n\r\n")?.split_once("\r\n")?;
+    let (version, status) = first.split_once(' ')?;
+    let status = StatusCode::from_bytes(status.as_bytes().get(..3)?).ok()?;
+    let empty = rest.split("\r\n").any(|header| header == "content-length: 0");
+    (version.starts_with("HTTP/1.") && status.is_client_error() && empty).then_some(status)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_without_a_body_is_known_by_its_form() {
+        let refusal = "HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\ndate: now\r\n\r\n";
+        assert_eq!(refused_by_hyper(refusal.as_bytes()).map(|status| status.as_u16()), Some(431));
+        for (from, to) in [
+            ("431", "200"),
+            ("length: 0", "length: 01"),
+            ("\r\n\r\n", "\r\n\r\nx"),
+            ("HTTP/1.1", "HTTP/2"),
+        ] {
+            let other = refusal.replace(from, to);
+            assert_eq!(refused_by_hyper(other.as_bytes()), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! Clients that ask too often: each is told to wait, and costs the others nothing.
+
+use reqwest::{Response, StatusCode};
+
+use crate::support::TestApp;
+
+/// Requests at once, with a bound of two: some have to be refused, however slow the machine is.
+const MANY: usize = 50;
+
+#[tokio::test]
+async fn a_user_who_asks_too_often_is_told_to_wait() {
+    let app = TestApp::configured(&["--user-requests-per-second", "2"]).await;
+    let replies = ask(&app, "/v1/orders", &app.token(1), |_| String::new()).await;
+    assert_bounded(&app, &replies, StatusCode::OK, "user-requests");
+    // Another user, an administrator, a claim of the same user, and probes are not concerned.
+    assert_eq!(app.get("/v1/orders", &app.token(2)).await.status, 200);
+    let admin = ask(&app, "/v1/postponed", &app.admin_token(), |_| String::new()).await;
+    assert!(admin.iter().all(|reply| reply.status() == 200));
+    assert_eq!(app.claim(1, app.create_flash(1).await).await.status, 202);
+}
+
+#[tokio::test]
+async fn claims_have_a_bound_of_their_own() {
+    let app = TestApp::configured(&["--user-claims-per-second", "2"]).await;
+    let coupon = app.create_flash(1).await;
+    let claims = (0..MANY).map(|_| {
+        let url = format!("{}/v1/coupons/{coupon}/claims", app.url);
+        app.client().post(url).bearer_auth(app.token(1)).send()
+    });
+    let replies = futures_util::future::join_all(claims).await;
+    let replies: Vec<Response> = replies.into_iter().map(|reply| reply.unwrap()).collect();
+    let accepted = replies.iter().filter(|reply| reply.status() == StatusCode::ACCEPTED).count();
+    assert_eq!(accepted, 1);
+    assert_refusals(&app, &replies, "user-claims");
+    let others = ask(&app, "/v1/orders", &app.token(1), |_| String::new()).await;
+    assert!(others.iter().all(|reply| reply.status() == 200));
+}
+
+#[tokio::test]
+async fn requests_without_a_user_count_for_their_address() {
+    let app = TestApp::configured(&["--anonymous-requests-per-second", "2"]).await;
+    for (token, path) in [("", "/v1/coupons"), ("any", "/v1/coupons"), ("", "/nowhere")] {
+        let replies = ask(&app, path, token, |_| String::new()).await;
+        assert_refusals(&app, &replies, "anonymous-requests");
+    }
+    let probes = ask(&app, "/livez", "", |_| String::new()).await;
+    assert!(probes.iter().all(|reply| reply.status() == 200));
+    let user = ask(&app, "/v1/orders", &app.token(1), |_| String::new()).await;
+    assert!(user.iter().all(|reply| reply.status() == 200));
+}
+
+#[tokio::test]
+async fn refused_tokens_count_for_their_address() {
+    let app = TestApp::configured(&["--refused-tokens-per-second", "2"]).await;
+    let replies = ask(&app, "/v1/orders", "not.a.token", |_| String::new()).await;
+    assert_bounded(&app, &replies, StatusCode::UNAUTHORIZED, "refused-tokens");
+    // Good tokens from the same address are not concerned.
+    assert_eq!(app.get("/v1/orders", &app.token(1)).await.status, 200);
+}
+
+#[tokio::test]
+async fn only_a_trusted_proxy_is_believed_about_its_clients() {
+    let client = |number: usize| format!("203.0.113.1, 198.51.100.{number}");
+    let bound = ["--anonymous-requests-per-second", "2"];
+    let trusting = [&bound[..], &["--trusted-proxies", "127.0.0.1,::1"]].concat();
+    let app = TestApp::configured(&trusting).await;
+    let replies = ask(&app, "/v1/coupons", "", client).await;
+    assert!(replies.iter().all(|reply| reply.status() == 200), "each is another client");
+    let replies = ask(&app, "/v1/coupons", "", |_| client(1)).await;
+    assert_refusals(&app, &replies, "anonymous-requests");
+
+    let app = TestApp::configured(&bound).await;
+    let replies = ask(&app, "/v1/coupons", "", client).await;
+    assert_refusals(&app, &replies, "anonymous-requests");
+}
+
+/// Many GETs at once; "" is no token, and no list of clients.
+async fn ask(
+    app: &TestApp,
+    path: &str,
+    token: &str,
+    forwarded_for: impl Fn(usize) -> String,
+) -> Vec<Response> {
+    let requests = (0..MANY).map(|number| {
+        let request = app.client().get(app.url.clone() + path);
+        let request = if token.is_empty() { request } else { request.bearer_auth(token) };
+        match forwarded_for(number) {
+            clients if clients.is_empty() => request.send(),
+            clients => request.header("x-forwarded-for", clients).send(),
+        }
+    });
+    let replies = futures_util::future::join_all(requests).await;
+    replies.into_iter().map(|reply| reply.expect("the service answers")).collect()
+}
+
+/// Some replies are as without a bound, the others are refusals by it.
+fn assert_bounded(app: &TestApp, replies: &[Response], otherwise: StatusCode, bound: &str) {
+    assert!(replies.iter().any(|reply| reply.status() == otherwise), "all were refused");
+    assert_refusals(app, replies, bound);
+}
+
+/// Some replies are refusals by this bound, which allows two a second.
+fn assert_refusals(app: &TestApp, replies: &[Response], bound: &str) {
+    let refused: Vec<_> = replies.iter().filter(|reply| reply.status() == 429).collect();
+    assert!(!refused.is_empty(), "{bound}: none was refused");
+    for reply in refused {
+        let header = |name: &str| reply.headers()[name].to_str().expect("text").to_owned();
+        assert_eq!(header("retry-after"), "1");
+        assert_eq!(header("ratelimit-policy"), format!("\"{bound}\";q=2;w=1"));
+        assert_eq!(header("ratelimit"), format!("\"{bound}\";r=0;t=1"));
+        assert_eq!(header("content-type"), "application/problem+json");
+    }
+    let line = format!("flash_sale_rate_limited_total{{bound=\"{bound}\"}} 0");
+    let page = app.app.metrics.page();
+    assert!(!page.lines().any(|found| found == line), "not counted: {page}");
+}

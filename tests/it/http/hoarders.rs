@@ -1,0 +1,236 @@
+//! Clients that hold connections: idle ones, ones that don't read, and ones that are busy all the time.
+
+use std::net::IpAddr;
+use std::panic::{AssertUnwindSafe, resume_unwind};
+use std::time::Duration;
+
+use flash_sale::base::limits;
+use futures_util::FutureExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, sleep};
+
+use crate::support::{TestApp, bounded, eventually};
+
+/// Connections that the service has room for.
+const MAX: usize = 20;
+
+const ALIVE: &str = "GET /livez HTTP/1.1\r\nhost: x\r\n\r\n";
+
+#[tokio::test]
+async fn connections_that_wait_for_nothing_make_room_for_a_new_client() {
+    for (what, bytes) in [
+        ("nothing was sent", Vec::new()),
+        ("half a head", b"GET /livez HTTP/1.1\r\nhost".to_vec()),
+        ("an idle client of HTTP/1", ALIVE.into()),
+        ("an idle client of HTTP/2", http2("/livez", None)),
+        ("a client of HTTP/2 that takes no reply", http2("/openapi.json", Some(0))),
+        (
+            "a client that reads nothing",
+            ALIVE.replace("/livez", "/openapi.json").repeat(300).into(),
+        ),
+    ] {
+        let app = TestApp::configured(&["--connections-max", &MAX.to_string()]).await;
+        let mut hoarded = Vec::new();
+        for _ in 0..MAX {
+            hoarded.push(send(&app, &bytes).await);
+        }
+        eventually(what, async || alive(&app).await).await;
+        let page = app.app.metrics.page();
+        assert!(metric(&page, "connections_closed_total{reason=\"room\"}") > 0, "{what}: {page}");
+        assert!(metric(&page, "connections") <= MAX + limits::CONNECTIONS_RESERVED, "{what}");
+    }
+}
+
+#[tokio::test]
+async fn an_idle_connection_is_kept_as_long_as_the_setting_says() {
+    let app = TestApp::configured(&["--keep-alive-s", "2"]).await;
+    for (what, bytes) in [
+        ("HTTP/1", ALIVE.into()),
+        ("HTTP/2", http2("/livez", None)),
+        ("HTTP/2, and the reply is not taken", http2("/openapi.json", Some(0))),
+    ] {
+        let began = Instant::now();
+        let mut client = send(&app, &bytes).await;
+        assert!(!to_the_end(&mut client).await.is_empty(), "{what}: no reply");
+        assert!(began.elapsed() >= Duration::from_secs(2), "{what}: closed too early");
+    }
+    assert_eq!(metric(&app.app.metrics.page(), "connections_closed_total{reason=\"idle\"}"), 3);
+    eventually("no connection is left", async || {
+        metric(&app.app.metrics.page(), "connections") == 0
+    })
+    .await;
+}
+
+/// A ping is no request: clients that only ping lose their connections.
+#[tokio::test]
+async fn pings_do_not_keep_a_connection() {
+    const PING: [u8; 17] = [0, 0, 8, 6, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8];
+    let app = TestApp::configured(&["--keep-alive-s", "2"]).await;
+    let mut client = send(&app, &http2("/livez", None)).await;
+    let closed = async {
+        while client.write_all(&PING).await.is_ok() {
+            sleep(Duration::from_millis(100)).await;
+        }
+    };
+    bounded("the connection is closed", closed).await;
+}
+
+#[tokio::test]
+#[ignore = "long: make faults"]
+async fn long_a_client_that_reads_nothing_is_closed() {
+    let app = TestApp::configured(&["--keep-alive-s", "3600"]).await;
+    let requests = ALIVE.replace("/livez", "/openapi.json").repeat(300);
+    let _client = send(&app, requests.as_bytes()).await;
+    let closed = async || {
+        metric(&app.app.metrics.page(), "connections_closed_total{reason=\"unread\"}") == 1
+    };
+    eventually("the connection is closed", closed).await;
+}
+
+#[tokio::test]
+async fn when_all_connections_are_busy_probes_are_answered_and_others_told_so() {
+    let app = TestApp::configured(&["--connections-max", "3"]).await;
+    while_busy(&app, 3, async || {
+        for path in ["/livez", "/readyz"] {
+            let reply = ask(&app, path).await;
+            assert!(reply.starts_with("HTTP/1.1 200 "), "{path}: {reply}");
+            assert!(reply.contains("connection: close"), "{path}: {reply}");
+        }
+        let reply = ask(&app, "/v1/coupons").await;
+        assert!(reply.starts_with("HTTP/1.1 503 "), "{reply}");
+        for part in ["\"overloaded\"", "retry-after: 2", "connection: close", "x-request-id: "] {
+            assert!(reply.contains(part), "{part}: {reply}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_address_has_a_bound_of_its_own() {
+    let app = TestApp::configured(&["--address-connections-max", "3"]).await;
+    while_busy(&app, 3, async || {
+        assert_eq!(ask(&app, "/livez").await, "", "closed without a reply");
+    })
+    .await;
+    let page = app.app.metrics.page();
+    assert!(metric(&page, "connections_refused_total{reason=\"address\"}") > 0, "{page}");
+    // Idle connections of the address make room for its next one.
+    eventually("there is room again", async || alive(&app).await).await;
+}
+
+#[tokio::test]
+async fn a_trusted_proxy_names_its_clients() {
+    let of = |client: &str| {
+        let IpAddr::V4(client) = client.parse().unwrap() else { panic!("IPv4") };
+        let begin = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c".as_slice();
+        [begin, &client.octets(), &[127, 0, 0, 1, 0x12, 0x34, 0, 80], ALIVE.as_bytes()].concat()
+    };
+    let settings = ["--address-connections-max", "1", "--trusted-proxies", "127.0.0.0/8"];
+    let app = TestApp::configured(&[&settings[..], &["--proxy-protocol"]].concat()).await;
+    let began = Instant::now();
+    let mut first = send(&app, &of("192.0.2.7")).await;
+    assert!(head(&mut first).await.starts_with("HTTP/1.1 200 "));
+    // Its only connection is closed for the next one once it is idle.
+    let second = async || {
+        let mut client = send(&app, &of("192.0.2.7")).await;
+        let mut bytes = [0; 1];
+        client.read(&mut bytes).await.is_ok_and(|read| read > 0)
+    };
+    eventually("a second connection of the client", second).await;
+    assert!(began.elapsed() >= limits::EVICTED_AFTER);
+    let mut other = send(&app, &of("192.0.2.8")).await;
+    assert!(head(&mut other).await.starts_with("HTTP/1.1 200 "));
+    // A connection without the header.
+    assert_eq!(ask(&app, "/livez").await, "");
+}
+
+#[tokio::test]
+async fn only_a_trusted_proxy_may_name_a_client() {
+    let app = TestApp::start().await;
+    let header =
+        b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c\xc0\0\x02\x07\x7f\0\0\x01\x12\x34\0P".as_slice();
+    let mut client = send(&app, &[header, ALIVE.as_bytes()].concat()).await;
+    let reply = to_the_end(&mut client).await;
+    assert!(!String::from_utf8_lossy(&reply).contains(" 200 "), "{reply:?}");
+}
+
+/// Does this beside so many connections that have a request under way, and wants all of them to be so until its end.
+async fn while_busy(app: &TestApp, connections: usize, act: impl AsyncFn()) {
+    // Its body never comes, and the service has asked for it.
+    let request = format!(
+        "POST /v1/coupons HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\n\
+         content-type: application/json\r\ncontent-length: 100\r\nexpect: 100-continue\r\n\r\n",
+        app.admin_token()
+    );
+    loop {
+        let began = Instant::now();
+        let mut busy = Vec::new();
+        for _ in 0..connections {
+            let mut client = send(app, request.as_bytes()).await;
+            assert!(head(&mut client).await.starts_with("HTTP/1.1 100 "));
+            busy.push(client);
+        }
+        let acted = AssertUnwindSafe(act()).catch_unwind().await;
+        // Otherwise the machine was so busy that they have been answered.
+        if began.elapsed() < limits::REQUEST_TIMEOUT {
+            return acted.unwrap_or_else(|panic| resume_unwind(panic));
+        }
+    }
+}
+
+/// Whether a new connection gets an answer other than a refusal.
+async fn alive(app: &TestApp) -> bool {
+    ask(app, "/v1/coupons").await.starts_with("HTTP/1.1 200 ")
+}
+
+/// The reply to a request on a connection of its own; "" if the service closes it.
+async fn ask(app: &TestApp, path: &str) -> String {
+    let request = format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n");
+    let mut client = send(app, request.as_bytes()).await;
+    String::from_utf8_lossy(&to_the_end(&mut client).await).into_owned()
+}
+
+/// A connection of its own on which these bytes have been sent, as far as the service takes them.
+async fn send(app: &TestApp, bytes: &[u8]) -> TcpStream {
+    let address = app.url.strip_prefix("http://").expect("a URL");
+    let mut client = TcpStream::connect(address).await.expect("the service listens");
+    let _: Result<_, _> = client.write_all(bytes).await;
+    client
+}
+
+async fn head(client: &mut TcpStream) -> String {
+    let mut bytes = vec![0; 1_024];
+    let read = bounded("the reply begins", client.read(&mut bytes)).await.unwrap_or(0);
+    String::from_utf8_lossy(&bytes[..read]).into_owned()
+}
+
+/// All bytes until the service closes the connection, however it does so.
+async fn to_the_end(client: &mut TcpStream) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let _: Result<_, _> = bounded("the connection ends", client.read_to_end(&mut bytes)).await;
+    bytes
+}
+
+/// A value on the page of metrics.
+fn metric(page: &str, name: &str) -> usize {
+    let line = page.lines().find_map(|line| line.strip_prefix(&format!("flash_sale_{name} ")));
+    line.unwrap_or_else(|| panic!("no {name} in {page}")).parse().expect("a number")
+}
+
+/// A connection of HTTP/2 with one GET; replies may take so many bytes until the client allows more.
+fn http2(path: &str, window: Option<u8>) -> Vec<u8> {
+    let settings = window.map_or(vec![], |bytes| vec![0, 4, 0, 0, 0, bytes]);
+    let length = |bytes: &[u8]| u8::try_from(bytes.len()).expect("a short text");
+    // HPACK: GET, http, the path, and the authority `x`.
+    let block =
+        [&[0x82, 0x86, 0x04, length(path.as_bytes())], path.as_bytes(), &[0x01, 1, b'x']].concat();
+    [
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        &[0, 0, length(&settings), 4, 0, 0, 0, 0, 0][..],
+        &settings,
+        &[0, 0, length(&block), 1, 5, 0, 0, 0, 1],
+        &block,
+    ]
+    .concat()
+}
