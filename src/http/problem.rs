@@ -30,7 +30,7 @@ pub struct Problem {
     retry_after: Option<Duration>,
     order_id: Option<OrderId>,
     /// Both states of a refused move.
-    transition: Option<(&'static str, &'static str)>,
+    transition: Option<Box<(&'static str, &'static str)>>,
     /// True for a request with a token, which was refused.
     token_refused: bool,
     /// The bound that refused the request.
@@ -99,7 +99,7 @@ impl Problem {
     pub fn invalid_transition(what: &str, from: &'static str, to: &'static str) -> Self {
         let detail = format!("the {what} is {from}, and from there it can't become {to}");
         let problem = Self::new(StatusCode::CONFLICT, "invalid_transition", detail);
-        Self { transition: Some((from, to)), ..problem }
+        Self { transition: Some(Box::new((from, to))), ..problem }
     }
 
     /// The problem of a failure: whether the request took effect is unknown.
@@ -152,8 +152,8 @@ impl Problem {
             detail: &self.detail,
             request_id,
             order_id: self.order_id,
-            from: self.transition.map(|(from, _)| from),
-            to: self.transition.map(|(_, to)| to),
+            from: self.transition.as_deref().map(|(from, _)| *from),
+            to: self.transition.as_deref().map(|(_, to)| *to),
         };
         serde_json::to_vec(&body).unwrap_or_default()
     }

@@ -110,6 +110,7 @@ async fn create(app: &App, units: i64) -> anyhow::Result<CouponId> {
         sub_title: String::new(),
         rules: String::new(),
         pay_cents: 2_500,
+        currency: "CNY".to_owned(),
         value_cents: 5_000,
         sale: Some(sale),
     };
