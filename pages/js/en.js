@@ -91,6 +91,7 @@ export default {
   "face.refunding.more": "The money is being handed back.",
   "face.refunded": "Refunded",
   "face.refunded.more": "You have your money back.",
+  "deed.rate_limited": "That was too often. Try again in a moment.",
   "deed.unavailable": "No answer. The page looks up what became of it.",
   "deed.invalid_transition": "The order had moved on meanwhile.",
   "deed.order_not_found": "The order can't be found.",

@@ -91,6 +91,7 @@ export default {
   "face.refunding.more": "款项正在退回。",
   "face.refunded": "已退款",
   "face.refunded.more": "款项已退回给您。",
+  "deed.rate_limited": "操作太频繁。请稍后再试。",
   "deed.unavailable": "没有答复。页面正在查询结果。",
   "deed.invalid_transition": "订单状态已经变化。",
   "deed.order_not_found": "找不到这个订单。",

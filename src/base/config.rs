@@ -417,41 +417,8 @@ impl Config {
             validate_secret(secret)?;
         }
         self.stores.validate_tokens()?;
-        if let Some(secret) = &self.payment_callback_secret {
-            long_enough("--payment-callback-secret", secret)?;
-        }
-        if let Some(secret) = &self.payment_callback_secret_before {
-            long_enough("--payment-callback-secret-before", secret)?;
-        }
-        if self.payment_callback_secret.is_none() {
-            if self.payment_callback_secret_before.is_some() {
-                return invalid(
-                    "--payment-callback-secret-before is given without --payment-callback-secret: give the new secret there",
-                );
-            }
-            if self.gateway_url.is_some() {
-                return invalid(
-                    "--gateway-url is given without --payment-callback-secret: give the secret that the gateway knows; requests and callbacks are signed by it",
-                );
-            }
-        }
-        if self.watchers_max() >= self.connections_max && self.watchers_max() > 0 {
-            return invalid(format!(
-                "--watchers-max {} leaves no connection for claims; give less than --connections-max {}",
-                self.watchers_max(),
-                self.connections_max,
-            ));
-        }
-        if self.administration_apart && self.admin_listen.is_none() {
-            return invalid(
-                "--administration-apart is given without --admin-listen: give the address on which administrators are answered, as in 127.0.0.1:9090",
-            );
-        }
-        if self.proxy_protocol && self.trusted_proxies.is_empty() {
-            return invalid(
-                "--proxy-protocol is given without --trusted-proxies: give the addresses of the proxies that send its header, as in 10.0.0.0/8",
-            );
-        }
+        self.validate_gateway()?;
+        self.validate_door()?;
         let redis_timeout = self.stores.redis_timeout();
         if self.claim_wait() >= redis_timeout {
             return invalid(format!(
@@ -484,6 +451,49 @@ impl Config {
                 recovery.as_millis(),
                 limits::RECOVERY_MAX.as_millis(),
             ));
+        }
+        Ok(())
+    }
+
+    fn validate_gateway(&self) -> Result<(), InvalidConfig> {
+        if let Some(secret) = &self.payment_callback_secret {
+            long_enough("--payment-callback-secret", secret)?;
+        }
+        if let Some(secret) = &self.payment_callback_secret_before {
+            long_enough("--payment-callback-secret-before", secret)?;
+        }
+        if self.payment_callback_secret.is_none() {
+            if self.payment_callback_secret_before.is_some() {
+                return invalid(
+                    "--payment-callback-secret-before is given without --payment-callback-secret: give the new secret there",
+                );
+            }
+            if self.gateway_url.is_some() {
+                return invalid(
+                    "--gateway-url is given without --payment-callback-secret: give the secret that the gateway knows; requests and callbacks are signed by it",
+                );
+            }
+        }
+        Ok(())
+    }
+
+    fn validate_door(&self) -> Result<(), InvalidConfig> {
+        if self.watchers_max() >= self.connections_max && self.watchers_max() > 0 {
+            return invalid(format!(
+                "--watchers-max {} leaves no connection for claims; give less than --connections-max {}",
+                self.watchers_max(),
+                self.connections_max,
+            ));
+        }
+        if self.administration_apart && self.admin_listen.is_none() {
+            return invalid(
+                "--administration-apart is given without --admin-listen: give the address on which administrators are answered, as in 127.0.0.1:9090",
+            );
+        }
+        if self.proxy_protocol && self.trusted_proxies.is_empty() {
+            return invalid(
+                "--proxy-protocol is given without --trusted-proxies: give the addresses of the proxies that send its header, as in 10.0.0.0/8",
+            );
         }
         Ok(())
     }

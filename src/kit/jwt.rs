@@ -412,7 +412,7 @@ mod tests {
     }
 
     const OLD: &str = "an old secret of thirty-two bytes";
-    const NEW: &str = "a new secret, of thirty-two bytes";
+    const NEW: &str = "a new secret of thirty-two bytes";
 
     #[test]
     fn a_secret_follows_another_without_a_user_noticing() {

@@ -145,17 +145,21 @@ async fn settings_that_cannot_be_right_are_refused_before_anything_is_started() 
         (&watched("redis+unix:///redis.sock?pass=hunter2"), &["--redis-url", "no Unix socket"]),
         (&watched("mymaster"), &["--redis-url", "@mymaster/0"]),
     ] {
-        let folder = std::env::temp_dir().join(format!("fs-it-{}", uuid::Uuid::new_v4().simple()));
-        let mut command = flash_sale(&[&["serve"], arguments].concat());
-        command.env("FLASH_SALE_DATA_DIR", &folder);
-        let refused = run(command).await;
-        assert_eq!(refused.code, Some(2), "{arguments:?}: {}", refused.stderr);
-        for name in names {
-            assert!(refused.stderr.contains(name), "{arguments:?}: {}", refused.stderr);
-        }
-        assert!(!refused.stderr.contains("hunter2"), "{}", refused.stderr);
-        assert!(!folder.exists(), "{arguments:?} made its folder");
+        refused_by_name(arguments, names).await;
     }
+}
+
+async fn refused_by_name(arguments: &[&str], names: &[&str]) {
+    let folder = std::env::temp_dir().join(format!("fs-it-{}", uuid::Uuid::new_v4().simple()));
+    let mut command = flash_sale(&[&["serve"], arguments].concat());
+    command.env("FLASH_SALE_DATA_DIR", &folder);
+    let refused = run(command).await;
+    assert_eq!(refused.code, Some(2), "{arguments:?}: {}", refused.stderr);
+    for name in names {
+        assert!(refused.stderr.contains(name), "{arguments:?}: {}", refused.stderr);
+    }
+    assert!(!refused.stderr.contains("hunter2"), "{}", refused.stderr);
+    assert!(!folder.exists(), "{arguments:?} made its folder");
 }
 
 #[tokio::test]
