@@ -64,7 +64,7 @@ ladder: ## Sell by every design of the tutorials, break each and measure it (doc
 ids: ## Number orders in every way of the tutorials, and break each (docs/ids.md; half a minute).
 	@scripts/setup && exec cargo run --quiet --locked --package flash-sale-ladders --bin id_ladder -- $(ARGS)
 
-course: ## Carry out the exercises of docs/course.md: plant each bug, and see what the page says (half an hour).
+course: ## Carry out the exercises of docs/course.md: plant each bug, and see what the page says.
 	@scripts/setup && exec scripts/course $(ARGS)
 
 instructions: ## Count what a request executes in the service, under callgrind (needs valgrind).

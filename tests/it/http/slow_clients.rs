@@ -33,10 +33,7 @@ async fn long_ten_thousand_clients_that_hang_up_in_mid_request_leave_nothing_beh
 /// Half of each wave has claimed and waits for its order, the other half reads orders; Postgres answers neither.
 async fn hang_up(waves: i64) {
     open_files::raise_limit().expect("the system lets us");
-    // One user asks over all connections in the end.
-    let connections = CONNECTIONS_MAX.to_string();
-    let arguments = ["--connections-max", &connections, "--user-requests-per-second", "0"];
-    let app = TestApp::configured(&arguments).await;
+    let app = TestApp::configured(&["--connections-max", &CONNECTIONS_MAX.to_string()]).await;
     let coupon = app.create_flash(waves * WAVE).await;
     let mut lock = app.app.stores.pool.begin().await.expect("Postgres answers");
     sqlx::raw_sql(

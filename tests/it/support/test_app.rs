@@ -41,8 +41,9 @@ use super::{PATIENCE, bounded, eventually};
 pub const IMPATIENT: [&str; 6] =
     ["--redis-timeout-ms", "500", "--claim-wait-ms", "400", "--database-timeout-ms", "1000"];
 
-/// Time-outs for a machine however busy. A test that is about one gives its own, which counts because it comes last.
-const PATIENT: [&str; 8] = [
+/// Time-outs for a machine however busy, and no bounds that a fast one would meet. A test that is about one gives its
+/// own, which counts because it comes last.
+const PATIENT: [&str; 16] = [
     "--redis-timeout-ms",
     "10000",
     "--database-timeout-ms",
@@ -51,6 +52,14 @@ const PATIENT: [&str; 8] = [
     "9000",
     "--batch-timeout-ms",
     "10000",
+    "--user-claims-per-second",
+    "0",
+    "--user-requests-per-second",
+    "0",
+    "--anonymous-requests-per-second",
+    "0",
+    "--refused-tokens-per-second",
+    "0",
 ];
 
 pub const SECRET: &str = "a secret that is only good for tests";
