@@ -119,7 +119,7 @@ pub struct Config {
     #[arg(long, env = "FLASH_SALE_ADMINISTRATION_APART")]
     pub administration_apart: bool,
 
-    /// Origins whose pages may use the API from a browser: https://shop.example,https://www.shop.example, or * for all [default: none]
+    /// Origins whose pages may use the API from a browser, each with its scheme and without a path; * for all [default: none]
     #[arg(long, env = "FLASH_SALE_CORS_ORIGINS", value_delimiter = ',', value_name = "ORIGIN,...", value_parser = origin)]
     pub cors_origins: Vec<String>,
 
