@@ -3,6 +3,12 @@
 //! A handler returns a [`Problem`] without knowing the request's id; the outermost middleware writes
 //! the body, so there is one place where problem bodies are made.
 
+// A page for each kind.
+pub mod pages;
+
+// All kinds of problems.
+pub mod kinds;
+
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +22,7 @@ use utoipa::ToSchema;
 use crate::kit::jwt::TokenError;
 use crate::sale::Failure;
 use crate::sale::ids::OrderId;
+use kinds::{Kind, PAGES};
 
 /// The media type of problem bodies.
 pub const PROBLEM_JSON: &str = "application/problem+json";
@@ -30,20 +37,34 @@ pub struct Problem {
     order_id: Option<OrderId>,
     /// Both states of a refused move.
     transition: Option<(&'static str, &'static str)>,
+    /// Wrong members of the body.
+    errors: Vec<WrongMember>,
     /// True for a request with a token, which was refused.
     token_refused: bool,
     /// Cause of a failure, for the log; never for the client.
     failure: Option<Arc<Failure>>,
 }
 
-/// The body of a problem.
+/// A member of a body that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct WrongMember {
+    /// Place of the member in the body, as a JSON pointer (RFC 6901); empty for the body itself.
+    pub pointer: String,
+    /// Its fault, in words.
+    pub detail: String,
+}
+
+/// The body of a problem (RFC 9457).
 #[derive(Serialize, ToSchema)]
+#[schema(as = Problem)]
 pub struct ProblemBody<'a> {
-    /// Name of the kind of problem: `urn:flash-sale:problem:<code>`.
+    /// Address of a page about this kind of problem, relative to this service.
+    #[schema(format = "uri-reference")]
     r#type: String,
     /// The kind of problem, in words.
     title: &'a str,
     /// The HTTP status, repeated.
+    #[schema(minimum = 400, maximum = 599)]
     status: u16,
     /// The kind of problem, for programs.
     code: &'a str,
@@ -53,13 +74,24 @@ pub struct ProblemBody<'a> {
     request_id: &'a str,
     /// The order of the first claim; with `already_claimed` only.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     order_id: Option<OrderId>,
     /// Present state; with `invalid_transition` only.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     from: Option<&'a str>,
     /// Requested state; with `invalid_transition` only.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     to: Option<&'a str>,
+    /// Milliseconds after which to ask again, more exactly than Retry-After; with that header only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, minimum = 0)]
+    retry_after_ms: Option<u64>,
+    /// All wrong members of the body; with `invalid_body` only.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    #[schema(required = false)]
+    errors: &'a [WrongMember],
 }
 
 impl Problem {
@@ -76,6 +108,7 @@ impl Problem {
             retry_after: None,
             order_id: None,
             transition: None,
+            errors: Vec::new(),
             token_refused: false,
             failure: None,
         }
@@ -106,6 +139,17 @@ impl Problem {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "recovering", detail).retry_after(back_in)
     }
 
+    /// The problem of a body with these wrong members.
+    pub fn invalid_body(errors: Vec<WrongMember>) -> Self {
+        let detail = match &errors[..] {
+            [WrongMember { pointer, detail }] if pointer.is_empty() => format!("the body {detail}"),
+            [WrongMember { pointer, detail }] => format!("`{pointer}` {detail}"),
+            _ => format!("{} members of the body are wrong; `errors` names each", errors.len()),
+        };
+        let problem = Self::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid_body", detail);
+        Self { errors, ..problem }
+    }
+
     /// Tells the client when to ask again.
     pub fn retry_after(mut self, wait: Duration) -> Self {
         self.retry_after = Some(wait);
@@ -125,9 +169,16 @@ impl Problem {
 
     /// Writes the reply.
     pub fn render(&self, request_id: &str) -> Response {
+        let kind = Kind::of(self.code);
+        debug_assert!(
+            kind.is_some_and(|kind| kind.status == self.status.as_u16()),
+            "the table of kinds has no {} with status {}",
+            self.code,
+            self.status
+        );
         let body = ProblemBody {
-            r#type: format!("urn:flash-sale:problem:{}", self.code),
-            title: &title(self.code),
+            r#type: format!("{PAGES}{}", self.code),
+            title: kind.map_or(self.code, |kind| kind.title),
             status: self.status.as_u16(),
             code: self.code,
             detail: &self.detail,
@@ -135,6 +186,8 @@ impl Problem {
             order_id: self.order_id,
             from: self.transition.map(|(from, _)| from),
             to: self.transition.map(|(_, to)| to),
+            retry_after_ms: self.retry_after.map(milliseconds),
+            errors: &self.errors,
         };
         let body = serde_json::to_vec(&body).unwrap_or_default();
         let mut response = Response::new(Body::from(body));
@@ -163,42 +216,13 @@ impl Problem {
     }
 }
 
-fn number(number: u128) -> HeaderValue {
-    HeaderValue::from_str(&number.to_string()).expect("digits are a valid header value")
+/// Rounded up, like the seconds of Retry-After.
+fn milliseconds(wait: Duration) -> u64 {
+    u64::try_from(wait.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX)
 }
 
-/// Title of a code. Most codes are their own title: `sold_out` is "Sold out".
-fn title(code: &'static str) -> Cow<'static, str> {
-    Cow::Borrowed(match code {
-        "callbacks_off" => "No callbacks here",
-        "coupon_not_found" => "No such coupon",
-        "dead_letter_not_found" => "No such dead letter",
-        "forbidden" => "Not allowed",
-        "internal" => "Internal error",
-        "invalid_signature" => "Not signed by the gateway",
-        "invalid_token" => "Not authenticated",
-        "invalid_transition" => "Can't go there",
-        "malformed_json" => "Malformed JSON",
-        "no_gateway" => "No payment gateway",
-        "order_id_taken" => "Order id of another order",
-        "order_not_found" => "No such order",
-        "overloaded" => "Too many claims at once",
-        "payment_conflict" => "Payment of another order",
-        "payment_elsewhere" => "Paid elsewhere",
-        "payment_not_found" => "No such payment",
-        "postponed_not_found" => "Nothing postponed",
-        "rate_limited" => "Too many claims",
-        "restock_key_used" => "Key used before",
-        "revision_conflict" => "Changed in the meantime",
-        "run_not_found" => "No such comparison",
-        "sale_in_flight" => "Claims on their way",
-        "sale_not_loaded" => "Sale never loaded",
-        "stock_too_large" => "Too many units",
-        _ => {
-            let words = code.replace('_', " ");
-            return Cow::Owned(words[..1].to_ascii_uppercase() + &words[1..]);
-        }
-    })
+fn number(number: u128) -> HeaderValue {
+    HeaderValue::from_str(&number.to_string()).expect("digits are a valid header value")
 }
 
 impl IntoResponse for Problem {
