@@ -98,10 +98,13 @@ impl<'a> Check<'a> {
         for (name, value) in members {
             let pointer = format!("{pointer}/{}", name.replace('~', "~0").replace('/', "~1"));
             let present = properties.keys().find(|present| former(present) == Some(name));
+            if let Some(present) = present.filter(|present| members.contains_key(present.as_str()))
+            {
+                let detail = format!("is the former name of `{present}`; send one of them");
+                self.wrong(&pointer, detail);
+                continue;
+            }
             match schema["properties"].get(present.unwrap_or(name)) {
-                Some(_) if present.is_some_and(|present| members.contains_key(present)) => {
-                    self.wrong(&pointer, "is the former name of another member; send one of them");
-                }
                 Some(member) => self.value(member, value, &pointer),
                 None if schema["additionalProperties"] == false => {
                     self.wrong(&pointer, "is unknown")

@@ -88,9 +88,17 @@ fn texts(value: &Value) -> Vec<&str> {
 }
 
 #[tokio::test]
-async fn every_success_with_a_body_has_an_example() {
+async fn every_reply_has_an_example() {
     let app = TestApp::start().await;
     let document = document(&app).await;
+    for (name, response) in document["components"]["responses"].as_object().expect("responses") {
+        let problem = &response["content"]["application/problem+json"];
+        let codes = problem["schema"]["allOf"][1]["properties"]["code"]["enum"].as_array();
+        for code in codes.expect("codes") {
+            let example = &problem["examples"][code.as_str().expect("a text")]["value"];
+            assert_eq!(&example["code"], code, "{name}");
+        }
+    }
     for operation in operations(&document) {
         let responses = operation["responses"].as_object().expect("it has responses");
         for (status, response) in responses {
