@@ -19,7 +19,7 @@ target_dir := $(or $(CARGO_TARGET_DIR),target)
 bench_writes := --goals docs/performance.md --budget docs/budget.svg
 
 .DEFAULT_GOAL := help
-.PHONY: help run release test faults explore model upgrade planted mutants load bench instructions locks ladder ids course check sqlx
+.PHONY: help run release test faults explore model upgrade planted mutants load contract problems bench instructions locks ladder ids course check sqlx
 
 help: ## List these targets.
 	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile | expand -t 16
@@ -48,6 +48,12 @@ upgrade: ## Replace the processes of the oldest binary that may be upgraded by t
 
 load: ## Install what is missing, build, and run the load scenarios (loadtest/README.md).
 	@scripts/setup && scripts/load-tools && exec loadtest/run $(ARGS)
+
+contract: ## Hold a running service against /openapi.json: validators, a generated client, schemathesis (minutes; --short: one).
+	@scripts/setup && exec scripts/contract $(ARGS)
+
+problems: ## Write docs/problems.md anew, after a change of the table of problems.
+	@scripts/setup && exec cargo test --quiet --locked --lib http::problem::kinds::tests::write_the_document -- --ignored
 
 check: ## Run every check that a change has to pass (the same as .ci/run).
 	@exec .ci/run

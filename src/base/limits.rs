@@ -42,6 +42,8 @@ pub const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(12);
 /// Longest `Prefer: wait=N` that is honoured.
 pub const PREFER_WAIT_MAX: Duration = Duration::from_secs(10);
+/// Pause that a 202 advises before the status of the claim is asked for: most orders are written in less.
+pub const CLAIM_POLL_PAUSE: Duration = Duration::from_millis(200);
 /// Requests that may wait for their order at one time; further ones get their 202 at once.
 pub const PREFER_WAITERS_MAX: usize = 256;
 /// Period of the common look for the orders that requests wait for.
@@ -393,6 +395,8 @@ pub const CENTS_MAX: i64 = 1_000_000_000_000;
 
 const _: () = {
     assert!(WRITE_PAUSE.as_millis() < LANE_LINGER.as_millis());
+    // Retry-After of a 202 is 1 s, the shortest that can be said.
+    assert!(CLAIM_POLL_PAUSE.as_millis() <= 1_000);
     assert!(PREFER_WAIT_MAX.as_millis() < REQUEST_TIMEOUT.as_millis());
     let look = (POSTGRES_ACQUIRE_TIMEOUTS as u128 + 1) * POSTGRES_TIMEOUT.as_millis();
     assert!(PREFER_LOOK_MAX.as_millis() >= look);

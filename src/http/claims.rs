@@ -25,6 +25,8 @@ use crate::sale::ids::{CouponId, OrderId, UserId};
 use crate::sale::order::model::Order;
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
+/// [`limits::CLAIM_POLL_PAUSE`] in whole seconds, rounded up.
+const A_SECOND: HeaderValue = HeaderValue::from_static("1");
 
 /// An accepted claim.
 #[derive(Serialize, ToSchema)]
@@ -35,33 +37,36 @@ struct Accepted {
     coupon_id: CouponId,
     /// Always `pending`.
     status: ClaimStatus,
+    /// Milliseconds after which to ask for the claim's status.
+    #[schema(minimum = 0)]
+    retry_after_ms: u64,
 }
 
 impl Accepted {
     /// The body is made in one go: each accepted claim gets one.
     fn body(order: OrderId, coupon: CouponId) -> String {
-        format!(r#"{{"order_id":"{order}","coupon_id":"{coupon}","status":"pending"}}"#)
+        let ms = limits::CLAIM_POLL_PAUSE.as_millis();
+        format!(
+            r#"{{"order_id":"{order}","coupon_id":"{coupon}","status":"pending","retry_after_ms":{ms}}}"#
+        )
     }
 }
 
-/// Claim one unit of a coupon. Safe to repeat.
+/// Claim one unit of a coupon.
+///
+/// Safe to repeat: a repeat takes no second unit, and names the order of the first claim. After a 202, ask at the
+/// address in Location; or send `Prefer: wait=N`, and get the order itself if it is written in time.
 #[utoipa::path(
-    post, path = "/v1/coupons/{id}/claims", tag = "claims", security(("token" = [])),
+    post, path = "/v1/coupons/{id}/claims", operation_id = "claimCoupon", tag = "claims", security(("user" = [])),
     params(
-        ("id" = String, Path, description = "Coupon"),
+        ("id" = CouponId, Path, description = "Id of the coupon"),
         ("Prefer" = Option<String>, Header, description = "`wait=N`: wait up to N (at most 10) seconds for the order to be written, and get it"),
     ),
     responses(
         (status = 201, description = "The order, written", body = Order, headers(("Location" = String))),
-        (status = 202, description = "Accepted; the order is on its way", body = Accepted, headers(("Location" = String))),
-        (status = 400, description = "`invalid_id`"),
-        (status = 401, description = "`invalid_token`"),
-        (status = 404, description = "`coupon_not_found`"),
-        (status = 409, description = "`already_claimed` (with `order_id`), `sale_not_started` (with Retry-After), `sale_paused`, or `too_many_unpaid_orders`: pay or cancel one first"),
-        (status = 410, description = "`sold_out` or `sale_ended`"),
-        (status = 429, description = "`rate_limited` (with Retry-After)"),
-        (status = 503, description = "`overloaded`: not carried out, come back (with Retry-After); `unavailable`: the outcome is unknown, ask again"),
+        (status = 202, description = "Accepted; the order is on its way", body = Accepted, headers(("Location" = String), ("Retry-After" = String))),
     ),
+    extensions(("x-problems" = json!(["coupon_not_found", "already_claimed", "sale_not_started", "sale_paused", "too_many_unpaid_orders", "sold_out", "sale_ended", "overloaded", "recovering"]))),
 )]
 #[deny(
     clippy::large_futures,
@@ -109,16 +114,15 @@ async fn committed(
 }
 
 /// Outcome of my claim.
+///
+/// Pending until the order is written, in review while an operator decides about it, then the status of the order.
 #[utoipa::path(
-    get, path = "/v1/coupons/{id}/claims/me", tag = "claims", security(("token" = [])),
-    params(("id" = String, Path, description = "Coupon")),
+    get, path = "/v1/coupons/{id}/claims/me", operation_id = "getMyClaim", tag = "claims", security(("user" = [])),
+    params(("id" = CouponId, Path, description = "Id of the coupon")),
     responses(
         (status = 200, description = "State of the claim", body = ClaimState),
-        (status = 400, description = "`invalid_id`"),
-        (status = 401, description = "`invalid_token`"),
-        (status = 404, description = "`not_claimed` or `coupon_not_found`"),
-        (status = 503, description = "`unavailable`"),
     ),
+    extensions(("x-problems" = json!(["not_claimed", "coupon_not_found", "recovering"]))),
 )]
 pub async fn my_claim(
     State(app): State<Arc<App>>,
@@ -147,7 +151,11 @@ fn reply(coupon: CouponId, outcome: ClaimOutcome) -> Result<Response, Problem> {
         ClaimOutcome::Accepted(order_id) => {
             let location = format!("/v1/coupons/{coupon}/claims/me");
             let location = HeaderValue::try_from(location).expect("it is plain ASCII");
-            let headers = [(header::CONTENT_TYPE, JSON), (header::LOCATION, location)];
+            let headers = [
+                (header::CONTENT_TYPE, JSON),
+                (header::LOCATION, location),
+                (header::RETRY_AFTER, A_SECOND),
+            ];
             return Ok((http, headers, Accepted::body(order_id, coupon)).into_response());
         }
         ClaimOutcome::Created(order) => {
@@ -214,7 +222,9 @@ mod tests {
     fn the_body_of_an_accepted_claim_is_what_is_documented() {
         let order_id = OrderId::new(i64::MAX).unwrap();
         let coupon_id = CouponId::compose(1, 1);
-        let accepted = Accepted { order_id, coupon_id, status: ClaimStatus::Pending };
+        let retry_after_ms = u64::try_from(limits::CLAIM_POLL_PAUSE.as_millis()).unwrap();
+        let accepted =
+            Accepted { order_id, coupon_id, status: ClaimStatus::Pending, retry_after_ms };
         let body = serde_json::to_string(&accepted).unwrap();
         assert_eq!(Accepted::body(order_id, coupon_id), body);
     }

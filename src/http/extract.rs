@@ -4,15 +4,17 @@ use std::str::FromStr;
 
 use axum::Json;
 use axum::extract::rejection::JsonRejection;
-use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
+use axum::extract::{self, FromRequest, FromRequestParts, Query, Request};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
-use garde::Validate;
+use garde::{Error, Path, Validate};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use serde_json::value::RawValue;
+use utoipa::ToSchema;
 
-use super::problem::Problem;
+use super::contract::check;
+use super::problem::{Problem, WrongMember};
 use crate::base::limits;
 use crate::sale::ids::InvalidId;
 
@@ -25,11 +27,12 @@ pub struct Id<T>(pub T);
 /// The query string.
 pub struct Params<T>(pub T);
 
-impl<S, T> FromRequest<S> for Valid<T>
-where
-    S: Send + Sync,
-    T: DeserializeOwned + Validate<Context = ()>,
-{
+/// Type of a body: read by serde, with its rules and its schema.
+pub trait Body: DeserializeOwned + Validate<Context = ()> + ToSchema {}
+
+impl<T: DeserializeOwned + Validate<Context = ()> + ToSchema> Body for T {}
+
+impl<S: Send + Sync, T: Body> FromRequest<S> for Valid<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
@@ -40,13 +43,37 @@ where
 }
 
 /// Reads and validates JSON from a body that is there already.
-pub fn valid_json<T: DeserializeOwned + Validate<Context = ()>>(body: &[u8]) -> Result<T, Problem> {
-    let Json(value) = Json::<T>::from_bytes(body).map_err(refused)?;
-    // serde takes a list for an object, field by field. No body of a request has a list.
-    if serde_json::from_slice(body).is_ok_and(|value| has_list(&value)) {
-        return Err(invalid_body("a list stands where an object is meant".to_owned()));
+pub fn valid_json<T: Body>(body: &[u8]) -> Result<T, Problem> {
+    let rules = match Json::<T>::from_bytes(body) {
+        // serde takes a list for an object, field by field. No body of a request has a list.
+        Ok(_) if serde_json::from_slice(body).is_ok_and(|value| has_list(&value)) => Vec::new(),
+        Ok(Json(value)) => match value.validate() {
+            Ok(()) => return Ok(value),
+            Err(report) => report.into_inner(),
+        },
+        Err(JsonRejection::JsonDataError(_)) => Vec::new(),
+        Err(rejection) => return Err(refused(rejection)),
+    };
+    Err(Problem::invalid_body(wrong_members::<T>(body, rules)))
+}
+
+/// The members that don't fit their schemas, or else those that break further rules of the type.
+fn wrong_members<T: Body>(body: &[u8], rules: Vec<(Path, Error)>) -> Vec<WrongMember> {
+    let value = serde_json::from_slice(body).unwrap_or_default();
+    let mut wrong = check::wrong_members::<T>(&value);
+    if wrong.is_empty() {
+        // Rules between members. For single members the schemas say the same as the rules.
+        wrong.extend(rules.into_iter().map(|(path, error)| {
+            let pointer = format!("/{}", path.to_string().replace('.', "/"));
+            WrongMember { pointer, detail: error.to_string() }
+        }));
     }
-    validated(value)
+    if let Some(fault) = serde_json::from_slice::<T>(body).err().filter(|_| wrong.is_empty()) {
+        // A member that stands there twice, for example.
+        let detail = format!("can't be read: {fault}");
+        wrong.push(WrongMember { pointer: String::new(), detail });
+    }
+    wrong
 }
 
 fn has_list(value: &Value) -> bool {
@@ -57,19 +84,12 @@ fn has_list(value: &Value) -> bool {
     }
 }
 
-fn validated<T: Validate<Context = ()>>(value: T) -> Result<T, Problem> {
-    match value.validate() {
-        Ok(()) => Ok(value),
-        Err(report) => Err(invalid_body(report.to_string().trim_end().replace('\n', "; "))),
-    }
-}
-
 impl<S: Send + Sync, T: FromStr<Err = InvalidId>> FromRequestParts<S> for Id<T> {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
-        let path = Path::<String>::from_request_parts(parts, state).await;
-        let id = path.ok().and_then(|Path(id)| id.parse().ok());
+        let path = extract::Path::<String>::from_request_parts(parts, state).await;
+        let id = path.ok().and_then(|extract::Path(id)| id.parse().ok());
         id.map(Self).ok_or_else(|| {
             Problem::new(StatusCode::BAD_REQUEST, "invalid_id", InvalidId.to_string())
         })
@@ -93,15 +113,10 @@ pub fn body_too_large() -> Problem {
     Problem::new(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", detail)
 }
 
-fn invalid_body(detail: String) -> Problem {
-    Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid_body", detail)
-}
-
 fn refused(rejection: JsonRejection) -> Problem {
     let status = rejection.status();
     let detail = rejection.body_text();
     match rejection {
-        JsonRejection::JsonDataError(_) => invalid_body(detail),
         JsonRejection::MissingJsonContentType(_) => Problem::new(
             status,
             "unsupported_media_type",

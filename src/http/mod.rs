@@ -42,6 +42,9 @@ pub mod page;
 // Ids, parameters and bodies of requests.
 pub mod extract;
 
+// The finished document of the API, and bodies held against it.
+pub mod contract;
+
 // Refusals and failures as problem bodies.
 pub mod problem;
 
@@ -59,15 +62,13 @@ use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{DefaultBodyLimit, Request};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Version, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::post;
+use axum::routing::{get, post};
 use futures_util::FutureExt;
 use hyper::body::SizeHint;
 use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
 use tokio::time::{Instant, timeout};
-use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityScheme};
-use utoipa::openapi::{Content, Ref, RefOr, ResponseBuilder};
-use utoipa::{Modify, OpenApi};
+use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 use utoipa_swagger_ui::SwaggerUi;
@@ -81,9 +82,21 @@ use state::HttpState;
 
 #[derive(OpenApi)]
 #[openapi(
-    info(title = "flash-sale", description = "Sells a limited number of coupons to a crowd that arrives all at once."),
+    info(
+        title = "flash-sale",
+        description = "Sells a limited number of coupons to a crowd that arrives all at once.",
+        license(name = "MIT OR Apache-2.0", identifier = "MIT OR Apache-2.0"),
+    ),
+    servers((url = "/", description = "This service")),
+    tags(
+        (name = "claims", description = "Taking a coupon, and what became of it."),
+        (name = "orders", description = "One's own orders, from payment to refund; redemption by an administrator."),
+        (name = "coupons", description = "Coupons on offer; administrators create and change them."),
+        (name = "payments", description = "Notices of the payment gateway."),
+        (name = "dead letters", description = "Claims that could not become orders, for administrators."),
+        (name = "operations", description = "Health, metrics, comparisons and recoveries, for operators."),
+    ),
     components(schemas(ProblemBody)),
-    modifiers(&Finish),
 )]
 struct ApiDoc;
 
@@ -121,9 +134,12 @@ pub fn api(http: &HttpState, with_operations: bool) -> Door {
         .routes(routes!(operators::reconcile::list))
         .routes(routes!(operators::reconcile::show));
     let routes = if with_operations { routes.merge(operation_routes()) } else { routes };
-    let (router, mut document) = routes.split_for_parts();
-    Finish.modify(&mut document);
-    let docs = SwaggerUi::new("/docs").url("/openapi.json", document);
+    let (router, document) = routes.split_for_parts();
+    let docs = SwaggerUi::new("/docs")
+        .external_url_unchecked("/openapi.json", contract::document(&document));
+    let router = router
+        .route(problem::pages::PAGE, get(problem::pages::page))
+        .route(problem::pages::LIST, get(problem::pages::list));
     // Not in the document: this route is no part of the API.
     let router = match http.front().no_op_route {
         true => router.route(no_op::PATH, post(no_op::no_op)),
@@ -384,39 +400,6 @@ fn panicked(panic: Box<dyn Any + Send>) -> Response {
     tracing::error!(message, "a request handler panicked");
     let detail = "this is a bug; the request id finds it in the log";
     Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "internal", detail).into_response()
-}
-
-/// Parts of every operation: the token's scheme, and the body of refusals and errors.
-struct Finish;
-
-impl Modify for Finish {
-    fn modify(&self, document: &mut utoipa::openapi::OpenApi) {
-        let bearer = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).bearer_format("JWT").build();
-        document
-            .components
-            .get_or_insert_default()
-            .add_security_scheme("token", SecurityScheme::Http(bearer));
-        for item in document.paths.paths.values_mut() {
-            for operation in [&mut item.get, &mut item.post, &mut item.patch].into_iter().flatten()
-            {
-                if operation.security.is_some() {
-                    let refused =
-                        ResponseBuilder::new().description("`rate_limited` (with Retry-After)");
-                    let responses = &mut operation.responses.responses;
-                    responses.entry("429".to_owned()).or_insert_with(|| refused.build().into());
-                }
-                for (status, response) in &mut operation.responses.responses {
-                    let RefOr::T(response) = response else {
-                        continue;
-                    };
-                    if status.as_str() >= "400" && response.content.is_empty() {
-                        let body = Content::new(Some(Ref::from_schema_name("ProblemBody")));
-                        response.content.insert(PROBLEM_JSON.to_owned(), RefOr::T(body));
-                    }
-                }
-            }
-        }
-    }
 }
 
 #[cfg(test)]

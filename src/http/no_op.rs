@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use super::auth::User;
 
 /// Path of the route.
-pub const PATH: &str = super::frame::paths::NO_OP;
+pub const PATH: &str = super::contract::paths::NO_OP;
 
 const BODY: &str =
     r#"{"order_id":"none","coupon_id":"none","status":"nothing was done, and nothing is stored"}"#;

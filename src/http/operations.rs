@@ -10,15 +10,19 @@ use axum::response::{IntoResponse, Response};
 use crate::app::App;
 use crate::sale::claim::readiness::{ReadyReport, ReadyStatus};
 
-/// Whether the process runs. Says nothing about the stores: restarting the process wouldn't mend them.
-#[utoipa::path(get, path = "/livez", tag = "operations", responses((status = 200, description = "It runs")))]
+/// Whether the process runs.
+///
+/// Says nothing about the stores: restarting the process wouldn't mend them.
+#[utoipa::path(get, path = "/livez", operation_id = "getLiveness", tag = "operations", responses((status = 200, description = "It runs", body = String)))]
 pub async fn livez() -> &'static str {
     "ok\n"
 }
 
 /// Whether claims should be sent here.
+///
+/// Each check is ok, or tells the fault.
 #[utoipa::path(
-    get, path = "/readyz", tag = "operations",
+    get, path = "/readyz", operation_id = "getReadiness", tag = "operations",
     responses(
         (status = 200, description = "Ready, or degraded: claims are taken, but something else isn't there", body = ReadyReport),
         (status = 503, description = "No claims, please; the failing checks say why", body = ReadyReport),
@@ -34,8 +38,10 @@ pub async fn readyz(State(app): State<Arc<App>>) -> Response {
 }
 
 /// Metrics in Prometheus's text format.
+///
+/// docs/metrics.md explains each.
 #[utoipa::path(
-    get, path = "/metrics", tag = "operations",
+    get, path = "/metrics", operation_id = "getMetrics", tag = "operations",
     responses((status = 200, description = "Metrics in Prometheus's text format", body = String)),
 )]
 pub async fn metrics(State(app): State<Arc<App>>) -> Response {

@@ -17,6 +17,7 @@ use super::page::{Page, cut_page};
 use super::problem::Problem;
 use crate::app::App;
 use crate::base::limits;
+use crate::sale::coupon::values::Cents;
 use crate::sale::ids::OrderId;
 use crate::sale::order::model::Order;
 use crate::sale::order::model::PayMethod;
@@ -33,13 +34,12 @@ pub struct OrderPage {
 }
 
 /// My orders, newest first.
+///
+/// An order is listed as soon as it is written.
 #[utoipa::path(
-    get, path = "/v1/orders", tag = "orders", params(Page<OrderId>), security(("token" = [])),
+    get, path = "/v1/orders", operation_id = "listOrders", tag = "orders", params(Page<OrderId>), security(("user" = [])),
     responses(
         (status = 200, description = "A page of orders", body = OrderPage),
-        (status = 400, description = "`invalid_query`"),
-        (status = 401, description = "`invalid_token`"),
-        (status = 503, description = "`unavailable`"),
     ),
 )]
 pub async fn list(
@@ -54,16 +54,15 @@ pub async fn list(
 }
 
 /// One of my orders.
+///
+/// Orders of other users are not found.
 #[utoipa::path(
-    get, path = "/v1/orders/{id}", tag = "orders", security(("token" = [])),
-    params(("id" = String, Path, description = "Order")),
+    get, path = "/v1/orders/{id}", operation_id = "getOrder", tag = "orders", security(("user" = [])),
+    params(("id" = OrderId, Path, description = "Id of the order")),
     responses(
         (status = 200, description = "The order", body = Order),
-        (status = 400, description = "`invalid_id`"),
-        (status = 401, description = "`invalid_token`"),
-        (status = 404, description = "`order_not_found`, also for other people's orders"),
-        (status = 503, description = "`unavailable`"),
     ),
+    extensions(("x-problems" = json!(["order_not_found"]))),
 )]
 pub async fn show(
     State(app): State<Arc<App>>,
@@ -82,6 +81,7 @@ pub struct Payment {
     method: PayMethod,
     /// Price that the payer has seen, in minor units: at another price nothing is paid.
     #[serde(default)]
+    #[schema(value_type = Option<Cents>)]
     #[garde(inner(range(min = 0, max = limits::CENTS_MAX)))]
     expected_cents: Option<i64>,
 }
@@ -109,22 +109,18 @@ const ELSEWHERE: &str =
     "nothing is paid here: pay at the shop's payment gateway, which confirms the order by its id";
 const NO_GATEWAY: &str = "nothing can be paid: this service has no payment gateway; its operator sets one up by --payment-callback-secret";
 
-/// Pay for my unpaid order: at the gateway, which is told here and completes the payment. Safe to repeat.
+/// Pay for my unpaid order.
+///
+/// The payment is opened at the gateway, which completes it. Safe to repeat.
 #[utoipa::path(
-    post, path = "/v1/orders/{id}/pay", tag = "orders", security(("token" = [])),
-    params(("id" = String, Path, description = "Order")),
+    post, path = "/v1/orders/{id}/pay", operation_id = "payOrder", tag = "orders", security(("user" = [])),
+    params(("id" = OrderId, Path, description = "Id of the order")),
     request_body = Payment,
     responses(
         (status = 200, description = "The order, paid: before, or now by the gateway for trying", body = Order),
         (status = 202, description = "Send the payer to `pay_url`; the order is paid once the gateway has confirmed", body = PaymentOpened),
-        (status = 400, description = "`invalid_id` or `malformed_json`"),
-        (status = 401, description = "`invalid_token`"),
-        (status = 404, description = "`order_not_found`, also for other people's orders"),
-        (status = 409, description = "`invalid_transition` (with `from` and `to`): it was cancelled or expired; what was paid for it is handed back. `payment_elsewhere`: a gateway elsewhere takes the money and confirms it here; `no_gateway`: none does; `payment_refused`: the gateway takes no money for this order; `price_differs`: the order has another price than the payer expects"),
-        (status = 415, description = "`unsupported_media_type`"),
-        (status = 422, description = "`invalid_body`"),
-        (status = 503, description = "`unavailable`"),
     ),
+    extensions(("x-problems" = json!(["order_not_found", "invalid_transition", "price_differs", "payment_refused", "payment_elsewhere", "no_gateway"]))),
 )]
 pub async fn pay(
     State(app): State<Arc<App>>,
@@ -158,18 +154,16 @@ fn opened(order_id: OrderId, payment: ToBePaid) -> (StatusCode, Json<PaymentOpen
     (StatusCode::ACCEPTED, Json(opened))
 }
 
-/// Give up my unpaid order. Its unit can be claimed again, also by me.
+/// Give up my unpaid order.
+///
+/// Its unit can be claimed again, also by me. Safe to repeat.
 #[utoipa::path(
-    post, path = "/v1/orders/{id}/cancel", tag = "orders", security(("token" = [])),
-    params(("id" = String, Path, description = "Order")),
+    post, path = "/v1/orders/{id}/cancel", operation_id = "cancelOrder", tag = "orders", security(("user" = [])),
+    params(("id" = OrderId, Path, description = "Id of the order")),
     responses(
         (status = 200, description = "The order, cancelled: now or before", body = Order),
-        (status = 400, description = "`invalid_id`"),
-        (status = 401, description = "`invalid_token`"),
-        (status = 404, description = "`order_not_found`, also for other people's orders"),
-        (status = 409, description = "`invalid_transition` (with `from` and `to`): it isn't unpaid"),
-        (status = 503, description = "`unavailable`"),
     ),
+    extensions(("x-problems" = json!(["order_not_found", "invalid_transition"]))),
 )]
 pub async fn cancel(
     State(app): State<Arc<App>>,
@@ -179,18 +173,16 @@ pub async fn cancel(
     reply(app.order_moves.cancel(user, order).await?)
 }
 
-/// Get my money back for a paid order. Its unit comes back when the gateway has confirmed that. Safe to repeat.
+/// Ask for my money back for a paid order.
+///
+/// The unit comes back when the gateway has confirmed the refund. Safe to repeat.
 #[utoipa::path(
-    post, path = "/v1/orders/{id}/refund", tag = "orders", security(("token" = [])),
-    params(("id" = String, Path, description = "Order")),
+    post, path = "/v1/orders/{id}/refund", operation_id = "refundOrder", tag = "orders", security(("user" = [])),
+    params(("id" = OrderId, Path, description = "Id of the order")),
     responses(
         (status = 200, description = "The order, refunding, or refunded already", body = Order),
-        (status = 400, description = "`invalid_id`"),
-        (status = 401, description = "`invalid_token`"),
-        (status = 404, description = "`order_not_found`, also for other people's orders"),
-        (status = 409, description = "`invalid_transition` (with `from` and `to`): it isn't paid, or has been redeemed"),
-        (status = 503, description = "`unavailable`"),
     ),
+    extensions(("x-problems" = json!(["order_not_found", "invalid_transition"]))),
 )]
 pub async fn refund(
     State(app): State<Arc<App>>,
@@ -200,19 +192,16 @@ pub async fn refund(
     reply(app.payments.refund(user, order).await?)
 }
 
-/// Redeem a paid order of any user. Safe to repeat.
+/// Redeem a paid order of any user.
+///
+/// A redeemed order can't be refunded. Safe to repeat.
 #[utoipa::path(
-    post, path = "/v1/orders/{id}/redeem", tag = "orders", security(("token" = [])),
-    params(("id" = String, Path, description = "Order")),
+    post, path = "/v1/orders/{id}/redeem", operation_id = "redeemOrder", tag = "orders", security(("admin" = [])),
+    params(("id" = OrderId, Path, description = "Id of the order")),
     responses(
         (status = 200, description = "The order, redeemed: now or before", body = Order),
-        (status = 400, description = "`invalid_id`"),
-        (status = 401, description = "`invalid_token`"),
-        (status = 403, description = "`forbidden`"),
-        (status = 404, description = "`order_not_found`"),
-        (status = 409, description = "`invalid_transition` (with `from` and `to`): it isn't paid"),
-        (status = 503, description = "`unavailable`"),
     ),
+    extensions(("x-problems" = json!(["order_not_found", "invalid_transition"]))),
 )]
 pub async fn redeem(
     State(app): State<Arc<App>>,

@@ -15,8 +15,10 @@ const LIMIT: u32 = 20;
 #[into_params(parameter_in = Query)]
 pub struct Page<I: ToSchema> {
     /// `next_cursor` of the page before; nothing for the first.
+    #[param(nullable = false)]
     pub cursor: Option<I>,
     /// Items on a page, 1 to 100; 20 if not given.
+    #[param(nullable = false, minimum = 1, maximum = 100)]
     limit: Option<u32>,
 }
 

@@ -6,12 +6,10 @@ use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{FromRequest, Request, State};
 use axum::http::{HeaderName, StatusCode};
-use garde::Validate;
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 use utoipa::ToSchema;
 
-use super::extract;
+use super::extract::{self, Body};
 use super::problem::Problem;
 use super::state::HttpState;
 use crate::app::App;
@@ -28,6 +26,7 @@ pub struct Signed<T>(pub T);
 /// Outcome of a notice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
+#[schema(as = NoticeOutcome)]
 enum Outcome {
     /// The payment has paid its order.
     Accepted,
@@ -43,16 +42,18 @@ enum Outcome {
 
 /// Reply to a gateway.
 #[derive(Serialize, ToSchema)]
+#[schema(as = NoticeAnswer)]
 pub struct Answer {
     outcome: Outcome,
     /// Reason why no order has the money; with `handed_back` and `held` only.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     reason: Option<PaymentReason>,
     /// The order as it is now; null if it is unknown, or not written yet.
     order: Option<Order>,
 }
 
-impl<T: DeserializeOwned + Validate<Context = ()>> FromRequest<HttpState> for Signed<T> {
+impl<T: Body> FromRequest<HttpState> for Signed<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, http: &HttpState) -> Result<Self, Problem> {
@@ -79,19 +80,16 @@ impl<T: DeserializeOwned + Validate<Context = ()>> FromRequest<HttpState> for Si
     }
 }
 
-/// A gateway confirms a payment or a refund. Safe to repeat, and to be repeated until it is answered 200.
+/// Notice of a gateway: a payment or a refund.
+///
+/// The gateway signs the body. Safe to repeat, and to be repeated until it is answered 200.
 #[utoipa::path(
-    post, path = "/v1/payments/callback", tag = "payments",
-    params(("X-Signature" = String, Header, description = "HMAC-SHA256 of the body with the common secret, in hexadecimal")),
+    post, path = "/v1/payments/callback", operation_id = "receivePaymentNotice", tag = "payments", security(("signature" = [])),
     request_body = Notice,
     responses(
         (status = 200, description = "It has been noted: now or before", body = Answer),
-        (status = 400, description = "`malformed_json`"),
-        (status = 403, description = "`invalid_signature`"),
-        (status = 404, description = "`callbacks_off`; `payment_not_found`: a refund names a payment that was never confirmed"),
-        (status = 422, description = "`invalid_body`"),
-        (status = 503, description = "`unavailable`"),
     ),
+    extensions(("x-problems" = json!(["invalid_signature", "callbacks_off", "payment_not_found"]))),
 )]
 pub async fn callback(
     State(app): State<Arc<App>>,

@@ -21,7 +21,7 @@ macro_rules! id {
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[derive(Serialize, Deserialize, ToSchema, sqlx::Type)]
         #[serde(into = "String", try_from = "String")]
-        #[schema(value_type = String, pattern = "^[1-9][0-9]{0,18}$", example = "1024")]
+        #[schema(value_type = String, min_length = 1, max_length = 19, pattern = "^([1-9][0-9]{0,17}|[1-8][0-9]{18}|9[01][0-9]{17}|92[01][0-9]{16}|922[0-2][0-9]{15}|9223[0-2][0-9]{14}|92233[0-6][0-9]{13}|922337[01][0-9]{12}|92233720[0-2][0-9]{10}|922337203[0-5][0-9]{9}|9223372036[0-7][0-9]{8}|92233720368[0-4][0-9]{7}|922337203685[0-3][0-9]{6}|9223372036854[0-6][0-9]{5}|92233720368547[0-6][0-9]{4}|922337203685477[0-4][0-9]{3}|9223372036854775[0-7][0-9]{2}|922337203685477580[0-7])$")]
         #[sqlx(transparent)]
         pub struct $name(i64);
 
@@ -75,40 +75,42 @@ macro_rules! id {
 }
 
 id! {
-    /// A coupon. The lowest 10 bits of the id name its lane, which never changes.
+    /// Id of a coupon: a whole number from 1 to 9223372036854775807, as a string of digits. Its lowest 10 bits name its
+    /// lane, which never changes.
     CouponId
 }
 id! {
-    /// A user. Comes from a verified token only.
+    /// Id of a user: a whole number from 1 to 9223372036854775807, as a string of digits. Comes from a verified token only.
     UserId
 }
 id! {
-    /// An order: the record of an accepted claim. [`crate::kit::id`] has the contents of its id.
+    /// Id of an order: a whole number from 1 to 9223372036854775807, as a string of digits.
     OrderId
 }
 
 id! {
-    /// A payment, by its row here. The gateway has an id of its own for it.
+    /// Id of a payment, by its row here: a whole number from 1 to 9223372036854775807, as a string of digits. The
+    /// gateway has an id of its own for it.
     PaymentId
 }
 
 id! {
-    /// One comparison of Redis with Postgres.
+    /// Id of a comparison of Redis with Postgres: a whole number from 1 to 9223372036854775807, as a string of digits.
     RunId
 }
 
 id! {
-    /// A dead letter: a log entry that could not become an order as it was.
+    /// Id of a dead letter: a whole number from 1 to 9223372036854775807, as a string of digits.
     DeadLetterId
 }
 
 id! {
-    /// A recovery of a lane.
+    /// Id of a recovery of a lane: a whole number from 1 to 9223372036854775807, as a string of digits.
     RecoveryId
 }
 
 id! {
-    /// A note of a postponed item.
+    /// Id of a postponed item: a whole number from 1 to 9223372036854775807, as a string of digits.
     PostponedId
 }
 

@@ -26,23 +26,17 @@ pub struct Archiving {
     accept_loss: bool,
 }
 
-/// Archive an ended sale now. Without `accept_loss` only if every claim is known to be an order. Safe to repeat.
+/// Archive an ended sale now.
+///
+/// Only if every claim is known to be an order, or if the loss is accepted. Safe to repeat.
 #[utoipa::path(
-    post, path = "/v1/coupons/{id}/archive", tag = "coupons", security(("token" = [])),
-    params(("id" = String, Path, description = "Coupon")),
+    post, path = "/v1/coupons/{id}/archive", operation_id = "archiveCoupon", tag = "coupons", security(("admin" = [])),
+    params(("id" = CouponId, Path, description = "Id of the coupon")),
     request_body = Archiving,
     responses(
         (status = 200, description = "It is archived, now or before; and what was given up for it by this call", body = Archived),
-        (status = 400, description = "`malformed_json` or `invalid_id`"),
-        (status = 401, description = "`invalid_token`"),
-        (status = 403, description = "`forbidden`"),
-        (status = 404, description = "`coupon_not_found`"),
-        (status = 409, description = "`sale_not_ended`, `sale_in_flight`, `sale_not_settled` (the detail names what stands in the way), `sale_not_loaded` or `no_sale`"),
-        (status = 413, description = "`body_too_large`"),
-        (status = 415, description = "`unsupported_media_type`"),
-        (status = 422, description = "`invalid_body`"),
-        (status = 503, description = "`unavailable`: ask again, it goes on from what Postgres has noted"),
     ),
+    extensions(("x-problems" = json!(["coupon_not_found", "sale_not_ended", "sale_in_flight", "sale_not_settled", "sale_not_loaded", "no_sale"]))),
 )]
 pub async fn archive(
     State(app): State<Arc<App>>,

@@ -10,7 +10,7 @@ use crate::app::App;
 use crate::http::auth::Admin;
 use crate::http::claims::coupon_not_found;
 use crate::http::extract::{Id, Valid};
-use crate::http::problem::Problem;
+use crate::http::problem::{Problem, WrongMember};
 use crate::sale::coupon::changes::ChangeOutcome;
 use crate::sale::coupon::input::{CouponEdit, Restock};
 use crate::sale::coupon::model::{Coupon, CouponState};
@@ -19,24 +19,19 @@ use crate::sale::ids::CouponId;
 
 type Reply = Result<(StatusCode, Json<Coupon>), Problem>;
 
-/// Edit a coupon. With `revision`, only if it still has that one. The stock of a sale only grows.
+/// Edit a coupon.
+///
+/// Of the members in the body all are changed, or none. With a revision, only if the coupon still has that one. The
+/// total of a sale only grows.
 #[utoipa::path(
-    patch, path = "/v1/coupons/{id}", tag = "coupons", security(("token" = [])),
-    params(("id" = String, Path, description = "Coupon")),
+    patch, path = "/v1/coupons/{id}", operation_id = "editCoupon", tag = "coupons", security(("admin" = [])),
+    params(("id" = CouponId, Path, description = "Id of the coupon")),
     request_body = CouponEdit,
     responses(
         (status = 200, description = "The coupon; nothing has changed if it was like this before", body = Coupon),
         (status = 202, description = "The coupon: it is decided, and Redis will be told; until then claims go on as before", body = Coupon),
-        (status = 400, description = "`malformed_json` or `invalid_id`"),
-        (status = 401, description = "`invalid_token`"),
-        (status = 403, description = "`forbidden`"),
-        (status = 404, description = "`coupon_not_found`"),
-        (status = 409, description = "`coupon_ended`, `revision_conflict`, `no_sale` or `stock_only_grows`"),
-        (status = 413, description = "`body_too_large`"),
-        (status = 415, description = "`unsupported_media_type`"),
-        (status = 422, description = "`invalid_body`"),
-        (status = 503, description = "`unavailable`: the outcome is unknown, ask again"),
     ),
+    extensions(("x-problems" = json!(["coupon_not_found", "coupon_ended", "revision_conflict", "no_sale", "stock_only_grows"]))),
 )]
 pub async fn edit(
     State(app): State<Arc<App>>,
@@ -48,79 +43,65 @@ pub async fn edit(
 }
 
 /// Suspend the claims on a coupon.
+///
+/// Safe to repeat.
 #[utoipa::path(
-    post, path = "/v1/coupons/{id}/pause", tag = "coupons", security(("token" = [])),
-    params(("id" = String, Path, description = "Coupon")),
+    post, path = "/v1/coupons/{id}/pause", operation_id = "pauseCoupon", tag = "coupons", security(("admin" = [])),
+    params(("id" = CouponId, Path, description = "Id of the coupon")),
     responses(
         (status = 200, description = "The coupon, paused", body = Coupon),
         (status = 202, description = "The coupon: it is decided, and Redis will be told; until then claims go on as before", body = Coupon),
-        (status = 400, description = "`invalid_id`"),
-        (status = 401, description = "`invalid_token`"),
-        (status = 403, description = "`forbidden`"),
-        (status = 404, description = "`coupon_not_found`"),
-        (status = 409, description = "`invalid_transition`, with both states"),
-        (status = 503, description = "`unavailable`: the outcome is unknown, ask again"),
     ),
+    extensions(("x-problems" = json!(["coupon_not_found", "invalid_transition"]))),
 )]
 pub async fn pause(State(app): State<Arc<App>>, _: Admin, Id(coupon): Id<CouponId>) -> Reply {
     change(&app, coupon, Change::Move(CouponState::Paused)).await
 }
 
 /// Let claims on a paused coupon go on.
+///
+/// Safe to repeat.
 #[utoipa::path(
-    post, path = "/v1/coupons/{id}/resume", tag = "coupons", security(("token" = [])),
-    params(("id" = String, Path, description = "Coupon")),
+    post, path = "/v1/coupons/{id}/resume", operation_id = "resumeCoupon", tag = "coupons", security(("admin" = [])),
+    params(("id" = CouponId, Path, description = "Id of the coupon")),
     responses(
         (status = 200, description = "The coupon, active", body = Coupon),
         (status = 202, description = "The coupon: it is decided, and Redis will be told; until then claims go on as before", body = Coupon),
-        (status = 400, description = "`invalid_id`"),
-        (status = 401, description = "`invalid_token`"),
-        (status = 403, description = "`forbidden`"),
-        (status = 404, description = "`coupon_not_found`"),
-        (status = 409, description = "`invalid_transition`, with both states"),
-        (status = 503, description = "`unavailable`: the outcome is unknown, ask again"),
     ),
+    extensions(("x-problems" = json!(["coupon_not_found", "invalid_transition"]))),
 )]
 pub async fn resume(State(app): State<Arc<App>>, _: Admin, Id(coupon): Id<CouponId>) -> Reply {
     change(&app, coupon, Change::Move(CouponState::Active)).await
 }
 
 /// End a coupon, for good.
+///
+/// Safe to repeat.
 #[utoipa::path(
-    post, path = "/v1/coupons/{id}/end", tag = "coupons", security(("token" = [])),
-    params(("id" = String, Path, description = "Coupon")),
+    post, path = "/v1/coupons/{id}/end", operation_id = "endCoupon", tag = "coupons", security(("admin" = [])),
+    params(("id" = CouponId, Path, description = "Id of the coupon")),
     responses(
         (status = 200, description = "The coupon, ended", body = Coupon),
         (status = 202, description = "The coupon: it is decided, and Redis will be told; until then claims go on as before", body = Coupon),
-        (status = 400, description = "`invalid_id`"),
-        (status = 401, description = "`invalid_token`"),
-        (status = 403, description = "`forbidden`"),
-        (status = 404, description = "`coupon_not_found`"),
-        (status = 503, description = "`unavailable`: the outcome is unknown, ask again"),
     ),
+    extensions(("x-problems" = json!(["coupon_not_found"]))),
 )]
 pub async fn end(State(app): State<Arc<App>>, _: Admin, Id(coupon): Id<CouponId>) -> Reply {
     change(&app, coupon, Change::Move(CouponState::Ended)).await
 }
 
-/// Add units to a sale, once for each `key`.
+/// Add units to a sale.
+///
+/// Once for each key: safe to repeat.
 #[utoipa::path(
-    post, path = "/v1/coupons/{id}/restock", tag = "coupons", security(("token" = [])),
-    params(("id" = String, Path, description = "Coupon")),
+    post, path = "/v1/coupons/{id}/restock", operation_id = "restockCoupon", tag = "coupons", security(("admin" = [])),
+    params(("id" = CouponId, Path, description = "Id of the coupon")),
     request_body = Restock,
     responses(
         (status = 200, description = "The coupon; nothing was added if the key had been used for as many units", body = Coupon),
         (status = 202, description = "The coupon: it is decided, and Redis will be told; until then claims go on as before", body = Coupon),
-        (status = 400, description = "`malformed_json` or `invalid_id`"),
-        (status = 401, description = "`invalid_token`"),
-        (status = 403, description = "`forbidden`"),
-        (status = 404, description = "`coupon_not_found`"),
-        (status = 409, description = "`coupon_ended`, `no_sale`, `stock_too_large` or `restock_key_used`"),
-        (status = 413, description = "`body_too_large`"),
-        (status = 415, description = "`unsupported_media_type`"),
-        (status = 422, description = "`invalid_body`"),
-        (status = 503, description = "`unavailable`: the outcome is unknown, ask again"),
     ),
+    extensions(("x-problems" = json!(["coupon_not_found", "coupon_ended", "no_sale", "stock_too_large", "restock_key_used"]))),
 )]
 pub async fn restock(
     State(app): State<Arc<App>>,
@@ -152,9 +133,10 @@ fn refused(refusal: Refusal) -> Problem {
         Refusal::NoSale => conflict("no_sale"),
         Refusal::StockOnlyGrows { .. } => conflict("stock_only_grows"),
         Refusal::StockTooLarge => conflict("stock_too_large"),
-        Refusal::EmptyWindow => {
-            Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid_body", detail)
-        }
+        Refusal::EmptyWindow => Problem::invalid_body(vec![WrongMember {
+            pointer: "/sale/closes_at".to_owned(),
+            detail,
+        }]),
         Refusal::RestockKeyUsed { .. } => conflict("restock_key_used"),
     }
 }

@@ -35,15 +35,12 @@ struct Bye {
 /// Server-sent events. Each event `sale` is the whole state; there is at most one a second and at least one in five
 /// seconds. The event `bye` ends the stream.
 #[utoipa::path(
-    get, path = "/v1/coupons/{id}/live", tag = "coupons",
-    params(("id" = String, Path, description = "Coupon")),
+    get, path = "/v1/coupons/{id}/live", operation_id = "watchSale", tag = "coupons",
+    params(("id" = CouponId, Path, description = "Id of the coupon")),
     responses(
         (status = 200, description = "Events `sale` with the state, without an end; at last `bye`", body = SaleEvent, content_type = "text/event-stream"),
-        (status = 400, description = "`invalid_id`"),
-        (status = 404, description = "`coupon_not_found`"),
-        (status = 409, description = "`no_sale`: a regular coupon has nothing to watch"),
-        (status = 503, description = "`too_many_watchers` (with Retry-After): ask for the coupon now and then instead; `unavailable`"),
     ),
+    extensions(("x-problems" = json!(["coupon_not_found", "no_sale", "too_many_watchers"]))),
 )]
 pub async fn live(
     State(app): State<Arc<App>>,

@@ -38,21 +38,16 @@ pub struct CouponPage {
     next_cursor: Option<CouponId>,
 }
 
-/// Create a coupon. A flash coupon is on sale at once, within its window.
+/// Create a coupon.
+///
+/// A flash coupon is on sale at once, within its window.
 #[utoipa::path(
-    post, path = "/v1/coupons", tag = "coupons", security(("token" = [])),
+    post, path = "/v1/coupons", operation_id = "createCoupon", tag = "coupons", security(("admin" = [])),
     request_body = NewCoupon,
     responses(
         (status = 201, description = "The coupon", body = Coupon, headers(("Location" = String))),
-        (status = 400, description = "`malformed_json`"),
-        (status = 401, description = "`invalid_token`"),
-        (status = 403, description = "`forbidden`"),
-        (status = 409, description = "`durability_unavailable`: Redis can't keep claims as the sale asks for"),
-        (status = 413, description = "`body_too_large`"),
-        (status = 415, description = "`unsupported_media_type`"),
-        (status = 422, description = "`invalid_body`"),
-        (status = 503, description = "`unavailable`"),
     ),
+    extensions(("x-problems" = json!(["durability_unavailable"]))),
 )]
 pub async fn create(
     State(app): State<Arc<App>>,
@@ -71,12 +66,12 @@ pub async fn create(
 }
 
 /// Coupons, newest first.
+///
+/// Ended coupons are listed, too.
 #[utoipa::path(
-    get, path = "/v1/coupons", tag = "coupons", params(Page<CouponId>),
+    get, path = "/v1/coupons", operation_id = "listCoupons", tag = "coupons", params(Page<CouponId>),
     responses(
         (status = 200, description = "A page of coupons", body = CouponPage),
-        (status = 400, description = "`invalid_query`"),
-        (status = 503, description = "`unavailable`"),
     ),
 )]
 pub async fn list(
@@ -90,15 +85,15 @@ pub async fn list(
 }
 
 /// One coupon.
+///
+/// With a sale, it tells how many units are left.
 #[utoipa::path(
-    get, path = "/v1/coupons/{id}", tag = "coupons",
-    params(("id" = String, Path, description = "Coupon")),
+    get, path = "/v1/coupons/{id}", operation_id = "getCoupon", tag = "coupons",
+    params(("id" = CouponId, Path, description = "Id of the coupon")),
     responses(
         (status = 200, description = "The coupon", body = Coupon),
-        (status = 400, description = "`invalid_id`"),
-        (status = 404, description = "`coupon_not_found`"),
-        (status = 503, description = "`unavailable`"),
     ),
+    extensions(("x-problems" = json!(["coupon_not_found"]))),
 )]
 pub async fn show(
     State(app): State<Arc<App>>,

@@ -8,9 +8,9 @@ use std::net::IpAddr;
 
 use axum::http::{Method, Request, Uri, header};
 
-use super::paths::{CALLBACK, LIVEZ, METRICS, NO_OP, READYZ};
 use crate::base::config::Config;
 use crate::base::telemetry::RATE_LIMITS;
+use crate::http::contract::paths::{CALLBACK, LIVEZ, METRICS, NO_OP, READYZ};
 use crate::kit::rate_limit::{RateLimit, TooOften, network};
 use crate::sale::ids::UserId;
 

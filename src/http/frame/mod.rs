@@ -8,6 +8,3 @@ pub mod cors;
 
 // Headers that keep browsers from doing harm.
 pub mod security;
-
-// Paths that the frame knows.
-pub mod paths;

@@ -3,7 +3,7 @@
 use axum::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, X_CONTENT_TYPE_OPTIONS};
 use axum::http::{HeaderMap, HeaderValue};
 
-use super::paths;
+use crate::http::contract::paths;
 
 /// A reply of the API is no page: nothing may be loaded for it, and no page may frame it.
 const API: HeaderValue = HeaderValue::from_static("default-src 'none'; frame-ancestors 'none'");

@@ -30,14 +30,12 @@ pub struct DeadLetterPage {
 }
 
 /// Open dead letters, newest first.
+///
+/// A dead letter is an accepted claim that could not become an order.
 #[utoipa::path(
-    get, path = "/v1/dead-letters", tag = "dead letters", params(Page<DeadLetterId>), security(("token" = [])),
+    get, path = "/v1/dead-letters", operation_id = "listDeadLetters", tag = "dead letters", params(Page<DeadLetterId>), security(("admin" = [])),
     responses(
         (status = 200, description = "A page of dead letters", body = DeadLetterPage),
-        (status = 400, description = "`invalid_query`"),
-        (status = 401, description = "`invalid_token`"),
-        (status = 403, description = "`forbidden`"),
-        (status = 503, description = "`unavailable`"),
     ),
 )]
 pub async fn list(
@@ -51,19 +49,16 @@ pub async fn list(
     Ok(Json(DeadLetterPage { dead_letters, next_cursor }))
 }
 
-/// Discard a dead letter: its order becomes a cancelled one, and its unit comes back if it exists. Safe to repeat.
+/// Discard a dead letter.
+///
+/// Its order becomes a cancelled one, and its unit comes back if it exists. Safe to repeat.
 #[utoipa::path(
-    post, path = "/v1/dead-letters/{id}/discard", tag = "dead letters", security(("token" = [])),
-    params(("id" = String, Path, description = "Dead letter")),
+    post, path = "/v1/dead-letters/{id}/discard", operation_id = "discardDeadLetter", tag = "dead letters", security(("admin" = [])),
+    params(("id" = DeadLetterId, Path, description = "Id of the dead letter")),
     responses(
         (status = 204, description = "It is discarded: now or before"),
-        (status = 400, description = "`invalid_id`"),
-        (status = 401, description = "`invalid_token`"),
-        (status = 403, description = "`forbidden`"),
-        (status = 404, description = "`dead_letter_not_found`"),
-        (status = 409, description = "`order_id_taken`: its order id belongs to another order, so it can't become one"),
-        (status = 503, description = "`unavailable`"),
     ),
+    extensions(("x-problems" = json!(["dead_letter_not_found", "order_id_taken"]))),
 )]
 pub async fn discard(
     State(app): State<Arc<App>>,
@@ -87,19 +82,16 @@ pub struct BecameOrder {
     order_id: OrderId,
 }
 
-/// Try a dead letter again: it becomes its order, under the id that was promised. Safe to repeat.
+/// Try a dead letter again.
+///
+/// The letter becomes its order, under the id that was promised. Safe to repeat.
 #[utoipa::path(
-    post, path = "/v1/dead-letters/{id}/retry", tag = "dead letters", security(("token" = [])),
-    params(("id" = String, Path, description = "Dead letter")),
+    post, path = "/v1/dead-letters/{id}/retry", operation_id = "retryDeadLetter", tag = "dead letters", security(("admin" = [])),
+    params(("id" = DeadLetterId, Path, description = "Id of the dead letter")),
     responses(
         (status = 200, description = "It is an order: now or before", body = BecameOrder),
-        (status = 400, description = "`invalid_id`"),
-        (status = 401, description = "`invalid_token`"),
-        (status = 403, description = "`forbidden`"),
-        (status = 404, description = "`dead_letter_not_found`"),
-        (status = 409, description = "It stays: `superseded` (the user claimed again later), `no_unit`, `order_refused` (by Postgres, the detail says why), `order_id_taken`, `letter_unreadable`, `sale_not_loaded` or `dead_letter_closed`"),
-        (status = 503, description = "`unavailable`, or `recovering` (with Retry-After)"),
     ),
+    extensions(("x-problems" = json!(["dead_letter_not_found", "superseded", "no_unit", "order_refused", "order_id_taken", "letter_unreadable", "sale_not_loaded", "dead_letter_closed", "recovering"]))),
 )]
 pub async fn retry(
     State(app): State<Arc<App>>,
@@ -134,20 +126,16 @@ pub struct RetriedLetters {
     kept: BTreeMap<&'static str, u64>,
 }
 
-/// Try all open dead letters again, or those of one reason; one that stays holds up no other. Safe to repeat.
+/// Try all open dead letters again, or those of one reason.
+///
+/// One that stays holds up no other. Safe to repeat.
 #[utoipa::path(
-    post, path = "/v1/dead-letters/retry", tag = "dead letters", security(("token" = [])),
+    post, path = "/v1/dead-letters/retry", operation_id = "retryDeadLetters", tag = "dead letters", security(("admin" = [])),
     request_body = RetryAll,
     responses(
         (status = 200, description = "How many became orders, and why the others stay", body = RetriedLetters),
-        (status = 400, description = "`malformed_json`"),
-        (status = 401, description = "`invalid_token`"),
-        (status = 403, description = "`forbidden`"),
-        (status = 413, description = "`body_too_large`"),
-        (status = 415, description = "`unsupported_media_type`"),
-        (status = 422, description = "`invalid_body`"),
-        (status = 503, description = "`unavailable`: ask again, those before are done"),
     ),
+    extensions(("x-problems" = json!(["recovering"]))),
 )]
 pub async fn retry_all(
     State(app): State<Arc<App>>,

@@ -26,15 +26,13 @@ pub struct OwedPage {
     next_cursor: Option<PaymentId>,
 }
 
-/// Payments that wait for an order, a gateway or an administrator, newest first, each with advice.
+/// Payments that wait, newest first.
+///
+/// Each waits for an order, a gateway or an administrator, and has advice.
 #[utoipa::path(
-    get, path = "/v1/payments/owed", tag = "payments", params(Page<PaymentId>), security(("token" = [])),
+    get, path = "/v1/payments/owed", operation_id = "listOwedPayments", tag = "payments", params(Page<PaymentId>), security(("admin" = [])),
     responses(
         (status = 200, description = "A page of payments", body = OwedPage),
-        (status = 400, description = "`invalid_query`"),
-        (status = 401, description = "`invalid_token`"),
-        (status = 403, description = "`forbidden`"),
-        (status = 503, description = "`unavailable`"),
     ),
 )]
 pub async fn owed(
@@ -48,19 +46,16 @@ pub async fn owed(
     Ok(Json(OwedPage { payments, next_cursor }))
 }
 
-/// Hand a held payment back to its payer. Safe to repeat.
+/// Hand a held payment back to its payer.
+///
+/// Its gateway is asked to refund it. Safe to repeat.
 #[utoipa::path(
-    post, path = "/v1/payments/{id}/hand-back", tag = "payments", security(("token" = [])),
-    params(("id" = String, Path, description = "Payment, by the id in the list")),
+    post, path = "/v1/payments/{id}/hand-back", operation_id = "handPaymentBack", tag = "payments", security(("admin" = [])),
+    params(("id" = PaymentId, Path, description = "Id of the payment in the list")),
     responses(
         (status = 204, description = "It goes back: its gateway is asked"),
-        (status = 400, description = "`invalid_id`"),
-        (status = 401, description = "`invalid_token`"),
-        (status = 403, description = "`forbidden`"),
-        (status = 404, description = "`payment_not_found`"),
-        (status = 409, description = "`payment_settled`: an order has it, or it is closed; `payment_id_used_twice`: its gateway knows the id for another payment"),
-        (status = 503, description = "`unavailable`"),
     ),
+    extensions(("x-problems" = json!(["payment_not_found", "payment_settled", "payment_id_used_twice"]))),
 )]
 pub async fn hand_back(
     State(app): State<Arc<App>>,
@@ -74,29 +69,23 @@ pub async fn hand_back(
 #[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub struct Closing {
-    /// Account of the money, for the books: 1 to 1,000 characters.
+    /// Account of the money, for the books: 1 to 1,000 characters, not only spaces.
+    #[schema(min_length = 1, max_length = 1_000)]
     #[garde(length(chars, min = 1, max = 1_000), custom(in_words))]
     note: String,
 }
 
-/// Close a payment whose money has been dealt with by other means. An order whose refund was asked for is refunded
-/// then. Safe to repeat.
+/// Close a payment that was settled elsewhere.
+///
+/// Its money has been dealt with by other means. An order whose refund was asked for is refunded then. Safe to repeat.
 #[utoipa::path(
-    post, path = "/v1/payments/{id}/close", tag = "payments", security(("token" = [])),
-    params(("id" = String, Path, description = "Payment, by the id in the list")),
+    post, path = "/v1/payments/{id}/close", operation_id = "closePayment", tag = "payments", security(("admin" = [])),
+    params(("id" = PaymentId, Path, description = "Id of the payment in the list")),
     request_body = Closing,
     responses(
         (status = 204, description = "It is closed: now or before, and then with its first note"),
-        (status = 400, description = "`invalid_id` or `malformed_json`"),
-        (status = 401, description = "`invalid_token`"),
-        (status = 403, description = "`forbidden`"),
-        (status = 404, description = "`payment_not_found`"),
-        (status = 409, description = "`payment_settled`: an order has it, or the money is back"),
-        (status = 413, description = "`body_too_large`"),
-        (status = 415, description = "`unsupported_media_type`"),
-        (status = 422, description = "`invalid_body`"),
-        (status = 503, description = "`unavailable`"),
     ),
+    extensions(("x-problems" = json!(["payment_not_found", "payment_settled"]))),
 )]
 pub async fn close(
     State(app): State<Arc<App>>,

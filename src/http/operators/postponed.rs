@@ -24,11 +24,13 @@ use crate::sale::postponed::PostponedItem;
 #[into_params(parameter_in = Query)]
 pub struct Filter {
     /// Only what this pass has postponed; all passes if not given.
-    #[param(inline)]
+    #[param(inline, nullable = false)]
     pass: Option<Pass>,
     /// `next_cursor` of the page before; nothing for the first.
+    #[param(nullable = false)]
     cursor: Option<PostponedId>,
     /// Items on a page, 1 to 100; 20 if not given.
+    #[param(nullable = false, minimum = 1, maximum = 100)]
     limit: Option<u32>,
 }
 
@@ -40,15 +42,13 @@ pub struct PostponedPage {
     next_cursor: Option<PostponedId>,
 }
 
-/// Postponed items, newest first, each with its remedy.
+/// Postponed items, newest first.
+///
+/// Each with its last error and its remedy.
 #[utoipa::path(
-    get, path = "/v1/postponed", tag = "operations", params(Filter), security(("token" = [])),
+    get, path = "/v1/postponed", operation_id = "listPostponed", tag = "operations", params(Filter), security(("admin" = [])),
     responses(
         (status = 200, description = "A page of postponed items", body = PostponedPage),
-        (status = 400, description = "`invalid_query`"),
-        (status = 401, description = "`invalid_token`"),
-        (status = 403, description = "`forbidden`"),
-        (status = 503, description = "`unavailable`"),
     ),
 )]
 pub async fn list(
@@ -62,18 +62,16 @@ pub async fn list(
     Ok(Json(PostponedPage { postponed, next_cursor }))
 }
 
-/// Have a postponed item tried again by the next run of its pass. Safe to repeat.
+/// Have a postponed item tried again.
+///
+/// By the next run of its pass. Safe to repeat.
 #[utoipa::path(
-    post, path = "/v1/postponed/{id}/retry", tag = "operations", security(("token" = [])),
-    params(("id" = String, Path, description = "Postponed item, by the id in the list")),
+    post, path = "/v1/postponed/{id}/retry", operation_id = "retryPostponed", tag = "operations", security(("admin" = [])),
+    params(("id" = PostponedId, Path, description = "Id of the postponed item, as in the list")),
     responses(
         (status = 204, description = "It is due now"),
-        (status = 400, description = "`invalid_id`"),
-        (status = 401, description = "`invalid_token`"),
-        (status = 403, description = "`forbidden`"),
-        (status = 404, description = "`postponed_not_found`: it has been dealt with, or never was postponed"),
-        (status = 503, description = "`unavailable`"),
     ),
+    extensions(("x-problems" = json!(["postponed_not_found"]))),
 )]
 pub async fn retry(
     State(app): State<Arc<App>>,

@@ -36,20 +36,15 @@ pub struct RunPage {
     next_cursor: Option<RunId>,
 }
 
-/// Compare Redis with Postgres now. A comparison with bad findings is a 200, too.
+/// Compare Redis with Postgres now.
+///
+/// A comparison with bad findings is a 200, too.
 #[utoipa::path(
-    post, path = "/v1/reconcile", tag = "operations", security(("token" = [])),
+    post, path = "/v1/reconcile", operation_id = "compareStores", tag = "operations", security(("admin" = [])),
     request_body = Comparison,
     responses(
         (status = 200, description = "What was found and, if asked for, repaired", body = Run),
         (status = 202, description = "It takes longer; its record will tell", body = Run, headers(("Location" = String))),
-        (status = 400, description = "`malformed_json`"),
-        (status = 401, description = "`invalid_token`"),
-        (status = 403, description = "`forbidden`"),
-        (status = 413, description = "`body_too_large`"),
-        (status = 415, description = "`unsupported_media_type`"),
-        (status = 422, description = "`invalid_body`"),
-        (status = 503, description = "`unavailable`"),
     ),
 )]
 pub async fn compare(
@@ -66,14 +61,12 @@ pub async fn compare(
 }
 
 /// Comparisons with their findings, newest first.
+///
+/// Records are kept for 30 days.
 #[utoipa::path(
-    get, path = "/v1/reconcile/runs", tag = "operations", params(Page<RunId>), security(("token" = [])),
+    get, path = "/v1/reconcile/runs", operation_id = "listComparisons", tag = "operations", params(Page<RunId>), security(("admin" = [])),
     responses(
         (status = 200, description = "A page of comparisons", body = RunPage),
-        (status = 400, description = "`invalid_query`"),
-        (status = 401, description = "`invalid_token`"),
-        (status = 403, description = "`forbidden`"),
-        (status = 503, description = "`unavailable`"),
     ),
 )]
 pub async fn list(
@@ -88,17 +81,15 @@ pub async fn list(
 }
 
 /// One comparison with its findings.
+///
+/// While it runs, `finished_at` is null.
 #[utoipa::path(
-    get, path = "/v1/reconcile/runs/{id}", tag = "operations", security(("token" = [])),
-    params(("id" = String, Path, description = "Comparison")),
+    get, path = "/v1/reconcile/runs/{id}", operation_id = "getComparison", tag = "operations", security(("admin" = [])),
+    params(("id" = RunId, Path, description = "Id of the comparison")),
     responses(
         (status = 200, description = "The comparison; `finished_at` is null while it runs", body = Run),
-        (status = 400, description = "`invalid_id`"),
-        (status = 401, description = "`invalid_token`"),
-        (status = 403, description = "`forbidden`"),
-        (status = 404, description = "`run_not_found`"),
-        (status = 503, description = "`unavailable`"),
     ),
+    extensions(("x-problems" = json!(["run_not_found"]))),
 )]
 pub async fn show(
     State(app): State<Arc<App>>,

@@ -22,8 +22,10 @@ use crate::sale::recovery::records::Recovery;
 #[into_params(parameter_in = Query)]
 pub struct Position {
     /// `next_cursor` of the page before; nothing for the first.
+    #[param(nullable = false)]
     cursor: Option<RecoveryId>,
     /// Recoveries on a page, 1 to 100; 20 if not given.
+    #[param(nullable = false, minimum = 1, maximum = 100)]
     limit: Option<u32>,
 }
 
@@ -35,16 +37,13 @@ pub struct RecoveryPage {
     next_cursor: Option<RecoveryId>,
 }
 
-/// Recoveries of lanes, newest first: why a lane was closed, what was found and built, and which claims could not be
-/// kept.
+/// Closures of lanes after a loss of Redis, newest first.
+///
+/// Each with what was kept, built and lost.
 #[utoipa::path(
-    get, path = "/v1/recoveries", tag = "operations", params(Position), security(("token" = [])),
+    get, path = "/v1/recoveries", operation_id = "listRecoveries", tag = "operations", params(Position), security(("admin" = [])),
     responses(
         (status = 200, description = "A page of recoveries", body = RecoveryPage),
-        (status = 400, description = "`invalid_query`"),
-        (status = 401, description = "`invalid_token`"),
-        (status = 403, description = "`forbidden`"),
-        (status = 503, description = "`unavailable`"),
     ),
 )]
 pub async fn list(

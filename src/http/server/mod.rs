@@ -35,7 +35,7 @@ use self::proxies::Proxies;
 use self::stream::Watched;
 use self::watch::{Streaming, Watch};
 use super::Door;
-use super::frame::paths;
+use super::contract::paths;
 use crate::base::config::Config;
 use crate::base::limits;
 use crate::base::shutdown::Shutdown;

@@ -9,6 +9,10 @@ use crate::base::durability::Level;
 use crate::base::limits;
 use crate::sale::coupon::model::SaleTerms;
 use crate::sale::coupon::model::{CouponKind, CouponRow};
+use crate::sale::coupon::values::{
+    Cents, Currency, Headline, Line, RestockKey, Terms, Units, a_time_redis_can_count, headline,
+    iso_4217, lines, one_line,
+};
 
 /// A coupon to be created.
 #[derive(Clone, Debug, Deserialize, ToSchema, Validate)]
@@ -19,24 +23,30 @@ pub struct NewCoupon {
     #[garde(custom(sale_matches_kind(&self.sale)))]
     pub kind: CouponKind,
     /// Headline, 1 to 200 characters, none of them a control character, and not only spaces.
+    #[schema(value_type = Headline)]
     #[garde(length(chars, min = 1, max = 200), custom(headline))]
     pub title: String,
     /// Second line, up to 200 characters.
     #[serde(default)]
+    #[schema(value_type = Line)]
     #[garde(length(chars, max = 200), custom(one_line))]
     pub sub_title: String,
     /// Terms, in words, up to 4,000 characters.
     #[serde(default)]
+    #[schema(value_type = Terms)]
     #[garde(length(chars, max = 4_000), custom(lines))]
     pub rules: String,
     /// Price, in minor units.
+    #[schema(value_type = Cents)]
     #[garde(range(min = 0, max = limits::CENTS_MAX))]
     pub pay_cents: i64,
-    /// Currency of the price (ISO 4217), three letters.
+    /// Currency of the price; CNY if none is given.
     #[serde(default = "cny")]
+    #[schema(value_type = Currency)]
     #[garde(custom(iso_4217))]
     pub currency: String,
     /// Worth, in minor units.
+    #[schema(value_type = Cents)]
     #[garde(range(min = 0, max = limits::CENTS_MAX))]
     pub value_cents: i64,
     /// The sale of the coupon: required for a flash coupon, not allowed for a regular one.
@@ -50,6 +60,7 @@ pub struct NewCoupon {
 pub struct NewSale {
     /// Units on offer, 1 or more. `stock` is the name of older clients.
     #[serde(alias = "stock")]
+    #[schema(minimum = 1, maximum = 100_000_000, extensions(("x-former-name" = json!("stock"))))]
     #[garde(range(min = 1, max = limits::TOTAL_MAX))]
     pub total: i64,
     /// Start of the window.
@@ -61,7 +72,7 @@ pub struct NewSale {
     /// Durability of confirmed claims, beside that of the service: `memory`, `fsync`, `replica`, `replica:N` or
     /// `postgres`.
     #[serde(default)]
-    #[schema(value_type = Option<String>)]
+    #[schema(value_type = Option<String>, pattern = "^(memory|fsync|replica(:[1-9])?|postgres)$")]
     #[garde(skip)]
     pub durability: Option<Level>,
 }
@@ -72,32 +83,32 @@ pub struct NewSale {
 pub struct CouponEdit {
     /// Edit only if the coupon still has this revision.
     #[serde(default, deserialize_with = "not_null")]
-    #[schema(nullable = false)]
+    #[schema(nullable = false, minimum = 1)]
     #[garde(range(min = 1))]
     pub revision: Option<i64>,
     /// Headline, 1 to 200 characters, none of them a control character, and not only spaces.
     #[serde(default, deserialize_with = "not_null")]
-    #[schema(nullable = false)]
+    #[schema(value_type = Option<Headline>, nullable = false)]
     #[garde(length(chars, min = 1, max = 200), inner(custom(headline)))]
     pub title: Option<String>,
     /// Second line, up to 200 characters.
     #[serde(default, deserialize_with = "not_null")]
-    #[schema(nullable = false)]
+    #[schema(value_type = Option<Line>, nullable = false)]
     #[garde(length(chars, max = 200), inner(custom(one_line)))]
     pub sub_title: Option<String>,
     /// Terms, in words, up to 4,000 characters.
     #[serde(default, deserialize_with = "not_null")]
-    #[schema(nullable = false)]
+    #[schema(value_type = Option<Terms>, nullable = false)]
     #[garde(length(chars, max = 4_000), inner(custom(lines)))]
     pub rules: Option<String>,
-    /// Price, in minor units. Holds also for orders that are still unpaid.
+    /// Price, in minor units, of claims from now on: an order keeps the price of its claim.
     #[serde(default, deserialize_with = "not_null")]
-    #[schema(nullable = false)]
+    #[schema(value_type = Option<Cents>, nullable = false)]
     #[garde(range(min = 0, max = limits::CENTS_MAX))]
     pub pay_cents: Option<i64>,
     /// Worth, in minor units.
     #[serde(default, deserialize_with = "not_null")]
-    #[schema(nullable = false)]
+    #[schema(value_type = Option<Cents>, nullable = false)]
     #[garde(range(min = 0, max = limits::CENTS_MAX))]
     pub value_cents: Option<i64>,
     /// Changes to its sale; flash coupons only.
@@ -113,7 +124,7 @@ pub struct CouponEdit {
 pub struct SaleEdit {
     /// Units on offer; never fewer than there are. `stock` is the name of older clients.
     #[serde(default, alias = "stock", deserialize_with = "not_null")]
-    #[schema(nullable = false)]
+    #[schema(nullable = false, minimum = 1, maximum = 100_000_000, extensions(("x-former-name" = json!("stock"))))]
     #[garde(range(min = 1, max = limits::TOTAL_MAX))]
     pub total: Option<i64>,
     /// Start of the window.
@@ -133,9 +144,11 @@ pub struct SaleEdit {
 #[serde(deny_unknown_fields)]
 pub struct Restock {
     /// Name of this restock of this coupon, 1 to 100 characters of the client's choice. A repeat adds nothing.
+    #[schema(value_type = RestockKey)]
     #[garde(length(chars, min = 1, max = 100), custom(one_line))]
     pub key: String,
     /// Units to add, 1 or more.
+    #[schema(value_type = Units)]
     #[garde(range(min = 1, max = limits::TOTAL_MAX))]
     pub units: i64,
 }
@@ -195,50 +208,7 @@ fn after(opens_at: &DateTime<Utc>) -> impl FnOnce(&DateTime<Utc>, &()) -> garde:
     }
 }
 
-/// Between 1970 and 9999: milliseconds that Lua counts exactly and RFC 3339 can write.
-fn a_time_redis_can_count(time: &DateTime<Utc>, _: &()) -> garde::Result {
-    if (0..253_402_300_800_000).contains(&time.timestamp_millis()) {
-        return Ok(());
-    }
-    Err(garde::Error::new("give a time between the years 1970 and 9999"))
-}
-
 /// The currency of a coupon that names none.
 fn cny() -> String {
     "CNY".to_owned()
-}
-
-fn iso_4217(code: &str, _: &()) -> garde::Result {
-    if code.len() == 3 && code.bytes().all(|letter| letter.is_ascii_uppercase()) {
-        return Ok(());
-    }
-    Err(garde::Error::new("give the three capital letters of ISO 4217, as in CNY"))
-}
-
-/// A line that shows as it is written: not blank, no control characters, and none that turn the direction of the text
-/// around them (Unicode TR 9, explicit formatting).
-fn headline(text: &str, _: &()) -> garde::Result {
-    if text.trim().is_empty() {
-        return Err(garde::Error::new("a title has at least one character that is no space"));
-    }
-    one_line(text, &())
-}
-
-/// The same, or nothing.
-fn one_line(text: &str, _: &()) -> garde::Result {
-    match text.contains(char::is_control) || text.contains(turns_direction) {
-        true => Err(garde::Error::new(NO_CONTROLS)),
-        false => Ok(()),
-    }
-}
-
-/// The same in several lines.
-fn lines(text: &str, _: &()) -> garde::Result {
-    one_line(&text.replace(['\n', '\r', '\t'], " "), &())
-}
-
-const NO_CONTROLS: &str = "leave out control characters, and those that turn the direction of text (U+202A to U+202E, U+2066 to U+2069)";
-
-fn turns_direction(character: char) -> bool {
-    matches!(character, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

@@ -23,3 +23,6 @@ pub mod input;
 
 // A coupon, and its sale.
 pub mod model;
+
+// Values in bodies: schemas, and checks of texts.
+pub mod values;

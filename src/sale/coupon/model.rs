@@ -64,6 +64,7 @@ pub struct Coupon {
     pub row: CouponRow,
     /// The sale of the coupon; flash coupons only.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     pub sale: Option<Sale>,
 }
 

@@ -5,6 +5,7 @@ use serde::Deserialize;
 use utoipa::ToSchema;
 
 use crate::base::limits;
+use crate::sale::coupon::values::Cents;
 use crate::sale::ids::OrderId;
 use crate::sale::order::model::Order;
 use crate::sale::payment::gateway::MethodCode;
@@ -17,6 +18,7 @@ pub enum Notice {
     /// The gateway has taken money.
     Payment {
         /// The gateway's id of the payment: 1 to 200 letters, digits and signs.
+        #[schema(min_length = 1, max_length = 200, pattern = "^[!-~]*$")]
         #[garde(length(min = 1, max = 200), custom(visible))]
         payment_id: String,
         /// The order that was paid for.
@@ -26,12 +28,14 @@ pub enum Notice {
         #[garde(skip)]
         method: MethodCode,
         /// The amount, in minor units.
+        #[schema(value_type = Cents)]
         #[garde(range(min = 0, max = limits::CENTS_MAX))]
         amount_cents: i64,
     },
     /// The gateway has refunded money.
     Refund {
         /// The gateway's id of the payment.
+        #[schema(min_length = 1, max_length = 200, pattern = "^[!-~]*$")]
         #[garde(length(min = 1, max = 200), custom(visible))]
         payment_id: String,
     },

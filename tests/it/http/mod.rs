@@ -3,6 +3,9 @@
 // Lists, bodies and documents when all is well.
 mod api;
 
+// Operation ids, pages of problems, and refusals that name every fault.
+mod contract;
+
 // Input that the API refuses.
 pub mod bad_input;
 

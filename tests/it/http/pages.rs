@@ -9,7 +9,7 @@ use flash_sale::sale::claim::outcome::ClaimOutcome;
 use reqwest::header::HeaderMap;
 use serde_json::Value;
 
-use crate::support::TestApp;
+use crate::support::{TestApp, codes};
 
 /// Most bytes that the shopper's page may be, as it is sent.
 const SHOP_BYTES_MAX: usize = 25 * 1024;
@@ -41,14 +41,16 @@ const CALLED: [(&str, &str); 7] = [
 ];
 
 /// Codes that need no words of their own: the page can't cause them, or deals with them by itself.
-const WORDLESS: [&str; 8] = [
-    // A field of a refusal.
-    "order_id",
+const WORDLESS: [&str; 11] = [
     "invalid_id",
     "invalid_query",
     "invalid_body",
     "malformed_json",
     "unsupported_media_type",
+    "body_too_large",
+    "body_too_slow",
+    "method_not_allowed",
+    "internal",
     "not_claimed",
     "too_many_watchers",
 ];
@@ -212,11 +214,11 @@ async fn each_answer_has_words_in_both_languages() {
     ClaimOutcome::codes().for_each(|code| has(&format!("face.{code}")));
     for (method, path) in CALLED {
         let responses = document["paths"][path][method]["responses"].as_object();
-        for (status, response) in responses.unwrap_or_else(|| panic!("no {method} {path}")) {
-            let text = response["description"].as_str().expect("a description");
-            // Every second part stands between backticks.
-            let named = text.split('`').skip(1).step_by(2).filter(|_| status.as_str() >= "400");
-            for code in named.filter(|word| is_code(word) && !WORDLESS.contains(word)) {
+        for response in responses.unwrap_or_else(|| panic!("no {method} {path}")).values() {
+            for code in codes(&document, response) {
+                if WORDLESS.contains(&code) {
+                    continue;
+                }
                 let deed = path.starts_with("/v1/orders/{id}/");
                 has(&format!("{}.{code}", if deed { "deed" } else { "face" }));
             }
@@ -358,9 +360,4 @@ fn words(language: &str) -> BTreeMap<String, String> {
     let text = fs::read_to_string(path).expect("it is there");
     let object = text.strip_prefix("export default ").expect("it exports an object");
     serde_json::from_str(object).expect("the object is JSON")
-}
-
-fn is_code(word: &str) -> bool {
-    word.len() > 4 && word.contains('_') && word.chars().all(|c| c.is_ascii_lowercase() || c == '_')
-        || ["overloaded", "unavailable", "recovering"].contains(&word)
 }

@@ -3,6 +3,12 @@
 //! A handler returns a [`Problem`] without knowing the request's id; the outermost middleware writes
 //! the body, so there is one place where problem bodies are made.
 
+// A page for each kind.
+pub mod pages;
+
+// All kinds of problems.
+pub mod kinds;
+
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,6 +23,7 @@ use crate::kit::jwt::TokenError;
 use crate::kit::rate_limit::{Policy, TooOften};
 use crate::sale::Failure;
 use crate::sale::ids::OrderId;
+use kinds::{Kind, PAGES};
 
 /// The media type of problem bodies.
 pub const PROBLEM_JSON: &str = "application/problem+json";
@@ -29,8 +36,8 @@ pub struct Problem {
     detail: Cow<'static, str>,
     retry_after: Option<Duration>,
     order_id: Option<OrderId>,
-    /// Both states of a refused move.
-    transition: Option<Box<(&'static str, &'static str)>>,
+    /// Parts of few kinds. In a box, because each claim's result has room for a problem.
+    parts: Option<Box<Parts>>,
     /// True for a request with a token, which was refused.
     token_refused: bool,
     /// The bound that refused the request.
@@ -39,14 +46,35 @@ pub struct Problem {
     failure: Option<Arc<Failure>>,
 }
 
-/// The body of a problem.
+/// A member of a body that is wrong.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct WrongMember {
+    /// Place of the member in the body, as a JSON pointer (RFC 6901); empty for the body itself.
+    pub pointer: String,
+    /// Its fault, in words.
+    pub detail: String,
+}
+
+/// Parts of a body that few kinds have.
+#[derive(Clone, Debug)]
+enum Parts {
+    /// Both states of a refused move.
+    Transition { from: &'static str, to: &'static str },
+    /// Wrong members of the body.
+    Errors(Vec<WrongMember>),
+}
+
+/// The body of a problem (RFC 9457).
 #[derive(Serialize, ToSchema)]
+#[schema(as = Problem)]
 pub struct ProblemBody<'a> {
-    /// Name of the kind of problem: `urn:flash-sale:problem:<code>`.
+    /// Address of a page about this kind of problem, relative to this service.
+    #[schema(format = "uri-reference")]
     r#type: String,
     /// The kind of problem, in words.
     title: &'a str,
     /// The HTTP status, repeated.
+    #[schema(minimum = 400, maximum = 599)]
     status: u16,
     /// The kind of problem, for programs.
     code: &'a str,
@@ -56,13 +84,24 @@ pub struct ProblemBody<'a> {
     request_id: &'a str,
     /// The order of the first claim; with `already_claimed` only.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     order_id: Option<OrderId>,
     /// Present state; with `invalid_transition` only.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     from: Option<&'a str>,
     /// Requested state; with `invalid_transition` only.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
     to: Option<&'a str>,
+    /// Milliseconds after which to ask again, more exactly than Retry-After; with that header only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, minimum = 0)]
+    retry_after_ms: Option<u64>,
+    /// All wrong members of the body; with `invalid_body` only.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    #[schema(required = false)]
+    errors: &'a [WrongMember],
 }
 
 impl Problem {
@@ -78,7 +117,7 @@ impl Problem {
             detail: detail.into(),
             retry_after: None,
             order_id: None,
-            transition: None,
+            parts: None,
             token_refused: false,
             too_often: None,
             failure: None,
@@ -99,7 +138,7 @@ impl Problem {
     pub fn invalid_transition(what: &str, from: &'static str, to: &'static str) -> Self {
         let detail = format!("the {what} is {from}, and from there it can't become {to}");
         let problem = Self::new(StatusCode::CONFLICT, "invalid_transition", detail);
-        Self { transition: Some(Box::new((from, to))), ..problem }
+        Self { parts: Some(Box::new(Parts::Transition { from, to })), ..problem }
     }
 
     /// The problem of a failure: whether the request took effect is unknown.
@@ -113,6 +152,17 @@ impl Problem {
     pub fn recovering(back_in: Duration) -> Self {
         let detail = "Redis has been started anew or has lost data, and is being compared with Postgres: ask again";
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "recovering", detail).retry_after(back_in)
+    }
+
+    /// The problem of a body with these wrong members.
+    pub fn invalid_body(errors: Vec<WrongMember>) -> Self {
+        let detail = match &errors[..] {
+            [WrongMember { pointer, detail }] if pointer.is_empty() => format!("the body {detail}"),
+            [WrongMember { pointer, detail }] => format!("`{pointer}` {detail}"),
+            _ => format!("{} members of the body are wrong; `errors` names each", errors.len()),
+        };
+        let problem = Self::new(StatusCode::UNPROCESSABLE_ENTITY, "invalid_body", detail);
+        Self { parts: Some(Box::new(Parts::Errors(errors))), ..problem }
     }
 
     /// Tells the client when to ask again.
@@ -144,16 +194,30 @@ impl Problem {
 
     /// The body of the reply.
     pub fn body(&self, request_id: &str) -> Vec<u8> {
+        let kind = Kind::of(self.code);
+        debug_assert!(
+            kind.is_some_and(|kind| kind.status == self.status.as_u16()),
+            "the table of kinds has no {} with status {}",
+            self.code,
+            self.status
+        );
+        let (from, to, errors) = match self.parts.as_deref() {
+            Some(Parts::Transition { from, to }) => (Some(*from), Some(*to), &[][..]),
+            Some(Parts::Errors(errors)) => (None, None, &errors[..]),
+            None => (None, None, &[][..]),
+        };
         let body = ProblemBody {
-            r#type: format!("urn:flash-sale:problem:{}", self.code),
-            title: &title(self.code),
+            r#type: format!("{PAGES}{}", self.code),
+            title: kind.map_or(self.code, |kind| kind.title),
             status: self.status.as_u16(),
             code: self.code,
             detail: &self.detail,
             request_id,
             order_id: self.order_id,
-            from: self.transition.as_deref().map(|(from, _)| *from),
-            to: self.transition.as_deref().map(|(_, to)| *to),
+            from,
+            to,
+            retry_after_ms: self.retry_after.map(milliseconds),
+            errors,
         };
         serde_json::to_vec(&body).unwrap_or_default()
     }
@@ -192,6 +256,11 @@ impl Problem {
     }
 }
 
+/// Rounded up, like the seconds of Retry-After.
+fn milliseconds(wait: Duration) -> u64 {
+    u64::try_from(wait.as_micros().div_ceil(1_000)).unwrap_or(u64::MAX)
+}
+
 fn number(number: u128) -> HeaderValue {
     text(number.to_string())
 }
@@ -204,42 +273,6 @@ fn text(text: String) -> HeaderValue {
 /// others would cost each claim two headers.
 const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
 const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
-
-/// Title of a code. Most codes are their own title: `sold_out` is "Sold out".
-fn title(code: &'static str) -> Cow<'static, str> {
-    Cow::Borrowed(match code {
-        "callbacks_off" => "No callbacks here",
-        "coupon_not_found" => "No such coupon",
-        "cross_site" => "Asked by another site",
-        "dead_letter_not_found" => "No such dead letter",
-        "forbidden" => "Not allowed",
-        "internal" => "Internal error",
-        "invalid_signature" => "Not signed by the gateway",
-        "invalid_token" => "Not authenticated",
-        "invalid_transition" => "Can't go there",
-        "malformed_json" => "Malformed JSON",
-        "no_gateway" => "No payment gateway",
-        "order_id_taken" => "Order id of another order",
-        "order_not_found" => "No such order",
-        "overloaded" => "Too many claims at once",
-        "payment_conflict" => "Payment of another order",
-        "payment_elsewhere" => "Paid elsewhere",
-        "payment_not_found" => "No such payment",
-        "postponed_not_found" => "Nothing postponed",
-        "rate_limited" => "Too many requests",
-        "restock_key_used" => "Key used before",
-        "revision_conflict" => "Changed in the meantime",
-        "run_not_found" => "No such comparison",
-        "sale_in_flight" => "Claims on their way",
-        "sale_not_loaded" => "Sale never loaded",
-        "stock_too_large" => "Too many units",
-        "wrong_host" => "Not the name of this service",
-        _ => {
-            let words = code.replace('_', " ");
-            return Cow::Owned(words[..1].to_ascii_uppercase() + &words[1..]);
-        }
-    })
-}
 
 impl IntoResponse for Problem {
     /// The middleware writes the body, because only the middleware knows the request's id.

@@ -1,0 +1,201 @@
+//! Problems, headers and codes of each operation.
+//!
+//! A handler names the codes of its own refusals (`x-problems`). The others follow from the form of the operation: an id,
+//! a query, a body, a token.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+use super::examples;
+use super::paths::{CALLBACK, LIVEZ, METRICS, READYZ};
+use crate::http::problem::PROBLEM_JSON;
+use crate::http::problem::kinds::Kind;
+
+/// Member of an operation with the codes of its own refusals.
+const OWN: &str = "x-problems";
+
+/// Headers of replies.
+pub fn headers() -> Value {
+    let text = |description: &str, example: &str| json!({"description": description, "schema": {"type": "string"}, "example": example});
+    json!({
+        "RequestId": text("Name of the request in the logs: the client's own, if it sent one that is fit for a log line.", examples::REQUEST_ID),
+        "Location": text("Path of what was made, or of the place to ask.", "/v1/coupons/1048577/claims/me"),
+        "Allow": text("Methods of the path.", "GET,HEAD"),
+        "WwwAuthenticate": text("How to authenticate, and the fault of a token that was refused (RFC 6750).", "Bearer"),
+        "RateLimitPolicy": text("The bound: its name, and requests (`q`) in a window of seconds (`w`).", r#""user-claims";q=10;w=1"#),
+        "RateLimit": text("State of the bound: requests that are left (`r`), and seconds until there are more (`t`).", r#""user-claims";r=0;t=1"#),
+        "RetryAfter": {"description": "Seconds after which to ask again.", "schema": {"type": "integer", "minimum": 1}, "example": 1},
+    })
+}
+
+/// Completes every operation, and the responses that they share.
+pub fn complete(document: &mut Value) {
+    let mut shared = Map::new();
+    let paths = document["paths"].as_object_mut().expect("a document has paths");
+    for (path, item) in paths {
+        for operation in item.as_object_mut().into_iter().flat_map(Map::values_mut) {
+            complete_one(path, operation, &mut shared);
+        }
+    }
+    document["components"]["responses"] = Value::Object(shared);
+}
+
+fn complete_one(path: &str, operation: &mut Value, shared: &mut Map<String, Value>) {
+    let kinds = kinds(path, operation);
+    let operation = operation.as_object_mut().expect("an operation is an object");
+    operation.remove(OWN);
+    if operation.get("security").is_none() {
+        operation.insert("security".to_owned(), json!([]));
+    }
+    let responses = operation["responses"].as_object_mut().expect("it has responses");
+    for response in responses.values_mut() {
+        let own = response["headers"].take();
+        response["headers"] = json!({"x-request-id": header("RequestId")});
+        for (name, shared) in [("Location", "Location"), ("Retry-After", "RetryAfter")] {
+            if own[name].is_object() {
+                response["headers"][name] = header(shared);
+            }
+        }
+        if let Some(stream) = response.pointer_mut("/content/text~1event-stream") {
+            stream["schema"] = event(&stream["schema"]);
+        }
+    }
+    for (status, kinds) in kinds {
+        let refusal = refusal(status, &kinds);
+        if let Some(own) = responses.get_mut(&status.to_string()) {
+            own["content"][PROBLEM_JSON] = refusal["content"][PROBLEM_JSON].clone();
+            continue;
+        }
+        let name = kinds.iter().map(|kind| camel_case(kind.code)).collect::<Vec<_>>().join("Or");
+        let reference = json!({"$ref": format!("#/components/responses/{name}")});
+        responses.insert(status.to_string(), reference);
+        shared.insert(name, refusal);
+    }
+}
+
+/// The kinds of problems of an operation, by status.
+fn kinds(path: &str, operation: &Value) -> BTreeMap<u16, Vec<&'static Kind>> {
+    let own = operation[OWN].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let mut kinds: BTreeMap<u16, Vec<&'static Kind>> = BTreeMap::new();
+    let implied: Vec<&str> = implied(path, operation);
+    for code in own.chain(implied) {
+        let kind = Kind::of(code).unwrap_or_else(|| panic!("{code} is no kind of problem"));
+        kinds.entry(kind.status).or_default().push(kind);
+    }
+    kinds
+}
+
+/// Codes that follow from the form of an operation.
+fn implied(path: &str, operation: &Value) -> Vec<&'static str> {
+    let list = |name: &str| operation[name].as_array().map_or(&[][..], Vec::as_slice);
+    let has = |place: &str| list("parameters").iter().any(|parameter| parameter["in"] == place);
+    let needs = |scheme: &str| list("security").iter().any(|needed| needed[scheme].is_array());
+    let body = operation["requestBody"].is_object();
+    let asks_stores = path != LIVEZ && path != METRICS;
+    let bounded = !matches!(path, LIVEZ | READYZ | METRICS | CALLBACK);
+    let rules = [
+        (has("path"), "invalid_id"),
+        (has("query"), "invalid_query"),
+        (bounded, "rate_limited"),
+        (body, "malformed_json"),
+        (body, "invalid_body"),
+        (body, "body_too_slow"),
+        (body && !needs("signature"), "unsupported_media_type"),
+        (needs("user") || needs("admin"), "invalid_token"),
+        (needs("admin"), "forbidden"),
+        (asks_stores, "unavailable"),
+        (true, "method_not_allowed"),
+        (true, "body_too_large"),
+        (true, "internal"),
+    ];
+    rules.into_iter().filter(|(holds, _)| *holds).map(|(_, code)| code).collect()
+}
+
+/// The response of refusals with one status.
+fn refusal(status: u16, kinds: &[&'static Kind]) -> Value {
+    let codes: Vec<&str> = kinds.iter().map(|kind| kind.code).collect();
+    let types: Vec<String> = kinds.iter().map(|kind| kind.page()).collect();
+    let examples: Map<String, Value> = kinds
+        .iter()
+        .map(|kind| {
+            let example = json!({"summary": kind.title, "value": examples::problem(kind)});
+            (kind.code.to_owned(), example)
+        })
+        .collect();
+    let schema = json!({"allOf": [
+        {"$ref": "#/components/schemas/Problem"},
+        {
+            "type": "object",
+            "required": ["type", "status", "code"],
+            "properties": {
+                "type": {"type": "string", "enum": types},
+                "status": {"type": "integer", "const": status},
+                "code": {"type": "string", "enum": codes},
+            },
+        },
+    ]});
+    let mut headers = json!({"x-request-id": header("RequestId")});
+    match status {
+        401 => headers["WWW-Authenticate"] = header("WwwAuthenticate"),
+        405 => headers["Allow"] = header("Allow"),
+        429 => {
+            for (name, shared) in BOUND {
+                headers[name] = header(shared);
+            }
+        }
+        503 => headers["Retry-After"] = header("RetryAfter"),
+        _ if codes.contains(&"sale_not_started") => headers["Retry-After"] = header("RetryAfter"),
+        _ => {}
+    }
+    let content = json!({PROBLEM_JSON: {"schema": schema, "examples": examples}});
+    json!({"description": in_words(kinds), "headers": headers, "content": content})
+}
+
+fn in_words(kinds: &[&'static Kind]) -> String {
+    match kinds {
+        [kind] => kind.meaning.to_owned(),
+        _ => {
+            let lines = kinds.iter().map(|kind| format!("* `{}`: {}", kind.code, kind.meaning));
+            lines.collect::<Vec<_>>().join("\n")
+        }
+    }
+}
+
+/// An event of a stream of these states, as a client reads it (HTML, server-sent events).
+fn event(state: &Value) -> Value {
+    let bye = json!({
+        "type": "object",
+        "required": ["reason"],
+        "properties": {"reason": {"type": "string", "const": "stopping"}},
+    });
+    json!({
+        "type": "object",
+        "required": ["event", "data"],
+        "properties": {
+            "event": {"type": "string", "enum": ["sale", "bye"]},
+            "id": {"type": "string", "description": "Grows with time."},
+            "data": {
+                "type": "string",
+                "contentMediaType": "application/json",
+                "contentSchema": {"anyOf": [state, bye]},
+            },
+        },
+    })
+}
+
+/// Headers of a reply to a client that asks too often.
+const BOUND: [(&str, &str); 3] = [
+    ("Retry-After", "RetryAfter"),
+    ("RateLimit-Policy", "RateLimitPolicy"),
+    ("RateLimit", "RateLimit"),
+];
+
+fn header(name: &str) -> Value {
+    json!({"$ref": format!("#/components/headers/{name}")})
+}
+
+fn camel_case(code: &str) -> String {
+    let capital = |word: &str| word[..1].to_ascii_uppercase() + &word[1..];
+    code.split('_').map(capital).collect()
+}

@@ -1,0 +1,71 @@
+//! Schemas, beyond what their types say.
+
+use serde_json::{Map, Value, json};
+
+use crate::http::problem::kinds::Kind;
+
+/// Prefix of references to schemas.
+pub const SCHEMAS: &str = "#/components/schemas/";
+
+/// Completes the schemas by rules between members.
+pub fn complete(schemas: &mut Value) {
+    if schemas["NewCoupon"].is_object() {
+        by_kind(schemas);
+    }
+    if schemas["Problem"].is_object() {
+        let codes: Vec<&str> = Kind::all().map(|kind| kind.code).collect();
+        schemas["Problem"]["properties"]["code"]["enum"] = json!(codes);
+    }
+}
+
+/// A new coupon is a flash coupon, which needs a sale, or a regular one, which has none.
+fn by_kind(schemas: &mut Value) {
+    let any = schemas["NewCoupon"].take();
+    let variant = |kind: &str, words: &str| {
+        let mut schema = any.clone();
+        schema["description"] = json!(words);
+        schema["properties"]["kind"] = json!({"type": "string", "enum": [kind]});
+        schema
+    };
+    let mut flash = variant("flash", "A flash coupon to be created: it has a sale.");
+    flash["properties"]["sale"] = json!({"$ref": format!("{SCHEMAS}NewSale")});
+    flash["required"].as_array_mut().expect("it has required members").push(json!("sale"));
+    let mut regular = variant("regular", "A regular coupon to be created: it has no sale.");
+    regular["properties"]["sale"] = json!({"type": "null"});
+    schemas["NewFlashCoupon"] = flash;
+    schemas["NewRegularCoupon"] = regular;
+    let of = |name: &str| format!("{SCHEMAS}{name}");
+    schemas["NewCoupon"] = json!({
+        "description": any["description"],
+        "oneOf": [{"$ref": of("NewFlashCoupon")}, {"$ref": of("NewRegularCoupon")}],
+        "discriminator": {
+            "propertyName": "kind",
+            "mapping": {"flash": of("NewFlashCoupon"), "regular": of("NewRegularCoupon")},
+        },
+    });
+}
+
+/// Members of replies that may be null are always there. A request, which refuses unknown members, may leave them out.
+pub fn complete_replies(schemas: &mut Value) {
+    for schema in schemas.as_object_mut().into_iter().flat_map(Map::values_mut) {
+        if schema["additionalProperties"] == false {
+            continue;
+        }
+        let Some(properties) = schema["properties"].as_object() else { continue };
+        let nullable = properties.iter().filter(|(_, member)| may_be_null(member));
+        let nullable: Vec<Value> = nullable.map(|(name, _)| json!(name)).collect();
+        if nullable.is_empty() {
+            continue;
+        }
+        match schema["required"].as_array_mut() {
+            Some(required) => required.extend(nullable),
+            None => schema["required"] = json!(nullable),
+        }
+    }
+}
+
+fn may_be_null(member: &Value) -> bool {
+    let is_null = |schema: &Value| schema["type"] == "null";
+    member["type"].as_array().is_some_and(|types| types.contains(&json!("null")))
+        || member["oneOf"].as_array().is_some_and(|any| any.iter().any(is_null))
+}

@@ -1,0 +1,139 @@
+//! Values in bodies of administrators' requests: the schema of each, and the checks of texts.
+//!
+//! A schema takes literals only; the tests below hold them to the limits.
+
+use chrono::{DateTime, Utc};
+use utoipa::ToSchema;
+
+/// Headline: 1 to 200 characters in one line, not only spaces, without control characters and those that turn the
+/// direction of text.
+#[derive(ToSchema)]
+#[schema(
+    min_length = 1,
+    max_length = 200,
+    pattern = "^[^\\u0000-\\u001f\\u007f-\\u009f\\u202a-\\u202e\\u2066-\\u2069]*[^\\u0000-\\u0020\\u007f-\\u00a0\\u1680\\u2000-\\u200a\\u2028-\\u202f\\u205f\\u2066-\\u2069\\u3000][^\\u0000-\\u001f\\u007f-\\u009f\\u202a-\\u202e\\u2066-\\u2069]*$"
+)]
+pub struct Headline(pub String);
+
+/// Line: up to 200 characters, without control characters and those that turn the direction of text.
+#[derive(ToSchema)]
+#[schema(
+    max_length = 200,
+    pattern = "^[^\\u0000-\\u001f\\u007f-\\u009f\\u202a-\\u202e\\u2066-\\u2069]*$"
+)]
+pub struct Line(pub String);
+
+/// Terms, in words: lines of up to 4,000 characters together, without other control characters and those that turn the
+/// direction of text.
+#[derive(ToSchema)]
+#[schema(
+    max_length = 4000,
+    pattern = "^[^\\u0000-\\u0008\\u000b\\u000c\\u000e-\\u001f\\u007f-\\u009f\\u202a-\\u202e\\u2066-\\u2069]*$"
+)]
+pub struct Terms(pub String);
+
+/// Name of a restock, of the client's choice: 1 to 100 characters in one line, without control characters and those
+/// that turn the direction of text.
+#[derive(ToSchema)]
+#[schema(
+    min_length = 1,
+    max_length = 100,
+    pattern = "^[^\\u0000-\\u001f\\u007f-\\u009f\\u202a-\\u202e\\u2066-\\u2069]*$"
+)]
+pub struct RestockKey(pub String);
+
+/// Money, in minor units.
+#[derive(ToSchema)]
+#[schema(minimum = 0, maximum = 1_000_000_000_000_i64)]
+pub struct Cents(pub i64);
+
+/// Currency: three capital letters of ISO 4217, as in CNY.
+#[derive(ToSchema)]
+#[schema(pattern = "^[A-Z]{3}$")]
+pub struct Currency(pub String);
+
+/// Units of a sale.
+#[derive(ToSchema)]
+#[schema(minimum = 1, maximum = 100_000_000)]
+pub struct Units(pub i64);
+
+/// A line that shows as it is written: not blank, no control characters, and none that turn the direction of the text
+/// around them (Unicode TR 9, explicit formatting).
+pub fn headline(text: &str, _: &()) -> garde::Result {
+    if text.trim().is_empty() {
+        return Err(garde::Error::new("a title has at least one character that is no space"));
+    }
+    one_line(text, &())
+}
+
+/// The same, or nothing.
+pub fn one_line(text: &str, _: &()) -> garde::Result {
+    match text.contains(char::is_control) || text.contains(turns_direction) {
+        true => Err(garde::Error::new(NO_CONTROLS)),
+        false => Ok(()),
+    }
+}
+
+/// The same in several lines.
+pub fn lines(text: &str, _: &()) -> garde::Result {
+    one_line(&text.replace(['\n', '\r', '\t'], " "), &())
+}
+
+/// The form of a currency's code.
+pub fn iso_4217(code: &str, _: &()) -> garde::Result {
+    if code.len() == 3 && code.bytes().all(|letter| letter.is_ascii_uppercase()) {
+        return Ok(());
+    }
+    Err(garde::Error::new("give the three capital letters of ISO 4217, as in CNY"))
+}
+
+const NO_CONTROLS: &str = "leave out control characters, and those that turn the direction of text (U+202A to U+202E, U+2066 to U+2069)";
+
+fn turns_direction(character: char) -> bool {
+    matches!(character, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// Between 1970 and 9999: milliseconds that Lua counts exactly and RFC 3339 can write.
+pub fn a_time_redis_can_count(time: &DateTime<Utc>, _: &()) -> garde::Result {
+    if (0..253_402_300_800_000).contains(&time.timestamp_millis()) {
+        return Ok(());
+    }
+    Err(garde::Error::new("give a time between the years 1970 and 9999"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::Value;
+    use utoipa::PartialSchema;
+
+    use super::*;
+    use crate::base::limits;
+
+    fn schema<T: PartialSchema>() -> Value {
+        serde_json::to_value(T::schema()).expect("a schema is JSON")
+    }
+
+    #[test]
+    fn schemas_have_the_limits() {
+        assert_eq!(schema::<Cents>()["maximum"], limits::CENTS_MAX);
+        assert_eq!(schema::<Units>()["maximum"], limits::TOTAL_MAX);
+    }
+
+    /// Each character that may matter, alone and inside a text.
+    #[test]
+    fn patterns_take_the_texts_that_the_checks_take() {
+        let pattern = |schema: &Value| {
+            let pattern = schema["pattern"].as_str().expect("a pattern");
+            regex_lite::Regex::new(pattern).expect("it is valid")
+        };
+        let (head, line, terms) = (schema::<Headline>(), schema::<Line>(), schema::<Terms>());
+        let (head, line, terms) = (pattern(&head), pattern(&line), pattern(&terms));
+        for character in ('\0'..='\u{3100}').chain(['\u{feff}', '\u{1f39f}']) {
+            for text in [character.to_string(), format!("a{character}b"), format!(" {character}")] {
+                assert_eq!(head.is_match(&text), headline(&text, &()).is_ok(), "{text:?}");
+                assert_eq!(line.is_match(&text), one_line(&text, &()).is_ok(), "{text:?}");
+                assert_eq!(terms.is_match(&text), lines(&text, &()).is_ok(), "{text:?}");
+            }
+        }
+    }
+}
