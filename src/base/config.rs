@@ -179,6 +179,10 @@ pub struct Config {
         value_parser = clap::value_parser!(u64).range(..=600_000))]
     pub stop_delay_ms: u64,
 
+    /// Requests of which one is written to the log, with its route, status, time and user; 1 for each, 0 for none
+    #[arg(long, env = "FLASH_SALE_ACCESS_LOG_ONE_IN", default_value_t = 0)]
+    pub access_log_one_in: u32,
+
     /// Claims that one user may make in a second before being told 429; 0 for no bound
     #[arg(long, env = "FLASH_SALE_USER_CLAIMS_PER_SECOND", default_value_t = 100)]
     pub user_claims_per_second: u32,

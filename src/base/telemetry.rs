@@ -7,7 +7,9 @@ use std::time::Instant;
 
 use clap::ValueEnum;
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
-use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusHandle};
+use metrics_exporter_prometheus::{
+    BuildError, Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder,
+};
 use tracing_subscriber::EnvFilter;
 use uuid::Uuid;
 
@@ -126,8 +128,13 @@ pub struct Metrics {
     page: PrometheusHandle,
     /// Gauges that passes have looked up.
     pub gauges: Gauges,
-    /// Time a request took, from its head to the head of its reply.
-    pub http_seconds: Histogram,
+    /// Makes metrics whose labels become known while the service runs.
+    recorder: PrometheusRecorder,
+    /// Requests that were refused for want of an identity (401) or of a right (403).
+    unauthenticated: Counter,
+    forbidden: Counter,
+    /// Lines that the access log left out, because the log couldn't keep up.
+    pub access_lines_lost: Counter,
     /// Requests that failed because of a fault of the service.
     pub requests_failed: Counter,
     /// Time from a claim to its row in `orders`, by the clocks of Redis and of the worker.
@@ -187,15 +194,15 @@ impl Metrics {
         let total = |name: &'static str| {
             metrics::with_local_recorder(&recorder, || counter!(format!("flash_sale_{name}_total")))
         };
-        let http_seconds = metrics::with_local_recorder(&recorder, || {
-            histogram!("flash_sale_http_request_duration_seconds")
-        });
+        let refused = |status: &'static str| {
+            let counter = || counter!("flash_sale_requests_refused_total", "status" => status);
+            metrics::with_local_recorder(&recorder, counter)
+        };
         let claim_to_row_seconds =
             metrics::with_local_recorder(&recorder, || histogram!(CLAIM_TO_ROW));
-        let backlog =
-            metrics::with_local_recorder(&recorder, || gauge!("flash_sale_backlog_entries"));
-        let connections =
-            metrics::with_local_recorder(&recorder, || gauge!("flash_sale_connections"));
+        let now = |name: &'static str| {
+            metrics::with_local_recorder(&recorder, || gauge!(format!("flash_sale_{name}")))
+        };
         let by_reason = |name: &'static str, reason: &'static str| {
             let counter =
                 || counter!(format!("flash_sale_connections_{name}_total"), "reason" => reason);
@@ -214,9 +221,11 @@ impl Metrics {
             (pass, metrics::with_local_recorder(&recorder, counter))
         };
         Ok(Self {
-            http_seconds,
+            unauthenticated: refused("401"),
+            forbidden: refused("403"),
+            access_lines_lost: total("access_lines_lost"),
             claim_to_row_seconds,
-            connections,
+            connections: now("connections"),
             connections_closed: ConnectionEnd::NAMES
                 .map(|(reason, name)| (reason, by_reason("closed", name)))
                 .into(),
@@ -227,7 +236,7 @@ impl Metrics {
             pass_failures: passes.map(pass_failures).collect(),
             requests_failed: total("requests_failed"),
             rate_limited: RATE_LIMITS.map(rate_limited).into(),
-            backlog,
+            backlog: now("backlog_entries"),
             order_looks: total("order_looks"),
             orders_written: total("orders_written"),
             orders_repeated: total("orders_repeated"),
@@ -240,7 +249,28 @@ impl Metrics {
             reconcile_failed: total("reconcile_failed"),
             gauges: Gauges::default(),
             page,
+            recorder,
         })
+    }
+
+    /// Times of the replies of a route, from the head of a request to the head of its reply. `class` is the first digit
+    /// of their status.
+    pub fn http_seconds(&self, route: &str, class: usize) -> Histogram {
+        metrics::with_local_recorder(&self.recorder, || {
+            histogram!(
+                "flash_sale_http_request_duration_seconds",
+                "route" => route.to_owned(), "class" => format!("{class}xx")
+            )
+        })
+    }
+
+    /// Counts a reply that refuses for want of an identity or of a right.
+    pub fn count_refused(&self, status: u16) {
+        match status {
+            401 => self.unauthenticated.increment(1),
+            403 => self.forbidden.increment(1),
+            _ => {}
+        }
     }
 
     /// Counts a connection that the service closes.

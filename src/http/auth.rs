@@ -4,6 +4,7 @@ use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{StatusCode, header};
 
+use super::frame::bearer::bearer;
 use super::problem::Problem;
 use super::state::HttpState;
 use crate::kit::jwt::{Grants, TokenError};
@@ -43,12 +44,7 @@ impl FromRequestParts<HttpState> for Admin {
 }
 
 fn grants(parts: &Parts, http: &HttpState) -> Result<Grants, Problem> {
-    let header = parts.headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
-    let token = header.and_then(|value| {
-        let (scheme, token) = value.split_once(' ')?;
-        scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
-    });
-    let Some(token) = token else {
+    let Some(token) = parts.headers.get(header::AUTHORIZATION).and_then(bearer) else {
         let detail = "send the header `Authorization: Bearer <token>`";
         return Err(Problem::new(StatusCode::UNAUTHORIZED, "invalid_token", detail));
     };

@@ -76,6 +76,8 @@ use uuid::Uuid;
 
 use crate::base::limits;
 use crate::base::telemetry::{Metrics, RequestIds};
+use frame::access_log::{Access, AccessLog};
+use frame::routes::{Route, Routes};
 use frame::security::{self, Kind};
 use problem::{PROBLEM_JSON, Problem, ProblemBody, REQUEST_ID};
 use state::HttpState;
@@ -135,8 +137,9 @@ pub fn api(http: &HttpState, with_operations: bool) -> Door {
         .routes(routes!(operators::reconcile::show));
     let routes = if with_operations { routes.merge(operation_routes()) } else { routes };
     let (router, document) = routes.split_for_parts();
-    let docs = SwaggerUi::new("/docs")
-        .external_url_unchecked("/openapi.json", contract::document(&document));
+    let names = paths_of(&document).chain([no_op::PATH.to_owned(), OPENAPI.to_owned()]).collect();
+    let docs =
+        SwaggerUi::new("/docs").external_url_unchecked(OPENAPI, contract::document(&document));
     let router = router
         .route(problem::pages::PAGE, get(problem::pages::page))
         .route(problem::pages::LIST, get(problem::pages::list));
@@ -145,12 +148,19 @@ pub fn api(http: &HttpState, with_operations: bool) -> Door {
         true => router.route(no_op::PATH, post(no_op::no_op)),
         false => router,
     };
-    Door::new(router.merge(docs).merge(pages::routes(http)), http)
+    Door::new(router.merge(docs).merge(pages::routes(http)), names, http)
+}
+
+const OPENAPI: &str = "/openapi.json";
+
+fn paths_of(document: &utoipa::openapi::OpenApi) -> impl Iterator<Item = String> {
+    document.paths.paths.keys().cloned()
 }
 
 /// The operations alone, for a listener of their own.
 pub fn operations(http: &HttpState) -> Door {
-    Door::new(operation_routes().split_for_parts().0, http)
+    let (router, document) = operation_routes().split_for_parts();
+    Door::new(router, paths_of(&document).collect(), http)
 }
 
 fn operation_routes() -> OpenApiRouter<HttpState> {
@@ -165,12 +175,13 @@ fn operation_routes() -> OpenApiRouter<HttpState> {
 pub struct Door {
     http: HttpState,
     routes: TowerToHyperService<Router>,
+    names: Arc<Routes>,
 }
 
 impl Door {
     /// No layer: each one would put every route into a box of its own, and every body that it may change. The frame of a
     /// request is [`answer`](Self::answer).
-    fn new(router: Router<HttpState>, http: &HttpState) -> Self {
+    fn new(router: Router<HttpState>, paths: Vec<String>, http: &HttpState) -> Self {
         let router = router
             .fallback(|| async { Problem::nothing_here() })
             .method_not_allowed_fallback(|| async {
@@ -181,7 +192,8 @@ impl Door {
                 )
             })
             .with_state(http.clone());
-        Self { http: http.clone(), routes: TowerToHyperService::new(router) }
+        let names = Arc::new(Routes::new(paths));
+        Self { http: http.clone(), routes: TowerToHyperService::new(router), names }
     }
 
     /// The frame of every request: its id, its limits, its problem body, its duration.
@@ -240,12 +252,20 @@ impl Door {
         self.http.app().metrics.clone()
     }
 
-    fn frame<B>(&self, client: IpAddr, request: &Request<B>) -> Frame {
+    fn frame<B>(&self, client: IpAddr, request: &Request<B>) -> Frame<'_> {
         let headers = request.headers();
+        let route = self.names.of(request.uri().path());
+        let log = self.http.front().access_log.as_ref().filter(|log| log.picks());
         let origin = headers.get(header::ORIGIN);
         Frame {
             started: Instant::now(),
             client,
+            route,
+            picked: log.map(|log| Picked {
+                log,
+                method: request.method().clone(),
+                authorization: headers.get(header::AUTHORIZATION).cloned(),
+            }),
             version: request.version(),
             kind: Kind::of(request.uri().path()),
             // A reply to POST is not kept anyway.
@@ -256,8 +276,11 @@ impl Door {
         }
     }
 
-    fn finish(&self, frame: Frame, mut response: Response) -> Response {
-        let Frame { started, client, version, kind, private, origin, request_id } = frame;
+    fn finish(&self, frame: Frame<'_>, mut response: Response) -> Response {
+        let Frame { started, client, route, picked, version, kind, private, origin, request_id } =
+            frame;
+        let metrics = &self.http.app().metrics;
+        let mut code = None;
         let mut problem = response.extensions_mut().remove::<Problem>();
         if problem.is_none() && response.status() == StatusCode::NOT_FOUND {
             // Swagger UI answers for a page that is not there, without a problem body.
@@ -270,8 +293,9 @@ impl Door {
                 problem = too_often.into();
             }
             if let Some(policy) = problem.too_often() {
-                self.http.app().metrics.count_rate_limited(policy.name);
+                metrics.count_rate_limited(policy.name);
             }
+            code = Some(problem.code());
             let request_id = request_id.to_str().expect("checked or made by us");
             log_failure(&self.http, &problem, request_id);
             let rendered = problem.render(request_id);
@@ -288,15 +312,28 @@ impl Door {
             // The client's next request goes to another process. HTTP/2 announces that in a frame of its own.
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
-        self.http.app().metrics.http_seconds.record(started.elapsed());
+        let (status, took) = (response.status().as_u16(), started.elapsed());
+        route.times(metrics, status).record(took);
+        metrics.count_refused(status);
+        if let Some(Picked { log, method, authorization }) = picked {
+            let route = route.name.clone();
+            let request_id = response.headers()[REQUEST_ID].clone();
+            let access = Access { method, route, status, code, took, authorization, request_id };
+            if !log.hand_over(access) {
+                metrics.access_lines_lost.increment(1);
+            }
+        }
         response
     }
 }
 
 /// Facts about a request that its reply needs.
-struct Frame {
+struct Frame<'a> {
     started: Instant,
     client: IpAddr,
+    route: &'a Route,
+    /// Facts for a line of the access log, if there will be one.
+    picked: Option<Picked<'a>>,
     version: Version,
     kind: Kind,
     /// Whether the reply is for this client alone.
@@ -304,6 +341,12 @@ struct Frame {
     /// The value that allows a page of another origin to see the reply.
     origin: Option<HeaderValue>,
     request_id: HeaderValue,
+}
+
+struct Picked<'a> {
+    log: &'a AccessLog,
+    method: Method,
+    authorization: Option<HeaderValue>,
 }
 
 /// A body that notes when its reader waits for the client.

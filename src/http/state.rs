@@ -5,7 +5,10 @@ use std::sync::atomic::AtomicI64;
 use std::sync::{Arc, Mutex};
 
 use axum::extract::FromRef;
+use axum::http::HeaderValue;
 
+use super::frame::access_log::{self, AccessLog};
+use super::frame::bearer::actor;
 use super::frame::bounds::Bounds;
 use super::frame::cors::Cors;
 use crate::app::{self, App};
@@ -38,6 +41,8 @@ pub(super) struct Front {
     pub(super) callbacks: Option<Callbacks>,
     /// How often one client may ask.
     pub(super) bounds: Bounds,
+    /// Lines about requests, if any are written.
+    pub(super) access_log: Option<AccessLog>,
     /// Pages of other origins that may use the API, if any may.
     pub(super) cors: Option<Cors>,
     /// Whether the route that does nothing is there, for measurements.
@@ -56,7 +61,9 @@ impl HttpState {
     /// The state of this service, as the configuration has it. A task of the service keeps the memory of the bounds
     /// small, and reads the public keys of tokens again.
     pub fn new(app: Arc<App>, config: &Config, tokens: Tokens) -> Self {
+        let (access_log, lines) = AccessLog::new(config.access_log_one_in).unzip();
         let front = Front {
+            access_log,
             tokens,
             callbacks: callbacks(config),
             bounds: Bounds::new(config),
@@ -68,6 +75,13 @@ impl HttpState {
             failure_log: Mutex::default(),
         };
         let this = Self { shared: Arc::new(Shared { app, front }), administration: true };
+        if let Some(lines) = lines {
+            let (http, stop) = (this.clone(), this.app().shutdown.stop_token().clone());
+            this.app().shutdown.spawn(async move {
+                let actor = |header: &HeaderValue| actor(&http.front().tokens, header);
+                access_log::write(lines, stop, actor).await;
+            });
+        }
         let bounded = this.clone();
         app::repeat(&this.shared.app, limits::HOUSEKEEPING_PERIOD, move |_| {
             bounded.front().bounds.forget_idle();

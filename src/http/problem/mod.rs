@@ -177,6 +177,11 @@ impl Problem {
         self
     }
 
+    /// The kind of problem, for programs.
+    pub fn code(&self) -> &'static str {
+        self.code
+    }
+
     /// Whether a token was refused.
     pub fn refuses_token(&self) -> bool {
         self.token_refused

@@ -110,6 +110,7 @@ async fn settings_that_cannot_be_right_are_refused_before_anything_is_started() 
         (&["--further-token-secrets", "a=hunter2"], &["--further-token-secrets a", "32"]),
         (&["--administration-apart"], &["--administration-apart", "--admin-listen"]),
         (&["--cors-origins", "shop.example"], &["--cors-origins", "https://shop.example"]),
+        (&["--access-log-one-in", "some"], &["--access-log-one-in"]),
         (&["--user-requests-per-second", "many"], &["--user-requests-per-second"]),
         (&["--anonymous-requests-per-second", "many"], &["--anonymous-requests-per-second"]),
         (&["--refused-tokens-per-second", "many"], &["--refused-tokens-per-second"]),

@@ -12,9 +12,6 @@ pub mod bad_input;
 // Pages for people, and their files.
 mod pages;
 
-// Live states of sales.
-mod live;
-
 // Access tokens.
 mod tokens;
 
@@ -23,6 +20,9 @@ mod connections;
 
 // Clients that are slow, silent or gone.
 mod slow_clients;
+
+// Lines and metrics about requests.
+mod access_log;
 
 // Browsers, and what is on which listener.
 mod browsers;

@@ -77,6 +77,8 @@ impl Process {
     pub async fn url(&self) -> String {
         let line = self.logged("the API listens on http://").await;
         let (_, address) = line.split_once("http://").expect("the line has a URL");
+        // A line in JSON goes on behind it.
+        let address = address.split('"').next().unwrap_or(address);
         format!("http://{address}")
     }
 

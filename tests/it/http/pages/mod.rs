@@ -1,5 +1,8 @@
 //! Pages for people: their files and headers, the words for each answer, and the tokens of a demo's shoppers.
 
+// Live states of sales.
+mod live;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
