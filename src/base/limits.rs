@@ -28,6 +28,8 @@ pub const STREAM_TIMEOUT: Duration = Duration::from_secs(60);
 pub const CONNECTION_LOOK_PERIOD: Duration = Duration::from_millis(250);
 /// Time in which a connection that is overdue has to have ended by itself.
 pub const OVERDUE_CLOSE_MAX: Duration = Duration::from_secs(1);
+/// Longest key of a request (`Idempotency-Key`).
+pub const IDEMPOTENCY_KEY_BYTES_MAX: usize = 255;
 /// Lines of the access log that may wait to be written; further ones are left out.
 pub const ACCESS_LINES_MAX: usize = 10_000;
 /// Connections beyond the bound, on which only liveness and readiness are answered.

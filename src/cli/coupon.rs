@@ -298,7 +298,7 @@ async fn run_on(task: Task, stores: &Stores) -> anyhow::Result<()> {
     let found = match task {
         Task::Create(new) => match coupons.create(new).await? {
             Creation::Created(coupon) => vec![*coupon],
-            refused @ Creation::DurabilityUnavailable { .. } => return Err(refused.into()),
+            refused => return Err(refused.into()),
         },
         Task::Change(id, change) => vec![changed(changes.change(id, change).await?)?],
         Task::Archive(id, accept_loss) => {

@@ -13,8 +13,8 @@ use crate::sale::ids::UserId;
 /// A user with a valid token.
 pub struct User(pub UserId);
 
-/// An administrator with a valid token.
-pub struct Admin;
+/// An administrator with a valid token, by its subject.
+pub struct Admin(pub i64);
 
 impl FromRequestParts<HttpState> for User {
     type Rejection = Problem;
@@ -35,8 +35,9 @@ impl FromRequestParts<HttpState> for Admin {
             // As if the route weren't there: it is on another listener.
             return Err(Problem::nothing_here());
         }
-        if grants(parts, http)?.admin {
-            return Ok(Self);
+        let Grants { subject, admin } = grants(parts, http)?;
+        if admin {
+            return Ok(Self(subject));
         }
         let detail = "this needs a token with the role `admin`";
         Err(Problem::new(StatusCode::FORBIDDEN, "forbidden", detail))

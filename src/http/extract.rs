@@ -5,8 +5,8 @@ use std::str::FromStr;
 use axum::Json;
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{self, FromRequest, FromRequestParts, Query, Request};
-use axum::http::StatusCode;
 use axum::http::request::Parts;
+use axum::http::{HeaderMap, StatusCode};
 use garde::{Error, Path, Validate};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -20,6 +20,17 @@ use crate::sale::ids::InvalidId;
 
 /// A JSON body that is valid.
 pub struct Valid<T>(pub T);
+
+/// A JSON body that is valid, and the key of the request, if it has one.
+pub struct Keyed<T>(pub T, pub Option<Key>);
+
+/// Name of a request, by which a repeat is known (draft-ietf-httpapi-idempotency-key-header).
+pub struct Key {
+    /// The value of the header.
+    pub key: String,
+    /// The body, as it was sent.
+    pub body: Box<[u8]>,
+}
 
 /// The id in the path.
 pub struct Id<T>(pub T);
@@ -39,6 +50,35 @@ impl<S: Send + Sync, T: Body> FromRequest<S> for Valid<T> {
         let Json(body) =
             Json::<Box<RawValue>>::from_request(request, state).await.map_err(refused)?;
         valid_json(body.get().as_bytes()).map(Self)
+    }
+}
+
+impl<S: Send + Sync, T: Body> FromRequest<S> for Keyed<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
+        let key = key(request.headers())?;
+        let Json(body) =
+            Json::<Box<RawValue>>::from_request(request, state).await.map_err(refused)?;
+        let body = body.get().as_bytes();
+        Ok(Self(valid_json(body)?, key.map(|key| Key { key, body: body.into() })))
+    }
+}
+
+fn key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
+    let mut keys = headers.get_all("idempotency-key").iter();
+    let Some(key) = keys.next() else { return Ok(None) };
+    let fits = |key: &&str| {
+        let length = (1..=limits::IDEMPOTENCY_KEY_BYTES_MAX).contains(&key.len());
+        length && key.bytes().all(|byte| byte.is_ascii_graphic())
+    };
+    match key.to_str().ok().filter(fits) {
+        Some(key) if keys.next().is_none() => Ok(Some(key.to_owned())),
+        _ => Err(Problem::new(
+            StatusCode::BAD_REQUEST,
+            "invalid_idempotency_key",
+            "send the header `Idempotency-Key` once, with 1 to 255 visible ASCII characters",
+        )),
     }
 }
 

@@ -39,6 +39,9 @@ pub mod frame;
 // Pages of lists.
 pub mod page;
 
+// Tags of replies, and clients that have one already.
+pub mod tags;
+
 // Ids, parameters and bodies of requests.
 pub mod extract;
 

@@ -15,6 +15,7 @@ use super::auth::{Admin, User};
 use super::extract::{Id, Params, Valid};
 use super::page::{Page, cut_page};
 use super::problem::Problem;
+use super::tags::Held;
 use crate::app::App;
 use crate::base::limits;
 use crate::sale::coupon::values::Cents;
@@ -37,7 +38,8 @@ pub struct OrderPage {
 ///
 /// An order is listed as soon as it is written.
 #[utoipa::path(
-    get, path = "/v1/orders", operation_id = "listOrders", tag = "orders", params(Page<OrderId>), security(("user" = [])),
+    get, path = "/v1/orders", operation_id = "listOrders", tag = "orders", security(("user" = [])),
+    params(Page<OrderId>, ("If-None-Match" = Option<String>, Header, description = "Tags of the replies that the client has")),
     responses(
         (status = 200, description = "A page of orders", body = OrderPage),
     ),
@@ -46,11 +48,12 @@ pub async fn list(
     State(app): State<Arc<App>>,
     User(user): User,
     Params(page): Params<Page<OrderId>>,
-) -> Result<Json<OrderPage>, Problem> {
+    held: Held,
+) -> Result<Response, Problem> {
     let limit = page.limit(limits::PAGE_ORDERS_MAX)?;
     let found = app.orders.list(user, page.cursor, limit + 1).await?;
     let (orders, next_cursor) = cut_page(found, limit, |order| order.order_id);
-    Ok(Json(OrderPage { orders, next_cursor }))
+    Ok(held.reply(&OrderPage { orders, next_cursor }))
 }
 
 /// One of my orders.
@@ -58,7 +61,10 @@ pub async fn list(
 /// Orders of other users are not found.
 #[utoipa::path(
     get, path = "/v1/orders/{id}", operation_id = "getOrder", tag = "orders", security(("user" = [])),
-    params(("id" = OrderId, Path, description = "Id of the order")),
+    params(
+        ("id" = OrderId, Path, description = "Id of the order"),
+        ("If-None-Match" = Option<String>, Header, description = "Tags of the replies that the client has"),
+    ),
     responses(
         (status = 200, description = "The order", body = Order),
     ),
@@ -68,8 +74,10 @@ pub async fn show(
     State(app): State<Arc<App>>,
     User(user): User,
     Id(order): Id<OrderId>,
-) -> Result<Json<Order>, Problem> {
-    app.orders.get(user, order).await?.map(Json).ok_or_else(order_not_found)
+    held: Held,
+) -> Result<Response, Problem> {
+    let order = app.orders.get(user, order).await?.ok_or_else(order_not_found)?;
+    Ok(held.reply(&order))
 }
 
 /// Options of a payment.

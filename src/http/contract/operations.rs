@@ -25,6 +25,7 @@ pub fn headers() -> Value {
         "WwwAuthenticate": text("How to authenticate, and the fault of a token that was refused (RFC 6750).", "Bearer"),
         "RateLimitPolicy": text("The bound: its name, and requests (`q`) in a window of seconds (`w`).", r#""user-claims";q=10;w=1"#),
         "RateLimit": text("State of the bound: requests that are left (`r`), and seconds until there are more (`t`).", r#""user-claims";r=0;t=1"#),
+        "ETag": text("Tag of this reply; changes with each byte of it.", r#""5f2b0d6c9f0c4c0e8f0e3d1a7b6c5d4e""#),
         "RetryAfter": {"description": "Seconds after which to ask again.", "schema": {"type": "integer", "minimum": 1}, "example": 1},
     })
 }
@@ -43,6 +44,8 @@ pub fn complete(document: &mut Value) {
 
 fn complete_one(path: &str, operation: &mut Value, shared: &mut Map<String, Value>) {
     let kinds = kinds(path, operation);
+    let parameters = operation["parameters"].as_array().map_or(&[][..], Vec::as_slice);
+    let knows_tags = parameters.iter().any(|parameter| parameter["name"] == "If-None-Match");
     let operation = operation.as_object_mut().expect("an operation is an object");
     operation.remove(OWN);
     if operation.get("security").is_none() {
@@ -60,6 +63,12 @@ fn complete_one(path: &str, operation: &mut Value, shared: &mut Map<String, Valu
         if let Some(stream) = response.pointer_mut("/content/text~1event-stream") {
             stream["schema"] = event(&stream["schema"]);
         }
+    }
+    if knows_tags {
+        responses["200"]["headers"]["ETag"] = header("ETag");
+        let headers = json!({"x-request-id": header("RequestId"), "ETag": header("ETag")});
+        let unchanged = json!({"description": "The client has this reply", "headers": headers});
+        responses.insert("304".to_owned(), unchanged);
     }
     for (status, kinds) in kinds {
         let refusal = refusal(status, &kinds);

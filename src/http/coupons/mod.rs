@@ -22,10 +22,12 @@ use crate::app::App;
 use crate::base::limits;
 use crate::http::auth::Admin;
 use crate::http::claims::coupon_not_found;
-use crate::http::extract::{Id, Params, Valid};
+use crate::http::extract::{Id, Key, Keyed, Params};
 use crate::http::page::{Page, cut_page};
 use crate::http::problem::Problem;
+use crate::http::tags::Held;
 use crate::sale::coupon::create::Creation;
+use crate::sale::coupon::creation_keys::CreationKey;
 use crate::sale::coupon::input::NewCoupon;
 use crate::sale::coupon::model::Coupon;
 use crate::sale::ids::CouponId;
@@ -40,22 +42,37 @@ pub struct CouponPage {
 
 /// Create a coupon.
 ///
-/// A flash coupon is on sale at once, within its window.
+/// A flash coupon is on sale at once, within its window. Safe to repeat with the header Idempotency-Key.
 #[utoipa::path(
     post, path = "/v1/coupons", operation_id = "createCoupon", tag = "coupons", security(("admin" = [])),
+    params(
+        ("Idempotency-Key" = Option<String>, Header, min_length = 1, max_length = 255, pattern = "^[!-~]+$",
+            description = "Name of this creation, of the client's choice. For a day, a repeat under it gets the same coupon"),
+    ),
     request_body = NewCoupon,
     responses(
         (status = 201, description = "The coupon", body = Coupon, headers(("Location" = String))),
     ),
-    extensions(("x-problems" = json!(["durability_unavailable"]))),
+    extensions(("x-problems" = json!(["durability_unavailable", "invalid_idempotency_key", "idempotency_key_reused"]))),
 )]
 pub async fn create(
     State(app): State<Arc<App>>,
-    _: Admin,
-    Valid(new): Valid<NewCoupon>,
+    Admin(administrator): Admin,
+    Keyed(new, key): Keyed<NewCoupon>,
 ) -> Result<Response, Problem> {
-    let coupon = match app.coupons.create(new).await? {
+    let creation = match key {
+        Some(Key { key, body }) => {
+            let key = CreationKey::new(administrator, key, &body);
+            app.coupons.create_once(new, key).await?
+        }
+        None => app.coupons.create(new).await?,
+    };
+    let coupon = match creation {
         Creation::Created(coupon) => coupon,
+        refused @ Creation::KeyReused => {
+            let (status, code) = (StatusCode::UNPROCESSABLE_ENTITY, "idempotency_key_reused");
+            return Err(Problem::new(status, code, refused.to_string()));
+        }
         refused @ Creation::DurabilityUnavailable { .. } => {
             let code = "durability_unavailable";
             return Err(Problem::new(StatusCode::CONFLICT, code, refused.to_string()));
@@ -69,7 +86,8 @@ pub async fn create(
 ///
 /// Ended coupons are listed, too.
 #[utoipa::path(
-    get, path = "/v1/coupons", operation_id = "listCoupons", tag = "coupons", params(Page<CouponId>),
+    get, path = "/v1/coupons", operation_id = "listCoupons", tag = "coupons",
+    params(Page<CouponId>, ("If-None-Match" = Option<String>, Header, description = "Tags of the replies that the client has")),
     responses(
         (status = 200, description = "A page of coupons", body = CouponPage),
     ),
@@ -77,11 +95,12 @@ pub async fn create(
 pub async fn list(
     State(app): State<Arc<App>>,
     Params(page): Params<Page<CouponId>>,
-) -> Result<Json<CouponPage>, Problem> {
+    held: Held,
+) -> Result<Response, Problem> {
     let limit = page.limit(limits::PAGE_COUPONS_MAX)?;
     let found = app.coupons.list(page.cursor, limit + 1).await?;
     let (coupons, next_cursor) = cut_page(found, limit, |coupon| coupon.id);
-    Ok(Json(CouponPage { coupons, next_cursor }))
+    Ok(held.reply(&CouponPage { coupons, next_cursor }))
 }
 
 /// One coupon.
@@ -89,7 +108,10 @@ pub async fn list(
 /// With a sale, it tells how many units are left.
 #[utoipa::path(
     get, path = "/v1/coupons/{id}", operation_id = "getCoupon", tag = "coupons",
-    params(("id" = CouponId, Path, description = "Id of the coupon")),
+    params(
+        ("id" = CouponId, Path, description = "Id of the coupon"),
+        ("If-None-Match" = Option<String>, Header, description = "Tags of the replies that the client has"),
+    ),
     responses(
         (status = 200, description = "The coupon", body = Coupon),
     ),
@@ -98,6 +120,8 @@ pub async fn list(
 pub async fn show(
     State(app): State<Arc<App>>,
     Id(coupon): Id<CouponId>,
-) -> Result<Json<Coupon>, Problem> {
-    app.coupons.get(coupon).await?.map(Json).ok_or_else(coupon_not_found)
+    held: Held,
+) -> Result<Response, Problem> {
+    let coupon = app.coupons.get(coupon).await?.ok_or_else(coupon_not_found)?;
+    Ok(held.reply(&coupon))
 }

@@ -4,6 +4,8 @@ use axum::body::Body;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
+use crate::http::tags::{is_held, values};
+
 include!(concat!(env!("OUT_DIR"), "/pages.rs"));
 
 /// An embedded file.
@@ -67,7 +69,7 @@ impl File {
             (header::VARY, HeaderValue::from_static("accept-encoding")),
             (header::ETAG, HeaderValue::try_from(&tag).expect("digits and letters")),
         ];
-        if freshness != Freshness::Never && is_known(headers, &tag) {
+        if freshness != Freshness::Never && is_held(headers, &tag) {
             return (StatusCode::NOT_MODIFIED, about).into_response();
         }
         if takes_gzip(headers) {
@@ -76,15 +78,6 @@ impl File {
         }
         (about, Body::from(self.plain)).into_response()
     }
-}
-
-fn values(headers: &HeaderMap, name: header::HeaderName) -> impl Iterator<Item = &str> {
-    let values = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
-    values.flat_map(|value| value.split(',')).map(str::trim)
-}
-
-fn is_known(headers: &HeaderMap, tag: &str) -> bool {
-    values(headers, header::IF_NONE_MATCH).any(|known| known == tag || known == "*")
 }
 
 /// Whether `Accept-Encoding` names gzip, and doesn't refuse it by `q=0`.

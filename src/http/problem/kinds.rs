@@ -270,6 +270,14 @@ pub const GROUPS: &[Group] = &[
                 detail: "there is no coupon with this id",
             },
             Kind {
+                code: "idempotency_key_reused",
+                status: 422,
+                title: "Key used before",
+                meaning: "The same administrator has created a coupon under this key, by another body. Nothing was created.",
+                remedy: "Give each creation a key of its own; repeat one only with the same body, byte for byte.",
+                detail: "this key has created a coupon by another body; give another creation a key of its own",
+            },
+            Kind {
                 code: "coupon_ended",
                 status: 409,
                 title: "Coupon ended",
@@ -454,6 +462,14 @@ pub const GROUPS: &[Group] = &[
                 meaning: "A parameter of the query is unknown, stands there twice, or has a value that it can't have.",
                 remedy: "Correct the parameter that `detail` names.",
                 detail: "`limit` is a number from 1 to 100",
+            },
+            Kind {
+                code: "invalid_idempotency_key",
+                status: 400,
+                title: "Invalid idempotency key",
+                meaning: "The header Idempotency-Key stands there twice, is empty or too long, or has characters that are not visible ASCII.",
+                remedy: "Send it once, with 1 to 255 visible ASCII characters.",
+                detail: "send the header `Idempotency-Key` once, with 1 to 255 visible ASCII characters",
             },
             Kind {
                 code: "malformed_json",

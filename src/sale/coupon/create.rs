@@ -9,6 +9,7 @@ use sqlx::PgPool;
 use crate::base::durability::Level;
 use crate::base::shutdown::Shutdown;
 use crate::kit::redis::{Redis, is_data_error};
+use crate::sale::coupon::creation_keys::{self, CreationKey, Former};
 use crate::sale::coupon::input::NewCoupon;
 use crate::sale::coupon::load::Loader;
 use crate::sale::coupon::model::{Coupon, CouponKind, CouponRow, CouponState, Sale, SaleTerms};
@@ -36,6 +37,11 @@ pub enum Creation {
     /// The coupon is there.
     #[error("the coupon is there")]
     Created(Box<Coupon>),
+    /// The key has created another coupon, by another body; nothing was created.
+    #[error(
+        "this key has created a coupon by another body; give another creation a key of its own"
+    )]
+    KeyReused,
     /// Redis can't keep claims at the level that the sale asks for, for this reason; nothing was created.
     #[error(
         "claims can't be kept at the level {level} now: {why}; choose another, or set Redis up for it"
@@ -63,6 +69,29 @@ impl Coupons {
     /// Creates a valid coupon and, if it has a sale, loads it. While Redis is away the coupon is created all the
     /// same, and its first claim loads it; then only a sale without a durability of its own is created.
     pub async fn create(&self, new: NewCoupon) -> Result<Creation, Failure> {
+        self.create_under(new, None).await
+    }
+
+    /// The same, once for a key: a repeat gets the coupon that is there.
+    pub async fn create_once(&self, new: NewCoupon, key: CreationKey) -> Result<Creation, Failure> {
+        if let Some(former) = creation_keys::former(&self.pool, &key).await? {
+            return self.repeated(former).await;
+        }
+        self.create_under(new, Some(key)).await
+    }
+
+    async fn repeated(&self, former: Former) -> Result<Creation, Failure> {
+        match former {
+            Former::Same(id) => Ok(Creation::Created(Box::new(self.created(id).await?))),
+            Former::Other => Ok(Creation::KeyReused),
+        }
+    }
+
+    async fn create_under(
+        &self,
+        new: NewCoupon,
+        key: Option<CreationKey>,
+    ) -> Result<Creation, Failure> {
         if let Some(level) = new.sale.as_ref().and_then(|sale| sale.durability)
             && let Some(why) = self.durability.lacks(level).await?
         {
@@ -71,15 +100,21 @@ impl Coupons {
         let pool = self.pool.clone();
         let kind = new.kind;
         // A task of its own: dropping a `begin` half-way can poison the connection (sqlx#4393).
-        let inserted = self.shutdown.spawn(async move { insert(&pool, &new).await }).await;
-        let id = inserted.map_err(|_| sqlx::Error::WorkerCrashed)??;
+        let inserted = self.shutdown.spawn(async move { insert(&pool, &new, key).await }).await;
+        let id = match inserted.map_err(|_| sqlx::Error::WorkerCrashed)?? {
+            Ok(id) => id,
+            Err(former) => return self.repeated(former).await,
+        };
         if kind == CouponKind::Flash
             && let Err(error) = self.loader.resolve_now(id).await
         {
             tracing::warn!(coupon = %id, %error, "a new sale could not be loaded; its first claim will try again");
         }
-        let created = self.get(id).await?.ok_or(sqlx::Error::RowNotFound)?;
-        Ok(Creation::Created(Box::new(created)))
+        Ok(Creation::Created(Box::new(self.created(id).await?)))
+    }
+
+    async fn created(&self, id: CouponId) -> Result<Coupon, Failure> {
+        Ok(self.get(id).await?.ok_or(sqlx::Error::RowNotFound)?)
     }
 
     /// One coupon.
@@ -187,7 +222,12 @@ impl StoredRow {
     }
 }
 
-async fn insert(pool: &PgPool, new: &NewCoupon) -> sqlx::Result<CouponId> {
+/// The new coupon, or the former creation under its key.
+async fn insert(
+    pool: &PgPool,
+    new: &NewCoupon,
+    key: Option<CreationKey>,
+) -> sqlx::Result<Result<CouponId, Former>> {
     // Before the transaction begins: a holder of one connection must not wait for another.
     let lanes = installation::read(pool).await?.lanes;
     let mut tx = pool.begin().await?;
@@ -212,6 +252,14 @@ async fn insert(pool: &PgPool, new: &NewCoupon) -> sqlx::Result<CouponId> {
     if let Some(sale) = &new.sale {
         stock::insert(&mut tx, id, sale).await?;
     }
+    if let Some(key) = key
+        && !creation_keys::note(&mut tx, &key, id).await?
+    {
+        // Another request was faster, and its transaction has ended.
+        tx.rollback().await?;
+        let former = creation_keys::former(pool, &key).await?;
+        return Ok(Err(former.ok_or(sqlx::Error::RowNotFound)?));
+    }
     tx.commit().await?;
-    Ok(id)
+    Ok(Ok(id))
 }

@@ -1,10 +1,14 @@
-//! Coupons and their sales. Owner of the tables `coupons`, `coupon_prices`, `flash_sales` and `restocks`.
+//! Coupons and their sales. Owner of the tables `coupons`, `coupon_prices`, `flash_sales`, `restocks` and
+//! `creation_keys`.
 
 // Changes of a coupon, in Postgres and then in Redis.
 pub mod changes;
 
 // Creates and reads coupons.
 pub mod create;
+
+// Keys of creations.
+pub mod creation_keys;
 
 // Loads sales into Redis.
 pub mod load;

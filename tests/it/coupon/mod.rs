@@ -1,5 +1,8 @@
 //! Coupons and their sales.
 
+// Creations under a key.
+mod creation;
+
 // The life of a coupon over HTTP.
 mod life;
 

@@ -225,3 +225,37 @@ async fn a_reply_that_comes_later_says_when_to_ask() {
     let ms = refused.body["retry_after_ms"].as_u64().expect("a number");
     assert_eq!(ms.div_ceil(1_000), seconds, "{refused:?}");
 }
+
+#[tokio::test]
+async fn a_reply_that_the_client_has_is_not_sent_again() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(2).await;
+    let order = app.claim(1, coupon).await.order_id();
+    app.write_orders().await;
+    let token = app.token(1);
+    for path in [
+        format!("/v1/coupons/{coupon}"),
+        "/v1/coupons".to_owned(),
+        format!("/v1/orders/{order}"),
+        "/v1/orders".to_owned(),
+    ] {
+        let ask = async |tags: &str| {
+            let request = app.client().get(app.url.clone() + &path).bearer_auth(&token);
+            app.send(request.header("if-none-match", tags), "GET", &path).await
+        };
+        let first = ask("\"another\"").await;
+        assert_eq!(first.status, 200, "{path}");
+        let tag = first.header("etag");
+        for tags in [tag, &format!("W/{tag}"), &format!("\"another\", {tag}"), "*"] {
+            let again = ask(tags).await;
+            assert_eq!((again.status, &again.body), (304, &Value::String(String::new())), "{tags}");
+            assert_eq!(again.header("etag"), tag);
+        }
+        // A change of what the reply says is another tag.
+        if path.contains(&coupon.to_string()) {
+            app.claim(2, coupon).await;
+            let later = ask(tag).await;
+            assert_eq!((later.status, &later.body["sale"]["left"]), (200, &json!(0)));
+        }
+    }
+}

@@ -565,7 +565,12 @@ pub fn token(user: i64) -> String {
 
 /// An administrator's token.
 pub fn admin_token() -> String {
-    issue(1, true)
+    admin_token_of(1)
+}
+
+/// The same, of this administrator.
+pub fn admin_token_of(subject: i64) -> String {
+    issue(subject, true)
 }
 
 fn issue(subject: i64, admin: bool) -> String {
