@@ -85,8 +85,9 @@ export class Claim {
 
   async #ask(anew = false) {
     this.#become({ phase: 'claiming', code: null, deedCode: null, already: false });
-    if (!(await this.#api.enter())) return this.#become({ phase: 'refused', code: 'invalid_token' });
-    const reply = await this.#api.claim(this.#coupon);
+    const refusal = await this.#api.enter();
+    if (refusal && !AGAIN.includes(refusal.code)) return this.#become({ phase: 'refused', code: 'invalid_token' });
+    const reply = refusal ?? (await this.#api.claim(this.#coupon));
     const { code } = reply;
     if (reply.ok) {
       this.#hold(reply.body.order_id, reply.body.status, Date.parse(reply.body.claimed_at) || null);
