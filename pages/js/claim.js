@@ -12,7 +12,7 @@ const RETRY_MIN_MS = 1000;
 const RETRY_MAX_MS = 10_000;
 
 /** Refusals after which the same request is sent again. */
-const AGAIN = ['overloaded', 'rate_limited', 'unavailable', 'recovering'];
+export const AGAIN = ['overloaded', 'rate_limited', 'unavailable', 'recovering'];
 /** Statuses of an order that has ended, so the user may claim again. */
 export const OVER = ['cancelled', 'expired', 'refunded'];
 /** Refusals that the state of the sale explains, until the next state comes. */

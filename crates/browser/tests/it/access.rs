@@ -34,6 +34,42 @@ async fn by_keyboard_alone_and_in_chinese() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_button_keeps_the_focus_while_the_last_unit_goes_and_comes_back() {
+    let shop = Shop::open(&[]).await;
+    let coupon = shop.sale(1, -1).await;
+    let path = format!("/sale/{coupon}");
+    let first = shop.visit(Device::Phone, &path).await;
+    let second = shop.visit(Device::Desk, &path).await;
+    second.shows("open").await;
+    second.tab_to("[lang=zh-CN]").await;
+    second.press(Key::Enter).await;
+    second.tab_to("#claim").await;
+    first.shows("open").await;
+    first.click("#claim").await;
+    first.shows("unpaid").await;
+
+    second.shows("sold_out").await;
+    assert!(second.said().await.starts_with("已抢光"), "{}", second.said().await);
+    let focused = "return document.activeElement.id";
+    assert_eq!(second.eval(focused).await, "claim");
+    // The button is there, and does nothing.
+    second.press(Key::Enter).await;
+    assert_eq!(second.face().await, "sold_out");
+
+    first.click(".buttons .other").await;
+    first.reads("Given up").await;
+    second.shows("open").await;
+    assert!(second.said().await.starts_with("正在抢购"), "{}", second.said().await);
+    assert_eq!(second.eval(focused).await, "claim");
+    second.press(Key::Enter).await;
+    second.shows("unpaid").await;
+    second.picture("came-back-zh").await;
+    first.shows("sold_out").await;
+    first.close_clean().await;
+    second.close_clean().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn no_state_has_a_fault_that_axe_knows() {
     for device in [Device::Phone, Device::Desk] {
         let shop = Shop::open(&[]).await;

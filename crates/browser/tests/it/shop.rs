@@ -1,6 +1,23 @@
 //! The page of a sale, as shoppers use it: no test loads a page again unless it is about that.
 
+use private_servers::testing::eventually;
+
 use crate::support::{Device, Shop};
+
+/// Holds the reply with the first list of orders back until `deliver` is called, and lets none through while `away`.
+const SLOW_LISTS: &str = "
+    const { fetch } = window;
+    window.fetch = async (path, options) => {
+        if (!path.startsWith('/v1/orders?')) return fetch(path, options);
+        if (window.away) throw new TypeError('no network');
+        const reply = await fetch(path, options);
+        if (!window.held) {
+            window.held = reply;
+            await new Promise((done) => { window.deliver = done; });
+        }
+        return reply;
+    };
+    return ''";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sale_from_the_countdown_to_the_payment() {
@@ -74,6 +91,35 @@ async fn an_order_that_is_not_paid_in_time_expires_on_the_page() {
     tab.reads("Not paid in time").await;
     // The unit has come back, and may be claimed again.
     tab.shows("open").await;
+    tab.close_clean().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn my_orders_are_never_those_of_before_and_are_asked_for_until_they_come() {
+    let shop = Shop::open(&[]).await;
+    let coupon = shop.sale(1, -1).await;
+    let tab = shop.visit(Device::Phone, &format!("/sale/{coupon}")).await;
+    tab.shows("open").await;
+    tab.eval(SLOW_LISTS).await;
+    tab.click("#claim").await;
+    tab.shows("unpaid").await;
+    let held = "return String('deliver' in window)";
+    eventually("the first list is held back", async || tab.eval(held).await == "true").await;
+    tab.click(".buttons .go").await;
+    tab.shows("paid").await;
+    eventually("the second list", async || tab.text(".orders").await.contains("Paid")).await;
+
+    tab.eval("window.deliver(); return ''").await;
+    let read = "return String(window.held.bodyUsed)";
+    eventually("the page reads the first list", async || tab.eval(read).await == "true").await;
+    assert!(tab.text(".orders").await.contains("Paid"), "{}", tab.text(".orders").await);
+
+    tab.eval("window.away = true; return ''").await;
+    tab.click(".buttons .other").await;
+    tab.reads("You have your money back").await;
+    tab.reads("Your orders can't be shown").await;
+    tab.eval("window.away = false; return ''").await;
+    eventually("the list comes", async || tab.text(".orders").await.contains("Refunded")).await;
     tab.close_clean().await;
 }
 
