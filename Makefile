@@ -34,7 +34,7 @@ release: ## Install what is missing, and build the optimised binary, target/rele
 test: ## Install what is missing, and run the tests of the service and its libraries on private servers.
 	@scripts/setup && exec scripts/test $(ARGS)
 
-browser: ## Install what is missing, and look at the pages in a real Chromium (two minutes).
+browser: ## Install what is missing, and look at the pages in a real Chromium (a minute).
 	@scripts/setup && scripts/load-browser && cargo build --locked --bin flash-sale && exec cargo test --locked --package flash-sale-browser $(ARGS)
 
 faults: ## Run the long fault tests, one after the other, and print what they saw (4 minutes; on a slow machine over 15).

@@ -10,7 +10,7 @@ use std::process::{Command, Stdio};
 use private_servers::testing::{DataFolder, Process};
 
 /// Names of the browser on different systems; `scripts/load-browser` looks for the same ones.
-const BROWSERS: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
+const BROWSERS: [&str; 3] = ["chromium", "google-chrome", "chromium-browser"];
 
 /// Arguments of the browser. It runs without its sandbox, because the pages are our own and tests may run as root.
 pub const ARGUMENTS: &[&str] = &[
