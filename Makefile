@@ -35,7 +35,7 @@ test: ## Install what is missing, and run the tests of the service and its libra
 	@scripts/setup && exec scripts/test $(ARGS)
 
 browser: ## Install what is missing, and look at the pages in a real Chromium (a minute).
-	@scripts/setup && scripts/load-browser && cargo build --locked --bin flash-sale && exec cargo test --locked --package flash-sale-browser $(ARGS)
+	@scripts/setup && scripts/load-browser && cargo build --locked --bin flash-sale && exec cargo test --locked --package flash-sale-browser --test it -- --test-threads 3 $(ARGS)
 
 faults: ## Run the long fault tests, one after the other, and print what they saw (4 minutes; on a slow machine over 15).
 	@scripts/setup && exec env TEST_SECONDS_MAX=3600 cargo test --locked --package flash-sale --test it -- --ignored --skip upgrade:: --test-threads 1 --nocapture $(ARGS)
