@@ -19,7 +19,7 @@ target_dir := $(or $(CARGO_TARGET_DIR),target)
 bench_writes := --goals docs/performance.md --budget docs/budget.svg
 
 .DEFAULT_GOAL := help
-.PHONY: help run release test faults explore model upgrade planted mutants load contract problems bench instructions locks ladder ids course check sqlx
+.PHONY: help run release test browser faults explore model upgrade planted mutants load contract problems bench instructions locks ladder ids course check sqlx
 
 help: ## List these targets.
 	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile | expand -t 16
@@ -33,6 +33,9 @@ release: ## Install what is missing, and build the optimised binary, target/rele
 
 test: ## Install what is missing, and run the tests of the service and its libraries on private servers.
 	@scripts/setup && exec scripts/test $(ARGS)
+
+browser: ## Install what is missing, and look at the pages in a real Chromium (a minute).
+	@scripts/setup && scripts/load-browser && cargo build --locked --bin flash-sale && exec cargo test --locked --package flash-sale-browser --test it -- --test-threads 3 $(ARGS)
 
 faults: ## Run the long fault tests, one after the other, and print what they saw (4 minutes; on a slow machine over 15).
 	@scripts/setup && exec env TEST_SECONDS_MAX=3600 cargo test --locked --package flash-sale --test it -- --ignored --skip upgrade:: --test-threads 1 --nocapture $(ARGS)

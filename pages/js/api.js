@@ -25,13 +25,13 @@ export class Api {
     return this.token !== null && sessionStorage.getItem(CLAIMED + coupon) !== null;
   }
 
-  /** Makes sure that there is a token; the demo gives one. False if there is none to be had. */
+  /** Makes sure that there is a token; the demo gives one. Null, or the reply that refuses it. */
   async enter() {
-    if (this.token !== null) return true;
+    if (this.token !== null) return null;
     const reply = await this.#send('POST', '/demo/shoppers');
-    if (!reply.ok) return false;
+    if (!reply.ok) return reply;
     sessionStorage.setItem(TOKEN, reply.body.token);
-    return true;
+    return null;
   }
 
   leave() {

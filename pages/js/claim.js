@@ -12,7 +12,7 @@ const RETRY_MIN_MS = 1000;
 const RETRY_MAX_MS = 10_000;
 
 /** Refusals after which the same request is sent again. */
-const AGAIN = ['overloaded', 'rate_limited', 'unavailable', 'recovering'];
+export const AGAIN = ['overloaded', 'rate_limited', 'unavailable', 'recovering'];
 /** Statuses of an order that has ended, so the user may claim again. */
 export const OVER = ['cancelled', 'expired', 'refunded'];
 /** Refusals that the state of the sale explains, until the next state comes. */
@@ -85,8 +85,9 @@ export class Claim {
 
   async #ask(anew = false) {
     this.#become({ phase: 'claiming', code: null, deedCode: null, already: false });
-    if (!(await this.#api.enter())) return this.#become({ phase: 'refused', code: 'invalid_token' });
-    const reply = await this.#api.claim(this.#coupon);
+    const refusal = await this.#api.enter();
+    if (refusal && !AGAIN.includes(refusal.code)) return this.#become({ phase: 'refused', code: 'invalid_token' });
+    const reply = refusal ?? (await this.#api.claim(this.#coupon));
     const { code } = reply;
     if (reply.ok) {
       this.#hold(reply.body.order_id, reply.body.status, Date.parse(reply.body.claimed_at) || null);

@@ -2,7 +2,7 @@
 
 import { render } from '../vendor/lit-html.js';
 import { Api } from './api.js';
-import { Claim } from './claim.js';
+import { AGAIN, Claim } from './claim.js';
 import { Clock } from './clock.js';
 import { faceOf, payByMs, wordOf } from './face.js';
 import { Stream } from './stream.js';
@@ -12,6 +12,8 @@ import { Words } from './words.js';
 const THEME = 'flash-sale.theme';
 /** Faces that are on the way to another one: the live region waits for that. */
 const PASSING = ['loading', 'claiming'];
+/** Shortest pause before the orders are asked for again. */
+const LIST_AGAIN_MS = 3000;
 
 const api = new Api();
 const words = new Words();
@@ -20,6 +22,8 @@ const state = { missing: null, sale: null, line: 'connecting', heardAt: 0, clock
 let painted = null;
 let said = null;
 let listed = null;
+/** Lists of orders that have been asked for. */
+let lists = 0;
 
 const does = {
   claim: () => state.claim.claim(),
@@ -78,8 +82,13 @@ function claimChanged() {
 
 async function listOrders() {
   if (api.token === null) return;
+  lists += 1;
+  const list = lists;
   const reply = await api.orders();
+  // Overtaken by a newer list.
+  if (list !== lists) return;
   state.ordersFailed = !reply.ok;
+  if (AGAIN.includes(reply.code)) setTimeout(() => list === lists && listOrders(), LIST_AGAIN_MS * (1 + Math.random()));
   if (reply.ok) state.orders = reply.body.orders;
   const unnamed = new Set((state.orders ?? []).map((order) => order.coupon_id).filter((coupon) => !(coupon in state.titles)));
   for (const coupon of unnamed) {

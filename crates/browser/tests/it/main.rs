@@ -1,0 +1,12 @@
+//! The pages in a real browser, in front of a real demo with its own stores.
+//!
+//! `make browser` runs these tests. Each one leaves pictures of what it saw in `target/browser`.
+
+// The page of a sale, as shoppers use it.
+mod shop;
+
+// The page for all: keyboard, languages, contrasts and sizes.
+mod access;
+
+// A demo, and tabs that look at it.
+mod support;

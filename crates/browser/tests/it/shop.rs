@@ -1,0 +1,163 @@
+//! The page of a sale, as shoppers use it: no test loads a page again unless it is about that.
+
+use private_servers::testing::eventually;
+
+use crate::support::{Device, Shop};
+
+/// Holds the reply with the first list of orders back until `deliver` is called, and lets none through while `away`.
+const SLOW_LISTS: &str = "
+    const { fetch } = window;
+    window.fetch = async (path, options) => {
+        if (!path.startsWith('/v1/orders?')) return fetch(path, options);
+        if (window.away) throw new TypeError('no network');
+        const reply = await fetch(path, options);
+        if (!window.held) {
+            window.held = reply;
+            await new Promise((done) => { window.deliver = done; });
+        }
+        return reply;
+    };
+    return ''";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_sale_from_the_countdown_to_the_payment() {
+    let shop = Shop::open(&[]).await;
+    let coupon = shop.sale(2, 3_600).await;
+    let tab = shop.visit(Device::Phone, &format!("/sale/{coupon}")).await;
+    tab.shows("sale_not_started").await;
+    assert_eq!(tab.text("#stock").await, "2 left of 2");
+    tab.assert_fits().await;
+    tab.picture("before").await;
+    // The button is there, and does nothing yet.
+    tab.click("#claim[aria-disabled=true]").await;
+    assert_eq!(tab.face().await, "sale_not_started");
+
+    shop.opens_in(&coupon, 3).await;
+    tab.shows("open").await;
+    tab.picture("open").await;
+    tab.click("#claim[aria-disabled=false]").await;
+    tab.shows("unpaid").await;
+    tab.reads("Time left to pay").await;
+    tab.reads("1 left").await;
+    tab.picture("unpaid").await;
+    assert!(tab.said().await.starts_with("You got one. "), "{}", tab.said().await);
+    assert!(!tab.said().await.contains(|c: char| c.is_ascii_digit()), "{}", tab.said().await);
+    assert!(tab.text("header .user").await.starts_with("Shopper"));
+
+    tab.click(".buttons .go").await;
+    tab.shows("paid").await;
+    assert!(tab.said().await.starts_with("Paid. "), "{}", tab.said().await);
+    let number = tab.text(".number b").await;
+    tab.reads(&format!("Paid {number}")).await;
+    tab.picture("paid").await;
+
+    // This tab remembers that it has claimed, and asks for its order.
+    tab.reload().await;
+    tab.shows("paid").await;
+    assert_eq!(tab.text(".number b").await, number);
+    tab.close_clean().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_unit_that_is_given_up_brings_the_button_back_to_others() {
+    let shop = Shop::open(&[]).await;
+    let coupon = shop.sale(1, -1).await;
+    let other = shop.other_claims(&coupon).await;
+    let tab = shop.visit(Device::Phone, &format!("/sale/{coupon}")).await;
+    tab.shows("sold_out").await;
+    tab.picture("sold-out").await;
+    shop.other_gives_up(&other).await;
+    tab.shows("open").await;
+    tab.click("#claim").await;
+    tab.shows("unpaid").await;
+    tab.click(".buttons .other").await;
+    tab.reads("Given up").await;
+    tab.reads("Claim again").await;
+    tab.shows("open").await;
+    tab.picture("given-up").await;
+
+    shop.other_claims(&coupon).await;
+    tab.shows("sold_out").await;
+    tab.close_clean().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_that_is_not_paid_in_time_expires_on_the_page() {
+    let shop = Shop::open(&["--payment-window-s", "3"]).await;
+    let coupon = shop.sale(1, -1).await;
+    let tab = shop.visit(Device::Phone, &format!("/sale/{coupon}")).await;
+    tab.shows("open").await;
+    tab.click("#claim").await;
+    tab.reads("Not paid in time").await;
+    // The unit has come back, and may be claimed again.
+    tab.shows("open").await;
+    tab.close_clean().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn my_orders_are_never_those_of_before_and_are_asked_for_until_they_come() {
+    let shop = Shop::open(&[]).await;
+    let coupon = shop.sale(1, -1).await;
+    let tab = shop.visit(Device::Phone, &format!("/sale/{coupon}")).await;
+    tab.shows("open").await;
+    tab.eval(SLOW_LISTS).await;
+    tab.click("#claim").await;
+    tab.shows("unpaid").await;
+    let held = "return String('deliver' in window)";
+    eventually("the first list is held back", async || tab.eval(held).await == "true").await;
+    tab.click(".buttons .go").await;
+    tab.shows("paid").await;
+    eventually("the second list", async || tab.text(".orders").await.contains("Paid")).await;
+
+    tab.eval("window.deliver(); return ''").await;
+    let read = "return String(window.held.bodyUsed)";
+    eventually("the page reads the first list", async || tab.eval(read).await == "true").await;
+    assert!(tab.text(".orders").await.contains("Paid"), "{}", tab.text(".orders").await);
+
+    tab.eval("window.away = true; return ''").await;
+    tab.click(".buttons .other").await;
+    tab.reads("You have your money back").await;
+    tab.reads("Your orders can't be shown").await;
+    tab.eval("window.away = false; return ''").await;
+    eventually("the list comes", async || tab.text(".orders").await.contains("Refunded")).await;
+    tab.close_clean().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_operator_does_is_seen_at_once() {
+    let shop = Shop::open(&[]).await;
+    let coupon = shop.sale(5, -1).await;
+    let tab = shop.visit(Device::Desk, &format!("/sale/{coupon}")).await;
+    tab.shows("open").await;
+    for (verb, face) in [("pause", "sale_paused"), ("resume", "open"), ("end", "sale_ended")] {
+        shop.r#move(&coupon, verb).await;
+        tab.shows(face).await;
+    }
+    tab.picture("ended").await;
+    tab.close_clean().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_first_page_has_the_sale_that_is_on_and_an_old_link_says_so() {
+    let mut shop = Shop::open(&[]).await;
+    let tab = shop.visit(Device::Phone, "/").await;
+    tab.shows("open").await;
+    assert_eq!(tab.text("h1").await, "Dinner for two");
+    tab.close_clean().await;
+    let tab = shop.visit(Device::Phone, "/sale/1024000").await;
+    tab.shows("coupon_not_found").await;
+    tab.click("a.go").await;
+    tab.shows("open").await;
+
+    // The shop goes away: the page says so, and how old its numbers are.
+    shop.kill();
+    tab.reads("Connection lost").await;
+    assert_eq!(tab.face().await, "open");
+    tab.picture("lost").await;
+    // The outcome of a claim is unknown then, and the page goes on asking.
+    tab.click("#claim").await;
+    tab.shows("unavailable").await;
+    tab.reads("you can't end up with two").await;
+    tab.picture("unknown").await;
+    tab.close().await;
+}

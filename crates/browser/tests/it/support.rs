@@ -1,0 +1,344 @@
+//! A demo, and tabs that look at it.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use chrono::{TimeDelta, Utc};
+use fantoccini::key::Key;
+use fantoccini::wd::{Capabilities, WebDriverCompatibleCommand};
+use fantoccini::{Client, ClientBuilder, Locator};
+use flash_sale_browser::{ARGUMENTS, Driver, browser};
+use hyper_util::client::legacy::connect::HttpConnector;
+use private_servers::testing::{DataFolder, Process, eventually};
+use serde_json::{Value, json};
+use url::{ParseError, Url};
+
+/// The accessibility checker, vendored.
+const AXE: &str = include_str!("../../vendor/axe.min.js");
+
+/// Arguments of the demo for a machine however busy, and no bounds that a fast one would meet.
+const PATIENT: [&str; 14] = [
+    "--redis-timeout-ms",
+    "10000",
+    "--database-timeout-ms",
+    "10000",
+    "--claim-wait-ms",
+    "9000",
+    "--user-claims-per-second",
+    "0",
+    "--user-requests-per-second",
+    "0",
+    "--anonymous-requests-per-second",
+    "0",
+    "--refused-tokens-per-second",
+    "0",
+];
+
+/// Time that the browser has for a script or a page. Only a hang takes longer.
+const BROWSER_MS_MAX: u64 = 300_000;
+
+/// A device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Device {
+    Phone,
+    Desk,
+}
+
+impl Device {
+    fn size(self) -> (u32, u32) {
+        match self {
+            Self::Phone => (390, 844),
+            Self::Desk => (1_280, 900),
+        }
+    }
+}
+
+/// A demo with its own stores, and the driver of the browsers that look at it.
+pub struct Shop {
+    demo: Process,
+    driver: Driver,
+    http: reqwest::Client,
+    url: String,
+    admin: String,
+    _folder: DataFolder,
+}
+
+impl Shop {
+    /// Opens with these arguments of `flash-sale demo`.
+    pub async fn open(arguments: &[&str]) -> Self {
+        let folder = DataFolder::new();
+        let mut command = Command::new(binary());
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("FLASH_SALE_") && name != "FLASH_SALE_CI_RUN" {
+                command.env_remove(name);
+            }
+        }
+        command.args(["demo", "--listen", "127.0.0.1:0", "--data-dir", folder.text()]);
+        command.args(PATIENT).args(arguments).stdin(Stdio::null());
+        let mut demo = Process::spawn(command);
+        eventually("the demo prints its lines", async || {
+            assert!(demo.is_running(), "the demo has ended: {}", demo.said_so_far());
+            demo.printed_so_far().iter().any(|line| line.contains("  ADMIN="))
+        })
+        .await;
+        let word = |line: String| line.split_whitespace().last().expect("a word").to_owned();
+        let shop = word(demo.printed("  shop ").await);
+        let admin = word(demo.printed("  ADMIN=").await).replace("ADMIN=", "");
+        let (url, _) = shop.split_once("/sale/").expect("the page of a sale");
+        let http = reqwest::Client::builder().no_proxy().build().expect("a client");
+        let url = url.to_owned();
+        Self { demo, driver: Driver::start().await, http, url, admin, _folder: folder }
+    }
+
+    /// Ends the demo without a warning.
+    pub fn kill(&mut self) {
+        self.demo.kill();
+    }
+
+    /// A sale of `total` units that opens so many seconds from now.
+    pub async fn sale(&self, total: i64, opens_in_s: i64) -> String {
+        let sale = json!({"total": total, "opens_at": in_seconds(opens_in_s), "closes_at": in_seconds(opens_in_s + 86_400)});
+        let coupon = json!({"kind": "flash", "title": "Dinner for two", "sub_title": "At half the price, while they last", "rules": "Book a table ahead.", "pay_cents": 2_500, "value_cents": 5_000, "sale": sale});
+        let created = self.as_admin("POST", "/v1/coupons", &coupon).await;
+        created["id"].as_str().expect("an id").to_owned()
+    }
+
+    /// The window of a sale begins so many seconds from now.
+    pub async fn opens_in(&self, coupon: &str, seconds: i64) {
+        let change = json!({"sale": {"opens_at": in_seconds(seconds)}});
+        self.as_admin("PATCH", &format!("/v1/coupons/{coupon}"), &change).await;
+    }
+
+    /// Pauses, resumes or ends a sale.
+    pub async fn r#move(&self, coupon: &str, verb: &str) {
+        self.as_admin("POST", &format!("/v1/coupons/{coupon}/{verb}"), &Value::Null).await;
+    }
+
+    /// Another shopper claims a unit, and asks again as long as the outcome is unknown. Returns their token and the order.
+    pub async fn other_claims(&self, coupon: &str) -> (String, String) {
+        let shopper = self.call("POST", "/demo/shoppers", "", &Value::Null).await;
+        let token = shopper["token"].as_str().expect("a token").to_owned();
+        let path = format!("/v1/coupons/{coupon}/claims");
+        let mut order = None;
+        eventually("the other shopper holds a unit", async || {
+            let request = self.http.post(format!("{}{path}", self.url)).bearer_auth(&token);
+            let reply = request.send().await.expect("the demo answers");
+            let claimed: Value = reply.json().await.expect("JSON");
+            order = claimed["order_id"].as_str().map(ToOwned::to_owned);
+            order.is_some()
+        })
+        .await;
+        (token, order.expect("waited for"))
+    }
+
+    /// That shopper gives the order up, once it is written.
+    pub async fn other_gives_up(&self, (token, order): &(String, String)) {
+        let path = format!("/v1/orders/{order}/cancel");
+        eventually("the order is written and given up", async || {
+            let request = self.http.post(format!("{}{path}", self.url)).bearer_auth(token);
+            request.send().await.expect("the demo answers").status().is_success()
+        })
+        .await;
+    }
+
+    /// A new browser, with nothing in its storage, at this path.
+    pub async fn visit(&self, device: Device, path: &str) -> Tab {
+        let (width, height) = device.size();
+        let mut arguments: Vec<String> = ARGUMENTS.iter().map(ToString::to_string).collect();
+        arguments.push("--lang=en".into());
+        arguments.push(format!("--window-size={width},{height}"));
+        let mut options = json!({"args": arguments, "binary": browser()});
+        if device == Device::Phone {
+            let metrics =
+                json!({"width": width, "height": height, "pixelRatio": 2.0, "touch": true});
+            options["mobileEmulation"] = json!({"deviceMetrics": metrics});
+        }
+        let capabilities: Capabilities = [
+            ("goog:chromeOptions".to_owned(), options),
+            ("goog:loggingPrefs".to_owned(), json!({"browser": "ALL"})),
+            ("timeouts".to_owned(), json!({"script": BROWSER_MS_MAX, "pageLoad": BROWSER_MS_MAX})),
+        ]
+        .into_iter()
+        .collect();
+        let mut builder = ClientBuilder::new(HttpConnector::new());
+        builder.capabilities(capabilities);
+        let client = builder.connect(self.driver.url()).await.expect("the browser starts");
+        client.goto(&format!("{}{path}", self.url)).await.expect("the page loads");
+        Tab { client, device }
+    }
+
+    async fn as_admin(&self, method: &str, path: &str, body: &Value) -> Value {
+        self.call(method, path, &self.admin, body).await
+    }
+
+    async fn call(&self, method: &str, path: &str, token: &str, body: &Value) -> Value {
+        let method = method.parse().expect("a method");
+        let mut request = self.http.request(method, format!("{}{path}", self.url));
+        if !token.is_empty() {
+            request = request.bearer_auth(token);
+        }
+        if !body.is_null() {
+            request = request.json(body);
+        }
+        let reply = request.send().await.expect("the demo answers");
+        let (status, text) = (reply.status(), reply.text().await.expect("a body"));
+        assert!(status.is_success(), "{path}: {status} {text}");
+        serde_json::from_str(&text).expect("JSON")
+    }
+}
+
+/// A browser with one tab.
+pub struct Tab {
+    client: Client,
+    device: Device,
+}
+
+impl Tab {
+    /// The face that the page has.
+    pub async fn face(&self) -> String {
+        self.eval("return document.querySelector('#sale')?.dataset.face ?? ''").await
+    }
+
+    /// Waits until the page has this face.
+    pub async fn shows(&self, face: &str) {
+        eventually(&format!("the face {face}"), async || self.face().await == face).await;
+    }
+
+    /// Waits until the text of the page has these words.
+    pub async fn reads(&self, words: &str) {
+        let what = format!("the words {words:?}");
+        eventually(&what, async || self.text("#page").await.contains(words)).await;
+    }
+
+    /// The visible text of an element, in one line.
+    pub async fn text(&self, selector: &str) -> String {
+        let script = format!("return document.querySelector({selector:?})?.innerText ?? ''");
+        let text = self.eval(&script).await;
+        text.split_whitespace().collect::<Vec<_>>().join(" ")
+    }
+
+    /// The last words of the live region.
+    pub async fn said(&self) -> String {
+        self.eval("return document.getElementById('said').textContent").await
+    }
+
+    /// Clicks on an element, as a mouse or a finger does.
+    pub async fn click(&self, selector: &str) {
+        let element = self.client.find(Locator::Css(selector)).await;
+        let element = element.unwrap_or_else(|error| panic!("no {selector}: {error}"));
+        element.click().await.unwrap_or_else(|error| panic!("{selector}: {error}"));
+    }
+
+    /// Presses a key, wherever the focus is.
+    pub async fn press(&self, key: Key) {
+        let focused = self.client.active_element().await.expect("the page has the focus");
+        focused.send_keys(&key).await.expect("keys can be pressed");
+    }
+
+    /// Presses Tab until the element has the focus.
+    pub async fn tab_to(&self, selector: &str) {
+        let script = format!("return String(document.activeElement.matches({selector:?}))");
+        for _ in 0..30 {
+            self.press(Key::Tab).await;
+            if self.eval(&script).await == "true" {
+                return;
+            }
+        }
+        panic!("Tab doesn't lead to {selector}");
+    }
+
+    /// Loads the page again.
+    pub async fn reload(&self) {
+        self.client.refresh().await.expect("the page loads");
+    }
+
+    /// The text that a script returns.
+    pub async fn eval(&self, script: &str) -> String {
+        let value = self.client.execute(script, Vec::new()).await.expect("the script runs");
+        value.as_str().unwrap_or_else(|| panic!("{script}: {value}")).to_owned()
+    }
+
+    /// Leaves a picture in `target/browser`.
+    pub async fn picture(&self, name: &str) {
+        let folder = target().join("browser");
+        fs::create_dir_all(&folder).expect("the folder can be made");
+        let picture = self.client.screenshot().await.expect("a picture");
+        fs::write(folder.join(format!("{name}.png")), picture).expect("it can be written");
+    }
+
+    /// Checks that no part of the page lies beside the screen.
+    pub async fn assert_fits(&self) {
+        // The width of the window hides it: on a phone the browser makes the window as wide as the page.
+        let width = self.eval("return String(document.documentElement.scrollWidth)").await;
+        let width: u32 = width.parse().expect("a number");
+        assert!(width <= self.device.size().0, "{:?}: the page is {width} wide", self.device);
+    }
+
+    /// Checks the page as it is by axe-core.
+    pub async fn assert_accessible(&self, what: &str) {
+        self.client.execute(AXE, Vec::new()).await.expect("axe loads");
+        let script = "const tell = arguments[arguments.length - 1];
+            axe.run(document, { resultTypes: ['violations'] }).then(
+                ({ violations }) => tell(violations.map((it) => `${it.id} at ${it.nodes.map((node) => `${node.target} (${node.failureSummary})`).join('; ')}`)),
+                (error) => tell([String(error)]));";
+        let found = self.client.execute_async(script, Vec::new()).await.expect("axe runs");
+        assert_eq!(found, json!([]), "{what}");
+    }
+
+    /// Checks that the browser had nothing to complain of, a breach of the policy among others, and closes it.
+    pub async fn close_clean(self) {
+        let log = self.client.issue_cmd(BrowserLog).await.expect("the driver has a log");
+        let mut complaints = String::new();
+        let entries = log.as_array().expect("a list").iter();
+        // An answer of the service that asks for patience is no fault of the page, and a slow machine has some.
+        let is_fault = |entry: &&Value| {
+            !entry["message"].to_string().contains("responded with a status of 503")
+        };
+        for entry in entries.filter(is_fault) {
+            writeln!(complaints, "{} {}", entry["level"], entry["message"]).expect("a text");
+        }
+        assert!(complaints.is_empty(), "{complaints}");
+        self.close().await;
+    }
+
+    /// Closes the browser.
+    pub async fn close(self) {
+        self.client.close().await.expect("the browser ends");
+    }
+}
+
+/// Chromedriver's command for the messages on the browser's console.
+#[derive(Debug)]
+struct BrowserLog;
+
+impl WebDriverCompatibleCommand for BrowserLog {
+    fn endpoint(&self, base: &Url, session: Option<&str>) -> Result<Url, ParseError> {
+        base.join(&format!("session/{}/se/log", session.unwrap_or_default()))
+    }
+
+    fn method_and_body(&self, _: &Url) -> (http::Method, Option<String>) {
+        (http::Method::POST, Some(json!({"type": "browser"}).to_string()))
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the demo has the time of this machine, too")]
+fn in_seconds(seconds: i64) -> String {
+    (Utc::now() + TimeDelta::seconds(seconds)).to_rfc3339()
+}
+
+/// The folder of this build.
+fn target() -> PathBuf {
+    let test = std::env::current_exe().expect("a test is a file");
+    let profile = test.ancestors().nth(2).expect("target/debug/deps/it-...");
+    profile.parent().expect("target").to_owned()
+}
+
+/// The service of this build.
+fn binary() -> PathBuf {
+    let test = std::env::current_exe().expect("a test is a file");
+    let binary = test.ancestors().nth(2).expect("target/debug/deps/it-...").join("flash-sale");
+    assert!(binary.is_file(), "{} isn't there: cargo build --bin flash-sale", binary.display());
+    binary
+}
