@@ -81,10 +81,11 @@ async fn a_process_that_is_killed_leaves_the_coupon_with_its_key_or_neither() {
     let mut process = Process::serve(&app, &["--roles", "api"]);
     let request = app.client().post(format!("{}/v1/coupons", process.url().await));
     let request = request.bearer_auth(&admin).header("idempotency-key", "killed").json(&body);
-    let unanswered = tokio::spawn(request.send());
-    eventually("it waits for the key", async || app.number(WAITING).await > 0).await;
-    process.kill();
-    assert!(unanswered.await.expect("it ends").is_err());
+    let (answer, ()) = tokio::join!(request.send(), async {
+        eventually("it waits for the key", async || app.number(WAITING).await > 0).await;
+        process.kill();
+    });
+    answer.expect_err("the process is gone");
     lock.rollback().await.expect("Postgres answers");
     eventually("its transaction is gone", async || app.number(WAITING).await == 0).await;
     assert_eq!((app.number(COUPONS).await, app.number(KEYS).await), (0, 0));
@@ -102,9 +103,10 @@ async fn a_client_that_hangs_up_finds_its_coupon_under_the_key() {
     sqlx::raw_sql(statement).execute(&mut *lock).await.expect("Postgres answers");
     let request = app.client().post(format!("{}/v1/coupons", app.url));
     let request = request.bearer_auth(&admin).header("idempotency-key", "gone").json(&body);
-    let client = tokio::spawn(request.send());
-    eventually("it waits for the key", async || app.number(WAITING).await > 0).await;
-    client.abort();
+    tokio::select! {
+        answer = request.send() => panic!("{answer:?}"),
+        () = eventually("it waits for the key", async || app.number(WAITING).await > 0) => {}
+    }
     lock.rollback().await.expect("Postgres answers");
     eventually("the coupon is there", async || app.number(COUPONS).await == 1).await;
     let repeat = create(&app, &admin, &["gone"], &body).await;
