@@ -63,9 +63,9 @@ export class Api {
     return this.#send('GET', '/v1/coupons?limit=50');
   }
 
-  /** Pays. The one place that knows how a payment is made. */
-  pay(order) {
-    return this.#send('POST', `/v1/orders/${order}/pay`, { method: 'balance' });
+  /** Pays so much, if the page has shown it. The one place that knows how a payment is made. */
+  pay(order, cents) {
+    return this.#send('POST', `/v1/orders/${order}/pay`, { method: 'balance', expected_cents: cents });
   }
 
   cancel(order) {

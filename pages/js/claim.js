@@ -29,6 +29,8 @@ export class Claim {
   claimedMs = null;
   /** Until when the order may be paid, if it says so. */
   payByMs = null;
+  /** What the order costs: `pay_cents` and `currency` of the claim's moment; null until the order is written. */
+  price = null;
   /** Whether a click found an order of an earlier one. */
   already = false;
   /** What is being done to the order: `pay`, `cancel` or `refund`; and why the last deed failed. */
@@ -59,7 +61,7 @@ export class Claim {
   }
 
   pay() {
-    return this.#do('pay', () => this.#api.pay(this.orderId));
+    return this.#do('pay', () => this.#api.pay(this.orderId, this.price?.pay_cents));
   }
 
   cancel() {
@@ -112,7 +114,7 @@ export class Claim {
 
   #hold(orderId, status, claimedMs) {
     [this.#looks, this.#isLate] = [0, false];
-    this.#become({ phase: 'held', code: null, orderId, status, claimedMs });
+    this.#become({ phase: 'held', code: null, orderId, status, claimedMs, price: null });
     this.#lookIn(LOOKS_MS[0]);
   }
 
@@ -130,12 +132,13 @@ export class Claim {
     if (deeds !== this.#deeds) return this.#lookIn(RETRY_MIN_MS);
     if (reply.ok) {
       const { order_id: orderId, status } = reply.body;
-      if (orderId !== this.orderId) this.claimedMs = null;
-      if (status === 'unpaid' && this.claimedMs === null) {
+      if (orderId !== this.orderId) [this.claimedMs, this.price] = [null, null];
+      if (status === 'unpaid' && this.price === null) {
         const order = await this.#api.order(orderId);
         if (order.ok) {
           this.claimedMs = Date.parse(order.body.claimed_at);
           this.payByMs = Date.parse(order.body.pay_by) || null;
+          this.price = order.body;
         }
       }
       if (this.phase !== 'claiming') this.#become({ phase: 'held', code: null, orderId, status });

@@ -73,8 +73,8 @@ function sale(state, face, words, does) {
   return html`
     <h1 id="title">${it.title}</h1>
     ${it.sub_title ? html`<p class="sub">${it.sub_title}</p>` : nothing}
-    <p class="price"><b>${words.price(it.pay_cents)}</b>
-      ${it.value_cents > it.pay_cents ? html`<span><span class="unseen">${words.of('worth')} </span><s>${words.price(it.value_cents)}</s></span>` : nothing}</p>
+    <p class="price"><b>${words.price(it.pay_cents, it.currency)}</b>
+      ${it.value_cents > it.pay_cents ? html`<span><span class="unseen">${words.of('worth')} </span><s>${words.price(it.value_cents, it.currency)}</s></span>` : nothing}</p>
     <div class="tear" aria-hidden="true"></div>
     ${stock(it, words)}
     <div class="say">${says(state, face, words)}</div>
@@ -139,8 +139,9 @@ function counter(above, ms, below, words) {
 function buttons({ sale: it, claim }, face, words, does) {
   const busy = claim.deed !== null;
   if (face === 'unpaid') {
+    const due = claim.price ?? it;
     return html`<p class="buttons">
-      <button class="go" type="button" @click=${does.pay} aria-disabled=${busy}>${claim.deed === 'pay' ? words.of('paying') : html`${words.of('pay')} ${words.price(it.pay_cents)}`}</button>
+      <button class="go" type="button" @click=${does.pay} aria-disabled=${busy}>${claim.deed === 'pay' ? words.of('paying') : html`${words.of('pay')} ${words.price(due.pay_cents, due.currency)}`}</button>
       <button class="other" type="button" @click=${does.cancel} aria-disabled=${busy}>${words.of('give_up')}</button></p>`;
   }
   if (face === 'paid') {
@@ -148,7 +149,7 @@ function buttons({ sale: it, claim }, face, words, does) {
   }
   if (HELD.includes(face) || face === 'sale_ended') return nothing;
   const again = claim.phase === 'held';
-  const price = it.pay_cents === 0 ? words.of('claim.free') : html`${words.of(again ? 'claim.again' : 'claim')} ${words.price(it.pay_cents)}`;
+  const price = it.pay_cents === 0 ? words.of('claim.free') : html`${words.of(again ? 'claim.again' : 'claim')} ${words.price(it.pay_cents, it.currency)}`;
   const label = { sale_not_started: words.of('wait'), sold_out: words.of('face.sold_out'), sale_paused: words.of('face.sale_paused'), claiming: words.of('face.claiming') }[face] ?? price;
   const works = face === 'open' || (claim.phase === 'refused' && !OF_THE_SALE.includes(face));
   return html`<p class="buttons"><button id="claim" class="go" type="button" @click=${works ? does.claim : nothing} aria-disabled=${!works}>${label}</button></p>`;

@@ -36,8 +36,10 @@ export class Words {
     return key in this.words;
   }
 
-  price(cents) {
-    return `¥${(cents / 100).toFixed(2).replace(/\B(?=(\d{3})+\.)/g, ',')}`;
+  /** An amount in minor units of its currency: a cent is a hundredth of a dollar, and a yen has no smaller unit. */
+  price(minor, currency) {
+    const price = new Intl.NumberFormat(this.tag, { style: 'currency', currency, currencyDisplay: 'narrowSymbol' });
+    return price.format(minor / 10 ** price.resolvedOptions().maximumFractionDigits);
   }
 
   /** A date, with its year if that isn't the present one. */

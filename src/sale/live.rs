@@ -94,6 +94,8 @@ pub struct SaleState {
     pay_cents: i64,
     /// Worth, in minor units.
     value_cents: i64,
+    /// Currency of price and worth (ISO 4217).
+    currency: String,
     /// Whether it can be claimed at all; within its window only.
     state: CouponState,
     /// Units on offer.
@@ -317,6 +319,7 @@ impl Known {
             rules: row.rules.clone(),
             pay_cents: row.pay_cents,
             value_cents: row.value_cents,
+            currency: row.currency.clone(),
             state,
             total,
             left: stock,
@@ -409,6 +412,7 @@ mod tests {
             rules: String::new(),
             pay_cents: 1,
             value_cents: 2,
+            currency: "CNY".to_owned(),
             state: CouponState::Active,
             total: 5,
             left: Some(5),

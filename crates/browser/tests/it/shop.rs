@@ -59,6 +59,22 @@ async fn a_sale_from_the_countdown_to_the_payment() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_order_costs_what_the_coupon_cost_at_the_claim() {
+    let shop = Shop::open(&[]).await;
+    let coupon = shop.sale(2, -1).await;
+    let tab = shop.visit(Device::Phone, &format!("/sale/{coupon}")).await;
+    tab.shows("open").await;
+    tab.click("#claim").await;
+    tab.shows("unpaid").await;
+    shop.costs(&coupon, 3_000).await;
+    eventually("the new price", async || tab.text(".price b").await == "¥30.00").await;
+    eventually("the order's price", async || tab.text(".buttons .go").await == "Pay ¥25.00").await;
+    tab.click(".buttons .go").await;
+    tab.shows("paid").await;
+    tab.close_clean().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_unit_that_is_given_up_brings_the_button_back_to_others() {
     let shop = Shop::open(&[]).await;
     let coupon = shop.sale(1, -1).await;

@@ -111,6 +111,12 @@ impl Shop {
         self.as_admin("PATCH", &format!("/v1/coupons/{coupon}"), &change).await;
     }
 
+    /// Claims cost so much from now on.
+    pub async fn costs(&self, coupon: &str, cents: i64) {
+        let change = json!({"pay_cents": cents});
+        self.as_admin("PATCH", &format!("/v1/coupons/{coupon}"), &change).await;
+    }
+
     /// Pauses, resumes or ends a sale.
     pub async fn r#move(&self, coupon: &str, verb: &str) {
         self.as_admin("POST", &format!("/v1/coupons/{coupon}/{verb}"), &Value::Null).await;

@@ -31,7 +31,7 @@ async fn the_whole_state_comes_at_once() {
         time.timestamp_millis()
     };
     let expected = json!({
-        "coupon_id": coupon, "title": "t", "sub_title": "", "rules": "", "pay_cents": 1, "value_cents": 2,
+        "coupon_id": coupon, "title": "t", "sub_title": "", "rules": "", "pay_cents": 1, "value_cents": 2, "currency": "CNY",
         "state": "active", "total": 5, "left": 4, "opens_ms": ms("opens_at"), "closes_ms": ms("closes_at"),
         "pay_within_s": app.config.payment_window_s, "revision": 1,
     });
