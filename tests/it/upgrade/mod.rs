@@ -225,10 +225,14 @@ impl Upgrade {
     }
 }
 
-/// Workers with a payment window of a second take the place of the present ones. Returns the number of orders that expire.
+/// The time to pay is over: by the deadline of an order that has one, and for others by workers with a window of a second,
+/// which take the place of the present ones. Returns the number of orders that expire.
 async fn let_unpaid_expire(installation: &mut Installation) -> i64 {
     let unpaid = "SELECT count(*) FROM orders WHERE status = 'unpaid'";
     let expired = installation.number(unpaid).await;
+    let late = "WITH late AS (UPDATE orders SET pay_by = pay_by - interval '1 day' WHERE status = 'unpaid' RETURNING id)
+        SELECT count(*) FROM late";
+    assert_eq!(installation.number(late).await, expired);
     for _ in 0..2 {
         installation.stop(Binary::Present, Role::Worker, async |_| {}).await;
         let settings = ["--payment-window-s", "1"];
