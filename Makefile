@@ -31,7 +31,7 @@ run: ## Install what is missing, build, and run the demo (Ctrl-C stops it).
 release: ## Install what is missing, and build the optimised binary, target/release/flash-sale (minutes).
 	@scripts/setup && exec cargo build --release --locked --bin flash-sale
 
-test: ## Install what is missing, and run the tests of the service and its libraries on private servers.
+test: ## Install what is missing, and run the tests of the service and its libraries on private servers (ARGS=--all: the long ones, too).
 	@scripts/setup && exec scripts/test $(ARGS)
 
 browser: ## Install what is missing, and look at the pages in a real Chromium (a minute).

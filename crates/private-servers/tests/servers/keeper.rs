@@ -7,7 +7,7 @@ use nix::unistd::Pid;
 use private_servers::testing::{DataFolder, eventually};
 use private_servers::{PrivateServers, Settings, Sync};
 
-use crate::support::{Keeper, has_kept, is_alive, private_servers, write};
+use crate::support::{Keeper, ended, has_kept, is_alive, private_servers, write};
 
 #[tokio::test]
 async fn servers_that_outlive_a_killed_process_are_taken_over_with_their_data() {
@@ -21,7 +21,7 @@ async fn servers_that_outlive_a_killed_process_are_taken_over_with_their_data() 
     let servers = taken_over(&folder).await;
     assert_eq!([servers.process_ids().redis, servers.process_ids().postgres], [redis, postgres]);
     servers.stop().await.expect("both stop");
-    assert!(!is_alive(redis) && !is_alive(postgres));
+    ended([redis, postgres]).await;
 }
 
 #[tokio::test]
@@ -50,7 +50,7 @@ async fn a_leftover_with_another_sync_is_started_anew() {
     keeper.kill();
     let servers = PrivateServers::start(folder.path(), &Settings::new(Sync::Off)).await;
     let servers = servers.expect("both start");
-    assert!(!is_alive(redis) && !is_alive(postgres));
+    ended([redis, postgres]).await;
     assert!(has_kept(&servers).await);
     servers.stop().await.expect("both stop");
 }
@@ -63,7 +63,7 @@ async fn throw_away_servers_end_with_their_input_and_leave_nothing() {
     assert!(servers.into_iter().all(is_alive));
     assert_eq!(temporary.entries(), 1);
     assert_eq!(keeper.close_input().await, Some(0));
-    assert!(!servers.into_iter().any(is_alive));
+    ended(servers).await;
     assert_eq!(temporary.entries(), 0);
 }
 
@@ -80,7 +80,7 @@ async fn throw_away_servers_end_with_a_killed_parent() {
     parent.kill();
     // The pipe alone stays.
     eventually("the keeper clears up", async || temporary.entries() == 1).await;
-    assert!(!servers.into_iter().any(is_alive));
+    ended(servers).await;
 }
 
 #[tokio::test]

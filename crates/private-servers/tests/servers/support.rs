@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use private_servers::PrivateServers;
-use private_servers::testing::Process;
+use private_servers::testing::{Process, eventually};
 use sqlx::{Connection, PgConnection};
 
 /// Time for Redis to answer, on a slow machine too.
@@ -98,4 +98,10 @@ pub fn private_servers(arguments: &[&str]) -> Command {
 pub fn is_alive(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     Path::new("/proc").join(pid.to_string()).exists() && !stat.contains(") Z")
+}
+
+/// Waits for the end of processes that are not children of this one. A server is taken for gone when it has let its lock
+/// go, which the system does a moment before the process ends.
+pub async fn ended(pids: [u32; 2]) {
+    eventually("the servers end", async || !pids.into_iter().any(is_alive)).await;
 }
