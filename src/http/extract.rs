@@ -124,7 +124,18 @@ fn has_list(value: &Value) -> bool {
     }
 }
 
-impl<S: Send + Sync, T: FromStr<Err = InvalidId>> FromRequestParts<S> for Id<T> {
+/// The key of a request, if it has one.
+pub struct RequestKey(pub Option<String>);
+
+impl<S: Send + Sync> FromRequestParts<S> for RequestKey {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        key(&parts.headers).map(Self)
+    }
+}
+
+impl<S: Send + Sync, T: FromStr> FromRequestParts<S> for Id<T> {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {

@@ -9,6 +9,9 @@ pub mod coupons;
 // Claims, and what became of them.
 pub mod claims;
 
+// Codes of paid orders, and redeeming by them.
+pub mod redemptions;
+
 // Orders of a user, and their moves.
 pub mod orders;
 
@@ -95,7 +98,7 @@ use state::HttpState;
     servers((url = "/", description = "This service")),
     tags(
         (name = "claims", description = "Taking a coupon, and what became of it."),
-        (name = "orders", description = "One's own orders, from payment to refund; redemption by an administrator."),
+        (name = "orders", description = "One's own orders, from payment to refund; redemption by a clerk."),
         (name = "coupons", description = "Coupons on offer; administrators create and change them."),
         (name = "payments", description = "Notices of the payment gateway."),
         (name = "dead letters", description = "Claims that could not become orders, for administrators."),
@@ -115,7 +118,10 @@ pub fn api(http: &HttpState, with_operations: bool) -> Door {
         .routes(routes!(orders::pay))
         .routes(routes!(orders::cancel))
         .routes(routes!(orders::refund))
-        .routes(routes!(orders::redeem))
+        .routes(routes!(redemptions::qr_code))
+        .routes(routes!(redemptions::redeem))
+        .routes(routes!(redemptions::redeem_code))
+        .routes(routes!(redemptions::order_of_code))
         .routes(routes!(payments::callback))
         .routes(routes!(operators::payments::owed))
         .routes(routes!(operators::payments::hand_back))

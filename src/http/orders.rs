@@ -1,4 +1,4 @@
-//! A user's own orders; orders of other users don't exist for the user. An administrator redeems any order.
+//! A user's own orders; orders of other users don't exist for the user.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use garde::Validate;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use super::auth::{Admin, User};
+use super::auth::User;
 use super::extract::{Id, Params, Valid};
 use super::page::{Page, cut_page};
 use super::problem::Problem;
@@ -200,25 +200,6 @@ pub async fn refund(
     reply(app.payments.refund(user, order).await?)
 }
 
-/// Redeem a paid order of any user.
-///
-/// A redeemed order can't be refunded. Safe to repeat.
-#[utoipa::path(
-    post, path = "/v1/orders/{id}/redeem", operation_id = "redeemOrder", tag = "orders", security(("admin" = [])),
-    params(("id" = OrderId, Path, description = "Id of the order")),
-    responses(
-        (status = 200, description = "The order, redeemed: now or before", body = Order),
-    ),
-    extensions(("x-problems" = json!(["order_not_found", "invalid_transition"]))),
-)]
-pub async fn redeem(
-    State(app): State<Arc<App>>,
-    _: Admin,
-    Id(order): Id<OrderId>,
-) -> Result<Json<Order>, Problem> {
-    reply(app.order_moves.redeem(order).await?)
-}
-
 fn reply(moved: Moved) -> Result<Json<Order>, Problem> {
     match moved {
         Moved::There(order) => Ok(Json(order)),
@@ -229,7 +210,8 @@ fn reply(moved: Moved) -> Result<Json<Order>, Problem> {
     }
 }
 
-fn order_not_found() -> Problem {
+/// The problem of an order that the user does not have.
+pub fn order_not_found() -> Problem {
     let detail = "you have no order with this id; a pending one is told by its coupon's claims/me";
     Problem::not_found("order_not_found", detail)
 }

@@ -62,6 +62,7 @@ const OPERATIONS: &[([u16; 6], &str, &str, Of)] = &[
     ([401, 401, 401, 200, 404, 404], "get", "/v1/orders/{id}", Of::UnpaidOrder),
     ([401, 401, 401, 200, 404, 404], "post", "/v1/orders/{id}/cancel", Of::UnpaidOrder),
     ([401, 401, 401, 200, 404, 404], "post", "/v1/orders/{id}/pay", Of::UnpaidOrder),
+    ([401, 401, 401, 200, 404, 404], "get", "/v1/orders/{id}/qr", Of::PaidOrder),
     ([401, 401, 401, 403, 403, 200], "post", "/v1/orders/{id}/redeem", Of::PaidOrder),
     ([401, 401, 401, 200, 404, 404], "post", "/v1/orders/{id}/refund", Of::PaidOrder),
     ([403, 403, 403, 403, 403, 403], "post", "/v1/payments/callback", Of::UnpaidOrder),
@@ -74,6 +75,8 @@ const OPERATIONS: &[([u16; 6], &str, &str, Of)] = &[
     ([401, 401, 401, 403, 403, 200], "get", "/v1/reconcile/runs", Of::Comparison),
     ([401, 401, 401, 403, 403, 200], "get", "/v1/reconcile/runs/{id}", Of::Comparison),
     ([401, 401, 401, 403, 403, 200], "get", "/v1/recoveries", Of::Nothing),
+    ([401, 401, 401, 403, 403, 200], "post", "/v1/redemptions", Of::CodedOrder),
+    ([401, 401, 401, 403, 403, 200], "get", "/v1/redemptions/{code}", Of::CodedOrder),
 ];
 
 /// The kind of thing that an operation is tried on. Each row has one of its own.
@@ -91,6 +94,8 @@ enum Of {
     UnpaidOrder,
     /// The owner's.
     PaidOrder,
+    /// The owner's, paid, with the digits of its id as its code.
+    CodedOrder,
     /// The owner's promise, in review.
     DeadLetter,
     /// A payment for an order that isn't there.
@@ -200,7 +205,7 @@ impl Cell<'_> {
     }
 
     async fn ask(&self, id: &str, body: &Value) -> Reply {
-        let path = self.path.replace("{id}", id);
+        let path = self.path.replace("{id}", id).replace("{code}", id);
         request(self.app, self.method, &path, self.token.as_deref(), body).await
     }
 
@@ -210,6 +215,7 @@ impl Cell<'_> {
             ("patch", _) => json!({"title": "another title"}),
             ("post", "archive") => json!({"accept_loss": true}),
             ("post", "retry") if self.path == "/v1/dead-letters/retry" => json!({}),
+            ("post", "redemptions") => json!({"code": thing.id.to_string()}),
             ("post", "restock") => json!({"units": 1, "key": "k"}),
             ("post", "pay") => json!({"method": "balance"}),
             ("post", "reconcile") => json!({"repair": true}),
@@ -293,18 +299,21 @@ async fn make(app: &TestApp, of: Of) -> Thing {
 async fn of_a_sale(app: &TestApp, of: Of, coupon: CouponId) -> Thing {
     let order = match of {
         Of::UnpaidOrder | Of::ClaimedSale => Some(app.order(OWNER, coupon).await),
-        Of::PaidOrder | Of::EndedSale => Some(app.paid_order(OWNER, coupon).await),
+        Of::PaidOrder | Of::CodedOrder | Of::EndedSale => {
+            Some(app.paid_order(OWNER, coupon).await)
+        }
         Of::DeadLetter => Some(in_review(app, OWNER, coupon).await),
         _ => None,
     };
     match of {
         Of::PausedSale => assert_eq!(app.r#move(coupon, "pause").await.status, 200),
         Of::EndedSale => assert_eq!(app.r#move(coupon, "end").await.status, 200),
+        Of::CodedOrder => app.execute("UPDATE redemptions SET code = order_id::text").await,
         _ => {}
     }
     let id = match (of, order) {
         (Of::DeadLetter, _) => app.number("SELECT max(id) FROM dead_letters").await,
-        (Of::UnpaidOrder | Of::PaidOrder, Some(order)) => order,
+        (Of::UnpaidOrder | Of::PaidOrder | Of::CodedOrder, Some(order)) => order,
         _ => coupon.get(),
     };
     Thing { id, coupon: Some(coupon), order }

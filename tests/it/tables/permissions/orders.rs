@@ -72,7 +72,7 @@ const ANSWERS: &[Row] = &[
         "redeem, by an administrator",
         &[
             ("200 redeemed", "paid"),
-            ("200 redeemed, unchanged", "redeemed"),
+            ("409 already_redeemed", "redeemed"),
             ("409 invalid_transition", "unpaid leaving cancelled expired refunding refunded"),
             ("404 order_not_found", NO_ROW),
         ],
