@@ -79,7 +79,7 @@ fn count(runtime: &Runtime, servers: &PrivateServers, arguments: Arguments) -> a
         // Every user of the list has bought, or will; a duplicate is always the same user.
         let subject = if scenario == Scenario::Duplicate { 1 } else { user };
         let expires_at = Clock::System.now() + TimeDelta::hours(1);
-        tokens.issue(Grants { subject, admin: false }, expires_at)
+        tokens.issue(Grants::user(subject), expires_at)
     };
     let request = |user| {
         let bearer = format!("Bearer {}", token_of(user));

@@ -77,9 +77,9 @@ fn print_what_to_paste(tokens: &Tokens, coupon: &Coupon, addresses: Addresses) {
     let now = Clock::System.now();
     // Each start has another user, so that the commands below always claim a unit.
     let user = now.timestamp();
-    let token = |admin| tokens.issue(Grants { subject: user, admin }, now + TimeDelta::days(1));
-    let user_token = token(false);
-    let admin_token = token(true);
+    let token = |grants| tokens.issue(grants, now + TimeDelta::days(1));
+    let user_token = token(Grants::user(user));
+    let admin_token = token(Grants::administrator(user));
     let id = coupon.id;
     let (url, operations_url) = (url(addresses.api), url(addresses.operations));
     let gives_tokens = addresses.api.is_some_and(|address| address.ip().is_loopback());

@@ -7,14 +7,36 @@ use axum::http::{StatusCode, header};
 use super::frame::bearer::bearer;
 use super::problem::Problem;
 use super::state::HttpState;
-use crate::kit::jwt::{Grants, TokenError};
+use crate::kit::jwt::{Grants, Scope, TokenError};
 use crate::sale::ids::UserId;
 
 /// A user with a valid token.
 pub struct User(pub UserId);
 
-/// An administrator with a valid token, by its subject.
-pub struct Admin(pub i64);
+/// A member of the shop's staff, by a valid token.
+#[derive(Clone, Copy, Debug)]
+pub struct Staff {
+    /// Subject of the token.
+    pub id: UserId,
+    /// Scope of the token.
+    pub scope: Scope,
+}
+
+/// An administrator.
+pub struct Admin(pub Staff);
+
+/// An operator or administrator.
+pub struct Operator(pub Staff);
+
+/// A clerk, operator or administrator.
+pub struct Clerk(pub Staff);
+
+impl Staff {
+    /// Refuses a request that only a token of this scope, or of a higher one, may make.
+    pub fn need(&self, scope: Scope) -> Result<(), Problem> {
+        need(Some(self.scope), scope).map(drop)
+    }
+}
 
 impl FromRequestParts<HttpState> for User {
     type Rejection = Problem;
@@ -31,17 +53,45 @@ impl FromRequestParts<HttpState> for Admin {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, http: &HttpState) -> Result<Self, Problem> {
-        if !http.has_administration() {
-            // As if the route weren't there: it is on another listener.
-            return Err(Problem::nothing_here());
-        }
-        let Grants { subject, admin } = grants(parts, http)?;
-        if admin {
-            return Ok(Self(subject));
-        }
-        let detail = "this needs a token with the role `admin`";
-        Err(Problem::new(StatusCode::FORBIDDEN, "forbidden", detail))
+        staff(parts, http, Scope::Administrator).map(Self)
     }
+}
+
+impl FromRequestParts<HttpState> for Operator {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, http: &HttpState) -> Result<Self, Problem> {
+        staff(parts, http, Scope::Operator).map(Self)
+    }
+}
+
+impl FromRequestParts<HttpState> for Clerk {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, http: &HttpState) -> Result<Self, Problem> {
+        staff(parts, http, Scope::Clerk).map(Self)
+    }
+}
+
+fn staff(parts: &Parts, http: &HttpState, needed: Scope) -> Result<Staff, Problem> {
+    if !http.has_administration() {
+        // As if the route weren't there: it is on another listener.
+        return Err(Problem::nothing_here());
+    }
+    let Grants { subject, scope } = grants(parts, http)?;
+    let scope = need(scope, needed)?;
+    let id = UserId::new(subject).map_err(|_| TokenError::Invalid)?;
+    Ok(Staff { id, scope })
+}
+
+fn need(scope: Option<Scope>, needed: Scope) -> Result<Scope, Problem> {
+    let detail = match needed {
+        Scope::Administrator => "this needs a token with the role `admin`",
+        Scope::Operator => "this needs a token with the role `operator` or `admin`",
+        Scope::Clerk => "this needs a token with the role `clerk`, `operator` or `admin`",
+    };
+    let enough = scope.filter(|scope| *scope >= needed);
+    enough.ok_or_else(|| Problem::new(StatusCode::FORBIDDEN, "forbidden", detail))
 }
 
 fn grants(parts: &Parts, http: &HttpState) -> Result<Grants, Problem> {

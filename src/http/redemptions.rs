@@ -12,13 +12,12 @@ use qrcode::render::svg;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-use super::auth::{Admin, User};
+use super::auth::{Clerk, Staff, User};
 use super::extract::{Id, RequestKey, Valid};
 use super::orders::order_not_found;
 use super::problem::Problem;
 use crate::app::App;
-use crate::kit::jwt::TokenError;
-use crate::sale::ids::{OrderId, UserId};
+use crate::sale::ids::OrderId;
 use crate::sale::order::model::{Order, OrderStatus, RedemptionCode};
 use crate::sale::order::moves::redeem::{Redeeming, Redemption};
 
@@ -48,10 +47,7 @@ pub async fn qr_code(
         return Err(Problem::new(StatusCode::CONFLICT, "no_redemption_code", detail));
     };
     let picture = QrCode::new(code.to_string()).expect("a code is short");
-    let picture = picture
-        .render::<svg::Color<'_>>()
-        .min_dimensions(PIXELS_MIN, PIXELS_MIN)
-        .build();
+    let picture = picture.render::<svg::Color<'_>>().min_dimensions(PIXELS_MIN, PIXELS_MIN).build();
     Ok(([(header::CONTENT_TYPE, "image/svg+xml")], picture).into_response())
 }
 
@@ -60,7 +56,7 @@ pub async fn qr_code(
 /// A redeemed order can't be refunded. Safe to repeat with the header Idempotency-Key: without it, a repeat is told
 /// that the order has been redeemed.
 #[utoipa::path(
-    post, path = "/v1/orders/{id}/redeem", operation_id = "redeemOrder", tag = "orders", security(("admin" = [])),
+    post, path = "/v1/orders/{id}/redeem", operation_id = "redeemOrder", tag = "orders", security(("clerk" = [])),
     params(
         ("id" = OrderId, Path, description = "Id of the order"),
         ("Idempotency-Key" = Option<String>, Header, min_length = 1, max_length = 255, pattern = "^[!-~]+$",
@@ -73,7 +69,7 @@ pub async fn qr_code(
 )]
 pub async fn redeem(
     State(app): State<Arc<App>>,
-    Admin(clerk): Admin,
+    Clerk(clerk): Clerk,
     Id(order): Id<OrderId>,
     RequestKey(key): RequestKey,
 ) -> Result<Json<Order>, Problem> {
@@ -94,7 +90,7 @@ pub struct Shown {
 ///
 /// As by the id of the order.
 #[utoipa::path(
-    post, path = "/v1/redemptions", operation_id = "redeemCode", tag = "orders", security(("admin" = [])),
+    post, path = "/v1/redemptions", operation_id = "redeemCode", tag = "orders", security(("clerk" = [])),
     params(
         ("Idempotency-Key" = Option<String>, Header, min_length = 1, max_length = 255, pattern = "^[!-~]+$",
             description = "Name of this redemption, of the clerk's choice. A repeat by the same clerk under it gets the same order"),
@@ -107,7 +103,7 @@ pub struct Shown {
 )]
 pub async fn redeem_code(
     State(app): State<Arc<App>>,
-    Admin(clerk): Admin,
+    Clerk(clerk): Clerk,
     RequestKey(key): RequestKey,
     Valid(Shown { code }): Valid<Shown>,
 ) -> Result<Json<Order>, Problem> {
@@ -120,7 +116,7 @@ pub async fn redeem_code(
 ///
 /// Changes nothing: for a look before the redemption.
 #[utoipa::path(
-    get, path = "/v1/redemptions/{code}", operation_id = "getOrderOfCode", tag = "orders", security(("admin" = [])),
+    get, path = "/v1/redemptions/{code}", operation_id = "getOrderOfCode", tag = "orders", security(("clerk" = [])),
     params(("code" = String, Path, description = "Redemption code, as it is shown or typed")),
     responses(
         (status = 200, description = "The order", body = Order),
@@ -129,7 +125,7 @@ pub async fn redeem_code(
 )]
 pub async fn order_of_code(
     State(app): State<Arc<App>>,
-    _: Admin,
+    _: Clerk,
     Id(code): Id<RedemptionCode>,
 ) -> Result<Json<Order>, Problem> {
     app.order_moves.of_code(&code).await?.map(Json).ok_or_else(code_unknown)
@@ -137,12 +133,11 @@ pub async fn order_of_code(
 
 async fn redeem_by(
     app: &App,
-    clerk: i64,
+    clerk: Staff,
     order: OrderId,
     key: Option<String>,
 ) -> Result<Json<Order>, Problem> {
-    let clerk = UserId::new(clerk).map_err(|_| TokenError::Invalid)?;
-    match app.order_moves.redeem(order, Redemption { clerk, key }).await? {
+    match app.order_moves.redeem(order, Redemption { clerk: clerk.id, key }).await? {
         Redeeming::Redeemed(order) => Ok(Json(order)),
         Redeeming::Before { at, by } => Err(Problem::already_redeemed(at, by)),
         Redeeming::NotFound => Err(order_not_found()),

@@ -7,7 +7,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 
 use crate::app::App;
-use crate::http::auth::Admin;
+use crate::http::auth::{Admin, Operator};
 use crate::http::claims::coupon_not_found;
 use crate::http::extract::{Id, Valid};
 use crate::http::problem::{Problem, WrongMember};
@@ -46,7 +46,7 @@ pub async fn edit(
 ///
 /// Safe to repeat.
 #[utoipa::path(
-    post, path = "/v1/coupons/{id}/pause", operation_id = "pauseCoupon", tag = "coupons", security(("admin" = [])),
+    post, path = "/v1/coupons/{id}/pause", operation_id = "pauseCoupon", tag = "coupons", security(("operator" = [])),
     params(("id" = CouponId, Path, description = "Id of the coupon")),
     responses(
         (status = 200, description = "The coupon, paused", body = Coupon),
@@ -54,7 +54,7 @@ pub async fn edit(
     ),
     extensions(("x-problems" = json!(["coupon_not_found", "invalid_transition"]))),
 )]
-pub async fn pause(State(app): State<Arc<App>>, _: Admin, Id(coupon): Id<CouponId>) -> Reply {
+pub async fn pause(State(app): State<Arc<App>>, _: Operator, Id(coupon): Id<CouponId>) -> Reply {
     change(&app, coupon, Change::Move(CouponState::Paused)).await
 }
 
@@ -62,7 +62,7 @@ pub async fn pause(State(app): State<Arc<App>>, _: Admin, Id(coupon): Id<CouponI
 ///
 /// Safe to repeat.
 #[utoipa::path(
-    post, path = "/v1/coupons/{id}/resume", operation_id = "resumeCoupon", tag = "coupons", security(("admin" = [])),
+    post, path = "/v1/coupons/{id}/resume", operation_id = "resumeCoupon", tag = "coupons", security(("operator" = [])),
     params(("id" = CouponId, Path, description = "Id of the coupon")),
     responses(
         (status = 200, description = "The coupon, active", body = Coupon),
@@ -70,7 +70,7 @@ pub async fn pause(State(app): State<Arc<App>>, _: Admin, Id(coupon): Id<CouponI
     ),
     extensions(("x-problems" = json!(["coupon_not_found", "invalid_transition"]))),
 )]
-pub async fn resume(State(app): State<Arc<App>>, _: Admin, Id(coupon): Id<CouponId>) -> Reply {
+pub async fn resume(State(app): State<Arc<App>>, _: Operator, Id(coupon): Id<CouponId>) -> Reply {
     change(&app, coupon, Change::Move(CouponState::Active)).await
 }
 
@@ -78,7 +78,7 @@ pub async fn resume(State(app): State<Arc<App>>, _: Admin, Id(coupon): Id<Coupon
 ///
 /// Safe to repeat.
 #[utoipa::path(
-    post, path = "/v1/coupons/{id}/end", operation_id = "endCoupon", tag = "coupons", security(("admin" = [])),
+    post, path = "/v1/coupons/{id}/end", operation_id = "endCoupon", tag = "coupons", security(("operator" = [])),
     params(("id" = CouponId, Path, description = "Id of the coupon")),
     responses(
         (status = 200, description = "The coupon, ended", body = Coupon),
@@ -86,7 +86,7 @@ pub async fn resume(State(app): State<Arc<App>>, _: Admin, Id(coupon): Id<Coupon
     ),
     extensions(("x-problems" = json!(["coupon_not_found"]))),
 )]
-pub async fn end(State(app): State<Arc<App>>, _: Admin, Id(coupon): Id<CouponId>) -> Reply {
+pub async fn end(State(app): State<Arc<App>>, _: Operator, Id(coupon): Id<CouponId>) -> Reply {
     change(&app, coupon, Change::Move(CouponState::Ended)).await
 }
 
@@ -94,7 +94,7 @@ pub async fn end(State(app): State<Arc<App>>, _: Admin, Id(coupon): Id<CouponId>
 ///
 /// Once for each key: safe to repeat.
 #[utoipa::path(
-    post, path = "/v1/coupons/{id}/restock", operation_id = "restockCoupon", tag = "coupons", security(("admin" = [])),
+    post, path = "/v1/coupons/{id}/restock", operation_id = "restockCoupon", tag = "coupons", security(("operator" = [])),
     params(("id" = CouponId, Path, description = "Id of the coupon")),
     request_body = Restock,
     responses(
@@ -105,7 +105,7 @@ pub async fn end(State(app): State<Arc<App>>, _: Admin, Id(coupon): Id<CouponId>
 )]
 pub async fn restock(
     State(app): State<Arc<App>>,
-    _: Admin,
+    _: Operator,
     Id(coupon): Id<CouponId>,
     Valid(restock): Valid<Restock>,
 ) -> Reply {

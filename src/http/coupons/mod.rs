@@ -62,7 +62,7 @@ pub async fn create(
 ) -> Result<Response, Problem> {
     let creation = match key {
         Some(Key { key, body }) => {
-            let key = CreationKey::new(administrator, key, &body);
+            let key = CreationKey::new(administrator.id.get(), key, &body);
             app.coupons.create_once(new, key).await?
         }
         None => app.coupons.create(new).await?,

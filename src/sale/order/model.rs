@@ -168,7 +168,12 @@ mod tests {
     fn a_code_is_read_as_people_type_it() {
         let code = RedemptionCode("0123456789ABCDEF".to_owned());
         assert_eq!(code.to_string(), "0123-4567-89AB-CDEF");
-        for text in ["0123-4567-89AB-CDEF", "o123 4567 89ab cdef", " OI23456789abCDef\n", "ol23-4567-89AB-CDEF\0"] {
+        for text in [
+            "0123-4567-89AB-CDEF",
+            "o123 4567 89ab cdef",
+            " OI23456789abCDef\n",
+            "ol23-4567-89AB-CDEF\0",
+        ] {
             assert_eq!(RedemptionCode::typed(text), code, "{text:?}");
         }
         assert_eq!(RedemptionCode::typed("-'\0").canonical(), "");

@@ -70,8 +70,9 @@ impl Orders {
 
     /// Gives a code to each of these orders that is paid and has none, because an older version made it paid.
     async fn make_codes(&self, orders: &mut [Order]) -> sqlx::Result<()> {
-        let lacks_code =
-            |order: &&mut Order| order.status == OrderStatus::Paid && order.redemption_code.is_none();
+        let lacks_code = |order: &&mut Order| {
+            order.status == OrderStatus::Paid && order.redemption_code.is_none()
+        };
         let mut lacking: Vec<&mut Order> = orders.iter_mut().filter(lacks_code).collect();
         if lacking.is_empty() {
             return Ok(());

@@ -354,10 +354,22 @@ async fn tokens_are_good_for_the_users_they_name() {
             serde_json::json!({"kind": "regular", "title": "t", "pay_cents": 1, "value_cents": 2});
         assert_eq!(app.post("/v1/coupons", token, &new).await.status, 403);
     }
-    let admin = said(&["token", "--token-secret", SECRET, "--user", "5", "--admin"]).await;
     let new =
         serde_json::json!({"kind": "regular", "title": "t", "pay_cents": 1, "value_cents": 2});
-    assert_eq!(app.post("/v1/coupons", &admin.stdout, &new).await.status, 201);
+    for (scope, create, list, look) in [
+        (&["--admin"][..], 201, 200, 404),
+        (&["--scope", "administrator"], 201, 200, 404),
+        (&["--scope", "operator"], 403, 200, 404),
+        (&["--scope", "clerk"], 403, 403, 404),
+        (&[], 403, 403, 403),
+    ] {
+        let token = [&["token", "--token-secret", SECRET, "--user", "5"], scope].concat();
+        let token = said(&token).await.stdout;
+        assert_eq!(app.post("/v1/coupons", token.trim(), &new).await.status, create, "{scope:?}");
+        assert_eq!(app.get("/v1/postponed", token.trim()).await.status, list, "{scope:?}");
+        let looked = app.get("/v1/redemptions/7K3M-Q9TX-2B8D-HV4N", token.trim()).await;
+        assert_eq!(looked.status, look, "{scope:?}");
+    }
 }
 
 #[tokio::test]
@@ -369,6 +381,9 @@ async fn tokens_for_nobody_are_refused() {
         (&["--user", "5", "--count", "0"], "--count"),
         (&["--user", "9223372036854775807", "--count", "2"], "--user + --count"),
         (&["--user", "5", "--hours", "0"], "--hours"),
+        (&["--user", "5", "--scope", "admin"], "--scope"),
+        (&["--user", "5", "--scope", ""], "--scope"),
+        (&["--user", "5", "--scope", "clerk", "--admin"], "--admin"),
         (&[], "--user"),
     ] {
         let refused = said(&[&["token", "--token-secret", SECRET], arguments].concat()).await;

@@ -93,7 +93,9 @@ async fn a_code_of_no_order_is_unknown() {
         let refused = redeem_code(&app, 7, code).await;
         assert_eq!(refused.refusal(), (404, "redemption_code_unknown"), "{code:?}");
     }
-    for body in [json!({}), json!({"code": ""}), json!({"code": 7}), json!({"code": "7".repeat(65)})] {
+    for body in
+        [json!({}), json!({"code": ""}), json!({"code": 7}), json!({"code": "7".repeat(65)})]
+    {
         let reply = app.post("/v1/redemptions", &app.admin_token(), &body).await;
         assert_eq!(reply.refusal(), (422, "invalid_body"), "{body}");
     }
@@ -107,7 +109,10 @@ async fn an_order_of_an_older_version_gets_its_code_when_it_is_shown() {
     let used = app.paid_order(3, coupon).await;
     app.execute("DELETE FROM redemptions").await;
     let replies = join_all((0..10).map(|_| app.code(1, shown))).await;
-    assert!(replies[0].len() == 19 && replies.iter().all(|code| *code == replies[0]), "{replies:?}");
+    assert!(
+        replies[0].len() == 19 && replies.iter().all(|code| *code == replies[0]),
+        "{replies:?}"
+    );
     let list = app.get("/v1/orders", &app.token(2)).await;
     assert_eq!(list.body["orders"][0]["redemption_code"], app.code(2, listed).await);
     // Such a version redeems without noting the clerk.
@@ -129,6 +134,9 @@ async fn money_that_was_charged_back_buys_nothing() {
     let refund = json!({"kind": "refund", "payment_id": "g"});
     assert_eq!(app.confirm(&refund).await.text("outcome"), "charged_back");
     let refused = redeem_code(&app, 7, &code).await;
-    assert_eq!((refused.refusal(), refused.text("from")), ((409, "invalid_transition"), "refunded"));
+    assert_eq!(
+        (refused.refusal(), refused.text("from")),
+        ((409, "invalid_transition"), "refunded")
+    );
     assert!(app.show(1, order).await.body["redemption_code"].is_null());
 }
