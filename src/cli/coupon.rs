@@ -17,6 +17,7 @@ use crate::base::shutdown::Shutdown;
 use crate::base::telemetry::Metrics;
 use crate::sale::Stores;
 use crate::sale::archive::{Archive, ArchiveOutcome};
+use crate::sale::audit::Actor;
 use crate::sale::coupon::changes::{ChangeOutcome, CouponChanges};
 use crate::sale::coupon::create::{Coupons, Creation};
 use crate::sale::coupon::input::{CouponEdit, NewCoupon, NewSale, Restock, SaleEdit};
@@ -296,14 +297,16 @@ async fn run_on(task: Task, stores: &Stores) -> anyhow::Result<()> {
         shutdown.clone(),
     );
     let found = match task {
-        Task::Create(new) => match coupons.create(new).await? {
+        Task::Create(new) => match coupons.create(new, &Actor::command_line()).await? {
             Creation::Created(coupon) => vec![*coupon],
             refused => return Err(refused.into()),
         },
-        Task::Change(id, change) => vec![changed(changes.change(id, change).await?)?],
+        Task::Change(id, change) => {
+            vec![changed(changes.change(id, change, &Actor::command_line()).await?)?]
+        }
         Task::Archive(id, accept_loss) => {
             let archive = Archive::new(stores, changes.into(), postponed, Duration::ZERO, shutdown);
-            return archived(archive.ask(id, accept_loss).await?);
+            return archived(archive.ask(id, accept_loss, &Actor::command_line()).await?);
         }
         Task::List(before, limit) => coupons.list(before, limit).await?,
         Task::Show(id) => match coupons.get(id).await? {

@@ -11,6 +11,7 @@ use crate::app::App;
 use crate::base::clock::Clock;
 use crate::base::config::{Config, InvalidConfig, Page, Role};
 use crate::kit::jwt::{Grants, Tokens};
+use crate::sale::audit::Actor;
 use crate::sale::coupon::create::Creation;
 use crate::sale::coupon::input::{NewCoupon, NewSale};
 use crate::sale::coupon::model::{Coupon, CouponKind};
@@ -65,7 +66,12 @@ async fn coupon_on_sale(app: &App) -> anyhow::Result<Coupon> {
             durability: None,
         }),
     };
-    match app.coupons.create(new).await.context("the demo's coupon could not be created")? {
+    match app
+        .coupons
+        .create(new, &Actor::command_line())
+        .await
+        .context("the demo's coupon could not be created")?
+    {
         Creation::Created(coupon) => Ok(*coupon),
         refused => Err(refused.into()),
     }

@@ -5,21 +5,24 @@ use axum::http::request::Parts;
 use axum::http::{StatusCode, header};
 
 use super::frame::bearer::bearer;
-use super::problem::Problem;
+use super::problem::{Problem, REQUEST_ID};
 use super::state::HttpState;
 use crate::kit::jwt::{Grants, Scope, TokenError};
+use crate::sale::audit::Actor;
 use crate::sale::ids::UserId;
 
 /// A user with a valid token.
 pub struct User(pub UserId);
 
 /// A member of the shop's staff, by a valid token.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Staff {
     /// Subject of the token.
     pub id: UserId,
     /// Scope of the token.
-    pub scope: Scope,
+    scope: Scope,
+    /// The same with the request, for the book of changes.
+    pub actor: Actor,
 }
 
 /// An administrator.
@@ -81,7 +84,9 @@ fn staff(parts: &Parts, http: &HttpState, needed: Scope) -> Result<Staff, Proble
     let Grants { subject, scope } = grants(parts, http)?;
     let scope = need(scope, needed)?;
     let id = UserId::new(subject).map_err(|_| TokenError::Invalid)?;
-    Ok(Staff { id, scope })
+    let request_id = parts.headers.get(REQUEST_ID).and_then(|id| id.to_str().ok());
+    let actor = Actor::staff(id, scope, request_id.unwrap_or_default().to_owned());
+    Ok(Staff { id, scope, actor })
 }
 
 fn need(scope: Option<Scope>, needed: Scope) -> Result<Scope, Problem> {

@@ -18,7 +18,7 @@ pub mod orders;
 // Notices of the payment gateway.
 pub mod payments;
 
-// Dead letters, payments that wait, postponed items, recoveries and comparisons, for operators.
+// Dead letters, payments that wait, postponed items, recoveries, comparisons and the book of changes, for the staff.
 pub mod operators;
 
 // Pages for people.
@@ -138,6 +138,7 @@ pub fn api(http: &HttpState, with_operations: bool) -> Door {
         .routes(routes!(coupons::changes::restock))
         .routes(routes!(coupons::archive::archive))
         .routes(routes!(coupons::live::live))
+        .routes(routes!(operators::audit::list))
         .routes(routes!(operators::postponed::list))
         .routes(routes!(operators::postponed::retry))
         .routes(routes!(operators::recoveries::list))
@@ -209,6 +210,8 @@ impl Door {
     pub async fn answer(&self, client: IpAddr, mut request: Request) -> Response {
         let front = self.http.front();
         let frame = self.frame(client, &request);
+        // For entries in the book of changes.
+        request.headers_mut().insert(REQUEST_ID, frame.request_id.clone());
         let cors = front.cors.as_ref();
         let response = if let Some(reply) =
             cors.and_then(|cors| cors.preflight(request.method(), request.headers()))

@@ -137,7 +137,8 @@ async fn redeem_by(
     order: OrderId,
     key: Option<String>,
 ) -> Result<Json<Order>, Problem> {
-    match app.order_moves.redeem(order, Redemption { clerk: clerk.id, key }).await? {
+    let request = Redemption { clerk: clerk.id, by: clerk.actor, key };
+    match app.order_moves.redeem(order, request).await? {
         Redeeming::Redeemed(order) => Ok(Json(order)),
         Redeeming::Before { at, by } => Err(Problem::already_redeemed(at, by)),
         Redeeming::NotFound => Err(order_not_found()),

@@ -48,7 +48,7 @@ pub async fn archive(
     if archiving.accept_loss {
         by.need(Scope::Administrator)?;
     }
-    match app.archive.ask(coupon, archiving.accept_loss).await? {
+    match app.archive.ask(coupon, archiving.accept_loss, &by.actor).await? {
         ArchiveOutcome::Archived(archived) => Ok(Json(archived)),
         ArchiveOutcome::Refused(refusal) => Err(refused(&refusal)),
     }

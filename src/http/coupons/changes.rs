@@ -7,7 +7,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 
 use crate::app::App;
-use crate::http::auth::{Admin, Operator};
+use crate::http::auth::{Admin, Operator, Staff};
 use crate::http::claims::coupon_not_found;
 use crate::http::extract::{Id, Valid};
 use crate::http::problem::{Problem, WrongMember};
@@ -35,11 +35,11 @@ type Reply = Result<(StatusCode, Json<Coupon>), Problem>;
 )]
 pub async fn edit(
     State(app): State<Arc<App>>,
-    _: Admin,
+    Admin(by): Admin,
     Id(coupon): Id<CouponId>,
     Valid(edit): Valid<CouponEdit>,
 ) -> Reply {
-    change(&app, coupon, Change::Edit(edit)).await
+    change(&app, &by, coupon, Change::Edit(edit)).await
 }
 
 /// Suspend the claims on a coupon.
@@ -54,8 +54,12 @@ pub async fn edit(
     ),
     extensions(("x-problems" = json!(["coupon_not_found", "invalid_transition"]))),
 )]
-pub async fn pause(State(app): State<Arc<App>>, _: Operator, Id(coupon): Id<CouponId>) -> Reply {
-    change(&app, coupon, Change::Move(CouponState::Paused)).await
+pub async fn pause(
+    State(app): State<Arc<App>>,
+    Operator(by): Operator,
+    Id(coupon): Id<CouponId>,
+) -> Reply {
+    change(&app, &by, coupon, Change::Move(CouponState::Paused)).await
 }
 
 /// Let claims on a paused coupon go on.
@@ -70,8 +74,12 @@ pub async fn pause(State(app): State<Arc<App>>, _: Operator, Id(coupon): Id<Coup
     ),
     extensions(("x-problems" = json!(["coupon_not_found", "invalid_transition"]))),
 )]
-pub async fn resume(State(app): State<Arc<App>>, _: Operator, Id(coupon): Id<CouponId>) -> Reply {
-    change(&app, coupon, Change::Move(CouponState::Active)).await
+pub async fn resume(
+    State(app): State<Arc<App>>,
+    Operator(by): Operator,
+    Id(coupon): Id<CouponId>,
+) -> Reply {
+    change(&app, &by, coupon, Change::Move(CouponState::Active)).await
 }
 
 /// End a coupon, for good.
@@ -86,8 +94,12 @@ pub async fn resume(State(app): State<Arc<App>>, _: Operator, Id(coupon): Id<Cou
     ),
     extensions(("x-problems" = json!(["coupon_not_found"]))),
 )]
-pub async fn end(State(app): State<Arc<App>>, _: Operator, Id(coupon): Id<CouponId>) -> Reply {
-    change(&app, coupon, Change::Move(CouponState::Ended)).await
+pub async fn end(
+    State(app): State<Arc<App>>,
+    Operator(by): Operator,
+    Id(coupon): Id<CouponId>,
+) -> Reply {
+    change(&app, &by, coupon, Change::Move(CouponState::Ended)).await
 }
 
 /// Add units to a sale.
@@ -105,15 +117,15 @@ pub async fn end(State(app): State<Arc<App>>, _: Operator, Id(coupon): Id<Coupon
 )]
 pub async fn restock(
     State(app): State<Arc<App>>,
-    _: Operator,
+    Operator(by): Operator,
     Id(coupon): Id<CouponId>,
     Valid(restock): Valid<Restock>,
 ) -> Reply {
-    change(&app, coupon, Change::Restock(restock)).await
+    change(&app, &by, coupon, Change::Restock(restock)).await
 }
 
-async fn change(app: &App, coupon: CouponId, change: Change) -> Reply {
-    match app.coupon_changes.change(coupon, change).await? {
+async fn change(app: &App, by: &Staff, coupon: CouponId, change: Change) -> Reply {
+    match app.coupon_changes.change(coupon, change, &by.actor).await? {
         ChangeOutcome::Changed(coupon) => Ok((StatusCode::OK, Json(coupon))),
         ChangeOutcome::Decided(coupon) => Ok((StatusCode::ACCEPTED, Json(coupon))),
         ChangeOutcome::Refused(refusal) => Err(refused(refusal)),

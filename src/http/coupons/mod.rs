@@ -63,9 +63,9 @@ pub async fn create(
     let creation = match key {
         Some(Key { key, body }) => {
             let key = CreationKey::new(administrator.id.get(), key, &body);
-            app.coupons.create_once(new, key).await?
+            app.coupons.create_once(new, key, &administrator.actor).await?
         }
-        None => app.coupons.create(new).await?,
+        None => app.coupons.create(new, &administrator.actor).await?,
     };
     let coupon = match creation {
         Creation::Created(coupon) => coupon,

@@ -62,10 +62,10 @@ pub async fn list(
 )]
 pub async fn discard(
     State(app): State<Arc<App>>,
-    _: Operator,
+    Operator(by): Operator,
     Id(letter): Id<DeadLetterId>,
 ) -> Result<StatusCode, Problem> {
-    match app.dead_letters.discard(letter).await? {
+    match app.dead_letters.discard(letter, &by.actor).await? {
         Discarded::Done => Ok(StatusCode::NO_CONTENT),
         Discarded::NotFound => Err(not_found()),
         Discarded::OrderIdTaken => {
@@ -95,10 +95,10 @@ pub struct BecameOrder {
 )]
 pub async fn retry(
     State(app): State<Arc<App>>,
-    _: Operator,
+    Operator(by): Operator,
     Id(letter): Id<DeadLetterId>,
 ) -> Result<Json<BecameOrder>, Problem> {
-    match app.retries.retry(letter).await? {
+    match app.retries.retry(letter, &by.actor).await? {
         Retried::Order(order_id) => Ok(Json(BecameOrder { order_id })),
         Retried::NotFound => Err(not_found()),
         Retried::Kept(kept) => {
@@ -139,10 +139,10 @@ pub struct RetriedLetters {
 )]
 pub async fn retry_all(
     State(app): State<Arc<App>>,
-    _: Operator,
+    Operator(by): Operator,
     Valid(RetryAll { reason }): Valid<RetryAll>,
 ) -> Result<Json<RetriedLetters>, Problem> {
-    let Summary { orders, kept } = app.retries.retry_all(reason).await?;
+    let Summary { orders, kept } = app.retries.retry_all(reason, &by.actor).await?;
     Ok(Json(RetriedLetters { orders, kept }))
 }
 

@@ -59,10 +59,10 @@ pub async fn owed(
 )]
 pub async fn hand_back(
     State(app): State<Arc<App>>,
-    _: Operator,
+    Operator(by): Operator,
     Id(payment): Id<PaymentId>,
 ) -> Result<StatusCode, Problem> {
-    reply(app.payments.owed.hand_back(payment).await?)
+    reply(app.payments.owed.hand_back(payment, &by.actor).await?)
 }
 
 /// End of the wait for a payment.
@@ -89,11 +89,11 @@ pub struct Closing {
 )]
 pub async fn close(
     State(app): State<Arc<App>>,
-    _: Admin,
+    Admin(by): Admin,
     Id(payment): Id<PaymentId>,
     Valid(Closing { note }): Valid<Closing>,
 ) -> Result<StatusCode, Problem> {
-    reply(app.payments.owed.close(payment, note).await?)
+    reply(app.payments.owed.close(payment, note, &by.actor).await?)
 }
 
 fn reply(settled: Settled) -> Result<StatusCode, Problem> {

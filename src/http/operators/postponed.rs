@@ -75,10 +75,10 @@ pub async fn list(
 )]
 pub async fn retry(
     State(app): State<Arc<App>>,
-    _: Operator,
+    Operator(by): Operator,
     Id(item): Id<PostponedId>,
 ) -> Result<StatusCode, Problem> {
-    if app.postponed.retry(item).await? {
+    if app.postponed.retry(item, &by.actor).await? {
         return Ok(StatusCode::NO_CONTENT);
     }
     let detail = "nothing is postponed under this id; it may have been dealt with";

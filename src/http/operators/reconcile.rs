@@ -56,7 +56,7 @@ pub async fn compare(
     if asked.repair {
         by.need(Scope::Administrator)?;
     }
-    let run = app.reconciler.ask(AskedBy::Api, asked.repair).await?;
+    let run = app.reconciler.ask(AskedBy::Api, asked.repair, &by.actor).await?;
     if run.finished_at.is_some() {
         return Ok(Json(run).into_response());
     }

@@ -9,6 +9,7 @@ use sqlx::PgPool;
 use crate::base::durability::Level;
 use crate::base::shutdown::Shutdown;
 use crate::kit::redis::{Redis, is_data_error};
+use crate::sale::audit::{self, Action, Actor, Event};
 use crate::sale::coupon::creation_keys::{self, CreationKey, Former};
 use crate::sale::coupon::input::NewCoupon;
 use crate::sale::coupon::load::Loader;
@@ -68,16 +69,21 @@ impl Coupons {
 
     /// Creates a valid coupon and, if it has a sale, loads it. While Redis is away the coupon is created all the
     /// same, and its first claim loads it; then only a sale without a durability of its own is created.
-    pub async fn create(&self, new: NewCoupon) -> Result<Creation, Failure> {
-        self.create_under(new, None).await
+    pub async fn create(&self, new: NewCoupon, by: &Actor) -> Result<Creation, Failure> {
+        self.create_under(new, None, by).await
     }
 
     /// The same, once for a key: a repeat gets the coupon that is there.
-    pub async fn create_once(&self, new: NewCoupon, key: CreationKey) -> Result<Creation, Failure> {
+    pub async fn create_once(
+        &self,
+        new: NewCoupon,
+        key: CreationKey,
+        by: &Actor,
+    ) -> Result<Creation, Failure> {
         if let Some(former) = creation_keys::former(&self.pool, &key).await? {
             return self.repeated(former).await;
         }
-        self.create_under(new, Some(key)).await
+        self.create_under(new, Some(key), by).await
     }
 
     async fn repeated(&self, former: Former) -> Result<Creation, Failure> {
@@ -91,6 +97,7 @@ impl Coupons {
         &self,
         new: NewCoupon,
         key: Option<CreationKey>,
+        by: &Actor,
     ) -> Result<Creation, Failure> {
         if let Some(level) = new.sale.as_ref().and_then(|sale| sale.durability)
             && let Some(why) = self.durability.lacks(level).await?
@@ -98,9 +105,10 @@ impl Coupons {
             return Ok(Creation::DurabilityUnavailable { level, why });
         }
         let pool = self.pool.clone();
-        let kind = new.kind;
+        let (kind, by) = (new.kind, by.clone());
         // A task of its own: dropping a `begin` half-way can poison the connection (sqlx#4393).
-        let inserted = self.shutdown.spawn(async move { insert(&pool, &new, key).await }).await;
+        let inserted =
+            self.shutdown.spawn(async move { insert(&pool, &new, key, &by).await }).await;
         let id = match inserted.map_err(|_| sqlx::Error::WorkerCrashed)?? {
             Ok(id) => id,
             Err(former) => return self.repeated(former).await,
@@ -227,6 +235,7 @@ async fn insert(
     pool: &PgPool,
     new: &NewCoupon,
     key: Option<CreationKey>,
+    by: &Actor,
 ) -> sqlx::Result<Result<CouponId, Former>> {
     // Before the transaction begins: a holder of one connection must not wait for another.
     let lanes = installation::read(pool).await?.lanes;
@@ -260,6 +269,7 @@ async fn insert(
         let former = creation_keys::former(pool, &key).await?;
         return Ok(Err(former.ok_or(sqlx::Error::RowNotFound)?));
     }
+    audit::note(&mut tx, by, Event::of(Action::CreateCoupon, id.get()).after(new)).await?;
     tx.commit().await?;
     Ok(Ok(id))
 }

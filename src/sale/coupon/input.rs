@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, SubsecRound, Utc};
 use garde::Validate;
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::ToSchema;
 
 use crate::base::durability::Level;
@@ -15,7 +15,7 @@ use crate::sale::coupon::values::{
 };
 
 /// A coupon to be created.
-#[derive(Clone, Debug, Deserialize, ToSchema, Validate)]
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 #[garde(context(()))]
 pub struct NewCoupon {
@@ -55,7 +55,7 @@ pub struct NewCoupon {
 }
 
 /// The sale of a coupon to be created.
-#[derive(Clone, Debug, Deserialize, ToSchema, Validate)]
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub struct NewSale {
     /// Units on offer, 1 or more. `stock` is the name of older clients.

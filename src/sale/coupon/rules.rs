@@ -4,6 +4,7 @@
 use chrono::{DateTime, Utc};
 
 use crate::base::limits;
+use crate::sale::audit::Action;
 use crate::sale::coupon::input::{CouponEdit, Restock};
 use crate::sale::coupon::model::SaleTerms;
 use crate::sale::coupon::model::{CouponKind, CouponRow, CouponState};
@@ -19,6 +20,19 @@ pub enum Change {
     Restock(Restock),
     /// The end, if the window still ends at this time, which has passed.
     EndClosed(DateTime<Utc>),
+}
+
+impl Change {
+    /// The action, as the book of changes calls it.
+    pub(super) fn action(&self) -> Action {
+        match self {
+            Self::Edit(_) => Action::EditCoupon,
+            Self::Move(CouponState::Paused) => Action::PauseCoupon,
+            Self::Move(CouponState::Active) => Action::ResumeCoupon,
+            Self::Move(CouponState::Ended) | Self::EndClosed(_) => Action::EndCoupon,
+            Self::Restock(_) => Action::RestockCoupon,
+        }
+    }
 }
 
 /// Refusal of a change, in words for the caller.

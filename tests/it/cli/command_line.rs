@@ -396,6 +396,39 @@ async fn tokens_for_nobody_are_refused() {
 }
 
 #[tokio::test]
+async fn commands_are_in_the_book_of_changes() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(3).await.to_string();
+    for verb in ["pause", "pause", "resume"] {
+        assert_eq!(said(&words(&with(&app, &["coupon", verb, &coupon], &[]))).await.code, Some(0));
+    }
+    let filter = [("--subject", &*coupon), ("--limit", "2")];
+    let listed = said(&words(&with(&app, &["audit", "--json"], &filter))).await;
+    let entries: Vec<Value> =
+        listed.stdout.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let actions: Vec<&Value> = entries.iter().map(|entry| &entry["action"]).collect();
+    assert_eq!(actions, ["resume_coupon", "pause_coupon"], "{listed:?}");
+    assert!(entries.iter().all(|it| it["actor"].is_null() && it["scope"] == "command_line"));
+    let filter = [("--action", "create_coupon"), ("--actor", "1")];
+    let listed = said(&words(&with(&app, &["audit"], &filter))).await;
+    let line = format!("create_coupon {coupon} by admin 1");
+    assert!(listed.stdout.contains(&line), "{listed:?}");
+    for wrong in [
+        ("--actor", "0"),
+        ("--action", "cook"),
+        ("--subject", "x"),
+        ("--from", "today"),
+        ("--to", "1"),
+        ("--before", "-1"),
+        ("--limit", "0"),
+    ] {
+        let refused = said(&words(&with(&app, &["audit"], &[wrong]))).await;
+        assert_eq!((refused.code, &*refused.stdout), (Some(2), ""), "{wrong:?}");
+        assert!(refused.stderr.contains(wrong.0), "{}", refused.stderr);
+    }
+}
+
+#[tokio::test]
 async fn coupons_are_created_listed_and_shown_in_json() {
     let app = TestApp::start().await;
     let opens = now() - TimeDelta::minutes(1);

@@ -4,6 +4,7 @@
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use flash_sale::base::clock::Clock;
+use flash_sale::sale::audit::Actor;
 use flash_sale::sale::coupon::input::{CouponEdit, Restock, SaleEdit};
 use flash_sale::sale::coupon::model::CouponState;
 use flash_sale::sale::coupon::rules::Change;
@@ -134,14 +135,15 @@ async fn two_instances_that_change_at_the_same_moment_end_with_the_same() {
     let app = TestApp::start().await;
     let other = app.another_instance().await;
     let coupon = app.create_flash(5).await;
+    let by = Actor::command_line();
     for round in 0..20 {
         let here = Change::Move(CouponState::Paused);
         let there = Change::Move(CouponState::Active);
         let more = restock(1, &round.to_string());
         let (here, there, more) = tokio::join!(
-            app.app.coupon_changes.change(coupon, here),
-            other.coupon_changes.change(coupon, there),
-            other.coupon_changes.change(coupon, more),
+            app.app.coupon_changes.change(coupon, here, &by),
+            other.coupon_changes.change(coupon, there, &by),
+            other.coupon_changes.change(coupon, more, &by),
         );
         for outcome in [here, there, more] {
             outcome.expect("both stores answer");

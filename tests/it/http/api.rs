@@ -12,6 +12,7 @@ const ROUTES: &[(&str, &str)] = &[
     ("get", "/livez"),
     ("get", "/metrics"),
     ("get", "/readyz"),
+    ("get", "/v1/audit"),
     ("get", "/v1/coupons"),
     ("post", "/v1/coupons"),
     ("get", "/v1/coupons/{id}"),

@@ -8,7 +8,7 @@ use super::bad_input::flash;
 use crate::support::TestApp;
 
 /// Ids of operations. Generated clients call their functions by these, so none changes.
-const OPERATIONS: [&str; 38] = [
+const OPERATIONS: [&str; 39] = [
     "archiveCoupon",
     "cancelOrder",
     "claimCoupon",
@@ -28,6 +28,7 @@ const OPERATIONS: [&str; 38] = [
     "getOrderQrCode",
     "getReadiness",
     "handPaymentBack",
+    "listAudit",
     "listComparisons",
     "listCoupons",
     "listDeadLetters",

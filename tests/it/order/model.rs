@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use flash_sale::sale::audit::Actor;
 use flash_sale::sale::claim::outcome::ClaimOutcome;
 use flash_sale::sale::ids::{CouponId, OrderId};
 use flash_sale::sale::order::model::OrderStatus::{
@@ -235,7 +236,8 @@ async fn step(
         }
         _ => {
             // A repeat under its key is answered like the first request.
-            let request = Redemption { clerk: user(1), key: Some("model".to_owned()) };
+            let key = Some("model".to_owned());
+            let request = Redemption { clerk: user(1), by: Actor::command_line(), key };
             let redeeming = moves.redeem(order, request).await.map(redeemed);
             (redeeming, model.step(order, Paid, Redeemed, Redeemed))
         }

@@ -31,7 +31,7 @@ impl TestApp {
 
     /// The first half of a change alone, as by a process that dies right after its commit.
     pub async fn decide(&self, coupon: CouponId, change: Change) -> Result<(), Refusal> {
-        self.app.coupon_changes.decide(coupon, change).await.expect("Postgres answers")
+        self.app.coupon_changes.decide(coupon, change, None).await.expect("Postgres answers")
     }
 
     /// Decides on this state and dies.

@@ -1,9 +1,11 @@
 //! Redeeming a paid order: once, by one clerk, whose repeats are answered like the first request.
 
 use chrono::{DateTime, Utc};
+use serde_json::json;
 
 use super::OrderMoves;
 use crate::sale::Failure;
+use crate::sale::audit::{self, Action, Actor, Event};
 use crate::sale::ids::{OrderId, UserId};
 use crate::sale::order::model::{Order, OrderStatus, RedemptionCode};
 
@@ -12,6 +14,8 @@ use crate::sale::order::model::{Order, OrderStatus, RedemptionCode};
 pub struct Redemption {
     /// The clerk, by the subject of the token.
     pub clerk: UserId,
+    /// The same, for the book of changes.
+    pub by: Actor,
     /// Name of the request, by which a repeat is known.
     pub key: Option<String>,
 }
@@ -56,6 +60,7 @@ impl OrderMoves {
     }
 
     async fn redeem_now(&self, order: OrderId, request: Redemption) -> sqlx::Result<Redeeming> {
+        let mut tx = self.pool.begin().await?;
         let done = sqlx::query!(
             "WITH redeemed AS (
                  UPDATE orders SET status = 'redeemed', redeemed_at = now(), updated_at = now()
@@ -66,11 +71,19 @@ impl OrderMoves {
             request.clerk.get(),
             request.key,
         )
-        .execute(&self.pool)
+        .execute(&mut *tx)
         .await?;
+        let done = done.rows_affected() == 1;
+        if done {
+            let event = Event::of(Action::RedeemOrder, order.get())
+                .before(json!({ "status": OrderStatus::Paid }))
+                .after(json!({ "status": OrderStatus::Redeemed, "key": request.key }));
+            audit::note(&mut tx, &request.by, event).await?;
+        }
+        tx.commit().await?;
         let Some(found) = self.find(order).await? else { return Ok(Redeeming::NotFound) };
         match found.status {
-            _ if done.rows_affected() == 1 => Ok(Redeeming::Redeemed(found)),
+            _ if done => Ok(Redeeming::Redeemed(found)),
             OrderStatus::Redeemed => self.redeemed_before(found, &request).await,
             status => Ok(Redeeming::Impossible(status)),
         }
