@@ -14,6 +14,14 @@ use crate::sale::ids::UserId;
 /// A user with a valid token.
 pub struct User(pub UserId);
 
+/// The reader of an order: a user, who may be one of the staff.
+pub struct Reader {
+    /// The user.
+    pub user: UserId,
+    /// Whether orders of other users may be read.
+    pub reads_all: bool,
+}
+
 /// A member of the shop's staff, by a valid token.
 #[derive(Clone, Debug)]
 pub struct Staff {
@@ -45,11 +53,25 @@ impl FromRequestParts<HttpState> for User {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, http: &HttpState) -> Result<Self, Problem> {
-        let grants = grants(parts, http)?;
-        let user = UserId::new(grants.subject).map_err(|_| TokenError::Invalid)?;
-        http.front().bounds.user(user, &parts.method, &parts.uri)?;
-        Ok(Self(user))
+        user(parts, http).map(|(user, _)| Self(user))
     }
+}
+
+impl FromRequestParts<HttpState> for Reader {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, http: &HttpState) -> Result<Self, Problem> {
+        let (user, scope) = user(parts, http)?;
+        let reads_all = http.has_administration() && scope >= Some(Scope::Operator);
+        Ok(Self { user, reads_all })
+    }
+}
+
+fn user(parts: &Parts, http: &HttpState) -> Result<(UserId, Option<Scope>), Problem> {
+    let Grants { subject, scope } = grants(parts, http)?;
+    let user = UserId::new(subject).map_err(|_| TokenError::Invalid)?;
+    http.front().bounds.user(user, &parts.method, &parts.uri)?;
+    Ok((user, scope))
 }
 
 impl FromRequestParts<HttpState> for Admin {

@@ -9,10 +9,10 @@ use axum::http::StatusCode;
 use crate::app::App;
 use crate::http::auth::{Admin, Operator, Staff};
 use crate::http::claims::coupon_not_found;
-use crate::http::extract::{Id, Valid};
+use crate::http::extract::{Id, Valid, ValidOrDefault};
 use crate::http::problem::{Problem, WrongMember};
 use crate::sale::coupon::changes::ChangeOutcome;
-use crate::sale::coupon::input::{CouponEdit, Restock};
+use crate::sale::coupon::input::{CouponEdit, Move, Restock};
 use crate::sale::coupon::model::{Coupon, CouponState};
 use crate::sale::coupon::rules::{Change, Refusal};
 use crate::sale::ids::CouponId;
@@ -44,62 +44,68 @@ pub async fn edit(
 
 /// Suspend the claims on a coupon.
 ///
-/// Safe to repeat.
+/// With a revision, only if the coupon still has that one. Safe to repeat.
 #[utoipa::path(
     post, path = "/v1/coupons/{id}/pause", operation_id = "pauseCoupon", tag = "coupons", security(("operator" = [])),
     params(("id" = CouponId, Path, description = "Id of the coupon")),
+    request_body = Option<Move>,
     responses(
         (status = 200, description = "The coupon, paused", body = Coupon),
         (status = 202, description = "The coupon: it is decided, and Redis will be told; until then claims go on as before", body = Coupon),
     ),
-    extensions(("x-problems" = json!(["coupon_not_found", "invalid_transition"]))),
+    extensions(("x-problems" = json!(["coupon_not_found", "invalid_transition", "revision_conflict"]))),
 )]
 pub async fn pause(
     State(app): State<Arc<App>>,
     Operator(by): Operator,
     Id(coupon): Id<CouponId>,
+    ValidOrDefault(Move { revision }): ValidOrDefault<Move>,
 ) -> Reply {
-    change(&app, &by, coupon, Change::Move(CouponState::Paused)).await
+    change(&app, &by, coupon, Change::Move(CouponState::Paused, revision)).await
 }
 
 /// Let claims on a paused coupon go on.
 ///
-/// Safe to repeat.
+/// With a revision, only if the coupon still has that one. Safe to repeat.
 #[utoipa::path(
     post, path = "/v1/coupons/{id}/resume", operation_id = "resumeCoupon", tag = "coupons", security(("operator" = [])),
     params(("id" = CouponId, Path, description = "Id of the coupon")),
+    request_body = Option<Move>,
     responses(
         (status = 200, description = "The coupon, active", body = Coupon),
         (status = 202, description = "The coupon: it is decided, and Redis will be told; until then claims go on as before", body = Coupon),
     ),
-    extensions(("x-problems" = json!(["coupon_not_found", "invalid_transition"]))),
+    extensions(("x-problems" = json!(["coupon_not_found", "invalid_transition", "revision_conflict"]))),
 )]
 pub async fn resume(
     State(app): State<Arc<App>>,
     Operator(by): Operator,
     Id(coupon): Id<CouponId>,
+    ValidOrDefault(Move { revision }): ValidOrDefault<Move>,
 ) -> Reply {
-    change(&app, &by, coupon, Change::Move(CouponState::Active)).await
+    change(&app, &by, coupon, Change::Move(CouponState::Active, revision)).await
 }
 
 /// End a coupon, for good.
 ///
-/// Safe to repeat.
+/// With a revision, only if the coupon still has that one. Safe to repeat.
 #[utoipa::path(
     post, path = "/v1/coupons/{id}/end", operation_id = "endCoupon", tag = "coupons", security(("operator" = [])),
     params(("id" = CouponId, Path, description = "Id of the coupon")),
+    request_body = Option<Move>,
     responses(
         (status = 200, description = "The coupon, ended", body = Coupon),
         (status = 202, description = "The coupon: it is decided, and Redis will be told; until then claims go on as before", body = Coupon),
     ),
-    extensions(("x-problems" = json!(["coupon_not_found"]))),
+    extensions(("x-problems" = json!(["coupon_not_found", "revision_conflict"]))),
 )]
 pub async fn end(
     State(app): State<Arc<App>>,
     Operator(by): Operator,
     Id(coupon): Id<CouponId>,
+    ValidOrDefault(Move { revision }): ValidOrDefault<Move>,
 ) -> Reply {
-    change(&app, &by, coupon, Change::Move(CouponState::Ended)).await
+    change(&app, &by, coupon, Change::Move(CouponState::Ended, revision)).await
 }
 
 /// Add units to a sale.

@@ -341,7 +341,7 @@ async fn decide_in(
     let terms = stock::terms(tx, coupon).await?;
     let decided = match change {
         Change::Edit(edit) => edited(&row, terms.as_ref(), edit),
-        Change::Move(to) => moved(&row, *to).map(|row| (row, terms.clone())),
+        Change::Move(to, revision) => moved(&row, *to, *revision).map(|row| (row, terms.clone())),
         Change::EndClosed(at) => Ok((ended_if_closed(&row, terms.as_ref(), *at), terms.clone())),
         Change::Restock(restock) => match restocked_before(tx, coupon, restock).await? {
             Some(units) if units == restock.units => return Ok(Ok(())),

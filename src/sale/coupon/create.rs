@@ -43,6 +43,9 @@ pub enum Creation {
         "this key has created a coupon by another body; give another creation a key of its own"
     )]
     KeyReused,
+    /// The window of the sale has closed already; nothing was created.
+    #[error("has passed: the sale would never open")]
+    WindowPast,
     /// Redis can't keep claims at the level that the sale asks for, for this reason; nothing was created.
     #[error(
         "claims can't be kept at the level {level} now: {why}; choose another, or set Redis up for it"
@@ -104,6 +107,11 @@ impl Coupons {
         {
             return Ok(Creation::DurabilityUnavailable { level, why });
         }
+        if let Some(sale) = &new.sale
+            && self.has_passed(sale.closes_at).await?
+        {
+            return Ok(Creation::WindowPast);
+        }
         let pool = self.pool.clone();
         let (kind, by) = (new.kind, by.clone());
         // A task of its own: dropping a `begin` half-way can poison the connection (sqlx#4393).
@@ -119,6 +127,11 @@ impl Coupons {
             tracing::warn!(coupon = %id, %error, "a new sale could not be loaded; its first claim will try again");
         }
         Ok(Creation::Created(Box::new(self.created(id).await?)))
+    }
+
+    /// By the clock of Postgres, which ends sales.
+    async fn has_passed(&self, time: DateTime<Utc>) -> sqlx::Result<bool> {
+        sqlx::query_scalar!(r#"SELECT now() >= $1 AS "passed!""#, time).fetch_one(&self.pool).await
     }
 
     async fn created(&self, id: CouponId) -> Result<Coupon, Failure> {

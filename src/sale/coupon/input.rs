@@ -139,6 +139,17 @@ pub struct SaleEdit {
     pub closes_at: Option<DateTime<Utc>>,
 }
 
+/// Condition of a pause, a resumption or an end.
+#[derive(Clone, Debug, Default, Deserialize, ToSchema, Validate)]
+#[serde(deny_unknown_fields)]
+pub struct Move {
+    /// Only if the coupon still has this revision.
+    #[serde(default, deserialize_with = "not_null")]
+    #[schema(nullable = false, minimum = 1)]
+    #[garde(range(min = 1))]
+    pub revision: Option<i64>,
+}
+
 /// More units for a sale.
 #[derive(Clone, Debug, Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]

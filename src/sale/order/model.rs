@@ -68,6 +68,13 @@ pub struct Order {
     pub redemption_code: Option<RedemptionCode>,
 }
 
+impl Order {
+    /// The same for another reader than its buyer.
+    pub fn without_code(self) -> Self {
+        Self { redemption_code: None, ..self }
+    }
+}
+
 /// Code by which a clerk redeems a paid order: 80 random bits as 16 characters of Crockford's base 32, in groups of four.
 /// Not the order's id, and can't be guessed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema, sqlx::Type)]

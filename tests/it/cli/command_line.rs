@@ -467,7 +467,7 @@ async fn coupons_are_changed_by_the_same_rules_as_over_http() {
         said(&words(&with(&app, &["coupon", verb, &id], values))).await
     };
     for (verb, values, place, now) in [
-        ("pause", &[][..], "/state", serde_json::json!("paused")),
+        ("pause", &[("--revision", "1")][..], "/state", serde_json::json!("paused")),
         ("resume", &[], "/state", "active".into()),
         ("restock", &[("--units", "2"), ("--key", "k")], "/sale/left", 5.into()),
         ("restock", &[("--units", "2"), ("--key", "k")], "/sale/left", 5.into()),
@@ -483,6 +483,8 @@ async fn coupons_are_changed_by_the_same_rules_as_over_http() {
     for (verb, values, code, why) in [
         ("resume", &[][..], 1, "is ended, and from there it can't become active"),
         ("edit", &[("--title", "Supper")], 1, "has ended"),
+        ("pause", &[("--revision", "0")], 2, "revision"),
+        ("pause", &[("--revision", "x")], 2, "--revision"),
         ("edit", &[("--title", "")], 2, "title"),
         ("restock", &[("--units", "0"), ("--key", "k")], 2, "units"),
         ("restock", &[("--units", "3"), ("--key", "k")], 1, "this key has added 2 units"),

@@ -104,7 +104,7 @@ async fn a_sale_that_is_lost_holds_up_no_other_that_is_behind() {
     let lost = app.create_flash(3).await;
     let behind = app.create_flash(3).await;
     for coupon in [lost, behind] {
-        let paused = Change::Move(flash_sale::sale::coupon::model::CouponState::Paused);
+        let paused = Change::Move(flash_sale::sale::coupon::model::CouponState::Paused, None);
         assert!(
             app.app.coupon_changes.change(coupon, paused, &Actor::command_line()).await.is_ok()
         );

@@ -36,7 +36,7 @@ impl TestApp {
 
     /// Decides on this state and dies.
     pub async fn decide_on(&self, coupon: CouponId, state: CouponState) {
-        self.decide(coupon, Change::Move(state)).await.expect("it may");
+        self.decide(coupon, Change::Move(state, None)).await.expect("it may");
     }
 
     /// The sale of this coupon as Postgres has it now.

@@ -36,7 +36,8 @@ const ROLES: [&str; 8] =
 /// Status for each role, operation, and the thing that its `{id}` names.
 ///
 /// * Coupons and the operations of the process are public, so the answer to any of them may tell whether they exist.
-/// * An order exists for its user only: 404 for all others, an administrator's own `/v1/orders` included.
+/// * An order exists for its user only: 404 for all others, the staff's own `/v1/orders` included. Operators and
+///   administrators read any order by its id.
 /// * An operation of the staff is 403 for a user, and for a scope below its own, before any look-up. What an operator may
 ///   not ask for by a body is in `an_operator_may_not_give_up_what_is_lost`.
 /// * A payment gateway proves itself by its signature; a token is no substitute.
@@ -77,7 +78,7 @@ const OPERATIONS: &[([u16; 8], &str, &str, Of)] = &[
         Of::DeadLetter,
     ),
     ([401, 401, 401, 200, 200, 200, 200, 200], "get", "/v1/orders", Of::PaidOrder),
-    ([401, 401, 401, 200, 404, 404, 404, 404], "get", "/v1/orders/{id}", Of::UnpaidOrder),
+    ([401, 401, 401, 200, 404, 404, 200, 200], "get", "/v1/orders/{id}", Of::UnpaidOrder),
     ([401, 401, 401, 200, 404, 404, 404, 404], "post", "/v1/orders/{id}/cancel", Of::UnpaidOrder),
     ([401, 401, 401, 200, 404, 404, 404, 404], "post", "/v1/orders/{id}/pay", Of::UnpaidOrder),
     ([401, 401, 401, 200, 404, 404, 404, 404], "get", "/v1/orders/{id}/qr", Of::PaidOrder),
