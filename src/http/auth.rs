@@ -42,6 +42,13 @@ pub struct Operator(pub Staff);
 /// A clerk, operator or administrator.
 pub struct Clerk(pub Staff);
 
+impl Reader {
+    /// Refuses a reader who may not read orders of other users.
+    pub fn need_all(&self) -> Result<(), Problem> {
+        need(Some(Scope::Operator).filter(|_| self.reads_all), Scope::Operator).map(drop)
+    }
+}
+
 impl Staff {
     /// Refuses a request that only a token of this scope, or of a higher one, may make.
     pub fn need(&self, scope: Scope) -> Result<(), Problem> {

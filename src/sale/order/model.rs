@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 use crate::sale::ids::{CouponId, OrderId, UserId};
 
 /// Status of an order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema, sqlx::Type)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema, sqlx::Type)]
 #[serde(rename_all = "snake_case")]
 #[sqlx(type_name = "text", rename_all = "snake_case")]
 pub enum OrderStatus {
@@ -66,6 +66,21 @@ pub struct Order {
     pub refunded_at: Option<DateTime<Utc>>,
     /// Code by which a clerk redeems the order; null unless it is paid.
     pub redemption_code: Option<RedemptionCode>,
+}
+
+/// Orders that are searched for; each part narrows them down.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OrderFilter {
+    /// Of this user.
+    pub user: Option<UserId>,
+    /// Of this coupon.
+    pub coupon: Option<CouponId>,
+    /// In this status.
+    pub status: Option<OrderStatus>,
+    /// Claimed from this time on.
+    pub from: Option<DateTime<Utc>>,
+    /// Claimed before this time.
+    pub to: Option<DateTime<Utc>>,
 }
 
 impl Order {
@@ -153,6 +168,17 @@ impl PayMethod {
 }
 
 impl OrderStatus {
+    /// All statuses.
+    pub const ALL: [Self; 7] = [
+        Self::Unpaid,
+        Self::Paid,
+        Self::Redeemed,
+        Self::Cancelled,
+        Self::Expired,
+        Self::Refunding,
+        Self::Refunded,
+    ];
+
     /// Name of the status in Postgres and JSON.
     pub fn as_str(self) -> &'static str {
         match self {

@@ -1,6 +1,10 @@
 //! Reading orders: a user's own, and those that other rooms ask for.
 
-use super::model::{Order, OrderStatus, RedemptionCode};
+use std::cmp::Reverse;
+
+use chrono::{DateTime, Utc};
+
+use super::model::{Order, OrderFilter, OrderStatus, RedemptionCode};
 use super::write::Orders;
 use crate::sale::ids::{CouponId, OrderId, UserId};
 
@@ -37,6 +41,111 @@ impl Orders {
         limit: u32,
     ) -> sqlx::Result<Vec<Order>> {
         self.select(user, None, before, limit).await
+    }
+
+    /// Orders of all users, the last claim first, from behind the given order on; without their redemption codes.
+    pub async fn search(
+        &self,
+        filter: &OrderFilter,
+        behind: Option<OrderId>,
+        limit: u32,
+    ) -> sqlx::Result<Vec<Order>> {
+        let behind = match behind {
+            None => (None, None),
+            Some(order) => {
+                let behind = self.written(&[order]).await?.pop();
+                let Some(behind) = behind else { return Ok(Vec::new()) };
+                (Some(behind.claimed_at), Some(order))
+            }
+        };
+        let ids = match filter.user {
+            Some(user) => self.ids_of_user(user, filter, behind, limit).await?,
+            None => self.ids_of_statuses(filter, behind, limit).await?,
+        };
+        let mut found = self.written(&ids).await?;
+        found.sort_unstable_by_key(|order| Reverse((order.claimed_at, order.order_id)));
+        Ok(found)
+    }
+
+    /// Reads all orders of the user, of which there are few.
+    async fn ids_of_user(
+        &self,
+        user: UserId,
+        filter: &OrderFilter,
+        (behind_at, behind): (Option<DateTime<Utc>>, Option<OrderId>),
+        limit: u32,
+    ) -> sqlx::Result<Vec<OrderId>> {
+        sqlx::query_scalar!(
+            r#"SELECT id AS "id: OrderId" FROM orders
+               WHERE user_id = $1 AND coupon_id = coalesce($2, coupon_id) AND status = coalesce($3, status)
+                 AND claimed_at >= coalesce($4::timestamptz, '-infinity')
+                 AND claimed_at < coalesce($5::timestamptz, 'infinity')
+                 AND (claimed_at, id) < (coalesce($6::timestamptz, 'infinity'), coalesce($7, 9223372036854775807))
+               ORDER BY claimed_at DESC, id DESC LIMIT $8"#,
+            user.get(),
+            filter.coupon.map(CouponId::get),
+            filter.status.map(OrderStatus::as_str),
+            filter.from,
+            filter.to,
+            behind_at,
+            behind.map(OrderId::get),
+            i64::from(limit),
+        )
+        .fetch_all(&self.pool)
+        .await
+    }
+
+    /// Reads a page of each status by an index, and takes the newest of all.
+    async fn ids_of_statuses(
+        &self,
+        filter: &OrderFilter,
+        (behind_at, behind): (Option<DateTime<Utc>>, Option<OrderId>),
+        limit: u32,
+    ) -> sqlx::Result<Vec<OrderId>> {
+        let asked = |status: &OrderStatus| filter.status.is_none_or(|only| only == *status);
+        let statuses = OrderStatus::ALL.into_iter().filter(asked);
+        let statuses: Vec<String> = statuses.map(|status| status.as_str().to_owned()).collect();
+        let Some(coupon) = filter.coupon else {
+            return sqlx::query_scalar!(
+                r#"SELECT found.id AS "id!: OrderId"
+                   FROM UNNEST($1::text[]) AS one (status) CROSS JOIN LATERAL (
+                       SELECT id, claimed_at FROM orders
+                       WHERE orders.status = one.status
+                         AND claimed_at >= coalesce($2::timestamptz, '-infinity')
+                         AND claimed_at < coalesce($3::timestamptz, 'infinity')
+                         AND (claimed_at, id) < (coalesce($4::timestamptz, 'infinity'), coalesce($5, 9223372036854775807))
+                       ORDER BY claimed_at DESC, id DESC LIMIT $6) AS found
+                   ORDER BY found.claimed_at DESC, found.id DESC LIMIT $6"#,
+                &statuses,
+                filter.from,
+                filter.to,
+                behind_at,
+                behind.map(OrderId::get),
+                i64::from(limit),
+            )
+            .fetch_all(&self.pool)
+            .await;
+        };
+        sqlx::query_scalar!(
+            r#"SELECT found.id AS "id!: OrderId"
+               FROM UNNEST($1::text[]) AS one (status) CROSS JOIN LATERAL (
+                   SELECT id, claimed_at FROM orders
+                   WHERE coupon_id = $7 AND orders.status = one.status
+                     AND claimed_at >= coalesce($2::timestamptz, '-infinity')
+                     AND claimed_at < coalesce($3::timestamptz, 'infinity')
+                     AND (claimed_at, id) < (coalesce($4::timestamptz, 'infinity'), coalesce($5, 9223372036854775807))
+                   ORDER BY claimed_at DESC, id DESC LIMIT $6) AS found
+               ORDER BY found.claimed_at DESC, found.id DESC LIMIT $6"#,
+            &statuses,
+            filter.from,
+            filter.to,
+            behind_at,
+            behind.map(OrderId::get),
+            i64::from(limit),
+            coupon.get(),
+        )
+        .fetch_all(&self.pool)
+        .await
     }
 
     async fn select(

@@ -16,7 +16,25 @@ use crate::support::TestApp;
 type Row = (&'static str, &'static str, &'static str, f64);
 
 /// In arguments, `{first}` and `{second}` are the two sales, and `{thousand}` is so many ids.
-const QUERIES: [Row; 31] = [
+const QUERIES: [Row; 34] = [
+    (
+        "orders of a user, searched",
+        "SELECT id AS \"id: OrderId\" FROM orders WHERE user_id = $1 AND coupon_id = coalesce($2, coupon_id)",
+        "3000, NULL, NULL, NULL, NULL, NULL, NULL, 21",
+        21.0,
+    ),
+    (
+        "orders of all statuses",
+        "SELECT id, claimed_at FROM orders WHERE orders.status = one.status",
+        "'{unpaid,paid,redeemed,cancelled,expired,refunding,refunded}', NULL, NULL, NULL, NULL, 21",
+        21.0,
+    ),
+    (
+        "buyers of a coupon",
+        "SELECT id, claimed_at FROM orders WHERE coupon_id = $7",
+        "'{unpaid,paid,redeemed,cancelled,expired,refunding,refunded}', NULL, NULL, NULL, NULL, 21, {first}",
+        21.0,
+    ),
     (
         "a refund",
         "UPDATE payments SET status = 'refunding', refund_reason = 'asked_for'",
