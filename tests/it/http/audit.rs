@@ -44,15 +44,8 @@ async fn each_change_by_the_staff_is_entered_once() {
     let order = app.paid_order(1, coupon).await;
     let (discarded, retried) =
         (letter(&app, 2, coupon.get()).await, letter(&app, 3, coupon.get()).await);
-    let mut held = Vec::new();
-    for payment in ["g1", "g2"] {
-        let notice = json!({"kind": "payment", "payment_id": payment, "order_id": "1", "method": 2, "amount_cents": 1});
-        assert_eq!(app.confirm(&notice).await.text("outcome"), "held");
-        held.push(app.number("SELECT max(id) FROM payments").await);
-    }
-    let (handed_back, closed) = (held[0], held[1]);
-    app.app.postponed.note(Pass::Places, &[1], "an error").await.expect("Postgres answers");
-    let item = app.number("SELECT max(id) FROM postponed").await;
+    let (handed_back, closed) = (held(&app, "g1").await, held(&app, "g2").await);
+    let item = postponed(&app).await;
     let of = format!("/v1/coupons/{coupon}");
     let steps = [
         ("pause_coupon", coupon.get(), format!("{of}/pause"), Value::Null),
@@ -111,6 +104,19 @@ async fn each_change_by_the_staff_is_entered_once() {
     assert_eq!(book[0]["before"], json!({"status": "paid"}));
     assert_eq!(book[0]["after"], json!({"status": "redeemed", "key": "till-1"}));
     app.expect_disagreements();
+}
+
+/// A postponed item. Returns its id.
+async fn postponed(app: &TestApp) -> i64 {
+    app.app.postponed.note(Pass::Places, &[1], "an error").await.expect("Postgres answers");
+    app.number("SELECT max(id) FROM postponed").await
+}
+
+/// A payment that no order can take. Returns its id.
+async fn held(app: &TestApp, payment: &str) -> i64 {
+    let notice = json!({"kind": "payment", "payment_id": payment, "order_id": "1", "method": 2, "amount_cents": 1});
+    assert_eq!(app.confirm(&notice).await.text("outcome"), "held");
+    app.number("SELECT max(id) FROM payments").await
 }
 
 #[tokio::test]
