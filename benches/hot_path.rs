@@ -19,6 +19,7 @@ use flash_sale::http::{self, Door};
 use flash_sale::kit::jwt::{Grants, Tokens};
 use flash_sale::kit::postgres;
 use flash_sale::kit::redis::Redis;
+use flash_sale::sale::audit::Actor;
 use flash_sale::sale::coupon::create::Creation;
 use flash_sale::sale::coupon::input::{NewCoupon, NewSale};
 use flash_sale::sale::coupon::model::CouponKind;
@@ -79,7 +80,7 @@ fn count(runtime: &Runtime, servers: &PrivateServers, arguments: Arguments) -> a
         // Every user of the list has bought, or will; a duplicate is always the same user.
         let subject = if scenario == Scenario::Duplicate { 1 } else { user };
         let expires_at = Clock::System.now() + TimeDelta::hours(1);
-        tokens.issue(Grants { subject, admin: false }, expires_at)
+        tokens.issue(Grants::user(subject), expires_at)
     };
     let request = |user| {
         let bearer = format!("Bearer {}", token_of(user));
@@ -133,7 +134,7 @@ async fn path(app: &App, scenario: Scenario, requests: i64) -> anyhow::Result<St
     let now = Clock::System.now();
     let sale =
         NewSale { total, opens_at: now, closes_at: now + TimeDelta::hours(1), durability: None };
-    let coupon = app.coupons.create(NewCoupon {
+    let new = NewCoupon {
         kind: CouponKind::Flash,
         title: "Counted".into(),
         sub_title: String::new(),
@@ -142,7 +143,9 @@ async fn path(app: &App, scenario: Scenario, requests: i64) -> anyhow::Result<St
         currency: "CNY".into(),
         value_cents: 0,
         sale: Some(sale),
-    });
+    };
+    let by = Actor::command_line();
+    let coupon = app.coupons.create(new, &by);
     let Creation::Created(coupon) = coupon.await? else { bail!("no durability was asked for") };
     let coupon = coupon.id;
     app.claims.claim(coupon, UserId::new(1)?).await?;

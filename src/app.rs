@@ -14,6 +14,7 @@ use crate::base::telemetry::Metrics;
 use crate::kit::id::{Ceilings, IdGenerator};
 use crate::kit::locks::reentrant_locks;
 use crate::sale::archive::Archive;
+use crate::sale::audit::Audit;
 use crate::sale::claim::calls::{Bounds, ClaimScript};
 use crate::sale::claim::claims::Claims;
 use crate::sale::claim::memory::Memories;
@@ -93,6 +94,8 @@ pub struct App {
     pub retries: Retries,
     /// Returns units to stock.
     pub stock_returns: StockReturns,
+    /// Changes that the staff has made.
+    pub audit: Audit,
     /// Items that passes have postponed.
     pub postponed: Postponed,
     /// Buyers' locks.
@@ -255,7 +258,6 @@ impl App {
         let stock_returns =
             StockReturns::new(&stores, loader.clone(), lane_states.clone(), postponed.clone());
         let payments = Payments::new(pool.clone(), order_moves.clone(), postponed.clone(), config);
-        let archive = archive(config, &stores, &coupon_changes, &postponed, &shutdown);
         Ok(Arc::new(Self {
             claims,
             live: live_sales(config, &stores, &coupons, &shutdown),
@@ -266,7 +268,7 @@ impl App {
             retries: Retries::new(&stores, orders.clone(), lane_states.clone()),
             stock_returns,
             coupons,
-            archive,
+            archive: archive(config, &stores, &coupon_changes, &postponed, &shutdown),
             coupon_changes,
             loader,
             lanes: lane_states.clone(),
@@ -284,6 +286,7 @@ impl App {
             numbers: Numbers::new(&stores, backlog.clone(), metrics.clone(), postponed.clone()),
             backlog,
             layout,
+            audit: Audit::new(pool.clone()),
             postponed,
             reconciler: Reconciler::new(stores.clone(), metrics.clone(), shutdown.clone()),
             clock,

@@ -283,6 +283,11 @@ pub struct Config {
         value_parser = clap::value_parser!(u64).range(10..))]
     pub recover_period_ms: u64,
 
+    /// Days for which entries of the book of changes by the staff are kept
+    #[arg(long, env = "FLASH_SALE_AUDIT_DAYS", default_value_t = 730,
+        value_parser = clap::value_parser!(u32).range(1..=36_500))]
+    pub audit_days: u32,
+
     /// Period in which the workers compare Redis with Postgres; longer where that takes long, 0 for never
     #[arg(long, env = "FLASH_SALE_RECONCILE_PERIOD_MS", default_value_t = 60_000,
         value_parser = clap::value_parser!(u64).range(..=86_400_000))]
@@ -570,6 +575,11 @@ impl Config {
     /// Idle time after which entries are taken over.
     pub fn take_over_idle(&self) -> Duration {
         Duration::from_millis(self.take_over_idle_ms)
+    }
+
+    /// Age at which entries of the book of changes are deleted.
+    pub fn audit_kept(&self) -> Duration {
+        Duration::from_hours(24 * u64::from(self.audit_days))
     }
 
     /// Time between two comparisons of the stores.

@@ -307,6 +307,10 @@ pub const RETURNS_HEARD_MAX: Duration = Duration::from_secs(1);
 
 /// Period in which a worker looks for orders that have not been paid in time.
 pub const EXPIRY_PERIOD: Duration = Duration::from_secs(1);
+/// Period in which a worker looks for entries of the book of changes that are too old.
+pub const AUDIT_PERIOD: Duration = Duration::from_secs(600);
+/// Entries that are deleted in one statement.
+pub const AUDIT_BATCH: u32 = 1_000;
 /// Orders that expire in one transaction; other transactions wait for the same sales meanwhile.
 pub const EXPIRY_BATCH: u32 = 500;
 /// Period in which a worker looks for payments that have to go back.
@@ -380,6 +384,8 @@ pub const PAGE_DEAD_LETTERS_MAX: u32 = 100;
 pub const PAGE_PAYMENTS_MAX: u32 = 100;
 /// Recoveries on one page of a list.
 pub const PAGE_RECOVERIES_MAX: u32 = 100;
+/// Entries of the book of changes on one page of a list.
+pub const PAGE_AUDIT_MAX: u32 = 100;
 /// Postponed items on one page of a list.
 pub const PAGE_POSTPONED_MAX: u32 = 100;
 /// Coupons on one page of a list.

@@ -17,9 +17,10 @@ use crate::base::shutdown::Shutdown;
 use crate::base::telemetry::Metrics;
 use crate::sale::Stores;
 use crate::sale::archive::{Archive, ArchiveOutcome};
+use crate::sale::audit::Actor;
 use crate::sale::coupon::changes::{ChangeOutcome, CouponChanges};
 use crate::sale::coupon::create::{Coupons, Creation};
-use crate::sale::coupon::input::{CouponEdit, NewCoupon, NewSale, Restock, SaleEdit};
+use crate::sale::coupon::input::{CouponEdit, Move, NewCoupon, NewSale, Restock, SaleEdit};
 use crate::sale::coupon::load::Loader;
 use crate::sale::coupon::model::{Coupon, CouponKind, CouponState};
 use crate::sale::coupon::rules::Change;
@@ -43,11 +44,11 @@ enum CouponCommand {
     /// Change what is mentioned and nothing else
     Edit(Box<EditArguments>),
     /// Suspend the claims on a coupon
-    Pause(OneCoupon),
+    Pause(MovedCoupon),
     /// Let claims on a paused coupon go on
-    Resume(OneCoupon),
+    Resume(MovedCoupon),
     /// End a coupon, for good
-    End(OneCoupon),
+    End(MovedCoupon),
     /// Relieve Redis of a sale that has ended, now; Postgres answers for it from then on
     Archive {
         /// Also if something about it is open: its dead letters are closed, units on their way back and buyers without an order dropped
@@ -88,6 +89,15 @@ struct OneCoupon {
     id: CouponId,
     #[command(flatten)]
     stores: StoreConfig,
+}
+
+#[derive(Args)]
+struct MovedCoupon {
+    /// Only if the coupon still has this revision
+    #[arg(long)]
+    revision: Option<i64>,
+    #[command(flatten)]
+    coupon: OneCoupon,
 }
 
 #[derive(Args)]
@@ -168,10 +178,10 @@ impl CouponArguments {
             CouponCommand::Create(arguments) => &arguments.stores,
             CouponCommand::Edit(arguments) => &arguments.coupon.stores,
             CouponCommand::List { stores, .. } => stores,
-            CouponCommand::Pause(coupon)
-            | CouponCommand::Resume(coupon)
-            | CouponCommand::End(coupon)
-            | CouponCommand::Restock { coupon, .. }
+            CouponCommand::Pause(moved)
+            | CouponCommand::Resume(moved)
+            | CouponCommand::End(moved) => &moved.coupon.stores,
+            CouponCommand::Restock { coupon, .. }
             | CouponCommand::Archive { coupon, .. }
             | CouponCommand::Show(coupon) => &coupon.stores,
         }
@@ -191,16 +201,19 @@ impl TryFrom<CouponCommand> for Task {
     type Error = InvalidConfig;
 
     fn try_from(command: CouponCommand) -> Result<Self, InvalidConfig> {
-        let moved = |coupon: OneCoupon, to| Self::Change(coupon.id, Change::Move(to));
+        let moved = |moved: MovedCoupon, to| {
+            let revision = valid(Move { revision: moved.revision })?.revision;
+            Ok(Self::Change(moved.coupon.id, Change::Move(to, revision)))
+        };
         Ok(match command {
             CouponCommand::Create(arguments) => Self::Create(valid(NewCoupon::from(&*arguments))?),
             CouponCommand::Edit(arguments) => {
                 let edit = valid(CouponEdit::from(&*arguments))?;
                 Self::Change(arguments.coupon.id, Change::Edit(edit))
             }
-            CouponCommand::Pause(coupon) => moved(coupon, CouponState::Paused),
-            CouponCommand::Resume(coupon) => moved(coupon, CouponState::Active),
-            CouponCommand::End(coupon) => moved(coupon, CouponState::Ended),
+            CouponCommand::Pause(coupon) => moved(coupon, CouponState::Paused)?,
+            CouponCommand::Resume(coupon) => moved(coupon, CouponState::Active)?,
+            CouponCommand::End(coupon) => moved(coupon, CouponState::Ended)?,
             CouponCommand::Restock { units, key, coupon } => {
                 Self::Change(coupon.id, Change::Restock(valid(Restock { units, key })?))
             }
@@ -296,14 +309,16 @@ async fn run_on(task: Task, stores: &Stores) -> anyhow::Result<()> {
         shutdown.clone(),
     );
     let found = match task {
-        Task::Create(new) => match coupons.create(new).await? {
+        Task::Create(new) => match coupons.create(new, &Actor::command_line()).await? {
             Creation::Created(coupon) => vec![*coupon],
             refused => return Err(refused.into()),
         },
-        Task::Change(id, change) => vec![changed(changes.change(id, change).await?)?],
+        Task::Change(id, change) => {
+            vec![changed(changes.change(id, change, &Actor::command_line()).await?)?]
+        }
         Task::Archive(id, accept_loss) => {
             let archive = Archive::new(stores, changes.into(), postponed, Duration::ZERO, shutdown);
-            return archived(archive.ask(id, accept_loss).await?);
+            return archived(archive.ask(id, accept_loss, &Actor::command_line()).await?);
         }
         Task::List(before, limit) => coupons.list(before, limit).await?,
         Task::Show(id) => match coupons.get(id).await? {

@@ -11,6 +11,7 @@ use crate::app::App;
 use crate::base::clock::Clock;
 use crate::base::config::{Config, InvalidConfig, Page, Role};
 use crate::kit::jwt::{Grants, Tokens};
+use crate::sale::audit::Actor;
 use crate::sale::coupon::create::Creation;
 use crate::sale::coupon::input::{NewCoupon, NewSale};
 use crate::sale::coupon::model::{Coupon, CouponKind};
@@ -65,7 +66,12 @@ async fn coupon_on_sale(app: &App) -> anyhow::Result<Coupon> {
             durability: None,
         }),
     };
-    match app.coupons.create(new).await.context("the demo's coupon could not be created")? {
+    match app
+        .coupons
+        .create(new, &Actor::command_line())
+        .await
+        .context("the demo's coupon could not be created")?
+    {
         Creation::Created(coupon) => Ok(*coupon),
         refused => Err(refused.into()),
     }
@@ -77,9 +83,9 @@ fn print_what_to_paste(tokens: &Tokens, coupon: &Coupon, addresses: Addresses) {
     let now = Clock::System.now();
     // Each start has another user, so that the commands below always claim a unit.
     let user = now.timestamp();
-    let token = |admin| tokens.issue(Grants { subject: user, admin }, now + TimeDelta::days(1));
-    let user_token = token(false);
-    let admin_token = token(true);
+    let token = |grants| tokens.issue(grants, now + TimeDelta::days(1));
+    let user_token = token(Grants::user(user));
+    let admin_token = token(Grants::administrator(user));
     let id = coupon.id;
     let (url, operations_url) = (url(addresses.api), url(addresses.operations));
     let gives_tokens = addresses.api.is_some_and(|address| address.ip().is_loopback());

@@ -12,7 +12,7 @@ mod coupon;
 // The gateway that takes money, in words.
 mod payments;
 
-// Lists of dead letters, of payments that wait, of postponed items, and of closures of lanes.
+// Lists of dead letters, of payments that wait, of postponed items, of closures of lanes, and of changes.
 mod lists;
 
 // Recoveries on an operator's word.
@@ -84,6 +84,8 @@ enum Command {
     DeadLetters(lists::dead_letters::DeadLettersArguments),
     /// List payments that no order has or that go back, hand one back, or close one
     Payments(lists::payments::PaymentsArguments),
+    /// List changes that the staff has made, over HTTP and by commands
+    Audit(lists::audit::AuditArguments),
     /// List closures of lanes after a start or a loss of Redis, and how each ended
     Recoveries(lists::recoveries::RecoveriesArguments),
     /// Compare lanes with Postgres and build their damaged sales anew, on your word
@@ -137,6 +139,7 @@ impl Command {
             Self::Postponed(arguments) => arguments.stores(),
             Self::DeadLetters(arguments) => arguments.stores(),
             Self::Payments(arguments) => arguments.stores(),
+            Self::Audit(arguments) => &arguments.stores,
             Self::Recoveries(arguments) => arguments.stores(),
             Self::Recover(arguments) => arguments.stores(),
             Self::Coupon(arguments) => arguments.stores(),
@@ -158,6 +161,7 @@ impl Command {
             Self::Postponed(arguments) => lists::postponed::run(&arguments).await,
             Self::DeadLetters(arguments) => lists::dead_letters::run(&arguments).await,
             Self::Payments(arguments) => lists::payments::run(&arguments).await,
+            Self::Audit(arguments) => lists::audit::run(&arguments).await,
             Self::Recoveries(arguments) => lists::recoveries::run(&arguments).await,
             Self::Recover(arguments) => recover::run(&arguments).await,
             Self::Doctor(arguments) => doctor::run(&arguments).await,

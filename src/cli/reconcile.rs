@@ -5,6 +5,7 @@ use clap::Args;
 use super::Disagree;
 use super::stores::{As, OpenStores};
 use crate::base::config::StoreConfig;
+use crate::sale::audit::{self, Action, Actor, Event};
 use crate::sale::reconcile::Report;
 use crate::sale::reconcile::pass::run_and_record;
 use crate::sale::reconcile::repair::Repair;
@@ -32,6 +33,10 @@ pub async fn run(arguments: &ReconcileArguments) -> anyhow::Result<()> {
 
 async fn compare(stores: &Stores, repair: bool) -> Result<Report, Failure> {
     let run = runs::begin(&stores.pool, AskedBy::CommandLine).await?;
+    if repair {
+        let event = Event::of(Action::RepairStores, run.get());
+        audit::note_alone(&stores.pool, &Actor::command_line(), event).await?;
+    }
     let (report, repairs) = run_and_record(stores, run, repair).await?;
     print(&report);
     if !repair || report.agrees() {

@@ -6,6 +6,7 @@ use clap::{Args, ValueEnum};
 use super::stores::{As, OpenStores};
 use crate::base::config::StoreConfig;
 use crate::sale::Stores;
+use crate::sale::audit::Actor;
 use crate::sale::fence::table;
 use crate::sale::ids::Lane;
 use crate::sale::recovery::by_hand::{self, SaleDifference};
@@ -59,7 +60,8 @@ async fn run_on(arguments: &RecoverArguments, stores: &Stores) -> anyhow::Result
         if arguments.dry_run {
             print(lane, &by_hand::differences(stores, lane).await?);
         } else {
-            by_hand::close(stores, lane, arguments.trust == Trust::Redis).await?;
+            let harvests = arguments.trust == Trust::Redis;
+            by_hand::close(stores, lane, harvests, &Actor::command_line()).await?;
             println!(
                 "lane {lane} is closed; a running service recovers it (`flash-sale recoveries`)"
             );

@@ -9,7 +9,7 @@ use super::stores::token_secret;
 use crate::base::clock::Clock;
 use crate::base::config::{InvalidConfig, StoreConfig};
 use crate::base::limits;
-use crate::kit::jwt::{Grants, Tokens};
+use crate::kit::jwt::{Grants, Scope, Tokens};
 use crate::sale::ids::UserId;
 
 #[derive(Args)]
@@ -17,8 +17,11 @@ pub struct TokenArguments {
     /// User that the first token is for
     #[arg(long)]
     user: UserId,
-    /// Grant the role admin
-    #[arg(long)]
+    /// Scope beyond that of a user: a clerk redeems, an operator keeps the service going, an administrator may do all
+    #[arg(long, value_enum)]
+    scope: Option<Scope>,
+    /// The same as --scope administrator
+    #[arg(long, conflicts_with = "scope")]
     admin: bool,
     /// Tokens, one a line, for users N, N+1, ...
     #[arg(long, default_value_t = 1,
@@ -40,8 +43,9 @@ pub fn run(arguments: &TokenArguments) -> anyhow::Result<()> {
     let tokens = Tokens::configured(&arguments.stores, &token_secret(&arguments.stores)?);
     let expires_at = Clock::System.now() + TimeDelta::hours(arguments.hours.into());
     let mut out = BufWriter::new(std::io::stdout().lock());
+    let scope = arguments.scope.or(arguments.admin.then_some(Scope::Administrator));
     for subject in first..=last {
-        let grants = Grants { subject, admin: arguments.admin };
+        let grants = Grants { subject, scope };
         writeln!(out, "{}", tokens.issue(grants, expires_at))?;
     }
     Ok(out.flush()?)

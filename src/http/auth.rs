@@ -5,43 +5,127 @@ use axum::http::request::Parts;
 use axum::http::{StatusCode, header};
 
 use super::frame::bearer::bearer;
-use super::problem::Problem;
+use super::problem::{Problem, REQUEST_ID};
 use super::state::HttpState;
-use crate::kit::jwt::{Grants, TokenError};
+use crate::kit::jwt::{Grants, Scope, TokenError};
+use crate::sale::audit::Actor;
 use crate::sale::ids::UserId;
 
 /// A user with a valid token.
 pub struct User(pub UserId);
 
-/// An administrator with a valid token, by its subject.
-pub struct Admin(pub i64);
+/// The reader of an order: a user, who may be one of the staff.
+pub struct Reader {
+    /// The user.
+    pub user: UserId,
+    /// Whether orders of other users may be read.
+    pub reads_all: bool,
+}
+
+/// A member of the shop's staff, by a valid token.
+#[derive(Clone, Debug)]
+pub struct Staff {
+    /// Subject of the token.
+    pub id: UserId,
+    /// Scope of the token.
+    scope: Scope,
+    /// The same with the request, for the book of changes.
+    pub actor: Actor,
+}
+
+/// An administrator.
+pub struct Admin(pub Staff);
+
+/// An operator or administrator.
+pub struct Operator(pub Staff);
+
+/// A clerk, operator or administrator.
+pub struct Clerk(pub Staff);
+
+impl Reader {
+    /// Refuses a reader who may not read orders of other users.
+    pub fn need_all(&self) -> Result<(), Problem> {
+        need(Some(Scope::Operator).filter(|_| self.reads_all), Scope::Operator).map(drop)
+    }
+}
+
+impl Staff {
+    /// Refuses a request that only a token of this scope, or of a higher one, may make.
+    pub fn need(&self, scope: Scope) -> Result<(), Problem> {
+        need(Some(self.scope), scope).map(drop)
+    }
+}
 
 impl FromRequestParts<HttpState> for User {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, http: &HttpState) -> Result<Self, Problem> {
-        let grants = grants(parts, http)?;
-        let user = UserId::new(grants.subject).map_err(|_| TokenError::Invalid)?;
-        http.front().bounds.user(user, &parts.method, &parts.uri)?;
-        Ok(Self(user))
+        user(parts, http).map(|(user, _)| Self(user))
     }
+}
+
+impl FromRequestParts<HttpState> for Reader {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, http: &HttpState) -> Result<Self, Problem> {
+        let (user, scope) = user(parts, http)?;
+        let reads_all = http.has_administration() && scope >= Some(Scope::Operator);
+        Ok(Self { user, reads_all })
+    }
+}
+
+fn user(parts: &Parts, http: &HttpState) -> Result<(UserId, Option<Scope>), Problem> {
+    let Grants { subject, scope } = grants(parts, http)?;
+    let user = UserId::new(subject).map_err(|_| TokenError::Invalid)?;
+    http.front().bounds.user(user, &parts.method, &parts.uri)?;
+    Ok((user, scope))
 }
 
 impl FromRequestParts<HttpState> for Admin {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, http: &HttpState) -> Result<Self, Problem> {
-        if !http.has_administration() {
-            // As if the route weren't there: it is on another listener.
-            return Err(Problem::nothing_here());
-        }
-        let Grants { subject, admin } = grants(parts, http)?;
-        if admin {
-            return Ok(Self(subject));
-        }
-        let detail = "this needs a token with the role `admin`";
-        Err(Problem::new(StatusCode::FORBIDDEN, "forbidden", detail))
+        staff(parts, http, Scope::Administrator).map(Self)
     }
+}
+
+impl FromRequestParts<HttpState> for Operator {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, http: &HttpState) -> Result<Self, Problem> {
+        staff(parts, http, Scope::Operator).map(Self)
+    }
+}
+
+impl FromRequestParts<HttpState> for Clerk {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, http: &HttpState) -> Result<Self, Problem> {
+        staff(parts, http, Scope::Clerk).map(Self)
+    }
+}
+
+fn staff(parts: &Parts, http: &HttpState, needed: Scope) -> Result<Staff, Problem> {
+    if !http.has_administration() {
+        // As if the route weren't there: it is on another listener.
+        return Err(Problem::nothing_here());
+    }
+    let Grants { subject, scope } = grants(parts, http)?;
+    let scope = need(scope, needed)?;
+    let id = UserId::new(subject).map_err(|_| TokenError::Invalid)?;
+    let request_id = parts.headers.get(REQUEST_ID).and_then(|id| id.to_str().ok());
+    let actor = Actor::staff(id, scope, request_id.unwrap_or_default().to_owned());
+    Ok(Staff { id, scope, actor })
+}
+
+fn need(scope: Option<Scope>, needed: Scope) -> Result<Scope, Problem> {
+    let detail = match needed {
+        Scope::Administrator => "this needs a token with the role `admin`",
+        Scope::Operator => "this needs a token with the role `operator` or `admin`",
+        Scope::Clerk => "this needs a token with the role `clerk`, `operator` or `admin`",
+    };
+    let enough = scope.filter(|scope| *scope >= needed);
+    enough.ok_or_else(|| Problem::new(StatusCode::FORBIDDEN, "forbidden", detail))
 }
 
 fn grants(parts: &Parts, http: &HttpState) -> Result<Grants, Problem> {

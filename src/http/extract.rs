@@ -3,6 +3,7 @@
 use std::str::FromStr;
 
 use axum::Json;
+use axum::body::HttpBody;
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{self, FromRequest, FromRequestParts, Query, Request};
 use axum::http::request::Parts;
@@ -20,6 +21,9 @@ use crate::sale::ids::InvalidId;
 
 /// A JSON body that is valid.
 pub struct Valid<T>(pub T);
+
+/// A JSON body that is valid; without a body, or with `null`, the default.
+pub struct ValidOrDefault<T>(pub T);
 
 /// A JSON body that is valid, and the key of the request, if it has one.
 pub struct Keyed<T>(pub T, pub Option<Key>);
@@ -50,6 +54,22 @@ impl<S: Send + Sync, T: Body> FromRequest<S> for Valid<T> {
         let Json(body) =
             Json::<Box<RawValue>>::from_request(request, state).await.map_err(refused)?;
         valid_json(body.get().as_bytes()).map(Self)
+    }
+}
+
+impl<S: Send + Sync, T: Body + Default> FromRequest<S> for ValidOrDefault<T> {
+    type Rejection = Problem;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
+        if request.body().is_end_stream() {
+            return Ok(Self(T::default()));
+        }
+        let Json(body) =
+            Json::<Box<RawValue>>::from_request(request, state).await.map_err(refused)?;
+        match body.get() {
+            "null" => Ok(Self(T::default())),
+            body => valid_json(body.as_bytes()).map(Self),
+        }
     }
 }
 
@@ -124,7 +144,18 @@ fn has_list(value: &Value) -> bool {
     }
 }
 
-impl<S: Send + Sync, T: FromStr<Err = InvalidId>> FromRequestParts<S> for Id<T> {
+/// The key of a request, if it has one.
+pub struct RequestKey(pub Option<String>);
+
+impl<S: Send + Sync> FromRequestParts<S> for RequestKey {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        key(&parts.headers).map(Self)
+    }
+}
+
+impl<S: Send + Sync, T: FromStr> FromRequestParts<S> for Id<T> {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {

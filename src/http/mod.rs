@@ -9,13 +9,16 @@ pub mod coupons;
 // Claims, and what became of them.
 pub mod claims;
 
+// Codes of paid orders, and redeeming by them.
+pub mod redemptions;
+
 // Orders of a user, and their moves.
 pub mod orders;
 
 // Notices of the payment gateway.
 pub mod payments;
 
-// Dead letters, payments that wait, postponed items, recoveries and comparisons, for operators.
+// Dead letters, payments that wait, postponed items, recoveries, comparisons and the book of changes, for the staff.
 pub mod operators;
 
 // Pages for people.
@@ -95,7 +98,7 @@ use state::HttpState;
     servers((url = "/", description = "This service")),
     tags(
         (name = "claims", description = "Taking a coupon, and what became of it."),
-        (name = "orders", description = "One's own orders, from payment to refund; redemption by an administrator."),
+        (name = "orders", description = "One's own orders, from payment to refund; redemption by a clerk."),
         (name = "coupons", description = "Coupons on offer; administrators create and change them."),
         (name = "payments", description = "Notices of the payment gateway."),
         (name = "dead letters", description = "Claims that could not become orders, for administrators."),
@@ -115,7 +118,10 @@ pub fn api(http: &HttpState, with_operations: bool) -> Door {
         .routes(routes!(orders::pay))
         .routes(routes!(orders::cancel))
         .routes(routes!(orders::refund))
-        .routes(routes!(orders::redeem))
+        .routes(routes!(redemptions::qr_code))
+        .routes(routes!(redemptions::redeem))
+        .routes(routes!(redemptions::redeem_code))
+        .routes(routes!(redemptions::order_of_code))
         .routes(routes!(payments::callback))
         .routes(routes!(operators::payments::owed))
         .routes(routes!(operators::payments::hand_back))
@@ -132,6 +138,7 @@ pub fn api(http: &HttpState, with_operations: bool) -> Door {
         .routes(routes!(coupons::changes::restock))
         .routes(routes!(coupons::archive::archive))
         .routes(routes!(coupons::live::live))
+        .routes(routes!(operators::audit::list))
         .routes(routes!(operators::postponed::list))
         .routes(routes!(operators::postponed::retry))
         .routes(routes!(operators::recoveries::list))
@@ -203,6 +210,8 @@ impl Door {
     pub async fn answer(&self, client: IpAddr, mut request: Request) -> Response {
         let front = self.http.front();
         let frame = self.frame(client, &request);
+        // For entries in the book of changes.
+        request.headers_mut().insert(REQUEST_ID, frame.request_id.clone());
         let cors = front.cors.as_ref();
         let response = if let Some(reply) =
             cors.and_then(|cors| cors.preflight(request.method(), request.headers()))

@@ -1,4 +1,4 @@
-//! A user's own orders; orders of other users don't exist for the user. An administrator redeems any order.
+//! A user's own orders; orders of other users don't exist for the user. Operators read and search all.
 
 use std::sync::Arc;
 
@@ -9,19 +9,19 @@ use axum::response::{IntoResponse, Response};
 use chrono::{DateTime, Utc};
 use garde::Validate;
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
 
-use super::auth::{Admin, User};
+use super::auth::{Reader, User};
 use super::extract::{Id, Params, Valid};
-use super::page::{Page, cut_page};
+use super::page::{cut_page, page_limit};
 use super::problem::Problem;
 use super::tags::Held;
 use crate::app::App;
 use crate::base::limits;
 use crate::sale::coupon::values::Cents;
-use crate::sale::ids::OrderId;
-use crate::sale::order::model::Order;
+use crate::sale::ids::{CouponId, OrderId, UserId};
 use crate::sale::order::model::PayMethod;
+use crate::sale::order::model::{Order, OrderFilter, OrderStatus};
 use crate::sale::order::moves::Moved;
 use crate::sale::payment::Paying;
 use crate::sale::payment::model::ToBePaid;
@@ -34,31 +34,76 @@ pub struct OrderPage {
     next_cursor: Option<OrderId>,
 }
 
-/// My orders, newest first.
+/// Filter and position in the list.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct Asked {
+    /// For operators: orders of this user.
+    #[param(nullable = false)]
+    user: Option<UserId>,
+    /// For operators: orders of this coupon, which are its buyers.
+    #[param(nullable = false)]
+    coupon: Option<CouponId>,
+    /// For operators: orders in this status.
+    #[param(inline, nullable = false)]
+    status: Option<OrderStatus>,
+    /// For operators: orders that were claimed from this time on.
+    #[param(nullable = false)]
+    from: Option<DateTime<Utc>>,
+    /// For operators: orders that were claimed before this time.
+    #[param(nullable = false)]
+    to: Option<DateTime<Utc>>,
+    /// `next_cursor` of the page before; nothing for the first.
+    #[param(nullable = false)]
+    cursor: Option<OrderId>,
+    /// Items on a page, 1 to 100; 20 if not given.
+    #[param(nullable = false, minimum = 1, maximum = 100)]
+    limit: Option<u32>,
+}
+
+impl Asked {
+    /// The search that an operator asks for, if there is any filter.
+    fn search(&self) -> Option<OrderFilter> {
+        let Self { user, coupon, status, from, to, .. } = *self;
+        let times = from.is_some() || to.is_some();
+        let any = user.is_some() || coupon.is_some() || status.is_some() || times;
+        any.then_some(OrderFilter { user, coupon, status, from, to })
+    }
+}
+
+/// My orders, newest first; for operators, with a filter, orders of all users.
 ///
-/// An order is listed as soon as it is written.
+/// An order is listed as soon as it is written. A search has the last claim first, and tells no redemption codes.
 #[utoipa::path(
     get, path = "/v1/orders", operation_id = "listOrders", tag = "orders", security(("user" = [])),
-    params(Page<OrderId>, ("If-None-Match" = Option<String>, Header, description = "Tags of the replies that the client has")),
+    params(Asked, ("If-None-Match" = Option<String>, Header, description = "Tags of the replies that the client has")),
     responses(
         (status = 200, description = "A page of orders", body = OrderPage),
     ),
+    extensions(("x-problems" = json!(["forbidden"]))),
 )]
 pub async fn list(
     State(app): State<Arc<App>>,
-    User(user): User,
-    Params(page): Params<Page<OrderId>>,
+    reader: Reader,
+    Params(asked): Params<Asked>,
     held: Held,
 ) -> Result<Response, Problem> {
-    let limit = page.limit(limits::PAGE_ORDERS_MAX)?;
-    let found = app.orders.list(user, page.cursor, limit + 1).await?;
+    let limit = page_limit(asked.limit, limits::PAGE_ORDERS_MAX)?;
+    let found = match asked.search() {
+        Some(filter) => {
+            reader.need_all()?;
+            app.orders.search(&filter, asked.cursor, limit + 1).await?
+        }
+        None => app.orders.list(reader.user, asked.cursor, limit + 1).await?,
+    };
     let (orders, next_cursor) = cut_page(found, limit, |order| order.order_id);
     Ok(held.reply(&OrderPage { orders, next_cursor }))
 }
 
 /// One of my orders.
 ///
-/// Orders of other users are not found.
+/// Orders of other users are not found, except by operators and administrators, who aren't told their redemption codes.
 #[utoipa::path(
     get, path = "/v1/orders/{id}", operation_id = "getOrder", tag = "orders", security(("user" = [])),
     params(
@@ -72,12 +117,15 @@ pub async fn list(
 )]
 pub async fn show(
     State(app): State<Arc<App>>,
-    User(user): User,
+    Reader { user, reads_all }: Reader,
     Id(order): Id<OrderId>,
     held: Held,
 ) -> Result<Response, Problem> {
-    let order = app.orders.get(user, order).await?.ok_or_else(order_not_found)?;
-    Ok(held.reply(&order))
+    let found = match app.orders.get(user, order).await? {
+        None if reads_all => app.order_moves.find(order).await?.map(Order::without_code),
+        own => own,
+    };
+    Ok(held.reply(&found.ok_or_else(order_not_found)?))
 }
 
 /// Options of a payment.
@@ -200,25 +248,6 @@ pub async fn refund(
     reply(app.payments.refund(user, order).await?)
 }
 
-/// Redeem a paid order of any user.
-///
-/// A redeemed order can't be refunded. Safe to repeat.
-#[utoipa::path(
-    post, path = "/v1/orders/{id}/redeem", operation_id = "redeemOrder", tag = "orders", security(("admin" = [])),
-    params(("id" = OrderId, Path, description = "Id of the order")),
-    responses(
-        (status = 200, description = "The order, redeemed: now or before", body = Order),
-    ),
-    extensions(("x-problems" = json!(["order_not_found", "invalid_transition"]))),
-)]
-pub async fn redeem(
-    State(app): State<Arc<App>>,
-    _: Admin,
-    Id(order): Id<OrderId>,
-) -> Result<Json<Order>, Problem> {
-    reply(app.order_moves.redeem(order).await?)
-}
-
 fn reply(moved: Moved) -> Result<Json<Order>, Problem> {
     match moved {
         Moved::There(order) => Ok(Json(order)),
@@ -229,7 +258,8 @@ fn reply(moved: Moved) -> Result<Json<Order>, Problem> {
     }
 }
 
-fn order_not_found() -> Problem {
+/// The problem of an order that the user does not have.
+pub fn order_not_found() -> Problem {
     let detail = "you have no order with this id; a pending one is told by its coupon's claims/me";
     Problem::not_found("order_not_found", detail)
 }

@@ -46,8 +46,50 @@ pub struct Tokens {
 pub struct Grants {
     /// Subject: the `sub` of the token, a positive 64-bit integer.
     pub subject: i64,
-    /// Whether the token says `role: "admin"`.
-    pub admin: bool,
+    /// Scope beyond that of a user, if the token has one.
+    pub scope: Option<Scope>,
+}
+
+/// Scope of a token beyond that of a user. Each has all that the ones before it have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
+pub enum Scope {
+    /// Serves one customer at a time.
+    Clerk,
+    /// Keeps the service going.
+    Operator,
+    /// May do everything.
+    Administrator,
+}
+
+impl Scope {
+    /// All scopes.
+    pub const ALL: [Self; 3] = [Self::Clerk, Self::Operator, Self::Administrator];
+
+    /// The `role` of a token with this scope.
+    pub fn role(self) -> &'static str {
+        match self {
+            Self::Clerk => "clerk",
+            Self::Operator => "operator",
+            Self::Administrator => "admin",
+        }
+    }
+
+    /// The scope of a token with this `role`; another role has none.
+    fn of_role(role: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|scope| scope.role() == role)
+    }
+}
+
+impl Grants {
+    /// Grants of a user.
+    pub const fn user(subject: i64) -> Self {
+        Self { subject, scope: None }
+    }
+
+    /// Grants of an administrator.
+    pub const fn administrator(subject: i64) -> Self {
+        Self { subject, scope: Some(Scope::Administrator) }
+    }
 }
 
 /// Reason why a token is refused.
@@ -94,7 +136,6 @@ struct OwnPayload<'a> {
     aud: Option<&'a str>,
 }
 
-const ADMIN: &str = "admin";
 /// Longest time for which a token is accepted from now on: ten years.
 const LIFETIME_SECONDS_MAX: i64 = 10 * 366 * 86_400;
 /// Bytes of a payload on the short way; one that is issued here has at most 70.
@@ -160,7 +201,7 @@ impl Tokens {
         let payload = Payload {
             sub: grants.subject.to_string(),
             exp: expires_at.timestamp(),
-            role: grants.admin.then(|| ADMIN.to_owned()),
+            role: grants.scope.map(|scope| scope.role().to_owned()),
             iss: self.issuer.clone(),
             aud: self.audience.clone().map(Value::String),
         };
@@ -192,7 +233,7 @@ impl Tokens {
             return None;
         }
         let subject = subject(payload.sub).filter(|_| in_time(payload.exp).is_ok())?;
-        Some(Grants { subject, admin: payload.role == Some(ADMIN) })
+        Some(Grants { subject, scope: payload.role.and_then(Scope::of_role) })
     }
 
     fn verify_any(&self, token: &str) -> Result<Grants, TokenError> {
@@ -260,7 +301,7 @@ fn chosen<'a>(keys: &'a [Key], kid: Option<&str>) -> impl Iterator<Item = &'a Ke
 fn grants(payload: &Payload) -> Result<Grants, TokenError> {
     in_time(payload.exp)?;
     let subject = subject(&payload.sub).ok_or(TokenError::Invalid)?;
-    Ok(Grants { subject, admin: payload.role.as_deref() == Some(ADMIN) })
+    Ok(Grants { subject, scope: payload.role.as_deref().and_then(Scope::of_role) })
 }
 
 /// A token is accepted until its `exp`, and not in that second any more (RFC 7519, section 4.1.4).
@@ -307,15 +348,25 @@ mod tests {
 
     #[test]
     fn what_is_issued_is_granted() {
-        for admin in [false, true] {
-            let grants = Grants { subject: 42, admin };
+        for scope in [None].into_iter().chain(Scope::ALL.map(Some)) {
+            let grants = Grants { subject: 42, scope };
             assert_eq!(tokens().verify(&tokens().issue(grants, in_seconds(60))), Ok(grants));
         }
     }
 
     #[test]
+    fn an_unknown_role_is_that_of_a_user() {
+        for role in ["root", "Admin", "clerk ", ""] {
+            let soon = in_seconds(60).timestamp();
+            let payload = serde_json::json!({"sub": "42", "exp": soon, "role": role});
+            let token = signed(&payload, Algorithm::HS256);
+            assert_eq!(tokens().verify(&token), Ok(Grants::user(42)), "{role}");
+        }
+    }
+
+    #[test]
     fn an_expired_token_is_refused() {
-        let token = tokens().issue(Grants { subject: 42, admin: false }, in_seconds(-1));
+        let token = tokens().issue(Grants::user(42), in_seconds(-1));
         assert_eq!(tokens().verify(&token), Err(TokenError::Expired));
     }
 
@@ -331,7 +382,7 @@ mod tests {
     #[test]
     fn the_short_way_takes_what_is_issued_here_and_nothing_that_the_library_refuses() {
         let tokens = tokens();
-        let token = tokens.issue(Grants { subject: 42, admin: true }, in_seconds(60));
+        let token = tokens.issue(Grants::administrator(42), in_seconds(60));
         assert_eq!(tokens.verify_own(&token), tokens.verify_any(&token).ok());
         for (at, _) in token.char_indices() {
             for other in ["A", "Q", "-", "=", ".", ""] {
@@ -416,7 +467,7 @@ mod tests {
 
     #[test]
     fn a_secret_follows_another_without_a_user_noticing() {
-        let grants = Grants { subject: 42, admin: false };
+        let grants = Grants::user(42);
         let later = in_seconds(60);
         let before = configured(&["--token-secret", OLD]);
         // First all processes learn the new secret, then all sign with it, then the old one goes.
@@ -470,7 +521,7 @@ mod tests {
         let settings =
             ["--token-secret", NEW, "--token-issuer", "bank", "--token-audience", "door"];
         let tokens = configured(&settings);
-        let own = tokens.issue(Grants { subject: 42, admin: true }, in_seconds(60));
+        let own = tokens.issue(Grants::administrator(42), in_seconds(60));
         assert!(tokens.verify_own(&own).is_some());
         let key = EncodingKey::from_secret(NEW.as_bytes());
         let exp = in_seconds(60).timestamp();

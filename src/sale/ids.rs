@@ -114,6 +114,17 @@ id! {
     PostponedId
 }
 
+id! {
+    /// Id of an entry in the book of changes: a whole number from 1 to 9223372036854775807, as a string of digits.
+    AuditId
+}
+
+id! {
+    /// Id of a thing that the staff has changed: a coupon, an order, a dead letter, a payment, a postponed item or a
+    /// comparison; a whole number from 1 to 9223372036854775807, as a string of digits.
+    SubjectId
+}
+
 /// One partition of keys: a coupon's keys all carry its lane's hash tag.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Lane(i32);

@@ -44,6 +44,9 @@ pub mod postponed;
 // Names of the passes.
 pub mod pass;
 
+// Changes that the staff has made.
+pub mod audit;
+
 // Alarm for a sale that Redis has lost.
 pub mod loss;
 

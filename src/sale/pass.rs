@@ -38,6 +38,8 @@ pub enum Pass {
     Expiry,
     /// Asks gateways to refund payments.
     Refunds,
+    /// Deletes old entries of the book of changes.
+    Audit,
     /// Builds a sale anew that Redis has lost, in a recovery.
     Rebuild,
 }
@@ -67,7 +69,7 @@ impl ItemKind {
 
 impl Pass {
     /// All passes.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Write,
         Self::Recover,
         Self::TidyUp,
@@ -82,6 +84,7 @@ impl Pass {
         Self::Places,
         Self::Expiry,
         Self::Refunds,
+        Self::Audit,
         Self::Rebuild,
     ];
 
@@ -102,6 +105,7 @@ impl Pass {
             Self::Places => "places",
             Self::Expiry => "expiry",
             Self::Refunds => "refunds",
+            Self::Audit => "audit",
             Self::Rebuild => "rebuild",
         }
     }
@@ -116,7 +120,7 @@ impl Pass {
     pub fn postpones(self) -> Option<(ItemKind, &'static str)> {
         match self {
             Self::Write | Self::Recover | Self::TidyUp | Self::Numbers => None,
-            Self::Reconcile | Self::Revisions => None,
+            Self::Reconcile | Self::Revisions | Self::Audit => None,
             Self::Load => Some((
                 ItemKind::Coupon,
                 "The sale can't be loaded, and claims on it fail: look at its keys in Redis, which nothing but this service may write; `flash-sale coupon show ID` tells what both stores have.",

@@ -29,6 +29,7 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
+use serde_json::json;
 use sqlx::PgPool;
 use utoipa::ToSchema;
 
@@ -36,6 +37,7 @@ use crate::base::limits;
 use crate::base::telemetry::Metrics;
 use crate::kit::postgres;
 use crate::sale::Failure;
+use crate::sale::audit::{self, Action, Actor, Event};
 use crate::sale::ids::PostponedId;
 use crate::sale::in_plain_text;
 use crate::sale::pass::{ItemKind, Pass};
@@ -141,14 +143,21 @@ impl Postponed {
     }
 
     /// Makes an item due now. False if there is no such note.
-    pub async fn retry(&self, id: PostponedId) -> sqlx::Result<bool> {
-        let done = sqlx::query!(
-            "UPDATE postponed SET next_try_at = now(), updated_at = now() WHERE id = $1",
+    pub async fn retry(&self, id: PostponedId, by: &Actor) -> sqlx::Result<bool> {
+        let mut tx = self.pool.begin().await?;
+        let due = sqlx::query!(
+            "UPDATE postponed SET next_try_at = now(), updated_at = now() WHERE id = $1
+             RETURNING pass, item",
             id.get(),
         )
-        .execute(&self.pool)
+        .fetch_optional(&mut *tx)
         .await?;
-        Ok(done.rows_affected() == 1)
+        let Some(due) = due else { return Ok(false) };
+        let event = Event::of(Action::RetryPostponed, id.get());
+        let item = json!({"pass": due.pass, "item": due.item.to_string()});
+        audit::note(&mut tx, by, event.after(item)).await?;
+        tx.commit().await?;
+        Ok(true)
     }
 
     /// True for an item that has been put aside and isn't due yet.

@@ -11,6 +11,7 @@ use crate::base::limits;
 use crate::base::shutdown::Shutdown;
 use crate::cli::lists::output::print_all;
 use crate::cli::stores::{As, OpenStores};
+use crate::sale::audit::Actor;
 use crate::sale::ids::DeadLetterId;
 use crate::sale::order::dead_letter::{OpenLetter, Reason};
 use crate::sale::order::discard::DeadLetters;
@@ -99,15 +100,16 @@ async fn run_retry(arguments: &RetryArguments, stores: &Stores) -> anyhow::Resul
         Orders::new(stores.pool.clone(), timeout.max(limits::REDIS_TIMEOUT), limits::PAY_TIME_MIN);
     let lanes = fence::states_of(stores).await?;
     let retries = Retries::new(stores, orders, lanes);
+    let by = Actor::command_line();
     let Some(id) = arguments.id else {
-        let done = retries.retry_all(arguments.reason).await?;
+        let done = retries.retry_all(arguments.reason, &by).await?;
         println!("{} became orders", done.orders);
         for (code, letters) in done.kept {
             println!("{letters} stay: {code}");
         }
         return Ok(());
     };
-    match retries.retry(id).await? {
+    match retries.retry(id, &by).await? {
         Retried::Order(order) => println!("It is order {order} now."),
         Retried::NotFound => bail!(
             "there is no dead letter {id}; `flash-sale dead-letters` lists those that are open"

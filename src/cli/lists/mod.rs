@@ -1,5 +1,8 @@
 //! Lists for operators.
 
+// Changes that the staff has made.
+pub mod audit;
+
 // Dead letters, and their retry.
 pub mod dead_letters;
 

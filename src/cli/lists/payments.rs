@@ -10,6 +10,7 @@ use crate::base::shutdown::Shutdown;
 use crate::cli::lists::output::print_all;
 use crate::cli::stores::{As, OpenStores};
 use crate::sale::Stores;
+use crate::sale::audit::Actor;
 use crate::sale::ids::PaymentId;
 use crate::sale::order::moves::OrderMoves;
 use crate::sale::payment::owed::{OwedPayment, OwedPayments, Settled};
@@ -82,12 +83,13 @@ pub async fn run(arguments: &PaymentsArguments) -> anyhow::Result<()> {
 async fn run_on(arguments: &PaymentsArguments, stores: &Stores) -> anyhow::Result<()> {
     let moves = OrderMoves::new(stores.pool.clone(), Shutdown::default());
     let owed = OwedPayments::new(stores.pool.clone(), moves);
+    let by = Actor::command_line();
     let (id, settled, words) = match &arguments.command {
         Some(PaymentsCommand::HandBack { id, .. }) => {
-            (id, owed.hand_back(*id).await?, "It goes back; a worker asks its gateway.")
+            (id, owed.hand_back(*id, &by).await?, "It goes back; a worker asks its gateway.")
         }
         Some(PaymentsCommand::Close { id, note, .. }) => {
-            (id, owed.close(*id, note.clone()).await?, "It is closed.")
+            (id, owed.close(*id, note.clone(), &by).await?, "It is closed.")
         }
         None => {
             let found = owed.list(arguments.before, arguments.limit).await?;

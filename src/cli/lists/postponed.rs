@@ -11,6 +11,7 @@ use crate::base::telemetry::Metrics;
 use crate::cli::lists::output::print_all;
 use crate::cli::stores::{As, OpenStores};
 use crate::sale::Stores;
+use crate::sale::audit::Actor;
 use crate::sale::ids::PostponedId;
 use crate::sale::pass::Pass;
 use crate::sale::postponed::{Postponed, PostponedItem};
@@ -68,7 +69,7 @@ async fn run_on(arguments: &PostponedArguments, stores: &Stores) -> anyhow::Resu
     let metrics = Metrics::new(std::iter::empty(), std::iter::empty())?;
     let postponed = Postponed::new(stores.pool.clone(), Arc::new(metrics));
     if let Some(PostponedCommand::Retry { id, .. }) = &arguments.command {
-        if !postponed.retry(*id).await? {
+        if !postponed.retry(*id, &Actor::command_line()).await? {
             bail!("nothing is postponed under the id {id}; `flash-sale postponed` lists what is");
         }
         println!("It is due now; the next run of its pass in a worker tries it.");

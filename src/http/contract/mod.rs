@@ -34,6 +34,8 @@ fn security_schemes() -> Value {
     let token = |description: &str| json!({"type": "http", "scheme": "bearer", "bearerFormat": "JWT", "description": description});
     json!({
         "user": token("A token of any user: `sub` is the user's id."),
+        "clerk": token("A token with `role: \"clerk\"`, or `operator` or `admin`."),
+        "operator": token("A token with `role: \"operator\"`, or `admin`."),
         "admin": token("A token with `role: \"admin\"`."),
         "signature": {
             "type": "apiKey", "in": "header", "name": "X-Signature",

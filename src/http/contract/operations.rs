@@ -100,6 +100,7 @@ fn implied(path: &str, operation: &Value) -> Vec<&'static str> {
     let list = |name: &str| operation[name].as_array().map_or(&[][..], Vec::as_slice);
     let has = |place: &str| list("parameters").iter().any(|parameter| parameter["in"] == place);
     let needs = |scheme: &str| list("security").iter().any(|needed| needed[scheme].is_array());
+    let needs_scope = ["clerk", "operator", "admin"].into_iter().any(needs);
     let body = operation["requestBody"].is_object();
     let asks_stores = path != LIVEZ && path != METRICS;
     let bounded = !matches!(path, LIVEZ | READYZ | METRICS | CALLBACK);
@@ -111,8 +112,8 @@ fn implied(path: &str, operation: &Value) -> Vec<&'static str> {
         (body, "invalid_body"),
         (body, "body_too_slow"),
         (body && !needs("signature"), "unsupported_media_type"),
-        (needs("user") || needs("admin"), "invalid_token"),
-        (needs("admin"), "forbidden"),
+        (needs("user") || needs_scope, "invalid_token"),
+        (needs_scope, "forbidden"),
         (asks_stores, "unavailable"),
         (true, "method_not_allowed"),
         (true, "body_too_large"),

@@ -10,10 +10,11 @@ use serde::Deserialize;
 use utoipa::ToSchema;
 
 use crate::app::App;
-use crate::http::auth::Admin;
+use crate::http::auth::Operator;
 use crate::http::claims::coupon_not_found;
 use crate::http::extract::{Id, Valid};
 use crate::http::problem::Problem;
+use crate::kit::jwt::Scope;
 use crate::sale::archive::{ArchiveOutcome, ArchiveRefusal, Archived};
 use crate::sale::ids::CouponId;
 
@@ -28,9 +29,9 @@ pub struct Archiving {
 
 /// Archive an ended sale now.
 ///
-/// Only if every claim is known to be an order, or if the loss is accepted. Safe to repeat.
+/// Only if every claim is known to be an order, or if an administrator accepts the loss. Safe to repeat.
 #[utoipa::path(
-    post, path = "/v1/coupons/{id}/archive", operation_id = "archiveCoupon", tag = "coupons", security(("admin" = [])),
+    post, path = "/v1/coupons/{id}/archive", operation_id = "archiveCoupon", tag = "coupons", security(("operator" = [])),
     params(("id" = CouponId, Path, description = "Id of the coupon")),
     request_body = Archiving,
     responses(
@@ -40,11 +41,14 @@ pub struct Archiving {
 )]
 pub async fn archive(
     State(app): State<Arc<App>>,
-    _: Admin,
+    Operator(by): Operator,
     Id(coupon): Id<CouponId>,
     Valid(archiving): Valid<Archiving>,
 ) -> Result<Json<Archived>, Problem> {
-    match app.archive.ask(coupon, archiving.accept_loss).await? {
+    if archiving.accept_loss {
+        by.need(Scope::Administrator)?;
+    }
+    match app.archive.ask(coupon, archiving.accept_loss, &by.actor).await? {
         ArchiveOutcome::Archived(archived) => Ok(Json(archived)),
         ArchiveOutcome::Refused(refusal) => Err(refused(&refusal)),
     }

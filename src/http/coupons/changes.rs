@@ -7,12 +7,12 @@ use axum::extract::State;
 use axum::http::StatusCode;
 
 use crate::app::App;
-use crate::http::auth::Admin;
+use crate::http::auth::{Admin, Operator, Staff};
 use crate::http::claims::coupon_not_found;
-use crate::http::extract::{Id, Valid};
+use crate::http::extract::{Id, Valid, ValidOrDefault};
 use crate::http::problem::{Problem, WrongMember};
 use crate::sale::coupon::changes::ChangeOutcome;
-use crate::sale::coupon::input::{CouponEdit, Restock};
+use crate::sale::coupon::input::{CouponEdit, Move, Restock};
 use crate::sale::coupon::model::{Coupon, CouponState};
 use crate::sale::coupon::rules::{Change, Refusal};
 use crate::sale::ids::CouponId;
@@ -35,66 +35,84 @@ type Reply = Result<(StatusCode, Json<Coupon>), Problem>;
 )]
 pub async fn edit(
     State(app): State<Arc<App>>,
-    _: Admin,
+    Admin(by): Admin,
     Id(coupon): Id<CouponId>,
     Valid(edit): Valid<CouponEdit>,
 ) -> Reply {
-    change(&app, coupon, Change::Edit(edit)).await
+    change(&app, &by, coupon, Change::Edit(edit)).await
 }
 
 /// Suspend the claims on a coupon.
 ///
-/// Safe to repeat.
+/// With a revision, only if the coupon still has that one. Safe to repeat.
 #[utoipa::path(
-    post, path = "/v1/coupons/{id}/pause", operation_id = "pauseCoupon", tag = "coupons", security(("admin" = [])),
+    post, path = "/v1/coupons/{id}/pause", operation_id = "pauseCoupon", tag = "coupons", security(("operator" = [])),
     params(("id" = CouponId, Path, description = "Id of the coupon")),
+    request_body = Option<Move>,
     responses(
         (status = 200, description = "The coupon, paused", body = Coupon),
         (status = 202, description = "The coupon: it is decided, and Redis will be told; until then claims go on as before", body = Coupon),
     ),
-    extensions(("x-problems" = json!(["coupon_not_found", "invalid_transition"]))),
+    extensions(("x-problems" = json!(["coupon_not_found", "invalid_transition", "revision_conflict"]))),
 )]
-pub async fn pause(State(app): State<Arc<App>>, _: Admin, Id(coupon): Id<CouponId>) -> Reply {
-    change(&app, coupon, Change::Move(CouponState::Paused)).await
+pub async fn pause(
+    State(app): State<Arc<App>>,
+    Operator(by): Operator,
+    Id(coupon): Id<CouponId>,
+    ValidOrDefault(Move { revision }): ValidOrDefault<Move>,
+) -> Reply {
+    change(&app, &by, coupon, Change::Move(CouponState::Paused, revision)).await
 }
 
 /// Let claims on a paused coupon go on.
 ///
-/// Safe to repeat.
+/// With a revision, only if the coupon still has that one. Safe to repeat.
 #[utoipa::path(
-    post, path = "/v1/coupons/{id}/resume", operation_id = "resumeCoupon", tag = "coupons", security(("admin" = [])),
+    post, path = "/v1/coupons/{id}/resume", operation_id = "resumeCoupon", tag = "coupons", security(("operator" = [])),
     params(("id" = CouponId, Path, description = "Id of the coupon")),
+    request_body = Option<Move>,
     responses(
         (status = 200, description = "The coupon, active", body = Coupon),
         (status = 202, description = "The coupon: it is decided, and Redis will be told; until then claims go on as before", body = Coupon),
     ),
-    extensions(("x-problems" = json!(["coupon_not_found", "invalid_transition"]))),
+    extensions(("x-problems" = json!(["coupon_not_found", "invalid_transition", "revision_conflict"]))),
 )]
-pub async fn resume(State(app): State<Arc<App>>, _: Admin, Id(coupon): Id<CouponId>) -> Reply {
-    change(&app, coupon, Change::Move(CouponState::Active)).await
+pub async fn resume(
+    State(app): State<Arc<App>>,
+    Operator(by): Operator,
+    Id(coupon): Id<CouponId>,
+    ValidOrDefault(Move { revision }): ValidOrDefault<Move>,
+) -> Reply {
+    change(&app, &by, coupon, Change::Move(CouponState::Active, revision)).await
 }
 
 /// End a coupon, for good.
 ///
-/// Safe to repeat.
+/// With a revision, only if the coupon still has that one. Safe to repeat.
 #[utoipa::path(
-    post, path = "/v1/coupons/{id}/end", operation_id = "endCoupon", tag = "coupons", security(("admin" = [])),
+    post, path = "/v1/coupons/{id}/end", operation_id = "endCoupon", tag = "coupons", security(("operator" = [])),
     params(("id" = CouponId, Path, description = "Id of the coupon")),
+    request_body = Option<Move>,
     responses(
         (status = 200, description = "The coupon, ended", body = Coupon),
         (status = 202, description = "The coupon: it is decided, and Redis will be told; until then claims go on as before", body = Coupon),
     ),
-    extensions(("x-problems" = json!(["coupon_not_found"]))),
+    extensions(("x-problems" = json!(["coupon_not_found", "revision_conflict"]))),
 )]
-pub async fn end(State(app): State<Arc<App>>, _: Admin, Id(coupon): Id<CouponId>) -> Reply {
-    change(&app, coupon, Change::Move(CouponState::Ended)).await
+pub async fn end(
+    State(app): State<Arc<App>>,
+    Operator(by): Operator,
+    Id(coupon): Id<CouponId>,
+    ValidOrDefault(Move { revision }): ValidOrDefault<Move>,
+) -> Reply {
+    change(&app, &by, coupon, Change::Move(CouponState::Ended, revision)).await
 }
 
 /// Add units to a sale.
 ///
 /// Once for each key: safe to repeat.
 #[utoipa::path(
-    post, path = "/v1/coupons/{id}/restock", operation_id = "restockCoupon", tag = "coupons", security(("admin" = [])),
+    post, path = "/v1/coupons/{id}/restock", operation_id = "restockCoupon", tag = "coupons", security(("operator" = [])),
     params(("id" = CouponId, Path, description = "Id of the coupon")),
     request_body = Restock,
     responses(
@@ -105,15 +123,15 @@ pub async fn end(State(app): State<Arc<App>>, _: Admin, Id(coupon): Id<CouponId>
 )]
 pub async fn restock(
     State(app): State<Arc<App>>,
-    _: Admin,
+    Operator(by): Operator,
     Id(coupon): Id<CouponId>,
     Valid(restock): Valid<Restock>,
 ) -> Reply {
-    change(&app, coupon, Change::Restock(restock)).await
+    change(&app, &by, coupon, Change::Restock(restock)).await
 }
 
-async fn change(app: &App, coupon: CouponId, change: Change) -> Reply {
-    match app.coupon_changes.change(coupon, change).await? {
+async fn change(app: &App, by: &Staff, coupon: CouponId, change: Change) -> Reply {
+    match app.coupon_changes.change(coupon, change, &by.actor).await? {
         ChangeOutcome::Changed(coupon) => Ok((StatusCode::OK, Json(coupon))),
         ChangeOutcome::Decided(coupon) => Ok((StatusCode::ACCEPTED, Json(coupon))),
         ChangeOutcome::Refused(refusal) => Err(refused(refusal)),

@@ -24,7 +24,7 @@ use crate::http::auth::Admin;
 use crate::http::claims::coupon_not_found;
 use crate::http::extract::{Id, Key, Keyed, Params};
 use crate::http::page::{Page, cut_page};
-use crate::http::problem::Problem;
+use crate::http::problem::{Problem, WrongMember};
 use crate::http::tags::Held;
 use crate::sale::coupon::create::Creation;
 use crate::sale::coupon::creation_keys::CreationKey;
@@ -62,16 +62,20 @@ pub async fn create(
 ) -> Result<Response, Problem> {
     let creation = match key {
         Some(Key { key, body }) => {
-            let key = CreationKey::new(administrator, key, &body);
-            app.coupons.create_once(new, key).await?
+            let key = CreationKey::new(administrator.id.get(), key, &body);
+            app.coupons.create_once(new, key, &administrator.actor).await?
         }
-        None => app.coupons.create(new).await?,
+        None => app.coupons.create(new, &administrator.actor).await?,
     };
     let coupon = match creation {
         Creation::Created(coupon) => coupon,
         refused @ Creation::KeyReused => {
             let (status, code) = (StatusCode::UNPROCESSABLE_ENTITY, "idempotency_key_reused");
             return Err(Problem::new(status, code, refused.to_string()));
+        }
+        refused @ Creation::WindowPast => {
+            let (pointer, detail) = ("/sale/closes_at".to_owned(), refused.to_string());
+            return Err(Problem::invalid_body(vec![WrongMember { pointer, detail }]));
         }
         refused @ Creation::DurabilityUnavailable { .. } => {
             let code = "durability_unavailable";

@@ -2,7 +2,7 @@
 
 use axum::http::HeaderValue;
 
-use crate::kit::jwt::{Grants, Tokens};
+use crate::kit::jwt::{Grants, Scope, Tokens};
 
 /// The token in the header.
 pub fn bearer(header: &HeaderValue) -> Option<&str> {
@@ -13,8 +13,9 @@ pub fn bearer(header: &HeaderValue) -> Option<&str> {
 /// The user of a token, for people; `refused` for a token that is.
 pub fn actor(tokens: &Tokens, header: &HeaderValue) -> String {
     match bearer(header).map(|token| tokens.verify(token)) {
-        Some(Ok(Grants { subject, admin: true })) => format!("admin {subject}"),
-        Some(Ok(Grants { subject, admin: false })) => format!("user {subject}"),
+        Some(Ok(Grants { subject, scope })) => {
+            format!("{} {subject}", scope.map_or("user", Scope::role))
+        }
         Some(Err(_)) | None => "refused".to_owned(),
     }
 }

@@ -12,7 +12,7 @@ use utoipa::ToSchema;
 
 use crate::app::App;
 use crate::base::limits;
-use crate::http::auth::Admin;
+use crate::http::auth::Operator;
 use crate::http::extract::{Id, Params, Valid};
 use crate::http::page::{Page, cut_page};
 use crate::http::problem::Problem;
@@ -33,14 +33,14 @@ pub struct DeadLetterPage {
 ///
 /// A dead letter is an accepted claim that could not become an order.
 #[utoipa::path(
-    get, path = "/v1/dead-letters", operation_id = "listDeadLetters", tag = "dead letters", params(Page<DeadLetterId>), security(("admin" = [])),
+    get, path = "/v1/dead-letters", operation_id = "listDeadLetters", tag = "dead letters", params(Page<DeadLetterId>), security(("operator" = [])),
     responses(
         (status = 200, description = "A page of dead letters", body = DeadLetterPage),
     ),
 )]
 pub async fn list(
     State(app): State<Arc<App>>,
-    _: Admin,
+    _: Operator,
     Params(page): Params<Page<DeadLetterId>>,
 ) -> Result<Json<DeadLetterPage>, Problem> {
     let limit = page.limit(limits::PAGE_DEAD_LETTERS_MAX)?;
@@ -53,7 +53,7 @@ pub async fn list(
 ///
 /// Its order becomes a cancelled one, and its unit comes back if it exists. Safe to repeat.
 #[utoipa::path(
-    post, path = "/v1/dead-letters/{id}/discard", operation_id = "discardDeadLetter", tag = "dead letters", security(("admin" = [])),
+    post, path = "/v1/dead-letters/{id}/discard", operation_id = "discardDeadLetter", tag = "dead letters", security(("operator" = [])),
     params(("id" = DeadLetterId, Path, description = "Id of the dead letter")),
     responses(
         (status = 204, description = "It is discarded: now or before"),
@@ -62,10 +62,10 @@ pub async fn list(
 )]
 pub async fn discard(
     State(app): State<Arc<App>>,
-    _: Admin,
+    Operator(by): Operator,
     Id(letter): Id<DeadLetterId>,
 ) -> Result<StatusCode, Problem> {
-    match app.dead_letters.discard(letter).await? {
+    match app.dead_letters.discard(letter, &by.actor).await? {
         Discarded::Done => Ok(StatusCode::NO_CONTENT),
         Discarded::NotFound => Err(not_found()),
         Discarded::OrderIdTaken => {
@@ -86,7 +86,7 @@ pub struct BecameOrder {
 ///
 /// The letter becomes its order, under the id that was promised. Safe to repeat.
 #[utoipa::path(
-    post, path = "/v1/dead-letters/{id}/retry", operation_id = "retryDeadLetter", tag = "dead letters", security(("admin" = [])),
+    post, path = "/v1/dead-letters/{id}/retry", operation_id = "retryDeadLetter", tag = "dead letters", security(("operator" = [])),
     params(("id" = DeadLetterId, Path, description = "Id of the dead letter")),
     responses(
         (status = 200, description = "It is an order: now or before", body = BecameOrder),
@@ -95,10 +95,10 @@ pub struct BecameOrder {
 )]
 pub async fn retry(
     State(app): State<Arc<App>>,
-    _: Admin,
+    Operator(by): Operator,
     Id(letter): Id<DeadLetterId>,
 ) -> Result<Json<BecameOrder>, Problem> {
-    match app.retries.retry(letter).await? {
+    match app.retries.retry(letter, &by.actor).await? {
         Retried::Order(order_id) => Ok(Json(BecameOrder { order_id })),
         Retried::NotFound => Err(not_found()),
         Retried::Kept(kept) => {
@@ -130,7 +130,7 @@ pub struct RetriedLetters {
 ///
 /// One that stays holds up no other. Safe to repeat.
 #[utoipa::path(
-    post, path = "/v1/dead-letters/retry", operation_id = "retryDeadLetters", tag = "dead letters", security(("admin" = [])),
+    post, path = "/v1/dead-letters/retry", operation_id = "retryDeadLetters", tag = "dead letters", security(("operator" = [])),
     request_body = RetryAll,
     responses(
         (status = 200, description = "How many became orders, and why the others stay", body = RetriedLetters),
@@ -139,10 +139,10 @@ pub struct RetriedLetters {
 )]
 pub async fn retry_all(
     State(app): State<Arc<App>>,
-    _: Admin,
+    Operator(by): Operator,
     Valid(RetryAll { reason }): Valid<RetryAll>,
 ) -> Result<Json<RetriedLetters>, Problem> {
-    let Summary { orders, kept } = app.retries.retry_all(reason).await?;
+    let Summary { orders, kept } = app.retries.retry_all(reason, &by.actor).await?;
     Ok(Json(RetriedLetters { orders, kept }))
 }
 

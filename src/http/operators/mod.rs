@@ -1,4 +1,5 @@
-//! For operators: dead letters, payments that wait, postponed items, recoveries, and comparisons of the stores.
+//! For the staff: dead letters, payments that wait, postponed items, recoveries, comparisons of the stores, and the book
+//! of changes.
 
 // Open dead letters, and their discard.
 pub mod dead_letters;
@@ -14,3 +15,6 @@ pub mod recoveries;
 
 // Comparisons of the stores, and their records.
 pub mod reconcile;
+
+// Changes that the staff has made.
+pub mod audit;

@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 
 use crate::app::App;
 use crate::base::limits;
-use crate::http::auth::Admin;
+use crate::http::auth::{Admin, Operator};
 use crate::http::extract::{Id, Params, Valid};
 use crate::http::page::{Page, cut_page};
 use crate::http::problem::Problem;
@@ -30,14 +30,14 @@ pub struct OwedPage {
 ///
 /// Each waits for an order, a gateway or an administrator, and has advice.
 #[utoipa::path(
-    get, path = "/v1/payments/owed", operation_id = "listOwedPayments", tag = "payments", params(Page<PaymentId>), security(("admin" = [])),
+    get, path = "/v1/payments/owed", operation_id = "listOwedPayments", tag = "payments", params(Page<PaymentId>), security(("operator" = [])),
     responses(
         (status = 200, description = "A page of payments", body = OwedPage),
     ),
 )]
 pub async fn owed(
     State(app): State<Arc<App>>,
-    _: Admin,
+    _: Operator,
     Params(page): Params<Page<PaymentId>>,
 ) -> Result<Json<OwedPage>, Problem> {
     let limit = page.limit(limits::PAGE_PAYMENTS_MAX)?;
@@ -50,7 +50,7 @@ pub async fn owed(
 ///
 /// Its gateway is asked to refund it. Safe to repeat.
 #[utoipa::path(
-    post, path = "/v1/payments/{id}/hand-back", operation_id = "handPaymentBack", tag = "payments", security(("admin" = [])),
+    post, path = "/v1/payments/{id}/hand-back", operation_id = "handPaymentBack", tag = "payments", security(("operator" = [])),
     params(("id" = PaymentId, Path, description = "Id of the payment in the list")),
     responses(
         (status = 204, description = "It goes back: its gateway is asked"),
@@ -59,10 +59,10 @@ pub async fn owed(
 )]
 pub async fn hand_back(
     State(app): State<Arc<App>>,
-    _: Admin,
+    Operator(by): Operator,
     Id(payment): Id<PaymentId>,
 ) -> Result<StatusCode, Problem> {
-    reply(app.payments.owed.hand_back(payment).await?)
+    reply(app.payments.owed.hand_back(payment, &by.actor).await?)
 }
 
 /// End of the wait for a payment.
@@ -89,11 +89,11 @@ pub struct Closing {
 )]
 pub async fn close(
     State(app): State<Arc<App>>,
-    _: Admin,
+    Admin(by): Admin,
     Id(payment): Id<PaymentId>,
     Valid(Closing { note }): Valid<Closing>,
 ) -> Result<StatusCode, Problem> {
-    reply(app.payments.owed.close(payment, note).await?)
+    reply(app.payments.owed.close(payment, note, &by.actor).await?)
 }
 
 fn reply(settled: Settled) -> Result<StatusCode, Problem> {

@@ -10,7 +10,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use crate::app::App;
 use crate::base::limits;
-use crate::http::auth::Admin;
+use crate::http::auth::Operator;
 use crate::http::extract::{Id, Params};
 use crate::http::page::{cut_page, page_limit};
 use crate::http::problem::Problem;
@@ -46,14 +46,14 @@ pub struct PostponedPage {
 ///
 /// Each with its last error and its remedy.
 #[utoipa::path(
-    get, path = "/v1/postponed", operation_id = "listPostponed", tag = "operations", params(Filter), security(("admin" = [])),
+    get, path = "/v1/postponed", operation_id = "listPostponed", tag = "operations", params(Filter), security(("operator" = [])),
     responses(
         (status = 200, description = "A page of postponed items", body = PostponedPage),
     ),
 )]
 pub async fn list(
     State(app): State<Arc<App>>,
-    _: Admin,
+    _: Operator,
     Params(filter): Params<Filter>,
 ) -> Result<Json<PostponedPage>, Problem> {
     let limit = page_limit(filter.limit, limits::PAGE_POSTPONED_MAX)?;
@@ -66,7 +66,7 @@ pub async fn list(
 ///
 /// By the next run of its pass. Safe to repeat.
 #[utoipa::path(
-    post, path = "/v1/postponed/{id}/retry", operation_id = "retryPostponed", tag = "operations", security(("admin" = [])),
+    post, path = "/v1/postponed/{id}/retry", operation_id = "retryPostponed", tag = "operations", security(("operator" = [])),
     params(("id" = PostponedId, Path, description = "Id of the postponed item, as in the list")),
     responses(
         (status = 204, description = "It is due now"),
@@ -75,10 +75,10 @@ pub async fn list(
 )]
 pub async fn retry(
     State(app): State<Arc<App>>,
-    _: Admin,
+    Operator(by): Operator,
     Id(item): Id<PostponedId>,
 ) -> Result<StatusCode, Problem> {
-    if app.postponed.retry(item).await? {
+    if app.postponed.retry(item, &by.actor).await? {
         return Ok(StatusCode::NO_CONTENT);
     }
     let detail = "nothing is postponed under this id; it may have been dealt with";

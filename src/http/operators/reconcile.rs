@@ -12,10 +12,11 @@ use utoipa::ToSchema;
 
 use crate::app::App;
 use crate::base::limits;
-use crate::http::auth::Admin;
+use crate::http::auth::Operator;
 use crate::http::extract::{Id, Params, Valid};
 use crate::http::page::{Page, cut_page};
 use crate::http::problem::Problem;
+use crate::kit::jwt::Scope;
 use crate::sale::ids::RunId;
 use crate::sale::reconcile::runs::{AskedBy, Run};
 
@@ -38,9 +39,9 @@ pub struct RunPage {
 
 /// Compare Redis with Postgres now.
 ///
-/// A comparison with bad findings is a 200, too.
+/// A comparison with bad findings is a 200, too. Repairs are for administrators.
 #[utoipa::path(
-    post, path = "/v1/reconcile", operation_id = "compareStores", tag = "operations", security(("admin" = [])),
+    post, path = "/v1/reconcile", operation_id = "compareStores", tag = "operations", security(("operator" = [])),
     request_body = Comparison,
     responses(
         (status = 200, description = "What was found and, if asked for, repaired", body = Run),
@@ -49,10 +50,13 @@ pub struct RunPage {
 )]
 pub async fn compare(
     State(app): State<Arc<App>>,
-    _: Admin,
+    Operator(by): Operator,
     Valid(asked): Valid<Comparison>,
 ) -> Result<Response, Problem> {
-    let run = app.reconciler.ask(AskedBy::Api, asked.repair).await?;
+    if asked.repair {
+        by.need(Scope::Administrator)?;
+    }
+    let run = app.reconciler.ask(AskedBy::Api, asked.repair, &by.actor).await?;
     if run.finished_at.is_some() {
         return Ok(Json(run).into_response());
     }
@@ -64,14 +68,14 @@ pub async fn compare(
 ///
 /// Records are kept for 30 days.
 #[utoipa::path(
-    get, path = "/v1/reconcile/runs", operation_id = "listComparisons", tag = "operations", params(Page<RunId>), security(("admin" = [])),
+    get, path = "/v1/reconcile/runs", operation_id = "listComparisons", tag = "operations", params(Page<RunId>), security(("operator" = [])),
     responses(
         (status = 200, description = "A page of comparisons", body = RunPage),
     ),
 )]
 pub async fn list(
     State(app): State<Arc<App>>,
-    _: Admin,
+    _: Operator,
     Params(page): Params<Page<RunId>>,
 ) -> Result<Json<RunPage>, Problem> {
     let limit = page.limit(limits::PAGE_RUNS_MAX)?;
@@ -84,7 +88,7 @@ pub async fn list(
 ///
 /// While it runs, `finished_at` is null.
 #[utoipa::path(
-    get, path = "/v1/reconcile/runs/{id}", operation_id = "getComparison", tag = "operations", security(("admin" = [])),
+    get, path = "/v1/reconcile/runs/{id}", operation_id = "getComparison", tag = "operations", security(("operator" = [])),
     params(("id" = RunId, Path, description = "Id of the comparison")),
     responses(
         (status = 200, description = "The comparison; `finished_at` is null while it runs", body = Run),
@@ -93,7 +97,7 @@ pub async fn list(
 )]
 pub async fn show(
     State(app): State<Arc<App>>,
-    _: Admin,
+    _: Operator,
     Id(run): Id<RunId>,
 ) -> Result<Json<Run>, Problem> {
     let not_found = || Problem::not_found("run_not_found", "there is no such comparison");

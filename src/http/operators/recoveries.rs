@@ -9,7 +9,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use crate::app::App;
 use crate::base::limits;
-use crate::http::auth::Admin;
+use crate::http::auth::Operator;
 use crate::http::extract::Params;
 use crate::http::page::{cut_page, page_limit};
 use crate::http::problem::Problem;
@@ -41,14 +41,14 @@ pub struct RecoveryPage {
 ///
 /// Each with what was kept, built and lost.
 #[utoipa::path(
-    get, path = "/v1/recoveries", operation_id = "listRecoveries", tag = "operations", params(Position), security(("admin" = [])),
+    get, path = "/v1/recoveries", operation_id = "listRecoveries", tag = "operations", params(Position), security(("operator" = [])),
     responses(
         (status = 200, description = "A page of recoveries", body = RecoveryPage),
     ),
 )]
 pub async fn list(
     State(app): State<Arc<App>>,
-    _: Admin,
+    _: Operator,
     Params(position): Params<Position>,
 ) -> Result<Json<RecoveryPage>, Problem> {
     let limit = page_limit(position.limit, limits::PAGE_RECOVERIES_MAX)?;

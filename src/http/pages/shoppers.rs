@@ -55,7 +55,7 @@ pub async fn enter(
     let now = http.app().clock.now();
     let subject = next(last, now.timestamp_millis());
     let until = now + TimeDelta::from_std(limits::SHOPPER_TOKEN_TIME).unwrap_or_default();
-    let token = http.front().tokens.issue(Grants { subject, admin: false }, until);
+    let token = http.front().tokens.issue(Grants::user(subject), until);
     Ok(Json(Shopper { user_id: subject.to_string(), token }))
 }
 

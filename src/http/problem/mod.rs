@@ -16,13 +16,14 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use chrono::{DateTime, SecondsFormat, Utc};
 use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::kit::jwt::TokenError;
 use crate::kit::rate_limit::{Policy, TooOften};
 use crate::sale::Failure;
-use crate::sale::ids::OrderId;
+use crate::sale::ids::{OrderId, UserId};
 use kinds::{Kind, PAGES};
 
 /// The media type of problem bodies.
@@ -62,6 +63,8 @@ enum Parts {
     Transition { from: &'static str, to: &'static str },
     /// Wrong members of the body.
     Errors(Vec<WrongMember>),
+    /// Time and clerk of a redemption.
+    Redeemed { at: Option<DateTime<Utc>>, by: Option<UserId> },
 }
 
 /// The body of a problem (RFC 9457).
@@ -94,6 +97,15 @@ pub struct ProblemBody<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     to: Option<&'a str>,
+    /// Time of the redemption; with `already_redeemed` only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    redeemed_at: Option<DateTime<Utc>>,
+    /// The clerk, by the subject of the token; with `already_redeemed` only, unless an older version has redeemed the
+    /// order.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false)]
+    redeemed_by: Option<UserId>,
     /// Milliseconds after which to ask again, more exactly than Retry-After; with that header only.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, minimum = 0)]
@@ -139,6 +151,16 @@ impl Problem {
         let detail = format!("the {what} is {from}, and from there it can't become {to}");
         let problem = Self::new(StatusCode::CONFLICT, "invalid_transition", detail);
         Self { parts: Some(Box::new(Parts::Transition { from, to })), ..problem }
+    }
+
+    /// The problem of an order that another request has redeemed.
+    pub fn already_redeemed(at: Option<DateTime<Utc>>, by: Option<UserId>) -> Self {
+        let time = at.map(|at| format!(" at {}", at.to_rfc3339_opts(SecondsFormat::Secs, true)));
+        let clerk = by.map(|by| format!(" by clerk {by}"));
+        let (time, clerk) = (time.unwrap_or_default(), clerk.unwrap_or_default());
+        let detail = format!("the coupon was redeemed{time}{clerk}: hand nothing out");
+        let problem = Self::new(StatusCode::CONFLICT, "already_redeemed", detail);
+        Self { parts: Some(Box::new(Parts::Redeemed { at, by })), ..problem }
     }
 
     /// The problem of a failure: whether the request took effect is unknown.
@@ -206,12 +228,7 @@ impl Problem {
             self.code,
             self.status
         );
-        let (from, to, errors) = match self.parts.as_deref() {
-            Some(Parts::Transition { from, to }) => (Some(*from), Some(*to), &[][..]),
-            Some(Parts::Errors(errors)) => (None, None, &errors[..]),
-            None => (None, None, &[][..]),
-        };
-        let body = ProblemBody {
+        let mut body = ProblemBody {
             r#type: format!("{PAGES}{}", self.code),
             title: kind.map_or(self.code, |kind| kind.title),
             status: self.status.as_u16(),
@@ -219,11 +236,19 @@ impl Problem {
             detail: &self.detail,
             request_id,
             order_id: self.order_id,
-            from,
-            to,
+            from: None,
+            to: None,
+            redeemed_at: None,
+            redeemed_by: None,
             retry_after_ms: self.retry_after.map(milliseconds),
-            errors,
+            errors: &[],
         };
+        match self.parts.as_deref() {
+            Some(Parts::Transition { from, to }) => (body.from, body.to) = (Some(*from), Some(*to)),
+            Some(Parts::Errors(errors)) => body.errors = errors,
+            Some(Parts::Redeemed { at, by }) => (body.redeemed_at, body.redeemed_by) = (*at, *by),
+            None => {}
+        }
         serde_json::to_vec(&body).unwrap_or_default()
     }
 

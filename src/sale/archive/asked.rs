@@ -21,11 +21,13 @@
 //! Postgres decides in one transaction, and notes `archived_at` in it. A process that dies before has changed
 //! nothing; after that, Postgres answers for the sale, and a repeat, or the pass over archives, removes the keys.
 
+use serde_json::json;
 use sqlx::PgConnection;
 
 use super::Archive;
 use super::answer::{ArchiveOutcome, ArchiveRefusal, Archived};
 use crate::base::limits;
+use crate::sale::audit::{self, Action, Actor, Event};
 use crate::sale::coupon::model::CouponState;
 use crate::sale::coupon::stock;
 use crate::sale::coupon::stock::{Stage, StoredCoupon, StoredSale};
@@ -47,9 +49,10 @@ impl Archive {
         &self,
         coupon: CouponId,
         accept_loss: bool,
+        by: &Actor,
     ) -> Result<ArchiveOutcome, Failure> {
-        let archive = self.clone();
-        let asked = async move { archive.ask_now(coupon, accept_loss).await };
+        let (archive, by) = (self.clone(), by.clone());
+        let asked = async move { archive.ask_now(coupon, accept_loss, &by).await };
         self.shutdown.spawn(asked).await.map_err(|_| sqlx::Error::WorkerCrashed)?
     }
 
@@ -57,6 +60,7 @@ impl Archive {
         &self,
         coupon: CouponId,
         accept_loss: bool,
+        by: &Actor,
     ) -> Result<ArchiveOutcome, Failure> {
         let sale = match self.may_be_archived(coupon).await? {
             Ok(sale) => sale,
@@ -74,12 +78,12 @@ impl Archive {
                 Ok(seen) => seen,
                 Err(refusal) => return Ok(ArchiveOutcome::Refused(refusal)),
             };
-            let settled = obstacles.is_empty() && stock::archive(&self.stores.pool, coupon).await?;
+            let settled = obstacles.is_empty() && self.note_settled(coupon, by).await?;
             if !settled && !accept_loss && !self.is_archived(coupon).await? {
                 return Ok(ArchiveOutcome::Refused(ArchiveRefusal::NotSettled(obstacles)));
             }
             if !settled && accept_loss {
-                self.give_up(coupon, &mut archived).await?;
+                self.give_up(coupon, &mut archived, by).await?;
             }
             let counted = standing.and_then(|standing| standing.sale);
             archived.buyers_dropped = counted.as_ref().map(|sale| sale.buyers);
@@ -91,6 +95,17 @@ impl Archive {
             [Pass::StockReturns, Pass::Withdrawals, Pass::Places, Pass::Changes, Pass::Archive];
         self.postponed.make_due(&passes, coupon.get()).await?;
         Ok(ArchiveOutcome::Archived(archived))
+    }
+
+    /// Notes that a settled sale is archived. False if it isn't settled, or is archived already.
+    async fn note_settled(&self, coupon: CouponId, by: &Actor) -> sqlx::Result<bool> {
+        let mut tx = self.stores.pool.begin().await?;
+        let settled = stock::archive(&mut *tx, coupon).await?;
+        if settled {
+            audit::note(&mut tx, by, Event::of(Action::ArchiveCoupon, coupon.get())).await?;
+        }
+        tx.commit().await?;
+        Ok(settled)
     }
 
     async fn may_be_archived(
@@ -152,9 +167,14 @@ impl Archive {
     }
 
     /// Closes the open things, and notes that the sale is archived.
-    async fn give_up(&self, coupon: CouponId, archived: &mut Archived) -> Result<(), Failure> {
+    async fn give_up(
+        &self,
+        coupon: CouponId,
+        archived: &mut Archived,
+        by: &Actor,
+    ) -> Result<(), Failure> {
         let mut tx = self.stores.pool.begin().await?;
-        let given_up = give_up_in(&mut tx, coupon).await;
+        let given_up = give_up_in(&mut tx, coupon, by).await;
         match given_up {
             Ok(_) => tx.commit().await?,
             Err(_) => tx.rollback().await?,
@@ -166,11 +186,17 @@ impl Archive {
 }
 
 /// Returns the dead letters closed, and the units that won't come back.
-async fn give_up_in(tx: &mut PgConnection, coupon: CouponId) -> sqlx::Result<(i64, i64)> {
+async fn give_up_in(
+    tx: &mut PgConnection,
+    coupon: CouponId,
+    by: &Actor,
+) -> sqlx::Result<(i64, i64)> {
     stock::allow_long_statements(tx).await?;
     let returns = stock::open_of(&mut *tx, coupon).await?.stock_returns;
     moves::cancel_letters(tx, coupon).await?;
     let letters = dead_letter::give_up(tx, coupon).await?;
     stock::archive_unsettled(tx, coupon).await?;
+    let lost = json!({"accept_loss": true, "dead_letters_closed": letters, "stock_returns_closed": returns});
+    audit::note(tx, by, Event::of(Action::ArchiveCoupon, coupon.get()).after(lost)).await?;
     Ok((letters, returns))
 }

@@ -107,7 +107,7 @@ impl Archive {
             };
             for (coupon, closes_at) in page {
                 // The window may be another one by now. The pass over changes tells Redis.
-                let tried = self.changes.decide(coupon, Change::EndClosed(closes_at)).await;
+                let tried = self.changes.decide(coupon, Change::EndClosed(closes_at), None).await;
                 let _ = tries.settle(coupon.get(), tried).await?;
             }
             after = Some(last);

@@ -41,10 +41,11 @@ use crate::base::limits;
 use crate::base::shutdown::Shutdown;
 use crate::kit::redis::{Redis, ServerId, is_data_error};
 use crate::kit::script::Script;
+use crate::sale::audit::{self, Actor, Event};
 use crate::sale::coupon::create::Coupons;
 use crate::sale::coupon::input::Restock;
 use crate::sale::coupon::load::{Loader, Resolution};
-use crate::sale::coupon::model::{Coupon, CouponKind, CouponRow, CouponState, SaleTerms};
+use crate::sale::coupon::model::{Coupon, CouponKind, CouponRow, CouponState, SaleTerms, Values};
 use crate::sale::coupon::rules::{Change, Refusal, edited, ended_if_closed, moved, restocked};
 use crate::sale::coupon::stock::{self, Stage, StoredCoupon, StoredSale};
 use crate::sale::fence::LaneStates;
@@ -103,8 +104,13 @@ impl CouponChanges {
     ///
     /// When Postgres doesn't answer, the outcome is unknown. With [`Failure::DataLost`] it is decided, but Redis
     /// has lost the sale.
-    pub async fn change(&self, coupon: CouponId, change: Change) -> Result<ChangeOutcome, Failure> {
-        if let Err(refusal) = self.decide(coupon, change).await? {
+    pub async fn change(
+        &self,
+        coupon: CouponId,
+        change: Change,
+        by: &Actor,
+    ) -> Result<ChangeOutcome, Failure> {
+        if let Err(refusal) = self.decide(coupon, change, Some(by)).await? {
             return Ok(ChangeOutcome::Refused(refusal));
         }
         let applied = match self.apply(coupon).await {
@@ -122,17 +128,19 @@ impl CouponChanges {
         })
     }
 
-    /// The first half: Postgres decides.
+    /// The first half: Postgres decides. A change by the staff is entered in the book of changes.
     pub async fn decide(
         &self,
         coupon: CouponId,
         change: Change,
+        by: Option<&Actor>,
     ) -> Result<Result<(), Refusal>, Failure> {
         let pool = self.pool.clone();
+        let by = by.cloned();
         // A task of its own: dropping a `begin` half-way can poison the connection (sqlx#4393).
         let decided = self.shutdown.spawn(async move {
             let mut tx = pool.begin().await?;
-            let decided = decide_in(&mut tx, coupon, &change).await;
+            let decided = decide_in(&mut tx, coupon, &change, by.as_ref()).await;
             match decided {
                 Ok(Ok(())) => tx.commit().await?,
                 _ => tx.rollback().await?,
@@ -324,6 +332,7 @@ async fn decide_in(
     tx: &mut PgConnection,
     coupon: CouponId,
     change: &Change,
+    by: Option<&Actor>,
 ) -> sqlx::Result<Result<(), Refusal>> {
     let Some(row) = lock(tx, coupon).await? else {
         return Ok(Err(Refusal::NotFound));
@@ -332,7 +341,7 @@ async fn decide_in(
     let terms = stock::terms(tx, coupon).await?;
     let decided = match change {
         Change::Edit(edit) => edited(&row, terms.as_ref(), edit),
-        Change::Move(to) => moved(&row, *to).map(|row| (row, terms.clone())),
+        Change::Move(to, revision) => moved(&row, *to, *revision).map(|row| (row, terms.clone())),
         Change::EndClosed(at) => Ok((ended_if_closed(&row, terms.as_ref(), *at), terms.clone())),
         Change::Restock(restock) => match restocked_before(tx, coupon, restock).await? {
             Some(units) if units == restock.units => return Ok(Ok(())),
@@ -348,8 +357,15 @@ async fn decide_in(
         return Ok(Ok(()));
     }
     update(tx, coupon, &new_row).await?;
-    if let Some(new_terms) = new_terms.filter(|new_terms| Some(new_terms) != terms.as_ref()) {
-        stock::update_terms(tx, coupon, &new_terms).await?;
+    if let Some(new_terms) = new_terms.as_ref().filter(|new| Some(*new) != terms.as_ref()) {
+        stock::update_terms(tx, coupon, new_terms).await?;
+    }
+    if let Some(by) = by {
+        let new_row = CouponRow { revision: row.revision + 1, ..new_row };
+        let event = Event::of(change.action(), coupon.get())
+            .before(Values::new(&row, terms.as_ref()))
+            .after(Values::new(&new_row, new_terms.as_ref()));
+        audit::note(tx, by, event).await?;
     }
     if let Change::Restock(restock) = change {
         note_restock(tx, coupon, restock).await?;

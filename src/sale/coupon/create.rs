@@ -9,6 +9,7 @@ use sqlx::PgPool;
 use crate::base::durability::Level;
 use crate::base::shutdown::Shutdown;
 use crate::kit::redis::{Redis, is_data_error};
+use crate::sale::audit::{self, Action, Actor, Event};
 use crate::sale::coupon::creation_keys::{self, CreationKey, Former};
 use crate::sale::coupon::input::NewCoupon;
 use crate::sale::coupon::load::Loader;
@@ -42,6 +43,9 @@ pub enum Creation {
         "this key has created a coupon by another body; give another creation a key of its own"
     )]
     KeyReused,
+    /// The window of the sale has closed already; nothing was created.
+    #[error("has passed: the sale would never open")]
+    WindowPast,
     /// Redis can't keep claims at the level that the sale asks for, for this reason; nothing was created.
     #[error(
         "claims can't be kept at the level {level} now: {why}; choose another, or set Redis up for it"
@@ -68,16 +72,21 @@ impl Coupons {
 
     /// Creates a valid coupon and, if it has a sale, loads it. While Redis is away the coupon is created all the
     /// same, and its first claim loads it; then only a sale without a durability of its own is created.
-    pub async fn create(&self, new: NewCoupon) -> Result<Creation, Failure> {
-        self.create_under(new, None).await
+    pub async fn create(&self, new: NewCoupon, by: &Actor) -> Result<Creation, Failure> {
+        self.create_under(new, None, by).await
     }
 
     /// The same, once for a key: a repeat gets the coupon that is there.
-    pub async fn create_once(&self, new: NewCoupon, key: CreationKey) -> Result<Creation, Failure> {
+    pub async fn create_once(
+        &self,
+        new: NewCoupon,
+        key: CreationKey,
+        by: &Actor,
+    ) -> Result<Creation, Failure> {
         if let Some(former) = creation_keys::former(&self.pool, &key).await? {
             return self.repeated(former).await;
         }
-        self.create_under(new, Some(key)).await
+        self.create_under(new, Some(key), by).await
     }
 
     async fn repeated(&self, former: Former) -> Result<Creation, Failure> {
@@ -91,16 +100,23 @@ impl Coupons {
         &self,
         new: NewCoupon,
         key: Option<CreationKey>,
+        by: &Actor,
     ) -> Result<Creation, Failure> {
         if let Some(level) = new.sale.as_ref().and_then(|sale| sale.durability)
             && let Some(why) = self.durability.lacks(level).await?
         {
             return Ok(Creation::DurabilityUnavailable { level, why });
         }
+        if let Some(sale) = &new.sale
+            && self.has_passed(sale.closes_at).await?
+        {
+            return Ok(Creation::WindowPast);
+        }
         let pool = self.pool.clone();
-        let kind = new.kind;
+        let (kind, by) = (new.kind, by.clone());
         // A task of its own: dropping a `begin` half-way can poison the connection (sqlx#4393).
-        let inserted = self.shutdown.spawn(async move { insert(&pool, &new, key).await }).await;
+        let inserted =
+            self.shutdown.spawn(async move { insert(&pool, &new, key, &by).await }).await;
         let id = match inserted.map_err(|_| sqlx::Error::WorkerCrashed)?? {
             Ok(id) => id,
             Err(former) => return self.repeated(former).await,
@@ -111,6 +127,11 @@ impl Coupons {
             tracing::warn!(coupon = %id, %error, "a new sale could not be loaded; its first claim will try again");
         }
         Ok(Creation::Created(Box::new(self.created(id).await?)))
+    }
+
+    /// By the clock of Postgres, which ends sales.
+    async fn has_passed(&self, time: DateTime<Utc>) -> sqlx::Result<bool> {
+        sqlx::query_scalar!(r#"SELECT now() >= $1 AS "passed!""#, time).fetch_one(&self.pool).await
     }
 
     async fn created(&self, id: CouponId) -> Result<Coupon, Failure> {
@@ -227,6 +248,7 @@ async fn insert(
     pool: &PgPool,
     new: &NewCoupon,
     key: Option<CreationKey>,
+    by: &Actor,
 ) -> sqlx::Result<Result<CouponId, Former>> {
     // Before the transaction begins: a holder of one connection must not wait for another.
     let lanes = installation::read(pool).await?.lanes;
@@ -260,6 +282,7 @@ async fn insert(
         let former = creation_keys::former(pool, &key).await?;
         return Ok(Err(former.ok_or(sqlx::Error::RowNotFound)?));
     }
+    audit::note(&mut tx, by, Event::of(Action::CreateCoupon, id.get()).after(new)).await?;
     tx.commit().await?;
     Ok(Ok(id))
 }

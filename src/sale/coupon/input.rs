@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, SubsecRound, Utc};
 use garde::Validate;
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::ToSchema;
 
 use crate::base::durability::Level;
@@ -15,7 +15,7 @@ use crate::sale::coupon::values::{
 };
 
 /// A coupon to be created.
-#[derive(Clone, Debug, Deserialize, ToSchema, Validate)]
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 #[garde(context(()))]
 pub struct NewCoupon {
@@ -55,7 +55,7 @@ pub struct NewCoupon {
 }
 
 /// The sale of a coupon to be created.
-#[derive(Clone, Debug, Deserialize, ToSchema, Validate)]
+#[derive(Clone, Debug, Deserialize, Serialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub struct NewSale {
     /// Units on offer, 1 or more. `stock` is the name of older clients.
@@ -137,6 +137,17 @@ pub struct SaleEdit {
     #[schema(nullable = false)]
     #[garde(inner(custom(a_time_redis_can_count)))]
     pub closes_at: Option<DateTime<Utc>>,
+}
+
+/// Condition of a pause, a resumption or an end.
+#[derive(Clone, Debug, Default, Deserialize, ToSchema, Validate)]
+#[serde(deny_unknown_fields)]
+pub struct Move {
+    /// Only if the coupon still has this revision.
+    #[serde(default, deserialize_with = "not_null")]
+    #[schema(nullable = false, minimum = 1)]
+    #[garde(range(min = 1))]
+    pub revision: Option<i64>,
 }
 
 /// More units for a sale.

@@ -120,7 +120,7 @@ pub struct CouponRow {
 }
 
 /// Fields of a sale that can be changed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SaleTerms {
     /// Units on offer.
     pub total: i64,
@@ -128,4 +128,20 @@ pub struct SaleTerms {
     pub opens_at: DateTime<Utc>,
     /// End of the window; not part of it.
     pub closes_at: DateTime<Utc>,
+}
+
+/// A coupon and its sale, as the book of changes has them.
+#[derive(Serialize)]
+pub(super) struct Values<'a> {
+    #[serde(flatten)]
+    row: &'a CouponRow,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sale: Option<&'a SaleTerms>,
+}
+
+impl<'a> Values<'a> {
+    /// These values.
+    pub(super) fn new(row: &'a CouponRow, sale: Option<&'a SaleTerms>) -> Self {
+        Self { row, sale }
+    }
 }

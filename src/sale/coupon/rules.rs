@@ -4,6 +4,7 @@
 use chrono::{DateTime, Utc};
 
 use crate::base::limits;
+use crate::sale::audit::Action;
 use crate::sale::coupon::input::{CouponEdit, Restock};
 use crate::sale::coupon::model::SaleTerms;
 use crate::sale::coupon::model::{CouponKind, CouponRow, CouponState};
@@ -13,12 +14,25 @@ use crate::sale::coupon::model::{CouponKind, CouponRow, CouponState};
 pub enum Change {
     /// Other words, prices, window or stock.
     Edit(CouponEdit),
-    /// Pause, resume or end.
-    Move(CouponState),
+    /// Pause, resume or end; with a revision, only if the coupon still has that one.
+    Move(CouponState, Option<i64>),
     /// More units.
     Restock(Restock),
     /// The end, if the window still ends at this time, which has passed.
     EndClosed(DateTime<Utc>),
+}
+
+impl Change {
+    /// The action, as the book of changes calls it.
+    pub(super) fn action(&self) -> Action {
+        match self {
+            Self::Edit(_) => Action::EditCoupon,
+            Self::Move(CouponState::Paused, _) => Action::PauseCoupon,
+            Self::Move(CouponState::Active, _) => Action::ResumeCoupon,
+            Self::Move(CouponState::Ended, _) | Self::EndClosed(_) => Action::EndCoupon,
+            Self::Restock(_) => Action::RestockCoupon,
+        }
+    }
 }
 
 /// Refusal of a change, in words for the caller.
@@ -72,10 +86,17 @@ pub enum Refusal {
 /// A coupon and its sale, if it has one.
 type Values = (CouponRow, Option<SaleTerms>);
 
-/// The coupon in this state.
-pub(super) fn moved(row: &CouponRow, to: CouponState) -> Result<CouponRow, Refusal> {
+/// The coupon in this state. A repeat, which changes nothing, is never refused for the effects of its first time.
+pub(super) fn moved(
+    row: &CouponRow,
+    to: CouponState,
+    revision: Option<i64>,
+) -> Result<CouponRow, Refusal> {
     if row.state == CouponState::Ended && to != CouponState::Ended {
         return Err(Refusal::InvalidTransition { from: row.state, to });
+    }
+    if row.state != to && revision.is_some_and(|revision| revision != row.revision) {
+        return Err(Refusal::RevisionConflict { revision: row.revision });
     }
     Ok(CouponRow { state: to, ..row.clone() })
 }

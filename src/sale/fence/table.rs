@@ -161,7 +161,7 @@ pub async fn raise(
 /// Closes a lane on an operator's word, under an epoch that is at least this one: the recovery that follows raises it
 /// above all epochs of both stores.
 pub async fn close_by_hand(
-    pool: &PgPool,
+    tx: &mut PgConnection,
     lane: Lane,
     epoch: i64,
     harvests: bool,
@@ -174,7 +174,7 @@ pub async fn close_by_hand(
         epoch,
         harvests,
     )
-    .execute(pool)
+    .execute(tx)
     .await?;
     Ok(done.rows_affected() == 1)
 }

@@ -11,9 +11,11 @@ use std::fmt::{self, Write};
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use sqlx::{PgConnection, PgExecutor, PgPool};
 use utoipa::ToSchema;
 
+use crate::sale::audit::{self, Action, Actor, Event};
 use crate::sale::ids::{CouponId, DeadLetterId, Lane, OrderId, UserId};
 use crate::sale::log::{EntryId, LoggedClaim, Place, Unreadable, Why};
 
@@ -174,16 +176,22 @@ pub async fn open_page(
 }
 
 /// Closes a letter whose claim is an order after all.
-pub async fn became_order(pool: &PgPool, letter: DeadLetterId) -> sqlx::Result<()> {
-    sqlx::query!(
-        "UPDATE dead_letters SET detail = detail || '; it became an order when it was tried again',
-                resolved_at = now(), updated_at = now()
-         WHERE id = $1 AND resolved_at IS NULL",
+pub async fn became_order(pool: &PgPool, letter: DeadLetterId, by: &Actor) -> sqlx::Result<()> {
+    let mut tx = pool.begin().await?;
+    let order = sqlx::query_scalar!(
+        r#"UPDATE dead_letters SET detail = detail || '; it became an order when it was tried again',
+                  resolved_at = now(), updated_at = now()
+           WHERE id = $1 AND resolved_at IS NULL
+           RETURNING order_id AS "order_id: OrderId""#,
         letter.get(),
     )
-    .execute(pool)
+    .fetch_optional(&mut *tx)
     .await?;
-    Ok(())
+    if let Some(order) = order {
+        let event = Event::of(Action::RetryDeadLetter, letter.get());
+        audit::note(&mut tx, by, event.after(json!({ "order_id": order }))).await?;
+    }
+    tx.commit().await
 }
 
 /// Notes that an open letter holds a unit: its buyer is in Redis.

@@ -1,10 +1,12 @@
 //! Open dead letters, for the operator who discards them.
 
+use serde_json::json;
 use sqlx::PgPool;
 
 use super::dead_letter::{self, OpenLetter};
 use super::moves::{self, OrderMoves};
 use crate::sale::Failure;
+use crate::sale::audit::{self, Action, Actor, Event};
 use crate::sale::ids::{CouponId, DeadLetterId, OrderId, UserId};
 use crate::sale::order::give_back::stock_returns::StockReturn;
 
@@ -74,18 +76,18 @@ impl DeadLetters {
 
     /// Ends the promise: a cancelled order takes the place of the dead letter, its buyer leaves Redis, and the unit
     /// comes back if it exists. An entry that couldn't be read, or that names no coupon, has none of these.
-    pub async fn discard(&self, letter: DeadLetterId) -> Result<Discarded, Failure> {
-        let pool = self.pool.clone();
-        self.moves.to_the_end(async move { discard(&pool, letter).await }).await
+    pub async fn discard(&self, letter: DeadLetterId, by: &Actor) -> Result<Discarded, Failure> {
+        let (pool, by) = (self.pool.clone(), by.clone());
+        self.moves.to_the_end(async move { discard(&pool, letter, &by).await }).await
     }
 }
 
-async fn discard(pool: &PgPool, letter: DeadLetterId) -> sqlx::Result<Discarded> {
+async fn discard(pool: &PgPool, letter: DeadLetterId, by: &Actor) -> sqlx::Result<Discarded> {
     let mut tx = pool.begin().await?;
     let found = sqlx::query!(
         r#"UPDATE dead_letters SET resolved_at = coalesce(resolved_at, now()), updated_at = now() WHERE id = $1
            RETURNING coupon_id AS "coupon_id: CouponId", user_id AS "user_id: UserId",
-                     order_id AS "order_id: OrderId",
+                     order_id AS "order_id: OrderId", resolved_at = now() AS "is_new!",
                      to_timestamp(split_part(entry_id, '-', 1)::bigint / 1000.0) AS "claimed_at!""#,
         letter.get(),
     )
@@ -102,6 +104,11 @@ async fn discard(pool: &PgPool, letter: DeadLetterId) -> sqlx::Result<Discarded>
             tx.rollback().await?;
             return Ok(Discarded::OrderIdTaken);
         }
+    }
+    if found.is_new {
+        let order = json!({"order_id": found.order_id, "coupon_id": found.coupon_id});
+        let event = Event::of(Action::DiscardDeadLetter, letter.get()).after(order);
+        audit::note(&mut tx, by, event).await?;
     }
     tx.commit().await?;
     Ok(Discarded::Done)

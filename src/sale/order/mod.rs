@@ -1,5 +1,5 @@
-//! Orders: the record that an accepted claim becomes, and its life. Owner of the tables `orders`, `dead_letters` and
-//! `stock_returns`.
+//! Orders: the record that an accepted claim becomes, and its life. Owner of the tables `orders`, `dead_letters`,
+//! `redemptions` and `stock_returns`.
 
 // Unpaid orders whose time is over.
 pub mod expiry;

@@ -1,5 +1,9 @@
 //! An order, and the states of its life.
 
+use std::convert::Infallible;
+use std::fmt::{self, Write};
+use std::str::FromStr;
+
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -7,7 +11,7 @@ use utoipa::ToSchema;
 use crate::sale::ids::{CouponId, OrderId, UserId};
 
 /// Status of an order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema, sqlx::Type)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema, sqlx::Type)]
 #[serde(rename_all = "snake_case")]
 #[sqlx(type_name = "text", rename_all = "snake_case")]
 pub enum OrderStatus {
@@ -60,6 +64,83 @@ pub struct Order {
     pub refunding_at: Option<DateTime<Utc>>,
     /// Time of the refund.
     pub refunded_at: Option<DateTime<Utc>>,
+    /// Code by which a clerk redeems the order; null unless it is paid.
+    pub redemption_code: Option<RedemptionCode>,
+}
+
+/// Orders that are searched for; each part narrows them down.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OrderFilter {
+    /// Of this user.
+    pub user: Option<UserId>,
+    /// Of this coupon.
+    pub coupon: Option<CouponId>,
+    /// In this status.
+    pub status: Option<OrderStatus>,
+    /// Claimed from this time on.
+    pub from: Option<DateTime<Utc>>,
+    /// Claimed before this time.
+    pub to: Option<DateTime<Utc>>,
+}
+
+impl Order {
+    /// The same for another reader than its buyer.
+    pub fn without_code(self) -> Self {
+        Self { redemption_code: None, ..self }
+    }
+}
+
+/// Code by which a clerk redeems a paid order: 80 random bits as 16 characters of Crockford's base 32, in groups of four.
+/// Not the order's id, and can't be guessed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema, sqlx::Type)]
+#[serde(into = "String")]
+#[schema(value_type = String)]
+#[sqlx(transparent)]
+pub struct RedemptionCode(String);
+
+impl RedemptionCode {
+    /// The code that was typed like this: hyphens and blanks don't count, nor does the case, and O, I and L are read as
+    /// digits. A text that is no code is the code of no order.
+    pub fn typed(text: &str) -> Self {
+        let letters = text.chars().filter(char::is_ascii_alphanumeric);
+        let canonical = letters.map(|letter| match letter.to_ascii_uppercase() {
+            'O' => '0',
+            'I' | 'L' => '1',
+            letter => letter,
+        });
+        Self(canonical.collect())
+    }
+
+    /// The code as Postgres has it: without hyphens.
+    pub fn canonical(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for RedemptionCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, letter) in self.0.chars().enumerate() {
+            if at > 0 && at % 4 == 0 {
+                f.write_char('-')?;
+            }
+            f.write_char(letter)?;
+        }
+        Ok(())
+    }
+}
+
+impl From<RedemptionCode> for String {
+    fn from(code: RedemptionCode) -> Self {
+        code.to_string()
+    }
+}
+
+impl FromStr for RedemptionCode {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        Ok(Self::typed(text))
+    }
 }
 
 /// Means of payment.
@@ -87,6 +168,17 @@ impl PayMethod {
 }
 
 impl OrderStatus {
+    /// All statuses.
+    pub const ALL: [Self; 7] = [
+        Self::Unpaid,
+        Self::Paid,
+        Self::Redeemed,
+        Self::Cancelled,
+        Self::Expired,
+        Self::Refunding,
+        Self::Refunded,
+    ];
+
     /// Name of the status in Postgres and JSON.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -98,5 +190,25 @@ impl OrderStatus {
             Self::Refunding => "refunding",
             Self::Refunded => "refunded",
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_code_is_read_as_people_type_it() {
+        let code = RedemptionCode("0123456789ABCDEF".to_owned());
+        assert_eq!(code.to_string(), "0123-4567-89AB-CDEF");
+        for text in [
+            "0123-4567-89AB-CDEF",
+            "o123 4567 89ab cdef",
+            " OI23456789abCDef\n",
+            "ol23-4567-89AB-CDEF\0",
+        ] {
+            assert_eq!(RedemptionCode::typed(text), code, "{text:?}");
+        }
+        assert_eq!(RedemptionCode::typed("-'\0").canonical(), "");
     }
 }

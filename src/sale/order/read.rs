@@ -1,6 +1,10 @@
 //! Reading orders: a user's own, and those that other rooms ask for.
 
-use super::model::{Order, OrderStatus};
+use std::cmp::Reverse;
+
+use chrono::{DateTime, Utc};
+
+use super::model::{Order, OrderFilter, OrderStatus, RedemptionCode};
 use super::write::Orders;
 use crate::sale::ids::{CouponId, OrderId, UserId};
 
@@ -11,7 +15,7 @@ impl Orders {
         Ok(found.pop())
     }
 
-    /// The orders among these that have been written, of any user.
+    /// The orders among these that have been written, of any user, without their redemption codes.
     pub async fn written(&self, orders: &[OrderId]) -> sqlx::Result<Vec<Order>> {
         let ids: Vec<i64> = orders.iter().map(|order| order.get()).collect();
         sqlx::query_as!(
@@ -20,7 +24,8 @@ impl Orders {
                       user_id AS "user_id: UserId", status AS "status: OrderStatus", pay_method,
                       coalesce(pay_cents, older_order_price(id, coupon_id, claimed_at)) AS "pay_cents!",
                       coalesce(currency, (SELECT currency FROM coupons WHERE id = coupon_id), 'CNY') AS "currency!", pay_by,
-                      claimed_at, paid_at, redeemed_at, cancelled_at, expired_at, refunding_at, refunded_at
+                      claimed_at, paid_at, redeemed_at, cancelled_at, expired_at, refunding_at, refunded_at,
+                      NULL::text AS "redemption_code: RedemptionCode"
                FROM orders WHERE id = ANY($1)"#,
             &ids,
         )
@@ -38,6 +43,111 @@ impl Orders {
         self.select(user, None, before, limit).await
     }
 
+    /// Orders of all users, the last claim first, from behind the given order on; without their redemption codes.
+    pub async fn search(
+        &self,
+        filter: &OrderFilter,
+        behind: Option<OrderId>,
+        limit: u32,
+    ) -> sqlx::Result<Vec<Order>> {
+        let behind = match behind {
+            None => (None, None),
+            Some(order) => {
+                let behind = self.written(&[order]).await?.pop();
+                let Some(behind) = behind else { return Ok(Vec::new()) };
+                (Some(behind.claimed_at), Some(order))
+            }
+        };
+        let ids = match filter.user {
+            Some(user) => self.ids_of_user(user, filter, behind, limit).await?,
+            None => self.ids_of_statuses(filter, behind, limit).await?,
+        };
+        let mut found = self.written(&ids).await?;
+        found.sort_unstable_by_key(|order| Reverse((order.claimed_at, order.order_id)));
+        Ok(found)
+    }
+
+    /// Reads all orders of the user, of which there are few.
+    async fn ids_of_user(
+        &self,
+        user: UserId,
+        filter: &OrderFilter,
+        (behind_at, behind): (Option<DateTime<Utc>>, Option<OrderId>),
+        limit: u32,
+    ) -> sqlx::Result<Vec<OrderId>> {
+        sqlx::query_scalar!(
+            r#"SELECT id AS "id: OrderId" FROM orders
+               WHERE user_id = $1 AND coupon_id = coalesce($2, coupon_id) AND status = coalesce($3, status)
+                 AND claimed_at >= coalesce($4::timestamptz, '-infinity')
+                 AND claimed_at < coalesce($5::timestamptz, 'infinity')
+                 AND (claimed_at, id) < (coalesce($6::timestamptz, 'infinity'), coalesce($7, 9223372036854775807))
+               ORDER BY claimed_at DESC, id DESC LIMIT $8"#,
+            user.get(),
+            filter.coupon.map(CouponId::get),
+            filter.status.map(OrderStatus::as_str),
+            filter.from,
+            filter.to,
+            behind_at,
+            behind.map(OrderId::get),
+            i64::from(limit),
+        )
+        .fetch_all(&self.pool)
+        .await
+    }
+
+    /// Reads a page of each status by an index, and takes the newest of all.
+    async fn ids_of_statuses(
+        &self,
+        filter: &OrderFilter,
+        (behind_at, behind): (Option<DateTime<Utc>>, Option<OrderId>),
+        limit: u32,
+    ) -> sqlx::Result<Vec<OrderId>> {
+        let asked = |status: &OrderStatus| filter.status.is_none_or(|only| only == *status);
+        let statuses = OrderStatus::ALL.into_iter().filter(asked);
+        let statuses: Vec<String> = statuses.map(|status| status.as_str().to_owned()).collect();
+        let Some(coupon) = filter.coupon else {
+            return sqlx::query_scalar!(
+                r#"SELECT found.id AS "id!: OrderId"
+                   FROM UNNEST($1::text[]) AS one (status) CROSS JOIN LATERAL (
+                       SELECT id, claimed_at FROM orders
+                       WHERE orders.status = one.status
+                         AND claimed_at >= coalesce($2::timestamptz, '-infinity')
+                         AND claimed_at < coalesce($3::timestamptz, 'infinity')
+                         AND (claimed_at, id) < (coalesce($4::timestamptz, 'infinity'), coalesce($5, 9223372036854775807))
+                       ORDER BY claimed_at DESC, id DESC LIMIT $6) AS found
+                   ORDER BY found.claimed_at DESC, found.id DESC LIMIT $6"#,
+                &statuses,
+                filter.from,
+                filter.to,
+                behind_at,
+                behind.map(OrderId::get),
+                i64::from(limit),
+            )
+            .fetch_all(&self.pool)
+            .await;
+        };
+        sqlx::query_scalar!(
+            r#"SELECT found.id AS "id!: OrderId"
+               FROM UNNEST($1::text[]) AS one (status) CROSS JOIN LATERAL (
+                   SELECT id, claimed_at FROM orders
+                   WHERE coupon_id = $7 AND orders.status = one.status
+                     AND claimed_at >= coalesce($2::timestamptz, '-infinity')
+                     AND claimed_at < coalesce($3::timestamptz, 'infinity')
+                     AND (claimed_at, id) < (coalesce($4::timestamptz, 'infinity'), coalesce($5, 9223372036854775807))
+                   ORDER BY claimed_at DESC, id DESC LIMIT $6) AS found
+               ORDER BY found.claimed_at DESC, found.id DESC LIMIT $6"#,
+            &statuses,
+            filter.from,
+            filter.to,
+            behind_at,
+            behind.map(OrderId::get),
+            i64::from(limit),
+            coupon.get(),
+        )
+        .fetch_all(&self.pool)
+        .await
+    }
+
     async fn select(
         &self,
         user: UserId,
@@ -45,13 +155,14 @@ impl Orders {
         before: Option<OrderId>,
         limit: u32,
     ) -> sqlx::Result<Vec<Order>> {
-        sqlx::query_as!(
+        let mut found = sqlx::query_as!(
             Order,
             r#"SELECT id AS "order_id: OrderId", coupon_id AS "coupon_id: CouponId",
                       user_id AS "user_id: UserId", status AS "status: OrderStatus", pay_method,
                       coalesce(pay_cents, older_order_price(id, coupon_id, claimed_at)) AS "pay_cents!",
                       coalesce(currency, (SELECT currency FROM coupons WHERE id = coupon_id), 'CNY') AS "currency!", pay_by,
-                      claimed_at, paid_at, redeemed_at, cancelled_at, expired_at, refunding_at, refunded_at
+                      claimed_at, paid_at, redeemed_at, cancelled_at, expired_at, refunding_at, refunded_at,
+                      (SELECT code FROM redemptions WHERE order_id = orders.id AND status = 'paid') AS "redemption_code: RedemptionCode"
                FROM orders
                WHERE user_id = $1 AND id = coalesce($2, id) AND id < coalesce($3, 9223372036854775807)
                ORDER BY id DESC LIMIT $4"#,
@@ -61,7 +172,35 @@ impl Orders {
             i64::from(limit),
         )
         .fetch_all(&self.pool)
-        .await
+        .await?;
+        self.make_codes(&mut found).await?;
+        Ok(found)
+    }
+
+    /// Gives a code to each of these orders that is paid and has none, because an older version made it paid.
+    async fn make_codes(&self, orders: &mut [Order]) -> sqlx::Result<()> {
+        let lacks_code = |order: &&mut Order| {
+            order.status == OrderStatus::Paid && order.redemption_code.is_none()
+        };
+        let mut lacking: Vec<&mut Order> = orders.iter_mut().filter(lacks_code).collect();
+        if lacking.is_empty() {
+            return Ok(());
+        }
+        let ids: Vec<i64> = lacking.iter().map(|order| order.order_id.get()).collect();
+        let made = sqlx::query!(
+            r#"INSERT INTO redemptions (order_id) SELECT UNNEST($1::bigint[])
+               -- Another request may have made it a moment ago.
+               ON CONFLICT (order_id) DO UPDATE SET code = redemptions.code
+               RETURNING order_id AS "order_id: OrderId", code AS "code: RedemptionCode""#,
+            &ids,
+        )
+        .fetch_all(&self.pool)
+        .await?;
+        for row in made {
+            let order = lacking.iter_mut().find(|order| order.order_id == row.order_id);
+            order.expect("asked for").redemption_code = Some(row.code);
+        }
+        Ok(())
     }
 
     /// The user's latest order of this coupon.

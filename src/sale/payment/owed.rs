@@ -2,6 +2,7 @@
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
+use serde_json::json;
 use sqlx::{PgConnection, PgPool};
 use utoipa::ToSchema;
 
@@ -9,6 +10,7 @@ use super::gateway::Gateway;
 use super::model::{PaymentReason, PaymentStatus};
 use super::rows;
 use crate::sale::Failure;
+use crate::sale::audit::{self, Action, Actor, Event};
 use crate::sale::ids::{OrderId, PaymentId};
 use crate::sale::order::moves::{self, OrderMoves};
 
@@ -101,16 +103,21 @@ impl OwedPayments {
     }
 
     /// Has a held payment refunded. Nothing for one that goes back already.
-    pub async fn hand_back(&self, payment: PaymentId) -> Result<Settled, Failure> {
-        let pool = self.pool.clone();
-        self.moves.to_the_end(async move { hand_back(&pool, payment).await }).await
+    pub async fn hand_back(&self, payment: PaymentId, by: &Actor) -> Result<Settled, Failure> {
+        let (pool, by) = (self.pool.clone(), by.clone());
+        self.moves.to_the_end(async move { hand_back(&pool, payment, &by).await }).await
     }
 
     /// Ends the wait for a payment on an administrator's word: its money has gone back, or is kept, by other means. An
     /// order whose refund was asked for is refunded then.
-    pub async fn close(&self, payment: PaymentId, note: String) -> Result<Settled, Failure> {
-        let pool = self.pool.clone();
-        self.moves.to_the_end(async move { close(&pool, payment, &note).await }).await
+    pub async fn close(
+        &self,
+        payment: PaymentId,
+        note: String,
+        by: &Actor,
+    ) -> Result<Settled, Failure> {
+        let (pool, by) = (self.pool.clone(), by.clone());
+        self.moves.to_the_end(async move { close(&pool, payment, &note, &by).await }).await
     }
 }
 
@@ -178,7 +185,7 @@ pub async fn count(pool: &PgPool) -> sqlx::Result<[Owed; 2]> {
     ])
 }
 
-async fn hand_back(pool: &PgPool, payment: PaymentId) -> sqlx::Result<Settled> {
+async fn hand_back(pool: &PgPool, payment: PaymentId, by: &Actor) -> sqlx::Result<Settled> {
     let mut tx = pool.begin().await?;
     let Some(found) = find(&mut tx, payment).await? else {
         return Ok(Settled::NotFound);
@@ -188,6 +195,10 @@ async fn hand_back(pool: &PgPool, payment: PaymentId) -> sqlx::Result<Settled> {
         (PaymentStatus::Held, Some(PaymentReason::IdUsedTwice)) => Ok(Settled::IdUsedTwice),
         (PaymentStatus::Held, reason) => {
             rows::leave_hold(&mut tx, payment, PaymentStatus::Refunding, reason).await?;
+            let event = Event::of(Action::HandPaymentBack, payment.get())
+                .before(json!({ "status": found.status }))
+                .after(json!({ "status": PaymentStatus::Refunding }));
+            audit::note(&mut tx, by, event).await?;
             tx.commit().await?;
             Ok(Settled::Done)
         }
@@ -195,7 +206,7 @@ async fn hand_back(pool: &PgPool, payment: PaymentId) -> sqlx::Result<Settled> {
     }
 }
 
-async fn close(pool: &PgPool, payment: PaymentId, note: &str) -> sqlx::Result<Settled> {
+async fn close(pool: &PgPool, payment: PaymentId, note: &str, by: &Actor) -> sqlx::Result<Settled> {
     let mut tx = pool.begin().await?;
     let Some(found) = find(&mut tx, payment).await? else {
         return Ok(Settled::NotFound);
@@ -217,6 +228,10 @@ async fn close(pool: &PgPool, payment: PaymentId, note: &str) -> sqlx::Result<Se
     .execute(&mut *tx)
     .await?;
     rows::end_hold(&mut tx, payment).await?;
+    let event = Event::of(Action::ClosePayment, payment.get())
+        .before(json!({ "status": found.status }))
+        .after(json!({ "status": PaymentStatus::Closed, "note": note }));
+    audit::note(&mut tx, by, event).await?;
     tx.commit().await?;
     Ok(Settled::Done)
 }

@@ -11,6 +11,7 @@ use crate::base::gauges::Gauge;
 use crate::base::limits;
 use crate::base::shutdown::Shutdown;
 use crate::base::telemetry::Metrics;
+use crate::sale::audit::{self, Action, Actor, Event};
 use crate::sale::ids::RunId;
 use crate::sale::reconcile::repair::{Repair, repair};
 use crate::sale::reconcile::runs::{self, AskedBy, Finding, Run};
@@ -44,8 +45,14 @@ impl Reconciler {
 
     /// Compares now, and repairs what it may if `repairs`. Returns the record as it stands after
     /// [`limits::RECONCILE_WAIT_MAX`] at the latest; the comparison goes on.
-    pub async fn ask(&self, asked_by: AskedBy, repairs: bool) -> Result<Run, Failure> {
+    ///
+    /// A repair is entered in the book of changes before it begins; its record has the repairs.
+    pub async fn ask(&self, asked_by: AskedBy, repairs: bool, by: &Actor) -> Result<Run, Failure> {
         let run = runs::begin(&self.stores.pool, asked_by).await?;
+        if repairs {
+            let event = Event::of(Action::RepairStores, run.get());
+            audit::note_alone(&self.stores.pool, by, event).await?;
+        }
         let stores = self.stores.clone();
         let one = self.one.clone();
         let task = self.shutdown.spawn(async move {

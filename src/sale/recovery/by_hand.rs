@@ -1,6 +1,9 @@
 //! Recoveries on an operator's word.
 
+use serde_json::json;
+
 use super::harvest::unknown;
+use crate::sale::audit::{self, Action, Actor, Event};
 use crate::sale::coupon::stock;
 use crate::sale::fence::{scripts, table};
 use crate::sale::ids::{CouponId, Lane};
@@ -52,9 +55,14 @@ pub async fn differences(stores: &Stores, lane: Lane) -> Result<Vec<SaleDifferen
 /// # Errors
 ///
 /// When a store doesn't answer.
-pub async fn close(stores: &Stores, lane: Lane, harvests: bool) -> Result<(), Failure> {
+pub async fn close(stores: &Stores, lane: Lane, harvests: bool, by: &Actor) -> Result<(), Failure> {
     let link = stores.redis.link().await?;
     let in_redis = scripts::epoch(&stores.keys, &link, lane).await?.unwrap_or(0);
-    table::close_by_hand(&stores.pool, lane, in_redis, harvests).await?;
+    let mut tx = stores.pool.begin().await?;
+    table::close_by_hand(&mut tx, lane, in_redis, harvests).await?;
+    let event = Event::without_subject(Action::RecoverLane);
+    let lane = json!({"lane": lane.get(), "harvests": harvests});
+    audit::note(&mut tx, by, event.after(lane)).await?;
+    tx.commit().await?;
     Ok(())
 }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
 
 use crate::kit::script::Script;
+use crate::sale::audit::Actor;
 use crate::sale::buyers;
 use crate::sale::fence::LaneStates;
 use crate::sale::ids::{CouponId, DeadLetterId, OrderId, UserId};
@@ -122,7 +123,7 @@ impl Retries {
     /// # Errors
     ///
     /// When a store doesn't answer, or the lane is recovering.
-    pub async fn retry(&self, letter: DeadLetterId) -> Result<Retried, Failure> {
+    pub async fn retry(&self, letter: DeadLetterId, by: &Actor) -> Result<Retried, Failure> {
         let pool = &self.stores.pool;
         let Some(stored) = dead_letter::find(pool, letter).await? else {
             return Ok(Retried::NotFound);
@@ -133,7 +134,7 @@ impl Retries {
         };
         match namesake {
             Some(row) if row.is_same_claim && (is_open || row.is_live) => {
-                dead_letter::became_order(pool, letter).await?;
+                dead_letter::became_order(pool, letter, by).await?;
                 return Ok(Retried::Order(order));
             }
             _ if !is_open => return Ok(Retried::Kept(Kept::Closed)),
@@ -152,7 +153,7 @@ impl Retries {
             dead_letter::note_unit(pool, letter).await?;
             return Ok(Retried::Kept(kept));
         }
-        dead_letter::became_order(pool, letter).await?;
+        dead_letter::became_order(pool, letter, by).await?;
         Ok(Retried::Order(order))
     }
 
@@ -161,7 +162,7 @@ impl Retries {
     /// # Errors
     ///
     /// When a store doesn't answer; the letters before are done.
-    pub async fn retry_all(&self, reason: Option<Reason>) -> Result<Summary, Failure> {
+    pub async fn retry_all(&self, reason: Option<Reason>, by: &Actor) -> Result<Summary, Failure> {
         let mut summary = Summary::default();
         let mut after = None;
         loop {
@@ -171,7 +172,7 @@ impl Retries {
             };
             after = Some(last);
             for letter in page {
-                let code = match self.retry(letter).await {
+                let code = match self.retry(letter, by).await {
                     Ok(Retried::Order(_)) => {
                         summary.orders += 1;
                         continue;

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 
 use chrono::TimeDelta;
+use serde_json::json;
 
 use crate::support::{TestApp, eventually, now, user};
 
@@ -98,7 +99,9 @@ async fn the_window_is_redis_s_business() {
     let retry_after: u64 = not_started.header("retry-after").parse().expect("whole seconds");
     assert!((80..=90).contains(&retry_after), "{retry_after}");
 
-    let over = app.create_sale(1, past, now() - TimeDelta::seconds(1)).await;
+    let over = app.create_sale(1, past, soon).await;
+    let closed = json!({"sale": {"closes_at": now() - TimeDelta::seconds(1)}});
+    assert_eq!(app.edit(over, &closed).await.status, 200);
     assert_eq!(app.claim(42, over).await.refusal(), (410, "sale_ended"));
 }
 

@@ -354,10 +354,22 @@ async fn tokens_are_good_for_the_users_they_name() {
             serde_json::json!({"kind": "regular", "title": "t", "pay_cents": 1, "value_cents": 2});
         assert_eq!(app.post("/v1/coupons", token, &new).await.status, 403);
     }
-    let admin = said(&["token", "--token-secret", SECRET, "--user", "5", "--admin"]).await;
     let new =
         serde_json::json!({"kind": "regular", "title": "t", "pay_cents": 1, "value_cents": 2});
-    assert_eq!(app.post("/v1/coupons", &admin.stdout, &new).await.status, 201);
+    for (scope, create, list, look) in [
+        (&["--admin"][..], 201, 200, 404),
+        (&["--scope", "administrator"], 201, 200, 404),
+        (&["--scope", "operator"], 403, 200, 404),
+        (&["--scope", "clerk"], 403, 403, 404),
+        (&[], 403, 403, 403),
+    ] {
+        let token = [&["token", "--token-secret", SECRET, "--user", "5"], scope].concat();
+        let token = said(&token).await.stdout;
+        assert_eq!(app.post("/v1/coupons", token.trim(), &new).await.status, create, "{scope:?}");
+        assert_eq!(app.get("/v1/postponed", token.trim()).await.status, list, "{scope:?}");
+        let looked = app.get("/v1/redemptions/7K3M-Q9TX-2B8D-HV4N", token.trim()).await;
+        assert_eq!(looked.status, look, "{scope:?}");
+    }
 }
 
 #[tokio::test]
@@ -369,6 +381,9 @@ async fn tokens_for_nobody_are_refused() {
         (&["--user", "5", "--count", "0"], "--count"),
         (&["--user", "9223372036854775807", "--count", "2"], "--user + --count"),
         (&["--user", "5", "--hours", "0"], "--hours"),
+        (&["--user", "5", "--scope", "admin"], "--scope"),
+        (&["--user", "5", "--scope", ""], "--scope"),
+        (&["--user", "5", "--scope", "clerk", "--admin"], "--admin"),
         (&[], "--user"),
     ] {
         let refused = said(&[&["token", "--token-secret", SECRET], arguments].concat()).await;
@@ -378,6 +393,39 @@ async fn tokens_for_nobody_are_refused() {
     // The largest user id.
     let last = ["token", "--token-secret", SECRET, "--user", "9223372036854775806", "--count", "2"];
     assert_eq!(said(&last).await.stdout.lines().count(), 2);
+}
+
+#[tokio::test]
+async fn commands_are_in_the_book_of_changes() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(3).await.to_string();
+    for verb in ["pause", "pause", "resume"] {
+        assert_eq!(said(&words(&with(&app, &["coupon", verb, &coupon], &[]))).await.code, Some(0));
+    }
+    let filter = [("--subject", &*coupon), ("--limit", "2")];
+    let listed = said(&words(&with(&app, &["audit", "--json"], &filter))).await;
+    let entries: Vec<Value> =
+        listed.stdout.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let actions: Vec<&Value> = entries.iter().map(|entry| &entry["action"]).collect();
+    assert_eq!(actions, ["resume_coupon", "pause_coupon"], "{listed:?}");
+    assert!(entries.iter().all(|it| it["actor"].is_null() && it["scope"] == "command_line"));
+    let filter = [("--action", "create_coupon"), ("--actor", "1")];
+    let listed = said(&words(&with(&app, &["audit"], &filter))).await;
+    let line = format!("create_coupon {coupon} by admin 1");
+    assert!(listed.stdout.contains(&line), "{listed:?}");
+    for wrong in [
+        ("--actor", "0"),
+        ("--action", "cook"),
+        ("--subject", "x"),
+        ("--from", "today"),
+        ("--to", "1"),
+        ("--before", "-1"),
+        ("--limit", "0"),
+    ] {
+        let refused = said(&words(&with(&app, &["audit"], &[wrong]))).await;
+        assert_eq!((refused.code, &*refused.stdout), (Some(2), ""), "{wrong:?}");
+        assert!(refused.stderr.contains(wrong.0), "{}", refused.stderr);
+    }
 }
 
 #[tokio::test]
@@ -419,7 +467,7 @@ async fn coupons_are_changed_by_the_same_rules_as_over_http() {
         said(&words(&with(&app, &["coupon", verb, &id], values))).await
     };
     for (verb, values, place, now) in [
-        ("pause", &[][..], "/state", serde_json::json!("paused")),
+        ("pause", &[("--revision", "1")][..], "/state", serde_json::json!("paused")),
         ("resume", &[], "/state", "active".into()),
         ("restock", &[("--units", "2"), ("--key", "k")], "/sale/left", 5.into()),
         ("restock", &[("--units", "2"), ("--key", "k")], "/sale/left", 5.into()),
@@ -435,6 +483,8 @@ async fn coupons_are_changed_by_the_same_rules_as_over_http() {
     for (verb, values, code, why) in [
         ("resume", &[][..], 1, "is ended, and from there it can't become active"),
         ("edit", &[("--title", "Supper")], 1, "has ended"),
+        ("pause", &[("--revision", "0")], 2, "revision"),
+        ("pause", &[("--revision", "x")], 2, "--revision"),
         ("edit", &[("--title", "")], 2, "title"),
         ("restock", &[("--units", "0"), ("--key", "k")], 2, "units"),
         ("restock", &[("--units", "3"), ("--key", "k")], 1, "this key has added 2 units"),

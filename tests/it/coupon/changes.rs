@@ -4,6 +4,7 @@
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use flash_sale::base::clock::Clock;
+use flash_sale::sale::audit::Actor;
 use flash_sale::sale::coupon::input::{CouponEdit, Restock, SaleEdit};
 use flash_sale::sale::coupon::model::CouponState;
 use flash_sale::sale::coupon::rules::Change;
@@ -13,6 +14,7 @@ use futures_util::StreamExt;
 use futures_util::future::join_all;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use serde_json::{Value, json};
 
 use crate::coupon::load::only_in_postgres;
 use crate::support::process::{Process, flash_sale};
@@ -42,15 +44,15 @@ async fn whoever_dies_between_the_stores_leaves_it_to_the_pass() {
     assert_eq!(app.changes_pass().await, 1, "what was loaded is looked at once");
     assert_eq!(app.changes_pass().await, 0);
     for (change, now_in_redis) in [
-        (Change::Move(CouponState::Paused), ["paused", "3", "2", "2"]),
-        (Change::Move(CouponState::Active), ["active", "3", "2", "3"]),
+        (Change::Move(CouponState::Paused, None), ["paused", "3", "2", "2"]),
+        (Change::Move(CouponState::Active, None), ["active", "3", "2", "3"]),
         (restock(4, "k"), ["active", "7", "6", "4"]),
         (stock_of(8), ["active", "8", "7", "5"]),
         (
             Change::Edit(CouponEdit { title: Some("x".into()), ..CouponEdit::default() }),
             ["active", "8", "7", "6"],
         ),
-        (Change::Move(CouponState::Ended), ["ended", "8", "7", "7"]),
+        (Change::Move(CouponState::Ended, None), ["ended", "8", "7", "7"]),
     ] {
         let before = sale(&app, coupon).await;
         app.decide(coupon, change.clone()).await.expect("it may");
@@ -111,10 +113,10 @@ async fn an_older_revision_never_wins() {
         // Four instances have read these values before they fell asleep.
         let mut read = Vec::new();
         for change in [
-            Change::Move(CouponState::Paused),
+            Change::Move(CouponState::Paused, None),
             restock(5, "k"),
             stock_of(9),
-            Change::Move(CouponState::Active),
+            Change::Move(CouponState::Active, None),
         ] {
             app.decide(coupon, change).await.expect("it may");
             read.push(app.stored_sale(coupon).await);
@@ -134,14 +136,15 @@ async fn two_instances_that_change_at_the_same_moment_end_with_the_same() {
     let app = TestApp::start().await;
     let other = app.another_instance().await;
     let coupon = app.create_flash(5).await;
+    let by = Actor::command_line();
     for round in 0..20 {
-        let here = Change::Move(CouponState::Paused);
-        let there = Change::Move(CouponState::Active);
+        let here = Change::Move(CouponState::Paused, None);
+        let there = Change::Move(CouponState::Active, None);
         let more = restock(1, &round.to_string());
         let (here, there, more) = tokio::join!(
-            app.app.coupon_changes.change(coupon, here),
-            other.coupon_changes.change(coupon, there),
-            other.coupon_changes.change(coupon, more),
+            app.app.coupon_changes.change(coupon, here, &by),
+            other.coupon_changes.change(coupon, there, &by),
+            other.coupon_changes.change(coupon, more, &by),
         );
         for outcome in [here, there, more] {
             outcome.expect("both stores answer");
@@ -406,4 +409,38 @@ async fn a_worker_applies_loads_and_archives_by_itself() {
         states.map(|[state, ..]| state) == ["paused", "active", ""]
     })
     .await;
+}
+
+#[tokio::test]
+async fn a_move_may_name_the_revision_that_it_is_for() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(5).await;
+    let path = |verb: &str| format!("/v1/coupons/{coupon}/{verb}");
+    let admin = app.admin_token();
+    let ask = async |verb: &str, body: Value| app.post(&path(verb), &admin, &body).await;
+    for (verb, body, status) in [
+        ("pause", json!({"revision": 2}), 409),
+        ("pause", json!({"revision": 1}), 200),
+        // A repeat: it has the revision that the first one made.
+        ("pause", json!({"revision": 1}), 200),
+        ("resume", json!({"revision": 1}), 409),
+        ("resume", json!({"revision": 2}), 200),
+        ("pause", json!({}), 200),
+        ("resume", Value::Null, 200),
+        ("end", json!({"revision": 4}), 409),
+        ("end", json!({"revision": 5}), 200),
+        ("end", json!({"revision": 5}), 200),
+    ] {
+        let reply = ask(verb, body.clone()).await;
+        assert_eq!(reply.status, status, "{verb} {body}: {reply:?}");
+        if status == 409 {
+            assert_eq!(reply.text("code"), "revision_conflict");
+        }
+    }
+    for wrong in
+        [json!({"revision": 0}), json!({"revision": null}), json!({"reason": "x"}), json!([])]
+    {
+        let refused = ask("pause", wrong.clone()).await;
+        assert_eq!(refused.refusal(), (422, "invalid_body"), "{wrong}");
+    }
 }

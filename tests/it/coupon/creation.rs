@@ -129,3 +129,23 @@ async fn a_key_is_forgotten_after_a_day() {
     assert_eq!(later.status, 201);
     assert_ne!(later.body["id"], first.body["id"]);
 }
+
+#[tokio::test]
+async fn a_window_that_has_passed_is_refused() {
+    let app = TestApp::start().await;
+    for (opens_at, closes_at, status) in [
+        ("2020-01-01T00:00:00Z", "2020-01-02T00:00:00Z", 422),
+        ("2020-01-01T00:00:00Z", "2100-01-01T00:00:00Z", 201),
+    ] {
+        let sale = json!({"total": 1, "opens_at": opens_at, "closes_at": closes_at});
+        let new =
+            json!({"kind": "flash", "title": "t", "pay_cents": 1, "value_cents": 2, "sale": sale});
+        let reply = app.post("/v1/coupons", &app.admin_token(), &new).await;
+        assert_eq!(reply.status, status, "{reply:?}");
+        if status == 422 {
+            assert_eq!(reply.text("code"), "invalid_body");
+            assert_eq!(reply.body["errors"][0]["pointer"], "/sale/closes_at");
+        }
+    }
+    assert_eq!(app.number("SELECT count(*) FROM coupons").await, 1);
+}

@@ -1,6 +1,7 @@
 //! A Redis that goes back in time: the decisions of Postgres hold again.
 
 use flash_sale::base::clock::Clock;
+use flash_sale::sale::audit::Actor;
 use flash_sale::sale::coupon::rules::Change;
 use flash_sale::sale::ids::CouponId;
 use flash_sale::sale::reconcile::runs::AskedBy;
@@ -88,7 +89,7 @@ async fn a_comparison_finds_an_older_revision_and_a_repair_has_it_applied() {
     assert_eq!(app.claim(1, coupon).await.status, 202, "nothing has been repaired");
 
     for (done, applied) in [(true, 1), (false, 0)] {
-        let run = app.app.reconciler.ask(AskedBy::Api, true).await.unwrap();
+        let run = app.app.reconciler.ask(AskedBy::Api, true, &Actor::command_line()).await.unwrap();
         let repairs: Vec<_> = run.repairs.0.iter().map(|repair| repair.done).collect();
         assert_eq!(repairs, if done { vec![true] } else { vec![] });
         assert_eq!(app.app.coupon_changes.pass().await.unwrap(), applied);
@@ -103,8 +104,10 @@ async fn a_sale_that_is_lost_holds_up_no_other_that_is_behind() {
     let lost = app.create_flash(3).await;
     let behind = app.create_flash(3).await;
     for coupon in [lost, behind] {
-        let paused = Change::Move(flash_sale::sale::coupon::model::CouponState::Paused);
-        assert!(app.app.coupon_changes.change(coupon, paused).await.is_ok());
+        let paused = Change::Move(flash_sale::sale::coupon::model::CouponState::Paused, None);
+        assert!(
+            app.app.coupon_changes.change(coupon, paused, &Actor::command_line()).await.is_ok()
+        );
     }
     let _: i64 = app.redis(&["DEL", &app.keys().coupon(lost)]).await;
     let key = app.keys().coupon(behind);

@@ -12,6 +12,7 @@ const ROUTES: &[(&str, &str)] = &[
     ("get", "/livez"),
     ("get", "/metrics"),
     ("get", "/readyz"),
+    ("get", "/v1/audit"),
     ("get", "/v1/coupons"),
     ("post", "/v1/coupons"),
     ("get", "/v1/coupons/{id}"),
@@ -32,6 +33,7 @@ const ROUTES: &[(&str, &str)] = &[
     ("get", "/v1/orders/{id}"),
     ("post", "/v1/orders/{id}/cancel"),
     ("post", "/v1/orders/{id}/pay"),
+    ("get", "/v1/orders/{id}/qr"),
     ("post", "/v1/orders/{id}/redeem"),
     ("post", "/v1/orders/{id}/refund"),
     ("post", "/v1/payments/callback"),
@@ -44,6 +46,8 @@ const ROUTES: &[(&str, &str)] = &[
     ("get", "/v1/reconcile/runs"),
     ("get", "/v1/reconcile/runs/{id}"),
     ("get", "/v1/recoveries"),
+    ("post", "/v1/redemptions"),
+    ("get", "/v1/redemptions/{code}"),
 ];
 
 #[tokio::test]
@@ -283,8 +287,8 @@ async fn the_docs_are_a_page() {
 async fn head_is_get_without_a_body() {
     let app = TestApp::start().await;
     let coupon = app.create_flash(1).await;
-    let order = app.claim(42, coupon).await.order_id();
-    app.write_orders().await;
+    let order = app.paid_order(42, coupon).await;
+    let code = app.code(42, order).await;
     let admin = app.admin_token();
     let run = app.compare(false).await;
     let run: i64 = run.text("run_id").parse().expect("a number");
@@ -292,7 +296,7 @@ async fn head_is_get_without_a_body() {
         let (id, token) = match path {
             path if path.contains("orders") => (order, app.token(42)),
             path if path.contains("reconcile") => (run, admin.clone()),
-            path if ["dead", "postponed", "recoveries", "owed"]
+            path if ["dead", "postponed", "recoveries", "owed", "audit", "redemptions"]
                 .iter()
                 .any(|of| path.contains(of)) =>
             {
@@ -300,7 +304,7 @@ async fn head_is_get_without_a_body() {
             }
             _ => (coupon.get(), app.token(42)),
         };
-        let path = path.replace("{id}", &id.to_string());
+        let path = path.replace("{id}", &id.to_string()).replace("{code}", &code);
         let (got, head) = tokio::join!(
             app.client().get(app.url.clone() + &path).bearer_auth(&token).send(),
             app.client().head(app.url.clone() + &path).bearer_auth(&token).send(),

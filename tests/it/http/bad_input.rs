@@ -1,9 +1,10 @@
 //! Input that the API refuses: every row of these tables is a mistake or an attack.
 
 use flash_sale::base::limits;
+use flash_sale::kit::jwt::Scope;
 use serde_json::{Value, json};
 
-use crate::support::{Reply, TestApp};
+use crate::support::{Reply, TestApp, scoped_token};
 
 /// Routes with an id in their path: method, and the text around the id.
 const WITH_AN_ID: [(&str, &str, &str); 9] = [
@@ -265,7 +266,7 @@ async fn another_users_order_is_like_none() {
     for (what, path, token) in [
         ("unknown", &unknown, app.token(7)),
         ("another user's", &path, app.token(7)),
-        ("also for administrators", &path, app.admin_token()),
+        ("also for clerks", &path, scoped_token(7, Scope::Clerk)),
     ] {
         let mut reply = app.get(path, &token).await;
         assert_eq!(reply.refusal(), (404, "order_not_found"), "{what}");

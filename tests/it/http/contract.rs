@@ -8,7 +8,7 @@ use super::bad_input::flash;
 use crate::support::TestApp;
 
 /// Ids of operations. Generated clients call their functions by these, so none changes.
-const OPERATIONS: [&str; 35] = [
+const OPERATIONS: [&str; 39] = [
     "archiveCoupon",
     "cancelOrder",
     "claimCoupon",
@@ -24,8 +24,11 @@ const OPERATIONS: [&str; 35] = [
     "getMetrics",
     "getMyClaim",
     "getOrder",
+    "getOrderOfCode",
+    "getOrderQrCode",
     "getReadiness",
     "handPaymentBack",
+    "listAudit",
     "listComparisons",
     "listCoupons",
     "listDeadLetters",
@@ -36,6 +39,7 @@ const OPERATIONS: [&str; 35] = [
     "pauseCoupon",
     "payOrder",
     "receivePaymentNotice",
+    "redeemCode",
     "redeemOrder",
     "refundOrder",
     "restockCoupon",

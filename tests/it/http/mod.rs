@@ -32,3 +32,6 @@ mod bounds;
 
 // Clients that hold connections.
 mod hoarders;
+
+// The book of changes that the staff has made.
+mod audit;

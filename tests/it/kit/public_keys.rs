@@ -55,7 +55,7 @@ impl Issuer {
 }
 
 const SECRET: &str = "0123456789abcdef0123456789abcdef";
-const GRANTS: Grants = Grants { subject: 42, admin: false };
+const GRANTS: Grants = Grants::user(42);
 
 fn folder() -> PathBuf {
     let folder = std::env::temp_dir().join(format!("fs-keys-{}", uuid::Uuid::new_v4().simple()));

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use flash_sale::sale::audit::Actor;
 use flash_sale::sale::claim::outcome::ClaimOutcome;
 use flash_sale::sale::coupon::input::Restock;
 use flash_sale::sale::coupon::rules::Change;
@@ -305,7 +306,12 @@ async fn compare(model: &Model, app: &TestApp, coupon: CouponId) -> TestCaseResu
     let live = model.orders.values().filter(|(_, state)| state.is_live()).count();
     prop_assert_eq!(usize::try_from(app.sold(coupon).await), Ok(live), "sold");
 
-    let run = app.app.reconciler.ask(AskedBy::Api, true).await.expect("both stores answer");
+    let run = app
+        .app
+        .reconciler
+        .ask(AskedBy::Api, true, &Actor::command_line())
+        .await
+        .expect("both stores answer");
     prop_assert_eq!(run.disagreements, Some(0), "{:?}", run.findings);
     prop_assert_eq!(run.repairs.len(), 0);
     Ok(())

@@ -12,6 +12,9 @@ mod lifecycle_model;
 // Orders that are not paid in time.
 mod expiry;
 
+// Redemption codes.
+mod redemptions;
+
 // Units on their way back to stock.
 mod stock_returns;
 

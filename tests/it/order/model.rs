@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use flash_sale::sale::audit::Actor;
 use flash_sale::sale::claim::outcome::ClaimOutcome;
 use flash_sale::sale::ids::{CouponId, OrderId};
 use flash_sale::sale::order::model::OrderStatus::{
@@ -10,6 +11,7 @@ use flash_sale::sale::order::model::OrderStatus::{
 };
 use flash_sale::sale::order::model::PayMethod;
 use flash_sale::sale::order::moves::Moved;
+use flash_sale::sale::order::moves::redeem::{Redeeming, Redemption};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
@@ -232,7 +234,13 @@ async fn step(
         Command::Refund(_) => {
             (payments.refund(user(n), order).await, model.step(order, Paid, Refunding, Refunded))
         }
-        _ => (moves.redeem(order).await, model.step(order, Paid, Redeemed, Redeemed)),
+        _ => {
+            // A repeat under its key is answered like the first request.
+            let key = Some("model".to_owned());
+            let request = Redemption { clerk: user(1), by: Actor::command_line(), key };
+            let redeeming = moves.redeem(order, request).await.map(redeemed);
+            (redeeming, model.step(order, Paid, Redeemed, Redeemed))
+        }
     };
     let answer = match moved.expect("Postgres answers") {
         Moved::There(order) => Answer::There(order.status),
@@ -240,6 +248,15 @@ async fn step(
         Moved::Impossible { from, to } => Answer::Impossible(from, to),
     };
     (answer, expected)
+}
+
+fn redeemed(redeeming: Redeeming) -> Moved {
+    match redeeming {
+        Redeeming::Redeemed(order) => Moved::There(order),
+        Redeeming::NotFound => Moved::NotFound,
+        Redeeming::Impossible(from) => Moved::Impossible { from, to: Redeemed },
+        Redeeming::Before { .. } => panic!("{redeeming:?}"),
+    }
 }
 
 /// Checks that both keep the same state.

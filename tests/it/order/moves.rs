@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
+use flash_sale::kit::jwt::Scope;
 use futures_util::future::join_all;
 use serde_json::json;
 
-use crate::support::TestApp;
+use crate::support::{Reply, TestApp, scoped_token};
 
 #[tokio::test]
 async fn an_order_is_paid() {
@@ -119,7 +120,7 @@ async fn a_paid_order_is_redeemed_by_an_administrator() {
     assert_eq!(app.act(1, order, "redeem").await.refusal(), (403, "forbidden"));
     let redeemed = app.redeem(order).await;
     assert_eq!((redeemed.status, redeemed.text("status")), (200, "redeemed"));
-    assert_eq!(app.redeem(order).await.body, redeemed.body, "a repeat changes nothing");
+    assert_eq!(app.redeem(order).await.refusal(), (409, "already_redeemed"));
     assert_eq!(app.pay(1, order).await.body, redeemed.body, "so it has been paid");
     assert_eq!(app.redeem(order + 1).await.refusal(), (404, "order_not_found"));
     assert_eq!((app.give_back().await, app.sold(coupon).await), (0, 1), "it keeps its unit");
@@ -146,7 +147,8 @@ async fn a_refund_gives_the_money_back_and_then_the_unit() {
     assert_eq!(app.my_claim(1, coupon).await.text("status"), "refunded");
 }
 
-/// Every action on an order in every status: 200 where it leads on or has led here, else both statuses.
+/// Every action on an order in every status: 200 where it leads on or has led here, else both statuses. A redemption
+/// happens once.
 #[tokio::test]
 async fn nothing_else_can_be_done() {
     let app = TestApp::start().await;
@@ -154,7 +156,7 @@ async fn nothing_else_can_be_done() {
     let possible = [
         ("unpaid", &["pay", "cancel"][..]),
         ("paid", &["pay", "refund", "redeem"]),
-        ("redeemed", &["pay", "redeem"]),
+        ("redeemed", &["pay"]),
         ("cancelled", &["cancel"]),
         ("expired", &[]),
         ("refunding", &["refund"]),
@@ -176,6 +178,10 @@ async fn nothing_else_can_be_done() {
             };
             if possible.contains(&action) {
                 assert_eq!(reply.status, 200, "{action} in {status}: {reply:?}");
+                continue;
+            }
+            if status == to {
+                assert_eq!(reply.refusal(), (409, "already_redeemed"));
                 continue;
             }
             assert_eq!(reply.refusal(), (409, "invalid_transition"), "{action} in {status}");
@@ -309,4 +315,59 @@ async fn each_move_touches_its_order_and_no_other() {
     }
     // Orders that were inserted as refunding have no payment on its way back.
     assert_eq!(app.number("SELECT count(*) FROM orders WHERE status = 'refunding'").await, 2);
+}
+
+#[tokio::test]
+async fn operators_search_the_orders_of_all_users() {
+    let app = TestApp::start().await;
+    let (one, other) = (app.create_flash(50).await, app.create_flash(50).await);
+    for user in 1..=9 {
+        match user % 3 {
+            0 => drop(app.paid_order(user, one).await),
+            _ => drop(app.order(user, one).await),
+        }
+    }
+    app.paid_order(3, other).await;
+    app.execute(
+        "UPDATE orders SET claimed_at = '2026-03-01'::timestamptz + user_id * interval '1 minute'",
+    )
+    .await;
+    let operator = scoped_token(77, Scope::Operator);
+    let ask = async |filter: &str| app.get(&format!("/v1/orders?{filter}"), &operator).await;
+    let users = |reply: &Reply| -> Vec<String> {
+        let orders = reply.body["orders"].as_array().expect("a list").iter();
+        orders.map(|order| order["user_id"].as_str().expect("an id").to_owned()).collect()
+    };
+    for (filter, expected) in [
+        (format!("coupon={one}"), "9 8 7 6 5 4 3 2 1"),
+        (format!("coupon={one}&status=paid"), "9 6 3"),
+        (format!("coupon={other}"), "3"),
+        ("user=3".to_owned(), "3 3"),
+        (format!("user=3&coupon={other}&status=paid"), "3"),
+        ("user=1&status=paid".to_owned(), ""),
+        ("status=paid".to_owned(), "9 6 3 3"),
+        ("from=2026-03-01T00:03:00Z&to=2026-03-01T00:05:00Z".to_owned(), "4 3 3"),
+        ("user=77".to_owned(), ""),
+    ] {
+        let reply = ask(&filter).await;
+        assert_eq!(users(&reply).join(" "), expected, "{filter}: {reply:?}");
+        let orders = reply.body["orders"].as_array().expect("a list");
+        assert!(orders.iter().all(|order| order["redemption_code"].is_null()), "{filter}");
+    }
+    let (mut seen, mut cursor) = (Vec::new(), String::new());
+    loop {
+        let reply = ask(&format!("to=2030-01-01T00:00:00Z&limit=3{cursor}")).await;
+        seen.extend(users(&reply));
+        let Some(next) = reply.body["next_cursor"].as_str() else { break };
+        cursor = format!("&cursor={next}");
+    }
+    assert_eq!(seen.join(" "), "9 8 7 6 5 4 3 3 2 1");
+    assert!(users(&ask("").await).is_empty(), "its own orders");
+    for wrong in ["user=0", "coupon=x", "status=cooked", "from=today", "to=1", "colour=red"] {
+        assert_eq!(ask(wrong).await.refusal(), (400, "invalid_query"), "{wrong}");
+    }
+    for token in [app.token(1), scoped_token(77, Scope::Clerk)] {
+        let refused = app.get("/v1/orders?user=1", &token).await;
+        assert_eq!(refused.refusal(), (403, "forbidden"));
+    }
 }

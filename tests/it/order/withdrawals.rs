@@ -1,6 +1,7 @@
 //! The place of a discarded dead letter: its unit is offered again only if no live order needs it.
 
 use flash_sale::app::start_housekeeping;
+use flash_sale::sale::audit::Actor;
 use flash_sale::sale::ids::CouponId;
 use futures_util::future::join_all;
 
@@ -35,7 +36,11 @@ async fn oversold(app: &TestApp, coupon: CouponId, n: i64) -> i64 {
 async fn discard_all(app: &TestApp) -> usize {
     let open = app.app.dead_letters.list(None, 1_000).await.expect("Postgres answers");
     for letter in &open {
-        app.app.dead_letters.discard(letter.id).await.expect("Postgres answers");
+        app.app
+            .dead_letters
+            .discard(letter.id, &Actor::command_line())
+            .await
+            .expect("Postgres answers");
     }
     open.len()
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use flash_sale::sale::audit::Actor;
 use flash_sale::sale::claim::outcome::ClaimOutcome;
 use flash_sale::sale::ids::CouponId;
 use flash_sale::sale::reconcile::runs::AskedBy;
@@ -143,7 +144,8 @@ async fn sold_is_counted_again_beside_orders_that_are_being_written() {
          UPDATE flash_sales SET sold = sold + 1"
     );
     sqlx::raw_sql(sqlx::AssertSqlSafe(insert)).execute(&mut *other).await.unwrap();
-    let repaired = app.app.reconciler.ask(AskedBy::Api, true);
+    let by = Actor::command_line();
+    let repaired = app.app.reconciler.ask(AskedBy::Api, true, &by);
     let commit = async {
         let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()";
         eventually("the repair waits", async || app.number(waits).await == 1).await;
@@ -192,7 +194,11 @@ async fn repairs_under_load_neither_lose_nor_over_admit() {
     };
     let repairs = async {
         while goes_on() {
-            app.app.reconciler.ask(AskedBy::Api, true).await.expect("both stores answer");
+            app.app
+                .reconciler
+                .ask(AskedBy::Api, true, &Actor::command_line())
+                .await
+                .expect("both stores answer");
         }
     };
     let (promised, (), ()) = tokio::join!(claims, writes, repairs);

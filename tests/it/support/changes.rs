@@ -31,12 +31,12 @@ impl TestApp {
 
     /// The first half of a change alone, as by a process that dies right after its commit.
     pub async fn decide(&self, coupon: CouponId, change: Change) -> Result<(), Refusal> {
-        self.app.coupon_changes.decide(coupon, change).await.expect("Postgres answers")
+        self.app.coupon_changes.decide(coupon, change, None).await.expect("Postgres answers")
     }
 
     /// Decides on this state and dies.
     pub async fn decide_on(&self, coupon: CouponId, state: CouponState) {
-        self.decide(coupon, Change::Move(state)).await.expect("it may");
+        self.decide(coupon, Change::Move(state, None)).await.expect("it may");
     }
 
     /// The sale of this coupon as Postgres has it now.

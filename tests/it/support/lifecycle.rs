@@ -63,9 +63,23 @@ impl TestApp {
 
     /// An administrator redeems `order`.
     pub async fn redeem(&self, order: i64) -> Reply {
+        self.redeem_under(&self.admin_token(), order, None).await
+    }
+
+    /// The bearer of this token redeems `order` by a request of this name.
+    pub async fn redeem_under(&self, token: &str, order: i64, key: Option<&str>) -> Reply {
         let path = format!("/v1/orders/{order}/redeem");
-        let request = self.client().post(self.url.clone() + &path);
-        self.send(request.bearer_auth(self.admin_token()), "POST", &path).await
+        let request = self.client().post(self.url.clone() + &path).bearer_auth(token);
+        let request = match key {
+            Some(key) => request.header("idempotency-key", key),
+            None => request,
+        };
+        self.send(request, "POST", &path).await
+    }
+
+    /// The redemption code of `user`'s paid order.
+    pub async fn code(&self, user: i64, order: i64) -> String {
+        self.show(user, order).await.text("redemption_code").to_owned()
     }
 
     /// The gateway confirms something, signed as it should be.

@@ -20,7 +20,7 @@ pub use private_servers::testing::{PATIENCE, bounded, eventually};
 pub use servers::{OwnServers, shared};
 pub use test_app::{
     IMPATIENT, SECRET, TestApp, admin_token, admin_token_of, calls, claims_in, done, now,
-    older_process, token, user, write_all,
+    older_process, scoped_token, token, user, write_all,
 };
 
 /// A proxy in front of the app's Redis that can interfere with `command`.

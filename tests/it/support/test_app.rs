@@ -14,7 +14,7 @@ use flash_sale::base::limits;
 use flash_sale::base::shutdown::Shutdown;
 use flash_sale::http;
 use flash_sale::http::state::HttpState;
-use flash_sale::kit::jwt::{Grants, Tokens};
+use flash_sale::kit::jwt::{Grants, Scope, Tokens};
 use flash_sale::kit::postgres;
 use flash_sale::kit::redis::Redis;
 use flash_sale::sale::Stores;
@@ -560,7 +560,7 @@ pub fn now() -> DateTime<Utc> {
 
 /// A user's token.
 pub fn token(user: i64) -> String {
-    issue(user, false)
+    issue(Grants::user(user))
 }
 
 /// An administrator's token.
@@ -570,12 +570,17 @@ pub fn admin_token() -> String {
 
 /// The same, of this administrator.
 pub fn admin_token_of(subject: i64) -> String {
-    issue(subject, true)
+    issue(Grants::administrator(subject))
 }
 
-fn issue(subject: i64, admin: bool) -> String {
+/// A token of this scope.
+pub fn scoped_token(subject: i64, scope: Scope) -> String {
+    issue(Grants { subject, scope: Some(scope) })
+}
+
+fn issue(grants: Grants) -> String {
     let tokens = Tokens::new(&SecretString::from(SECRET));
-    tokens.issue(Grants { subject, admin }, now() + TimeDelta::hours(1))
+    tokens.issue(grants, now() + TimeDelta::hours(1))
 }
 
 /// A user.

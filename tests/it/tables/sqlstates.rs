@@ -415,10 +415,11 @@ async fn the_note_of_what_is_postponed() {
 // ---- requests of users and administrators ----
 
 /// A request over HTTP, and one of its writes that is refused.
-const ASKED: [(&str, &str, &str); 27] = [
+const ASKED: [(&str, &str, &str); 35] = [
     ("regular claim", "INSERT", "orders"),
     ("pay", "UPDATE", "orders"),
     ("pay", "INSERT", "payments"),
+    ("pay", "INSERT", "redemptions"),
     ("pay", "INSERT", "stock_returns"),
     ("cancel", "UPDATE", "orders"),
     ("cancel", "INSERT", "stock_returns"),
@@ -426,22 +427,29 @@ const ASKED: [(&str, &str, &str); 27] = [
     ("refund", "UPDATE", "orders"),
     ("refund", "UPDATE", "payments"),
     ("redeem", "UPDATE", "orders"),
+    ("redeem", "UPDATE", "redemptions"),
+    ("redeem", "INSERT", "audit"),
     ("discard", "UPDATE", "dead_letters"),
     ("discard", "INSERT", "orders"),
+    ("discard", "INSERT", "audit"),
     ("discard", "INSERT", "stock_returns"),
     ("pause", "UPDATE", "coupons"),
     ("end", "UPDATE", "coupons"),
     ("edit", "UPDATE", "coupons"),
     ("edit", "UPDATE", "flash_sales"),
+    ("edit", "INSERT", "audit"),
+    ("pause", "INSERT", "audit"),
     ("restock", "UPDATE", "coupons"),
     ("restock", "UPDATE", "flash_sales"),
     ("restock", "INSERT", "restocks"),
     ("create", "INSERT", "coupons"),
     ("create", "INSERT", "flash_sales"),
+    ("create", "INSERT", "audit"),
     ("confirm", "INSERT", "payments"),
     ("confirm", "UPDATE", "orders"),
     ("archive", "UPDATE", "flash_sales"),
     ("archive", "INSERT", "orders"),
+    ("archive", "INSERT", "audit"),
     ("archive", "UPDATE", "dead_letters"),
 ];
 

@@ -1,5 +1,6 @@
 //! Each status of an order, and a dead letter, against all code that counts or selects orders by their status.
 
+use flash_sale::sale::audit::Actor;
 use flash_sale::sale::coupon::stock;
 use flash_sale::sale::ids::{CouponId, OrderId};
 use flash_sale::sale::order::model::OrderStatus;
@@ -201,7 +202,11 @@ async fn who_inherits_a_place() {
             sale_is(&app, coupon, "sold", i64::from(row.live)).await;
             let letter =
                 app.app.dead_letters.list(None, 1).await.expect("Postgres answers").remove(0);
-            app.app.dead_letters.discard(letter.id).await.expect("Postgres answers");
+            app.app
+                .dead_letters
+                .discard(letter.id, &Actor::command_line())
+                .await
+                .expect("Postgres answers");
             assert_eq!(app.give_back().await, 1, "{row:?}");
             let (buyer, left) = if row.live { (Some(&order), 8) } else { (None, 9) };
             let buyers = app.buyers(coupon).await;
@@ -253,7 +258,12 @@ async fn what_keeps_a_sale_in_redis() {
         let archived = app.app.archive.pass().await.expect("both stores answer");
         assert_eq!(archived, usize::from(row.archivable), "{row:?}");
         // The answer to an operator names the cause.
-        let asked = app.app.archive.ask(coupon, false).await.expect("both stores answer");
+        let asked = app
+            .app
+            .archive
+            .ask(coupon, false, &Actor::command_line())
+            .await
+            .expect("both stores answer");
         let refused = format!("{asked:?}").contains("NotSettled");
         assert_eq!(refused, !row.archivable, "{row:?}: {asked:?}");
     }

@@ -25,7 +25,7 @@ impl Crowd {
         let expires_at = Clock::System.now() + TimeDelta::hours(HOURS_VALID);
         let mut headers = Vec::new();
         for subject in (first..).take(count) {
-            let token = tokens.issue(Grants { subject, admin: false }, expires_at);
+            let token = tokens.issue(Grants::user(subject), expires_at);
             write!(headers, "Bearer {token}").expect("memory takes what is written");
         }
         let header_bytes = headers.len() / count.max(1);
@@ -52,7 +52,7 @@ impl Crowd {
 /// The header of an administrator, who creates coupons.
 pub fn admin_header(tokens: &Tokens) -> HeaderValue {
     let expires_at = Clock::System.now() + TimeDelta::hours(HOURS_VALID);
-    let token = tokens.issue(Grants { subject: 1, admin: true }, expires_at);
+    let token = tokens.issue(Grants::administrator(1), expires_at);
     HeaderValue::from_str(&format!("Bearer {token}")).expect("a token is plain ASCII")
 }
 

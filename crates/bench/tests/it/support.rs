@@ -222,5 +222,6 @@ fn store_arguments(servers: &PrivateServers) -> Vec<String> {
 
 fn token(subject: i64, admin: bool) -> String {
     let tokens = Tokens::new(&SecretString::from(SECRET));
-    tokens.issue(Grants { subject, admin }, Clock::System.now() + chrono::TimeDelta::hours(1))
+    let grants = if admin { Grants::administrator(subject) } else { Grants::user(subject) };
+    tokens.issue(grants, Clock::System.now() + chrono::TimeDelta::hours(1))
 }

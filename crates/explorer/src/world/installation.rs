@@ -139,12 +139,12 @@ impl Default for Signer {
 impl Signer {
     /// A token of this user.
     pub fn user(&self, user: i64) -> String {
-        self.issue(Grants { subject: user, admin: false })
+        self.issue(Grants::user(user))
     }
 
     /// A token of an administrator.
     pub fn admin(&self) -> String {
-        self.issue(Grants { subject: 1, admin: true })
+        self.issue(Grants::administrator(1))
     }
 
     fn issue(&self, grants: Grants) -> String {

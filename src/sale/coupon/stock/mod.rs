@@ -5,7 +5,7 @@
 
 mod queries;
 
-use sqlx::{PgConnection, PgPool};
+use sqlx::{PgConnection, PgExecutor, PgPool};
 
 use crate::base::durability::Level;
 use crate::kit::postgres;
@@ -308,7 +308,7 @@ pub async fn recount_sold(pool: &PgPool, coupon: CouponId) -> sqlx::Result<Optio
 
 /// Notes that an ended sale, whose claims are known to be orders, leaves Redis. False if an order may still expire, a
 /// unit is on its way back to Redis, or an operator has to decide on a dead letter.
-pub async fn archive(pool: &PgPool, coupon: CouponId) -> sqlx::Result<bool> {
+pub async fn archive(executor: impl PgExecutor<'_>, coupon: CouponId) -> sqlx::Result<bool> {
     let done = sqlx::query!(
         "UPDATE flash_sales SET archived_at = now(), updated_at = now()
          WHERE coupon_id = $1 AND archived_at IS NULL
@@ -321,7 +321,7 @@ pub async fn archive(pool: &PgPool, coupon: CouponId) -> sqlx::Result<bool> {
                            WHERE dead_letters.coupon_id = $1 AND resolved_at IS NULL)",
         coupon.get(),
     )
-    .execute(pool)
+    .execute(executor)
     .await?;
     Ok(done.rows_affected() == 1)
 }

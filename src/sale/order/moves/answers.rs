@@ -2,7 +2,7 @@
 
 use super::{Move, Moved, OrderMoves};
 use crate::sale::ids::{CouponId, OrderId, UserId};
-use crate::sale::order::model::{Order, OrderStatus};
+use crate::sale::order::model::{Order, OrderStatus, RedemptionCode};
 
 impl OrderMoves {
     /// One order, of any user.
@@ -13,7 +13,8 @@ impl OrderMoves {
                       user_id AS "user_id: UserId", status AS "status: OrderStatus", pay_method,
                       coalesce(pay_cents, older_order_price(id, coupon_id, claimed_at)) AS "pay_cents!",
                       coalesce(currency, (SELECT currency FROM coupons WHERE id = coupon_id), 'CNY') AS "currency!", pay_by,
-                      claimed_at, paid_at, redeemed_at, cancelled_at, expired_at, refunding_at, refunded_at
+                      claimed_at, paid_at, redeemed_at, cancelled_at, expired_at, refunding_at, refunded_at,
+                      (SELECT code FROM redemptions WHERE order_id = orders.id AND status = 'paid') AS "redemption_code: RedemptionCode"
                FROM orders WHERE id = $1"#,
             order.get(),
         )

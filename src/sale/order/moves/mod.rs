@@ -24,11 +24,14 @@
 //! # Locks
 //!
 //! Rows are locked in this order: orders (of several, those that are locked are skipped, or all are locked in the
-//! order of their ids), stock returns, sales in coupon order, payments. The worker's write transaction inserts its
+//! order of their ids), redemptions, stock returns, sales in coupon order, payments. The worker's write transaction inserts its
 //! orders before it counts them as sold, also in coupon order. So no transactions wait for each other in a circle.
 
 // Answers to the caller of a move.
 mod answers;
+
+// Redeeming.
+pub mod redeem;
 
 // The outcome of a move.
 mod moved;
@@ -66,8 +69,6 @@ pub(in crate::sale) const PAY: Move =
 /// paid -> refunding
 pub(in crate::sale) const REFUND: Move =
     Move { from: OrderStatus::Paid, there: &[OrderStatus::Refunding, OrderStatus::Refunded] };
-/// paid -> redeemed
-const REDEEM: Move = Move { from: OrderStatus::Paid, there: &[OrderStatus::Redeemed] };
 /// unpaid -> cancelled
 const CANCEL: Move = Move { from: OrderStatus::Unpaid, there: &[OrderStatus::Cancelled] };
 
@@ -98,21 +99,6 @@ impl OrderMoves {
     pub async fn cancel(&self, user: UserId, order: OrderId) -> Result<Moved, Failure> {
         let moves = self.clone();
         self.to_the_end(async move { moves.cancel_now(user, order).await }).await
-    }
-
-    /// Redeems a paid order.
-    pub async fn redeem(&self, order: OrderId) -> Result<Moved, Failure> {
-        if let Some(answer) = self.cannot(&REDEEM, order, None).await? {
-            return Ok(answer);
-        }
-        let done = sqlx::query!(
-            "UPDATE orders SET status = 'redeemed', redeemed_at = now(), updated_at = now()
-             WHERE id = $1 AND status = 'paid'",
-            order.get(),
-        )
-        .execute(&self.pool)
-        .await?;
-        Ok(self.answer(&REDEEM, order, done.rows_affected() == 1).await?)
     }
 
     /// Closes unpaid orders whose time is over, up to `limit`, oldest first; locked and postponed orders are skipped. The
@@ -242,21 +228,24 @@ async fn cancel(pool: &PgPool, order: OrderId) -> sqlx::Result<bool> {
     Ok(!closed.is_empty())
 }
 
-/// Makes an order paid. False if it wasn't unpaid.
+/// Makes an order paid, and its redemption code. False if it wasn't unpaid.
 pub(in crate::sale) async fn pay(
     tx: &mut PgConnection,
     order: OrderId,
     method: PayMethod,
 ) -> sqlx::Result<bool> {
-    let done = sqlx::query!(
-        "UPDATE orders SET status = 'paid', paid_at = now(), pay_method = $2, updated_at = now()
-         WHERE id = $1 AND status = 'unpaid'",
+    let paid = sqlx::query_scalar!(
+        r#"WITH paid AS (
+               UPDATE orders SET status = 'paid', paid_at = now(), pay_method = $2, updated_at = now()
+               WHERE id = $1 AND status = 'unpaid' RETURNING id),
+           coded AS (INSERT INTO redemptions (order_id) SELECT id FROM paid ON CONFLICT DO NOTHING)
+           SELECT count(*) AS "count!" FROM paid"#,
         order.get(),
         method.as_str(),
     )
-    .execute(tx)
+    .fetch_one(tx)
     .await?;
-    Ok(done.rows_affected() == 1)
+    Ok(paid == 1)
 }
 
 /// Begins the refund of a paid order. False if it wasn't paid.

@@ -11,14 +11,14 @@ mod regular;
 mod sales;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use flash_sale::kit::jwt::{Grants, Tokens};
+use flash_sale::kit::jwt::{Grants, Scope, Tokens};
 use flash_sale::sale::ids::CouponId;
 use flash_sale::sale::pass::Pass;
 use secrecy::SecretString;
 use serde_json::{Value, json};
 
 use crate::http::bad_input::flash;
-use crate::support::{Reply, SECRET, TestApp, now};
+use crate::support::{Reply, SECRET, TestApp, now, scoped_token};
 use answers::{Snapshot, Thing, comparison, in_review, notice_of, request};
 
 /// The user of the things below.
@@ -28,52 +28,84 @@ const OTHER: i64 = 1_008;
 /// Valid as every kind of id, and the id of no thing.
 const MISSING: i64 = i64::MAX;
 
-/// Roles, in the order of the columns. `expired` and `forged` are tokens of the owner and of an administrator, past their
-/// `exp` or signed with another secret.
-const ROLES: [&str; 6] = ["no token", "expired", "forged", "owner", "other", "admin"];
+/// Roles, in the order of the columns. `expired` and `forged` are tokens of the owner, as a user and with each scope, past
+/// their `exp` or signed with another secret.
+const ROLES: [&str; 8] =
+    ["no token", "expired", "forged", "owner", "other", "clerk", "operator", "admin"];
 
 /// Status for each role, operation, and the thing that its `{id}` names.
 ///
 /// * Coupons and the operations of the process are public, so the answer to any of them may tell whether they exist.
-/// * An order exists for its user only: 404 for all others, an administrator's own `/v1/orders` included.
-/// * An administrator's operation is 403 for a user, before any look-up.
+/// * An order exists for its user only: 404 for all others, the staff's own `/v1/orders` included. Operators and
+///   administrators read any order by its id.
+/// * An operation of the staff is 403 for a user, and for a scope below its own, before any look-up. What an operator may
+///   not ask for by a body is in `an_operator_may_not_give_up_what_is_lost`.
 /// * A payment gateway proves itself by its signature; a token is no substitute.
-const OPERATIONS: &[([u16; 6], &str, &str, Of)] = &[
-    ([200, 200, 200, 200, 200, 200], "get", "/livez", Of::Nothing),
-    ([200, 200, 200, 200, 200, 200], "get", "/metrics", Of::Nothing),
-    ([200, 200, 200, 200, 200, 200], "get", "/readyz", Of::Nothing),
-    ([200, 200, 200, 200, 200, 200], "get", "/v1/coupons", Of::Sale),
-    ([401, 401, 401, 403, 403, 201], "post", "/v1/coupons", Of::Nothing),
-    ([200, 200, 200, 200, 200, 200], "get", "/v1/coupons/{id}", Of::Sale),
-    ([401, 401, 401, 403, 403, 200], "patch", "/v1/coupons/{id}", Of::Sale),
-    ([401, 401, 401, 403, 403, 200], "post", "/v1/coupons/{id}/archive", Of::EndedSale),
-    ([401, 401, 401, 202, 202, 202], "post", "/v1/coupons/{id}/claims", Of::Sale),
-    ([401, 401, 401, 200, 404, 404], "get", "/v1/coupons/{id}/claims/me", Of::ClaimedSale),
-    ([401, 401, 401, 403, 403, 200], "post", "/v1/coupons/{id}/end", Of::Sale),
-    ([200, 200, 200, 200, 200, 200], "get", "/v1/coupons/{id}/live", Of::Sale),
-    ([401, 401, 401, 403, 403, 200], "post", "/v1/coupons/{id}/pause", Of::Sale),
-    ([401, 401, 401, 403, 403, 200], "post", "/v1/coupons/{id}/restock", Of::Sale),
-    ([401, 401, 401, 403, 403, 200], "post", "/v1/coupons/{id}/resume", Of::PausedSale),
-    ([401, 401, 401, 403, 403, 200], "get", "/v1/dead-letters", Of::DeadLetter),
-    ([401, 401, 401, 403, 403, 200], "post", "/v1/dead-letters/retry", Of::DeadLetter),
-    ([401, 401, 401, 403, 403, 204], "post", "/v1/dead-letters/{id}/discard", Of::DeadLetter),
-    ([401, 401, 401, 403, 403, 200], "post", "/v1/dead-letters/{id}/retry", Of::DeadLetter),
-    ([401, 401, 401, 200, 200, 200], "get", "/v1/orders", Of::PaidOrder),
-    ([401, 401, 401, 200, 404, 404], "get", "/v1/orders/{id}", Of::UnpaidOrder),
-    ([401, 401, 401, 200, 404, 404], "post", "/v1/orders/{id}/cancel", Of::UnpaidOrder),
-    ([401, 401, 401, 200, 404, 404], "post", "/v1/orders/{id}/pay", Of::UnpaidOrder),
-    ([401, 401, 401, 403, 403, 200], "post", "/v1/orders/{id}/redeem", Of::PaidOrder),
-    ([401, 401, 401, 200, 404, 404], "post", "/v1/orders/{id}/refund", Of::PaidOrder),
-    ([403, 403, 403, 403, 403, 403], "post", "/v1/payments/callback", Of::UnpaidOrder),
-    ([401, 401, 401, 403, 403, 200], "get", "/v1/payments/owed", Of::HeldPayment),
-    ([401, 401, 401, 403, 403, 204], "post", "/v1/payments/{id}/close", Of::HeldPayment),
-    ([401, 401, 401, 403, 403, 204], "post", "/v1/payments/{id}/hand-back", Of::HeldPayment),
-    ([401, 401, 401, 403, 403, 200], "get", "/v1/postponed", Of::PostponedItem),
-    ([401, 401, 401, 403, 403, 204], "post", "/v1/postponed/{id}/retry", Of::PostponedItem),
-    ([401, 401, 401, 403, 403, 200], "post", "/v1/reconcile", Of::Nothing),
-    ([401, 401, 401, 403, 403, 200], "get", "/v1/reconcile/runs", Of::Comparison),
-    ([401, 401, 401, 403, 403, 200], "get", "/v1/reconcile/runs/{id}", Of::Comparison),
-    ([401, 401, 401, 403, 403, 200], "get", "/v1/recoveries", Of::Nothing),
+const OPERATIONS: &[([u16; 8], &str, &str, Of)] = &[
+    ([200, 200, 200, 200, 200, 200, 200, 200], "get", "/livez", Of::Nothing),
+    ([200, 200, 200, 200, 200, 200, 200, 200], "get", "/metrics", Of::Nothing),
+    ([200, 200, 200, 200, 200, 200, 200, 200], "get", "/readyz", Of::Nothing),
+    ([401, 401, 401, 403, 403, 403, 403, 200], "get", "/v1/audit", Of::Nothing),
+    ([200, 200, 200, 200, 200, 200, 200, 200], "get", "/v1/coupons", Of::Sale),
+    ([401, 401, 401, 403, 403, 403, 403, 201], "post", "/v1/coupons", Of::Nothing),
+    ([200, 200, 200, 200, 200, 200, 200, 200], "get", "/v1/coupons/{id}", Of::Sale),
+    ([401, 401, 401, 403, 403, 403, 403, 200], "patch", "/v1/coupons/{id}", Of::Sale),
+    ([401, 401, 401, 403, 403, 403, 200, 200], "post", "/v1/coupons/{id}/archive", Of::EndedSale),
+    ([401, 401, 401, 202, 202, 202, 202, 202], "post", "/v1/coupons/{id}/claims", Of::Sale),
+    (
+        [401, 401, 401, 200, 404, 404, 404, 404],
+        "get",
+        "/v1/coupons/{id}/claims/me",
+        Of::ClaimedSale,
+    ),
+    ([401, 401, 401, 403, 403, 403, 200, 200], "post", "/v1/coupons/{id}/end", Of::Sale),
+    ([200, 200, 200, 200, 200, 200, 200, 200], "get", "/v1/coupons/{id}/live", Of::Sale),
+    ([401, 401, 401, 403, 403, 403, 200, 200], "post", "/v1/coupons/{id}/pause", Of::Sale),
+    ([401, 401, 401, 403, 403, 403, 200, 200], "post", "/v1/coupons/{id}/restock", Of::Sale),
+    ([401, 401, 401, 403, 403, 403, 200, 200], "post", "/v1/coupons/{id}/resume", Of::PausedSale),
+    ([401, 401, 401, 403, 403, 403, 200, 200], "get", "/v1/dead-letters", Of::DeadLetter),
+    ([401, 401, 401, 403, 403, 403, 200, 200], "post", "/v1/dead-letters/retry", Of::DeadLetter),
+    (
+        [401, 401, 401, 403, 403, 403, 204, 204],
+        "post",
+        "/v1/dead-letters/{id}/discard",
+        Of::DeadLetter,
+    ),
+    (
+        [401, 401, 401, 403, 403, 403, 200, 200],
+        "post",
+        "/v1/dead-letters/{id}/retry",
+        Of::DeadLetter,
+    ),
+    ([401, 401, 401, 200, 200, 200, 200, 200], "get", "/v1/orders", Of::PaidOrder),
+    ([401, 401, 401, 200, 404, 404, 200, 200], "get", "/v1/orders/{id}", Of::UnpaidOrder),
+    ([401, 401, 401, 200, 404, 404, 404, 404], "post", "/v1/orders/{id}/cancel", Of::UnpaidOrder),
+    ([401, 401, 401, 200, 404, 404, 404, 404], "post", "/v1/orders/{id}/pay", Of::UnpaidOrder),
+    ([401, 401, 401, 200, 404, 404, 404, 404], "get", "/v1/orders/{id}/qr", Of::PaidOrder),
+    ([401, 401, 401, 403, 403, 200, 200, 200], "post", "/v1/orders/{id}/redeem", Of::PaidOrder),
+    ([401, 401, 401, 200, 404, 404, 404, 404], "post", "/v1/orders/{id}/refund", Of::PaidOrder),
+    ([403, 403, 403, 403, 403, 403, 403, 403], "post", "/v1/payments/callback", Of::UnpaidOrder),
+    ([401, 401, 401, 403, 403, 403, 200, 200], "get", "/v1/payments/owed", Of::HeldPayment),
+    ([401, 401, 401, 403, 403, 403, 403, 204], "post", "/v1/payments/{id}/close", Of::HeldPayment),
+    (
+        [401, 401, 401, 403, 403, 403, 204, 204],
+        "post",
+        "/v1/payments/{id}/hand-back",
+        Of::HeldPayment,
+    ),
+    ([401, 401, 401, 403, 403, 403, 200, 200], "get", "/v1/postponed", Of::PostponedItem),
+    (
+        [401, 401, 401, 403, 403, 403, 204, 204],
+        "post",
+        "/v1/postponed/{id}/retry",
+        Of::PostponedItem,
+    ),
+    ([401, 401, 401, 403, 403, 403, 200, 200], "post", "/v1/reconcile", Of::Nothing),
+    ([401, 401, 401, 403, 403, 403, 200, 200], "get", "/v1/reconcile/runs", Of::Comparison),
+    ([401, 401, 401, 403, 403, 403, 200, 200], "get", "/v1/reconcile/runs/{id}", Of::Comparison),
+    ([401, 401, 401, 403, 403, 403, 200, 200], "get", "/v1/recoveries", Of::Nothing),
+    ([401, 401, 401, 403, 403, 200, 200, 200], "post", "/v1/redemptions", Of::CodedOrder),
+    ([401, 401, 401, 403, 403, 200, 200, 200], "get", "/v1/redemptions/{code}", Of::CodedOrder),
 ];
 
 /// The kind of thing that an operation is tried on. Each row has one of its own.
@@ -91,6 +123,8 @@ enum Of {
     UnpaidOrder,
     /// The owner's.
     PaidOrder,
+    /// The owner's, paid, with the digits of its id as its code.
+    CodedOrder,
     /// The owner's promise, in review.
     DeadLetter,
     /// A payment for an order that isn't there.
@@ -126,8 +160,8 @@ async fn each_role_is_answered_as_the_table_says() {
     let app = TestApp::configured(&["--payment-callback-secret", SECRET]).await;
     let mut wrong = Vec::new();
     for (statuses, method, path, of) in OPERATIONS {
-        let thing = make(&app, *of).await;
-        // Refusals first: an answer that changes the thing comes after all that must not.
+        let mut thing = make(&app, *of).await;
+        // Refusals first: an answer that changes the thing comes after all that must not, and the next one has another.
         let mut columns: Vec<(u16, &str)> = statuses.iter().copied().zip(ROLES).collect();
         columns.sort_by_key(|(status, _)| *status < 400);
         for (status, role) in columns {
@@ -138,12 +172,34 @@ async fn each_role_is_answered_as_the_table_says() {
                     complaints.into_iter().map(|it| format!("{method} {path}, {role}: {it}")),
                 );
             }
+            if status < 400 && *method != "get" {
+                thing = make(&app, *of).await;
+            }
         }
     }
     assert!(wrong.is_empty(), "{} differ:\n{}", wrong.len(), wrong.join("\n"));
     // The body that was refused from every role is one that the gateway may send.
     let thing = make(&app, Of::UnpaidOrder).await;
     assert_eq!(app.confirm(&notice_of(thing.id)).await.status, 200);
+}
+
+#[tokio::test]
+async fn an_operator_may_not_give_up_what_is_lost() {
+    let app = TestApp::start().await;
+    let thing = make(&app, Of::EndedSale).await;
+    let token = scoped_token(OTHER, Scope::Operator);
+    let before = Snapshot::of(&app, &thing).await;
+    let archive = format!("/v1/coupons/{}/archive", thing.id);
+    for (path, body) in [
+        (archive.as_str(), json!({"accept_loss": true})),
+        ("/v1/reconcile", json!({"repair": true})),
+    ] {
+        let reply = request(&app, "post", path, Some(&token), &body).await;
+        assert_eq!(reply.refusal(), (403, "forbidden"), "{path}");
+        assert!(reply.text("detail").contains("`admin`"), "{reply:?}");
+    }
+    let changes = before.changes(&Snapshot::of(&app, &thing).await);
+    assert!(changes.is_empty(), "{changes:#?}");
 }
 
 /// One operation, asked for by one role.
@@ -200,7 +256,7 @@ impl Cell<'_> {
     }
 
     async fn ask(&self, id: &str, body: &Value) -> Reply {
-        let path = self.path.replace("{id}", id);
+        let path = self.path.replace("{id}", id).replace("{code}", id);
         request(self.app, self.method, &path, self.token.as_deref(), body).await
     }
 
@@ -208,20 +264,22 @@ impl Cell<'_> {
         match (self.method, self.path.rsplit('/').next().unwrap_or_default()) {
             ("post", "coupons") => flash(),
             ("patch", _) => json!({"title": "another title"}),
-            ("post", "archive") => json!({"accept_loss": true}),
+            ("post", "archive") => json!({"accept_loss": self.role != "operator"}),
             ("post", "retry") if self.path == "/v1/dead-letters/retry" => json!({}),
+            ("post", "redemptions") => json!({"code": thing.id.to_string()}),
             ("post", "restock") => json!({"units": 1, "key": "k"}),
             ("post", "pay") => json!({"method": "balance"}),
-            ("post", "reconcile") => json!({"repair": true}),
+            ("post", "reconcile") => json!({"repair": self.role != "operator"}),
             ("post", "close") => json!({"note": "sent by hand"}),
             ("post", "callback") => notice_of(thing.id),
             _ => Value::Null,
         }
     }
 
-    /// Whether the role must not know the thing: neither its owner, nor an administrator with business there.
+    /// Whether the role must not know the thing: neither its owner, nor one of the staff with business there.
     fn is_stranger(&self) -> bool {
-        self.role != "owner" && (self.role != "admin" || self.path == "/v1/orders")
+        let is_staff = ["clerk", "operator", "admin"].contains(&self.role);
+        self.role != "owner" && (!is_staff || self.path == "/v1/orders")
     }
 
     fn code(&self, status: u16) -> Option<&'static str> {
@@ -252,20 +310,23 @@ fn tokens(app: &TestApp, role: &str) -> Vec<Option<String>> {
     let in_an_hour = now() + TimeDelta::hours(1);
     match role {
         "no token" => vec![None],
-        "expired" => both(SECRET, now() - TimeDelta::minutes(1)),
-        "forged" => both("another secret that is only good for tests", in_an_hour),
+        "expired" => of_each_scope(SECRET, now() - TimeDelta::minutes(1)),
+        "forged" => of_each_scope("another secret that is only good for tests", in_an_hour),
         "owner" => vec![Some(app.token(OWNER))],
         "other" => vec![Some(app.token(OTHER))],
+        "clerk" => vec![Some(scoped_token(OTHER, Scope::Clerk))],
+        "operator" => vec![Some(scoped_token(OTHER, Scope::Operator))],
         "admin" => vec![Some(app.admin_token())],
         role => panic!("no role {role}"),
     }
 }
 
-/// A token of the owner and one of an administrator.
-fn both(secret: &str, expires_at: DateTime<Utc>) -> Vec<Option<String>> {
+/// Tokens of the owner: as a user, and with each scope.
+fn of_each_scope(secret: &str, expires_at: DateTime<Utc>) -> Vec<Option<String>> {
     let tokens = Tokens::new(&SecretString::from(secret));
-    let grants = [Grants { subject: OWNER, admin: false }, Grants { subject: OWNER, admin: true }];
-    grants.into_iter().map(|grants| Some(tokens.issue(grants, expires_at))).collect()
+    let scopes = [None].into_iter().chain(Scope::ALL.map(Some));
+    let grants = scopes.map(|scope| Grants { subject: OWNER, scope });
+    grants.map(|grants| Some(tokens.issue(grants, expires_at))).collect()
 }
 
 async fn make(app: &TestApp, of: Of) -> Thing {
@@ -293,18 +354,19 @@ async fn make(app: &TestApp, of: Of) -> Thing {
 async fn of_a_sale(app: &TestApp, of: Of, coupon: CouponId) -> Thing {
     let order = match of {
         Of::UnpaidOrder | Of::ClaimedSale => Some(app.order(OWNER, coupon).await),
-        Of::PaidOrder | Of::EndedSale => Some(app.paid_order(OWNER, coupon).await),
+        Of::PaidOrder | Of::CodedOrder | Of::EndedSale => Some(app.paid_order(OWNER, coupon).await),
         Of::DeadLetter => Some(in_review(app, OWNER, coupon).await),
         _ => None,
     };
     match of {
         Of::PausedSale => assert_eq!(app.r#move(coupon, "pause").await.status, 200),
         Of::EndedSale => assert_eq!(app.r#move(coupon, "end").await.status, 200),
+        Of::CodedOrder => app.execute("UPDATE redemptions SET code = order_id::text").await,
         _ => {}
     }
     let id = match (of, order) {
         (Of::DeadLetter, _) => app.number("SELECT max(id) FROM dead_letters").await,
-        (Of::UnpaidOrder | Of::PaidOrder, Some(order)) => order,
+        (Of::UnpaidOrder | Of::PaidOrder | Of::CodedOrder, Some(order)) => order,
         _ => coupon.get(),
     };
     Thing { id, coupon: Some(coupon), order }

@@ -40,6 +40,19 @@ const ANSWERS: &[Row] = &[
         ],
     ),
     (
+        "show, by an administrator",
+        &[
+            ("200 unpaid, unchanged", "unpaid"),
+            ("200 paid, unchanged", "paid"),
+            ("200 redeemed, unchanged", "redeemed"),
+            ("200 cancelled, unchanged", "leaving cancelled"),
+            ("200 expired, unchanged", "expired"),
+            ("200 refunding, unchanged", "refunding"),
+            ("200 refunded, unchanged", "refunded"),
+            ("404 order_not_found", NO_ROW),
+        ],
+    ),
+    (
         "pay",
         &[
             ("200 paid", "unpaid"),
@@ -72,7 +85,7 @@ const ANSWERS: &[Row] = &[
         "redeem, by an administrator",
         &[
             ("200 redeemed", "paid"),
-            ("200 redeemed, unchanged", "redeemed"),
+            ("409 already_redeemed", "redeemed"),
             ("409 invalid_transition", "unpaid leaving cancelled expired refunding refunded"),
             ("404 order_not_found", NO_ROW),
         ],

@@ -74,7 +74,7 @@ impl Design for Http {
 impl Http {
     fn claim_of(&self, user: i64) -> anyhow::Result<Request<Empty<Bytes>>> {
         let expires_at = Clock::System.now() + TimeDelta::hours(1);
-        let token = self.tokens.issue(Grants { subject: user, admin: false }, expires_at);
+        let token = self.tokens.issue(Grants::user(user), expires_at);
         let request = Request::post(format!("/v1/coupons/{}/claims", self.service.coupon))
             .header(header::HOST, &self.address)
             .header(header::AUTHORIZATION, format!("Bearer {token}"));

@@ -14,6 +14,7 @@ use flash_sale::base::config::Config;
 use flash_sale::base::shutdown::Shutdown;
 use flash_sale::kit::postgres;
 use flash_sale::kit::redis::Redis;
+use flash_sale::sale::audit::Actor;
 use flash_sale::sale::coupon::create::Creation;
 use flash_sale::sale::coupon::input::{NewCoupon, NewSale};
 use flash_sale::sale::coupon::model::CouponKind;
@@ -114,7 +115,7 @@ async fn create(app: &App, units: i64) -> anyhow::Result<CouponId> {
         value_cents: 5_000,
         sale: Some(sale),
     };
-    match app.coupons.create(new).await? {
+    match app.coupons.create(new, &Actor::command_line()).await? {
         Creation::Created(coupon) => Ok(coupon.id),
         refused => Err(refused.into()),
     }

@@ -1,0 +1,2 @@
+-- no-transaction
+CREATE INDEX CONCURRENTLY orders_of_status ON orders (status, claimed_at, id);

@@ -1,0 +1,76 @@
+//! The book of changes that the staff has made, for administrators.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+
+use crate::app::App;
+use crate::base::limits;
+use crate::http::auth::Admin;
+use crate::http::extract::Params;
+use crate::http::page::{cut_page, page_limit};
+use crate::http::problem::Problem;
+use crate::sale::audit::{Action, AuditEntry, Filter};
+use crate::sale::ids::{AuditId, SubjectId, UserId};
+
+/// Filter and position in the list.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct Asked {
+    /// Only changes by the bearer of a token with this `sub`.
+    #[param(nullable = false)]
+    actor: Option<UserId>,
+    /// Only changes of this kind.
+    #[param(inline, nullable = false)]
+    action: Option<Action>,
+    /// Only changes of the coupon, order, dead letter, payment, postponed item or comparison with this id.
+    #[param(nullable = false)]
+    subject: Option<SubjectId>,
+    /// Only changes from this time on.
+    #[param(nullable = false)]
+    from: Option<DateTime<Utc>>,
+    /// Only changes before this time.
+    #[param(nullable = false)]
+    to: Option<DateTime<Utc>>,
+    /// `next_cursor` of the page before; nothing for the first.
+    #[param(nullable = false)]
+    cursor: Option<AuditId>,
+    /// Entries on a page, 1 to 100; 20 if not given.
+    #[param(nullable = false, minimum = 1, maximum = 100)]
+    limit: Option<u32>,
+}
+
+/// A page of the book of changes, newest first.
+#[derive(Serialize, ToSchema)]
+pub struct AuditPage {
+    entries: Vec<AuditEntry>,
+    /// `cursor` of the next page; null on the last.
+    next_cursor: Option<AuditId>,
+}
+
+/// Changes by the staff, newest first.
+///
+/// Over HTTP and by commands, each with the values before and after. Kept for `--audit-days`.
+#[utoipa::path(
+    get, path = "/v1/audit", operation_id = "listAudit", tag = "operations", params(Asked), security(("admin" = [])),
+    responses(
+        (status = 200, description = "A page of entries", body = AuditPage),
+    ),
+)]
+pub async fn list(
+    State(app): State<Arc<App>>,
+    _: Admin,
+    Params(asked): Params<Asked>,
+) -> Result<Json<AuditPage>, Problem> {
+    let limit = page_limit(asked.limit, limits::PAGE_AUDIT_MAX)?;
+    let Asked { actor, action, subject, from, to, cursor, .. } = asked;
+    let filter = Filter { actor, action, subject, from, to };
+    let found = app.audit.list(&filter, cursor, limit + 1).await?;
+    let (entries, next_cursor) = cut_page(found, limit, |entry| entry.id);
+    Ok(Json(AuditPage { entries, next_cursor }))
+}

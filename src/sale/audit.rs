@@ -1,0 +1,259 @@
+//! The book of changes that the staff has made. Owner of the table `audit`.
+//!
+//! A change of rows in Postgres and its entry are one transaction. An action that is more than one transaction, or that
+//! goes to Redis, too (a retry of a dead letter, a repair, the recovery of a lane), is entered before it begins or after
+//! it is done, as its function says. A request that changes nothing has no entry: a repeat, or one that is refused.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use sqlx::{PgConnection, PgPool};
+use utoipa::ToSchema;
+
+use crate::base::limits;
+use crate::kit::jwt::Scope;
+use crate::kit::postgres;
+use crate::sale::ids::{AuditId, SubjectId, UserId};
+
+/// Scope of a command.
+const COMMAND_LINE: &str = "command_line";
+
+/// A member of the staff who asks for a change.
+#[derive(Clone, Debug)]
+pub struct Actor {
+    /// Subject of the token; none for a command.
+    id: Option<UserId>,
+    scope: &'static str,
+    request_id: Option<String>,
+}
+
+impl Actor {
+    /// The bearer of a token with this scope, by the request of this name.
+    pub fn staff(id: UserId, scope: Scope, request_id: String) -> Self {
+        Self { id: Some(id), scope: scope.role(), request_id: Some(request_id) }
+    }
+
+    /// The user of a command.
+    pub fn command_line() -> Self {
+        Self { id: None, scope: COMMAND_LINE, request_id: None }
+    }
+}
+
+/// Change that a member of the staff makes.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema, sqlx::Type, clap::ValueEnum,
+)]
+#[serde(rename_all = "snake_case")]
+#[value(rename_all = "snake_case")]
+#[sqlx(type_name = "text", rename_all = "snake_case")]
+pub enum Action {
+    /// A coupon is created.
+    CreateCoupon,
+    /// A coupon's words, prices, total or window are edited.
+    EditCoupon,
+    /// A coupon is paused.
+    PauseCoupon,
+    /// A paused coupon goes on.
+    ResumeCoupon,
+    /// A coupon is ended.
+    EndCoupon,
+    /// Units are added to a sale.
+    RestockCoupon,
+    /// A sale leaves Redis.
+    ArchiveCoupon,
+    /// An order is redeemed.
+    RedeemOrder,
+    /// A dead letter is discarded.
+    DiscardDeadLetter,
+    /// A dead letter becomes its order.
+    RetryDeadLetter,
+    /// A held payment goes back.
+    HandPaymentBack,
+    /// A payment is closed.
+    ClosePayment,
+    /// A postponed item is made due.
+    RetryPostponed,
+    /// The stores are compared and repaired.
+    RepairStores,
+    /// A lane is closed, to be recovered.
+    RecoverLane,
+}
+
+/// An entry to be made.
+#[derive(Clone, Debug)]
+pub struct Event {
+    action: Action,
+    subject: Option<i64>,
+    before: Option<Value>,
+    after: Option<Value>,
+}
+
+impl Event {
+    /// This action on a thing with this id.
+    pub fn of(action: Action, subject: i64) -> Self {
+        Self { action, subject: Some(subject), before: None, after: None }
+    }
+
+    /// This action on a thing without an id.
+    pub fn without_subject(action: Action) -> Self {
+        Self { action, subject: None, before: None, after: None }
+    }
+
+    /// Values before the change.
+    pub fn before(self, before: impl Serialize) -> Self {
+        Self { before: Some(json(before)), ..self }
+    }
+
+    /// Values after the change.
+    pub fn after(self, after: impl Serialize) -> Self {
+        Self { after: Some(json(after)), ..self }
+    }
+}
+
+fn json(values: impl Serialize) -> Value {
+    serde_json::to_value(values).expect("a few values can be written as JSON")
+}
+
+/// An entry of the book.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct AuditEntry {
+    /// Id of the entry.
+    pub id: AuditId,
+    /// Time of the change.
+    pub at: DateTime<Utc>,
+    /// Subject of the token; null for a command.
+    pub actor: Option<UserId>,
+    /// Scope: the `role` in the token, or `command_line`.
+    pub scope: String,
+    /// Name of the request in the logs; null for a command.
+    pub request_id: Option<String>,
+    /// The action.
+    pub action: String,
+    /// Id of the thing; null for a lane.
+    pub subject: Option<SubjectId>,
+    /// Values before the change, if there were any.
+    #[schema(value_type = Option<Object>)]
+    pub before: Option<Value>,
+    /// Values after the change.
+    #[schema(value_type = Option<Object>)]
+    pub after: Option<Value>,
+}
+
+/// Entries that are asked for; each part narrows them down.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Filter {
+    /// By this actor.
+    pub actor: Option<UserId>,
+    /// Of this action.
+    pub action: Option<Action>,
+    /// About the thing with this id.
+    pub subject: Option<SubjectId>,
+    /// From this time on.
+    pub from: Option<DateTime<Utc>>,
+    /// Before this time.
+    pub to: Option<DateTime<Utc>>,
+}
+
+/// The book. Clones share the pool.
+#[derive(Clone)]
+pub struct Audit {
+    pool: PgPool,
+}
+
+impl Audit {
+    /// The book in this database.
+    pub fn new(pool: PgPool) -> Self {
+        Self { pool }
+    }
+
+    /// Entries, newest first, from behind the given one on; none if that one has been deleted.
+    pub async fn list(
+        &self,
+        filter: &Filter,
+        behind: Option<AuditId>,
+        limit: u32,
+    ) -> sqlx::Result<Vec<AuditEntry>> {
+        // Each combination of parts has an index of its own, which a plan that knows no values can't choose.
+        let mut tx = postgres::begin_planning(&self.pool).await?;
+        let behind_at = match behind {
+            None => None,
+            Some(id) => match time_of(&mut tx, id).await? {
+                Some(at) => Some(at),
+                None => return Ok(Vec::new()),
+            },
+        };
+        sqlx::query_as!(
+            AuditEntry,
+            r#"SELECT id AS "id: AuditId", at, actor AS "actor: UserId", scope, request_id, action,
+                      subject_id AS "subject: SubjectId", before, after
+               FROM audit
+               WHERE ($1::bigint IS NULL OR actor = $1) AND ($2::text IS NULL OR action = $2)
+                 AND ($3::bigint IS NULL OR subject_id = $3)
+                 AND at >= coalesce($4::timestamptz, '-infinity') AND at < coalesce($5::timestamptz, 'infinity')
+                 AND (at, id) < (coalesce($6::timestamptz, 'infinity'), coalesce($7, 9223372036854775807))
+               ORDER BY at DESC, id DESC LIMIT $8"#,
+            filter.actor.map(UserId::get),
+            filter.action as Option<Action>,
+            filter.subject.map(SubjectId::get),
+            filter.from,
+            filter.to,
+            behind_at,
+            behind.map(AuditId::get),
+            i64::from(limit),
+        )
+        .fetch_all(&mut *tx)
+        .await
+    }
+
+    /// Deletes entries that are older than `kept`, oldest first, for a bounded time. Returns their number.
+    pub async fn pass(&self, kept: Duration) -> sqlx::Result<u64> {
+        let mut deleted = 0;
+        for _ in 0..limits::PASS_BATCHES_MAX {
+            let batch = sqlx::query!(
+                "DELETE FROM audit WHERE id IN (
+                     SELECT id FROM audit WHERE at < now() - make_interval(secs => $1)
+                     ORDER BY at, id LIMIT $2 FOR UPDATE SKIP LOCKED)",
+                kept.as_secs_f64(),
+                i64::from(limits::AUDIT_BATCH),
+            )
+            .execute(&self.pool)
+            .await?
+            .rows_affected();
+            deleted += batch;
+            if batch < u64::from(limits::AUDIT_BATCH) {
+                break;
+            }
+        }
+        Ok(deleted)
+    }
+}
+
+async fn time_of(tx: &mut PgConnection, entry: AuditId) -> sqlx::Result<Option<DateTime<Utc>>> {
+    sqlx::query_scalar!("SELECT at FROM audit WHERE id = $1", entry.get()).fetch_optional(tx).await
+}
+
+/// Makes an entry, in the transaction of the change where there is one.
+pub async fn note(connection: &mut PgConnection, by: &Actor, event: Event) -> sqlx::Result<()> {
+    sqlx::query!(
+        "INSERT INTO audit (actor, scope, request_id, action, subject_id, before, after)
+         VALUES ($1, $2, $3, $4, $5, $6, $7)",
+        by.id.map(UserId::get),
+        by.scope,
+        by.request_id,
+        event.action as Action,
+        event.subject,
+        event.before,
+        event.after,
+    )
+    .execute(connection)
+    .await?;
+    Ok(())
+}
+
+/// Makes an entry in a transaction of its own.
+pub async fn note_alone(pool: &PgPool, by: &Actor, event: Event) -> sqlx::Result<()> {
+    let mut connection = pool.acquire().await?;
+    note(&mut connection, by, event).await
+}

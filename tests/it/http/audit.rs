@@ -1,0 +1,228 @@
+//! The book of changes: each change by the staff once, with its values; and the lists of it.
+
+use std::time::Duration;
+
+use flash_sale::base::limits;
+use flash_sale::kit::jwt::Scope;
+use flash_sale::sale::pass::Pass;
+use serde_json::{Value, json};
+
+use crate::support::{Reply, SECRET, TestApp, admin_token_of, scoped_token};
+
+/// The book, newest first.
+async fn entries(app: &TestApp, filter: &str) -> Vec<Value> {
+    let reply = app.get(&format!("/v1/audit?limit=100{filter}"), &app.admin_token()).await;
+    assert_eq!(reply.status, 200, "{reply:?}");
+    reply.body["entries"].as_array().expect("a list").clone()
+}
+
+async fn post(app: &TestApp, path: &str, body: Value) -> Reply {
+    let reply = app.post(path, &admin_token_of(7), &body).await;
+    assert!((200..300).contains(&reply.status), "{path}: {reply:?}");
+    reply
+}
+
+fn id_of(thing: &Value) -> i64 {
+    thing.as_str().and_then(|id| id.parse().ok()).unwrap_or_else(|| panic!("no id: {thing}"))
+}
+
+/// An open dead letter of this user. Returns its id.
+async fn letter(app: &TestApp, user: i64, coupon: i64) -> i64 {
+    let sale = format!("WHERE coupon_id = {coupon}");
+    let sold = app.number(&format!("SELECT sold FROM flash_sales {sale}")).await;
+    app.execute(&format!("UPDATE flash_sales SET sold = total {sale}")).await;
+    app.claim(user, coupon.to_string().parse().expect("an id")).await;
+    assert_eq!(app.write_orders().await.dead_letters, 1);
+    app.execute(&format!("UPDATE flash_sales SET sold = {sold} {sale}")).await;
+    app.number("SELECT max(id) FROM dead_letters").await
+}
+
+#[tokio::test]
+async fn each_change_by_the_staff_is_entered_once() {
+    let app = TestApp::configured(&["--payment-callback-secret", SECRET]).await;
+    let coupon = app.create_flash(9).await;
+    let order = app.paid_order(1, coupon).await;
+    let (discarded, retried) =
+        (letter(&app, 2, coupon.get()).await, letter(&app, 3, coupon.get()).await);
+    let (handed_back, closed) = (held(&app, "g1").await, held(&app, "g2").await);
+    let item = postponed(&app).await;
+    let of = format!("/v1/coupons/{coupon}");
+    let steps = [
+        ("pause_coupon", coupon.get(), format!("{of}/pause"), Value::Null),
+        ("resume_coupon", coupon.get(), format!("{of}/resume"), Value::Null),
+        ("restock_coupon", coupon.get(), format!("{of}/restock"), json!({"units": 1, "key": "k"})),
+        (
+            "discard_dead_letter",
+            discarded,
+            format!("/v1/dead-letters/{discarded}/discard"),
+            Value::Null,
+        ),
+        ("retry_dead_letter", retried, format!("/v1/dead-letters/{retried}/retry"), Value::Null),
+        (
+            "hand_payment_back",
+            handed_back,
+            format!("/v1/payments/{handed_back}/hand-back"),
+            Value::Null,
+        ),
+        (
+            "close_payment",
+            closed,
+            format!("/v1/payments/{closed}/close"),
+            json!({"note": "by hand"}),
+        ),
+        ("end_coupon", coupon.get(), format!("{of}/end"), Value::Null),
+        ("archive_coupon", coupon.get(), format!("{of}/archive"), json!({"accept_loss": true})),
+    ];
+    let mut before = entries(&app, "").await.len();
+    assert_eq!(before, 1, "the creation");
+    for (action, subject, path, body) in steps {
+        let reply = post(&app, &path, body.clone()).await;
+        let book = entries(&app, "").await;
+        assert_eq!(book.len(), before + 1, "{action}");
+        let entry = &book[0];
+        assert_eq!((&entry["action"], id_of(&entry["subject"])), (&json!(action), subject));
+        assert_eq!((&entry["actor"], &entry["scope"]), (&json!("7"), &json!("admin")), "{action}");
+        assert_eq!(entry["request_id"], reply.header("x-request-id"), "{action}");
+        // A repeat changes nothing.
+        post(&app, &path, body).await;
+        assert_eq!(entries(&app, "").await.len(), before + 1, "{action}, repeated");
+        before += 1;
+    }
+    // Each retry makes the item due anew, and each repair is one.
+    post(&app, &format!("/v1/postponed/{item}/retry"), Value::Null).await;
+    app.compare(true).await;
+    let clerk = scoped_token(9, Scope::Clerk);
+    assert_eq!(app.redeem_under(&clerk, order, Some("till-1")).await.status, 200);
+    assert_eq!(app.redeem_under(&clerk, order, Some("till-1")).await.status, 200);
+    assert_eq!(app.redeem_under(&clerk, order, None).await.status, 409);
+    let book = entries(&app, "").await;
+    let actions: Vec<&str> =
+        book.iter().take(3).map(|it| it["action"].as_str().expect("a word")).collect();
+    assert_eq!(actions, ["redeem_order", "repair_stores", "retry_postponed"]);
+    assert_eq!(book.len(), before + 3);
+    assert_eq!((&book[0]["actor"], &book[0]["scope"]), (&json!("9"), &json!("clerk")));
+    assert_eq!(book[0]["before"], json!({"status": "paid"}));
+    assert_eq!(book[0]["after"], json!({"status": "redeemed", "key": "till-1"}));
+    app.expect_disagreements();
+}
+
+/// A postponed item. Returns its id.
+async fn postponed(app: &TestApp) -> i64 {
+    app.app.postponed.note(Pass::Places, &[1], "an error").await.expect("Postgres answers");
+    app.number("SELECT max(id) FROM postponed").await
+}
+
+/// A payment that no order can take. Returns its id.
+async fn held(app: &TestApp, payment: &str) -> i64 {
+    let notice = json!({"kind": "payment", "payment_id": payment, "order_id": "1", "method": 2, "amount_cents": 1});
+    assert_eq!(app.confirm(&notice).await.text("outcome"), "held");
+    app.number("SELECT max(id) FROM payments").await
+}
+
+#[tokio::test]
+async fn an_edit_is_entered_with_the_values_before_and_after() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(5).await;
+    assert_eq!(app.edit(coupon, &json!({"pay_cents": 7, "sale": {"total": 6}})).await.status, 200);
+    assert_eq!(app.edit(coupon, &json!({"sale": {"total": 1}})).await.status, 409, "refused");
+    let book = entries(&app, &format!("&action=edit_coupon&subject={coupon}")).await;
+    assert_eq!(book.len(), 1, "{book:#?}");
+    let (before, after) = (&book[0]["before"], &book[0]["after"]);
+    assert_eq!((&before["pay_cents"], &after["pay_cents"]), (&json!(1), &json!(7)));
+    assert_eq!((&before["sale"]["total"], &after["sale"]["total"]), (&json!(5), &json!(6)));
+    assert_eq!((&before["revision"], &after["revision"]), (&json!(1), &json!(2)));
+    assert_eq!(before["title"], after["title"]);
+    let created = &entries(&app, "&action=create_coupon").await[0];
+    assert_eq!((&created["before"], &created["after"]["sale"]["total"]), (&Value::Null, &json!(5)));
+}
+
+#[tokio::test]
+async fn buyers_and_passes_are_not_in_the_book() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(5).await;
+    let cancelled = app.order(1, coupon).await;
+    assert_eq!(app.cancel(1, cancelled).await.status, 200);
+    let refunded = app.paid_order(2, coupon).await;
+    assert_eq!(app.act(2, refunded, "refund").await.status, 200);
+    app.refund_payments().await;
+    app.order(3, coupon).await;
+    app.let_time_pass().await;
+    app.expire().await;
+    app.give_back().await;
+    let past = "UPDATE flash_sales SET closes_at = now() - interval '1 day', opens_at = now() - interval '2 days'";
+    app.execute(past).await;
+    app.app.archive.pass().await.expect("both stores answer");
+    let book = entries(&app, "").await;
+    assert_eq!((book.len(), &book[0]["action"]), (1, &json!("create_coupon")));
+    app.expect_disagreements();
+}
+
+#[tokio::test]
+async fn the_book_is_filtered_and_paged() {
+    let app = TestApp::start().await;
+    app.execute(
+        "INSERT INTO audit (at, actor, scope, action, subject_id)
+         SELECT '2026-03-01'::timestamptz + n * interval '1 minute', n % 2 + 1, 'admin',
+                CASE n % 3 WHEN 0 THEN 'pause_coupon' ELSE 'redeem_order' END, n % 5 + 1
+         FROM generate_series(0, 29) AS n",
+    )
+    .await;
+    for (filter, count) in [
+        ("", 30),
+        ("&actor=1", 15),
+        ("&actor=3", 0),
+        ("&action=pause_coupon", 10),
+        ("&subject=2", 6),
+        ("&actor=1&action=pause_coupon", 5),
+        ("&from=2026-03-01T00:10:00Z", 20),
+        ("&to=2026-03-01T00:10:00Z", 10),
+        ("&from=2026-03-01T00:05:00Z&to=2026-03-01T00:10:00Z&actor=2", 3),
+    ] {
+        assert_eq!(entries(&app, filter).await.len(), count, "{filter}");
+    }
+    // Page by page, also through entries of one moment.
+    app.execute("UPDATE audit SET at = '2026-03-01' WHERE id <= 10").await;
+    let (mut seen, mut cursor) = (Vec::new(), String::new());
+    loop {
+        let reply = app.get(&format!("/v1/audit?limit=4{cursor}"), &app.admin_token()).await;
+        let page = reply.body["entries"].as_array().expect("a list");
+        seen.extend(page.iter().map(|entry| id_of(&entry["id"])));
+        let Some(next) = reply.body["next_cursor"].as_str() else { break };
+        cursor = format!("&cursor={next}");
+    }
+    assert_eq!(seen, (1..=30).rev().collect::<Vec<i64>>());
+    for wrong in [
+        "actor=0",
+        "actor=x",
+        "action=cook",
+        "action=",
+        "subject=-1",
+        "from=today",
+        "to=1",
+        "limit=0",
+        "limit=101",
+        "cursor=0",
+        "colour=red",
+    ] {
+        let refused = app.get(&format!("/v1/audit?{wrong}"), &app.admin_token()).await;
+        assert_eq!(refused.refusal(), (400, "invalid_query"), "{wrong}");
+    }
+    assert!(entries(&app, "&cursor=9000").await.is_empty(), "it has been deleted");
+}
+
+#[tokio::test]
+async fn old_entries_are_deleted_and_no_others() {
+    let app = TestApp::start().await;
+    let kept = Duration::from_hours(48);
+    for old in [0, 1, limits::AUDIT_BATCH, limits::AUDIT_BATCH + 1] {
+        app.execute(&format!(
+            "INSERT INTO audit (at, scope, action)
+             SELECT now() - interval '49 hours', 'command_line', 'end_coupon' FROM generate_series(1, {old});
+             INSERT INTO audit (at, scope, action) VALUES (now() - interval '47 hours', 'command_line', 'end_coupon')"
+        ))
+        .await;
+        let deleted = app.app.audit.pass(kept).await.expect("Postgres answers");
+        assert_eq!(deleted, u64::from(old));
+    }
+    assert_eq!(app.number("SELECT count(*) FROM audit").await, 4);
+}
