@@ -7,13 +7,15 @@ use redisson_locks::ReentrantLocks;
 use uuid::Uuid;
 
 use crate::base::clock::Clock;
-use crate::base::config::Config;
+use crate::base::config::{Config, Role};
 use crate::base::limits;
 use crate::base::shutdown::Shutdown;
 use crate::base::telemetry::Metrics;
 use crate::kit::id::{Ceilings, IdGenerator};
 use crate::kit::locks::reentrant_locks;
 use crate::sale::archive::Archive;
+use crate::sale::board::presence::Presence;
+use crate::sale::board::{Board, Sources};
 use crate::sale::claim::calls::{Bounds, ClaimScript};
 use crate::sale::claim::claims::Claims;
 use crate::sale::claim::memory::Memories;
@@ -57,6 +59,10 @@ pub struct App {
     pub claim_statuses: ClaimStatuses,
     /// Live states of sales.
     pub live: LiveSales,
+    /// All that an operator looks at.
+    pub board: Board,
+    /// Tells the board of all processes the counts of this one.
+    pub presence: Presence,
     /// Creates and reads coupons.
     pub coupons: Arc<Coupons>,
     /// Changes coupons.
@@ -128,6 +134,7 @@ pub fn start_housekeeping(app: &Arc<App>) {
     repeat(app, limits::BACKLOG_PERIOD, |app| async move { app.backlog_pass().await });
     repeat(app, keeper::TICK, |app| async move { app.keeper.tick().await });
     repeat(app, keeper::TICK, |app| async move { app.receipts_pass().await });
+    repeat(app, limits::BOARD_PERIOD, |app| async move { app.presence_pass().await });
     repeat(app, limits::DURABILITY_LOOK_PERIOD, |app| async move {
         // While Redis doesn't answer, there is nothing to keep.
         let _ = app.durability.pass().await;
@@ -168,6 +175,13 @@ impl App {
         }
     }
 
+    /// Tells the board the counts of this process. While Redis doesn't answer, the board says that the process is silent.
+    pub async fn presence_pass(&self) {
+        if let Err(error) = self.presence.pass().await {
+            tracing::debug!(%error, "the counts of this process can't be told");
+        }
+    }
+
     /// Hands in what this process has promised in lanes that were closed.
     pub async fn receipts_pass(&self) {
         if let Err(error) = self.hand_in.tick().await {
@@ -181,7 +195,8 @@ impl App {
     pub async fn leave(&self) {
         let left = async {
             self.receipts_pass().await;
-            tokio::join!(self.keeper.give_up(), self.hand_in.leave());
+            let (_, _, _) =
+                tokio::join!(self.keeper.give_up(), self.hand_in.leave(), self.presence.leave());
         };
         if tokio::time::timeout(limits::LEAVE_MAX, left).await.is_err() {
             tracing::debug!(
@@ -256,13 +271,27 @@ impl App {
             StockReturns::new(&stores, loader.clone(), lane_states.clone(), postponed.clone());
         let payments = Payments::new(pool.clone(), order_moves.clone(), postponed.clone(), config);
         let archive = archive(config, &stores, &coupon_changes, &postponed, &shutdown);
+        let live = live_sales(config, &stores, &coupons, &shutdown);
+        let dead_letters = DeadLetters::new(pool.clone(), order_moves.clone());
+        let sources = Sources {
+            stores: stores.clone(),
+            coupons: coupons.clone(),
+            backlog: backlog.clone(),
+            lanes: lane_states.clone(),
+            durability: durability.clone(),
+            postponed: postponed.clone(),
+            dead_letters: dead_letters.clone(),
+            clock: clock.clone(),
+        };
         Ok(Arc::new(Self {
             claims,
-            live: live_sales(config, &stores, &coupons, &shutdown),
+            board: Board::new(sources, live.places(), shutdown.clone()),
+            presence: presence(config, &stores, (&backlog, &metrics), &clock, &shutdown),
+            live,
             claim_statuses: ClaimStatuses::new(&stores, &orders, &loader, &lane_states),
             payments,
             expiry: Expiry::new(order_moves.clone(), postponed.clone(), config.payment_window()),
-            dead_letters: DeadLetters::new(pool.clone(), order_moves.clone()),
+            dead_letters,
             retries: Retries::new(&stores, orders.clone(), lane_states.clone()),
             stock_returns,
             coupons,
@@ -308,6 +337,21 @@ fn live_sales(
 ) -> LiveSales {
     let window = config.payment_window();
     LiveSales::new(stores, coupons.clone(), config.watchers_max(), window, shutdown.clone())
+}
+
+fn presence(
+    config: &Config,
+    stores: &Stores,
+    counted: (&Arc<Backlog>, &Arc<Metrics>),
+    clock: &Clock,
+    shutdown: &Shutdown,
+) -> Presence {
+    let name = |role: &Role| match role {
+        Role::Api => "api".to_owned(),
+        Role::Worker => "worker".to_owned(),
+    };
+    let roles = config.roles.iter().map(name).collect();
+    Presence::new(stores, roles, counted, clock.clone(), shutdown.clone())
 }
 
 fn archive(

@@ -152,7 +152,7 @@ pub struct Config {
         value_parser = clap::value_parser!(u32).range(..=1_000_000))]
     pub watchers_max: Option<u32>,
 
-    /// Pages to serve beside the API: shop, for shoppers, at / and /sale/{coupon} [default: none; the demo serves shop]
+    /// Pages to serve beside the API: shop, for shoppers, at / and /sale/{coupon}; board, for administrators, at /board [default: none; the demo serves both]
     #[arg(long, env = "FLASH_SALE_PAGES", value_enum, value_delimiter = ',')]
     pub pages: Vec<Page>,
 
@@ -323,6 +323,8 @@ pub enum Role {
 pub enum Page {
     /// A sale, for shoppers.
     Shop,
+    /// The board, for administrators; where they are answered.
+    Board,
 }
 
 /// A combination of settings that can't be right. The message names the settings, the reason, and a right value.

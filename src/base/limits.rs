@@ -61,6 +61,30 @@ pub const PREFER_LOOK_MAX: Duration = Duration::from_secs(3);
 pub const LIVE_PERIOD: Duration = Duration::from_secs(1);
 /// Time after which a state is sent to watchers although it hasn't changed: proxies cut streams that are quiet for 15 s.
 pub const LIVE_HEARTBEAT: Duration = Duration::from_secs(5);
+/// Period in which a process tells the board its counts, and in which the board is looked up and sent.
+pub const BOARD_PERIOD: Duration = Duration::from_secs(1);
+/// Period in which the board looks at Postgres.
+pub const BOARD_POSTGRES_PERIOD: Duration = Duration::from_secs(2);
+/// Looks at Redis from one count of the buyers of each sale to the next.
+pub const BOARD_LOOKS_PER_CENSUS: u32 = 5;
+/// Time after its last word for which a process counts as heard, and a look at a store as fresh.
+pub const BOARD_HEARD_MAX: Duration = Duration::from_secs(5);
+/// Time after its last word for which the board lists a process that has not said that it ends.
+pub const BOARD_SILENT_KEPT: Duration = Duration::from_secs(600);
+/// Time that the board waits for the first looks before it is sent without them.
+pub const BOARD_FIRST_LOOK_MAX: Duration = Duration::from_millis(500);
+/// Seconds of the past that the board shows.
+pub const BOARD_PAST_POINTS: usize = 300;
+/// Seconds over which the board takes its quantiles.
+pub const BOARD_QUANTILE_SECONDS: usize = 10;
+/// Sales on the board: the newest.
+pub const BOARD_SALES_MAX: u32 = 20;
+/// Dead letters, findings and items of other lists on the board: the newest.
+pub const BOARD_ITEMS_MAX: u32 = 20;
+/// Comparisons on the board: the newest.
+pub const BOARD_RUNS_MAX: u32 = 30;
+/// Recoveries on the board: the newest.
+pub const BOARD_RECOVERIES_MAX: u32 = 5;
 /// Retry-After of a watcher too many, who asks for the coupon meanwhile.
 pub const WATCHERS_RETRY_AFTER: Duration = Duration::from_secs(15);
 /// Time for which the token of a demo's shopper is valid.

@@ -26,7 +26,8 @@ pub async fn run(config: &Config) -> anyhow::Result<()> {
         return Err(InvalidConfig::new(message).into());
     }
     // The demo takes no money, and its orders can be paid all the same.
-    let pages = if config.pages.is_empty() { vec![Page::Shop] } else { config.pages.clone() };
+    let pages =
+        if config.pages.is_empty() { vec![Page::Shop, Page::Board] } else { config.pages.clone() };
     // A token for each browser that asks is for this machine alone.
     let demo_shoppers = config.listen.ip().is_loopback();
     let config = Config { in_process_gateway: true, pages, demo_shoppers, ..config.clone() };

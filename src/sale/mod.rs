@@ -5,6 +5,9 @@
 //!
 //! The rooms stand in reading order, and each uses only those below it (`tests/tidy` checks that).
 
+// The board: all that an operator looks at, over all processes.
+pub mod board;
+
 // Settled sales leave Redis.
 pub mod archive;
 

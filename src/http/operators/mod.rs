@@ -1,4 +1,7 @@
-//! For operators: dead letters, payments that wait, postponed items, recoveries, and comparisons of the stores.
+//! For operators: the board, dead letters, payments that wait, postponed items, recoveries, and comparisons of the stores.
+
+// The board, as a stream of events.
+pub mod board;
 
 // Open dead letters, and their discard.
 pub mod dead_letters;

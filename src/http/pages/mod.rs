@@ -44,11 +44,16 @@ const HEADERS: [(HeaderName, HeaderValue); 4] = [
 /// Routes of the pages that are served.
 pub fn routes(http: &HttpState) -> Router<HttpState> {
     let mut routes = Router::new();
-    if http.front().pages.contains(&Page::Shop) {
-        routes = routes
-            .route("/", get(shop))
-            .route("/sale/{coupon}", get(shop))
-            .route("/assets/{version}/{*name}", get(asset));
+    let pages = &http.front().pages;
+    if !pages.is_empty() {
+        routes = routes.route("/assets/{version}/{*name}", get(asset));
+    }
+    if pages.contains(&Page::Shop) {
+        routes = routes.route("/", get(shop)).route("/sale/{coupon}", get(shop));
+    }
+    // All that the board does is an operation of administrators, so it stands where they are answered.
+    if pages.contains(&Page::Board) && http.has_administration() {
+        routes = routes.route("/board", get(board));
     }
     if http.front().shoppers.is_some() {
         let another_site = CsrfLayer::new().with_rejection_response(|_| {
@@ -62,6 +67,11 @@ pub fn routes(http: &HttpState) -> Router<HttpState> {
 
 async fn shop(headers: HeaderMap) -> Response {
     let page = files::page("shop.html");
+    reply(page, page.reply(&headers, Freshness::Asked))
+}
+
+async fn board(headers: HeaderMap) -> Response {
+    let page = files::page("board.html");
     reply(page, page.reply(&headers, Freshness::Asked))
 }
 

@@ -8,7 +8,7 @@ use super::bad_input::flash;
 use crate::support::TestApp;
 
 /// Ids of operations. Generated clients call their functions by these, so none changes.
-const OPERATIONS: [&str; 35] = [
+const OPERATIONS: [&str; 36] = [
     "archiveCoupon",
     "cancelOrder",
     "claimCoupon",
@@ -43,6 +43,7 @@ const OPERATIONS: [&str; 35] = [
     "retryDeadLetter",
     "retryDeadLetters",
     "retryPostponed",
+    "watchBoard",
     "watchSale",
 ];
 

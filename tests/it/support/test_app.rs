@@ -120,7 +120,7 @@ impl TestApp {
 
     /// With the pages, and tokens for shoppers, as `flash-sale demo` has them.
     pub async fn demo() -> Self {
-        let config = Self::config(&["--in-process-gateway", "--pages", "shop"]);
+        let config = Self::config(&["--in-process-gateway", "--pages", "shop,board"]);
         Self::with(shared(), Config { demo_shoppers: true, ..config }, Clock::System).await
     }
 

@@ -42,6 +42,7 @@ const OPERATIONS: &[([u16; 6], &str, &str, Of)] = &[
     ([200, 200, 200, 200, 200, 200], "get", "/livez", Of::Nothing),
     ([200, 200, 200, 200, 200, 200], "get", "/metrics", Of::Nothing),
     ([200, 200, 200, 200, 200, 200], "get", "/readyz", Of::Nothing),
+    ([401, 401, 401, 403, 403, 200], "get", "/v1/board/live", Of::Nothing),
     ([200, 200, 200, 200, 200, 200], "get", "/v1/coupons", Of::Sale),
     ([401, 401, 401, 403, 403, 201], "post", "/v1/coupons", Of::Nothing),
     ([200, 200, 200, 200, 200, 200], "get", "/v1/coupons/{id}", Of::Sale),
