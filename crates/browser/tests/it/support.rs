@@ -175,6 +175,32 @@ impl Shop {
         Tab { client, device }
     }
 
+    /// Path of the board with the code that lets one tab in.
+    pub async fn board_link(&self) -> String {
+        let line = self.demo.printed("  board ").await;
+        let link = line.split_whitespace().nth(1).expect("a link");
+        link.strip_prefix(&self.url).expect("a page of this demo").to_owned()
+    }
+
+    /// A tab that looks at the board, let in by a token.
+    pub async fn operator(&self, device: Device) -> Tab {
+        let tab = self.visit(device, "/board").await;
+        tab.reads("For administrators").await;
+        tab.fill("[name=token]", &self.admin).await;
+        tab.press(Key::Enter).await;
+        tab
+    }
+
+    /// A coupon, as all users see it.
+    pub async fn coupon(&self, coupon: &str) -> Value {
+        self.call("GET", &format!("/v1/coupons/{coupon}"), "", &Value::Null).await
+    }
+
+    /// The service of this build.
+    pub fn binary(&self) -> PathBuf {
+        binary()
+    }
+
     async fn as_admin(&self, method: &str, path: &str, body: &Value) -> Value {
         self.call(method, path, &self.admin, body).await
     }
@@ -192,6 +218,50 @@ impl Shop {
         let (status, text) = (reply.status(), reply.text().await.expect("a body"));
         assert!(status.is_success(), "{path}: {status} {text}");
         serde_json::from_str(&text).expect("JSON")
+    }
+}
+
+/// Redis and Postgres for processes of their own.
+pub struct Servers {
+    _keeper: Process,
+    at: Value,
+    _folder: DataFolder,
+}
+
+impl Servers {
+    /// Starts both.
+    pub async fn start() -> Self {
+        let folder = DataFolder::new();
+        let mut command = Command::new(binary());
+        command.args(["private-servers", "--data-dir", folder.text()]).stdin(Stdio::piped());
+        let keeper = Process::spawn(command);
+        let line = keeper.printed("redis_url").await;
+        let at = serde_json::from_str(&line).expect("the keeper writes JSON");
+        Self { _keeper: keeper, at, _folder: folder }
+    }
+
+    pub fn redis_url(&self) -> &str {
+        self.at["redis_url"].as_str().expect("a text")
+    }
+
+    pub fn database_url(&self) -> &str {
+        self.at["database_url"].as_str().expect("a text")
+    }
+
+    /// Runs a command in Redis.
+    pub fn redis(&self, words: &[&str]) {
+        let path = self.redis_url().trim_start_matches("redis+unix://");
+        let path = path.split('?').next().unwrap_or(path);
+        let done = Command::new("redis-cli").args(["-s", path]).args(words).output();
+        let done = done.expect("redis-cli is there");
+        assert!(done.status.success() && !done.stdout.starts_with(b"ERR"), "{done:?}");
+    }
+
+    /// SIGKILL for Postgres.
+    pub fn kill_postgres(&self) {
+        let pid = self.at["postgres_pid"].as_i64().expect("a number");
+        let killed = Command::new("kill").args(["-KILL", &pid.to_string()]).status();
+        assert!(killed.expect("kill is there").success());
     }
 }
 
@@ -235,6 +305,19 @@ impl Tab {
         let element = self.client.find(Locator::Css(selector)).await;
         let element = element.unwrap_or_else(|error| panic!("no {selector}: {error}"));
         element.click().await.unwrap_or_else(|error| panic!("{selector}: {error}"));
+    }
+
+    /// Puts a text in place of that of a field.
+    pub async fn fill(&self, selector: &str, text: &str) {
+        let element = self.client.find(Locator::Css(selector)).await;
+        let element = element.unwrap_or_else(|error| panic!("no {selector}: {error}"));
+        element.clear().await.expect("it is a field");
+        element.send_keys(text).await.expect("it takes text");
+    }
+
+    /// The value that a script tells by its last argument, later.
+    pub async fn eval_later(&self, script: &str) -> Value {
+        self.client.execute_async(script, Vec::new()).await.expect("the script tells")
     }
 
     /// Presses a key, wherever the focus is.

@@ -1,5 +1,8 @@
 //! Pages for people: their files and headers, the words for each answer, and the tokens of a demo's shoppers.
 
+// The board.
+mod board;
+
 // Live states of sales.
 mod live;
 
@@ -14,8 +17,14 @@ use serde_json::Value;
 
 use crate::support::{TestApp, codes};
 
+/// Pages of the demo.
+const PAGES: [&str; 3] = ["/", "/sale/1024", "/board"];
+
 /// Most bytes that the shopper's page may be, as it is sent.
 const SHOP_BYTES_MAX: usize = 25 * 1024;
+
+/// Most bytes that all pages together may be.
+const BYTES_MAX: usize = 70 * 1024;
 
 /// The policy of each page.
 const POLICY: [&str; 11] = [
@@ -121,29 +130,29 @@ async fn files_of_another_build_are_those_of_this_one_and_kept_by_no_cache() {
 }
 
 #[tokio::test]
-async fn the_page_is_small() {
+async fn the_pages_are_small() {
     let app = TestApp::demo().await;
-    let files = pages_and_files(&app).await;
-    let bytes: usize = files
-        .iter()
-        .filter(|(path, _)| *path != "/sale/1024")
-        .map(|(_, file)| file.bytes.len())
-        .sum();
-    println!("the shopper's page: {bytes} bytes in {} files", files.len() - 1);
-    assert!(bytes <= SHOP_BYTES_MAX, "{bytes} bytes");
-    let names = files.keys().filter_map(|path| path.strip_prefix("/assets/")?.split_once('/'));
+    let bytes = |files: &BTreeMap<String, Fetched>| -> usize {
+        files.values().map(|file| file.bytes.len()).sum()
+    };
+    let (shop, all) = (files_of(&app, &["/"]).await, files_of(&app, &["/", "/board"]).await);
+    println!("the shopper's page: {} bytes in {} files", bytes(&shop), shop.len());
+    println!("all pages: {} bytes in {} files", bytes(&all), all.len());
+    assert!(bytes(&shop) <= SHOP_BYTES_MAX, "{} bytes", bytes(&shop));
+    assert!(bytes(&all) <= BYTES_MAX, "{} bytes", bytes(&all));
+    let names = all.keys().filter_map(|path| path.strip_prefix("/assets/")?.split_once('/'));
     let served: BTreeSet<String> = names.map(|(_, name)| name.to_owned()).collect();
     let there: BTreeSet<String> = sources("")
         .into_iter()
         .filter(|name| [".js", ".css", ".svg"].iter().any(|ending| name.ends_with(ending)))
         .collect();
-    assert_eq!(served, there, "left: the files that the page needs; right: those of pages/");
+    assert_eq!(served, there, "left: the files that the pages need; right: those of pages/");
 }
 
 #[tokio::test]
 async fn pages_are_served_only_where_they_are_asked_for() {
     let app = TestApp::start().await;
-    for path in ["/", "/sale/1024", "/assets/00000000/shop.css"] {
+    for path in ["/", "/sale/1024", "/board", "/assets/00000000/shop.css"] {
         assert_eq!(app.get(path, "").await.refusal(), (404, "not_found"), "{path}");
     }
     let shop = TestApp::configured(&["--pages", "shop"]).await;
@@ -201,12 +210,18 @@ async fn other_sites_get_no_shopper() {
 
 #[tokio::test]
 async fn each_answer_has_words_in_both_languages() {
-    let [english, chinese] = ["en", "zh"].map(words);
-    let keys = |words: &BTreeMap<String, String>| words.keys().cloned().collect::<Vec<_>>();
-    assert_eq!(keys(&english), keys(&chinese));
-    for (key, word) in english.iter().chain(&chinese) {
-        assert!(!word.trim().is_empty(), "{key} has no words");
+    for folder in ["js", "board"] {
+        let [english, chinese] = ["en", "zh"].map(|language| words(folder, language));
+        // Chinese has no plural.
+        let keys = |words: &BTreeMap<String, String>| -> BTreeSet<String> {
+            words.keys().map(|key| key.trim_end_matches(".one").to_owned()).collect()
+        };
+        assert_eq!(keys(&english), keys(&chinese), "{folder}");
+        for (key, word) in english.iter().chain(&chinese) {
+            assert!(!word.trim().is_empty(), "{key} has no words");
+        }
     }
+    let english = words("js", "en");
     let has = |key: &str| assert!(english.contains_key(key), "no words for {key}");
     let app = TestApp::start().await;
     let document = app.get("/openapi.json", "").await.body;
@@ -297,10 +312,15 @@ async fn get(app: &TestApp, path: &str, headers: &[(&str, &str)]) -> Fetched {
     Fetched { status, headers, bytes: reply.bytes().await.expect("a body").to_vec() }
 }
 
-/// Both pages, and the files that they lead to, as a browser gets them.
+/// All pages, and the files that they lead to.
 async fn pages_and_files(app: &TestApp) -> BTreeMap<String, Fetched> {
+    files_of(app, &PAGES).await
+}
+
+/// These pages, and the files that they lead to, as a browser gets them.
+async fn files_of(app: &TestApp, pages: &[&str]) -> BTreeMap<String, Fetched> {
     let mut found = BTreeMap::new();
-    let mut wanted = vec!["/".to_owned(), "/sale/1024".to_owned()];
+    let mut wanted: Vec<String> = pages.iter().map(|page| (*page).to_owned()).collect();
     while let Some(path) = wanted.pop() {
         if found.contains_key(&path) {
             continue;
@@ -358,8 +378,8 @@ fn sources(below: &str) -> Vec<String> {
 }
 
 /// The words of a language: the module is an object in JSON.
-fn words(language: &str) -> BTreeMap<String, String> {
-    let path = folder().join(format!("js/{language}.js"));
+fn words(of_page: &str, language: &str) -> BTreeMap<String, String> {
+    let path = folder().join(format!("{of_page}/{language}.js"));
     let text = fs::read_to_string(path).expect("it is there");
     let object = text.strip_prefix("export default ").expect("it exports an object");
     serde_json::from_str(object).expect("the object is JSON")
