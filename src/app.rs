@@ -47,6 +47,7 @@ use crate::sale::reconcile::gauges::Numbers;
 use crate::sale::reconcile::pass::Reconciler;
 use crate::sale::recovery::keeper::{self, Keeper};
 use crate::sale::recovery::retry::Retries;
+use crate::sale::storm::Storms;
 use crate::sale::{Failure, Stores};
 
 /// The service. Both doors hold it by `Arc`.
@@ -57,6 +58,8 @@ pub struct App {
     pub claim_statuses: ClaimStatuses,
     /// Live states of sales.
     pub live: LiveSales,
+    /// Storms of a demo.
+    pub storms: Storms,
     /// Creates and reads coupons.
     pub coupons: Arc<Coupons>,
     /// Changes coupons.
@@ -259,6 +262,7 @@ impl App {
         Ok(Arc::new(Self {
             claims,
             live: live_sales(config, &stores, &coupons, &shutdown),
+            storms: storms(&stores, &coupons, &coupon_changes, &backlog, &shutdown),
             claim_statuses: ClaimStatuses::new(&stores, &orders, &loader, &lane_states),
             payments,
             expiry: Expiry::new(order_moves.clone(), postponed.clone(), config.payment_window()),
@@ -308,6 +312,17 @@ fn live_sales(
 ) -> LiveSales {
     let window = config.payment_window();
     LiveSales::new(stores, coupons.clone(), config.watchers_max(), window, shutdown.clone())
+}
+
+fn storms(
+    stores: &Stores,
+    coupons: &Arc<Coupons>,
+    changes: &Arc<CouponChanges>,
+    backlog: &Arc<Backlog>,
+    shutdown: &Shutdown,
+) -> Storms {
+    let (coupons, changes) = (coupons.clone(), changes.clone());
+    Storms::new(stores, coupons, changes, backlog.clone(), shutdown.clone())
 }
 
 fn archive(

@@ -4,12 +4,14 @@ use std::net::{IpAddr, SocketAddr};
 
 use anyhow::Context;
 use chrono::TimeDelta;
+use secrecy::{ExposeSecret, SecretString};
+use uuid::Uuid;
 
 use super::serve::{self, Addresses};
 use super::stores::token_secret;
 use crate::app::App;
 use crate::base::clock::Clock;
-use crate::base::config::{Config, InvalidConfig, Page, Role};
+use crate::base::config::{Config, Crowd, Demo, InvalidConfig, Page, Role};
 use crate::kit::jwt::{Grants, Tokens};
 use crate::sale::coupon::create::Creation;
 use crate::sale::coupon::input::{NewCoupon, NewSale};
@@ -27,16 +29,40 @@ pub async fn run(config: &Config) -> anyhow::Result<()> {
     }
     // The demo takes no money, and its orders can be paid all the same.
     let pages = if config.pages.is_empty() { vec![Page::Shop] } else { config.pages.clone() };
-    // A token for each browser that asks is for this machine alone.
-    let demo_shoppers = config.listen.ip().is_loopback();
-    let config = Config { in_process_gateway: true, pages, demo_shoppers, ..config.clone() };
+    let storm_code = code();
+    let codes = vec![storm_code.clone()];
+    // Tokens that are given away are for this machine alone.
+    let crowd = Some(crowd(config)?);
+    let demo = config.listen.ip().is_loopback().then_some(Demo { codes, crowd });
+    let config = Config { in_process_gateway: true, pages, demo, ..config.clone() };
     serve::run(&config, async |app, addresses| {
         let coupon = coupon_on_sale(app).await?;
         let tokens = Tokens::configured(&config.stores, &token_secret(&config.stores)?);
-        print_what_to_paste(&tokens, &coupon, addresses);
+        print_what_to_paste(&tokens, &coupon, addresses, &storm_code);
         Ok(())
     })
     .await
+}
+
+/// This program, with the settings that sign tokens which this service takes. The secret is no argument, because all users
+/// of a machine can read those.
+fn crowd(config: &Config) -> anyhow::Result<Crowd> {
+    let stores = &config.stores;
+    let path = std::env::current_exe().context("the file of this program can't be found")?;
+    let mut variables = vec![("FLASH_SALE_TOKEN_SECRET", token_secret(stores)?)];
+    for (name, value) in [
+        ("FLASH_SALE_TOKEN_SECRET_ID", &stores.token_secret_id),
+        ("FLASH_SALE_TOKEN_ISSUER", &stores.token_issuer),
+        ("FLASH_SALE_TOKEN_AUDIENCE", &stores.token_audience),
+    ] {
+        variables.extend(value.as_ref().map(|value| (name, value.as_str().into())));
+    }
+    Ok(Crowd { path, variables })
+}
+
+/// A new code for a link: 122 random bits.
+fn code() -> SecretString {
+    Uuid::new_v4().simple().to_string().into()
 }
 
 /// The newest coupon that can be claimed now, or a new one.
@@ -73,7 +99,12 @@ async fn coupon_on_sale(app: &App) -> anyhow::Result<Coupon> {
 
 /// Prints the commands. They have no comments and quote their URLs: an interactive zsh takes `#` for a command, and
 /// the brackets of an IPv6 address for a pattern.
-fn print_what_to_paste(tokens: &Tokens, coupon: &Coupon, addresses: Addresses) {
+fn print_what_to_paste(
+    tokens: &Tokens,
+    coupon: &Coupon,
+    addresses: Addresses,
+    storm_code: &SecretString,
+) {
     let now = Clock::System.now();
     // Each start has another user, so that the commands below always claim a unit.
     let user = now.timestamp();
@@ -85,13 +116,19 @@ fn print_what_to_paste(tokens: &Tokens, coupon: &Coupon, addresses: Addresses) {
     let gives_tokens = addresses.api.is_some_and(|address| address.ip().is_loopback());
     let only =
         if gives_tokens { "" } else { "  (to look only: it gives tokens away on loopback alone)" };
+    // Lets one browser tab in as the administrator, once.
+    let storm = if gives_tokens {
+        format!("  storm    {url}/storm#code={}\n", storm_code.expose_secret())
+    } else {
+        String::new()
+    };
     let left = coupon.sale.as_ref().and_then(|sale| sale.left).unwrap_or(0);
     println!(
         "
 flash-sale is running. Coupon {id} ({title}) is on sale, {left} left.
 
   shop     {url}/sale/{id}{only}
-  API      {url}/v1/coupons
+{storm}  API      {url}/v1/coupons
   docs     {url}/docs
   metrics  {operations_url}/metrics
 

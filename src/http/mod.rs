@@ -36,6 +36,9 @@ pub mod state;
 // The frame of every request: its bounds, and the headers of its reply.
 pub mod frame;
 
+// Streams of events.
+pub mod events;
+
 // Pages of lists.
 pub mod page;
 
