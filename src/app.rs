@@ -49,6 +49,7 @@ use crate::sale::reconcile::gauges::Numbers;
 use crate::sale::reconcile::pass::Reconciler;
 use crate::sale::recovery::keeper::{self, Keeper};
 use crate::sale::recovery::retry::Retries;
+use crate::sale::storm::Storms;
 use crate::sale::{Failure, Stores};
 
 /// The service. Both doors hold it by `Arc`.
@@ -63,6 +64,8 @@ pub struct App {
     pub board: Board,
     /// Tells the board of all processes the counts of this one.
     pub presence: Presence,
+    /// Storms of a demo.
+    pub storms: Storms,
     /// Creates and reads coupons.
     pub coupons: Arc<Coupons>,
     /// Changes coupons.
@@ -288,6 +291,7 @@ impl App {
             board: Board::new(sources, live.places(), shutdown.clone()),
             presence: presence(config, &stores, (&backlog, &metrics), &clock, &shutdown),
             live,
+            storms: storms(&stores, &coupons, &coupon_changes, &backlog, &shutdown),
             claim_statuses: ClaimStatuses::new(&stores, &orders, &loader, &lane_states),
             payments,
             expiry: Expiry::new(order_moves.clone(), postponed.clone(), config.payment_window()),
@@ -352,6 +356,17 @@ fn presence(
     };
     let roles = config.roles.iter().map(name).collect();
     Presence::new(stores, roles, counted, clock.clone(), shutdown.clone())
+}
+
+fn storms(
+    stores: &Stores,
+    coupons: &Arc<Coupons>,
+    changes: &Arc<CouponChanges>,
+    backlog: &Arc<Backlog>,
+    shutdown: &Shutdown,
+) -> Storms {
+    let (coupons, changes) = (coupons.clone(), changes.clone());
+    Storms::new(stores, coupons, changes, backlog.clone(), shutdown.clone())
 }
 
 fn archive(

@@ -292,9 +292,27 @@ pub struct Config {
     #[arg(long, env = "FLASH_SALE_NO_OP_ROUTE")]
     pub no_op_route: bool,
 
-    /// Hand a token to each browser that asks, POST /demo/shoppers: no setting, because only `demo` may do that.
+    /// Routes and pages of `flash-sale demo`: no setting, because only `demo` may have them.
     #[arg(skip)]
-    pub demo_shoppers: bool,
+    pub demo: Option<Demo>,
+}
+
+/// Parts of a service that only `demo` has, on loopback: it hands a token to each browser that asks.
+#[derive(Clone, Debug, Default)]
+pub struct Demo {
+    /// Codes in the links that are printed: each lets one browser tab in as the administrator, once.
+    pub codes: Vec<SecretString>,
+    /// Program that is the crowd of a storm.
+    pub crowd: Option<Crowd>,
+}
+
+/// The program that is the crowd of a storm: `flash-sale storm`.
+#[derive(Clone, Debug)]
+pub struct Crowd {
+    /// The file.
+    pub path: PathBuf,
+    /// Settings by which it signs tokens, as variables of its environment.
+    pub variables: Vec<(&'static str, SecretString)>,
 }
 
 /// A secret and its name.

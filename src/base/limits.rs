@@ -89,6 +89,32 @@ pub const BOARD_RECOVERIES_MAX: u32 = 5;
 pub const WATCHERS_RETRY_AFTER: Duration = Duration::from_secs(15);
 /// Time for which the token of a demo's shopper is valid.
 pub const SHOPPER_TOKEN_TIME: Duration = Duration::from_secs(3_600);
+/// Shoppers of a storm, and its units.
+pub const STORM_SHOPPERS_MAX: u32 = 100_000;
+/// Seconds in which the shoppers of a storm arrive.
+pub const STORM_SECONDS_MAX: u32 = 60;
+/// Connections of a storm.
+pub const STORM_CONNECTIONS_MAX: u16 = 256;
+/// Period in which the state of a storm is shown.
+pub const STORM_PERIOD: Duration = Duration::from_millis(250);
+/// Period in which a crowd prints its answers.
+pub const STORM_LINE_PERIOD: Duration = Duration::from_millis(100);
+/// Time for one look at the stores while a storm is shown.
+pub const STORM_LOOK_MAX: Duration = Duration::from_secs(1);
+/// Time for which a storm waits until the accepted claims are written.
+pub const STORM_SETTLE_MAX: Duration = Duration::from_secs(60);
+/// Time without an answer of Redis after which a storm has no verdict.
+pub const STORM_AWAY_MAX: Duration = Duration::from_secs(10);
+/// Time after the last arrival for which a shopper asks again.
+pub const STORM_PATIENCE: Duration = Duration::from_secs(60);
+/// Time for one request of a shopper: longer than the service takes for any.
+pub const STORM_REQUEST_MAX: Duration = Duration::from_secs(15);
+/// Longest pause of a shopper that was asked to come back.
+pub const STORM_PAUSE_MAX: Duration = Duration::from_secs(2);
+/// Pages that may watch storms at one time.
+pub const STORM_WATCHERS_MAX: usize = 64;
+/// Time for which an administrator of a demo is let in by a printed link.
+pub const SESSION_TOKEN_TIME: Duration = Duration::from_secs(8 * 3_600);
 
 /// Default of `--redis-timeout-ms`: the time in which Redis has to answer, and a connection to be established.
 pub const REDIS_TIMEOUT: Duration = Duration::from_millis(500);

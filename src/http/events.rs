@@ -1,4 +1,4 @@
-//! Streams of server-sent events: their reply, their end, and the refusal of a watcher too many.
+//! Replies that are streams of events, without an end until the service stops; and the refusal of a watcher too many.
 
 use std::convert::Infallible;
 
@@ -7,9 +7,9 @@ use axum::response::sse::{Event, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream::{Stream, StreamExt, once};
 use serde::Serialize;
+use tokio_util::sync::CancellationToken;
 use utoipa::ToSchema;
 
-use crate::app::App;
 use crate::base::limits;
 use crate::http::problem::Problem;
 
@@ -24,14 +24,13 @@ struct Bye {
     reason: &'static str,
 }
 
-/// The reply with these events, which end with `bye` when the process stops.
+/// A reply with these events, and at last `bye`.
 pub fn reply(
-    app: &App,
-    events: impl Stream<Item = Result<Event, Infallible>> + Send + 'static,
+    events: impl Stream<Item = Event> + Send + 'static,
+    stop: &CancellationToken,
 ) -> Response {
-    let stop = app.shutdown.stop_token().clone();
-    let events = events.take_until(stop.cancelled_owned()).chain(bye());
-    ([NO_BUFFERING], Sse::new(events)).into_response()
+    let events = events.take_until(stop.clone().cancelled_owned()).chain(bye());
+    ([NO_BUFFERING], Sse::new(events.map(Ok::<_, Infallible>))).into_response()
 }
 
 /// The problem of a client for which there is no place, and its remedy.
@@ -40,9 +39,9 @@ pub fn too_many_watchers(detail: &'static str) -> Problem {
     problem.retry_after(limits::WATCHERS_RETRY_AFTER)
 }
 
-fn bye() -> impl Stream<Item = Result<Event, Infallible>> {
+fn bye() -> impl Stream<Item = Event> {
     once(async {
         let bye = Event::default().event("bye").json_data(Bye { reason: "stopping" });
-        Ok(bye.expect("a word can be written as JSON"))
+        bye.expect("a word can be written as JSON")
     })
 }

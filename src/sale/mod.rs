@@ -20,6 +20,9 @@ pub mod reconcile;
 // Payments, refunds and the gateway.
 pub mod payment;
 
+// Storms of a demo: a crowd, and the verdict on what it was told.
+pub mod storm;
+
 // Live states of sales, for clients that watch.
 pub mod live;
 

@@ -1,6 +1,5 @@
 //! The live state of a sale, as a stream of events.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 
 use axum::extract::State;
@@ -11,7 +10,7 @@ use futures_util::stream::{Stream, unfold};
 
 use crate::app::App;
 use crate::http::claims::coupon_not_found;
-use crate::http::events::{self, too_many_watchers};
+use crate::http::events;
 use crate::http::extract::Id;
 use crate::http::problem::Problem;
 use crate::sale::ids::CouponId;
@@ -34,22 +33,22 @@ pub async fn live(
     Id(coupon): Id<CouponId>,
 ) -> Result<Response, Problem> {
     match app.live.watch(coupon).await? {
-        Watch::Watching(watching) => Ok(events::reply(&app, states(watching))),
+        Watch::Watching(watching) => Ok(events::reply(states(watching), app.shutdown.stop_token())),
         Watch::NoCoupon => Err(coupon_not_found()),
         Watch::NoSale => {
             let detail = "a regular coupon has no sale, so its state doesn't change by itself";
             Err(Problem::new(StatusCode::CONFLICT, "no_sale", detail))
         }
-        Watch::Full => Err(too_many_watchers(
+        Watch::Full => Err(events::too_many_watchers(
             "as many clients watch as may; ask for the coupon every 10 to 20 seconds instead",
         )),
     }
 }
 
-fn states(watching: Watching) -> impl Stream<Item = Result<Event, Infallible>> {
+fn states(watching: Watching) -> impl Stream<Item = Event> {
     unfold(watching, |mut watching| async {
         let event = watching.next().await?;
-        Some((Ok(sale(&event)), watching))
+        Some((sale(&event), watching))
     })
 }
 

@@ -1,6 +1,5 @@
 //! The board, as a stream of events, for administrators.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 
 use axum::extract::State;
@@ -10,7 +9,7 @@ use futures_util::stream::{Stream, StreamExt, iter, unfold};
 
 use crate::app::App;
 use crate::http::auth::Admin;
-use crate::http::events::{self, too_many_watchers};
+use crate::http::events;
 use crate::http::problem::Problem;
 use crate::sale::board::Watching;
 use crate::sale::board::event::{BoardEvent, Past};
@@ -28,21 +27,21 @@ use crate::sale::board::event::{BoardEvent, Past};
 )]
 pub async fn live(State(app): State<Arc<App>>, _: Admin) -> Result<Response, Problem> {
     let Some(watching) = app.board.watch() else {
-        return Err(too_many_watchers(
+        return Err(events::too_many_watchers(
             "as many clients watch as may; come back after Retry-After seconds",
         ));
     };
-    Ok(events::reply(&app, boards(watching)))
+    Ok(events::reply(boards(watching), app.shutdown.stop_token()))
 }
 
 /// The past with the first board, then boards.
-fn boards(watching: Watching) -> impl Stream<Item = Result<Event, Infallible>> {
+fn boards(watching: Watching) -> impl Stream<Item = Event> {
     let first_and_then = unfold((watching, true), |(mut watching, is_first)| async move {
         let events = if is_first {
             let (before, board) = watching.next().await?;
-            vec![Ok(past(&before)), Ok(event(&board))]
+            vec![past(&before), event(&board)]
         } else {
-            vec![Ok(event(&*watching.next_newer().await?))]
+            vec![event(&*watching.next_newer().await?)]
         };
         Some((iter(events), (watching, false)))
     });

@@ -13,12 +13,12 @@ use std::path::{Path, PathBuf};
 use aws_lc_rs::digest;
 use flash_sale::sale::claim::outcome::ClaimOutcome;
 use reqwest::header::HeaderMap;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::support::{TestApp, codes};
+use crate::support::{CODE, Reply, TestApp, codes};
 
 /// Pages of the demo.
-const PAGES: [&str; 3] = ["/", "/sale/1024", "/board"];
+const PAGES: [&str; 4] = ["/", "/sale/1024", "/board", "/storm"];
 
 /// Most bytes that the shopper's page may be, as it is sent.
 const SHOP_BYTES_MAX: usize = 25 * 1024;
@@ -40,6 +40,9 @@ const POLICY: [&str; 11] = [
     "require-trusted-types-for 'script'",
     "trusted-types lit-html",
 ];
+
+/// Paths that only the demo has, for POST.
+const OF_THE_DEMO: [&str; 2] = ["/demo/shoppers", "/demo/sessions"];
 
 /// Operations whose refusals the shopper's page tells.
 const CALLED: [(&str, &str); 7] = [
@@ -135,7 +138,8 @@ async fn the_pages_are_small() {
     let bytes = |files: &BTreeMap<String, Fetched>| -> usize {
         files.values().map(|file| file.bytes.len()).sum()
     };
-    let (shop, all) = (files_of(&app, &["/"]).await, files_of(&app, &["/", "/board"]).await);
+    let (shop, all) =
+        (files_of(&app, &["/"]).await, files_of(&app, &["/", "/board", "/storm"]).await);
     println!("the shopper's page: {} bytes in {} files", bytes(&shop), shop.len());
     println!("all pages: {} bytes in {} files", bytes(&all), all.len());
     assert!(bytes(&shop) <= SHOP_BYTES_MAX, "{} bytes", bytes(&shop));
@@ -158,8 +162,10 @@ async fn pages_are_served_only_where_they_are_asked_for() {
     let shop = TestApp::configured(&["--pages", "shop"]).await;
     assert_eq!(get(&shop, "/", &[]).await.status, 200);
     for app in [&app, &shop] {
-        let refused = enter(app, &[]).await;
-        assert_eq!(refused.refusal(), (404, "not_found"), "only the demo gives tokens away");
+        for path in OF_THE_DEMO {
+            let refused = enter(app, path, &[]).await;
+            assert_eq!(refused.refusal(), (404, "not_found"), "only the demo has {path}");
+        }
     }
 }
 
@@ -177,7 +183,7 @@ async fn a_shopper_of_the_demo_can_buy() {
         &[("origin", app.url.as_str())],
         &[("sec-fetch-site", "same-origin"), ("origin", app.url.as_str())],
     ] {
-        let shopper = enter(&app, headers).await;
+        let shopper = enter(&app, "/demo/shoppers", headers).await;
         assert_eq!(shopper.status, 200, "{shopper:?}");
         let path = format!("/v1/coupons/{coupon}/claims");
         let claimed = app.post(&path, shopper.text("token"), &Value::Null).await;
@@ -188,29 +194,67 @@ async fn a_shopper_of_the_demo_can_buy() {
 }
 
 #[tokio::test]
-async fn other_sites_get_no_shopper() {
+async fn other_sites_get_nothing_of_the_demo() {
     let app = TestApp::demo().await;
-    for host in ["example.org", "example.org:80", "localhost.example.org", "192.0.2.1:8080", "a b"]
-    {
-        let refused = enter(&app, &[("host", host)]).await;
-        assert_eq!(refused.refusal(), (421, "wrong_host"), "{host}");
+    for path in OF_THE_DEMO {
+        for host in
+            ["example.org", "example.org:80", "localhost.example.org", "192.0.2.1:8080", "a b"]
+        {
+            let refused = enter(&app, path, &[("host", host)]).await;
+            assert_eq!(refused.refusal(), (421, "wrong_host"), "{path} {host}");
+        }
+        for headers in [
+            &[("sec-fetch-site", "cross-site")][..],
+            &[("sec-fetch-site", "same-site")],
+            &[("origin", "http://example.org")],
+            &[("origin", "null")],
+            &[("origin", "http://example.org"), ("sec-fetch-site", "cross-site")],
+        ] {
+            let refused = enter(&app, path, headers).await;
+            assert_eq!(refused.refusal(), (403, "cross_site"), "{path} {headers:?}");
+        }
+        assert_eq!(app.get(path, "").await.refusal(), (405, "method_not_allowed"), "{path}");
     }
-    for headers in [
-        &[("sec-fetch-site", "cross-site")][..],
-        &[("sec-fetch-site", "same-site")],
-        &[("origin", "http://example.org")],
-        &[("origin", "null")],
-        &[("origin", "http://example.org"), ("sec-fetch-site", "cross-site")],
+    // None of these has used the code up.
+    assert_eq!(exchange(&app, &json!({"code": CODE})).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_printed_link_lets_one_administrator_in() {
+    let app = TestApp::demo().await;
+    let shorter = &CODE[1..];
+    for code in ["", "x", shorter, &"x".repeat(100)] {
+        let refused = exchange(&app, &json!({"code": code})).await;
+        assert_eq!(refused.refusal(), (403, "invalid_code"), "{code}");
+    }
+    for body in [
+        json!({}),
+        json!({"code": 7}),
+        json!({"code": null}),
+        json!({"code": CODE, "x": 1}),
+        json!([CODE]),
+        json!({"code": "x".repeat(101)}),
     ] {
-        let refused = enter(&app, headers).await;
-        assert_eq!(refused.refusal(), (403, "cross_site"), "{headers:?}");
+        let refused = exchange(&app, &body).await;
+        assert_eq!(refused.refusal(), (422, "invalid_body"), "{body}");
     }
-    assert_eq!(app.get("/demo/shoppers", "").await.refusal(), (405, "method_not_allowed"));
+    let session = exchange(&app, &json!({"code": CODE})).await;
+    let letters = app.get("/v1/dead-letters", session.text("token")).await;
+    assert_eq!(letters.status, 200, "{letters:?}");
+    let again = exchange(&app, &json!({"code": CODE})).await;
+    assert_eq!(again.refusal(), (403, "invalid_code"));
+    // Two tabs at one time: one gets in.
+    let app = TestApp::demo().await;
+    let body = json!({"code": CODE});
+    let (one, other) = tokio::join!(exchange(&app, &body), exchange(&app, &body));
+    let mut statuses = [one.status, other.status];
+    statuses.sort_unstable();
+    assert_eq!(statuses, [200, 403]);
 }
 
 #[tokio::test]
 async fn each_answer_has_words_in_both_languages() {
-    for folder in ["js", "board"] {
+    for folder in ["js", "board", "storm"] {
         let [english, chinese] = ["en", "zh"].map(|language| words(folder, language));
         // Chinese has no plural.
         let keys = |words: &BTreeMap<String, String>| -> BTreeSet<String> {
@@ -351,12 +395,18 @@ fn links(path: &str, text: &str) -> Vec<String> {
     imports.map(full).collect()
 }
 
-async fn enter(app: &TestApp, headers: &[(&str, &str)]) -> crate::support::Reply {
-    let mut request = app.client().post(format!("{}/demo/shoppers", app.url));
+/// POST without a body and a token.
+async fn enter(app: &TestApp, path: &str, headers: &[(&str, &str)]) -> Reply {
+    let mut request = app.client().post(format!("{}{path}", app.url));
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
-    app.send(request, "POST", "/demo/shoppers").await
+    app.send(request, "POST", path).await
+}
+
+async fn exchange(app: &TestApp, body: &Value) -> Reply {
+    let request = app.client().post(format!("{}/demo/sessions", app.url)).json(body);
+    app.send(request, "POST", "/demo/sessions").await
 }
 
 fn folder() -> PathBuf {
