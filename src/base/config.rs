@@ -147,7 +147,7 @@ pub struct Config {
         value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub connections_max: u32,
 
-    /// Connections of these that may watch a sale, GET /v1/coupons/{id}/live, at one time [default: half of --connections-max]
+    /// Connections of these that may watch a sale or the board, GET /v1/coupons/{id}/live and /v1/board/live, at one time [default: half of --connections-max]
     #[arg(long, env = "FLASH_SALE_WATCHERS_MAX",
         value_parser = clap::value_parser!(u32).range(..=1_000_000))]
     pub watchers_max: Option<u32>,
