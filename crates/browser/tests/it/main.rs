@@ -5,6 +5,9 @@
 // The page of a sale, as shoppers use it.
 mod shop;
 
+// The page of storms.
+mod storm;
+
 // The page for all: keyboard, languages, contrasts and sizes.
 mod access;
 

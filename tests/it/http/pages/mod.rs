@@ -3,6 +3,9 @@
 // Live states of sales.
 mod live;
 
+// Storms of a demo.
+mod storms;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,6 +19,12 @@ use crate::support::{CODE, Reply, TestApp, codes};
 
 /// Most bytes that the shopper's page may be, as it is sent.
 const SHOP_BYTES_MAX: usize = 25 * 1024;
+
+/// Most bytes of all pages together.
+const BYTES_MAX: usize = 70 * 1024;
+
+/// The pages.
+const PAGES: [&str; 3] = ["/", "/sale/1024", "/storm"];
 
 /// The policy of each page.
 const POLICY: [&str; 11] = [
@@ -33,7 +42,7 @@ const POLICY: [&str; 11] = [
 ];
 
 /// Paths that only the demo has, for POST.
-const OF_THE_DEMO: [&str; 2] = ["/demo/shoppers", "/demo/sessions"];
+const OF_THE_DEMO: [&str; 3] = ["/demo/shoppers", "/demo/sessions", "/demo/storms"];
 
 /// Operations whose refusals the shopper's page tells.
 const CALLED: [(&str, &str); 7] = [
@@ -64,7 +73,7 @@ const WORDLESS: [&str; 11] = [
 #[tokio::test]
 async fn each_page_and_each_file_has_its_type_and_the_guards() {
     let app = TestApp::demo().await;
-    for (path, file) in pages_and_files(&app).await {
+    for (path, file) in pages_and_files(&app, &PAGES).await {
         let expected = match path.rsplit_once('.') {
             Some((_, "css")) => "text/css; charset=utf-8",
             Some((_, "js")) => "text/javascript; charset=utf-8",
@@ -94,7 +103,7 @@ async fn each_page_and_each_file_has_its_type_and_the_guards() {
 #[tokio::test]
 async fn what_a_browser_has_is_not_sent_again() {
     let app = TestApp::demo().await;
-    for (path, file) in pages_and_files(&app).await {
+    for (path, file) in pages_and_files(&app, &PAGES).await {
         let again = get(&app, &path, &[("if-none-match", file.header("etag"))]).await;
         assert_eq!((again.status, again.bytes.len()), (304, 0), "{path}");
         assert_eq!(again.header("etag"), file.header("etag"), "{path}");
@@ -126,14 +135,13 @@ async fn files_of_another_build_are_those_of_this_one_and_kept_by_no_cache() {
 #[tokio::test]
 async fn the_page_is_small() {
     let app = TestApp::demo().await;
-    let files = pages_and_files(&app).await;
-    let bytes: usize = files
-        .iter()
-        .filter(|(path, _)| *path != "/sale/1024")
-        .map(|(_, file)| file.bytes.len())
-        .sum();
-    println!("the shopper's page: {bytes} bytes in {} files", files.len() - 1);
-    assert!(bytes <= SHOP_BYTES_MAX, "{bytes} bytes");
+    for (pages, bytes_max) in [(&["/"][..], SHOP_BYTES_MAX), (&["/", "/storm"], BYTES_MAX)] {
+        let files = pages_and_files(&app, pages).await;
+        let bytes: usize = files.values().map(|file| file.bytes.len()).sum();
+        println!("{pages:?}: {bytes} bytes in {} files", files.len());
+        assert!(bytes <= bytes_max, "{pages:?}: {bytes} bytes");
+    }
+    let files = pages_and_files(&app, &PAGES).await;
     let names = files.keys().filter_map(|path| path.strip_prefix("/assets/")?.split_once('/'));
     let served: BTreeSet<String> = names.map(|(_, name)| name.to_owned()).collect();
     let there: BTreeSet<String> = sources("")
@@ -244,7 +252,7 @@ async fn a_printed_link_lets_one_administrator_in() {
 
 #[tokio::test]
 async fn each_answer_has_words_in_both_languages() {
-    let [english, chinese] = ["en", "zh"].map(words);
+    let [english, chinese] = ["js/en", "js/zh"].map(words);
     let keys = |words: &BTreeMap<String, String>| words.keys().cloned().collect::<Vec<_>>();
     assert_eq!(keys(&english), keys(&chinese));
     for (key, word) in english.iter().chain(&chinese) {
@@ -269,6 +277,25 @@ async fn each_answer_has_words_in_both_languages() {
                 has(&format!("{}.{code}", if deed { "deed" } else { "face" }));
             }
         }
+    }
+}
+
+#[test]
+fn each_state_of_a_storm_has_words_in_both_languages() {
+    let [english, chinese] = ["storm/en", "storm/zh"].map(words);
+    assert!(english.keys().eq(chinese.keys()), "left: English; right: Chinese");
+    assert!(english.values().chain(chinese.values()).all(|word| !word.trim().is_empty()));
+    let has = |key: &str| assert!(english.contains_key(key), "no words for {key}");
+    for (group, names) in [
+        ("stage", &["arming", "running", "settling", "checking", "done"][..]),
+        ("outcome", &["won", "sold_out", "come_back", "unknown", "refused"]),
+        ("no_verdict", &["stopped", "crowd_failed", "store_away", "not_written"]),
+        ("verdict", &["kept", "broken", "incomparable", "lost", "oversold", "twice"]),
+        ("verdict", &["unexplained", "turned_away", "closed"]),
+        ("problem", &["storm_under_way", "invalid_body", "invalid_token", "unavailable"]),
+        ("locked", &["no_link", "invalid_code", "invalid_token", "forbidden", "wrong_host"]),
+    ] {
+        names.iter().for_each(|name| has(&format!("{group}.{name}")));
     }
 }
 
@@ -340,10 +367,10 @@ async fn get(app: &TestApp, path: &str, headers: &[(&str, &str)]) -> Fetched {
     Fetched { status, headers, bytes: reply.bytes().await.expect("a body").to_vec() }
 }
 
-/// Both pages, and the files that they lead to, as a browser gets them.
-async fn pages_and_files(app: &TestApp) -> BTreeMap<String, Fetched> {
+/// These pages, and the files that they lead to, as a browser gets them.
+async fn pages_and_files(app: &TestApp, pages: &[&str]) -> BTreeMap<String, Fetched> {
     let mut found = BTreeMap::new();
-    let mut wanted = vec!["/".to_owned(), "/sale/1024".to_owned()];
+    let mut wanted: Vec<String> = pages.iter().map(ToString::to_string).collect();
     while let Some(path) = wanted.pop() {
         if found.contains_key(&path) {
             continue;
@@ -407,8 +434,8 @@ fn sources(below: &str) -> Vec<String> {
 }
 
 /// The words of a language: the module is an object in JSON.
-fn words(language: &str) -> BTreeMap<String, String> {
-    let path = folder().join(format!("js/{language}.js"));
+fn words(module: &str) -> BTreeMap<String, String> {
+    let path = folder().join(format!("{module}.js"));
     let text = fs::read_to_string(path).expect("it is there");
     let object = text.strip_prefix("export default ").expect("it exports an object");
     serde_json::from_str(object).expect("the object is JSON")
