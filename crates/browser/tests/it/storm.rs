@@ -26,7 +26,7 @@ async fn a_storm_of_two_thousand_and_its_verdict() {
     tab.eval(CROWD).await;
     tab.tab_to(".fields .go").await;
     tab.press(Key::Enter).await;
-    tab.reads("Storm under way").await;
+    tab.reads("Under way").await;
     tab.picture("storm-running").await;
     tab.reads("Every promise was kept").await;
     assert_eq!(tab.text("#answers").await, "2,000 of 2,000 have their answer");
@@ -69,7 +69,7 @@ async fn check_states(device: Device) {
     tab.reads("The crowd arrives").await;
     let got = "return document.querySelector('.legend b').innerText";
     eventually("the first one has got one", async || tab.eval(got).await != "0").await;
-    check(&tab, device, "Storm under way").await;
+    check(&tab, device, "Under way").await;
     tab.click(".fields .other").await;
     check(&tab, device, "Stopped, without a verdict").await;
     eventually("the next storm may begin", async || tab.text(".fields .go").await == "Start the storm").await;
