@@ -6,7 +6,8 @@ use private_servers::testing::eventually;
 use crate::support::{Device, Shop, Tab};
 
 /// Two thousand shoppers for two hundred units.
-const CROWD: &str = "for (const [name, value] of [['shoppers', 2000], ['stock', 200], ['over_s', 2]]) {
+const CROWD: &str =
+    "for (const [name, value] of [['shoppers', 2000], ['stock', 200], ['over_s', 2]]) {
         document.querySelector(`[name=${name}]`).value = value;
     }
     return ''";
@@ -30,7 +31,11 @@ async fn a_storm_of_two_thousand_and_its_verdict() {
     tab.picture("storm-running").await;
     tab.reads("Every promise was kept").await;
     assert_eq!(tab.text("#answers").await, "2,000 of 2,000 have their answer");
-    assert_eq!(tab.text(".sums").await, "sold 200 Rows in Postgres = 200 distinct buyers = 200 lost 0 oversold 0 twice to one 0".to_owned());
+    assert_eq!(
+        tab.text(".sums").await,
+        "sold 200 Rows in Postgres = 200 distinct buyers = 200 lost 0 oversold 0 twice to one 0"
+            .to_owned()
+    );
     assert_eq!(tab.said().await, "Every promise was kept");
     tab.assert_fits().await;
     tab.picture("storm-done").await;
@@ -60,7 +65,8 @@ async fn check_states(device: Device) {
     check(&tab, device, "Administrators only").await;
     tab.picture(&format!("storm-locked-{device:?}")).await;
     // Without a link the token that the demo prints lets in.
-    let paste = format!("document.querySelector('[name=token]').value = '{}'; return ''", shop.admin());
+    let paste =
+        format!("document.querySelector('[name=token]').value = '{}'; return ''", shop.admin());
     tab.eval(&paste).await;
     tab.click("#locked .go").await;
     check(&tab, device, "No storm yet").await;
@@ -72,7 +78,10 @@ async fn check_states(device: Device) {
     check(&tab, device, "Under way").await;
     tab.click(".fields .other").await;
     check(&tab, device, "Stopped, without a verdict").await;
-    eventually("the next storm may begin", async || tab.text(".fields .go").await == "Start the storm").await;
+    eventually("the next storm may begin", async || {
+        tab.text(".fields .go").await == "Start the storm"
+    })
+    .await;
     tab.eval(CROWD).await;
     tab.click(".fields .go").await;
     check(&tab, device, "Every promise was kept").await;

@@ -50,7 +50,7 @@ async fn a_storm_ends_with_a_verdict_of_the_service() {
     assert_eq!(shown.body["state"], "ended");
     let rows = app.number(&format!("SELECT count(*) FROM orders WHERE coupon_id = {coupon}")).await;
     assert_eq!(rows, 50);
-    // Who comes later is shown the last storm.
+    // A later watcher is shown the last storm.
     assert_eq!(next(&mut watch(&app).await).await["verdict"]["word"], "kept");
 }
 
