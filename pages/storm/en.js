@@ -27,7 +27,7 @@ export default {
   "plan.over_s": "They arrive within, s",
   "plan.twice_percent": "Ask twice, %",
   "start": "Start the storm",
-  "busy": "Storm under way",
+  "busy": "Under way",
   "stop": "Stop",
   "none": "No storm yet. Each shopper becomes a square here, in the order of the answers.",
   "of": "of",

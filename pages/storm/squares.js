@@ -6,8 +6,8 @@
 /** Outcomes by their letter in `runs`: name, and the part of a cell that is filled (x, y, width, height). */
 export const OUTCOMES = {
   w: { name: 'won', shape: [0, 0, 1, 1] },
-  s: { name: 'sold_out', shape: [0.2, 0.2, 0.6, 0.6] },
-  b: { name: 'come_back', shape: [0, 0.5, 1, 0.5] },
+  s: { name: 'sold_out', shape: [0.1, 0.1, 0.8, 0.8] },
+  b: { name: 'come_back', shape: [0, 0.4, 1, 0.6] },
   u: { name: 'unknown', shape: [0, 0, 0.5, 1] },
   r: { name: 'refused', shape: [0, 0, 1, 0.4] },
 };

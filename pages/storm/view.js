@@ -44,8 +44,8 @@ function form(storm, plan, problem, asking, words, does) {
       <div class="fields">
         ${FIELDS.map(([name, min, max]) => html`
           <label>${words.of(`plan.${name}`)}<input name=${name} type="number" inputmode="numeric" required step="1" min=${min} max=${max} .value=${String(plan[name])} ?readonly=${busy}></label>`)}
-        <button class="go" aria-disabled=${busy}>${words.of(busy ? 'busy' : 'start')}</button>
-        ${storm && storm.stage !== 'done' ? html`<button class="other" type="button" @click=${does.stop}>${words.of('stop')}</button>` : nothing}
+        <div class="deeds"><button class="go" aria-disabled=${busy}>${words.of(busy ? 'busy' : 'start')}</button>
+          ${storm && storm.stage !== 'done' ? html`<button class="other" type="button" @click=${does.stop}>${words.of('stop')}</button>` : nothing}</div>
       </div>
       ${problem ? html`<p class="deed" role="alert">${words.of(words.has(`problem.${problem}`) ? `problem.${problem}` : 'problem.other')}</p>` : nothing}
     </form>`;
@@ -64,7 +64,8 @@ function progress(storm, each, words) {
         ${Object.values(OUTCOMES).filter(({ name }) => ['won', 'sold_out'].includes(name) || storm.counts[name]).map(({ name, shape: [x, y, wide, high] }) => html`
           <li><svg viewBox="0 0 10 10" aria-hidden="true" class="square-${name}"><rect x=${10 * x} y=${10 * y} width=${10 * wide} height=${10 * high}/></svg>${words.of(`outcome.${name}`)} <b>${number(storm.counts[name] ?? 0)}</b></li>`)}
         ${each > 1 ? html`<li>${words.of('each')} <b>${number(each)}</b></li>` : nothing}
-        <li class="beside">${words.of('repeats')} <b>${number(storm.repeats.same + storm.repeats.other)}</b>, ${words.of('repeats.same')} <b>${number(storm.repeats.same)}</b></li>
+        <li class="beside">${words.of('repeats')} <b>${number(storm.repeats.same + storm.repeats.other)}</b></li>
+        <li>${words.of('repeats.same')} <b>${number(storm.repeats.same)}</b></li>
       </ul>
       <dl class="tiles">
         <div><dt>${words.of('left')}</dt><dd>${number(storm.left)}</dd></div>

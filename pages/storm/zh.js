@@ -27,7 +27,7 @@ export default {
   "plan.over_s": "到达时长（秒）",
   "plan.twice_percent": "再问一次（%）",
   "start": "开始风暴",
-  "busy": "风暴进行中",
+  "busy": "进行中",
   "stop": "停止",
   "none": "还没有风暴。每位顾客在这里是一个方块，按得到答复的顺序排列。",
   "of": "/",

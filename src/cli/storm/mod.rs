@@ -61,7 +61,9 @@ pub async fn run(arguments: &StormArguments) -> anyhow::Result<()> {
     let client = Client::new(&authority, arguments.connections);
     let now = Clock::System.now();
     let until = now + TimeDelta::hours(1);
-    let sale = json!({"total": arguments.stock, "opens_at": now, "closes_at": until});
+    // Longer than any crowd has patience, and short, so that a sale whose demo was killed is offered to no shopper for long.
+    let closes_at = now + TimeDelta::minutes(5);
+    let sale = json!({"total": arguments.stock, "opens_at": now, "closes_at": closes_at});
     let coupon = json!({
         "kind": "flash", "title": "A storm", "pay_cents": 100, "value_cents": 200, "sale": sale,
     });

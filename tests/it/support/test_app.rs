@@ -123,13 +123,18 @@ impl TestApp {
 
     /// With the pages, and tokens for shoppers, as `flash-sale demo` has them.
     pub async fn demo() -> Self {
+        Self::demo_on(shared()).await
+    }
+
+    /// The same, on servers of the test's own.
+    pub async fn demo_on(servers: &Addresses) -> Self {
         let config = Self::config(&["--in-process-gateway", "--pages", "shop,board"]);
         let crowd = Crowd {
             path: env!("CARGO_BIN_EXE_flash-sale").into(),
             variables: vec![("FLASH_SALE_TOKEN_SECRET", SECRET.into())],
         };
         let demo = Demo { codes: vec![CODE.into()], crowd: Some(crowd) };
-        Self::with(shared(), Config { demo: Some(demo), ..config }, Clock::System).await
+        Self::with(servers, Config { demo: Some(demo), ..config }, Clock::System).await
     }
 
     fn config(arguments: &[&str]) -> Config {

@@ -8,6 +8,9 @@ mod shop;
 // The board, as an operator uses it.
 mod board;
 
+// The page of storms.
+mod storm;
+
 // The page for all: keyboard, languages, contrasts and sizes.
 mod access;
 

@@ -97,6 +97,18 @@ impl Shop {
         self.demo.kill();
     }
 
+    /// Path of the printed link to the page of storms; its code works once.
+    pub async fn storm_link(&self) -> String {
+        let line = self.demo.printed("  storm ").await;
+        let (_, path) = line.trim_end().split_once(&self.url).expect("a link to this demo");
+        path.to_owned()
+    }
+
+    /// The administrator's token that the demo has printed.
+    pub fn admin(&self) -> &str {
+        &self.admin
+    }
+
     /// A sale of `total` units that opens so many seconds from now.
     pub async fn sale(&self, total: i64, opens_in_s: i64) -> String {
         let sale = json!({"total": total, "opens_at": in_seconds(opens_in_s), "closes_at": in_seconds(opens_in_s + 86_400)});

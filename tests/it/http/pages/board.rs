@@ -1,13 +1,15 @@
 //! The board: the first event at once, all processes added up, no question without a watcher, stores that are away, and
 //! an end.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use chrono::TimeDelta;
 use flash_sale::base::clock::Clock;
 use flash_sale::base::limits;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
-use super::get;
+use super::{get, words};
 use crate::support::process::Process;
 use crate::support::{
     Events, OwnServers, TestApp, bounded, command_calls, eventually, now, shared,
@@ -222,6 +224,19 @@ async fn the_page_stands_where_administrators_are_answered() {
     let board = TestApp::configured(&["--pages", "board"]).await;
     assert_eq!(get(&board, "/board", &[]).await.status, 200);
     assert_eq!(get(&board, "/", &[]).await.status, 404);
+}
+
+#[test]
+fn the_board_has_words_in_both_languages() {
+    let [english, chinese] = ["board/en", "board/zh"].map(words);
+    // Chinese has no plural.
+    let keys = |words: &BTreeMap<String, String>| -> BTreeSet<String> {
+        words.keys().map(|key| key.trim_end_matches(".one").to_owned()).collect()
+    };
+    assert_eq!(keys(&english), keys(&chinese));
+    for (key, word) in english.iter().chain(&chinese) {
+        assert!(!word.trim().is_empty(), "{key} has no words");
+    }
 }
 
 // ---- steps of these tests ----

@@ -6,6 +6,9 @@ mod board;
 // Live states of sales.
 mod live;
 
+// Storms of a demo.
+mod storms;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,14 +20,14 @@ use serde_json::{Value, json};
 
 use crate::support::{CODE, Reply, TestApp, codes};
 
-/// Pages of the demo.
-const PAGES: [&str; 4] = ["/", "/sale/1024", "/board", "/storm"];
-
 /// Most bytes that the shopper's page may be, as it is sent.
 const SHOP_BYTES_MAX: usize = 25 * 1024;
 
-/// Most bytes that all pages together may be.
+/// Most bytes of all pages together.
 const BYTES_MAX: usize = 70 * 1024;
+
+/// The pages.
+const PAGES: [&str; 4] = ["/", "/sale/1024", "/board", "/storm"];
 
 /// The policy of each page.
 const POLICY: [&str; 11] = [
@@ -42,7 +45,7 @@ const POLICY: [&str; 11] = [
 ];
 
 /// Paths that only the demo has, for POST.
-const OF_THE_DEMO: [&str; 2] = ["/demo/shoppers", "/demo/sessions"];
+const OF_THE_DEMO: [&str; 3] = ["/demo/shoppers", "/demo/sessions", "/demo/storms"];
 
 /// Operations whose refusals the shopper's page tells.
 const CALLED: [(&str, &str); 7] = [
@@ -73,7 +76,7 @@ const WORDLESS: [&str; 11] = [
 #[tokio::test]
 async fn each_page_and_each_file_has_its_type_and_the_guards() {
     let app = TestApp::demo().await;
-    for (path, file) in pages_and_files(&app).await {
+    for (path, file) in pages_and_files(&app, &PAGES).await {
         let expected = match path.rsplit_once('.') {
             Some((_, "css")) => "text/css; charset=utf-8",
             Some((_, "js")) => "text/javascript; charset=utf-8",
@@ -103,7 +106,7 @@ async fn each_page_and_each_file_has_its_type_and_the_guards() {
 #[tokio::test]
 async fn what_a_browser_has_is_not_sent_again() {
     let app = TestApp::demo().await;
-    for (path, file) in pages_and_files(&app).await {
+    for (path, file) in pages_and_files(&app, &PAGES).await {
         let again = get(&app, &path, &[("if-none-match", file.header("etag"))]).await;
         assert_eq!((again.status, again.bytes.len()), (304, 0), "{path}");
         assert_eq!(again.header("etag"), file.header("etag"), "{path}");
@@ -133,24 +136,24 @@ async fn files_of_another_build_are_those_of_this_one_and_kept_by_no_cache() {
 }
 
 #[tokio::test]
-async fn the_pages_are_small() {
+async fn the_page_is_small() {
     let app = TestApp::demo().await;
-    let bytes = |files: &BTreeMap<String, Fetched>| -> usize {
-        files.values().map(|file| file.bytes.len()).sum()
-    };
-    let (shop, all) =
-        (files_of(&app, &["/"]).await, files_of(&app, &["/", "/board", "/storm"]).await);
-    println!("the shopper's page: {} bytes in {} files", bytes(&shop), shop.len());
-    println!("all pages: {} bytes in {} files", bytes(&all), all.len());
-    assert!(bytes(&shop) <= SHOP_BYTES_MAX, "{} bytes", bytes(&shop));
-    assert!(bytes(&all) <= BYTES_MAX, "{} bytes", bytes(&all));
-    let names = all.keys().filter_map(|path| path.strip_prefix("/assets/")?.split_once('/'));
+    for (pages, bytes_max) in
+        [(&["/"][..], SHOP_BYTES_MAX), (&["/", "/board", "/storm"], BYTES_MAX)]
+    {
+        let files = pages_and_files(&app, pages).await;
+        let bytes: usize = files.values().map(|file| file.bytes.len()).sum();
+        println!("{pages:?}: {bytes} bytes in {} files", files.len());
+        assert!(bytes <= bytes_max, "{pages:?}: {bytes} bytes");
+    }
+    let files = pages_and_files(&app, &PAGES).await;
+    let names = files.keys().filter_map(|path| path.strip_prefix("/assets/")?.split_once('/'));
     let served: BTreeSet<String> = names.map(|(_, name)| name.to_owned()).collect();
     let there: BTreeSet<String> = sources("")
         .into_iter()
         .filter(|name| [".js", ".css", ".svg"].iter().any(|ending| name.ends_with(ending)))
         .collect();
-    assert_eq!(served, there, "left: the files that the pages need; right: those of pages/");
+    assert_eq!(served, there, "left: the files that the page needs; right: those of pages/");
 }
 
 #[tokio::test]
@@ -254,18 +257,12 @@ async fn a_printed_link_lets_one_administrator_in() {
 
 #[tokio::test]
 async fn each_answer_has_words_in_both_languages() {
-    for folder in ["js", "board", "storm"] {
-        let [english, chinese] = ["en", "zh"].map(|language| words(folder, language));
-        // Chinese has no plural.
-        let keys = |words: &BTreeMap<String, String>| -> BTreeSet<String> {
-            words.keys().map(|key| key.trim_end_matches(".one").to_owned()).collect()
-        };
-        assert_eq!(keys(&english), keys(&chinese), "{folder}");
-        for (key, word) in english.iter().chain(&chinese) {
-            assert!(!word.trim().is_empty(), "{key} has no words");
-        }
+    let [english, chinese] = ["js/en", "js/zh"].map(words);
+    let keys = |words: &BTreeMap<String, String>| words.keys().cloned().collect::<Vec<_>>();
+    assert_eq!(keys(&english), keys(&chinese));
+    for (key, word) in english.iter().chain(&chinese) {
+        assert!(!word.trim().is_empty(), "{key} has no words");
     }
-    let english = words("js", "en");
     let has = |key: &str| assert!(english.contains_key(key), "no words for {key}");
     let app = TestApp::start().await;
     let document = app.get("/openapi.json", "").await.body;
@@ -285,6 +282,25 @@ async fn each_answer_has_words_in_both_languages() {
                 has(&format!("{}.{code}", if deed { "deed" } else { "face" }));
             }
         }
+    }
+}
+
+#[test]
+fn each_state_of_a_storm_has_words_in_both_languages() {
+    let [english, chinese] = ["storm/en", "storm/zh"].map(words);
+    assert!(english.keys().eq(chinese.keys()), "left: English; right: Chinese");
+    assert!(english.values().chain(chinese.values()).all(|word| !word.trim().is_empty()));
+    let has = |key: &str| assert!(english.contains_key(key), "no words for {key}");
+    for (group, names) in [
+        ("stage", &["arming", "running", "settling", "checking", "done"][..]),
+        ("outcome", &["won", "sold_out", "come_back", "unknown", "refused"]),
+        ("no_verdict", &["stopped", "crowd_failed", "store_away", "not_written"]),
+        ("verdict", &["kept", "broken", "incomparable", "lost", "oversold", "twice"]),
+        ("verdict", &["unexplained", "turned_away", "closed"]),
+        ("problem", &["storm_under_way", "invalid_body", "invalid_token", "unavailable"]),
+        ("locked", &["no_link", "invalid_code", "invalid_token", "forbidden", "wrong_host"]),
+    ] {
+        names.iter().for_each(|name| has(&format!("{group}.{name}")));
     }
 }
 
@@ -356,15 +372,10 @@ async fn get(app: &TestApp, path: &str, headers: &[(&str, &str)]) -> Fetched {
     Fetched { status, headers, bytes: reply.bytes().await.expect("a body").to_vec() }
 }
 
-/// All pages, and the files that they lead to.
-async fn pages_and_files(app: &TestApp) -> BTreeMap<String, Fetched> {
-    files_of(app, &PAGES).await
-}
-
 /// These pages, and the files that they lead to, as a browser gets them.
-async fn files_of(app: &TestApp, pages: &[&str]) -> BTreeMap<String, Fetched> {
+async fn pages_and_files(app: &TestApp, pages: &[&str]) -> BTreeMap<String, Fetched> {
     let mut found = BTreeMap::new();
-    let mut wanted: Vec<String> = pages.iter().map(|page| (*page).to_owned()).collect();
+    let mut wanted: Vec<String> = pages.iter().map(ToString::to_string).collect();
     while let Some(path) = wanted.pop() {
         if found.contains_key(&path) {
             continue;
@@ -428,8 +439,8 @@ fn sources(below: &str) -> Vec<String> {
 }
 
 /// The words of a language: the module is an object in JSON.
-fn words(of_page: &str, language: &str) -> BTreeMap<String, String> {
-    let path = folder().join(format!("{of_page}/{language}.js"));
+fn words(module: &str) -> BTreeMap<String, String> {
+    let path = folder().join(format!("{module}.js"));
     let text = fs::read_to_string(path).expect("it is there");
     let object = text.strip_prefix("export default ").expect("it exports an object");
     serde_json::from_str(object).expect("the object is JSON")
