@@ -260,32 +260,16 @@ impl App {
         let noted_in = (&metrics, &postponed);
         let Promises { receipts, hand_in, keeper } =
             Promises::new(config, &stores, &lane_states, (&orders, &layout), noted_in);
-        let script = {
-            let connected = (stores.redis.clone(), stores.keys.clone());
-            let bounds = Bounds::of(config, backlog.clone());
-            let of_lanes = (layout.clone(), lane_states.clone());
-            let told = (durability.clone(), receipts.clone(), memories.clone());
-            ClaimScript::new(connected, order_ids.clone(), bounds, of_lanes, told, shutdown.clone())
-        };
+        let of_lanes = (&layout, &lane_states);
+        let told = (&durability, &receipts, &memories);
+        let ids = (&order_ids, &backlog);
+        let script = claim_script(config, &stores, ids, of_lanes, told, &shutdown);
         let regular = RegularClaims::new(&stores, order_ids.clone(), locks.clone(), orders.clone());
         let asked = (loader.clone(), lane_states.clone(), loss);
         let claims = Claims::new(memories.clone(), script, asked, regular, orders.clone());
-        let stock_returns =
-            StockReturns::new(&stores, loader.clone(), lane_states.clone(), postponed.clone());
-        let payments = Payments::new(pool.clone(), order_moves.clone(), postponed.clone(), config);
-        let archive = archive(config, &stores, &coupon_changes, &postponed, &shutdown);
         let live = live_sales(config, &stores, &coupons, &shutdown);
-        let dead_letters = DeadLetters::new(pool.clone(), order_moves.clone());
-        let sources = Sources {
-            stores: stores.clone(),
-            coupons: coupons.clone(),
-            backlog: backlog.clone(),
-            lanes: lane_states.clone(),
-            durability: durability.clone(),
-            postponed: postponed.clone(),
-            dead_letters: dead_letters.clone(),
-            clock: clock.clone(),
-        };
+        let looked_at = (&backlog, &lane_states, &durability);
+        let sources = sources(&stores, (&coupons, &postponed, &order_moves), looked_at, &clock);
         Ok(Arc::new(Self {
             claims,
             board: Board::new(sources, live.places(), shutdown.clone()),
@@ -293,13 +277,13 @@ impl App {
             live,
             storms: storms(&stores, &coupons, &coupon_changes, &backlog, &shutdown),
             claim_statuses: ClaimStatuses::new(&stores, &orders, &loader, &lane_states),
-            payments,
+            payments: Payments::new(pool.clone(), order_moves.clone(), postponed.clone(), config),
             expiry: Expiry::new(order_moves.clone(), postponed.clone(), config.payment_window()),
-            dead_letters,
+            dead_letters: DeadLetters::new(pool.clone(), order_moves.clone()),
             retries: Retries::new(&stores, orders.clone(), lane_states.clone()),
-            stock_returns,
+            stock_returns: stock_returns(&stores, &loader, &lane_states, &postponed),
             coupons,
-            archive,
+            archive: archive(config, &stores, &coupon_changes, &postponed, &shutdown),
             coupon_changes,
             loader,
             lanes: lane_states.clone(),
@@ -331,6 +315,49 @@ fn id_generator(config: &Config, stores: &Stores, clock: &Clock) -> Arc<IdGenera
     let sequence = stores.keys.order_sequence();
     let ceilings = Ceilings::new(stores.pool.clone(), config.stores.database_timeout());
     Arc::new(IdGenerator::new(sequence, config.order_id_block, clock.clone(), ceilings))
+}
+
+fn claim_script(
+    config: &Config,
+    stores: &Stores,
+    (order_ids, backlog): (&Arc<IdGenerator>, &Arc<Backlog>),
+    (layout, lanes): (&Arc<LayoutInUse>, &Arc<LaneStates>),
+    (durability, receipts, memories): (&Arc<Durability>, &Arc<ReceiptBook>, &Memories),
+    shutdown: &Shutdown,
+) -> ClaimScript {
+    let connected = (stores.redis.clone(), stores.keys.clone());
+    let bounds = Bounds::of(config, backlog.clone());
+    let of_lanes = (layout.clone(), lanes.clone());
+    let told = (durability.clone(), receipts.clone(), memories.clone());
+    ClaimScript::new(connected, order_ids.clone(), bounds, of_lanes, told, shutdown.clone())
+}
+
+fn stock_returns(
+    stores: &Stores,
+    loader: &Arc<Loader>,
+    lanes: &Arc<LaneStates>,
+    postponed: &Postponed,
+) -> StockReturns {
+    StockReturns::new(stores, loader.clone(), lanes.clone(), postponed.clone())
+}
+
+/// Capabilities that the board reads.
+fn sources(
+    stores: &Stores,
+    (coupons, postponed, order_moves): (&Arc<Coupons>, &Postponed, &OrderMoves),
+    (backlog, lanes, durability): (&Arc<Backlog>, &Arc<LaneStates>, &Arc<Durability>),
+    clock: &Clock,
+) -> Sources {
+    Sources {
+        stores: stores.clone(),
+        coupons: coupons.clone(),
+        backlog: backlog.clone(),
+        lanes: lanes.clone(),
+        durability: durability.clone(),
+        postponed: postponed.clone(),
+        dead_letters: DeadLetters::new(stores.pool.clone(), order_moves.clone()),
+        clock: clock.clone(),
+    }
 }
 
 fn live_sales(

@@ -193,7 +193,6 @@ impl Metrics {
             .set_buckets_for_metric(Matcher::Full(CLAIM_TO_ROW.into()), &SECONDS_OF_WAITING)?
             .set_buckets_for_metric(Matcher::Suffix("_seconds".into()), &SECONDS)?
             .build_recorder();
-        let page = recorder.handle();
         let total = |name: &'static str| {
             metrics::with_local_recorder(&recorder, || counter!(format!("flash_sale_{name}_total")))
         };
@@ -213,8 +212,7 @@ impl Metrics {
         };
         let claims = |outcome: &'static str| {
             let counter = || counter!("flash_sale_claims_total", "outcome" => outcome);
-            let counter = metrics::with_local_recorder(&recorder, counter);
-            (outcome, (counter, Count::default()))
+            (outcome, (metrics::with_local_recorder(&recorder, counter), Count::default()))
         };
         let rate_limited = |bound: &'static str| {
             let counter = || counter!("flash_sale_rate_limited_total", "bound" => bound);
@@ -253,7 +251,7 @@ impl Metrics {
             reconcile_failed: total("reconcile_failed"),
             gauges: Gauges::default(),
             tally: Tally::default(),
-            page,
+            page: recorder.handle(),
             recorder,
         })
     }

@@ -135,7 +135,7 @@ async fn a_process_that_dies_is_silent_and_one_that_ends_is_gone() {
 
 #[tokio::test]
 async fn the_board_goes_on_without_a_store() {
-    let mut servers = OwnServers::start();
+    let mut servers = OwnServers::durable();
     let app = TestApp::on(&servers.at, &[], Clock::System).await;
     let coupon = app.create_flash(5).await;
     let mut events = watch(&app, &app.url).await;
