@@ -238,7 +238,7 @@ export default {
   "done.compare.findings": "Compared: there are findings.",
   "done.compare.failed": "The comparison broke off.",
   "refused": "Refused.",
-  "refused.revision_conflict": "Somebody has changed the sale meanwhile. Load it anew, then change it.",
+  "refused.revision_conflict": "Another administrator has changed the sale meanwhile. Load it anew, then change it.",
   "refused.unavailable": "No answer. The outcome is unknown; the same request may be sent again.",
   "refused.invalid_token": "The token has run out. Open a new link, or paste a token.",
   "refused.invalid_body": "A value is not right.",

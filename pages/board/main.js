@@ -13,7 +13,7 @@ const POINTS_MAX = 300;
 const NOTICE_MS = 8000;
 
 const words = new BoardWords();
-const state = { board: null, line: 'connecting', ageMs: 0, points: [], coupon: null, dialog: null, notice: null, comparing: false, locked: null };
+const state = { board: null, line: 'connecting', ageMs: 0, points: [], coupon: null, wanted: null, dialog: null, notice: null, comparing: false, locked: null };
 let heardAt = 0;
 let said = '';
 
@@ -95,7 +95,7 @@ async function submit(event) {
   const reply = await send(method, path, body, headers);
   dialog.busy = false;
   if (reply.ok) {
-    if (dialog.kind === 'create') state.coupon = reply.body.id;
+    if (dialog.kind === 'create') state.wanted = reply.body.id;
     notice(reply, `done.${dialog.kind}`);
     document.getElementById('dialog').close();
   } else {
@@ -134,6 +134,8 @@ function heard({ event, line, refused }) {
     state.board = event;
     heardAt = performance.now();
     state.points = [...state.points, event.point].slice(-POINTS_MAX);
+    // A new sale is on the board a moment later.
+    if (event.sales.some((sale) => sale.coupon_id === state.wanted)) [state.coupon, state.wanted] = [state.wanted, null];
     const isThere = event.sales.some((sale) => sale.coupon_id === state.coupon);
     if (!isThere) state.coupon = (event.sales.find((sale) => sale.state === 'active' && sale.closes_ms > event.now) ?? event.sales[0])?.coupon_id ?? state.coupon;
   }

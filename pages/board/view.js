@@ -135,8 +135,7 @@ function conservation(state, words) {
   const { units } = sale;
   const [ofUnits, ofBuyers, ofOrders] = equations(state, sale);
   const onTheWay = units.buyers === null || units.sold === null ? null : Math.max(0, units.buyers - units.sold - units.in_review);
-  const part = (number, key, sign) => html`${sign ? html`<div class="sign" aria-hidden="true">${sign}</div>` : nothing}
-    <div><dd>${words.count(number)}</dd><dt>${words.of(`equations.${key}`)}</dt></div>`;
+  const part = (number, key, sign) => html`<div data-sign=${sign ?? nothing}><dt>${words.of(`equations.${key}`)}</dt><dd>${words.count(number)}</dd></div>`;
   const row = (parts, verdict) => html`<div class="equation"><dl>${parts}</dl>${chip(verdict, 'equation', words)}</div>`;
   return html`
     ${row([part(units.total, 'units'), part(units.left, 'left', '='), part(units.buyers, 'buyers', '+')], ofUnits)}

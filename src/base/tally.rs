@@ -17,12 +17,12 @@ pub struct Tally {
     pub requests: Count,
     /// Connections that were opened, and those that were closed.
     pub connections: (Count, Count),
-    /// Rows written to `orders` by the worker.
+    /// Rows written by the worker.
     pub rows: Count,
-    /// Times from the head of a claim to the head of its reply.
+    /// Times of replies, from head to head, of the busiest route.
     pub answers: Times,
-    /// Times from a claim to its row.
-    pub claims_to_rows: Times,
+    /// Times from a reply to the row that it promised.
+    pub to_rows: Times,
 }
 
 /// A number that only grows.

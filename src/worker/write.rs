@@ -400,7 +400,7 @@ impl LaneWorker {
         for together in written.chunk_by(|a, b| a.claimed_at == b.claimed_at) {
             let waited = (now - together[0].claimed_at).to_std().unwrap_or_default();
             self.app.metrics.claim_to_row_seconds.record_many(waited, together.len());
-            self.app.metrics.tally.claims_to_rows.record(waited, together.len());
+            self.app.metrics.tally.to_rows.record(waited, together.len());
         }
     }
 

@@ -12,7 +12,8 @@ use crate::http::auth::Admin;
 use crate::http::events;
 use crate::http::problem::Problem;
 use crate::sale::board::Watching;
-use crate::sale::board::event::{BoardEvent, Past};
+use crate::sale::board::event::BoardEvent;
+use crate::sale::board::figures::Past;
 
 /// Watch the board: all processes, both stores, and all that waits.
 ///

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::Sources;
+use super::sources::Sources;
 use crate::base::limits;
 use crate::kit::postgres;
 use crate::sale::Failure;

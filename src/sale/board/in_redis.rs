@@ -6,10 +6,10 @@ use std::time::Duration;
 use redis::Value;
 use tokio::time::Instant;
 
-use super::Sources;
-use super::event::Point;
+use super::figures::Point;
 use super::presence::{Second, Word};
 use super::processes::{self, Processes, Together};
+use super::sources::Sources;
 use crate::base::limits;
 use crate::sale::ids::{CouponId, Lane};
 use crate::sale::live::RedisSale;
@@ -35,7 +35,7 @@ pub struct InRedis {
 /// A sale in Redis.
 #[derive(Clone, Debug)]
 pub struct RedisSaleSeen {
-    /// What decides claims.
+    /// Terms that decide claims.
     pub terms: Option<Terms>,
     /// Its last census, with its time in ms.
     pub units: Option<(Units, i64)>,

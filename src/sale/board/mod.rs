@@ -18,8 +18,11 @@
 //! Counts of different processes are up to a second apart. The verdict about the stores is that of the last comparison
 //! (`sale/reconcile`), with its time: the board shows it and makes none.
 
-// Counts of a process, told to the others.
-pub mod presence;
+// Events for the watchers.
+pub mod event;
+
+// The last looks at both stores.
+mod look;
 
 // Facts that Redis has.
 mod in_redis;
@@ -30,49 +33,31 @@ mod in_postgres;
 // Sums and rates over all processes.
 mod processes;
 
-// Events for the watchers.
-pub mod event;
+// Counts of a process, told to the others.
+pub mod presence;
+
+// Figures of all processes together, and of each.
+pub mod figures;
+
+// Capabilities that the board reads.
+pub mod sources;
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
-use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
+use tokio::time::{MissedTickBehavior, interval, timeout};
 
-use crate::base::clock::Clock;
 use crate::base::limits;
 use crate::base::shutdown::Shutdown;
-use crate::sale::coupon::create::Coupons;
-use crate::sale::durability::Durability;
-use crate::sale::fence::LaneStates;
-use crate::sale::log::backlog::Backlog;
-use crate::sale::order::discard::DeadLetters;
-use crate::sale::postponed::Postponed;
-use crate::sale::{Failure, Stores};
-use event::{BoardEvent, Past, Point};
+use crate::sale::Failure;
+use event::BoardEvent;
+use figures::{Past, Point};
 use in_postgres::InPostgres;
-use in_redis::{InRedis, RedisLooks};
-
-/// Capabilities that the board reads.
-pub struct Sources {
-    /// The stores.
-    pub stores: Stores,
-    /// Coupons, with their sales.
-    pub coupons: Arc<Coupons>,
-    /// States of the logs.
-    pub backlog: Arc<Backlog>,
-    /// States of the lanes.
-    pub lanes: Arc<LaneStates>,
-    /// Level at which claims are confirmed.
-    pub durability: Arc<Durability>,
-    /// Postponed items.
-    pub postponed: Postponed,
-    /// Open dead letters.
-    pub dead_letters: DeadLetters,
-    /// Tells the time of events.
-    pub clock: Clock,
-}
+use in_redis::RedisLooks;
+use look::Seen;
+use sources::Sources;
 
 /// Hands out the board. Clones share the producer.
 #[derive(Clone)]
@@ -92,51 +77,6 @@ struct Shared {
 struct Sent {
     past: Arc<Past>,
     board: Option<Arc<BoardEvent>>,
-}
-
-/// Facts of the last looks, and the time that each was made at.
-#[derive(Default)]
-struct Seen {
-    redis: Look<InRedis>,
-    postgres: Look<InPostgres>,
-}
-
-/// The last facts of a store.
-struct Look<T> {
-    /// The facts of the last look that ended well.
-    facts: Option<T>,
-    /// Time of that look, in ms since 1970, and its moment here.
-    at: Option<(i64, Instant)>,
-    /// Whether a look has ended, well or not.
-    is_begun: bool,
-    /// Whether the last look failed.
-    has_failed: bool,
-}
-
-impl<T> Default for Look<T> {
-    fn default() -> Self {
-        Self { facts: None, at: None, is_begun: false, has_failed: false }
-    }
-}
-
-impl<T> Look<T> {
-    fn note(&mut self, looked: Result<T, Failure>, now_ms: i64) {
-        self.is_begun = true;
-        self.has_failed = looked.is_err();
-        match looked {
-            Ok(facts) => (self.facts, self.at) = (Some(facts), Some((now_ms, Instant::now()))),
-            Err(error) => tracing::debug!(%error, "a store of the board can't be read"),
-        }
-    }
-
-    /// Whether the store answers: its last look ended well, not long ago.
-    fn is_fresh(&self) -> bool {
-        !self.has_failed && self.at.is_some_and(|(_, at)| at.elapsed() < limits::BOARD_HEARD_MAX)
-    }
-
-    fn at_ms(&self) -> Option<i64> {
-        self.at.map(|(ms, _)| ms)
-    }
 }
 
 /// The board, for one watcher.

@@ -159,7 +159,7 @@ impl Presence {
             cpu_ms,
             memory_bytes: usage::memory_bytes(),
             answers: tally.answers.counts(),
-            claims_to_rows: tally.claims_to_rows.counts(),
+            claims_to_rows: tally.to_rows.counts(),
         }
     }
 }

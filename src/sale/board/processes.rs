@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use super::event::{Point, Process, Rates};
+use super::figures::{Point, Process, Rates};
 use super::presence::{ClaimCounts, Second, Word};
 use crate::base::limits;
 use crate::base::tally::{Counts, quantile_ms};

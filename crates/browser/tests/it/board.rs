@@ -26,7 +26,7 @@ async fn an_operator_runs_a_sale() {
     // It opens at once.
     tab.eval("const it = document.querySelector('[name=opens_at]'); it.value = '2026-01-01T00:00:00'; return ''").await;
     tab.press(Key::Enter).await;
-    tab.reads("Tea for two").await;
+    eventually("the new sale", async || tab.text(".sale h2").await == "Tea for two").await;
     state(&tab, "active").await;
     let coupon = tab.eval("return document.querySelector('.pick select').value").await;
     let created = shop.coupon(&coupon).await;
@@ -82,7 +82,7 @@ async fn edit(shop: &Shop, tab: &Tab, coupon: &str) {
     tab.fill("[name=title]", "Tea for three").await;
     tab.click("#dialog-do").await;
     eventually("the conflict", async || {
-        tab.text("dialog .refused").await.contains("Somebody has changed the sale")
+        tab.text("dialog .refused").await.contains("Another administrator has changed")
     })
     .await;
     tab.picture("board-conflict").await;
@@ -99,7 +99,7 @@ async fn edit(shop: &Shop, tab: &Tab, coupon: &str) {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_goes_wrong_is_seen_and_nothing_is_praised_then() {
     let servers = Servers::start().await;
-    let urls = ["--redis-url", servers.redis_url(), "--database-url", servers.database_url()];
+    let urls = servers.arguments();
     let shop = Shop::open(&[&urls[..], &["--roles", "api"]].concat()).await;
     let tab = shop.operator(Device::Desk).await;
     sentence(&tab, "no_worker").await;
@@ -130,7 +130,7 @@ async fn what_goes_wrong_is_seen_and_nothing_is_praised_then() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_dead_letter_is_tried_again_and_discarded_and_a_finding_is_spelled_out() {
     let servers = Servers::start().await;
-    let urls = ["--redis-url", servers.redis_url(), "--database-url", servers.database_url()];
+    let urls = servers.arguments();
     let shop = Shop::open(&urls).await;
     let coupon = shop.sale(5, -1).await;
     let tab = shop.operator(Device::Phone).await;

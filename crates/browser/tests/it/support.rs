@@ -252,12 +252,16 @@ impl Servers {
         Self { _keeper: keeper, at, _folder: folder }
     }
 
-    pub fn redis_url(&self) -> &str {
+    fn redis_url(&self) -> &str {
         self.at["redis_url"].as_str().expect("a text")
     }
 
-    pub fn database_url(&self) -> &str {
-        self.at["database_url"].as_str().expect("a text")
+    /// Arguments of processes that share these.
+    pub fn arguments(&self) -> [&str; 6] {
+        let database_url = self.at["database_url"].as_str().expect("a text");
+        let secret = "a secret of the tests, of 32 bytes or more";
+        let [redis, database] = [self.redis_url(), database_url];
+        ["--redis-url", redis, "--database-url", database, "--token-secret", secret]
     }
 
     /// Runs a command in Redis.

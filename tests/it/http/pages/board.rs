@@ -136,7 +136,8 @@ async fn a_process_that_dies_is_silent_and_one_that_ends_is_gone() {
 #[tokio::test]
 async fn the_board_goes_on_without_a_store() {
     let mut servers = OwnServers::durable();
-    let app = TestApp::on(&servers.at, &[], Clock::System).await;
+    let soon = ["--database-timeout-ms", "1000", "--redis-timeout-ms", "1000"];
+    let app = TestApp::on(&servers.at, &soon, Clock::System).await;
     let coupon = app.create_flash(5).await;
     let mut events = watch(&app, &app.url).await;
     until(&mut events, |board| there(board) == [true, true]).await;
@@ -152,6 +153,7 @@ async fn the_board_goes_on_without_a_store() {
     assert_eq!((&board["backlog"], &board["sales"][0]["left"]), (&json!(null), &json!(null)));
     assert_eq!(board["processes"], json!([]), "no old count looks like a new one");
     servers.bring_back();
+    let mut events = watch(&app, &app.url).await;
     until(&mut events, |board| there(board) == [true, true]).await;
 }
 
