@@ -249,7 +249,12 @@ impl Servers {
         let keeper = Process::spawn(command);
         let line = keeper.printed("redis_url").await;
         let at = serde_json::from_str(&line).expect("the keeper writes JSON");
-        Self { _keeper: keeper, at, _folder: folder }
+        let servers = Self { _keeper: keeper, at, _folder: folder };
+        let [.., database_url, _, _] = servers.arguments();
+        let migrate = ["migrate", "--database-url", database_url];
+        let done = Command::new(binary()).args(migrate).output().expect("it runs");
+        assert!(done.status.success(), "{done:?}");
+        servers
     }
 
     fn redis_url(&self) -> &str {
@@ -397,9 +402,11 @@ impl Tab {
         let log = self.client.issue_cmd(BrowserLog).await.expect("the driver has a log");
         let mut complaints = String::new();
         let entries = log.as_array().expect("a list").iter();
-        // An answer of the service that asks for patience is no fault of the page, and a slow machine has some.
+        // An answer of the service that asks for patience is no fault of the page, and a slow machine has some; nor is a
+        // change that another administrator has overtaken.
         let is_fault = |entry: &&Value| {
-            !entry["message"].to_string().contains("responded with a status of 503")
+            let message = entry["message"].to_string();
+            ["503", "409"].iter().all(|it| !message.contains(&format!("with a status of {it}")))
         };
         for entry in entries.filter(is_fault) {
             writeln!(complaints, "{} {}", entry["level"], entry["message"]).expect("a text");
