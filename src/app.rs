@@ -7,7 +7,7 @@ use redisson_locks::ReentrantLocks;
 use uuid::Uuid;
 
 use crate::base::clock::Clock;
-use crate::base::config::Config;
+use crate::base::config::{Config, Role};
 use crate::base::limits;
 use crate::base::shutdown::Shutdown;
 use crate::base::telemetry::Metrics;
@@ -15,6 +15,9 @@ use crate::kit::id::{Ceilings, IdGenerator};
 use crate::kit::locks::reentrant_locks;
 use crate::sale::archive::Archive;
 use crate::sale::audit::Audit;
+use crate::sale::board::Board;
+use crate::sale::board::presence::Presence;
+use crate::sale::board::sources::Sources;
 use crate::sale::claim::calls::{Bounds, ClaimScript};
 use crate::sale::claim::claims::Claims;
 use crate::sale::claim::memory::Memories;
@@ -48,6 +51,7 @@ use crate::sale::reconcile::gauges::Numbers;
 use crate::sale::reconcile::pass::Reconciler;
 use crate::sale::recovery::keeper::{self, Keeper};
 use crate::sale::recovery::retry::Retries;
+use crate::sale::storm::Storms;
 use crate::sale::{Failure, Stores};
 
 /// The service. Both doors hold it by `Arc`.
@@ -58,6 +62,12 @@ pub struct App {
     pub claim_statuses: ClaimStatuses,
     /// Live states of sales.
     pub live: LiveSales,
+    /// All that an operator looks at.
+    pub board: Board,
+    /// Tells the board of all processes the counts of this one.
+    pub presence: Presence,
+    /// Storms of a demo.
+    pub storms: Storms,
     /// Creates and reads coupons.
     pub coupons: Arc<Coupons>,
     /// Changes coupons.
@@ -131,6 +141,7 @@ pub fn start_housekeeping(app: &Arc<App>) {
     repeat(app, limits::BACKLOG_PERIOD, |app| async move { app.backlog_pass().await });
     repeat(app, keeper::TICK, |app| async move { app.keeper.tick().await });
     repeat(app, keeper::TICK, |app| async move { app.receipts_pass().await });
+    repeat(app, limits::BOARD_PERIOD, |app| async move { app.presence_pass().await });
     repeat(app, limits::DURABILITY_LOOK_PERIOD, |app| async move {
         // While Redis doesn't answer, there is nothing to keep.
         let _ = app.durability.pass().await;
@@ -171,6 +182,13 @@ impl App {
         }
     }
 
+    /// Tells the board the counts of this process. While Redis doesn't answer, the board says that the process is silent.
+    pub async fn presence_pass(&self) {
+        if let Err(error) = self.presence.pass().await {
+            tracing::debug!(%error, "the counts of this process can't be told");
+        }
+    }
+
     /// Hands in what this process has promised in lanes that were closed.
     pub async fn receipts_pass(&self) {
         if let Err(error) = self.hand_in.tick().await {
@@ -184,7 +202,8 @@ impl App {
     pub async fn leave(&self) {
         let left = async {
             self.receipts_pass().await;
-            tokio::join!(self.keeper.give_up(), self.hand_in.leave());
+            let (_, _, _) =
+                tokio::join!(self.keeper.give_up(), self.hand_in.leave(), self.presence.leave());
         };
         if tokio::time::timeout(limits::LEAVE_MAX, left).await.is_err() {
             tracing::debug!(
@@ -245,28 +264,28 @@ impl App {
         let noted_in = (&metrics, &postponed);
         let Promises { receipts, hand_in, keeper } =
             Promises::new(config, &stores, &lane_states, (&orders, &layout), noted_in);
-        let script = {
-            let connected = (stores.redis.clone(), stores.keys.clone());
-            let bounds = Bounds::of(config, backlog.clone());
-            let of_lanes = (layout.clone(), lane_states.clone());
-            let told = (durability.clone(), receipts.clone(), memories.clone());
-            ClaimScript::new(connected, order_ids.clone(), bounds, of_lanes, told, shutdown.clone())
-        };
+        let of_lanes = (&layout, &lane_states);
+        let told = (&durability, &receipts, &memories);
+        let ids = (&order_ids, &backlog);
+        let script = claim_script(config, &stores, ids, of_lanes, told, &shutdown);
         let regular = RegularClaims::new(&stores, order_ids.clone(), locks.clone(), orders.clone());
         let asked = (loader.clone(), lane_states.clone(), loss);
         let claims = Claims::new(memories.clone(), script, asked, regular, orders.clone());
-        let stock_returns =
-            StockReturns::new(&stores, loader.clone(), lane_states.clone(), postponed.clone());
-        let payments = Payments::new(pool.clone(), order_moves.clone(), postponed.clone(), config);
+        let live = live_sales(config, &stores, &coupons, &shutdown);
+        let looked_at = (&backlog, &lane_states, &durability);
+        let sources = sources(&stores, (&coupons, &postponed, &order_moves), looked_at, &clock);
         Ok(Arc::new(Self {
             claims,
-            live: live_sales(config, &stores, &coupons, &shutdown),
+            board: Board::new(sources, live.places(), shutdown.clone()),
+            presence: presence(config, &stores, (&backlog, &metrics), &clock, &shutdown),
+            live,
+            storms: storms(&stores, &coupons, &coupon_changes, &backlog, &shutdown),
             claim_statuses: ClaimStatuses::new(&stores, &orders, &loader, &lane_states),
-            payments,
+            payments: Payments::new(pool.clone(), order_moves.clone(), postponed.clone(), config),
             expiry: Expiry::new(order_moves.clone(), postponed.clone(), config.payment_window()),
             dead_letters: DeadLetters::new(pool.clone(), order_moves.clone()),
             retries: Retries::new(&stores, orders.clone(), lane_states.clone()),
-            stock_returns,
+            stock_returns: stock_returns(&stores, &loader, &lane_states, &postponed),
             coupons,
             archive: archive(config, &stores, &coupon_changes, &postponed, &shutdown),
             coupon_changes,
@@ -303,6 +322,49 @@ fn id_generator(config: &Config, stores: &Stores, clock: &Clock) -> Arc<IdGenera
     Arc::new(IdGenerator::new(sequence, config.order_id_block, clock.clone(), ceilings))
 }
 
+fn claim_script(
+    config: &Config,
+    stores: &Stores,
+    (order_ids, backlog): (&Arc<IdGenerator>, &Arc<Backlog>),
+    (layout, lanes): (&Arc<LayoutInUse>, &Arc<LaneStates>),
+    (durability, receipts, memories): (&Arc<Durability>, &Arc<ReceiptBook>, &Memories),
+    shutdown: &Shutdown,
+) -> ClaimScript {
+    let connected = (stores.redis.clone(), stores.keys.clone());
+    let bounds = Bounds::of(config, backlog.clone());
+    let of_lanes = (layout.clone(), lanes.clone());
+    let told = (durability.clone(), receipts.clone(), memories.clone());
+    ClaimScript::new(connected, order_ids.clone(), bounds, of_lanes, told, shutdown.clone())
+}
+
+fn stock_returns(
+    stores: &Stores,
+    loader: &Arc<Loader>,
+    lanes: &Arc<LaneStates>,
+    postponed: &Postponed,
+) -> StockReturns {
+    StockReturns::new(stores, loader.clone(), lanes.clone(), postponed.clone())
+}
+
+/// Capabilities that the board reads.
+fn sources(
+    stores: &Stores,
+    (coupons, postponed, order_moves): (&Arc<Coupons>, &Postponed, &OrderMoves),
+    (backlog, lanes, durability): (&Arc<Backlog>, &Arc<LaneStates>, &Arc<Durability>),
+    clock: &Clock,
+) -> Sources {
+    Sources {
+        stores: stores.clone(),
+        coupons: coupons.clone(),
+        backlog: backlog.clone(),
+        lanes: lanes.clone(),
+        durability: durability.clone(),
+        postponed: postponed.clone(),
+        dead_letters: DeadLetters::new(stores.pool.clone(), order_moves.clone()),
+        clock: clock.clone(),
+    }
+}
+
 fn live_sales(
     config: &Config,
     stores: &Stores,
@@ -311,6 +373,32 @@ fn live_sales(
 ) -> LiveSales {
     let window = config.payment_window();
     LiveSales::new(stores, coupons.clone(), config.watchers_max(), window, shutdown.clone())
+}
+
+fn presence(
+    config: &Config,
+    stores: &Stores,
+    counted: (&Arc<Backlog>, &Arc<Metrics>),
+    clock: &Clock,
+    shutdown: &Shutdown,
+) -> Presence {
+    let name = |role: &Role| match role {
+        Role::Api => "api".to_owned(),
+        Role::Worker => "worker".to_owned(),
+    };
+    let roles = config.roles.iter().map(name).collect();
+    Presence::new(stores, roles, counted, clock.clone(), shutdown.clone())
+}
+
+fn storms(
+    stores: &Stores,
+    coupons: &Arc<Coupons>,
+    changes: &Arc<CouponChanges>,
+    backlog: &Arc<Backlog>,
+    shutdown: &Shutdown,
+) -> Storms {
+    let (coupons, changes) = (coupons.clone(), changes.clone());
+    Storms::new(stores, coupons, changes, backlog.clone(), shutdown.clone())
 }
 
 fn archive(

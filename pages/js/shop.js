@@ -4,19 +4,21 @@ import { render } from '../vendor/lit-html.js';
 import { Api } from './api.js';
 import { AGAIN, Claim } from './claim.js';
 import { Clock } from './clock.js';
+import en from './en.js';
 import { faceOf, payByMs, wordOf } from './face.js';
 import { Stream } from './stream.js';
 import { page } from './view.js';
+import { turnTheme, useTheme } from './theme.js';
 import { Words } from './words.js';
+import zh from './zh.js';
 
-const THEME = 'flash-sale.theme';
 /** Faces that are on the way to another one: the live region waits for that. */
 const PASSING = ['loading', 'claiming'];
 /** Shortest pause before the orders are asked for again. */
 const LIST_AGAIN_MS = 3000;
 
 const api = new Api();
-const words = new Words();
+const words = new Words({ en, zh });
 const clock = new Clock();
 const state = { missing: null, sale: null, line: 'connecting', heardAt: 0, clock, claim: { phase: 'idle' }, user: api.user, orders: null, ordersFailed: false, titles: {} };
 let painted = null;
@@ -34,16 +36,8 @@ const does = {
     words.turn();
     paint();
   },
-  turnTheme() {
-    const dark = document.documentElement.dataset.theme ?? (matchMedia('(prefers-color-scheme: dark)').matches ? 'dark' : 'light');
-    setTheme(dark === 'dark' ? 'light' : 'dark');
-  },
+  turnTheme,
 };
-
-function setTheme(theme) {
-  document.documentElement.dataset.theme = theme;
-  localStorage.setItem(THEME, theme);
-}
 
 function paint() {
   const face = faceOf(state, clock.now());
@@ -98,17 +92,27 @@ async function listOrders() {
   paint();
 }
 
-function heard({ sale, now, line, refused }) {
+function heard({ event, line, refused }) {
+  const { now, ...sale } = event ?? {};
   if (refused) state.missing = 'coupon_not_found';
   if (line) state.line = line;
   if (now !== undefined && now !== null) clock.heard(now);
-  if (sale) {
+  if (event) {
     state.sale = sale.pay_within_s ? sale : { pay_within_s: state.sale?.pay_within_s, ...sale };
     state.heardAt = performance.now();
     state.titles[sale.coupon_id] = sale.title;
     state.claim.heardOfSale();
   }
   paint();
+}
+
+/** The state of the sale without a stream; null if there is no answer. */
+async function ask(coupon) {
+  const reply = await api.coupon(coupon);
+  if (!reply.ok) return null;
+  const { id, sale, ...about } = reply.body;
+  const [opens_ms, closes_ms] = [Date.parse(sale.opens_at), Date.parse(sale.closes_at)];
+  return { now: reply.dateMs, ...about, coupon_id: id, total: sale.total, left: sale.left, opens_ms, closes_ms };
 }
 
 /** The coupon in the path; else the newest sale that is on, the next one, or the last one. */
@@ -141,13 +145,12 @@ function tick() {
 }
 
 async function start() {
-  const theme = localStorage.getItem(THEME);
-  if (theme) document.documentElement.dataset.theme = theme;
+  useTheme();
   paint();
   const coupon = await chooseCoupon();
   state.missing = null;
   state.claim = new Claim(api, coupon, claimChanged);
-  new Stream(api, coupon, heard);
+  new Stream({ path: `/v1/coupons/${coupon}/live`, event: 'sale', final: ['coupon_not_found', 'no_sale', 'invalid_id'], ask: () => ask(coupon) }, heard);
   setInterval(tick, 200);
   listOrders();
 }

@@ -1,7 +1,7 @@
-// The live state of a sale: server-sent events over fetch, which tells a refusal and leaves the pauses to us.
+// Live states: server-sent events over fetch, which tells a refusal and leaves the pauses to us.
 //
 // Each event is the whole state, so nothing is replayed after a break. A hidden page has no stream: a browser has six
-// connections to a host. Where there is no room for a further watcher, the coupon is asked for every 10 to 20 s.
+// connections to a host. Where there is no room for a further watcher, the state is asked for every 10 to 20 s.
 
 /** An event comes at least every 5 s. */
 const SILENCE_MS = 12_000;
@@ -11,16 +11,19 @@ const PAUSE_MAX_MS = 10_000;
 const POLL_MS = 10_000;
 
 export class Stream {
-  #api;
-  #coupon;
+  #of;
   #tell;
   #stop = new AbortController();
   #last = 0;
 
-  /** `tell` gets `{sale}`, `{now}`, `{line: 'live' | 'lost'}` and `{refused: code}`, as they come. */
-  constructor(api, coupon, tell) {
-    this.#api = api;
-    this.#coupon = coupon;
+  /**
+   * The events of one name under a path. `final` are codes of refusals after which there is no further try, `ask` returns
+   * the state where there is no room, and `headers` makes the headers of each request. `also` has a function
+   * for each event of another name.
+   * `tell` gets `{event, line: 'live'}`, `{line: 'lost'}` and `{refused: code}`, as they come.
+   */
+  constructor({ path, event, final, ask = async () => null, headers = () => ({}), also = {} }, tell) {
+    this.#of = { path, event, final, ask, headers, also };
     this.#tell = tell;
     document.addEventListener('visibilitychange', () => this.#stop.abort());
     window.addEventListener('offline', () => this.#stop.abort());
@@ -34,7 +37,7 @@ export class Stream {
       this.#stop = new AbortController();
       const began = performance.now();
       const code = await this.#watch();
-      if (code === 'coupon_not_found' || code === 'no_sale' || code === 'invalid_id') {
+      if (this.#of.final.includes(code)) {
         this.#tell({ refused: code });
         return;
       }
@@ -56,7 +59,7 @@ export class Stream {
     const stop = this.#stop;
     let watchdog = setTimeout(() => stop.abort(), SILENCE_MS);
     try {
-      const reply = await fetch(`/v1/coupons/${this.#coupon}/live`, { signal: stop.signal, cache: 'no-store' });
+      const reply = await fetch(this.#of.path, { signal: stop.signal, cache: 'no-store', headers: this.#of.headers() });
       if (!reply.ok) return (await reply.json()).code;
       const reader = reply.body.pipeThrough(new TextDecoderStream()).getReader();
       let text = '';
@@ -77,23 +80,21 @@ export class Stream {
     }
   }
 
-  #read(event) {
-    const fields = Object.fromEntries(event.split('\n').map((line) => line.split(/: ?(.*)/s)));
-    if (fields.event !== 'sale') return;
-    const { now, ...sale } = JSON.parse(fields.data);
+  #read(text) {
+    const fields = Object.fromEntries(text.split('\n').map((line) => line.split(/: ?(.*)/s)));
+    this.#of.also[fields.event]?.(JSON.parse(fields.data));
+    if (fields.event !== this.#of.event) return;
+    const event = JSON.parse(fields.data);
+    const now = event?.now ?? null;
     // After a change of process an event may be older than the last one.
     if (now !== null && now < this.#last) return;
     this.#last = now ?? this.#last;
-    this.#tell({ line: 'live', now, sale });
+    this.#tell({ line: 'live', event });
   }
 
   async #ask() {
-    const reply = await this.#api.coupon(this.#coupon);
-    if (!reply.ok) return this.#tell({ line: 'lost' });
-    const { id, sale, ...words } = reply.body;
-    const [opens_ms, closes_ms] = [Date.parse(sale.opens_at), Date.parse(sale.closes_at)];
-    const state = { ...words, coupon_id: id, total: sale.total, left: sale.left, opens_ms, closes_ms };
-    this.#tell({ line: 'live', now: reply.dateMs, sale: state });
+    const event = await this.#of.ask();
+    this.#tell(event === null ? { line: 'lost' } : { line: 'live', event });
   }
 }
 

@@ -1,13 +1,13 @@
 // Words, numbers and dates in the two languages.
 
-import en from './en.js';
-import zh from './zh.js';
-
-const LANGUAGES = { en, zh };
 const KEPT = 'flash-sale.language';
 
 export class Words {
-  constructor() {
+  #languages;
+
+  /** The words of a page, `{en, zh}`. */
+  constructor(languages) {
+    this.#languages = languages;
     const kept = localStorage.getItem(KEPT);
     const wanted = kept ?? (navigator.languages ?? []).find((tag) => /^(en|zh)\b/i.test(tag)) ?? 'en';
     this.set(/^zh/i.test(wanted) ? 'zh' : 'en');
@@ -15,7 +15,7 @@ export class Words {
 
   set(language) {
     this.language = language;
-    this.words = LANGUAGES[language];
+    this.words = this.#languages[language];
     this.tag = language === 'zh' ? 'zh-CN' : 'en';
     document.documentElement.lang = this.tag;
     this.number = new Intl.NumberFormat(this.tag);

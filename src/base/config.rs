@@ -147,12 +147,12 @@ pub struct Config {
         value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub connections_max: u32,
 
-    /// Connections of these that may watch a sale, GET /v1/coupons/{id}/live, at one time [default: half of --connections-max]
+    /// Connections of these that may watch a sale or the board, GET /v1/coupons/{id}/live and /v1/board/live, at one time [default: half of --connections-max]
     #[arg(long, env = "FLASH_SALE_WATCHERS_MAX",
         value_parser = clap::value_parser!(u32).range(..=1_000_000))]
     pub watchers_max: Option<u32>,
 
-    /// Pages to serve beside the API: shop, for shoppers, at / and /sale/{coupon} [default: none; the demo serves shop]
+    /// Pages to serve beside the API: shop, for shoppers, at / and /sale/{coupon}; board, for administrators, at /board [default: none; the demo serves both]
     #[arg(long, env = "FLASH_SALE_PAGES", value_enum, value_delimiter = ',')]
     pub pages: Vec<Page>,
 
@@ -297,9 +297,27 @@ pub struct Config {
     #[arg(long, env = "FLASH_SALE_NO_OP_ROUTE")]
     pub no_op_route: bool,
 
-    /// Hand a token to each browser that asks, POST /demo/shoppers: no setting, because only `demo` may do that.
+    /// Routes and pages of `flash-sale demo`: no setting, because only `demo` may have them.
     #[arg(skip)]
-    pub demo_shoppers: bool,
+    pub demo: Option<Demo>,
+}
+
+/// Parts of a service that only `demo` has, on loopback: it hands a token to each browser that asks.
+#[derive(Clone, Debug, Default)]
+pub struct Demo {
+    /// Codes in the links that are printed: each lets one browser tab in as the administrator, once.
+    pub codes: Vec<SecretString>,
+    /// Program that is the crowd of a storm.
+    pub crowd: Option<Crowd>,
+}
+
+/// The program that is the crowd of a storm: `flash-sale storm`.
+#[derive(Clone, Debug)]
+pub struct Crowd {
+    /// The file.
+    pub path: PathBuf,
+    /// Settings by which it signs tokens, as variables of its environment.
+    pub variables: Vec<(&'static str, SecretString)>,
 }
 
 /// A secret and its name.
@@ -328,6 +346,8 @@ pub enum Role {
 pub enum Page {
     /// A sale, for shoppers.
     Shop,
+    /// The board, for administrators; where they are answered.
+    Board,
 }
 
 /// A combination of settings that can't be right. The message names the settings, the reason, and a right value.

@@ -61,10 +61,60 @@ pub const PREFER_LOOK_MAX: Duration = Duration::from_secs(3);
 pub const LIVE_PERIOD: Duration = Duration::from_secs(1);
 /// Time after which a state is sent to watchers although it hasn't changed: proxies cut streams that are quiet for 15 s.
 pub const LIVE_HEARTBEAT: Duration = Duration::from_secs(5);
+/// Period in which a process tells the board its counts, and in which the board is looked up and sent.
+pub const BOARD_PERIOD: Duration = Duration::from_secs(1);
+/// Period in which the board looks at Postgres.
+pub const BOARD_POSTGRES_PERIOD: Duration = Duration::from_secs(2);
+/// Looks at Redis from one count of the buyers of each sale to the next.
+pub const BOARD_LOOKS_PER_CENSUS: u32 = 5;
+/// Time after its last word for which a process counts as heard, and a look at a store as fresh.
+pub const BOARD_HEARD_MAX: Duration = Duration::from_secs(5);
+/// Time after its last word for which the board lists a process that has not said that it ends.
+pub const BOARD_SILENT_KEPT: Duration = Duration::from_secs(600);
+/// Time that the board waits for the first looks before it is sent without them.
+pub const BOARD_FIRST_LOOK_MAX: Duration = Duration::from_millis(500);
+/// Seconds of the past that the board shows.
+pub const BOARD_PAST_POINTS: usize = 300;
+/// Seconds over which the board takes its quantiles.
+pub const BOARD_QUANTILE_SECONDS: usize = 10;
+/// Sales on the board: the newest.
+pub const BOARD_SALES_MAX: u32 = 20;
+/// Dead letters, findings and items of other lists on the board: the newest.
+pub const BOARD_ITEMS_MAX: u32 = 20;
+/// Comparisons on the board: the newest.
+pub const BOARD_RUNS_MAX: u32 = 30;
+/// Recoveries on the board: the newest.
+pub const BOARD_RECOVERIES_MAX: u32 = 5;
 /// Retry-After of a watcher too many, who asks for the coupon meanwhile.
 pub const WATCHERS_RETRY_AFTER: Duration = Duration::from_secs(15);
 /// Time for which the token of a demo's shopper is valid.
 pub const SHOPPER_TOKEN_TIME: Duration = Duration::from_secs(3_600);
+/// Shoppers of a storm, and its units.
+pub const STORM_SHOPPERS_MAX: u32 = 100_000;
+/// Seconds in which the shoppers of a storm arrive.
+pub const STORM_SECONDS_MAX: u32 = 60;
+/// Connections of a storm.
+pub const STORM_CONNECTIONS_MAX: u16 = 256;
+/// Period in which the state of a storm is shown.
+pub const STORM_PERIOD: Duration = Duration::from_millis(250);
+/// Period in which a crowd prints its answers.
+pub const STORM_LINE_PERIOD: Duration = Duration::from_millis(100);
+/// Time for one look at the stores while a storm is shown.
+pub const STORM_LOOK_MAX: Duration = Duration::from_secs(1);
+/// Time for which a storm waits until the accepted claims are written.
+pub const STORM_SETTLE_MAX: Duration = Duration::from_secs(60);
+/// Time without an answer of Redis after which a storm has no verdict.
+pub const STORM_AWAY_MAX: Duration = Duration::from_secs(10);
+/// Time after the last arrival for which a shopper asks again.
+pub const STORM_PATIENCE: Duration = Duration::from_secs(60);
+/// Time for one request of a shopper: longer than the service takes for any.
+pub const STORM_REQUEST_MAX: Duration = Duration::from_secs(15);
+/// Longest pause of a shopper that was asked to come back.
+pub const STORM_PAUSE_MAX: Duration = Duration::from_secs(2);
+/// Pages that may watch storms at one time.
+pub const STORM_WATCHERS_MAX: usize = 64;
+/// Time for which an administrator of a demo is let in by a printed link.
+pub const SESSION_TOKEN_TIME: Duration = Duration::from_secs(8 * 3_600);
 
 /// Default of `--redis-timeout-ms`: the time in which Redis has to answer, and a connection to be established.
 pub const REDIS_TIMEOUT: Duration = Duration::from_millis(500);

@@ -16,6 +16,12 @@ pub mod telemetry;
 // Gauges as Prometheus reads them.
 pub mod gauges;
 
+// Counts and times that the process can read again.
+pub mod tally;
+
+// Time and memory that this process has used.
+pub mod usage;
+
 // The stop of a process, and the owner of its tasks.
 pub mod shutdown;
 

@@ -15,6 +15,7 @@ use uuid::Uuid;
 
 use super::gauges::Gauges;
 use super::limits;
+use super::tally::{Count, Tally};
 
 /// Form of log lines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -128,6 +129,8 @@ pub struct Metrics {
     page: PrometheusHandle,
     /// Gauges that passes have looked up.
     pub gauges: Gauges,
+    /// Counts that this process can read again.
+    pub tally: Tally,
     /// Makes metrics whose labels become known while the service runs.
     recorder: PrometheusRecorder,
     /// Requests that were refused for want of an identity (401) or of a right (403).
@@ -146,7 +149,7 @@ pub struct Metrics {
     /// Connections that were refused, by reason.
     connections_refused: HashMap<ConnectionRefusal, Counter>,
     /// Claims by outcome.
-    claims: HashMap<&'static str, Counter>,
+    claims: HashMap<&'static str, (Counter, Count)>,
     /// Failures by pass: runs that broke off, and items that were postponed.
     pass_failures: HashMap<&'static str, Counter>,
     /// Requests refused unseen, because their client had asked too often, by the name of the bound.
@@ -190,7 +193,6 @@ impl Metrics {
             .set_buckets_for_metric(Matcher::Full(CLAIM_TO_ROW.into()), &SECONDS_OF_WAITING)?
             .set_buckets_for_metric(Matcher::Suffix("_seconds".into()), &SECONDS)?
             .build_recorder();
-        let page = recorder.handle();
         let total = |name: &'static str| {
             metrics::with_local_recorder(&recorder, || counter!(format!("flash_sale_{name}_total")))
         };
@@ -210,7 +212,7 @@ impl Metrics {
         };
         let claims = |outcome: &'static str| {
             let counter = || counter!("flash_sale_claims_total", "outcome" => outcome);
-            (outcome, metrics::with_local_recorder(&recorder, counter))
+            (outcome, (metrics::with_local_recorder(&recorder, counter), Count::default()))
         };
         let rate_limited = |bound: &'static str| {
             let counter = || counter!("flash_sale_rate_limited_total", "bound" => bound);
@@ -248,7 +250,8 @@ impl Metrics {
             receipts_dropped: total("receipts_dropped"),
             reconcile_failed: total("reconcile_failed"),
             gauges: Gauges::default(),
-            page,
+            tally: Tally::default(),
+            page: recorder.handle(),
             recorder,
         })
     }
@@ -292,9 +295,15 @@ impl Metrics {
 
     /// Counts one claim under its outcome.
     pub fn count_claim(&self, outcome: &'static str) {
-        if let Some(counter) = self.claims.get(outcome) {
+        if let Some((counter, count)) = self.claims.get(outcome) {
             counter.increment(1);
+            count.add(1);
         }
+    }
+
+    /// Claims by outcome, since the start.
+    pub fn claims(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        self.claims.iter().map(|(outcome, (_, count))| (*outcome, count.get()))
     }
 
     /// Counts failures of this pass.

@@ -4,12 +4,14 @@ use std::net::{IpAddr, SocketAddr};
 
 use anyhow::Context;
 use chrono::TimeDelta;
+use secrecy::{ExposeSecret, SecretString};
+use uuid::Uuid;
 
 use super::serve::{self, Addresses};
 use super::stores::token_secret;
 use crate::app::App;
 use crate::base::clock::Clock;
-use crate::base::config::{Config, InvalidConfig, Page, Role};
+use crate::base::config::{Config, Crowd, Demo, InvalidConfig, Page, Role};
 use crate::kit::jwt::{Grants, Tokens};
 use crate::sale::audit::Actor;
 use crate::sale::coupon::create::Creation;
@@ -27,17 +29,43 @@ pub async fn run(config: &Config) -> anyhow::Result<()> {
         return Err(InvalidConfig::new(message).into());
     }
     // The demo takes no money, and its orders can be paid all the same.
-    let pages = if config.pages.is_empty() { vec![Page::Shop] } else { config.pages.clone() };
-    // A token for each browser that asks is for this machine alone.
-    let demo_shoppers = config.listen.ip().is_loopback();
-    let config = Config { in_process_gateway: true, pages, demo_shoppers, ..config.clone() };
+    let pages =
+        if config.pages.is_empty() { vec![Page::Shop, Page::Board] } else { config.pages.clone() };
+    let [board_code, storm_code] = [code(), code()];
+    let codes = vec![board_code.clone(), storm_code.clone()];
+    // Tokens that are given away are for this machine alone.
+    let crowd = Some(crowd(config)?);
+    let demo = config.listen.ip().is_loopback().then_some(Demo { codes, crowd });
+    let config = Config { in_process_gateway: true, pages, demo, ..config.clone() };
     serve::run(&config, async |app, addresses| {
         let coupon = coupon_on_sale(app).await?;
         let tokens = Tokens::configured(&config.stores, &token_secret(&config.stores)?);
-        print_what_to_paste(&tokens, &coupon, addresses);
+        let links = links(&config, addresses, [&board_code, &storm_code]);
+        print_what_to_paste(&tokens, &coupon, addresses, &links);
         Ok(())
     })
     .await
+}
+
+/// This program, with the settings that sign tokens which this service takes. The secret is no argument, because all users
+/// of a machine can read those.
+fn crowd(config: &Config) -> anyhow::Result<Crowd> {
+    let stores = &config.stores;
+    let path = std::env::current_exe().context("the file of this program can't be found")?;
+    let mut variables = vec![("FLASH_SALE_TOKEN_SECRET", token_secret(stores)?)];
+    for (name, value) in [
+        ("FLASH_SALE_TOKEN_SECRET_ID", &stores.token_secret_id),
+        ("FLASH_SALE_TOKEN_ISSUER", &stores.token_issuer),
+        ("FLASH_SALE_TOKEN_AUDIENCE", &stores.token_audience),
+    ] {
+        variables.extend(value.as_ref().map(|value| (name, value.as_str().into())));
+    }
+    Ok(Crowd { path, variables })
+}
+
+/// A new code for a link: 122 random bits.
+fn code() -> SecretString {
+    Uuid::new_v4().simple().to_string().into()
 }
 
 /// The newest coupon that can be claimed now, or a new one.
@@ -77,9 +105,28 @@ async fn coupon_on_sale(app: &App) -> anyhow::Result<Coupon> {
     }
 }
 
+/// Lines with the links of the board and the storm. Each lets one browser tab in as the administrator, once; there are none
+/// where other machines could use them.
+fn links(config: &Config, addresses: Addresses, [board, storm]: [&SecretString; 2]) -> String {
+    let apart = config.administration_apart.then_some(addresses.operations).flatten();
+    let administration = url(apart.or(addresses.api));
+    let line = |name, url: &str, code: &SecretString| {
+        format!("  {name:<8} {url}/{name}#code={}\n", code.expose_secret())
+    };
+    if config.demo.is_none() {
+        return String::new();
+    }
+    let board = if config.has_page(Page::Board) {
+        line("board", &administration, board)
+    } else {
+        String::new()
+    };
+    board + &line("storm", &url(addresses.api), storm)
+}
+
 /// Prints the commands. They have no comments and quote their URLs: an interactive zsh takes `#` for a command, and
 /// the brackets of an IPv6 address for a pattern.
-fn print_what_to_paste(tokens: &Tokens, coupon: &Coupon, addresses: Addresses) {
+fn print_what_to_paste(tokens: &Tokens, coupon: &Coupon, addresses: Addresses, links: &str) {
     let now = Clock::System.now();
     // Each start has another user, so that the commands below always claim a unit.
     let user = now.timestamp();
@@ -97,7 +144,7 @@ fn print_what_to_paste(tokens: &Tokens, coupon: &Coupon, addresses: Addresses) {
 flash-sale is running. Coupon {id} ({title}) is on sale, {left} left.
 
   shop     {url}/sale/{id}{only}
-  API      {url}/v1/coupons
+{links}  API      {url}/v1/coupons
   docs     {url}/docs
   metrics  {operations_url}/metrics
 

@@ -33,6 +33,9 @@ mod persistence;
 // Access tokens.
 mod token;
 
+// A crowd on this machine.
+mod storm;
+
 // A Redis and a Postgres for a test run.
 mod private_servers;
 
@@ -92,6 +95,8 @@ enum Command {
     Recover(recover::RecoverArguments),
     /// Say what is configured, reachable and unsafe, and what that costs; changes nothing
     Doctor(Box<doctor::DoctorArguments>),
+    /// Send a crowd to a service on this machine, with a sale of its own, and print what it was told as JSON lines
+    Storm(Box<storm::StormArguments>),
     /// Start private servers without the service, print their URLs as JSON, stop at the end of input
     PrivateServers(private_servers::PrivateServersArguments),
 }
@@ -145,6 +150,7 @@ impl Command {
             Self::Coupon(arguments) => arguments.stores(),
             Self::Token(arguments) => &arguments.stores,
             Self::Doctor(arguments) => &arguments.config.stores,
+            Self::Storm(arguments) => &arguments.stores,
             Self::PrivateServers(arguments) => &arguments.stores,
         }
     }
@@ -165,6 +171,7 @@ impl Command {
             Self::Recoveries(arguments) => lists::recoveries::run(&arguments).await,
             Self::Recover(arguments) => recover::run(&arguments).await,
             Self::Doctor(arguments) => doctor::run(&arguments).await,
+            Self::Storm(arguments) => storm::run(&arguments).await,
             Self::PrivateServers(arguments) => private_servers::run(&arguments).await,
         }
     }

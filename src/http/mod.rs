@@ -39,6 +39,9 @@ pub mod state;
 // The frame of every request: its bounds, and the headers of its reply.
 pub mod frame;
 
+// Streams of events.
+pub mod events;
+
 // Pages of lists.
 pub mod page;
 
@@ -139,6 +142,7 @@ pub fn api(http: &HttpState, with_operations: bool) -> Door {
         .routes(routes!(coupons::archive::archive))
         .routes(routes!(coupons::live::live))
         .routes(routes!(operators::audit::list))
+        .routes(routes!(operators::board::live))
         .routes(routes!(operators::postponed::list))
         .routes(routes!(operators::postponed::retry))
         .routes(routes!(operators::recoveries::list))
@@ -326,6 +330,10 @@ impl Door {
         }
         let (status, took) = (response.status().as_u16(), started.elapsed());
         route.times(metrics, status).record(took);
+        metrics.tally.requests.add(1);
+        if route.takes_claims() {
+            metrics.tally.answers.record(took, 1);
+        }
         metrics.count_refused(status);
         if let Some(Picked { log, method, authorization }) = picked {
             let route = route.name.clone();

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use axum::extract::FromRef;
 use axum::http::HeaderValue;
+use secrecy::{ExposeSecret, SecretString};
 
 use super::frame::access_log::{self, AccessLog};
 use super::frame::bearer::actor;
@@ -13,7 +14,7 @@ use super::frame::bounds::Bounds;
 use super::frame::cors::Cors;
 use crate::app::{self, App};
 use crate::base::clock::Clock;
-use crate::base::config::{Config, Page};
+use crate::base::config::{self, Config, Page};
 use crate::base::limits;
 use crate::base::telemetry::{LogThrottle, RequestIds};
 use crate::kit::jwt::Tokens;
@@ -49,12 +50,39 @@ pub(super) struct Front {
     pub(super) no_op_route: bool,
     /// Pages that are served.
     pub(super) pages: Vec<Page>,
-    /// Newest shopper of a demo, if this is one.
-    pub(super) shoppers: Option<AtomicI64>,
+    /// Parts that only the demo has, if this is one.
+    pub(super) demo: Option<Demo>,
     /// Names requests that come without a name.
     pub(super) request_ids: RequestIds,
     /// Limits the log to one line about an outage now and then, instead of one for each request.
     pub(super) failure_log: Mutex<LogThrottle>,
+}
+
+/// Parts that only the demo has.
+pub(super) struct Demo {
+    /// User id of the newest shopper.
+    pub(super) newest_shopper: AtomicI64,
+    /// Codes of printed links that have not been used.
+    codes: Mutex<Vec<SecretString>>,
+    /// Program that is the crowd of a storm.
+    pub(super) crowd: Option<config::Crowd>,
+}
+
+impl Demo {
+    fn new(config: &config::Demo) -> Self {
+        Self {
+            newest_shopper: AtomicI64::default(),
+            codes: Mutex::new(config.codes.clone()),
+            crowd: config.crowd.clone(),
+        }
+    }
+
+    /// Uses a code up. False if there is no such code (any more).
+    pub(super) fn take_code(&self, code: &str) -> bool {
+        let mut codes = self.codes.lock().expect("no holder of this lock panics");
+        let found = codes.iter().position(|known| known.expose_secret() == code);
+        found.map(|place| codes.swap_remove(place)).is_some()
+    }
 }
 
 impl HttpState {
@@ -70,7 +98,7 @@ impl HttpState {
             cors: Cors::new(&config.cors_origins),
             no_op_route: config.no_op_route,
             pages: config.pages.clone(),
-            shoppers: config.demo_shoppers.then(AtomicI64::default),
+            demo: config.demo.as_ref().map(Demo::new),
             request_ids: RequestIds::default(),
             failure_log: Mutex::default(),
         };

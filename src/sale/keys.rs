@@ -109,6 +109,21 @@ impl Keys {
         format!("{}:returns", self.prefix)
     }
 
+    /// ZSET: names of the processes of the installation -> time of their last word, in ms by their own clocks.
+    pub fn processes(&self) -> String {
+        format!("{}:processes", self.prefix)
+    }
+
+    /// STRING: counts of this process, for the board; expires soon after its last word.
+    pub fn process(&self, name: &str) -> String {
+        format!("{}:process:{name}", self.prefix)
+    }
+
+    /// LIST: counts of this process of the last minutes, one for each second.
+    pub fn process_past(&self, name: &str) -> String {
+        format!("{}:process:{name}:past", self.prefix)
+    }
+
     /// HASH, a re-entrant lock: held while an order of this user is created. Per lane is enough, since a coupon has
     /// one. Its layout is Redisson's, so a Java service that locks this name stays out; another layout gets another
     /// name. A lease on it is at most [`limits::LOCK_LEASE_MAX`](crate::base::limits::LOCK_LEASE_MAX) long.
@@ -177,5 +192,8 @@ mod tests {
         assert_eq!(keys.order_sequence(), "fs:icr:order");
         assert_eq!(keys.unpaid(coupon.lane()), "fs:{3}:unpaid");
         assert_eq!(keys.additions_channel(), "fs:returns");
+        assert_eq!(keys.processes(), "fs:processes");
+        assert_eq!(keys.process("a-1"), "fs:process:a-1");
+        assert_eq!(keys.process_past("a-1"), "fs:process:a-1:past");
     }
 }

@@ -180,6 +180,11 @@ impl LiveSales {
         })
     }
 
+    /// Places of watchers, for other streams under the same bound.
+    pub fn places(&self) -> Arc<Semaphore> {
+        self.0.places.clone()
+    }
+
     /// Number of sales that have a producer.
     pub fn watched(&self) -> usize {
         self.0.watched.lock().expect("no holder of this lock panics").len()
@@ -333,20 +338,27 @@ impl Known {
 
 /// The fields of a sale that decide claims.
 #[derive(Debug, PartialEq, Eq)]
-struct RedisSale {
-    state: CouponState,
-    stock: Option<i64>,
-    total: i64,
-    opens_ms: i64,
-    closes_ms: i64,
-    revision: i64,
+pub(in crate::sale) struct RedisSale {
+    /// Whether it can be claimed.
+    pub state: CouponState,
+    /// Units left.
+    pub stock: Option<i64>,
+    /// Units on offer.
+    pub total: i64,
+    /// Start of the window.
+    pub opens_ms: i64,
+    /// End of the window.
+    pub closes_ms: i64,
+    /// Revision that Redis has.
+    pub revision: i64,
 }
 
 impl RedisSale {
-    const FIELDS: &[&str] = &["state", "stock", "total", "opens_ms", "closes_ms", "revision"];
+    /// Names of its fields in the hash.
+    pub const FIELDS: &[&str] = &["state", "stock", "total", "opens_ms", "closes_ms", "revision"];
 
     /// The sale in a reply; `None` if it isn't loaded, or not whole.
-    fn read(reply: &[Option<String>]) -> Option<Self> {
+    pub fn read(reply: &[Option<String>]) -> Option<Self> {
         let [state, stock, total, opens_ms, closes_ms, revision] = reply else {
             return None;
         };

@@ -5,6 +5,9 @@
 //!
 //! The rooms stand in reading order, and each uses only those below it (`tests/tidy` checks that).
 
+// The board: all that an operator looks at, over all processes.
+pub mod board;
+
 // Settled sales leave Redis.
 pub mod archive;
 
@@ -16,6 +19,9 @@ pub mod reconcile;
 
 // Payments, refunds and the gateway.
 pub mod payment;
+
+// Storms of a demo: a crowd, and the verdict on what it was told.
+pub mod storm;
 
 // Live states of sales, for clients that watch.
 pub mod live;

@@ -400,12 +400,14 @@ impl LaneWorker {
         for together in written.chunk_by(|a, b| a.claimed_at == b.claimed_at) {
             let waited = (now - together[0].claimed_at).to_std().unwrap_or_default();
             self.app.metrics.claim_to_row_seconds.record_many(waited, together.len());
+            self.app.metrics.tally.to_rows.record(waited, together.len());
         }
     }
 
     fn count(&self, report: &WriteReport) {
         let metrics = &self.app.metrics;
         metrics.orders_written.increment(report.inserted as u64);
+        metrics.tally.rows.add(report.inserted);
         metrics.orders_repeated.increment(report.repeated as u64);
         metrics.dead_letters.increment(report.dead_letters as u64);
         metrics.lock_contended.increment(report.contended as u64);

@@ -1,34 +1,20 @@
 //! The live state of a sale, as a stream of events.
 
-use std::convert::Infallible;
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::http::{HeaderName, HeaderValue, StatusCode};
-use axum::response::sse::{Event, Sse};
-use axum::response::{IntoResponse, Response};
-use futures_util::stream::{Stream, StreamExt, once, unfold};
-use serde::Serialize;
-use utoipa::ToSchema;
+use axum::http::StatusCode;
+use axum::response::Response;
+use axum::response::sse::Event;
+use futures_util::stream::{Stream, unfold};
 
 use crate::app::App;
-use crate::base::limits;
 use crate::http::claims::coupon_not_found;
+use crate::http::events;
 use crate::http::extract::Id;
 use crate::http::problem::Problem;
 use crate::sale::ids::CouponId;
 use crate::sale::live::{SaleEvent, Watch, Watching};
-
-/// nginx would keep the events back.
-const NO_BUFFERING: (HeaderName, HeaderValue) =
-    (HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
-
-/// The last event of a stream: connect again.
-#[derive(Serialize, ToSchema)]
-struct Bye {
-    /// Always `stopping`: the process ends.
-    reason: &'static str,
-}
 
 /// Watch a sale: its state now, and whenever it changes.
 ///
@@ -47,30 +33,22 @@ pub async fn live(
     Id(coupon): Id<CouponId>,
 ) -> Result<Response, Problem> {
     match app.live.watch(coupon).await? {
-        Watch::Watching(watching) => {
-            let stop = app.shutdown.stop_token().clone();
-            let events = events(watching).take_until(stop.cancelled_owned()).chain(bye());
-            Ok(([NO_BUFFERING], Sse::new(events)).into_response())
-        }
+        Watch::Watching(watching) => Ok(events::reply(states(watching), app.shutdown.stop_token())),
         Watch::NoCoupon => Err(coupon_not_found()),
         Watch::NoSale => {
             let detail = "a regular coupon has no sale, so its state doesn't change by itself";
             Err(Problem::new(StatusCode::CONFLICT, "no_sale", detail))
         }
-        Watch::Full => {
-            let detail =
-                "as many clients watch as may; ask for the coupon every 10 to 20 seconds instead";
-            let problem =
-                Problem::new(StatusCode::SERVICE_UNAVAILABLE, "too_many_watchers", detail);
-            Err(problem.retry_after(limits::WATCHERS_RETRY_AFTER))
-        }
+        Watch::Full => Err(events::too_many_watchers(
+            "as many clients watch as may; ask for the coupon every 10 to 20 seconds instead",
+        )),
     }
 }
 
-fn events(watching: Watching) -> impl Stream<Item = Result<Event, Infallible>> {
+fn states(watching: Watching) -> impl Stream<Item = Event> {
     unfold(watching, |mut watching| async {
         let event = watching.next().await?;
-        Some((Ok(sale(&event)), watching))
+        Some((sale(&event), watching))
     })
 }
 
@@ -82,11 +60,4 @@ fn sale(event: &SaleEvent) -> Event {
         None => named,
     };
     named.json_data(event).expect("a state can be written as JSON")
-}
-
-fn bye() -> impl Stream<Item = Result<Event, Infallible>> {
-    once(async {
-        let bye = Event::default().event("bye").json_data(Bye { reason: "stopping" });
-        Ok(bye.expect("a word can be written as JSON"))
-    })
 }

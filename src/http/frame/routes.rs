@@ -56,6 +56,11 @@ impl Routes {
 const CLAIMS: &str = "/claims";
 
 impl Route {
+    /// Whether it takes claims.
+    pub fn takes_claims(&self) -> bool {
+        self.name.ends_with(CLAIMS)
+    }
+
     /// The times of replies of this route with such a status.
     pub fn times(&self, metrics: &Metrics, status: u16) -> &Histogram {
         let class = usize::from(status / 100).clamp(1, 5);

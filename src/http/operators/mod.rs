@@ -1,6 +1,9 @@
 //! For the staff: dead letters, payments that wait, postponed items, recoveries, comparisons of the stores, and the book
 //! of changes.
 
+// The board, as a stream of events.
+pub mod board;
+
 // Open dead letters, and their discard.
 pub mod dead_letters;
 

@@ -8,6 +8,15 @@
 // Tokens for the shoppers of a demo.
 pub mod shoppers;
 
+// Tokens for the administrator of a demo.
+pub mod sessions;
+
+// Storms of a demo.
+pub mod storms;
+
+// The guard of what only the demo has.
+mod here;
+
 // The embedded files.
 pub mod files;
 
@@ -44,24 +53,50 @@ const HEADERS: [(HeaderName, HeaderValue); 4] = [
 /// Routes of the pages that are served.
 pub fn routes(http: &HttpState) -> Router<HttpState> {
     let mut routes = Router::new();
-    if http.front().pages.contains(&Page::Shop) {
-        routes = routes
-            .route("/", get(shop))
-            .route("/sale/{coupon}", get(shop))
-            .route("/assets/{version}/{*name}", get(asset));
+    let pages = &http.front().pages;
+    if !pages.is_empty() {
+        routes = routes.route("/assets/{version}/{*name}", get(asset));
     }
-    if http.front().shoppers.is_some() {
-        let another_site = CsrfLayer::new().with_rejection_response(|_| {
-            let detail = "a page of another site may not ask for a shopper";
-            Problem::new(StatusCode::FORBIDDEN, "cross_site", detail).into_response()
-        });
-        routes = routes.route("/demo/shoppers", post(shoppers::enter).layer(another_site));
+    if pages.contains(&Page::Shop) {
+        routes = routes.route("/", get(shop)).route("/sale/{coupon}", get(shop));
+    }
+    // All that the board does is an operation of administrators, so it stands where they are answered.
+    if pages.contains(&Page::Board) && http.has_administration() {
+        routes = routes.route("/board", get(board));
+    }
+    if http.front().demo.is_some() {
+        routes = routes.merge(demo());
     }
     routes
 }
 
+/// Routes that only the demo has. Each handler begins with the guard [`here::Here`].
+fn demo() -> Router<HttpState> {
+    let another_site = CsrfLayer::new().with_rejection_response(|_| {
+        let detail = "a page of another site may not do this";
+        Problem::new(StatusCode::FORBIDDEN, "cross_site", detail).into_response()
+    });
+    Router::new()
+        .route("/demo/shoppers", post(shoppers::enter))
+        .route("/demo/sessions", post(sessions::enter))
+        .route("/demo/storms", post(storms::start))
+        .route("/demo/storms/current", get(storms::watch).delete(storms::stop))
+        .route("/storm", get(storm))
+        .layer(another_site)
+}
+
+async fn storm(headers: HeaderMap) -> Response {
+    let page = files::page("storm.html");
+    reply(page, page.reply(&headers, Freshness::Asked))
+}
+
 async fn shop(headers: HeaderMap) -> Response {
     let page = files::page("shop.html");
+    reply(page, page.reply(&headers, Freshness::Asked))
+}
+
+async fn board(headers: HeaderMap) -> Response {
+    let page = files::page("board.html");
     reply(page, page.reply(&headers, Freshness::Asked))
 }
 

@@ -87,6 +87,7 @@ impl Connections {
         table.insert(number, Open { watch: watch.clone(), reserved, address });
         drop(table);
         self.metrics.connections.increment(1);
+        self.metrics.tally.connections.0.add(1);
         Some(Place { connections: self.clone(), number, watch, reserved })
     }
 
@@ -204,5 +205,6 @@ impl Drop for Place {
     fn drop(&mut self) {
         self.connections.table().remove(self.number);
         self.connections.metrics.connections.decrement(1);
+        self.connections.metrics.tally.connections.1.add(1);
     }
 }

@@ -158,7 +158,18 @@ impl Coupons {
 
     /// Coupons, newest first, from before the given one on.
     pub async fn list(&self, before: Option<CouponId>, limit: u32) -> Result<Vec<Coupon>, Failure> {
-        let rows = sqlx::query_as!(
+        let rows = self.rows(before, limit).await?;
+        Ok(self.with_left(rows).await)
+    }
+
+    /// The newest coupons as Postgres has them: Redis isn't asked for the units left.
+    pub async fn list_stored(&self, limit: u32) -> sqlx::Result<Vec<Coupon>> {
+        let rows = self.rows(None, limit).await?;
+        Ok(rows.into_iter().map(|row| row.coupon(&HashMap::new())).collect())
+    }
+
+    async fn rows(&self, before: Option<CouponId>, limit: u32) -> sqlx::Result<Vec<StoredRow>> {
+        sqlx::query_as!(
             StoredRow,
             r#"SELECT id AS "id: CouponId", coupons.kind AS "kind: CouponKind", title, sub_title, rules,
                       pay_cents, currency, value_cents, state AS "state: CouponState", revision, total AS "total?",
@@ -171,8 +182,7 @@ impl Coupons {
             i64::from(limit),
         )
         .fetch_all(&self.pool)
-        .await?;
-        Ok(self.with_left(rows).await)
+        .await
     }
 
     /// The coupons of these rows, with the units left of their sales.

@@ -62,6 +62,11 @@ impl Backlog {
         self.orders.load(Ordering::Relaxed) < self.orders_max
     }
 
+    /// Claims that waited at the last look.
+    pub fn orders(&self) -> u64 {
+        self.orders.load(Ordering::Relaxed)
+    }
+
     /// Claims that may wait.
     pub fn orders_max(&self) -> u64 {
         self.orders_max

@@ -211,13 +211,18 @@ impl Numbers {
 }
 
 /// The units of a sale that are looked up every few seconds.
-#[derive(Default)]
-struct Units {
-    total: Option<i64>,
-    left: Option<i64>,
-    buyers: Option<i64>,
-    conserved: Option<bool>,
-    sold: Option<i64>,
+#[derive(Clone, Debug, Default)]
+pub(in crate::sale) struct Units {
+    /// Units on offer, by Redis.
+    pub total: Option<i64>,
+    /// Units left, by Redis.
+    pub left: Option<i64>,
+    /// Users who hold a unit, by Redis; `None` for a sale with too many to be counted now and then.
+    pub buyers: Option<i64>,
+    /// Whether total = left + buyers, all read at one moment.
+    pub conserved: Option<bool>,
+    /// Units sold, by Postgres.
+    pub sold: Option<i64>,
 }
 
 type UnitsOf = fn(&Units) -> Option<i64>;
@@ -232,7 +237,12 @@ const UNITS: [(&str, UnitsOf); 4] = [
 
 impl Units {
     /// Doesn't count the buyers of a large sale: Redis runs no other command meanwhile.
-    async fn look(redis: &Redis, keys: &Keys, coupon: CouponId, sold: i64) -> RedisResult<Self> {
+    pub async fn look(
+        redis: &Redis,
+        keys: &Keys,
+        coupon: CouponId,
+        sold: i64,
+    ) -> RedisResult<Self> {
         let is_small = buyers::shards(redis, keys, coupon)
             .await?
             .is_none_or(|shards| shards.count() <= limits::METRIC_SHARDS_MAX);

@@ -16,7 +16,7 @@ use crate::support::{OwnServers, SECRET, TestApp, now};
 const NO_REDIS: &str = "redis://:hunter2@127.0.0.1:1/";
 const NO_POSTGRES: &str = "postgres://user:hunter2@127.0.0.1:1/x";
 
-const SUB_COMMANDS: [&[&str]; 26] = [
+const SUB_COMMANDS: [&[&str]; 27] = [
     &["serve"],
     &["demo"],
     &["migrate"],
@@ -42,6 +42,7 @@ const SUB_COMMANDS: [&[&str]; 26] = [
     &["recoveries"],
     &["recover"],
     &["doctor"],
+    &["storm"],
     &["private-servers"],
 ];
 
@@ -426,6 +427,64 @@ async fn commands_are_in_the_book_of_changes() {
         assert_eq!((refused.code, &*refused.stdout), (Some(2), ""), "{wrong:?}");
         assert!(refused.stderr.contains(wrong.0), "{}", refused.stderr);
     }
+}
+
+#[tokio::test]
+async fn a_crowd_prints_what_it_was_told() {
+    let app = TestApp::start().await;
+    let storm = ["storm", "--url", &app.url, "--token-secret", SECRET, "--over", "0"];
+    let crowd = ["--shoppers", "20", "--stock", "5", "--twice", "100", "--connections", "3"];
+    let done = said(&[&storm[..], &crowd].concat()).await;
+    assert_eq!(done.code, Some(0), "{done:?}");
+    let lines: Vec<Value> =
+        done.stdout.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let [first, between @ .., last] = &lines[..] else { panic!("{done:?}") };
+    assert_eq!((&first["line"], &last["line"]), (&"sale".into(), &"end".into()), "{done:?}");
+    let mut told = Vec::new();
+    let mut answered = 0;
+    for line in between {
+        assert_eq!(line["line"], "answers", "{line}");
+        told.extend(line["told"].as_array().expect("a list").clone());
+        let outcomes = line["outcomes"].as_array().expect("a list").iter();
+        answered += outcomes.map(|run| run[1].as_u64().expect("a number")).sum::<u64>();
+    }
+    assert_eq!((answered, told.len()), (20, 5), "{done:?}");
+    app.write_orders().await;
+    for told in told {
+        let user = told[1].as_str().expect("an id").parse().expect("a number");
+        let coupon = first["coupon_id"].as_str().expect("an id").parse().expect("an id");
+        assert_eq!(app.my_claim(user, coupon).await.body["order_id"], told[0]);
+    }
+}
+
+#[tokio::test]
+async fn a_crowd_is_bounded_and_stays_on_this_machine() {
+    let here = ["--url", "http://127.0.0.1:1"];
+    for (arguments, names) in [
+        (&[][..], "--url"),
+        (&["--url", "a b"], "--url"),
+        (&["--url", "http://192.0.2.1:8080"], "this machine alone"),
+        (&["--url", "https://localhost"], "this machine alone"),
+        (&["--url", "localhost:8080"], "this machine alone"),
+        (&[&here[..], &["--shoppers", "0"]].concat(), "--shoppers"),
+        (&[&here[..], &["--shoppers", "100001"]].concat(), "1..=100000"),
+        (&[&here[..], &["--stock", "0"]].concat(), "--stock"),
+        (&[&here[..], &["--over", "61"]].concat(), "--over"),
+        (&[&here[..], &["--twice", "101"]].concat(), "--twice"),
+        (&[&here[..], &["--connections", "257"]].concat(), "1..=256"),
+    ] {
+        let refused = said(&[&["storm", "--token-secret", SECRET], arguments].concat()).await;
+        assert_eq!((refused.code, &*refused.stdout), (Some(2), ""), "{arguments:?} {refused:?}");
+        assert!(refused.stderr.contains(names), "{}", refused.stderr);
+    }
+    let nobody = said(&[&["storm", "--token-secret", SECRET], &here[..]].concat()).await;
+    assert_eq!(nobody.code, Some(1), "{nobody:?}");
+    assert!(nobody.stderr.contains("no service answers at http://127.0.0.1:1"), "{nobody:?}");
+    let app = TestApp::start().await;
+    let secret = "another secret of thirty-two bytes";
+    let stranger = said(&["storm", "--url", &app.url, "--token-secret", secret]).await;
+    assert_eq!(stranger.code, Some(1), "{stranger:?}");
+    assert!(stranger.stderr.contains("the sale could not be made: 401"), "{stranger:?}");
 }
 
 #[tokio::test]

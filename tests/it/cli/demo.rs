@@ -68,6 +68,11 @@ async fn every_address_that_is_printed_can_be_connected_to() {
             expected,
             "{shop}"
         );
+        let storm = demo.printed_so_far().into_iter().find(|line| line.starts_with("  storm "));
+        assert_eq!(storm.is_some(), on_loopback, "{storm:?}");
+        if let Some(storm) = storm {
+            enters_once(&storm).await;
+        }
         for (line, path) in
             [("  API ", "/v1/coupons"), ("  docs ", "/docs"), ("  metrics ", "/metrics")]
         {
@@ -115,6 +120,19 @@ async fn block(demo: &Process) -> String {
         PASTE.map(|text| lines.iter().position(|line| line.contains(text)).expect("it is printed"));
     let lines = lines[first..last].iter().filter(|line| line.starts_with("  "));
     lines.map(|line| format!("{line}\n")).collect()
+}
+
+/// The link of the storm leads to a page, and its code lets one administrator in.
+async fn enters_once(line: &str) {
+    let link = line.split_whitespace().last().expect("a link");
+    let (page, code) = link.split_once("#code=").expect("a code");
+    let (origin, _) = page.split_once("/storm").expect("the page of storms");
+    let client = reqwest::Client::new();
+    assert_eq!(client.get(page).send().await.expect("it answers").status().as_u16(), 200);
+    for status in [200, 403] {
+        let request = client.post(format!("{origin}/demo/sessions")).json(&json!({"code": code}));
+        assert_eq!(request.send().await.expect("it answers").status().as_u16(), status, "{line}");
+    }
 }
 
 fn is_installed(program: &str) -> bool {

@@ -13,6 +13,7 @@ const ROUTES: &[(&str, &str)] = &[
     ("get", "/metrics"),
     ("get", "/readyz"),
     ("get", "/v1/audit"),
+    ("get", "/v1/board/live"),
     ("get", "/v1/coupons"),
     ("post", "/v1/coupons"),
     ("get", "/v1/coupons/{id}"),
@@ -296,7 +297,7 @@ async fn head_is_get_without_a_body() {
         let (id, token) = match path {
             path if path.contains("orders") => (order, app.token(42)),
             path if path.contains("reconcile") => (run, admin.clone()),
-            path if ["dead", "postponed", "recoveries", "owed", "audit", "redemptions"]
+            path if ["dead", "postponed", "recoveries", "owed", "audit", "redemptions", "board"]
                 .iter()
                 .any(|of| path.contains(of)) =>
             {

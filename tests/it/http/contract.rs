@@ -8,7 +8,7 @@ use super::bad_input::flash;
 use crate::support::TestApp;
 
 /// Ids of operations. Generated clients call their functions by these, so none changes.
-const OPERATIONS: [&str; 39] = [
+const OPERATIONS: [&str; 40] = [
     "archiveCoupon",
     "cancelOrder",
     "claimCoupon",
@@ -47,6 +47,7 @@ const OPERATIONS: [&str; 39] = [
     "retryDeadLetter",
     "retryDeadLetters",
     "retryPostponed",
+    "watchBoard",
     "watchSale",
 ];
 

@@ -19,7 +19,7 @@ pub use lifecycle::moved;
 pub use private_servers::testing::{PATIENCE, bounded, eventually};
 pub use servers::{OwnServers, shared};
 pub use test_app::{
-    IMPATIENT, SECRET, TestApp, admin_token, admin_token_of, calls, claims_in, done, now,
+    CODE, IMPATIENT, SECRET, TestApp, admin_token, admin_token_of, calls, claims_in, done, now,
     older_process, scoped_token, token, user, write_all,
 };
 

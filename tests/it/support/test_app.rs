@@ -9,7 +9,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use clap::Parser;
 use flash_sale::app::App;
 use flash_sale::base::clock::Clock;
-use flash_sale::base::config::{Config, StoreConfig};
+use flash_sale::base::config::{Config, Crowd, Demo, StoreConfig};
 use flash_sale::base::limits;
 use flash_sale::base::shutdown::Shutdown;
 use flash_sale::http;
@@ -61,6 +61,9 @@ const PATIENT: [&str; 16] = [
     "--refused-tokens-per-second",
     "0",
 ];
+
+/// Code of the one link of a demo.
+pub const CODE: &str = "0123456789abcdef";
 
 pub const SECRET: &str = "a secret that is only good for tests";
 
@@ -120,8 +123,18 @@ impl TestApp {
 
     /// With the pages, and tokens for shoppers, as `flash-sale demo` has them.
     pub async fn demo() -> Self {
-        let config = Self::config(&["--in-process-gateway", "--pages", "shop"]);
-        Self::with(shared(), Config { demo_shoppers: true, ..config }, Clock::System).await
+        Self::demo_on(shared()).await
+    }
+
+    /// The same, on servers of the test's own.
+    pub async fn demo_on(servers: &Addresses) -> Self {
+        let config = Self::config(&["--in-process-gateway", "--pages", "shop,board"]);
+        let crowd = Crowd {
+            path: env!("CARGO_BIN_EXE_flash-sale").into(),
+            variables: vec![("FLASH_SALE_TOKEN_SECRET", SECRET.into())],
+        };
+        let demo = Demo { codes: vec![CODE.into()], crowd: Some(crowd) };
+        Self::with(servers, Config { demo: Some(demo), ..config }, Clock::System).await
     }
 
     fn config(arguments: &[&str]) -> Config {

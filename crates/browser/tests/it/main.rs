@@ -5,6 +5,12 @@
 // The page of a sale, as shoppers use it.
 mod shop;
 
+// The board, as an operator uses it.
+mod board;
+
+// The page of storms.
+mod storm;
+
 // The page for all: keyboard, languages, contrasts and sizes.
 mod access;
 

@@ -97,6 +97,18 @@ impl Shop {
         self.demo.kill();
     }
 
+    /// Path of the printed link to the page of storms; its code works once.
+    pub async fn storm_link(&self) -> String {
+        let line = self.demo.printed("  storm ").await;
+        let (_, path) = line.trim_end().split_once(&self.url).expect("a link to this demo");
+        path.to_owned()
+    }
+
+    /// The administrator's token that the demo has printed.
+    pub fn admin(&self) -> &str {
+        &self.admin
+    }
+
     /// A sale of `total` units that opens so many seconds from now.
     pub async fn sale(&self, total: i64, opens_in_s: i64) -> String {
         let sale = json!({"total": total, "opens_at": in_seconds(opens_in_s), "closes_at": in_seconds(opens_in_s + 86_400)});
@@ -175,6 +187,32 @@ impl Shop {
         Tab { client, device }
     }
 
+    /// Path of the board with the code that lets one tab in.
+    pub async fn board_link(&self) -> String {
+        let line = self.demo.printed("  board ").await;
+        let link = line.split_whitespace().nth(1).expect("a link");
+        link.strip_prefix(&self.url).expect("a page of this demo").to_owned()
+    }
+
+    /// A tab that looks at the board, let in by a token.
+    pub async fn operator(&self, device: Device) -> Tab {
+        let tab = self.visit(device, "/board").await;
+        tab.reads("For administrators").await;
+        tab.fill("[name=token]", &self.admin).await;
+        tab.press(Key::Enter).await;
+        tab
+    }
+
+    /// A coupon, as all users see it.
+    pub async fn coupon(&self, coupon: &str) -> Value {
+        self.call("GET", &format!("/v1/coupons/{coupon}"), "", &Value::Null).await
+    }
+
+    /// The service of this build.
+    pub fn binary(&self) -> PathBuf {
+        binary()
+    }
+
     async fn as_admin(&self, method: &str, path: &str, body: &Value) -> Value {
         self.call(method, path, &self.admin, body).await
     }
@@ -192,6 +230,59 @@ impl Shop {
         let (status, text) = (reply.status(), reply.text().await.expect("a body"));
         assert!(status.is_success(), "{path}: {status} {text}");
         serde_json::from_str(&text).expect("JSON")
+    }
+}
+
+/// Redis and Postgres for processes of their own.
+pub struct Servers {
+    _keeper: Process,
+    at: Value,
+    _folder: DataFolder,
+}
+
+impl Servers {
+    /// Starts both.
+    pub async fn start() -> Self {
+        let folder = DataFolder::new();
+        let mut command = Command::new(binary());
+        command.args(["private-servers", "--data-dir", folder.text()]).stdin(Stdio::piped());
+        let keeper = Process::spawn(command);
+        let line = keeper.printed("redis_url").await;
+        let at = serde_json::from_str(&line).expect("the keeper writes JSON");
+        let servers = Self { _keeper: keeper, at, _folder: folder };
+        let [.., database_url, _, _] = servers.arguments();
+        let migrate = ["migrate", "--database-url", database_url];
+        let done = Command::new(binary()).args(migrate).output().expect("it runs");
+        assert!(done.status.success(), "{done:?}");
+        servers
+    }
+
+    fn redis_url(&self) -> &str {
+        self.at["redis_url"].as_str().expect("a text")
+    }
+
+    /// Arguments of processes that share these.
+    pub fn arguments(&self) -> [&str; 6] {
+        let database_url = self.at["database_url"].as_str().expect("a text");
+        let secret = "a secret of the tests, of 32 bytes or more";
+        let [redis, database] = [self.redis_url(), database_url];
+        ["--redis-url", redis, "--database-url", database, "--token-secret", secret]
+    }
+
+    /// Runs a command in Redis.
+    pub fn redis(&self, words: &[&str]) {
+        let path = self.redis_url().trim_start_matches("redis+unix://");
+        let path = path.split('?').next().unwrap_or(path);
+        let done = Command::new("redis-cli").args(["-s", path]).args(words).output();
+        let done = done.expect("redis-cli is there");
+        assert!(done.status.success() && !done.stdout.starts_with(b"ERR"), "{done:?}");
+    }
+
+    /// SIGKILL for Postgres.
+    pub fn kill_postgres(&self) {
+        let pid = self.at["postgres_pid"].as_i64().expect("a number");
+        let killed = Command::new("kill").args(["-KILL", &pid.to_string()]).status();
+        assert!(killed.expect("kill is there").success());
     }
 }
 
@@ -235,6 +326,19 @@ impl Tab {
         let element = self.client.find(Locator::Css(selector)).await;
         let element = element.unwrap_or_else(|error| panic!("no {selector}: {error}"));
         element.click().await.unwrap_or_else(|error| panic!("{selector}: {error}"));
+    }
+
+    /// Puts a text in place of that of a field.
+    pub async fn fill(&self, selector: &str, text: &str) {
+        let element = self.client.find(Locator::Css(selector)).await;
+        let element = element.unwrap_or_else(|error| panic!("no {selector}: {error}"));
+        element.clear().await.expect("it is a field");
+        element.send_keys(text).await.expect("it takes text");
+    }
+
+    /// The value that a script tells by its last argument, later.
+    pub async fn eval_later(&self, script: &str) -> Value {
+        self.client.execute_async(script, Vec::new()).await.expect("the script tells")
     }
 
     /// Presses a key, wherever the focus is.
@@ -298,9 +402,11 @@ impl Tab {
         let log = self.client.issue_cmd(BrowserLog).await.expect("the driver has a log");
         let mut complaints = String::new();
         let entries = log.as_array().expect("a list").iter();
-        // An answer of the service that asks for patience is no fault of the page, and a slow machine has some.
+        // An answer of the service that asks for patience is no fault of the page, and a slow machine has some; nor is a
+        // change that another administrator has overtaken.
         let is_fault = |entry: &&Value| {
-            !entry["message"].to_string().contains("responded with a status of 503")
+            let message = entry["message"].to_string();
+            ["503", "409"].iter().all(|it| !message.contains(&format!("with a status of {it}")))
         };
         for entry in entries.filter(is_fault) {
             writeln!(complaints, "{} {}", entry["level"], entry["message"]).expect("a text");

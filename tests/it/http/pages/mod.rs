@@ -1,7 +1,13 @@
 //! Pages for people: their files and headers, the words for each answer, and the tokens of a demo's shoppers.
 
+// The board.
+mod board;
+
 // Live states of sales.
 mod live;
+
+// Storms of a demo.
+mod storms;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -10,12 +16,18 @@ use std::path::{Path, PathBuf};
 use aws_lc_rs::digest;
 use flash_sale::sale::claim::outcome::ClaimOutcome;
 use reqwest::header::HeaderMap;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::support::{TestApp, codes};
+use crate::support::{CODE, Reply, TestApp, codes};
 
 /// Most bytes that the shopper's page may be, as it is sent.
 const SHOP_BYTES_MAX: usize = 25 * 1024;
+
+/// Most bytes of all pages together.
+const BYTES_MAX: usize = 70 * 1024;
+
+/// The pages.
+const PAGES: [&str; 4] = ["/", "/sale/1024", "/board", "/storm"];
 
 /// The policy of each page.
 const POLICY: [&str; 11] = [
@@ -31,6 +43,9 @@ const POLICY: [&str; 11] = [
     "require-trusted-types-for 'script'",
     "trusted-types lit-html",
 ];
+
+/// Paths that only the demo has, for POST.
+const OF_THE_DEMO: [&str; 3] = ["/demo/shoppers", "/demo/sessions", "/demo/storms"];
 
 /// Operations whose refusals the shopper's page tells.
 const CALLED: [(&str, &str); 7] = [
@@ -61,7 +76,7 @@ const WORDLESS: [&str; 11] = [
 #[tokio::test]
 async fn each_page_and_each_file_has_its_type_and_the_guards() {
     let app = TestApp::demo().await;
-    for (path, file) in pages_and_files(&app).await {
+    for (path, file) in pages_and_files(&app, &PAGES).await {
         let expected = match path.rsplit_once('.') {
             Some((_, "css")) => "text/css; charset=utf-8",
             Some((_, "js")) => "text/javascript; charset=utf-8",
@@ -91,7 +106,7 @@ async fn each_page_and_each_file_has_its_type_and_the_guards() {
 #[tokio::test]
 async fn what_a_browser_has_is_not_sent_again() {
     let app = TestApp::demo().await;
-    for (path, file) in pages_and_files(&app).await {
+    for (path, file) in pages_and_files(&app, &PAGES).await {
         let again = get(&app, &path, &[("if-none-match", file.header("etag"))]).await;
         assert_eq!((again.status, again.bytes.len()), (304, 0), "{path}");
         assert_eq!(again.header("etag"), file.header("etag"), "{path}");
@@ -123,14 +138,15 @@ async fn files_of_another_build_are_those_of_this_one_and_kept_by_no_cache() {
 #[tokio::test]
 async fn the_page_is_small() {
     let app = TestApp::demo().await;
-    let files = pages_and_files(&app).await;
-    let bytes: usize = files
-        .iter()
-        .filter(|(path, _)| *path != "/sale/1024")
-        .map(|(_, file)| file.bytes.len())
-        .sum();
-    println!("the shopper's page: {bytes} bytes in {} files", files.len() - 1);
-    assert!(bytes <= SHOP_BYTES_MAX, "{bytes} bytes");
+    for (pages, bytes_max) in
+        [(&["/"][..], SHOP_BYTES_MAX), (&["/", "/board", "/storm"], BYTES_MAX)]
+    {
+        let files = pages_and_files(&app, pages).await;
+        let bytes: usize = files.values().map(|file| file.bytes.len()).sum();
+        println!("{pages:?}: {bytes} bytes in {} files", files.len());
+        assert!(bytes <= bytes_max, "{pages:?}: {bytes} bytes");
+    }
+    let files = pages_and_files(&app, &PAGES).await;
     let names = files.keys().filter_map(|path| path.strip_prefix("/assets/")?.split_once('/'));
     let served: BTreeSet<String> = names.map(|(_, name)| name.to_owned()).collect();
     let there: BTreeSet<String> = sources("")
@@ -143,14 +159,16 @@ async fn the_page_is_small() {
 #[tokio::test]
 async fn pages_are_served_only_where_they_are_asked_for() {
     let app = TestApp::start().await;
-    for path in ["/", "/sale/1024", "/assets/00000000/shop.css"] {
+    for path in ["/", "/sale/1024", "/board", "/assets/00000000/shop.css"] {
         assert_eq!(app.get(path, "").await.refusal(), (404, "not_found"), "{path}");
     }
     let shop = TestApp::configured(&["--pages", "shop"]).await;
     assert_eq!(get(&shop, "/", &[]).await.status, 200);
     for app in [&app, &shop] {
-        let refused = enter(app, &[]).await;
-        assert_eq!(refused.refusal(), (404, "not_found"), "only the demo gives tokens away");
+        for path in OF_THE_DEMO {
+            let refused = enter(app, path, &[]).await;
+            assert_eq!(refused.refusal(), (404, "not_found"), "only the demo has {path}");
+        }
     }
 }
 
@@ -168,7 +186,7 @@ async fn a_shopper_of_the_demo_can_buy() {
         &[("origin", app.url.as_str())],
         &[("sec-fetch-site", "same-origin"), ("origin", app.url.as_str())],
     ] {
-        let shopper = enter(&app, headers).await;
+        let shopper = enter(&app, "/demo/shoppers", headers).await;
         assert_eq!(shopper.status, 200, "{shopper:?}");
         let path = format!("/v1/coupons/{coupon}/claims");
         let claimed = app.post(&path, shopper.text("token"), &Value::Null).await;
@@ -179,29 +197,67 @@ async fn a_shopper_of_the_demo_can_buy() {
 }
 
 #[tokio::test]
-async fn other_sites_get_no_shopper() {
+async fn other_sites_get_nothing_of_the_demo() {
     let app = TestApp::demo().await;
-    for host in ["example.org", "example.org:80", "localhost.example.org", "192.0.2.1:8080", "a b"]
-    {
-        let refused = enter(&app, &[("host", host)]).await;
-        assert_eq!(refused.refusal(), (421, "wrong_host"), "{host}");
+    for path in OF_THE_DEMO {
+        for host in
+            ["example.org", "example.org:80", "localhost.example.org", "192.0.2.1:8080", "a b"]
+        {
+            let refused = enter(&app, path, &[("host", host)]).await;
+            assert_eq!(refused.refusal(), (421, "wrong_host"), "{path} {host}");
+        }
+        for headers in [
+            &[("sec-fetch-site", "cross-site")][..],
+            &[("sec-fetch-site", "same-site")],
+            &[("origin", "http://example.org")],
+            &[("origin", "null")],
+            &[("origin", "http://example.org"), ("sec-fetch-site", "cross-site")],
+        ] {
+            let refused = enter(&app, path, headers).await;
+            assert_eq!(refused.refusal(), (403, "cross_site"), "{path} {headers:?}");
+        }
+        assert_eq!(app.get(path, "").await.refusal(), (405, "method_not_allowed"), "{path}");
     }
-    for headers in [
-        &[("sec-fetch-site", "cross-site")][..],
-        &[("sec-fetch-site", "same-site")],
-        &[("origin", "http://example.org")],
-        &[("origin", "null")],
-        &[("origin", "http://example.org"), ("sec-fetch-site", "cross-site")],
+    // None of these has used the code up.
+    assert_eq!(exchange(&app, &json!({"code": CODE})).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_printed_link_lets_one_administrator_in() {
+    let app = TestApp::demo().await;
+    let shorter = &CODE[1..];
+    for code in ["", "x", shorter, &"x".repeat(100)] {
+        let refused = exchange(&app, &json!({"code": code})).await;
+        assert_eq!(refused.refusal(), (403, "invalid_code"), "{code}");
+    }
+    for body in [
+        json!({}),
+        json!({"code": 7}),
+        json!({"code": null}),
+        json!({"code": CODE, "x": 1}),
+        json!([CODE]),
+        json!({"code": "x".repeat(101)}),
     ] {
-        let refused = enter(&app, headers).await;
-        assert_eq!(refused.refusal(), (403, "cross_site"), "{headers:?}");
+        let refused = exchange(&app, &body).await;
+        assert_eq!(refused.refusal(), (422, "invalid_body"), "{body}");
     }
-    assert_eq!(app.get("/demo/shoppers", "").await.refusal(), (405, "method_not_allowed"));
+    let session = exchange(&app, &json!({"code": CODE})).await;
+    let letters = app.get("/v1/dead-letters", session.text("token")).await;
+    assert_eq!(letters.status, 200, "{letters:?}");
+    let again = exchange(&app, &json!({"code": CODE})).await;
+    assert_eq!(again.refusal(), (403, "invalid_code"));
+    // Two tabs at one time: one gets in.
+    let app = TestApp::demo().await;
+    let body = json!({"code": CODE});
+    let (one, other) = tokio::join!(exchange(&app, &body), exchange(&app, &body));
+    let mut statuses = [one.status, other.status];
+    statuses.sort_unstable();
+    assert_eq!(statuses, [200, 403]);
 }
 
 #[tokio::test]
 async fn each_answer_has_words_in_both_languages() {
-    let [english, chinese] = ["en", "zh"].map(words);
+    let [english, chinese] = ["js/en", "js/zh"].map(words);
     let keys = |words: &BTreeMap<String, String>| words.keys().cloned().collect::<Vec<_>>();
     assert_eq!(keys(&english), keys(&chinese));
     for (key, word) in english.iter().chain(&chinese) {
@@ -226,6 +282,25 @@ async fn each_answer_has_words_in_both_languages() {
                 has(&format!("{}.{code}", if deed { "deed" } else { "face" }));
             }
         }
+    }
+}
+
+#[test]
+fn each_state_of_a_storm_has_words_in_both_languages() {
+    let [english, chinese] = ["storm/en", "storm/zh"].map(words);
+    assert!(english.keys().eq(chinese.keys()), "left: English; right: Chinese");
+    assert!(english.values().chain(chinese.values()).all(|word| !word.trim().is_empty()));
+    let has = |key: &str| assert!(english.contains_key(key), "no words for {key}");
+    for (group, names) in [
+        ("stage", &["arming", "running", "settling", "checking", "done"][..]),
+        ("outcome", &["won", "sold_out", "come_back", "unknown", "refused"]),
+        ("no_verdict", &["stopped", "crowd_failed", "store_away", "not_written"]),
+        ("verdict", &["kept", "broken", "incomparable", "lost", "oversold", "twice"]),
+        ("verdict", &["unexplained", "turned_away", "closed"]),
+        ("problem", &["storm_under_way", "invalid_body", "invalid_token", "unavailable"]),
+        ("locked", &["no_link", "invalid_code", "invalid_token", "forbidden", "wrong_host"]),
+    ] {
+        names.iter().for_each(|name| has(&format!("{group}.{name}")));
     }
 }
 
@@ -297,10 +372,10 @@ async fn get(app: &TestApp, path: &str, headers: &[(&str, &str)]) -> Fetched {
     Fetched { status, headers, bytes: reply.bytes().await.expect("a body").to_vec() }
 }
 
-/// Both pages, and the files that they lead to, as a browser gets them.
-async fn pages_and_files(app: &TestApp) -> BTreeMap<String, Fetched> {
+/// These pages, and the files that they lead to, as a browser gets them.
+async fn pages_and_files(app: &TestApp, pages: &[&str]) -> BTreeMap<String, Fetched> {
     let mut found = BTreeMap::new();
-    let mut wanted = vec!["/".to_owned(), "/sale/1024".to_owned()];
+    let mut wanted: Vec<String> = pages.iter().map(ToString::to_string).collect();
     while let Some(path) = wanted.pop() {
         if found.contains_key(&path) {
             continue;
@@ -331,12 +406,18 @@ fn links(path: &str, text: &str) -> Vec<String> {
     imports.map(full).collect()
 }
 
-async fn enter(app: &TestApp, headers: &[(&str, &str)]) -> crate::support::Reply {
-    let mut request = app.client().post(format!("{}/demo/shoppers", app.url));
+/// POST without a body and a token.
+async fn enter(app: &TestApp, path: &str, headers: &[(&str, &str)]) -> Reply {
+    let mut request = app.client().post(format!("{}{path}", app.url));
     for (name, value) in headers {
         request = request.header(*name, *value);
     }
-    app.send(request, "POST", "/demo/shoppers").await
+    app.send(request, "POST", path).await
+}
+
+async fn exchange(app: &TestApp, body: &Value) -> Reply {
+    let request = app.client().post(format!("{}/demo/sessions", app.url)).json(body);
+    app.send(request, "POST", "/demo/sessions").await
 }
 
 fn folder() -> PathBuf {
@@ -358,8 +439,8 @@ fn sources(below: &str) -> Vec<String> {
 }
 
 /// The words of a language: the module is an object in JSON.
-fn words(language: &str) -> BTreeMap<String, String> {
-    let path = folder().join(format!("js/{language}.js"));
+fn words(module: &str) -> BTreeMap<String, String> {
+    let path = folder().join(format!("{module}.js"));
     let text = fs::read_to_string(path).expect("it is there");
     let object = text.strip_prefix("export default ").expect("it exports an object");
     serde_json::from_str(object).expect("the object is JSON")

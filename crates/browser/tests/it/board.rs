@@ -1,0 +1,298 @@
+//! The board, as an operator uses it: a sale from its creation to its end, and what goes wrong.
+
+use std::process::{Command, Stdio};
+
+use fantoccini::key::Key;
+use private_servers::testing::{Process, eventually};
+use serde_json::json;
+
+use crate::support::{Device, Servers, Shop, Tab};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operator_runs_a_sale() {
+    let shop = Shop::open(&[]).await;
+    let tab = shop.visit(Device::Desk, &shop.board_link().await).await;
+    assert!(!tab.eval("return location.href").await.contains("code"), "the code is used up");
+    sentence(&tab, "well").await;
+    tab.picture("board").await;
+
+    // A new sale, by keyboard.
+    tab.click("#do-create").await;
+    for (name, value) in
+        [("title", "Tea for two"), ("pay", "19.90"), ("value", "40"), ("total", "3")]
+    {
+        tab.fill(&format!("[name={name}]"), value).await;
+    }
+    // It opens at once.
+    tab.eval("const it = document.querySelector('[name=opens_at]'); it.value = '2026-01-01T00:00:00'; return ''").await;
+    tab.press(Key::Enter).await;
+    eventually("the new sale", async || tab.text(".sale h2").await == "Tea for two").await;
+    state(&tab, "active").await;
+    let coupon = tab.eval("return document.querySelector('.pick select').value").await;
+    let created = shop.coupon(&coupon).await;
+    assert_eq!((&created["pay_cents"], &created["sale"]["total"]), (&json!(1_990), &json!(3)));
+
+    shop.other_claims(&coupon).await;
+    eventually("the tile", async || tab.text("#tile-left").await.starts_with("Left 2 / 3")).await;
+    for (verb, is) in [("pause", "paused"), ("resume", "active")] {
+        tab.click(&format!("#do-{verb}")).await;
+        tab.picture(&format!("board-{verb}")).await;
+        tab.click("#dialog-do").await;
+        state(&tab, is).await;
+    }
+    restock(&shop, &tab, &coupon).await;
+    edit(&shop, &tab, &coupon).await;
+
+    tab.click("#do-compare").await;
+    tab.reads("Compared: no finding.").await;
+    tab.click("#do-end").await;
+    // A dialog that is closed does nothing.
+    tab.press(Key::Escape).await;
+    state(&tab, "active").await;
+    tab.click("#do-end").await;
+    tab.click("#dialog-do").await;
+    state(&tab, "ended").await;
+    assert_eq!(shop.coupon(&coupon).await["state"], "ended");
+    tab.close_clean().await;
+}
+
+/// A restock has one key for each dialog: it is made once, however often it is sent.
+async fn restock(shop: &Shop, tab: &Tab, coupon: &str) {
+    tab.click("#do-restock").await;
+    let key = "return document.querySelector('[name=key]').value";
+    let first = tab.eval(key).await;
+    tab.fill("[name=units]", "7").await;
+    // The reply to the first request is lost.
+    tab.eval("const { fetch } = window; window.fetch = async (...all) => { await fetch(...all); window.fetch = fetch; throw new TypeError('lost'); }; return ''").await;
+    tab.click("#dialog-do").await;
+    eventually("no answer", async || tab.text("dialog .refused").await.contains("No answer")).await;
+    assert_eq!(tab.eval(key).await, first);
+    tab.click("#dialog-do").await;
+    eventually("the tile", async || tab.text("#tile-left").await.starts_with("Left 9 / 10")).await;
+    assert_eq!(shop.coupon(coupon).await["sale"]["total"], 10);
+    tab.click("#do-restock").await;
+    assert_ne!(tab.eval(key).await, first);
+    tab.click("#dialog-cancel").await;
+}
+
+/// A change that another administrator has overtaken is not made, and may be made anew.
+async fn edit(shop: &Shop, tab: &Tab, coupon: &str) {
+    tab.click("#do-edit").await;
+    shop.costs(coupon, 2_100).await;
+    tab.fill("[name=title]", "Tea for three").await;
+    tab.click("#dialog-do").await;
+    eventually("the conflict", async || {
+        tab.text("dialog .refused").await.contains("Another administrator has changed")
+    })
+    .await;
+    tab.picture("board-conflict").await;
+    tab.click("#reload").await;
+    let price = "return document.querySelector('[name=pay]').value";
+    eventually("the price of the other", async || tab.eval(price).await == "21").await;
+    tab.fill("[name=title]", "Tea for three").await;
+    tab.click("#dialog-do").await;
+    tab.reads("Saved, in both stores.").await;
+    let coupon = shop.coupon(coupon).await;
+    assert_eq!((&coupon["title"], &coupon["pay_cents"]), (&json!("Tea for three"), &json!(2_100)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_goes_wrong_is_seen_and_nothing_is_praised_then() {
+    let servers = Servers::start().await;
+    let urls = servers.arguments();
+    let shop = Shop::open(&[&urls[..], &["--roles", "api"]].concat()).await;
+    let tab = shop.operator(Device::Desk).await;
+    sentence(&tab, "no_worker").await;
+    let mut worker = worker(&shop, &urls);
+    sentence(&tab, "well").await;
+
+    worker.kill();
+    sentence(&tab, "no_worker").await;
+    tab.reads("silent for").await;
+    tab.picture("board-killed").await;
+    let coupon = shop.sale(5, -1).await;
+    let _ = shop.other_claims(&coupon).await;
+    let _worker = self::worker(&shop, &urls);
+    sentence(&tab, "silent").await;
+
+    servers.kill_postgres();
+    sentence(&tab, "postgres_away_waiting").await;
+    assert_eq!(praise(&tab, "#store-postgres, #panel-stores").await, "");
+    tab.picture("board-postgres-away").await;
+    // A change is not told as made.
+    tab.click("#do-pause").await;
+    tab.click("#dialog-do").await;
+    eventually("no answer", async || tab.text("dialog .refused").await.contains("No answer")).await;
+    tab.click("#dialog-cancel").await;
+    tab.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dead_letter_is_tried_again_and_discarded_and_a_finding_is_spelled_out() {
+    let servers = Servers::start().await;
+    let urls = servers.arguments();
+    let shop = Shop::open(&urls).await;
+    let coupon = shop.sale(5, -1).await;
+    let tab = shop.operator(Device::Phone).await;
+    sentence(&tab, "well").await;
+    servers.redis(&["XADD", "fs:{0}:calls", "*", "coupon", "x"]);
+    sentence(&tab, "letters").await;
+    tab.reads("undecodable").await;
+    servers.redis(&["HINCRBY", &format!("fs:{{0}}:coupon:{coupon}"), "stock", "-1"]);
+    tab.click("#do-compare").await;
+    sentence(&tab, "disagree").await;
+    assert_eq!(
+        praise(&tab, "#sentence, #panel-stores, #panel-equations .equation:first-child").await,
+        ""
+    );
+    check(&tab, "trouble, phone").await;
+    tab.picture("board-trouble-phone").await;
+
+    tab.click("#panel-letters .retry").await;
+    tab.reads("The entry can't be read.").await;
+    tab.click("#panel-letters .discard").await;
+    check(&tab, "dialog, phone").await;
+    tab.click("#dialog-do").await;
+    tab.reads("Discarded.").await;
+    tab.tab_to("[lang=zh-CN]").await;
+    tab.press(Key::Enter).await;
+    tab.reads("两库核对").await;
+    tab.reads("处不一致").await;
+    check(&tab, "trouble, phone, zh").await;
+    tab.picture("board-trouble-phone-zh").await;
+    tab.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_state_of_the_board_has_a_fault_that_axe_knows() {
+    let mut shop = Shop::open(&[]).await;
+    let tab = shop.visit(Device::Desk, "/board").await;
+    tab.reads("For administrators").await;
+    check(&tab, "locked").await;
+    tab.close().await;
+    let tab = shop.operator(Device::Desk).await;
+    sentence(&tab, "well").await;
+    check(&tab, "well").await;
+    tab.click("#do-create").await;
+    check(&tab, "dialog").await;
+    tab.press(Key::Escape).await;
+    shop.kill();
+    sentence(&tab, "stale").await;
+    check(&tab, "stale").await;
+    assert_eq!(praise(&tab, "main").await, "", "old figures praise nothing");
+    tab.close().await;
+}
+
+/// The sentence is a pure function of an event and its age: no fact that is missing, old or bad stands beside a good
+/// word.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_good_word_stands_without_its_evidence() {
+    let shop = Shop::open(&[]).await;
+    let tab = shop.visit(Device::Desk, "/board").await;
+    tab.reads("For administrators").await;
+    let wrong = tab.eval_later(VERDICTS).await;
+    assert_eq!(wrong, json!([]));
+    tab.close_clean().await;
+}
+
+/// Calls the functions of verdict.js with one fact changed at a time, and tells the changes that left a good word.
+const VERDICTS: &str = r"
+    const [tell] = arguments;
+    const module = document.querySelector('link[href$=\'board/verdict.js\']').href;
+    import(module).then(({ sentences, comparison, equations, store, lane }) => {
+        const now = Date.parse('2026-03-01T10:00:00Z');
+        const good = () => ({
+            line: 'live', ageMs: 100,
+            board: {
+                now, backlog: 0, oldest_ms: 0, letters_open: 0, letters: [], findings: [], postponed_waiting: 0, postponed: [], recoveries: [],
+                owed: [{ status: 'held', payments: 0, oldest_seconds: 0 }, { status: 'refunding', payments: 0, oldest_seconds: 0 }],
+                runs: [{ started_at: '2026-03-01T09:59:30Z', finished_at: '2026-03-01T09:59:31Z', failure: null, disagreements: 0 }],
+                sales: [{ coupon_id: '1', total: 5, units: { at: now, total: 5, left: 4, buyers: 1, sold: 1, in_review: 0, conserved: true } }],
+                processes: [{ is_heard: true, roles: ['api'] }, { is_heard: true, roles: ['worker'] }],
+                lanes: [{ is_open: true, pending: 0, unread: 0, oldest_ms: 0 }],
+                stores: [{ name: 'redis', is_there: true, is_fault: false }, { name: 'postgres', is_there: true, is_fault: false }],
+            },
+        });
+        const words = (state) => ({
+            sentence: sentences(state), comparison: [comparison(state)], equations: equations(state, state.board.sales[0]),
+            redis: [store(state, state.board.stores[0])], postgres: [store(state, state.board.stores[1])], lane: [lane(state, state.board.lanes[0])],
+        });
+        const isGood = (verdicts) => verdicts.some((it) => it.tone === 'good');
+        const wrong = [];
+        const all = Object.keys(words(good()));
+        for (const key of all) if (!words(good())[key].every((it) => it.tone === 'good')) wrong.push(`${key} is not good when all is`);
+        const stores = ['sentence', 'redis', 'equations', 'lane'];
+        const cases = {
+            'lost line': [(it) => { it.line = 'lost'; }, all],
+            'old event': [(it) => { it.ageMs = 6000; }, all],
+            'Redis away': [(it) => { it.board.stores[0].is_there = false; }, stores],
+            'Postgres away': [(it) => { it.board.stores[1].is_there = false; }, ['sentence', 'postgres', 'comparison']],
+            'not durable': [(it) => { it.board.stores[0].is_fault = true; }, ['sentence', 'redis']],
+            'finding': [(it) => { it.board.runs[0].disagreements = 1; it.board.findings = [{ coupon_id: '1' }]; }, ['sentence', 'comparison']],
+            'broken off': [(it) => { it.board.runs.unshift({ started_at: now, finished_at: '2026-03-01T09:59:59Z', failure: 'x', disagreements: null }); }, ['sentence', 'comparison']],
+            'never compared': [(it) => { it.board.runs = []; }, ['sentence', 'comparison']],
+            'compared long ago': [(it) => { it.board.runs[0].finished_at = '2026-03-01T09:40:00Z'; }, ['sentence', 'comparison']],
+            'dead letter': [(it) => { it.board.letters_open = 1; }, ['sentence']],
+            'units lost': [(it) => { it.board.sales[0].units.conserved = false; }, ['sentence']],
+            'lane closed': [(it) => { it.board.lanes[0].is_open = false; }, ['sentence', 'lane']],
+            'log unreadable': [(it) => { it.board.lanes[0].pending = null; it.board.backlog = null; }, ['sentence', 'lane']],
+            'no worker': [(it) => { it.board.processes.pop(); }, ['sentence']],
+            'no api': [(it) => { it.board.processes.shift(); }, ['sentence']],
+            'silent process': [(it) => { it.board.processes.push({ is_heard: false, roles: [] }); }, ['sentence']],
+            'old entry': [(it) => { it.board.oldest_ms = 20000; it.board.lanes[0].oldest_ms = 20000; it.board.backlog = 1; }, ['sentence', 'lane']],
+            'held payment': [(it) => { it.board.owed[0].payments = 1; }, ['sentence']],
+            'old refund': [(it) => { it.board.owed[1].oldest_seconds = 700; }, ['sentence']],
+            'postponed': [(it) => { it.board.postponed_waiting = 1; }, ['sentence']],
+        };
+        for (const [name, [change, silent]] of Object.entries(cases)) {
+            const state = good();
+            change(state);
+            const found = words(state);
+            for (const key of silent) if (isGood(found[key])) wrong.push(`${name}: ${key} says ${found[key].map((it) => it.key)}`);
+        }
+        const oversold = good();
+        oversold.board.sales[0].units.sold = 6;
+        if (words(oversold).equations[2].tone !== 'bad') wrong.push('oversold');
+        const lost = good();
+        lost.board.runs[0].disagreements = 1;
+        lost.board.findings = [{ coupon_id: '1' }];
+        if (words(lost).equations[1].tone !== 'bad') wrong.push('lost buyer');
+        const unknown = sentences({ board: null, line: 'connecting', ageMs: 0 });
+        if (isGood(unknown)) wrong.push('nothing is known');
+        tell(wrong);
+    }, (error) => tell([String(error)]));";
+
+async fn sentence(tab: &Tab, key: &str) {
+    let script =
+        format!("return String(document.querySelector('#sentence [data-key={key}]') !== null)");
+    eventually(&format!("the sentence {key}"), async || tab.eval(&script).await == "true").await;
+}
+
+async fn state(tab: &Tab, is: &str) {
+    let script = "return document.querySelector('#sale-state')?.dataset.state ?? ''";
+    eventually(&format!("the state {is}"), async || tab.eval(script).await == is).await;
+}
+
+/// Good words within these parts of the page.
+async fn praise(tab: &Tab, parts: &str) -> String {
+    tab.eval(&format!(
+        "return [...document.querySelectorAll('{parts}')].flatMap((part) => [...part.querySelectorAll('[data-tone=good]')]).map((it) => it.textContent.trim()).join('; ')"
+    ))
+    .await
+}
+
+/// Checks the page in both themes.
+async fn check(tab: &Tab, what: &str) {
+    tab.assert_fits().await;
+    for theme in ["light", "dark"] {
+        tab.eval(&format!("document.documentElement.dataset.theme = '{theme}'; return ''")).await;
+        tab.assert_accessible(&format!("{what}, {theme}")).await;
+    }
+}
+
+/// A worker beside the demo.
+fn worker(shop: &Shop, urls: &[&str]) -> Process {
+    let mut command = Command::new(shop.binary());
+    command.args(["serve", "--roles", "worker"]).args(urls).stdin(Stdio::null());
+    Process::spawn(command)
+}

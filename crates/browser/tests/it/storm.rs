@@ -1,0 +1,101 @@
+//! The page of storms: a crowd from the button to the verdict.
+
+use fantoccini::key::Key;
+use private_servers::testing::eventually;
+
+use crate::support::{Device, Shop, Tab};
+
+/// Two thousand shoppers for two hundred units.
+const CROWD: &str =
+    "for (const [name, value] of [['shoppers', 2000], ['stock', 200], ['over_s', 2]]) {
+        document.querySelector(`[name=${name}]`).value = value;
+    }
+    return ''";
+
+/// A crowd that takes a minute.
+const SLOW_CROWD: &str = "document.querySelector('[name=shoppers]').value = 120;
+    document.querySelector('[name=stock]').value = 100;
+    document.querySelector('[name=over_s]').value = 60;
+    return ''";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_storm_of_two_thousand_and_its_verdict() {
+    let shop = Shop::open(&[]).await;
+    let tab = shop.visit(Device::Desk, &shop.storm_link().await).await;
+    tab.reads("No storm yet").await;
+    assert_eq!(tab.eval("return location.hash").await, "", "the code stays in the address");
+    tab.eval(CROWD).await;
+    tab.tab_to(".fields .go").await;
+    tab.press(Key::Enter).await;
+    tab.reads("Under way").await;
+    tab.picture("storm-running").await;
+    tab.reads("Every promise was kept").await;
+    assert_eq!(tab.text("#answers").await, "2,000 of 2,000 have their answer");
+    assert_eq!(
+        tab.text(".sums").await,
+        "sold 200 Rows in Postgres = 200 distinct buyers = 200 lost 0 oversold 0 twice to one 0"
+            .to_owned()
+    );
+    assert_eq!(tab.said().await, "Every promise was kept");
+    tab.assert_fits().await;
+    tab.picture("storm-done").await;
+    // Each shopper is a square that is not waiting any more.
+    tab.click("[lang=zh-CN]").await;
+    tab.reads("所有承诺都已兑现").await;
+    tab.picture("storm-done-zh").await;
+    // The tab stays in, and sees the last storm.
+    tab.reload().await;
+    tab.reads("所有承诺都已兑现").await;
+    tab.close_clean().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_state_of_a_storm_on_a_phone_has_a_fault_that_axe_knows() {
+    check_states(Device::Phone).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_state_of_a_storm_on_a_desk_has_a_fault_that_axe_knows() {
+    check_states(Device::Desk).await;
+}
+
+async fn check_states(device: Device) {
+    let shop = Shop::open(&[]).await;
+    let tab = shop.visit(device, "/storm").await;
+    check(&tab, device, "Administrators only").await;
+    tab.picture(&format!("storm-locked-{device:?}")).await;
+    // Without a link the token that the demo prints lets in.
+    let paste =
+        format!("document.querySelector('[name=token]').value = '{}'; return ''", shop.admin());
+    tab.eval(&paste).await;
+    tab.click("#locked .go").await;
+    check(&tab, device, "No storm yet").await;
+    tab.eval(SLOW_CROWD).await;
+    tab.click(".fields .go").await;
+    tab.reads("The crowd arrives").await;
+    let got = "return document.querySelector('.legend b').innerText";
+    eventually("the first one has got one", async || tab.eval(got).await != "0").await;
+    check(&tab, device, "Under way").await;
+    tab.click(".fields .other").await;
+    check(&tab, device, "Stopped, without a verdict").await;
+    eventually("the next storm may begin", async || {
+        tab.text(".fields .go").await == "Start the storm"
+    })
+    .await;
+    tab.eval(CROWD).await;
+    tab.click(".fields .go").await;
+    check(&tab, device, "Every promise was kept").await;
+    tab.picture(&format!("storm-done-{device:?}-dark")).await;
+    tab.close().await;
+}
+
+/// Checks a state in both themes.
+async fn check(tab: &Tab, device: Device, words: &str) {
+    tab.reads(words).await;
+    tab.assert_fits().await;
+    for _ in 0..2 {
+        tab.click("header button").await;
+        let theme = tab.eval("return document.documentElement.dataset.theme").await;
+        tab.assert_accessible(&format!("{words}, {device:?}, {theme}")).await;
+    }
+}

@@ -1,0 +1,53 @@
+// Charts of the last five minutes, as SVG: a path for each line. A line has a colour and a dash of its own, so no reader
+// depends on colours; a gap is a time without a count.
+
+import { html, svg } from '../vendor/lit-html.js';
+
+const SECONDS = 300;
+/** Width and height in units of the text: those of the place, more or less. */
+const SIZES = { desk: [640, 210], phone: [340, 170] };
+/** Room for the figures beside and below. */
+const LEFT = 46;
+const BOTTOM = 22;
+/** Time without a point that is a gap. */
+const GAP_MS = 3000;
+
+/** `lines` are `{key, name, of}`: `of` returns the number of a point, or null. `now` is the end of the time shown. */
+export function chart(label, lines, points, now, words) {
+  const shown = points.filter((point) => point.t_ms > now - 1000 * SECONDS);
+  const size = window.innerWidth < 720 ? 'phone' : 'desk';
+  const [width, height] = SIZES[size];
+  const top = ceiling(Math.max(4, ...shown.flatMap((point) => lines.map((line) => line.of(point) ?? 0))));
+  const x = (ms) => LEFT + ((ms - now) / 1000 / SECONDS + 1) * (width - LEFT);
+  const y = (number) => (height - BOTTOM) * (1 - number / top) + 6;
+  const last = shown.at(-1);
+  return html`
+    <ul class="legend">${lines.map((line) => html`
+      <li><svg viewBox="0 0 24 8" aria-hidden="true"><path class="line-${line.key}" d="M0 4H24"/></svg>${line.name} <b>${last ? words.count(line.of(last)) : '–'}</b></li>`)}</ul>
+    <svg class="chart" viewBox="0 0 ${width} ${height + 6}" role="img" aria-label=${label}>
+      ${[0, 1, 2, 3, 4].map((step) => svg`
+        <path class="grid" d="M${LEFT} ${y((top * step) / 4).toFixed(1)}H${width}"/>
+        <text x=${LEFT - 8} y=${(y((top * step) / 4) + 4).toFixed(1)} text-anchor="end">${words.short((top * step) / 4)}</text>`)}
+      ${(size === 'phone' ? [4, 2] : [4, 3, 2, 1]).map((minutes) => svg`
+        <text x=${x(now - 60_000 * minutes).toFixed(1)} y=${height + 2} text-anchor="middle">${words.time(now - 60_000 * minutes)}</text>`)}
+      ${lines.map((line) => svg`<path class="line-${line.key}" d=${path(shown, line.of, x, y)}/>`)}
+    </svg>`;
+}
+
+function path(points, of, x, y) {
+  let text = '';
+  let before = -Infinity;
+  for (const point of points) {
+    const number = of(point);
+    if (number === null) continue;
+    text += `${point.t_ms - before > GAP_MS ? 'M' : 'L'}${x(point.t_ms).toFixed(1)} ${y(number).toFixed(1)}`;
+    before = point.t_ms;
+  }
+  return text;
+}
+
+/** The next round number whose quarters are round, too. */
+function ceiling(number) {
+  const power = 10 ** Math.floor(Math.log10(number));
+  return [1, 2, 4, 8, 10].map((step) => step * power).find((round) => round >= number);
+}

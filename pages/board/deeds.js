@@ -1,0 +1,53 @@
+// Deeds of the dialogs: the values of their fields, and the requests that they send.
+
+const DAY_MS = 86_400_000;
+
+/** A time as an input has it: by the clock of this device. */
+function local(ms) {
+  const at = new Date(ms);
+  return new Date(ms - 60_000 * at.getTimezoneOffset()).toISOString().slice(0, 19);
+}
+
+export function emptyValues(kind, nowMs) {
+  if (kind !== 'create') return {};
+  const soon = Math.ceil(nowMs / 60_000) * 60_000;
+  return { title: '', sub_title: '', rules: '', pay: '', value: '', total: '', currency: 'CNY', opens_at: local(soon), closes_at: local(soon + DAY_MS) };
+}
+
+/** The values of a coupon's fields. */
+export function valuesOf(coupon, words) {
+  const major = (minor) => String(minor / 10 ** words.decimals(coupon.currency));
+  const { title, sub_title, rules, sale } = coupon;
+  return {
+    title, sub_title, rules, pay: major(coupon.pay_cents), value: major(coupon.value_cents),
+    opens_at: local(Date.parse(sale.opens_at)), closes_at: local(Date.parse(sale.closes_at)),
+    // Fields that are left as they are go back as they came, to the last digit.
+    came: { opens_at: sale.opens_at, closes_at: sale.closes_at },
+  };
+}
+
+/** The request of a dialog. */
+export function requestOf({ kind, letter, coupon, key, values, currency, revision }, words) {
+  const path = `/v1/coupons/${coupon}`;
+  const time = (name) => {
+    const came = values.came?.[name];
+    return came && local(Date.parse(came)) === values[name] ? came : new Date(values[name]).toISOString();
+  };
+  const minor = (text, of) => Math.round(Number(text) * 10 ** words.decimals(of));
+  const about = (of) => ({ title: values.title, sub_title: values.sub_title, rules: values.rules, pay_cents: minor(values.pay, of), value_cents: minor(values.value, of) });
+  switch (kind) {
+    case 'restock':
+      return { method: 'POST', path: `${path}/restock`, body: { key, units: Number(values.units) } };
+    case 'edit':
+      return { method: 'PATCH', path, body: { revision, ...about(currency), sale: { opens_at: time('opens_at'), closes_at: time('closes_at') } } };
+    case 'create': {
+      const of = values.currency.toUpperCase();
+      const sale = { total: Number(values.total), opens_at: time('opens_at'), closes_at: time('closes_at') };
+      return { method: 'POST', path: '/v1/coupons', headers: { 'idempotency-key': key }, body: { kind: 'flash', ...about(of), currency: of, sale } };
+    }
+    case 'discard':
+      return { method: 'POST', path: `/v1/dead-letters/${letter}/discard` };
+    default:
+      return { method: 'POST', path: `${path}/${kind}` };
+  }
+}

@@ -1,0 +1,39 @@
+// Native dialogs of the board's deeds.
+
+import { html, nothing } from '../vendor/lit-html.js';
+
+/** Fields of each dialog: name, type, and the attributes of the input. Dialogs without fields ask only for a word. */
+const FIELDS = {
+  restock: [['units', 'number', { min: 1, max: 100000000, required: true }], ['key', 'text', { readonly: true }]],
+  edit: [
+    ['title', 'text', { maxlength: 200, required: true }], ['sub_title', 'text', { maxlength: 200 }], ['rules', 'area', { maxlength: 4000 }],
+    ['pay', 'money', { required: true }], ['value', 'money', { required: true }],
+    ['opens_at', 'datetime-local', { required: true }], ['closes_at', 'datetime-local', { required: true }],
+  ],
+};
+FIELDS.create = [...FIELDS.edit.slice(0, 5), ['total', 'number', { min: 1, max: 100000000, required: true }], ['currency', 'text', { maxlength: 3, minlength: 3, required: true }], ...FIELDS.edit.slice(5)];
+
+export function dialog({ dialog: it }, words, does) {
+  const kind = it?.kind;
+  return html`<dialog id="dialog" aria-labelledby="dialog-title" @close=${does.closed}>${it ? html`
+    <form @submit=${does.submit} data-kind=${kind}>
+      <h2 id="dialog-title">${words.of(`dialog.${kind}`)}</h2>
+      <p class="aside">${words.of(`dialog.${kind}.more`)}</p>
+      ${FIELDS[kind] ? html`<div class="fields">${FIELDS[kind].map((of) => field(of, it, words))}</div>` : nothing}
+      ${it.code ? html`<p class="refused" role="alert">${words.of(words.has(`refused.${it.code}`) ? `refused.${it.code}` : 'refused')}${it.detail ? html` <span class="detail" lang="en">${it.detail}</span>` : nothing}
+        ${it.code === 'revision_conflict' ? html`<button class="other small" type="button" id="reload" @click=${does.reload}>${words.of('do.reload')}</button>` : nothing}</p>` : nothing}
+      <p class="deeds">
+        <button class="other small" type="button" id="dialog-cancel" @click=${does.close}>${words.of('do.cancel')}</button>
+        <button class="go small ${['end', 'discard'].includes(kind) ? 'danger' : ''}" id="dialog-do" aria-disabled=${it.busy ? 'true' : 'false'}>${words.of(`dialog.${kind}.do`)}</button>
+      </p>
+    </form>` : nothing}</dialog>`;
+}
+
+function field([name, type, more], it, words) {
+  const value = it.values[name] ?? '';
+  const step = type === 'money' ? 10 ** -words.decimals(it.currency) : type === 'datetime-local' ? 1 : nothing;
+  return html`<label class=${['title', 'sub_title', 'rules'].includes(name) ? 'whole' : ''}>${words.of(`field.${name}`)}
+    ${type === 'area' ? html`<textarea name=${name} rows="2" maxlength=${more.maxlength} .value=${value}></textarea>`
+    : html`<input name=${name} type=${type === 'money' ? 'number' : type} .value=${value} step=${step} min=${more.min ?? (type === 'money' ? 0 : nothing)} max=${more.max ?? nothing}
+      maxlength=${more.maxlength ?? nothing} minlength=${more.minlength ?? nothing} ?required=${more.required} ?readonly=${more.readonly} autocomplete="off">`}</label>`;
+}

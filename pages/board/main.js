@@ -1,0 +1,164 @@
+// The board: puts the parts together, and paints.
+
+import { send, session } from '../js/session.js';
+import { Stream } from '../js/stream.js';
+import { turnTheme, useTheme } from '../js/theme.js';
+import { render } from '../vendor/lit-html.js';
+import { emptyValues, requestOf, valuesOf } from './deeds.js';
+import { sentences } from './verdict.js';
+import { page } from './view.js';
+import { BoardWords } from './wording.js';
+
+const POINTS_MAX = 300;
+const NOTICE_MS = 8000;
+
+const words = new BoardWords();
+const state = { board: null, line: 'connecting', ageMs: 0, points: [], coupon: null, wanted: null, dialog: null, notice: null, comparing: false, locked: null };
+let heardAt = 0;
+let said = '';
+
+const does = {
+  turnLanguage() {
+    words.turn();
+    paint();
+  },
+  turnTheme,
+  useToken(event) {
+    event.preventDefault();
+    session.token = new FormData(event.target).get('token').trim();
+    state.locked = null;
+    watch();
+  },
+  pick(coupon) {
+    state.coupon = coupon;
+    paint();
+  },
+  open,
+  close: () => document.getElementById('dialog').close(),
+  closed() {
+    state.dialog = null;
+    paint();
+  },
+  submit,
+  reload: () => fill(state.dialog),
+  retry: (letter) => tell(send('POST', `/v1/dead-letters/${letter}/retry`), 'done.retry'),
+  async compare() {
+    if (state.comparing) return;
+    state.comparing = true;
+    paint();
+    await tell(send('POST', '/v1/reconcile', { repair: false }), 'done.compare');
+    state.comparing = false;
+    paint();
+  },
+};
+
+function paint() {
+  state.ageMs = performance.now() - heardAt;
+  document.title = `${words.of('title')} · flash-sale`;
+  render(page(state, words, does), document.getElementById('page'));
+  say();
+}
+
+/** Speaks the first sentence when it has become another one, without digits. */
+function say() {
+  if (state.board === null) return;
+  const [{ key }] = sentences(state);
+  if (said !== '' && key !== said) document.getElementById('said').textContent = words.say(`sentence.${key}`, {}).replace(/–|\d/g, '');
+  said = key;
+}
+
+async function open(kind, letter = null) {
+  // One key for each dialog, however often it is sent.
+  state.dialog = { kind, letter, coupon: state.coupon, key: `board-${crypto.randomUUID()}`, values: emptyValues(kind, state.board.now), currency: 'CNY', revision: null, code: null, detail: '', busy: false };
+  state.dialog.values.key = state.dialog.key;
+  if (kind === 'edit') await fill(state.dialog);
+  paint();
+  document.getElementById('dialog').showModal();
+}
+
+/** Fills the dialog with the coupon as it is now. */
+async function fill(dialog) {
+  const reply = await send('GET', `/v1/coupons/${dialog.coupon}`);
+  if (reply.ok) Object.assign(dialog, { currency: reply.body.currency, revision: reply.body.revision, values: valuesOf(reply.body, words), code: null });
+  else Object.assign(dialog, { code: reply.code, detail: reply.body.detail ?? '' });
+  paint();
+}
+
+async function submit(event) {
+  event.preventDefault();
+  const { dialog } = state;
+  if (dialog.busy) return;
+  const values = Object.fromEntries(new FormData(event.target));
+  Object.assign(dialog, { busy: true, code: null, values: { ...dialog.values, ...values } });
+  paint();
+  const { method, path, body, headers } = requestOf(dialog, words);
+  const reply = await send(method, path, body, headers);
+  dialog.busy = false;
+  if (reply.ok) {
+    if (dialog.kind === 'create') state.wanted = reply.body.id;
+    notice(reply, `done.${dialog.kind}`);
+    document.getElementById('dialog').close();
+  } else {
+    Object.assign(dialog, { code: reply.code, detail: reply.body.errors?.map((it) => `${it.pointer} ${it.detail}`).join('; ') ?? reply.body.detail ?? '' });
+  }
+  paint();
+}
+
+async function tell(sent, key) {
+  notice(await sent, key);
+  paint();
+}
+
+/** Tells the outcome of a deed for a while: a 202 is decided, and no more than that is known yet. */
+function notice(reply, key) {
+  const mine = reply.ok
+    ? { tone: reply.status === 202 ? 'quiet' : 'good', key: reply.status === 202 ? (key === 'done.compare' ? 'done.compare.later' : 'decided') : key }
+    : { tone: 'bad', key: words.has(`refused.${reply.code}`) ? `refused.${reply.code}` : 'refused', text: reply.body.detail };
+  // A comparison that ended is no good news by itself: its findings stand in its record.
+  if (key === 'done.compare' && reply.body.disagreements !== 0 && reply.status === 200) Object.assign(mine, { tone: 'bad', key: reply.body.failure === null ? 'done.compare.findings' : 'done.compare.failed' });
+  state.notice = mine;
+  document.getElementById('said').textContent = words.of(mine.key);
+  setTimeout(() => {
+    if (state.notice === mine) state.notice = null;
+    paint();
+  }, NOTICE_MS);
+}
+
+function heard({ event, line, refused }) {
+  if (refused) {
+    session.leave();
+    Object.assign(state, { locked: refused, line: 'lost' });
+  }
+  if (line) state.line = line;
+  if (event) {
+    state.board = event;
+    heardAt = performance.now();
+    state.points = [...state.points, event.point].slice(-POINTS_MAX);
+    // A new sale is on the board a moment later.
+    if (event.sales.some((sale) => sale.coupon_id === state.wanted)) [state.coupon, state.wanted] = [state.wanted, null];
+    const isThere = event.sales.some((sale) => sale.coupon_id === state.coupon);
+    if (!isThere) state.coupon = (event.sales.find((sale) => sale.state === 'active' && sale.closes_ms > event.now) ?? event.sales[0])?.coupon_id ?? state.coupon;
+  }
+  paint();
+}
+
+function watch() {
+  const past = ({ points }) => {
+    state.points = points;
+  };
+  new Stream({ path: '/v1/board/live', event: 'board', also: { past }, final: ['invalid_token', 'forbidden'], headers: () => session.headers() }, heard);
+}
+
+async function start() {
+  useTheme();
+  paint();
+  state.locked = await session.enter();
+  paint();
+  if (state.locked === null) watch();
+  // The age of the last event grows by itself.
+  setInterval(() => {
+    if (state.board !== null && performance.now() - heardAt > 2000) paint();
+  }, 1000);
+}
+
+start();

@@ -1,0 +1,214 @@
+// The board as templates. Nothing here keeps state or calls the API.
+
+import { html, nothing, svg } from '../vendor/lit-html.js';
+import { bar, locked } from '../js/bar.js';
+import { chart } from './charts.js';
+import { dialog } from './dialogs.js';
+import { comparison, equations, isFresh, lane, sentences, store } from './verdict.js';
+
+const ICONS = {
+  good: svg`<path d="m4.5 12.5 5 5 10-11"/>`,
+  bad: svg`<path d="M12 3.5 22 20.5H2zM12 10v4.5M12 17.3v.4"/>`,
+  warn: svg`<path d="M12 3.5 22 20.5H2zM12 10v4.5M12 17.3v.4"/>`,
+  quiet: svg`<path d="M12 3.5a8.5 8.5 0 1 0 .01 0M12 7.5V12l3 2.5"/>`,
+};
+const CLAIMS = ['accepted', 'sold_out', 'repeats', 'shed', 'others'];
+const STATUSES = ['unpaid', 'paid', 'redeemed', 'cancelled', 'expired', 'refunding', 'refunded'];
+
+export function page(state, words, does) {
+  return html`
+    <a class="skip" href="#board">${words.of('skip')}</a>
+    ${bar('/board', state.line, words, does)}
+    <main class="desk board" id="board">
+      ${state.locked ? locked(state.locked, words, does) : board(state, words, does)}
+    </main>`;
+}
+
+function board(state, words, does) {
+  const { board: it } = state;
+  return html`
+    <h1 class="unseen">${words.of('title')}</h1>
+    <section id="sentence" aria-label=${words.of('sentence')} data-tone=${sentences(state)[0].tone}>${sentences(state).map((one) => html`
+      <p data-tone=${one.tone} data-key=${one.key}>${icon(one.tone)}<span>${words.say(`sentence.${one.key}`, one)}</span></p>`)}</section>
+    ${it === null ? nothing : html`
+      ${saleHead(state, words, does)}
+      ${tiles(state, words)}
+      <div class="rows">
+        ${panel('claims', words, nothing, chart(words.of('claims'), CLAIMS.map((key) => ({ key, name: words.of(`claims.${key}`), of: (point) => point[key] })), state.points, it.now, words), 'wide')}
+        ${panel('equations', words, nothing, conservation(state, words))}
+        ${panel('log', words, nothing, chart(words.of('log'), [
+    { key: 'rows', name: words.of('log.rows'), of: (point) => point.rows },
+    { key: 'waiting', name: words.of('log.waiting'), of: (point) => point.waiting },
+  ], state.points, it.now, words), 'wide')}
+        ${panel('orders', words, it.orders_at ? words.say('orders.at', { ms: it.now - it.orders_at }) : nothing, orders(it, words))}
+        ${panel('letters', words, it.letters_open > 0 ? chip({ tone: 'bad', key: 'open', number: it.letters_open }, 'letters', words) : nothing, letters(it, words, does), 'wide')}
+        ${panel('stores', words, button('compare', words, does.compare, state.comparing), runs(state, words))}
+        ${panel('processes', words, words.say('processes.heard', { number: it.processes.filter((one) => one.is_heard).length }), processes(it, words), 'wide')}
+        ${panel('places', words, nothing, places(state, words))}
+        ${waits(it, words)}
+      </div>`}
+    ${state.notice ? html`<p id="notice" data-tone=${state.notice.tone}>${icon(state.notice.tone)}<span>${words.of(state.notice.key)}${state.notice.text ? html` <span class="aside">${state.notice.text}</span>` : nothing}</span></p>` : nothing}
+    ${dialog(state, words, does)}`;
+}
+
+function panel(key, words, aside, content, width) {
+  return html`
+    <section class="panel ${width ?? ''}" aria-labelledby="head-${key}" id="panel-${key}">
+      <div class="head"><h2 id="head-${key}">${words.of(key)}</h2>${aside === nothing ? nothing : html`<span class="aside">${aside}</span>`}</div>
+      ${content}
+    </section>`;
+}
+
+function button(key, words, act, busy) {
+  return html`<button class="other small" type="button" id="do-${key}" @click=${act} aria-disabled=${busy ? 'true' : 'false'}>${words.of(`do.${key}`)}</button>`;
+}
+
+/** A word with a shape and a colour. */
+function chip(verdict, of, words) {
+  return html`<span class="chip" data-tone=${verdict.tone}>${icon(verdict.tone)}${words.say(`${of}.${verdict.key}`, verdict)}</span>`;
+}
+
+function icon(tone) {
+  return html`<svg class="icon" viewBox="0 0 24 24" aria-hidden="true">${ICONS[tone]}</svg>`;
+}
+
+/** Whether a sale can be claimed, by the time of the event. */
+function stateOf(sale, now) {
+  if (sale.state === 'ended' || now >= sale.closes_ms) return 'ended';
+  if (sale.state !== 'active') return sale.state;
+  if (now < sale.opens_ms) return 'before';
+  return sale.left === 0 ? 'sold_out' : 'active';
+}
+
+function saleHead(state, words, does) {
+  const { board: it } = state;
+  const sale = it.sales.find((one) => one.coupon_id === state.coupon);
+  const create = html`<button class="go small" type="button" id="do-create" @click=${() => does.open('create')}>${words.of('do.create')}</button>`;
+  if (!sale) return html`<section class="sale" aria-label=${words.of('sale')}><h2>${words.of('sale.none')}</h2><p class="deeds">${create}</p></section>`;
+  const is = stateOf(sale, it.now);
+  const until = is === 'before' ? ['opens', sale.opens_ms - it.now] : ['closes', sale.closes_ms - it.now];
+  const act = (key) => html`<button class="other small ${key}" type="button" id="do-${key}" @click=${() => does.open(key)}>${words.of(`do.${key}`)}</button>`;
+  return html`
+    <section class="sale" aria-label=${words.of('sale')}>
+      <h2>${sale.title}</h2>
+      <span class="chip" id="sale-state" data-tone=${is === 'active' && isFresh(state) ? 'live' : 'plain'} data-state=${is}><i aria-hidden="true"></i>${words.of(`state.${is}`)}</span>
+      <label class="pick"><span class="unseen">${words.of('sale.pick')}</span>
+        <select @change=${(event) => does.pick(event.target.value)}>${it.sales.map((one) => html`
+          <option value=${one.coupon_id} ?selected=${one.coupon_id === sale.coupon_id}>${one.coupon_id} · ${one.title}</option>`)}</select></label>
+      <span class="aside">${is === 'ended' ? nothing : html`${words.say(`sale.${until[0]}`, { ms: until[1] })} · `}${words.say('sale.revision', { number: sale.revision })}</span>
+      ${sale.is_pending ? html`<span class="chip" id="pending" data-tone="warn">${icon('quiet')}${words.of('sale.pending')}</span>` : nothing}
+      <p class="deeds">${sale.state === 'ended' ? nothing : html`${act(sale.state === 'paused' ? 'resume' : 'pause')}${act('restock')}${act('edit')}${act('end')}`}${create}</p>
+    </section>`;
+}
+
+function tiles(state, words) {
+  const { board: it } = state;
+  const sale = it.sales.find((one) => one.coupon_id === state.coupon);
+  const fresh = isFresh(state);
+  const rate = CLAIMS.reduce((sum, key) => sum + it.point[key], 0);
+  const known = fresh && it.processes.some((one) => one.is_heard);
+  const written = it.orders ? Object.values(it.orders).reduce((sum, count) => sum + count, 0) : null;
+  const tile = (key, value, unit, aside, more) => html`
+    <div class="tile" id="tile-${key}"><dt>${words.of(`tile.${key}`)}</dt>
+      <dd><b class=${more?.warn ? 'warn' : ''}>${value}</b>${unit ? html` <span class="unit">${unit}</span>` : nothing}</dd>
+      ${more?.bar ? html`<dd><progress max=${more.bar[1]} value=${more.bar[0]} aria-label=${words.of(`tile.${key}`)}></progress></dd>` : nothing}
+      ${aside ? html`<dd class="aside">${aside}</dd>` : nothing}</div>`;
+  const time = (key, ms, aside) => {
+    const [value, unit] = ms === null || !fresh ? ['–', ''] : words.span(ms).split(' ');
+    return tile(key, value, unit, ms === null ? words.of('tile.no_claims') : aside);
+  };
+  return html`<dl class="tiles six">
+    ${tile('left', words.count(sale?.left), sale ? `/ ${words.count(sale.total)}` : '', null, sale && sale.left !== null ? { bar: [sale.left, sale.total] } : null)}
+    ${tile('rate', known ? words.count(rate) : '–', '', known ? words.say('tile.rate.more', { number: it.point.accepted }) : null)}
+    ${tile('rows', known ? words.count(it.point.rows) : '–', '', written === null ? null : words.say('tile.rows.more', { number: written }))}
+    ${tile('backlog', fresh ? words.count(it.backlog) : '–', '', it.backlog === null ? words.of('tile.unknown') : it.backlog === 0 ? (fresh ? words.of('tile.backlog.none') : null) : words.say('tile.backlog.oldest', { ms: it.oldest_ms }), { warn: it.oldest_ms > 10_000 })}
+    ${time('answer', it.p99_ms, it.p50_ms === null ? null : words.say('tile.answer.more', { ms: it.p50_ms }))}
+    ${time('row', it.row_p99_ms, words.of('tile.row.more'))}
+  </dl>`;
+}
+
+function conservation(state, words) {
+  const { board: it } = state;
+  const sale = it.sales.find((one) => one.coupon_id === state.coupon);
+  if (!sale) return html`<p class="none">${words.of('sale.none')}</p>`;
+  if (!sale.units) return html`<p class="none">${words.of(sale.in_redis ? 'equations.not_known' : 'equations.not_in_redis')}</p>`;
+  const { units } = sale;
+  const [ofUnits, ofBuyers, ofOrders] = equations(state, sale);
+  const onTheWay = units.buyers === null || units.sold === null ? null : Math.max(0, units.buyers - units.sold - units.in_review);
+  const part = (number, key, sign) => html`<div data-sign=${sign ?? nothing}><dt>${words.of(`equations.${key}`)}</dt><dd>${words.count(number)}</dd></div>`;
+  const row = (parts, verdict) => html`<div class="equation"><dl>${parts}</dl>${chip(verdict, 'equation', words)}</div>`;
+  return html`
+    ${row([part(units.total, 'units'), part(units.left, 'left', '='), part(units.buyers, 'buyers', '+')], ofUnits)}
+    ${row([part(units.buyers, 'buyers'), part(units.sold, 'sold', '='), part(onTheWay, 'on_the_way', '+'), part(units.in_review, 'in_review', '+')], ofBuyers)}
+    ${row([part(units.sold, 'sold'), part(units.total, 'units', '≤')], ofOrders)}
+    <p class="aside">${words.say('equations.at', { ms: Math.max(0, it.now - units.at) })}</p>`;
+}
+
+function orders(it, words) {
+  if (!it.orders) return html`<p class="none">${words.of('orders.none')}</p>`;
+  const most = Math.max(1, ...Object.values(it.orders));
+  return html`<dl class="bars">${STATUSES.map((status) => html`
+    <div><dt>${words.of(`order.${status}`)}</dt><dd><svg viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true"><path class="bar-ground" d="M0 4H100"/><path class="bar-${status}" d="M0 4H${((100 * (it.orders[status] ?? 0)) / most).toFixed(1)}"/></svg></dd>
+      <dd class="number">${words.count(it.orders[status] ?? 0)}</dd></div>`)}</dl>`;
+}
+
+function letters(it, words, does) {
+  if (it.letters_open === null) return html`<p class="none">${words.of('tile.unknown')}</p>`;
+  if (it.letters.length === 0) return html`<p class="none">${words.of('letters.none')}</p>`;
+  return html`<table class="stack"><thead><tr>${['entry', 'why', 'buyer', 'since', 'deeds'].map((key) => html`<th scope="col">${key === 'deeds' ? html`<span class="unseen">${words.of('letters.deeds')}</span>` : words.of(`letters.${key}`)}</th>`)}</tr></thead>
+    <tbody>${it.letters.map((letter) => html`<tr>
+      <td class="mono" data-label=${words.of('letters.entry')}>${letter.entry_id}</td>
+      <td data-label=${words.of('letters.why')}><b class="mono">${letter.reason}</b> <span class="aside">${letter.detail}</span></td>
+      <td class="mono" data-label=${words.of('letters.buyer')}>${letter.user_id ?? '–'}</td>
+      <td data-label=${words.of('letters.since')}>${words.say('ago', { ms: it.now - Date.parse(letter.created_at) })}</td>
+      <td class="deeds"><button class="other small retry" type="button" @click=${() => does.retry(letter.id)}>${words.of('do.retry')}</button><button class="other small discard" type="button" @click=${() => does.open('discard', letter.id)}>${words.of('do.discard')}</button></td></tr>`)}</tbody></table>`;
+}
+
+function runs(state, words) {
+  const { board: it } = state;
+  const verdict = comparison(state);
+  const last = it.runs.find((run) => run.finished_at !== null);
+  const tone = (run) => (run.failure !== null ? 'warn' : run.finished_at === null ? 'quiet' : run.disagreements > 0 ? 'bad' : 'good');
+  const shown = it.runs.toReversed();
+  return html`
+    <p class="line-of">${chip(verdict, 'comparison', words)}${last ? html` <span class="aside">${words.say('ago', { ms: it.now - Date.parse(last.finished_at) })}${last.failure !== null ? html` · ${last.failure}` : html` · ${words.say('comparison.sales', { number: last.sales })} · ${words.say('comparison.in_flight', { number: last.in_flight })} · ${words.span(Date.parse(last.finished_at) - Date.parse(last.started_at))}`}</span>` : nothing}</p>
+    ${shown.length === 0 ? nothing : html`<svg class="runs" viewBox="0 0 ${12 * 30} 26" role="img" aria-label=${words.say('comparison.last', { number: shown.length })}>${shown.map((run, place) => svg`<rect class="run-${tone(run)}" x=${12 * place + 1} y=${tone(run) === 'bad' ? 2 : 8} width="9" height=${tone(run) === 'bad' ? 22 : 12} rx="1.5"/>`)}</svg>`}
+    ${it.findings.length === 0 ? nothing : html`<ul class="findings">${it.findings.map((finding) => html`<li><b class="mono">${finding.code}</b> <span class="mono aside">${finding.coupon_id ?? ''}</span><p class="aside">${finding.detail}</p></li>`)}</ul>`}`;
+}
+
+function processes(it, words) {
+  if (it.processes.length === 0) return html`<p class="none">${words.of('processes.none')}</p>`;
+  const figures = [
+    ['requests', (one) => words.count(one.requests)], ['rows', (one) => words.count(one.rows)], ['connections', (one) => words.count(one.connections)],
+    ['cpu', (one) => (one.cpu === null ? '–' : `${Math.round(100 * one.cpu)} %`)], ['memory', (one) => (one.memory_bytes === null ? '–' : `${Math.round(one.memory_bytes / 1e6)} MB`)],
+    ['up', (one) => (one.started_ms === null || !one.is_heard ? '–' : words.up(it.now - one.started_ms))],
+  ];
+  return html`<table class="stack"><thead><tr><th scope="col">${words.of('processes.name')}</th><th scope="col">${words.of('processes.roles')}</th>${figures.map(([key]) => html`<th scope="col" class="number">${words.of(`processes.${key}`)}</th>`)}</tr></thead>
+    <tbody>${it.processes.map((one) => html`<tr data-heard=${one.is_heard}>
+      <td data-label=${words.of('processes.name')}><span class="mono">${one.name}</span>${one.is_heard ? (one.is_stopping ? html` <span class="chip" data-tone="warn">${icon('quiet')}${words.of('processes.stopping')}</span>` : nothing) : html` <span class="chip" data-tone="bad">${icon('bad')}${words.say('processes.silent', { ms: it.now - one.heard_ms })}</span>`}</td>
+      <td data-label=${words.of('processes.roles')}>${one.roles.length === 0 ? '–' : one.roles.map((role) => words.of(`role.${role}`)).join(', ')}</td>
+      ${figures.map(([key, of]) => html`<td class="number" data-label=${words.of(`processes.${key}`)}>${of(one)}</td>`)}</tr>`)}</tbody></table>`;
+}
+
+function places(state, words) {
+  const { board: it } = state;
+  return html`<ul class="places">
+    ${it.stores.map((one) => {
+    const verdict = store(state, one);
+    const detail = !one.is_there && one.at !== null ? words.say('store.silent', { ms: it.now - one.at }) : words.say(`store.${one.name}`, { text: one.detail });
+    return html`<li id="store-${one.name}"><b>${words.of(`name.${one.name}`)}</b><span class="aside">${detail}</span>${verdict.key === 'answers' ? html`<span class="chip" data-tone="good">${icon('good')}${words.span(one.ping_ms)}</span>` : chip(verdict, 'store', words)}</li>`;
+  })}
+    ${it.lanes.map((one) => html`<li><b>${words.say('lane', { number: one.lane })}</b><span class="aside">${one.pending === null ? words.of('tile.unknown') : html`${words.say('lane.pending', { number: one.pending })}, ${words.say('lane.unread', { number: one.unread })}`}</span>${chip({ ...lane(state, one), ms: one.oldest_ms }, 'lane', words)}</li>`)}
+  </ul>`;
+}
+
+/** What waits for an operator or a gateway; nothing when nothing waits. */
+function waits(it, words) {
+  const owed = it.owed.filter((one) => one.payments > 0);
+  if (owed.length === 0 && it.postponed.length === 0 && it.recoveries.length === 0) return nothing;
+  return panel('waits', words, nothing, html`<ul class="findings">
+    ${owed.map((one) => html`<li><b>${words.say(`owed.${one.status}`, { number: one.payments })}</b> <span class="aside">${words.say('owed.oldest', { ms: 1000 * one.oldest_seconds })}</span></li>`)}
+    ${it.postponed.map((one) => html`<li><b class="mono">${one.pass}</b> <span class="mono aside">${one.item}</span><p class="aside">${one.error}</p><p class="aside">${one.what_to_do}</p></li>`)}
+    ${it.recoveries.map((one) => html`<li><b>${words.say('recovery', { number: one.lane })}</b> <span class="aside">${words.say('ago', { ms: it.now - Date.parse(one.closed_at) })} · ${one.reason} · ${one.opened_at === null ? words.of('recovery.lasts') : words.say('recovery.took', { ms: Date.parse(one.opened_at) - Date.parse(one.closed_at) })}${one.lost.length > 0 ? html` · ${words.say('recovery.lost', { number: one.lost.length })}` : nothing}</span></li>`)}
+  </ul>`, 'full');
+}

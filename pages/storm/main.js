@@ -1,0 +1,100 @@
+// The page of storms: puts the parts together, and paints.
+
+import { render } from '../vendor/lit-html.js';
+import { send, session } from '../js/session.js';
+import { Stream } from '../js/stream.js';
+import { turnTheme, useTheme } from '../js/theme.js';
+import { Words } from '../js/words.js';
+import en from './en.js';
+import { paint } from './squares.js';
+import { headOf } from './verdict.js';
+import { page } from './view.js';
+import zh from './zh.js';
+
+const words = new Words({ en, zh });
+const state = { line: 'connecting', locked: null, storm: null, plan: { shoppers: 10_000, stock: 1_000, over_s: 3, twice_percent: 10 }, problem: null, asking: false, each: 1 };
+let said = null;
+
+const does = {
+  async start(event) {
+    event.preventDefault();
+    if (state.asking || (state.storm && state.storm.stage !== 'done')) return;
+    const fields = Object.fromEntries([...new FormData(event.target)].map(([name, value]) => [name, Number(value)]));
+    [state.plan, state.asking, state.problem] = [fields, true, null];
+    show();
+    const reply = await send('POST', '/demo/storms', fields);
+    [state.asking, state.problem] = [false, reply.code];
+    show();
+  },
+  async stop() {
+    const reply = await send('DELETE', '/demo/storms/current');
+    // It may have ended by itself meanwhile.
+    state.problem = reply.code === 'no_storm' ? null : reply.code;
+    show();
+  },
+  useToken(event) {
+    event.preventDefault();
+    session.token = new FormData(event.target).get('token').trim();
+    state.locked = null;
+    follow();
+    show();
+  },
+  turnLanguage() {
+    words.turn();
+    show();
+  },
+  turnTheme() {
+    turnTheme();
+    show();
+  },
+};
+
+function show() {
+  document.title = `${words.of('bar.storm')} · flash-sale`;
+  render(page(state, words, does), document.getElementById('page'));
+  const canvas = document.querySelector('.squares canvas');
+  if (!canvas || !state.storm) return;
+  const each = paint(canvas, state.storm);
+  if (each === state.each) return;
+  state.each = each;
+  show();
+}
+
+/** Speaks each stage and the verdict once. What the page begins with is read like any page. */
+function say() {
+  if (!state.storm) return;
+  const head = headOf(state.storm);
+  const key = head ? head.key : `stage.${state.storm.stage}`;
+  const now = `${state.storm.id} ${key}`;
+  if (said !== null && said !== now) document.getElementById('said').textContent = words.of(key);
+  said = now;
+}
+
+function heard({ event, line, refused }) {
+  if (refused) {
+    session.leave();
+    state.locked = refused;
+  }
+  if (line) state.line = line;
+  if (event !== undefined) {
+    state.storm = event;
+    if (said === null) said = '';
+    say();
+  }
+  show();
+}
+
+function follow() {
+  new Stream({ path: '/demo/storms/current', event: 'storm', final: ['invalid_token', 'forbidden', 'not_found', 'wrong_host'], headers: () => session.headers() }, heard);
+}
+
+async function start() {
+  useTheme();
+  state.locked = await session.enter();
+  show();
+  window.addEventListener('resize', show);
+  matchMedia('(prefers-color-scheme: dark)').addEventListener('change', show);
+  if (state.locked === null) follow();
+}
+
+start();

@@ -1,0 +1,124 @@
+// The page of storms as templates. Nothing here keeps state or calls the service.
+
+import { html, nothing, svg } from '../vendor/lit-html.js';
+import { bar, locked } from '../js/bar.js';
+import { OUTCOMES } from './squares.js';
+import { FAULTS, headOf } from './verdict.js';
+
+const STAGES = ['arming', 'running', 'settling', 'checking', 'done'];
+/** Bounds of the service. */
+const FIELDS = [['shoppers', 1, 100_000], ['stock', 1, 100_000], ['over_s', 0, 60], ['twice_percent', 0, 100]];
+
+const ICONS = {
+  good: svg`<path d="m4.5 12.5 5 5 10-11"/>`,
+  warn: svg`<path d="M12 3.5 22 20.5H2zM12 10v4.5M12 17.3v.4"/>`,
+  bad: svg`<path d="m6 6 12 12M18 6 6 18"/>`,
+  plain: svg`<path d="M7 7h10v10H7z"/>`,
+  done: svg`<path d="m4.5 12.5 5 5 10-11"/>`,
+  now: svg`<circle cx="12" cy="12" r="8"/><path d="M12 4a8 8 0 0 1 0 16z" fill="currentColor"/>`,
+  next: svg`<circle cx="12" cy="12" r="8"/>`,
+};
+
+export function page(state, words, does) {
+  return html`
+    <a class="skip" href="#storm">${words.of('skip')}</a>
+    ${bar('/storm', state.line, words, does)}
+    ${state.line === 'lost' && state.storm ? html`<p class="lost">${words.of('lost')}</p>` : nothing}
+    <main class="desk" id="storm" tabindex="-1">
+      ${state.locked === null ? open(state, words, does) : locked(state.locked, words, does)}
+    </main>`;
+}
+
+function open({ storm, plan, problem, asking, each }, words, does) {
+  return html`
+    ${form(storm, plan, problem, asking, words, does)}
+    ${storm ? progress(storm, each, words) : html`<section class="panel"><p class="none">${words.of('none')}</p></section>`}
+    ${storm ? verdict(storm, words) : nothing}`;
+}
+
+function form(storm, plan, problem, asking, words, does) {
+  const busy = asking || (storm !== null && storm.stage !== 'done');
+  return html`
+    <form class="panel" aria-labelledby="crowd" @submit=${does.start}>
+      <div class="head"><h1 id="crowd">${words.of('crowd')}</h1><p class="aside">${words.of('crowd.more')}</p></div>
+      <div class="fields">
+        ${FIELDS.map(([name, min, max]) => html`
+          <label>${words.of(`plan.${name}`)}<input name=${name} type="number" inputmode="numeric" required step="1" min=${min} max=${max} .value=${String(plan[name])} ?readonly=${busy}></label>`)}
+        <div class="deeds"><button class="go" aria-disabled=${busy}>${words.of(busy ? 'busy' : 'start')}</button>
+          ${storm && storm.stage !== 'done' ? html`<button class="other" type="button" @click=${does.stop}>${words.of('stop')}</button>` : nothing}</div>
+      </div>
+      ${problem ? html`<p class="deed" role="alert">${words.of(words.has(`problem.${problem}`) ? `problem.${problem}` : 'problem.other')}</p>` : nothing}
+    </form>`;
+}
+
+function progress(storm, each, words) {
+  const number = (value) => (value === null ? html`<span aria-label=${words.of('not_known')}>–</span>` : words.number.format(value));
+  return html`
+    <section class="panel" aria-labelledby="answers" data-stage=${storm.stage}>
+      <div class="head">
+        <h2 id="answers"><b>${number(storm.answered)}</b> ${words.of('of')} <b>${number(storm.shoppers)}</b> ${words.of('answered')}</h2>
+        ${stages(storm, words)}
+      </div>
+      <div class="squares"><canvas role="img" aria-label=${words.of('squares')}></canvas></div>
+      <ul class="legend">
+        ${Object.values(OUTCOMES).filter(({ name }) => ['won', 'sold_out'].includes(name) || storm.counts[name]).map(({ name, shape: [x, y, wide, high] }) => html`
+          <li><svg viewBox="0 0 10 10" aria-hidden="true" class="square-${name}"><rect x=${10 * x} y=${10 * y} width=${10 * wide} height=${10 * high}/></svg>${words.of(`outcome.${name}`)} <b>${number(storm.counts[name] ?? 0)}</b></li>`)}
+        ${each > 1 ? html`<li>${words.of('each')} <b>${number(each)}</b></li>` : nothing}
+        <li class="beside">${words.of('repeats')} <b>${number(storm.repeats.same + storm.repeats.other)}</b></li>
+        <li>${words.of('repeats.same')} <b>${number(storm.repeats.same)}</b></li>
+      </ul>
+      <dl class="tiles">
+        <div><dt>${words.of('left')}</dt><dd>${number(storm.left)}</dd></div>
+        <div><dt>${words.of('rate')}</dt><dd>${number(storm.rate)}</dd></div>
+        <div><dt>${words.of('backlog')}</dt><dd>${number(storm.backlog)}</dd></div>
+        <div><dt>${words.of('rows')}</dt><dd>${number(storm.rows)}</dd></div>
+      </dl>
+    </section>`;
+}
+
+function stages(storm, words) {
+  const at = STAGES.indexOf(storm.stage);
+  const over = storm.stage === 'done';
+  const whole = over && storm.verdict !== null;
+  const kind = (index) => (over ? (whole ? 'done' : 'next') : index < at ? 'done' : index === at ? 'now' : 'next');
+  return html`<ol class="stages">${STAGES.map((stage, index) => html`
+    <li class=${kind(index)} aria-current=${kind(index) === 'now' ? 'step' : nothing}>${picture(kind(index))}${words.of(`stage.${stage}`)}<span class="unseen"> ${words.of(`stage.is.${kind(index)}`)}</span></li>`)}</ol>`;
+}
+
+function verdict(storm, words) {
+  const head = headOf(storm);
+  if (head === null) return nothing;
+  return html`
+    <section class="panel verdict" data-tone=${head.tone} aria-labelledby="verdict">
+      <h2 id="verdict" tabindex="-1">${picture(head.tone)}${words.of(head.key)}</h2>
+      ${storm.verdict ? numbers(storm.verdict, words) : nothing}
+      ${words.has(`${head.key}.more`) ? html`<p class="more">${words.of(`${head.key}.more`)}</p>` : nothing}
+    </section>`;
+}
+
+function numbers(verdict, words) {
+  const sign = (a, b) => (a === b ? html`<span class="sign">= </span>` : html`<span class="sign wrong">≠ </span>`);
+  const count = (value, key, before = nothing, wrong = false) => html`<div class=${wrong ? 'wrong' : ''}><dt>${words.of(key)}</dt><dd>${before}${words.number.format(value)}</dd></div>`;
+  const { sold, rows, buyers } = verdict;
+  const shown = FAULTS.filter((fault) => ['lost', 'oversold', 'twice'].includes(fault) || verdict[fault] !== 0);
+  return html`
+    <div class="sums">
+      <dl>${count(sold, 'verdict.sold')}${count(rows, 'rows', sign(sold, rows))}${count(buyers, 'verdict.buyers', sign(rows, buyers))}</dl>
+      <dl>${shown.map((fault) => count(verdict[fault], `verdict.${fault}`, nothing, verdict[fault] !== 0))}${verdict.closed ? count(verdict.closed, 'verdict.closed', nothing, true) : nothing}</dl>
+    </div>
+    <dl class="times">
+      <div><dt>${words.of('verdict.looked_up')}</dt><dd>${words.number.format(verdict.looked_up)}</dd></div>
+      ${verdict.sold_out_ms === null ? nothing : html`<div><dt>${words.of('verdict.sold_out')}</dt><dd>${words.number.format(verdict.sold_out_ms / 1000)} s</dd></div>`}
+      <div><dt>${words.of('verdict.p50')}</dt><dd>${ms(verdict.p50_us / 1000, words)} ms</dd></div>
+      <div><dt>${words.of('verdict.p99')}</dt><dd>${ms(verdict.p99_us / 1000, words)} ms</dd></div>
+      ${verdict.last_row_ms === null ? nothing : html`<div><dt>${words.of('verdict.last_row')}</dt><dd>≈ ${words.number.format(verdict.last_row_ms)} ms</dd></div>`}
+    </dl>`;
+}
+
+function ms(value, words) {
+  return new Intl.NumberFormat(words.tag, { maximumSignificantDigits: 3 }).format(value);
+}
+
+function picture(name) {
+  return html`<svg class="icon" viewBox="0 0 24 24" aria-hidden="true">${ICONS[name]}</svg>`;
+}

@@ -1,0 +1,47 @@
+//! Replies that are streams of events, without an end until the service stops; and the refusal of a watcher too many.
+
+use std::convert::Infallible;
+
+use axum::http::{HeaderName, HeaderValue, StatusCode};
+use axum::response::sse::{Event, Sse};
+use axum::response::{IntoResponse, Response};
+use futures_util::stream::{Stream, StreamExt, once};
+use serde::Serialize;
+use tokio_util::sync::CancellationToken;
+use utoipa::ToSchema;
+
+use crate::base::limits;
+use crate::http::problem::Problem;
+
+/// nginx would keep the events back.
+const NO_BUFFERING: (HeaderName, HeaderValue) =
+    (HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));
+
+/// The last event of a stream: connect again.
+#[derive(Serialize, ToSchema)]
+struct Bye {
+    /// Always `stopping`: the process ends.
+    reason: &'static str,
+}
+
+/// A reply with these events, and at last `bye`.
+pub fn reply(
+    events: impl Stream<Item = Event> + Send + 'static,
+    stop: &CancellationToken,
+) -> Response {
+    let events = events.take_until(stop.clone().cancelled_owned()).chain(bye());
+    ([NO_BUFFERING], Sse::new(events.map(Ok::<_, Infallible>))).into_response()
+}
+
+/// The problem of a client for which there is no place, and its remedy.
+pub fn too_many_watchers(detail: &'static str) -> Problem {
+    let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, "too_many_watchers", detail);
+    problem.retry_after(limits::WATCHERS_RETRY_AFTER)
+}
+
+fn bye() -> impl Stream<Item = Event> {
+    once(async {
+        let bye = Event::default().event("bye").json_data(Bye { reason: "stopping" });
+        bye.expect("a word can be written as JSON")
+    })
+}

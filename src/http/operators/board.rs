@@ -1,0 +1,60 @@
+//! The board, as a stream of events, for operators and administrators.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::response::Response;
+use axum::response::sse::Event;
+use futures_util::stream::{Stream, StreamExt, iter, unfold};
+
+use crate::app::App;
+use crate::http::auth::Operator;
+use crate::http::events;
+use crate::http::problem::Problem;
+use crate::sale::board::Watching;
+use crate::sale::board::event::BoardEvent;
+use crate::sale::board::figures::Past;
+
+/// Watch the board: all processes, both stores, and all that waits.
+///
+/// Server-sent events. The event `past` comes once, with the last five minutes; each event `board` is the whole state,
+/// once a second. A fact that isn't known is null. The event `bye` ends the stream.
+#[utoipa::path(
+    get, path = "/v1/board/live", operation_id = "watchBoard", tag = "operations", security(("operator" = [])),
+    responses(
+        (status = 200, description = "Events: `past`, then `board` without an end; at last `bye`", body = BoardEvent, content_type = "text/event-stream"),
+    ),
+    extensions(("x-problems" = json!(["too_many_watchers"]))),
+)]
+pub async fn live(State(app): State<Arc<App>>, _: Operator) -> Result<Response, Problem> {
+    let Some(watching) = app.board.watch() else {
+        return Err(events::too_many_watchers(
+            "as many clients watch as may; come back after Retry-After seconds",
+        ));
+    };
+    Ok(events::reply(boards(watching), app.shutdown.stop_token()))
+}
+
+/// The past with the first board, then boards.
+fn boards(watching: Watching) -> impl Stream<Item = Event> {
+    let first_and_then = unfold((watching, true), |(mut watching, is_first)| async move {
+        let events = if is_first {
+            let (before, board) = watching.next().await?;
+            vec![past(&before), event(&board)]
+        } else {
+            vec![event(&*watching.next_newer().await?)]
+        };
+        Some((iter(events), (watching, false)))
+    });
+    first_and_then.flatten()
+}
+
+fn past(past: &Past) -> Event {
+    Event::default().event("past").json_data(past).expect("numbers can be written as JSON")
+}
+
+/// The id grows with time, so a client that has several streams one after the other can drop an older event.
+fn event(board: &BoardEvent) -> Event {
+    let named = Event::default().event("board").id(board.now.to_string());
+    named.json_data(board).expect("the board can be written as JSON")
+}

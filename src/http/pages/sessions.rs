@@ -1,0 +1,54 @@
+//! The administrator's way into the pages of a demo: the code in a printed link, for a token, once. Only `demo` serves
+//! this, on loopback, with the guards of `here.rs`. The code stands behind the `#` of the link, which no browser sends
+//! to a server and no log shows.
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use chrono::TimeDelta;
+use garde::Validate;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use super::here::{Here, demo};
+use crate::base::limits;
+use crate::http::extract::Valid;
+use crate::http::problem::Problem;
+use crate::http::state::HttpState;
+use crate::kit::jwt::Grants;
+
+/// Subject of the administrators of a demo.
+const ADMINISTRATOR: i64 = 1;
+
+/// The code in a printed link.
+#[derive(Deserialize, ToSchema, Validate)]
+#[serde(deny_unknown_fields)]
+pub struct Entry {
+    /// The letters behind `#code=`.
+    #[garde(length(max = 100))]
+    #[schema(max_length = 100)]
+    code: String,
+}
+
+/// A session.
+#[derive(Serialize)]
+pub struct Session {
+    /// An administrator's token.
+    token: String,
+}
+
+/// Gives an administrator's token for a code.
+pub async fn enter(
+    Here(_): Here,
+    State(http): State<HttpState>,
+    Valid(entry): Valid<Entry>,
+) -> Result<Json<Session>, Problem> {
+    if !demo(&http)?.take_code(&entry.code) {
+        let detail = "this link has been used, or is of an earlier start: start the demo again, and open the link that it prints";
+        return Err(Problem::new(StatusCode::FORBIDDEN, "invalid_code", detail));
+    }
+    let until = http.app().clock.now()
+        + TimeDelta::from_std(limits::SESSION_TOKEN_TIME).unwrap_or_default();
+    let grants = Grants { subject: ADMINISTRATOR, admin: true };
+    Ok(Json(Session { token: http.front().tokens.issue(grants, until) }))
+}

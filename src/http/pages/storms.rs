@@ -1,0 +1,92 @@
+//! Storms of a demo: start one, stop it, watch it. Only `demo` serves this, to its administrators on loopback, with the
+//! guards of `here.rs`. The crowd is sent to the address that the page has asked at, which is one of this machine.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+use axum::http::StatusCode;
+use axum::response::sse::Event;
+use axum::response::{IntoResponse, Response};
+use futures_util::stream::{Stream, unfold};
+use serde::Serialize;
+
+use super::here::{Here, demo};
+use crate::base::limits;
+use crate::http::auth::Admin;
+use crate::http::events;
+use crate::http::extract::Valid;
+use crate::http::problem::Problem;
+use crate::http::state::HttpState;
+use crate::sale::storm::{Frame, Plan, Program, Watching};
+
+/// A storm that has been started.
+#[derive(Serialize)]
+pub struct Started {
+    /// Its name in the events.
+    id: String,
+}
+
+/// Starts a storm.
+pub async fn start(
+    Here(authority): Here,
+    State(http): State<HttpState>,
+    Admin(_): Admin,
+    Valid(plan): Valid<Plan>,
+) -> Result<Response, Problem> {
+    let crowd = demo(&http)?.crowd.as_ref();
+    let Some(crowd) = crowd else {
+        let detail = "this demo has no program that could be a crowd";
+        return Err(Problem::not_found("not_found", detail));
+    };
+    let url = format!("http://{authority}");
+    let program = Program { path: crowd.path.clone(), variables: crowd.variables.clone(), url };
+    let id = http.app().clock.now().timestamp_millis();
+    if !http.app().storms.start(id, program, plan) {
+        let detail =
+            "one storm at a time: wait for its verdict, or stop it by DELETE /demo/storms/current";
+        return Err(Problem::new(StatusCode::CONFLICT, "storm_under_way", detail));
+    }
+    Ok((StatusCode::ACCEPTED, Json(Started { id: id.to_string() })).into_response())
+}
+
+/// Stops the storm that is under way.
+pub async fn stop(
+    Here(_): Here,
+    State(http): State<HttpState>,
+    Admin(_): Admin,
+) -> Result<StatusCode, Problem> {
+    demo(&http)?;
+    if http.app().storms.stop() {
+        return Ok(StatusCode::ACCEPTED);
+    }
+    Err(Problem::not_found("no_storm", "no storm is under way"))
+}
+
+/// Watches storms: the state of the last one, and each later state.
+pub async fn watch(
+    Here(_): Here,
+    State(http): State<HttpState>,
+    Admin(_): Admin,
+) -> Result<Response, Problem> {
+    demo(&http)?;
+    let Some(watching) = http.app().storms.watch() else {
+        let detail = "as many pages watch storms as may; close one";
+        let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, "too_many_watchers", detail);
+        return Err(problem.retry_after(limits::WATCHERS_RETRY_AFTER));
+    };
+    Ok(events::reply(states(watching), http.app().shutdown.stop_token()))
+}
+
+fn states(watching: Watching) -> impl Stream<Item = Event> {
+    unfold(watching, |mut watching| async {
+        let frame = watching.next().await?;
+        Some((event(frame), watching))
+    })
+}
+
+/// Without a storm the state is null.
+fn event(frame: Option<Arc<Frame>>) -> Event {
+    let named = Event::default().event("storm");
+    named.json_data(frame.as_deref()).expect("a state can be written as JSON")
+}

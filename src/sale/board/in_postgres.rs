@@ -1,0 +1,91 @@
+//! Facts that Postgres has: coupons, comparisons, and all that waits for an operator.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::sources::Sources;
+use crate::base::limits;
+use crate::kit::postgres;
+use crate::sale::Failure;
+use crate::sale::coupon::model::Coupon;
+use crate::sale::coupon::stock;
+use crate::sale::ids::CouponId;
+use crate::sale::order::dead_letter::{self, OpenLetter};
+use crate::sale::payment::owed::{self, Owed};
+use crate::sale::postponed::PostponedItem;
+use crate::sale::reconcile::runs::{self, Run};
+use crate::sale::recovery::records::{self, Recovery};
+
+/// Facts of one look.
+#[derive(Clone, Debug)]
+pub struct InPostgres {
+    /// Time that Postgres needs to tell the time.
+    pub ping: Duration,
+    /// The newest coupons with a sale.
+    pub sales: Vec<Coupon>,
+    /// Units sold of the newest sales that are in Redis.
+    pub loaded: Vec<(CouponId, i64)>,
+    /// Open dead letters of the sales that have any.
+    pub in_review: HashMap<CouponId, usize>,
+    /// Number of open dead letters.
+    pub letters_open: i64,
+    /// The newest of them.
+    pub letters: Vec<OpenLetter>,
+    /// Comparisons, newest first.
+    pub runs: Vec<Run>,
+    /// Recoveries, newest first.
+    pub recoveries: Vec<Recovery>,
+    /// Payments that wait, by status.
+    pub owed: [Owed; 2],
+    /// Number of postponed items.
+    pub postponed_waiting: i64,
+    /// The newest of them.
+    pub postponed: Vec<PostponedItem>,
+}
+
+impl InPostgres {
+    /// Looks now.
+    pub async fn look(sources: &Sources) -> Result<Self, Failure> {
+        let pool = &sources.stores.pool;
+        let began = Instant::now();
+        postgres::time(pool).await?;
+        let ping = began.elapsed();
+        let letters_open = dead_letter::count_open(pool).await?;
+        let letters = match letters_open {
+            0 => Vec::new(),
+            _ => sources.dead_letters.list(None, limits::BOARD_ITEMS_MAX).await?,
+        };
+        let waiting = sources.postponed.waiting().await?;
+        let mut sales = sources.coupons.list_stored(limits::PAGE_COUPONS_MAX).await?;
+        sales.retain(|coupon| coupon.sale.is_some());
+        sales.truncate(limits::BOARD_SALES_MAX as usize);
+        let loaded = stock::newest_loaded(pool, limits::BOARD_SALES_MAX).await?;
+        let mut in_review = HashMap::new();
+        if letters_open > 0 {
+            for (coupon, _) in &loaded {
+                let open = dead_letter::open_of_coupon(pool, *coupon).await?.len();
+                in_review.insert(*coupon, open);
+            }
+        }
+        Ok(Self {
+            ping,
+            sales,
+            loaded,
+            in_review,
+            letters_open,
+            letters,
+            runs: runs::list(pool, None, limits::BOARD_RUNS_MAX).await?,
+            recoveries: records::list(pool, None, limits::BOARD_RECOVERIES_MAX).await?,
+            owed: owed::count(pool).await?,
+            postponed_waiting: waiting.values().map(|waiting| waiting.items).sum(),
+            postponed: sources.postponed.list(None, None, limits::BOARD_ITEMS_MAX).await?,
+        })
+    }
+
+    /// The sales on the board that Redis has to hold, with their units sold.
+    pub fn sales_in_redis(&self) -> Vec<(CouponId, i64)> {
+        self.loaded.clone()
+    }
+}

@@ -1,0 +1,247 @@
+//! The board: all that an operator looks at, once a second, over all processes of the installation.
+//!
+//! # Model
+//!
+//! Each process tells Redis its counts once a second ([`presence`]), whether the board is watched or not: one round trip.
+//! While a client watches, its process has one producer, which reads the counts of all processes, asks both stores, and
+//! sends one event a second. The last one stands in a `watch` channel: a slow watcher skips to it. The producer ends when
+//! its last watcher has gone, so a board without watchers asks the stores nothing.
+//!
+//! # What each failure does
+//!
+//! The looks at Redis and at Postgres run beside each other, and the events go on without either. A store that doesn't
+//! answer is named as away; its facts stay as they were last seen, with the time of that look. A process that dies is no
+//! longer heard, and stays on the board as silent for a while; one that ends says so.
+//!
+//! # What is not promised
+//!
+//! Counts of different processes are up to a second apart. The verdict about the stores is that of the last comparison
+//! (`sale/reconcile`), with its time: the board shows it and makes none.
+
+// Events for the watchers.
+pub mod event;
+
+// The last looks at both stores.
+mod look;
+
+// Facts that Redis has.
+mod in_redis;
+
+// Facts that Postgres has.
+mod in_postgres;
+
+// Sums and rates over all processes.
+mod processes;
+
+// Counts of a process, told to the others.
+pub mod presence;
+
+// Figures of all processes together, and of each.
+pub mod figures;
+
+// Capabilities that the board reads.
+pub mod sources;
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::time::{MissedTickBehavior, interval, timeout};
+
+use crate::base::limits;
+use crate::base::shutdown::Shutdown;
+use crate::sale::Failure;
+use event::BoardEvent;
+use figures::{Past, Point};
+use in_postgres::InPostgres;
+use in_redis::RedisLooks;
+use look::Seen;
+use sources::Sources;
+
+/// Hands out the board. Clones share the producer.
+#[derive(Clone)]
+pub struct Board(Arc<Shared>);
+
+struct Shared {
+    sources: Sources,
+    /// The producer's channel, while there is one. The producer leaves it under its lock, once it has no watcher.
+    watched: Mutex<Option<watch::Sender<Sent>>>,
+    /// A permit for each watcher of any stream.
+    places: Arc<Semaphore>,
+    shutdown: Shutdown,
+}
+
+/// The last event, and the seconds before it.
+#[derive(Clone, Default)]
+struct Sent {
+    past: Arc<Past>,
+    board: Option<Arc<BoardEvent>>,
+}
+
+/// The board, for one watcher.
+pub struct Watching {
+    sent: watch::Receiver<Sent>,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Board {
+    /// A board over these sources, whose watchers take these places.
+    pub fn new(sources: Sources, places: Arc<Semaphore>, shutdown: Shutdown) -> Self {
+        Self(Arc::new(Shared { sources, watched: Mutex::default(), places, shutdown }))
+    }
+
+    /// Watches, from the newest event on; `None` if there are as many watchers as there may be.
+    pub fn watch(&self) -> Option<Watching> {
+        let place = self.0.places.clone().try_acquire_owned().ok()?;
+        Some(Watching { sent: self.sent(), _place: place })
+    }
+
+    /// Whether a producer runs.
+    pub fn is_watched(&self) -> bool {
+        self.0.watched.lock().expect("no holder of this lock panics").is_some()
+    }
+
+    /// The events, of the producer or a new one.
+    fn sent(&self) -> watch::Receiver<Sent> {
+        let mut watched = self.0.watched.lock().expect("no holder of this lock panics");
+        if let Some(producer) = &*watched {
+            let mut sent = producer.subscribe();
+            sent.mark_changed();
+            return sent;
+        }
+        let (sender, sent) = watch::channel(Sent::default());
+        *watched = Some(sender.clone());
+        let (this, stop) = (self.0.clone(), self.0.shutdown.stop_token().clone());
+        self.0.shutdown.spawn(async move {
+            tokio::select! {
+                () = stop.cancelled() => this.forget(),
+                () = this.produce(&sender) => {}
+            }
+        });
+        sent
+    }
+}
+
+impl Shared {
+    /// Looks and sends until there is no watcher.
+    async fn produce(&self, sender: &watch::Sender<Sent>) {
+        let seen = Mutex::default();
+        tokio::select! {
+            () = self.look_at_redis(&seen) => {}
+            () = self.look_at_postgres(&seen) => {}
+            () = self.send(&seen, sender) => {}
+        }
+    }
+
+    async fn look_at_redis(&self, seen: &Mutex<Seen>) {
+        let postgres_begun = async {
+            while !with(seen, |seen| seen.postgres.is_begun) {
+                tokio::time::sleep(limits::BOARD_FIRST_LOOK_MAX / 20).await;
+            }
+        };
+        // Postgres knows the sales to ask about.
+        let _ = timeout(limits::BOARD_FIRST_LOOK_MAX / 2, postgres_begun).await;
+        let mut ticks = every(limits::BOARD_PERIOD);
+        let mut looks = RedisLooks::default();
+        loop {
+            ticks.tick().await;
+            let sales = with(seen, |seen| {
+                seen.postgres.facts.as_ref().map(InPostgres::sales_in_redis).unwrap_or_default()
+            });
+            let looked = timeout(limits::BOARD_HEARD_MAX, looks.look(&self.sources, &sales)).await;
+            let now = self.now_ms();
+            with(seen, |seen| seen.redis.note(looked.unwrap_or(Err(Failure::NoReply)), now));
+        }
+    }
+
+    async fn look_at_postgres(&self, seen: &Mutex<Seen>) {
+        let mut ticks = every(limits::BOARD_POSTGRES_PERIOD);
+        loop {
+            ticks.tick().await;
+            let looked = InPostgres::look(&self.sources).await;
+            let now = self.now_ms();
+            with(seen, |seen| seen.postgres.note(looked, now));
+        }
+    }
+
+    async fn send(&self, seen: &Mutex<Seen>, sender: &watch::Sender<Sent>) {
+        let both_begun = async {
+            while !with(seen, |seen| seen.redis.is_begun && seen.postgres.is_begun) {
+                tokio::time::sleep(limits::BOARD_FIRST_LOOK_MAX / 20).await;
+            }
+        };
+        // Without a store's first look, the first event says that nothing is known of the store yet.
+        let _ = timeout(limits::BOARD_FIRST_LOOK_MAX, both_begun).await;
+        let mut ticks = every(limits::BOARD_PERIOD);
+        let mut past: Option<VecDeque<Point>> = None;
+        while self.is_watched(sender) {
+            ticks.tick().await;
+            let now = self.now_ms();
+            let event = with(seen, |seen| {
+                if past.is_none() {
+                    past = seen.redis.facts.as_ref().map(|facts| facts.past.clone().into());
+                }
+                BoardEvent::of(now, seen, &self.sources)
+            });
+            let points = past.get_or_insert_default();
+            sender.send_replace(Sent {
+                past: Arc::new(Past { points: points.iter().cloned().collect() }),
+                board: Some(Arc::new(event.clone())),
+            });
+            points.push_back(event.point);
+            while points.len() > limits::BOARD_PAST_POINTS {
+                points.pop_front();
+            }
+        }
+    }
+
+    /// Whether a client watches; if none does, the producer is forgotten.
+    fn is_watched(&self, sender: &watch::Sender<Sent>) -> bool {
+        let mut watched = self.watched.lock().expect("no holder of this lock panics");
+        if sender.receiver_count() == 0 {
+            *watched = None;
+        }
+        sender.receiver_count() > 0
+    }
+
+    fn forget(&self) {
+        *self.watched.lock().expect("no holder of this lock panics") = None;
+    }
+
+    fn now_ms(&self) -> i64 {
+        self.sources.clock.now().timestamp_millis()
+    }
+}
+
+fn with<T>(seen: &Mutex<Seen>, act: impl FnOnce(&mut Seen) -> T) -> T {
+    act(&mut seen.lock().expect("no holder of this lock panics"))
+}
+
+fn every(period: Duration) -> tokio::time::Interval {
+    let mut ticks = interval(period);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks
+}
+
+impl Watching {
+    /// The next event that this watcher hasn't seen: the newest one, with the seconds before it. `None` when there will
+    /// be no further one.
+    pub async fn next(&mut self) -> Option<(Arc<Past>, Arc<BoardEvent>)> {
+        loop {
+            {
+                let sent = self.sent.borrow_and_update();
+                if let Some(board) = &sent.board {
+                    return Some((sent.past.clone(), board.clone()));
+                }
+            }
+            self.sent.changed().await.ok()?;
+        }
+    }
+
+    /// The same, once there is a newer one.
+    pub async fn next_newer(&mut self) -> Option<Arc<BoardEvent>> {
+        self.sent.changed().await.ok()?;
+        self.next().await.map(|(_, board)| board)
+    }
+}

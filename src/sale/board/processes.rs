@@ -1,0 +1,246 @@
+//! Sums and rates over all processes, from their words.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+
+use super::figures::{Point, Process, Rates};
+use super::presence::{ClaimCounts, Second, Word};
+use crate::base::limits;
+use crate::base::tally::{Counts, quantile_ms};
+
+/// Remembers the words of the processes, to tell how fast their counts grow.
+#[derive(Default)]
+pub struct Processes {
+    words: HashMap<String, Known>,
+    /// Times of answers, and from claims to rows, of the last seconds.
+    times: VecDeque<(Counts, Counts)>,
+}
+
+/// The last word of a process, and its growth since the one before.
+struct Known {
+    word: Word,
+    speed: Speed,
+}
+
+/// Counts a second.
+#[derive(Clone, Copy, Default)]
+struct Speed {
+    requests: f64,
+    claims: Rates,
+    rows: f64,
+    /// Share of one processor.
+    cpu: Option<f64>,
+}
+
+/// All processes together.
+#[derive(Clone, Debug, Default)]
+pub struct Together {
+    /// Each process.
+    pub processes: Vec<Process>,
+    /// Claims a second, by kind of answer.
+    pub claims: Rates,
+    /// Rows a second.
+    pub rows: f64,
+    /// Half of the claims were answered within this time.
+    pub p50_ms: Option<f64>,
+    /// 99 of 100 claims were answered within this time.
+    pub p99_ms: Option<f64>,
+    /// 99 of 100 accepted claims were rows within this time.
+    pub row_p99_ms: Option<f64>,
+}
+
+impl Processes {
+    /// Takes the words in: of each name, the time at which it was last heard and its word, if it is heard now.
+    pub fn hear(&mut self, words: Vec<(String, i64, Option<Word>)>, now_ms: i64) -> Together {
+        let mut times = (Counts::new(), Counts::new());
+        let mut together = Together::default();
+        self.words.retain(|id, _| words.iter().any(|(name, ..)| name == id));
+        for (id, heard_ms, word) in words {
+            let Some(word) = word else {
+                together.processes.push(self.silent(&id, heard_ms));
+                continue;
+            };
+            let speed = self.speed(&id, &word, &mut times);
+            together.claims.add(&speed.claims);
+            together.rows += speed.rows;
+            together.processes.push(heard(&word, &speed, now_ms));
+            self.words.insert(id, Known { word, speed });
+        }
+        together.processes.sort_by(|a, b| (a.is_heard, &a.name).cmp(&(b.is_heard, &b.name)));
+        self.times.push_back(times);
+        if self.times.len() > limits::BOARD_QUANTILE_SECONDS {
+            self.times.pop_front();
+        }
+        let (mut answers, mut to_rows) = (Counts::new(), Counts::new());
+        for (of_answers, of_rows) in &self.times {
+            add(&mut answers, of_answers);
+            add(&mut to_rows, of_rows);
+        }
+        together.p50_ms = quantile_ms(&answers, 0.5);
+        together.p99_ms = quantile_ms(&answers, 0.99);
+        together.row_p99_ms = quantile_ms(&to_rows, 0.99);
+        together
+    }
+
+    /// The growth since the last word; that of before, if this is the same word.
+    fn speed(&self, id: &str, word: &Word, times: &mut (Counts, Counts)) -> Speed {
+        let Some(Known { word: before, speed }) = self.words.get(id) else {
+            return Speed::default();
+        };
+        let seconds = (word.at_ms - before.at_ms) as f64 / 1_000.0;
+        if seconds <= 0.0 {
+            return *speed;
+        }
+        grow(&mut times.0, &before.answers, &word.answers);
+        grow(&mut times.1, &before.claims_to_rows, &word.claims_to_rows);
+        let a_second = |now: u64, before: u64| now.saturating_sub(before) as f64 / seconds;
+        Speed {
+            requests: a_second(word.requests, before.requests),
+            claims: Rates::between(&before.claims, &word.claims, seconds),
+            rows: a_second(word.rows, before.rows),
+            cpu: word.cpu_ms.zip(before.cpu_ms).map(|(now, then)| a_second(now, then) / 1_000.0),
+        }
+    }
+
+    fn silent(&self, id: &str, heard_ms: i64) -> Process {
+        let known = self.words.get(id).map(|known| known.word.clone()).unwrap_or_default();
+        let name = if known.name.is_empty() { id.chars().take(8).collect() } else { known.name };
+        Process {
+            name,
+            roles: known.roles,
+            is_heard: false,
+            heard_ms,
+            is_stopping: known.stopping,
+            started_ms: (known.started_ms > 0).then_some(known.started_ms),
+            ..Process::default()
+        }
+    }
+}
+
+fn heard(word: &Word, speed: &Speed, now_ms: i64) -> Process {
+    Process {
+        name: word.name.clone(),
+        roles: word.roles.clone(),
+        is_heard: true,
+        heard_ms: word.at_ms.min(now_ms),
+        is_stopping: word.stopping,
+        started_ms: Some(word.started_ms),
+        requests: Some(speed.requests),
+        rows: Some(speed.rows),
+        connections: Some(word.connections),
+        cpu: speed.cpu,
+        memory_bytes: word.memory_bytes,
+    }
+}
+
+fn add(sum: &mut Counts, counts: &Counts) {
+    for (bucket, count) in counts {
+        *sum.entry(*bucket).or_default() += count;
+    }
+}
+
+fn grow(sum: &mut Counts, before: &Counts, now: &Counts) {
+    for (bucket, count) in now {
+        let before = before.get(bucket).copied().unwrap_or_default();
+        if let Some(more) = count.checked_sub(before).filter(|more| *more > 0) {
+            *sum.entry(*bucket).or_default() += more;
+        }
+    }
+}
+
+/// The last minutes of all processes together, one point for each second that any of them has counted.
+pub fn past(of_processes: &[Vec<Second>]) -> Vec<Point> {
+    let mut points: BTreeMap<i64, Point> = BTreeMap::new();
+    for seconds in of_processes {
+        for pair in seconds.windows(2) {
+            let [Second(then, before, rows_before, _), Second(at, claims, rows, waiting)] = pair
+            else {
+                continue;
+            };
+            let took = (at - then) as f64 / 1_000.0;
+            if took <= 0.0 {
+                continue;
+            }
+            let second = at / 1_000 * 1_000;
+            let point = points.entry(second).or_insert_with(|| Point::at(second));
+            point.claims.add(&Rates::between(before, claims, took));
+            point.rows += rows.saturating_sub(*rows_before) as f64 / took;
+            point.waiting = point.waiting.max(Some(*waiting));
+        }
+    }
+    let skipped = points.len().saturating_sub(limits::BOARD_PAST_POINTS);
+    points.into_values().skip(skipped).collect()
+}
+
+impl Rates {
+    /// Growth a second between two counts.
+    fn between(before: &ClaimCounts, now: &ClaimCounts, seconds: f64) -> Self {
+        let a_second = |now: u64, before: u64| now.saturating_sub(before) as f64 / seconds;
+        Self {
+            accepted: a_second(now.accepted, before.accepted),
+            sold_out: a_second(now.sold_out, before.sold_out),
+            repeats: a_second(now.repeats, before.repeats),
+            shed: a_second(now.shed, before.shed),
+            others: a_second(now.others, before.others),
+        }
+    }
+
+    fn add(&mut self, more: &Self) {
+        self.accepted += more.accepted;
+        self.sold_out += more.sold_out;
+        self.repeats += more.repeats;
+        self.shed += more.shed;
+        self.others += more.others;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn word(name: &str, at_ms: i64, accepted: u64, rows: u64) -> Word {
+        let claims = ClaimCounts { accepted, ..ClaimCounts::default() };
+        Word { name: name.into(), at_ms, claims, rows, ..Word::default() }
+    }
+
+    fn heard_at(processes: &mut Processes, at_ms: i64, words: &[Word]) -> Together {
+        let words = words.iter().map(|word| (word.name.clone(), word.at_ms, Some(word.clone())));
+        processes.hear(words.collect(), at_ms)
+    }
+
+    #[test]
+    fn the_growth_of_all_processes_is_added_up() {
+        let mut processes = Processes::default();
+        let first =
+            heard_at(&mut processes, 1_000, &[word("a", 1_000, 5, 0), word("b", 900, 0, 9)]);
+        assert!(first.claims.accepted == 0.0 && first.rows == 0.0, "counts of before are no speed");
+        let words = [word("a", 2_000, 15, 0), word("b", 2_900, 20, 19)];
+        let second = heard_at(&mut processes, 3_000, &words);
+        assert!((second.claims.accepted - 20.0).abs() < 1e-9 && (second.rows - 5.0).abs() < 1e-9);
+        // The same words again: nothing newer is known.
+        let third = heard_at(&mut processes, 3_500, &words);
+        assert!((third.claims.accepted - 20.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_silent_process_stays_in_the_list_and_in_no_sum() {
+        let mut processes = Processes::default();
+        heard_at(&mut processes, 1_000, &[word("a", 1_000, 0, 0)]);
+        heard_at(&mut processes, 2_000, &[word("a", 2_000, 9, 0)]);
+        let now = processes.hear(vec![("a".into(), 2_000, None)], 9_000);
+        assert_eq!(now.claims, Rates::default());
+        let [process] = &now.processes[..] else { panic!("{now:?}") };
+        assert_eq!((&*process.name, process.is_heard, process.heard_ms), ("a", false, 2_000));
+    }
+
+    #[test]
+    fn the_past_of_all_processes_is_added_up_by_the_second() {
+        let claims = |accepted| ClaimCounts { accepted, ..ClaimCounts::default() };
+        let second = |at, accepted, rows| Second(at, claims(accepted), rows, 3);
+        let a = vec![second(1_100, 0, 0), second(2_100, 4, 0), second(3_100, 4, 0)];
+        let b = vec![second(1_600, 7, 1), second(2_600, 9, 2)];
+        let points = past(&[a, b]);
+        let found: Vec<_> =
+            points.iter().map(|it| (it.t_ms, it.claims.accepted, it.rows, it.waiting)).collect();
+        assert_eq!(found, [(2_000, 6.0, 1.0, Some(3)), (3_000, 0.0, 0.0, Some(3))]);
+    }
+}

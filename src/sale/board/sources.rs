@@ -1,0 +1,32 @@
+//! Capabilities that the board reads.
+
+use std::sync::Arc;
+
+use crate::base::clock::Clock;
+use crate::sale::Stores;
+use crate::sale::coupon::create::Coupons;
+use crate::sale::durability::Durability;
+use crate::sale::fence::LaneStates;
+use crate::sale::log::backlog::Backlog;
+use crate::sale::order::discard::DeadLetters;
+use crate::sale::postponed::Postponed;
+
+/// Capabilities that the board reads.
+pub struct Sources {
+    /// The stores.
+    pub stores: Stores,
+    /// Coupons, with their sales.
+    pub coupons: Arc<Coupons>,
+    /// States of the logs.
+    pub backlog: Arc<Backlog>,
+    /// States of the lanes.
+    pub lanes: Arc<LaneStates>,
+    /// Level at which claims are confirmed.
+    pub durability: Arc<Durability>,
+    /// Postponed items.
+    pub postponed: Postponed,
+    /// Open dead letters.
+    pub dead_letters: DeadLetters,
+    /// Tells the time of events.
+    pub clock: Clock,
+}

@@ -1,0 +1,228 @@
+//! The verdict on a storm: a pure function of what the crowd was told and of what the stores have.
+
+use std::collections::{HashMap, HashSet};
+
+use serde::Serialize;
+
+use super::lines::{End, Outcome};
+use crate::sale::ids::{OrderId, UserId};
+
+/// Verdict on a storm.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Verdict {
+    /// The verdict in one word.
+    pub word: Word,
+    /// Units that Redis has sold.
+    pub sold: i64,
+    /// Rows of live orders in Postgres.
+    pub rows: i64,
+    /// Distinct buyers in these rows.
+    pub buyers: i64,
+    /// Orders that were promised. Each has been looked up by its id.
+    pub looked_up: i64,
+    /// Promised orders that are no rows of their buyers.
+    pub lost: i64,
+    /// Rows beyond the stock.
+    pub oversold: i64,
+    /// Further orders of one buyer, as rows or as answers.
+    pub twice: i64,
+    /// Rows that no shopper was told of, beyond those whose shopper never got an answer.
+    pub unexplained: i64,
+    /// Shoppers that were told "sold out" while units were left.
+    pub turned_away: i64,
+    /// Promised orders that have been closed since, by expiry for example.
+    pub closed: i64,
+    /// Time from the first shopper to the first "sold out".
+    pub sold_out_ms: Option<u64>,
+    /// Time in which half of the shoppers had their final answer.
+    pub p50_us: u64,
+    /// Time in which 99 of 100 had it.
+    pub p99_us: u64,
+    /// Longest time from a claim to its row, by the clocks of Redis and Postgres.
+    pub last_row_ms: Option<i64>,
+}
+
+/// A verdict in one word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Word {
+    /// Every promise was kept.
+    Kept,
+    /// A promise was broken.
+    Broken,
+    /// Nothing is broken, and orders that have been closed meanwhile keep the numbers from being compared.
+    Incomparable,
+}
+
+/// What the crowd was told.
+#[derive(Clone, Debug, Default)]
+pub struct Told {
+    /// Promised orders with their shoppers.
+    pub orders: Vec<(OrderId, UserId)>,
+    /// Shoppers by final outcome.
+    pub outcomes: HashMap<Outcome, u64>,
+    /// Repeats that were told another order.
+    pub other_orders: u64,
+}
+
+/// What the stores have.
+#[derive(Clone, Debug, Default)]
+pub struct Found {
+    /// Units that the sale had at its start.
+    pub stock: i64,
+    /// Units left in Redis.
+    pub left: i64,
+    /// Live orders.
+    pub live: Vec<(UserId, OrderId)>,
+    /// Those of the promised orders that are rows: buyer, and whether the order is live.
+    pub rows: HashMap<OrderId, (UserId, bool)>,
+    /// Longest time from a claim to its row.
+    pub last_row_ms: Option<i64>,
+}
+
+impl Verdict {
+    /// The verdict on these facts.
+    pub fn of(told: &Told, found: &Found, end: End) -> Self {
+        let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
+        let count = |outcome| told.outcomes.get(&outcome).copied().unwrap_or(0).cast_signed();
+        let orders: HashMap<OrderId, UserId> = told.orders.iter().copied().collect();
+        let promised: HashSet<UserId> = told.orders.iter().map(|(_, user)| *user).collect();
+        let is_row = |(order, user): &&(OrderId, UserId)| {
+            found.rows.get(order).is_some_and(|(buyer, _)| buyer == user)
+        };
+        let kept = number(told.orders.iter().filter(is_row).count());
+        let closed = number(found.rows.values().filter(|(_, live)| !live).count());
+        let buyers = found.live.iter().map(|(user, _)| *user).collect::<HashSet<_>>().len();
+        let untold = found.live.iter().filter(|(_, order)| !orders.contains_key(order)).count();
+        let (rows, sold) = (number(found.live.len()), found.stock - found.left);
+        let further = number(told.orders.len()) - number(promised.len()) + rows - number(buyers);
+        let mut verdict = Self {
+            word: Word::Broken,
+            sold,
+            rows,
+            buyers: number(buyers),
+            looked_up: number(told.orders.len()),
+            lost: number(told.orders.len()) - kept,
+            oversold: (rows - found.stock).max(0),
+            twice: further + told.other_orders.cast_signed(),
+            unexplained: (number(untold) - count(Outcome::Unknown)).max(0),
+            turned_away: if found.left > 0 && closed == 0 { count(Outcome::SoldOut) } else { 0 },
+            closed,
+            sold_out_ms: end.sold_out_ms,
+            p50_us: end.p50_us,
+            p99_us: end.p99_us,
+            last_row_ms: found.last_row_ms,
+        };
+        verdict.word = verdict.in_a_word();
+        verdict
+    }
+
+    fn in_a_word(&self) -> Word {
+        let faults = [self.lost, self.oversold, self.twice, self.unexplained, self.turned_away];
+        let is_whole = self.sold == self.rows && self.rows == self.buyers;
+        match (faults == [0; 5], self.closed == 0) {
+            (false, _) => Word::Broken,
+            (true, false) => Word::Incomparable,
+            (true, true) if is_whole => Word::Kept,
+            (true, true) => Word::Broken,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn user(number: i64) -> UserId {
+        UserId::new(number).unwrap()
+    }
+
+    fn order(number: i64) -> OrderId {
+        OrderId::new(number).unwrap()
+    }
+
+    /// Three shoppers, two units: two orders, one refusal.
+    fn storm() -> (Told, Found) {
+        let told = Told {
+            orders: vec![(order(11), user(1)), (order(12), user(2))],
+            outcomes: HashMap::from([(Outcome::Won, 2), (Outcome::SoldOut, 1)]),
+            other_orders: 0,
+        };
+        let found = Found {
+            stock: 2,
+            left: 0,
+            live: vec![(user(1), order(11)), (user(2), order(12))],
+            rows: HashMap::from([(order(11), (user(1), true)), (order(12), (user(2), true))]),
+            last_row_ms: Some(5),
+        };
+        (told, found)
+    }
+
+    fn verdict(change: impl FnOnce(&mut Told, &mut Found)) -> Verdict {
+        let (mut told, mut found) = storm();
+        change(&mut told, &mut found);
+        Verdict::of(&told, &found, End::default())
+    }
+
+    #[test]
+    fn a_storm_without_a_fault_is_kept() {
+        let kept = verdict(|_, _| {});
+        assert_eq!((kept.word, kept.sold, kept.rows, kept.buyers), (Word::Kept, 2, 2, 2));
+        assert_eq!(kept.looked_up, 2);
+    }
+
+    #[test]
+    fn each_fault_has_its_number_and_breaks_the_verdict() {
+        let lost = verdict(|_, found| {
+            found.rows.remove(&order(11));
+            found.live.remove(0);
+        });
+        assert_eq!((lost.word, lost.lost), (Word::Broken, 1));
+        let anothers = verdict(|_, found| {
+            found.rows.insert(order(11), (user(9), true));
+        });
+        assert_eq!((anothers.word, anothers.lost), (Word::Broken, 1));
+        let oversold = verdict(|_, found| found.live.push((user(3), order(13))));
+        assert_eq!((oversold.word, oversold.oversold, oversold.unexplained), (Word::Broken, 1, 1));
+        let twice = verdict(|_, found| found.live.push((user(2), order(13))));
+        assert_eq!((twice.word, twice.twice, twice.buyers), (Word::Broken, 1, 2));
+        let told_twice = verdict(|told, _| told.other_orders = 1);
+        assert_eq!((told_twice.word, told_twice.twice), (Word::Broken, 1));
+        let turned_away = verdict(|_, found| found.left = 1);
+        assert_eq!((turned_away.word, turned_away.turned_away), (Word::Broken, 1));
+    }
+
+    #[test]
+    fn numbers_that_differ_are_never_kept() {
+        let unsold = verdict(|told, found| {
+            told.outcomes.remove(&Outcome::SoldOut);
+            found.left = 1;
+        });
+        assert_eq!(unsold.word, Word::Broken);
+    }
+
+    #[test]
+    fn a_shopper_without_an_answer_may_have_an_order() {
+        let of_unknown = |told: &mut Told, found: &mut Found| {
+            told.orders.pop();
+            found.rows.remove(&order(12));
+            told.outcomes = HashMap::from([(Outcome::Won, 1), (Outcome::Unknown, 1)]);
+        };
+        assert_eq!(verdict(of_unknown).word, Word::Kept);
+        let of_nobody = |told: &mut Told, found: &mut Found| {
+            of_unknown(told, found);
+            told.outcomes.remove(&Outcome::Unknown);
+        };
+        assert_eq!((verdict(of_nobody).word, verdict(of_nobody).unexplained), (Word::Broken, 1));
+    }
+
+    #[test]
+    fn orders_that_were_closed_meanwhile_leave_no_praise() {
+        let closed = verdict(|_, found| {
+            found.rows.insert(order(11), (user(1), false));
+            found.live.remove(0);
+            found.left = 1;
+        });
+        assert_eq!((closed.word, closed.lost, closed.closed), (Word::Incomparable, 0, 1));
+    }
+}

@@ -1,0 +1,282 @@
+//! The board: the first event at once, all processes added up, no question without a watcher, stores that are away, and
+//! an end.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use chrono::TimeDelta;
+use flash_sale::base::clock::Clock;
+use flash_sale::base::limits;
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+
+use super::{get, words};
+use crate::support::process::Process;
+use crate::support::{
+    Events, OwnServers, TestApp, bounded, command_calls, eventually, now, shared,
+};
+
+#[tokio::test]
+async fn the_first_board_comes_at_once_with_all_that_is_known() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(5).await;
+    app.claim(1, coupon).await;
+    app.write_orders().await;
+    app.claim(2, coupon).await;
+    app.app.presence_pass().await;
+    assert_eq!(app.compare(false).await.body["disagreements"], 0);
+    let mut events = watch(&app, &app.url).await;
+    let (name, past) = events.next().await.expect("the stream goes on");
+    assert_eq!((&*name, past), ("past", json!({"points": []})));
+    let board = board(&mut events).await;
+    let sale = &board["sales"][0];
+    assert_eq!((&sale["coupon_id"], &sale["state"]), (&json!(coupon), &json!("active")), "{board}");
+    assert_eq!((&sale["left"], &sale["total"]), (&json!(3), &json!(5)), "{sale}");
+    let units = &sale["units"];
+    for (name, number) in [("total", 5), ("left", 3), ("buyers", 2), ("sold", 1), ("in_review", 0)]
+    {
+        assert_eq!(units[name], number, "{name} of {units}");
+    }
+    assert_eq!(units["conserved"], true);
+    assert_eq!((&board["backlog"], &board["orders"]), (&json!(1), &json!({"unpaid": 1})));
+    assert_eq!((&board["letters_open"], &board["findings"]), (&json!(0), &json!([])));
+    assert_eq!(board["runs"][0]["disagreements"], 0);
+    assert_eq!(
+        board["lanes"],
+        json!([{"lane": 0, "is_open": true, "pending": 0, "unread": 1, "oldest_ms": board["oldest_ms"]}])
+    );
+    for store in board["stores"].as_array().expect("a list") {
+        assert_eq!(store["is_there"], true, "{store}");
+    }
+    let [process] = &board["processes"].as_array().expect("a list")[..] else {
+        panic!("{board}");
+    };
+    assert_eq!(
+        (&process["is_heard"], &process["roles"]),
+        (&json!(true), &json!(["api", "worker"]))
+    );
+}
+
+#[tokio::test]
+async fn each_change_and_each_finding_is_told() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(5).await;
+    let mut events = watch(&app, &app.url).await;
+    assert_eq!(app.r#move(coupon, "pause").await.status, 200);
+    until(&mut events, |board| board["sales"][0]["state"] == "paused").await;
+    // Decided, and not known to Redis yet.
+    app.decide_on(coupon, flash_sale::sale::coupon::model::CouponState::Active).await;
+    until(&mut events, |board| board["sales"][0]["is_pending"] == true).await;
+    app.changes_pass().await;
+    until(&mut events, |board| board["sales"][0]["is_pending"] == false).await;
+    app.expect_disagreements();
+    let _: i64 = app.redis(&["HINCRBY", &app.keys().coupon(coupon), "stock", "-1"]).await;
+    until(&mut events, |board| board["sales"][0]["units"]["conserved"] == false).await;
+    app.compare(false).await;
+    let board = until(&mut events, |board| board["findings"] != json!([])).await;
+    assert_eq!(board["findings"][0]["code"], "not_conserved");
+}
+
+#[tokio::test]
+async fn the_counts_of_all_processes_are_added_up() {
+    let clock = Clock::manual(now());
+    let app = TestApp::on(shared(), &[], clock.clone()).await;
+    let other = app.another_instance_at(clock.clone()).await;
+    let coupon = app.create_flash(5).await;
+    let pass = async || {
+        app.app.presence_pass().await;
+        other.presence_pass().await;
+    };
+    pass().await;
+    for user in 1..=3 {
+        app.claim(user, coupon).await;
+    }
+    for _ in 0..4 {
+        other.metrics.count_claim("sold_out");
+    }
+    other.metrics.count_claim("accepted");
+    clock.set(clock.now() + TimeDelta::seconds(1));
+    pass().await;
+    let mut events = watch(&app, &app.url).await;
+    let (_, past) = events.next().await.expect("the stream goes on");
+    let [point] = &past["points"].as_array().expect("a list")[..] else { panic!("{past}") };
+    assert_eq!((&point["accepted"], &point["sold_out"]), (&json!(4.0), &json!(4.0)), "{point}");
+    let board = board(&mut events).await;
+    assert_eq!(board["processes"].as_array().map(Vec::len), Some(2), "{board}");
+    // The producer hears the next words itself.
+    for _ in 0..6 {
+        other.metrics.count_claim("already_claimed");
+        app.app.metrics.count_claim("already_claimed");
+    }
+    clock.set(clock.now() + TimeDelta::seconds(2));
+    pass().await;
+    until(&mut events, |board| board["point"]["repeats"] == json!(6.0)).await;
+}
+
+#[tokio::test]
+async fn a_process_that_dies_is_silent_and_one_that_ends_is_gone() {
+    let app = TestApp::start().await;
+    let mut events = watch(&app, &app.url).await;
+    let heard = |board: &Value, is_heard| {
+        let processes = board["processes"].as_array().expect("a list");
+        processes.iter().filter(|it| it["is_heard"] == is_heard).count()
+    };
+    let mut worker = Process::serve(&app, &["--roles", "worker"]);
+    let board = until(&mut events, |board| heard(board, true) == 1).await;
+    assert_eq!(board["processes"][0]["roles"], json!(["worker"]));
+    worker.kill();
+    let board = until(&mut events, |board| heard(board, false) == 1).await;
+    assert_eq!((heard(&board, true), &board["processes"][0]["roles"]), (0, &json!(["worker"])));
+    let mut next = Process::serve(&app, &["--roles", "worker"]);
+    until(&mut events, |board| heard(board, true) == 1).await;
+    next.assert_stops().await;
+    let board = until(&mut events, |board| heard(board, true) == 0).await;
+    assert_eq!(heard(&board, false), 1, "only the one that died is missed: {board}");
+}
+
+#[tokio::test]
+async fn the_board_goes_on_without_a_store() {
+    let mut servers = OwnServers::durable();
+    let soon = ["--database-timeout-ms", "1000", "--redis-timeout-ms", "1000"];
+    let app = TestApp::on(&servers.at, &soon, Clock::System).await;
+    let coupon = app.create_flash(5).await;
+    // The process knows the sale from its first claim on.
+    app.claim(1, coupon).await;
+    let mut events = watch(&app, &app.url).await;
+    until(&mut events, |board| there(board) == [true, true]).await;
+    servers.kill_postgres();
+    let board = until(&mut events, |board| there(board) == [true, false]).await;
+    // The last facts of Postgres stay, with the time of that look.
+    assert_eq!(board["sales"][0]["coupon_id"], json!(coupon));
+    assert!(board["stores"][1]["at"].as_i64() < board["now"].as_i64(), "{board}");
+    assert_eq!(app.claim(2, coupon).await.status, 202);
+    until(&mut events, |board| board["sales"][0]["left"] == 3).await;
+    servers.kill_redis();
+    let board = until(&mut events, |board| there(board) == [false, false]).await;
+    assert_eq!((&board["backlog"], &board["sales"][0]["left"]), (&json!(null), &json!(null)));
+    assert_eq!(board["processes"], json!([]), "no old count looks like a new one");
+    servers.bring_back();
+    let mut events = watch(&app, &app.url).await;
+    until(&mut events, |board| there(board) == [true, true]).await;
+}
+
+#[tokio::test]
+async fn a_board_without_watchers_costs_no_question() {
+    let servers = OwnServers::start();
+    let app = TestApp::on(&servers.at, &[], Clock::System).await;
+    app.app.presence_pass().await;
+    assert_eq!(command_calls(&app, "zrange").await, 0);
+    let mut watchers = Vec::new();
+    for _ in 0..5 {
+        let mut events = watch(&app, &app.url).await;
+        board(&mut events).await;
+        watchers.push(events);
+    }
+    assert!(app.app.board.is_watched() && command_calls(&app, "zrange").await > 0);
+    drop(watchers);
+    eventually("its producer ends", async || !app.app.board.is_watched()).await;
+    let asked = command_calls(&app, "zrange").await;
+    app.app.presence_pass().await;
+    assert_eq!(command_calls(&app, "zrange").await, asked);
+}
+
+#[tokio::test]
+async fn watchers_of_the_board_take_places_of_all_watchers() {
+    let app = TestApp::configured(&["--watchers-max", "2"]).await;
+    let coupon = app.create_flash(5).await;
+    let (sale, events) = (app.watch(coupon).await, watch(&app, &app.url).await);
+    let refused = app.get("/v1/board/live", &app.admin_token()).await;
+    assert_eq!(refused.refusal(), (503, "too_many_watchers"));
+    assert_eq!(refused.header("retry-after"), limits::WATCHERS_RETRY_AFTER.as_secs().to_string());
+    drop((sale, events));
+    eventually("there is room again", async || {
+        app.get("/v1/board/live", &app.admin_token()).await.status == 200
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_stop_ends_the_stream() {
+    let app = TestApp::start().await;
+    let mut process = Process::serve(&app, &[]);
+    let mut events = watch(&app, &process.url().await).await;
+    board(&mut events).await;
+    process.signal(Signal::SIGTERM);
+    let mut last = None;
+    while let Some(event) = events.next().await {
+        last = Some(event);
+    }
+    assert_eq!(last, Some(("bye".to_owned(), json!({"reason": "stopping"}))));
+    process.assert_stops().await;
+}
+
+#[tokio::test]
+async fn the_page_stands_where_administrators_are_answered() {
+    let app = TestApp::start().await;
+    assert_eq!(app.get("/board", "").await.refusal(), (404, "not_found"));
+    let apart = ["--pages", "board", "--admin-listen", "127.0.0.1:0", "--administration-apart"];
+    let service = Process::serve(&app, &apart);
+    let public = service.url().await;
+    let line =
+        service.logged("administrators, /metrics, /livez and /readyz listen on http://").await;
+    let (_, address) = line.split_once("http://").expect("the line has a URL");
+    for (url, status) in [(public, 404), (format!("http://{address}"), 200)] {
+        let request = app.client().get(format!("{url}/v1/board/live"));
+        let stream = request.bearer_auth(app.admin_token()).send().await.expect("a reply");
+        let page = app.client().get(format!("{url}/board")).send().await.expect("a reply");
+        assert_eq!((page.status().as_u16(), stream.status().as_u16()), (status, status), "{url}");
+    }
+    let board = TestApp::configured(&["--pages", "board"]).await;
+    assert_eq!(get(&board, "/board", &[]).await.status, 200);
+    assert_eq!(get(&board, "/", &[]).await.status, 404);
+}
+
+#[test]
+fn the_board_has_words_in_both_languages() {
+    let [english, chinese] = ["board/en", "board/zh"].map(words);
+    // Chinese has no plural.
+    let keys = |words: &BTreeMap<String, String>| -> BTreeSet<String> {
+        words.keys().map(|key| key.trim_end_matches(".one").to_owned()).collect()
+    };
+    assert_eq!(keys(&english), keys(&chinese));
+    for (key, word) in english.iter().chain(&chinese) {
+        assert!(!word.trim().is_empty(), "{key} has no words");
+    }
+}
+
+// ---- steps of these tests ----
+
+async fn watch(app: &TestApp, url: &str) -> Events {
+    let request = app.client().get(format!("{url}/v1/board/live")).bearer_auth(app.admin_token());
+    Events::of(request.send().await.expect("the service answers"))
+}
+
+/// The next state of the board.
+async fn board(events: &mut Events) -> Value {
+    bounded("the next board", async {
+        loop {
+            let (name, data) = events.next().await.expect("the stream goes on");
+            if name == "board" {
+                return data;
+            }
+        }
+    })
+    .await
+}
+
+/// Reads states until one is as it should be.
+async fn until(events: &mut Events, is_right: impl Fn(&Value) -> bool) -> Value {
+    bounded("a board as it should be", async {
+        loop {
+            let board = board(events).await;
+            if is_right(&board) {
+                return board;
+            }
+        }
+    })
+    .await
+}
+
+/// Whether Redis and Postgres are there.
+fn there(board: &Value) -> [bool; 2] {
+    [0, 1].map(|number| board["stores"][number]["is_there"] == true)
+}
