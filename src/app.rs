@@ -258,7 +258,6 @@ impl App {
         let stock_returns =
             StockReturns::new(&stores, loader.clone(), lane_states.clone(), postponed.clone());
         let payments = Payments::new(pool.clone(), order_moves.clone(), postponed.clone(), config);
-        let archive = archive(config, &stores, &coupon_changes, &postponed, &shutdown);
         Ok(Arc::new(Self {
             claims,
             live: live_sales(config, &stores, &coupons, &shutdown),
@@ -270,7 +269,7 @@ impl App {
             retries: Retries::new(&stores, orders.clone(), lane_states.clone()),
             stock_returns,
             coupons,
-            archive,
+            archive: archive(config, &stores, &coupon_changes, &postponed, &shutdown),
             coupon_changes,
             loader,
             lanes: lane_states.clone(),
