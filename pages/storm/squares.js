@@ -17,18 +17,18 @@ const CELL_MIN = 3;
 const FLAT_MAX = 200;
 const TALL_MAX = 460;
 
-/** Size of a cell, cells in a row, rows, and shoppers for one square, for so many shoppers in so wide a place. */
+/** Size of a cell, cells in a row, height in cells, and shoppers for one square, for so many shoppers in so wide a place. */
 export function layout(shoppers, width) {
   for (const [tall, least] of [[FLAT_MAX, 4], [TALL_MAX, CELL_MIN]]) {
     for (let cell = CELL_MAX; cell >= least; cell -= 1) {
       const columns = Math.floor(width / cell);
-      const rows = Math.ceil(shoppers / columns);
-      if (rows * cell <= tall) return { cell, columns, rows, each: 1 };
+      const high = Math.ceil(shoppers / columns);
+      if (high * cell <= tall) return { cell, columns, high, each: 1 };
     }
   }
   const columns = Math.floor(width / CELL_MIN);
   const each = Math.ceil(shoppers / (columns * Math.floor(TALL_MAX / CELL_MIN)));
-  return { cell: CELL_MIN, columns, rows: Math.ceil(Math.ceil(shoppers / each) / columns), each };
+  return { cell: CELL_MIN, columns, high: Math.ceil(Math.ceil(shoppers / each) / columns), each };
 }
 
 /** The letter of each square: `runs` is like `w12s3`. */
@@ -45,9 +45,9 @@ export function squares(runs, each) {
 
 /** Paints the squares on a canvas. Returns the shoppers for one square. */
 export function paint(canvas, storm) {
-  const { cell, columns, rows, each } = layout(storm.shoppers, canvas.parentElement.clientWidth);
+  const { cell, columns, high, each } = layout(storm.shoppers, canvas.parentElement.clientWidth);
   const scale = window.devicePixelRatio || 1;
-  const [width, height] = [columns * cell, rows * cell];
+  const [width, height] = [columns * cell, high * cell];
   if (canvas.width !== Math.round(width * scale) || canvas.height !== Math.round(height * scale)) {
     canvas.width = Math.round(width * scale);
     canvas.height = Math.round(height * scale);
@@ -62,11 +62,11 @@ export function paint(canvas, storm) {
   const letters = squares(storm.runs, each);
   on.fillStyle = style.getPropertyValue('--square-waiting');
   for (let index = letters.length; index < Math.ceil(storm.shoppers / each); index += 1) on.fillRect(...place(index), size, size);
-  for (const [letter, { name, shape: [x, y, wide, high] }] of Object.entries(OUTCOMES)) {
+  for (const [letter, { name, shape: [x, y, wide, tall] }] of Object.entries(OUTCOMES)) {
     on.fillStyle = style.getPropertyValue(`--square-${name.replace('_', '-')}`);
     for (let index = letters.indexOf(letter); index !== -1; index = letters.indexOf(letter, index + 1)) {
       const [left, top] = place(index);
-      on.fillRect(left + x * size, top + y * size, wide * size, high * size);
+      on.fillRect(left + x * size, top + y * size, wide * size, tall * size);
     }
   }
   return each;

@@ -8,7 +8,6 @@ use futures_util::StreamExt;
 use futures_util::stream;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::StormArguments;
 use super::client::{Answer, Client};
 use crate::base::limits;
 use crate::sale::ids::{CouponId, OrderId, UserId};
@@ -32,6 +31,15 @@ pub struct Crowd<'a> {
     tally: Mutex<Tally>,
 }
 
+/// Number of shoppers, and when they ask.
+pub struct Habits {
+    pub shoppers: u32,
+    /// Time in which they arrive.
+    pub over: Duration,
+    /// Shoppers of a hundred that ask once more.
+    pub twice: u32,
+}
+
 /// Answers so far.
 #[derive(Default)]
 struct Tally {
@@ -48,16 +56,16 @@ impl<'a> Crowd<'a> {
         client: &'a Client,
         coupon: CouponId,
         (first, token): (i64, &'a (dyn Fn(u32) -> String + Send + Sync)),
-        arguments: &StormArguments,
+        Habits { shoppers, over, twice }: Habits,
     ) -> Self {
         Self {
             client,
             path: format!("/v1/coupons/{coupon}/claims"),
             first,
             token,
-            shoppers: arguments.shoppers,
-            over: Duration::from_secs(arguments.over.into()),
-            twice: arguments.twice,
+            shoppers,
+            over,
+            twice,
             start: Instant::now(),
             tally: Mutex::default(),
         }

@@ -8,6 +8,7 @@ mod crowd;
 mod client;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
 
 use axum::http::Uri;
 use axum::http::uri::Authority;
@@ -18,7 +19,7 @@ use serde_json::json;
 use tokio::io::AsyncWriteExt;
 
 use self::client::Client;
-use self::crowd::Crowd;
+use self::crowd::{Crowd, Habits};
 use super::stores::token_secret;
 use crate::base::clock::Clock;
 use crate::base::config::{InvalidConfig, StoreConfig};
@@ -76,7 +77,12 @@ pub async fn run(arguments: &StormArguments) -> anyhow::Result<()> {
         let subject = first + i64::from(number);
         tokens.issue(Grants { subject, admin: false }, until)
     };
-    let crowd = Crowd::new(&client, coupon_id, (first, &token), arguments);
+    let habits = Habits {
+        shoppers: arguments.shoppers,
+        over: Duration::from_secs(arguments.over.into()),
+        twice: arguments.twice,
+    };
+    let crowd = Crowd::new(&client, coupon_id, (first, &token), habits);
     tokio::select! {
         () = crowd.shop() => {}
         failed = report(&crowd) => return failed,

@@ -18,7 +18,8 @@ use crate::http::events;
 use crate::http::extract::Valid;
 use crate::http::problem::Problem;
 use crate::http::state::HttpState;
-use crate::sale::storm::{Frame, Plan, Program, Watching};
+use crate::sale::storm::plan::{Plan, Program};
+use crate::sale::storm::{Frame, Watching};
 
 /// A storm that has been started.
 #[derive(Serialize)]

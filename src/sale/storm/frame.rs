@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use tokio::time::Instant;
 
-use super::Plan;
 use super::lines::{self, End, Line, Outcome, Repeats};
+use super::plan::Plan;
 use super::verdict::{Told, Verdict};
 use crate::sale::ids::CouponId;
 

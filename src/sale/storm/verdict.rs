@@ -54,7 +54,7 @@ pub enum Word {
     Incomparable,
 }
 
-/// What the crowd was told.
+/// Answers that the crowd got.
 #[derive(Clone, Debug, Default)]
 pub struct Told {
     /// Promised orders with their shoppers.
@@ -65,7 +65,7 @@ pub struct Told {
     pub other_orders: u64,
 }
 
-/// What the stores have.
+/// Facts in the stores.
 #[derive(Clone, Debug, Default)]
 pub struct Found {
     /// Units that the sale had at its start.

@@ -477,9 +477,9 @@ async fn a_crowd_is_bounded_and_stays_on_this_machine() {
         assert_eq!((refused.code, &*refused.stdout), (Some(2), ""), "{arguments:?} {refused:?}");
         assert!(refused.stderr.contains(names), "{}", refused.stderr);
     }
-    let nobody = said(&[&["storm", "--token-secret", SECRET], &here[..]].concat()).await;
-    assert_eq!(nobody.code, Some(1), "{nobody:?}");
-    assert!(nobody.stderr.contains("no service answers at http://127.0.0.1:1"), "{nobody:?}");
+    let unheard = said(&[&["storm", "--token-secret", SECRET], &here[..]].concat()).await;
+    assert_eq!(unheard.code, Some(1), "{unheard:?}");
+    assert!(unheard.stderr.contains("no service answers at http://127.0.0.1:1"), "{unheard:?}");
     let app = TestApp::start().await;
     let secret = "another secret of thirty-two bytes";
     let stranger = said(&["storm", "--url", &app.url, "--token-secret", secret]).await;
