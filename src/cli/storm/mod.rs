@@ -68,14 +68,14 @@ pub async fn run(arguments: &StormArguments) -> anyhow::Result<()> {
     let coupon = json!({
         "kind": "flash", "title": "A storm", "pay_cents": 100, "value_cents": 200, "sale": sale,
     });
-    let admin = tokens.issue(Grants { subject: 1, admin: true }, until);
+    let admin = tokens.issue(Grants::administrator(1), until);
     let coupon_id = client.create(&admin, &coupon).await?;
     print(&Line::Sale { coupon_id }).await?;
     // Users that no other crowd and no shopper of a demo has been.
     let first = now.timestamp_millis() * i64::from(limits::STORM_SHOPPERS_MAX);
     let token = |number: u32| {
         let subject = first + i64::from(number);
-        tokens.issue(Grants { subject, admin: false }, until)
+        tokens.issue(Grants::user(subject), until)
     };
     let habits = Habits {
         shoppers: arguments.shoppers,

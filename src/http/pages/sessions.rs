@@ -49,6 +49,6 @@ pub async fn enter(
     }
     let until = http.app().clock.now()
         + TimeDelta::from_std(limits::SESSION_TOKEN_TIME).unwrap_or_default();
-    let grants = Grants { subject: ADMINISTRATOR, admin: true };
+    let grants = Grants::administrator(ADMINISTRATOR);
     Ok(Json(Session { token: http.front().tokens.issue(grants, until) }))
 }

@@ -39,6 +39,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::base::limits;
 use crate::base::shutdown::Shutdown;
+use crate::sale::audit::Actor;
 use crate::sale::coupon::changes::CouponChanges;
 use crate::sale::coupon::create::Coupons;
 use crate::sale::coupon::model::CouponState;
@@ -151,8 +152,9 @@ impl Shared {
             () = stop.cancelled() => Err(NoVerdict::Stopped),
             outcome = self.play(program, &mut storm) => outcome,
         };
+        let end = Change::Move(CouponState::Ended, None);
         if let Some(coupon) = storm.coupon
-            && let Err(error) = self.changes.change(coupon, Change::Move(CouponState::Ended)).await
+            && let Err(error) = self.changes.change(coupon, end, &Actor::command_line()).await
         {
             tracing::warn!(%coupon, %error, "the sale of a storm could not be ended; its window ends it");
         }

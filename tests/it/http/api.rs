@@ -297,9 +297,17 @@ async fn head_is_get_without_a_body() {
         let (id, token) = match path {
             path if path.contains("orders") => (order, app.token(42)),
             path if path.contains("reconcile") => (run, admin.clone()),
-            path if ["dead", "postponed", "recoveries", "owed", "audit", "redemptions", "board"]
-                .iter()
-                .any(|of| path.contains(of)) =>
+            path if [
+                "dead",
+                "postponed",
+                "recoveries",
+                "owed",
+                "audit",
+                "redemptions",
+                "board",
+            ]
+            .iter()
+            .any(|of| path.contains(of)) =>
             {
                 (coupon.get(), admin.clone())
             }
