@@ -9,9 +9,6 @@ pub mod coupons;
 // Claims, and what became of them.
 pub mod claims;
 
-// Codes of paid orders, and redeeming by them.
-pub mod redemptions;
-
 // Orders of a user, and their moves.
 pub mod orders;
 
@@ -121,10 +118,10 @@ pub fn api(http: &HttpState, with_operations: bool) -> Door {
         .routes(routes!(orders::pay))
         .routes(routes!(orders::cancel))
         .routes(routes!(orders::refund))
-        .routes(routes!(redemptions::qr_code))
-        .routes(routes!(redemptions::redeem))
-        .routes(routes!(redemptions::redeem_code))
-        .routes(routes!(redemptions::order_of_code))
+        .routes(routes!(orders::redemptions::qr_code))
+        .routes(routes!(orders::redemptions::redeem))
+        .routes(routes!(orders::redemptions::redeem_code))
+        .routes(routes!(orders::redemptions::order_of_code))
         .routes(routes!(payments::callback))
         .routes(routes!(operators::payments::owed))
         .routes(routes!(operators::payments::hand_back))

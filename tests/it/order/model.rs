@@ -252,7 +252,7 @@ async fn step(
 
 fn redeemed(redeeming: Redeeming) -> Moved {
     match redeeming {
-        Redeeming::Redeemed(order) => Moved::There(order),
+        Redeeming::Redeemed(order) => Moved::There(Box::new(order)),
         Redeeming::NotFound => Moved::NotFound,
         Redeeming::Impossible(from) => Moved::Impossible { from, to: Redeemed },
         Redeeming::Before { .. } => panic!("{redeeming:?}"),

@@ -47,14 +47,14 @@ impl OrderMoves {
     ) -> sqlx::Result<Moved> {
         let found = self.find(order).await?.ok_or(sqlx::Error::RowNotFound)?;
         // The order may have gone on already.
-        Ok(if moved { Moved::There(found) } else { the_move.judge(found) })
+        Ok(if moved { Moved::There(Box::new(found)) } else { the_move.judge(found) })
     }
 }
 
 impl Move {
     fn judge(&self, order: Order) -> Moved {
         if self.there.contains(&order.status) {
-            return Moved::There(order);
+            return Moved::There(Box::new(order));
         }
         Moved::Impossible { from: order.status, to: self.there[0] }
     }

@@ -6,7 +6,7 @@ use crate::sale::order::model::{Order, OrderStatus};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Moved {
     /// The order has been moved there: by this call, or before.
-    There(Order),
+    There(Box<Order>),
     /// The user has no such order.
     NotFound,
     /// The order has another status, from which no way leads to the requested one.

@@ -1,5 +1,8 @@
 //! A user's own orders; orders of other users don't exist for the user. Operators read and search all.
 
+// Codes of paid orders, and redeeming by them.
+pub mod redemptions;
+
 use std::sync::Arc;
 
 use axum::Json;
@@ -11,13 +14,13 @@ use garde::Validate;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use super::auth::{Reader, User};
-use super::extract::{Id, Params, Valid};
-use super::page::{cut_page, page_limit};
-use super::problem::Problem;
-use super::tags::Held;
 use crate::app::App;
 use crate::base::limits;
+use crate::http::auth::{Reader, User};
+use crate::http::extract::{Id, Params, Valid};
+use crate::http::page::{cut_page, page_limit};
+use crate::http::problem::Problem;
+use crate::http::tags::Held;
 use crate::sale::coupon::values::Cents;
 use crate::sale::ids::{CouponId, OrderId, UserId};
 use crate::sale::order::model::PayMethod;
@@ -250,7 +253,7 @@ pub async fn refund(
 
 fn reply(moved: Moved) -> Result<Json<Order>, Problem> {
     match moved {
-        Moved::There(order) => Ok(Json(order)),
+        Moved::There(order) => Ok(Json(*order)),
         Moved::NotFound => Err(order_not_found()),
         Moved::Impossible { from, to } => {
             Err(Problem::invalid_transition("order", from.as_str(), to.as_str()))

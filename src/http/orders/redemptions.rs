@@ -12,11 +12,11 @@ use qrcode::render::svg;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
-use super::auth::{Clerk, Staff, User};
-use super::extract::{Id, RequestKey, Valid};
-use super::orders::order_not_found;
-use super::problem::Problem;
+use super::order_not_found;
 use crate::app::App;
+use crate::http::auth::{Clerk, Staff, User};
+use crate::http::extract::{Id, RequestKey, Valid};
+use crate::http::problem::Problem;
 use crate::sale::ids::OrderId;
 use crate::sale::order::model::{Order, OrderStatus, RedemptionCode};
 use crate::sale::order::moves::redeem::{Redeeming, Redemption};
