@@ -51,7 +51,7 @@ impl Breaker {
     }
 }
 
-/// Waits until nothing is under way: all lanes open, the log written, no order unpaid, each unit back. Says what is under
+/// Waits until nothing is under way: all lanes open, the log written, no order due, each unit back. Says what is under
 /// way still if that takes too long.
 pub async fn rest(installation: &Installation) -> Result<(), String> {
     let deadline = Instant::now() + REST_WITHIN;
@@ -93,7 +93,12 @@ async fn unrest(installation: &Installation) -> anyhow::Result<Result<i64, Strin
         }
     }
     let waiting: [(&str, &str); 4] = [
-        ("unpaid orders", "SELECT count(*) FROM orders WHERE status = 'unpaid'"),
+        // An order that a repair has written may be paid for five minutes; windows of a plan are seconds.
+        (
+            "unpaid orders",
+            "SELECT count(*) FROM orders
+             WHERE status = 'unpaid' AND coalesce(pay_by, created_at) < now() + interval '1 minute'",
+        ),
         ("units on their way back", "SELECT count(*) FROM stock_returns WHERE done_at IS NULL"),
         ("receipts", "SELECT count(*) FROM receipts"),
         ("postponed items", "SELECT count(*) FROM postponed"),
