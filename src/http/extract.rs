@@ -104,10 +104,10 @@ fn key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
 
 /// Reads and validates JSON from a body that is there already.
 pub fn valid_json<T: Body>(body: &[u8]) -> Result<T, Problem> {
-    let rules = match Json::<T>::from_bytes(body) {
+    let rules = match read::<T>(body) {
         // serde takes a list for an object, field by field. No body of a request has a list.
         Ok(_) if serde_json::from_slice(body).is_ok_and(|value| has_list(&value)) => Vec::new(),
-        Ok(Json(value)) => match value.validate() {
+        Ok(value) => match value.validate() {
             Ok(()) => return Ok(value),
             Err(report) => report.into_inner(),
         },
@@ -117,9 +117,41 @@ pub fn valid_json<T: Body>(body: &[u8]) -> Result<T, Problem> {
     Err(Problem::invalid_body(wrong_members::<T>(body, rules)))
 }
 
+fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, JsonRejection> {
+    let rejection = match Json::<T>::from_bytes(body) {
+        Ok(Json(value)) => return Ok(value),
+        Err(rejection) => rejection,
+    };
+    let mut value = serde_json::from_slice(body).unwrap_or_default();
+    if !drop_zero_fractions(&mut value) {
+        return Err(rejection);
+    }
+    serde_json::from_value(value).map_err(|_| rejection)
+}
+
+/// Makes `5` of each `5.0`: JSON has one kind of numbers, and that is a whole one (JSON Schema, `integer`), but not for
+/// serde. False if there is none.
+fn drop_zero_fractions(value: &mut Value) -> bool {
+    match value {
+        Value::Object(members) => {
+            members.values_mut().fold(false, |any, member| drop_zero_fractions(member) | any)
+        }
+        Value::Number(number) if number.is_f64() => {
+            let float = number.as_f64().unwrap_or_default();
+            // Beyond, a float is no longer one whole number.
+            let is_whole = float.fract() == 0.0 && float.abs() < 9e15;
+            let whole = format!("{float:.0}").parse::<i64>().ok().filter(|_| is_whole);
+            *value = whole.map_or(value.take(), Value::from);
+            whole.is_some()
+        }
+        _ => false,
+    }
+}
+
 /// The members that don't fit their schemas, or else those that break further rules of the type.
 fn wrong_members<T: Body>(body: &[u8], rules: Vec<(Path, Error)>) -> Vec<WrongMember> {
-    let value = serde_json::from_slice(body).unwrap_or_default();
+    let mut value = serde_json::from_slice(body).unwrap_or_default();
+    drop_zero_fractions(&mut value);
     let mut wrong = check::wrong_members::<T>(&value);
     if wrong.is_empty() {
         // Rules between members. For single members the schemas say the same as the rules.

@@ -15,6 +15,9 @@ use crate::http::problem::kinds::Kind;
 /// Member of an operation with the codes of its own refusals.
 const OWN: &str = "x-problems";
 
+/// Extension of a stream: the names of its events, but for the last one.
+const EVENTS: &str = "x-events";
+
 /// Headers of replies.
 pub fn headers() -> Value {
     let text = |description: &str, example: &str| json!({"description": description, "schema": {"type": "string"}, "example": example});
@@ -48,6 +51,7 @@ fn complete_one(path: &str, operation: &mut Value, shared: &mut Map<String, Valu
     let knows_tags = parameters.iter().any(|parameter| parameter["name"] == "If-None-Match");
     let operation = operation.as_object_mut().expect("an operation is an object");
     operation.remove(OWN);
+    let events = operation.remove(EVENTS).unwrap_or_default();
     if operation.get("security").is_none() {
         operation.insert("security".to_owned(), json!([]));
     }
@@ -61,7 +65,7 @@ fn complete_one(path: &str, operation: &mut Value, shared: &mut Map<String, Valu
             }
         }
         if let Some(stream) = response.pointer_mut("/content/text~1event-stream") {
-            stream["schema"] = event(&stream["schema"]);
+            stream["schema"] = event(&events, &stream["schema"]);
         }
     }
     if knows_tags {
@@ -173,7 +177,9 @@ fn in_words(kinds: &[&'static Kind]) -> String {
 }
 
 /// An event of a stream of these states, as a client reads it (HTML, server-sent events).
-fn event(state: &Value) -> Value {
+fn event(names: &Value, state: &Value) -> Value {
+    let mut names = names.clone();
+    names.as_array_mut().expect("a stream lists its events in `x-events`").push(json!("bye"));
     let bye = json!({
         "type": "object",
         "required": ["reason"],
@@ -183,7 +189,7 @@ fn event(state: &Value) -> Value {
         "type": "object",
         "required": ["event", "data"],
         "properties": {
-            "event": {"type": "string", "enum": ["sale", "bye"]},
+            "event": {"type": "string", "enum": names},
             "id": {"type": "string", "description": "Grows with time."},
             "data": {
                 "type": "string",

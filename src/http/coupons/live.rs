@@ -26,7 +26,7 @@ use crate::sale::live::{SaleEvent, Watch, Watching};
     responses(
         (status = 200, description = "Events `sale` with the state, without an end; at last `bye`", body = SaleEvent, content_type = "text/event-stream"),
     ),
-    extensions(("x-problems" = json!(["coupon_not_found", "no_sale", "too_many_watchers"]))),
+    extensions(("x-problems" = json!(["coupon_not_found", "no_sale", "too_many_watchers"])), ("x-events" = json!(["sale"]))),
 )]
 pub async fn live(
     State(app): State<Arc<App>>,

@@ -6,6 +6,8 @@ use axum::extract::State;
 use axum::response::Response;
 use axum::response::sse::Event;
 use futures_util::stream::{Stream, StreamExt, iter, unfold};
+use serde::Serialize;
+use utoipa::ToSchema;
 
 use crate::app::App;
 use crate::http::auth::Operator;
@@ -15,6 +17,16 @@ use crate::sale::board::Watching;
 use crate::sale::board::event::BoardEvent;
 use crate::sale::board::figures::Past;
 
+/// The state that an event tells.
+#[derive(Serialize, ToSchema)]
+#[serde(untagged)]
+enum Told<'a> {
+    /// Of `past`.
+    Past(&'a Past),
+    /// Of `board`.
+    Board(&'a BoardEvent),
+}
+
 /// Watch the board: all processes, both stores, and all that waits.
 ///
 /// Server-sent events. The event `past` comes once, with the last five minutes; each event `board` is the whole state,
@@ -22,9 +34,9 @@ use crate::sale::board::figures::Past;
 #[utoipa::path(
     get, path = "/v1/board/live", operation_id = "watchBoard", tag = "operations", security(("operator" = [])),
     responses(
-        (status = 200, description = "Events: `past`, then `board` without an end; at last `bye`", body = BoardEvent, content_type = "text/event-stream"),
+        (status = 200, description = "Events: `past`, then `board` without an end; at last `bye`", body = Told, content_type = "text/event-stream"),
     ),
-    extensions(("x-problems" = json!(["too_many_watchers"]))),
+    extensions(("x-problems" = json!(["too_many_watchers"])), ("x-events" = json!(["past", "board"]))),
 )]
 pub async fn live(State(app): State<Arc<App>>, _: Operator) -> Result<Response, Problem> {
     let Some(watching) = app.board.watch() else {
@@ -40,21 +52,20 @@ fn boards(watching: Watching) -> impl Stream<Item = Event> {
     let first_and_then = unfold((watching, true), |(mut watching, is_first)| async move {
         let events = if is_first {
             let (before, board) = watching.next().await?;
-            vec![past(&before), event(&board)]
+            vec![event("past", Told::Past(&before)), event_of(&board)]
         } else {
-            vec![event(&*watching.next_newer().await?)]
+            vec![event_of(&watching.next_newer().await?)]
         };
         Some((iter(events), (watching, false)))
     });
     first_and_then.flatten()
 }
 
-fn past(past: &Past) -> Event {
-    Event::default().event("past").json_data(past).expect("numbers can be written as JSON")
+/// The id grows with time, so a client that has several streams one after the other can drop an older event.
+fn event_of(board: &BoardEvent) -> Event {
+    event("board", Told::Board(board)).id(board.now.to_string())
 }
 
-/// The id grows with time, so a client that has several streams one after the other can drop an older event.
-fn event(board: &BoardEvent) -> Event {
-    let named = Event::default().event("board").id(board.now.to_string());
-    named.json_data(board).expect("the board can be written as JSON")
+fn event(name: &str, told: Told<'_>) -> Event {
+    Event::default().event(name).json_data(told).expect("the board can be written as JSON")
 }

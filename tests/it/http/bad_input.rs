@@ -64,7 +64,7 @@ const BAD_VALUES: [(&str, &str); 23] = [
     ("/rules", r#"1 null "\u0000""#),
     ("/pay_cents", r#""1" 1.5 -1 null 1000000000001 9223372036854775808 1e30"#),
     ("/currency", r#""" "eur" "EURO" "E1R" null 978 ["EUR"]"#),
-    ("/value_cents", r#""2" 2.5 -1 null 1000000000001 -9223372036854775809 2e0"#),
+    ("/value_cents", r#""2" 2.5 -1 null 1000000000001 -9223372036854775809 2e-1"#),
     ("/sale", r#"null [] "flash" {} 5"#),
     ("/sale/left", "1 null"),
     (
@@ -88,6 +88,24 @@ const NO_TIMES: &str = r#"
     "1969-12-31T23:59:59Z" "1970-01-01T00:00:00+01:00" "0000-01-01T00:00:00Z" "-0001-01-01T00:00:00Z"
     "+10000-01-01T00:00:00Z" "9999-12-31T23:59:59-01:00"
 "#;
+
+#[tokio::test]
+async fn a_number_is_whole_if_its_fraction_is_zero() {
+    let app = TestApp::start().await;
+    let mut coupon = flash();
+    put(&mut coupon, "/pay_cents", json!(5.0));
+    put(&mut coupon, "/sale/total", json!(2e3));
+    let reply = app.post("/v1/coupons", &app.admin_token(), &coupon).await;
+    assert_eq!(reply.status, 201, "{reply:?}");
+    assert_eq!((&reply.body["pay_cents"], &reply.body["sale"]["total"]), (&json!(5), &json!(2000)));
+    // Where something else is wrong, they are not named.
+    put(&mut coupon, "/title", json!(""));
+    put(&mut coupon, "/value_cents", json!(2.5));
+    let reply = app.post("/v1/coupons", &app.admin_token(), &coupon).await;
+    let errors = reply.body["errors"].as_array().expect("it names the members");
+    let wrong: Vec<_> = errors.iter().map(|error| error["pointer"].as_str()).collect();
+    assert_eq!(wrong, [Some("/title"), Some("/value_cents")]);
+}
 
 #[tokio::test]
 async fn a_coupon_that_can_not_be_is_refused() {
