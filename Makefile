@@ -19,7 +19,7 @@ target_dir := $(or $(CARGO_TARGET_DIR),target)
 bench_writes := --goals docs/performance.md --budget docs/budget.svg
 
 .DEFAULT_GOAL := help
-.PHONY: help run release test browser faults explore model upgrade planted mutants load contract problems bench instructions locks ladder ids course check sqlx
+.PHONY: help run release test browser faults explore model upgrade planted mutants load contract alerts observe problems bench instructions locks ladder ids course check sqlx
 
 help: ## List these targets.
 	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile | expand -t 16
@@ -54,6 +54,12 @@ load: ## Install what is missing, build, and run the load scenarios (loadtest/RE
 
 contract: ## Hold a running service against /openapi.json: validators, a generated client, schemathesis (minutes; --short: one).
 	@scripts/setup && exec scripts/contract $(ARGS)
+
+alerts: ## Check the alerts of deploy/prometheus, and that each fires when it should (seconds).
+	@exec scripts/alerts
+
+observe: ## Run the queries of dashboard and alerts on a real Prometheus that scrapes a real process (a minute).
+	@scripts/setup && exec scripts/observe
 
 problems: ## Write docs/problems.md anew, after a change of the table of problems.
 	@scripts/setup && exec cargo test --quiet --locked --lib http::problem::kinds::tests::write_the_document -- --ignored

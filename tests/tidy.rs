@@ -4,6 +4,9 @@
 //! test beside it, which feeds it a violation, so that each law is seen to fail.
 //! The laws use the standard library only; they read the files, and run none of the code.
 
+/// Alerts, their sections and tests, and the metrics that they and the dashboard speak of.
+#[path = "tidy/alarms.rs"]
+mod alarms;
 /// Imports run in no circle.
 #[path = "tidy/circles.rs"]
 mod circles;

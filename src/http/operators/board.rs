@@ -54,7 +54,7 @@ fn boards(watching: Watching) -> impl Stream<Item = Event> {
             let (before, board) = watching.next().await?;
             vec![event("past", Told::Past(&before)), event_of(&board)]
         } else {
-            vec![event_of(&watching.next_newer().await?)]
+            vec![event_of(&*watching.next_newer().await?)]
         };
         Some((iter(events), (watching, false)))
     });
