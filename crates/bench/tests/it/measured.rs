@@ -242,5 +242,5 @@ async fn a_row_is_measured_in_each_way_and_shape() {
     let sizes = figures["large"]["sizes"].as_array().expect("two sizes");
     assert_eq!(sizes[1]["orders"], 2_000);
     let bytes = sizes[1]["bytes"].as_array().expect("the table and its indexes");
-    assert_eq!((bytes.len(), &bytes[0][0]), (6, &serde_json::json!("orders")));
+    assert_eq!((bytes.len(), &bytes[0][0]), (8, &serde_json::json!("orders")));
 }

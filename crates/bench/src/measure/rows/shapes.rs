@@ -20,7 +20,7 @@ const NO_CHECKS: &str = "
     END $$";
 
 /// Shapes whose inserts are measured.
-pub const INSERTED: [Shape; 8] = [
+pub const INSERTED: [Shape; 10] = [
     AS_IT_IS,
     Shape {
         name: "without orders_pkey",
@@ -36,17 +36,20 @@ pub const INSERTED: [Shape; 8] = [
     },
     Shape { name: "without orders_of_user", statements: "DROP INDEX orders_of_user" },
     Shape { name: "without orders_due", statements: "DROP INDEX orders_due" },
+    Shape { name: "without orders_of_coupon", statements: "DROP INDEX orders_of_coupon" },
+    Shape { name: "without orders_of_status", statements: "DROP INDEX orders_of_status" },
     Shape {
         name: "without any index",
         statements: "ALTER TABLE orders DROP CONSTRAINT orders_pkey CASCADE;
-                     DROP INDEX orders_flash_one_live, orders_regular_one_unpaid, orders_of_user, orders_due",
+                     DROP INDEX orders_flash_one_live, orders_regular_one_unpaid, orders_of_user, orders_due,
+                     orders_of_coupon, orders_of_status",
     },
     Shape { name: "without CHECKs", statements: NO_CHECKS },
 ];
 
 /// Live and unpaid orders, told by the times that are set: the column `status` is in no index.
 const BY_TIMES: &str = "
-    DROP INDEX orders_flash_one_live, orders_regular_one_unpaid, orders_due;
+    DROP INDEX orders_flash_one_live, orders_regular_one_unpaid, orders_due, orders_of_coupon, orders_of_status;
     CREATE UNIQUE INDEX orders_flash_one_live ON orders (coupon_id, user_id)
         WHERE kind = 'flash' AND cancelled_at IS NULL AND expired_at IS NULL AND refunded_at IS NULL;
     CREATE UNIQUE INDEX orders_regular_one_unpaid ON orders (coupon_id, user_id)
@@ -56,7 +59,7 @@ const BY_TIMES: &str = "
 
 /// The same, and no index says that an order is unpaid: its payment changes no column of an index.
 const LIVE_ONLY: &str = "
-    DROP INDEX orders_flash_one_live, orders_regular_one_unpaid, orders_due;
+    DROP INDEX orders_flash_one_live, orders_regular_one_unpaid, orders_due, orders_of_coupon, orders_of_status;
     CREATE UNIQUE INDEX orders_flash_one_live ON orders (coupon_id, user_id)
         WHERE kind = 'flash' AND cancelled_at IS NULL AND expired_at IS NULL AND refunded_at IS NULL";
 
