@@ -2,7 +2,7 @@
 //!
 //! The keeper ends with its standard input, and the kernel closes that however the test run ends: nothing
 //! is left behind, not even by SIGKILL. (A test that kills its own keeper is the exception, until it brings
-//! the servers back or ends.)
+//! the servers back or ends: the folder of durable servers ends them then. So only these can be killed.)
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
@@ -88,7 +88,7 @@ impl OwnServers {
         self.folder.as_ref().expect("they are durable")
     }
 
-    /// SIGKILL for Redis, and for its keeper, who might notice.
+    /// SIGKILL for Redis, and for its keeper, who might notice. As the next one, for [durable](Self::durable) servers only.
     pub fn kill_redis(&mut self) {
         self.kill(self.at.redis_pid);
     }
@@ -99,6 +99,10 @@ impl OwnServers {
     }
 
     fn kill(&mut self, server: i32) {
+        assert!(
+            self.folder.is_some(),
+            "without a keeper, nothing would end the other server of a throw-away pair"
+        );
         self.keeper.kill().expect("it is our child");
         self.keeper.wait().expect("it is our child");
         kill(Pid::from_raw(server), Signal::SIGKILL).expect("it runs");

@@ -89,7 +89,7 @@ async fn a_row_beyond_the_stock_is_called_oversold() {
 
 #[tokio::test]
 async fn without_a_store_there_is_no_verdict() {
-    let mut servers = OwnServers::start();
+    let mut servers = OwnServers::durable();
     let app = TestApp::demo_on(&servers.at).await;
     app.expect_disagreements();
     let mut events = watch(&app).await;
