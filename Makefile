@@ -19,7 +19,7 @@ target_dir := $(or $(CARGO_TARGET_DIR),target)
 bench_writes := --goals docs/performance.md --budget docs/budget.svg
 
 .DEFAULT_GOAL := help
-.PHONY: help run release test browser faults explore model upgrade planted mutants load contract alerts observe problems bench instructions locks ladder ids course check sqlx
+.PHONY: help run release test browser pictures budgets faults explore model upgrade planted mutants load contract alerts observe problems bench instructions locks ladder ids course check sqlx
 
 help: ## List these targets.
 	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile | expand -t 16
@@ -36,6 +36,9 @@ test: ## Install what is missing, and run the tests of the service and its libra
 
 browser: ## Install what is missing, and look at the pages in a real Chromium (a minute).
 	@scripts/setup && scripts/load-browser && cargo build --locked --bin flash-sale && exec cargo test --locked --package flash-sale-browser --test it -- --test-threads 3 $(ARGS)
+
+pictures: ## Take the pictures of the documents anew: of a real demo, in a real storm (a minute; needs Chromium).
+	@scripts/setup && scripts/load-browser && cargo build --locked --bin flash-sale && exec cargo test --locked --package flash-sale-browser --test it -- pictures:: --ignored --nocapture
 
 faults: ## Run the long fault tests, one after the other, and print what they saw (4 minutes; on a slow machine over 15).
 	@scripts/setup && exec env TEST_SECONDS_MAX=3600 cargo test --locked --package flash-sale --test it -- --ignored --skip upgrade:: --test-threads 1 --nocapture $(ARGS)
@@ -69,6 +72,9 @@ check: ## Run every check that a change has to pass (the same as .ci/run).
 
 bench: ## Measure the service on this machine, in about five minutes, and write its goals and budget into docs (docs/bench.md).
 	@scripts/setup && cargo build --release --locked --bin flash-sale && cargo build --release --locked --package flash-sale-bench && exec "$(target_dir)/release/flash-sale-bench" $(or $(strip $(ARGS)),$(bench_writes))
+
+budgets: ## Measure the budgets of the pages, watched by 10,000, and write them into docs/pages.md (three minutes and a long build).
+	@scripts/setup && cargo build --release --locked --bin flash-sale && cargo build --release --locked --package flash-sale-bench && exec "$(target_dir)/release/flash-sale-bench" pages $(or $(strip $(ARGS)),--document docs/pages.md)
 
 locks: ## Measure the locks beside rslock and, where Java is, Redisson, and those of batches (about three minutes and two builds).
 	@scripts/setup && cargo run --release --locked --manifest-path crates/redisson-locks/benches/compare/Cargo.toml && exec cargo run --release --locked --package redisson-locks --example batch_cost

@@ -1,9 +1,12 @@
-// Charts of the last five minutes, as SVG: a path for each line. A line has a colour and a dash of its own, so no reader
+// Charts of the last minutes, five at most, as SVG: a path for each line. A line has a colour and a dash of its own, so no reader
 // depends on colours; a gap is a time without a count.
 
 import { html, svg } from '../vendor/lit-html.js';
 
-const SECONDS = 300;
+/** Seconds that a chart may show: the fewest that hold all points, so that a young curve has a shape. */
+const SPANS = [60, 120, 300];
+/** Labels of the time, as parts of the span before now. */
+const LABELS = { desk: [0.8, 0.6, 0.4, 0.2], phone: [0.8, 0.4] };
 /** Width and height in units of the text: those of the place, more or less. */
 const SIZES = { desk: [640, 210], phone: [340, 170] };
 /** Room for the figures beside and below. */
@@ -14,11 +17,13 @@ const GAP_MS = 3000;
 
 /** `lines` are `{key, name, of}`: `of` returns the number of a point, or null. `now` is the end of the time shown. */
 export function chart(label, lines, points, now, words) {
-  const shown = points.filter((point) => point.t_ms > now - 1000 * SECONDS);
+  const age = points.length === 0 ? 0 : now - points[0].t_ms;
+  const span = 1000 * (SPANS.find((seconds) => age <= 1000 * seconds) ?? SPANS.at(-1));
+  const shown = points.filter((point) => point.t_ms > now - span);
   const size = window.innerWidth < 720 ? 'phone' : 'desk';
   const [width, height] = SIZES[size];
   const top = ceiling(Math.max(4, ...shown.flatMap((point) => lines.map((line) => line.of(point) ?? 0))));
-  const x = (ms) => LEFT + ((ms - now) / 1000 / SECONDS + 1) * (width - LEFT);
+  const x = (ms) => LEFT + ((ms - now) / span + 1) * (width - LEFT);
   const y = (number) => (height - BOTTOM) * (1 - number / top) + 6;
   const last = shown.at(-1);
   return html`
@@ -28,8 +33,8 @@ export function chart(label, lines, points, now, words) {
       ${[0, 1, 2, 3, 4].map((step) => svg`
         <path class="grid" d="M${LEFT} ${y((top * step) / 4).toFixed(1)}H${width}"/>
         <text x=${LEFT - 8} y=${(y((top * step) / 4) + 4).toFixed(1)} text-anchor="end">${words.short((top * step) / 4)}</text>`)}
-      ${(size === 'phone' ? [4, 2] : [4, 3, 2, 1]).map((minutes) => svg`
-        <text x=${x(now - 60_000 * minutes).toFixed(1)} y=${height + 2} text-anchor="middle">${words.time(now - 60_000 * minutes)}</text>`)}
+      ${LABELS[size].map((part) => now - part * span).map((ms) => svg`
+        <text x=${x(ms).toFixed(1)} y=${height + 2} text-anchor="middle">${words.time(ms)}</text>`)}
       ${lines.map((line) => svg`<path class="line-${line.key}" d=${path(shown, line.of, x, y)}/>`)}
     </svg>`;
 }
@@ -49,5 +54,5 @@ function path(points, of, x, y) {
 /** The next round number whose quarters are round, too. */
 function ceiling(number) {
   const power = 10 ** Math.floor(Math.log10(number));
-  return [1, 2, 4, 8, 10].map((step) => step * power).find((round) => round >= number);
+  return [1, 2, 4, 6, 8, 10].map((step) => step * power).find((round) => round >= number);
 }

@@ -27,7 +27,7 @@ export function valuesOf(coupon, words) {
 }
 
 /** The request of a dialog. */
-export function requestOf({ kind, letter, coupon, key, values, currency, revision }, words) {
+export function requestOf({ kind, thing, coupon, key, values, currency, revision }, words) {
   const path = `/v1/coupons/${coupon}`;
   const time = (name) => {
     const came = values.came?.[name];
@@ -46,7 +46,13 @@ export function requestOf({ kind, letter, coupon, key, values, currency, revisio
       return { method: 'POST', path: '/v1/coupons', headers: { 'idempotency-key': key }, body: { kind: 'flash', ...about(of), currency: of, sale } };
     }
     case 'discard':
-      return { method: 'POST', path: `/v1/dead-letters/${letter}/discard` };
+      return { method: 'POST', path: `/v1/dead-letters/${thing}/discard` };
+    case 'hand_back':
+      return { method: 'POST', path: `/v1/payments/${thing}/hand-back` };
+    case 'close_payment':
+      return { method: 'POST', path: `/v1/payments/${thing}/close`, body: { note: values.note } };
+    case 'retry_item':
+      return { method: 'POST', path: `/v1/postponed/${thing}/retry` };
     default:
       return { method: 'POST', path: `${path}/${kind}` };
   }

@@ -5,6 +5,7 @@ import { html, nothing } from '../vendor/lit-html.js';
 /** Fields of each dialog: name, type, and the attributes of the input. Dialogs without fields ask only for a word. */
 const FIELDS = {
   restock: [['units', 'number', { min: 1, max: 100000000, required: true }], ['key', 'text', { readonly: true }]],
+  close_payment: [['note', 'area', { maxlength: 1000, required: true }]],
   edit: [
     ['title', 'text', { maxlength: 200, required: true }], ['sub_title', 'text', { maxlength: 200 }], ['rules', 'area', { maxlength: 4000 }],
     ['pay', 'money', { required: true }], ['value', 'money', { required: true }],
@@ -24,7 +25,7 @@ export function dialog({ dialog: it }, words, does) {
         ${it.code === 'revision_conflict' ? html`<button class="other small" type="button" id="reload" @click=${does.reload}>${words.of('do.reload')}</button>` : nothing}</p>` : nothing}
       <p class="deeds">
         <button class="other small" type="button" id="dialog-cancel" @click=${does.close}>${words.of('do.cancel')}</button>
-        <button class="go small ${['end', 'discard'].includes(kind) ? 'danger' : ''}" id="dialog-do" aria-disabled=${it.busy ? 'true' : 'false'}>${words.of(`dialog.${kind}.do`)}</button>
+        <button class="go small ${['end', 'discard', 'close_payment'].includes(kind) ? 'danger' : ''}" id="dialog-do" aria-disabled=${it.busy ? 'true' : 'false'}>${words.of(`dialog.${kind}.do`)}</button>
       </p>
     </form>` : nothing}</dialog>`;
 }
@@ -32,8 +33,8 @@ export function dialog({ dialog: it }, words, does) {
 function field([name, type, more], it, words) {
   const value = it.values[name] ?? '';
   const step = type === 'money' ? 10 ** -words.decimals(it.currency) : type === 'datetime-local' ? 1 : nothing;
-  return html`<label class=${['title', 'sub_title', 'rules'].includes(name) ? 'whole' : ''}>${words.of(`field.${name}`)}
-    ${type === 'area' ? html`<textarea name=${name} rows="2" maxlength=${more.maxlength} .value=${value}></textarea>`
+  return html`<label class=${['title', 'sub_title', 'rules', 'note'].includes(name) ? 'whole' : ''}>${words.of(`field.${name}`)}
+    ${type === 'area' ? html`<textarea name=${name} rows="2" maxlength=${more.maxlength} ?required=${more.required} .value=${value}></textarea>`
     : html`<input name=${name} type=${type === 'money' ? 'number' : type} .value=${value} step=${step} min=${more.min ?? (type === 'money' ? 0 : nothing)} max=${more.max ?? nothing}
       maxlength=${more.maxlength ?? nothing} minlength=${more.minlength ?? nothing} ?required=${more.required} ?readonly=${more.readonly} autocomplete="off">`}</label>`;
 }

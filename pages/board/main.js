@@ -1,5 +1,6 @@
 // The board: puts the parts together, and paints.
 
+import { servedPages } from '../js/bar.js';
 import { send, session } from '../js/session.js';
 import { Stream } from '../js/stream.js';
 import { turnTheme, useTheme } from '../js/theme.js';
@@ -11,11 +12,13 @@ import { BoardWords } from './wording.js';
 
 const POINTS_MAX = 300;
 const NOTICE_MS = 8000;
+const BOOK_ENTRIES = 20;
 
 const words = new BoardWords();
-const state = { board: null, line: 'connecting', ageMs: 0, points: [], coupon: null, wanted: null, dialog: null, notice: null, comparing: false, locked: null };
+const state = { board: null, book: null, served: [], line: 'connecting', ageMs: 0, points: [], coupon: null, wanted: null, dialog: null, notice: null, comparing: false, locked: null };
 let heardAt = 0;
 let said = '';
+let reads = 0;
 
 const does = {
   turnLanguage() {
@@ -28,7 +31,9 @@ const does = {
     session.token = new FormData(event.target).get('token').trim();
     state.locked = null;
     watch();
+    readBook();
   },
+  readBook,
   pick(coupon) {
     state.coupon = coupon;
     paint();
@@ -67,9 +72,10 @@ function say() {
   said = key;
 }
 
-async function open(kind, letter = null) {
+/** Opens the dialog of a deed, on the sale or on the thing with this id. */
+async function open(kind, thing = null) {
   // One key for each dialog, however often it is sent.
-  state.dialog = { kind, letter, coupon: state.coupon, key: `board-${crypto.randomUUID()}`, values: emptyValues(kind, state.board.now), currency: 'CNY', revision: null, code: null, detail: '', busy: false };
+  state.dialog = { kind, thing, coupon: state.coupon, key: `board-${crypto.randomUUID()}`, values: emptyValues(kind, state.board.now), currency: 'CNY', revision: null, code: null, detail: '', busy: false };
   state.dialog.values.key = state.dialog.key;
   if (kind === 'edit') await fill(state.dialog);
   paint();
@@ -98,6 +104,7 @@ async function submit(event) {
     if (dialog.kind === 'create') state.wanted = reply.body.id;
     notice(reply, `done.${dialog.kind}`);
     document.getElementById('dialog').close();
+    readBook();
   } else {
     Object.assign(dialog, { code: reply.code, detail: reply.body.errors?.map((it) => `${it.pointer} ${it.detail}`).join('; ') ?? reply.body.detail ?? '' });
   }
@@ -106,6 +113,18 @@ async function submit(event) {
 
 async function tell(sent, key) {
   notice(await sent, key);
+  readBook();
+  paint();
+}
+
+/** Reads the newest changes of the staff: no event has them, because they are for administrators alone. */
+async function readBook() {
+  reads += 1;
+  const read = reads;
+  const reply = await send('GET', `/v1/audit?limit=${BOOK_ENTRIES}`);
+  // A later question has a newer answer.
+  if (read !== reads) return;
+  state.book = { code: reply.code, entries: reply.ok ? reply.body.entries : [] };
   paint();
 }
 
@@ -152,9 +171,12 @@ function watch() {
 async function start() {
   useTheme();
   paint();
-  state.locked = await session.enter();
+  [state.locked, state.served] = await Promise.all([session.enter(), servedPages()]);
   paint();
-  if (state.locked === null) watch();
+  if (state.locked === null) {
+    watch();
+    readBook();
+  }
   // The age of the last event grows by itself.
   setInterval(() => {
     if (state.board !== null && performance.now() - heardAt > 2000) paint();

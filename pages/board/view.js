@@ -4,21 +4,17 @@ import { html, nothing, svg } from '../vendor/lit-html.js';
 import { bar, locked } from '../js/bar.js';
 import { chart } from './charts.js';
 import { dialog } from './dialogs.js';
+import { book, letters, payments, postponed, recoveries } from './lists.js';
+import { button, chip, icon, panel } from './parts.js';
 import { comparison, equations, isFresh, lane, sentences, store } from './verdict.js';
 
-const ICONS = {
-  good: svg`<path d="m4.5 12.5 5 5 10-11"/>`,
-  bad: svg`<path d="M12 3.5 22 20.5H2zM12 10v4.5M12 17.3v.4"/>`,
-  warn: svg`<path d="M12 3.5 22 20.5H2zM12 10v4.5M12 17.3v.4"/>`,
-  quiet: svg`<path d="M12 3.5a8.5 8.5 0 1 0 .01 0M12 7.5V12l3 2.5"/>`,
-};
 const CLAIMS = ['accepted', 'sold_out', 'repeats', 'shed', 'others'];
 const STATUSES = ['unpaid', 'paid', 'redeemed', 'cancelled', 'expired', 'refunding', 'refunded'];
 
 export function page(state, words, does) {
   return html`
     <a class="skip" href="#board">${words.of('skip')}</a>
-    ${bar('/board', state.line, words, does)}
+    ${bar('/board', state.served, state.line, words, does)}
     <main class="desk board" id="board">
       ${state.locked ? locked(state.locked, words, does) : board(state, words, does)}
     </main>`;
@@ -41,35 +37,17 @@ function board(state, words, does) {
     { key: 'waiting', name: words.of('log.waiting'), of: (point) => point.waiting },
   ], state.points, it.now, words), 'wide')}
         ${panel('orders', words, it.orders_at ? words.say('orders.at', { ms: it.now - it.orders_at }) : nothing, orders(it, words))}
-        ${panel('letters', words, it.letters_open > 0 ? chip({ tone: 'bad', key: 'open', number: it.letters_open }, 'letters', words) : nothing, letters(it, words, does), 'wide')}
+        ${letters(it, words, does)}
         ${panel('stores', words, button('compare', words, does.compare, state.comparing), runs(state, words))}
+        ${payments(it, words, does)}
+        ${postponed(it, words, does)}
         ${panel('processes', words, words.say('processes.heard', { number: it.processes.filter((one) => one.is_heard).length }), processes(it, words), 'wide')}
         ${panel('places', words, nothing, places(state, words))}
-        ${waits(it, words)}
+        ${recoveries(it, words)}
+        ${book(state, words, does)}
       </div>`}
     ${state.notice ? html`<p id="notice" data-tone=${state.notice.tone}>${icon(state.notice.tone)}<span>${words.of(state.notice.key)}${state.notice.text ? html` <span class="aside">${state.notice.text}</span>` : nothing}</span></p>` : nothing}
     ${dialog(state, words, does)}`;
-}
-
-function panel(key, words, aside, content, width) {
-  return html`
-    <section class="panel ${width ?? ''}" aria-labelledby="head-${key}" id="panel-${key}">
-      <div class="head"><h2 id="head-${key}">${words.of(key)}</h2>${aside === nothing ? nothing : html`<span class="aside">${aside}</span>`}</div>
-      ${content}
-    </section>`;
-}
-
-function button(key, words, act, busy) {
-  return html`<button class="other small" type="button" id="do-${key}" @click=${act} aria-disabled=${busy ? 'true' : 'false'}>${words.of(`do.${key}`)}</button>`;
-}
-
-/** A word with a shape and a colour. */
-function chip(verdict, of, words) {
-  return html`<span class="chip" data-tone=${verdict.tone}>${icon(verdict.tone)}${words.say(`${of}.${verdict.key}`, verdict)}</span>`;
-}
-
-function icon(tone) {
-  return html`<svg class="icon" viewBox="0 0 24 24" aria-hidden="true">${ICONS[tone]}</svg>`;
 }
 
 /** Whether a sale can be claimed, by the time of the event. */
@@ -152,18 +130,6 @@ function orders(it, words) {
       <dd class="number">${words.count(it.orders[status] ?? 0)}</dd></div>`)}</dl>`;
 }
 
-function letters(it, words, does) {
-  if (it.letters_open === null) return html`<p class="none">${words.of('tile.unknown')}</p>`;
-  if (it.letters.length === 0) return html`<p class="none">${words.of('letters.none')}</p>`;
-  return html`<table class="stack"><thead><tr>${['entry', 'why', 'buyer', 'since', 'deeds'].map((key) => html`<th scope="col">${key === 'deeds' ? html`<span class="unseen">${words.of('letters.deeds')}</span>` : words.of(`letters.${key}`)}</th>`)}</tr></thead>
-    <tbody>${it.letters.map((letter) => html`<tr>
-      <td class="mono" data-label=${words.of('letters.entry')}>${letter.entry_id}</td>
-      <td data-label=${words.of('letters.why')}><b class="mono">${letter.reason}</b> <span class="aside">${letter.detail}</span></td>
-      <td class="mono" data-label=${words.of('letters.buyer')}>${letter.user_id ?? '–'}</td>
-      <td data-label=${words.of('letters.since')}>${words.say('ago', { ms: it.now - Date.parse(letter.created_at) })}</td>
-      <td class="deeds"><button class="other small retry" type="button" @click=${() => does.retry(letter.id)}>${words.of('do.retry')}</button><button class="other small discard" type="button" @click=${() => does.open('discard', letter.id)}>${words.of('do.discard')}</button></td></tr>`)}</tbody></table>`;
-}
-
 function runs(state, words) {
   const { board: it } = state;
   const verdict = comparison(state);
@@ -200,15 +166,4 @@ function places(state, words) {
   })}
     ${it.lanes.map((one) => html`<li><b>${words.say('lane', { number: one.lane })}</b><span class="aside">${one.pending === null ? words.of('tile.unknown') : html`${words.say('lane.pending', { number: one.pending })}, ${words.say('lane.unread', { number: one.unread })}`}</span>${chip({ ...lane(state, one), ms: one.oldest_ms }, 'lane', words)}</li>`)}
   </ul>`;
-}
-
-/** What waits for an operator or a gateway; nothing when nothing waits. */
-function waits(it, words) {
-  const owed = it.owed.filter((one) => one.payments > 0);
-  if (owed.length === 0 && it.postponed.length === 0 && it.recoveries.length === 0) return nothing;
-  return panel('waits', words, nothing, html`<ul class="findings">
-    ${owed.map((one) => html`<li><b>${words.say(`owed.${one.status}`, { number: one.payments })}</b> <span class="aside">${words.say('owed.oldest', { ms: 1000 * one.oldest_seconds })}</span></li>`)}
-    ${it.postponed.map((one) => html`<li><b class="mono">${one.pass}</b> <span class="mono aside">${one.item}</span><p class="aside">${one.error}</p><p class="aside">${one.what_to_do}</p></li>`)}
-    ${it.recoveries.map((one) => html`<li><b>${words.say('recovery', { number: one.lane })}</b> <span class="aside">${words.say('ago', { ms: it.now - Date.parse(one.closed_at) })} · ${one.reason} · ${one.opened_at === null ? words.of('recovery.lasts') : words.say('recovery.took', { ms: Date.parse(one.opened_at) - Date.parse(one.closed_at) })}${one.lost.length > 0 ? html` · ${words.say('recovery.lost', { number: one.lost.length })}` : nothing}</span></li>`)}
-  </ul>`, 'full');
 }

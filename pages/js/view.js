@@ -58,7 +58,7 @@ function top({ line, user }, words, does) {
 
 function lost({ heardAt }, words) {
   const age = Math.round((performance.now() - heardAt) / 1000);
-  return html`<p class="lost">${words.of('lost')} <span class="aside">${words.of('lost.age')} <b>${age}</b> s</span></p>`;
+  return html`<aside class="lost">${words.of('lost')} <span class="aside">${words.of('lost.age')} <b>${age}</b> s</span></aside>`;
 }
 
 function bare(face, words) {

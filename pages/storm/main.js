@@ -1,6 +1,7 @@
 // The page of storms: puts the parts together, and paints.
 
 import { render } from '../vendor/lit-html.js';
+import { servedPages } from '../js/bar.js';
 import { send, session } from '../js/session.js';
 import { Stream } from '../js/stream.js';
 import { turnTheme, useTheme } from '../js/theme.js';
@@ -12,7 +13,7 @@ import { page } from './view.js';
 import zh from './zh.js';
 
 const words = new Words({ en, zh });
-const state = { line: 'connecting', locked: null, storm: null, plan: { shoppers: 10_000, stock: 1_000, over_s: 3, twice_percent: 10 }, problem: null, asking: false, each: 1 };
+const state = { line: 'connecting', served: [], locked: null, storm: null, plan: { shoppers: 10_000, stock: 1_000, over_s: 3, twice_percent: 10 }, problem: null, asking: false, each: 1 };
 let said = null;
 
 const does = {
@@ -90,7 +91,7 @@ function follow() {
 
 async function start() {
   useTheme();
-  state.locked = await session.enter();
+  [state.locked, state.served] = await Promise.all([session.enter(), servedPages()]);
   show();
   window.addEventListener('resize', show);
   matchMedia('(prefers-color-scheme: dark)').addEventListener('change', show);

@@ -22,8 +22,8 @@ const ICONS = {
 export function page(state, words, does) {
   return html`
     <a class="skip" href="#storm">${words.of('skip')}</a>
-    ${bar('/storm', state.line, words, does)}
-    ${state.line === 'lost' && state.storm ? html`<p class="lost">${words.of('lost')}</p>` : nothing}
+    ${bar('/storm', state.served, state.line, words, does)}
+    ${state.line === 'lost' && state.storm ? html`<aside class="lost">${words.of('lost')}</aside>` : nothing}
     <main class="desk" id="storm" tabindex="-1">
       ${state.locked === null ? open(state, words, does) : locked(state.locked, words, does)}
     </main>`;

@@ -1,5 +1,7 @@
 //! Paths and links in documents and comments lead somewhere, and none leads into a user's home.
 
+use std::path::Path;
+
 use super::source::{File, assert_complaints, exists, files, no_complaints, place, read};
 
 /// Documents that have to be there.
@@ -30,6 +32,27 @@ fn the_documents_are_there() {
     for path in DOCUMENTS {
         let lines = read(path).text.lines().count();
         assert!(lines > 10, "{path} has {lines} lines: write it");
+    }
+}
+
+/// Most bytes of a picture in a document: pages with it are read at once.
+const PICTURE_BYTES_MAX: u64 = 200 * 1024;
+
+/// What a reader sees first is the service at work, and not words about it. `make pictures` takes the pictures.
+#[test]
+fn each_readme_begins_with_pictures_that_are_small() {
+    for path in ["README.md", "README.zh.md"] {
+        let text = read(path).text;
+        let begins: Vec<&str> =
+            text.lines().filter(|line| !line.is_empty()).skip(2).take(2).collect();
+        for (line, name) in begins.iter().zip(["board", "shop"]) {
+            let picture = format!("docs/pictures/{name}.png");
+            assert!(line.starts_with(&format!("<img src=\"{picture}\" ")), "{path}: {line}");
+            assert!(line.contains("alt=\""), "{path}: the picture {name} has no words");
+            let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(&picture);
+            let bytes = file.metadata().expect("`make pictures` takes it").len();
+            assert!(bytes <= PICTURE_BYTES_MAX, "{picture}: {bytes} bytes");
+        }
     }
 }
 

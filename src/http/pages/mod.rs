@@ -20,11 +20,14 @@ mod here;
 // The embedded files.
 pub mod files;
 
-use axum::Router;
+use std::future::ready;
+
 use axum::extract::Path;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use axum::{Json, Router};
+use serde::Serialize;
 use tower_http::csrf::CsrfLayer;
 
 use super::problem::Problem;
@@ -50,22 +53,50 @@ const HEADERS: [(HeaderName, HeaderValue); 4] = [
     ),
 ];
 
+/// Paths of the pages that lead to one another.
+const SHOP: &str = "/";
+const BOARD: &str = "/board";
+const STORM: &str = "/storm";
+
+/// Pages that this listener serves: a page links to no other one.
+#[derive(Clone, Serialize)]
+struct Served {
+    /// Their paths.
+    pages: Vec<&'static str>,
+}
+
+impl Served {
+    fn here(http: &HttpState) -> Self {
+        let front = http.front();
+        // All that the board does is an operation of administrators, so it stands where they are answered.
+        let has_board = front.pages.contains(&Page::Board) && http.has_administration();
+        let all = [
+            (SHOP, front.pages.contains(&Page::Shop)),
+            (BOARD, has_board),
+            (STORM, front.demo.is_some()),
+        ];
+        Self {
+            pages: all.into_iter().filter(|(_, is_here)| *is_here).map(|(path, _)| path).collect(),
+        }
+    }
+}
+
 /// Routes of the pages that are served.
 pub fn routes(http: &HttpState) -> Router<HttpState> {
+    let served = Served::here(http);
     let mut routes = Router::new();
-    let pages = &http.front().pages;
-    if !pages.is_empty() {
-        routes = routes.route("/assets/{version}/{*name}", get(asset));
+    if served.pages.contains(&SHOP) {
+        routes = routes.route(SHOP, get(shop)).route("/sale/{coupon}", get(shop));
     }
-    if pages.contains(&Page::Shop) {
-        routes = routes.route("/", get(shop)).route("/sale/{coupon}", get(shop));
+    if served.pages.contains(&BOARD) {
+        routes = routes.route(BOARD, get(board));
     }
-    // All that the board does is an operation of administrators, so it stands where they are answered.
-    if pages.contains(&Page::Board) && http.has_administration() {
-        routes = routes.route("/board", get(board));
-    }
-    if http.front().demo.is_some() {
+    if served.pages.contains(&STORM) {
         routes = routes.merge(demo());
+    }
+    if !served.pages.is_empty() {
+        let list = move || ready(([(header::CACHE_CONTROL, "no-store")], Json(served.clone())));
+        routes = routes.route("/assets/{version}/{*name}", get(asset)).route("/pages", get(list));
     }
     routes
 }
@@ -81,7 +112,7 @@ fn demo() -> Router<HttpState> {
         .route("/demo/sessions", post(sessions::enter))
         .route("/demo/storms", post(storms::start))
         .route("/demo/storms/current", get(storms::watch).delete(storms::stop))
-        .route("/storm", get(storm))
+        .route(STORM, get(storm))
         .layer(another_site)
 }
 

@@ -17,7 +17,7 @@ use crate::sale::fence::LaneState;
 use crate::sale::ids::{CouponId, Lane, RunId};
 use crate::sale::log::numbers::LogNumbers;
 use crate::sale::order::dead_letter::OpenLetter;
-use crate::sale::payment::owed::Owed;
+use crate::sale::payment::owed::{Owed, OwedPayment};
 use crate::sale::postponed::PostponedItem;
 use crate::sale::reconcile::runs::{Finding, Run};
 use crate::sale::recovery::records::Recovery;
@@ -55,6 +55,8 @@ pub struct BoardEvent {
     findings: Vec<Finding>,
     /// Payments that wait, by status.
     owed: Vec<OwedLine>,
+    /// The newest of them, at most 20.
+    owed_payments: Vec<OwedPayment>,
     /// Number of postponed items.
     postponed_waiting: Option<i64>,
     /// The newest of them, at most 20.
@@ -204,6 +206,7 @@ impl BoardEvent {
             owed: postgres
                 .map(|it| it.owed.iter().map(OwedLine::from).collect())
                 .unwrap_or_default(),
+            owed_payments: postgres.map(|it| it.owed_payments.clone()).unwrap_or_default(),
             postponed_waiting: postgres.map(|postgres| postgres.postponed_waiting),
             postponed: postgres.map(|postgres| postgres.postponed.clone()).unwrap_or_default(),
             recoveries: postgres.map(|postgres| postgres.recoveries.clone()).unwrap_or_default(),

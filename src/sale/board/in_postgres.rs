@@ -13,7 +13,7 @@ use crate::sale::coupon::model::Coupon;
 use crate::sale::coupon::stock;
 use crate::sale::ids::CouponId;
 use crate::sale::order::dead_letter::{self, OpenLetter};
-use crate::sale::payment::owed::{self, Owed};
+use crate::sale::payment::owed::{self, Owed, OwedPayment};
 use crate::sale::postponed::PostponedItem;
 use crate::sale::reconcile::runs::{self, Run};
 use crate::sale::recovery::records::{self, Recovery};
@@ -39,6 +39,8 @@ pub struct InPostgres {
     pub recoveries: Vec<Recovery>,
     /// Payments that wait, by status.
     pub owed: [Owed; 2],
+    /// The newest of them.
+    pub owed_payments: Vec<OwedPayment>,
     /// Number of postponed items.
     pub postponed_waiting: i64,
     /// The newest of them.
@@ -56,6 +58,11 @@ impl InPostgres {
         let letters = match letters_open {
             0 => Vec::new(),
             _ => sources.dead_letters.list(None, limits::BOARD_ITEMS_MAX).await?,
+        };
+        let owed = owed::count(pool).await?;
+        let owed_payments = match owed.iter().map(|it| it.payments).sum::<i64>() {
+            0 => Vec::new(),
+            _ => owed::list(pool, None, limits::BOARD_ITEMS_MAX).await?,
         };
         let waiting = sources.postponed.waiting().await?;
         let mut sales = sources.coupons.list_stored(limits::PAGE_COUPONS_MAX).await?;
@@ -78,7 +85,8 @@ impl InPostgres {
             letters,
             runs: runs::list(pool, None, limits::BOARD_RUNS_MAX).await?,
             recoveries: records::list(pool, None, limits::BOARD_RECOVERIES_MAX).await?,
-            owed: owed::count(pool).await?,
+            owed,
+            owed_payments,
             postponed_waiting: waiting.values().map(|waiting| waiting.items).sum(),
             postponed: sources.postponed.list(None, None, limits::BOARD_ITEMS_MAX).await?,
         })

@@ -121,7 +121,8 @@ impl OwedPayments {
     }
 }
 
-async fn list(
+/// Payments that wait, newest first, from before the given one on.
+pub async fn list(
     pool: &PgPool,
     before: Option<PaymentId>,
     limit: u32,

@@ -1,13 +1,18 @@
 //! The arguments of the bench.
 
+pub mod pages;
+
 pub mod rows;
+
+pub mod client;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
+use self::client::{ClientArguments, positive};
+use self::pages::PagesArguments;
 use self::rows::RowsArguments;
 use crate::load::scenario::Scenario;
 use flash_sale::base::config::{InvalidConfig, StoreConfig};
@@ -48,6 +53,8 @@ pub(crate) enum BenchCommand {
     Scale(Box<ScaleArguments>),
     /// Measure Postgres's part of a row: ways to write it, indexes, changes of status, a large table
     Rows(Box<RowsArguments>),
+    /// Measure the budgets of the pages: their sizes, and what watchers cost the service and its claims
+    Pages(Box<PagesArguments>),
     /// Draw the budget of a win from the figures of a run, or of two: before and after
     Budget(Box<BudgetArguments>),
     /// Serve a bare axum route until the end
@@ -229,26 +236,6 @@ pub(crate) struct OverloadArguments {
     pub peak_connections: u32,
 }
 
-/// Settings of the load.
-#[derive(Args, Clone)]
-pub(crate) struct ClientArguments {
-    /// Seconds that each slice is measured, after a warm-up
-    #[arg(long, default_value_t = 5.0, value_parser = positive)]
-    pub seconds: f64,
-    /// Seconds of load before each slice that do not count
-    #[arg(long, default_value_t = 0.5, value_parser = positive)]
-    pub warm_up_seconds: f64,
-    /// Connections, opened before the clock starts
-    #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=50_000))]
-    pub connections: u32,
-    /// Threads that send [default: one for every four cores]
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=256))]
-    pub threads: Option<u32>,
-    /// Milliseconds that an answer is waited for
-    #[arg(long, default_value_t = 5_000, value_parser = clap::value_parser!(u64).range(1..=60_000))]
-    pub timeout_ms: u64,
-}
-
 #[derive(Args)]
 pub(crate) struct KeepArguments {
     /// Data folder of the service, removed at the end
@@ -268,6 +255,7 @@ impl BenchArguments {
             Some(BenchCommand::Drain(drain)) => &drain.stores,
             Some(BenchCommand::Scale(scale)) => &scale.stores,
             Some(BenchCommand::Rows(rows)) => &rows.stores,
+            Some(BenchCommand::Pages(pages)) => &pages.stores,
             Some(BenchCommand::Budget(budget)) => &budget.stores,
             _ => &self.run.stores,
         }
@@ -345,37 +333,4 @@ impl RunArguments {
     pub fn is_everything(&self) -> bool {
         self.scenario.is_empty() && self.rate.is_none() && self.url.is_none()
     }
-}
-
-impl ClientArguments {
-    /// For a closed loop that ends when everything is sent.
-    pub fn closed(connections: u32, timeout_ms: u64) -> Self {
-        Self { seconds: 1.0, warm_up_seconds: 0.01, connections, threads: None, timeout_ms }
-    }
-
-    pub fn measured(&self) -> Duration {
-        Duration::from_secs_f64(self.seconds)
-    }
-
-    pub fn warm_up(&self) -> Duration {
-        Duration::from_secs_f64(self.warm_up_seconds)
-    }
-
-    pub fn timeout(&self) -> Duration {
-        Duration::from_millis(self.timeout_ms)
-    }
-
-    /// A quarter of the machine for the client leaves the rest to what is measured.
-    pub fn threads(&self) -> usize {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        self.threads.map_or(cores / 4, |threads| threads as usize).max(1)
-    }
-}
-
-fn positive(text: &str) -> Result<f64, String> {
-    let number: f64 = text.parse().map_err(|_| "give a number".to_owned())?;
-    if (0.01..=10_000_000.0).contains(&number) {
-        return Ok(number);
-    }
-    Err("give a number from 0.01 to 10000000".into())
 }

@@ -13,7 +13,8 @@ use redis::InfoDict;
 
 use super::binary;
 use super::session::with_target;
-use crate::arguments::{ClientArguments, DrainArguments, FILLING_CONNECTIONS};
+use crate::arguments::client::ClientArguments;
+use crate::arguments::{DrainArguments, FILLING_CONNECTIONS};
 use crate::load::pace::Pace;
 use crate::load::scenario::Scenario;
 use crate::measure::bench::Bench;

@@ -16,6 +16,8 @@ mod scale;
 
 mod rows;
 
+mod pages;
+
 mod budget;
 
 mod session;
@@ -73,6 +75,7 @@ async fn measure(arguments: BenchArguments) -> anyhow::Result<()> {
         Some(BenchCommand::Drain(drain)) => drain::run(*drain, &mut stop_requests).await,
         Some(BenchCommand::Scale(scale)) => scale::run(*scale, &mut stop_requests).await,
         Some(BenchCommand::Rows(rows)) => rows::run(*rows, &mut stop_requests).await,
+        Some(BenchCommand::Pages(pages)) => pages::run(*pages, &mut stop_requests).await,
         Some(BenchCommand::Run(run)) => run::run(*run, &mut stop_requests).await,
         _ => run::run(arguments.run, &mut stop_requests).await,
     }

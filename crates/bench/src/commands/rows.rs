@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use super::binary;
 use super::session::with_target;
-use crate::arguments::ClientArguments;
+use crate::arguments::client::ClientArguments;
 use crate::arguments::rows::{RowsArguments, RowsPart, Way};
 use crate::measure::bench::Bench;
 use crate::measure::progress::Progress;

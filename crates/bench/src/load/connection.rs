@@ -56,6 +56,18 @@ impl Address {
         Ok(Self { socket, host: HeaderValue::from_str(authority.as_str())? })
     }
 
+    /// A connection that nothing has been sent on.
+    pub async fn connect(&self) -> anyhow::Result<TcpStream> {
+        let stream = TcpStream::connect(self.socket).await.context("no service listens there")?;
+        stream.set_nodelay(true)?;
+        Ok(stream)
+    }
+
+    /// Name of the service, for the header `Host`.
+    pub fn host(&self) -> &str {
+        self.host.to_str().unwrap_or_default()
+    }
+
     /// A request to it, without a body.
     pub fn request(
         &self,
@@ -97,9 +109,7 @@ impl Address {
 impl Connection {
     /// Opens it.
     pub async fn open(address: &Address) -> anyhow::Result<Self> {
-        let stream =
-            TcpStream::connect(address.socket).await.context("no service listens there")?;
-        stream.set_nodelay(true)?;
+        let stream = address.connect().await?;
         let (send, driver) = http1::handshake(TokioIo::new(stream)).await?;
         Ok(Self { send, driver: Box::pin(driver) })
     }

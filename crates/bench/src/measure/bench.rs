@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::sleep_until;
 
-use crate::arguments::ClientArguments;
+use crate::arguments::client::ClientArguments;
 use crate::figures::LittlesLaw;
 use crate::load::pace::Pace;
 use crate::load::record::{Ending, STEP, is_unknown};

@@ -18,6 +18,8 @@ pub mod floor;
 
 pub mod syncs;
 
+pub mod weights;
+
 pub mod probe;
 
 pub mod progress;

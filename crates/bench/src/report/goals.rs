@@ -1,65 +1,39 @@
-//! The table of the goals, and its place in a document.
-//!
-//! The document has two markers for each of two tables: the goals, and what 16 cores would do by the budget of a win.
-//! All lines between two markers are the tool's own, and are written anew by each run.
+//! The table of the goals, and what 16 cores would do by the budget of a win, each at its place in a document.
 
-use std::fmt::Write;
-use std::path::{Path, PathBuf};
-
-use anyhow::Context;
+use std::path::Path;
 
 use super::cells::{Rows, figure, texts, thousands};
+use super::document::{Document, Markers, markdown};
 use crate::figures::Spread;
 use crate::results::budget::{Budget, Capacity};
 use crate::results::reached::Reached;
 use crate::results::run::RunReport;
-use flash_sale::base::config::InvalidConfig;
 
 /// Begin and end of the goals.
-const GOALS: [&str; 2] = ["<!-- goals: written by make bench -->", "<!-- end of the goals -->"];
+const GOALS: Markers = ["<!-- goals: written by make bench -->", "<!-- end of the goals -->"];
 /// Begin and end of the arithmetic.
-const CORES: [&str; 2] =
-    ["<!-- 16 cores: written by make bench -->", "<!-- end of the 16 cores -->"];
+const CORES: Markers = ["<!-- 16 cores: written by make bench -->", "<!-- end of the 16 cores -->"];
 /// Cores of the machine that is reckoned with.
 const MANY_CORES: u32 = 16;
 /// Servers of Redis that are reckoned with.
 const REDIS_SERVERS: [u32; 4] = [1, 2, 4, 8];
 
 /// A document that has a place for the tables.
-pub struct GoalsDocument {
-    path: PathBuf,
-    text: String,
-}
+pub struct GoalsDocument(Document);
 
 impl GoalsDocument {
     /// Reads a document.
     ///
     /// # Errors
     ///
-    /// [`InvalidConfig`] if it can't be read, or lacks a marker.
+    /// [`InvalidConfig`](flash_sale::base::config::InvalidConfig) if it can't be read, or lacks a marker.
     pub fn read(path: &Path) -> anyhow::Result<Self> {
-        let text = std::fs::read_to_string(path).map_err(|error| {
-            let path = path.display();
-            InvalidConfig::new(format!("{path}, named with --goals, can't be read: {error}"))
-        })?;
-        let [goals, end_of_goals] = GOALS;
-        let [cores, end_of_cores] = CORES;
-        if let Err(missing) = between(&text, GOALS).and(between(&text, CORES)) {
-            let message = format!(
-                "{} has no line `{missing}`: the tables stand between `{goals}` and `{end_of_goals}`, and between `{cores}` and `{end_of_cores}`",
-                path.display()
-            );
-            return Err(InvalidConfig::new(message).into());
-        }
-        Ok(Self { path: path.to_owned(), text })
+        Document::read(path, "--goals", &[GOALS, CORES]).map(Self)
     }
 
     /// Writes the tables of this run.
     pub fn write(self, report: &RunReport) -> anyhow::Result<()> {
-        let text = replaced(&self.text, GOALS, &goals(report));
-        let text = replaced(&text, CORES, &cores(report.budget.as_ref()));
-        std::fs::write(&self.path, text)
-            .with_context(|| format!("{} can't be written to", self.path.display()))
+        self.0.write(&[(GOALS, goals(report)), (CORES, cores(report.budget.as_ref()))])
     }
 }
 
@@ -139,38 +113,10 @@ fn cores(budget: Option<&Budget>) -> String {
     text
 }
 
-/// A table as documents have it, without padding.
-fn markdown(rows: &Rows) -> String {
-    let mut text = String::new();
-    for (at, row) in rows.iter().enumerate() {
-        let _ = writeln!(text, "| {} |", row.join(" | "));
-        if at == 0 {
-            let _ = writeln!(text, "|{}", "---|".repeat(row.len()));
-        }
-    }
-    text
-}
-
-/// The place between two markers, without them; or the marker that is missing.
-fn between<'a>(text: &'a str, [begin, end]: [&'static str; 2]) -> Result<&'a str, &'static str> {
-    let from = text.find(begin).ok_or(begin)? + begin.len();
-    let length = text[from..].find(end).ok_or(end)?;
-    Ok(&text[from..from + length])
-}
-
-fn replaced(text: &str, markers: [&'static str; 2], with: &str) -> String {
-    match between(text, markers) {
-        Ok(old) => {
-            let from = old.as_ptr() as usize - text.as_ptr() as usize;
-            format!("{}\n\n{with}\n{}", &text[..from], &text[from + old.len()..])
-        }
-        Err(_) => text.to_owned(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::report::document::between;
     use crate::results::goals::GOALS as ALL;
 
     /// First and second cell of each row of a table.
@@ -191,17 +137,6 @@ mod tests {
             "docs/performance.md is older than the goals: `make bench` writes it"
         );
         assert_eq!(cells(between(document, CORES).unwrap()).len(), REDIS_SERVERS.len());
-    }
-
-    #[test]
-    fn what_stands_between_the_markers_is_replaced_and_nothing_else() {
-        let [begin, end] = GOALS;
-        let text = format!("before\n{begin}\nold\n{end}\nafter\n");
-        let once = replaced(&text, GOALS, "| new |\n");
-        assert_eq!(once, format!("before\n{begin}\n\n| new |\n\n{end}\nafter\n"));
-        assert_eq!(replaced(&once, GOALS, "| new |\n"), once);
-        assert_eq!(between("nothing", GOALS), Err(begin));
-        assert_eq!(between(begin, GOALS), Err(end));
     }
 
     #[test]

@@ -12,8 +12,10 @@ pub mod table;
 
 pub mod goals;
 
+pub mod document;
+
 mod limits;
 
-mod cells;
+pub mod cells;
 
 mod svg;

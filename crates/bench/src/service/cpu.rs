@@ -1,4 +1,5 @@
-//! CPU time of processes, from the kernel's own books (`/proc`, so Linux only; elsewhere there are no such figures).
+//! CPU time and memory of processes, from the kernel's own books (`/proc`, so Linux only; elsewhere there are no such
+//! figures).
 
 use std::fs;
 
@@ -141,6 +142,14 @@ impl CpuTimes {
             client: mean(|cpu| cpu.client),
         }
     }
+}
+
+/// Bytes of a process that are in the machine's memory.
+pub fn resident_bytes(pid: u32) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kib: u64 = line.trim().strip_suffix(" kB")?.parse().ok()?;
+    Some(1_024 * kib)
 }
 
 fn stat(pid: &str) -> Option<Stat> {

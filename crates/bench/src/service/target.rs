@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use chrono::TimeDelta;
@@ -14,6 +15,7 @@ use uuid::Uuid;
 use crate::load::connection::Address;
 use crate::load::crowd::{Crowd, FIRST_USER, admin_header};
 use crate::load::scenario::{Book, Paths, REPEATING_BUYERS, Scenario, Senders, Workload};
+use crate::load::seller::Seller;
 use crate::service::cpu::Processes;
 use crate::service::keeper::Kept;
 use crate::service::verdict::{Judge, Reconciler, Verdict};
@@ -202,12 +204,21 @@ impl Target {
         Ok(address)
     }
 
+    /// Stops the last of these processes, and tells how long its keeper took to see it gone.
+    pub async fn stop_door(&mut self) -> anyhow::Result<Duration> {
+        let door = self.doors.pop().context("no door is open")?;
+        self.processes.service.retain(|pid| *pid != door.pid);
+        let began = Instant::now();
+        door.stop().await?;
+        Ok(began.elapsed())
+    }
+
     /// The folder of the service's data; none if the bench has not started it.
     pub fn folder(&self) -> Option<PathBuf> {
         self.kept.as_ref().map(|kept| kept.folder.clone())
     }
 
-    /// Ends that process, and waits for its end.
+    /// Ends that worker, and waits for its end.
     pub async fn stop_worker(&mut self) -> anyhow::Result<()> {
         match self.worker.take() {
             Some(worker) => worker.stop().await,
@@ -310,6 +321,25 @@ impl Target {
         let book = self.books.iter_mut().find(|book| book.coupons.contains(&coupon));
         book.context("it is one of our sales")?.accepted += 1;
         Ok((user, order))
+    }
+
+    /// Has one new user a second claim a unit, so that watchers of the sale have something to see.
+    pub async fn sell_slowly(
+        &mut self,
+        coupon: CouponId,
+        claims: usize,
+        shutdown: &Shutdown,
+    ) -> anyhow::Result<Seller> {
+        let crowd = self.sign(claims).await?;
+        Ok(Seller::start(self.address.clone(), claims_of(coupon)?, crowd, shutdown))
+    }
+
+    /// Enters what a seller has sold into the books.
+    pub async fn enter(&mut self, coupon: CouponId, seller: Seller) -> anyhow::Result<()> {
+        let sold = seller.stop().await?;
+        let book = self.books.iter_mut().find(|book| book.coupons.contains(&coupon));
+        book.context("it is one of our sales")?.accepted += sold;
+        Ok(())
     }
 
     /// New users.

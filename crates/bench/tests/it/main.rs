@@ -4,4 +4,5 @@
 mod bad_input;
 mod goals;
 mod measured;
+mod pages;
 mod support;

@@ -107,6 +107,75 @@ async fn check_states(device: Device) {
     tab.close().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn no_rare_state_on_a_phone_has_a_fault_that_axe_knows() {
+    check_rare_states(Device::Phone).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_rare_state_on_a_desk_has_a_fault_that_axe_knows() {
+    check_rare_states(Device::Desk).await;
+}
+
+async fn check_rare_states(device: Device) {
+    let mut shop = Shop::open(&["--unpaid-orders-max", "1"]).await;
+    let [one, other] = [shop.sale(2, -1).await, shop.sale(2, -1).await];
+    let path = |coupon: &str| format!("/sale/{coupon}");
+    let tab = shop.visit(device, &path(&one)).await;
+    tab.shows("open").await;
+    tab.click("#claim").await;
+    tab.shows("unpaid").await;
+    let order = tab.text(".number b").await.replace(' ', "");
+    shop.go(&tab, &path(&other)).await;
+    tab.shows("open").await;
+    tab.click("#claim").await;
+    check(&tab, device, "too_many_unpaid_orders").await;
+    shop.go(&tab, &path(&one)).await;
+    tab.shows("unpaid").await;
+    tab.click(".buttons .go").await;
+    tab.shows("paid").await;
+    shop.redeem(&order).await;
+    tab.reload().await;
+    check(&tab, device, "redeemed").await;
+
+    shop.go(&tab, &path(&other)).await;
+    tab.shows("open").await;
+    tab.click("#claim").await;
+    tab.shows("unpaid").await;
+    tab.click(".buttons .other").await;
+    tab.reads("Given up").await;
+    check(&tab, device, "open").await;
+    tab.click("#claim").await;
+    tab.shows("unpaid").await;
+    tab.click(".buttons .go").await;
+    tab.shows("paid").await;
+    tab.click(".buttons .other").await;
+    tab.reads("You have your money back").await;
+    check(&tab, device, "open").await;
+
+    shop.kill();
+    tab.reads("Connection lost").await;
+    check(&tab, device, "open").await;
+    tab.click("#claim").await;
+    check(&tab, device, "unavailable").await;
+    tab.close().await;
+}
+
+/// Without a worker an order is not written.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_that_is_on_its_way_has_no_fault_that_axe_knows() {
+    let shop = Shop::open(&["--roles", "api"]).await;
+    let coupon = shop.sale(2, -1).await;
+    for device in [Device::Phone, Device::Desk] {
+        let tab = shop.visit(device, &format!("/sale/{coupon}")).await;
+        tab.shows("open").await;
+        tab.click("#claim").await;
+        check(&tab, device, "pending").await;
+        tab.reads("Your order is being written").await;
+        tab.close_clean().await;
+    }
+}
+
 /// Checks a state in both themes.
 async fn check(tab: &Tab, device: Device, face: &str) {
     tab.shows(face).await;

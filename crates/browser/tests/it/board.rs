@@ -4,7 +4,9 @@ use std::process::{Command, Stdio};
 
 use fantoccini::key::Key;
 use private_servers::testing::{Process, eventually};
+use sample_gateway::{Faults, Sample, Settings};
 use serde_json::json;
+use tokio::net::TcpListener;
 
 use crate::support::{Device, Servers, Shop, Tab};
 
@@ -163,19 +165,126 @@ async fn a_dead_letter_is_tried_again_and_discarded_and_a_finding_is_spelled_out
     tab.close().await;
 }
 
+/// A secret that the gateway knows, too.
+const SECRET: &str = "a secret of the tests, of 32 bytes or more";
+
 #[tokio::test(flavor = "multi_thread")]
-async fn no_state_of_the_board_has_a_fault_that_axe_knows() {
+async fn money_without_an_order_goes_back_and_an_item_that_was_put_aside_is_tried_again() {
+    let gateway = refusing_gateway().await;
+    let url = gateway.url();
+    let shop = Shop::open(&["--payment-callback-secret", SECRET, "--gateway-url", &url]).await;
+    let tab = shop.operator(Device::Desk).await;
+    sentence(&tab, "well").await;
+    for panel in ["#panel-payments", "#panel-postponed", "#panel-recoveries"] {
+        assert_eq!(tab.text(panel).await, "", "nothing waits");
+    }
+
+    let notice = json!({"kind": "payment", "payment_id": "p-1", "order_id": "1024", "method": 3, "amount_cents": 1_990});
+    assert_eq!(shop.gateway_says(SECRET, &notice).await["outcome"], "held");
+    sentence(&tab, "held").await;
+    tab.reads("there is no such order yet").await;
+    check(&tab, "a payment is held").await;
+    tab.click("#panel-payments .hand_back").await;
+    // A dialog that is closed does nothing.
+    tab.press(Key::Escape).await;
+    tab.click("#panel-payments .hand_back").await;
+    tab.picture("board-hand-back").await;
+    tab.click("#dialog-do").await;
+    tab.reads("It goes back: its gateway is asked.").await;
+
+    // The gateway refuses, so the pass puts the payment aside.
+    sentence(&tab, "postponed").await;
+    tab.reads("not today").await;
+    tab.reads("Going back").await;
+    assert_eq!(tab.text("#panel-payments .hand_back").await, "", "it goes back already");
+    check(&tab, "a payment is postponed").await;
+    tab.picture("board-postponed").await;
+    // The pass tries again by itself, too, after a pause that grows.
+    let tries = async || -> u32 {
+        let tries = tab.text("#panel-postponed td[data-label=Tries]").await;
+        tries.parse().expect("a number")
+    };
+    let before = tries().await;
+    tab.click("#panel-postponed .retry_item").await;
+    tab.click("#dialog-do").await;
+    tab.reads("It is due now.").await;
+    eventually("the pass tries again", async || tries().await > before).await;
+
+    tab.click("#panel-payments .close_payment").await;
+    // Without an account of the money nothing is sent.
+    tab.click("#dialog-do").await;
+    assert_eq!(tab.text("#dialog-title").await, "Close this payment?");
+    tab.fill("[name=note]", "returned in cash").await;
+    check(&tab, "the dialog of a payment").await;
+    tab.click("#dialog-do").await;
+    eventually("no payment waits", async || tab.text("#panel-payments").await.is_empty()).await;
+    for change in
+        ["Payment handed back", "Postponed item made due", "Payment closed", "returned in cash"]
+    {
+        eventually(change, async || tab.text("#panel-book").await.contains(change)).await;
+    }
+    tab.close_clean().await;
+    gateway.stop().await;
+}
+
+/// A gateway that refuses each refund.
+async fn refusing_gateway() -> Sample {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let faults = Faults { refuses: true, ..Faults::default() };
+    let settings = Settings { secret: SECRET.to_owned(), callback_url: String::new(), faults };
+    Sample::start(listener, settings).expect("it has an address")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_book_of_changes_is_for_administrators_and_the_bar_for_what_is_served() {
+    let shop = Shop::open(&["--pages", "board"]).await;
+    let coupon = shop.sale(5, -1).await;
+    shop.r#move(&coupon, "pause").await;
+    let tab = shop.operator(Device::Phone).await;
+    for words in ["Coupon created", "Coupon paused", "state:paused"] {
+        eventually(words, async || tab.text("#panel-book").await.contains(words)).await;
+    }
+    check(&tab, "the book, phone").await;
+    tab.picture("board-book-phone").await;
+    // There is no page for shoppers here, so no link leads to it.
+    let links = "return [...document.querySelectorAll('header a')].map((it) => it.getAttribute('href')).join(' ')";
+    eventually("the bar", async || tab.eval(links).await == "/board /board /storm").await;
+    tab.close_clean().await;
+
+    let tab = shop.let_in(Device::Desk, &shop.token("operator")).await;
+    tab.reads("Only an administrator may do and see this.").await;
+    assert!(!tab.text("#panel-book").await.contains("Coupon"), "the book is read to an operator");
+    // All else is there for an operator, too.
+    tab.reads("Dinner for two").await;
+    tab.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_state_of_the_board_on_a_phone_has_a_fault_that_axe_knows() {
+    check_states(Device::Phone).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_state_of_the_board_on_a_desk_has_a_fault_that_axe_knows() {
+    check_states(Device::Desk).await;
+}
+
+async fn check_states(device: Device) {
     let mut shop = Shop::open(&[]).await;
-    let tab = shop.visit(Device::Desk, "/board").await;
+    let tab = shop.visit(device, "/board").await;
     tab.reads("For administrators").await;
     check(&tab, "locked").await;
     tab.close().await;
-    let tab = shop.operator(Device::Desk).await;
+    let tab = shop.operator(device).await;
     sentence(&tab, "well").await;
     check(&tab, "well").await;
-    tab.click("#do-create").await;
-    check(&tab, "dialog").await;
-    tab.press(Key::Escape).await;
+    tab.picture(&format!("board-{device:?}")).await;
+    for dialog in ["create", "edit", "restock", "end"] {
+        tab.click(&format!("#do-{dialog}")).await;
+        check(&tab, dialog).await;
+        tab.picture(&format!("board-{dialog}-{device:?}")).await;
+        tab.press(Key::Escape).await;
+    }
     shop.kill();
     sentence(&tab, "stale").await;
     check(&tab, "stale").await;

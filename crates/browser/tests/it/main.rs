@@ -14,5 +14,8 @@ mod storm;
 // The page for all: keyboard, languages, contrasts and sizes.
 mod access;
 
+// The pictures of the documents.
+mod pictures;
+
 // A demo, and tabs that look at it.
 mod support;

@@ -177,3 +177,19 @@ async fn the_first_page_has_the_sale_that_is_on_and_an_old_link_says_so() {
     tab.picture("unknown").await;
     tab.close().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_without_a_place_for_its_stream_asks_now_and_then() {
+    let shop = Shop::open(&["--watchers-max", "1"]).await;
+    let coupon = shop.sale(5, -1).await;
+    let path = format!("/sale/{coupon}");
+    let first = shop.visit(Device::Phone, &path).await;
+    first.shows("open").await;
+    let second = shop.visit(Device::Phone, &path).await;
+    second.shows("open").await;
+    shop.r#move(&coupon, "pause").await;
+    first.shows("sale_paused").await;
+    second.shows("sale_paused").await;
+    second.close_clean().await;
+    first.close_clean().await;
+}

@@ -60,7 +60,7 @@ async fn no_state_of_a_storm_on_a_desk_has_a_fault_that_axe_knows() {
 }
 
 async fn check_states(device: Device) {
-    let shop = Shop::open(&[]).await;
+    let mut shop = Shop::open(&[]).await;
     let tab = shop.visit(device, "/storm").await;
     check(&tab, device, "Administrators only").await;
     tab.picture(&format!("storm-locked-{device:?}")).await;
@@ -86,6 +86,8 @@ async fn check_states(device: Device) {
     tab.click(".fields .go").await;
     check(&tab, device, "Every promise was kept").await;
     tab.picture(&format!("storm-done-{device:?}-dark")).await;
+    shop.kill();
+    check(&tab, device, "Connection lost. The numbers").await;
     tab.close().await;
 }
 

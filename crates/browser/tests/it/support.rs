@@ -5,7 +5,8 @@ use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use chrono::{TimeDelta, Utc};
+use aws_lc_rs::hmac;
+use chrono::{DateTime, TimeDelta, Utc};
 use fantoccini::key::Key;
 use fantoccini::wd::{Capabilities, WebDriverCompatibleCommand};
 use fantoccini::{Client, ClientBuilder, Locator};
@@ -44,6 +45,8 @@ const BROWSER_MS_MAX: u64 = 300_000;
 pub enum Device {
     Phone,
     Desk,
+    /// A desk whose screen shows the whole board.
+    Poster,
 }
 
 impl Device {
@@ -51,6 +54,7 @@ impl Device {
         match self {
             Self::Phone => (390, 844),
             Self::Desk => (1_280, 900),
+            Self::Poster => (1_280, 1_188),
         }
     }
 }
@@ -62,7 +66,7 @@ pub struct Shop {
     http: reqwest::Client,
     url: String,
     admin: String,
-    _folder: DataFolder,
+    folder: DataFolder,
 }
 
 impl Shop {
@@ -84,12 +88,12 @@ impl Shop {
         })
         .await;
         let word = |line: String| line.split_whitespace().last().expect("a word").to_owned();
-        let shop = word(demo.printed("  shop ").await);
+        let storm = word(demo.printed("  storm ").await);
         let admin = word(demo.printed("  ADMIN=").await).replace("ADMIN=", "");
-        let (url, _) = shop.split_once("/sale/").expect("the page of a sale");
+        let (url, _) = storm.split_once("/storm#").expect("the page of storms");
         let http = reqwest::Client::builder().no_proxy().build().expect("a client");
         let url = url.to_owned();
-        Self { demo, driver: Driver::start().await, http, url, admin, _folder: folder }
+        Self { demo, driver: Driver::start().await, http, url, admin, folder }
     }
 
     /// Ends the demo without a warning.
@@ -107,6 +111,30 @@ impl Shop {
     /// The administrator's token that the demo has printed.
     pub fn admin(&self) -> &str {
         &self.admin
+    }
+
+    /// A token of this scope, as the command makes it.
+    pub fn token(&self, scope: &str) -> String {
+        let mut command = Command::new(binary());
+        command.args(["token", "--user", "7", "--scope", scope, "--data-dir", self.folder.text()]);
+        let done = command.output().expect("it runs");
+        assert!(done.status.success(), "{done:?}");
+        String::from_utf8(done.stdout).expect("a token is text").trim().to_owned()
+    }
+
+    /// A gateway that has this secret tells the service something.
+    pub async fn gateway_says(&self, secret: &str, notice: &Value) -> Value {
+        let body = notice.to_string();
+        let seconds = now().timestamp();
+        let key = hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes());
+        let tag = hmac::sign(&key, format!("{seconds}.{body}").as_bytes());
+        let tag: String = tag.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+        let request = self.http.post(format!("{}/v1/payments/callback", self.url)).body(body);
+        let request = request.header("x-signature", format!("t={seconds},v1={tag}"));
+        let reply = request.send().await.expect("the demo answers");
+        let (status, text) = (reply.status(), reply.text().await.expect("a body"));
+        assert!(status.is_success(), "{status} {text}");
+        serde_json::from_str(&text).expect("JSON")
     }
 
     /// A sale of `total` units that opens so many seconds from now.
@@ -132,6 +160,28 @@ impl Shop {
     /// Pauses, resumes or ends a sale.
     pub async fn r#move(&self, coupon: &str, verb: &str) {
         self.as_admin("POST", &format!("/v1/coupons/{coupon}/{verb}"), &Value::Null).await;
+    }
+
+    /// A clerk redeems an order.
+    pub async fn redeem(&self, order: &str) {
+        self.as_admin("POST", &format!("/v1/orders/{order}/redeem"), &Value::Null).await;
+    }
+
+    /// Compares the stores.
+    pub async fn compare(&self) {
+        self.as_admin("POST", "/v1/reconcile", &json!({"repair": false})).await;
+    }
+
+    /// Leads a tab to another path.
+    pub async fn go(&self, tab: &Tab, path: &str) {
+        tab.client.goto(&format!("{}{path}", self.url)).await.expect("the page loads");
+    }
+
+    /// Starts a storm of so many shoppers, for so many units, who arrive over so many seconds.
+    pub async fn storm(&self, [shoppers, stock, over_s]: [u32; 3]) {
+        let plan =
+            json!({"shoppers": shoppers, "stock": stock, "over_s": over_s, "twice_percent": 10});
+        self.as_admin("POST", "/demo/storms", &plan).await;
     }
 
     /// Another shopper claims a unit, and asks again as long as the outcome is unknown. Returns their token and the order.
@@ -167,6 +217,9 @@ impl Shop {
         let mut arguments: Vec<String> = ARGUMENTS.iter().map(ToString::to_string).collect();
         arguments.push("--lang=en".into());
         arguments.push(format!("--window-size={width},{height}"));
+        if device == Device::Poster {
+            arguments.push("--hide-scrollbars".into());
+        }
         let mut options = json!({"args": arguments, "binary": browser()});
         if device == Device::Phone {
             let metrics =
@@ -194,11 +247,16 @@ impl Shop {
         link.strip_prefix(&self.url).expect("a page of this demo").to_owned()
     }
 
-    /// A tab that looks at the board, let in by a token.
+    /// A tab that looks at the board, let in by an administrator's token.
     pub async fn operator(&self, device: Device) -> Tab {
+        self.let_in(device, &self.admin).await
+    }
+
+    /// A tab that looks at the board, let in by this token.
+    pub async fn let_in(&self, device: Device, token: &str) -> Tab {
         let tab = self.visit(device, "/board").await;
         tab.reads("For administrators").await;
-        tab.fill("[name=token]", &self.admin).await;
+        tab.fill("[name=token]", token).await;
         tab.press(Key::Enter).await;
         tab
     }
@@ -229,7 +287,10 @@ impl Shop {
         let reply = request.send().await.expect("the demo answers");
         let (status, text) = (reply.status(), reply.text().await.expect("a body"));
         assert!(status.is_success(), "{path}: {status} {text}");
-        serde_json::from_str(&text).expect("JSON")
+        match text.is_empty() {
+            true => Value::Null,
+            false => serde_json::from_str(&text).expect("JSON"),
+        }
     }
 }
 
@@ -374,8 +435,13 @@ impl Tab {
     pub async fn picture(&self, name: &str) {
         let folder = target().join("browser");
         fs::create_dir_all(&folder).expect("the folder can be made");
-        let picture = self.client.screenshot().await.expect("a picture");
+        let picture = self.screenshot().await;
         fs::write(folder.join(format!("{name}.png")), picture).expect("it can be written");
+    }
+
+    /// The page as it is on the screen, as PNG.
+    pub async fn screenshot(&self) -> Vec<u8> {
+        self.client.screenshot().await.expect("a picture")
     }
 
     /// Checks that no part of the page lies beside the screen.
@@ -435,9 +501,13 @@ impl WebDriverCompatibleCommand for BrowserLog {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "the demo has the time of this machine, too")]
 fn in_seconds(seconds: i64) -> String {
-    (Utc::now() + TimeDelta::seconds(seconds)).to_rfc3339()
+    (now() + TimeDelta::seconds(seconds)).to_rfc3339()
+}
+
+#[expect(clippy::disallowed_methods, reason = "the demo has the time of this machine, too")]
+fn now() -> DateTime<Utc> {
+    Utc::now()
 }
 
 /// The folder of this build.
