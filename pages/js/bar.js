@@ -6,12 +6,14 @@ import { html, nothing } from '../vendor/lit-html.js';
 const PAGES = [['bar.sale', '/'], ['bar.board', '/board'], ['bar.storm', '/storm']];
 
 export function bar(here, line, words, does) {
+  // A claim has a page of its own, which stands in the bar while it is looked at.
+  const pages = here.startsWith('/claim/') ? [...PAGES, ['bar.trace', here]] : PAGES;
   return html`
     <header>
       <a class="brand" href="/">
         <svg viewBox="0 0 24 24" aria-hidden="true"><path d="M2 5h20v4.5a2.5 2.5 0 0 0 0 5V19H2v-4.5a2.5 2.5 0 0 0 0-5z"/><path class="bolt" d="m13 7-5 6h3.2L11 17l5-6h-3.2z"/></svg>
         flash-sale</a>
-      <nav aria-label=${words.of('bar.pages')}>${PAGES.map(([key, path]) => html`<a href=${path} aria-current=${path === here ? 'page' : nothing}>${words.of(key)}</a>`)}</nav>
+      <nav aria-label=${words.of('bar.pages')}>${pages.map(([key, path]) => html`<a href=${path} aria-current=${path === here ? 'page' : nothing}>${words.of(key)}</a>`)}</nav>
       <span class="line" data-line=${line}><i aria-hidden="true"></i><span class="word">${words.of(`line.${line}`)}</span></span>
       <button class="plain" type="button" @click=${does.turnTheme} aria-label=${words.of('theme')}>
         <svg viewBox="0 0 24 24" aria-hidden="true"><circle cx="12" cy="12" r="8.5" fill="none" stroke="currentColor" stroke-width="2.5"/><path d="M12 3.5a8.5 8.5 0 0 1 0 17z" fill="currentColor"/></svg>
