@@ -52,7 +52,7 @@ export default {
   "crash.log": "The entry stays in the log until it is acknowledged. Any worker reads it.",
   "crash.batch": "Nothing is written yet. The entry is still pending, and another worker takes it over within 5 s.",
   "crash.locks": "The locks end with their lease. They spare work and decide nothing: Postgres does.",
-  "crash.row": "One transaction: all of the batch is there, or none of it. Then the entry is written again by another worker.",
+  "crash.row": "One transaction: all of the batch is there, or none of it. If none is, another worker writes it again.",
   "crash.acknowledgement": "The row is there. Another worker takes the entry over, finds the row, and acknowledges: no second row.",
   "refused.not_traced": "The steps of this claim are not known here. Claim on the page of a sale, and follow the link there soon after.",
   "refused.invalid_token": "This tab doesn't know you. Open the link on the page of the sale, in the tab in which you have claimed.",

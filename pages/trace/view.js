@@ -5,11 +5,11 @@ import { bar } from '../js/bar.js';
 
 /** Steps in which the claim waits, and those that make it last. The others are neither. */
 const WAITS = ['queue', 'log', 'batch'];
-const KEEPS = ['script', 'row', 'acknowledgement'];
+const KEEPS = ['script', 'row'];
 
 /** Narrowest bar, in percent: a step of no time is still seen. */
 const BAR_MIN = 0.8;
-const MARKS = 5;
+const MARKS = 4;
 
 export function page(state, words, does) {
   const { trace, refused, line } = state;
@@ -60,6 +60,7 @@ function row(step, end, writtenAt, words) {
 }
 
 function what(trace, words) {
+  const clock = (text) => (text === null ? null : new Date(text).toISOString());
   const told = (value) => value ?? html`<span aria-label=${words.of('step.unknown')}>–</span>`;
   const counted = (count, key) => (count === null ? null : `${words.number.format(count)} ${words.of(count === 1 ? `${key}.one` : key)}`);
   return html`
@@ -69,12 +70,17 @@ function what(trace, words) {
         <div><dt>${words.of('fact.order')}</dt><dd>${trace.order_id}</dd></div>
         <div><dt>${words.of('fact.call')}</dt><dd>${counted(trace.call_claims, 'fact.claims')}, ${words.of('fact.round_trip')}</dd></div>
         <div><dt>${words.of('fact.entry')}</dt><dd>${told(trace.entry)}</dd></div>
-        <div><dt>${words.of('fact.worker')}</dt><dd>${told(trace.worker)}</dd></div>
+        <div><dt>${words.of('fact.worker')}</dt><dd>${told(short(trace.worker))}</dd></div>
         <div><dt>${words.of('fact.batch')}</dt><dd>${told(counted(trace.batch_claims, 'fact.claims'))}</dd></div>
-        <div><dt>${words.of('fact.claimed_at')}</dt><dd>${told(trace.claimed_at)}</dd></div>
-        <div><dt>${words.of('fact.written_at')}</dt><dd>${told(trace.written_at)}</dd></div>
+        <div><dt>${words.of('fact.claimed_at')}</dt><dd>${told(clock(trace.claimed_at))}</dd></div>
+        <div><dt>${words.of('fact.written_at')}</dt><dd>${told(clock(trace.written_at))}</dd></div>
       </dl>
     </section>`;
+}
+
+/** The number of the process, and the first letters of the consumer's name in it. */
+function short(worker) {
+  return worker === null ? null : worker.replace(/^(\d+)-(\w{4}).*/, '$1 · $2');
 }
 
 /** What a crash in each step means. */
@@ -97,7 +103,7 @@ function time(us, approximate, words) {
   return html`${approximate ? html`<span class="sign"><span aria-hidden="true">≈ </span><span class="unseen">${words.of('about')} </span></span>` : nothing}${number} <span class="unit">ms</span>`;
 }
 
-/** Marks of a scale that ends at or above so many ms: at most five steps of 1, 2 or 5 times a power of ten. */
+/** Marks of a scale that ends at or above so many ms: at most four steps of 1, 2 or 5 times a power of ten. */
 function scale(ms) {
   const rough = Math.max(ms, 0.1) / MARKS;
   const power = 10 ** Math.floor(Math.log10(rough));
