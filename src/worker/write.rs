@@ -68,7 +68,7 @@ struct Progress {
     finished: Vec<EntryId>,
     /// Locks of the buyers.
     guard: Option<BatchGuard>,
-    /// Claims that have been written, with the times for those that are followed.
+    /// Claims that are new rows, if all of the batch are.
     written: Option<Followed>,
 }
 
@@ -184,7 +184,9 @@ impl LaneWorker {
         let count = self.open.entries_for(self.batch_orders - self.open.waiting());
         if let Some(from) = self.pending_from {
             let pending = self.log.read_pending(count, from).await?;
-            self.read_at = Instant::now();
+            if !pending.is_empty() {
+                self.read_at = Instant::now();
+            }
             self.pending_from = pending.last().map(|entry| entry.id);
             self.open.add(pending);
             return Ok(true);
@@ -241,12 +243,10 @@ impl LaneWorker {
         progress.report.contended = contended.len();
         self.open.contend(contended);
         let written = self.write_splitting(&ours, &locks_lost, progress).await;
-        if written.is_ok() && !ours.is_empty() {
-            let claims = ours.iter().map(|claim| (claim.order_id, claim.place.entry)).collect();
-            progress.written = Some(Followed { locked_at, committed_at: Instant::now(), claims });
-        }
         // A mixed batch, which is rare, doesn't tell which of its rows are new.
         if progress.report.inserted == ours.len() {
+            let claims = ours.iter().map(|claim| (claim.order_id, claim.place.entry)).collect();
+            progress.written = Some(Followed { locked_at, committed_at: Instant::now(), claims });
             self.time_rows(&ours);
         }
         if progress.report.inserted > 0 {

@@ -79,7 +79,7 @@ impl Traces {
         let Some(claim) = noted.filter(may_follow) else { return Ok(None) };
         let row = self.row(order).await?;
         let written = row.as_ref().map(|row| (row.claimed_at, row.written_at));
-        // A claim without a row may have become a dead letter in its batch.
+        // Without a row, no step after the log has an end.
         let batch = row.and_then(|_| self.batch_of(order));
         Ok(Some(Trace::of(&claim, batch.as_ref(), written)))
     }

@@ -21,7 +21,7 @@ pub struct TracedClaim {
     pub told_at: Instant,
 }
 
-/// A batch that a worker of this process has written.
+/// A batch of new rows that a worker of this process has written.
 #[derive(Clone, Debug)]
 pub struct TracedBatch {
     /// Name of the worker among the consumers of the log.

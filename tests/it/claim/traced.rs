@@ -6,6 +6,7 @@ use flash_sale::sale::log::{Entries, Entry};
 use flash_sale::worker::{LaneWorker, WorkerSettings, consumer_name};
 use futures_util::future::join_all;
 use serde_json::Value;
+use tokio_util::sync::CancellationToken;
 
 use crate::support::{Reply, TestApp, calls, claims_in, lane, scoped_token, write_all};
 
@@ -140,6 +141,21 @@ async fn a_claim_in_review_has_no_row_and_none_is_invented() {
     let trace = follow(&app, 1, order).await;
     assert_eq!(known(&trace), ["queue", "script", "answer"]);
     assert!(trace.body["written_at"].is_null() && trace.body["row_after"].is_null(), "{trace:?}");
+}
+
+#[tokio::test]
+async fn a_row_that_was_there_already_has_no_time_of_this_process() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(2).await;
+    let order = app.claim_traced(1, coupon, "1").await.order_id();
+    // By a worker that dies between the commit and the acknowledgement.
+    let claims = claims_in(&entries(&app).await);
+    let written = app.app.orders.write((lane(), 1), &claims, &CancellationToken::new()).await;
+    assert_eq!(written.expect("both stores answer").inserted, 1);
+    assert_eq!(app.write_orders().await.repeated, 1);
+    let trace = follow(&app, 1, order).await;
+    assert_eq!(known(&trace), ["queue", "script", "answer"]);
+    assert_eq!(trace.body["row_after"]["approximate"], true);
 }
 
 #[tokio::test]
