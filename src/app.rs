@@ -52,6 +52,7 @@ use crate::sale::reconcile::pass::Reconciler;
 use crate::sale::recovery::keeper::{self, Keeper};
 use crate::sale::recovery::retry::Retries;
 use crate::sale::storm::Storms;
+use crate::sale::trace::Traces;
 use crate::sale::{Failure, Stores};
 
 /// The service. Both doors hold it by `Arc`.
@@ -60,6 +61,8 @@ pub struct App {
     pub claims: Claims,
     /// Tells the outcome of claims.
     pub claim_statuses: ClaimStatuses,
+    /// Follows single claims: the API and the worker note what they did.
+    pub traces: Traces,
     /// Live states of sales.
     pub live: LiveSales,
     /// All that an operator looks at.
@@ -264,10 +267,9 @@ impl App {
         let noted_in = (&metrics, &postponed);
         let Promises { receipts, hand_in, keeper } =
             Promises::new(config, &stores, &lane_states, (&orders, &layout), noted_in);
-        let of_lanes = (&layout, &lane_states);
+        let lanes = (&layout, &lane_states);
         let told = (&durability, &receipts, &memories);
-        let ids = (&order_ids, &backlog);
-        let script = claim_script(config, &stores, ids, of_lanes, told, &shutdown);
+        let script = claim_script(config, &stores, (&order_ids, &backlog), lanes, told, &shutdown);
         let regular = RegularClaims::new(&stores, order_ids.clone(), locks.clone(), orders.clone());
         let asked = (loader.clone(), lane_states.clone(), loss);
         let claims = Claims::new(memories.clone(), script, asked, regular, orders.clone());
@@ -281,6 +283,7 @@ impl App {
             live,
             storms: storms(&stores, &coupons, &coupon_changes, &backlog, &shutdown),
             claim_statuses: ClaimStatuses::new(&stores, &orders, &loader, &lane_states),
+            traces: Traces::new(pool.clone()),
             payments: Payments::new(pool.clone(), order_moves.clone(), postponed.clone(), config),
             expiry: Expiry::new(order_moves.clone(), postponed.clone(), config.payment_window()),
             dead_letters: DeadLetters::new(pool.clone(), order_moves.clone()),

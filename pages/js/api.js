@@ -2,6 +2,7 @@
 
 const TOKEN = 'flash-sale.token';
 const CLAIMED = 'flash-sale.claimed.';
+const DEMO = 'flash-sale.demo';
 
 /** The service ends each request within 12 s. */
 const PATIENCE_MS = 15_000;
@@ -31,6 +32,8 @@ export class Api {
     const reply = await this.#send('POST', '/demo/shoppers');
     if (!reply.ok) return reply;
     sessionStorage.setItem(TOKEN, reply.body.token);
+    // Only the demo has a page that follows a claim.
+    sessionStorage.setItem(DEMO, '');
     return null;
   }
 
@@ -38,9 +41,21 @@ export class Api {
     sessionStorage.removeItem(TOKEN);
   }
 
-  claim(coupon) {
-    sessionStorage.setItem(CLAIMED + coupon, '');
-    return this.#send('POST', `/v1/coupons/${coupon}/claims`);
+  async claim(coupon) {
+    if (sessionStorage.getItem(CLAIMED + coupon) === null) sessionStorage.setItem(CLAIMED + coupon, '');
+    const more = sessionStorage.getItem(DEMO) === null ? {} : { 'x-trace': '1' };
+    const reply = await this.#send('POST', `/v1/coupons/${coupon}/claims`, undefined, more);
+    if (reply.ok && reply.timed) sessionStorage.setItem(CLAIMED + coupon, reply.body.order_id);
+    return reply;
+  }
+
+  /** Whether the steps of this claim were measured, so that it can be followed. */
+  isTraced(coupon, order) {
+    return sessionStorage.getItem(CLAIMED + coupon) === order;
+  }
+
+  trace(order) {
+    return this.#send('GET', `/v1/orders/${order}/trace`);
   }
 
   myClaim(coupon) {
@@ -77,11 +92,12 @@ export class Api {
   }
 
   /**
-   * A reply: `ok`, `status`, `code` of a refusal, `retryMs`, `body`, and `dateMs`, the service's time to the second.
+   * A reply: `ok`, `status`, `code` of a refusal, `retryMs`, `body`, `dateMs`, the service's time to the second, and
+   * whether it tells times.
    * Without any reply the code is `unavailable`, as that of the service: the outcome is unknown.
    */
-  async #send(method, path, body) {
-    const headers = {};
+  async #send(method, path, body, more = {}) {
+    const headers = { ...more };
     if (this.token !== null && !path.startsWith('/demo/')) headers.authorization = `Bearer ${this.token}`;
     if (body) headers['content-type'] = 'application/json';
     const signal = AbortSignal.timeout(PATIENCE_MS);
@@ -89,7 +105,7 @@ export class Api {
       const reply = await fetch(path, { method, headers, signal, cache: 'no-store', body: body && JSON.stringify(body) });
       const text = await reply.text();
       const read = text === '' ? {} : JSON.parse(text);
-      const known = { ok: reply.ok, status: reply.status, body: read, dateMs: Date.parse(reply.headers.get('date')) };
+      const known = { ok: reply.ok, status: reply.status, body: read, dateMs: Date.parse(reply.headers.get('date')), timed: reply.headers.has('server-timing') };
       if (reply.ok) return known;
       return { ...known, code: read.code ?? 'unavailable', retryMs: 1000 * Number(reply.headers.get('retry-after') ?? 0) };
     } catch {

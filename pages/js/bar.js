@@ -13,7 +13,9 @@ export async function servedPages() {
 }
 
 export function bar(here, served, line, words, does) {
-  const shown = PAGES.filter(([, path]) => path === here || served.includes(path));
+  // A claim has a page of its own, which stands in the bar while it is looked at.
+  const pages = here.startsWith('/claim/') ? [...PAGES, ['bar.trace', here]] : PAGES;
+  const shown = pages.filter(([, path]) => path === here || served.includes(path));
   return html`
     <header>
       <a class="brand" href=${served.includes('/') ? '/' : here}>

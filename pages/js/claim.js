@@ -31,6 +31,8 @@ export class Claim {
   payByMs = null;
   /** What the order costs: `pay_cents` and `currency` of the claim's moment; null until the order is written. */
   price = null;
+  /** Whether the steps of the claim were measured. */
+  traced = false;
   /** Whether a click found an order of an earlier one. */
   already = false;
   /** What is being done to the order: `pay`, `cancel` or `refund`; and why the last deed failed. */
@@ -114,7 +116,8 @@ export class Claim {
 
   #hold(orderId, status, claimedMs) {
     [this.#looks, this.#isLate] = [0, false];
-    this.#become({ phase: 'held', code: null, orderId, status, claimedMs, price: null });
+    const traced = this.#api.isTraced(this.#coupon, orderId);
+    this.#become({ phase: 'held', code: null, orderId, status, claimedMs, price: null, traced });
     this.#lookIn(LOOKS_MS[0]);
   }
 
@@ -141,7 +144,8 @@ export class Claim {
           this.price = order.body;
         }
       }
-      if (this.phase !== 'claiming') this.#become({ phase: 'held', code: null, orderId, status });
+      const traced = this.#api.isTraced(this.#coupon, orderId);
+      if (this.phase !== 'claiming') this.#become({ phase: 'held', code: null, orderId, status, traced });
     }
     const over = reply.code === 'not_claimed' || reply.code === 'invalid_token' || reply.code === 'coupon_not_found';
     if (over) return;

@@ -26,6 +26,7 @@ export default {
   "give_up": "Give up",
   "refund": "Ask for a refund",
   "order": "Order",
+  "follow": "Follow this claim",
   "orders": "My orders",
   "orders.none": "Nothing here yet. What you claim appears here.",
   "orders.failed": "Your orders can't be shown at the moment.",

@@ -81,7 +81,7 @@ function sale(state, face, words, does) {
     ${claim.deedCode ? html`<p class="deed">${words.of(words.has(`deed.${claim.deedCode}`) ? `deed.${claim.deedCode}` : 'deed.refused')}</p>` : nothing}
     ${buttons(state, face, words, does)}
     ${claim.orderId && claim.phase === 'held' ? html`
-      <p class="number"><span>${words.of('order')}</span> <b>${words.id(claim.orderId)}</b></p>` : nothing}
+      <p class="number"><span>${words.of('order')}</span> <b>${words.id(claim.orderId)}</b>${claim.traced ? html` <a href="/claim/${claim.orderId}">${words.of('follow')}</a>` : nothing}</p>` : nothing}
     ${it.rules ? html`<p class="rules">${it.rules}</p>` : nothing}
     <p class="foot"><span>${words.of('one')}</span> <span>${dates(state, words)}</span></p>`;
 }

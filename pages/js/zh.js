@@ -26,6 +26,7 @@ export default {
   "give_up": "放弃",
   "refund": "申请退款",
   "order": "订单号",
+  "follow": "追踪这次抢购",
   "orders": "我的订单",
   "orders.none": "还没有订单。抢到的会显示在这里。",
   "orders.failed": "暂时无法显示您的订单。",

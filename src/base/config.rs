@@ -262,7 +262,7 @@ pub struct Config {
 
     /// Orders written in one transaction, at most
     #[arg(long, env = "FLASH_SALE_BATCH_ORDERS_MAX", default_value_t = 1_000,
-        value_parser = clap::value_parser!(u32).range(1..=10_000))]
+        value_parser = clap::value_parser!(u32).range(1..=i64::from(limits::BATCH_ORDERS_LIMIT)))]
     pub batch_orders_max: u32,
 
     /// Time for writing such a transaction; then it is broken off and tried again with half as many orders

@@ -113,6 +113,12 @@ pub const STORM_REQUEST_MAX: Duration = Duration::from_secs(15);
 pub const STORM_PAUSE_MAX: Duration = Duration::from_secs(2);
 /// Pages that may watch storms at one time.
 pub const STORM_WATCHERS_MAX: usize = 64;
+/// Measured claims that a process remembers: the newest.
+pub const TRACED_CLAIMS_MAX: usize = 256;
+/// Written batches that a process remembers: the newest.
+pub const TRACED_BATCHES_MAX: usize = 512;
+/// Claims and entries of these batches, all together.
+pub const TRACED_PLACES_MAX: usize = 32_768;
 /// Time for which an administrator of a demo is let in by a printed link.
 pub const SESSION_TOKEN_TIME: Duration = Duration::from_secs(8 * 3_600);
 
@@ -426,6 +432,8 @@ pub const LEAVE_MAX: Duration = Duration::from_secs(1);
 /// Time for which a stopping service waits for requests that are on their way on open connections.
 pub const LATE_REQUEST_MAX: Duration = Duration::from_millis(200);
 
+/// Largest `--batch-orders-max`.
+pub const BATCH_ORDERS_LIMIT: u16 = 10_000;
 /// Orders on one page of a list.
 pub const PAGE_ORDERS_MAX: u32 = 100;
 /// Dead letters on one page of a list.
@@ -474,6 +482,8 @@ const _: () = {
     let ping = RETURNS_PING_PERIOD.as_millis() + REDIS_TIMEOUT.as_millis();
     assert!(ping < RETURNS_HEARD_MAX.as_millis());
     assert!(POSTPONED_PAUSE_MIN.as_millis() < POSTPONED_PAUSE_MAX.as_millis());
+    // A batch of the largest size, each claim in an entry of its own.
+    assert!(2 * BATCH_ORDERS_LIMIT as usize <= TRACED_PLACES_MAX);
     // Stock is counted by Lua, whose numbers are exact up to 2^53.
     assert!(TOTAL_MAX < 1 << 53);
 };

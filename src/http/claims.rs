@@ -7,9 +7,10 @@ use std::time::Duration;
 use axum::Json;
 use axum::extract::{FromRequestParts, State};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
+use tokio::time::Instant;
 use utoipa::ToSchema;
 
 use super::auth::User;
@@ -23,7 +24,13 @@ use crate::sale::claim::outcome::{ClaimOutcome, UNAVAILABLE};
 use crate::sale::claim::status::{ClaimState, ClaimStatus, Inquiry};
 use crate::sale::ids::{CouponId, OrderId, UserId};
 use crate::sale::order::model::Order;
+use crate::sale::trace::notes::TracedClaim;
+use crate::sale::trace::probe::Probe;
 
+/// Asks for the times of a claim by the value `1`; other values ask for nothing.
+const X_TRACE: HeaderName = HeaderName::from_static("x-trace");
+/// Tells the times of a claim (<https://www.w3.org/TR/server-timing/>).
+pub const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 /// [`limits::CLAIM_POLL_PAUSE`] in whole seconds, rounded up.
 const A_SECOND: HeaderValue = HeaderValue::from_static("1");
@@ -61,10 +68,11 @@ impl Accepted {
     params(
         ("id" = CouponId, Path, description = "Id of the coupon"),
         ("Prefer" = Option<String>, Header, description = "`wait=N`: wait up to N (at most 10) seconds for the order to be written, and get it"),
+        ("X-Trace" = Option<String>, Header, description = "`1`: measure this claim. The reply has Server-Timing if the script was asked, and the order's trace has each step of an accepted claim"),
     ),
     responses(
-        (status = 201, description = "The order, written", body = Order, headers(("Location" = String))),
-        (status = 202, description = "Accepted; the order is on its way", body = Accepted, headers(("Location" = String), ("Retry-After" = String))),
+        (status = 201, description = "The order, written", body = Order, headers(("Location" = String), ("Server-Timing" = String))),
+        (status = 202, description = "Accepted; the order is on its way", body = Accepted, headers(("Location" = String), ("Retry-After" = String), ("Server-Timing" = String))),
     ),
     extensions(("x-problems" = json!(["coupon_not_found", "already_claimed", "sale_not_started", "sale_paused", "too_many_unpaid_orders", "sold_out", "sale_ended", "overloaded", "recovering"]))),
 )]
@@ -77,9 +85,24 @@ pub async fn claim(
     User(user): User,
     Id(coupon): Id<CouponId>,
     PreferWait(patience): PreferWait,
+    Measured(probe): Measured,
 ) -> Result<Response, Problem> {
     let app = http.app();
-    let mut answer = app.claims.claim(coupon, user).await;
+    let answer = answer(app, (coupon, user), patience, probe.as_ref()).await;
+    match probe {
+        Some(probe) => Ok(traced(app, (coupon, user), &probe, answer)),
+        None => answer,
+    }
+}
+
+/// The reply to a claim.
+async fn answer(
+    app: &App,
+    (coupon, user): (CouponId, UserId),
+    patience: Option<Duration>,
+    probe: Option<&Arc<Probe>>,
+) -> Result<Response, Problem> {
+    let mut answer = app.claims.claim_probed(coupon, user, probe).await;
     if let Ok(ClaimOutcome::Accepted(order) | ClaimOutcome::AlreadyClaimed(order)) = answer
         && app.claims.conditions(coupon).row
     {
@@ -94,6 +117,25 @@ pub async fn claim(
         return reply(coupon, ClaimOutcome::Created(order.into()));
     }
     reply(coupon, outcome)
+}
+
+/// The reply to a claim that was measured: with the times, and noted if it was accepted.
+fn traced(
+    app: &App,
+    (coupon, user): (CouponId, UserId),
+    probe: &Probe,
+    answer: Result<Response, Problem>,
+) -> Response {
+    let is_success = answer.is_ok();
+    let mut reply = answer.into_response();
+    let Some(call) = probe.call() else { return reply };
+    let times = HeaderValue::try_from(call.server_timing()).expect("it is plain ASCII");
+    reply.headers_mut().insert(SERVER_TIMING, times);
+    if let Some(order) = call.accepted.filter(|_| is_success) {
+        let told_at = Instant::now();
+        app.traces.note_claim(TracedClaim { order, coupon, user, call, told_at });
+    }
+    reply
 }
 
 /// The outcome, once Postgres has the order or its dead letter; until then it is unknown.
@@ -193,6 +235,18 @@ impl<S: Sync> FromRequestParts<S> for PreferWait {
     }
 }
 
+/// A probe, if the client asks for the times of its claim.
+pub struct Measured(Option<Arc<Probe>>);
+
+impl<S: Sync> FromRequestParts<S> for Measured {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        let asks = parts.headers.get(X_TRACE).is_some_and(|value| value == "1");
+        Ok(Self(asks.then(Arc::default)))
+    }
+}
+
 /// `Prefer: wait=N` (RFC 7240, section 4.3), among other preferences.
 fn prefer_wait(headers: &HeaderMap) -> Option<Duration> {
     let preferences =
@@ -212,7 +266,7 @@ mod tests {
 
     fn wait_of(value: &'static str) -> Option<u64> {
         let headers = HeaderMap::from_iter([(
-            header::HeaderName::from_static("prefer"),
+            HeaderName::from_static("prefer"),
             HeaderValue::from_static(value),
         )]);
         prefer_wait(&headers).map(|wait| wait.as_secs())

@@ -118,6 +118,7 @@ pub fn api(http: &HttpState, with_operations: bool) -> Door {
         .routes(routes!(orders::pay))
         .routes(routes!(orders::cancel))
         .routes(routes!(orders::refund))
+        .routes(routes!(orders::trace::follow))
         .routes(routes!(orders::redemptions::qr_code))
         .routes(routes!(orders::redemptions::redeem))
         .routes(routes!(orders::redemptions::redeem_code))
@@ -312,9 +313,11 @@ impl Door {
             let request_id = request_id.to_str().expect("checked or made by us");
             log_failure(&self.http, &problem, request_id);
             let rendered = problem.render(request_id);
-            let allow = response.headers_mut().remove(header::ALLOW);
+            let kept = [header::ALLOW, claims::SERVER_TIMING];
+            let kept = kept.map(|name| Some((response.headers_mut().remove(&name)?, name)));
             response = rendered;
-            response.headers_mut().extend(allow.map(|allow| (header::ALLOW, allow)));
+            let kept = kept.into_iter().flatten();
+            response.headers_mut().extend(kept.map(|(value, name)| (name, value)));
         }
         response.headers_mut().insert(REQUEST_ID, request_id);
         security::secure(response.headers_mut(), kind, private);

@@ -29,6 +29,9 @@ pub mod live;
 // Claims: from a request to the script's decision.
 pub mod claim;
 
+// One claim, followed through this process.
+pub mod trace;
+
 // Receipts: claims that this process has promised, until they are committed.
 pub mod receipts;
 

@@ -63,6 +63,8 @@ pub struct LaneWorker {
     /// Entry behind which the next read of the own pending entries begins; `None` when there can't be any but the open
     /// ones.
     pub(super) pending_from: Option<EntryId>,
+    /// Time at which entries were last read.
+    pub(super) read_at: Instant,
     /// Time before which contended claims are not tried: a lock that was just held is still held.
     pub(super) contended_not_before: Instant,
     /// Size of the next batch, in claims: halved when Postgres fails (a batch may be more than Postgres can write
@@ -165,6 +167,7 @@ impl LaneWorker {
             epoch: 0,
             open: OpenEntries::default(),
             pending_from: Some(EntryId::default()),
+            read_at: Instant::now(),
             contended_not_before: Instant::now(),
             batch_orders: settings.batch_orders_max,
             postgres_away: false,

@@ -37,10 +37,11 @@ use tokio_util::sync::CancellationToken;
 use super::open_entries::{Batch, OpenEntries};
 use super::{LaneWorker, PassError};
 use crate::base::limits;
-use crate::sale::ids::CouponId;
+use crate::sale::ids::{CouponId, OrderId};
 use crate::sale::log::{EntryId, LoggedClaim, Unreadable, Why};
 use crate::sale::order::dead_letter::{self, DeadLetter, Reason};
 use crate::sale::order::insert::{NotWritten, Written};
+use crate::sale::trace::notes::TracedBatch;
 
 /// Result of one write pass, in positions of entries: a position is a claim, or can't be read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -67,6 +68,15 @@ struct Progress {
     finished: Vec<EntryId>,
     /// Locks of the buyers.
     guard: Option<BatchGuard>,
+    /// Claims that are new rows, if all of the batch are.
+    written: Option<Followed>,
+}
+
+/// Facts about a written batch, for claims that are followed.
+struct Followed {
+    locked_at: Instant,
+    committed_at: Instant,
+    claims: Vec<(OrderId, EntryId)>,
 }
 
 /// Claims that are written together.
@@ -174,11 +184,17 @@ impl LaneWorker {
         let count = self.open.entries_for(self.batch_orders - self.open.waiting());
         if let Some(from) = self.pending_from {
             let pending = self.log.read_pending(count, from).await?;
+            if !pending.is_empty() {
+                self.read_at = Instant::now();
+            }
             self.pending_from = pending.last().map(|entry| entry.id);
             self.open.add(pending);
             return Ok(true);
         }
         let new = self.log.read_new(count).await?;
+        if !new.is_empty() {
+            self.read_at = Instant::now();
+        }
         let is_full = new.len() == count;
         self.open.add(new);
         Ok(is_full)
@@ -186,6 +202,7 @@ impl LaneWorker {
 
     /// Writes a batch, acknowledges what is finished, and keeps what is left for the next batch, also after a failure.
     async fn write(&mut self, batch: Batch) -> Result<WriteReport, PassError> {
+        let taken_at = Instant::now();
         let report = WriteReport { positions: batch.len(), ..WriteReport::default() };
         let mut progress = Progress { report, left: batch, ..Progress::default() };
         let written = self.write_what_is_left(&mut progress).await;
@@ -198,6 +215,10 @@ impl LaneWorker {
         };
         // Sent together, so that Redis syncs its file once for both.
         let (acknowledged, ()) = tokio::join!(self.log.acknowledge(&finished), released);
+        if let Some(followed) = progress.written {
+            let finished = if acknowledged.is_ok() { &finished[..] } else { &[] };
+            self.note_batch(taken_at, followed, finished);
+        }
         written?;
         acknowledged?;
         Ok(progress.report)
@@ -209,6 +230,7 @@ impl LaneWorker {
         progress.left.unreadable.clear();
 
         let guard = self.lock_buyers(&progress.left.claims).await?;
+        let locked_at = Instant::now();
         let claims = std::mem::take(&mut progress.left.claims);
         let mut contended = Vec::new();
         let mut ours = Vec::with_capacity(claims.len());
@@ -223,6 +245,8 @@ impl LaneWorker {
         let written = self.write_splitting(&ours, &locks_lost, progress).await;
         // A mixed batch, which is rare, doesn't tell which of its rows are new.
         if progress.report.inserted == ours.len() {
+            let claims = ours.iter().map(|claim| (claim.order_id, claim.place.entry)).collect();
+            progress.written = Some(Followed { locked_at, committed_at: Instant::now(), claims });
             self.time_rows(&ours);
         }
         if progress.report.inserted > 0 {
@@ -387,6 +411,20 @@ impl LaneWorker {
         // All or none of them: a part that failed is put aside again, and its letters are found to be there.
         progress.finished.extend(letters.iter().map(DeadLetter::entry));
         Ok(())
+    }
+
+    /// Notes a batch for the claims that are followed, with the entries that have been acknowledged after it.
+    fn note_batch(&self, taken_at: Instant, batch: Followed, finished: &[(EntryId, u64)]) {
+        let Followed { locked_at, committed_at, claims } = batch;
+        self.app.traces.note_batch(TracedBatch {
+            worker: self.log.consumer().to_owned(),
+            read_at: self.read_at.min(taken_at),
+            taken_at,
+            locked_at,
+            committed_at,
+            acknowledged: (Instant::now(), finished.iter().map(|(entry, _)| *entry).collect()),
+            claims,
+        });
     }
 
     /// Tells the requests of this process that wait for one of these orders.

@@ -174,6 +174,39 @@ fn the_checkers_see_what_leads_nowhere() {
     );
 }
 
+/// The file that names, for each step of a claim, the file that does it.
+const STEPS: &str = "src/sale/trace/steps.rs";
+
+#[test]
+fn each_step_of_a_claim_names_a_file_that_is_there() {
+    let steps = read(STEPS);
+    let named = paths_of_steps(&steps.text);
+    assert!(named.len() >= 8, "{STEPS} names {named:?}: a file for each step of a claim");
+    no_complaints(missing_files(&steps));
+}
+
+fn missing_files(steps: &File) -> Vec<String> {
+    let named = paths_of_steps(&steps.text).into_iter();
+    let missing = named.filter(|(_, path)| !exists(path));
+    missing
+        .map(|(at, path)| format!("{}: there is no {path}", place(&steps.path, &steps.text, at)))
+        .collect()
+}
+
+/// The paths that the arms `Self::Step => "path"` name, each with its place.
+fn paths_of_steps(text: &str) -> Vec<(usize, &str)> {
+    let arms = text.match_indices("=> \"");
+    arms.filter_map(|(at, open)| Some((at, text[at + open.len()..].split('"').next()?))).collect()
+}
+
+#[test]
+fn the_checker_sees_steps_of_missing_files() {
+    let text =
+        "match self {\n    Self::A => \"lua/claim.lua\",\n    Self::B => \"lua/none.lua\",\n}";
+    let file = File { path: STEPS.to_owned(), text: text.to_owned() };
+    assert_complaints(&missing_files(&file), &["steps.rs:3: there is no lua/none.lua"]);
+}
+
 /// Columns of a line of a document.
 const COLUMNS_MAX: usize = 120;
 

@@ -29,6 +29,7 @@ pub fn headers() -> Value {
         "RateLimitPolicy": text("The bound: its name, and requests (`q`) in a window of seconds (`w`).", r#""user-claims";q=10;w=1"#),
         "RateLimit": text("State of the bound: requests that are left (`r`), and seconds until there are more (`t`).", r#""user-claims";r=0;t=1"#),
         "ETag": text("Tag of this reply; changes with each byte of it.", r#""5f2b0d6c9f0c4c0e8f0e3d1a7b6c5d4e""#),
+        "ServerTiming": text("Times of a claim that was sent with `X-Trace: 1`, in ms: its wait for a call of the script, and the call.", r#"queue;dur=0.420, script;dur=0.310;desc="17 claims""#),
         "RetryAfter": {"description": "Seconds after which to ask again.", "schema": {"type": "integer", "minimum": 1}, "example": 1},
     })
 }
@@ -59,7 +60,7 @@ fn complete_one(path: &str, operation: &mut Value, shared: &mut Map<String, Valu
     for response in responses.values_mut() {
         let own = response["headers"].take();
         response["headers"] = json!({"x-request-id": header("RequestId")});
-        for (name, shared) in [("Location", "Location"), ("Retry-After", "RetryAfter")] {
+        for (name, shared) in OWN_HEADERS {
             if own[name].is_object() {
                 response["headers"][name] = header(shared);
             }
@@ -199,6 +200,10 @@ fn event(names: &Value, state: &Value) -> Value {
         },
     })
 }
+
+/// Headers that an operation names itself.
+const OWN_HEADERS: [(&str, &str); 3] =
+    [("Location", "Location"), ("Retry-After", "RetryAfter"), ("Server-Timing", "ServerTiming")];
 
 /// Headers of a reply to a client that asks too often.
 const BOUND: [(&str, &str); 3] = [

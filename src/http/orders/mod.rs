@@ -3,6 +3,9 @@
 // Codes of paid orders, and redeeming by them.
 pub mod redemptions;
 
+// One claim, followed.
+pub mod trace;
+
 use std::sync::Arc;
 
 use axum::Json;

@@ -113,11 +113,17 @@ fn demo() -> Router<HttpState> {
         .route("/demo/storms", post(storms::start))
         .route("/demo/storms/current", get(storms::watch).delete(storms::stop))
         .route(STORM, get(storm))
+        .route("/claim/{order}", get(trace))
         .layer(another_site)
 }
 
 async fn storm(headers: HeaderMap) -> Response {
     let page = files::page("storm.html");
+    reply(page, page.reply(&headers, Freshness::Asked))
+}
+
+async fn trace(headers: HeaderMap) -> Response {
+    let page = files::page("trace.html");
     reply(page, page.reply(&headers, Freshness::Asked))
 }
 

@@ -132,6 +132,14 @@ pub const GROUPS: &[Group] = &[
                 detail: "you haven't claimed this coupon",
             },
             Kind {
+                code: "not_traced",
+                status: 404,
+                title: "Not traced",
+                meaning: "The process remembers no steps of such a claim: it was not sent with `X-Trace: 1`, another process took it, newer ones have taken its place, or it is another user's.",
+                remedy: "Ask the process that took the claim, soon after it. The order itself is at `/v1/orders/{id}`.",
+                detail: "this process remembers no such claim of yours; a claim is followed if it is sent with `X-Trace: 1`",
+            },
+            Kind {
                 code: "too_many_watchers",
                 status: 503,
                 title: "Too many watchers",

@@ -51,6 +51,7 @@ use crate::sale::keys::{Keys, LogId};
 use crate::sale::log::backlog::Backlog;
 use crate::sale::log::layout::LayoutInUse;
 use crate::sale::receipts::book::{Receipt, ReceiptBook};
+use crate::sale::trace::probe::Probe;
 
 /// Keys of a call beside the shards.
 const KEYS: usize = 4;
@@ -130,13 +131,18 @@ impl ClaimScript {
         }))
     }
 
-    /// Asks the script about one claim, in one call with others of the same moment.
+    /// Asks the script about one claim, in one call with others of the same moment. A probe is told the times.
     ///
     /// # Errors
     ///
     /// When the outcome is unknown; asking again tells.
-    pub async fn ask(&self, coupon: CouponId, user: UserId) -> Result<Reply, Failure> {
-        let (claim, told) = Waiting::new(user);
+    pub async fn ask(
+        &self,
+        coupon: CouponId,
+        user: UserId,
+        probe: Option<&Arc<Probe>>,
+    ) -> Result<Reply, Failure> {
+        let (claim, told) = Waiting::new(user, probe.cloned());
         if self.0.queues.push(coupon, claim) {
             let calling = Calling { shared: self.0.clone(), coupon, over: false };
             self.0.shutdown.spawn(calling.run());
@@ -163,8 +169,14 @@ impl Calling {
     async fn run(mut self) {
         while let Some(mut claims) = self.shared.queues.next_call(self.coupon) {
             let users: Vec<UserId> = claims.iter().map(|claim| claim.user).collect();
+            // A call of claims that are not measured reads no clock.
+            let probed_at = claims.iter().any(Waiting::is_probed).then(Instant::now);
             match self.call(&users, &mut claims).await {
                 Ok(replies) => {
+                    if let Some(called_at) = probed_at {
+                        let answered = claims.iter().zip(&replies);
+                        answered.for_each(|(it, reply)| it.note(called_at, users.len(), reply));
+                    }
                     for (claim, reply) in claims.into_iter().zip(replies) {
                         claim.tell(Ok(reply));
                     }

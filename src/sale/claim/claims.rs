@@ -16,6 +16,7 @@ use crate::sale::fence::LaneStates;
 use crate::sale::ids::{CouponId, UserId};
 use crate::sale::loss::LossAlarm;
 use crate::sale::order::write::Orders;
+use crate::sale::trace::probe::Probe;
 
 /// Takes claims.
 pub struct Claims {
@@ -53,18 +54,32 @@ impl Claims {
     ///
     /// A [`Failure`] means that the outcome is unknown; asking again tells.
     pub async fn claim(&self, coupon: CouponId, user: UserId) -> Result<ClaimOutcome, Failure> {
+        self.claim_probed(coupon, user, None).await
+    }
+
+    /// As [`claim`](Self::claim); a probe is told the times of the script's call, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// As [`claim`](Self::claim).
+    pub async fn claim_probed(
+        &self,
+        coupon: CouponId,
+        user: UserId,
+        probe: Option<&Arc<Probe>>,
+    ) -> Result<ClaimOutcome, Failure> {
         if self.memories.sold_out.refuses(coupon, user) {
             return Ok(ClaimOutcome::SoldOut);
         }
         if let Some(order) = self.memories.promised.order_of(coupon, user) {
             return Ok(ClaimOutcome::AlreadyClaimed(order));
         }
-        match self.ask(coupon, user).await? {
+        match self.ask(coupon, user, probe).await? {
             Reply::Decided(outcome) => Ok(outcome),
             Reply::SoldOut => Ok(ClaimOutcome::SoldOut),
             // In a box, because it is rare, and twenty times as large as the memory that every claim needs while it
             // waits.
-            reply => Box::pin(self.ask_further(coupon, user, reply)).await,
+            reply => Box::pin(self.ask_further(coupon, user, probe, reply)).await,
         }
     }
 
@@ -79,20 +94,21 @@ impl Claims {
         &self,
         coupon: CouponId,
         user: UserId,
+        probe: Option<&Arc<Probe>>,
         reply: Reply,
     ) -> Result<ClaimOutcome, Failure> {
         let reply = match reply {
             Reply::NotLoaded => match self.loader.resolve(coupon).await? {
-                Resolution::Loaded => self.ask(coupon, user).await?,
+                Resolution::Loaded => self.ask(coupon, user, probe).await?,
                 Resolution::Regular => return self.claim_regular(coupon, user).await,
                 Resolution::Archived => return self.claim_archived(coupon, user).await,
                 Resolution::Unknown => return Ok(ClaimOutcome::NotFound),
             },
             Reply::Stale => {
                 self.lanes.refresh().await?;
-                self.ask(coupon, user).await?
+                self.ask(coupon, user, probe).await?
             }
-            Reply::Recovering => match self.open_after_all(coupon, user).await? {
+            Reply::Recovering => match self.open_after_all(coupon, user, probe).await? {
                 Reply::Recovering => return self.claim_elsewhere(coupon, user).await,
                 reply => reply,
             },
@@ -122,8 +138,13 @@ impl Claims {
 
     /// Asks the script. A lane that isn't known to be open is a reply like the script's own. A sale that the script can't
     /// read is looked at.
-    async fn ask(&self, coupon: CouponId, user: UserId) -> Result<Reply, Failure> {
-        match self.script.ask(coupon, user).await {
+    async fn ask(
+        &self,
+        coupon: CouponId,
+        user: UserId,
+        probe: Option<&Arc<Probe>>,
+    ) -> Result<Reply, Failure> {
+        match self.script.ask(coupon, user, probe).await {
             Err(failure) if failure.is_recovering() => Ok(Reply::Recovering),
             Err(failure) if failure.is_of_item() => {
                 self.lanes.suspect_sale(coupon);
@@ -134,9 +155,14 @@ impl Claims {
     }
 
     /// Asks the script once more, with the states of the lanes as Postgres has them.
-    async fn open_after_all(&self, coupon: CouponId, user: UserId) -> Result<Reply, Failure> {
+    async fn open_after_all(
+        &self,
+        coupon: CouponId,
+        user: UserId,
+        probe: Option<&Arc<Probe>>,
+    ) -> Result<Reply, Failure> {
         self.lanes.refresh().await?;
-        self.ask(coupon, user).await
+        self.ask(coupon, user, probe).await
     }
 
     /// Claims on a coupon of a closed lane, if the claim needs no lane.

@@ -4,7 +4,7 @@
 //! have waited too long are found without looking at the others: in an overload there are thousands.
 
 use std::collections::{HashMap, VecDeque};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use tokio::sync::oneshot;
@@ -15,6 +15,7 @@ use crate::sale::Failure;
 use crate::sale::claim::outcome::ClaimOutcome;
 use crate::sale::claim::outcome::Reply;
 use crate::sale::ids::{CouponId, UserId};
+use crate::sale::trace::probe::{Call, Probe};
 
 /// A claim without an answer yet.
 pub struct Waiting {
@@ -24,13 +25,34 @@ pub struct Waiting {
     pub since: Instant,
     /// Way of the reply; `None` once it has been given up.
     tell: Option<oneshot::Sender<Result<Reply, Failure>>>,
+    /// Measures the claim, if its client has asked for that.
+    probe: Option<Arc<Probe>>,
 }
 
 impl Waiting {
     /// A claim that comes now, and the receiver of its reply. Without a reply, the outcome is unknown.
-    pub fn new(user: UserId) -> (Self, oneshot::Receiver<Result<Reply, Failure>>) {
+    pub fn new(
+        user: UserId,
+        probe: Option<Arc<Probe>>,
+    ) -> (Self, oneshot::Receiver<Result<Reply, Failure>>) {
         let (tell, told) = oneshot::channel();
-        (Self { user, since: Instant::now(), tell: Some(tell) }, told)
+        (Self { user, since: Instant::now(), tell: Some(tell), probe }, told)
+    }
+
+    /// Whether the claim is measured.
+    pub fn is_probed(&self) -> bool {
+        self.probe.is_some()
+    }
+
+    /// Notes the call that has the reply, and that so many claims have shared.
+    pub fn note(&self, called_at: Instant, claims: usize, reply: &Reply) {
+        let Some(probe) = &self.probe else { return };
+        let accepted = match reply {
+            Reply::Decided(ClaimOutcome::Accepted(order)) => Some(*order),
+            _ => None,
+        };
+        let (queued_at, answered_at) = (self.since, Instant::now());
+        probe.note(Call { queued_at, called_at, answered_at, claims, accepted });
     }
 
     /// Sends the reply; ignored if the client has disconnected.
@@ -157,7 +179,7 @@ mod tests {
     }
 
     fn push(queues: &Queues, user: i64) -> (bool, oneshot::Receiver<Result<Reply, Failure>>) {
-        let (claim, told) = Waiting::new(UserId::new(user).unwrap());
+        let (claim, told) = Waiting::new(UserId::new(user).unwrap(), None);
         (queues.push(coupon(), claim), told)
     }
 

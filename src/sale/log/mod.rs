@@ -158,6 +158,11 @@ impl OrderLog {
         &self.key
     }
 
+    /// Name of this consumer.
+    pub fn consumer(&self) -> &str {
+        &self.consumer
+    }
+
     /// Up to `count` entries that no consumer has been given yet. Never waits for one.
     ///
     /// # Errors

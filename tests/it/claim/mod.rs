@@ -27,5 +27,8 @@ mod promised;
 // A process that can't hear of units that come back.
 mod returns;
 
+// One claim, followed.
+mod traced;
+
 // The bound on a user's unpaid orders.
 mod hoarding;

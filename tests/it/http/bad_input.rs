@@ -7,12 +7,13 @@ use serde_json::{Value, json};
 use crate::support::{Reply, TestApp, scoped_token};
 
 /// Routes with an id in their path: method, and the text around the id.
-const WITH_AN_ID: [(&str, &str, &str); 9] = [
+const WITH_AN_ID: [(&str, &str, &str); 10] = [
     ("POST", "/v1/coupons/", "/claims"),
     ("GET", "/v1/coupons/", "/claims/me"),
     ("GET", "/v1/coupons/", ""),
     ("GET", "/v1/coupons/", "/live"),
     ("GET", "/v1/orders/", ""),
+    ("GET", "/v1/orders/", "/trace"),
     ("POST", "/v1/coupons/", "/archive"),
     ("POST", "/v1/postponed/", "/retry"),
     ("POST", "/v1/payments/", "/close"),

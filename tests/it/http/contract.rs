@@ -8,7 +8,7 @@ use super::bad_input::flash;
 use crate::support::TestApp;
 
 /// Ids of operations. Generated clients call their functions by these, so none changes.
-const OPERATIONS: [&str; 40] = [
+const OPERATIONS: [&str; 41] = [
     "archiveCoupon",
     "cancelOrder",
     "claimCoupon",
@@ -18,6 +18,7 @@ const OPERATIONS: [&str; 40] = [
     "discardDeadLetter",
     "editCoupon",
     "endCoupon",
+    "followClaim",
     "getComparison",
     "getCoupon",
     "getLiveness",

@@ -265,6 +265,13 @@ impl TestApp {
         self.send(request.header("prefer", prefer), "POST", &path).await
     }
 
+    /// `user` claims `coupon` with this `X-Trace` header.
+    pub async fn claim_traced(&self, user: i64, coupon: CouponId, value: &str) -> Reply {
+        let path = format!("/v1/coupons/{coupon}/claims");
+        let request = self.client.post(self.url.clone() + &path).bearer_auth(self.token(user));
+        self.send(request.header("x-trace", value), "POST", &path).await
+    }
+
     /// What became of `user`'s claim.
     pub async fn my_claim(&self, user: i64, coupon: CouponId) -> Reply {
         self.get(&format!("/v1/coupons/{coupon}/claims/me"), &self.token(user)).await

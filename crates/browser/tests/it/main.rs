@@ -11,6 +11,9 @@ mod board;
 // The page of storms.
 mod storm;
 
+// The page of one claim.
+mod trace;
+
 // The page for all: keyboard, languages, contrasts and sizes.
 mod access;
 

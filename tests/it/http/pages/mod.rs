@@ -27,7 +27,7 @@ const SHOP_BYTES_MAX: usize = 25 * 1024;
 const BYTES_MAX: usize = 70 * 1024;
 
 /// The pages.
-const PAGES: [&str; 4] = ["/", "/sale/1024", "/board", "/storm"];
+const PAGES: [&str; 5] = ["/", "/sale/1024", "/board", "/storm", "/claim/1024"];
 
 /// The policy of each page.
 const POLICY: [&str; 11] = [
@@ -139,7 +139,7 @@ async fn files_of_another_build_are_those_of_this_one_and_kept_by_no_cache() {
 async fn the_page_is_small() {
     let app = TestApp::demo().await;
     for (pages, bytes_max) in
-        [(&["/"][..], SHOP_BYTES_MAX), (&["/", "/board", "/storm"], BYTES_MAX)]
+        [(&["/"][..], SHOP_BYTES_MAX), (&["/", "/board", "/storm", "/claim/1024"], BYTES_MAX)]
     {
         let files = pages_and_files(&app, pages).await;
         let bytes: usize = files.values().map(|file| file.bytes.len()).sum();
@@ -159,11 +159,12 @@ async fn the_page_is_small() {
 #[tokio::test]
 async fn pages_are_served_only_where_they_are_asked_for() {
     let app = TestApp::start().await;
-    for path in ["/", "/sale/1024", "/board", "/assets/00000000/shop.css"] {
+    for path in ["/", "/sale/1024", "/board", "/claim/1024", "/assets/00000000/shop.css"] {
         assert_eq!(app.get(path, "").await.refusal(), (404, "not_found"), "{path}");
     }
     let shop = TestApp::configured(&["--pages", "shop"]).await;
     assert_eq!(get(&shop, "/", &[]).await.status, 200);
+    assert_eq!(get(&shop, "/claim/1024", &[]).await.status, 404, "only the demo follows claims");
     for app in [&app, &shop] {
         for path in OF_THE_DEMO {
             let refused = enter(app, path, &[]).await;
@@ -301,6 +302,30 @@ fn each_state_of_a_storm_has_words_in_both_languages() {
         ("locked", &["no_link", "invalid_code", "invalid_token", "forbidden", "wrong_host"]),
     ] {
         names.iter().for_each(|name| has(&format!("{group}.{name}")));
+    }
+}
+
+#[tokio::test]
+async fn each_step_of_a_claim_and_each_refusal_has_words_in_both_languages() {
+    let [english, chinese] = ["trace/en", "trace/zh"].map(words);
+    assert!(english.keys().eq(chinese.keys()), "left: English; right: Chinese");
+    assert!(english.values().chain(chinese.values()).all(|word| !word.trim().is_empty()));
+    let has = |key: &str| assert!(english.contains_key(key), "no words for {key}");
+    let app = TestApp::start().await;
+    let document = app.get("/openapi.json", "").await.body;
+    let steps = document["components"]["schemas"]["StepName"]["enum"].as_array();
+    let steps = steps.expect("the steps of a claim");
+    assert_eq!(steps.len(), 8);
+    for step in steps {
+        let name = step.as_str().expect("a word");
+        has(&format!("step.{name}"));
+        has(&format!("crash.{name}"));
+    }
+    let responses = document["paths"]["/v1/orders/{id}/trace"]["get"]["responses"].as_object();
+    for response in responses.expect("they are documented").values() {
+        for code in codes(&document, response).iter().filter(|code| !WORDLESS[1..].contains(code)) {
+            has(&format!("refused.{code}"));
+        }
     }
 }
 

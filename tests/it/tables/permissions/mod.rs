@@ -85,6 +85,7 @@ const OPERATIONS: &[([u16; 8], &str, &str, Of)] = &[
     ([401, 401, 401, 200, 404, 404, 404, 404], "get", "/v1/orders/{id}/qr", Of::PaidOrder),
     ([401, 401, 401, 403, 403, 200, 200, 200], "post", "/v1/orders/{id}/redeem", Of::PaidOrder),
     ([401, 401, 401, 200, 404, 404, 404, 404], "post", "/v1/orders/{id}/refund", Of::PaidOrder),
+    ([401, 401, 401, 200, 404, 404, 200, 200], "get", "/v1/orders/{id}/trace", Of::TracedOrder),
     ([403, 403, 403, 403, 403, 403, 403, 403], "post", "/v1/payments/callback", Of::UnpaidOrder),
     ([401, 401, 401, 403, 403, 403, 200, 200], "get", "/v1/payments/owed", Of::HeldPayment),
     ([401, 401, 401, 403, 403, 403, 403, 204], "post", "/v1/payments/{id}/close", Of::HeldPayment),
@@ -124,6 +125,8 @@ enum Of {
     UnpaidOrder,
     /// The owner's.
     PaidOrder,
+    /// The owner's, of a claim that is followed.
+    TracedOrder,
     /// The owner's, paid, with the digits of its id as its code.
     CodedOrder,
     /// The owner's promise, in review.
@@ -289,6 +292,7 @@ impl Cell<'_> {
             403 if self.path.ends_with("callback") => Some("invalid_signature"),
             403 => Some("forbidden"),
             404 if self.path.ends_with("claims/me") => Some("not_claimed"),
+            404 if self.path.ends_with("trace") => Some("not_traced"),
             404 => Some("order_not_found"),
             _ => None,
         }
@@ -357,6 +361,11 @@ async fn of_a_sale(app: &TestApp, of: Of, coupon: CouponId) -> Thing {
         Of::UnpaidOrder | Of::ClaimedSale => Some(app.order(OWNER, coupon).await),
         Of::PaidOrder | Of::CodedOrder | Of::EndedSale => Some(app.paid_order(OWNER, coupon).await),
         Of::DeadLetter => Some(in_review(app, OWNER, coupon).await),
+        Of::TracedOrder => {
+            let order = app.claim_traced(OWNER, coupon, "1").await.order_id();
+            app.write_orders().await;
+            Some(order)
+        }
         _ => None,
     };
     match of {
@@ -367,7 +376,7 @@ async fn of_a_sale(app: &TestApp, of: Of, coupon: CouponId) -> Thing {
     }
     let id = match (of, order) {
         (Of::DeadLetter, _) => app.number("SELECT max(id) FROM dead_letters").await,
-        (Of::UnpaidOrder | Of::PaidOrder | Of::CodedOrder, Some(order)) => order,
+        (Of::UnpaidOrder | Of::PaidOrder | Of::CodedOrder | Of::TracedOrder, Some(order)) => order,
         _ => coupon.get(),
     };
     Thing { id, coupon: Some(coupon), order }

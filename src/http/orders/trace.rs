@@ -1,0 +1,39 @@
+//! One claim, followed: its steps with their times, for its user and for operators.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+
+use crate::app::App;
+use crate::http::auth::Reader;
+use crate::http::extract::Id;
+use crate::http::problem::Problem;
+use crate::sale::ids::OrderId;
+use crate::sale::trace::steps::Trace;
+
+/// Follow my claim, step by step.
+///
+/// For an accepted claim that was sent with `X-Trace: 1` to the same process, a moment ago. A step that this process has
+/// not measured is null: a worker elsewhere has written the row, or the times are forgotten. Operators and
+/// administrators follow each claim.
+#[utoipa::path(
+    get, path = "/v1/orders/{id}/trace", operation_id = "followClaim", tag = "orders", security(("user" = [])),
+    params(("id" = OrderId, Path, description = "Id of the order")),
+    responses(
+        (status = 200, description = "The steps, as far as they are known", body = Trace),
+    ),
+    extensions(("x-problems" = json!(["not_traced"]))),
+)]
+pub async fn follow(
+    State(app): State<Arc<App>>,
+    Reader { user, reads_all }: Reader,
+    Id(order): Id<OrderId>,
+) -> Result<Json<Trace>, Problem> {
+    let asker = (!reads_all).then_some(user);
+    let trace = app.traces.follow(order, asker).await?;
+    trace.map(Json).ok_or_else(|| {
+        let detail = "this process remembers no such claim of yours; a claim is followed if it is sent with `X-Trace: 1`";
+        Problem::not_found("not_traced", detail)
+    })
+}
