@@ -28,7 +28,7 @@ pub fn headers() -> Value {
         "WwwAuthenticate": text("How to authenticate, and the fault of a token that was refused (RFC 6750).", "Bearer"),
         "RateLimitPolicy": text("The bound: its name, and requests (`q`) in a window of seconds (`w`).", r#""user-claims";q=10;w=1"#),
         "RateLimit": text("State of the bound: requests that are left (`r`), and seconds until there are more (`t`).", r#""user-claims";r=0;t=1"#),
-        "ETag": text("Tag of this reply; changes with each byte of it.", r#""5f2b0d6c9f0c4c0e8f0e3d1a7b6c5d4e""#),
+        "ETag": text("Tag of this reply; changes with each byte of it. That of a coupon begins with its revision, and is fit for If-Match.", r#""revision-3.5f2b0d6c9f0c4c0e8f0e3d1a7b6c5d4e""#),
         "RetryAfter": {"description": "Seconds after which to ask again.", "schema": {"type": "integer", "minimum": 1}, "example": 1},
     })
 }
@@ -59,7 +59,9 @@ fn complete_one(path: &str, operation: &mut Value, shared: &mut Map<String, Valu
     for response in responses.values_mut() {
         let own = response["headers"].take();
         response["headers"] = json!({"x-request-id": header("RequestId")});
-        for (name, shared) in [("Location", "Location"), ("Retry-After", "RetryAfter")] {
+        for (name, shared) in
+            [("Location", "Location"), ("Retry-After", "RetryAfter"), ("ETag", "ETag")]
+        {
             if own[name].is_object() {
                 response["headers"][name] = header(shared);
             }
