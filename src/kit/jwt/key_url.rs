@@ -6,7 +6,7 @@
 //! A key that the issuer takes out of its set counts no more after the next look.
 
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
@@ -117,8 +117,7 @@ impl KeyUrl {
             Ok((document, _)) => Ok(document.clone()),
             Err(error) => Err(error.clone()),
         };
-        let is_news = self.seen().as_ref() != Some(&result);
-        *self.seen() = Some(result);
+        let is_news = self.seen().replace(result.clone()).as_ref() != Some(&result);
         match found {
             Ok((_, keys)) => {
                 if is_news {
@@ -153,7 +152,7 @@ impl KeyUrl {
         Ok((document, keys))
     }
 
-    fn seen(&self) -> impl std::ops::DerefMut<Target = Option<Result<Bytes, String>>> {
+    fn seen(&self) -> MutexGuard<'_, Option<Result<Bytes, String>>> {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
