@@ -107,6 +107,10 @@ pub struct Config {
     #[arg(long, env = "FLASH_SALE_TOKEN_KEYS", value_name = "FILE")]
     pub token_keys: Option<PathBuf>,
 
+    /// URL of an issuer's public keys, whose tokens are accepted too; fetched again every five minutes, and the last good ones stay
+    #[arg(long, env = "FLASH_SALE_TOKEN_JWKS_URL", value_name = "URL", value_parser = key_set_url)]
+    pub token_jwks_url: Option<Uri>,
+
     /// Address of the API; port 0 for one that is free
     #[arg(long, env = "FLASH_SALE_LISTEN", default_value = "127.0.0.1:8080", value_parser = address)]
     pub listen: SocketAddr,
@@ -645,15 +649,25 @@ fn invalid<T>(message: impl Into<String>) -> Result<T, InvalidConfig> {
 }
 
 fn gateway_url(value: &str) -> Result<Uri, String> {
-    const WANTED: &str =
-        "give http:// or https://, a host, and a path if need be, as in https://pay.example.com/v1";
-    let url: Uri = value.parse().map_err(|_| WANTED.to_owned())?;
+    http_url(value).filter(|url| url.query().is_none()).ok_or_else(|| {
+        "give http:// or https://, a host, and a path if need be, as in https://pay.example.com/v1"
+            .to_owned()
+    })
+}
+
+fn key_set_url(value: &str) -> Result<Uri, String> {
+    http_url(value).ok_or_else(|| {
+        "give https://, a host and a path, as in https://issuer.example/.well-known/jwks.json; http:// on this machine alone"
+            .to_owned()
+    })
+}
+
+/// A URL that can be called, without a password in it.
+fn http_url(value: &str) -> Option<Uri> {
+    let url: Uri = value.parse().ok()?;
     let is_http = matches!(url.scheme_str(), Some("http" | "https"));
-    let is_plain = url.query().is_none() && !value.contains(['@', '#']);
-    if is_http && is_plain && url.host().is_some_and(|host| !host.is_empty()) {
-        return Ok(url);
-    }
-    Err(WANTED.to_owned())
+    let has_host = url.host().is_some_and(|host| !host.is_empty());
+    (is_http && has_host && !value.contains(['@', '#'])).then_some(url)
 }
 
 fn secret(value: &str) -> Result<SecretString, std::convert::Infallible> {
@@ -790,6 +804,22 @@ mod tests {
                 Command::try_parse_from(["flash-sale", "--gateway-url", bad]).is_err(),
                 "{bad}"
             );
+        }
+    }
+
+    #[test]
+    fn a_url_of_keys_is_one_that_can_be_called() {
+        for good in ["https://issuer.example/keys?policy=1", "http://127.0.0.1:1", "http://[::1]/"]
+        {
+            assert!(
+                Command::try_parse_from(["flash-sale", "--token-jwks-url", good]).is_ok(),
+                "{good}"
+            );
+        }
+        for bad in ["", "keys.json", "/keys", "file:///keys", "https://", "https://u:p@x/keys"] {
+            let refused = Command::try_parse_from(["flash-sale", "--token-jwks-url", bad]).err();
+            let refused = refused.unwrap_or_else(|| panic!("{bad:?} was taken")).to_string();
+            assert!(refused.contains("jwks.json"), "{refused}");
         }
     }
 

@@ -26,6 +26,8 @@ pub const REPLY_READ_MAX: Duration = Duration::from_secs(60);
 pub const STREAM_TIMEOUT: Duration = Duration::from_secs(60);
 /// Period in which connections are searched for those that are overdue.
 pub const CONNECTION_LOOK_PERIOD: Duration = Duration::from_millis(250);
+/// Period of the looks whether a client is gone that has closed its half of the connection and waits for a reply.
+pub const HALF_CLOSED_LOOK_PERIOD: Duration = Duration::from_millis(100);
 /// Time in which a connection that is overdue has to have ended by itself.
 pub const OVERDUE_CLOSE_MAX: Duration = Duration::from_secs(1);
 /// Longest key of a request (`Idempotency-Key`).
@@ -384,6 +386,16 @@ pub const PRICES_REMEMBERED_MAX: u64 = 10_000;
 pub const SIGNATURE_AGE_MAX: Duration = Duration::from_secs(300);
 /// Bytes of a gateway's reply, at most.
 pub const GATEWAY_REPLY_BYTES_MAX: usize = 64 * 1024;
+/// Bytes of a set of public keys that an issuer serves, at most; one of a hundred keys has 50 KB.
+pub const KEY_SET_BYTES_MAX: usize = 256 * 1024;
+/// Time for fetching such a set.
+pub const KEY_SET_TIMEOUT: Duration = Duration::from_secs(5);
+/// Period in which it is fetched.
+pub const KEY_SET_PERIOD: Duration = Duration::from_secs(300);
+/// Pause between two looks at it, at least, after a failure or for a token that names an unknown key.
+pub const KEY_SET_PAUSE: Duration = Duration::from_secs(60);
+/// The same while there are no keys at all.
+pub const KEY_SET_PAUSE_WITHOUT_KEYS: Duration = Duration::from_secs(1);
 /// Pause before an opened payment is first asked about; the next ones are twice as long each, up to an hour. The
 /// gateway confirms by itself long before, unless its callback got lost.
 pub const OPENED_LOOK_PAUSE: Duration = Duration::from_secs(60);

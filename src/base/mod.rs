@@ -28,5 +28,9 @@ pub mod shutdown;
 // The clock, passed in.
 pub mod clock;
 
+// Inputs of tests, changed at random.
+#[cfg(test)]
+pub mod fuzzing;
+
 // Bounds of everything, and their relations.
 pub mod limits;

@@ -19,6 +19,7 @@ use crate::base::shutdown::{Shutdown, StopRequests};
 use crate::http::state::HttpState;
 use crate::http::{self, server};
 use crate::kit::jwt::Tokens;
+use crate::kit::jwt::key_url::{self, KeyUrl, Pace};
 use crate::kit::open_files;
 use crate::worker;
 
@@ -41,12 +42,19 @@ pub async fn run(
     config.validate()?;
     let mut stop_requests = StopRequests::listen()?;
     // Checked before any server is started: without a secret or an address, none is needed.
-    let tokens = tokens(config)?;
+    let mut tokens = tokens(config)?;
     tell_who_takes_money(config);
     make_room_for_connections(config.connections_max);
     let listeners = Listeners::bind(config)?;
+    let opened = async {
+        let (stores, ()) = tokio::join!(
+            OpenStores::open(&config.stores, As::Service),
+            fetch_keys(config, &mut tokens),
+        );
+        stores
+    };
     let stores = tokio::select! {
-        stores = OpenStores::open(&config.stores, As::Service) => stores?,
+        stores = opened => stores?,
         signal = stop_requests.next() => {
             tracing::info!(signal, "stopped while starting");
             return Ok(());
@@ -96,9 +104,24 @@ fn tokens(config: &Config) -> anyhow::Result<Tokens> {
     }
     let mut tokens = Tokens::configured(&config.stores, &token_secret(&config.stores)?);
     if let Some(file) = &config.token_keys {
-        tokens.accept_keys_of(file).context("--token-keys can't be used")?;
+        let keys = tokens.accept_keys_of(file).context("--token-keys can't be used")?;
+        tracing::info!(file = %file.display(), "the file with the keys of tokens has been read; {keys}");
     }
     Ok(tokens)
+}
+
+/// Fetches the public keys of an issuer, if one is named. The service starts without them: the issuer may come back.
+async fn fetch_keys(config: &Config, tokens: &mut Tokens) {
+    let Some(url) = config.token_jwks_url.as_ref().filter(|_| config.has_role(Role::Api)) else {
+        return;
+    };
+    if key_url::is_unprotected(url) {
+        tracing::warn!(%url, "{}", key_url::UNPROTECTED);
+    }
+    let keys = Arc::new(KeyUrl::new(url.clone(), Pace::default()));
+    // The outcome is logged there.
+    let _: Result<(), String> = keys.look().await;
+    tokens.accept_keys_under(keys);
 }
 
 /// Serves for the delay, then finishes the work that has begun; a further signal cuts either short.

@@ -229,3 +229,91 @@ fn refused(rejection: JsonRejection) -> Problem {
         _ => Problem::new(StatusCode::BAD_REQUEST, "malformed_json", detail),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde::Serialize;
+
+    use super::*;
+    use crate::base::fuzzing::Fuzz;
+    use crate::sale::coupon::input::{CouponEdit, NewCoupon, Restock};
+
+    const COUPON: &str = r#"{"kind":"flash","title":"A cup of tea","sub_title":"or coffee","rules":"one\neach","pay_cents":100,"currency":"EUR","value_cents":250,"sale":{"total":10,"opens_at":"2030-01-01T00:00:00Z","closes_at":"2030-01-02T00:00:00+02:00","durability":"replica:2"}}"#;
+    const WORDS: &[&str] = &[
+        "null",
+        "true",
+        "-1",
+        "1e3",
+        "5.0",
+        "1e999",
+        "9223372036854775808",
+        "\"\"",
+        "[]",
+        "{}",
+        ",",
+        ":",
+        "\\ud800",
+        "\\u0000",
+        "\u{202e}",
+        "\"stock\":3",
+        "\"kind\":\"regular\"",
+        "\"revision\":2",
+        "\u{feff}",
+    ];
+
+    fn seeds(seeds: &[&str]) -> Vec<Vec<u8>> {
+        seeds.iter().map(|seed| seed.as_bytes().to_vec()).collect()
+    }
+
+    /// A body that is taken fits the schema of the contract; one that is refused is a whole problem, without Rust.
+    fn taken<T: Body>(input: &[u8]) -> Option<T> {
+        match valid_json::<T>(input) {
+            Ok(body) => {
+                let mut value = serde_json::from_slice(input).expect("it is JSON");
+                drop_zero_fractions(&mut value);
+                assert_eq!(check::wrong_members::<T>(&value), [], "{value}");
+                Some(body)
+            }
+            Err(problem) => {
+                let body: Value = serde_json::from_slice(&problem.body("x")).expect("it is JSON");
+                assert!([400, 422].contains(&body["status"].as_u64().expect("a status")), "{body}");
+                for rust in ["crate::", "Option<", "i64", "u64"] {
+                    assert!(!body["detail"].as_str().expect("words").contains(rust), "{body}");
+                }
+                None
+            }
+        }
+    }
+
+    /// A body that was taken, written and read again is the same.
+    fn again<T: Body + Serialize>(body: T) {
+        let once = serde_json::to_value(&body).expect("it can be written");
+        // What is written names members without a value, too.
+        let again: T = serde_json::from_value(once.clone()).expect("it can be read");
+        assert_eq!(serde_json::to_value(&again).expect("it can be written"), once);
+    }
+
+    #[test]
+    fn fuzz_new_coupons() {
+        let seeds = seeds(&[
+            COUPON,
+            r#"{"kind":"regular","title":"t","pay_cents":1,"value_cents":2}"#,
+            r#"{"kind":"flash","title":"t","pay_cents":1.0,"value_cents":2,"sale":{"stock":1,"opens_at":"2030-01-01T00:00:00Z","closes_at":"2030-01-01T00:00:00.001Z"}}"#,
+        ]);
+        Fuzz { target: "new-coupons", seeds, words: WORDS }
+            .run(|input| taken::<NewCoupon>(input).into_iter().for_each(again));
+    }
+
+    #[test]
+    fn fuzz_changes_of_coupons() {
+        let seeds = seeds(&[
+            r#"{"revision":2,"title":"t","sale":{"total":5,"closes_at":"2031-01-01T00:00:00Z"}}"#,
+            r#"{"units":5,"key":"spring"}"#,
+            COUPON,
+        ]);
+        Fuzz { target: "changes-of-coupons", seeds, words: WORDS }.run(|input| {
+            taken::<CouponEdit>(input);
+            taken::<Restock>(input);
+        });
+    }
+}

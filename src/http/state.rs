@@ -86,8 +86,8 @@ impl Demo {
 }
 
 impl HttpState {
-    /// The state of this service, as the configuration has it. A task of the service keeps the memory of the bounds
-    /// small, and reads the public keys of tokens again.
+    /// The state of this service, as the configuration has it. Tasks of the service keep the memory of the bounds small,
+    /// and read and fetch the public keys of tokens again.
     pub fn new(app: Arc<App>, config: &Config, tokens: Tokens) -> Self {
         let (access_log, lines) = AccessLog::new(config.access_log_one_in).unzip();
         let front = Front {
@@ -109,6 +109,11 @@ impl HttpState {
                 let actor = |header: &HeaderValue| actor(&http.front().tokens, header);
                 access_log::write(lines, stop, actor).await;
             });
+        }
+        if let Some(keys) = this.front().tokens.key_url().cloned() {
+            let app = this.shared.app.clone();
+            let shutdown = app.shutdown.clone();
+            shutdown.spawn(async move { keys.keep(&app.metrics, app.shutdown.stop_token()).await });
         }
         let bounded = this.clone();
         app::repeat(&this.shared.app, limits::HOUSEKEEPING_PERIOD, move |_| {

@@ -1,4 +1,9 @@
-//! Entity tags (RFC 9110, section 8.8.3): a client that has a reply already is told so, and gets no body.
+//! Entity tags (RFC 9110, section 8.8.3): a client that has a reply already is told so, and gets no body; and a change may
+//! name the state that it is made for.
+//!
+//! The tag of a coupon begins with its revision: `"revision-3.<digest of the reply>"`. The digest changes with each claim,
+//! because a reply names the units left. A change looks at the revision alone, so the tag of any reply about this
+//! revision counts for it, and so does `"revision-3"`.
 
 use std::convert::Infallible;
 
@@ -10,6 +15,8 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
+
+use super::problem::{Problem, WrongMember};
 
 /// Tags of the replies that the client has (If-None-Match).
 pub struct Held(HeaderMap);
@@ -29,22 +36,108 @@ impl<S: Send + Sync> FromRequestParts<S> for Held {
 impl Held {
     /// The reply with this body and its tag; without the body for a client that has it.
     pub fn reply(&self, body: &impl Serialize) -> Response {
-        let body = to_raw_value(body).expect("a reply can be written as JSON");
-        let tag = tag(&body);
-        let about = [(header::ETAG, HeaderValue::try_from(&tag).expect("digits and letters"))];
-        match is_held(&self.0, &tag) {
+        self.answer(&written(body), "")
+    }
+
+    /// The same about a thing that has revisions.
+    pub fn reply_of(&self, revision: i64, body: &impl Serialize) -> Response {
+        self.answer(&written(body), &named(revision))
+    }
+
+    fn answer(&self, body: &RawValue, revision: &str) -> Response {
+        let tag = tag(body, revision);
+        let about = [(header::ETAG, tag.clone())];
+        match is_held(&self.0, tag.to_str().expect("digits and letters")) {
             true => (StatusCode::NOT_MODIFIED, about).into_response(),
             false => (about, Json(body)).into_response(),
         }
     }
 }
 
+/// The reply to a change, with the tag of the state that it made.
+pub fn changed(status: StatusCode, revision: i64, body: &impl Serialize) -> Response {
+    let body = written(body);
+    let tag = tag(&body, &named(revision));
+    (status, [(header::ETAG, tag)], Json(body)).into_response()
+}
+
+fn written(body: &impl Serialize) -> Box<RawValue> {
+    to_raw_value(body).expect("a reply can be written as JSON")
+}
+
+const REVISION: &str = "revision-";
+
+fn named(revision: i64) -> String {
+    format!("{REVISION}{revision}.")
+}
+
 /// Strong: another byte is another tag.
-fn tag(body: &RawValue) -> String {
+fn tag(body: &RawValue, revision: &str) -> HeaderValue {
     let digest = digest::digest(&digest::SHA256, body.get().as_bytes());
     let (half, _) = digest.as_ref().split_at(16);
     let digits: String = half.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("\"{digits}\"")
+    HeaderValue::try_from(format!("\"{revision}{digits}\"")).expect("digits and letters")
+}
+
+/// Condition of a change in the header If-Match.
+#[derive(Default)]
+pub struct IfMatch {
+    /// The revision that the thing has to have; 0, which none has, for a tag that is no present one.
+    revision: Option<i64>,
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for IfMatch {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        let mut values = parts.headers.get_all(header::IF_MATCH).iter();
+        let Some(value) = values.next() else { return Ok(Self::default()) };
+        let value = value.to_str().ok().filter(|_| values.next().is_none());
+        match value.map(str::trim) {
+            Some("*") => Ok(Self::default()),
+            Some(value) if is_one_tag(value) => {
+                Ok(Self { revision: Some(revision_of(value).unwrap_or(0)) })
+            }
+            _ => Err(Problem::new(StatusCode::BAD_REQUEST, "invalid_if_match", INVALID)),
+        }
+    }
+}
+
+const INVALID: &str = r#"send the header `If-Match` once, with one tag: that of a reply about the coupon, or its revision as in "revision-3""#;
+
+impl IfMatch {
+    /// The revision that header and body ask for; refused if each asks for another.
+    pub fn with(&self, in_body: Option<i64>) -> Result<Option<i64>, Problem> {
+        match (self.revision, in_body) {
+            (Some(header), Some(body)) if header != body => {
+                let detail = "isn't the revision that the header If-Match names: send one of both";
+                let (pointer, detail) = ("/revision".to_owned(), detail.to_owned());
+                Err(Problem::invalid_body(vec![WrongMember { pointer, detail }]))
+            }
+            (header, body) => Ok(header.or(body)),
+        }
+    }
+
+    /// The problem of a thing with another revision than the request asks for, in these words.
+    pub fn conflict(&self, detail: String) -> Problem {
+        match self.revision {
+            Some(_) => Problem::new(StatusCode::PRECONDITION_FAILED, "precondition_failed", detail),
+            None => Problem::new(StatusCode::CONFLICT, "revision_conflict", detail),
+        }
+    }
+}
+
+fn is_one_tag(value: &str) -> bool {
+    let inner = opaque(value).strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
+    inner.is_some_and(|inner| inner.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'"'))
+}
+
+/// The revision in a strong tag; a weak one never matches (RFC 9110, section 13.1.1).
+fn revision_of(tag: &str) -> Option<i64> {
+    let name = tag.strip_prefix('"')?.strip_suffix('"')?.strip_prefix(REVISION)?;
+    let (revision, _digest) = name.split_once('.').unwrap_or((name, ""));
+    let plain = revision.bytes().all(|digit| digit.is_ascii_digit());
+    revision.parse().ok().filter(|_| plain)
 }
 
 /// Whether these headers name the tag, by the weak comparison that reads ask for.

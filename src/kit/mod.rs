@@ -9,8 +9,8 @@ pub mod jwt;
 // Requests to another server, signed.
 pub mod signed_http;
 
-// Public keys of access tokens, from a file.
-pub mod public_keys;
+// Requests to another server, bounded.
+pub mod http_client;
 
 // Signatures of callbacks.
 pub mod signature;

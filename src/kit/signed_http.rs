@@ -2,28 +2,22 @@
 
 use std::time::Duration;
 
-use axum::body::{self, Body};
+use axum::body::Body;
 use axum::http::{Method, Request, StatusCode, Uri, header};
-use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tokio::time::timeout;
 
+use super::http_client::{HttpClient, in_words};
 use crate::base::clock::Clock;
 use crate::kit::signature::Signatures;
 
 /// Sends signed requests to one server.
 pub struct SignedClient {
-    client: Client<HttpsConnector<HttpConnector>, Body>,
+    client: HttpClient,
     /// Where the server's paths begin, without a slash at its end.
     base: String,
     signatures: Signatures,
     clock: Clock,
-    timeout: Duration,
-    reply_bytes_max: usize,
 }
 
 /// Reason why there is no answer.
@@ -46,11 +40,9 @@ impl SignedClient {
         timeout: Duration,
         reply_bytes_max: usize,
     ) -> Self {
-        let connector =
-            HttpsConnectorBuilder::new().with_webpki_roots().https_or_http().enable_http1().build();
-        let client = Client::builder(TokioExecutor::new()).build(connector);
+        let client = HttpClient::new(timeout, reply_bytes_max);
         let base = base.to_string().trim_end_matches('/').to_owned();
-        Self { client, base, signatures, clock, timeout, reply_bytes_max }
+        Self { client, base, signatures, clock }
     }
 
     /// Posts `request` to `path` below the base, and reads the answer.
@@ -63,7 +55,8 @@ impl SignedClient {
         path: &str,
         request: &impl Serialize,
     ) -> Result<T, NoAnswer> {
-        let message = serde_json::to_vec(request).map_err(unknown)?;
+        let unknown = NoAnswer::Unknown;
+        let message = serde_json::to_vec(request).map_err(in_words).map_err(unknown)?;
         let stamp = self.signatures.stamp(&message, self.clock.now());
         let request = Request::builder()
             .method(Method::POST)
@@ -71,10 +64,9 @@ impl SignedClient {
             .header(header::CONTENT_TYPE, "application/json")
             .header("x-signature", stamp)
             .body(Body::from(message))
+            .map_err(in_words)
             .map_err(unknown)?;
-        let answered = timeout(self.timeout, self.answer(request)).await;
-        let (status, bytes) = answered
-            .map_err(|_| NoAnswer::Unknown(format!("no answer in {:?}", self.timeout)))??;
+        let (status, bytes) = self.client.send(request).await.map_err(unknown)?;
         if status.is_client_error() {
             let words = String::from_utf8_lossy(&bytes).chars().take(200).collect();
             return Err(NoAnswer::Refused(status, words));
@@ -82,23 +74,6 @@ impl SignedClient {
         if !status.is_success() {
             return Err(NoAnswer::Unknown(format!("answered {status}")));
         }
-        serde_json::from_slice(&bytes).map_err(unknown)
+        serde_json::from_slice(&bytes).map_err(in_words).map_err(unknown)
     }
-
-    async fn answer(&self, request: Request<Body>) -> Result<(StatusCode, body::Bytes), NoAnswer> {
-        let reply = self.client.request(request).await.map_err(unknown)?;
-        let status = reply.status();
-        let bytes = body::to_bytes(Body::new(reply.into_body()), self.reply_bytes_max).await;
-        Ok((status, bytes.map_err(unknown)?))
-    }
-}
-
-fn unknown(error: impl std::error::Error) -> NoAnswer {
-    let mut words = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        words = format!("{words}: {cause}");
-        source = cause.source();
-    }
-    NoAnswer::Unknown(words)
 }

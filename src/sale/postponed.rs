@@ -142,17 +142,24 @@ impl Postponed {
         Ok(items.collect())
     }
 
-    /// Makes an item due now. False if there is no such note.
+    /// Makes an item due now; one that is due already stays as it is. False if there is no such note.
     pub async fn retry(&self, id: PostponedId, by: &Actor) -> sqlx::Result<bool> {
         let mut tx = self.pool.begin().await?;
         let due = sqlx::query!(
-            "UPDATE postponed SET next_try_at = now(), updated_at = now() WHERE id = $1
-             RETURNING pass, item",
+            "UPDATE postponed SET next_try_at = now(), updated_at = now()
+             WHERE id = $1 AND next_try_at > now() RETURNING pass, item",
             id.get(),
         )
         .fetch_optional(&mut *tx)
         .await?;
-        let Some(due) = due else { return Ok(false) };
+        let Some(due) = due else {
+            return sqlx::query_scalar!(
+                r#"SELECT EXISTS (SELECT FROM postponed WHERE id = $1) AS "there!""#,
+                id.get(),
+            )
+            .fetch_one(&mut *tx)
+            .await;
+        };
         let event = Event::of(Action::RetryPostponed, id.get());
         let item = json!({"pass": due.pass, "item": due.item.to_string()});
         audit::note(&mut tx, by, event.after(item)).await?;

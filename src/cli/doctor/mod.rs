@@ -36,6 +36,8 @@ use crate::base::clock::Clock;
 use crate::base::config::{Config, Role};
 use crate::base::limits;
 use crate::kit;
+use crate::kit::jwt::key_file::KeyFile;
+use crate::kit::jwt::key_url::{self, KeyUrl, Pace};
 use crate::kit::redis::Redis;
 
 #[derive(Args)]
@@ -72,6 +74,7 @@ pub async fn run(arguments: &DoctorArguments) -> anyhow::Result<()> {
     config.validate()?;
     let mut report = Report::default();
     report.print(configured(config));
+    report.print(public_keys(config).await);
     let found = match urls(&config.stores)? {
         Some((redis, database)) => {
             Some((redis.expose_secret().to_owned(), database.expose_secret().to_owned()))
@@ -168,6 +171,38 @@ fn token_secret(config: &Config) -> Finding {
         )),
         _ => Finding::Failure(format!("Token secret: {NO_TOKEN_SECRET}")),
     }
+}
+
+/// Public keys of tokens, in a file and under a URL.
+async fn public_keys(config: &Config) -> Vec<Finding> {
+    let mut found = Vec::new();
+    if !config.has_role(Role::Api) {
+        return found;
+    }
+    if let Some(file) = &config.token_keys {
+        found.push(match KeyFile::read(file) {
+            Ok(read) => Finding::Good(format!("Token keys in {}: {}", file.display(), read.keys())),
+            Err(error) => Finding::Failure(format!("Token keys: --token-keys: {error:#}")),
+        });
+    }
+    if let Some(url) = &config.token_jwks_url {
+        let keys = KeyUrl::new(url.clone(), Pace::default());
+        let looked = keys.look().await;
+        found.push(match (looked, keys.keys()) {
+            (Ok(()), Some(keys)) => Finding::Good(format!("Token keys under {url}: {keys}")),
+            (looked, _) => Finding::Failure(format!(
+                "Token keys under {url}: {}; tokens of their issuer would be answered 503",
+                looked.err().unwrap_or_default(),
+            )),
+        });
+        if key_url::is_unprotected(url) {
+            found.push(Finding::Warning(format!(
+                "Token keys under {url}: {}",
+                key_url::UNPROTECTED
+            )));
+        }
+    }
+    found
 }
 
 /// The private servers of a running service, or those that `serve` would start.

@@ -28,7 +28,7 @@ pub fn headers() -> Value {
         "WwwAuthenticate": text("How to authenticate, and the fault of a token that was refused (RFC 6750).", "Bearer"),
         "RateLimitPolicy": text("The bound: its name, and requests (`q`) in a window of seconds (`w`).", r#""user-claims";q=10;w=1"#),
         "RateLimit": text("State of the bound: requests that are left (`r`), and seconds until there are more (`t`).", r#""user-claims";r=0;t=1"#),
-        "ETag": text("Tag of this reply; changes with each byte of it.", r#""5f2b0d6c9f0c4c0e8f0e3d1a7b6c5d4e""#),
+        "ETag": text("Tag of this reply; changes with each byte of it. That of a coupon begins with its revision, and is fit for If-Match.", r#""revision-3.5f2b0d6c9f0c4c0e8f0e3d1a7b6c5d4e""#),
         "ServerTiming": text("Times of a claim that was sent with `X-Trace: 1`, in ms: its wait for a call of the script, and the call.", r#"queue;dur=0.420, script;dur=0.310;desc="17 claims""#),
         "RetryAfter": {"description": "Seconds after which to ask again.", "schema": {"type": "integer", "minimum": 1}, "example": 1},
     })
@@ -202,8 +202,12 @@ fn event(names: &Value, state: &Value) -> Value {
 }
 
 /// Headers that an operation names itself.
-const OWN_HEADERS: [(&str, &str); 3] =
-    [("Location", "Location"), ("Retry-After", "RetryAfter"), ("Server-Timing", "ServerTiming")];
+const OWN_HEADERS: [(&str, &str); 4] = [
+    ("Location", "Location"),
+    ("Retry-After", "RetryAfter"),
+    ("Server-Timing", "ServerTiming"),
+    ("ETag", "ETag"),
+];
 
 /// Headers of a reply to a client that asks too often.
 const BOUND: [(&str, &str); 3] = [

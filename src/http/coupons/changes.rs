@@ -1,23 +1,26 @@
 //! Changing coupons: edit, pause, resume, end, restock; for administrators. Each is safe to repeat.
+//!
+//! Edits and moves may name the revision that they are made for, in the body or as the header If-Match.
 
 use std::sync::Arc;
 
-use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
+use axum::response::Response;
 
 use crate::app::App;
 use crate::http::auth::{Admin, Operator, Staff};
 use crate::http::claims::coupon_not_found;
 use crate::http::extract::{Id, Valid, ValidOrDefault};
 use crate::http::problem::{Problem, WrongMember};
+use crate::http::tags::{self, IfMatch};
 use crate::sale::coupon::changes::ChangeOutcome;
 use crate::sale::coupon::input::{CouponEdit, Move, Restock};
 use crate::sale::coupon::model::{Coupon, CouponState};
 use crate::sale::coupon::rules::{Change, Refusal};
 use crate::sale::ids::CouponId;
 
-type Reply = Result<(StatusCode, Json<Coupon>), Problem>;
+type Reply = Result<Response, Problem>;
 
 /// Edit a coupon.
 ///
@@ -25,21 +28,27 @@ type Reply = Result<(StatusCode, Json<Coupon>), Problem>;
 /// total of a sale only grows.
 #[utoipa::path(
     patch, path = "/v1/coupons/{id}", operation_id = "editCoupon", tag = "coupons", security(("admin" = [])),
-    params(("id" = CouponId, Path, description = "Id of the coupon")),
+    params(
+        ("id" = CouponId, Path, description = "Id of the coupon"),
+        ("If-Match" = Option<String>, Header, pattern = r#"^(\*|(W/)?"[!#-~]*")$"#,
+            description = "Tag of a reply about the coupon, or its revision as in `\"revision-3\"`: only if the coupon still has that revision"),
+    ),
     request_body = CouponEdit,
     responses(
-        (status = 200, description = "The coupon; nothing has changed if it was like this before", body = Coupon),
-        (status = 202, description = "The coupon: it is decided, and Redis will be told; until then claims go on as before", body = Coupon),
+        (status = 200, description = "The coupon; nothing has changed if it was like this before", body = Coupon, headers(("ETag" = String))),
+        (status = 202, description = "The coupon: it is decided, and Redis will be told; until then claims go on as before", body = Coupon, headers(("ETag" = String))),
     ),
-    extensions(("x-problems" = json!(["coupon_not_found", "coupon_ended", "revision_conflict", "no_sale", "stock_only_grows"]))),
+    extensions(("x-problems" = json!(["coupon_not_found", "coupon_ended", "revision_conflict", "precondition_failed", "invalid_if_match", "no_sale", "stock_only_grows"]))),
 )]
 pub async fn edit(
     State(app): State<Arc<App>>,
     Admin(by): Admin,
     Id(coupon): Id<CouponId>,
-    Valid(edit): Valid<CouponEdit>,
+    if_match: IfMatch,
+    Valid(mut edit): Valid<CouponEdit>,
 ) -> Reply {
-    change(&app, &by, coupon, Change::Edit(edit)).await
+    edit.revision = if_match.with(edit.revision)?;
+    change(&app, &by, coupon, Change::Edit(edit), &if_match).await
 }
 
 /// Suspend the claims on a coupon.
@@ -47,21 +56,27 @@ pub async fn edit(
 /// With a revision, only if the coupon still has that one. Safe to repeat.
 #[utoipa::path(
     post, path = "/v1/coupons/{id}/pause", operation_id = "pauseCoupon", tag = "coupons", security(("operator" = [])),
-    params(("id" = CouponId, Path, description = "Id of the coupon")),
+    params(
+        ("id" = CouponId, Path, description = "Id of the coupon"),
+        ("If-Match" = Option<String>, Header, pattern = r#"^(\*|(W/)?"[!#-~]*")$"#,
+            description = "Tag of a reply about the coupon, or its revision as in `\"revision-3\"`: only if the coupon still has that revision"),
+    ),
     request_body = Option<Move>,
     responses(
-        (status = 200, description = "The coupon, paused", body = Coupon),
-        (status = 202, description = "The coupon: it is decided, and Redis will be told; until then claims go on as before", body = Coupon),
+        (status = 200, description = "The coupon, paused", body = Coupon, headers(("ETag" = String))),
+        (status = 202, description = "The coupon: it is decided, and Redis will be told; until then claims go on as before", body = Coupon, headers(("ETag" = String))),
     ),
-    extensions(("x-problems" = json!(["coupon_not_found", "invalid_transition", "revision_conflict"]))),
+    extensions(("x-problems" = json!(["coupon_not_found", "invalid_transition", "revision_conflict", "precondition_failed", "invalid_if_match"]))),
 )]
 pub async fn pause(
     State(app): State<Arc<App>>,
     Operator(by): Operator,
     Id(coupon): Id<CouponId>,
+    if_match: IfMatch,
     ValidOrDefault(Move { revision }): ValidOrDefault<Move>,
 ) -> Reply {
-    change(&app, &by, coupon, Change::Move(CouponState::Paused, revision)).await
+    let revision = if_match.with(revision)?;
+    change(&app, &by, coupon, Change::Move(CouponState::Paused, revision), &if_match).await
 }
 
 /// Let claims on a paused coupon go on.
@@ -69,21 +84,27 @@ pub async fn pause(
 /// With a revision, only if the coupon still has that one. Safe to repeat.
 #[utoipa::path(
     post, path = "/v1/coupons/{id}/resume", operation_id = "resumeCoupon", tag = "coupons", security(("operator" = [])),
-    params(("id" = CouponId, Path, description = "Id of the coupon")),
+    params(
+        ("id" = CouponId, Path, description = "Id of the coupon"),
+        ("If-Match" = Option<String>, Header, pattern = r#"^(\*|(W/)?"[!#-~]*")$"#,
+            description = "Tag of a reply about the coupon, or its revision as in `\"revision-3\"`: only if the coupon still has that revision"),
+    ),
     request_body = Option<Move>,
     responses(
-        (status = 200, description = "The coupon, active", body = Coupon),
-        (status = 202, description = "The coupon: it is decided, and Redis will be told; until then claims go on as before", body = Coupon),
+        (status = 200, description = "The coupon, active", body = Coupon, headers(("ETag" = String))),
+        (status = 202, description = "The coupon: it is decided, and Redis will be told; until then claims go on as before", body = Coupon, headers(("ETag" = String))),
     ),
-    extensions(("x-problems" = json!(["coupon_not_found", "invalid_transition", "revision_conflict"]))),
+    extensions(("x-problems" = json!(["coupon_not_found", "invalid_transition", "revision_conflict", "precondition_failed", "invalid_if_match"]))),
 )]
 pub async fn resume(
     State(app): State<Arc<App>>,
     Operator(by): Operator,
     Id(coupon): Id<CouponId>,
+    if_match: IfMatch,
     ValidOrDefault(Move { revision }): ValidOrDefault<Move>,
 ) -> Reply {
-    change(&app, &by, coupon, Change::Move(CouponState::Active, revision)).await
+    let revision = if_match.with(revision)?;
+    change(&app, &by, coupon, Change::Move(CouponState::Active, revision), &if_match).await
 }
 
 /// End a coupon, for good.
@@ -91,21 +112,27 @@ pub async fn resume(
 /// With a revision, only if the coupon still has that one. Safe to repeat.
 #[utoipa::path(
     post, path = "/v1/coupons/{id}/end", operation_id = "endCoupon", tag = "coupons", security(("operator" = [])),
-    params(("id" = CouponId, Path, description = "Id of the coupon")),
+    params(
+        ("id" = CouponId, Path, description = "Id of the coupon"),
+        ("If-Match" = Option<String>, Header, pattern = r#"^(\*|(W/)?"[!#-~]*")$"#,
+            description = "Tag of a reply about the coupon, or its revision as in `\"revision-3\"`: only if the coupon still has that revision"),
+    ),
     request_body = Option<Move>,
     responses(
-        (status = 200, description = "The coupon, ended", body = Coupon),
-        (status = 202, description = "The coupon: it is decided, and Redis will be told; until then claims go on as before", body = Coupon),
+        (status = 200, description = "The coupon, ended", body = Coupon, headers(("ETag" = String))),
+        (status = 202, description = "The coupon: it is decided, and Redis will be told; until then claims go on as before", body = Coupon, headers(("ETag" = String))),
     ),
-    extensions(("x-problems" = json!(["coupon_not_found", "revision_conflict"]))),
+    extensions(("x-problems" = json!(["coupon_not_found", "revision_conflict", "precondition_failed", "invalid_if_match"]))),
 )]
 pub async fn end(
     State(app): State<Arc<App>>,
     Operator(by): Operator,
     Id(coupon): Id<CouponId>,
+    if_match: IfMatch,
     ValidOrDefault(Move { revision }): ValidOrDefault<Move>,
 ) -> Reply {
-    change(&app, &by, coupon, Change::Move(CouponState::Ended, revision)).await
+    let revision = if_match.with(revision)?;
+    change(&app, &by, coupon, Change::Move(CouponState::Ended, revision), &if_match).await
 }
 
 /// Add units to a sale.
@@ -116,8 +143,8 @@ pub async fn end(
     params(("id" = CouponId, Path, description = "Id of the coupon")),
     request_body = Restock,
     responses(
-        (status = 200, description = "The coupon; nothing was added if the key had been used for as many units", body = Coupon),
-        (status = 202, description = "The coupon: it is decided, and Redis will be told; until then claims go on as before", body = Coupon),
+        (status = 200, description = "The coupon; nothing was added if the key had been used for as many units", body = Coupon, headers(("ETag" = String))),
+        (status = 202, description = "The coupon: it is decided, and Redis will be told; until then claims go on as before", body = Coupon, headers(("ETag" = String))),
     ),
     extensions(("x-problems" = json!(["coupon_not_found", "coupon_ended", "no_sale", "stock_too_large", "restock_key_used"]))),
 )]
@@ -127,18 +154,25 @@ pub async fn restock(
     Id(coupon): Id<CouponId>,
     Valid(restock): Valid<Restock>,
 ) -> Reply {
-    change(&app, &by, coupon, Change::Restock(restock)).await
+    change(&app, &by, coupon, Change::Restock(restock), &IfMatch::default()).await
 }
 
-async fn change(app: &App, by: &Staff, coupon: CouponId, change: Change) -> Reply {
-    match app.coupon_changes.change(coupon, change, &by.actor).await? {
-        ChangeOutcome::Changed(coupon) => Ok((StatusCode::OK, Json(coupon))),
-        ChangeOutcome::Decided(coupon) => Ok((StatusCode::ACCEPTED, Json(coupon))),
-        ChangeOutcome::Refused(refusal) => Err(refused(refusal)),
-    }
+async fn change(
+    app: &App,
+    by: &Staff,
+    coupon: CouponId,
+    change: Change,
+    if_match: &IfMatch,
+) -> Reply {
+    let (status, coupon) = match app.coupon_changes.change(coupon, change, &by.actor).await? {
+        ChangeOutcome::Changed(coupon) => (StatusCode::OK, coupon),
+        ChangeOutcome::Decided(coupon) => (StatusCode::ACCEPTED, coupon),
+        ChangeOutcome::Refused(refusal) => return Err(refused(refusal, if_match)),
+    };
+    Ok(tags::changed(status, coupon.row.revision, &coupon))
 }
 
-fn refused(refusal: Refusal) -> Problem {
+fn refused(refusal: Refusal, if_match: &IfMatch) -> Problem {
     let detail = refusal.to_string();
     let conflict = |code| Problem::new(StatusCode::CONFLICT, code, detail.clone());
     match refusal {
@@ -147,7 +181,7 @@ fn refused(refusal: Refusal) -> Problem {
             Problem::invalid_transition("coupon", from.as_str(), to.as_str())
         }
         Refusal::Ended => conflict("coupon_ended"),
-        Refusal::RevisionConflict { .. } => conflict("revision_conflict"),
+        Refusal::RevisionConflict { .. } => if_match.conflict(detail),
         Refusal::NoSale => conflict("no_sale"),
         Refusal::StockOnlyGrows { .. } => conflict("stock_only_grows"),
         Refusal::StockTooLarge => conflict("stock_too_large"),

@@ -127,5 +127,5 @@ pub async fn show(
     held: Held,
 ) -> Result<Response, Problem> {
     let coupon = app.coupons.get(coupon).await?.ok_or_else(coupon_not_found)?;
-    Ok(held.reply(&coupon))
+    Ok(held.reply_of(coupon.row.revision, &coupon))
 }

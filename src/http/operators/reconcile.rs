@@ -13,12 +13,12 @@ use utoipa::ToSchema;
 use crate::app::App;
 use crate::base::limits;
 use crate::http::auth::Operator;
-use crate::http::extract::{Id, Params, Valid};
+use crate::http::extract::{Id, Key, Keyed, Params};
 use crate::http::page::{Page, cut_page};
 use crate::http::problem::Problem;
 use crate::kit::jwt::Scope;
 use crate::sale::ids::RunId;
-use crate::sale::reconcile::runs::{AskedBy, Run};
+use crate::sale::reconcile::runs::{AskedBy, Run, RunKey};
 
 /// Options of a comparison.
 #[derive(Deserialize, ToSchema, Validate)]
@@ -39,29 +39,48 @@ pub struct RunPage {
 
 /// Compare Redis with Postgres now.
 ///
-/// A comparison with bad findings is a 200, too. Repairs are for administrators.
+/// A comparison with bad findings is a 200, too. Repairs are for administrators. Safe to repeat with the header
+/// Idempotency-Key.
 #[utoipa::path(
     post, path = "/v1/reconcile", operation_id = "compareStores", tag = "operations", security(("operator" = [])),
+    params(
+        ("Idempotency-Key" = Option<String>, Header, min_length = 1, max_length = 255, pattern = "^[!-~]+$",
+            description = "Name of this request, of the client's choice. A repeat under it gets the same comparison, for as long as its record is kept"),
+    ),
     request_body = Comparison,
     responses(
         (status = 200, description = "What was found and, if asked for, repaired", body = Run),
         (status = 202, description = "It takes longer; its record will tell", body = Run, headers(("Location" = String))),
     ),
+    extensions(("x-problems" = json!(["invalid_idempotency_key", "idempotency_key_reused"]))),
 )]
 pub async fn compare(
     State(app): State<Arc<App>>,
     Operator(by): Operator,
-    Valid(asked): Valid<Comparison>,
+    Keyed(asked, key): Keyed<Comparison>,
 ) -> Result<Response, Problem> {
     if asked.repair {
         by.need(Scope::Administrator)?;
     }
-    let run = app.reconciler.ask(AskedBy::Api, asked.repair, &by.actor).await?;
+    let run = match key {
+        Some(Key { key, body }) => {
+            let key = RunKey::new(by.id, key, &body);
+            let run = app.reconciler.ask_once(key, asked.repair, &by.actor).await?;
+            run.ok_or_else(key_reused)?
+        }
+        None => app.reconciler.ask(AskedBy::Api, asked.repair, &by.actor).await?,
+    };
     if run.finished_at.is_some() {
         return Ok(Json(run).into_response());
     }
     let location = format!("/v1/reconcile/runs/{}", run.run_id);
     Ok((StatusCode::ACCEPTED, [(header::LOCATION, location)], Json(run)).into_response())
+}
+
+fn key_reused() -> Problem {
+    let detail =
+        "this key has begun a comparison by another body; give another request a key of its own";
+    Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "idempotency_key_reused", detail)
 }
 
 /// Comparisons with their findings, newest first.

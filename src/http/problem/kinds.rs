@@ -305,8 +305,8 @@ pub const GROUPS: &[Group] = &[
                 code: "idempotency_key_reused",
                 status: 422,
                 title: "Key used before",
-                meaning: "The same administrator has created a coupon under this key, by another body. Nothing was created.",
-                remedy: "Give each creation a key of its own; repeat one only with the same body, byte for byte.",
+                meaning: "The same member of the staff has created a coupon, or begun a comparison, under this key by another body. Nothing was done.",
+                remedy: "Give each request a key of its own; repeat one only with the same body, byte for byte.",
                 detail: "this key has created a coupon by another body; give another creation a key of its own",
             },
             Kind {
@@ -323,6 +323,14 @@ pub const GROUPS: &[Group] = &[
                 title: "Changed in the meantime",
                 meaning: "The coupon has another revision than the edit was made for. Nothing was changed.",
                 remedy: "Read the coupon, make the edit again on what it is now, and send that with its revision.",
+                detail: "the coupon has been changed and has revision 4 by now: read it, and edit that",
+            },
+            Kind {
+                code: "precondition_failed",
+                status: 412,
+                title: "Changed in the meantime",
+                meaning: "The coupon has another revision than the header If-Match names, or the header has a tag that no reply about a coupon had. Nothing was changed.",
+                remedy: "Read the coupon, make the edit again on what it is now, and send that with the tag of that reply.",
                 detail: "the coupon has been changed and has revision 4 by now: read it, and edit that",
             },
             Kind {
@@ -502,6 +510,14 @@ pub const GROUPS: &[Group] = &[
                 meaning: "The header Idempotency-Key stands there twice, is empty or too long, or has characters that are not visible ASCII.",
                 remedy: "Send it once, with 1 to 255 visible ASCII characters.",
                 detail: "send the header `Idempotency-Key` once, with 1 to 255 visible ASCII characters",
+            },
+            Kind {
+                code: "invalid_if_match",
+                status: 400,
+                title: "Invalid If-Match",
+                meaning: "The header If-Match stands there twice, or is neither * nor one tag in double quotes.",
+                remedy: "Send the ETag of the reply that the change is made for, as it came.",
+                detail: "send the header `If-Match` once, with one tag: that of a reply about the coupon, or its revision as in \"revision-3\"",
             },
             Kind {
                 code: "malformed_json",

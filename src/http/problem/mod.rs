@@ -341,6 +341,9 @@ impl From<TooOften> for Problem {
 
 impl From<TokenError> for Problem {
     fn from(error: TokenError) -> Self {
+        if error == TokenError::NoKeys {
+            return Self { detail: error.to_string().into(), ..Self::unavailable() };
+        }
         let problem = Self::new(StatusCode::UNAUTHORIZED, "invalid_token", error.to_string());
         Self { token_refused: true, ..problem }
     }

@@ -33,7 +33,7 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use self::connections::{Connections, Place};
 use self::proxies::Proxies;
 use self::stream::Watched;
-use self::watch::{Streaming, Watch};
+use self::watch::{Streaming, UnderWay, Watch};
 use super::Door;
 use super::contract::paths;
 use crate::base::config::Config;
@@ -182,7 +182,12 @@ async fn serve(stream: TcpStream, place: Place, answers: Answers, shutdown: Shut
     let stream = Watched::new(stream, watch.clone(), refusal);
     let service = service_fn(|request: Request<Incoming>| {
         let (answers, watch) = (answers.clone(), watch.clone());
-        async move { Ok::<_, Infallible>(answers.reply(&watch, place.reserved, request).await) }
+        // Before hyper looks at the socket again: behind the request may stand the end of the client's half.
+        let under_way = watch.request(request.version());
+        async move {
+            let reply = answers.reply(&watch, under_way, place.reserved, request).await;
+            Ok::<_, Infallible>(reply)
+        }
     });
     let builder = builder();
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service));
@@ -210,12 +215,12 @@ impl Answers {
     async fn reply(
         &self,
         watch: &Arc<Watch>,
+        under_way: UnderWay,
         reserved: bool,
         request: Request<Incoming>,
     ) -> Response<Reply> {
         let Self { door, proxies, from } = self;
         let version = request.version();
-        let under_way = watch.request(version);
         let client = proxies.client(*from, request.headers());
         let probes = [paths::LIVEZ, paths::READYZ];
         let mut response = if !has_one_host(version, request.headers()) {
@@ -225,7 +230,7 @@ impl Answers {
         } else {
             let body = |body: Incoming| match body.is_end_stream() {
                 true => Body::empty(),
-                false => Body::new(body),
+                false => Body::new(Received { body, watch: watch.clone() }),
             };
             door.answer(client, request.map(body)).await
         };
@@ -250,6 +255,34 @@ fn has_one_host(version: Version, headers: &HeaderMap) -> bool {
     let mut hosts = headers.get_all(header::HOST).iter();
     let given = hosts.next().is_some();
     (given || version != Version::HTTP_11) && hosts.next().is_none()
+}
+
+/// The body of a request.
+struct Received {
+    body: Incoming,
+    watch: Arc<Watch>,
+}
+
+impl HttpBody for Received {
+    type Data = Bytes;
+    type Error = hyper::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+        let frame = Pin::new(&mut self.body).poll_frame(context);
+        self.watch.awaits_body(frame.is_pending());
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
 }
 
 /// The body of a reply. One of unknown length is under way until it ends.

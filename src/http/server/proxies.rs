@@ -97,8 +97,10 @@ fn source<const N: usize>(addresses: &[u8]) -> io::Result<[u8; N]> {
 #[cfg(test)]
 mod tests {
     use axum::http::HeaderValue;
+    use futures_util::FutureExt;
 
     use super::*;
+    use crate::base::fuzzing::Fuzz;
 
     fn header(command: u8, family: u8, rest: &[u8]) -> Vec<u8> {
         let length = u16::try_from(rest.len()).unwrap().to_be_bytes();
@@ -146,6 +148,30 @@ mod tests {
         ] {
             assert!(read(&bytes).await.0.is_err(), "{bytes:?}");
         }
+    }
+
+    /// A header is read as a whole and nothing behind it, or refused.
+    #[test]
+    fn fuzz_proxy_headers() {
+        let v4 = [192, 0, 2, 7, 10, 0, 0, 1, 0x12, 0x34, 0, 80, 1, 2, 3];
+        let seeds = [
+            header(0x21, 0x11, &v4),
+            header(0x21, 0x21, &[7; 36]),
+            header(0x20, 0x00, &[]),
+            header(0x21, 0x31, &[0; 216]),
+            [&header(0x21, 0x11, &v4)[..], b"GET / HTTP/1.1\r\n\r\n"].concat(),
+        ];
+        let words = &["\r\n\r\n\0\r\nQUIT\n", "\u{11}", "\u{21}", "\0", "PROXY TCP4 "];
+        Fuzz { target: "proxy-headers", seeds: seeds.to_vec(), words }.run(|input| {
+            let (read, left) = read(input).now_or_never().expect("all bytes are there");
+            let Ok(client) = read else { return };
+            assert!(input.starts_with(&SIGNATURE), "{input:?}");
+            let rest = usize::from(u16::from_be_bytes([input[14], input[15]]));
+            assert_eq!(left, input.len() - 16 - rest);
+            if let Some(IpAddr::V4(client)) = client {
+                assert_eq!(client.octets(), input[16..20]);
+            }
+        });
     }
 
     #[test]

@@ -1,4 +1,16 @@
-//! The bytes of a connection: noted as they pass, and hyper's own refusals replaced by ones with a body.
+//! The bytes of a connection: noted as they pass, hyper's own refusals replaced by ones with a body, and clients that have
+//! said their last word told apart from clients that are gone.
+//!
+//! # A client that closes its half
+//!
+//! A client may end its half of the connection behind a request and still wait for the reply (RFC 9112, section 9.6); a
+//! client that is gone looks the same. hyper, told of the end, drops the request, or, told to bear it, looks at the socket
+//! no more. So the end is kept from hyper until the reply is written, and an interim reply is sent (100, which each client
+//! of HTTP/1.1 has to bear, RFC 9110, section 15.2). The kernel of a client that is gone answers that with a reset, and the
+//! request is dropped at the next look at the socket. A request whose body has not come as a whole ends then, too. With
+//! HTTP/1.0, which has no interim replies, and for streams, the end of the client's half ends the request at once.
+//!
+//! # Refusals of hyper
 //!
 //! hyper refuses what it can't parse by itself, with an empty body and without asking the service. Such a reply is
 //! known by its form, at a moment in which no reply of the service is due, and another one is written in its place.
@@ -13,8 +25,10 @@ use std::task::{Context, Poll, ready};
 use axum::http::StatusCode;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
+use tokio::time::{Instant, Interval, interval_at};
 
 use super::watch::Watch;
+use crate::base::limits;
 
 /// A connection that is watched.
 pub struct Watched<Refusal> {
@@ -22,6 +36,8 @@ pub struct Watched<Refusal> {
     watch: Arc<Watch>,
     refusal: Refusal,
     replacing: Option<Replacement>,
+    /// Looks at the socket, once the client has closed its half and waits for a reply.
+    half_closed: Option<Box<Interval>>,
 }
 
 /// A reply that is written in place of one of hyper's.
@@ -35,7 +51,29 @@ struct Replacement {
 impl<Refusal> Watched<Refusal> {
     /// `refusal` is the whole reply in place of one of hyper's.
     pub fn new(stream: TcpStream, watch: Arc<Watch>, refusal: Refusal) -> Self {
-        Self { stream, watch, refusal, replacing: None }
+        Self { stream, watch, refusal, replacing: None, half_closed: None }
+    }
+
+    /// Whether the client may wait for a reply although it has closed its half. Sends the interim reply.
+    fn may_wait(&self) -> bool {
+        self.watch.owes_reply()
+            && self.watch.is_between_replies()
+            && self.stream.try_write(INTERIM).is_ok_and(|written| written == INTERIM.len())
+    }
+
+    /// The end of the client's half, as soon as no reply is owed any more; an error if the client is gone.
+    fn poll_end(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        while self.watch.owes_reply() {
+            let Some(looks) = &mut self.half_closed else { break };
+            ready!(looks.poll_tick(context));
+            if let Some(error) = self.stream.take_error()? {
+                return Poll::Ready(Err(error));
+            }
+            if self.watch.body_is_awaited() {
+                break;
+            }
+        }
+        Poll::Ready(Ok(()))
     }
 
     fn poll_write_noted(
@@ -76,10 +114,17 @@ impl<Refusal: Unpin> AsyncRead for Watched<Refusal> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        if self.half_closed.is_some() {
+            return self.poll_end(context);
+        }
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
         if buffer.filled().len() > before {
             self.watch.received();
+        } else if buffer.remaining() > 0 && self.may_wait() {
+            let period = limits::HALF_CLOSED_LOOK_PERIOD;
+            self.half_closed = Some(Box::new(interval_at(Instant::now() + period, period)));
+            return self.poll_end(context);
         }
         Poll::Ready(Ok(()))
     }
@@ -112,6 +157,9 @@ impl<Refusal: Fn(StatusCode) -> Vec<u8> + Unpin> AsyncWrite for Watched<Refusal>
         Pin::new(&mut self.stream).poll_shutdown(context)
     }
 }
+
+/// An interim reply.
+const INTERIM: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
 /// The status, if this is a whole refusal without a body.
 fn refused_by_hyper(bytes: &[u8]) -> Option<StatusCode> {

@@ -60,6 +60,10 @@ pub struct Watch {
     /// Whether there has been a request.
     served: AtomicBool,
     http2: AtomicBool,
+    /// Whether the client understands interim replies (RFC 9110, section 15.2).
+    http11: AtomicBool,
+    /// Whether the body of a request is read, and its next bytes have not come.
+    body_awaited: AtomicBool,
     /// Whether a reply of the service has begun and not one byte of it has been written.
     reply_due: AtomicBool,
     /// Cancelled when the connection has to end: by the service's stop, or because it is overdue.
@@ -79,6 +83,8 @@ impl Watch {
             blocked_since: AtomicU64::new(0),
             served: AtomicBool::new(false),
             http2: AtomicBool::new(false),
+            http11: AtomicBool::new(false),
+            body_awaited: AtomicBool::new(false),
             reply_due: AtomicBool::new(false),
             end,
         }
@@ -90,6 +96,7 @@ impl Watch {
         self.head_since.store(0, Ordering::Relaxed);
         if !self.served.load(Ordering::Relaxed) {
             self.http2.store(version == Version::HTTP_2, Ordering::Relaxed);
+            self.http11.store(version == Version::HTTP_11, Ordering::Relaxed);
             self.served.store(true, Ordering::Relaxed);
         }
         UnderWay(self.clone())
@@ -132,6 +139,33 @@ impl Watch {
             self.reply_due.store(false, Ordering::Relaxed);
         }
         due || self.requests.load(Ordering::Relaxed) > 0 || self.http2.load(Ordering::Relaxed)
+    }
+
+    /// Whether a client of HTTP/1.1 waits for a reply of known length, or for the rest of it.
+    pub fn owes_reply(&self) -> bool {
+        let under_way = self.requests.load(Ordering::Relaxed) > 0
+            || self.reply_due.load(Ordering::Relaxed)
+            || self.blocked_since.load(Ordering::Relaxed) != 0;
+        let streams = self.streams.load(Ordering::Relaxed) > 0;
+        self.http11.load(Ordering::Relaxed) && under_way && !streams
+    }
+
+    /// Whether all that was written before the next reply has reached the kernel.
+    pub fn is_between_replies(&self) -> bool {
+        let due = self.reply_due.load(Ordering::Relaxed);
+        !due && self.blocked_since.load(Ordering::Relaxed) == 0
+    }
+
+    /// Notes whether a request waits for bytes of its body.
+    pub fn awaits_body(&self, awaits: bool) {
+        if self.body_awaited.load(Ordering::Relaxed) != awaits {
+            self.body_awaited.store(awaits, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether a request waits for bytes of its body.
+    pub fn body_is_awaited(&self) -> bool {
+        self.body_awaited.load(Ordering::Relaxed)
     }
 
     /// Time for which the client has had nothing to wait for; `None` while it has.
@@ -194,6 +228,7 @@ impl Drop for UnderWay {
     fn drop(&mut self) {
         let watch = &self.0;
         watch.quiet_since.store(watch.clock.now_ms(), Ordering::Relaxed);
+        watch.awaits_body(false);
         watch.requests.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -423,6 +423,7 @@ fn decode_refusal(letter: u8, number: &str) -> Option<Reply> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::fuzzing::Fuzz;
 
     fn read(reply: &[&str], claims: usize) -> Option<Vec<Reply>> {
         Some(read_all(reply, claims)?.claims)
@@ -494,5 +495,30 @@ mod tests {
         {
             assert!(read(reply, 1).is_none(), "{reply:?}");
         }
+    }
+
+    /// A reply is read as a whole or not at all: one answer for each claim, and a promise only of the claim's own order.
+    #[test]
+    fn fuzz_replies() {
+        let seeds =
+            ["AAA|1500", "ADA|7|700|701", "NNN|1500", "SSS|3", "RRR|64", "UOP|0", "LTV|x", "CXE|1"];
+        let seeds = seeds.map(|seed| seed.as_bytes().to_vec()).to_vec();
+        let words = &["|", "A", "D", "N", "R", "-1", "18446744073709551616", "0", "\u{fffd}"];
+        let user = UserId::new(42).expect("a user id");
+        let claims = [(user, 700), (user, 701), (user, 702)];
+        Fuzz { target: "replies", seeds, words }.run(|input| {
+            let text = String::from_utf8_lossy(input);
+            let reply: Vec<String> = text.split('|').map(str::to_owned).collect();
+            let Some(read) = decode(&reply, &claims) else { return };
+            assert_eq!(read.claims.len(), claims.len());
+            let letters = reply[0].bytes();
+            for ((letter, claim), (_, order)) in letters.zip(&read.claims).zip(claims) {
+                if let Reply::Decided(ClaimOutcome::Accepted(accepted)) = claim {
+                    assert_eq!((letter, accepted.get()), (b'A', order));
+                } else {
+                    assert_ne!(letter, b'A');
+                }
+            }
+        });
     }
 }

@@ -258,6 +258,7 @@ fn number_of<T: FromStr>(payload: &[Vec<u8>], name: &str) -> Option<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::base::fuzzing::Fuzz;
 
     fn decode(fields: &[&str]) -> Entry {
         let fields = fields.iter().map(|field| field.as_bytes().to_vec()).collect();
@@ -329,5 +330,39 @@ mod tests {
         }
         let lost = Entry::decode(EntryId { ms: 1, sequence: 1 }, None);
         assert!(matches!(lost.unreadable[..], [Unreadable { why: Why::Lost, .. }]));
+    }
+
+    /// Each position is a claim or a place that can't be read, once; and a claim is an entry of its own.
+    #[test]
+    fn fuzz_entries() {
+        let seeds = [
+            "coupon|1024|revision|3|epoch|2|first|5001|claims|42 700 43 701 44 702",
+            "coupon|1024|user|42|order|7",
+            "coupon|1024|first|1|claims|1 7 junk 8 3 9 4",
+            "new|x|coupon|9223372036854775807|first|18446744073709551615|claims|1 2",
+        ];
+        let seeds = seeds.map(|seed| seed.as_bytes().to_vec()).to_vec();
+        let words =
+            &["|", " ", "  ", "-1", "0", "9223372036854775808", "claims", "coupon", "first"];
+        Fuzz { target: "entries", seeds, words }.run(|input| {
+            let fields: Vec<Vec<u8>> =
+                input.split(|byte| *byte == b'|').map(<[u8]>::to_vec).collect();
+            // Redis names any id, and the first byte of the input stands for some of them.
+            let ms = [1_700_000_000_123, 0, u64::MAX]
+                [usize::from(input.first().copied().unwrap_or(0) % 3)];
+            let id = EntryId { ms, sequence: 4 };
+            let entry = Entry::decode(id, Some(fields));
+            let mut positions: Vec<u32> =
+                entry.claims.iter().map(|claim| claim.place.position).collect();
+            positions.extend(entry.unreadable.iter().map(|other| other.place.position));
+            positions.sort_unstable();
+            let expected: Vec<u32> = (0..positions.len() as u32).collect();
+            assert!(!positions.is_empty() && positions == expected, "{positions:?}");
+            for claim in &entry.claims {
+                let alone = Entry::decode(id, Some(claim.payload()));
+                let place = Place { epoch: 0, entry: id, position: 0 };
+                assert_eq!(alone.claims, [LoggedClaim { place, ..*claim }]);
+            }
+        });
     }
 }

@@ -14,7 +14,7 @@ use crate::base::telemetry::Metrics;
 use crate::sale::audit::{self, Action, Actor, Event};
 use crate::sale::ids::RunId;
 use crate::sale::reconcile::repair::{Repair, repair};
-use crate::sale::reconcile::runs::{self, AskedBy, Finding, Run};
+use crate::sale::reconcile::runs::{self, AskedBy, Begun, Finding, Run, RunKey};
 use crate::sale::reconcile::{self, Disagreement, Report};
 use crate::sale::{Failure, Stores};
 
@@ -49,6 +49,25 @@ impl Reconciler {
     /// A repair is entered in the book of changes before it begins; its record has the repairs.
     pub async fn ask(&self, asked_by: AskedBy, repairs: bool, by: &Actor) -> Result<Run, Failure> {
         let run = runs::begin(&self.stores.pool, asked_by).await?;
+        self.run(run, repairs, by).await
+    }
+
+    /// The same, once for a key: a repeat gets the record of the first request as it stands now. `None` if another
+    /// request has used the key.
+    pub async fn ask_once(
+        &self,
+        key: RunKey,
+        repairs: bool,
+        by: &Actor,
+    ) -> Result<Option<Run>, Failure> {
+        match runs::begin_once(&self.stores.pool, AskedBy::Api, &key).await? {
+            Begun::New(run) => self.run(run, repairs, by).await.map(Some),
+            Begun::Before(run) => Ok(Some(self.get(run).await?.ok_or(sqlx::Error::RowNotFound)?)),
+            Begun::KeyReused => Ok(None),
+        }
+    }
+
+    async fn run(&self, run: RunId, repairs: bool, by: &Actor) -> Result<Run, Failure> {
         if repairs {
             let event = Event::of(Action::RepairStores, run.get());
             audit::note_alone(&self.stores.pool, by, event).await?;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use aws_lc_rs::digest;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use sqlx::PgPool;
@@ -10,7 +11,7 @@ use sqlx::types::Json;
 use utoipa::ToSchema;
 
 use crate::base::limits;
-use crate::sale::ids::{CouponId, RunId};
+use crate::sale::ids::{CouponId, RunId, UserId};
 use crate::sale::in_plain_text;
 use crate::sale::reconcile::repair::Repair;
 use crate::sale::reconcile::{Disagreement, Report};
@@ -79,6 +80,59 @@ impl From<&Disagreement> for Finding {
             detail: in_plain_text(&disagreement.to_string()),
         }
     }
+}
+
+/// Key of a request for a comparison: a repeat gets the comparison of the first one.
+#[derive(Clone, Debug)]
+pub struct RunKey {
+    asker: UserId,
+    key: String,
+    fingerprint: digest::Digest,
+}
+
+impl RunKey {
+    /// The key of a request by this member of the staff, with this body.
+    pub fn new(asker: UserId, key: String, body: &[u8]) -> Self {
+        Self { asker, key, fingerprint: digest::digest(&digest::SHA256, body) }
+    }
+}
+
+/// Beginning of a comparison under a key.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Begun {
+    /// A comparison begins now.
+    New(RunId),
+    /// The same request has begun it before.
+    Before(RunId),
+    /// Another request has begun one under this key.
+    KeyReused,
+}
+
+/// Notes that a comparison begins, once for a key.
+pub async fn begin_once(pool: &PgPool, asked_by: AskedBy, key: &RunKey) -> sqlx::Result<Begun> {
+    let begun = sqlx::query_scalar!(
+        r#"INSERT INTO reconcile_runs (asked_by, asker, key, fingerprint) VALUES ($1, $2, $3, $4)
+           ON CONFLICT (asker, key) WHERE key IS NOT NULL DO NOTHING RETURNING id AS "id: RunId""#,
+        asked_by as AskedBy,
+        key.asker.get(),
+        key.key,
+        key.fingerprint.as_ref(),
+    )
+    .fetch_optional(pool)
+    .await?;
+    if let Some(run) = begun {
+        return Ok(Begun::New(run));
+    }
+    let before = sqlx::query!(
+        r#"SELECT id AS "id: RunId", fingerprint = $3 AS "same!" FROM reconcile_runs
+           WHERE asker = $1 AND key = $2"#,
+        key.asker.get(),
+        key.key,
+        key.fingerprint.as_ref(),
+    )
+    .fetch_one(pool)
+    .await?;
+    Ok(if before.same { Begun::Before(before.id) } else { Begun::KeyReused })
 }
 
 /// Notes that a comparison begins.

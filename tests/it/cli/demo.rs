@@ -37,6 +37,61 @@ async fn the_lines_work_when_they_are_pasted_into_bash_and_into_zsh() {
     stop(&mut demo).await;
 }
 
+/// The blocks to paste in both READMEs, for this service.
+fn blocks_of(readme: &str, api: &str, folder: &DataFolder) -> Vec<String> {
+    let program = env!("CARGO_BIN_EXE_flash-sale");
+    let token = format!("{program} token --data-dir {}", folder.text());
+    let blocks = readme.split("```sh\n").skip(1).take(4);
+    let blocks = blocks.map(|block| block.split("```").next().expect("a block ends"));
+    let here = |block: &str| {
+        block
+            .replace("target/debug/flash-sale token", &token)
+            .replace("http://127.0.0.1:8080/v1", api)
+    };
+    blocks.map(here).collect()
+}
+
+#[tokio::test]
+async fn the_blocks_of_the_readme_work_in_bash_and_in_zsh() {
+    let folder = DataFolder::new();
+    let mut demo = start(&folder, &["--listen", "127.0.0.1:0"]).await;
+    let api = demo.printed("  API ").await;
+    let api = api.split_whitespace().last().and_then(|url| url.strip_suffix("/coupons"));
+    let api = api.expect("a URL");
+    for readme in [include_str!("../../../README.md"), include_str!("../../../README.zh.md")] {
+        let blocks = blocks_of(readme, api, &folder);
+        assert!(blocks[0].contains(api) && blocks[3].contains("/claims/me"), "{blocks:?}");
+        for shell in ["bash", "zsh"] {
+            if let Some(missing) = ["curl", shell].into_iter().find(|name| !is_installed(name)) {
+                println!("SKIPPED: {shell}, because {missing} is not installed");
+                continue;
+            }
+            let sh = async |script: String| {
+                let mut command = Command::new(shell);
+                command.args(["-c", &script]);
+                let done = run(command).await;
+                assert_eq!(done.code, Some(0), "{done:?}");
+                done
+            };
+            let done = sh(blocks.join("\n")).await;
+            assert!(done.stdout.contains("HTTP/1.1 202 "), "{done:?}");
+            // Replies end their lines, so none runs into the next one.
+            let replies = done.stdout.lines().filter(|line| line.starts_with('{'));
+            let replies: Vec<Value> =
+                replies.map(|reply| serde_json::from_str(reply).expect("a whole reply")).collect();
+            assert_eq!(replies.len(), 4, "{done:?}");
+            assert!(replies[3]["coupons"].is_array(), "{done:?}");
+            assert!(done.stderr.contains("Dinner for two"), "the coupon is shown: {done:?}");
+            // A refusal of the first step is shown, and is no id.
+            let refused = [&*blocks[0], "ADMIN_TOKEN=x", &*blocks[1], "echo \"<$COUPON>\""];
+            let done = sh(refused.join("\n")).await;
+            assert_eq!(done.stdout.trim(), "<>", "{done:?}");
+            assert!(done.stderr.contains("invalid_token"), "{done:?}");
+        }
+    }
+    stop(&mut demo).await;
+}
+
 #[tokio::test]
 async fn every_address_that_is_printed_can_be_connected_to() {
     let folder = DataFolder::new();

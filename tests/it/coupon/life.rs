@@ -3,10 +3,11 @@
 use chrono::TimeDelta;
 use flash_sale::base::limits;
 use flash_sale::sale::ids::CouponId;
+use reqwest::Method;
 use serde_json::{Value, json};
 
 use crate::http::bad_input::json_values;
-use crate::support::{TestApp, now};
+use crate::support::{Reply, TestApp, now};
 
 async fn get(app: &TestApp, coupon: CouponId) -> Value {
     app.get(&format!("/v1/coupons/{coupon}"), "").await.body
@@ -182,6 +183,117 @@ async fn of_two_edits_of_one_revision_one_is_refused() {
     assert_eq!(app.edit(coupon, &again).await.body, won.body);
     let next = json!({"revision": 2, "title": "c"});
     assert_eq!(app.edit(coupon, &next).await.body["revision"], 3);
+}
+
+async fn change_if(
+    app: &TestApp,
+    coupon: CouponId,
+    action: &str,
+    tags: &[&str],
+    body: &Value,
+) -> Reply {
+    let (method, path) = match action {
+        "" => (Method::PATCH, format!("/v1/coupons/{coupon}")),
+        action => (Method::POST, format!("/v1/coupons/{coupon}/{action}")),
+    };
+    let url = format!("{}{path}", app.url);
+    let mut request = app.client().request(method.clone(), url).bearer_auth(app.admin_token());
+    for tag in tags {
+        request = request.header("if-match", *tag);
+    }
+    app.send(request.json(body), method.as_str(), &path).await
+}
+
+#[tokio::test]
+async fn a_tag_of_any_reply_about_its_revision_lets_a_change_through() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(5).await;
+    let path = format!("/v1/coupons/{coupon}");
+    let tag = app.get(&path, "").await.header("etag").to_owned();
+    assert!(tag.starts_with("\"revision-1."), "{tag}");
+    // Another reply about the same revision: fewer units are left.
+    app.claim(1, coupon).await;
+    let later = app.get(&path, "").await.header("etag").to_owned();
+    assert!(later != tag && later.starts_with("\"revision-1."), "{tag} {later}");
+    let edited = change_if(&app, coupon, "", &[&tag], &json!({"title": "a"})).await;
+    assert_eq!((edited.status, &edited.body["revision"]), (200, &json!(2)));
+    // The reply to a change has the tag for the next one.
+    let next = edited.header("etag").to_owned();
+    assert_eq!(app.get(&path, "").await.header("etag"), next);
+    let paused = change_if(&app, coupon, "pause", &[&next], &json!({"revision": 2})).await;
+    assert_eq!((paused.status, &paused.body["revision"]), (200, &json!(3)));
+    let resumed = change_if(&app, coupon, "resume", &["\"revision-3\""], &json!({})).await;
+    assert_eq!((resumed.status, &resumed.body["revision"]), (200, &json!(4)));
+    let ended = change_if(&app, coupon, "end", &["*"], &json!(null)).await;
+    assert_eq!((ended.status, &ended.body["revision"]), (200, &json!(5)));
+    // A repeat, which changes nothing, is not refused for the effect of its first time.
+    let again = change_if(&app, coupon, "end", &["\"revision-4\""], &json!(null)).await;
+    assert_eq!((again.status, &again.body), (200, &ended.body));
+}
+
+#[tokio::test]
+async fn a_change_with_another_tag_is_refused_and_changes_nothing() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(5).await;
+    assert_eq!(app.edit(coupon, &json!({"title": "a"})).await.body["revision"], 2);
+    let before = get(&app, coupon).await;
+    let weak = "W/\"revision-2\"";
+    let changes = [("", json!({"title": "b"})), ("pause", json!({})), ("end", json!(null))];
+    for (action, body) in &changes {
+        for tag in [
+            "\"revision-1\"",
+            "\"revision-3\"",
+            weak,
+            "\"5f2b\"",
+            "\"\"",
+            "\"revision-\"",
+            "\"revision-+2\"",
+        ] {
+            let reply = change_if(&app, coupon, action, &[tag], body).await;
+            assert_eq!(reply.refusal(), (412, "precondition_failed"), "{action} {tag}");
+            assert!(reply.text("detail").contains("revision 2 by now"), "{reply:?}");
+        }
+        let two = ["\"revision-1\"", "\"revision-2\""];
+        let listed = two.join(", ");
+        for tags in [
+            &["revision-2"][..],
+            &["2"],
+            &[""],
+            &["\""],
+            &["\"a\"b\""],
+            &two,
+            &[&listed],
+            &["*", "*"],
+        ] {
+            let reply = change_if(&app, coupon, action, tags, body).await;
+            assert_eq!(reply.refusal(), (400, "invalid_if_match"), "{action} {tags:?}");
+        }
+        // Header and body have to name one revision.
+        let mut other = if body.is_null() { json!({}) } else { body.clone() };
+        for (revision, tag) in [(1, "\"revision-2\""), (2, "\"revision-1\""), (2, weak)] {
+            other["revision"] = json!(revision);
+            let reply = change_if(&app, coupon, action, &[tag], &other).await;
+            assert_eq!(reply.refusal(), (422, "invalid_body"), "{action} {revision} {tag}");
+            assert_eq!(reply.body["errors"][0]["pointer"], "/revision");
+        }
+    }
+    assert_eq!(get(&app, coupon).await, before);
+    // In the body alone, a revision is refused as before.
+    let stale = app.edit(coupon, &json!({"title": "b", "revision": 1})).await;
+    assert_eq!(stale.refusal(), (409, "revision_conflict"));
+}
+
+#[tokio::test]
+async fn of_two_changes_with_one_tag_one_is_refused() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(5).await;
+    let (a, b) = (json!({"title": "a"}), json!({"title": "b"}));
+    let tag = ["\"revision-1\""];
+    let (a, b) =
+        tokio::join!(change_if(&app, coupon, "", &tag, &a), change_if(&app, coupon, "", &tag, &b));
+    let mut statuses = [a.status, b.status];
+    statuses.sort_unstable();
+    assert_eq!(statuses, [200, 412]);
 }
 
 #[tokio::test]

@@ -88,7 +88,7 @@ async fn each_change_by_the_staff_is_entered_once() {
         assert_eq!(entries(&app, "").await.len(), before + 1, "{action}, repeated");
         before += 1;
     }
-    // Each retry makes the item due anew, and each repair is one.
+    // A retry makes an item due that is not, and each repair is one.
     post(&app, &format!("/v1/postponed/{item}/retry"), Value::Null).await;
     app.compare(true).await;
     let clerk = scoped_token(9, Scope::Clerk);
@@ -109,6 +109,7 @@ async fn each_change_by_the_staff_is_entered_once() {
 /// A postponed item. Returns its id.
 async fn postponed(app: &TestApp) -> i64 {
     app.app.postponed.note(Pass::Places, &[1], "an error").await.expect("Postgres answers");
+    app.execute("UPDATE postponed SET next_try_at = now() + interval '1 hour'").await;
     app.number("SELECT max(id) FROM postponed").await
 }
 

@@ -10,6 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep};
 
+use crate::support::process::Process;
 use crate::support::{TestApp, bounded, eventually};
 
 /// Connections that the service has room for.
@@ -108,6 +109,27 @@ async fn when_all_connections_are_busy_probes_are_answered_and_others_told_so() 
         for part in ["\"overloaded\"", "retry-after: 2", "connection: close", "x-request-id: "] {
             assert!(reply.contains(part), "{part}: {reply}");
         }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_full_house_is_said_in_one_line() {
+    let mut app = TestApp::start().await;
+    let service = Process::serve(&app, &["--connections-max", "3"]);
+    app.url = service.url().await;
+    let said = "all connections have requests under way";
+    while_busy(&app, 3, async || {
+        let began = Instant::now();
+        let before = service.said_so_far().matches(said).count();
+        for _ in 0..20 {
+            let reply = ask(&app, "/v1/coupons").await;
+            assert!(reply.starts_with("HTTP/1.1 503 "), "{reply}");
+        }
+        service.logged(said).await;
+        let lines = service.said_so_far().matches(said).count() - before;
+        let pauses = began.elapsed().as_millis() / limits::LOG_LINE_PAUSE.as_millis();
+        assert!(lines as u128 <= 1 + pauses, "{lines} lines");
     })
     .await;
 }

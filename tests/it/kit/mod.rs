@@ -6,6 +6,9 @@ mod ids;
 // Properties of ids, checked on random plans.
 pub mod id_properties;
 
+// Tokens that public keys of an issuer's URL verify.
+mod key_urls;
+
 // Tokens that public keys verify.
 mod public_keys;
 

@@ -15,14 +15,14 @@ use flash_sale::base::clock::Clock;
 use flash_sale::kit::jwt::{Grants, TokenError, Tokens};
 
 /// A key pair of the issuer.
-struct Issuer {
+pub struct Issuer {
     algorithm: Algorithm,
     sign: EncodingKey,
     id: &'static str,
 }
 
 impl Issuer {
-    fn all() -> [Self; 3] {
+    pub fn all() -> [Self; 3] {
         let random = SystemRandom::new();
         let pair = rsa::KeyPair::generate(rsa::KeySize::Rsa2048).unwrap();
         let document = AsDer::<aws_lc_rs::encoding::Pkcs8V1Der>::as_der(&pair).unwrap();
@@ -39,14 +39,14 @@ impl Issuer {
         .map(|(algorithm, sign, id)| Self { algorithm, sign, id })
     }
 
-    fn public(&self) -> Value {
+    pub fn public(&self) -> Value {
         let mut key = Jwk::from_encoding_key(&self.sign, self.algorithm).unwrap();
         key.common.key_id = Some(self.id.to_owned());
         key.common.public_key_use = Some(PublicKeyUse::Signature);
         serde_json::to_value(key).unwrap()
     }
 
-    fn token(&self, kid: Option<&str>) -> String {
+    pub fn token(&self, kid: Option<&str>) -> String {
         let exp = (Clock::System.now() + TimeDelta::seconds(60)).timestamp();
         let header = Header { kid: kid.map(str::to_owned), ..Header::new(self.algorithm) };
         let payload = json!({"sub": "42", "exp": exp});
@@ -54,8 +54,8 @@ impl Issuer {
     }
 }
 
-const SECRET: &str = "0123456789abcdef0123456789abcdef";
-const GRANTS: Grants = Grants::user(42);
+pub const SECRET: &str = "0123456789abcdef0123456789abcdef";
+pub const GRANTS: Grants = Grants::user(42);
 
 fn folder() -> PathBuf {
     let folder = std::env::temp_dir().join(format!("fs-keys-{}", uuid::Uuid::new_v4().simple()));
@@ -66,7 +66,8 @@ fn folder() -> PathBuf {
 fn tokens(file: &Path, keys: &Value) -> Tokens {
     std::fs::write(file, keys.to_string()).unwrap();
     let mut tokens = Tokens::new(&SecretString::from(SECRET));
-    tokens.accept_keys_of(file).unwrap();
+    let counted = tokens.accept_keys_of(file).unwrap();
+    assert!(counted.contains("for RS256"), "{counted}");
     tokens
 }
 

@@ -8,6 +8,7 @@ mod answers;
 mod operators;
 mod orders;
 mod regular;
+mod repeats;
 mod sales;
 
 use chrono::{DateTime, TimeDelta, Utc};

@@ -11,7 +11,17 @@
 //! A token exactly like those that are issued here is verified on a short way: one header, one key that is made ready
 //! once, one look at the payload. That way can only accept. About every other token the library decides.
 
+// A key set in a file.
+pub mod key_file;
+
+// A key set under a URL.
+pub mod key_url;
+
+// Public keys.
+mod key_set;
+
 use std::path::Path;
+use std::sync::Arc;
 
 use aws_lc_rs::hmac;
 use base64::Engine;
@@ -23,7 +33,9 @@ use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::public_keys::{Key, PublicKeys};
+use self::key_file::KeyFile;
+use self::key_set::Key;
+use self::key_url::KeyUrl;
 use crate::base::config::StoreConfig;
 
 /// Signs tokens with one secret, and verifies them with all keys.
@@ -32,7 +44,8 @@ pub struct Tokens {
     header: Header,
     /// The secret that signs, and then the further ones.
     secrets: Vec<Key>,
-    public_keys: Option<PublicKeys>,
+    key_file: Option<KeyFile>,
+    key_url: Option<Arc<KeyUrl>>,
     /// Issuer and audience that each token has to name.
     issuer: Option<String>,
     audience: Option<String>,
@@ -106,6 +119,9 @@ pub enum TokenError {
         "the token is valid for more than ten years: its issuer has to give it an earlier `exp`"
     )]
     Endless,
+    /// The keys that may verify the token have not been fetched yet: it may be a good one.
+    #[error("nothing was carried out: the keys that verify this token aren't known yet; ask again")]
+    NoKeys,
     /// Any other fault. The wrong part concerns only the issuer.
     #[error(
         "the token isn't valid: it has to be signed by this service's issuer, with `exp`, and with `sub` a positive whole number as a string"
@@ -167,7 +183,8 @@ impl Tokens {
             sign: EncodingKey::from_secret(secret),
             header,
             secrets: vec![Key { id, verify: DecodingKey::from_secret(secret) }],
-            public_keys: None,
+            key_file: None,
+            key_url: None,
             issuer: None,
             audience: None,
             own_header: URL_SAFE_NO_PAD.encode(own_header) + ".",
@@ -175,19 +192,29 @@ impl Tokens {
         }
     }
 
-    /// Verifies with the public keys of this file (RFC 7517), too.
+    /// Verifies with the public keys of this file (RFC 7517), too. Returns them in words.
     ///
     /// # Errors
     ///
     /// When the file can't be read, or has no key for RS256, ES256 or EdDSA.
-    pub fn accept_keys_of(&mut self, file: &Path) -> anyhow::Result<()> {
-        self.public_keys = Some(PublicKeys::read(file)?);
-        Ok(())
+    pub fn accept_keys_of(&mut self, file: &Path) -> anyhow::Result<String> {
+        let file = self.key_file.insert(KeyFile::read(file)?);
+        Ok(file.keys().to_string())
+    }
+
+    /// Verifies with the public keys under this URL, too. The caller runs [`KeyUrl::keep`].
+    pub fn accept_keys_under(&mut self, url: Arc<KeyUrl>) {
+        self.key_url = Some(url);
+    }
+
+    /// The URL whose keys are accepted, if there is one.
+    pub fn key_url(&self) -> Option<&Arc<KeyUrl>> {
+        self.key_url.as_ref()
     }
 
     /// Reads the file of public keys again, if there is one. If that fails, the last keys stay.
     pub fn read_keys_again(&self) {
-        if let Some(keys) = &self.public_keys {
+        if let Some(keys) = &self.key_file {
             keys.read_again();
         }
     }
@@ -244,11 +271,23 @@ impl Tokens {
         }
         let kid = header.kid.as_deref();
         if header.alg == Algorithm::HS256 {
-            return self.verify_with(chosen(&self.secrets, kid), token, header.alg);
+            return self.verify_with(chosen(self.secrets.iter(), kid), token, header.alg);
         }
-        let Some(public_keys) = &self.public_keys else { return Err(TokenError::Invalid) };
-        let keys = public_keys.of(header.alg);
-        self.verify_with(chosen(&keys, kid), token, header.alg)
+        let read = self.key_file.as_ref().map(KeyFile::keys);
+        let fetched = self.key_url.as_ref().and_then(|url| url.keys());
+        let sets = [&read, &fetched].into_iter().flatten();
+        let keys = sets.flat_map(|keys| keys.of(header.alg));
+        let verdict = self.verify_with(chosen(keys.clone(), kid), token, header.alg);
+        match &self.key_url {
+            Some(url) if verdict == Err(TokenError::Invalid) && is_public(header.alg) => {
+                let known = keys.map(|key| key.id.as_deref()).any(|id| id == kid);
+                if kid.is_some() && !known {
+                    url.miss();
+                }
+                Err(if fetched.is_some() { TokenError::Invalid } else { TokenError::NoKeys })
+            }
+            _ => verdict,
+        }
     }
 
     /// The verdict of the first key that has signed the token.
@@ -292,10 +331,18 @@ impl Tokens {
 }
 
 /// The keys that may have signed a token with this `kid`: the ones it names, or else all.
-fn chosen<'a>(keys: &'a [Key], kid: Option<&str>) -> impl Iterator<Item = &'a Key> {
+fn chosen<'a>(
+    keys: impl Iterator<Item = &'a Key> + Clone,
+    kid: Option<&str>,
+) -> impl Iterator<Item = &'a Key> {
     let is_named = move |key: &&Key| key.id.is_some() && key.id.as_deref() == kid;
-    let named = keys.iter().any(|key| is_named(&key));
-    keys.iter().filter(move |key| !named || is_named(key))
+    let named = keys.clone().any(|key| is_named(&key));
+    keys.filter(move |key| !named || is_named(key))
+}
+
+/// Whether public keys verify tokens with this algorithm.
+fn is_public(algorithm: Algorithm) -> bool {
+    matches!(algorithm, Algorithm::RS256 | Algorithm::ES256 | Algorithm::EdDSA)
 }
 
 fn grants(payload: &Payload) -> Result<Grants, TokenError> {
@@ -331,8 +378,10 @@ fn subject(text: &str) -> Option<i64> {
 mod tests {
     use chrono::TimeDelta;
 
+    use super::key_set::KeySet;
     use super::*;
     use crate::base::clock::Clock;
+    use crate::base::fuzzing::Fuzz;
 
     fn tokens() -> Tokens {
         Tokens::new(&SecretString::from("0123456789abcdef0123456789abcdef"))
@@ -562,5 +611,46 @@ mod tests {
         assert_eq!(tokens().verify(&no_exp), Err(TokenError::Invalid));
         let payload = serde_json::json!({"sub": "42", "exp": in_seconds(60).timestamp()});
         assert_eq!(tokens().verify(&signed(&payload, Algorithm::HS512)), Err(TokenError::Invalid));
+    }
+
+    /// No change of a token is granted anything, and the short way takes nothing that the library refuses.
+    #[test]
+    fn fuzz_tokens() {
+        let tokens = tokens();
+        let grants = [Grants::user(42), Grants::administrator(7)];
+        let mut seeds = grants.map(|grants| tokens.issue(grants, in_seconds(3_600))).to_vec();
+        let payload = serde_json::json!({"sub": "42", "exp": in_seconds(3_600).timestamp(), "nbf": 1, "aud": ["x"]});
+        seeds.push(signed(&payload, Algorithm::HS512));
+        seeds.push("e30.e30.".to_owned());
+        let words = &[".", "..", "=", "e30", "eyJhbGciOiJub25lIn0", "eyJhbGciOiJIUzI1NiJ9", "-_"];
+        let issued = seeds[..2].to_vec();
+        let seeds = seeds.into_iter().map(String::into_bytes).collect();
+        Fuzz { target: "tokens", seeds, words }.run(|input| {
+            let Ok(token) = std::str::from_utf8(input) else { return };
+            let any = tokens.verify_any(token);
+            assert_eq!(tokens.verify_own(token), any.ok(), "{token}");
+            if any.is_ok() {
+                assert!(issued.iter().any(|issued| issued == token), "{token} is another");
+            }
+        });
+    }
+
+    /// A document is a set with a key, or refused in words.
+    #[test]
+    fn fuzz_key_sets() {
+        let seeds = [
+            r#"{"keys":[{"kty":"OKP","crv":"Ed25519","kid":"d","use":"sig","x":"11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]}"#,
+            r#"{"keys":[{"kty":"EC","crv":"P-256","x":"f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU","y":"x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0"}]}"#,
+            r#"{"keys":[{"kty":"RSA","alg":"RS256","n":"AQAB","e":"AQAB"},{"kty":"oct","k":"AAAA"}]}"#,
+        ];
+        let seeds = seeds.map(|seed| seed.as_bytes().to_vec()).to_vec();
+        let words = &["\"kty\":", "\"RSA\"", "\"EC\"", "\"OKP\"", "null", "{}", "[]", "\"\"", ","];
+        Fuzz { target: "key-sets", seeds, words }.run(|input| match KeySet::parse(input) {
+            Ok(keys) => {
+                let all = [Algorithm::RS256, Algorithm::ES256, Algorithm::EdDSA];
+                assert!(all.into_iter().any(|algorithm| !keys.of(algorithm).is_empty()));
+            }
+            Err(error) => assert!(!error.to_string().is_empty()),
+        });
     }
 }

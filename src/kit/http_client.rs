@@ -1,0 +1,56 @@
+//! A client for another server, by http or https, bounded in time and size.
+
+use std::error::Error;
+use std::time::Duration;
+
+use axum::body::{self, Body, Bytes};
+use axum::http::{Request, StatusCode};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use tokio::time::timeout;
+
+/// Sends requests, and reads whole replies. Redirections are not followed.
+pub struct HttpClient {
+    client: Client<HttpsConnector<HttpConnector>, Body>,
+    timeout: Duration,
+    reply_bytes_max: usize,
+}
+
+impl HttpClient {
+    /// A client for replies that come within `timeout`, as a whole, and have at most `reply_bytes_max` bytes.
+    pub fn new(timeout: Duration, reply_bytes_max: usize) -> Self {
+        let connector =
+            HttpsConnectorBuilder::new().with_webpki_roots().https_or_http().enable_http1().build();
+        let client = Client::builder(TokioExecutor::new()).build(connector);
+        Self { client, timeout, reply_bytes_max }
+    }
+
+    /// Status and body of the reply.
+    ///
+    /// # Errors
+    ///
+    /// Without a whole reply in time; the reason, in words.
+    pub async fn send(&self, request: Request<Body>) -> Result<(StatusCode, Bytes), String> {
+        let reply = async {
+            let reply = self.client.request(request).await.map_err(in_words)?;
+            let status = reply.status();
+            let body = body::to_bytes(Body::new(reply.into_body()), self.reply_bytes_max).await;
+            Ok((status, body.map_err(in_words)?))
+        };
+        let no_reply = |_| Err(format!("no answer in {:?}", self.timeout));
+        timeout(self.timeout, reply).await.unwrap_or_else(no_reply)
+    }
+}
+
+/// An error with its causes.
+pub fn in_words(error: impl Error) -> String {
+    let mut words = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        words = format!("{words}: {cause}");
+        source = cause.source();
+    }
+    words
+}
