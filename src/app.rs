@@ -41,7 +41,7 @@ use crate::sale::order::expiry::Expiry;
 use crate::sale::order::give_back::pass::StockReturns;
 use crate::sale::order::moves::OrderMoves;
 use crate::sale::order::waiters::OrderWaiters;
-use crate::sale::order::write::Orders;
+use crate::sale::order::write::{ClosedOrders, Orders};
 use crate::sale::pass::Pass;
 use crate::sale::payment::Payments;
 use crate::sale::postponed::Postponed;
@@ -51,6 +51,7 @@ use crate::sale::reconcile::gauges::Numbers;
 use crate::sale::reconcile::pass::Reconciler;
 use crate::sale::recovery::keeper::{self, Keeper};
 use crate::sale::recovery::retry::Retries;
+use crate::sale::retention::{Kept, Retention};
 use crate::sale::storm::Storms;
 use crate::sale::trace::Traces;
 use crate::sale::{Failure, Stores};
@@ -109,6 +110,8 @@ pub struct App {
     pub stock_returns: StockReturns,
     /// Changes that the staff has made.
     pub audit: Audit,
+    /// Deletes old records.
+    pub retention: Retention,
     /// Items that passes have postponed.
     pub postponed: Postponed,
     /// Buyers' locks.
@@ -270,7 +273,7 @@ impl App {
         let lanes = (&layout, &lane_states);
         let told = (&durability, &receipts, &memories);
         let script = claim_script(config, &stores, (&order_ids, &backlog), lanes, told, &shutdown);
-        let regular = RegularClaims::new(&stores, order_ids.clone(), locks.clone(), orders.clone());
+        let regular = regular_claims(config, &stores, (&order_ids, &locks, &orders));
         let asked = (loader.clone(), lane_states.clone(), loss);
         let claims = Claims::new(memories.clone(), script, asked, regular, orders.clone());
         let live = live_sales(config, &stores, &coupons, &shutdown);
@@ -309,6 +312,7 @@ impl App {
             backlog,
             layout,
             audit: Audit::new(pool.clone()),
+            retention: Retention::new(pool.clone(), Kept::of(config)),
             postponed,
             reconciler: Reconciler::new(stores.clone(), metrics.clone(), shutdown.clone()),
             clock,
@@ -323,6 +327,15 @@ fn id_generator(config: &Config, stores: &Stores, clock: &Clock) -> Arc<IdGenera
     let sequence = stores.keys.order_sequence();
     let ceilings = Ceilings::new(stores.pool.clone(), config.stores.database_timeout());
     Arc::new(IdGenerator::new(sequence, config.order_id_block, clock.clone(), ceilings))
+}
+
+fn regular_claims(
+    config: &Config,
+    stores: &Stores,
+    (order_ids, locks, orders): (&Arc<IdGenerator>, &ReentrantLocks, &Orders),
+) -> RegularClaims {
+    let closed = ClosedOrders { most: config.closed_orders_max };
+    RegularClaims::new(stores, order_ids.clone(), locks.clone(), orders.clone(), closed)
 }
 
 fn claim_script(

@@ -57,6 +57,8 @@ export default {
   "face.claiming.more": "A repeat never takes a second one.",
   "face.too_many_unpaid_orders": "Pay for the others first",
   "face.too_many_unpaid_orders.more": "You hold as many unpaid orders as you may. Pay for one or give one up, then claim again.",
+  "face.too_many_closed_orders": "Not again just now",
+  "face.too_many_closed_orders.more": "You have given up many orders of this coupon in the last hour. Claim again later.",
   "face.overloaded": "Very busy",
   "face.overloaded.more": "Your claim was not taken in yet. The page asks again by itself; stay here.",
   "face.rate_limited": "One moment",

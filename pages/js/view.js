@@ -18,6 +18,7 @@ const ICONS = {
 const ICON_OF = {
   loading: 'busy', unreachable: 'warn', coupon_not_found: 'no',
   sold_out: 'no', sale_paused: 'pause', sale_ended: 'no', claiming: 'busy', too_many_unpaid_orders: 'warn',
+  too_many_closed_orders: 'warn',
   overloaded: 'warn', rate_limited: 'warn', unavailable: 'warn', recovering: 'warn', invalid_token: 'warn',
   refused: 'warn', accepted: 'good', created: 'good', already_claimed: 'good', pending: 'good', in_review: 'warn', unpaid: 'good',
   paid: 'good', redeemed: 'good', cancelled: 'back', expired: 'back', refunding: 'busy', refunded: 'back',

@@ -57,6 +57,8 @@ export default {
   "face.claiming.more": "重复提交不会多占一份。",
   "face.too_many_unpaid_orders": "请先支付其他订单",
   "face.too_many_unpaid_orders.more": "您的未支付订单已达上限。支付或放弃一个之后再来抢。",
+  "face.too_many_closed_orders": "请稍后再来",
+  "face.too_many_closed_orders.more": "您在一小时内放弃了太多此券的订单。请稍后再领。",
   "face.overloaded": "人太多了",
   "face.overloaded.more": "您的请求还没有被受理。页面会自动再试，请留在此页。",
   "face.rate_limited": "请稍候",

@@ -238,6 +238,11 @@ pub struct Config {
         value_parser = clap::value_parser!(u32).range(..=1_000))]
     pub unpaid_orders_max: u32,
 
+    /// Closed orders that one user may leave of one regular coupon within an hour, up to 1,000; 0 for no bound
+    #[arg(long, env = "FLASH_SALE_CLOSED_ORDERS_MAX", default_value_t = 20,
+        value_parser = clap::value_parser!(u32).range(..=1_000))]
+    pub closed_orders_max: u32,
+
     /// Time that an order may stay unpaid before it expires, in seconds from its claim
     #[arg(long, env = "FLASH_SALE_PAYMENT_WINDOW_S", default_value_t = 900,
         value_parser = clap::value_parser!(u64).range(1..=31_536_000))]
@@ -291,6 +296,31 @@ pub struct Config {
     #[arg(long, env = "FLASH_SALE_AUDIT_DAYS", default_value_t = 730,
         value_parser = clap::value_parser!(u32).range(1..=36_500))]
     pub audit_days: u32,
+
+    /// Days for which a payment is kept that has gone back or was closed; after that, a repeat of it is held
+    #[arg(long, env = "FLASH_SALE_PAYMENTS_DAYS", default_value_t = 3_650,
+        value_parser = clap::value_parser!(u32).range(1..=36_500))]
+    pub payments_days: u32,
+
+    /// Days for which done returns of units are kept, and payments that were opened at a gateway and are asked about no more
+    #[arg(long, env = "FLASH_SALE_RETURNS_DAYS", default_value_t = 30,
+        value_parser = clap::value_parser!(u32).range(1..=36_500))]
+    pub returns_days: u32,
+
+    /// Days for which a closed dead letter is kept
+    #[arg(long, env = "FLASH_SALE_DEAD_LETTERS_DAYS", default_value_t = 365,
+        value_parser = clap::value_parser!(u32).range(1..=36_500))]
+    pub dead_letters_days: u32,
+
+    /// Days for which the records of comparisons are kept
+    #[arg(long, env = "FLASH_SALE_COMPARISONS_DAYS", default_value_t = 30,
+        value_parser = clap::value_parser!(u32).range(1..=36_500))]
+    pub comparisons_days: u32,
+
+    /// Days for which the records of recoveries are kept
+    #[arg(long, env = "FLASH_SALE_RECOVERIES_DAYS", default_value_t = 365,
+        value_parser = clap::value_parser!(u32).range(1..=36_500))]
+    pub recoveries_days: u32,
 
     /// Period in which the workers compare Redis with Postgres; longer where that takes long, 0 for never
     #[arg(long, env = "FLASH_SALE_RECONCILE_PERIOD_MS", default_value_t = 60_000,

@@ -261,8 +261,6 @@ pub const METRIC_COUPONS_MAX: u32 = 100;
 pub const METRIC_SHARDS_MAX: u32 = 1_024;
 /// Assumed duration of a comparison that never finished.
 pub const RECONCILE_ASSUMED: Duration = Duration::from_secs(30);
-/// Age at which records of comparisons are deleted.
-pub const RECONCILE_RUNS_KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
 /// Findings, and repairs, that the record of one comparison spells out.
 pub const RUN_FINDINGS_MAX: usize = 100;
 /// Time for which a request waits for its comparison; after that, the client reads the record.
@@ -369,6 +367,14 @@ pub const EXPIRY_PERIOD: Duration = Duration::from_secs(1);
 pub const AUDIT_PERIOD: Duration = Duration::from_secs(600);
 /// Entries that are deleted in one statement.
 pub const AUDIT_BATCH: u32 = 1_000;
+/// Period in which a worker looks for records that are too old.
+pub const RETENTION_PERIOD: Duration = Duration::from_secs(60);
+/// Records that are looked at, and deleted, in one transaction.
+pub const RETENTION_BATCH: u32 = 1_000;
+/// Time in which the closed orders of one user and one regular coupon are counted for `--closed-orders-max`.
+pub const CLOSED_ORDERS_TIME: Duration = Duration::from_secs(3_600);
+/// Obstacles to erasing a user that are named, of each kind.
+pub const OBSTACLES_NAMED_MAX: u32 = 10;
 /// Orders that expire in one transaction; other transactions wait for the same sales meanwhile.
 pub const EXPIRY_BATCH: u32 = 500;
 /// Period in which a worker looks for payments that have to go back.

@@ -18,6 +18,9 @@ mod lists;
 // Recoveries on an operator's word.
 mod recover;
 
+// Data of one user.
+mod user;
+
 // The order log.
 mod log;
 
@@ -89,6 +92,8 @@ enum Command {
     Payments(lists::payments::PaymentsArguments),
     /// List changes that the staff has made, over HTTP and by commands
     Audit(lists::audit::AuditArguments),
+    /// Hand out all data of a user, or erase the user
+    User(user::UserArguments),
     /// List closures of lanes after a start or a loss of Redis, and how each ended
     Recoveries(lists::recoveries::RecoveriesArguments),
     /// Compare lanes with Postgres and build their damaged sales anew, on your word
@@ -145,6 +150,7 @@ impl Command {
             Self::DeadLetters(arguments) => arguments.stores(),
             Self::Payments(arguments) => arguments.stores(),
             Self::Audit(arguments) => &arguments.stores,
+            Self::User(arguments) => arguments.stores(),
             Self::Recoveries(arguments) => arguments.stores(),
             Self::Recover(arguments) => arguments.stores(),
             Self::Coupon(arguments) => arguments.stores(),
@@ -168,6 +174,7 @@ impl Command {
             Self::DeadLetters(arguments) => lists::dead_letters::run(&arguments).await,
             Self::Payments(arguments) => lists::payments::run(&arguments).await,
             Self::Audit(arguments) => lists::audit::run(&arguments).await,
+            Self::User(arguments) => user::run(&arguments).await,
             Self::Recoveries(arguments) => lists::recoveries::run(&arguments).await,
             Self::Recover(arguments) => recover::run(&arguments).await,
             Self::Doctor(arguments) => doctor::run(&arguments).await,

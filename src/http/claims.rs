@@ -74,7 +74,7 @@ impl Accepted {
         (status = 201, description = "The order, written", body = Order, headers(("Location" = String), ("Server-Timing" = String))),
         (status = 202, description = "Accepted; the order is on its way", body = Accepted, headers(("Location" = String), ("Retry-After" = String), ("Server-Timing" = String))),
     ),
-    extensions(("x-problems" = json!(["coupon_not_found", "already_claimed", "sale_not_started", "sale_paused", "too_many_unpaid_orders", "sold_out", "sale_ended", "overloaded", "recovering"]))),
+    extensions(("x-problems" = json!(["coupon_not_found", "already_claimed", "sale_not_started", "sale_paused", "too_many_unpaid_orders", "too_many_closed_orders", "sold_out", "sale_ended", "overloaded", "recovering"]))),
 )]
 #[deny(
     clippy::large_futures,
@@ -212,6 +212,10 @@ fn reply(coupon: CouponId, outcome: ClaimOutcome) -> Result<Response, Problem> {
         }
         ClaimOutcome::TooManyUnpaid => {
             refuse("you hold as many unpaid orders as you may; pay or cancel one first")
+        }
+        ClaimOutcome::TooManyClosed(wait) => {
+            refuse("you have closed too many orders of this coupon; come back after Retry-After seconds")
+                .retry_after(wait)
         }
         ClaimOutcome::Paused => refuse("the sale is paused; come back later"),
         ClaimOutcome::Ended => refuse("the sale has ended"),

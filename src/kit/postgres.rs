@@ -41,6 +41,15 @@ pub struct ServerFacts {
     pub connections_others: i64,
 }
 
+/// A page of a walk through a table in the order of its keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Page {
+    /// Key behind which the next page begins; `None` at the end.
+    pub last: Option<i64>,
+    /// Rows of the page that were deleted.
+    pub deleted: u64,
+}
+
 /// A pool of connections, opened when needed. `timeout` is the time that the server works on one statement, and that a
 /// transaction waits for its next one.
 ///

@@ -7,6 +7,7 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use sqlx::{PgConnection, PgPool};
@@ -79,6 +80,53 @@ pub enum Action {
     RepairStores,
     /// A lane is closed, to be recovered.
     RecoverLane,
+    /// A user is erased.
+    EraseUser,
+}
+
+/// Kind of the thing that a change is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A coupon.
+    Coupon,
+    /// An order.
+    Order,
+    /// A dead letter.
+    DeadLetter,
+    /// A payment.
+    Payment,
+    /// A postponed item.
+    Postponed,
+    /// A comparison.
+    Comparison,
+    /// No thing with an id.
+    None,
+}
+
+impl Action {
+    /// Kind of the thing whose id stands in an entry of this action.
+    pub fn kind(self) -> Kind {
+        match self {
+            Self::CreateCoupon | Self::EditCoupon | Self::PauseCoupon | Self::ResumeCoupon => {
+                Kind::Coupon
+            }
+            Self::EndCoupon | Self::RestockCoupon | Self::ArchiveCoupon => Kind::Coupon,
+            Self::RedeemOrder => Kind::Order,
+            Self::DiscardDeadLetter | Self::RetryDeadLetter => Kind::DeadLetter,
+            Self::HandPaymentBack | Self::ClosePayment => Kind::Payment,
+            Self::RetryPostponed => Kind::Postponed,
+            Self::RepairStores => Kind::Comparison,
+            Self::RecoverLane | Self::EraseUser => Kind::None,
+        }
+    }
+
+    /// The actions on things of this kind, by name.
+    fn on(kind: Kind) -> Vec<String> {
+        let actions = Self::value_variants().iter().filter(|action| action.kind() == kind);
+        actions
+            .filter_map(|action| Some(action.to_possible_value()?.get_name().to_owned()))
+            .collect()
+    }
 }
 
 /// An entry to be made.
@@ -256,4 +304,49 @@ pub async fn note(connection: &mut PgConnection, by: &Actor, event: Event) -> sq
 pub async fn note_alone(pool: &PgPool, by: &Actor, event: Event) -> sqlx::Result<()> {
     let mut connection = pool.acquire().await?;
     note(&mut connection, by, event).await
+}
+
+/// Entries about these things, oldest first within a kind.
+pub async fn about(
+    connection: &mut PgConnection,
+    subjects: &[(Kind, Vec<i64>)],
+) -> sqlx::Result<Vec<AuditEntry>> {
+    let mut found = Vec::new();
+    for (kind, ids) in subjects {
+        let entries = sqlx::query_as!(
+            AuditEntry,
+            r#"SELECT id AS "id: AuditId", at, actor AS "actor: UserId", scope, request_id, action,
+                      subject_id AS "subject: SubjectId", before, after
+               FROM audit WHERE subject_id = ANY($1) AND action = ANY($2) ORDER BY at, id"#,
+            ids,
+            &Action::on(*kind),
+        );
+        found.extend(entries.fetch_all(&mut *connection).await?);
+    }
+    Ok(found)
+}
+
+/// Entries by this member of the staff, oldest first.
+pub async fn by(connection: &mut PgConnection, actor: UserId) -> sqlx::Result<Vec<AuditEntry>> {
+    sqlx::query_as!(
+        AuditEntry,
+        r#"SELECT id AS "id: AuditId", at, actor AS "actor: UserId", scope, request_id, action,
+                  subject_id AS "subject: SubjectId", before, after
+           FROM audit WHERE actor = $1 ORDER BY at, id"#,
+        actor.get(),
+    )
+    .fetch_all(connection)
+    .await
+}
+
+/// Takes administrators' notes about these payments out of the book.
+pub async fn erase_notes(connection: &mut PgConnection, payments: &[i64]) -> sqlx::Result<()> {
+    sqlx::query!(
+        "UPDATE audit SET after = after - 'note' WHERE subject_id = ANY($1) AND action = $2",
+        payments,
+        Action::ClosePayment as Action,
+    )
+    .execute(connection)
+    .await?;
+    Ok(())
 }

@@ -1,6 +1,7 @@
 //! The facts that all processes share; owner of the table `settings`.
 
-use sqlx::PgPool;
+use chrono::{DateTime, Utc};
+use sqlx::{PgConnection, PgPool};
 
 /// Facts about the whole installation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,4 +26,20 @@ pub async fn raise_lanes(pool: &PgPool, lanes: i32) -> sqlx::Result<i32> {
         .execute(pool)
         .await?;
     Ok(read(pool).await?.lanes)
+}
+
+/// Notes, in the transaction that deletes them, that settled payments of orders before this time are deleted.
+pub async fn payments_kept_from(tx: &mut PgConnection, time: DateTime<Utc>) -> sqlx::Result<()> {
+    sqlx::query!(
+        "UPDATE settings SET payments_kept_from = $1, updated_at = now() WHERE payments_kept_from < $1",
+        time,
+    )
+    .execute(tx)
+    .await?;
+    Ok(())
+}
+
+/// Time before which settled payments of orders have been deleted.
+pub async fn payments_known_from(pool: &PgPool) -> sqlx::Result<DateTime<Utc>> {
+    sqlx::query_scalar!("SELECT payments_kept_from FROM settings").fetch_one(pool).await
 }

@@ -24,6 +24,7 @@ function advice(refusal: Refusal): string {
         case "already_claimed":
             return `order ${refusal.order_id}`;
         case "sale_not_started":
+        case "too_many_closed_orders":
         case "rate_limited":
         case "overloaded":
         case "recovering":

@@ -21,6 +21,9 @@ mod payment;
 // Coupons and their sales.
 mod coupon;
 
+// Data that goes: a user's, and old records.
+mod retention;
+
 // Settled sales leave Redis.
 mod archive;
 

@@ -61,6 +61,7 @@ pub fn problem(kind: &Kind) -> Value {
             {"pointer": "/pay_cents", "detail": "has to be a whole number from 0 to 1000000000000"},
         ]}),
         "sale_not_started" => json!({"retry_after_ms": 86_400_000}),
+        "too_many_closed_orders" => json!({"retry_after_ms": 1_800_000}),
         _ if matches!(kind.status, 429 | 503) => json!({"retry_after_ms": 1_000}),
         _ => Value::Null,
     };

@@ -124,6 +124,14 @@ pub const GROUPS: &[Group] = &[
                 detail: "you hold as many unpaid orders as you may; pay or cancel one first",
             },
             Kind {
+                code: "too_many_closed_orders",
+                status: 409,
+                title: "Too many closed orders",
+                meaning: "The user has closed as many orders of this regular coupon within an hour as the operator allows.",
+                remedy: "Claim again after the seconds that Retry-After names.",
+                detail: "you have closed too many orders of this coupon; come back after Retry-After seconds",
+            },
+            Kind {
                 code: "not_claimed",
                 status: 404,
                 title: "Not claimed",

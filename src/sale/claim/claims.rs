@@ -183,6 +183,7 @@ impl Claims {
         Ok(match self.regular.claim(coupon, user).await? {
             RegularOutcome::Created(order) => ClaimOutcome::Created(Box::new(order)),
             RegularOutcome::AlreadyClaimed(order) => ClaimOutcome::AlreadyClaimed(order),
+            RegularOutcome::TooManyClosed(wait) => ClaimOutcome::TooManyClosed(wait),
             RegularOutcome::Paused => ClaimOutcome::Paused,
             RegularOutcome::Ended => ClaimOutcome::Ended,
         })

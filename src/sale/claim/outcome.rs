@@ -58,6 +58,8 @@ pub enum ClaimOutcome {
     SoldOut,
     /// There is a unit, but the user holds as many unpaid orders as they may.
     TooManyUnpaid,
+    /// The user has closed as many orders of this regular coupon as may be; the next claim is possible after this time.
+    TooManyClosed(Duration),
     /// Too many claims wait to be carried out, or too many accepted ones to be written. This one was not carried out.
     Overloaded,
     /// There is no such coupon.
@@ -81,6 +83,7 @@ const PAUSED: Status = Status { http: 409, code: "sale_paused" };
 const ENDED: Status = Status { http: 410, code: "sale_ended" };
 const SOLD_OUT: Status = Status { http: 410, code: "sold_out" };
 const TOO_MANY_UNPAID: Status = Status { http: 409, code: "too_many_unpaid_orders" };
+const TOO_MANY_CLOSED: Status = Status { http: 409, code: "too_many_closed_orders" };
 const OVERLOADED: Status = Status { http: 503, code: "overloaded" };
 const NOT_FOUND: Status = Status { http: 404, code: "coupon_not_found" };
 
@@ -99,6 +102,7 @@ impl ClaimOutcome {
             ENDED,
             SOLD_OUT,
             TOO_MANY_UNPAID,
+            TOO_MANY_CLOSED,
             OVERLOADED,
             NOT_FOUND,
         ];
@@ -116,6 +120,7 @@ impl ClaimOutcome {
             Self::Ended => ENDED,
             Self::SoldOut => SOLD_OUT,
             Self::TooManyUnpaid => TOO_MANY_UNPAID,
+            Self::TooManyClosed(_) => TOO_MANY_CLOSED,
             Self::Overloaded => OVERLOADED,
             Self::NotFound => NOT_FOUND,
         }

@@ -1,6 +1,7 @@
 //! Claims on regular coupons: no stock and no window, so Postgres decides alone.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use redisson_locks::ReentrantLocks;
 use sqlx::PgPool;
@@ -13,7 +14,7 @@ use crate::sale::coupon::stock;
 use crate::sale::ids::{CouponId, OrderId, UserId};
 use crate::sale::keys::Keys;
 use crate::sale::order::model::Order;
-use crate::sale::order::write::Orders;
+use crate::sale::order::write::{ClosedOrders, Orders};
 use crate::sale::{Failure, Stores};
 
 /// The answer to a claim on a regular coupon.
@@ -23,6 +24,8 @@ pub enum RegularOutcome {
     Created(Order),
     /// The user has an unpaid order, which has to be paid, cancelled or expired first.
     AlreadyClaimed(OrderId),
+    /// The user has closed as many orders of this coupon as may be; the next claim is possible after this time.
+    TooManyClosed(Duration),
     /// The coupon is not on offer for now.
     Paused,
     /// The coupon is no longer on offer.
@@ -37,18 +40,20 @@ pub struct RegularClaims {
     order_ids: Arc<IdGenerator>,
     locks: ReentrantLocks,
     orders: Orders,
+    closed: ClosedOrders,
 }
 
 impl RegularClaims {
-    /// Claims over these stores.
+    /// Claims over these stores, with this bound on closed orders.
     pub fn new(
         stores: &Stores,
         order_ids: Arc<IdGenerator>,
         locks: ReentrantLocks,
         orders: Orders,
+        closed: ClosedOrders,
     ) -> Self {
         let Stores { pool, redis, keys } = stores.clone();
-        Self { pool, redis, keys, order_ids, locks, orders }
+        Self { pool, redis, keys, order_ids, locks, orders, closed }
     }
 
     /// Creates an unpaid order, under the lock that every order creation of this user takes.
@@ -76,7 +81,7 @@ impl RegularClaims {
         // Twice: the unpaid order that stood in the way may have been closed before the look at it.
         for _ in 0..2 {
             // One statement, settled by constraints. So a lost lock does no harm here.
-            if self.orders.insert_regular(id, coupon, user).await? {
+            if self.orders.insert_regular(id, coupon, user, self.closed).await? {
                 let order = self.orders.get(user, id).await?;
                 return order.map(RegularOutcome::Created).ok_or(sqlx::Error::RowNotFound.into());
             }
@@ -87,6 +92,10 @@ impl RegularClaims {
                 Some(CouponState::Paused) => return Ok(RegularOutcome::Paused),
                 Some(CouponState::Ended) => return Ok(RegularOutcome::Ended),
                 Some(CouponState::Active) | None => {}
+            }
+            let wait = self.orders.closed_orders_wait(id, coupon, user, self.closed).await?;
+            if let Some(wait) = wait {
+                return Ok(RegularOutcome::TooManyClosed(wait));
             }
         }
         Err(Failure::OrderMoved(coupon))

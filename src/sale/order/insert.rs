@@ -180,20 +180,35 @@ async fn insert_in_id_order(
     Ok(rows.into_iter().map(|row| (row.id, row.coupon_id)).collect())
 }
 
-/// The rows under these order ids, in any status. Sees the rows that a concurrent writer has committed since the
+/// Owner of a row. An erased user is none.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Owner {
+    coupon: CouponId,
+    user: Option<UserId>,
+}
+
+impl Owner {
+    /// Whether the row under the claim's order id is the claim's own.
+    pub(super) fn is_of(self, claim: &LoggedClaim) -> bool {
+        self.coupon == claim.coupon_id && self.user.is_none_or(|user| user == claim.user_id)
+    }
+}
+
+/// Owners of the rows under these order ids, in any status. Sees the rows that a concurrent writer has committed since the
 /// INSERT waited for it, because each statement takes a new snapshot (READ COMMITTED).
 pub(super) async fn existing(
     tx: &mut Transaction<'_, Postgres>,
     claims: &[LoggedClaim],
-) -> sqlx::Result<BTreeMap<OrderId, (CouponId, UserId)>> {
+) -> sqlx::Result<BTreeMap<OrderId, Owner>> {
     postgres::plan_for_values(&mut *tx).await?;
     let ids: Vec<i64> = claims.iter().map(|claim| claim.order_id.get()).collect();
     let rows = sqlx::query!(
-        r#"SELECT id AS "id: OrderId", coupon_id AS "coupon_id: CouponId", user_id AS "user_id: UserId"
+        r#"SELECT id AS "id: OrderId", coupon_id AS "coupon: CouponId",
+                  CASE WHEN user_id > 0 THEN user_id END AS "user: UserId"
            FROM orders WHERE id = ANY($1)"#,
         &ids,
     )
     .fetch_all(&mut **tx)
     .await?;
-    Ok(rows.into_iter().map(|row| (row.id, (row.coupon_id, row.user_id))).collect())
+    Ok(rows.into_iter().map(|row| (row.id, Owner { coupon: row.coupon, user: row.user })).collect())
 }

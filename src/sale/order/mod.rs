@@ -13,6 +13,9 @@ pub mod moves;
 // Units and places that come back to Redis.
 pub mod give_back;
 
+// Orders that are over: a user's rows, erasing, and forgetting.
+pub mod past;
+
 // Requests that wait until their order is written.
 pub mod waiters;
 

@@ -38,8 +38,8 @@ pub struct Order {
     pub order_id: OrderId,
     /// The coupon.
     pub coupon_id: CouponId,
-    /// The buyer.
-    pub user_id: UserId,
+    /// The buyer; null once the user has been erased.
+    pub user_id: Option<UserId>,
     /// The status.
     pub status: OrderStatus,
     /// The means of payment.

@@ -77,7 +77,7 @@ async fn sort(tx: &mut Transaction<'_, Postgres>, claims: &[LoggedClaim]) -> sql
     for &claim in claims {
         match rows.get(&claim.order_id) {
             None => sorted.new.push(claim),
-            Some(row) if *row == (claim.coupon_id, claim.user_id) => sorted.repeated += 1,
+            Some(owner) if owner.is_of(&claim) => sorted.repeated += 1,
             Some(_) => sorted.conflicts.push(claim),
         }
     }

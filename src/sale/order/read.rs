@@ -21,7 +21,7 @@ impl Orders {
         sqlx::query_as!(
             Order,
             r#"SELECT id AS "order_id: OrderId", coupon_id AS "coupon_id: CouponId",
-                      user_id AS "user_id: UserId", status AS "status: OrderStatus", pay_method,
+                      CASE WHEN user_id > 0 THEN user_id END AS "user_id: UserId", status AS "status: OrderStatus", pay_method,
                       coalesce(pay_cents, older_order_price(id, coupon_id, claimed_at)) AS "pay_cents!",
                       coalesce(currency, (SELECT currency FROM coupons WHERE id = coupon_id), 'CNY') AS "currency!", pay_by,
                       claimed_at, paid_at, redeemed_at, cancelled_at, expired_at, refunding_at, refunded_at,
@@ -158,7 +158,7 @@ impl Orders {
         let mut found = sqlx::query_as!(
             Order,
             r#"SELECT id AS "order_id: OrderId", coupon_id AS "coupon_id: CouponId",
-                      user_id AS "user_id: UserId", status AS "status: OrderStatus", pay_method,
+                      CASE WHEN user_id > 0 THEN user_id END AS "user_id: UserId", status AS "status: OrderStatus", pay_method,
                       coalesce(pay_cents, older_order_price(id, coupon_id, claimed_at)) AS "pay_cents!",
                       coalesce(currency, (SELECT currency FROM coupons WHERE id = coupon_id), 'CNY') AS "currency!", pay_by,
                       claimed_at, paid_at, redeemed_at, cancelled_at, expired_at, refunding_at, refunded_at,

@@ -191,7 +191,7 @@ impl Shared {
         for order in written {
             let waiting_for: Vec<(OrderId, u64)> = waiting.of(order.order_id).collect();
             for key in waiting_for {
-                let is_theirs = |request: &Request| request.user == order.user_id;
+                let is_theirs = |request: &Request| Some(request.user) == order.user_id;
                 if waiting.requests.get(&key).is_some_and(is_theirs)
                     && let Some(request) = waiting.requests.remove(&key)
                 {

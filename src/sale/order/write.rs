@@ -11,6 +11,8 @@ use sqlx::{Connection, PgConnection, PgPool, Postgres, Transaction};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
+use crate::base::limits;
+use crate::kit;
 use crate::sale::coupon::stock;
 use crate::sale::fence;
 use crate::sale::ids::{CouponId, Lane, OrderId, UserId};
@@ -26,6 +28,21 @@ use super::terms::Terms;
 enum Amount {
     All,
     WhatFits,
+}
+
+/// Bound on the closed orders that one user leaves of one regular coupon within [`limits::CLOSED_ORDERS_TIME`], by the
+/// seconds in their ids.
+#[derive(Clone, Copy, Debug)]
+pub struct ClosedOrders {
+    /// The number; 0 for no bound.
+    pub most: u32,
+}
+
+impl ClosedOrders {
+    /// The order id behind which closed orders count for this new one.
+    fn counted_behind(self, order: OrderId) -> i64 {
+        kit::id::first_at(kit::id::time_of(order.get()) - limits::CLOSED_ORDERS_TIME)
+    }
 }
 
 /// Reads and writes orders. Clones share the pool.
@@ -44,26 +61,61 @@ impl Orders {
         Self { pool, batch_timeout, terms: Terms::new(payment_window) }
     }
 
-    /// Creates the order of a regular coupon, if the coupon is active and the user has no unpaid one.
+    /// Creates the order of a regular coupon, if the coupon is active, the user has no unpaid one, and not as many closed
+    /// ones as may be.
     pub async fn insert_regular(
         &self,
         order: OrderId,
         coupon: CouponId,
         user: UserId,
+        closed: ClosedOrders,
     ) -> sqlx::Result<bool> {
         let done = sqlx::query!(
             "INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at, pay_cents, currency, pay_by)
              SELECT $1, id, kind, $3, now(), pay_cents, currency, now() + make_interval(secs => $4) FROM coupons
              WHERE id = $2 AND kind = 'regular' AND state = 'active'
+               AND ($6::bigint = 0 OR NOT has_closed_orders($3, $2, $5, $6))
              ON CONFLICT DO NOTHING",
             order.get(),
             coupon.get(),
             user.get(),
             self.terms.payment_window.as_secs_f64(),
+            closed.counted_behind(order),
+            i64::from(closed.most),
         )
         .execute(&self.pool)
         .await?;
         Ok(done.rows_affected() == 1)
+    }
+
+    /// Time after which the user may claim this regular coupon again, if as many orders as may be have been closed.
+    pub async fn closed_orders_wait(
+        &self,
+        order: OrderId,
+        coupon: CouponId,
+        user: UserId,
+        closed: ClosedOrders,
+    ) -> sqlx::Result<Option<Duration>> {
+        if closed.most == 0 {
+            return Ok(None);
+        }
+        let oldest = sqlx::query_scalar!(
+            "SELECT id FROM orders
+             WHERE user_id = $1 AND id > $2 AND coupon_id = $3 AND NOT is_live(status)
+             ORDER BY id DESC OFFSET $4 LIMIT 1",
+            user.get(),
+            closed.counted_behind(order),
+            coupon.get(),
+            i64::from(closed.most) - 1,
+        )
+        .fetch_optional(&self.pool)
+        .await?;
+        Ok(oldest.map(|oldest| {
+            let age = kit::id::time_of(order.get()) - kit::id::time_of(oldest);
+            // A second more, because ids tell seconds only.
+            let rest = limits::CLOSED_ORDERS_TIME + Duration::from_secs(1);
+            rest.saturating_sub(age.to_std().unwrap_or_default())
+        }))
     }
 
     /// Whether there is a sale of this coupon.
@@ -198,7 +250,7 @@ async fn write_missing(
     let rows = existing(tx, claims).await?;
     let mut conflicts = Vec::new();
     for claim in claims {
-        if rows.get(&claim.order_id) == Some(&(claim.coupon_id, claim.user_id)) {
+        if rows.get(&claim.order_id).is_some_and(|owner| owner.is_of(claim)) {
             continue;
         }
         conflicts.push(DeadLetter::of_claim(lane, claim, Reason::Conflict, CONFLICT));

@@ -42,6 +42,9 @@ mod held;
 // Reading payments on their way back.
 mod queries;
 
+// Payments that are over.
+pub mod past;
+
 // Payments that wait for an order, a gateway or an administrator.
 pub mod owed;
 
@@ -75,6 +78,7 @@ use crate::sale::payment::gateway::http::{AtGateway, HttpGateway};
 use crate::sale::payment::gateway::{Checkout, Gateway, Refunding};
 use crate::sale::payment::model::{PaymentReason, PaymentStatus, ToBePaid};
 use crate::sale::payment::owed::OwedPayments;
+use crate::sale::payment::rows::Look;
 use crate::sale::postponed::Postponed;
 
 /// Takes payments and refunds them. Clones share the pool.
@@ -286,15 +290,32 @@ impl Payments {
 
     /// Notes money that a gateway says it has taken.
     async fn received(&self, payment: &Payment) -> sqlx::Result<Receipt> {
+        let is_old = past::may_be_forgotten(&self.pool, payment.order).await?;
+        if is_old && !self.is_known(payment).await? {
+            // The payment may have been settled and deleted, so no money goes back by itself.
+            self.hold(payment, PaymentReason::UnknownOrder, Look::ByAdministrator).await?;
+            return self.receipt(payment).await;
+        }
         match self.price(payment.order).await? {
             Some(price) => {
                 let is_wrong = payment.amount_cents != price;
                 let refusal = is_wrong.then_some(PaymentReason::WrongAmount);
                 self.settle(payment, refusal).await?;
             }
-            None => self.hold(payment, PaymentReason::UnknownOrder).await?,
+            None => self.hold(payment, PaymentReason::UnknownOrder, Look::ByPass).await?,
         }
         self.receipt(payment).await
+    }
+
+    /// Whether the payment has been noted before.
+    async fn is_known(&self, payment: &Payment) -> sqlx::Result<bool> {
+        sqlx::query_scalar!(
+            r#"SELECT EXISTS (SELECT FROM payments WHERE gateway = $1 AND gateway_payment_id = $2) AS "known!""#,
+            payment.gateway.as_str(),
+            payment.id,
+        )
+        .fetch_one(&self.pool)
+        .await
     }
 
     /// The price of the order, if it is there.
@@ -354,10 +375,10 @@ impl Payments {
     }
 
     /// Notes money that no order can take now. A payment that is there already changes nothing.
-    async fn hold(&self, payment: &Payment, reason: PaymentReason) -> sqlx::Result<()> {
+    async fn hold(&self, payment: &Payment, reason: PaymentReason, look: Look) -> sqlx::Result<()> {
         let mut tx = self.pool.begin().await?;
         if let Some(id) = insert(&mut tx, payment, PaymentStatus::Held, Some(reason)).await? {
-            rows::begin_hold(&mut tx, id, reason).await?;
+            rows::begin_hold(&mut tx, id, look).await?;
             let order = payment.order;
             tracing::warn!(payment = %id, %order, reason = reason.as_str(), "a gateway has taken money that no order can take");
         }
@@ -378,7 +399,7 @@ impl Payments {
         let order = self.moves.find(payment.order).await?;
         if row.order_id != payment.order {
             let reason = PaymentReason::IdUsedTwice;
-            self.hold(&payment.under_a_used_id(), reason).await?;
+            self.hold(&payment.under_a_used_id(), reason, Look::ByAdministrator).await?;
             return Ok(Receipt::Held(order, reason));
         }
         Ok(match (row.reason, row.status) {

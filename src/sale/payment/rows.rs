@@ -5,17 +5,26 @@ use sqlx::PgConnection;
 use super::model::{PaymentReason, PaymentStatus};
 use crate::sale::ids::PaymentId;
 
-/// Has a held payment looked at; one whose id was used before is left to an administrator.
+/// The next look at a held payment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Look {
+    /// A pass looks for the order.
+    ByPass,
+    /// An administrator decides.
+    ByAdministrator,
+}
+
+/// Begins the hold of a payment.
 pub(super) async fn begin_hold(
     tx: &mut PgConnection,
     payment: PaymentId,
-    reason: PaymentReason,
+    look: Look,
 ) -> sqlx::Result<()> {
     sqlx::query!(
         "INSERT INTO held_payments (payment_id, next_look_at)
          VALUES ($1, CASE WHEN $2 THEN 'infinity' ELSE now() END)",
         payment.get(),
-        reason == PaymentReason::IdUsedTwice,
+        look == Look::ByAdministrator,
     )
     .execute(tx)
     .await?;

@@ -6,8 +6,9 @@ use std::time::Duration;
 use aws_lc_rs::digest;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
-use sqlx::PgPool;
+use serde_json::Value;
 use sqlx::types::Json;
+use sqlx::{PgConnection, PgPool};
 use utoipa::ToSchema;
 
 use crate::base::limits;
@@ -147,11 +148,11 @@ pub async fn begin(pool: &PgPool, asked_by: AskedBy) -> sqlx::Result<RunId> {
 
 /// Notes that a comparison begins, if the last one is a period old, and 20 times as old as it took: so comparing
 /// never takes more than a twentieth of the time. A comparison that never ended counts as if it had taken
-/// [`limits::RECONCILE_ASSUMED`]. Also forgets old records.
+/// [`limits::RECONCILE_ASSUMED`].
 ///
 /// Two processes that ask at the same moment may both begin; both only read.
 pub async fn begin_if_due(pool: &PgPool, period: Duration) -> sqlx::Result<Option<RunId>> {
-    let begun = sqlx::query_scalar!(
+    sqlx::query_scalar!(
         r#"INSERT INTO reconcile_runs (asked_by)
            SELECT 'period' WHERE NOT EXISTS (
                SELECT FROM (SELECT * FROM reconcile_runs ORDER BY id DESC LIMIT 1) AS last
@@ -163,16 +164,46 @@ pub async fn begin_if_due(pool: &PgPool, period: Duration) -> sqlx::Result<Optio
         limits::RECONCILE_ASSUMED.as_secs_f64(),
     )
     .fetch_optional(pool)
+    .await
+}
+
+/// Deletes records of comparisons that began before this time, a batch of them. Returns their number.
+pub async fn forget(pool: &PgPool, before: DateTime<Utc>, limit: u32) -> sqlx::Result<u64> {
+    let done = sqlx::query!(
+        "DELETE FROM reconcile_runs WHERE id IN (
+             SELECT id FROM reconcile_runs WHERE started_at < $1 ORDER BY started_at LIMIT $2)",
+        before,
+        i64::from(limit),
+    )
+    .execute(pool)
     .await?;
-    if begun.is_some() {
-        sqlx::query!(
-            "DELETE FROM reconcile_runs WHERE started_at < now() - make_interval(secs => $1)",
-            limits::RECONCILE_RUNS_KEPT.as_secs_f64(),
-        )
-        .execute(pool)
-        .await?;
-    }
-    Ok(begun)
+    Ok(done.rows_affected())
+}
+
+/// Findings and repairs in which a user is named, with the time of their comparison.
+pub async fn naming(pool: &PgPool, user: UserId) -> sqlx::Result<Vec<Value>> {
+    sqlx::query_scalar!(
+        r#"SELECT jsonb_build_object('at', started_at, 'run_id', id, 'finding', one) AS "one!"
+           FROM reconcile_runs, jsonb_array_elements(findings || repairs) AS one
+           WHERE one->>'detail' ~ ('\muser ' || $1::text || '\M') ORDER BY id"#,
+        user.to_string(),
+    )
+    .fetch_all(pool)
+    .await
+}
+
+/// Takes a user's number out of the words of findings and repairs. Returns the number of their comparisons.
+pub async fn erase(tx: &mut PgConnection, user: UserId) -> sqlx::Result<u64> {
+    let done = sqlx::query!(
+        r"UPDATE reconcile_runs
+          SET findings = regexp_replace(findings::text, '\muser ' || $1::text || '\M', 'an erased user', 'g')::jsonb,
+              repairs = regexp_replace(repairs::text, '\muser ' || $1::text || '\M', 'an erased user', 'g')::jsonb
+          WHERE (findings || repairs)::text ~ ('\muser ' || $1::text || '\M')",
+        user.to_string(),
+    )
+    .execute(tx)
+    .await?;
+    Ok(done.rows_affected())
 }
 
 /// Notes the findings of a comparison.

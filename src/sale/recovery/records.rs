@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
-use sqlx::PgPool;
+use serde_json::Value;
 use sqlx::types::Json;
+use sqlx::{PgConnection, PgPool};
 use utoipa::ToSchema;
 
 use crate::base::limits;
@@ -146,6 +147,50 @@ pub async fn list(
     )
     .fetch_all(pool)
     .await
+}
+
+/// Deletes records of lanes that were closed before this time and have been opened in a newer recovery. Returns their
+/// number.
+pub async fn forget(pool: &PgPool, before: DateTime<Utc>, limit: u32) -> sqlx::Result<u64> {
+    let done = sqlx::query!(
+        "DELETE FROM recoveries WHERE id IN (
+             SELECT id FROM recoveries AS older
+             WHERE closed_at < $1
+               AND EXISTS (SELECT FROM recoveries AS newer
+                           WHERE newer.lane = older.lane AND newer.id > older.id AND newer.opened_at IS NOT NULL)
+             ORDER BY id LIMIT $2)",
+        before,
+        i64::from(limit),
+    )
+    .execute(pool)
+    .await?;
+    Ok(done.rows_affected())
+}
+
+/// Claims of a user that recoveries could not keep, with the time of their recovery.
+pub async fn lost_of(pool: &PgPool, user: UserId) -> sqlx::Result<Vec<Value>> {
+    sqlx::query_scalar!(
+        r#"SELECT jsonb_build_object('at', closed_at, 'recovery_id', id, 'claim', one) AS "one!"
+           FROM recoveries, jsonb_array_elements(lost) AS one
+           WHERE one->>'user_id' = $1::text ORDER BY id"#,
+        user.to_string(),
+    )
+    .fetch_all(pool)
+    .await
+}
+
+/// Takes the claims of a user off the records. Returns the number of records.
+pub async fn erase(tx: &mut PgConnection, user: UserId) -> sqlx::Result<u64> {
+    let done = sqlx::query!(
+        "UPDATE recoveries
+         SET lost = (SELECT coalesce(jsonb_agg(one), '[]') FROM jsonb_array_elements(lost) AS one
+                     WHERE one->>'user_id' <> $1::text)
+         WHERE lost @> jsonb_build_array(jsonb_build_object('user_id', $1::text))",
+        user.to_string(),
+    )
+    .execute(tx)
+    .await?;
+    Ok(done.rows_affected())
 }
 
 /// Median time for which lanes were closed in the last recoveries; `None` before the first one.

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use flash_sale::sale::ids::CouponId;
+
 use crate::support::{TestApp, eventually, user};
 
 #[tokio::test]
@@ -98,4 +100,84 @@ async fn a_client_that_goes_away_does_not_leave_its_lock_behind() {
     tx.rollback().await.unwrap();
     let outcome = app.claim(42, coupon).await;
     assert!([201, 409].contains(&outcome.status), "{outcome:?}");
+}
+
+/// Claims and cancels until a claim is refused. Returns the number of orders.
+async fn claimed_and_cancelled(app: &TestApp, id: i64, coupon: CouponId, most: usize) -> usize {
+    for orders in 0..most {
+        let claimed = app.claim(id, coupon).await;
+        if claimed.status != 201 {
+            assert_eq!(claimed.refusal(), (409, "too_many_closed_orders"));
+            let seconds: i64 = claimed.header("retry-after").parse().expect("seconds");
+            assert!((1..=3_601).contains(&seconds), "{claimed:?}");
+            return orders;
+        }
+        assert_eq!(app.cancel(id, claimed.order_id()).await.status, 200);
+    }
+    most
+}
+
+#[tokio::test]
+async fn claiming_and_cancelling_in_a_loop_is_bounded_by_default() {
+    let app = TestApp::start().await;
+    let coupon = app.create_regular().await;
+    assert_eq!(claimed_and_cancelled(&app, 42, coupon, 30).await, 20);
+    assert_eq!(app.number("SELECT count(*) FROM orders").await, 20);
+    let unbounded = TestApp::configured(&["--closed-orders-max", "0"]).await;
+    let coupon = unbounded.create_regular().await;
+    assert_eq!(claimed_and_cancelled(&unbounded, 42, coupon, 30).await, 30);
+}
+
+#[tokio::test]
+async fn closed_orders_count_for_their_user_their_coupon_and_their_hour() {
+    let app = TestApp::configured(&["--closed-orders-max", "2"]).await;
+    let (coupon, another) = (app.create_regular().await, app.create_regular().await);
+    let paid = app.claim(42, coupon).await.order_id();
+    assert_eq!(app.pay(42, paid).await.status, 200);
+    assert_eq!(claimed_and_cancelled(&app, 42, coupon, 1).await, 1);
+    let unpaid = app.claim(42, coupon).await;
+    assert_eq!(unpaid.status, 201, "a paid order doesn't count");
+    let repeat = app.claim(42, coupon).await;
+    assert_eq!(
+        (repeat.refusal(), repeat.order_id()),
+        ((409, "already_claimed"), unpaid.order_id())
+    );
+    assert_eq!(app.cancel(42, unpaid.order_id()).await.status, 200);
+    assert_eq!(app.claim(42, coupon).await.refusal(), (409, "too_many_closed_orders"));
+    assert_eq!(app.r#move(coupon, "pause").await.status, 200);
+    assert_eq!(app.claim(42, coupon).await.refusal(), (409, "sale_paused"));
+    assert_eq!(app.r#move(coupon, "resume").await.status, 200);
+    assert_eq!(claimed_and_cancelled(&app, 43, coupon, 2).await, 2, "another user");
+    assert_eq!(claimed_and_cancelled(&app, 42, another, 2).await, 2, "another coupon");
+    // Ids carry seconds.
+    let hour = 3_602_i64 << 32;
+    app.execute(&format!("UPDATE orders SET id = id - {hour} WHERE status = 'cancelled'")).await;
+    assert_eq!(app.claim(42, coupon).await.status, 201, "an hour later");
+}
+
+#[tokio::test]
+async fn closed_orders_are_counted_one_claim_after_the_other() {
+    let app = TestApp::configured(&["--closed-orders-max", "1"]).await;
+    let coupon = app.create_regular().await;
+    let young = app.claim(1, coupon).await.order_id() + 1_000_000;
+    // Another process that has lost the buyer's lock: it has counted, and will insert.
+    let mut tx = app.app.stores.pool.begin().await.unwrap();
+    let counted = format!("SELECT has_closed_orders(42, {coupon}, 0, 1)");
+    let has_any: bool =
+        sqlx::query_scalar(sqlx::AssertSqlSafe(counted)).fetch_one(&mut *tx).await.unwrap();
+    assert!(!has_any);
+    let waits = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
+         AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+    let others = async {
+        eventually("the claim waits for its turn", async || app.number(waits).await == 1).await;
+        let closed = format!(
+            "INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at, status, cancelled_at)
+             VALUES ({young}, {coupon}, 'regular', 42, now(), 'cancelled', now())"
+        );
+        sqlx::query(sqlx::AssertSqlSafe(closed)).execute(&mut *tx).await.unwrap();
+        tx.commit().await.unwrap();
+    };
+    let (claim, ()) = tokio::join!(app.claim(42, coupon), others);
+    assert_eq!(claim.refusal(), (409, "too_many_closed_orders"));
+    assert_eq!(app.number("SELECT count(*) FROM orders WHERE user_id = 42").await, 1);
 }

@@ -16,7 +16,7 @@ use crate::support::{OwnServers, SECRET, TestApp, now};
 const NO_REDIS: &str = "redis://:hunter2@127.0.0.1:1/";
 const NO_POSTGRES: &str = "postgres://user:hunter2@127.0.0.1:1/x";
 
-const SUB_COMMANDS: [&[&str]; 27] = [
+const SUB_COMMANDS: [&[&str]; 30] = [
     &["serve"],
     &["demo"],
     &["migrate"],
@@ -39,6 +39,9 @@ const SUB_COMMANDS: [&[&str]; 27] = [
     &["payments"],
     &["payments", "hand-back"],
     &["payments", "close"],
+    &["user"],
+    &["user", "export"],
+    &["user", "erase"],
     &["recoveries"],
     &["recover"],
     &["doctor"],
@@ -69,7 +72,7 @@ async fn help_shows_settings_from_the_environment_but_no_secret() {
         let help = run(command).await;
         assert_eq!(help.code, Some(0), "{words:?}");
         assert!(help.stdout.contains(&format!("Usage: flash-sale {}", words.join(" "))));
-        if ![["coupon"], ["log"]].iter().any(|group| words == group) {
+        if ![["coupon"], ["log"], ["user"]].iter().any(|group| words == group) {
             assert!(help.stdout.contains("FLASH_SALE_TOKEN_SECRET"), "{words:?}");
             assert!(help.stdout.contains("a-prefix-of-our-own"), "{words:?}");
         }
@@ -123,6 +126,13 @@ async fn settings_that_cannot_be_right_are_refused_before_anything_is_started() 
         (&["--durability", "replica:0"], &["--durability", "replica:N with N up to 9"]),
         (&["--redis-timeout-ms", "10"], &["--redis-timeout-ms", "50..=10000"]),
         (&["--database-timeout-ms", "60000"], &["--database-timeout-ms", "50..=10000"]),
+        (&["--closed-orders-max", "1001"], &["--closed-orders-max", "1000"]),
+        (&["--closed-orders-max", "many"], &["--closed-orders-max"]),
+        (&["--payments-days", "0"], &["--payments-days", "1..=36500"]),
+        (&["--returns-days", "0"], &["--returns-days", "1..=36500"]),
+        (&["--dead-letters-days", "never"], &["--dead-letters-days"]),
+        (&["--comparisons-days", "36501"], &["--comparisons-days", "1..=36500"]),
+        (&["--recoveries-days", "0"], &["--recoveries-days", "1..=36500"]),
         (&["--claim-wait-ms", "500"], &["--claim-wait-ms", "--redis-timeout-ms 500"]),
         (&["--claim-wait-ms", "0"], &["--claim-wait-ms"]),
         (&["--watchers-max", "10000"], &["--watchers-max", "--connections-max 10000"]),
@@ -616,12 +626,12 @@ async fn reconcile_says_whether_the_stores_agree() {
 // ---- steps of these tests ----
 
 /// Runs `flash-sale` with these arguments.
-async fn said(arguments: &[&str]) -> Finished {
+pub(super) async fn said(arguments: &[&str]) -> Finished {
     run(flash_sale(arguments)).await
 }
 
 /// A sub-command on the data of `app`; flags given here stand in for the app's own.
-fn with(app: &TestApp, command: &[&str], flags: &[(&str, &str)]) -> Vec<String> {
+pub(super) fn with(app: &TestApp, command: &[&str], flags: &[(&str, &str)]) -> Vec<String> {
     let own = app.store_arguments();
     let own = own.chunks(2).filter(|pair| flags.iter().all(|(flag, _)| pair[0] != *flag));
     let given = flags.iter().map(|(flag, value)| format!("{flag}={value}"));
@@ -629,7 +639,7 @@ fn with(app: &TestApp, command: &[&str], flags: &[(&str, &str)]) -> Vec<String> 
     command.chain(given).chain(own.flatten().cloned()).collect()
 }
 
-fn words(arguments: &[String]) -> Vec<&str> {
+pub(super) fn words(arguments: &[String]) -> Vec<&str> {
     arguments.iter().map(String::as_str).collect()
 }
 

@@ -1,5 +1,8 @@
 //! The command line.
 
+// A user's data.
+mod users;
+
 // Output, refusals and exit codes of each sub-command.
 mod command_line;
 

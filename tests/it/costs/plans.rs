@@ -16,7 +16,33 @@ use crate::support::TestApp;
 type Row = (&'static str, &'static str, &'static str, f64);
 
 /// In arguments, `{first}` and `{second}` are the two sales, and `{thousand}` is so many ids.
-const QUERIES: [Row; 34] = [
+const QUERIES: [Row; 40] = [
+    (
+        "closed orders of a user",
+        "SELECT id FROM orders WHERE user_id = $1 AND id > $2 AND coupon_id = $3",
+        "20, 0, {first}, 19",
+        1.0,
+    ),
+    ("payments of a user's orders", "SELECT to_jsonb(payments)", "{thousand}", 1_000.0),
+    (
+        "payments that may be too old",
+        "status IN ('refunded', 'closed') AND updated_at < $2",
+        "0, now(), 1000, 0",
+        1_000.0,
+    ),
+    (
+        "returns that may be too old",
+        "SELECT order_id FROM stock_returns WHERE order_id > $1",
+        "0, 9223372036854775807, 1000",
+        1_000.0,
+    ),
+    ("letters that may be too old", "AS \"is_old!\" FROM dead_letters", "0, now(), 1000", 1_000.0),
+    (
+        "letters that are too old",
+        "DELETE FROM dead_letters WHERE id = ANY($1)",
+        "{thousand}, now()",
+        1_000.0,
+    ),
     (
         "orders of a user, searched",
         "SELECT id AS \"id: OrderId\" FROM orders WHERE user_id = $1 AND coupon_id = coalesce($2, coupon_id)",
@@ -175,13 +201,13 @@ const QUERIES: [Row; 34] = [
     ),
     (
         "rows of entries",
-        "user_id AS \"user_id: UserId\" FROM orders WHERE id = ANY($1)",
+        "END AS \"user: UserId\" FROM orders WHERE id = ANY($1)",
         "{thousand}",
         1_000.0,
     ),
     (
         "open returns and places among orders",
-        "FROM stock_returns WHERE order_id = ANY($1) AND done_at",
+        "SELECT order_id AS \"order_id: OrderId\" FROM stock_returns WHERE order_id = ANY($1) AND done_at",
         "{thousand}",
         1_000.0,
     ),

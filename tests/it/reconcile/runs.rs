@@ -171,8 +171,8 @@ async fn a_comparison_is_due_once_a_period_for_all_processes_together() {
 
     app.execute("UPDATE reconcile_runs SET started_at = now() - interval '31 days', finished_at = NULL, failure = NULL, at_rest = NULL, sales = NULL, in_flight = NULL, orders = NULL, disagreements = NULL")
         .await;
-    app.app.reconciler.pass(PERIOD).await.unwrap();
-    assert_eq!(runs(&app).await, 1, "old records are forgotten");
+    app.app.retention.pass().await.unwrap();
+    assert_eq!(runs(&app).await, 0, "old records are forgotten");
 }
 
 #[tokio::test]
