@@ -36,6 +36,7 @@ use crate::sale::live::LiveSales;
 use crate::sale::log::backlog::Backlog;
 use crate::sale::log::layout::LayoutInUse;
 use crate::sale::loss::LossAlarm;
+use crate::sale::order::counts::OrderCounts;
 use crate::sale::order::discard::DeadLetters;
 use crate::sale::order::expiry::Expiry;
 use crate::sale::order::give_back::pass::StockReturns;
@@ -104,6 +105,8 @@ pub struct App {
     pub retries: Retries,
     /// Returns units to stock.
     pub stock_returns: StockReturns,
+    /// Running counts of orders.
+    pub order_counts: OrderCounts,
     /// Changes that the staff has made.
     pub audit: Audit,
     /// Items that passes have postponed.
@@ -264,10 +267,9 @@ impl App {
         let noted_in = (&metrics, &postponed);
         let Promises { receipts, hand_in, keeper } =
             Promises::new(config, &stores, &lane_states, (&orders, &layout), noted_in);
-        let of_lanes = (&layout, &lane_states);
         let told = (&durability, &receipts, &memories);
         let ids = (&order_ids, &backlog);
-        let script = claim_script(config, &stores, ids, of_lanes, told, &shutdown);
+        let script = claim_script(config, &stores, ids, (&layout, &lane_states), told, &shutdown);
         let regular = RegularClaims::new(&stores, order_ids.clone(), locks.clone(), orders.clone());
         let asked = (loader.clone(), lane_states.clone(), loss);
         let claims = Claims::new(memories.clone(), script, asked, regular, orders.clone());
@@ -305,6 +307,7 @@ impl App {
             numbers: Numbers::new(&stores, backlog.clone(), metrics.clone(), postponed.clone()),
             backlog,
             layout,
+            order_counts: OrderCounts::new(pool.clone(), metrics.clone()),
             audit: Audit::new(pool.clone()),
             postponed,
             reconciler: Reconciler::new(stores.clone(), metrics.clone(), shutdown.clone()),

@@ -176,6 +176,8 @@ pub struct Metrics {
     pub receipts_dropped: Counter,
     /// Comparisons of the stores that broke off, because one of them didn't answer.
     pub reconcile_failed: Counter,
+    /// Coupons whose running counts of orders were wrong.
+    pub order_counts_corrected: Counter,
 }
 
 impl Metrics {
@@ -200,8 +202,7 @@ impl Metrics {
             let counter = || counter!("flash_sale_requests_refused_total", "status" => status);
             metrics::with_local_recorder(&recorder, counter)
         };
-        let claim_to_row_seconds =
-            metrics::with_local_recorder(&recorder, || histogram!(CLAIM_TO_ROW));
+        let waits = metrics::with_local_recorder(&recorder, || histogram!(CLAIM_TO_ROW));
         let now = |name: &'static str| {
             metrics::with_local_recorder(&recorder, || gauge!(format!("flash_sale_{name}")))
         };
@@ -226,7 +227,7 @@ impl Metrics {
             unauthenticated: refused("401"),
             forbidden: refused("403"),
             access_lines_lost: total("access_lines_lost"),
-            claim_to_row_seconds,
+            claim_to_row_seconds: waits,
             connections: now("connections"),
             connections_closed: ConnectionEnd::NAMES
                 .map(|(reason, name)| (reason, by_reason("closed", name)))
@@ -249,6 +250,7 @@ impl Metrics {
             lanes_closed: total("lanes_closed"),
             receipts_dropped: total("receipts_dropped"),
             reconcile_failed: total("reconcile_failed"),
+            order_counts_corrected: total("order_counts_corrected"),
             gauges: Gauges::default(),
             tally: Tally::default(),
             page: recorder.handle(),

@@ -40,6 +40,8 @@ pub enum Pass {
     Refunds,
     /// Deletes old entries of the book of changes.
     Audit,
+    /// Adds up the changes of the running counts of orders, and audits them.
+    OrderCounts,
     /// Builds a sale anew that Redis has lost, in a recovery.
     Rebuild,
 }
@@ -69,7 +71,7 @@ impl ItemKind {
 
 impl Pass {
     /// All passes.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Write,
         Self::Recover,
         Self::TidyUp,
@@ -85,6 +87,7 @@ impl Pass {
         Self::Expiry,
         Self::Refunds,
         Self::Audit,
+        Self::OrderCounts,
         Self::Rebuild,
     ];
 
@@ -106,6 +109,7 @@ impl Pass {
             Self::Expiry => "expiry",
             Self::Refunds => "refunds",
             Self::Audit => "audit",
+            Self::OrderCounts => "order_counts",
             Self::Rebuild => "rebuild",
         }
     }
@@ -120,7 +124,7 @@ impl Pass {
     pub fn postpones(self) -> Option<(ItemKind, &'static str)> {
         match self {
             Self::Write | Self::Recover | Self::TidyUp | Self::Numbers => None,
-            Self::Reconcile | Self::Revisions | Self::Audit => None,
+            Self::Reconcile | Self::Revisions | Self::Audit | Self::OrderCounts => None,
             Self::Load => Some((
                 ItemKind::Coupon,
                 "The sale can't be loaded, and claims on it fail: look at its keys in Redis, which nothing but this service may write; `flash-sale coupon show ID` tells what both stores have.",

@@ -48,6 +48,9 @@ pub fn start(app: &Arc<App>, config: &Config) {
     every(app, limits::AUDIT_PERIOD, Pass::Audit, move |app| async move {
         app.audit.pass(kept).await.map(drop).map_err(Failure::from)
     });
+    every(app, limits::ORDER_COUNTS_PERIOD, Pass::OrderCounts, |app| async move {
+        app.order_counts.pass().await.map_err(Failure::from)
+    });
     every(app, limits::REFUND_PERIOD, Pass::Refunds, |app| async move {
         app.payments.refund_pass().await.map(drop)
     });
