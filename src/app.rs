@@ -36,6 +36,7 @@ use crate::sale::live::LiveSales;
 use crate::sale::log::backlog::Backlog;
 use crate::sale::log::layout::LayoutInUse;
 use crate::sale::loss::LossAlarm;
+use crate::sale::order::counts::OrderCounts;
 use crate::sale::order::discard::DeadLetters;
 use crate::sale::order::expiry::Expiry;
 use crate::sale::order::give_back::pass::StockReturns;
@@ -108,6 +109,8 @@ pub struct App {
     pub retries: Retries,
     /// Returns units to stock.
     pub stock_returns: StockReturns,
+    /// Running counts of orders.
+    pub order_counts: OrderCounts,
     /// Changes that the staff has made.
     pub audit: Audit,
     /// Deletes old records.
@@ -311,6 +314,7 @@ impl App {
             numbers: Numbers::new(&stores, backlog.clone(), metrics.clone(), postponed.clone()),
             backlog,
             layout,
+            order_counts: OrderCounts::new(pool.clone(), metrics.clone()),
             audit: Audit::new(pool.clone()),
             retention: Retention::new(pool.clone(), Kept::of(config)),
             postponed,

@@ -375,6 +375,16 @@ pub const RETENTION_BATCH: u32 = 1_000;
 pub const CLOSED_ORDERS_TIME: Duration = Duration::from_secs(3_600);
 /// Obstacles to erasing a user that are named, of each kind.
 pub const OBSTACLES_NAMED_MAX: u32 = 10;
+/// Period in which a worker adds up the changes of the running counts of orders.
+pub const ORDER_COUNTS_PERIOD: Duration = Duration::from_secs(1);
+/// Changes that are added up in one statement.
+pub const ORDER_COUNTS_BATCH: i64 = 10_000;
+/// Time in which Postgres counts the orders of one coupon for the audit of these counts.
+pub const ORDER_AUDIT_TIMEOUT: Duration = Duration::from_secs(300);
+/// Least pause of that audit between two coupons. The pause is 20 times as long as the last count took.
+pub const ORDER_AUDIT_PAUSE: Duration = Duration::from_secs(10);
+/// Pause of the audit after the last coupon.
+pub const ORDER_AUDIT_REST: Duration = Duration::from_secs(3600);
 /// Orders that expire in one transaction; other transactions wait for the same sales meanwhile.
 pub const EXPIRY_BATCH: u32 = 500;
 /// Period in which a worker looks for payments that have to go back.

@@ -178,6 +178,8 @@ pub struct Metrics {
     pub reconcile_failed: Counter,
     /// Looks at the public keys of an issuer that found none.
     pub key_set_failures: Counter,
+    /// Coupons whose running counts of orders were wrong.
+    pub order_counts_corrected: Counter,
 }
 
 impl Metrics {
@@ -251,6 +253,7 @@ impl Metrics {
             receipts_dropped: total("receipts_dropped"),
             reconcile_failed: total("reconcile_failed"),
             key_set_failures: total("key_set_failures"),
+            order_counts_corrected: total("order_counts_corrected"),
             gauges: Gauges::default(),
             tally: Tally::default(),
             page: recorder.handle(),

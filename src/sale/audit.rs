@@ -260,9 +260,9 @@ impl Audit {
         let mut deleted = 0;
         for _ in 0..limits::PASS_BATCHES_MAX {
             let batch = sqlx::query!(
-                "DELETE FROM audit WHERE id IN (
+                "DELETE FROM audit WHERE id = ANY(ARRAY(
                      SELECT id FROM audit WHERE at < now() - make_interval(secs => $1)
-                     ORDER BY at, id LIMIT $2 FOR UPDATE SKIP LOCKED)",
+                     ORDER BY at, id LIMIT $2 FOR UPDATE SKIP LOCKED))",
                 kept.as_secs_f64(),
                 i64::from(limits::AUDIT_BATCH),
             )

@@ -42,6 +42,8 @@ pub enum Pass {
     Audit,
     /// Deletes other old records.
     Retention,
+    /// Adds up the changes of the running counts of orders, and audits them.
+    OrderCounts,
     /// Builds a sale anew that Redis has lost, in a recovery.
     Rebuild,
 }
@@ -71,7 +73,7 @@ impl ItemKind {
 
 impl Pass {
     /// All passes.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Write,
         Self::Recover,
         Self::TidyUp,
@@ -88,6 +90,7 @@ impl Pass {
         Self::Refunds,
         Self::Audit,
         Self::Retention,
+        Self::OrderCounts,
         Self::Rebuild,
     ];
 
@@ -110,6 +113,7 @@ impl Pass {
             Self::Refunds => "refunds",
             Self::Audit => "audit",
             Self::Retention => "retention",
+            Self::OrderCounts => "order_counts",
             Self::Rebuild => "rebuild",
         }
     }
@@ -124,7 +128,8 @@ impl Pass {
     pub fn postpones(self) -> Option<(ItemKind, &'static str)> {
         match self {
             Self::Write | Self::Recover | Self::TidyUp | Self::Numbers => None,
-            Self::Reconcile | Self::Revisions | Self::Audit | Self::Retention => None,
+            Self::Reconcile | Self::Revisions => None,
+            Self::Audit | Self::Retention | Self::OrderCounts => None,
             Self::Load => Some((
                 ItemKind::Coupon,
                 "The sale can't be loaded, and claims on it fail: look at its keys in Redis, which nothing but this service may write; `flash-sale coupon show ID` tells what both stores have.",

@@ -28,13 +28,13 @@ pub struct Unpaid {
     pub order: OrderId,
     pub coupon: CouponId,
     pub user: UserId,
-    created_at: DateTime<Utc>,
+    claimed_at: DateTime<Utc>,
 }
 
 impl Unpaid {
     /// Its place among the unpaid orders, oldest first.
     pub fn position(&self) -> (DateTime<Utc>, OrderId) {
-        (self.created_at, self.order)
+        (self.claimed_at, self.order)
     }
 }
 
@@ -116,12 +116,12 @@ pub async fn unpaid_page(
     sqlx::query_as!(
         Unpaid,
         r#"SELECT id AS "order: OrderId", coupon_id AS "coupon: CouponId",
-                  user_id AS "user: UserId", created_at
+                  user_id AS "user: UserId", claimed_at
            FROM orders
            WHERE status = 'unpaid' AND kind = 'flash'
-             AND (created_at, id) > (coalesce($1, '-infinity'::timestamptz), $2)
-           ORDER BY created_at, id LIMIT $3"#,
-        after.map(|(created_at, _)| created_at),
+             AND (claimed_at, id) > (coalesce($1, '-infinity'::timestamptz), $2)
+           ORDER BY claimed_at, id LIMIT $3"#,
+        after.map(|(claimed_at, _)| claimed_at),
         after.map_or(0, |(_, order)| order.get()),
         i64::try_from(PAGE).unwrap_or(i64::MAX),
     )

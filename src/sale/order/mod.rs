@@ -1,5 +1,5 @@
 //! Orders: the record that an accepted claim becomes, and its life. Owner of the tables `orders`, `dead_letters`,
-//! `redemptions` and `stock_returns`.
+//! `redemptions` and `stock_returns`, and of the running counts of orders.
 
 // Unpaid orders whose time is over.
 pub mod expiry;
@@ -18,6 +18,9 @@ pub mod past;
 
 // Requests that wait until their order is written.
 pub mod waiters;
+
+// Running counts of orders.
+pub mod counts;
 
 // Queries about orders.
 mod read;

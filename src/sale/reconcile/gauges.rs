@@ -27,6 +27,7 @@ use crate::sale::keys::{Keys, LogId};
 use crate::sale::log::LogState;
 use crate::sale::log::backlog::Backlog;
 use crate::sale::log::numbers::{LogNumbers, Oldest};
+use crate::sale::order::counts;
 use crate::sale::order::dead_letter;
 use crate::sale::order::give_back::stock_returns;
 use crate::sale::pass::Pass;
@@ -117,7 +118,7 @@ impl Numbers {
         let Stores { pool, .. } = &self.stores;
         let mut gauges = self.log_gauges().await?;
         let letters = dead_letter::count_open(pool).await?;
-        let returns = stock_returns::count_open(pool, None).await?;
+        let returns = stock_returns::count_open(pool).await?;
         gauges.push(Gauge::plain("flash_sale_dead_letters_open", letters as f64));
         gauges.push(Gauge::plain("flash_sale_stock_returns_open", returns as f64));
         gauges.extend(self.owed_gauges().await?);
@@ -314,23 +315,9 @@ async fn in_postgres(pool: &PgPool, coupon: CouponId) -> Result<InPostgres, Fail
     Ok(InPostgres {
         total: sale.total,
         sold: sale.sold,
-        orders: orders_by_status(pool, coupon).await?,
+        orders: counts::of_coupon(pool, coupon).await?,
         dead_letters_open: dead_letter::open_of_coupon(pool, coupon).await?.len(),
-        stock_returns_open: stock_returns::count_open(pool, Some(coupon)).await?,
+        stock_returns_open: stock_returns::count_open_of(pool, coupon).await?,
         revision: sale.revision,
     })
-}
-
-/// No index has closed orders by coupon, so this reads the whole table; only an operator's request does so.
-async fn orders_by_status(pool: &PgPool, coupon: CouponId) -> sqlx::Result<BTreeMap<String, i64>> {
-    let mut tx = pool.begin().await?;
-    stock::allow_long_statements(&mut tx).await?;
-    let rows = sqlx::query!(
-        r#"SELECT status, count(*) AS "count!" FROM orders WHERE coupon_id = $1 GROUP BY status"#,
-        coupon.get(),
-    )
-    .fetch_all(&mut *tx)
-    .await?;
-    tx.rollback().await?;
-    Ok(rows.into_iter().map(|row| (row.status, row.count)).collect())
 }

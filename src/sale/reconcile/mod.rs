@@ -51,7 +51,7 @@ mod sale;
 // One sale: its buyers and orders.
 mod promises;
 
-// Orders, counted.
+// One sale in Postgres.
 mod rows;
 
 // Digests of buyers and orders.

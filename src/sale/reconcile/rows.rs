@@ -1,9 +1,7 @@
-//! Postgres's side of a comparison: the expected sale, its live orders, and the count of all orders.
+//! Postgres's side of a comparison: the expected sale, and its live orders.
 //!
-//! Large tables are read in pages, so that no statement comes near the time limit of the pool. Where numbers
-//! have to be of one moment, the pages are read in one snapshot.
-
-use std::collections::{BTreeMap, HashMap};
+//! Live orders are read in pages, so that no statement comes near the time limit of the pool, and in one snapshot, since
+//! their number and `sold` have to be of one moment.
 
 use chrono::{DateTime, Utc};
 use sqlx::PgPool;
@@ -11,9 +9,6 @@ use sqlx::PgPool;
 use crate::sale::coupon::model::CouponState;
 use crate::sale::ids::{CouponId, OrderId, UserId};
 use crate::sale::order::live;
-
-/// Rows counted at a time.
-const PAGE_ROWS: i64 = 100_000;
 
 /// A sale in Postgres.
 pub struct Terms {
@@ -71,44 +66,5 @@ pub async fn each_live(
         };
         after = Some(*last);
         page.into_iter().for_each(|(user, order)| each(user, order));
-    }
-}
-
-/// Count of all orders.
-#[derive(Default)]
-pub struct AllOrders {
-    /// Orders of flash coupons by lane, in any status: the log entries that became rows.
-    pub of_lane: HashMap<i32, i64>,
-    /// Orders by status, regular ones included.
-    pub of_status: BTreeMap<String, i64>,
-}
-
-/// Counts every order. Reads the whole table, in pages: an order that is inserted meanwhile may be counted or not;
-/// each order that was there at the beginning is.
-pub async fn count_all(pool: &PgPool) -> sqlx::Result<AllOrders> {
-    let mut all = AllOrders::default();
-    let mut after = 0;
-    loop {
-        let rows = sqlx::query!(
-            r#"SELECT kind = 'flash' AS "flash!", (coupon_id & 1023)::integer AS "lane!",
-                      status, count(*) AS "count!", max(id) AS "last!"
-               FROM (SELECT id, kind, coupon_id, status FROM orders
-                     WHERE id > $1 ORDER BY id LIMIT $2) AS page
-               GROUP BY 1, 2, 3"#,
-            after,
-            PAGE_ROWS,
-        )
-        .fetch_all(pool)
-        .await?;
-        if rows.is_empty() {
-            return Ok(all);
-        }
-        for row in rows {
-            after = after.max(row.last);
-            *all.of_status.entry(row.status).or_default() += row.count;
-            if row.flash {
-                *all.of_lane.entry(row.lane).or_default() += row.count;
-            }
-        }
     }
 }

@@ -3,8 +3,14 @@
 // Plans of the queries on 300,000 rows.
 mod plans;
 
+// The queries, and what each may read.
+mod queries;
+
 // Savings and cost of the buyers' locks, measured by hand.
 mod locks;
 
 // Costs that are measured by hand.
 mod by_hand;
+
+// A database with the orders of a year.
+mod grown;

@@ -26,3 +26,6 @@ mod withdrawals;
 
 // Requests that wait for their order.
 mod waiters;
+
+// Running counts of orders.
+mod counts;

@@ -21,6 +21,7 @@ use flash_sale::sale::Stores;
 use flash_sale::sale::ids::{CouponId, Lane, UserId};
 use flash_sale::sale::keys::{Keys, LogId, LogLayout};
 use flash_sale::sale::log::{Entry, EntryId, LogState, LoggedClaim};
+use flash_sale::sale::order::counts;
 use flash_sale::sale::reconcile::{self, Report};
 use flash_sale::worker::write::WriteReport;
 use flash_sale::worker::{LaneWorker, WorkerSettings, consumer_name};
@@ -539,6 +540,13 @@ impl Place {
             .await;
         }
         let Stores { pool, redis, keys } = &app.stores;
+        let rows: Vec<(String, i64)> =
+            sqlx::query_as("SELECT status, count(*) FROM orders GROUP BY status")
+                .fetch_all(pool)
+                .await
+                .expect("Postgres answers");
+        let counted = counts::all(pool).await.expect("Postgres answers").of_status;
+        assert_eq!(counted, rows.into_iter().collect(), "the running counts are those of the rows");
         let mut report = reconcile::check(pool, redis, keys).await.expect("both stores answer");
         if app.stock_returns.pass().await.expect("both stores answer") > 0 {
             let after = reconcile::check(pool, redis, keys).await.expect("both stores answer");

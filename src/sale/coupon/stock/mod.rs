@@ -14,9 +14,9 @@ use crate::sale::coupon::model::{CouponKind, CouponState, SaleTerms};
 use crate::sale::ids::{CouponId, Lane};
 
 pub use queries::{
-    LoadedSale, SaleToBuild, allow_long_statements, archived, closed, ended, exists, is_loaded,
-    loaded, loaded_in, lock_units_left, newest_loaded, open_of, revisions, sold, to_build, to_load,
-    total, unapplied, units_left,
+    LoadedSale, SaleToBuild, allow_long_statements, allow_statements, archived, closed, ended,
+    exists, is_loaded, loaded, loaded_in, lock_units_left, newest_loaded, open_of, revisions, sold,
+    to_build, to_load, total, unapplied, units_left,
 };
 
 /// Facts of Postgres about a coupon for its load.
@@ -308,17 +308,22 @@ pub async fn recount_sold(pool: &PgPool, coupon: CouponId) -> sqlx::Result<Optio
 
 /// Notes that an ended sale, whose claims are known to be orders, leaves Redis. False if an order may still expire, a
 /// unit is on its way back to Redis, or an operator has to decide on a dead letter.
+///
+/// The smallest value is found by an index. For EXISTS, Postgres reads the whole table where there is no such row: it
+/// expects to meet one soon.
 pub async fn archive(executor: impl PgExecutor<'_>, coupon: CouponId) -> sqlx::Result<bool> {
     let done = sqlx::query!(
         "UPDATE flash_sales SET archived_at = now(), updated_at = now()
          WHERE coupon_id = $1 AND archived_at IS NULL
            AND EXISTS (SELECT FROM coupons
                        WHERE id = $1 AND state = 'ended' AND revision = applied_revision)
-           AND NOT EXISTS (SELECT FROM orders WHERE orders.coupon_id = $1 AND status = 'unpaid')
-           AND NOT EXISTS (SELECT FROM stock_returns
-                           WHERE stock_returns.coupon_id = $1 AND done_at IS NULL)
-           AND NOT EXISTS (SELECT FROM dead_letters
-                           WHERE dead_letters.coupon_id = $1 AND resolved_at IS NULL)",
+           AND (SELECT min(claimed_at) FROM orders WHERE orders.coupon_id = $1 AND status = 'unpaid') IS NULL
+           AND (SELECT min(updated_at) FROM stock_returns
+                WHERE what = 'unit' AND stock_returns.coupon_id = $1 AND done_at IS NULL) IS NULL
+           AND (SELECT min(updated_at) FROM stock_returns
+                WHERE what = 'place' AND stock_returns.coupon_id = $1 AND done_at IS NULL) IS NULL
+           AND (SELECT min(order_id) FROM dead_letters
+                WHERE dead_letters.coupon_id = $1 AND resolved_at IS NULL) IS NULL",
         coupon.get(),
     )
     .execute(executor)

@@ -13,7 +13,12 @@ use crate::sale::ids::{CouponId, Lane};
 
 /// Lets the statements of this transaction take up to [`limits::RECOUNT_TIMEOUT`].
 pub async fn allow_long_statements(tx: &mut PgConnection) -> sqlx::Result<()> {
-    let timeout_ms = limits::RECOUNT_TIMEOUT.as_millis().to_string();
+    allow_statements(tx, limits::RECOUNT_TIMEOUT).await
+}
+
+/// Lets the statements of this transaction take so long.
+pub async fn allow_statements(tx: &mut PgConnection, timeout: Duration) -> sqlx::Result<()> {
+    let timeout_ms = timeout.as_millis().to_string();
     sqlx::query!("SELECT set_config('statement_timeout', $1, true)", timeout_ms)
         .fetch_one(tx)
         .await?;
@@ -261,12 +266,14 @@ pub async fn ended(
              AND applied_revision = revision
              AND least(ended_at, closes_at) < now() - $1 * interval '1 second'
              AND coupon_id > coalesce($2::bigint, 0)
-             AND NOT EXISTS (SELECT FROM orders
-                             WHERE orders.coupon_id = coupons.id AND status = 'unpaid')
-             AND NOT EXISTS (SELECT FROM stock_returns
-                             WHERE stock_returns.coupon_id = coupons.id AND done_at IS NULL)
-             AND NOT EXISTS (SELECT FROM dead_letters
-                             WHERE dead_letters.coupon_id = coupons.id AND resolved_at IS NULL)
+             AND (SELECT min(claimed_at) FROM orders
+                  WHERE orders.coupon_id = coupons.id AND status = 'unpaid') IS NULL
+             AND (SELECT min(updated_at) FROM stock_returns
+                  WHERE what = 'unit' AND stock_returns.coupon_id = coupons.id AND done_at IS NULL) IS NULL
+             AND (SELECT min(updated_at) FROM stock_returns
+                  WHERE what = 'place' AND stock_returns.coupon_id = coupons.id AND done_at IS NULL) IS NULL
+             AND (SELECT min(order_id) FROM dead_letters
+                  WHERE dead_letters.coupon_id = coupons.id AND resolved_at IS NULL) IS NULL
              AND NOT EXISTS (SELECT FROM postponed
                              WHERE pass = 'archive' AND item = coupon_id AND next_try_at > now())
            ORDER BY coupon_id LIMIT $3"#,
@@ -304,8 +311,14 @@ impl OpenOfSale {
 pub async fn open_of(executor: impl PgExecutor<'_>, coupon: CouponId) -> sqlx::Result<OpenOfSale> {
     sqlx::query_as!(
         OpenOfSale,
-        r#"SELECT (SELECT count(*) FROM orders WHERE coupon_id = $1 AND kind = 'flash' AND status = 'unpaid') AS "unpaid!",
-                  (SELECT count(*) FROM stock_returns WHERE coupon_id = $1 AND done_at IS NULL) AS "stock_returns!",
+        // An unpaid order is counted by its sale's running count: a million of them may be due at one time.
+        r#"SELECT (SELECT coalesce(sum(orders), 0)::bigint
+                   FROM (SELECT orders FROM order_counts WHERE coupon_id = $1 AND status = 'unpaid'
+                         UNION ALL
+                         SELECT orders FROM order_count_changes WHERE coupon_id = $1 AND status = 'unpaid') AS counted)
+                      AS "unpaid!",
+                  (SELECT count(*) FROM stock_returns
+                   WHERE what = ANY('{unit,place}') AND coupon_id = $1 AND done_at IS NULL) AS "stock_returns!",
                   (SELECT count(*) FROM dead_letters WHERE coupon_id = $1 AND resolved_at IS NULL) AS "dead_letters!""#,
         coupon.get(),
     )

@@ -114,12 +114,21 @@ pub async fn open_among(pool: &PgPool, orders: &[i64]) -> sqlx::Result<HashSet<O
     Ok(open.into_iter().collect())
 }
 
-/// Number of units on their way back; of one coupon, or of all.
-pub async fn count_open(pool: &PgPool, coupon: Option<CouponId>) -> sqlx::Result<i64> {
+/// Number of units on their way back.
+pub async fn count_open(pool: &PgPool) -> sqlx::Result<i64> {
+    sqlx::query_scalar!(
+        r#"SELECT count(*) AS "count!" FROM stock_returns WHERE done_at IS NULL AND what = 'unit'"#
+    )
+    .fetch_one(pool)
+    .await
+}
+
+/// Number of units of this coupon on their way back.
+pub async fn count_open_of(pool: &PgPool, coupon: CouponId) -> sqlx::Result<i64> {
     sqlx::query_scalar!(
         r#"SELECT count(*) AS "count!" FROM stock_returns
-           WHERE done_at IS NULL AND what = 'unit' AND coupon_id = coalesce($1, coupon_id)"#,
-        coupon.map(CouponId::get),
+           WHERE coupon_id = $1 AND what = 'unit' AND done_at IS NULL"#,
+        coupon.get(),
     )
     .fetch_one(pool)
     .await

@@ -1,0 +1,122 @@
+//! Running counts of orders by coupon and status. Owner of the tables `order_counts`, `order_count_changes` and
+//! `order_count_audit`.
+//!
+//! # Model
+//!
+//! Triggers on `orders` (`migrations/0028_order_counts.sql`) note each change of a count in the transaction that makes
+//! it, as a row of its own: no writer waits for another. A pass adds these rows up. A count is the sum of both tables,
+//! read by one statement and hence at one moment. So a count is exact at every moment, also while processes of older
+//! versions write, and while no pass runs.
+//!
+//! # Audit
+//!
+//! The same pass counts the orders of one coupon after another (`audit.rs`), and corrects a count that is wrong: a
+//! restored table, or a statement that ran with triggers off.
+
+// The slow full count.
+mod audit;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use sqlx::PgPool;
+
+use crate::base::limits;
+use crate::base::telemetry::Metrics;
+use crate::sale::ids::CouponId;
+
+/// Count of all orders.
+#[derive(Default)]
+pub struct AllOrders {
+    /// Orders of flash coupons by lane, in any status: the log entries that became rows.
+    pub of_lane: HashMap<i32, i64>,
+    /// Orders by status, regular ones included.
+    pub of_status: BTreeMap<String, i64>,
+}
+
+/// Keeps the counts short and right.
+pub struct OrderCounts {
+    pool: PgPool,
+    metrics: Arc<Metrics>,
+}
+
+impl OrderCounts {
+    /// Counts in this database.
+    pub fn new(pool: PgPool, metrics: Arc<Metrics>) -> Self {
+        Self { pool, metrics }
+    }
+
+    /// Adds changes up for a bounded time; then audits the next coupon, if that is due.
+    ///
+    /// # Errors
+    ///
+    /// When Postgres doesn't answer; the next pass goes on.
+    pub async fn pass(&self) -> sqlx::Result<()> {
+        for _ in 0..limits::PASS_BATCHES_MAX {
+            if self.add_up().await? < limits::ORDER_COUNTS_BATCH {
+                break;
+            }
+        }
+        self.audit_next().await.map(drop)
+    }
+
+    /// Adds up one batch of changes. Returns their number. Processes that do so at one moment take different changes.
+    async fn add_up(&self) -> sqlx::Result<i64> {
+        // Rows are deleted by their place in the table, whatever the plan was made for; in the order of the coupons, so
+        // that two processes never wait for each other in a circle.
+        sqlx::query_scalar!(
+            r#"WITH taken AS (
+                   DELETE FROM order_count_changes WHERE ctid = ANY(ARRAY(
+                       SELECT ctid FROM order_count_changes ORDER BY coupon_id, id LIMIT $1 FOR UPDATE SKIP LOCKED))
+                   RETURNING coupon_id, status, orders),
+               added AS (
+                   INSERT INTO order_counts AS counted (coupon_id, status, orders)
+                   SELECT coupon_id, status, sum(orders) FROM taken
+                   GROUP BY coupon_id, status ORDER BY coupon_id, status
+                   ON CONFLICT ON CONSTRAINT order_counts_once
+                       DO UPDATE SET orders = counted.orders + excluded.orders)
+               SELECT count(*) AS "count!" FROM taken"#,
+            limits::ORDER_COUNTS_BATCH,
+        )
+        .fetch_one(&self.pool)
+        .await
+    }
+}
+
+/// Orders of this coupon by status.
+pub async fn of_coupon(pool: &PgPool, coupon: CouponId) -> sqlx::Result<BTreeMap<String, i64>> {
+    let rows = sqlx::query!(
+        r#"SELECT status AS "status!", sum(orders)::bigint AS "orders!"
+           FROM (SELECT status, orders FROM order_counts WHERE coupon_id = $1
+                 UNION ALL
+                 SELECT status, orders FROM order_count_changes WHERE coupon_id = $1) AS counted
+           GROUP BY status HAVING sum(orders) <> 0"#,
+        coupon.get(),
+    )
+    .fetch_all(pool)
+    .await?;
+    Ok(rows.into_iter().map(|row| (row.status, row.orders)).collect())
+}
+
+/// Count of every order, at one moment.
+pub async fn all(pool: &PgPool) -> sqlx::Result<AllOrders> {
+    let rows = sqlx::query!(
+        r#"SELECT kind IS DISTINCT FROM 'regular' AS "flash!", (coupon_id & 1023)::integer AS "lane!",
+                  status AS "status!", sum(orders)::bigint AS "orders!"
+           FROM (SELECT coupon_id, status, orders FROM order_counts
+                 UNION ALL
+                 SELECT coupon_id, status, orders FROM order_count_changes) AS counted
+                LEFT JOIN coupons ON coupons.id = coupon_id
+           GROUP BY 1, 2, 3 HAVING sum(orders) <> 0"#
+    )
+    .fetch_all(pool)
+    .await?;
+    let mut all = AllOrders::default();
+    for row in rows {
+        *all.of_status.entry(row.status).or_default() += row.orders;
+        if row.flash {
+            *all.of_lane.entry(row.lane).or_default() += row.orders;
+        }
+    }
+    Ok(all)
+}
