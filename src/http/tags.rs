@@ -2,14 +2,17 @@
 
 use std::convert::Infallible;
 
-use aws_lc_rs::digest;
-use axum::Json;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
-use serde_json::value::{RawValue, to_raw_value};
+
+use crate::base::tagged::TaggedJson;
+
+/// A copy may be kept anywhere, and is shown only once the service has said that it is still right.
+const PUBLIC: HeaderValue = HeaderValue::from_static("public, no-cache");
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// Tags of the replies that the client has (If-None-Match).
 pub struct Held(HeaderMap);
@@ -29,22 +32,24 @@ impl<S: Send + Sync> FromRequestParts<S> for Held {
 impl Held {
     /// The reply with this body and its tag; without the body for a client that has it.
     pub fn reply(&self, body: &impl Serialize) -> Response {
-        let body = to_raw_value(body).expect("a reply can be written as JSON");
-        let tag = tag(&body);
-        let about = [(header::ETAG, HeaderValue::try_from(&tag).expect("digits and letters"))];
-        match is_held(&self.0, &tag) {
-            true => (StatusCode::NOT_MODIFIED, about).into_response(),
-            false => (about, Json(body)).into_response(),
+        self.reply_with(&TaggedJson::new(body))
+    }
+
+    /// The same, for all users alike.
+    pub fn public_reply(&self, body: &TaggedJson) -> Response {
+        let mut reply = self.reply_with(body);
+        reply.headers_mut().insert(header::CACHE_CONTROL, PUBLIC);
+        reply
+    }
+
+    fn reply_with(&self, TaggedJson { body, tag }: &TaggedJson) -> Response {
+        let is_held = tag.to_str().is_ok_and(|tag| is_held(&self.0, tag));
+        let tag = (header::ETAG, tag.clone());
+        match is_held {
+            true => (StatusCode::NOT_MODIFIED, [tag]).into_response(),
+            false => ([tag, (header::CONTENT_TYPE, JSON)], body.clone()).into_response(),
         }
     }
-}
-
-/// Strong: another byte is another tag.
-fn tag(body: &RawValue) -> String {
-    let digest = digest::digest(&digest::SHA256, body.get().as_bytes());
-    let (half, _) = digest.as_ref().split_at(16);
-    let digits: String = half.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("\"{digits}\"")
 }
 
 /// Whether these headers name the tag, by the weak comparison that reads ask for.

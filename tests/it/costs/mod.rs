@@ -8,3 +8,6 @@ mod locks;
 
 // Costs that are measured by hand.
 mod by_hand;
+
+// Reads of a hot coupon, measured by hand.
+mod reads;
