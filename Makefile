@@ -19,7 +19,7 @@ target_dir := $(or $(CARGO_TARGET_DIR),target)
 bench_writes := --goals docs/performance.md --budget docs/budget.svg
 
 .DEFAULT_GOAL := help
-.PHONY: help run release test browser pictures budgets faults explore model upgrade planted mutants load contract alerts observe fuzz problems bench instructions locks ladder ids course check sqlx
+.PHONY: help run release test browser pictures budgets faults explore model upgrade planted mutants load contract alerts observe fuzz problems bench instructions locks ladder ids cache course check sqlx
 
 help: ## List these targets.
 	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile | expand -t 16
@@ -87,6 +87,9 @@ ladder: ## Sell by every design of the tutorials, break each and measure it (doc
 
 ids: ## Number orders in every way of the tutorials, and break each (docs/ids.md; half a minute).
 	@scripts/setup && exec cargo run --quiet --locked --package flash-sale-ladders --bin id_ladder -- $(ARGS)
+
+cache: ## Keep coupons in every cache of the tutorials, and break each (docs/cache.md).
+	@scripts/setup && exec cargo run --quiet --locked --package flash-sale-ladders --bin cache_ladder -- $(ARGS)
 
 course: ## Carry out the exercises of docs/course.md: plant each bug, and see what the page says.
 	@scripts/setup && exec scripts/course $(ARGS)

@@ -141,12 +141,13 @@ pub struct App {
     pub stores: Stores,
 }
 
-/// Starts the tasks that follow the master of Redis, watch the backlog, listen for units that come back, and keep the
-/// service's own memory in bounds.
+/// Starts the tasks that follow the master of Redis, watch the backlog, listen for units that come back and for changes
+/// of coupons, and keep the service's own memory in bounds.
 pub fn start_housekeeping(app: &Arc<App>) {
     let Stores { redis, keys, .. } = &app.stores;
     redis.follow_master(&app.shutdown);
-    listener::listen(redis.clone(), keys, app.memories.clone(), &app.shutdown);
+    let (memories, shown) = (app.memories.clone(), app.coupons.cache.clone());
+    listener::listen(redis.clone(), keys, memories, shown, &app.shutdown);
     repeat(app, limits::BACKLOG_PERIOD, |app| async move { app.backlog_pass().await });
     repeat(app, keeper::TICK, |app| async move { app.keeper.tick().await });
     repeat(app, keeper::TICK, |app| async move { app.receipts_pass().await });

@@ -289,6 +289,25 @@ pub const LOADER_MEMORY: Duration = Duration::from_secs(1);
 /// Coupons outside Redis whose answers are remembered.
 pub const LOADER_MEMORY_COUPONS_MAX: u64 = 100_000;
 
+/// Longest time for which a process shows a coupon as Postgres had it. A change by another process is usually seen at
+/// once, by a message; this is the bound if the message gets lost.
+pub const COUPON_SHOWN_MAX: Duration = Duration::from_secs(1);
+/// Age from which one task reads such a coupon again while the others are still shown the older one; each coupon has an
+/// age of its own, up to [`COUPON_RENEWAL_SPREAD`] later.
+pub const COUPON_RENEWED_AFTER: Duration = Duration::from_millis(900);
+/// Spread of these ages, so that coupons that were first read together are not read together for ever.
+pub const COUPON_RENEWAL_SPREAD: Duration = Duration::from_millis(80);
+/// Longest time for which a process shows the units left of a sale.
+pub const LEFT_SHOWN_MAX: Duration = Duration::from_millis(200);
+/// Time for which the newest coupon is believed to be the newest.
+pub const NEWEST_COUPON_MEMORY: Duration = Duration::from_millis(900);
+/// Time for which requests for a coupon are told the failure of the one that asked Postgres.
+pub const COUPON_FAILURE_MEMORY: Duration = Duration::from_millis(100);
+/// Ids that a process remembers, with a coupon or without. The longest coupon takes some 50 KB, a usual one 2 KB.
+pub const COUPONS_SHOWN_MAX: u64 = 4_000;
+/// Time without a request after which such an id is forgotten.
+pub const COUPON_SHOWN_IDLE: Duration = Duration::from_secs(60);
+
 /// Coupons that a pass takes from Postgres at a time.
 pub const PASS_COUPONS_MAX: i64 = 100;
 /// Period in which sales that open soon are looked for.
@@ -509,6 +528,9 @@ const _: () = {
     assert!(BACKOFF_MIN.as_millis() < BACKOFF_MAX.as_millis());
     let ping = RETURNS_PING_PERIOD.as_millis() + REDIS_TIMEOUT.as_millis();
     assert!(ping < RETURNS_HEARD_MAX.as_millis());
+    let renewed = COUPON_RENEWED_AFTER.as_millis() + COUPON_RENEWAL_SPREAD.as_millis();
+    assert!(renewed < COUPON_SHOWN_MAX.as_millis());
+    assert!(NEWEST_COUPON_MEMORY.as_millis() < COUPON_SHOWN_MAX.as_millis());
     assert!(POSTPONED_PAUSE_MIN.as_millis() < POSTPONED_PAUSE_MAX.as_millis());
     // A batch of the largest size, each claim in an entry of its own.
     assert!(2 * BATCH_ORDERS_LIMIT as usize <= TRACED_PLACES_MAX);

@@ -7,16 +7,18 @@
 
 use std::convert::Infallible;
 
-use aws_lc_rs::digest;
-use axum::Json;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
-use serde_json::value::{RawValue, to_raw_value};
 
 use super::problem::{Problem, WrongMember};
+use crate::base::tagged::{REVISION, TaggedJson};
+
+/// A copy may be kept anywhere, and is shown only once the service has said that it is still right.
+const PUBLIC: HeaderValue = HeaderValue::from_static("public, no-cache");
+const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// Tags of the replies that the client has (If-None-Match).
 pub struct Held(HeaderMap);
@@ -36,47 +38,30 @@ impl<S: Send + Sync> FromRequestParts<S> for Held {
 impl Held {
     /// The reply with this body and its tag; without the body for a client that has it.
     pub fn reply(&self, body: &impl Serialize) -> Response {
-        self.answer(&written(body), "")
+        self.reply_with(&TaggedJson::new(body))
     }
 
-    /// The same about a thing that has revisions.
-    pub fn reply_of(&self, revision: i64, body: &impl Serialize) -> Response {
-        self.answer(&written(body), &named(revision))
+    /// The same, for all users alike.
+    pub fn public_reply(&self, body: &TaggedJson) -> Response {
+        let mut reply = self.reply_with(body);
+        reply.headers_mut().insert(header::CACHE_CONTROL, PUBLIC);
+        reply
     }
 
-    fn answer(&self, body: &RawValue, revision: &str) -> Response {
-        let tag = tag(body, revision);
-        let about = [(header::ETAG, tag.clone())];
-        match is_held(&self.0, tag.to_str().expect("digits and letters")) {
-            true => (StatusCode::NOT_MODIFIED, about).into_response(),
-            false => (about, Json(body)).into_response(),
+    fn reply_with(&self, TaggedJson { body, tag }: &TaggedJson) -> Response {
+        let is_held = tag.to_str().is_ok_and(|tag| is_held(&self.0, tag));
+        let tag = (header::ETAG, tag.clone());
+        match is_held {
+            true => (StatusCode::NOT_MODIFIED, [tag]).into_response(),
+            false => ([tag, (header::CONTENT_TYPE, JSON)], body.clone()).into_response(),
         }
     }
 }
 
 /// The reply to a change, with the tag of the state that it made.
 pub fn changed(status: StatusCode, revision: i64, body: &impl Serialize) -> Response {
-    let body = written(body);
-    let tag = tag(&body, &named(revision));
-    (status, [(header::ETAG, tag)], Json(body)).into_response()
-}
-
-fn written(body: &impl Serialize) -> Box<RawValue> {
-    to_raw_value(body).expect("a reply can be written as JSON")
-}
-
-const REVISION: &str = "revision-";
-
-fn named(revision: i64) -> String {
-    format!("{REVISION}{revision}.")
-}
-
-/// Strong: another byte is another tag.
-fn tag(body: &RawValue, revision: &str) -> HeaderValue {
-    let digest = digest::digest(&digest::SHA256, body.get().as_bytes());
-    let (half, _) = digest.as_ref().split_at(16);
-    let digits: String = half.iter().map(|byte| format!("{byte:02x}")).collect();
-    HeaderValue::try_from(format!("\"{revision}{digits}\"")).expect("digits and letters")
+    let TaggedJson { body, tag } = TaggedJson::of_revision(revision, body);
+    (status, [(header::ETAG, tag), (header::CONTENT_TYPE, JSON)], body).into_response()
 }
 
 /// Condition of a change in the header If-Match.

@@ -1,7 +1,7 @@
 //! The ladders: every design of the flash-sale tutorials, run, broken and measured on real servers.
 //!
 //! Each ladder is a program in `src/bin`, with an essay in `docs`: `sale_ladder` with `docs/ladder.md`, `id_ladder` with
-//! `docs/ids.md`. This library has the parts that they share.
+//! `docs/ids.md`, `cache_ladder` with `docs/cache.md`. This library has the parts that they share.
 
 /// A Redis and a Postgres that are thrown away.
 pub mod servers;

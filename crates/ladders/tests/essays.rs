@@ -4,9 +4,12 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Folders of the programs; `docs/ladder.md` names its files without them.
-const PROGRAMS: [&str; 2] =
-    ["crates/ladders/src/bin/sale_ladder", "crates/ladders/src/bin/id_ladder"];
+/// Folders of the programs; the essays may name their files without them.
+const PROGRAMS: [&str; 3] = [
+    "crates/ladders/src/bin/sale_ladder",
+    "crates/ladders/src/bin/id_ladder",
+    "crates/ladders/src/bin/cache_ladder",
+];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -72,7 +75,8 @@ fn complaints(essay: &str) -> Vec<String> {
 
 #[test]
 fn what_the_essays_quote_stands_in_their_files() {
-    let complaints = [complaints("docs/ladder.md"), complaints("docs/ids.md")].concat();
+    let essays = ["docs/ladder.md", "docs/ids.md", "docs/cache.md"];
+    let complaints: Vec<String> = essays.into_iter().flat_map(complaints).collect();
     assert!(complaints.is_empty(), "{complaints:#?}");
 }
 
@@ -94,6 +98,19 @@ fn each_design_is_quoted() {
         }
     }
     assert!(missing.is_empty(), "docs/ladder.md quotes nothing of {missing:?}");
+}
+
+#[test]
+fn each_cache_is_quoted() {
+    let quotations = quotations(&read(&root().join("docs/cache.md")));
+    let quoted: Vec<&String> = quotations.iter().flat_map(|quotation| &quotation.files).collect();
+    let folder = root().join(PROGRAMS[2]).join("rungs");
+    let files = fs::read_dir(folder).expect("the room is there");
+    let names = files.map(|file| file.expect("it can be read").file_name());
+    let paths = names.map(|name| format!("rungs/{}", name.to_string_lossy()));
+    let missing: Vec<String> =
+        paths.filter(|path| path != "rungs/mod.rs" && !quoted.contains(&path)).collect();
+    assert!(missing.is_empty(), "docs/cache.md quotes nothing of {missing:?}");
 }
 
 /// The rows of the exercises, in both languages: name, change, command, result.

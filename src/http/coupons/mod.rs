@@ -20,6 +20,7 @@ use utoipa::ToSchema;
 
 use crate::app::App;
 use crate::base::limits;
+use crate::base::tagged::TaggedJson;
 use crate::http::auth::Admin;
 use crate::http::claims::coupon_not_found;
 use crate::http::extract::{Id, Key, Keyed, Params};
@@ -104,12 +105,13 @@ pub async fn list(
     let limit = page.limit(limits::PAGE_COUPONS_MAX)?;
     let found = app.coupons.list(page.cursor, limit + 1).await?;
     let (coupons, next_cursor) = cut_page(found, limit, |coupon| coupon.id);
-    Ok(held.reply(&CouponPage { coupons, next_cursor }))
+    Ok(held.public_reply(&TaggedJson::new(&CouponPage { coupons, next_cursor })))
 }
 
 /// One coupon.
 ///
-/// With a sale, it tells how many units are left.
+/// With a sale, it tells how many units are left, at most 200 ms ago. The process that makes a change shows it at once,
+/// any other within a second.
 #[utoipa::path(
     get, path = "/v1/coupons/{id}", operation_id = "getCoupon", tag = "coupons",
     params(
@@ -126,6 +128,6 @@ pub async fn show(
     Id(coupon): Id<CouponId>,
     held: Held,
 ) -> Result<Response, Problem> {
-    let coupon = app.coupons.get(coupon).await?.ok_or_else(coupon_not_found)?;
-    Ok(held.reply_of(coupon.row.revision, &coupon))
+    let coupon = app.coupons.cache.show(coupon).await?.ok_or_else(coupon_not_found)?;
+    Ok(held.public_reply(&coupon))
 }

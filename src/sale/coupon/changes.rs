@@ -121,6 +121,8 @@ impl CouponChanges {
                 false
             }
         };
+        // The units left may be others now.
+        self.coupons.cache.forget(coupon);
         let coupon = self.coupons.get(coupon).await?.ok_or(sqlx::Error::RowNotFound)?;
         Ok(match applied {
             true => ChangeOutcome::Changed(coupon),
@@ -136,13 +138,18 @@ impl CouponChanges {
         by: Option<&Actor>,
     ) -> Result<Result<(), Refusal>, Failure> {
         let pool = self.pool.clone();
-        let by = by.cloned();
+        let (by, cache) = (by.cloned(), self.coupons.cache.clone());
         // A task of its own: dropping a `begin` half-way can poison the connection (sqlx#4393).
         let decided = self.shutdown.spawn(async move {
             let mut tx = pool.begin().await?;
             let decided = decide_in(&mut tx, coupon, &change, by.as_ref()).await;
             match decided {
-                Ok(Ok(())) => tx.commit().await?,
+                Ok(Ok(())) => {
+                    let committed = tx.commit().await;
+                    // Also if the answer got lost: the change may hold.
+                    cache.changed(coupon);
+                    committed?;
+                }
                 _ => tx.rollback().await?,
             }
             decided

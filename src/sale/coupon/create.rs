@@ -1,6 +1,5 @@
 //! Creates and reads coupons.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
@@ -8,24 +7,25 @@ use sqlx::PgPool;
 
 use crate::base::durability::Level;
 use crate::base::shutdown::Shutdown;
-use crate::kit::redis::{Redis, is_data_error};
 use crate::sale::audit::{self, Action, Actor, Event};
+use crate::sale::coupon::cache::CouponCache;
 use crate::sale::coupon::creation_keys::{self, CreationKey, Former};
 use crate::sale::coupon::input::NewCoupon;
 use crate::sale::coupon::load::Loader;
-use crate::sale::coupon::model::{Coupon, CouponKind, CouponRow, CouponState, Sale, SaleTerms};
+use crate::sale::coupon::model::{Coupon, CouponKind};
+use crate::sale::coupon::read::CouponReader;
 use crate::sale::coupon::stock;
 use crate::sale::durability::Durability;
 use crate::sale::ids::CouponId;
 use crate::sale::installation;
-use crate::sale::keys::Keys;
 use crate::sale::{Failure, Stores};
 
 /// Creates and reads coupons.
 pub struct Coupons {
     pool: PgPool,
-    redis: Redis,
-    keys: Keys,
+    stored: CouponReader,
+    /// Coupons as shoppers read them.
+    pub cache: CouponCache,
     loader: Arc<Loader>,
     durability: Arc<Durability>,
     /// Owner of transactions that a request must not break off half-way.
@@ -66,8 +66,10 @@ impl Coupons {
         durability: Arc<Durability>,
         shutdown: Shutdown,
     ) -> Self {
-        let Stores { pool, redis, keys } = stores.clone();
-        Self { pool, redis, keys, loader, durability, shutdown }
+        let pool = stores.pool.clone();
+        let stored = CouponReader::new(stores);
+        let cache = CouponCache::new(stores, stored.clone(), shutdown.clone());
+        Self { pool, stored, cache, loader, durability, shutdown }
     }
 
     /// Creates a valid coupon and, if it has a sale, loads it. While Redis is away the coupon is created all the
@@ -113,11 +115,16 @@ impl Coupons {
             return Ok(Creation::WindowPast);
         }
         let pool = self.pool.clone();
-        let (kind, by) = (new.kind, by.clone());
+        let (kind, by, cache) = (new.kind, by.clone(), self.cache.clone());
         // A task of its own: dropping a `begin` half-way can poison the connection (sqlx#4393).
-        let inserted =
-            self.shutdown.spawn(async move { insert(&pool, &new, key, &by).await }).await;
-        let id = match inserted.map_err(|_| sqlx::Error::WorkerCrashed)?? {
+        let inserted = self.shutdown.spawn(async move {
+            let inserted = insert(&pool, &new, key, &by).await;
+            if let Ok(Ok(coupon)) = &inserted {
+                cache.changed(*coupon);
+            }
+            inserted
+        });
+        let id = match inserted.await.map_err(|_| sqlx::Error::WorkerCrashed)?? {
             Ok(id) => id,
             Err(former) => return self.repeated(former).await,
         };
@@ -138,118 +145,19 @@ impl Coupons {
         Ok(self.get(id).await?.ok_or(sqlx::Error::RowNotFound)?)
     }
 
-    /// One coupon.
+    /// One coupon, as the stores have it now.
     pub async fn get(&self, coupon: CouponId) -> Result<Option<Coupon>, Failure> {
-        let row = sqlx::query_as!(
-            StoredRow,
-            r#"SELECT id AS "id: CouponId", coupons.kind AS "kind: CouponKind", title, sub_title, rules,
-                      pay_cents, currency, value_cents, state AS "state: CouponState", revision, total AS "total?",
-                      sold AS "sold?", opens_at AS "opens_at?", closes_at AS "closes_at?",
-                      durability AS "durability: Level",
-                      coalesce(loaded_at IS NOT NULL AND archived_at IS NULL, false) AS "in_redis!"
-               FROM coupons LEFT JOIN flash_sales ON coupon_id = id
-               WHERE id = $1"#,
-            coupon.get(),
-        )
-        .fetch_optional(&self.pool)
-        .await?;
-        Ok(self.with_left(row.into_iter().collect()).await.pop())
+        self.stored.get(coupon).await
     }
 
     /// Coupons, newest first, from before the given one on.
     pub async fn list(&self, before: Option<CouponId>, limit: u32) -> Result<Vec<Coupon>, Failure> {
-        let rows = self.rows(before, limit).await?;
-        Ok(self.with_left(rows).await)
+        self.stored.list(before, limit).await
     }
 
     /// The newest coupons as Postgres has them: Redis isn't asked for the units left.
     pub async fn list_stored(&self, limit: u32) -> sqlx::Result<Vec<Coupon>> {
-        let rows = self.rows(None, limit).await?;
-        Ok(rows.into_iter().map(|row| row.coupon(&HashMap::new())).collect())
-    }
-
-    async fn rows(&self, before: Option<CouponId>, limit: u32) -> sqlx::Result<Vec<StoredRow>> {
-        sqlx::query_as!(
-            StoredRow,
-            r#"SELECT id AS "id: CouponId", coupons.kind AS "kind: CouponKind", title, sub_title, rules,
-                      pay_cents, currency, value_cents, state AS "state: CouponState", revision, total AS "total?",
-                      sold AS "sold?", opens_at AS "opens_at?", closes_at AS "closes_at?",
-                      durability AS "durability: Level",
-                      coalesce(loaded_at IS NOT NULL AND archived_at IS NULL, false) AS "in_redis!"
-               FROM coupons LEFT JOIN flash_sales ON coupon_id = id
-               WHERE id < coalesce($1, 9223372036854775807) ORDER BY id DESC LIMIT $2"#,
-            before.map(CouponId::get),
-            i64::from(limit),
-        )
-        .fetch_all(&self.pool)
-        .await
-    }
-
-    /// The coupons of these rows, with the units left of their sales.
-    async fn with_left(&self, rows: Vec<StoredRow>) -> Vec<Coupon> {
-        let left = self.left_of(rows.iter().filter(|row| row.in_redis).map(|row| row.id)).await;
-        rows.into_iter().map(|row| row.coupon(&left)).collect()
-    }
-
-    /// Units left of each of these sales, by Redis, which sells them; none for a sale that can't be read. Stops when
-    /// Redis doesn't answer: asking for one coupon after the other would take far too long then.
-    async fn left_of(&self, coupons: impl Iterator<Item = CouponId>) -> HashMap<CouponId, i64> {
-        let mut left = HashMap::new();
-        for coupon in coupons {
-            let mut command = redis::cmd("HGET");
-            command.arg(self.keys.coupon(coupon)).arg("stock");
-            match self.redis.query::<Option<i64>>(&command).await {
-                Ok(stock) => left.extend(stock.map(|stock| (coupon, stock))),
-                Err(error) if is_data_error(&error) => {}
-                Err(_) => break,
-            }
-        }
-        left
-    }
-}
-
-/// A coupon with its sale, as they stand in Postgres.
-struct StoredRow {
-    id: CouponId,
-    kind: CouponKind,
-    title: String,
-    sub_title: String,
-    rules: String,
-    pay_cents: i64,
-    currency: String,
-    value_cents: i64,
-    state: CouponState,
-    revision: i64,
-    total: Option<i64>,
-    sold: Option<i64>,
-    opens_at: Option<DateTime<Utc>>,
-    closes_at: Option<DateTime<Utc>>,
-    durability: Option<Level>,
-    in_redis: bool,
-}
-
-impl StoredRow {
-    fn coupon(self, left: &HashMap<CouponId, i64>) -> Coupon {
-        let sale = match (self.total, self.sold, self.opens_at, self.closes_at) {
-            (Some(total), Some(sold), Some(opens_at), Some(closes_at)) => {
-                let in_redis = left.get(&self.id).copied();
-                let left = if self.in_redis { in_redis } else { Some(total - sold) };
-                Some(Sale::new(SaleTerms { total, opens_at, closes_at }, self.durability, left))
-            }
-            _ => None,
-        };
-        let row = CouponRow {
-            kind: self.kind,
-            title: self.title,
-            sub_title: self.sub_title,
-            rules: self.rules,
-            pay_cents: self.pay_cents,
-            currency: self.currency,
-            value_cents: self.value_cents,
-            state: self.state,
-            revision: self.revision,
-        };
-        Coupon { id: self.id, row, sale }
+        self.stored.list_stored(limit).await
     }
 }
 

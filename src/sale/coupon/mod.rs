@@ -7,6 +7,12 @@ pub mod changes;
 // Creates and reads coupons.
 pub mod create;
 
+// Coupons as shoppers read them, kept in memory.
+pub mod cache;
+
+// Reads coupons from the stores.
+pub mod read;
+
 // Keys of creations.
 pub mod creation_keys;
 

@@ -2,10 +2,12 @@
 //! nothing, and Postgres answers as Redis did.
 
 use chrono::TimeDelta;
+use flash_sale::base::limits;
 use flash_sale::sale::coupon::stock;
 use flash_sale::sale::ids::CouponId;
 use futures_util::future::join_all;
 use serde_json::json;
+use tokio::time::sleep;
 
 use crate::support::{TestApp, lane, now, user};
 
@@ -262,6 +264,7 @@ async fn a_unit_that_comes_back_late_is_counted_in_postgres_alone() {
     assert_eq!(keys_in_redis(&app, coupon).await, 0);
     assert_eq!(app.my_claim(1, coupon).await.text("status"), "refunded");
     assert_eq!(app.claim(1, coupon).await.refusal(), (410, "sale_ended"));
+    sleep(limits::LEFT_SHOWN_MAX).await;
     assert_eq!(app.get(&format!("/v1/coupons/{coupon}"), "").await.body["sale"]["left"], 3);
 }
 

@@ -9,6 +9,9 @@ mod life;
 // Changes of a coupon in both stores.
 mod changes;
 
+// Coupons as shoppers read them.
+mod cache;
+
 // The load of a sale into Redis.
 pub mod load;
 

@@ -3,7 +3,9 @@
 use std::collections::HashSet;
 
 use chrono::TimeDelta;
+use flash_sale::base::limits;
 use serde_json::{Value, json};
+use tokio::time::sleep;
 
 use crate::support::{TestApp, now, references};
 
@@ -96,6 +98,7 @@ async fn a_new_flash_coupon_is_loaded_and_counts_down() {
             let shown = app.get(&path, "").await;
             assert_eq!(shown.body["sale"]["left"], left, "{lanes} lanes");
             app.claim(100 + left, coupon).await;
+            sleep(limits::LEFT_SHOWN_MAX).await;
         }
     }
 }

@@ -1,10 +1,13 @@
-//! Listens for units that come back, so that Redis is asked about their sale again at once.
+//! Listens for units that come back, so that Redis is asked about their sale again at once; and for changes of coupons.
 //!
 //! # Model
 //!
 //! A script that brings units back to a sale publishes the sale's id in the same step (`lua/give_back.lua`,
 //! `lua/apply_coupon.lua`). Each process listens on a connection of its own, and forgets its memory of that sale.
 //! While a process doesn't listen, it believes nothing (`sale/claim/memory/mod.rs`).
+//!
+//! On the same connection, a process hears of coupons that others have created or changed, and forgets how it showed
+//! them (`sale/coupon/cache`). That memory is short enough to be believed without listening, too.
 //!
 //! # What each failure does
 //!
@@ -31,14 +34,25 @@ use crate::base::limits;
 use crate::base::shutdown::Shutdown;
 use crate::kit::redis::Redis;
 use crate::sale::claim::memory::Memories;
+use crate::sale::coupon::cache::CouponCache;
+use crate::sale::ids::CouponId;
 use crate::sale::keys::Keys;
 
-/// Listens as a task of the service, until it stops; not at all if nothing is remembered.
-pub fn listen(redis: Redis, keys: &Keys, memories: Memories, shutdown: &Shutdown) {
-    if !memories.are_on() {
-        return;
-    }
-    let listener = Listener { redis, channel: keys.additions_channel(), memories };
+/// Listens as a task of the service, until it stops.
+pub fn listen(
+    redis: Redis,
+    keys: &Keys,
+    memories: Memories,
+    coupons: CouponCache,
+    shutdown: &Shutdown,
+) {
+    let listener = Listener {
+        redis,
+        additions: keys.additions_channel(),
+        changes: keys.changes_channel(),
+        memories,
+        coupons,
+    };
     let stop = shutdown.stop_token().clone();
     shutdown.spawn(async move {
         tokio::select! {
@@ -51,8 +65,12 @@ pub fn listen(redis: Redis, keys: &Keys, memories: Memories, shutdown: &Shutdown
 
 struct Listener {
     redis: Redis,
-    channel: String,
+    /// Channel of units that come back.
+    additions: String,
+    /// Channel of coupons that are created or changed.
+    changes: String,
     memories: Memories,
+    coupons: CouponCache,
 }
 
 impl Listener {
@@ -85,11 +103,15 @@ impl Listener {
     async fn subscribe(&self) -> RedisResult<(MultiplexedConnection, Arc<AtomicBool>)> {
         let connected = Arc::new(AtomicBool::new(true));
         let heard = {
-            let memories = self.memories.clone();
-            let connected = connected.clone();
+            let (memories, coupons) = (self.memories.clone(), self.coupons.clone());
+            let (changes, connected) = (self.changes.clone(), connected.clone());
             move |push: PushInfo| {
                 match push.kind {
-                    PushKind::Message => forget(&memories, push.data.get(1)),
+                    PushKind::Message => match coupon_in(&push, &changes) {
+                        Some((coupon, true)) => coupons.forget(coupon),
+                        Some((coupon, false)) => memories.forget(coupon),
+                        None => {}
+                    },
                     PushKind::Disconnection => connected.store(false, Ordering::Release),
                     _ => {}
                 }
@@ -97,7 +119,7 @@ impl Listener {
             }
         };
         let (mut connection, server) = self.redis.listening_connection(heard).await?;
-        connection.subscribe(&self.channel).await?;
+        connection.subscribe(&[&self.additions, &self.changes]).await?;
         self.memories.begin_listening(server, connected.clone());
         Ok((connection, connected))
     }
@@ -122,12 +144,13 @@ impl Listener {
     }
 }
 
-/// The message is a coupon's id; any other message is ignored.
-fn forget(memories: &Memories, message: Option<&Value>) {
-    if let Some(Value::BulkString(id)) = message
-        && let Ok(id) = std::str::from_utf8(id)
-        && let Ok(coupon) = id.parse()
-    {
-        memories.forget(coupon);
-    }
+/// The coupon whose id the message is, and whether the message came on the channel of changes. Any other message is
+/// ignored.
+fn coupon_in(push: &PushInfo, changes: &str) -> Option<(CouponId, bool)> {
+    let text = |value: &Value| match value {
+        Value::BulkString(bytes) => String::from_utf8(bytes.clone()).ok(),
+        _ => None,
+    };
+    let [channel, message, ..] = &push.data[..] else { return None };
+    Some((text(message)?.parse().ok()?, text(channel)? == changes))
 }

@@ -35,22 +35,15 @@ pub struct Memories {
     /// Orders of buyers.
     pub promised: Arc<PromisedOrders>,
     listening: Arc<Listening>,
-    /// Time for which an answer of Redis is believed; zero for not at all.
-    memory: Duration,
 }
 
 impl Memories {
-    /// Empty memories.
+    /// Empty memories. An answer of Redis is believed for the time `memory`; zero for not at all.
     pub fn new(redis: Redis, keys: Keys, memory: Duration, shutdown: Shutdown) -> Self {
         let listening = Arc::new(Listening::default());
         let sold_out = SoldOutSales::new(redis, keys, memory, listening.clone(), shutdown);
         let promised = PromisedOrders::new(memory, listening.clone());
-        Self { sold_out: Arc::new(sold_out), promised: Arc::new(promised), listening, memory }
-    }
-
-    /// Whether anything is remembered.
-    pub fn are_on(&self) -> bool {
-        !self.memory.is_zero()
+        Self { sold_out: Arc::new(sold_out), promised: Arc::new(promised), listening }
     }
 
     /// Begins to believe: from now on every return of a unit is heard of, on a connection to this life of Redis,

@@ -1,0 +1,99 @@
+//! How to keep a coupon in a cache: each design of the tutorials, run and broken on a Redis and a Postgres of its own. The
+//! essay to it is `docs/cache.md`.
+//!
+//! Ends with an exit code other than 0 if the essay says something else.
+
+mod rungs;
+mod shelf;
+
+use std::path::PathBuf;
+
+use anyhow::Context;
+use clap::Parser;
+use ladders::essay::{Essay, table};
+use ladders::plot::{self, Bar};
+use ladders::servers::Servers;
+use private_servers::Sync;
+
+use crate::rungs::{RUNGS, Rung, climb};
+use crate::shelf::{Facts, Shelf};
+
+/// The plot, beside the essay.
+const PLOT: &str = "cache.svg";
+
+/// Keep coupons in every cache of the tutorials, on a Redis and a Postgres of its own
+#[derive(Parser)]
+struct Arguments {
+    /// Compare the facts with the essay in this file
+    #[arg(long, value_name = "ESSAY", conflicts_with = "write")]
+    check: Option<PathBuf>,
+    /// Write the facts into the essay in this file, and the plot beside it
+    #[arg(long, value_name = "ESSAY")]
+    write: Option<PathBuf>,
+}
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let arguments = Arguments::parse();
+    let servers = Servers::start(Sync::Off).await?;
+    let all = facts(&servers).await;
+    servers.strike().await?;
+    let all = all?;
+    let facts = facts_table(&all);
+    if let Some(path) = &arguments.check {
+        Essay::open(path)?.check("facts", &facts)?;
+        println!("{} says the same", path.display());
+    }
+    if let Some(path) = &arguments.write {
+        let mut essay = Essay::open(path)?;
+        essay.put("facts", &facts)?;
+        essay.save()?;
+        std::fs::write(path.with_file_name(PLOT), bars(&all)?)?;
+    }
+    Ok(())
+}
+
+async fn facts(servers: &Servers) -> anyhow::Result<Vec<(Rung, Facts)>> {
+    let mut all = Vec::new();
+    for rung in RUNGS {
+        let shelf = Shelf::set(servers).await?;
+        let facts = climb(&rung, shelf).await.context(rung.title)?;
+        let Facts { reads, queries, old, keys } = &facts;
+        println!(
+            "{:>3}. {}: {reads} reads, {queries} queries, {old} wrong answers, {keys} keys",
+            rung.number, rung.title
+        );
+        all.push((rung, facts));
+    }
+    Ok(all)
+}
+
+fn facts_table(all: &[(Rung, Facts)]) -> String {
+    let head = ["rung", "design", "in the tutorials", "reads", "queries", "wrong answers", "keys"];
+    let row = |(rung, facts): &(Rung, Facts)| {
+        let Facts { reads, queries, old, keys } = facts;
+        let old = if *old == 0 { "0".to_owned() } else { format!("**{old}**") };
+        let names = [rung.number, rung.title, rung.term].map(ToOwned::to_owned);
+        let numbers = [reads.to_string(), queries.to_string(), old, keys.to_string()];
+        names.into_iter().chain(numbers).collect()
+    };
+    let rows: Vec<Vec<String>> = all.iter().map(row).collect();
+    table(&head, &rows)
+}
+
+/// Queries of each rung for 1,000 reads.
+fn bars(all: &[(Rung, Facts)]) -> anyhow::Result<String> {
+    let bar = |(rung, facts): &(Rung, Facts)| {
+        let queries = facts.queries as f64 * 1e3 / facts.reads as f64;
+        let name = format!("{:>3}  {}", rung.number, rung.title);
+        // A bar has a length.
+        Bar {
+            name,
+            value: queries.max(0.5),
+            label: format!("{queries:.0}"),
+            is_right: facts.old == 0,
+        }
+    };
+    let bars: Vec<Bar> = all.iter().map(bar).collect();
+    plot::svg("Queries for 1,000 reads (logarithmic); orange: a wrong answer", &bars)
+}

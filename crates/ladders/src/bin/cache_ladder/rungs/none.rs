@@ -1,0 +1,15 @@
+//! Rung 1: each read is a query.
+
+use std::sync::Arc;
+
+use crate::shelf::Shelf;
+
+pub async fn play(shelf: &Arc<Shelf>) -> anyhow::Result<()> {
+    shelf
+        .crowd(async |shelf| {
+            let title = shelf.query(1).await?;
+            shelf.shown(title.as_deref(), Some("old"));
+            Ok(())
+        })
+        .await
+}

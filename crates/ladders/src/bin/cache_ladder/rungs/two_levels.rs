@@ -1,0 +1,40 @@
+//! Rung 10: two processes keep copies of the copy in their own memory.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::rungs::aside;
+use crate::shelf::Shelf;
+
+/// Memory of a process.
+#[derive(Default)]
+struct Process(HashMap<i64, String>);
+
+impl Process {
+    async fn read(&mut self, shelf: &Shelf, id: i64) -> anyhow::Result<Option<String>> {
+        if let Some(title) = self.0.get(&id) {
+            return Ok(Some(title.clone()));
+        }
+        let title = aside::read(shelf, id).await?;
+        self.0.extend(title.clone().map(|title| (id, title)));
+        Ok(title)
+    }
+}
+
+/// One process changes a title that both have in memory; the other is told of it, or not.
+pub async fn play(shelf: &Arc<Shelf>, is_told: bool) -> anyhow::Result<()> {
+    let (mut writer, mut other) = (Process::default(), Process::default());
+    for process in [&mut writer, &mut other] {
+        shelf.shown(process.read(shelf, 1).await?.as_deref(), Some("old"));
+    }
+    shelf.write(1, "new").await?;
+    shelf.delete(1).await?;
+    writer.0.remove(&1);
+    if is_told {
+        other.0.remove(&1);
+    }
+    for process in [&mut writer, &mut other] {
+        shelf.shown(process.read(shelf, 1).await?.as_deref(), Some("new"));
+    }
+    Ok(())
+}

@@ -1,0 +1,192 @@
+//! Reads coupons from the stores, each time anew. `sale/coupon/cache` keeps what shoppers read.
+
+use std::collections::HashMap;
+
+use chrono::{DateTime, Utc};
+use redis::RedisResult;
+use sqlx::PgPool;
+
+use crate::base::durability::Level;
+use crate::kit::redis::{Redis, is_data_error};
+use crate::sale::coupon::model::{Coupon, CouponKind, CouponRow, CouponState, Sale, SaleTerms};
+use crate::sale::ids::CouponId;
+use crate::sale::keys::Keys;
+use crate::sale::{Failure, Stores};
+
+/// Reads coupons.
+#[derive(Clone)]
+pub struct CouponReader {
+    pool: PgPool,
+    redis: Redis,
+    keys: Keys,
+}
+
+impl CouponReader {
+    /// A reader of these stores.
+    pub fn new(stores: &Stores) -> Self {
+        let Stores { pool, redis, keys } = stores.clone();
+        Self { pool, redis, keys }
+    }
+
+    /// One coupon.
+    pub async fn get(&self, coupon: CouponId) -> Result<Option<Coupon>, Failure> {
+        let row = self.row(coupon).await?;
+        Ok(self.with_left(row.into_iter().collect()).await.pop())
+    }
+
+    /// Coupons, newest first, from before the given one on.
+    pub async fn list(&self, before: Option<CouponId>, limit: u32) -> Result<Vec<Coupon>, Failure> {
+        let rows = self.rows(before, limit).await?;
+        Ok(self.with_left(rows).await)
+    }
+
+    /// The newest coupons as Postgres has them: Redis isn't asked for the units left.
+    pub async fn list_stored(&self, limit: u32) -> sqlx::Result<Vec<Coupon>> {
+        let rows = self.rows(None, limit).await?;
+        Ok(rows.into_iter().map(|row| row.coupon(None)).collect())
+    }
+
+    /// One coupon as Postgres has it.
+    pub(super) async fn row(&self, coupon: CouponId) -> sqlx::Result<Option<StoredRow>> {
+        sqlx::query_as!(
+            StoredRow,
+            r#"SELECT id AS "id: CouponId", coupons.kind AS "kind: CouponKind", title, sub_title, rules,
+                      pay_cents, currency, value_cents, state AS "state: CouponState", revision, total AS "total?",
+                      sold AS "sold?", opens_at AS "opens_at?", closes_at AS "closes_at?",
+                      durability AS "durability: Level",
+                      coalesce(loaded_at IS NOT NULL AND archived_at IS NULL, false) AS "in_redis!"
+               FROM coupons LEFT JOIN flash_sales ON coupon_id = id
+               WHERE id = $1"#,
+            coupon.get(),
+        )
+        .fetch_optional(&self.pool)
+        .await
+    }
+
+    /// The newest coupon, and the number of lanes: no other id can be a coupon's (`CouponId::is_composed`).
+    pub(super) async fn newest(&self) -> sqlx::Result<Newest> {
+        sqlx::query_as!(
+            Newest,
+            r#"SELECT (SELECT max(id) FROM coupons) AS "coupon: CouponId", lanes FROM settings"#
+        )
+        .fetch_one(&self.pool)
+        .await
+    }
+
+    /// Units left of a sale and the revision of its coupon, by Redis, which sells them.
+    pub(super) async fn in_redis(&self, coupon: CouponId) -> RedisResult<InRedis> {
+        let mut command = redis::cmd("HMGET");
+        command.arg(self.keys.coupon(coupon)).arg("stock").arg("revision");
+        let (left, revision) = self.redis.query(&command).await?;
+        Ok(InRedis { left, revision })
+    }
+
+    async fn rows(&self, before: Option<CouponId>, limit: u32) -> sqlx::Result<Vec<StoredRow>> {
+        sqlx::query_as!(
+            StoredRow,
+            r#"SELECT id AS "id: CouponId", coupons.kind AS "kind: CouponKind", title, sub_title, rules,
+                      pay_cents, currency, value_cents, state AS "state: CouponState", revision, total AS "total?",
+                      sold AS "sold?", opens_at AS "opens_at?", closes_at AS "closes_at?",
+                      durability AS "durability: Level",
+                      coalesce(loaded_at IS NOT NULL AND archived_at IS NULL, false) AS "in_redis!"
+               FROM coupons LEFT JOIN flash_sales ON coupon_id = id
+               WHERE id < coalesce($1, 9223372036854775807) ORDER BY id DESC LIMIT $2"#,
+            before.map(CouponId::get),
+            i64::from(limit),
+        )
+        .fetch_all(&self.pool)
+        .await
+    }
+
+    /// The coupons of these rows, with the units left of their sales.
+    async fn with_left(&self, rows: Vec<StoredRow>) -> Vec<Coupon> {
+        let left = self.left_of(rows.iter().filter(|row| row.in_redis).map(|row| row.id)).await;
+        let coupon = |row: StoredRow| {
+            let left = left.get(&row.id).copied();
+            row.coupon(left)
+        };
+        rows.into_iter().map(coupon).collect()
+    }
+
+    /// Units left of each of these sales, by Redis, which sells them; none for a sale that can't be read. Stops when
+    /// Redis doesn't answer: asking for one coupon after the other would take far too long then.
+    async fn left_of(&self, coupons: impl Iterator<Item = CouponId>) -> HashMap<CouponId, i64> {
+        let mut left = HashMap::new();
+        for coupon in coupons {
+            let mut command = redis::cmd("HGET");
+            command.arg(self.keys.coupon(coupon)).arg("stock");
+            match self.redis.query::<Option<i64>>(&command).await {
+                Ok(stock) => left.extend(stock.map(|stock| (coupon, stock))),
+                Err(error) if is_data_error(&error) => {}
+                Err(_) => break,
+            }
+        }
+        left
+    }
+}
+
+/// A coupon with its sale, as they stand in Postgres.
+#[derive(Clone)]
+pub(super) struct StoredRow {
+    id: CouponId,
+    kind: CouponKind,
+    title: String,
+    sub_title: String,
+    rules: String,
+    pay_cents: i64,
+    currency: String,
+    value_cents: i64,
+    state: CouponState,
+    /// Revision of these values.
+    pub(super) revision: i64,
+    /// Units on offer; none for a regular coupon.
+    pub(super) total: Option<i64>,
+    sold: Option<i64>,
+    opens_at: Option<DateTime<Utc>>,
+    closes_at: Option<DateTime<Utc>>,
+    durability: Option<Level>,
+    /// Whether Redis has to hold the sale.
+    pub(super) in_redis: bool,
+}
+
+impl StoredRow {
+    /// The coupon, with the units left by Redis. They count only while Redis has to hold the sale.
+    pub(super) fn coupon(self, left_in_redis: Option<i64>) -> Coupon {
+        let sale = match (self.total, self.sold, self.opens_at, self.closes_at) {
+            (Some(total), Some(sold), Some(opens_at), Some(closes_at)) => {
+                let left = if self.in_redis { left_in_redis } else { Some(total - sold) };
+                Some(Sale::new(SaleTerms { total, opens_at, closes_at }, self.durability, left))
+            }
+            _ => None,
+        };
+        let row = CouponRow {
+            kind: self.kind,
+            title: self.title,
+            sub_title: self.sub_title,
+            rules: self.rules,
+            pay_cents: self.pay_cents,
+            currency: self.currency,
+            value_cents: self.value_cents,
+            state: self.state,
+            revision: self.revision,
+        };
+        Coupon { id: self.id, row, sale }
+    }
+}
+
+/// Facts of Redis about a sale; none of them if the sale isn't there.
+pub(super) struct InRedis {
+    /// Units left.
+    pub(super) left: Option<i64>,
+    /// Revision of the coupon.
+    pub(super) revision: Option<i64>,
+}
+
+/// Bounds on the ids of coupons.
+#[derive(Clone, Copy)]
+pub(super) struct Newest {
+    /// The newest coupon; none if there is no coupon.
+    pub(super) coupon: Option<CouponId>,
+    /// Lanes, which only grow.
+    pub(super) lanes: i32,
+}
