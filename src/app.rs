@@ -36,6 +36,8 @@ use crate::sale::live::LiveSales;
 use crate::sale::log::backlog::Backlog;
 use crate::sale::log::layout::LayoutInUse;
 use crate::sale::loss::LossAlarm;
+use crate::sale::operations::Operations;
+use crate::sale::order::cancellations::Cancellations;
 use crate::sale::order::counts::OrderCounts;
 use crate::sale::order::discard::DeadLetters;
 use crate::sale::order::expiry::Expiry;
@@ -103,6 +105,10 @@ pub struct App {
     pub payments: Payments,
     /// Expires orders.
     pub expiry: Expiry,
+    /// Cancels the unpaid orders of coupons.
+    pub cancellations: Cancellations,
+    /// All that waits for an operator.
+    pub operations: Operations,
     /// Lists and discards dead letters.
     pub dead_letters: DeadLetters,
     /// Tries dead letters again.
@@ -279,12 +285,11 @@ impl App {
         let script = claim_script(config, &stores, (&order_ids, &backlog), lanes, told, &shutdown);
         let regular = regular_claims(config, &stores, (&order_ids, &locks, &orders));
         let asked = (loader.clone(), lane_states.clone(), loss);
-        let claims = Claims::new(memories.clone(), script, asked, regular, orders.clone());
         let live = live_sales(config, &stores, &coupons, &shutdown);
         let looked_at = (&backlog, &lane_states, &durability);
         let sources = sources(&stores, (&coupons, &postponed, &order_moves), looked_at, &clock);
         Ok(Arc::new(Self {
-            claims,
+            claims: Claims::new(memories.clone(), script, asked, regular, orders.clone()),
             board: Board::new(sources, live.places(), shutdown.clone()),
             presence: presence(config, &stores, (&backlog, &metrics), &clock, &shutdown),
             live,
@@ -293,6 +298,8 @@ impl App {
             traces: Traces::new(pool.clone()),
             payments: Payments::new(pool.clone(), order_moves.clone(), postponed.clone(), config),
             expiry: Expiry::new(order_moves.clone(), postponed.clone(), config.payment_window()),
+            cancellations: Cancellations::new(&stores, order_moves.clone(), postponed.clone()),
+            operations: Operations::new(pool.clone(), &order_moves, &postponed),
             dead_letters: DeadLetters::new(pool.clone(), order_moves.clone()),
             retries: Retries::new(&stores, orders.clone(), lane_states.clone()),
             stock_returns: stock_returns(&stores, &loader, &lane_states, &postponed),

@@ -64,6 +64,12 @@ pub enum Action {
     RestockCoupon,
     /// A sale leaves Redis.
     ArchiveCoupon,
+    /// An unpaid order is cancelled for its buyer.
+    CancelOrder,
+    /// The refund of a paid order is asked for, for its buyer.
+    RefundOrder,
+    /// All unpaid orders of a coupon are cancelled.
+    CancelUnpaidOrders,
     /// An order is redeemed.
     RedeemOrder,
     /// A dead letter is discarded.
@@ -80,6 +86,8 @@ pub enum Action {
     RepairStores,
     /// A lane is closed, to be recovered.
     RecoverLane,
+    /// Claims that a recovery could not keep are settled with their buyers.
+    SettleRecovery,
     /// A user is erased.
     EraseUser,
 }
@@ -99,6 +107,8 @@ pub enum Kind {
     Postponed,
     /// A comparison.
     Comparison,
+    /// A recovery.
+    Recovery,
     /// No thing with an id.
     None,
 }
@@ -111,11 +121,13 @@ impl Action {
                 Kind::Coupon
             }
             Self::EndCoupon | Self::RestockCoupon | Self::ArchiveCoupon => Kind::Coupon,
-            Self::RedeemOrder => Kind::Order,
+            Self::CancelUnpaidOrders => Kind::Coupon,
+            Self::CancelOrder | Self::RefundOrder | Self::RedeemOrder => Kind::Order,
             Self::DiscardDeadLetter | Self::RetryDeadLetter => Kind::DeadLetter,
             Self::HandPaymentBack | Self::ClosePayment => Kind::Payment,
             Self::RetryPostponed => Kind::Postponed,
             Self::RepairStores => Kind::Comparison,
+            Self::SettleRecovery => Kind::Recovery,
             Self::RecoverLane | Self::EraseUser => Kind::None,
         }
     }

@@ -14,6 +14,9 @@ pub mod person;
 // Old records are deleted.
 pub mod retention;
 
+// Operations: all that waits for an operator.
+pub mod operations;
+
 // Settled sales leave Redis.
 pub mod archive;
 

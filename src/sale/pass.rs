@@ -36,6 +36,8 @@ pub enum Pass {
     Places,
     /// Closes orders that have not been paid in time.
     Expiry,
+    /// Cancels the unpaid orders of coupons, for jobs.
+    Cancellations,
     /// Asks gateways to refund payments.
     Refunds,
     /// Deletes old entries of the book of changes.
@@ -73,7 +75,7 @@ impl ItemKind {
 
 impl Pass {
     /// All passes.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::Write,
         Self::Recover,
         Self::TidyUp,
@@ -87,6 +89,7 @@ impl Pass {
         Self::Withdrawals,
         Self::Places,
         Self::Expiry,
+        Self::Cancellations,
         Self::Refunds,
         Self::Audit,
         Self::Retention,
@@ -110,6 +113,7 @@ impl Pass {
             Self::Withdrawals => "withdrawals",
             Self::Places => "places",
             Self::Expiry => "expiry",
+            Self::Cancellations => "cancellations",
             Self::Refunds => "refunds",
             Self::Audit => "audit",
             Self::Retention => "retention",
@@ -157,6 +161,10 @@ impl Pass {
             Self::Expiry => Some((
                 ItemKind::Order,
                 "The order stays unpaid and keeps its unit, because Postgres refuses to close it: if the error names `sold`, `flash-sale reconcile --repair` counts it again.",
+            )),
+            Self::Cancellations => Some((
+                ItemKind::Order,
+                "A job cancels the order, which stays unpaid and keeps its unit, because Postgres refuses to close it: if the error names `sold`, `flash-sale reconcile --repair` counts it again.",
             )),
             Self::Rebuild => Some((
                 ItemKind::Coupon,

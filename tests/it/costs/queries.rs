@@ -8,7 +8,7 @@ pub(super) type Row = (&'static str, &'static str, &'static str, f64);
 
 /// In arguments, `{first}` and `{second}` are the two sales, `{third}` is one that has ended, `{counted}` one whose counts
 /// have 300 changes, and `{thousand}` is so many ids.
-pub(super) const QUERIES: [Row; 58] = [
+pub(super) const QUERIES: [Row; 60] = [
     (
         "closed orders of a user",
         "SELECT id FROM orders WHERE user_id = $1 AND id > $2 AND coupon_id = $3",
@@ -67,8 +67,8 @@ pub(super) const QUERIES: [Row; 58] = [
     ),
     (
         "payments that wait",
-        "SELECT payments.* FROM payments WHERE status = 'refunding'",
-        "NULL, 21",
+        "SELECT payments.* FROM payments WHERE $3 AND status = 'refunding'",
+        "NULL, 21, true, true",
         42.0,
     ),
     (
@@ -114,7 +114,25 @@ pub(super) const QUERIES: [Row; 58] = [
         "900, 500",
         500.0,
     ),
-    ("closing some orders", "WITH these AS ( SELECT id FROM orders", "{thousand}", 2_000.0),
+    (
+        "closing some orders",
+        "WITH these AS ( SELECT id FROM orders",
+        "{thousand}, 'expired'",
+        2_000.0,
+    ),
+    (
+        "orders that wait for a job",
+        "SELECT orders.id AS \"id: OrderId\" FROM jobs JOIN orders USING (coupon_id)",
+        "1, 500",
+        500.0,
+    ),
+    ("the end of a job", "UPDATE jobs SET finished_at = now()", "1", 2.0),
+    (
+        "payments that are settled",
+        "FROM payments WHERE status IN ('refunded', 'closed') AND id <",
+        "NULL, 21",
+        21.0,
+    ),
     ("cancelling an order", "UPDATE orders SET status = 'cancelled'", "5", 1.0),
     (
         "a user's orders",
@@ -158,7 +176,6 @@ pub(super) const QUERIES: [Row; 58] = [
         "{first}",
         200.0,
     ),
-    ("open dead letters", "FROM dead_letters WHERE resolved_at IS NULL AND id <", "NULL, 21", 21.0),
     (
         "dead letters that are tried again",
         "FROM dead_letters WHERE resolved_at IS NULL AND id > $1 AND reason",

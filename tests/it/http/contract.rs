@@ -10,19 +10,24 @@ use super::bad_input::flash;
 use crate::support::TestApp;
 
 /// Ids of operations. Generated clients call their functions by these, so none changes.
-const OPERATIONS: [&str; 41] = [
+const OPERATIONS: [&str; 50] = [
     "archiveCoupon",
     "cancelOrder",
+    "cancelOrderForBuyer",
+    "cancelUnpaidOrders",
     "claimCoupon",
     "closePayment",
     "compareStores",
     "createCoupon",
     "discardDeadLetter",
+    "discardDeadLetters",
     "editCoupon",
     "endCoupon",
     "followClaim",
     "getComparison",
     "getCoupon",
+    "getDeadLetter",
+    "getJob",
     "getLiveness",
     "getMetrics",
     "getMyClaim",
@@ -35,6 +40,8 @@ const OPERATIONS: [&str; 41] = [
     "listComparisons",
     "listCoupons",
     "listDeadLetters",
+    "listJobs",
+    "listOperations",
     "listOrders",
     "listOwedPayments",
     "listPostponed",
@@ -45,11 +52,13 @@ const OPERATIONS: [&str; 41] = [
     "redeemCode",
     "redeemOrder",
     "refundOrder",
+    "refundOrderForBuyer",
     "restockCoupon",
     "resumeCoupon",
     "retryDeadLetter",
     "retryDeadLetters",
     "retryPostponed",
+    "settleRecovery",
     "watchBoard",
     "watchSale",
 ];
