@@ -125,6 +125,7 @@ fn harm_of_pass(pass: Pass) -> &'static str {
         // These postpone nothing.
         Pass::Write | Pass::Recover | Pass::TidyUp | Pass::Numbers => UNKNOWN_PASS,
         Pass::Reconcile | Pass::Revisions | Pass::Audit => UNKNOWN_PASS,
+        Pass::Retention | Pass::OrderCounts => UNKNOWN_PASS,
     }
 }
 
