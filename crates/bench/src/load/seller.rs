@@ -47,13 +47,18 @@ async fn sell(
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut sold = 0;
     for user in 0..crowd.len() {
-        if stop.run_until_cancelled(ticks.tick()).await.is_none() {
-            break;
-        }
-        let token = crowd.header(user).context("there is one")?;
-        let (status, answer) = address.ask(&Method::POST, &claims, token, None).await?;
-        if status != 202 {
-            bail!("a claim was not accepted ({status}): {answer}");
+        loop {
+            if stop.run_until_cancelled(ticks.tick()).await.is_none() {
+                return Ok(sold);
+            }
+            let token = crowd.header(user).context("there is one")?;
+            match address.ask(&Method::POST, &claims, token, None).await? {
+                // The second one is the answer to a repeat.
+                (202 | 409, _) => break,
+                // The outcome is unknown, and a repeat is safe.
+                (503, _) => {}
+                (status, answer) => bail!("a claim was not accepted ({status}): {answer}"),
+            }
         }
         sold += 1;
     }

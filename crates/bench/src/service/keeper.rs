@@ -165,6 +165,8 @@ impl Kept {
         };
         let pid = out.next_line().await?.and_then(|line| line.parse().ok());
         let pid = pid.context("the keeper did not say which process the service is")?;
+        // A demo goes on printing, and a pipe that is not read would end it.
+        shutdown.spawn(async move { while let Ok(Some(_)) = out.next_line().await {} });
         let kept = log.clone();
         shutdown.spawn(async move {
             while let Ok(Some(line)) = log_lines.next_line().await {
