@@ -27,7 +27,9 @@ async fn long_a_hot_coupon_beside_the_route_that_does_nothing() {
     let coupon = app.create_flash(5).await;
     let mut command = flash_sale(&["serve", "--listen", "127.0.0.1:0", "--roles", "api"]);
     command.args(["--admin-listen", "127.0.0.1:0", "--no-op-route"]).args(app.store_arguments());
-    command.args(["--user-requests-per-second", "0", "--anonymous-requests-per-second", "0"]);
+    for bound in ["user-claims", "user-requests", "anonymous-requests"] {
+        command.args([&format!("--{bound}-per-second"), "0"]);
+    }
     let service = Process::spawn(command);
     let url = service.url().await;
     let no_op = app.client().post(format!("{url}/v1/no-op")).bearer_auth(app.token(1));
