@@ -41,7 +41,8 @@ impl TaggedJson {
         let digest = digest::digest(&digest::SHA256, &body);
         let (half, _) = digest.as_ref().split_at(16);
         let digits: String = half.iter().map(|byte| format!("{byte:02x}")).collect();
-        let tag = HeaderValue::try_from(format!("\"{begin}{digits}\"")).expect("digits and letters");
+        let tag =
+            HeaderValue::try_from(format!("\"{begin}{digits}\"")).expect("digits and letters");
         Self { body: body.into(), tag }
     }
 }
