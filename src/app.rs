@@ -36,6 +36,8 @@ use crate::sale::live::LiveSales;
 use crate::sale::log::backlog::Backlog;
 use crate::sale::log::layout::LayoutInUse;
 use crate::sale::loss::LossAlarm;
+use crate::sale::operations::Operations;
+use crate::sale::order::cancellations::Cancellations;
 use crate::sale::order::discard::DeadLetters;
 use crate::sale::order::expiry::Expiry;
 use crate::sale::order::give_back::pass::StockReturns;
@@ -98,6 +100,10 @@ pub struct App {
     pub payments: Payments,
     /// Expires orders.
     pub expiry: Expiry,
+    /// Cancels the unpaid orders of coupons.
+    pub cancellations: Cancellations,
+    /// All that waits for an operator.
+    pub operations: Operations,
     /// Lists and discards dead letters.
     pub dead_letters: DeadLetters,
     /// Tries dead letters again.
@@ -264,18 +270,16 @@ impl App {
         let noted_in = (&metrics, &postponed);
         let Promises { receipts, hand_in, keeper } =
             Promises::new(config, &stores, &lane_states, (&orders, &layout), noted_in);
-        let of_lanes = (&layout, &lane_states);
         let told = (&durability, &receipts, &memories);
         let ids = (&order_ids, &backlog);
-        let script = claim_script(config, &stores, ids, of_lanes, told, &shutdown);
+        let script = claim_script(config, &stores, ids, (&layout, &lane_states), told, &shutdown);
         let regular = RegularClaims::new(&stores, order_ids.clone(), locks.clone(), orders.clone());
         let asked = (loader.clone(), lane_states.clone(), loss);
-        let claims = Claims::new(memories.clone(), script, asked, regular, orders.clone());
         let live = live_sales(config, &stores, &coupons, &shutdown);
         let looked_at = (&backlog, &lane_states, &durability);
         let sources = sources(&stores, (&coupons, &postponed, &order_moves), looked_at, &clock);
         Ok(Arc::new(Self {
-            claims,
+            claims: Claims::new(memories.clone(), script, asked, regular, orders.clone()),
             board: Board::new(sources, live.places(), shutdown.clone()),
             presence: presence(config, &stores, (&backlog, &metrics), &clock, &shutdown),
             live,
@@ -283,6 +287,8 @@ impl App {
             claim_statuses: ClaimStatuses::new(&stores, &orders, &loader, &lane_states),
             payments: Payments::new(pool.clone(), order_moves.clone(), postponed.clone(), config),
             expiry: Expiry::new(order_moves.clone(), postponed.clone(), config.payment_window()),
+            cancellations: Cancellations::new(&stores, order_moves.clone(), postponed.clone()),
+            operations: Operations::new(pool.clone(), &order_moves, &postponed),
             dead_letters: DeadLetters::new(pool.clone(), order_moves.clone()),
             retries: Retries::new(&stores, orders.clone(), lane_states.clone()),
             stock_returns: stock_returns(&stores, &loader, &lane_states, &postponed),

@@ -256,6 +256,10 @@ pub struct Config {
         value_parser = clap::value_parser!(u64).range(50..=30_000))]
     pub gateway_timeout_ms: u64,
 
+    /// Let an order keep its unit when the gateway takes its payment back, until an administrator closes the payment
+    #[arg(long, env = "FLASH_SALE_CHARGEBACK_KEEPS_UNIT")]
+    pub chargeback_keeps_unit: bool,
+
     /// Believe every user who says that an order is paid, for trying only: POST /v1/orders/{id}/pay moves no money
     #[arg(long, env = "FLASH_SALE_IN_PROCESS_GATEWAY")]
     pub in_process_gateway: bool,

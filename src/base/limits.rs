@@ -363,6 +363,14 @@ pub const AUDIT_PERIOD: Duration = Duration::from_secs(600);
 pub const AUDIT_BATCH: u32 = 1_000;
 /// Orders that expire in one transaction; other transactions wait for the same sales meanwhile.
 pub const EXPIRY_BATCH: u32 = 500;
+/// Period in which a worker goes on with jobs that cancel orders.
+pub const CANCELLATIONS_PERIOD: Duration = Duration::from_secs(1);
+/// Orders that a job cancels in one transaction; other transactions wait for the same sale meanwhile.
+pub const CANCELLATIONS_BATCH: i64 = 500;
+/// Jobs that a pass reads at a time.
+pub const PASS_JOBS_MAX: i64 = 100;
+/// Orders of a job that are counted to tell how many are left.
+pub const JOB_ORDERS_COUNTED_MAX: i64 = 10_000;
 /// Period in which a worker looks for payments that have to go back.
 pub const REFUND_PERIOD: Duration = Duration::from_secs(1);
 /// Payments that one run of that pass asks gateways about.
@@ -428,10 +436,16 @@ pub const LATE_REQUEST_MAX: Duration = Duration::from_millis(200);
 
 /// Orders on one page of a list.
 pub const PAGE_ORDERS_MAX: u32 = 100;
+/// Dead letters that are read at a time to be discarded or tried again.
+pub const LETTERS_AT_A_TIME: i64 = 100;
 /// Dead letters on one page of a list.
 pub const PAGE_DEAD_LETTERS_MAX: u32 = 100;
 /// Payments on a page of those that wait, at most.
 pub const PAGE_PAYMENTS_MAX: u32 = 100;
+/// Jobs on one page of a list.
+pub const PAGE_JOBS_MAX: u32 = 100;
+/// Open matters on one page of a list.
+pub const PAGE_MATTERS_MAX: u32 = 100;
 /// Recoveries on one page of a list.
 pub const PAGE_RECOVERIES_MAX: u32 = 100;
 /// Entries of the book of changes on one page of a list.

@@ -12,7 +12,7 @@ mod coupon;
 // The gateway that takes money, in words.
 mod payments;
 
-// Lists of dead letters, of payments that wait, of postponed items, of closures of lanes, and of changes.
+// Lists of what waits for a person, and of its parts; orders that are moved for their buyers.
 mod lists;
 
 // Recoveries on an operator's word.
@@ -83,7 +83,11 @@ enum Command {
     Log(log::LogArguments),
     /// List what passes of the workers could not deal with and try again, and what to do about it
     Postponed(lists::postponed::PostponedArguments),
-    /// List claims that could not become orders, or try them again
+    /// List all that waits for a person: its age, its harm, and the commands that settle it
+    Operations(lists::operations::OperationsArguments),
+    /// Cancel or refund orders for their buyers, or cancel all unpaid orders of a coupon
+    Orders(lists::orders::OrdersArguments),
+    /// List claims that could not become orders, try them again, or discard them
     DeadLetters(lists::dead_letters::DeadLettersArguments),
     /// List payments that no order has or that go back, hand one back, or close one
     Payments(lists::payments::PaymentsArguments),
@@ -142,6 +146,8 @@ impl Command {
             Self::Reconcile(arguments) => &arguments.stores,
             Self::Log(arguments) => arguments.stores(),
             Self::Postponed(arguments) => arguments.stores(),
+            Self::Operations(arguments) => &arguments.stores,
+            Self::Orders(arguments) => arguments.stores(),
             Self::DeadLetters(arguments) => arguments.stores(),
             Self::Payments(arguments) => arguments.stores(),
             Self::Audit(arguments) => &arguments.stores,
@@ -165,6 +171,8 @@ impl Command {
             Self::Reconcile(arguments) => reconcile::run(&arguments).await,
             Self::Log(arguments) => log::run(&arguments).await,
             Self::Postponed(arguments) => lists::postponed::run(&arguments).await,
+            Self::Operations(arguments) => lists::operations::run(&arguments).await,
+            Self::Orders(arguments) => lists::orders::run(&arguments).await,
             Self::DeadLetters(arguments) => lists::dead_letters::run(&arguments).await,
             Self::Payments(arguments) => lists::payments::run(&arguments).await,
             Self::Audit(arguments) => lists::audit::run(&arguments).await,

@@ -112,6 +112,8 @@ pub fn valid_json<T: Body>(body: &[u8]) -> Result<T, Problem> {
             Err(report) => report.into_inner(),
         },
         Err(JsonRejection::JsonDataError(_)) => Vec::new(),
+        // For serde, `null` in place of a word is no JSON.
+        Err(_) if serde_json::from_slice::<Value>(body).is_ok() => Vec::new(),
         Err(rejection) => return Err(refused(rejection)),
     };
     Err(Problem::invalid_body(wrong_members::<T>(body, rules)))

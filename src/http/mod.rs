@@ -15,7 +15,7 @@ pub mod orders;
 // Notices of the payment gateway.
 pub mod payments;
 
-// Dead letters, payments that wait, postponed items, recoveries, comparisons and the book of changes, for the staff.
+// All that waits for a person, and the lists of its parts; comparisons, jobs and the book of changes: for the staff.
 pub mod operators;
 
 // Pages for people.
@@ -44,6 +44,9 @@ pub mod page;
 
 // Tags of replies, and clients that have one already.
 pub mod tags;
+
+// Words of the staff in bodies.
+pub mod words;
 
 // Ids, parameters and bodies of requests.
 pub mod extract;
@@ -118,6 +121,8 @@ pub fn api(http: &HttpState, with_operations: bool) -> Door {
         .routes(routes!(orders::pay))
         .routes(routes!(orders::cancel))
         .routes(routes!(orders::refund))
+        .routes(routes!(orders::staff::cancel))
+        .routes(routes!(orders::staff::refund))
         .routes(routes!(orders::redemptions::qr_code))
         .routes(routes!(orders::redemptions::redeem))
         .routes(routes!(orders::redemptions::redeem_code))
@@ -127,6 +132,8 @@ pub fn api(http: &HttpState, with_operations: bool) -> Door {
         .routes(routes!(operators::payments::hand_back))
         .routes(routes!(operators::payments::close))
         .routes(routes!(operators::dead_letters::list))
+        .routes(routes!(operators::dead_letters::show))
+        .routes(routes!(operators::dead_letters::discard_all))
         .routes(routes!(operators::dead_letters::discard))
         .routes(routes!(operators::dead_letters::retry))
         .routes(routes!(operators::dead_letters::retry_all))
@@ -137,12 +144,17 @@ pub fn api(http: &HttpState, with_operations: bool) -> Door {
         .routes(routes!(coupons::changes::end))
         .routes(routes!(coupons::changes::restock))
         .routes(routes!(coupons::archive::archive))
+        .routes(routes!(coupons::cancel_unpaid::cancel_unpaid))
         .routes(routes!(coupons::live::live))
+        .routes(routes!(operators::jobs::list))
+        .routes(routes!(operators::jobs::show))
+        .routes(routes!(operators::waiting::list))
         .routes(routes!(operators::audit::list))
         .routes(routes!(operators::board::live))
         .routes(routes!(operators::postponed::list))
         .routes(routes!(operators::postponed::retry))
         .routes(routes!(operators::recoveries::list))
+        .routes(routes!(operators::recoveries::settle))
         .routes(routes!(operators::reconcile::compare))
         .routes(routes!(operators::reconcile::list))
         .routes(routes!(operators::reconcile::show));

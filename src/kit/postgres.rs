@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
-use sqlx::{ConnectOptions, Connection, Error, PgConnection, PgPool, Postgres, Transaction};
+use sqlx::{
+    ConnectOptions, Connection, Error, PgConnection, PgExecutor, PgPool, Postgres, Transaction,
+};
 use tokio::time::timeout;
 
 use crate::base::limits;
@@ -139,8 +141,8 @@ pub async fn has_older_processes(pool: &PgPool) -> Result<bool, Error> {
 }
 
 /// The server's clock.
-pub async fn time(pool: &PgPool) -> Result<DateTime<Utc>, Error> {
-    sqlx::query_scalar!(r#"SELECT clock_timestamp() AS "time!""#).fetch_one(pool).await
+pub async fn time(executor: impl PgExecutor<'_>) -> Result<DateTime<Utc>, Error> {
+    sqlx::query_scalar!(r#"SELECT clock_timestamp() AS "time!""#).fetch_one(executor).await
 }
 
 /// Place of the server, without user and password: `host:5432, database name`, or the folder of a socket.

@@ -63,6 +63,12 @@ pub enum Action {
     RestockCoupon,
     /// A sale leaves Redis.
     ArchiveCoupon,
+    /// An unpaid order is cancelled for its buyer.
+    CancelOrder,
+    /// The refund of a paid order is asked for, for its buyer.
+    RefundOrder,
+    /// All unpaid orders of a coupon are cancelled.
+    CancelUnpaidOrders,
     /// An order is redeemed.
     RedeemOrder,
     /// A dead letter is discarded.
@@ -79,6 +85,8 @@ pub enum Action {
     RepairStores,
     /// A lane is closed, to be recovered.
     RecoverLane,
+    /// Claims that a recovery could not keep are settled with their buyers.
+    SettleRecovery,
 }
 
 /// An entry to be made.

@@ -8,6 +8,9 @@
 // The board: all that an operator looks at, over all processes.
 pub mod board;
 
+// Operations: all that waits for an operator.
+pub mod operations;
+
 // Settled sales leave Redis.
 pub mod archive;
 

@@ -36,6 +36,8 @@ pub enum Pass {
     Places,
     /// Closes orders that have not been paid in time.
     Expiry,
+    /// Cancels the unpaid orders of coupons, for jobs.
+    Cancellations,
     /// Asks gateways to refund payments.
     Refunds,
     /// Deletes old entries of the book of changes.
@@ -69,7 +71,7 @@ impl ItemKind {
 
 impl Pass {
     /// All passes.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Write,
         Self::Recover,
         Self::TidyUp,
@@ -83,6 +85,7 @@ impl Pass {
         Self::Withdrawals,
         Self::Places,
         Self::Expiry,
+        Self::Cancellations,
         Self::Refunds,
         Self::Audit,
         Self::Rebuild,
@@ -104,6 +107,7 @@ impl Pass {
             Self::Withdrawals => "withdrawals",
             Self::Places => "places",
             Self::Expiry => "expiry",
+            Self::Cancellations => "cancellations",
             Self::Refunds => "refunds",
             Self::Audit => "audit",
             Self::Rebuild => "rebuild",
@@ -148,6 +152,10 @@ impl Pass {
             Self::Expiry => Some((
                 ItemKind::Order,
                 "The order stays unpaid and keeps its unit, because Postgres refuses to close it: if the error names `sold`, `flash-sale reconcile --repair` counts it again.",
+            )),
+            Self::Cancellations => Some((
+                ItemKind::Order,
+                "A job cancels the order, which stays unpaid and keeps its unit, because Postgres refuses to close it: if the error names `sold`, `flash-sale reconcile --repair` counts it again.",
             )),
             Self::Rebuild => Some((
                 ItemKind::Coupon,

@@ -23,6 +23,7 @@
 //! | [reconcile](crate::sale::reconcile::pass) | every `--reconcile-period-ms`, all processes together | compares Redis with Postgres; repairs nothing |
 //! | [stock returns](crate::sale::order::give_back) | twice a second | returns units of closed orders to stock |
 //! | [expiry](crate::sale::order::expiry) | once a second | closes orders that have not been paid in time |
+//! | [cancellations](crate::sale::order::cancellations) | once a second | cancels the unpaid orders of coupons, for jobs |
 //! | [audit](crate::sale::audit) | every 10 min | deletes entries of the book of changes that are older than `--audit-days` |
 //! | [refunds](crate::sale::payment) | once a second | asks gateways to refund payments |
 //!

@@ -44,6 +44,9 @@ pub fn start(app: &Arc<App>, config: &Config) {
     every(app, limits::EXPIRY_PERIOD, Pass::Expiry, |app| async move {
         app.expiry.pass().await.map(drop)
     });
+    every(app, limits::CANCELLATIONS_PERIOD, Pass::Cancellations, |app| async move {
+        app.cancellations.pass().await.map(drop)
+    });
     let kept = config.audit_kept();
     every(app, limits::AUDIT_PERIOD, Pass::Audit, move |app| async move {
         app.audit.pass(kept).await.map(drop).map_err(Failure::from)

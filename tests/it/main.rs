@@ -27,6 +27,9 @@ mod archive;
 // Comparison of the two stores, and repairs.
 mod reconcile;
 
+// All that waits for an operator.
+mod operations;
+
 // The order log.
 mod log;
 

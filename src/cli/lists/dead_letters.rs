@@ -1,9 +1,9 @@
-//! `flash-sale dead-letters`: claims that could not become orders, and their retry.
+//! `flash-sale dead-letters`: claims that could not become orders, their retry, and their discard.
 
 use std::io::Write;
 use std::time::Duration;
 
-use anyhow::bail;
+use anyhow::{anyhow, bail};
 use clap::{Args, Subcommand};
 
 use crate::base::config::StoreConfig;
@@ -12,9 +12,9 @@ use crate::base::shutdown::Shutdown;
 use crate::cli::lists::output::print_all;
 use crate::cli::stores::{As, OpenStores};
 use crate::sale::audit::Actor;
-use crate::sale::ids::DeadLetterId;
-use crate::sale::order::dead_letter::{OpenLetter, Reason};
-use crate::sale::order::discard::DeadLetters;
+use crate::sale::ids::{CouponId, DeadLetterId, UserId};
+use crate::sale::order::dead_letter::{Letter, LetterFilter, LetterState, Reason};
+use crate::sale::order::discard::{DeadLetters, Discarded};
 use crate::sale::order::moves::OrderMoves;
 use crate::sale::order::write::Orders;
 use crate::sale::recovery::retry::{Retried, Retries};
@@ -25,6 +25,18 @@ use crate::sale::{Stores, fence};
 pub struct DeadLettersArguments {
     #[command(subcommand)]
     command: Option<DeadLettersCommand>,
+    /// Open ones, or closed ones: the history
+    #[arg(long, value_enum, default_value = "open")]
+    state: LetterState,
+    /// Only those of this reason
+    #[arg(long, value_enum)]
+    reason: Option<Reason>,
+    /// Only claims of this coupon
+    #[arg(long)]
+    coupon: Option<CouponId>,
+    /// Only claims of this user
+    #[arg(long)]
+    user: Option<UserId>,
     /// Only what is older than this id in the list
     #[arg(long)]
     before: Option<DeadLetterId>,
@@ -42,6 +54,27 @@ pub struct DeadLettersArguments {
 enum DeadLettersCommand {
     /// Make orders of dead letters, as far as nothing speaks against it any more
     Retry(RetryArguments),
+    /// Show one dead letter, open or closed, as JSON
+    Show {
+        /// Id of the dead letter
+        id: DeadLetterId,
+        #[command(flatten)]
+        stores: StoreConfig,
+    },
+    /// End promises: cancelled orders take the place of dead letters, and their units come back if they exist
+    Discard(DiscardArguments),
+}
+
+#[derive(Args)]
+#[group(id = "which", required = true, multiple = false, args = ["id", "reason"])]
+struct DiscardArguments {
+    /// Id of the dead letter
+    id: Option<DeadLetterId>,
+    /// All open ones of this reason
+    #[arg(long, value_enum)]
+    reason: Option<Reason>,
+    #[command(flatten)]
+    stores: StoreConfig,
 }
 
 #[derive(Args)]
@@ -60,36 +93,80 @@ impl DeadLettersArguments {
     pub fn stores(&self) -> &StoreConfig {
         match &self.command {
             Some(DeadLettersCommand::Retry(retry)) => &retry.stores,
+            Some(DeadLettersCommand::Show { stores, .. }) => stores,
+            Some(DeadLettersCommand::Discard(discard)) => &discard.stores,
             None => &self.stores,
         }
     }
 }
 
-/// Lists dead letters, or tries them again, on the servers of a running service if there is one.
+/// Lists dead letters, or deals with them, on the servers of a running service if there is one.
 pub async fn run(arguments: &DeadLettersArguments) -> anyhow::Result<()> {
     let opened = OpenStores::open(arguments.stores(), As::Guest).await?;
+    let pool = &opened.stores.pool;
+    let moves = OrderMoves::new(pool.clone(), Shutdown::default());
+    let letters = DeadLetters::new(pool.clone(), moves);
     let done = match &arguments.command {
         Some(DeadLettersCommand::Retry(retry)) => run_retry(retry, &opened.stores).await,
-        None => list(arguments, &opened.stores).await,
+        Some(DeadLettersCommand::Show { id, .. }) => show(*id, &letters).await,
+        Some(DeadLettersCommand::Discard(discard)) => run_discard(discard, &letters).await,
+        None => list(arguments, &letters).await,
     };
     let closed = opened.close().await;
     done.and(closed)
 }
 
-async fn list(arguments: &DeadLettersArguments, stores: &Stores) -> anyhow::Result<()> {
-    let moves = OrderMoves::new(stores.pool.clone(), Shutdown::default());
-    let letters = DeadLetters::new(stores.pool.clone(), moves);
-    let found = letters.list(arguments.before, arguments.limit).await?;
-    print_all(&found, arguments.json, "No dead letter is open.", |out, one| print(out, one))
+async fn list(arguments: &DeadLettersArguments, letters: &DeadLetters) -> anyhow::Result<()> {
+    let DeadLettersArguments { state, reason, coupon, user, before, limit, json, .. } = *arguments;
+    let found = letters.list(&LetterFilter { state, reason, coupon, user }, before, limit).await?;
+    let none = match state {
+        LetterState::Open => "No dead letter is open.",
+        LetterState::Closed => "No dead letter has been closed.",
+    };
+    print_all(&found, json, none, |out, one| print(out, one))
 }
 
-fn print(out: &mut impl Write, letter: &OpenLetter) -> std::io::Result<()> {
-    let OpenLetter { id, reason, detail, coupon_id, user_id, order_id, .. } = letter;
+async fn show(id: DeadLetterId, letters: &DeadLetters) -> anyhow::Result<()> {
+    let Some(letter) = letters.get(id).await? else { return Err(not_found(id)) };
+    println!("{}", serde_json::to_string_pretty(&letter)?);
+    Ok(())
+}
+
+async fn run_discard(arguments: &DiscardArguments, letters: &DeadLetters) -> anyhow::Result<()> {
+    let by = Actor::command_line();
+    if let Some(reason) = arguments.reason {
+        let done = letters.discard_all(reason, &by).await?;
+        println!("{} are discarded", done.discarded);
+        for (code, letters) in done.kept().into_iter().filter(|(_, letters)| *letters > 0) {
+            println!("{letters} stay: {code}");
+        }
+        return Ok(());
+    }
+    let Some(id) = arguments.id else { bail!("name a dead letter, or give --reason") };
+    match letters.discard(id, &by).await? {
+        Discarded::Done => println!("It is discarded."),
+        Discarded::NotFound => return Err(not_found(id)),
+        Discarded::OrderIdTaken => {
+            bail!("another order has its order id; look at both before anything is changed")
+        }
+    }
+    Ok(())
+}
+
+fn not_found(id: DeadLetterId) -> anyhow::Error {
+    anyhow!("there is no dead letter {id}; `flash-sale dead-letters` lists those that are open")
+}
+
+fn print(out: &mut impl Write, letter: &Letter) -> std::io::Result<()> {
+    let Letter { id, reason, detail, coupon_id, user_id, order_id, .. } = letter;
     match (coupon_id, user_id, order_id) {
         (Some(coupon), Some(user), Some(order)) => {
             writeln!(out, "{id}: order {order} of user {user}, coupon {coupon}: {reason}")?;
         }
         _ => writeln!(out, "{id}: an entry that can't be read: {reason}")?,
+    }
+    if let Some(closed_at) = letter.closed_at {
+        writeln!(out, "  closed at {closed_at:.0}")?;
     }
     writeln!(out, "  {detail}")
 }
@@ -111,9 +188,7 @@ async fn run_retry(arguments: &RetryArguments, stores: &Stores) -> anyhow::Resul
     };
     match retries.retry(id, &by).await? {
         Retried::Order(order) => println!("It is order {order} now."),
-        Retried::NotFound => bail!(
-            "there is no dead letter {id}; `flash-sale dead-letters` lists those that are open"
-        ),
+        Retried::NotFound => return Err(not_found(id)),
         Retried::Kept(kept) => bail!("dead letter {id} stays: {kept}"),
     }
     Ok(())

@@ -3,8 +3,14 @@
 // Changes that the staff has made.
 pub mod audit;
 
-// Dead letters, and their retry.
+// Dead letters, their retry and their discard.
 pub mod dead_letters;
+
+// All that waits for an operator.
+pub mod operations;
+
+// Orders that are moved for their buyers, and jobs.
+pub mod orders;
 
 // Payments that wait, and their end.
 pub mod payments;

@@ -1,4 +1,4 @@
-//! Output of a list: JSON, or words.
+//! Output of a list: JSON, or words; and words of the staff in arguments.
 
 use std::io::{StdoutLock, Write};
 
@@ -22,4 +22,12 @@ pub fn print_all<T: Serialize>(
         writeln!(out, "{none}")?;
     }
     Ok(())
+}
+
+/// A reason or a note: at most 1,000 characters that say something.
+pub fn words(text: &str) -> Result<String, String> {
+    match !text.trim().is_empty() && text.chars().count() <= 1_000 {
+        true => Ok(text.to_owned()),
+        false => Err("say it in words, in at most 1,000 characters".to_owned()),
+    }
 }

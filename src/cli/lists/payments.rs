@@ -7,19 +7,22 @@ use clap::{Args, Subcommand};
 
 use crate::base::config::StoreConfig;
 use crate::base::shutdown::Shutdown;
-use crate::cli::lists::output::print_all;
+use crate::cli::lists::output::{print_all, words};
 use crate::cli::stores::{As, OpenStores};
 use crate::sale::Stores;
 use crate::sale::audit::Actor;
 use crate::sale::ids::PaymentId;
 use crate::sale::order::moves::OrderMoves;
-use crate::sale::payment::owed::{OwedPayment, OwedPayments, Settled};
+use crate::sale::payment::owed::{OwedPayment, OwedPayments, PaymentPart, Settled};
 
 #[derive(Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct PaymentsArguments {
     #[command(subcommand)]
     command: Option<PaymentsCommand>,
+    /// Those that waited once, and have gone back or were closed
+    #[arg(long)]
+    settled: bool,
     /// Only what is older than this id in the list
     #[arg(long)]
     before: Option<PaymentId>,
@@ -47,18 +50,11 @@ enum PaymentsCommand {
         /// Id of the payment in the list
         id: PaymentId,
         /// Account of the money, for the books
-        #[arg(long, value_parser = note)]
+        #[arg(long, value_parser = words)]
         note: String,
         #[command(flatten)]
         stores: StoreConfig,
     },
-}
-
-fn note(text: &str) -> Result<String, String> {
-    match text.trim().is_empty() {
-        true => Err("say in words what has become of the money".to_owned()),
-        false => Ok(text.to_owned()),
-    }
 }
 
 impl PaymentsArguments {
@@ -92,10 +88,12 @@ async fn run_on(arguments: &PaymentsArguments, stores: &Stores) -> anyhow::Resul
             (id, owed.close(*id, note.clone(), &by).await?, "It is closed.")
         }
         None => {
-            let found = owed.list(arguments.before, arguments.limit).await?;
-            return print_all(&found, arguments.json, "No payment waits.", |out, one| {
-                print(out, one)
-            });
+            let (part, none) = match arguments.settled {
+                true => (PaymentPart::Settled, "No payment has been settled."),
+                false => (PaymentPart::Waiting, "No payment waits."),
+            };
+            let found = owed.list(part, arguments.before, arguments.limit).await?;
+            return print_all(&found, arguments.json, none, |out, one| print(out, one));
         }
     };
     match settled {
@@ -104,6 +102,9 @@ async fn run_on(arguments: &PaymentsArguments, stores: &Stores) -> anyhow::Resul
             bail!("there is no payment {id}; `flash-sale payments` lists those that wait")
         }
         Settled::DoesNotWait => bail!("payment {id} doesn't wait: nothing is left to do about it"),
+        Settled::ChargedBack => bail!(
+            "the gateway has taken the money of payment {id} back already; `flash-sale payments close {id} --note ...` returns the unit of its order"
+        ),
         Settled::IdUsedTwice => bail!(
             "the gateway knows the id of payment {id} for another one: return the money by the gateway's own means, then `flash-sale payments close {id} --note ...`"
         ),

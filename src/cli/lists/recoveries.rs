@@ -2,17 +2,22 @@
 
 use std::io::Write;
 
-use clap::Args;
+use anyhow::bail;
+use clap::{Args, Subcommand};
 
 use crate::base::config::StoreConfig;
-use crate::cli::lists::output::print_all;
+use crate::cli::lists::output::{print_all, words};
 use crate::cli::stores::{As, OpenStores};
 use crate::sale::Stores;
+use crate::sale::audit::Actor;
 use crate::sale::ids::RecoveryId;
-use crate::sale::recovery::records::{self, LostClaim, Recovery};
+use crate::sale::recovery::records::{self, LostClaim, Recovery, RecoveryPart};
 
 #[derive(Args)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct RecoveriesArguments {
+    #[command(subcommand)]
+    command: Option<RecoveriesCommand>,
     /// Only what is older than this id in the list
     #[arg(long)]
     before: Option<RecoveryId>,
@@ -26,13 +31,30 @@ pub struct RecoveriesArguments {
     stores: StoreConfig,
 }
 
+#[derive(Subcommand)]
+enum RecoveriesCommand {
+    /// Settle the claims that a recovery could not keep: their buyers have been told
+    Settle {
+        /// Id of the recovery in the list
+        id: RecoveryId,
+        /// Account of what the buyers were told, for the books
+        #[arg(long, value_parser = words)]
+        note: String,
+        #[command(flatten)]
+        stores: StoreConfig,
+    },
+}
+
 impl RecoveriesArguments {
     pub fn stores(&self) -> &StoreConfig {
-        &self.stores
+        match &self.command {
+            Some(RecoveriesCommand::Settle { stores, .. }) => stores,
+            None => &self.stores,
+        }
     }
 }
 
-/// Lists recoveries, on the servers of a running service if there is one.
+/// Lists recoveries, or settles one, on the servers of a running service if there is one.
 pub async fn run(arguments: &RecoveriesArguments) -> anyhow::Result<()> {
     let opened = OpenStores::open(arguments.stores(), As::Guest).await?;
     let done = run_on(arguments, &opened.stores).await;
@@ -41,7 +63,17 @@ pub async fn run(arguments: &RecoveriesArguments) -> anyhow::Result<()> {
 }
 
 async fn run_on(arguments: &RecoveriesArguments, stores: &Stores) -> anyhow::Result<()> {
-    let found = records::list(&stores.pool, arguments.before, arguments.limit).await?;
+    if let Some(RecoveriesCommand::Settle { id, note, .. }) = &arguments.command {
+        if !records::settle(&stores.pool, *id, note, &Actor::command_line()).await? {
+            bail!(
+                "recovery {id} has no claims that it could not keep; `flash-sale recoveries` lists all"
+            );
+        }
+        println!("It is settled.");
+        return Ok(());
+    }
+    let found =
+        records::list(&stores.pool, RecoveryPart::All, arguments.before, arguments.limit).await?;
     print_all(&found, arguments.json, "No lane has been closed.", |out, one| print(out, one))
 }
 
@@ -65,6 +97,9 @@ fn print(out: &mut impl Write, recovery: &Recovery) -> std::io::Result<()> {
     )?;
     for LostClaim { coupon_id, user_id, order_id, reason } in &recovery.lost.0 {
         writeln!(out, "  order {order_id} of user {user_id}, coupon {coupon_id}: {reason}")?;
+    }
+    if let (Some(settled_at), Some(note)) = (recovery.settled_at, &recovery.note) {
+        writeln!(out, "  settled at {settled_at:.0}: {note}")?;
     }
     Ok(())
 }

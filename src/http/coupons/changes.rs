@@ -151,7 +151,7 @@ fn refused(refusal: Refusal) -> Problem {
         Refusal::NoSale => conflict("no_sale"),
         Refusal::StockOnlyGrows { .. } => conflict("stock_only_grows"),
         Refusal::StockTooLarge => conflict("stock_too_large"),
-        Refusal::EmptyWindow => Problem::invalid_body(vec![WrongMember {
+        Refusal::EmptyWindow | Refusal::WindowPast => Problem::invalid_body(vec![WrongMember {
             pointer: "/sale/closes_at".to_owned(),
             detail,
         }]),

@@ -6,6 +6,9 @@ pub mod live;
 // An operator archives a sale.
 pub mod archive;
 
+// An administrator cancels all unpaid orders of a coupon.
+pub mod cancel_unpaid;
+
 // Changes of a coupon.
 pub mod changes;
 

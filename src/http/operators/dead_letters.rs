@@ -8,32 +8,57 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use garde::Validate;
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
 
 use crate::app::App;
 use crate::base::limits;
 use crate::http::auth::Operator;
 use crate::http::extract::{Id, Params, Valid};
-use crate::http::page::{Page, cut_page};
+use crate::http::page::{cut_page, page_limit};
 use crate::http::problem::Problem;
-use crate::sale::ids::{DeadLetterId, OrderId};
-use crate::sale::order::dead_letter::{OpenLetter, Reason};
+use crate::sale::ids::{CouponId, DeadLetterId, OrderId, UserId};
+use crate::sale::order::dead_letter::{Letter, LetterFilter, LetterState, Reason};
 use crate::sale::order::discard::Discarded;
 use crate::sale::recovery::retry::{Retried, Summary};
+
+/// Filter and position in the list.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct Asked {
+    /// `open` ones, or `closed` ones: the history. Open ones if not given.
+    #[param(inline, nullable = false)]
+    state: Option<LetterState>,
+    /// Only those of this reason.
+    #[param(inline, nullable = false)]
+    reason: Option<Reason>,
+    /// Only claims of this coupon.
+    #[param(nullable = false)]
+    coupon: Option<CouponId>,
+    /// Only claims of this user.
+    #[param(nullable = false)]
+    user: Option<UserId>,
+    /// `next_cursor` of the page before; nothing for the first.
+    #[param(nullable = false)]
+    cursor: Option<DeadLetterId>,
+    /// Items on a page, 1 to 100; 20 if not given.
+    #[param(nullable = false, minimum = 1, maximum = 100)]
+    limit: Option<u32>,
+}
 
 /// A page of dead letters, newest first.
 #[derive(Serialize, ToSchema)]
 pub struct DeadLetterPage {
-    dead_letters: Vec<OpenLetter>,
+    dead_letters: Vec<Letter>,
     /// `cursor` of the next page; null on the last.
     next_cursor: Option<DeadLetterId>,
 }
 
-/// Open dead letters, newest first.
+/// Dead letters, newest first.
 ///
-/// A dead letter is an accepted claim that could not become an order.
+/// A dead letter is an accepted claim that could not become an order. Closed ones are the history.
 #[utoipa::path(
-    get, path = "/v1/dead-letters", operation_id = "listDeadLetters", tag = "dead letters", params(Page<DeadLetterId>), security(("operator" = [])),
+    get, path = "/v1/dead-letters", operation_id = "listDeadLetters", tag = "dead letters", params(Asked), security(("operator" = [])),
     responses(
         (status = 200, description = "A page of dead letters", body = DeadLetterPage),
     ),
@@ -41,12 +66,33 @@ pub struct DeadLetterPage {
 pub async fn list(
     State(app): State<Arc<App>>,
     _: Operator,
-    Params(page): Params<Page<DeadLetterId>>,
+    Params(asked): Params<Asked>,
 ) -> Result<Json<DeadLetterPage>, Problem> {
-    let limit = page.limit(limits::PAGE_DEAD_LETTERS_MAX)?;
-    let found = app.dead_letters.list(page.cursor, limit + 1).await?;
+    let limit = page_limit(asked.limit, limits::PAGE_DEAD_LETTERS_MAX)?;
+    let Asked { state, reason, coupon, user, cursor, .. } = asked;
+    let filter = LetterFilter { state: state.unwrap_or_default(), reason, coupon, user };
+    let found = app.dead_letters.list(&filter, cursor, limit + 1).await?;
     let (dead_letters, next_cursor) = cut_page(found, limit, |letter| letter.id);
     Ok(Json(DeadLetterPage { dead_letters, next_cursor }))
+}
+
+/// One dead letter, open or closed.
+///
+/// With the entry of the order log, or the bytes in its place.
+#[utoipa::path(
+    get, path = "/v1/dead-letters/{id}", operation_id = "getDeadLetter", tag = "dead letters", security(("operator" = [])),
+    params(("id" = DeadLetterId, Path, description = "Id of the dead letter")),
+    responses(
+        (status = 200, description = "The dead letter", body = Letter),
+    ),
+    extensions(("x-problems" = json!(["dead_letter_not_found"]))),
+)]
+pub async fn show(
+    State(app): State<Arc<App>>,
+    _: Operator,
+    Id(letter): Id<DeadLetterId>,
+) -> Result<Json<Letter>, Problem> {
+    app.dead_letters.get(letter).await?.map(Json).ok_or_else(not_found)
 }
 
 /// Discard a dead letter.
@@ -73,6 +119,44 @@ pub async fn discard(
             Err(Problem::new(StatusCode::CONFLICT, "order_id_taken", detail))
         }
     }
+}
+
+/// Dead letters to be discarded.
+#[derive(Deserialize, ToSchema, Validate)]
+#[serde(deny_unknown_fields)]
+pub struct DiscardAll {
+    /// Those of this reason.
+    #[garde(skip)]
+    reason: Reason,
+}
+
+/// Result of discarding many dead letters.
+#[derive(Serialize, ToSchema)]
+pub struct DiscardedLetters {
+    /// Dead letters that are discarded.
+    discarded: u64,
+    /// Dead letters that stay, by the code of the reason.
+    kept: BTreeMap<&'static str, u64>,
+}
+
+/// Discard all open dead letters of one reason.
+///
+/// One that stays holds up no other. Safe to repeat.
+#[utoipa::path(
+    post, path = "/v1/dead-letters/discard", operation_id = "discardDeadLetters", tag = "dead letters", security(("operator" = [])),
+    request_body = DiscardAll,
+    responses(
+        (status = 200, description = "How many are discarded, and why the others stay", body = DiscardedLetters),
+    ),
+)]
+pub async fn discard_all(
+    State(app): State<Arc<App>>,
+    Operator(by): Operator,
+    Valid(DiscardAll { reason }): Valid<DiscardAll>,
+) -> Result<Json<DiscardedLetters>, Problem> {
+    let done = app.dead_letters.discard_all(reason, &by.actor).await?;
+    let kept = done.kept().into_iter().filter(|(_, letters)| *letters > 0).collect();
+    Ok(Json(DiscardedLetters { discarded: done.discarded, kept }))
 }
 
 /// A dead letter that is an order now.

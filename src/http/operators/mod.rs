@@ -1,14 +1,20 @@
-//! For the staff: dead letters, payments that wait, postponed items, recoveries, comparisons of the stores, and the book
-//! of changes.
+//! For the staff: all that waits for a person, dead letters, payments that wait, postponed items, recoveries, comparisons
+//! of the stores, jobs, and the book of changes.
+
+// All that waits for an operator, in one list.
+pub mod waiting;
 
 // The board, as a stream of events.
 pub mod board;
 
-// Open dead letters, and their discard.
+// Dead letters, and their discard.
 pub mod dead_letters;
 
 // Payments that no order has, or that go back.
 pub mod payments;
+
+// Jobs that cancel all unpaid orders of a coupon.
+pub mod jobs;
 
 // Items that passes could not deal with.
 pub mod postponed;

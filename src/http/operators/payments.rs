@@ -7,16 +7,33 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use garde::Validate;
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
 
 use crate::app::App;
 use crate::base::limits;
 use crate::http::auth::{Admin, Operator};
 use crate::http::extract::{Id, Params, Valid};
-use crate::http::page::{Page, cut_page};
+use crate::http::page::{cut_page, page_limit};
 use crate::http::problem::Problem;
+use crate::http::words::in_words;
 use crate::sale::ids::PaymentId;
-use crate::sale::payment::owed::{OwedPayment, Settled};
+use crate::sale::payment::owed::{OwedPayment, PaymentPart, Settled};
+
+/// Part of the payments, and position in the list.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct Asked {
+    /// `true`: those that waited once, and have gone back or were closed. Without it, those that wait.
+    #[param(nullable = false)]
+    settled: Option<bool>,
+    /// `next_cursor` of the page before; nothing for the first.
+    #[param(nullable = false)]
+    cursor: Option<PaymentId>,
+    /// Items on a page, 1 to 100; 20 if not given.
+    #[param(nullable = false, minimum = 1, maximum = 100)]
+    limit: Option<u32>,
+}
 
 /// A page of payments that wait, newest first.
 #[derive(Serialize, ToSchema)]
@@ -28,9 +45,9 @@ pub struct OwedPage {
 
 /// Payments that wait, newest first.
 ///
-/// Each waits for an order, a gateway or an administrator, and has advice.
+/// Each waits for an order, a gateway or an administrator, and has advice. With `settled`, those whose wait is over.
 #[utoipa::path(
-    get, path = "/v1/payments/owed", operation_id = "listOwedPayments", tag = "payments", params(Page<PaymentId>), security(("operator" = [])),
+    get, path = "/v1/payments/owed", operation_id = "listOwedPayments", tag = "payments", params(Asked), security(("operator" = [])),
     responses(
         (status = 200, description = "A page of payments", body = OwedPage),
     ),
@@ -38,10 +55,14 @@ pub struct OwedPage {
 pub async fn owed(
     State(app): State<Arc<App>>,
     _: Operator,
-    Params(page): Params<Page<PaymentId>>,
+    Params(asked): Params<Asked>,
 ) -> Result<Json<OwedPage>, Problem> {
-    let limit = page.limit(limits::PAGE_PAYMENTS_MAX)?;
-    let found = app.payments.owed.list(page.cursor, limit + 1).await?;
+    let limit = page_limit(asked.limit, limits::PAGE_PAYMENTS_MAX)?;
+    let part = match asked.settled {
+        Some(true) => PaymentPart::Settled,
+        Some(false) | None => PaymentPart::Waiting,
+    };
+    let found = app.payments.owed.list(part, asked.cursor, limit + 1).await?;
     let (payments, next_cursor) = cut_page(found, limit, |payment| payment.payment_id);
     Ok(Json(OwedPage { payments, next_cursor }))
 }
@@ -55,7 +76,7 @@ pub async fn owed(
     responses(
         (status = 204, description = "It goes back: its gateway is asked"),
     ),
-    extensions(("x-problems" = json!(["payment_not_found", "payment_settled", "payment_id_used_twice"]))),
+    extensions(("x-problems" = json!(["payment_not_found", "payment_settled", "payment_id_used_twice", "payment_charged_back"]))),
 )]
 pub async fn hand_back(
     State(app): State<Arc<App>>,
@@ -110,13 +131,9 @@ fn reply(settled: Settled) -> Result<StatusCode, Problem> {
             "payment_id_used_twice",
             "the gateway knows the id for another payment: return the money by the gateway's own means, then close this payment with a note",
         ),
+        Settled::ChargedBack => conflict(
+            "payment_charged_back",
+            "the gateway has taken the money back already: close this payment with a note",
+        ),
     }
-}
-
-/// Postgres stores no NUL, and blanks are no account.
-fn in_words(note: &str, _: &()) -> garde::Result {
-    if note.trim().is_empty() || note.contains('\0') {
-        return Err(garde::Error::new("say in words what has become of the money"));
-    }
-    Ok(())
 }

@@ -4,15 +4,18 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
+use axum::http::StatusCode;
+use garde::Validate;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::app::App;
 use crate::base::limits;
-use crate::http::auth::Operator;
-use crate::http::extract::Params;
+use crate::http::auth::{Admin, Operator};
+use crate::http::extract::{Id, Params, Valid};
 use crate::http::page::{cut_page, page_limit};
 use crate::http::problem::Problem;
+use crate::http::words::in_words;
 use crate::sale::ids::RecoveryId;
 use crate::sale::recovery::records::Recovery;
 
@@ -55,4 +58,39 @@ pub async fn list(
     let found = app.keeper.recoveries(position.cursor, limit + 1).await?;
     let (recoveries, next_cursor) = cut_page(found, limit, |recovery| recovery.id);
     Ok(Json(RecoveryPage { recoveries, next_cursor }))
+}
+
+/// End of the matter of a recovery.
+#[derive(Deserialize, ToSchema, Validate)]
+#[serde(deny_unknown_fields)]
+pub struct Settlement {
+    /// Account of what the buyers were told, for the books: 1 to 1,000 characters, not only spaces.
+    #[schema(min_length = 1, max_length = 1_000)]
+    #[garde(length(chars, min = 1, max = 1_000), custom(in_words))]
+    note: String,
+}
+
+/// Settle the claims that a recovery could not keep.
+///
+/// Their buyers have been told. Safe to repeat.
+#[utoipa::path(
+    post, path = "/v1/recoveries/{id}/settle", operation_id = "settleRecovery", tag = "operations", security(("admin" = [])),
+    params(("id" = RecoveryId, Path, description = "Id of the recovery")),
+    request_body = Settlement,
+    responses(
+        (status = 204, description = "It is settled: now or before, and then with its first note"),
+    ),
+    extensions(("x-problems" = json!(["recovery_not_found"]))),
+)]
+pub async fn settle(
+    State(app): State<Arc<App>>,
+    Admin(by): Admin,
+    Id(recovery): Id<RecoveryId>,
+    Valid(Settlement { note }): Valid<Settlement>,
+) -> Result<StatusCode, Problem> {
+    if app.keeper.settle(recovery, &note, &by.actor).await? {
+        return Ok(StatusCode::NO_CONTENT);
+    }
+    let detail = "no recovery with this id has claims that it could not keep";
+    Err(Problem::not_found("recovery_not_found", detail))
 }

@@ -3,6 +3,9 @@
 // Codes of paid orders, and redeeming by them.
 pub mod redemptions;
 
+// Moves that an administrator makes for a buyer.
+pub mod staff;
+
 use std::sync::Arc;
 
 use axum::Json;

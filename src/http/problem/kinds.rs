@@ -273,6 +273,14 @@ pub const GROUPS: &[Group] = &[
                 detail: "nothing is left to do about this payment",
             },
             Kind {
+                code: "payment_charged_back",
+                status: 409,
+                title: "Payment charged back",
+                meaning: "The gateway has taken the money back already, so it can't be asked to refund it.",
+                remedy: "Close the payment with a note: the order's unit comes back then.",
+                detail: "the gateway has taken the money back already: close this payment with a note",
+            },
+            Kind {
                 code: "payment_id_used_twice",
                 status: 409,
                 title: "Payment id used twice",
@@ -457,6 +465,22 @@ pub const GROUPS: &[Group] = &[
                 meaning: "Nothing is postponed under this id: it has been dealt with, or never was postponed.",
                 remedy: "Take the id from the list of postponed items.",
                 detail: "nothing is postponed under this id; it may have been dealt with",
+            },
+            Kind {
+                code: "job_not_found",
+                status: 404,
+                title: "No such job",
+                meaning: "No job has this id.",
+                remedy: "Take the id from the list of jobs.",
+                detail: "there is no job with this id",
+            },
+            Kind {
+                code: "recovery_not_found",
+                status: 404,
+                title: "No such recovery",
+                meaning: "No recovery with this id has claims that it could not keep.",
+                remedy: "Take the id from the list of recoveries.",
+                detail: "no recovery with this id has claims that it could not keep",
             },
             Kind {
                 code: "run_not_found",

@@ -16,7 +16,7 @@ use crate::sale::coupon::model::Coupon;
 use crate::sale::fence::LaneState;
 use crate::sale::ids::{CouponId, Lane, RunId};
 use crate::sale::log::numbers::LogNumbers;
-use crate::sale::order::dead_letter::OpenLetter;
+use crate::sale::order::dead_letter::Letter;
 use crate::sale::payment::owed::Owed;
 use crate::sale::postponed::PostponedItem;
 use crate::sale::reconcile::runs::{Finding, Run};
@@ -48,7 +48,7 @@ pub struct BoardEvent {
     /// Number of open dead letters.
     letters_open: Option<i64>,
     /// The newest of them, at most 20.
-    letters: Vec<OpenLetter>,
+    letters: Vec<Letter>,
     /// Comparisons, newest first, at most 30.
     runs: Vec<RunLine>,
     /// Findings of the last comparison that ended well, at most 20.

@@ -12,11 +12,11 @@ use crate::sale::Failure;
 use crate::sale::coupon::model::Coupon;
 use crate::sale::coupon::stock;
 use crate::sale::ids::CouponId;
-use crate::sale::order::dead_letter::{self, OpenLetter};
+use crate::sale::order::dead_letter::{self, Letter, LetterFilter};
 use crate::sale::payment::owed::{self, Owed};
 use crate::sale::postponed::PostponedItem;
 use crate::sale::reconcile::runs::{self, Run};
-use crate::sale::recovery::records::{self, Recovery};
+use crate::sale::recovery::records::{self, Recovery, RecoveryPart};
 
 /// Facts of one look.
 #[derive(Clone, Debug)]
@@ -32,7 +32,7 @@ pub struct InPostgres {
     /// Number of open dead letters.
     pub letters_open: i64,
     /// The newest of them.
-    pub letters: Vec<OpenLetter>,
+    pub letters: Vec<Letter>,
     /// Comparisons, newest first.
     pub runs: Vec<Run>,
     /// Recoveries, newest first.
@@ -55,7 +55,12 @@ impl InPostgres {
         let letters_open = dead_letter::count_open(pool).await?;
         let letters = match letters_open {
             0 => Vec::new(),
-            _ => sources.dead_letters.list(None, limits::BOARD_ITEMS_MAX).await?,
+            _ => {
+                sources
+                    .dead_letters
+                    .list(&LetterFilter::default(), None, limits::BOARD_ITEMS_MAX)
+                    .await?
+            }
         };
         let waiting = sources.postponed.waiting().await?;
         let mut sales = sources.coupons.list_stored(limits::PAGE_COUPONS_MAX).await?;
@@ -77,7 +82,8 @@ impl InPostgres {
             letters_open,
             letters,
             runs: runs::list(pool, None, limits::BOARD_RUNS_MAX).await?,
-            recoveries: records::list(pool, None, limits::BOARD_RECOVERIES_MAX).await?,
+            recoveries: records::list(pool, RecoveryPart::All, None, limits::BOARD_RECOVERIES_MAX)
+                .await?,
             owed: owed::count(pool).await?,
             postponed_waiting: waiting.values().map(|waiting| waiting.items).sum(),
             postponed: sources.postponed.list(None, None, limits::BOARD_ITEMS_MAX).await?,

@@ -39,6 +39,7 @@ use tokio::time::Instant;
 
 use crate::base::limits;
 use crate::base::shutdown::Shutdown;
+use crate::kit::postgres;
 use crate::kit::redis::{Redis, ServerId, is_data_error};
 use crate::kit::script::Script;
 use crate::sale::audit::{self, Actor, Event};
@@ -340,7 +341,7 @@ async fn decide_in(
     // A statement of its own, so that it sees the values of the last holder of the lock.
     let terms = stock::terms(tx, coupon).await?;
     let decided = match change {
-        Change::Edit(edit) => edited(&row, terms.as_ref(), edit),
+        Change::Edit(edit) => edited(&row, terms.as_ref(), edit, postgres::time(&mut *tx).await?),
         Change::Move(to, revision) => moved(&row, *to, *revision).map(|row| (row, terms.clone())),
         Change::EndClosed(at) => Ok((ended_if_closed(&row, terms.as_ref(), *at), terms.clone())),
         Change::Restock(restock) => match restocked_before(tx, coupon, restock).await? {

@@ -75,6 +75,9 @@ pub enum Refusal {
     /// The window would end before it opens.
     #[error("the window has to end after it opens")]
     EmptyWindow,
+    /// The window would end in the past.
+    #[error("has passed: to end the sale, end the coupon")]
+    WindowPast,
     /// The key belongs to a restock with another number of units.
     #[error("this key has added {units} units before; give another restock a key of its own")]
     RestockKeyUsed {
@@ -101,11 +104,12 @@ pub(super) fn moved(
     Ok(CouponRow { state: to, ..row.clone() })
 }
 
-/// The coupon, edited. A repeat, which changes nothing, is never refused for the effects of its first time.
+/// The coupon, edited at this time. A repeat, which changes nothing, is never refused for the effects of its first time.
 pub(super) fn edited(
     row: &CouponRow,
     terms: Option<&SaleTerms>,
     edit: &CouponEdit,
+    now: DateTime<Utc>,
 ) -> Result<Values, Refusal> {
     let new_terms = match (&edit.sale, terms) {
         (Some(_), None) => return Err(Refusal::NoSale),
@@ -129,6 +133,10 @@ pub(super) fn edited(
         // Redis counts milliseconds.
         if new.closes_at.timestamp_millis() <= new.opens_at.timestamp_millis() {
             return Err(Refusal::EmptyWindow);
+        }
+        let same_window = (new.opens_at, new.closes_at) == (old.opens_at, old.closes_at);
+        if !same_window && new.closes_at <= now {
+            return Err(Refusal::WindowPast);
         }
     }
     Ok((new_row, new_terms))

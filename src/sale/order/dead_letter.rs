@@ -84,9 +84,9 @@ impl DeadLetter {
     }
 }
 
-/// An open dead letter.
+/// A dead letter, as Postgres keeps it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
-pub struct OpenLetter {
+pub struct Letter {
     /// Id of the dead letter.
     pub id: DeadLetterId,
     /// Lane of the log.
@@ -109,6 +109,33 @@ pub struct OpenLetter {
     pub order_id: Option<OrderId>,
     /// Time at which the entry became a dead letter.
     pub created_at: DateTime<Utc>,
+    /// Time at which it was discarded, became its order, or was given up; null while it is open.
+    pub closed_at: Option<DateTime<Utc>>,
+}
+
+/// Whether dead letters are open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, ToSchema, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+#[clap(rename_all = "snake_case")]
+pub enum LetterState {
+    /// Waits for an operator.
+    #[default]
+    Open,
+    /// Discarded, or became its order, or given up.
+    Closed,
+}
+
+/// Dead letters that are looked for; each part narrows them down.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LetterFilter {
+    /// Open or closed ones.
+    pub state: LetterState,
+    /// Of this reason.
+    pub reason: Option<Reason>,
+    /// Of this coupon.
+    pub coupon: Option<CouponId>,
+    /// Of this buyer.
+    pub user: Option<UserId>,
 }
 
 /// A dead letter, for its retry.

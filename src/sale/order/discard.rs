@@ -1,10 +1,13 @@
-//! Open dead letters, for the operator who discards them.
+//! Dead letters, for the operator who looks for them and discards them.
 
+use chrono::{DateTime, Utc};
 use serde_json::json;
 use sqlx::PgPool;
 
-use super::dead_letter::{self, OpenLetter};
+use super::dead_letter::{self, Letter, LetterFilter, LetterState, Reason};
 use super::moves::{self, OrderMoves};
+use crate::base::limits;
+use crate::kit::postgres;
 use crate::sale::Failure;
 use crate::sale::audit::{self, Action, Actor, Event};
 use crate::sale::ids::{CouponId, DeadLetterId, OrderId, UserId};
@@ -19,6 +22,24 @@ pub enum Discarded {
     NotFound,
     /// Another order has the letter's order id, so the letter can't become a cancelled one.
     OrderIdTaken,
+}
+
+/// Result of discarding all dead letters of a reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DiscardedAll {
+    /// Letters that are discarded.
+    pub discarded: u64,
+    /// Letters that stay, because another order has the order id.
+    pub order_ids_taken: u64,
+    /// Letters that stay, because Postgres refuses to close them.
+    pub failed: u64,
+}
+
+impl DiscardedAll {
+    /// Letters that stay, by the code of the reason.
+    pub fn kept(&self) -> [(&'static str, u64); 2] {
+        [("order_id_taken", self.order_ids_taken), ("failed", self.failed)]
+    }
 }
 
 /// Lists and discards dead letters. Clones share the pool.
@@ -39,26 +60,110 @@ impl DeadLetters {
         dead_letter::is_open(&self.pool, order).await
     }
 
-    /// Open dead letters, newest first, from before the given one on.
+    /// Dead letters that fit, newest first, from before the given one on.
     pub async fn list(
         &self,
+        filter: &LetterFilter,
         before: Option<DeadLetterId>,
         limit: u32,
-    ) -> sqlx::Result<Vec<OpenLetter>> {
-        let rows = sqlx::query!(
+    ) -> sqlx::Result<Vec<Letter>> {
+        // Each combination of parts has an index of its own, which a plan that knows no values can't choose.
+        let mut tx = postgres::begin_planning(&self.pool).await?;
+        let rows = sqlx::query_as!(
+            Row,
             r#"SELECT id AS "id: DeadLetterId", lane, entry_id, position, payload, reason, detail,
                       coupon_id AS "coupon_id: CouponId", user_id AS "user_id: UserId",
-                      order_id AS "order_id: OrderId", created_at
+                      order_id AS "order_id: OrderId", created_at, resolved_at
                FROM dead_letters
-               WHERE resolved_at IS NULL AND id < coalesce($1, 9223372036854775807)
-               ORDER BY id DESC LIMIT $2"#,
+               WHERE ($1 AND resolved_at IS NULL OR NOT $1 AND resolved_at IS NOT NULL)
+                 AND ($2::text IS NULL OR reason = $2)
+                 AND ($3::bigint IS NULL OR coupon_id = $3) AND ($4::bigint IS NULL OR user_id = $4)
+                 AND id < coalesce($5, 9223372036854775807)
+               ORDER BY id DESC LIMIT $6"#,
+            filter.state == LetterState::Open,
+            filter.reason.map(|reason| reason.to_string()),
+            filter.coupon.map(CouponId::get),
+            filter.user.map(UserId::get),
             before.map(DeadLetterId::get),
             i64::from(limit),
         )
-        .fetch_all(&self.pool)
+        .fetch_all(&mut *tx)
         .await?;
+        tx.commit().await?;
+        Ok(rows.into_iter().map(Letter::from).collect())
+    }
+
+    /// One dead letter, open or closed.
+    pub async fn get(&self, letter: DeadLetterId) -> sqlx::Result<Option<Letter>> {
+        let row = sqlx::query_as!(
+            Row,
+            r#"SELECT id AS "id: DeadLetterId", lane, entry_id, position, payload, reason, detail,
+                      coupon_id AS "coupon_id: CouponId", user_id AS "user_id: UserId",
+                      order_id AS "order_id: OrderId", created_at, resolved_at
+               FROM dead_letters WHERE id = $1"#,
+            letter.get(),
+        )
+        .fetch_optional(&self.pool)
+        .await?;
+        Ok(row.map(Letter::from))
+    }
+
+    /// Ends the promise: a cancelled order takes the place of the dead letter, its buyer leaves Redis, and the unit
+    /// comes back if it exists. An entry that couldn't be read, or that names no coupon, has none of these.
+    pub async fn discard(&self, letter: DeadLetterId, by: &Actor) -> Result<Discarded, Failure> {
+        let (pool, by) = (self.pool.clone(), by.clone());
+        self.moves.to_the_end(async move { discard(&pool, letter, &by).await }).await
+    }
+
+    /// Discards all open letters of this reason, each in a transaction of its own. One that stays holds up no other.
+    ///
+    /// # Errors
+    ///
+    /// When Postgres doesn't answer; the letters before are discarded.
+    pub async fn discard_all(&self, reason: Reason, by: &Actor) -> Result<DiscardedAll, Failure> {
+        let mut done = DiscardedAll::default();
+        let mut after = None;
+        loop {
+            let page =
+                dead_letter::open_page(&self.pool, Some(reason), after, limits::LETTERS_AT_A_TIME)
+                    .await?;
+            let Some(last) = page.last().copied() else {
+                return Ok(done);
+            };
+            after = Some(last);
+            for letter in page {
+                match self.discard(letter, by).await {
+                    Ok(Discarded::Done) => done.discarded += 1,
+                    Ok(Discarded::OrderIdTaken) => done.order_ids_taken += 1,
+                    Ok(Discarded::NotFound) => {}
+                    Err(failure) if failure.is_of_item() => done.failed += 1,
+                    Err(failure) => return Err(failure),
+                }
+            }
+        }
+    }
+}
+
+/// A dead letter, as its row.
+struct Row {
+    id: DeadLetterId,
+    lane: i32,
+    entry_id: String,
+    position: i32,
+    payload: Vec<Vec<u8>>,
+    reason: String,
+    detail: String,
+    coupon_id: Option<CouponId>,
+    user_id: Option<UserId>,
+    order_id: Option<OrderId>,
+    created_at: DateTime<Utc>,
+    resolved_at: Option<DateTime<Utc>>,
+}
+
+impl From<Row> for Letter {
+    fn from(row: Row) -> Self {
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-        let letters = rows.into_iter().map(|row| OpenLetter {
+        Self {
             id: row.id,
             lane: row.lane,
             entry_id: row.entry_id,
@@ -70,15 +175,8 @@ impl DeadLetters {
             user_id: row.user_id,
             order_id: row.order_id,
             created_at: row.created_at,
-        });
-        Ok(letters.collect())
-    }
-
-    /// Ends the promise: a cancelled order takes the place of the dead letter, its buyer leaves Redis, and the unit
-    /// comes back if it exists. An entry that couldn't be read, or that names no coupon, has none of these.
-    pub async fn discard(&self, letter: DeadLetterId, by: &Actor) -> Result<Discarded, Failure> {
-        let (pool, by) = (self.pool.clone(), by.clone());
-        self.moves.to_the_end(async move { discard(&pool, letter, &by).await }).await
+            closed_at: row.resolved_at,
+        }
     }
 }
 

@@ -9,19 +9,17 @@
 //!
 //! # An order that can't be closed
 //!
-//! Orders are closed in batches. A batch that Postgres refuses is closed coupon by coupon, and a refused part is
-//! halved until the culprit stands alone: it is postponed (`sale/postponed.rs`), the others are closed in the same
-//! pass. The usual culprit is a sale whose `sold` counts fewer orders than there are. Then `sold` says how many
-//! orders can be closed; the others are postponed together, however many there are.
+//! Orders are closed in batches. A batch that Postgres refuses is closed coupon by coupon, and its culprits are
+//! postponed (`sale/order/moves/in_parts.rs`); the others are closed in the same pass.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::base::limits;
-use crate::kit::postgres;
 use crate::sale::Failure;
 use crate::sale::ids::{CouponId, OrderId};
 use crate::sale::order::moves::OrderMoves;
+use crate::sale::order::moves::in_parts::Closing;
 use crate::sale::pass::Pass;
 use crate::sale::postponed::Postponed;
 
@@ -65,7 +63,10 @@ impl Expiry {
         let mut tries = self.postponed.begin(Pass::Expiry).await?;
         for item in tries.due() {
             let tried = match OrderId::new(item) {
-                Ok(order) => self.moves.expire_these(&[order]).await.map_err(Failure::from),
+                Ok(order) => {
+                    let closed = self.moves.close_these(Closing::Expiry, &[order]).await;
+                    closed.map_err(Failure::from)
+                }
                 Err(_) => Ok(0),
             };
             expired += tries.settle(item, tried).await?.unwrap_or(0);
@@ -98,57 +99,9 @@ impl Expiry {
         }
         let mut closed = 0;
         for (coupon, orders) in by_coupon {
-            closed += self.close_what_can_be(coupon, &orders).await?;
+            let (closing, postponed) = (Closing::Expiry, &self.postponed);
+            closed += self.moves.close_what_can_be(closing, postponed, coupon, &orders).await?;
         }
         Ok(Batch { closed, is_full })
-    }
-
-    /// Closes orders of one coupon, and postpones those that can't be closed. Returns the number closed.
-    async fn close_what_can_be(
-        &self,
-        coupon: CouponId,
-        orders: &[OrderId],
-    ) -> Result<usize, Failure> {
-        let mut closed = 0;
-        let mut parts = vec![orders];
-        while let Some(part) = parts.pop() {
-            let error = match self.moves.expire_these(part).await {
-                Ok(now) => {
-                    closed += now;
-                    continue;
-                }
-                Err(error) => error,
-            };
-            let possible = self.possible(coupon, part, &error).await?;
-            let failure = Failure::from(error);
-            if !failure.is_of_item() {
-                return Err(failure);
-            }
-            if possible == 0 || part.len() == 1 {
-                let items: Vec<i64> = part.iter().map(|order| order.get()).collect();
-                self.postponed.note(Pass::Expiry, &items, &failure.to_string()).await?;
-                continue;
-            }
-            let (first, second) = part.split_at(possible);
-            parts.extend([second, first]);
-        }
-        Ok(closed)
-    }
-
-    /// Number of these orders, which were refused together, that may be possible together: as many as the sale counts as
-    /// sold, if that was the reason, else half of them.
-    async fn possible(
-        &self,
-        coupon: CouponId,
-        part: &[OrderId],
-        error: &sqlx::Error,
-    ) -> Result<usize, Failure> {
-        let half = part.len() / 2;
-        if postgres::violated_constraint(error) != Some("flash_sales_sold_within_total") {
-            return Ok(half);
-        }
-        let counted = self.moves.counted(coupon).await?;
-        // `sold` has been counted again meanwhile if it has as many.
-        Ok(if counted < part.len() { counted } else { half })
     }
 }

@@ -1,10 +1,13 @@
 //! Orders: the record that an accepted claim becomes, and its life. Owner of the tables `orders`, `dead_letters`,
-//! `redemptions` and `stock_returns`.
+//! `jobs`, `redemptions` and `stock_returns`.
+
+// All unpaid orders of a coupon, cancelled by a job.
+pub mod cancellations;
 
 // Unpaid orders whose time is over.
 pub mod expiry;
 
-// Open dead letters, for the operator who discards them.
+// Dead letters, for the operator who looks for them and discards them.
 pub mod discard;
 
 // Moves of an order from one status to another.

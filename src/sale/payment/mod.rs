@@ -21,8 +21,9 @@
 //!   is a dead letter is waited for. A payment for an order that stays unknown for an hour goes back.
 //! * A confirmation uses the id of a payment for another order: both are kept, and an administrator decides about the
 //!   second one.
-//! * The gateway refunds a payment by itself (a *chargeback*): the order is refunded, and its unit comes back. An order
-//!   that has been redeemed stays redeemed.
+//! * The gateway refunds a payment by itself (a *chargeback*): the order is refunded, and its unit comes back. With
+//!   `--chargeback-keeps-unit`, the order keeps its unit and can't be redeemed, and the payment is held until an
+//!   administrator closes it. An order that has been redeemed stays redeemed.
 //! * Killed between asking the gateway for a refund and noting the answer: the gateway is asked again.
 //! * Postgres refuses to note one refund: the payment is postponed (`sale/postponed.rs`), and the others go on.
 //! * No gateway is here: a user who wants to pay is told so, and nothing is written. A user whose order is paid
@@ -65,10 +66,11 @@ use sqlx::{PgConnection, PgPool};
 use crate::base::config::Config;
 use crate::kit::signed_http::NoAnswer;
 use crate::sale::Failure;
+use crate::sale::audit::{Action, Actor};
 use crate::sale::ids::{OrderId, PaymentId, UserId};
 use crate::sale::order::give_back::stock_returns;
-use crate::sale::order::model::PayMethod;
-use crate::sale::order::moves::{self, Moved, OrderMoves, PAY, REFUND};
+use crate::sale::order::model::{OrderStatus, PayMethod};
+use crate::sale::order::moves::{self, Asker, Moved, OrderMoves, PAY, REFUND};
 use crate::sale::pass::Pass;
 use crate::sale::payment::callback::{Notice, Receipt};
 use crate::sale::payment::gateway::http::{AtGateway, HttpGateway};
@@ -90,6 +92,8 @@ pub struct Payments {
     postponed: Postponed,
     /// Whether users have a bound on their unpaid orders, so that paying one frees a place.
     unpaid_bounded: bool,
+    /// Whether an order whose payment is charged back keeps its unit until an administrator decides.
+    chargeback_keeps_unit: bool,
 }
 
 /// The answer to a user who wants to pay.
@@ -134,7 +138,17 @@ impl Payments {
         let unpaid_bounded = config.unpaid_orders_max > 0;
         let owed = OwedPayments::new(pool.clone(), moves.clone());
         let gateway = HttpGateway::of(config).map(Arc::new);
-        Self { owed, pool, moves, checkout, gateway, postponed, unpaid_bounded }
+        let chargeback_keeps_unit = config.chargeback_keeps_unit;
+        Self {
+            owed,
+            pool,
+            moves,
+            checkout,
+            gateway,
+            postponed,
+            unpaid_bounded,
+            chargeback_keeps_unit,
+        }
     }
 
     /// Pays the user's unpaid order, at the price that is expected, if one is. A payment that comes too late is refused,
@@ -153,8 +167,17 @@ impl Payments {
 
     /// Begins the refund of the user's paid order.
     pub async fn refund(&self, user: UserId, order: OrderId) -> Result<Moved, Failure> {
-        let payments = self.clone();
-        self.moves.to_the_end(async move { payments.refund_now(user, order).await }).await
+        refund(&self.pool, &self.moves, Asker::Buyer(user), order).await
+    }
+
+    /// Begins the refund of the paid order of any user, as [`refund_for_buyer`].
+    pub async fn refund_for_buyer(
+        &self,
+        order: OrderId,
+        reason: String,
+        by: &Actor,
+    ) -> Result<Moved, Failure> {
+        refund_for_buyer(&self.pool, &self.moves, order, reason, by).await
     }
 
     /// Takes a gateway's notice, any number of times.
@@ -258,19 +281,6 @@ impl Payments {
         let payment = Payment { order, gateway: Gateway::InProcess, id, method, amount_cents };
         let paid = self.settle(&payment, None).await?;
         Ok(self.moves.answer(&PAY, order, paid).await.map(Paying::Moved)?)
-    }
-
-    async fn refund_now(&self, user: UserId, order: OrderId) -> sqlx::Result<Moved> {
-        if let Some(answer) = self.moves.cannot(&REFUND, order, Some(user)).await? {
-            return Ok(answer);
-        }
-        let mut tx = self.pool.begin().await?;
-        let moved = moves::ask_refund(&mut tx, order).await?;
-        if moved {
-            refund_accepted(&mut tx, order).await?;
-        }
-        tx.commit().await?;
-        self.moves.answer(&REFUND, order, moved).await
     }
 
     async fn receive_now(&self, notice: Notice) -> sqlx::Result<Receipt> {
@@ -382,11 +392,11 @@ impl Payments {
             return Ok(Receipt::Held(order, reason));
         }
         Ok(match (row.reason, row.status) {
-            (Some(reason), PaymentStatus::Held) => Receipt::Held(order, reason),
             // The payment has paid the order, whatever came later.
             (None | Some(PaymentReason::AskedFor | PaymentReason::ChargedBack), _) => {
                 Receipt::Accepted(order.ok_or(sqlx::Error::RowNotFound)?)
             }
+            (Some(reason), PaymentStatus::Held) => Receipt::Held(order, reason),
             (Some(reason), _) => Receipt::HandedBack(order, reason),
         })
     }
@@ -403,45 +413,41 @@ impl Payments {
         Ok(())
     }
 
-    /// Notes the refund of a payment. An order that waits for it ends here; so does one whose payment is charged back.
+    /// Notes the refund of a payment. An order that waits for it ends here; so does one whose payment is charged back,
+    /// unless it keeps its unit.
     async fn refunded(&self, gateway: Gateway, payment_id: &str) -> sqlx::Result<Receipt> {
         let mut tx = self.pool.begin().await?;
-        let found = sqlx::query!(
-            r#"SELECT id AS "id: PaymentId", order_id AS "order_id: OrderId", status AS "status: PaymentStatus",
-                      refund_reason AS "reason: PaymentReason"
-               FROM payments WHERE gateway = $1 AND gateway_payment_id = $2"#,
-            gateway.as_str(),
-            payment_id,
-        )
-        .fetch_optional(&mut *tx)
-        .await?;
-        let Some(found) = found else {
+        let Some(mut found) = rows::named(&mut tx, gateway, payment_id).await? else {
             return Ok(Receipt::NoPayment);
         };
-        let is_charged_back = found.status == PaymentStatus::Accepted;
-        if is_charged_back {
-            moves::charge_back(&mut tx, found.order_id).await?;
-        } else if found.reason == Some(PaymentReason::AskedFor) {
-            moves::refunded(&mut tx, found.order_id).await?;
+        if found.status == PaymentStatus::Accepted && self.chargeback_keeps_unit {
+            if moves::keep_charged_back(&mut tx, found.order).await? {
+                rows::hold_charged_back(&mut tx, found.id).await?;
+                tx.commit().await?;
+                return self.charged_back(found.order).await;
+            }
+            // A notice of the same may have come first; the order's lock has been waited for.
+            found = rows::named(&mut tx, gateway, payment_id).await?.unwrap_or(found);
         }
-        let reason = is_charged_back.then_some(PaymentReason::ChargedBack.as_str());
-        sqlx::query!(
-            "UPDATE payments
-             SET status = 'refunded', refund_reason = coalesce($2, refund_reason), refunded_at = now(), updated_at = now()
-             WHERE id = $1 AND status IN ('accepted', 'refunding', 'held')",
-            found.id.get(),
-            reason,
-        )
-        .execute(&mut *tx)
-        .await?;
-        rows::end_hold(&mut tx, found.id).await?;
+        let is_charged_back = found.status == PaymentStatus::Accepted;
+        match found.reason {
+            Some(PaymentReason::ChargedBack) => return self.charged_back(found.order).await,
+            Some(PaymentReason::AskedFor) => moves::refunded(&mut tx, found.order).await?,
+            _ if is_charged_back => moves::charge_back(&mut tx, found.order).await?,
+            _ => {}
+        }
+        rows::refunded(&mut tx, found.id, is_charged_back).await?;
         tx.commit().await?;
-        let order = self.moves.find(found.order_id).await?;
-        let was_charged_back = is_charged_back || found.reason == Some(PaymentReason::ChargedBack);
-        Ok(match order {
-            Some(order) if was_charged_back => Receipt::ChargedBack(order),
-            order => Receipt::Refunded(order),
-        })
+        match is_charged_back {
+            true => self.charged_back(found.order).await,
+            false => Ok(Receipt::Refunded(self.moves.find(found.order).await?)),
+        }
+    }
+
+    /// Outcome of a chargeback: now, or when it was told first.
+    async fn charged_back(&self, order: OrderId) -> sqlx::Result<Receipt> {
+        let order = self.moves.find(order).await?;
+        Ok(Receipt::ChargedBack(order.ok_or(sqlx::Error::RowNotFound)?))
     }
 }
 
@@ -451,6 +457,47 @@ impl Payment {
     fn under_a_used_id(&self) -> Self {
         Self { id: format!("{} for {}", self.id, self.order), ..self.clone() }
     }
+}
+
+/// Begins the refund of the paid order of any user, for this reason.
+pub async fn refund_for_buyer(
+    pool: &PgPool,
+    moves: &OrderMoves,
+    order: OrderId,
+    reason: String,
+    by: &Actor,
+) -> Result<Moved, Failure> {
+    refund(pool, moves, Asker::Staff { by: by.clone(), reason }, order).await
+}
+
+async fn refund(
+    pool: &PgPool,
+    moves: &OrderMoves,
+    asker: Asker,
+    order: OrderId,
+) -> Result<Moved, Failure> {
+    let (pool, of) = (pool.clone(), moves.clone());
+    moves.to_the_end(async move { refund_now(&pool, &of, &asker, order).await }).await
+}
+
+async fn refund_now(
+    pool: &PgPool,
+    moves: &OrderMoves,
+    asker: &Asker,
+    order: OrderId,
+) -> sqlx::Result<Moved> {
+    if let Some(answer) = moves.cannot(&REFUND, order, asker.buyer()).await? {
+        return Ok(answer);
+    }
+    let mut tx = pool.begin().await?;
+    let moved = moves::ask_refund(&mut tx, order).await?;
+    if moved {
+        refund_accepted(&mut tx, order).await?;
+        let statuses = (OrderStatus::Paid, OrderStatus::Refunding);
+        asker.note(&mut tx, Action::RefundOrder, order, statuses).await?;
+    }
+    tx.commit().await?;
+    moves.answer(&REFUND, order, moved).await
 }
 
 /// The failure of a gateway that doesn't answer, apart from any other: work that needs no gateway goes on.

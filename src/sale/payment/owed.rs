@@ -28,7 +28,7 @@ pub struct OwedPayment {
     pub order_id: OrderId,
     /// The amount, in minor units.
     pub amount_cents: i64,
-    /// `held` or `refunding`.
+    /// `held` or `refunding`; of settled ones `refunded` or `closed`.
     pub status: PaymentStatus,
     /// Reason why no order has the money.
     pub reason: PaymentReason,
@@ -36,6 +36,10 @@ pub struct OwedPayment {
     pub since: DateTime<Utc>,
     /// Time at which the gateway was last asked to refund it.
     pub asked_at: Option<DateTime<Utc>>,
+    /// Time at which the wait ended; null while the payment waits.
+    pub settled_at: Option<DateTime<Utc>>,
+    /// Words of the administrator who closed it.
+    pub note: Option<String>,
     /// Advice in words.
     pub what_to_do: &'static str,
 }
@@ -62,20 +66,38 @@ pub enum Settled {
     DoesNotWait,
     /// The gateway knows the id for another payment, so it can't be asked to refund this one.
     IdUsedTwice,
+    /// The gateway has taken the money back already.
+    ChargedBack,
 }
 
-impl OwedPayment {
-    fn advice(&self) -> &'static str {
-        match (self.status, self.reason) {
-            (PaymentStatus::Held, PaymentReason::IdUsedTwice) => {
-                "The gateway has used one id for two payments: ask it whether it took money twice, return that by the gateway's own means, then close the payment with a note."
-            }
-            (PaymentStatus::Held, _) => {
-                "No order has this id yet. It is waited for, and after an hour the payment goes back by itself; if the order is a dead letter, decide about that one, or hand the payment back."
-            }
-            _ => {
-                "The gateway hasn't confirmed the refund yet. If it takes no requests from here, refund it by the gateway's own means: its notice ends the wait, or close the payment with a note."
-            }
+/// Part of the payments that no order has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PaymentPart {
+    /// All that wait.
+    #[default]
+    Waiting,
+    /// Held ones.
+    Held,
+    /// Those whose gateway hasn't confirmed the refund.
+    Refunding,
+    /// Those that have gone back, or were closed.
+    Settled,
+}
+
+fn advice(status: PaymentStatus, reason: PaymentReason) -> &'static str {
+    match (status, reason) {
+        (PaymentStatus::Refunded | PaymentStatus::Closed, _) => "Nothing is left to do.",
+        (PaymentStatus::Held, PaymentReason::IdUsedTwice) => {
+            "The gateway has used one id for two payments: ask it whether it took money twice, return that by the gateway's own means, then close the payment with a note."
+        }
+        (PaymentStatus::Held, PaymentReason::ChargedBack) => {
+            "The gateway has taken the money back, and the order keeps its unit and can't be redeemed: dispute that with the gateway, or close the payment with a note, and the unit comes back."
+        }
+        (PaymentStatus::Held, _) => {
+            "No order has this id yet. It is waited for, and after an hour the payment goes back by itself; if the order is a dead letter, decide about that one, or hand the payment back."
+        }
+        _ => {
+            "The gateway hasn't confirmed the refund yet. If it takes no requests from here, refund it by the gateway's own means: its notice ends the wait, or close the payment with a note."
         }
     }
 }
@@ -93,13 +115,17 @@ impl OwedPayments {
         Self { pool, moves }
     }
 
-    /// Payments that wait, newest first, from before the given one on.
+    /// Payments of this part, newest first, from before the given one on.
     pub async fn list(
         &self,
+        part: PaymentPart,
         before: Option<PaymentId>,
         limit: u32,
     ) -> sqlx::Result<Vec<OwedPayment>> {
-        list(&self.pool, before, limit).await
+        match part {
+            PaymentPart::Settled => settled(&self.pool, before, limit).await,
+            waiting_part => waiting(&self.pool, waiting_part, before, limit).await,
+        }
     }
 
     /// Has a held payment refunded. Nothing for one that goes back already.
@@ -109,7 +135,7 @@ impl OwedPayments {
     }
 
     /// Ends the wait for a payment on an administrator's word: its money has gone back, or is kept, by other means. An
-    /// order whose refund was asked for is refunded then.
+    /// order whose refund was asked for, or whose payment was charged back, is refunded then.
     pub async fn close(
         &self,
         payment: PaymentId,
@@ -121,33 +147,92 @@ impl OwedPayments {
     }
 }
 
-async fn list(
+impl PaymentPart {
+    /// Whether payments that wait in this status are asked for.
+    fn has(self, status: PaymentStatus) -> bool {
+        match self {
+            Self::Waiting => true,
+            Self::Held => status == PaymentStatus::Held,
+            Self::Refunding => status == PaymentStatus::Refunding,
+            Self::Settled => false,
+        }
+    }
+}
+
+async fn waiting(
     pool: &PgPool,
+    part: PaymentPart,
     before: Option<PaymentId>,
     limit: u32,
 ) -> sqlx::Result<Vec<OwedPayment>> {
-    let rows = sqlx::query!(
+    let rows = sqlx::query_as!(
+        Row,
         // Each part by its own index; an OR would read all payments.
         r#"SELECT id AS "id!: PaymentId", gateway AS "gateway!: Gateway", gateway_payment_id AS "gateway_payment_id!",
                   order_id AS "order_id!: OrderId", amount_cents AS "amount_cents!",
                   status AS "status!: PaymentStatus", refund_reason AS "reason!: PaymentReason",
-                  coalesce(refunding_at, created_at) AS "since!", refund_asked_at
+                  CASE WHEN refund_reason = 'charged_back' THEN updated_at
+                       ELSE coalesce(refunding_at, created_at) END AS "since!",
+                  refund_asked_at, coalesce(closed_at, refunded_at) AS settled_at, note
            FROM (
                (SELECT payments.* FROM payments
-                WHERE status = 'refunding' AND id < coalesce($1, 9223372036854775807)
+                WHERE $3 AND status = 'refunding' AND id < coalesce($1, 9223372036854775807)
                 ORDER BY id DESC LIMIT $2)
                UNION ALL
                (SELECT payments.* FROM held_payments JOIN payments ON payments.id = payment_id
-                WHERE status = 'held' AND payment_id < coalesce($1, 9223372036854775807)
+                WHERE $4 AND status = 'held' AND payment_id < coalesce($1, 9223372036854775807)
                 ORDER BY payment_id DESC LIMIT $2)) AS waiting
+           ORDER BY id DESC LIMIT $2"#,
+        before.map(PaymentId::get),
+        i64::from(limit),
+        part.has(PaymentStatus::Refunding),
+        part.has(PaymentStatus::Held),
+    )
+    .fetch_all(pool)
+    .await?;
+    Ok(rows.into_iter().map(OwedPayment::from).collect())
+}
+
+async fn settled(
+    pool: &PgPool,
+    before: Option<PaymentId>,
+    limit: u32,
+) -> sqlx::Result<Vec<OwedPayment>> {
+    let rows = sqlx::query_as!(
+        Row,
+        r#"SELECT id AS "id: PaymentId", gateway AS "gateway: Gateway", gateway_payment_id, order_id AS "order_id: OrderId",
+                  amount_cents, status AS "status: PaymentStatus", refund_reason AS "reason!: PaymentReason",
+                  coalesce(refunding_at, created_at) AS "since!", refund_asked_at,
+                  coalesce(closed_at, refunded_at) AS settled_at, note
+           FROM payments
+           WHERE status IN ('refunded', 'closed') AND id < coalesce($1, 9223372036854775807)
            ORDER BY id DESC LIMIT $2"#,
         before.map(PaymentId::get),
         i64::from(limit),
     )
     .fetch_all(pool)
     .await?;
-    let payments = rows.into_iter().map(|row| {
-        let mut payment = OwedPayment {
+    Ok(rows.into_iter().map(OwedPayment::from).collect())
+}
+
+/// A payment that waits or has waited, as its row.
+struct Row {
+    id: PaymentId,
+    gateway: Gateway,
+    gateway_payment_id: String,
+    order_id: OrderId,
+    amount_cents: i64,
+    status: PaymentStatus,
+    reason: PaymentReason,
+    since: DateTime<Utc>,
+    refund_asked_at: Option<DateTime<Utc>>,
+    settled_at: Option<DateTime<Utc>>,
+    note: Option<String>,
+}
+
+impl From<Row> for OwedPayment {
+    fn from(row: Row) -> Self {
+        Self {
             payment_id: row.id,
             gateway: row.gateway,
             gateway_payment_id: row.gateway_payment_id,
@@ -157,12 +242,11 @@ async fn list(
             reason: row.reason,
             since: row.since,
             asked_at: row.refund_asked_at,
-            what_to_do: "",
-        };
-        payment.what_to_do = payment.advice();
-        payment
-    });
-    Ok(payments.collect())
+            settled_at: row.settled_at,
+            note: row.note,
+            what_to_do: advice(row.status, row.reason),
+        }
+    }
 }
 
 /// Counts the payments that wait, by status; each status is there, also without any.
@@ -193,6 +277,7 @@ async fn hand_back(pool: &PgPool, payment: PaymentId, by: &Actor) -> sqlx::Resul
     match (found.status, found.reason) {
         (PaymentStatus::Refunding | PaymentStatus::Refunded, _) => Ok(Settled::Done),
         (PaymentStatus::Held, Some(PaymentReason::IdUsedTwice)) => Ok(Settled::IdUsedTwice),
+        (PaymentStatus::Held, Some(PaymentReason::ChargedBack)) => Ok(Settled::ChargedBack),
         (PaymentStatus::Held, reason) => {
             rows::leave_hold(&mut tx, payment, PaymentStatus::Refunding, reason).await?;
             let event = Event::of(Action::HandPaymentBack, payment.get())
@@ -216,7 +301,7 @@ async fn close(pool: &PgPool, payment: PaymentId, note: &str, by: &Actor) -> sql
         PaymentStatus::Held | PaymentStatus::Refunding => {}
         PaymentStatus::Accepted | PaymentStatus::Refunded => return Ok(Settled::DoesNotWait),
     }
-    if found.reason == Some(PaymentReason::AskedFor) {
+    if matches!(found.reason, Some(PaymentReason::AskedFor | PaymentReason::ChargedBack)) {
         moves::refunded(&mut tx, found.order).await?;
     }
     sqlx::query!(

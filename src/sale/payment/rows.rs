@@ -1,9 +1,72 @@
-//! Holds of payments, as rows.
+//! Payments and their holds, as rows.
 
 use sqlx::PgConnection;
 
+use super::gateway::Gateway;
 use super::model::{PaymentReason, PaymentStatus};
-use crate::sale::ids::PaymentId;
+use crate::sale::ids::{OrderId, PaymentId};
+
+/// A payment, as far as its refund depends on it.
+pub(super) struct Named {
+    pub(super) id: PaymentId,
+    pub(super) order: OrderId,
+    pub(super) status: PaymentStatus,
+    pub(super) reason: Option<PaymentReason>,
+}
+
+/// The payment that its gateway calls by this id.
+pub(super) async fn named(
+    tx: &mut PgConnection,
+    gateway: Gateway,
+    payment_id: &str,
+) -> sqlx::Result<Option<Named>> {
+    sqlx::query_as!(
+        Named,
+        r#"SELECT id AS "id: PaymentId", order_id AS "order: OrderId", status AS "status: PaymentStatus",
+                  refund_reason AS "reason: PaymentReason"
+           FROM payments WHERE gateway = $1 AND gateway_payment_id = $2"#,
+        gateway.as_str(),
+        payment_id,
+    )
+    .fetch_optional(tx)
+    .await
+}
+
+/// Notes that the money of a payment is back, taken by its gateway if it `is_charged_back`.
+pub(super) async fn refunded(
+    tx: &mut PgConnection,
+    payment: PaymentId,
+    is_charged_back: bool,
+) -> sqlx::Result<()> {
+    let reason = is_charged_back.then_some(PaymentReason::ChargedBack.as_str());
+    sqlx::query!(
+        "UPDATE payments
+         SET status = 'refunded', refund_reason = coalesce($2, refund_reason), refunded_at = now(), updated_at = now()
+         WHERE id = $1 AND status IN ('accepted', 'refunding', 'held')",
+        payment.get(),
+        reason,
+    )
+    .execute(&mut *tx)
+    .await?;
+    end_hold(tx, payment).await
+}
+
+/// Holds a payment that its gateway has taken back: an administrator decides about its order.
+pub(super) async fn hold_charged_back(
+    tx: &mut PgConnection,
+    payment: PaymentId,
+) -> sqlx::Result<()> {
+    sqlx::query!(
+        "WITH held AS (
+             UPDATE payments SET status = 'held', refund_reason = 'charged_back', updated_at = now()
+             WHERE id = $1 AND status = 'accepted' RETURNING id)
+         INSERT INTO held_payments (payment_id, next_look_at) SELECT id, 'infinity' FROM held",
+        payment.get(),
+    )
+    .execute(tx)
+    .await?;
+    Ok(())
+}
 
 /// Has a held payment looked at; one whose id was used before is left to an administrator.
 pub(super) async fn begin_hold(

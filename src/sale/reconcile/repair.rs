@@ -58,6 +58,13 @@ pub struct Repair {
     pub detail: String,
 }
 
+/// Whether a repair may settle a finding of this kind.
+pub fn can_repair(code: &str) -> bool {
+    let repairable =
+        ["order_lost", "sold_miscounted", "revision_differs", "not_given_back", "place_not_freed"];
+    repairable.contains(&code)
+}
+
 /// Repairs the repairable findings of a comparison.
 ///
 /// # Errors

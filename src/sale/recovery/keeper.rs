@@ -8,10 +8,11 @@ use futures_util::{StreamExt, stream};
 use tokio::time::Instant;
 
 use super::lane::Recoverer;
-use super::records::{self, Recovery};
+use super::records::{self, Recovery, RecoveryPart};
 use crate::base::limits;
 use crate::base::telemetry::{LogThrottle, Metrics};
 use crate::kit::redis::{Link, is_data_error};
+use crate::sale::audit::Actor;
 use crate::sale::buyers::census::census;
 use crate::sale::coupon::stock;
 use crate::sale::fence::LaneStates;
@@ -137,7 +138,12 @@ impl Keeper {
         before: Option<RecoveryId>,
         limit: u32,
     ) -> sqlx::Result<Vec<Recovery>> {
-        records::list(&self.stores.pool, before, limit).await
+        records::list(&self.stores.pool, RecoveryPart::All, before, limit).await
+    }
+
+    /// Notes that the claims that a recovery could not keep are settled with their buyers, as [`records::settle`].
+    pub async fn settle(&self, recovery: RecoveryId, note: &str, by: &Actor) -> sqlx::Result<bool> {
+        records::settle(&self.stores.pool, recovery, note, by).await
     }
 
     /// Lets another process keep the lanes at once. For a process that ends.

@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use sqlx::PgPool;
 use sqlx::types::Json;
 use utoipa::ToSchema;
 
 use crate::base::limits;
+use crate::sale::audit::{self, Action, Actor, Event};
 use crate::sale::ids::{CouponId, Lane, OrderId, RecoveryId, UserId};
 
 /// A claim that a recovery could not keep.
@@ -74,6 +76,20 @@ pub struct Recovery {
     /// Claims that could not be kept.
     #[schema(value_type = Vec<LostClaim>)]
     pub lost: Json<Vec<LostClaim>>,
+    /// Time at which an administrator has settled these claims with their buyers.
+    pub settled_at: Option<DateTime<Utc>>,
+    /// Words of the administrator.
+    pub note: Option<String>,
+}
+
+/// Part of the recoveries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RecoveryPart {
+    /// All.
+    #[default]
+    All,
+    /// Those with claims that could not be kept and have not been settled.
+    Unsettled,
 }
 
 /// Notes that a recovery has begun, with time and reason of the lane's closure.
@@ -133,13 +149,71 @@ pub(super) async fn unfinished(pool: &PgPool, lane: Lane, epoch: i64) -> sqlx::R
 /// Recoveries, newest first, from before the given one on.
 pub async fn list(
     pool: &PgPool,
+    part: RecoveryPart,
+    before: Option<RecoveryId>,
+    limit: u32,
+) -> sqlx::Result<Vec<Recovery>> {
+    match part {
+        RecoveryPart::All => all(pool, before, limit).await,
+        RecoveryPart::Unsettled => unsettled(pool, before, limit).await,
+    }
+}
+
+async fn unsettled(
+    pool: &PgPool,
     before: Option<RecoveryId>,
     limit: u32,
 ) -> sqlx::Result<Vec<Recovery>> {
     sqlx::query_as!(
         Recovery,
         r#"SELECT id AS "id: RecoveryId", lane, epoch, reason, closed_at, opened_at, sales_kept, sales_built,
-                  buyers, harvested, receipts, absent, lost AS "lost: Json<Vec<LostClaim>>"
+                  buyers, harvested, receipts, absent, lost AS "lost: Json<Vec<LostClaim>>", settled_at, note
+           FROM recoveries
+           WHERE settled_at IS NULL AND lost <> '[]' AND id < coalesce($1, 9223372036854775807)
+           ORDER BY id DESC LIMIT $2"#,
+        before.map(RecoveryId::get),
+        i64::from(limit),
+    )
+    .fetch_all(pool)
+    .await
+}
+
+/// Notes that the claims that a recovery could not keep are settled with their buyers; a repeat keeps the first note.
+/// False if there is no such recovery, or it has kept all claims.
+pub async fn settle(
+    pool: &PgPool,
+    recovery: RecoveryId,
+    note: &str,
+    by: &Actor,
+) -> sqlx::Result<bool> {
+    let mut tx = pool.begin().await?;
+    let settled = sqlx::query!(
+        "UPDATE recoveries SET settled_at = now(), note = $2
+         WHERE id = $1 AND settled_at IS NULL AND lost <> '[]'",
+        recovery.get(),
+        note,
+    )
+    .execute(&mut *tx)
+    .await?;
+    if settled.rows_affected() == 1 {
+        let event = Event::of(Action::SettleRecovery, recovery.get());
+        audit::note(&mut tx, by, event.after(json!({ "note": note }))).await?;
+        tx.commit().await?;
+        return Ok(true);
+    }
+    sqlx::query_scalar!(
+        r#"SELECT EXISTS (SELECT FROM recoveries WHERE id = $1 AND settled_at IS NOT NULL) AS "settled!""#,
+        recovery.get(),
+    )
+    .fetch_one(&mut *tx)
+    .await
+}
+
+async fn all(pool: &PgPool, before: Option<RecoveryId>, limit: u32) -> sqlx::Result<Vec<Recovery>> {
+    sqlx::query_as!(
+        Recovery,
+        r#"SELECT id AS "id: RecoveryId", lane, epoch, reason, closed_at, opened_at, sales_kept, sales_built,
+                  buyers, harvested, receipts, absent, lost AS "lost: Json<Vec<LostClaim>>", settled_at, note
            FROM recoveries WHERE id < coalesce($1, 9223372036854775807) ORDER BY id DESC LIMIT $2"#,
         before.map(RecoveryId::get),
         i64::from(limit),

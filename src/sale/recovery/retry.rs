@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use tokio_util::sync::CancellationToken;
 
+use crate::base::limits;
 use crate::kit::script::Script;
 use crate::sale::audit::Actor;
 use crate::sale::buyers;
@@ -20,9 +21,6 @@ use crate::sale::order::insert::NotWritten;
 use crate::sale::order::live;
 use crate::sale::order::write::Orders;
 use crate::sale::{Failure, Stores};
-
-/// Letters read at a time.
-const PAGE: i64 = 100;
 
 /// Tries dead letters again.
 pub struct Retries {
@@ -166,7 +164,9 @@ impl Retries {
         let mut summary = Summary::default();
         let mut after = None;
         loop {
-            let page = dead_letter::open_page(&self.stores.pool, reason, after, PAGE).await?;
+            let page =
+                dead_letter::open_page(&self.stores.pool, reason, after, limits::LETTERS_AT_A_TIME)
+                    .await?;
             let Some(last) = page.last().copied() else {
                 return Ok(summary);
             };

@@ -16,7 +16,7 @@ use crate::support::{OwnServers, SECRET, TestApp, now};
 const NO_REDIS: &str = "redis://:hunter2@127.0.0.1:1/";
 const NO_POSTGRES: &str = "postgres://user:hunter2@127.0.0.1:1/x";
 
-const SUB_COMMANDS: [&[&str]; 27] = [
+const SUB_COMMANDS: [&[&str]; 39] = [
     &["serve"],
     &["demo"],
     &["migrate"],
@@ -36,10 +36,22 @@ const SUB_COMMANDS: [&[&str]; 27] = [
     &["log", "switch"],
     &["postponed"],
     &["postponed", "retry"],
+    &["operations"],
+    &["orders"],
+    &["orders", "cancel"],
+    &["orders", "refund"],
+    &["orders", "cancel-unpaid"],
+    &["orders", "jobs"],
+    &["dead-letters"],
+    &["dead-letters", "retry"],
+    &["dead-letters", "show"],
+    &["dead-letters", "discard"],
     &["payments"],
     &["payments", "hand-back"],
     &["payments", "close"],
     &["recoveries"],
+    &["recoveries", "settle"],
+    &["audit"],
     &["recover"],
     &["doctor"],
     &["storm"],
@@ -69,7 +81,7 @@ async fn help_shows_settings_from_the_environment_but_no_secret() {
         let help = run(command).await;
         assert_eq!(help.code, Some(0), "{words:?}");
         assert!(help.stdout.contains(&format!("Usage: flash-sale {}", words.join(" "))));
-        if ![["coupon"], ["log"]].iter().any(|group| words == group) {
+        if ![["coupon"], ["log"], ["orders"]].iter().any(|group| words == group) {
             assert!(help.stdout.contains("FLASH_SALE_TOKEN_SECRET"), "{words:?}");
             assert!(help.stdout.contains("a-prefix-of-our-own"), "{words:?}");
         }
@@ -174,15 +186,30 @@ async fn recoveries_and_retries_that_cannot_be_asked_for_are_refused_by_name() {
         (&["recover", "0"], &["unexpected argument"]),
         (&["recoveries", "--limit", "0"], &["--limit"]),
         (&["recoveries", "--before", "0"], &["--before"]),
-        (&["recoveries", "all"], &["unexpected argument"]),
+        (&["recoveries", "all"], &["unrecognized subcommand"]),
         (&["dead-letters", "--limit", "0"], &["--limit"]),
         (&["dead-letters", "retry", "0"], &["an id is a whole number"]),
         (&["dead-letters", "retry", "--reason", "other"], &["--reason", "oversold"]),
         (&["dead-letters", "retry", "7", "--reason", "oversold"], &["cannot be used with"]),
+        (&["dead-letters", "--state", "all"], &["--state", "closed"]),
+        (&["dead-letters", "--coupon", "0"], &["an id is a whole number"]),
+        (&["dead-letters", "show"], &["<ID>"]),
+        (&["dead-letters", "discard"], &["--reason"]),
+        (&["dead-letters", "discard", "7", "--reason", "oversold"], &["cannot be used with"]),
+        (&["operations", "--kind", "cook"], &["--kind", "dead_letter"]),
+        (&["operations", "--behind", "7"], &["next_cursor"]),
+        (&["operations", "--limit", "0"], &["--limit"]),
+        (&["orders", "cancel", "7"], &["--reason"]),
+        (&["orders", "refund", "7", "--reason", " "], &["say it in words"]),
+        (&["orders", "cancel-unpaid", "7", "--reason", "x"], &["--key"]),
+        (&["orders", "cancel-unpaid", "7", "--key", "", "--reason", "x"], &["a key has 1 to 100"]),
+        (&["orders", "jobs", "--before", "0"], &["--before"]),
+        (&["recoveries", "settle", "7"], &["--note"]),
+        (&["recoveries", "settle", "7", "--note", ""], &["say it in words"]),
         (&["payments", "--limit", "0"], &["--limit"]),
         (&["payments", "hand-back", "0"], &["an id is a whole number"]),
         (&["payments", "close", "7"], &["--note"]),
-        (&["payments", "close", "7", "--note", " "], &["--note", "what has become of the money"]),
+        (&["payments", "close", "7", "--note", " "], &["--note", "say it in words"]),
     ] {
         let refused = said(arguments).await;
         assert_eq!((refused.code, &*refused.stdout), (Some(2), ""), "{arguments:?}: {refused:?}");

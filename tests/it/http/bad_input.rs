@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::support::{Reply, TestApp, scoped_token};
 
 /// Routes with an id in their path: method, and the text around the id.
-const WITH_AN_ID: [(&str, &str, &str); 9] = [
+const WITH_AN_ID: [(&str, &str, &str); 15] = [
     ("POST", "/v1/coupons/", "/claims"),
     ("GET", "/v1/coupons/", "/claims/me"),
     ("GET", "/v1/coupons/", ""),
@@ -17,6 +17,12 @@ const WITH_AN_ID: [(&str, &str, &str); 9] = [
     ("POST", "/v1/postponed/", "/retry"),
     ("POST", "/v1/payments/", "/close"),
     ("POST", "/v1/payments/", "/hand-back"),
+    ("GET", "/v1/dead-letters/", ""),
+    ("GET", "/v1/jobs/", ""),
+    ("POST", "/v1/recoveries/", "/settle"),
+    ("POST", "/v1/coupons/", "/cancel-unpaid"),
+    ("POST", "/v1/orders/", "/cancel-for-buyer"),
+    ("POST", "/v1/orders/", "/refund-for-buyer"),
 ];
 
 #[tokio::test]
@@ -301,9 +307,15 @@ async fn a_query_is_taken_at_its_word() {
     let bad = "colour=red user_id=7 Limit=1 limit=0 limit=101 limit=-1 limit=1.5 limit=x limit= \
                limit=99999999999 limit=1&limit=2 cursor= cursor=0 cursor=-1 cursor=07 cursor=x \
                cursor=%FF cursor=9223372036854775808 cursor=1&cursor=2 access_token=x";
-    for list in
-        ["/v1/coupons", "/v1/orders", "/v1/postponed", "/v1/recoveries", "/v1/payments/owed"]
-    {
+    for list in [
+        "/v1/coupons",
+        "/v1/orders",
+        "/v1/postponed",
+        "/v1/recoveries",
+        "/v1/payments/owed",
+        "/v1/dead-letters",
+        "/v1/jobs",
+    ] {
         for query in bad.split(' ') {
             let path = format!("{list}?{query}");
             let reply = app.get(&path, &app.admin_token()).await;

@@ -8,18 +8,23 @@ use super::bad_input::flash;
 use crate::support::TestApp;
 
 /// Ids of operations. Generated clients call their functions by these, so none changes.
-const OPERATIONS: [&str; 40] = [
+const OPERATIONS: [&str; 49] = [
     "archiveCoupon",
     "cancelOrder",
+    "cancelOrderForBuyer",
+    "cancelUnpaidOrders",
     "claimCoupon",
     "closePayment",
     "compareStores",
     "createCoupon",
     "discardDeadLetter",
+    "discardDeadLetters",
     "editCoupon",
     "endCoupon",
     "getComparison",
     "getCoupon",
+    "getDeadLetter",
+    "getJob",
     "getLiveness",
     "getMetrics",
     "getMyClaim",
@@ -32,6 +37,8 @@ const OPERATIONS: [&str; 40] = [
     "listComparisons",
     "listCoupons",
     "listDeadLetters",
+    "listJobs",
+    "listOperations",
     "listOrders",
     "listOwedPayments",
     "listPostponed",
@@ -42,11 +49,13 @@ const OPERATIONS: [&str; 40] = [
     "redeemCode",
     "redeemOrder",
     "refundOrder",
+    "refundOrderForBuyer",
     "restockCoupon",
     "resumeCoupon",
     "retryDeadLetter",
     "retryDeadLetters",
     "retryPostponed",
+    "settleRecovery",
     "watchBoard",
     "watchSale",
 ];

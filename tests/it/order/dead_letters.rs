@@ -257,3 +257,86 @@ async fn a_closed_lane_takes_no_retry() {
     app.recover().await;
     assert_eq!(retry(&app, &letter).await.status, 200);
 }
+
+/// Letters of three coupons and users: open and closed ones.
+#[tokio::test]
+async fn dead_letters_are_found_by_their_parts_and_closed_ones_stay_as_history() {
+    let app = TestApp::start().await;
+    for (coupon, user) in [("7171", "1"), ("7171", "2"), ("8181", "1")] {
+        let order = app.number("SELECT count(*) + 5 FROM dead_letters").await.to_string();
+        app.append(lane(), &["coupon", coupon, "user", user, "order", &order]).await;
+        app.write_orders().await;
+    }
+    app.append(lane(), &["nothing", "here"]).await;
+    app.write_orders().await;
+    let found = async |query: &str| -> Vec<String> {
+        let reply = app.get(&format!("/v1/dead-letters?{query}"), &app.admin_token()).await;
+        assert_eq!(reply.status, 200, "{query}: {reply:?}");
+        let letters = reply.body["dead_letters"].as_array().expect("a list");
+        let word = |letter: &Value, name: &str| letter[name].as_str().unwrap_or("-").to_owned();
+        let in_short = |one| format!("{} {}", word(one, "coupon_id"), word(one, "user_id"));
+        letters.iter().map(in_short).collect()
+    };
+    assert_eq!(found("").await, ["- -", "8181 1", "7171 2", "7171 1"]);
+    assert_eq!(found("coupon=7171").await, ["7171 2", "7171 1"]);
+    assert_eq!(found("user=1").await, ["8181 1", "7171 1"]);
+    assert_eq!(found("user=1&coupon=7171&reason=invalid").await, ["7171 1"]);
+    assert_eq!(found("reason=undecodable").await, ["- -"]);
+    assert_eq!(found("state=closed").await, [""; 0]);
+
+    let letter = letters(&app).await[1].clone();
+    let id = letter["id"].as_str().expect("an id");
+    let show = async || app.get(&format!("/v1/dead-letters/{id}"), &app.admin_token()).await;
+    assert_eq!(show().await.body, letter);
+    assert!(letter["closed_at"].is_null(), "{letter}");
+    assert_eq!(discard(&app, id).await.status, 204);
+    assert_eq!(
+        (found("user=1").await, found("user=1&state=closed").await.len()),
+        (vec!["7171 1".to_owned()], 1)
+    );
+    assert!(show().await.body["closed_at"].is_string());
+    let none = app.get("/v1/dead-letters/999", &app.admin_token()).await;
+    assert_eq!(none.refusal(), (404, "dead_letter_not_found"));
+    for bad in
+        ["state=all", "state=", "reason=other", "coupon=0", "coupon=x", "user=-1", "colour=red"]
+    {
+        let refused = app.get(&format!("/v1/dead-letters?{bad}"), &app.admin_token()).await;
+        assert_eq!(refused.refusal(), (400, "invalid_query"), "{bad}");
+    }
+    app.expect_disagreements();
+}
+
+#[tokio::test]
+async fn all_letters_of_a_reason_are_discarded_and_one_that_stays_holds_up_no_other() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(2).await;
+    let order = app.order(1, coupon).await;
+    let taken = ["coupon", &coupon.to_string(), "user", "2", "order", &order.to_string()];
+    app.append(lane(), &taken).await;
+    for user in 1..=101 {
+        let (user, order) = (user.to_string(), (order + user).to_string());
+        app.append(lane(), &["coupon", "7171", "user", &user, "order", &order]).await;
+    }
+    app.append(lane(), &["nothing", "here"]).await;
+    app.write_orders().await;
+    let discard_all = async |body: Value| {
+        let reply = app.post("/v1/dead-letters/discard", &app.admin_token(), &body).await;
+        (reply.status, reply.body)
+    };
+    let all = serde_json::json!({"discarded": 101, "kept": {}});
+    assert_eq!(discard_all(serde_json::json!({"reason": "invalid"})).await, (200, all));
+    let stays = serde_json::json!({"discarded": 0, "kept": {"order_id_taken": 1}});
+    assert_eq!(discard_all(serde_json::json!({"reason": "conflict"})).await, (200, stays));
+    assert_eq!(letters(&app).await.len(), 2, "that one, and that of another reason");
+    let entries = "SELECT count(*) FROM audit WHERE action = 'discard_dead_letter'";
+    assert_eq!(app.number(entries).await, 101, "each is in the book of changes");
+    for bad in [
+        serde_json::json!({}),
+        serde_json::json!({"reason": "other"}),
+        serde_json::json!({"reason": null}),
+        serde_json::json!({"reason": "invalid", "coupon": "1"}),
+    ] {
+        assert_eq!(discard_all(bad).await.0, 422);
+    }
+    app.expect_disagreements();
+}

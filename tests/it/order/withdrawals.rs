@@ -3,6 +3,7 @@
 use flash_sale::app::start_housekeeping;
 use flash_sale::sale::audit::Actor;
 use flash_sale::sale::ids::CouponId;
+use flash_sale::sale::order::dead_letter::LetterFilter;
 use futures_util::future::join_all;
 
 use crate::support::{TestApp, eventually, lane, user, write_all};
@@ -34,7 +35,12 @@ async fn oversold(app: &TestApp, coupon: CouponId, n: i64) -> i64 {
 
 /// Discards every open dead letter. Returns their number.
 async fn discard_all(app: &TestApp) -> usize {
-    let open = app.app.dead_letters.list(None, 1_000).await.expect("Postgres answers");
+    let open = app
+        .app
+        .dead_letters
+        .list(&LetterFilter::default(), None, 1_000)
+        .await
+        .expect("Postgres answers");
     for letter in &open {
         app.app
             .dead_letters

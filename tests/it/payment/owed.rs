@@ -216,6 +216,78 @@ async fn a_chargeback_ends_the_order_and_returns_its_unit() {
 }
 
 #[tokio::test]
+async fn a_chargeback_keeps_the_unit_where_that_is_set_until_its_payment_is_closed() {
+    let arguments = ["--payment-callback-secret", SECRET, "--chargeback-keeps-unit"];
+    let app = TestApp::configured(&arguments).await;
+    let coupon = app.create_flash(3).await;
+    let (charged_back, redeemed, racing) =
+        (app.order(1, coupon).await, app.order(2, coupon).await, app.order(3, coupon).await);
+    for (id, order) in [("g1", charged_back), ("g2", redeemed), ("g3", racing)] {
+        told(&app, &payment(id, order, 1)).await;
+    }
+    app.redeem(redeemed).await;
+    let notice = refund("g1");
+    for reply in join_all((0..5).map(|_| app.confirm(&notice))).await {
+        assert_eq!((reply.status, reply.text("outcome")), (200, "charged_back"), "{reply:?}");
+        assert_eq!(reply.body["order"]["status"], "refunding");
+    }
+    assert_eq!(app.redeem(charged_back).await.refusal(), (409, "invalid_transition"));
+    assert_eq!(told(&app, &payment("g1", charged_back, 1)).await, words("accepted", ""));
+    app.refund_payments().await;
+    look_at_held(&app).await;
+    assert_eq!((app.sold(coupon).await, app.give_back().await), (3, 0), "its unit is kept");
+    assert_eq!(told(&app, &refund("g2")).await, words("charged_back", ""));
+    assert_eq!(app.status(2, redeemed).await, "redeemed", "it has been used");
+
+    let open = owed(&app).await;
+    assert_eq!(open.len(), 1, "{open:?}");
+    let (id, status, reason) = &open[0];
+    assert_eq!((&**status, &**reason), ("held", "charged_back"));
+    let refused = settle(&app, id, "hand-back").await;
+    assert_eq!(refused.refusal(), (409, "payment_charged_back"));
+    for _ in 0..2 {
+        assert_eq!(settle(&app, id, "close").await.status, 204);
+    }
+    assert_eq!(app.status(1, charged_back).await, "refunded");
+    assert_eq!(told(&app, &refund("g1")).await, words("charged_back", ""));
+    assert_eq!((app.sold(coupon).await, app.give_back().await, app.stock(coupon).await), (2, 1, 1));
+
+    // Whichever comes first, the money is back once and the order gives its unit back at most once.
+    let late = refund("g3");
+    tokio::join!(app.confirm(&late), app.act(3, racing, "refund"));
+    for (id, ..) in owed(&app).await {
+        assert_eq!(settle(&app, &id, "close").await.status, 204);
+    }
+    assert_eq!(app.status(3, racing).await, "refunded");
+    assert_eq!((app.sold(coupon).await, app.give_back().await, app.stock(coupon).await), (1, 1, 2));
+}
+
+#[tokio::test]
+async fn settled_payments_are_the_history() {
+    let app = app().await;
+    told(&app, &payment("g1", 7, 1)).await;
+    let (held, ..) = &owed(&app).await[0];
+    let history = async |query: &str| {
+        let path = format!("/v1/payments/owed?settled=true{query}");
+        let reply = app.get(&path, &app.admin_token()).await;
+        reply.body["payments"].as_array().expect("a list").clone()
+    };
+    assert_eq!(history("").await, [] as [Value; 0]);
+    assert_eq!(settle(&app, held, "close").await.status, 204);
+    let settled = history("&limit=1").await;
+    assert_eq!(
+        (&settled[0]["status"], &settled[0]["note"]),
+        (&json!("closed"), &json!("sent by hand"))
+    );
+    assert!(settled[0]["settled_at"].is_string(), "{settled:?}");
+    assert_eq!(history(&format!("&cursor={held}")).await, [] as [Value; 0]);
+    for bad in ["settled=yes", "settled=", "settled=1"] {
+        let refused = app.get(&format!("/v1/payments/owed?{bad}"), &app.admin_token()).await;
+        assert_eq!(refused.refusal(), (400, "invalid_query"), "{bad}");
+    }
+}
+
+#[tokio::test]
 async fn a_payment_is_closed_with_an_account_of_its_money() {
     let app = app().await;
     told(&app, &payment("g1", 7, 1)).await;

@@ -1,5 +1,6 @@
 //! Changing coupons, in the words of the business.
 
+use chrono::TimeDelta;
 use flash_sale::sale::coupon::model::CouponState;
 use flash_sale::sale::coupon::rules::{Change, Refusal};
 use flash_sale::sale::coupon::stock::{self, StoredCoupon, StoredSale};
@@ -27,6 +28,18 @@ impl TestApp {
     pub async fn restock(&self, coupon: CouponId, units: i64, key: &str) -> Reply {
         let path = format!("/v1/coupons/{coupon}/restock");
         self.post(&path, &self.admin_token(), &json!({"units": units, "key": key})).await
+    }
+
+    /// The window of a sale has ended this long ago, in both stores.
+    pub async fn let_window_end(&self, coupon: CouponId, ago: TimeDelta) {
+        let ms = ago.num_milliseconds();
+        self.execute(&format!(
+            "UPDATE flash_sales SET opens_at = least(opens_at, now() - interval '1 day'),
+                                    closes_at = now() - interval '{ms} ms' WHERE coupon_id = {coupon};
+             UPDATE coupons SET revision = revision + 1 WHERE id = {coupon}"
+        ))
+        .await;
+        assert!(self.app.coupon_changes.apply(coupon).await.expect("both stores answer"));
     }
 
     /// The first half of a change alone, as by a process that dies right after its commit.

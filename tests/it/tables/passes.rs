@@ -4,8 +4,10 @@
 use std::time::Duration;
 
 use flash_sale::base::limits::{
-    EXPIRY_BATCH, GIVE_BACK_UNITS_MAX, PASS_COUPONS_MAX, REFUNDS_BATCH, STOCK_RETURNS_BATCH,
+    CANCELLATIONS_BATCH, EXPIRY_BATCH, GIVE_BACK_UNITS_MAX, PASS_COUPONS_MAX, REFUNDS_BATCH,
+    STOCK_RETURNS_BATCH,
 };
+use flash_sale::sale::audit::Actor;
 use flash_sale::sale::ids::{CouponId, Lane};
 use flash_sale::worker::{LaneWorker, WorkerSettings, consumer_name};
 use serde_json::Value;
@@ -86,6 +88,50 @@ async fn expiry() {
         assert_eq!(i64::try_from(expired).unwrap(), *stuck, "20 in a run");
         assert_eq!(app.postponed().await, [""; 0]);
         next += stuck + 2;
+    }
+}
+
+/// Asks for all unpaid orders of a coupon to be cancelled.
+async fn cancel_all(app: &TestApp, coupon: CouponId) {
+    let job = app.app.cancellations.ask(coupon, "k", "wrong price", &Actor::command_line()).await;
+    job.expect("Postgres answers").expect("there is such a coupon");
+}
+
+#[tokio::test]
+async fn cancellations() {
+    let app = in_postgres_only(&[]).await;
+    let batch = u32::try_from(CANCELLATIONS_BATCH).expect("a small number");
+    let open = "SELECT count(*) FROM jobs WHERE finished_at IS NULL";
+    let mut next = 1;
+    for count in around(batch) {
+        let coupon = app.create_flash(10_000).await;
+        orders(&app, coupon, (next, count), ("", "")).await;
+        next += count;
+        cancel_all(&app, coupon).await;
+        assert_eq!(i64::try_from(app.cancel_for_jobs().await).unwrap(), count, "in one run");
+        assert_eq!((app.sold(coupon).await, app.number(open).await), (0, 0));
+    }
+    for stuck in &around(batch)[2..] {
+        let bad = app.create_flash(10_000).await;
+        let good = app.create_flash(10_000).await;
+        orders(&app, bad, (next, *stuck), ("", "")).await;
+        orders(&app, good, (next + stuck, 1), ("", "")).await;
+        sold_is(&app, bad, 0).await;
+        cancel_all(&app, bad).await;
+        cancel_all(&app, good).await;
+        assert_eq!(app.cancel_for_jobs().await, 1, "the good one, in the same run");
+        assert_eq!(app.number(open).await, 1, "the job with stuck orders stays open");
+        sold_is(&app, bad, *stuck).await;
+        app.let_postponed_be_due().await;
+        let mut cancelled = 0;
+        for _ in 0..usize::try_from(*stuck).unwrap().div_ceil(20) {
+            cancelled += app.cancel_for_jobs().await;
+        }
+        assert_eq!(i64::try_from(cancelled).unwrap(), *stuck, "20 in a run");
+        assert_eq!((app.postponed().await, app.number(open).await), (vec![], 0));
+        let counted = format!("SELECT cancelled FROM jobs WHERE coupon_id = {bad}");
+        assert_eq!(app.number(&counted).await, *stuck, "each once");
+        next += stuck + 1;
     }
 }
 

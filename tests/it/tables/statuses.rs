@@ -3,6 +3,7 @@
 use flash_sale::sale::audit::Actor;
 use flash_sale::sale::coupon::stock;
 use flash_sale::sale::ids::{CouponId, OrderId};
+use flash_sale::sale::order::dead_letter::LetterFilter;
 use flash_sale::sale::order::model::OrderStatus;
 use flash_sale::sale::reconcile::repair;
 use flash_sale::sale::reconcile::{Disagreement, Listing, Report};
@@ -200,8 +201,13 @@ async fn who_inherits_a_place() {
             assert_eq!(app.claim(claims, coupon).await.status, 202, "{row:?}");
             assert_eq!(app.write_orders().await.dead_letters, 1, "{row:?}");
             sale_is(&app, coupon, "sold", i64::from(row.live)).await;
-            let letter =
-                app.app.dead_letters.list(None, 1).await.expect("Postgres answers").remove(0);
+            let letter = app
+                .app
+                .dead_letters
+                .list(&LetterFilter::default(), None, 1)
+                .await
+                .expect("Postgres answers")
+                .remove(0);
             app.app
                 .dead_letters
                 .discard(letter.id, &Actor::command_line())

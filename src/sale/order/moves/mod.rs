@@ -33,6 +33,15 @@ mod answers;
 // Redeeming.
 pub mod redeem;
 
+// Many orders closed together, of which Postgres may refuse some.
+pub(in crate::sale) mod in_parts;
+
+// Jobs that cancel the unpaid orders of a coupon.
+pub mod jobs;
+
+// Source of a request for a move.
+mod asker;
+
 // The outcome of a move.
 mod moved;
 
@@ -45,6 +54,7 @@ use sqlx::{PgConnection, PgPool};
 use crate::base::shutdown::Shutdown;
 use crate::kit::postgres;
 use crate::sale::Failure;
+use crate::sale::audit::{Action, Actor};
 use crate::sale::coupon::model::CouponKind;
 use crate::sale::coupon::stock;
 use crate::sale::ids::{CouponId, OrderId, UserId};
@@ -53,6 +63,7 @@ use crate::sale::order::give_back::stock_returns::StockReturn;
 use crate::sale::order::model::OrderStatus;
 use crate::sale::order::model::PayMethod;
 
+pub use asker::Asker;
 pub use moved::Moved;
 
 /// One way of an order.
@@ -97,8 +108,22 @@ impl OrderMoves {
 
     /// Cancels the user's unpaid order.
     pub async fn cancel(&self, user: UserId, order: OrderId) -> Result<Moved, Failure> {
+        self.cancel_as(Asker::Buyer(user), order).await
+    }
+
+    /// Cancels the unpaid order of any user, for this reason.
+    pub async fn cancel_for_buyer(
+        &self,
+        order: OrderId,
+        reason: String,
+        by: &Actor,
+    ) -> Result<Moved, Failure> {
+        self.cancel_as(Asker::Staff { by: by.clone(), reason }, order).await
+    }
+
+    async fn cancel_as(&self, asker: Asker, order: OrderId) -> Result<Moved, Failure> {
         let moves = self.clone();
-        self.to_the_end(async move { moves.cancel_now(user, order).await }).await
+        self.to_the_end(async move { moves.cancel_now(&asker, order).await }).await
     }
 
     /// Closes unpaid orders whose time is over, up to `limit`, oldest first; locked and postponed orders are skipped. The
@@ -157,38 +182,6 @@ impl OrderMoves {
         Ok(rows.into_iter().map(|row| (row.order_id, row.coupon_id)).collect())
     }
 
-    /// Closes the unpaid orders among these, all or none. Returns their number.
-    ///
-    /// # Errors
-    ///
-    /// As [`expire`](Self::expire).
-    pub(in crate::sale) async fn expire_these(&self, orders: &[OrderId]) -> sqlx::Result<usize> {
-        let ids: Vec<i64> = orders.iter().map(|order| order.get()).collect();
-        let mut tx = postgres::begin_planning(&self.pool).await?;
-        let closed = sqlx::query_as!(
-            Closed,
-            // Waits for locked orders: those that are unpaid afterwards stay so.
-            r#"WITH these AS (
-                   SELECT id FROM orders WHERE id = ANY($1) ORDER BY id FOR UPDATE)
-               UPDATE orders SET status = 'expired', expired_at = now(), updated_at = now()
-               WHERE orders.id = ANY(ARRAY(SELECT id FROM these)) AND status = 'unpaid'
-               RETURNING orders.id AS "order_id: OrderId", coupon_id AS "coupon_id: CouponId",
-                         user_id AS "user_id: UserId", kind AS "kind: CouponKind""#,
-            &ids,
-        )
-        .fetch_all(&mut *tx)
-        .await?;
-        return_units(&mut tx, &closed).await?;
-        tx.commit().await?;
-        Ok(closed.len())
-    }
-
-    /// Number of live orders that Postgres has counted for this coupon: no more of them can be closed.
-    pub(in crate::sale) async fn counted(&self, coupon: CouponId) -> sqlx::Result<usize> {
-        let sold = stock::sold(&self.pool, coupon).await?;
-        Ok(usize::try_from(sold).unwrap_or(0))
-    }
-
     /// Carries out `work` even if its request is dropped: dropping a `begin` half-way can poison the connection
     /// (sqlx#4393).
     pub(in crate::sale) async fn to_the_end<T: Send + 'static, E>(
@@ -202,16 +195,16 @@ impl OrderMoves {
         done.map_err(|_| Failure::from(sqlx::Error::WorkerCrashed))?.map_err(E::into)
     }
 
-    async fn cancel_now(&self, user: UserId, order: OrderId) -> sqlx::Result<Moved> {
-        if let Some(answer) = self.cannot(&CANCEL, order, Some(user)).await? {
+    async fn cancel_now(&self, asker: &Asker, order: OrderId) -> sqlx::Result<Moved> {
+        if let Some(answer) = self.cannot(&CANCEL, order, asker.buyer()).await? {
             return Ok(answer);
         }
-        let moved = cancel(&self.pool, order).await?;
+        let moved = cancel(&self.pool, order, asker).await?;
         self.answer(&CANCEL, order, moved).await
     }
 }
 
-async fn cancel(pool: &PgPool, order: OrderId) -> sqlx::Result<bool> {
+async fn cancel(pool: &PgPool, order: OrderId, asker: &Asker) -> sqlx::Result<bool> {
     let mut tx = pool.begin().await?;
     let closed = sqlx::query_as!(
         Closed,
@@ -224,6 +217,10 @@ async fn cancel(pool: &PgPool, order: OrderId) -> sqlx::Result<bool> {
     .fetch_all(&mut *tx)
     .await?;
     return_units(&mut tx, &closed).await?;
+    if !closed.is_empty() {
+        let statuses = (OrderStatus::Unpaid, OrderStatus::Cancelled);
+        asker.note(&mut tx, Action::CancelOrder, order, statuses).await?;
+    }
     tx.commit().await?;
     Ok(!closed.is_empty())
 }
@@ -297,6 +294,15 @@ pub(in crate::sale) async fn charge_back(
     .fetch_all(&mut *tx)
     .await?;
     return_units(tx, &closed).await
+}
+
+/// Keeps the unit of a paid order whose money the gateway has taken back: the order waits as if its refund were under
+/// way, and can't be redeemed. False if it wasn't paid.
+pub(in crate::sale) async fn keep_charged_back(
+    tx: &mut PgConnection,
+    order: OrderId,
+) -> sqlx::Result<bool> {
+    ask_refund(tx, order).await
 }
 
 /// Makes a cancelled order of an accepted claim that never became an order, so that its buyer leaves Redis. The claim

@@ -52,6 +52,12 @@ const OPERATIONS: &[([u16; 8], &str, &str, Of)] = &[
     ([200, 200, 200, 200, 200, 200, 200, 200], "get", "/v1/coupons/{id}", Of::Sale),
     ([401, 401, 401, 403, 403, 403, 403, 200], "patch", "/v1/coupons/{id}", Of::Sale),
     ([401, 401, 401, 403, 403, 403, 200, 200], "post", "/v1/coupons/{id}/archive", Of::EndedSale),
+    (
+        [401, 401, 401, 403, 403, 403, 403, 202],
+        "post",
+        "/v1/coupons/{id}/cancel-unpaid",
+        Of::ClaimedSale,
+    ),
     ([401, 401, 401, 202, 202, 202, 202, 202], "post", "/v1/coupons/{id}/claims", Of::Sale),
     (
         [401, 401, 401, 200, 404, 404, 404, 404],
@@ -65,7 +71,9 @@ const OPERATIONS: &[([u16; 8], &str, &str, Of)] = &[
     ([401, 401, 401, 403, 403, 403, 200, 200], "post", "/v1/coupons/{id}/restock", Of::Sale),
     ([401, 401, 401, 403, 403, 403, 200, 200], "post", "/v1/coupons/{id}/resume", Of::PausedSale),
     ([401, 401, 401, 403, 403, 403, 200, 200], "get", "/v1/dead-letters", Of::DeadLetter),
+    ([401, 401, 401, 403, 403, 403, 200, 200], "post", "/v1/dead-letters/discard", Of::DeadLetter),
     ([401, 401, 401, 403, 403, 403, 200, 200], "post", "/v1/dead-letters/retry", Of::DeadLetter),
+    ([401, 401, 401, 403, 403, 403, 200, 200], "get", "/v1/dead-letters/{id}", Of::DeadLetter),
     (
         [401, 401, 401, 403, 403, 403, 204, 204],
         "post",
@@ -78,13 +86,28 @@ const OPERATIONS: &[([u16; 8], &str, &str, Of)] = &[
         "/v1/dead-letters/{id}/retry",
         Of::DeadLetter,
     ),
+    ([401, 401, 401, 403, 403, 403, 200, 200], "get", "/v1/jobs", Of::Job),
+    ([401, 401, 401, 403, 403, 403, 200, 200], "get", "/v1/jobs/{id}", Of::Job),
+    ([401, 401, 401, 403, 403, 403, 200, 200], "get", "/v1/operations", Of::DeadLetter),
     ([401, 401, 401, 200, 200, 200, 200, 200], "get", "/v1/orders", Of::PaidOrder),
     ([401, 401, 401, 200, 404, 404, 200, 200], "get", "/v1/orders/{id}", Of::UnpaidOrder),
     ([401, 401, 401, 200, 404, 404, 404, 404], "post", "/v1/orders/{id}/cancel", Of::UnpaidOrder),
+    (
+        [401, 401, 401, 403, 403, 403, 403, 200],
+        "post",
+        "/v1/orders/{id}/cancel-for-buyer",
+        Of::UnpaidOrder,
+    ),
     ([401, 401, 401, 200, 404, 404, 404, 404], "post", "/v1/orders/{id}/pay", Of::UnpaidOrder),
     ([401, 401, 401, 200, 404, 404, 404, 404], "get", "/v1/orders/{id}/qr", Of::PaidOrder),
     ([401, 401, 401, 403, 403, 200, 200, 200], "post", "/v1/orders/{id}/redeem", Of::PaidOrder),
     ([401, 401, 401, 200, 404, 404, 404, 404], "post", "/v1/orders/{id}/refund", Of::PaidOrder),
+    (
+        [401, 401, 401, 403, 403, 403, 403, 200],
+        "post",
+        "/v1/orders/{id}/refund-for-buyer",
+        Of::PaidOrder,
+    ),
     ([403, 403, 403, 403, 403, 403, 403, 403], "post", "/v1/payments/callback", Of::UnpaidOrder),
     ([401, 401, 401, 403, 403, 403, 200, 200], "get", "/v1/payments/owed", Of::HeldPayment),
     ([401, 401, 401, 403, 403, 403, 403, 204], "post", "/v1/payments/{id}/close", Of::HeldPayment),
@@ -105,6 +128,7 @@ const OPERATIONS: &[([u16; 8], &str, &str, Of)] = &[
     ([401, 401, 401, 403, 403, 403, 200, 200], "get", "/v1/reconcile/runs", Of::Comparison),
     ([401, 401, 401, 403, 403, 403, 200, 200], "get", "/v1/reconcile/runs/{id}", Of::Comparison),
     ([401, 401, 401, 403, 403, 403, 200, 200], "get", "/v1/recoveries", Of::Nothing),
+    ([401, 401, 401, 403, 403, 403, 403, 204], "post", "/v1/recoveries/{id}/settle", Of::Recovery),
     ([401, 401, 401, 403, 403, 200, 200, 200], "post", "/v1/redemptions", Of::CodedOrder),
     ([401, 401, 401, 403, 403, 200, 200, 200], "get", "/v1/redemptions/{code}", Of::CodedOrder),
 ];
@@ -132,6 +156,10 @@ enum Of {
     HeldPayment,
     PostponedItem,
     Comparison,
+    /// A recovery with a claim that could not be kept.
+    Recovery,
+    /// A job that cancels unpaid orders.
+    Job,
 }
 
 #[tokio::test]
@@ -267,6 +295,12 @@ impl Cell<'_> {
             ("patch", _) => json!({"title": "another title"}),
             ("post", "archive") => json!({"accept_loss": self.role != "operator"}),
             ("post", "retry") if self.path == "/v1/dead-letters/retry" => json!({}),
+            ("post", "discard") if self.path == "/v1/dead-letters/discard" => {
+                json!({"reason": "oversold"})
+            }
+            ("post", "cancel-unpaid") => json!({"key": "k", "reason": "wrong price"}),
+            ("post", "cancel-for-buyer" | "refund-for-buyer") => json!({"reason": "asked to"}),
+            ("post", "settle") => json!({"note": "told"}),
             ("post", "redemptions") => json!({"code": thing.id.to_string()}),
             ("post", "restock") => json!({"units": 1, "key": "k"}),
             ("post", "pay") => json!({"method": "balance"}),
@@ -348,6 +382,17 @@ async fn make(app: &TestApp, of: Of) -> Thing {
             Thing { id, coupon: None, order: None }
         }
         Of::Comparison => comparison(app).await,
+        Of::Recovery => {
+            let insert = "INSERT INTO recoveries (lane, epoch, reason, closed_at, lost)
+                          VALUES (0, 1, 'an older file', now(), '[{\"coupon_id\": \"1\", \"user_id\": \"1\",
+                          \"order_id\": \"1\", \"reason\": \"superseded\"}]') RETURNING id";
+            Thing { id: app.number(insert).await, coupon: None, order: None }
+        }
+        Of::Job => {
+            let insert = "INSERT INTO jobs (coupon_id, key, reason, finished_at)
+                          SELECT 1, count(*)::text, 'a reason', now() FROM jobs RETURNING id";
+            Thing { id: app.number(insert).await, coupon: None, order: None }
+        }
         of => of_a_sale(app, of, app.create_flash(5).await).await,
     }
 }

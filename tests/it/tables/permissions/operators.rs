@@ -20,6 +20,27 @@ const OF_LETTERS: &[Row] = &[
         ],
     ),
     (
+        "list of closed ones",
+        &[
+            ("200 listed, unchanged", "discarded"),
+            ("200 not listed, unchanged", "promised taken unreadable none"),
+        ],
+    ),
+    (
+        "show",
+        &[
+            ("200 oversold, unchanged", "promised discarded"),
+            ("200 conflict, unchanged", "taken"),
+            ("200 undecodable, unchanged", "unreadable"),
+            ("404 dead_letter_not_found", "none"),
+        ],
+    ),
+    ("show, by a user", &[("403 forbidden", "promised taken unreadable discarded none")]),
+    (
+        "show, by a caller without token",
+        &[("401 invalid_token", "promised taken unreadable discarded none")],
+    ),
+    (
         "discard",
         &[
             ("204", "promised unreadable"),
@@ -191,6 +212,7 @@ async fn act(app: &TestApp, things: &str, thing: Thing, action: &str) -> Reply {
     let list = format!("/v1/{things}?limit=100");
     let (method, path, body) = match verb {
         "list" => ("get", list, Value::Null),
+        "list of closed ones" => ("get", list + "&state=closed", Value::Null),
         "list of its pass" => ("get", list + "&pass=archive", Value::Null),
         "list of another pass" => ("get", list + "&pass=expiry", Value::Null),
         "show" => ("get", format!("/v1/{things}/{}", thing.id), Value::Null),

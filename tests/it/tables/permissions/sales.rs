@@ -244,7 +244,8 @@ async fn sale(app: &TestApp, state: &str) -> Thing {
             edit(app, coupon, &json!({"sale": {"opens_at": now() + TimeDelta::hours(1)}})).await
         }
         "closed" => {
-            edit(app, coupon, &json!({"sale": {"closes_at": now() - TimeDelta::hours(1)}})).await
+            app.let_window_end(coupon, TimeDelta::hours(1)).await;
+            200
         }
         "paused" => app.r#move(coupon, "pause").await.status,
         "on_sale" | "sold_out" => 200,

@@ -1,0 +1,66 @@
+//! Orders that an administrator moves for their buyers.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::extract::State;
+
+use crate::app::App;
+use crate::http::auth::Admin;
+use crate::http::extract::{Id, Valid};
+use crate::http::problem::Problem;
+use crate::http::words::Because;
+use crate::sale::ids::OrderId;
+use crate::sale::order::model::Order;
+use crate::sale::order::moves::Moved;
+
+/// Give up an unpaid order for its buyer.
+///
+/// As the buyer could, with a reason for the book of changes. Safe to repeat.
+#[utoipa::path(
+    post, path = "/v1/orders/{id}/cancel-for-buyer", operation_id = "cancelOrderForBuyer", tag = "orders", security(("admin" = [])),
+    params(("id" = OrderId, Path, description = "Id of the order")),
+    request_body = Because,
+    responses(
+        (status = 200, description = "The order, cancelled: now or before", body = Order),
+    ),
+    extensions(("x-problems" = json!(["order_not_found", "invalid_transition"]))),
+)]
+pub async fn cancel(
+    State(app): State<Arc<App>>,
+    Admin(by): Admin,
+    Id(order): Id<OrderId>,
+    Valid(Because { reason }): Valid<Because>,
+) -> Result<Json<Order>, Problem> {
+    reply(app.order_moves.cancel_for_buyer(order, reason, &by.actor).await?)
+}
+
+/// Ask for the money of a paid order, for its buyer.
+///
+/// As the buyer could, with a reason for the book of changes. Safe to repeat.
+#[utoipa::path(
+    post, path = "/v1/orders/{id}/refund-for-buyer", operation_id = "refundOrderForBuyer", tag = "orders", security(("admin" = [])),
+    params(("id" = OrderId, Path, description = "Id of the order")),
+    request_body = Because,
+    responses(
+        (status = 200, description = "The order, refunding, or refunded already", body = Order),
+    ),
+    extensions(("x-problems" = json!(["order_not_found", "invalid_transition"]))),
+)]
+pub async fn refund(
+    State(app): State<Arc<App>>,
+    Admin(by): Admin,
+    Id(order): Id<OrderId>,
+    Valid(Because { reason }): Valid<Because>,
+) -> Result<Json<Order>, Problem> {
+    reply(app.payments.refund_for_buyer(order, reason, &by.actor).await?)
+}
+
+fn reply(moved: Moved) -> Result<Json<Order>, Problem> {
+    match moved {
+        Moved::NotFound => {
+            Err(Problem::not_found("order_not_found", "there is no order with this id"))
+        }
+        moved => super::reply(moved).map(|Json(order)| Json(order.without_code())),
+    }
+}

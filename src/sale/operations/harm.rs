@@ -1,0 +1,225 @@
+//! The harm of each kind of matter, in one sentence, and the steps that settle it.
+
+use super::matter::{Matter, MatterKind, Position, Step};
+use crate::sale::order::dead_letter::Letter;
+use crate::sale::pass::{ItemKind, Pass};
+use crate::sale::payment::model::PaymentReason;
+use crate::sale::payment::owed::OwedPayment;
+use crate::sale::postponed::PostponedItem;
+use crate::sale::reconcile::repair;
+use crate::sale::reconcile::runs::{Finding, Run};
+use crate::sale::recovery::records::Recovery;
+
+fn step(effect: &'static str, command: String, request: String) -> Step {
+    Step { effect, command: format!("flash-sale {command}"), request }
+}
+
+impl Matter {
+    fn new(position: Position, since: chrono::DateTime<chrono::Utc>, detail: String) -> Self {
+        Self {
+            kind: position.kind,
+            id: position.id_in_words(),
+            since,
+            age_s: 0,
+            detail,
+            harm: "",
+            advice: None,
+            steps: Vec::new(),
+            position,
+        }
+    }
+}
+
+/// An open dead letter.
+pub(super) fn of_letter(letter: &Letter) -> Matter {
+    let id = letter.id;
+    let position = Position { kind: MatterKind::DeadLetter, id: id.get(), part: 0 };
+    let of = match (letter.order_id, letter.user_id, letter.coupon_id) {
+        (Some(order), Some(user), Some(coupon)) => {
+            format!("order {order} of user {user}, coupon {coupon}")
+        }
+        _ => "an entry that can't be read".to_owned(),
+    };
+    let detail = format!("{of}: {}: {}", letter.reason, letter.detail);
+    let harm = match letter.order_id {
+        Some(_) => "A buyer was promised an order that isn't there, and a unit may wait with it.",
+        None => "A claim of an unknown buyer may have been lost.",
+    };
+    let steps = vec![
+        step(
+            "the claim becomes the order that was promised",
+            format!("dead-letters retry {id}"),
+            format!("POST /v1/dead-letters/{id}/retry"),
+        ),
+        step(
+            "a cancelled order ends the promise, and its unit comes back if it exists",
+            format!("dead-letters discard {id}"),
+            format!("POST /v1/dead-letters/{id}/discard"),
+        ),
+    ];
+    Matter { harm, steps, ..Matter::new(position, letter.created_at, detail) }
+}
+
+/// A payment that waits.
+pub(super) fn of_payment(kind: MatterKind, payment: &OwedPayment) -> Matter {
+    let id = payment.payment_id;
+    let position = Position { kind, id: id.get(), part: 0 };
+    let (status, reason) = (payment.status.as_str(), payment.reason.as_str());
+    let (cents, order) = (payment.amount_cents, payment.order_id);
+    let detail = format!("{cents} cents for order {order}: {status}, {reason}");
+    let harm = match (kind, payment.reason) {
+        (MatterKind::Refund, _) => "A payer waits for money that the shop owes.",
+        (_, PaymentReason::ChargedBack) => {
+            "The shop has lost the money, and the unit of the order is not on sale."
+        }
+        _ => "The shop has money of a payer for whom there is no order.",
+    };
+    let close = step(
+        "the matter ends with your note; the money has been dealt with by other means",
+        format!("payments close {id} --note NOTE"),
+        format!("POST /v1/payments/{id}/close {{\"note\": \"NOTE\"}}"),
+    );
+    let hand_back = step(
+        "the gateway is asked to refund it",
+        format!("payments hand-back {id}"),
+        format!("POST /v1/payments/{id}/hand-back"),
+    );
+    let only_closed = [PaymentReason::IdUsedTwice, PaymentReason::ChargedBack];
+    let steps = match kind {
+        MatterKind::HeldPayment if !only_closed.contains(&payment.reason) => vec![hand_back, close],
+        _ => vec![close],
+    };
+    let advice = Some(payment.what_to_do.to_owned());
+    Matter { harm, advice, steps, ..Matter::new(position, payment.since, detail) }
+}
+
+/// An item that a pass has put aside.
+pub(super) fn of_postponed(item: &PostponedItem) -> Matter {
+    let PostponedItem { id, pass, item: of, tries, error, .. } = item;
+    let position = Position { kind: MatterKind::Postponed, id: id.get(), part: 0 };
+    let kind = item.item_kind.map_or("item", ItemKind::as_str);
+    let detail = format!("{pass}: {kind} {of} has failed {tries} times: {error}");
+    let harm = Pass::of_name(pass).map_or(UNKNOWN_PASS, harm_of_pass);
+    let again = step(
+        "it is tried at once, which succeeds if the cause has gone",
+        format!("postponed retry {id}"),
+        format!("POST /v1/postponed/{id}/retry"),
+    );
+    let advice = Some(item.what_to_do.clone());
+    Matter { harm, advice, steps: vec![again], ..Matter::new(position, item.since, detail) }
+}
+
+const UNKNOWN_PASS: &str = "A pass of a newer version can't go on with this item.";
+
+fn harm_of_pass(pass: Pass) -> &'static str {
+    match pass {
+        Pass::Load => "Claims on a sale that opens soon will fail.",
+        Pass::Archive => "Redis keeps the memory of a sale that is over.",
+        Pass::Changes => "Claims go by older values of a coupon than those that were decided.",
+        Pass::StockReturns | Pass::Withdrawals => "Units that could be sold are not on sale.",
+        Pass::Places => "Users who have paid may be refused as holding too many unpaid orders.",
+        Pass::Expiry => "An order that was not paid in time keeps a unit that could be sold.",
+        Pass::Cancellations => "An order at a wrong price can still be paid, and keeps its unit.",
+        Pass::Refunds => "A payer waits for money that the shop owes.",
+        Pass::Rebuild => "A sale is closed, and all claims on it are refused.",
+        // These postpone nothing.
+        Pass::Write | Pass::Recover | Pass::TidyUp | Pass::Numbers => UNKNOWN_PASS,
+        Pass::Reconcile | Pass::Revisions | Pass::Audit => UNKNOWN_PASS,
+    }
+}
+
+/// A disagreement of the stores.
+pub(super) fn of_finding(run: &Run, part: u32, finding: &Finding) -> Matter {
+    let Finding { code, detail, .. } = finding;
+    let position = Position { kind: MatterKind::Finding, id: run.run_id.get(), part };
+    let harm = harm_of_finding(code).unwrap_or("Redis and Postgres disagree.");
+    let look = step(
+        "the stores are compared anew: what is settled is not found again",
+        "reconcile".to_owned(),
+        "POST /v1/reconcile {\"repair\": false}".to_owned(),
+    );
+    let repairs = step(
+        "Postgres is corrected where that is safe",
+        "reconcile --repair".to_owned(),
+        "POST /v1/reconcile {\"repair\": true}".to_owned(),
+    );
+    let steps = match repair::can_repair(code) {
+        true => vec![repairs, look],
+        false => vec![look],
+    };
+    let advice = Some(format!("docs/reconcile.md#{code} says what it means and what to do."));
+    let since = run.finished_at.unwrap_or(run.started_at);
+    Matter { harm, advice, steps, ..Matter::new(position, since, format!("{code}: {detail}")) }
+}
+
+fn harm_of_finding(code: &str) -> Option<&'static str> {
+    Some(match code {
+        "sale_missing" | "shards_missing" | "sale_unreadable" => {
+            "Claims on the sale are refused, or its buyers are not known."
+        }
+        "not_conserved" | "negative_stock" | "total_differs" | "oversold" => {
+            "The sale may sell more units than there are, or keep some back."
+        }
+        "terms_differ" | "revision_differs" | "epoch_differs" => {
+            "Claims go by other values than those that were decided."
+        }
+        "sold_miscounted" => "Orders of the sale may be refused, or can't be closed.",
+        "order_lost" | "acknowledged_unwritten" | "pending_deleted" | "numbers_missing" => {
+            "A buyer was promised an order that isn't there."
+        }
+        "not_given_back" => "A unit of a closed order is not on sale again.",
+        "buyer_missing" => "A buyer could claim a second unit of the same coupon.",
+        "numbers_repeated" | "log_unreadable" => {
+            "It can't be told whether all claims have become orders."
+        }
+        "place_not_freed" | "place_missing" | "places_unreadable" => {
+            "A user may hold more unpaid orders than allowed, or fewer."
+        }
+        _ => return None,
+    })
+}
+
+/// A recovery with claims that could not be kept.
+pub(super) fn of_recovery(recovery: &Recovery) -> Matter {
+    let id = recovery.id;
+    let position = Position { kind: MatterKind::Recovery, id: id.get(), part: 0 };
+    let lost = recovery.lost.iter().map(|lost| {
+        let (order, user, coupon) = (lost.order_id, lost.user_id, lost.coupon_id);
+        format!("order {order} of user {user}, coupon {coupon}: {}", lost.reason)
+    });
+    let lost: Vec<String> = lost.take(SHOWN_CLAIMS).collect();
+    let count = recovery.lost.len();
+    let detail = format!("lane {}: {count} claims not kept: {}", recovery.lane, lost.join("; "));
+    let settle = step(
+        "the matter ends with your note; the buyers have been told",
+        format!("recoveries settle {id} --note NOTE"),
+        format!("POST /v1/recoveries/{id}/settle {{\"note\": \"NOTE\"}}"),
+    );
+    let advice = "Tell each buyer that the order isn't there. A claim `promised_without_unit` is a dead letter, too: restock the sale and try that one again, or discard it.";
+    Matter {
+        harm: "Buyers were told of orders that they don't have.",
+        advice: Some(advice.to_owned()),
+        steps: vec![settle],
+        ..Matter::new(position, recovery.closed_at, detail)
+    }
+}
+
+/// Claims of a recovery that its matter names; `flash-sale recoveries` names all.
+const SHOWN_CLAIMS: usize = 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sale::reconcile::Disagreement;
+
+    #[test]
+    fn every_finding_and_every_pass_that_postpones_has_its_harm() {
+        for code in Disagreement::CODES {
+            assert!(harm_of_finding(code).is_some(), "{code}");
+        }
+        for pass in Pass::ALL {
+            let has_harm = harm_of_pass(pass) != UNKNOWN_PASS;
+            assert_eq!(pass.postpones().is_some(), has_harm, "{}", pass.name());
+        }
+    }
+}

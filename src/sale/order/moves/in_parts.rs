@@ -1,0 +1,129 @@
+//! Many unpaid orders closed together, of which Postgres may refuse some.
+//!
+//! A refused part is halved until the culprit stands alone: it is postponed (`sale/postponed.rs`), and the others are
+//! closed in the same pass. The usual culprit is a sale whose `sold` counts fewer orders than there are. Then `sold`
+//! says how many orders can be closed; the others are postponed together, however many there are.
+
+use super::{Closed, OrderMoves, jobs, return_units};
+use crate::kit::postgres;
+use crate::sale::Failure;
+use crate::sale::coupon::model::CouponKind;
+use crate::sale::coupon::stock;
+use crate::sale::ids::{CouponId, JobId, OrderId, UserId};
+use crate::sale::pass::Pass;
+use crate::sale::postponed::Postponed;
+
+/// Cause for which unpaid orders are closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::sale) enum Closing {
+    /// Their time to be paid is over.
+    Expiry,
+    /// This job cancels them.
+    Job(JobId),
+}
+
+impl Closing {
+    fn status(self) -> &'static str {
+        match self {
+            Self::Expiry => "expired",
+            Self::Job(_) => "cancelled",
+        }
+    }
+
+    fn pass(self) -> Pass {
+        match self {
+            Self::Expiry => Pass::Expiry,
+            Self::Job(_) => Pass::Cancellations,
+        }
+    }
+}
+
+impl OrderMoves {
+    /// Closes the unpaid orders among these, all or none. Returns their number. A job counts them in the same
+    /// transaction.
+    ///
+    /// # Errors
+    ///
+    /// When Postgres doesn't answer, or refuses to close one of them; nothing is closed then.
+    pub(in crate::sale) async fn close_these(
+        &self,
+        closing: Closing,
+        orders: &[OrderId],
+    ) -> sqlx::Result<usize> {
+        let ids: Vec<i64> = orders.iter().map(|order| order.get()).collect();
+        let mut tx = postgres::begin_planning(&self.pool).await?;
+        let closed = sqlx::query_as!(
+            Closed,
+            // Waits for locked orders: those that are unpaid afterwards stay so.
+            r#"WITH these AS (
+                   SELECT id FROM orders WHERE id = ANY($1) ORDER BY id FOR UPDATE)
+               UPDATE orders SET status = $2, updated_at = now(),
+                                 expired_at = CASE WHEN $2 = 'expired' THEN now() END,
+                                 cancelled_at = CASE WHEN $2 = 'cancelled' THEN now() END
+               WHERE orders.id = ANY(ARRAY(SELECT id FROM these)) AND status = 'unpaid'
+               RETURNING orders.id AS "order_id: OrderId", coupon_id AS "coupon_id: CouponId",
+                         user_id AS "user_id: UserId", kind AS "kind: CouponKind""#,
+            &ids,
+            closing.status(),
+        )
+        .fetch_all(&mut *tx)
+        .await?;
+        return_units(&mut tx, &closed).await?;
+        if let Closing::Job(job) = closing {
+            jobs::count(&mut tx, job, closed.len()).await?;
+        }
+        tx.commit().await?;
+        Ok(closed.len())
+    }
+
+    /// Closes orders of one coupon, and postpones those that can't be closed. Returns the number closed.
+    pub(in crate::sale) async fn close_what_can_be(
+        &self,
+        closing: Closing,
+        postponed: &Postponed,
+        coupon: CouponId,
+        orders: &[OrderId],
+    ) -> Result<usize, Failure> {
+        let mut closed = 0;
+        let mut parts = vec![orders];
+        while let Some(part) = parts.pop() {
+            let error = match self.close_these(closing, part).await {
+                Ok(now) => {
+                    closed += now;
+                    continue;
+                }
+                Err(error) => error,
+            };
+            let possible = self.possible(coupon, part, &error).await?;
+            let failure = Failure::from(error);
+            if !failure.is_of_item() {
+                return Err(failure);
+            }
+            if possible == 0 || part.len() == 1 {
+                let items: Vec<i64> = part.iter().map(|order| order.get()).collect();
+                postponed.note(closing.pass(), &items, &failure.to_string()).await?;
+                continue;
+            }
+            let (first, second) = part.split_at(possible);
+            parts.extend([second, first]);
+        }
+        Ok(closed)
+    }
+
+    /// Number of these orders, which were refused together, that may be possible together: as many as the sale counts as
+    /// sold, if that was the reason, else half of them.
+    async fn possible(
+        &self,
+        coupon: CouponId,
+        part: &[OrderId],
+        error: &sqlx::Error,
+    ) -> Result<usize, Failure> {
+        let half = part.len() / 2;
+        if postgres::violated_constraint(error) != Some("flash_sales_sold_within_total") {
+            return Ok(half);
+        }
+        let counted = usize::try_from(stock::sold(&self.pool, coupon).await?).unwrap_or(0);
+        // `sold` has been counted again meanwhile if it has as many.
+        Ok(if counted < part.len() { counted } else { half })
+    }
+}

@@ -1,0 +1,241 @@
+//! The list of all that waits: each kind of matter stands in it, with steps that settle it.
+
+use flash_sale::sale::pass::Pass;
+use serde_json::{Value, json};
+
+use crate::support::process::{flash_sale, run};
+use crate::support::{Reply, SECRET, TestApp, lane};
+
+async fn list(app: &TestApp, query: &str) -> (Vec<Value>, Value) {
+    let reply = app.get(&format!("/v1/operations?{query}"), &app.admin_token()).await;
+    assert_eq!(reply.status, 200, "{query}: {reply:?}");
+    let matters = reply.body["matters"].as_array().expect("a list").clone();
+    (matters, reply.body["next_cursor"].clone())
+}
+
+fn kinds(matters: &[Value]) -> Vec<&str> {
+    matters.iter().map(|matter| matter["kind"].as_str().expect("a word")).collect()
+}
+
+fn claim(order: i64) -> Value {
+    json!({"coupon_id": "1024", "user_id": "7", "order_id": order.to_string(), "reason": "superseded"})
+}
+
+/// One matter of each kind, in the order of the list.
+const KINDS: [&str; 6] =
+    ["finding", "recovery", "dead_letter", "held_payment", "refund", "postponed"];
+
+async fn with_one_of_each() -> TestApp {
+    let app = TestApp::configured(&["--payment-callback-secret", SECRET]).await;
+    let coupon = app.create_flash(3).await;
+    let order = app.order(1, coupon).await;
+    let paid = json!({"kind": "payment", "payment_id": "g1", "order_id": order.to_string(),
+                      "method": 2, "amount_cents": 1});
+    assert_eq!(app.confirm(&paid).await.text("outcome"), "accepted");
+    assert_eq!(app.act(1, order, "refund").await.status, 200);
+    app.refund_payments().await;
+    let unknown = json!({"kind": "payment", "payment_id": "g2", "order_id": (order + 9).to_string(),
+                         "method": 2, "amount_cents": 1});
+    assert_eq!(app.confirm(&unknown).await.text("outcome"), "held");
+    app.append(lane(), &["nothing", "here"]).await;
+    assert_eq!(app.write_orders().await.dead_letters, 1);
+    app.app.postponed.note(Pass::Places, &[coupon.get()], "an error").await.expect("it answers");
+    app.execute(&format!(
+        "UPDATE flash_sales SET sold = 2 WHERE coupon_id = {coupon};
+         INSERT INTO recoveries (lane, epoch, reason, closed_at, opened_at, lost)
+             VALUES (0, 1, 'an older file', now(), now(), '[{}]'), (0, 2, 'all were kept', now(), now(), '[]')",
+        claim(order)
+    ))
+    .await;
+    app.compare(false).await;
+    app.expect_disagreements();
+    app
+}
+
+#[tokio::test]
+async fn each_kind_of_matter_has_its_age_its_harm_and_steps() {
+    let app = with_one_of_each().await;
+    let (matters, next) = list(&app, "limit=100").await;
+    assert_eq!((kinds(&matters), next), (KINDS.to_vec(), Value::Null), "{matters:#?}");
+    for matter in &matters {
+        let harm = matter["harm"].as_str().expect("a text");
+        assert!(harm.ends_with('.') && !harm[..harm.len() - 1].contains(". "), "{harm}");
+        assert!(matter["age_s"].as_i64().is_some_and(|age| (0..600).contains(&age)), "{matter}");
+        let steps = matter["steps"].as_array().expect("a list");
+        assert!(!steps.is_empty(), "{matter}");
+        for step in steps {
+            assert!(step["command"].as_str().expect("a text").starts_with("flash-sale "), "{step}");
+            let request = step["request"].as_str().expect("a text");
+            assert!(request.starts_with("POST /v1/"), "{request}");
+        }
+    }
+    app.execute("UPDATE postponed SET since = now() - interval '1 hour'").await;
+    let (postponed, _) = list(&app, "kind=postponed").await;
+    assert!(postponed[0]["age_s"].as_i64().is_some_and(|age| age >= 3_600), "{postponed:?}");
+}
+
+#[tokio::test]
+async fn the_list_comes_in_pages_over_all_kinds_and_by_kind() {
+    let app = with_one_of_each().await;
+    for _ in 0..2 {
+        app.append(lane(), &["nothing", "here"]).await;
+    }
+    app.write_orders().await;
+    let (all, _) = list(&app, "limit=100").await;
+    assert_eq!(all.len(), 8);
+    for limit in 1..=8 {
+        let mut seen = Vec::new();
+        let mut cursor = String::new();
+        loop {
+            let (page, next) = list(&app, &format!("limit={limit}{cursor}")).await;
+            assert!(page.len() <= limit);
+            let ids = page.iter().map(|matter| (matter["kind"].clone(), matter["id"].clone()));
+            seen.extend(ids);
+            let Some(next) = next.as_str() else { break };
+            cursor = format!("&cursor={next}");
+        }
+        let whole: Vec<_> =
+            all.iter().map(|matter| (matter["kind"].clone(), matter["id"].clone())).collect();
+        assert_eq!(seen, whole, "pages of {limit}");
+    }
+    for kind in KINDS {
+        let (matters, _) = list(&app, &format!("kind={kind}")).await;
+        assert!(!matters.is_empty() && kinds(&matters).iter().all(|found| *found == kind));
+    }
+    for bad in [
+        "kind=cook",
+        "kind=",
+        "kind=DeadLetter",
+        "limit=0",
+        "limit=101",
+        "cursor=1",
+        "cursor=dead_letter",
+        "cursor=dead_letter-0",
+        "cursor=cook-1",
+        "cursor=",
+        "settled=true",
+        "colour=red",
+    ] {
+        let refused = app.get(&format!("/v1/operations?{bad}"), &app.admin_token()).await;
+        assert_eq!(refused.refusal(), (400, "invalid_query"), "{bad}");
+    }
+}
+
+/// Each request stands in the list itself.
+#[tokio::test]
+async fn a_matter_leaves_the_list_by_the_steps_that_it_names_and_stays_as_history() {
+    let app = with_one_of_each().await;
+    let (matters, _) = list(&app, "limit=100").await;
+    for matter in &matters {
+        let kind = matter["kind"].as_str().expect("a word");
+        let steps = matter["steps"].as_array().expect("a list").iter();
+        let requests: Vec<&str> =
+            steps.map(|step| step["request"].as_str().expect("a text")).collect();
+        // A letter without a claim can't be tried again.
+        let wanted = if kind == "dead_letter" { "/discard" } else { "" };
+        let request = requests.iter().find(|it| it.contains(wanted)).expect("there is a step");
+        let done = ask(&app, request).await;
+        assert!((200..300).contains(&done.status), "{request}: {done:?}");
+    }
+    // A postponed item leaves with the next run of its pass, money that goes back with the gateway's word, and a finding
+    // with the next comparison.
+    app.give_back().await;
+    let refund = |id: &str| json!({"kind": "refund", "payment_id": id});
+    assert_eq!(app.confirm(&refund("g2")).await.status, 200);
+    app.compare(false).await;
+    let (rest, _) = list(&app, "limit=100").await;
+    assert_eq!(kinds(&rest), [""; 0], "{rest:#?}");
+
+    let count = async |path: &str, name: &str| {
+        let reply = app.get(path, &app.admin_token()).await;
+        reply.body[name].as_array().map(Vec::len)
+    };
+    assert_eq!(count("/v1/dead-letters?state=closed", "dead_letters").await, Some(1));
+    assert_eq!(count("/v1/payments/owed?settled=true", "payments").await, Some(2));
+    assert_eq!(count("/v1/recoveries", "recoveries").await, Some(2));
+    assert!(count("/v1/reconcile/runs", "runs").await >= Some(2));
+}
+
+/// Sends a request that a step names: method, path, and the body if there is one.
+async fn ask(app: &TestApp, request: &str) -> Reply {
+    let mut words = request.splitn(3, ' ');
+    let (method, path) = (words.next().expect("a method"), words.next().expect("a path"));
+    assert_eq!(method, "POST");
+    let body = words.next().map_or(json!({}), |body| serde_json::from_str(body).expect("JSON"));
+    app.post(path, &app.admin_token(), &body).await
+}
+
+#[tokio::test]
+async fn claims_that_were_not_kept_are_settled_by_an_administrator_with_a_note() {
+    let app = with_one_of_each().await;
+    let id = app.number("SELECT min(id) FROM recoveries").await;
+    let path = format!("/v1/recoveries/{id}/settle");
+    for body in [
+        json!({}),
+        json!({"note": ""}),
+        json!({"note": " "}),
+        json!({"note": "a\u{0}"}),
+        json!({"note": 1}),
+        json!({"note": "x".repeat(1_001)}),
+        json!({"note": "x", "to": "y"}),
+    ] {
+        let refused = app.post(&path, &app.admin_token(), &body).await;
+        assert_eq!(refused.refusal(), (422, "invalid_body"), "{body}");
+    }
+    for note in ["told by telephone", "another"] {
+        let settled = app.post(&path, &app.admin_token(), &json!({"note": note})).await;
+        assert_eq!(settled.status, 204);
+    }
+    let recoveries = app.get("/v1/recoveries", &app.admin_token()).await;
+    let settled = &recoveries.body["recoveries"][1];
+    assert_eq!(
+        (&settled["note"], settled["settled_at"].is_string()),
+        (&json!("told by telephone"), true)
+    );
+    let book = app.get("/v1/audit?action=settle_recovery", &app.admin_token()).await;
+    assert_eq!(book.body["entries"].as_array().map(Vec::len), Some(1));
+    for none in [id + 1, id + 2] {
+        let path = format!("/v1/recoveries/{none}/settle");
+        let refused = app.post(&path, &app.admin_token(), &json!({"note": "x"})).await;
+        assert_eq!(refused.refusal(), (404, "recovery_not_found"));
+    }
+}
+
+#[tokio::test]
+async fn the_command_line_lists_and_settles_the_same() {
+    let app = with_one_of_each().await;
+    let say = async |words: &[&str]| {
+        let mut command = flash_sale(words);
+        command.args(app.store_arguments());
+        run(command).await
+    };
+    let all = say(&["operations", "--json"]).await;
+    let told: Vec<Value> =
+        all.stdout.lines().map(|line| serde_json::from_str(line).expect("an object")).collect();
+    assert_eq!(kinds(&told), KINDS, "{all:?}");
+    let letter = told[2]["id"].as_str().expect("an id");
+    let in_words = say(&["operations", "--kind", "dead_letter"]).await;
+    let command = format!("`flash-sale dead-letters discard {letter}`");
+    assert!(in_words.stdout.contains(&command), "{in_words:?}");
+    assert_eq!(say(&["dead-letters", "discard", letter]).await.code, Some(0));
+    let none = say(&["operations", "--kind", "dead_letter"]).await;
+    assert_eq!((none.code, &*none.stdout), (Some(0), "Nothing waits for an operator."));
+    let closed = say(&["dead-letters", "--state", "closed"]).await;
+    assert!(closed.stdout.contains("closed at"), "{closed:?}");
+    let shown = say(&["dead-letters", "show", letter]).await;
+    assert!(shown.stdout.contains("\"closed_at\""), "{shown:?}");
+
+    let recovery = told[1]["id"].as_str().expect("an id");
+    let settled = say(&["recoveries", "settle", recovery, "--note", "told"]).await;
+    assert_eq!(settled.code, Some(0), "{settled:?}");
+    let coupon = app.create_flash(1).await;
+    let order = app.order(2, coupon).await.to_string();
+    let cancelled = say(&["orders", "cancel", &order, "--reason", "asked to"]).await;
+    assert!(cancelled.stdout.contains("is cancelled"), "{cancelled:?}");
+    let coupon = coupon.to_string();
+    let begun = ["orders", "cancel-unpaid", &coupon, "--key", "k", "--reason", "wrong price"];
+    assert_eq!(say(&begun).await.code, Some(0));
+    let jobs = say(&["orders", "jobs"]).await;
+    assert!(jobs.stdout.contains("wrong price"), "{jobs:?}");
+    assert_eq!(say(&["orders", "refund", &order, "--reason", "x"]).await.code, Some(1));
+}

@@ -1,0 +1,194 @@
+//! All unpaid orders of a coupon, cancelled by a job that survives the death of its process.
+
+use flash_sale::base::limits::CANCELLATIONS_BATCH;
+use flash_sale::sale::ids::CouponId;
+use serde_json::{Value, json};
+use sqlx::{Connection, PgConnection};
+
+use super::for_buyers::bad_reasons;
+use crate::support::{Reply, TestApp, bounded, eventually};
+
+async fn ask(app: &TestApp, coupon: CouponId, key: &str) -> Reply {
+    let path = format!("/v1/coupons/{coupon}/cancel-unpaid");
+    let body = json!({"key": key, "reason": "the price was wrong"});
+    let reply = app.post(&path, &app.admin_token(), &body).await;
+    assert_eq!(reply.status, 202, "{reply:?}");
+    reply
+}
+
+async fn job(app: &TestApp, id: &str) -> Value {
+    let reply = app.get(&format!("/v1/jobs/{id}"), &app.admin_token()).await;
+    assert_eq!(reply.status, 200, "{reply:?}");
+    reply.body
+}
+
+#[tokio::test]
+async fn all_unpaid_orders_of_before_are_cancelled_and_no_others() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(9).await;
+    let other = app.create_flash(1).await;
+    let (one, two) = (app.order(1, coupon).await, app.order(2, coupon).await);
+    let paid = app.paid_order(3, coupon).await;
+    let of_another = app.order(1, other).await;
+    // Accepted before, and a row only later.
+    let in_the_log = app.claim(4, coupon).await.order_id();
+
+    let asked = ask(&app, coupon, "k").await;
+    let id = asked.text("job_id").to_owned();
+    assert_eq!(asked.header("location"), format!("/v1/jobs/{id}"));
+    assert_eq!((&asked.body["left"], &asked.body["cancelled"]), (&json!(2), &json!(0)));
+    let later = app.claim(5, coupon).await.order_id();
+    assert_eq!(app.cancel_for_jobs().await, 2);
+    let halfway = job(&app, &id).await;
+    assert_eq!((&halfway["cancelled"], &halfway["left"]), (&json!(2), &json!(0)));
+    assert!(halfway["finished_at"].is_null(), "a claim of before waits in the log: {halfway}");
+
+    app.write_orders().await;
+    assert_eq!(app.cancel_for_jobs().await, 1);
+    let done = job(&app, &id).await;
+    assert_eq!((&done["cancelled"], done["finished_at"].is_string()), (&json!(3), true), "{done}");
+    for (user, order, status) in [
+        (1, one, "cancelled"),
+        (2, two, "cancelled"),
+        (3, paid, "paid"),
+        (4, in_the_log, "cancelled"),
+        (5, later, "unpaid"),
+        (1, of_another, "unpaid"),
+    ] {
+        assert_eq!(app.status(user, order).await, status, "user {user}");
+    }
+    assert_eq!((app.give_back().await, app.stock(coupon).await, app.sold(coupon).await), (3, 7, 2));
+}
+
+#[tokio::test]
+async fn a_repeated_request_finds_its_job_and_cancels_nothing_more() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(2).await;
+    app.order(1, coupon).await;
+    let first = ask(&app, coupon, "k").await;
+    assert_eq!(app.cancel_for_jobs().await, 1);
+    let later = app.order(2, coupon).await;
+    let again = ask(&app, coupon, "k").await;
+    assert_eq!(first.body["job_id"], again.body["job_id"]);
+    assert_eq!(app.cancel_for_jobs().await, 0);
+    assert_eq!(app.status(2, later).await, "unpaid");
+    let path = format!("/v1/audit?subject={coupon}&action=cancel_unpaid_orders");
+    let book = app.get(&path, &app.admin_token()).await.body["entries"].clone();
+    assert_eq!(book.as_array().map(Vec::len), Some(1), "{book}");
+    let after =
+        json!({"job_id": first.body["job_id"], "key": "k", "reason": "the price was wrong"});
+    assert_eq!(book[0]["after"], after);
+
+    ask(&app, coupon, "another").await;
+    assert_eq!((app.cancel_for_jobs().await, app.status(2, later).await), (1, "cancelled".into()));
+    let page = app.get("/v1/jobs?limit=1", &app.admin_token()).await;
+    assert_eq!(page.body["jobs"][0]["key"], "another");
+    let next = format!("/v1/jobs?cursor={}", page.text("next_cursor"));
+    let next = app.get(&next, &app.admin_token()).await;
+    assert_eq!(
+        (&next.body["jobs"][0]["key"], &next.body["next_cursor"]),
+        (&json!("k"), &Value::Null)
+    );
+}
+
+/// The pass of one process is dropped between two batches, as if the process had been killed; another one goes on.
+#[tokio::test]
+async fn a_job_survives_the_death_of_its_process_and_counts_each_order_once() {
+    let app = TestApp::start().await;
+    let orders = 2 * CANCELLATIONS_BATCH + 1;
+    let coupon = app.create_flash(orders).await;
+    app.sell_out_by_hand(coupon, orders).await;
+    app.execute(&format!(
+        "INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at, pay_cents, currency, pay_by)
+             SELECT (1::bigint << 60) + n, {coupon}, 'flash', n, now() - interval '1 min' + n * interval '1 ms', 1, 'CNY',
+                    now() + interval '1 hour'
+             FROM generate_series(1, {orders}) AS n;
+         UPDATE flash_sales SET sold = {orders} WHERE coupon_id = {coupon}"
+    ))
+    .await;
+    let id = ask(&app, coupon, "k").await.text("job_id").to_owned();
+
+    // The second batch waits for an order that another transaction has locked.
+    let url = app.store_arguments()[3].clone();
+    let mut blocker = PgConnection::connect(&url).await.expect("Postgres answers");
+    let mut locked = blocker.begin().await.expect("Postgres answers");
+    let in_second_batch = (1_i64 << 60) + CANCELLATIONS_BATCH + 1;
+    sqlx::query("SELECT FROM orders WHERE id = $1 FOR UPDATE")
+        .bind(in_second_batch)
+        .execute(&mut *locked)
+        .await
+        .expect("Postgres locks it");
+    let dying = app.another_instance().await;
+    let waits = eventually("the second batch waits", async || {
+        let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'
+                       AND datname = current_database() AND query LIKE '%WITH these AS%'";
+        app.number(waiting).await == 1
+    });
+    tokio::select! {
+        ended = dying.cancellations.pass() => panic!("the pass has ended: {ended:?}"),
+        () = waits => {}
+    }
+    locked.rollback().await.expect("Postgres answers");
+    let cancelled = "SELECT count(*) FROM orders WHERE status = 'cancelled'";
+    assert_eq!(app.number(cancelled).await, CANCELLATIONS_BATCH, "one batch, whole");
+    assert_eq!(job(&app, &id).await["cancelled"], CANCELLATIONS_BATCH);
+
+    let rest = usize::try_from(CANCELLATIONS_BATCH + 1).expect("a small number");
+    assert_eq!(app.cancel_for_jobs().await, rest, "in one run of another process");
+    let done = job(&app, &id).await;
+    assert_eq!((&done["cancelled"], done["finished_at"].is_string()), (&json!(orders), true));
+    assert_eq!(app.sold(coupon).await, 0);
+    assert_eq!(i64::try_from(app.give_back().await).expect("a small number"), orders);
+    assert_eq!(app.stock(coupon).await, orders, "each unit is back once");
+}
+
+/// Two processes work on the same job at the same moment, while the buyers pay.
+#[tokio::test]
+async fn an_order_is_paid_or_cancelled_and_never_both() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(20).await;
+    let mut orders = Vec::new();
+    for user in 1..=20 {
+        orders.push((user, app.claim(user, coupon).await.order_id()));
+    }
+    app.write_orders().await;
+    let id = ask(&app, coupon, "k").await.text("job_id").to_owned();
+    let other = app.another_instance().await;
+    let pay = async {
+        let mut paid = 0;
+        for (user, order) in &orders {
+            paid += i64::from(app.pay(*user, *order).await.status == 200);
+        }
+        paid
+    };
+    let passes = async { tokio::join!(app.cancel_for_jobs(), other.cancellations.pass()) };
+    let both = bounded("passes and payments", async { tokio::join!(pay, passes) }).await;
+    let (paid, (here, there)) = both;
+    let cancelled = i64::try_from(here + there.expect("both stores answer")).expect("few");
+    assert_eq!(paid + cancelled, 20);
+    let job = job(&app, &id).await;
+    assert_eq!((&job["cancelled"], job["finished_at"].is_string()), (&json!(cancelled), true));
+    assert_eq!(app.sold(coupon).await, paid);
+}
+
+#[tokio::test]
+async fn a_bad_request_for_a_job_is_refused() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(1).await;
+    let path = format!("/v1/coupons/{coupon}/cancel-unpaid");
+    let mut bodies = bad_reasons(json!({"key": "k"}));
+    let keys = [json!(""), json!("a\nb"), json!("x".repeat(101)), json!(7), json!(null)];
+    bodies.extend(keys.map(|key| json!({"key": key, "reason": "x"})));
+    bodies.push(json!({"reason": "x"}));
+    for body in bodies {
+        let refused = app.post(&path, &app.admin_token(), &body).await;
+        assert_eq!(refused.refusal(), (422, "invalid_body"), "{body}");
+    }
+    let fine = json!({"key": "k", "reason": "x"});
+    let none = app.post("/v1/coupons/7/cancel-unpaid", &app.admin_token(), &fine).await;
+    assert_eq!(none.refusal(), (404, "coupon_not_found"));
+    let missing = app.get("/v1/jobs/7", &app.admin_token()).await;
+    assert_eq!(missing.refusal(), (404, "job_not_found"));
+    assert_eq!(app.number("SELECT count(*) FROM jobs").await, 0);
+    assert_eq!(app.cancel_for_jobs().await, 0);
+}
