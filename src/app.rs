@@ -272,15 +272,12 @@ impl App {
         let durability = Arc::new(Durability::looked_up(&stores.redis, config.durability).await?);
         let Base { metrics, postponed, loss, loader, coupons, coupon_changes, order_moves } =
             Base::new(&stores, (&lane_states, &durability), &shutdown)?;
-        let orders = Orders::new(pool.clone(), config.batch_timeout(), config.payment_window());
-        let order_ids = id_generator(config, &stores, &clock);
-        let locks = buyers_locks(config, &stores, &shutdown);
-        let memories = empty_memories(config, &stores, &shutdown);
+        let ClaimParts { orders, order_ids, locks, memories } =
+            ClaimParts::new(config, &stores, &clock, &shutdown);
         let layout = LayoutInUse::looked_up(pool).await?;
-        let noted_in = (&metrics, &postponed);
-        let Promises { receipts, hand_in, keeper } =
-            Promises::new(config, &stores, &lane_states, (&orders, &layout), noted_in);
         let lanes = (&layout, &lane_states);
+        let Promises { receipts, hand_in, keeper } =
+            Promises::new(config, &stores, lanes, &orders, (&metrics, &postponed));
         let told = (&durability, &receipts, &memories);
         let script = claim_script(config, &stores, (&order_ids, &backlog), lanes, told, &shutdown);
         let regular = regular_claims(config, &stores, (&order_ids, &locks, &orders));
@@ -332,6 +329,26 @@ impl App {
             shutdown,
             stores,
         }))
+    }
+}
+
+/// Parts that claims and their orders are made with.
+struct ClaimParts {
+    orders: Orders,
+    order_ids: Arc<IdGenerator>,
+    locks: ReentrantLocks,
+    memories: Memories,
+}
+
+impl ClaimParts {
+    fn new(config: &Config, stores: &Stores, clock: &Clock, shutdown: &Shutdown) -> Self {
+        let pool = stores.pool.clone();
+        Self {
+            orders: Orders::new(pool, config.batch_timeout(), config.payment_window()),
+            order_ids: id_generator(config, stores, clock),
+            locks: buyers_locks(config, stores, shutdown),
+            memories: empty_memories(config, stores, shutdown),
+        }
     }
 }
 
@@ -468,8 +485,8 @@ impl Promises {
     fn new(
         config: &Config,
         stores: &Stores,
-        lanes: &Arc<LaneStates>,
-        (orders, layout): (&Orders, &Arc<LayoutInUse>),
+        (layout, lanes): (&Arc<LayoutInUse>, &Arc<LaneStates>),
+        orders: &Orders,
         (metrics, postponed): (&Arc<Metrics>, &Postponed),
     ) -> Self {
         let kept = usize::try_from(config.backlog_orders_max).unwrap_or(usize::MAX);

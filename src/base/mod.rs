@@ -22,9 +22,6 @@ pub mod tally;
 // Time and memory that this process has used.
 pub mod usage;
 
-// JSON bodies with their entity tags.
-pub mod tagged;
-
 // The stop of a process, and the owner of its tasks.
 pub mod shutdown;
 

@@ -182,6 +182,13 @@ pub struct Metrics {
     pub order_counts_corrected: Counter,
 }
 
+fn recorder() -> Result<PrometheusRecorder, BuildError> {
+    let builder = PrometheusBuilder::new()
+        .set_buckets_for_metric(Matcher::Full(CLAIM_TO_ROW.into()), &SECONDS_OF_WAITING)?
+        .set_buckets_for_metric(Matcher::Suffix("_seconds".into()), &SECONDS)?;
+    Ok(builder.build_recorder())
+}
+
 impl Metrics {
     /// Registers every metric, so that each is on the page from the start. `claim_outcomes` and `passes` are the
     /// values of the labels of the counters of claims and of failed passes.
@@ -193,10 +200,7 @@ impl Metrics {
         claim_outcomes: impl Iterator<Item = &'static str>,
         passes: impl Iterator<Item = &'static str>,
     ) -> Result<Self, BuildError> {
-        let recorder = PrometheusBuilder::new()
-            .set_buckets_for_metric(Matcher::Full(CLAIM_TO_ROW.into()), &SECONDS_OF_WAITING)?
-            .set_buckets_for_metric(Matcher::Suffix("_seconds".into()), &SECONDS)?
-            .build_recorder();
+        let recorder = recorder()?;
         let total = |name: &'static str| {
             metrics::with_local_recorder(&recorder, || counter!(format!("flash_sale_{name}_total")))
         };

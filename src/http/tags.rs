@@ -14,7 +14,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
 use super::problem::{Problem, WrongMember};
-use crate::base::tagged::{REVISION, TaggedJson};
+use crate::kit::tagged::{REVISION, TaggedJson};
 
 /// A copy may be kept anywhere, and is shown only once the service has said that it is still right.
 const PUBLIC: HeaderValue = HeaderValue::from_static("public, no-cache");

@@ -15,6 +15,9 @@ pub mod http_client;
 // Signatures of callbacks.
 pub mod signature;
 
+// JSON bodies with their entity tags.
+pub mod tagged;
+
 // Bounds per key and second.
 pub mod rate_limit;
 

@@ -23,13 +23,13 @@ use utoipa::ToSchema;
 
 use crate::app::App;
 use crate::base::limits;
-use crate::base::tagged::TaggedJson;
 use crate::http::auth::Admin;
 use crate::http::claims::coupon_not_found;
 use crate::http::extract::{Id, Key, Keyed, Params};
 use crate::http::page::{Page, cut_page};
 use crate::http::problem::{Problem, WrongMember};
 use crate::http::tags::Held;
+use crate::kit::tagged::TaggedJson;
 use crate::sale::coupon::create::Creation;
 use crate::sale::coupon::creation_keys::CreationKey;
 use crate::sale::coupon::input::NewCoupon;

@@ -166,12 +166,7 @@ async fn a_sale_that_has_just_ended_stays_for_a_while() {
 async fn a_window_that_has_closed_is_an_end_after_a_while() {
     let app = TestApp::start().await;
     let (coupon, _) = sale(&app).await;
-    let close = async |hours_ago: i64| {
-        let (opens_at, closes_at) =
-            (now() - TimeDelta::days(9), now() - TimeDelta::hours(hours_ago));
-        let window = json!({"opens_at": opens_at, "closes_at": closes_at});
-        assert_eq!(app.edit(coupon, &json!({"sale": window})).await.status, 200);
-    };
+    let close = async |hours_ago| app.let_window_end(coupon, TimeDelta::hours(hours_ago)).await;
     let state =
         async || app.get(&format!("/v1/coupons/{coupon}"), "").await.text("state").to_owned();
     close(23).await;
@@ -186,7 +181,8 @@ async fn a_window_that_has_closed_is_an_end_after_a_while() {
         panic!("Postgres answers");
     };
     assert_eq!(due.len(), 1);
-    close(-1).await;
+    let window = json!({"closes_at": now() + TimeDelta::hours(1)});
+    assert_eq!(app.edit(coupon, &json!({"sale": window})).await.status, 200);
     let late = flash_sale::sale::coupon::rules::Change::EndClosed(due[0].1);
     app.decide(coupon, late).await.expect("it may");
     assert_eq!(state().await, "active");

@@ -8,7 +8,20 @@ pub(super) type Row = (&'static str, &'static str, &'static str, f64);
 
 /// In arguments, `{first}` and `{second}` are the two sales, `{third}` is one that has ended, `{counted}` one whose counts
 /// have 300 changes, and `{thousand}` is so many ids.
-pub(super) const QUERIES: [Row; 60] = [
+pub(super) const QUERIES: [Row; 63] = [
+    ("the newest coupon", "SELECT (SELECT max(id) FROM coupons)", "", 2.0),
+    (
+        "opened payments that may be too old",
+        "AS \"is_old!\" FROM opened_payments",
+        "0, now(), 1000",
+        1_000.0,
+    ),
+    (
+        "jobs, with the orders that wait for each",
+        "SELECT id AS \"job_id: JobId\"",
+        "NULL, 21, 1000",
+        1_021.0,
+    ),
     (
         "closed orders of a user",
         "SELECT id FROM orders WHERE user_id = $1 AND id > $2 AND coupon_id = $3",
@@ -322,7 +335,20 @@ pub(super) const QUERIES: [Row; 60] = [
 ];
 
 /// Queries that read more, and the reason. None is run by a request of a user, or again and again.
-pub(super) const OTHERS: [(&str, &str); 7] = [
+pub(super) const OTHERS: [(&str, &str); 11] = [
+    (
+        "FROM audit WHERE subject_id = ANY($1) AND action = ANY($2)",
+        "the book of changes about one user's things, for an operator who exports the user",
+    ),
+    ("UPDATE audit SET after = after - 'note'", "the same for an operator who erases the user"),
+    (
+        "WHERE loaded_at IS NOT NULL AND removed_at IS NULL ORDER BY coupon_id",
+        "the sales that Redis holds, for an operator who exports or erases a user",
+    ),
+    (
+        "FROM dead_letters WHERE ($1 AND resolved_at IS NULL",
+        "a page of letters; `no_list_of_dead_letters_reads_more_than_ten_pages` runs it with each filter",
+    ),
     (
         "SELECT kind IS DISTINCT FROM 'regular'",
         "the count of all orders: a row for each coupon and status, and the changes of the last second",

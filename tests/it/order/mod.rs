@@ -9,11 +9,8 @@ mod model;
 // Units and orders against a model, with passes that die half-way.
 mod lifecycle_model;
 
-// Orders that an administrator moves for their buyers.
-mod for_buyers;
-
-// All unpaid orders of a coupon, cancelled by a job.
-mod jobs;
+// Orders that the staff moves.
+mod staff;
 
 // Orders that are not paid in time.
 mod expiry;

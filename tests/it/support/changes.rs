@@ -34,7 +34,7 @@ impl TestApp {
     pub async fn let_window_end(&self, coupon: CouponId, ago: TimeDelta) {
         let ms = ago.num_milliseconds();
         self.execute(&format!(
-            "UPDATE flash_sales SET opens_at = least(opens_at, now() - interval '1 day'),
+            "UPDATE flash_sales SET opens_at = least(opens_at, now() - interval '9 days'),
                                     closes_at = now() - interval '{ms} ms' WHERE coupon_id = {coupon};
              UPDATE coupons SET revision = revision + 1 WHERE id = {coupon}"
         ))

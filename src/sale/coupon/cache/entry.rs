@@ -8,7 +8,7 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use crate::base::limits;
-use crate::base::tagged::TaggedJson;
+use crate::kit::tagged::TaggedJson;
 use crate::sale::Failure;
 use crate::sale::coupon::read::StoredRow;
 

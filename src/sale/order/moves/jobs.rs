@@ -88,9 +88,11 @@ pub(in crate::sale) async fn list(
         r#"SELECT id AS "job_id: JobId", coupon_id AS "coupon_id: CouponId", key, reason,
                   created_at AS requested_at, cancelled, finished_at,
                   CASE WHEN finished_at IS NULL THEN
+                      -- In an order that an index has: else Postgres may read all orders for the first of these.
                       (SELECT count(*) FROM (SELECT FROM orders
                                              WHERE orders.coupon_id = jobs.coupon_id AND status = 'unpaid'
-                                               AND claimed_at < jobs.created_at LIMIT $3) AS waiting)
+                                               AND claimed_at < jobs.created_at
+                                             ORDER BY claimed_at LIMIT $3) AS waiting)
                   ELSE 0 END AS "left!"
            FROM jobs WHERE id < coalesce($1, 9223372036854775807) ORDER BY id DESC LIMIT $2"#,
         before.map(JobId::get),

@@ -34,9 +34,12 @@ const CALLED: [(&str, &str); 14] = [
 ];
 
 /// Codes that need no words of their own: the page can't cause them.
-const WORDLESS: [&str; 9] = [
+const WORDLESS: [&str; 11] = [
     "invalid_id",
     "invalid_idempotency_key",
+    // The page names a revision in the body, and sends no If-Match.
+    "invalid_if_match",
+    "precondition_failed",
     "invalid_query",
     "malformed_json",
     "unsupported_media_type",

@@ -86,7 +86,10 @@ const OF_ITEMS: &[Row] = &[
         &[("200 listed, unchanged", "waiting due"), ("200 not listed, unchanged", "none")],
     ),
     ("list of another pass", &[("200 not listed, unchanged", "waiting due none")]),
-    ("retry", &[("204", "waiting due"), ("404 postponed_not_found", "none")]),
+    (
+        "retry",
+        &[("204", "waiting"), ("204, unchanged", "due"), ("404 postponed_not_found", "none")],
+    ),
     ("list, by a user", &[("403 forbidden", "waiting due none")]),
     ("retry, by a user", &[("403 forbidden", "waiting due none")]),
     ("list, by a caller without token", &[("401 invalid_token", "waiting due none")]),

@@ -11,13 +11,14 @@ const WITH_A_KEY: [&str; 4] =
     ["/v1/coupons", "/v1/orders/{id}/redeem", "/v1/reconcile", "/v1/redemptions"];
 
 /// Answers to the second request that are not those to the first.
-const OTHER_ANSWERS: [(&str, u16, &str, &str); 3] = [
+const OTHER_ANSWERS: [(&str, u16, &str, &str); 4] = [
     // It was given up before, and not by this request.
     ("/v1/coupons/{id}/archive", 200, "/buyers_dropped", "null"),
     // The buyer is told the order.
     ("/v1/coupons/{id}/claims", 409, "/code", "already_claimed"),
     // No letter is left.
     ("/v1/dead-letters/retry", 200, "/orders", "0"),
+    ("/v1/dead-letters/discard", 200, "/discarded", "0"),
 ];
 
 #[tokio::test]

@@ -1,0 +1,7 @@
+//! Orders that the staff moves.
+
+// One order, moved for its buyer.
+mod for_buyers;
+
+// All unpaid orders of a coupon, cancelled by a job.
+mod jobs;
