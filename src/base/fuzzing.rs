@@ -2,6 +2,9 @@
 //!
 //! A target has seeds of its own, and those kept in `tests/fuzz/<target>/`: inputs that once broke it. Each seed is checked
 //! as it is first. An input that breaks the target is made small, by fewer and smaller changes, and kept there.
+//!
+//! With each run of the tests the same inputs are tried, as many of them as there is time for, so a test fails for a change
+//! of the code and not by chance. `make fuzz`, which names the time, tries other ones each time.
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,7 +14,8 @@ use std::time::{Duration, Instant};
 use aws_lc_rs::digest;
 use proptest::prelude::*;
 use proptest::sample::Index;
-use proptest::test_runner::{Config, TestCaseError, TestError, TestRunner};
+use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
+use uuid::Uuid;
 
 /// Time for each target when nothing else is said: some seconds for all of them, with each run of the tests.
 const SECONDS: u64 = 2;
@@ -42,13 +46,17 @@ impl Fuzz {
         }
         let inputs = (any::<Index>(), prop::collection::vec(change(), 0..8));
         let mut tried = 0_u64;
+        let mut round = first_round();
         while Instant::now() < deadline {
             let config = Config { cases: CASES, failure_persistence: None, ..Config::default() };
-            let outcome = TestRunner::new(config).run(&inputs, |(seed, changes)| {
-                let input = self.input(seed, &changes);
-                catch_unwind(AssertUnwindSafe(|| check(&input)))
-                    .map_err(|_| TestCaseError::fail("it panicked"))
-            });
+            round += 1;
+            let chance = TestRng::from_seed(RngAlgorithm::ChaCha, &round.to_le_bytes().repeat(2));
+            let outcome =
+                TestRunner::new_with_rng(config, chance).run(&inputs, |(seed, changes)| {
+                    let input = self.input(seed, &changes);
+                    catch_unwind(AssertUnwindSafe(|| check(&input)))
+                        .map_err(|_| TestCaseError::fail("it panicked"))
+                });
             if let Err(TestError::Fail(_, (seed, changes))) = outcome {
                 let input = self.input(seed, &changes);
                 let place = self.keep(&input);
@@ -142,9 +150,18 @@ fn change() -> impl Strategy<Value = Change> {
 }
 
 #[expect(clippy::disallowed_methods, reason = "a setting of the tests, not of the service")]
+fn asked_for() -> Option<String> {
+    std::env::var("FUZZ_SECONDS").ok()
+}
+
 fn seconds() -> u64 {
-    let text = std::env::var("FUZZ_SECONDS").ok();
-    text.map_or(SECONDS, |text| text.parse().expect("FUZZ_SECONDS is a number of seconds"))
+    let parsed = |text: String| text.parse().expect("FUZZ_SECONDS is a number of seconds");
+    asked_for().map_or(SECONDS, parsed)
+}
+
+/// Each round has inputs of its own.
+fn first_round() -> u128 {
+    if asked_for().is_some() { Uuid::new_v4().as_u128() >> 1 } else { 0 }
 }
 
 #[test]
