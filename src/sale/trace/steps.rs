@@ -51,7 +51,7 @@ impl StepName {
 
 /// A step with its times.
 #[derive(Clone, Debug, Serialize, ToSchema)]
-pub struct Step {
+pub struct TraceStep {
     /// The step.
     name: StepName,
     /// The file of the source that does it.
@@ -100,7 +100,7 @@ pub struct Trace {
     #[schema(minimum = 1)]
     batch_claims: Option<usize>,
     /// All steps, in their order.
-    steps: Vec<Step>,
+    steps: Vec<TraceStep>,
 }
 
 /// Facts of this process about the way into Postgres.
@@ -152,9 +152,9 @@ impl Trace {
     }
 }
 
-fn steps(claim: &TracedClaim, batch: Option<&Known>) -> Vec<Step> {
+fn steps(claim: &TracedClaim, batch: Option<&Known>) -> Vec<TraceStep> {
     let call = &claim.call;
-    let step = |name: StepName, times: Option<(Instant, Instant)>| Step {
+    let step = |name: StepName, times: Option<(Instant, Instant)>| TraceStep {
         name,
         file: name.file(),
         starts_us: times.map(|(from, _)| us(call.queued_at, from)),
