@@ -10,7 +10,7 @@
 //!   are still shown the older one. At [`limits::COUPON_SHOWN_MAX`] it is shown no more, and readers wait for the next.
 //! * The units left are shown for [`limits::LEFT_SHOWN_MAX`], then asked for again. The same question tells the
 //!   revision that Redis has: a newer one than the record's, or none, has the record read again at once.
-//! * One caller asks, and the others wait for the answer ([`entry::Entry`]). So a coupon costs five questions to Redis
+//! * One caller asks, and the others wait for the answer (`entry.rs`). So a coupon costs five questions to Redis
 //!   and one or two to Postgres a second, however many read it.
 //! * An id without a coupon is remembered like one with a coupon, in the same bounded memory. Most of them are not even
 //!   asked about: the id's own form proves that no coupon has it (`existing.rs`).
