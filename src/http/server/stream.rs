@@ -54,7 +54,7 @@ impl<Refusal> Watched<Refusal> {
         Self { stream, watch, refusal, replacing: None, half_closed: None }
     }
 
-    /// Whether the client may wait for a reply although it has closed its half. Sends the interim reply.
+    /// True if the client may wait for a reply although it has closed its half. Sends the interim reply.
     fn may_wait(&self) -> bool {
         self.watch.owes_reply()
             && self.watch.is_between_replies()

@@ -60,9 +60,9 @@ pub struct Watch {
     /// Whether there has been a request.
     served: AtomicBool,
     http2: AtomicBool,
-    /// Whether the client understands interim replies (RFC 9110, section 15.2).
+    /// True if the client understands interim replies (RFC 9110, section 15.2).
     http11: AtomicBool,
-    /// Whether the body of a request is read, and its next bytes have not come.
+    /// True while the body of a request is read and its next bytes have not come.
     body_awaited: AtomicBool,
     /// Whether a reply of the service has begun and not one byte of it has been written.
     reply_due: AtomicBool,
@@ -141,7 +141,7 @@ impl Watch {
         due || self.requests.load(Ordering::Relaxed) > 0 || self.http2.load(Ordering::Relaxed)
     }
 
-    /// Whether a client of HTTP/1.1 waits for a reply of known length, or for the rest of it.
+    /// True while a client of HTTP/1.1 waits for a reply of known length, or for the rest of it.
     pub fn owes_reply(&self) -> bool {
         let under_way = self.requests.load(Ordering::Relaxed) > 0
             || self.reply_due.load(Ordering::Relaxed)
@@ -150,7 +150,7 @@ impl Watch {
         self.http11.load(Ordering::Relaxed) && under_way && !streams
     }
 
-    /// Whether all that was written before the next reply has reached the kernel.
+    /// True if all bytes before the next reply have reached the kernel.
     pub fn is_between_replies(&self) -> bool {
         let due = self.reply_due.load(Ordering::Relaxed);
         !due && self.blocked_since.load(Ordering::Relaxed) == 0
@@ -163,7 +163,7 @@ impl Watch {
         }
     }
 
-    /// Whether a request waits for bytes of its body.
+    /// True while a request waits for bytes of its body.
     pub fn body_is_awaited(&self) -> bool {
         self.body_awaited.load(Ordering::Relaxed)
     }

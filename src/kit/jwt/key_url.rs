@@ -160,7 +160,7 @@ impl KeyUrl {
 /// Cost of a URL that is unprotected, and the remedy.
 pub const UNPROTECTED: &str = "keys of tokens come by http: a machine on the way could give itself any user's token; let --token-jwks-url begin with https://";
 
-/// Whether a machine on the way to this URL could put keys of its own there.
+/// True for a URL to which a machine on the way could answer with keys of its own.
 pub fn is_unprotected(url: &Uri) -> bool {
     let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
     let here = host == "localhost" || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
