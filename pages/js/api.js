@@ -3,6 +3,7 @@
 const TOKEN = 'flash-sale.token';
 const CLAIMED = 'flash-sale.claimed.';
 const DEMO = 'flash-sale.demo';
+const FREED = 'flash-sale.freed';
 
 /** The service ends each request within 12 s. */
 const PATIENCE_MS = 15_000;
@@ -35,6 +36,15 @@ export class Api {
     // Only the demo has a page that follows a claim.
     sessionStorage.setItem(DEMO, '');
     return null;
+  }
+
+  /** When an unpaid order of this tab was paid or closed, by this machine's clock, in ms; 0 if none was. */
+  get freedAt() {
+    return Number(sessionStorage.getItem(FREED));
+  }
+
+  noteFreed() {
+    sessionStorage.setItem(FREED, Date.now());
   }
 
   leave() {

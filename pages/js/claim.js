@@ -11,8 +11,10 @@ const LOOKS_MAX = LOOKS_MS.length + 12;
 const RETRY_MIN_MS = 1000;
 const RETRY_MAX_MS = 10_000;
 
-/** Refusals after which the same request is sent again. */
-export const AGAIN = ['overloaded', 'rate_limited', 'unavailable', 'recovering'];
+/** Refusals after which the same request is sent again; `coming_back` is the page's own word. */
+export const AGAIN = ['overloaded', 'rate_limited', 'unavailable', 'recovering', 'coming_back'];
+/** Time that the service may take until an order that is paid or closed counts no more as an unpaid one. */
+const FREED_MS = 30_000;
 /** Statuses of an order that has ended, so the user may claim again. */
 export const OVER = ['cancelled', 'expired', 'refunded'];
 /** Refusals that the state of the sale explains, until the next state comes. */
@@ -46,7 +48,8 @@ export class Claim {
   #looks = 0;
   #timer = null;
   #isLate = false;
-  #deeds = 0;
+  /** Number of claims and deeds that have begun or ended: what was asked before them is old. */
+  #acts = 0;
 
   constructor(api, coupon, changed) {
     this.#api = api;
@@ -92,7 +95,7 @@ export class Claim {
     const refusal = await this.#api.enter();
     if (refusal && !AGAIN.includes(refusal.code)) return this.#become({ phase: 'refused', code: 'invalid_token' });
     const reply = refusal ?? (await this.#api.claim(this.#coupon));
-    const { code } = reply;
+    const code = this.#isComingBack(reply) ? 'coming_back' : reply.code;
     if (reply.ok) {
       this.#hold(reply.body.order_id, reply.body.status, Date.parse(reply.body.claimed_at) || null);
     } else if (code === 'already_claimed') {
@@ -114,7 +117,17 @@ export class Claim {
     }
   }
 
+  /**
+   * The service lets go of an order a moment after it is closed or paid: until then it still tells the closed one, or
+   * counts it among those to be paid.
+   */
+  #isComingBack({ code, body }) {
+    if (code === 'too_many_unpaid_orders') return Date.now() - this.#api.freedAt < FREED_MS;
+    return code === 'already_claimed' && body.order_id === this.orderId && OVER.includes(this.status);
+  }
+
   #hold(orderId, status, claimedMs) {
+    this.#acts += 1;
     [this.#looks, this.#isLate] = [0, false];
     const traced = this.#api.isTraced(this.#coupon, orderId);
     this.#become({ phase: 'held', code: null, orderId, status, claimedMs, price: null, traced });
@@ -129,10 +142,10 @@ export class Claim {
   /** Looks at the claim, and again as long as something is to come. */
   async #look() {
     this.#timer = null;
-    const deeds = this.#deeds;
+    const acts = this.#acts;
     const reply = await this.#api.myClaim(this.#coupon);
-    // Overtaken by a deed, whose answer counts.
-    if (deeds !== this.#deeds) return this.#lookIn(RETRY_MIN_MS);
+    // Overtaken by a claim or a deed, whose answer counts.
+    if (acts !== this.#acts) return this.#timer === null && this.#lookIn(RETRY_MIN_MS);
     if (reply.ok) {
       const { order_id: orderId, status } = reply.body;
       if (orderId !== this.orderId) [this.claimedMs, this.price] = [null, null];
@@ -145,7 +158,7 @@ export class Claim {
         }
       }
       const traced = this.#api.isTraced(this.#coupon, orderId);
-      if (this.phase !== 'claiming') this.#become({ phase: 'held', code: null, orderId, status, traced });
+      if (!['claiming', 'again'].includes(this.phase)) this.#become({ phase: 'held', code: null, orderId, status, traced });
     }
     const over = reply.code === 'not_claimed' || reply.code === 'invalid_token' || reply.code === 'coupon_not_found';
     if (over) return;
@@ -158,9 +171,9 @@ export class Claim {
   async #do(deed, call) {
     if (this.deed !== null) return;
     this.#become({ deed, deedCode: null });
-    this.#deeds += 1;
+    this.#acts += 1;
     const reply = await call();
-    this.#deeds += 1;
+    this.#acts += 1;
     if (reply.ok && reply.body.pay_url) return this.#payAt(reply.body.pay_url);
     this.#become({ deed: null, deedCode: reply.ok ? null : reply.code, status: reply.body.status ?? this.status });
     // A status that is still to change, or an outcome that is unknown.
@@ -175,6 +188,7 @@ export class Claim {
   }
 
   #become(change) {
+    if (this.status === 'unpaid' && (change.status ?? 'unpaid') !== 'unpaid') this.#api.noteFreed();
     Object.assign(this, change);
     this.#changed();
   }

@@ -67,6 +67,8 @@ export default {
   "face.unavailable.more": "The claim may have gone through or not. The page asks again by itself; you can't end up with two.",
   "face.recovering": "The shop is catching up",
   "face.recovering.more": "The claim may have gone through or not. The page asks again by itself; you can't end up with two.",
+  "face.coming_back": "Your last order is being closed",
+  "face.coming_back.more": "Its unit is on its way back. The page asks again by itself; stay here.",
   "face.invalid_token": "Sign in first",
   "face.invalid_token.more": "This page can't tell you from others. Sign in at the shop, then come back.",
   "face.refused": "That didn't work",

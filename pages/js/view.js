@@ -1,7 +1,7 @@
 // The shopper's page as templates. Nothing here keeps state or calls the API.
 
 import { html, nothing, svg } from '../vendor/lit-html.js';
-import { OF_THE_SALE, OVER } from './claim.js';
+import { AGAIN, OF_THE_SALE, OVER } from './claim.js';
 import { ofSale, payByMs, wordOf } from './face.js';
 
 const ICONS = {
@@ -19,13 +19,12 @@ const ICON_OF = {
   loading: 'busy', unreachable: 'warn', coupon_not_found: 'no',
   sold_out: 'no', sale_paused: 'pause', sale_ended: 'no', claiming: 'busy', too_many_unpaid_orders: 'warn',
   too_many_closed_orders: 'warn',
-  overloaded: 'warn', rate_limited: 'warn', unavailable: 'warn', recovering: 'warn', invalid_token: 'warn',
+  overloaded: 'warn', rate_limited: 'warn', unavailable: 'warn', recovering: 'warn', coming_back: 'busy', invalid_token: 'warn',
   refused: 'warn', accepted: 'good', created: 'good', already_claimed: 'good', pending: 'good', in_review: 'warn', unpaid: 'good',
   paid: 'good', redeemed: 'good', cancelled: 'back', expired: 'back', refunding: 'busy', refunded: 'back',
 };
 
 const HELD = ['accepted', 'created', 'already_claimed', 'pending', 'in_review', 'unpaid', 'paid', 'redeemed', 'refunding'];
-const AGAIN = ['overloaded', 'rate_limited', 'unavailable', 'recovering'];
 /** Faces without a sale to show. */
 const BARE = ['loading', 'unreachable', 'coupon_not_found', 'no_sale'];
 

@@ -67,6 +67,8 @@ export default {
   "face.unavailable.more": "不确定是否抢到。页面会自动再问；绝不会抢到两份。",
   "face.recovering": "商店正在恢复",
   "face.recovering.more": "不确定是否抢到。页面会自动再问；绝不会抢到两份。",
+  "face.coming_back": "上一个订单正在关闭",
+  "face.coming_back.more": "名额正在退回。页面会自动再试，请留在此页。",
   "face.invalid_token": "请先登录",
   "face.invalid_token.more": "本页面无法识别您。请先在商店登录，再回到这里。",
   "face.refused": "没有成功",

@@ -74,6 +74,30 @@ async fn an_order_costs_what_the_coupon_cost_at_the_claim() {
     tab.close_clean().await;
 }
 
+/// The service takes up to half a second to take the closed order back; the page asks again until then.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_click_right_after_an_order_is_given_up_gets_a_new_one() {
+    let shop = Shop::open(&["--unpaid-orders-max", "1"]).await;
+    let [one, other] = [shop.sale(5, -1).await, shop.sale(5, -1).await];
+    let tab = shop.visit(Device::Desk, &format!("/sale/{one}")).await;
+    tab.shows("open").await;
+    tab.click("#claim").await;
+    for _ in 0..3 {
+        tab.shows("unpaid").await;
+        tab.click(".buttons .other").await;
+        tab.reads("Given up").await;
+        tab.click("#claim").await;
+    }
+    tab.shows("unpaid").await;
+    tab.click(".buttons .go").await;
+    tab.shows("paid").await;
+    shop.go(&tab, &format!("/sale/{other}")).await;
+    tab.shows("open").await;
+    tab.click("#claim").await;
+    tab.shows("unpaid").await;
+    tab.close().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_unit_that_is_given_up_brings_the_button_back_to_others() {
     let shop = Shop::open(&[]).await;

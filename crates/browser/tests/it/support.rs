@@ -361,7 +361,16 @@ impl Tab {
 
     /// Waits until the page has this face.
     pub async fn shows(&self, face: &str) {
-        eventually(&format!("the face {face}"), async || self.face().await == face).await;
+        let (what, mut seen) = (format!("the face {face}"), String::new());
+        eventually(&what, async || {
+            let now = self.face().await;
+            if now != seen {
+                println!("the page has the face {now:?}; {face:?} is awaited");
+                seen = now;
+            }
+            seen == face
+        })
+        .await;
     }
 
     /// Waits until the text of the page has these words.
