@@ -18,6 +18,9 @@ const SLOW_CROWD: &str = "document.querySelector('[name=shoppers]').value = 120;
     document.querySelector('[name=over_s]').value = 60;
     return ''";
 
+/// Steps of the followed claim that have a time.
+const KNOWN_STEPS: &str = "return String([...document.querySelectorAll('.way .took')].filter((it) => /\\d/.test(it.innerText)).length)";
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_storm_of_two_thousand_and_its_verdict() {
     let shop = Shop::open(&[]).await;
@@ -33,7 +36,7 @@ async fn a_storm_of_two_thousand_and_its_verdict() {
     assert_eq!(tab.text("#answers").await, "2,000 of 2,000 have their answer");
     assert_eq!(
         tab.text(".sums").await,
-        "sold 200 Rows in Postgres = 200 distinct buyers = 200 lost 0 oversold 0 twice to one 0"
+        "sold 200 rows in Postgres = 200 distinct buyers = 200 lost 0 oversold 0 twice to one 0"
             .to_owned()
     );
     assert_eq!(tab.said().await, "Every promise was kept");
@@ -46,6 +49,12 @@ async fn a_storm_of_two_thousand_and_its_verdict() {
     // The tab stays in, and sees the last storm.
     tab.reload().await;
     tab.reads("所有承诺都已兑现").await;
+    // One of its claims is followed; the crowd is no browser, so the way between the two is not known.
+    tab.click(".verdict a").await;
+    tab.reads("为什么不会丢失").await;
+    eventually("all of its steps", async || tab.eval(KNOWN_STEPS).await == "8").await;
+    assert_eq!(tab.text("[data-step=way]").await, "");
+    tab.picture("storm-followed-zh").await;
     tab.close_clean().await;
 }
 
