@@ -6,7 +6,7 @@ import { bar } from '../js/bar.js';
 /** Steps in which the claim waits, and those that make it last. The others are neither. */
 const WAITS = ['queue', 'log', 'batch'];
 const KEEPS = ['script', 'row'];
-/** What reads the request, and writes the reply. */
+/** File of the server, which reads the request and writes the reply. */
 const SERVER = 'src/http/server/mod.rs';
 
 /** Narrowest bar, in percent: a step of no time is still seen. */

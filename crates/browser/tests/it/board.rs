@@ -88,7 +88,7 @@ async fn edit(shop: &Shop, tab: &Tab, coupon: &str) {
     tab.picture("board-conflict").await;
     tab.click("#reload").await;
     let price = "return document.querySelector('[name=pay]').value";
-    eventually("the price of the other", async || tab.eval(price).await == "21").await;
+    eventually("the price of the other", async || tab.eval(price).await == "21.00").await;
     tab.fill("[name=title]", "Tea for three").await;
     tab.click("#dialog-do").await;
     tab.reads("Saved, in both stores.").await;
@@ -273,7 +273,7 @@ async fn the_book_of_changes_is_for_administrators_and_the_bar_for_what_is_serve
     let coupon = shop.sale(5, -1).await;
     shop.r#move(&coupon, "pause").await;
     let tab = shop.operator(Device::Phone).await;
-    for words in ["Coupon created", "Coupon paused", "state:paused"] {
+    for words in ["Coupon created", "Coupon paused", "state: active → paused"] {
         eventually(words, async || tab.text("#panel-book").await.contains(words)).await;
     }
     check(&tab, "the book, phone").await;

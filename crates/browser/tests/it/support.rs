@@ -488,12 +488,19 @@ impl Tab {
         self.client.screenshot().await.expect("a picture")
     }
 
-    /// Checks that no part of the page lies beside the screen.
+    /// Checks that no part of the page lies beside the screen, and none of a dialog beside it.
     pub async fn assert_fits(&self) {
         // The width of the window hides it: on a phone the browser makes the window as wide as the page.
         let width = self.eval("return String(document.documentElement.scrollWidth)").await;
         let width: u32 = width.parse().expect("a number");
         assert!(width <= self.device.size().0, "{:?}: the page is {width} wide", self.device);
+        let beside = "return String([...document.querySelectorAll('dialog[open]')].some((it) => it.scrollWidth > it.clientWidth))";
+        assert_eq!(
+            self.eval(beside).await,
+            "false",
+            "{:?}: a part lies beside the dialog",
+            self.device
+        );
     }
 
     /// Checks the page as it is by axe-core.

@@ -313,6 +313,21 @@ fn each_state_of_a_storm_has_words_in_both_languages() {
     }
 }
 
+#[test]
+fn the_bar_has_the_same_words_on_each_page() {
+    for language in ["en", "zh"] {
+        let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for page in ["board", "storm", "trace"] {
+            let words = words(&format!("{page}/{language}"));
+            for (key, word) in words.into_iter().filter(|(key, _)| key.starts_with("bar.")) {
+                found.entry(key).or_default().insert(word);
+            }
+        }
+        assert!(found.len() >= 5, "{found:?}");
+        assert!(found.values().all(|words| words.len() == 1), "{language}: {found:?}");
+    }
+}
+
 #[tokio::test]
 async fn each_step_of_a_claim_and_each_refusal_has_words_in_both_languages() {
     let [english, chinese] = ["trace/en", "trace/zh"].map(words);
