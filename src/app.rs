@@ -66,7 +66,7 @@ pub struct App {
     /// Tells the outcome of claims.
     pub claim_statuses: ClaimStatuses,
     /// Follows single claims: the API and the worker note what they did.
-    pub traces: Traces,
+    pub traces: Arc<Traces>,
     /// Live states of sales.
     pub live: LiveSales,
     /// All that an operator looks at.
@@ -272,7 +272,7 @@ impl App {
         let durability = Arc::new(Durability::looked_up(&stores.redis, config.durability).await?);
         let Base { metrics, postponed, loss, loader, coupons, coupon_changes, order_moves } =
             Base::new(&stores, (&lane_states, &durability), &shutdown)?;
-        let ClaimParts { orders, order_ids, locks, memories } =
+        let ClaimParts { orders, order_ids, locks, memories, traces } =
             ClaimParts::new(config, &stores, &clock, &shutdown);
         let layout = LayoutInUse::looked_up(pool).await?;
         let lanes = (&layout, &lane_states);
@@ -290,9 +290,9 @@ impl App {
             board: Board::new(sources, live.places(), shutdown.clone()),
             presence: presence(config, &stores, (&backlog, &metrics), &clock, &shutdown),
             live,
-            storms: storms(&stores, &coupons, &coupon_changes, &backlog, &shutdown),
+            storms: storms(&stores, (&coupons, &coupon_changes), (&backlog, &traces), &shutdown),
             claim_statuses: ClaimStatuses::new(&stores, &orders, &loader, &lane_states),
-            traces: Traces::new(pool.clone()),
+            traces,
             payments: Payments::new(pool.clone(), order_moves.clone(), postponed.clone(), config),
             expiry: Expiry::new(order_moves.clone(), postponed.clone(), config.payment_window()),
             cancellations: Cancellations::new(&stores, order_moves.clone(), postponed.clone()),
@@ -338,16 +338,18 @@ struct ClaimParts {
     order_ids: Arc<IdGenerator>,
     locks: ReentrantLocks,
     memories: Memories,
+    traces: Arc<Traces>,
 }
 
 impl ClaimParts {
     fn new(config: &Config, stores: &Stores, clock: &Clock, shutdown: &Shutdown) -> Self {
-        let pool = stores.pool.clone();
+        let pool = &stores.pool;
         Self {
-            orders: Orders::new(pool, config.batch_timeout(), config.payment_window()),
+            orders: Orders::new(pool.clone(), config.batch_timeout(), config.payment_window()),
             order_ids: id_generator(config, stores, clock),
             locks: buyers_locks(config, stores, shutdown),
             memories: empty_memories(config, stores, shutdown),
+            traces: Arc::new(Traces::new(pool.clone())),
         }
     }
 }
@@ -437,13 +439,12 @@ fn presence(
 
 fn storms(
     stores: &Stores,
-    coupons: &Arc<Coupons>,
-    changes: &Arc<CouponChanges>,
-    backlog: &Arc<Backlog>,
+    (coupons, changes): (&Arc<Coupons>, &Arc<CouponChanges>),
+    (backlog, traces): (&Arc<Backlog>, &Arc<Traces>),
     shutdown: &Shutdown,
 ) -> Storms {
-    let (coupons, changes) = (coupons.clone(), changes.clone());
-    Storms::new(stores, coupons, changes, backlog.clone(), shutdown.clone())
+    let sale = (coupons.clone(), changes.clone());
+    Storms::new(stores, sale, (backlog.clone(), traces.clone()), shutdown.clone())
 }
 
 fn archive(

@@ -16,7 +16,8 @@ export function emptyValues(kind, nowMs) {
 
 /** The values of a coupon's fields. */
 export function valuesOf(coupon, words) {
-  const major = (minor) => String(minor / 10 ** words.decimals(coupon.currency));
+  const decimals = words.decimals(coupon.currency);
+  const major = (minor) => (minor / 10 ** decimals).toFixed(decimals);
   const { title, sub_title, rules, sale } = coupon;
   return {
     title, sub_title, rules, pay: major(coupon.pay_cents), value: major(coupon.value_cents),

@@ -3,6 +3,9 @@
 import { html, nothing } from '../vendor/lit-html.js';
 import { chip, deed, icon, panel, table } from './parts.js';
 
+/** Stands for a value that is null. */
+const NONE = '–';
+
 export function letters(it, words, does) {
   const aside = it.letters_open > 0 ? chip({ tone: 'bad', key: 'open', number: it.letters_open }, 'letters', words) : nothing;
   const content =
@@ -66,7 +69,6 @@ export function recoveries(it, words) {
 
 /** The book of changes, as it was last read. */
 export function book({ board: it, book: read }, words, does) {
-  const values = (entry) => [entry.before, entry.after].map((part) => (part === null ? '' : JSON.stringify(part).replaceAll('"', '')));
   const content =
     read === null ? html`<p class="none">${words.of('book.reading')}</p>`
     : read.code !== null ? html`<p class="none">${words.of(read.code === 'forbidden' ? 'refused.forbidden' : 'book.failed')}</p>`
@@ -75,13 +77,29 @@ export function book({ board: it, book: read }, words, does) {
       ['when', (entry) => since(entry.at, it, words), 'when'],
       ['action', (entry) => html`<b>${words.of(`action.${entry.action}`)}</b>`],
       ['subject', (entry) => entry.subject ?? '–', 'mono'],
-      ['values', (entry) => {
-        const [before, after] = values(entry);
-        return html`<span class="aside">${before === '' ? after : `${before} → ${after}`}</span>`;
-      }, 'mono'],
+      ['values', (entry) => html`<span class="aside" lang="en">${changes(entry).join(' · ')}</span>`],
       ['actor', (entry) => html`${entry.actor ?? ''} <span class="aside">${entry.scope}</span>`, 'mono'],
     ], read.entries, words);
   return panel('book', words, html`<button class="other small" type="button" id="do-read_book" @click=${does.readBook}>${words.of('do.read_book')}</button>`, content, 'full');
+}
+
+/** The values of a change: `name: before → after`, or the one that there is. A value that was none, and is none, is left out. */
+function changes({ before, after }) {
+  const [was, is] = [values(before), values(after)];
+  return [...new Set([...was.keys(), ...is.keys()])].flatMap((name) => {
+    const both = [...new Set([was.get(name), is.get(name)])].filter((value) => value !== undefined);
+    return both.join() === NONE ? [] : [`${name}: ${both.join(' → ')}`];
+  });
+}
+
+/** The values of an object by name, also of objects in it. Times are cut to the second. */
+function values(object) {
+  return new Map(Object.entries(object ?? {}).flatMap(([name, value]) => {
+    if (value === null) return [[name, NONE]];
+    if (typeof value === 'object' && !Array.isArray(value)) return [...values(value)];
+    const text = Array.isArray(value) ? JSON.stringify(value) : String(value);
+    return [[name, text.replace(/^(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d)(\.\d+)?Z$/, '$1 $2 UTC')]];
+  }));
 }
 
 function since(time, it, words) {

@@ -4,6 +4,7 @@ const TOKEN = 'flash-sale.token';
 const CLAIMED = 'flash-sale.claimed.';
 const DEMO = 'flash-sale.demo';
 const FREED = 'flash-sale.freed';
+const TRIP = 'flash-sale.trip.';
 
 /** The service ends each request within 12 s. */
 const PATIENCE_MS = 15_000;
@@ -53,10 +54,21 @@ export class Api {
 
   async claim(coupon) {
     if (sessionStorage.getItem(CLAIMED + coupon) === null) sessionStorage.setItem(CLAIMED + coupon, '');
-    const more = sessionStorage.getItem(DEMO) === null ? {} : { 'x-trace': '1' };
-    const reply = await this.#send('POST', `/v1/coupons/${coupon}/claims`, undefined, more);
-    if (reply.ok && reply.timed) sessionStorage.setItem(CLAIMED + coupon, reply.body.order_id);
+    const path = `/v1/coupons/${coupon}/claims`;
+    if (sessionStorage.getItem(DEMO) === null) return this.#send('POST', path);
+    const trip = watchTrip(path);
+    const reply = await this.#send('POST', path, undefined, { 'x-trace': '1' });
+    if (reply.ok && reply.timed) {
+      sessionStorage.setItem(CLAIMED + coupon, reply.body.order_id);
+      trip.keep(reply.body.order_id);
+    }
     return reply;
+  }
+
+  /** Time from the request of this claim to its answer as this tab has measured it, in microseconds; null if it hasn't. */
+  trip(order) {
+    const ms = sessionStorage.getItem(TRIP + order);
+    return ms === null ? null : Math.round(1000 * Number(ms));
   }
 
   /** Whether the steps of this claim were measured, so that it can be followed. */
@@ -122,4 +134,29 @@ export class Api {
       return { ok: false, status: 0, code: 'unavailable', retryMs: 0, body: {} };
     }
   }
+}
+
+/**
+ * Watches for the browser's own times of the next request to a path. It may tell them before or after the reply is read;
+ * `keep` stores the time from the first byte sent to the first byte received, for this order.
+ */
+function watchTrip(path) {
+  const began = performance.now();
+  let order = null;
+  let ms = null;
+  const store = () => order !== null && ms !== null && sessionStorage.setItem(TRIP + order, ms);
+  const observer = new PerformanceObserver((list) => {
+    const found = list.getEntries().find((it) => it.startTime >= began && new URL(it.name).pathname === path);
+    if (!found) return;
+    observer.disconnect();
+    ms = found.responseStart - found.requestStart;
+    store();
+  });
+  observer.observe({ type: 'resource' });
+  return {
+    keep(of) {
+      order = of;
+      store();
+    },
+  };
 }

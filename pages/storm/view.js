@@ -93,6 +93,7 @@ function verdict(storm, words) {
       <h2 id="verdict" tabindex="-1">${picture(head.tone)}${words.of(head.key)}</h2>
       ${storm.verdict ? numbers(storm.verdict, words) : nothing}
       ${words.has(`${head.key}.more`) ? html`<p class="more">${words.of(`${head.key}.more`)}</p>` : nothing}
+      ${storm.followed ? html`<p class="more"><a href="/claim/${storm.followed}">${words.of('follow')}</a></p>` : nothing}
     </section>`;
 }
 
@@ -103,7 +104,7 @@ function numbers(verdict, words) {
   const shown = FAULTS.filter((fault) => ['lost', 'oversold', 'twice'].includes(fault) || verdict[fault] !== 0);
   return html`
     <div class="sums">
-      <dl>${count(sold, 'verdict.sold')}${count(rows, 'rows', sign(sold, rows))}${count(buyers, 'verdict.buyers', sign(rows, buyers))}</dl>
+      <dl>${count(sold, 'verdict.sold')}${count(rows, 'verdict.rows', sign(sold, rows))}${count(buyers, 'verdict.buyers', sign(rows, buyers))}</dl>
       <dl>${shown.map((fault) => count(verdict[fault], `verdict.${fault}`, nothing, verdict[fault] !== 0))}${verdict.closed ? count(verdict.closed, 'verdict.closed', nothing, true) : nothing}</dl>
     </div>
     <dl class="times">

@@ -22,7 +22,7 @@ const api = new Api();
 const words = new Words({ en, zh });
 const [, order] = location.pathname.match(/^\/claim\/([^/]+)$/) ?? [];
 /** `line` says how the page stands to the service; `refused` is the code of the last refusal. */
-const state = { order, trace: null, refused: null, served: [], line: 'connecting' };
+const state = { order, trace: null, trip: api.trip(order), refused: null, served: [], line: 'connecting' };
 let late = 0;
 let said = null;
 

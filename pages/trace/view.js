@@ -6,6 +6,8 @@ import { bar } from '../js/bar.js';
 /** Steps in which the claim waits, and those that make it last. The others are neither. */
 const WAITS = ['queue', 'log', 'batch'];
 const KEEPS = ['script', 'row'];
+/** File of the server, which reads the request and writes the reply. */
+const SERVER = 'src/http/server/mod.rs';
 
 /** Narrowest bar, in percent: a step of no time is still seen. */
 const BAR_MIN = 0.8;
@@ -20,8 +22,8 @@ export function page(state, words, does) {
     <main class="desk" id="trace" tabindex="-1">
       <div class="title"><h1>${words.of('title')}</h1>${trace ? badge(trace, words) : nothing}</div>
       ${trace ? html`
-        <div class="pair">${when(trace, words)}${what(trace, words)}</div>
-        ${why(trace, words)}`
+        <div class="pair">${when(trace, state.trip, words)}${what(trace, words)}</div>
+        ${why(trace, state.trip, words)}`
     : html`<section class="panel"><p class="none">${words.of(refused === null ? 'loading' : words.has(`refused.${refused}`) ? `refused.${refused}` : 'refused.other')}</p></section>`}
     </main>`;
 }
@@ -31,29 +33,50 @@ function badge({ row_after: after }, words) {
   return html`<p class="badge" data-tone="good">${icon('good')}<span>${words.of('row.after')} <b>${time(after.us, after.approximate, words)}</b></span></p>`;
 }
 
-function when({ steps, written_at: writtenAt }, words) {
+/**
+ * The way between browser and service: what the browser has waited for longer than the service took. Only the sum of
+ * both ways is known, so the picture has half of it on each side of the service's steps.
+ */
+function wayOf(steps, trip) {
+  if (trip === null) return null;
+  const answer = steps.find((step) => step.name === 'answer');
+  const served = answer.starts_us + answer.took_us;
+  const took = Math.max(0, trip - served);
+  return { took, there: [0, took / 2], back: [took / 2 + served, took + served] };
+}
+
+function when({ steps, written_at: writtenAt }, trip, words) {
   const known = steps.filter((step) => step.took_us !== null);
-  const { end, marks } = scale(Math.max(...known.map((step) => step.starts_us + step.took_us)) / 1000);
+  const way = wayOf(steps, trip);
+  // The picture begins when the request leaves the browser, if that is known.
+  const first = way === null ? 0 : way.there[1];
+  const last = Math.max(way === null ? 0 : way.back[1], ...known.map((step) => first + step.starts_us + step.took_us));
+  const { end, marks } = scale(last / 1000);
+  const spans = (step) => (step.took_us === null ? [] : [[first + step.starts_us, first + step.starts_us + step.took_us]]);
   const isMissing = writtenAt !== null && known.length < steps.length;
   return html`
     <section class="panel when" aria-labelledby="when">
       <div class="head"><h2 id="when">${words.of('when')}</h2><p class="aside">${words.of('clocks')}</p></div>
       <p class="marks" aria-hidden="true"><span></span><svg>${marks.map((mark) => svg`<text x="${(100 * mark) / end}%" y="70%" text-anchor=${mark === 0 ? 'start' : mark === end ? 'end' : 'middle'}>${words.number.format(mark)}</text>`)}</svg><b>ms</b></p>
-      <ol class="way">${steps.map((step) => row(step, end, writtenAt, words))}</ol>
+      <ol class="way">
+        ${way === null ? nothing : row({ name: 'way', file: SERVER, took_us: way.took, approximate: true }, [way.there, way.back], end, writtenAt, words)}
+        ${steps.map((step) => row(step, spans(step), end, writtenAt, words))}</ol>
       ${isMissing ? html`<p class="aside">${words.of('unknown')}</p>` : nothing}
       <ul class="legend" aria-hidden="true">${['waits', 'keeps', 'passes'].map((kind) => html`<li><svg viewBox="0 0 10 10"><rect class=${kind} width="10" height="10" rx="2"/></svg>${words.of(`kind.${kind}`)}</li>`)}</ul>
     </section>`;
 }
 
-function row(step, end, writtenAt, words) {
-  const { name, file, starts_us: starts, took_us: took, approximate } = step;
+/** A step, with its spans of time in a picture of so many ms. */
+function row({ name, file, took_us: took, approximate }, spans, end, writtenAt, words) {
   const unknown = words.of(writtenAt === null ? 'step.next' : 'step.unknown');
-  const width = took === null ? 0 : Math.max(took / 10 / end, BAR_MIN);
-  const from = took === null ? 0 : Math.min(starts / 10 / end, 100 - width);
+  const bar = ([from, to]) => {
+    const width = Math.max((to - from) / 10 / end, BAR_MIN);
+    return svg`<rect class=${kindOf(name)} x="${Math.min(from / 10 / end, 100 - width)}%" width="${width}%" y="22%" height="56%" rx="3"/>`;
+  };
   return html`
     <li data-step=${name}>
       <span class="what"><b>${words.of(`step.${name}`)}</b><code>${file}</code></span>
-      <svg class="bar" aria-hidden="true"><line x1="0" x2="100%" y1="50%" y2="50%"/>${took === null ? nothing : svg`<rect class=${kindOf(name)} x="${from}%" width="${width}%" y="22%" height="56%" rx="3"/>`}</svg>
+      <svg class="bar" aria-hidden="true"><line x1="0" x2="100%" y1="50%" y2="50%"/>${spans.map(bar)}</svg>
       ${took === null ? html`<span class="took"><span aria-hidden="true">–</span><span class="unseen">${unknown}</span></span>`
     : html`<span class="took">${time(took, approximate, words)}</span>`}
     </li>`;
@@ -84,11 +107,12 @@ function short(worker) {
 }
 
 /** What a crash in each step means. */
-function why({ steps }, words) {
+function why({ steps }, trip, words) {
+  const names = [...(trip === null ? [] : ['way']), ...steps.map((step) => step.name)];
   return html`
     <section class="panel why" aria-labelledby="why">
       <div class="head"><h2 id="why">${words.of('why')}</h2><p class="aside">${words.of('why.more')}</p></div>
-      <dl>${steps.map(({ name }) => html`<div><dt>${words.of(`step.${name}`)}</dt><dd>${words.of(`crash.${name}`)}</dd></div>`)}</dl>
+      <dl>${names.map((name) => html`<div><dt>${words.of(`step.${name}`)}</dt><dd>${words.of(`crash.${name}`)}</dd></div>`)}</dl>
     </section>`;
 }
 

@@ -55,7 +55,7 @@ impl Client {
     /// Creates a coupon.
     pub async fn create(&self, token: &str, coupon: &Value) -> anyhow::Result<CouponId> {
         let token = HeaderValue::try_from(format!("Bearer {token}"))?;
-        let sent = self.post("/v1/coupons", token, coupon.to_string()).await;
+        let sent = self.send("/v1/coupons", token, (coupon.to_string(), false)).await;
         let (status, body) = sent.with_context(|| format!("no service answers at {}", self.url))?;
         if status != StatusCode::CREATED {
             bail!("the sale could not be made: {status} {}", body["detail"]);
@@ -63,9 +63,9 @@ impl Client {
         Ok(serde_json::from_value(body["id"].clone())?)
     }
 
-    /// Claims a unit of a coupon.
-    pub async fn claim(&self, path: &str, token: HeaderValue) -> Answer {
-        let Ok((status, body)) = self.post(path, token, String::new()).await else {
+    /// Claims a unit of a coupon; `is_traced` asks for the times of the claim.
+    pub async fn claim(&self, path: &str, token: HeaderValue, is_traced: bool) -> Answer {
+        let Ok((status, body)) = self.send(path, token, (String::new(), is_traced)).await else {
             return Answer::Unknown(PAUSE);
         };
         if let Ok(order) = serde_json::from_value(body["order_id"].clone()) {
@@ -81,11 +81,11 @@ impl Client {
         }
     }
 
-    async fn post(
+    async fn send(
         &self,
         path: &str,
         token: HeaderValue,
-        body: String,
+        (body, is_traced): (String, bool),
     ) -> anyhow::Result<(StatusCode, Value)> {
         let mut request = Request::builder()
             .method(Method::POST)
@@ -93,6 +93,9 @@ impl Client {
             .header(header::AUTHORIZATION, token);
         if !body.is_empty() {
             request = request.header(header::CONTENT_TYPE, "application/json");
+        }
+        if is_traced {
+            request = request.header("x-trace", "1");
         }
         let request = request.body(Body::from(body))?;
         timeout(limits::STORM_REQUEST_MAX, async {

@@ -31,6 +31,10 @@ pub struct Crowd<'a> {
     tally: Mutex<Tally>,
 }
 
+/// The first shoppers ask for the times of their claims, and of the others one in so many: among the newest winners of
+/// any storm there is a claim that can be followed.
+const TRACED: (u32, u32) = (limits::STORM_CONNECTIONS_MAX as u32, 100);
+
 /// Number of shoppers, and when they ask.
 pub struct Habits {
     pub shoppers: u32,
@@ -102,13 +106,14 @@ impl<'a> Crowd<'a> {
         sleep_until(due).await;
         let header = format!("Bearer {}", (self.token)(number));
         let header = HeaderValue::try_from(header).expect("a token is plain ASCII");
-        let (outcome, order) = self.ask(&header).await;
+        let is_traced = number < TRACED.0 || number.is_multiple_of(TRACED.1);
+        let (outcome, order) = self.ask(&header, is_traced).await;
         self.note(due, outcome, self.promise(number, order));
         // Spread over the crowd.
         if number.wrapping_mul(37) % 100 >= self.twice {
             return;
         }
-        let again = self.ask(&header).await;
+        let again = self.ask(&header, false).await;
         let mut tally = self.tally.lock().expect("no holder of this lock panics");
         match (order, again) {
             // No answer, twice or once, contradicts none.
@@ -126,10 +131,10 @@ impl<'a> Crowd<'a> {
     }
 
     /// Asks until there is an answer, or patience ends.
-    async fn ask(&self, token: &HeaderValue) -> (Outcome, Option<OrderId>) {
+    async fn ask(&self, token: &HeaderValue, is_traced: bool) -> (Outcome, Option<OrderId>) {
         let mut unknown = false;
         while self.start.elapsed() < self.over + limits::STORM_PATIENCE {
-            let pause = match self.client.claim(&self.path, token.clone()).await {
+            let pause = match self.client.claim(&self.path, token.clone(), is_traced).await {
                 Answer::Order(order) => return (Outcome::Won, Some(order)),
                 Answer::SoldOut => return (Outcome::SoldOut, None),
                 Answer::Refused => return (Outcome::Refused, None),

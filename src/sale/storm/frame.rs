@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::lines::{self, End, Line, Outcome, Repeats};
 use super::plan::Plan;
 use super::verdict::{Told, Verdict};
-use crate::sale::ids::CouponId;
+use crate::sale::ids::{CouponId, OrderId};
 
 /// Part of a storm that is under way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -73,6 +73,8 @@ pub struct Frame {
     verdict: Option<Verdict>,
     /// Reason why there will be no verdict.
     no_verdict: Option<NoVerdict>,
+    /// Order of a claim that can be followed, once the storm is over.
+    followed: Option<OrderId>,
 }
 
 /// A storm that is under way.
@@ -93,6 +95,7 @@ pub struct Storm {
     end: Option<End>,
     verdict: Option<Verdict>,
     no_verdict: Option<NoVerdict>,
+    followed: Option<OrderId>,
 }
 
 impl Storm {
@@ -113,6 +116,7 @@ impl Storm {
             end: None,
             verdict: None,
             no_verdict: None,
+            followed: None,
         }
     }
 
@@ -167,9 +171,10 @@ impl Storm {
         self.end.unwrap_or_default()
     }
 
-    /// The storm is over.
-    pub fn end(&mut self, outcome: Result<Verdict, NoVerdict>) {
+    /// The storm is over; `followed` is the order of a claim of it that was measured.
+    pub fn end(&mut self, outcome: Result<Verdict, NoVerdict>, followed: Option<OrderId>) {
         self.stage = Stage::Done;
+        self.followed = followed;
         self.rate = 0.0;
         match outcome {
             Ok(verdict) => self.verdict = Some(verdict),
@@ -204,6 +209,7 @@ impl Storm {
                 .collect(),
             verdict: self.verdict.clone(),
             no_verdict: self.no_verdict,
+            followed: self.followed,
         }
     }
 }

@@ -46,6 +46,7 @@ use crate::sale::coupon::model::CouponState;
 use crate::sale::coupon::rules::Change;
 use crate::sale::ids::CouponId;
 use crate::sale::log::backlog::Backlog;
+use crate::sale::trace::Traces;
 use crate::sale::{Failure, Stores};
 use frame::Storm;
 pub use frame::{Frame, NoVerdict, Stage};
@@ -62,6 +63,8 @@ struct Shared {
     coupons: Arc<Coupons>,
     changes: Arc<CouponChanges>,
     backlog: Arc<Backlog>,
+    /// Has the claims of the crowd that asked for their times.
+    traces: Arc<Traces>,
     frames: watch::Sender<Option<Arc<Frame>>>,
     /// Stops the storm that is under way.
     current: Mutex<Option<CancellationToken>>,
@@ -80,9 +83,8 @@ impl Storms {
     /// Storms on these stores.
     pub fn new(
         stores: &Stores,
-        coupons: Arc<Coupons>,
-        changes: Arc<CouponChanges>,
-        backlog: Arc<Backlog>,
+        (coupons, changes): (Arc<Coupons>, Arc<CouponChanges>),
+        (backlog, traces): (Arc<Backlog>, Arc<Traces>),
         shutdown: Shutdown,
     ) -> Self {
         let places = Arc::new(Semaphore::new(limits::STORM_WATCHERS_MAX));
@@ -93,6 +95,7 @@ impl Storms {
             coupons,
             changes,
             backlog,
+            traces,
             frames,
             current,
             places,
@@ -158,7 +161,8 @@ impl Shared {
         {
             tracing::warn!(%coupon, %error, "the sale of a storm could not be ended; its window ends it");
         }
-        storm.end(outcome);
+        let followed = storm.coupon.and_then(|coupon| self.traces.newest_of(coupon));
+        storm.end(outcome, followed);
         self.show(&storm);
     }
 

@@ -33,7 +33,7 @@ use std::sync::{Mutex, MutexGuard};
 use chrono::{DateTime, Utc};
 use sqlx::PgPool;
 
-use crate::sale::ids::{OrderId, UserId};
+use crate::sale::ids::{CouponId, OrderId, UserId};
 use notes::{TracedBatch, TracedClaim};
 use rings::{Batches, Claims};
 use steps::{Acknowledged, Known, Trace};
@@ -60,6 +60,11 @@ impl Traces {
     /// Notes a claim.
     pub fn note_claim(&self, claim: TracedClaim) {
         lock(&self.claims).push(claim);
+    }
+
+    /// Order of the newest claim on this coupon that was measured.
+    pub fn newest_of(&self, coupon: CouponId) -> Option<OrderId> {
+        lock(&self.claims).newest_of(coupon)
     }
 
     /// Notes a batch.

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 
 use super::notes::{TracedBatch, TracedClaim};
 use crate::base::limits;
-use crate::sale::ids::OrderId;
+use crate::sale::ids::{CouponId, OrderId};
 use crate::sale::log::EntryId;
 
 /// The last claims that were measured.
@@ -21,6 +21,11 @@ impl Claims {
 
     pub fn find(&self, order: OrderId) -> Option<TracedClaim> {
         self.0.iter().rev().find(|claim| claim.order == order).copied()
+    }
+
+    /// Order of the newest one on this coupon.
+    pub fn newest_of(&self, coupon: CouponId) -> Option<OrderId> {
+        self.0.iter().rev().find(|claim| claim.coupon == coupon).map(|claim| claim.order)
     }
 }
 
@@ -68,7 +73,7 @@ mod tests {
 
     use super::super::probe::Call;
     use super::*;
-    use crate::sale::ids::{CouponId, UserId};
+    use crate::sale::ids::UserId;
 
     fn order(number: usize) -> OrderId {
         OrderId::new(i64::try_from(number).unwrap()).unwrap()
@@ -117,6 +122,8 @@ mod tests {
         assert!(claims.find(order(last)).is_some());
         assert!(claims.find(order(last - limits::TRACED_CLAIMS_MAX)).is_none());
         assert!(claims.find(order(last - limits::TRACED_CLAIMS_MAX + 1)).is_some());
+        assert_eq!(claims.newest_of(CouponId::compose(1, 1)), Some(order(last)));
+        assert_eq!(claims.newest_of(CouponId::compose(2, 1)), None);
     }
 
     #[test]

@@ -177,7 +177,7 @@ async fn an_order_that_is_on_its_way_has_no_fault_that_axe_knows() {
 }
 
 /// Checks a state in both themes.
-async fn check(tab: &Tab, device: Device, face: &str) {
+pub async fn check(tab: &Tab, device: Device, face: &str) {
     tab.shows(face).await;
     tab.assert_fits().await;
     for _ in 0..2 {

@@ -1,14 +1,12 @@
 //! The board, as an operator uses it: a sale from its creation to its end, and what goes wrong.
 
-use std::process::{Command, Stdio};
-
 use fantoccini::key::Key;
-use private_servers::testing::{Process, eventually};
+use private_servers::testing::eventually;
 use sample_gateway::{Faults, Sample, Settings};
 use serde_json::json;
 use tokio::net::TcpListener;
 
-use crate::support::{Device, Servers, Shop, Tab};
+use crate::support::{Device, SECRET, Servers, Shop, Tab, worker};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_operator_runs_a_sale() {
@@ -90,7 +88,7 @@ async fn edit(shop: &Shop, tab: &Tab, coupon: &str) {
     tab.picture("board-conflict").await;
     tab.click("#reload").await;
     let price = "return document.querySelector('[name=pay]').value";
-    eventually("the price of the other", async || tab.eval(price).await == "21").await;
+    eventually("the price of the other", async || tab.eval(price).await == "21.00").await;
     tab.fill("[name=title]", "Tea for three").await;
     tab.click("#dialog-do").await;
     tab.reads("Saved, in both stores.").await;
@@ -165,9 +163,6 @@ async fn a_dead_letter_is_tried_again_and_discarded_and_a_finding_is_spelled_out
     tab.close().await;
 }
 
-/// A secret that the gateway knows, too.
-const SECRET: &str = "a secret of the tests, of 32 bytes or more";
-
 #[tokio::test(flavor = "multi_thread")]
 async fn money_without_an_order_goes_back_and_an_item_that_was_put_aside_is_tried_again() {
     let gateway = refusing_gateway().await;
@@ -205,9 +200,14 @@ async fn money_without_an_order_goes_back_and_an_item_that_was_put_aside_is_trie
         tries.parse().expect("a number")
     };
     let before = tries().await;
-    tab.click("#panel-postponed .retry_item").await;
-    tab.click("#dialog-do").await;
-    tab.reads("It is due now.").await;
+    // An item that is due already is not made due: that is no change, and not in the book.
+    eventually("the item is made due", async || {
+        tab.click("#panel-postponed .retry_item").await;
+        tab.click("#dialog-do").await;
+        tab.reads("It is due now.").await;
+        tab.text("#panel-book").await.contains("Postponed item made due")
+    })
+    .await;
     eventually("the pass tries again", async || tries().await > before).await;
 
     tab.click("#panel-payments .close_payment").await;
@@ -218,9 +218,7 @@ async fn money_without_an_order_goes_back_and_an_item_that_was_put_aside_is_trie
     check(&tab, "the dialog of a payment").await;
     tab.click("#dialog-do").await;
     eventually("no payment waits", async || tab.text("#panel-payments").await.is_empty()).await;
-    for change in
-        ["Payment handed back", "Postponed item made due", "Payment closed", "returned in cash"]
-    {
+    for change in ["Payment handed back", "Payment closed", "returned in cash"] {
         eventually(change, async || tab.text("#panel-book").await.contains(change)).await;
     }
     tab.close_clean().await;
@@ -235,13 +233,47 @@ async fn refusing_gateway() -> Sample {
     Sample::start(listener, settings).expect("it has an address")
 }
 
+/// Redis loses all that it has while a sale goes on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_recovery_is_on_the_board_and_its_sale_goes_on() {
+    let servers = Servers::start().await;
+    let shop = Shop::open(&servers.arguments()).await;
+    let coupon = shop.sale(20, -1).await;
+    for _ in 0..3 {
+        let other = shop.other_claims(&coupon).await;
+        shop.other_is_written(&other).await;
+    }
+    let tab = shop.operator(Device::Desk).await;
+    sentence(&tab, "well").await;
+    servers.redis(&["FLUSHALL"]);
+    shop.other_claims(&coupon).await;
+    eventually("the recovery", async || {
+        let panel = tab.text("#panel-recoveries").await;
+        !panel.is_empty() && !panel.contains("not finished")
+    })
+    .await;
+    let cell = async |name| tab.text(&format!("#panel-recoveries td[data-label='{name}']")).await;
+    // The other sale is the demo's own.
+    assert_eq!(cell("Sales built anew").await, "2");
+    assert_eq!(cell("Claims lost").await, "0");
+    check(&tab, "a recovery").await;
+    tab.eval("document.getElementById('panel-recoveries').scrollIntoView(); return ''").await;
+    tab.picture("board-recovery").await;
+    assert_eq!(shop.coupon(&coupon).await["sale"]["left"], 16);
+    tab.close_clean().await;
+    let tab = shop.operator(Device::Phone).await;
+    tab.reads("Recoveries of lanes").await;
+    check(&tab, "a recovery, phone").await;
+    tab.close_clean().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_book_of_changes_is_for_administrators_and_the_bar_for_what_is_served() {
     let shop = Shop::open(&["--pages", "board"]).await;
     let coupon = shop.sale(5, -1).await;
     shop.r#move(&coupon, "pause").await;
     let tab = shop.operator(Device::Phone).await;
-    for words in ["Coupon created", "Coupon paused", "state:paused"] {
+    for words in ["Coupon created", "Coupon paused", "state: active → paused"] {
         eventually(words, async || tab.text("#panel-book").await.contains(words)).await;
     }
     check(&tab, "the book, phone").await;
@@ -397,11 +429,4 @@ async fn check(tab: &Tab, what: &str) {
         tab.eval(&format!("document.documentElement.dataset.theme = '{theme}'; return ''")).await;
         tab.assert_accessible(&format!("{what}, {theme}")).await;
     }
-}
-
-/// A worker beside the demo.
-fn worker(shop: &Shop, urls: &[&str]) -> Process {
-    let mut command = Command::new(shop.binary());
-    command.args(["serve", "--roles", "worker"]).args(urls).stdin(Stdio::null());
-    Process::spawn(command)
 }

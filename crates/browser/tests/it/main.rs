@@ -17,6 +17,9 @@ mod trace;
 // The page for all: keyboard, languages, contrasts and sizes.
 mod access;
 
+// Claims that wait for others.
+mod waits;
+
 // The pictures of the documents.
 mod pictures;
 

@@ -1,7 +1,9 @@
 //! The page of a sale, as shoppers use it: no test loads a page again unless it is about that.
 
 use private_servers::testing::eventually;
+use serde_json::json;
 
+use crate::access::check;
 use crate::support::{Device, Shop};
 
 /// Holds the reply with the first list of orders back until `deliver` is called, and lets none through while `away`.
@@ -85,7 +87,7 @@ async fn a_click_right_after_an_order_is_given_up_gets_a_new_one() {
     for _ in 0..3 {
         tab.shows("unpaid").await;
         tab.click(".buttons .other").await;
-        tab.reads("Given up").await;
+        tab.shows("open").await;
         tab.click("#claim").await;
     }
     tab.shows("unpaid").await;
@@ -217,3 +219,83 @@ async fn a_page_without_a_place_for_its_stream_asks_now_and_then() {
     second.close_clean().await;
     first.close_clean().await;
 }
+
+/// A repeat is no error: a tab that doesn't know of its claim is told the order.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_repeat_is_told_its_order_and_a_date_of_another_year_names_it() {
+    let shop = Shop::open(&[]).await;
+    for device in [Device::Phone, Device::Desk] {
+        let coupon = shop.sale(2, -1).await;
+        let tab = shop.visit(device, &format!("/sale/{coupon}")).await;
+        tab.shows("open").await;
+        tab.click("#claim").await;
+        tab.shows("unpaid").await;
+        tab.eval(&format!("sessionStorage.removeItem('flash-sale.claimed.{coupon}'); return ''"))
+            .await;
+        tab.reload().await;
+        tab.shows("open").await;
+        tab.click("#claim").await;
+        tab.reads("You have it already").await;
+        check(&tab, device, "unpaid").await;
+        tab.reads("1 left").await;
+        tab.close_clean().await;
+    }
+    let coupon = shop.sale(2, 400 * 86_400).await;
+    let tab = shop.visit(Device::Phone, &format!("/sale/{coupon}")).await;
+    tab.shows("sale_not_started").await;
+    let year = "return String(new Date(Date.now() + 400 * 86400e3).getFullYear())";
+    let year = tab.eval(year).await;
+    assert!(tab.text(".foot").await.contains(&year), "{}", tab.text(".foot").await);
+    tab.close_clean().await;
+}
+
+/// A hidden page has no stream: a browser has six connections to a host.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hidden_page_watches_nothing_and_a_late_message_opens_no_sale_early() {
+    let shop = Shop::open(&[]).await;
+    let coupon = shop.sale(5, -1).await;
+    let tab = shop.visit(Device::Phone, &format!("/sale/{coupon}")).await;
+    tab.shows("open").await;
+    tab.eval(HIDE).await;
+    shop.r#move(&coupon, "pause").await;
+    assert_eq!(tab.eval_later(CLOCK).await, json!([]));
+    tab.eval("window.show(); return ''").await;
+    tab.shows("sale_paused").await;
+    // While it was hidden nothing has come, and then one request did.
+    assert_eq!(tab.eval("return String(window.streams)").await, "1");
+    tab.close_clean().await;
+}
+
+/// Hides the page until `show` is called, and counts the streams that are asked for from then on.
+const HIDE: &str = "
+    const { fetch } = window;
+    window.streams = 0;
+    window.fetch = (path, options) => {
+        window.streams += Number(path.endsWith('/live'));
+        return fetch(path, options);
+    };
+    const turn = (hidden) => {
+        Object.defineProperty(document, 'hidden', { value: hidden, configurable: true });
+        document.dispatchEvent(new Event('visibilitychange'));
+    };
+    window.show = () => turn(false);
+    turn(true);
+    return ''";
+
+/// Tells what is wrong with a clock that has heard late messages only.
+const CLOCK: &str = "
+    const [tell] = arguments;
+    const module = document.querySelector('link[href$=\\'js/clock.js\\']').href;
+    import(module).then(({ Clock }) => {
+        const truth = () => performance.now() + 1e12;
+        const clock = new Clock();
+        const hear = (late) => clock.heard(truth() - late);
+        const behind = () => truth() - clock.now();
+        const wrong = [];
+        for (const late of [60000, 5000, 120000]) hear(late);
+        if (behind() < 4999) wrong.push('early: the least late message counts');
+        if (behind() > 59000) wrong.push('late: a later message counts more');
+        for (let more = 0; more < 30; more += 1) hear(90000);
+        if (behind() < 89999) wrong.push('an old message counts for ever');
+        tell(wrong);
+    }, (error) => tell([String(error)]));";

@@ -2,6 +2,7 @@
 
 use fantoccini::key::Key;
 use private_servers::testing::eventually;
+use serde_json::json;
 
 use crate::support::{Device, Shop, Tab};
 
@@ -18,11 +19,32 @@ const SLOW_CROWD: &str = "document.querySelector('[name=shoppers]').value = 120;
     document.querySelector('[name=over_s]').value = 60;
     return ''";
 
+/// Tells what is wrong with the squares of large crowds on small screens: one square stands for several shoppers there.
+const SQUARES: &str = "
+    const [tell] = arguments;
+    const module = document.querySelector('link[href$=\\'storm/squares.js\\']').href;
+    import(module).then(({ layout, squares }) => {
+        const wrong = [];
+        for (const width of [320, 360, 1200]) for (const shoppers of [1, 2000, 10000, 100000]) {
+            const { cell, columns, high, each } = layout(shoppers, width);
+            const room = `${shoppers} shoppers on ${width} px: ${JSON.stringify({ cell, columns, high, each })}`;
+            if (columns * cell > width || high * cell > 460) wrong.push(`too large: ${room}`);
+            if (columns * high < Math.ceil(shoppers / each)) wrong.push(`too few squares: ${room}`);
+            if ((each === 1) !== (shoppers < 100000)) wrong.push(`too coarse, or too fine: ${room}`);
+        }
+        if (squares('w3s1b2', 1) !== 'wwwsbb' || squares('w3s1b2', 2) !== 'wwb') wrong.push('another order, or another colour than that of most');
+        tell(wrong);
+    }, (error) => tell([String(error)]));";
+
+/// Steps of the followed claim that have a time.
+const KNOWN_STEPS: &str = "return String([...document.querySelectorAll('.way .took')].filter((it) => /\\d/.test(it.innerText)).length)";
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_storm_of_two_thousand_and_its_verdict() {
     let shop = Shop::open(&[]).await;
     let tab = shop.visit(Device::Desk, &shop.storm_link().await).await;
     tab.reads("No storm yet").await;
+    assert_eq!(tab.eval_later(SQUARES).await, json!([]));
     assert_eq!(tab.eval("return location.hash").await, "", "the code stays in the address");
     tab.eval(CROWD).await;
     tab.tab_to(".fields .go").await;
@@ -33,7 +55,7 @@ async fn a_storm_of_two_thousand_and_its_verdict() {
     assert_eq!(tab.text("#answers").await, "2,000 of 2,000 have their answer");
     assert_eq!(
         tab.text(".sums").await,
-        "sold 200 Rows in Postgres = 200 distinct buyers = 200 lost 0 oversold 0 twice to one 0"
+        "sold 200 rows in Postgres = 200 distinct buyers = 200 lost 0 oversold 0 twice to one 0"
             .to_owned()
     );
     assert_eq!(tab.said().await, "Every promise was kept");
@@ -46,6 +68,12 @@ async fn a_storm_of_two_thousand_and_its_verdict() {
     // The tab stays in, and sees the last storm.
     tab.reload().await;
     tab.reads("所有承诺都已兑现").await;
+    // One of its claims is followed; the crowd is no browser, so the way between the two is not known.
+    tab.click(".verdict a").await;
+    tab.reads("为什么不会丢失").await;
+    eventually("all of its steps", async || tab.eval(KNOWN_STEPS).await == "8").await;
+    assert_eq!(tab.text("[data-step=way]").await, "");
+    tab.picture("storm-followed-zh").await;
     tab.close_clean().await;
 }
 

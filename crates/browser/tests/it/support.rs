@@ -37,6 +37,9 @@ const PATIENT: [&str; 14] = [
     "0",
 ];
 
+/// A secret that the gateway knows, too.
+pub const SECRET: &str = "a secret of the tests, of 32 bytes or more";
+
 /// Time that the browser has for a script or a page. Only a hang takes longer.
 const BROWSER_MS_MAX: u64 = 300_000;
 
@@ -201,6 +204,32 @@ impl Shop {
         (token, order.expect("waited for"))
     }
 
+    /// Waits until that shopper's order is written.
+    pub async fn other_is_written(&self, (token, order): &(String, String)) {
+        let url = format!("{}/v1/orders/{order}", self.url);
+        eventually("the order is written", async || {
+            let request = self.http.get(&url).bearer_auth(token);
+            request.send().await.expect("the demo answers").status().is_success()
+        })
+        .await;
+    }
+
+    /// Waits until the log has no room for more claims.
+    pub async fn is_full(&self) {
+        let url = format!("{}/readyz", self.url);
+        eventually("the log is full", async || {
+            let reply = self.http.get(&url).send().await.expect("the demo answers");
+            reply.text().await.expect("a body").contains("overloaded")
+        })
+        .await;
+    }
+
+    /// Adds units to a sale.
+    pub async fn restock(&self, coupon: &str, units: i64) {
+        let body = json!({"key": format!("test-{units}"), "units": units});
+        self.as_admin("POST", &format!("/v1/coupons/{coupon}/restock"), &body).await;
+    }
+
     /// That shopper gives the order up, once it is written.
     pub async fn other_gives_up(&self, (token, order): &(String, String)) {
         let path = format!("/v1/orders/{order}/cancel");
@@ -325,9 +354,8 @@ impl Servers {
     /// Arguments of processes that share these.
     pub fn arguments(&self) -> [&str; 6] {
         let database_url = self.at["database_url"].as_str().expect("a text");
-        let secret = "a secret of the tests, of 32 bytes or more";
         let [redis, database] = [self.redis_url(), database_url];
-        ["--redis-url", redis, "--database-url", database, "--token-secret", secret]
+        ["--redis-url", redis, "--database-url", database, "--token-secret", SECRET]
     }
 
     /// Runs a command in Redis.
@@ -345,6 +373,13 @@ impl Servers {
         let killed = Command::new("kill").args(["-KILL", &pid.to_string()]).status();
         assert!(killed.expect("kill is there").success());
     }
+}
+
+/// A worker beside the demo.
+pub fn worker(shop: &Shop, urls: &[&str]) -> Process {
+    let mut command = Command::new(shop.binary());
+    command.args(["serve", "--roles", "worker"]).args(urls).stdin(Stdio::null());
+    Process::spawn(command)
 }
 
 /// A browser with one tab.
@@ -453,12 +488,19 @@ impl Tab {
         self.client.screenshot().await.expect("a picture")
     }
 
-    /// Checks that no part of the page lies beside the screen.
+    /// Checks that no part of the page lies beside the screen, and none of a dialog beside it.
     pub async fn assert_fits(&self) {
         // The width of the window hides it: on a phone the browser makes the window as wide as the page.
         let width = self.eval("return String(document.documentElement.scrollWidth)").await;
         let width: u32 = width.parse().expect("a number");
         assert!(width <= self.device.size().0, "{:?}: the page is {width} wide", self.device);
+        let beside = "return String([...document.querySelectorAll('dialog[open]')].some((it) => it.scrollWidth > it.clientWidth))";
+        assert_eq!(
+            self.eval(beside).await,
+            "false",
+            "{:?}: a part lies beside the dialog",
+            self.device
+        );
     }
 
     /// Checks the page as it is by axe-core.

@@ -8,6 +8,10 @@ use crate::support::{Device, Shop, Tab};
 /// The times that the page shows, of steps that are known.
 const TIMES: &str = "return String([...document.querySelectorAll('.way .took')].filter((it) => /\\d/.test(it.innerText)).length)";
 
+/// The time that the tab has kept for its request.
+const TRIP: &str =
+    "return String(sessionStorage.getItem(`flash-sale.trip.${location.pathname.split('/')[2]}`))";
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_claim_is_followed_from_the_page_of_its_sale() {
     let shop = Shop::open(&[]).await;
@@ -18,6 +22,15 @@ async fn a_claim_is_followed_from_the_page_of_its_sale() {
     assert_eq!(tab.text("nav [aria-current]").await, "One claim");
     assert!(tab.text(".badge").await.starts_with("row after"), "{}", tab.text(".badge").await);
     assert!(tab.text("[data-step=log] .took").await.starts_with("≈"));
+    // What this tab has waited for longer than the service took is the way between the two, there and back.
+    assert!(tab.text("[data-step=way] .took").await.starts_with("≈"));
+    let bars = "return String(document.querySelectorAll('[data-step=way] rect').length)";
+    assert_eq!(tab.eval(bars).await, "2");
+    let trip = tab.eval(TRIP).await;
+    assert!(
+        trip.parse::<f64>().is_ok_and(|ms| ms > 0.0),
+        "the browser's time of the request: {trip:?}"
+    );
     assert!(!tab.text("[data-step=row] .took").await.contains('≈'));
     assert_eq!(tab.text("[data-step=script] code").await, "lua/claim.lua");
     assert_eq!(tab.said().await, "All steps of the claim are known.");
@@ -88,7 +101,7 @@ async fn claimed(shop: &Shop, device: Device) -> Tab {
 }
 
 async fn all_known(tab: &Tab) {
-    eventually("all steps are known", async || tab.eval(TIMES).await == "8").await;
+    eventually("all steps are known", async || tab.eval(TIMES).await == "9").await;
 }
 
 /// Checks a state in both themes.

@@ -313,6 +313,21 @@ fn each_state_of_a_storm_has_words_in_both_languages() {
     }
 }
 
+#[test]
+fn the_bar_has_the_same_words_on_each_page() {
+    for language in ["en", "zh"] {
+        let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+        for page in ["board", "storm", "trace"] {
+            let words = words(&format!("{page}/{language}"));
+            for (key, word) in words.into_iter().filter(|(key, _)| key.starts_with("bar.")) {
+                found.entry(key).or_default().insert(word);
+            }
+        }
+        assert!(found.len() >= 5, "{found:?}");
+        assert!(found.values().all(|words| words.len() == 1), "{language}: {found:?}");
+    }
+}
+
 #[tokio::test]
 async fn each_step_of_a_claim_and_each_refusal_has_words_in_both_languages() {
     let [english, chinese] = ["trace/en", "trace/zh"].map(words);
@@ -324,6 +339,12 @@ async fn each_step_of_a_claim_and_each_refusal_has_words_in_both_languages() {
     let steps = document["components"]["schemas"]["StepName"]["enum"].as_array();
     let steps = steps.expect("the steps of a claim");
     assert_eq!(steps.len(), 8);
+    // The way between browser and service is the page's own step, and its file is named there.
+    ["step.way", "crash.way"].into_iter().for_each(has);
+    let view = fs::read_to_string(folder().join("trace/view.js")).expect("it is there");
+    let (_, server) = view.split_once("const SERVER = '").expect("the file of that step");
+    let server = server.split('\'').next().expect("a path");
+    assert!(Path::new(env!("CARGO_MANIFEST_DIR")).join(server).is_file(), "there is no {server}");
     for step in steps {
         let name = step.as_str().expect("a word");
         has(&format!("step.{name}"));

@@ -44,6 +44,15 @@ async fn a_storm_ends_with_a_verdict_of_the_service() {
     );
     assert_eq!(of_runs(last["runs"].as_str().expect("a text")), 200);
 
+    // One of its claims can be followed, and only then.
+    let (over, under_way) = frames.split_last().expect("there is one");
+    assert!(under_way.iter().all(|frame| frame["followed"].is_null()), "{under_way:?}");
+    let followed = over["followed"].as_str().expect("an order");
+    let trace = app.get(&format!("/v1/orders/{followed}/trace"), &app.admin_token()).await;
+    assert_eq!((trace.status, &trace.body["coupon_id"]), (200, &over["coupon_id"]), "{trace:?}");
+    let steps = trace.body["steps"].as_array().expect("a list");
+    assert!(steps.iter().all(|step| step["took_us"].is_u64()), "{trace:?}");
+
     // Its sale is over, and the numbers are those of the stores.
     let coupon = last["coupon_id"].as_str().expect("an id");
     let shown = app.get(&format!("/v1/coupons/{coupon}"), "").await;

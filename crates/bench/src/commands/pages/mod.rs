@@ -96,7 +96,7 @@ async fn weigh(binary: &Path, shutdown: &Shutdown) -> anyhow::Result<[u64; 2]> {
     let demo = Kept::start_demo(binary, shutdown).await?;
     let address = Address::of(&demo.url).await?;
     let shop = weights::of(&address, &["/"]).await;
-    let all = weights::of(&address, &["/", "/board", "/storm"]).await;
+    let all = weights::of(&address, &["/", "/board", "/storm", "/claim/1"]).await;
     demo.stop().await?;
     Ok([shop?, all?])
 }
