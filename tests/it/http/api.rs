@@ -61,6 +61,7 @@ const ROUTES: &[(&str, &str)] = &[
     ("post", "/v1/recoveries/{id}/settle"),
     ("post", "/v1/redemptions"),
     ("get", "/v1/redemptions/{code}"),
+    ("get", "/v1/statistics/days/{day}"),
 ];
 
 #[tokio::test]
