@@ -76,7 +76,7 @@ impl Entry {
         shown.as_ref().filter(fits).filter(may_be_old).map(|shown| shown.body.clone())
     }
 
-    /// What Redis was asked for last, if it may still be shown.
+    /// Answer of Redis that was asked for last, with any record, if its units left may still be shown.
     pub fn counted(&self, now: Instant) -> Option<Arc<Shown>> {
         self.shown.load_full().filter(|shown| shown.counts(now))
     }

@@ -18,8 +18,6 @@ use tokio::time::{Instant, sleep, timeout};
 pub const WINDOW_S: &str = "10";
 /// Time over which the claims are spread, so that the orders are not all due at one moment.
 const CLAIMING: Duration = Duration::from_secs(2);
-/// Time over which the CPU time of a service without due orders is taken.
-const IDLE: Duration = Duration::from_secs(2);
 /// Longer than any wait takes.
 const HANGS: Duration = Duration::from_secs(120);
 /// First word of a process: all orders are rows.
@@ -72,20 +70,19 @@ impl<'a> Timers<'a> {
         let process = self.start(orders).await?;
         let index = "SELECT pg_relation_size('orders_due')::float8";
         let index_bytes: f64 = sqlx::query_scalar(index).fetch_one(&self.pool).await?;
-        let begin = self.used(&process);
-        sleep(IDLE).await;
-        let idle = self.used(&process);
         ensure!(self.count("status <> 'unpaid'").await? == 0, "an order is due too early");
-        let began = Instant::now();
+        let (began, begin) = (Instant::now(), self.used(&process));
         self.until_over(orders).await?;
-        let periods = began.elapsed().as_secs_f64() / IDLE.as_secs_f64();
         let end = self.used(&process);
+        // The same service for the same time, without orders.
+        sleep(began.elapsed()).await;
+        let idle = self.used(&process);
         let late = "SELECT percentile_cont(ARRAY[0.5, 0.99, 1]) WITHIN GROUP
                  (ORDER BY extract(epoch FROM expired_at - pay_by)::float8 * 1000) FROM orders";
         let late_ms: Vec<f64> = sqlx::query_scalar(late).fetch_one(&self.pool).await?;
         let cpu = [0, 1, 2].map(|part| {
-            let of_idle = (idle[part] - begin[part]) * periods;
-            ((end[part] - idle[part] - of_idle) / orders as f64).max(0.0)
+            let of_idle = idle[part] - end[part];
+            ((end[part] - begin[part] - of_idle) / orders as f64).max(0.0)
         });
         end_of(process).await?;
         let late_ms = late_ms.try_into().map_err(|_| anyhow::anyhow!("three quantiles"))?;

@@ -43,9 +43,8 @@ pub async fn making(stores: &Stores, facts: &str) -> anyhow::Result<(String, Str
         };
         let each = trips as f64 * 1_000.0 / made.max(1) as f64;
         println!("{}: {rate:.0} ids/s", kind.name());
-        let has_duplicates = |line: &str| {
-            line.starts_with(&format!("| {} |", kind.name())) && line.contains("**")
-        };
+        let has_duplicates =
+            |line: &str| line.starts_with(&format!("| {} |", kind.name())) && line.contains("**");
         bars.push(Bar {
             name: kind.name().to_owned(),
             value: rate,
