@@ -19,7 +19,7 @@ target_dir := $(or $(CARGO_TARGET_DIR),target)
 bench_writes := --goals docs/performance.md --budget docs/budget.svg
 
 .DEFAULT_GOAL := help
-.PHONY: help run release test browser pictures budgets faults explore model upgrade planted mutants load contract alerts observe fuzz problems bench instructions locks ladder ids cache course check sqlx
+.PHONY: help run release test browser pictures budgets faults explore model upgrade planted mutants load contract alerts observe fuzz problems bench instructions locks ladder ids cache delay course check sqlx
 
 help: ## List these targets.
 	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile | expand -t 16
@@ -90,6 +90,9 @@ ids: ## Number orders in every way of the tutorials, and break each (docs/ids.md
 
 cache: ## Keep coupons in every cache of the tutorials, and break each (docs/cache.md).
 	@scripts/setup && exec cargo run --quiet --locked --package flash-sale-ladders --bin cache_ladder -- $(ARGS)
+
+delay: ## Let orders expire, late, killed and measured, and write the figures into docs/delay.md (half a minute and a long build).
+	@scripts/setup && exec cargo run --release --quiet --locked --package flash-sale-ladders --bin delay_figures -- $(or $(strip $(ARGS)),--write docs/delay.md)
 
 course: ## Carry out the exercises of docs/course.md: plant each bug, and see what the page says.
 	@scripts/setup && exec scripts/course $(ARGS)

@@ -55,6 +55,7 @@ use crate::sale::reconcile::pass::Reconciler;
 use crate::sale::recovery::keeper::{self, Keeper};
 use crate::sale::recovery::retry::Retries;
 use crate::sale::retention::{Kept, Retention};
+use crate::sale::statistics::Statistics;
 use crate::sale::storm::Storms;
 use crate::sale::trace::Traces;
 use crate::sale::{Failure, Stores};
@@ -133,7 +134,7 @@ pub struct App {
     pub layout: Arc<LayoutInUse>,
     /// Whether claims can be taken.
     pub readiness: Readiness,
-    /// Looks the operator's numbers up.
+    /// Looks the operator's numbers up, and tells statistics of a day.
     pub numbers: Numbers,
     /// Compares the stores, and keeps the record.
     pub reconciler: Reconciler,
@@ -233,8 +234,8 @@ impl App {
         self.metrics.count_pass_failures(pass.name(), 1);
     }
 
-    /// Folds the samples of histograms, learns of new lanes, raises the ceilings of order ids, and forgets users without a
-    /// claim in the last time.
+    /// Folds the samples of histograms, learns of new lanes, raises the ceilings of order ids, begins the day's statistics,
+    /// and forgets users without a claim in the last time.
     pub async fn housekeeping_pass(&self) {
         self.metrics.fold_samples();
         self.readiness.learn_lanes().await;
@@ -242,6 +243,7 @@ impl App {
             tracing::debug!(%error, "older processes could not be looked for");
         }
         self.prepare_ids().await;
+        self.numbers.statistics.begin_day();
         self.memories.forget_idle();
     }
 
@@ -310,13 +312,13 @@ impl App {
             hand_in,
             receipts,
             memories,
-            order_ids,
             order_waiters: OrderWaiters::new(orders.clone(), &metrics, shutdown.clone()),
             orders,
             order_moves,
             locks,
             readiness: Readiness::new(&stores, &backlog, (&lane_states, &durability), &shutdown),
-            numbers: Numbers::new(&stores, backlog.clone(), metrics.clone(), postponed.clone()),
+            numbers: numbers(&stores, (&order_ids, &backlog), (&metrics, &postponed), &clock),
+            order_ids,
             backlog,
             layout,
             order_counts: OrderCounts::new(pool.clone(), metrics.clone()),
@@ -420,6 +422,16 @@ fn live_sales(
 ) -> LiveSales {
     let window = config.payment_window();
     LiveSales::new(stores, coupons.clone(), config.watchers_max(), window, shutdown.clone())
+}
+
+fn numbers(
+    stores: &Stores,
+    (order_ids, backlog): (&Arc<IdGenerator>, &Arc<Backlog>),
+    (metrics, postponed): (&Arc<Metrics>, &Postponed),
+    clock: &Clock,
+) -> Numbers {
+    let statistics = Statistics::new(stores, order_ids.clone(), metrics.clone(), clock.clone());
+    Numbers::new(stores, backlog.clone(), statistics, metrics.clone(), postponed.clone())
 }
 
 fn presence(

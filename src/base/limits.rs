@@ -292,9 +292,14 @@ pub const LOADER_MEMORY_COUPONS_MAX: u64 = 100_000;
 /// Longest time for which a process shows a coupon as Postgres had it. A change by another process is usually seen at
 /// once, by a message; this is the bound if the message gets lost.
 pub const COUPON_SHOWN_MAX: Duration = Duration::from_secs(1);
+/// The same of a sale whose revision Redis has confirmed in the last [`LEFT_SHOWN_MAX`]. A change that is answered 200 is in
+/// Redis, and seen by that; this is the bound of a change that Redis could not be told.
+pub const COUPON_CONFIRMED_SHOWN_MAX: Duration = Duration::from_millis(1_200);
 /// Age from which one task reads such a coupon again while the others are still shown the older one; each coupon has an
 /// age of its own, up to [`COUPON_RENEWAL_SPREAD`] later.
 pub const COUPON_RENEWED_AFTER: Duration = Duration::from_millis(900);
+/// The same of a sale that Redis confirms: with the questions to Redis, six questions a second.
+pub const COUPON_CONFIRMED_RENEWED_AFTER: Duration = Duration::from_secs(1);
 /// Spread of these ages, so that coupons that were first read together are not read together for ever.
 pub const COUPON_RENEWAL_SPREAD: Duration = Duration::from_millis(80);
 /// Longest time for which a process shows the units left of a sale.
@@ -471,6 +476,8 @@ pub const ID_SEQUENCE_KEPT: Duration = Duration::from_secs(40 * 24 * 3600);
 pub const ID_NUMBERS_GRANTED: i64 = 262_144;
 /// Numbers that are left below a ceiling when it is raised ahead of need.
 pub const ID_NUMBERS_AHEAD: i64 = 131_072;
+/// Time for counting the orders of a day: less than a request may take.
+pub const DAY_COUNT_TIMEOUT: Duration = Duration::from_secs(8);
 /// Time before midnight at which the next day's sequence gets its ceiling.
 pub const ID_DAY_AHEAD: Duration = Duration::from_secs(3600);
 
@@ -542,8 +549,14 @@ const _: () = {
     assert!(BACKOFF_MIN.as_millis() < BACKOFF_MAX.as_millis());
     let ping = RETURNS_PING_PERIOD.as_millis() + REDIS_TIMEOUT.as_millis();
     assert!(ping < RETURNS_HEARD_MAX.as_millis());
+    assert!(DAY_COUNT_TIMEOUT.as_millis() < REQUEST_TIMEOUT.as_millis());
     let renewed = COUPON_RENEWED_AFTER.as_millis() + COUPON_RENEWAL_SPREAD.as_millis();
     assert!(renewed < COUPON_SHOWN_MAX.as_millis());
+    let renewed = COUPON_CONFIRMED_RENEWED_AFTER.as_millis() + COUPON_RENEWAL_SPREAD.as_millis();
+    assert!(renewed < COUPON_CONFIRMED_SHOWN_MAX.as_millis());
+    // At most six questions about a hot coupon in any second: five to Redis, one to Postgres.
+    assert!(5 * LEFT_SHOWN_MAX.as_millis() >= 1_000);
+    assert!(COUPON_CONFIRMED_RENEWED_AFTER.as_millis() >= 1_000);
     assert!(NEWEST_COUPON_MEMORY.as_millis() < COUPON_SHOWN_MAX.as_millis());
     assert!(POSTPONED_PAUSE_MIN.as_millis() < POSTPONED_PAUSE_MAX.as_millis());
     // A batch of the largest size, each claim in an entry of its own.

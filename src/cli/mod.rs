@@ -94,6 +94,8 @@ enum Command {
     DeadLetters(lists::dead_letters::DeadLettersArguments),
     /// List payments that no order has or that go back, hand one back, or close one
     Payments(lists::payments::PaymentsArguments),
+    /// Tell claims, orders by status, and the sequence of a day
+    Statistics(lists::statistics::StatisticsArguments),
     /// List changes that the staff has made, over HTTP and by commands
     Audit(lists::audit::AuditArguments),
     /// Hand out all data of a user, or erase the user
@@ -155,6 +157,7 @@ impl Command {
             Self::Orders(arguments) => arguments.stores(),
             Self::DeadLetters(arguments) => arguments.stores(),
             Self::Payments(arguments) => arguments.stores(),
+            Self::Statistics(arguments) => &arguments.stores,
             Self::Audit(arguments) => &arguments.stores,
             Self::User(arguments) => arguments.stores(),
             Self::Recoveries(arguments) => arguments.stores(),
@@ -181,6 +184,7 @@ impl Command {
             Self::Orders(arguments) => lists::orders::run(&arguments).await,
             Self::DeadLetters(arguments) => lists::dead_letters::run(&arguments).await,
             Self::Payments(arguments) => lists::payments::run(&arguments).await,
+            Self::Statistics(arguments) => lists::statistics::run(&arguments).await,
             Self::Audit(arguments) => lists::audit::run(&arguments).await,
             Self::User(arguments) => user::run(&arguments).await,
             Self::Recoveries(arguments) => lists::recoveries::run(&arguments).await,

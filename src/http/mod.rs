@@ -156,6 +156,7 @@ pub fn api(http: &HttpState, with_operations: bool) -> Door {
         .routes(routes!(operators::postponed::retry))
         .routes(routes!(operators::recoveries::list))
         .routes(routes!(operators::recoveries::settle))
+        .routes(routes!(operators::statistics::of_day))
         .routes(routes!(operators::reconcile::compare))
         .routes(routes!(operators::reconcile::list))
         .routes(routes!(operators::reconcile::show));

@@ -1,7 +1,11 @@
 //! The ladders: every design of the flash-sale tutorials, run, broken and measured on real servers.
 //!
 //! Each ladder is a program in `src/bin`, with an essay in `docs`: `sale_ladder` with `docs/ladder.md`, `id_ladder` with
-//! `docs/ids.md`, `cache_ladder` with `docs/cache.md`. This library has the parts that they share.
+//! `docs/ids.md`, `cache_ladder` with `docs/cache.md`. `delay_figures` measures for `docs/delay.md`. This library has the
+//! parts that they share.
+
+/// This service, in the process of a ladder.
+pub mod service;
 
 /// A Redis and a Postgres that are thrown away.
 pub mod servers;

@@ -1,4 +1,4 @@
-//! Lists for operators.
+//! Lists for operators, and statistics.
 
 // Changes that the staff has made.
 pub mod audit;
@@ -17,6 +17,9 @@ pub mod payments;
 
 // Items that passes have postponed.
 pub mod postponed;
+
+// Statistics of a day.
+pub mod statistics;
 
 // Closures of lanes, and how they ended.
 pub mod recoveries;

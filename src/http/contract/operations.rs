@@ -107,10 +107,12 @@ fn implied(path: &str, operation: &Value) -> Vec<&'static str> {
     let needs = |scheme: &str| list("security").iter().any(|needed| needed[scheme].is_array());
     let needs_scope = ["clerk", "operator", "admin"].into_iter().any(needs);
     let body = operation["requestBody"].is_object();
+    let of_day = path.ends_with("/{day}");
     let asks_stores = path != LIVEZ && path != METRICS;
     let bounded = !matches!(path, LIVEZ | READYZ | METRICS | CALLBACK);
     let rules = [
-        (has("path"), "invalid_id"),
+        (has("path") && !of_day, "invalid_id"),
+        (of_day, "invalid_day"),
         (has("query"), "invalid_query"),
         (bounded, "rate_limited"),
         (body, "malformed_json"),

@@ -1,5 +1,5 @@
 //! For the staff: all that waits for a person, dead letters, payments that wait, postponed items, recoveries, comparisons
-//! of the stores, jobs, and the book of changes.
+//! of the stores, jobs, statistics, and the book of changes.
 
 // All that waits for an operator, in one list.
 pub mod waiting;
@@ -24,6 +24,9 @@ pub mod recoveries;
 
 // Comparisons of the stores, and their records.
 pub mod reconcile;
+
+// Statistics of a day.
+pub mod statistics;
 
 // Changes that the staff has made.
 pub mod audit;

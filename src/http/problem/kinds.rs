@@ -528,6 +528,14 @@ pub const GROUPS: &[Group] = &[
                 detail: "an id is a whole number from 1 to 9223372036854775807, in decimal digits",
             },
             Kind {
+                code: "invalid_day",
+                status: 400,
+                title: "Invalid day",
+                meaning: "The day in the path is not written as 2026-11-27, is before 2022-01-01, or is still to come, in UTC.",
+                remedy: "Send a day from 2022-01-01 to today, by the clock of UTC.",
+                detail: "a day is written as 2026-11-27, and lies between 2022-01-01 and today, in UTC",
+            },
+            Kind {
                 code: "invalid_query",
                 status: 400,
                 title: "Invalid query",

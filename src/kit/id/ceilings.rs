@@ -27,6 +27,13 @@ impl Ceilings {
         Self { pool, timeout }
     }
 
+    /// The ceiling of a sequence; `None` if it has none.
+    pub async fn of(&self, sequence: &str) -> sqlx::Result<Option<i64>> {
+        sqlx::query_scalar!("SELECT ceiling FROM id_ceilings WHERE sequence = $1", sequence)
+            .fetch_optional(&self.pool)
+            .await
+    }
+
     /// Raises a ceiling by `numbers`. What is granted lies above the old ceiling, and above `taken`, the last number that
     /// a sequence without a ceiling may have handed out.
     ///

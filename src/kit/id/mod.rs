@@ -49,7 +49,10 @@ use super::script::Script;
 use crate::base::clock::Clock;
 use crate::base::limits;
 
-/// 2022-01-01T00:00:00Z, in seconds since 1970.
+/// The first day that an id can carry.
+pub const FIRST_DAY: NaiveDate =
+    NaiveDate::from_ymd_opt(2022, 1, 1).expect("the year has a first day");
+/// Its begin, in seconds since 1970.
 const EPOCH_SECONDS: i64 = 1_640_995_200;
 const SEQUENCE_BITS: u32 = 32;
 const SEQUENCE_MAX: i64 = (1 << SEQUENCE_BITS) - 1;
@@ -160,6 +163,30 @@ impl IdGenerator {
         Ok(())
     }
 
+    /// Numbers of a day's sequence that instances have taken; `None` if Redis can't tell, because it has lost the
+    /// sequence, or may have gone back in time.
+    ///
+    /// # Errors
+    ///
+    /// When Redis doesn't answer.
+    pub async fn taken(&self, link: &Link, day: NaiveDate) -> Result<Option<i64>, RedisError> {
+        let [sequence, ceiling] = self.names(day);
+        // Takes no number, and leaves none below the ceiling: a look alone.
+        let arguments = (0, 0, "", 0, 0, limits::ID_SEQUENCE_KEPT.as_secs());
+        let reply = self.take_block.run(link, [&sequence, &ceiling], arguments).await?;
+        let (code, last, _): (String, i64, String) = reply;
+        Ok((code == "BLOCK").then_some(last))
+    }
+
+    /// Numbers of a day's sequence that instances may have taken; `None` if none were granted.
+    ///
+    /// # Errors
+    ///
+    /// When Postgres doesn't answer.
+    pub async fn granted(&self, day: NaiveDate) -> sqlx::Result<Option<i64>> {
+        self.ceilings.of(&self.names(day)[0]).await
+    }
+
     fn take_from_block(&self) -> Result<Option<i64>, IdError> {
         let now = self.clock.now();
         let mut block = self.block.lock().expect("no holder of this lock panics");
@@ -199,9 +226,7 @@ impl IdGenerator {
         day: NaiveDate,
         (numbers, left_min): (i64, i64),
     ) -> Result<i64, IdError> {
-        let sequence = format!("{}:{}", self.key_prefix, day.format("%Y:%m:%d"));
-        // In the same slot of a cluster.
-        let ceiling = ["{", &sequence, "}", CEILING].concat();
+        let [sequence, ceiling] = self.names(day);
         let seconds_kept = limits::ID_SEQUENCE_KEPT.as_secs();
         let (mut origin, mut granted) = (String::new(), Granted::default());
         for _ in 0..=RAISES_MAX {
@@ -218,6 +243,13 @@ impl IdGenerator {
             origin = of_origin;
         }
         Err(IdError::Unsettled)
+    }
+
+    /// Names of a day's sequence and of its ceiling, in the same slot of a cluster.
+    fn names(&self, day: NaiveDate) -> [String; 2] {
+        let sequence = format!("{}:{}", self.key_prefix, day.format("%Y:%m:%d"));
+        let ceiling = ["{", &sequence, "}", CEILING].concat();
+        [sequence, ceiling]
     }
 }
 

@@ -353,6 +353,17 @@ pub async fn open_of_coupon(pool: &PgPool, coupon: CouponId) -> sqlx::Result<Has
     Ok(orders.into_iter().collect())
 }
 
+/// Dead letters of this coupon, open and closed ones, whose order is no row.
+pub async fn count_without_order(pool: &PgPool, coupon: CouponId) -> sqlx::Result<i64> {
+    sqlx::query_scalar!(
+        r#"SELECT count(*) AS "letters!" FROM dead_letters
+           WHERE coupon_id = $1 AND NOT EXISTS (SELECT FROM orders WHERE orders.id = dead_letters.order_id)"#,
+        coupon.get(),
+    )
+    .fetch_one(pool)
+    .await
+}
+
 /// The open dead letters of this coupon whose user has no live order of it, in the order of their order ids.
 pub async fn without_live_order(
     snapshot: &mut PgConnection,

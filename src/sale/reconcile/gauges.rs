@@ -34,6 +34,7 @@ use crate::sale::pass::Pass;
 use crate::sale::payment;
 use crate::sale::postponed::Postponed;
 use crate::sale::reconcile;
+use crate::sale::statistics::Statistics;
 use crate::sale::{Failure, Stores};
 
 /// Looks numbers up.
@@ -44,6 +45,8 @@ pub struct Numbers {
     oldest: Oldest,
     metrics: Arc<Metrics>,
     postponed: Postponed,
+    /// Statistics of a day.
+    pub statistics: Statistics,
 }
 
 /// One coupon's sale, by both stores.
@@ -85,6 +88,8 @@ pub struct InPostgres {
     pub total: i64,
     /// Units sold, by its own count.
     pub sold: i64,
+    /// Accepted claims that have reached Postgres: orders and dead letters without an order. Those in the log come on top.
+    pub claims: i64,
     /// Orders by status.
     pub orders: BTreeMap<String, i64>,
     /// Open dead letters.
@@ -100,10 +105,12 @@ impl Numbers {
     pub fn new(
         stores: &Stores,
         backlog: Arc<Backlog>,
+        statistics: Statistics,
         metrics: Arc<Metrics>,
         postponed: Postponed,
     ) -> Self {
-        Self { stores: stores.clone(), backlog, oldest: Oldest::default(), metrics, postponed }
+        let (stores, oldest) = (stores.clone(), Oldest::default());
+        Self { stores, backlog, oldest, metrics, postponed, statistics }
     }
 
     /// Looks the numbers up, and shows them.
@@ -121,6 +128,9 @@ impl Numbers {
         let returns = stock_returns::count_open(pool).await?;
         gauges.push(Gauge::plain("flash_sale_dead_letters_open", letters as f64));
         gauges.push(Gauge::plain("flash_sale_stock_returns_open", returns as f64));
+        let taken = self.statistics.taken(self.statistics.today()).await?;
+        let taken = taken.map(|taken| Gauge::plain("flash_sale_order_numbers_taken", taken as f64));
+        gauges.extend(taken);
         gauges.extend(self.owed_gauges().await?);
         gauges.extend(self.postponed_gauges().await?);
         gauges.extend(self.sale_gauges().await?);
@@ -312,10 +322,13 @@ async fn in_postgres(pool: &PgPool, coupon: CouponId) -> Result<InPostgres, Fail
     )
     .fetch_one(pool)
     .await?;
+    let orders = counts::of_coupon(pool, coupon).await?;
+    let letters = dead_letter::count_without_order(pool, coupon).await?;
     Ok(InPostgres {
         total: sale.total,
         sold: sale.sold,
-        orders: counts::of_coupon(pool, coupon).await?,
+        claims: orders.values().sum::<i64>() + letters,
+        orders,
         dead_letters_open: dead_letter::open_of_coupon(pool, coupon).await?.len(),
         stock_returns_open: stock_returns::count_open_of(pool, coupon).await?,
         revision: sale.revision,

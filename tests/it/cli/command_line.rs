@@ -16,7 +16,7 @@ use crate::support::{OwnServers, SECRET, TestApp, now};
 const NO_REDIS: &str = "redis://:hunter2@127.0.0.1:1/";
 const NO_POSTGRES: &str = "postgres://user:hunter2@127.0.0.1:1/x";
 
-const SUB_COMMANDS: [&[&str]; 42] = [
+const SUB_COMMANDS: [&[&str]; 43] = [
     &["serve"],
     &["demo"],
     &["migrate"],
@@ -54,6 +54,7 @@ const SUB_COMMANDS: [&[&str]; 42] = [
     &["user", "erase"],
     &["recoveries"],
     &["recoveries", "settle"],
+    &["statistics"],
     &["audit"],
     &["recover"],
     &["doctor"],

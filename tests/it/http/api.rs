@@ -61,6 +61,7 @@ const ROUTES: &[(&str, &str)] = &[
     ("post", "/v1/recoveries/{id}/settle"),
     ("post", "/v1/redemptions"),
     ("get", "/v1/redemptions/{code}"),
+    ("get", "/v1/statistics/days/{day}"),
 ];
 
 #[tokio::test]
@@ -323,6 +324,7 @@ async fn head_is_get_without_a_body() {
                 "audit",
                 "redemptions",
                 "board",
+                "statistics",
             ]
             .iter()
             .any(|of| path.contains(of)) =>
@@ -333,6 +335,7 @@ async fn head_is_get_without_a_body() {
         };
         let pattern = (*path).to_owned();
         let path = path.replace("{id}", &id.to_string()).replace("{code}", &code);
+        let path = path.replace("{day}", "2022-01-01");
         let (got, head) = tokio::join!(
             app.client().get(app.url.clone() + &path).bearer_auth(&token).send(),
             app.client().head(app.url.clone() + &path).bearer_auth(&token).send(),

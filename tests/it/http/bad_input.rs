@@ -1,10 +1,11 @@
 //! Input that the API refuses: every row of these tables is a mistake or an attack.
 
+use chrono::TimeDelta;
 use flash_sale::base::limits;
 use flash_sale::kit::jwt::Scope;
 use serde_json::{Value, json};
 
-use crate::support::{Reply, TestApp, scoped_token};
+use crate::support::{Reply, TestApp, now, scoped_token};
 
 /// Routes with an id in their path: method, and the text around the id.
 const WITH_AN_ID: [(&str, &str, &str); 16] = [
@@ -25,6 +26,38 @@ const WITH_AN_ID: [(&str, &str, &str); 16] = [
     ("POST", "/v1/orders/", "/cancel-for-buyer"),
     ("POST", "/v1/orders/", "/refund-for-buyer"),
 ];
+
+#[tokio::test]
+async fn a_day_that_can_not_have_orders_is_refused() {
+    let app = TestApp::start().await;
+    let tomorrow = (now() + TimeDelta::days(2)).date_naive().to_string();
+    let days = [
+        "today",
+        "0",
+        "-1",
+        "2021-12-31",
+        "1970-01-01",
+        "2026-02-29",
+        "2026-13-01",
+        "2026-11-31",
+        "2026-1-5",
+        "20261127",
+        "2026-11-27T00:00:00Z",
+        "%2B2026-11-27",
+        "2026-11-27%20",
+        "%ff",
+        "2026%2F11%2F27",
+        "9999-12-31",
+        &tomorrow,
+        "999999999999999999-01-01",
+    ];
+    for day in days {
+        let reply = app.get(&format!("/v1/statistics/days/{day}"), &app.admin_token()).await;
+        assert_eq!(reply.refusal(), (400, "invalid_day"), "{day}");
+    }
+    let nothing = app.get("/v1/statistics/days/", &app.admin_token()).await;
+    assert_eq!(nothing.refusal(), (404, "not_found"));
+}
 
 #[tokio::test]
 async fn what_is_not_json_is_malformed() {

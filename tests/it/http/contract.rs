@@ -10,7 +10,7 @@ use super::bad_input::flash;
 use crate::support::TestApp;
 
 /// Ids of operations. Generated clients call their functions by these, so none changes.
-const OPERATIONS: [&str; 50] = [
+const OPERATIONS: [&str; 51] = [
     "archiveCoupon",
     "cancelOrder",
     "cancelOrderForBuyer",
@@ -26,6 +26,7 @@ const OPERATIONS: [&str; 50] = [
     "followClaim",
     "getComparison",
     "getCoupon",
+    "getDayStatistics",
     "getDeadLetter",
     "getJob",
     "getLiveness",

@@ -48,6 +48,8 @@ pub struct Shown {
     pub left: Option<i64>,
     /// Moment before Redis was asked for them; none if Redis has not been asked.
     pub counted_at: Option<Instant>,
+    /// Whether Redis had no later revision than the record's then.
+    pub is_confirmed: bool,
     /// The body.
     pub body: TaggedJson,
 }
@@ -69,14 +71,14 @@ impl Entry {
         let fits = |shown: &&Arc<Shown>| {
             Arc::ptr_eq(&shown.record, record) && (!record.is_in_redis() || shown.counts(now))
         };
-        shown.as_ref().filter(fits).map(|shown| shown.body.clone())
+        let may_be_old =
+            |shown: &&Arc<Shown>| shown.is_confirmed || !record.needs_confirmation(now);
+        shown.as_ref().filter(fits).filter(may_be_old).map(|shown| shown.body.clone())
     }
 
-    /// Units left that may still be shown, with any record; and the moment before Redis was asked for them.
-    pub fn left(&self, now: Instant) -> (Option<i64>, Option<Instant>) {
-        let shown = self.shown.load();
-        let counted = shown.as_ref().filter(|shown| shown.counts(now));
-        counted.map_or((None, None), |shown| (shown.left, shown.counted_at))
+    /// Answer of Redis that was asked for last, with any record, if its units left may still be shown.
+    pub fn counted(&self, now: Instant) -> Option<Arc<Shown>> {
+        self.shown.load_full().filter(|shown| shown.counts(now))
     }
 
     /// Keeps a record.
@@ -95,9 +97,14 @@ impl Record {
     pub fn new(row: Option<StoredRow>, asked_at: Instant, spread: Duration) -> Self {
         // Where Postgres counts the units left, the record is no older than they may be.
         let counts_units = row.as_ref().is_some_and(|row| row.total.is_some() && !row.in_redis);
-        let shown_max =
-            if counts_units { limits::LEFT_SHOWN_MAX } else { limits::COUPON_SHOWN_MAX };
-        Self { row, asked_at, renewed_after: limits::COUPON_RENEWED_AFTER + spread, shown_max }
+        let (renewed_after, shown_max) = match &row {
+            Some(row) if row.in_redis => {
+                (limits::COUPON_CONFIRMED_RENEWED_AFTER, limits::COUPON_CONFIRMED_SHOWN_MAX)
+            }
+            _ if counts_units => (limits::COUPON_RENEWED_AFTER, limits::LEFT_SHOWN_MAX),
+            _ => (limits::COUPON_RENEWED_AFTER, limits::COUPON_SHOWN_MAX),
+        };
+        Self { row, asked_at, renewed_after: renewed_after + spread, shown_max }
     }
 
     /// Whether it is time to read it again.
@@ -105,14 +112,20 @@ impl Record {
         now >= self.asked_at + self.renewed_after
     }
 
+    /// Whether it is shown only if Redis has confirmed its revision.
+    pub fn needs_confirmation(&self, now: Instant) -> bool {
+        self.is_in_redis() && now >= self.asked_at + limits::COUPON_SHOWN_MAX
+    }
+
     /// Whether Redis has to hold the sale.
     pub fn is_in_redis(&self) -> bool {
         self.row.as_ref().is_some_and(|row| row.in_redis)
     }
 
-    /// Whether the coupon has had later values by now, because Redis has this revision.
-    pub fn is_before(&self, revision: i64) -> bool {
-        self.row.as_ref().is_none_or(|row| row.revision < revision)
+    /// Whether Redis, which has this revision, knows of no later values.
+    pub fn is_confirmed_by(&self, revision: Option<i64>) -> bool {
+        let row = self.row.as_ref();
+        row.zip(revision).is_some_and(|(row, revision)| row.revision >= revision)
     }
 }
 

@@ -9,9 +9,11 @@
 //! * The record expires logically: from about [`limits::COUPON_RENEWED_AFTER`] on, one task reads it again, and readers
 //!   are still shown the older one. At [`limits::COUPON_SHOWN_MAX`] it is shown no more, and readers wait for the next.
 //! * The units left are shown for [`limits::LEFT_SHOWN_MAX`], then asked for again. The same question tells the
-//!   revision that Redis has: a newer one than the record's, or none, has the record read again at once.
-//! * One caller asks, and the others wait for the answer (`entry.rs`). So a coupon costs five questions to Redis
-//!   and one or two to Postgres a second, however many read it.
+//!   revision that Redis has: a newer one than the record's, or none, has the record read again at once. A record that
+//!   Redis has confirmed by that is read again from [`limits::COUPON_CONFIRMED_RENEWED_AFTER`] on, and shown up to
+//!   [`limits::COUPON_CONFIRMED_SHOWN_MAX`].
+//! * One caller asks, and the others wait for the answer (`entry.rs`). So a sale costs at most five questions to Redis
+//!   and one to Postgres a second, however many read it.
 //! * An id without a coupon is remembered like one with a coupon, in the same bounded memory. Most of them are not even
 //!   asked about: the id's own form proves that no coupon has it (`existing.rs`).
 //!
@@ -23,15 +25,18 @@
 //!
 //! # What each failure does
 //!
-//! * The message gets lost: the other process shows the older coupon until the record is too old.
-//! * Redis doesn't answer: the units left are unknown (null), for as long as they would have been shown.
+//! * The message gets lost: the other process shows the older coupon until Redis has another revision or the record is
+//!   too old.
+//! * Redis doesn't answer: the units left are unknown (null), for as long as they would have been shown, and the record is
+//!   shown for [`limits::COUPON_SHOWN_MAX`], since it is not confirmed.
 //! * Postgres doesn't answer: the record is shown until it is too old. Then readers are told the failure, and one of
 //!   them asks, every [`limits::COUPON_FAILURE_MEMORY`].
 //! * The caller that asks is cancelled: the next one asks.
 //!
 //! # What is not promised
 //!
-//! Two processes may show different coupons for up to a second, and different units left for longer than that never.
+//! Two processes may show different coupons for up to a second, and different units left for longer than that never. A
+//! change that Redis could not be told (its answer is 202) takes up to [`limits::COUPON_CONFIRMED_SHOWN_MAX`].
 //! A claim of this very process is seen in the units left 200 ms later, not at once.
 
 // Knowledge about one id.
@@ -206,22 +211,25 @@ impl CouponCache {
         if let Some(body) = entry.shown(&record, Instant::now()) {
             return Ok(Some(body));
         }
-        let (mut left, mut counted_at) = entry.left(Instant::now());
-        if record.is_in_redis() && counted_at.is_none() {
+        let (mut left, mut counted_at, mut confirmed) = (None, None, None);
+        if let Some(counted) = entry.counted(Instant::now()) {
+            (left, counted_at) = (counted.left, counted.counted_at);
+        } else if record.is_in_redis() {
             counted_at = Some(Instant::now());
             let in_redis = self.ask_redis(coupon).await;
-            if let Some(InRedis { revision, .. }) = in_redis
-                && revision.is_none_or(|revision| record.is_before(revision))
-            {
-                record = self.renew(coupon, entry, Some(Instant::now())).await?;
-            }
-            left = in_redis.and_then(|in_redis| in_redis.left);
+            confirmed = in_redis.as_ref().map(|found| record.is_confirmed_by(found.revision));
+            left = in_redis.and_then(|found| found.left);
+        }
+        let is_confirmed = confirmed == Some(true);
+        let is_old = !is_confirmed && record.needs_confirmation(Instant::now());
+        if confirmed == Some(false) || is_old {
+            record = self.renew(coupon, entry, Some(Instant::now())).await?;
         }
         let Some(row) = record.row.clone() else {
             return Ok(None);
         };
         let body = TaggedJson::of_revision(row.revision, &row.coupon(left));
-        entry.keep_shown(Shown { record, left, counted_at, body: body.clone() });
+        entry.keep_shown(Shown { record, left, counted_at, is_confirmed, body: body.clone() });
         Ok(Some(body))
     }
 

@@ -10,13 +10,13 @@ use std::path::PathBuf;
 
 use anyhow::Context;
 use clap::Parser;
-use ladders::essay::{Essay, table};
+use ladders::essay::{Essay, figure, provenance, table};
 use ladders::plot::{self, Bar};
 use ladders::servers::Servers;
 use private_servers::Sync;
 
 use crate::rungs::{RUNGS, Rung, climb};
-use crate::shelf::{Facts, Shelf};
+use crate::shelf::{Facts, Figures, Shelf};
 
 /// The plot, beside the essay.
 const PLOT: &str = "cache.svg";
@@ -25,9 +25,12 @@ const PLOT: &str = "cache.svg";
 #[derive(Parser)]
 struct Arguments {
     /// Compare the facts with the essay in this file
-    #[arg(long, value_name = "ESSAY", conflicts_with = "write")]
+    #[arg(long, value_name = "ESSAY", conflicts_with_all = ["write", "facts"])]
     check: Option<PathBuf>,
-    /// Write the facts into the essay in this file, and the plot beside it
+    /// Show the facts only
+    #[arg(long, conflicts_with = "write")]
+    facts: bool,
+    /// Write facts and figures into the essay in this file, and the plot beside it
     #[arg(long, value_name = "ESSAY")]
     write: Option<PathBuf>,
 }
@@ -36,41 +39,56 @@ struct Arguments {
 async fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
     let servers = Servers::start(Sync::Off).await?;
-    let all = facts(&servers).await;
+    let all = outcomes(&servers).await;
     servers.strike().await?;
     let all = all?;
     let facts = facts_table(&all);
     if let Some(path) = &arguments.check {
         Essay::open(path)?.check("facts", &facts)?;
         println!("{} says the same", path.display());
+        return Ok(());
     }
+    if arguments.facts {
+        return Ok(());
+    }
+    let figures = figures_table(&all);
+    println!("\n{facts}\n{figures}");
+    let place = match &arguments.write {
+        Some(path) => path.with_file_name(PLOT),
+        None => std::env::temp_dir().join(PLOT),
+    };
+    std::fs::write(&place, bars(&all)?)
+        .with_context(|| format!("{} can't be written", place.display()))?;
+    println!("the plot is {}", place.display());
     if let Some(path) = &arguments.write {
         let mut essay = Essay::open(path)?;
         essay.put("facts", &facts)?;
+        essay.put("figures", &figures)?;
         essay.save()?;
-        std::fs::write(path.with_file_name(PLOT), bars(&all)?)?;
     }
     Ok(())
 }
 
-async fn facts(servers: &Servers) -> anyhow::Result<Vec<(Rung, Facts)>> {
+type Outcome = (Rung, Facts, Figures);
+
+async fn outcomes(servers: &Servers) -> anyhow::Result<Vec<Outcome>> {
     let mut all = Vec::new();
     for rung in RUNGS {
         let shelf = Shelf::set(servers).await?;
-        let facts = climb(&rung, shelf).await.context(rung.title)?;
+        let (facts, figures) = climb(&rung, shelf).await.context(rung.title)?;
         let Facts { reads, queries, old, keys } = &facts;
         println!(
             "{:>3}. {}: {reads} reads, {queries} queries, {old} wrong answers, {keys} keys",
             rung.number, rung.title
         );
-        all.push((rung, facts));
+        all.push((rung, facts, figures));
     }
     Ok(all)
 }
 
-fn facts_table(all: &[(Rung, Facts)]) -> String {
+fn facts_table(all: &[Outcome]) -> String {
     let head = ["rung", "design", "in the tutorials", "reads", "queries", "wrong answers", "keys"];
-    let row = |(rung, facts): &(Rung, Facts)| {
+    let row = |(rung, facts, _): &Outcome| {
         let Facts { reads, queries, old, keys } = facts;
         let old = if *old == 0 { "0".to_owned() } else { format!("**{old}**") };
         let names = [rung.number, rung.title, rung.term].map(ToOwned::to_owned);
@@ -81,9 +99,21 @@ fn facts_table(all: &[(Rung, Facts)]) -> String {
     table(&head, &rows)
 }
 
+/// Times of the reads; readers of a crowd wait for each other at the worst moment, which is part of them.
+fn figures_table(all: &[Outcome]) -> String {
+    let head = ["rung", "design", "mean, ms", "p50, ms", "p99, ms"];
+    let row = |(rung, _, figures): &Outcome| {
+        let Figures { mean_ms, p50_ms, p99_ms } = figures;
+        let times = [mean_ms, p50_ms, p99_ms].map(|ms| figure(*ms));
+        [rung.number, rung.title].map(ToOwned::to_owned).into_iter().chain(times).collect()
+    };
+    let rows: Vec<Vec<String>> = all.iter().map(row).collect();
+    format!("{}\n\n{}", provenance(), table(&head, &rows))
+}
+
 /// Queries of each rung for 1,000 reads.
-fn bars(all: &[(Rung, Facts)]) -> anyhow::Result<String> {
-    let bar = |(rung, facts): &(Rung, Facts)| {
+fn bars(all: &[Outcome]) -> anyhow::Result<String> {
+    let bar = |(rung, facts, _): &Outcome| {
         let queries = facts.queries as f64 * 1e3 / facts.reads as f64;
         let name = format!("{:>3}  {}", rung.number, rung.title);
         // A bar has a length.

@@ -1,7 +1,7 @@
 //! The stores of a rung: coupons in Postgres, their copies in Redis, and a counter of queries.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use ladders::servers::{Servers, connect};
 use redis::aio::MultiplexedConnection;
@@ -9,13 +9,14 @@ use redis::{Client, FromRedisValue};
 use sqlx::PgPool;
 use sqlx::postgres::PgPoolOptions;
 use tokio::sync::Barrier;
+use tokio::time::Instant;
 
 /// Coupons that there are: 1 to this.
 pub const COUPONS: i64 = 1_000;
 /// Readers that come at the same moment.
 pub const CROWD: usize = 100;
 
-/// Outcome of a rung.
+/// Outcome of a rung, which no machine changes.
 #[derive(Debug)]
 pub struct Facts {
     /// Reads.
@@ -28,12 +29,21 @@ pub struct Facts {
     pub keys: u64,
 }
 
+/// Times of a rung's reads, of this run on this machine.
+#[derive(Debug)]
+pub struct Figures {
+    pub mean_ms: f64,
+    pub p50_ms: f64,
+    pub p99_ms: f64,
+}
+
 /// The stores.
 pub struct Shelf {
     redis: MultiplexedConnection,
     pool: PgPool,
     queries: AtomicU64,
-    reads: AtomicU64,
+    /// Times of the reads in milliseconds.
+    reads: Mutex<Vec<f64>>,
     old: AtomicU64,
     barrier: Barrier,
 }
@@ -95,10 +105,18 @@ impl Shelf {
         self.barrier.wait().await;
     }
 
-    /// Counts a read, which was right if the reader was shown this.
-    pub fn shown(&self, title: Option<&str>, right: Option<&str>) {
-        self.reads.fetch_add(1, Ordering::Relaxed);
-        self.old.fetch_add(u64::from(title != right), Ordering::Relaxed);
+    /// Counts and times a read, which is right if the reader is shown this.
+    pub async fn shown(
+        &self,
+        right: Option<&str>,
+        read: impl Future<Output = anyhow::Result<Option<String>>>,
+    ) -> anyhow::Result<()> {
+        let began = Instant::now();
+        let title = read.await?;
+        let took_ms = began.elapsed().as_secs_f64() * 1e3;
+        self.reads.lock().expect("no holder of this lock panics").push(took_ms);
+        self.old.fetch_add(u64::from(title.as_deref() != right), Ordering::Relaxed);
+        Ok(())
     }
 
     /// A crowd reads at the same moment.
@@ -111,10 +129,16 @@ impl Shelf {
     }
 
     /// The outcome.
-    pub async fn facts(&self) -> anyhow::Result<Facts> {
+    pub async fn outcome(&self) -> anyhow::Result<(Facts, Figures)> {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let keys = self.ask(&["DBSIZE"]).await?;
-        let (reads, queries) = (count(&self.reads), count(&self.queries));
-        Ok(Facts { reads, queries, old: count(&self.old), keys })
+        let mut times = self.reads.lock().expect("no holder of this lock panics").clone();
+        times.sort_by(f64::total_cmp);
+        let at = |percent| times[times.len() * percent / 100];
+        let mean_ms = times.iter().sum::<f64>() / times.len() as f64;
+        let figures = Figures { mean_ms, p50_ms: at(50), p99_ms: at(99) };
+        let reads = times.len() as u64;
+        let facts = Facts { reads, queries: count(&self.queries), old: count(&self.old), keys };
+        Ok((facts, figures))
     }
 }

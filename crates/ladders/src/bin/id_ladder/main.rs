@@ -10,6 +10,7 @@ mod snowflake;
 
 use std::path::PathBuf;
 
+use anyhow::Context;
 use clap::Parser;
 use ladders::essay::Essay;
 use ladders::servers::Servers;
@@ -18,6 +19,8 @@ use sqlx::PgPool;
 
 use crate::facts::Stores;
 
+/// The plot, beside the essay.
+const PLOT: &str = "ids.svg";
 const ROWS: i64 = 200_000;
 const ROWS_FULL: i64 = 2_000_000;
 
@@ -30,10 +33,10 @@ struct Arguments {
     /// Look at the facts only
     #[arg(long, conflicts_with_all = ["check", "write", "full"])]
     facts: bool,
-    /// Write facts and figures into the essay in this file
+    /// Write facts and figures into the essay in this file, and the plot beside it
     #[arg(long, value_name = "ESSAY")]
     write: Option<PathBuf>,
-    /// Store 2,000,000 rows of each kind
+    /// Store 2,000,000 rows of each kind, for 20 s at most
     #[arg(long)]
     full: bool,
 }
@@ -60,14 +63,22 @@ async fn climb(arguments: &Arguments, servers: &Servers) -> anyhow::Result<()> {
     if arguments.facts {
         return Ok(());
     }
-    let making = figures::making(&stores).await?;
+    let (making, plot) = figures::making(&stores, &facts).await?;
     let pool = PgPool::connect(servers.database_url()).await?;
     let storing = figures::storing(&pool, if arguments.full { ROWS_FULL } else { ROWS }).await?;
     println!("\n{making}\n{storing}");
+    let place = match &arguments.write {
+        Some(path) => path.with_file_name(PLOT),
+        None => std::env::temp_dir().join(PLOT),
+    };
+    std::fs::write(&place, plot)
+        .with_context(|| format!("{} can't be written", place.display()))?;
+    println!("the plot is {}", place.display());
     if let Some(path) = &arguments.write {
         let mut essay = Essay::open(path)?;
         essay.put("facts", &facts)?;
-        essay.put("making", &making)?;
+        let shown = format!("![Ids a second of each kind]({PLOT})\n\n");
+        essay.put("making", &(shown + &making))?;
         essay.put("storing", &storing)?;
         essay.save()?;
     }

@@ -86,7 +86,7 @@ const fn service(number: &'static str, key: &'static str, title: &'static str) -
     rung(number, key, title, Till::Service, Kill::BeforeTheWrites)
 }
 
-pub const RUNGS: [Rung; 26] = [
+pub const RUNGS: [Rung; 27] = [
     database("1", "read-check-write", "read, check, write"),
     database("2a", "lock-in-process", "a lock in the process"),
     Rung {
@@ -123,8 +123,9 @@ pub const RUNGS: [Rung; 26] = [
     service("19b", "http", "this service, through HTTP"),
     service("20a", "level-memory", "this service, memory"),
     service("20b", "level-fsync", "this service, fsync"),
-    // The last one answers once the order is a row, so its table can't be locked meanwhile.
+    // This one answers once the order is a row, so its table can't be locked meanwhile.
     rung("20c", "level-postgres", "this service, postgres", Till::Service, Kill::AfterTheAnswers),
+    service("20d", "level-replica", "this service, replica"),
 ];
 
 impl Rung {

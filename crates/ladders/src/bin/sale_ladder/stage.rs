@@ -6,6 +6,7 @@ use anyhow::{Context, ensure};
 use ladders::cpu;
 use ladders::servers::{Servers, connect};
 use private_servers::Sync;
+use private_servers::testing::RedisServer;
 use redis::FromRedisValue;
 use redis::aio::MultiplexedConnection;
 use sqlx::{Connection, PgConnection, PgPool};
@@ -18,6 +19,8 @@ use crate::scene::Task;
 
 /// Longer than any wait takes.
 const HANGS: Duration = Duration::from_secs(300);
+/// Name of the stage's own connections to Postgres, which no other process has.
+const STAGE: &str = "stage";
 
 /// Size of a crowd.
 #[derive(Clone, Copy, Debug)]
@@ -72,16 +75,18 @@ pub struct Stage {
     redis: MultiplexedConnection,
     /// `appendfsync` of this Redis.
     usual_sync: &'static str,
+    /// Follows this Redis while a rung asks for a replica.
+    replica: RedisServer,
 }
 
 impl Stage {
     pub async fn set(sync: Sync) -> anyhow::Result<Self> {
         let servers = Servers::start(sync).await?;
-        let pool = PgPool::connect(servers.database_url()).await?;
+        let pool = PgPool::connect(&own_url(&servers)).await?;
         let client = redis::Client::open(servers.redis_url())?;
         let redis = connect(&client).await?;
         let usual_sync = if sync == Sync::Durable { "always" } else { "no" };
-        Ok(Self { servers, pool, redis, usual_sync })
+        Ok(Self { servers, pool, redis, usual_sync, replica: RedisServer::start(&[]) })
     }
 
     pub async fn strike(self) -> anyhow::Result<()> {
@@ -127,7 +132,7 @@ impl Stage {
         let holds = rung.kill != Kill::AfterTheAnswers;
         let mut task = self.task(rung, crowd);
         let mut actor = Actor::start(&task).await?;
-        let mut held = if holds { Some(self.hold_orders(rung).await?) } else { None };
+        let held = if holds { Some(self.hold_orders(rung).await?) } else { None };
         actor.begin().await?;
         let mut promised = match rung.kill {
             Kill::BeforeTheAnswers => self.until_taken(crowd).await.map(|()| 0)?,
@@ -137,10 +142,8 @@ impl Stage {
             actor.has_one_in_hand().await?;
         }
         actor.kill().await?;
-        if let Some(held) = &mut held {
-            self.end_statements_of_the_dead(held).await?;
-        }
         if let Some(held) = held {
+            self.end_sessions_of_the_dead().await?;
             held.close().await?;
         }
         task.again = true;
@@ -195,6 +198,7 @@ impl Stage {
             None => self.usual_sync,
         };
         self.ask::<()>(&["CONFIG", "SET", "appendfsync", sync]).await?;
+        self.follow(rung.level() == Some("replica")).await?;
         if rung.till == Till::Service {
             return Ok(());
         }
@@ -213,6 +217,24 @@ impl Stage {
         );
         sqlx::raw_sql(sqlx::AssertSqlSafe(schema)).execute(&self.pool).await?;
         Ok(())
+    }
+
+    /// Has the replica follow this Redis, which otherwise listens on its socket alone; or has it follow none.
+    async fn follow(&self, is_asked_for: bool) -> anyhow::Result<()> {
+        let mut replica = connect(&redis::Client::open(self.replica.url())?).await?;
+        let mut order = redis::cmd("REPLICAOF");
+        if !is_asked_for {
+            order.arg("NO").arg("ONE").query_async::<()>(&mut replica).await?;
+            return self.ask(&["CONFIG", "SET", "port", "0"]).await;
+        }
+        let port = std::net::TcpListener::bind("127.0.0.1:0")?.local_addr()?.port().to_string();
+        self.ask::<()>(&["CONFIG", "SET", "port", &port]).await?;
+        order.arg("127.0.0.1").arg(&port).query_async::<()>(&mut replica).await?;
+        let follows = async {
+            while self.ask::<i64>(&["WAIT", "1", "100"]).await? == 0 {}
+            anyhow::Ok(())
+        };
+        timeout(HANGS, follows).await.context("the replica doesn't follow")?
     }
 
     fn task(&self, rung: &Rung, crowd: Crowd) -> Task {
@@ -247,23 +269,24 @@ impl Stage {
     /// Locks the table of orders, as a long migration does, until the connection is closed.
     async fn hold_orders(&self, rung: &Rung) -> anyhow::Result<PgConnection> {
         let table = if rung.till == Till::Service { "orders" } else { "ladder.orders" };
-        let mut connection = PgConnection::connect(self.servers.database_url()).await?;
+        let mut connection = PgConnection::connect(&own_url(&self.servers)).await?;
         let lock = format!("BEGIN; LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE");
         sqlx::raw_sql(sqlx::AssertSqlSafe(lock)).execute(&mut connection).await?;
         Ok(connection)
     }
 
-    /// Ends what a killed process has left waiting in Postgres: else the statement would be carried out after all.
-    async fn end_statements_of_the_dead(&self, held: &mut PgConnection) -> anyhow::Result<()> {
+    /// Ends the sessions that a killed process has left in Postgres: else a statement that waits, or has been sent and not
+    /// begun, would be carried out after all.
+    async fn end_sessions_of_the_dead(&self) -> anyhow::Result<()> {
         let ended = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
-             WHERE wait_event_type = 'Lock' AND datname = current_database()";
+             WHERE backend_type = 'client backend' AND application_name <> $1";
         let all_ended = async {
-            while sqlx::query_scalar::<_, i64>(ended).fetch_one(&mut *held).await? > 0 {
+            while sqlx::query_scalar::<_, i64>(ended).bind(STAGE).fetch_one(&self.pool).await? > 0 {
                 sleep(Duration::from_millis(5)).await;
             }
             anyhow::Ok(())
         };
-        timeout(HANGS, all_ended).await.context("a statement goes on")?
+        timeout(HANGS, all_ended).await.context("a session goes on")?
     }
 
     /// Waits until each request that comes at once has taken a unit, and waits for the table.
@@ -312,6 +335,11 @@ impl Stage {
     async fn ask<T: FromRedisValue>(&self, words: &[&str]) -> anyhow::Result<T> {
         Ok(redis::cmd(words[0]).arg(&words[1..]).query_async(&mut self.redis.clone()).await?)
     }
+}
+
+/// The address of Postgres for the stage's own connections.
+fn own_url(servers: &Servers) -> String {
+    format!("{}&application_name={STAGE}", servers.database_url())
 }
 
 fn gone(outcome: &Outcome, units: i64) -> i64 {

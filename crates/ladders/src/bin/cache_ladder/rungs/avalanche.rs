@@ -21,7 +21,7 @@ pub async fn play(shelf: &Arc<Shelf>, jitter_s: i64) -> anyhow::Result<()> {
     }
     sleep(Duration::from_millis(KEPT_MS.unsigned_abs() + 50)).await;
     for id in 1..=COPIES {
-        shelf.shown(aside::read(shelf, id).await?.as_deref(), Some("old"));
+        shelf.shown(Some("old"), aside::read(shelf, id)).await?;
     }
     Ok(())
 }

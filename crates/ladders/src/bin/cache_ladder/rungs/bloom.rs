@@ -20,11 +20,10 @@ pub async fn play(shelf: &Arc<Shelf>) -> anyhow::Result<()> {
     let ids: Vec<i64> = (1..=COUPONS).collect();
     let filter = BloomFilter::with_false_pos(0.01).seed(&1).items(ids.iter());
     for made_up in 1..=1_000 {
-        shelf.shown(read(shelf, &filter, COUPONS + made_up).await?.as_deref(), None);
+        shelf.shown(None, read(shelf, &filter, COUPONS + made_up)).await?;
     }
     let missed = (1..).map(|step| 2 * COUPONS + step).find(|id| !filter.contains(id));
     let missed = missed.unwrap_or_default();
     shelf.write(missed, "new").await?;
-    shelf.shown(read(shelf, &filter, missed).await?.as_deref(), Some("new"));
-    Ok(())
+    shelf.shown(Some("new"), read(shelf, &filter, missed)).await
 }

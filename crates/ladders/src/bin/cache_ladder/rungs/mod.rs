@@ -13,7 +13,7 @@ mod two_levels;
 
 use std::sync::Arc;
 
-use crate::shelf::{Facts, Shelf};
+use crate::shelf::{Facts, Figures, Shelf};
 
 /// A rung.
 #[derive(Clone, Copy, Debug)]
@@ -51,7 +51,7 @@ pub const RUNGS: [Rung; 14] = [
 ];
 
 /// Plays a rung.
-pub async fn climb(rung: &Rung, shelf: Arc<Shelf>) -> anyhow::Result<Facts> {
+pub async fn climb(rung: &Rung, shelf: Arc<Shelf>) -> anyhow::Result<(Facts, Figures)> {
     match rung.key {
         "none" => none::play(&shelf).await?,
         "aside" => aside::play(&shelf).await?,
@@ -68,5 +68,5 @@ pub async fn climb(rung: &Rung, shelf: Arc<Shelf>) -> anyhow::Result<Facts> {
         "two-levels" => two_levels::play(&shelf, false).await?,
         _ => two_levels::play(&shelf, true).await?,
     }
-    shelf.facts().await
+    shelf.outcome().await
 }

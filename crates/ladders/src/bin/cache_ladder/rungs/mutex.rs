@@ -7,10 +7,10 @@ use tokio::time::sleep;
 
 use crate::shelf::Shelf;
 
-async fn read(shelf: &Shelf) -> anyhow::Result<String> {
+async fn read(shelf: &Shelf) -> anyhow::Result<Option<String>> {
     loop {
         if let Some(title) = shelf.copy(1).await? {
-            return Ok(title);
+            return Ok(Some(title));
         }
         let locked: Option<String> =
             shelf.ask(&["SET", "lock:1", "me", "NX", "PX", "60000"]).await?;
@@ -25,7 +25,7 @@ async fn read(shelf: &Shelf) -> anyhow::Result<String> {
         };
         shelf.keep(1, &title, 60_000).await?;
         shelf.ask::<()>(&["DEL", "lock:1"]).await?;
-        return Ok(title);
+        return Ok(Some(title));
     }
 }
 
@@ -33,8 +33,7 @@ pub async fn play(shelf: &Arc<Shelf>) -> anyhow::Result<()> {
     shelf
         .crowd(async |shelf| {
             shelf.together().await;
-            shelf.shown(Some(&read(&shelf).await?), Some("old"));
-            Ok(())
+            shelf.shown(Some("old"), read(&shelf)).await
         })
         .await
 }

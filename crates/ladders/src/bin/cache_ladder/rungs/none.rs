@@ -5,11 +5,5 @@ use std::sync::Arc;
 use crate::shelf::Shelf;
 
 pub async fn play(shelf: &Arc<Shelf>) -> anyhow::Result<()> {
-    shelf
-        .crowd(async |shelf| {
-            let title = shelf.query(1).await?;
-            shelf.shown(title.as_deref(), Some("old"));
-            Ok(())
-        })
-        .await
+    shelf.crowd(async |shelf| shelf.shown(Some("old"), shelf.query(1)).await).await
 }

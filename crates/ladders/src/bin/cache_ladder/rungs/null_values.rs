@@ -16,9 +16,8 @@ async fn read(shelf: &Shelf, id: i64) -> anyhow::Result<Option<String>> {
 /// Each made-up id is asked for twice. Then one of them becomes a coupon.
 pub async fn play(shelf: &Arc<Shelf>) -> anyhow::Result<()> {
     for made_up in (1..=1_000).chain(1..=1_000) {
-        shelf.shown(read(shelf, COUPONS + made_up).await?.as_deref(), None);
+        shelf.shown(None, read(shelf, COUPONS + made_up)).await?;
     }
     shelf.write(COUPONS + 1, "new").await?;
-    shelf.shown(read(shelf, COUPONS + 1).await?.as_deref(), Some("new"));
-    Ok(())
+    shelf.shown(Some("new"), read(shelf, COUPONS + 1)).await
 }

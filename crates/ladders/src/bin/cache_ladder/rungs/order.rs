@@ -7,8 +7,7 @@ use crate::shelf::Shelf;
 
 /// A later reader. The copy lives for a minute, and the old title with it.
 async fn later(shelf: &Shelf) -> anyhow::Result<()> {
-    shelf.shown(aside::read(shelf, 1).await?.as_deref(), Some("new"));
-    Ok(())
+    shelf.shown(Some("new"), aside::read(shelf, 1)).await
 }
 
 pub async fn delete_first(shelf: &Arc<Shelf>) -> anyhow::Result<()> {

@@ -25,7 +25,7 @@ impl Process {
 pub async fn play(shelf: &Arc<Shelf>, is_told: bool) -> anyhow::Result<()> {
     let (mut writer, mut other) = (Process::default(), Process::default());
     for process in [&mut writer, &mut other] {
-        shelf.shown(process.read(shelf, 1).await?.as_deref(), Some("old"));
+        shelf.shown(Some("old"), process.read(shelf, 1)).await?;
     }
     shelf.write(1, "new").await?;
     shelf.delete(1).await?;
@@ -34,7 +34,7 @@ pub async fn play(shelf: &Arc<Shelf>, is_told: bool) -> anyhow::Result<()> {
         other.0.remove(&1);
     }
     for process in [&mut writer, &mut other] {
-        shelf.shown(process.read(shelf, 1).await?.as_deref(), Some("new"));
+        shelf.shown(Some("new"), process.read(shelf, 1)).await?;
     }
     Ok(())
 }

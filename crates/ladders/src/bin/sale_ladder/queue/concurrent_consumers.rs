@@ -52,12 +52,15 @@ impl Design for ConcurrentConsumers {
 async fn write(scene: Arc<Scene>, name: String, progress: Progress) -> anyhow::Result<()> {
     let mut consumer = Consumer::open(&scene, &name).await?;
     loop {
-        let Some((id, Some(user))) = consumer.read_pending_first().await? else {
+        let Some((id, user)) = consumer.read_pending_first().await? else {
             progress.found_nothing();
             continue;
         };
         progress.took();
-        scene.write_order(user).await?;
+        // An entry that is pending and was deleted has no content any more.
+        if let Some(user) = user {
+            scene.write_order(user).await?;
+        }
         consumer.acknowledge(&id).await?;
     }
 }

@@ -44,8 +44,9 @@ impl Design for Http {
         let listener = server::bind(([127, 0, 0, 1], 0).into())?;
         let address = listener.local_addr()?.to_string();
         let secret = SecretString::from(SECRET);
-        let state = HttpState::new(service.app.clone(), &service.config, Tokens::new(&secret));
-        let (settings, shutdown) = ((&service.config).into(), service.app.shutdown.clone());
+        let (app, config) = (&service.running.app, &service.running.config);
+        let state = HttpState::new(app.clone(), config, Tokens::new(&secret));
+        let (settings, shutdown) = (config.into(), app.shutdown.clone());
         let served = server::run(listener, http::api(&state, true), settings, shutdown.clone());
         shutdown.spawn(served);
         Ok(Self { service, address, tokens: Tokens::new(&secret), idle: Mutex::default() })
@@ -67,7 +68,7 @@ impl Design for Http {
     }
 
     async fn rest(&self) -> anyhow::Result<()> {
-        self.service.rest().await
+        self.service.running.rest().await
     }
 }
 

@@ -6,6 +6,7 @@ use anyhow::bail;
 use flash_sale::base::limits;
 use flash_sale::sale::claim::outcome::ClaimOutcome;
 use flash_sale::sale::ids::UserId;
+use ladders::service;
 
 use super::Service;
 use crate::design::Design;
@@ -19,7 +20,7 @@ impl Design for Library {
     }
 
     async fn buy(&self, user: i64) -> anyhow::Result<bool> {
-        let Service { app, coupon, .. } = &self.0;
+        let Service { running: service::Service { app, .. }, coupon } = &self.0;
         let user = UserId::new(user)?;
         match app.claims.claim(*coupon, user).await? {
             ClaimOutcome::Accepted(order) if app.claims.conditions(*coupon).row => {
@@ -33,6 +34,6 @@ impl Design for Library {
     }
 
     async fn rest(&self) -> anyhow::Result<()> {
-        self.0.rest().await
+        self.0.running.rest().await
     }
 }

@@ -1,0 +1,135 @@
+//! This service, unchanged, in the process of a ladder: doors' capabilities and worker, through its library.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use chrono::TimeDelta;
+use clap::Parser;
+use flash_sale::app::{self, App};
+use flash_sale::base::clock::Clock;
+use flash_sale::base::config::Config;
+use flash_sale::base::shutdown::Shutdown;
+use flash_sale::kit::postgres;
+use flash_sale::kit::redis::Redis;
+use flash_sale::sale::audit::Actor;
+use flash_sale::sale::coupon::create::Creation;
+use flash_sale::sale::coupon::input::{NewCoupon, NewSale};
+use flash_sale::sale::coupon::model::CouponKind;
+use flash_sale::sale::fence::table;
+use flash_sale::sale::ids::CouponId;
+use flash_sale::sale::keys::Keys;
+use flash_sale::sale::{Stores, schema};
+use flash_sale::worker;
+use tokio::time::sleep;
+
+/// A ladder is about outcomes, also on a machine so busy that a store needs seconds.
+const PATIENT: [&str; 6] =
+    ["--redis-timeout-ms", "10000", "--claim-wait-ms", "9000", "--database-timeout-ms", "10000"];
+
+/// The service in this process.
+pub struct Service {
+    /// Its capabilities.
+    pub app: Arc<App>,
+    /// Its settings.
+    pub config: Config,
+}
+
+#[derive(Parser)]
+struct Command {
+    #[command(flatten)]
+    config: Config,
+}
+
+impl Service {
+    /// Starts it on these stores, with settings as on the command line. Returns once its lanes are open.
+    ///
+    /// # Errors
+    ///
+    /// When a store doesn't answer.
+    pub async fn start(
+        redis_url: &str,
+        database_url: &str,
+        settings: &[&str],
+    ) -> anyhow::Result<Self> {
+        let arguments = ["flash-sale"].iter().chain(&PATIENT).chain(settings);
+        let config = Command::parse_from(arguments).config;
+        let of = &config.stores;
+        let (connections, timeout) = (of.database_connections, of.database_timeout());
+        let pool = postgres::pool(database_url, connections, timeout)?;
+        let redis = Redis::with_timeout(redis_url, of.redis_timeout())?;
+        let stores = Stores { pool, redis, keys: Keys::new(&of.key_prefix) };
+        schema::migrate(&stores.pool).await?;
+        let app = App::assemble(&config, stores, Clock::System, Shutdown::default()).await?;
+        app::start_housekeeping(&app);
+        worker::start(&app, &config);
+        let service = Self { app, config };
+        service.until_open().await?;
+        Ok(service)
+    }
+
+    /// Creates a coupon with so many units, on sale for an hour.
+    ///
+    /// # Errors
+    ///
+    /// When a store doesn't answer.
+    pub async fn create_coupon(&self, units: i64) -> anyhow::Result<CouponId> {
+        let now = Clock::System.now();
+        let sale = NewSale {
+            total: units,
+            opens_at: now - TimeDelta::hours(1),
+            closes_at: now + TimeDelta::hours(1),
+            durability: None,
+        };
+        let new = NewCoupon {
+            kind: CouponKind::Flash,
+            title: "Dinner for two".to_owned(),
+            sub_title: String::new(),
+            rules: String::new(),
+            pay_cents: 2_500,
+            currency: "CNY".to_owned(),
+            value_cents: 5_000,
+            sale: Some(sale),
+        };
+        match self.app.coupons.create(new, &Actor::command_line()).await? {
+            Creation::Created(coupon) => Ok(coupon.id),
+            refused => Err(refused.into()),
+        }
+    }
+
+    /// The coupon that was created last, by whatever process.
+    ///
+    /// # Errors
+    ///
+    /// When Postgres doesn't answer.
+    pub async fn last_coupon(&self) -> anyhow::Result<CouponId> {
+        let last = sqlx::query_scalar("SELECT max(id) FROM coupons");
+        Ok(CouponId::new(last.fetch_one(&self.app.stores.pool).await?)?)
+    }
+
+    /// Returns once all promised orders are rows.
+    ///
+    /// # Errors
+    ///
+    /// When Redis doesn't answer.
+    pub async fn rest(&self) -> anyhow::Result<()> {
+        while self.app.backlog.look().await? > 0 {
+            sleep(Duration::from_millis(5)).await;
+        }
+        Ok(())
+    }
+
+    /// A Redis that has got its first replica is compared once before its lanes open.
+    async fn until_open(&self) -> anyhow::Result<()> {
+        let stores = &self.app.stores;
+        loop {
+            let origin = stores.redis.link().await?.origin().await?;
+            let lanes = table::all(&stores.pool).await?;
+            let is_open =
+                |lane: &table::StoredLane| lane.is_open && lane.origin.as_ref() == Some(&origin);
+            if !lanes.is_empty() && lanes.iter().all(is_open) {
+                return Ok(());
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! Statistics of a day: accepted claims and orders by Postgres, the day's sequence, and the answers of this process.
+//!
+//! # Model
+//!
+//! The day of a claim is the UTC day that the id of its order carries. So the orders of a day are one range of the
+//! primary key, however late their rows were written, and they are told with the status that they have now.
+//!
+//! # The sequence is an upper bound
+//!
+//! Tutorials read the number of a day's orders off the counter of its ids. Here that number is a bound, and no count:
+//! a claim has its number before the script decides, so refused claims have numbers, too; a process takes numbers in
+//! blocks, and what is left of a block is lost with the process and at midnight; and a Redis that has gone back in time
+//! leaves numbers out (`kit/id/mod.rs`). None of this can make the number too small. Orders are counted first and the
+//! sequence is read afterwards, so the bound holds within one answer.
+//!
+//! # What is not told
+//!
+//! No store keeps a refusal. Each process counts its own answers, by code; an answer has those of the process that
+//! gives it, since the day or the process began. Of a day that is over, they are not told.
+
+use std::collections::BTreeMap;
+use std::str::FromStr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use chrono::{DateTime, Days, NaiveDate, NaiveTime, Utc};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use crate::base::clock::Clock;
+use crate::base::limits;
+use crate::base::telemetry::Metrics;
+use crate::kit::id::{self, IdGenerator};
+use crate::sale::coupon::stock;
+use crate::sale::{Failure, Stores};
+
+/// A UTC day on which ids can have been handed out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Day(NaiveDate);
+
+/// A text that is no such day.
+#[derive(Debug, thiserror::Error)]
+#[error("a day is written as 2026-11-27, and lies between 2022-01-01 and today, in UTC")]
+pub struct InvalidDay;
+
+/// Statistics of a day.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct DayStatistics {
+    /// The UTC day, which the ids of its orders carry.
+    pub day: NaiveDate,
+    /// Accepted claims that have reached Postgres: orders and dead letters. Those that still wait in the order log come
+    /// on top.
+    pub claims: i64,
+    /// Orders by the status that they have now; statuses without an order are left out.
+    pub orders: BTreeMap<String, i64>,
+    /// Accepted claims that are dead letters and no orders, open and closed ones.
+    pub dead_letters: i64,
+    /// The sequence that numbers the orders of the day.
+    pub sequence: Sequence,
+    /// Answers to claims by the process that tells the statistics; null for a day that is over, since no store keeps a
+    /// refusal.
+    pub process: Option<Answers>,
+}
+
+/// The sequence of a day.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Sequence {
+    /// The day has no more orders than this; null if neither store knows the sequence any more.
+    pub orders_at_most: Option<i64>,
+    /// Numbers that processes have taken, by Redis; null if Redis has lost them, or has gone back in time since.
+    pub taken: Option<i64>,
+    /// Numbers that may have been taken, by Postgres.
+    pub granted: Option<i64>,
+    /// Reason why this is a bound and no count.
+    pub reason: &'static str,
+}
+
+/// Answers to claims by one process.
+#[derive(Debug, Serialize, ToSchema)]
+pub struct Answers {
+    /// Begin of the count: of the process, or of the day.
+    pub since: DateTime<Utc>,
+    /// Claims by outcome: `accepted`, `created`, and each refusal by its code.
+    pub claims: BTreeMap<String, u64>,
+}
+
+const REASON: &str = "refused claims take numbers, too; what is left of a block of numbers is lost with its process and at midnight; and a Redis that went back in time leaves numbers out";
+
+/// Tells statistics.
+pub struct Statistics {
+    stores: Stores,
+    ids: Arc<IdGenerator>,
+    metrics: Arc<Metrics>,
+    clock: Clock,
+    /// Answers before the present day.
+    begin: Mutex<Begin>,
+    /// Held by the one caller that counts: a day may have a million orders.
+    counting: tokio::sync::Mutex<()>,
+}
+
+struct Begin {
+    day: Day,
+    since: DateTime<Utc>,
+    claims: BTreeMap<String, u64>,
+}
+
+impl Statistics {
+    /// Counts the answers of this process from now on.
+    pub fn new(
+        stores: &Stores,
+        ids: Arc<IdGenerator>,
+        metrics: Arc<Metrics>,
+        clock: Clock,
+    ) -> Self {
+        let since = clock.now();
+        let begin = Begin { day: Day(since.date_naive()), since, claims: claims(&metrics) };
+        let (begin, counting) = (Mutex::new(begin), tokio::sync::Mutex::default());
+        Self { stores: stores.clone(), ids, metrics, clock, begin, counting }
+    }
+
+    /// Today.
+    pub fn today(&self) -> Day {
+        Day(self.clock.now().date_naive())
+    }
+
+    /// Begins a new day, if it is one: its answers are counted from now on.
+    pub fn begin_day(&self) {
+        let mut begin = self.begin.lock().unwrap_or_else(PoisonError::into_inner);
+        if begin.day != self.today() {
+            let claims = claims(&self.metrics);
+            *begin = Begin { day: self.today(), since: self.clock.now(), claims };
+        }
+    }
+
+    /// Statistics of this day; `None` for a day that is still to come.
+    pub async fn of(&self, day: Day) -> Result<Option<DayStatistics>, Failure> {
+        if day.0 > self.today().0 {
+            return Ok(None);
+        }
+        let (orders, dead_letters) = self.count(day).await?;
+        // Read afterwards, so that no order is above it.
+        let sequence = self.sequence(day).await?;
+        let claims = orders.values().sum::<i64>() + dead_letters;
+        let process = self.answers(day);
+        Ok(Some(DayStatistics { day: day.0, claims, orders, dead_letters, sequence, process }))
+    }
+
+    /// Orders by status, and dead letters without an order, at one moment.
+    async fn count(&self, day: Day) -> sqlx::Result<(BTreeMap<String, i64>, i64)> {
+        let _turn = self.counting.lock().await;
+        let mut tx = self.stores.pool.begin().await?;
+        stock::allow_statements(&mut tx, limits::DAY_COUNT_TIMEOUT).await?;
+        let rows = sqlx::query!(
+            r#"SELECT status AS "status?", count(*) AS "claims!"
+               FROM orders WHERE id >= $1 AND id < $2 GROUP BY status
+               UNION ALL
+               SELECT NULL, count(*) FROM dead_letters
+               WHERE order_id >= $1 AND order_id < $2
+                   AND NOT EXISTS (SELECT FROM orders WHERE orders.id = dead_letters.order_id)"#,
+            id::first_at(day.begin()),
+            id::first_at(day.end()),
+        )
+        .fetch_all(&mut *tx)
+        .await?;
+        let letters = rows.iter().filter(|row| row.status.is_none()).map(|row| row.claims).sum();
+        let orders = rows.into_iter().filter_map(|row| Some((row.status?, row.claims))).collect();
+        Ok((orders, letters))
+    }
+
+    /// Numbers of the day's sequence that processes have taken, by Redis; `None` if Redis can't tell.
+    pub async fn taken(&self, day: Day) -> Result<Option<i64>, Failure> {
+        let link = self.stores.redis.link().await?;
+        Ok(self.ids.taken(&link, day.0).await?)
+    }
+
+    async fn sequence(&self, day: Day) -> Result<Sequence, Failure> {
+        let taken = self.taken(day).await?;
+        let granted = self.ids.granted(day.0).await?;
+        Ok(Sequence { orders_at_most: taken.or(granted), taken, granted, reason: REASON })
+    }
+
+    fn answers(&self, day: Day) -> Option<Answers> {
+        self.begin_day();
+        let begin = self.begin.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut claims = claims(&self.metrics);
+        for (code, before) in &begin.claims {
+            claims.entry(code.clone()).and_modify(|now| *now -= before);
+        }
+        (begin.day == day).then_some(Answers { since: begin.since, claims })
+    }
+}
+
+/// Answers of this process since its start.
+fn claims(metrics: &Metrics) -> BTreeMap<String, u64> {
+    metrics.claims().map(|(code, claims)| (code.to_owned(), claims)).collect()
+}
+
+impl Day {
+    /// The first moment.
+    fn begin(self) -> DateTime<Utc> {
+        self.0.and_time(NaiveTime::MIN).and_utc()
+    }
+
+    /// The first moment of the next day.
+    fn end(self) -> DateTime<Utc> {
+        self.begin() + Days::new(1)
+    }
+}
+
+/// Exactly as in `2026-11-27`; days that are still to come are days, too.
+impl FromStr for Day {
+    type Err = InvalidDay;
+
+    fn from_str(text: &str) -> Result<Self, InvalidDay> {
+        let day = NaiveDate::parse_from_str(text, "%Y-%m-%d").map_err(|_| InvalidDay)?;
+        let is_known = day >= id::FIRST_DAY && day.to_string() == text;
+        is_known.then_some(Self(day)).ok_or(InvalidDay)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_day_is_written_in_one_way() {
+        for text in ["2022-01-01", "2024-02-29", "2026-11-27", "9999-12-31"] {
+            assert_eq!(text.parse::<Day>().expect("it is a day").0.to_string(), text);
+        }
+        for text in [
+            "",
+            "today",
+            "2021-12-31",
+            "1970-01-01",
+            "2026-02-29",
+            "2026-13-01",
+            "2026-11-31",
+            "2026-1-5",
+            "26-11-27",
+            "+2026-11-27",
+            "20261127",
+            "2026-11-27T00:00:00Z",
+            " 2026-11-27",
+            "2026-11-27 ",
+            "+12026-11-27",
+        ] {
+            assert!(text.parse::<Day>().is_err(), "{text}");
+        }
+    }
+}
