@@ -54,6 +54,7 @@ use crate::sale::reconcile::gauges::Numbers;
 use crate::sale::reconcile::pass::Reconciler;
 use crate::sale::recovery::keeper::{self, Keeper};
 use crate::sale::recovery::retry::Retries;
+use crate::sale::retention::history::History;
 use crate::sale::retention::{Kept, Retention};
 use crate::sale::storm::Storms;
 use crate::sale::trace::Traces;
@@ -121,6 +122,8 @@ pub struct App {
     pub audit: Audit,
     /// Deletes old records.
     pub retention: Retention,
+    /// Moves orders that are over into the history.
+    pub history: History,
     /// Items that passes have postponed.
     pub postponed: Postponed,
     /// Buyers' locks.
@@ -322,6 +325,7 @@ impl App {
             order_counts: OrderCounts::new(pool.clone(), metrics.clone()),
             audit: Audit::new(pool.clone()),
             retention: Retention::new(pool.clone(), Kept::of(config)),
+            history: History::new(pool.clone(), postponed.clone(), metrics.clone(), config),
             postponed,
             reconciler: Reconciler::new(stores.clone(), metrics.clone(), shutdown.clone()),
             clock,
