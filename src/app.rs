@@ -271,13 +271,12 @@ impl App {
     ) -> anyhow::Result<Arc<Self>> {
         let backlog = empty_backlog(config, &stores, raise_lanes(config, &stores).await?);
         let lane_states = fence::states_of(&stores).await?;
-        let pool = &stores.pool;
         let durability = Arc::new(Durability::looked_up(&stores.redis, config.durability).await?);
         let Base { metrics, postponed, loss, loader, coupons, coupon_changes, order_moves } =
             Base::new(&stores, (&lane_states, &durability), &shutdown)?;
         let ClaimParts { orders, order_ids, locks, memories } =
             ClaimParts::new(config, &stores, &clock, &shutdown);
-        let layout = LayoutInUse::looked_up(pool).await?;
+        let layout = LayoutInUse::looked_up(&stores.pool).await?;
         let lanes = (&layout, &lane_states);
         let Promises { receipts, hand_in, keeper } =
             Promises::new(config, &stores, lanes, &orders, (&metrics, &postponed));
@@ -295,12 +294,17 @@ impl App {
             live,
             storms: storms(&stores, &coupons, &coupon_changes, &backlog, &shutdown),
             claim_statuses: ClaimStatuses::new(&stores, &orders, &loader, &lane_states),
-            traces: Traces::new(pool.clone()),
-            payments: Payments::new(pool.clone(), order_moves.clone(), postponed.clone(), config),
+            traces: Traces::new(stores.pool.clone()),
+            payments: Payments::new(
+                stores.pool.clone(),
+                order_moves.clone(),
+                postponed.clone(),
+                config,
+            ),
             expiry: Expiry::new(order_moves.clone(), postponed.clone(), config.payment_window()),
             cancellations: Cancellations::new(&stores, order_moves.clone(), postponed.clone()),
-            operations: Operations::new(pool.clone(), &order_moves, &postponed),
-            dead_letters: DeadLetters::new(pool.clone(), order_moves.clone()),
+            operations: Operations::new(stores.pool.clone(), &order_moves, &postponed),
+            dead_letters: DeadLetters::new(stores.pool.clone(), order_moves.clone()),
             retries: Retries::new(&stores, orders.clone(), lane_states.clone()),
             stock_returns: stock_returns(&stores, &loader, &lane_states, &postponed),
             coupons,
@@ -322,10 +326,10 @@ impl App {
             numbers: Numbers::new(&stores, backlog.clone(), metrics.clone(), postponed.clone()),
             backlog,
             layout,
-            order_counts: OrderCounts::new(pool.clone(), metrics.clone()),
-            audit: Audit::new(pool.clone()),
-            retention: Retention::new(pool.clone(), Kept::of(config)),
-            history: History::new(pool.clone(), postponed.clone(), metrics.clone(), config),
+            order_counts: OrderCounts::new(stores.pool.clone(), metrics.clone()),
+            audit: Audit::new(stores.pool.clone()),
+            retention: Retention::new(stores.pool.clone(), Kept::of(config)),
+            history: History::new(stores.pool.clone(), postponed.clone(), metrics.clone(), config),
             postponed,
             reconciler: Reconciler::new(stores.clone(), metrics.clone(), shutdown.clone()),
             clock,

@@ -92,6 +92,10 @@ pub(super) async fn recall(
 }
 
 async fn recall_order(pool: &PgPool, order: OrderId) -> sqlx::Result<()> {
+    // Hardly ever, and nothing is locked for it.
+    if !moved::has(pool, order).await? {
+        return Ok(());
+    }
     let mut tx = pool.begin().await?;
     if moved::recall(&mut tx, order).await? {
         tracing::info!(%order, "a gateway names an order of the history, which is brought back");

@@ -367,7 +367,7 @@ async fn a_payment_that_moves_at_this_moment_is_not_taken_for_a_new_one() {
     assert_eq!(app.redeem(order).await.status, 200);
     archive(&app, coupon).await;
     // The move stands still just before its end; the gateway tells of the payment meanwhile, and of a chargeback.
-    let mut holder = holding(&app, "moved_order_counts").await;
+    let mut holder = holding(&app, "LOCK TABLE moved_order_counts IN EXCLUSIVE MODE").await;
     let chargeback = json!({"kind": "refund", "payment_id": "g1"});
     let pass = async {
         assert_eq!(moved(&app.app).await, 1);
@@ -391,11 +391,11 @@ async fn a_payment_that_moves_at_this_moment_is_not_taken_for_a_new_one() {
     assert_eq!(rows(&app, ["every_payment", "orders"]).await, [1, 1]);
 }
 
-/// A connection that holds this table against writers until it rolls back.
-async fn holding(app: &TestApp, table: &str) -> PgConnection {
+/// A connection that holds something until it rolls back.
+async fn holding(app: &TestApp, hold: &str) -> PgConnection {
     let mut connection =
         PgConnection::connect(&app.store_arguments()[3]).await.expect("Postgres answers");
-    let hold = format!("BEGIN; LOCK TABLE {table} IN EXCLUSIVE MODE");
+    let hold = format!("BEGIN; {hold}");
     raw_sql(sqlx::AssertSqlSafe(hold)).execute(&mut connection).await.expect("Postgres does it");
     connection
 }
@@ -453,26 +453,29 @@ async fn a_process_that_is_killed_in_the_middle_has_moved_a_batch_or_nothing() {
     by_hand(&app, 7).await;
     let month = Month::of(now() - TimeDelta::days(DAYS));
     months::make(&app.app.stores.pool, month).await.expect("Postgres does it");
-    // The statements of a move wait for these, one after the other; the last one in the trigger, with all else done.
-    let stages = [
-        "payment_history",
-        "stock_return_history",
-        "redemption_history",
-        "order_history",
-        "order_count_changes",
+    // A move waits for these, one after the other; for the last one with all done but the commit.
+    app.execute(
+        "CREATE FUNCTION wait_for_lock() RETURNS trigger LANGUAGE plpgsql AS $$
+             BEGIN PERFORM pg_advisory_xact_lock(7); RETURN NULL; END $$;
+         CREATE TRIGGER waits AFTER INSERT ON moved_order_counts FOR EACH ROW EXECUTE FUNCTION wait_for_lock()",
+    )
+    .await;
+    let holds = [
+        "LOCK TABLE payment_history IN EXCLUSIVE MODE",
+        "LOCK TABLE stock_return_history IN EXCLUSIVE MODE",
+        "LOCK TABLE redemption_history IN EXCLUSIVE MODE",
+        "LOCK TABLE order_history IN EXCLUSIVE MODE",
+        "SELECT pg_advisory_xact_lock(7)",
     ];
     let untouched = [7, 7, 7, 7, 0, 0, 0, 0, 0];
     assert_eq!(everywhere(&app).await, untouched);
-    for table in stages {
-        let mut holder = holding(&app, table).await;
+    for hold in holds {
+        let mut holder = holding(&app, hold).await;
         let mut process = Process::serve(&app, &["--roles", "worker", "--lanes", "1"]);
         let inside = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
                       AND wait_event_type = 'Lock' AND query LIKE 'WITH gone AS%'";
-        let in_it = async || {
-            eprintln!("DEBUG {}", process.said_so_far());
-            app.number(inside).await > 0
-        };
-        eventually(&format!("the pass waits for {table}"), in_it).await;
+        let in_it = async || app.number(inside).await > 0;
+        eventually(&format!("the pass waits behind {hold}"), in_it).await;
         process.signal(nix::sys::signal::Signal::SIGKILL);
         process.ended().await;
         raw_sql("ROLLBACK").execute(&mut holder).await.expect("it was open");
@@ -480,7 +483,7 @@ async fn a_process_that_is_killed_in_the_middle_has_moved_a_batch_or_nothing() {
                       AND application_name = 'flash-sale calls' AND pid <> pg_backend_pid()";
         eventually("its sessions have ended", async || app.number(others).await == 0).await;
         let found = everywhere(&app).await;
-        assert_eq!(found, untouched, "killed at {table}");
+        assert_eq!(found, untouched, "killed behind {hold}");
     }
     assert_eq!(moved(&app.app).await, 7);
     assert_eq!(everywhere(&app).await, [0, 0, 0, 0, 7, 7, 7, 7, 7]);

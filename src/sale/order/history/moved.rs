@@ -3,7 +3,7 @@
 //! Payments move with their order, in the same transaction (`sale/payment/past.rs`).
 
 use chrono::{DateTime, Utc};
-use sqlx::PgConnection;
+use sqlx::{PgConnection, PgPool};
 
 use crate::sale::ids::OrderId;
 
@@ -110,6 +110,16 @@ pub async fn leave(tx: &mut PgConnection, orders: &[i64]) -> sqlx::Result<()> {
     .execute(tx)
     .await?;
     Ok(())
+}
+
+/// Whether the history has this order.
+pub async fn has(pool: &PgPool, order: OrderId) -> sqlx::Result<bool> {
+    sqlx::query_scalar!(
+        r#"SELECT EXISTS (SELECT FROM order_history WHERE id = $1) AS "there!""#,
+        order.get(),
+    )
+    .fetch_one(pool)
+    .await
 }
 
 /// Brings an order back, with its redemption and stock returns. It moves again when it has been over for as long once more.
