@@ -295,12 +295,7 @@ impl App {
             storms: storms(&stores, &coupons, &coupon_changes, &backlog, &shutdown),
             claim_statuses: ClaimStatuses::new(&stores, &orders, &loader, &lane_states),
             traces: Traces::new(stores.pool.clone()),
-            payments: Payments::new(
-                stores.pool.clone(),
-                order_moves.clone(),
-                postponed.clone(),
-                config,
-            ),
+            payments: payments(config, &stores, &order_moves, &postponed),
             expiry: Expiry::new(order_moves.clone(), postponed.clone(), config.payment_window()),
             cancellations: Cancellations::new(&stores, order_moves.clone(), postponed.clone()),
             operations: Operations::new(stores.pool.clone(), &order_moves, &postponed),
@@ -452,6 +447,15 @@ fn storms(
 ) -> Storms {
     let (coupons, changes) = (coupons.clone(), changes.clone());
     Storms::new(stores, coupons, changes, backlog.clone(), shutdown.clone())
+}
+
+fn payments(
+    config: &Config,
+    stores: &Stores,
+    order_moves: &OrderMoves,
+    postponed: &Postponed,
+) -> Payments {
+    Payments::new(stores.pool.clone(), order_moves.clone(), postponed.clone(), config)
 }
 
 fn archive(
