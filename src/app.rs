@@ -54,6 +54,7 @@ use crate::sale::reconcile::gauges::Numbers;
 use crate::sale::reconcile::pass::Reconciler;
 use crate::sale::recovery::keeper::{self, Keeper};
 use crate::sale::recovery::retry::Retries;
+use crate::sale::retention::history::History;
 use crate::sale::retention::{Kept, Retention};
 use crate::sale::statistics::Statistics;
 use crate::sale::storm::Storms;
@@ -122,6 +123,8 @@ pub struct App {
     pub audit: Audit,
     /// Deletes old records.
     pub retention: Retention,
+    /// Moves orders that are over into the history.
+    pub history: History,
     /// Items that passes have postponed.
     pub postponed: Postponed,
     /// Buyers' locks.
@@ -270,13 +273,12 @@ impl App {
     ) -> anyhow::Result<Arc<Self>> {
         let backlog = empty_backlog(config, &stores, raise_lanes(config, &stores).await?);
         let lane_states = fence::states_of(&stores).await?;
-        let pool = &stores.pool;
         let durability = Arc::new(Durability::looked_up(&stores.redis, config.durability).await?);
         let Base { metrics, postponed, loss, loader, coupons, coupon_changes, order_moves } =
             Base::new(&stores, (&lane_states, &durability), &shutdown)?;
         let ClaimParts { orders, order_ids, locks, memories, traces } =
             ClaimParts::new(config, &stores, &clock, &shutdown);
-        let layout = LayoutInUse::looked_up(pool).await?;
+        let layout = LayoutInUse::looked_up(&stores.pool).await?;
         let lanes = (&layout, &lane_states);
         let Promises { receipts, hand_in, keeper } =
             Promises::new(config, &stores, lanes, &orders, (&metrics, &postponed));
@@ -295,11 +297,11 @@ impl App {
             storms: storms(&stores, (&coupons, &coupon_changes), (&backlog, &traces), &shutdown),
             claim_statuses: ClaimStatuses::new(&stores, &orders, &loader, &lane_states),
             traces,
-            payments: Payments::new(pool.clone(), order_moves.clone(), postponed.clone(), config),
+            payments: payments(config, &stores, &order_moves, &postponed),
             expiry: Expiry::new(order_moves.clone(), postponed.clone(), config.payment_window()),
             cancellations: Cancellations::new(&stores, order_moves.clone(), postponed.clone()),
-            operations: Operations::new(pool.clone(), &order_moves, &postponed),
-            dead_letters: DeadLetters::new(pool.clone(), order_moves.clone()),
+            operations: Operations::new(stores.pool.clone(), &order_moves, &postponed),
+            dead_letters: DeadLetters::new(stores.pool.clone(), order_moves.clone()),
             retries: Retries::new(&stores, orders.clone(), lane_states.clone()),
             stock_returns: stock_returns(&stores, &loader, &lane_states, &postponed),
             coupons,
@@ -321,9 +323,10 @@ impl App {
             order_ids,
             backlog,
             layout,
-            order_counts: OrderCounts::new(pool.clone(), metrics.clone()),
-            audit: Audit::new(pool.clone()),
-            retention: Retention::new(pool.clone(), Kept::of(config)),
+            order_counts: OrderCounts::new(stores.pool.clone(), metrics.clone()),
+            audit: Audit::new(stores.pool.clone()),
+            retention: Retention::new(stores.pool.clone(), Kept::of(config)),
+            history: History::new(stores.pool.clone(), postponed.clone(), metrics.clone(), config),
             postponed,
             reconciler: Reconciler::new(stores.clone(), metrics.clone(), shutdown.clone()),
             clock,
@@ -457,6 +460,15 @@ fn storms(
 ) -> Storms {
     let sale = (coupons.clone(), changes.clone());
     Storms::new(stores, sale, (backlog.clone(), traces.clone()), shutdown.clone())
+}
+
+fn payments(
+    config: &Config,
+    stores: &Stores,
+    order_moves: &OrderMoves,
+    postponed: &Postponed,
+) -> Payments {
+    Payments::new(stores.pool.clone(), order_moves.clone(), postponed.clone(), config)
 }
 
 fn archive(

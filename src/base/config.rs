@@ -306,6 +306,16 @@ pub struct Config {
         value_parser = clap::value_parser!(u32).range(1..=36_500))]
     pub payments_days: u32,
 
+    /// Days from the last change of an order that is over to its move into the history, once its sale is archived; 0 for never
+    #[arg(long, env = "FLASH_SALE_ORDERS_DAYS", default_value_t = 180,
+        value_parser = clap::value_parser!(u32).range(..=36_500))]
+    pub orders_days: u32,
+
+    /// Months for which the history keeps orders, from the month of their claim, with their payments; 0 for ever
+    #[arg(long, env = "FLASH_SALE_HISTORY_MONTHS", default_value_t = 120,
+        value_parser = clap::value_parser!(u32).range(..=1_200))]
+    pub history_months: u32,
+
     /// Days for which done returns of units are kept, and payments that were opened at a gateway and are asked about no more
     #[arg(long, env = "FLASH_SALE_RETURNS_DAYS", default_value_t = 30,
         value_parser = clap::value_parser!(u32).range(1..=36_500))]
@@ -486,6 +496,7 @@ impl Config {
         self.stores.validate_tokens()?;
         self.validate_gateway()?;
         self.validate_door()?;
+        self.validate_history()?;
         let redis_timeout = self.stores.redis_timeout();
         if self.claim_wait() >= redis_timeout {
             return invalid(format!(
@@ -517,6 +528,18 @@ impl Config {
                 "--lock-lease-ms + --take-over-idle-ms + --recover-period-ms is {} ms, but a dead worker's entries have to be in Postgres within {} ms; lower one of them",
                 recovery.as_millis(),
                 limits::RECOVERY_MAX.as_millis(),
+            ));
+        }
+        Ok(())
+    }
+
+    /// An order moves before its month is dropped: a month has 28 days or more.
+    fn validate_history(&self) -> Result<(), InvalidConfig> {
+        let (days, months) = (self.orders_days, self.history_months);
+        if months > 0 && days >= 28 * months {
+            return invalid(format!(
+                "--history-months {months} is too short: the history would drop orders as soon as they come, --orders-days {days} after their last change; give more than {}, or 0 for ever",
+                days / 28,
             ));
         }
         Ok(())

@@ -393,6 +393,10 @@ pub const AUDIT_PERIOD: Duration = Duration::from_secs(600);
 pub const AUDIT_BATCH: u32 = 1_000;
 /// Period in which a worker looks for records that are too old.
 pub const RETENTION_PERIOD: Duration = Duration::from_secs(60);
+/// Period in which a worker looks for orders that move into the history.
+pub const HISTORY_PERIOD: Duration = Duration::from_secs(10);
+/// Orders that are looked at, and moved, in one transaction.
+pub const HISTORY_BATCH: u32 = 500;
 /// Records that are looked at, and deleted, in one transaction.
 pub const RETENTION_BATCH: u32 = 1_000;
 /// Time in which the closed orders of one user and one regular coupon are counted for `--closed-orders-max`.

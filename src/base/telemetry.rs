@@ -178,6 +178,8 @@ pub struct Metrics {
     pub reconcile_failed: Counter,
     /// Looks at the public keys of an issuer that found none.
     pub key_set_failures: Counter,
+    /// Orders that have moved into the history.
+    pub orders_moved: Counter,
     /// Coupons whose running counts of orders were wrong.
     pub order_counts_corrected: Counter,
 }
@@ -257,6 +259,7 @@ impl Metrics {
             receipts_dropped: total("receipts_dropped"),
             reconcile_failed: total("reconcile_failed"),
             key_set_failures: total("key_set_failures"),
+            orders_moved: total("orders_moved"),
             order_counts_corrected: total("order_counts_corrected"),
             gauges: Gauges::default(),
             tally: Tally::default(),

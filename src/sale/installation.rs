@@ -39,6 +39,23 @@ pub async fn payments_kept_from(tx: &mut PgConnection, time: DateTime<Utc>) -> s
     Ok(())
 }
 
+/// Raises the retention mark to this order, in the transaction that moves it into the history.
+pub async fn orders_moved_to(tx: &mut PgConnection, order: i64) -> sqlx::Result<()> {
+    sqlx::query!(
+        "UPDATE settings SET orders_moved_to = $1, updated_at = now() WHERE orders_moved_to < $1",
+        order,
+    )
+    .execute(tx)
+    .await?;
+    Ok(())
+}
+
+/// The retention mark: the newest order that has moved into the history. It isn't raised until the end of this
+/// transaction.
+pub async fn hold_orders_moved_to(tx: &mut PgConnection) -> sqlx::Result<i64> {
+    sqlx::query_scalar!("SELECT orders_moved_to FROM settings FOR SHARE").fetch_one(tx).await
+}
+
 /// Time before which settled payments of orders have been deleted.
 pub async fn payments_known_from(pool: &PgPool) -> sqlx::Result<DateTime<Utc>> {
     sqlx::query_scalar!("SELECT payments_kept_from FROM settings").fetch_one(pool).await

@@ -42,6 +42,8 @@ pub enum Pass {
     Refunds,
     /// Deletes old entries of the book of changes.
     Audit,
+    /// Moves orders that are over into the history.
+    History,
     /// Deletes other old records.
     Retention,
     /// Adds up the changes of the running counts of orders, and audits them.
@@ -75,7 +77,7 @@ impl ItemKind {
 
 impl Pass {
     /// All passes.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::Write,
         Self::Recover,
         Self::TidyUp,
@@ -92,6 +94,7 @@ impl Pass {
         Self::Cancellations,
         Self::Refunds,
         Self::Audit,
+        Self::History,
         Self::Retention,
         Self::OrderCounts,
         Self::Rebuild,
@@ -116,6 +119,7 @@ impl Pass {
             Self::Cancellations => "cancellations",
             Self::Refunds => "refunds",
             Self::Audit => "audit",
+            Self::History => "history",
             Self::Retention => "retention",
             Self::OrderCounts => "order_counts",
             Self::Rebuild => "rebuild",
@@ -161,6 +165,10 @@ impl Pass {
             Self::Expiry => Some((
                 ItemKind::Order,
                 "The order stays unpaid and keeps its unit, because Postgres refuses to close it: if the error names `sold`, `flash-sale reconcile --repair` counts it again.",
+            )),
+            Self::History => Some((
+                ItemKind::Order,
+                "The order is over and can't move into the history, so its row stays where it is; nothing else is harmed. The error names the value that Postgres refuses: mend the row.",
             )),
             Self::Cancellations => Some((
                 ItemKind::Order,

@@ -25,6 +25,7 @@
 //! | [expiry](crate::sale::order::expiry) | once a second | closes orders that have not been paid in time |
 //! | [cancellations](crate::sale::order::cancellations) | once a second | cancels the unpaid orders of coupons, for jobs |
 //! | [audit](crate::sale::audit) | every 10 min | deletes entries of the book of changes that are older than `--audit-days` |
+//! | [history](crate::sale::retention::history) | every 10 s | moves orders that are over into the history, and drops its old months |
 //! | [retention](crate::sale::retention) | once a minute | deletes records that are older than their setting says |
 //! | [order counts](crate::sale::order::counts) | once a second | adds up the running counts of orders, and audits one coupon after another |
 //! | [refunds](crate::sale::payment) | once a second | asks gateways to refund payments |

@@ -54,6 +54,9 @@ pub fn start(app: &Arc<App>, config: &Config) {
     every(app, limits::RETENTION_PERIOD, Pass::Retention, |app| async move {
         app.retention.pass().await.map(drop).map_err(Failure::from)
     });
+    every(app, limits::HISTORY_PERIOD, Pass::History, |app| async move {
+        app.history.pass().await.map(drop)
+    });
     every(app, limits::ORDER_COUNTS_PERIOD, Pass::OrderCounts, |app| async move {
         app.order_counts.pass().await.map_err(Failure::from)
     });

@@ -122,6 +122,7 @@ fn harm_of_pass(pass: Pass) -> &'static str {
         Pass::Cancellations => "An order at a wrong price can still be paid, and keeps its unit.",
         Pass::Refunds => "A payer waits for money that the shop owes.",
         Pass::Rebuild => "A sale is closed, and all claims on it are refused.",
+        Pass::History => "Nothing for buyers: the row of an order that is over stays where it is.",
         // These postpone nothing.
         Pass::Write | Pass::Recover | Pass::TidyUp | Pass::Numbers => UNKNOWN_PASS,
         Pass::Reconcile | Pass::Revisions | Pass::Audit => UNKNOWN_PASS,

@@ -5,15 +5,21 @@ use std::collections::{BTreeMap, HashSet};
 use chrono::{DateTime, Utc};
 use sqlx::{Postgres, Transaction};
 
-use super::dead_letter::Reason;
+use super::dead_letter::{self, DeadLetter, Reason};
+use super::history;
 use super::terms::{NoPrices, Terms};
 use crate::kit::postgres;
 use crate::sale::coupon::prices::Price;
-use crate::sale::ids::{CouponId, OrderId, UserId};
+use crate::sale::coupon::stock;
+use crate::sale::ids::{CouponId, Lane, OrderId, UserId};
+use crate::sale::installation;
 use crate::sale::log::LoggedClaim;
 
 /// Detail of a claim whose place another order has taken.
 pub(super) const CONFLICT: &str = "its order id, or its buyer's place, belongs to another order";
+
+/// Detail of a claim that may have been an order before.
+const BEFORE_MARK: &str = "its sale is archived, and orders as old as this one have moved into the history, whose old months are dropped: it may have been an order";
 
 /// Result of a batch of claims.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,6 +32,8 @@ pub struct Written {
     pub conflicts: usize,
     /// Claims that became dead letters because their sale has no unit left.
     pub oversold: usize,
+    /// Claims that became dead letters because their orders may have moved, and their months were dropped.
+    pub before_mark: usize,
 }
 
 /// Reason why a batch wasn't written. No part of it was.
@@ -178,6 +186,64 @@ async fn insert_in_id_order(
     .fetch_all(&mut **tx)
     .await?;
     Ok(rows.into_iter().map(|row| (row.id, row.coupon_id)).collect())
+}
+
+/// Claims that may become rows, and the fate of the others.
+pub(super) struct Aside {
+    /// Claims that may become rows, or are rows.
+    pub(super) rest: Vec<LoggedClaim>,
+    /// The others: repeats, and dead letters.
+    pub(super) written: Written,
+}
+
+/// Sets the claims aside that are no rows and may have been: those up to the retention mark whose sale is archived. One
+/// that the history has is a repeat. Until the end of this transaction no order moves that is behind the mark.
+pub(super) async fn set_aside(
+    tx: &mut Transaction<'_, Postgres>,
+    lane: Lane,
+    claims: &[LoggedClaim],
+) -> sqlx::Result<Aside> {
+    let mark = installation::hold_orders_moved_to(&mut *tx).await?;
+    let (old, mut rest): (Vec<_>, Vec<_>) =
+        claims.iter().copied().partition(|claim| claim.order_id.get() <= mark);
+    let mut written = Written::default();
+    if old.is_empty() {
+        return Ok(Aside { rest, written });
+    }
+    let rows = existing(tx, &old).await?;
+    let (known, gone): (Vec<_>, Vec<_>) =
+        old.into_iter().partition(|claim| rows.contains_key(&claim.order_id));
+    rest.extend(known);
+    let ids: Vec<i64> = gone.iter().map(|claim| claim.order_id.get()).collect();
+    let coupons: Vec<i64> = gone.iter().map(|claim| claim.coupon_id.get()).collect();
+    let owner =
+        |moved: history::Moved| (moved.id, Owner { coupon: moved.coupon, user: moved.user });
+    let moved: BTreeMap<OrderId, Owner> =
+        history::among(&mut *tx, &ids).await?.into_iter().map(owner).collect();
+    let archived = stock::archived_among(&mut *tx, &coupons).await?;
+    let (mut conflicts, mut before_mark) = (Vec::new(), Vec::new());
+    for claim in gone {
+        match moved.get(&claim.order_id) {
+            Some(owner) if owner.is_of(&claim) => written.repeated += 1,
+            Some(_) => {
+                conflicts.push(DeadLetter::of_claim(lane, &claim, Reason::Conflict, CONFLICT))
+            }
+            None if archived.contains(&claim.coupon_id) => {
+                before_mark.push(DeadLetter::of_claim(
+                    lane,
+                    &claim,
+                    Reason::BeforeMark,
+                    BEFORE_MARK,
+                ));
+            }
+            None => rest.push(claim),
+        }
+    }
+    let letters = conflicts.len() + before_mark.len();
+    written.conflicts = dead_letter::insert_all(&mut **tx, &conflicts).await?;
+    written.before_mark = dead_letter::insert_all(&mut **tx, &before_mark).await?;
+    written.repeated += letters - written.conflicts - written.before_mark;
+    Ok(Aside { rest, written })
 }
 
 /// Owner of a row. An erased user is none.

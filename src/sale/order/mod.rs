@@ -1,5 +1,5 @@
 //! Orders: the record that an accepted claim becomes, and its life. Owner of the tables `orders`, `dead_letters`,
-//! `jobs`, `redemptions` and `stock_returns`, and of the running counts of orders.
+//! `jobs`, `redemptions` and `stock_returns`, of their history, and of the running counts of orders.
 
 // All unpaid orders of a coupon, cancelled by a job.
 pub mod cancellations;
@@ -39,6 +39,9 @@ pub mod insert;
 
 // Price and deadline of a new order.
 mod terms;
+
+// Orders that are over and have left the table of orders.
+pub mod history;
 
 // Live orders, and whether Redis knows their buyers.
 pub mod live;

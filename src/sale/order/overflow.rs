@@ -8,9 +8,10 @@
 
 use sqlx::{Postgres, Transaction};
 
-use super::insert::{CONFLICT, NotWritten, Written, existing, insert_missing};
+use super::insert::{CONFLICT, NotWritten, Written, existing, insert_missing, set_aside};
 use super::terms::Terms;
 use crate::sale::coupon::stock;
+use crate::sale::coupon::stock::Sold;
 use crate::sale::ids::{CouponId, Lane};
 use crate::sale::log::LoggedClaim;
 use crate::sale::order::dead_letter::{self, DeadLetter, Reason};
@@ -37,9 +38,11 @@ pub(super) async fn write(
         return Ok(Written::default());
     };
     assert!(claims.iter().all(|claim| claim.coupon_id == coupon), "they are of one coupon");
-    let Sorted { repeated, mut conflicts, new } = sort(tx, claims).await?;
+    let aside = set_aside(tx, lane, claims).await?;
+    let mut written = aside.written;
+    let Sorted { repeated, mut conflicts, new } = sort(tx, &aside.rest).await?;
 
-    let mut written = Written { repeated, ..Written::default() };
+    written.repeated += repeated;
     let mut rest = &new[..];
     let Some(units) = stock::units_left(&mut *tx, coupon).await? else {
         let detail = format!("there is no flash coupon {coupon}");
@@ -61,10 +64,11 @@ pub(super) async fn write(
         rest = others;
     }
     count(tx, coupon, written.inserted, !rest.is_empty()).await?;
-    written.conflicts = put_aside(tx, lane, &conflicts, Reason::Conflict, CONFLICT).await?;
+    let new_conflicts = put_aside(tx, lane, &conflicts, Reason::Conflict, CONFLICT).await?;
+    written.conflicts += new_conflicts;
     let why = format!("coupon {coupon} has no unit left to sell");
     written.oversold = put_aside(tx, lane, rest, Reason::Oversold, &why).await?;
-    written.repeated += conflicts.len() + rest.len() - written.conflicts - written.oversold;
+    written.repeated += conflicts.len() + rest.len() - new_conflicts - written.oversold;
     Ok(written)
 }
 
@@ -96,7 +100,7 @@ async fn count(
         Err(NotWritten::Poison(Reason::Oversold, detail))
     };
     let orders = i64::try_from(orders).unwrap_or(i64::MAX);
-    if orders > 0 && !stock::add_sold(&mut *tx, coupon, orders).await? {
+    if orders > 0 && stock::add_sold(&mut *tx, coupon, orders).await? == Sold::NoUnits {
         return changed();
     }
     match claims_remain && stock::lock_units_left(&mut *tx, coupon).await? > Some(0) {

@@ -4,6 +4,7 @@ use std::cmp::Reverse;
 
 use chrono::{DateTime, Utc};
 
+use super::history;
 use super::model::{Order, OrderFilter, OrderStatus, RedemptionCode};
 use super::write::Orders;
 use crate::sale::ids::{CouponId, OrderId, UserId};
@@ -11,8 +12,11 @@ use crate::sale::ids::{CouponId, OrderId, UserId};
 impl Orders {
     /// The user's order; another user's order doesn't exist for the user.
     pub async fn get(&self, user: UserId, order: OrderId) -> sqlx::Result<Option<Order>> {
-        let mut found = self.select(user, Some(order), None, 1).await?;
-        Ok(found.pop())
+        if let Some(found) = self.select(user, Some(order), None, 1).await?.pop() {
+            return Ok(Some(found));
+        }
+        let moved = history::find(&self.pool, order).await?;
+        Ok(moved.filter(|found| found.user_id == Some(user)))
     }
 
     /// The orders among these that have been written, of any user, without their redemption codes.
@@ -40,7 +44,11 @@ impl Orders {
         before: Option<OrderId>,
         limit: u32,
     ) -> sqlx::Result<Vec<Order>> {
-        self.select(user, None, before, limit).await
+        let mut found = self.select(user, None, before, limit).await?;
+        found.extend(history::list(&self.pool, user, before, limit).await?);
+        found.sort_unstable_by_key(|order| Reverse(order.order_id));
+        found.truncate(limit as usize);
+        Ok(found)
     }
 
     /// Orders of all users, the last claim first, from behind the given order on; without their redemption codes.
@@ -217,7 +225,10 @@ impl Orders {
         )
         .fetch_optional(&self.pool)
         .await?;
-        Ok(row.map(|row| (row.id, row.status)))
+        match row {
+            Some(row) => Ok(Some((row.id, row.status))),
+            None => history::last_of(&self.pool, coupon, user).await,
+        }
     }
 
     /// The user's live order of this coupon; for a regular coupon, its unpaid one.

@@ -14,12 +14,15 @@ use tokio_util::sync::CancellationToken;
 use crate::base::limits;
 use crate::kit;
 use crate::sale::coupon::stock;
+use crate::sale::coupon::stock::Sold;
 use crate::sale::fence;
 use crate::sale::ids::{CouponId, Lane, OrderId, UserId};
 use crate::sale::log::LoggedClaim;
 use crate::sale::order::dead_letter::{self, DeadLetter, Reason};
 
-use super::insert::{CONFLICT, NotWritten, Written, existing, insert_missing, insert_new};
+use super::insert::{
+    CONFLICT, NotWritten, Written, existing, insert_missing, insert_new, set_aside,
+};
 use super::overflow;
 use super::terms::Terms;
 
@@ -195,20 +198,36 @@ async fn write_on(
     }
     // Rows are there already only after a worker has died, or an operator has written by hand. So the first try
     // assumes that there are none: looking before each row costs Postgres a fifth more.
-    let written = match insert_new(&mut tx, claims, terms).await {
+    match insert_counted(&mut tx, claims, terms).await {
         Ok(true) => {
-            let coupons = claims.iter().map(|claim| claim.coupon_id);
-            let counted = count_sold(&mut tx, coupons).await;
-            counted.map(|()| Written { inserted: claims.len(), ..Written::default() })
+            let written = Written { inserted: claims.len(), ..Written::default() };
+            end(tx, Ok(written)).await
         }
         Ok(false) => {
             tx.rollback().await?;
             tx = begin_in(connection, lane, epoch).await?;
-            write_missing(&mut tx, lane, claims, terms).await
+            let written = write_missing(&mut tx, lane, claims, terms).await;
+            end(tx, written).await
         }
-        Err(error) => Err(error),
-    };
-    end(tx, written).await
+        Err(error) => end(tx, Err(error)).await,
+    }
+}
+
+/// Inserts all claims, and counts them as sold. False if one of them is there already, or may be in the history; then the
+/// transaction is of no more use.
+///
+/// An order leaves only after its sale has been archived, and whether it is archived is asked after the INSERT: an order
+/// that leaves later is a row now, and has stood in the way of the INSERT.
+async fn insert_counted(
+    tx: &mut Transaction<'_, Postgres>,
+    claims: &[LoggedClaim],
+    terms: &Terms,
+) -> Result<bool, NotWritten> {
+    if !insert_new(tx, claims, terms).await? {
+        return Ok(false);
+    }
+    let coupons = claims.iter().map(|claim| claim.coupon_id);
+    Ok(count_sold(tx, coupons).await? == Sold::Counted)
 }
 
 /// Begins a transaction that holds the lane's epoch, so that the epoch can't be raised before its end.
@@ -245,8 +264,10 @@ async fn write_missing(
     claims: &[LoggedClaim],
     terms: &Terms,
 ) -> Result<Written, NotWritten> {
+    let aside = set_aside(tx, lane, claims).await?;
+    let (claims, mut written) = (&aside.rest[..], aside.written);
     let inserted = insert_missing(tx, claims, terms).await?;
-    let mut written = Written { inserted: inserted.len(), ..Written::default() };
+    written.inserted = inserted.len();
     let rows = existing(tx, claims).await?;
     let mut conflicts = Vec::new();
     for claim in claims {
@@ -255,32 +276,43 @@ async fn write_missing(
         }
         conflicts.push(DeadLetter::of_claim(lane, claim, Reason::Conflict, CONFLICT));
     }
-    written.conflicts = dead_letter::insert_all(&mut **tx, &conflicts).await?;
-    written.repeated = claims.len() - written.inserted - written.conflicts;
+    let new_conflicts = dead_letter::insert_all(&mut **tx, &conflicts).await?;
+    written.conflicts += new_conflicts;
+    written.repeated += claims.len() - written.inserted - new_conflicts;
     count_sold(tx, inserted.into_values()).await?;
     Ok(written)
 }
 
-/// Counts a unit of each of these coupons as sold.
+/// Counts a unit of each of these coupons as sold. Tells whether one of their sales is archived.
 async fn count_sold(
     tx: &mut Transaction<'_, Postgres>,
     coupons: impl Iterator<Item = CouponId>,
-) -> Result<(), NotWritten> {
+) -> Result<Sold, NotWritten> {
     // In coupon order, so that two workers never wait for each other in a circle.
     let mut sold: BTreeMap<CouponId, i64> = BTreeMap::new();
     for coupon in coupons {
         *sold.entry(coupon).or_default() += 1;
     }
+    let mut counted = Sold::Counted;
     for (coupon, orders) in sold {
-        if stock::add_sold(&mut *tx, coupon, orders).await? {
-            continue;
+        match stock::add_sold(&mut *tx, coupon, orders).await? {
+            Sold::Counted => {}
+            Sold::CountedInArchive => counted = Sold::CountedInArchive,
+            Sold::NoUnits => return Err(no_units(tx, coupon, orders).await?),
         }
-        let (reason, detail) = if stock::exists(&mut *tx, coupon).await? {
-            (Reason::Oversold, format!("coupon {coupon} hasn't {orders} more units to sell"))
-        } else {
-            (Reason::Invalid, format!("there is no flash coupon {coupon}"))
-        };
-        return Err(NotWritten::Poison(reason, detail));
     }
-    Ok(())
+    Ok(counted)
+}
+
+async fn no_units(
+    tx: &mut Transaction<'_, Postgres>,
+    coupon: CouponId,
+    orders: i64,
+) -> sqlx::Result<NotWritten> {
+    let (reason, detail) = if stock::exists(&mut *tx, coupon).await? {
+        (Reason::Oversold, format!("coupon {coupon} hasn't {orders} more units to sell"))
+    } else {
+        (Reason::Invalid, format!("there is no flash coupon {coupon}"))
+    };
+    Ok(NotWritten::Poison(reason, detail))
 }

@@ -1,4 +1,4 @@
-//! Money for orders, and its way back. Owner of the table `payments`.
+//! Money for orders, and its way back. Owner of the table `payments` and its history.
 //!
 //! # Model
 //!
@@ -300,6 +300,7 @@ impl Payments {
 
     /// Notes money that a gateway says it has taken.
     async fn received(&self, payment: &Payment) -> sqlx::Result<Receipt> {
+        past::recall(&self.pool, Some(payment.order), (payment.gateway, &payment.id)).await?;
         let is_old = past::may_be_forgotten(&self.pool, payment.order).await?;
         if is_old && !self.is_known(payment).await? {
             // The payment may have been settled and deleted, so no money goes back by itself.
@@ -354,6 +355,9 @@ impl Payments {
     ) -> sqlx::Result<bool> {
         let mut tx = self.pool.begin().await?;
         let reason = self.pay_order(&mut tx, payment.order, payment.method, refusal).await?;
+        if reason.is_some() {
+            past::has_not_moved(&mut tx, payment.order, (payment.gateway, &payment.id)).await?;
+        }
         let status =
             if reason.is_some() { PaymentStatus::Refunding } else { PaymentStatus::Accepted };
         let new = insert(&mut tx, payment, status, reason).await?.is_some();
@@ -387,6 +391,7 @@ impl Payments {
     /// Notes money that no order can take now. A payment that is there already changes nothing.
     async fn hold(&self, payment: &Payment, reason: PaymentReason, look: Look) -> sqlx::Result<()> {
         let mut tx = self.pool.begin().await?;
+        past::has_not_moved(&mut tx, payment.order, (payment.gateway, &payment.id)).await?;
         if let Some(id) = insert(&mut tx, payment, PaymentStatus::Held, Some(reason)).await? {
             rows::begin_hold(&mut tx, id, look).await?;
             let order = payment.order;
@@ -437,8 +442,9 @@ impl Payments {
     /// Notes the refund of a payment. An order that waits for it ends here; so does one whose payment is charged back,
     /// unless it keeps its unit.
     async fn refunded(&self, gateway: Gateway, payment_id: &str) -> sqlx::Result<Receipt> {
+        past::recall(&self.pool, None, (gateway, payment_id)).await?;
         let mut tx = self.pool.begin().await?;
-        let Some(mut found) = rows::named(&mut tx, gateway, payment_id).await? else {
+        let Some(mut found) = rows::hold_named(&mut tx, gateway, payment_id).await? else {
             return Ok(Receipt::NoPayment);
         };
         if found.status == PaymentStatus::Accepted && self.chargeback_keeps_unit {

@@ -1,6 +1,7 @@
-//! Payments that are over: a user's rows, the rows without their user, and rows that have served their time.
+//! Payments that are over: a user's rows, the rows without their user, rows that have served their time, and the way of
+//! payments into the history with their orders, and back. Owner of the table `payment_history`.
 //!
-//! A payment that an order has taken stays with its order. One that has gone back or was closed is deleted after a time.
+//! A payment that an order has taken goes where its order goes. One that has gone back or was closed is deleted after a time.
 //! Its gateway may name it again, and nothing would tell then that it is settled: so the transaction that deletes
 //! payments notes up to which orders (`settings.payments_kept_from`), and a payment of an older order that is not known
 //! is held until an administrator decides. No money goes back by itself for a second time.
@@ -9,10 +10,13 @@ use chrono::{DateTime, Utc};
 use serde_json::Value;
 use sqlx::{PgConnection, PgPool};
 
+use super::gateway::Gateway;
 use crate::kit::id;
 use crate::kit::postgres::{self, Page};
 use crate::sale::ids::OrderId;
 use crate::sale::installation;
+use crate::sale::order::history::moved;
+use crate::sale::order::moves;
 
 /// Words in place of an administrator's note about an erased user's payment.
 const ERASED_NOTE: &str = "erased with its user";
@@ -21,7 +25,7 @@ const ERASED_NOTE: &str = "erased with its user";
 pub async fn rows(tx: &mut PgConnection, orders: &[i64]) -> sqlx::Result<(Vec<Value>, Vec<Value>)> {
     postgres::plan_for_values(&mut *tx).await?;
     let payments = sqlx::query_scalar!(
-        r#"SELECT to_jsonb(payments) AS "row!" FROM payments WHERE order_id = ANY($1) ORDER BY id"#,
+        r#"SELECT to_jsonb(payments) AS "row!" FROM every_payment AS payments WHERE order_id = ANY($1) ORDER BY id"#,
         orders,
     );
     let payments = payments.fetch_all(&mut *tx).await?;
@@ -38,14 +42,92 @@ pub async fn erase(tx: &mut PgConnection, orders: &[i64]) -> sqlx::Result<Vec<i6
     sqlx::query!("DELETE FROM opened_payments WHERE order_id = ANY($1)", orders)
         .execute(&mut *tx)
         .await?;
-    sqlx::query_scalar!(
+    let noted = sqlx::query_scalar!(
         "UPDATE payments SET note = $2, updated_at = now()
          WHERE order_id = ANY($1) AND note <> $2 RETURNING id",
         orders,
         ERASED_NOTE,
+    );
+    let noted = noted.fetch_all(&mut *tx).await?;
+    let moved = sqlx::query_scalar!(
+        "UPDATE payment_history SET note = $2, updated_at = now()
+         WHERE order_id = ANY($1) AND note <> $2 RETURNING id",
+        orders,
+        ERASED_NOTE,
+    );
+    Ok([noted, moved.fetch_all(tx).await?].concat())
+}
+
+/// Moves the settled payments of these orders into the history. One that goes back or is held has come after the look at
+/// these orders: it stays, and takes its way without them.
+pub async fn leave(tx: &mut PgConnection, orders: &[i64]) -> sqlx::Result<()> {
+    sqlx::query!(
+        "WITH gone AS (DELETE FROM payments WHERE order_id = ANY($1) AND status IN ('accepted', 'refunded', 'closed')
+                       RETURNING *)
+         INSERT INTO payment_history SELECT * FROM gone",
+        orders,
     )
-    .fetch_all(tx)
-    .await
+    .execute(tx)
+    .await?;
+    Ok(())
+}
+
+/// Brings an order back whose payment its gateway names, or one of whose payments it names, with all that belongs to it.
+pub(super) async fn recall(
+    pool: &PgPool,
+    order: Option<OrderId>,
+    (gateway, payment_id): (Gateway, &str),
+) -> sqlx::Result<()> {
+    let named = sqlx::query_scalar!(
+        r#"SELECT order_id AS "order: OrderId" FROM payment_history
+           WHERE gateway_payment_id = $2 AND gateway = $1"#,
+        gateway.as_str(),
+        payment_id,
+    );
+    let named = named.fetch_all(pool).await?;
+    for order in named.into_iter().chain(order) {
+        recall_order(pool, order).await?;
+    }
+    Ok(())
+}
+
+async fn recall_order(pool: &PgPool, order: OrderId) -> sqlx::Result<()> {
+    // Hardly ever, and nothing is locked for it.
+    if !moved::has(pool, order).await? {
+        return Ok(());
+    }
+    let mut tx = pool.begin().await?;
+    if moved::recall(&mut tx, order).await? {
+        tracing::info!(%order, "a gateway names an order of the history, which is brought back");
+    }
+    sqlx::query!(
+        "WITH back AS (DELETE FROM payment_history WHERE order_id = $1 RETURNING *)
+         INSERT INTO payments OVERRIDING SYSTEM VALUE SELECT * FROM back",
+        order.get(),
+    )
+    .execute(&mut *tx)
+    .await?;
+    tx.commit().await
+}
+
+/// Makes sure that this payment has not moved into the history since [`recall`]: it would be taken for a new one.
+///
+/// # Errors
+///
+/// When it has, a moment ago; its gateway tells again.
+pub(super) async fn has_not_moved(
+    tx: &mut PgConnection,
+    order: OrderId,
+    (gateway, payment_id): (Gateway, &str),
+) -> sqlx::Result<()> {
+    moves::hold(&mut *tx, order).await?;
+    let moved = sqlx::query_scalar!(
+        r#"SELECT EXISTS (SELECT FROM payment_history
+                          WHERE gateway_payment_id = $2 AND gateway = $1) AS "moved!""#,
+        gateway.as_str(),
+        payment_id,
+    );
+    if moved.fetch_one(tx).await? { Err(sqlx::Error::RowNotFound) } else { Ok(()) }
 }
 
 /// Deletes the payments on a page that have gone back or were closed before this time. The page begins behind the

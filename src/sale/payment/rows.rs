@@ -5,6 +5,7 @@ use sqlx::PgConnection;
 use super::gateway::Gateway;
 use super::model::{PaymentReason, PaymentStatus};
 use crate::sale::ids::{OrderId, PaymentId};
+use crate::sale::order::moves;
 
 /// A payment, as far as its refund depends on it.
 pub(super) struct Named {
@@ -30,6 +31,24 @@ pub(super) async fn named(
     )
     .fetch_optional(tx)
     .await
+}
+
+/// The same, and its order is locked until the end of the transaction: an order that moves into the history takes its
+/// payments along.
+///
+/// # Errors
+///
+/// When the order has moved meanwhile; its gateway tells again.
+pub(super) async fn hold_named(
+    tx: &mut PgConnection,
+    gateway: Gateway,
+    payment_id: &str,
+) -> sqlx::Result<Option<Named>> {
+    let Some(found) = named(&mut *tx, gateway, payment_id).await? else {
+        return Ok(None);
+    };
+    moves::hold(&mut *tx, found.order).await?;
+    named(tx, gateway, payment_id).await?.map(Some).ok_or(sqlx::Error::RowNotFound)
 }
 
 /// Notes that the money of a payment is back, taken by its gateway if it `is_charged_back`.

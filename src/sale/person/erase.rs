@@ -8,12 +8,16 @@ use crate::kit::postgres;
 use crate::sale::audit::{self, Action, Actor, Event};
 use crate::sale::coupon::stock;
 use crate::sale::ids::UserId;
+use crate::sale::order::history;
 use crate::sale::order::past::erase;
 use crate::sale::order::past::export::unwritten;
 use crate::sale::payment::past;
 use crate::sale::reconcile::runs;
 use crate::sale::recovery::records;
 use crate::sale::{Failure, Stores};
+
+/// Obstacle of a moment: between the looks at the orders and at the history.
+const CAME_BACK: &str = "An order of the user has just come back from the history, because a gateway names it: try again.";
 
 /// Outcome of a request to erase a user.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,9 +62,15 @@ pub async fn erase(stores: &Stores, user: UserId, by: &Actor) -> Result<Erasure,
         return Ok(Erasure::Refused(refusals));
     }
     // Rows are locked in the order of `order/moves/mod.rs`.
-    let stripped = erase::orders(&mut tx, &orders).await?;
+    let mut stripped = erase::orders(&mut tx, &orders).await?;
+    let moved = history::erase(&mut tx, user).await?;
+    stripped += moved.len() as u64;
+    if !erase::lock(&mut tx, user).await?.is_empty() {
+        tx.rollback().await?;
+        return Ok(Erasure::Refused(vec![CAME_BACK.to_owned()]));
+    }
     let letters = erase::letters(&mut tx, user).await?;
-    let claims = [orders, unwritten(&mut tx, &letters).await?].concat();
+    let claims = [orders, moved, unwritten(&mut tx, &letters).await?].concat();
     let noted = past::erase(&mut tx, &claims).await?;
     audit::erase_notes(&mut tx, &noted).await?;
     let erased = Erased {

@@ -9,11 +9,17 @@
 //! | record of a comparison | when it begins | |
 //! | record of a recovery | when the lane was closed | a newer one of the lane has ended |
 //!
-//! Entries of the book of changes have a pass of their own (`sale/audit.rs`). Orders stay, with the payments that they
-//! have taken.
+//! Entries of the book of changes have a pass of their own (`sale/audit.rs`). So have orders, which move into a history with
+//! the payments that they have taken ([`history`]).
 //!
 //! Each process walks the tables for itself, from their beginning after its start, some pages in each run. So a run
 //! reads as much whether much or nothing has to go, and rows that stay cost the others time, and nothing else.
+
+// Orders that are over move into the history.
+pub mod history;
+
+// Months of the history.
+pub mod months;
 
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;

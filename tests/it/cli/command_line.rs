@@ -141,11 +141,6 @@ async fn settings_that_cannot_be_right_are_refused_before_anything_is_started() 
         (&["--database-timeout-ms", "60000"], &["--database-timeout-ms", "50..=10000"]),
         (&["--closed-orders-max", "1001"], &["--closed-orders-max", "1000"]),
         (&["--closed-orders-max", "many"], &["--closed-orders-max"]),
-        (&["--payments-days", "0"], &["--payments-days", "1..=36500"]),
-        (&["--returns-days", "0"], &["--returns-days", "1..=36500"]),
-        (&["--dead-letters-days", "never"], &["--dead-letters-days"]),
-        (&["--comparisons-days", "36501"], &["--comparisons-days", "1..=36500"]),
-        (&["--recoveries-days", "0"], &["--recoveries-days", "1..=36500"]),
         (&["--claim-wait-ms", "500"], &["--claim-wait-ms", "--redis-timeout-ms 500"]),
         (&["--claim-wait-ms", "0"], &["--claim-wait-ms"]),
         (&["--watchers-max", "10000"], &["--watchers-max", "--connections-max 10000"]),
@@ -169,6 +164,23 @@ async fn settings_that_cannot_be_right_are_refused_before_anything_is_started() 
         (&watched("redis://:hunter2@mymaster:6380/"), &["--redis-url", "@mymaster/0"]),
         (&watched("redis+unix:///redis.sock?pass=hunter2"), &["--redis-url", "no Unix socket"]),
         (&watched("mymaster"), &["--redis-url", "@mymaster/0"]),
+    ] {
+        refused_by_name(arguments, names).await;
+    }
+}
+
+#[tokio::test]
+async fn times_for_which_records_are_kept_that_cannot_be_right_are_refused() {
+    for (arguments, names) in [
+        (&["--orders-days", "36501"], &["--orders-days", "36500"][..]),
+        (&["--orders-days", "never"], &["--orders-days"]),
+        (&["--history-months", "1201"], &["--history-months", "1200"]),
+        (&["--history-months", "6"], &["--history-months 6", "--orders-days 180", "more than 6"]),
+        (&["--payments-days", "0"], &["--payments-days", "1..=36500"]),
+        (&["--returns-days", "0"], &["--returns-days", "1..=36500"]),
+        (&["--dead-letters-days", "never"], &["--dead-letters-days"]),
+        (&["--comparisons-days", "36501"], &["--comparisons-days", "1..=36500"]),
+        (&["--recoveries-days", "0"], &["--recoveries-days", "1..=36500"]),
     ] {
         refused_by_name(arguments, names).await;
     }

@@ -181,6 +181,18 @@ async fn seed_sales(connection: &mut PgConnection) {
          INSERT INTO redemptions (order_id, code) SELECT n, upper(md5(n::text)) FROM generate_series(1, 30000) AS n;
          INSERT INTO opened_payments (order_id, method, amount_cents, currency, next_look_at, closed_at)
              SELECT n, 'balance', 1, 'CNY', now(), CASE WHEN n > 100 THEN now() END FROM generate_series(1, 30000) AS n;
+         CREATE TABLE order_history_1 PARTITION OF order_history FOR VALUES FROM (0) TO (1150000);
+         CREATE TABLE order_history_2 PARTITION OF order_history FOR VALUES FROM (1150000) TO (2000000);
+         INSERT INTO order_history (id, coupon_id, kind, user_id, status, claimed_at, created_at, updated_at)
+             SELECT 1000000 + n, 1, 'flash', n % 30000, 'expired', now(), now(), now() FROM generate_series(1, {ROWS}) AS n;
+         CREATE TABLE payment_history_1 PARTITION OF payment_history FOR VALUES FROM (0) TO (2000000);
+         INSERT INTO payment_history (id, order_id, gateway, gateway_payment_id, method, amount_cents, status, created_at,
+                                      updated_at)
+             SELECT n, 1000000 + n, 'external', n::text, 'balance', 1, 'accepted', now(), now()
+             FROM generate_series(1, {ROWS}) AS n;
+         CREATE TABLE redemption_history_1 PARTITION OF redemption_history FOR VALUES FROM (0) TO (2000000);
+         INSERT INTO redemption_history (order_id, code) SELECT 1000000 + n, n::text FROM generate_series(1, {ROWS}) AS n;
+         CREATE TABLE stock_return_history_1 PARTITION OF stock_return_history FOR VALUES FROM (0) TO (2000000);
          INSERT INTO audit (at, actor, scope, action, subject_id)
              SELECT now() - n * interval '1 minute', n % 1009 + 1, 'admin', 'redeem_order', n % 3001 + 1
              FROM generate_series(1, 30000) AS n"

@@ -8,7 +8,7 @@ pub(super) type Row = (&'static str, &'static str, &'static str, f64);
 
 /// In arguments, `{first}` and `{second}` are the two sales, `{third}` is one that has ended, `{counted}` one whose counts
 /// have 300 changes, and `{thousand}` is so many ids.
-pub(super) const QUERIES: [Row; 63] = [
+pub(super) const QUERIES: [Row; 71] = [
     ("the newest coupon", "SELECT (SELECT max(id) FROM coupons)", "", 2.0),
     (
         "opened payments that may be too old",
@@ -41,6 +41,49 @@ pub(super) const QUERIES: [Row; 63] = [
         "0, 9223372036854775807, 1000",
         1_000.0,
     ),
+    (
+        "orders that may be over",
+        "AS \"is_over!\" FROM orders WHERE id > $1 AND id < $2",
+        "0, 9223372036854775807, now(), 500",
+        500.0,
+    ),
+    (
+        "orders that move into the history",
+        "SELECT id FROM orders WHERE id = ANY($1) AND status IN ('redeemed'",
+        "{thousand}, now()",
+        1_000.0,
+    ),
+    (
+        "payments that move with their orders",
+        "WITH gone AS (DELETE FROM payments",
+        "{thousand}",
+        2_000.0,
+    ),
+    (
+        "returns that move with their orders",
+        "WITH gone AS (DELETE FROM stock_returns",
+        "{thousand}",
+        2_000.0,
+    ),
+    (
+        "a user's orders in the history",
+        "FROM order_history WHERE user_id = $1 AND id < coalesce($2",
+        "7, NULL, 21",
+        21.0,
+    ),
+    (
+        "orders in the history by their ids",
+        "FROM order_history WHERE id = ANY($1)",
+        "'{1000007,1200007}'",
+        2.0,
+    ),
+    (
+        "a payment in the history",
+        "SELECT order_id AS \"order: OrderId\" FROM payment_history",
+        "'external', '7'",
+        1.0,
+    ),
+    ("an order by its redemption code", "FROM every_redemption WHERE code = $1", "'7'", 1.0),
     ("letters that may be too old", "AS \"is_old!\" FROM dead_letters", "0, now(), 1000", 1_000.0),
     (
         "letters that are too old",

@@ -1,4 +1,7 @@
-//! Data that goes: a user's, on request, and old records by themselves.
+//! Data that goes: a user's, on request, and old orders and records by themselves.
+
+// Orders that are over move into the history.
+mod history;
 
 // A user's data, handed out and erased.
 mod persons;

@@ -8,6 +8,7 @@ use flash_sale::sale::person::erase::{Erased, Erasure, erase};
 use flash_sale::sale::person::export::export;
 use serde_json::{Value, json};
 
+use super::history::old_app;
 use crate::support::{SECRET, TestApp, lane, user};
 
 /// A user whose number stands nowhere by chance.
@@ -17,13 +18,17 @@ const OTHER: i64 = 7_340_033_123_458;
 
 /// Columns that may hold a user's number, and its fate at an erasure. A new one belongs here, into the export and into
 /// the erasure.
-const COLUMNS: [(&str, &str); 15] = [
+const COLUMNS: [(&str, &str); 21] = [
     ("audit.actor", "stays: the book names the staff"),
     ("audit.after", "loses notes about the user's payments"),
     ("audit.before", "has none"),
     ("creation_keys.administrator", "stays for a day"),
     ("dead_letters.payload", "is deleted with the letter"),
     ("dead_letters.user_id", "is deleted with the letter"),
+    ("every_order.user_id", "as in the two tables"),
+    ("every_redemption.clerk", "as in the two tables"),
+    ("every_stock_return.user_id", "as in the two tables"),
+    ("order_history.user_id", "becomes the negative id of the order"),
     ("orders.user_id", "becomes the negative id of the order"),
     ("receipts.user_id", "stands in the way"),
     ("reconcile_runs.findings", "says `an erased user`"),
@@ -31,7 +36,9 @@ const COLUMNS: [(&str, &str); 15] = [
     ("reconcile_runs.repairs", "says `an erased user`"),
     ("recoveries.buyers", "is a count"),
     ("recoveries.lost", "loses the user's claims"),
+    ("redemption_history.clerk", "stays: tells which clerk has redeemed"),
     ("redemptions.clerk", "stays: tells which clerk has redeemed"),
+    ("stock_return_history.user_id", "is deleted with the return"),
     ("stock_returns.user_id", "is deleted with the return"),
 ];
 
@@ -246,6 +253,31 @@ async fn an_erased_user_is_in_no_table_and_the_books_stay() {
     let found = app.get(&format!("/v1/orders?coupon={coupon}"), &app.admin_token()).await;
     assert!(found.body["orders"].as_array().is_some_and(|orders| orders.len() == 3), "{found:?}");
     assert!(app.reconcile().await.agrees());
+    app.execute("DELETE FROM reconcile_runs").await;
+}
+
+#[tokio::test]
+async fn a_user_whose_orders_have_moved_is_exported_and_erased_like_any_other() {
+    let app = old_app(&["--unpaid-orders-max", "5"]).await;
+    let (coupon, order) = history(&app, USER).await;
+    let before = exported(&app, USER).await;
+    super::history::archive(&app, coupon).await;
+    // An order with an open return stays, so all of them are done by now.
+    assert_eq!(super::history::moved(&app.app).await, 4);
+    let after = exported(&app, USER).await;
+    for list in ["orders", "redemptions", "stock_returns", "payments", "changes"] {
+        let count = |export: &Value| export[list].as_array().map(Vec::len);
+        assert_eq!(count(&after), count(&before), "{list}: {after:#}");
+    }
+    let taken = "SELECT (count(*) * 1000 + sum(amount_cents))::bigint FROM every_payment";
+    let books = app.number(taken).await;
+    let done = Erased { orders: 4, dead_letters: 1, notes: 1, comparisons: 1, recoveries: 1 };
+    assert_eq!(erased(&app, USER).await, Erasure::Done(done));
+    assert_eq!(tables_with(&app, USER).await, BTreeSet::new());
+    assert_eq!(erased(&app, USER).await, Erasure::Nothing);
+    assert_eq!(app.number(taken).await, books);
+    let shown = app.get(&format!("/v1/orders/{order}"), &app.admin_token()).await;
+    assert_eq!((shown.text("status"), &shown.body["user_id"]), ("redeemed", &Value::Null));
     app.execute("DELETE FROM reconcile_runs").await;
 }
 

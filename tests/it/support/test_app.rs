@@ -541,7 +541,10 @@ impl Place {
         }
         let Stores { pool, redis, keys } = &app.stores;
         let rows: Vec<(String, i64)> =
-            sqlx::query_as("SELECT status, count(*) FROM orders GROUP BY status")
+            sqlx::query_as("SELECT status, sum(orders)::bigint
+                            FROM (SELECT status, count(*) AS orders FROM orders GROUP BY status
+                                  UNION ALL SELECT status, orders FROM moved_order_counts WHERE orders > 0) AS every
+                            GROUP BY status")
                 .fetch_all(pool)
                 .await
                 .expect("Postgres answers");

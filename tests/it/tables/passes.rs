@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use flash_sale::base::limits::{
-    CANCELLATIONS_BATCH, EXPIRY_BATCH, GIVE_BACK_UNITS_MAX, PASS_COUPONS_MAX, REFUNDS_BATCH,
-    STOCK_RETURNS_BATCH,
+    CANCELLATIONS_BATCH, EXPIRY_BATCH, GIVE_BACK_UNITS_MAX, HISTORY_BATCH, PASS_COUPONS_MAX,
+    REFUNDS_BATCH, STOCK_RETURNS_BATCH,
 };
 use flash_sale::sale::audit::Actor;
 use flash_sale::sale::ids::{CouponId, Lane};
@@ -88,6 +88,49 @@ async fn expiry() {
         assert_eq!(i64::try_from(expired).unwrap(), *stuck, "20 in a run");
         assert_eq!(app.postponed().await, [""; 0]);
         next += stuck + 2;
+    }
+}
+
+/// Orders of a regular coupon that have been over for long, by these ids.
+async fn over(app: &TestApp, coupon: CouponId, (first, count): (i64, i64)) {
+    app.execute(&format!(
+        "INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at, status, cancelled_at, updated_at)
+         SELECT n, {coupon}, 'regular', n, now(), 'cancelled', now(), now() - interval '1 year'
+         FROM generate_series({first}, {first} + {count} - 1) AS n"
+    ))
+    .await;
+}
+
+#[tokio::test]
+async fn history() {
+    let app = in_postgres_only(&[]).await;
+    let coupon = app.create_regular().await;
+    let moved =
+        async || i64::try_from(app.app.history.pass().await.expect("Postgres answers")).unwrap();
+    let mut next = 1;
+    for count in around(HISTORY_BATCH) {
+        over(&app, coupon, (next, count)).await;
+        next += count;
+        assert_eq!(moved().await, count, "in one run");
+    }
+    for stuck in &around(HISTORY_BATCH)[2..] {
+        let bad = format!("NEW.id < {}", next + stuck);
+        app.refuse("INSERT", "order_history", &bad, "23514").await;
+        over(&app, coupon, (next, stuck + 1)).await;
+        assert_eq!(moved().await, 1, "the good one, in the same run");
+        next += stuck + 1;
+        app.let_postponed_be_due().await;
+        over(&app, coupon, (next, 1)).await;
+        next += 1;
+        assert_eq!(moved().await, 1, "also when all others are due again");
+        app.accept("order_history").await;
+        app.let_postponed_be_due().await;
+        let mut later = 0;
+        for _ in 0..stuck.unsigned_abs().div_ceil(20) {
+            later += moved().await;
+        }
+        assert_eq!(later, *stuck, "20 in a run");
+        assert_eq!(app.postponed().await, [""; 0]);
     }
 }
 

@@ -236,17 +236,44 @@ pub async fn set_applied(pool: &PgPool, coupon: CouponId, revision: i64) -> sqlx
     Ok(())
 }
 
-/// Counts `orders` more units as sold. False if there aren't so many; nothing has changed then.
-pub async fn add_sold(tx: &mut PgConnection, coupon: CouponId, orders: i64) -> sqlx::Result<bool> {
-    let done = sqlx::query!(
-        "UPDATE flash_sales SET sold = sold + $2, updated_at = now()
-         WHERE coupon_id = $1 AND sold + $2 <= total",
+/// Outcome of counting units as sold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sold {
+    /// Counted.
+    Counted,
+    /// Counted, and the sale is archived: orders of it may have moved into the history.
+    CountedInArchive,
+    /// There aren't so many units. Nothing has changed.
+    NoUnits,
+}
+
+/// Counts `orders` more units as sold.
+pub async fn add_sold(tx: &mut PgConnection, coupon: CouponId, orders: i64) -> sqlx::Result<Sold> {
+    let is_archived = sqlx::query_scalar!(
+        r#"UPDATE flash_sales SET sold = sold + $2, updated_at = now()
+           WHERE coupon_id = $1 AND sold + $2 <= total
+           RETURNING archived_at IS NOT NULL AS "archived!""#,
         coupon.get(),
         orders,
     )
-    .execute(tx)
+    .fetch_optional(tx)
     .await?;
-    Ok(done.rows_affected() == 1)
+    Ok(match is_archived {
+        Some(false) => Sold::Counted,
+        Some(true) => Sold::CountedInArchive,
+        None => Sold::NoUnits,
+    })
+}
+
+/// The archived sales among these.
+pub async fn archived_among(tx: &mut PgConnection, coupons: &[i64]) -> sqlx::Result<Vec<CouponId>> {
+    sqlx::query_scalar!(
+        r#"SELECT coupon_id AS "coupon: CouponId" FROM flash_sales
+           WHERE coupon_id = ANY($1) AND archived_at IS NOT NULL"#,
+        coupons,
+    )
+    .fetch_all(tx)
+    .await
 }
 
 /// Takes `orders` units off `sold`: as many live orders have been closed in this transaction.

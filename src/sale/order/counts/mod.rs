@@ -83,13 +83,15 @@ impl OrderCounts {
     }
 }
 
-/// Orders of this coupon by status.
+/// Orders of this coupon by status, those in the history and in its dropped months included.
 pub async fn of_coupon(pool: &PgPool, coupon: CouponId) -> sqlx::Result<BTreeMap<String, i64>> {
     let rows = sqlx::query!(
         r#"SELECT status AS "status!", sum(orders)::bigint AS "orders!"
            FROM (SELECT status, orders FROM order_counts WHERE coupon_id = $1
                  UNION ALL
-                 SELECT status, orders FROM order_count_changes WHERE coupon_id = $1) AS counted
+                 SELECT status, orders FROM order_count_changes WHERE coupon_id = $1
+                 UNION ALL
+                 SELECT status, orders FROM moved_order_counts WHERE coupon_id = $1) AS counted
            GROUP BY status HAVING sum(orders) <> 0"#,
         coupon.get(),
     )
@@ -98,14 +100,16 @@ pub async fn of_coupon(pool: &PgPool, coupon: CouponId) -> sqlx::Result<BTreeMap
     Ok(rows.into_iter().map(|row| (row.status, row.orders)).collect())
 }
 
-/// Count of every order, at one moment.
+/// Count of every order that there has been, at one moment.
 pub async fn all(pool: &PgPool) -> sqlx::Result<AllOrders> {
     let rows = sqlx::query!(
         r#"SELECT kind IS DISTINCT FROM 'regular' AS "flash!", (coupon_id & 1023)::integer AS "lane!",
                   status AS "status!", sum(orders)::bigint AS "orders!"
            FROM (SELECT coupon_id, status, orders FROM order_counts
                  UNION ALL
-                 SELECT coupon_id, status, orders FROM order_count_changes) AS counted
+                 SELECT coupon_id, status, orders FROM order_count_changes
+                 UNION ALL
+                 SELECT coupon_id, status, orders FROM moved_order_counts) AS counted
                 LEFT JOIN coupons ON coupons.id = coupon_id
            GROUP BY 1, 2, 3 HAVING sum(orders) <> 0"#
     )

@@ -2,12 +2,13 @@
 
 use super::{Move, Moved, OrderMoves};
 use crate::sale::ids::{CouponId, OrderId, UserId};
+use crate::sale::order::history;
 use crate::sale::order::model::{Order, OrderStatus, RedemptionCode};
 
 impl OrderMoves {
-    /// One order, of any user.
+    /// One order, of any user, also one that has moved into the history.
     pub async fn find(&self, order: OrderId) -> sqlx::Result<Option<Order>> {
-        sqlx::query_as!(
+        let found = sqlx::query_as!(
             Order,
             r#"SELECT id AS "order_id: OrderId", coupon_id AS "coupon_id: CouponId",
                       CASE WHEN user_id > 0 THEN user_id END AS "user_id: UserId", status AS "status: OrderStatus", pay_method,
@@ -19,7 +20,11 @@ impl OrderMoves {
             order.get(),
         )
         .fetch_optional(&self.pool)
-        .await
+        .await?;
+        match found {
+            Some(found) => Ok(Some(found)),
+            None => history::find(&self.pool, order).await,
+        }
     }
 
     /// The answer if the order isn't where the move begins, or isn't this user's. `None` if the move can be tried;

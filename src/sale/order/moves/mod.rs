@@ -225,6 +225,14 @@ async fn cancel(pool: &PgPool, order: OrderId, asker: &Asker) -> sqlx::Result<bo
     Ok(!closed.is_empty())
 }
 
+/// Locks an order until the end of the transaction, if it is there.
+pub(in crate::sale) async fn hold(tx: &mut PgConnection, order: OrderId) -> sqlx::Result<()> {
+    sqlx::query!("SELECT FROM orders WHERE id = $1 FOR UPDATE", order.get())
+        .fetch_optional(tx)
+        .await?;
+    Ok(())
+}
+
 /// Makes an order paid, and its redemption code. False if it wasn't unpaid.
 pub(in crate::sale) async fn pay(
     tx: &mut PgConnection,
@@ -306,8 +314,8 @@ pub(in crate::sale) async fn keep_charged_back(
 }
 
 /// Makes a cancelled order of an accepted claim that never became an order, so that its buyer leaves Redis. The claim
-/// never counted as sold. Nothing if it is an order after all, or there is no such sale. False if its order id
-/// belongs to another order.
+/// never counted as sold. Nothing if it is an order after all or may have been one before the retention mark, or there is
+/// no such sale. False if its order id belongs to another order.
 pub(in crate::sale) async fn cancel_unwritten(
     tx: &mut PgConnection,
     claim: StockReturn,
@@ -315,7 +323,11 @@ pub(in crate::sale) async fn cancel_unwritten(
 ) -> sqlx::Result<bool> {
     let done = sqlx::query!(
         "INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at, status, cancelled_at)
-         SELECT $1, id, kind, $3, $4, 'cancelled', now() FROM coupons WHERE id = $2 AND kind = 'flash'
+         SELECT $1, id, kind, $3, $4, 'cancelled', now() FROM coupons
+         WHERE id = $2 AND kind = 'flash'
+           AND NOT EXISTS (SELECT FROM order_history WHERE order_history.id = $1)
+           AND NOT EXISTS (SELECT FROM settings, flash_sales
+                           WHERE orders_moved_to >= $1 AND coupon_id = $2 AND archived_at IS NOT NULL)
          ON CONFLICT DO NOTHING",
         claim.order_id.get(),
         claim.coupon_id.get(),
@@ -329,7 +341,7 @@ pub(in crate::sale) async fn cancel_unwritten(
         return Ok(true);
     }
     sqlx::query_scalar!(
-        r#"SELECT NOT EXISTS (SELECT FROM orders
+        r#"SELECT NOT EXISTS (SELECT FROM every_order
                               WHERE id = $1 AND (coupon_id != $2 OR user_id != $3)) AS "ours!""#,
         claim.order_id.get(),
         claim.coupon_id.get(),

@@ -48,7 +48,7 @@ impl OrderMoves {
     /// The order with this redemption code.
     pub async fn of_code(&self, code: &RedemptionCode) -> sqlx::Result<Option<Order>> {
         let order = sqlx::query_scalar!(
-            r#"SELECT order_id AS "order_id: OrderId" FROM redemptions WHERE code = $1"#,
+            r#"SELECT order_id AS "order_id!: OrderId" FROM every_redemption WHERE code = $1"#,
             code.canonical(),
         )
         .fetch_optional(&self.pool)
@@ -92,7 +92,7 @@ impl OrderMoves {
     /// The answer about an order that has been redeemed before this try.
     async fn redeemed_before(&self, order: Order, request: &Redemption) -> sqlx::Result<Redeeming> {
         let first = sqlx::query!(
-            r#"SELECT clerk AS "clerk: UserId", key FROM redemptions WHERE order_id = $1"#,
+            r#"SELECT clerk AS "clerk: UserId", key FROM every_redemption WHERE order_id = $1"#,
             order.order_id.get(),
         )
         .fetch_optional(&self.pool)

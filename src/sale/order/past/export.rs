@@ -24,19 +24,19 @@ pub async fn rows(tx: &mut PgConnection, user: UserId) -> sqlx::Result<Rows> {
     postgres::plan_for_values(&mut *tx).await?;
     let user = user.get();
     let orders = sqlx::query_scalar!(
-        r#"SELECT to_jsonb(orders) AS "row!" FROM orders WHERE user_id = $1 ORDER BY id"#,
+        r#"SELECT to_jsonb(orders) AS "row!" FROM every_order AS orders WHERE user_id = $1 ORDER BY id"#,
         user,
     );
     let orders = orders.fetch_all(&mut *tx).await?;
     let redemptions = sqlx::query_scalar!(
-        r#"SELECT to_jsonb(redemptions) AS "row!" FROM redemptions
-           WHERE order_id = ANY(ARRAY(SELECT id FROM orders WHERE user_id = $1)) ORDER BY order_id"#,
+        r#"SELECT to_jsonb(redemptions) AS "row!" FROM every_redemption AS redemptions
+           WHERE order_id = ANY(ARRAY(SELECT id FROM every_order WHERE user_id = $1)) ORDER BY order_id"#,
         user,
     );
     let redemptions = redemptions.fetch_all(&mut *tx).await?;
     let stock_returns = sqlx::query_scalar!(
-        r#"SELECT to_jsonb(stock_returns) AS "row!" FROM stock_returns
-           WHERE order_id = ANY(ARRAY(SELECT id FROM orders WHERE user_id = $1)) ORDER BY order_id, what"#,
+        r#"SELECT to_jsonb(stock_returns) AS "row!" FROM every_stock_return AS stock_returns
+           WHERE order_id = ANY(ARRAY(SELECT id FROM every_order WHERE user_id = $1)) ORDER BY order_id, what"#,
         user,
     );
     let stock_returns = stock_returns.fetch_all(&mut *tx).await?;
@@ -53,7 +53,7 @@ pub async fn rows(tx: &mut PgConnection, user: UserId) -> sqlx::Result<Rows> {
 pub async fn unwritten(tx: &mut PgConnection, claims: &[i64]) -> sqlx::Result<Vec<i64>> {
     sqlx::query_scalar!(
         r#"SELECT claim AS "claim!" FROM UNNEST($1::bigint[]) AS claim
-           WHERE NOT EXISTS (SELECT FROM orders WHERE orders.id = claim)"#,
+           WHERE NOT EXISTS (SELECT FROM every_order WHERE every_order.id = claim)"#,
         claims,
     )
     .fetch_all(tx)

@@ -1,0 +1,2 @@
+-- no-transaction
+CREATE INDEX CONCURRENTLY payments_owed ON payments (id) WHERE status = 'refunding';
