@@ -57,6 +57,10 @@ use crate::sale::recovery::retry::Retries;
 use crate::sale::retention::{Kept, Retention};
 use crate::sale::storm::Storms;
 use crate::sale::trace::Traces;
+#[cfg(feature = "otlp")]
+use crate::sale::trace::otlp::open as outbox;
+#[cfg(not(feature = "otlp"))]
+use crate::sale::trace::outbox::Outbox;
 use crate::sale::{Failure, Stores};
 
 /// The service. Both doors hold it by `Arc`.
@@ -292,7 +296,7 @@ impl App {
             live,
             storms: storms(&stores, &coupons, &coupon_changes, &backlog, &shutdown),
             claim_statuses: ClaimStatuses::new(&stores, &orders, &loader, &lane_states),
-            traces: Traces::new(pool.clone()),
+            traces: Traces::new(pool.clone(), outbox(config, &metrics, &clock, &shutdown)),
             payments: Payments::new(pool.clone(), order_moves.clone(), postponed.clone(), config),
             expiry: Expiry::new(order_moves.clone(), postponed.clone(), config.payment_window()),
             cancellations: Cancellations::new(&stores, order_moves.clone(), postponed.clone()),
@@ -350,6 +354,12 @@ impl ClaimParts {
             memories: empty_memories(config, stores, shutdown),
         }
     }
+}
+
+/// No claim is traced by a build that can't send traces: `Config::validate` refuses the setting.
+#[cfg(not(feature = "otlp"))]
+fn outbox(_: &Config, _: &Arc<Metrics>, _: &Clock, _: &Shutdown) -> Option<Outbox> {
+    None
 }
 
 fn id_generator(config: &Config, stores: &Stores, clock: &Clock) -> Arc<IdGenerator> {

@@ -64,8 +64,25 @@ pub fn complete_replies(schemas: &mut Value) {
     }
 }
 
+/// A parameter may be left out, and is never null: a header or a query has only texts, and the text `null` is another
+/// value.
+pub fn take_null_out(schema: &mut Value) {
+    if let Some([only]) = schema["type"].as_array_mut().map(|types| {
+        types.retain(|name| name != "null");
+        &types[..]
+    }) {
+        schema["type"] = only.clone();
+    }
+    if let Some(any) = schema["oneOf"].as_array_mut() {
+        any.retain(|schema| !is_null(schema));
+    }
+}
+
+fn is_null(schema: &Value) -> bool {
+    schema["type"] == "null"
+}
+
 fn may_be_null(member: &Value) -> bool {
-    let is_null = |schema: &Value| schema["type"] == "null";
     member["type"].as_array().is_some_and(|types| types.contains(&json!("null")))
         || member["oneOf"].as_array().is_some_and(|any| any.iter().any(is_null))
 }
