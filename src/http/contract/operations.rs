@@ -47,8 +47,9 @@ pub fn complete(document: &mut Value) {
 }
 
 fn complete_one(path: &str, operation: &mut Value, shared: &mut Map<String, Value>) {
-    for parameter in operation["parameters"].as_array_mut().into_iter().flatten() {
-        schemas::take_null_out(&mut parameter["schema"]);
+    let parameters = operation.get_mut("parameters").and_then(Value::as_array_mut);
+    for schema in parameters.into_iter().flatten().filter_map(|it| it.get_mut("schema")) {
+        schemas::take_null_out(schema);
     }
     let kinds = kinds(path, operation);
     let parameters = operation["parameters"].as_array().map_or(&[][..], Vec::as_slice);

@@ -67,13 +67,15 @@ pub fn complete_replies(schemas: &mut Value) {
 /// A parameter may be left out, and is never null: a header or a query has only texts, and the text `null` is another
 /// value.
 pub fn take_null_out(schema: &mut Value) {
-    if let Some([only]) = schema["type"].as_array_mut().map(|types| {
+    let Some(schema) = schema.as_object_mut() else { return };
+    if let Some(Value::Array(types)) = schema.get_mut("type") {
         types.retain(|name| name != "null");
-        &types[..]
-    }) {
-        schema["type"] = only.clone();
+        if let [only] = &types[..] {
+            let only = only.clone();
+            schema.insert("type".to_owned(), only);
+        }
     }
-    if let Some(any) = schema["oneOf"].as_array_mut() {
+    if let Some(Value::Array(any)) = schema.get_mut("oneOf") {
         any.retain(|schema| !is_null(schema));
     }
 }

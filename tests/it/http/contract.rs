@@ -89,9 +89,14 @@ async fn a_parameter_may_be_missing_and_is_never_null() {
     let document = document(&app).await;
     let mut optional = 0;
     for operation in operations(&document) {
+        assert!(operation.get("parameters").is_none_or(Value::is_array), "{operation}");
         for parameter in operation["parameters"].as_array().into_iter().flatten() {
             let schema = &parameter["schema"];
-            assert!(!texts(schema).contains(&"null"), "{}: {parameter}", operation["operationId"]);
+            assert!(
+                !schema.to_string().contains("null"),
+                "{}: {parameter}",
+                operation["operationId"]
+            );
             assert!(schema["type"].is_string() || schema["$ref"].is_string(), "{parameter}");
             optional += usize::from(parameter["required"] != true);
         }
