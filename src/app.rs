@@ -59,6 +59,10 @@ use crate::sale::retention::{Kept, Retention};
 use crate::sale::statistics::Statistics;
 use crate::sale::storm::Storms;
 use crate::sale::trace::Traces;
+#[cfg(feature = "otlp")]
+use crate::sale::trace::otlp::open as outbox;
+#[cfg(not(feature = "otlp"))]
+use crate::sale::trace::outbox::Outbox;
 use crate::sale::{Failure, Stores};
 
 /// The service. Both doors hold it by `Arc`.
@@ -277,7 +281,7 @@ impl App {
         let Base { metrics, postponed, loss, loader, coupons, coupon_changes, order_moves } =
             Base::new(&stores, (&lane_states, &durability), &shutdown)?;
         let ClaimParts { orders, order_ids, locks, memories, traces } =
-            ClaimParts::new(config, &stores, &clock, &shutdown);
+            ClaimParts::new(config, &stores, &metrics, (&clock, &shutdown));
         let layout = LayoutInUse::looked_up(&stores.pool).await?;
         let lanes = (&layout, &lane_states);
         let Promises { receipts, hand_in, keeper } =
@@ -347,16 +351,27 @@ struct ClaimParts {
 }
 
 impl ClaimParts {
-    fn new(config: &Config, stores: &Stores, clock: &Clock, shutdown: &Shutdown) -> Self {
+    fn new(
+        config: &Config,
+        stores: &Stores,
+        metrics: &Arc<Metrics>,
+        (clock, shutdown): (&Clock, &Shutdown),
+    ) -> Self {
         let pool = &stores.pool;
         Self {
             orders: Orders::new(pool.clone(), config.batch_timeout(), config.payment_window()),
             order_ids: id_generator(config, stores, clock),
             locks: buyers_locks(config, stores, shutdown),
             memories: empty_memories(config, stores, shutdown),
-            traces: Arc::new(Traces::new(pool.clone())),
+            traces: Arc::new(Traces::new(pool.clone(), outbox(config, metrics, clock, shutdown))),
         }
     }
+}
+
+/// No claim is traced by a build that can't send traces: `Config::validate` refuses the setting.
+#[cfg(not(feature = "otlp"))]
+fn outbox(_: &Config, _: &Arc<Metrics>, _: &Clock, _: &Shutdown) -> Option<Outbox> {
+    None
 }
 
 fn id_generator(config: &Config, stores: &Stores, clock: &Clock) -> Arc<IdGenerator> {

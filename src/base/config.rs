@@ -187,6 +187,15 @@ pub struct Config {
     #[arg(long, env = "FLASH_SALE_ACCESS_LOG_ONE_IN", default_value_t = 0)]
     pub access_log_one_in: u32,
 
+    /// Collector of traces, by OTLP over HTTP: http://127.0.0.1:4318/v1/traces; for a build with the feature otlp [default: none]
+    #[arg(long, env = "FLASH_SALE_OTLP_URL", value_name = "URL", value_parser = collector_url)]
+    pub otlp_url: Option<Uri>,
+
+    /// Accepted claims of which one is traced to --otlp-url; the same number for all processes, or traces are torn
+    #[arg(long, env = "FLASH_SALE_OTLP_ONE_IN", default_value_t = 100,
+        value_parser = clap::value_parser!(u32).range(1..))]
+    pub otlp_one_in: u32,
+
     /// Claims that one user may make in a second before being told 429; 0 for no bound
     #[arg(long, env = "FLASH_SALE_USER_CLAIMS_PER_SECOND", default_value_t = 100)]
     pub user_claims_per_second: u32,
@@ -497,6 +506,7 @@ impl Config {
         self.validate_gateway()?;
         self.validate_door()?;
         self.validate_history()?;
+        self.validate_traces()?;
         let redis_timeout = self.stores.redis_timeout();
         if self.claim_wait() >= redis_timeout {
             return invalid(format!(
@@ -583,6 +593,15 @@ impl Config {
         if self.proxy_protocol && self.trusted_proxies.is_empty() {
             return invalid(
                 "--proxy-protocol is given without --trusted-proxies: give the addresses of the proxies that send its header, as in 10.0.0.0/8",
+            );
+        }
+        Ok(())
+    }
+
+    fn validate_traces(&self) -> Result<(), InvalidConfig> {
+        if self.otlp_url.is_some() && !cfg!(feature = "otlp") {
+            return invalid(
+                "--otlp-url is given, and this build can't send traces: build with `cargo build --release --features otlp`",
             );
         }
         Ok(())
@@ -715,6 +734,13 @@ fn gateway_url(value: &str) -> Result<Uri, String> {
 fn key_set_url(value: &str) -> Result<Uri, String> {
     http_url(value).ok_or_else(|| {
         "give https://, a host and a path, as in https://issuer.example/.well-known/jwks.json; http:// on this machine alone"
+            .to_owned()
+    })
+}
+
+fn collector_url(value: &str) -> Result<Uri, String> {
+    http_url(value).ok_or_else(|| {
+        "give http:// or https://, a host and a path, as in http://127.0.0.1:4318/v1/traces; the collector adds the key if its own destination needs one"
             .to_owned()
     })
 }

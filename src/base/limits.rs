@@ -121,6 +121,16 @@ pub const TRACED_CLAIMS_MAX: usize = 256;
 pub const TRACED_BATCHES_MAX: usize = 512;
 /// Claims and entries of these batches, all together.
 pub const TRACED_PLACES_MAX: usize = 32_768;
+/// Notes about claims that may wait to be sent to a collector; further ones are lost.
+pub const SPAN_NOTES_MAX: usize = 8_192;
+/// Notes whose spans go to the collector in one request; a note has at most five.
+pub const SPAN_NOTES_AT_A_TIME: usize = 256;
+/// Pause between two looks for notes to be sent.
+pub const SPANS_PERIOD: Duration = Duration::from_secs(1);
+/// Time that the collector may take for a request.
+pub const SPANS_TIMEOUT: Duration = Duration::from_secs(2);
+/// Longest reply of the collector.
+pub const SPANS_REPLY_BYTES_MAX: usize = 64 * 1_024;
 /// Time for which an administrator of a demo is let in by a printed link.
 pub const SESSION_TOKEN_TIME: Duration = Duration::from_secs(8 * 3_600);
 

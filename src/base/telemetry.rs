@@ -138,6 +138,10 @@ pub struct Metrics {
     forbidden: Counter,
     /// Lines that the access log left out, because the log couldn't keep up.
     pub access_lines_lost: Counter,
+    /// Notes about claims that found no room on their way to a collector.
+    pub trace_notes_lost: Counter,
+    /// Spans that the collector did not take.
+    pub spans_lost: Counter,
     /// Requests that failed because of a fault of the service.
     pub requests_failed: Counter,
     /// Time from a claim to its row in `orders`, by the clocks of Redis and of the worker.
@@ -235,6 +239,8 @@ impl Metrics {
             unauthenticated: refused("401"),
             forbidden: refused("403"),
             access_lines_lost: total("access_lines_lost"),
+            trace_notes_lost: total("trace_notes_lost"),
+            spans_lost: total("spans_lost"),
             claim_to_row_seconds: metrics::with_local_recorder(&recorder, claim_to_row),
             connections: now("connections"),
             connections_closed: ConnectionEnd::NAMES

@@ -25,12 +25,15 @@ use crate::sale::claim::status::{ClaimState, ClaimStatus, Inquiry};
 use crate::sale::ids::{CouponId, OrderId, UserId};
 use crate::sale::order::model::Order;
 use crate::sale::trace::notes::TracedClaim;
+use crate::sale::trace::outbox::Answered;
 use crate::sale::trace::probe::Probe;
 
 /// Asks for the times of a claim by the value `1`; other values ask for nothing.
 const X_TRACE: HeaderName = HeaderName::from_static("x-trace");
 /// Tells the times of a claim (<https://www.w3.org/TR/server-timing/>).
 pub const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
+/// The route of claims, as traces name it.
+const ROUTE: &str = "/v1/coupons/{id}/claims";
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 /// [`limits::CLAIM_POLL_PAUSE`] in whole seconds, rounded up.
 const A_SECOND: HeaderValue = HeaderValue::from_static("1");
@@ -85,12 +88,12 @@ pub async fn claim(
     User(user): User,
     Id(coupon): Id<CouponId>,
     PreferWait(patience): PreferWait,
-    Measured(probe): Measured,
+    measured: Measured,
 ) -> Result<Response, Problem> {
     let app = http.app();
-    let answer = answer(app, (coupon, user), patience, probe.as_ref()).await;
-    match probe {
-        Some(probe) => Ok(traced(app, (coupon, user), &probe, answer)),
+    let answer = answer(app, (coupon, user), patience, measured.probe.as_ref()).await;
+    match &measured.probe {
+        Some(probe) => Ok(traced(app, (coupon, user), (probe, &measured), answer)),
         None => answer,
     }
 }
@@ -123,17 +126,24 @@ async fn answer(
 fn traced(
     app: &App,
     (coupon, user): (CouponId, UserId),
-    probe: &Probe,
+    (probe, measured): (&Probe, &Measured),
     answer: Result<Response, Problem>,
 ) -> Response {
     let is_success = answer.is_ok();
     let mut reply = answer.into_response();
     let Some(call) = probe.call() else { return reply };
-    let times = HeaderValue::try_from(call.server_timing()).expect("it is plain ASCII");
-    reply.headers_mut().insert(SERVER_TIMING, times);
-    if let Some(order) = call.accepted.filter(|_| is_success) {
-        let told_at = Instant::now();
-        app.traces.note_claim(TracedClaim { order, coupon, user, call, told_at });
+    if measured.by_client {
+        let times = HeaderValue::try_from(call.server_timing()).expect("it is plain ASCII");
+        reply.headers_mut().insert(SERVER_TIMING, times);
+    }
+    let Some(order) = call.accepted.filter(|_| is_success) else { return reply };
+    let claim = TracedClaim { order, coupon, user, call, told_at: Instant::now() };
+    if measured.by_client {
+        app.traces.note_claim(claim);
+    }
+    if let Some(Arrived(arrived_at)) = measured.for_collector {
+        let (method, route, status) = ("POST", ROUTE, reply.status().as_u16());
+        app.traces.note_answered(Answered { claim, method, route, arrived_at, status });
     }
     reply
 }
@@ -239,15 +249,26 @@ impl<S: Sync> FromRequestParts<S> for PreferWait {
     }
 }
 
-/// A probe, if the client asks for the times of its claim.
-pub struct Measured(Option<Arc<Probe>>);
+/// Time at which the head of a request was there, for the trace that a collector gets.
+#[derive(Clone, Copy)]
+pub struct Arrived(pub Instant);
+
+/// A probe, if the client asks for the times of its claim, or a collector gets the traces of some claims: which ones, the
+/// order ids tell, and these are not known yet.
+pub struct Measured {
+    probe: Option<Arc<Probe>>,
+    by_client: bool,
+    for_collector: Option<Arrived>,
+}
 
 impl<S: Sync> FromRequestParts<S> for Measured {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
-        let asks = parts.headers.get(X_TRACE).is_some_and(|value| value == "1");
-        Ok(Self(asks.then(Arc::default)))
+        let by_client = parts.headers.get(X_TRACE).is_some_and(|value| value == "1");
+        let for_collector = parts.extensions.get().copied();
+        let probe = (by_client || for_collector.is_some()).then(Arc::default);
+        Ok(Self { probe, by_client, for_collector })
     }
 }
 

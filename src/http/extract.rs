@@ -163,8 +163,12 @@ fn wrong_members<T: Body>(body: &[u8], rules: Vec<(Path, Error)>) -> Vec<WrongMe
         }));
     }
     if let Some(fault) = serde_json::from_slice::<T>(body).err().filter(|_| wrong.is_empty()) {
-        // A member that stands there twice, for example.
-        let detail = format!("can't be read: {fault}");
+        // A member stands there twice, and its last value fits. The first one may not: then serde speaks of Rust.
+        let fault = fault.to_string();
+        let detail = match fault.contains("duplicate field") {
+            true => format!("can't be read: {fault}"),
+            false => "can't be read: a member stands there twice".to_owned(),
+        };
         wrong.push(WrongMember { pointer: String::new(), detail });
     }
     wrong

@@ -61,19 +61,15 @@ use std::any::Any;
 use std::convert::Infallible;
 use std::net::IpAddr;
 use std::panic::AssertUnwindSafe;
-use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
 
 use axum::Router;
-use axum::body::{Body, Bytes, HttpBody};
+use axum::body::HttpBody;
 use axum::extract::{DefaultBodyLimit, Request};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Version, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use futures_util::FutureExt;
-use hyper::body::SizeHint;
 use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
 use tokio::time::{Instant, timeout};
@@ -222,11 +218,20 @@ impl Door {
     }
 
     /// The frame of every request: its id, its limits, its problem body, its duration.
-    pub async fn answer(&self, client: IpAddr, mut request: Request) -> Response {
+    /// `body_missing` tells whether the request waits for bytes of its body.
+    pub async fn answer(
+        &self,
+        client: IpAddr,
+        mut request: Request,
+        body_missing: impl Fn() -> bool,
+    ) -> Response {
         let front = self.http.front();
         let frame = self.frame(client, &request);
         // For entries in the book of changes.
         request.headers_mut().insert(REQUEST_ID, frame.request_id.clone());
+        if frame.route.takes_claims() && self.http.app().traces.leave() {
+            request.extensions_mut().insert(claims::Arrived(frame.started));
+        }
         let cors = front.cors.as_ref();
         let response = if let Some(reply) =
             cors.and_then(|cors| cors.preflight(request.method(), request.headers()))
@@ -236,14 +241,11 @@ impl Door {
             Problem::from(too_often).into_response()
         } else if declared_bytes(request.headers()) > limits::BODY_BYTES_MAX {
             extract::body_too_large().into_response()
-        } else if request.body().is_end_stream() {
-            bounded(self.routes.call(request), || false).await
         } else {
-            DefaultBodyLimit::max(limits::BODY_BYTES_MAX).apply(&mut request);
-            let missing = Arc::new(AtomicBool::new(false));
-            let request =
-                request.map(|body| Body::new(AwaitedBody { body, missing: missing.clone() }));
-            bounded(self.routes.call(request), || missing.load(Ordering::Relaxed)).await
+            if !request.body().is_end_stream() {
+                DefaultBodyLimit::max(limits::BODY_BYTES_MAX).apply(&mut request);
+            }
+            bounded(self.routes.call(request), body_missing).await
         };
         self.finish(frame, response)
     }
@@ -380,34 +382,6 @@ struct Picked<'a> {
     log: &'a AccessLog,
     method: Method,
     authorization: Option<HeaderValue>,
-}
-
-/// A body that notes when its reader waits for the client.
-struct AwaitedBody {
-    body: Body,
-    missing: Arc<AtomicBool>,
-}
-
-impl HttpBody for AwaitedBody {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<hyper::body::Frame<Bytes>, axum::Error>>> {
-        let frame = Pin::new(&mut self.body).poll_frame(context);
-        self.missing.store(frame.is_pending(), Ordering::Relaxed);
-        frame
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
 }
 
 /// One line now and then tells that requests fail; the metrics count the rest.

@@ -21,9 +21,7 @@ pub struct HttpClient {
 impl HttpClient {
     /// A client for replies that come within `timeout`, as a whole, and have at most `reply_bytes_max` bytes.
     pub fn new(timeout: Duration, reply_bytes_max: usize) -> Self {
-        let connector =
-            HttpsConnectorBuilder::new().with_webpki_roots().https_or_http().enable_http1().build();
-        let client = Client::builder(TokioExecutor::new()).build(connector);
+        let client = Client::builder(TokioExecutor::new()).build(connector());
         Self { client, timeout, reply_bytes_max }
     }
 
@@ -42,6 +40,15 @@ impl HttpClient {
         let no_reply = |_| Err(format!("no answer in {:?}", self.timeout));
         timeout(self.timeout, reply).await.unwrap_or_else(no_reply)
     }
+}
+
+/// Connects by http or https. A server is believed if an authority of the machine's list vouches for it; `SSL_CERT_FILE`
+/// names another list. A machine without a list, as a bare container, has that of the browsers.
+pub fn connector() -> HttpsConnector<HttpConnector> {
+    let builder = HttpsConnectorBuilder::new()
+        .with_native_roots()
+        .unwrap_or_else(|_| HttpsConnectorBuilder::new().with_webpki_roots());
+    builder.https_or_http().enable_http1().build()
 }
 
 /// An error with its causes.

@@ -55,6 +55,59 @@ fn shortcuts(file: &Rust) -> Vec<String> {
     complaints
 }
 
+/// utoipa puts all schemas into one map: of two with one name, the later one takes the place of the other, without a word.
+#[test]
+fn no_two_schemas_of_the_contract_have_one_name() {
+    no_complaints(schemas_with_one_name(&rust(&["src/"])));
+}
+
+fn schemas_with_one_name(files: &[Rust]) -> Vec<String> {
+    let mut places: BTreeMap<&str, Vec<String>> = BTreeMap::new();
+    for file in files {
+        for at in occurrences(&file.product, "ToSchema") {
+            if let Some(name) = schema_name(&file.product, at) {
+                places.entry(name).or_default().push(file.place(at));
+            }
+        }
+    }
+    let twice = places.iter().filter(|(_, places)| places.len() > 1);
+    let complaint = |(name, places): (&&str, &Vec<String>)| {
+        format!(
+            "{}: `{name}` is the schema at {}, too: rename one, or give it `#[schema(as = ...)]`",
+            places[1], places[0]
+        )
+    };
+    twice.map(complaint).collect()
+}
+
+/// The name in the contract of the type whose derive is at this place; `None` if there is no derive.
+fn schema_name(code: &str, at: usize) -> Option<&str> {
+    let attribute = code[..at].rfind("#[")?;
+    if !code[attribute..at].starts_with("#[derive(") || code[attribute..at].contains(']') {
+        return None;
+    }
+    let rest = &code[at..];
+    let (head, after) = ["struct ", "enum "]
+        .iter()
+        .filter_map(|keyword| rest.split_once(keyword))
+        .min_by_key(|(head, _)| head.len())?;
+    let renamed = head.split_once("#[schema(as = ").map(|(_, name)| name);
+    renamed.unwrap_or(after).split(|c: char| !c.is_alphanumeric() && c != '_').next()
+}
+
+#[test]
+fn schemas_with_one_name_are_found() {
+    let one =
+        Rust::new("src/a.rs", "#[derive(ToSchema)]\npub struct Step<T>(T);\nuse utoipa::ToSchema;");
+    let text = "#[derive(Clone, ToSchema)]\n#[serde(x)]\nenum Step {}\n#[derive(ToSchema)]\n#[schema(as = Other)]\nstruct Page {}";
+    let two = Rust::new("src/b.rs", text);
+    let three = Rust::new(
+        "src/c.rs",
+        "#[derive(ToSchema)]\nstruct Page {}\n#[derive(ToSchema)]\nstruct Other;",
+    );
+    assert_complaints(&schemas_with_one_name(&[one, two, three]), &["src/c.rs:3", "src/b.rs:1"]);
+}
+
 #[test]
 fn lints_are_expected_with_a_reason_and_never_allowed() {
     no_complaints(rust(RUST).iter().flat_map(silenced_lints).collect());

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::examples;
 use super::paths::{CALLBACK, LIVEZ, METRICS, READYZ};
+use super::{examples, schemas};
 use crate::http::problem::PROBLEM_JSON;
 use crate::http::problem::kinds::Kind;
 
@@ -47,6 +47,10 @@ pub fn complete(document: &mut Value) {
 }
 
 fn complete_one(path: &str, operation: &mut Value, shared: &mut Map<String, Value>) {
+    let parameters = operation.get_mut("parameters").and_then(Value::as_array_mut);
+    for schema in parameters.into_iter().flatten().filter_map(|it| it.get_mut("schema")) {
+        schemas::take_null_out(schema);
+    }
     let kinds = kinds(path, operation);
     let parameters = operation["parameters"].as_array().map_or(&[][..], Vec::as_slice);
     let knows_tags = parameters.iter().any(|parameter| parameter["name"] == "If-None-Match");

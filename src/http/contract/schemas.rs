@@ -64,8 +64,27 @@ pub fn complete_replies(schemas: &mut Value) {
     }
 }
 
+/// A parameter may be left out, and is never null: a header or a query has only texts, and the text `null` is another
+/// value.
+pub fn take_null_out(schema: &mut Value) {
+    let Some(schema) = schema.as_object_mut() else { return };
+    if let Some(Value::Array(types)) = schema.get_mut("type") {
+        types.retain(|name| name != "null");
+        if let [only] = &types[..] {
+            let only = only.clone();
+            schema.insert("type".to_owned(), only);
+        }
+    }
+    if let Some(Value::Array(any)) = schema.get_mut("oneOf") {
+        any.retain(|schema| !is_null(schema));
+    }
+}
+
+fn is_null(schema: &Value) -> bool {
+    schema["type"] == "null"
+}
+
 fn may_be_null(member: &Value) -> bool {
-    let is_null = |schema: &Value| schema["type"] == "null";
     member["type"].as_array().is_some_and(|types| types.contains(&json!("null")))
         || member["oneOf"].as_array().is_some_and(|any| any.iter().any(is_null))
 }

@@ -15,10 +15,10 @@ pub struct Cors {
 
 const METHODS: HeaderValue = HeaderValue::from_static("GET, POST, PATCH");
 const REQUEST_HEADERS: HeaderValue = HeaderValue::from_static(
-    "authorization, content-type, idempotency-key, if-match, if-none-match, prefer, x-request-id",
+    "authorization, content-type, idempotency-key, if-match, if-none-match, prefer, x-request-id, x-trace",
 );
 const REPLY_HEADERS: HeaderValue = HeaderValue::from_static(
-    "allow, etag, location, ratelimit, ratelimit-policy, retry-after, www-authenticate, x-request-id",
+    "allow, etag, location, ratelimit, ratelimit-policy, retry-after, server-timing, www-authenticate, x-request-id",
 );
 /// Seconds for which a browser remembers the answer to its question.
 const MAX_AGE: HeaderValue = HeaderValue::from_static("600");

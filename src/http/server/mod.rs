@@ -19,6 +19,7 @@ use std::iter;
 use std::net::{IpAddr, SocketAddr};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -228,11 +229,14 @@ impl Answers {
         } else if reserved && !probes.contains(&request.uri().path()) {
             door.refuse(client, &request, super::no_connection_free())
         } else {
-            let body = |body: Incoming| match body.is_end_stream() {
-                true => Body::empty(),
-                false => Body::new(Received { body, watch: watch.clone() }),
-            };
-            door.answer(client, request.map(body)).await
+            let has_body = !request.body().is_end_stream();
+            let awaited = has_body.then(Arc::<AtomicBool>::default);
+            let request = request.map(|body| match awaited.clone() {
+                Some(awaited) => Body::new(Received { body, watch: watch.clone(), awaited }),
+                None => Body::empty(),
+            });
+            let is_awaited = || awaited.as_ref().is_some_and(|it| it.load(Ordering::Relaxed));
+            door.answer(client, request, is_awaited).await
         };
         if reserved {
             // For the next one.
@@ -257,10 +261,12 @@ fn has_one_host(version: Version, headers: &HeaderMap) -> bool {
     (given || version != Version::HTTP_11) && hosts.next().is_none()
 }
 
-/// The body of a request.
+/// The body of a request. It notes when its reader waits for the client: for the connection, whose client may take its
+/// time, and for the request, whose client is at fault then if no reply comes in time.
 struct Received {
     body: Incoming,
     watch: Arc<Watch>,
+    awaited: Arc<AtomicBool>,
 }
 
 impl HttpBody for Received {
@@ -272,7 +278,9 @@ impl HttpBody for Received {
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
         let frame = Pin::new(&mut self.body).poll_frame(context);
-        self.watch.awaits_body(frame.is_pending());
+        let awaits = frame.is_pending();
+        self.watch.awaits_body(awaits);
+        self.awaited.store(awaits, Ordering::Relaxed);
         frame
     }
 

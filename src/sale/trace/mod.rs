@@ -6,6 +6,9 @@
 //! notes each batch that it has written. Both notes stay in the memory of their process, in rings of a fixed size. A
 //! question joins the two by the order id, and asks Postgres for the row.
 //!
+//! With `--otlp-url`, a part of all claims is measured, whether clients ask or not, and the notes leave the process: a
+//! collector joins those of all processes.
+//!
 //! # Authority
 //!
 //! Postgres tells whether there is a row, and when it was made. The durations of steps come from the monotonic clock
@@ -16,6 +19,13 @@
 //! A note is lost with its process, and when newer notes need its place. Another process knows nothing of it. So a step
 //! that this process has not measured is null; no step is derived from another one.
 
+// Spans for a collector.
+#[cfg(feature = "otlp")]
+pub mod otlp;
+
+// Notes that leave the process.
+pub mod outbox;
+
 // Rings of notes.
 mod rings;
 
@@ -25,16 +35,20 @@ pub mod steps;
 // Notes about claims and batches.
 pub mod notes;
 
+// Names of traces and spans.
+pub mod names;
+
 // Measurements of a claim under way.
 pub mod probe;
 
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use chrono::{DateTime, Utc};
 use sqlx::PgPool;
 
 use crate::sale::ids::{CouponId, OrderId, UserId};
 use notes::{TracedBatch, TracedClaim};
+use outbox::{Answered, Outbox};
 use rings::{Batches, Claims};
 use steps::{Acknowledged, Known, Trace};
 
@@ -42,6 +56,8 @@ use steps::{Acknowledged, Known, Trace};
 pub struct Traces {
     claims: Mutex<Claims>,
     batches: Mutex<Batches>,
+    /// Notes that leave the process, if a collector is named.
+    outbox: Option<Outbox>,
     pool: PgPool,
 }
 
@@ -53,8 +69,20 @@ struct Row {
 
 impl Traces {
     /// No notes yet; rows are read from this database.
-    pub fn new(pool: PgPool) -> Self {
-        Self { claims: Mutex::default(), batches: Mutex::default(), pool }
+    pub fn new(pool: PgPool, outbox: Option<Outbox>) -> Self {
+        Self { claims: Mutex::default(), batches: Mutex::default(), outbox, pool }
+    }
+
+    /// Whether claims are measured for a collector.
+    pub fn leave(&self) -> bool {
+        self.outbox.is_some()
+    }
+
+    /// Notes a claim for the collector.
+    pub fn note_answered(&self, answered: Answered) {
+        if let Some(outbox) = &self.outbox {
+            outbox.answered(answered);
+        }
     }
 
     /// Notes a claim.
@@ -69,6 +97,10 @@ impl Traces {
 
     /// Notes a batch.
     pub fn note_batch(&self, batch: TracedBatch) {
+        let batch = Arc::new(batch);
+        if let Some(outbox) = &self.outbox {
+            outbox.written(&batch);
+        }
         lock(&self.batches).push(batch);
     }
 

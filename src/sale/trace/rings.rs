@@ -1,6 +1,7 @@
 //! Rings of notes: a newer note takes the place of the oldest.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use super::notes::{TracedBatch, TracedClaim};
 use crate::base::limits;
@@ -32,25 +33,25 @@ impl Claims {
 /// The last batches that were written.
 #[derive(Default)]
 pub(super) struct Batches {
-    batches: VecDeque<TracedBatch>,
+    batches: VecDeque<Arc<TracedBatch>>,
     /// Places of claims and entries that all of them have together.
     places: usize,
 }
 
 impl Batches {
-    pub fn push(&mut self, batch: TracedBatch) {
+    pub fn push(&mut self, batch: Arc<TracedBatch>) {
         self.places += places(&batch);
         self.batches.push_back(batch);
         while self.batches.len() > limits::TRACED_BATCHES_MAX
             || self.places > limits::TRACED_PLACES_MAX
         {
             let oldest = self.batches.pop_front();
-            self.places -= oldest.as_ref().map_or(self.places, places);
+            self.places -= oldest.map_or(self.places, |batch| places(&batch));
         }
     }
 
     /// The batch that has last written this order, and the order's entry.
-    pub fn of_order(&self, order: OrderId) -> Option<(&TracedBatch, EntryId)> {
+    pub fn of_order(&self, order: OrderId) -> Option<(&Arc<TracedBatch>, EntryId)> {
         self.batches.iter().rev().find_map(|batch| {
             let (_, entry) = batch.claims.iter().find(|(written, _)| *written == order)?;
             Some((batch, *entry))
@@ -58,7 +59,7 @@ impl Batches {
     }
 
     /// The batch with which the last position of this entry was finished.
-    pub fn that_acknowledged(&self, entry: EntryId) -> Option<&TracedBatch> {
+    pub fn that_acknowledged(&self, entry: EntryId) -> Option<&Arc<TracedBatch>> {
         self.batches.iter().rev().find(|batch| batch.acknowledged.1.contains(&entry))
     }
 }
@@ -98,9 +99,9 @@ mod tests {
     }
 
     /// A batch of these orders, each the only claim of an entry with its number.
-    fn batch(orders: impl Iterator<Item = usize> + Clone) -> TracedBatch {
+    fn batch(orders: impl Iterator<Item = usize> + Clone) -> Arc<TracedBatch> {
         let now = Instant::now();
-        TracedBatch {
+        Arc::new(TracedBatch {
             worker: "w".to_owned(),
             read_at: now,
             taken_at: now,
@@ -108,7 +109,7 @@ mod tests {
             committed_at: now,
             acknowledged: (now, orders.clone().map(entry).collect()),
             claims: orders.map(|number| (order(number), entry(number))).collect(),
-        }
+        })
     }
 
     #[test]
@@ -149,7 +150,7 @@ mod tests {
         for number in 0..10 {
             batches.push(batch(number * LARGE + 1..=(number + 1) * LARGE));
             assert!(batches.places <= limits::TRACED_PLACES_MAX);
-            let counted: usize = batches.batches.iter().map(places).sum();
+            let counted: usize = batches.batches.iter().map(|batch| places(batch)).sum();
             assert_eq!(batches.places, counted);
         }
         assert!(!batches.batches.is_empty(), "the largest batch fits");

@@ -35,7 +35,7 @@ pub enum StepName {
 
 impl StepName {
     /// The file that does it; `tests/tidy/documents.rs` looks whether it is there.
-    fn file(self) -> &'static str {
+    pub(super) fn file(self) -> &'static str {
         match self {
             Self::Queue => "src/sale/claim/queue.rs",
             Self::Script => "lua/claim.lua",

@@ -186,6 +186,28 @@ async fn times_for_which_records_are_kept_that_cannot_be_right_are_refused() {
     }
 }
 
+#[tokio::test]
+async fn traces_that_cannot_be_sent_are_refused() {
+    for (arguments, names) in [
+        (["--otlp-url", "collector:4318"], ["--otlp-url", "http://127.0.0.1:4318/v1/traces"]),
+        (
+            ["--otlp-url", "http://user:hunter2@127.0.0.1/"],
+            ["--otlp-url", "as in http://127.0.0.1"],
+        ),
+        (["--otlp-one-in", "0"], ["--otlp-one-in", "1.."]),
+        (["--otlp-one-in", "some"], ["--otlp-one-in", "invalid"]),
+    ] {
+        refused_by_name(&arguments, &names).await;
+    }
+}
+
+#[cfg(not(feature = "otlp"))]
+#[tokio::test]
+async fn a_build_that_cannot_send_traces_says_which_build_can() {
+    let arguments = ["--otlp-url", "http://127.0.0.1:4318/v1/traces"];
+    refused_by_name(&arguments, &["--otlp-url", "cargo build --release --features otlp"]).await;
+}
+
 async fn refused_by_name(arguments: &[&str], names: &[&str]) {
     let folder = std::env::temp_dir().join(format!("fs-it-{}", uuid::Uuid::new_v4().simple()));
     let mut command = flash_sale(&[&["serve"], arguments].concat());

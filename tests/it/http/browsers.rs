@@ -1,6 +1,9 @@
 //! Browsers: pages of other origins, headers that keep a page from harm, and what is on which listener.
 
+use std::collections::BTreeSet;
+
 use reqwest::{Method, Response};
+use serde_json::Value;
 
 use crate::support::TestApp;
 use crate::support::process::{Process, flash_sale};
@@ -51,6 +54,44 @@ async fn a_browser_that_asks_first_is_told() {
     // Without origins, the question is a request like others.
     let app = TestApp::start().await;
     assert_eq!(of_page(&app, Method::OPTIONS, "/v1/coupons", SHOP).await.status(), 405);
+}
+
+#[tokio::test]
+async fn a_page_may_send_and_see_each_header_that_the_contract_names() {
+    let app = TestApp::configured(&["--cors-origins", SHOP]).await;
+    let document = app.get("/openapi.json", "").await.body;
+    let asks = of_page(&app, Method::OPTIONS, "/v1/coupons", SHOP).await;
+    let reply = of_page(&app, Method::GET, "/v1/coupons", SHOP).await;
+    let list = |reply: &Response, name| -> BTreeSet<String> {
+        let names = header(reply, name).expect("a list");
+        names.split(", ").map(str::to_owned).collect()
+    };
+    let items = document["paths"].as_object().expect("paths").values();
+    let operations = items.flat_map(|item| item.as_object().expect("operations").values());
+    // The token, the type of a body, and a name for the log: no operation has them as parameters.
+    let mut sent =
+        BTreeSet::from(["authorization", "content-type", "x-request-id"].map(str::to_owned));
+    let mut seen = BTreeSet::new();
+    let shared = document["components"]["responses"].as_object().expect("responses");
+    let mut responses: Vec<&Value> = shared.values().collect();
+    for operation in operations {
+        let parameters = operation["parameters"].as_array().into_iter().flatten();
+        let headers = parameters.filter(|parameter| parameter["in"] == "header");
+        sent.extend(headers.map(|it| it["name"].as_str().expect("a name").to_lowercase()));
+        responses.extend(operation["responses"].as_object().expect("responses").values());
+    }
+    for response in responses {
+        let headers = response["headers"].as_object().into_iter().flatten();
+        seen.extend(headers.map(|(name, _)| name.to_lowercase()));
+    }
+    assert_eq!(list(&asks, "access-control-allow-headers"), sent);
+    assert_eq!(list(&reply, "access-control-expose-headers"), seen);
+    for name in ["x-trace", "if-match", "if-none-match", "idempotency-key"] {
+        assert!(sent.contains(name), "{name}");
+    }
+    for name in ["server-timing", "etag", "retry-after", "ratelimit"] {
+        assert!(seen.contains(name), "{name}");
+    }
 }
 
 #[tokio::test]

@@ -9,6 +9,9 @@ pub mod id_properties;
 // Tokens that public keys of an issuer's URL verify.
 mod key_urls;
 
+// The same by https.
+mod key_urls_https;
+
 // Tokens that public keys verify.
 mod public_keys;
 

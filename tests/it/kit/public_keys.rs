@@ -57,7 +57,8 @@ impl Issuer {
 pub const SECRET: &str = "0123456789abcdef0123456789abcdef";
 pub const GRANTS: Grants = Grants::user(42);
 
-fn folder() -> PathBuf {
+/// A new folder of its own.
+pub fn folder() -> PathBuf {
     let folder = std::env::temp_dir().join(format!("fs-keys-{}", uuid::Uuid::new_v4().simple()));
     std::fs::create_dir(&folder).unwrap();
     folder
