@@ -31,6 +31,7 @@ use crate::sale::coupon::create::Coupons;
 use crate::sale::coupon::load::Loader;
 use crate::sale::durability::Durability;
 use crate::sale::fence::{self, LaneStates};
+use crate::sale::ids::public::PublicIds;
 use crate::sale::installation;
 use crate::sale::live::LiveSales;
 use crate::sale::log::backlog::Backlog;
@@ -95,6 +96,8 @@ pub struct App {
     pub archive: Archive,
     /// Memories of sales.
     pub memories: Memories,
+    /// Order ids outside.
+    pub public_ids: PublicIds,
     /// Hands out order ids.
     pub order_ids: Arc<IdGenerator>,
     /// Reads orders, and writes those that the log brings.
@@ -268,13 +271,12 @@ impl App {
     ) -> anyhow::Result<Arc<Self>> {
         let backlog = empty_backlog(config, &stores, raise_lanes(config, &stores).await?);
         let lane_states = fence::states_of(&stores).await?;
-        let pool = &stores.pool;
         let durability = Arc::new(Durability::looked_up(&stores.redis, config.durability).await?);
         let Base { metrics, postponed, loss, loader, coupons, coupon_changes, order_moves } =
             Base::new(&stores, (&lane_states, &durability), &shutdown)?;
-        let ClaimParts { orders, order_ids, locks, memories } =
-            ClaimParts::new(config, &stores, &clock, &shutdown);
-        let layout = LayoutInUse::looked_up(pool).await?;
+        let ClaimParts { orders, order_ids, public_ids, locks, memories } =
+            ClaimParts::new(config, &stores, &clock, &shutdown).await?;
+        let layout = LayoutInUse::looked_up(&stores.pool).await?;
         let lanes = (&layout, &lane_states);
         let Promises { receipts, hand_in, keeper } =
             Promises::new(config, &stores, lanes, &orders, (&metrics, &postponed));
@@ -290,14 +292,14 @@ impl App {
             board: Board::new(sources, live.places(), shutdown.clone()),
             presence: presence(config, &stores, (&backlog, &metrics), &clock, &shutdown),
             live,
-            storms: storms(&stores, &coupons, &coupon_changes, &backlog, &shutdown),
+            storms: storms(&stores, (&coupons, &coupon_changes, &backlog), &public_ids, &shutdown),
             claim_statuses: ClaimStatuses::new(&stores, &orders, &loader, &lane_states),
-            traces: Traces::new(pool.clone()),
-            payments: Payments::new(pool.clone(), order_moves.clone(), postponed.clone(), config),
+            traces: Traces::new(stores.pool.clone()),
+            payments: payments(config, &stores, &order_moves, &postponed, &public_ids),
             expiry: Expiry::new(order_moves.clone(), postponed.clone(), config.payment_window()),
             cancellations: Cancellations::new(&stores, order_moves.clone(), postponed.clone()),
-            operations: Operations::new(pool.clone(), &order_moves, &postponed),
-            dead_letters: DeadLetters::new(pool.clone(), order_moves.clone()),
+            operations: Operations::new(stores.pool.clone(), &order_moves, &postponed),
+            dead_letters: DeadLetters::new(stores.pool.clone(), order_moves.clone()),
             retries: Retries::new(&stores, orders.clone(), lane_states.clone()),
             stock_returns: stock_returns(&stores, &loader, &lane_states, &postponed),
             coupons,
@@ -310,6 +312,7 @@ impl App {
             hand_in,
             receipts,
             memories,
+            public_ids,
             order_ids,
             order_waiters: OrderWaiters::new(orders.clone(), &metrics, shutdown.clone()),
             orders,
@@ -319,9 +322,9 @@ impl App {
             numbers: Numbers::new(&stores, backlog.clone(), metrics.clone(), postponed.clone()),
             backlog,
             layout,
-            order_counts: OrderCounts::new(pool.clone(), metrics.clone()),
-            audit: Audit::new(pool.clone()),
-            retention: Retention::new(pool.clone(), Kept::of(config)),
+            order_counts: OrderCounts::new(stores.pool.clone(), metrics.clone()),
+            audit: Audit::new(stores.pool.clone()),
+            retention: Retention::new(stores.pool.clone(), Kept::of(config)),
             postponed,
             reconciler: Reconciler::new(stores.clone(), metrics.clone(), shutdown.clone()),
             clock,
@@ -336,19 +339,27 @@ impl App {
 struct ClaimParts {
     orders: Orders,
     order_ids: Arc<IdGenerator>,
+    public_ids: PublicIds,
     locks: ReentrantLocks,
     memories: Memories,
 }
 
 impl ClaimParts {
-    fn new(config: &Config, stores: &Stores, clock: &Clock, shutdown: &Shutdown) -> Self {
+    async fn new(
+        config: &Config,
+        stores: &Stores,
+        clock: &Clock,
+        shutdown: &Shutdown,
+    ) -> anyhow::Result<Self> {
         let pool = stores.pool.clone();
-        Self {
+        let key = config.stores.order_id_key()?;
+        Ok(Self {
+            public_ids: installation::decide_public_ids(&pool, key).await?,
             orders: Orders::new(pool, config.batch_timeout(), config.payment_window()),
             order_ids: id_generator(config, stores, clock),
             locks: buyers_locks(config, stores, shutdown),
             memories: empty_memories(config, stores, shutdown),
-        }
+        })
     }
 }
 
@@ -435,15 +446,24 @@ fn presence(
     Presence::new(stores, roles, counted, clock.clone(), shutdown.clone())
 }
 
+fn payments(
+    config: &Config,
+    stores: &Stores,
+    moves: &OrderMoves,
+    postponed: &Postponed,
+    ids: &PublicIds,
+) -> Payments {
+    Payments::new(stores.pool.clone(), moves.clone(), postponed.clone(), ids.clone(), config)
+}
+
 fn storms(
     stores: &Stores,
-    coupons: &Arc<Coupons>,
-    changes: &Arc<CouponChanges>,
-    backlog: &Arc<Backlog>,
+    (coupons, changes, backlog): (&Arc<Coupons>, &Arc<CouponChanges>, &Arc<Backlog>),
+    ids: &PublicIds,
     shutdown: &Shutdown,
 ) -> Storms {
     let (coupons, changes) = (coupons.clone(), changes.clone());
-    Storms::new(stores, coupons, changes, backlog.clone(), shutdown.clone())
+    Storms::new(stores, coupons, changes, backlog.clone(), ids.clone(), shutdown.clone())
 }
 
 fn archive(

@@ -45,6 +45,7 @@ use crate::sale::coupon::create::Coupons;
 use crate::sale::coupon::model::CouponState;
 use crate::sale::coupon::rules::Change;
 use crate::sale::ids::CouponId;
+use crate::sale::ids::public::PublicIds;
 use crate::sale::log::backlog::Backlog;
 use crate::sale::{Failure, Stores};
 use frame::Storm;
@@ -62,6 +63,8 @@ struct Shared {
     coupons: Arc<Coupons>,
     changes: Arc<CouponChanges>,
     backlog: Arc<Backlog>,
+    /// The crowd is told ids outside.
+    ids: PublicIds,
     frames: watch::Sender<Option<Arc<Frame>>>,
     /// Stops the storm that is under way.
     current: Mutex<Option<CancellationToken>>,
@@ -83,6 +86,7 @@ impl Storms {
         coupons: Arc<Coupons>,
         changes: Arc<CouponChanges>,
         backlog: Arc<Backlog>,
+        ids: PublicIds,
         shutdown: Shutdown,
     ) -> Self {
         let places = Arc::new(Semaphore::new(limits::STORM_WATCHERS_MAX));
@@ -93,6 +97,7 @@ impl Storms {
             coupons,
             changes,
             backlog,
+            ids,
             frames,
             current,
             places,
@@ -185,7 +190,7 @@ impl Shared {
                 line = lines.next_line() => match line.map_err(|error| failed(&error))? {
                     Some(line) => {
                         let line: Line = serde_json::from_str(&line).map_err(|error| failed(&error))?;
-                        storm.take(line);
+                        storm.take(line, &self.ids);
                     }
                     None => break,
                 },
