@@ -31,6 +31,7 @@ use crate::sale::coupon::create::Coupons;
 use crate::sale::coupon::load::Loader;
 use crate::sale::durability::Durability;
 use crate::sale::fence::{self, LaneStates};
+use crate::sale::ids::public::PublicIds;
 use crate::sale::installation;
 use crate::sale::live::LiveSales;
 use crate::sale::log::backlog::Backlog;
@@ -101,6 +102,8 @@ pub struct App {
     pub archive: Archive,
     /// Memories of sales.
     pub memories: Memories,
+    /// Order ids outside.
+    pub public_ids: PublicIds,
     /// Hands out order ids.
     pub order_ids: Arc<IdGenerator>,
     /// Reads orders, and writes those that the log brings.
@@ -280,8 +283,8 @@ impl App {
         let durability = Arc::new(Durability::looked_up(&stores.redis, config.durability).await?);
         let Base { metrics, postponed, loss, loader, coupons, coupon_changes, order_moves } =
             Base::new(&stores, (&lane_states, &durability), &shutdown)?;
-        let ClaimParts { orders, order_ids, locks, memories, traces } =
-            ClaimParts::new(config, &stores, &metrics, (&clock, &shutdown));
+        let ClaimParts { orders, order_ids, public_ids, locks, memories, traces } =
+            ClaimParts::new(config, &stores, &metrics, (&clock, &shutdown)).await?;
         let layout = LayoutInUse::looked_up(&stores.pool).await?;
         let lanes = (&layout, &lane_states);
         let Promises { receipts, hand_in, keeper } =
@@ -298,10 +301,15 @@ impl App {
             board: Board::new(sources, live.places(), shutdown.clone()),
             presence: presence(config, &stores, (&backlog, &metrics), &clock, &shutdown),
             live,
-            storms: storms(&stores, (&coupons, &coupon_changes), (&backlog, &traces), &shutdown),
+            storms: storms(
+                &stores,
+                (&coupons, &coupon_changes),
+                (&backlog, &traces, &public_ids),
+                &shutdown,
+            ),
             claim_statuses: ClaimStatuses::new(&stores, &orders, &loader, &lane_states),
             traces,
-            payments: payments(config, &stores, &order_moves, &postponed),
+            payments: payments(config, &stores, &order_moves, &postponed, &public_ids),
             expiry: Expiry::new(order_moves.clone(), postponed.clone(), config.payment_window()),
             cancellations: Cancellations::new(&stores, order_moves.clone(), postponed.clone()),
             operations: Operations::new(stores.pool.clone(), &order_moves, &postponed),
@@ -318,6 +326,7 @@ impl App {
             hand_in,
             receipts,
             memories,
+            public_ids,
             order_waiters: OrderWaiters::new(orders.clone(), &metrics, shutdown.clone()),
             orders,
             order_moves,
@@ -345,26 +354,29 @@ impl App {
 struct ClaimParts {
     orders: Orders,
     order_ids: Arc<IdGenerator>,
+    public_ids: PublicIds,
     locks: ReentrantLocks,
     memories: Memories,
     traces: Arc<Traces>,
 }
 
 impl ClaimParts {
-    fn new(
+    async fn new(
         config: &Config,
         stores: &Stores,
         metrics: &Arc<Metrics>,
         (clock, shutdown): (&Clock, &Shutdown),
-    ) -> Self {
-        let pool = &stores.pool;
-        Self {
-            orders: Orders::new(pool.clone(), config.batch_timeout(), config.payment_window()),
+    ) -> anyhow::Result<Self> {
+        let pool = stores.pool.clone();
+        let key = config.stores.order_id_key()?;
+        Ok(Self {
+            public_ids: installation::decide_public_ids(&pool, key).await?,
+            traces: Arc::new(Traces::new(pool.clone(), outbox(config, metrics, clock, shutdown))),
+            orders: Orders::new(pool, config.batch_timeout(), config.payment_window()),
             order_ids: id_generator(config, stores, clock),
             locks: buyers_locks(config, stores, shutdown),
             memories: empty_memories(config, stores, shutdown),
-            traces: Arc::new(Traces::new(pool.clone(), outbox(config, metrics, clock, shutdown))),
-        }
+        })
     }
 }
 
@@ -467,23 +479,25 @@ fn presence(
     Presence::new(stores, roles, counted, clock.clone(), shutdown.clone())
 }
 
-fn storms(
-    stores: &Stores,
-    (coupons, changes): (&Arc<Coupons>, &Arc<CouponChanges>),
-    (backlog, traces): (&Arc<Backlog>, &Arc<Traces>),
-    shutdown: &Shutdown,
-) -> Storms {
-    let sale = (coupons.clone(), changes.clone());
-    Storms::new(stores, sale, (backlog.clone(), traces.clone()), shutdown.clone())
-}
-
 fn payments(
     config: &Config,
     stores: &Stores,
-    order_moves: &OrderMoves,
+    moves: &OrderMoves,
     postponed: &Postponed,
+    ids: &PublicIds,
 ) -> Payments {
-    Payments::new(stores.pool.clone(), order_moves.clone(), postponed.clone(), config)
+    Payments::new(stores.pool.clone(), moves.clone(), postponed.clone(), ids.clone(), config)
+}
+
+fn storms(
+    stores: &Stores,
+    (coupons, changes): (&Arc<Coupons>, &Arc<CouponChanges>),
+    (backlog, traces, ids): (&Arc<Backlog>, &Arc<Traces>, &PublicIds),
+    shutdown: &Shutdown,
+) -> Storms {
+    let sale = (coupons.clone(), changes.clone());
+    let asked = (backlog.clone(), traces.clone(), ids.clone());
+    Storms::new(stores, sale, asked, shutdown.clone())
 }
 
 fn archive(

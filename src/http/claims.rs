@@ -4,7 +4,6 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Json;
 use axum::extract::{FromRequestParts, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
@@ -19,9 +18,11 @@ use super::problem::Problem;
 use super::state::HttpState;
 use crate::app::App;
 use crate::base::limits;
+use crate::http::frame::reply::Json;
 use crate::sale::Failure;
 use crate::sale::claim::outcome::{ClaimOutcome, UNAVAILABLE};
 use crate::sale::claim::status::{ClaimState, ClaimStatus, Inquiry};
+use crate::sale::ids::public::PublicOrderId;
 use crate::sale::ids::{CouponId, OrderId, UserId};
 use crate::sale::order::model::Order;
 use crate::sale::trace::notes::TracedClaim;
@@ -54,7 +55,7 @@ struct Accepted {
 
 impl Accepted {
     /// The body is made in one go: each accepted claim gets one.
-    fn body(order: OrderId, coupon: CouponId) -> String {
+    fn body(order: PublicOrderId, coupon: CouponId) -> String {
         let ms = limits::CLAIM_POLL_PAUSE.as_millis();
         format!(
             r#"{{"order_id":"{order}","coupon_id":"{coupon}","status":"pending","retry_after_ms":{ms}}}"#
@@ -117,9 +118,9 @@ async fn answer(
         && let Some(patience) = patience
         && let Some(order) = Box::pin(app.order_waiters.wait(user, order_id, patience)).await
     {
-        return reply(coupon, ClaimOutcome::Created(order.into()));
+        return reply(app, coupon, ClaimOutcome::Created(order.into()));
     }
-    reply(coupon, outcome)
+    reply(app, coupon, outcome)
 }
 
 /// The reply to a claim that was measured: with the times, and noted if it was accepted.
@@ -195,7 +196,8 @@ pub fn coupon_not_found() -> Problem {
     Problem::not_found("coupon_not_found", "there is no coupon with this id")
 }
 
-fn reply(coupon: CouponId, outcome: ClaimOutcome) -> Result<Response, Problem> {
+fn reply(app: &App, coupon: CouponId, outcome: ClaimOutcome) -> Result<Response, Problem> {
+    let ids = &app.public_ids;
     let status = outcome.status();
     let http = StatusCode::from_u16(status.http).expect("the table holds valid statuses");
     let refuse = |detail: &'static str| Problem::new(http, status.code, detail);
@@ -208,14 +210,14 @@ fn reply(coupon: CouponId, outcome: ClaimOutcome) -> Result<Response, Problem> {
                 (header::LOCATION, location),
                 (header::RETRY_AFTER, A_SECOND),
             ];
-            return Ok((http, headers, Accepted::body(order_id, coupon)).into_response());
+            return Ok((http, headers, Accepted::body(ids.public(order_id), coupon)).into_response());
         }
         ClaimOutcome::Created(order) => {
-            let location = format!("/v1/orders/{}", order.order_id);
+            let location = format!("/v1/orders/{}", ids.public(order.order_id));
             return Ok((http, [(header::LOCATION, location)], Json(order)).into_response());
         }
         ClaimOutcome::AlreadyClaimed(order) => {
-            refuse("you have claimed this coupon; `order_id` is the order").order_id(order)
+            refuse("you have claimed this coupon; `order_id` is the order").order_id(ids.public(order))
         }
         ClaimOutcome::NotStarted(wait) => {
             refuse("the sale hasn't started; come back after Retry-After seconds").retry_after(wait)
@@ -288,6 +290,7 @@ fn prefer_wait(headers: &HeaderMap) -> Option<Duration> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sale::ids::public::PublicIds;
 
     fn wait_of(value: &'static str) -> Option<u64> {
         let headers = HeaderMap::from_iter([(
@@ -305,7 +308,7 @@ mod tests {
         let accepted =
             Accepted { order_id, coupon_id, status: ClaimStatus::Pending, retry_after_ms };
         let body = serde_json::to_string(&accepted).unwrap();
-        assert_eq!(Accepted::body(order_id, coupon_id), body);
+        assert_eq!(Accepted::body(PublicIds::plain().public(order_id), coupon_id), body);
     }
 
     #[test]

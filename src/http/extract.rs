@@ -1,11 +1,16 @@
 //! Input: bodies, ids and queries, each refused with a problem that names the remedy.
 
-use std::str::FromStr;
+#![expect(
+    clippy::disallowed_types,
+    reason = "bodies of requests: order ids in them have a type of their own"
+)]
 
-use axum::Json;
+use std::sync::Arc;
+
+use axum::Json as Sent;
 use axum::body::HttpBody;
 use axum::extract::rejection::JsonRejection;
-use axum::extract::{self, FromRequest, FromRequestParts, Query, Request};
+use axum::extract::{self, FromRef, FromRequest, FromRequestParts, Query, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
 use garde::{Error, Path, Validate};
@@ -16,8 +21,10 @@ use utoipa::ToSchema;
 
 use super::contract::check;
 use super::problem::{Problem, WrongMember};
+use crate::app::App;
 use crate::base::limits;
 use crate::sale::ids::InvalidId;
+use crate::sale::ids::public::InPath;
 
 /// A JSON body that is valid.
 pub struct Valid<T>(pub T);
@@ -51,8 +58,7 @@ impl<S: Send + Sync, T: Body> FromRequest<S> for Valid<T> {
     type Rejection = Problem;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
-        let Json(body) =
-            Json::<Box<RawValue>>::from_request(request, state).await.map_err(refused)?;
+        let body = raw(request, state).await?;
         valid_json(body.get().as_bytes()).map(Self)
     }
 }
@@ -64,8 +70,7 @@ impl<S: Send + Sync, T: Body + Default> FromRequest<S> for ValidOrDefault<T> {
         if request.body().is_end_stream() {
             return Ok(Self(T::default()));
         }
-        let Json(body) =
-            Json::<Box<RawValue>>::from_request(request, state).await.map_err(refused)?;
+        let body = raw(request, state).await?;
         match body.get() {
             "null" => Ok(Self(T::default())),
             body => valid_json(body.as_bytes()).map(Self),
@@ -78,11 +83,18 @@ impl<S: Send + Sync, T: Body> FromRequest<S> for Keyed<T> {
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
         let key = key(request.headers())?;
-        let Json(body) =
-            Json::<Box<RawValue>>::from_request(request, state).await.map_err(refused)?;
+        let body = raw(request, state).await?;
         let body = body.get().as_bytes();
         Ok(Self(valid_json(body)?, key.map(|key| Key { key, body: body.into() })))
     }
+}
+
+/// The JSON of a body, as it was sent.
+async fn raw<S: Send + Sync>(request: Request, state: &S) -> Result<Box<RawValue>, Problem> {
+    Sent::<Box<RawValue>>::from_request(request, state)
+        .await
+        .map(|Sent(body)| body)
+        .map_err(refused)
 }
 
 fn key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
@@ -120,8 +132,8 @@ pub fn valid_json<T: Body>(body: &[u8]) -> Result<T, Problem> {
 }
 
 fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, JsonRejection> {
-    let rejection = match Json::<T>::from_bytes(body) {
-        Ok(Json(value)) => return Ok(value),
+    let rejection = match Sent::<T>::from_bytes(body) {
+        Ok(Sent(value)) => return Ok(value),
         Err(rejection) => rejection,
     };
     let mut value = serde_json::from_slice(body).unwrap_or_default();
@@ -193,12 +205,16 @@ impl<S: Send + Sync> FromRequestParts<S> for RequestKey {
     }
 }
 
-impl<S: Send + Sync, T: FromStr> FromRequestParts<S> for Id<T> {
+impl<S: Send + Sync, T: InPath> FromRequestParts<S> for Id<T>
+where
+    Arc<App>: FromRef<S>,
+{
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
         let path = extract::Path::<String>::from_request_parts(parts, state).await;
-        let id = path.ok().and_then(|extract::Path(id)| id.parse().ok());
+        let app = Arc::<App>::from_ref(state);
+        let id = path.ok().and_then(|extract::Path(id)| T::read(&id, &app.public_ids));
         id.map(Self).ok_or_else(|| {
             Problem::new(StatusCode::BAD_REQUEST, "invalid_id", InvalidId.to_string())
         })

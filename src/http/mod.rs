@@ -82,6 +82,7 @@ use uuid::Uuid;
 use crate::base::limits;
 use crate::base::telemetry::{Metrics, RequestIds};
 use frame::access_log::{Access, AccessLog};
+use frame::reply;
 use frame::routes::{Route, Routes};
 use frame::security::{self, Kind};
 use problem::{PROBLEM_JSON, Problem, ProblemBody, REQUEST_ID};
@@ -335,6 +336,7 @@ impl Door {
             response.headers_mut().extend(kept.map(|(value, name)| (name, value)));
         }
         response.headers_mut().insert(REQUEST_ID, request_id);
+        reply::write(&mut response, &self.http.app().public_ids);
         security::secure(response.headers_mut(), kind, private);
         if let Some(cors) = &self.http.front().cors {
             cors.allow(response.headers_mut(), origin);

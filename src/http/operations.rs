@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use axum::Json;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 
 use crate::app::App;
+use crate::http::frame::reply::Json;
 use crate::sale::claim::readiness::{ReadyReport, ReadyStatus};
 
 /// Whether the process runs.

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{FromRequest, Request, State};
 use axum::http::{HeaderName, StatusCode};
@@ -13,6 +12,7 @@ use super::extract::{self, Body};
 use super::problem::Problem;
 use super::state::HttpState;
 use crate::app::App;
+use crate::http::frame::reply::Json;
 use crate::sale::order::model::Order;
 use crate::sale::payment::callback::{Notice, Receipt};
 use crate::sale::payment::model::PaymentReason;

@@ -6,39 +6,48 @@
 //! revision counts for it, and so does `"revision-3"`.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 
-use axum::extract::FromRequestParts;
+use axum::extract::{FromRef, FromRequestParts};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
 use super::problem::{Problem, WrongMember};
+use crate::app::App;
 use crate::kit::tagged::{REVISION, TaggedJson};
+use crate::sale::ids::public::PublicIds;
 
 /// A copy may be kept anywhere, and is shown only once the service has said that it is still right.
 const PUBLIC: HeaderValue = HeaderValue::from_static("public, no-cache");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// Tags of the replies that the client has (If-None-Match).
-pub struct Held(HeaderMap);
+pub struct Held {
+    tags: HeaderMap,
+    ids: PublicIds,
+}
 
-impl<S: Send + Sync> FromRequestParts<S> for Held {
+impl<S: Send + Sync> FromRequestParts<S> for Held
+where
+    Arc<App>: FromRef<S>,
+{
     type Rejection = Infallible;
 
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
-        let mut held = HeaderMap::new();
-        for tags in parts.headers.get_all(header::IF_NONE_MATCH) {
-            held.append(header::IF_NONE_MATCH, tags.clone());
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Infallible> {
+        let mut tags = HeaderMap::new();
+        for held in parts.headers.get_all(header::IF_NONE_MATCH) {
+            tags.append(header::IF_NONE_MATCH, held.clone());
         }
-        Ok(Self(held))
+        Ok(Self { tags, ids: Arc::<App>::from_ref(state).public_ids.clone() })
     }
 }
 
 impl Held {
     /// The reply with this body and its tag; without the body for a client that has it.
     pub fn reply(&self, body: &impl Serialize) -> Response {
-        self.reply_with(&TaggedJson::new(body))
+        self.reply_with(&TaggedJson::new(&self.ids.outside(body)))
     }
 
     /// The same, for all users alike.
@@ -49,7 +58,7 @@ impl Held {
     }
 
     fn reply_with(&self, TaggedJson { body, tag }: &TaggedJson) -> Response {
-        let is_held = tag.to_str().is_ok_and(|tag| is_held(&self.0, tag));
+        let is_held = tag.to_str().is_ok_and(|tag| is_held(&self.tags, tag));
         let tag = (header::ETAG, tag.clone());
         match is_held {
             true => (StatusCode::NOT_MODIFIED, [tag]).into_response(),

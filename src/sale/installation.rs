@@ -1,7 +1,10 @@
 //! The facts that all processes share; owner of the table `settings`.
 
 use chrono::{DateTime, Utc};
+use secrecy::SecretString;
 use sqlx::{PgConnection, PgPool};
+
+use crate::sale::ids::public::{PublicIds, check_value};
 
 /// Facts about the whole installation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,4 +62,70 @@ pub async fn hold_orders_moved_to(tx: &mut PgConnection) -> sqlx::Result<i64> {
 /// Time before which settled payments of orders have been deleted.
 pub async fn payments_known_from(pool: &PgPool) -> sqlx::Result<DateTime<Utc>> {
     sqlx::query_scalar!("SELECT payments_kept_from FROM settings").fetch_one(pool).await
+}
+
+/// Reason why an installation can't be used with the key of order ids that is given, or without one.
+#[derive(Debug, thiserror::Error)]
+pub enum UnfitKey {
+    /// Postgres doesn't answer.
+    #[error(transparent)]
+    Postgres(#[from] sqlx::Error),
+    /// The installation has a key, and none is given.
+    #[error(
+        "--order-id-key (FLASH_SALE_ORDER_ID_KEY) is missing: users of this installation know their orders by ids that only its key can read; give the key with which it was first started"
+    )]
+    Missing,
+    /// The installation has another key.
+    #[error(
+        "--order-id-key is not the key of this installation: users know their orders by ids that only the first key can read; give the key with which it was first started"
+    )]
+    Wrong,
+    /// The installation has no key.
+    #[error(
+        "--order-id-key is given, but users of this installation know their orders by plain ids, which was decided at its first start: leave the key away; only a new installation can have one"
+    )]
+    Plain,
+}
+
+impl UnfitKey {
+    /// Whether the setting is at fault.
+    pub fn is_of_setting(&self) -> bool {
+        !matches!(self, Self::Postgres(_))
+    }
+}
+
+/// Decides on the form of order ids outside if that has not been decided; then as [`public_ids`].
+pub async fn decide_public_ids(
+    pool: &PgPool,
+    key: Option<&SecretString>,
+) -> Result<PublicIds, UnfitKey> {
+    let check = key.map(check_value);
+    sqlx::query!(
+        "UPDATE settings SET order_ids = CASE WHEN $1::bytea IS NULL THEN 'plain' ELSE 'keyed' END,
+             order_id_check = $1, updated_at = now()
+         WHERE order_ids IS NULL",
+        check.as_ref().map(<[u8; 32]>::as_slice),
+    )
+    .execute(pool)
+    .await?;
+    public_ids(pool, key).await
+}
+
+/// The form of order ids outside, by this key.
+///
+/// # Errors
+///
+/// When the key doesn't fit the installation.
+pub async fn public_ids(pool: &PgPool, key: Option<&SecretString>) -> Result<PublicIds, UnfitKey> {
+    let decided =
+        sqlx::query!("SELECT order_ids, order_id_check FROM settings").fetch_one(pool).await?;
+    match (decided.order_id_check, key) {
+        (None, None) => Ok(PublicIds::plain()),
+        // Without a start there is no order.
+        (None, Some(key)) if decided.order_ids.is_none() => Ok(PublicIds::keyed(key)),
+        (None, Some(_)) => Err(UnfitKey::Plain),
+        (Some(_), None) => Err(UnfitKey::Missing),
+        (Some(check), Some(key)) if check == check_value(key) => Ok(PublicIds::keyed(key)),
+        (Some(_), Some(_)) => Err(UnfitKey::Wrong),
+    }
 }

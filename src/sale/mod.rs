@@ -62,11 +62,14 @@ pub mod buyers;
 // Items that a pass could not deal with.
 pub mod postponed;
 
-// Names of the passes.
-pub mod pass;
-
 // Changes that the staff has made.
 pub mod audit;
+
+// JSON as Postgres has it, on its way out.
+mod stored_json;
+
+// Names of the passes.
+pub mod pass;
 
 // Alarm for a sale that Redis has lost.
 pub mod loss;

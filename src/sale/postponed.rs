@@ -25,6 +25,7 @@
 //! An item may wait although its cause has gone: an operator may ask for a try at once (`Postponed::retry`).
 
 use std::collections::{BTreeSet, HashMap};
+use std::fmt;
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
@@ -38,7 +39,7 @@ use crate::base::telemetry::Metrics;
 use crate::kit::postgres;
 use crate::sale::Failure;
 use crate::sale::audit::{self, Action, Actor, Event};
-use crate::sale::ids::PostponedId;
+use crate::sale::ids::{OrderId, PostponedId};
 use crate::sale::in_plain_text;
 use crate::sale::pass::{ItemKind, Pass};
 
@@ -59,7 +60,8 @@ pub struct PostponedItem {
     /// Whether it is a coupon, an order or a payment; null for a pass of a newer version.
     pub item_kind: Option<ItemKind>,
     /// Id of the coupon, order or payment.
-    pub item: String,
+    #[schema(value_type = String)]
+    pub item: ItemId,
     /// Time of the first failure.
     pub since: DateTime<Utc>,
     /// Number of failures since.
@@ -70,6 +72,25 @@ pub struct PostponedItem {
     pub error: String,
     /// Remedy for an operator.
     pub what_to_do: String,
+}
+
+/// Id of an item.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(untagged)]
+pub enum ItemId {
+    /// Of an order.
+    Order(OrderId),
+    /// Of another thing.
+    Other(String),
+}
+
+impl fmt::Display for ItemId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Order(id) => id.fmt(f),
+            Self::Other(id) => f.write_str(id),
+        }
+    }
 }
 
 /// The items of one pass that wait.
@@ -127,11 +148,15 @@ impl Postponed {
         let items = rows.into_iter().map(|row| {
             let known = Pass::of_name(&row.pass).and_then(Pass::postpones);
             let what_to_do = known.map_or(UNKNOWN_PASS, |(_, what_to_do)| what_to_do);
+            let item = match (known, OrderId::new(row.item)) {
+                (Some((ItemKind::Order, _)), Ok(order)) => ItemId::Order(order),
+                _ => ItemId::Other(row.item.to_string()),
+            };
             PostponedItem {
                 id: row.id,
                 pass: row.pass,
                 item_kind: known.map(|(kind, _)| kind),
-                item: row.item.to_string(),
+                item,
                 since: row.since,
                 tries: row.tries,
                 next_try_at: row.next_try_at,

@@ -1,6 +1,8 @@
 //! The gateway's door: requests of the shop, the payer's page, and callbacks that are repeated until they are answered
 //! 200.
 
+#![expect(clippy::disallowed_types, reason = "a gateway has no order ids of the service's inside")]
+
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

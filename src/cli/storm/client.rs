@@ -13,7 +13,8 @@ use serde_json::Value;
 use tokio::time::timeout;
 
 use crate::base::limits;
-use crate::sale::ids::{CouponId, OrderId};
+use crate::sale::ids::CouponId;
+use crate::sale::ids::public::PublicOrderId;
 
 /// Sends requests to one service.
 pub struct Client {
@@ -27,7 +28,7 @@ pub struct Client {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
     /// This order.
-    Order(OrderId),
+    Order(PublicOrderId),
     /// Sold out.
     SoldOut,
     /// Come back after so long. The claim was not carried out.

@@ -8,6 +8,7 @@ use crate::cli::stores::{As, OpenStores};
 use crate::sale::Stores;
 use crate::sale::audit::Actor;
 use crate::sale::ids::UserId;
+use crate::sale::installation;
 use crate::sale::person::erase::{Erasure, erase};
 use crate::sale::person::export::export;
 
@@ -36,8 +37,14 @@ struct OneUser {
 
 impl UserArguments {
     pub fn stores(&self) -> &StoreConfig {
-        match &self.command {
-            UserCommand::Export(one) | UserCommand::Erase(one) => &one.stores,
+        self.command.stores()
+    }
+}
+
+impl UserCommand {
+    fn stores(&self) -> &StoreConfig {
+        match self {
+            Self::Export(one) | Self::Erase(one) => &one.stores,
         }
     }
 }
@@ -53,7 +60,11 @@ pub async fn run(arguments: &UserArguments) -> anyhow::Result<()> {
 async fn run_on(command: &UserCommand, stores: &Stores) -> anyhow::Result<()> {
     match command {
         UserCommand::Export(OneUser { user, .. }) => {
-            println!("{}", serde_json::to_string(&export(stores, *user).await?)?);
+            // It leaves the house: the user knows orders by their ids outside.
+            let key = command.stores().order_id_key()?;
+            let ids = installation::public_ids(&stores.pool, key).await?;
+            let data = export(stores, *user).await?;
+            println!("{}", serde_json::to_string(&ids.outside(&data))?);
         }
         UserCommand::Erase(OneUser { user, .. }) => {
             match erase(stores, *user, &Actor::command_line()).await? {

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use garde::Validate;
@@ -13,6 +12,7 @@ use crate::app::App;
 use crate::http::auth::Operator;
 use crate::http::claims::coupon_not_found;
 use crate::http::extract::{Id, Valid};
+use crate::http::frame::reply::Json;
 use crate::http::problem::Problem;
 use crate::kit::jwt::Scope;
 use crate::sale::archive::{ArchiveOutcome, ArchiveRefusal, Archived};

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use axum::Json;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -14,6 +13,7 @@ use crate::app::App;
 use crate::http::auth::Admin;
 use crate::http::claims::coupon_not_found;
 use crate::http::extract::{Id, Valid};
+use crate::http::frame::reply::Json;
 use crate::http::problem::Problem;
 use crate::http::words::in_words;
 use crate::sale::coupon::values::{RestockKey, one_line};

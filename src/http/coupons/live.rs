@@ -14,6 +14,7 @@ use crate::http::events;
 use crate::http::extract::Id;
 use crate::http::problem::Problem;
 use crate::sale::ids::CouponId;
+use crate::sale::ids::public::PublicIds;
 use crate::sale::live::{SaleEvent, Watch, Watching};
 
 /// Watch a sale: its state now, and whenever it changes.
@@ -33,7 +34,9 @@ pub async fn live(
     Id(coupon): Id<CouponId>,
 ) -> Result<Response, Problem> {
     match app.live.watch(coupon).await? {
-        Watch::Watching(watching) => Ok(events::reply(states(watching), app.shutdown.stop_token())),
+        Watch::Watching(watching) => {
+            Ok(events::reply(states(watching, app.public_ids.clone()), app.shutdown.stop_token()))
+        }
         Watch::NoCoupon => Err(coupon_not_found()),
         Watch::NoSale => {
             let detail = "a regular coupon has no sale, so its state doesn't change by itself";
@@ -45,19 +48,19 @@ pub async fn live(
     }
 }
 
-fn states(watching: Watching) -> impl Stream<Item = Event> {
-    unfold(watching, |mut watching| async {
+fn states(watching: Watching, ids: PublicIds) -> impl Stream<Item = Event> {
+    unfold((watching, ids), |(mut watching, ids)| async {
         let event = watching.next().await?;
-        Some((sale(&event), watching))
+        Some((sale(&event, &ids), (watching, ids)))
     })
 }
 
 /// The id grows with time, so a client that has several streams one after the other can drop an older event.
-fn sale(event: &SaleEvent) -> Event {
+fn sale(event: &SaleEvent, ids: &PublicIds) -> Event {
     let named = Event::default().event("sale");
     let named = match event.now {
         Some(now) => named.id(now.to_string()),
         None => named,
     };
-    named.json_data(event).expect("a state can be written as JSON")
+    events::told(named, ids, event)
 }

@@ -14,7 +14,6 @@ pub mod changes;
 
 use std::sync::Arc;
 
-use axum::Json;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -26,6 +25,7 @@ use crate::base::limits;
 use crate::http::auth::Admin;
 use crate::http::claims::coupon_not_found;
 use crate::http::extract::{Id, Key, Keyed, Params};
+use crate::http::frame::reply::Json;
 use crate::http::page::{Page, cut_page};
 use crate::http::problem::{Problem, WrongMember};
 use crate::http::tags::Held;

@@ -9,6 +9,9 @@ pub mod cors;
 // Headers that keep browsers from doing harm.
 pub mod security;
 
+// JSON replies.
+pub mod reply;
+
 // The token of a request.
 pub mod bearer;
 

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use axum::Json;
 use axum::extract::State;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
@@ -12,6 +11,7 @@ use crate::app::App;
 use crate::base::limits;
 use crate::http::auth::Admin;
 use crate::http::extract::Params;
+use crate::http::frame::reply::Json;
 use crate::http::page::{cut_page, page_limit};
 use crate::http::problem::Problem;
 use crate::sale::audit::{Action, AuditEntry, Filter};
@@ -69,6 +69,7 @@ pub async fn list(
 ) -> Result<Json<AuditPage>, Problem> {
     let limit = page_limit(asked.limit, limits::PAGE_AUDIT_MAX)?;
     let Asked { actor, action, subject, from, to, cursor, .. } = asked;
+    let subject = subject.map(|id| (id, app.public_ids.of_subject(id)));
     let filter = Filter { actor, action, subject, from, to };
     let found = app.audit.list(&filter, cursor, limit + 1).await?;
     let (entries, next_cursor) = cut_page(found, limit, |entry| entry.id);

@@ -16,6 +16,7 @@ use crate::http::problem::Problem;
 use crate::sale::board::Watching;
 use crate::sale::board::event::BoardEvent;
 use crate::sale::board::figures::Past;
+use crate::sale::ids::public::PublicIds;
 
 /// The state that an event tells.
 #[derive(Serialize, ToSchema)]
@@ -44,28 +45,29 @@ pub async fn live(State(app): State<Arc<App>>, _: Operator) -> Result<Response, 
             "as many clients watch as may; come back after Retry-After seconds",
         ));
     };
-    Ok(events::reply(boards(watching), app.shutdown.stop_token()))
+    Ok(events::reply(boards(watching, app.public_ids.clone()), app.shutdown.stop_token()))
 }
 
 /// The past with the first board, then boards.
-fn boards(watching: Watching) -> impl Stream<Item = Event> {
-    let first_and_then = unfold((watching, true), |(mut watching, is_first)| async move {
-        let events = if is_first {
-            let (before, board) = watching.next().await?;
-            vec![event("past", Told::Past(&before)), event_of(&board)]
-        } else {
-            vec![event_of(&*watching.next_newer().await?)]
-        };
-        Some((iter(events), (watching, false)))
-    });
+fn boards(watching: Watching, ids: PublicIds) -> impl Stream<Item = Event> {
+    let first_and_then =
+        unfold((watching, ids, true), |(mut watching, ids, is_first)| async move {
+            let events = if is_first {
+                let (before, board) = watching.next().await?;
+                vec![event("past", &Told::Past(&before), &ids), event_of(&board, &ids)]
+            } else {
+                vec![event_of(&*watching.next_newer().await?, &ids)]
+            };
+            Some((iter(events), (watching, ids, false)))
+        });
     first_and_then.flatten()
 }
 
 /// The id grows with time, so a client that has several streams one after the other can drop an older event.
-fn event_of(board: &BoardEvent) -> Event {
-    event("board", Told::Board(board)).id(board.now.to_string())
+fn event_of(board: &BoardEvent, ids: &PublicIds) -> Event {
+    event("board", &Told::Board(board), ids).id(board.now.to_string())
 }
 
-fn event(name: &str, told: Told<'_>) -> Event {
-    Event::default().event(name).json_data(told).expect("the board can be written as JSON")
+fn event(name: &str, told: &Told<'_>, ids: &PublicIds) -> Event {
+    events::told(Event::default().event(name), ids, told)
 }

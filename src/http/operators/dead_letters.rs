@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use garde::Validate;
@@ -14,6 +13,7 @@ use crate::app::App;
 use crate::base::limits;
 use crate::http::auth::Operator;
 use crate::http::extract::{Id, Params, Valid};
+use crate::http::frame::reply::Json;
 use crate::http::page::{cut_page, page_limit};
 use crate::http::problem::Problem;
 use crate::sale::ids::{CouponId, DeadLetterId, OrderId, UserId};
@@ -186,7 +186,8 @@ pub async fn retry(
         Retried::Order(order_id) => Ok(Json(BecameOrder { order_id })),
         Retried::NotFound => Err(not_found()),
         Retried::Kept(kept) => {
-            Err(Problem::new(StatusCode::CONFLICT, kept.code(), kept.to_string()))
+            let detail = app.public_ids.sentence(&kept.to_string()).into_owned();
+            Err(Problem::new(StatusCode::CONFLICT, kept.code(), detail))
         }
     }
 }

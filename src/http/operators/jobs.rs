@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use axum::Json;
 use axum::extract::State;
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -11,6 +10,7 @@ use crate::app::App;
 use crate::base::limits;
 use crate::http::auth::Operator;
 use crate::http::extract::{Id, Params};
+use crate::http::frame::reply::Json;
 use crate::http::page::{Page, cut_page};
 use crate::http::problem::Problem;
 use crate::sale::ids::JobId;

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use garde::Validate;
@@ -13,6 +12,7 @@ use crate::app::App;
 use crate::base::limits;
 use crate::http::auth::{Admin, Operator};
 use crate::http::extract::{Id, Params, Valid};
+use crate::http::frame::reply::Json;
 use crate::http::page::{cut_page, page_limit};
 use crate::http::problem::Problem;
 use crate::http::words::in_words;

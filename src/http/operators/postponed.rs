@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use serde::{Deserialize, Serialize};
@@ -12,6 +11,7 @@ use crate::app::App;
 use crate::base::limits;
 use crate::http::auth::Operator;
 use crate::http::extract::{Id, Params};
+use crate::http::frame::reply::Json;
 use crate::http::page::{cut_page, page_limit};
 use crate::http::problem::Problem;
 use crate::sale::ids::PostponedId;

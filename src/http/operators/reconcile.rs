@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use axum::Json;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -14,6 +13,7 @@ use crate::app::App;
 use crate::base::limits;
 use crate::http::auth::Operator;
 use crate::http::extract::{Id, Key, Keyed, Params};
+use crate::http::frame::reply::Json;
 use crate::http::page::{Page, cut_page};
 use crate::http::problem::Problem;
 use crate::kit::jwt::Scope;

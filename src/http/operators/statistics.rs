@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 
 use crate::app::App;
 use crate::http::auth::Operator;
 use crate::http::extract::Id;
+use crate::http::frame::reply::Json;
 use crate::http::problem::Problem;
 use crate::sale::statistics::{Day, DayStatistics, InvalidDay};
 

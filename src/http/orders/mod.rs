@@ -11,7 +11,6 @@ pub mod trace;
 
 use std::sync::Arc;
 
-use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -24,10 +23,12 @@ use crate::app::App;
 use crate::base::limits;
 use crate::http::auth::{Reader, User};
 use crate::http::extract::{Id, Params, Valid};
+use crate::http::frame::reply::Json;
 use crate::http::page::{cut_page, page_limit};
 use crate::http::problem::Problem;
 use crate::http::tags::Held;
 use crate::sale::coupon::values::Cents;
+use crate::sale::ids::public::PublicOrderId;
 use crate::sale::ids::{CouponId, OrderId, UserId};
 use crate::sale::order::model::PayMethod;
 use crate::sale::order::model::{Order, OrderFilter, OrderStatus};
@@ -64,8 +65,8 @@ pub struct Asked {
     #[param(nullable = false)]
     to: Option<DateTime<Utc>>,
     /// `next_cursor` of the page before; nothing for the first.
-    #[param(nullable = false)]
-    cursor: Option<OrderId>,
+    #[param(nullable = false, value_type = Option<OrderId>)]
+    cursor: Option<PublicOrderId>,
     /// Items on a page, 1 to 100; 20 if not given.
     #[param(nullable = false, minimum = 1, maximum = 100)]
     limit: Option<u32>,
@@ -99,12 +100,13 @@ pub async fn list(
     held: Held,
 ) -> Result<Response, Problem> {
     let limit = page_limit(asked.limit, limits::PAGE_ORDERS_MAX)?;
+    let behind = asked.cursor.map(|order| app.public_ids.inner(order));
     let found = match asked.search() {
         Some(filter) => {
             reader.need_all()?;
-            app.orders.search(&filter, asked.cursor, limit + 1).await?
+            app.orders.search(&filter, behind, limit + 1).await?
         }
-        None => app.orders.list(reader.user, asked.cursor, limit + 1).await?,
+        None => app.orders.list(reader.user, behind, limit + 1).await?,
     };
     let (orders, next_cursor) = cut_page(found, limit, |order| order.order_id);
     Ok(held.reply(&OrderPage { orders, next_cursor }))

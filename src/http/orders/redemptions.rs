@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use axum::Json;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -16,6 +15,7 @@ use super::order_not_found;
 use crate::app::App;
 use crate::http::auth::{Clerk, Staff, User};
 use crate::http::extract::{Id, RequestKey, Valid};
+use crate::http::frame::reply::Json;
 use crate::http::problem::Problem;
 use crate::sale::ids::OrderId;
 use crate::sale::order::model::{Order, OrderStatus, RedemptionCode};

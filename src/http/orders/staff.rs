@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use axum::Json;
 use axum::extract::State;
 
 use crate::app::App;
 use crate::http::auth::Admin;
 use crate::http::extract::{Id, Valid};
+use crate::http::frame::reply::Json;
 use crate::http::problem::Problem;
 use crate::http::words::Because;
 use crate::sale::ids::OrderId;

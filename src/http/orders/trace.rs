@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use axum::Json;
 use axum::extract::State;
 
 use crate::app::App;
 use crate::http::auth::Reader;
 use crate::http::extract::Id;
+use crate::http::frame::reply::Json;
 use crate::http::problem::Problem;
 use crate::sale::ids::OrderId;
 use crate::sale::trace::steps::Trace;

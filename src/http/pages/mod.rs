@@ -22,14 +22,15 @@ pub mod files;
 
 use std::future::ready;
 
+use axum::Router;
 use axum::extract::Path;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use axum::{Json, Router};
 use serde::Serialize;
 use tower_http::csrf::CsrfLayer;
 
+use super::frame::reply::Json;
 use super::problem::Problem;
 use super::state::HttpState;
 use crate::base::config::Page;

@@ -2,7 +2,6 @@
 //! this, on loopback, with the guards of `here.rs`. The code stands behind the `#` of the link, which no browser sends
 //! to a server and no log shows.
 
-use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use chrono::TimeDelta;
@@ -13,6 +12,7 @@ use utoipa::ToSchema;
 use super::here::{Here, demo};
 use crate::base::limits;
 use crate::http::extract::Valid;
+use crate::http::frame::reply::Json;
 use crate::http::problem::Problem;
 use crate::http::state::HttpState;
 use crate::kit::jwt::Grants;

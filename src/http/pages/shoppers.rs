@@ -3,13 +3,13 @@
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use axum::Json;
 use axum::extract::State;
 use chrono::TimeDelta;
 use serde::Serialize;
 
 use super::here::{Here, demo};
 use crate::base::limits;
+use crate::http::frame::reply::Json;
 use crate::http::problem::Problem;
 use crate::http::state::HttpState;
 use crate::kit::jwt::Grants;

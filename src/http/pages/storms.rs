@@ -1,9 +1,6 @@
 //! Storms of a demo: start one, stop it, watch it. Only `demo` serves this, to its administrators on loopback, with the
 //! guards of `here.rs`. The crowd is sent to the address that the page has asked at, which is one of this machine.
 
-use std::sync::Arc;
-
-use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::sse::Event;
@@ -16,8 +13,10 @@ use crate::base::limits;
 use crate::http::auth::Admin;
 use crate::http::events;
 use crate::http::extract::Valid;
+use crate::http::frame::reply::Json;
 use crate::http::problem::Problem;
 use crate::http::state::HttpState;
+use crate::sale::ids::public::PublicIds;
 use crate::sale::storm::plan::{Plan, Program};
 use crate::sale::storm::{Frame, Watching};
 
@@ -76,18 +75,20 @@ pub async fn watch(
         let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, "too_many_watchers", detail);
         return Err(problem.retry_after(limits::WATCHERS_RETRY_AFTER));
     };
-    Ok(events::reply(states(watching), http.app().shutdown.stop_token()))
+    Ok(events::reply(
+        states(watching, http.app().public_ids.clone()),
+        http.app().shutdown.stop_token(),
+    ))
 }
 
-fn states(watching: Watching) -> impl Stream<Item = Event> {
-    unfold(watching, |mut watching| async {
+fn states(watching: Watching, ids: PublicIds) -> impl Stream<Item = Event> {
+    unfold((watching, ids), |(mut watching, ids)| async {
         let frame = watching.next().await?;
-        Some((event(frame), watching))
+        Some((event(frame.as_deref(), &ids), (watching, ids)))
     })
 }
 
 /// Without a storm the state is null.
-fn event(frame: Option<Arc<Frame>>) -> Event {
-    let named = Event::default().event("storm");
-    named.json_data(frame.as_deref()).expect("a state can be written as JSON")
+fn event(frame: Option<&Frame>, ids: &PublicIds) -> Event {
+    events::told(Event::default().event("storm"), ids, &frame)
 }

@@ -23,6 +23,7 @@ use utoipa::ToSchema;
 use crate::kit::jwt::TokenError;
 use crate::kit::rate_limit::{Policy, TooOften};
 use crate::sale::Failure;
+use crate::sale::ids::public::PublicOrderId;
 use crate::sale::ids::{OrderId, UserId};
 use kinds::{Kind, PAGES};
 
@@ -36,7 +37,7 @@ pub struct Problem {
     code: &'static str,
     detail: Cow<'static, str>,
     retry_after: Option<Duration>,
-    order_id: Option<OrderId>,
+    order_id: Option<PublicOrderId>,
     /// Parts of few kinds. In a box, because each claim's result has room for a problem.
     parts: Option<Box<Parts>>,
     /// True for a request with a token, which was refused.
@@ -87,8 +88,8 @@ pub struct ProblemBody<'a> {
     request_id: &'a str,
     /// The order of the first claim; with `already_claimed` only.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
-    order_id: Option<OrderId>,
+    #[schema(nullable = false, value_type = Option<OrderId>)]
+    order_id: Option<PublicOrderId>,
     /// Present state; with `invalid_transition` only.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
@@ -194,7 +195,7 @@ impl Problem {
     }
 
     /// Names the order of the first claim.
-    pub fn order_id(mut self, order: OrderId) -> Self {
+    pub fn order_id(mut self, order: PublicOrderId) -> Self {
         self.order_id = Some(order);
         self
     }

@@ -10,7 +10,8 @@ use std::collections::HashSet;
 use std::fmt::{self, Write};
 
 use chrono::{DateTime, Utc};
-use serde::{Deserialize, Serialize};
+use serde::ser::SerializeSeq;
+use serde::{Deserialize, Serialize, Serializer};
 use serde_json::json;
 use sqlx::{PgConnection, PgExecutor, PgPool};
 use utoipa::ToSchema;
@@ -98,6 +99,7 @@ pub struct Letter {
     /// Number of claims before this one in the entry.
     pub position: i32,
     /// The claim as an entry of its own, or what can't be read: name, value, name, value ... as far as they are text.
+    #[serde(serialize_with = "fields")]
     pub entry: Vec<String>,
     /// Reason of the dead letter.
     pub reason: String,
@@ -113,6 +115,20 @@ pub struct Letter {
     pub created_at: DateTime<Utc>,
     /// Time at which it was discarded, became its order, or was given up; null while it is open.
     pub closed_at: Option<DateTime<Utc>>,
+}
+
+/// Names and values, among which the value of `order` is the id of an order.
+fn fields<S: Serializer>(entry: &[String], to: S) -> Result<S::Ok, S::Error> {
+    let mut fields = to.serialize_seq(Some(entry.len()))?;
+    let mut name = "";
+    for part in entry {
+        match part.parse::<OrderId>() {
+            Ok(order) if name == "order" => fields.serialize_element(&order)?,
+            _ => fields.serialize_element(part)?,
+        }
+        name = part;
+    }
+    fields.end()
 }
 
 /// Whether dead letters are open.
@@ -359,7 +375,7 @@ pub async fn open_of_coupon(pool: &PgPool, coupon: CouponId) -> sqlx::Result<Has
 pub async fn count_without_order(pool: &PgPool, coupon: CouponId) -> sqlx::Result<i64> {
     sqlx::query_scalar!(
         r#"SELECT count(*) AS "letters!" FROM dead_letters
-           WHERE coupon_id = $1 AND NOT EXISTS (SELECT FROM orders WHERE orders.id = dead_letters.order_id)"#,
+           WHERE coupon_id = $1 AND NOT EXISTS (SELECT FROM every_order WHERE every_order.id = dead_letters.order_id)"#,
         coupon.get(),
     )
     .fetch_one(pool)

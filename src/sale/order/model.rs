@@ -1,13 +1,12 @@
 //! An order, and the states of its life.
 
-use std::convert::Infallible;
 use std::fmt::{self, Write};
-use std::str::FromStr;
 
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::sale::ids::public::{InPath, PublicIds};
 use crate::sale::ids::{CouponId, OrderId, UserId};
 
 /// Status of an order.
@@ -135,11 +134,9 @@ impl From<RedemptionCode> for String {
     }
 }
 
-impl FromStr for RedemptionCode {
-    type Err = Infallible;
-
-    fn from_str(text: &str) -> Result<Self, Infallible> {
-        Ok(Self::typed(text))
+impl InPath for RedemptionCode {
+    fn read(text: &str, _: &PublicIds) -> Option<Self> {
+        Some(Self::typed(text))
     }
 }
 

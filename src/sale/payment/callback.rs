@@ -7,6 +7,7 @@ use utoipa::ToSchema;
 use crate::base::limits;
 use crate::sale::coupon::values::Cents;
 use crate::sale::ids::OrderId;
+use crate::sale::ids::public::PublicOrderId;
 use crate::sale::order::model::Order;
 use crate::sale::payment::gateway::MethodCode;
 use crate::sale::payment::model::PaymentReason;
@@ -22,8 +23,9 @@ pub enum Notice {
         #[garde(length(min = 1, max = 200), custom(visible))]
         payment_id: String,
         /// The order that was paid for.
+        #[schema(value_type = OrderId)]
         #[garde(skip)]
-        order_id: OrderId,
+        order_id: PublicOrderId,
         /// Means of payment: 1 is balance, 2 is alipay, 3 is wechat.
         #[garde(skip)]
         method: MethodCode,

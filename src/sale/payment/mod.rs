@@ -70,6 +70,7 @@ use crate::base::config::Config;
 use crate::kit::signed_http::NoAnswer;
 use crate::sale::Failure;
 use crate::sale::audit::{Action, Actor};
+use crate::sale::ids::public::PublicIds;
 use crate::sale::ids::{OrderId, PaymentId, UserId};
 use crate::sale::order::give_back::stock_returns;
 use crate::sale::order::model::{OrderStatus, PayMethod};
@@ -90,6 +91,8 @@ pub struct Payments {
     pub owed: OwedPayments,
     pool: PgPool,
     moves: OrderMoves,
+    /// Gateways know orders by their ids outside.
+    ids: PublicIds,
     checkout: Checkout,
     /// The gateway that takes requests, if there is one.
     gateway: Option<Arc<HttpGateway>>,
@@ -137,7 +140,13 @@ struct Payment {
 
 impl Payments {
     /// Payments in this database, by these settings.
-    pub fn new(pool: PgPool, moves: OrderMoves, postponed: Postponed, config: &Config) -> Self {
+    pub fn new(
+        pool: PgPool,
+        moves: OrderMoves,
+        postponed: Postponed,
+        ids: PublicIds,
+        config: &Config,
+    ) -> Self {
         let checkout = Checkout::of(config);
         let unpaid_bounded = config.unpaid_orders_max > 0;
         let owed = OwedPayments::new(pool.clone(), moves.clone());
@@ -147,6 +156,7 @@ impl Payments {
             owed,
             pool,
             moves,
+            ids,
             checkout,
             gateway,
             postponed,
@@ -281,7 +291,7 @@ impl Payments {
             (Checkout::Elsewhere | Checkout::Opened, _) => return Ok(Paying::Elsewhere),
             (Checkout::Nowhere, _) => return Ok(Paying::NoGateway),
         }
-        let (id, amount_cents) = (gateway::charge(order), due.pay_cents);
+        let (id, amount_cents) = (gateway::charge(self.ids.public(order)), due.pay_cents);
         let payment = Payment { order, gateway: Gateway::InProcess, id, method, amount_cents };
         let paid = self.settle(&payment, None).await?;
         Ok(self.moves.answer(&PAY, order, paid).await.map(Paying::Moved)?)
@@ -292,7 +302,7 @@ impl Payments {
             Notice::Refund { payment_id } => self.refunded(Gateway::External, &payment_id).await,
             Notice::Payment { payment_id: id, order_id: order, method, amount_cents } => {
                 let method = method.0;
-                let gateway = Gateway::External;
+                let (gateway, order) = (Gateway::External, self.ids.inner(order));
                 self.received(&Payment { order, gateway, id, method, amount_cents }).await
             }
         }
@@ -414,7 +424,7 @@ impl Payments {
         let order = self.moves.find(payment.order).await?;
         if row.order_id != payment.order {
             let reason = PaymentReason::IdUsedTwice;
-            self.hold(&payment.under_a_used_id(), reason, Look::ByAdministrator).await?;
+            self.hold(&payment.under_a_used_id(&self.ids), reason, Look::ByAdministrator).await?;
             return Ok(Receipt::Held(order, reason));
         }
         Ok(match (row.reason, row.status) {
@@ -481,8 +491,8 @@ impl Payments {
 impl Payment {
     /// The same money under an id of its own: the gateway's id is that of another payment. Ids of gateways have no
     /// spaces.
-    fn under_a_used_id(&self) -> Self {
-        Self { id: format!("{} for {}", self.id, self.order), ..self.clone() }
+    fn under_a_used_id(&self, ids: &PublicIds) -> Self {
+        Self { id: format!("{} for {}", self.id, ids.public(self.order)), ..self.clone() }
     }
 }
 

@@ -40,10 +40,11 @@ impl Payments {
         let opened = match known {
             Some(opened) => opened,
             None => {
-                let key = format!("pay-{order}-{}", method.as_str());
+                let order_id = self.ids.public(order);
+                let key = format!("pay-{order_id}-{}", method.as_str());
                 let opening = Opening {
                     key,
-                    order_id: order,
+                    order_id,
                     method,
                     amount_cents,
                     currency: currency.clone(),

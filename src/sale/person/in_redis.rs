@@ -16,7 +16,7 @@ pub(super) struct Place {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct UnpaidList {
     lane: i32,
-    order_ids: String,
+    order_ids: Vec<OrderId>,
 }
 
 /// Places of the user among the buyers of all sales that Redis has.
@@ -42,7 +42,11 @@ pub(super) async fn unpaid(stores: &Stores, user: UserId) -> Result<Vec<UnpaidLi
         let mut command = redis::cmd("HGET");
         command.arg(stores.keys.unpaid(lane)).arg(user.get());
         let order_ids: Option<String> = stores.redis.query(&command).await?;
-        lists.extend(order_ids.map(|order_ids| UnpaidList { lane: lane.get(), order_ids }));
+        lists.extend(order_ids.map(|list| {
+            let ids = list.split(|c: char| !c.is_ascii_digit());
+            let order_ids = ids.filter_map(|id| id.parse().ok()).collect();
+            UnpaidList { lane: lane.get(), order_ids }
+        }));
     }
     Ok(lists)
 }

@@ -31,6 +31,7 @@ use crate::base::limits;
 use crate::base::telemetry::Metrics;
 use crate::kit::id::{self, IdGenerator};
 use crate::sale::coupon::stock;
+use crate::sale::ids::public::{InPath, PublicIds};
 use crate::sale::{Failure, Stores};
 
 /// A UTC day on which ids can have been handed out.
@@ -47,6 +48,8 @@ pub struct InvalidDay;
 pub struct DayStatistics {
     /// The UTC day, which the ids of its orders carry.
     pub day: NaiveDate,
+    /// Whether all orders of the day are counted: false once its month may have left the history.
+    pub is_whole: bool,
     /// Accepted claims that have reached Postgres: orders and dead letters. Those that still wait in the order log come
     /// on top.
     pub claims: i64,
@@ -59,6 +62,16 @@ pub struct DayStatistics {
     /// Answers to claims by the process that tells the statistics; null for a day that is over, since no store keeps a
     /// refusal.
     pub process: Option<Answers>,
+}
+
+/// Accepted claims of a day.
+struct Counted {
+    /// By status.
+    orders: BTreeMap<String, i64>,
+    /// Dead letters without an order.
+    letters: i64,
+    /// Whether no order can have been dropped with its month.
+    is_whole: bool,
 }
 
 /// The sequence of a day.
@@ -136,34 +149,52 @@ impl Statistics {
         if day.0 > self.today().0 {
             return Ok(None);
         }
-        let (orders, dead_letters) = self.count(day).await?;
+        let Counted { orders, letters: dead_letters, is_whole } = self.count(day).await?;
         // Read afterwards, so that no order is above it.
         let sequence = self.sequence(day).await?;
         let claims = orders.values().sum::<i64>() + dead_letters;
         let process = self.answers(day);
-        Ok(Some(DayStatistics { day: day.0, claims, orders, dead_letters, sequence, process }))
+        Ok(Some(DayStatistics {
+            day: day.0,
+            is_whole,
+            claims,
+            orders,
+            dead_letters,
+            sequence,
+            process,
+        }))
     }
 
     /// Orders by status, and dead letters without an order, at one moment.
-    async fn count(&self, day: Day) -> sqlx::Result<(BTreeMap<String, i64>, i64)> {
+    async fn count(&self, day: Day) -> sqlx::Result<Counted> {
         let _turn = self.counting.lock().await;
         let mut tx = self.stores.pool.begin().await?;
         stock::allow_statements(&mut tx, limits::DAY_COUNT_TIMEOUT).await?;
         let rows = sqlx::query!(
             r#"SELECT status AS "status?", count(*) AS "claims!"
-               FROM orders WHERE id >= $1 AND id < $2 GROUP BY status
+               FROM every_order WHERE id >= $1 AND id < $2 GROUP BY status
                UNION ALL
                SELECT NULL, count(*) FROM dead_letters
                WHERE order_id >= $1 AND order_id < $2
-                   AND NOT EXISTS (SELECT FROM orders WHERE orders.id = dead_letters.order_id)"#,
+                   AND NOT EXISTS (SELECT FROM every_order WHERE every_order.id = dead_letters.order_id)"#,
             id::first_at(day.begin()),
             id::first_at(day.end()),
         )
         .fetch_all(&mut *tx)
         .await?;
+        let is_whole = sqlx::query_scalar!(
+            r#"SELECT orders_moved_to < $1
+                      OR to_regclass('order_history_' || to_char($2::timestamptz AT TIME ZONE 'UTC', 'YYYYMM')) IS NOT NULL
+                          AS "is_whole!"
+               FROM settings"#,
+            id::first_at(day.begin()),
+            day.begin(),
+        )
+        .fetch_one(&mut *tx)
+        .await?;
         let letters = rows.iter().filter(|row| row.status.is_none()).map(|row| row.claims).sum();
         let orders = rows.into_iter().filter_map(|row| Some((row.status?, row.claims))).collect();
-        Ok((orders, letters))
+        Ok(Counted { orders, letters, is_whole })
     }
 
     /// Numbers of the day's sequence that processes have taken, by Redis; `None` if Redis can't tell.
@@ -214,6 +245,12 @@ impl FromStr for Day {
         let day = NaiveDate::parse_from_str(text, "%Y-%m-%d").map_err(|_| InvalidDay)?;
         let is_known = day >= id::FIRST_DAY && day.to_string() == text;
         is_known.then_some(Self(day)).ok_or(InvalidDay)
+    }
+}
+
+impl InPath for Day {
+    fn read(text: &str, _: &PublicIds) -> Option<Self> {
+        text.parse().ok()
     }
 }
 

@@ -8,6 +8,7 @@ use tokio::time::Instant;
 use super::lines::{self, End, Line, Outcome, Repeats};
 use super::plan::Plan;
 use super::verdict::{Told, Verdict};
+use crate::sale::ids::public::PublicIds;
 use crate::sale::ids::{CouponId, OrderId};
 
 /// Part of a storm that is under way.
@@ -125,7 +126,7 @@ impl Storm {
     }
 
     /// Takes a line of the crowd in.
-    pub fn take(&mut self, line: Line) {
+    pub fn take(&mut self, line: Line, ids: &PublicIds) {
         match line {
             Line::Sale { coupon_id } => {
                 self.coupon = Some(coupon_id);
@@ -139,7 +140,8 @@ impl Storm {
                     *self.told.outcomes.entry(outcome).or_default() += u64::from(times);
                     lines::append(&mut self.runs, (outcome, times));
                 }
-                self.told.orders.extend(answers.told);
+                let inner = |(order, user)| (ids.inner(order), user);
+                self.told.orders.extend(answers.told.into_iter().map(inner));
                 self.told.other_orders += answers.repeats.other;
                 self.repeats.same += answers.repeats.same;
                 self.repeats.other += answers.repeats.other;

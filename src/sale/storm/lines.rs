@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::sale::ids::{CouponId, OrderId, UserId};
+use crate::sale::ids::public::PublicOrderId;
+use crate::sale::ids::{CouponId, UserId};
 
 /// A line.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,7 +26,7 @@ pub struct Answers {
     /// Outcomes, in the order of the answers.
     pub outcomes: Vec<(Outcome, u32)>,
     /// Orders that were promised, each with its shopper.
-    pub told: Vec<(OrderId, UserId)>,
+    pub told: Vec<(PublicOrderId, UserId)>,
     /// Answers to shoppers that asked once more after their answer.
     pub repeats: Repeats,
 }

@@ -16,7 +16,7 @@ use crate::support::{OwnServers, SECRET, TestApp, now};
 const NO_REDIS: &str = "redis://:hunter2@127.0.0.1:1/";
 const NO_POSTGRES: &str = "postgres://user:hunter2@127.0.0.1:1/x";
 
-const SUB_COMMANDS: [&[&str]; 43] = [
+const SUB_COMMANDS: [&[&str]; 46] = [
     &["serve"],
     &["demo"],
     &["migrate"],
@@ -49,6 +49,9 @@ const SUB_COMMANDS: [&[&str]; 43] = [
     &["payments"],
     &["payments", "hand-back"],
     &["payments", "close"],
+    &["id"],
+    &["id", "public"],
+    &["id", "inner"],
     &["user"],
     &["user", "export"],
     &["user", "erase"],
@@ -79,13 +82,14 @@ async fn help_shows_settings_from_the_environment_but_no_secret() {
     for words in SUB_COMMANDS {
         let mut command = flash_sale(&[words, &["--help"]].concat());
         command.env("FLASH_SALE_TOKEN_SECRET", SECRET);
+        command.env("FLASH_SALE_ORDER_ID_KEY", SECRET);
         command.env("FLASH_SALE_REDIS_URL", NO_REDIS);
         command.env("FLASH_SALE_DATABASE_URL", NO_POSTGRES);
         command.env("FLASH_SALE_KEY_PREFIX", "a-prefix-of-our-own");
         let help = run(command).await;
         assert_eq!(help.code, Some(0), "{words:?}");
         assert!(help.stdout.contains(&format!("Usage: flash-sale {}", words.join(" "))));
-        if ![["coupon"], ["log"], ["orders"], ["user"]].iter().any(|group| words == group) {
+        if ![["coupon"], ["log"], ["orders"], ["id"], ["user"]].iter().any(|group| words == group) {
             assert!(help.stdout.contains("FLASH_SALE_TOKEN_SECRET"), "{words:?}");
             assert!(help.stdout.contains("a-prefix-of-our-own"), "{words:?}");
         }

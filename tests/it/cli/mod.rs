@@ -3,6 +3,9 @@
 // A user's data.
 mod users;
 
+// Order ids in two forms.
+mod ids;
+
 // Output, refusals and exit codes of each sub-command.
 mod command_line;
 

@@ -12,6 +12,9 @@ mod lifecycle_model;
 // Orders that the staff moves.
 mod staff;
 
+// Ids of orders outside.
+mod public_ids;
+
 // Orders that are not paid in time.
 mod expiry;
 

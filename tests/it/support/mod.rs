@@ -19,8 +19,8 @@ pub use lifecycle::moved;
 pub use private_servers::testing::{PATIENCE, bounded, eventually};
 pub use servers::{OwnServers, shared};
 pub use test_app::{
-    CODE, IMPATIENT, SECRET, TestApp, admin_token, admin_token_of, calls, claims_in, done, now,
-    older_process, scoped_token, token, user, write_all,
+    CODE, IMPATIENT, KEYED, SECRET, TestApp, admin_token, admin_token_of, calls, claims_in, done,
+    now, older_process, scoped_token, token, user, write_all,
 };
 
 /// A proxy in front of the app's Redis that can interfere with `command`.

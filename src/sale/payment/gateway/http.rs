@@ -11,7 +11,8 @@ use crate::base::config::Config;
 use crate::base::limits;
 use crate::kit::signature::Signatures;
 use crate::kit::signed_http::{NoAnswer, SignedClient};
-use crate::sale::ids::{OrderId, PaymentId};
+use crate::sale::ids::PaymentId;
+use crate::sale::ids::public::PublicOrderId;
 use crate::sale::order::model::PayMethod;
 
 /// A gateway behind a URL.
@@ -25,7 +26,7 @@ pub struct Opening {
     /// Names this payment: a repeat with the same key opens no second one.
     pub key: String,
     /// The order to pay for.
-    pub order_id: OrderId,
+    pub order_id: PublicOrderId,
     /// Means of payment.
     pub method: PayMethod,
     /// The amount, in minor units.

@@ -7,6 +7,7 @@
 mod answers;
 mod operators;
 mod orders;
+mod public_ids;
 mod regular;
 mod repeats;
 mod sales;
@@ -419,7 +420,14 @@ async fn of_a_sale(app: &TestApp, of: Of, coupon: CouponId) -> Thing {
     match of {
         Of::PausedSale => assert_eq!(app.r#move(coupon, "pause").await.status, 200),
         Of::EndedSale => assert_eq!(app.r#move(coupon, "end").await.status, 200),
-        Of::CodedOrder => app.execute("UPDATE redemptions SET code = order_id::text").await,
+        Of::CodedOrder => {
+            let order = order.expect("it is paid");
+            let inner = app.inner(order);
+            app.execute(&format!(
+                "UPDATE redemptions SET code = '{order}' WHERE order_id = {inner}"
+            ))
+            .await;
+        }
         _ => {}
     }
     let id = match (of, order) {

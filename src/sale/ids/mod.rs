@@ -1,11 +1,19 @@
 //! The ids of the business. Each is its own type, so that a user can't be passed for an order.
 //!
 //! In JSON every id is a string: JavaScript rounds numbers above 2^53.
+//!
+//! Order ids leave the house in another form, where the installation has a key for that (`public.rs`).
+
+// JSON as it leaves the house: the one place where order ids in it are translated.
+mod outside;
+
+// Order ids as they are outside, and the way between the two forms.
+pub mod public;
 
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use utoipa::ToSchema;
 
 use crate::base::limits::LANE_BITS;
@@ -19,8 +27,7 @@ macro_rules! id {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        #[derive(Serialize, Deserialize, ToSchema, sqlx::Type)]
-        #[serde(into = "String", try_from = "String")]
+        #[derive(ToSchema, sqlx::Type)]
         #[schema(value_type = String, min_length = 1, max_length = 19, pattern = "^([1-9][0-9]{0,17}|[1-8][0-9]{18}|9[01][0-9]{17}|92[01][0-9]{16}|922[0-2][0-9]{15}|9223[0-2][0-9]{14}|92233[0-6][0-9]{13}|922337[01][0-9]{12}|92233720[0-2][0-9]{10}|922337203[0-5][0-9]{9}|9223372036[0-7][0-9]{8}|92233720368[0-4][0-9]{7}|922337203685[0-3][0-9]{6}|9223372036854[0-6][0-9]{5}|92233720368547[0-6][0-9]{4}|922337203685477[0-4][0-9]{3}|9223372036854775[0-7][0-9]{2}|922337203685477580[0-7])$")]
         #[sqlx(transparent)]
         pub struct $name(i64);
@@ -58,20 +65,33 @@ macro_rules! id {
             }
         }
 
-        impl From<$name> for String {
-            fn from(id: $name) -> String {
-                id.to_string()
-            }
-        }
-
-        impl TryFrom<String> for $name {
-            type Error = InvalidId;
-
-            fn try_from(text: String) -> Result<Self, InvalidId> {
-                text.parse()
+        impl Serialize for $name {
+            /// A string, under the name of its type: so `outside.rs` knows an order id when it meets one.
+            fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+                to.serialize_newtype_struct(stringify!($name), &Digits(self.0))
             }
         }
     };
+}
+
+/// Ids that have one form, inside and outside.
+macro_rules! read_anywhere {
+    ($($name:ident),*) => {$(
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+                String::deserialize(from)?.parse().map_err(serde::de::Error::custom)
+            }
+        }
+    )*};
+}
+
+/// A number as a string.
+struct Digits(i64);
+
+impl Serialize for Digits {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(&self.0)
+    }
 }
 
 id! {
@@ -84,6 +104,7 @@ id! {
     UserId
 }
 id! {
+    // No `Deserialize`: a text from outside is a `PublicOrderId`.
     /// Id of an order: a whole number from 1 to 9223372036854775807, as a string of digits.
     OrderId
 }
@@ -128,6 +149,28 @@ id! {
     /// Id of a thing that the staff has changed: a coupon, an order, a dead letter, a payment, a postponed item or a
     /// comparison; a whole number from 1 to 9223372036854775807, as a string of digits.
     SubjectId
+}
+
+read_anywhere!(
+    CouponId,
+    UserId,
+    PaymentId,
+    RunId,
+    DeadLetterId,
+    RecoveryId,
+    PostponedId,
+    JobId,
+    AuditId,
+    SubjectId
+);
+
+/// Reads an order id in JSON that never left the house.
+///
+/// # Errors
+///
+/// When the text is no id.
+pub fn stored<'de, D: Deserializer<'de>>(from: D) -> Result<OrderId, D::Error> {
+    String::deserialize(from)?.parse().map_err(serde::de::Error::custom)
 }
 
 /// One partition of keys: a coupon's keys all carry its lane's hash tag.
@@ -222,7 +265,7 @@ mod tests {
         let id = OrderId(i64::MAX);
         let json = serde_json::to_string(&id).unwrap();
         assert_eq!(json, "\"9223372036854775807\"");
-        assert_eq!(serde_json::from_str::<OrderId>(&json).unwrap(), id);
-        assert!(serde_json::from_str::<OrderId>("5").is_err());
+        assert_eq!(serde_json::from_str::<UserId>(&json).unwrap(), UserId(i64::MAX));
+        assert!(serde_json::from_str::<UserId>("5").is_err());
     }
 }
