@@ -1,15 +1,18 @@
 //! `flash-sale reconcile`: compares Redis with Postgres.
 
+use anyhow::bail;
 use clap::Args;
 
 use super::Disagree;
 use super::stores::{As, OpenStores};
 use crate::base::config::StoreConfig;
+use crate::base::limits;
 use crate::sale::audit::{self, Action, Actor, Event};
 use crate::sale::reconcile::Report;
 use crate::sale::reconcile::pass::run_and_record;
 use crate::sale::reconcile::repair::Repair;
 use crate::sale::reconcile::runs::{self, AskedBy};
+use crate::sale::reconcile::turn::Turn;
 use crate::sale::{Failure, Stores};
 
 #[derive(Args)]
@@ -31,13 +34,24 @@ pub async fn run(arguments: &ReconcileArguments) -> anyhow::Result<()> {
     if report.agrees() { Ok(()) } else { Err(Disagree(report.disagreements.len()).into()) }
 }
 
-async fn compare(stores: &Stores, repair: bool) -> Result<Report, Failure> {
-    let run = runs::begin(&stores.pool, AskedBy::CommandLine).await?;
+async fn compare(stores: &Stores, repair: bool) -> anyhow::Result<Report> {
+    let Some(mut turn) = Turn::take(&stores.pool, limits::TURN_WAIT_LONG).await? else {
+        bail!(
+            "another comparison goes on (GET /v1/reconcile/runs): run this again once it has ended"
+        );
+    };
+    let report = compare_in(&mut turn, stores, repair).await?;
+    turn.end().await?;
+    Ok(report)
+}
+
+async fn compare_in(turn: &mut Turn, stores: &Stores, repair: bool) -> Result<Report, Failure> {
+    let run = runs::begin(&stores.pool, AskedBy::CommandLine, None).await?;
     if repair {
         let event = Event::of(Action::RepairStores, run.get());
         audit::note_alone(&stores.pool, &Actor::command_line(), event).await?;
     }
-    let (report, repairs) = run_and_record(stores, run, repair).await?;
+    let (report, repairs) = run_and_record(stores, turn, run, repair).await?;
     print(&report);
     if !repair || report.agrees() {
         return Ok(report);
@@ -46,8 +60,8 @@ async fn compare(stores: &Stores, repair: bool) -> Result<Report, Failure> {
         let word = if *done { "REPAIRED" } else { "NOT REPAIRED" };
         println!("{word} {code}: coupon {coupon_id}: {detail}");
     }
-    let run = runs::begin(&stores.pool, AskedBy::CommandLine).await?;
-    let (report, _) = run_and_record(stores, run, false).await?;
+    let run = runs::begin(&stores.pool, AskedBy::CommandLine, None).await?;
+    let (report, _) = run_and_record(stores, turn, run, false).await?;
     print(&report);
     Ok(report)
 }

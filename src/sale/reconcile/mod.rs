@@ -39,23 +39,17 @@ pub mod runs;
 // Repairs of findings.
 pub mod repair;
 
+// The turn to compare.
+pub mod turn;
+
 // The log of one lane.
 mod lane;
 
 // The lists of unpaid orders.
 mod unpaid;
 
-// One sale: its numbers.
-mod sale;
-
-// One sale: its buyers and orders.
-mod promises;
-
-// One sale in Postgres.
-mod rows;
-
-// Digests of buyers and orders.
-mod digest;
+// One sale.
+mod one_sale;
 
 // Findings.
 mod disagreement;
@@ -64,7 +58,6 @@ use std::collections::BTreeMap;
 
 use sqlx::PgPool;
 
-pub use digest::Digest;
 pub use disagreement::{Disagreement, Listing};
 
 use crate::kit::redis::Redis;
@@ -200,7 +193,7 @@ pub async fn check_sale(
     keys: &Keys,
     coupon: CouponId,
 ) -> Result<Option<Report>, Failure> {
-    if rows::terms(pool, coupon).await?.is_none() {
+    if one_sale::terms(pool, coupon).await?.is_none() {
         return Ok(None);
     }
     let mut report = Report::default();

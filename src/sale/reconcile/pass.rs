@@ -14,9 +14,21 @@ use crate::base::telemetry::Metrics;
 use crate::sale::audit::{self, Action, Actor, Event};
 use crate::sale::ids::RunId;
 use crate::sale::reconcile::repair::{Repair, repair};
-use crate::sale::reconcile::runs::{self, AskedBy, Begun, Finding, Run, RunKey};
+use crate::sale::reconcile::runs::{self, AskedBy, Before, Finding, Run, RunKey};
+use crate::sale::reconcile::turn::Turn;
 use crate::sale::reconcile::{self, Disagreement, Report};
 use crate::sale::{Failure, Stores};
+
+/// Answer to a request for a comparison.
+#[derive(Debug)]
+pub enum Asked {
+    /// Its record, as far as it has come.
+    Compared(Run),
+    /// Another request has begun a comparison under this key.
+    KeyReused,
+    /// Another comparison goes on: this one, if it is on record.
+    Busy(Option<RunId>),
+}
 
 /// Compares, records, shows.
 pub struct Reconciler {
@@ -24,8 +36,6 @@ pub struct Reconciler {
     metrics: Arc<Metrics>,
     /// Owner of comparisons: a client that asked for one may disconnect.
     shutdown: Shutdown,
-    /// Lets a process compare once at a time: a comparison reads much.
-    one: Arc<tokio::sync::Mutex<()>>,
     /// The last run that was shown, and its findings.
     shown: Mutex<Option<(RunId, Vec<Finding>)>>,
 }
@@ -33,54 +43,86 @@ pub struct Reconciler {
 impl Reconciler {
     /// A reconciler that has shown no run yet.
     pub fn new(stores: Stores, metrics: Arc<Metrics>, shutdown: Shutdown) -> Self {
-        Self { stores, metrics, shutdown, one: Arc::default(), shown: Mutex::default() }
+        Self { stores, metrics, shutdown, shown: Mutex::default() }
     }
 
-    /// Compares now, off the record. One comparison of a process at a time.
-    pub async fn compare(&self) -> Result<Report, Failure> {
-        let _one = self.one.lock().await;
+    /// Compares now, off the record. `None` if another comparison goes on for longer than
+    /// [`limits::TURN_WAIT_LONG`].
+    pub async fn compare(&self) -> Result<Option<Report>, Failure> {
         let Stores { pool, redis, keys } = &self.stores;
-        reconcile::check(pool, redis, keys).await
+        let Some(mut turn) = Turn::take(pool, limits::TURN_WAIT_LONG).await? else {
+            return Ok(None);
+        };
+        let report = turn.hold(reconcile::check(pool, redis, keys)).await?;
+        turn.end().await?;
+        Ok(Some(report))
     }
 
-    /// Compares now, and repairs what it may if `repairs`. Returns the record as it stands after
+    /// Compares now, and repairs what it may if `repairs`; once for a key. Replies with the record as it stands after
     /// [`limits::RECONCILE_WAIT_MAX`] at the latest; the comparison goes on.
     ///
     /// A repair is entered in the book of changes before it begins; its record has the repairs.
-    pub async fn ask(&self, asked_by: AskedBy, repairs: bool, by: &Actor) -> Result<Run, Failure> {
-        let run = runs::begin(&self.stores.pool, asked_by).await?;
-        self.run(run, repairs, by).await
-    }
-
-    /// The same, once for a key: a repeat gets the record of the first request as it stands now. `None` if another
-    /// request has used the key.
-    pub async fn ask_once(
+    pub async fn ask(
         &self,
-        key: RunKey,
+        key: Option<RunKey>,
         repairs: bool,
         by: &Actor,
-    ) -> Result<Option<Run>, Failure> {
-        match runs::begin_once(&self.stores.pool, AskedBy::Api, &key).await? {
-            Begun::New(run) => self.run(run, repairs, by).await.map(Some),
-            Begun::Before(run) => Ok(Some(self.get(run).await?.ok_or(sqlx::Error::RowNotFound)?)),
-            Begun::KeyReused => Ok(None),
+    ) -> Result<Asked, Failure> {
+        let pool = &self.stores.pool;
+        if let Some(before) = self.begun_before(key.as_ref()).await? {
+            return Ok(before);
         }
+        let Some(turn) = Turn::take(pool, limits::TURN_WAIT_MAX).await? else {
+            // The same request may have begun the one that goes on.
+            return match self.begun_before(key.as_ref()).await? {
+                Some(before) => Ok(before),
+                None => Ok(Asked::Busy(runs::unfinished(pool).await?)),
+            };
+        };
+        // Asked again in the turn, in which no other begins.
+        if let Some(before) = self.begun_before(key.as_ref()).await? {
+            turn.end().await?;
+            return Ok(before);
+        }
+        let run = runs::begin(pool, AskedBy::Api, key.as_ref()).await?;
+        self.run(turn, run, repairs, by).await.map(Asked::Compared)
     }
 
-    async fn run(&self, run: RunId, repairs: bool, by: &Actor) -> Result<Run, Failure> {
+    async fn begun_before(&self, key: Option<&RunKey>) -> Result<Option<Asked>, Failure> {
+        let Some(key) = key else {
+            return Ok(None);
+        };
+        Ok(match runs::begun_under(&self.stores.pool, key).await? {
+            Some(Before::Same(run)) => Some(Asked::Compared(self.record_of(run).await?)),
+            Some(Before::KeyReused) => Some(Asked::KeyReused),
+            None => None,
+        })
+    }
+
+    async fn run(
+        &self,
+        mut turn: Turn,
+        run: RunId,
+        repairs: bool,
+        by: &Actor,
+    ) -> Result<Run, Failure> {
         if repairs {
             let event = Event::of(Action::RepairStores, run.get());
             audit::note_alone(&self.stores.pool, by, event).await?;
         }
         let stores = self.stores.clone();
-        let one = self.one.clone();
         let task = self.shutdown.spawn(async move {
-            let _one = one.lock().await;
-            run_and_record(&stores, run, repairs).await
+            let compared = run_and_record(&stores, &mut turn, run, repairs).await;
+            turn.end().await?;
+            compared
         });
         if let Ok(ended) = tokio::time::timeout(limits::RECONCILE_WAIT_MAX, task).await {
             ended.map_err(|_| sqlx::Error::WorkerCrashed)??;
         }
+        self.record_of(run).await
+    }
+
+    async fn record_of(&self, run: RunId) -> Result<Run, Failure> {
         Ok(self.get(run).await?.ok_or(sqlx::Error::RowNotFound)?)
     }
 
@@ -107,14 +149,20 @@ impl Reconciler {
     }
 
     async fn compare_if_due(&self, period: Duration) -> Result<(), Failure> {
+        let pool = &self.stores.pool;
         if !period.is_zero()
-            && let Some(run) = runs::begin_if_due(&self.stores.pool, period).await?
+            && runs::is_due(pool, period).await?
+            && let Some(mut turn) = Turn::take(pool, Duration::ZERO).await?
         {
-            let _one = self.one.lock().await;
-            let done = run_and_record(&self.stores, run, false).await;
-            done.inspect_err(|_| self.metrics.reconcile_failed.increment(1))?;
+            // Asked again in the turn, in which no other begins.
+            if runs::is_due(pool, period).await? {
+                let run = runs::begin(pool, AskedBy::Period, None).await?;
+                let done = run_and_record(&self.stores, &mut turn, run, false).await;
+                done.inspect_err(|_| self.metrics.reconcile_failed.increment(1))?;
+            }
+            turn.end().await?;
         }
-        let Some(last) = runs::last_finished(&self.stores.pool).await? else {
+        let Some(last) = runs::last_finished(pool).await? else {
             return Ok(());
         };
         if let Some(run) = self.get(last).await? {
@@ -148,9 +196,10 @@ impl Reconciler {
     }
 }
 
-/// Compares, repairs if that is asked for, and records both, failures included.
+/// Compares in its turn, repairs if that is asked for, and records both, failures included.
 pub async fn run_and_record(
     stores: &Stores,
+    turn: &mut Turn,
     run: RunId,
     repairs: bool,
 ) -> Result<(Report, Vec<Repair>), Failure> {
@@ -160,7 +209,7 @@ pub async fn run_and_record(
         let done = if repairs { repair(stores, &report).await? } else { Vec::new() };
         Ok::<_, Failure>((report, done))
     };
-    match compared.await {
+    match turn.hold(compared).await {
         Ok((report, done)) => {
             runs::finish(pool, run, &report, &done).await?;
             Ok((report, done))

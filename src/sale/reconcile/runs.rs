@@ -98,32 +98,17 @@ impl RunKey {
     }
 }
 
-/// Beginning of a comparison under a key.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Begun {
-    /// A comparison begins now.
-    New(RunId),
-    /// The same request has begun it before.
-    Before(RunId),
+/// The comparison that a key has begun before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Before {
+    /// The same request has begun it.
+    Same(RunId),
     /// Another request has begun one under this key.
     KeyReused,
 }
 
-/// Notes that a comparison begins, once for a key.
-pub async fn begin_once(pool: &PgPool, asked_by: AskedBy, key: &RunKey) -> sqlx::Result<Begun> {
-    let begun = sqlx::query_scalar!(
-        r#"INSERT INTO reconcile_runs (asked_by, asker, key, fingerprint) VALUES ($1, $2, $3, $4)
-           ON CONFLICT (asker, key) WHERE key IS NOT NULL DO NOTHING RETURNING id AS "id: RunId""#,
-        asked_by as AskedBy,
-        key.asker.get(),
-        key.key,
-        key.fingerprint.as_ref(),
-    )
-    .fetch_optional(pool)
-    .await?;
-    if let Some(run) = begun {
-        return Ok(Begun::New(run));
-    }
+/// The comparison that a key has begun before, if any.
+pub async fn begun_under(pool: &PgPool, key: &RunKey) -> sqlx::Result<Option<Before>> {
     let before = sqlx::query!(
         r#"SELECT id AS "id: RunId", fingerprint = $3 AS "same!" FROM reconcile_runs
            WHERE asker = $1 AND key = $2"#,
@@ -131,39 +116,39 @@ pub async fn begin_once(pool: &PgPool, asked_by: AskedBy, key: &RunKey) -> sqlx:
         key.key,
         key.fingerprint.as_ref(),
     )
-    .fetch_one(pool)
+    .fetch_optional(pool)
     .await?;
-    Ok(if before.same { Begun::Before(before.id) } else { Begun::KeyReused })
+    Ok(before.map(|before| if before.same { Before::Same(before.id) } else { Before::KeyReused }))
 }
 
-/// Notes that a comparison begins.
-pub async fn begin(pool: &PgPool, asked_by: AskedBy) -> sqlx::Result<RunId> {
+/// Notes that a comparison begins, under its key if it has one. Called by the process that has the turn.
+pub async fn begin(pool: &PgPool, asked_by: AskedBy, key: Option<&RunKey>) -> sqlx::Result<RunId> {
     sqlx::query_scalar!(
-        r#"INSERT INTO reconcile_runs (asked_by) VALUES ($1) RETURNING id AS "id: RunId""#,
+        r#"INSERT INTO reconcile_runs (asked_by, asker, key, fingerprint) VALUES ($1, $2, $3, $4)
+           RETURNING id AS "id: RunId""#,
         asked_by as AskedBy,
+        key.map(|key| key.asker.get()),
+        key.map(|key| key.key.as_str()),
+        key.map(|key| key.fingerprint.as_ref()),
     )
     .fetch_one(pool)
     .await
 }
 
-/// Notes that a comparison begins, if the last one is a period old, and 20 times as old as it took: so comparing
-/// never takes more than a twentieth of the time. A comparison that never ended counts as if it had taken
+/// Whether a comparison is due: the last one is a period old, and 20 times as old as it took. So comparing never takes
+/// more than a twentieth of the time. A comparison that never ended counts as if it had taken
 /// [`limits::RECONCILE_ASSUMED`].
-///
-/// Two processes that ask at the same moment may both begin; both only read.
-pub async fn begin_if_due(pool: &PgPool, period: Duration) -> sqlx::Result<Option<RunId>> {
+pub async fn is_due(pool: &PgPool, period: Duration) -> sqlx::Result<bool> {
     sqlx::query_scalar!(
-        r#"INSERT INTO reconcile_runs (asked_by)
-           SELECT 'period' WHERE NOT EXISTS (
+        r#"SELECT NOT EXISTS (
                SELECT FROM (SELECT * FROM reconcile_runs ORDER BY id DESC LIMIT 1) AS last
                WHERE clock_timestamp() - started_at < greatest(
                    make_interval(secs => $1),
-                   20 * coalesce(finished_at - started_at, make_interval(secs => $2))))
-           RETURNING id AS "id: RunId""#,
+                   20 * coalesce(finished_at - started_at, make_interval(secs => $2)))) AS "due!""#,
         period.as_secs_f64(),
         limits::RECONCILE_ASSUMED.as_secs_f64(),
     )
-    .fetch_optional(pool)
+    .fetch_one(pool)
     .await
 }
 
@@ -246,6 +231,16 @@ pub async fn fail(pool: &PgPool, run: RunId, failure: &str) -> sqlx::Result<()> 
     .execute(pool)
     .await?;
     Ok(())
+}
+
+/// The newest comparison, if its end isn't on record: it goes on, or its process died.
+pub async fn unfinished(pool: &PgPool) -> sqlx::Result<Option<RunId>> {
+    sqlx::query_scalar!(
+        r#"SELECT id AS "id: RunId" FROM (SELECT * FROM reconcile_runs ORDER BY id DESC LIMIT 1) AS newest
+           WHERE finished_at IS NULL"#
+    )
+    .fetch_optional(pool)
+    .await
 }
 
 /// Comparisons, newest first, from before the given one on.

@@ -12,5 +12,8 @@ mod repair;
 // The record of comparisons.
 mod runs;
 
+// One comparison at a time.
+mod turn;
+
 // Metrics, and the numbers of `coupon show`.
 mod numbers;

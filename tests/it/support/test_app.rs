@@ -18,10 +18,13 @@ use flash_sale::kit::jwt::{Grants, Scope, Tokens};
 use flash_sale::kit::postgres;
 use flash_sale::kit::redis::Redis;
 use flash_sale::sale::Stores;
+use flash_sale::sale::audit::Actor;
 use flash_sale::sale::ids::{CouponId, Lane, UserId};
 use flash_sale::sale::keys::{Keys, LogId, LogLayout};
 use flash_sale::sale::log::{Entry, EntryId, LogState, LoggedClaim};
 use flash_sale::sale::order::counts;
+use flash_sale::sale::reconcile::pass::Asked;
+use flash_sale::sale::reconcile::runs::Run;
 use flash_sale::sale::reconcile::{self, Report};
 use flash_sale::worker::write::WriteReport;
 use flash_sale::worker::{LaneWorker, WorkerSettings, consumer_name};
@@ -315,6 +318,15 @@ impl TestApp {
         let body = json!({ "repair": repair });
         let reply = self.post("/v1/reconcile", &self.admin_token(), &body).await;
         if reply.status == 202 { self.finished(reply).await } else { reply }
+    }
+
+    /// Record of a comparison with repairs that the command line asks for.
+    pub async fn repaired(&self) -> Run {
+        let by = Actor::command_line();
+        match self.app.reconciler.ask(None, true, &by).await.expect("both stores answer") {
+            Asked::Compared(run) => run,
+            refused => panic!("{refused:?}"),
+        }
     }
 
     /// The record of a comparison that has taken longer than a request waits, once it has ended.

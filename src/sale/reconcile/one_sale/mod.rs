@@ -4,7 +4,19 @@
 //! revision. So Postgres is read first: a newer revision in Redis means that the change came in between, and both are
 //! read again; an older one means that the change is still on its way.
 
-use super::{Check, Disagreement, Report, SaleCount, rows};
+// Its buyers and orders.
+mod promises;
+
+// Its side in Postgres.
+mod rows;
+
+// Digests of buyers and orders.
+mod digest;
+
+use digest::Digest;
+pub(super) use rows::terms;
+
+use super::{Check, Disagreement, Report, SaleCount};
 use crate::base::limits;
 use crate::sale::Failure;
 use crate::sale::buyers::census::{Census, census};
