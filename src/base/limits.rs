@@ -265,6 +265,14 @@ pub const RECONCILE_ASSUMED: Duration = Duration::from_secs(30);
 pub const RUN_FINDINGS_MAX: usize = 100;
 /// Time for which a request waits for its comparison; after that, the client reads the record.
 pub const RECONCILE_WAIT_MAX: Duration = Duration::from_secs(8);
+/// Buyers that a comparison of what has changed reads; sales beyond that wait for the next one, or for the audit.
+pub const CHANGED_BUYERS_MAX: i64 = 300_000;
+/// Age of the last full reading of a sale from which on the audit reads the sale again, however still it is.
+pub const READING_AGE_MAX: Duration = Duration::from_secs(60 * 60);
+/// Assumed duration of a reading whose process died.
+pub const READING_AUDIT_ASSUMED: Duration = Duration::from_secs(10 * 60);
+/// Shortest pause between two readings of the audit.
+pub const READING_AUDIT_PAUSE: Duration = Duration::from_secs(1);
 /// Time for which a request waits until another comparison has ended.
 pub const TURN_WAIT_MAX: Duration = Duration::from_secs(2);
 /// The same for the command line, and for a worker that has to know.

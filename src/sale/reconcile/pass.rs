@@ -7,17 +7,23 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use crate::base::gauges::Gauge;
 use crate::base::limits;
 use crate::base::shutdown::Shutdown;
 use crate::base::telemetry::Metrics;
 use crate::sale::audit::{self, Action, Actor, Event};
-use crate::sale::ids::RunId;
+use crate::sale::ids::{CouponId, RunId};
+use crate::sale::reconcile::readings::{self, Reading};
 use crate::sale::reconcile::repair::{Repair, repair};
 use crate::sale::reconcile::runs::{self, AskedBy, Before, Finding, Run, RunKey};
 use crate::sale::reconcile::turn::Turn;
-use crate::sale::reconcile::{self, Disagreement, Report};
+use crate::sale::reconcile::{self, Disagreement, Kind, Report};
 use crate::sale::{Failure, Stores};
+
+/// Time of a reading to the pause behind it.
+const AUDIT_PAUSES: u32 = 20;
 
 /// Answer to a request for a comparison.
 #[derive(Debug)]
@@ -84,7 +90,7 @@ impl Reconciler {
             turn.end().await?;
             return Ok(before);
         }
-        let run = runs::begin(pool, AskedBy::Api, key.as_ref()).await?;
+        let run = runs::begin(pool, AskedBy::Api, Kind::Full, key.as_ref()).await?;
         self.run(turn, run, repairs, by).await.map(Asked::Compared)
     }
 
@@ -112,7 +118,7 @@ impl Reconciler {
         }
         let stores = self.stores.clone();
         let task = self.shutdown.spawn(async move {
-            let compared = run_and_record(&stores, &mut turn, run, repairs).await;
+            let compared = run_and_record(&stores, &mut turn, (run, Kind::Full), repairs).await;
             turn.end().await?;
             compared
         });
@@ -148,6 +154,32 @@ impl Reconciler {
         }
     }
 
+    /// Reads the sale with the oldest reading in full, if that is due: the audit of the comparisons of what has changed,
+    /// which takes at most a twentieth of the time. Returns the coupon. Its findings are told by the next comparison.
+    pub async fn audit_next(&self) -> Result<Option<CouponId>, Failure> {
+        let Stores { pool, redis, keys } = &self.stores;
+        let Some(mut turn) = Turn::take(pool, Duration::ZERO).await? else {
+            return Ok(None);
+        };
+        let next = readings::next_of_audit(pool).await?;
+        let began = Instant::now();
+        if let Some(coupon) = next
+            && let Some(report) =
+                turn.hold(reconcile::check_sale(pool, redis, keys, coupon)).await?
+        {
+            // A sale that can't be read has its place behind the others, too.
+            let read = report.readings.into_iter().next();
+            let read = read.unwrap_or_else(|| Reading::failed(coupon, &report.disagreements));
+            readings::note(pool, &[read]).await?;
+        }
+        if next.is_some() {
+            let pause = AUDIT_PAUSES * began.elapsed();
+            readings::rest(pool, pause.max(limits::READING_AUDIT_PAUSE)).await?;
+        }
+        turn.end().await?;
+        Ok(next)
+    }
+
     async fn compare_if_due(&self, period: Duration) -> Result<(), Failure> {
         let pool = &self.stores.pool;
         if !period.is_zero()
@@ -156,11 +188,15 @@ impl Reconciler {
         {
             // Asked again in the turn, in which no other begins.
             if runs::is_due(pool, period).await? {
-                let run = runs::begin(pool, AskedBy::Period, None).await?;
-                let done = run_and_record(&self.stores, &mut turn, run, false).await;
+                let run = runs::begin(pool, AskedBy::Period, Kind::Changed, None).await?;
+                let changed = (run, Kind::Changed);
+                let done = run_and_record(&self.stores, &mut turn, changed, false).await;
                 done.inspect_err(|_| self.metrics.reconcile_failed.increment(1))?;
             }
             turn.end().await?;
+        }
+        if !period.is_zero() {
+            self.audit_next().await?;
         }
         let Some(last) = runs::last_finished(pool).await? else {
             return Ok(());
@@ -200,12 +236,13 @@ impl Reconciler {
 pub async fn run_and_record(
     stores: &Stores,
     turn: &mut Turn,
-    run: RunId,
+    (run, kind): (RunId, Kind),
     repairs: bool,
 ) -> Result<(Report, Vec<Repair>), Failure> {
     let Stores { pool, redis, keys } = stores;
     let compared = async {
-        let report = reconcile::check(pool, redis, keys).await?;
+        let report = reconcile::check_as(kind, pool, redis, keys).await?;
+        readings::note(pool, &report.readings).await?;
         let done = if repairs { repair(stores, &report).await? } else { Vec::new() };
         Ok::<_, Failure>((report, done))
     };
@@ -245,6 +282,14 @@ fn gauges(run: &Run) -> Vec<Gauge> {
             finished_at.timestamp() as f64,
         ),
     ];
+    let left_out = [("unchanged", run.unchanged), ("waiting", run.waiting)];
+    gauges.extend(left_out.map(|(why, sales)| {
+        Gauge::labelled("flash_sale_reconcile_left_out_sales", "why", why, sales as f64)
+    }));
+    let read_at = run.oldest_reading_at.map(|at| at.timestamp() as f64);
+    gauges.extend(
+        read_at.map(|at| Gauge::plain("flash_sale_reconcile_oldest_reading_timestamp_seconds", at)),
+    );
     for code in Disagreement::CODES {
         let found = run.findings.iter().filter(|finding| finding.code == code).count();
         gauges.push(Gauge::labelled("flash_sale_reconcile_findings", "code", code, found as f64));

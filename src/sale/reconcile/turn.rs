@@ -71,7 +71,7 @@ impl Turn {
 }
 
 async fn try_take(connection: &mut PgConnection) -> sqlx::Result<bool> {
-    sqlx::query!("BEGIN").execute(&mut *connection).await?;
+    sqlx::raw_sql("BEGIN").execute(&mut *connection).await?;
     let taken = sqlx::query_scalar!(
         r#"SELECT pg_try_advisory_xact_lock($1) AS "taken!"
            FROM set_config('idle_in_transaction_session_timeout', $2, true)"#,
@@ -81,7 +81,7 @@ async fn try_take(connection: &mut PgConnection) -> sqlx::Result<bool> {
     .fetch_one(&mut *connection)
     .await?;
     if !taken {
-        sqlx::query!("ROLLBACK").execute(connection).await?;
+        sqlx::raw_sql("ROLLBACK").execute(connection).await?;
     }
     Ok(taken)
 }

@@ -17,7 +17,7 @@ const OTHER: i64 = 7_340_033_123_458;
 
 /// Columns that may hold a user's number, and its fate at an erasure. A new one belongs here, into the export and into
 /// the erasure.
-const COLUMNS: [(&str, &str); 15] = [
+const COLUMNS: [(&str, &str); 16] = [
     ("audit.actor", "stays: the book names the staff"),
     ("audit.after", "loses notes about the user's payments"),
     ("audit.before", "has none"),
@@ -32,6 +32,7 @@ const COLUMNS: [(&str, &str); 15] = [
     ("recoveries.buyers", "is a count"),
     ("recoveries.lost", "loses the user's claims"),
     ("redemptions.clerk", "stays: tells which clerk has redeemed"),
+    ("sale_readings.codes", "has kinds of findings"),
     ("stock_returns.user_id", "is deleted with the return"),
 ];
 

@@ -559,6 +559,14 @@ impl Place {
                 .expect("Postgres answers");
         let counted = counts::all(pool).await.expect("Postgres answers").of_status;
         assert_eq!(counted, rows.into_iter().collect(), "the running counts are those of the rows");
+        let digests = "SELECT coupon_id, sum(digest)::text FROM (
+                SELECT coupon_id, digest_of_order(status, id, user_id)::numeric AS digest FROM orders
+                UNION ALL SELECT coupon_id, -digest FROM order_counts
+                UNION ALL SELECT coupon_id, -digest FROM order_count_changes) AS digested
+            GROUP BY coupon_id HAVING sum(digest) <> 0";
+        let differ: Vec<(i64, String)> =
+            sqlx::query_as(digests).fetch_all(pool).await.expect("Postgres answers");
+        assert!(differ.is_empty(), "the digests are those of the rows: {differ:?}");
         let mut report = reconcile::check(pool, redis, keys).await.expect("both stores answer");
         if app.stock_returns.pass().await.expect("both stores answer") > 0 {
             let after = reconcile::check(pool, redis, keys).await.expect("both stores answer");

@@ -13,49 +13,116 @@ mod rows;
 // Digests of buyers and orders.
 mod digest;
 
+// Its last full reading.
+pub mod readings;
+
 use digest::Digest;
+use promises::Promises;
+use readings::Reading;
 pub(super) use rows::terms;
 
-use super::{Check, Disagreement, Report, SaleCount};
+use super::{Check, Disagreement, Earlier, Report, SaleCount};
 use crate::base::limits;
 use crate::sale::Failure;
 use crate::sale::buyers::census::{Census, census};
 use crate::sale::ids::CouponId;
+use crate::sale::order::counts::LiveOrders;
 
 /// Times that a sale is read again because it was changed meanwhile.
 const READS_MAX: usize = 5;
 
+/// Facts by which a comparison leaves out the orders of a sale.
+pub(super) struct Known<'a> {
+    /// The last full reading.
+    pub reading: Option<&'a Reading>,
+    /// Live orders by the running counts, read before the sale in Redis.
+    pub live: &'a LiveOrders,
+    /// Buyers that this comparison may still read.
+    pub room: &'a mut i64,
+}
+
+/// Reason to leave out the orders of a sale.
+enum LeftOut {
+    /// Neither side has changed since a good reading.
+    Unchanged,
+    /// The sale has changed, and is too large to be read now.
+    Waiting,
+}
+
+impl Known<'_> {
+    /// Takes room for the orders of the sale, unless they are left out.
+    fn left_out(&mut self, census: &Census) -> Option<LeftOut> {
+        let LiveOrders { orders, digest, total, sold } = self.live;
+        let is_as_read = self.reading.is_some_and(|reading| {
+            reading.is_good
+                && reading.in_redis == readings::mark(census)
+                && reading.in_postgres == *digest
+        });
+        if is_as_read && sold == orders && orders <= total {
+            return Some(LeftOut::Unchanged);
+        }
+        let needed = census.buyers.max(*orders);
+        if needed > *self.room {
+            return Some(LeftOut::Waiting);
+        }
+        *self.room -= needed;
+        None
+    }
+}
+
 impl Check<'_> {
-    /// Compares one sale.
-    pub(super) async fn sale(&self, coupon: CouponId, report: &mut Report) -> Result<(), Failure> {
+    /// Compares one sale, with its orders unless they may be left out by what is `known`.
+    pub(super) async fn sale(
+        &self,
+        coupon: CouponId,
+        known: Option<Known<'_>>,
+        report: &mut Report,
+    ) -> Result<(), Failure> {
         let Some((terms, census)) = self.read_sale(coupon).await? else {
             return Ok(());
         };
-        let Census { buyers, shards_missing, total: Some(total), stock: Some(stock), .. } = census
-        else {
+        let (Some(total), Some(stock)) = (census.total, census.stock) else {
             report.disagreements.push(Disagreement::SaleMissing { coupon });
             return Ok(());
         };
-        let found = &mut report.disagreements;
-        if shards_missing > 0 {
-            found.push(Disagreement::ShardsMissing { coupon, shards: shards_missing });
+        let before = report.disagreements.len();
+        report.disagreements.extend(sums(coupon, total, stock, &census));
+        report.disagreements.extend(compare(coupon, &terms, &census));
+        let buyers = census.buyers;
+        let left_out = known.and_then(|mut known| Some((known.left_out(&census)?, known)));
+        if let Some((left_out, known)) = left_out {
+            let live_orders = usize::try_from(known.live.orders).unwrap_or(0);
+            let identical = matches!(left_out, LeftOut::Unchanged);
+            report.sales.push(SaleCount {
+                coupon,
+                total,
+                stock,
+                buyers,
+                live_orders,
+                in_review: 0,
+                identical,
+            });
+            leave_out(coupon, &left_out, &known, report);
+            return Ok(());
         }
-        if total != stock + buyers {
-            found.push(Disagreement::NotConserved { coupon, total, stock, buyers });
-        }
-        if stock < 0 {
-            found.push(Disagreement::NegativeStock { coupon, stock });
-        }
-        found.extend(compare(coupon, &terms, &census));
-        let promises = self.promises(coupon, found).await?;
+        let promises = self.promises(coupon, &mut report.disagreements).await?;
+        let Promises { live_orders, in_review, identical, digest } = promises;
         report.sales.push(SaleCount {
             coupon,
             total,
             stock,
             buyers,
-            live_orders: promises.live_orders,
-            in_review: promises.in_review,
-            identical: promises.identical,
+            live_orders,
+            in_review,
+            identical,
+        });
+        let found = &report.disagreements[before..];
+        report.readings.push(Reading {
+            coupon,
+            in_redis: readings::mark(&census),
+            in_postgres: digest,
+            is_good: found.is_empty() && identical,
+            codes: readings::codes_of(found),
         });
         Ok(())
     }
@@ -76,6 +143,42 @@ impl Check<'_> {
         }
         Ok(None)
     }
+}
+
+/// Takes note of a sale whose orders are left out: a changed one by its running counts, and by what was found before.
+fn leave_out(coupon: CouponId, left_out: &LeftOut, known: &Known<'_>, report: &mut Report) {
+    if matches!(left_out, LeftOut::Unchanged) {
+        report.unchanged += 1;
+        return;
+    }
+    report.waiting += 1;
+    let LiveOrders { orders, total, sold, .. } = *known.live;
+    let live_orders = usize::try_from(orders).unwrap_or(0);
+    if orders > total {
+        report.disagreements.push(Disagreement::Oversold { coupon, live_orders, total });
+    }
+    if sold != orders {
+        report.disagreements.push(Disagreement::SoldMiscounted { coupon, sold, live_orders });
+    }
+    let codes = known.reading.map(|reading| &reading.codes[..]).unwrap_or_default();
+    let earlier = codes.iter().map(|code| Earlier { coupon, code: code.clone() });
+    report.earlier.extend(earlier);
+}
+
+/// The numbers of the sale in Redis among themselves.
+fn sums(coupon: CouponId, total: i64, stock: i64, census: &Census) -> Vec<Disagreement> {
+    let Census { buyers, shards_missing: shards, .. } = *census;
+    let mut found = Vec::new();
+    if shards > 0 {
+        found.push(Disagreement::ShardsMissing { coupon, shards });
+    }
+    if total != stock + buyers {
+        found.push(Disagreement::NotConserved { coupon, total, stock, buyers });
+    }
+    if stock < 0 {
+        found.push(Disagreement::NegativeStock { coupon, stock });
+    }
+    found
 }
 
 /// The terms in Redis against those in Postgres.

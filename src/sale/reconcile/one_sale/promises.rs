@@ -28,6 +28,8 @@ pub(super) struct Promises {
     pub live_orders: usize,
     pub in_review: usize,
     pub identical: bool,
+    /// Digest of the live orders, by the running counts.
+    pub digest: String,
 }
 
 /// Buyers without a live order.
@@ -66,7 +68,7 @@ impl Check<'_> {
             in_review = self.buyers_without_order(coupon, found).await?;
             self.orders_without_buyer(coupon, found).await?;
         }
-        Ok(Promises { live_orders, in_review, identical })
+        Ok(Promises { live_orders, in_review, identical, digest: units.digest })
     }
 
     /// Returns the buyers whose order is an open dead letter.
