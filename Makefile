@@ -19,7 +19,7 @@ target_dir := $(or $(CARGO_TARGET_DIR),target)
 bench_writes := --goals docs/performance.md --budget docs/budget.svg
 
 .DEFAULT_GOAL := help
-.PHONY: help run release test browser pictures budgets faults explore model upgrade planted mutants load contract alerts observe fuzz problems bench instructions locks ladder ids cache delay course check sqlx
+.PHONY: help run release test grown browser pictures budgets faults explore model upgrade planted mutants load contract alerts observe fuzz problems bench instructions locks ladder ids cache delay course check sqlx
 
 help: ## List these targets.
 	@sed -n 's/^\([a-z]*\):.*## /  make \1	/p' Makefile | expand -t 16
@@ -66,6 +66,9 @@ observe: ## Run the queries of dashboard and alerts on a real Prometheus that sc
 
 fuzz: ## Change tokens, bodies, log entries and replies of scripts at random, MINUTES=N (10) for all targets side by side; finds are kept in tests/fuzz.
 	@scripts/setup && exec env FUZZ_SECONDS=$$(( $(or $(MINUTES),10) * 60 )) cargo test --locked --lib fuzz_ -- --nocapture $(ARGS)
+
+grown: ## Measure a database of SEED_ORDERS orders (2000000), and write the table into docs/performance.md.
+	@scripts/setup && exec cargo test --release --locked --test it costs::grown::long_a_year -- --ignored --nocapture
 
 problems: ## Write docs/problems.md anew, after a change of the table of problems.
 	@scripts/setup && exec cargo test --quiet --locked --lib http::problem::kinds::tests::write_the_document -- --ignored

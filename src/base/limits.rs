@@ -275,6 +275,24 @@ pub const RECONCILE_ASSUMED: Duration = Duration::from_secs(30);
 pub const RUN_FINDINGS_MAX: usize = 100;
 /// Time for which a request waits for its comparison; after that, the client reads the record.
 pub const RECONCILE_WAIT_MAX: Duration = Duration::from_secs(8);
+/// Buyers that a comparison of what has changed reads; sales beyond that wait for the next one, or for the audit.
+pub const CHANGED_BUYERS_MAX: i64 = 300_000;
+/// Age of the last full reading of a sale from which on the audit reads the sale again, however still it is.
+pub const READING_AGE_MAX: Duration = Duration::from_secs(60 * 60);
+/// Assumed duration of a reading whose process died.
+pub const READING_AUDIT_ASSUMED: Duration = Duration::from_secs(10 * 60);
+/// Shortest pause between two readings of the audit.
+pub const READING_AUDIT_PAUSE: Duration = Duration::from_secs(1);
+/// Time for which a request waits until another comparison has ended.
+pub const TURN_WAIT_MAX: Duration = Duration::from_secs(2);
+/// The same for the command line, and for a worker that has to know.
+pub const TURN_WAIT_LONG: Duration = Duration::from_secs(60);
+/// Pause between two tries at the turn to compare.
+pub const TURN_PAUSE: Duration = Duration::from_millis(50);
+/// Period in which a comparison tells Postgres that it goes on.
+pub const TURN_BEAT: Duration = Duration::from_secs(2);
+/// Silence after which Postgres gives the turn of a comparison to the next one.
+pub const TURN_SILENCE_MAX: Duration = Duration::from_secs(20);
 /// Comparisons on one page of a list.
 pub const PAGE_RUNS_MAX: u32 = 100;
 /// Disagreements that one alarm spells out; `flash-sale reconcile` prints them all.
@@ -556,7 +574,10 @@ const _: () = {
     assert!(LOCK_RELEASE_TRIES as u128 * release_try < LOCK_LATCH_KEPT.as_millis());
     assert!(LATE_REQUEST_MAX.as_millis() + DOOR_DRAIN_MAX.as_millis() < DRAIN_MAX.as_millis());
     assert!(CLAIM_LOOK_PERIOD.as_millis() * 10 <= CLAIM_WAIT.as_millis());
-    assert!(RECONCILE_WAIT_MAX.as_millis() < REQUEST_TIMEOUT.as_millis());
+    let asked = TURN_WAIT_MAX.as_millis() + RECONCILE_WAIT_MAX.as_millis();
+    assert!(asked < REQUEST_TIMEOUT.as_millis());
+    // A beat may wait for a slow statement.
+    assert!(TURN_BEAT.as_millis() + look < TURN_SILENCE_MAX.as_millis());
     assert!(3 * LANES_MEMORY.as_millis() < BEAT_PERIOD.as_millis());
     assert!(BEAT_PERIOD.as_millis() < KEEPER_TIME.as_millis());
     assert!(2 * BEAT_PERIOD.as_millis() < RECEIPT_KEPT.as_millis());

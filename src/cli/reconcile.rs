@@ -1,15 +1,18 @@
 //! `flash-sale reconcile`: compares Redis with Postgres.
 
+use anyhow::bail;
 use clap::Args;
 
 use super::Disagree;
 use super::stores::{As, OpenStores};
 use crate::base::config::StoreConfig;
+use crate::base::limits;
 use crate::sale::audit::{self, Action, Actor, Event};
-use crate::sale::reconcile::Report;
 use crate::sale::reconcile::pass::run_and_record;
 use crate::sale::reconcile::repair::Repair;
 use crate::sale::reconcile::runs::{self, AskedBy};
+use crate::sale::reconcile::turn::Turn;
+use crate::sale::reconcile::{Kind, Report};
 use crate::sale::{Failure, Stores};
 
 #[derive(Args)]
@@ -17,6 +20,9 @@ pub struct ReconcileArguments {
     /// Repair what can be repaired while the service runs (docs/reconcile.md), and compare again
     #[arg(long)]
     repair: bool,
+    /// Leave out the orders of sales that neither store has changed since they were last read, as the workers do
+    #[arg(long, conflicts_with = "repair")]
+    changed: bool,
     #[command(flatten)]
     pub stores: StoreConfig,
 }
@@ -24,21 +30,38 @@ pub struct ReconcileArguments {
 /// Prints the findings; fails if any is left after the repairs.
 pub async fn run(arguments: &ReconcileArguments) -> anyhow::Result<()> {
     let opened = OpenStores::open(&arguments.stores, As::Guest).await?;
-    let report = compare(&opened.stores, arguments.repair).await;
+    let report = compare(&opened.stores, arguments).await;
     let closed = opened.close().await;
     let report = report?;
     closed?;
-    if report.agrees() { Ok(()) } else { Err(Disagree(report.disagreements.len()).into()) }
+    if report.agrees() { Ok(()) } else { Err(Disagree(report.findings()).into()) }
 }
 
-async fn compare(stores: &Stores, repair: bool) -> Result<Report, Failure> {
-    let run = runs::begin(&stores.pool, AskedBy::CommandLine).await?;
+async fn compare(stores: &Stores, arguments: &ReconcileArguments) -> anyhow::Result<Report> {
+    let Some(mut turn) = Turn::take(&stores.pool, limits::TURN_WAIT_LONG).await? else {
+        bail!(
+            "another comparison goes on (GET /v1/reconcile/runs): run this again once it has ended"
+        );
+    };
+    let report = compare_in(&mut turn, stores, arguments).await?;
+    turn.end().await?;
+    Ok(report)
+}
+
+async fn compare_in(
+    turn: &mut Turn,
+    stores: &Stores,
+    arguments: &ReconcileArguments,
+) -> Result<Report, Failure> {
+    let repair = arguments.repair;
+    let kind = if arguments.changed { Kind::Changed } else { Kind::Full };
+    let run = runs::begin(&stores.pool, AskedBy::CommandLine, kind, None).await?;
     if repair {
         let event = Event::of(Action::RepairStores, run.get());
         audit::note_alone(&stores.pool, &Actor::command_line(), event).await?;
     }
-    let (report, repairs) = run_and_record(stores, run, repair).await?;
-    print(&report);
+    let (report, repairs) = run_and_record(stores, turn, (run, kind), repair).await?;
+    print(&report, kind);
     if !repair || report.agrees() {
         return Ok(report);
     }
@@ -46,13 +69,13 @@ async fn compare(stores: &Stores, repair: bool) -> Result<Report, Failure> {
         let word = if *done { "REPAIRED" } else { "NOT REPAIRED" };
         println!("{word} {code}: coupon {coupon_id}: {detail}");
     }
-    let run = runs::begin(&stores.pool, AskedBy::CommandLine).await?;
-    let (report, _) = run_and_record(stores, run, false).await?;
-    print(&report);
+    let run = runs::begin(&stores.pool, AskedBy::CommandLine, kind, None).await?;
+    let (report, _) = run_and_record(stores, turn, (run, kind), false).await?;
+    print(&report, kind);
     Ok(report)
 }
 
-fn print(report: &Report) {
+fn print(report: &Report, kind: Kind) {
     for sale in &report.sales {
         println!(
             "coupon {}: total {} = stock {} + buyers {}; live orders {}, in review {}{}",
@@ -70,6 +93,15 @@ fn print(report: &Report) {
     }
     for disagreement in &report.disagreements {
         println!("DISAGREE {}: {disagreement}", disagreement.code());
+    }
+    for earlier in &report.earlier {
+        println!("DISAGREE {}: {earlier}", earlier.code);
+    }
+    if kind == Kind::Changed {
+        println!(
+            "Only what has changed was read: {} sales are as they were when last read, {} were too large.",
+            report.unchanged, report.waiting,
+        );
     }
     if report.agrees() {
         println!("Redis and Postgres agree ({} sales).", report.sales.len());

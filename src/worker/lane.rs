@@ -442,8 +442,12 @@ async fn alarm_if_data_lost(app: &App, lane: Lane, log_lost: bool) {
         return;
     }
     match app.reconciler.compare().await {
-        Ok(report) if report.agrees() && !log_lost => {}
-        Ok(report) => {
+        Ok(Some(report)) if report.agrees() && !log_lost => {}
+        Ok(None) => {
+            app.metrics.data_lost.increment(1);
+            tracing::error!(%lane, log_lost, "ALARM: the group of the order log had vanished, and orders may be gone with it; a comparison goes on, and its record will tell");
+        }
+        Ok(Some(report)) => {
             app.metrics.data_lost.increment(1);
             tracing::error!(%lane, log_lost, disagreements = report.disagreements.len(), "ALARM: the group of the order log had vanished, and orders may be gone with it; run `flash-sale reconcile`");
             for disagreement in report.disagreements.iter().take(limits::LOGGED_DISAGREEMENTS_MAX) {

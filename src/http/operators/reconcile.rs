@@ -18,7 +18,8 @@ use crate::http::page::{Page, cut_page};
 use crate::http::problem::Problem;
 use crate::kit::jwt::Scope;
 use crate::sale::ids::RunId;
-use crate::sale::reconcile::runs::{AskedBy, Run, RunKey};
+use crate::sale::reconcile::pass::Asked;
+use crate::sale::reconcile::runs::{Run, RunKey};
 
 /// Options of a comparison.
 #[derive(Deserialize, ToSchema, Validate)]
@@ -40,7 +41,7 @@ pub struct RunPage {
 /// Compare Redis with Postgres now.
 ///
 /// A comparison with bad findings is a 200, too. Repairs are for administrators. Safe to repeat with the header
-/// Idempotency-Key.
+/// Idempotency-Key. One comparison goes on at a time, of all processes: others wait for 2 s and are refused then.
 #[utoipa::path(
     post, path = "/v1/reconcile", operation_id = "compareStores", tag = "operations", security(("operator" = [])),
     params(
@@ -52,7 +53,7 @@ pub struct RunPage {
         (status = 200, description = "What was found and, if asked for, repaired", body = Run),
         (status = 202, description = "It takes longer; its record will tell", body = Run, headers(("Location" = String))),
     ),
-    extensions(("x-problems" = json!(["invalid_idempotency_key", "idempotency_key_reused"]))),
+    extensions(("x-problems" = json!(["comparison_running", "invalid_idempotency_key", "idempotency_key_reused"]))),
 )]
 pub async fn compare(
     State(app): State<Arc<App>>,
@@ -62,13 +63,11 @@ pub async fn compare(
     if asked.repair {
         by.need(Scope::Administrator)?;
     }
-    let run = match key {
-        Some(Key { key, body }) => {
-            let key = RunKey::new(by.id, key, &body);
-            let run = app.reconciler.ask_once(key, asked.repair, &by.actor).await?;
-            run.ok_or_else(key_reused)?
-        }
-        None => app.reconciler.ask(AskedBy::Api, asked.repair, &by.actor).await?,
+    let key = key.map(|Key { key, body }| RunKey::new(by.id, key, &body));
+    let run = match app.reconciler.ask(key, asked.repair, &by.actor).await? {
+        Asked::Compared(run) => run,
+        Asked::KeyReused => return Err(key_reused()),
+        Asked::Busy(run) => return Err(comparison_running(run)),
     };
     if run.finished_at.is_some() {
         return Ok(Json(run).into_response());
@@ -81,6 +80,14 @@ fn key_reused() -> Problem {
     let detail =
         "this key has begun a comparison by another body; give another request a key of its own";
     Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "idempotency_key_reused", detail)
+}
+
+fn comparison_running(run: Option<RunId>) -> Problem {
+    let detail = match run {
+        Some(run) => format!("comparison {run} goes on; its record tells its end"),
+        None => "another comparison goes on; ask again in a moment".to_owned(),
+    };
+    Problem::new(StatusCode::CONFLICT, "comparison_running", detail)
 }
 
 /// Comparisons with their findings, newest first.

@@ -318,6 +318,14 @@ pub const GROUPS: &[Group] = &[
                 detail: "there is no coupon with this id",
             },
             Kind {
+                code: "comparison_running",
+                status: 409,
+                title: "A comparison goes on",
+                meaning: "The stores are being compared, by this process or another one. One comparison goes on at a time; nothing was begun.",
+                remedy: "Read the record of that comparison, or ask again once it has ended.",
+                detail: "comparison 17 goes on; its record tells its end",
+            },
+            Kind {
                 code: "idempotency_key_reused",
                 status: 422,
                 title: "Key used before",

@@ -19,6 +19,7 @@ use crate::sale::log::numbers::LogNumbers;
 use crate::sale::order::dead_letter::Letter;
 use crate::sale::payment::owed::{Owed, OwedPayment};
 use crate::sale::postponed::PostponedItem;
+use crate::sale::reconcile::Kind;
 use crate::sale::reconcile::runs::{Finding, Run};
 use crate::sale::recovery::records::Recovery;
 
@@ -120,6 +121,10 @@ struct UnitsLine {
 struct RunLine {
     run_id: RunId,
     started_at: DateTime<Utc>,
+    /// Extent of the comparison.
+    kind: Kind,
+    /// Oldest full reading among all sales at its end; null if a sale has never been read.
+    oldest_reading_at: Option<DateTime<Utc>>,
     /// Null while it runs, and for ever if its process died.
     finished_at: Option<DateTime<Utc>>,
     /// Failure of a store that ended it.
@@ -316,6 +321,8 @@ impl From<&Run> for RunLine {
         Self {
             run_id: run.run_id,
             started_at: run.started_at,
+            kind: run.kind,
+            oldest_reading_at: run.oldest_reading_at,
             finished_at: run.finished_at,
             failure: run.failure.clone(),
             sales: run.sales,

@@ -31,12 +31,14 @@ pub struct Census {
     pub opens_ms: Option<i64>,
     /// End of the window.
     pub closes_ms: Option<i64>,
+    /// Count of additions; missing also before the first one.
+    pub returns: Option<i64>,
 }
 
 /// Counts one sale in Redis.
 pub async fn census(redis: &Redis, keys: &Keys, coupon: CouponId) -> RedisResult<Census> {
     type Number = Option<i64>;
-    type Reply = (i64, i64, Number, Number, Option<String>, Number, Number, Number, Number);
+    type Reply = (i64, i64, Number, Number, Option<String>, Number, Number, Number, Number, Number);
     let script = VariadicScript::new(include_str!("../../../lua/census.lua"));
     // As long as Redis holds the sale, the number of shards doesn't change.
     let shards = super::shards(redis, keys, coupon).await?.unwrap_or(Shards::ONE);
@@ -44,8 +46,30 @@ pub async fn census(redis: &Redis, keys: &Keys, coupon: CouponId) -> RedisResult
     let names: Vec<String> = iter::once(keys.coupon(coupon)).chain(shards).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let reply: Reply = script.run(&*redis.link().await?, &names, &[] as &[&str]).await?;
-    let (buyers, shards_missing, total, stock, state, revision, epoch, opens_ms, closes_ms) = reply;
-    Ok(Census { buyers, shards_missing, total, stock, state, revision, epoch, opens_ms, closes_ms })
+    let (
+        buyers,
+        shards_missing,
+        total,
+        stock,
+        state,
+        revision,
+        epoch,
+        opens_ms,
+        closes_ms,
+        returns,
+    ) = reply;
+    Ok(Census {
+        buyers,
+        shards_missing,
+        total,
+        stock,
+        state,
+        revision,
+        epoch,
+        opens_ms,
+        closes_ms,
+        returns,
+    })
 }
 
 impl Census {

@@ -30,6 +30,7 @@ use crate::sale::log::numbers::{LogNumbers, Oldest};
 use crate::sale::order::counts;
 use crate::sale::order::dead_letter;
 use crate::sale::order::give_back::stock_returns;
+use crate::sale::order::moves::jobs;
 use crate::sale::pass::Pass;
 use crate::sale::payment;
 use crate::sale::postponed::Postponed;
@@ -131,6 +132,9 @@ impl Numbers {
         let taken = self.statistics.taken(self.statistics.today()).await?;
         let taken = taken.map(|taken| Gauge::plain("flash_sale_order_numbers_taken", taken as f64));
         gauges.extend(taken);
+        let jobs = jobs::going(pool).await?;
+        gauges.push(Gauge::plain("flash_sale_jobs_open", jobs.jobs as f64));
+        gauges.push(Gauge::plain("flash_sale_jobs_oldest_seconds", jobs.oldest_seconds));
         gauges.extend(self.owed_gauges().await?);
         gauges.extend(self.postponed_gauges().await?);
         gauges.extend(self.sale_gauges().await?);

@@ -11,6 +11,12 @@
 //! * Each lane: each acknowledged entry is a row or a dead letter, and no pending entry has been deleted.
 //! * The lists of unpaid orders, where there are any: each names unpaid orders, and all of them.
 //!
+//! # What has changed
+//!
+//! A comparison of what has changed leaves out the buyers and orders of a sale that neither side has touched since a
+//! good reading of both (`one_sale/readings.rs`); it makes all other comparisons. The workers make it once a minute, and
+//! read one still sale after the other besides.
+//!
 //! # On a busy service
 //!
 //! No finding is about a claim that is only under way. For each question there is an order of reading that makes the
@@ -39,39 +45,40 @@ pub mod runs;
 // Repairs of findings.
 pub mod repair;
 
+// The turn to compare.
+pub mod turn;
+
 // The log of one lane.
 mod lane;
 
 // The lists of unpaid orders.
 mod unpaid;
 
-// One sale: its numbers.
-mod sale;
-
-// One sale: its buyers and orders.
-mod promises;
-
-// One sale in Postgres.
-mod rows;
-
-// Digests of buyers and orders.
-mod digest;
+// One sale.
+mod one_sale;
 
 // Findings.
 mod disagreement;
 
 use std::collections::BTreeMap;
+use std::fmt;
 
+use serde::Serialize;
 use sqlx::PgPool;
+use utoipa::ToSchema;
 
-pub use digest::Digest;
 pub use disagreement::{Disagreement, Listing};
 
+use self::one_sale::Known;
+pub use self::one_sale::readings;
+use self::one_sale::readings::Reading;
+use crate::base::limits;
 use crate::kit::redis::Redis;
 use crate::sale::coupon::stock;
 use crate::sale::ids::{CouponId, Lane};
 use crate::sale::keys::Keys;
 use crate::sale::log::{LogState, LoggedClaim};
+use crate::sale::order::counts;
 use crate::sale::{Failure, Stores, installation};
 
 /// Result of a comparison.
@@ -87,6 +94,45 @@ pub struct Report {
     pub orders: BTreeMap<String, i64>,
     /// All disagreements. Empty is the only good answer.
     pub disagreements: Vec<Disagreement>,
+    /// Findings of earlier readings, in sales that have changed since and were too large to be read now.
+    pub earlier: Vec<Earlier>,
+    /// Sales whose orders were left out, since neither side had changed since a good reading.
+    pub unchanged: usize,
+    /// Sales that have changed, and were too large to be read now.
+    pub waiting: usize,
+    /// Sales whose orders were read.
+    pub readings: Vec<Reading>,
+}
+
+/// Extent of a comparison.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema, sqlx::Type)]
+#[serde(rename_all = "snake_case")]
+#[sqlx(type_name = "text", rename_all = "snake_case")]
+#[schema(as = ComparisonKind)]
+pub enum Kind {
+    /// Every buyer and every live order is read.
+    Full,
+    /// Orders are read of sales that have changed since their last full reading; all else is compared for all sales.
+    Changed,
+}
+
+/// A finding of an earlier reading.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Earlier {
+    /// The coupon.
+    pub coupon: CouponId,
+    /// Kind of the finding.
+    pub code: String,
+}
+
+impl fmt::Display for Earlier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let coupon = self.coupon;
+        write!(
+            f,
+            "coupon {coupon}: found when its orders were last read; `flash-sale reconcile` reads them now"
+        )
+    }
 }
 
 /// One sale in numbers.
@@ -109,18 +155,37 @@ pub struct SaleCount {
     pub identical: bool,
 }
 
-/// Compares everything that Redis has to hold with Postgres.
+/// Compares everything that Redis has to hold with Postgres, and reads all orders.
 ///
 /// # Errors
 ///
 /// When a store doesn't answer; the comparison has no result then.
 pub async fn check(pool: &PgPool, redis: &Redis, keys: &Keys) -> Result<Report, Failure> {
+    check_as(Kind::Full, pool, redis, keys).await
+}
+
+/// Compares to this extent.
+///
+/// # Errors
+///
+/// When a store doesn't answer; the comparison has no result then.
+pub async fn check_as(
+    kind: Kind,
+    pool: &PgPool,
+    redis: &Redis,
+    keys: &Keys,
+) -> Result<Report, Failure> {
     let check = Check { pool, redis, keys };
     let lanes: Vec<Lane> = Lane::all(installation::read(pool).await?.lanes).collect();
     let mut report = Report::default();
     let before = check.states(&lanes).await?;
-    for coupon in stock::loaded(pool).await? {
-        check.sale_or_why_not(coupon, &mut report).await?;
+    match kind {
+        Kind::Full => {
+            for coupon in stock::loaded(pool).await? {
+                check.sale_or_why_not(coupon, None, &mut report).await?;
+            }
+        }
+        Kind::Changed => check.changed_sales(&mut report).await?,
     }
     check.unpaid_lists(&lanes, &mut report.disagreements).await?;
     let after = check.lanes(&lanes, &mut report).await?;
@@ -180,7 +245,7 @@ pub async fn standing(
 ) -> Result<Standing, Failure> {
     let check = Check { pool, redis, keys };
     let mut report = Report::default();
-    check.sale(coupon, &mut report).await?;
+    check.sale(coupon, None, &mut report).await?;
     // Asked last: a buyer without an order that isn't in flight by now never will be.
     let in_flight = check.in_flight(coupon).await?;
     let sale = report.sales.pop();
@@ -200,11 +265,11 @@ pub async fn check_sale(
     keys: &Keys,
     coupon: CouponId,
 ) -> Result<Option<Report>, Failure> {
-    if rows::terms(pool, coupon).await?.is_none() {
+    if one_sale::terms(pool, coupon).await?.is_none() {
         return Ok(None);
     }
     let mut report = Report::default();
-    Check { pool, redis, keys }.sale_or_why_not(coupon, &mut report).await?;
+    Check { pool, redis, keys }.sale_or_why_not(coupon, None, &mut report).await?;
     Ok(Some(report))
 }
 
@@ -216,9 +281,31 @@ struct Check<'a> {
 }
 
 impl Check<'_> {
+    /// Compares all sales, and reads the orders of those that have changed: the longest unread ones first.
+    async fn changed_sales(&self, report: &mut Report) -> Result<(), Failure> {
+        let last = readings::last(self.pool).await?;
+        let live = counts::live(self.pool, &stock::loaded(self.pool).await?).await?;
+        let mut sales: Vec<_> =
+            live.iter().map(|(coupon, live)| (last.get(coupon), coupon, live)).collect();
+        sales.sort_by_key(|(last, coupon, _)| (last.map(|(read_at, _)| *read_at), **coupon));
+        let mut room = limits::CHANGED_BUYERS_MAX;
+        for (last, coupon, live) in sales {
+            let reading = last.map(|(_, reading)| reading);
+            let known = Known { reading, live, room: &mut room };
+            self.sale_or_why_not(*coupon, Some(known), report).await?;
+        }
+        report.sales.sort_by_key(|sale| sale.coupon);
+        Ok(())
+    }
+
     /// Compares one sale. An unreadable sale is a finding, and the others are compared all the same.
-    async fn sale_or_why_not(&self, coupon: CouponId, report: &mut Report) -> Result<(), Failure> {
-        match self.sale(coupon, report).await {
+    async fn sale_or_why_not(
+        &self,
+        coupon: CouponId,
+        known: Option<Known<'_>>,
+        report: &mut Report,
+    ) -> Result<(), Failure> {
+        match self.sale(coupon, known, report).await {
             Err(failure) if failure.is_of_item() => {
                 let error = failure.to_string();
                 report.disagreements.push(Disagreement::SaleUnreadable { coupon, error });
@@ -239,6 +326,11 @@ impl Check<'_> {
 impl Report {
     /// Whether both stores agree.
     pub fn agrees(&self) -> bool {
-        self.disagreements.is_empty()
+        self.findings() == 0
+    }
+
+    /// Number of disagreements, those of earlier readings included.
+    pub fn findings(&self) -> usize {
+        self.disagreements.len() + self.earlier.len()
     }
 }

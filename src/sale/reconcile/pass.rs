@@ -7,16 +7,34 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use tokio::time::Instant;
+
 use crate::base::gauges::Gauge;
 use crate::base::limits;
 use crate::base::shutdown::Shutdown;
 use crate::base::telemetry::Metrics;
 use crate::sale::audit::{self, Action, Actor, Event};
-use crate::sale::ids::RunId;
+use crate::sale::ids::{CouponId, RunId};
+use crate::sale::reconcile::readings::{self, Reading};
 use crate::sale::reconcile::repair::{Repair, repair};
-use crate::sale::reconcile::runs::{self, AskedBy, Begun, Finding, Run, RunKey};
-use crate::sale::reconcile::{self, Disagreement, Report};
+use crate::sale::reconcile::runs::{self, AskedBy, Before, Finding, Run, RunKey};
+use crate::sale::reconcile::turn::Turn;
+use crate::sale::reconcile::{self, Disagreement, Kind, Report};
 use crate::sale::{Failure, Stores};
+
+/// Time of a reading to the pause behind it.
+const AUDIT_PAUSES: u32 = 20;
+
+/// Answer to a request for a comparison.
+#[derive(Debug)]
+pub enum Asked {
+    /// Its record, as far as it has come.
+    Compared(Run),
+    /// Another request has begun a comparison under this key.
+    KeyReused,
+    /// Another comparison goes on: this one, if it is on record.
+    Busy(Option<RunId>),
+}
 
 /// Compares, records, shows.
 pub struct Reconciler {
@@ -24,8 +42,6 @@ pub struct Reconciler {
     metrics: Arc<Metrics>,
     /// Owner of comparisons: a client that asked for one may disconnect.
     shutdown: Shutdown,
-    /// Lets a process compare once at a time: a comparison reads much.
-    one: Arc<tokio::sync::Mutex<()>>,
     /// The last run that was shown, and its findings.
     shown: Mutex<Option<(RunId, Vec<Finding>)>>,
 }
@@ -33,54 +49,86 @@ pub struct Reconciler {
 impl Reconciler {
     /// A reconciler that has shown no run yet.
     pub fn new(stores: Stores, metrics: Arc<Metrics>, shutdown: Shutdown) -> Self {
-        Self { stores, metrics, shutdown, one: Arc::default(), shown: Mutex::default() }
+        Self { stores, metrics, shutdown, shown: Mutex::default() }
     }
 
-    /// Compares now, off the record. One comparison of a process at a time.
-    pub async fn compare(&self) -> Result<Report, Failure> {
-        let _one = self.one.lock().await;
+    /// Compares now, off the record. `None` if another comparison goes on for longer than
+    /// [`limits::TURN_WAIT_LONG`].
+    pub async fn compare(&self) -> Result<Option<Report>, Failure> {
         let Stores { pool, redis, keys } = &self.stores;
-        reconcile::check(pool, redis, keys).await
+        let Some(mut turn) = Turn::take(pool, limits::TURN_WAIT_LONG).await? else {
+            return Ok(None);
+        };
+        let report = turn.hold(reconcile::check(pool, redis, keys)).await?;
+        turn.end().await?;
+        Ok(Some(report))
     }
 
-    /// Compares now, and repairs what it may if `repairs`. Returns the record as it stands after
+    /// Compares now, and repairs what it may if `repairs`; once for a key. Replies with the record as it stands after
     /// [`limits::RECONCILE_WAIT_MAX`] at the latest; the comparison goes on.
     ///
     /// A repair is entered in the book of changes before it begins; its record has the repairs.
-    pub async fn ask(&self, asked_by: AskedBy, repairs: bool, by: &Actor) -> Result<Run, Failure> {
-        let run = runs::begin(&self.stores.pool, asked_by).await?;
-        self.run(run, repairs, by).await
-    }
-
-    /// The same, once for a key: a repeat gets the record of the first request as it stands now. `None` if another
-    /// request has used the key.
-    pub async fn ask_once(
+    pub async fn ask(
         &self,
-        key: RunKey,
+        key: Option<RunKey>,
         repairs: bool,
         by: &Actor,
-    ) -> Result<Option<Run>, Failure> {
-        match runs::begin_once(&self.stores.pool, AskedBy::Api, &key).await? {
-            Begun::New(run) => self.run(run, repairs, by).await.map(Some),
-            Begun::Before(run) => Ok(Some(self.get(run).await?.ok_or(sqlx::Error::RowNotFound)?)),
-            Begun::KeyReused => Ok(None),
+    ) -> Result<Asked, Failure> {
+        let pool = &self.stores.pool;
+        if let Some(before) = self.begun_before(key.as_ref()).await? {
+            return Ok(before);
         }
+        let Some(turn) = Turn::take(pool, limits::TURN_WAIT_MAX).await? else {
+            // The same request may have begun the one that goes on.
+            return match self.begun_before(key.as_ref()).await? {
+                Some(before) => Ok(before),
+                None => Ok(Asked::Busy(runs::unfinished(pool).await?)),
+            };
+        };
+        // Asked again in the turn, in which no other begins.
+        if let Some(before) = self.begun_before(key.as_ref()).await? {
+            turn.end().await?;
+            return Ok(before);
+        }
+        let run = runs::begin(pool, AskedBy::Api, Kind::Full, key.as_ref()).await?;
+        self.run(turn, run, repairs, by).await.map(Asked::Compared)
     }
 
-    async fn run(&self, run: RunId, repairs: bool, by: &Actor) -> Result<Run, Failure> {
+    async fn begun_before(&self, key: Option<&RunKey>) -> Result<Option<Asked>, Failure> {
+        let Some(key) = key else {
+            return Ok(None);
+        };
+        Ok(match runs::begun_under(&self.stores.pool, key).await? {
+            Some(Before::Same(run)) => Some(Asked::Compared(self.record_of(run).await?)),
+            Some(Before::KeyReused) => Some(Asked::KeyReused),
+            None => None,
+        })
+    }
+
+    async fn run(
+        &self,
+        mut turn: Turn,
+        run: RunId,
+        repairs: bool,
+        by: &Actor,
+    ) -> Result<Run, Failure> {
         if repairs {
             let event = Event::of(Action::RepairStores, run.get());
             audit::note_alone(&self.stores.pool, by, event).await?;
         }
         let stores = self.stores.clone();
-        let one = self.one.clone();
         let task = self.shutdown.spawn(async move {
-            let _one = one.lock().await;
-            run_and_record(&stores, run, repairs).await
+            let compared = run_and_record(&stores, &mut turn, (run, Kind::Full), repairs).await;
+            turn.end().await?;
+            compared
         });
         if let Ok(ended) = tokio::time::timeout(limits::RECONCILE_WAIT_MAX, task).await {
             ended.map_err(|_| sqlx::Error::WorkerCrashed)??;
         }
+        self.record_of(run).await
+    }
+
+    async fn record_of(&self, run: RunId) -> Result<Run, Failure> {
         Ok(self.get(run).await?.ok_or(sqlx::Error::RowNotFound)?)
     }
 
@@ -106,15 +154,51 @@ impl Reconciler {
         }
     }
 
-    async fn compare_if_due(&self, period: Duration) -> Result<(), Failure> {
-        if !period.is_zero()
-            && let Some(run) = runs::begin_if_due(&self.stores.pool, period).await?
+    /// Reads the sale with the oldest reading in full, if that is due: the audit of the comparisons of what has changed,
+    /// which takes at most a twentieth of the time. Returns the coupon. Its findings are told by the next comparison.
+    pub async fn audit_next(&self) -> Result<Option<CouponId>, Failure> {
+        let Stores { pool, redis, keys } = &self.stores;
+        let Some(mut turn) = Turn::take(pool, Duration::ZERO).await? else {
+            return Ok(None);
+        };
+        let next = readings::next_of_audit(pool).await?;
+        let began = Instant::now();
+        if let Some(coupon) = next
+            && let Some(report) =
+                turn.hold(reconcile::check_sale(pool, redis, keys, coupon)).await?
         {
-            let _one = self.one.lock().await;
-            let done = run_and_record(&self.stores, run, false).await;
-            done.inspect_err(|_| self.metrics.reconcile_failed.increment(1))?;
+            // A sale that can't be read has its place behind the others, too.
+            let read = report.readings.into_iter().next();
+            let read = read.unwrap_or_else(|| Reading::failed(coupon, &report.disagreements));
+            readings::note(pool, &[read]).await?;
         }
-        let Some(last) = runs::last_finished(&self.stores.pool).await? else {
+        if next.is_some() {
+            let pause = AUDIT_PAUSES * began.elapsed();
+            readings::rest(pool, pause.max(limits::READING_AUDIT_PAUSE)).await?;
+        }
+        turn.end().await?;
+        Ok(next)
+    }
+
+    async fn compare_if_due(&self, period: Duration) -> Result<(), Failure> {
+        let pool = &self.stores.pool;
+        if !period.is_zero()
+            && runs::is_due(pool, period).await?
+            && let Some(mut turn) = Turn::take(pool, Duration::ZERO).await?
+        {
+            // Asked again in the turn, in which no other begins.
+            if runs::is_due(pool, period).await? {
+                let run = runs::begin(pool, AskedBy::Period, Kind::Changed, None).await?;
+                let changed = (run, Kind::Changed);
+                let done = run_and_record(&self.stores, &mut turn, changed, false).await;
+                done.inspect_err(|_| self.metrics.reconcile_failed.increment(1))?;
+            }
+            turn.end().await?;
+        }
+        if !period.is_zero() {
+            self.audit_next().await?;
+        }
+        let Some(last) = runs::last_finished(pool).await? else {
             return Ok(());
         };
         if let Some(run) = self.get(last).await? {
@@ -148,19 +232,21 @@ impl Reconciler {
     }
 }
 
-/// Compares, repairs if that is asked for, and records both, failures included.
+/// Compares in its turn, repairs if that is asked for, and records both, failures included.
 pub async fn run_and_record(
     stores: &Stores,
-    run: RunId,
+    turn: &mut Turn,
+    (run, kind): (RunId, Kind),
     repairs: bool,
 ) -> Result<(Report, Vec<Repair>), Failure> {
     let Stores { pool, redis, keys } = stores;
     let compared = async {
-        let report = reconcile::check(pool, redis, keys).await?;
+        let report = reconcile::check_as(kind, pool, redis, keys).await?;
+        readings::note(pool, &report.readings).await?;
         let done = if repairs { repair(stores, &report).await? } else { Vec::new() };
         Ok::<_, Failure>((report, done))
     };
-    match compared.await {
+    match turn.hold(compared).await {
         Ok((report, done)) => {
             runs::finish(pool, run, &report, &done).await?;
             Ok((report, done))
@@ -196,6 +282,14 @@ fn gauges(run: &Run) -> Vec<Gauge> {
             finished_at.timestamp() as f64,
         ),
     ];
+    let left_out = [("unchanged", run.unchanged), ("waiting", run.waiting)];
+    gauges.extend(left_out.map(|(why, sales)| {
+        Gauge::labelled("flash_sale_reconcile_left_out_sales", "why", why, sales as f64)
+    }));
+    let read_at = run.oldest_reading_at.map(|at| at.timestamp() as f64);
+    gauges.extend(
+        read_at.map(|at| Gauge::plain("flash_sale_reconcile_oldest_reading_timestamp_seconds", at)),
+    );
     for code in Disagreement::CODES {
         let found = run.findings.iter().filter(|finding| finding.code == code).count();
         gauges.push(Gauge::labelled("flash_sale_reconcile_findings", "code", code, found as f64));

@@ -16,7 +16,7 @@ use crate::sale::ids::public::sentence;
 use crate::sale::ids::{CouponId, RunId, UserId};
 use crate::sale::in_plain_text;
 use crate::sale::reconcile::repair::Repair;
-use crate::sale::reconcile::{Disagreement, Report};
+use crate::sale::reconcile::{Disagreement, Earlier, Kind, Report};
 
 /// Origin of a comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema, sqlx::Type)]
@@ -38,6 +38,8 @@ pub struct Run {
     pub run_id: RunId,
     /// Origin of the comparison.
     pub asked_by: AskedBy,
+    /// Extent of the comparison.
+    pub kind: Kind,
     /// Time of its start.
     pub started_at: DateTime<Utc>,
     /// Time of its end; null while it runs, and for ever if its process died.
@@ -48,6 +50,12 @@ pub struct Run {
     pub at_rest: Option<bool>,
     /// Sales that were compared.
     pub sales: Option<i64>,
+    /// Of these, sales whose orders were left out, because neither store had changed since they were last read.
+    pub unchanged: i64,
+    /// Of these, sales that have changed, and were too large to be read now: the audit of the workers reads them.
+    pub waiting: i64,
+    /// Oldest full reading among all sales at the end; null if a sale has never been read.
+    pub oldest_reading_at: Option<DateTime<Utc>>,
     /// Entries of the order log on their way to Postgres.
     pub in_flight: Option<i64>,
     /// Number of orders by status.
@@ -85,6 +93,13 @@ impl From<&Disagreement> for Finding {
     }
 }
 
+impl From<&Earlier> for Finding {
+    fn from(earlier: &Earlier) -> Self {
+        let code = earlier.code.clone();
+        Self { code, coupon_id: Some(earlier.coupon), detail: earlier.to_string() }
+    }
+}
+
 /// Key of a request for a comparison: a repeat gets the comparison of the first one.
 #[derive(Clone, Debug)]
 pub struct RunKey {
@@ -100,32 +115,17 @@ impl RunKey {
     }
 }
 
-/// Beginning of a comparison under a key.
-#[derive(Debug, PartialEq, Eq)]
-pub enum Begun {
-    /// A comparison begins now.
-    New(RunId),
-    /// The same request has begun it before.
-    Before(RunId),
+/// The comparison that a key has begun before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Before {
+    /// The same request has begun it.
+    Same(RunId),
     /// Another request has begun one under this key.
     KeyReused,
 }
 
-/// Notes that a comparison begins, once for a key.
-pub async fn begin_once(pool: &PgPool, asked_by: AskedBy, key: &RunKey) -> sqlx::Result<Begun> {
-    let begun = sqlx::query_scalar!(
-        r#"INSERT INTO reconcile_runs (asked_by, asker, key, fingerprint) VALUES ($1, $2, $3, $4)
-           ON CONFLICT (asker, key) WHERE key IS NOT NULL DO NOTHING RETURNING id AS "id: RunId""#,
-        asked_by as AskedBy,
-        key.asker.get(),
-        key.key,
-        key.fingerprint.as_ref(),
-    )
-    .fetch_optional(pool)
-    .await?;
-    if let Some(run) = begun {
-        return Ok(Begun::New(run));
-    }
+/// The comparison that a key has begun before, if any.
+pub async fn begun_under(pool: &PgPool, key: &RunKey) -> sqlx::Result<Option<Before>> {
     let before = sqlx::query!(
         r#"SELECT id AS "id: RunId", fingerprint = $3 AS "same!" FROM reconcile_runs
            WHERE asker = $1 AND key = $2"#,
@@ -133,39 +133,45 @@ pub async fn begin_once(pool: &PgPool, asked_by: AskedBy, key: &RunKey) -> sqlx:
         key.key,
         key.fingerprint.as_ref(),
     )
-    .fetch_one(pool)
+    .fetch_optional(pool)
     .await?;
-    Ok(if before.same { Begun::Before(before.id) } else { Begun::KeyReused })
+    Ok(before.map(|before| if before.same { Before::Same(before.id) } else { Before::KeyReused }))
 }
 
-/// Notes that a comparison begins.
-pub async fn begin(pool: &PgPool, asked_by: AskedBy) -> sqlx::Result<RunId> {
+/// Notes that a comparison begins, under its key if it has one. Called by the process that has the turn.
+pub async fn begin(
+    pool: &PgPool,
+    asked_by: AskedBy,
+    kind: Kind,
+    key: Option<&RunKey>,
+) -> sqlx::Result<RunId> {
     sqlx::query_scalar!(
-        r#"INSERT INTO reconcile_runs (asked_by) VALUES ($1) RETURNING id AS "id: RunId""#,
+        r#"INSERT INTO reconcile_runs (asked_by, kind, asker, key, fingerprint) VALUES ($1, $2, $3, $4, $5)
+           RETURNING id AS "id: RunId""#,
         asked_by as AskedBy,
+        kind as Kind,
+        key.map(|key| key.asker.get()),
+        key.map(|key| key.key.as_str()),
+        key.map(|key| key.fingerprint.as_ref()),
     )
     .fetch_one(pool)
     .await
 }
 
-/// Notes that a comparison begins, if the last one is a period old, and 20 times as old as it took: so comparing
-/// never takes more than a twentieth of the time. A comparison that never ended counts as if it had taken
+/// Whether a comparison is due: the last one is a period old, and 20 times as old as it took. So comparing never takes
+/// more than a twentieth of the time. A comparison that never ended counts as if it had taken
 /// [`limits::RECONCILE_ASSUMED`].
-///
-/// Two processes that ask at the same moment may both begin; both only read.
-pub async fn begin_if_due(pool: &PgPool, period: Duration) -> sqlx::Result<Option<RunId>> {
+pub async fn is_due(pool: &PgPool, period: Duration) -> sqlx::Result<bool> {
     sqlx::query_scalar!(
-        r#"INSERT INTO reconcile_runs (asked_by)
-           SELECT 'period' WHERE NOT EXISTS (
+        r#"SELECT NOT EXISTS (
                SELECT FROM (SELECT * FROM reconcile_runs ORDER BY id DESC LIMIT 1) AS last
                WHERE clock_timestamp() - started_at < greatest(
                    make_interval(secs => $1),
-                   20 * coalesce(finished_at - started_at, make_interval(secs => $2))))
-           RETURNING id AS "id: RunId""#,
+                   20 * coalesce(finished_at - started_at, make_interval(secs => $2)))) AS "due!""#,
         period.as_secs_f64(),
         limits::RECONCILE_ASSUMED.as_secs_f64(),
     )
-    .fetch_optional(pool)
+    .fetch_one(pool)
     .await
 }
 
@@ -216,22 +222,30 @@ pub async fn finish(
     repairs: &[Repair],
 ) -> sqlx::Result<()> {
     let number = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
-    let findings: Vec<Finding> =
-        report.disagreements.iter().take(limits::RUN_FINDINGS_MAX).map(Finding::from).collect();
+    let found = report.disagreements.iter().map(Finding::from);
+    let found = found.chain(report.earlier.iter().map(Finding::from));
+    let findings: Vec<Finding> = found.take(limits::RUN_FINDINGS_MAX).collect();
     let repairs: Vec<&Repair> = repairs.iter().take(limits::RUN_FINDINGS_MAX).collect();
     sqlx::query!(
         "UPDATE reconcile_runs
          SET finished_at = clock_timestamp(), at_rest = $2, sales = $3, in_flight = $4, orders = $5,
-             disagreements = $6, findings = $7, repairs = $8
+             disagreements = $6, findings = $7, repairs = $8, unchanged = $9, waiting = $10,
+             oldest_reading_at = (
+                 SELECT CASE WHEN bool_or(read_at IS NULL) THEN NULL
+                             ELSE coalesce(min(read_at), clock_timestamp()) END
+                 FROM flash_sales LEFT JOIN sale_readings USING (coupon_id)
+                 WHERE loaded_at IS NOT NULL AND archived_at IS NULL)
          WHERE id = $1",
         run.get(),
         report.at_rest,
         number(report.sales.len()),
         i64::try_from(report.in_flight).unwrap_or(i64::MAX),
         Json(&report.orders) as _,
-        number(report.disagreements.len()),
+        number(report.findings()),
         Json(findings) as _,
         Json(repairs) as _,
+        number(report.unchanged),
+        number(report.waiting),
     )
     .execute(pool)
     .await?;
@@ -250,11 +264,22 @@ pub async fn fail(pool: &PgPool, run: RunId, failure: &str) -> sqlx::Result<()> 
     Ok(())
 }
 
+/// The newest comparison, if its end isn't on record: it goes on, or its process died.
+pub async fn unfinished(pool: &PgPool) -> sqlx::Result<Option<RunId>> {
+    sqlx::query_scalar!(
+        r#"SELECT id AS "id: RunId" FROM (SELECT * FROM reconcile_runs ORDER BY id DESC LIMIT 1) AS newest
+           WHERE finished_at IS NULL"#
+    )
+    .fetch_optional(pool)
+    .await
+}
+
 /// Comparisons, newest first, from before the given one on.
 pub async fn list(pool: &PgPool, before: Option<RunId>, limit: u32) -> sqlx::Result<Vec<Run>> {
     sqlx::query_as!(
         Run,
-        r#"SELECT id AS "run_id: RunId", asked_by AS "asked_by: AskedBy", started_at, finished_at, failure,
+        r#"SELECT id AS "run_id: RunId", asked_by AS "asked_by: AskedBy", kind AS "kind: Kind",
+                  started_at, finished_at, failure, unchanged, waiting, oldest_reading_at,
                   at_rest, sales, in_flight, orders AS "orders: Json<BTreeMap<String, i64>>", disagreements,
                   findings AS "findings: Json<Vec<Finding>>", repairs AS "repairs: Json<Vec<Repair>>"
            FROM reconcile_runs WHERE id < coalesce($1, 9223372036854775807) ORDER BY id DESC LIMIT $2"#,

@@ -687,6 +687,14 @@ async fn reconcile_says_whether_the_stores_agree() {
 
     let _: i64 = app.redis(&["HINCRBY", &key, "stock", "-1"]).await;
     assert_eq!(said(&words(&reconcile)).await.code, Some(0));
+
+    app.write_orders().await;
+    assert_eq!(said(&words(&reconcile)).await.code, Some(0));
+    let changed = said(&words(&with(&app, &["reconcile", "--changed"], &[]))).await;
+    let line = "Only what has changed was read: 1 sales are as they were when last read, 0 were too large.";
+    assert!(changed.code == Some(0) && changed.stdout.contains(line), "{changed:?}");
+    let refused = said(&words(&with(&app, &["reconcile", "--changed", "--repair"], &[]))).await;
+    assert_eq!(refused.code, Some(2), "{refused:?}");
 }
 
 // ---- steps of these tests ----

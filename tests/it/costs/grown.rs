@@ -1,20 +1,22 @@
 //! A database with the orders of a year (`scripts/seed`): a small one with each test run, and a large one by hand,
-//! whose times are printed. No time is asserted.
+//! whose times are printed, and written into docs/performance.md. No time is asserted.
 //!
-//! `cargo test --release --locked --test it costs::grown -- --ignored --nocapture --test-threads 1`; `SEED_ORDERS` says
-//! how many orders the large one has.
+//! `make grown`; `SEED_ORDERS` says how many orders the large one has.
 
+use std::fmt::Display;
+use std::fs;
 use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use flash_sale::base::clock::Clock;
+use flash_sale::sale::claim::outcome::ClaimOutcome;
 use flash_sale::sale::order::counts;
+use futures_util::future::join_all;
 use sqlx::{Connection, PgConnection};
 use tokio::time::Instant;
 
 use crate::support::process::{Finished, run};
-use crate::support::{OwnServers, TestApp, lane};
+use crate::support::{OwnServers, TestApp, lane, user};
 
 /// Orders of the small database, and of the large one.
 const SMALL: &str = "20000";
@@ -22,6 +24,11 @@ const LARGE: &str = "2000000";
 /// Times that each look is taken, and requests of each kind.
 const LOOKS: usize = 5;
 const REQUESTS: usize = 500;
+/// Claims of one moment, and the time from one moment to the next: 2,000 a second.
+const CLAIMS_AT_ONCE: usize = 20;
+const CLAIMS_PERIOD: Duration = Duration::from_millis(10);
+/// Marks of the table in docs/performance.md.
+const MARKS: [&str; 2] = ["<!-- grown:begin -->", "<!-- grown:end -->"];
 /// Batches of each kind of insert, and their rows.
 const BATCHES: usize = 100;
 const BATCH_ROWS: i64 = 1_000;
@@ -99,54 +106,133 @@ async fn median(mut look: impl AsyncFnMut()) -> Duration {
     took[LOOKS / 2]
 }
 
+/// Rows of the table that a measurement prints.
+#[derive(Default)]
+struct Table(Vec<String>);
+
+impl Table {
+    fn add(&mut self, thing: &str, figure: impl Display) {
+        println!("{thing}: {figure}");
+        self.0.push(format!("| {thing} | {figure} |"));
+    }
+
+    /// Writes the table into docs/performance.md, between its marks.
+    fn write(&self) {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/performance.md");
+        let text = fs::read_to_string(path).expect("it is there");
+        let (before, rest) = text.split_once(MARKS[0]).expect("the first mark");
+        let (_, after) = rest.split_once(MARKS[1]).expect("the second mark");
+        let rows = self.0.join("\n");
+        let [begin, end] = MARKS;
+        let table = format!("{before}{begin}\n| thing | figure |\n|---|---|\n{rows}\n{end}{after}");
+        fs::write(path, table).expect("it may be written");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "long: it measures"]
 async fn long_a_year_of_orders() {
     let servers = OwnServers::start();
-    let app = TestApp::on(&servers.at, &["--database-timeout-ms", "10000"], Clock::System).await;
+    let settings = ["--database-timeout-ms", "10000", "--user-requests-per-second", "0"];
+    let app = TestApp::on(&servers.at, &settings, Clock::System).await;
+    let mut table = Table::default();
     let began = Instant::now();
     // Takes minutes, which is no hang.
     let seeded = script(&app, &["--open", "2", &orders()]).output().expect("it is there");
     assert!(seeded.status.success(), "{}", String::from_utf8_lossy(&seeded.stderr));
-    println!("seeded in {:.0?}", began.elapsed());
+    table.add("orders", orders());
+    table.add("seeding", format!("{:.0?}", began.elapsed()));
     println!("{}", String::from_utf8_lossy(&seeded.stdout));
     let began = Instant::now();
     build_in_redis(&app).await;
-    println!("the open sales are built in {:.2?}", began.elapsed());
+    table.add("the open sales, built in Redis", format!("{:.2?}", began.elapsed()));
 
     let pool = &app.app.stores.pool;
     let counted = async || drop(counts::all(pool).await.expect("Postgres answers"));
-    println!("all orders by running counts: {:.2?}", median(counted).await);
+    table.add("all orders by running counts", format!("{:.2?}", median(counted).await));
     let each_row =
         "SELECT count(*) FROM (SELECT status, count(*) FROM orders GROUP BY 1) AS counted";
     let by_row = async || assert!(app.number(each_row).await > 0);
-    println!("all orders row by row: {:.2?}", median(by_row).await);
+    table.add("all orders row by row", format!("{:.2?}", median(by_row).await));
     let numbers = async || app.app.numbers.pass().await.expect("both stores answer");
-    println!("gauges: {:.2?}", median(numbers).await);
+    table.add("gauges", format!("{:.2?}", median(numbers).await));
     let compare = async || assert!(app.reconcile().await.agrees());
-    println!("comparison of {} sales: {:.2?}", 2, median(compare).await);
-    print_requests(&app).await;
+    table.add("full comparison of the open sales", format!("{:.2?}", median(compare).await));
+    // The first one reads all that was never read.
+    let changed = async || {
+        app.execute(
+            "UPDATE reconcile_runs SET started_at = '2022-01-01', finished_at = '2022-01-01'",
+        )
+        .await;
+        app.app.reconciler.pass(Duration::from_secs(1)).await.expect("both stores answer");
+    };
+    let began = Instant::now();
+    changed().await;
+    table.add("comparison of what has changed, the first", format!("{:.2?}", began.elapsed()));
+    table.add("the next ones", format!("{:.2?}", median(changed).await));
+    beside_claims(&app, &mut table).await;
 
     app.execute("UPDATE orders SET pay_by = now() - interval '1 s' WHERE status = 'unpaid'").await;
     let (began, mut expired) = (Instant::now(), 0);
     while let more @ 1.. = app.expire().await {
         expired += more;
     }
-    println!("expiry: {expired} orders, {:.0}/s", expired as f64 / began.elapsed().as_secs_f64());
+    let seconds = began.elapsed().as_secs_f64();
+    table.add("expiry", format!("{expired} orders, {:.0}/s", expired as f64 / seconds));
     let (began, mut back) = (Instant::now(), 0);
     while let more @ 1.. = app.give_back().await {
         back += more;
     }
-    println!("returns: {back} units, {:.0}/s", back as f64 / began.elapsed().as_secs_f64());
-    migrate_beside_a_writer(&app).await;
+    let seconds = began.elapsed().as_secs_f64();
+    table.add("returns", format!("{back} units, {:.0}/s", back as f64 / seconds));
+    table.write();
 }
 
-/// Prints the times of each kind of reading request, one after the other.
-async fn print_requests(app: &TestApp) {
+/// Takes the times of each kind of reading request while a sale is claimed and written.
+async fn beside_claims(app: &TestApp, table: &mut Table) {
+    let coupon = app.create_flash(10_000_000).await;
+    let mut claims = Vec::new();
+    let began = Instant::now();
+    let claiming = async {
+        let mut ticks = tokio::time::interval(CLAIMS_PERIOD);
+        for first in (1_i64..).step_by(CLAIMS_AT_ONCE) {
+            ticks.tick().await;
+            let asked = Instant::now();
+            let crowd = (first..).take(CLAIMS_AT_ONCE);
+            let calls = crowd.map(|number| app.app.claims.claim(coupon, user(1 << 40 | number)));
+            for outcome in join_all(calls).await {
+                assert!(matches!(outcome, Ok(ClaimOutcome::Accepted(_))), "{outcome:?}");
+            }
+            claims.push(asked.elapsed());
+        }
+    };
+    let writing = async {
+        let mut worker = app.workers().remove(0);
+        loop {
+            worker.write_pass().await.expect("both stores answer");
+        }
+    };
+    tokio::select! {
+        () = claiming => unreachable!("the crowd has no end"),
+        () = writing => {}
+        () = time_requests(app, table) => {}
+    }
+    let rate = (claims.len() * CLAIMS_AT_ONCE) as f64 / began.elapsed().as_secs_f64();
+    table.add("claims beside these requests", format!("{rate:.0}/s, {}", quantiles(claims)));
+    app.write_orders().await;
+}
+
+fn quantiles(mut took: Vec<Duration>) -> String {
+    took.sort();
+    format!("p50 {:.2?}, p99 {:.2?}", took[took.len() / 2], took[took.len() * 99 / 100])
+}
+
+/// Takes the times of each kind of reading request, one after the other.
+async fn time_requests(app: &TestApp, table: &mut Table) {
     let order = app.number("SELECT min(id) FROM orders").await;
-    let user = app.number(&format!("SELECT user_id FROM orders WHERE id = {order}")).await;
+    let buyer = app.number(&format!("SELECT user_id FROM orders WHERE id = {order}")).await;
     let coupon = app.number("SELECT max(id) FROM coupons").await;
-    let (own, admin) = (app.token(user), app.admin_token());
+    let (own, admin) = (app.token(buyer), app.admin_token());
     let requests = [
         ("a user's orders", "/v1/orders".to_owned(), &own),
         ("an order", format!("/v1/orders/{order}"), &own),
@@ -154,11 +240,13 @@ async fn print_requests(app: &TestApp) {
         ("a coupon", format!("/v1/coupons/{coupon}"), &own),
         ("a user's claim", format!("/v1/coupons/{coupon}/claims/me"), &own),
         ("orders, searched by coupon", format!("/v1/orders?coupon={coupon}"), &admin),
-        ("orders, searched by user", format!("/v1/orders?user={user}"), &admin),
+        ("orders, searched by user", format!("/v1/orders?user={buyer}"), &admin),
         ("orders, searched by status", "/v1/orders?status=refunding".to_owned(), &admin),
         ("payments that wait", "/v1/payments/owed".to_owned(), &admin),
         ("dead letters", "/v1/dead-letters".to_owned(), &admin),
         ("postponed items", "/v1/postponed".to_owned(), &admin),
+        ("what waits for an operator", "/v1/operations".to_owned(), &admin),
+        ("jobs", "/v1/jobs".to_owned(), &admin),
     ];
     for (what, path, token) in requests {
         let mut took = Vec::with_capacity(REQUESTS);
@@ -167,8 +255,7 @@ async fn print_requests(app: &TestApp) {
             assert_eq!(app.get(&path, token).await.status, 200, "{path}");
             took.push(began.elapsed());
         }
-        took.sort();
-        println!("{what}: p50 {:.2?}, p99 {:.2?}", took[REQUESTS / 2], took[REQUESTS * 99 / 100]);
+        table.add(what, quantiles(took));
     }
 }
 
@@ -212,54 +299,6 @@ async fn long_what_the_running_counts_cost_a_batch() {
     }
     ratios.sort_by(f64::total_cmp);
     println!("a batch of {BATCH_ROWS} rows, with triggers to without: {:.3}", ratios[BATCHES / 2]);
-}
-
-/// Undoes the newest migrations, and runs them again while a client writes.
-async fn migrate_beside_a_writer(app: &TestApp) {
-    app.expect_disagreements();
-    app.execute(
-        "DROP TABLE order_counts, order_count_changes, order_count_audit;
-         DROP FUNCTION count_new_orders, count_changed_orders, count_deleted_orders CASCADE;
-         DROP INDEX dead_letters_open_of_coupon;
-         CREATE INDEX stock_returns_open ON stock_returns (updated_at) WHERE done_at IS NULL",
-    )
-    .await;
-    let is_migrated = AtomicBool::new(false);
-    let writing = async {
-        let (mut longest, mut id) = (Duration::ZERO, 0);
-        while !is_migrated.load(Ordering::SeqCst) {
-            id += 1;
-            let began = Instant::now();
-            app.execute(&format!(
-                "INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at) VALUES ({id}, 7, 'flash', {id}, now())"
-            ))
-            .await;
-            longest = longest.max(began.elapsed());
-        }
-        (longest, id)
-    };
-    let migrating = async {
-        let url = &app.store_arguments()[3];
-        let mut connection = PgConnection::connect(url).await.expect("Postgres answers");
-        for migration in [
-            include_str!("../../../migrations/0028_order_counts.sql"),
-            include_str!("../../../migrations/0029_older_orders_counted.sql"),
-        ] {
-            let began = Instant::now();
-            let run = format!("BEGIN; {migration}; COMMIT");
-            sqlx::raw_sql(sqlx::AssertSqlSafe(run))
-                .execute(&mut connection)
-                .await
-                .expect("it fits");
-            println!("a migration took {:.2?}", began.elapsed());
-        }
-        is_migrated.store(true, Ordering::SeqCst);
-    };
-    let ((longest, writes), ()) = tokio::join!(writing, migrating);
-    println!("of {writes} writes beside, the longest took {longest:.2?}");
-    let counted: i64 =
-        counts::all(&app.app.stores.pool).await.expect("it answers").of_status.values().sum();
-    assert_eq!(counted, app.number("SELECT count(*) FROM orders").await);
 }
 
 /// Orders of a large database.

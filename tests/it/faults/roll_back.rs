@@ -4,7 +4,6 @@ use flash_sale::base::clock::Clock;
 use flash_sale::sale::audit::Actor;
 use flash_sale::sale::coupon::rules::Change;
 use flash_sale::sale::ids::CouponId;
-use flash_sale::sale::reconcile::runs::AskedBy;
 use private_servers::testing::RedisServer;
 
 use crate::support::process::Process;
@@ -89,7 +88,7 @@ async fn a_comparison_finds_an_older_revision_and_a_repair_has_it_applied() {
     assert_eq!(app.claim(1, coupon).await.status, 202, "nothing has been repaired");
 
     for (done, applied) in [(true, 1), (false, 0)] {
-        let run = app.app.reconciler.ask(AskedBy::Api, true, &Actor::command_line()).await.unwrap();
+        let run = app.repaired().await;
         let repairs: Vec<_> = run.repairs.0.iter().map(|repair| repair.done).collect();
         assert_eq!(repairs, if done { vec![true] } else { vec![] });
         assert_eq!(app.app.coupon_changes.pass().await.unwrap(), applied);

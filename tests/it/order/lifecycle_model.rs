@@ -5,13 +5,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use flash_sale::sale::audit::Actor;
 use flash_sale::sale::claim::outcome::ClaimOutcome;
 use flash_sale::sale::coupon::input::Restock;
 use flash_sale::sale::coupon::rules::Change;
 use flash_sale::sale::ids::CouponId;
 use flash_sale::sale::log::{LoggedClaim, OrderLog};
-use flash_sale::sale::reconcile::runs::AskedBy;
 use flash_sale::worker::{LaneWorker, WorkerSettings, consumer_name};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
@@ -306,12 +304,7 @@ async fn compare(model: &Model, app: &TestApp, coupon: CouponId) -> TestCaseResu
     let live = model.orders.values().filter(|(_, state)| state.is_live()).count();
     prop_assert_eq!(usize::try_from(app.sold(coupon).await), Ok(live), "sold");
 
-    let run = app
-        .app
-        .reconciler
-        .ask(AskedBy::Api, true, &Actor::command_line())
-        .await
-        .expect("both stores answer");
+    let run = app.repaired().await;
     prop_assert_eq!(run.disagreements, Some(0), "{:?}", run.findings);
     prop_assert_eq!(run.repairs.len(), 0);
     Ok(())

@@ -12,5 +12,11 @@ mod repair;
 // The record of comparisons.
 mod runs;
 
+// What has changed, and what has not.
+mod changed;
+
+// One comparison at a time.
+mod turn;
+
 // Metrics, and the numbers of `coupon show`.
 mod numbers;

@@ -5,10 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use flash_sale::sale::audit::Actor;
 use flash_sale::sale::claim::outcome::ClaimOutcome;
 use flash_sale::sale::ids::CouponId;
-use flash_sale::sale::reconcile::runs::AskedBy;
 use serde_json::{Value, json};
 
 use crate::support::{TestApp, eventually, user, write_all};
@@ -144,15 +142,14 @@ async fn sold_is_counted_again_beside_orders_that_are_being_written() {
          UPDATE flash_sales SET sold = sold + 1"
     );
     sqlx::raw_sql(sqlx::AssertSqlSafe(insert)).execute(&mut *other).await.unwrap();
-    let by = Actor::command_line();
-    let repaired = app.app.reconciler.ask(AskedBy::Api, true, &by);
+    let repaired = app.repaired();
     let commit = async {
         let waits = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()";
         eventually("the repair waits", async || app.number(waits).await == 1).await;
         other.commit().await.unwrap();
     };
     let (run, ()) = tokio::join!(repaired, commit);
-    assert!(run.unwrap().repairs[0].done);
+    assert!(run.repairs[0].done);
     assert_eq!(app.number("SELECT sold FROM flash_sales").await, 2);
     app.expect_disagreements();
 }
@@ -194,11 +191,7 @@ async fn repairs_under_load_neither_lose_nor_over_admit() {
     };
     let repairs = async {
         while goes_on() {
-            app.app
-                .reconciler
-                .ask(AskedBy::Api, true, &Actor::command_line())
-                .await
-                .expect("both stores answer");
+            app.repaired().await;
         }
     };
     let (promised, (), ()) = tokio::join!(claims, writes, repairs);

@@ -18,7 +18,7 @@ const OTHER: i64 = 7_340_033_123_458;
 
 /// Columns that may hold a user's number, and its fate at an erasure. A new one belongs here, into the export and into
 /// the erasure.
-const COLUMNS: [(&str, &str); 22] = [
+const COLUMNS: [(&str, &str); 23] = [
     ("audit.actor", "stays: the book names the staff"),
     ("audit.after", "loses notes about the user's payments"),
     ("audit.before", "has none"),
@@ -38,6 +38,7 @@ const COLUMNS: [(&str, &str); 22] = [
     ("recoveries.lost", "loses the user's claims"),
     ("redemption_history.clerk", "stays: tells which clerk has redeemed"),
     ("redemptions.clerk", "stays: tells which clerk has redeemed"),
+    ("sale_readings.codes", "has kinds of findings"),
     ("settings.order_id_check", "tells the key of order ids from others"),
     ("stock_return_history.user_id", "is deleted with the return"),
     ("stock_returns.user_id", "is deleted with the return"),

@@ -18,10 +18,13 @@ use flash_sale::kit::jwt::{Grants, Scope, Tokens};
 use flash_sale::kit::postgres;
 use flash_sale::kit::redis::Redis;
 use flash_sale::sale::Stores;
+use flash_sale::sale::audit::Actor;
 use flash_sale::sale::ids::{CouponId, Lane, UserId};
 use flash_sale::sale::keys::{Keys, LogId, LogLayout};
 use flash_sale::sale::log::{Entry, EntryId, LogState, LoggedClaim};
 use flash_sale::sale::order::counts;
+use flash_sale::sale::reconcile::pass::Asked;
+use flash_sale::sale::reconcile::runs::Run;
 use flash_sale::sale::reconcile::{self, Report};
 use flash_sale::worker::write::WriteReport;
 use flash_sale::worker::{LaneWorker, WorkerSettings, consumer_name};
@@ -320,6 +323,15 @@ impl TestApp {
         if reply.status == 202 { self.finished(reply).await } else { reply }
     }
 
+    /// Record of a comparison with repairs that the command line asks for.
+    pub async fn repaired(&self) -> Run {
+        let by = Actor::command_line();
+        match self.app.reconciler.ask(None, true, &by).await.expect("both stores answer") {
+            Asked::Compared(run) => run,
+            refused => panic!("{refused:?}"),
+        }
+    }
+
     /// The record of a comparison that has taken longer than a request waits, once it has ended.
     pub async fn finished(&self, mut reply: Reply) -> Reply {
         let path = reply.header("location").to_owned();
@@ -559,6 +571,14 @@ impl Place {
                 .expect("Postgres answers");
         let counted = counts::all(pool).await.expect("Postgres answers").of_status;
         assert_eq!(counted, rows.into_iter().collect(), "the running counts are those of the rows");
+        let digests = "SELECT coupon_id, sum(digest)::text FROM (
+                SELECT coupon_id, digest_of_order(status, id, user_id)::numeric AS digest FROM orders
+                UNION ALL SELECT coupon_id, -digest FROM order_counts
+                UNION ALL SELECT coupon_id, -digest FROM order_count_changes) AS digested
+            GROUP BY coupon_id HAVING sum(digest) <> 0";
+        let differ: Vec<(i64, String)> =
+            sqlx::query_as(digests).fetch_all(pool).await.expect("Postgres answers");
+        assert!(differ.is_empty(), "the digests are those of the rows: {differ:?}");
         let mut report = reconcile::check(pool, redis, keys).await.expect("both stores answer");
         if app.stock_returns.pass().await.expect("both stores answer") > 0 {
             let after = reconcile::check(pool, redis, keys).await.expect("both stores answer");

@@ -60,14 +60,15 @@ impl OrderCounts {
         let mut tx = self.pool.begin().await?;
         stock::allow_statements(&mut tx, limits::ORDER_AUDIT_TIMEOUT).await?;
         let wrong = sqlx::query!(
-            "INSERT INTO order_count_changes (coupon_id, status, orders)
-             SELECT $1, status, sum(orders)
-             FROM (SELECT status, count(*) AS orders FROM orders WHERE coupon_id = $1 GROUP BY status
+            "INSERT INTO order_count_changes (coupon_id, status, orders, digest)
+             SELECT $1, status, sum(orders), sum(digest)
+             FROM (SELECT status, count(*) AS orders, sum(digest_of_order(status, id, user_id)) AS digest
+                   FROM orders WHERE coupon_id = $1 GROUP BY status
                    UNION ALL
-                   SELECT status, -orders FROM order_counts WHERE coupon_id = $1
+                   SELECT status, -orders, -digest FROM order_counts WHERE coupon_id = $1
                    UNION ALL
-                   SELECT status, -orders FROM order_count_changes WHERE coupon_id = $1) AS counted
-             GROUP BY status HAVING sum(orders) <> 0
+                   SELECT status, -orders, -digest FROM order_count_changes WHERE coupon_id = $1) AS counted
+             GROUP BY status HAVING sum(orders) <> 0 OR sum(digest) <> 0
              RETURNING status, orders",
             coupon.get(),
         )

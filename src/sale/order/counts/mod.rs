@@ -8,6 +8,9 @@
 //! read by one statement and hence at one moment. So a count is exact at every moment, also while processes of older
 //! versions write, and while no pass runs.
 //!
+//! Beside each count stands a digest of the live orders: the sum of a hash of each, so that two sets can be told apart
+//! without reading either. Comparisons of the stores use it to see whether a sale has changed.
+//!
 //! # Audit
 //!
 //! The same pass counts the orders of one coupon after another (`audit.rs`), and corrects a count that is wrong: a
@@ -19,7 +22,7 @@ mod audit;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use sqlx::PgPool;
+use sqlx::{PgExecutor, PgPool};
 
 use crate::base::limits;
 use crate::base::telemetry::Metrics;
@@ -68,13 +71,14 @@ impl OrderCounts {
             r#"WITH taken AS (
                    DELETE FROM order_count_changes WHERE ctid = ANY(ARRAY(
                        SELECT ctid FROM order_count_changes ORDER BY coupon_id, id LIMIT $1 FOR UPDATE SKIP LOCKED))
-                   RETURNING coupon_id, status, orders),
+                   RETURNING coupon_id, status, orders, digest),
                added AS (
-                   INSERT INTO order_counts AS counted (coupon_id, status, orders)
-                   SELECT coupon_id, status, sum(orders) FROM taken
+                   INSERT INTO order_counts AS counted (coupon_id, status, orders, digest)
+                   SELECT coupon_id, status, sum(orders), sum(digest) FROM taken
                    GROUP BY coupon_id, status ORDER BY coupon_id, status
                    ON CONFLICT ON CONSTRAINT order_counts_once
-                       DO UPDATE SET orders = counted.orders + excluded.orders)
+                       DO UPDATE SET orders = counted.orders + excluded.orders,
+                                     digest = counted.digest + excluded.digest)
                SELECT count(*) AS "count!" FROM taken"#,
             limits::ORDER_COUNTS_BATCH,
         )
@@ -98,6 +102,45 @@ pub async fn of_coupon(pool: &PgPool, coupon: CouponId) -> sqlx::Result<BTreeMap
     .fetch_all(pool)
     .await?;
     Ok(rows.into_iter().map(|row| (row.status, row.orders)).collect())
+}
+
+/// The live orders of a sale by its running counts, and its units, of one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LiveOrders {
+    /// Live orders.
+    pub orders: i64,
+    /// Their digest: the sum of a hash of each.
+    pub digest: String,
+    /// Units on offer.
+    pub total: i64,
+    /// Units sold, by the sale's own count.
+    pub sold: i64,
+}
+
+/// The live orders of these flash coupons, all at one moment.
+pub async fn live(
+    executor: impl PgExecutor<'_>,
+    coupons: &[CouponId],
+) -> sqlx::Result<HashMap<CouponId, LiveOrders>> {
+    let coupons: Vec<i64> = coupons.iter().map(|coupon| coupon.get()).collect();
+    let rows = sqlx::query!(
+        r#"SELECT sale.coupon_id AS "coupon: CouponId", total, sold, orders AS "orders!", digest AS "digest!"
+           FROM flash_sales AS sale CROSS JOIN LATERAL (
+               SELECT coalesce(sum(orders), 0)::bigint AS orders, coalesce(sum(digest), 0)::text AS digest
+               FROM (SELECT status, orders, digest FROM order_counts WHERE coupon_id = sale.coupon_id
+                     UNION ALL
+                     SELECT status, orders, digest FROM order_count_changes WHERE coupon_id = sale.coupon_id) AS counted
+               WHERE is_live(status)) AS live
+           WHERE sale.coupon_id = ANY($1)"#,
+        &coupons,
+    )
+    .fetch_all(executor)
+    .await?;
+    let live = rows.into_iter().map(|row| {
+        let (orders, digest, total, sold) = (row.orders, row.digest, row.total, row.sold);
+        (row.coupon, LiveOrders { orders, digest, total, sold })
+    });
+    Ok(live.collect())
 }
 
 /// Count of every order that there has been, at one moment.

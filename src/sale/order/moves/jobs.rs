@@ -121,6 +121,28 @@ pub(in crate::sale) async fn open_page(
     .await
 }
 
+/// Jobs that go on.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(in crate::sale) struct Going {
+    /// Number of jobs.
+    pub(in crate::sale) jobs: i64,
+    /// Age of the oldest one, in seconds; 0 if there is none.
+    pub(in crate::sale) oldest_seconds: f64,
+}
+
+/// Number and age of the jobs that go on.
+pub(in crate::sale) async fn going(pool: &PgPool) -> sqlx::Result<Going> {
+    sqlx::query_as!(
+        Going,
+        r#"SELECT count(*) AS "jobs!",
+                  coalesce(extract(epoch FROM clock_timestamp() - min(created_at)), 0)::double precision
+                      AS "oldest_seconds!"
+           FROM jobs WHERE finished_at IS NULL"#
+    )
+    .fetch_one(pool)
+    .await
+}
+
 /// Orders that wait for this job, first claim first, without postponed ones.
 pub(in crate::sale) async fn orders_of(
     pool: &PgPool,

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use sqlx::{Connection, PgConnection};
 
 use super::for_buyers::bad_reasons;
+use crate::support::process::Process;
 use crate::support::{Reply, TestApp, bounded, eventually};
 
 async fn ask(app: &TestApp, coupon: CouponId, key: &str) -> Reply {
@@ -91,7 +92,7 @@ async fn a_repeated_request_finds_its_job_and_cancels_nothing_more() {
     );
 }
 
-/// The pass of one process is dropped between two batches, as if the process had been killed; another one goes on.
+/// A process is killed in its second batch; another one goes on.
 #[tokio::test]
 async fn a_job_survives_the_death_of_its_process_and_counts_each_order_once() {
     let app = TestApp::start().await;
@@ -118,28 +119,33 @@ async fn a_job_survives_the_death_of_its_process_and_counts_each_order_once() {
         .execute(&mut *locked)
         .await
         .expect("Postgres locks it");
-    let dying = app.another_instance().await;
-    let waits = eventually("the second batch waits", async || {
-        let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'
-                       AND datname = current_database() AND query LIKE '%WITH these AS%'";
-        app.number(waiting).await == 1
-    });
-    tokio::select! {
-        ended = dying.cancellations.pass() => panic!("the pass has ended: {ended:?}"),
-        () = waits => {}
-    }
+    let mut dying = Process::serve(&app, &["--roles", "worker"]);
+    let waiting = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'
+                   AND datname = current_database() AND query LIKE '%WITH these AS%'";
+    eventually("the second batch waits", async || app.number(waiting).await == 1).await;
+    dying.kill();
+    dying.ended().await;
     locked.rollback().await.expect("Postgres answers");
+    // Postgres notices that its client has gone when it asks for the next statement, and rolls the batch back.
+    let left = "SELECT count(*) FROM pg_stat_activity
+                WHERE datname = current_database() AND query LIKE 'WITH these AS%'";
+    eventually("the second batch is rolled back", async || app.number(left).await == 0).await;
     let cancelled = "SELECT count(*) FROM orders WHERE status = 'cancelled'";
     assert_eq!(app.number(cancelled).await, CANCELLATIONS_BATCH, "one batch, whole");
     assert_eq!(job(&app, &id).await["cancelled"], CANCELLATIONS_BATCH);
 
-    let rest = usize::try_from(CANCELLATIONS_BATCH + 1).expect("a small number");
-    assert_eq!(app.cancel_for_jobs().await, rest, "in one run of another process");
-    let done = job(&app, &id).await;
-    assert_eq!((&done["cancelled"], done["finished_at"].is_string()), (&json!(orders), true));
+    let mut another = Process::serve(&app, &["--roles", "worker"]);
+    eventually("the other process ends the job", async || {
+        job(&app, &id).await["finished_at"].is_string()
+    })
+    .await;
+    assert_eq!(job(&app, &id).await["cancelled"], orders);
     assert_eq!(app.sold(coupon).await, 0);
-    assert_eq!(i64::try_from(app.give_back().await).expect("a small number"), orders);
-    assert_eq!(app.stock(coupon).await, orders, "each unit is back once");
+    eventually("each unit is back", async || app.stock(coupon).await == orders).await;
+    another.assert_stops().await;
+    assert_eq!(app.number(cancelled).await, orders);
+    assert_eq!(app.number("SELECT count(*) FROM stock_returns").await, orders, "each unit once");
+    assert_eq!(app.stock(coupon).await, orders);
 }
 
 /// Two processes work on the same job at the same moment, while the buyers pay.

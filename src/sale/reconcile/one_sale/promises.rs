@@ -11,13 +11,14 @@
 
 use std::collections::HashMap;
 
-use super::{Check, Digest, Disagreement, rows};
+use super::{Digest, rows};
 use crate::sale::Failure;
 use crate::sale::buyers;
 use crate::sale::ids::{CouponId, OrderId, UserId};
 use crate::sale::order::dead_letter;
 use crate::sale::order::give_back::stock_returns;
 use crate::sale::order::live;
+use crate::sale::reconcile::{Check, Disagreement};
 
 /// Elements read at a time; more would hold up all other clients.
 const PAGE: usize = 1_000;
@@ -27,6 +28,8 @@ pub(super) struct Promises {
     pub live_orders: usize,
     pub in_review: usize,
     pub identical: bool,
+    /// Digest of the live orders, by the running counts.
+    pub digest: String,
 }
 
 /// Buyers without a live order.
@@ -65,7 +68,7 @@ impl Check<'_> {
             in_review = self.buyers_without_order(coupon, found).await?;
             self.orders_without_buyer(coupon, found).await?;
         }
-        Ok(Promises { live_orders, in_review, identical })
+        Ok(Promises { live_orders, in_review, identical, digest: units.digest })
     }
 
     /// Returns the buyers whose order is an open dead letter.

@@ -8,6 +8,7 @@ use sqlx::PgPool;
 
 use crate::sale::coupon::model::CouponState;
 use crate::sale::ids::{CouponId, OrderId, UserId};
+use crate::sale::order::counts::{self, LiveOrders};
 use crate::sale::order::live;
 
 /// A sale in Postgres.
@@ -38,31 +39,22 @@ pub async fn terms(pool: &PgPool, coupon: CouponId) -> sqlx::Result<Option<Terms
     .await
 }
 
-/// Units of a sale, as Postgres counts them.
-pub struct Units {
-    pub total: i64,
-    pub sold: i64,
-}
-
-/// Tells `each` about every live order of a flash coupon; all of them, and the units, are of one moment.
+/// Tells `each` about every live order of a flash coupon; all of them, the units and the running counts are of one
+/// moment.
 pub async fn each_live(
     pool: &PgPool,
     coupon: CouponId,
     mut each: impl FnMut(UserId, OrderId),
-) -> sqlx::Result<Units> {
+) -> sqlx::Result<LiveOrders> {
     let mut snapshot = pool.begin_with(live::SNAPSHOT).await?;
-    let query = sqlx::query_as!(
-        Units,
-        "SELECT total, sold FROM flash_sales WHERE coupon_id = $1",
-        coupon.get(),
-    );
-    let units = query.fetch_one(&mut *snapshot).await?;
+    let counted = counts::live(&mut *snapshot, &[coupon]).await?.remove(&coupon);
+    let counted = counted.ok_or(sqlx::Error::RowNotFound)?;
     let mut after = None;
     loop {
         let page = live::live_page(&mut *snapshot, coupon, after, live::SNAPSHOT_PAGE).await?;
         let Some((last, _)) = page.last() else {
             snapshot.rollback().await?;
-            return Ok(units);
+            return Ok(counted);
         };
         after = Some(*last);
         page.into_iter().for_each(|(user, order)| each(user, order));

@@ -1,0 +1,127 @@
+//! One comparison at a time, of all processes: the next one waits, is refused, or takes over from a process that died.
+
+use std::time::Duration;
+
+use flash_sale::sale::audit::Actor;
+use flash_sale::sale::reconcile::pass::Asked;
+use serde_json::json;
+use sqlx::{Postgres, Transaction};
+
+use crate::support::process::{Process, flash_sale};
+use crate::support::{TestApp, eventually};
+
+/// The connection that holds the turn.
+const HOLDER: &str = "SELECT count(*) FROM pg_locks JOIN pg_database ON pg_database.oid = database
+    WHERE locktype = 'advisory' AND granted AND datname = current_database()
+      AND (classid::bigint << 32 | objid::bigint) = x'00636f6d70617265'::bigint";
+
+/// Holds each comparison at its first look at the sales.
+async fn hold_comparisons(app: &TestApp) -> Transaction<'static, Postgres> {
+    let mut held = app.app.stores.pool.begin().await.expect("Postgres answers");
+    let lock = "SET LOCAL idle_in_transaction_session_timeout = 0; LOCK TABLE flash_sales";
+    sqlx::raw_sql(lock).execute(&mut *held).await.expect("Postgres answers");
+    held
+}
+
+async fn has_begun(app: &TestApp) {
+    eventually("a comparison holds the turn and waits", async || {
+        let waiting = "SELECT count(*) FROM pg_stat_activity
+            WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE 'SELECT%flash_sales%'";
+        app.number(HOLDER).await == 1 && app.number(waiting).await == 1
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_second_of_two_processes_is_told_that_a_comparison_runs() {
+    let app = TestApp::start().await;
+    app.create_flash(5).await;
+    let another = app.another_instance().await;
+    let held = hold_comparisons(&app).await;
+    let by = Actor::command_line();
+    let first = another.reconciler.ask(None, false, &by);
+    let others = async {
+        has_begun(&app).await;
+        let body = json!({"repair": false});
+        let refused = app.post("/v1/reconcile", &app.admin_token(), &body).await;
+        assert_eq!(refused.refusal(), (409, "comparison_running"));
+        let run = app.number("SELECT id FROM reconcile_runs").await;
+        let detail = refused.text("detail");
+        assert!(detail.contains(&format!("comparison {run} ")), "{detail}");
+        // The worker's own, which is long due.
+        app.execute("UPDATE reconcile_runs SET started_at = started_at - interval '1 day'").await;
+        app.app.reconciler.pass(Duration::from_secs(60)).await.expect("Postgres answers");
+        assert_eq!(app.number("SELECT count(*) FROM reconcile_runs").await, 1);
+        assert_eq!(app.number(HOLDER).await, 1);
+        held.rollback().await.expect("Postgres answers");
+    };
+    let (first, ()) = tokio::join!(first, others);
+    assert!(matches!(first, Ok(Asked::Compared(run)) if run.disagreements == Some(0)));
+    assert_eq!(app.compare(false).await.status, 200);
+}
+
+#[tokio::test]
+async fn the_command_line_waits_for_the_comparison_before_it() {
+    let app = TestApp::start().await;
+    app.create_flash(5).await;
+    let held = hold_comparisons(&app).await;
+    let by = Actor::command_line();
+    let first = app.app.reconciler.ask(None, false, &by);
+    let second = async {
+        has_begun(&app).await;
+        let mut command = flash_sale(&["reconcile"]);
+        command.args(app.store_arguments());
+        let mut process = Process::spawn(command);
+        eventually("the second one asks for the turn", async || {
+            let asking = "SELECT count(*) FROM pg_stat_activity
+                WHERE datname = current_database() AND query = 'ROLLBACK' AND state = 'idle'";
+            app.number(asking).await > 0
+        })
+        .await;
+        assert_eq!(app.number("SELECT count(*) FROM reconcile_runs").await, 1);
+        held.rollback().await.expect("Postgres answers");
+        assert!(process.ended().await.success());
+    };
+    let (first, ()) = tokio::join!(first, second);
+    assert!(matches!(first, Ok(Asked::Compared(_))));
+    let apart = "SELECT count(*) FROM reconcile_runs AS one JOIN reconcile_runs AS next
+        ON next.id > one.id AND next.started_at > one.finished_at";
+    assert_eq!(app.number(apart).await, 1, "the second began after the end of the first");
+}
+
+#[tokio::test]
+async fn a_killed_process_frees_the_turn() {
+    let app = TestApp::start().await;
+    app.create_flash(5).await;
+    let held = hold_comparisons(&app).await;
+    let mut command = flash_sale(&["reconcile"]);
+    command.args(app.store_arguments());
+    let mut process = Process::spawn(command);
+    has_begun(&app).await;
+    process.kill();
+    eventually("the turn is free", async || app.number(HOLDER).await == 0).await;
+    held.rollback().await.expect("Postgres answers");
+    assert_eq!(app.compare(false).await.body["disagreements"], json!(0));
+    let unfinished = "SELECT count(*) FROM reconcile_runs WHERE finished_at IS NULL";
+    assert_eq!(app.number(unfinished).await, 1, "the killed one has no end on record");
+}
+
+#[tokio::test]
+async fn a_comparison_that_has_lost_its_turn_breaks_off() {
+    let app = TestApp::start().await;
+    app.create_flash(5).await;
+    let held = hold_comparisons(&app).await;
+    let by = Actor::command_line();
+    let compared = app.app.reconciler.ask(None, false, &by);
+    let cut = async {
+        has_begun(&app).await;
+        // As Postgres does with one that is silent.
+        let end = HOLDER.replace("count(*)", "count(pg_terminate_backend(pid))");
+        assert_eq!(app.number(&end).await, 1);
+        let failed = "SELECT count(*) FROM reconcile_runs WHERE failure IS NOT NULL";
+        eventually("the failure is on record", async || app.number(failed).await == 1).await;
+        held.rollback().await.expect("Postgres answers");
+    };
+    let (compared, ()) = tokio::join!(compared, cut);
+    assert!(compared.is_err(), "{compared:?}");
+}
