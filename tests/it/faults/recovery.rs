@@ -251,6 +251,30 @@ async fn two_recoveries_build_a_sale_once() {
     sells_the_rest(&app, coupon, 1..=6).await;
 }
 
+/// A worker keeps the lanes, and no claim tells it of the loss.
+#[tokio::test]
+async fn a_sale_that_only_a_process_without_the_lanes_finds_lost_is_built_again() {
+    let (_server, app) = start(&[]).await;
+    let coupon = app.create_flash(10).await;
+    let _worker = Process::serve(&app, &["--roles", "worker"]);
+    let keepers = "SELECT count(*) FROM lane_keeper WHERE until > now()";
+    eventually("the worker keeps the lanes", async || app.number(keepers).await == 1).await;
+    sell(&app, coupon, 1..=4).await;
+    let written = async || app.number("SELECT count(*) FROM orders").await == 4;
+    eventually("the orders are written", written).await;
+    let shard = app.keys().shards(coupon, 0).name(0).to_owned();
+    let _: i64 = app.redis(&["DEL", &shard]).await;
+    eventually("the sale is built again", async || {
+        let (status, _) = code(&app, 5, coupon).await;
+        keep(&app).await;
+        status == 202
+    })
+    .await;
+    let reason = "SELECT count(*) FROM recoveries WHERE reason = 'Redis has lost a sale'";
+    assert_eq!(app.number(reason).await, 1);
+    sells_the_rest(&app, coupon, 1..=5).await;
+}
+
 /// From now on Redis has the data of its SAVE.
 pub async fn go_back(server: &mut RedisServer, app: &TestApp, coupon: CouponId) {
     server.kill();
