@@ -92,7 +92,8 @@ impl Keeper {
         *self.looked_at.lock().expect("no holder of this lock panics") = Some(Instant::now());
     }
 
-    /// Looks at all lanes, and recovers those that are closed. Does nothing while another process keeps the lanes.
+    /// Looks at all lanes, and recovers those that are closed. While another process keeps the lanes, looks only at the sales
+    /// that claims of this process have found lost.
     ///
     /// # Errors
     ///
@@ -112,7 +113,8 @@ impl Keeper {
             self.lanes.note_recovery_time(time);
         }
         if !table::keep(pool, &self.process, limits::KEEPER_TIME).await? {
-            return Ok(());
+            // The keeper hears of no claim but its own. It recovers what is closed here.
+            return if suspected { self.look_at_sales(&mut stored).await } else { Ok(()) };
         }
         let lanes = installation::read(pool).await?.lanes;
         if usize::try_from(lanes).is_ok_and(|lanes| lanes > stored.len()) {

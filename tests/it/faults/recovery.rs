@@ -1,6 +1,6 @@
 //! A Redis that lost data: each lane is closed, built anew from Postgres, and opened, without an operator.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use flash_sale::base::clock::Clock;
 use flash_sale::sale::ids::CouponId;
@@ -175,6 +175,57 @@ async fn a_closed_order_comes_back_by_no_recovery() {
     sells_the_rest(&app, coupon, 1..=3).await;
 }
 
+/// The buyer of a cancelled order is in an older Redis again.
+#[tokio::test]
+async fn a_unit_that_came_back_in_the_lost_time_comes_back_again() {
+    let (mut server, app) = start(&[]).await;
+    let coupon = app.create_flash(10).await;
+    sell(&app, coupon, 1..=4).await;
+    app.write_orders().await;
+    keep(&app).await;
+    let _: String = app.redis(&["SAVE"]).await;
+    let order = app.number("SELECT id FROM orders WHERE user_id = 4").await;
+    let path = format!("/v1/orders/{order}/cancel");
+    assert_eq!(app.post(&path, &app.token(4), &serde_json::json!({})).await.status, 200);
+    app.app.stock_returns.pass().await.expect("both stores answer");
+    assert_eq!(app.buyers(coupon).await.len(), 3);
+
+    go_back(&mut server, &app, coupon).await;
+    assert_eq!(app.buyers(coupon).await.len(), 4);
+    app.recover().await;
+    app.app.stock_returns.pass().await.expect("both stores answer");
+    assert_eq!(
+        app.number("SELECT sales_kept FROM recoveries WHERE opened_at IS NOT NULL").await,
+        1
+    );
+    sells_the_rest(&app, coupon, 1..=3).await;
+}
+
+#[tokio::test]
+async fn a_recoverer_that_slept_switches_no_sale() {
+    let (_server, app) = start(&[]).await;
+    let coupon = app.create_flash(10).await;
+    sell(&app, coupon, 1..=4).await;
+    app.write_orders().await;
+    let (lane, sale) = (app.keys().lane(coupon.lane()), app.keys().coupon(coupon));
+    let contents = async || app.redis::<BTreeMap<String, String>>(&["HGETALL", &sale]).await;
+    let before = contents().await;
+    let switch = async |epoch: &str| {
+        let script = include_str!("../../../lua/switch_sale.lua");
+        let built = ["0", "1", "10", "10", "active", "a load", "1", "1@6", ""];
+        let words = ["EVAL", script, "2", lane.as_str(), sale.as_str(), epoch];
+        app.redis::<(String, String)>(&[words.as_slice(), &built].concat()).await.0
+    };
+    assert_eq!(switch("1").await, "FENCED", "the lane is open");
+    let _: i64 = app.redis(&["HSET", &lane, "epoch", "7", "state", "recovering"]).await;
+    for epoch in ["6", "8"] {
+        assert_eq!(switch(epoch).await, "FENCED", "{epoch}");
+    }
+    assert_eq!(contents().await, before);
+    let _: i64 = app.redis(&["HSET", &lane, "epoch", "1", "state", "open"]).await;
+    sells_the_rest(&app, coupon, 1..=4).await;
+}
+
 #[tokio::test]
 async fn two_recoveries_build_a_sale_once() {
     let (_server, app) = start(&[]).await;
@@ -198,6 +249,30 @@ async fn two_recoveries_build_a_sale_once() {
     })
     .await;
     sells_the_rest(&app, coupon, 1..=6).await;
+}
+
+/// A worker keeps the lanes, and no claim tells it of the loss.
+#[tokio::test]
+async fn a_sale_that_only_a_process_without_the_lanes_finds_lost_is_built_again() {
+    let (_server, app) = start(&[]).await;
+    let coupon = app.create_flash(10).await;
+    let _worker = Process::serve(&app, &["--roles", "worker"]);
+    let keepers = "SELECT count(*) FROM lane_keeper WHERE until > now()";
+    eventually("the worker keeps the lanes", async || app.number(keepers).await == 1).await;
+    sell(&app, coupon, 1..=4).await;
+    let written = async || app.number("SELECT count(*) FROM orders").await == 4;
+    eventually("the orders are written", written).await;
+    let shard = app.keys().shards(coupon, 0).name(0).to_owned();
+    let _: i64 = app.redis(&["DEL", &shard]).await;
+    eventually("the sale is built again", async || {
+        let (status, _) = code(&app, 5, coupon).await;
+        keep(&app).await;
+        status == 202
+    })
+    .await;
+    let reason = "SELECT count(*) FROM recoveries WHERE reason = 'Redis has lost a sale'";
+    assert_eq!(app.number(reason).await, 1);
+    sells_the_rest(&app, coupon, 1..=5).await;
 }
 
 /// From now on Redis has the data of its SAVE.

@@ -10,9 +10,16 @@
 //!   of the lane after the loss. A life that was paused or cut off at that time could hand in only afterwards; it counts
 //!   as ended in time if it ended within five seconds of the end of that silence.
 //!
+//! * The durability of the sale does not keep it: a replica has each claim of a sale at `replica` before the answer, so the
+//!   data of a replica are no excuse. A Redis that syncs once a second takes no sale at `fsync`, so nothing excuses the
+//!   loss of a promise of such a sale.
+//!
 //! Each process that told the order counts, because an `already_claimed` is a promise, too.
 
-use crate::facts::{Event, Evidence, Loss, Ms};
+use flash_sale::base::durability::Level;
+
+use crate::facts::{Event, Evidence, Loss, Ms, Op, Outcome};
+use crate::plan::Sync;
 
 /// Time that a living process may take to hand in what it has promised, once it can.
 const HAND_IN_MS: Ms = 5_000;
@@ -30,7 +37,8 @@ pub fn excuse(evidence: &Evidence, order: i64) -> Excuse {
     let told: Vec<&Event> =
         evidence.history.iter().filter(|event| event.promised() == Some(order)).collect();
     let mut why = "no loss of data explains it".to_owned();
-    for loss in &evidence.losses {
+    let excusing = evidence.losses.iter().filter(|loss| !is_kept(evidence, &told, loss));
+    for loss in excusing {
         let in_time =
             |event: &&Event| event.completed >= loss.kept_until && event.invoked <= loss.lost_at;
         if !told.iter().any(in_time) {
@@ -48,6 +56,38 @@ pub fn excuse(evidence: &Evidence, order: i64) -> Excuse {
         }
     }
     Excuse::None(why)
+}
+
+/// Whether the comparison finds no more orders missing than a loss of data has cost: lanes that went back promise from the
+/// noted number on, so orders lost with their process stay counted. A claim without an answer may be among them.
+pub fn are_counted(evidence: &Evidence, lost: usize) -> bool {
+    let missing: i64 = evidence.disagreements.iter().filter_map(|text| missing(text)).sum();
+    let of_loss = |event: &&Event| {
+        let is_hit =
+            |loss: &Loss| event.completed >= loss.kept_until && event.invoked <= loss.lost_at;
+        event.op == Op::Claim
+            && event.outcome == Outcome::Unknown
+            && evidence.losses.iter().any(is_hit)
+    };
+    let unknown = evidence.history.iter().filter(of_loss).count();
+    usize::try_from(missing).is_ok_and(|missing| missing <= lost + unknown)
+}
+
+/// Orders that this disagreement misses; `None` for another one.
+pub fn missing(disagreement: &str) -> Option<i64> {
+    let counts = disagreement.strip_prefix("DISAGREE acknowledged_unwritten: lane ")?;
+    let mut numbers = counts.split_whitespace().filter_map(|word| word.parse::<i64>().ok());
+    Some(numbers.next()? - numbers.next()?)
+}
+
+/// Whether the durability of the sale keeps its promises through this loss.
+fn is_kept(evidence: &Evidence, told: &[&Event], loss: &Loss) -> bool {
+    let of = |event: &&Event| evidence.sales.iter().find(|sale| sale.coupon == event.coupon);
+    match told.first().and_then(of).and_then(|sale| sale.level) {
+        Some(Level::Replica(_)) => loss.is_of_replica,
+        Some(Level::Fsync) => evidence.plan.sync == Sync::EverySecond,
+        _ => false,
+    }
 }
 
 /// The first opening of any lane after a loss; the end of time if there is none.

@@ -3,7 +3,8 @@
 //! # What is excused
 //!
 //! A loss of data in Redis may cost a promise in one case only: the process that promised it has ended, too, before it
-//! could hand in its receipt (`excuse.rs`). Such promises are counted and printed, never passed over.
+//! could hand in its receipt (`excuse.rs`). Such promises are counted and printed, never passed over. The comparison of the
+//! service may miss as many.
 //!
 //! A promise may be a dead letter only if its unit can have been given to another user: after a loss of data, by a Redis
 //! that went on selling from older data, or because a process could not hand in what it had promised. Otherwise each
@@ -36,11 +37,13 @@ use crate::facts::Evidence;
 pub fn check(evidence: &Evidence) -> Verdict {
     let mut verdict = Verdict::default();
     promises::check(evidence, &mut verdict);
+    let is_excused = excuse::are_counted(evidence, verdict.lost_with_process.len());
     let broken = &mut verdict.broken;
     units::check(evidence, broken);
     log::check(evidence, broken);
     sold_out::check(evidence, broken);
-    let mishaps = evidence.mishaps.iter().chain(&evidence.disagreements);
+    let told = |text: &&String| !(is_excused && excuse::missing(text).is_some());
+    let mishaps = evidence.mishaps.iter().chain(evidence.disagreements.iter().filter(told));
     broken.extend(mishaps.map(|detail| Broken { invariant: "rest", detail: detail.clone() }));
     verdict.broken.sort_by_key(|broken| broken.invariant);
     verdict

@@ -2,12 +2,13 @@
 //!
 //! An answer "sold out" is believed if at some moment, from one memory's time before the question to the answer, as many
 //! claims may have held a unit as there were units. The count is an upper bound: a claim may hold its unit from its
-//! user's first question on, until its unit was seen to be back.
+//! user's first question on, until its unit was seen to be back. While a Redis that went back within one life has not been
+//! recovered, an answer tells of its older data, so the moments since then count, too.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::verdict::{Broken, POISON_ORDERS_MAX};
-use crate::facts::{Event, Evidence, Ms, Op, Outcome};
+use crate::facts::{Event, Evidence, LaneFacts, Loss, Ms, Op, Outcome};
 
 /// Time for which a process believes "sold out" (`--sold-out-memory-ms`), with a second for a late reader.
 const MEMORY_MS: Ms = 2_000;
@@ -25,7 +26,7 @@ pub fn check(evidence: &Evidence, broken: &mut Vec<Broken>) {
         }
         let holders = holders(evidence, sale.coupon);
         for event in answers {
-            let from = event.invoked - MEMORY_MS;
+            let from = oldest_data(evidence, event) - MEMORY_MS;
             let total = least_total(evidence, sale.coupon, sale.first_total, from);
             let held = most_at_a_time(&holders, from, event.completed);
             if held < total {
@@ -38,6 +39,26 @@ pub fn check(evidence: &Evidence, broken: &mut Vec<Broken>) {
             }
         }
     }
+}
+
+/// The moment that the answer tells of: that of the question, or that of older data which Redis went on with.
+fn oldest_data(evidence: &Evidence, event: &Event) -> Ms {
+    let went_on = |loss: &&Loss| {
+        let is_after = loss.back_at <= event.completed;
+        loss.sells_on && is_after && event.invoked <= last_opening(evidence, loss)
+    };
+    let older = evidence.losses.iter().filter(went_on).map(|loss| loss.kept_until);
+    older.chain([event.invoked]).min().unwrap_or(event.invoked)
+}
+
+/// Time by which all lanes have been opened after a loss; the end of time if one has not.
+fn last_opening(evidence: &Evidence, loss: &Loss) -> Ms {
+    let first_of = |lane: &LaneFacts| {
+        let of_lane = evidence.recoveries.iter().filter(|recovery| recovery.lane == lane.lane);
+        let opened = of_lane.filter_map(|recovery| recovery.opened);
+        opened.filter(|opened| *opened > loss.back_at).min().unwrap_or(Ms::MAX)
+    };
+    evidence.lanes.iter().map(first_of).max().unwrap_or(Ms::MAX)
 }
 
 /// Units on offer that Redis has had for certain at this time. A loss that came later than a change may have undone it.

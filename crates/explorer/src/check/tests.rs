@@ -1,8 +1,10 @@
 //! For each invariant made-up facts that break it; and facts beside them that don't.
 
+use flash_sale::base::durability::Level;
+
 use super::*;
 use crate::facts::*;
-use crate::plan::{Act, Fault, Plan, generate};
+use crate::plan::{Act, Fault, Plan, Sync, generate};
 
 const COUPON: i64 = 2_048;
 const ORDER: i64 = POISON_ORDERS_MAX + 1;
@@ -34,7 +36,14 @@ fn letter(user: i64, order: i64) -> Letter {
 }
 
 fn loss() -> Loss {
-    Loss { fault: "flush-all", kept_until: 50, lost_at: 500, back_at: 510, sells_on: true }
+    Loss {
+        fault: "flush-all",
+        kept_until: 50,
+        lost_at: 500,
+        back_at: 510,
+        sells_on: true,
+        is_of_replica: false,
+    }
 }
 
 fn life(place: usize, ended: Option<Ms>) -> Life {
@@ -48,7 +57,14 @@ fn opened(at: Ms) -> RecoveryRow {
 /// A sale of two units: user 1 has an order, the other unit is left.
 fn sound() -> Evidence {
     let redis = RedisSale { total: 2, stock: 1, shards_missing: 0, buyers: [(1, ORDER)].into() };
-    let sale = SaleFacts { coupon: COUPON, first_total: 2, total: 2, sold: 1, redis: Some(redis) };
+    let sale = SaleFacts {
+        coupon: COUPON,
+        first_total: 2,
+        level: None,
+        total: 2,
+        sold: 1,
+        redis: Some(redis),
+    };
     Evidence {
         history: vec![claim(1, 100, Outcome::Ok(ORDER))],
         told_last: vec![(1, COUPON, Some(ORDER))],
@@ -195,6 +211,38 @@ fn i5_a_letter_needs_a_loss_after_which_its_unit_can_have_been_sold() {
 }
 
 #[test]
+fn i5_a_letter_that_an_operator_made_an_order_of_needs_a_cause_as_well() {
+    let mut evidence = sound();
+    evidence.letters.push(Letter { is_open: false, ..letter(1, ORDER) });
+    assert_breaks(&evidence, &["I5"]);
+    evidence.losses.push(loss());
+    assert_breaks(&evidence, &[]);
+}
+
+#[test]
+fn i5_a_loss_excuses_nothing_that_the_durability_of_the_sale_keeps() {
+    let broken = |level: Option<Level>, sync: Sync, is_of_replica: bool| {
+        let mut evidence = lost();
+        evidence.losses.push(Loss { is_of_replica, ..loss() });
+        evidence.recoveries.push(opened(900));
+        evidence.lives[0] = life(0, Some(400));
+        evidence.sales[0].level = level;
+        evidence.plan.sync = sync;
+        !check(&evidence).holds()
+    };
+    let replica = Some(Level::Replica(1));
+    assert!(broken(replica, Sync::Always, true));
+    assert!(!broken(replica, Sync::Always, false), "the replica was not promoted");
+    assert!(!broken(None, Sync::Always, true));
+    assert!(broken(Some(Level::Fsync), Sync::EverySecond, false));
+    assert!(
+        !broken(Some(Level::Fsync), Sync::Always, false),
+        "the file was cut back behind its sync"
+    );
+    assert!(!broken(None, Sync::EverySecond, false));
+}
+
+#[test]
 fn i5_superseded_needs_a_newer_order_of_the_same_user() {
     let mut evidence = sound();
     evidence.history.insert(0, claim(1, 50, Outcome::Ok(ORDER - 1)));
@@ -228,6 +276,27 @@ fn i5_a_promise_is_lost_only_with_redis_and_its_process() {
     assert!(!excused(Some(1_000), loss()), "its process could hand in");
     assert!(!excused(Some(400), Loss { kept_until: 200, ..loss() }), "Redis had it");
     assert!(!excused(Some(400), Loss { lost_at: 90, ..loss() }), "lost before it was asked");
+}
+
+#[test]
+fn the_comparison_may_miss_what_was_lost_and_no_more() {
+    let mut evidence = lost();
+    evidence.losses.push(loss());
+    evidence.recoveries.push(opened(900));
+    evidence.lives[0] = life(0, Some(400));
+    let only = |rows: i64| {
+        format!(
+            "DISAGREE acknowledged_unwritten: lane 0: 5 orders of the order log were acknowledged, but only {rows} are rows or dead letters. The others are lost"
+        )
+    };
+    evidence.disagreements.push(only(4));
+    assert_breaks(&evidence, &[]);
+    evidence.disagreements[0] = only(3);
+    assert_breaks(&evidence, &["rest"]);
+    evidence.history.push(claim(2, 450, Outcome::Unknown));
+    assert_breaks(&evidence, &[]);
+    evidence.history[1].invoked = 501;
+    assert_breaks(&evidence, &["rest"]);
 }
 
 #[test]
@@ -338,6 +407,25 @@ fn i11_sold_out_is_told_only_when_all_units_may_be_held() {
     assert_breaks(&evidence, &[]);
     // And longer ago than a process remembers.
     evidence.history[1] = told_sold_out(5_000);
+    assert_breaks(&evidence, &["I11"]);
+}
+
+#[test]
+fn i11_a_redis_that_went_back_tells_of_its_older_data_until_it_is_recovered() {
+    let mut evidence = sound();
+    evidence.history.push(claim(2, 150, Outcome::Ok(ORDER + 1)));
+    evidence.rows.push(Row { is_live: false, ..row(2, ORDER + 1) });
+    evidence.returns = vec![Return { order: ORDER + 1, coupon: COUPON, user: 2, done: Some(390) }];
+    evidence.history.push(told_sold_out(5_000));
+    assert_breaks(&evidence, &["I11"]);
+    evidence.losses.push(Loss { kept_until: 350, lost_at: 4_950, back_at: 4_940, ..loss() });
+    assert_breaks(&evidence, &[]);
+    evidence.recoveries.push(opened(5_400));
+    assert_breaks(&evidence, &[]);
+    evidence.recoveries[0].opened = Some(4_980);
+    assert_breaks(&evidence, &["I11"]);
+    evidence.losses[0].sells_on = false;
+    evidence.recoveries.clear();
     assert_breaks(&evidence, &["I11"]);
 }
 

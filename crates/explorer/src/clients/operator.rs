@@ -6,13 +6,14 @@ use std::time::Duration;
 use anyhow::bail;
 use chrono::TimeDelta;
 use flash_sale::base::clock::Clock;
+use flash_sale::base::durability::Level;
 use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
 use super::http::{Answer, Http};
 use crate::facts::Change;
-use crate::plan::{APIS, Deed, DeedAt, Plan};
+use crate::plan::{APIS, Deed, DeedAt, Plan, SalePlan};
 use crate::world::Installation;
 
 /// Pause before the operator asks again.
@@ -27,6 +28,8 @@ pub struct Created {
     pub coupon: i64,
     /// Units on offer at first.
     pub total: i64,
+    /// Durability that the sale was created with; `None` for that of the service.
+    pub level: Option<Level>,
 }
 
 /// Changes sales.
@@ -42,11 +45,12 @@ impl Operator {
         Self { installation: installation.clone(), http: http.clone(), changes: Vec::new() }
     }
 
-    /// Creates a sale that is open, an hour's step of any clock included.
-    pub async fn create(&self, total: i64) -> anyhow::Result<Created> {
+    /// Creates a sale that is open, an hour's step of any clock included. A sale with a durability that the service can't
+    /// keep gets that of the service.
+    pub async fn create(&self, SalePlan { total, level }: SalePlan) -> anyhow::Result<Created> {
         let now = Clock::System.now();
         let sale = json!({
-            "total": total, "opens_at": now - TimeDelta::hours(3), "closes_at": now + TimeDelta::days(2),
+            "durability": level, "total": total, "opens_at": now - TimeDelta::hours(3), "closes_at": now + TimeDelta::days(2),
         });
         let body = json!({
             "kind": "flash", "title": "Explored", "pay_cents": 1, "value_cents": 2, "sale": sale,
@@ -54,7 +58,10 @@ impl Operator {
         let answer = self.send(Method::POST, "/v1/coupons", Some(&body)).await?;
         let coupon = answer.body["id"].as_str().and_then(|id| id.parse().ok());
         match (answer.status, coupon) {
-            (201, Some(coupon)) => Ok(Created { coupon, total }),
+            (201, Some(coupon)) => Ok(Created { coupon, total, level }),
+            (409, _) if answer.code() == "durability_unavailable" => {
+                Box::pin(self.create(SalePlan { total, level: None })).await
+            }
             _ => bail!("a coupon could not be created: {} {}", answer.status, answer.body),
         }
     }
@@ -86,6 +93,15 @@ impl Operator {
             }
         }
         Ok(self.changes)
+    }
+
+    /// Has all open dead letters tried again.
+    pub async fn retry_letters(&self) -> anyhow::Result<()> {
+        let answer = self.send(Method::POST, "/v1/dead-letters/retry", Some(&json!({}))).await?;
+        match answer.status {
+            200 => Ok(()),
+            status => bail!("dead letters can't be tried again: {status} {}", answer.body),
+        }
     }
 
     async fn total(&self, coupon: i64) -> anyhow::Result<i64> {

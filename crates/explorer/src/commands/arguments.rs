@@ -7,7 +7,7 @@ use clap::Parser;
 use crate::plan::{Fault, Plan, generate};
 
 /// Seeds of `.ci/run`: together they cause each fault.
-pub const CI_SEEDS: [u64; 8] = [1_502, 10_073, 17_475, 26_255, 29_177, 29_620, 1, 2];
+pub const CI_SEEDS: [u64; 8] = [29_893, 27_720, 27_215, 25_915, 16_727, 22_460, 29_940, 1];
 
 /// Seeds that are run where nothing says how many.
 const SEEDS: usize = 10;

@@ -16,6 +16,8 @@ pub struct Loss {
     /// True for a Redis that went on with the same life and its keys, so that claims are answered from the older data until the
     /// next beat.
     pub sells_on: bool,
+    /// True for older data that are a replica's.
+    pub is_of_replica: bool,
 }
 
 /// The life of a process, from its start to its end.

@@ -45,6 +45,9 @@ pub enum Fault {
     Promotion,
     /// Redis loads the data that its replica had at the beginning, and is a master again: the same life, older data.
     Resync,
+    /// The memory of Redis goes back to the beginning, with its life, its replication ID and its connections: a snapshot
+    /// of a running machine.
+    MemorySnapshot,
     /// Redis may take no more memory.
     MemoryFull,
     /// The disk below Redis is full.
@@ -110,7 +113,7 @@ pub const PROCESSES: usize = 4;
 
 impl Fault {
     /// Each fault.
-    pub const ALL: [Self; 32] = [
+    pub const ALL: [Self; 33] = [
         Self::ApiKill,
         Self::WorkerKill,
         Self::WorkersKill,
@@ -131,6 +134,7 @@ impl Fault {
         Self::ShardDeleted,
         Self::Promotion,
         Self::Resync,
+        Self::MemorySnapshot,
         Self::MemoryFull,
         Self::DiskFull,
         Self::SyncFails,
@@ -168,6 +172,7 @@ impl Fault {
             Self::ShardDeleted => "shard-deleted",
             Self::Promotion => "promotion",
             Self::Resync => "resync",
+            Self::MemorySnapshot => "memory-snapshot",
             Self::MemoryFull => "memory-full",
             Self::DiskFull => "disk-full",
             Self::SyncFails => "sync-fails",
@@ -202,6 +207,7 @@ impl Fault {
             | Self::OlderFile
             | Self::Promotion
             | Self::Resync
+            | Self::MemorySnapshot
             | Self::DiskFull
             | Self::SyncFails
             | Self::SyncSlow => Ground::RedisServer,

@@ -1,5 +1,6 @@
 //! Plans from seeds.
 
+use flash_sale::base::durability::Level;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
@@ -19,15 +20,18 @@ const TRIES: usize = 20;
 pub fn generate(seed: u64, faults: &[Fault]) -> Plan {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let sync = if random.random_bool(0.6) { Sync::Always } else { Sync::EverySecond };
-    let sales = (0..random.random_range(2..=4))
-        .map(|_| SalePlan { total: total(&mut random) })
+    let mut sales = (0..random.random_range(2..=4))
+        .map(|_| SalePlan { total: total(&mut random), level: None })
         .collect::<Vec<_>>();
-    let clients = random.random_range(8..=28);
+    let clients = random.random_range(16..=48);
     let users = random.random_range(5..=40);
-    let pause_ms = random.random_range(2..=16);
+    let pause_ms = random.random_range(1..=10);
     let payment_window_s = random.random_range(2..=3);
     let deeds = deeds(&mut random, sales.len());
     let acts = acts(&mut random, faults);
+    for sale in &mut sales {
+        sale.level = level(&mut random);
+    }
     let last = acts.iter().map(|act| act.end_ms).max().unwrap_or(0);
     Plan {
         seed,
@@ -49,6 +53,15 @@ fn total(random: &mut ChaCha8Rng) -> i64 {
         0 => random.random_range(3..=20),
         1 => random.random_range(20..=120),
         _ => random.random_range(120..=2_000),
+    }
+}
+
+/// Most sales have the durability of the service.
+fn level(random: &mut ChaCha8Rng) -> Option<Level> {
+    match random.random_range(0..8) {
+        0 | 1 => Some(Level::Replica(1)),
+        2 => Some(Level::Fsync),
+        _ => None,
     }
 }
 

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use flash_sale::base::durability::Level;
+
 use super::fault::{APIS, Fault, Ground};
 
 /// When Redis syncs its append-only file.
@@ -14,10 +16,12 @@ pub enum Sync {
 }
 
 /// A sale of the run.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SalePlan {
     /// Units on offer at the beginning.
     pub total: i64,
+    /// Durability that the operator asks for; `None` for that of the service.
+    pub level: Option<Level>,
 }
 
 /// A change of a sale by the operator.
@@ -104,7 +108,10 @@ impl Plan {
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let sync = if self.sync == Sync::Always { "always" } else { "everysec" };
-        let totals: Vec<String> = self.sales.iter().map(|sale| sale.total.to_string()).collect();
+        let sale = |SalePlan { total, level }: &SalePlan| {
+            level.map_or(total.to_string(), |level| format!("{total} ({level})"))
+        };
+        let totals: Vec<String> = self.sales.iter().map(sale).collect();
         writeln!(
             f,
             "seed {}: appendfsync {sync}, sales of {} units",

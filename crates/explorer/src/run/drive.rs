@@ -13,7 +13,7 @@ use super::{collect, heal, watch};
 use crate::check::{Verdict, check};
 use crate::clients::{Created, Crowd, Http, Operator, ask_all};
 use crate::facts::{Change, Event, Evidence};
-use crate::plan::{Fault, Plan};
+use crate::plan::{Fault, Plan, SalePlan};
 use crate::world::{Installation, Machine, Postgres};
 
 /// Time for which clients go on when all damage has ended and the first claim has been answered.
@@ -89,11 +89,11 @@ async fn drive(plan: &Plan, breaker: &Arc<Breaker>, evidence: &mut Evidence) -> 
     let operator = Operator::new(installation, &http);
     let mut sales = Vec::new();
     for sale in &plan.sales {
-        sales.push(operator.create(sale.total).await?);
+        sales.push(operator.create(*sale).await?);
     }
     let coupons = sales.iter().map(|sale| sale.coupon).collect();
     *breaker.coupons.lock().expect("no holder of this lock panics") = coupons;
-    let last = operator.create(LAST_SALE).await?;
+    let last = operator.create(SalePlan { total: LAST_SALE, level: None }).await?;
     let used = use_and_break(plan, breaker, &http, operator, &sales, evidence).await?;
     (evidence.history, evidence.changes) = used;
     sales.push(last);
@@ -106,6 +106,13 @@ async fn drive(plan: &Plan, breaker: &Arc<Breaker>, evidence: &mut Evidence) -> 
     if plan.acts.iter().any(|act| act.fault == Fault::LogDeleted) {
         // An operator's part: entries of a deleted log are in no log.
         heal::reconcile(installation, true).await?;
+        if let Err(why) = heal::rest(installation).await {
+            evidence.mishaps.push(why);
+        }
+    }
+    if collect::letters(installation).await?.iter().any(|letter| letter.is_open) {
+        // An operator's part, too: each letter becomes its order, or stays for a reason.
+        Operator::new(installation, &http).retry_letters().await?;
         if let Err(why) = heal::rest(installation).await {
             evidence.mishaps.push(why);
         }

@@ -7,12 +7,14 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::Context;
+use flash_sale::sale::ids::Lane;
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 use tokio::process::{Child, Command};
 use tokio::time::{sleep, timeout};
 
 use super::breaker::Breaker;
+use super::collect::{LANES, keys};
 use crate::facts::{Loss, Ms};
 use crate::plan::{Act, Fault, Sync};
 use crate::world::RedisPair;
@@ -21,6 +23,10 @@ use crate::world::RedisPair;
 const EVERYSEC_LATE_MS: Ms = 2_000;
 /// Time by which a replica may be late, in milliseconds.
 const REPLICA_LATE_MS: Ms = 1_000;
+/// Time for two beats of each lane, in milliseconds.
+const BEATS_WITHIN_MS: Ms = 10_000;
+/// Period of looks at beats.
+const POLL: Duration = Duration::from_millis(20);
 /// Delay of a slow sync, in microseconds.
 const SLOW_SYNC_US: &str = "200000";
 /// Time for `strace` to let go.
@@ -42,6 +48,7 @@ impl Breaker {
             Fault::OlderFile => self.put_older_files(act).await,
             Fault::Promotion => self.promote(act).await,
             Fault::Resync => self.resync(act).await,
+            Fault::MemorySnapshot => self.go_back_in_memory(act).await,
             Fault::DiskFull => self.fill_disk(act).await,
             Fault::SyncFails => self.inject(act, "error=EIO").await,
             _ => self.inject(act, &format!("delay_enter={SLOW_SYNC_US}")).await,
@@ -70,7 +77,14 @@ impl Breaker {
         let back_at = time.now();
         if let Some(kept_until) = since {
             let fault = act.fault.name();
-            self.loses(Loss { fault, kept_until, lost_at, back_at, sells_on: false });
+            self.loses(Loss {
+                fault,
+                kept_until,
+                lost_at,
+                back_at,
+                sells_on: false,
+                is_of_replica: false,
+            });
         }
         self.installation.redis.lock().await.master_mut().ensure_up().await
     }
@@ -89,7 +103,14 @@ impl Breaker {
         let changed = change(&redis);
         let back_at = time.now();
         let fault = act.fault.name();
-        self.loses(Loss { fault, kept_until, lost_at, back_at, sells_on: false });
+        self.loses(Loss {
+            fault,
+            kept_until,
+            lost_at,
+            back_at,
+            sells_on: false,
+            is_of_replica: false,
+        });
         redis.master_mut().ensure_up().await?;
         changed
     }
@@ -140,7 +161,14 @@ impl Breaker {
         let _: String = redis.replica().ask(&["REPLICAOF", "NO", "ONE"]).await?;
         redis.swap();
         let fault = act.fault.name();
-        self.loses(Loss { fault, kept_until, lost_at, back_at, sells_on: false });
+        self.loses(Loss {
+            fault,
+            kept_until,
+            lost_at,
+            back_at,
+            sells_on: false,
+            is_of_replica: true,
+        });
         self.installation.lead_to(&redis.socket());
         redis.replica_mut().ensure_up().await?;
         redis.replicate().await
@@ -161,8 +189,52 @@ impl Breaker {
         redis.swap();
         let _: String = redis.master().ask(&["REPLICAOF", "NO", "ONE"]).await?;
         let (fault, lost_at) = (act.fault.name(), time.now());
-        self.loses(Loss { fault, kept_until, lost_at, back_at, sells_on: true });
+        self.loses(Loss {
+            fault,
+            kept_until,
+            lost_at,
+            back_at,
+            sells_on: true,
+            is_of_replica: true,
+        });
         followed?;
+        redis.replicate().await
+    }
+
+    /// The memory of the master goes back, and nothing else: the file and the replica follow it, as the disk of a machine
+    /// would. Waits for two beats of each lane, because a Redis that went back by less is noticed by the next comparison
+    /// only (docs/recovery.md).
+    async fn go_back_in_memory(&self, act: Act) -> anyhow::Result<()> {
+        let time = &self.installation.time;
+        let (kept_until, before) = {
+            let redis = self.installation.redis.lock().await;
+            let (now, before) = (time.now(), beats(&redis).await?);
+            let _: String = redis.master().ask(&["SAVE"]).await?;
+            (now, before)
+        };
+        time.reaches(act.end_ms).await;
+        let deadline = time.now() + BEATS_WITHIN_MS;
+        let mut redis = self.installation.redis.lock().await;
+        while !have_beaten(&before, &beats(&redis).await?) {
+            anyhow::ensure!(time.now() < deadline, "the lanes have no two beats");
+            drop(redis);
+            sleep(POLL).await;
+            redis = self.installation.redis.lock().await;
+        }
+        let back_at = time.now();
+        let _: String = redis.master().ask(&["DEBUG", "RELOAD", "NOSAVE"]).await?;
+        let (fault, lost_at) = (act.fault.name(), time.now());
+        self.loses(Loss {
+            fault,
+            kept_until,
+            lost_at,
+            back_at,
+            sells_on: true,
+            is_of_replica: false,
+        });
+        redis.master().rewrite_file().await?;
+        // As a master of its own it gets another replication ID, and all data anew.
+        let _: String = redis.replica().ask(&["REPLICAOF", "NO", "ONE"]).await?;
         redis.replicate().await
     }
 
@@ -205,6 +277,22 @@ impl Breaker {
         let now = self.installation.time.now();
         self.restart_on(act, self.unwritten_since(now).unwrap_or(now), |_| Ok(())).await
     }
+}
+
+/// The beat of each lane; -1 for a lane that is not open.
+async fn beats(redis: &RedisPair) -> anyhow::Result<Vec<i64>> {
+    let mut beats = Vec::new();
+    for lane in Lane::all(LANES) {
+        let words = ["HMGET", &keys().lane(lane), "state", "beat"];
+        let (state, beat): (Option<String>, Option<i64>) = redis.master().ask(&words).await?;
+        beats.push(beat.filter(|_| state.as_deref() == Some("open")).unwrap_or(-1));
+    }
+    Ok(beats)
+}
+
+/// Whether each lane is open, and two beats older than it was.
+fn have_beaten(before: &[i64], now: &[i64]) -> bool {
+    before.iter().zip(now).all(|(before, now)| *now >= before + 2)
 }
 
 fn attach(pid: i32, what: &str) -> anyhow::Result<Child> {

@@ -17,6 +17,10 @@ use crate::plan::Sync;
 const START_WITHIN: Duration = Duration::from_secs(60);
 /// Time for the answer to a command of ours.
 const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+/// Time for a new append-only file.
+const REWRITE_WITHIN: Duration = Duration::from_secs(30);
+/// Line of INFO while a new append-only file is written.
+const REWRITING: &str = "aof_rewrite_in_progress:1";
 const POLL: Duration = Duration::from_millis(10);
 /// Size of the small file system below a server's data.
 const DISK: &str = "size=64m";
@@ -151,8 +155,22 @@ impl RedisNode {
             ("maxmemory-policy", "noeviction".to_owned()),
             ("repl-diskless-sync-delay", "0".to_owned()),
             ("set-proc-title", "no".to_owned()),
+            ("enable-debug-command", "local".to_owned()),
         ];
         settings.into_iter().flat_map(|(name, value)| [format!("--{name}"), value]).collect()
+    }
+
+    /// Writes the append-only file anew, from memory.
+    pub async fn rewrite_file(&self) -> anyhow::Result<()> {
+        let _: String = self.ask(&["BGREWRITEAOF"]).await?;
+        let deadline = Instant::now() + REWRITE_WITHIN;
+        while self.ask::<String>(&["INFO", "persistence"]).await?.contains(REWRITING) {
+            if Instant::now() > deadline {
+                bail!("Redis does not finish its append-only file; see {}", self.log().display());
+            }
+            sleep(POLL).await;
+        }
+        Ok(())
     }
 
     /// SIGKILL. The server is gone when this returns.
