@@ -49,8 +49,11 @@ async fn run_on(arguments: &StatisticsArguments, stores: &Stores) -> anyhow::Res
 }
 
 fn print(out: &mut impl Write, statistics: &DayStatistics) -> std::io::Result<()> {
-    let DayStatistics { day, claims, orders, dead_letters, sequence, .. } = statistics;
+    let DayStatistics { day, is_whole, claims, orders, dead_letters, sequence, .. } = statistics;
     writeln!(out, "{day} (UTC): {claims} accepted claims have reached Postgres")?;
+    if !is_whole {
+        writeln!(out, "  orders may be missing: their month may have left the history")?;
+    }
     let orders: Vec<String> = orders.iter().map(|(status, n)| format!("{n} {status}")).collect();
     let orders = if orders.is_empty() { "none".to_owned() } else { orders.join(", ") };
     writeln!(out, "  orders: {orders}")?;

@@ -14,7 +14,7 @@
 //! # What has changed
 //!
 //! A comparison of what has changed leaves out the buyers and orders of a sale that neither side has touched since a
-//! good reading of both (`one_sale/readings.rs`); it makes all other comparisons. The workers make it once a minute, and
+//! good reading of both (`readings.rs`); it makes all other comparisons. The workers make it once a minute, and
 //! read one still sale after the other besides.
 //!
 //! # On a busy service
@@ -41,6 +41,9 @@ pub mod pass;
 
 // Records of comparisons.
 pub mod runs;
+
+// Records of readings.
+pub mod readings;
 
 // Repairs of findings.
 pub mod repair;
@@ -70,8 +73,7 @@ use utoipa::ToSchema;
 pub use disagreement::{Disagreement, Listing};
 
 use self::one_sale::Known;
-pub use self::one_sale::readings;
-use self::one_sale::readings::Reading;
+use self::readings::Reading;
 use crate::base::limits;
 use crate::kit::redis::Redis;
 use crate::sale::coupon::stock;

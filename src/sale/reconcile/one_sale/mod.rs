@@ -13,14 +13,11 @@ mod rows;
 // Digests of buyers and orders.
 mod digest;
 
-// Its last full reading.
-pub mod readings;
-
 use digest::Digest;
 use promises::Promises;
-use readings::Reading;
 pub(super) use rows::terms;
 
+use super::readings::{self, Reading};
 use super::{Check, Disagreement, Earlier, Report, SaleCount};
 use crate::base::limits;
 use crate::sale::Failure;

@@ -11,14 +11,13 @@
 
 use std::collections::HashMap;
 
-use super::{Digest, rows};
+use super::{Check, Digest, Disagreement, rows};
 use crate::sale::Failure;
 use crate::sale::buyers;
 use crate::sale::ids::{CouponId, OrderId, UserId};
 use crate::sale::order::dead_letter;
 use crate::sale::order::give_back::stock_returns;
 use crate::sale::order::live;
-use crate::sale::reconcile::{Check, Disagreement};
 
 /// Elements read at a time; more would hold up all other clients.
 const PAGE: usize = 1_000;

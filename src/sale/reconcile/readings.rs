@@ -27,10 +27,10 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use sqlx::PgPool;
 
+use super::Disagreement;
 use crate::base::limits;
 use crate::sale::buyers::census::Census;
 use crate::sale::ids::CouponId;
-use crate::sale::reconcile::Disagreement;
 
 /// A full reading of a sale.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,7 +49,7 @@ pub struct Reading {
 
 impl Reading {
     /// A reading that has come to nothing.
-    pub(in crate::sale::reconcile) fn failed(coupon: CouponId, found: &[Disagreement]) -> Self {
+    pub(super) fn failed(coupon: CouponId, found: &[Disagreement]) -> Self {
         let unknown = String::new();
         let codes = codes_of(found);
         Self { coupon, in_redis: unknown.clone(), in_postgres: unknown, is_good: false, codes }
@@ -69,7 +69,7 @@ pub(super) fn mark(census: &Census) -> String {
 }
 
 /// The last reading of each sale that Redis has to hold, with its time.
-pub(in crate::sale::reconcile) async fn last(
+pub(super) async fn last(
     pool: &PgPool,
 ) -> sqlx::Result<HashMap<CouponId, (DateTime<Utc>, Reading)>> {
     let rows = sqlx::query!(
@@ -93,10 +93,7 @@ pub(in crate::sale::reconcile) async fn last(
 }
 
 /// Notes readings, each in the place of the one before, and forgets those of archived sales.
-pub(in crate::sale::reconcile) async fn note(
-    pool: &PgPool,
-    readings: &[Reading],
-) -> sqlx::Result<()> {
+pub(super) async fn note(pool: &PgPool, readings: &[Reading]) -> sqlx::Result<()> {
     let mut tx = pool.begin().await?;
     for reading in readings {
         sqlx::query!(
@@ -126,9 +123,7 @@ pub(in crate::sale::reconcile) async fn note(
 
 /// The sale that the audit reads next, if one is due: never read, or read longest ago. The mark in Postgres holds off all
 /// processes until [`rest`] is called, or its time is over.
-pub(in crate::sale::reconcile) async fn next_of_audit(
-    pool: &PgPool,
-) -> sqlx::Result<Option<CouponId>> {
+pub(super) async fn next_of_audit(pool: &PgPool) -> sqlx::Result<Option<CouponId>> {
     sqlx::query_scalar!(
         r#"WITH due AS (
                UPDATE sale_reading_audit SET next_at = now() + make_interval(secs => $1)
@@ -146,7 +141,7 @@ pub(in crate::sale::reconcile) async fn next_of_audit(
 }
 
 /// Lets the audit rest for so long.
-pub(in crate::sale::reconcile) async fn rest(pool: &PgPool, pause: Duration) -> sqlx::Result<()> {
+pub(super) async fn rest(pool: &PgPool, pause: Duration) -> sqlx::Result<()> {
     sqlx::query!(
         "UPDATE sale_reading_audit SET next_at = now() + make_interval(secs => $1)",
         pause.as_secs_f64(),
