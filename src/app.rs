@@ -278,9 +278,7 @@ impl App {
         clock: Clock,
         shutdown: Shutdown,
     ) -> anyhow::Result<Arc<Self>> {
-        let backlog = empty_backlog(config, &stores, raise_lanes(config, &stores).await?);
-        let lane_states = fence::states_of(&stores).await?;
-        let durability = Arc::new(Durability::looked_up(&stores.redis, config.durability).await?);
+        let (backlog, lane_states, durability) = looked_up(config, &stores).await?;
         let Base { metrics, postponed, loss, loader, coupons, coupon_changes, order_moves } =
             Base::new(&stores, (&lane_states, &durability), &shutdown)?;
         let ClaimParts { orders, order_ids, public_ids, locks, memories, traces } =
@@ -295,18 +293,14 @@ impl App {
         let asked = (loader.clone(), lane_states.clone(), loss);
         let live = live_sales(config, &stores, &coupons, &shutdown);
         let looked_at = (&backlog, &lane_states, &durability);
+        let sale = (&coupons, &coupon_changes);
         let sources = sources(&stores, (&coupons, &postponed, &order_moves), looked_at, &clock);
         Ok(Arc::new(Self {
             claims: Claims::new(memories.clone(), script, asked, regular, orders.clone()),
             board: Board::new(sources, live.places(), shutdown.clone()),
             presence: presence(config, &stores, (&backlog, &metrics), &clock, &shutdown),
             live,
-            storms: storms(
-                &stores,
-                (&coupons, &coupon_changes),
-                (&backlog, &traces, &public_ids),
-                &shutdown,
-            ),
+            storms: storms(&stores, sale, (&backlog, &traces, &public_ids), &shutdown),
             claim_statuses: ClaimStatuses::new(&stores, &orders, &loader, &lane_states),
             traces,
             payments: payments(config, &stores, &order_moves, &postponed, &public_ids),
@@ -348,6 +342,17 @@ impl App {
             stores,
         }))
     }
+}
+
+/// Facts in both stores about lanes and the durability of claims.
+async fn looked_up(
+    config: &Config,
+    stores: &Stores,
+) -> anyhow::Result<(Arc<Backlog>, Arc<LaneStates>, Arc<Durability>)> {
+    let backlog = empty_backlog(config, stores, raise_lanes(config, stores).await?);
+    let lane_states = fence::states_of(stores).await?;
+    let durability = Durability::looked_up(&stores.redis, config.durability).await?;
+    Ok((backlog, lane_states, Arc::new(durability)))
 }
 
 /// Parts that claims and their orders are made with.

@@ -219,9 +219,8 @@ impl Metrics {
             metrics::with_local_recorder(&recorder, || gauge!(format!("flash_sale_{name}")))
         };
         let by_reason = |name: &'static str, reason: &'static str| {
-            let counter =
-                || counter!(format!("flash_sale_connections_{name}_total"), "reason" => reason);
-            metrics::with_local_recorder(&recorder, counter)
+            let name = format!("flash_sale_connections_{name}_total");
+            metrics::with_local_recorder(&recorder, || counter!(name, "reason" => reason))
         };
         let claims = |outcome: &'static str| {
             let counter = || counter!("flash_sale_claims_total", "outcome" => outcome);

@@ -163,7 +163,11 @@ const READERS: &[&str] = &[
     "src/kit/redis_facts.rs",
 ];
 /// Files that repair, and files that keep the records.
-const WRITERS: &[&str] = &["src/sale/reconcile/repair.rs", "src/sale/reconcile/runs.rs"];
+const WRITERS: &[&str] = &[
+    "src/sale/reconcile/repair.rs",
+    "src/sale/reconcile/runs.rs",
+    "src/sale/reconcile/readings.rs",
+];
 
 #[test]
 fn reconcile_and_doctor_only_read() {

@@ -42,9 +42,6 @@ pub mod pass;
 // Records of comparisons.
 pub mod runs;
 
-// Records of readings.
-pub mod readings;
-
 // Repairs of findings.
 pub mod repair;
 
@@ -57,8 +54,14 @@ mod lane;
 // The lists of unpaid orders.
 mod unpaid;
 
+// The sales that have changed.
+mod changed;
+
 // One sale.
 mod one_sale;
+
+// Records of readings.
+pub mod readings;
 
 // Findings.
 mod disagreement;
@@ -72,15 +75,11 @@ use utoipa::ToSchema;
 
 pub use disagreement::{Disagreement, Listing};
 
-use self::one_sale::Known;
-use self::readings::Reading;
-use crate::base::limits;
 use crate::kit::redis::Redis;
 use crate::sale::coupon::stock;
 use crate::sale::ids::{CouponId, Lane};
 use crate::sale::keys::Keys;
 use crate::sale::log::{LogState, LoggedClaim};
-use crate::sale::order::counts;
 use crate::sale::{Failure, Stores, installation};
 
 /// Result of a comparison.
@@ -103,7 +102,7 @@ pub struct Report {
     /// Sales that have changed, and were too large to be read now.
     pub waiting: usize,
     /// Sales whose orders were read.
-    pub readings: Vec<Reading>,
+    pub readings: Vec<readings::Reading>,
 }
 
 /// Extent of a comparison.
@@ -283,28 +282,11 @@ struct Check<'a> {
 }
 
 impl Check<'_> {
-    /// Compares all sales, and reads the orders of those that have changed: the longest unread ones first.
-    async fn changed_sales(&self, report: &mut Report) -> Result<(), Failure> {
-        let last = readings::last(self.pool).await?;
-        let live = counts::live(self.pool, &stock::loaded(self.pool).await?).await?;
-        let mut sales: Vec<_> =
-            live.iter().map(|(coupon, live)| (last.get(coupon), coupon, live)).collect();
-        sales.sort_by_key(|(last, coupon, _)| (last.map(|(read_at, _)| *read_at), **coupon));
-        let mut room = limits::CHANGED_BUYERS_MAX;
-        for (last, coupon, live) in sales {
-            let reading = last.map(|(_, reading)| reading);
-            let known = Known { reading, live, room: &mut room };
-            self.sale_or_why_not(*coupon, Some(known), report).await?;
-        }
-        report.sales.sort_by_key(|sale| sale.coupon);
-        Ok(())
-    }
-
     /// Compares one sale. An unreadable sale is a finding, and the others are compared all the same.
     async fn sale_or_why_not(
         &self,
         coupon: CouponId,
-        known: Option<Known<'_>>,
+        known: Option<one_sale::Known<'_>>,
         report: &mut Report,
     ) -> Result<(), Failure> {
         match self.sale(coupon, known, report).await {

@@ -27,7 +27,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use sqlx::PgPool;
 
-use super::Disagreement;
+use super::disagreement::Disagreement;
 use crate::base::limits;
 use crate::sale::buyers::census::Census;
 use crate::sale::ids::CouponId;

@@ -243,8 +243,8 @@ impl FromStr for Day {
 
     fn from_str(text: &str) -> Result<Self, InvalidDay> {
         let day = NaiveDate::parse_from_str(text, "%Y-%m-%d").map_err(|_| InvalidDay)?;
-        let is_known = day >= id::FIRST_DAY && day.to_string() == text;
-        is_known.then_some(Self(day)).ok_or(InvalidDay)
+        let is_written_so = day.to_string() == text && text.len() == "2026-11-27".len();
+        (is_written_so && day >= id::FIRST_DAY).then_some(Self(day)).ok_or(InvalidDay)
     }
 }
 

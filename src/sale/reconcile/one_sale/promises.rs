@@ -11,7 +11,9 @@
 
 use std::collections::HashMap;
 
-use super::{Check, Digest, Disagreement, rows};
+use super::super::{Check, Disagreement};
+use super::digest::Digest;
+use super::rows;
 use crate::sale::Failure;
 use crate::sale::buyers;
 use crate::sale::ids::{CouponId, OrderId, UserId};
