@@ -344,5 +344,6 @@ export default {
   "refused.idempotency_key_reused": "This dialog has created another sale already. Open a new one.",
   "refused.rate_limited": "That was too often. Try again in a moment.",
   "refused.forbidden": "Only an administrator may do and see this.",
-  "refused.recovering": "Its lane is recovering. Try again in a moment."
+  "refused.recovering": "Its lane is recovering. Try again in a moment.",
+  "refused.comparison_running": "A comparison is under way. Its result comes here."
 }

@@ -333,5 +333,6 @@ export default {
   "refused.idempotency_key_reused": "此对话框已创建过另一个活动，请重新打开。",
   "refused.rate_limited": "操作太频繁，请稍后再试。",
   "refused.forbidden": "仅管理员可以操作和查看。",
-  "refused.recovering": "分道正在恢复，请稍后再试。"
+  "refused.recovering": "分道正在恢复，请稍后再试。",
+  "refused.comparison_running": "正在核对，结果会显示在这里。"
 }

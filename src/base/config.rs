@@ -1,11 +1,14 @@
 //! Every setting of the service: one field is the flag, the environment variable and its documentation.
 
+use std::ffi::OsStr;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use axum::http::Uri;
-use clap::{Args, ValueEnum};
+use clap::builder::TypedValueParser;
+use clap::error::ErrorKind;
+use clap::{Arg, Args, Command, ValueEnum};
 use ipnet::IpNet;
 use secrecy::{ExposeSecret, SecretString};
 
@@ -112,7 +115,7 @@ pub struct Config {
     pub token_keys: Option<PathBuf>,
 
     /// URL of an issuer's public keys, whose tokens are accepted too; fetched again every five minutes, and the last good ones stay
-    #[arg(long, env = "FLASH_SALE_TOKEN_JWKS_URL", value_name = "URL", value_parser = key_set_url)]
+    #[arg(long, env = "FLASH_SALE_TOKEN_JWKS_URL", value_name = "URL", value_parser = KEY_SET_URL)]
     pub token_jwks_url: Option<Uri>,
 
     /// Address of the API; port 0 for one that is free
@@ -192,7 +195,7 @@ pub struct Config {
     pub access_log_one_in: u32,
 
     /// Collector of traces, by OTLP over HTTP: http://127.0.0.1:4318/v1/traces; for a build with the feature otlp [default: none]
-    #[arg(long, env = "FLASH_SALE_OTLP_URL", value_name = "URL", value_parser = collector_url)]
+    #[arg(long, env = "FLASH_SALE_OTLP_URL", value_name = "URL", value_parser = COLLECTOR_URL)]
     pub otlp_url: Option<Uri>,
 
     /// Accepted claims of which one is traced to --otlp-url; the same number for all processes, or traces are torn
@@ -270,7 +273,7 @@ pub struct Config {
     pub payment_callback_secret_before: Option<SecretString>,
 
     /// URL of a gateway that takes requests: payments are opened and refunded there (docs/gateway.md) [default: none; the gateway only calls back]
-    #[arg(long, env = "FLASH_SALE_GATEWAY_URL", value_parser = gateway_url)]
+    #[arg(long, env = "FLASH_SALE_GATEWAY_URL", value_parser = GATEWAY_URL)]
     pub gateway_url: Option<Uri>,
 
     /// Time in which that gateway has to answer; after that an outcome is unknown
@@ -740,28 +743,44 @@ fn invalid<T>(message: impl Into<String>) -> Result<T, InvalidConfig> {
     Err(InvalidConfig::new(message))
 }
 
-fn gateway_url(value: &str) -> Result<Uri, String> {
-    http_url(value).filter(|url| url.query().is_none()).ok_or_else(|| {
-        "give http:// or https://, a host, and a path if need be, as in https://pay.example.com/v1"
-            .to_owned()
-    })
+/// Reads a URL that can be called, without a password in it. A refusal doesn't repeat the value: it may have one.
+#[derive(Clone)]
+struct HttpUrl {
+    may_have_query: bool,
+    remedy: &'static str,
 }
 
-fn key_set_url(value: &str) -> Result<Uri, String> {
-    http_url(value).ok_or_else(|| {
-        "give https://, a host and a path, as in https://issuer.example/.well-known/jwks.json; http:// on this machine alone"
-            .to_owned()
-    })
+const GATEWAY_URL: HttpUrl = HttpUrl {
+    may_have_query: false,
+    remedy: "give http:// or https://, a host, and a path if need be, as in https://pay.example.com/v1",
+};
+const KEY_SET_URL: HttpUrl = HttpUrl {
+    may_have_query: true,
+    remedy: "give https://, a host and a path, as in https://issuer.example/.well-known/jwks.json; http:// on this machine alone",
+};
+const COLLECTOR_URL: HttpUrl = HttpUrl {
+    may_have_query: true,
+    remedy: "give http:// or https://, a host and a path, as in http://127.0.0.1:4318/v1/traces; the collector adds the key if its own destination needs one",
+};
+
+impl TypedValueParser for HttpUrl {
+    type Value = Uri;
+
+    fn parse_ref(
+        &self,
+        command: &Command,
+        arg: Option<&Arg>,
+        value: &OsStr,
+    ) -> clap::error::Result<Uri> {
+        let url = value.to_str().and_then(http_url);
+        url.filter(|url| self.may_have_query || url.query().is_none()).ok_or_else(|| {
+            let setting = arg.map_or_else(String::new, ToString::to_string);
+            let refusal = format!("the value for '{setting}' is invalid: {}\n", self.remedy);
+            clap::Error::raw(ErrorKind::ValueValidation, refusal).with_cmd(command)
+        })
+    }
 }
 
-fn collector_url(value: &str) -> Result<Uri, String> {
-    http_url(value).ok_or_else(|| {
-        "give http:// or https://, a host and a path, as in http://127.0.0.1:4318/v1/traces; the collector adds the key if its own destination needs one"
-            .to_owned()
-    })
-}
-
-/// A URL that can be called, without a password in it.
 fn http_url(value: &str) -> Option<Uri> {
     let url: Uri = value.parse().ok()?;
     let is_http = matches!(url.scheme_str(), Some("http" | "https"));

@@ -59,7 +59,7 @@ impl Turn {
         loop {
             tokio::select! {
                 done = &mut work => return done,
-                _ = beat.tick() => drop(sqlx::query!("SELECT 1 AS here").fetch_one(&mut self.connection).await?),
+                _ = beat.tick() => sqlx::query!("SELECT 1 AS here").fetch_one(&mut self.connection).await.map(|_| ())?,
             }
         }
     }

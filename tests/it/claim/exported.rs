@@ -1,5 +1,7 @@
 //! Traces of claims, sent to a real receiver by the processes that took and wrote them.
 
+#![expect(clippy::disallowed_types, reason = "the collector is no reply of the service")]
+
 use std::sync::{Arc, Mutex};
 
 use axum::extract::State;

@@ -195,6 +195,10 @@ async fn traces_that_cannot_be_sent_are_refused() {
     for (arguments, names) in [
         (["--otlp-url", "collector:4318"], ["--otlp-url", "http://127.0.0.1:4318/v1/traces"]),
         (
+            ["--gateway-url", "http://user:hunter2@127.0.0.1/"],
+            ["--gateway-url", "as in https://pay.example.com/v1"],
+        ),
+        (
             ["--otlp-url", "http://user:hunter2@127.0.0.1/"],
             ["--otlp-url", "as in http://127.0.0.1"],
         ),

@@ -386,7 +386,7 @@ pub(super) const QUERIES: [Row; 72] = [
 /// Queries that read more, and the reason. None is run by a request of a user, or again and again.
 pub(super) const OTHERS: [(&str, &str); 13] = [
     (
-        "count(*) AS \"claims!\" FROM orders WHERE id >= $1 AND id < $2",
+        "count(*) AS \"claims!\" FROM every_order WHERE id >= $1 AND id < $2",
         "the orders of a day, for an operator, one count at a time: a range of the key, within 8 s",
     ),
     (

@@ -13,7 +13,6 @@ mod rows;
 // Digests of buyers and orders.
 mod digest;
 
-use digest::Digest;
 use promises::Promises;
 pub(super) use rows::terms;
 
