@@ -281,6 +281,8 @@ pub const CHANGED_BUYERS_MAX: i64 = 300_000;
 pub const READING_AGE_MAX: Duration = Duration::from_secs(60 * 60);
 /// Assumed duration of a reading whose process died.
 pub const READING_AUDIT_ASSUMED: Duration = Duration::from_secs(10 * 60);
+/// Pause of the audit when no sale is due.
+pub const READING_AUDIT_IDLE: Duration = Duration::from_secs(60);
 /// Shortest pause between two readings of the audit.
 pub const READING_AUDIT_PAUSE: Duration = Duration::from_secs(1);
 /// Time for which a request waits until another comparison has ended.

@@ -5,12 +5,10 @@
     reason = "bodies of requests: order ids in them have a type of their own"
 )]
 
-use std::sync::Arc;
-
 use axum::Json as Sent;
 use axum::body::HttpBody;
 use axum::extract::rejection::JsonRejection;
-use axum::extract::{self, FromRef, FromRequest, FromRequestParts, Query, Request};
+use axum::extract::{self, FromRequest, FromRequestParts, Query, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
 use garde::{Error, Path, Validate};
@@ -21,7 +19,7 @@ use utoipa::ToSchema;
 
 use super::contract::check;
 use super::problem::{Problem, WrongMember};
-use crate::app::App;
+use super::state::HttpState;
 use crate::base::limits;
 use crate::sale::ids::InvalidId;
 use crate::sale::ids::public::InPath;
@@ -205,16 +203,12 @@ impl<S: Send + Sync> FromRequestParts<S> for RequestKey {
     }
 }
 
-impl<S: Send + Sync, T: InPath> FromRequestParts<S> for Id<T>
-where
-    Arc<App>: FromRef<S>,
-{
+impl<T: InPath> FromRequestParts<HttpState> for Id<T> {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
-        let path = extract::Path::<String>::from_request_parts(parts, state).await;
-        let app = Arc::<App>::from_ref(state);
-        let id = path.ok().and_then(|extract::Path(id)| T::read(&id, &app.public_ids));
+    async fn from_request_parts(parts: &mut Parts, http: &HttpState) -> Result<Self, Problem> {
+        let path = extract::Path::<String>::from_request_parts(parts, http).await;
+        let id = path.ok().and_then(|extract::Path(id)| T::read(&id, &http.app().public_ids));
         id.map(Self).ok_or_else(|| {
             Problem::new(StatusCode::BAD_REQUEST, "invalid_id", InvalidId.to_string())
         })

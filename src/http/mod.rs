@@ -30,6 +30,12 @@ pub mod no_op;
 // Tokens: the user of a request, and whether the user is an administrator.
 pub mod auth;
 
+// Tags of replies, and clients that have one already.
+pub mod tags;
+
+// Ids, parameters and bodies of requests.
+pub mod extract;
+
 // State of the HTTP side.
 pub mod state;
 
@@ -42,14 +48,8 @@ pub mod events;
 // Pages of lists.
 pub mod page;
 
-// Tags of replies, and clients that have one already.
-pub mod tags;
-
 // Words of the staff in bodies.
 pub mod words;
-
-// Ids, parameters and bodies of requests.
-pub mod extract;
 
 // The finished document of the API, and bodies held against it.
 pub mod contract;

@@ -6,16 +6,15 @@
 //! revision counts for it, and so does `"revision-3"`.
 
 use std::convert::Infallible;
-use std::sync::Arc;
 
-use axum::extract::{FromRef, FromRequestParts};
+use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
 use super::problem::{Problem, WrongMember};
-use crate::app::App;
+use super::state::HttpState;
 use crate::kit::tagged::{REVISION, TaggedJson};
 use crate::sale::ids::public::PublicIds;
 
@@ -29,18 +28,15 @@ pub struct Held {
     ids: PublicIds,
 }
 
-impl<S: Send + Sync> FromRequestParts<S> for Held
-where
-    Arc<App>: FromRef<S>,
-{
+impl FromRequestParts<HttpState> for Held {
     type Rejection = Infallible;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Infallible> {
+    async fn from_request_parts(parts: &mut Parts, http: &HttpState) -> Result<Self, Infallible> {
         let mut tags = HeaderMap::new();
         for held in parts.headers.get_all(header::IF_NONE_MATCH) {
             tags.append(header::IF_NONE_MATCH, held.clone());
         }
-        Ok(Self { tags, ids: Arc::<App>::from_ref(state).public_ids.clone() })
+        Ok(Self { tags, ids: http.app().public_ids.clone() })
     }
 }
 

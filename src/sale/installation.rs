@@ -88,7 +88,7 @@ pub enum UnfitKey {
 }
 
 impl UnfitKey {
-    /// Whether the setting is at fault.
+    /// True if another setting is the remedy.
     pub fn is_of_setting(&self) -> bool {
         !matches!(self, Self::Postgres(_))
     }

@@ -58,7 +58,7 @@ impl PublicIds {
         Self(None)
     }
 
-    /// Whether the two forms differ.
+    /// True if the installation has a key, so that the two forms differ.
     pub fn are_keyed(&self) -> bool {
         self.0.is_some()
     }

@@ -157,27 +157,37 @@ impl Reconciler {
     /// Reads the sale with the oldest reading in full, if that is due: the audit of the comparisons of what has changed,
     /// which takes at most a twentieth of the time. Returns the coupon. Its findings are told by the next comparison.
     pub async fn audit_next(&self) -> Result<Option<CouponId>, Failure> {
-        let Stores { pool, redis, keys } = &self.stores;
+        let pool = &self.stores.pool;
+        // The turn costs a connection of its own.
+        if readings::audit_rests(pool).await? {
+            return Ok(None);
+        }
         let Some(mut turn) = Turn::take(pool, Duration::ZERO).await? else {
             return Ok(None);
         };
         let next = readings::next_of_audit(pool).await?;
+        match next {
+            Some(coupon) => self.audit(&mut turn, coupon).await?,
+            None => readings::rest(pool, limits::READING_AUDIT_IDLE).await?,
+        }
+        turn.end().await?;
+        Ok(next)
+    }
+
+    async fn audit(&self, turn: &mut Turn, coupon: CouponId) -> Result<(), Failure> {
+        let Stores { pool, redis, keys } = &self.stores;
+        // Should this process die of the sale, the next one leaves it alone for a while.
+        readings::rest(pool, limits::READING_AUDIT_ASSUMED).await?;
         let began = Instant::now();
-        if let Some(coupon) = next
-            && let Some(report) =
-                turn.hold(reconcile::check_sale(pool, redis, keys, coupon)).await?
-        {
+        let compared = turn.hold(reconcile::check_sale(pool, redis, keys, coupon)).await?;
+        if let Some(report) = compared {
             // A sale that can't be read has its place behind the others, too.
             let read = report.readings.into_iter().next();
             let read = read.unwrap_or_else(|| Reading::failed(coupon, &report.disagreements));
             readings::note(pool, &[read]).await?;
         }
-        if next.is_some() {
-            let pause = AUDIT_PAUSES * began.elapsed();
-            readings::rest(pool, pause.max(limits::READING_AUDIT_PAUSE)).await?;
-        }
-        turn.end().await?;
-        Ok(next)
+        let pause = AUDIT_PAUSES * began.elapsed();
+        Ok(readings::rest(pool, pause.max(limits::READING_AUDIT_PAUSE)).await?)
     }
 
     async fn compare_if_due(&self, period: Duration) -> Result<(), Failure> {

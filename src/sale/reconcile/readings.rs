@@ -41,7 +41,7 @@ pub struct Reading {
     pub in_redis: String,
     /// Mark of Postgres's side.
     pub in_postgres: String,
-    /// Whether buyers and live orders were the same, and nothing was wrong.
+    /// True if buyers and live orders were the same, and nothing was wrong.
     pub is_good: bool,
     /// Kinds of the findings.
     pub codes: Vec<String>,
@@ -121,19 +121,21 @@ pub(super) async fn note(pool: &PgPool, readings: &[Reading]) -> sqlx::Result<()
     tx.commit().await
 }
 
-/// The sale that the audit reads next, if one is due: never read, or read longest ago. The mark in Postgres holds off all
-/// processes until [`rest`] is called, or its time is over.
+/// True while the audit rests.
+pub(super) async fn audit_rests(pool: &PgPool) -> sqlx::Result<bool> {
+    sqlx::query_scalar!(r#"SELECT next_at > now() AS "rests!" FROM sale_reading_audit"#)
+        .fetch_one(pool)
+        .await
+}
+
+/// The sale that the audit reads next, if one is due and the audit doesn't rest: never read, or read longest ago.
 pub(super) async fn next_of_audit(pool: &PgPool) -> sqlx::Result<Option<CouponId>> {
     sqlx::query_scalar!(
-        r#"WITH due AS (
-               UPDATE sale_reading_audit SET next_at = now() + make_interval(secs => $1)
-               WHERE next_at <= now() RETURNING only_row)
-           SELECT coupon_id AS "coupon: CouponId"
-           FROM due CROSS JOIN flash_sales LEFT JOIN sale_readings USING (coupon_id)
-           WHERE loaded_at IS NOT NULL AND archived_at IS NULL
-             AND coalesce(read_at < now() - make_interval(secs => $2), true)
+        r#"SELECT coupon_id AS "coupon: CouponId"
+           FROM sale_reading_audit CROSS JOIN flash_sales LEFT JOIN sale_readings USING (coupon_id)
+           WHERE next_at <= now() AND loaded_at IS NOT NULL AND archived_at IS NULL
+             AND coalesce(read_at < now() - make_interval(secs => $1), true)
            ORDER BY read_at NULLS FIRST, coupon_id LIMIT 1"#,
-        limits::READING_AUDIT_ASSUMED.as_secs_f64(),
         limits::READING_AGE_MAX.as_secs_f64(),
     )
     .fetch_optional(pool)

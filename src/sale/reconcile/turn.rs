@@ -16,7 +16,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use sqlx::{ConnectOptions, Connection, PgConnection, PgPool};
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
 
 use crate::base::limits;
 use crate::sale::Failure;
@@ -33,8 +33,8 @@ impl Turn {
     /// Waits for the turn at most so long. `None` while another comparison goes on.
     pub async fn take(pool: &PgPool, wait: Duration) -> sqlx::Result<Option<Self>> {
         let until = Instant::now() + wait;
-        let mut connection = pool.connect_options().connect().await?;
-        while !try_take(&mut connection).await? {
+        let mut connection = within(pool.connect_options().connect()).await?;
+        while !within(try_take(&mut connection)).await? {
             if Instant::now() >= until {
                 connection.close().await?;
                 return Ok(None);
@@ -59,15 +59,22 @@ impl Turn {
         loop {
             tokio::select! {
                 done = &mut work => return done,
-                _ = beat.tick() => sqlx::query!("SELECT 1 AS here").fetch_one(&mut self.connection).await.map(|_| ())?,
+                _ = beat.tick() => within(self.connection.ping()).await?,
             }
         }
     }
 
-    /// Ends the turn now.
-    pub async fn end(self) -> sqlx::Result<()> {
+    /// Ends the turn: the next one can be taken as soon as this is done. A connection that only closes frees it later.
+    pub async fn end(mut self) -> sqlx::Result<()> {
+        within(sqlx::raw_sql("ROLLBACK").execute(&mut self.connection)).await?;
         self.connection.close().await
     }
+}
+
+/// The answer of a Postgres that may be cut off: a silence of this length has cost the turn.
+async fn within<T>(answer: impl Future<Output = sqlx::Result<T>>) -> sqlx::Result<T> {
+    let answered = timeout(limits::TURN_SILENCE_MAX, answer).await;
+    answered.unwrap_or(Err(sqlx::Error::PoolTimedOut))
 }
 
 async fn try_take(connection: &mut PgConnection) -> sqlx::Result<bool> {

@@ -48,7 +48,7 @@ pub struct InvalidDay;
 pub struct DayStatistics {
     /// The UTC day, which the ids of its orders carry.
     pub day: NaiveDate,
-    /// Whether all orders of the day are counted: false once its month may have left the history.
+    /// True if all orders of the day are counted; false once its month may have left the history.
     pub is_whole: bool,
     /// Accepted claims that have reached Postgres: orders and dead letters. Those that still wait in the order log come
     /// on top.
@@ -70,7 +70,7 @@ struct Counted {
     orders: BTreeMap<String, i64>,
     /// Dead letters without an order.
     letters: i64,
-    /// Whether no order can have been dropped with its month.
+    /// True if no order can have been dropped with its month.
     is_whole: bool,
 }
 

@@ -73,7 +73,7 @@ impl Traces {
         Self { claims: Mutex::default(), batches: Mutex::default(), outbox, pool }
     }
 
-    /// Whether claims are measured for a collector.
+    /// True if a collector is named, for which claims are measured.
     pub fn leave(&self) -> bool {
         self.outbox.is_some()
     }

@@ -27,7 +27,7 @@ impl TraceName {
         first_bytes(&[&self.0[..], step.as_bytes()].concat())
     }
 
-    /// Whether the trace is one of those that are sent: one in so many.
+    /// True if the trace is sent: one in so many is.
     pub fn is_picked(self, one_in: u32) -> bool {
         let [.., a, b, c, d] = self.0;
         u32::from_be_bytes([a, b, c, d]).is_multiple_of(one_in)

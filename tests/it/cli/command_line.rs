@@ -191,17 +191,20 @@ async fn times_for_which_records_are_kept_that_cannot_be_right_are_refused() {
 }
 
 #[tokio::test]
+async fn a_url_with_a_password_is_refused_and_not_repeated() {
+    for (flag, example) in [
+        ("--gateway-url", "as in https://pay.example.com/v1"),
+        ("--token-jwks-url", "as in https://issuer.example/.well-known/jwks.json"),
+        ("--otlp-url", "as in http://127.0.0.1:4318/v1/traces"),
+    ] {
+        refused_by_name(&[flag, "http://user:hunter2@127.0.0.1/"], &[flag, example]).await;
+    }
+}
+
+#[tokio::test]
 async fn traces_that_cannot_be_sent_are_refused() {
     for (arguments, names) in [
         (["--otlp-url", "collector:4318"], ["--otlp-url", "http://127.0.0.1:4318/v1/traces"]),
-        (
-            ["--gateway-url", "http://user:hunter2@127.0.0.1/"],
-            ["--gateway-url", "as in https://pay.example.com/v1"],
-        ),
-        (
-            ["--otlp-url", "http://user:hunter2@127.0.0.1/"],
-            ["--otlp-url", "as in http://127.0.0.1"],
-        ),
         (["--otlp-one-in", "0"], ["--otlp-one-in", "1.."]),
         (["--otlp-one-in", "some"], ["--otlp-one-in", "invalid"]),
     ] {

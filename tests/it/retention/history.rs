@@ -4,6 +4,7 @@
 use chrono::TimeDelta;
 use flash_sale::app::App;
 use flash_sale::base::clock::Clock;
+use flash_sale::kit::id;
 use flash_sale::sale::ids::{CouponId, OrderId};
 use flash_sale::sale::log::LoggedClaim;
 use flash_sale::sale::order::insert::Written;
@@ -256,6 +257,26 @@ async fn a_log_that_is_read_again_writes_no_order_that_has_moved() {
     assert_eq!(done.status, 200, "{done:?}");
     assert_eq!(rows(&app, ["orders", letters]).await, [1, 0], "a discarded one is no row either");
     assert!(app.reconcile().await.agrees());
+}
+
+#[tokio::test]
+async fn statistics_count_moved_orders_and_say_when_a_month_may_be_missing() {
+    let app = old_app(&[]).await;
+    let OldSale { redeemed, .. } = old_sale(&app).await;
+    let path = format!("/v1/statistics/days/{}", id::time_of(redeemed).date_naive());
+    let told = async || {
+        let reply = app.get(&path, &app.admin_token()).await;
+        assert_eq!(reply.status, 200, "{reply:?}");
+        (reply.body["is_whole"].clone(), reply.body["orders"].clone())
+    };
+    let (is_whole, before) = told().await;
+    assert_eq!(is_whole, true);
+    assert_eq!(moved(&app.app).await, 3);
+    assert_eq!(told().await, (json!(true), before.clone()), "in the history they are orders, too");
+    drop_months(&app, redeemed).await;
+    let (is_whole, left) = told().await;
+    assert_eq!(is_whole, false);
+    assert_ne!(left, before);
 }
 
 #[tokio::test]

@@ -58,7 +58,7 @@ pub fn excuse(evidence: &Evidence, order: i64) -> Excuse {
     Excuse::None(why)
 }
 
-/// Whether the comparison finds no more orders missing than a loss of data has cost: lanes that went back promise from the
+/// True if a loss of data explains all orders that the comparison misses: lanes that went back promise from the
 /// noted number on, so orders lost with their process stay counted. A claim without an answer may be among them.
 pub fn are_counted(evidence: &Evidence, lost: usize) -> bool {
     let missing: i64 = evidence.disagreements.iter().filter_map(|text| missing(text)).sum();
@@ -80,7 +80,7 @@ pub fn missing(disagreement: &str) -> Option<i64> {
     Some(numbers.next()? - numbers.next()?)
 }
 
-/// Whether the durability of the sale keeps its promises through this loss.
+/// True if the sale's promises outlast this loss, by the durability that was asked for.
 fn is_kept(evidence: &Evidence, told: &[&Event], loss: &Loss) -> bool {
     let of = |event: &&Event| evidence.sales.iter().find(|sale| sale.coupon == event.coupon);
     match told.first().and_then(of).and_then(|sale| sale.level) {

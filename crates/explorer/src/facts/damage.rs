@@ -20,6 +20,13 @@ pub struct Loss {
     pub is_of_replica: bool,
 }
 
+impl Loss {
+    /// A loss after which Redis sells on only once it is up again, with its own data.
+    pub fn new(fault: &'static str, kept_until: Ms, (lost_at, back_at): (Ms, Ms)) -> Self {
+        Self { fault, kept_until, lost_at, back_at, sells_on: false, is_of_replica: false }
+    }
+}
+
 /// The life of a process, from its start to its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Life {

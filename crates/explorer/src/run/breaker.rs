@@ -71,14 +71,7 @@ impl Breaker {
     fn loses_buyers(&self, fault: Fault, back_at: Ms, answered: bool) {
         let lost_at = if answered { self.installation.time.now() } else { Ms::MAX };
         let (fault, kept_until) = (fault.name(), Ms::MIN);
-        self.loses(Loss {
-            fault,
-            kept_until,
-            lost_at,
-            back_at,
-            sells_on: false,
-            is_of_replica: false,
-        });
+        self.loses(Loss::new(fault, kept_until, (lost_at, back_at)));
     }
 
     /// One of the sales, by a number of the plan.

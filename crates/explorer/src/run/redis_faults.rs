@@ -77,14 +77,7 @@ impl Breaker {
         let back_at = time.now();
         if let Some(kept_until) = since {
             let fault = act.fault.name();
-            self.loses(Loss {
-                fault,
-                kept_until,
-                lost_at,
-                back_at,
-                sells_on: false,
-                is_of_replica: false,
-            });
+            self.loses(Loss::new(fault, kept_until, (lost_at, back_at)));
         }
         self.installation.redis.lock().await.master_mut().ensure_up().await
     }
@@ -103,14 +96,7 @@ impl Breaker {
         let changed = change(&redis);
         let back_at = time.now();
         let fault = act.fault.name();
-        self.loses(Loss {
-            fault,
-            kept_until,
-            lost_at,
-            back_at,
-            sells_on: false,
-            is_of_replica: false,
-        });
+        self.loses(Loss::new(fault, kept_until, (lost_at, back_at)));
         redis.master_mut().ensure_up().await?;
         changed
     }
@@ -162,12 +148,8 @@ impl Breaker {
         redis.swap();
         let fault = act.fault.name();
         self.loses(Loss {
-            fault,
-            kept_until,
-            lost_at,
-            back_at,
-            sells_on: false,
             is_of_replica: true,
+            ..Loss::new(fault, kept_until, (lost_at, back_at))
         });
         self.installation.lead_to(&redis.socket());
         redis.replica_mut().ensure_up().await?;
@@ -190,12 +172,9 @@ impl Breaker {
         let _: String = redis.master().ask(&["REPLICAOF", "NO", "ONE"]).await?;
         let (fault, lost_at) = (act.fault.name(), time.now());
         self.loses(Loss {
-            fault,
-            kept_until,
-            lost_at,
-            back_at,
             sells_on: true,
             is_of_replica: true,
+            ..Loss::new(fault, kept_until, (lost_at, back_at))
         });
         followed?;
         redis.replicate().await
@@ -224,14 +203,7 @@ impl Breaker {
         let back_at = time.now();
         let _: String = redis.master().ask(&["DEBUG", "RELOAD", "NOSAVE"]).await?;
         let (fault, lost_at) = (act.fault.name(), time.now());
-        self.loses(Loss {
-            fault,
-            kept_until,
-            lost_at,
-            back_at,
-            sells_on: true,
-            is_of_replica: false,
-        });
+        self.loses(Loss { sells_on: true, ..Loss::new(fault, kept_until, (lost_at, back_at)) });
         redis.master().rewrite_file().await?;
         // As a master of its own it gets another replication ID, and all data anew.
         let _: String = redis.replica().ask(&["REPLICAOF", "NO", "ONE"]).await?;
@@ -290,7 +262,7 @@ async fn beats(redis: &RedisPair) -> anyhow::Result<Vec<i64>> {
     Ok(beats)
 }
 
-/// Whether each lane is open, and two beats older than it was.
+/// True once each lane is open, and has had two beats since.
 fn have_beaten(before: &[i64], now: &[i64]) -> bool {
     before.iter().zip(now).all(|(before, now)| *now >= before + 2)
 }

@@ -48,7 +48,7 @@ pub struct Shown {
     pub left: Option<i64>,
     /// Moment before Redis was asked for them; none if Redis has not been asked.
     pub counted_at: Option<Instant>,
-    /// Whether Redis had no later revision than the record's then.
+    /// True if Redis had no later revision than the record's then.
     pub is_confirmed: bool,
     /// The body.
     pub body: TaggedJson,
@@ -112,7 +112,7 @@ impl Record {
         now >= self.asked_at + self.renewed_after
     }
 
-    /// Whether it is shown only if Redis has confirmed its revision.
+    /// True from the age on at which the record is shown only if Redis has confirmed its revision.
     pub fn needs_confirmation(&self, now: Instant) -> bool {
         self.is_in_redis() && now >= self.asked_at + limits::COUPON_SHOWN_MAX
     }
@@ -122,7 +122,7 @@ impl Record {
         self.row.as_ref().is_some_and(|row| row.in_redis)
     }
 
-    /// Whether Redis, which has this revision, knows of no later values.
+    /// True if the record has all values up to this revision, which is that of Redis.
     pub fn is_confirmed_by(&self, revision: Option<i64>) -> bool {
         let row = self.row.as_ref();
         row.zip(revision).is_some_and(|(row, revision)| row.revision >= revision)

@@ -112,7 +112,7 @@ pub async fn leave(tx: &mut PgConnection, orders: &[i64]) -> sqlx::Result<()> {
     Ok(())
 }
 
-/// Whether the history has this order.
+/// True if the history has this order.
 pub async fn has(pool: &PgPool, order: OrderId) -> sqlx::Result<bool> {
     sqlx::query_scalar!(
         r#"SELECT EXISTS (SELECT FROM order_history WHERE id = $1) AS "there!""#,

@@ -85,25 +85,7 @@ impl Check<'_> {
         report.disagreements.extend(sums(coupon, total, stock, &census));
         report.disagreements.extend(compare(coupon, &terms, &census));
         let buyers = census.buyers;
-        let left_out = known.and_then(|mut known| Some((known.left_out(&census)?, known)));
-        if let Some((left_out, known)) = left_out {
-            let live_orders = usize::try_from(known.live.orders).unwrap_or(0);
-            let identical = matches!(left_out, LeftOut::Unchanged);
-            report.sales.push(SaleCount {
-                coupon,
-                total,
-                stock,
-                buyers,
-                live_orders,
-                in_review: 0,
-                identical,
-            });
-            leave_out(coupon, &left_out, &known, report);
-            return Ok(());
-        }
-        let promises = self.promises(coupon, &mut report.disagreements).await?;
-        let Promises { live_orders, in_review, identical, digest } = promises;
-        report.sales.push(SaleCount {
+        let sale = |(live_orders, in_review, identical)| SaleCount {
             coupon,
             total,
             stock,
@@ -111,7 +93,18 @@ impl Check<'_> {
             live_orders,
             in_review,
             identical,
-        });
+        };
+        let left_out = known.and_then(|mut known| Some((known.left_out(&census)?, known)));
+        if let Some((left_out, known)) = left_out {
+            let live_orders = usize::try_from(known.live.orders).unwrap_or(0);
+            let identical = matches!(left_out, LeftOut::Unchanged);
+            report.sales.push(sale((live_orders, 0, identical)));
+            leave_out(coupon, &left_out, &known, report);
+            return Ok(());
+        }
+        let promises = self.promises(coupon, &mut report.disagreements).await?;
+        let Promises { live_orders, in_review, identical, digest } = promises;
+        report.sales.push(sale((live_orders, in_review, identical)));
         let found = &report.disagreements[before..];
         report.readings.push(Reading {
             coupon,
@@ -148,14 +141,8 @@ fn leave_out(coupon: CouponId, left_out: &LeftOut, known: &Known<'_>, report: &m
         return;
     }
     report.waiting += 1;
-    let LiveOrders { orders, total, sold, .. } = *known.live;
-    let live_orders = usize::try_from(orders).unwrap_or(0);
-    if orders > total {
-        report.disagreements.push(Disagreement::Oversold { coupon, live_orders, total });
-    }
-    if sold != orders {
-        report.disagreements.push(Disagreement::SoldMiscounted { coupon, sold, live_orders });
-    }
+    let live_orders = usize::try_from(known.live.orders).unwrap_or(0);
+    report.disagreements.extend(rows::units(coupon, live_orders, known.live));
     let codes = known.reading.map(|reading| &reading.codes[..]).unwrap_or_default();
     let earlier = codes.iter().map(|code| Earlier { coupon, code: code.clone() });
     report.earlier.extend(earlier);

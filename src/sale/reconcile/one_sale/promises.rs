@@ -54,22 +54,17 @@ impl Check<'_> {
             page.into_iter().for_each(|(user, order)| buyers.add(user, order));
         }
         let mut live = Digest::default();
-        let units = rows::each_live(self.pool, coupon, |user, order| live.add(user, order)).await?;
+        let counted =
+            rows::each_live(self.pool, coupon, |user, order| live.add(user, order)).await?;
         let live_orders = live.count;
-        let sold = units.sold;
-        if i64::try_from(live_orders).is_ok_and(|live| live > units.total) {
-            found.push(Disagreement::Oversold { coupon, live_orders, total: units.total });
-        }
-        if usize::try_from(sold) != Ok(live_orders) {
-            found.push(Disagreement::SoldMiscounted { coupon, sold, live_orders });
-        }
+        found.extend(rows::units(coupon, live_orders, &counted));
         let identical = buyers == live;
         let mut in_review = 0;
         if !identical {
             in_review = self.buyers_without_order(coupon, found).await?;
             self.orders_without_buyer(coupon, found).await?;
         }
-        Ok(Promises { live_orders, in_review, identical, digest: units.digest })
+        Ok(Promises { live_orders, in_review, identical, digest: counted.digest })
     }
 
     /// Returns the buyers whose order is an open dead letter.

@@ -6,6 +6,7 @@
 use chrono::{DateTime, Utc};
 use sqlx::PgPool;
 
+use super::super::Disagreement;
 use crate::sale::coupon::model::CouponState;
 use crate::sale::ids::{CouponId, OrderId, UserId};
 use crate::sale::order::counts::{self, LiveOrders};
@@ -59,4 +60,17 @@ pub async fn each_live(
         after = Some(*last);
         page.into_iter().for_each(|(user, order)| each(user, order));
     }
+}
+
+/// Live orders against the units that they are of.
+pub fn units(coupon: CouponId, live_orders: usize, of: &LiveOrders) -> Vec<Disagreement> {
+    let LiveOrders { total, sold, .. } = *of;
+    let mut found = Vec::new();
+    if i64::try_from(live_orders).is_ok_and(|live| live > total) {
+        found.push(Disagreement::Oversold { coupon, live_orders, total });
+    }
+    if usize::try_from(sold) != Ok(live_orders) {
+        found.push(Disagreement::SoldMiscounted { coupon, sold, live_orders });
+    }
+    found
 }
