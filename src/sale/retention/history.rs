@@ -31,7 +31,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use sqlx::PgPool;
+use sqlx::{PgConnection, PgPool};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
@@ -187,18 +187,14 @@ impl History {
             }
         }
         let mut tx = postgres::begin_planning(&self.pool).await?;
-        let orders = moved::lock_those_over(&mut tx, orders, before).await?;
-        let Some(newest) = orders.last() else {
-            tx.rollback().await?;
-            return Ok(0);
-        };
-        installation::orders_moved_to(&mut tx, *newest).await?;
-        moved::fix_prices(&mut tx, &orders).await?;
-        past::leave(&mut tx, &orders).await?;
-        moved::leave(&mut tx, &orders).await?;
-        tx.commit().await?;
-        self.metrics.orders_moved.increment(orders.len() as u64);
-        Ok(orders.len())
+        let moved = move_in(&mut tx, orders, before).await;
+        // Not left to the drop of `tx`, which rolls back some time later: until then the next try would find these orders
+        // locked, and leave them out.
+        match moved {
+            Ok(_) => tx.commit().await?,
+            Err(_) => tx.rollback().await?,
+        }
+        moved.inspect(|moved| self.metrics.orders_moved.increment(*moved as u64))
     }
 
     async fn drop_old(&self, now: DateTime<Utc>, there: &mut BTreeSet<Month>) -> sqlx::Result<()> {
@@ -224,4 +220,19 @@ impl History {
         ];
         self.metrics.gauges.replace("history", gauges);
     }
+}
+
+async fn move_in(
+    tx: &mut PgConnection,
+    orders: &[i64],
+    before: DateTime<Utc>,
+) -> sqlx::Result<usize> {
+    let orders = moved::lock_those_over(&mut *tx, orders, before).await?;
+    if let Some(newest) = orders.last() {
+        installation::orders_moved_to(&mut *tx, *newest).await?;
+        moved::fix_prices(&mut *tx, &orders).await?;
+        past::leave(&mut *tx, &orders).await?;
+        moved::leave(tx, &orders).await?;
+    }
+    Ok(orders.len())
 }

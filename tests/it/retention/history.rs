@@ -281,8 +281,18 @@ async fn statistics_count_moved_orders_and_say_when_a_month_may_be_missing() {
 
 #[tokio::test]
 async fn a_log_of_a_sale_that_was_sold_out_writes_no_order_that_has_moved() {
+    a_log_of_moved_orders_alone_writes_none(1).await;
+}
+
+/// No row stands in the way of the first INSERT, and units are left.
+#[tokio::test]
+async fn a_log_of_moved_orders_alone_writes_no_order() {
+    a_log_of_moved_orders_alone_writes_none(9).await;
+}
+
+async fn a_log_of_moved_orders_alone_writes_none(units: i64) {
     let app = old_app(&[]).await;
-    let coupon = app.create_flash(1).await;
+    let coupon = app.create_flash(units).await;
     let order = app.paid_order(1, coupon).await;
     assert_eq!(app.redeem(order).await.status, 200);
     archive(&app, coupon).await;

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::io::{self, Write};
 use std::process::exit;
 use std::sync::{Mutex, OnceLock};
 use std::thread;
@@ -108,9 +109,12 @@ fn give_up_what_hangs() {
     if hanging.peek().is_none() {
         return;
     }
+    // Past the macros: the output of a thread that a test has started is kept with that test, and lost here.
+    let (mut out, mut err) = (io::stdout(), io::stderr());
     for (test, _) in hanging {
-        println!("test {test} ... FAILED");
-        eprintln!(
+        let _ = writeln!(out, "test {test} ... FAILED");
+        let _ = writeln!(
+            err,
             "{test} hangs: it has taken {:?}, which {TEST_SECONDS_MAX} can raise",
             seconds_max()
         );
