@@ -512,6 +512,12 @@ pub const ID_NUMBERS_GRANTED: i64 = 262_144;
 pub const ID_NUMBERS_AHEAD: i64 = 131_072;
 /// Time for counting the orders of a day: less than a request may take.
 pub const DAY_COUNT_TIMEOUT: Duration = Duration::from_secs(8);
+/// Orders of a day from which on its count is kept; fewer are counted each time, in milliseconds.
+pub const DAY_COUNT_KEPT_MIN: i64 = 20_000;
+/// Time for which a count is kept to the time that it took.
+pub const DAY_COUNT_PAUSES: u32 = 20;
+/// Days whose counts are kept at one time.
+pub const DAY_COUNTS_KEPT_MAX: usize = 64;
 /// Time before midnight at which the next day's sequence gets its ceiling.
 pub const ID_DAY_AHEAD: Duration = Duration::from_secs(3600);
 

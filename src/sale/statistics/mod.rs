@@ -18,6 +18,9 @@
 //! No store keeps a refusal. Each process counts its own answers, by code; an answer has those of the process that
 //! gives it, since the day or the process began. Of a day that is over, they are not told.
 
+// Orders and dead letters of a day.
+mod counted;
+
 use std::collections::BTreeMap;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -26,16 +29,15 @@ use chrono::{DateTime, Days, NaiveDate, NaiveTime, Utc};
 use serde::Serialize;
 use utoipa::ToSchema;
 
+use self::counted::{Counted, Counts};
 use crate::base::clock::Clock;
-use crate::base::limits;
 use crate::base::telemetry::Metrics;
 use crate::kit::id::{self, IdGenerator};
-use crate::sale::coupon::stock;
 use crate::sale::ids::public::{InPath, PublicIds};
 use crate::sale::{Failure, Stores};
 
 /// A UTC day on which ids can have been handed out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Day(NaiveDate);
 
 /// A text that is no such day.
@@ -48,6 +50,8 @@ pub struct InvalidDay;
 pub struct DayStatistics {
     /// The UTC day, which the ids of its orders carry.
     pub day: NaiveDate,
+    /// When its claims were counted: now, or, on a day with many orders, a short while ago.
+    pub counted_at: DateTime<Utc>,
     /// True if all orders of the day are counted; false once its month may have left the history.
     pub is_whole: bool,
     /// Accepted claims that have reached Postgres: orders and dead letters. Those that still wait in the order log come
@@ -62,16 +66,6 @@ pub struct DayStatistics {
     /// Answers to claims by the process that tells the statistics; null for a day that is over, since no store keeps a
     /// refusal.
     pub process: Option<Answers>,
-}
-
-/// Accepted claims of a day.
-struct Counted {
-    /// By status.
-    orders: BTreeMap<String, i64>,
-    /// Dead letters without an order.
-    letters: i64,
-    /// True if no order can have been dropped with its month.
-    is_whole: bool,
 }
 
 /// The sequence of a day.
@@ -106,8 +100,7 @@ pub struct Statistics {
     clock: Clock,
     /// Answers before the present day.
     begin: Mutex<Begin>,
-    /// Held by the one caller that counts: a day may have a million orders.
-    counting: tokio::sync::Mutex<()>,
+    counts: Counts,
 }
 
 struct Begin {
@@ -126,8 +119,8 @@ impl Statistics {
     ) -> Self {
         let since = clock.now();
         let begin = Begin { day: Day(since.date_naive()), since, claims: claims(&metrics) };
-        let (begin, counting) = (Mutex::new(begin), tokio::sync::Mutex::default());
-        Self { stores: stores.clone(), ids, metrics, clock, begin, counting }
+        let counts = Counts::new(stores.pool.clone(), clock.clone());
+        Self { stores: stores.clone(), ids, metrics, clock, begin: Mutex::new(begin), counts }
     }
 
     /// Today.
@@ -149,13 +142,14 @@ impl Statistics {
         if day.0 > self.today().0 {
             return Ok(None);
         }
-        let Counted { orders, letters: dead_letters, is_whole } = self.count(day).await?;
+        let Counted { at, orders, letters: dead_letters, is_whole } = self.counts.of(day).await?;
         // Read afterwards, so that no order is above it.
         let sequence = self.sequence(day).await?;
         let claims = orders.values().sum::<i64>() + dead_letters;
         let process = self.answers(day);
         Ok(Some(DayStatistics {
             day: day.0,
+            counted_at: at,
             is_whole,
             claims,
             orders,
@@ -163,38 +157,6 @@ impl Statistics {
             sequence,
             process,
         }))
-    }
-
-    /// Orders by status, and dead letters without an order, at one moment.
-    async fn count(&self, day: Day) -> sqlx::Result<Counted> {
-        let _turn = self.counting.lock().await;
-        let mut tx = self.stores.pool.begin().await?;
-        stock::allow_statements(&mut tx, limits::DAY_COUNT_TIMEOUT).await?;
-        let rows = sqlx::query!(
-            r#"SELECT status AS "status?", count(*) AS "claims!"
-               FROM every_order WHERE id >= $1 AND id < $2 GROUP BY status
-               UNION ALL
-               SELECT NULL, count(*) FROM dead_letters
-               WHERE order_id >= $1 AND order_id < $2
-                   AND NOT EXISTS (SELECT FROM every_order WHERE every_order.id = dead_letters.order_id)"#,
-            id::first_at(day.begin()),
-            id::first_at(day.end()),
-        )
-        .fetch_all(&mut *tx)
-        .await?;
-        let is_whole = sqlx::query_scalar!(
-            r#"SELECT orders_moved_to < $1
-                      OR to_regclass('order_history_' || to_char($2::timestamptz AT TIME ZONE 'UTC', 'YYYYMM')) IS NOT NULL
-                          AS "is_whole!"
-               FROM settings"#,
-            id::first_at(day.begin()),
-            day.begin(),
-        )
-        .fetch_one(&mut *tx)
-        .await?;
-        let letters = rows.iter().filter(|row| row.status.is_none()).map(|row| row.claims).sum();
-        let orders = rows.into_iter().filter_map(|row| Some((row.status?, row.claims))).collect();
-        Ok(Counted { orders, letters, is_whole })
     }
 
     /// Numbers of the day's sequence that processes have taken, by Redis; `None` if Redis can't tell.

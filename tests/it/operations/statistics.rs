@@ -1,5 +1,7 @@
 //! Statistics of a day: claims, orders and sequence by the stores, answers by the process.
 
+use std::time::Duration;
+
 use chrono::{Days, TimeDelta};
 use flash_sale::base::clock::Clock;
 use flash_sale::kit::id;
@@ -160,4 +162,35 @@ async fn the_command_tells_the_same_without_answers() {
         assert_eq!(refused.code, Some(2), "{bad}: {refused:?}");
         assert!(refused.stderr.contains("a day is written as 2026-11-27"), "{bad}: {refused:?}");
     }
+}
+
+#[tokio::test]
+async fn a_large_count_is_kept_for_a_multiple_of_the_time_that_it_took() {
+    let (app, clock, day) = app().await;
+    let coupon = app.create_flash(30_000).await;
+    let first = id::first_at(clock.now());
+    let orders = format!(
+        "INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at)
+         SELECT {first} + n, {coupon}, 'flash', n, now() FROM generate_series(1, 20000) AS n"
+    );
+    app.execute(&orders).await;
+    app.expect_disagreements();
+    let hold = async || {
+        let mut tx = app.app.stores.pool.begin().await.expect("Postgres answers");
+        let lock = "LOCK TABLE orders IN ACCESS EXCLUSIVE MODE";
+        sqlx::query(lock).execute(&mut *tx).await.expect("it may");
+        tx
+    };
+    // The first count waits for a second, so the next one is 20 s off.
+    let held = hold().await;
+    let release = async {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        held.rollback().await.expect("Postgres answers");
+    };
+    let (told, ()) = tokio::join!(statistics(&app, &day), release);
+    assert_eq!(told["orders"], json!({"unpaid": 20_000}));
+    // Not a row can be read meanwhile.
+    let held = hold().await;
+    assert_eq!(statistics(&app, &day).await["counted_at"], told["counted_at"]);
+    held.rollback().await.expect("Postgres answers");
 }
