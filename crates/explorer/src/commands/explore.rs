@@ -9,9 +9,34 @@ use super::shrink::shrink;
 use crate::plan::Need;
 use crate::world::Machine;
 
-/// Runs each seed. False: an invariant is broken.
+/// Runs each seed, until a Ctrl-C, and tells and appends what has been seen. False: an invariant is broken.
 pub async fn explore(arguments: &Arguments, machine: &Machine) -> anyhow::Result<bool> {
     say_skipped(machine);
+    let mut lines = Vec::new();
+    let is_interrupted = tokio::select! {
+        done = try_each(arguments, machine, &mut lines) => { done?; false }
+        // Dropped, the run ends its servers and removes their folders.
+        _ = tokio::signal::ctrl_c() => true,
+    };
+    println!("{}", table(&lines));
+    if let Some(document) = &arguments.append
+        && !lines.is_empty()
+    {
+        append(document, &lines).await?;
+    }
+    let _ = std::fs::remove_file(arguments.logs().join("clock.c"));
+    if lines.iter().all(Line::holds) && !arguments.keep {
+        let _ = std::fs::remove_dir_all(arguments.logs());
+    }
+    anyhow::ensure!(!is_interrupted, "interrupted after {} seeds", lines.len());
+    Ok(lines.iter().all(Line::holds))
+}
+
+async fn try_each(
+    arguments: &Arguments,
+    machine: &Machine,
+    lines: &mut Vec<Line>,
+) -> anyhow::Result<()> {
     let mut laboratory = Laboratory::open(arguments, machine).await?;
     let began = Instant::now();
     let is_over = || {
@@ -19,7 +44,6 @@ pub async fn explore(arguments: &Arguments, machine: &Machine) -> anyhow::Result
             .minutes
             .is_some_and(|minutes| began.elapsed() >= Duration::from_secs(60 * minutes))
     };
-    let mut lines = Vec::new();
     for seed in arguments.seeds() {
         if is_over() {
             break;
@@ -31,15 +55,7 @@ pub async fn explore(arguments: &Arguments, machine: &Machine) -> anyhow::Result
         }
         lines.push(line);
     }
-    println!("{}", table(&lines));
-    if let Some(document) = &arguments.append {
-        append(document, &lines).await?;
-    }
-    let _ = std::fs::remove_file(arguments.logs().join("clock.c"));
-    if lines.iter().all(Line::holds) && !arguments.keep {
-        let _ = std::fs::remove_dir_all(arguments.logs());
-    }
-    Ok(lines.iter().all(Line::holds))
+    Ok(())
 }
 
 fn say_skipped(machine: &Machine) {

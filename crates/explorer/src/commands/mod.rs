@@ -33,13 +33,7 @@ pub fn main() -> ExitCode {
     }
     let done = prepared(&arguments).and_then(|machine| {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-        let done = runtime.block_on(async {
-            tokio::select! {
-                done = explore::explore(&arguments, &machine) => done,
-                // Dropped, the run ends its servers and removes their folders.
-                _ = tokio::signal::ctrl_c() => anyhow::bail!("interrupted"),
-            }
-        });
+        let done = runtime.block_on(explore::explore(&arguments, &machine));
         runtime.shutdown_background();
         done
     });
