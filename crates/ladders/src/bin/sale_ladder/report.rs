@@ -130,6 +130,34 @@ pub fn plot(figures: &[(Rung, Figures)], facts: &[(Rung, Facts)]) -> anyhow::Res
     )
 }
 
+/// A step of the tutorial with its own figures, as published: mean, requests a second, and the rung that has its design.
+const TUTORIAL: [(&str, &str, &str, &str); 3] = [
+    ("database and lock", "500 ms", "400", "8"),
+    ("a script, and a queue in the process", "200 ms", "", "11a"),
+    ("a script, and a stream", "100 ms", "1,200", "17"),
+];
+
+/// The tutorial's own figures beside those of the rungs.
+pub fn tutorial(all: &[(Rung, Figures)]) -> String {
+    let head = [
+        "the tutorial's step",
+        "its mean",
+        "its requests/s",
+        "rung here",
+        "mean here",
+        "requests/s here",
+    ];
+    let row = |(step, mean, requests, number): (&str, &str, &str, &str)| {
+        let (rung, Figures { answers, .. }) = all.iter().find(|(rung, _)| rung.number == number)?;
+        let here = [format!("{} ms", figure(answers.mean_ms)), figure(rate(answers))];
+        let named = format!("{number}, {}", rung.title);
+        let told = [step, mean, requests, &named].map(ToOwned::to_owned).into_iter();
+        Some(told.chain(here).collect())
+    };
+    let rows: Vec<Vec<String>> = TUTORIAL.into_iter().filter_map(row).collect();
+    table(&head, &rows)
+}
+
 /// Little's law: requests in the system are the rate of requests times their mean time.
 pub fn little(all: &[(Rung, Figures)], crowd: Crowd) -> String {
     let head = ["rung", "design", "λ: requests/s", "W: mean, ms", "λW", "clients"];
