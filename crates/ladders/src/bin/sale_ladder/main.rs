@@ -15,6 +15,7 @@ mod rung;
 mod scene;
 mod service;
 mod stage;
+mod waiting;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -30,6 +31,7 @@ use private_servers::Sync;
 use crate::report::{facts_table, figures_table, plot};
 use crate::rung::{RUNGS, Rung, play_design};
 use crate::stage::{Crowd, Facts, Figures, Stage};
+use crate::waiting::Bytes;
 
 /// Requests at the same time.
 const AT_ONCE: usize = 80;
@@ -37,7 +39,11 @@ const AT_ONCE: usize = 80;
 const STAGES: usize = 3;
 /// Longest time of a rung.
 const CUT: Duration = Duration::from_secs(20);
+/// Longer than any rung that is not cut.
+const HOUR: Duration = Duration::from_secs(3_600);
 const SMALL: Crowd = Crowd { users: 1_000, units: 200, at_once: AT_ONCE, until: CUT };
+/// The crowd whose orders wait while their bytes are counted.
+const WAITING: Crowd = Crowd { users: 6_250, units: 5_000, at_once: AT_ONCE, until: HOUR };
 const FULL: Crowd = Crowd { users: 20_000, units: 5_000, at_once: AT_ONCE, until: CUT };
 /// The plot, beside the essay; of the crowd that was measured last.
 const PLOT: &str = "ladder.svg";
@@ -108,8 +114,16 @@ async fn climb(arguments: &Climb) -> anyhow::Result<()> {
         return Ok(());
     }
     let crowd = if arguments.full { FULL } else { SMALL };
-    let figures =
-        on_stage(Sync::Durable, async |stage| figures_of(stage, &rungs, crowd).await).await?;
+    let (figures, bytes) = on_stage(Sync::Durable, async |stage| {
+        let figures = figures_of(stage, &rungs, crowd).await?;
+        let service = RUNGS.iter().find(|rung| rung.key == "library");
+        let bytes = match service.filter(|_| arguments.write.is_some() && !arguments.full) {
+            Some(service) => Some(waiting::bytes(stage, service, WAITING).await?),
+            None => None,
+        };
+        Ok((figures, bytes))
+    })
+    .await?;
     println!("\n{}\n{}", facts_table(&facts), figures_table(&figures, crowd));
     let place = match &arguments.write {
         Some(path) => path.with_file_name(PLOT),
@@ -121,22 +135,24 @@ async fn climb(arguments: &Climb) -> anyhow::Result<()> {
     if let (Some(essay), Some(path)) = (&mut essay, &arguments.write) {
         let shown = format!("![Requests a second of each rung]({PLOT})\n\n");
         let shown = shown + &figures_table(&figures, crowd);
-        if arguments.full {
-            essay.put("full figures", &shown)?;
-        } else {
-            essay.put("figures", &shown)?;
-            essay.put("tutorial", &report::tutorial(&figures))?;
-            write_capacity(&path.with_file_name(CAPACITY), &figures)?;
+        match &bytes {
+            None => essay.put("full figures", &shown)?,
+            Some(bytes) => {
+                essay.put("figures", &shown)?;
+                essay.put("tutorial", &report::tutorial(&figures))?;
+                write_capacity(&path.with_file_name(CAPACITY), &figures, bytes)?;
+            }
         }
         essay.save()?;
     }
     Ok(())
 }
 
-fn write_capacity(path: &Path, figures: &[(Rung, Figures)]) -> anyhow::Result<()> {
+fn write_capacity(path: &Path, figures: &[(Rung, Figures)], bytes: &Bytes) -> anyhow::Result<()> {
     let mut page = Essay::open(path)?;
     page.put("little", &report::little(figures, SMALL))?;
     page.put("limits", &report::limits(figures, syncs_per_second()?))?;
+    page.put("bytes", &report::bytes(bytes))?;
     page.save()
 }
 

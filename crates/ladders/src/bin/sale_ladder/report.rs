@@ -6,6 +6,7 @@ use ladders::plot::{self, Bar};
 use crate::crowd::Summary;
 use crate::rung::Rung;
 use crate::stage::{Crowd, Facts, Figures};
+use crate::waiting::Bytes;
 
 /// Requests a second.
 pub fn rate(answers: &Summary) -> f64 {
@@ -192,5 +193,22 @@ pub fn limits(all: &[(Rung, Figures)], syncs_per_second: f64) -> String {
         "{}\nOne file, written and synced again and again, was synced {syncs} times a second.\n\n{}",
         provenance(),
         table(&head, &rows)
+    )
+}
+
+/// Bytes of Redis, and what they add up to.
+pub fn bytes(bytes: &Bytes) -> String {
+    let Bytes { orders, of_waiting, of_buyer } = *bytes;
+    let million = |each: f64| format!("{} MB", figure(each));
+    let rows = [
+        ["an order that waits in the log", &figure(of_waiting), &million(of_waiting)],
+        ["a buyer, as long as the sale is there", &figure(of_buyer), &million(of_buyer)],
+    ];
+    let rows: Vec<Vec<String>> = rows.map(|row| row.map(ToOwned::to_owned).to_vec()).into();
+    format!(
+        "{}\n{} orders, claimed 80 at a time, while none could be written.\n\n{}",
+        provenance(),
+        figure(orders as f64),
+        table(&["what", "bytes of Redis", "a million of them"], &rows)
     )
 }

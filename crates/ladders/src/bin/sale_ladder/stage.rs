@@ -214,7 +214,7 @@ impl Stage {
     }
 
     /// Empty stores with so many units, of which some were sold before the crowd came.
-    async fn make_ready(&self, rung: &Rung, units: i64, sold: i64) -> anyhow::Result<()> {
+    pub async fn make_ready(&self, rung: &Rung, units: i64, sold: i64) -> anyhow::Result<()> {
         let sync = match rung.level() {
             Some("fsync") => "always",
             Some(_) => "everysec",
@@ -265,7 +265,7 @@ impl Stage {
         timeout(HANGS, follows).await.context("the replica doesn't follow")?
     }
 
-    fn task(&self, rung: &Rung, crowd: Crowd) -> Task {
+    pub fn task(&self, rung: &Rung, crowd: Crowd) -> Task {
         Task {
             rung: rung.key.to_owned(),
             redis_url: self.servers.redis_url().to_owned(),
@@ -295,7 +295,7 @@ impl Stage {
     }
 
     /// Locks the table of orders, as a long migration does, until the connection is closed.
-    async fn hold_orders(&self, rung: &Rung) -> anyhow::Result<PgConnection> {
+    pub async fn hold_orders(&self, rung: &Rung) -> anyhow::Result<PgConnection> {
         let table = if rung.till == Till::Service { "orders" } else { "ladder.orders" };
         let mut connection = PgConnection::connect(&own_url(&self.servers)).await?;
         let lock = format!("BEGIN; LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE");
@@ -360,7 +360,7 @@ impl Stage {
         }
     }
 
-    async fn ask<T: FromRedisValue>(&self, words: &[&str]) -> anyhow::Result<T> {
+    pub async fn ask<T: FromRedisValue>(&self, words: &[&str]) -> anyhow::Result<T> {
         Ok(redis::cmd(words[0]).arg(&words[1..]).query_async(&mut self.redis.clone()).await?)
     }
 }
