@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
+use chrono::{DateTime, Utc};
+use flash_sale::base::clock::Clock;
 use ladders::cpu;
 use ladders::servers::{Servers, connect};
 use private_servers::Sync;
@@ -10,6 +12,7 @@ use private_servers::testing::RedisServer;
 use redis::FromRedisValue;
 use redis::aio::MultiplexedConnection;
 use sqlx::{Connection, PgConnection, PgPool};
+use tokio::sync::OnceCell;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::actor::Actor;
@@ -75,8 +78,8 @@ pub struct Stage {
     redis: MultiplexedConnection,
     /// `appendfsync` of this Redis.
     usual_sync: &'static str,
-    /// Follows this Redis while a rung asks for a replica.
-    replica: RedisServer,
+    /// Follows this Redis while a rung asks for a replica; started for the first that does.
+    replica: OnceCell<RedisServer>,
 }
 
 impl Stage {
@@ -86,7 +89,14 @@ impl Stage {
         let client = redis::Client::open(servers.redis_url())?;
         let redis = connect(&client).await?;
         let usual_sync = if sync == Sync::Durable { "always" } else { "no" };
-        Ok(Self { servers, pool, redis, usual_sync, replica: RedisServer::start(&[]) })
+        let stage = Self { servers, pool, redis, usual_sync, replica: OnceCell::new() };
+        // A replica is sent the data at once, and not after 5 s in which others might come.
+        stage.ask::<()>(&["CONFIG", "SET", "repl-diskless-sync-delay", "0"]).await?;
+        if sync == Sync::Off {
+            // An idle Redis notices at its next tick that a consumer has waited long enough.
+            stage.ask::<()>(&["CONFIG", "SET", "hz", "100"]).await?;
+        }
+        Ok(stage)
     }
 
     pub async fn strike(self) -> anyhow::Result<()> {
@@ -171,14 +181,19 @@ impl Stage {
                 cpu::microseconds(&[ids.postgres]),
             ]
         };
-        let (before, began) = (used(), Instant::now());
+        let (before, began, began_at) = (used(), Instant::now(), Clock::System.now());
         let answers = answers_of(&mut actors).await?;
         for actor in &mut actors {
             actor.rests().await?;
         }
-        let (after, seconds) = (used(), began.elapsed().as_secs_f64());
+        let (after, rested) = (used(), began.elapsed().as_secs_f64());
         end(actors).await?;
         let outcome = self.outcome(rung).await?;
+        let seconds = match rung.till {
+            // Looks every few milliseconds.
+            Till::Service => rested,
+            Till::Postgres | Till::Redis => self.until_the_last_row(began_at).await?,
+        };
         let requests = answers.requests.max(1) as f64;
         Ok(Figures {
             sold: outcome.orders,
@@ -190,8 +205,16 @@ impl Stage {
         })
     }
 
+    /// Seconds from this time to the last row. A design rests only once its consumers have looked again and waited.
+    async fn until_the_last_row(&self, began_at: DateTime<Utc>) -> anyhow::Result<f64> {
+        let last = "SELECT extract(epoch FROM max(written_at))::float8 FROM ladder.orders";
+        let last: Option<f64> = sqlx::query_scalar(last).fetch_one(&self.pool).await?;
+        let began_at = began_at.timestamp_micros() as f64 / 1e6;
+        Ok((last.unwrap_or(f64::INFINITY) - began_at).max(f64::EPSILON))
+    }
+
     /// Empty stores with so many units, of which some were sold before the crowd came.
-    async fn make_ready(&self, rung: &Rung, units: i64, sold: i64) -> anyhow::Result<()> {
+    pub async fn make_ready(&self, rung: &Rung, units: i64, sold: i64) -> anyhow::Result<()> {
         let sync = match rung.level() {
             Some("fsync") => "always",
             Some(_) => "everysec",
@@ -211,7 +234,8 @@ impl Stage {
              CREATE SCHEMA ladder;
              CREATE TABLE ladder.stock (units int NOT NULL, version int NOT NULL);
              INSERT INTO ladder.stock VALUES ({left}, 0);
-             CREATE TABLE ladder.orders (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, user_id bigint NOT NULL);
+             CREATE TABLE ladder.orders (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, user_id bigint NOT NULL,
+                 written_at timestamptz NOT NULL DEFAULT clock_timestamp());
              CREATE {index} INDEX one_for_each_user ON ladder.orders (user_id);
              INSERT INTO ladder.orders (user_id) SELECT 0 FROM generate_series(1, {sold})"
         );
@@ -221,7 +245,11 @@ impl Stage {
 
     /// Has the replica follow this Redis, which otherwise listens on its socket alone; or has it follow none.
     async fn follow(&self, is_asked_for: bool) -> anyhow::Result<()> {
-        let mut replica = connect(&redis::Client::open(self.replica.url())?).await?;
+        if !is_asked_for && !self.replica.initialized() {
+            return Ok(());
+        }
+        let replica = self.replica.get_or_init(async || RedisServer::start(&[])).await;
+        let mut replica = connect(&redis::Client::open(replica.url())?).await?;
         let mut order = redis::cmd("REPLICAOF");
         if !is_asked_for {
             order.arg("NO").arg("ONE").query_async::<()>(&mut replica).await?;
@@ -237,7 +265,7 @@ impl Stage {
         timeout(HANGS, follows).await.context("the replica doesn't follow")?
     }
 
-    fn task(&self, rung: &Rung, crowd: Crowd) -> Task {
+    pub fn task(&self, rung: &Rung, crowd: Crowd) -> Task {
         Task {
             rung: rung.key.to_owned(),
             redis_url: self.servers.redis_url().to_owned(),
@@ -267,7 +295,7 @@ impl Stage {
     }
 
     /// Locks the table of orders, as a long migration does, until the connection is closed.
-    async fn hold_orders(&self, rung: &Rung) -> anyhow::Result<PgConnection> {
+    pub async fn hold_orders(&self, rung: &Rung) -> anyhow::Result<PgConnection> {
         let table = if rung.till == Till::Service { "orders" } else { "ladder.orders" };
         let mut connection = PgConnection::connect(&own_url(&self.servers)).await?;
         let lock = format!("BEGIN; LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE");
@@ -332,7 +360,7 @@ impl Stage {
         }
     }
 
-    async fn ask<T: FromRedisValue>(&self, words: &[&str]) -> anyhow::Result<T> {
+    pub async fn ask<T: FromRedisValue>(&self, words: &[&str]) -> anyhow::Result<T> {
         Ok(redis::cmd(words[0]).arg(&words[1..]).query_async(&mut self.redis.clone()).await?)
     }
 }
