@@ -20,6 +20,15 @@ pub struct Arguments {
     /// Mutants at a time [default: two for each core, because tests wait more than they work]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub jobs: Option<u16>,
+    /// Begin nothing new after this time
+    #[arg(long, value_name = "N")]
+    pub minutes: Option<u32>,
+    /// Only mutants that no test noticed the last time
+    #[arg(long)]
+    pub survivors: bool,
+    /// Put the table of what is known into CONTRIBUTING.md, and run nothing
+    #[arg(long)]
+    pub state: bool,
     /// Name the mutants, and run nothing
     #[arg(long)]
     pub list: bool,
@@ -32,8 +41,8 @@ pub struct Arguments {
 }
 
 const EXIT_CODES: &str = "\
-Results are kept in target/mutants/results.jsonl: what has been broken off goes on from there. \
---list says what is known; without the file everything begins anew.
+Verdicts are kept in tests/mutants/verdicts.txt, which is committed, and details of this machine's in \
+target/mutants/results.jsonl: what has been broken off goes on from there. --list says what is known.
 
 Exit codes: 0 at least 95 % of those that have run were caught; 1 failed; 2 the command line or \
 tests/mutants/equal.toml is wrong; 4 fewer were caught.";

@@ -1,14 +1,16 @@
 //! The places that each test reaches, and its time alone.
 //!
 //! Each test runs once in a process of its own, with nothing mutated, and all of its processes note what they reach. A
-//! test that fails is of no use to judge mutants and is left out. The recording belongs to one text of the copy.
+//! test that fails is of no use to judge mutants and is left out. The recording belongs to one text of the copy. Each
+//! test is written down when it has run, so a recording that is broken off goes on from there.
 
 use std::collections::HashMap;
-use std::fs;
-use std::path::Path;
+use std::fs::{self, File, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
@@ -34,12 +36,16 @@ pub struct Recorded {
 }
 
 /// All tests.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Default)]
 pub struct Recording {
-    /// Hash of the copy that was recorded.
-    pub world: u64,
     /// The tests, those that failed included.
     pub tests: Vec<Recorded>,
+}
+
+/// The file of a recording: the hash of the copy, and then a line for each test.
+struct RecordingFile {
+    path: PathBuf,
+    file: File,
 }
 
 /// Folders of a run, and its jobs.
@@ -50,25 +56,35 @@ pub struct Place<'a> {
     pub folder: &'a Path,
     /// Processes at a time.
     pub jobs: usize,
+    /// Moment from which on nothing new is begun.
+    pub deadline: Option<Instant>,
+}
+
+impl Place<'_> {
+    /// True if the time of this run is over.
+    pub fn is_over(&self) -> bool {
+        self.deadline.is_some_and(|deadline| Instant::now() >= deadline)
+    }
 }
 
 impl Recording {
-    /// The recording of this copy, from its file or made now.
+    /// The recording of this copy, from its file or made now. `None` if the time is over before the last test has run.
     ///
     /// # Errors
     ///
     /// When tests can't be run.
-    pub fn of(world: u64, programs: &Programs, place: &Place<'_>) -> Result<Self> {
-        let file = place.folder.join("recording.json");
-        let stored = fs::read_to_string(&file).ok();
-        let stored: Option<Self> = stored.and_then(|text| serde_json::from_str(&text).ok());
-        if let Some(stored) = stored.filter(|stored| stored.world == world) {
-            return Ok(stored);
+    pub fn of(world: u64, programs: &Programs, place: &Place<'_>) -> Result<Option<Self>> {
+        let (mut file, mut tests) =
+            RecordingFile::open(place.folder.join("recording.jsonl"), world)?;
+        let runner = runner(programs, place, 0);
+        let is_known = |name: &Name| tests.iter().any(|test| test.name == *name);
+        let names: Vec<Name> = runner.all()?.into_iter().filter(|name| !is_known(name)).collect();
+        if !names.is_empty() {
+            tests.extend(record(&names, programs, place, &mut file)?);
         }
-        let tests = record(programs, place)?;
-        let recording = Self { world, tests };
-        fs::write(&file, serde_json::to_string(&recording)?)?;
-        Ok(recording)
+        tests.sort_by(|a, b| a.name.cmp(&b.name));
+        let is_whole = names.iter().all(|name| tests.iter().any(|test| test.name == *name));
+        Ok(is_whole.then_some(Self { tests }))
     }
 
     /// The tests that reach each place.
@@ -90,26 +106,65 @@ impl Recorded {
     }
 }
 
-fn record(programs: &Programs, place: &Place<'_>) -> Result<Vec<Recorded>> {
-    let runner = |job: usize| Runner {
+impl RecordingFile {
+    /// The file and the tests in it. Those of another copy are forgotten.
+    fn open(path: PathBuf, world: u64) -> Result<(Self, Vec<Recorded>)> {
+        let text = fs::read_to_string(&path).unwrap_or_default();
+        let mut lines = text.lines();
+        let is_of_world = lines.next().is_some_and(|line| line == world.to_string());
+        let lines = lines.take_while(|_| is_of_world);
+        // The last line may have been cut off.
+        let tests: Vec<Recorded> =
+            lines.filter_map(|line| serde_json::from_str(line).ok()).collect();
+        let mut whole = format!("{world}\n");
+        for test in &tests {
+            whole.push_str(&serde_json::to_string(test)?);
+            whole.push('\n');
+        }
+        fs::write(&path, whole)?;
+        let file = OpenOptions::new().append(true).open(&path);
+        let file = file.with_context(|| format!("opening {}", path.display()))?;
+        Ok((Self { path, file }, tests))
+    }
+
+    fn add(&mut self, test: &Recorded) -> Result<()> {
+        writeln!(self.file, "{}", serde_json::to_string(test)?)
+            .with_context(|| format!("writing {}", self.path.display()))
+    }
+}
+
+fn runner<'a>(programs: &'a Programs, place: &Place<'a>, job: usize) -> Runner<'a> {
+    Runner {
         binaries: &programs.tests,
         tree: place.tree,
         log: place.folder.join(format!("logs/{job}.log")),
-    };
-    let names = runner(0).all()?;
+    }
+}
+
+fn record(
+    names: &[Name],
+    programs: &Programs,
+    place: &Place<'_>,
+    file: &mut RecordingFile,
+) -> Result<Vec<Recorded>> {
     eprintln!("mutants: recording what each of {} tests reaches ...", names.len());
     let next = AtomicUsize::new(0);
-    let recorded = Mutex::new(Vec::new());
+    let recorded = Mutex::new((Vec::new(), file));
     let work = |job: usize| -> Result<()> {
         let servers = Servers::start(&programs.service)?;
-        let runner = runner(job);
+        let runner = runner(programs, place, job);
         while let Some(name) = names.get(next.fetch_add(1, Ordering::Relaxed)) {
+            if place.is_over() {
+                break;
+            }
             let one =
                 record_one(&runner, name, &servers, &place.folder.join(format!("reached-{job}")))?;
             if !one.passed {
                 eprintln!("mutants: {name} fails although nothing is mutated; it judges no mutant");
             }
-            recorded.lock().expect("nothing panics with it").push(one);
+            let mut recorded = recorded.lock().expect("nothing panics with it");
+            recorded.1.add(&one)?;
+            recorded.0.push(one);
         }
         Ok(())
     };
@@ -117,9 +172,7 @@ fn record(programs: &Programs, place: &Place<'_>) -> Result<Vec<Recorded>> {
         let jobs: Vec<_> = (0..place.jobs).map(|job| scope.spawn(move || work(job))).collect();
         jobs.into_iter().try_for_each(|job| job.join().expect("a job doesn't panic"))
     })?;
-    let mut recorded = recorded.into_inner().expect("nothing panics with it");
-    recorded.sort_by(|a, b| a.name.cmp(&b.name));
-    Ok(recorded)
+    Ok(recorded.into_inner().expect("nothing panics with it").0)
 }
 
 /// A failure is tried once more: the machine may have been busy.
@@ -143,4 +196,36 @@ fn record_one(
         }
     }
     last.context("it has run")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_recording_that_was_broken_off_goes_on_and_one_of_another_copy_begins_anew() {
+        let path = std::env::temp_dir().join(format!("mutants-recording-{}", std::process::id()));
+        let names = |tests: &[Recorded]| -> Vec<String> {
+            tests.iter().map(|test| test.name.test.clone()).collect()
+        };
+        let test = |test: &str| Recorded {
+            name: Name { binary: "it".into(), test: test.into() },
+            took_ms: 1,
+            passed: true,
+            reached: vec![2, 3],
+        };
+        let (mut file, tests) = RecordingFile::open(path.clone(), 7).expect("a file can be made");
+        assert!(tests.is_empty());
+        file.add(&test("a")).expect("it can be written");
+        let whole = fs::read_to_string(&path).expect("it is there");
+        fs::write(&path, format!("{whole}{{\"name\":")).expect("it can be written");
+        let (mut file, tests) = RecordingFile::open(path.clone(), 7).expect("it is there");
+        assert_eq!(names(&tests), ["a"]);
+        file.add(&test("b")).expect("it can be written");
+        let (_, tests) = RecordingFile::open(path.clone(), 7).expect("it is there");
+        assert_eq!(names(&tests), ["a", "b"]);
+        let (_, tests) = RecordingFile::open(path.clone(), 8).expect("it is there");
+        assert!(tests.is_empty());
+        fs::remove_file(path).expect("it is there");
+    }
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 
 use crate::mutant::{Key, Mutant, Occurrences, hash};
 use crate::rust::splice::Spliced;
@@ -37,10 +37,6 @@ const DECISIVE: &[&str] = &[
 const SWITCHES: &str = include_str!("../injected/mutants.rs");
 /// The end of that module in the service, which alone has queries.
 const QUERIES: &str = include_str!("../injected/sql.rs");
-/// The module's dependency, as Cargo.toml has it among those for tests.
-const DEPENDENCY: &str =
-    "futures-util = { version = \"0.3\", default-features = false, features = [\"alloc\"] }\n";
-
 /// All mutants, and the changed files of the copy.
 pub struct World {
     /// All mutants, by file and line; those that don't compile included.
@@ -132,7 +128,7 @@ impl World {
         Ok(found.runs_scripts)
     }
 
-    /// The module with the switches, its place in each library, and what it needs.
+    /// The module with the switches, and its place in each library.
     fn scaffold(&mut self, root: &Path, places: u32) -> Result<()> {
         let switches = SWITCHES.replace("PLACES: usize = 0", &format!("PLACES: usize = {places}"));
         // A comment about a whole file has to come first in it.
@@ -141,11 +137,6 @@ impl World {
         for library in LIBRARIES {
             self.inject(root, &format!("crates/{library}/src"), switches.clone())?;
         }
-        let mut manifest = Source::read(root, "Cargo.toml")?;
-        let section = "[dependencies]\n";
-        let at = manifest.text.find(section).context("Cargo.toml has dependencies")?;
-        manifest.text.insert_str(at + section.len(), DEPENDENCY);
-        self.changed.push(manifest);
         Ok(())
     }
 
