@@ -26,6 +26,12 @@ pub struct Arguments {
     /// Only mutants that no test noticed the last time
     #[arg(long)]
     pub survivors: bool,
+    /// Record all tests anew, and not only those whose files have changed
+    #[arg(long)]
+    pub record: bool,
+    /// Record no test, and judge by those that are recorded so far: a mutant that these don't notice gets no verdict
+    #[arg(long, conflicts_with = "record")]
+    pub partial: bool,
     /// Put the table of what is known into CONTRIBUTING.md, and run nothing
     #[arg(long)]
     pub state: bool,

@@ -155,6 +155,9 @@ fn hunt(
         Some(jobs) => usize::from(jobs),
         None => JOBS_PER_CORE * std::thread::available_parallelism()?.get(),
     };
+    if arguments.record {
+        let _ = fs::remove_file(folder.join("recording.jsonl"));
+    }
     let place = Place { tree: &tree, folder, jobs, deadline };
     let open = |results: &Results, mutant: &Mutant| {
         selected.contains(&mutant.key)
@@ -174,7 +177,7 @@ fn hunt(
     // What has survived before probably does so again.
     mutants.sort_by_key(|mutant| results.last(mutant).is_some());
     if !mutants.is_empty() {
-        judge(&mutants, &world, &programs, &place, results, arguments.thorough)?;
+        judge(&mutants, &world, &programs, &place, results, arguments)?;
     }
     Ok(world)
 }
@@ -186,17 +189,19 @@ fn judge(
     programs: &Programs,
     place: &Place<'_>,
     results: &mut Results,
-    thorough: bool,
+    arguments: &Arguments,
 ) -> Result<()> {
     let began = Instant::now();
-    let Some(recording) = Recording::of(world.hash, programs, place)? else {
+    let recording = Recording::of(world, programs, place, arguments.partial)?;
+    if !recording.is_whole && !arguments.partial {
         eprintln!("mutants: the time is over before all tests are recorded; run this again");
         return Ok(());
-    };
+    }
     let seconds = began.elapsed().as_secs_f64();
     eprintln!("mutants: {} tests are recorded, {seconds:.0} s", recording.tests.len());
     let began = Instant::now();
-    let judged = Hunt::new(programs, place, world, &recording, results, thorough).run(mutants)?;
+    let hunt = Hunt::new(programs, place, world, &recording, results, arguments.thorough);
+    let judged = hunt.run(mutants)?;
     let seconds = began.elapsed().as_secs_f64();
     let each = seconds / f64::from(u32::try_from(judged.max(1))?);
     let all = mutants.len();
@@ -226,6 +231,8 @@ fn build(root: &Path, tree: &Path, builds: &Path, results: &mut Results) -> Resu
                 if !is_second_try {
                     second.extend(names(&around));
                 }
+                // At once, so that a run that is broken off has not built in vain.
+                note_dropped(&world, &names(&own), results)?;
                 dropped.extend(names(&own));
                 dropped.extend(names(&around));
             }

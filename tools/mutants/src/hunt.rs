@@ -146,6 +146,10 @@ impl<'a> Hunt<'a> {
             "[{number}/{}] {word:<9} {seconds:>6.1} s  {place}  {change}{by_name}",
             self.count
         );
+        if verdict.is_survival() && !self.recording.is_whole {
+            // A test that isn't recorded yet may notice it.
+            return Ok(());
+        }
         let line = ResultLine {
             key: mutant.key.clone(),
             line: *mutant.lines.start(),

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::{Result, bail, ensure};
 
-use crate::mutant::{Key, Mutant, Occurrences, hash};
+use crate::mutant::{Key, Language, Mutant, Occurrences, hash};
 use crate::rust::splice::Spliced;
 use crate::rust::{Known, Query, RUNS_SCRIPTS, instrument, whole_number_constants};
 use crate::source::{Source, listed};
@@ -51,7 +51,39 @@ pub struct World {
     pub hash: u64,
 }
 
+/// A place that a test can reach.
+pub struct Spot {
+    /// Hash of all that tells it from others, its number apart.
+    pub id: u32,
+    /// Path of its file.
+    pub file: String,
+    /// Enclosing function; empty for a script.
+    pub function: String,
+}
+
 impl World {
+    /// All places by their numbers; the first one is none.
+    pub fn spots(&self) -> Vec<Spot> {
+        let spots = self.mutants.iter().map(|mutant| {
+            let Key { file, function, operator, original, mutation, occurrence } = &mutant.key;
+            let (function, what) = match mutant.language {
+                Language::Rust => {
+                    (function.clone(), format!("{operator}\0{original}\0{mutation}\0{occurrence}"))
+                }
+                Language::Sql => (function.clone(), self.queries[&mutant.number].text.clone()),
+                Language::Lua => (String::new(), String::new()),
+            };
+            // The lower half of a hash is as good as any.
+            #[expect(clippy::cast_possible_truncation, reason = "see above")]
+            let id = hash(&format!("{file}\0{function}\0{what}")) as u32;
+            (mutant.number, Spot { id, file: file.clone(), function })
+        });
+        let mut spots: BTreeMap<u32, Spot> = spots.collect();
+        let last = spots.keys().next_back().copied().unwrap_or_default();
+        let none = || Spot { id: 0, file: String::new(), function: String::new() };
+        (0..=last).map(|number| spots.remove(&number).unwrap_or_else(none)).collect()
+    }
+
     /// Finds all mutants of the working tree, apart from those that are known not to compile.
     ///
     /// # Errors
