@@ -20,6 +20,21 @@ pub struct Arguments {
     /// Mutants at a time [default: two for each core, because tests wait more than they work]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     pub jobs: Option<u16>,
+    /// Begin nothing new after this time
+    #[arg(long, value_name = "N")]
+    pub minutes: Option<u32>,
+    /// Only mutants that no test noticed the last time
+    #[arg(long)]
+    pub survivors: bool,
+    /// Record all tests anew, and not only those whose files have changed
+    #[arg(long)]
+    pub record: bool,
+    /// Record no test, and judge by those that are recorded so far: a mutant that these don't notice gets no verdict
+    #[arg(long, conflicts_with = "record")]
+    pub partial: bool,
+    /// Put the table of what is known into CONTRIBUTING.md, and run nothing
+    #[arg(long)]
+    pub state: bool,
     /// Name the mutants, and run nothing
     #[arg(long)]
     pub list: bool,
@@ -32,8 +47,8 @@ pub struct Arguments {
 }
 
 const EXIT_CODES: &str = "\
-Results are kept in target/mutants/results.jsonl: what has been broken off goes on from there. \
---list says what is known; without the file everything begins anew.
+Verdicts are kept in tests/mutants/verdicts.txt, which is committed, and details of this machine's in \
+target/mutants/results.jsonl: what has been broken off goes on from there. --list says what is known.
 
 Exit codes: 0 at least 95 % of those that have run were caught; 1 failed; 2 the command line or \
 tests/mutants/equal.toml is wrong; 4 fewer were caught.";

@@ -3,21 +3,23 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use crate::arguments::Arguments;
 use crate::changed::Changed;
-use crate::compile::{self, Attempt};
+use crate::compile::{self, Attempt, Programs};
 use crate::equal::EqualMutants;
 use crate::hunt::Hunt;
+use crate::kept::{self, Kept};
 use crate::mutant::{Key, Language, Mutant};
 use crate::recording::{Place, Recording};
 use crate::results::{Counts, ResultLine, Results, Verdict, table};
 use crate::servers::Servers;
 use crate::source;
+use crate::state;
 use crate::world::World;
 
 /// Folder of copy, builds, recording and results.
@@ -28,6 +30,8 @@ const CAUGHT_PERCENT_MIN: f64 = 95.0;
 const JOBS_PER_CORE: usize = 2;
 /// Builds after which something else must be wrong.
 const BUILDS_MAX: usize = 40;
+
+const MINUTE: Duration = Duration::from_secs(60);
 
 /// Exit code: the command line or the list of equal mutants is wrong.
 const WRONG: u8 = 2;
@@ -40,6 +44,7 @@ const TOO_FEW: u8 = 4;
 ///
 /// When something can't be read, built or run.
 pub fn run(arguments: &Arguments) -> Result<u8> {
+    let began = Instant::now();
     let root = std::env::current_dir()?;
     ensure!(
         root.join("src/lib.rs").exists(),
@@ -55,7 +60,20 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
         eprintln!("{}", complaints.join("\n"));
         return Ok(WRONG);
     }
-    let selected = select(arguments, &root, &world.mutants)?;
+    Kept::read(&root)?.tell(&world.mutants, &mut results);
+    if arguments.state {
+        print!("{}", state::write(&root, &world.mutants, &results, &equal)?);
+        return Ok(0);
+    }
+    let mut selected = select(arguments, &root, &world.mutants)?;
+    if arguments.survivors {
+        let survives = |mutant: &&Mutant| {
+            results.last(mutant).is_some_and(Verdict::is_survival) && !equal.has(mutant)
+        };
+        let survivors: HashSet<&Key> =
+            world.mutants.iter().filter(survives).map(|mutant| &mutant.key).collect();
+        selected.retain(|key| survivors.contains(key));
+    }
     if selected.is_empty() {
         eprintln!("mutants: no mutant stands in these files or on these lines");
         return Ok(if arguments.changed.is_some() { 0 } else { WRONG });
@@ -66,7 +84,9 @@ pub fn run(arguments: &Arguments) -> Result<u8> {
         }
         return Ok(0);
     }
-    let world = hunt(arguments, &root, &folder, &mut results, &selected, &equal)?;
+    let deadline = arguments.minutes.map(|minutes| began + minutes * MINUTE);
+    let world = hunt(arguments, &root, &folder, deadline, &mut results, &selected, &equal)?;
+    kept::write(&root, &world.mutants, &results)?;
     Ok(summary(&world, &selected, &results, &equal))
 }
 
@@ -99,8 +119,7 @@ fn select(arguments: &Arguments, root: &Path, mutants: &[Mutant]) -> Result<Hash
 
 fn list(world: &World, selected: &HashSet<Key>, results: &Results, equal: &EqualMutants) {
     for mutant in world.mutants.iter().filter(|mutant| selected.contains(&mutant.key)) {
-        let verdict = results.of(mutant, world.hash).map(|line| line.verdict);
-        let word = match verdict {
+        let word = match results.last(mutant) {
             Some(Verdict::DoesNotCompile) => "no build",
             _ if equal.has(mutant) => "equal",
             Some(Verdict::Caught) => "caught",
@@ -122,18 +141,24 @@ fn hunt(
     arguments: &Arguments,
     root: &Path,
     folder: &Path,
+    deadline: Option<Instant>,
     results: &mut Results,
     selected: &HashSet<Key>,
     equal: &EqualMutants,
 ) -> Result<World> {
     let (tree, builds) = (folder.join("tree"), folder.join("build"));
     let world = build(root, &tree, &builds, results)?;
+    // A run that is broken off later has not built in vain.
+    kept::write(root, &world.mutants, results)?;
     let programs = compile::tests(&tree, &builds)?;
     let jobs = match arguments.jobs {
         Some(jobs) => usize::from(jobs),
         None => JOBS_PER_CORE * std::thread::available_parallelism()?.get(),
     };
-    let place = Place { tree: &tree, folder, jobs };
+    if arguments.record {
+        let _ = fs::remove_file(folder.join("recording.jsonl"));
+    }
+    let place = Place { tree: &tree, folder, jobs, deadline };
     let open = |results: &Results, mutant: &Mutant| {
         selected.contains(&mutant.key)
             && !equal.has(mutant)
@@ -147,24 +172,41 @@ fn hunt(
     if !texts.is_empty() {
         refuse(root, &world, &texts, &Servers::start(&programs.service)?, results)?;
     }
-    let mutants: Vec<&Mutant> =
+    let mut mutants: Vec<&Mutant> =
         world.mutants.iter().filter(|mutant| open(results, mutant)).collect();
+    // What has survived before probably does so again.
+    mutants.sort_by_key(|mutant| results.last(mutant).is_some());
     if !mutants.is_empty() {
-        let began = Instant::now();
-        let recording = Recording::of(world.hash, &programs, &place)?;
-        eprintln!(
-            "mutants: {} tests are recorded, {:.0} s",
-            recording.tests.len(),
-            began.elapsed().as_secs_f64()
-        );
-        let began = Instant::now();
-        let hunt = Hunt::new(&programs, &place, &world, &recording, results, arguments.thorough);
-        hunt.run(&mutants)?;
-        let seconds = began.elapsed().as_secs_f64();
-        let each = seconds / f64::from(u32::try_from(mutants.len())?);
-        eprintln!("mutants: {} judged in {seconds:.0} s, {each:.1} s for each", mutants.len());
+        judge(&mutants, &world, &programs, &place, results, arguments)?;
     }
     Ok(world)
+}
+
+/// Records the tests, and shows them these mutants, as long as there is time.
+fn judge(
+    mutants: &[&Mutant],
+    world: &World,
+    programs: &Programs,
+    place: &Place<'_>,
+    results: &mut Results,
+    arguments: &Arguments,
+) -> Result<()> {
+    let began = Instant::now();
+    let recording = Recording::of(world, programs, place, arguments.partial)?;
+    if !recording.is_whole && !arguments.partial {
+        eprintln!("mutants: the time is over before all tests are recorded; run this again");
+        return Ok(());
+    }
+    let seconds = began.elapsed().as_secs_f64();
+    eprintln!("mutants: {} tests are recorded, {seconds:.0} s", recording.tests.len());
+    let began = Instant::now();
+    let hunt = Hunt::new(programs, place, world, &recording, results, arguments.thorough);
+    let judged = hunt.run(mutants)?;
+    let seconds = began.elapsed().as_secs_f64();
+    let each = seconds / f64::from(u32::try_from(judged.max(1))?);
+    let all = mutants.len();
+    eprintln!("mutants: {judged} of {all} judged in {seconds:.0} s, {each:.1} s for each");
+    Ok(())
 }
 
 /// Builds the copy, without the mutants that the compiler refuses.
@@ -189,6 +231,8 @@ fn build(root: &Path, tree: &Path, builds: &Path, results: &mut Results) -> Resu
                 if !is_second_try {
                     second.extend(names(&around));
                 }
+                // At once, so that a run that is broken off has not built in vain.
+                note_dropped(&world, &names(&own), results)?;
                 dropped.extend(names(&own));
                 dropped.extend(names(&around));
             }
@@ -226,17 +270,7 @@ fn note_dropped(world: &World, dropped: &HashMap<Key, u64>, results: &mut Result
 }
 
 fn refused(mutant: &Mutant, world: u64) -> ResultLine {
-    ResultLine {
-        key: mutant.key.clone(),
-        line: *mutant.lines.start(),
-        context: mutant.context,
-        world,
-        verdict: Verdict::DoesNotCompile,
-        by: None,
-        tests: 0,
-        left: 0,
-        took_ms: 0,
-    }
+    ResultLine::without_details(mutant, world, Verdict::DoesNotCompile)
 }
 
 /// Notes which scripts Redis refuses, and which queries Postgres does.

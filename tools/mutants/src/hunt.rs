@@ -86,23 +86,23 @@ impl<'a> Hunt<'a> {
         }
     }
 
-    /// Judges these mutants, several at a time, and notes each result at once.
+    /// Judges these mutants, several at a time, and notes each result at once. Returns how many there was time for.
     ///
     /// # Errors
     ///
     /// When servers or tests can't be started, or results can't be written.
-    pub fn run(mut self, mutants: &[&Mutant]) -> Result<()> {
+    pub fn run(mut self, mutants: &[&Mutant]) -> Result<usize> {
         self.count = mutants.len();
         let hunt = &self;
         std::thread::scope(|scope| {
             let jobs: Vec<_> = (0..hunt.place.jobs)
                 .map(|job| scope.spawn(move || hunt.job(job, mutants)))
                 .collect();
-            jobs.into_iter().try_for_each(|job| job.join().expect("a job doesn't panic"))
+            jobs.into_iter().map(|job| job.join().expect("a job doesn't panic")).sum()
         })
     }
 
-    fn job(&self, number: usize, mutants: &[&Mutant]) -> Result<()> {
+    fn job(&self, number: usize, mutants: &[&Mutant]) -> Result<usize> {
         let folder = self.place.folder;
         let mut job = Job {
             hunt: self,
@@ -115,15 +115,18 @@ impl<'a> Hunt<'a> {
             servers: None,
             served: 0,
         };
-        loop {
+        let mut judged = 0;
+        while !self.place.is_over() {
             let index = self.next.fetch_add(1, Ordering::Relaxed);
             let Some(mutant) = mutants.get(index) else {
-                return Ok(());
+                break;
             };
             let began = Instant::now();
             let found = job.judge(mutant)?;
             self.note(index, mutant, &found, began.elapsed())?;
+            judged += 1;
         }
+        Ok(judged)
     }
 
     fn note(&self, index: usize, mutant: &Mutant, found: &Found, took: Duration) -> Result<()> {
@@ -143,6 +146,10 @@ impl<'a> Hunt<'a> {
             "[{number}/{}] {word:<9} {seconds:>6.1} s  {place}  {change}{by_name}",
             self.count
         );
+        if verdict.is_survival() && !self.recording.is_whole {
+            // A test that isn't recorded yet may notice it.
+            return Ok(());
+        }
         let line = ResultLine {
             key: mutant.key.clone(),
             line: *mutant.lines.start(),

@@ -9,11 +9,13 @@
 //!    environment ([`rust`]). Mutants in Lua and SQL are texts that take the place of others while the process runs.
 //! 2. Each test runs once, alone, and the places that it reaches are recorded ([`recording`]).
 //! 3. For a mutant, only tests that reach it run, until one fails ([`hunt`]).
+//! 4. The verdicts are committed, so that another machine goes on where this one ends ([`kept`]).
 //!
 //! # What is not promised
 //!
 //! A test that reaches a place only now and then may have missed it in the recording. A mutant that makes a test slow, and
-//! not wrong, is caught by hang. A survivor of the budget may be caught by a test that had no room in it. Migrations, settings and other folders are not mutated.
+//! not wrong, is caught by hang. A survivor of the budget may be caught by a test that had no room in it. A
+//! verdict "caught" outlives the test that it is due to: taking a test away is not noticed. Migrations, settings and other folders are not mutated.
 
 mod arguments;
 mod campaign;
@@ -21,6 +23,7 @@ mod changed;
 mod compile;
 mod equal;
 mod hunt;
+mod kept;
 mod lua;
 mod mutant;
 mod promise;
@@ -30,6 +33,7 @@ mod rust;
 mod servers;
 mod source;
 mod sql;
+mod state;
 mod test;
 mod token;
 mod world;

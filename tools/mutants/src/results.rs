@@ -1,4 +1,5 @@
-//! The verdict on each mutant, in a file: a campaign of hours can be broken off and resumed.
+//! The verdict on each mutant, in a file: a campaign of hours can be broken off and resumed. What others have to know of
+//! it is committed ([`crate::kept`]).
 //!
 //! A line is added for each result, and the last one counts. That a mutant is caught, or doesn't compile, stays true as
 //! long as the function, script or query around it is the same; that it survives, as long as nothing has changed: a new
@@ -30,6 +31,13 @@ pub enum Verdict {
     Unreached,
 }
 
+impl Verdict {
+    /// True if no test has noticed the mutant.
+    pub fn is_survival(self) -> bool {
+        matches!(self, Self::Survived | Self::Unreached)
+    }
+}
+
 /// One line of the file.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ResultLine {
@@ -52,6 +60,23 @@ pub struct ResultLine {
     pub left: usize,
     /// Time that it took, in milliseconds.
     pub took_ms: u64,
+}
+
+impl ResultLine {
+    /// A verdict of which no more is known.
+    pub fn without_details(mutant: &Mutant, world: u64, verdict: Verdict) -> Self {
+        Self {
+            key: mutant.key.clone(),
+            line: *mutant.lines.start(),
+            context: mutant.context,
+            world,
+            verdict,
+            by: None,
+            tests: 0,
+            left: 0,
+            took_ms: 0,
+        }
+    }
 }
 
 /// All results.
@@ -92,12 +117,24 @@ impl Results {
 
     /// Result of a mutant that holds in this world.
     pub fn of(&self, mutant: &Mutant, world: u64) -> Option<&ResultLine> {
-        let line = self.lines.get(&mutant.key)?;
-        let holds = match line.verdict {
-            Verdict::Survived | Verdict::Unreached => line.world == world,
-            _ => true,
-        };
-        (line.context == mutant.context && holds).then_some(line)
+        self.line(mutant).filter(|line| !line.verdict.is_survival() || line.world == world)
+    }
+
+    /// Last verdict on a mutant, in any world.
+    pub fn last(&self, mutant: &Mutant) -> Option<Verdict> {
+        self.line(mutant).map(|line| line.verdict)
+    }
+
+    fn line(&self, mutant: &Mutant) -> Option<&ResultLine> {
+        self.lines.get(&mutant.key).filter(|line| line.context == mutant.context)
+    }
+
+    /// Learns a verdict from elsewhere, unless one is known already that is as good. It isn't noted here.
+    pub fn learn(&mut self, line: ResultLine) {
+        let known = self.lines.get(&line.key).filter(|known| known.context == line.context);
+        if known.is_none_or(|known| known.verdict.is_survival() && !line.verdict.is_survival()) {
+            self.lines.insert(line.key.clone(), line);
+        }
     }
 
     /// Notes a result.

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::path::Path;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 
-use crate::mutant::{Key, Mutant, Occurrences, hash};
+use crate::mutant::{Key, Language, Mutant, Occurrences, hash};
 use crate::rust::splice::Spliced;
 use crate::rust::{Known, Query, RUNS_SCRIPTS, instrument, whole_number_constants};
 use crate::source::{Source, listed};
@@ -37,10 +37,6 @@ const DECISIVE: &[&str] = &[
 const SWITCHES: &str = include_str!("../injected/mutants.rs");
 /// The end of that module in the service, which alone has queries.
 const QUERIES: &str = include_str!("../injected/sql.rs");
-/// The module's dependency, as Cargo.toml has it among those for tests.
-const DEPENDENCY: &str =
-    "futures-util = { version = \"0.3\", default-features = false, features = [\"alloc\"] }\n";
-
 /// All mutants, and the changed files of the copy.
 pub struct World {
     /// All mutants, by file and line; those that don't compile included.
@@ -55,7 +51,39 @@ pub struct World {
     pub hash: u64,
 }
 
+/// A place that a test can reach.
+pub struct Spot {
+    /// Hash of all that tells it from others, its number apart.
+    pub id: u32,
+    /// Path of its file.
+    pub file: String,
+    /// Enclosing function; empty for a script.
+    pub function: String,
+}
+
 impl World {
+    /// All places by their numbers; the first one is none.
+    pub fn spots(&self) -> Vec<Spot> {
+        let spots = self.mutants.iter().map(|mutant| {
+            let Key { file, function, operator, original, mutation, occurrence } = &mutant.key;
+            let (function, what) = match mutant.language {
+                Language::Rust => {
+                    (function.clone(), format!("{operator}\0{original}\0{mutation}\0{occurrence}"))
+                }
+                Language::Sql => (function.clone(), self.queries[&mutant.number].text.clone()),
+                Language::Lua => (String::new(), String::new()),
+            };
+            // The lower half of a hash is as good as any.
+            #[expect(clippy::cast_possible_truncation, reason = "see above")]
+            let id = hash(&format!("{file}\0{function}\0{what}")) as u32;
+            (mutant.number, Spot { id, file: file.clone(), function })
+        });
+        let mut spots: BTreeMap<u32, Spot> = spots.collect();
+        let last = spots.keys().next_back().copied().unwrap_or_default();
+        let none = || Spot { id: 0, file: String::new(), function: String::new() };
+        (0..=last).map(|number| spots.remove(&number).unwrap_or_else(none)).collect()
+    }
+
     /// Finds all mutants of the working tree, apart from those that are known not to compile.
     ///
     /// # Errors
@@ -132,7 +160,7 @@ impl World {
         Ok(found.runs_scripts)
     }
 
-    /// The module with the switches, its place in each library, and what it needs.
+    /// The module with the switches, and its place in each library.
     fn scaffold(&mut self, root: &Path, places: u32) -> Result<()> {
         let switches = SWITCHES.replace("PLACES: usize = 0", &format!("PLACES: usize = {places}"));
         // A comment about a whole file has to come first in it.
@@ -141,11 +169,6 @@ impl World {
         for library in LIBRARIES {
             self.inject(root, &format!("crates/{library}/src"), switches.clone())?;
         }
-        let mut manifest = Source::read(root, "Cargo.toml")?;
-        let section = "[dependencies]\n";
-        let at = manifest.text.find(section).context("Cargo.toml has dependencies")?;
-        manifest.text.insert_str(at + section.len(), DEPENDENCY);
-        self.changed.push(manifest);
         Ok(())
     }
 
