@@ -278,10 +278,7 @@ impl App {
         clock: Clock,
         shutdown: Shutdown,
     ) -> anyhow::Result<Arc<Self>> {
-        // First of all: with a key that doesn't fit, nothing is changed.
-        let key = config.stores.order_id_key()?;
-        let public_ids = installation::decide_public_ids(&stores.pool, key).await?;
-        let (backlog, lane_states, durability) = looked_up(config, &stores).await?;
+        let (public_ids, backlog, lane_states, durability) = looked_up(config, &stores).await?;
         let Base { metrics, postponed, loss, loader, coupons, coupon_changes, order_moves } =
             Base::new(&stores, (&lane_states, &durability), &shutdown)?;
         let ClaimParts { orders, order_ids, locks, memories, traces } =
@@ -347,15 +344,18 @@ impl App {
     }
 }
 
-/// Facts in both stores about lanes and the durability of claims.
+/// Facts in both stores about order ids, lanes and the durability of claims.
 async fn looked_up(
     config: &Config,
     stores: &Stores,
-) -> anyhow::Result<(Arc<Backlog>, Arc<LaneStates>, Arc<Durability>)> {
+) -> anyhow::Result<(PublicIds, Arc<Backlog>, Arc<LaneStates>, Arc<Durability>)> {
+    // First of all: with a key that doesn't fit, nothing is changed.
+    let key = config.stores.order_id_key()?;
+    let public_ids = installation::decide_public_ids(&stores.pool, key).await?;
     let backlog = empty_backlog(config, stores, raise_lanes(config, stores).await?);
     let lane_states = fence::states_of(stores).await?;
     let durability = Durability::looked_up(&stores.redis, config.durability).await?;
-    Ok((backlog, lane_states, Arc::new(durability)))
+    Ok((public_ids, backlog, lane_states, Arc::new(durability)))
 }
 
 /// Parts that claims and their orders are made with.

@@ -432,7 +432,7 @@ async fn a_member_that_stands_there_twice_is_named_beside_other_faults() {
     assert_eq!(named, [Some("/pay_cents"), Some("/title")], "{reply:?}");
 }
 
-/// What is told of a text is its form, also where blanks alone are wrong.
+/// The form of a text is told also where blanks alone are wrong.
 #[tokio::test]
 async fn words_of_blanks_are_none() {
     let app = TestApp::start().await;
