@@ -278,11 +278,11 @@ impl App {
         clock: Clock,
         shutdown: Shutdown,
     ) -> anyhow::Result<Arc<Self>> {
-        let (backlog, lane_states, durability) = looked_up(config, &stores).await?;
+        let (public_ids, backlog, lane_states, durability) = looked_up(config, &stores).await?;
         let Base { metrics, postponed, loss, loader, coupons, coupon_changes, order_moves } =
             Base::new(&stores, (&lane_states, &durability), &shutdown)?;
-        let ClaimParts { orders, order_ids, public_ids, locks, memories, traces } =
-            ClaimParts::new(config, &stores, &metrics, (&clock, &shutdown)).await?;
+        let ClaimParts { orders, order_ids, locks, memories, traces } =
+            ClaimParts::new(config, &stores, &metrics, (&clock, &shutdown));
         let layout = LayoutInUse::looked_up(&stores.pool).await?;
         let lanes = (&layout, &lane_states);
         let Promises { receipts, hand_in, keeper } =
@@ -344,44 +344,44 @@ impl App {
     }
 }
 
-/// Facts in both stores about lanes and the durability of claims.
+/// Facts in both stores about order ids, lanes and the durability of claims.
 async fn looked_up(
     config: &Config,
     stores: &Stores,
-) -> anyhow::Result<(Arc<Backlog>, Arc<LaneStates>, Arc<Durability>)> {
+) -> anyhow::Result<(PublicIds, Arc<Backlog>, Arc<LaneStates>, Arc<Durability>)> {
+    // First of all: with a key that doesn't fit, nothing is changed.
+    let key = config.stores.order_id_key()?;
+    let public_ids = installation::decide_public_ids(&stores.pool, key).await?;
     let backlog = empty_backlog(config, stores, raise_lanes(config, stores).await?);
     let lane_states = fence::states_of(stores).await?;
     let durability = Durability::looked_up(&stores.redis, config.durability).await?;
-    Ok((backlog, lane_states, Arc::new(durability)))
+    Ok((public_ids, backlog, lane_states, Arc::new(durability)))
 }
 
 /// Parts that claims and their orders are made with.
 struct ClaimParts {
     orders: Orders,
     order_ids: Arc<IdGenerator>,
-    public_ids: PublicIds,
     locks: ReentrantLocks,
     memories: Memories,
     traces: Arc<Traces>,
 }
 
 impl ClaimParts {
-    async fn new(
+    fn new(
         config: &Config,
         stores: &Stores,
         metrics: &Arc<Metrics>,
         (clock, shutdown): (&Clock, &Shutdown),
-    ) -> anyhow::Result<Self> {
+    ) -> Self {
         let pool = stores.pool.clone();
-        let key = config.stores.order_id_key()?;
-        Ok(Self {
-            public_ids: installation::decide_public_ids(&pool, key).await?,
+        Self {
             traces: Arc::new(Traces::new(pool.clone(), outbox(config, metrics, clock, shutdown))),
             orders: Orders::new(pool, config.batch_timeout(), config.payment_window()),
             order_ids: id_generator(config, stores, clock),
             locks: buyers_locks(config, stores, shutdown),
             memories: empty_memories(config, stores, shutdown),
-        })
+        }
     }
 }
 

@@ -76,7 +76,7 @@ pub struct StoreConfig {
     #[arg(long, env = "FLASH_SALE_TOKEN_AUDIENCE")]
     pub token_audience: Option<String>,
 
-    /// Key of the order ids that leave the house, 32 bytes or more: two of them tell nothing of the sales between. Decided at the first start of an installation, for good [default: ids as they are inside]
+    /// Key of the order ids that leave the house, 32 bytes or more: two of them tell nothing of the sales between. Decided at the first start of an installation, for good [default: the one that the data folder of a demo keeps, else ids as they are inside]
     #[arg(long, env = "FLASH_SALE_ORDER_ID_KEY", hide_env_values = true, value_parser = secret)]
     pub order_id_key: Option<SecretString>,
 
@@ -364,6 +364,11 @@ pub struct Config {
     /// Routes and pages of `flash-sale demo`: no setting, because only `demo` may have them.
     #[arg(skip)]
     pub demo: Option<Demo>,
+
+    /// A new installation with private servers gets a key of order ids, which its data folder keeps: no setting, because only
+    /// `demo` has that.
+    #[arg(skip)]
+    pub keeps_order_id_key: bool,
 }
 
 /// Parts of a service that only `demo` has, on loopback: it hands a token to each browser that asks.
@@ -880,6 +885,21 @@ mod tests {
         assert_eq!(config.stores.database_timeout(), limits::POSTGRES_TIMEOUT);
         assert_eq!(config.claim_wait(), limits::CLAIM_WAIT);
         assert_eq!(config.batch_timeout(), limits::BATCH_TIMEOUT);
+    }
+
+    /// A balancer in front closes idle connections after 60 s, as most do; it has to be the first.
+    #[test]
+    fn the_defaults_bound_each_client_and_outlive_a_balancer() {
+        let config = config(&[]);
+        for bound in [
+            config.user_claims_per_second,
+            config.user_requests_per_second,
+            config.anonymous_requests_per_second,
+            config.refused_tokens_per_second,
+        ] {
+            assert!(bound > 0, "0 is no bound");
+        }
+        assert_eq!(config.keep_alive(), Duration::from_secs(75));
     }
 
     #[test]

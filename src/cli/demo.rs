@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use anyhow::Context;
 use chrono::TimeDelta;
+use clap::ValueEnum;
 use secrecy::{ExposeSecret, SecretString};
 use uuid::Uuid;
 
@@ -36,7 +37,13 @@ pub async fn run(config: &Config) -> anyhow::Result<()> {
     // Tokens that are given away are for this machine alone.
     let crowd = Some(crowd(config)?);
     let demo = config.listen.ip().is_loopback().then_some(Demo { codes, crowd });
-    let config = Config { in_process_gateway: true, pages, demo, ..config.clone() };
+    let config = Config {
+        in_process_gateway: true,
+        pages,
+        demo,
+        keeps_order_id_key: true,
+        ..config.clone()
+    };
     serve::run(&config, async |app, addresses| {
         let coupon = coupon_on_sale(app).await?;
         let tokens = Tokens::configured(&config.stores, &token_secret(&config.stores)?);
@@ -47,12 +54,18 @@ pub async fn run(config: &Config) -> anyhow::Result<()> {
     .await
 }
 
-/// This program, with the settings that sign tokens which this service takes. The secret is no argument, because all users
-/// of a machine can read those.
+/// This program, with the settings that sign tokens which this service takes, and those of log lines: nothing else is in its
+/// environment. The secret is no argument, because all users of a machine can read those.
 fn crowd(config: &Config) -> anyhow::Result<Crowd> {
     let stores = &config.stores;
     let path = std::env::current_exe().context("the file of this program can't be found")?;
-    let mut variables = vec![("FLASH_SALE_TOKEN_SECRET", token_secret(stores)?)];
+    let log_format = stores.log_format.to_possible_value();
+    let log_format = log_format.expect("no format is skipped").get_name().into();
+    let mut variables = vec![
+        ("FLASH_SALE_TOKEN_SECRET", token_secret(stores)?),
+        ("FLASH_SALE_LOG", stores.log_filter.as_str().into()),
+        ("FLASH_SALE_LOG_FORMAT", log_format),
+    ];
     for (name, value) in [
         ("FLASH_SALE_TOKEN_SECRET_ID", &stores.token_secret_id),
         ("FLASH_SALE_TOKEN_ISSUER", &stores.token_issuer),

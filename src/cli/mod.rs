@@ -18,9 +18,6 @@ mod lists;
 // Recoveries on an operator's word.
 mod recover;
 
-// The two forms of an order id.
-mod id;
-
 // Data of one user.
 mod user;
 
@@ -44,6 +41,9 @@ mod storm;
 
 // A Redis and a Postgres for a test run.
 mod private_servers;
+
+// The two forms of an order id, and the key that a data folder keeps.
+mod id;
 
 // Stores of a command, and the token secret.
 mod stores;

@@ -112,20 +112,22 @@ pub fn token_secret(config: &StoreConfig) -> anyhow::Result<SecretString> {
     if !config.private_servers()? {
         return Err(InvalidConfig::new(NO_TOKEN_SECRET).into());
     }
-    kept_secret(&config.data_dir)
+    kept_secret(&config.data_dir, "token-secret", "delete it for a new one")
 }
 
-fn kept_secret(dir: &Path) -> anyhow::Result<SecretString> {
+/// The secret that a data folder keeps in this file; made if the file is missing. The remedy is for a damaged one.
+pub fn kept_secret(dir: &Path, name: &str, remedy: &str) -> anyhow::Result<SecretString> {
     make_private(dir)?;
-    let path = dir.join("token-secret");
+    let path = dir.join(name);
     if !path.exists() {
         make_secret(dir, &path).with_context(|| format!("{} can't be made", path.display()))?;
     }
     let secret = std::fs::read_to_string(&path)
         .with_context(|| format!("{} can't be read", path.display()))?;
     let secret = SecretString::from(secret.trim());
-    validate_secret(&secret)
-        .with_context(|| format!("{} is damaged; delete it for a new one", path.display()))?;
+    if secret.expose_secret().len() < limits::SECRET_BYTES_MIN {
+        bail!("{} is damaged; {remedy}", path.display());
+    }
     Ok(secret)
 }
 
@@ -133,7 +135,7 @@ fn kept_secret(dir: &Path) -> anyhow::Result<SecretString> {
 /// processes, the first one's secret stays.
 fn make_secret(dir: &Path, path: &Path) -> std::io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
-    let draft = dir.join(format!("token-secret.{}", Uuid::new_v4().simple()));
+    let draft = path.with_extension(Uuid::new_v4().simple().to_string());
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&draft)?;
     file.write_all(random_secret().expose_secret().as_bytes())?;
     file.sync_all()?;

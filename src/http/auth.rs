@@ -129,7 +129,12 @@ fn need(scope: Option<Scope>, needed: Scope) -> Result<Scope, Problem> {
 }
 
 fn grants(parts: &Parts, http: &HttpState) -> Result<Grants, Problem> {
-    let Some(token) = parts.headers.get(header::AUTHORIZATION).and_then(bearer) else {
+    let mut headers = parts.headers.get_all(header::AUTHORIZATION).iter();
+    let first = headers.next();
+    if headers.next().is_some() {
+        return Err(TokenError::Twice.into());
+    }
+    let Some(token) = first.and_then(bearer) else {
         let detail = "send the header `Authorization: Bearer <token>`";
         return Err(Problem::new(StatusCode::UNAUTHORIZED, "invalid_token", detail));
     };

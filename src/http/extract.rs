@@ -13,15 +13,14 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
 use garde::{Error, Path, Validate};
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 use serde_json::value::RawValue;
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
 
 use super::contract::check;
+use super::contract::json::Read;
 use super::problem::{Problem, WrongMember};
 use super::state::HttpState;
 use crate::base::limits;
-use crate::sale::ids::InvalidId;
 use crate::sale::ids::public::InPath;
 
 /// A JSON body that is valid.
@@ -114,82 +113,39 @@ fn key(headers: &HeaderMap) -> Result<Option<String>, Problem> {
 
 /// Reads and validates JSON from a body that is there already.
 pub fn valid_json<T: Body>(body: &[u8]) -> Result<T, Problem> {
-    let rules = match read::<T>(body) {
-        // serde takes a list for an object, field by field. No body of a request has a list.
-        Ok(_) if serde_json::from_slice(body).is_ok_and(|value| has_list(&value)) => Vec::new(),
-        Ok(value) => match value.validate() {
-            Ok(()) => return Ok(value),
-            Err(report) => report.into_inner(),
-        },
-        Err(JsonRejection::JsonDataError(_)) => Vec::new(),
-        // For serde, `null` in place of a word is no JSON.
-        Err(_) if serde_json::from_slice::<Value>(body).is_ok() => Vec::new(),
-        Err(rejection) => return Err(refused(rejection)),
-    };
-    Err(Problem::invalid_body(wrong_members::<T>(body, rules)))
-}
-
-fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, JsonRejection> {
-    let rejection = match Sent::<T>::from_bytes(body) {
-        Ok(Sent(value)) => return Ok(value),
-        Err(rejection) => rejection,
-    };
-    let mut value = serde_json::from_slice(body).unwrap_or_default();
-    if !drop_zero_fractions(&mut value) {
-        return Err(rejection);
-    }
-    serde_json::from_value(value).map_err(|_| rejection)
-}
-
-/// Makes `5` of each `5.0`: JSON has one kind of numbers, and that is a whole one (JSON Schema, `integer`), but not for
-/// serde. False if there is none.
-fn drop_zero_fractions(value: &mut Value) -> bool {
-    match value {
-        Value::Object(members) => {
-            members.values_mut().fold(false, |any, member| drop_zero_fractions(member) | any)
+    let Sent(read) = Sent::<Read>::from_bytes(body).map_err(refused)?;
+    let mut broken_rules = Vec::new();
+    // serde takes a list for an object, field by field. No body of a request has a list.
+    if read.repeated.is_empty() && !read.has_list {
+        match T::deserialize(&read.value).map(|value| (value.validate(), value)) {
+            Ok((Ok(()), value)) => return Ok(value),
+            Ok((Err(report), _)) => broken_rules = report.into_inner(),
+            // It speaks of Rust. The schema finds the same fault.
+            Err(_) => {}
         }
-        Value::Number(number) if number.is_f64() => {
-            let float = number.as_f64().unwrap_or_default();
-            // Beyond, a float is no longer one whole number.
-            let is_whole = float.fract() == 0.0 && float.abs() < 9e15;
-            let whole = format!("{float:.0}").parse::<i64>().ok().filter(|_| is_whole);
-            *value = whole.map_or(value.take(), Value::from);
-            whole.is_some()
-        }
-        _ => false,
     }
+    Err(Problem::invalid_body(wrong_members::<T>(&read, broken_rules)))
 }
 
-/// The members that don't fit their schemas, or else those that break further rules of the type.
-fn wrong_members<T: Body>(body: &[u8], rules: Vec<(Path, Error)>) -> Vec<WrongMember> {
-    let mut value = serde_json::from_slice(body).unwrap_or_default();
-    drop_zero_fractions(&mut value);
-    let mut wrong = check::wrong_members::<T>(&value);
+/// The members that stand there twice or don't fit their schemas, or else those that break further rules of the type.
+fn wrong_members<T: Body>(read: &Read, broken_rules: Vec<(Path, Error)>) -> Vec<WrongMember> {
+    let twice = |pointer: &String| WrongMember {
+        pointer: pointer.clone(),
+        detail: "stands there twice".to_owned(),
+    };
+    let mut wrong: Vec<WrongMember> = read.repeated.iter().map(twice).collect();
+    wrong.extend(check::wrong_members::<T>(&read.value));
     if wrong.is_empty() {
         // Rules between members. For single members the schemas say the same as the rules.
-        wrong.extend(rules.into_iter().map(|(path, error)| {
+        wrong.extend(broken_rules.into_iter().map(|(path, error)| {
             let pointer = format!("/{}", path.to_string().replace('.', "/"));
             WrongMember { pointer, detail: error.to_string() }
         }));
     }
-    if let Some(fault) = serde_json::from_slice::<T>(body).err().filter(|_| wrong.is_empty()) {
-        // A member stands there twice, and its last value fits. The first one may not: then serde speaks of Rust.
-        let fault = fault.to_string();
-        let detail = match fault.contains("duplicate field") {
-            true => format!("can't be read: {fault}"),
-            false => "can't be read: a member stands there twice".to_owned(),
-        };
-        wrong.push(WrongMember { pointer: String::new(), detail });
+    if wrong.is_empty() {
+        wrong.push(WrongMember { pointer: String::new(), detail: "can't be read".to_owned() });
     }
     wrong
-}
-
-fn has_list(value: &Value) -> bool {
-    match value {
-        Value::Array(_) => true,
-        Value::Object(members) => members.values().any(has_list),
-        _ => false,
-    }
 }
 
 /// The key of a request, if it has one.
@@ -209,20 +165,25 @@ impl<T: InPath> FromRequestParts<HttpState> for Id<T> {
     async fn from_request_parts(parts: &mut Parts, http: &HttpState) -> Result<Self, Problem> {
         let path = extract::Path::<String>::from_request_parts(parts, http).await;
         let id = path.ok().and_then(|extract::Path(id)| T::read(&id, &http.app().public_ids));
-        id.map(Self).ok_or_else(|| {
-            Problem::new(StatusCode::BAD_REQUEST, "invalid_id", InvalidId.to_string())
-        })
+        id.map(Self).ok_or_else(|| Problem::new(StatusCode::BAD_REQUEST, "invalid_id", T::FORM))
     }
 }
 
-impl<S: Send + Sync, T: DeserializeOwned> FromRequestParts<S> for Params<T> {
+impl<S: Send + Sync, T: DeserializeOwned + IntoParams> FromRequestParts<S> for Params<T> {
     type Rejection = Problem;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
-        let Query(params) = Query::from_request_parts(parts, state).await.map_err(|error| {
-            Problem::new(StatusCode::BAD_REQUEST, "invalid_query", error.body_text())
-        })?;
-        Ok(Self(params))
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Problem> {
+        if let Ok(Query(params)) = Query::try_from_uri(&parts.uri) {
+            return Ok(Self(params));
+        }
+        // serde speaks of Rust.
+        let query = Query::<Vec<(String, String)>>::try_from_uri(&parts.uri);
+        let wrong = query.map(|Query(pairs)| check::wrong_parameters::<T>(&pairs));
+        let detail = match wrong {
+            Ok(wrong) if !wrong.is_empty() => wrong.join("; "),
+            _ => "the query can't be read".to_owned(),
+        };
+        Err(Problem::new(StatusCode::BAD_REQUEST, "invalid_query", detail))
     }
 }
 
@@ -234,7 +195,8 @@ pub fn body_too_large() -> Problem {
 
 fn refused(rejection: JsonRejection) -> Problem {
     let status = rejection.status();
-    let detail = rejection.body_text();
+    let malformed =
+        |detail: String| Problem::new(StatusCode::BAD_REQUEST, "malformed_json", detail);
     match rejection {
         JsonRejection::MissingJsonContentType(_) => Problem::new(
             status,
@@ -242,13 +204,17 @@ fn refused(rejection: JsonRejection) -> Problem {
             "send the body with `Content-Type: application/json`",
         ),
         _ if status == StatusCode::PAYLOAD_TOO_LARGE => body_too_large(),
-        _ => Problem::new(StatusCode::BAD_REQUEST, "malformed_json", detail),
+        JsonRejection::BytesRejection(_) => {
+            malformed("the body breaks off, or its chunks are malformed".to_owned())
+        }
+        rejection => malformed(rejection.body_text()),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use serde::Serialize;
+    use serde_json::Value;
 
     use super::*;
     use crate::base::fuzzing::Fuzz;
@@ -272,6 +238,7 @@ mod tests {
         "\\u0000",
         "\u{202e}",
         "\"stock\":3",
+        "\"stoc\\u006b\":3.0,",
         "\"kind\":\"regular\"",
         "\"revision\":2",
         "\u{feff}",
@@ -285,9 +252,10 @@ mod tests {
     fn taken<T: Body>(input: &[u8]) -> Option<T> {
         match valid_json::<T>(input) {
             Ok(body) => {
-                let mut value = serde_json::from_slice(input).expect("it is JSON");
-                drop_zero_fractions(&mut value);
+                let Read { value, repeated, .. } =
+                    serde_json::from_slice(input).expect("it is JSON");
                 assert_eq!(check::wrong_members::<T>(&value), [], "{value}");
+                assert!(repeated.is_empty(), "{value}");
                 Some(body)
             }
             Err(problem) => {

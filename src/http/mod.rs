@@ -81,7 +81,9 @@ use uuid::Uuid;
 
 use crate::base::limits;
 use crate::base::telemetry::{Metrics, RequestIds};
+use crate::kit::rate_limit::TooOften;
 use frame::access_log::{Access, AccessLog};
+use frame::bounds::is_anonymous;
 use frame::reply;
 use frame::routes::{Route, Routes};
 use frame::security::{self, Kind};
@@ -238,7 +240,9 @@ impl Door {
             cors.and_then(|cors| cors.preflight(request.method(), request.headers()))
         {
             reply
-        } else if let Err(too_often) = front.bounds.anonymous(client, &request) {
+        } else if frame.is_anonymous
+            && let Err(too_often) = front.bounds.anonymous(client)
+        {
             Problem::from(too_often).into_response()
         } else if declared_bytes(request.headers()) > limits::BODY_BYTES_MAX {
             extract::body_too_large().into_response()
@@ -268,13 +272,20 @@ impl Door {
             _ => ("malformed_request", "this is no HTTP request"),
         };
         let id = new_request_id(&self.http.front().request_ids);
-        let id = id.to_str().expect("made by us");
-        let body = Problem::new(status, code, detail).body(id);
-        let head = format!(
-            "HTTP/1.1 {status}\r\ncontent-type: {PROBLEM_JSON}\r\n{REQUEST_ID}: {id}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n",
-            body.len()
-        );
-        [head.into_bytes(), body].concat()
+        let body = Problem::new(status, code, detail).body(id.to_str().expect("made by us"));
+        let mut headers = HeaderMap::from_iter([
+            (header::CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON)),
+            (REQUEST_ID, id),
+            (header::CONTENT_LENGTH, body.len().into()),
+            (header::CONNECTION, HeaderValue::from_static("close")),
+        ]);
+        security::secure(&mut headers, Kind::Api, false);
+        let mut reply = format!("HTTP/1.1 {status}\r\n").into_bytes();
+        for (name, value) in &headers {
+            reply.extend([name.as_str().as_bytes(), b": ", value.as_bytes(), b"\r\n"].concat());
+        }
+        reply.extend([b"\r\n", &body[..]].concat());
+        reply
     }
 
     /// The metrics of the service.
@@ -298,6 +309,7 @@ impl Door {
             }),
             version: request.version(),
             kind: Kind::of(request.uri().path()),
+            is_anonymous: is_anonymous(request),
             // A reply to POST is not kept anyway.
             private: request.method() != Method::POST
                 && headers.contains_key(header::AUTHORIZATION),
@@ -307,8 +319,7 @@ impl Door {
     }
 
     fn finish(&self, frame: Frame<'_>, mut response: Response) -> Response {
-        let Frame { started, client, route, picked, version, kind, private, origin, request_id } =
-            frame;
+        let Frame { route, picked, origin, request_id, .. } = frame;
         let metrics = &self.http.app().metrics;
         let mut code = None;
         let mut problem = response.extensions_mut().remove::<Problem>();
@@ -317,9 +328,7 @@ impl Door {
             problem = Some(Problem::nothing_here());
         }
         if let Some(mut problem) = problem {
-            if problem.refuses_token()
-                && let Err(too_often) = self.http.front().bounds.refused_token(client)
-            {
+            if let Err(too_often) = self.count_refusal(&problem, frame.client, frame.is_anonymous) {
                 problem = too_often.into();
             }
             if let Some(policy) = problem.too_often() {
@@ -337,15 +346,15 @@ impl Door {
         }
         response.headers_mut().insert(REQUEST_ID, request_id);
         reply::write(&mut response, &self.http.app().public_ids);
-        security::secure(response.headers_mut(), kind, private);
+        security::secure(response.headers_mut(), frame.kind, frame.private);
         if let Some(cors) = &self.http.front().cors {
             cors.allow(response.headers_mut(), origin);
         }
-        if self.http.app().shutdown.is_announced() && version <= Version::HTTP_11 {
+        if self.http.app().shutdown.is_announced() && frame.version <= Version::HTTP_11 {
             // The client's next request goes to another process. HTTP/2 announces that in a frame of its own.
             response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
-        let (status, took) = (response.status().as_u16(), started.elapsed());
+        let (status, took) = (response.status().as_u16(), frame.started.elapsed());
         route.times(metrics, status).record(took);
         metrics.tally.requests.add(1);
         if route.takes_claims() {
@@ -362,6 +371,21 @@ impl Door {
         }
         response
     }
+
+    /// Counts a refusal for the address of the client, if neither a user nor the address has been counted for the request.
+    fn count_refusal(
+        &self,
+        problem: &Problem,
+        client: IpAddr,
+        is_counted: bool,
+    ) -> Result<(), TooOften> {
+        let bounds = &self.http.front().bounds;
+        match () {
+            () if problem.refuses_token() => bounds.refused_token(client),
+            () if !is_counted && problem.precedes_token() => bounds.anonymous(client),
+            () => Ok(()),
+        }
+    }
 }
 
 /// Facts about a request that its reply needs.
@@ -373,6 +397,8 @@ struct Frame<'a> {
     picked: Option<Picked<'a>>,
     version: Version,
     kind: Kind,
+    /// Whether the request has been counted for its address.
+    is_anonymous: bool,
     /// Whether the reply is for this client alone.
     private: bool,
     /// The value that allows a page of another origin to see the reply.

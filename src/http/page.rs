@@ -1,7 +1,8 @@
 //! Pages of lists, newest first.
 
 use axum::http::StatusCode;
-use serde::Deserialize;
+use chrono::{DateTime, Utc};
+use serde::de::{Deserialize, Deserializer, Error};
 use utoipa::{IntoParams, ToSchema};
 
 use super::problem::Problem;
@@ -10,12 +11,12 @@ use super::problem::Problem;
 const LIMIT: u32 = 20;
 
 /// Part of a list whose items have ids of type `I`.
-#[derive(Deserialize, IntoParams)]
+#[derive(serde::Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct Page<I: ToSchema> {
     /// `next_cursor` of the page before; nothing for the first.
-    #[param(nullable = false)]
+    #[param(inline, nullable = false)]
     pub cursor: Option<I>,
     /// Items on a page, 1 to 100; 20 if not given.
     #[param(nullable = false, minimum = 1, maximum = 100)]
@@ -37,6 +38,22 @@ pub fn page_limit(asked: Option<u32>, max: u32) -> Result<u32, Problem> {
     }
     let detail = format!("`limit` is a number from 1 to {max}");
     Err(Problem::new(StatusCode::BAD_REQUEST, "invalid_query", detail))
+}
+
+/// Time in a query: of RFC 3339, as in 2030-01-01T00:00:00Z, in the years 1970 to 9999. Postgres refuses some others.
+#[derive(Clone, Copy, Debug, ToSchema)]
+#[schema(value_type = String, format = DateTime, pattern = "^(19[7-9][0-9]|[2-9][0-9]{3})-")]
+pub struct Time(pub DateTime<Utc>);
+
+impl<'de> Deserialize<'de> for Time {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(from)?;
+        let year = text.split_once('-').map_or("", |(year, _)| year);
+        match text.parse() {
+            Ok(time) if year.len() == 4 && year >= "1970" => Ok(Self(time)),
+            _ => Err(Error::custom("no time of these years")),
+        }
+    }
 }
 
 /// Cuts the found items down to a page. If there are more, the cursor is the last id on the page.

@@ -72,7 +72,7 @@ pub fn changed(status: StatusCode, revision: i64, body: &impl Serialize) -> Resp
 /// Condition of a change in the header If-Match.
 #[derive(Default)]
 pub struct IfMatch {
-    /// The revision that the thing has to have; 0, which none has, for a tag that is no present one.
+    /// The revision that the thing has to have; [`NO_REVISION`] for a tag that is of none.
     revision: Option<i64>,
 }
 
@@ -85,13 +85,18 @@ impl<S: Send + Sync> FromRequestParts<S> for IfMatch {
         let value = value.to_str().ok().filter(|_| values.next().is_none());
         match value.map(str::trim) {
             Some("*") => Ok(Self::default()),
+            // A list without a tag (RFC 9110, section 5.6.1), which nothing matches.
+            Some("") => Ok(Self { revision: Some(NO_REVISION) }),
             Some(value) if is_one_tag(value) => {
-                Ok(Self { revision: Some(revision_of(value).unwrap_or(0)) })
+                Ok(Self { revision: Some(revision_of(value).unwrap_or(NO_REVISION)) })
             }
             _ => Err(Problem::new(StatusCode::BAD_REQUEST, "invalid_if_match", INVALID)),
         }
     }
 }
+
+/// Revision that nothing has: the first is 1.
+const NO_REVISION: i64 = 0;
 
 const INVALID: &str = r#"send the header `If-Match` once, with one tag: that of a reply about the coupon, or its revision as in "revision-3""#;
 
@@ -99,6 +104,7 @@ impl IfMatch {
     /// The revision that header and body ask for; refused if each asks for another.
     pub fn with(&self, in_body: Option<i64>) -> Result<Option<i64>, Problem> {
         match (self.revision, in_body) {
+            (Some(NO_REVISION), _) => Ok(Some(NO_REVISION)),
             (Some(header), Some(body)) if header != body => {
                 let detail = "isn't the revision that the header If-Match names: send one of both";
                 let (pointer, detail) = ("/revision".to_owned(), detail.to_owned());

@@ -4,12 +4,21 @@ use garde::Validate;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
+/// Words of the staff, for the books: 1 to 1,000 characters, not only spaces, without NUL.
+#[derive(ToSchema)]
+#[schema(
+    min_length = 1,
+    max_length = 1000,
+    pattern = "^[^\\u0000]*[^\\u0000\\u0009-\\u000d\\u0020\\u0085\\u00a0\\u1680\\u2000-\\u200a\\u2028\\u2029\\u202f\\u205f\\u3000][^\\u0000]*$"
+)]
+pub struct Words(pub String);
+
 /// Reason for a change that an administrator makes for a buyer.
 #[derive(Deserialize, ToSchema, Validate)]
 #[serde(deny_unknown_fields)]
 pub struct Because {
     /// Reason, for the book of changes: 1 to 1,000 characters, not only spaces.
-    #[schema(min_length = 1, max_length = 1_000)]
+    #[schema(value_type = Words)]
     #[garde(length(chars, min = 1, max = 1_000), custom(in_words))]
     pub reason: String,
 }
@@ -20,4 +29,25 @@ pub fn in_words(words: &str, _: &()) -> garde::Result {
         return Err(garde::Error::new("say it in words"));
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use utoipa::PartialSchema;
+
+    use super::*;
+
+    /// Each character that may matter, alone and beside others.
+    #[test]
+    fn the_pattern_takes_the_words_that_the_check_takes() {
+        let schema = serde_json::to_value(Words::schema()).expect("a schema is JSON");
+        let pattern = schema["pattern"].as_str().expect("a pattern");
+        let pattern = regex_lite::Regex::new(pattern).expect("it is valid");
+        for character in ('\0'..='\u{3100}').chain(['\u{feff}', '\u{1f39f}']) {
+            for text in [character.to_string(), format!("a{character}b"), format!(" {character}\n")]
+            {
+                assert_eq!(pattern.is_match(&text), in_words(&text, &()).is_ok(), "{text:?}");
+            }
+        }
+    }
 }

@@ -72,7 +72,7 @@ pub enum UnfitKey {
     Postgres(#[from] sqlx::Error),
     /// The installation has a key, and none is given.
     #[error(
-        "--order-id-key (FLASH_SALE_ORDER_ID_KEY) is missing: users of this installation know their orders by ids that only its key can read; give the key with which it was first started"
+        "--order-id-key (FLASH_SALE_ORDER_ID_KEY) is missing: users of this installation know their orders by ids that only its key can read; give the key with which it was first started, or put the file `order-id-key` back into the data folder of a demo"
     )]
     Missing,
     /// The installation has another key.
@@ -117,15 +117,51 @@ pub async fn decide_public_ids(
 ///
 /// When the key doesn't fit the installation.
 pub async fn public_ids(pool: &PgPool, key: Option<&SecretString>) -> Result<PublicIds, UnfitKey> {
+    form(pool).await?.with(key)
+}
+
+/// Form of order ids outside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// No service has started yet, so there is no order.
+    Undecided,
+    /// The same as inside.
+    Plain,
+    /// By the key with this check value.
+    Keyed(Vec<u8>),
+}
+
+/// Reads the form of the installation.
+///
+/// # Errors
+///
+/// When Postgres doesn't answer, or isn't migrated.
+pub async fn form(pool: &PgPool) -> sqlx::Result<Form> {
     let decided =
         sqlx::query!("SELECT order_ids, order_id_check FROM settings").fetch_one(pool).await?;
-    match (decided.order_id_check, key) {
-        (None, None) => Ok(PublicIds::plain()),
-        // Without a start there is no order.
-        (None, Some(key)) if decided.order_ids.is_none() => Ok(PublicIds::keyed(key)),
-        (None, Some(_)) => Err(UnfitKey::Plain),
-        (Some(_), None) => Err(UnfitKey::Missing),
-        (Some(check), Some(key)) if check == check_value(key) => Ok(PublicIds::keyed(key)),
-        (Some(_), Some(_)) => Err(UnfitKey::Wrong),
+    Ok(match (decided.order_ids, decided.order_id_check) {
+        (_, Some(check)) => Form::Keyed(check),
+        (None, None) => Form::Undecided,
+        (Some(_), None) => Form::Plain,
+    })
+}
+
+impl Form {
+    /// The way between ids outside and inside.
+    ///
+    /// # Errors
+    ///
+    /// When the key doesn't fit.
+    pub fn with(&self, key: Option<&SecretString>) -> Result<PublicIds, UnfitKey> {
+        match (self, key) {
+            (Self::Undecided | Self::Plain, None) => Ok(PublicIds::plain()),
+            (Self::Undecided, Some(key)) => Ok(PublicIds::keyed(key)),
+            (Self::Plain, Some(_)) => Err(UnfitKey::Plain),
+            (Self::Keyed(_), None) => Err(UnfitKey::Missing),
+            (Self::Keyed(check), Some(key)) if *check == check_value(key) => {
+                Ok(PublicIds::keyed(key))
+            }
+            (Self::Keyed(_), Some(_)) => Err(UnfitKey::Wrong),
+        }
     }
 }

@@ -1,5 +1,8 @@
 //! `flash-sale id`: the two forms of an order id, for an operator between a user's letter and a log line.
 
+// The key that a data folder keeps.
+pub mod kept;
+
 use clap::{Args, Subcommand};
 
 use crate::base::config::StoreConfig;
@@ -43,9 +46,9 @@ impl IdArguments {
 
 /// Translates by the key of the installation, which Postgres proves.
 pub async fn run(arguments: &IdArguments) -> anyhow::Result<()> {
-    let key = arguments.stores().order_id_key()?;
+    let key = kept::order_id_key(arguments.stores())?;
     let opened = OpenStores::open(arguments.stores(), As::Guest).await?;
-    let ids = installation::public_ids(&opened.stores.pool, key).await;
+    let ids = installation::public_ids(&opened.stores.pool, key.as_ref()).await;
     let closed = opened.close().await;
     println!("{}", arguments.command.translated(&ids?));
     closed

@@ -4,6 +4,7 @@ use anyhow::bail;
 use clap::{Args, Subcommand};
 
 use crate::base::config::StoreConfig;
+use crate::cli::id::kept::order_id_key;
 use crate::cli::stores::{As, OpenStores};
 use crate::sale::Stores;
 use crate::sale::audit::Actor;
@@ -61,8 +62,8 @@ async fn run_on(command: &UserCommand, stores: &Stores) -> anyhow::Result<()> {
     match command {
         UserCommand::Export(OneUser { user, .. }) => {
             // It leaves the house: the user knows orders by their ids outside.
-            let key = command.stores().order_id_key()?;
-            let ids = installation::public_ids(&stores.pool, key).await?;
+            let key = order_id_key(command.stores())?;
+            let ids = installation::public_ids(&stores.pool, key.as_ref()).await?;
             let data = export(stores, *user).await?;
             println!("{}", serde_json::to_string(&ids.outside(&data))?);
         }

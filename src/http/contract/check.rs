@@ -6,8 +6,10 @@
 use chrono::{DateTime, Utc};
 use regex_lite::Regex;
 use serde_json::{Map, Value};
-use utoipa::{PartialSchema, ToSchema};
+use utoipa::openapi::path::ParameterIn;
+use utoipa::{IntoParams, PartialSchema, ToSchema};
 
+use super::json::step;
 use super::schemas::{self, SCHEMAS};
 use crate::http::problem::WrongMember;
 
@@ -23,6 +25,40 @@ pub fn wrong_members<T: ToSchema>(body: &Value) -> Vec<WrongMember> {
     let mut check = Check { schemas: &schemas, wrong: Vec::new() };
     check.value(&schemas[&*T::name()], body, "");
     check.wrong
+}
+
+/// The faults of a query that ought to be a `T`, in words; none if only `T` itself knows the fault.
+pub fn wrong_parameters<T: IntoParams>(query: &[(String, String)]) -> Vec<String> {
+    let parameters = T::into_params(|| Some(ParameterIn::Query));
+    let parameters = serde_json::to_value(parameters).expect("parameters are JSON");
+    let schema = |name: &str| {
+        let mut known = parameters.as_array()?.iter();
+        Some(&known.find(|parameter| parameter["name"] == name)?["schema"])
+    };
+    let mut wrong = Vec::new();
+    for (at, (name, text)) in query.iter().enumerate() {
+        let Some(schema) = schema(name) else {
+            wrong.push(format!("`{name}` is unknown"));
+            continue;
+        };
+        if query[..at].iter().any(|(before, _)| before == name) {
+            wrong.push(format!("`{name}` stands there twice"));
+        }
+        let mut check = Check { schemas: &Value::Null, wrong: Vec::new() };
+        check.value(schema, &in_json(schema, text), "");
+        wrong.extend(check.wrong.into_iter().map(|fault| format!("`{name}` {}", fault.detail)));
+    }
+    wrong
+}
+
+/// The text of a query as a value of the type that its schema has, if it looks like one.
+fn in_json(schema: &Value, text: &str) -> Value {
+    let read = match kind_of(schema) {
+        "integer" => text.parse().ok().map(|number: i64| number.into()),
+        "boolean" => text.parse().ok().map(Value::Bool),
+        _ => None,
+    };
+    read.unwrap_or_else(|| text.into())
 }
 
 struct Check<'a> {
@@ -96,7 +132,7 @@ impl<'a> Check<'a> {
         let properties = schema["properties"].as_object().unwrap_or(&none);
         let former = |name: &str| properties.get(name)?["x-former-name"].as_str();
         for (name, value) in members {
-            let pointer = format!("{pointer}/{}", name.replace('~', "~0").replace('/', "~1"));
+            let pointer = pointer.to_owned() + &step(name);
             let present = properties.keys().find(|present| former(present) == Some(name));
             if let Some(present) = present.filter(|present| members.contains_key(present.as_str()))
             {
@@ -131,9 +167,11 @@ impl<'a> Check<'a> {
         let (min, max) =
             (bound("minLength").unwrap_or(0), bound("maxLength").unwrap_or(usize::MAX));
         let pattern = schema["pattern"].as_str().and_then(|pattern| Regex::new(pattern).ok());
-        let fits = pattern.is_none_or(|pattern| pattern.is_match(text));
+        let fits = pattern.as_ref().is_none_or(|pattern| pattern.is_match(text));
         if schema["format"] == "date-time" {
-            if !text.parse::<DateTime<Utc>>().is_ok_and(a_time) {
+            // Times of coupons are bounded as instants, those of a query as they are written.
+            let is_one = |time| fits && (pattern.is_some() || a_time(time));
+            if !text.parse::<DateTime<Utc>>().is_ok_and(is_one) {
                 self.wrong(pointer, TIME);
             }
         } else if !fits || !(min..=max).contains(&chars) {

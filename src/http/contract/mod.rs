@@ -9,6 +9,9 @@ mod examples;
 // Bodies, held against their schemas.
 pub mod check;
 
+// Bodies as they are read: the rules of JSON that hold for every type.
+pub mod json;
+
 // Schemas, beyond what their types say.
 mod schemas;
 

@@ -83,6 +83,9 @@ fn complete_one(path: &str, operation: &mut Value, shared: &mut Map<String, Valu
         let refusal = refusal(status, &kinds);
         if let Some(own) = responses.get_mut(&status.to_string()) {
             own["content"][PROBLEM_JSON] = refusal["content"][PROBLEM_JSON].clone();
+            for (name, header) in refusal["headers"].as_object().into_iter().flatten() {
+                own["headers"][name] = header.clone();
+            }
             continue;
         }
         let name = kinds.iter().map(|kind| camel_case(kind.code)).collect::<Vec<_>>().join("Or");

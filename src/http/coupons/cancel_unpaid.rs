@@ -15,7 +15,7 @@ use crate::http::claims::coupon_not_found;
 use crate::http::extract::{Id, Valid};
 use crate::http::frame::reply::Json;
 use crate::http::problem::Problem;
-use crate::http::words::in_words;
+use crate::http::words::{Words, in_words};
 use crate::sale::coupon::values::{RestockKey, one_line};
 use crate::sale::ids::CouponId;
 use crate::sale::order::moves::jobs::Job;
@@ -29,7 +29,7 @@ pub struct CancelUnpaid {
     #[garde(length(chars, min = 1, max = 100), custom(one_line))]
     key: String,
     /// Reason, for the book of changes: 1 to 1,000 characters, not only spaces.
-    #[schema(min_length = 1, max_length = 1_000)]
+    #[schema(value_type = Words)]
     #[garde(length(chars, min = 1, max = 1_000), custom(in_words))]
     reason: String,
 }

@@ -44,16 +44,13 @@ impl Bounds {
         bound.as_ref().map_or(Ok(()), |bound| bound.pass(&user.get()))
     }
 
-    /// Lets a request in that no user makes; all others pass.
+    /// Counts a request for its address: one that no user makes, or that was refused before its token was looked at.
     ///
     /// # Errors
     ///
     /// When the address has made too many of these.
-    pub fn anonymous<B>(&self, client: IpAddr, request: &Request<B>) -> Result<(), TooOften> {
-        let Some(bound) = self.anonymous.as_ref().filter(|_| is_anonymous(request)) else {
-            return Ok(());
-        };
-        bound.pass(&network(client))
+    pub fn anonymous(&self, client: IpAddr) -> Result<(), TooOften> {
+        self.anonymous.as_ref().map_or(Ok(()), |bound| bound.pass(&network(client)))
     }
 
     /// Counts a token that was refused.
@@ -85,7 +82,7 @@ fn is_claim(method: &Method, uri: &Uri) -> bool {
 
 /// Whether no identity counts for the request: it has none, or the operation asks for none. A token may come along to pages that
 /// need none.
-fn is_anonymous<B>(request: &Request<B>) -> bool {
+pub fn is_anonymous<B>(request: &Request<B>) -> bool {
     let (path, reads) = (request.uri().path(), request.method() != Method::POST);
     let in_api = path.starts_with("/v1/");
     let public = reads && path.starts_with("/v1/coupons") && !path.ends_with("/claims/me");

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
@@ -12,7 +11,7 @@ use crate::base::limits;
 use crate::http::auth::Admin;
 use crate::http::extract::Params;
 use crate::http::frame::reply::Json;
-use crate::http::page::{cut_page, page_limit};
+use crate::http::page::{Time, cut_page, page_limit};
 use crate::http::problem::Problem;
 use crate::sale::audit::{Action, AuditEntry, Filter};
 use crate::sale::ids::{AuditId, SubjectId, UserId};
@@ -23,22 +22,22 @@ use crate::sale::ids::{AuditId, SubjectId, UserId};
 #[into_params(parameter_in = Query)]
 pub struct Asked {
     /// Only changes by the bearer of a token with this `sub`.
-    #[param(nullable = false)]
+    #[param(inline, nullable = false)]
     actor: Option<UserId>,
     /// Only changes of this kind.
     #[param(inline, nullable = false)]
     action: Option<Action>,
     /// Only changes of the coupon, order, dead letter, payment, postponed item or comparison with this id.
-    #[param(nullable = false)]
+    #[param(inline, nullable = false)]
     subject: Option<SubjectId>,
     /// Only changes from this time on.
-    #[param(nullable = false)]
-    from: Option<DateTime<Utc>>,
+    #[param(inline, nullable = false)]
+    from: Option<Time>,
     /// Only changes before this time.
-    #[param(nullable = false)]
-    to: Option<DateTime<Utc>>,
+    #[param(inline, nullable = false)]
+    to: Option<Time>,
     /// `next_cursor` of the page before; nothing for the first.
-    #[param(nullable = false)]
+    #[param(inline, nullable = false)]
     cursor: Option<AuditId>,
     /// Entries on a page, 1 to 100; 20 if not given.
     #[param(nullable = false, minimum = 1, maximum = 100)]
@@ -69,6 +68,7 @@ pub async fn list(
 ) -> Result<Json<AuditPage>, Problem> {
     let limit = page_limit(asked.limit, limits::PAGE_AUDIT_MAX)?;
     let Asked { actor, action, subject, from, to, cursor, .. } = asked;
+    let [from, to] = [from, to].map(|time| time.map(|Time(time)| time));
     let subject = subject.map(|id| (id, app.public_ids.of_subject(id)));
     let filter = Filter { actor, action, subject, from, to };
     let found = app.audit.list(&filter, cursor, limit + 1).await?;

@@ -33,13 +33,13 @@ pub struct Asked {
     #[param(inline, nullable = false)]
     reason: Option<Reason>,
     /// Only claims of this coupon.
-    #[param(nullable = false)]
+    #[param(inline, nullable = false)]
     coupon: Option<CouponId>,
     /// Only claims of this user.
-    #[param(nullable = false)]
+    #[param(inline, nullable = false)]
     user: Option<UserId>,
     /// `next_cursor` of the page before; nothing for the first.
-    #[param(nullable = false)]
+    #[param(inline, nullable = false)]
     cursor: Option<DeadLetterId>,
     /// Items on a page, 1 to 100; 20 if not given.
     #[param(nullable = false, minimum = 1, maximum = 100)]

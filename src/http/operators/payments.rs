@@ -15,7 +15,7 @@ use crate::http::extract::{Id, Params, Valid};
 use crate::http::frame::reply::Json;
 use crate::http::page::{cut_page, page_limit};
 use crate::http::problem::Problem;
-use crate::http::words::in_words;
+use crate::http::words::{Words, in_words};
 use crate::sale::ids::PaymentId;
 use crate::sale::payment::owed::{OwedPayment, PaymentPart, Settled};
 
@@ -25,10 +25,10 @@ use crate::sale::payment::owed::{OwedPayment, PaymentPart, Settled};
 #[into_params(parameter_in = Query)]
 pub struct Asked {
     /// `true`: those that waited once, and have gone back or were closed. Without it, those that wait.
-    #[param(nullable = false)]
+    #[param(inline, nullable = false)]
     settled: Option<bool>,
     /// `next_cursor` of the page before; nothing for the first.
-    #[param(nullable = false)]
+    #[param(inline, nullable = false)]
     cursor: Option<PaymentId>,
     /// Items on a page, 1 to 100; 20 if not given.
     #[param(nullable = false, minimum = 1, maximum = 100)]
@@ -91,7 +91,7 @@ pub async fn hand_back(
 #[serde(deny_unknown_fields)]
 pub struct Closing {
     /// Account of the money, for the books: 1 to 1,000 characters, not only spaces.
-    #[schema(min_length = 1, max_length = 1_000)]
+    #[schema(value_type = Words)]
     #[garde(length(chars, min = 1, max = 1_000), custom(in_words))]
     note: String,
 }

@@ -27,7 +27,7 @@ pub struct Filter {
     #[param(inline, nullable = false)]
     pass: Option<Pass>,
     /// `next_cursor` of the page before; nothing for the first.
-    #[param(nullable = false)]
+    #[param(inline, nullable = false)]
     cursor: Option<PostponedId>,
     /// Items on a page, 1 to 100; 20 if not given.
     #[param(nullable = false, minimum = 1, maximum = 100)]

@@ -15,7 +15,7 @@ use crate::http::extract::{Id, Params, Valid};
 use crate::http::frame::reply::Json;
 use crate::http::page::{cut_page, page_limit};
 use crate::http::problem::Problem;
-use crate::http::words::in_words;
+use crate::http::words::{Words, in_words};
 use crate::sale::ids::RecoveryId;
 use crate::sale::recovery::records::Recovery;
 
@@ -25,7 +25,7 @@ use crate::sale::recovery::records::Recovery;
 #[into_params(parameter_in = Query)]
 pub struct Position {
     /// `next_cursor` of the page before; nothing for the first.
-    #[param(nullable = false)]
+    #[param(inline, nullable = false)]
     cursor: Option<RecoveryId>,
     /// Recoveries on a page, 1 to 100; 20 if not given.
     #[param(nullable = false, minimum = 1, maximum = 100)]
@@ -65,7 +65,7 @@ pub async fn list(
 #[serde(deny_unknown_fields)]
 pub struct Settlement {
     /// Account of what the buyers were told, for the books: 1 to 1,000 characters, not only spaces.
-    #[schema(min_length = 1, max_length = 1_000)]
+    #[schema(value_type = Words)]
     #[garde(length(chars, min = 1, max = 1_000), custom(in_words))]
     note: String,
 }

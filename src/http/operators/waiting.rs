@@ -24,7 +24,7 @@ pub struct Asked {
     #[param(inline, nullable = false)]
     kind: Option<MatterKind>,
     /// `next_cursor` of the page before; nothing for the first.
-    #[param(value_type = Option<PositionText>, nullable = false)]
+    #[param(inline, value_type = Option<PositionText>, nullable = false)]
     cursor: Option<Position>,
     /// Matters on a page, 1 to 100; 20 if not given.
     #[param(nullable = false, minimum = 1, maximum = 100)]

@@ -24,7 +24,7 @@ use crate::base::limits;
 use crate::http::auth::{Reader, User};
 use crate::http::extract::{Id, Params, Valid};
 use crate::http::frame::reply::Json;
-use crate::http::page::{cut_page, page_limit};
+use crate::http::page::{Time, cut_page, page_limit};
 use crate::http::problem::Problem;
 use crate::http::tags::Held;
 use crate::sale::coupon::values::Cents;
@@ -50,22 +50,22 @@ pub struct OrderPage {
 #[into_params(parameter_in = Query)]
 pub struct Asked {
     /// For operators: orders of this user.
-    #[param(nullable = false)]
+    #[param(inline, nullable = false)]
     user: Option<UserId>,
     /// For operators: orders of this coupon, which are its buyers.
-    #[param(nullable = false)]
+    #[param(inline, nullable = false)]
     coupon: Option<CouponId>,
     /// For operators: orders in this status.
     #[param(inline, nullable = false)]
     status: Option<OrderStatus>,
     /// For operators: orders that were claimed from this time on.
-    #[param(nullable = false)]
-    from: Option<DateTime<Utc>>,
+    #[param(inline, nullable = false)]
+    from: Option<Time>,
     /// For operators: orders that were claimed before this time.
-    #[param(nullable = false)]
-    to: Option<DateTime<Utc>>,
+    #[param(inline, nullable = false)]
+    to: Option<Time>,
     /// `next_cursor` of the page before; nothing for the first.
-    #[param(nullable = false, value_type = Option<OrderId>)]
+    #[param(inline, nullable = false, value_type = Option<OrderId>)]
     cursor: Option<PublicOrderId>,
     /// Items on a page, 1 to 100; 20 if not given.
     #[param(nullable = false, minimum = 1, maximum = 100)]
@@ -76,6 +76,7 @@ impl Asked {
     /// The search that an operator asks for, if there is any filter.
     fn search(&self) -> Option<OrderFilter> {
         let Self { user, coupon, status, from, to, .. } = *self;
+        let [from, to] = [from, to].map(|time| time.map(|Time(time)| time));
         let times = from.is_some() || to.is_some();
         let any = user.is_some() || coupon.is_some() || status.is_some() || times;
         any.then_some(OrderFilter { user, coupon, status, from, to })

@@ -353,7 +353,7 @@ pub const GROUPS: &[Group] = &[
                 code: "precondition_failed",
                 status: 412,
                 title: "Changed in the meantime",
-                meaning: "The coupon has another revision than the header If-Match names, or the header has a tag that no reply about a coupon had. Nothing was changed.",
+                meaning: "The coupon has another revision than the header If-Match names, or the header has no tag, or one that no reply about a coupon had. Nothing was changed.",
                 remedy: "Read the coupon, make the edit again on what it is now, and send that with the tag of that reply.",
                 detail: "the coupon has been changed and has revision 4 by now: read it, and edit that",
             },

@@ -210,6 +210,11 @@ impl Problem {
         self.token_refused
     }
 
+    /// True if no token is looked at for this refusal.
+    pub fn precedes_token(&self) -> bool {
+        ["not_found", "method_not_allowed", "body_too_large"].contains(&self.code)
+    }
+
     /// The bound that refused the request.
     pub fn too_often(&self) -> Option<Policy> {
         self.too_often

@@ -122,6 +122,9 @@ pub enum TokenError {
     /// The keys that may verify the token have not been fetched yet: it may be a good one.
     #[error("nothing was carried out: the keys that verify this token aren't known yet; ask again")]
     NoKeys,
+    /// A request has two headers `Authorization`: a proxy before this service may have looked at the other one.
+    #[error("the token isn't the only one: send one header `Authorization`")]
+    Twice,
     /// Any other fault. The wrong part concerns only the issuer.
     #[error(
         "the token isn't valid: it has to be signed by this service's issuer, with `exp`, and with `sub` a positive whole number as a string"

@@ -20,8 +20,14 @@ use crate::base::limits::LANE_BITS;
 
 /// A text that isn't an id.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("an id is a whole number from 1 to 9223372036854775807, in decimal digits")]
+#[error("{}", Self::WORDS)]
 pub struct InvalidId;
+
+impl InvalidId {
+    /// The form of an id.
+    pub const WORDS: &str =
+        "an id is a whole number from 1 to 9223372036854775807, in decimal digits";
+}
 
 macro_rules! id {
     ($(#[$doc:meta])* $name:ident) => {

@@ -156,6 +156,9 @@ impl<'de> Deserialize<'de> for PublicOrderId {
 
 /// An id in the path of a request.
 pub trait InPath: Sized {
+    /// Form of the text, in words.
+    const FORM: &str = InvalidId::WORDS;
+
     /// Reads the text; `None` if it is no such id.
     fn read(text: &str, ids: &PublicIds) -> Option<Self>;
 }

@@ -135,6 +135,8 @@ impl From<RedemptionCode> for String {
 }
 
 impl InPath for RedemptionCode {
+    const FORM: &str = "a redemption code has 16 letters and digits, such as 7K3M-Q9TX-2B8D-HV4N";
+
     fn read(text: &str, _: &PublicIds) -> Option<Self> {
         Some(Self::typed(text))
     }

@@ -38,7 +38,7 @@ pub struct Plan {
 pub struct Program {
     /// The file.
     pub path: PathBuf,
-    /// Variables of its environment, by which it signs tokens.
+    /// All variables of its environment: those by which it signs tokens.
     pub variables: Vec<(&'static str, SecretString)>,
     /// Where the service answers.
     pub url: String,
@@ -57,10 +57,10 @@ impl Program {
         ] {
             command.args([flag, &number.to_string()]);
         }
+        // Our own environment may hold other secrets, and the crowd's can be read for as long as it lives.
+        command.env_clear();
         let variables = self.variables.iter();
         command.envs(variables.map(|(name, value)| (*name, value.expose_secret())));
-        // The crowd is told ids outside, like any client.
-        command.env_remove("FLASH_SALE_ORDER_ID_KEY");
         command.stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true);
         command.spawn()
     }

@@ -1,9 +1,16 @@
 //! `flash-sale id`, and the key of order ids at the start of a service.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use nix::sys::signal::Signal;
+use private_servers::testing::DataFolder;
 use serde_json::Value;
 
 use super::command_line::{said, with, words};
-use crate::support::process::{flash_sale, run};
+use super::private_servers::Demo;
+use crate::support::process::{Process, flash_sale, order_id, run};
 use crate::support::{KEYED, TestApp};
 
 const OTHER: &str = "another key that is only good for tests";
@@ -68,6 +75,127 @@ async fn a_key_that_does_not_fit_is_refused_with_the_remedy() {
             assert!(!refused.stderr.contains(OTHER), "{command:?}: {refused:?}");
         }
     }
+}
+
+#[tokio::test]
+async fn a_service_whose_key_does_not_fit_changes_nothing() {
+    let keyed = TestApp::configured(&KEYED).await;
+    let plain = TestApp::start().await;
+    for (app, key) in [(&keyed, None), (&keyed, Some(OTHER)), (&plain, Some(OTHER))] {
+        let settings = async || {
+            app.number("SELECT hashtextextended(row_to_json(s)::text, 0) FROM settings s").await
+        };
+        let before = settings().await;
+        let serve = ["serve", "--listen", "127.0.0.1:0", "--lanes", "4"];
+        let mut process = flash_sale(&words(&with(app, &serve, &[])));
+        process.envs(key.map(|key| ("FLASH_SALE_ORDER_ID_KEY", key)));
+        let refused = run(process).await;
+        assert_eq!(refused.code, Some(2), "{refused:?}");
+        assert_eq!(settings().await, before);
+    }
+}
+
+#[tokio::test]
+async fn doctor_says_which_form_ids_have_and_whether_the_key_fits() {
+    let keyed = TestApp::configured(&KEYED).await;
+    let plain = TestApp::start().await;
+    let undecided = TestApp::start().await;
+    undecided.execute("UPDATE settings SET order_ids = NULL").await;
+    for (app, key, level, words) in [
+        (
+            &keyed,
+            Some(KEYED[1]),
+            "ok    ",
+            "they tell nothing, and the key is that of this installation",
+        ),
+        (&keyed, None, "FAIL  ", "--order-id-key (FLASH_SALE_ORDER_ID_KEY) is missing"),
+        (&keyed, Some(OTHER), "FAIL  ", "--order-id-key is not the key of this installation"),
+        (&plain, None, "ok    ", "plain: as they are inside"),
+        (&plain, Some(OTHER), "FAIL  ", "leave the key away"),
+        (&undecided, None, "ok    ", "the first start without --order-id-key makes them plain"),
+        (&undecided, Some(OTHER), "ok    ", "gives this installation the key of --order-id-key"),
+    ] {
+        let mut process = flash_sale(&self::words(&with(app, &["doctor"], &[])));
+        process.envs(key.map(|key| ("FLASH_SALE_ORDER_ID_KEY", key)));
+        let found = run(process).await;
+        let begins = format!("{level}Order ids outside: ");
+        let line = found.stdout.lines().find(|line| line.starts_with(&begins));
+        assert!(line.is_some_and(|line| line.contains(words)), "{begins}{words}: {found:?}");
+        assert!(!found.stdout.contains(OTHER) && !found.stdout.contains(KEYED[1]), "{found:?}");
+    }
+    // It looks only.
+    let decided = undecided.number("SELECT count(*) FROM settings WHERE order_ids IS NULL").await;
+    assert_eq!(decided, 1);
+}
+
+/// The demo's key is kept like its token secret, and each command on the data folder finds it there.
+#[tokio::test]
+async fn a_demo_on_a_new_data_folder_has_a_key_of_its_own() {
+    let folder = DataFolder::new();
+    let mut demo = Demo::start(&folder).await;
+    let (status, accepted) = demo.claim(&demo.token).await;
+    assert_eq!(status, 202, "{accepted}");
+    let public = order_id(&accepted);
+    let kept = folder.path().join("order-id-key");
+    let mode = |path: &Path| fs::metadata(path).expect("it is there").permissions().mode() & 0o777;
+    assert_eq!((mode(&kept), mode(folder.path()) & 0o066), (0o600, 0));
+    assert_ne!(fs::read(&kept).unwrap(), fs::read(folder.path().join("token-secret")).unwrap());
+
+    let on_the_folder = async |arguments: &[&str]| {
+        said(&[arguments, &["--data-dir", folder.text()]].concat()).await
+    };
+    let inner = on_the_folder(&["id", "inner", &public.to_string()]).await;
+    assert_eq!(inner.code, Some(0), "{inner:?}");
+    let inner = inner.stdout.trim().to_owned();
+    assert_ne!(inner, public.to_string());
+    let back = on_the_folder(&["id", "public", &inner]).await;
+    assert_eq!(back.stdout.trim(), public.to_string());
+    let doctor = on_the_folder(&["doctor"]).await;
+    assert!(doctor.stdout.contains("they tell nothing, and the key is that of this"), "{doctor:?}");
+    demo.interrupt().await;
+
+    // The next start, of either kind, goes on with it.
+    let mut next = Demo::start(&folder).await;
+    next.assert_order(&demo.token, public).await;
+    next.interrupt().await;
+    let mut served = serve(&folder);
+    served.url().await;
+    served.signal(Signal::SIGINT);
+    assert_eq!(served.ended().await.code(), Some(0));
+
+    fs::rename(&kept, folder.path().join("elsewhere")).expect("it is there");
+    let refused = on_the_folder(&["demo", "--listen", "127.0.0.1:0"]).await;
+    assert_eq!(refused.code, Some(2), "{refused:?}");
+    assert!(refused.stderr.contains("put the file `order-id-key` back"), "{refused:?}");
+    assert!(!kept.exists(), "no other key is made");
+    fs::write(&kept, "short").expect("room on the disk");
+    let refused = on_the_folder(&["id", "inner", "7"]).await;
+    assert_eq!(refused.code, Some(1), "{refused:?}");
+    assert!(
+        refused.stderr.contains("is damaged") && !refused.stderr.contains("short"),
+        "{refused:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_data_folder_that_has_plain_ids_keeps_them() {
+    let folder = DataFolder::new();
+    let mut served = serve(&folder);
+    served.url().await;
+    served.signal(Signal::SIGINT);
+    assert_eq!(served.ended().await.code(), Some(0));
+    assert!(!folder.path().join("order-id-key").exists(), "only a demo makes a key unasked");
+
+    let mut demo = Demo::start(&folder).await;
+    assert!(!folder.path().join("order-id-key").exists());
+    let same = said(&["id", "public", "7", "--data-dir", folder.text()]).await;
+    assert_eq!(same.stdout.trim(), "7", "{same:?}");
+    demo.interrupt().await;
+}
+
+fn serve(folder: &DataFolder) -> Process {
+    let arguments = ["serve", "--listen", "127.0.0.1:0", "--data-dir", folder.text()];
+    Process::spawn(flash_sale(&arguments))
 }
 
 /// Data that leaves the house has the ids that the user knows; other commands have those of the log.

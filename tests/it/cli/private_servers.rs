@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use private_servers::testing::DataFolder;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::support::eventually;
 use crate::support::process::{Process, flash_sale, order_id, run};
@@ -210,6 +210,46 @@ async fn servers_inherit_no_secret() {
     assert_eq!(demo.ended().await.code(), Some(0));
 }
 
+/// The environment of a process can be read for as long as it lives.
+#[tokio::test]
+async fn the_crowd_of_a_storm_inherits_nothing_but_what_it_signs_with() {
+    if !Path::new("/proc/self/environ").exists() {
+        println!("SKIPPED: this system has no /proc");
+        return;
+    }
+    let folder = DataFolder::new();
+    let arguments = ["--listen", "127.0.0.1:0", "--data-dir", folder.text(), "--log", "warn"];
+    let mut command = flash_sale(&[&["demo"], &arguments[..]].concat());
+    command.envs(SECRETS).env("FLASH_SALE_ORDER_ID_KEY", "hunter2-hunter2-hunter2-hunter2-5");
+    let mut demo = Process::spawn(command);
+    let line = demo.printed("/storm#code=").await;
+    let link = line.split_whitespace().last().expect("a link");
+    let (url, code) = link.split_once("/storm#code=").expect("a code");
+    let client = reqwest::Client::new();
+    let entered = client.post(format!("{url}/demo/sessions")).json(&json!({"code": code}));
+    let entered: Value = entered.send().await.expect("a reply").json().await.expect("JSON");
+    let token = entered["token"].as_str().expect("a token");
+    let storm = json!({"shoppers": 50, "stock": 10, "over_s": 60, "twice_percent": 0});
+    let started = client.post(format!("{url}/demo/storms")).bearer_auth(token).json(&storm);
+    assert_eq!(started.send().await.expect("a reply").status(), 202);
+
+    let parent = i32::try_from(demo.pid()).expect("a process id");
+    let crowd =
+        || children_of(parent).into_iter().find(|pid| arguments_of(*pid).contains(" storm "));
+    eventually("the crowd runs", async || crowd().is_some()).await;
+    let crowd = crowd().expect("it runs for a minute");
+    let environment = environment_of(crowd);
+    let mut names: Vec<&str> =
+        environment.lines().filter_map(|line| Some(line.split_once('=')?.0)).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["FLASH_SALE_LOG", "FLASH_SALE_LOG_FORMAT", "FLASH_SALE_TOKEN_SECRET"]);
+    assert!(environment.contains(SECRETS[0].1) && environment.contains("_LOG=warn"));
+    assert!(!arguments_of(crowd).contains("hunter2"), "{}", arguments_of(crowd));
+    demo.signal(Signal::SIGINT);
+    assert_eq!(demo.ended().await.code(), Some(0));
+    eventually("the crowd ends with its demo", async || !is_alive(crowd)).await;
+}
+
 #[tokio::test]
 async fn a_program_that_is_asked_for_its_version_inherits_no_secret() {
     let temporary = DataFolder::made(0o755);
@@ -239,6 +279,12 @@ fn environment_of(pid: i32) -> String {
     String::from_utf8_lossy(&bytes).replace('\0', "\n")
 }
 
+/// The command line of a process.
+fn arguments_of(pid: i32) -> String {
+    let bytes = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    String::from_utf8_lossy(&bytes).replace('\0', " ")
+}
+
 /// Processes whose parent is this one.
 fn children_of(parent: i32) -> Vec<i32> {
     let processes = fs::read_dir("/proc").expect("Linux").flatten();
@@ -252,9 +298,9 @@ fn children_of(parent: i32) -> Vec<i32> {
 }
 
 /// A demo that runs, and what it printed.
-struct Demo {
-    process: Process,
-    token: String,
+pub struct Demo {
+    pub process: Process,
+    pub token: String,
     /// The lines to paste: claim, what became of it, my orders.
     claim_url: String,
     claim_state_url: String,
@@ -263,7 +309,7 @@ struct Demo {
 }
 
 impl Demo {
-    async fn start(folder: &DataFolder) -> Self {
+    pub async fn start(folder: &DataFolder) -> Self {
         let arguments = ["demo", "--listen", "127.0.0.1:0", "--data-dir", folder.text()];
         let process = Process::spawn(flash_sale(&arguments));
         let last_word = async |line| {
@@ -286,7 +332,7 @@ impl Demo {
         path
     }
 
-    async fn claim(&self, token: &str) -> (u16, Value) {
+    pub async fn claim(&self, token: &str) -> (u16, Value) {
         self.send(self.client.post(&self.claim_url), token).await
     }
 
@@ -296,7 +342,7 @@ impl Demo {
     }
 
     /// The claim becomes this order, which its buyer finds among theirs.
-    async fn assert_order(&self, token: &str, order: i64) {
+    pub async fn assert_order(&self, token: &str, order: i64) {
         eventually("the order is written", async || {
             let (_, state) = self.send(self.client.get(&self.claim_state_url), token).await;
             assert_eq!(order_id(&state), order);
@@ -308,7 +354,7 @@ impl Demo {
     }
 
     /// Ctrl-C, to the end.
-    async fn interrupt(&mut self) {
+    pub async fn interrupt(&mut self) {
         self.process.signal(Signal::SIGINT);
         assert_eq!(self.process.ended().await.code(), Some(0));
     }

@@ -252,6 +252,8 @@ async fn a_change_with_another_tag_is_refused_and_changes_nothing() {
             "\"\"",
             "\"revision-\"",
             "\"revision-+2\"",
+            // A list without a tag.
+            "",
         ] {
             let reply = change_if(&app, coupon, action, &[tag], body).await;
             assert_eq!(reply.refusal(), (412, "precondition_failed"), "{action} {tag}");
@@ -259,26 +261,25 @@ async fn a_change_with_another_tag_is_refused_and_changes_nothing() {
         }
         let two = ["\"revision-1\"", "\"revision-2\""];
         let listed = two.join(", ");
-        for tags in [
-            &["revision-2"][..],
-            &["2"],
-            &[""],
-            &["\""],
-            &["\"a\"b\""],
-            &two,
-            &[&listed],
-            &["*", "*"],
-        ] {
+        for tags in
+            [&["revision-2"][..], &["2"], &["\""], &["\"a\"b\""], &two, &[&listed], &["*", "*"]]
+        {
             let reply = change_if(&app, coupon, action, tags, body).await;
             assert_eq!(reply.refusal(), (400, "invalid_if_match"), "{action} {tags:?}");
         }
         // Header and body have to name one revision.
         let mut other = if body.is_null() { json!({}) } else { body.clone() };
-        for (revision, tag) in [(1, "\"revision-2\""), (2, "\"revision-1\""), (2, weak)] {
+        for (revision, tag) in [(1, "\"revision-2\""), (2, "\"revision-1\"")] {
             other["revision"] = json!(revision);
             let reply = change_if(&app, coupon, action, &[tag], &other).await;
             assert_eq!(reply.refusal(), (422, "invalid_body"), "{action} {revision} {tag}");
             assert_eq!(reply.body["errors"][0]["pointer"], "/revision");
+        }
+        // A tag of no revision matches none, whatever the body asks for.
+        for tag in [weak, "\"5f2b\"", ""] {
+            other["revision"] = json!(2);
+            let reply = change_if(&app, coupon, action, &[tag], &other).await;
+            assert_eq!(reply.refusal(), (412, "precondition_failed"), "{action} {tag}");
         }
     }
     assert_eq!(get(&app, coupon).await, before);

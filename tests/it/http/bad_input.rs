@@ -354,12 +354,110 @@ async fn a_query_is_taken_at_its_word() {
             let path = format!("{list}?{query}");
             let reply = app.get(&path, &app.admin_token()).await;
             assert_eq!(reply.refusal(), (400, "invalid_query"), "{path}");
+            let detail = reply.text("detail");
+            assert!(detail.starts_with('`') && !speaks_of_rust(detail), "{path}: {detail}");
         }
         for query in ["", "limit=1", "limit=100", "cursor=1&limit=1"] {
             let path = format!("{list}?{query}");
             assert_eq!(app.get(&path, &app.admin_token()).await.status, 200, "{path}");
         }
     }
+}
+
+/// Words of serde and of the standard library.
+fn speaks_of_rust(detail: &str) -> bool {
+    ["deserialize", "variant", "field", "expected", "invalid digit", "parse", "i64", "u32"]
+        .iter()
+        .any(|word| detail.contains(word))
+}
+
+#[tokio::test]
+async fn all_wrong_parameters_of_a_query_are_named_in_words() {
+    let app = TestApp::start().await;
+    let (number, id) =
+        ("a whole number from 1 to 100", "a whole number from 1 to 9223372036854775807");
+    let time = "has to be a time such as 2030-01-01T00:00:00Z, between the years 1970 and 9999";
+    for (path, details) in [
+        ("/v1/coupons?limit=x", vec![format!("`limit` has to be {number}")]),
+        ("/v1/coupons?limit=1e1", vec![format!("`limit` has to be {number}")]),
+        (
+            "/v1/coupons?colour=red&limit=%zz",
+            vec!["`colour` is unknown".into(), format!("`limit` has to be {number}")],
+        ),
+        ("/v1/jobs?cursor=1&cursor=2", vec!["`cursor` stands there twice".into()]),
+        (
+            "/v1/orders?status=foo",
+            vec!["`status` has to be one of unpaid, paid, redeemed, ".into()],
+        ),
+        (
+            "/v1/orders?user=0&coupon=x",
+            vec![format!("`user` has to be {id}"), format!("`coupon` has to be {id}")],
+        ),
+        (
+            "/v1/orders?from=soon&to=2026-01-01",
+            vec![format!("`from` {time}"), format!("`to` {time}")],
+        ),
+        ("/v1/payments/owed?settled=1", vec!["`settled` has to be true or false".into()]),
+        (
+            "/v1/operations?kind=x&cursor=y",
+            vec!["`kind` has to be one of finding, ".into(), "`cursor` has to be ".into()],
+        ),
+        ("/v1/postponed?pass=x", vec!["`pass` has to be one of ".into()]),
+        (
+            "/v1/dead-letters?state=Open&reason=",
+            vec![
+                "`state` has to be one of open, closed".into(),
+                "`reason` has to be one of ".into(),
+            ],
+        ),
+        (
+            "/v1/audit?actor=%00&action=x",
+            vec![format!("`actor` has to be {id}"), "`action` has to be one of ".into()],
+        ),
+    ] {
+        let reply = app.get(path, &app.admin_token()).await;
+        assert_eq!(reply.refusal(), (400, "invalid_query"), "{path}");
+        let detail = reply.text("detail");
+        let told: Vec<&str> = detail.split("; ").collect();
+        assert_eq!(told.len(), details.len(), "{path}: {detail}");
+        for (told, words) in told.iter().zip(&details) {
+            assert!(told.starts_with(words.as_str()), "{path}: {detail}");
+        }
+        assert!(!speaks_of_rust(detail), "{path}: {detail}");
+    }
+}
+
+/// Postgres refuses times far before our own, and the reply would be that it is away.
+#[tokio::test]
+async fn a_time_of_a_query_is_in_our_millennia() {
+    let app = TestApp::start().await;
+    for list in ["/v1/orders", "/v1/audit"] {
+        for name in ["from", "to"] {
+            let rows = [
+                ("1969-12-31T23:59:59.999Z", 400),
+                ("-4713-01-01T00:00:00Z", 400),
+                ("-262143-01-01T00:00:00Z", 400),
+                ("%2B10000-01-01T00:00:00Z", 400),
+                ("%2B262142-12-31T23:59:59Z", 400),
+                ("1970-01-01T00:00:00%2B23:59", 200),
+                ("1970-01-01T00:00:00Z", 200),
+                ("9999-12-31T23:59:59.999-23:59", 200),
+            ];
+            for (time, status) in rows {
+                let path = format!("{list}?{name}={time}");
+                let reply = app.get(&path, &app.admin_token()).await;
+                assert_eq!(reply.status, status, "{path}: {reply:?}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_code_that_is_none_is_told_the_form_of_a_code() {
+    let app = TestApp::start().await;
+    let reply = app.get("/v1/redemptions/%ff", &scoped_token(7, Scope::Clerk)).await;
+    assert_eq!(reply.refusal(), (400, "invalid_id"));
+    assert!(reply.text("detail").starts_with("a redemption code has 16 letters"), "{reply:?}");
 }
 
 // ---- making the requests ----

@@ -1,6 +1,6 @@
 //! Clients that ask too often: each is told to wait, and costs the others nothing.
 
-use reqwest::{Response, StatusCode};
+use reqwest::{Method, Response, StatusCode};
 
 use crate::support::TestApp;
 
@@ -41,6 +41,16 @@ async fn requests_without_a_user_count_for_their_address() {
     let app = TestApp::configured(&["--anonymous-requests-per-second", "2"]).await;
     for (token, path) in [("", "/v1/coupons"), ("any", "/v1/coupons"), ("", "/nowhere")] {
         let replies = ask(&app, path, token, |_| String::new()).await;
+        assert_refusals(&app, &replies, "anonymous-requests");
+    }
+    // A header with any words in it is no user, where no token is looked at.
+    for (method, path) in [(Method::GET, "/v1/nowhere"), (Method::DELETE, "/v1/orders")] {
+        let requests = (0..MANY).map(|_| {
+            let request = app.client().request(method.clone(), app.url.clone() + path);
+            request.bearer_auth("any").send()
+        });
+        let replies = futures_util::future::join_all(requests).await;
+        let replies: Vec<Response> = replies.into_iter().map(|reply| reply.unwrap()).collect();
         assert_refusals(&app, &replies, "anonymous-requests");
     }
     let probes = ask(&app, "/livez", "", |_| String::new()).await;

@@ -43,6 +43,22 @@ async fn a_body_without_a_length_has_a_limit_too() {
     }
 }
 
+/// The words are ours, and not those of the library that reads the body.
+#[tokio::test]
+async fn a_body_whose_chunks_are_malformed_is_refused() {
+    let app = TestApp::start().await;
+    let token = app.admin_token();
+    let head = format!(
+        "POST /v1/coupons HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\nconnection: close\r\n\r\n"
+    );
+    for chunks in ["zz\r\n{}\r\n0\r\n\r\n", "2\r\n{}0\r\n\r\n", "fffffffffffffffff\r\n{}\r\n"] {
+        let reply = exchange(&app, &format!("{head}{chunks}")).await;
+        assert!(reply.starts_with("HTTP/1.1 400 "), "{chunks:?}: {reply:?}");
+        assert_is_problem(&reply, "malformed_json");
+        assert!(reply.contains("the body breaks off, or its chunks are malformed"), "{reply:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_head_has_a_limit_and_others_are_unharmed() {
     let app = TestApp::start().await;
@@ -105,6 +121,8 @@ fn assert_is_problem(reply: &str, code: &str) {
     };
     assert_eq!(header("content-type"), "application/problem+json");
     assert_eq!(header("content-length"), body.len().to_string());
+    assert_eq!(header("x-content-type-options"), "nosniff");
+    assert_eq!(header("content-security-policy"), "default-src 'none'; frame-ancestors 'none'");
     let body: serde_json::Value = serde_json::from_str(body).expect("JSON");
     assert_eq!(body["code"], code);
     assert_eq!(body["request_id"], header("x-request-id"));

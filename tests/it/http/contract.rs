@@ -3,11 +3,11 @@
 use std::collections::HashSet;
 
 use flash_sale::base::limits;
+use regex_lite::Regex;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use super::bad_input::flash;
-use crate::support::TestApp;
+use crate::support::{Reply, SECRET, TestApp};
 
 /// Ids of operations. Generated clients call their functions by these, so none changes.
 const OPERATIONS: [&str; 51] = [
@@ -83,6 +83,62 @@ async fn operation_ids_stay() {
     assert_eq!(ids, OPERATIONS);
 }
 
+#[tokio::test]
+async fn the_document_names_its_service_its_tags_and_its_schemes() {
+    let app = TestApp::start().await;
+    let document = document(&app).await;
+    assert_eq!(document["openapi"], "3.1.0");
+    assert_eq!(document["servers"][0]["url"], "/");
+    // In the order in which people need them.
+    let tags = document["tags"].as_array().expect("tags").iter();
+    let tags: Vec<_> = tags.filter_map(|tag| tag["name"].as_str()).collect();
+    let first = ["claims", "orders", "coupons", "payments", "dead letters", "operations"];
+    assert_eq!(tags, first);
+    let schemes = &document["components"]["securitySchemes"];
+    for role in ["user", "clerk", "operator", "admin"] {
+        assert_eq!(schemes[role]["scheme"], "bearer", "{role}");
+    }
+    assert_eq!(schemes["signature"]["name"], "X-Signature");
+    for operation in operations(&document) {
+        let known = operation["tags"].as_array().is_some_and(|its| {
+            its.iter().all(|tag| first.contains(&tag.as_str().unwrap_or_default()))
+        });
+        assert!(known, "{operation}");
+    }
+}
+
+/// Refusals that any request may meet, and the headers of each.
+#[tokio::test]
+async fn each_operation_has_the_refusals_that_do_not_depend_on_it() {
+    let app = TestApp::start().await;
+    let document = document(&app).await;
+    for operation in operations(&document) {
+        let id = operation["operationId"].as_str().expect("an id");
+        let responses = operation["responses"].as_object().expect("it has responses");
+        let asks_stores = !["getLiveness", "getMetrics"].contains(&id);
+        let is_bounded = asks_stores && !["getReadiness", "receivePaymentNotice"].contains(&id);
+        for (status, expected) in
+            [("405", true), ("413", true), ("500", true), ("503", asks_stores), ("429", is_bounded)]
+        {
+            assert_eq!(responses.contains_key(status), expected, "{id} {status}");
+        }
+        for (status, response) in responses {
+            let shared = response["$ref"].as_str().and_then(|at| document.pointer(&at[1..]));
+            let response = shared.unwrap_or(response);
+            let headers: &[&str] = match status.as_str() {
+                "401" => &["WWW-Authenticate"],
+                "405" => &["Allow"],
+                "429" => &["Retry-After", "RateLimit", "RateLimit-Policy"],
+                "503" => &["Retry-After"],
+                _ => &[],
+            };
+            for header in headers.iter().chain(&["x-request-id"]) {
+                assert!(response["headers"][header].is_object(), "{id} {status} {header}");
+            }
+        }
+    }
+}
+
 /// The text `null` in a header is another value, and a client that is generated would send it.
 #[tokio::test]
 async fn a_parameter_may_be_missing_and_is_never_null() {
@@ -99,6 +155,8 @@ async fn a_parameter_may_be_missing_and_is_never_null() {
                 operation["operationId"]
             );
             assert!(schema["type"].is_string() || schema["$ref"].is_string(), "{parameter}");
+            // A refusal of a query takes its words from here, and looks nowhere else.
+            assert!(parameter["in"] != "query" || schema["type"].is_string(), "{parameter}");
             optional += usize::from(parameter["required"] != true);
         }
     }
@@ -237,24 +295,163 @@ async fn all_wrong_members_are_named() {
     assert_eq!(reply.body["errors"].as_array().map(Vec::len), Some(3), "{reply:?}");
 }
 
-/// Only serde sees this one.
+/// A body that each operation takes, by its id: the request and its members. None of the things exists.
+const BODIES: [(&str, &str, &str, &str); 18] = [
+    ("archiveCoupon", "POST", "/v1/coupons/1024/archive", r#"{"accept_loss":true}"#),
+    ("cancelOrderForBuyer", "POST", "/v1/orders/7/cancel-for-buyer", r#"{"reason":"ill"}"#),
+    (
+        "cancelUnpaidOrders",
+        "POST",
+        "/v1/coupons/1024/cancel-unpaid",
+        r#"{"key":"rain","reason":"ill"}"#,
+    ),
+    ("closePayment", "POST", "/v1/payments/7/close", r#"{"note":"by hand"}"#),
+    ("compareStores", "POST", "/v1/reconcile", r#"{"repair":false}"#),
+    ("createCoupon", "POST", "/v1/coupons", COUPON),
+    ("discardDeadLetters", "POST", "/v1/dead-letters/discard", r#"{"reason":"invalid"}"#),
+    (
+        "editCoupon",
+        "PATCH",
+        "/v1/coupons/1024",
+        r#"{"revision":1,"title":"t","pay_cents":5,"sale":{"stock":9}}"#,
+    ),
+    ("endCoupon", "POST", "/v1/coupons/1024/end", r#"{"revision":1}"#),
+    ("pauseCoupon", "POST", "/v1/coupons/1024/pause", r#"{"revision":1}"#),
+    ("payOrder", "POST", "/v1/orders/7/pay", r#"{"method":"wechat","expected_cents":5}"#),
+    (
+        "receivePaymentNotice",
+        "POST",
+        "/v1/payments/callback",
+        r#"{"kind":"payment","payment_id":"g1","order_id":"7","method":3,"amount_cents":5}"#,
+    ),
+    ("redeemCode", "POST", "/v1/redemptions", r#"{"code":"7K3M-Q9TX-2B8D-HV4N"}"#),
+    ("refundOrderForBuyer", "POST", "/v1/orders/7/refund-for-buyer", r#"{"reason":"ill"}"#),
+    ("restockCoupon", "POST", "/v1/coupons/1024/restock", r#"{"units":5,"key":"spring"}"#),
+    ("resumeCoupon", "POST", "/v1/coupons/1024/resume", r#"{"revision":1}"#),
+    ("retryDeadLetters", "POST", "/v1/dead-letters/retry", r#"{"reason":"oversold"}"#),
+    ("settleRecovery", "POST", "/v1/recoveries/7/settle", r#"{"note":"told"}"#),
+];
+
+const COUPON: &str = r#"{"kind":"flash","title":"t","pay_cents":1,"value_cents":2,"sale":{"total":5,"opens_at":"2030-01-01T00:00:00Z","closes_at":"2030-01-02T00:00:00Z"}}"#;
+
+/// Sends a body to an operation that has one.
+async fn send(app: &TestApp, operation: &str, method: &str, path: &str, body: &str) -> Reply {
+    if operation == "receivePaymentNotice" {
+        return app.confirm_text(body.to_owned()).await;
+    }
+    let url = app.url.clone() + path;
+    let request = app.client().request(method.parse().expect("a method"), url);
+    let request = request.header("content-type", "application/json").body(body.to_owned());
+    app.send(request.bearer_auth(app.admin_token()), method, path).await
+}
+
+/// Bodies with a member that stands there twice, and its pointer: in an object, as it is, with an escaped name, and beside
+/// numbers that are written with a fraction.
+fn with_a_member_twice(body: &str) -> Vec<(String, String)> {
+    let value: Value = serde_json::from_str(body).expect("JSON");
+    let mut objects = vec![(String::new(), value.clone())];
+    let members = value.as_object().expect("an object");
+    let inner = members.iter().filter(|(_, member)| member.is_object());
+    objects.extend(inner.map(|(name, member)| (format!("/{name}"), member.clone())));
+    let mut bodies = Vec::new();
+    for (pointer, object) in objects {
+        for (name, member) in object.as_object().expect("an object") {
+            let escaped = format!("\\u{:04x}{}", u32::from(name.as_bytes()[0]), &name[1..]);
+            for spelled in [name, &escaped] {
+                let text = object.to_string();
+                let twice = text.replacen('{', &format!("{{\"{spelled}\":{member},"), 1);
+                let twice = value.to_string().replacen(&text, &twice, 1);
+                let place = format!("{pointer}/{name}");
+                bodies.push((place.clone(), with_fractions(&twice)));
+                bodies.push((place, twice));
+            }
+        }
+    }
+    bodies
+}
+
+/// The same JSON, with `.0` behind each whole number.
+fn with_fractions(body: &str) -> String {
+    let number = Regex::new(":([0-9]+)([,}])").expect("it is valid");
+    number.replace_all(body, ":$1.0$2").into_owned()
+}
+
 #[tokio::test]
-async fn a_member_that_stands_there_twice_is_refused() {
+async fn one_rule_reads_the_bodies_of_all_operations() {
+    let app = TestApp::configured(&["--payment-callback-secret", SECRET]).await;
+    let document = document(&app).await;
+    let with_a_body = operations(&document).filter(|it| it["requestBody"].is_object());
+    let mut ids: Vec<&str> = with_a_body.filter_map(|it| it["operationId"].as_str()).collect();
+    ids.sort_unstable();
+    assert_eq!(ids, BODIES.map(|(operation, ..)| operation), "each has a body in the table");
+    for (operation, method, path, body) in BODIES {
+        for good in [body.to_owned(), with_fractions(body)] {
+            let reply = send(&app, operation, method, path, &good).await;
+            assert!(![400, 415, 422].contains(&reply.status), "{operation}: {good}: {reply:?}");
+        }
+        for (pointer, twice) in with_a_member_twice(body) {
+            let reply = send(&app, operation, method, path, &twice).await;
+            assert_eq!(reply.refusal(), (422, "invalid_body"), "{operation}: {twice}");
+            let wrong = json!([{"pointer": pointer, "detail": "stands there twice"}]);
+            assert_eq!(reply.body["errors"], wrong, "{operation}: {twice}");
+        }
+        for list in [format!("[{body}]"), body.replacen('{', "{\"list\":[],", 1)] {
+            let reply = send(&app, operation, method, path, &list).await;
+            assert_eq!(reply.refusal(), (422, "invalid_body"), "{operation}: {list}");
+        }
+        for none in ["{", "{\"a\":1}}", "\"\\ud800\"", "1e999"] {
+            let reply = send(&app, operation, method, path, none).await;
+            assert_eq!(reply.refusal(), (400, "malformed_json"), "{operation}: {none}");
+        }
+    }
+}
+
+/// The pages of a demo have requests of their own.
+#[tokio::test]
+async fn the_same_rule_reads_bodies_of_the_demo() {
+    let app = TestApp::demo().await;
+    let storm = r#"{"shoppers":5,"stock":5,"over_s":0,"twice_percent":0}"#;
+    for (path, body) in [("/demo/storms", storm), ("/demo/sessions", r#"{"code":"none"}"#)] {
+        for (pointer, twice) in with_a_member_twice(body) {
+            let reply = send(&app, "", "POST", path, &twice).await;
+            assert_eq!(reply.refusal(), (422, "invalid_body"), "{path}: {twice}");
+            assert_eq!(reply.body["errors"][0]["pointer"], pointer, "{path}: {twice}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_member_that_stands_there_twice_is_named_beside_other_faults() {
     let app = TestApp::start().await;
-    let body = flash().to_string().replacen('{', r#"{"title":"twice","#, 1);
-    let request = app.client().post(format!("{}/v1/coupons", app.url)).body(body);
-    let request = request.header("content-type", "application/json").bearer_auth(app.admin_token());
-    let reply = app.send(request, "POST", "/v1/coupons").await;
+    let body =
+        COUPON.replacen('{', r#"{"pay_cents":"1","#, 1).replace(r#""title":"t""#, r#""title":"""#);
+    let reply = send(&app, "createCoupon", "POST", "/v1/coupons", &body).await;
     assert_eq!(reply.refusal(), (422, "invalid_body"));
-    assert_eq!(reply.body["errors"][0]["pointer"], "");
-    assert!(reply.text("detail").contains("duplicate field `title`"), "{reply:?}");
-    // Found by fuzzing: the first value is of another type, and serde would say so in words of Rust.
-    let body = flash().to_string().replacen('{', r#"{"pay_cents":"1","#, 1);
-    let request = app.client().post(format!("{}/v1/coupons", app.url)).body(body);
-    let request = request.header("content-type", "application/json").bearer_auth(app.admin_token());
-    let reply = app.send(request, "POST", "/v1/coupons").await;
-    assert_eq!(reply.refusal(), (422, "invalid_body"));
-    assert_eq!(reply.body["errors"][0]["detail"], "can't be read: a member stands there twice");
+    let errors = reply.body["errors"].as_array().expect("it names the members");
+    let named: Vec<_> = errors.iter().map(|error| error["pointer"].as_str()).collect();
+    assert_eq!(named, [Some("/pay_cents"), Some("/title")], "{reply:?}");
+}
+
+/// The form of a text is told also where blanks alone are wrong.
+#[tokio::test]
+async fn words_of_blanks_are_none() {
+    let app = TestApp::start().await;
+    let rows = [
+        ("/v1/orders/7/cancel-for-buyer", "reason"),
+        ("/v1/orders/7/refund-for-buyer", "reason"),
+        ("/v1/payments/7/close", "note"),
+        ("/v1/recoveries/7/settle", "note"),
+    ];
+    for (path, member) in rows {
+        for words in ["", " ", "\u{3000}\n", "a\0", &"x".repeat(1_001)] {
+            let reply = app.post(path, &app.admin_token(), &json!({member: words})).await;
+            assert_eq!(reply.refusal(), (422, "invalid_body"), "{path}: {words:?}");
+            let wrong = &reply.body["errors"][0];
+            assert_eq!(wrong["pointer"], format!("/{member}"), "{path}: {words:?}");
+            let detail = "has to be 1 to 1,000 characters, not only spaces, without NUL";
+            assert_eq!(wrong["detail"], detail, "{path}: {words:?}");
+        }
+    }
 }
 
 #[tokio::test]

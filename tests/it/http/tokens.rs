@@ -1,5 +1,7 @@
 //! Access tokens: the API believes only tokens of its own issuer, and only about their user.
 
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use chrono::TimeDelta;
 use jsonwebtoken::{Algorithm, EncodingKey, Header, crypto};
 use serde_json::{Value, json};
@@ -55,6 +57,14 @@ async fn a_token_that_is_not_ours_is_nobodys() {
             }
         }
     }
+    // Two headers: a proxy in front may have looked at the other one.
+    for second in [&good, "x"] {
+        let request = app.client().get(format!("{}/v1/orders", app.url)).bearer_auth(&good);
+        let request = request.header("authorization", bearer(second));
+        let reply = app.send(request, "GET", "/v1/orders").await;
+        assert_eq!(reply.refusal(), (401, "invalid_token"), "{second}");
+        assert!(reply.text("detail").contains("send one header `Authorization`"), "{reply:?}");
+    }
     // The good token still works, so only the change made the difference.
     for token in [good, jwt(&hs256(), &payload("42"), SECRET)] {
         for scheme in ["Bearer", "bearer"] {
@@ -97,6 +107,14 @@ fn forged() -> Vec<(String, String)> {
         ("endless".into(), jwt(&header, &with(&payload, "exp", i64::MAX), SECRET)),
         ("an extension".into(), jwt(&json!({"alg": "HS256", "crit": ["exp"]}), &payload, SECRET)),
     ];
+    // Readers of JSON differ on which of two members counts.
+    let exp = format!(r#""exp":{}"#, soon());
+    for twice in [r#""sub":"43""#, r#""role":"admin","role":"user""#, &exp] {
+        let payload = format!(r#"{{"sub":"42",{exp},{twice}}}"#);
+        forged.push((payload.clone(), signed(&header.to_string(), &payload)));
+    }
+    let header_twice = r#"{"alg":"none","alg":"HS256"}"#;
+    forged.push((header_twice.into(), signed(header_twice, &payload.to_string())));
     for secret in ["", "another secret", &SECRET[1..]] {
         forged.push((format!("signed with {secret:?}"), jwt(&header, &payload, secret)));
     }
@@ -118,6 +136,15 @@ fn forged() -> Vec<(String, String)> {
         forged.push((format!("{member} replaced by {value}"), token));
     }
     forged
+}
+
+/// A token of these texts, signed with our secret.
+fn signed(header: &str, payload: &str) -> String {
+    let [header, payload] = [header, payload].map(|part| URL_SAFE_NO_PAD.encode(part));
+    let message = format!("{header}.{payload}");
+    let key = EncodingKey::from_secret(SECRET.as_bytes());
+    let signature = crypto::sign(message.as_bytes(), &key, Algorithm::HS256);
+    format!("{message}.{}", signature.expect("HS256 signs any bytes"))
 }
 
 /// The payload with one more member.

@@ -84,7 +84,11 @@ impl TestApp {
 
     /// The gateway confirms something, signed as it should be.
     pub async fn confirm(&self, notice: &Value) -> Reply {
-        let body = notice.to_string();
+        self.confirm_text(notice.to_string()).await
+    }
+
+    /// The gateway sends these bytes, signed as they should be.
+    pub async fn confirm_text(&self, body: String) -> Reply {
         let signature = Signatures::new(&SecretString::from(SECRET)).sign(body.as_bytes());
         self.post_signed(body, &signature).await
     }

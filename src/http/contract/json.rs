@@ -1,0 +1,163 @@
+//! JSON of a body, read by one rule for all types.
+//!
+//! * A member stands once in its object, however its name is escaped. Of two, readers choose differently (RFC 8259, 4), so a
+//!   proxy that has looked at one would let the other pass.
+//! * A number is whole if its fraction is zero: `5.0` and `5e0` are 5, as JSON Schema says. serde tells them apart.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use serde::de::{Deserialize, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Number, Value};
+
+/// JSON that has been read.
+pub struct Read {
+    /// The value; of a member that stands there twice, the last one.
+    pub value: Value,
+    /// JSON pointers of the members that stand there twice.
+    pub repeated: BTreeSet<String>,
+    /// True if there is a list in it.
+    pub has_list: bool,
+}
+
+impl<'de> Deserialize<'de> for Read {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let mut read = Self { value: Value::Null, repeated: BTreeSet::new(), has_list: false };
+        read.value = Reader { pointer: String::new(), read: &mut read }.deserialize(from)?;
+        Ok(read)
+    }
+}
+
+/// A member, by its name, as a further step of a JSON pointer (RFC 6901).
+pub fn step(name: &str) -> String {
+    format!("/{}", name.replace('~', "~0").replace('/', "~1"))
+}
+
+/// Reads the value at a pointer.
+struct Reader<'a> {
+    pointer: String,
+    read: &'a mut Read,
+}
+
+impl<'de> DeserializeSeed<'de> for Reader<'_> {
+    type Value = Value;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<Value, D::Error> {
+        from.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Reader<'_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("JSON")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<Value, E> {
+        Ok(whole(value).map_or_else(|| value.into(), Value::from))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(value.into())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        self.read.has_list = true;
+        let mut list = Vec::new();
+        loop {
+            let pointer = format!("{}/{}", self.pointer, list.len());
+            match items.next_element_seed(Reader { pointer, read: self.read })? {
+                Some(item) => list.push(item),
+                None => return Ok(Value::Array(list)),
+            }
+        }
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Value, A::Error> {
+        let mut object = Map::new();
+        while let Some(name) = members.next_key::<String>()? {
+            let pointer = self.pointer.clone() + &step(&name);
+            let value =
+                members.next_value_seed(Reader { pointer: pointer.clone(), read: self.read })?;
+            if object.insert(name, value).is_some() {
+                self.read.repeated.insert(pointer);
+            }
+        }
+        Ok(Value::Object(object))
+    }
+}
+
+/// The whole number, if this is one.
+fn whole(number: f64) -> Option<Number> {
+    // Beyond, the float that serde_json reads may be that of a neighbour: its last bit is not exact.
+    let is_whole = number.fract() == 0.0 && number.abs() < 4e15;
+    let digits = is_whole.then(|| format!("{number:.0}"))?;
+    digits.parse::<i64>().ok().map(Number::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(text: &str) -> Read {
+        serde_json::from_str(text).unwrap_or_else(|error| panic!("{text}: {error}"))
+    }
+
+    #[test]
+    fn members_that_stand_twice_are_found_wherever_they_are() {
+        for (text, pointers) in [
+            (r#"{"a":1,"b":{"a":1}}"#, &[][..]),
+            (r#"{"a":1,"a":1}"#, &["/a"]),
+            (r#"{"a":1,"\u0061":5.0,"a":null}"#, &["/a"]),
+            (r#"{"a":{"b":1,"b":2},"c":1,"c":1.0}"#, &["/a/b", "/c"]),
+            (r#"{"a/b~":[{"x":0,"x":0}]}"#, &["/a~1b~0/0/x"]),
+        ] {
+            assert!(read(text).repeated.iter().eq(pointers), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_fraction_of_zero_is_none() {
+        let rows = [
+            ("5.0", json!(5)),
+            ("5e2", json!(500)),
+            ("-0", json!(0)),
+            ("-0.0", json!(0)),
+            ("1000000000000.0", json!(1_000_000_000_000_i64)),
+            ("4e15", json!(4e15)),
+            ("5.5", json!(5.5)),
+            ("18446744073709551615", json!(u64::MAX)),
+            (r#"{"a":[1.0]}"#, json!({"a": [1]})),
+        ];
+        for (text, value) in rows {
+            assert_eq!(read(text).value, value, "{text}");
+        }
+        assert!(read("8999999999999999.0").value.is_f64(), "it would be read as another number");
+    }
+
+    #[test]
+    fn what_is_no_json_is_none() {
+        for text in ["", "{", "1e999", "NaN", r#"{"a":1,}"#, r#""\ud800""#, &"[".repeat(200)] {
+            assert!(serde_json::from_str::<Read>(text).is_err(), "{text}");
+        }
+    }
+}
