@@ -85,7 +85,7 @@ async fn the_pauses_grow_and_are_kept_in_postgres() {
     for pause_s in [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300] {
         assert_eq!(app.expire().await, 0);
         // Another process finds the note, and nothing to do.
-        assert_eq!(another.expiry.pass().await.expect("Postgres answers"), 0);
+        assert_eq!(another.expiry.pass().await.expect("Postgres answers").items, 0);
         let pause =
             "SELECT round(extract(epoch FROM next_try_at - updated_at))::bigint FROM postponed";
         assert_eq!(app.number(pause).await, pause_s);
@@ -94,7 +94,7 @@ async fn the_pauses_grow_and_are_kept_in_postgres() {
     assert_eq!(app.number("SELECT tries FROM postponed").await, 11);
     count_again(&app).await;
     assert_eq!(
-        another.expiry.pass().await.expect("Postgres answers"),
+        another.expiry.pass().await.expect("Postgres answers").items,
         1,
         "the first process that looks"
     );
