@@ -183,7 +183,7 @@ async fn of_payment_and_expiry_exactly_one_wins_in_a_thousand_races() {
                     assert_eq!(now.status, OrderStatus::Expired);
                     expired += 1;
                 }
-                Moved::NotFound => panic!("it is there"),
+                other => panic!("{other:?}"),
             }
         }
     }
