@@ -396,7 +396,7 @@ pub(super) const QUERIES: [Row; 80] = [
     ),
     (
         "coupons of a kind and state, page by page",
-        "SELECT * FROM coupons WHERE coupons.kind = one.kind",
+        "SELECT * FROM coupons WHERE (coupons.kind, coupons.state, id) >=",
         "'{regular,flash}', '{active,paused,ended}', NULL, 51",
         102.0,
     ),

@@ -516,7 +516,7 @@ async fn a_page_touches_no_month_that_it_does_not_read() {
     let coupon = app.create_regular().await;
     in_months(&app, coupon, 1..31).await;
     let far = Month::of(now()).back(16).begins().format("%Y%m").to_string();
-    // Whoever reads this month waits.
+    // A reader of this month waits.
     let mut holder =
         holding(&app, &format!("LOCK TABLE order_history_{far} IN ACCESS EXCLUSIVE MODE")).await;
     let (user, staff) = (app.token(1), app.admin_token());

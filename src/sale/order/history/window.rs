@@ -48,7 +48,7 @@ pub async fn before(pool: &PgPool, order: Option<i64>) -> sqlx::Result<Option<Wi
     .fetch_all(pool)
     .await?;
     let has_older = begins.len() > most as usize;
-    let Some(oldest) = begins.into_iter().take(most as usize).last() else {
+    let Some(oldest) = begins.into_iter().take(most as usize).next_back() else {
         return Ok(None);
     };
     Ok(Some(Window { begins: if has_older { oldest } else { DateTime::UNIX_EPOCH }, has_older }))
