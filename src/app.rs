@@ -280,7 +280,7 @@ impl App {
     ) -> anyhow::Result<Arc<Self>> {
         let (public_ids, backlog, lane_states, durability) = looked_up(config, &stores).await?;
         let Base { metrics, postponed, loss, loader, coupons, coupon_changes, order_moves } =
-            Base::new(&stores, (&lane_states, &durability), &shutdown)?;
+            Base::new(config, &stores, (&lane_states, &durability), &shutdown)?;
         let ClaimParts { orders, order_ids, locks, memories, traces } =
             ClaimParts::new(config, &stores, &metrics, (&clock, &shutdown));
         let layout = LayoutInUse::looked_up(&stores.pool).await?;
@@ -573,6 +573,7 @@ struct Base {
 
 impl Base {
     fn new(
+        config: &Config,
         stores: &Stores,
         (lanes, durability): (&Arc<LaneStates>, &Arc<Durability>),
         shutdown: &Shutdown,
@@ -592,7 +593,8 @@ impl Base {
             postponed.clone(),
             shutdown.clone(),
         ));
-        let order_moves = OrderMoves::new(stores.pool.clone(), shutdown.clone());
+        let closed = ClosedOrders { most: config.closed_orders_max };
+        let order_moves = OrderMoves::new(stores.pool.clone(), shutdown.clone()).bounded(closed);
         Ok(Self { metrics, postponed, loss, loader, coupons, coupon_changes, order_moves })
     }
 }

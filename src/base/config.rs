@@ -254,7 +254,7 @@ pub struct Config {
         value_parser = clap::value_parser!(u32).range(..=1_000))]
     pub unpaid_orders_max: u32,
 
-    /// Closed orders that one user may leave of one regular coupon within an hour, up to 1,000; 0 for no bound
+    /// Closed orders that one user may leave of one coupon within an hour, up to 1,000; 0 for no bound. The same in all processes
     #[arg(long, env = "FLASH_SALE_CLOSED_ORDERS_MAX", default_value_t = 20,
         value_parser = clap::value_parser!(u32).range(..=1_000))]
     pub closed_orders_max: u32,
@@ -341,6 +341,11 @@ pub struct Config {
     #[arg(long, env = "FLASH_SALE_DEAD_LETTERS_DAYS", default_value_t = 365,
         value_parser = clap::value_parser!(u32).range(1..=36_500))]
     pub dead_letters_days: u32,
+
+    /// Days for which a postponed item is kept after it has been settled
+    #[arg(long, env = "FLASH_SALE_POSTPONED_DAYS", default_value_t = 365,
+        value_parser = clap::value_parser!(u32).range(1..=36_500))]
+    pub postponed_days: u32,
 
     /// Days for which the records of comparisons are kept
     #[arg(long, env = "FLASH_SALE_COMPARISONS_DAYS", default_value_t = 30,

@@ -392,7 +392,7 @@ pub const PROMISED_ORDERS_MAX: usize = 100_000;
 /// Time without a claim after which a sold-out sale is forgotten, and the orders that its buyers were told.
 pub const SOLD_OUT_KEPT: Duration = Duration::from_secs(60);
 
-/// Batches in one run of a pass over a table; the next run goes on from there.
+/// Batches in one run of a pass over a table; the next run goes on from there, without a pause where orders and units wait.
 pub const PASS_BATCHES_MAX: usize = 10;
 /// Pause before an item that a pass could not deal with is tried again; it doubles up to [`POSTPONED_PAUSE_MAX`].
 pub const POSTPONED_PAUSE_MIN: Duration = Duration::from_secs(1);
@@ -427,9 +427,11 @@ pub const RETENTION_PERIOD: Duration = Duration::from_secs(60);
 pub const HISTORY_PERIOD: Duration = Duration::from_secs(10);
 /// Orders that are looked at, and moved, in one transaction.
 pub const HISTORY_BATCH: u32 = 500;
+/// Months of the history that one page of a list reads.
+pub const HISTORY_MONTHS_READ: u32 = 12;
 /// Records that are looked at, and deleted, in one transaction.
 pub const RETENTION_BATCH: u32 = 1_000;
-/// Time in which the closed orders of one user and one regular coupon are counted for `--closed-orders-max`.
+/// Time in which the closed orders of one user and one coupon are counted for `--closed-orders-max`.
 pub const CLOSED_ORDERS_TIME: Duration = Duration::from_secs(3_600);
 /// Obstacles to erasing a user that are named, of each kind.
 pub const OBSTACLES_NAMED_MAX: u32 = 10;

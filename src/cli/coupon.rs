@@ -22,7 +22,7 @@ use crate::sale::coupon::changes::{ChangeOutcome, CouponChanges};
 use crate::sale::coupon::create::{Coupons, Creation};
 use crate::sale::coupon::input::{CouponEdit, Move, NewCoupon, NewSale, Restock, SaleEdit};
 use crate::sale::coupon::load::Loader;
-use crate::sale::coupon::model::{Coupon, CouponKind, CouponState};
+use crate::sale::coupon::model::{Coupon, CouponFilter, CouponKind, CouponState};
 use crate::sale::coupon::rules::Change;
 use crate::sale::durability::Durability;
 use crate::sale::fence;
@@ -70,6 +70,12 @@ enum CouponCommand {
     },
     /// List coupons, newest first, one JSON object a line
     List {
+        /// Only coupons of this kind
+        #[arg(long, value_enum)]
+        kind: Option<CouponKind>,
+        /// Only coupons in this state
+        #[arg(long, value_enum)]
+        state: Option<CouponState>,
         /// Only coupons older than this one
         #[arg(long)]
         before: Option<CouponId>,
@@ -193,7 +199,7 @@ enum Task {
     Create(NewCoupon),
     Change(CouponId, Change),
     Archive(CouponId, bool),
-    List(Option<CouponId>, u32),
+    List(CouponFilter, Option<CouponId>, u32),
     Show(CouponId),
 }
 
@@ -218,7 +224,9 @@ impl TryFrom<CouponCommand> for Task {
                 Self::Change(coupon.id, Change::Restock(valid(Restock { units, key })?))
             }
             CouponCommand::Archive { accept_loss, coupon } => Self::Archive(coupon.id, accept_loss),
-            CouponCommand::List { before, limit, .. } => Self::List(before, limit),
+            CouponCommand::List { kind, state, before, limit, .. } => {
+                Self::List(CouponFilter { kind, state }, before, limit)
+            }
             CouponCommand::Show(coupon) => Self::Show(coupon.id),
         })
     }
@@ -320,7 +328,7 @@ async fn run_on(task: Task, stores: &Stores) -> anyhow::Result<()> {
             let archive = Archive::new(stores, changes.into(), postponed, Duration::ZERO, shutdown);
             return archived(archive.ask(id, accept_loss, &Actor::command_line()).await?);
         }
-        Task::List(before, limit) => coupons.list(before, limit).await?,
+        Task::List(filter, before, limit) => coupons.list(filter, before, limit).await?,
         Task::Show(id) => match coupons.get(id).await? {
             Some(coupon) => vec![coupon],
             None => {

@@ -17,7 +17,7 @@ use crate::kit::jwt::{Grants, Tokens};
 use crate::sale::audit::Actor;
 use crate::sale::coupon::create::Creation;
 use crate::sale::coupon::input::{NewCoupon, NewSale};
-use crate::sale::coupon::model::{Coupon, CouponKind};
+use crate::sale::coupon::model::{Coupon, CouponFilter, CouponKind};
 
 /// Serves until a signal stops it.
 ///
@@ -89,7 +89,9 @@ async fn coupon_on_sale(app: &App) -> anyhow::Result<Coupon> {
             sale.left.is_some_and(|left| left > 0) && sale.opens_at <= now && now < sale.closes_at
         })
     };
-    if let Some(coupon) = app.coupons.list(None, 100).await?.into_iter().find(open) {
+    if let Some(coupon) =
+        app.coupons.list(CouponFilter::default(), None, 100).await?.into_iter().find(open)
+    {
         return Ok(coupon);
     }
     let new = NewCoupon {

@@ -52,6 +52,15 @@ pub enum Pass {
     Rebuild,
 }
 
+/// Result of one run of a pass, which is bounded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ran {
+    /// Items dealt with.
+    pub items: usize,
+    /// True if the run has ended at its bound: the next one needs no pause.
+    pub goes_on: bool,
+}
+
 /// Kind of the items of a pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]

@@ -1,12 +1,13 @@
 //! Postponed items, so that one bad item never stops the others: an item that a pass can't deal with is put aside,
-//! logged once, and tried again less and less often. Owner of the table `postponed`.
+//! logged once, and tried again less and less often. Owner of the tables `postponed` and `postponed_settled`.
 //!
 //! # Model
 //!
 //! A pass deals with items: an order, a payment, a coupon. When an item fails for reasons of its own
 //! ([`Failure::is_of_item`]), the pass notes it here and goes on with the next one. Until `next_try_at` the
 //! pass leaves it alone: after a second first, then two, four, up to [`limits::POSTPONED_PAUSE_MAX`]. A try that succeeds,
-//! and one that finds nothing left to do, removes the note.
+//! and one that finds nothing left to do, settles the note: it moves into `postponed_settled`, where it is kept for
+//! `--postponed-days`.
 //!
 //! # Authority
 //!
@@ -36,7 +37,7 @@ use utoipa::ToSchema;
 
 use crate::base::limits;
 use crate::base::telemetry::Metrics;
-use crate::kit::postgres;
+use crate::kit::postgres::{self, Page};
 use crate::sale::Failure;
 use crate::sale::audit::{self, Action, Actor, Event};
 use crate::sale::ids::{OrderId, PostponedId};
@@ -48,6 +49,16 @@ use crate::sale::pass::{ItemKind, Pass};
 pub struct Postponed {
     pool: PgPool,
     metrics: Arc<Metrics>,
+}
+
+/// Part of the notes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PostponedPart {
+    /// Those that wait.
+    #[default]
+    Waiting,
+    /// Those that are settled.
+    Settled,
 }
 
 /// One item that a pass has put aside.
@@ -66,10 +77,12 @@ pub struct PostponedItem {
     pub since: DateTime<Utc>,
     /// Number of failures since.
     pub tries: i64,
-    /// Time of the next try.
-    pub next_try_at: DateTime<Utc>,
-    /// Error of the last try.
+    /// Time of the next try; null once it is settled.
+    pub next_try_at: Option<DateTime<Utc>>,
+    /// Error of the last try that failed.
     pub error: String,
+    /// Time at which it succeeded, or nothing was left to do; null while it waits.
+    pub settled_at: Option<DateTime<Utc>>,
     /// Remedy for an operator.
     pub what_to_do: String,
 }
@@ -128,15 +141,32 @@ impl Postponed {
         Ok(Tries { postponed: self, pass, due: due.into_iter().collect() })
     }
 
-    /// Postponed items, newest first, from before the given one on; of one pass, or of all.
+    /// Notes of this part, newest first, from before the given one on; of one pass, or of all.
     pub async fn list(
         &self,
+        part: PostponedPart,
         pass: Option<Pass>,
         before: Option<PostponedId>,
         limit: u32,
     ) -> sqlx::Result<Vec<PostponedItem>> {
-        let rows = sqlx::query!(
-            r#"SELECT id AS "id: PostponedId", pass, item, since, tries, next_try_at, error FROM postponed
+        let rows = match part {
+            PostponedPart::Waiting => self.waiting_rows(pass, before, limit).await?,
+            PostponedPart::Settled => self.settled_rows(pass, before, limit).await?,
+        };
+        Ok(rows.into_iter().map(PostponedItem::from).collect())
+    }
+
+    async fn waiting_rows(
+        &self,
+        pass: Option<Pass>,
+        before: Option<PostponedId>,
+        limit: u32,
+    ) -> sqlx::Result<Vec<Row>> {
+        sqlx::query_as!(
+            Row,
+            r#"SELECT id AS "id: PostponedId", pass, item, since, tries, next_try_at AS "next_try_at?", error,
+                      NULL::timestamptz AS settled_at
+               FROM postponed
                WHERE id < coalesce($1, 9223372036854775807) AND pass = coalesce($2, pass)
                ORDER BY id DESC LIMIT $3"#,
             before.map(PostponedId::get),
@@ -144,27 +174,31 @@ impl Postponed {
             i64::from(limit),
         )
         .fetch_all(&self.pool)
+        .await
+    }
+
+    async fn settled_rows(
+        &self,
+        pass: Option<Pass>,
+        before: Option<PostponedId>,
+        limit: u32,
+    ) -> sqlx::Result<Vec<Row>> {
+        let mut tx = postgres::begin_planning(&self.pool).await?;
+        let rows = sqlx::query_as!(
+            Row,
+            r#"SELECT id AS "id: PostponedId", pass, item, since, tries, NULL::timestamptz AS next_try_at, error,
+                      settled_at AS "settled_at?"
+               FROM postponed_settled
+               WHERE ($2::text IS NULL OR pass = $2) AND ($1::bigint IS NULL OR id < $1)
+               ORDER BY id DESC LIMIT $3"#,
+            before.map(PostponedId::get),
+            pass.map(Pass::name),
+            i64::from(limit),
+        )
+        .fetch_all(&mut *tx)
         .await?;
-        let items = rows.into_iter().map(|row| {
-            let known = Pass::of_name(&row.pass).and_then(Pass::postpones);
-            let what_to_do = known.map_or(UNKNOWN_PASS, |(_, what_to_do)| what_to_do);
-            let item = match (known, OrderId::new(row.item)) {
-                (Some((ItemKind::Order, _)), Ok(order)) => ItemId::Order(order),
-                _ => ItemId::Other(row.item.to_string()),
-            };
-            PostponedItem {
-                id: row.id,
-                pass: row.pass,
-                item_kind: known.map(|(kind, _)| kind),
-                item,
-                since: row.since,
-                tries: row.tries,
-                next_try_at: row.next_try_at,
-                error: row.error,
-                what_to_do: what_to_do.replace("ID", &row.item.to_string()),
-            }
-        });
-        Ok(items.collect())
+        tx.commit().await?;
+        Ok(rows)
     }
 
     /// Makes an item due now; one that is due already stays as it is. False if there is no such note.
@@ -271,15 +305,21 @@ impl Postponed {
         Ok(())
     }
 
-    /// Forgets due items: they have been dealt with, or nothing is left to do for them.
-    async fn forget(&self, pass: Pass, items: &[i64]) -> sqlx::Result<()> {
+    /// Settles due items: they have been dealt with, or nothing is left to do for them.
+    async fn end_wait(&self, pass: Pass, items: &[i64]) -> sqlx::Result<()> {
         if items.is_empty() {
             return Ok(());
         }
         let mut tx = postgres::begin_planning(&self.pool).await?;
         let done = sqlx::query!(
             // An item that isn't due has failed in another process meanwhile.
-            "DELETE FROM postponed WHERE pass = $1 AND item = ANY($2) AND next_try_at <= now()",
+            "WITH settled AS (
+                 DELETE FROM postponed WHERE pass = $1 AND item = ANY($2) AND next_try_at <= now()
+                 RETURNING id, pass, item, since, tries, error)
+             INSERT INTO postponed_settled (id, pass, item, since, tries, error)
+             SELECT id, pass, item, since, tries, error FROM settled
+             -- No id comes twice, unless the table has been made anew by hand; no pass stops for that.
+             ON CONFLICT ON CONSTRAINT postponed_settled_once DO NOTHING",
             pass.name(),
             items,
         )
@@ -295,6 +335,70 @@ impl Postponed {
     }
 }
 
+/// Deletes the notes on a page that were settled before this time. The page begins behind the note `behind`.
+pub async fn forget(
+    pool: &PgPool,
+    behind: i64,
+    before: DateTime<Utc>,
+    limit: u32,
+) -> sqlx::Result<Page> {
+    let mut tx = postgres::begin_planning(pool).await?;
+    let settled = sqlx::query!(
+        r#"SELECT id, settled_at < $2 AS "is_old!" FROM postponed_settled WHERE id > $1 ORDER BY id LIMIT $3"#,
+        behind,
+        before,
+        i64::from(limit),
+    )
+    .fetch_all(&mut *tx)
+    .await?;
+    let old: Vec<i64> = settled.iter().filter(|row| row.is_old).map(|row| row.id).collect();
+    let gone = sqlx::query!("DELETE FROM postponed_settled WHERE id = ANY($1)", &old);
+    let deleted = gone.execute(&mut *tx).await?.rows_affected();
+    tx.commit().await?;
+    // A younger note may have been settled before an older one.
+    let last = settled.last().map(|row| row.id).filter(|_| settled.len() >= limit as usize);
+    Ok(Page { last, deleted })
+}
+
+/// A note, as its row.
+struct Row {
+    id: PostponedId,
+    pass: String,
+    item: i64,
+    since: DateTime<Utc>,
+    tries: i64,
+    next_try_at: Option<DateTime<Utc>>,
+    error: String,
+    settled_at: Option<DateTime<Utc>>,
+}
+
+impl From<Row> for PostponedItem {
+    fn from(row: Row) -> Self {
+        let known = Pass::of_name(&row.pass).and_then(Pass::postpones);
+        let item = match (known, OrderId::new(row.item)) {
+            (Some((ItemKind::Order, _)), Ok(order)) => ItemId::Order(order),
+            _ => ItemId::Other(row.item.to_string()),
+        };
+        let what_to_do = match row.settled_at {
+            Some(_) => NOTHING_LEFT,
+            None => known.map_or(UNKNOWN_PASS, |(_, what_to_do)| what_to_do),
+        };
+        Self {
+            id: row.id,
+            pass: row.pass,
+            item_kind: known.map(|(kind, _)| kind),
+            item,
+            since: row.since,
+            tries: row.tries,
+            next_try_at: row.next_try_at,
+            error: row.error,
+            settled_at: row.settled_at,
+            what_to_do: what_to_do.replace("ID", &row.item.to_string()),
+        }
+    }
+}
+
+const NOTHING_LEFT: &str = "Nothing is left to do.";
 const UNKNOWN_PASS: &str = "This version doesn't know the pass: ask a newer one.";
 
 impl Tries<'_> {
@@ -317,7 +421,7 @@ impl Tries<'_> {
         match tried {
             Ok(done) => {
                 if was_due {
-                    self.postponed.forget(self.pass, &[item]).await?;
+                    self.postponed.end_wait(self.pass, &[item]).await?;
                 }
                 Ok(Some(done))
             }
@@ -333,6 +437,6 @@ impl Tries<'_> {
 
     /// Ends a run that has seen all items of its pass: a due item that wasn't among them has nothing left to do.
     pub async fn end(self) -> sqlx::Result<()> {
-        self.postponed.forget(self.pass, &self.due()).await
+        self.postponed.end_wait(self.pass, &self.due()).await
     }
 }

@@ -26,7 +26,8 @@ pub fn start(app: &Arc<App>, config: &Config) {
     );
     every(app, poll, Pass::Reconcile, move |app| async move { app.reconciler.pass(period).await });
     every(app, limits::STOCK_RETURN_PERIOD, Pass::StockReturns, |app| async move {
-        app.stock_returns.pass().await.map(drop)
+        while app.stock_returns.pass().await?.goes_on && !is_stopping(&app) {}
+        Ok(())
     });
     every(app, limits::CHANGES_PERIOD, Pass::Changes, |app| async move {
         app.coupon_changes.pass().await.map(drop)
@@ -42,7 +43,8 @@ pub fn start(app: &Arc<App>, config: &Config) {
         app.archive.pass().await.map(drop)
     });
     every(app, limits::EXPIRY_PERIOD, Pass::Expiry, |app| async move {
-        app.expiry.pass().await.map(drop)
+        while app.expiry.pass().await?.goes_on && !is_stopping(&app) {}
+        Ok(())
     });
     every(app, limits::CANCELLATIONS_PERIOD, Pass::Cancellations, |app| async move {
         app.cancellations.pass().await.map(drop)
@@ -63,6 +65,11 @@ pub fn start(app: &Arc<App>, config: &Config) {
     every(app, limits::REFUND_PERIOD, Pass::Refunds, |app| async move {
         app.payments.refund_pass().await.map(drop)
     });
+}
+
+/// True once the service stops: no pass runs on then without a pause.
+fn is_stopping(app: &App) -> bool {
+    app.shutdown.stop_token().is_cancelled()
 }
 
 /// Runs a pass once a period. A failed run is counted and logged; the next period tries again.

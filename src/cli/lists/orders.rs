@@ -1,22 +1,27 @@
-//! `flash-sale orders`: orders that are moved for their buyers, and jobs that cancel all unpaid ones of a coupon.
+//! `flash-sale orders`: orders, searched for and moved for their buyers, and jobs that cancel all unpaid ones of a coupon.
 
 use std::io::Write;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{anyhow, bail};
+use chrono::{DateTime, Utc};
 use clap::{Args, Subcommand};
 
 use crate::base::config::StoreConfig;
+use crate::base::limits;
 use crate::base::shutdown::Shutdown;
 use crate::base::telemetry::Metrics;
 use crate::cli::lists::output::{print_all, words};
 use crate::cli::stores::{As, OpenStores};
 use crate::sale::Stores;
 use crate::sale::audit::Actor;
-use crate::sale::ids::{CouponId, JobId, OrderId};
+use crate::sale::ids::{CouponId, JobId, OrderId, UserId};
 use crate::sale::order::cancellations::Cancellations;
+use crate::sale::order::model::{Order, OrderFilter, OrderStatus};
 use crate::sale::order::moves::jobs::Job;
 use crate::sale::order::moves::{Moved, OrderMoves};
+use crate::sale::order::write::Orders;
 use crate::sale::payment;
 use crate::sale::postponed::Postponed;
 
@@ -28,6 +33,15 @@ pub struct OrdersArguments {
 
 #[derive(Subcommand)]
 enum OrdersCommand {
+    /// Search orders, those in the history too, the last claim first
+    List(ListArguments),
+    /// Show one order as JSON, also one in the history, without its redemption code
+    Show {
+        /// Id of the order
+        id: OrderId,
+        #[command(flatten)]
+        stores: StoreConfig,
+    },
     /// Give up an unpaid order for its buyer
     Cancel(MoveArguments),
     /// Ask for the money of a paid order, for its buyer
@@ -61,6 +75,36 @@ struct MoveArguments {
 }
 
 #[derive(Args)]
+struct ListArguments {
+    /// Only orders of this user
+    #[arg(long)]
+    user: Option<UserId>,
+    /// Only orders of this coupon
+    #[arg(long)]
+    coupon: Option<CouponId>,
+    /// Only orders in this status
+    #[arg(long, value_enum)]
+    status: Option<OrderStatus>,
+    /// Only orders claimed from this time on, as in 2026-11-24T12:00:00Z
+    #[arg(long)]
+    from: Option<DateTime<Utc>>,
+    /// Only orders claimed before this time
+    #[arg(long)]
+    to: Option<DateTime<Utc>>,
+    /// Only orders behind this one in the list
+    #[arg(long)]
+    behind: Option<OrderId>,
+    /// At most this many
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]
+    limit: u32,
+    /// One JSON object a line
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    stores: StoreConfig,
+}
+
+#[derive(Args)]
 struct JobsArguments {
     /// Only what is older than this id in the list
     #[arg(long)]
@@ -86,6 +130,8 @@ fn key(text: &str) -> Result<String, String> {
 impl OrdersArguments {
     pub fn stores(&self) -> &StoreConfig {
         match &self.command {
+            OrdersCommand::List(list) => &list.stores,
+            OrdersCommand::Show { stores, .. } => stores,
             OrdersCommand::Cancel(of) | OrdersCommand::Refund(of) => &of.stores,
             OrdersCommand::CancelUnpaid { stores, .. } => stores,
             OrdersCommand::Jobs(jobs) => &jobs.stores,
@@ -105,6 +151,17 @@ async fn run_on(command: &OrdersCommand, stores: &Stores) -> anyhow::Result<()> 
     let by = Actor::command_line();
     let moves = OrderMoves::new(stores.pool.clone(), Shutdown::default());
     match command {
+        OrdersCommand::List(asked) => {
+            let found = search(stores, asked).await?;
+            print_all(&found, asked.json, "There is no such order.", |out, one| {
+                print_order(out, one)
+            })
+        }
+        OrdersCommand::Show { id, .. } => {
+            let Some(order) = moves.find(*id).await? else { bail!("there is no order {id}") };
+            println!("{}", serde_json::to_string_pretty(&order.without_code())?);
+            Ok(())
+        }
         OrdersCommand::Cancel(MoveArguments { id, reason, .. }) => {
             told(*id, moves.cancel_for_buyer(*id, reason.clone(), &by).await?)
         }
@@ -126,6 +183,32 @@ async fn run_on(command: &OrdersCommand, stores: &Stores) -> anyhow::Result<()> 
     }
 }
 
+/// Reads pages until there are as many orders as asked for, or no more.
+async fn search(stores: &Stores, asked: &ListArguments) -> anyhow::Result<Vec<Order>> {
+    let ListArguments { user, coupon, status, from, to, mut behind, limit, .. } = *asked;
+    let timeout = Duration::from_millis(asked.stores.database_timeout_ms);
+    let orders = Orders::new(stores.pool.clone(), timeout, limits::PAY_TIME_MIN);
+    let filter = OrderFilter { user, coupon, status, from, to };
+    let mut found = Vec::new();
+    loop {
+        let left = limit.saturating_sub(u32::try_from(found.len())?);
+        let page = orders.search(&filter, behind, left.min(limits::PAGE_ORDERS_MAX)).await?;
+        found.extend(page.orders);
+        behind = page.next;
+        if behind.is_none() || found.len() >= limit as usize {
+            return Ok(found);
+        }
+    }
+}
+
+fn print_order(out: &mut impl Write, order: &Order) -> std::io::Result<()> {
+    let Order { order_id, coupon_id, status, claimed_at, pay_cents, currency, .. } = order;
+    let status = status.as_str();
+    let of = order.user_id.map_or("an erased user".to_owned(), |user| format!("user {user}"));
+    writeln!(out, "{order_id}: of {of}, coupon {coupon_id}: {status}")?;
+    writeln!(out, "  claimed at {claimed_at:.0}, {pay_cents} cents {currency}")
+}
+
 fn cancellations(stores: &Stores, moves: OrderMoves) -> anyhow::Result<Cancellations> {
     let metrics = Metrics::new(std::iter::empty(), std::iter::empty())?;
     let postponed = Postponed::new(stores.pool.clone(), Arc::new(metrics));
@@ -139,6 +222,7 @@ fn told(id: OrderId, moved: Moved) -> anyhow::Result<()> {
         Moved::Impossible { from, to } => {
             bail!("order {id} is {}, and from there it can't become {}", from.as_str(), to.as_str())
         }
+        Moved::TooManyClosed(_) => bail!("its buyer has closed too many orders of the coupon"),
     }
     Ok(())
 }

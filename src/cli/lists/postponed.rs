@@ -1,4 +1,4 @@
-//! `flash-sale postponed`: items that passes could not deal with and try again.
+//! `flash-sale postponed`: items that passes could not deal with and try again, and those that have succeeded since.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -14,13 +14,16 @@ use crate::sale::Stores;
 use crate::sale::audit::Actor;
 use crate::sale::ids::PostponedId;
 use crate::sale::pass::Pass;
-use crate::sale::postponed::{Postponed, PostponedItem};
+use crate::sale::postponed::{Postponed, PostponedItem, PostponedPart};
 
 #[derive(Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct PostponedArguments {
     #[command(subcommand)]
     command: Option<PostponedCommand>,
+    /// Those that have succeeded since, or of which nothing was left to do
+    #[arg(long)]
+    settled: bool,
     /// Only what this pass has postponed
     #[arg(long, value_enum)]
     pass: Option<Pass>,
@@ -75,16 +78,25 @@ async fn run_on(arguments: &PostponedArguments, stores: &Stores) -> anyhow::Resu
         println!("It is due now; the next run of its pass in a worker tries it.");
         return Ok(());
     }
-    let found = postponed.list(arguments.pass, arguments.before, arguments.limit).await?;
-    print_all(&found, arguments.json, "Nothing is postponed.", |out, one| print(out, one))
+    let PostponedArguments { pass, before, limit, json, .. } = *arguments;
+    let (part, none) = match arguments.settled {
+        true => (PostponedPart::Settled, "Nothing that was postponed has been settled."),
+        false => (PostponedPart::Waiting, "Nothing is postponed."),
+    };
+    let found = postponed.list(part, pass, before, limit).await?;
+    print_all(&found, json, none, |out, one| print(out, one))
 }
 
 fn print(out: &mut impl Write, item: &PostponedItem) -> std::io::Result<()> {
-    let PostponedItem { id, pass, item: of, since, tries, next_try_at, error, what_to_do, .. } =
-        item;
+    let PostponedItem { id, pass, item: of, since, tries, error, what_to_do, .. } = item;
     let kind = item.item_kind.map_or("item", |kind| kind.as_str());
     writeln!(out, "{id}: {pass}: {kind} {of}")?;
-    writeln!(out, "  failed {tries} times since {since:.0}, is tried again at {next_try_at:.0}")?;
+    write!(out, "  failed {tries} times since {since:.0}")?;
+    match (item.next_try_at, item.settled_at) {
+        (_, Some(settled_at)) => writeln!(out, ", settled at {settled_at:.0}")?,
+        (Some(next_try_at), None) => writeln!(out, ", is tried again at {next_try_at:.0}")?,
+        (None, None) => writeln!(out)?,
+    }
     writeln!(out, "  {error}")?;
     writeln!(out, "  {what_to_do}")
 }

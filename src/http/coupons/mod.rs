@@ -17,8 +17,8 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use serde::Serialize;
-use utoipa::ToSchema;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
 
 use crate::app::App;
 use crate::base::limits;
@@ -26,14 +26,14 @@ use crate::http::auth::Admin;
 use crate::http::claims::coupon_not_found;
 use crate::http::extract::{Id, Key, Keyed, Params};
 use crate::http::frame::reply::Json;
-use crate::http::page::{Page, cut_page};
+use crate::http::page::{cut_page, page_limit};
 use crate::http::problem::{Problem, WrongMember};
 use crate::http::tags::Held;
 use crate::kit::tagged::TaggedJson;
 use crate::sale::coupon::create::Creation;
 use crate::sale::coupon::creation_keys::CreationKey;
 use crate::sale::coupon::input::NewCoupon;
-use crate::sale::coupon::model::Coupon;
+use crate::sale::coupon::model::{Coupon, CouponFilter, CouponKind, CouponState};
 use crate::sale::ids::CouponId;
 
 /// A page of coupons, newest first.
@@ -90,23 +90,43 @@ pub async fn create(
     Ok((StatusCode::CREATED, [(header::LOCATION, location)], Json(coupon)).into_response())
 }
 
+/// Filter and position in the list.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct Asked {
+    /// Only coupons of this kind.
+    #[param(inline, nullable = false)]
+    kind: Option<CouponKind>,
+    /// Only coupons in this state.
+    #[param(inline, nullable = false)]
+    state: Option<CouponState>,
+    /// `next_cursor` of the page before; nothing for the first.
+    #[param(nullable = false)]
+    cursor: Option<CouponId>,
+    /// Items on a page, 1 to 100; 20 if not given.
+    #[param(nullable = false, minimum = 1, maximum = 100)]
+    limit: Option<u32>,
+}
+
 /// Coupons, newest first.
 ///
 /// Ended coupons are listed, too.
 #[utoipa::path(
     get, path = "/v1/coupons", operation_id = "listCoupons", tag = "coupons",
-    params(Page<CouponId>, ("If-None-Match" = Option<String>, Header, description = "Tags of the replies that the client has")),
+    params(Asked, ("If-None-Match" = Option<String>, Header, description = "Tags of the replies that the client has")),
     responses(
         (status = 200, description = "A page of coupons", body = CouponPage),
     ),
 )]
 pub async fn list(
     State(app): State<Arc<App>>,
-    Params(page): Params<Page<CouponId>>,
+    Params(asked): Params<Asked>,
     held: Held,
 ) -> Result<Response, Problem> {
-    let limit = page.limit(limits::PAGE_COUPONS_MAX)?;
-    let found = app.coupons.list(page.cursor, limit + 1).await?;
+    let Asked { kind, state, cursor, limit } = asked;
+    let limit = page_limit(limit, limits::PAGE_COUPONS_MAX)?;
+    let found = app.coupons.list(CouponFilter { kind, state }, cursor, limit + 1).await?;
     let (coupons, next_cursor) = cut_page(found, limit, |coupon| coupon.id);
     Ok(held.public_reply(&TaggedJson::new(&CouponPage { coupons, next_cursor })))
 }

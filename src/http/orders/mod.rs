@@ -24,7 +24,7 @@ use crate::base::limits;
 use crate::http::auth::{Reader, User};
 use crate::http::extract::{Id, Params, Valid};
 use crate::http::frame::reply::Json;
-use crate::http::page::{Time, cut_page, page_limit};
+use crate::http::page::{Time, page_limit};
 use crate::http::problem::Problem;
 use crate::http::tags::Held;
 use crate::sale::coupon::values::Cents;
@@ -33,6 +33,7 @@ use crate::sale::ids::{CouponId, OrderId, UserId};
 use crate::sale::order::model::PayMethod;
 use crate::sale::order::model::{Order, OrderFilter, OrderStatus};
 use crate::sale::order::moves::Moved;
+use crate::sale::order::read::Listed;
 use crate::sale::payment::Paying;
 use crate::sale::payment::model::ToBePaid;
 
@@ -85,7 +86,8 @@ impl Asked {
 
 /// My orders, newest first; for operators, with a filter, orders of all users.
 ///
-/// An order is listed as soon as it is written. A search has the last claim first, and tells no redemption codes.
+/// An order is listed as soon as it is written, and in the history, too. A search has the last claim first, and tells no
+/// redemption codes. A page reads twelve months of the history at most: it may have fewer orders, or none, before the last.
 #[utoipa::path(
     get, path = "/v1/orders", operation_id = "listOrders", tag = "orders", security(("user" = [])),
     params(Asked, ("If-None-Match" = Option<String>, Header, description = "Tags of the replies that the client has")),
@@ -102,15 +104,14 @@ pub async fn list(
 ) -> Result<Response, Problem> {
     let limit = page_limit(asked.limit, limits::PAGE_ORDERS_MAX)?;
     let behind = asked.cursor.map(|order| app.public_ids.inner(order));
-    let found = match asked.search() {
+    let Listed { orders, next } = match asked.search() {
         Some(filter) => {
             reader.need_all()?;
-            app.orders.search(&filter, behind, limit + 1).await?
+            app.orders.search(&filter, behind, limit).await?
         }
-        None => app.orders.list(reader.user, behind, limit + 1).await?,
+        None => app.orders.list(reader.user, behind, limit).await?,
     };
-    let (orders, next_cursor) = cut_page(found, limit, |order| order.order_id);
-    Ok(held.reply(&OrderPage { orders, next_cursor }))
+    Ok(held.reply(&OrderPage { orders, next_cursor: next }))
 }
 
 /// One of my orders.
@@ -231,7 +232,7 @@ fn opened(order_id: OrderId, payment: ToBePaid) -> (StatusCode, Json<PaymentOpen
     responses(
         (status = 200, description = "The order, cancelled: now or before", body = Order),
     ),
-    extensions(("x-problems" = json!(["order_not_found", "invalid_transition"]))),
+    extensions(("x-problems" = json!(["order_not_found", "invalid_transition", "too_many_closed_orders"]))),
 )]
 pub async fn cancel(
     State(app): State<Arc<App>>,
@@ -266,6 +267,11 @@ fn reply(moved: Moved) -> Result<Json<Order>, Problem> {
         Moved::NotFound => Err(order_not_found()),
         Moved::Impossible { from, to } => {
             Err(Problem::invalid_transition("order", from.as_str(), to.as_str()))
+        }
+        Moved::TooManyClosed(wait) => {
+            let detail = "you have closed too many orders of this coupon within an hour: pay for this one, or let it expire; it can be cancelled after Retry-After seconds";
+            let problem = Problem::new(StatusCode::CONFLICT, "too_many_closed_orders", detail);
+            Err(problem.retry_after(wait))
         }
     }
 }

@@ -88,7 +88,7 @@ pub const GROUPS: &[Group] = &[
                 status: 409,
                 title: "Sale not started",
                 meaning: "The window of the sale has not opened yet, by the clock of Redis.",
-                remedy: "Claim again after the seconds that Retry-After names.",
+                remedy: "Claim a regular coupon again, or cancel the order of a flash coupon, after the seconds that Retry-After names. Until then such an order can be paid, or expires.",
                 detail: "the sale hasn't started; come back after Retry-After seconds",
             },
             Kind {
@@ -127,8 +127,8 @@ pub const GROUPS: &[Group] = &[
                 code: "too_many_closed_orders",
                 status: 409,
                 title: "Too many closed orders",
-                meaning: "The user has closed as many orders of this regular coupon within an hour as the operator allows.",
-                remedy: "Claim again after the seconds that Retry-After names.",
+                meaning: "The user has closed as many orders of this coupon within an hour as the operator allows.",
+                remedy: "Claim a regular coupon again, or cancel the order of a flash coupon, after the seconds that Retry-After names. Until then such an order can be paid, or expires.",
                 detail: "you have closed too many orders of this coupon; come back after Retry-After seconds",
             },
             Kind {
@@ -168,7 +168,7 @@ pub const GROUPS: &[Group] = &[
                 status: 503,
                 title: "Too many claims at once",
                 meaning: "More claims wait than the service can take in. This one was not carried out.",
-                remedy: "Claim again after the seconds that Retry-After names.",
+                remedy: "Claim a regular coupon again, or cancel the order of a flash coupon, after the seconds that Retry-After names. Until then such an order can be paid, or expires.",
                 detail: "there are more claims than can be taken in, and this one was not carried out; come back after Retry-After seconds",
             },
             Kind {

@@ -14,7 +14,7 @@ use crate::sale::coupon::stock;
 use crate::sale::ids::CouponId;
 use crate::sale::order::dead_letter::{self, Letter, LetterFilter};
 use crate::sale::payment::owed::{self, Owed, OwedPayment, PaymentPart};
-use crate::sale::postponed::PostponedItem;
+use crate::sale::postponed::{PostponedItem, PostponedPart};
 use crate::sale::reconcile::runs::{self, Run};
 use crate::sale::recovery::records::{self, Recovery, RecoveryPart};
 
@@ -94,7 +94,10 @@ impl InPostgres {
             owed,
             owed_payments,
             postponed_waiting: waiting.values().map(|waiting| waiting.items).sum(),
-            postponed: sources.postponed.list(None, None, limits::BOARD_ITEMS_MAX).await?,
+            postponed: sources
+                .postponed
+                .list(PostponedPart::Waiting, None, None, limits::BOARD_ITEMS_MAX)
+                .await?,
         })
     }
 

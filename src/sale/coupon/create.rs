@@ -12,7 +12,7 @@ use crate::sale::coupon::cache::CouponCache;
 use crate::sale::coupon::creation_keys::{self, CreationKey, Former};
 use crate::sale::coupon::input::NewCoupon;
 use crate::sale::coupon::load::Loader;
-use crate::sale::coupon::model::{Coupon, CouponKind};
+use crate::sale::coupon::model::{Coupon, CouponFilter, CouponKind};
 use crate::sale::coupon::read::CouponReader;
 use crate::sale::coupon::stock;
 use crate::sale::durability::Durability;
@@ -151,8 +151,13 @@ impl Coupons {
     }
 
     /// Coupons, newest first, from before the given one on.
-    pub async fn list(&self, before: Option<CouponId>, limit: u32) -> Result<Vec<Coupon>, Failure> {
-        self.stored.list(before, limit).await
+    pub async fn list(
+        &self,
+        filter: CouponFilter,
+        before: Option<CouponId>,
+        limit: u32,
+    ) -> Result<Vec<Coupon>, Failure> {
+        self.stored.list(filter, before, limit).await
     }
 
     /// The newest coupons as Postgres has them: Redis isn't asked for the units left.

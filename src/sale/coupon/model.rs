@@ -21,6 +21,9 @@ pub enum CouponKind {
 }
 
 impl CouponKind {
+    /// All kinds.
+    pub const ALL: [Self; 2] = [Self::Regular, Self::Flash];
+
     /// Name of the kind in Postgres and JSON.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -31,7 +34,9 @@ impl CouponKind {
 }
 
 /// Whether a coupon can be claimed at all.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema, sqlx::Type)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema, sqlx::Type, clap::ValueEnum,
+)]
 #[serde(rename_all = "snake_case")]
 #[sqlx(type_name = "text", rename_all = "snake_case")]
 pub enum CouponState {
@@ -44,6 +49,9 @@ pub enum CouponState {
 }
 
 impl CouponState {
+    /// All states.
+    pub const ALL: [Self; 3] = [Self::Active, Self::Paused, Self::Ended];
+
     /// Name of the state in Postgres, Redis and JSON.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -52,6 +60,15 @@ impl CouponState {
             Self::Ended => "ended",
         }
     }
+}
+
+/// Coupons that are listed; each part narrows them down.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CouponFilter {
+    /// Of this kind.
+    pub kind: Option<CouponKind>,
+    /// In this state.
+    pub state: Option<CouponState>,
 }
 
 /// A coupon, as all users see it.

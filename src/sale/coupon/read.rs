@@ -8,7 +8,9 @@ use sqlx::PgPool;
 
 use crate::base::durability::Level;
 use crate::kit::redis::{Redis, is_data_error};
-use crate::sale::coupon::model::{Coupon, CouponKind, CouponRow, CouponState, Sale, SaleTerms};
+use crate::sale::coupon::model::{
+    Coupon, CouponFilter, CouponKind, CouponRow, CouponState, Sale, SaleTerms,
+};
 use crate::sale::ids::CouponId;
 use crate::sale::keys::Keys;
 use crate::sale::{Failure, Stores};
@@ -35,8 +37,16 @@ impl CouponReader {
     }
 
     /// Coupons, newest first, from before the given one on.
-    pub async fn list(&self, before: Option<CouponId>, limit: u32) -> Result<Vec<Coupon>, Failure> {
-        let rows = self.rows(before, limit).await?;
+    pub async fn list(
+        &self,
+        filter: CouponFilter,
+        before: Option<CouponId>,
+        limit: u32,
+    ) -> Result<Vec<Coupon>, Failure> {
+        let rows = match filter {
+            CouponFilter { kind: None, state: None } => self.rows(before, limit).await?,
+            filter => self.rows_of(filter, before, limit).await?,
+        };
         Ok(self.with_left(rows).await)
     }
 
@@ -91,6 +101,43 @@ impl CouponReader {
                       coalesce(loaded_at IS NOT NULL AND archived_at IS NULL, false) AS "in_redis!"
                FROM coupons LEFT JOIN flash_sales ON coupon_id = id
                WHERE id < coalesce($1, 9223372036854775807) ORDER BY id DESC LIMIT $2"#,
+            before.map(CouponId::get),
+            i64::from(limit),
+        )
+        .fetch_all(&self.pool)
+        .await
+    }
+
+    /// Reads a page of each kind and state by an index, and takes the newest of all.
+    async fn rows_of(
+        &self,
+        filter: CouponFilter,
+        before: Option<CouponId>,
+        limit: u32,
+    ) -> sqlx::Result<Vec<StoredRow>> {
+        let kinds = CouponKind::ALL.into_iter().filter(|it| filter.kind.is_none_or(|of| of == *it));
+        let states =
+            CouponState::ALL.into_iter().filter(|it| filter.state.is_none_or(|of| of == *it));
+        let kinds: Vec<String> = kinds.map(|kind| kind.as_str().to_owned()).collect();
+        let states: Vec<String> = states.map(|state| state.as_str().to_owned()).collect();
+        sqlx::query_as!(
+            StoredRow,
+            r#"SELECT id AS "id!: CouponId", found.kind AS "kind!: CouponKind", title AS "title!", sub_title AS "sub_title!",
+                      rules AS "rules!", pay_cents AS "pay_cents!", currency AS "currency!", value_cents AS "value_cents!",
+                      found.state AS "state!: CouponState", revision AS "revision!", total AS "total?",
+                      sold AS "sold?", opens_at AS "opens_at?", closes_at AS "closes_at?",
+                      durability AS "durability: Level",
+                      coalesce(loaded_at IS NOT NULL AND archived_at IS NULL, false) AS "in_redis!"
+               FROM UNNEST($1::text[]) AS one (kind) CROSS JOIN UNNEST($2::text[]) AS other (state) CROSS JOIN LATERAL (
+                   -- Compared and sorted as rows, because only one index has this order. Sorted by id alone, the primary
+                   -- key fits as well, in which a rare state lies behind all other coupons.
+                   SELECT * FROM coupons
+                   WHERE (coupons.kind, coupons.state, id) >= (one.kind, other.state, 0)
+                     AND (coupons.kind, coupons.state, id) < (one.kind, other.state, coalesce($3, 9223372036854775807))
+                   ORDER BY coupons.kind DESC, coupons.state DESC, id DESC LIMIT $4) AS found LEFT JOIN flash_sales ON coupon_id = id
+               ORDER BY id DESC LIMIT $4"#,
+            &kinds,
+            &states,
             before.map(CouponId::get),
             i64::from(limit),
         )

@@ -2,7 +2,7 @@
 //!
 //! The list owns no table. It reads the lists of other rooms one behind the other, by kind, and within a kind newest
 //! first. So a page reads no more rows than it shows of each kind. A matter that is settled leaves the list, and stays in
-//! the list of its kind: closed dead letters, settled payments, older comparisons, settled recoveries.
+//! the list of its kind: closed dead letters, settled payments and postponed items, older comparisons, settled recoveries.
 
 // Harm of each kind of matter, and the steps that settle it.
 mod harm;
@@ -18,7 +18,7 @@ use crate::sale::order::dead_letter::LetterFilter;
 use crate::sale::order::discard::DeadLetters;
 use crate::sale::order::moves::OrderMoves;
 use crate::sale::payment::owed::{OwedPayments, PaymentPart};
-use crate::sale::postponed::Postponed;
+use crate::sale::postponed::{Postponed, PostponedPart};
 use crate::sale::reconcile::repair::Repair;
 use crate::sale::reconcile::runs::{self, Run};
 use crate::sale::recovery::records::{self, RecoveryPart};
@@ -99,7 +99,8 @@ impl Operations {
             MatterKind::Finding => self.findings(behind, limit).await?,
             MatterKind::Postponed => {
                 let before = id.and_then(|id| PostponedId::new(id).ok());
-                let found = self.postponed.list(None, before, limit).await?;
+                let found =
+                    self.postponed.list(PostponedPart::Waiting, None, before, limit).await?;
                 found.iter().map(harm::of_postponed).collect()
             }
         })

@@ -20,7 +20,7 @@ use crate::sale::Failure;
 use crate::sale::ids::{CouponId, OrderId};
 use crate::sale::order::moves::OrderMoves;
 use crate::sale::order::moves::in_parts::Closing;
-use crate::sale::pass::Pass;
+use crate::sale::pass::{Pass, Ran};
 use crate::sale::postponed::Postponed;
 
 /// Expires orders.
@@ -45,17 +45,18 @@ impl Expiry {
         Self { moves, postponed, payment_window }
     }
 
-    /// Closes due orders, oldest first, for a bounded time; then tries postponed ones again that are due. Returns the
-    /// number of orders closed.
+    /// Closes due orders, oldest first, up to [`limits::PASS_BATCHES_MAX`] batches; then tries postponed ones again that
+    /// are due.
     ///
     /// # Errors
     ///
     /// When Postgres doesn't answer; batches before that are closed.
-    pub async fn pass(&self) -> Result<usize, Failure> {
-        let mut expired = 0;
+    pub async fn pass(&self) -> Result<Ran, Failure> {
+        let mut ran = Ran { items: 0, goes_on: true };
         for _ in 0..limits::PASS_BATCHES_MAX {
             let batch = self.batch().await?;
-            expired += batch.closed;
+            ran.items += batch.closed;
+            ran.goes_on = batch.is_full;
             if !batch.is_full {
                 break;
             }
@@ -69,9 +70,9 @@ impl Expiry {
                 }
                 Err(_) => Ok(0),
             };
-            expired += tries.settle(item, tried).await?.unwrap_or(0);
+            ran.items += tries.settle(item, tried).await?.unwrap_or(0);
         }
-        Ok(expired)
+        Ok(ran)
     }
 
     async fn batch(&self) -> Result<Batch, Failure> {

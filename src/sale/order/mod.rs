@@ -26,7 +26,7 @@ pub mod waiters;
 pub mod counts;
 
 // Queries about orders.
-mod read;
+pub mod read;
 
 // Batches of claims become rows.
 pub mod write;

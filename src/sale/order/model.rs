@@ -10,9 +10,12 @@ use crate::sale::ids::public::{InPath, PublicIds};
 use crate::sale::ids::{CouponId, OrderId, UserId};
 
 /// Status of an order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema, sqlx::Type)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema, sqlx::Type, clap::ValueEnum,
+)]
 #[serde(rename_all = "snake_case")]
 #[sqlx(type_name = "text", rename_all = "snake_case")]
+#[value(rename_all = "snake_case")]
 pub enum OrderStatus {
     /// Waits for payment.
     Unpaid,

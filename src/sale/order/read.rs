@@ -2,12 +2,37 @@
 
 use std::cmp::Reverse;
 
-use chrono::{DateTime, Utc};
-
-use super::history;
+use super::history::search::{self, Place};
+use super::history::{
+    self,
+    window::{self, Window},
+};
 use super::model::{Order, OrderFilter, OrderStatus, RedemptionCode};
 use super::write::Orders;
+use crate::kit::id;
 use crate::sale::ids::{CouponId, OrderId, UserId};
+
+/// A page of a list of orders.
+#[derive(Debug)]
+pub struct Listed {
+    /// The orders.
+    pub orders: Vec<Order>,
+    /// Behind which the next page begins: the last order, or the beginning of a month; `None` on the last page.
+    pub next: Option<OrderId>,
+}
+
+impl Listed {
+    /// Cuts sorted orders down to a page. Behind one that isn't full, the list goes on at the id `older`.
+    fn cut(mut found: Vec<Order>, limit: u32, older: Option<i64>) -> Self {
+        // An order may have moved into the history between two looks.
+        found.dedup_by_key(|order| order.order_id);
+        let is_full = found.len() > limit as usize;
+        found.truncate(limit as usize);
+        let last = found.last().map(|order| order.order_id).filter(|_| is_full);
+        let next = last.or_else(|| older.and_then(|id| OrderId::new(id).ok()));
+        Self { orders: found, next }
+    }
+}
 
 impl Orders {
     /// The user's order; another user's order doesn't exist for the user.
@@ -37,42 +62,65 @@ impl Orders {
         .await
     }
 
-    /// The user's orders, newest first, from before the given one on.
+    /// The user's orders, newest first, from before the given one on; those in the history, too.
     pub async fn list(
         &self,
         user: UserId,
         before: Option<OrderId>,
         limit: u32,
-    ) -> sqlx::Result<Vec<Order>> {
-        let mut found = self.select(user, None, before, limit).await?;
-        found.extend(history::list(&self.pool, user, before, limit).await?);
+    ) -> sqlx::Result<Listed> {
+        let mut found = self.select(user, None, before, limit.saturating_add(1)).await?;
+        let Some(window) = window::before(&self.pool, before.map(OrderId::get)).await? else {
+            return Ok(Listed::cut(found, limit, None));
+        };
+        // Behind a page that is full, nothing is asked for.
+        let last = found.get(limit as usize).map_or(0, |order| order.order_id.get());
+        let read = (window.first().max(last), before);
+        found.retain(|order| order.order_id.get() >= window.first());
+        found.extend(history::list(&self.pool, user, read, limit.saturating_add(1)).await?);
         found.sort_unstable_by_key(|order| Reverse(order.order_id));
-        found.truncate(limit as usize);
-        Ok(found)
+        Ok(Listed::cut(found, limit, window.has_older.then(|| window.first())))
     }
 
-    /// Orders of all users, the last claim first, from behind the given order on; without their redemption codes.
+    /// Orders of all users, those in the history too, the last claim first, from behind the given order on; without their
+    /// redemption codes.
     pub async fn search(
         &self,
         filter: &OrderFilter,
         behind: Option<OrderId>,
         limit: u32,
-    ) -> sqlx::Result<Vec<Order>> {
+    ) -> sqlx::Result<Listed> {
         let behind = match behind {
-            None => (None, None),
-            Some(order) => {
-                let behind = self.written(&[order]).await?.pop();
-                let Some(behind) = behind else { return Ok(Vec::new()) };
-                (Some(behind.claimed_at), Some(order))
-            }
+            None => None,
+            Some(order) => Some(self.place_of(order).await?),
         };
+        let window = search::window(&self.pool, filter, behind).await?;
+        let from = window.and_then(|window| filter.from.max(window.from()));
+        let asked = OrderFilter { from: from.or(filter.from), ..*filter };
+        let most = limit.saturating_add(1);
         let ids = match filter.user {
-            Some(user) => self.ids_of_user(user, filter, behind, limit).await?,
-            None => self.ids_of_statuses(filter, behind, limit).await?,
+            Some(user) => self.ids_of_user(user, &asked, behind, most).await?,
+            None => self.ids_of_statuses(&asked, behind, most).await?,
         };
         let mut found = self.written(&ids).await?;
+        if window.is_some() {
+            found.extend(search::search(&self.pool, &asked, behind, most).await?);
+        }
         found.sort_unstable_by_key(|order| Reverse((order.claimed_at, order.order_id)));
-        Ok(found)
+        // Nothing is older than what was asked for.
+        let older = window.filter(|window| window.has_older && from == Some(window.begins));
+        Ok(Listed::cut(found, limit, older.map(Window::first)))
+    }
+
+    /// The place of an order in a search. A cursor that is no order, because its month has been dropped or because it is
+    /// the beginning of a month, stands where its id says.
+    async fn place_of(&self, order: OrderId) -> sqlx::Result<Place> {
+        let found = match self.written(&[order]).await?.pop() {
+            Some(found) => Some(found),
+            None => history::find(&self.pool, order).await?,
+        };
+        let place = (id::time_of(order.get()), 0);
+        Ok(found.map_or(place, |found| (found.claimed_at, order.get())))
     }
 
     /// Reads all orders of the user, of which there are few.
@@ -80,7 +128,7 @@ impl Orders {
         &self,
         user: UserId,
         filter: &OrderFilter,
-        (behind_at, behind): (Option<DateTime<Utc>>, Option<OrderId>),
+        behind: Option<Place>,
         limit: u32,
     ) -> sqlx::Result<Vec<OrderId>> {
         sqlx::query_scalar!(
@@ -95,8 +143,8 @@ impl Orders {
             filter.status.map(OrderStatus::as_str),
             filter.from,
             filter.to,
-            behind_at,
-            behind.map(OrderId::get),
+            behind.map(|(time, _)| time),
+            behind.map(|(_, id)| id),
             i64::from(limit),
         )
         .fetch_all(&self.pool)
@@ -107,7 +155,7 @@ impl Orders {
     async fn ids_of_statuses(
         &self,
         filter: &OrderFilter,
-        (behind_at, behind): (Option<DateTime<Utc>>, Option<OrderId>),
+        behind: Option<Place>,
         limit: u32,
     ) -> sqlx::Result<Vec<OrderId>> {
         let asked = |status: &OrderStatus| filter.status.is_none_or(|only| only == *status);
@@ -127,8 +175,8 @@ impl Orders {
                 &statuses,
                 filter.from,
                 filter.to,
-                behind_at,
-                behind.map(OrderId::get),
+                behind.map(|(time, _)| time),
+                behind.map(|(_, id)| id),
                 i64::from(limit),
             )
             .fetch_all(&self.pool)
@@ -147,8 +195,8 @@ impl Orders {
             &statuses,
             filter.from,
             filter.to,
-            behind_at,
-            behind.map(OrderId::get),
+            behind.map(|(time, _)| time),
+            behind.map(|(_, id)| id),
             i64::from(limit),
             coupon.get(),
         )

@@ -33,7 +33,7 @@ enum Amount {
     WhatFits,
 }
 
-/// Bound on the closed orders that one user leaves of one regular coupon within [`limits::CLOSED_ORDERS_TIME`], by the
+/// Bound on the closed orders that one user leaves of one coupon within [`limits::CLOSED_ORDERS_TIME`], by the
 /// seconds in their ids.
 #[derive(Clone, Copy, Debug)]
 pub struct ClosedOrders {

@@ -194,6 +194,7 @@ pub async fn waiting(
     Ok(rows.into_iter().map(OwedPayment::from).collect())
 }
 
+/// Those of orders in the history, too.
 async fn settled(
     pool: &PgPool,
     before: Option<PaymentId>,
@@ -201,11 +202,12 @@ async fn settled(
 ) -> sqlx::Result<Vec<OwedPayment>> {
     let rows = sqlx::query_as!(
         Row,
-        r#"SELECT id AS "id: PaymentId", gateway AS "gateway: Gateway", gateway_payment_id, order_id AS "order_id: OrderId",
-                  amount_cents, status AS "status: PaymentStatus", refund_reason AS "reason!: PaymentReason",
+        r#"SELECT id AS "id!: PaymentId", gateway AS "gateway!: Gateway", gateway_payment_id AS "gateway_payment_id!",
+                  order_id AS "order_id!: OrderId", amount_cents AS "amount_cents!",
+                  status AS "status!: PaymentStatus", refund_reason AS "reason!: PaymentReason",
                   coalesce(refunding_at, created_at) AS "since!", refund_asked_at,
                   coalesce(closed_at, refunded_at) AS settled_at, note
-           FROM payments
+           FROM every_payment
            WHERE status IN ('refunded', 'closed') AND id < coalesce($1, 9223372036854775807)
            ORDER BY id DESC LIMIT $2"#,
         before.map(PaymentId::get),
@@ -329,12 +331,13 @@ struct Found {
     reason: Option<PaymentReason>,
 }
 
+/// Also finds a payment that has moved into the history with its order: it waits for nothing.
 async fn find(tx: &mut PgConnection, payment: PaymentId) -> sqlx::Result<Option<Found>> {
     sqlx::query_as!(
         Found,
-        r#"SELECT order_id AS "order: OrderId", status AS "status: PaymentStatus",
+        r#"SELECT order_id AS "order!: OrderId", status AS "status!: PaymentStatus",
                   refund_reason AS "reason: PaymentReason"
-           FROM payments WHERE id = $1"#,
+           FROM every_payment WHERE id = $1"#,
         payment.get(),
     )
     .fetch_optional(tx)

@@ -67,6 +67,8 @@ struct Walk {
     began: Instant,
     /// Time at which the last round began that has ended.
     ended_began: Instant,
+    /// The months that are there, as the last run saw them.
+    months: BTreeSet<Month>,
 }
 
 impl History {
@@ -80,7 +82,12 @@ impl History {
             metrics,
             after: (days > 0).then(|| Duration::from_hours(24 * days)),
             months: config.history_months,
-            walk: Mutex::new(Walk { behind: 0, began: now, ended_began: now }),
+            walk: Mutex::new(Walk {
+                behind: 0,
+                began: now,
+                ended_began: now,
+                months: BTreeSet::new(),
+            }),
         }
     }
 
@@ -91,36 +98,37 @@ impl History {
     ///
     /// When Postgres doesn't answer, or a reader holds the table of a month; batches before that have moved.
     pub async fn pass(&self) -> Result<usize, Failure> {
-        let now = postgres::time(&self.pool).await?;
-        let mut there = months::all(&self.pool).await?;
         let mut walk = self.walk.lock().await;
-        let mut moved = 0;
-        if let Some(after) = self.after {
-            moved += self.walk(&mut walk, now - after, &mut there).await?;
-            moved += self.postponed_ones(now - after, &mut there).await?;
-        }
-        self.drop_old(now, &mut there).await?;
-        self.show(&walk, &there);
-        if moved > 0 {
+        let done = self.run(&mut walk).await;
+        // Also of a run that has failed: its age is what an alarm looks at.
+        self.show(&walk);
+        if let Ok(moved @ 1..) = done {
             tracing::info!(orders = moved, "orders have moved into the history");
         }
+        done
+    }
+
+    async fn run(&self, walk: &mut Walk) -> Result<usize, Failure> {
+        let now = postgres::time(&self.pool).await?;
+        walk.months = months::all(&self.pool).await?;
+        let mut moved = 0;
+        if let Some(after) = self.after {
+            moved += self.walk(walk, now - after).await?;
+            moved += self.postponed_ones(now - after, &mut walk.months).await?;
+        }
+        self.drop_old(now, &mut walk.months).await?;
         Ok(moved)
     }
 
     /// Goes on for some pages, and begins again behind the end.
-    async fn walk(
-        &self,
-        walk: &mut Walk,
-        before: DateTime<Utc>,
-        there: &mut BTreeSet<Month>,
-    ) -> Result<usize, Failure> {
+    async fn walk(&self, walk: &mut Walk, before: DateTime<Utc>) -> Result<usize, Failure> {
         let mut done = 0;
         for _ in 0..limits::PASS_BATCHES_MAX {
             let mut tx = postgres::begin_planning(&self.pool).await?;
             let range = (walk.behind, id::first_at(before));
             let looked = moved::look(&mut tx, range, before, limits::HISTORY_BATCH).await?;
             tx.commit().await?;
-            done += self.move_what_can_be(&looked.over, before, there).await?;
+            done += self.move_what_can_be(&looked.over, before, &mut walk.months).await?;
             walk.behind = looked.last.unwrap_or(0);
             if looked.last.is_none() {
                 walk.ended_began = walk.began;
@@ -209,12 +217,12 @@ impl History {
         Ok(())
     }
 
-    fn show(&self, walk: &Walk, there: &BTreeSet<Month>) {
-        let oldest = there.first().map_or(0, |month| month.begins().timestamp());
+    fn show(&self, walk: &Walk) {
+        let oldest = walk.months.first().map_or(0, |month| month.begins().timestamp());
         let waiting =
             if self.after.is_some() { walk.ended_began.elapsed() } else { Duration::ZERO };
         let gauges = vec![
-            Gauge::plain("flash_sale_history_months", there.len() as f64),
+            Gauge::plain("flash_sale_history_months", walk.months.len() as f64),
             Gauge::plain("flash_sale_history_oldest_month_timestamp_seconds", oldest as f64),
             Gauge::plain("flash_sale_history_waiting_seconds", waiting.as_secs_f64()),
         ];

@@ -6,6 +6,7 @@
 //! | opened payment | when the gateway is asked about it no more | |
 //! | stock return | when it is done | an order is closed once; if Redis goes back by more than these days, a comparison names the buyers |
 //! | dead letter | when it is closed | its unit is not on its way back |
+//! | postponed item | when it is settled | |
 //! | record of a comparison | when it begins | |
 //! | record of a recovery | when the lane was closed | a newer one of the lane has ended |
 //!
@@ -33,6 +34,7 @@ use crate::kit::id;
 use crate::kit::postgres::{self, Page};
 use crate::sale::order::past::forget;
 use crate::sale::payment::past;
+use crate::sale::postponed;
 use crate::sale::reconcile::runs;
 use crate::sale::recovery::records;
 
@@ -45,6 +47,8 @@ pub struct Kept {
     pub returns: Duration,
     /// Closed dead letters.
     pub dead_letters: Duration,
+    /// Postponed items that are settled.
+    pub postponed: Duration,
     /// Comparisons.
     pub comparisons: Duration,
     /// Recoveries.
@@ -59,6 +63,7 @@ impl Kept {
             payments: days(config.payments_days),
             returns: days(config.returns_days),
             dead_letters: days(config.dead_letters_days),
+            postponed: days(config.postponed_days),
             comparisons: days(config.comparisons_days),
             recoveries: days(config.recoveries_days),
         }
@@ -76,6 +81,8 @@ pub struct Forgotten {
     pub stock_returns: u64,
     /// Dead letters.
     pub dead_letters: u64,
+    /// Postponed items that were settled.
+    pub postponed: u64,
     /// Records of comparisons.
     pub comparisons: u64,
     /// Records of recoveries.
@@ -89,6 +96,7 @@ enum Table {
     OpenedPayments,
     StockReturns,
     DeadLetters,
+    Postponed,
 }
 
 /// Deletes old records.
@@ -96,7 +104,7 @@ pub struct Retention {
     pool: PgPool,
     kept: Kept,
     /// Key of the last row that was looked at, for each table; 0 before the first one.
-    walked: [AtomicI64; 4],
+    walked: [AtomicI64; 5],
 }
 
 impl Retention {
@@ -114,6 +122,7 @@ impl Retention {
             opened_payments: self.walk(Table::OpenedPayments, now).await?,
             stock_returns: self.walk(Table::StockReturns, now).await?,
             dead_letters: self.walk(Table::DeadLetters, now).await?,
+            postponed: self.walk(Table::Postponed, now).await?,
             comparisons: runs::forget(pool, now - kept.comparisons, limits::RETENTION_BATCH)
                 .await?,
             recoveries: records::forget(pool, now - kept.recoveries, limits::RETENTION_BATCH)
@@ -142,7 +151,7 @@ impl Retention {
 
     async fn page(&self, table: Table, behind: i64, now: DateTime<Utc>) -> sqlx::Result<Page> {
         let (pool, limit) = (&self.pool, limits::RETENTION_BATCH);
-        let Kept { payments, returns, dead_letters, .. } = self.kept;
+        let Kept { payments, returns, dead_letters, postponed: settled, .. } = self.kept;
         match table {
             Table::Payments => past::forget(pool, behind, now - payments, limit).await,
             Table::OpenedPayments => past::forget_opened(pool, behind, now - returns, limit).await,
@@ -153,6 +162,7 @@ impl Retention {
             Table::DeadLetters => {
                 forget::dead_letters(pool, behind, now - dead_letters, limit).await
             }
+            Table::Postponed => postponed::forget(pool, behind, now - settled, limit).await,
         }
     }
 }

@@ -28,6 +28,69 @@ async fn assert_too_many(app: &TestApp, user: i64, coupon: CouponId) {
     assert_eq!(app.stock(coupon).await, stock);
 }
 
+/// Claims a flash coupon and cancels the order, again and again, until the cancelling is refused. Returns the number of
+/// closed orders, and the last order, which is unpaid if there was a refusal.
+async fn claimed_and_cancelled(
+    app: &TestApp,
+    user: i64,
+    coupon: CouponId,
+    most: usize,
+) -> (usize, i64) {
+    let mut last = 0;
+    for closed in 0..most {
+        last = app.order(user, coupon).await;
+        let cancelled = app.cancel(user, last).await;
+        if cancelled.status != 200 {
+            assert_eq!(cancelled.refusal(), (409, "too_many_closed_orders"));
+            let seconds: i64 = cancelled.header("retry-after").parse().expect("seconds");
+            assert!((1..=3_601).contains(&seconds), "{cancelled:?}");
+            return (closed, last);
+        }
+        app.give_back().await;
+    }
+    (most, last)
+}
+
+#[tokio::test]
+async fn claiming_and_cancelling_a_flash_coupon_in_a_loop_is_bounded_by_default() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(9).await;
+    let (closed, last) = claimed_and_cancelled(&app, 1, coupon, 30).await;
+    assert_eq!((closed, app.number("SELECT count(*) FROM orders").await), (20, 21));
+    assert_eq!(app.status(1, last).await, "unpaid");
+    assert_eq!(app.cancel(1, last).await.refusal(), (409, "too_many_closed_orders"), "again");
+    assert_eq!(app.pay(1, last).await.status, 200);
+    let unbounded = TestApp::configured(&["--closed-orders-max", "0"]).await;
+    let coupon = unbounded.create_flash(9).await;
+    assert_eq!(claimed_and_cancelled(&unbounded, 1, coupon, 30).await.0, 30);
+}
+
+#[tokio::test]
+async fn closed_orders_of_a_flash_coupon_count_for_their_user_their_coupon_and_their_hour() {
+    let app = TestApp::configured(&["--closed-orders-max", "2"]).await;
+    let (coupon, another) = (app.create_flash(9).await, app.create_flash(9).await);
+    let (closed, last) = claimed_and_cancelled(&app, 1, coupon, 9).await;
+    assert_eq!(closed, 2);
+    assert_eq!(claimed_and_cancelled(&app, 2, coupon, 2).await.0, 2, "another user");
+    assert_eq!(claimed_and_cancelled(&app, 1, another, 2).await.0, 2, "another coupon");
+    let path = format!("/v1/orders/{last}/cancel-for-buyer");
+    let by_staff = app.post(&path, &app.admin_token(), &json!({"reason": "asked for"})).await;
+    assert_eq!(by_staff.status, 200, "an administrator may: {by_staff:?}");
+    let repeat = app.cancel(1, last).await;
+    assert_eq!(repeat.status, 200, "it is cancelled already: {repeat:?}");
+    app.give_back().await;
+    let next = app.order(1, coupon).await;
+    assert_eq!(app.cancel(1, next).await.refusal(), (409, "too_many_closed_orders"));
+    // Ids carry seconds.
+    app.expect_disagreements();
+    let hour = 3_602_i64 << 32;
+    app.execute(&format!(
+        "DELETE FROM stock_returns; UPDATE orders SET id = id - {hour} WHERE status = 'cancelled'"
+    ))
+    .await;
+    assert_eq!(app.cancel(1, next).await.status, 200, "an hour later");
+}
+
 #[tokio::test]
 async fn a_bound_of_one_is_one_and_without_a_bound_no_list_is_kept() {
     for (max, listed, second) in [("0", 0, 202), ("1", 1, 409)] {

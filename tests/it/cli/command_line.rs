@@ -16,7 +16,7 @@ use crate::support::{OwnServers, SECRET, TestApp, now};
 const NO_REDIS: &str = "redis://:hunter2@127.0.0.1:1/";
 const NO_POSTGRES: &str = "postgres://user:hunter2@127.0.0.1:1/x";
 
-const SUB_COMMANDS: [&[&str]; 46] = [
+const SUB_COMMANDS: [&[&str]; 48] = [
     &["serve"],
     &["demo"],
     &["migrate"],
@@ -38,6 +38,8 @@ const SUB_COMMANDS: [&[&str]; 46] = [
     &["postponed", "retry"],
     &["operations"],
     &["orders"],
+    &["orders", "list"],
+    &["orders", "show"],
     &["orders", "cancel"],
     &["orders", "refund"],
     &["orders", "cancel-unpaid"],
@@ -183,6 +185,7 @@ async fn times_for_which_records_are_kept_that_cannot_be_right_are_refused() {
         (&["--payments-days", "0"], &["--payments-days", "1..=36500"]),
         (&["--returns-days", "0"], &["--returns-days", "1..=36500"]),
         (&["--dead-letters-days", "never"], &["--dead-letters-days"]),
+        (&["--postponed-days", "0"], &["--postponed-days", "1..=36500"]),
         (&["--comparisons-days", "36501"], &["--comparisons-days", "1..=36500"]),
         (&["--recoveries-days", "0"], &["--recoveries-days", "1..=36500"]),
     ] {
@@ -255,6 +258,18 @@ async fn recoveries_and_retries_that_cannot_be_asked_for_are_refused_by_name() {
         (&["operations", "--kind", "cook"], &["--kind", "dead_letter"]),
         (&["operations", "--behind", "7"], &["next_cursor"]),
         (&["operations", "--limit", "0"], &["--limit"]),
+        (&["coupon", "list", "--kind", "cheap"], &["--kind", "regular, flash"]),
+        (&["coupon", "list", "--state", "over"], &["--state", "active, paused, ended"]),
+        (&["orders", "list", "--status", "lost"], &["--status", "refunded"]),
+        (&["orders", "list", "--user", "0"], &["an id is a whole number"]),
+        (&["orders", "list", "--coupon", "x"], &["an id is a whole number"]),
+        (&["orders", "list", "--behind", "0"], &["an id is a whole number"]),
+        (&["orders", "list", "--from", "yesterday"], &["--from"]),
+        (&["orders", "list", "--to", "2026-13-01T00:00:00Z"], &["--to"]),
+        (&["orders", "list", "--limit", "0"], &["--limit"]),
+        (&["orders", "show"], &["<ID>"]),
+        (&["orders", "show", "0"], &["an id is a whole number"]),
+        (&["postponed", "--settled=no"], &["--settled"]),
         (&["orders", "cancel", "7"], &["--reason"]),
         (&["orders", "refund", "7", "--reason", " "], &["say it in words"]),
         (&["orders", "cancel-unpaid", "7", "--reason", "x"], &["--key"]),

@@ -8,7 +8,7 @@ pub(super) type Row = (&'static str, &'static str, &'static str, f64);
 
 /// In arguments, `{first}` and `{second}` are the two sales, `{third}` is one that has ended, `{counted}` one whose counts
 /// have 300 changes, and `{thousand}` is so many ids.
-pub(super) const QUERIES: [Row; 72] = [
+pub(super) const QUERIES: [Row; 80] = [
     ("the newest coupon", "SELECT (SELECT max(id) FROM coupons)", "", 2.0),
     (
         "opened payments that may be too old",
@@ -67,9 +67,46 @@ pub(super) const QUERIES: [Row; 72] = [
     ),
     (
         "a user's orders in the history",
-        "FROM order_history WHERE user_id = $1 AND id < coalesce($2",
-        "7, NULL, 21",
+        "FROM order_history WHERE user_id = $1 AND id >= $2 AND id < coalesce($3",
+        "7, 0, NULL, 21",
         21.0,
+    ),
+    (
+        "a user's last order of a coupon in the history",
+        "FROM order_history WHERE user_id = $1 AND coupon_id = $2 AND id >= $3",
+        "7, 1, 0, NULL",
+        10.0,
+    ),
+    (
+        "moved orders of a user, searched",
+        "FROM order_history WHERE user_id = $1 AND coupon_id = coalesce($2, coupon_id)",
+        "7, NULL, NULL, NULL, NULL, NULL, NULL, 0, 9223372036854775807, 21",
+        21.0,
+    ),
+    (
+        "moved buyers of a coupon",
+        "SELECT * FROM order_history WHERE coupon_id = $9",
+        "'{redeemed,cancelled,expired,refunded}', NULL, NULL, NULL, NULL, 0, 9223372036854775807, 21, 1",
+        21.0,
+    ),
+    (
+        "moved orders of all statuses",
+        "SELECT * FROM order_history WHERE order_history.status = one.status",
+        "'{redeemed,cancelled,expired,refunded}', NULL, NULL, NULL, NULL, 0, 9223372036854775807, 21",
+        21.0,
+    ),
+    ("a payment by its id, here or in the history", "FROM every_payment WHERE id = $1", "7", 2.0),
+    (
+        "settled items that may be too old",
+        "AS \"is_old!\" FROM postponed_settled",
+        "0, now(), 1000",
+        1_000.0,
+    ),
+    (
+        "settled items that are too old",
+        "DELETE FROM postponed_settled WHERE id = ANY($1)",
+        "'{300003,400000}'",
+        2.0,
     ),
     (
         "orders in the history by their ids",
@@ -185,7 +222,7 @@ pub(super) const QUERIES: [Row; 72] = [
     ("the end of a job", "UPDATE jobs SET finished_at = now()", "1", 2.0),
     (
         "payments that are settled",
-        "FROM payments WHERE status IN ('refunded', 'closed') AND id <",
+        "FROM every_payment WHERE status IN ('refunded', 'closed') AND id <",
         "NULL, 21",
         21.0,
     ),
@@ -253,7 +290,7 @@ pub(super) const QUERIES: [Row; 72] = [
     ),
     (
         "forgetting what was postponed",
-        "DELETE FROM postponed WHERE pass = $1",
+        "DELETE FROM postponed WHERE pass = $1 AND item",
         "'refunds', ARRAY[1000, 2000]",
         2.0,
     ),
@@ -358,6 +395,12 @@ pub(super) const QUERIES: [Row; 72] = [
         102.0,
     ),
     (
+        "coupons of a kind and state, page by page",
+        "SELECT * FROM coupons WHERE (coupons.kind, coupons.state, id) >=",
+        "'{regular,flash}', '{active,paused,ended}', NULL, 51",
+        102.0,
+    ),
+    (
         "orders found by a search",
         "NULL::text AS \"redemption_code: RedemptionCode\" FROM orders WHERE id = ANY($1)",
         "{thousand}",
@@ -384,7 +427,7 @@ pub(super) const QUERIES: [Row; 72] = [
 ];
 
 /// Queries that read more, and the reason. None is run by a request of a user, or again and again.
-pub(super) const OTHERS: [(&str, &str); 13] = [
+pub(super) const OTHERS: [(&str, &str); 14] = [
     (
         "count(*) AS \"claims!\" FROM every_order WHERE id >= $1 AND id < $2",
         "the orders of a day, for an operator, one count at a time: a range of the key, within 8 s",
@@ -401,6 +444,10 @@ pub(super) const OTHERS: [(&str, &str); 13] = [
     (
         "WHERE loaded_at IS NOT NULL AND removed_at IS NULL ORDER BY coupon_id",
         "the sales that Redis holds, for an operator who exports or erases a user",
+    ),
+    (
+        "FROM postponed_settled WHERE ($2::text IS NULL OR pass = $2)",
+        "a page of settled items; `no_list_of_settled_items_reads_more_than_ten_pages` runs it with each filter",
     ),
     (
         "FROM dead_letters WHERE ($1 AND resolved_at IS NULL",

@@ -29,6 +29,54 @@ async fn tell(app: &TestApp, coupon: CouponId, story: &Story) {
 }
 
 #[tokio::test]
+async fn coupons_are_listed_by_kind_and_state_page_by_page() {
+    let app = TestApp::start().await;
+    let mut coupons = Vec::new();
+    for _ in 0..3 {
+        coupons.push((app.create_flash(1).await, "flash"));
+        coupons.push((app.create_regular().await, "regular"));
+    }
+    for (at, moves) in [(0, &["pause"][..]), (1, &["pause"]), (2, &["end"]), (3, &["end"])] {
+        for verb in moves {
+            assert_eq!(app.r#move(coupons[at].0, verb).await.status, 200);
+        }
+    }
+    let states = ["paused", "paused", "ended", "ended", "active", "active"];
+    let all: Vec<(String, &str, &str)> = coupons
+        .iter()
+        .zip(states)
+        .map(|((id, kind), state)| (id.to_string(), *kind, state))
+        .rev()
+        .collect();
+    for kind in ["", "flash", "regular"] {
+        for state in ["", "active", "paused", "ended"] {
+            let has = |word: &str, asked: &str| asked.is_empty() || asked == word;
+            let expected: Vec<&str> = all
+                .iter()
+                .filter(|(_, of, is)| has(of, kind) && has(is, state))
+                .map(|(id, ..)| id.as_str())
+                .collect();
+            let filters = [("kind", kind), ("state", state)];
+            let filters = filters.iter().filter(|(_, value)| !value.is_empty());
+            let query: String = filters.map(|(name, value)| format!("&{name}={value}")).collect();
+            let (mut listed, mut cursor) = (Vec::new(), String::new());
+            loop {
+                let page = app.get(&format!("/v1/coupons?limit=2{query}{cursor}"), "").await;
+                assert_eq!(page.status, 200, "{query}: {page:?}");
+                for coupon in page.body["coupons"].as_array().expect("a list") {
+                    listed.push(coupon["id"].as_str().expect("an id").to_owned());
+                }
+                match page.body["next_cursor"].as_str() {
+                    Some(next) => cursor = format!("&cursor={next}"),
+                    None => break,
+                }
+            }
+            assert_eq!(listed, expected, "{query}");
+        }
+    }
+}
+
+#[tokio::test]
 async fn a_coupon_is_paused_resumed_and_ended_for_good() {
     let app = TestApp::start().await;
     for coupon in [app.create_flash(5).await, app.create_regular().await] {

@@ -453,11 +453,40 @@ async fn a_time_of_a_query_is_in_our_millennia() {
 }
 
 #[tokio::test]
+async fn a_filter_is_a_word_that_the_list_knows() {
+    let app = TestApp::start().await;
+    for query in [
+        "kind=Flash",
+        "kind=cheap",
+        "kind=",
+        "kind=flash&kind=regular",
+        "state=over",
+        "state=active,paused",
+        "state=",
+    ] {
+        let path = format!("/v1/coupons?{query}");
+        assert_eq!(app.get(&path, "").await.refusal(), (400, "invalid_query"), "{path}");
+    }
+}
+
+#[tokio::test]
 async fn a_code_that_is_none_is_told_the_form_of_a_code() {
     let app = TestApp::start().await;
     let reply = app.get("/v1/redemptions/%ff", &scoped_token(7, Scope::Clerk)).await;
     assert_eq!(reply.refusal(), (400, "invalid_id"));
     assert!(reply.text("detail").starts_with("a redemption code has 16 letters"), "{reply:?}");
+}
+
+#[tokio::test]
+async fn a_part_of_a_list_is_named_by_true_or_false() {
+    let app = TestApp::start().await;
+    for list in ["/v1/postponed", "/v1/payments/owed"] {
+        for value in ["yes", "1", "", "True", "true&settled=true"] {
+            let path = format!("{list}?settled={value}");
+            let reply = app.get(&path, &app.admin_token()).await;
+            assert_eq!(reply.refusal(), (400, "invalid_query"), "{path}");
+        }
+    }
 }
 
 // ---- making the requests ----

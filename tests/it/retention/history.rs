@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use sqlx::{Connection, PgConnection, raw_sql};
 use tokio_util::sync::CancellationToken;
 
-use crate::support::process::Process;
+use crate::support::process::{Process, flash_sale, run};
 use crate::support::{SECRET, TestApp, eventually, lane, now, shared, user};
 
 /// Age of the orders of these tests, by the time in their ids.
@@ -386,6 +386,231 @@ async fn a_gateway_that_names_an_order_of_the_history_is_answered_as_before() {
     );
     app.refund_payments().await;
     assert_eq!(rows(&app, ["payments WHERE status = 'held'", "orders"]).await, [1, 0]);
+}
+
+#[tokio::test]
+async fn a_payment_of_a_moved_order_is_found_by_its_id_and_in_the_list_of_settled_ones() {
+    let app = old_app(&[]).await;
+    let OldSale { redeemed, refunded, .. } = old_sale(&app).await;
+    let gone_by = app.order(5, app.create_flash(9).await).await;
+    let id = async |order: i64| {
+        app.number(&format!("SELECT id FROM every_payment WHERE order_id = {order}")).await
+    };
+    let (accepted, back) = (id(redeemed).await, id(refunded).await);
+    let by_hand = format!(
+        "INSERT INTO payments (order_id, gateway, gateway_payment_id, method, amount_cents, status, refund_reason, closed_at, note, updated_at)
+             VALUES ({redeemed}, 'external', 'g9', 'alipay', 1, 'closed', 'too_late', now(), 'by hand', now() - interval '{DAYS} days')"
+    );
+    app.execute(&by_hand).await;
+    let closed = app.number("SELECT id FROM payments WHERE gateway_payment_id = 'g9'").await;
+    let act = async |payment: i64, verb: &str| {
+        let path = format!("/v1/payments/{payment}/{verb}");
+        let body = if verb == "close" { json!({"note": "by hand"}) } else { json!({}) };
+        app.post(&path, &app.admin_token(), &body).await
+    };
+    let settled = async || app.get("/v1/payments/owed?settled=true", &app.admin_token()).await.body;
+    let look = async || {
+        let mut told = Vec::new();
+        for payment in [accepted, back, closed, closed + 1] {
+            for verb in ["close", "hand-back"] {
+                let reply = act(payment, verb).await;
+                told.push((reply.status, reply.body["code"].clone()));
+            }
+        }
+        (told, settled().await)
+    };
+    let before = look().await;
+    let known = before.0.iter().map(|(status, _)| *status).collect::<Vec<_>>();
+    assert_eq!(known, [409, 409, 409, 204, 204, 409, 404, 404]);
+    assert_eq!(moved(&app.app).await, 3);
+    assert_eq!(rows(&app, ["payments WHERE refund_reason IS NOT NULL"]).await, [0]);
+    assert_eq!(look().await, before);
+    assert_eq!(app.cancel(5, gone_by).await.status, 200);
+}
+
+/// Orders of the history, by hand: one in each of these months, counted back from the present one, all of user 1 and one
+/// coupon. Returns their ids, the newest first.
+async fn in_months(app: &TestApp, coupon: CouponId, back: std::ops::Range<u32>) -> Vec<i64> {
+    let mut ids = Vec::new();
+    for month in back.map(|back| Month::of(now()).back(back)) {
+        months::make(&app.app.stores.pool, month).await.expect("Postgres does it");
+        let order = id::first_at(month.begins()) + 7;
+        app.execute(&format!(
+            "INSERT INTO order_history (id, coupon_id, kind, user_id, claimed_at, status, cancelled_at, created_at, updated_at, pay_cents, currency)
+                 VALUES ({order}, {coupon}, 'regular', 1, '{}', 'cancelled', now(), now(), now(), 1, 'CNY');
+             INSERT INTO moved_order_counts VALUES ({coupon}, 'cancelled', 1)
+                 ON CONFLICT ON CONSTRAINT moved_order_counts_once DO UPDATE SET orders = moved_order_counts.orders + 1",
+            month.begins()
+        ))
+        .await;
+        ids.push(order);
+    }
+    ids
+}
+
+/// Reads a list page by page to its end. Returns the ids of its orders, and the number of pages.
+async fn read_all(app: &TestApp, path: &str, token: &str) -> (Vec<i64>, usize) {
+    let (mut ids, mut pages, mut cursor) = (Vec::new(), 0, String::new());
+    loop {
+        let page = app.get(&format!("{path}{cursor}"), token).await;
+        assert_eq!(page.status, 200, "{path}: {page:?}");
+        let orders = page.body["orders"].as_array().expect("a list");
+        let read = orders.iter().map(|order| order["order_id"].as_str().unwrap().parse().unwrap());
+        ids.extend(read.collect::<Vec<i64>>());
+        pages += 1;
+        match &page.body["next_cursor"] {
+            Value::String(next) => cursor = format!("&cursor={next}"),
+            _ => return (ids, pages),
+        }
+        assert!(pages < 99, "{path} never ends");
+    }
+}
+
+#[tokio::test]
+async fn a_list_reads_twelve_months_at_a_time_and_comes_to_its_end() {
+    let app = TestApp::configured(&["--history-months", "0", "--orders-days", "0"]).await;
+    app.expect_disagreements();
+    let coupon = app.create_regular().await;
+    let mut all = in_months(&app, coupon, 1..31).await;
+    let young = app.claim(1, coupon).await.order_id();
+    // An order of another year that has stayed.
+    let old = all[20] + 1;
+    app.execute(&format!(
+        "INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at, status, paid_at, pay_method)
+             SELECT {old}, {coupon}, 'regular', 1, claimed_at + interval '1 second', 'paid', now(), 'balance'
+             FROM order_history WHERE id = {}",
+        all[20]
+    ))
+    .await;
+    all.splice(0..0, [young]);
+    all.insert(21, old);
+    let (user, staff) = (app.token(1), app.admin_token());
+    for limit in [1, 5, 20, 100] {
+        let (own, _) = read_all(&app, &format!("/v1/orders?limit={limit}"), &user).await;
+        assert_eq!(own, all, "by {limit}");
+        for filter in [
+            "user=1".to_owned(),
+            format!("coupon={coupon}"),
+            "from=2000-01-01T00:00:00Z".to_owned(),
+        ] {
+            let path = format!("/v1/orders?limit={limit}&{filter}");
+            assert_eq!(read_all(&app, &path, &staff).await.0, all, "{path}");
+        }
+    }
+    let (_, pages) = read_all(&app, "/v1/orders?limit=100", &user).await;
+    assert_eq!(pages, 3, "30 months");
+    let cancelled: Vec<i64> = all.iter().copied().filter(|id| ![young, old].contains(id)).collect();
+    let path = "/v1/orders?limit=7&status=cancelled";
+    assert_eq!(read_all(&app, path, &staff).await.0, cancelled);
+    let (first, last) = (Month::of(now()).back(20).begins(), Month::of(now()).back(3).begins());
+    let time = |time: chrono::DateTime<chrono::Utc>| time.format("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let path =
+        format!("/v1/orders?limit=7&status=cancelled&from={}&to={}", time(first), time(last));
+    assert_eq!(read_all(&app, &path, &staff).await.0, cancelled[3..20], "{path}");
+}
+
+#[tokio::test]
+async fn a_page_touches_no_month_that_it_does_not_read() {
+    let app = TestApp::configured(&["--history-months", "0", "--orders-days", "0"]).await;
+    app.expect_disagreements();
+    let coupon = app.create_regular().await;
+    in_months(&app, coupon, 1..31).await;
+    let far = Month::of(now()).back(16).begins().format("%Y%m").to_string();
+    // A reader of this month waits.
+    let mut holder =
+        holding(&app, &format!("LOCK TABLE order_history_{far} IN ACCESS EXCLUSIVE MODE")).await;
+    let (user, staff) = (app.token(1), app.admin_token());
+    for _ in 0..12 {
+        // More often than a statement is planned for its values before its plan may be kept.
+        assert_eq!(app.get("/v1/orders", &user).await.status, 200);
+        for filter in
+            ["user=1".to_owned(), format!("coupon={coupon}"), "status=cancelled".to_owned()]
+        {
+            let path = format!("/v1/orders?{filter}");
+            assert_eq!(app.get(&path, &staff).await.status, 200, "{path}");
+        }
+        assert_eq!(app.my_claim(1, coupon).await.status, 200);
+    }
+    raw_sql("ROLLBACK").execute(&mut holder).await.expect("it was open");
+}
+
+#[tokio::test]
+async fn moved_orders_are_searched_like_others_over_http_and_by_command() {
+    let app = old_app(&[]).await;
+    let OldSale { coupon, redeemed, .. } = old_sale(&app).await;
+    let regular = app.create_regular().await;
+    let other = app.claim(2, regular).await.order_id();
+    let staff = app.admin_token();
+    let at = id::time_of(redeemed).format("%Y-%m-%dT%H:%M:%SZ");
+    let filters = [
+        format!("coupon={coupon}"),
+        "user=2".to_owned(),
+        "user=2&status=cancelled".to_owned(),
+        "status=redeemed".to_owned(),
+        "status=unpaid".to_owned(),
+        format!("coupon={coupon}&status=refunded"),
+        format!("coupon={regular}"),
+        "from=2022-01-01T00:00:00Z&to=2100-01-01T00:00:00Z".to_owned(),
+        format!("user=1&to={at}"),
+    ];
+    let look = async || {
+        let mut seen = Vec::new();
+        for filter in &filters {
+            for limit in [1, 100] {
+                seen.push(
+                    read_all(&app, &format!("/v1/orders?limit={limit}&{filter}"), &staff).await.0,
+                );
+            }
+        }
+        seen
+    };
+    let before = look().await;
+    let found: Vec<usize> = before.iter().map(Vec::len).collect();
+    assert!(found.iter().filter(|found| **found > 0).count() >= 14, "{found:?}");
+    assert_eq!(moved(&app.app).await, 3);
+    assert_eq!(look().await, before);
+
+    let coupon_id = coupon.to_string();
+    let list = ["orders", "list", "--coupon", &coupon_id, "--status", "redeemed", "--json"];
+    let found: Value = serde_json::from_str(&told(&app, &list).await).expect("one object");
+    assert_eq!(
+        (&found["order_id"], &found["redemption_code"]),
+        (&json!(redeemed.to_string()), &Value::Null)
+    );
+    let list = told(&app, &["orders", "list", "--limit", "2"]).await;
+    assert!(list.starts_with(&format!("{other}: of user 2, coupon {regular}: unpaid")), "{list}");
+    assert_eq!(list.lines().count(), 4, "{list}");
+    let shown: Value =
+        serde_json::from_str(&told(&app, &["orders", "show", &redeemed.to_string()]).await)
+            .expect("JSON");
+    assert_eq!(shown["status"], "redeemed");
+    let none = told(&app, &["orders", "list", "--user", "77"]).await;
+    assert_eq!(none.trim(), "There is no such order.");
+}
+
+/// Output of a sub-command.
+async fn told(app: &TestApp, arguments: &[&str]) -> String {
+    let mut command = flash_sale(arguments);
+    command.args(app.store_arguments());
+    let done = run(command).await;
+    assert_eq!(done.code, Some(0), "{done:?}");
+    done.stdout
+}
+
+#[tokio::test]
+async fn the_age_of_the_last_round_grows_while_no_run_succeeds() {
+    let app = old_app(&[]).await;
+    assert_eq!(moved(&app.app).await, 0);
+    let age = async || app.metric("flash_sale_history_waiting_seconds").await;
+    app.execute("ALTER TABLE order_history RENAME TO elsewhere").await;
+    let mut ages = vec![age().await];
+    for _ in 0..2 {
+        assert!(app.app.history.pass().await.is_err());
+        ages.push(age().await);
+    }
+    app.execute("ALTER TABLE elsewhere RENAME TO order_history").await;
+    assert!(ages.windows(2).all(|two| two[0] < two[1]), "{ages:?}");
+    assert_eq!(moved(&app.app).await, 0);
 }
 
 #[tokio::test]

@@ -92,6 +92,22 @@ async fn closed_letters_go_after_their_days() {
 }
 
 #[tokio::test]
+async fn settled_items_go_after_their_days() {
+    let app = in_postgres_only(&["--postponed-days", "3"]).await;
+    app.execute(
+        "INSERT INTO postponed_settled (id, pass, item, since, tries, error, settled_at) VALUES
+             (1, 'expiry', 1, now() - interval '9 days', 1, 'x', now() - interval '2 days'),
+             (2, 'expiry', 2, now() - interval '9 days', 1, 'x', now() - interval '4 days');
+         INSERT INTO postponed (pass, item, error, since, next_try_at)
+             VALUES ('expiry', 3, 'x', now() - interval '9 days', now())",
+    )
+    .await;
+    assert_eq!(forgotten(&app).await, Forgotten { postponed: 1, ..Forgotten::default() });
+    assert_eq!(app.number("SELECT id FROM postponed_settled").await, 1, "settled later");
+    assert_eq!(app.number("SELECT count(*) FROM postponed").await, 1, "it waits");
+}
+
+#[tokio::test]
 async fn payments_that_are_over_go_after_their_days_and_their_money_goes_back_once() {
     let arguments = ["--payment-callback-secret", SECRET, "--payments-days", "3"];
     let app = in_postgres_only(&arguments).await;

@@ -118,7 +118,7 @@ impl TestApp {
 
     /// Expires what is due. Returns how many orders that were.
     pub async fn expire(&self) -> usize {
-        let pass = self.app.expiry.pass();
+        let pass = async { self.app.expiry.pass().await.map(|ran| ran.items) };
         bounded("the end of the pass", pass).await.expect("Postgres answers")
     }
 
@@ -143,7 +143,7 @@ impl TestApp {
 
     /// Gives back what is due. Returns how many returns have been dealt with.
     pub async fn give_back(&self) -> usize {
-        let pass = self.app.stock_returns.pass();
+        let pass = async { self.app.stock_returns.pass().await.map(|ran| ran.items) };
         bounded("the end of the pass", pass).await.expect("both stores answer")
     }
 

@@ -580,7 +580,7 @@ impl Place {
             sqlx::query_as(digests).fetch_all(pool).await.expect("Postgres answers");
         assert!(differ.is_empty(), "the digests are those of the rows: {differ:?}");
         let mut report = reconcile::check(pool, redis, keys).await.expect("both stores answer");
-        if app.stock_returns.pass().await.expect("both stores answer") > 0 {
+        if app.stock_returns.pass().await.expect("both stores answer").items > 0 {
             let after = reconcile::check(pool, redis, keys).await.expect("both stores answer");
             report.disagreements.extend(after.disagreements);
         }

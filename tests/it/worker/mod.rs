@@ -17,3 +17,6 @@ mod postponed;
 
 // Lanes without entries.
 mod lanes;
+
+// Backlogs that take more than one run.
+mod backlogs;

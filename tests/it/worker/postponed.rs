@@ -85,7 +85,7 @@ async fn the_pauses_grow_and_are_kept_in_postgres() {
     for pause_s in [1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300] {
         assert_eq!(app.expire().await, 0);
         // Another process finds the note, and nothing to do.
-        assert_eq!(another.expiry.pass().await.expect("Postgres answers"), 0);
+        assert_eq!(another.expiry.pass().await.expect("Postgres answers").items, 0);
         let pause =
             "SELECT round(extract(epoch FROM next_try_at - updated_at))::bigint FROM postponed";
         assert_eq!(app.number(pause).await, pause_s);
@@ -94,7 +94,7 @@ async fn the_pauses_grow_and_are_kept_in_postgres() {
     assert_eq!(app.number("SELECT tries FROM postponed").await, 11);
     count_again(&app).await;
     assert_eq!(
-        another.expiry.pass().await.expect("Postgres answers"),
+        another.expiry.pass().await.expect("Postgres answers").items,
         1,
         "the first process that looks"
     );
@@ -331,6 +331,57 @@ async fn an_administrator_sees_what_is_postponed_and_has_it_tried_again() {
     assert_eq!(retry(&app, id).await.refusal(), (404, "postponed_not_found"));
     app.let_postponed_be_due().await;
     assert_eq!(app.expire().await, 1);
+}
+
+#[tokio::test]
+async fn what_is_settled_stays_as_history() {
+    let (app, items) = two_postponed().await;
+    let list = async |query: &str| {
+        let reply = app.get(&format!("/v1/postponed?{query}"), &app.admin_token()).await;
+        assert_eq!(reply.status, 200, "{reply:?}");
+        reply.body
+    };
+    assert_eq!(list("settled=true").await["postponed"], json!([]), "both wait");
+    app.let_postponed_be_due().await;
+    assert_eq!(app.expire().await, 0, "a second failure each");
+    count_again(&app).await;
+    app.let_postponed_be_due().await;
+    assert_eq!(app.expire().await, 2);
+    assert_eq!(list("settled=false").await["postponed"], json!([]));
+
+    let settled = list("settled=true").await["postponed"].clone();
+    for (item, waited) in settled.as_array().expect("a list").iter().zip(&items) {
+        for field in ["id", "pass", "item_kind", "item", "since", "error"] {
+            assert_eq!(item[field], waited[field], "{field}");
+        }
+        assert_eq!((&item["tries"], &item["next_try_at"]), (&2.into(), &Value::Null));
+        assert!(item["settled_at"].as_str() > item["since"].as_str(), "{item}");
+        assert_eq!(item["what_to_do"], "Nothing is left to do.");
+    }
+    let first = list("settled=true&limit=1").await;
+    assert_eq!(first["postponed"][0], settled[0]);
+    let cursor = first["next_cursor"].as_str().expect("one more");
+    let second = list(&format!("settled=true&limit=1&cursor={cursor}")).await;
+    assert_eq!((&second["postponed"][0], &second["next_cursor"]), (&settled[1], &Value::Null));
+    assert_eq!(list("settled=true&pass=expiry").await["postponed"], settled);
+    assert_eq!(list("settled=true&pass=refunds").await["postponed"], json!([]));
+
+    let told = listed_by_command(&app, &["--settled", "--json"]).await;
+    let told: Vec<Value> = told.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(Value::Array(told), settled);
+    let told = listed_by_command(&app, &["--settled", "--pass", "expiry"]).await;
+    assert!(told.contains("failed 2 times since") && told.contains(", settled at "), "{told}");
+    let told = listed_by_command(&app, &[]).await;
+    assert_eq!(told.trim(), "Nothing is postponed.");
+}
+
+/// Output of `flash-sale postponed` with these arguments.
+async fn listed_by_command(app: &TestApp, arguments: &[&str]) -> String {
+    let mut command = flash_sale(&[&["postponed"], arguments].concat());
+    command.args(app.store_arguments());
+    let done = run(command).await;
+    assert_eq!(done.code, Some(0), "{done:?}");
+    done.stdout
 }
 
 #[tokio::test]

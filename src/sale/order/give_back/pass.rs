@@ -53,7 +53,7 @@ use crate::sale::ids::{CouponId, Lane, OrderId, UserId};
 use crate::sale::keys::Keys;
 use crate::sale::order::dead_letter;
 use crate::sale::order::give_back::withdrawal::{Fate, Place, Withdrawals};
-use crate::sale::pass::Pass;
+use crate::sale::pass::{Pass, Ran};
 use crate::sale::postponed::{Postponed, Tries};
 use crate::sale::{Failure, Stores};
 
@@ -149,26 +149,26 @@ impl StockReturns {
         Self { pool, redis, keys, give_back, free_place, withdrawals, loader, lanes, postponed }
     }
 
-    /// Returns units and places that are due, up to [`limits::PASS_BATCHES_MAX`] batches of each coupon. Returns the
-    /// number of rows closed.
+    /// Returns units and places that are due, up to [`limits::PASS_BATCHES_MAX`] batches of each coupon.
     ///
     /// # Errors
     ///
     /// When a store doesn't answer; units that are back by then may be tried again.
-    pub async fn pass(&self) -> Result<usize, Failure> {
+    pub async fn pass(&self) -> Result<Ran, Failure> {
         let places = self.work_through("place", Pass::Places).await?;
         let units = self.work_through("unit", Pass::StockReturns).await?;
-        Ok(places + units)
+        Ok(Ran { items: places.items + units.items, goes_on: places.goes_on || units.goes_on })
     }
 
-    async fn work_through(&self, what: &'static str, pass: Pass) -> Result<usize, Failure> {
+    async fn work_through(&self, what: &'static str, pass: Pass) -> Result<Ran, Failure> {
         let tries = self.postponed.begin(pass).await?;
         let letters = self.postponed.begin(Pass::Withdrawals).await?;
         let mut run = Run { what, pass, tries, letters };
-        let mut done = 0;
+        let mut ran = Ran { items: 0, goes_on: true };
         for _ in 0..limits::PASS_BATCHES_MAX {
             let (closed, goes_on) = self.round(&mut run).await?;
-            done += closed;
+            ran.items += closed;
+            ran.goes_on = goes_on;
             if !goes_on {
                 break;
             }
@@ -177,7 +177,7 @@ impl StockReturns {
         if what == "unit" {
             run.letters.end().await?;
         }
-        Ok(done)
+        Ok(ran)
     }
 
     /// One turn for each coupon. Returns the number of rows closed, and whether there may be more.

@@ -16,6 +16,12 @@
 //! lock that the transaction of a move waits for; and it needs to look only if the sale is archived, since no order
 //! of another sale moves.
 
+// The staff's search.
+pub mod search;
+
+// Part of the history that one page of a list reads.
+pub mod window;
+
 // The way into the history, and back.
 pub mod moved;
 
@@ -41,11 +47,11 @@ pub async fn find(pool: &PgPool, order: OrderId) -> sqlx::Result<Option<Order>> 
     .await
 }
 
-/// The user's orders, newest first, from before the given one on.
+/// The user's orders, newest first, from before the given one on, and not older than the id `first`.
 pub async fn list(
     pool: &PgPool,
     user: UserId,
-    before: Option<OrderId>,
+    (first, before): (i64, Option<OrderId>),
     limit: u32,
 ) -> sqlx::Result<Vec<Order>> {
     sqlx::query_as!(
@@ -55,9 +61,10 @@ pub async fn list(
                   pay_cents AS "pay_cents!", currency AS "currency!", pay_by,
                   claimed_at, paid_at, redeemed_at, cancelled_at, expired_at, refunding_at, refunded_at,
                   NULL::text AS "redemption_code: RedemptionCode"
-           FROM order_history WHERE user_id = $1 AND id < coalesce($2, 9223372036854775807)
-           ORDER BY id DESC LIMIT $3"#,
+           FROM order_history WHERE user_id = $1 AND id >= $2 AND id < coalesce($3, 9223372036854775807)
+           ORDER BY id DESC LIMIT $4"#,
         user.get(),
+        first,
         before.map(OrderId::get),
         i64::from(limit),
     )
@@ -65,21 +72,46 @@ pub async fn list(
     .await
 }
 
-/// The user's latest order of this coupon.
+/// The user's latest order of this coupon. Looks for it only if orders of the coupon have moved; from the newest month on,
+/// [some months](window) at a time.
 pub async fn last_of(
     pool: &PgPool,
     coupon: CouponId,
     user: UserId,
 ) -> sqlx::Result<Option<(OrderId, OrderStatus)>> {
-    let row = sqlx::query!(
-        r#"SELECT id AS "id: OrderId", status AS "status: OrderStatus" FROM order_history
-           WHERE user_id = $1 AND coupon_id = $2 ORDER BY id DESC LIMIT 1"#,
-        user.get(),
+    if !has_orders_of(pool, coupon).await? {
+        return Ok(None);
+    }
+    let mut end = None;
+    while let Some(window) = window::before(pool, end).await? {
+        let row = sqlx::query!(
+            r#"SELECT id AS "id: OrderId", status AS "status: OrderStatus" FROM order_history
+               WHERE user_id = $1 AND coupon_id = $2 AND id >= $3 AND id < coalesce($4, 9223372036854775807)
+               ORDER BY id DESC LIMIT 1"#,
+            user.get(),
+            coupon.get(),
+            window.first(),
+            end,
+        );
+        if let Some(row) = row.fetch_optional(pool).await? {
+            return Ok(Some((row.id, row.status)));
+        }
+        if !window.has_older {
+            break;
+        }
+        end = Some(window.first());
+    }
+    Ok(None)
+}
+
+/// True if orders of this coupon have ever moved.
+async fn has_orders_of(pool: &PgPool, coupon: CouponId) -> sqlx::Result<bool> {
+    sqlx::query_scalar!(
+        r#"SELECT EXISTS (SELECT FROM moved_order_counts WHERE coupon_id = $1) AS "has!""#,
         coupon.get(),
     )
-    .fetch_optional(pool)
-    .await?;
-    Ok(row.map(|row| (row.id, row.status)))
+    .fetch_one(pool)
+    .await
 }
 
 /// A claim's order in the history.

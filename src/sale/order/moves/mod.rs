@@ -45,6 +45,9 @@ mod asker;
 // The outcome of a move.
 mod moved;
 
+// Bound on orders that are cancelled to claim anew.
+mod bound;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -62,6 +65,7 @@ use crate::sale::order::give_back::stock_returns;
 use crate::sale::order::give_back::stock_returns::StockReturn;
 use crate::sale::order::model::OrderStatus;
 use crate::sale::order::model::PayMethod;
+use crate::sale::order::write::ClosedOrders;
 
 pub use asker::Asker;
 pub use moved::Moved;
@@ -89,6 +93,7 @@ pub struct OrderMoves {
     pool: PgPool,
     /// Owner of transactions that a request must not break off half-way.
     shutdown: Shutdown,
+    closed: ClosedOrders,
 }
 
 /// An order that has just given up its unit, if it had one.
@@ -101,9 +106,9 @@ struct Closed {
 }
 
 impl OrderMoves {
-    /// Moves of orders in this database.
+    /// Moves of orders in this database, without a bound on closed ones.
     pub fn new(pool: PgPool, shutdown: Shutdown) -> Self {
-        Self { pool, shutdown }
+        Self { pool, shutdown, closed: ClosedOrders { most: 0 } }
     }
 
     /// Cancels the user's unpaid order.
@@ -198,6 +203,11 @@ impl OrderMoves {
     async fn cancel_now(&self, asker: &Asker, order: OrderId) -> sqlx::Result<Moved> {
         if let Some(answer) = self.cannot(&CANCEL, order, asker.buyer()).await? {
             return Ok(answer);
+        }
+        if let Some(buyer) = asker.buyer()
+            && let Some(refusal) = self.closed_too_many(buyer, order).await?
+        {
+            return Ok(refusal);
         }
         let moved = cancel(&self.pool, order, asker).await?;
         self.answer(&CANCEL, order, moved).await

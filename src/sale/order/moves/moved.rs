@@ -1,5 +1,7 @@
 //! The outcome of a move.
 
+use std::time::Duration;
+
 use crate::sale::order::model::{Order, OrderStatus};
 
 /// Outcome of a request to move an order.
@@ -16,4 +18,6 @@ pub enum Moved {
         /// Requested status.
         to: OrderStatus,
     },
+    /// The buyer has closed as many orders of this flash coupon as may be; the next one can be cancelled after this time.
+    TooManyClosed(Duration),
 }

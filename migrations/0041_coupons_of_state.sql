@@ -1,0 +1,2 @@
+-- no-transaction
+CREATE INDEX CONCURRENTLY coupons_of_state ON coupons (kind, state, id);

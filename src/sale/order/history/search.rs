@@ -1,0 +1,171 @@
+//! The staff's search in the history, in the order of the search in `orders` (`sale/order/read.rs`): the last claim first.
+
+use chrono::{DateTime, TimeDelta, Utc};
+use sqlx::PgPool;
+
+use super::window::{self, Window};
+use crate::kit::id;
+use crate::sale::ids::{CouponId, OrderId, UserId};
+use crate::sale::order::model::{Order, OrderFilter, OrderStatus, RedemptionCode};
+
+/// Largest difference between the time of a claim and the time in its order's id for which an order of the history is
+/// found by a search: one is told by Redis's clock, the other by that of an instance.
+pub const CLOCKS_APART_MAX: TimeDelta = TimeDelta::days(1);
+
+/// Months that a page of this search reads; `None` if the history has none of them.
+pub async fn window(
+    pool: &PgPool,
+    filter: &OrderFilter,
+    behind: Option<Place>,
+) -> sqlx::Result<Option<Window>> {
+    let (_, end) = ids(filter, behind);
+    window::before(pool, (end < i64::MAX).then_some(end)).await
+}
+
+/// Statuses of moved orders.
+const STATUSES: [OrderStatus; 4] =
+    [OrderStatus::Redeemed, OrderStatus::Cancelled, OrderStatus::Expired, OrderStatus::Refunded];
+
+/// A place in a list that has the last claim first: everything listed was claimed before this time, or in the same
+/// microsecond under a smaller id.
+pub type Place = (DateTime<Utc>, i64);
+
+/// Moved orders, the last claim first, from behind this place on; without their redemption codes.
+pub async fn search(
+    pool: &PgPool,
+    filter: &OrderFilter,
+    behind: Option<Place>,
+    limit: u32,
+) -> sqlx::Result<Vec<Order>> {
+    let ids = ids(filter, behind);
+    match (filter.user, filter.coupon) {
+        (Some(user), _) => of_user(pool, (user, filter), behind, ids, limit).await,
+        (None, Some(coupon)) => of_coupon(pool, (coupon, filter), behind, ids, limit).await,
+        (None, None) => of_all(pool, filter, behind, ids, limit).await,
+    }
+}
+
+/// The ids that orders may have of these times: they name the partitions that are read.
+fn ids(filter: &OrderFilter, behind: Option<Place>) -> (i64, i64) {
+    let end = [filter.to, behind.map(|(time, _)| time)].into_iter().flatten().min();
+    let first = filter.from.and_then(|from| from.checked_sub_signed(CLOCKS_APART_MAX));
+    // The second in an id is rounded down.
+    let end = end.and_then(|end| end.checked_add_signed(CLOCKS_APART_MAX + TimeDelta::seconds(1)));
+    (first.map_or(0, id::first_at), end.map_or(i64::MAX, id::first_at))
+}
+
+fn statuses(filter: &OrderFilter) -> Vec<String> {
+    let asked = STATUSES.into_iter().filter(|one| filter.status.is_none_or(|only| only == *one));
+    asked.map(|status| status.as_str().to_owned()).collect()
+}
+
+async fn of_user(
+    pool: &PgPool,
+    (user, filter): (UserId, &OrderFilter),
+    behind: Option<Place>,
+    (first, end): (i64, i64),
+    limit: u32,
+) -> sqlx::Result<Vec<Order>> {
+    sqlx::query_as!(
+        Order,
+        r#"SELECT id AS "order_id: OrderId", coupon_id AS "coupon_id: CouponId",
+                  CASE WHEN user_id > 0 THEN user_id END AS "user_id: UserId", status AS "status: OrderStatus", pay_method,
+                  pay_cents AS "pay_cents!", currency AS "currency!", pay_by,
+                  claimed_at, paid_at, redeemed_at, cancelled_at, expired_at, refunding_at, refunded_at,
+                  NULL::text AS "redemption_code: RedemptionCode"
+           FROM order_history
+           WHERE user_id = $1 AND coupon_id = coalesce($2, coupon_id) AND status = coalesce($3, status)
+             AND claimed_at >= coalesce($4::timestamptz, '-infinity')
+             AND claimed_at < coalesce($5::timestamptz, 'infinity')
+             AND (claimed_at, id) < (coalesce($6::timestamptz, 'infinity'), coalesce($7, 9223372036854775807))
+             AND id >= $8 AND id < $9
+           ORDER BY claimed_at DESC, id DESC LIMIT $10"#,
+        user.get(),
+        filter.coupon.map(CouponId::get),
+        filter.status.map(OrderStatus::as_str),
+        filter.from,
+        filter.to,
+        behind.map(|(time, _)| time),
+        behind.map(|(_, id)| id),
+        first,
+        end,
+        i64::from(limit),
+    )
+    .fetch_all(pool)
+    .await
+}
+
+async fn of_coupon(
+    pool: &PgPool,
+    (coupon, filter): (CouponId, &OrderFilter),
+    behind: Option<Place>,
+    (first, end): (i64, i64),
+    limit: u32,
+) -> sqlx::Result<Vec<Order>> {
+    sqlx::query_as!(
+        Order,
+        r#"SELECT found.id AS "order_id!: OrderId", found.coupon_id AS "coupon_id!: CouponId",
+                  CASE WHEN found.user_id > 0 THEN found.user_id END AS "user_id: UserId",
+                  found.status AS "status!: OrderStatus", found.pay_method, found.pay_cents AS "pay_cents!",
+                  found.currency AS "currency!", found.pay_by, found.claimed_at AS "claimed_at!", found.paid_at,
+                  found.redeemed_at, found.cancelled_at, found.expired_at, found.refunding_at, found.refunded_at,
+                  NULL::text AS "redemption_code: RedemptionCode"
+           FROM UNNEST($1::text[]) AS one (status) CROSS JOIN LATERAL (
+               SELECT * FROM order_history
+               WHERE coupon_id = $9 AND order_history.status = one.status
+                 AND claimed_at >= coalesce($2::timestamptz, '-infinity')
+                 AND claimed_at < coalesce($3::timestamptz, 'infinity')
+                 AND (claimed_at, id) < (coalesce($4::timestamptz, 'infinity'), coalesce($5, 9223372036854775807))
+                 AND id >= $6 AND id < $7
+               ORDER BY claimed_at DESC, id DESC LIMIT $8) AS found
+           ORDER BY found.claimed_at DESC, found.id DESC LIMIT $8"#,
+        &statuses(filter),
+        filter.from,
+        filter.to,
+        behind.map(|(time, _)| time),
+        behind.map(|(_, id)| id),
+        first,
+        end,
+        i64::from(limit),
+        coupon.get(),
+    )
+    .fetch_all(pool)
+    .await
+}
+
+async fn of_all(
+    pool: &PgPool,
+    filter: &OrderFilter,
+    behind: Option<Place>,
+    (first, end): (i64, i64),
+    limit: u32,
+) -> sqlx::Result<Vec<Order>> {
+    sqlx::query_as!(
+        Order,
+        r#"SELECT found.id AS "order_id!: OrderId", found.coupon_id AS "coupon_id!: CouponId",
+                  CASE WHEN found.user_id > 0 THEN found.user_id END AS "user_id: UserId",
+                  found.status AS "status!: OrderStatus", found.pay_method, found.pay_cents AS "pay_cents!",
+                  found.currency AS "currency!", found.pay_by, found.claimed_at AS "claimed_at!", found.paid_at,
+                  found.redeemed_at, found.cancelled_at, found.expired_at, found.refunding_at, found.refunded_at,
+                  NULL::text AS "redemption_code: RedemptionCode"
+           FROM UNNEST($1::text[]) AS one (status) CROSS JOIN LATERAL (
+               SELECT * FROM order_history
+               WHERE order_history.status = one.status
+                 AND claimed_at >= coalesce($2::timestamptz, '-infinity')
+                 AND claimed_at < coalesce($3::timestamptz, 'infinity')
+                 AND (claimed_at, id) < (coalesce($4::timestamptz, 'infinity'), coalesce($5, 9223372036854775807))
+                 AND id >= $6 AND id < $7
+               ORDER BY claimed_at DESC, id DESC LIMIT $8) AS found
+           ORDER BY found.claimed_at DESC, found.id DESC LIMIT $8"#,
+        &statuses(filter),
+        filter.from,
+        filter.to,
+        behind.map(|(time, _)| time),
+        behind.map(|(_, id)| id),
+        first,
+        end,
+        i64::from(limit),
+    )
+    .fetch_all(pool)
+    .await
+}

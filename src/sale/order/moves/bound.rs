@@ -1,0 +1,53 @@
+//! Bound on orders of flash coupons that their buyer cancels, to claim the same coupon again and again.
+//!
+//! The claim of a regular coupon is refused once its user has closed too many (`sale/order/write.rs`). A claim of a flash
+//! coupon is decided in Redis, which knows no closed orders; so here the *cancelling* is refused, and the order keeps its
+//! unit until it is paid or expires. A user holds one live order of a flash coupon, so no two are cancelled at once.
+
+use std::time::Duration;
+
+use super::{Moved, OrderMoves};
+use crate::base::limits;
+use crate::kit::{id, postgres};
+use crate::sale::ids::{OrderId, UserId};
+use crate::sale::order::write::ClosedOrders;
+
+impl OrderMoves {
+    /// The same, and a buyer leaves no more closed orders of one flash coupon than these.
+    pub fn bounded(self, closed: ClosedOrders) -> Self {
+        Self { closed, ..self }
+    }
+
+    /// The refusal if this buyer has closed as many orders of the coupon within an hour as may be; none for an order of a
+    /// regular coupon.
+    pub(super) async fn closed_too_many(
+        &self,
+        user: UserId,
+        order: OrderId,
+    ) -> sqlx::Result<Option<Moved>> {
+        if self.closed.most == 0 {
+            return Ok(None);
+        }
+        let now = postgres::time(&self.pool).await?;
+        let oldest = sqlx::query_scalar!(
+            r#"SELECT closed.id AS "id!"
+               FROM orders AS own CROSS JOIN LATERAL (
+                   SELECT id FROM orders
+                   WHERE user_id = $2 AND id > $3 AND coupon_id = own.coupon_id AND NOT is_live(status)
+                   ORDER BY id DESC OFFSET $4 LIMIT 1) AS closed
+               WHERE own.id = $1 AND own.user_id = $2 AND own.kind = 'flash'"#,
+            order.get(),
+            user.get(),
+            id::first_at(now - limits::CLOSED_ORDERS_TIME),
+            i64::from(self.closed.most) - 1,
+        )
+        .fetch_optional(&self.pool)
+        .await?;
+        Ok(oldest.map(|oldest| {
+            let age = (now - id::time_of(oldest)).to_std().unwrap_or_default();
+            // A second more, because ids tell seconds only.
+            let rest = limits::CLOSED_ORDERS_TIME + Duration::from_secs(1);
+            Moved::TooManyClosed(rest.saturating_sub(age))
+        }))
+    }
+}
