@@ -75,9 +75,9 @@ export function book({ board: it, book: read }, words, does) {
     : read.entries.length === 0 ? html`<p class="none">${words.of('book.none')}</p>`
     : table('book', [
       ['when', (entry) => since(entry.at, it, words), 'when'],
-      ['action', (entry) => html`<b>${words.of(`action.${entry.action}`)}</b>`],
+      ['action', (entry) => html`<b>${words.of(`action.${entry.action}`)}</b>`, 'when'],
       ['subject', (entry) => entry.subject ?? '–', 'mono'],
-      ['values', (entry) => html`<span class="aside" lang="en">${changes(entry).join(' · ')}</span>`],
+      ['values', (entry) => html`<span class="aside" lang="en">${changes(entry).join(' · ')}</span>`, 'values'],
       ['actor', (entry) => html`${entry.actor ?? ''} <span class="aside">${entry.scope}</span>`, 'mono'],
     ], read.entries, words);
   return panel('book', words, html`<button class="other small" type="button" id="do-read_book" @click=${does.readBook}>${words.of('do.read_book')}</button>`, content, 'full');

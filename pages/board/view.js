@@ -69,7 +69,7 @@ function saleHead(state, words, does) {
   return html`
     <section class="sale" aria-label=${words.of('sale')}>
       <h2>${sale.title}</h2>
-      <span class="chip" id="sale-state" data-tone=${is === 'active' && isFresh(state) ? 'live' : 'plain'} data-state=${is}><i aria-hidden="true"></i>${words.of(`state.${is}`)}</span>
+      <span class="chip" id="sale-state" data-tone=${is === 'active' && isFresh(state) && sale.left !== null && !sale.is_pending ? 'live' : 'plain'} data-state=${is}><i aria-hidden="true"></i>${words.of(`state.${is}`)}</span>
       <label class="pick"><span class="unseen">${words.of('sale.pick')}</span>
         <select @change=${(event) => does.pick(event.target.value)}>${it.sales.map((one) => html`
           <option value=${one.coupon_id} ?selected=${one.coupon_id === sale.coupon_id}>${one.coupon_id} · ${one.title}</option>`)}</select></label>

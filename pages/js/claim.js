@@ -56,6 +56,8 @@ export class Claim {
     this.#coupon = coupon;
     this.#changed = changed;
     if (api.hasClaimed(coupon)) this.#look();
+    // While nobody looked, another tab or a clerk may have moved the order on.
+    document.addEventListener('visibilitychange', () => !document.hidden && this.phase === 'held' && this.#lookIn(0));
   }
 
   /** Claims; of several clicks the first one counts. */
@@ -122,7 +124,7 @@ export class Claim {
    * counts it among those to be paid.
    */
   #isComingBack({ code, body }) {
-    if (code === 'too_many_unpaid_orders') return Date.now() - this.#api.freedAt < FREED_MS;
+    if (code === 'too_many_unpaid_orders') return Math.abs(Date.now() - this.#api.freedAt) < FREED_MS;
     return code === 'already_claimed' && body.order_id === this.orderId && OVER.includes(this.status);
   }
 
@@ -175,7 +177,7 @@ export class Claim {
     const reply = await call();
     this.#acts += 1;
     if (reply.ok && reply.body.pay_url) return this.#payAt(reply.body.pay_url);
-    this.#become({ deed: null, deedCode: reply.ok ? null : reply.code, status: reply.body.status ?? this.status });
+    this.#become({ deed: null, deedCode: reply.ok ? null : reply.code, status: (reply.ok && reply.body.status) || this.status });
     // A status that is still to change, or an outcome that is unknown.
     this.#looks = 0;
     if (!reply.ok || this.status === 'refunding') this.#lookIn(reply.ok ? LOOKS_MS[0] : RETRY_MIN_MS);

@@ -7,6 +7,8 @@ const SAMPLES = 30;
 
 export class Clock {
   #offsets = [];
+  /** Before the first message. */
+  #guess = Date.now() - performance.now();
 
   /** Notes that a message with this time of the server has come now. */
   heard(serverMs) {
@@ -14,9 +16,13 @@ export class Clock {
     if (this.#offsets.length > SAMPLES) this.#offsets.shift();
   }
 
-  /** The server's time in ms since 1970; before the first message our own. */
+  /** Notes the date of a reply: until the first message it is nearer to the truth than the clock of this device. */
+  guess(serverMs) {
+    this.#guess = serverMs - performance.now();
+  }
+
+  /** The server's time in ms since 1970. */
   now() {
-    if (this.#offsets.length === 0) return Date.now();
-    return performance.now() + Math.max(...this.#offsets);
+    return performance.now() + (this.#offsets.length === 0 ? this.#guess : Math.max(...this.#offsets));
   }
 }

@@ -29,6 +29,7 @@ export default {
   "follow": "Follow this claim",
   "orders": "My orders",
   "orders.none": "Nothing here yet. What you claim appears here.",
+  "orders.waiting": "Your claim stands here as soon as its order is written.",
   "orders.failed": "Your orders can't be shown at the moment.",
   "unpaid": "To be paid",
   "asking_in": "Asking again in",

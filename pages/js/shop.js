@@ -92,8 +92,9 @@ async function listOrders() {
   paint();
 }
 
-function heard({ event, line, refused }) {
+function heard({ event, line, refused, dateMs }) {
   const { now, ...sale } = event ?? {};
+  if (dateMs) clock.guess(dateMs);
   if (refused) state.missing = 'coupon_not_found';
   if (line) state.line = line;
   if (now !== undefined && now !== null) clock.heard(now);

@@ -1,7 +1,8 @@
 // Live states: server-sent events over fetch, which tells a refusal and leaves the pauses to us.
 //
 // Each event is the whole state, so nothing is replayed after a break. A hidden page has no stream: a browser has six
-// connections to a host. Where there is no room for a further watcher, the state is asked for every 10 to 20 s.
+// connections to a host, also for several visible windows. Where there is no room for a further watcher, the state is asked
+// for every 10 to 20 s.
 
 /** An event comes at least every 5 s. */
 const SILENCE_MS = 12_000;
@@ -9,6 +10,8 @@ const PAUSE_MIN_MS = 500;
 const PAUSE_MAX_MS = 10_000;
 /** A browser may not notice for minutes that the network has gone. */
 const POLL_MS = 10_000;
+/** Streams of all visible pages of a browser together: its other connections are for requests. */
+const STREAMS_MAX = 4;
 
 export class Stream {
   #of;
@@ -20,7 +23,7 @@ export class Stream {
    * The events of one name under a path. `final` are codes of refusals after which there is no further try, `ask` returns
    * the state where there is no room, and `headers` makes the headers of each request. `also` has a function
    * for each event of another name.
-   * `tell` gets `{event, line: 'live'}`, `{line: 'lost'}` and `{refused: code}`, as they come.
+   * `tell` gets `{dateMs}` of each reply, `{event, line: 'live'}`, `{line: 'lost'}` and `{refused: code}`, as they come.
    */
   constructor({ path, event, final, ask = async () => null, headers = () => ({}), also = {} }, tell) {
     this.#of = { path, event, final, ask, headers, also };
@@ -36,7 +39,7 @@ export class Stream {
       while (document.hidden) await new Promise((shown) => document.addEventListener('visibilitychange', shown, { once: true }));
       this.#stop = new AbortController();
       const began = performance.now();
-      const code = await this.#watch();
+      const code = await this.#watchInPlace(0);
       if (this.#of.final.includes(code)) {
         this.#tell({ refused: code });
         return;
@@ -54,6 +57,13 @@ export class Stream {
     }
   }
 
+  /** Watches as the holder of a place of this browser, if one is free. Only pages with TLS, or of this machine, have locks. */
+  async #watchInPlace(place) {
+    if (!navigator.locks) return this.#watch();
+    if (place === STREAMS_MAX) return 'too_many_watchers';
+    return navigator.locks.request(`flash-sale.stream.${place}`, { ifAvailable: true }, (lock) => (lock ? this.#watch() : this.#watchInPlace(place + 1)));
+  }
+
   /** Reads events until the stream ends. Returns the code of a refusal. */
   async #watch() {
     const stop = this.#stop;
@@ -61,6 +71,7 @@ export class Stream {
     try {
       const reply = await fetch(this.#of.path, { signal: stop.signal, cache: 'no-store', headers: this.#of.headers() });
       if (!reply.ok) return (await reply.json()).code;
+      this.#tell({ dateMs: Date.parse(reply.headers.get('date')) });
       const reader = reply.body.pipeThrough(new TextDecoderStream()).getReader();
       let text = '';
       for (;;) {
@@ -86,8 +97,8 @@ export class Stream {
     if (fields.event !== this.#of.event) return;
     const event = JSON.parse(fields.data);
     const now = event?.now ?? null;
-    // After a change of process an event may be older than the last one.
-    if (now !== null && now < this.#last) return;
+    // After a change of process an event may be a little older than the last one; a larger step is one of Redis's clock.
+    if (now !== null && now < this.#last && this.#last - now < SILENCE_MS) return;
     this.#last = now ?? this.#last;
     this.#tell({ line: 'live', event });
   }

@@ -24,7 +24,14 @@ const ICON_OF = {
   paid: 'good', redeemed: 'good', cancelled: 'back', expired: 'back', refunding: 'busy', refunded: 'back',
 };
 
+/** Letters of a title that is set large: a longer one would leave no room for the button. */
+const TITLE_SHORT = 60;
+/** Seconds for which a stream may be away before the page says so: a process that is replaced takes no longer. */
+const LOST_S = 3;
+
 const HELD = ['accepted', 'created', 'already_claimed', 'pending', 'in_review', 'unpaid', 'paid', 'redeemed', 'refunding'];
+/** Statuses of a claim that is no order yet, so it stands in no list. */
+const UNWRITTEN = ['pending', 'in_review'];
 /** Faces without a sale to show. */
 const BARE = ['loading', 'unreachable', 'coupon_not_found', 'no_sale'];
 
@@ -58,7 +65,7 @@ function top({ line, user }, words, does) {
 
 function lost({ heardAt }, words) {
   const age = Math.round((performance.now() - heardAt) / 1000);
-  return html`<aside class="lost">${words.of('lost')} <span class="aside">${words.of('lost.age')} <b>${age}</b> s</span></aside>`;
+  return age < LOST_S ? nothing : html`<aside class="lost">${words.of('lost')} <span class="aside">${words.of('lost.age')} <b>${age}</b> s</span></aside>`;
 }
 
 function bare(face, words) {
@@ -71,7 +78,7 @@ function bare(face, words) {
 function sale(state, face, words, does) {
   const { sale: it, claim } = state;
   return html`
-    <h1 id="title">${it.title}</h1>
+    <h1 id="title" class=${it.title.length > TITLE_SHORT ? 'long' : nothing}>${it.title}</h1>
     ${it.sub_title ? html`<p class="sub">${it.sub_title}</p>` : nothing}
     <p class="price"><b>${words.price(it.pay_cents, it.currency)}</b>
       ${it.value_cents > it.pay_cents ? html`<span><span class="unseen">${words.of('worth')} </span><s>${words.price(it.value_cents, it.currency)}</s></span>` : nothing}</p>
@@ -155,12 +162,13 @@ function buttons({ sale: it, claim }, face, words, does) {
   return html`<p class="buttons"><button id="claim" class="go" type="button" @click=${works ? does.claim : nothing} aria-disabled=${!works}>${label}</button></p>`;
 }
 
-function orders({ orders: mine, ordersFailed, titles, clock }, words) {
+function orders({ orders: mine, ordersFailed, titles, clock, claim }, words) {
+  const isWaiting = claim.phase === 'held' && UNWRITTEN.includes(claim.status);
   return html`
     <section class="orders" aria-labelledby="orders">
       <h2 id="orders">${words.of('orders')}</h2>
       ${ordersFailed ? html`<p class="none">${words.of('orders.failed')}</p>`
-    : !mine || mine.length === 0 ? html`<p class="none">${words.of('orders.none')}</p>`
+    : !mine || mine.length === 0 ? html`<p class="none">${words.of(isWaiting ? 'orders.waiting' : 'orders.none')}</p>`
     : html`<ul>${mine.map((order) => html`
         <li><span class="what"><a href="/sale/${order.coupon_id}">${titles[order.coupon_id] ?? order.coupon_id}</a>
             <span class="aside">${words.date(Date.parse(order.claimed_at), clock.now())}</span></span>

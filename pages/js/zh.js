@@ -29,6 +29,7 @@ export default {
   "follow": "追踪这次抢购",
   "orders": "我的订单",
   "orders.none": "还没有订单。抢到的会显示在这里。",
+  "orders.waiting": "您抢到的名额落单后会显示在这里。",
   "orders.failed": "暂时无法显示您的订单。",
   "unpaid": "待支付",
   "asking_in": "再次询问：",

@@ -89,7 +89,7 @@ struct SaleLine {
     closes_ms: i64,
     /// Revision that Postgres has.
     revision: i64,
-    /// Whether the newest revision has not reached Redis.
+    /// True if Redis is not known to have the newest revision.
     is_pending: bool,
     /// Whether Redis has to hold the sale.
     in_redis: bool,
@@ -238,7 +238,7 @@ fn sales(postgres: &InPostgres, redis: Option<&InRedis>) -> Vec<SaleLine> {
 fn sale(coupon: &Coupon, postgres: &InPostgres, redis: Option<&InRedis>) -> Option<SaleLine> {
     let Coupon { id, row, sale } = coupon;
     let stored = sale.as_ref()?;
-    let in_redis = postgres.loaded.iter().any(|(loaded, _)| loaded == id);
+    let loaded = postgres.loaded.iter().find(|loaded| loaded.coupon == *id);
     let seen = redis.and_then(|redis| redis.sales.get(id));
     let terms = seen.and_then(|seen| seen.terms);
     let mut line = SaleLine {
@@ -250,8 +250,8 @@ fn sale(coupon: &Coupon, postgres: &InPostgres, redis: Option<&InRedis>) -> Opti
         opens_ms: stored.opens_at.timestamp_millis(),
         closes_ms: stored.closes_at.timestamp_millis(),
         revision: row.revision,
-        is_pending: false,
-        in_redis,
+        is_pending: loaded.is_some_and(|loaded| loaded.applied_revision < row.revision),
+        in_redis: loaded.is_some(),
         units: seen.and_then(|seen| units(seen, postgres.in_review.get(id).copied())),
     };
     if let Some(terms) = terms {

@@ -10,7 +10,7 @@ use crate::base::limits;
 use crate::kit::postgres;
 use crate::sale::Failure;
 use crate::sale::coupon::model::Coupon;
-use crate::sale::coupon::stock;
+use crate::sale::coupon::stock::{self, NewestSale};
 use crate::sale::ids::CouponId;
 use crate::sale::order::dead_letter::{self, Letter, LetterFilter};
 use crate::sale::payment::owed::{self, Owed, OwedPayment, PaymentPart};
@@ -25,8 +25,8 @@ pub struct InPostgres {
     pub ping: Duration,
     /// The newest coupons with a sale.
     pub sales: Vec<Coupon>,
-    /// Units sold of the newest sales that are in Redis.
-    pub loaded: Vec<(CouponId, i64)>,
+    /// The newest sales that Redis has to hold.
+    pub loaded: Vec<NewestSale>,
     /// Open dead letters of the sales that have any.
     pub in_review: HashMap<CouponId, usize>,
     /// Number of open dead letters.
@@ -76,7 +76,7 @@ impl InPostgres {
         let loaded = stock::newest_loaded(pool, limits::BOARD_SALES_MAX).await?;
         let mut in_review = HashMap::new();
         if letters_open > 0 {
-            for (coupon, _) in &loaded {
+            for NewestSale { coupon, .. } in &loaded {
                 let open = dead_letter::open_of_coupon(pool, *coupon).await?.len();
                 in_review.insert(*coupon, open);
             }
@@ -103,6 +103,6 @@ impl InPostgres {
 
     /// The sales on the board that Redis has to hold, with their units sold.
     pub fn sales_in_redis(&self) -> Vec<(CouponId, i64)> {
-        self.loaded.clone()
+        self.loaded.iter().map(|sale| (sale.coupon, sale.sold)).collect()
     }
 }

@@ -95,8 +95,12 @@ impl Events {
                 };
                 let name = field("event:").expect("an event has a name");
                 let data = serde_json::from_str(&field("data:").expect("an event has data"));
+                let data: Value = data.expect("the data are JSON");
+                // By its id, a client that had an event of another process drops an older one.
+                let id = field("id:").map(|id| id.parse().expect("a time in ms"));
+                assert_eq!(id, data["now"].as_i64(), "{name}");
                 self.text = rest.to_owned();
-                return Some((name, data.expect("the data are JSON")));
+                return Some((name, data));
             }
             let bytes = self.response.chunk().await.expect("the stream isn't broken off")?;
             self.text.push_str(std::str::from_utf8(&bytes).expect("an event is UTF-8"));

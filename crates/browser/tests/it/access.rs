@@ -172,13 +172,19 @@ async fn an_order_that_is_on_its_way_has_no_fault_that_axe_knows() {
         tab.click("#claim").await;
         check(&tab, device, "pending").await;
         tab.reads("Your order is being written").await;
+        assert!(!tab.text(".orders").await.contains("Nothing here yet"), "the claim is there");
         tab.close_clean().await;
     }
 }
 
-/// Checks a state in both themes.
+/// Checks a state in both themes, once the page is in it.
 pub async fn check(tab: &Tab, device: Device, face: &str) {
     tab.shows(face).await;
+    look(tab, device, face).await;
+}
+
+/// Checks the page as it is, in both themes.
+pub async fn look(tab: &Tab, device: Device, face: &str) {
     tab.assert_fits().await;
     for _ in 0..2 {
         tab.click("header button").await;

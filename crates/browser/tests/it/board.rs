@@ -1,7 +1,7 @@
 //! The board, as an operator uses it: a sale from its creation to its end, and what goes wrong.
 
 use fantoccini::key::Key;
-use private_servers::testing::eventually;
+use private_servers::testing::{RedisProxy, eventually};
 use sample_gateway::{Faults, Sample, Settings};
 use serde_json::json;
 use tokio::net::TcpListener;
@@ -233,6 +233,61 @@ async fn refusing_gateway() -> Sample {
     Sample::start(listener, settings).expect("it has an address")
 }
 
+/// Postgres decides about a change, and Redis hears of it once it is back.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_while_redis_is_away_is_decided_and_in_force_once_redis_is_back() {
+    let servers = Servers::start().await;
+    let proxy = RedisProxy::before(servers.redis_url(), "*").await;
+    let shop = Shop::open(&servers.arguments_behind(proxy.url())).await;
+    let coupon = shop.sale(5, -1).await;
+    let shopper = shop.visit(Device::Phone, &format!("/sale/{coupon}")).await;
+    shopper.shows("open").await;
+    for (device, verb, is, face) in [
+        (Device::Desk, "pause", "paused", "sale_paused"),
+        (Device::Phone, "resume", "active", "open"),
+    ] {
+        let tab = shop.operator(device).await;
+        sentence(&tab, "well").await;
+        pick(&tab, &coupon).await;
+        proxy.cut().await;
+        sentence(&tab, "redis_away").await;
+        tab.click(&format!("#do-{verb}")).await;
+        tab.click("#dialog-do").await;
+        eventually("the decision", async || {
+            tab.text("#notice").await == "Decided. Redis will be told."
+        })
+        .await;
+        assert_eq!(tab.said().await, "Decided. Redis will be told.");
+        assert_eq!(praise(&tab, "#notice, #sentence, .sale").await, "", "it is not in force yet");
+        assert_eq!(shop.coupon(&coupon).await["state"], is, "Postgres has decided");
+        eventually("the mark", async || !tab.text("#pending").await.is_empty()).await;
+        check(&tab, "a change that Redis has not heard of").await;
+        tab.picture(&format!("board-decided-{verb}")).await;
+
+        proxy.heal();
+        eventually("Redis is told", async || tab.text("#pending").await.is_empty()).await;
+        state(&tab, is).await;
+        sentence(&tab, "well").await;
+        // The shopper is told the state that Redis has.
+        shopper.shows(face).await;
+        tab.close_clean().await;
+    }
+    shopper.close_clean().await;
+}
+
+/// Picks a sale of several.
+async fn pick(tab: &Tab, coupon: &str) {
+    tab.eval(&format!(
+        "const select = document.querySelector('.pick select');
+        select.value = '{coupon}';
+        select.dispatchEvent(new Event('change'));
+        return ''"
+    ))
+    .await;
+    let picked = "return document.querySelector('.pick select').value";
+    assert_eq!(tab.eval(picked).await, coupon);
+}
+
 /// Redis loses all that it has while a sale goes on.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_recovery_is_on_the_board_and_its_sale_goes_on() {
@@ -417,7 +472,7 @@ async fn state(tab: &Tab, is: &str) {
 /// Good words within these parts of the page.
 async fn praise(tab: &Tab, parts: &str) -> String {
     tab.eval(&format!(
-        "return [...document.querySelectorAll('{parts}')].flatMap((part) => [...part.querySelectorAll('[data-tone=good]')]).map((it) => it.textContent.trim()).join('; ')"
+        "return [...document.querySelectorAll('{parts}')].flatMap((part) => [...part.querySelectorAll('[data-tone=good], [data-tone=live]')]).map((it) => it.textContent.trim()).join('; ')"
     ))
     .await
 }

@@ -20,8 +20,17 @@ mod access;
 // Claims that wait for others.
 mod waits;
 
+// Refusals, and a service that doesn't answer.
+mod refusals;
+
+// Pages of other sites, words of strangers, many windows, clocks that are set, processes that are replaced.
+mod attacks;
+
 // The pictures of the documents.
 mod pictures;
+
+// A proxy between the browser and the demo.
+mod proxy;
 
 // A demo, and tabs that look at it.
 mod support;

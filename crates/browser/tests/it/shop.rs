@@ -249,6 +249,28 @@ async fn a_repeat_is_told_its_order_and_a_date_of_another_year_names_it() {
     tab.close_clean().await;
 }
 
+/// A crowd that has lost must not ask on and on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shopper_who_loses_costs_one_request() {
+    let shop = Shop::open(&[]).await;
+    let coupon = shop.sale(1, -1).await;
+    let tab = shop.visit(Device::Phone, &format!("/sale/{coupon}")).await;
+    tab.shows("open").await;
+    // Without a stream the page doesn't know yet that the last unit goes.
+    tab.eval(HIDE).await;
+    let winner = shop.other_claims(&coupon).await;
+    tab.click("#claim").await;
+    tab.shows("sold_out").await;
+    tab.eval("window.show(); return ''").await;
+    shop.other_gives_up(&winner).await;
+    tab.shows("open").await;
+    assert_eq!(tab.eval(ASKED).await, format!("/v1/coupons/{coupon}/claims"));
+    tab.close().await;
+}
+
+/// Paths of the claims, and of the questions about them, that this page has sent.
+const ASKED: &str = "return performance.getEntriesByType('resource').map((it) => new URL(it.name).pathname).filter((path) => path.includes('/claims')).join(' ')";
+
 /// A hidden page has no stream: a browser has six connections to a host.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_hidden_page_watches_nothing_and_a_late_message_opens_no_sale_early() {

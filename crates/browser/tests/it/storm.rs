@@ -1,10 +1,10 @@
 //! The page of storms: a crowd from the button to the verdict.
 
 use fantoccini::key::Key;
-use private_servers::testing::eventually;
+use private_servers::testing::{RedisProxy, eventually};
 use serde_json::json;
 
-use crate::support::{Device, Shop, Tab};
+use crate::support::{Device, Servers, Shop, Tab};
 
 /// Two thousand shoppers for two hundred units.
 const CROWD: &str =
@@ -116,7 +116,76 @@ async fn check_states(device: Device) {
     tab.picture(&format!("storm-done-{device:?}-dark")).await;
     shop.kill();
     check(&tab, device, "Connection lost. The numbers").await;
+    tab.click(".fields .go").await;
+    check(&tab, device, "The service doesn't answer.").await;
     tab.close().await;
+}
+
+/// Redis sells three units more than there are, so three promised orders can't become rows.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_broken_promise_is_called_broken() {
+    let servers = Servers::start().await;
+    let shop = Shop::open(&servers.arguments()).await;
+    let tabs = onlookers(&shop).await;
+    shop.storm([60, 5, 20]).await;
+    eventually("the last unit", async || tabs[0].1.text(".tiles dd").await == "0").await;
+    let stock = format!("fs:{{0}}:coupon:{}", shop.newest_coupon().await);
+    servers.redis(&["HINCRBY", &stock, "stock", "3"]);
+    for (device, tab) in tabs {
+        check(&tab, device, "A promise was broken").await;
+        let tone = "return document.querySelector('.verdict').dataset.tone";
+        assert_eq!(tab.eval(tone).await, "bad");
+        let sums = tab.text(".sums").await;
+        let says = |words| sums.contains(words);
+        assert!(says("rows in Postgres = 5 ") && says("lost 3"), "{sums}");
+        tab.picture(&format!("storm-broken-{device:?}")).await;
+        tab.close_clean().await;
+    }
+}
+
+/// Without a worker the storm waits for its orders, until Redis goes away.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_storm_without_its_stores_has_no_verdict() {
+    let servers = Servers::start().await;
+    let proxy = RedisProxy::before(servers.redis_url(), "*").await;
+    let urls = servers.arguments_behind(proxy.url());
+    let shop = Shop::open(&[&urls[..], &["--roles", "api"]].concat()).await;
+    let tabs = onlookers(&shop).await;
+    shop.storm([20, 10, 0]).await;
+    let stage = "return document.querySelector('[data-stage]')?.dataset.stage ?? ''";
+    eventually("all are answered", async || tabs[0].1.eval(stage).await == "settling").await;
+    proxy.cut().await;
+    for (device, tab) in tabs {
+        check(&tab, device, "No verdict: a store doesn't answer").await;
+        assert!(!tab.text(".verdict").await.contains("kept"));
+        tab.picture(&format!("storm-no-verdict-{device:?}")).await;
+        tab.close_clean().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_storm_whose_orders_are_closed_meanwhile_can_not_be_compared() {
+    let shop = Shop::open(&["--payment-window-s", "3"]).await;
+    let tabs = onlookers(&shop).await;
+    shop.storm([40, 40, 15]).await;
+    for (device, tab) in tabs {
+        check(&tab, device, "No verdict: orders were closed meanwhile").await;
+        tab.close_clean().await;
+    }
+}
+
+/// A tab of each size that watches storms.
+async fn onlookers(shop: &Shop) -> Vec<(Device, Tab)> {
+    let mut tabs = Vec::new();
+    for device in [Device::Phone, Device::Desk] {
+        let tab = shop.visit(device, "/storm").await;
+        tab.reads("Administrators only").await;
+        tab.fill("[name=token]", shop.admin()).await;
+        tab.press(Key::Enter).await;
+        tab.reads("No storm yet").await;
+        tabs.push((device, tab));
+    }
+    tabs
 }
 
 /// Checks a state in both themes.

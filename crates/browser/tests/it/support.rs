@@ -14,27 +14,21 @@ use flash_sale_browser::{ARGUMENTS, Driver, browser};
 use hyper_util::client::legacy::connect::HttpConnector;
 use private_servers::testing::{DataFolder, Process, eventually};
 use serde_json::{Value, json};
+use tokio::task::JoinSet;
 use url::{ParseError, Url};
 
 /// The accessibility checker, vendored.
 const AXE: &str = include_str!("../../vendor/axe.min.js");
 
-/// Arguments of the demo for a machine however busy, and no bounds that a fast one would meet.
-const PATIENT: [&str; 14] = [
-    "--redis-timeout-ms",
-    "10000",
-    "--database-timeout-ms",
-    "10000",
-    "--claim-wait-ms",
-    "9000",
-    "--user-claims-per-second",
-    "0",
-    "--user-requests-per-second",
-    "0",
-    "--anonymous-requests-per-second",
-    "0",
-    "--refused-tokens-per-second",
-    "0",
+/// Settings for a machine however busy, and no bounds that a fast one would meet. A test may give others.
+const PATIENT: [[&str; 2]; 7] = [
+    ["--redis-timeout-ms", "10000"],
+    ["--database-timeout-ms", "10000"],
+    ["--claim-wait-ms", "9000"],
+    ["--user-claims-per-second", "0"],
+    ["--user-requests-per-second", "0"],
+    ["--anonymous-requests-per-second", "0"],
+    ["--refused-tokens-per-second", "0"],
 ];
 
 /// A secret that the gateway knows, too.
@@ -55,7 +49,7 @@ pub enum Device {
 impl Device {
     fn size(self) -> (u32, u32) {
         match self {
-            Self::Phone => (390, 844),
+            Self::Phone => (360, 780),
             Self::Desk => (1_280, 900),
             Self::Poster => (1_280, 1_188),
         }
@@ -76,14 +70,8 @@ impl Shop {
     /// Opens with these arguments of `flash-sale demo`.
     pub async fn open(arguments: &[&str]) -> Self {
         let folder = DataFolder::new();
-        let mut command = Command::new(binary());
-        for (name, _) in std::env::vars_os() {
-            if name.to_string_lossy().starts_with("FLASH_SALE_") && name != "FLASH_SALE_CI_RUN" {
-                command.env_remove(name);
-            }
-        }
-        command.args(["demo", "--listen", "127.0.0.1:0", "--data-dir", folder.text()]);
-        command.args(PATIENT).args(arguments).stdin(Stdio::null());
+        let mut command = patient("demo", arguments);
+        command.args(["--listen", "127.0.0.1:0", "--data-dir", folder.text()]);
         let mut demo = Process::spawn(command);
         eventually("the demo prints its lines", async || {
             assert!(demo.is_running(), "the demo has ended: {}", demo.said_so_far());
@@ -125,6 +113,16 @@ impl Shop {
         String::from_utf8(done.stdout).expect("a token is text").trim().to_owned()
     }
 
+    /// The demo's URL, without a path.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The demo's address, as host and port.
+    pub fn address(&self) -> &str {
+        self.url.strip_prefix("http://").expect("a URL")
+    }
+
     /// A gateway that has this secret tells the service something.
     pub async fn gateway_says(&self, secret: &str, notice: &Value) -> Value {
         let body = notice.to_string();
@@ -144,7 +142,12 @@ impl Shop {
     pub async fn sale(&self, total: i64, opens_in_s: i64) -> String {
         let sale = json!({"total": total, "opens_at": in_seconds(opens_in_s), "closes_at": in_seconds(opens_in_s + 86_400)});
         let coupon = json!({"kind": "flash", "title": "Dinner for two", "sub_title": "At half the price, while they last", "rules": "Book a table ahead.", "pay_cents": 2_500, "value_cents": 5_000, "sale": sale});
-        let created = self.as_admin("POST", "/v1/coupons", &coupon).await;
+        self.coupon_of(&coupon).await
+    }
+
+    /// A coupon with these values. Returns its id.
+    pub async fn coupon_of(&self, values: &Value) -> String {
+        let created = self.as_admin("POST", "/v1/coupons", values).await;
         created["id"].as_str().expect("an id").to_owned()
     }
 
@@ -177,7 +180,7 @@ impl Shop {
 
     /// Leads a tab to another path.
     pub async fn go(&self, tab: &Tab, path: &str) {
-        tab.client.goto(&format!("{}{path}", self.url)).await.expect("the page loads");
+        tab.open(&format!("{}{path}", self.url)).await;
     }
 
     /// Starts a storm of so many shoppers, for so many units, who arrive over so many seconds.
@@ -185,6 +188,17 @@ impl Shop {
         let plan =
             json!({"shoppers": shoppers, "stock": stock, "over_s": over_s, "twice_percent": 10});
         self.as_admin("POST", "/demo/storms", &plan).await;
+    }
+
+    /// The shopper with this token claims a coupon again and again, for as long as the returned task lives.
+    pub fn keeps_claiming(&self, token: String, coupon: &str) -> JoinSet<()> {
+        let (http, url) = (self.http.clone(), format!("{}/v1/coupons/{coupon}/claims", self.url));
+        let mut claiming = JoinSet::new();
+        claiming.spawn(async move {
+            // What is answered doesn't matter.
+            while http.post(&url).bearer_auth(&token).send().await.is_ok() {}
+        });
+        claiming
     }
 
     /// Another shopper claims a unit, and asks again as long as the outcome is unknown. Returns their token and the order.
@@ -242,6 +256,13 @@ impl Shop {
 
     /// A new browser, with nothing in its storage, at this path.
     pub async fn visit(&self, device: Device, path: &str) -> Tab {
+        let tab = self.browse(device).await;
+        self.go(&tab, path).await;
+        tab
+    }
+
+    /// A new browser, with nothing in its storage.
+    pub async fn browse(&self, device: Device) -> Tab {
         let (width, height) = device.size();
         let mut arguments: Vec<String> = ARGUMENTS.iter().map(ToString::to_string).collect();
         arguments.push("--lang=en".into());
@@ -265,7 +286,6 @@ impl Shop {
         let mut builder = ClientBuilder::new(HttpConnector::new());
         builder.capabilities(capabilities);
         let client = builder.connect(self.driver.url()).await.expect("the browser starts");
-        client.goto(&format!("{}{path}", self.url)).await.expect("the page loads");
         Tab { client, device }
     }
 
@@ -288,6 +308,12 @@ impl Shop {
         tab.fill("[name=token]", token).await;
         tab.press(Key::Enter).await;
         tab
+    }
+
+    /// Id of the newest coupon.
+    pub async fn newest_coupon(&self) -> String {
+        let list = self.call("GET", "/v1/coupons?limit=1", "", &Value::Null).await;
+        list["coupons"][0]["id"].as_str().expect("an id").to_owned()
     }
 
     /// A coupon, as all users see it.
@@ -340,22 +366,31 @@ impl Servers {
         let line = keeper.printed("redis_url").await;
         let at = serde_json::from_str(&line).expect("the keeper writes JSON");
         let servers = Self { _keeper: keeper, at, _folder: folder };
-        let [.., database_url, _, _] = servers.arguments();
-        let migrate = ["migrate", "--database-url", database_url];
+        let migrate = ["migrate", "--database-url", servers.database_url()];
         let done = Command::new(binary()).args(migrate).output().expect("it runs");
         assert!(done.status.success(), "{done:?}");
         servers
     }
 
-    fn redis_url(&self) -> &str {
+    /// Where Redis is.
+    pub fn redis_url(&self) -> &str {
         self.at["redis_url"].as_str().expect("a text")
+    }
+
+    /// Where Postgres is.
+    pub fn database_url(&self) -> &str {
+        self.at["database_url"].as_str().expect("a text")
     }
 
     /// Arguments of processes that share these.
     pub fn arguments(&self) -> [&str; 6] {
-        let database_url = self.at["database_url"].as_str().expect("a text");
-        let [redis, database] = [self.redis_url(), database_url];
-        ["--redis-url", redis, "--database-url", database, "--token-secret", SECRET]
+        self.arguments_behind(self.redis_url())
+    }
+
+    /// Arguments of processes that share these, and reach Redis at this URL.
+    pub fn arguments_behind<'a>(&'a self, redis_url: &'a str) -> [&'a str; 6] {
+        let database_url = self.database_url();
+        ["--redis-url", redis_url, "--database-url", database_url, "--token-secret", SECRET]
     }
 
     /// Runs a command in Redis.
@@ -382,13 +417,56 @@ pub fn worker(shop: &Shop, urls: &[&str]) -> Process {
     Process::spawn(command)
 }
 
-/// A browser with one tab.
+/// A service beside the demo that is none: it gives no tokens away. Returns its URL, too.
+pub async fn storefront(urls: &[&str], listen: &str) -> (Process, String) {
+    let mut command = patient("serve", urls);
+    command.args(["--listen", listen, "--roles", "api", "--pages", "shop,board"]);
+    let process = Process::spawn(command);
+    let line = process.logged("the API listens on ").await;
+    let (_, url) = line.split_once("listens on ").expect("the text that was waited for");
+    (process, url.trim().to_owned())
+}
+
+/// A token of a user, signed with this secret.
+pub fn token_by(secret: &str, user: &str) -> String {
+    let arguments = ["token", "--user", user, "--token-secret", secret];
+    let done = Command::new(binary()).args(arguments).output().expect("it runs");
+    assert!(done.status.success(), "{done:?}");
+    String::from_utf8(done.stdout).expect("a token is text").trim().to_owned()
+}
+
+/// A browser with one tab, or several windows.
 pub struct Tab {
     client: Client,
     device: Device,
 }
 
 impl Tab {
+    /// Leads to this URL.
+    pub async fn open(&self, url: &str) {
+        self.client.goto(url).await.expect("the page loads");
+    }
+
+    /// Opens another window of the browser at this URL, and looks at it from now on.
+    pub async fn open_window(&self, url: &str) {
+        let window = self.client.new_window(false).await.expect("a window");
+        self.client.switch_to_window(window.handle).await.expect("it is there");
+        self.open(url).await;
+    }
+
+    /// Runs a script before those of each page that is loaded from now on.
+    pub async fn before_each_page(&self, script: &str) {
+        let body =
+            json!({"cmd": "Page.addScriptToEvaluateOnNewDocument", "params": {"source": script}});
+        self.client.issue_cmd(DevTools(body)).await.expect("the driver knows the command");
+    }
+
+    /// The browser's messages since they were last asked for.
+    pub async fn log(&self) -> Vec<Value> {
+        let log = self.client.issue_cmd(BrowserLog).await.expect("the driver has a log");
+        log.as_array().expect("a list").clone()
+    }
+
     /// The face that the page has.
     pub async fn face(&self) -> String {
         self.eval("return document.querySelector('#sale')?.dataset.face ?? ''").await
@@ -488,19 +566,13 @@ impl Tab {
         self.client.screenshot().await.expect("a picture")
     }
 
-    /// Checks that no part of the page lies beside the screen, and none of a dialog beside it.
+    /// Checks that no part of the page lies beside the screen, and none of a card or a dialog beside that.
     pub async fn assert_fits(&self) {
         // The width of the window hides it: on a phone the browser makes the window as wide as the page.
         let width = self.eval("return String(document.documentElement.scrollWidth)").await;
         let width: u32 = width.parse().expect("a number");
         assert!(width <= self.device.size().0, "{:?}: the page is {width} wide", self.device);
-        let beside = "return String([...document.querySelectorAll('dialog[open]')].some((it) => it.scrollWidth > it.clientWidth))";
-        assert_eq!(
-            self.eval(beside).await,
-            "false",
-            "{:?}: a part lies beside the dialog",
-            self.device
-        );
+        assert_eq!(self.eval(BESIDE).await, "", "{:?}: parts lie beside their places", self.device);
     }
 
     /// Checks the page as it is by axe-core.
@@ -516,16 +588,15 @@ impl Tab {
 
     /// Checks that the browser had nothing to complain of, a breach of the policy among others, and closes it.
     pub async fn close_clean(self) {
-        let log = self.client.issue_cmd(BrowserLog).await.expect("the driver has a log");
         let mut complaints = String::new();
-        let entries = log.as_array().expect("a list").iter();
+        let log = self.log().await;
         // An answer of the service that asks for patience is no fault of the page, and a slow machine has some; nor is a
         // change that another administrator has overtaken.
         let is_fault = |entry: &&Value| {
             let message = entry["message"].to_string();
             ["503", "409"].iter().all(|it| !message.contains(&format!("with a status of {it}")))
         };
-        for entry in entries.filter(is_fault) {
+        for entry in log.iter().filter(is_fault) {
             writeln!(complaints, "{} {}", entry["level"], entry["message"]).expect("a text");
         }
         assert!(complaints.is_empty(), "{complaints}");
@@ -550,6 +621,41 @@ impl WebDriverCompatibleCommand for BrowserLog {
     fn method_and_body(&self, _: &Url) -> (http::Method, Option<String>) {
         (http::Method::POST, Some(json!({"type": "browser"}).to_string()))
     }
+}
+
+/// A command for the browser itself.
+#[derive(Debug)]
+struct DevTools(Value);
+
+impl WebDriverCompatibleCommand for DevTools {
+    fn endpoint(&self, base: &Url, session: Option<&str>) -> Result<Url, ParseError> {
+        base.join(&format!("session/{}/goog/cdp/execute", session.unwrap_or_default()))
+    }
+
+    fn method_and_body(&self, _: &Url) -> (http::Method, Option<String>) {
+        (http::Method::POST, Some(self.0.to_string()))
+    }
+}
+
+/// Elements whose text or box lies beside the card, the panel or the dialog that they stand in. Those cut off what lies
+/// beside them, so the width of the page doesn't tell.
+const BESIDE: &str = "
+    const parts = [...document.querySelectorAll('main *')].filter((it) => it instanceof HTMLElement && it.clientWidth > 1 && !it.matches('select, option, input, textarea, .tear, thead, thead *'));
+    const place = (it) => it.parentElement.closest('.card, .panel, dialog, main').getBoundingClientRect();
+    const isBeside = (it) => it.scrollWidth > it.clientWidth + 1 || it.getBoundingClientRect().right > place(it).right + 1;
+    return parts.filter((it) => !it.querySelector('.tear') && isBeside(it)).map((it) => `${it.tagName}.${it.className} ${it.innerText}`).join('; ')";
+
+/// A command of the service with these arguments, and those for a machine however busy.
+fn patient(name: &str, arguments: &[&str]) -> Command {
+    let mut command = Command::new(binary());
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("FLASH_SALE_") && name != "FLASH_SALE_CI_RUN" {
+            command.env_remove(name);
+        }
+    }
+    command.arg(name).args(arguments).stdin(Stdio::null());
+    command.args(PATIENT.iter().filter(|[flag, _]| !arguments.contains(flag)).flatten());
+    command
 }
 
 fn in_seconds(seconds: i64) -> String {

@@ -89,6 +89,31 @@ async fn check_states(device: Device) {
     stranger.close().await;
 }
 
+/// Without a worker the row is still to come; without notes of a claim there is nothing to follow.
+#[tokio::test(flavor = "multi_thread")]
+async fn steps_that_are_not_known_have_no_fault_that_axe_knows() {
+    let shop = Shop::open(&["--roles", "api"]).await;
+    for device in [Device::Phone, Device::Desk] {
+        let coupon = shop.sale(2, -1).await;
+        let tab = shop.visit(device, &format!("/sale/{coupon}")).await;
+        tab.shows("open").await;
+        tab.click("#claim").await;
+        tab.shows("pending").await;
+        tab.reads("Follow this claim").await;
+        tab.click(".number a").await;
+        check(&tab, device, "Why it can't get lost").await;
+        assert_eq!(tab.text("[data-step=row] .took").await, "– still to come");
+        assert_eq!(tab.text(".badge[data-tone=good]").await, "", "there is no row yet");
+        tab.picture(&format!("trace-pending-{device:?}")).await;
+        let sign_in =
+            format!("sessionStorage.setItem('flash-sale.admin', '{}'); return ''", shop.admin());
+        tab.eval(&sign_in).await;
+        shop.go(&tab, "/claim/1024").await;
+        check(&tab, device, "The steps of this claim are not known here").await;
+        tab.close().await;
+    }
+}
+
 /// A tab that has claimed, and shows the link to its claim.
 async fn claimed(shop: &Shop, device: Device) -> Tab {
     let coupon = shop.sale(2, -1).await;

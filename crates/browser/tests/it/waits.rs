@@ -25,6 +25,7 @@ async fn a_claim_in_review_becomes_an_order_once_there_is_a_unit_for_it() {
         let tab = claiming(&shop, device, &coupon).await;
         check(&tab, device, "in_review").await;
         tab.reads("Your unit stays reserved").await;
+        tab.reads("Your claim stands here as soon as its order is written").await;
         tab.picture(&format!("in-review-{device:?}")).await;
 
         let board = shop.operator(device).await;

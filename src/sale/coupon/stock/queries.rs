@@ -73,16 +73,27 @@ pub async fn lock_units_left(tx: &mut PgConnection, coupon: CouponId) -> sqlx::R
     .await
 }
 
-/// The newest coupons that Redis has to hold, each with its units sold.
-pub async fn newest_loaded(pool: &PgPool, limit: u32) -> sqlx::Result<Vec<(CouponId, i64)>> {
-    let rows = sqlx::query!(
-        r#"SELECT coupon_id AS "coupon_id: CouponId", sold FROM flash_sales
+/// A sale that Redis has to hold, as Postgres knows it.
+#[derive(Clone, Debug)]
+pub struct NewestSale {
+    /// The coupon.
+    pub coupon: CouponId,
+    /// Units sold.
+    pub sold: i64,
+    /// Revision that Redis is known to have.
+    pub applied_revision: i64,
+}
+
+/// The newest sales that Redis has to hold.
+pub async fn newest_loaded(pool: &PgPool, limit: u32) -> sqlx::Result<Vec<NewestSale>> {
+    sqlx::query_as!(
+        NewestSale,
+        r#"SELECT coupon_id AS "coupon: CouponId", sold, applied_revision FROM flash_sales
            WHERE loaded_at IS NOT NULL AND archived_at IS NULL ORDER BY coupon_id DESC LIMIT $1"#,
         i64::from(limit),
     )
     .fetch_all(pool)
-    .await?;
-    Ok(rows.into_iter().map(|row| (row.coupon_id, row.sold)).collect())
+    .await
 }
 
 /// All coupons that Redis has to hold: loaded and not archived.

@@ -154,6 +154,14 @@ async fn the_page_is_small() {
         println!("{pages:?}: {bytes} bytes in {} files", files.len());
         assert!(bytes <= bytes_max, "{pages:?}: {bytes} bytes");
     }
+    // A page names all that it needs, so a browser asks for everything at once (and the bench weighs everything).
+    for page in PAGES {
+        let plain = get(&app, page, &[]).await;
+        let named = links(page, &String::from_utf8(plain.bytes).expect("it is text"));
+        let needed = pages_and_files(&app, &[page]).await;
+        let named: BTreeSet<&str> = named.iter().map(String::as_str).chain([page]).collect();
+        assert_eq!(named, needed.keys().map(String::as_str).collect(), "{page}");
+    }
     let files = pages_and_files(&app, &PAGES).await;
     let names = files.keys().filter_map(|path| path.strip_prefix("/assets/")?.split_once('/'));
     let served: BTreeSet<String> = names.map(|(_, name)| name.to_owned()).collect();

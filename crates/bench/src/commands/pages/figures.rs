@@ -17,6 +17,8 @@ const SHOP_BYTES_MAX: u64 = 25 * 1024;
 const ALL_BYTES_MAX: u64 = 70 * 1024;
 /// Share of a core, and memory, of a service with 10,000 watchers.
 const SHARE_MAX: f64 = 0.2;
+/// Events a second that each watcher has at least of a sale that changes each second.
+const EVENTS_MIN: f64 = 0.9;
 const MEMORY_BYTES_MAX: u64 = 350_000_000;
 /// Claims with watchers / claims without.
 const RATIO_MIN: f64 = 0.97;
@@ -103,7 +105,7 @@ impl Budgets {
                 percent(alone),
                 thousands(events_per_second)
             ),
-            share <= SHARE_MAX,
+            share <= SHARE_MAX && events_per_second >= EVENTS_MIN * f64::from(self.watchers),
         );
         row(
             format!("memory of the service with {watchers} watchers"),

@@ -122,10 +122,7 @@ async fn watch(
     let events_per_second = (watchers.events() - events) as f64 / began.elapsed().as_secs_f64();
     bench.progress.passed(seconds);
     let memory = memory(target)?;
-    let open = watchers.open_streams();
-    if open < arguments.watchers as usize {
-        bail!("the service has ended {} streams", arguments.watchers as usize - open);
-    }
+    all_open(arguments, &mut watchers)?;
     target.enter(coupon, seller).await?;
     Ok(Watched { share, alone, memory, memory_before, events_per_second })
 }
@@ -159,11 +156,14 @@ async fn slice(
 ) -> anyhow::Result<f64> {
     let coupon = target.open_sale(i64::try_from(WATCHED_UNITS)?).await?;
     let seller = target.sell_slowly(coupon, WATCHED_UNITS, &bench.shutdown).await?;
-    let watchers = match watched {
+    let mut watchers = match watched {
         true => Some(open(arguments, bench, &target.address, coupon).await?),
         false => None,
     };
     let slice = bench.slice(target, Scenario::Win, Pace::Closed).await?;
+    if let Some(watchers) = &mut watchers {
+        all_open(arguments, watchers)?;
+    }
     drop(watchers);
     target.enter(coupon, seller).await?;
     Ok(slice.good_per_second)
@@ -180,11 +180,21 @@ async fn stop(
     let further: Vec<&str> = further.iter().map(String::as_str).collect();
     let door = target.start_door(binary, &further, &bench.shutdown).await?;
     let coupon = target.open_sale(1).await?;
-    let watchers = open(arguments, bench, &door, coupon).await?;
+    let mut watchers = open(arguments, bench, &door, coupon).await?;
+    all_open(arguments, &mut watchers)?;
     bench.progress.say("stopping a process with all streams open");
     let took = target.stop_door().await?;
     watchers.ended().await;
     Ok(took)
+}
+
+/// A stream that has ended costs nothing any more, so no figure counts without it.
+fn all_open(arguments: &PagesArguments, watchers: &mut Watchers) -> anyhow::Result<()> {
+    let (open, all) = (watchers.open_streams(), arguments.watchers as usize);
+    if open < all {
+        bail!("the service has ended {} streams", all - open);
+    }
+    Ok(())
 }
 
 async fn open(
