@@ -12,7 +12,7 @@ use sqlx::PgPool;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use super::Day;
+use super::day::Day;
 use crate::base::clock::Clock;
 use crate::base::limits;
 use crate::kit::id;
