@@ -88,7 +88,7 @@ pub const GROUPS: &[Group] = &[
                 status: 409,
                 title: "Sale not started",
                 meaning: "The window of the sale has not opened yet, by the clock of Redis.",
-                remedy: "Claim a regular coupon again, or cancel the order of a flash coupon, after the seconds that Retry-After names. Until then such an order can be paid, or expires.",
+                remedy: "Claim again after the seconds that Retry-After names.",
                 detail: "the sale hasn't started; come back after Retry-After seconds",
             },
             Kind {
@@ -168,7 +168,7 @@ pub const GROUPS: &[Group] = &[
                 status: 503,
                 title: "Too many claims at once",
                 meaning: "More claims wait than the service can take in. This one was not carried out.",
-                remedy: "Claim a regular coupon again, or cancel the order of a flash coupon, after the seconds that Retry-After names. Until then such an order can be paid, or expires.",
+                remedy: "Claim again after the seconds that Retry-After names.",
                 detail: "there are more claims than can be taken in, and this one was not carried out; come back after Retry-After seconds",
             },
             Kind {

@@ -1,6 +1,6 @@
 //! This service: how fast it shows a hot coupon over HTTP, beside its route that does nothing.
 //!
-//! It answers from a process of its own, so that its CPU time can be told from that of the clients.
+//! The service answers from a process of its own, so that its CPU time can be told from that of the clients.
 
 use std::process::Stdio;
 use std::time::Duration;

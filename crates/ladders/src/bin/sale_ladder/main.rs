@@ -24,8 +24,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
-use futures_util::future::join_all;
+use futures_util::future::try_join_all;
 use ladders::essay::Essay;
+use ladders::servers::Servers;
 use private_servers::Sync;
 
 use crate::report::{facts_table, figures_table, plot};
@@ -99,7 +100,7 @@ async fn main() -> anyhow::Result<()> {
 
 async fn climb(arguments: &Climb) -> anyhow::Result<()> {
     let rungs = chosen(&arguments.only)?;
-    let facts = facts_of(&rungs).await?;
+    let facts = on_servers(Sync::Off, async |servers| facts_of(servers, &rungs).await).await?;
     if let Some(path) = &arguments.check {
         Essay::open(path)?.check("facts", &facts_table(&facts))?;
         println!("{} says the same", path.display());
@@ -114,8 +115,9 @@ async fn climb(arguments: &Climb) -> anyhow::Result<()> {
         return Ok(());
     }
     let crowd = if arguments.full { FULL } else { SMALL };
-    let (figures, bytes) = on_stage(Sync::Durable, async |stage| {
-        let figures = figures_of(stage, &rungs, crowd).await?;
+    let (figures, bytes) = on_servers(Sync::Durable, async |servers| {
+        let stage = &Stage::durable(servers).await?;
+        let figures = figures_of(stage, &rungs, crowd, servers).await?;
         let service = RUNGS.iter().find(|rung| rung.key == "library");
         let bytes = match service.filter(|_| arguments.write.is_some() && !arguments.full) {
             Some(service) => Some(waiting::bytes(stage, service, WAITING).await?),
@@ -186,31 +188,25 @@ fn chosen(only: &[String]) -> anyhow::Result<Vec<Rung>> {
 }
 
 /// The servers are stopped however the work ends.
-async fn on_stage<T>(
+async fn on_servers<T>(
     sync: Sync,
-    work: impl AsyncFnOnce(&Stage) -> anyhow::Result<T>,
+    work: impl AsyncFnOnce(&Servers) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
-    let stage = Stage::set(sync).await?;
-    let done = work(&stage).await;
-    stage.strike().await?;
+    let servers = Servers::start(sync).await?;
+    let done = work(&servers).await;
+    servers.strike().await?;
     done
 }
 
 /// Facts of all rungs. Each stage takes the next rung that no other has taken: while one waits, others work.
-async fn facts_of(rungs: &[Rung]) -> anyhow::Result<Vec<(Rung, Facts)>> {
+async fn facts_of(servers: &Servers, rungs: &[Rung]) -> anyhow::Result<Vec<(Rung, Facts)>> {
     let next = AtomicUsize::new(0);
-    let stages = (0..STAGES.min(rungs.len())).map(|_| {
-        on_stage(Sync::Off, async |stage| {
-            let climbed = facts_on(stage, rungs, &next).await;
-            if climbed.is_err() {
-                next.store(rungs.len(), Ordering::Relaxed);
-            }
-            climbed
-        })
+    let stages = (0..STAGES.min(rungs.len())).map(async |number| {
+        let stage = Stage::beside_others(servers, number).await?;
+        facts_on(&stage, rungs, &next).await
     });
-    // Each stage is struck before the first error is told.
-    let climbed: anyhow::Result<Vec<_>> = join_all(stages).await.into_iter().collect();
-    let mut all: Vec<(usize, Facts)> = climbed?.into_iter().flatten().collect();
+    let climbed = try_join_all(stages).await?;
+    let mut all: Vec<(usize, Facts)> = climbed.into_iter().flatten().collect();
     all.sort_by_key(|(place, _)| *place);
     Ok(all.into_iter().map(|(place, facts)| (rungs[place], facts)).collect())
 }
@@ -234,10 +230,11 @@ async fn figures_of(
     stage: &Stage,
     rungs: &[Rung],
     crowd: Crowd,
+    servers: &Servers,
 ) -> anyhow::Result<Vec<(Rung, Figures)>> {
     let mut all = Vec::new();
     for rung in rungs {
-        let figures = stage.figures(rung, crowd).await.with_context(|| rung.title)?;
+        let figures = stage.figures(rung, crowd, servers).await.with_context(|| rung.title)?;
         let Figures { answers, .. } = &figures;
         println!(
             "{:>3}. {}: {:.0} requests/s, p99 {:.1} ms",

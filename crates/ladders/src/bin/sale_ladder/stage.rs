@@ -7,7 +7,6 @@ use chrono::{DateTime, Utc};
 use flash_sale::base::clock::Clock;
 use ladders::cpu;
 use ladders::servers::{Servers, connect};
-use private_servers::Sync;
 use private_servers::testing::RedisServer;
 use redis::FromRedisValue;
 use redis::aio::MultiplexedConnection;
@@ -73,35 +72,56 @@ struct Outcome {
 
 /// The stores.
 pub struct Stage {
-    servers: Servers,
+    redis_url: String,
+    database_url: String,
     pool: PgPool,
     redis: MultiplexedConnection,
     /// `appendfsync` of this Redis.
     usual_sync: &'static str,
+    /// A Redis of the stage's own, where the pair's belongs to another stage.
+    _own: Option<RedisServer>,
     /// Follows this Redis while a rung asks for a replica; started for the first that does.
     replica: OnceCell<RedisServer>,
 }
 
 impl Stage {
-    pub async fn set(sync: Sync) -> anyhow::Result<Self> {
-        let servers = Servers::start(sync).await?;
-        let pool = PgPool::connect(&own_url(&servers)).await?;
-        let client = redis::Client::open(servers.redis_url())?;
-        let redis = connect(&client).await?;
-        let usual_sync = if sync == Sync::Durable { "always" } else { "no" };
-        let stage = Self { servers, pool, redis, usual_sync, replica: OnceCell::new() };
-        // A replica is sent the data at once, and not after 5 s in which others might come.
-        stage.ask::<()>(&["CONFIG", "SET", "repl-diskless-sync-delay", "0"]).await?;
-        if sync == Sync::Off {
-            // An idle Redis notices at its next tick that a consumer has waited long enough.
-            stage.ask::<()>(&["CONFIG", "SET", "hz", "100"]).await?;
-        }
+    /// On this pair of servers, which sync to disk.
+    pub async fn durable(servers: &Servers) -> anyhow::Result<Self> {
+        let (redis_url, database_url) = (servers.redis_url(), servers.database_url());
+        Self::on(redis_url.to_owned(), database_url.to_owned(), "always", None).await
+    }
+
+    /// One of several on this Postgres, which don't disturb each other: a database and a Redis of its own. None of them
+    /// waits for the disk.
+    pub async fn beside_others(servers: &Servers, number: usize) -> anyhow::Result<Self> {
+        let (name, url) = (format!("stage_{number}"), servers.database_url());
+        let create = format!("CREATE DATABASE {name}");
+        let mut connection = PgConnection::connect(url).await?;
+        sqlx::raw_sql(sqlx::AssertSqlSafe(create)).execute(&mut connection).await?;
+        connection.close().await?;
+        let (place, parameters) = url.split_once('?').context("a URL with parameters")?;
+        let (server, _database) = place.rsplit_once('/').context("a URL with a database")?;
+        let own = RedisServer::start(&["--appendonly", "yes", "--appendfsync", "no"]);
+        let stage =
+            Self::on(own.url(), format!("{server}/{name}?{parameters}"), "no", Some(own)).await?;
+        // An idle Redis notices at its next tick that a consumer has waited long enough.
+        stage.ask::<()>(&["CONFIG", "SET", "hz", "100"]).await?;
         Ok(stage)
     }
 
-    pub async fn strike(self) -> anyhow::Result<()> {
-        self.pool.close().await;
-        self.servers.strike().await
+    async fn on(
+        redis_url: String,
+        database_url: String,
+        usual_sync: &'static str,
+        own: Option<RedisServer>,
+    ) -> anyhow::Result<Self> {
+        let pool = PgPool::connect(&own_url(&database_url)).await?;
+        let redis = connect(&redis::Client::open(redis_url.as_str())?).await?;
+        let replica = OnceCell::new();
+        let stage = Self { redis_url, database_url, pool, redis, usual_sync, _own: own, replica };
+        // A replica is sent the data at once, and not after 5 s in which others might come.
+        stage.ask::<()>(&["CONFIG", "SET", "repl-diskless-sync-delay", "0"]).await?;
+        Ok(stage)
     }
 
     /// The flaw of a rung, provoked: a crowd that comes in step, and a SIGKILL.
@@ -169,11 +189,16 @@ impl Stage {
     }
 
     /// The rung as it runs: a crowd as fast as it can.
-    pub async fn figures(&self, rung: &Rung, crowd: Crowd) -> anyhow::Result<Figures> {
+    pub async fn figures(
+        &self,
+        rung: &Rung,
+        crowd: Crowd,
+        servers: &Servers,
+    ) -> anyhow::Result<Figures> {
         self.make_ready(rung, crowd.units, 0).await?;
         let mut actors = self.actors(rung, crowd, false).await?;
         let programs: Vec<u32> = actors.iter().map(Actor::pid).collect();
-        let ids = self.servers.process_ids();
+        let ids = servers.process_ids();
         let used = || {
             [
                 cpu::microseconds(&programs),
@@ -268,8 +293,8 @@ impl Stage {
     pub fn task(&self, rung: &Rung, crowd: Crowd) -> Task {
         Task {
             rung: rung.key.to_owned(),
-            redis_url: self.servers.redis_url().to_owned(),
-            database_url: self.servers.database_url().to_owned(),
+            redis_url: self.redis_url.clone(),
+            database_url: self.database_url.clone(),
             units: crowd.units,
             first_user: 1,
             users: crowd.users,
@@ -297,7 +322,7 @@ impl Stage {
     /// Locks the table of orders, as a long migration does, until the connection is closed.
     pub async fn hold_orders(&self, rung: &Rung) -> anyhow::Result<PgConnection> {
         let table = if rung.till == Till::Service { "orders" } else { "ladder.orders" };
-        let mut connection = PgConnection::connect(&own_url(&self.servers)).await?;
+        let mut connection = PgConnection::connect(&own_url(&self.database_url)).await?;
         let lock = format!("BEGIN; LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE");
         sqlx::raw_sql(sqlx::AssertSqlSafe(lock)).execute(&mut connection).await?;
         Ok(connection)
@@ -307,7 +332,7 @@ impl Stage {
     /// begun, would be carried out after all.
     async fn end_sessions_of_the_dead(&self) -> anyhow::Result<()> {
         let ended = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
-             WHERE backend_type = 'client backend' AND application_name <> $1";
+             WHERE datname = current_database() AND backend_type = 'client backend' AND application_name <> $1";
         let all_ended = async {
             while sqlx::query_scalar::<_, i64>(ended).bind(STAGE).fetch_one(&self.pool).await? > 0 {
                 sleep(Duration::from_millis(5)).await;
@@ -366,8 +391,8 @@ impl Stage {
 }
 
 /// The address of Postgres for the stage's own connections.
-fn own_url(servers: &Servers) -> String {
-    format!("{}&application_name={STAGE}", servers.database_url())
+fn own_url(database_url: &str) -> String {
+    format!("{database_url}&application_name={STAGE}")
 }
 
 fn gone(outcome: &Outcome, units: i64) -> i64 {
