@@ -18,6 +18,9 @@ target_dir := $(or $(CARGO_TARGET_DIR),target)
 # Written by a bench without arguments of its own.
 bench_writes := --goals docs/performance.md --budget docs/budget.svg
 
+# Runs a program of crates/ladders that measures, in a profile of its own (Cargo.toml). CI looks at facts alone, in a debug build.
+figures := cargo run --quiet --locked --profile figures --package flash-sale-ladders --bin
+
 .DEFAULT_GOAL := help
 .PHONY: help run release test grown browser pictures budgets faults explore model upgrade planted mutants load contract alerts observe fuzz problems bench instructions locks ladder ids cache delay course check sqlx
 
@@ -85,17 +88,17 @@ budgets: ## Measure the budgets of the pages, watched by 10,000, and write them 
 locks: ## Measure the locks beside rslock and, where Java is, Redisson, and those of batches (about three minutes and two builds).
 	@scripts/setup && cargo run --release --locked --manifest-path crates/redisson-locks/benches/compare/Cargo.toml && exec cargo run --release --locked --package redisson-locks --example batch_cost
 
-ladder: ## Sell by every design of the tutorials, break each and measure it (docs/ladder.md; two minutes).
-	@scripts/setup && exec cargo run --quiet --locked --package flash-sale-ladders --bin sale_ladder -- $(ARGS)
+ladder: ## Sell by every design of the tutorials, break each and measure it (docs/ladder.md; a minute, and a build of minutes).
+	@scripts/setup && exec $(figures) sale_ladder -- $(ARGS)
 
-ids: ## Number orders in every way of the tutorials, and break each (docs/ids.md; half a minute).
-	@scripts/setup && exec cargo run --quiet --locked --package flash-sale-ladders --bin id_ladder -- $(ARGS)
+ids: ## Number orders in every way of the tutorials, and break each (docs/ids.md; half a minute, and that build).
+	@scripts/setup && exec $(figures) id_ladder -- $(ARGS)
 
-cache: ## Keep coupons in every cache of the tutorials, and break each (docs/cache.md).
-	@scripts/setup && exec cargo run --quiet --locked --package flash-sale-ladders --bin cache_ladder -- $(ARGS)
+cache: ## Keep coupons in every cache of the tutorials, and break each (docs/cache.md; half a minute, and that build).
+	@scripts/setup && exec $(figures) cache_ladder -- $(ARGS)
 
-delay: ## Let orders expire, late, killed and measured, and write the figures into docs/delay.md (half a minute and a long build).
-	@scripts/setup && exec cargo run --release --quiet --locked --package flash-sale-ladders --bin delay_figures -- $(or $(strip $(ARGS)),--write docs/delay.md)
+delay: ## Let orders expire, late, killed and measured, and write the figures into docs/delay.md (half a minute, and that build).
+	@scripts/setup && exec $(figures) delay_figures -- $(or $(strip $(ARGS)),--write docs/delay.md)
 
 course: ## Carry out the exercises of docs/course.md: plant each bug, and see what the page says.
 	@scripts/setup && exec scripts/course $(ARGS)

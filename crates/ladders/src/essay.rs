@@ -107,8 +107,7 @@ pub fn figure(number: f64) -> String {
 /// Date, machine, build and commit of a run, in a sentence.
 pub fn provenance() -> String {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let build =
-        if cfg!(debug_assertions) { "a build without optimisation" } else { "an optimised build" };
+    let build = build();
     let commit = std::process::Command::new("git").args(["rev-parse", "--short", "HEAD"]).output();
     let commit = commit.ok().filter(|output| output.status.success());
     let commit = commit.map_or_else(
@@ -121,6 +120,19 @@ pub fn provenance() -> String {
     format!(
         "One run of {date}: {build} of commit {commit},\n{cores} cores for the crowd, the program and both stores, load average {load} at the end."
     )
+}
+
+/// The build of this program, in words. Cargo puts a program into a folder that has the name of its profile.
+fn build() -> &'static str {
+    let program = std::env::current_exe().ok();
+    let folder = program.as_deref().and_then(Path::parent).and_then(Path::file_name);
+    if cfg!(debug_assertions) {
+        "a build without optimisation"
+    } else if folder.is_some_and(|folder| folder == "figures") {
+        "an optimised build without link-time optimisation"
+    } else {
+        "an optimised build"
+    }
 }
 
 #[cfg(test)]

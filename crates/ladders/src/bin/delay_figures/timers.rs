@@ -15,7 +15,7 @@ use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep, timeout};
 
 /// Time in which an order has to be paid.
-pub const WINDOW_S: &str = "10";
+pub const WINDOW_S: &str = "6";
 /// Time over which the claims are spread, so that the orders are not all due at one moment.
 const CLAIMING: Duration = Duration::from_secs(2);
 /// Longer than any wait takes.
