@@ -116,6 +116,7 @@ pub async fn storing(pool: &PgPool, rows: i64) -> anyhow::Result<String> {
         "order of the ids",
         "rows/s",
         "index, MB",
+        "pages of the index",
         "bytes of the index per row",
         "write-ahead log, bytes per row",
     ];
@@ -147,14 +148,20 @@ async fn store(pool: &PgPool, shape: Shape, rows: i64) -> anyhow::Result<Vec<Str
     }
     let seconds = began.elapsed().as_secs_f64();
     let after: i64 = sqlx::query_scalar(log).fetch_one(pool).await?;
-    let size = "SELECT pg_relation_size('ladder.stored_key')";
-    let size: i64 = sqlx::query_scalar(size).fetch_one(pool).await?;
+    let size = "SELECT size, size / current_setting('block_size')::bigint
+         FROM pg_relation_size('ladder.stored_key') AS size";
+    let (size, pages): (i64, i64) = sqlx::query_as(size).fetch_one(pool).await?;
     let of_rows = |number: i64| number as f64 / stored as f64;
     let name = match stored < rows {
         true => format!("{} (not finished)", shape.name()),
         false => shape.name().to_owned(),
     };
-    let numbers =
-        [stored as f64 / seconds, size as f64 / 1e6, of_rows(size), of_rows(after - before)];
+    let numbers = [
+        stored as f64 / seconds,
+        size as f64 / 1e6,
+        pages as f64,
+        of_rows(size),
+        of_rows(after - before),
+    ];
     Ok([name].into_iter().chain(numbers.map(figure)).collect())
 }

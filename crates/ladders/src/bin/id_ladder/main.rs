@@ -65,7 +65,8 @@ async fn climb(arguments: &Arguments, servers: &Servers) -> anyhow::Result<()> {
     }
     let (making, plot) = figures::making(&stores, &facts).await?;
     let pool = PgPool::connect(servers.database_url()).await?;
-    let storing = figures::storing(&pool, if arguments.full { ROWS_FULL } else { ROWS }).await?;
+    let rows = if arguments.full { ROWS_FULL } else { ROWS };
+    let storing = figures::storing(&pool, rows).await?;
     println!("\n{making}\n{storing}");
     let place = match &arguments.write {
         Some(path) => path.with_file_name(PLOT),
@@ -79,7 +80,7 @@ async fn climb(arguments: &Arguments, servers: &Servers) -> anyhow::Result<()> {
         essay.put("facts", &facts)?;
         let shown = format!("![Ids a second of each kind]({PLOT})\n\n");
         essay.put("making", &(shown + &making))?;
-        essay.put("storing", &storing)?;
+        essay.put(if arguments.full { "full storing" } else { "storing" }, &storing)?;
         essay.save()?;
     }
     Ok(())
