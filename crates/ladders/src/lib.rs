@@ -7,6 +7,9 @@
 /// This service, in the process of a ladder.
 pub mod service;
 
+/// A client of the service.
+pub mod client;
+
 /// A Redis and a Postgres that are thrown away.
 pub mod servers;
 

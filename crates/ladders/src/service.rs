@@ -9,6 +9,9 @@ use flash_sale::app::{self, App};
 use flash_sale::base::clock::Clock;
 use flash_sale::base::config::Config;
 use flash_sale::base::shutdown::Shutdown;
+use flash_sale::http::state::HttpState;
+use flash_sale::http::{self, server};
+use flash_sale::kit::jwt::Tokens;
 use flash_sale::kit::postgres;
 use flash_sale::kit::redis::Redis;
 use flash_sale::sale::audit::Actor;
@@ -20,11 +23,20 @@ use flash_sale::sale::ids::CouponId;
 use flash_sale::sale::keys::Keys;
 use flash_sale::sale::{Stores, schema};
 use flash_sale::worker;
+use secrecy::SecretString;
 use tokio::time::sleep;
 
 /// A ladder is about outcomes, also on a machine so busy that a store needs seconds.
 const PATIENT: [&str; 6] =
     ["--redis-timeout-ms", "10000", "--claim-wait-ms", "9000", "--database-timeout-ms", "10000"];
+
+/// Signs the tokens of a crowd.
+const SECRET: &str = "a secret that is only good for the ladder";
+
+/// Signer of tokens that [`Service::listen`] takes.
+pub fn tokens() -> Tokens {
+    Tokens::new(&SecretString::from(SECRET))
+}
 
 /// The service in this process.
 pub struct Service {
@@ -65,6 +77,23 @@ impl Service {
         let service = Self { app, config };
         service.until_open().await?;
         Ok(service)
+    }
+
+    /// Answers HTTP on a free port of this machine for as long as the process lives. Returns host and port.
+    ///
+    /// # Errors
+    ///
+    /// When no port is free.
+    pub fn listen(&self) -> anyhow::Result<String> {
+        let listener = server::bind(([127, 0, 0, 1], 0).into())?;
+        let address = listener.local_addr()?.to_string();
+        let (app, config) = (&self.app, &self.config);
+        let state = HttpState::new(app.clone(), config, tokens());
+        let shutdown = app.shutdown.clone();
+        let served =
+            server::run(listener, http::api(&state, true), config.into(), shutdown.clone());
+        shutdown.spawn(served);
+        Ok(address)
     }
 
     /// Creates a coupon with so many units, on sale for an hour.

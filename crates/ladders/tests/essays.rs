@@ -113,6 +113,20 @@ fn each_cache_is_quoted() {
     assert!(missing.is_empty(), "docs/cache.md quotes nothing of {missing:?}");
 }
 
+#[test]
+fn each_test_that_the_caches_name_is_there() {
+    let essay = read(&root().join("docs/cache.md"));
+    let named: Vec<&str> =
+        essay.split('`').filter(|word| word.contains("::a_") || word.contains("::t")).collect();
+    assert!(named.len() >= 8, "{named:?}");
+    for test in named {
+        let (file, name) = test.rsplit_once("::").expect("a module and a name");
+        let path = format!("tests/it/{}.rs", file.replace("::", "/"));
+        let declared = format!("async fn {name}() {{");
+        assert!(read(&root().join(&path)).contains(&declared), "{path} has no test {name}");
+    }
+}
+
 /// The rows of the exercises, in both languages: name, change, command, result.
 fn exercises(course: &str) -> Vec<Vec<String>> {
     let text = read(&root().join(course));

@@ -14,6 +14,3 @@ mod by_hand;
 
 // A database with the orders of a year.
 mod grown;
-
-// Reads of a hot coupon, measured by hand.
-mod reads;

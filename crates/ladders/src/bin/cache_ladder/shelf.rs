@@ -1,7 +1,8 @@
 //! The stores of a rung: coupons in Postgres, their copies in Redis, and a counter of queries.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 use ladders::servers::{Servers, connect};
 use redis::aio::MultiplexedConnection;
@@ -11,12 +12,26 @@ use sqlx::postgres::PgPoolOptions;
 use tokio::sync::Barrier;
 use tokio::time::Instant;
 
-/// Coupons that there are: 1 to this.
-pub const COUPONS: i64 = 1_000;
-/// Readers that come at the same moment.
-pub const CROWD: usize = 100;
+/// Size of a climb.
+#[derive(Clone, Copy, Debug)]
+pub struct Size {
+    /// Coupons that there are: 1 to this.
+    pub coupons: i64,
+    /// Readers of a crowd, which come at the same moment.
+    pub readers: usize,
+    /// Crowds, one after the other, each of a coupon of its own.
+    pub crowds: i64,
+    /// Ids that are made up.
+    pub made_up: i64,
+    /// Copies that are made together.
+    pub copies: i64,
+    /// Coupons that are changed while they are read.
+    pub changes: i64,
+    /// Time after which a rung is cut. None where the facts are looked for, which no machine may change.
+    pub until: Option<Duration>,
+}
 
-/// Outcome of a rung, which no machine changes.
+/// Outcome of a rung, which no machine changes unless the rung is cut.
 #[derive(Debug)]
 pub struct Facts {
     /// Reads.
@@ -35,10 +50,13 @@ pub struct Figures {
     pub mean_ms: f64,
     pub p50_ms: f64,
     pub p99_ms: f64,
+    /// The time was up before the last read.
+    pub cut: bool,
 }
 
 /// The stores.
 pub struct Shelf {
+    pub size: Size,
     redis: MultiplexedConnection,
     pool: PgPool,
     queries: AtomicU64,
@@ -46,24 +64,38 @@ pub struct Shelf {
     reads: Mutex<Vec<f64>>,
     old: AtomicU64,
     barrier: Barrier,
+    deadline: Option<Instant>,
+    cut: AtomicBool,
 }
 
 impl Shelf {
     /// Empty Redis, and new coupons in Postgres.
-    pub async fn set(servers: &Servers) -> anyhow::Result<Arc<Self>> {
+    pub async fn set(servers: &Servers, size: Size) -> anyhow::Result<Self> {
         let redis = connect(&Client::open(servers.redis_url())?).await?;
         let pool = PgPoolOptions::new().max_connections(8).connect(servers.database_url()).await?;
         let tables = format!(
             "DROP TABLE IF EXISTS shelf;
              CREATE TABLE shelf (id bigint PRIMARY KEY, title text NOT NULL);
-             INSERT INTO shelf SELECT id, 'old' FROM generate_series(1, {COUPONS}) AS id"
+             INSERT INTO shelf SELECT id, 'old' FROM generate_series(1, {}) AS id",
+            size.coupons
         );
         sqlx::raw_sql(sqlx::AssertSqlSafe(tables)).execute(&pool).await?;
-        let (queries, reads, old) = Default::default();
-        let barrier = Barrier::new(CROWD);
-        let shelf = Self { redis, pool, queries, reads, old, barrier };
+        let (queries, reads, old, cut) = Default::default();
+        let barrier = Barrier::new(size.readers);
+        let deadline = size.until.map(|until| Instant::now() + until);
+        let shelf = Self { size, redis, pool, queries, reads, old, barrier, deadline, cut };
         shelf.ask::<()>(&["FLUSHALL"]).await?;
-        Ok(Arc::new(shelf))
+        Ok(shelf)
+    }
+
+    /// These steps, until the time is up.
+    pub fn in_time<T>(&self, steps: impl IntoIterator<Item = T>) -> impl Iterator<Item = T> {
+        let is_over = || self.deadline.is_some_and(|deadline| Instant::now() > deadline);
+        steps.into_iter().take_while(move |_| {
+            let cut = is_over();
+            self.cut.fetch_or(cut, Ordering::Relaxed);
+            !cut
+        })
     }
 
     /// The title in Postgres, for a query.
@@ -88,6 +120,15 @@ impl Shelf {
     /// Keeps a copy for so many milliseconds.
     pub async fn keep(&self, id: i64, title: &str, ms: i64) -> anyhow::Result<()> {
         self.ask(&["SET", &id.to_string(), title, "PX", &ms.to_string()]).await
+    }
+
+    /// Keeps copies of the title `old`, each for so many milliseconds, in one round trip.
+    pub async fn keep_all(&self, copies: impl Iterator<Item = (i64, i64)>) -> anyhow::Result<()> {
+        let mut all = redis::pipe();
+        for (id, ms) in copies {
+            all.cmd("SET").arg(id).arg("old").arg("PX").arg(ms).ignore();
+        }
+        Ok(all.query_async(&mut self.redis.clone()).await?)
     }
 
     /// Deletes the copy.
@@ -119,13 +160,16 @@ impl Shelf {
         Ok(())
     }
 
-    /// A crowd reads at the same moment.
-    pub async fn crowd<F>(self: &Arc<Self>, read: impl Fn(Arc<Self>) -> F) -> anyhow::Result<()>
-    where
-        F: Future<Output = anyhow::Result<()>>,
-    {
-        let readers = (0..CROWD).map(|_| read(self.clone()));
-        futures_util::future::try_join_all(readers).await.map(drop)
+    /// Crowds, one after the other. All readers of a crowd read one coupon at the same moment.
+    pub async fn crowds(
+        &self,
+        read: impl AsyncFn(&Self, i64) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        for id in self.in_time(1..=self.size.crowds) {
+            let readers = (0..self.size.readers).map(|_| read(self, id));
+            futures_util::future::try_join_all(readers).await?;
+        }
+        Ok(())
     }
 
     /// The outcome.
@@ -136,7 +180,8 @@ impl Shelf {
         times.sort_by(f64::total_cmp);
         let at = |percent| times[times.len() * percent / 100];
         let mean_ms = times.iter().sum::<f64>() / times.len() as f64;
-        let figures = Figures { mean_ms, p50_ms: at(50), p99_ms: at(99) };
+        let cut = self.cut.load(Ordering::Relaxed);
+        let figures = Figures { mean_ms, p50_ms: at(50), p99_ms: at(99), cut };
         let reads = times.len() as u64;
         let facts = Facts { reads, queries: count(&self.queries), old: count(&self.old), keys };
         Ok((facts, figures))

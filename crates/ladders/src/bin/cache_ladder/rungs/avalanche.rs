@@ -1,6 +1,5 @@
 //! Rung 8: many copies that were made together expire together, or, with jitter, one after the other.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::sleep;
@@ -10,17 +9,16 @@ use crate::shelf::Shelf;
 
 /// Time for which a copy is kept at least.
 const KEPT_MS: i64 = 500;
-/// Copies.
-const COPIES: i64 = 200;
-
 /// Copies with up to so many seconds of jitter; they are read once when those without it have expired.
-pub async fn play(shelf: &Arc<Shelf>, jitter_s: i64) -> anyhow::Result<()> {
-    for id in 1..=COPIES {
-        let jitter_ms = jitter_s * 1_000 * (id - 1) / COPIES;
-        shelf.keep(id, "old", KEPT_MS + jitter_ms).await?;
-    }
+pub async fn play(shelf: &Shelf, jitter_s: i64) -> anyhow::Result<()> {
+    let copies = shelf.size.copies;
+    let kept = |id| {
+        let jitter_ms = jitter_s * 1_000 * (id - 1) / copies;
+        (id, KEPT_MS + jitter_ms)
+    };
+    shelf.keep_all((1..=copies).map(kept)).await?;
     sleep(Duration::from_millis(KEPT_MS.unsigned_abs() + 50)).await;
-    for id in 1..=COPIES {
+    for id in shelf.in_time(1..=copies) {
         shelf.shown(Some("old"), aside::read(shelf, id)).await?;
     }
     Ok(())

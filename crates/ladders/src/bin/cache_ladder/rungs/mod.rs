@@ -11,8 +11,6 @@ mod null_values;
 mod order;
 mod two_levels;
 
-use std::sync::Arc;
-
 use crate::shelf::{Facts, Figures, Shelf};
 
 /// A rung.
@@ -51,22 +49,33 @@ pub const RUNGS: [Rung; 14] = [
 ];
 
 /// Plays a rung.
-pub async fn climb(rung: &Rung, shelf: Arc<Shelf>) -> anyhow::Result<(Facts, Figures)> {
+pub async fn climb(rung: &Rung, shelf: &Shelf) -> anyhow::Result<(Facts, Figures)> {
     match rung.key {
-        "none" => none::play(&shelf).await?,
-        "aside" => aside::play(&shelf).await?,
-        "null" => null_values::play(&shelf).await?,
-        "bloom" => bloom::play(&shelf).await?,
-        "hot" => hot_key::play(&shelf).await?,
-        "mutex" => mutex::play(&shelf).await?,
-        "logical" => logical::play(&shelf).await?,
-        "avalanche" => avalanche::play(&shelf, 0).await?,
-        "jitter" => avalanche::play(&shelf, 1_000).await?,
-        "delete-first" => order::delete_first(&shelf).await?,
-        "write-first" => order::write_first(&shelf).await?,
-        "versions" => order::versions(&shelf).await?,
-        "two-levels" => two_levels::play(&shelf, false).await?,
-        _ => two_levels::play(&shelf, true).await?,
+        "none" => none::play(shelf).await?,
+        "aside" => aside::play(shelf).await?,
+        "null" => null_values::play(shelf).await?,
+        "bloom" => bloom::play(shelf).await?,
+        "hot" => hot_key::play(shelf).await?,
+        "mutex" => mutex::play(shelf).await?,
+        "logical" => logical::play(shelf).await?,
+        "avalanche" => avalanche::play(shelf, 0).await?,
+        "jitter" => avalanche::play(shelf, 1_000).await?,
+        schedule => {
+            for id in shelf.in_time(1..=shelf.size.changes) {
+                change(schedule, shelf, id).await?;
+            }
+        }
     }
     shelf.outcome().await
+}
+
+/// A coupon is changed while it is read.
+async fn change(schedule: &str, shelf: &Shelf, id: i64) -> anyhow::Result<()> {
+    match schedule {
+        "delete-first" => order::delete_first(shelf, id).await,
+        "write-first" => order::write_first(shelf, id).await,
+        "versions" => order::versions(shelf, id).await,
+        "two-levels" => two_levels::play(shelf, id, false).await,
+        _ => two_levels::play(shelf, id, true).await,
+    }
 }

@@ -1,8 +1,6 @@
 //! Rung 3: an id without a coupon is kept, too, as an empty text.
 
-use std::sync::Arc;
-
-use crate::shelf::{COUPONS, Shelf};
+use crate::shelf::Shelf;
 
 async fn read(shelf: &Shelf, id: i64) -> anyhow::Result<Option<String>> {
     if let Some(title) = shelf.copy(id).await? {
@@ -14,10 +12,11 @@ async fn read(shelf: &Shelf, id: i64) -> anyhow::Result<Option<String>> {
 }
 
 /// Each made-up id is asked for twice. Then one of them becomes a coupon.
-pub async fn play(shelf: &Arc<Shelf>) -> anyhow::Result<()> {
-    for made_up in (1..=1_000).chain(1..=1_000) {
-        shelf.shown(None, read(shelf, COUPONS + made_up)).await?;
+pub async fn play(shelf: &Shelf) -> anyhow::Result<()> {
+    let (first, last) = (shelf.size.coupons + 1, shelf.size.coupons + shelf.size.made_up);
+    for made_up in shelf.in_time((first..=last).chain(first..=last)) {
+        shelf.shown(None, read(shelf, made_up)).await?;
     }
-    shelf.write(COUPONS + 1, "new").await?;
-    shelf.shown(Some("new"), read(shelf, COUPONS + 1)).await
+    shelf.write(first, "new").await?;
+    shelf.shown(Some("new"), read(shelf, first)).await
 }

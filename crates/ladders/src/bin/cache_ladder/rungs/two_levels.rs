@@ -1,10 +1,8 @@
 //! Rung 10: two processes keep copies of the copy in their own memory.
 
-use std::collections::HashMap;
-use std::sync::Arc;
-
 use crate::rungs::aside;
 use crate::shelf::Shelf;
+use std::collections::HashMap;
 
 /// Memory of a process.
 #[derive(Default)]
@@ -22,19 +20,19 @@ impl Process {
 }
 
 /// One process changes a title that both have in memory; the other is told of it, or not.
-pub async fn play(shelf: &Arc<Shelf>, is_told: bool) -> anyhow::Result<()> {
+pub async fn play(shelf: &Shelf, id: i64, is_told: bool) -> anyhow::Result<()> {
     let (mut writer, mut other) = (Process::default(), Process::default());
     for process in [&mut writer, &mut other] {
-        shelf.shown(Some("old"), process.read(shelf, 1)).await?;
+        shelf.shown(Some("old"), process.read(shelf, id)).await?;
     }
-    shelf.write(1, "new").await?;
-    shelf.delete(1).await?;
-    writer.0.remove(&1);
+    shelf.write(id, "new").await?;
+    shelf.delete(id).await?;
+    writer.0.remove(&id);
     if is_told {
-        other.0.remove(&1);
+        other.0.remove(&id);
     }
     for process in [&mut writer, &mut other] {
-        shelf.shown(Some("new"), process.read(shelf, 1)).await?;
+        shelf.shown(Some("new"), process.read(shelf, id)).await?;
     }
     Ok(())
 }

@@ -1,28 +1,21 @@
 //! Rung 19b: this service through HTTP, with a token for each request. Clients and service share the process.
 
-use std::pin::Pin;
 use std::sync::Arc;
 
 use anyhow::bail;
 use chrono::TimeDelta;
 use flash_sale::base::clock::Clock;
-use flash_sale::http::state::HttpState;
-use flash_sale::http::{self, server};
 use flash_sale::kit::jwt::{Grants, Tokens};
-use http_body_util::{BodyExt, Empty};
+use http_body_util::Empty;
 use hyper::body::Bytes;
-use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::{Request, StatusCode, header};
-use hyper_util::rt::TokioIo;
-use secrecy::SecretString;
-use tokio::net::TcpStream;
+use ladders::client::Connection;
+use ladders::service::tokens;
 use tokio::sync::Mutex;
 
 use super::Service;
 use crate::design::Design;
 use crate::scene::Scene;
-
-const SECRET: &str = "a secret that is only good for the ladder";
 
 pub struct Http {
     service: Service,
@@ -32,24 +25,11 @@ pub struct Http {
     idle: Mutex<Vec<Connection>>,
 }
 
-/// An open connection, driven by the request that uses it.
-struct Connection {
-    send: SendRequest<Empty<Bytes>>,
-    driver: Pin<Box<dyn Future<Output = hyper::Result<()>> + Send>>,
-}
-
 impl Design for Http {
     async fn open(scene: Arc<Scene>) -> anyhow::Result<Self> {
         let service = Service::start(&scene).await?;
-        let listener = server::bind(([127, 0, 0, 1], 0).into())?;
-        let address = listener.local_addr()?.to_string();
-        let secret = SecretString::from(SECRET);
-        let (app, config) = (&service.running.app, &service.running.config);
-        let state = HttpState::new(app.clone(), config, Tokens::new(&secret));
-        let (settings, shutdown) = (config.into(), app.shutdown.clone());
-        let served = server::run(listener, http::api(&state, true), settings, shutdown.clone());
-        shutdown.spawn(served);
-        Ok(Self { service, address, tokens: Tokens::new(&secret), idle: Mutex::default() })
+        let address = service.running.listen()?;
+        Ok(Self { service, address, tokens: tokens(), idle: Mutex::default() })
     }
 
     async fn buy(&self, user: i64) -> anyhow::Result<bool> {
@@ -80,30 +60,5 @@ impl Http {
             .header(header::HOST, &self.address)
             .header(header::AUTHORIZATION, format!("Bearer {token}"));
         Ok(request.body(Empty::new())?)
-    }
-}
-
-impl Connection {
-    async fn open(address: &str) -> anyhow::Result<Self> {
-        let stream = TcpStream::connect(address).await?;
-        stream.set_nodelay(true)?;
-        let (send, driver) = handshake(TokioIo::new(stream)).await?;
-        Ok(Self { send, driver: Box::pin(driver) })
-    }
-
-    async fn exchange(&mut self, request: Request<Empty<Bytes>>) -> anyhow::Result<StatusCode> {
-        let send = &mut self.send;
-        let exchange = async {
-            send.ready().await?;
-            let response = send.send_request(request).await?;
-            let status = response.status();
-            response.into_body().collect().await?;
-            anyhow::Ok(status)
-        };
-        tokio::select! {
-            biased;
-            status = exchange => status,
-            ended = &mut self.driver => bail!("the service closed the connection: {ended:?}"),
-        }
     }
 }
