@@ -15,25 +15,36 @@ mod rung;
 mod scene;
 mod service;
 mod stage;
+mod waiting;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
+use futures_util::future::try_join_all;
 use ladders::essay::Essay;
+use ladders::servers::Servers;
 use private_servers::Sync;
 
 use crate::report::{facts_table, figures_table, plot};
 use crate::rung::{RUNGS, Rung, play_design};
 use crate::stage::{Crowd, Facts, Figures, Stage};
+use crate::waiting::Bytes;
 
 /// Requests at the same time.
 const AT_ONCE: usize = 80;
+/// Stages on which facts are looked for at the same time.
+const STAGES: usize = 3;
 /// Longest time of a rung.
 const CUT: Duration = Duration::from_secs(20);
+/// Longer than any rung that is not cut.
+const HOUR: Duration = Duration::from_secs(3_600);
 const SMALL: Crowd = Crowd { users: 1_000, units: 200, at_once: AT_ONCE, until: CUT };
+/// The crowd whose orders wait while their bytes are counted.
+const WAITING: Crowd = Crowd { users: 6_250, units: 5_000, at_once: AT_ONCE, until: HOUR };
 const FULL: Crowd = Crowd { users: 20_000, units: 5_000, at_once: AT_ONCE, until: CUT };
 /// The plot, beside the essay; of the crowd that was measured last.
 const PLOT: &str = "ladder.svg";
@@ -89,7 +100,7 @@ async fn main() -> anyhow::Result<()> {
 
 async fn climb(arguments: &Climb) -> anyhow::Result<()> {
     let rungs = chosen(&arguments.only)?;
-    let facts = on_stage(Sync::Off, async |stage| facts_of(stage, &rungs).await).await?;
+    let facts = on_servers(Sync::Off, async |servers| facts_of(servers, &rungs).await).await?;
     if let Some(path) = &arguments.check {
         Essay::open(path)?.check("facts", &facts_table(&facts))?;
         println!("{} says the same", path.display());
@@ -104,8 +115,17 @@ async fn climb(arguments: &Climb) -> anyhow::Result<()> {
         return Ok(());
     }
     let crowd = if arguments.full { FULL } else { SMALL };
-    let figures =
-        on_stage(Sync::Durable, async |stage| figures_of(stage, &rungs, crowd).await).await?;
+    let (figures, bytes) = on_servers(Sync::Durable, async |servers| {
+        let stage = &Stage::durable(servers).await?;
+        let figures = figures_of(stage, &rungs, crowd, servers).await?;
+        let service = RUNGS.iter().find(|rung| rung.key == "library");
+        let bytes = match service.filter(|_| arguments.write.is_some() && !arguments.full) {
+            Some(service) => Some(waiting::bytes(stage, service, WAITING).await?),
+            None => None,
+        };
+        Ok((figures, bytes))
+    })
+    .await?;
     println!("\n{}\n{}", facts_table(&facts), figures_table(&figures, crowd));
     let place = match &arguments.write {
         Some(path) => path.with_file_name(PLOT),
@@ -115,21 +135,26 @@ async fn climb(arguments: &Climb) -> anyhow::Result<()> {
         .with_context(|| format!("{} can't be written", place.display()))?;
     println!("the plot is {}", place.display());
     if let (Some(essay), Some(path)) = (&mut essay, &arguments.write) {
-        let part = if arguments.full { "full figures" } else { "figures" };
         let shown = format!("![Requests a second of each rung]({PLOT})\n\n");
-        essay.put(part, &(shown + &figures_table(&figures, crowd)))?;
-        essay.save()?;
-        if !arguments.full {
-            write_capacity(&path.with_file_name(CAPACITY), &figures)?;
+        let shown = shown + &figures_table(&figures, crowd);
+        match &bytes {
+            None => essay.put("full figures", &shown)?,
+            Some(bytes) => {
+                essay.put("figures", &shown)?;
+                essay.put("tutorial", &report::tutorial(&figures))?;
+                write_capacity(&path.with_file_name(CAPACITY), &figures, bytes)?;
+            }
         }
+        essay.save()?;
     }
     Ok(())
 }
 
-fn write_capacity(path: &Path, figures: &[(Rung, Figures)]) -> anyhow::Result<()> {
+fn write_capacity(path: &Path, figures: &[(Rung, Figures)], bytes: &Bytes) -> anyhow::Result<()> {
     let mut page = Essay::open(path)?;
     page.put("little", &report::little(figures, SMALL))?;
     page.put("limits", &report::limits(figures, syncs_per_second()?))?;
+    page.put("bytes", &report::bytes(bytes))?;
     page.save()
 }
 
@@ -163,34 +188,53 @@ fn chosen(only: &[String]) -> anyhow::Result<Vec<Rung>> {
 }
 
 /// The servers are stopped however the work ends.
-async fn on_stage<T>(
+async fn on_servers<T>(
     sync: Sync,
-    work: impl AsyncFnOnce(&Stage) -> anyhow::Result<T>,
+    work: impl AsyncFnOnce(&Servers) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
-    let stage = Stage::set(sync).await?;
-    let done = work(&stage).await;
-    stage.strike().await?;
+    let servers = Servers::start(sync).await?;
+    let done = work(&servers).await;
+    servers.strike().await?;
     done
 }
 
-async fn facts_of(stage: &Stage, rungs: &[Rung]) -> anyhow::Result<Vec<(Rung, Facts)>> {
-    let mut all = Vec::new();
-    for rung in rungs {
+/// Facts of all rungs. Each stage takes the next rung that no other has taken: while one waits, others work.
+async fn facts_of(servers: &Servers, rungs: &[Rung]) -> anyhow::Result<Vec<(Rung, Facts)>> {
+    let next = AtomicUsize::new(0);
+    let stages = (0..STAGES.min(rungs.len())).map(async |number| {
+        let stage = Stage::beside_others(servers, number).await?;
+        facts_on(&stage, rungs, &next).await
+    });
+    let climbed = try_join_all(stages).await?;
+    let mut all: Vec<(usize, Facts)> = climbed.into_iter().flatten().collect();
+    all.sort_by_key(|(place, _)| *place);
+    Ok(all.into_iter().map(|(place, facts)| (rungs[place], facts)).collect())
+}
+
+async fn facts_on(
+    stage: &Stage,
+    rungs: &[Rung],
+    next: &AtomicUsize,
+) -> anyhow::Result<Vec<(usize, Facts)>> {
+    let mut own = Vec::new();
+    loop {
+        let place = next.fetch_add(1, Ordering::Relaxed);
+        let Some(rung) = rungs.get(place) else { return Ok(own) };
         let facts = stage.facts(rung, SMALL).await.with_context(|| rung.title)?;
         println!("{:>3}. {}: {}", rung.number, rung.title, report::sentence(&facts));
-        all.push((*rung, facts));
+        own.push((place, facts));
     }
-    Ok(all)
 }
 
 async fn figures_of(
     stage: &Stage,
     rungs: &[Rung],
     crowd: Crowd,
+    servers: &Servers,
 ) -> anyhow::Result<Vec<(Rung, Figures)>> {
     let mut all = Vec::new();
     for rung in rungs {
-        let figures = stage.figures(rung, crowd).await.with_context(|| rung.title)?;
+        let figures = stage.figures(rung, crowd, servers).await.with_context(|| rung.title)?;
         let Figures { answers, .. } = &figures;
         println!(
             "{:>3}. {}: {:.0} requests/s, p99 {:.1} ms",

@@ -6,6 +6,7 @@ use ladders::plot::{self, Bar};
 use crate::crowd::Summary;
 use crate::rung::Rung;
 use crate::stage::{Crowd, Facts, Figures};
+use crate::waiting::Bytes;
 
 /// Requests a second.
 pub fn rate(answers: &Summary) -> f64 {
@@ -130,6 +131,34 @@ pub fn plot(figures: &[(Rung, Figures)], facts: &[(Rung, Facts)]) -> anyhow::Res
     )
 }
 
+/// A step of the tutorial with its own figures, as published: mean, requests a second, and the rung that has its design.
+const TUTORIAL: [(&str, &str, &str, &str); 3] = [
+    ("database and lock", "500 ms", "400", "8"),
+    ("a script, and a queue in the process", "200 ms", "", "11a"),
+    ("a script, and a stream", "100 ms", "1,200", "17"),
+];
+
+/// The tutorial's own figures beside those of the rungs.
+pub fn tutorial(all: &[(Rung, Figures)]) -> String {
+    let head = [
+        "the tutorial's step",
+        "its mean",
+        "its requests/s",
+        "rung here",
+        "mean here",
+        "requests/s here",
+    ];
+    let row = |(step, mean, requests, number): (&str, &str, &str, &str)| {
+        let (rung, Figures { answers, .. }) = all.iter().find(|(rung, _)| rung.number == number)?;
+        let here = [format!("{} ms", figure(answers.mean_ms)), figure(rate(answers))];
+        let named = format!("{number}, {}", rung.title);
+        let told = [step, mean, requests, &named].map(ToOwned::to_owned).into_iter();
+        Some(told.chain(here).collect())
+    };
+    let rows: Vec<Vec<String>> = TUTORIAL.into_iter().filter_map(row).collect();
+    table(&head, &rows)
+}
+
 /// Little's law: requests in the system are the rate of requests times their mean time.
 pub fn little(all: &[(Rung, Figures)], crowd: Crowd) -> String {
     let head = ["rung", "design", "λ: requests/s", "W: mean, ms", "λW", "clients"];
@@ -164,5 +193,22 @@ pub fn limits(all: &[(Rung, Figures)], syncs_per_second: f64) -> String {
         "{}\nOne file, written and synced again and again, was synced {syncs} times a second.\n\n{}",
         provenance(),
         table(&head, &rows)
+    )
+}
+
+/// Bytes of Redis, and what they add up to.
+pub fn bytes(bytes: &Bytes) -> String {
+    let Bytes { orders, of_waiting, of_buyer } = *bytes;
+    let million = |each: f64| format!("{} MB", figure(each));
+    let rows = [
+        ["an order that waits in the log", &figure(of_waiting), &million(of_waiting)],
+        ["a buyer, as long as the sale is there", &figure(of_buyer), &million(of_buyer)],
+    ];
+    let rows: Vec<Vec<String>> = rows.map(|row| row.map(ToOwned::to_owned).to_vec()).into();
+    format!(
+        "{}\n{} orders, claimed 80 at a time, while none could be written.\n\n{}",
+        provenance(),
+        figure(orders as f64),
+        table(&["what", "bytes of Redis", "a million of them"], &rows)
     )
 }

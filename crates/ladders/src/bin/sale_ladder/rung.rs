@@ -105,7 +105,8 @@ pub const RUNGS: [Rung; 27] = [
     database("7a", "counted-first", "6, and the user's orders counted first"),
     Rung { unique: true, ..database("7b", "unique-index", "the same with a unique index") },
     database("8", "lock-for-each-user", "6, and a lock in Redis for each user"),
-    database("9", "lock-for-all", "one lock in Redis for all"),
+    // Each request that waits asks for the lock again and again.
+    Rung { in_step: 20, ..database("9", "lock-for-all", "one lock in Redis for all") },
     rung("10", "decrement-then-check", "DECR, then a check", Till::Redis, Kill::BeforeTheAnswers),
     queue("11a", "in-process", "a script, and a queue in the process"),
     Rung {

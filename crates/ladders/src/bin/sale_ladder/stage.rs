@@ -3,13 +3,15 @@
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
+use chrono::{DateTime, Utc};
+use flash_sale::base::clock::Clock;
 use ladders::cpu;
 use ladders::servers::{Servers, connect};
-use private_servers::Sync;
 use private_servers::testing::RedisServer;
 use redis::FromRedisValue;
 use redis::aio::MultiplexedConnection;
 use sqlx::{Connection, PgConnection, PgPool};
+use tokio::sync::OnceCell;
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::actor::Actor;
@@ -70,28 +72,56 @@ struct Outcome {
 
 /// The stores.
 pub struct Stage {
-    servers: Servers,
+    redis_url: String,
+    database_url: String,
     pool: PgPool,
     redis: MultiplexedConnection,
     /// `appendfsync` of this Redis.
     usual_sync: &'static str,
-    /// Follows this Redis while a rung asks for a replica.
-    replica: RedisServer,
+    /// A Redis of the stage's own, where the pair's belongs to another stage.
+    _own: Option<RedisServer>,
+    /// Follows this Redis while a rung asks for a replica; started for the first that does.
+    replica: OnceCell<RedisServer>,
 }
 
 impl Stage {
-    pub async fn set(sync: Sync) -> anyhow::Result<Self> {
-        let servers = Servers::start(sync).await?;
-        let pool = PgPool::connect(&own_url(&servers)).await?;
-        let client = redis::Client::open(servers.redis_url())?;
-        let redis = connect(&client).await?;
-        let usual_sync = if sync == Sync::Durable { "always" } else { "no" };
-        Ok(Self { servers, pool, redis, usual_sync, replica: RedisServer::start(&[]) })
+    /// On this pair of servers, which sync to disk.
+    pub async fn durable(servers: &Servers) -> anyhow::Result<Self> {
+        let (redis_url, database_url) = (servers.redis_url(), servers.database_url());
+        Self::on(redis_url.to_owned(), database_url.to_owned(), "always", None).await
     }
 
-    pub async fn strike(self) -> anyhow::Result<()> {
-        self.pool.close().await;
-        self.servers.strike().await
+    /// One of several on this Postgres, which don't disturb each other: a database and a Redis of its own. None of them
+    /// waits for the disk.
+    pub async fn beside_others(servers: &Servers, number: usize) -> anyhow::Result<Self> {
+        let (name, url) = (format!("stage_{number}"), servers.database_url());
+        let create = format!("CREATE DATABASE {name}");
+        let mut connection = PgConnection::connect(url).await?;
+        sqlx::raw_sql(sqlx::AssertSqlSafe(create)).execute(&mut connection).await?;
+        connection.close().await?;
+        let (place, parameters) = url.split_once('?').context("a URL with parameters")?;
+        let (server, _database) = place.rsplit_once('/').context("a URL with a database")?;
+        let own = RedisServer::start(&["--appendonly", "yes", "--appendfsync", "no"]);
+        let stage =
+            Self::on(own.url(), format!("{server}/{name}?{parameters}"), "no", Some(own)).await?;
+        // An idle Redis notices at its next tick that a consumer has waited long enough.
+        stage.ask::<()>(&["CONFIG", "SET", "hz", "100"]).await?;
+        Ok(stage)
+    }
+
+    async fn on(
+        redis_url: String,
+        database_url: String,
+        usual_sync: &'static str,
+        own: Option<RedisServer>,
+    ) -> anyhow::Result<Self> {
+        let pool = PgPool::connect(&own_url(&database_url)).await?;
+        let redis = connect(&redis::Client::open(redis_url.as_str())?).await?;
+        let replica = OnceCell::new();
+        let stage = Self { redis_url, database_url, pool, redis, usual_sync, _own: own, replica };
+        // A replica is sent the data at once, and not after 5 s in which others might come.
+        stage.ask::<()>(&["CONFIG", "SET", "repl-diskless-sync-delay", "0"]).await?;
+        Ok(stage)
     }
 
     /// The flaw of a rung, provoked: a crowd that comes in step, and a SIGKILL.
@@ -159,11 +189,16 @@ impl Stage {
     }
 
     /// The rung as it runs: a crowd as fast as it can.
-    pub async fn figures(&self, rung: &Rung, crowd: Crowd) -> anyhow::Result<Figures> {
+    pub async fn figures(
+        &self,
+        rung: &Rung,
+        crowd: Crowd,
+        servers: &Servers,
+    ) -> anyhow::Result<Figures> {
         self.make_ready(rung, crowd.units, 0).await?;
         let mut actors = self.actors(rung, crowd, false).await?;
         let programs: Vec<u32> = actors.iter().map(Actor::pid).collect();
-        let ids = self.servers.process_ids();
+        let ids = servers.process_ids();
         let used = || {
             [
                 cpu::microseconds(&programs),
@@ -171,14 +206,19 @@ impl Stage {
                 cpu::microseconds(&[ids.postgres]),
             ]
         };
-        let (before, began) = (used(), Instant::now());
+        let (before, began, began_at) = (used(), Instant::now(), Clock::System.now());
         let answers = answers_of(&mut actors).await?;
         for actor in &mut actors {
             actor.rests().await?;
         }
-        let (after, seconds) = (used(), began.elapsed().as_secs_f64());
+        let (after, rested) = (used(), began.elapsed().as_secs_f64());
         end(actors).await?;
         let outcome = self.outcome(rung).await?;
+        let seconds = match rung.till {
+            // Looks every few milliseconds.
+            Till::Service => rested,
+            Till::Postgres | Till::Redis => self.until_the_last_row(began_at).await?,
+        };
         let requests = answers.requests.max(1) as f64;
         Ok(Figures {
             sold: outcome.orders,
@@ -190,8 +230,16 @@ impl Stage {
         })
     }
 
+    /// Seconds from this time to the last row. A design rests only once its consumers have looked again and waited.
+    async fn until_the_last_row(&self, began_at: DateTime<Utc>) -> anyhow::Result<f64> {
+        let last = "SELECT extract(epoch FROM max(written_at))::float8 FROM ladder.orders";
+        let last: Option<f64> = sqlx::query_scalar(last).fetch_one(&self.pool).await?;
+        let began_at = began_at.timestamp_micros() as f64 / 1e6;
+        Ok((last.unwrap_or(f64::INFINITY) - began_at).max(f64::EPSILON))
+    }
+
     /// Empty stores with so many units, of which some were sold before the crowd came.
-    async fn make_ready(&self, rung: &Rung, units: i64, sold: i64) -> anyhow::Result<()> {
+    pub async fn make_ready(&self, rung: &Rung, units: i64, sold: i64) -> anyhow::Result<()> {
         let sync = match rung.level() {
             Some("fsync") => "always",
             Some(_) => "everysec",
@@ -211,7 +259,8 @@ impl Stage {
              CREATE SCHEMA ladder;
              CREATE TABLE ladder.stock (units int NOT NULL, version int NOT NULL);
              INSERT INTO ladder.stock VALUES ({left}, 0);
-             CREATE TABLE ladder.orders (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, user_id bigint NOT NULL);
+             CREATE TABLE ladder.orders (id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, user_id bigint NOT NULL,
+                 written_at timestamptz NOT NULL DEFAULT clock_timestamp());
              CREATE {index} INDEX one_for_each_user ON ladder.orders (user_id);
              INSERT INTO ladder.orders (user_id) SELECT 0 FROM generate_series(1, {sold})"
         );
@@ -221,7 +270,11 @@ impl Stage {
 
     /// Has the replica follow this Redis, which otherwise listens on its socket alone; or has it follow none.
     async fn follow(&self, is_asked_for: bool) -> anyhow::Result<()> {
-        let mut replica = connect(&redis::Client::open(self.replica.url())?).await?;
+        if !is_asked_for && !self.replica.initialized() {
+            return Ok(());
+        }
+        let replica = self.replica.get_or_init(async || RedisServer::start(&[])).await;
+        let mut replica = connect(&redis::Client::open(replica.url())?).await?;
         let mut order = redis::cmd("REPLICAOF");
         if !is_asked_for {
             order.arg("NO").arg("ONE").query_async::<()>(&mut replica).await?;
@@ -237,11 +290,11 @@ impl Stage {
         timeout(HANGS, follows).await.context("the replica doesn't follow")?
     }
 
-    fn task(&self, rung: &Rung, crowd: Crowd) -> Task {
+    pub fn task(&self, rung: &Rung, crowd: Crowd) -> Task {
         Task {
             rung: rung.key.to_owned(),
-            redis_url: self.servers.redis_url().to_owned(),
-            database_url: self.servers.database_url().to_owned(),
+            redis_url: self.redis_url.clone(),
+            database_url: self.database_url.clone(),
             units: crowd.units,
             first_user: 1,
             users: crowd.users,
@@ -267,9 +320,9 @@ impl Stage {
     }
 
     /// Locks the table of orders, as a long migration does, until the connection is closed.
-    async fn hold_orders(&self, rung: &Rung) -> anyhow::Result<PgConnection> {
+    pub async fn hold_orders(&self, rung: &Rung) -> anyhow::Result<PgConnection> {
         let table = if rung.till == Till::Service { "orders" } else { "ladder.orders" };
-        let mut connection = PgConnection::connect(&own_url(&self.servers)).await?;
+        let mut connection = PgConnection::connect(&own_url(&self.database_url)).await?;
         let lock = format!("BEGIN; LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE");
         sqlx::raw_sql(sqlx::AssertSqlSafe(lock)).execute(&mut connection).await?;
         Ok(connection)
@@ -279,7 +332,7 @@ impl Stage {
     /// begun, would be carried out after all.
     async fn end_sessions_of_the_dead(&self) -> anyhow::Result<()> {
         let ended = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
-             WHERE backend_type = 'client backend' AND application_name <> $1";
+             WHERE datname = current_database() AND backend_type = 'client backend' AND application_name <> $1";
         let all_ended = async {
             while sqlx::query_scalar::<_, i64>(ended).bind(STAGE).fetch_one(&self.pool).await? > 0 {
                 sleep(Duration::from_millis(5)).await;
@@ -332,14 +385,14 @@ impl Stage {
         }
     }
 
-    async fn ask<T: FromRedisValue>(&self, words: &[&str]) -> anyhow::Result<T> {
+    pub async fn ask<T: FromRedisValue>(&self, words: &[&str]) -> anyhow::Result<T> {
         Ok(redis::cmd(words[0]).arg(&words[1..]).query_async(&mut self.redis.clone()).await?)
     }
 }
 
 /// The address of Postgres for the stage's own connections.
-fn own_url(servers: &Servers) -> String {
-    format!("{}&application_name={STAGE}", servers.database_url())
+fn own_url(database_url: &str) -> String {
+    format!("{database_url}&application_name={STAGE}")
 }
 
 fn gone(outcome: &Outcome, units: i64) -> i64 {

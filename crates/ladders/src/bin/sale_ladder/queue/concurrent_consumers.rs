@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use futures_util::future::join_all;
 use redis::Script;
 use tokio::task::JoinSet;
 
@@ -42,9 +43,7 @@ impl Design for ConcurrentConsumers {
     }
 
     async fn rest(&self) -> anyhow::Result<()> {
-        for progress in &self.progress {
-            progress.rest().await;
-        }
+        join_all(self.progress.iter().map(Progress::rest)).await;
         Ok(())
     }
 }
