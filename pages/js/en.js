@@ -97,6 +97,7 @@ export default {
   "face.refunding.more": "The money is being handed back.",
   "face.refunded": "Refunded",
   "face.refunded.more": "You have your money back.",
+  "deed.too_many_closed_orders": "You have given up too many orders of this coupon within an hour. Pay for this one, or let it expire.",
   "deed.rate_limited": "That was too often. Try again in a moment.",
   "deed.unavailable": "No answer. The page looks up what became of it.",
   "deed.invalid_transition": "The order had moved on meanwhile.",

@@ -97,6 +97,7 @@ export default {
   "face.refunding.more": "款项正在退回。",
   "face.refunded": "已退款",
   "face.refunded.more": "款项已退回给您。",
+  "deed.too_many_closed_orders": "您一小时内放弃的此券订单过多。请支付这个订单，或等它自动过期。",
   "deed.rate_limited": "操作太频繁。请稍后再试。",
   "deed.unavailable": "没有答复。页面正在查询结果。",
   "deed.invalid_transition": "订单状态已经变化。",

@@ -102,7 +102,7 @@ pub struct Asked {
     #[param(inline, nullable = false)]
     state: Option<CouponState>,
     /// `next_cursor` of the page before; nothing for the first.
-    #[param(nullable = false)]
+    #[param(inline, nullable = false)]
     cursor: Option<CouponId>,
     /// Items on a page, 1 to 100; 20 if not given.
     #[param(nullable = false, minimum = 1, maximum = 100)]

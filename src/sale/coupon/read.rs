@@ -128,14 +128,18 @@ impl CouponReader {
                       sold AS "sold?", opens_at AS "opens_at?", closes_at AS "closes_at?",
                       durability AS "durability: Level",
                       coalesce(loaded_at IS NOT NULL AND archived_at IS NULL, false) AS "in_redis!"
-               FROM UNNEST($1::text[]) AS one (kind) CROSS JOIN UNNEST($2::text[]) AS other (state) CROSS JOIN LATERAL (
-                   -- Compared and sorted as rows, because only one index has this order. Sorted by id alone, the primary
-                   -- key fits as well, in which a rare state lies behind all other coupons.
-                   SELECT * FROM coupons
-                   WHERE (coupons.kind, coupons.state, id) >= (one.kind, other.state, 0)
-                     AND (coupons.kind, coupons.state, id) < (one.kind, other.state, coalesce($3, 9223372036854775807))
-                   ORDER BY coupons.kind DESC, coupons.state DESC, id DESC LIMIT $4) AS found LEFT JOIN flash_sales ON coupon_id = id
-               ORDER BY id DESC LIMIT $4"#,
+               FROM (
+                   SELECT page.* FROM UNNEST($1::text[]) AS one (kind) CROSS JOIN UNNEST($2::text[]) AS other (state) CROSS JOIN LATERAL (
+                       -- Compared and sorted as rows, because only one index has this order. Sorted by id alone, the primary
+                       -- key fits as well, in which a rare state lies behind all other coupons.
+                       SELECT * FROM coupons
+                       WHERE (coupons.kind, coupons.state, id) >= (one.kind, other.state, 0)
+                         AND (coupons.kind, coupons.state, id) < (one.kind, other.state, coalesce($3, 9223372036854775807))
+                       ORDER BY coupons.kind DESC, coupons.state DESC, id DESC LIMIT $4) AS page
+                   ORDER BY page.id DESC LIMIT $4) AS found
+               -- With a LIMIT the sales are looked up one by one. Otherwise all are read where their number is not known.
+               LEFT JOIN LATERAL (SELECT * FROM flash_sales WHERE coupon_id = found.id LIMIT 1) AS sale ON true
+               ORDER BY found.id DESC"#,
             &kinds,
             &states,
             before.map(CouponId::get),
