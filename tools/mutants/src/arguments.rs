@@ -1,5 +1,7 @@
 //! The command line.
 
+use std::time::Duration;
+
 use clap::Parser;
 
 /// Changes the code in one small way at a time, and finds out which changes no test notices
@@ -41,9 +43,27 @@ pub struct Arguments {
     /// Only look whether tests/mutants/equal.toml still names mutants that are there
     #[arg(long)]
     pub check: bool,
-    /// Run all tests that reach a mutant, and not only the most promising 30 s; also for those that have survived these
+    /// Test time, as recorded, for each mutant; with more than 20 s, also for those that have survived 20 s
+    #[arg(long, value_name = "SECONDS", default_value_t = BUDGET_SECONDS)]
+    pub budget: u32,
+    /// No budget: all tests that reach a mutant, also for those that have survived the most promising
     #[arg(long)]
     pub thorough: bool,
+}
+
+/// Test time that a mutant gets unless another one is asked for, in seconds.
+const BUDGET_SECONDS: u32 = 20;
+
+impl Arguments {
+    /// Test time for each mutant; `None` without a bound.
+    pub fn budget(&self) -> Option<Duration> {
+        (!self.thorough).then(|| Duration::from_secs(self.budget.into()))
+    }
+
+    /// True if mutants that have survived some tests are to see others, too.
+    pub fn goes_on(&self) -> bool {
+        self.thorough || self.budget > BUDGET_SECONDS
+    }
 }
 
 const EXIT_CODES: &str = "\

@@ -162,7 +162,9 @@ fn hunt(
     let open = |results: &Results, mutant: &Mutant| {
         selected.contains(&mutant.key)
             && !equal.has(mutant)
-            && results.of(mutant, world.hash).is_none_or(|line| arguments.thorough && line.left > 0)
+            && results
+                .of(mutant, world.hash)
+                .is_none_or(|line| arguments.goes_on() && line.left > 0)
     };
     let texts: Vec<&Mutant> = world
         .mutants
@@ -200,7 +202,7 @@ fn judge(
     let seconds = began.elapsed().as_secs_f64();
     eprintln!("mutants: {} tests are recorded, {seconds:.0} s", recording.tests.len());
     let began = Instant::now();
-    let hunt = Hunt::new(programs, place, world, &recording, results, arguments.thorough);
+    let hunt = Hunt::new(programs, place, world, &recording, results, arguments.budget());
     let judged = hunt.run(mutants)?;
     let seconds = began.elapsed().as_secs_f64();
     let each = seconds / f64::from(u32::try_from(judged.max(1))?);

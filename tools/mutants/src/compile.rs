@@ -17,6 +17,8 @@ use crate::mutant::Mutant;
 use crate::rust::splice::Spliced;
 use crate::world::{LIBRARIES, World};
 
+/// Targets of integration tests, of the service and of the libraries.
+const TESTS: &[&str] = &["it", "locks"];
 /// Variables that would decide what is built.
 const FOREIGN: &[&str] = &["CARGO_TARGET_DIR", "DATABASE_URL", "RUSTFLAGS"];
 
@@ -75,7 +77,8 @@ pub fn library(tree: &Path, builds: &Path, world: &World) -> Result<Attempt> {
 ///
 /// When they can't be built.
 pub fn tests(tree: &Path, builds: &Path) -> Result<Programs> {
-    let arguments = ["test", "--no-run", "--lib", "--test", "it", "--message-format=json"];
+    let mut arguments = vec!["test", "--no-run", "--lib", "--message-format=json"];
+    arguments.extend(TESTS.iter().flat_map(|target| ["--test", *target]));
     let output = cargo(tree, builds, &[&arguments[..], &packages()].concat())?;
     if !output.is_success {
         let errors = output.messages.iter().filter_map(error);

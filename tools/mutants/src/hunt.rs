@@ -25,9 +25,6 @@ use crate::world::World;
 /// Mutants that one pair of servers serves: tests that fail leave their databases behind.
 const MUTANTS_PER_PAIR: usize = 25;
 
-/// Test time, as recorded, that a mutant gets unless all of it is asked for.
-const BUDGET: Duration = Duration::from_secs(20);
-
 /// Everything that the jobs share.
 pub struct Hunt<'a> {
     programs: &'a Programs,
@@ -36,7 +33,7 @@ pub struct Hunt<'a> {
     recording: &'a Recording,
     by_place: HashMap<u32, Vec<usize>>,
     kin: Kin,
-    thorough: bool,
+    budget: Option<Duration>,
     results: Mutex<&'a mut Results>,
     catches: Mutex<Catches>,
     next: AtomicUsize,
@@ -61,14 +58,14 @@ struct Found {
 }
 
 impl<'a> Hunt<'a> {
-    /// A hunt by tests that have been recorded. `thorough`: without a budget.
+    /// A hunt by tests that have been recorded. `budget`: test time, as recorded, for each mutant.
     pub fn new(
         programs: &'a Programs,
         place: &'a Place<'a>,
         world: &World,
         recording: &'a Recording,
         results: &'a mut Results,
-        thorough: bool,
+        budget: Option<Duration>,
     ) -> Self {
         let by_place = recording.by_place();
         Self {
@@ -76,9 +73,9 @@ impl<'a> Hunt<'a> {
             place,
             world: world.hash,
             recording,
-            kin: Kin::of(&world.mutants, &by_place, &recording.tests),
+            kin: Kin::of(world, &by_place, &recording.tests),
             by_place,
-            thorough,
+            budget,
             catches: Mutex::new(Catches::of(results, &recording.tests)),
             results: Mutex::new(results),
             next: AtomicUsize::new(0),
@@ -183,7 +180,7 @@ impl<'a> Hunt<'a> {
     fn affordable(&self, order: &[usize]) -> usize {
         let mut spent = Duration::ZERO;
         let fits = order.iter().take_while(|test| {
-            let has_room = self.thorough || spent < BUDGET;
+            let has_room = self.budget.is_none_or(|budget| spent < budget);
             spent += self.recording.tests[**test].took();
             has_room
         });

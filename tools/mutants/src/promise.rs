@@ -1,15 +1,16 @@
 //! The order of tests: which of them will probably notice a mutant, and soonest.
 //!
 //! A test is promising that has caught other mutants of the same function or file, reaches places of them that few others
-//! reach, or has words in its name that few others have: words of the file, the function, or the changed code. The rest is
-//! decided by the time that it takes.
+//! reach, or has words in its name that few others have: words of the file, the function, or the changed code (for a
+//! script, of the file that includes it, too). The rest is decided by the time that it takes.
 
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use crate::mutant::{Key, Mutant};
+use crate::mutant::Key;
 use crate::recording::Recorded;
 use crate::results::Results;
+use crate::world::World;
 
 /// Factor for a test that has caught many mutants of the same function.
 const CAUGHT_IN_FUNCTION: f64 = 20.0;
@@ -91,6 +92,8 @@ impl Catches {
 /// Kinship of each test with each function and file.
 pub struct Kin {
     by_places: HashMap<(Part, usize), f64>,
+    /// The file that includes each script.
+    owners: HashMap<String, String>,
     /// Words in the name of each test.
     words: Vec<HashSet<String>>,
     /// Number of tests that have a word.
@@ -98,11 +101,11 @@ pub struct Kin {
 }
 
 impl Kin {
-    /// Of these tests with these mutants; `by_place` has the tests that reach each place.
-    pub fn of(mutants: &[Mutant], by_place: &HashMap<u32, Vec<usize>>, tests: &[Recorded]) -> Self {
+    /// Of these tests with all mutants; `by_place` has the tests that reach each place.
+    pub fn of(world: &World, by_place: &HashMap<u32, Vec<usize>>, tests: &[Recorded]) -> Self {
         let mut by_places: HashMap<(Part, usize), f64> = HashMap::new();
         let mut seen = HashSet::new();
-        for mutant in mutants.iter().filter(|mutant| seen.insert(mutant.number)) {
+        for mutant in world.mutants.iter().filter(|mutant| seen.insert(mutant.number)) {
             let tests = by_place.get(&mutant.number).map_or(&[][..], Vec::as_slice);
             for part in parts(&mutant.key) {
                 for &test in tests {
@@ -111,7 +114,8 @@ impl Kin {
                 }
             }
         }
-        Self { by_places, ..Self::by_words(tests.iter().map(|test| test.name.test.as_str())) }
+        let names = tests.iter().map(|test| test.name.test.as_str());
+        Self { by_places, owners: world.owners.clone(), ..Self::by_words(names) }
     }
 
     fn by_words<'n>(names: impl Iterator<Item = &'n str>) -> Self {
@@ -120,12 +124,14 @@ impl Kin {
         for word in words.iter().flatten() {
             *frequency.entry(word.clone()).or_default() += 1;
         }
-        Self { by_places: HashMap::new(), words, frequency }
+        Self { by_places: HashMap::new(), owners: HashMap::new(), words, frequency }
     }
 
     /// Words of a mutant's file, function and code.
     pub fn words(&self, key: &Key) -> [HashSet<String>; 3] {
-        [words(&key.file), words(&key.function), words(&key.original)]
+        let mut of_file = words(&key.file);
+        of_file.extend(self.owners.get(&key.file).map(|owner| words(owner)).unwrap_or_default());
+        [of_file, words(&key.function), words(&key.original)]
     }
 
     /// Kinship of a test with a mutant that has these words.

@@ -234,7 +234,10 @@ fn source(tree: &Path, name: &Name) -> u64 {
         "" => tree.to_owned(),
         library => tree.join("crates").join(library),
     };
-    let root = package.join(if binary == "lib" { "src" } else { "tests/it" });
+    let root = match binary {
+        "lib" => package.join("src"),
+        binary => package.join("tests").join(binary),
+    };
     let modules: Vec<&str> = name.test.split("::").collect();
     let paths = (1..modules.len()).rev().flat_map(|count| {
         let path = modules[..count].join("/");
@@ -366,7 +369,12 @@ mod tests {
     #[test]
     fn a_test_is_looked_for_in_the_file_of_its_module() {
         let tree = std::env::temp_dir().join(format!("mutants-tree-{}", std::process::id()));
-        for path in ["tests/it/order/moves.rs", "src/sale/mod.rs", "crates/locks/src/a/tests.rs"] {
+        for path in [
+            "tests/it/order/moves.rs",
+            "src/sale/mod.rs",
+            "crates/locks/src/a/tests.rs",
+            "crates/locks/tests/all/b.rs",
+        ] {
             let path = tree.join(path);
             fs::create_dir_all(path.parent().expect("it has one")).expect("a folder can be made");
             fs::write(&path, path.file_name().expect("it has one").as_encoded_bytes())
@@ -376,6 +384,7 @@ mod tests {
             ("it", "order::moves::paid", hash("moves.rs")),
             ("lib", "sale::tests::sold", hash("mod.rs")),
             ("locks lib", "a::tests::held", hash("tests.rs")),
+            ("locks all", "b::held", hash("b.rs")),
             ("it", "other::paid", 0),
         ] {
             let name = Name { binary: binary.into(), test: test.into() };

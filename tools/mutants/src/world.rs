@@ -43,6 +43,8 @@ pub struct World {
     pub mutants: Vec<Mutant>,
     /// Queries by the number of their place.
     pub queries: HashMap<u32, Query>,
+    /// The file that includes each script.
+    pub owners: HashMap<String, String>,
     /// Changed files, with what was put in.
     pub files: BTreeMap<String, Spliced>,
     /// All files of the copy that differ.
@@ -106,6 +108,7 @@ impl World {
         let mut world = Self {
             mutants: Vec::new(),
             queries: HashMap::new(),
+            owners: HashMap::new(),
             files: BTreeMap::new(),
             changed: Vec::new(),
             hash: 0,
@@ -153,6 +156,7 @@ impl World {
             self.queries.insert(query.number, query);
         }
         for script in found.scripts {
+            self.owners.insert(script.path.clone(), source.path.clone());
             if scripts.insert(script.path.clone(), script.number).is_some() {
                 bail!("{}: two places include this script", script.path);
             }
