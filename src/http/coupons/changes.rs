@@ -30,7 +30,7 @@ type Reply = Result<Response, Problem>;
     patch, path = "/v1/coupons/{id}", operation_id = "editCoupon", tag = "coupons", security(("admin" = [])),
     params(
         ("id" = CouponId, Path, description = "Id of the coupon"),
-        ("If-Match" = Option<String>, Header, pattern = r#"^(\*|(W/)?"[!#-~]*")$"#,
+        ("If-Match" = Option<String>, Header, pattern = r#"^(\*|(W/)?"[!#-~]*")?$"#,
             description = "Tag of a reply about the coupon, or its revision as in `\"revision-3\"`: only if the coupon still has that revision"),
     ),
     request_body = CouponEdit,
@@ -58,7 +58,7 @@ pub async fn edit(
     post, path = "/v1/coupons/{id}/pause", operation_id = "pauseCoupon", tag = "coupons", security(("operator" = [])),
     params(
         ("id" = CouponId, Path, description = "Id of the coupon"),
-        ("If-Match" = Option<String>, Header, pattern = r#"^(\*|(W/)?"[!#-~]*")$"#,
+        ("If-Match" = Option<String>, Header, pattern = r#"^(\*|(W/)?"[!#-~]*")?$"#,
             description = "Tag of a reply about the coupon, or its revision as in `\"revision-3\"`: only if the coupon still has that revision"),
     ),
     request_body = Option<Move>,
@@ -86,7 +86,7 @@ pub async fn pause(
     post, path = "/v1/coupons/{id}/resume", operation_id = "resumeCoupon", tag = "coupons", security(("operator" = [])),
     params(
         ("id" = CouponId, Path, description = "Id of the coupon"),
-        ("If-Match" = Option<String>, Header, pattern = r#"^(\*|(W/)?"[!#-~]*")$"#,
+        ("If-Match" = Option<String>, Header, pattern = r#"^(\*|(W/)?"[!#-~]*")?$"#,
             description = "Tag of a reply about the coupon, or its revision as in `\"revision-3\"`: only if the coupon still has that revision"),
     ),
     request_body = Option<Move>,
@@ -114,7 +114,7 @@ pub async fn resume(
     post, path = "/v1/coupons/{id}/end", operation_id = "endCoupon", tag = "coupons", security(("operator" = [])),
     params(
         ("id" = CouponId, Path, description = "Id of the coupon"),
-        ("If-Match" = Option<String>, Header, pattern = r#"^(\*|(W/)?"[!#-~]*")$"#,
+        ("If-Match" = Option<String>, Header, pattern = r#"^(\*|(W/)?"[!#-~]*")?$"#,
             description = "Tag of a reply about the coupon, or its revision as in `\"revision-3\"`: only if the coupon still has that revision"),
     ),
     request_body = Option<Move>,
