@@ -54,6 +54,8 @@ pub async fn list(
     (first, before): (i64, Option<OrderId>),
     limit: u32,
 ) -> sqlx::Result<Vec<Order>> {
+    // A plan for any values locks all partitions; so below.
+    let mut tx = postgres::begin_planning(pool).await?;
     sqlx::query_as!(
         Order,
         r#"SELECT id AS "order_id: OrderId", coupon_id AS "coupon_id: CouponId",
@@ -68,7 +70,7 @@ pub async fn list(
         before.map(OrderId::get),
         i64::from(limit),
     )
-    .fetch_all(pool)
+    .fetch_all(&mut *tx)
     .await
 }
 
@@ -84,6 +86,7 @@ pub async fn last_of(
     }
     let mut end = None;
     while let Some(window) = window::before(pool, end).await? {
+        let mut tx = postgres::begin_planning(pool).await?;
         let row = sqlx::query!(
             r#"SELECT id AS "id: OrderId", status AS "status: OrderStatus" FROM order_history
                WHERE user_id = $1 AND coupon_id = $2 AND id >= $3 AND id < coalesce($4, 9223372036854775807)
@@ -93,7 +96,7 @@ pub async fn last_of(
             window.first(),
             end,
         );
-        if let Some(row) = row.fetch_optional(pool).await? {
+        if let Some(row) = row.fetch_optional(&mut *tx).await? {
             return Ok(Some((row.id, row.status)));
         }
         if !window.has_older {

@@ -1,10 +1,10 @@
 //! The staff's search in the history, in the order of the search in `orders` (`sale/order/read.rs`): the last claim first.
 
 use chrono::{DateTime, TimeDelta, Utc};
-use sqlx::PgPool;
+use sqlx::{PgConnection, PgPool};
 
 use super::window::{self, Window};
-use crate::kit::id;
+use crate::kit::{id, postgres};
 use crate::sale::ids::{CouponId, OrderId, UserId};
 use crate::sale::order::model::{Order, OrderFilter, OrderStatus, RedemptionCode};
 
@@ -38,10 +38,12 @@ pub async fn search(
     limit: u32,
 ) -> sqlx::Result<Vec<Order>> {
     let ids = ids(filter, behind);
+    // A plan for any values locks all partitions.
+    let mut tx = postgres::begin_planning(pool).await?;
     match (filter.user, filter.coupon) {
-        (Some(user), _) => of_user(pool, (user, filter), behind, ids, limit).await,
-        (None, Some(coupon)) => of_coupon(pool, (coupon, filter), behind, ids, limit).await,
-        (None, None) => of_all(pool, filter, behind, ids, limit).await,
+        (Some(user), _) => of_user(&mut tx, (user, filter), behind, ids, limit).await,
+        (None, Some(coupon)) => of_coupon(&mut tx, (coupon, filter), behind, ids, limit).await,
+        (None, None) => of_all(&mut tx, filter, behind, ids, limit).await,
     }
 }
 
@@ -60,7 +62,7 @@ fn statuses(filter: &OrderFilter) -> Vec<String> {
 }
 
 async fn of_user(
-    pool: &PgPool,
+    tx: &mut PgConnection,
     (user, filter): (UserId, &OrderFilter),
     behind: Option<Place>,
     (first, end): (i64, i64),
@@ -91,12 +93,12 @@ async fn of_user(
         end,
         i64::from(limit),
     )
-    .fetch_all(pool)
+    .fetch_all(tx)
     .await
 }
 
 async fn of_coupon(
-    pool: &PgPool,
+    tx: &mut PgConnection,
     (coupon, filter): (CouponId, &OrderFilter),
     behind: Option<Place>,
     (first, end): (i64, i64),
@@ -129,12 +131,12 @@ async fn of_coupon(
         i64::from(limit),
         coupon.get(),
     )
-    .fetch_all(pool)
+    .fetch_all(tx)
     .await
 }
 
 async fn of_all(
-    pool: &PgPool,
+    tx: &mut PgConnection,
     filter: &OrderFilter,
     behind: Option<Place>,
     (first, end): (i64, i64),
@@ -166,6 +168,6 @@ async fn of_all(
         end,
         i64::from(limit),
     )
-    .fetch_all(pool)
+    .fetch_all(tx)
     .await
 }
