@@ -518,8 +518,6 @@ pub const DAY_COUNT_TIMEOUT: Duration = Duration::from_secs(8);
 pub const DAY_COUNT_KEPT_MIN: i64 = 20_000;
 /// Time for which a count is kept to the time that it took.
 pub const DAY_COUNT_PAUSES: u32 = 20;
-/// Days whose counts are kept at one time.
-pub const DAY_COUNTS_KEPT_MAX: usize = 64;
 /// Time before midnight at which the next day's sequence gets its ceiling.
 pub const ID_DAY_AHEAD: Duration = Duration::from_secs(3600);
 

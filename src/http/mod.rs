@@ -397,7 +397,7 @@ struct Frame<'a> {
     picked: Option<Picked<'a>>,
     version: Version,
     kind: Kind,
-    /// Whether the request has been counted for its address.
+    /// True if the request has been counted for its address.
     is_anonymous: bool,
     /// Whether the reply is for this client alone.
     private: bool,

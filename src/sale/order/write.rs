@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
 use sqlx::{Connection, PgConnection, PgPool, Postgres, Transaction};
 use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
@@ -42,9 +43,17 @@ pub struct ClosedOrders {
 }
 
 impl ClosedOrders {
-    /// The order id behind which closed orders count for this new one.
-    fn counted_behind(self, order: OrderId) -> i64 {
-        kit::id::first_at(kit::id::time_of(order.get()) - limits::CLOSED_ORDERS_TIME)
+    /// The order id behind which closed orders count at this time.
+    pub(super) fn counted_behind(self, now: DateTime<Utc>) -> i64 {
+        kit::id::first_at(now - limits::CLOSED_ORDERS_TIME)
+    }
+
+    /// Time until the oldest of as many closed orders as may be counts no more.
+    pub(super) fn wait(self, now: DateTime<Utc>, oldest: i64) -> Duration {
+        let age = now - kit::id::time_of(oldest);
+        // A second more, because ids tell seconds only.
+        let rest = limits::CLOSED_ORDERS_TIME + Duration::from_secs(1);
+        rest.saturating_sub(age.to_std().unwrap_or_default())
     }
 }
 
@@ -83,7 +92,7 @@ impl Orders {
             coupon.get(),
             user.get(),
             self.terms.payment_window.as_secs_f64(),
-            closed.counted_behind(order),
+            closed.counted_behind(kit::id::time_of(order.get())),
             i64::from(closed.most),
         )
         .execute(&self.pool)
@@ -102,23 +111,19 @@ impl Orders {
         if closed.most == 0 {
             return Ok(None);
         }
+        let now = kit::id::time_of(order.get());
         let oldest = sqlx::query_scalar!(
             "SELECT id FROM orders
              WHERE user_id = $1 AND id > $2 AND coupon_id = $3 AND NOT is_live(status)
              ORDER BY id DESC OFFSET $4 LIMIT 1",
             user.get(),
-            closed.counted_behind(order),
+            closed.counted_behind(now),
             coupon.get(),
             i64::from(closed.most) - 1,
         )
         .fetch_optional(&self.pool)
         .await?;
-        Ok(oldest.map(|oldest| {
-            let age = kit::id::time_of(order.get()) - kit::id::time_of(oldest);
-            // A second more, because ids tell seconds only.
-            let rest = limits::CLOSED_ORDERS_TIME + Duration::from_secs(1);
-            rest.saturating_sub(age.to_std().unwrap_or_default())
-        }))
+        Ok(oldest.map(|oldest| closed.wait(now, oldest)))
     }
 
     /// Whether there is a sale of this coupon.

@@ -1,11 +1,9 @@
 //! Accepted claims of a day, counted row by row: a day may have a million orders.
 //!
 //! A count of few orders is of the moment at which it is asked for. A large one is kept and told again for a multiple of
-//! the time that it took, so operators who look at a page take Postgres a twentieth of the time at most; and while one
-//! caller counts anew, the others are told the last count.
+//! the time that it took, so operators who look at a page take Postgres a twentieth of the time at most.
 
 use std::collections::{BTreeMap, HashMap};
-use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use sqlx::PgPool;
@@ -35,8 +33,7 @@ pub struct Counts {
     pool: PgPool,
     clock: Clock,
     /// Held by the one caller that counts.
-    counting: Mutex<()>,
-    kept: std::sync::Mutex<HashMap<Day, Kept>>,
+    kept: Mutex<HashMap<Day, Kept>>,
 }
 
 struct Kept {
@@ -46,7 +43,7 @@ struct Kept {
 
 impl Counts {
     pub fn new(pool: PgPool, clock: Clock) -> Self {
-        Self { pool, clock, counting: Mutex::default(), kept: std::sync::Mutex::default() }
+        Self { pool, clock, kept: Mutex::default() }
     }
 
     /// The count of this day.
@@ -55,45 +52,18 @@ impl Counts {
     ///
     /// When Postgres doesn't answer, or takes more than [`limits::DAY_COUNT_TIMEOUT`].
     pub async fn of(&self, day: Day) -> sqlx::Result<Counted> {
-        let _turn = match (self.counting.try_lock(), self.kept(day, Age::Any)) {
-            (Err(_), Some(counted)) => return Ok(counted),
-            (Err(_), None) => self.counting.lock().await,
-            (Ok(turn), _) => turn,
-        };
-        // The one before may have counted this day.
-        if let Some(counted) = self.kept(day, Age::Fresh) {
-            return Ok(counted);
-        }
+        let mut all = self.kept.lock().await;
         let began = Instant::now();
+        all.retain(|_, kept| began < kept.until);
+        if let Some(kept) = all.get(&day) {
+            return Ok(kept.counted.clone());
+        }
         let counted = self.count(day).await?;
-        self.keep(day, &counted, began.elapsed());
+        if counted.orders.values().sum::<i64>() >= limits::DAY_COUNT_KEPT_MIN {
+            let until = Instant::now() + limits::DAY_COUNT_PAUSES * began.elapsed();
+            all.insert(day, Kept { counted: counted.clone(), until });
+        }
         Ok(counted)
-    }
-
-    fn kept(&self, day: Day, age: Age) -> Option<Counted> {
-        let kept = self.lock();
-        let kept = kept.get(&day)?;
-        (age == Age::Any || Instant::now() < kept.until).then(|| kept.counted.clone())
-    }
-
-    fn keep(&self, day: Day, counted: &Counted, took: Duration) {
-        let mut kept = self.lock();
-        let now = Instant::now();
-        if counted.orders.values().sum::<i64>() < limits::DAY_COUNT_KEPT_MIN {
-            kept.remove(&day);
-            return;
-        }
-        if kept.len() >= limits::DAY_COUNTS_KEPT_MAX {
-            kept.retain(|_, kept| now < kept.until);
-        }
-        if kept.len() < limits::DAY_COUNTS_KEPT_MAX {
-            let until = now + limits::DAY_COUNT_PAUSES * took;
-            kept.insert(day, Kept { counted: counted.clone(), until });
-        }
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Day, Kept>> {
-        self.kept.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     /// Orders by status, and dead letters without an order, at one moment.
@@ -127,13 +97,4 @@ impl Counts {
         let orders = rows.into_iter().filter_map(|row| Some((row.status?, row.claims))).collect();
         Ok(Counted { at, orders, letters, is_whole })
     }
-}
-
-/// Which counts will do.
-#[derive(Clone, Copy, PartialEq)]
-enum Age {
-    /// Those that may still be told.
-    Fresh,
-    /// All.
-    Any,
 }

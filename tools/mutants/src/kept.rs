@@ -170,7 +170,7 @@ pub fn write(root: &Path, mutants: &[Mutant], results: &Results) -> Result<()> {
     if fs::read_to_string(&path).is_ok_and(|found| found == text) {
         return Ok(());
     }
-    // In one step: whoever ends this process leaves a whole file.
+    // A process that is ended between these two steps leaves the file as it was.
     let new = path.with_extension("new");
     fs::write(&new, text).with_context(|| format!("writing {}", new.display()))?;
     fs::rename(&new, &path).with_context(|| format!("writing {FILE}"))
@@ -208,7 +208,7 @@ mod tests {
         results
     }
 
-    /// What a machine without results of its own learns from the file.
+    /// Verdicts that the file tells a machine without results of its own.
     fn told(file: &str, mutants: &[Mutant], name: &str) -> Vec<Option<Verdict>> {
         let mut results = results(name);
         Kept::parse(file).expect("it is understood").tell(mutants, &mut results);

@@ -4,11 +4,8 @@
 //! coupon is decided in Redis, which knows no closed orders; so here the *cancelling* is refused, and the order keeps its
 //! unit until it is paid or expires. A user holds one live order of a flash coupon, so no two are cancelled at once.
 
-use std::time::Duration;
-
 use super::{Moved, OrderMoves};
-use crate::base::limits;
-use crate::kit::{id, postgres};
+use crate::kit::postgres;
 use crate::sale::ids::{OrderId, UserId};
 use crate::sale::order::write::ClosedOrders;
 
@@ -38,16 +35,11 @@ impl OrderMoves {
                WHERE own.id = $1 AND own.user_id = $2 AND own.kind = 'flash'"#,
             order.get(),
             user.get(),
-            id::first_at(now - limits::CLOSED_ORDERS_TIME),
+            self.closed.counted_behind(now),
             i64::from(self.closed.most) - 1,
         )
         .fetch_optional(&self.pool)
         .await?;
-        Ok(oldest.map(|oldest| {
-            let age = (now - id::time_of(oldest)).to_std().unwrap_or_default();
-            // A second more, because ids tell seconds only.
-            let rest = limits::CLOSED_ORDERS_TIME + Duration::from_secs(1);
-            Moved::TooManyClosed(rest.saturating_sub(age))
-        }))
+        Ok(oldest.map(|oldest| Moved::TooManyClosed(self.closed.wait(now, oldest))))
     }
 }
