@@ -46,8 +46,10 @@ const SMALL: Crowd = Crowd { users: 1_000, units: 200, at_once: AT_ONCE, until: 
 /// The crowd whose orders wait while their bytes are counted.
 const WAITING: Crowd = Crowd { users: 6_250, units: 5_000, at_once: AT_ONCE, until: HOUR };
 const FULL: Crowd = Crowd { users: 20_000, units: 5_000, at_once: AT_ONCE, until: CUT };
-/// The plot, beside the essay; of the crowd that was measured last.
+/// The plot of the small crowd, beside the essay.
 const PLOT: &str = "ladder.svg";
+/// The plot of the large crowd.
+const PLOT_FULL: &str = "ladder-full.svg";
 /// The page of what follows from the figures, beside the essay.
 const CAPACITY: &str = "capacity.md";
 /// Time for counting syncs.
@@ -127,15 +129,16 @@ async fn climb(arguments: &Climb) -> anyhow::Result<()> {
     })
     .await?;
     println!("\n{}\n{}", facts_table(&facts), figures_table(&figures, crowd));
+    let plot_name = if arguments.full { PLOT_FULL } else { PLOT };
     let place = match &arguments.write {
-        Some(path) => path.with_file_name(PLOT),
-        None => std::env::temp_dir().join(PLOT),
+        Some(path) => path.with_file_name(plot_name),
+        None => std::env::temp_dir().join(plot_name),
     };
     std::fs::write(&place, plot(&figures, &facts)?)
         .with_context(|| format!("{} can't be written", place.display()))?;
     println!("the plot is {}", place.display());
     if let (Some(essay), Some(path)) = (&mut essay, &arguments.write) {
-        let shown = format!("![Requests a second of each rung]({PLOT})\n\n");
+        let shown = format!("![Requests a second of each rung]({plot_name})\n\n");
         let shown = shown + &figures_table(&figures, crowd);
         match &bytes {
             None => essay.put("full figures", &shown)?,
