@@ -24,11 +24,11 @@ pub fn check(evidence: &Evidence, broken: &mut Vec<Broken>) {
         if answers.is_empty() {
             continue;
         }
-        let holders = holders(evidence, sale.coupon);
+        let held = Held::by(&holders(evidence, sale.coupon));
         for event in answers {
             let from = oldest_data(evidence, event) - MEMORY_MS;
             let total = least_total(evidence, sale.coupon, sale.first_total, from);
-            let held = most_at_a_time(&holders, from, event.completed);
+            let held = held.most(from, event.completed);
             if held < total {
                 let Event { user, coupon, invoked, completed, .. } = event;
                 let detail = format!(
@@ -103,14 +103,84 @@ fn holders(evidence: &Evidence, coupon: i64) -> Vec<(Ms, Ms)> {
     holders
 }
 
-/// The largest number of holders at a moment of this time.
-fn most_at_a_time(holders: &[(Ms, Ms)], from: Ms, to: Ms) -> i64 {
-    let at = |moment: Ms| {
-        holders.iter().filter(|(begin, end)| *begin <= moment && moment <= *end).count()
-    };
-    // The number grows only at a beginning.
-    let begins =
-        holders.iter().map(|(begin, _)| *begin).filter(|begin| *begin > from && *begin <= to);
-    let most = begins.chain([from]).map(at).max().unwrap_or(0);
-    i64::try_from(most).unwrap_or(i64::MAX)
+/// Numbers of holders over time, looked up in logarithmic time: a large crowd has thousands of holders and of answers.
+struct Held {
+    begins: Vec<Ms>,
+    ends: Vec<Ms>,
+    /// Row `k` has, for each beginning, the largest number at that one and the `2^k - 1` behind it.
+    most: Vec<Vec<i64>>,
+}
+
+impl Held {
+    fn by(holders: &[(Ms, Ms)]) -> Self {
+        let lasting = || holders.iter().filter(|(begin, end)| begin <= end);
+        let mut begins: Vec<Ms> = lasting().map(|(begin, _)| *begin).collect();
+        let mut ends: Vec<Ms> = lasting().map(|(_, end)| *end).collect();
+        begins.sort_unstable();
+        ends.sort_unstable();
+        let mut held = Self { begins, ends, most: Vec::new() };
+        let mut row: Vec<i64> = held.begins.iter().map(|begin| held.at(*begin)).collect();
+        while !row.is_empty() {
+            let step = 1 << held.most.len();
+            let pairs = row.iter().zip(row.iter().skip(step));
+            let next = pairs.map(|(one, two)| *one.max(two)).collect();
+            held.most.push(std::mem::replace(&mut row, next));
+        }
+        held
+    }
+
+    /// The number of holders at a moment.
+    fn at(&self, moment: Ms) -> i64 {
+        let begun = self.begins.partition_point(|begin| *begin <= moment);
+        let ended = self.ends.partition_point(|end| *end < moment);
+        i64::try_from(begun - ended).unwrap_or(i64::MAX)
+    }
+
+    /// The largest number of holders at a moment of this time. It grows only at a beginning.
+    fn most(&self, from: Ms, to: Ms) -> i64 {
+        let first = self.begins.partition_point(|begin| *begin <= from);
+        let behind = self.begins.partition_point(|begin| *begin <= to);
+        let Some(row) = behind.checked_sub(first).and_then(usize::checked_ilog2) else {
+            return self.at(from);
+        };
+        let most = &self.most[row as usize];
+        self.at(from).max(most[first]).max(most[behind - (1 << row)])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rand::{Rng, SeedableRng};
+    use rand_chacha::ChaCha8Rng;
+
+    use super::*;
+
+    /// As the definition has it.
+    fn counted(holders: &[(Ms, Ms)], from: Ms, to: Ms) -> i64 {
+        let at = |moment: Ms| holders.iter().filter(|(a, b)| *a <= moment && moment <= *b).count();
+        let most = (from..=to).map(at).max().unwrap_or(0);
+        i64::try_from(most).unwrap_or(i64::MAX)
+    }
+
+    #[test]
+    fn the_largest_number_of_holders_is_that_of_a_count_at_each_moment() {
+        let mut random = ChaCha8Rng::seed_from_u64(1);
+        for count in 0..60 {
+            let mut holder = || {
+                let begin = random.random_range(0..50);
+                let end = if random.random_bool(0.3) {
+                    Ms::MAX
+                } else {
+                    begin + random.random_range(-2..20)
+                };
+                (if random.random_bool(0.1) { Ms::MIN } else { begin }, end)
+            };
+            let holders: Vec<(Ms, Ms)> = (0..count).map(|_| holder()).collect();
+            let held = Held::by(&holders);
+            for (from, to) in (0..50).flat_map(|from| (from..50).map(move |to| (from, to))) {
+                let expected = counted(&holders, from, to);
+                assert_eq!(held.most(from, to), expected, "{from} to {to}: {holders:?}");
+            }
+        }
+    }
 }

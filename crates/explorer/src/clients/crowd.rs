@@ -83,7 +83,9 @@ impl Crowd {
     pub fn was_told_since(&self, since: Ms) -> bool {
         let history = self.shared.history.lock().expect("no holder of this lock panics");
         let told = |event: &Event| event.op == Op::Claim && event.outcome != Outcome::Unknown;
-        history.iter().rev().any(|event| event.invoked > since && told(event))
+        // In the order of their completion, so older ones end the search.
+        let mut since_then = history.iter().rev().take_while(|event| event.completed > since);
+        since_then.any(|event| event.invoked > since && told(event))
     }
 
     /// Lets each client finish its request, and returns all requests with their answers.

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use clap::Parser;
+use clap::{Parser, value_parser};
 
 use crate::plan::{Fault, Plan, generate};
 
@@ -11,15 +11,21 @@ pub const CI_SEEDS: [u64; 8] = [29_893, 27_720, 27_215, 25_915, 16_727, 22_460, 
 
 /// Seeds that are run where nothing says how many.
 const SEEDS: usize = 10;
-/// Seeds where only the time is bounded.
+/// Most seeds of a call, and those where only the time is bounded.
 const SEEDS_MAX: usize = 1_000_000;
+/// Most runs side by side: each has two servers of Redis, a Postgres and four processes.
+const JOBS_MAX: i64 = 16;
+/// Largest crowd: clients, units and facts of a run grow with it.
+const CROWD_MAX: i64 = 16;
+/// Most minutes of a call, a year.
+const MINUTES_MAX: u64 = 525_600;
 
 /// Breaks a running flash-sale in ways that seeds decide, and proves that nothing was lost
 #[derive(Clone, Parser, Debug)]
 #[command(name = "flash-sale-explorer", version)]
 pub struct Arguments {
-    /// Seeds to run, one after the other [default: 10, or as many as --minutes permits]
-    #[arg(long)]
+    /// Seeds to run [default: 10, or as many as --minutes permits]
+    #[arg(long, value_parser = value_parser!(u64).range(1..=SEEDS_MAX as u64))]
     pub seeds: Option<u64>,
 
     /// First seed
@@ -35,15 +41,23 @@ pub struct Arguments {
     pub ci: bool,
 
     /// Begin no further seed after so many minutes [default: no bound]
-    #[arg(long)]
+    #[arg(long, value_parser = value_parser!(u64).range(1..=MINUTES_MAX))]
     pub minutes: Option<u64>,
+
+    /// Runs side by side, each on servers of its own
+    #[arg(long, default_value_t = 1, value_parser = value_parser!(u8).range(1..=JOBS_MAX))]
+    pub jobs: u8,
+
+    /// So many times the clients of each plan, and the units of its sales
+    #[arg(long, default_value_t = 1, value_parser = value_parser!(u8).range(1..=CROWD_MAX))]
+    pub crowd: u8,
 
     /// Leave out the faults with these numbers of the plan
     #[arg(long, value_delimiter = ',')]
     pub without: Vec<usize>,
 
     /// So many clients at most
-    #[arg(long)]
+    #[arg(long, value_parser = at_least_one)]
     pub clients: Option<usize>,
 
     /// Cause these faults only, by name
@@ -55,7 +69,7 @@ pub struct Arguments {
     pub plan: bool,
 
     /// When a seed fails, leave out faults and clients while it goes on failing, and print the smallest plan
-    #[arg(long)]
+    #[arg(long, conflicts_with = "jobs")]
     pub shrink: bool,
 
     /// Keep the logs of seeds that hold, too
@@ -63,7 +77,7 @@ pub struct Arguments {
     pub keep: bool,
 
     /// Append a line with the result and the commit to this document
-    #[arg(long)]
+    #[arg(long, conflicts_with = "plan")]
     pub append: Option<PathBuf>,
 
     /// Binary of the service [default: flash-sale beside this program]
@@ -83,7 +97,8 @@ impl Arguments {
             None if self.ci => CI_SEEDS.to_vec(),
             None => {
                 let count = if self.minutes.is_some() { SEEDS_MAX } else { SEEDS };
-                (self.from..).take(self.seeds.map_or(count, |seeds| seeds as usize)).collect()
+                let count = self.seeds.map_or(count, |seeds| seeds as usize);
+                (self.from..=u64::MAX).take(count).collect()
             }
         }
     }
@@ -91,7 +106,8 @@ impl Arguments {
     /// The plan of a seed, as these arguments change it.
     pub fn plan_of(&self, seed: u64) -> Plan {
         let faults = if self.only.is_empty() { Fault::ALL.to_vec() } else { self.only.clone() };
-        generate(seed, &faults).without(&self.without, self.clients)
+        let plan = generate(seed, &faults).times(usize::from(self.crowd));
+        plan.without(&self.without, self.clients)
     }
 
     /// Folder of this process, below the one for logs.
@@ -100,12 +116,20 @@ impl Arguments {
         folder.join(std::process::id().to_string())
     }
 
-    /// The arguments that change a plan, to repeat it.
+    /// All arguments that change plans.
+    pub fn changes(&self) -> String {
+        self.words() + &less(&self.without, self.clients)
+    }
+
+    /// The arguments that change a plan and leave nothing out, to repeat it.
     pub fn words(&self) -> String {
         let mut words = String::new();
         if !self.only.is_empty() {
             let names: Vec<&str> = self.only.iter().map(|fault| fault.name()).collect();
             words += &format!(" --only {}", names.join(","));
+        }
+        if self.crowd > 1 {
+            words += &format!(" --crowd {}", self.crowd);
         }
         words
     }
@@ -119,6 +143,11 @@ pub fn less(without: &[usize], clients: Option<usize>) -> String {
         false => format!(" --without {}", numbers.join(",")),
     };
     without + &clients.map_or(String::new(), |clients| format!(" --clients {clients}"))
+}
+
+fn at_least_one(text: &str) -> Result<usize, String> {
+    let number: usize = text.parse().map_err(|error| format!("{error}"))?;
+    if number == 0 { Err("a run without clients asks nothing".to_owned()) } else { Ok(number) }
 }
 
 fn fault(name: &str) -> Result<Fault, String> {
@@ -171,5 +200,62 @@ mod tests {
             assert_eq!(fault(one.name()), Ok(one));
         }
         assert!(fault("rain").is_err_and(|error| error.contains("redis-kill")));
+    }
+
+    fn parsed(words: &str) -> Result<Arguments, String> {
+        let words = ["flash-sale-explorer"].into_iter().chain(words.split_whitespace());
+        Arguments::try_parse_from(words).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn nonsense_is_refused_in_words() {
+        for (words, part) in [
+            ("--jobs 0", "0 is not in 1..=16"),
+            ("--jobs 17", "17 is not in 1..=16"),
+            ("--jobs many", "invalid digit found in string"),
+            ("--jobs", "a value is required for '--jobs <JOBS>'"),
+            ("--crowd 0", "0 is not in 1..=16"),
+            ("--crowd 1000", "1000 is not in 1..=16"),
+            ("--crowd -1", "unexpected argument '-1' found"),
+            ("--crowd 1.5", "invalid digit found in string"),
+            ("--seeds 0", "0 is not in 1..=1000000"),
+            ("--seeds 18446744073709551615", "is not in 1..=1000000"),
+            ("--minutes 0", "0 is not in 1..=525600"),
+            ("--minutes 18446744073709551615", "is not in 1..=525600"),
+            ("--clients 0", "a run without clients asks nothing"),
+            ("--seed 1 --seeds 2", "cannot be used with"),
+            ("--seed 1 --ci", "cannot be used with"),
+            ("--jobs 2 --shrink", "cannot be used with"),
+            ("--plan --append results.md", "cannot be used with"),
+            ("--only rain", "there is no such fault"),
+            ("--only", "a value is required"),
+            ("7", "unexpected argument '7' found"),
+        ] {
+            let said = parsed(words).expect_err(words);
+            assert!(said.contains(part), "{words}: {said}");
+        }
+    }
+
+    #[test]
+    fn the_last_seeds_are_seeds() {
+        let last = parsed("--from 18446744073709551614 --seeds 9").expect("it is sensible");
+        assert_eq!(last.seeds(), [u64::MAX - 1, u64::MAX]);
+    }
+
+    #[test]
+    fn a_plan_depends_on_seed_and_crowd_alone() {
+        let plan = |words| parsed(words).expect("it is sensible").plan_of(7);
+        assert_eq!(plan(""), generate(7, &Fault::ALL));
+        assert_eq!(plan("--jobs 4"), plan(""));
+        assert_eq!(plan("--crowd 1"), plan(""));
+        assert_eq!(plan("--crowd 3"), plan("").times(3));
+        assert_eq!(plan("--crowd 3 --clients 5").clients, 5);
+    }
+
+    #[test]
+    fn the_words_that_repeat_a_plan_give_the_same_plan() {
+        let first = parsed("--only redis-kill,latency --crowd 3 --jobs 2").expect("it is sensible");
+        let again = parsed(&first.words()).expect("it is sensible");
+        assert_eq!(first.plan_of(7), again.plan_of(7));
     }
 }

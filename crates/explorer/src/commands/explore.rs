@@ -1,6 +1,11 @@
-//! Seeds, one after the other.
+//! Seeds, one after the other or several side by side.
 
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use tokio::task::JoinSet;
 
 use super::arguments::Arguments;
 use super::laboratory::Laboratory;
@@ -9,53 +14,95 @@ use super::shrink::shrink;
 use crate::plan::Need;
 use crate::world::Machine;
 
+/// The seeds of a call, which its jobs share.
+struct Queue {
+    arguments: Arguments,
+    machine: Machine,
+    began: Instant,
+    seeds: Mutex<std::vec::IntoIter<u64>>,
+    /// Results of the seeds that have been run to their end.
+    lines: Mutex<Vec<Line>>,
+}
+
 /// Runs each seed, until a Ctrl-C, and tells and appends what has been seen. False: an invariant is broken.
 pub async fn explore(arguments: &Arguments, machine: &Machine) -> anyhow::Result<bool> {
     say_skipped(machine);
-    let mut lines = Vec::new();
-    let is_interrupted = tokio::select! {
-        done = try_each(arguments, machine, &mut lines) => { done?; false }
-        // Dropped, the run ends its servers and removes their folders.
-        _ = tokio::signal::ctrl_c() => true,
+    if let Some(document) = &arguments.append {
+        is_writable(document)?;
+    }
+    let queue = Arc::new(Queue {
+        arguments: arguments.clone(),
+        machine: machine.clone(),
+        began: Instant::now(),
+        seeds: Mutex::new(arguments.seeds().into_iter()),
+        lines: Mutex::default(),
+    });
+    let mut jobs = JoinSet::new();
+    for job in 0..arguments.jobs {
+        jobs.spawn(queue.clone().work(job));
+    }
+    let ended = tokio::select! {
+        ended = all(&mut jobs) => ended.map(|()| false),
+        _ = tokio::signal::ctrl_c() => Ok(true),
     };
+    // Dropped, a run ends its servers and removes their folders. Its seed is not among the lines.
+    jobs.shutdown().await;
+    let mut lines = std::mem::take(&mut *lock(&queue.lines));
+    lines.sort_by_key(Line::seed);
     println!("{}", table(&lines));
     if let Some(document) = &arguments.append
         && !lines.is_empty()
     {
-        append(document, &lines).await?;
+        append(document, &lines, &arguments.changes()).await?;
     }
     let _ = std::fs::remove_file(arguments.logs().join("clock.c"));
-    if lines.iter().all(Line::holds) && !arguments.keep {
+    if lines.iter().all(Line::holds) && !arguments.keep && ended.is_ok() {
         let _ = std::fs::remove_dir_all(arguments.logs());
     }
+    let is_interrupted = ended.with_context(|| format!("stopped after {} seeds", lines.len()))?;
     anyhow::ensure!(!is_interrupted, "interrupted after {} seeds", lines.len());
     Ok(lines.iter().all(Line::holds))
 }
 
-async fn try_each(
-    arguments: &Arguments,
-    machine: &Machine,
-    lines: &mut Vec<Line>,
-) -> anyhow::Result<()> {
-    let mut laboratory = Laboratory::open(arguments, machine).await?;
-    let began = Instant::now();
-    let is_over = || {
-        arguments
-            .minutes
-            .is_some_and(|minutes| began.elapsed() >= Duration::from_secs(60 * minutes))
-    };
-    for seed in arguments.seeds() {
-        if is_over() {
-            break;
-        }
-        let plan = arguments.plan_of(seed);
-        let line = laboratory.try_out(&plan).await?;
-        if !line.holds() && arguments.shrink {
-            shrink(&mut laboratory, arguments, plan).await?;
-        }
-        lines.push(line);
+/// Waits for all jobs; or for the first that fails.
+async fn all(jobs: &mut JoinSet<anyhow::Result<()>>) -> anyhow::Result<()> {
+    while let Some(job) = jobs.join_next().await {
+        job??;
     }
     Ok(())
+}
+
+impl Queue {
+    /// Runs one seed after the other, on a Postgres of this job's own.
+    async fn work(self: Arc<Self>, job: u8) -> anyhow::Result<()> {
+        let mut laboratory = Laboratory::open(&self.arguments, &self.machine, job).await?;
+        while let Some(seed) = self.next() {
+            let plan = self.arguments.plan_of(seed);
+            let line = laboratory.try_out(&plan).await?;
+            if !line.holds() && self.arguments.shrink {
+                shrink(&mut laboratory, &self.arguments, plan).await?;
+            }
+            lock(&self.lines).push(line);
+        }
+        Ok(())
+    }
+
+    /// The next seed; `None` if there is none, or no time for it.
+    fn next(&self) -> Option<u64> {
+        let minutes = self.arguments.minutes;
+        let is_over = |minutes| self.began.elapsed() >= Duration::from_secs(60 * minutes);
+        if minutes.is_some_and(is_over) { None } else { lock(&self.seeds).next() }
+    }
+}
+
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().expect("no holder of this lock panics")
+}
+
+/// Fails before hours of runs, and not behind them.
+fn is_writable(document: &Path) -> anyhow::Result<()> {
+    let opened = std::fs::OpenOptions::new().append(true).open(document);
+    opened.map(drop).with_context(|| format!("nothing can be appended to {}", document.display()))
 }
 
 fn say_skipped(machine: &Machine) {

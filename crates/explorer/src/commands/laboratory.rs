@@ -1,4 +1,4 @@
-//! Everything that runs share, and the report of one.
+//! Everything that the runs of a job share, and the report of one.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -7,26 +7,26 @@ use std::time::Instant;
 use anyhow::Context;
 use tokio::sync::Mutex;
 
-use super::arguments::{Arguments, less};
+use super::arguments::Arguments;
 use super::report::Line;
 use crate::plan::Plan;
 use crate::run::{Outcome, run};
 use crate::world::{Machine, Postgres};
 
-/// Everything that runs share.
+/// Everything that the runs of a job share.
 pub struct Laboratory {
     binary: PathBuf,
     machine: Machine,
     folder: PathBuf,
     postgres: Arc<Mutex<Postgres>>,
     runs: usize,
-    words: String,
+    changes: String,
     keep: bool,
 }
 
 impl Laboratory {
-    /// Starts what the runs share.
-    pub async fn open(arguments: &Arguments, machine: &Machine) -> anyhow::Result<Self> {
+    /// Starts what the runs of this job share: a Postgres, which a fault may kill.
+    pub async fn open(arguments: &Arguments, machine: &Machine, job: u8) -> anyhow::Result<Self> {
         let binary = match &arguments.binary {
             Some(binary) => binary.clone(),
             None => std::env::current_exe()?.with_file_name("flash-sale"),
@@ -34,14 +34,14 @@ impl Laboratory {
         let binary = std::path::absolute(binary)?;
         let there = binary.try_exists()?;
         anyhow::ensure!(there, "{} is missing: cargo build --bin flash-sale", binary.display());
-        let postgres = Postgres::start(binary.clone()).await?;
+        let postgres = Postgres::start(binary.clone(), job).await?;
         Ok(Self {
             binary,
             machine: machine.clone(),
             folder: arguments.logs(),
             postgres: Arc::new(Mutex::new(postgres)),
             runs: 0,
-            words: arguments.words() + &less(&arguments.without, arguments.clients),
+            changes: arguments.changes(),
             keep: arguments.keep,
         })
     }
@@ -55,35 +55,41 @@ impl Laboratory {
             .await
             .with_context(|| format!("seed {}; logs are in {}", plan.seed, folder.display()))?;
         let line = Line::of(plan, &outcome, began.elapsed());
-        println!("{line}");
-        if !outcome.verdict.holds() {
-            self.tell(plan, &outcome);
-        } else if !self.keep {
+        print!("{}", self.told(plan, &outcome, &line));
+        if line.holds() && !self.keep {
             let _ = std::fs::remove_dir_all(&folder);
-        }
-        let _ = write_history(&folder.join("history.txt"), &outcome);
-        for lost in &outcome.verdict.lost_with_process {
-            println!("    lost with Redis and the process that promised it: {lost}");
+        } else {
+            let _ = write_history(&folder.join("history.txt"), &outcome);
         }
         Ok(line)
     }
 
-    /// A failure: plan, remarks, broken invariants, and the way to repeat it.
-    fn tell(&self, plan: &Plan, outcome: &Outcome) {
+    /// The report in one piece, because other jobs print theirs. A failure has plan, remarks, broken invariants, and the
+    /// way to repeat it.
+    fn told(&self, plan: &Plan, outcome: &Outcome, line: &Line) -> String {
         const SHOWN_MAX: usize = 12;
-        print!("{plan}");
-        for note in &outcome.notes {
-            println!("    {note}");
+        let mut text = format!("{line}\n");
+        let verdict = &outcome.verdict;
+        if !verdict.holds() {
+            text += &plan.to_string();
+            for note in &outcome.notes {
+                text += &format!("    {note}\n");
+            }
+            for recovery in &outcome.evidence.recoveries {
+                text += &format!("    {recovery:?}\n");
+            }
+            for broken in verdict.broken.iter().take(SHOWN_MAX) {
+                text += &format!("    {broken}\n");
+            }
+            let (count, folder) = (verdict.broken.len(), outcome.folder.display());
+            text += &format!("    {count} in all; logs are in {folder}\n");
+            let changes = &self.changes;
+            text += &format!("    again: make explore ARGS=\"--seed {}{changes}\"\n", plan.seed);
         }
-        for recovery in &outcome.evidence.recoveries {
-            println!("    {recovery:?}");
+        for lost in &verdict.lost_with_process {
+            text += &format!("    lost with Redis and the process that promised it: {lost}\n");
         }
-        let broken = &outcome.verdict.broken;
-        for broken in broken.iter().take(SHOWN_MAX) {
-            println!("    {broken}");
-        }
-        println!("    {} in all; logs are in {}", broken.len(), outcome.folder.display());
-        println!("    again: make explore ARGS=\"--seed {}{}\"", plan.seed, self.words);
+        text
     }
 }
 

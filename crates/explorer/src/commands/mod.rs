@@ -1,12 +1,12 @@
 //! The command line.
 
-// Seeds, one after the other.
+// Seeds, one after the other or several side by side.
 mod explore;
 
 // The smallest plan that still fails.
 mod shrink;
 
-// Everything that runs share.
+// Everything that the runs of a job share.
 mod laboratory;
 
 // Lines, table, and the document that they are appended to.
@@ -16,11 +16,15 @@ mod report;
 mod arguments;
 
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::Parser;
 
 use crate::world::Machine;
 use arguments::Arguments;
+
+/// Time for all tasks to be dropped at the end.
+const DROP_WITHIN: Duration = Duration::from_secs(20);
 
 /// Runs the command, and prints the cause of a failure on standard error. Exit code 4: an invariant is broken.
 pub fn main() -> ExitCode {
@@ -34,7 +38,8 @@ pub fn main() -> ExitCode {
     let done = prepared(&arguments).and_then(|machine| {
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
         let done = runtime.block_on(explore::explore(&arguments, &machine));
-        runtime.shutdown_background();
+        // Tasks that were stopped still hold servers, which remove their folders when they are dropped.
+        runtime.shutdown_timeout(DROP_WITHIN);
         done
     });
     match done {

@@ -5,7 +5,6 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::Context;
 use comfy_table::{Table, presets};
 use flash_sale::base::clock::Clock;
 
@@ -61,6 +60,11 @@ impl Line {
             }
         }
         line
+    }
+
+    /// The seed.
+    pub fn seed(&self) -> u64 {
+        self.seed
     }
 
     /// True when all invariants hold.
@@ -151,11 +155,11 @@ fn sum(lines: &[Line]) -> Line {
     sum
 }
 
-/// Appends one row to the table at the end of a document.
-pub async fn append(document: &Path, lines: &[Line]) -> anyhow::Result<()> {
+/// Appends one row to the table at the end of a document, with the arguments that changed the plans.
+pub async fn append(document: &Path, lines: &[Line], changes: &str) -> anyhow::Result<()> {
     let git = tokio::process::Command::new("git").args(["rev-parse", "--short", "HEAD"]).output();
     let commit = String::from_utf8_lossy(&git.await?.stdout).trim().to_owned();
-    let (first, last) = lines.first().zip(lines.last()).context("no seed was run")?;
+    let seeds: Vec<u64> = lines.iter().map(Line::seed).collect();
     let sum = sum(lines);
     let failed: Vec<String> =
         lines.iter().filter(|line| !line.holds()).map(|line| line.seed.to_string()).collect();
@@ -168,14 +172,36 @@ pub async fn append(document: &Path, lines: &[Line]) -> anyhow::Result<()> {
     let date = Clock::System.now().format("%Y-%m-%d");
     Ok(writeln!(
         file,
-        "| {date} | {commit} | {} to {} ({}) | {} | {} | {} | {} | {} | {verdict} |",
-        first.seed,
-        last.seed,
-        lines.len(),
+        "| {date} | {commit} | {}{changes} | {} | {} | {} | {} | {} | {verdict} |",
+        named(&seeds),
         sum.claims,
         sum.ok,
         sum.recoveries,
         sum.superseded,
         sum.lost,
     )?)
+}
+
+/// Seeds that are in order, and their number: `1 to 3, 5 (4)`. Names these and no other: a call that was stopped has
+/// left some out.
+fn named(seeds: &[u64]) -> String {
+    let in_row = |one: &u64, two: &u64| one.checked_add(1) == Some(*two);
+    let ranges = seeds.chunk_by(in_row).map(|range| match range {
+        [first, .., last] => format!("{first} to {last}"),
+        one => one.iter().map(ToString::to_string).collect(),
+    });
+    format!("{} ({})", ranges.collect::<Vec<_>>().join(", "), seeds.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seeds_that_are_named_are_those_that_were_run() {
+        assert_eq!(named(&[7, 8, 9]), "7 to 9 (3)");
+        assert_eq!(named(&[1, 2, 3, 5, 7, 8]), "1 to 3, 5, 7 to 8 (6)");
+        assert_eq!(named(&[4]), "4 (1)");
+        assert_eq!(named(&[1, u64::MAX]), "1, 18446744073709551615 (2)");
+    }
 }

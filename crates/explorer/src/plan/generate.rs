@@ -172,4 +172,16 @@ mod tests {
         assert_eq!(less.acts, plan.acts[1..]);
         assert_eq!(less.clients, 2);
     }
+
+    #[test]
+    fn a_larger_crowd_has_more_clients_and_units_and_the_same_faults() {
+        let plan = generate(7, &Fault::ALL);
+        let larger = plan.clone().times(4);
+        assert_eq!(larger.clients, 4 * plan.clients);
+        for (sale, larger) in plan.sales.iter().zip(&larger.sales) {
+            assert_eq!((4 * sale.total, sale.level), (larger.total, larger.level));
+        }
+        let Plan { clients, sales, .. } = plan.clone();
+        assert_eq!(Plan { clients, sales, ..larger }, plan);
+    }
 }

@@ -96,6 +96,17 @@ impl Plan {
         self
     }
 
+    /// A larger crowd: so many times the clients, with their users, and so many times the units of each sale, so that a
+    /// unit is asked for as often. Deeds and faults stay as they are.
+    #[must_use]
+    pub fn times(mut self, crowd: usize) -> Self {
+        self.clients *= crowd;
+        for sale in &mut self.sales {
+            sale.total *= i64::try_from(crowd).unwrap_or(i64::MAX);
+        }
+        self
+    }
+
     /// Names of the faults, each once.
     pub fn faults(&self) -> Vec<&'static str> {
         let mut names: Vec<&str> = self.acts.iter().map(|act| act.fault.name()).collect();

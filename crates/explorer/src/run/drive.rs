@@ -198,8 +198,9 @@ async fn gather(
     let last = sales.last().map(|sale| sale.coupon);
     evidence.rows.retain(|row| Some(row.coupon) != last);
     evidence.sales.retain(|sale| Some(sale.coupon) != last);
+    // A user without a row has nothing to be told.
     let mut pairs: Vec<(i64, i64)> =
-        evidence.history.iter().map(|event| (event.user, event.coupon)).collect();
+        evidence.rows.iter().map(|row| (row.user, row.coupon)).collect();
     pairs.sort_unstable();
     pairs.dedup();
     evidence.told_last = ask_all(installation, http, &pairs).await;

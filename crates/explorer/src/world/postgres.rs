@@ -43,9 +43,10 @@ struct Addresses {
 }
 
 impl Postgres {
-    /// Starts a server with a migrated database.
-    pub async fn start(binary: PathBuf) -> anyhow::Result<Self> {
-        let folder = DataFolder::at(place().join(format!("explorer-{}", std::process::id())));
+    /// Starts a server with a migrated database. Each job of this process has one of its own.
+    pub async fn start(binary: PathBuf, job: u8) -> anyhow::Result<Self> {
+        let folder = format!("explorer-{}-{job}", std::process::id());
+        let folder = DataFolder::at(place().join(folder));
         let (keeper, at) = keep(&binary, &folder).await?;
         let postgres = Self { binary, keeper: Some(keeper), at, folder };
         let urls =

@@ -1,6 +1,7 @@
 //! One Redis server.
 
 use std::fs;
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -24,6 +25,8 @@ const REWRITING: &str = "aof_rewrite_in_progress:1";
 const POLL: Duration = Duration::from_millis(10);
 /// Size of the small file system below a server's data.
 const DISK: &str = "size=64m";
+/// Ports of the servers.
+const PORTS: std::ops::Range<u16> = 20_000..32_000;
 /// Folder of the append-only files.
 const FILES: &str = "appendonlydir";
 
@@ -48,9 +51,7 @@ impl RedisNode {
         mounts: bool,
     ) -> anyhow::Result<Self> {
         fs::create_dir_all(folder.join("data")).context("no folder for Redis")?;
-        let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
-        let port = listener.local_addr()?.port();
-        drop(listener);
+        let port = free_port()?;
         let is_mounted = mounts && is_mounted(&folder.join("data"));
         let mut node = Self { folder, port, sync, clock, is_mounted, kept: None };
         node.set_clock(0)?;
@@ -239,6 +240,15 @@ pub fn set_clock(file: &Path, seconds: i64) -> anyhow::Result<()> {
     use std::os::unix::fs::FileExt;
     let file = fs::OpenOptions::new().write(true).create(true).truncate(false).open(file)?;
     Ok(file.write_all_at(&seconds.to_ne_bytes(), 0)?)
+}
+
+/// A port that is free now, and that no system gives to another program while the server is down: those that systems
+/// give away lie above.
+fn free_port() -> anyhow::Result<u16> {
+    let random = RandomState::new().build_hasher().finish();
+    let first = PORTS.start + (random % PORTS.len() as u64) as u16;
+    let is_free = |port: &u16| std::net::TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    (first..PORTS.end).chain(PORTS).find(is_free).context("no port is free for Redis")
 }
 
 fn is_mounted(folder: &Path) -> bool {
