@@ -8,6 +8,7 @@
 -- ARGV[4]  number before the first one that was granted
 -- ARGV[5]  last number that was granted
 -- ARGV[6]  seconds for which both keys are kept
+-- ARGV[7]  the last number that the caller has been given; 0 for none
 --
 -- Replies  code, number and origin
 --   BLOCK    the number is the last one of the block
@@ -15,11 +16,13 @@
 --
 -- Cost: O(1), and INFO twice; a look alone writes nothing. The origin is the life of the server and its replication ID: it changes whenever the
 -- server may have lost numbers, or have gone back to older ones, and a ceiling of another origin counts for nothing.
+-- Nor does one below which the caller has had higher numbers than this sequence knows: its memory went back within one
+-- life, as that of a machine does which is set back to a snapshot.
 
 local sequence, ceiling = KEYS[1], KEYS[2]
 local block, left_min = tonumber(ARGV[1]), tonumber(ARGV[2])
 local granted_origin, after, granted = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
-local seconds = ARGV[6]
+local seconds, had = ARGV[6], tonumber(ARGV[7])
 
 local life = string.match(redis.call('INFO', 'server'), 'run_id:(%x+)')
 local replication_id = string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)')
@@ -27,7 +30,7 @@ local origin = string.format('%s %s', life, replication_id)
 
 local noted = redis.call('HMGET', ceiling, 'origin', 'number', 'last')
 local last = math.max(tonumber(redis.call('GET', sequence) or 0), tonumber(noted[3] or 0))
-local number = noted[1] == origin and tonumber(noted[2]) or nil
+local number = noted[1] == origin and last >= had and tonumber(noted[2]) or nil
 
 local is_granted = granted_origin == origin and granted > (number or 0)
 if is_granted then

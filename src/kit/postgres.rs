@@ -4,9 +4,11 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
+use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::{
-    ConnectOptions, Connection, Error, PgConnection, PgExecutor, PgPool, Postgres, Transaction,
+    ConnectOptions, Connection, Error, PgConnection, PgExecutor, PgPool, Postgres, SqlSafeStr,
+    Transaction,
 };
 use tokio::time::timeout;
 
@@ -75,6 +77,58 @@ pub fn pool(url: &str, connections_max: u32, timeout: Duration) -> Result<PgPool
         .connect_lazy_with(options))
 }
 
+/// Begins a transaction. A caller may be dropped at any moment: one whose client has gone away, for example.
+///
+/// [`sqlx::Pool::begin`] may not, in version 0.9.0 (<https://github.com/transact-rs/sqlx/issues/4385>): dropped between
+/// BEGIN and the reply to it, it gives a connection back to the pool that is inside of a transaction and doesn't know it.
+/// What the next callers write on that connection, and confirm, is gone when one of them rolls back.
+pub async fn begin(pool: &PgPool) -> Result<Transaction<'static, Postgres>, Error> {
+    begin_with(pool, "BEGIN").await
+}
+
+/// Begins a transaction that sees all rows as they are at its first statement. Otherwise as [`begin`].
+pub async fn begin_snapshot(pool: &PgPool) -> Result<Transaction<'static, Postgres>, Error> {
+    begin_with(pool, "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY").await
+}
+
+async fn begin_with(
+    pool: &PgPool,
+    statement: &'static str,
+) -> Result<Transaction<'static, Postgres>, Error> {
+    let connection = pool.acquire().await?;
+    let begin = Transaction::begin(connection, Some(statement.into_sql_str()));
+    #[expect(clippy::disallowed_methods, reason = "one statement; closing the pool waits for it")]
+    let begun = tokio::spawn(begin);
+    begun.await.map_err(|_| Error::WorkerCrashed)?
+}
+
+/// A connection with unfinished work, which nobody else may be given: closed when it is dropped, unless it
+/// [is finished](Self::finished).
+pub struct Unfinished(Option<PoolConnection<Postgres>>);
+
+impl Unfinished {
+    /// Takes a connection for work that may be broken off.
+    pub async fn acquire(pool: &PgPool) -> Result<Self, Error> {
+        Ok(Self(Some(pool.acquire().await?)))
+    }
+
+    /// The connection.
+    pub fn connection(&mut self) -> &mut PgConnection {
+        self.0.as_mut().expect("only `finished` takes it, with `self`")
+    }
+
+    /// Gives the connection back to its pool.
+    pub fn finished(mut self) {
+        drop(self.0.take());
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        drop(self.0.take().map(PoolConnection::detach));
+    }
+}
+
 /// Begins a transaction whose statements are planned for the tables and the values of this moment; statements with an
 /// array need that.
 ///
@@ -83,7 +137,7 @@ pub fn pool(url: &str, connections_max: u32, timeout: Duration) -> Result<PgPool
 /// reads the table from beginning to end, until the table is next analysed, however many rows have come by then.
 /// Planning costs a server about 0.1 ms, too much for each statement of a request.
 pub async fn begin_planning(pool: &PgPool) -> Result<Transaction<'static, Postgres>, Error> {
-    let mut tx = pool.begin().await?;
+    let mut tx = begin(pool).await?;
     plan_for_values(&mut tx).await?;
     Ok(tx)
 }
@@ -169,15 +223,11 @@ pub fn address(pool: &PgPool) -> String {
 pub async fn answers(pool: &PgPool) -> bool {
     let ping_max = pool.options().get_acquire_timeout() / limits::POSTGRES_PINGS;
     let ping = async {
-        let mut connection = pool.acquire().await.ok()?;
-        match timeout(ping_max, connection.ping()).await {
-            Ok(answer) => answer.ok(),
-            Err(_) => {
-                // Such a connection still waits for its answer: closed, so that no caller is given it in this state.
-                drop(connection.detach());
-                None
-            }
-        }
+        let mut unfinished = Unfinished::acquire(pool).await.ok()?;
+        // One that is late still waits for its answer.
+        let answer = timeout(ping_max, unfinished.connection().ping()).await.ok()?;
+        unfinished.finished();
+        answer.ok()
     };
     // Twice the time, so that a hanging connection is noticed above.
     matches!(timeout(2 * ping_max, ping).await, Ok(Some(())))

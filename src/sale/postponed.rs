@@ -203,7 +203,7 @@ impl Postponed {
 
     /// Makes an item due now; one that is due already stays as it is. False if there is no such note.
     pub async fn retry(&self, id: PostponedId, by: &Actor) -> sqlx::Result<bool> {
-        let mut tx = self.pool.begin().await?;
+        let mut tx = postgres::begin(&self.pool).await?;
         let due = sqlx::query!(
             "UPDATE postponed SET next_try_at = now(), updated_at = now()
              WHERE id = $1 AND next_try_at > now() RETURNING pass, item",

@@ -24,14 +24,18 @@
 //! (`lua/id_block.lua`), where no number has been given. Numbers of blocks in memory lie below, and stay unique; they
 //! are dropped all the same when an *era* begins ([`IdGenerator::enter`]), so that later ids are higher.
 //!
+//! A memory that goes back within one life and one replication ID, as that of a machine does which is set back to a
+//! snapshot, shows by its numbers: an instance that has had a higher one believes the ceiling no more.
+//!
 //! The ceiling is raised ahead of need ([`IdGenerator::prepare`]), so ids go on for a while when Postgres is away.
 //!
 //! # What is not promised
 //!
 //! Ids have gaps: a block dies with its instance and at midnight, and each origin leaves out what was granted to the
 //! one before. Ids bound how many were handed out in a day, and don't count them. Ids of two instances are ordered by
-//! seconds only, within an era. If Postgres and Redis both went back in time, and a clock did too, a number may come twice in one
-//! second; a store of ids has to refuse the second one.
+//! seconds only, within an era. A number may come twice in one second if Postgres and Redis both went back in time, and
+//! a clock did too; and if Redis's memory went back within one life, at an instance that has taken none since, until
+//! another one takes its next block. A store of ids has to refuse the second one.
 
 // The numbers below which Redis may hand out.
 mod ceilings;
@@ -175,7 +179,8 @@ impl IdGenerator {
     pub async fn taken(&self, link: &Link, day: NaiveDate) -> Result<Option<i64>, RedisError> {
         let [sequence, ceiling] = self.names(day);
         // Takes no number, and leaves none below the ceiling: a look alone.
-        let arguments = (0, 0, "", 0, 0, limits::ID_SEQUENCE_KEPT.as_secs());
+        let seconds_kept = limits::ID_SEQUENCE_KEPT.as_secs();
+        let arguments = (0, 0, "", 0, 0, seconds_kept, self.last_of(day));
         let reply = self.take_block.run(link, [&sequence, &ceiling], arguments).await?;
         let (code, last, _): (String, i64, String) = reply;
         Ok((code == "BLOCK").then_some(last))
@@ -233,7 +238,9 @@ impl IdGenerator {
         let seconds_kept = limits::ID_SEQUENCE_KEPT.as_secs();
         let (mut origin, mut granted) = (String::new(), Granted::default());
         for _ in 0..=RAISES_MAX {
-            let arguments = (numbers, left_min, origin, granted.after, granted.last, seconds_kept);
+            let had = self.last_of(day);
+            let arguments =
+                (numbers, left_min, origin, granted.after, granted.last, seconds_kept, had);
             let reply = self.take_block.run(link, [&sequence, &ceiling], arguments).await?;
             let (code, last, of_origin): (String, i64, String) = reply;
             if code == "BLOCK" {
@@ -246,6 +253,12 @@ impl IdGenerator {
             origin = of_origin;
         }
         Err(IdError::Unsettled)
+    }
+
+    /// The last number of this day that this instance has taken; 0 for none.
+    fn last_of(&self, day: NaiveDate) -> i64 {
+        let block = self.block.lock().expect("no holder of this lock panics");
+        block.as_ref().filter(|block| block.day == day).map_or(0, |block| block.last)
     }
 
     /// Names of a day's sequence and of its ceiling, in the same slot of a cluster.

@@ -27,6 +27,7 @@ use sqlx::PgConnection;
 use super::Archive;
 use super::answer::{ArchiveOutcome, ArchiveRefusal, Archived};
 use crate::base::limits;
+use crate::kit::postgres;
 use crate::sale::audit::{self, Action, Actor, Event};
 use crate::sale::coupon::model::CouponState;
 use crate::sale::coupon::stock;
@@ -99,7 +100,7 @@ impl Archive {
 
     /// Notes that a settled sale is archived. False if it isn't settled, or is archived already.
     async fn note_settled(&self, coupon: CouponId, by: &Actor) -> sqlx::Result<bool> {
-        let mut tx = self.stores.pool.begin().await?;
+        let mut tx = postgres::begin(&self.stores.pool).await?;
         let settled = stock::archive(&mut *tx, coupon).await?;
         if settled {
             audit::note(&mut tx, by, Event::of(Action::ArchiveCoupon, coupon.get())).await?;
@@ -173,7 +174,7 @@ impl Archive {
         archived: &mut Archived,
         by: &Actor,
     ) -> Result<(), Failure> {
-        let mut tx = self.stores.pool.begin().await?;
+        let mut tx = postgres::begin(&self.stores.pool).await?;
         let given_up = give_up_in(&mut tx, coupon, by).await;
         match given_up {
             Ok(_) => tx.commit().await?,

@@ -140,9 +140,9 @@ impl CouponChanges {
     ) -> Result<Result<(), Refusal>, Failure> {
         let pool = self.pool.clone();
         let (by, cache) = (by.cloned(), self.coupons.cache.clone());
-        // A task of its own: dropping a `begin` half-way can poison the connection (sqlx#4393).
+        // A task of its own: what follows the commit is done even if the request is dropped.
         let decided = self.shutdown.spawn(async move {
-            let mut tx = pool.begin().await?;
+            let mut tx = postgres::begin(&pool).await?;
             let decided = decide_in(&mut tx, coupon, &change, by.as_ref()).await;
             match decided {
                 Ok(Ok(())) => {

@@ -7,6 +7,7 @@ use sqlx::PgPool;
 
 use crate::base::durability::Level;
 use crate::base::shutdown::Shutdown;
+use crate::kit::postgres;
 use crate::sale::audit::{self, Action, Actor, Event};
 use crate::sale::coupon::cache::CouponCache;
 use crate::sale::coupon::creation_keys::{self, CreationKey, Former};
@@ -116,7 +117,7 @@ impl Coupons {
         }
         let pool = self.pool.clone();
         let (kind, by, cache) = (new.kind, by.clone(), self.cache.clone());
-        // A task of its own: dropping a `begin` half-way can poison the connection (sqlx#4393).
+        // A task of its own: what follows the commit is done even if the request is dropped.
         let inserted = self.shutdown.spawn(async move {
             let inserted = insert(&pool, &new, key, &by).await;
             if let Ok(Ok(coupon)) = &inserted {
@@ -175,7 +176,7 @@ async fn insert(
 ) -> sqlx::Result<Result<CouponId, Former>> {
     // Before the transaction begins: a holder of one connection must not wait for another.
     let lanes = installation::read(pool).await?.lanes;
-    let mut tx = pool.begin().await?;
+    let mut tx = postgres::begin(pool).await?;
     let sequence = sqlx::query_scalar!(r#"SELECT nextval('coupon_sequence') AS "sequence!""#)
         .fetch_one(&mut *tx)
         .await?;

@@ -30,6 +30,7 @@ use sqlx::PgPool;
 use uuid::Uuid;
 
 use crate::base::limits;
+use crate::kit::postgres;
 use crate::kit::redis::Redis;
 use crate::kit::script::{Script, VariadicScript};
 use crate::sale::buyers::shards::Shards;
@@ -171,7 +172,7 @@ impl Loader {
         load_id: &str,
         epoch: i64,
     ) -> Result<String, Failure> {
-        let mut tx = self.pool.begin().await?;
+        let mut tx = postgres::begin(&self.pool).await?;
         if fence::table::hold_epoch(&mut tx, coupon.lane()).await? != Some(epoch) {
             tx.rollback().await?;
             return Err(self.lanes.suspect(coupon.lane()));

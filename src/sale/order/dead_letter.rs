@@ -16,6 +16,7 @@ use serde_json::json;
 use sqlx::{PgConnection, PgExecutor, PgPool};
 use utoipa::ToSchema;
 
+use crate::kit::postgres;
 use crate::sale::audit::{self, Action, Actor, Event};
 use crate::sale::ids::{CouponId, DeadLetterId, Lane, OrderId, UserId};
 use crate::sale::log::{EntryId, LoggedClaim, Place, Unreadable, Why};
@@ -222,7 +223,7 @@ pub async fn open_page(
 
 /// Closes a letter whose claim is an order after all.
 pub async fn became_order(pool: &PgPool, letter: DeadLetterId, by: &Actor) -> sqlx::Result<()> {
-    let mut tx = pool.begin().await?;
+    let mut tx = postgres::begin(pool).await?;
     let order = sqlx::query_scalar!(
         r#"UPDATE dead_letters SET detail = detail || '; it became an order when it was tried again',
                   resolved_at = now(), updated_at = now()

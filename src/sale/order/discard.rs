@@ -181,7 +181,7 @@ impl From<Row> for Letter {
 }
 
 async fn discard(pool: &PgPool, letter: DeadLetterId, by: &Actor) -> sqlx::Result<Discarded> {
-    let mut tx = pool.begin().await?;
+    let mut tx = postgres::begin(pool).await?;
     let found = sqlx::query!(
         r#"UPDATE dead_letters SET resolved_at = coalesce(resolved_at, now()), updated_at = now() WHERE id = $1
            RETURNING coupon_id AS "coupon_id: CouponId", user_id AS "user_id: UserId",

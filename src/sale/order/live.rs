@@ -18,8 +18,6 @@ use crate::sale::{Failure, buyers};
 /// Live orders compared at a time; more would hold up all other requests.
 pub const PAGE: usize = 1_000;
 
-/// Begins a transaction that sees all rows as they are at its first statement.
-pub const SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 /// Live orders read from a snapshot at a time: a page takes some 10 ms.
 pub const SNAPSHOT_PAGE: i64 = 10_000;
 

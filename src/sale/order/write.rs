@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::base::limits;
 use crate::kit;
+use crate::kit::postgres::Unfinished;
 use crate::sale::coupon::stock;
 use crate::sale::coupon::stock::Sold;
 use crate::sale::fence;
@@ -172,20 +173,18 @@ impl Orders {
         locks_lost: &CancellationToken,
     ) -> Result<Written, NotWritten> {
         let deadline = Instant::now() + self.batch_timeout;
-        let acquired = timeout_at(deadline, self.pool.acquire()).await;
-        let mut connection = acquired.map_err(|_| sqlx::Error::PoolTimedOut)??;
-        let finished = tokio::select! {
+        let acquired = timeout_at(deadline, Unfinished::acquire(&self.pool)).await;
+        let mut unfinished = acquired.map_err(|_| sqlx::Error::PoolTimedOut)??;
+        let writing = write_on(unfinished.connection(), amount, lane, claims, &self.terms);
+        let written = tokio::select! {
             biased;
-            () = locks_lost.cancelled() => Err(NotWritten::LocksLost),
-            written = timeout_at(deadline, write_on(&mut connection, amount, lane, claims, &self.terms)) => {
-                written.map_err(|_| NotWritten::Postgres(sqlx::Error::PoolTimedOut))
+            () = locks_lost.cancelled() => return Err(NotWritten::LocksLost),
+            written = timeout_at(deadline, writing) => {
+                written.map_err(|_| sqlx::Error::PoolTimedOut)?
             }
         };
-        finished.unwrap_or_else(|broken_off| {
-            // In the middle of a transaction: closed, so that no caller is given it in this state.
-            drop(connection.detach());
-            Err(broken_off)
-        })
+        unfinished.finished();
+        written
     }
 }
 

@@ -55,7 +55,7 @@ impl Payments {
             return self.look_later(held.id).await;
         };
         let refusal = (held.amount_cents != price).then_some(PaymentReason::WrongAmount);
-        let mut tx = self.pool.begin().await?;
+        let mut tx = postgres::begin(&self.pool).await?;
         let reason = self.pay_order(&mut tx, held.order, held.method, refusal).await?;
         let status =
             if reason.is_some() { PaymentStatus::Refunding } else { PaymentStatus::Accepted };
@@ -67,7 +67,7 @@ impl Payments {
     }
 
     async fn give_up(&self, payment: PaymentId) -> sqlx::Result<()> {
-        let mut tx = self.pool.begin().await?;
+        let mut tx = postgres::begin(&self.pool).await?;
         let reason = Some(PaymentReason::UnknownOrder);
         rows::leave_hold(&mut tx, payment, PaymentStatus::Refunding, reason).await?;
         tx.commit().await

@@ -67,6 +67,7 @@ use chrono::{DateTime, Utc};
 use sqlx::{PgConnection, PgPool};
 
 use crate::base::config::Config;
+use crate::kit::postgres;
 use crate::kit::signed_http::NoAnswer;
 use crate::sale::Failure;
 use crate::sale::audit::{Action, Actor};
@@ -363,7 +364,7 @@ impl Payments {
         payment: &Payment,
         refusal: Option<PaymentReason>,
     ) -> sqlx::Result<bool> {
-        let mut tx = self.pool.begin().await?;
+        let mut tx = postgres::begin(&self.pool).await?;
         let reason = self.pay_order(&mut tx, payment.order, payment.method, refusal).await?;
         if reason.is_some() {
             past::has_not_moved(&mut tx, payment.order, (payment.gateway, &payment.id)).await?;
@@ -400,7 +401,7 @@ impl Payments {
 
     /// Notes money that no order can take now. A payment that is there already changes nothing.
     async fn hold(&self, payment: &Payment, reason: PaymentReason, look: Look) -> sqlx::Result<()> {
-        let mut tx = self.pool.begin().await?;
+        let mut tx = postgres::begin(&self.pool).await?;
         past::has_not_moved(&mut tx, payment.order, (payment.gateway, &payment.id)).await?;
         if let Some(id) = insert(&mut tx, payment, PaymentStatus::Held, Some(reason)).await? {
             rows::begin_hold(&mut tx, id, look).await?;
@@ -453,7 +454,7 @@ impl Payments {
     /// unless it keeps its unit.
     async fn refunded(&self, gateway: Gateway, payment_id: &str) -> sqlx::Result<Receipt> {
         past::recall(&self.pool, None, (gateway, payment_id)).await?;
-        let mut tx = self.pool.begin().await?;
+        let mut tx = postgres::begin(&self.pool).await?;
         let Some(mut found) = rows::hold_named(&mut tx, gateway, payment_id).await? else {
             return Ok(Receipt::NoPayment);
         };
@@ -526,7 +527,7 @@ async fn refund_now(
     if let Some(answer) = moves.cannot(&REFUND, order, asker.buyer()).await? {
         return Ok(answer);
     }
-    let mut tx = pool.begin().await?;
+    let mut tx = postgres::begin(pool).await?;
     let moved = moves::ask_refund(&mut tx, order).await?;
     if moved {
         refund_accepted(&mut tx, order).await?;

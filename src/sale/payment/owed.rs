@@ -9,6 +9,7 @@ use utoipa::ToSchema;
 use super::gateway::Gateway;
 use super::model::{PaymentReason, PaymentStatus};
 use super::rows;
+use crate::kit::postgres;
 use crate::sale::Failure;
 use crate::sale::audit::{self, Action, Actor, Event};
 use crate::sale::ids::{OrderId, PaymentId};
@@ -273,7 +274,7 @@ pub async fn count(pool: &PgPool) -> sqlx::Result<[Owed; 2]> {
 }
 
 async fn hand_back(pool: &PgPool, payment: PaymentId, by: &Actor) -> sqlx::Result<Settled> {
-    let mut tx = pool.begin().await?;
+    let mut tx = postgres::begin(pool).await?;
     let Some(found) = find(&mut tx, payment).await? else {
         return Ok(Settled::NotFound);
     };
@@ -295,7 +296,7 @@ async fn hand_back(pool: &PgPool, payment: PaymentId, by: &Actor) -> sqlx::Resul
 }
 
 async fn close(pool: &PgPool, payment: PaymentId, note: &str, by: &Actor) -> sqlx::Result<Settled> {
-    let mut tx = pool.begin().await?;
+    let mut tx = postgres::begin(pool).await?;
     let Some(found) = find(&mut tx, payment).await? else {
         return Ok(Settled::NotFound);
     };

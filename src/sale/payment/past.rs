@@ -96,7 +96,7 @@ async fn recall_order(pool: &PgPool, order: OrderId) -> sqlx::Result<()> {
     if !moved::has(pool, order).await? {
         return Ok(());
     }
-    let mut tx = pool.begin().await?;
+    let mut tx = postgres::begin(pool).await?;
     if moved::recall(&mut tx, order).await? {
         tracing::info!(%order, "a gateway names an order of the history, which is brought back");
     }

@@ -77,7 +77,7 @@ pub async fn export(stores: &Stores, user: UserId) -> Result<Export, Failure> {
     let exported_at = postgres::time(pool).await?;
     let places_in_redis = in_redis::places(stores, user).await?;
     let unpaid_in_redis = in_redis::unpaid(stores, user).await?;
-    let mut tx = pool.begin().await?;
+    let mut tx = postgres::begin(pool).await?;
     let Rows { orders, redemptions, stock_returns, dead_letters } =
         export::rows(&mut tx, user).await?;
     let letters = numbers(&dead_letters, "id");

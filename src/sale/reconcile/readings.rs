@@ -29,6 +29,7 @@ use sqlx::PgPool;
 
 use super::disagreement::Disagreement;
 use crate::base::limits;
+use crate::kit::postgres;
 use crate::sale::buyers::census::Census;
 use crate::sale::ids::CouponId;
 
@@ -94,7 +95,7 @@ pub(super) async fn last(
 
 /// Notes readings, each in the place of the one before, and forgets those of archived sales.
 pub(super) async fn note(pool: &PgPool, readings: &[Reading]) -> sqlx::Result<()> {
-    let mut tx = pool.begin().await?;
+    let mut tx = postgres::begin(pool).await?;
     for reading in readings {
         sqlx::query!(
             "INSERT INTO sale_readings AS known (coupon_id, in_redis, in_postgres, is_good, codes)

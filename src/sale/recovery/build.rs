@@ -6,6 +6,7 @@ use sqlx::PgConnection;
 
 use super::records::{self, LostClaim, Outcome};
 use crate::base::limits;
+use crate::kit::postgres;
 use crate::kit::redis::{Link, is_data_error};
 use crate::kit::script::Script;
 use crate::sale::buyers::shards::{SENTINEL, Shards};
@@ -72,7 +73,7 @@ impl Builder {
     /// Redis has lost.
     pub(super) async fn remove(&self, coupon: CouponId, epoch: i64) -> Result<(), Failure> {
         let Stores { pool, redis, keys } = &self.stores;
-        let mut tx = pool.begin().await?;
+        let mut tx = postgres::begin(pool).await?;
         if fence::table::hold_epoch(&mut tx, coupon.lane()).await? != Some(epoch) {
             tx.rollback().await?;
             return Err(Failure::recovering(coupon.lane()));
@@ -89,7 +90,7 @@ impl Builder {
         epoch: i64,
         letters: &[i64],
     ) -> Result<(), Failure> {
-        let mut tx = self.stores.pool.begin().await?;
+        let mut tx = postgres::begin(&self.stores.pool).await?;
         if fence::table::hold_epoch(&mut tx, coupon.lane()).await? != Some(epoch) {
             tx.rollback().await?;
             return Err(Failure::recovering(coupon.lane()));
@@ -100,7 +101,7 @@ impl Builder {
 
     /// Fills new shards from one snapshot.
     async fn build_beside(&self, coupon: CouponId, epoch: i64) -> Result<Option<Built>, Failure> {
-        let mut snapshot = self.stores.pool.begin_with(live::SNAPSHOT).await?;
+        let mut snapshot = postgres::begin_snapshot(&self.stores.pool).await?;
         let Some(sale) = stock::to_build(&mut snapshot, coupon).await? else {
             snapshot.rollback().await?;
             return Ok(None);

@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use super::harvest::unknown;
+use crate::kit::postgres;
 use crate::sale::audit::{self, Action, Actor, Event};
 use crate::sale::coupon::stock;
 use crate::sale::fence::{scripts, table};
@@ -58,7 +59,7 @@ pub async fn differences(stores: &Stores, lane: Lane) -> Result<Vec<SaleDifferen
 pub async fn close(stores: &Stores, lane: Lane, harvests: bool, by: &Actor) -> Result<(), Failure> {
     let link = stores.redis.link().await?;
     let in_redis = scripts::epoch(&stores.keys, &link, lane).await?.unwrap_or(0);
-    let mut tx = stores.pool.begin().await?;
+    let mut tx = postgres::begin(&stores.pool).await?;
     table::close_by_hand(&mut tx, lane, in_redis, harvests).await?;
     let event = Event::without_subject(Action::RecoverLane);
     let lane = json!({"lane": lane.get(), "harvests": harvests});

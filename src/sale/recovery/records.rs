@@ -10,6 +10,7 @@ use sqlx::{PgConnection, PgPool};
 use utoipa::ToSchema;
 
 use crate::base::limits;
+use crate::kit::postgres;
 use crate::sale::audit::{self, Action, Actor, Event};
 use crate::sale::ids::{self, CouponId, Lane, OrderId, RecoveryId, UserId};
 
@@ -187,7 +188,7 @@ pub async fn settle(
     note: &str,
     by: &Actor,
 ) -> sqlx::Result<bool> {
-    let mut tx = pool.begin().await?;
+    let mut tx = postgres::begin(pool).await?;
     let settled = sqlx::query!(
         "UPDATE recoveries SET settled_at = now(), note = $2
          WHERE id = $1 AND settled_at IS NULL AND lost <> '[]'",

@@ -9,6 +9,7 @@ use chrono::{DateTime, Datelike, TimeZone, Utc};
 use sqlx::{AssertSqlSafe, PgConnection, PgPool};
 
 use crate::kit::id;
+use crate::kit::postgres;
 use crate::sale::coupon::stock;
 use crate::sale::installation;
 
@@ -72,7 +73,7 @@ pub async fn all(pool: &PgPool) -> sqlx::Result<BTreeSet<Month>> {
 
 /// Makes a month. Nothing if it is there.
 pub async fn make(pool: &PgPool, month: Month) -> sqlx::Result<()> {
-    let mut tx = pool.begin().await?;
+    let mut tx = postgres::begin(pool).await?;
     hold(&mut tx).await?;
     let (name, from, to) =
         (month.name(), id::first_at(month.begins()), id::first_at(month.next().begins()));
@@ -87,7 +88,7 @@ pub async fn make(pool: &PgPool, month: Month) -> sqlx::Result<()> {
 
 /// Drops a month, and notes that its payments are known no more. Nothing if it isn't there.
 pub async fn drop(pool: &PgPool, month: Month) -> sqlx::Result<()> {
-    let mut tx = pool.begin().await?;
+    let mut tx = postgres::begin(pool).await?;
     hold(&mut tx).await?;
     stock::allow_long_statements(&mut tx).await?;
     installation::payments_kept_from(&mut tx, month.next().begins()).await?;

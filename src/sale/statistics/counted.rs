@@ -14,6 +14,7 @@ use super::day::Day;
 use crate::base::clock::Clock;
 use crate::base::limits;
 use crate::kit::id;
+use crate::kit::postgres;
 use crate::sale::coupon::stock;
 
 /// Accepted claims of a day, at one moment.
@@ -69,7 +70,7 @@ impl Counts {
     /// Orders by status, and dead letters without an order, at one moment.
     async fn count(&self, day: Day) -> sqlx::Result<Counted> {
         let at = self.clock.now();
-        let mut tx = self.pool.begin().await?;
+        let mut tx = postgres::begin(&self.pool).await?;
         stock::allow_statements(&mut tx, limits::DAY_COUNT_TIMEOUT).await?;
         let rows = sqlx::query!(
             r#"SELECT status AS "status?", count(*) AS "claims!"

@@ -100,6 +100,38 @@ async fn two_servers_never_give_the_same_number() {
     }
 }
 
+/// As that of a machine that is set back to a snapshot.
+#[tokio::test]
+async fn a_memory_that_went_back_within_one_life_gives_no_number_twice() {
+    let app = TestApp::start().await;
+    let clock = Clock::manual(at("2026-11-21T12:00:00Z"));
+    let link = app.app.stores.redis.link().await.unwrap();
+    let instances = [of_orders(&app, 10, &clock), of_orders(&app, 10, &clock)];
+    let sequence = format!("{}:2026:11:21", app.keys().order_sequence());
+    let ceiling = format!("{{{sequence}}}:ceiling");
+    let mut seen = HashSet::new();
+    for first in [0, 1] {
+        let number: Option<String> = app.redis(&["GET", &sequence]).await;
+        let last: Option<String> = app.redis(&["HGET", &ceiling, "last"]).await;
+        for instance in [0, 1, 0, 1] {
+            for _ in 0..25 {
+                let id = instances[instance].next(&link).await.unwrap();
+                assert!(seen.insert(id), "{id} came twice");
+            }
+        }
+        if let Some((number, last)) = number.zip(last) {
+            let _: String = app.redis(&["SET", &sequence, &number]).await;
+            let _: i64 = app.redis(&["HSET", &ceiling, "last", &last]).await;
+        }
+        for instance in [first, 1 - first] {
+            for _ in 0..35 {
+                let id = instances[instance].next(&link).await.unwrap();
+                assert!(seen.insert(id), "{id} came twice");
+            }
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_ceiling_is_noted_before_a_number_is_given_and_raised_ahead_of_need() {
     let clock = Clock::manual(at("2026-11-21T22:30:00Z"));

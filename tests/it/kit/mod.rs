@@ -17,3 +17,6 @@ mod public_keys;
 
 // Locks of a batch.
 pub mod locks;
+
+// Transactions whose callers are dropped.
+mod transactions;

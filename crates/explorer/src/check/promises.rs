@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::excuse::{Excuse, excuse};
 use super::verdict::{Broken, POISON_ORDERS_MAX, Verdict};
-use crate::facts::{Event, Evidence, Letter, Lost, Op, Outcome, Row};
+use crate::facts::{Event, Evidence, Letter, Loss, Lost, Op, Outcome, Row};
 
 /// A user and a coupon.
 type Pair = (i64, i64);
@@ -96,11 +96,12 @@ fn kept(books: &Books, order: i64, event: &Event, verdict: &mut Verdict) {
 }
 
 /// I5: a claim of ours ends as a dead letter only if its unit can have been given to another user: by a Redis that sold
-/// from older data, or because a promise was handed in too late.
+/// from older data, or because a promise was handed in too late. Or if a log that was lost came back with claims of users
+/// who had claimed anew meanwhile: a Redis that went back to a moment before an earlier loss.
 fn causeless_letters(books: &Books, verdict: &mut Verdict) {
     let Evidence { losses, recoveries, silences, .. } = books.evidence;
     let late = !silences.is_empty() || recoveries.iter().any(|recovery| recovery.absent > 0);
-    if losses.iter().any(|loss| loss.sells_on || late) {
+    if losses.iter().any(|loss| loss.sells_on || late || came_back(losses, loss)) {
         return;
     }
     // Those that have become orders since, too.
@@ -109,6 +110,11 @@ fn causeless_letters(books: &Books, verdict: &mut Verdict) {
         let detail = format!("order {order} is a dead letter ({}) without a cause", letter.reason);
         verdict.broken.push(Broken { invariant: "I5", detail });
     }
+}
+
+/// True if what this loss took was there again after a later one.
+fn came_back(losses: &[Loss], loss: &Loss) -> bool {
+    losses.iter().any(|later| later.lost_at > loss.lost_at && later.kept_until < loss.lost_at)
 }
 
 /// I6: each row was claimed, before it was written, and has an id that its user was told, or may have been.

@@ -3,7 +3,8 @@
 //! An answer "sold out" is believed if at some moment, from one memory's time before the question to the answer, as many
 //! claims may have held a unit as there were units. The count is an upper bound: a claim may hold its unit from its
 //! user's first question on, until its unit was seen to be back. While a Redis that went back within one life has not been
-//! recovered, an answer tells of its older data, so the moments since then count, too.
+//! recovered, an answer tells of its older data: the moments since then count, too, and together, for a unit that came
+//! back after them is held again, beside those that were claimed since.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -26,9 +27,14 @@ pub fn check(evidence: &Evidence, broken: &mut Vec<Broken>) {
         }
         let held = Held::by(&holders(evidence, sale.coupon));
         for event in answers {
-            let from = oldest_data(evidence, event) - MEMORY_MS;
+            let told_of = oldest_data(evidence, event);
+            let from = told_of - MEMORY_MS;
             let total = least_total(evidence, sale.coupon, sale.first_total, from);
-            let held = held.most(from, event.completed);
+            let held = if told_of < event.invoked {
+                held.in_all(from, event.completed)
+            } else {
+                held.most(from, event.completed)
+            };
             if held < total {
                 let Event { user, coupon, invoked, completed, .. } = event;
                 let detail = format!(
@@ -136,6 +142,13 @@ impl Held {
         i64::try_from(begun - ended).unwrap_or(i64::MAX)
     }
 
+    /// The number of holders at any moment of this time.
+    fn in_all(&self, from: Ms, to: Ms) -> i64 {
+        let begun = self.begins.partition_point(|begin| *begin <= to);
+        let ended = self.ends.partition_point(|end| *end < from);
+        i64::try_from(begun - ended).unwrap_or(i64::MAX)
+    }
+
     /// The largest number of holders at a moment of this time. It grows only at a beginning.
     fn most(&self, from: Ms, to: Ms) -> i64 {
         let first = self.begins.partition_point(|begin| *begin <= from);
@@ -180,6 +193,9 @@ mod tests {
             for (from, to) in (0..50).flat_map(|from| (from..50).map(move |to| (from, to))) {
                 let expected = counted(&holders, from, to);
                 assert_eq!(held.most(from, to), expected, "{from} to {to}: {holders:?}");
+                let beside = |(a, b): &&(Ms, Ms)| a <= b && *a <= to && from <= *b;
+                let all = holders.iter().filter(beside).count();
+                assert_eq!(held.in_all(from, to), all as i64, "{from} to {to}: {holders:?}");
             }
         }
     }

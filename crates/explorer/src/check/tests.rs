@@ -202,7 +202,13 @@ fn i5_a_letter_needs_a_loss_after_which_its_unit_can_have_been_sold() {
     evidence.recoveries.push(RecoveryRow { absent: 1, ..opened(900) });
     assert_breaks(&evidence, &[]);
     evidence.recoveries.clear();
-    evidence.losses.push(loss());
+    // The log of before the loss comes back, with claims of users who have others by now.
+    let later = Loss { sells_on: false, kept_until: 480, lost_at: 900, back_at: 910, ..loss() };
+    evidence.losses.push(later.clone());
+    assert_breaks(&evidence, &[]);
+    evidence.losses[1] = Loss { kept_until: 520, ..later };
+    assert_breaks(&evidence, &["I5"]);
+    evidence.losses[1] = loss();
     assert_breaks(&evidence, &[]);
     assert_eq!(check(&evidence).letters, 1);
     // A letter that an operator has closed keeps no promise.
@@ -427,6 +433,22 @@ fn i11_a_redis_that_went_back_tells_of_its_older_data_until_it_is_recovered() {
     evidence.losses[0].sells_on = false;
     evidence.recoveries.clear();
     assert_breaks(&evidence, &["I11"]);
+}
+
+#[test]
+fn i11_units_that_came_back_before_a_loss_of_the_memory_count_beside_later_ones() {
+    let mut evidence = sound();
+    evidence.sales[0].first_total = 3;
+    for (user, claimed, back) in [(2, 150, 390), (3, 4_960, 6_000)] {
+        let order = ORDER + user - 1;
+        evidence.history.push(claim(user, claimed, Outcome::Ok(order)));
+        evidence.rows.push(Row { is_live: false, created: claimed, ..row(user, order) });
+        evidence.returns.push(Return { order, coupon: COUPON, user, done: Some(back) });
+    }
+    evidence.history.push(told_sold_out(5_000));
+    assert_breaks(&evidence, &["I11"]);
+    evidence.losses.push(Loss { kept_until: 350, lost_at: 4_950, back_at: 4_940, ..loss() });
+    assert_breaks(&evidence, &[]);
 }
 
 #[test]

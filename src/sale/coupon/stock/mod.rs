@@ -211,7 +211,7 @@ pub async fn note_load(
 
 /// Has archived sales of a lane removed from Redis once more: a Redis that went back in time may have them again.
 pub async fn remove_again(pool: &PgPool, lane: Lane) -> sqlx::Result<()> {
-    let mut tx = pool.begin().await?;
+    let mut tx = postgres::begin(pool).await?;
     allow_long_statements(&mut tx).await?;
     sqlx::query!(
         "UPDATE flash_sales SET removed_at = NULL, updated_at = now()
@@ -299,7 +299,7 @@ pub async fn subtract_sold(
 ///
 /// When Postgres doesn't answer, or can't count within [`RECOUNT_TIMEOUT`](crate::base::limits::RECOUNT_TIMEOUT).
 pub async fn recount_sold(pool: &PgPool, coupon: CouponId) -> sqlx::Result<Option<(i64, i64)>> {
-    let mut tx = pool.begin().await?;
+    let mut tx = postgres::begin(pool).await?;
     allow_long_statements(&mut tx).await?;
     let before = sqlx::query_scalar!(
         "SELECT sold FROM flash_sales WHERE coupon_id = $1 FOR UPDATE",

@@ -30,6 +30,7 @@ use std::iter;
 use serde_json::json;
 
 use crate::base::limits;
+use crate::kit::postgres;
 use crate::sale::audit::{self, Action, Actor, Event};
 use crate::sale::ids::{CouponId, JobId, OrderId};
 use crate::sale::keys::LogId;
@@ -69,7 +70,7 @@ impl Cancellations {
         let (pool, by) = (self.stores.pool.clone(), by.clone());
         let (name, words) = (key.to_owned(), reason.to_owned());
         let asked = async move {
-            let mut tx = pool.begin().await?;
+            let mut tx = postgres::begin(&pool).await?;
             if let Some(job) = jobs::begin(&mut tx, coupon, &name, &words).await? {
                 let event = Event::of(Action::CancelUnpaidOrders, coupon.get());
                 let values = json!({ "job_id": job, "key": name, "reason": words });

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use super::OrderCounts;
 use crate::base::limits;
+use crate::kit::postgres;
 use crate::sale::coupon::stock;
 use crate::sale::ids::CouponId;
 
@@ -57,7 +58,7 @@ impl OrderCounts {
     /// Counts the orders of a coupon, and notes the difference to its counts as a change: both are of one moment, so
     /// writers go on. Returns the difference by status.
     async fn correct(&self, coupon: CouponId) -> sqlx::Result<Vec<(String, i64)>> {
-        let mut tx = self.pool.begin().await?;
+        let mut tx = postgres::begin(&self.pool).await?;
         stock::allow_statements(&mut tx, limits::ORDER_AUDIT_TIMEOUT).await?;
         let wrong = sqlx::query!(
             "INSERT INTO order_count_changes (coupon_id, status, orders, digest)

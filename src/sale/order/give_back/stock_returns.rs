@@ -57,7 +57,7 @@ pub async fn write_again(pool: &PgPool, back: &StockReturn) -> sqlx::Result<bool
 
 /// Has the units and places of a lane come back once more that came back since then: Redis may have forgotten it.
 pub async fn run_again(pool: &PgPool, lane: Lane, since: DateTime<Utc>) -> sqlx::Result<u64> {
-    let mut tx = pool.begin().await?;
+    let mut tx = postgres::begin(pool).await?;
     // The whole table is read, however many units have ever come back: a lane must not stay closed for that.
     stock::allow_long_statements(&mut tx).await?;
     let done = sqlx::query!(

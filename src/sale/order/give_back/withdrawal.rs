@@ -53,6 +53,7 @@ use std::sync::Arc;
 use sqlx::{PgConnection, PgPool};
 
 use crate::base::limits;
+use crate::kit::postgres;
 use crate::kit::redis::Redis;
 use crate::kit::script::VariadicScript;
 use crate::sale::buyers;
@@ -201,7 +202,7 @@ impl Withdrawals {
         places: &[Place],
         heirs: &HashMap<OrderId, Place>,
     ) -> Result<Vec<(OrderId, Fate)>, Failure> {
-        let mut tx = self.pool.begin().await?;
+        let mut tx = postgres::begin(&self.pool).await?;
         let live = lock_live(&mut tx, heirs, places).await?;
         let may_go =
             |(_, order): &&Place| heirs.get(order).is_none_or(|(_, heir)| live.contains(heir));

@@ -187,8 +187,7 @@ impl OrderMoves {
         Ok(rows.into_iter().map(|row| (row.order_id, row.coupon_id)).collect())
     }
 
-    /// Carries out `work` even if its request is dropped: dropping a `begin` half-way can poison the connection
-    /// (sqlx#4393).
+    /// Carries out `work` even if its request is dropped, so that a client that goes away breaks off no payment.
     pub(in crate::sale) async fn to_the_end<T: Send + 'static, E>(
         &self,
         work: impl Future<Output = Result<T, E>> + Send + 'static,
@@ -215,7 +214,7 @@ impl OrderMoves {
 }
 
 async fn cancel(pool: &PgPool, order: OrderId, asker: &Asker) -> sqlx::Result<bool> {
-    let mut tx = pool.begin().await?;
+    let mut tx = postgres::begin(pool).await?;
     let closed = sqlx::query_as!(
         Closed,
         r#"UPDATE orders SET status = 'cancelled', cancelled_at = now(), updated_at = now()

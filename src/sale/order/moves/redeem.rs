@@ -4,6 +4,7 @@ use chrono::{DateTime, Utc};
 use serde_json::json;
 
 use super::OrderMoves;
+use crate::kit::postgres;
 use crate::sale::Failure;
 use crate::sale::audit::{self, Action, Actor, Event};
 use crate::sale::ids::{OrderId, UserId};
@@ -60,7 +61,7 @@ impl OrderMoves {
     }
 
     async fn redeem_now(&self, order: OrderId, request: Redemption) -> sqlx::Result<Redeeming> {
-        let mut tx = self.pool.begin().await?;
+        let mut tx = postgres::begin(&self.pool).await?;
         let done = sqlx::query!(
             "WITH redeemed AS (
                  UPDATE orders SET status = 'redeemed', redeemed_at = now(), updated_at = now()

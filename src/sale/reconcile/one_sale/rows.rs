@@ -7,6 +7,7 @@ use chrono::{DateTime, Utc};
 use sqlx::PgPool;
 
 use super::super::Disagreement;
+use crate::kit::postgres;
 use crate::sale::coupon::model::CouponState;
 use crate::sale::ids::{CouponId, OrderId, UserId};
 use crate::sale::order::counts::{self, LiveOrders};
@@ -47,7 +48,7 @@ pub async fn each_live(
     coupon: CouponId,
     mut each: impl FnMut(UserId, OrderId),
 ) -> sqlx::Result<LiveOrders> {
-    let mut snapshot = pool.begin_with(live::SNAPSHOT).await?;
+    let mut snapshot = postgres::begin_snapshot(pool).await?;
     let counted = counts::live(&mut *snapshot, &[coupon]).await?.remove(&coupon);
     let counted = counted.ok_or(sqlx::Error::RowNotFound)?;
     let mut after = None;
