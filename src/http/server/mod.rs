@@ -40,6 +40,7 @@ use super::contract::paths;
 use crate::base::config::Config;
 use crate::base::limits;
 use crate::base::shutdown::Shutdown;
+use crate::base::telemetry::ConnectionEnd;
 
 /// Settings of a listener.
 #[derive(Clone, Debug)]
@@ -209,7 +210,11 @@ async fn serve(stream: TcpStream, place: Place, answers: Answers, shutdown: Shut
         return;
     }
     connection.as_mut().graceful_shutdown();
-    let _: Result<_, _> = tokio::time::timeout(limits::DOOR_DRAIN_MAX, connection).await;
+    tokio::select! {
+        biased;
+        _ = tokio::time::timeout(limits::DOOR_DRAIN_MAX, connection) => {}
+        () = watch.left_unread() => place.close(ConnectionEnd::Unread),
+    }
 }
 
 impl Answers {

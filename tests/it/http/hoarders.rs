@@ -234,20 +234,20 @@ async fn head(client: &mut TcpStream) -> String {
 }
 
 /// All bytes until the service closes the connection, however it does so.
-async fn to_the_end(client: &mut TcpStream) -> Vec<u8> {
+pub async fn to_the_end(client: &mut TcpStream) -> Vec<u8> {
     let mut bytes = Vec::new();
     let _: Result<_, _> = bounded("the connection ends", client.read_to_end(&mut bytes)).await;
     bytes
 }
 
 /// A value on the page of metrics.
-fn metric(page: &str, name: &str) -> usize {
+pub fn metric(page: &str, name: &str) -> usize {
     let line = page.lines().find_map(|line| line.strip_prefix(&format!("flash_sale_{name} ")));
     line.unwrap_or_else(|| panic!("no {name} in {page}")).parse().expect("a number")
 }
 
 /// A connection of HTTP/2 with one GET; replies may take so many bytes until the client allows more.
-fn http2(path: &str, window: Option<u8>) -> Vec<u8> {
+pub fn http2(path: &str, window: Option<u8>) -> Vec<u8> {
     let settings = window.map_or(vec![], |bytes| vec![0, 4, 0, 0, 0, bytes]);
     let length = |bytes: &[u8]| u8::try_from(bytes.len()).expect("a short text");
     // HPACK: GET, http, the path, and the authority `x`.
