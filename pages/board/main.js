@@ -143,7 +143,8 @@ function notice(reply, key) {
   }, NOTICE_MS);
 }
 
-function heard({ event, line, refused }) {
+function heard({ event, line, refused, sleptMs }) {
+  if (sleptMs) heardAt -= sleptMs;
   if (refused) {
     session.leave();
     Object.assign(state, { locked: refused, line: 'lost' });

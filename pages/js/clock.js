@@ -21,6 +21,12 @@ export class Clock {
     this.#guess = serverMs - performance.now();
   }
 
+  /** Goes on over a sleep of this device; the next message counts alone. */
+  slept(ms) {
+    this.guess(this.now() + ms);
+    this.#offsets = [];
+  }
+
   /** The server's time in ms since 1970. */
   now() {
     return performance.now() + (this.#offsets.length === 0 ? this.#guess : Math.max(...this.#offsets));

@@ -5,7 +5,7 @@ import { Api } from './api.js';
 import { AGAIN, Claim } from './claim.js';
 import { Clock } from './clock.js';
 import en from './en.js';
-import { faceOf, payByMs, wordOf } from './face.js';
+import { faceOf, ofSale, payByMs, wordOf } from './face.js';
 import { Stream } from './stream.js';
 import { page } from './view.js';
 import { turnTheme, useTheme } from './theme.js';
@@ -16,7 +16,12 @@ import zh from './zh.js';
 const PASSING = ['loading', 'claiming'];
 /** Shortest pause before the orders are asked for again. */
 const LIST_AGAIN_MS = 3000;
+/** Pause between two looks for the next sale, after the end of one. */
+const NEXT_MS = 300_000;
+/** Time within which a page that is shown again takes such a look. */
+const SHOWN_MS = 3000;
 
+const [, inPath] = location.pathname.match(/^\/sale\/([^/]+)$/) ?? [];
 const api = new Api();
 const words = new Words({ en, zh });
 const clock = new Clock();
@@ -24,6 +29,8 @@ const state = { missing: null, sale: null, line: 'connecting', heardAt: 0, clock
 let painted = null;
 let said = null;
 let listed = null;
+/** Whether the page has been hidden, and has heard nothing since it is shown again. */
+let isShownAnew = false;
 /** Lists of orders that have been asked for. */
 let lists = 0;
 
@@ -92,8 +99,12 @@ async function listOrders() {
   paint();
 }
 
-function heard({ event, line, refused, dateMs }) {
+function heard({ event, line, refused, dateMs, sleptMs }) {
   const { now, ...sale } = event ?? {};
+  if (sleptMs) {
+    clock.slept(sleptMs);
+    state.heardAt -= sleptMs;
+  }
   if (dateMs) clock.guess(dateMs);
   if (refused) state.missing = 'coupon_not_found';
   if (line) state.line = line;
@@ -103,6 +114,8 @@ function heard({ event, line, refused, dateMs }) {
     state.heardAt = performance.now();
     state.titles[sale.coupon_id] = sale.title;
     state.claim.heardOfSale();
+    if (isShownAnew) setTimeout(goOn, SHOWN_MS * Math.random());
+    isShownAnew = false;
   }
   paint();
 }
@@ -116,24 +129,34 @@ async function ask(coupon) {
   return { now: reply.dateMs, ...about, coupon_id: id, total: sale.total, left: sale.left, opens_ms, closes_ms };
 }
 
-/** The coupon in the path; else the newest sale that is on, the next one, or the last one. */
+/** The newest sale that is on, the next one, or the last one. */
+function newest({ dateMs: now, body }) {
+  const sales = body.coupons.filter((coupon) => coupon.sale && coupon.state !== 'ended');
+  const lasts = sales.filter((coupon) => Date.parse(coupon.sale.closes_at) > now);
+  const open = lasts.filter((coupon) => Date.parse(coupon.sale.opens_at) <= now);
+  return open.find((coupon) => coupon.sale.left !== 0) ?? lasts.find((coupon) => !open.includes(coupon)) ?? open[0] ?? sales[0];
+}
+
+/** The coupon in the path, or the newest one. */
 async function chooseCoupon() {
-  const [, inPath] = location.pathname.match(/^\/sale\/([^/]+)$/) ?? [];
   if (inPath) return inPath;
   for (;;) {
     const reply = await api.coupons();
-    if (reply.ok) {
-      const now = reply.dateMs;
-      const sales = reply.body.coupons.filter((coupon) => coupon.sale && coupon.state !== 'ended');
-      const lasts = sales.filter((coupon) => Date.parse(coupon.sale.closes_at) > now);
-      const open = lasts.filter((coupon) => Date.parse(coupon.sale.opens_at) <= now);
-      const chosen = open.find((coupon) => coupon.sale.left !== 0) ?? lasts.find((coupon) => !open.includes(coupon)) ?? open[0] ?? sales[0];
-      if (chosen) return chosen.id;
-    }
+    const chosen = reply.ok ? newest(reply) : null;
+    if (chosen) return chosen.id;
     [state.missing, state.line] = reply.ok ? ['no_sale', 'live'] : [null, 'lost'];
     paint();
     await new Promise((over) => setTimeout(over, 5000 + 5000 * Math.random()));
   }
+}
+
+/** Where the path names no coupon, a sale that has ended makes room for the next one, unless this tab shows a claim on it. */
+async function goOn() {
+  const isOver = () => state.sale && ofSale(state.sale, clock.now()) === 'sale_ended' && ['idle', 'refused'].includes(state.claim.phase);
+  if (inPath || document.hidden || !isOver()) return;
+  const reply = await api.coupons();
+  const next = reply.ok ? newest(reply) : null;
+  if (next && next.id !== state.sale.coupon_id && Date.parse(next.sale.closes_at) > reply.dateMs && isOver()) location.reload();
 }
 
 /** Paints while a time on the page moves, and when the time alone has changed the face: the sale opens or closes. */
@@ -153,6 +176,8 @@ async function start() {
   state.claim = new Claim(api, coupon, claimChanged);
   new Stream({ path: `/v1/coupons/${coupon}/live`, event: 'sale', final: ['coupon_not_found', 'no_sale', 'invalid_id'], ask: () => ask(coupon) }, heard);
   setInterval(tick, 200);
+  setInterval(goOn, NEXT_MS * (0.5 + Math.random()));
+  document.addEventListener('visibilitychange', () => (isShownAnew = !document.hidden));
   listOrders();
 }
 

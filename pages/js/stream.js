@@ -2,7 +2,7 @@
 //
 // Each event is the whole state, so nothing is replayed after a break. A hidden page has no stream: a browser has six
 // connections to a host, also for several visible windows. Where there is no room for a further watcher, the state is asked
-// for every 10 to 20 s.
+// for every 10 to 20 s. A device that has slept has lost its stream, though no timer has noticed.
 
 /** An event comes at least every 5 s. */
 const SILENCE_MS = 12_000;
@@ -12,6 +12,9 @@ const PAUSE_MAX_MS = 10_000;
 const POLL_MS = 10_000;
 /** Streams of all visible pages of a browser together: its other connections are for requests. */
 const STREAMS_MAX = 4;
+/** Period of the looks whether this device has slept, and the shortest sleep that counts. */
+const LOOK_MS = 1000;
+const SLEEP_MS = 5000;
 
 export class Stream {
   #of;
@@ -23,13 +26,18 @@ export class Stream {
    * The events of one name under a path. `final` are codes of refusals after which there is no further try, `ask` returns
    * the state where there is no room, and `headers` makes the headers of each request. `also` has a function
    * for each event of another name.
-   * `tell` gets `{dateMs}` of each reply, `{event, line: 'live'}`, `{line: 'lost'}` and `{refused: code}`, as they come.
+   * `tell` gets `{dateMs}` of each reply, `{event, line: 'live'}`, `{line: 'lost'}`, with `sleptMs` after a sleep, and
+   * `{refused: code}`, as they come.
    */
   constructor({ path, event, final, ask = async () => null, headers = () => ({}), also = {} }, tell) {
     this.#of = { path, event, final, ask, headers, also };
     this.#tell = tell;
     document.addEventListener('visibilitychange', () => this.#stop.abort());
     window.addEventListener('offline', () => this.#stop.abort());
+    afterSleep((sleptMs) => {
+      this.#tell({ line: 'lost', sleptMs });
+      this.#stop.abort();
+    });
     this.#run();
   }
 
@@ -107,6 +115,20 @@ export class Stream {
     const event = await this.#of.ask();
     this.#tell(event === null ? { line: 'lost' } : { line: 'live', event });
   }
+}
+
+/**
+ * Tells how long this device has slept, once it is awake. In its sleep timers and `performance.now()` stand still on most
+ * systems, and the clock of the device goes on. A clock that is set forward looks the same.
+ */
+function afterSleep(tell) {
+  const lead = () => Date.now() - performance.now();
+  let before = lead();
+  setInterval(() => {
+    const sleptMs = lead() - before;
+    before += sleptMs;
+    if (sleptMs > SLEEP_MS) tell(sleptMs);
+  }, LOOK_MS);
 }
 
 function sleep(ms) {

@@ -167,10 +167,10 @@ pub struct Config {
     #[arg(long, env = "FLASH_SALE_PAGES", value_enum, value_delimiter = ',')]
     pub pages: Vec<Page>,
 
-    /// Connections of one address (IPv6: of one /64) at one time, at most; 0 for no bound. Those of --trusted-proxies don't count
-    #[arg(long, env = "FLASH_SALE_ADDRESS_CONNECTIONS_MAX", default_value_t = 0,
+    /// Connections of one address (IPv6: of one /64) at one time, at most; 0 for no bound. Those of --trusted-proxies don't count [default: half of --connections-max, and no bound for loopback addresses]
+    #[arg(long, env = "FLASH_SALE_ADDRESS_CONNECTIONS_MAX",
         value_parser = clap::value_parser!(u32).range(..=1_000_000))]
-    pub address_connections_max: u32,
+    pub address_connections_max: Option<u32>,
 
     /// Time for which an idle connection is kept, in seconds; longer than a balancer in front keeps it
     #[arg(long, env = "FLASH_SALE_KEEP_ALIVE_S", default_value_t = 75,
@@ -651,6 +651,12 @@ impl Config {
         self.watchers_max.unwrap_or(self.connections_max / 2)
     }
 
+    /// Connections that one address may have at one time; `None` for no bound. By default no address can take all of them.
+    pub fn address_connections_max(&self) -> Option<u32> {
+        let max = self.address_connections_max.unwrap_or((self.connections_max / 2).max(1));
+        (max > 0).then_some(max)
+    }
+
     /// Waiting time after which a claim without a call is refused.
     pub fn claim_wait(&self) -> Duration {
         Duration::from_millis(self.claim_wait_ms)
@@ -904,6 +910,8 @@ mod tests {
         ] {
             assert!(bound > 0, "0 is no bound");
         }
+        // No address can take all connections.
+        assert_eq!(config.address_connections_max(), Some(config.connections_max / 2));
         assert_eq!(config.keep_alive(), Duration::from_secs(75));
     }
 

@@ -24,6 +24,11 @@ pub const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 pub const REPLY_READ_MAX: Duration = Duration::from_secs(60);
 /// Time in which a client has to take a part of a reply that goes on for ever. Such a reply says something more often.
 pub const STREAM_TIMEOUT: Duration = Duration::from_secs(60);
+/// Room that the kernel has for a reply that goes on for ever, in bytes; it takes twice as much for its own notes. Without
+/// a bound it would keep megabytes for each client that doesn't read, and hide for hours that the client doesn't.
+pub const STREAM_SEND_BUFFER: usize = 32 * 1024;
+/// Time in which a client has to take a part of such a reply when the service stops.
+pub const STREAM_STOP_MAX: Duration = Duration::from_millis(200);
 /// Period in which connections are searched for those that are overdue.
 pub const CONNECTION_LOOK_PERIOD: Duration = Duration::from_millis(250);
 /// Period of the looks whether a client is gone that has closed its half of the connection and waits for a reply.
@@ -581,6 +586,7 @@ const _: () = {
     let release_try = 2 * REDIS_TIMEOUT.as_millis() + REDIS_RECONNECT_PAUSE.as_millis();
     assert!(LOCK_RELEASE_TRIES as u128 * release_try < LOCK_LATCH_KEPT.as_millis());
     assert!(LATE_REQUEST_MAX.as_millis() + DOOR_DRAIN_MAX.as_millis() < DRAIN_MAX.as_millis());
+    assert!(STREAM_STOP_MAX.as_millis() * 2 < DOOR_DRAIN_MAX.as_millis());
     assert!(CLAIM_LOOK_PERIOD.as_millis() * 10 <= CLAIM_WAIT.as_millis());
     let asked = TURN_WAIT_MAX.as_millis() + RECONCILE_WAIT_MAX.as_millis();
     assert!(asked < REQUEST_TIMEOUT.as_millis());

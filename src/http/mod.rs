@@ -76,7 +76,6 @@ use tokio::time::{Instant, timeout};
 use utoipa::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
-use utoipa_swagger_ui::SwaggerUi;
 use uuid::Uuid;
 
 use crate::base::limits;
@@ -162,8 +161,7 @@ pub fn api(http: &HttpState, with_operations: bool) -> Door {
     let routes = if with_operations { routes.merge(operation_routes()) } else { routes };
     let (router, document) = routes.split_for_parts();
     let names = paths_of(&document).chain([no_op::PATH.to_owned(), OPENAPI.to_owned()]).collect();
-    let docs =
-        SwaggerUi::new("/docs").external_url_unchecked(OPENAPI, contract::document(&document));
+    let docs = pages::docs::routes(OPENAPI, contract::document(&document));
     let router = router
         .route(problem::pages::PAGE, get(problem::pages::page))
         .route(problem::pages::LIST, get(problem::pages::list));

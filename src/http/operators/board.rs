@@ -30,12 +30,12 @@ enum Told<'a> {
 
 /// Watch the board: all processes, both stores, and all that waits.
 ///
-/// Server-sent events. The event `past` comes once, with the last five minutes; each event `board` is the whole state,
-/// once a second. A fact that isn't known is null. The event `bye` ends the stream.
+/// Server-sent events. The event `past` comes once, as soon as Redis has told the last five minutes, which is before the
+/// first board as a rule; each event `board` is the whole state, once a second. A fact that isn't known is null. The event `bye` ends the stream.
 #[utoipa::path(
     get, path = "/v1/board/live", operation_id = "watchBoard", tag = "operations", security(("operator" = [])),
     responses(
-        (status = 200, description = "Events: `past`, then `board` without an end; at last `bye`", body = Told, content_type = "text/event-stream"),
+        (status = 200, description = "Events: `past` once and `board` without an end; at last `bye`", body = Told, content_type = "text/event-stream"),
     ),
     extensions(("x-problems" = json!(["too_many_watchers"])), ("x-events" = json!(["past", "board"]))),
 )]
@@ -48,19 +48,17 @@ pub async fn live(State(app): State<Arc<App>>, _: Operator) -> Result<Response, 
     Ok(events::reply(boards(watching, app.public_ids.clone()), app.shutdown.stop_token()))
 }
 
-/// The past with the first board, then boards.
+/// Boards, and once the past, before the first board that knows it.
 fn boards(watching: Watching, ids: PublicIds) -> impl Stream<Item = Event> {
-    let first_and_then =
-        unfold((watching, ids, true), |(mut watching, ids, is_first)| async move {
-            let events = if is_first {
-                let (before, board) = watching.next().await?;
-                vec![event("past", &Told::Past(&before), &ids), event_of(&board, &ids)]
-            } else {
-                vec![event_of(&*watching.next_newer().await?, &ids)]
-            };
-            Some((iter(events), (watching, ids, false)))
-        });
-    first_and_then.flatten()
+    let told = unfold((watching, ids, false), |(mut watching, ids, is_past_told)| async move {
+        let (past, board) = watching.next().await?;
+        let past = past.filter(|_| !is_past_told);
+        let is_past_told = is_past_told || past.is_some();
+        let past = past.map(|past| event("past", &Told::Past(&past), &ids));
+        let events: Vec<Event> = past.into_iter().chain([event_of(&board, &ids)]).collect();
+        Some((iter(events), (watching, ids, is_past_told)))
+    });
+    told.flatten()
 }
 
 /// The id grows with time, so a client that has several streams one after the other can drop an older event.

@@ -81,7 +81,7 @@ impl File {
 }
 
 /// Whether `Accept-Encoding` names gzip, and doesn't refuse it by `q=0`.
-fn takes_gzip(headers: &HeaderMap) -> bool {
+pub fn takes_gzip(headers: &HeaderMap) -> bool {
     values(headers, header::ACCEPT_ENCODING).any(|coding| {
         let (name, weight) = coding.split_once(';').unwrap_or((coding, ""));
         let weight = weight.trim().strip_prefix("q=").map(str::trim);

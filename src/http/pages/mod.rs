@@ -17,6 +17,9 @@ pub mod storms;
 // The guard of what only the demo has.
 mod here;
 
+// Swagger UI.
+pub mod docs;
+
 // The embedded files.
 pub mod files;
 

@@ -189,6 +189,11 @@ impl Table {
 }
 
 impl Place {
+    /// Counts the connection as closed for this reason, and gives the place up.
+    pub fn close(&self, reason: ConnectionEnd) {
+        self.connections.table().close(&self.connections.metrics, self.number, reason);
+    }
+
     /// Counts the connection for its client's address, which a proxy has told. False if that address has too many.
     pub fn counts_for(&self, address: IpAddr) -> bool {
         let mut table = self.connections.table();

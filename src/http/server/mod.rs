@@ -40,12 +40,15 @@ use super::contract::paths;
 use crate::base::config::Config;
 use crate::base::limits;
 use crate::base::shutdown::Shutdown;
+use crate::base::telemetry::ConnectionEnd;
 
 /// Settings of a listener.
 #[derive(Clone, Debug)]
 pub struct Settings {
     connections_max: usize,
     per_address_max: Option<usize>,
+    /// Whether the bound holds for loopback addresses, too: a proxy on this machine has one for all clients.
+    bounds_loopback: bool,
     keep_alive: Duration,
     proxies: Proxies,
 }
@@ -55,7 +58,8 @@ impl From<&Config> for Settings {
         let count = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
         Self {
             connections_max: count(config.connections_max),
-            per_address_max: Some(count(config.address_connections_max)).filter(|max| *max > 0),
+            per_address_max: config.address_connections_max().map(count),
+            bounds_loopback: config.address_connections_max.is_some(),
             keep_alive: config.keep_alive(),
             proxies: Proxies::from(config),
         }
@@ -85,7 +89,9 @@ pub async fn run(listener: TcpListener, door: Door, settings: Settings, shutdown
         settings.per_address_max,
         settings.keep_alive,
     ));
-    let listening = Listening { connections, proxies: Arc::new(settings.proxies), door, shutdown };
+    let Settings { proxies, bounds_loopback, .. } = settings;
+    let proxies = Arc::new(proxies);
+    let listening = Listening { connections, proxies, bounds_loopback, door, shutdown };
     let stop = listening.shutdown.stop_token().clone();
     let mut looks = tokio::time::interval(limits::CONNECTION_LOOK_PERIOD);
     loop {
@@ -123,15 +129,21 @@ fn queued(listener: TcpListener) -> impl Iterator<Item = (TcpStream, SocketAddr)
 struct Listening {
     connections: Arc<Connections>,
     proxies: Arc<Proxies>,
+    bounds_loopback: bool,
     door: Door,
     shutdown: Shutdown,
 }
 
 impl Listening {
+    /// The address that a connection counts for, if it counts. Those behind a proxy are counted when it has named them.
+    fn counted(&self, peer: IpAddr) -> Option<IpAddr> {
+        let is_bounded = self.bounds_loopback || !peer.to_canonical().is_loopback();
+        (is_bounded && !self.proxies.trusts(peer)).then_some(peer)
+    }
+
     /// Starts the task of a new connection, if there is room.
     fn take_in(&self, stream: TcpStream, peer: SocketAddr) {
-        // The addresses behind a proxy are counted when it has named them.
-        let address = (!self.proxies.trusts(peer.ip())).then(|| peer.ip());
+        let address = self.counted(peer.ip());
         // A token of its own: each time the connection moves, the wait for it is polled, under a lock that they would
         // all share.
         let end = self.shutdown.stop_token().child_token();
@@ -209,7 +221,11 @@ async fn serve(stream: TcpStream, place: Place, answers: Answers, shutdown: Shut
         return;
     }
     connection.as_mut().graceful_shutdown();
-    let _: Result<_, _> = tokio::time::timeout(limits::DOOR_DRAIN_MAX, connection).await;
+    tokio::select! {
+        biased;
+        _ = tokio::time::timeout(limits::DOOR_DRAIN_MAX, connection) => {}
+        () = watch.left_unread() => place.close(ConnectionEnd::Unread),
+    }
 }
 
 impl Answers {

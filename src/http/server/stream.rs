@@ -10,6 +10,12 @@
 //! request is dropped at the next look at the socket. A request whose body has not come as a whole ends then, too. With
 //! HTTP/1.0, which has no interim replies, and for streams, the end of the client's half ends the request at once.
 //!
+//! # A client that doesn't read
+//!
+//! The kernel takes what is written before the client does, and takes more and more of it. A stream of small events would
+//! go into that room for hours. So the room for a stream is small: soon nothing more can be written, which is noted
+//! (`watch.rs`), and the connection is closed.
+//!
 //! # Refusals of hyper
 //!
 //! hyper refuses what it can't parse by itself, with an empty body and without asking the service. Such a reply is
@@ -23,6 +29,8 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use axum::http::StatusCode;
+use nix::sys::socket::setsockopt;
+use nix::sys::socket::sockopt::SndBuf;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Interval, interval_at};
@@ -38,6 +46,8 @@ pub struct Watched<Refusal> {
     replacing: Option<Replacement>,
     /// Looks at the socket, once the client has closed its half and waits for a reply.
     half_closed: Option<Box<Interval>>,
+    /// Whether the kernel's room for the client is bounded, as it is from the first reply on that goes on for ever.
+    bounded: bool,
 }
 
 /// A reply that is written in place of one of hyper's.
@@ -51,7 +61,7 @@ struct Replacement {
 impl<Refusal> Watched<Refusal> {
     /// `refusal` is the whole reply in place of one of hyper's.
     pub fn new(stream: TcpStream, watch: Arc<Watch>, refusal: Refusal) -> Self {
-        Self { stream, watch, refusal, replacing: None, half_closed: None }
+        Self { stream, watch, refusal, replacing: None, half_closed: None, bounded: false }
     }
 
     /// True if the client may wait for a reply although it has closed its half. Sends the interim reply.
@@ -81,6 +91,11 @@ impl<Refusal> Watched<Refusal> {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
+        if !self.bounded && self.watch.streams() {
+            self.bounded = true;
+            // A system that refuses keeps more for the client, and no less.
+            let _: Result<_, _> = setsockopt(&self.stream, SndBuf, &limits::STREAM_SEND_BUFFER);
+        }
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
         match written {
             Poll::Pending => self.watch.blocked(),

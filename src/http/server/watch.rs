@@ -51,6 +51,8 @@ pub struct Watch {
     streams: AtomicU32,
     /// Moment in which such a reply could last be written.
     streamed_at: AtomicU64,
+    /// Whether the last reply was such a one.
+    streamed: AtomicBool,
     /// Beginning of the connection, or the moment in which the last reply began.
     quiet_since: AtomicU64,
     /// Moment in which the head of an HTTP/1 request began.
@@ -79,6 +81,7 @@ impl Watch {
             requests: AtomicU32::new(0),
             streams: AtomicU32::new(0),
             streamed_at: AtomicU64::new(0),
+            streamed: AtomicBool::new(false),
             head_since: AtomicU64::new(0),
             blocked_since: AtomicU64::new(0),
             served: AtomicBool::new(false),
@@ -94,6 +97,9 @@ impl Watch {
     pub fn request(self: &Arc<Self>, version: Version) -> UnderWay {
         self.requests.fetch_add(1, Ordering::Relaxed);
         self.head_since.store(0, Ordering::Relaxed);
+        if self.streamed.load(Ordering::Relaxed) {
+            self.streamed.store(false, Ordering::Relaxed);
+        }
         if !self.served.load(Ordering::Relaxed) {
             self.http2.store(version == Version::HTTP_2, Ordering::Relaxed);
             self.http11.store(version == Version::HTTP_11, Ordering::Relaxed);
@@ -105,6 +111,7 @@ impl Watch {
     /// A reply of unknown length begins; it lasts for as long as the guard lives.
     pub fn stream(self: &Arc<Self>) -> Streaming {
         self.streams.fetch_add(1, Ordering::Relaxed);
+        self.streamed.store(true, Ordering::Relaxed);
         let streaming = Streaming(self.clone());
         streaming.is_read();
         streaming
@@ -146,14 +153,37 @@ impl Watch {
         let under_way = self.requests.load(Ordering::Relaxed) > 0
             || self.reply_due.load(Ordering::Relaxed)
             || self.blocked_since.load(Ordering::Relaxed) != 0;
-        let streams = self.streams.load(Ordering::Relaxed) > 0;
-        self.http11.load(Ordering::Relaxed) && under_way && !streams
+        self.http11.load(Ordering::Relaxed) && under_way && !self.streams()
     }
 
     /// True if all bytes before the next reply have reached the kernel.
     pub fn is_between_replies(&self) -> bool {
         let due = self.reply_due.load(Ordering::Relaxed);
         !due && self.blocked_since.load(Ordering::Relaxed) == 0
+    }
+
+    /// True while a reply of unknown length goes on.
+    pub fn streams(&self) -> bool {
+        self.streams.load(Ordering::Relaxed) > 0
+    }
+
+    /// Ends when the client of a service that stops leaves such a reply unread. The table looks at no clock any more.
+    pub async fn left_unread(&self) {
+        loop {
+            tokio::time::sleep(limits::STREAM_STOP_MAX).await;
+            self.clock.set();
+            if self.leaves_stream_unread() {
+                return;
+            }
+        }
+    }
+
+    /// Whether nothing is owed but a reply of unknown length of which the client takes nothing.
+    fn leaves_stream_unread(&self) -> bool {
+        let stuck = |moment| self.since(moment) >= limits::STREAM_STOP_MAX;
+        let goes_on = self.streams() && stuck(&self.streamed_at);
+        let has_ended = self.streamed.load(Ordering::Relaxed) && stuck(&self.blocked_since);
+        self.requests.load(Ordering::Relaxed) == 0 && (goes_on || has_ended)
     }
 
     /// Notes whether a request waits for bytes of its body.
@@ -371,6 +401,32 @@ mod tests {
         assert_eq!(story.overdue_at(1_011), Some(ConnectionEnd::Unread));
         drop(streaming);
         assert_eq!(story.overdue_at(1_012), None);
+    }
+
+    #[test]
+    fn a_stop_waits_for_no_stream_that_is_not_taken() {
+        let story = Story::begin();
+        let under_way = story.at(0).request(Version::HTTP_11);
+        let streaming = story.watch.stream();
+        under_way.replied();
+        story.at(9);
+        streaming.is_read();
+        assert!(!story.watch.leaves_stream_unread());
+        assert!(story.at(10).leaves_stream_unread());
+        // Its last event waits for the client.
+        story.watch.blocked();
+        drop(streaming);
+        assert!(!story.watch.leaves_stream_unread());
+        assert!(story.at(11).leaves_stream_unread());
+        story.watch.written();
+        assert!(!story.watch.leaves_stream_unread());
+        // A reply of known length is waited for, and so is a request beside a stream.
+        story.watch.blocked();
+        drop(story.watch.request(Version::HTTP_11));
+        assert!(!story.at(20).leaves_stream_unread());
+        let _streaming = story.watch.stream();
+        let _under_way = story.watch.request(Version::HTTP_2);
+        assert!(!story.at(30).leaves_stream_unread());
     }
 
     #[test]

@@ -72,10 +72,10 @@ struct Shared {
     shutdown: Shutdown,
 }
 
-/// The last event, and the seconds before it.
+/// The last event, and the seconds before it; `None` until Redis has told them.
 #[derive(Clone, Default)]
 struct Sent {
-    past: Arc<Past>,
+    past: Option<Arc<Past>>,
     board: Option<Arc<BoardEvent>>,
 }
 
@@ -184,14 +184,16 @@ impl Shared {
                 }
                 BoardEvent::of(now, seen, &self.sources)
             });
-            let points = past.get_or_insert_default();
+            let told = |points: &VecDeque<Point>| Past { points: points.iter().cloned().collect() };
             sender.send_replace(Sent {
-                past: Arc::new(Past { points: points.iter().cloned().collect() }),
+                past: past.as_ref().map(|points| Arc::new(told(points))),
                 board: Some(Arc::new(event.clone())),
             });
-            points.push_back(event.point);
-            while points.len() > limits::BOARD_PAST_POINTS {
-                points.pop_front();
+            if let Some(points) = &mut past {
+                points.push_back(event.point);
+                while points.len() > limits::BOARD_PAST_POINTS {
+                    points.pop_front();
+                }
             }
         }
     }
@@ -225,23 +227,15 @@ fn every(period: Duration) -> tokio::time::Interval {
 }
 
 impl Watching {
-    /// The next event that this watcher hasn't seen: the newest one, with the seconds before it. `None` when there will
-    /// be no further one.
-    pub async fn next(&mut self) -> Option<(Arc<Past>, Arc<BoardEvent>)> {
+    /// The next event that this watcher hasn't seen: the newest one, with the seconds before it if they are known. `None`
+    /// when there will be no further one.
+    pub async fn next(&mut self) -> Option<(Option<Arc<Past>>, Arc<BoardEvent>)> {
         loop {
-            {
-                let sent = self.sent.borrow_and_update();
-                if let Some(board) = &sent.board {
-                    return Some((sent.past.clone(), board.clone()));
-                }
-            }
             self.sent.changed().await.ok()?;
+            let sent = self.sent.borrow_and_update();
+            if let Some(board) = &sent.board {
+                return Some((sent.past.clone(), board.clone()));
+            }
         }
-    }
-
-    /// The same, once there is a newer one.
-    pub async fn next_newer(&mut self) -> Option<Arc<BoardEvent>> {
-        self.sent.changed().await.ok()?;
-        self.next().await.map(|(_, board)| board)
     }
 }

@@ -1,9 +1,11 @@
 //! The API when all is well: lists, bodies, documents, and no further route.
 
 use std::collections::HashSet;
+use std::io::Read;
 
 use chrono::TimeDelta;
 use flash_sale::base::limits;
+use flate2::read::GzDecoder;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
@@ -285,17 +287,43 @@ async fn the_document_knows_every_route() {
 }
 
 #[tokio::test]
-async fn the_docs_are_a_page() {
+async fn the_docs_are_a_page_in_the_coding_that_its_client_takes() {
     let app = TestApp::start().await;
-    let page = app.get("/docs", "").await;
-    assert_eq!(page.status, 200);
-    assert!(page.header("content-type").starts_with("text/html"));
-    assert_eq!(page.header("content-encoding"), "gzip");
-    // The script is 1.5 MB as it is.
-    let script = app.client().get(app.url.clone() + "/docs/swagger-ui-bundle.js").send().await;
-    let script = script.expect("the service answers");
-    assert_eq!(script.headers()["content-encoding"], "gzip");
-    assert!(script.bytes().await.expect("the whole script").len() < 600_000);
+    for (coding, is_packed) in [
+        (None, false),
+        (Some("identity"), false),
+        (Some("br, gzip;q=0"), false),
+        (Some("gzip"), true),
+        (Some("gzip, deflate, br"), true),
+    ] {
+        // The script is 1.5 MB as it is.
+        for (path, media_type, words) in [
+            ("/docs/", "text/html", "swagger-ui-bundle.js"),
+            ("/docs/swagger-ui-bundle.js", "text/javascript", "SwaggerUIBundle"),
+        ] {
+            let request = app.client().get(app.url.clone() + path);
+            let request = match coding {
+                Some(coding) => request.header("accept-encoding", coding),
+                None => request,
+            };
+            let reply = request.send().await.expect("the service answers");
+            assert_eq!(reply.status(), 200, "{path} {coding:?}");
+            let header = |name: &str| reply.headers().get(name).map(|it| it.to_str().unwrap());
+            let expected = is_packed.then_some("gzip");
+            assert_eq!(header("content-encoding"), expected, "{path} {coding:?}");
+            assert_eq!(header("vary"), Some("accept-encoding"), "{path} {coding:?}");
+            assert!(header("content-type").is_some_and(|it| it.starts_with(media_type)), "{path}");
+            let mut body = reply.bytes().await.expect("the whole file").to_vec();
+            if is_packed {
+                assert!(body.len() < 600_000, "{path}: {} bytes", body.len());
+                let packed = std::mem::take(&mut body);
+                GzDecoder::new(&*packed).read_to_end(&mut body).expect("gzip");
+            }
+            assert!(String::from_utf8_lossy(&body).contains(words), "{path} {coding:?}");
+        }
+    }
+    let head = app.client().head(app.url.clone() + "/docs/").send().await.expect("a reply");
+    assert_eq!((head.status().as_u16(), head.headers().get("content-encoding")), (200, None));
 }
 
 /// Things that the next test doesn't make: it asks for ids that are not there.

@@ -149,11 +149,7 @@ async fn an_address_has_a_bound_of_its_own() {
 
 #[tokio::test]
 async fn a_trusted_proxy_names_its_clients() {
-    let of = |client: &str| {
-        let IpAddr::V4(client) = client.parse().unwrap() else { panic!("IPv4") };
-        let begin = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c".as_slice();
-        [begin, &client.octets(), &[127, 0, 0, 1, 0x12, 0x34, 0, 80], ALIVE.as_bytes()].concat()
-    };
+    let of = |client: &str| [proxied(client), ALIVE.into()].concat();
     let settings = ["--address-connections-max", "1", "--trusted-proxies", "127.0.0.0/8"];
     let app = TestApp::configured(&[&settings[..], &["--proxy-protocol"]].concat()).await;
     let began = Instant::now();
@@ -174,6 +170,22 @@ async fn a_trusted_proxy_names_its_clients() {
 }
 
 #[tokio::test]
+async fn by_default_no_address_takes_all_connections() {
+    let settings = ["--connections-max", "4", "--trusted-proxies", "127.0.0.0/8"];
+    let app = TestApp::configured(&[&settings[..], &["--proxy-protocol"]].concat()).await;
+    while_busy_from(&app, &proxied("192.0.2.7"), 2, async || {
+        let last = ALIVE.replace("\r\n\r\n", "\r\nconnection: close\r\n\r\n");
+        let mut third = send(&app, &[proxied("192.0.2.7"), last.into()].concat()).await;
+        assert_eq!(to_the_end(&mut third).await, b"", "closed without a reply");
+        let mut other = send(&app, &[proxied("192.0.2.8"), ALIVE.into()].concat()).await;
+        assert!(head(&mut other).await.starts_with("HTTP/1.1 200 "));
+    })
+    .await;
+    let page = app.app.metrics.page();
+    assert!(metric(&page, "connections_refused_total{reason=\"address\"}") > 0, "{page}");
+}
+
+#[tokio::test]
 async fn only_a_trusted_proxy_may_name_a_client() {
     let app = TestApp::start().await;
     let header =
@@ -183,8 +195,20 @@ async fn only_a_trusted_proxy_may_name_a_client() {
     assert!(!String::from_utf8_lossy(&reply).contains(" 200 "), "{reply:?}");
 }
 
-/// Does this beside so many connections that have a request under way, and wants all of them to be so until its end.
+/// The header of a proxy that names this client (IPv4).
+fn proxied(client: &str) -> Vec<u8> {
+    let IpAddr::V4(client) = client.parse().unwrap() else { panic!("IPv4") };
+    let begin = b"\r\n\r\n\0\r\nQUIT\n\x21\x11\0\x0c".as_slice();
+    [begin, &client.octets(), &[127, 0, 0, 1, 0x12, 0x34, 0, 80]].concat()
+}
+
 async fn while_busy(app: &TestApp, connections: usize, act: impl AsyncFn()) {
+    while_busy_from(app, &[], connections, act).await;
+}
+
+/// Does this beside so many connections that begin with these bytes and have a request under way, and wants all of them
+/// to be so until its end.
+async fn while_busy_from(app: &TestApp, begin: &[u8], connections: usize, act: impl AsyncFn()) {
     // Its body never comes, and the service has asked for it.
     let request = format!(
         "POST /v1/coupons HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\n\
@@ -195,7 +219,7 @@ async fn while_busy(app: &TestApp, connections: usize, act: impl AsyncFn()) {
         let began = Instant::now();
         let mut busy = Vec::new();
         for _ in 0..connections {
-            let mut client = send(app, request.as_bytes()).await;
+            let mut client = send(app, &[begin, request.as_bytes()].concat()).await;
             assert!(head(&mut client).await.starts_with("HTTP/1.1 100 "));
             busy.push(client);
         }
@@ -234,20 +258,20 @@ async fn head(client: &mut TcpStream) -> String {
 }
 
 /// All bytes until the service closes the connection, however it does so.
-async fn to_the_end(client: &mut TcpStream) -> Vec<u8> {
+pub async fn to_the_end(client: &mut TcpStream) -> Vec<u8> {
     let mut bytes = Vec::new();
     let _: Result<_, _> = bounded("the connection ends", client.read_to_end(&mut bytes)).await;
     bytes
 }
 
 /// A value on the page of metrics.
-fn metric(page: &str, name: &str) -> usize {
+pub fn metric(page: &str, name: &str) -> usize {
     let line = page.lines().find_map(|line| line.strip_prefix(&format!("flash_sale_{name} ")));
     line.unwrap_or_else(|| panic!("no {name} in {page}")).parse().expect("a number")
 }
 
 /// A connection of HTTP/2 with one GET; replies may take so many bytes until the client allows more.
-fn http2(path: &str, window: Option<u8>) -> Vec<u8> {
+pub fn http2(path: &str, window: Option<u8>) -> Vec<u8> {
     let settings = window.map_or(vec![], |bytes| vec![0, 4, 0, 0, 0, bytes]);
     let length = |bytes: &[u8]| u8::try_from(bytes.len()).expect("a short text");
     // HPACK: GET, http, the path, and the authority `x`.

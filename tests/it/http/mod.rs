@@ -31,7 +31,7 @@ mod browsers;
 mod bounds;
 
 // Clients that hold connections.
-mod hoarders;
+pub mod hoarders;
 
 // The book of changes that the staff has made.
 mod audit;

@@ -1,5 +1,6 @@
 //! Attacks on the pages, by strangers, other tabs and broken clocks.
 
+use fantoccini::key::Key;
 use private_servers::testing::{RedisServer, eventually};
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -7,7 +8,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 use crate::access::look;
-use crate::support::{Device, SECRET, Servers, Shop, storefront, token_by};
+use crate::support::{Device, SECRET, Servers, Shop, Tab, storefront, token_by};
 
 /// A page of another site, with `{}` in place of the service. It tells what it was able to do in `window.done`.
 const EVIL: &str = r#"<!doctype html><title>evil</title>
@@ -240,4 +241,96 @@ async fn a_clock_of_redis_that_is_set_back_stops_no_page() {
     shop.other_claims(&coupon).await;
     tab.reads("3 left").await;
     tab.close_clean().await;
+}
+
+/// A device to put to sleep. In its sleep timers and `performance.now()` stand still, and its streams break without a sound.
+/// Until `window.isAway` is false again, it has no network afterwards.
+const SLEEPER: &str = "
+    const { fetch: ask, Date: { now } } = window;
+    let [naps, slept] = [0, 0];
+    window.isAway = false;
+    window.sleep = (ms) => { naps += 1; slept += ms; window.isAway = true; };
+    Date.now = () => now() + slept;
+    window.fetch = async (path, options) => {
+        if (window.isAway) throw new TypeError('there is no network');
+        const reply = await ask(path, options);
+        if (!path.endsWith('/live') || !reply.ok) return reply;
+        const born = naps;
+        const awake = new TransformStream({ transform: (bytes, on) => naps === born && on.enqueue(bytes) });
+        return new Response(reply.body.pipeThrough(awake), reply);
+    };";
+
+/// The page must not go on where it stood: neither with the countdown of yesterday nor with good words about now.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_device_that_has_slept_over_midnight_does_not_show_the_evening_before_as_now() {
+    let servers = Servers::start().await;
+    let redis = RedisServer::with_a_clock_to_set(&[]);
+    let shop = Shop::open(&servers.arguments_behind(&redis.url())).await;
+    let coupon = shop.sale(5, 7 * 3_600).await;
+    let asleep = async |tab: &Tab| tab.eval("window.sleep(8 * 3600 * 1000); return ''").await;
+    let tab = shop.browse(Device::Phone).await;
+    tab.before_each_page(SLEEPER).await;
+    shop.go(&tab, &format!("/sale/{coupon}")).await;
+    tab.shows("sale_not_started").await;
+    let digits = tab.text(".digits").await;
+    assert!(digits.starts_with("06:59:") || digits.starts_with("07:00:"), "{digits}");
+    let board = shop.browse(Device::Desk).await;
+    board.before_each_page(SLEEPER).await;
+    shop.go(&board, "/board").await;
+    board.fill("[name=token]", shop.admin()).await;
+    board.press(Key::Enter).await;
+    board.reads("Opens in 7 h").await;
+
+    asleep(&tab).await;
+    asleep(&board).await;
+    // It opened an hour ago, as far as this device can tell.
+    tab.shows("open").await;
+    eventually("the age of what is known has the sleep in it", async || {
+        tab.text(".lost b").await.parse().is_ok_and(|seconds: u32| seconds >= 8 * 3_600)
+    })
+    .await;
+    board.reads("8 h").await;
+    let tone = board.eval("return document.getElementById('sentence').dataset.tone").await;
+    assert_eq!(tone, "bad", "a good word about eight hours ago");
+
+    redis.set_clock(8 * 3_600);
+    for page in [&tab, &board] {
+        page.eval("window.isAway = false; return ''").await;
+    }
+    for (page, line) in [(&tab, ".line"), (&board, "[data-line]")] {
+        let script = format!("return document.querySelector('{line}').dataset.line");
+        eventually("the line is live", async || page.eval(&script).await == "live").await;
+    }
+    tab.shows("open").await;
+    tab.click("#claim").await;
+    tab.shows("unpaid").await;
+    let digits = tab.text(".digits").await;
+    assert!(digits.len() >= 5 && !digits.contains('-'), "{digits}");
+    tab.close().await;
+    board.close().await;
+}
+
+/// A sale each day: the first page has the one of today, however long it stays open.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_first_page_goes_on_to_the_sale_of_the_next_day() {
+    let shop = Shop::open(&[]).await;
+    let yesterday = shop.newest_coupon().await;
+    let tab = shop.visit(Device::Phone, "/").await;
+    tab.shows("open").await;
+    let named = shop.visit(Device::Phone, &format!("/sale/{yesterday}")).await;
+    named.shows("open").await;
+    for page in [&tab, &named] {
+        page.eval(HIDE).await;
+    }
+    shop.r#move(&yesterday, "end").await;
+    let today = shop.sale(5, 3_600).await;
+    for page in [&tab, &named] {
+        page.eval("window.show(); return ''").await;
+    }
+    tab.shows("sale_not_started").await;
+    assert_eq!(tab.text("h1").await, shop.coupon(&today).await["title"]);
+    // The page of a sale stays with it.
+    named.shows("sale_ended").await;
+    tab.close_clean().await;
+    named.close_clean().await;
 }

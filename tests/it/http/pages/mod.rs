@@ -9,6 +9,9 @@ mod live;
 // Storms of a demo.
 mod storms;
 
+// Watchers that don't read.
+mod unread;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
