@@ -312,7 +312,7 @@ impl Payments {
     async fn received(&self, payment: &Payment) -> sqlx::Result<Receipt> {
         past::recall(&self.pool, Some(payment.order), (payment.gateway, &payment.id)).await?;
         let is_old = past::may_be_forgotten(&self.pool, payment.order).await?;
-        if is_old && !self.is_known(payment).await? {
+        if is_old && !rows::is_known(&self.pool, (payment.gateway, &payment.id)).await? {
             // The payment may have been settled and deleted, so no money goes back by itself.
             self.hold(payment, PaymentReason::UnknownOrder, Look::ByAdministrator).await?;
             return self.receipt(payment).await;
@@ -326,17 +326,6 @@ impl Payments {
             None => self.hold(payment, PaymentReason::UnknownOrder, Look::ByPass).await?,
         }
         self.receipt(payment).await
-    }
-
-    /// Whether the payment has been noted before.
-    async fn is_known(&self, payment: &Payment) -> sqlx::Result<bool> {
-        sqlx::query_scalar!(
-            r#"SELECT EXISTS (SELECT FROM payments WHERE gateway = $1 AND gateway_payment_id = $2) AS "known!""#,
-            payment.gateway.as_str(),
-            payment.id,
-        )
-        .fetch_one(&self.pool)
-        .await
     }
 
     /// The price of the order, if it is there.
