@@ -136,6 +136,8 @@ struct Payment {
     id: String,
     method: PayMethod,
     amount_cents: i64,
+    /// True if the payment was a row when it was looked for: then it is no new one, whatever has become of that row.
+    is_known: bool,
 }
 
 impl Payments {
@@ -292,7 +294,8 @@ impl Payments {
             (Checkout::Nowhere, _) => return Ok(Paying::NoGateway),
         }
         let (id, amount_cents) = (gateway::charge(self.ids.public(order)), due.pay_cents);
-        let payment = Payment { order, gateway: Gateway::InProcess, id, method, amount_cents };
+        let gateway = Gateway::InProcess;
+        let payment = Payment { order, gateway, id, method, amount_cents, is_known: false };
         let paid = self.settle(&payment, None).await?;
         Ok(self.moves.answer(&PAY, order, paid).await.map(Paying::Moved)?)
     }
@@ -303,29 +306,35 @@ impl Payments {
             Notice::Payment { payment_id: id, order_id: order, method, amount_cents } => {
                 let method = method.0;
                 let (gateway, order) = (Gateway::External, self.ids.inner(order));
-                self.received(&Payment { order, gateway, id, method, amount_cents }).await
+                self.received((gateway, id), order, method, amount_cents).await
             }
         }
     }
 
     /// Notes money that a gateway says it has taken.
-    async fn received(&self, payment: &Payment) -> sqlx::Result<Receipt> {
-        past::recall(&self.pool, Some(payment.order), (payment.gateway, &payment.id)).await?;
-        let is_old = past::may_be_forgotten(&self.pool, payment.order).await?;
-        if is_old && !rows::is_known(&self.pool, (payment.gateway, &payment.id)).await? {
+    async fn received(
+        &self,
+        (gateway, id): (Gateway, String),
+        order: OrderId,
+        method: PayMethod,
+        amount_cents: i64,
+    ) -> sqlx::Result<Receipt> {
+        let is_known = past::recall(&self.pool, Some(order), (gateway, &id)).await?;
+        let payment = Payment { order, gateway, id, method, amount_cents, is_known };
+        if !is_known && past::may_be_forgotten(&self.pool, order).await? {
             // The payment may have been settled and deleted, so no money goes back by itself.
-            self.hold(payment, PaymentReason::UnknownOrder, Look::ByAdministrator).await?;
-            return self.receipt(payment).await;
+            self.hold(&payment, PaymentReason::UnknownOrder, Look::ByAdministrator).await?;
+            return self.receipt(&payment).await;
         }
-        match self.price(payment.order).await? {
+        match self.price(order).await? {
             Some(price) => {
-                let is_wrong = payment.amount_cents != price;
+                let is_wrong = amount_cents != price;
                 let refusal = is_wrong.then_some(PaymentReason::WrongAmount);
-                self.settle(payment, refusal).await?;
+                self.settle(&payment, refusal).await?;
             }
-            None => self.hold(payment, PaymentReason::UnknownOrder, Look::ByPass).await?,
+            None => self.hold(&payment, PaymentReason::UnknownOrder, Look::ByPass).await?,
         }
-        self.receipt(payment).await
+        self.receipt(&payment).await
     }
 
     /// The price of the order, if it is there.
@@ -354,9 +363,6 @@ impl Payments {
     ) -> sqlx::Result<bool> {
         let mut tx = self.pool.begin().await?;
         let reason = self.pay_order(&mut tx, payment.order, payment.method, refusal).await?;
-        if reason.is_some() {
-            past::has_not_moved(&mut tx, payment.order, (payment.gateway, &payment.id)).await?;
-        }
         let status =
             if reason.is_some() { PaymentStatus::Refunding } else { PaymentStatus::Accepted };
         let new = insert(&mut tx, payment, status, reason).await?.is_some();
@@ -390,7 +396,6 @@ impl Payments {
     /// Notes money that no order can take now. A payment that is there already changes nothing.
     async fn hold(&self, payment: &Payment, reason: PaymentReason, look: Look) -> sqlx::Result<()> {
         let mut tx = self.pool.begin().await?;
-        past::has_not_moved(&mut tx, payment.order, (payment.gateway, &payment.id)).await?;
         if let Some(id) = insert(&mut tx, payment, PaymentStatus::Held, Some(reason)).await? {
             rows::begin_hold(&mut tx, id, look).await?;
             let order = payment.order;
@@ -413,7 +418,9 @@ impl Payments {
         let order = self.moves.find(payment.order).await?;
         if row.order_id != payment.order {
             let reason = PaymentReason::IdUsedTwice;
-            self.hold(&payment.under_a_used_id(&self.ids), reason, Look::ByAdministrator).await?;
+            let mut other = payment.under_a_used_id(&self.ids);
+            other.is_known = past::recall(&self.pool, None, (other.gateway, &other.id)).await?;
+            self.hold(&other, reason, Look::ByAdministrator).await?;
             return Ok(Receipt::Held(order, reason));
         }
         Ok(match (row.reason, row.status) {
@@ -547,13 +554,18 @@ async fn why_not(tx: &mut PgConnection, order: OrderId) -> sqlx::Result<PaymentR
 }
 
 /// The payment's row, if it is new.
+///
+/// # Errors
+///
+/// When the payment was known and its row is gone: a moment ago, the row has moved into the history, or has served its
+/// time. Its gateway tells again.
 async fn insert(
     tx: &mut PgConnection,
     payment: &Payment,
     status: PaymentStatus,
     reason: Option<PaymentReason>,
 ) -> sqlx::Result<Option<PaymentId>> {
-    sqlx::query_scalar!(
+    let new = sqlx::query_scalar!(
         r#"INSERT INTO payments
                (order_id, gateway, gateway_payment_id, method, amount_cents, status, refund_reason, refunding_at)
            VALUES ($1, $2, $3, $4, $5, $6, $7, CASE WHEN $6 = 'refunding' THEN now() END)
@@ -566,9 +578,11 @@ async fn insert(
         payment.amount_cents,
         status.as_str(),
         reason.map(PaymentReason::as_str),
-    )
-    .fetch_optional(tx)
-    .await
+    );
+    match new.fetch_optional(tx).await? {
+        Some(_) if payment.is_known => Err(sqlx::Error::RowNotFound),
+        new => Ok(new),
+    }
 }
 
 /// Begins the refund of the payment that has paid this order.

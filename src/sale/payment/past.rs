@@ -17,7 +17,6 @@ use crate::kit::postgres::{self, Page};
 use crate::sale::ids::OrderId;
 use crate::sale::installation;
 use crate::sale::order::history::{moved, window};
-use crate::sale::order::moves;
 
 /// Words in place of an administrator's note about an erased user's payment.
 const ERASED_NOTE: &str = "erased with its user";
@@ -74,20 +73,18 @@ pub async fn leave(tx: &mut PgConnection, orders: &[i64]) -> sqlx::Result<()> {
 }
 
 /// Brings an order back whose payment its gateway names, or one of whose payments it names, with all that belongs to it.
-/// A payment that is not known here is looked for in each month of the history.
+/// A payment that is not known here is looked for in each month of the history. True if the payment is known.
 pub(super) async fn recall(
     pool: &PgPool,
     order: Option<OrderId>,
     name: (Gateway, &str),
-) -> sqlx::Result<()> {
-    let named = match rows::is_known(pool, name).await? {
-        true => None,
-        false => moved_order(pool, name).await?,
-    };
+) -> sqlx::Result<bool> {
+    let is_here = rows::is_known(pool, name).await?;
+    let named = if is_here { None } else { moved_order(pool, name).await? };
     for order in named.into_iter().chain(order) {
         recall_order(pool, order).await?;
     }
-    Ok(())
+    Ok(is_here || named.is_some())
 }
 
 /// The order in the history whose payment its gateway calls by this id.
@@ -129,28 +126,6 @@ async fn recall_order(pool: &PgPool, order: OrderId) -> sqlx::Result<()> {
     .execute(&mut *tx)
     .await?;
     tx.commit().await
-}
-
-/// Makes sure that this payment has not moved into the history with its order since [`recall`]: it would be taken for a
-/// new one. The order is locked, so it moves no more; of another order under the same id no lock would tell.
-///
-/// # Errors
-///
-/// When it has, a moment ago; its gateway tells again.
-pub(super) async fn has_not_moved(
-    tx: &mut PgConnection,
-    order: OrderId,
-    (gateway, payment_id): (Gateway, &str),
-) -> sqlx::Result<()> {
-    moves::hold(&mut *tx, order).await?;
-    let moved = sqlx::query_scalar!(
-        r#"SELECT EXISTS (SELECT FROM payment_history
-                          WHERE order_id = $3 AND gateway_payment_id = $2 AND gateway = $1) AS "moved!""#,
-        gateway.as_str(),
-        payment_id,
-        order.get(),
-    );
-    if moved.fetch_one(tx).await? { Err(sqlx::Error::RowNotFound) } else { Ok(()) }
 }
 
 /// Deletes the payments on a page that have gone back or were closed before this time. The page begins behind the

@@ -667,7 +667,10 @@ async fn a_payment_that_moves_at_this_moment_is_not_taken_for_a_new_one() {
     assert_eq!(app.confirm(&notice).await.text("outcome"), "accepted");
     assert_eq!(app.redeem(order).await.status, 200);
     archive(&app, coupon).await;
-    // The move stands still just before its end; the gateway tells of the payment meanwhile, and of a chargeback.
+    let unpaid = app.order(2, app.create_regular().await).await;
+    let of_another = json!({"kind": "payment", "payment_id": "g1", "order_id": unpaid.to_string(), "method": 2, "amount_cents": 1});
+    // The move stands still just before its end; the gateway tells of the payment meanwhile, for another order, too, and
+    // of a chargeback.
     let mut holder = holding(&app, "LOCK TABLE moved_order_counts IN EXCLUSIVE MODE").await;
     let chargeback = json!({"kind": "refund", "payment_id": "g1"});
     let pass = async {
@@ -676,20 +679,28 @@ async fn a_payment_that_moves_at_this_moment_is_not_taken_for_a_new_one() {
     let told = async {
         eventually("the move waits", async || waits(&app).await).await;
         let again = app.confirm(&notice);
+        let other = app.confirm(&of_another);
         let back = app.confirm(&chargeback);
         let release = async {
-            eventually("both wait for the move", async || locks_waited_for(&app).await >= 3).await;
+            eventually("all wait for the move", async || locks_waited_for(&app).await >= 4).await;
             raw_sql("ROLLBACK").execute(&mut holder).await.expect("it was open");
         };
-        let (again, back, ()) = tokio::join!(again, back, release);
-        (again.status, back.status)
+        let (again, other, back, ()) = tokio::join!(again, other, back, release);
+        [again.status, other.status, back.status]
     };
-    let ((), (again, back)) = tokio::join!(pass, told);
-    assert!(again >= 500 && back >= 500, "they have to tell again: {again}, {back}");
-    assert_eq!(rows(&app, ["every_payment", "orders"]).await, [1, 0]);
+    let ((), told) = tokio::join!(pass, told);
+    assert!(told.iter().all(|status| *status >= 500), "they have to tell again: {told:?}");
+    assert_eq!(
+        rows(&app, ["every_payment", "orders WHERE status = 'unpaid'", "orders"]).await,
+        [1, 1, 1]
+    );
+    assert_eq!(app.confirm(&of_another).await.text("outcome"), "held");
     assert_eq!(app.confirm(&notice).await.text("outcome"), "accepted");
     assert_eq!(app.confirm(&chargeback).await.text("outcome"), "charged_back");
-    assert_eq!(rows(&app, ["every_payment", "orders"]).await, [1, 1]);
+    assert_eq!(
+        rows(&app, ["every_payment", "orders WHERE status = 'unpaid'", "orders"]).await,
+        [2, 1, 2]
+    );
 }
 
 /// A connection that holds something until it rolls back.
