@@ -347,6 +347,16 @@ pub struct Config {
         value_parser = clap::value_parser!(u32).range(1..=36_500))]
     pub postponed_days: u32,
 
+    /// Days for which a job that cancels a coupon's unpaid orders is kept after its end; its key is free after that
+    #[arg(long, env = "FLASH_SALE_JOBS_DAYS", default_value_t = 365,
+        value_parser = clap::value_parser!(u32).range(1..=36_500))]
+    pub jobs_days: u32,
+
+    /// Days for which the keys of restocks are kept after the end of their coupon
+    #[arg(long, env = "FLASH_SALE_RESTOCKS_DAYS", default_value_t = 30,
+        value_parser = clap::value_parser!(u32).range(1..=36_500))]
+    pub restocks_days: u32,
+
     /// Days for which the records of comparisons are kept
     #[arg(long, env = "FLASH_SALE_COMPARISONS_DAYS", default_value_t = 30,
         value_parser = clap::value_parser!(u32).range(1..=36_500))]

@@ -1,8 +1,9 @@
 //! Paths and links in documents and comments lead somewhere, and none leads into a user's home.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::source::{File, assert_complaints, exists, files, no_complaints, place, read};
+use super::source::{File, assert_complaints, exists, files, files_of, no_complaints, place, read};
 
 /// Documents that have to be there.
 const DOCUMENTS: &[&str] = &["README.md", "README.zh.md", "ARCHITECTURE.md", "CONTRIBUTING.md"];
@@ -54,6 +55,19 @@ fn each_readme_begins_with_pictures_that_are_small() {
             assert!(bytes <= PICTURE_BYTES_MAX, "{picture}: {bytes} bytes");
         }
     }
+}
+
+/// Nothing grows for ever: the document says of each table what bounds it.
+#[test]
+fn the_bound_of_each_table_is_told() {
+    let text = read("docs/operate.md").text;
+    let (_, bounds) = text.split_once("### What bounds each table").expect("the section is there");
+    let rows = bounds.split("\n#").next().unwrap_or_default().lines();
+    let first_columns = rows.filter_map(|row| row.strip_prefix("| `")?.split(" | ").next());
+    let told: BTreeSet<&str> =
+        first_columns.flat_map(|names| names.trim_end_matches('`').split("`, `")).collect();
+    let migrations = files_of(&["migrations/"], "sql");
+    assert_eq!(told, super::owners::tables(&migrations));
 }
 
 #[test]

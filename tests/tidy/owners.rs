@@ -70,12 +70,8 @@ fn every_table_has_one_owner() {
 }
 
 fn table_owners(migrations: &[File], files: &[Rust]) -> Vec<String> {
-    let mut owners: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-    for migration in migrations {
-        let words: Vec<&str> = sql_words(&migration.text).collect();
-        let tables = words.windows(3).filter(|words| words[..2] == ["CREATE", "TABLE"]);
-        owners.extend(tables.map(|words| (words[2], BTreeSet::new())));
-    }
+    let mut owners: BTreeMap<&str, BTreeSet<&str>> =
+        tables(migrations).into_iter().map(|table| (table, BTreeSet::new())).collect();
     for file in files {
         let texts = file.strings.iter().filter(|(at, _)| !file.is_test(*at));
         for table in texts.flat_map(|(_, text)| written_tables(text)) {
@@ -94,6 +90,17 @@ fn table_owners(migrations: &[File], files: &[Rust]) -> Vec<String> {
     let complaint =
         |(table, owners)| format!("table {table}: one room has to write it; {owners:?} do");
     shared.map(complaint).collect()
+}
+
+/// The tables that migrations make.
+pub fn tables(migrations: &[File]) -> BTreeSet<&str> {
+    let mut tables = BTreeSet::new();
+    for migration in migrations {
+        let words: Vec<&str> = sql_words(&migration.text).collect();
+        let made = words.windows(3).filter(|words| words[..2] == ["CREATE", "TABLE"]);
+        tables.extend(made.map(|words| words[2]));
+    }
+    tables
 }
 
 /// The room of a file, which owns tables as a whole: `src/sale/order/` for `src/sale/order/moves/mod.rs`.

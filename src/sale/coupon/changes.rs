@@ -44,9 +44,9 @@ use crate::kit::redis::{Redis, ServerId, is_data_error};
 use crate::kit::script::Script;
 use crate::sale::audit::{self, Actor, Event};
 use crate::sale::coupon::create::Coupons;
-use crate::sale::coupon::input::Restock;
 use crate::sale::coupon::load::{Loader, Resolution};
 use crate::sale::coupon::model::{Coupon, CouponKind, CouponRow, CouponState, SaleTerms, Values};
+use crate::sale::coupon::restocks;
 use crate::sale::coupon::rules::{Change, Refusal, edited, ended_if_closed, moved, restocked};
 use crate::sale::coupon::stock::{self, Stage, StoredCoupon, StoredSale};
 use crate::sale::fence::LaneStates;
@@ -351,7 +351,7 @@ async fn decide_in(
         Change::Edit(edit) => edited(&row, terms.as_ref(), edit, postgres::time(&mut *tx).await?),
         Change::Move(to, revision) => moved(&row, *to, *revision).map(|row| (row, terms.clone())),
         Change::EndClosed(at) => Ok((ended_if_closed(&row, terms.as_ref(), *at), terms.clone())),
-        Change::Restock(restock) => match restocked_before(tx, coupon, restock).await? {
+        Change::Restock(restock) => match restocks::before(tx, coupon, restock).await? {
             Some(units) if units == restock.units => return Ok(Ok(())),
             Some(units) => Err(Refusal::RestockKeyUsed { units }),
             None => restocked(&row, terms.as_ref(), restock),
@@ -376,40 +376,9 @@ async fn decide_in(
         audit::note(tx, by, event).await?;
     }
     if let Change::Restock(restock) = change {
-        note_restock(tx, coupon, restock).await?;
+        restocks::note(tx, coupon, restock).await?;
     }
     Ok(Ok(()))
-}
-
-/// Number of units that this key has added to this coupon, if it was used.
-async fn restocked_before(
-    tx: &mut PgConnection,
-    coupon: CouponId,
-    restock: &Restock,
-) -> sqlx::Result<Option<i64>> {
-    sqlx::query_scalar!(
-        "SELECT units FROM restocks WHERE coupon_id = $1 AND key = $2",
-        coupon.get(),
-        restock.key,
-    )
-    .fetch_optional(tx)
-    .await
-}
-
-async fn note_restock(
-    tx: &mut PgConnection,
-    coupon: CouponId,
-    restock: &Restock,
-) -> sqlx::Result<()> {
-    sqlx::query!(
-        "INSERT INTO restocks (coupon_id, key, units) VALUES ($1, $2, $3)",
-        coupon.get(),
-        restock.key,
-        restock.units,
-    )
-    .execute(tx)
-    .await?;
-    Ok(())
 }
 
 /// Locks the coupon against other changes until the transaction ends. Its orders go on being written meanwhile: they

@@ -16,6 +16,9 @@ pub mod read;
 // Keys of creations.
 pub mod creation_keys;
 
+// Keys of restocks.
+pub mod restocks;
+
 // Loads sales into Redis.
 pub mod load;
 

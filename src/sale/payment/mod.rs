@@ -137,6 +137,8 @@ struct Payment {
     id: String,
     method: PayMethod,
     amount_cents: i64,
+    /// True if the payment was a row when it was looked for: then it is no new one, whatever has become of that row.
+    is_known: bool,
 }
 
 impl Payments {
@@ -293,7 +295,8 @@ impl Payments {
             (Checkout::Nowhere, _) => return Ok(Paying::NoGateway),
         }
         let (id, amount_cents) = (gateway::charge(self.ids.public(order)), due.pay_cents);
-        let payment = Payment { order, gateway: Gateway::InProcess, id, method, amount_cents };
+        let gateway = Gateway::InProcess;
+        let payment = Payment { order, gateway, id, method, amount_cents, is_known: false };
         let paid = self.settle(&payment, None).await?;
         Ok(self.moves.answer(&PAY, order, paid).await.map(Paying::Moved)?)
     }
@@ -304,40 +307,35 @@ impl Payments {
             Notice::Payment { payment_id: id, order_id: order, method, amount_cents } => {
                 let method = method.0;
                 let (gateway, order) = (Gateway::External, self.ids.inner(order));
-                self.received(&Payment { order, gateway, id, method, amount_cents }).await
+                self.received((gateway, id), order, method, amount_cents).await
             }
         }
     }
 
     /// Notes money that a gateway says it has taken.
-    async fn received(&self, payment: &Payment) -> sqlx::Result<Receipt> {
-        past::recall(&self.pool, Some(payment.order), (payment.gateway, &payment.id)).await?;
-        let is_old = past::may_be_forgotten(&self.pool, payment.order).await?;
-        if is_old && !self.is_known(payment).await? {
+    async fn received(
+        &self,
+        (gateway, id): (Gateway, String),
+        order: OrderId,
+        method: PayMethod,
+        amount_cents: i64,
+    ) -> sqlx::Result<Receipt> {
+        let is_known = past::recall(&self.pool, Some(order), (gateway, &id)).await?;
+        let payment = Payment { order, gateway, id, method, amount_cents, is_known };
+        if !is_known && past::may_be_forgotten(&self.pool, order).await? {
             // The payment may have been settled and deleted, so no money goes back by itself.
-            self.hold(payment, PaymentReason::UnknownOrder, Look::ByAdministrator).await?;
-            return self.receipt(payment).await;
+            self.hold(&payment, PaymentReason::UnknownOrder, Look::ByAdministrator).await?;
+            return self.receipt(&payment).await;
         }
-        match self.price(payment.order).await? {
+        match self.price(order).await? {
             Some(price) => {
-                let is_wrong = payment.amount_cents != price;
+                let is_wrong = amount_cents != price;
                 let refusal = is_wrong.then_some(PaymentReason::WrongAmount);
-                self.settle(payment, refusal).await?;
+                self.settle(&payment, refusal).await?;
             }
-            None => self.hold(payment, PaymentReason::UnknownOrder, Look::ByPass).await?,
+            None => self.hold(&payment, PaymentReason::UnknownOrder, Look::ByPass).await?,
         }
-        self.receipt(payment).await
-    }
-
-    /// Whether the payment has been noted before.
-    async fn is_known(&self, payment: &Payment) -> sqlx::Result<bool> {
-        sqlx::query_scalar!(
-            r#"SELECT EXISTS (SELECT FROM payments WHERE gateway = $1 AND gateway_payment_id = $2) AS "known!""#,
-            payment.gateway.as_str(),
-            payment.id,
-        )
-        .fetch_one(&self.pool)
-        .await
+        self.receipt(&payment).await
     }
 
     /// The price of the order, if it is there.
@@ -366,9 +364,6 @@ impl Payments {
     ) -> sqlx::Result<bool> {
         let mut tx = postgres::begin(&self.pool).await?;
         let reason = self.pay_order(&mut tx, payment.order, payment.method, refusal).await?;
-        if reason.is_some() {
-            past::has_not_moved(&mut tx, payment.order, (payment.gateway, &payment.id)).await?;
-        }
         let status =
             if reason.is_some() { PaymentStatus::Refunding } else { PaymentStatus::Accepted };
         let new = insert(&mut tx, payment, status, reason).await?.is_some();
@@ -402,7 +397,6 @@ impl Payments {
     /// Notes money that no order can take now. A payment that is there already changes nothing.
     async fn hold(&self, payment: &Payment, reason: PaymentReason, look: Look) -> sqlx::Result<()> {
         let mut tx = postgres::begin(&self.pool).await?;
-        past::has_not_moved(&mut tx, payment.order, (payment.gateway, &payment.id)).await?;
         if let Some(id) = insert(&mut tx, payment, PaymentStatus::Held, Some(reason)).await? {
             rows::begin_hold(&mut tx, id, look).await?;
             let order = payment.order;
@@ -425,7 +419,9 @@ impl Payments {
         let order = self.moves.find(payment.order).await?;
         if row.order_id != payment.order {
             let reason = PaymentReason::IdUsedTwice;
-            self.hold(&payment.under_a_used_id(&self.ids), reason, Look::ByAdministrator).await?;
+            let mut other = payment.under_a_used_id(&self.ids);
+            other.is_known = past::recall(&self.pool, None, (other.gateway, &other.id)).await?;
+            self.hold(&other, reason, Look::ByAdministrator).await?;
             return Ok(Receipt::Held(order, reason));
         }
         Ok(match (row.reason, row.status) {
@@ -559,13 +555,18 @@ async fn why_not(tx: &mut PgConnection, order: OrderId) -> sqlx::Result<PaymentR
 }
 
 /// The payment's row, if it is new.
+///
+/// # Errors
+///
+/// When the payment was known and its row is gone: a moment ago, the row has moved into the history, or has served its
+/// time. Its gateway tells again.
 async fn insert(
     tx: &mut PgConnection,
     payment: &Payment,
     status: PaymentStatus,
     reason: Option<PaymentReason>,
 ) -> sqlx::Result<Option<PaymentId>> {
-    sqlx::query_scalar!(
+    let new = sqlx::query_scalar!(
         r#"INSERT INTO payments
                (order_id, gateway, gateway_payment_id, method, amount_cents, status, refund_reason, refunding_at)
            VALUES ($1, $2, $3, $4, $5, $6, $7, CASE WHEN $6 = 'refunding' THEN now() END)
@@ -578,9 +579,11 @@ async fn insert(
         payment.amount_cents,
         status.as_str(),
         reason.map(PaymentReason::as_str),
-    )
-    .fetch_optional(tx)
-    .await
+    );
+    match new.fetch_optional(tx).await? {
+        Some(_) if payment.is_known => Err(sqlx::Error::RowNotFound),
+        new => Ok(new),
+    }
 }
 
 /// Begins the refund of the payment that has paid this order.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use super::gateway::Gateway;
 use super::gateway::http::{AtGateway, HttpGateway, Opened, Opening};
 use super::model::ToBePaid;
-use super::{Due, Paying, Payment, Payments};
+use super::{Due, Paying, Payments};
 use crate::base::limits;
 use crate::kit::signed_http::NoAnswer;
 use crate::sale::Failure;
@@ -121,8 +121,8 @@ impl Payments {
                 (Ok(AtGateway::Open), _) => self.ask_later(waiting.id).await?,
                 (Ok(AtGateway::Paid | AtGateway::Refunding | AtGateway::Refunded), Some(id)) => {
                     let Waiting { order, method, amount_cents, .. } = waiting;
-                    let gateway = Gateway::External;
-                    self.received(&Payment { order, gateway, id, method, amount_cents }).await?;
+                    let name = (Gateway::External, id);
+                    self.received(name, order, method, amount_cents).await?;
                     self.close_opened(waiting.id).await?;
                 }
                 (Ok(_), _) => self.close_opened(waiting.id).await?,

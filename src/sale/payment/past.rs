@@ -11,12 +11,12 @@ use serde_json::Value;
 use sqlx::{PgConnection, PgPool};
 
 use super::gateway::Gateway;
+use super::rows;
 use crate::kit::id;
 use crate::kit::postgres::{self, Page};
 use crate::sale::ids::OrderId;
 use crate::sale::installation;
-use crate::sale::order::history::moved;
-use crate::sale::order::moves;
+use crate::sale::order::history::{moved, window};
 
 /// Words in place of an administrator's note about an erased user's payment.
 const ERASED_NOTE: &str = "erased with its user";
@@ -73,22 +73,40 @@ pub async fn leave(tx: &mut PgConnection, orders: &[i64]) -> sqlx::Result<()> {
 }
 
 /// Brings an order back whose payment its gateway names, or one of whose payments it names, with all that belongs to it.
+/// A payment that is not known here is looked for in each month of the history. True if the payment is known.
 pub(super) async fn recall(
     pool: &PgPool,
     order: Option<OrderId>,
-    (gateway, payment_id): (Gateway, &str),
-) -> sqlx::Result<()> {
-    let named = sqlx::query_scalar!(
-        r#"SELECT order_id AS "order: OrderId" FROM payment_history
-           WHERE gateway_payment_id = $2 AND gateway = $1"#,
-        gateway.as_str(),
-        payment_id,
-    );
-    let named = named.fetch_all(pool).await?;
+    name: (Gateway, &str),
+) -> sqlx::Result<bool> {
+    let is_here = rows::is_known(pool, name).await?;
+    let named = if is_here { None } else { moved_order(pool, name).await? };
     for order in named.into_iter().chain(order) {
         recall_order(pool, order).await?;
     }
-    Ok(())
+    Ok(is_here || named.is_some())
+}
+
+/// The order in the history whose payment its gateway calls by this id.
+async fn moved_order(
+    pool: &PgPool,
+    (gateway, payment_id): (Gateway, &str),
+) -> sqlx::Result<Option<OrderId>> {
+    let mut walk = window::Walk::begin(pool).await?;
+    while let Some((mut tx, first, end)) = walk.next().await? {
+        let order = sqlx::query_scalar!(
+            r#"SELECT order_id AS "order: OrderId" FROM payment_history
+               WHERE gateway_payment_id = $2 AND gateway = $1 AND order_id >= $3 AND order_id < $4"#,
+            gateway.as_str(),
+            payment_id,
+            first,
+            end,
+        );
+        if let Some(order) = order.fetch_optional(&mut *tx).await? {
+            return Ok(Some(order));
+        }
+    }
+    Ok(None)
 }
 
 async fn recall_order(pool: &PgPool, order: OrderId) -> sqlx::Result<()> {
@@ -108,26 +126,6 @@ async fn recall_order(pool: &PgPool, order: OrderId) -> sqlx::Result<()> {
     .execute(&mut *tx)
     .await?;
     tx.commit().await
-}
-
-/// Makes sure that this payment has not moved into the history since [`recall`]: it would be taken for a new one.
-///
-/// # Errors
-///
-/// When it has, a moment ago; its gateway tells again.
-pub(super) async fn has_not_moved(
-    tx: &mut PgConnection,
-    order: OrderId,
-    (gateway, payment_id): (Gateway, &str),
-) -> sqlx::Result<()> {
-    moves::hold(&mut *tx, order).await?;
-    let moved = sqlx::query_scalar!(
-        r#"SELECT EXISTS (SELECT FROM payment_history
-                          WHERE gateway_payment_id = $2 AND gateway = $1) AS "moved!""#,
-        gateway.as_str(),
-        payment_id,
-    );
-    if moved.fetch_one(tx).await? { Err(sqlx::Error::RowNotFound) } else { Ok(()) }
 }
 
 /// Deletes the payments on a page that have gone back or were closed before this time. The page begins behind the

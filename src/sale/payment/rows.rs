@@ -1,6 +1,6 @@
 //! Payments and their holds, as rows.
 
-use sqlx::PgConnection;
+use sqlx::{PgConnection, PgPool};
 
 use super::gateway::Gateway;
 use super::model::{PaymentReason, PaymentStatus};
@@ -13,6 +13,20 @@ pub(super) struct Named {
     pub(super) order: OrderId,
     pub(super) status: PaymentStatus,
     pub(super) reason: Option<PaymentReason>,
+}
+
+/// Whether the payment that its gateway calls by this id is here, and not in the history.
+pub(super) async fn is_known(
+    pool: &PgPool,
+    (gateway, payment_id): (Gateway, &str),
+) -> sqlx::Result<bool> {
+    sqlx::query_scalar!(
+        r#"SELECT EXISTS (SELECT FROM payments WHERE gateway = $1 AND gateway_payment_id = $2) AS "known!""#,
+        gateway.as_str(),
+        payment_id,
+    )
+    .fetch_one(pool)
+    .await
 }
 
 /// The payment that its gateway calls by this id.

@@ -7,6 +7,8 @@
 //! | stock return | when it is done | an order is closed once; if Redis goes back by more than these days, a comparison names the buyers |
 //! | dead letter | when it is closed | its unit is not on its way back |
 //! | postponed item | when it is settled | |
+//! | job | when it ends | |
+//! | restock | when its coupon ends | an ended coupon takes no restock, so a repeat adds nothing |
 //! | record of a comparison | when it begins | |
 //! | record of a recovery | when the lane was closed | a newer one of the lane has ended |
 //!
@@ -32,6 +34,8 @@ use crate::base::config::Config;
 use crate::base::limits;
 use crate::kit::id;
 use crate::kit::postgres::{self, Page};
+use crate::sale::coupon::restocks;
+use crate::sale::order::moves::jobs;
 use crate::sale::order::past::forget;
 use crate::sale::payment::past;
 use crate::sale::postponed;
@@ -49,6 +53,10 @@ pub struct Kept {
     pub dead_letters: Duration,
     /// Postponed items that are settled.
     pub postponed: Duration,
+    /// Jobs that have ended.
+    pub jobs: Duration,
+    /// Restocks of coupons that have ended.
+    pub restocks: Duration,
     /// Comparisons.
     pub comparisons: Duration,
     /// Recoveries.
@@ -64,6 +72,8 @@ impl Kept {
             returns: days(config.returns_days),
             dead_letters: days(config.dead_letters_days),
             postponed: days(config.postponed_days),
+            jobs: days(config.jobs_days),
+            restocks: days(config.restocks_days),
             comparisons: days(config.comparisons_days),
             recoveries: days(config.recoveries_days),
         }
@@ -83,6 +93,10 @@ pub struct Forgotten {
     pub dead_letters: u64,
     /// Postponed items that were settled.
     pub postponed: u64,
+    /// Jobs.
+    pub jobs: u64,
+    /// Restocks.
+    pub restocks: u64,
     /// Records of comparisons.
     pub comparisons: u64,
     /// Records of recoveries.
@@ -97,6 +111,8 @@ enum Table {
     StockReturns,
     DeadLetters,
     Postponed,
+    Jobs,
+    Restocks,
 }
 
 /// Deletes old records.
@@ -104,7 +120,7 @@ pub struct Retention {
     pool: PgPool,
     kept: Kept,
     /// Key of the last row that was looked at, for each table; 0 before the first one.
-    walked: [AtomicI64; 5],
+    walked: [AtomicI64; 7],
 }
 
 impl Retention {
@@ -123,6 +139,8 @@ impl Retention {
             stock_returns: self.walk(Table::StockReturns, now).await?,
             dead_letters: self.walk(Table::DeadLetters, now).await?,
             postponed: self.walk(Table::Postponed, now).await?,
+            jobs: self.walk(Table::Jobs, now).await?,
+            restocks: self.walk(Table::Restocks, now).await?,
             comparisons: runs::forget(pool, now - kept.comparisons, limits::RETENTION_BATCH)
                 .await?,
             recoveries: records::forget(pool, now - kept.recoveries, limits::RETENTION_BATCH)
@@ -163,6 +181,10 @@ impl Retention {
                 forget::dead_letters(pool, behind, now - dead_letters, limit).await
             }
             Table::Postponed => postponed::forget(pool, behind, now - settled, limit).await,
+            Table::Jobs => jobs::forget(pool, behind, now - self.kept.jobs, limit).await,
+            Table::Restocks => {
+                restocks::forget(pool, behind, now - self.kept.restocks, limit).await
+            }
         }
     }
 }

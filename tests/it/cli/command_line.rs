@@ -186,6 +186,9 @@ async fn times_for_which_records_are_kept_that_cannot_be_right_are_refused() {
         (&["--returns-days", "0"], &["--returns-days", "1..=36500"]),
         (&["--dead-letters-days", "never"], &["--dead-letters-days"]),
         (&["--postponed-days", "0"], &["--postponed-days", "1..=36500"]),
+        (&["--jobs-days", "0"], &["--jobs-days", "1..=36500"]),
+        (&["--restocks-days", "36501"], &["--restocks-days", "1..=36500"]),
+        (&["--restocks-days", "never"], &["--restocks-days"]),
         (&["--comparisons-days", "36501"], &["--comparisons-days", "1..=36500"]),
         (&["--recoveries-days", "0"], &["--recoveries-days", "1..=36500"]),
     ] {

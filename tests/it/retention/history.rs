@@ -535,6 +535,51 @@ async fn a_page_touches_no_month_that_it_does_not_read() {
 }
 
 #[tokio::test]
+async fn a_code_and_a_payment_are_looked_for_a_year_of_months_at_a_time() {
+    let own = ["--payment-callback-secret", SECRET, "--history-months", "0", "--orders-days", "0"];
+    let app = TestApp::configured(&own).await;
+    app.expect_disagreements();
+    let coupon = app.create_regular().await;
+    let orders = in_months(&app, coupon, 1..31).await;
+    app.execute(
+        "UPDATE order_history SET status = 'redeemed', cancelled_at = NULL, pay_method = 'alipay', paid_at = now(),
+                                  redeemed_at = now();
+         INSERT INTO redemption_history (order_id, code)
+             SELECT id, lpad((rank() OVER (ORDER BY id DESC))::text, 16, '0') FROM order_history;
+         INSERT INTO payment_history (id, order_id, gateway, gateway_payment_id, method, amount_cents, status,
+                                      created_at, updated_at)
+             SELECT 1000 + rank() OVER (ORDER BY id DESC), id, 'external', 'g' || rank() OVER (ORDER BY id DESC), 'alipay',
+                    1, 'accepted', now(), now() FROM order_history",
+    )
+    .await;
+    let code = async |month: usize| {
+        app.get(&format!("/v1/redemptions/{month:016}"), &app.admin_token()).await
+    };
+    let pays = |id: &str, order: i64| json!({"kind": "payment", "payment_id": id, "order_id": order.to_string(), "method": 2, "amount_cents": 1});
+    let far = Month::of(now()).back(16).begins().format("%Y%m").to_string();
+    let lock = format!(
+        "LOCK TABLE order_history_{far}, payment_history_{far}, redemption_history_{far} IN ACCESS EXCLUSIVE MODE"
+    );
+    let mut holder = holding(&app, &lock).await;
+    for _ in 0..2 {
+        assert_eq!(code(3).await.text("order_id"), orders[2].to_string());
+        // The first notice brings the order back; a payment that is known here is looked for nowhere else.
+        assert_eq!(app.confirm(&pays("g4", orders[3])).await.text("outcome"), "accepted");
+    }
+    raw_sql("ROLLBACK").execute(&mut holder).await.expect("it was open");
+    for month in [1, 4, 12, 13, 24, 25, 30] {
+        assert_eq!(code(month).await.text("order_id"), orders[month - 1].to_string());
+    }
+    assert_eq!(code(31).await.refusal(), (404, "redemption_code_unknown"));
+    // Ids of payments of months far back that are used once more.
+    for month in [13, 30] {
+        let again = app.confirm(&pays(&format!("g{month}"), orders[0])).await;
+        assert_eq!(again.text("outcome"), "held", "an id that was used before: {again:?}");
+    }
+    assert_eq!(rows(&app, ["orders", "payments WHERE status = 'accepted'"]).await, [4, 4]);
+}
+
+#[tokio::test]
 async fn moved_orders_are_searched_like_others_over_http_and_by_command() {
     let app = old_app(&[]).await;
     let OldSale { coupon, redeemed, .. } = old_sale(&app).await;
@@ -622,7 +667,10 @@ async fn a_payment_that_moves_at_this_moment_is_not_taken_for_a_new_one() {
     assert_eq!(app.confirm(&notice).await.text("outcome"), "accepted");
     assert_eq!(app.redeem(order).await.status, 200);
     archive(&app, coupon).await;
-    // The move stands still just before its end; the gateway tells of the payment meanwhile, and of a chargeback.
+    let unpaid = app.order(2, app.create_regular().await).await;
+    let of_another = json!({"kind": "payment", "payment_id": "g1", "order_id": unpaid.to_string(), "method": 2, "amount_cents": 1});
+    // The move stands still just before its end; the gateway tells of the payment meanwhile, for another order, too, and
+    // of a chargeback.
     let mut holder = holding(&app, "LOCK TABLE moved_order_counts IN EXCLUSIVE MODE").await;
     let chargeback = json!({"kind": "refund", "payment_id": "g1"});
     let pass = async {
@@ -631,20 +679,28 @@ async fn a_payment_that_moves_at_this_moment_is_not_taken_for_a_new_one() {
     let told = async {
         eventually("the move waits", async || waits(&app).await).await;
         let again = app.confirm(&notice);
+        let other = app.confirm(&of_another);
         let back = app.confirm(&chargeback);
         let release = async {
-            eventually("both wait for the move", async || locks_waited_for(&app).await >= 3).await;
+            eventually("all wait for the move", async || locks_waited_for(&app).await >= 4).await;
             raw_sql("ROLLBACK").execute(&mut holder).await.expect("it was open");
         };
-        let (again, back, ()) = tokio::join!(again, back, release);
-        (again.status, back.status)
+        let (again, other, back, ()) = tokio::join!(again, other, back, release);
+        [again.status, other.status, back.status]
     };
-    let ((), (again, back)) = tokio::join!(pass, told);
-    assert!(again >= 500 && back >= 500, "they have to tell again: {again}, {back}");
-    assert_eq!(rows(&app, ["every_payment", "orders"]).await, [1, 0]);
+    let ((), told) = tokio::join!(pass, told);
+    assert!(told.iter().all(|status| *status >= 500), "they have to tell again: {told:?}");
+    assert_eq!(
+        rows(&app, ["every_payment", "orders WHERE status = 'unpaid'", "orders"]).await,
+        [1, 1, 1]
+    );
+    assert_eq!(app.confirm(&of_another).await.text("outcome"), "held");
     assert_eq!(app.confirm(&notice).await.text("outcome"), "accepted");
     assert_eq!(app.confirm(&chargeback).await.text("outcome"), "charged_back");
-    assert_eq!(rows(&app, ["every_payment", "orders"]).await, [1, 1]);
+    assert_eq!(
+        rows(&app, ["every_payment", "orders WHERE status = 'unpaid'", "orders"]).await,
+        [2, 1, 2]
+    );
 }
 
 /// A connection that holds something until it rolls back.

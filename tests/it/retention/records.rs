@@ -108,6 +108,63 @@ async fn settled_items_go_after_their_days() {
 }
 
 #[tokio::test]
+async fn ended_jobs_go_after_their_days() {
+    let app = in_postgres_only(&["--jobs-days", "3"]).await;
+    app.execute(
+        "INSERT INTO jobs (coupon_id, key, reason, created_at, finished_at)
+         SELECT 1, n, 'x', now() - age * interval '1 day', now() - ended * interval '1 day'
+         FROM (VALUES (1, 9, NULL), (2, 9, 4), (3, 9, 2), (4, 1, 1)) AS job (n, age, ended)",
+    )
+    .await;
+    assert_eq!(forgotten(&app).await, Forgotten { jobs: 1, ..Forgotten::default() });
+    assert_eq!(app.number("SELECT sum(key::bigint)::bigint FROM jobs").await, 1 + 3 + 4);
+    assert_eq!(forgotten(&app).await, Forgotten::default());
+}
+
+#[tokio::test]
+async fn keys_of_restocks_go_after_the_end_of_their_coupon_and_no_repeat_adds_units() {
+    let app = in_postgres_only(&["--restocks-days", "3"]).await;
+    let mut coupons = Vec::new();
+    for _ in 0..3 {
+        let coupon = app.create_flash(9).await;
+        assert_eq!(app.restock(coupon, 1, "k").await.status, 200);
+        coupons.push(coupon);
+    }
+    let [open, young, old] = coupons[..] else { panic!("{coupons:?}") };
+    app.execute("UPDATE restocks SET created_at = now() - interval '9 days'").await;
+    for (coupon, days) in [(young, 2), (old, 4)] {
+        assert_eq!(app.r#move(coupon, "end").await.status, 200);
+        app.execute(&format!(
+            "UPDATE coupons SET ended_at = now() - interval '{days} days' WHERE id = {coupon}"
+        ))
+        .await;
+    }
+    assert_eq!(forgotten(&app).await, Forgotten { restocks: 1, ..Forgotten::default() });
+    assert_eq!(forgotten(&app).await, Forgotten::default());
+    for coupon in [open, young] {
+        assert_eq!(app.restock(coupon, 1, "k").await.status, 200, "a repeat of {coupon}");
+    }
+    assert_eq!(app.restock(old, 1, "k").await.refusal(), (409, "coupon_ended"));
+    assert_eq!(app.number("SELECT sum(total)::bigint FROM flash_sales").await, 3 * (9 + 1));
+}
+
+#[tokio::test]
+async fn keys_of_one_coupon_go_in_batches_and_those_behind_them_follow() {
+    let app = in_postgres_only(&[]).await;
+    let (first, second) = (app.create_flash(9).await, app.create_flash(9).await);
+    let rows = i64::from(RETENTION_BATCH) * 2 + 7;
+    app.execute(&format!(
+        "UPDATE coupons SET state = 'ended', ended_at = now() - interval '1 year' WHERE id IN ({first}, {second});
+         INSERT INTO restocks (coupon_id, key, units)
+             SELECT {first}, n::text, 1 FROM generate_series(1, {rows}) AS n UNION ALL SELECT {second}, 'k', 1"
+    ))
+    .await;
+    let gone = u64::try_from(rows).unwrap() + 1;
+    assert_eq!(forgotten(&app).await, Forgotten { restocks: gone, ..Forgotten::default() });
+    assert_eq!(app.number("SELECT count(*) FROM restocks").await, 0);
+}
+
+#[tokio::test]
 async fn payments_that_are_over_go_after_their_days_and_their_money_goes_back_once() {
     let arguments = ["--payment-callback-secret", SECRET, "--payments-days", "3"];
     let app = in_postgres_only(&arguments).await;

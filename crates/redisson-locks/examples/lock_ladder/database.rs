@@ -1,6 +1,9 @@
 //! Locks around a transaction, and the locks of the database itself. One unit is for sale.
 
-#![expect(clippy::disallowed_methods, reason = "nobody drops these callers while they begin a transaction")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "nobody drops these callers while they begin a transaction"
+)]
 
 use std::time::Duration;
 

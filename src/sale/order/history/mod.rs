@@ -19,7 +19,7 @@
 // The staff's search.
 pub mod search;
 
-// Part of the history that one page of a list reads.
+// Part of the history that one page of a list reads, and one look of several.
 pub mod window;
 
 // The way into the history, and back.
@@ -84,25 +84,37 @@ pub async fn last_of(
     if !has_orders_of(pool, coupon).await? {
         return Ok(None);
     }
-    let mut end = None;
-    while let Some(window) = window::before(pool, end).await? {
-        let mut tx = postgres::begin_planning(pool).await?;
+    let mut walk = window::Walk::begin(pool).await?;
+    while let Some((mut tx, first, end)) = walk.next().await? {
         let row = sqlx::query!(
             r#"SELECT id AS "id: OrderId", status AS "status: OrderStatus" FROM order_history
-               WHERE user_id = $1 AND coupon_id = $2 AND id >= $3 AND id < coalesce($4, 9223372036854775807)
-               ORDER BY id DESC LIMIT 1"#,
+               WHERE user_id = $1 AND coupon_id = $2 AND id >= $3 AND id < $4 ORDER BY id DESC LIMIT 1"#,
             user.get(),
             coupon.get(),
-            window.first(),
+            first,
             end,
         );
         if let Some(row) = row.fetch_optional(&mut *tx).await? {
             return Ok(Some((row.id, row.status)));
         }
-        if !window.has_older {
-            break;
+    }
+    Ok(None)
+}
+
+/// The order with this redemption code; from the newest month on, [some months](window) at a time.
+pub(super) async fn of_code(pool: &PgPool, code: &RedemptionCode) -> sqlx::Result<Option<OrderId>> {
+    let mut walk = window::Walk::begin(pool).await?;
+    while let Some((mut tx, first, end)) = walk.next().await? {
+        let order = sqlx::query_scalar!(
+            r#"SELECT order_id AS "order: OrderId" FROM redemption_history
+               WHERE code = $1 AND order_id >= $2 AND order_id < $3"#,
+            code.canonical(),
+            first,
+            end,
+        );
+        if let Some(order) = order.fetch_optional(&mut *tx).await? {
+            return Ok(Some(order));
         }
-        end = Some(window.first());
     }
     Ok(None)
 }

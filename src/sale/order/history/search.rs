@@ -40,10 +40,9 @@ pub async fn search(
     let ids = ids(filter, behind);
     // A plan for any values locks all partitions.
     let mut tx = postgres::begin_planning(pool).await?;
-    match (filter.user, filter.coupon) {
-        (Some(user), _) => of_user(&mut tx, (user, filter), behind, ids, limit).await,
-        (None, Some(coupon)) => of_coupon(&mut tx, (coupon, filter), behind, ids, limit).await,
-        (None, None) => of_all(&mut tx, filter, behind, ids, limit).await,
+    match filter.user {
+        Some(user) => of_user(&mut tx, (user, filter), behind, ids, limit).await,
+        None => of_all(&mut tx, filter, behind, ids, limit).await,
     }
 }
 
@@ -97,44 +96,7 @@ async fn of_user(
     .await
 }
 
-async fn of_coupon(
-    tx: &mut PgConnection,
-    (coupon, filter): (CouponId, &OrderFilter),
-    behind: Option<Place>,
-    (first, end): (i64, i64),
-    limit: u32,
-) -> sqlx::Result<Vec<Order>> {
-    sqlx::query_as!(
-        Order,
-        r#"SELECT found.id AS "order_id!: OrderId", found.coupon_id AS "coupon_id!: CouponId",
-                  CASE WHEN found.user_id > 0 THEN found.user_id END AS "user_id: UserId",
-                  found.status AS "status!: OrderStatus", found.pay_method, found.pay_cents AS "pay_cents!",
-                  found.currency AS "currency!", found.pay_by, found.claimed_at AS "claimed_at!", found.paid_at,
-                  found.redeemed_at, found.cancelled_at, found.expired_at, found.refunding_at, found.refunded_at,
-                  NULL::text AS "redemption_code: RedemptionCode"
-           FROM UNNEST($1::text[]) AS one (status) CROSS JOIN LATERAL (
-               SELECT * FROM order_history
-               WHERE coupon_id = $9 AND order_history.status = one.status
-                 AND claimed_at >= coalesce($2::timestamptz, '-infinity')
-                 AND claimed_at < coalesce($3::timestamptz, 'infinity')
-                 AND (claimed_at, id) < (coalesce($4::timestamptz, 'infinity'), coalesce($5, 9223372036854775807))
-                 AND id >= $6 AND id < $7
-               ORDER BY claimed_at DESC, id DESC LIMIT $8) AS found
-           ORDER BY found.claimed_at DESC, found.id DESC LIMIT $8"#,
-        &statuses(filter),
-        filter.from,
-        filter.to,
-        behind.map(|(time, _)| time),
-        behind.map(|(_, id)| id),
-        first,
-        end,
-        i64::from(limit),
-        coupon.get(),
-    )
-    .fetch_all(tx)
-    .await
-}
-
+/// Each status is read by an index of its own order: that of the coupon, if there is one.
 async fn of_all(
     tx: &mut PgConnection,
     filter: &OrderFilter,
@@ -152,7 +114,7 @@ async fn of_all(
                   NULL::text AS "redemption_code: RedemptionCode"
            FROM UNNEST($1::text[]) AS one (status) CROSS JOIN LATERAL (
                SELECT * FROM order_history
-               WHERE order_history.status = one.status
+               WHERE coupon_id = coalesce($9, coupon_id) AND order_history.status = one.status
                  AND claimed_at >= coalesce($2::timestamptz, '-infinity')
                  AND claimed_at < coalesce($3::timestamptz, 'infinity')
                  AND (claimed_at, id) < (coalesce($4::timestamptz, 'infinity'), coalesce($5, 9223372036854775807))
@@ -167,6 +129,7 @@ async fn of_all(
         first,
         end,
         i64::from(limit),
+        filter.coupon.map(CouponId::get),
     )
     .fetch_all(tx)
     .await

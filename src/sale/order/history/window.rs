@@ -1,14 +1,14 @@
-//! Part of the history that one page of a list reads.
+//! Part of the history that one page of a list reads, and one look of several.
 //!
 //! The history has a partition for each month, up to 120 by default, and a query locks and opens each partition that its
 //! condition on the id can't exclude. So a list reads [`limits::HISTORY_MONTHS_READ`] months at a time, newest first, and
 //! a page that isn't full then ends where these months begin.
 
 use chrono::{DateTime, Utc};
-use sqlx::PgPool;
+use sqlx::{PgPool, Postgres, Transaction};
 
 use crate::base::limits;
-use crate::kit::id;
+use crate::kit::{id, postgres};
 
 /// The newest months in front of an order id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,23 +33,89 @@ impl Window {
 
 /// The newest months with ids before this one; with any, if `None`. `None` if there is no such month.
 pub async fn before(pool: &PgPool, order: Option<i64>) -> sqlx::Result<Option<Window>> {
-    let time = order.map_or(DateTime::<Utc>::MAX_UTC, |order| id::time_of(order.saturating_sub(1)));
-    let most = limits::HISTORY_MONTHS_READ;
-    let begins = sqlx::query_scalar!(
+    Ok(windows(&months_before(pool, order, Some(limits::HISTORY_MONTHS_READ + 1)).await?).next())
+}
+
+/// The beginnings of the months with ids before this one, the newest first; of so many months at most.
+async fn months_before(
+    pool: &PgPool,
+    order: Option<i64>,
+    most: Option<u32>,
+) -> sqlx::Result<Vec<DateTime<Utc>>> {
+    let time = order.map(|order| id::time_of(order.saturating_sub(1)));
+    sqlx::query_scalar!(
         r#"SELECT begins AS "begins!"
            FROM (SELECT to_timestamp(right(relname::text, 6) || '+00', 'YYYYMMTZH') AS begins
                  FROM pg_inherits JOIN pg_class ON pg_class.oid = inhrelid
                  WHERE inhparent = 'order_history'::regclass) AS month
            WHERE $1::timestamptz IS NULL OR begins <= $1
            ORDER BY begins DESC LIMIT $2"#,
-        order.is_some().then_some(time),
-        i64::from(most) + 1,
+        time,
+        most.map(i64::from),
     )
     .fetch_all(pool)
-    .await?;
-    let has_older = begins.len() > most as usize;
-    let Some(oldest) = begins.into_iter().take(most as usize).next_back() else {
-        return Ok(None);
-    };
-    Ok(Some(Window { begins: if has_older { oldest } else { DateTime::UNIX_EPOCH }, has_older }))
+    .await
+}
+
+/// These months, which begin then and are the newest first, in windows.
+fn windows(begins: &[DateTime<Utc>]) -> impl Iterator<Item = Window> {
+    let most = limits::HISTORY_MONTHS_READ as usize;
+    let windows = begins.chunks(most).enumerate();
+    windows.map(move |(at, months)| {
+        let has_older = begins.len() > (at + 1) * most;
+        let oldest = months.last().copied().filter(|_| has_older);
+        Window { begins: oldest.unwrap_or(DateTime::UNIX_EPOCH), has_older }
+    })
+}
+
+/// The whole history, from the newest months on: for a look by something that doesn't tell the month. Each window is read
+/// in a transaction of its own, so no more than its months are locked at a time.
+///
+/// An order that moves meanwhile into a month that is new is in none of these windows.
+pub struct Walk<'a> {
+    pool: &'a PgPool,
+    windows: std::vec::IntoIter<Window>,
+    /// Id before which the next window ends.
+    end: i64,
+}
+
+impl<'a> Walk<'a> {
+    /// Begins in front of the newest month.
+    pub async fn begin(pool: &'a PgPool) -> sqlx::Result<Self> {
+        let begins = months_before(pool, None, None).await?;
+        let windows: Vec<Window> = windows(&begins).collect();
+        Ok(Self { pool, windows: windows.into_iter(), end: i64::MAX })
+    }
+
+    /// The next window: a transaction, and the ids from the first one to the one behind the last. `None` at the end.
+    pub async fn next(
+        &mut self,
+    ) -> sqlx::Result<Option<(Transaction<'static, Postgres>, i64, i64)>> {
+        let Some(window) = self.windows.next() else { return Ok(None) };
+        let (first, end) = (window.first(), self.end);
+        self.end = first;
+        // A plan for any values locks all partitions.
+        Ok(Some((postgres::begin_planning(self.pool).await?, first, end)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use chrono::TimeDelta;
+
+    use super::*;
+
+    #[test]
+    fn windows_have_all_months_and_only_the_last_one_has_no_older_ones() {
+        let newest: DateTime<Utc> = "2026-11-01T00:00:00Z".parse().expect("a time");
+        let begins: Vec<_> = (0..25).map(|n| newest - TimeDelta::days(30 * n)).collect();
+        let windows_of = |months: usize| windows(&begins[..months]).collect::<Vec<_>>();
+        let last = Window { begins: DateTime::UNIX_EPOCH, has_older: false };
+        let first = Window { begins: begins[11], has_older: true };
+        assert_eq!(windows_of(0), []);
+        assert_eq!(windows_of(12), [last]);
+        assert_eq!(windows_of(13), [first, last]);
+        let second = Window { begins: begins[23], has_older: true };
+        assert_eq!(windows_of(25), [first, second, last]);
+    }
 }

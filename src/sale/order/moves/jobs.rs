@@ -6,6 +6,7 @@ use sqlx::{PgConnection, PgPool};
 use utoipa::ToSchema;
 
 use crate::base::limits;
+use crate::kit::postgres::{self, Page};
 use crate::sale::ids::{CouponId, JobId, OrderId};
 
 /// A job that cancels all unpaid orders of a coupon that were claimed before it was asked for.
@@ -197,4 +198,30 @@ pub(in crate::sale) async fn finish(pool: &PgPool, job: JobId) -> sqlx::Result<b
     .execute(pool)
     .await?;
     Ok(done.rows_affected() == 1)
+}
+
+/// Deletes the jobs on a page that ended before this time. The page begins behind the job `behind`. The key of a deleted
+/// job is that of a new request.
+pub(in crate::sale) async fn forget(
+    pool: &PgPool,
+    behind: i64,
+    before: DateTime<Utc>,
+    limit: u32,
+) -> sqlx::Result<Page> {
+    let mut tx = postgres::begin_planning(pool).await?;
+    let jobs = sqlx::query!(
+        r#"SELECT id, created_at < $2 AS "is_old!" FROM jobs WHERE id > $1 ORDER BY id LIMIT $3"#,
+        behind,
+        before,
+        i64::from(limit),
+    )
+    .fetch_all(&mut *tx)
+    .await?;
+    let old: Vec<i64> = jobs.iter().filter(|row| row.is_old).map(|row| row.id).collect();
+    let gone =
+        sqlx::query!("DELETE FROM jobs WHERE id = ANY($1) AND finished_at < $2", &old, before);
+    let deleted = gone.execute(&mut *tx).await?.rows_affected();
+    tx.commit().await?;
+    // Younger jobs have larger ids.
+    Ok(Page { last: old.last().copied().filter(|_| old.len() >= limit as usize), deleted })
 }

@@ -8,6 +8,7 @@ use crate::kit::postgres;
 use crate::sale::Failure;
 use crate::sale::audit::{self, Action, Actor, Event};
 use crate::sale::ids::{OrderId, UserId};
+use crate::sale::order::history;
 use crate::sale::order::model::{Order, OrderStatus, RedemptionCode};
 
 /// A clerk's request to redeem an order.
@@ -46,14 +47,16 @@ impl OrderMoves {
         self.to_the_end(async move { moves.redeem_now(order, request).await }).await
     }
 
-    /// The order with this redemption code.
+    /// The order with this redemption code. A code of no order is looked for in each month of the history.
     pub async fn of_code(&self, code: &RedemptionCode) -> sqlx::Result<Option<Order>> {
-        let order = sqlx::query_scalar!(
-            r#"SELECT order_id AS "order_id!: OrderId" FROM every_redemption WHERE code = $1"#,
+        let here = sqlx::query_scalar!(
+            r#"SELECT order_id AS "order_id: OrderId" FROM redemptions WHERE code = $1"#,
             code.canonical(),
-        )
-        .fetch_optional(&self.pool)
-        .await?;
+        );
+        let order = match here.fetch_optional(&self.pool).await? {
+            None => history::of_code(&self.pool, code).await?,
+            here => here,
+        };
         match order {
             Some(order) => self.find(order).await,
             None => Ok(None),

@@ -1,6 +1,9 @@
 //! Designs whose stock is a row of Postgres.
 
-#![expect(clippy::disallowed_methods, reason = "nobody drops these callers while they begin a transaction")]
+#![expect(
+    clippy::disallowed_methods,
+    reason = "nobody drops these callers while they begin a transaction"
+)]
 
 pub mod compare_and_swap;
 pub mod conditional_update;
