@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use flash_sale::kit::postgres;
 use flash_sale::sale::ids::CouponId;
 
 use crate::support::{TestApp, eventually, user};
@@ -86,7 +87,7 @@ async fn a_client_that_goes_away_does_not_leave_its_lock_behind() {
     let coupon = app.create_regular().await;
     let key = app.keys().order_lock(coupon.lane(), user(42));
     // The claim waits for this row's lock when its client gives up.
-    let mut tx = app.app.stores.pool.begin().await.unwrap();
+    let mut tx = postgres::begin(&app.app.stores.pool).await.unwrap();
     sqlx::query("LOCK TABLE orders").execute(&mut *tx).await.unwrap();
     let held = async || app.redis::<bool>(&["EXISTS", &key]).await;
     let gone = async {
@@ -161,7 +162,7 @@ async fn closed_orders_are_counted_one_claim_after_the_other() {
     let coupon = app.create_regular().await;
     let young = app.claim(1, coupon).await.order_id() + 1_000_000;
     // Another process that has lost the buyer's lock: it has counted, and will insert.
-    let mut tx = app.app.stores.pool.begin().await.unwrap();
+    let mut tx = postgres::begin(&app.app.stores.pool).await.unwrap();
     let counted = format!("SELECT has_closed_orders(42, {coupon}, 0, 1)");
     let has_any: bool =
         sqlx::query_scalar(sqlx::AssertSqlSafe(counted)).fetch_one(&mut *tx).await.unwrap();

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
+use flash_sale::kit::postgres;
 use flash_sale::sale::claim::outcome::ClaimOutcome;
 use flash_sale::sale::ids::CouponId;
 use futures_util::StreamExt;
@@ -274,7 +275,7 @@ async fn lock_table(app: &TestApp, table: &str) -> sqlx::Transaction<'static, sq
 
 /// Runs a statement whose locks are held until the transaction ends.
 async fn lock(app: &TestApp, statement: &str) -> sqlx::Transaction<'static, sqlx::Postgres> {
-    let mut lock = app.app.stores.pool.begin().await.expect("Postgres answers");
+    let mut lock = postgres::begin(&app.app.stores.pool).await.expect("Postgres answers");
     let statement = format!("SET LOCAL idle_in_transaction_session_timeout = 0; {statement}");
     let statement = sqlx::raw_sql(sqlx::AssertSqlSafe(statement));
     statement.execute(&mut *lock).await.expect("Postgres answers");

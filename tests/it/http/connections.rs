@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use flash_sale::base::limits;
+use flash_sale::kit::postgres;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -197,7 +198,7 @@ struct Held {
 impl Held {
     async fn start(lock_table: &'static str, request: &str) -> Self {
         let app = TestApp::start().await;
-        let mut lock = app.app.stores.pool.begin().await.expect("Postgres answers");
+        let mut lock = postgres::begin(&app.app.stores.pool).await.expect("Postgres answers");
         sqlx::raw_sql(lock_table).execute(&mut *lock).await.expect("Postgres answers");
         let mut stream = connect(&app).await;
         let request = request.replace("TOKEN", &app.admin_token());

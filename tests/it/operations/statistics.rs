@@ -5,6 +5,7 @@ use std::time::Duration;
 use chrono::{Days, TimeDelta};
 use flash_sale::base::clock::Clock;
 use flash_sale::kit::id;
+use flash_sale::kit::postgres;
 use serde_json::{Value, json};
 
 use crate::support::process::{flash_sale, run};
@@ -176,7 +177,7 @@ async fn a_large_count_is_kept_for_a_multiple_of_the_time_that_it_took() {
     app.execute(&orders).await;
     app.expect_disagreements();
     let hold = async || {
-        let mut tx = app.app.stores.pool.begin().await.expect("Postgres answers");
+        let mut tx = postgres::begin(&app.app.stores.pool).await.expect("Postgres answers");
         let lock = "LOCK TABLE orders IN ACCESS EXCLUSIVE MODE";
         sqlx::query(lock).execute(&mut *tx).await.expect("it may");
         tx

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use flash_sale::kit::postgres;
 use flash_sale::sale::ids::CouponId;
 use flash_sale::sale::order::counts::{self, OrderCounts};
 use futures_util::future::join_all;
@@ -80,7 +81,7 @@ async fn a_transaction_that_is_rolled_back_counts_nothing() {
     let app = TestApp::start().await;
     let coupon = app.create_flash(9).await;
     app.order(1, coupon).await;
-    let mut tx = app.app.stores.pool.begin().await.expect("Postgres answers");
+    let mut tx = postgres::begin(&app.app.stores.pool).await.expect("Postgres answers");
     sqlx::query("UPDATE orders SET status = 'expired', expired_at = now()")
         .execute(&mut *tx)
         .await

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use flash_sale::app::App;
 use flash_sale::base::limits;
+use flash_sale::kit::postgres;
 use flash_sale::sale::ids::OrderId;
 use flash_sale::sale::order::model::Order;
 use futures_util::future::join_all;
@@ -25,7 +26,7 @@ const LOOKS: i64 = 20;
 async fn requests_that_wait_hold_one_connection_all_together() {
     let app = TestApp::start().await;
     let coupon = app.create_flash(WAITERS).await;
-    let mut lock = app.app.stores.pool.begin().await.expect("Postgres answers");
+    let mut lock = postgres::begin(&app.app.stores.pool).await.expect("Postgres answers");
     sqlx::raw_sql(
         "SET LOCAL idle_in_transaction_session_timeout = 0; LOCK TABLE orders IN ACCESS EXCLUSIVE MODE",
     )

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use flash_sale::kit::postgres;
 use flash_sale::sale::claim::outcome::ClaimOutcome;
 use flash_sale::sale::ids::CouponId;
 use serde_json::{Value, json};
@@ -136,7 +137,7 @@ async fn sold_is_counted_again_beside_orders_that_are_being_written() {
     app.write_orders().await;
     app.execute("UPDATE flash_sales SET sold = 0").await;
     // A worker is in the middle of writing an order: the row is there, and `sold` has just been changed.
-    let mut other = app.app.stores.pool.begin().await.unwrap();
+    let mut other = postgres::begin(&app.app.stores.pool).await.unwrap();
     let insert = format!(
         "INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at) VALUES (9, {coupon}, 'flash', 2, now());
          UPDATE flash_sales SET sold = sold + 1"

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use flash_sale::kit::postgres;
 use flash_sale::sale::audit::Actor;
 use flash_sale::sale::reconcile::pass::Asked;
 use serde_json::json;
@@ -17,7 +18,7 @@ const HOLDER: &str = "SELECT count(*) FROM pg_locks JOIN pg_database ON pg_datab
 
 /// Holds each comparison at its first look at the sales.
 async fn hold_comparisons(app: &TestApp) -> Transaction<'static, Postgres> {
-    let mut held = app.app.stores.pool.begin().await.expect("Postgres answers");
+    let mut held = postgres::begin(&app.app.stores.pool).await.expect("Postgres answers");
     let lock = "SET LOCAL idle_in_transaction_session_timeout = 0; LOCK TABLE flash_sales";
     sqlx::raw_sql(lock).execute(&mut *held).await.expect("Postgres answers");
     held

@@ -7,6 +7,7 @@ use std::ops::{Deref, DerefMut};
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
+use flash_sale::kit::postgres;
 use flash_sale::sale::claim::outcome::ClaimOutcome;
 use flash_sale::sale::ids::CouponId;
 use flash_sale::sale::log::{GROUP, LogState};
@@ -208,7 +209,7 @@ pub async fn in_flight(app: &TestApp) -> i64 {
 
 /// Holds every row of `flash_sales`: a worker's batch gets as far as its rows, and then waits.
 pub async fn lock_sales(app: &TestApp) -> sqlx::Transaction<'static, sqlx::Postgres> {
-    let mut lock = app.app.stores.pool.begin().await.expect("Postgres answers");
+    let mut lock = postgres::begin(&app.app.stores.pool).await.expect("Postgres answers");
     sqlx::raw_sql(
         "SET LOCAL idle_in_transaction_session_timeout = 0; SELECT FROM flash_sales FOR UPDATE",
     )

@@ -22,6 +22,7 @@ mod installation;
 // One process over HTTP.
 mod api;
 
+use flash_sale::kit::postgres;
 use private_servers::testing::eventually;
 use sqlx::{Postgres, Transaction};
 
@@ -139,7 +140,7 @@ impl Upgrade {
 
     /// Holds every row of `flash_sales`, so that no worker can write an order, until claims wait.
     async fn hold_back_writing(&self) -> Transaction<'static, Postgres> {
-        let mut held = self.installation.pool.begin().await.expect("Postgres answers");
+        let mut held = postgres::begin(&self.installation.pool).await.expect("Postgres answers");
         let lock =
             "SET LOCAL idle_in_transaction_session_timeout = 0; SELECT FROM flash_sales FOR UPDATE";
         sqlx::raw_sql(lock).execute(&mut *held).await.expect("Postgres answers");

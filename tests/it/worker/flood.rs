@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use flash_sale::base::clock::Clock;
+use flash_sale::kit::postgres;
 use flash_sale::sale::ids::CouponId;
 
 use crate::support::{OwnServers, PATIENCE, TestApp, lane, user, write_all};
@@ -154,7 +155,7 @@ async fn a_unit_that_comes_back_meanwhile_goes_to_the_next_entry() {
 
     append_all(&app, coupon, 20_000, 4).await;
     let pool = &app.app.stores.pool;
-    let mut coming_back = pool.begin().await.unwrap();
+    let mut coming_back = postgres::begin(pool).await.unwrap();
     let query = "UPDATE flash_sales SET sold = sold - 1";
     sqlx::query(query).execute(&mut *coming_back).await.unwrap();
     let comes_back = async {
