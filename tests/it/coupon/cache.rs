@@ -126,6 +126,7 @@ async fn ten_thousand_readers_of_an_expired_coupon_ask_once() {
     let lock = "BEGIN; LOCK TABLE coupons IN ACCESS EXCLUSIVE MODE";
     sqlx::raw_sql(lock).execute(&mut holder).await.expect("Postgres answers");
     let come = AtomicU64::default();
+    let began = Instant::now();
     let readers = join_all((0..10_000).map(async |_| {
         come.fetch_add(1, Ordering::Relaxed);
         shown(&reader, coupon).await.is_some()
@@ -138,10 +139,11 @@ async fn ten_thousand_readers_of_an_expired_coupon_ask_once() {
     assert!(told.into_iter().all(|is_there| is_there));
     holder.close().await.expect("Postgres answers");
     reader.stores.pool.close().await;
-    // At first the newest id and the row were asked for; then the row, once for all. On a machine so slow that the crowd
-    // takes a second to come, the answer is too old for those that came last, and one of them asks for the others.
+    // At first the newest id and the row were asked for; then the row, once for all. Where the crowd takes a second to
+    // come, the answer is too old for those that came last, and one of them asks for the others.
+    let seconds = began.elapsed().as_secs().cast_signed();
     let queries = scans(&app).await - before;
-    assert!((3..=4).contains(&queries), "{queries} queries");
+    assert!((3..=4 + seconds).contains(&queries), "{queries} queries in {seconds} s");
 }
 
 #[tokio::test]
@@ -152,6 +154,7 @@ async fn a_hundred_thousand_ids_that_are_made_up_cost_next_to_nothing() {
         coupon = app.create_regular().await;
     }
     let (reader, before) = only_reader(&app).await;
+    let began = Instant::now();
     // In a row behind a known one, and all over the range.
     let behind = (1..=50_000).map(|step| coupon.get() + step);
     let mixed =
@@ -161,9 +164,11 @@ async fn a_hundred_thousand_ids_that_are_made_up_cost_next_to_nothing() {
         assert_eq!(shown(&reader, id).await, None, "{id}");
     }
     assert!(shown(&reader, coupon).await.is_some());
+    // The newest coupon is asked for anew all the time, which counts on a slow machine.
+    let renewals = began.elapsed().as_millis() / limits::NEWEST_COUPON_MEMORY.as_millis();
     reader.stores.pool.close().await;
-    let queries = scans(&app).await - before;
-    assert!(queries <= 10, "{queries} queries for 100,000 ids");
+    let queries = u128::try_from(scans(&app).await - before).expect("they only grow");
+    assert!(queries <= 10.max(4 + renewals), "{queries} queries for 100,000 ids");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -11,7 +11,6 @@ use flash_sale::sale::coupon::rules::Change;
 use flash_sale::sale::coupon::stock;
 use flash_sale::sale::ids::CouponId;
 use futures_util::StreamExt;
-use futures_util::future::join_all;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
@@ -275,7 +274,8 @@ async fn a_change_between_the_steps_of_loading_is_not_lost() {
 #[tokio::test]
 async fn the_pass_finds_them_page_by_page() {
     let app = TestApp::start().await;
-    let coupons = join_all((0..205).map(|_| app.create_flash(1))).await;
+    let creations = futures_util::stream::iter(0..205).map(|_| app.create_flash(1));
+    let coupons: Vec<CouponId> = creations.buffer_unordered(16).collect().await;
     assert_eq!(app.changes_pass().await, 205);
     for coupon in &coupons {
         app.decide_on(*coupon, CouponState::Ended).await;
