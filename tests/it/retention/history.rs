@@ -7,9 +7,11 @@ use flash_sale::base::clock::Clock;
 use flash_sale::kit::id;
 use flash_sale::sale::ids::{CouponId, OrderId};
 use flash_sale::sale::log::LoggedClaim;
+use flash_sale::sale::order::history::window;
 use flash_sale::sale::order::insert::Written;
 use flash_sale::sale::retention::months::{self, Month};
 use serde_json::{Value, json};
+use sqlx::postgres::PgPoolOptions;
 use sqlx::{Connection, PgConnection, raw_sql};
 use tokio_util::sync::CancellationToken;
 
@@ -507,6 +509,22 @@ async fn a_list_reads_twelve_months_at_a_time_and_comes_to_its_end() {
     let path =
         format!("/v1/orders?limit=7&status=cancelled&from={}&to={}", time(first), time(last));
     assert_eq!(read_all(&app, &path, &staff).await.0, cancelled[3..20], "{path}");
+}
+
+#[tokio::test]
+async fn months_are_found_by_any_plan() {
+    let app = TestApp::start().await;
+    let coupon = app.create_regular().await;
+    let orders = in_months(&app, coupon, 1..4).await;
+    let options = app.app.stores.pool.connect_options();
+    let plans = [[("enable_nestloop", "off"), ("enable_indexscan", "off")]];
+    for plan in plans.into_iter().chain([[("enable_nestloop", "off"), ("enable_hashjoin", "off")]])
+    {
+        let pool = PgPoolOptions::new().connect_lazy_with((*options).clone().options(plan));
+        let window = window::before(&pool, Some(orders[0])).await.expect("any plan will do");
+        assert!(window.is_some_and(|window| !window.has_older), "{plan:?}");
+        pool.close().await;
+    }
 }
 
 #[tokio::test]

@@ -43,11 +43,13 @@ async fn months_before(
     most: Option<u32>,
 ) -> sqlx::Result<Vec<DateTime<Utc>>> {
     let time = order.map(|order| id::time_of(order.saturating_sub(1)));
+    // Materialized, or a plan may compute the time of each relation, and fail at the first that has no month in its name.
     sqlx::query_scalar!(
-        r#"SELECT begins AS "begins!"
-           FROM (SELECT to_timestamp(right(relname::text, 6) || '+00', 'YYYYMMTZH') AS begins
-                 FROM pg_inherits JOIN pg_class ON pg_class.oid = inhrelid
-                 WHERE inhparent = 'order_history'::regclass) AS month
+        r#"WITH month AS MATERIALIZED (
+               SELECT to_timestamp(right(relname::text, 6) || '+00', 'YYYYMMTZH') AS begins
+               FROM pg_inherits JOIN pg_class ON pg_class.oid = inhrelid
+               WHERE inhparent = 'order_history'::regclass)
+           SELECT begins AS "begins!" FROM month
            WHERE $1::timestamptz IS NULL OR begins <= $1
            ORDER BY begins DESC LIMIT $2"#,
         time,
