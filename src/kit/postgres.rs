@@ -102,7 +102,7 @@ async fn begin_with(
     begun.await.map_err(|_| Error::WorkerCrashed)?
 }
 
-/// A connection with unfinished work, which nobody else may be given: closed when it is dropped, unless it
+/// A connection with unfinished work, which no other caller may be given: closed when it is dropped, unless it
 /// [is finished](Self::finished).
 pub struct Unfinished(Option<PoolConnection<Postgres>>);
 

@@ -1,4 +1,4 @@
-//! Whoever is dropped in the middle of a transaction leaves the next users of the connection outside of it.
+//! Callers that are dropped in the middle of a transaction leave the next ones outside of it.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -27,7 +27,7 @@ async fn dropped_after<T>(polls: usize, future: impl Future<Output = T>) -> Opti
     .await
 }
 
-/// A pool of one connection to the database of this app: whoever is next gets the connection of whoever was before.
+/// A pool of one connection to the database of this app: each caller gets the connection of the one before.
 fn narrow(app: &TestApp) -> PgPool {
     let options = PgPoolOptions::new().max_connections(1).test_before_acquire(false);
     options.connect_lazy_with((*app.app.stores.pool.connect_options()).clone())

@@ -2,7 +2,7 @@
 
 #![expect(
     clippy::disallowed_methods,
-    reason = "nobody drops these callers while they begin a transaction"
+    reason = "these callers are not dropped while they begin a transaction"
 )]
 
 pub mod compare_and_swap;
