@@ -18,7 +18,7 @@ const PASSING = ['loading', 'claiming'];
 const LIST_AGAIN_MS = 3000;
 /** Pause between two looks for the next sale, after the end of one. */
 const NEXT_MS = 300_000;
-/** Time within which a page that is shown again takes such a look. */
+/** Time within which a page that is shown again takes such a look: in its second half, when no older answer is shown any more. */
 const SHOWN_MS = 3000;
 
 const [, inPath] = location.pathname.match(/^\/sale\/([^/]+)$/) ?? [];
@@ -114,7 +114,7 @@ function heard({ event, line, refused, dateMs, sleptMs }) {
     state.heardAt = performance.now();
     state.titles[sale.coupon_id] = sale.title;
     state.claim.heardOfSale();
-    if (isShownAnew) setTimeout(goOn, SHOWN_MS * Math.random());
+    if (isShownAnew) setTimeout(goOn, (SHOWN_MS * (1 + Math.random())) / 2);
     isShownAnew = false;
   }
   paint();

@@ -54,6 +54,14 @@ pub struct Page {
     pub deleted: u64,
 }
 
+impl Page {
+    /// The page of these keys, of which so many rows were deleted. With fewer keys than `limit` it is the last one.
+    pub fn of(keys: &[i64], limit: u32, deleted: u64) -> Self {
+        let is_full = keys.len() >= limit as usize;
+        Self { last: keys.last().copied().filter(|_| is_full), deleted }
+    }
+}
+
 /// A pool of connections, opened when needed. `timeout` is the time that the server works on one statement, and that a
 /// transaction waits for its next one.
 ///
@@ -80,8 +88,8 @@ pub fn pool(url: &str, connections_max: u32, timeout: Duration) -> Result<PgPool
 /// Begins a transaction. A caller may be dropped at any moment: one whose client has gone away, for example.
 ///
 /// [`sqlx::Pool::begin`] may not, in version 0.9.0 (<https://github.com/transact-rs/sqlx/issues/4385>): dropped between
-/// BEGIN and the reply to it, it gives a connection back to the pool that is inside of a transaction and doesn't know it.
-/// What the next callers write on that connection, and confirm, is gone when one of them rolls back.
+/// BEGIN and the reply to it, this method gives the pool a connection with an open transaction of which sqlx doesn't
+/// know. Rows that the next callers confirm on that connection are gone when one of the callers rolls back.
 pub async fn begin(pool: &PgPool) -> Result<Transaction<'static, Postgres>, Error> {
     begin_with(pool, "BEGIN").await
 }

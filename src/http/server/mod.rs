@@ -47,7 +47,7 @@ use crate::base::telemetry::ConnectionEnd;
 pub struct Settings {
     connections_max: usize,
     per_address_max: Option<usize>,
-    /// Whether the bound holds for loopback addresses, too: a proxy on this machine has one for all clients.
+    /// True if loopback addresses have the bound, too. A proxy on this machine has one address for all clients.
     bounds_loopback: bool,
     keep_alive: Duration,
     proxies: Proxies,

@@ -46,7 +46,7 @@ pub struct Watched<Refusal> {
     replacing: Option<Replacement>,
     /// Looks at the socket, once the client has closed its half and waits for a reply.
     half_closed: Option<Box<Interval>>,
-    /// Whether the kernel's room for the client is bounded, as it is from the first reply on that goes on for ever.
+    /// True if the kernel's room for the client is bounded: from the first reply on that goes on for ever.
     bounded: bool,
 }
 

@@ -51,7 +51,7 @@ pub struct Watch {
     streams: AtomicU32,
     /// Moment in which such a reply could last be written.
     streamed_at: AtomicU64,
-    /// Whether the last reply was such a one.
+    /// True if the last reply was of unknown length.
     streamed: AtomicBool,
     /// Beginning of the connection, or the moment in which the last reply began.
     quiet_since: AtomicU64,
@@ -178,7 +178,7 @@ impl Watch {
         }
     }
 
-    /// Whether nothing is owed but a reply of unknown length of which the client takes nothing.
+    /// True if the connection owes no more than a reply of unknown length, and the client takes no part of that.
     fn leaves_stream_unread(&self) -> bool {
         let stuck = |moment| self.since(moment) >= limits::STREAM_STOP_MAX;
         let goes_on = self.streams() && stuck(&self.streamed_at);

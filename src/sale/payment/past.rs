@@ -185,7 +185,7 @@ pub async fn forget_opened(
     );
     let deleted = gone.execute(&mut *tx).await?.rows_affected();
     tx.commit().await?;
-    Ok(Page { last: old.last().copied().filter(|_| old.len() >= limit as usize), deleted })
+    Ok(Page::of(&old, limit, deleted))
 }
 
 /// Whether payments of this order may have been deleted.

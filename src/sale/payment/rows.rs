@@ -15,7 +15,7 @@ pub(super) struct Named {
     pub(super) reason: Option<PaymentReason>,
 }
 
-/// Whether the payment that its gateway calls by this id is here, and not in the history.
+/// True if `payments` has the payment of this gateway and id; the history is not asked.
 pub(super) async fn is_known(
     pool: &PgPool,
     (gateway, payment_id): (Gateway, &str),

@@ -223,5 +223,5 @@ pub(in crate::sale) async fn forget(
     let deleted = gone.execute(&mut *tx).await?.rows_affected();
     tx.commit().await?;
     // Younger jobs have larger ids.
-    Ok(Page { last: old.last().copied().filter(|_| old.len() >= limit as usize), deleted })
+    Ok(Page::of(&old, limit, deleted))
 }

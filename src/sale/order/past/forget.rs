@@ -65,5 +65,5 @@ pub async fn dead_letters(
     let deleted = gone.execute(&mut *tx).await?.rows_affected();
     tx.commit().await?;
     // Younger letters have larger ids.
-    Ok(Page { last: old.last().copied().filter(|_| old.len() >= limit as usize), deleted })
+    Ok(Page::of(&old, limit, deleted))
 }
