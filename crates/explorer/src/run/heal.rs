@@ -120,8 +120,8 @@ pub async fn reconcile(installation: &Installation, repair: bool) -> anyhow::Res
     command.arg("reconcile").args(repair.then_some("--repair"));
     command.args(["--key-prefix", crate::world::PREFIX, "--redis-url", &redis]);
     command.args(["--database-url", &installation.database_url]);
-    // Other runs may keep the machine busy.
-    command.args(["--redis-timeout-ms", "30000", "--database-timeout-ms", "30000"]);
+    // Other runs may keep the machine busy: the most that there is.
+    command.args(["--redis-timeout-ms", "10000", "--database-timeout-ms", "10000"]);
     let said = timeout(COMMAND_WITHIN, command.output()).await;
     let said = said.context("`flash-sale reconcile` does not end")??;
     let text = String::from_utf8_lossy(&said.stdout).into_owned();
