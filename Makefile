@@ -68,7 +68,7 @@ observe: ## Run the queries of dashboard and alerts on a real Prometheus that sc
 	@scripts/setup && exec scripts/observe
 
 fuzz: ## Change tokens, bodies, log entries and replies of scripts at random, MINUTES=N (10) for all targets side by side; finds are kept in tests/fuzz.
-	@scripts/setup && exec env FUZZ_SECONDS=$$(( $(or $(MINUTES),10) * 60 )) cargo test --locked --lib fuzz_ -- --nocapture $(ARGS)
+	@scripts/setup && exec env FUZZ_ANEW=1 FUZZ_SECONDS=$$(( $(or $(MINUTES),10) * 60 )) cargo test --locked --lib fuzz_ -- --nocapture $(ARGS)
 
 grown: ## Measure a database of SEED_ORDERS orders (2000000), and write the table into docs/performance.md.
 	@scripts/setup && exec cargo test --release --locked --test it costs::grown::long_a_year -- --ignored --nocapture

@@ -4,7 +4,7 @@
 //! as it is first. An input that breaks the target is made small, by fewer and smaller changes, and kept there.
 //!
 //! With each run of the tests the same inputs are tried, as many of them as there is time for, so a test fails for a change
-//! of the code and not by chance. `make fuzz`, which names the time, tries other ones each time.
+//! of the code and not by chance. `make fuzz`, by FUZZ_ANEW, tries other ones each time.
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -150,18 +150,18 @@ fn change() -> impl Strategy<Value = Change> {
 }
 
 #[expect(clippy::disallowed_methods, reason = "a setting of the tests, not of the service")]
-fn asked_for() -> Option<String> {
-    std::env::var("FUZZ_SECONDS").ok()
+fn setting(name: &str) -> Option<String> {
+    std::env::var(name).ok()
 }
 
 fn seconds() -> u64 {
     let parsed = |text: String| text.parse().expect("FUZZ_SECONDS is a number of seconds");
-    asked_for().map_or(SECONDS, parsed)
+    setting("FUZZ_SECONDS").map_or(SECONDS, parsed)
 }
 
 /// Each round has inputs of its own.
 fn first_round() -> u128 {
-    if asked_for().is_some() { Uuid::new_v4().as_u128() >> 1 } else { 0 }
+    if setting("FUZZ_ANEW").is_some() { Uuid::new_v4().as_u128() >> 1 } else { 0 }
 }
 
 #[test]
