@@ -15,6 +15,10 @@ pub const LANES_MAX: i32 = 1 << LANE_BITS;
 pub const BODY_BYTES_MAX: usize = 64 * 1024;
 /// Largest head of a request, in bytes: request line and headers together.
 pub const HEADER_BYTES_MAX: usize = 16 * 1024;
+/// Headers of a request: as many as hyper takes over HTTP/1.1.
+pub const HEADERS_MAX: usize = 100;
+/// Bytes of the headers of a request over HTTP/2 that are read, so that the refusal of too many has a body.
+pub const HTTP2_HEADER_BYTES_READ: usize = 4 * HEADER_BYTES_MAX;
 /// Time in which a client has to send the head of a request, from the first byte of it; for the first head of a
 /// connection, from the beginning of the connection.
 pub const HEADER_READ_TIMEOUT: Duration = Duration::from_secs(10);
@@ -55,6 +59,8 @@ pub const REQUEST_TIMEOUT: Duration = Duration::from_secs(12);
 pub const PREFER_WAIT_MAX: Duration = Duration::from_secs(10);
 /// Pause that a 202 advises before the status of the claim is asked for: most orders are written in less.
 pub const CLAIM_POLL_PAUSE: Duration = Duration::from_millis(200);
+/// Pause that the other 202s advise: a job, a comparison, a change or a payment takes a second and more.
+pub const WORK_POLL_PAUSE: Duration = Duration::from_secs(1);
 /// Requests that may wait for their order at one time; further ones get their 202 at once.
 pub const PREFER_WAITERS_MAX: usize = 256;
 /// Period of the common look for the orders that requests wait for.
@@ -578,6 +584,7 @@ const _: () = {
     assert!(WRITE_PAUSE.as_millis() < LANE_LINGER.as_millis());
     // Retry-After of a 202 is 1 s, the shortest that can be said.
     assert!(CLAIM_POLL_PAUSE.as_millis() <= 1_000);
+    assert!(WORK_POLL_PAUSE.as_millis() == 1_000);
     assert!(PREFER_WAIT_MAX.as_millis() < REQUEST_TIMEOUT.as_millis());
     let look = (POSTGRES_ACQUIRE_TIMEOUTS as u128 + 1) * POSTGRES_TIMEOUT.as_millis();
     assert!(PREFER_LOOK_MAX.as_millis() >= look);

@@ -68,7 +68,7 @@ use axum::body::HttpBody;
 use axum::extract::{DefaultBodyLimit, Request};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Version, header};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::post;
 use futures_util::FutureExt;
 use hyper::service::Service;
 use hyper_util::service::TowerToHyperService;
@@ -162,9 +162,7 @@ pub fn api(http: &HttpState, with_operations: bool) -> Door {
     let (router, document) = routes.split_for_parts();
     let names = paths_of(&document).chain([no_op::PATH.to_owned(), OPENAPI.to_owned()]).collect();
     let docs = pages::docs::routes(OPENAPI, contract::document(&document));
-    let router = router
-        .route(problem::pages::PAGE, get(problem::pages::page))
-        .route(problem::pages::LIST, get(problem::pages::list));
+    let router = router.merge(problem::pages::routes());
     // Not in the document: this route is no part of the API.
     let router = match http.front().no_op_route {
         true => router.route(no_op::PATH, post(no_op::no_op)),
@@ -179,10 +177,11 @@ fn paths_of(document: &utoipa::openapi::OpenApi) -> impl Iterator<Item = String>
     document.paths.paths.keys().cloned()
 }
 
-/// The operations alone, for a listener of their own.
+/// The operations and the pages of problems alone, for a listener of their own.
 pub fn operations(http: &HttpState) -> Door {
     let (router, document) = operation_routes().split_for_parts();
-    Door::new(router, paths_of(&document).collect(), http)
+    // Refusals of this listener name pages of their own, too.
+    Door::new(router.merge(problem::pages::routes()), paths_of(&document).collect(), http)
 }
 
 fn operation_routes() -> OpenApiRouter<HttpState> {
@@ -261,16 +260,8 @@ impl Door {
 
     /// A whole HTTP/1.1 reply, in place of one without a body, to bytes that are no request.
     pub fn refusal_of_bytes(&self, status: StatusCode) -> Vec<u8> {
-        let (code, detail) = match status {
-            StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE => (
-                "head_too_large",
-                "the request line and the headers together have at most 16 KiB, and there are at most 100 headers",
-            ),
-            StatusCode::URI_TOO_LONG => ("uri_too_long", "no operation has so long a path"),
-            _ => ("malformed_request", "this is no HTTP request"),
-        };
         let id = new_request_id(&self.http.front().request_ids);
-        let body = Problem::new(status, code, detail).body(id.to_str().expect("made by us"));
+        let body = unfit(status).body(id.to_str().expect("made by us"));
         let mut headers = HeaderMap::from_iter([
             (header::CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON)),
             (REQUEST_ID, id),
@@ -363,9 +354,7 @@ impl Door {
             let route = route.name.clone();
             let request_id = response.headers()[REQUEST_ID].clone();
             let access = Access { method, route, status, code, took, authorization, request_id };
-            if !log.hand_over(access) {
-                metrics.access_lines_lost.increment(1);
-            }
+            log.hand_over(access, metrics);
         }
         response
     }
@@ -417,6 +406,34 @@ fn log_failure(http: &HttpState, problem: &Problem, request_id: &str) {
     if http.front().failure_log.lock().is_ok_and(|mut throttle| throttle.allows()) {
         tracing::warn!(request_id, error = %failure, "a request could not be answered");
     }
+}
+
+/// The problem of bytes that are no request, or of a head that is too large.
+fn unfit(status: StatusCode) -> Problem {
+    let (code, detail) = match status {
+        StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE => (
+            "head_too_large",
+            "the request line and the headers together have at most 16 KiB, and there are at most 100 headers",
+        ),
+        StatusCode::URI_TOO_LONG => ("uri_too_long", "no operation has so long a path"),
+        _ => ("malformed_request", "this is no HTTP request"),
+    };
+    Problem::new(status, code, detail)
+}
+
+/// The problem of a head over HTTP/2 that is larger than hyper lets one over HTTP/1.1 be.
+fn oversized<B>(request: &Request<B>) -> Option<Problem> {
+    let (uri, headers) = (request.uri(), request.headers());
+    let target = uri.path_and_query().map_or(0, |target| target.as_str().len());
+    if target >= limits::HEADER_BYTES_MAX {
+        return Some(unfit(StatusCode::URI_TOO_LONG));
+    }
+    // As HTTP/2 counts them (RFC 9113, section 6.5.2).
+    let bytes = headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 32);
+    let host = uri.authority().map_or(0, |host| host.as_str().len());
+    let too_large = target + host + bytes.sum::<usize>() > limits::HEADER_BYTES_MAX
+        || headers.len() > limits::HEADERS_MAX;
+    too_large.then(|| unfit(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE))
 }
 
 /// The problem of a request that doesn't say which host it is for, or says so twice.

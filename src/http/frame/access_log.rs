@@ -11,6 +11,7 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio_util::sync::CancellationToken;
 
 use crate::base::limits;
+use crate::base::telemetry::Metrics;
 
 /// Picks requests, and hands their facts to the task that writes.
 pub struct AccessLog {
@@ -49,9 +50,11 @@ impl AccessLog {
         self.one_in == 1 || self.count.fetch_add(1, Ordering::Relaxed).is_multiple_of(self.one_in)
     }
 
-    /// Hands the facts over. False if the queue is full.
-    pub fn hand_over(&self, access: Access) -> bool {
-        self.lines.try_send(access).is_ok()
+    /// Hands the facts over. If the queue is full, the line is lost and counted.
+    pub fn hand_over(&self, access: Access, metrics: &Metrics) {
+        if self.lines.try_send(access).is_err() {
+            metrics.access_lines_lost.increment(1);
+        }
     }
 }
 
@@ -80,5 +83,56 @@ pub async fn write(
             request_id = access.request_id.to_str().unwrap_or_default(),
             "request"
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_request_in_so_many_is_picked() {
+        assert!(AccessLog::new(0).is_none(), "0 is no log");
+        for one_in in [1_u32, 2, 3, 10] {
+            let (log, _queue) = AccessLog::new(one_in).expect("there is a log");
+            let picked: Vec<u32> = (0..30).filter(|_| log.picks()).collect();
+            let expected: Vec<u32> = (0..30).filter(|number| number % one_in == 0).collect();
+            assert_eq!(picked, expected, "one in {one_in}");
+        }
+    }
+
+    #[test]
+    fn lines_for_which_the_queue_has_no_room_are_counted() {
+        let metrics = Metrics::new([].into_iter(), [].into_iter()).expect("metrics");
+        let (log, mut queue) = AccessLog::new(1).expect("there is a log");
+        let hand_over = || {
+            let access = Access {
+                method: Method::GET,
+                route: "/livez".to_owned(),
+                status: 200,
+                code: None,
+                took: Duration::ZERO,
+                authorization: None,
+                request_id: HeaderValue::from_static("a"),
+            };
+            log.hand_over(access, &metrics);
+        };
+        let lost = || {
+            let page = metrics.page();
+            let line =
+                page.lines().find_map(|it| it.strip_prefix("flash_sale_access_lines_lost_total "));
+            line.expect("it is on the page").to_owned()
+        };
+        for _ in 0..limits::ACCESS_LINES_MAX {
+            hand_over();
+        }
+        assert_eq!(lost(), "0");
+        for count in ["1", "2"] {
+            hand_over();
+            assert_eq!(lost(), count);
+        }
+        queue.try_recv().expect("a line");
+        hand_over();
+        assert_eq!(lost(), "2", "there is room again");
     }
 }

@@ -627,7 +627,7 @@ pub const GROUPS: &[Group] = &[
                 code: "uri_too_long",
                 status: 414,
                 title: "Path too long",
-                meaning: "The request line is longer than that of any operation.",
+                meaning: "The request line alone is as long as a whole head may be, 16 KiB.",
                 remedy: "Correct the address.",
                 detail: "no operation has so long a path",
             },

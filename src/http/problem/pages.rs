@@ -1,19 +1,25 @@
 //! A page for each kind of problem, under the address that is the `type` of its bodies; and one that lists them all.
 
+use axum::Router;
 use axum::extract::Path;
 use axum::http::StatusCode;
 use axum::response::Html;
+use axum::routing::get;
 
 use super::Problem;
 use super::kinds::{GROUPS, Kind, PAGES};
+use crate::http::state::HttpState;
 
-/// Path of the pages, for the router.
-pub const PAGE: &str = "/docs/problems/{code}";
 /// Path of the list.
-pub const LIST: &str = "/docs/problems";
+const LIST: &str = "/docs/problems";
+
+/// The pages and their list.
+pub fn routes() -> Router<HttpState> {
+    Router::new().route("/docs/problems/{code}", get(page)).route(LIST, get(list))
+}
 
 /// The page of a kind.
-pub async fn page(Path(code): Path<String>) -> Result<Html<String>, Problem> {
+async fn page(Path(code): Path<String>) -> Result<Html<String>, Problem> {
     let detail = "there is no kind of problem with this code; /docs/problems lists them all";
     let kind = Kind::of(&code).ok_or_else(|| Problem::not_found("not_found", detail))?;
     let Kind { code, status, title, meaning, remedy, .. } = kind;
@@ -29,7 +35,7 @@ pub async fn page(Path(code): Path<String>) -> Result<Html<String>, Problem> {
 }
 
 /// The list of all kinds.
-pub async fn list() -> Html<String> {
+async fn list() -> Html<String> {
     let mut body = String::from("<h1>Problems</h1>\n");
     for group in GROUPS {
         body += &format!("<h2>{}</h2>\n<dl>\n", group.name);

@@ -213,3 +213,54 @@ impl Drop for Place {
         self.connections.metrics.tally.connections.1.add(1);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use axum::http::Version;
+    use tokio::time::advance;
+
+    use super::*;
+
+    /// A full table, whose connections were idle from these seconds on.
+    async fn full(idle_from: &[u64]) -> (Arc<Connections>, Vec<Place>) {
+        let metrics = Arc::new(Metrics::new([].into_iter(), [].into_iter()).expect("metrics"));
+        let table = Connections::new(metrics, idle_from.len(), None, Duration::from_secs(75));
+        let table = Arc::new(table);
+        let admit = |_| table.admit(None, CancellationToken::new()).expect("there is room");
+        let places: Vec<Place> = idle_from.iter().map(admit).collect();
+        for second in 1..=10 {
+            advance(Duration::from_secs(1)).await;
+            table.close_overdue();
+            for (place, _) in places.iter().zip(idle_from).filter(|(_, from)| **from == second) {
+                place.watch.request(Version::HTTP_11).replied();
+            }
+        }
+        (table, places)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_connection_that_has_been_idle_for_the_longest_time_makes_room() {
+        for idle_from in [[2, 5, 7], [5, 2, 7], [7, 5, 2]] {
+            let (table, places) = full(&idle_from).await;
+            for oldest in [2, 5, 7] {
+                let place = table.admit(None, CancellationToken::new()).expect("one makes room");
+                assert!(!place.reserved);
+                // The newest ones are busy, so none of them makes room.
+                std::mem::forget(place.watch.request(Version::HTTP_11));
+                std::mem::forget(place);
+                for (place, from) in places.iter().zip(idle_from) {
+                    let ended = place.watch.end.is_cancelled();
+                    assert_eq!(ended, from <= oldest, "{idle_from:?}: idle from second {from}");
+                }
+            }
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_connection_that_is_busy_makes_no_room_however_old_it_is() {
+        let (table, places) = full(&[2, 5]).await;
+        let _under_way = places[0].watch.request(Version::HTTP_11);
+        let _place = table.admit(None, CancellationToken::new()).expect("the other makes room");
+        assert_eq!([0, 1].map(|at: usize| places[at].watch.end.is_cancelled()), [false, true]);
+    }
+}

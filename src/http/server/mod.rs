@@ -242,6 +242,10 @@ impl Answers {
         let probes = [paths::LIVEZ, paths::READYZ];
         let mut response = if !has_one_host(version, request.headers()) {
             door.refuse(client, &request, super::host_missing())
+        } else if version == Version::HTTP_2
+            && let Some(problem) = super::oversized(&request)
+        {
+            door.refuse(client, &request, problem)
         } else if reserved && !probes.contains(&request.uri().path()) {
             door.refuse(client, &request, super::no_connection_free())
         } else {
@@ -350,6 +354,7 @@ fn builder() -> Builder<TokioExecutor> {
         .max_buf_size(limits::HEADER_BYTES_MAX);
     builder
         .http2()
-        .max_header_list_size(u32::try_from(limits::HEADER_BYTES_MAX).unwrap_or(u32::MAX));
+        // Larger ones are refused at the door, with a body; beyond this, by a frame alone.
+        .max_header_list_size(u32::try_from(limits::HTTP2_HEADER_BYTES_READ).unwrap_or(u32::MAX));
     builder
 }

@@ -20,8 +20,9 @@
 //!
 //! hyper refuses what it can't parse by itself, with an empty body and without asking the service. Such a reply is
 //! known by its form, at a moment in which no reply of the service is due, and another one is written in its place.
-//! Not replaced: a refusal that stands in one buffer behind the reply to the request before (pipelining), and refusals of
-//! HTTP/2, which are frames.
+//! For hyper, a request line that alone fills its buffer is a head like others; here that is 414. Not replaced: a
+//! refusal that stands in one buffer behind the reply to the request before (pipelining), and refusals of HTTP/2, which
+//! are frames: its heads are measured at the door.
 
 use std::io;
 use std::pin::Pin;
@@ -44,6 +45,8 @@ pub struct Watched<Refusal> {
     watch: Arc<Watch>,
     refusal: Refusal,
     replacing: Option<Replacement>,
+    /// True while the first line of a head has not ended: if hyper's buffer is full then, the line has filled it.
+    in_first_line: bool,
     /// Looks at the socket, once the client has closed its half and waits for a reply.
     half_closed: Option<Box<Interval>>,
     /// True if the kernel's room for the client is bounded: from the first reply on that goes on for ever.
@@ -61,7 +64,15 @@ struct Replacement {
 impl<Refusal> Watched<Refusal> {
     /// `refusal` is the whole reply in place of one of hyper's.
     pub fn new(stream: TcpStream, watch: Arc<Watch>, refusal: Refusal) -> Self {
-        Self { stream, watch, refusal, replacing: None, half_closed: None, bounded: false }
+        Self {
+            stream,
+            watch,
+            refusal,
+            replacing: None,
+            in_first_line: false,
+            half_closed: None,
+            bounded: false,
+        }
     }
 
     /// True if the client may wait for a reply although it has closed its half. Sends the interim reply.
@@ -135,7 +146,9 @@ impl<Refusal: Unpin> AsyncRead for Watched<Refusal> {
         let before = buffer.filled().len();
         ready!(Pin::new(&mut self.stream).poll_read(context, buffer))?;
         if buffer.filled().len() > before {
-            self.watch.received();
+            if self.watch.received() || self.in_first_line {
+                self.in_first_line = !buffer.filled()[before..].contains(&b'\n');
+            }
         } else if buffer.remaining() > 0 && self.may_wait() {
             let period = limits::HALF_CLOSED_LOOK_PERIOD;
             self.half_closed = Some(Box::new(interval_at(Instant::now() + period, period)));
@@ -157,6 +170,12 @@ impl<Refusal: Fn(StatusCode) -> Vec<u8> + Unpin> AsyncWrite for Watched<Refusal>
         if !self.watch.takes_reply()
             && let Some(status) = refused_by_hyper(bytes)
         {
+            let status = match status {
+                StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE if self.in_first_line => {
+                    StatusCode::URI_TOO_LONG
+                }
+                status => status,
+            };
             let replacement =
                 Replacement { bytes: (self.refusal)(status), written: 0, replaces: bytes.len() };
             return self.poll_replace(context, replacement);

@@ -117,12 +117,14 @@ impl Watch {
         streaming
     }
 
-    /// The client has sent bytes.
-    pub fn received(&self) {
+    /// The client has sent bytes. True if a head begins with them.
+    pub fn received(&self) -> bool {
         let silent = self.head_since.load(Ordering::Relaxed) == 0;
-        if silent && self.requests.load(Ordering::Relaxed) == 0 {
+        let begins = silent && self.requests.load(Ordering::Relaxed) == 0;
+        if begins {
             self.head_since.store(self.clock.now_ms(), Ordering::Relaxed);
         }
+        begins
     }
 
     /// The kernel takes no more bytes for the client.

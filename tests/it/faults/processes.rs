@@ -187,7 +187,12 @@ async fn operations_have_a_listener_of_their_own() {
         for path in ["/metrics", "/livez", "/readyz"] {
             assert_eq!(status(url.clone() + path).await, 200, "{path}");
         }
-        assert_eq!(status(url + "/v1/coupons").await, 404);
+        // A refusal names the page that explains it, and the listener has that page.
+        let refusal = app.client().get(url.clone() + "/v1/coupons").send().await.expect("a reply");
+        assert_eq!(refusal.status(), 404);
+        let refusal: serde_json::Value = refusal.json().await.expect("a problem");
+        let page = refusal["type"].as_str().expect("a path");
+        assert_eq!(status(url.clone() + page).await, 200, "{page}");
     }
     let api = both.url().await;
     assert_eq!(status(api.clone() + "/v1/coupons").await, 200);

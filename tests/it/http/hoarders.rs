@@ -4,8 +4,12 @@ use std::net::IpAddr;
 use std::panic::{AssertUnwindSafe, resume_unwind};
 use std::time::Duration;
 
+use axum::body::{Body, to_bytes};
+use axum::http::Request;
 use flash_sale::base::limits;
 use futures_util::FutureExt;
+use futures_util::future::join;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, sleep};
@@ -193,6 +197,55 @@ async fn only_a_trusted_proxy_may_name_a_client() {
     let mut client = send(&app, &[header, ALIVE.as_bytes()].concat()).await;
     let reply = to_the_end(&mut client).await;
     assert!(!String::from_utf8_lossy(&reply).contains(" 200 "), "{reply:?}");
+}
+
+/// Over HTTP/1.1, hyper's buffer bounds a head (`connections.rs`).
+#[tokio::test]
+async fn an_oversized_head_over_http2_is_a_problem_with_a_request_id() {
+    let app = TestApp::start().await;
+    let address = app.url.strip_prefix("http://").expect("a URL");
+    let stream = TcpStream::connect(address).await.expect("the service listens");
+    let client = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream));
+    let (mut client, connection) = client.await.expect("it speaks HTTP/2");
+    let long = |bytes: usize| "x".repeat(bytes);
+    let max = limits::HEADER_BYTES_MAX;
+    let many: Vec<String> = (0..=limits::HEADERS_MAX).map(|number| format!("x-{number}")).collect();
+    let many: Vec<(&str, String)> = many.iter().map(|name| (&**name, long(1))).collect();
+    let asks = async move {
+        for (what, path, headers, status, code) in [
+            ("a head that fits", "/livez".into(), vec![("x-a", long(max - 200))], 200, ""),
+            ("a long header", "/livez".into(), vec![("x-a", long(max))], 431, "head_too_large"),
+            (
+                "two of a half",
+                "/livez".into(),
+                vec![("x-a", long(max / 2)); 2],
+                431,
+                "head_too_large",
+            ),
+            ("many headers", "/livez".into(), many, 431, "head_too_large"),
+            ("a long path", format!("/{}", long(max)), vec![], 414, "uri_too_long"),
+            ("a head that fits, again", "/livez".into(), vec![], 200, ""),
+        ] {
+            let mut request = Request::get(format!("http://x{path}"));
+            for (name, value) in headers {
+                request = request.header(name, value);
+            }
+            let request = request.body(Body::empty()).expect("a request");
+            let reply = bounded("the reply", client.send_request(request)).await.expect("a reply");
+            assert_eq!(reply.status(), status, "{what}");
+            if status == 200 {
+                continue;
+            }
+            let id = reply.headers()["x-request-id"].to_str().expect("text").to_owned();
+            let body = to_bytes(Body::new(reply.into_body()), 10_000).await;
+            let body: serde_json::Value =
+                serde_json::from_slice(&body.expect("the body comes")).expect("JSON");
+            assert_eq!((&body["code"], &body["request_id"]), (&code.into(), &id.into()), "{what}");
+        }
+        drop(client);
+    };
+    let (ended, ()) = bounded("the connection ends", join(connection, asks)).await;
+    ended.expect("it ends in peace");
 }
 
 /// The header of a proxy that names this client (IPv4).
