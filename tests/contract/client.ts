@@ -85,7 +85,10 @@ const accepted = (await claimed.json()) as Json<Claim[202]>;
 const repeat = await send("POST", claims, USER_TOKEN);
 check(advice((await repeat.json()) as Refusal) === `order ${accepted.order_id}`, "a repeat names the order");
 
-const page = (await (await send("GET", "/v1/orders", USER_TOKEN)).json()) as Schemas["OrderPage"];
+// By its operation: ids of operations that stood there twice had made this a page of coupons.
+const listed = await send("GET", "/v1/orders", USER_TOKEN);
+const page = (await listed.json()) as Json<operations["listOrders"]["responses"][200]>;
+check(Array.isArray(page.orders), "it is a page of orders");
 const next: string | null = page.next_cursor;
 check(next === null, "one page holds all orders");
 console.log(`order ${accepted.order_id} of coupon ${coupon.id}`);

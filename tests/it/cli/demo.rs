@@ -92,6 +92,37 @@ async fn the_blocks_of_the_readme_work_in_bash_and_in_zsh() {
     stop(&mut demo).await;
 }
 
+/// README's tokens are those of the demo's own secret.
+#[tokio::test]
+async fn a_token_of_another_secret_is_told_its_fault() {
+    let folder = DataFolder::new();
+    let mut demo = start(&folder, &["--listen", "127.0.0.1:0"]).await;
+    let api = demo.printed("  API ").await;
+    let coupons = api.split_whitespace().last().expect("a URL");
+    let orders = coupons.replace("/coupons", "/orders");
+    let other = ["token", "--user", "501", "--token-secret", "a secret that is none of the demo's"];
+    let own = ["token", "--user", "501", "--data-dir", folder.text()];
+    for (arguments, status) in [(&other[..], 401), (&own, 200)] {
+        let token = run(flash_sale(arguments)).await.stdout;
+        let request = reqwest::Client::new().get(&orders).bearer_auth(token.trim());
+        let reply = request.send().await.expect("it answers");
+        assert_eq!(reply.status(), status, "{arguments:?}");
+        if status == 200 {
+            continue;
+        }
+        let challenge = reply.headers()["www-authenticate"].to_str().expect("text").to_owned();
+        let problem: Value = reply.json().await.expect("a problem");
+        let cause = "it has to be signed by this service's issuer";
+        assert!(problem["detail"].as_str().is_some_and(|it| it.contains(cause)), "{problem}");
+        assert!(challenge.contains(cause), "{challenge}");
+        let page = problem["type"].as_str().expect("a path");
+        let page = reqwest::get(coupons.replace("/v1/coupons", page)).await.expect("a page");
+        let page = page.text().await.expect("text");
+        assert!(page.contains("get a new one from the issuer that shares the service"), "{page}");
+    }
+    stop(&mut demo).await;
+}
+
 #[tokio::test]
 async fn every_address_that_is_printed_can_be_connected_to() {
     let folder = DataFolder::new();

@@ -20,6 +20,12 @@ use super::public_keys::{GRANTS, Issuer, SECRET};
 use crate::support::process::{Process, flash_sale, run};
 use crate::support::{TestApp, eventually};
 
+/// Tests have a quicker pace, so none of them shows this one.
+#[test]
+fn an_unknown_key_is_looked_up_once_a_minute_at_most() {
+    assert_eq!(Pace::default().pause, Duration::from_secs(60));
+}
+
 /// The server of an issuer. It reads one request of each connection.
 struct Server {
     address: SocketAddr,

@@ -6,6 +6,7 @@ use futures_util::future::join_all;
 use secrecy::SecretString;
 use serde_json::json;
 
+use crate::support::process::Process;
 use crate::support::{KEYED, SECRET, TestApp};
 
 #[tokio::test]
@@ -111,6 +112,22 @@ async fn a_gateway_knows_orders_by_their_ids_outside() {
     let tried = app.paid_order(2, coupon).await;
     let reference = format!("SELECT count(*) FROM payments WHERE gateway_payment_id = '{tried}'");
     assert_eq!(app.number(&reference).await, 1);
+}
+
+/// `flash-sale id public` translates such a line; the stores and the commands have the ids inside, too.
+#[tokio::test]
+async fn a_log_line_names_an_order_by_its_id_inside() {
+    let app = TestApp::configured(&KEYED).await;
+    let coupon = app.create_flash(1).await;
+    let order = app.order(1, coupon).await;
+    let inner = app.inner(order);
+    // Due, and Postgres lets it stay as it is alone.
+    app.execute("UPDATE orders SET pay_by = pay_by - interval '1 day'").await;
+    app.execute("ALTER TABLE orders ADD CONSTRAINT stuck CHECK (status = 'unpaid')").await;
+    let service = Process::serve(&app, &[&["--roles", "worker"][..], &KEYED].concat());
+    let line = service.logged("an item can't be dealt with").await;
+    assert!(line.contains(&inner.to_string()), "{line}");
+    assert!(!service.said_so_far().contains(&order.to_string()), "{line}");
 }
 
 #[tokio::test]

@@ -4,10 +4,15 @@ use sample_gateway::{Entry, Faults, Sample, Settings, State};
 use serde_json::json;
 use tokio::net::TcpListener;
 
-use crate::support::{Reply, SECRET, TestApp, eventually};
+use crate::support::{KEYED, Reply, SECRET, TestApp, eventually};
 
 /// A gateway, and a service that opens its payments there.
 async fn shop(faults: Faults) -> (TestApp, Sample) {
+    shop_with(&[], faults).await
+}
+
+/// The same, with further arguments of the service.
+async fn shop_with(more: &[&str], faults: Faults) -> (TestApp, Sample) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let settings = Settings { secret: SECRET.to_owned(), callback_url: String::new(), faults };
     let gateway = Sample::start(listener, settings).expect("it has an address");
@@ -20,7 +25,7 @@ async fn shop(faults: Faults) -> (TestApp, Sample) {
         "--gateway-timeout-ms",
         "30000",
     ];
-    let app = TestApp::without_in_process_gateway(&arguments).await;
+    let app = TestApp::without_in_process_gateway(&[&arguments[..], more].concat()).await;
     gateway.call_back(format!("{}/v1/payments/callback", app.url));
     (app, gateway)
 }
@@ -64,6 +69,25 @@ async fn a_payer_is_sent_to_the_gateway_and_its_word_completes_the_payment() {
     becomes(&app, 1, order, "paid").await;
     assert_eq!(app.payments().await, ["paid external accepted"]);
     assert_eq!(app.pay(1, order).await.status, 200, "it is paid");
+    gateway.stop().await;
+}
+
+/// The service answers by the same ids that it has sent: the payment and the refund come back under them.
+#[tokio::test]
+async fn a_gateway_is_sent_the_ids_outside() {
+    let (app, gateway) = shop_with(&KEYED, Faults::default()).await;
+    let coupon = app.create_flash(1).await;
+    let order = app.order(1, coupon).await;
+    let payment = open(&app, 1, order).await;
+    let ids: Vec<String> = gateway.books().iter().map(|entry| entry.order_id.clone()).collect();
+    assert_eq!(ids, [order.to_string()]);
+    let inner = app.inner(order).to_string();
+    assert!(ids[0] != inner && !payment.contains(&inner), "{payment} tells {inner}");
+    gateway.pay(&payment);
+    becomes(&app, 1, order, "paid").await;
+    app.act(1, order, "refund").await;
+    assert_eq!(pass(&app).await, Ok(1));
+    becomes(&app, 1, order, "refunded").await;
     gateway.stop().await;
 }
 

@@ -20,6 +20,7 @@ use secrecy::SecretString;
 use serde_json::{Value, json};
 
 use crate::http::bad_input::flash;
+use crate::support::process::Process;
 use crate::support::{Reply, SECRET, TestApp, now, scoped_token};
 use answers::{Snapshot, Thing, comparison, in_review, notice_of, request};
 
@@ -216,6 +217,52 @@ async fn each_role_is_answered_as_the_table_says() {
     // The body that was refused from every role is one that the gateway may send.
     let thing = make(&app, Of::UnpaidOrder).await;
     assert_eq!(app.confirm(&notice_of(thing.id)).await.status, 200);
+}
+
+/// With `--administration-apart`, the public listener has no operation of the staff, whatever the token.
+#[tokio::test]
+async fn operations_of_the_staff_are_on_the_other_listener_alone() {
+    let app = TestApp::start().await;
+    let apart = ["--admin-listen", "127.0.0.1:0", "--administration-apart"];
+    let service = Process::serve(&app, &apart);
+    let public = service.url().await;
+    let line = service.logged("administrators, /metrics, /livez and /readyz listen on ").await;
+    let (_, private) = line.split_once(" listen on ").expect("the line has a URL");
+    let mut walked = 0;
+    for (statuses, method, path, _) in OPERATIONS {
+        // Those that a user is refused, and those of the process.
+        let of_staff = statuses[3] == 403 && statuses[7] < 400;
+        if !of_staff && !["/metrics", "/readyz", "/livez"].contains(path) {
+            continue;
+        }
+        walked += 1;
+        let path = path.replace("{id}", "7").replace("{code}", "7").replace("{day}", "2022-01-01");
+        let code = async |url: &str, token: Option<String>| {
+            let url = url.to_owned() + &path;
+            let method = method.to_uppercase().parse().expect("a method");
+            let request = app.client().request(method, url).json(&json!({}));
+            let request = match token {
+                Some(token) => request.bearer_auth(token),
+                None => request,
+            };
+            let reply = request.send().await.expect("it answers");
+            let status = reply.status().as_u16();
+            // A stream of the board has no end.
+            let text = if status < 400 { String::new() } else { reply.text().await.expect("text") };
+            let problem: Value = serde_json::from_str(&text).unwrap_or_default();
+            (status, problem["code"].as_str().unwrap_or_default().to_owned())
+        };
+        for role in ROLES {
+            for token in tokens(&app, role) {
+                let told = code(&public, token).await;
+                assert_eq!(told, (404, "not_found".to_owned()), "{method} {path}, {role}");
+            }
+        }
+        let told = code(private, tokens(&app, "admin").remove(0)).await;
+        assert_ne!(told.1, "not_found", "{method} {path}: {told:?}");
+        assert_ne!(told.0, 401, "{method} {path}");
+    }
+    assert!(walked > 30, "{walked} operations");
 }
 
 #[tokio::test]
