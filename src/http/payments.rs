@@ -49,7 +49,7 @@ pub struct Answer {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     reason: Option<PaymentReason>,
-    /// The order as it is now; null if it is unknown, or not written yet.
+    /// The order as it is now, without its redemption code; null if it is unknown, or not written yet.
     order: Option<Order>,
 }
 
@@ -106,5 +106,5 @@ pub async fn callback(
             return Err(Problem::not_found("payment_not_found", detail));
         }
     };
-    Ok(Json(Answer { outcome, reason, order }))
+    Ok(Json(Answer { outcome, reason, order: order.map(Order::without_code) }))
 }

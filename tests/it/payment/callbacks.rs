@@ -27,6 +27,9 @@ async fn a_gateway_confirms_a_payment_once_however_often_it_says_so() {
     assert_eq!((first.status, first.text("outcome")), (200, "accepted"));
     assert_eq!(first.body["order"]["status"], "paid");
     assert_eq!(first.body["order"]["pay_method"], "wechat");
+    // Only the buyer is told the code, by which anyone is handed the goods.
+    assert!(first.body["order"]["redemption_code"].is_null(), "{first:?}");
+    assert!(app.show(1, order).await.body["redemption_code"].is_string());
     let notice = payment("g1", order);
     for again in join_all((0..10).map(|_| app.confirm(&notice))).await {
         assert_eq!((again.status, &again.body), (200, &first.body));
