@@ -16,9 +16,10 @@ use super::auth::User;
 use super::extract::Id;
 use super::problem::Problem;
 use super::state::HttpState;
+use super::tags::Held;
 use crate::app::App;
 use crate::base::limits;
-use crate::http::frame::reply::Json;
+use crate::http::frame::reply::{A_SECOND, Json};
 use crate::sale::Failure;
 use crate::sale::claim::outcome::{ClaimOutcome, UNAVAILABLE};
 use crate::sale::claim::status::{ClaimState, ClaimStatus, Inquiry};
@@ -36,8 +37,6 @@ pub const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 /// The route of claims, as traces name it.
 const ROUTE: &str = "/v1/coupons/{id}/claims";
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
-/// [`limits::CLAIM_POLL_PAUSE`] in whole seconds, rounded up.
-const A_SECOND: HeaderValue = HeaderValue::from_static("1");
 
 /// An accepted claim.
 #[derive(Serialize, ToSchema)]
@@ -76,7 +75,7 @@ impl Accepted {
     ),
     responses(
         (status = 201, description = "The order, written", body = Order, headers(("Location" = String), ("Server-Timing" = String))),
-        (status = 202, description = "Accepted; the order is on its way", body = Accepted, headers(("Location" = String), ("Retry-After" = String), ("Server-Timing" = String))),
+        (status = 202, description = "Accepted; the order is on its way", body = Accepted, headers(("Location" = String), ("Server-Timing" = String))),
     ),
     extensions(("x-problems" = json!(["coupon_not_found", "already_claimed", "sale_not_started", "sale_paused", "too_many_unpaid_orders", "too_many_closed_orders", "sold_out", "sale_ended", "overloaded", "recovering"]))),
 )]
@@ -171,7 +170,10 @@ async fn committed(
 /// Pending until the order is written, in review while an operator decides about it, then the status of the order.
 #[utoipa::path(
     get, path = "/v1/coupons/{id}/claims/me", operation_id = "getMyClaim", tag = "claims", security(("user" = [])),
-    params(("id" = CouponId, Path, description = "Id of the coupon")),
+    params(
+        ("id" = CouponId, Path, description = "Id of the coupon"),
+        ("If-None-Match" = Option<String>, Header, description = "Tags of the replies that the client has"),
+    ),
     responses(
         (status = 200, description = "State of the claim", body = ClaimState),
     ),
@@ -181,9 +183,10 @@ pub async fn my_claim(
     State(app): State<Arc<App>>,
     User(user): User,
     Id(coupon): Id<CouponId>,
-) -> Result<Json<ClaimState>, Problem> {
+    held: Held,
+) -> Result<Response, Problem> {
     match app.claim_statuses.inquire(coupon, user).await? {
-        Inquiry::Claimed(state) => Ok(Json(state)),
+        Inquiry::Claimed(state) => Ok(held.reply(&state)),
         Inquiry::NotClaimed => {
             Err(Problem::not_found("not_claimed", "you haven't claimed this coupon"))
         }

@@ -64,9 +64,9 @@ impl Held {
 }
 
 /// The reply to a change, with the tag of the state that it made.
-pub fn changed(status: StatusCode, revision: i64, body: &impl Serialize) -> Response {
+pub fn changed(revision: i64, body: &impl Serialize) -> Response {
     let TaggedJson { body, tag } = TaggedJson::of_revision(revision, body);
-    (status, [(header::ETAG, tag), (header::CONTENT_TYPE, JSON)], body).into_response()
+    ([(header::ETAG, tag), (header::CONTENT_TYPE, JSON)], body).into_response()
 }
 
 /// Condition of a change in the header If-Match.

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{anyhow, bail};
+use anyhow::bail;
 use chrono::{DateTime, Utc};
 use clap::{Args, Subcommand};
 
@@ -17,7 +17,7 @@ use crate::cli::stores::{As, OpenStores};
 use crate::sale::Stores;
 use crate::sale::audit::Actor;
 use crate::sale::ids::{CouponId, JobId, OrderId, UserId};
-use crate::sale::order::cancellations::Cancellations;
+use crate::sale::order::cancellations::{Asked, Cancellations};
 use crate::sale::order::model::{Order, OrderFilter, OrderStatus};
 use crate::sale::order::moves::jobs::Job;
 use crate::sale::order::moves::{Moved, OrderMoves};
@@ -170,11 +170,15 @@ async fn run_on(command: &OrdersCommand, stores: &Stores) -> anyhow::Result<()> 
             told(*id, moved.await?)
         }
         OrdersCommand::CancelUnpaid { coupon, key, reason, .. } => {
-            let job = cancellations(stores, moves)?.ask(*coupon, key, reason, &by).await?;
-            let no_coupon =
-                || anyhow!("there is no coupon {coupon}; `flash-sale coupon list` has all");
-            print(&mut std::io::stdout().lock(), &job.ok_or_else(no_coupon)?)?;
-            Ok(())
+            match cancellations(stores, moves)?.ask(*coupon, key, reason, &by).await? {
+                Asked::Job(job) => Ok(print(&mut std::io::stdout().lock(), &job)?),
+                Asked::KeyReused => bail!(
+                    "the key {key} has begun a job for another reason; give another request a key of its own"
+                ),
+                Asked::NoCoupon => {
+                    bail!("there is no coupon {coupon}; `flash-sale coupon list` has all")
+                }
+            }
         }
         OrdersCommand::Jobs(JobsArguments { before, limit, json, .. }) => {
             let found = cancellations(stores, moves)?.list(*before, *limit).await?;

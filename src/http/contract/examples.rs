@@ -2,15 +2,17 @@
 
 use serde_json::{Map, Value, json};
 
+use crate::base::limits;
 use crate::http::problem::kinds::Kind;
 
 /// Name of a request.
 pub const REQUEST_ID: &str = "0b8f6c1e-6a0f-4d53-9d7e-2f6a1c9b7e10";
 
-/// Examples by the name of a schema; and, under `operations`, what differs in the reply of an operation.
+/// Examples by the name of a schema; under `operations`, what differs in the reply of an operation; and under `texts`,
+/// replies that are no JSON: of a stream, one event.
 const EXAMPLES: &str = include_str!("examples.json");
 
-/// Gives each success with a JSON body an example.
+/// Gives each success with a body an example.
 pub fn add(document: &mut Value) {
     let examples: Value = serde_json::from_str(EXAMPLES).expect("the examples are JSON");
     let paths = document["paths"].as_object_mut().expect("a document has paths");
@@ -19,17 +21,38 @@ pub fn add(document: &mut Value) {
         let responses = operation["responses"].as_object_mut().expect("it has responses");
         for (status, response) in responses {
             let content = response.get_mut("content");
+            let by_type = content.and_then(Value::as_object_mut).into_iter().flatten();
+            for (_, content) in by_type.filter(|(media_type, _)| !media_type.ends_with("json")) {
+                content["example"] = text(&examples["texts"][&id]);
+            }
+            let content = response.get_mut("content");
             let Some(content) = content.and_then(|by_type| by_type.get_mut("application/json"))
             else {
                 continue;
             };
-            let name = content["schema"]["$ref"].as_str().and_then(|name| name.rsplit('/').next());
+            let (schema, is_unfinished) = match &content["schema"]["allOf"][0] {
+                Value::Null => (&content["schema"], false),
+                of_work => (of_work, true),
+            };
+            let name = schema["$ref"].as_str().and_then(|name| name.rsplit('/').next());
             let mut example = examples[name.unwrap_or_default()].clone();
+            if is_unfinished {
+                example["retry_after_ms"] = json!(limits::WORK_POLL_PAUSE.as_millis());
+            }
             merge(&mut example, &examples["operations"][&id]);
             merge(&mut example, &examples["operations"][format!("{id} {status}")]);
             content["example"] = example;
         }
     }
+}
+
+/// The text, or the event with its data as text.
+fn text(example: &Value) -> Value {
+    let mut example = example.clone();
+    if let Some(data) = example.get_mut("data") {
+        *data = data.to_string().into();
+    }
+    example
 }
 
 /// Puts the members of `change` in place of those of `example`.

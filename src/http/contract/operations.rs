@@ -3,7 +3,7 @@
 //! A handler names the codes of its own refusals (`x-problems`). The others follow from the form of the operation: an id,
 //! a query, a body, a token.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value, json};
 
@@ -37,10 +37,12 @@ pub fn headers() -> Value {
 /// Completes every operation, and the responses that they share.
 pub fn complete(document: &mut Value) {
     let mut shared = Map::new();
+    let schemas = document["components"]["schemas"].clone();
     let paths = document["paths"].as_object_mut().expect("a document has paths");
     for (path, item) in paths {
         for operation in item.as_object_mut().into_iter().flat_map(Map::values_mut) {
             complete_one(path, operation, &mut shared);
+            unfinished(operation, &schemas);
         }
     }
     document["components"]["responses"] = Value::Object(shared);
@@ -53,6 +55,9 @@ fn complete_one(path: &str, operation: &mut Value, shared: &mut Map<String, Valu
     }
     let kinds = kinds(path, operation);
     let parameters = operation["parameters"].as_array().map_or(&[][..], Vec::as_slice);
+    let is_measured = parameters.iter().any(|parameter| parameter["name"] == "X-Trace");
+    let of_the_script: BTreeSet<u16> =
+        own(operation).map(|kind| kind.status).filter(|_| is_measured).collect();
     let knows_tags = parameters.iter().any(|parameter| parameter["name"] == "If-None-Match");
     let operation = operation.as_object_mut().expect("an operation is an object");
     operation.remove(OWN);
@@ -80,7 +85,11 @@ fn complete_one(path: &str, operation: &mut Value, shared: &mut Map<String, Valu
         responses.insert("304".to_owned(), unchanged);
     }
     for (status, kinds) in kinds {
-        let refusal = refusal(status, &kinds);
+        let mut refusal = refusal(status, &kinds);
+        let is_measured = of_the_script.contains(&status);
+        if is_measured {
+            refusal["headers"]["Server-Timing"] = header("ServerTiming");
+        }
         if let Some(own) = responses.get_mut(&status.to_string()) {
             own["content"][PROBLEM_JSON] = refusal["content"][PROBLEM_JSON].clone();
             for (name, header) in refusal["headers"].as_object().into_iter().flatten() {
@@ -88,23 +97,51 @@ fn complete_one(path: &str, operation: &mut Value, shared: &mut Map<String, Valu
             }
             continue;
         }
-        let name = kinds.iter().map(|kind| camel_case(kind.code)).collect::<Vec<_>>().join("Or");
+        let mut name =
+            kinds.iter().map(|kind| camel_case(kind.code)).collect::<Vec<_>>().join("Or");
+        if is_measured {
+            name.push_str("Measured");
+        }
         let reference = json!({"$ref": format!("#/components/responses/{name}")});
         responses.insert(status.to_string(), reference);
         shared.insert(name, refusal);
     }
 }
 
+/// A 202 says when to ask again, in seconds and, in its body, in milliseconds.
+fn unfinished(operation: &mut Value, schemas: &Value) {
+    let Some(response) = operation["responses"].get_mut("202") else { return };
+    response["headers"]["Retry-After"] = header("RetryAfter");
+    let Some(schema) = response.pointer_mut("/content/application~1json/schema") else { return };
+    let name = schema["$ref"].as_str().and_then(|name| name.strip_prefix(schemas::SCHEMAS));
+    if name.is_some_and(|name| schemas[name]["properties"]["retry_after_ms"].is_object()) {
+        return;
+    }
+    let description = "Milliseconds after which to ask again.";
+    let ms =
+        json!({"type": "integer", "format": "int64", "minimum": 0, "description": description});
+    *schema = json!({"allOf": [
+        schema.take(),
+        {"type": "object", "required": ["retry_after_ms"], "properties": {"retry_after_ms": ms}},
+    ]});
+}
+
 /// The kinds of problems of an operation, by status.
 fn kinds(path: &str, operation: &Value) -> BTreeMap<u16, Vec<&'static Kind>> {
-    let own = operation[OWN].as_array().into_iter().flatten().filter_map(Value::as_str);
     let mut kinds: BTreeMap<u16, Vec<&'static Kind>> = BTreeMap::new();
-    let implied: Vec<&str> = implied(path, operation);
-    for code in own.chain(implied) {
-        let kind = Kind::of(code).unwrap_or_else(|| panic!("{code} is no kind of problem"));
+    for kind in own(operation).chain(implied(path, operation).into_iter().map(kind)) {
         kinds.entry(kind.status).or_default().push(kind);
     }
     kinds
+}
+
+/// The kinds of an operation's own refusals.
+fn own(operation: &Value) -> impl Iterator<Item = &'static Kind> {
+    operation[OWN].as_array().into_iter().flatten().filter_map(Value::as_str).map(kind)
+}
+
+fn kind(code: &str) -> &'static Kind {
+    Kind::of(code).unwrap_or_else(|| panic!("{code} is no kind of problem"))
 }
 
 /// Codes that follow from the form of an operation.
@@ -168,8 +205,9 @@ fn refusal(status: u16, kinds: &[&'static Kind]) -> Value {
                 headers[name] = header(shared);
             }
         }
-        503 => headers["Retry-After"] = header("RetryAfter"),
-        _ if codes.contains(&"sale_not_started") => headers["Retry-After"] = header("RetryAfter"),
+        _ if kinds.iter().any(|kind| kind.tells_when()) => {
+            headers["Retry-After"] = header("RetryAfter");
+        }
         _ => {}
     }
     let content = json!({PROBLEM_JSON: {"schema": schema, "examples": examples}});
@@ -211,12 +249,8 @@ fn event(names: &Value, state: &Value) -> Value {
 }
 
 /// Headers that an operation names itself.
-const OWN_HEADERS: [(&str, &str); 4] = [
-    ("Location", "Location"),
-    ("Retry-After", "RetryAfter"),
-    ("Server-Timing", "ServerTiming"),
-    ("ETag", "ETag"),
-];
+const OWN_HEADERS: [(&str, &str); 3] =
+    [("Location", "Location"), ("Server-Timing", "ServerTiming"), ("ETag", "ETag")];
 
 /// Headers of a reply to a client that asks too often.
 const BOUND: [(&str, &str); 3] = [

@@ -12,6 +12,7 @@ use crate::app::App;
 use crate::http::auth::{Admin, Operator, Staff};
 use crate::http::claims::coupon_not_found;
 use crate::http::extract::{Id, Valid, ValidOrDefault};
+use crate::http::frame::reply::{Unfinished, accepted};
 use crate::http::problem::{Problem, WrongMember};
 use crate::http::tags::{self, IfMatch};
 use crate::sale::coupon::changes::ChangeOutcome;
@@ -164,12 +165,14 @@ async fn change(
     change: Change,
     if_match: &IfMatch,
 ) -> Reply {
-    let (status, coupon) = match app.coupon_changes.change(coupon, change, &by.actor).await? {
-        ChangeOutcome::Changed(coupon) => (StatusCode::OK, coupon),
-        ChangeOutcome::Decided(coupon) => (StatusCode::ACCEPTED, coupon),
-        ChangeOutcome::Refused(refusal) => return Err(refused(refusal, if_match)),
-    };
-    Ok(tags::changed(status, coupon.row.revision, &coupon))
+    match app.coupon_changes.change(coupon, change, &by.actor).await? {
+        ChangeOutcome::Changed(coupon) => Ok(tags::changed(coupon.row.revision, &coupon)),
+        ChangeOutcome::Decided(coupon) => {
+            let revision = coupon.row.revision;
+            Ok(accepted(tags::changed(revision, &Unfinished::new(coupon))))
+        }
+        ChangeOutcome::Refused(refusal) => Err(refused(refusal, if_match)),
+    }
 }
 
 fn refused(refusal: Refusal, if_match: &IfMatch) -> Problem {

@@ -74,8 +74,7 @@ pub async fn create(
     let coupon = match creation {
         Creation::Created(coupon) => coupon,
         refused @ Creation::KeyReused => {
-            let (status, code) = (StatusCode::UNPROCESSABLE_ENTITY, "idempotency_key_reused");
-            return Err(Problem::new(status, code, refused.to_string()));
+            return Err(Problem::key_reused(refused.to_string()));
         }
         refused @ Creation::WindowPast => {
             let (pointer, detail) = ("/sale/closes_at".to_owned(), refused.to_string());

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use axum::body::Body;
-use axum::http::{HeaderValue, header};
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
+use crate::base::limits;
 use crate::sale::ids::public::PublicIds;
 
 /// A value as the JSON body of a reply.
@@ -31,6 +32,33 @@ impl<T: Serialize + Send + Sync + 'static> IntoResponse for Json<T> {
         response.extensions_mut().insert(body);
         response
     }
+}
+
+/// A value that work goes on for, with the time to ask for it again.
+#[derive(Serialize)]
+pub struct Unfinished<T> {
+    #[serde(flatten)]
+    value: T,
+    retry_after_ms: u64,
+}
+
+impl<T> Unfinished<T> {
+    /// The value, as far as the work has come.
+    pub fn new(value: T) -> Self {
+        let ms = limits::WORK_POLL_PAUSE.as_millis();
+        Self { value, retry_after_ms: u64::try_from(ms).unwrap_or(u64::MAX) }
+    }
+}
+
+/// Seconds of a 202 in Retry-After: the shortest time that can be said.
+pub const A_SECOND: HeaderValue = HeaderValue::from_static("1");
+
+/// The reply to a request whose work goes on, made of its body, an [`Unfinished`] value, and headers of its own.
+pub fn accepted(reply: impl IntoResponse) -> Response {
+    let mut reply = reply.into_response();
+    *reply.status_mut() = StatusCode::ACCEPTED;
+    reply.headers_mut().insert(header::RETRY_AFTER, A_SECOND);
+    reply
 }
 
 /// Writes the body of a reply, if it has one that is yet to be written.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::State;
+use axum::response::Response;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -13,6 +14,7 @@ use crate::http::extract::{Id, Params};
 use crate::http::frame::reply::Json;
 use crate::http::page::{Page, cut_page};
 use crate::http::problem::Problem;
+use crate::http::tags::Held;
 use crate::sale::ids::JobId;
 use crate::sale::order::moves::jobs::Job;
 
@@ -49,7 +51,10 @@ pub async fn list(
 /// With its progress; `finished_at` is null while it goes on.
 #[utoipa::path(
     get, path = "/v1/jobs/{id}", operation_id = "getJob", tag = "operations", security(("operator" = [])),
-    params(("id" = JobId, Path, description = "Id of the job")),
+    params(
+        ("id" = JobId, Path, description = "Id of the job"),
+        ("If-None-Match" = Option<String>, Header, description = "Tags of the replies that the client has"),
+    ),
     responses(
         (status = 200, description = "The job", body = Job),
     ),
@@ -59,7 +64,8 @@ pub async fn show(
     State(app): State<Arc<App>>,
     _: Operator,
     Id(job): Id<JobId>,
-) -> Result<Json<Job>, Problem> {
+    held: Held,
+) -> Result<Response, Problem> {
     let not_found = || Problem::not_found("job_not_found", "there is no job with this id");
-    app.cancellations.get(job).await?.map(Json).ok_or_else(not_found)
+    Ok(held.reply(&app.cancellations.get(job).await?.ok_or_else(not_found)?))
 }

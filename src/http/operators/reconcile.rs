@@ -13,9 +13,10 @@ use crate::app::App;
 use crate::base::limits;
 use crate::http::auth::Operator;
 use crate::http::extract::{Id, Key, Keyed, Params};
-use crate::http::frame::reply::Json;
+use crate::http::frame::reply::{Json, Unfinished, accepted};
 use crate::http::page::{Page, cut_page};
 use crate::http::problem::Problem;
+use crate::http::tags::Held;
 use crate::kit::jwt::Scope;
 use crate::sale::ids::RunId;
 use crate::sale::reconcile::pass::Asked;
@@ -66,21 +67,18 @@ pub async fn compare(
     let key = key.map(|Key { key, body }| RunKey::new(by.id, key, &body));
     let run = match app.reconciler.ask(key, asked.repair, &by.actor).await? {
         Asked::Compared(run) => run,
-        Asked::KeyReused => return Err(key_reused()),
+        Asked::KeyReused => return Err(Problem::key_reused(KEY_REUSED)),
         Asked::Busy(run) => return Err(comparison_running(run)),
     };
     if run.finished_at.is_some() {
         return Ok(Json(run).into_response());
     }
     let location = format!("/v1/reconcile/runs/{}", run.run_id);
-    Ok((StatusCode::ACCEPTED, [(header::LOCATION, location)], Json(run)).into_response())
+    Ok(accepted(([(header::LOCATION, location)], Json(Unfinished::new(run)))))
 }
 
-fn key_reused() -> Problem {
-    let detail =
-        "this key has begun a comparison by another body; give another request a key of its own";
-    Problem::new(StatusCode::UNPROCESSABLE_ENTITY, "idempotency_key_reused", detail)
-}
+const KEY_REUSED: &str =
+    "this key has begun a comparison by another body; give another request a key of its own";
 
 fn comparison_running(run: Option<RunId>) -> Problem {
     let detail = match run {
@@ -115,7 +113,10 @@ pub async fn list(
 /// While it runs, `finished_at` is null.
 #[utoipa::path(
     get, path = "/v1/reconcile/runs/{id}", operation_id = "getComparison", tag = "operations", security(("operator" = [])),
-    params(("id" = RunId, Path, description = "Id of the comparison")),
+    params(
+        ("id" = RunId, Path, description = "Id of the comparison"),
+        ("If-None-Match" = Option<String>, Header, description = "Tags of the replies that the client has"),
+    ),
     responses(
         (status = 200, description = "The comparison; `finished_at` is null while it runs", body = Run),
     ),
@@ -125,7 +126,8 @@ pub async fn show(
     State(app): State<Arc<App>>,
     _: Operator,
     Id(run): Id<RunId>,
-) -> Result<Json<Run>, Problem> {
+    held: Held,
+) -> Result<Response, Problem> {
     let not_found = || Problem::not_found("run_not_found", "there is no such comparison");
-    app.reconciler.get(run).await?.map(Json).ok_or_else(not_found)
+    Ok(held.reply(&app.reconciler.get(run).await?.ok_or_else(not_found)?))
 }

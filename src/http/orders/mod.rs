@@ -23,7 +23,7 @@ use crate::app::App;
 use crate::base::limits;
 use crate::http::auth::{Reader, User};
 use crate::http::extract::{Id, Params, Valid};
-use crate::http::frame::reply::Json;
+use crate::http::frame::reply::{Json, Unfinished, accepted};
 use crate::http::page::{Time, page_limit};
 use crate::http::problem::Problem;
 use crate::http::tags::Held;
@@ -199,7 +199,7 @@ pub async fn pay(
 ) -> Result<Response, Problem> {
     match app.payments.pay(user, order, method, expected_cents).await? {
         Paying::Moved(moved) => Ok(reply(moved)?.into_response()),
-        Paying::Opened(payment) => Ok(opened(order, payment).into_response()),
+        Paying::Opened(payment) => Ok(opened(order, payment)),
         Paying::Refused(words) => {
             let detail = format!("the payment gateway refuses this payment: {words}");
             Err(Problem::new(StatusCode::CONFLICT, "payment_refused", detail))
@@ -215,12 +215,12 @@ pub async fn pay(
     }
 }
 
-fn opened(order_id: OrderId, payment: ToBePaid) -> (StatusCode, Json<PaymentOpened>) {
+fn opened(order_id: OrderId, payment: ToBePaid) -> Response {
     let ToBePaid { payment_id, pay_url, amount_cents, currency, pay_by } = payment;
     let status = "opened";
     let opened =
         PaymentOpened { order_id, status, payment_id, pay_url, amount_cents, currency, pay_by };
-    (StatusCode::ACCEPTED, Json(opened))
+    accepted(Json(Unfinished::new(opened)))
 }
 
 /// Give up my unpaid order.

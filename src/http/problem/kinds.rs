@@ -45,6 +45,12 @@ impl Kind {
     pub fn page(&self) -> String {
         format!("{PAGES}{}", self.code)
     }
+
+    /// True if a reply may tell when to ask again: by the header Retry-After and the member `retry_after_ms`.
+    pub fn tells_when(&self) -> bool {
+        matches!(self.status, 429 | 503)
+            || ["sale_not_started", "too_many_closed_orders"].contains(&self.code)
+    }
 }
 
 /// The table as a document: docs/problems.md.
@@ -329,7 +335,7 @@ pub const GROUPS: &[Group] = &[
                 code: "idempotency_key_reused",
                 status: 422,
                 title: "Key used before",
-                meaning: "The same member of the staff has created a coupon, or begun a comparison, under this key by another body. Nothing was done.",
+                meaning: "Another request has been carried out under this key: the same member of the staff has created a coupon or begun a comparison by another body, or a job of this coupon has begun for another reason. Nothing was done.",
                 remedy: "Give each request a key of its own; repeat one only with the same body, byte for byte.",
                 detail: "this key has created a coupon by another body; give another creation a key of its own",
             },

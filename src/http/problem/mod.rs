@@ -154,6 +154,11 @@ impl Problem {
         Self { parts: Some(Box::new(Parts::Transition { from, to })), ..problem }
     }
 
+    /// The problem of a key under which another request has been carried out.
+    pub fn key_reused(detail: impl Into<Cow<'static, str>>) -> Self {
+        Self::new(StatusCode::UNPROCESSABLE_ENTITY, "idempotency_key_reused", detail)
+    }
+
     /// The problem of an order that another request has redeemed.
     pub fn already_redeemed(at: Option<DateTime<Utc>>, by: Option<UserId>) -> Self {
         let time = at.map(|at| format!(" at {}", at.to_rfc3339_opts(SecondsFormat::Secs, true)));
@@ -233,6 +238,11 @@ impl Problem {
             "the table of kinds has no {} with status {}",
             self.code,
             self.status
+        );
+        debug_assert!(
+            self.retry_after.is_none() || kind.is_some_and(Kind::tells_when),
+            "the contract of {} has no Retry-After",
+            self.code
         );
         let mut body = ProblemBody {
             r#type: format!("{PAGES}{}", self.code),

@@ -76,7 +76,7 @@ impl Reconciler {
     ) -> Result<Asked, Failure> {
         let pool = &self.stores.pool;
         if let Some(before) = self.begun_before(key.as_ref()).await? {
-            return Ok(before);
+            return self.broken_off(before).await;
         }
         let Some(turn) = Turn::take(pool, limits::TURN_WAIT_MAX).await? else {
             // The same request may have begun the one that goes on.
@@ -103,6 +103,21 @@ impl Reconciler {
             Some(Before::KeyReused) => Some(Asked::KeyReused),
             None => None,
         })
+    }
+
+    /// A comparison without an end on record goes on, or its process died. It has died if the turn is free: its record
+    /// tells so from now on, and the client need not ask for ever.
+    async fn broken_off(&self, before: Asked) -> Result<Asked, Failure> {
+        let Asked::Compared(Run { run_id, finished_at: None, .. }) = before else {
+            return Ok(before);
+        };
+        let pool = &self.stores.pool;
+        let Some(turn) = Turn::take(pool, Duration::ZERO).await? else { return Ok(before) };
+        if self.record_of(run_id).await?.finished_at.is_none() {
+            runs::fail(pool, run_id, "its process died before it was done").await?;
+        }
+        turn.end().await?;
+        self.record_of(run_id).await.map(Asked::Compared)
     }
 
     async fn run(

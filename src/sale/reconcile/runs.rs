@@ -42,9 +42,9 @@ pub struct Run {
     pub kind: Kind,
     /// Time of its start.
     pub started_at: DateTime<Utc>,
-    /// Time of its end; null while it runs, and for ever if its process died.
+    /// Time of its end; null while it runs. Null, too, if its process died, until it is asked for again under its key.
     pub finished_at: Option<DateTime<Utc>>,
-    /// Failure of a store that ended it.
+    /// Failure that ended it, of a store or of its process.
     pub failure: Option<String>,
     /// Whether no claim was under way from beginning to end.
     pub at_rest: Option<bool>,

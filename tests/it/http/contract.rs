@@ -7,7 +7,7 @@ use regex_lite::Regex;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
-use crate::support::{Reply, SECRET, TestApp};
+use crate::support::{Reply, SECRET, TestApp, resolved};
 
 /// Ids of operations. Generated clients call their functions by these, so none changes.
 const OPERATIONS: [&str; 51] = [
@@ -123,8 +123,7 @@ async fn each_operation_has_the_refusals_that_do_not_depend_on_it() {
             assert_eq!(responses.contains_key(status), expected, "{id} {status}");
         }
         for (status, response) in responses {
-            let shared = response["$ref"].as_str().and_then(|at| document.pointer(&at[1..]));
-            let response = shared.unwrap_or(response);
+            let response = resolved(&document, response);
             let headers: &[&str] = match status.as_str() {
                 "401" => &["WWW-Authenticate"],
                 "405" => &["Allow"],
@@ -134,6 +133,14 @@ async fn each_operation_has_the_refusals_that_do_not_depend_on_it() {
             };
             for header in headers.iter().chain(&["x-request-id"]) {
                 assert!(response["headers"][header].is_object(), "{id} {status} {header}");
+            }
+            // A refusal that tells the milliseconds tells the seconds, too.
+            let problem = &response["content"]["application/problem+json"];
+            let examples = problem["examples"].as_object();
+            for (code, example) in examples.into_iter().flatten() {
+                let tells = example["value"]["retry_after_ms"].is_u64();
+                let header = &response["headers"]["Retry-After"];
+                assert!(!tells || header.is_object(), "{id} {status} {code}");
             }
         }
     }
@@ -204,11 +211,90 @@ async fn every_reply_has_an_example() {
     for operation in operations(&document) {
         let responses = operation["responses"].as_object().expect("it has responses");
         for (status, response) in responses {
-            let json = &response["content"]["application/json"];
             let id = &operation["operationId"];
-            assert!(json.is_null() || json["example"].is_object(), "{id} {status} has no example");
+            for (media_type, content) in response["content"].as_object().into_iter().flatten() {
+                let example = &content["example"];
+                let is_there = match media_type.as_str() {
+                    "application/problem+json" => continue,
+                    "text/event-stream" => is_event(&document, content),
+                    "application/json" => example.is_object(),
+                    _ => example.as_str().is_some_and(|text| !text.is_empty()),
+                };
+                assert!(is_there, "{id} {status} {media_type} has no example: {example}");
+            }
         }
     }
+}
+
+/// Whether the example of a stream is an event whose data have all members of a state.
+fn is_event(document: &Value, content: &Value) -> bool {
+    let data = content["example"]["data"].as_str().expect("the data are a text");
+    let data: Value = serde_json::from_str(data).expect("the data are JSON");
+    let state = &content["schema"]["properties"]["data"]["contentSchema"]["anyOf"][0];
+    let state = resolved(document, state);
+    let variants = state["oneOf"].as_array().map_or(std::slice::from_ref(state), Vec::as_slice);
+    let has_all = |variant: &Value| {
+        let parts = variant["allOf"].as_array();
+        let parts = parts.map_or(std::slice::from_ref(variant), Vec::as_slice).iter();
+        let parts = parts.map(|part| resolved(document, part));
+        let required = parts.flat_map(|part| part["required"].as_array().into_iter().flatten());
+        let required: Vec<&str> = required.filter_map(Value::as_str).collect();
+        !required.is_empty() && required.iter().all(|name| data.get(name).is_some())
+    };
+    content["example"]["event"].is_string()
+        && variants.iter().map(|variant| resolved(document, variant)).any(has_all)
+}
+
+/// Examples of orders and new coupons are such as the service could have sent.
+#[tokio::test]
+async fn examples_could_be_real() {
+    let app = TestApp::start().await;
+    let document = document(&app).await;
+    let mut orders = 0;
+    for operation in operations(&document) {
+        let id = operation["operationId"].as_str().expect("an id");
+        for (status, response) in operation["responses"].as_object().expect("it has responses") {
+            let example = &response["content"]["application/json"]["example"];
+            for order in objects_with(example, "redemption_code") {
+                orders += 1;
+                assert_order(&format!("{id} {status}"), order);
+                let is = |status: &str| order["status"] == status;
+                assert!(!["redeemOrder", "redeemCode"].contains(&id) || is("redeemed"), "{id}");
+                let by_code = id == "getOrderOfCode" || id == "payOrder" && status == "200";
+                assert!(!by_code || order["redemption_code"].is_string(), "{id}: {order}");
+            }
+            if id == "createCoupon" && status == "201" {
+                let sale = &example["sale"];
+                assert_eq!([&sale["stock"], &sale["left"]], [&sale["total"]; 2], "{example}");
+                assert_eq!(
+                    (&example["revision"], &example["state"]),
+                    (&json!(1), &json!("active"))
+                );
+            }
+        }
+    }
+    assert!(orders > 10, "{orders} orders");
+}
+
+/// The objects in a value that have this member.
+fn objects_with<'a>(value: &'a Value, name: &str) -> Vec<&'a Value> {
+    match value {
+        Value::Object(members) if members.contains_key(name) => vec![value],
+        Value::Object(members) => members.values().flat_map(|it| objects_with(it, name)).collect(),
+        Value::Array(items) => items.iter().flat_map(|it| objects_with(it, name)).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// An order has the time of its status, a means of payment once it is paid, and a code only while it is paid.
+fn assert_order(place: &str, order: &Value) {
+    let status = order["status"].as_str().expect("a status");
+    let has = |member: &str| !order[member].is_null();
+    assert!(status == "unpaid" || has(&format!("{status}_at")), "{place}: {order}");
+    assert_eq!(has("pay_method"), has("paid_at"), "{place}: {order}");
+    let was_paid = ["paid", "redeemed", "refunding", "refunded"].contains(&status);
+    assert_eq!(has("paid_at"), was_paid, "{place}: {order}");
+    assert!(!has("redemption_code") || status == "paid", "{place}: {order}");
 }
 
 #[tokio::test]
@@ -470,27 +556,75 @@ async fn a_reply_that_comes_later_says_when_to_ask() {
     assert_eq!(ms.div_ceil(1_000), seconds, "{refused:?}");
 }
 
+/// Each test that gets one sees that the reply keeps this word (`support::client`).
+#[tokio::test]
+async fn each_202_says_when_to_ask_again() {
+    let app = TestApp::start().await;
+    let document = document(&app).await;
+    let mut later = Vec::new();
+    for operation in operations(&document) {
+        let response = &operation["responses"]["202"];
+        if response.is_null() {
+            continue;
+        }
+        let id = operation["operationId"].as_str().expect("an id");
+        assert!(response["headers"]["Retry-After"].is_object(), "{id}");
+        let json = &response["content"]["application/json"];
+        assert!(json["example"]["retry_after_ms"].is_u64(), "{id}: {json}");
+        let parts = [&json["schema"], &json["schema"]["allOf"][1]];
+        let required = parts.into_iter().any(|part| {
+            let part = resolved(&document, part);
+            part["required"].as_array().is_some_and(|all| all.contains(&json!("retry_after_ms")))
+        });
+        assert!(required, "{id}: {json}");
+        later.push(id);
+    }
+    later.sort_unstable();
+    let all = [
+        "cancelUnpaidOrders",
+        "claimCoupon",
+        "compareStores",
+        "editCoupon",
+        "endCoupon",
+        "pauseCoupon",
+        "payOrder",
+        "restockCoupon",
+        "resumeCoupon",
+    ];
+    assert_eq!(later, all);
+}
+
 #[tokio::test]
 async fn a_reply_that_the_client_has_is_not_sent_again() {
     let app = TestApp::start().await;
     let coupon = app.create_flash(2).await;
     let order = app.claim(1, coupon).await.order_id();
     app.write_orders().await;
-    let token = app.token(1);
-    for path in [
-        format!("/v1/coupons/{coupon}"),
-        "/v1/coupons".to_owned(),
-        format!("/v1/orders/{order}"),
-        "/v1/orders".to_owned(),
+    let (user, admin) = (app.token(1), app.admin_token());
+    let run = app.compare(false).await.text("run_id").to_owned();
+    let asked = json!({"key": "k", "reason": "the event is off"});
+    let path = format!("/v1/coupons/{coupon}/cancel-unpaid");
+    let job = app.post(&path, &admin, &asked).await.text("job_id").to_owned();
+    let mut known = 0;
+    for (token, path) in [
+        (&user, format!("/v1/coupons/{coupon}")),
+        (&user, "/v1/coupons".to_owned()),
+        (&user, format!("/v1/coupons/{coupon}/claims/me")),
+        (&user, format!("/v1/orders/{order}")),
+        (&user, "/v1/orders".to_owned()),
+        (&admin, format!("/v1/jobs/{job}")),
+        (&admin, format!("/v1/reconcile/runs/{run}")),
     ] {
+        known += 1;
         let ask = async |tags: &str| {
-            let request = app.client().get(app.url.clone() + &path).bearer_auth(&token);
+            let request = app.client().get(app.url.clone() + &path).bearer_auth(token);
             app.send(request.header("if-none-match", tags), "GET", &path).await
         };
         let first = ask("\"another\"").await;
         assert_eq!(first.status, 200, "{path}");
         // Coupons are the same for all users, orders for one alone.
-        let kept = if path.contains("coupons") { "public, no-cache" } else { "no-store" };
+        let is_public = path.contains("coupons") && !path.ends_with("/me");
+        let kept = if is_public { "public, no-cache" } else { "no-store" };
         assert_eq!(first.header("cache-control"), kept, "{path}");
         let tag = first.header("etag");
         for tags in [tag, &format!("W/{tag}"), &format!("\"another\", {tag}"), "*"] {
@@ -499,11 +633,15 @@ async fn a_reply_that_the_client_has_is_not_sent_again() {
             assert_eq!(again.header("etag"), tag);
         }
         // A change of what the reply says is another tag.
-        if path.contains(&coupon.to_string()) {
+        if path == format!("/v1/coupons/{coupon}") {
             app.claim(2, coupon).await;
             sleep(limits::LEFT_SHOWN_MAX).await;
             let later = ask(tag).await;
             assert_eq!((later.status, &later.body["sale"]["left"]), (200, &json!(0)));
         }
     }
+    // The document says which reads know tags.
+    let document = document(&app).await;
+    let with_tags = operations(&document).filter(|it| it["responses"]["304"].is_object());
+    assert_eq!(with_tags.count(), known);
 }

@@ -132,6 +132,19 @@ fn assert_documented(document: &Value, method: &str, path: &str, reply: &Reply) 
         response.is_object(),
         "{method} {path} answered {status}, which /openapi.json doesn't know"
     );
+    let known = headers(document, response);
+    for name in HEADERS.into_iter().filter(|name| reply.headers.contains_key(*name)) {
+        // The document of a version before the headers has none.
+        assert!(
+            known.is_empty() || known.iter().any(|known| known.eq_ignore_ascii_case(name)),
+            "{method} {path} answered {status} with {name}, which /openapi.json doesn't know"
+        );
+    }
+    if status == 202 && known.contains(&"Retry-After") {
+        let ms = reply.body["retry_after_ms"].as_u64().expect("a 202 tells the milliseconds");
+        let seconds = ms.div_ceil(1_000).max(1).to_string();
+        assert_eq!(reply.header("retry-after"), seconds, "{method} {path}: {reply:?}");
+    }
     let codes = codes(document, response);
     if let Some(code) = reply.body["code"].as_str().filter(|_| status >= 400) {
         // The document of a version before the codes has none.
@@ -142,12 +155,35 @@ fn assert_documented(document: &Value, method: &str, path: &str, reply: &Reply) 
     }
 }
 
+/// Headers that a client acts on, so that the document has to name them.
+const HEADERS: [&str; 8] = [
+    "allow",
+    "etag",
+    "location",
+    "ratelimit",
+    "ratelimit-policy",
+    "retry-after",
+    "server-timing",
+    "www-authenticate",
+];
+
+/// Names of the headers that a response of the document has.
+fn headers<'a>(document: &'a Value, response: &'a Value) -> Vec<&'a str> {
+    let headers = resolved(document, response)["headers"].as_object();
+    headers.into_iter().flat_map(|headers| headers.keys()).map(String::as_str).collect()
+}
+
 /// Codes of the problems that a response of the document may have.
 pub fn codes<'a>(document: &'a Value, response: &'a Value) -> Vec<&'a str> {
-    let shared = response["$ref"].as_str().and_then(|place| place.strip_prefix('#'));
-    let response = shared.map_or(response, |place| document.pointer(place).expect("it is there"));
-    let examples = response["content"]["application/problem+json"]["examples"].as_object();
+    let content = &resolved(document, response)["content"];
+    let examples = content["application/problem+json"]["examples"].as_object();
     examples.into_iter().flat_map(|examples| examples.keys()).map(String::as_str).collect()
+}
+
+/// The response itself, which several operations may share.
+pub fn resolved<'a>(document: &'a Value, response: &'a Value) -> &'a Value {
+    let shared = response["$ref"].as_str().and_then(|place| place.strip_prefix('#'));
+    shared.map_or(response, |place| document.pointer(place).expect("it is there"))
 }
 
 fn matches(template: &str, path: &str) -> bool {

@@ -14,7 +14,7 @@ pub mod servers;
 mod tables;
 mod test_app;
 
-pub use client::{Events, Reply, codes, references};
+pub use client::{Events, Reply, codes, references, resolved};
 pub use lifecycle::moved;
 pub use private_servers::testing::{PATIENCE, bounded, eventually};
 pub use servers::{OwnServers, shared};

@@ -43,6 +43,17 @@ use crate::sale::pass::Pass;
 use crate::sale::postponed::Postponed;
 use crate::sale::{Failure, Stores};
 
+/// Answer to a request for a job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// The job, as far as it has come.
+    Job(Job),
+    /// A request for another reason has begun a job of this coupon under this key.
+    KeyReused,
+    /// There is no such coupon.
+    NoCoupon,
+}
+
 /// Cancels the unpaid orders of coupons.
 pub struct Cancellations {
     stores: Stores,
@@ -58,15 +69,15 @@ impl Cancellations {
         Self { stores: stores.clone(), moves, postponed, oldest: Oldest::default() }
     }
 
-    /// Asks for all unpaid orders of a coupon to be cancelled, once for each key: a repeat finds the job. `None`
-    /// without such a coupon.
+    /// Asks for all unpaid orders of a coupon to be cancelled, once for each key: a repeat for the same reason finds the
+    /// job.
     pub async fn ask(
         &self,
         coupon: CouponId,
         key: &str,
         reason: &str,
         by: &Actor,
-    ) -> Result<Option<Job>, Failure> {
+    ) -> Result<Asked, Failure> {
         let (pool, by) = (self.stores.pool.clone(), by.clone());
         let (name, words) = (key.to_owned(), reason.to_owned());
         let asked = async move {
@@ -79,10 +90,11 @@ impl Cancellations {
             tx.commit().await
         };
         self.moves.to_the_end(asked).await?;
-        match jobs::under_key(&self.stores.pool, coupon, key).await? {
-            Some(job) => Ok(self.get(job).await?),
-            None => Ok(None),
-        }
+        let Some(job) = jobs::under_key(&self.stores.pool, coupon, key).await? else {
+            return Ok(Asked::NoCoupon);
+        };
+        let job = self.get(job).await?.ok_or(sqlx::Error::RowNotFound)?;
+        Ok(if job.reason == reason { Asked::Job(job) } else { Asked::KeyReused })
     }
 
     /// One job, with its progress.

@@ -178,6 +178,24 @@ async fn an_order_is_paid_or_cancelled_and_never_both() {
 }
 
 #[tokio::test]
+async fn a_key_is_good_for_one_reason() {
+    let app = TestApp::start().await;
+    let (coupon, other) = (app.create_flash(2).await, app.create_flash(1).await);
+    let first = ask(&app, coupon, "k").await;
+    let body = json!({"key": "k", "reason": "the event is off"});
+    let path = format!("/v1/coupons/{coupon}/cancel-unpaid");
+    let refused = app.post(&path, &app.admin_token(), &body).await;
+    assert_eq!(refused.refusal(), (422, "idempotency_key_reused"));
+    let book = app.get(&format!("/v1/audit?subject={coupon}"), &app.admin_token()).await;
+    assert!(!book.body.to_string().contains("the event is off"), "{book:?}");
+    assert_eq!(ask(&app, coupon, "k").await.body["job_id"], first.body["job_id"]);
+    // Another coupon has keys of its own.
+    let path = format!("/v1/coupons/{other}/cancel-unpaid");
+    let accepted = app.post(&path, &app.admin_token(), &body).await;
+    assert_eq!((accepted.status, &accepted.body["reason"]), (202, &body["reason"]));
+}
+
+#[tokio::test]
 async fn a_bad_request_for_a_job_is_refused() {
     let app = TestApp::start().await;
     let coupon = app.create_flash(1).await;
