@@ -8,13 +8,12 @@ use axum::routing::get;
 
 use super::Problem;
 use super::kinds::{GROUPS, Kind, PAGES};
-use crate::http::state::HttpState;
 
 /// Path of the list.
 const LIST: &str = "/docs/problems";
 
 /// The pages and their list.
-pub fn routes() -> Router<HttpState> {
+pub fn routes<S: Clone + Send + Sync + 'static>() -> Router<S> {
     Router::new().route("/docs/problems/{code}", get(page)).route(LIST, get(list))
 }
 
