@@ -48,6 +48,9 @@ mod kit;
 // Faults of the whole service.
 mod faults;
 
+// Recoveries of lanes: answers meanwhile, and what follows.
+mod recovery;
+
 // A master that sentinels replace.
 mod sentinel;
 

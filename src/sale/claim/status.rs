@@ -6,11 +6,12 @@ use serde::Serialize;
 use sqlx::PgPool;
 use utoipa::ToSchema;
 
-use crate::kit::redis::Redis;
+use crate::kit::redis::{Link, Redis};
 use crate::sale::buyers;
 use crate::sale::coupon::load::{Loader, Resolution};
 use crate::sale::fence::LaneStates;
-use crate::sale::ids::{CouponId, OrderId, UserId};
+use crate::sale::fence::scripts::is_open;
+use crate::sale::ids::{CouponId, Lane, OrderId, UserId};
 use crate::sale::keys::Keys;
 use crate::sale::order::dead_letter;
 use crate::sale::order::model::OrderStatus;
@@ -61,6 +62,12 @@ pub enum Inquiry {
     NoCoupon,
 }
 
+/// An open lane in the approved life of Redis.
+struct Approved {
+    link: Arc<Link>,
+    epoch: i64,
+}
+
 /// Answers questions about claims.
 pub struct ClaimStatuses {
     pool: PgPool,
@@ -90,14 +97,26 @@ impl ClaimStatuses {
         }
     }
 
-    /// Redis knows the live claim from the moment it is accepted, Postgres knows the rest.
+    /// Redis knows the live claim from the moment it is accepted, Postgres knows the rest. In a lane that isn't open, and
+    /// in a life of Redis that isn't approved, only Postgres is believed.
     ///
     /// # Errors
     ///
-    /// When a store doesn't answer, or Redis has lost the sale and can't tell.
+    /// When a store doesn't answer, or Redis has lost the sale and can't tell. [`Failure::Recovering`] when only an
+    /// approved Redis could tell.
     pub async fn inquire(&self, coupon: CouponId, user: UserId) -> Result<Inquiry, Failure> {
-        let held = buyers::orders_of(&self.redis, &self.keys, coupon, [user].into_iter()).await?;
-        if let Some(order_id) = held[0] {
+        let approved = self.approved(coupon.lane()).await?;
+        let held = buyers::orders_of(&self.redis, &self.keys, coupon, [user].into_iter()).await;
+        let held = match (held, &approved) {
+            (Ok(held), _) => held[0],
+            (Err(failure), None) if failure.is_of_item() => None,
+            (Err(failure), _) => return Err(failure),
+        };
+        // Asked after the read, too: the lane may have been closed, and Redis gone back, in between.
+        let Some(approved) = self.still(approved, coupon.lane()).await? else {
+            return self.inquire_of_postgres(coupon, user, held).await;
+        };
+        if let Some(order_id) = held {
             let status = self.status_of(coupon, user, order_id).await?;
             return Ok(Inquiry::Claimed(ClaimState { order_id, status }));
         }
@@ -113,14 +132,71 @@ impl ClaimStatuses {
             Resolution::Unknown => return Ok(Inquiry::NoCoupon),
             Resolution::Regular | Resolution::Archived => {}
             Resolution::Loaded => {
-                let server = self.redis.link().await?.server().clone();
-                self.lanes.admit(coupon.lane(), &server)?;
                 if !buyers::can_tell(&self.redis, &self.keys, coupon, user).await? {
                     self.loader.missing(coupon).await?;
+                }
+                if self.still(Some(approved), coupon.lane()).await?.is_none() {
+                    return Err(self.lanes.suspect(coupon.lane()));
                 }
             }
         }
         Ok(Inquiry::NotClaimed)
+    }
+
+    /// The connection to the approved life of Redis, and the epoch of the lane; `None` for a lane that isn't open.
+    async fn approved(&self, lane: Lane) -> Result<Option<Approved>, Failure> {
+        let link = self.redis.link().await?;
+        let epoch = match self.lanes.admit(lane, link.server()) {
+            Ok(epoch) => epoch,
+            Err(_) => {
+                self.lanes.refresh().await?;
+                match self.lanes.admit(lane, link.server()) {
+                    Ok(epoch) => epoch,
+                    Err(_) => return Ok(None),
+                }
+            }
+        };
+        Ok(Some(Approved { link, epoch }))
+    }
+
+    /// The same approval, if the lane is still open under its epoch, in Redis as well, over the same connection.
+    async fn still(
+        &self,
+        approved: Option<Approved>,
+        lane: Lane,
+    ) -> Result<Option<Approved>, Failure> {
+        let Some(approved) = approved else { return Ok(None) };
+        let is_open = is_open(&self.keys, &approved.link, lane, approved.epoch).await?;
+        let link = self.redis.link().await?;
+        let is_known = self.lanes.admit(lane, link.server()).ok() == Some(approved.epoch);
+        let is_same = is_open && is_known && Arc::ptr_eq(&link, &approved.link);
+        Ok(is_same.then_some(approved))
+    }
+
+    /// The newest claim that Postgres has, for a lane that isn't open. A newer one that Redis names is on its way, or
+    /// lost: only the end of the recovery tells.
+    async fn inquire_of_postgres(
+        &self,
+        coupon: CouponId,
+        user: UserId,
+        in_redis: Option<OrderId>,
+    ) -> Result<Inquiry, Failure> {
+        let row = self.orders.last_of(coupon, user).await?;
+        let row = row.map(|(order_id, status)| ClaimState { order_id, status: status.into() });
+        let letter = dead_letter::newest_open_of(&self.pool, coupon, user).await?;
+        let status = ClaimStatus::InReview;
+        let letter = letter.map(|order_id| ClaimState { order_id, status });
+        let newest = row.into_iter().chain(letter).max_by_key(|claim| claim.order_id);
+        if let Some(claim) = newest.filter(|claim| Some(claim.order_id) >= in_redis) {
+            return Ok(Inquiry::Claimed(claim));
+        }
+        match self.loader.resolve(coupon).await? {
+            Resolution::Unknown => Ok(Inquiry::NoCoupon),
+            Resolution::Regular | Resolution::Archived => {
+                Ok(newest.map_or(Inquiry::NotClaimed, Inquiry::Claimed))
+            }
+            Resolution::Loaded => Err(self.lanes.suspect(coupon.lane())),
+        }
     }
 
     /// A row under this id counts only if it is of this claim: another claim's row makes this one a dead letter.

@@ -123,3 +123,20 @@ pub async fn epoch(keys: &Keys, link: &Link, lane: Lane) -> RedisResult<Option<i
         epoch => Ok(epoch?.and_then(|epoch| epoch.parse().ok())),
     }
 }
+
+/// Whether the lane is open under this epoch in Redis.
+///
+/// # Errors
+///
+/// When Redis doesn't answer.
+pub async fn is_open(keys: &Keys, link: &Link, lane: Lane, epoch: i64) -> RedisResult<bool> {
+    let mut command = redis::cmd("HMGET");
+    command.arg(keys.lane(lane)).arg("epoch").arg("state");
+    match link.query::<(Option<String>, Option<String>)>(&command).await {
+        Err(error) if is_data_error(&error) => Ok(false),
+        facts => {
+            let (found, state) = facts?;
+            Ok(found == Some(epoch.to_string()) && state.as_deref() == Some("open"))
+        }
+    }
+}

@@ -446,6 +446,23 @@ pub async fn note_units(
     Ok(())
 }
 
+/// The order of the newest open dead letter of a user, with a unit or without.
+pub async fn newest_open_of(
+    pool: &PgPool,
+    coupon: CouponId,
+    user: UserId,
+) -> sqlx::Result<Option<OrderId>> {
+    sqlx::query_scalar!(
+        r#"SELECT order_id AS "order_id!: OrderId" FROM dead_letters
+           WHERE coupon_id = $1 AND user_id = $2 AND resolved_at IS NULL AND order_id IS NOT NULL
+           ORDER BY order_id DESC LIMIT 1"#,
+        coupon.get(),
+        user.get(),
+    )
+    .fetch_optional(pool)
+    .await
+}
+
 /// The newest open dead letter of a user that holds no unit: Redis doesn't know its buyer.
 pub async fn without_unit(
     pool: &PgPool,

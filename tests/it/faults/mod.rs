@@ -7,7 +7,7 @@ mod kills;
 pub mod processes;
 
 // A Redis that lost data, and comes back by itself.
-mod recovery;
+pub mod recovery;
 
 // Attacks on the fence and the recovery.
 mod attacks;

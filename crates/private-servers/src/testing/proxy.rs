@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
-use tokio::sync::watch;
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -87,6 +87,8 @@ async fn forward(mut client: TcpStream, socket: PathBuf) -> io::Result<()> {
 struct Hold {
     command: &'static str,
     told: AtomicBool,
+    /// Notified when commands are held back no more.
+    released: Notify,
     held: AtomicUsize,
     /// Commands to come whose replies are lost.
     replies_to_lose: AtomicUsize,
@@ -119,6 +121,7 @@ impl RedisProxy {
         let hold = Arc::new(Hold {
             command,
             told: AtomicBool::new(false),
+            released: Notify::new(),
             held: AtomicUsize::new(0),
             replies_to_lose: AtomicUsize::new(0),
             fate: watch::Sender::new(Fate::Forwarded),
@@ -135,9 +138,15 @@ impl RedisProxy {
         &self.url
     }
 
-    /// From now on, a connection on which the command comes is forwarded no further.
+    /// From now on, a connection on which the command comes is forwarded no further, until the command is released.
     pub fn hold(&self) {
         self.hold.told.store(true, Ordering::SeqCst);
+    }
+
+    /// Forwards what was held back, and all that follows.
+    pub fn release(&self) {
+        self.hold.told.store(false, Ordering::SeqCst);
+        self.hold.released.notify_waiters();
     }
 
     /// The next command is forwarded, and its connection is cut as soon as Redis answers.
@@ -272,9 +281,14 @@ async fn forward_commands(
                 return std::future::pending().await;
             }
             if hold.told.load(Ordering::SeqCst) {
-                to.write_all(&fresh[..at.saturating_sub(tail.len())]).await?;
+                let before = at.saturating_sub(tail.len());
+                to.write_all(&fresh[..before]).await?;
+                let released = hold.released.notified();
                 hold.held.fetch_add(1, Ordering::SeqCst);
-                return std::future::pending().await;
+                released.await;
+                tail = seen[seen.len().saturating_sub(name.len() - 1)..].to_vec();
+                to.write_all(&fresh[before..]).await?;
+                continue;
             }
             let left = &hold.replies_to_lose;
             let one_less = |left: usize| left.checked_sub(1);

@@ -1,0 +1,4 @@
+//! Recoveries: what a closed lane answers, and what each recovery builds, reports and has compared.
+
+// Claims of users in a closed lane.
+mod claims_me;
