@@ -104,6 +104,11 @@ impl Keys {
         format!("{}:{{{lane}}}:unpaid", self.prefix)
     }
 
+    /// HASH: the same, as a recovery with this epoch builds it before it takes the place of the one in use.
+    pub fn unpaid_built(&self, lane: Lane, epoch: i64) -> String {
+        format!("{}:{{{lane}}}:unpaid:{epoch}", self.prefix)
+    }
+
     /// CHANNEL: tells the id of each coupon of which units have come back, or were added.
     pub fn additions_channel(&self) -> String {
         format!("{}:returns", self.prefix)
@@ -196,6 +201,7 @@ mod tests {
         assert_eq!(keys.order_lock(coupon.lane(), user), "fs:{3}:rlock:order:42");
         assert_eq!(keys.order_sequence(), "fs:icr:order");
         assert_eq!(keys.unpaid(coupon.lane()), "fs:{3}:unpaid");
+        assert_eq!(keys.unpaid_built(coupon.lane(), 9), "fs:{3}:unpaid:9");
         assert_eq!(keys.additions_channel(), "fs:returns");
         assert_eq!(keys.changes_channel(), "fs:changes");
         assert_eq!(keys.processes(), "fs:processes");

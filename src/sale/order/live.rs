@@ -4,7 +4,7 @@
 //! it was live in between, and a live order's buyer is never absent, since a claim enters Redis first and leaves it
 //! last.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use chrono::{DateTime, Utc};
 use sqlx::{PgExecutor, PgPool};
@@ -108,7 +108,7 @@ pub async fn live_page(
 
 /// Unpaid orders of flash coupons in all lanes after this position, oldest first.
 pub async fn unpaid_page(
-    pool: &PgPool,
+    executor: impl PgExecutor<'_>,
     after: Option<(DateTime<Utc>, OrderId)>,
 ) -> sqlx::Result<Vec<Unpaid>> {
     sqlx::query_as!(
@@ -123,8 +123,25 @@ pub async fn unpaid_page(
         after.map_or(0, |(_, order)| order.get()),
         i64::try_from(PAGE).unwrap_or(i64::MAX),
     )
-    .fetch_all(pool)
+    .fetch_all(executor)
     .await
+}
+
+/// The orders among these that are unpaid.
+pub async fn unpaid_among(
+    pool: &PgPool,
+    orders: &[(UserId, OrderId)],
+) -> sqlx::Result<HashSet<OrderId>> {
+    let ids: Vec<i64> = orders.iter().map(|(_, order)| order.get()).collect();
+    let mut tx = postgres::begin_planning(pool).await?;
+    let unpaid = sqlx::query_scalar!(
+        r#"SELECT id AS "id: OrderId" FROM orders WHERE id = ANY($1) AND status = 'unpaid'"#,
+        &ids,
+    )
+    .fetch_all(&mut *tx)
+    .await?;
+    tx.commit().await?;
+    Ok(unpaid.into_iter().collect())
 }
 
 /// Live orders of flash coupons in this lane that were claimed since then, by the time in their ids.

@@ -8,7 +8,7 @@ use super::build::Builder;
 use super::damage::{Assessor, Damage, are_buyers, by_coupon};
 use super::harvest::{Harvester, unknown};
 use super::records::{self, Outcome};
-use super::unpaid;
+use super::unpaid::ListBuilder;
 use crate::base::limits;
 use crate::kit::redis::Link;
 use crate::sale::fence::LaneStates;
@@ -35,8 +35,7 @@ pub(super) struct Recoverer {
     harvester: Harvester,
     layout: Arc<LayoutInUse>,
     postponed: Postponed,
-    /// Unpaid orders that a user may hold in a lane; 0 for no bound.
-    unpaid_orders_max: u32,
+    lists: ListBuilder,
 }
 
 impl Recoverer {
@@ -57,7 +56,7 @@ impl Recoverer {
             harvester: Harvester::new(stores, orders),
             layout,
             postponed,
-            unpaid_orders_max,
+            lists: ListBuilder::new(stores, unpaid_orders_max),
         }
     }
 
@@ -86,6 +85,7 @@ impl Recoverer {
         }
         let noted = table::beat(pool, lane).await?;
         let mut outcome = Outcome::default();
+        self.lists.remove_unfinished(&link, lane, epoch).await?;
         let receipts = self.receipts(lane, epoch, &mut outcome).await?;
         let believed = closed.harvests.then_some(&noted);
         let look = self.assessor.look(&link, lane, epoch, believed, &receipts).await?;
@@ -150,7 +150,7 @@ impl Recoverer {
                 built => built?,
             }
         }
-        unpaid::build(&self.stores, closed.lane, self.unpaid_orders_max).await
+        self.lists.build(link, closed.lane, epoch).await
     }
 
     async fn rebuild_sale(

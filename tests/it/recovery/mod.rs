@@ -2,3 +2,6 @@
 
 // Claims of users in a closed lane.
 mod claims_me;
+
+// The lists of unpaid orders.
+mod unpaid_lists;

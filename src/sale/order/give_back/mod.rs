@@ -3,6 +3,9 @@
 // The pass that returns them.
 pub mod pass;
 
+// Places on users' lists of unpaid orders.
+pub mod places;
+
 // Places of dead letters that are discarded.
 mod withdrawal;
 

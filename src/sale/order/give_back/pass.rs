@@ -44,7 +44,7 @@ use sqlx::PgPool;
 use crate::base::limits;
 use crate::kit::postgres;
 use crate::kit::redis::Redis;
-use crate::kit::script::{Script, VariadicScript};
+use crate::kit::script::VariadicScript;
 use crate::sale::buyers;
 use crate::sale::buyers::shards::Shards;
 use crate::sale::coupon::load::Loader;
@@ -52,6 +52,7 @@ use crate::sale::fence::{self, LaneStates};
 use crate::sale::ids::{CouponId, Lane, OrderId, UserId};
 use crate::sale::keys::Keys;
 use crate::sale::order::dead_letter;
+use crate::sale::order::give_back::places::{Places, pairs};
 use crate::sale::order::give_back::withdrawal::{Fate, Place, Withdrawals};
 use crate::sale::pass::{Pass, Ran};
 use crate::sale::postponed::{Postponed, Tries};
@@ -63,7 +64,7 @@ pub struct StockReturns {
     redis: Redis,
     keys: Keys,
     give_back: VariadicScript,
-    free_place: Script<1>,
+    places: Places,
     withdrawals: Withdrawals,
     /// Loader of sales: raises the alarm.
     loader: Arc<Loader>,
@@ -144,9 +145,9 @@ impl StockReturns {
     ) -> Self {
         let Stores { pool, redis, keys } = stores.clone();
         let give_back = VariadicScript::new(include_str!("../../../../lua/give_back.lua"));
-        let free_place = Script::new(include_str!("../../../../lua/free_place.lua"));
+        let places = Places::new(keys.clone());
         let withdrawals = Withdrawals::new(stores, loader.clone(), lanes.clone());
-        Self { pool, redis, keys, give_back, free_place, withdrawals, loader, lanes, postponed }
+        Self { pool, redis, keys, give_back, places, withdrawals, loader, lanes, postponed }
     }
 
     /// Returns units and places that are due, up to [`limits::PASS_BATCHES_MAX`] batches of each coupon.
@@ -331,10 +332,8 @@ impl StockReturns {
     }
 
     async fn free_places(&self, coupon: CouponId, returns: &[Open]) -> Result<(), Failure> {
-        let unpaid_key = self.keys.unpaid(coupon.lane());
         let link = self.redis.link().await?;
-        let _freed: i64 = self.free_place.run(&link, [&unpaid_key], &pairs(returns)[..]).await?;
-        Ok(())
+        self.places.free(&link, coupon.lane(), &pairs_of(returns)).await
     }
 
     /// Returns as many as possible, until the first failure.
@@ -375,7 +374,7 @@ impl StockReturns {
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         let epoch = self.lanes.epoch(coupon.lane());
         let channel = self.keys.additions_channel();
-        let arguments = (coupon.get(), epoch, shards.to_string(), channel, &pairs(units)[..]);
+        let arguments = (coupon.get(), epoch, shards.to_string(), channel, &pairs_of(units)[..]);
         let link = self.redis.link().await?;
         let replies: Vec<String> = self.give_back.run(&link, &names, arguments).await?;
         let answers = |code: &String| code == "GIVEN_BACK" || code == "NOT_HELD";
@@ -396,9 +395,8 @@ impl StockReturns {
     }
 }
 
-/// User and order of each, as the scripts take them.
-fn pairs(returns: &[Open]) -> Vec<i64> {
-    returns.iter().flat_map(|one| [one.user_id.get(), one.order_id.get()]).collect()
+fn pairs_of(returns: &[Open]) -> Vec<i64> {
+    pairs(returns.iter().map(|one| (one.user_id, one.order_id)))
 }
 
 /// Has these rows of dead letters wait behind all others of their coupon: until their next try, if that is postponed.
