@@ -367,7 +367,7 @@ pub struct Config {
         value_parser = clap::value_parser!(u32).range(1..=36_500))]
     pub recoveries_days: u32,
 
-    /// Period in which the workers compare Redis with Postgres; longer where that takes long, 0 for never
+    /// Period in which the workers compare Redis with Postgres; longer where that takes long, 0 for none but after a recovery
     #[arg(long, env = "FLASH_SALE_RECONCILE_PERIOD_MS", default_value_t = 60_000,
         value_parser = clap::value_parser!(u64).range(..=86_400_000))]
     pub reconcile_period_ms: u64,

@@ -282,6 +282,8 @@ pub const METRIC_COUPONS_MAX: u32 = 100;
 pub const METRIC_SHARDS_MAX: u32 = 1_024;
 /// Assumed duration of a comparison that never finished.
 pub const RECONCILE_ASSUMED: Duration = Duration::from_secs(30);
+/// Time for which a lane whose sales have to be compared waits for others that are recovering: one comparison for all.
+pub const UNCHECKED_WAIT_MAX: Duration = Duration::from_secs(30);
 /// Findings, and repairs, that the record of one comparison spells out.
 pub const RUN_FINDINGS_MAX: usize = 100;
 /// Time for which a request waits for its comparison; after that, the client reads the record.

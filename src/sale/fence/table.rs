@@ -123,6 +123,50 @@ pub async fn note_beats(pool: &PgPool, confirmed: &[NotedBeat]) -> sqlx::Result<
     Ok(())
 }
 
+/// Notes that the sales of a lane are taken over without a comparison, and have to be read once the lane is open.
+pub async fn note_unchecked(pool: &PgPool, lane: Lane) -> sqlx::Result<()> {
+    sqlx::query!(
+        "UPDATE lane_beats SET unchecked_since = clock_timestamp() WHERE lane = $1",
+        lane.get()
+    )
+    .execute(pool)
+    .await?;
+    Ok(())
+}
+
+/// The open lanes whose sales have to be read, each with the time of its note. None while a lane is recovering, so that
+/// one comparison reads the sales of all lanes; but a lane waits no longer than `wait_max` for the others.
+pub async fn unchecked(
+    pool: &PgPool,
+    wait_max: Duration,
+) -> sqlx::Result<Vec<(Lane, DateTime<Utc>)>> {
+    let rows = sqlx::query!(
+        r#"SELECT lane, unchecked_since AS "since!" FROM lane_beats JOIN lanes USING (lane)
+           WHERE unchecked_since IS NOT NULL AND state = 'open'
+             AND (unchecked_since < clock_timestamp() - make_interval(secs => $1)
+                  OR NOT EXISTS (SELECT FROM lanes AS other WHERE other.state = 'recovering'))"#,
+        wait_max.as_secs_f64(),
+    );
+    let rows = rows.fetch_all(pool).await?;
+    Ok(rows.into_iter().map(|row| (Lane::numbered(row.lane), row.since)).collect())
+}
+
+/// Notes that the sales of these lanes have been read, unless a lane has been recovered again since the time of its note.
+pub async fn note_checked(pool: &PgPool, checked: &[(Lane, DateTime<Utc>)]) -> sqlx::Result<()> {
+    let (lanes, since): (Vec<i32>, Vec<DateTime<Utc>>) =
+        checked.iter().map(|(lane, since)| (lane.get(), *since)).unzip();
+    sqlx::query!(
+        "UPDATE lane_beats SET unchecked_since = NULL
+         FROM unnest($1::integer[], $2::timestamptz[]) AS checked (lane, since)
+         WHERE lane_beats.lane = checked.lane AND unchecked_since = checked.since",
+        &lanes,
+        &since,
+    )
+    .execute(pool)
+    .await?;
+    Ok(())
+}
+
 /// Approves the Redis that a lane has been begun in. False if another one was approved before.
 pub async fn approve_first(pool: &PgPool, lane: Lane, origin: &Origin) -> sqlx::Result<bool> {
     let done = sqlx::query!(

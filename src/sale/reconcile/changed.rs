@@ -5,11 +5,17 @@ use super::{Check, Report, readings};
 use crate::base::limits;
 use crate::sale::Failure;
 use crate::sale::coupon::stock;
+use crate::sale::ids::Lane;
 use crate::sale::order::counts;
 
 impl Check<'_> {
-    /// Compares all sales, and reads the orders of those that have changed: the longest unread ones first.
-    pub(super) async fn changed_sales(&self, report: &mut Report) -> Result<(), Failure> {
+    /// Compares all sales, and reads the orders of those that have changed: the longest unread ones first. Those of the
+    /// sales in `unchecked` lanes are read in any case.
+    pub(super) async fn changed_sales(
+        &self,
+        unchecked: &[Lane],
+        report: &mut Report,
+    ) -> Result<(), Failure> {
         let last = readings::last(self.pool).await?;
         let live = counts::live(self.pool, &stock::loaded(self.pool).await?).await?;
         let mut sales: Vec<_> =
@@ -18,8 +24,9 @@ impl Check<'_> {
         let mut room = limits::CHANGED_BUYERS_MAX;
         for (last, coupon, live) in sales {
             let reading = last.map(|(_, reading)| reading);
-            let known = Known { reading, live, room: &mut room };
-            self.sale_or_why_not(*coupon, Some(known), report).await?;
+            let is_checked = !unchecked.contains(&coupon.lane());
+            let known = is_checked.then_some(Known { reading, live, room: &mut room });
+            self.sale_or_why_not(*coupon, known, report).await?;
         }
         report.sales.sort_by_key(|sale| sale.coupon);
         Ok(())

@@ -17,6 +17,9 @@
 //! good reading of both (`readings.rs`); it makes all other comparisons. The workers make it once a minute, and
 //! read one still sale after the other besides.
 //!
+//! A recovery that took sales over by beat and counters is followed by such a comparison at once, in which all sales of
+//! its lane are read; one comparison for all lanes that have been opened so.
+//!
 //! # On a busy service
 //!
 //! No finding is about a claim that is only under way. For each question there is an order of reading that makes the
@@ -162,16 +165,17 @@ pub struct SaleCount {
 ///
 /// When a store doesn't answer; the comparison has no result then.
 pub async fn check(pool: &PgPool, redis: &Redis, keys: &Keys) -> Result<Report, Failure> {
-    check_as(Kind::Full, pool, redis, keys).await
+    check_as(Kind::Full, &[], pool, redis, keys).await
 }
 
-/// Compares to this extent.
+/// Compares to this extent. The orders of sales in `unchecked` lanes are read in any case.
 ///
 /// # Errors
 ///
 /// When a store doesn't answer; the comparison has no result then.
 pub async fn check_as(
     kind: Kind,
+    unchecked: &[Lane],
     pool: &PgPool,
     redis: &Redis,
     keys: &Keys,
@@ -186,7 +190,7 @@ pub async fn check_as(
                 check.sale_or_why_not(coupon, None, &mut report).await?;
             }
         }
-        Kind::Changed => check.changed_sales(&mut report).await?,
+        Kind::Changed => check.changed_sales(unchecked, &mut report).await?,
     }
     check.unpaid_lists(&lanes, &mut report.disagreements).await?;
     let after = check.lanes(&lanes, &mut report).await?;

@@ -7,6 +7,7 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
 use tokio::time::Instant;
 
 use crate::base::gauges::Gauge;
@@ -14,16 +15,19 @@ use crate::base::limits;
 use crate::base::shutdown::Shutdown;
 use crate::base::telemetry::Metrics;
 use crate::sale::audit::{self, Action, Actor, Event};
-use crate::sale::ids::{CouponId, RunId};
+use crate::sale::ids::{CouponId, Lane, RunId};
 use crate::sale::reconcile::readings::{self, Reading};
 use crate::sale::reconcile::repair::{Repair, repair};
 use crate::sale::reconcile::runs::{self, AskedBy, Before, Finding, Run, RunKey};
 use crate::sale::reconcile::turn::Turn;
 use crate::sale::reconcile::{self, Disagreement, Kind, Report};
-use crate::sale::{Failure, Stores};
+use crate::sale::{Failure, Stores, fence};
 
 /// Time of a reading to the pause behind it.
 const AUDIT_PAUSES: u32 = 20;
+
+/// A lane whose sales have to be read, and the time of the note about that.
+type Unchecked = (Lane, DateTime<Utc>);
 
 /// Answer to a request for a comparison.
 #[derive(Debug)]
@@ -160,8 +164,8 @@ impl Reconciler {
         runs::list(&self.stores.pool, before, limit).await
     }
 
-    /// Compares if that is due, and shows the result of the last comparison. With a period of zero no comparison is
-    /// ever due. A stop gives a comparison up.
+    /// Compares if that is due, and shows the result of the last comparison. With a period of zero a comparison is due only
+    /// after a recovery that compared nothing. A stop gives a comparison up.
     pub async fn pass(&self, period: Duration) -> Result<(), Failure> {
         tokio::select! {
             () = self.shutdown.stop_token().cancelled() => Ok(()),
@@ -207,16 +211,17 @@ impl Reconciler {
 
     async fn compare_if_due(&self, period: Duration) -> Result<(), Failure> {
         let pool = &self.stores.pool;
-        if !period.is_zero()
-            && runs::is_due(pool, period).await?
+        if self.due(period).await?.is_some()
             && let Some(mut turn) = Turn::take(pool, Duration::ZERO).await?
         {
             // Asked again in the turn, in which no other begins.
-            if runs::is_due(pool, period).await? {
+            if let Some(unchecked) = self.due(period).await? {
                 let run = runs::begin(pool, AskedBy::Period, Kind::Changed, None).await?;
-                let changed = (run, Kind::Changed);
-                let done = run_and_record(&self.stores, &mut turn, changed, false).await;
+                let lanes: Vec<Lane> = unchecked.iter().map(|(lane, _)| *lane).collect();
+                let extent = (Kind::Changed, &lanes[..]);
+                let done = compare_and_record(&self.stores, &mut turn, run, extent, false).await;
                 done.inspect_err(|_| self.metrics.reconcile_failed.increment(1))?;
+                fence::table::note_checked(pool, &unchecked).await?;
             }
             turn.end().await?;
         }
@@ -230,6 +235,18 @@ impl Reconciler {
             self.show(run);
         }
         Ok(())
+    }
+
+    /// The lanes whose sales have to be read, if a comparison is due: for their sake, or by the clock.
+    async fn due(&self, period: Duration) -> sqlx::Result<Option<Vec<Unchecked>>> {
+        let pool = &self.stores.pool;
+        let unchecked = fence::table::unchecked(pool, limits::UNCHECKED_WAIT_MAX).await?;
+        // A store that doesn't answer isn't asked again at once.
+        if !unchecked.is_empty() && !runs::failed_since(pool, limits::RECONCILE_ASSUMED).await? {
+            return Ok(Some(unchecked));
+        }
+        let is_due = !period.is_zero() && runs::is_due(pool, period).await?;
+        Ok(is_due.then_some(unchecked))
     }
 
     fn show(&self, run: Run) {
@@ -264,9 +281,20 @@ pub async fn run_and_record(
     (run, kind): (RunId, Kind),
     repairs: bool,
 ) -> Result<(Report, Vec<Repair>), Failure> {
+    compare_and_record(stores, turn, run, (kind, &[]), repairs).await
+}
+
+/// The same; the orders of sales in `unchecked` lanes are read in any case.
+async fn compare_and_record(
+    stores: &Stores,
+    turn: &mut Turn,
+    run: RunId,
+    (kind, unchecked): (Kind, &[Lane]),
+    repairs: bool,
+) -> Result<(Report, Vec<Repair>), Failure> {
     let Stores { pool, redis, keys } = stores;
     let compared = async {
-        let report = reconcile::check_as(kind, pool, redis, keys).await?;
+        let report = reconcile::check_as(kind, unchecked, pool, redis, keys).await?;
         readings::note(pool, &report.readings).await?;
         let done = if repairs { repair(stores, &report).await? } else { Vec::new() };
         Ok::<_, Failure>((report, done))

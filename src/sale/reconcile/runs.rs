@@ -23,7 +23,7 @@ use crate::sale::reconcile::{Disagreement, Earlier, Kind, Report};
 #[serde(rename_all = "snake_case")]
 #[sqlx(type_name = "text", rename_all = "snake_case")]
 pub enum AskedBy {
-    /// The clock.
+    /// The clock; or a recovery that took sales over without comparing them.
     Period,
     /// An administrator, over HTTP.
     Api,
@@ -170,6 +170,19 @@ pub async fn is_due(pool: &PgPool, period: Duration) -> sqlx::Result<bool> {
                    20 * coalesce(finished_at - started_at, make_interval(secs => $2)))) AS "due!""#,
         period.as_secs_f64(),
         limits::RECONCILE_ASSUMED.as_secs_f64(),
+    )
+    .fetch_one(pool)
+    .await
+}
+
+/// Whether the last comparison has failed, and began no longer ago than this.
+pub async fn failed_since(pool: &PgPool, ago: Duration) -> sqlx::Result<bool> {
+    sqlx::query_scalar!(
+        r#"SELECT EXISTS (
+               SELECT FROM (SELECT * FROM reconcile_runs ORDER BY id DESC LIMIT 1) AS last
+               WHERE failure IS NOT NULL
+                 AND clock_timestamp() - started_at < make_interval(secs => $1)) AS "failed!""#,
+        ago.as_secs_f64(),
     )
     .fetch_one(pool)
     .await

@@ -102,6 +102,9 @@ impl Recoverer {
         // No older state of Redis has this beat: one above the noted one may have been raised without a note.
         let first = NotedBeat { beat: noted.beat + 2, ..noted };
         table::note_beats(pool, &[first]).await?;
+        if kept > 0 {
+            table::note_unchecked(pool, lane).await?;
+        }
         if !table::open(pool, lane, epoch, &origin).await? {
             return Ok(false);
         }

@@ -5,3 +5,6 @@ mod claims_me;
 
 // The lists of unpaid orders.
 mod unpaid_lists;
+
+// The comparison that follows an opening.
+mod compared;
