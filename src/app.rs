@@ -552,6 +552,7 @@ impl Promises {
         let receipts = Arc::new(ReceiptBook::new(kept.max(limits::RECEIPTS_MIN)));
         // Name of this process among those of the installation.
         let process = Uuid::new_v4().simple().to_string();
+        tracing::info!(process, "recoveries report this process under its name");
         let hand_in = HandIn::new(stores, lanes.clone(), receipts.clone(), process.clone());
         let measured = (metrics.clone(), postponed.clone(), config.unpaid_orders_max);
         let writes = (orders.clone(), layout.clone());

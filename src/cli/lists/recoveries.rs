@@ -95,6 +95,10 @@ fn print(out: &mut impl Write, recovery: &Recovery) -> std::io::Result<()> {
         out,
         "  sales kept {kept}, built {built} with {buyers} buyers; orders that only Redis knew {harvested}, that only a process knew {receipts}"
     )?;
+    if !recovery.absent_processes.is_empty() {
+        let names = recovery.absent_processes.join(", ");
+        writeln!(out, "  processes that lived and handed no receipts in: {names}")?;
+    }
     for LostClaim { coupon_id, user_id, order_id, reason } in &recovery.lost.0 {
         writeln!(out, "  order {order_id} of user {user_id}, coupon {coupon_id}: {reason}")?;
     }

@@ -74,7 +74,8 @@ pub async fn missing(
         "SELECT process FROM processes
          WHERE beat_at > now() - $3 * interval '1 second'
            AND NOT EXISTS (SELECT FROM receipt_hand_ins AS done
-                           WHERE done.process = processes.process AND done.lane = $1 AND done.epoch >= $2)",
+                           WHERE done.process = processes.process AND done.lane = $1 AND done.epoch >= $2)
+         ORDER BY process",
         lane.get(),
         epoch,
         time.as_secs_f64(),

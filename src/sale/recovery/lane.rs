@@ -113,8 +113,9 @@ impl Recoverer {
         let promised_min = if lane_is_whole { 0 } else { self.promised(&noted) };
         let opened = self.scripts.open(&link, lane, (epoch, first.beat), promised_min).await?;
         self.lanes.read_now().await?;
-        let Outcome { kept, built, buyers, harvested, receipts, lost, .. } = outcome;
-        tracing::warn!(%lane, epoch, kept, built, buyers, harvested, receipts, lost = lost.len(), "the lane is open again");
+        let Outcome { kept, built, buyers, harvested, receipts, absent, lost } = outcome;
+        let absent = absent.join(", ");
+        tracing::warn!(%lane, epoch, kept, built, buyers, harvested, receipts, absent, lost = lost.len(), "the lane is open again");
         Ok(opened)
     }
 
@@ -186,7 +187,7 @@ impl Recoverer {
         loop {
             let missing = receipts::table::missing(pool, lane, epoch, limits::KEEPER_TIME).await?;
             if missing.is_empty() || Instant::now() >= deadline {
-                outcome.absent = i64::try_from(missing.len()).unwrap_or(i64::MAX);
+                outcome.absent = missing;
                 return Ok(receipts::table::open(pool, lane).await?);
             }
             sleep(limits::RECOVERY_RECEIPT_PERIOD).await;

@@ -42,8 +42,8 @@ pub(super) struct Outcome {
     pub harvested: i64,
     /// Promises of living processes that neither store had, and that became orders.
     pub receipts: i64,
-    /// Living processes that handed nothing in within the time.
-    pub absent: i64,
+    /// Living processes that handed nothing in within the time, by name.
+    pub absent: Vec<String>,
     /// Claims that could not be kept.
     pub lost: Vec<LostClaim>,
 }
@@ -75,6 +75,8 @@ pub struct Recovery {
     pub receipts: Option<i64>,
     /// Living processes that handed nothing in within the time: what they promised last is looked at when they do.
     pub absent: Option<i64>,
+    /// Names of these processes.
+    pub absent_processes: Vec<String>,
     /// Claims that could not be kept.
     #[schema(value_type = Vec<LostClaim>)]
     pub lost: Json<Vec<LostClaim>>,
@@ -107,17 +109,18 @@ pub(super) async fn begin(pool: &PgPool, lane: Lane, epoch: i64) -> sqlx::Result
     Ok(())
 }
 
-/// Notes the result of a recovery, and that the lane is open.
+/// Notes the result of a recovery, and that the lane is open. Returns the time for which the lane was closed.
 pub(super) async fn end(
     pool: &PgPool,
     lane: Lane,
     epoch: i64,
     outcome: &Outcome,
-) -> sqlx::Result<()> {
-    sqlx::query!(
-        "UPDATE recoveries SET opened_at = now(), sales_kept = $3, sales_built = $4, buyers = $5,
-             harvested = $6, lost = $7, receipts = $8, absent = $9
-         WHERE lane = $1 AND epoch = $2",
+) -> sqlx::Result<Option<Duration>> {
+    let ms = sqlx::query_scalar!(
+        r#"UPDATE recoveries SET opened_at = now(), sales_kept = $3, sales_built = $4, buyers = $5,
+             harvested = $6, lost = $7, receipts = $8, absent = cardinality($9::text[]), absent_processes = $9
+         WHERE lane = $1 AND epoch = $2
+         RETURNING (extract(epoch FROM opened_at - closed_at) * 1000)::bigint AS "ms!""#,
         lane.get(),
         epoch,
         outcome.kept,
@@ -126,11 +129,11 @@ pub(super) async fn end(
         outcome.harvested,
         Json(&outcome.lost) as _,
         outcome.receipts,
-        outcome.absent,
+        &outcome.absent,
     )
-    .execute(pool)
+    .fetch_optional(pool)
     .await?;
-    Ok(())
+    Ok(ms.and_then(|ms| u64::try_from(ms).ok()).map(Duration::from_millis))
 }
 
 /// Epochs of the newest recoveries of a lane, before this one, that have not been finished since the last that was.
@@ -169,7 +172,8 @@ async fn unsettled(
     sqlx::query_as!(
         Recovery,
         r#"SELECT id AS "id: RecoveryId", lane, epoch, reason, closed_at, opened_at, sales_kept, sales_built,
-                  buyers, harvested, receipts, absent, lost AS "lost: Json<Vec<LostClaim>>", settled_at, note
+                  buyers, harvested, receipts, absent, coalesce(absent_processes, '{}') AS "absent_processes!",
+                  lost AS "lost: Json<Vec<LostClaim>>", settled_at, note
            FROM recoveries
            WHERE settled_at IS NULL AND lost <> '[]' AND id < coalesce($1, 9223372036854775807)
            ORDER BY id DESC LIMIT $2"#,
@@ -215,7 +219,8 @@ async fn all(pool: &PgPool, before: Option<RecoveryId>, limit: u32) -> sqlx::Res
     sqlx::query_as!(
         Recovery,
         r#"SELECT id AS "id: RecoveryId", lane, epoch, reason, closed_at, opened_at, sales_kept, sales_built,
-                  buyers, harvested, receipts, absent, lost AS "lost: Json<Vec<LostClaim>>", settled_at, note
+                  buyers, harvested, receipts, absent, coalesce(absent_processes, '{}') AS "absent_processes!",
+                  lost AS "lost: Json<Vec<LostClaim>>", settled_at, note
            FROM recoveries WHERE id < coalesce($1, 9223372036854775807) ORDER BY id DESC LIMIT $2"#,
         before.map(RecoveryId::get),
         i64::from(limit),

@@ -8,3 +8,6 @@ mod unpaid_lists;
 
 // The comparison that follows an opening.
 mod compared;
+
+// The record, the log line and the metrics.
+mod reported;
