@@ -520,9 +520,11 @@ pub const HOUSEKEEPING_PERIOD: Duration = Duration::from_secs(5);
 /// Time for which a day's order sequence stays in Redis: longer than any clock is wrong (`kit/id/mod.rs`).
 pub const ID_SEQUENCE_KEPT: Duration = Duration::from_secs(40 * 24 * 3600);
 
-/// Numbers by which the ceiling of a sequence is raised. Each life of Redis leaves out as many at most, of the 2^32 of a
-/// day: enough for a life in each 5 s.
+/// Numbers by which the ceiling of a sequence is raised. Each life of Redis leaves out as many at most, and as many again
+/// for each further process that raises the ceiling at the same moment.
 pub const ID_NUMBERS_GRANTED: i64 = 262_144;
+/// Lives of Redis in a day that leave half of the day's 2^32 numbers to orders: one in each 11 s.
+pub const ID_LIVES_A_DAY: i64 = 8_192;
 /// Numbers that are left below a ceiling when it is raised ahead of need.
 pub const ID_NUMBERS_AHEAD: i64 = 131_072;
 /// Time for counting the orders of a day: less than a request may take.
@@ -612,6 +614,9 @@ const _: () = {
     assert!(renewed < COUPON_SHOWN_MAX.as_millis());
     let renewed = COUPON_CONFIRMED_RENEWED_AFTER.as_millis() + COUPON_RENEWAL_SPREAD.as_millis();
     assert!(renewed < COUPON_CONFIRMED_SHOWN_MAX.as_millis());
+    assert!(ID_LIVES_A_DAY * ID_NUMBERS_GRANTED <= 1 << 31);
+    assert!(86_400 / ID_LIVES_A_DAY < 11);
+    assert!(ID_NUMBERS_AHEAD < ID_NUMBERS_GRANTED);
     // At most six questions about a hot coupon in any second: five to Redis, one to Postgres.
     assert!(5 * LEFT_SHOWN_MAX.as_millis() >= 1_000);
     assert!(COUPON_CONFIRMED_RENEWED_AFTER.as_millis() >= 1_000);

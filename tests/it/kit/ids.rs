@@ -221,6 +221,35 @@ async fn ids_that_were_told_are_never_told_again_after_a_roll_back() {
     }
 }
 
+/// Two processes, a Redis that loses everything with each life, and no more than a few claims in each.
+#[tokio::test]
+async fn many_lives_in_a_row_leave_most_numbers_of_the_day() {
+    const LIVES: i64 = 6;
+    let clock = Clock::manual(at("2026-11-21T12:00:00Z"));
+    let mut server = RedisServer::start(&[]);
+    let servers = Addresses { redis_url: server.url(), ..shared().clone() };
+    let app = TestApp::on(&servers, &[], clock.clone()).await;
+    let instances = [of_orders(&app, 100, &clock), of_orders(&app, 100, &clock)];
+    let mut last = 0;
+    for life in 0..LIVES {
+        let ping = redis::cmd("PING");
+        let answers = async || app.app.stores.redis.query::<String>(&ping).await.is_ok();
+        eventually("Redis answers", answers).await;
+        let link = app.app.stores.redis.link().await.expect("Redis answers");
+        for instance in &instances {
+            // The block of the life before is dropped, as by a recovery.
+            instance.enter(life);
+            instance.prepare(&link).await.expect("both stores answer");
+            last = last.max(number(instance.next(&link).await.expect("both stores answer")));
+        }
+        server.kill();
+        server.start_again();
+    }
+    let ceiling = app.number("SELECT max(ceiling) FROM id_ceilings").await;
+    assert!(last < ceiling && ceiling <= LIVES * limits::ID_NUMBERS_GRANTED, "{last} of {ceiling}");
+    assert!(limits::ID_LIVES_A_DAY * (ceiling / LIVES) <= 1 << 31, "half of the day is left");
+}
+
 #[tokio::test]
 async fn a_full_day_is_a_failure_and_no_wrapped_id() {
     let app = TestApp::start().await;
