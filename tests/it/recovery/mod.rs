@@ -3,6 +3,9 @@
 // Claims of users in a closed lane.
 mod claims_me;
 
+// A closed lane beside an open one.
+mod closed_lane;
+
 // The lists of unpaid orders.
 mod unpaid_lists;
 
