@@ -122,6 +122,28 @@ pub enum ConnectionRefusal {
     Address,
 }
 
+/// Fate of a claim that a recovery found in neither store, or without a unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum RecoveredClaim {
+    /// A process knew it, and it became an order.
+    Receipt,
+    /// Only Redis knew it, and it became an order.
+    Harvested,
+    /// Its user has a newer order.
+    Superseded,
+    /// There is no unit for it.
+    WithoutUnit,
+}
+
+impl RecoveredClaim {
+    const NAMES: [(Self, &'static str); 4] = [
+        (Self::Receipt, "receipt"),
+        (Self::Harvested, "harvested"),
+        (Self::Superseded, "superseded"),
+        (Self::WithoutUnit, "promised_without_unit"),
+    ];
+}
+
 /// The metrics of one service. Handles are made once, so that counting costs one atomic addition.
 ///
 /// There is no process-wide recorder: two services in one process (as in tests) count apart.
@@ -176,6 +198,12 @@ pub struct Metrics {
     pub data_lost: Counter,
     /// Closures of lanes, until Redis has been compared with Postgres.
     pub lanes_closed: Counter,
+    /// Lanes that are closed now, as this process knows them.
+    pub lanes_recovering: Gauge,
+    /// Time for which a lane was closed.
+    pub lane_closed_seconds: Histogram,
+    /// Claims that recoveries dealt with, by fate.
+    recovered_claims: HashMap<RecoveredClaim, Counter>,
     /// Receipts that were dropped before their claims were seen to be committed.
     pub receipts_dropped: Counter,
     /// Comparisons of the stores that broke off, because one of them didn't answer.
@@ -191,6 +219,7 @@ pub struct Metrics {
 fn recorder() -> Result<PrometheusRecorder, BuildError> {
     let builder = PrometheusBuilder::new()
         .set_buckets_for_metric(Matcher::Full(CLAIM_TO_ROW.into()), &SECONDS_OF_WAITING)?
+        .set_buckets_for_metric(Matcher::Full(LANE_CLOSED.into()), &SECONDS_OF_WAITING)?
         .set_buckets_for_metric(Matcher::Suffix("_seconds".into()), &SECONDS)?;
     Ok(builder.build_recorder())
 }
@@ -230,6 +259,10 @@ impl Metrics {
             let counter = || counter!("flash_sale_rate_limited_total", "bound" => bound);
             (bound, metrics::with_local_recorder(&recorder, counter))
         };
+        let recovered = |(fate, name): (RecoveredClaim, &'static str)| {
+            let counter = || counter!("flash_sale_recovered_claims_total", "outcome" => name);
+            (fate, metrics::with_local_recorder(&recorder, counter))
+        };
         let pass_failures = |pass: &'static str| {
             let counter = || counter!("flash_sale_pass_failures_total", "pass" => pass);
             (pass, metrics::with_local_recorder(&recorder, counter))
@@ -261,6 +294,11 @@ impl Metrics {
             taken_over: total("entries_taken_over"),
             data_lost: total("redis_data_lost"),
             lanes_closed: total("lanes_closed"),
+            lanes_recovering: now("lanes_recovering"),
+            lane_closed_seconds: metrics::with_local_recorder(&recorder, || {
+                histogram!(LANE_CLOSED)
+            }),
+            recovered_claims: RecoveredClaim::NAMES.map(recovered).into(),
             receipts_dropped: total("receipts_dropped"),
             reconcile_failed: total("reconcile_failed"),
             key_set_failures: total("key_set_failures"),
@@ -323,6 +361,11 @@ impl Metrics {
         self.claims.iter().map(|(outcome, (_, count))| (*outcome, count.get()))
     }
 
+    /// Counts claims that a recovery dealt with.
+    pub fn count_recovered(&self, fate: RecoveredClaim, claims: u64) {
+        self.recovered_claims[&fate].increment(claims);
+    }
+
     /// Counts failures of this pass.
     pub fn count_pass_failures(&self, pass: &'static str, failures: usize) {
         if let Some(counter) = self.pass_failures.get(pass) {
@@ -351,6 +394,7 @@ const SECONDS: [f64; 12] =
     [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 10.0];
 
 const CLAIM_TO_ROW: &str = "flash_sale_claim_to_row_seconds";
+const LANE_CLOSED: &str = "flash_sale_lane_closed_seconds";
 
 /// Upper bounds of the buckets of waiting times: some milliseconds, or as long as Postgres is away.
 const SECONDS_OF_WAITING: [f64; 14] =

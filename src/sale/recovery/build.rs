@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use sqlx::PgConnection;
 
-use super::records::{self, LostClaim, Outcome};
+use super::records::{self, LostClaim, Outcome, WITHOUT_UNIT};
 use crate::base::limits;
 use crate::kit::postgres;
 use crate::kit::redis::{Link, is_data_error};
@@ -251,7 +251,7 @@ async fn letters(
             coupon_id: coupon,
             user_id: user,
             order_id: order,
-            reason: "promised_without_unit".to_owned(),
+            reason: WITHOUT_UNIT.to_owned(),
         });
     }
     Ok((holding, without_unit))

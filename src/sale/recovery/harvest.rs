@@ -3,7 +3,7 @@
 use sqlx::PgPool;
 use tokio_util::sync::CancellationToken;
 
-use super::records::{LostClaim, Outcome};
+use super::records::{LostClaim, Outcome, SUPERSEDED};
 use crate::kit::redis::is_data_error;
 use crate::sale::ids::{CouponId, OrderId, UserId};
 use crate::sale::log::LoggedClaim;
@@ -87,7 +87,7 @@ impl Harvester {
             coupon_id: coupon,
             user_id,
             order_id,
-            reason: "superseded".to_owned(),
+            reason: SUPERSEDED.to_owned(),
         });
         Ok((lost.collect(), kept))
     }

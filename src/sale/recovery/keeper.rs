@@ -58,7 +58,7 @@ impl Keeper {
             scripts.clone(),
             orders,
             layout,
-            (postponed.clone(), unpaid_orders_max),
+            (metrics.clone(), postponed.clone(), unpaid_orders_max),
         );
         Self {
             stores: stores.clone(),
@@ -107,6 +107,7 @@ impl Keeper {
         let _alone = self.passing.lock().await;
         let pool = &self.stores.pool;
         let mut stored = self.lanes.read_now().await?;
+        self.show(&stored);
         if stored.iter().any(|lane| !lane.is_open)
             && let Some(time) = records::median_time(pool).await?
         {
@@ -264,8 +265,15 @@ impl Keeper {
         }
     }
 
+    /// Shows the number of lanes that are closed.
+    fn show(&self, stored: &[StoredLane]) {
+        let closed = stored.iter().filter(|lane| !lane.is_open).count();
+        self.metrics.lanes_recovering.set(closed as f64);
+    }
+
     /// Recovers closed lanes, some at a time. A lane that can't be recovered holds up no other.
     async fn recover_closed(&self, stored: &[StoredLane]) -> Result<(), Failure> {
+        self.show(stored);
         let closed: Vec<StoredLane> = stored.iter().filter(|lane| !lane.is_open).cloned().collect();
         if closed.is_empty() {
             return Ok(());
@@ -280,7 +288,7 @@ impl Keeper {
             recovered = recovered => recovered,
             failure = self.keep_on(&busy) => Err(failure),
         };
-        self.lanes.read_now().await?;
+        self.show(&self.lanes.read_now().await?);
         recovered
     }
 
@@ -303,6 +311,7 @@ impl Keeper {
     /// that Redis went back. Those that are closed here are recovered by the next pass.
     async fn look_at_others(&self, busy: &[Lane]) -> Result<(), Failure> {
         let mut others = self.lanes.read_now().await?;
+        self.show(&others);
         others.retain(|stored| !busy.contains(&stored.lane));
         let link = self.stores.redis.link().await?;
         let beats = table::beats(&self.stores.pool, false).await?;

@@ -1,15 +1,17 @@
 //! One recovery of one lane, step by step.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::time::{Instant, sleep};
 
 use super::build::Builder;
 use super::damage::{Assessor, Damage, are_buyers, by_coupon};
 use super::harvest::{Harvester, unknown};
-use super::records::{self, Outcome};
+use super::records::{self, Outcome, SUPERSEDED, WITHOUT_UNIT};
 use super::unpaid::ListBuilder;
 use crate::base::limits;
+use crate::base::telemetry::{Metrics, RecoveredClaim};
 use crate::kit::redis::Link;
 use crate::sale::fence::LaneStates;
 use crate::sale::fence::scripts::{self, FenceScripts};
@@ -36,6 +38,7 @@ pub(super) struct Recoverer {
     layout: Arc<LayoutInUse>,
     postponed: Postponed,
     lists: ListBuilder,
+    metrics: Arc<Metrics>,
 }
 
 impl Recoverer {
@@ -45,7 +48,7 @@ impl Recoverer {
         scripts: Arc<FenceScripts>,
         orders: Orders,
         layout: Arc<LayoutInUse>,
-        (postponed, unpaid_orders_max): (Postponed, u32),
+        (metrics, postponed, unpaid_orders_max): (Arc<Metrics>, Postponed, u32),
     ) -> Self {
         Self {
             stores: stores.clone(),
@@ -57,6 +60,7 @@ impl Recoverer {
             layout,
             postponed,
             lists: ListBuilder::new(stores, unpaid_orders_max),
+            metrics,
         }
     }
 
@@ -108,15 +112,31 @@ impl Recoverer {
         if !table::open(pool, lane, epoch, &origin).await? {
             return Ok(false);
         }
-        records::end(pool, lane, epoch, &outcome).await?;
+        let closed_for = records::end(pool, lane, epoch, &outcome).await?;
         receipts::table::settle(pool, &receipts).await?;
         let promised_min = if lane_is_whole { 0 } else { self.promised(&noted) };
         let opened = self.scripts.open(&link, lane, (epoch, first.beat), promised_min).await?;
         self.lanes.read_now().await?;
+        self.tell((lane, epoch), outcome, closed_for);
+        Ok(opened)
+    }
+
+    /// Tells the log and the metrics of a recovery.
+    fn tell(&self, (lane, epoch): (Lane, i64), outcome: Outcome, closed_for: Option<Duration>) {
         let Outcome { kept, built, buyers, harvested, receipts, absent, lost } = outcome;
+        let of = |reason: &str| lost.iter().filter(|claim| claim.reason == reason).count();
+        let counts = [
+            (RecoveredClaim::Receipt, u64::try_from(receipts).unwrap_or(0)),
+            (RecoveredClaim::Harvested, u64::try_from(harvested).unwrap_or(0)),
+            (RecoveredClaim::Superseded, of(SUPERSEDED) as u64),
+            (RecoveredClaim::WithoutUnit, of(WITHOUT_UNIT) as u64),
+        ];
+        counts.into_iter().for_each(|(fate, claims)| self.metrics.count_recovered(fate, claims));
+        if let Some(closed_for) = closed_for {
+            self.metrics.lane_closed_seconds.record(closed_for);
+        }
         let absent = absent.join(", ");
         tracing::warn!(%lane, epoch, kept, built, buyers, harvested, receipts, absent, lost = lost.len(), "the lane is open again");
-        Ok(opened)
     }
 
     /// Whether each of these promises is a row, a dead letter, or a buyer in Redis.

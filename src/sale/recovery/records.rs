@@ -29,6 +29,11 @@ pub struct LostClaim {
     pub reason: String,
 }
 
+/// Reason of a lost claim whose user has a newer order.
+pub(super) const SUPERSEDED: &str = "superseded";
+/// Reason of a lost claim for which there is no unit.
+pub(super) const WITHOUT_UNIT: &str = "promised_without_unit";
+
 /// Result of a recovery.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Outcome {

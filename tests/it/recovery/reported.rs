@@ -53,3 +53,50 @@ async fn the_log_line_of_the_opening_names_it() {
     let line = service.logged("the lane is open again").await;
     assert!(line.contains("silent-1"), "{line}");
 }
+
+fn figure(page: &str, name: &str) -> f64 {
+    let line = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("no {name} in {page}")).parse().expect("a number")
+}
+
+#[tokio::test]
+async fn a_recovery_shows_in_the_metrics() {
+    let (_server, app) = start(&[]).await;
+    let coupon = app.create_flash(6).await;
+    sell(&app, coupon, 1..=2).await;
+    app.write_orders().await;
+    // User 3 is known to Redis alone, and user 4 to a process alone; user 2 has claimed again since the first claim.
+    sell(&app, coupon, 3..=3).await;
+    keep(&app).await;
+    let page = || app.app.metrics.page();
+    assert_eq!(figure(&page(), "flash_sale_lanes_recovering"), 0.0);
+    assert_eq!(figure(&page(), "flash_sale_lane_closed_seconds_count"), 0.0);
+    let first = app.number("SELECT min(id) FROM orders").await;
+    app.execute(&format!(
+        "INSERT INTO receipts (order_id, coupon_id, user_id)
+         VALUES ({first} - 2, {coupon}, 2), ({first} - 1, {coupon}, 4)"
+    ))
+    .await;
+    let lane = app.keys().lane(coupon.lane());
+    let _: i64 = app.redis(&["DEL", &app.log(coupon.lane()), &lane]).await;
+    keep(&app).await;
+    let of = |outcome: &str| {
+        figure(&page(), &format!("flash_sale_recovered_claims_total{{outcome=\"{outcome}\"}}"))
+    };
+    assert_eq!(
+        ["receipt", "harvested", "superseded", "promised_without_unit"].map(of),
+        [1.0, 1.0, 1.0, 0.0]
+    );
+    assert_eq!(figure(&page(), "flash_sale_lanes_recovering"), 0.0);
+    assert_eq!(figure(&page(), "flash_sale_lane_closed_seconds_count"), 1.0);
+
+    app.execute("UPDATE lanes SET state = 'recovering', reason = 'by hand', closed_at = now(), epoch = epoch + 1").await;
+    let other = app.another_instance().await;
+    app.execute("UPDATE lane_keeper SET process = 'another', until = now() + interval '1 hour'")
+        .await;
+    other.keeper.pass().await.expect("both stores answer");
+    assert_eq!(figure(&other.metrics.page(), "flash_sale_lanes_recovering"), 1.0);
+    app.execute("UPDATE lane_keeper SET until = '1970-01-01T00:00:00Z'").await;
+    app.recover().await;
+    assert_eq!(figure(&page(), "flash_sale_lanes_recovering"), 0.0);
+}
