@@ -139,7 +139,7 @@ async fn left(app: &TestApp, coupon: CouponId) -> i64 {
 
 #[tokio::test]
 async fn a_claim_that_would_not_be_on_disk_is_not_confirmed_and_takes_no_unit() {
-    let (_server, app) = start_with_options(&ALWAYS, &[]).await;
+    let (_server, app) = start_with_options(&ALWAYS, &["--sold-out-memory-ms", "0"]).await;
     let coupon = app.create_flash(5).await;
     assert_eq!(app.claim(1, coupon).await.status, 202);
     for (name, bad, good) in
@@ -147,6 +147,7 @@ async fn a_claim_that_would_not_be_on_disk_is_not_confirmed_and_takes_no_unit() 
     {
         set(&app, name, bad).await;
         assert_eq!(told(&app, 2, coupon).await, unavailable());
+        assert_eq!(told(&app, 1, coupon).await, unavailable(), "a repeat carries a promise, too");
         assert_eq!(left(&app, coupon).await, 4);
         let ready = app.get("/readyz", "").await;
         assert_eq!((ready.status, &ready.body["status"]), (200, &json!("degraded")));
@@ -154,6 +155,7 @@ async fn a_claim_that_would_not_be_on_disk_is_not_confirmed_and_takes_no_unit() 
         assert!(why.starts_with("fsync isn't kept: Redis has no"), "{why}");
         set(&app, name, good).await;
         assert_eq!(app.get("/readyz", "").await.body["durability"], "ok");
+        assert_eq!(told(&app, 1, coupon).await, (409, "already_claimed".to_owned()));
     }
     assert_eq!(app.claim(2, coupon).await.status, 202);
     app.write_orders().await;
