@@ -1,14 +1,14 @@
 //! Steps of the API process, and of the users who call it.
 
 use crate::settings::{Guard, Settings};
-use crate::state::{Broken, Call, LogLook, Orders, State};
+use crate::state::{Broken, CEILING_STEP, Call, LogLook, Orders, State};
 
 /// `lua/claim.lua` for one claim, with the epoch that the process knows.
 pub fn claim(settings: &Settings, state: &State, user: u8) -> Option<State> {
     let mut next = *state;
     let (epoch, is_open, life) = state.api.known;
     let is_approved = life == state.life || !settings.has(Guard::LifeCompared);
-    let (lane, sale) = (state.redis.lane?, state.redis.sale?);
+    let (lane, sale) = (state.redis.lane?, state.redis.whole_sale()?);
     let is_known = lane.epoch == epoch && sale.epoch == epoch;
     if state.api.call.is_some()
         || !(is_open && is_approved)
@@ -23,9 +23,15 @@ pub fn claim(settings: &Settings, state: &State, user: u8) -> Option<State> {
         next.api.call = Some(call(order));
         return (!state.answered.has(order)).then_some(next);
     }
-    let order = state.next_order;
-    if sale.stock < 1 || order >= settings.claims {
+    if sale.stock < 1 || state.next_order >= settings.claims {
         return None;
+    }
+    let order = take_number(settings, &mut next);
+    if order < state.next_order {
+        // A process that has had no number of the lost ones can't know, and is promised nothing.
+        next.break_promise(Broken::IdRepeated);
+        let is_promised = state.api.had == state.next_order;
+        return is_promised.then_some(next);
     }
     if !lane.open {
         next.break_promise(Broken::SoldWhileClosed);
@@ -41,6 +47,27 @@ pub fn claim(settings: &Settings, state: &State, user: u8) -> Option<State> {
     next.redis.last = order + 1;
     next.api.call = Some(call(order));
     Some(next)
+}
+
+/// `lua/id_block.lua`, for a block of one number. Numbers that were granted and never given are left out of the count,
+/// so an order id is the number of the orders before.
+fn take_number(settings: &Settings, state: &mut State) -> u8 {
+    let origin = (state.life, state.replication_id);
+    let (redis, stored) = (&mut state.redis, &mut state.postgres);
+    let remembers = settings.has(Guard::NumbersRemembered);
+    let is_believed = redis.origin == origin && (redis.sequence >= state.api.had || !remembers);
+    if !is_believed || redis.sequence >= redis.ceiling {
+        // Postgres notes the higher ceiling first.
+        if settings.has(Guard::SequenceAboveCeiling) {
+            redis.sequence = stored.ceiling.min(state.next_order);
+        }
+        stored.ceiling = redis.sequence + CEILING_STEP;
+        (redis.ceiling, redis.origin) = (stored.ceiling, origin);
+    }
+    let number = redis.sequence;
+    redis.sequence += 1;
+    state.api.had = redis.sequence;
+    number
 }
 
 /// The reply is read, and its receipt noted.

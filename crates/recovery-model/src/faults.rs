@@ -59,7 +59,7 @@ pub fn happen(settings: &Settings, state: &State, fault: Fault) -> Option<State>
         Fault::Flushed => next.redis = empty(state.redis.shards.map(|_| Orders::default())),
         Fault::SaleLost => {
             let none = state.redis.shards.map(|_| Orders::default());
-            next.redis = Redis { sale: None, shards: none, ..state.redis };
+            next.redis = Redis { sale: None, shards: none, made: 0, ..state.redis };
         }
     }
     if next.faults_left == 0 {
@@ -71,7 +71,9 @@ pub fn happen(settings: &Settings, state: &State, fault: Fault) -> Option<State>
 
 fn empty(shards: [Orders; crate::state::EPOCH_MAX as usize + 1]) -> Redis {
     let log = Orders::default();
-    Redis { lane: None, sale: None, shards, given_back: log, log, last: 0 }
+    let (last, sequence, ceiling, origin) = (0, 0, 0, (0, 0));
+    let (lane, sale, made, given_back) = (None, None, 0, log);
+    Redis { lane, sale, shards, made, given_back, log, last, sequence, ceiling, origin }
 }
 
 /// Its receipts die with it; the process that follows has promised nothing.
@@ -79,7 +81,8 @@ fn api_dies(state: &mut State) {
     let stored = &state.postgres;
     state.orphans = state.orphans.and(state.answered.less(stored.committed()));
     let known = (stored.epoch, stored.open, stored.life);
-    state.api = Api { known, handed_in: 0, book: Orders::default(), call: None, look: None };
+    let book = Orders::default();
+    state.api = Api { known, handed_in: 0, book, had: 0, call: None, look: None };
 }
 
 /// The lease of the keeper runs out: that takes longer than a second.

@@ -109,7 +109,7 @@ pub fn look_at_sale(settings: &Settings, state: &State, number: u8) -> Option<St
     let mut next = *state;
     let stored = &state.postgres;
     let lane = state.redis.lane?;
-    let is_whole = state.redis.sale.is_some_and(|sale| {
+    let is_whole = state.redis.whole_sale().is_some_and(|sale| {
         let all = sale.stock + state.redis.buyers().count();
         sale.epoch == stored.epoch && all == settings.units as i8
     });

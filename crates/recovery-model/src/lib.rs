@@ -18,6 +18,9 @@ mod keeper;
 // Steps of the API process.
 mod api;
 
+// A dead letter that is tried again.
+mod retry;
+
 // Steps of the worker.
 mod worker;
 

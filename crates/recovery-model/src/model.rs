@@ -2,7 +2,7 @@
 
 use crate::settings::{Fault, Settings};
 use crate::state::State;
-use crate::{api, faults, keeper, promises, recovery, worker};
+use crate::{api, faults, keeper, promises, recovery, retry, worker};
 
 /// A step. Numbers are those of users, orders and keepers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,6 +31,12 @@ pub enum Action {
     GiveBack,
     /// The worker closes that return in Postgres.
     CloseReturn,
+    /// An operator wants a dead letter to be tried again.
+    Retry(u8),
+    /// The letter takes a unit in Redis.
+    Admit,
+    /// The letter becomes an order.
+    WriteRetried,
     /// The keeper finds a difference.
     LookFinds(u8),
     /// The keeper confirms and raises the beat.
@@ -56,6 +62,7 @@ impl Action {
             self,
             Self::Claim(_)
                 | Self::Cancel(_)
+                | Self::Retry(_)
                 | Self::LookAtLog
                 | Self::LookConfirms(_)
                 | Self::Save
@@ -76,6 +83,10 @@ impl Model {
     pub fn new(settings: Settings) -> Self {
         let mut actions: Vec<Action> = (0..settings.users).map(Action::Claim).collect();
         actions.extend((0..settings.claims).map(Action::Cancel));
+        if settings.retries > 0 {
+            actions.extend((0..settings.claims).map(Action::Retry));
+            actions.extend([Action::Admit, Action::WriteRetried]);
+        }
         actions.extend([Action::NoteReceipt, Action::Answer, Action::Refresh, Action::HandIn]);
         actions.extend([Action::LookAtLog, Action::Read, Action::Commit, Action::Acknowledge]);
         actions.extend([Action::GiveBack, Action::CloseReturn, Action::Save]);
@@ -114,6 +125,9 @@ impl Model {
             Action::Acknowledge => worker::acknowledge(state),
             Action::GiveBack => worker::give_back(settings, state),
             Action::CloseReturn => worker::close_return(settings, state),
+            Action::Retry(letter) => retry::ask(state, letter),
+            Action::Admit => retry::admit(settings, state),
+            Action::WriteRetried => retry::write(settings, state),
             Action::LookFinds(number) => keeper::look_finds(settings, state, number),
             Action::LookConfirms(number) => keeper::look_confirms(settings, state, number),
             Action::NoteBeat(number) => keeper::note(settings, state, number),

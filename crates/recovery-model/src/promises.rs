@@ -1,12 +1,21 @@
 //! Promises that hold at certain moments; those of single steps stand with the steps.
 
-use crate::settings::{Guard, Settings};
+use crate::settings::{Fault, Guard, Settings};
 use crate::state::{Broken, Lane, Orders, Postgres, State};
 
 /// Promises that hold in each state.
 pub fn always(settings: &Settings, state: &mut State) {
     let live = state.postgres.live;
     if live.count() > settings.units as i8 {
+        state.break_promise(Broken::Oversold);
+    }
+    let is_as_noted =
+        state.redis.lane.is_some_and(|lane| lane.open && lane.epoch == state.postgres.epoch);
+    let is_believed = state.postgres.open && state.postgres.replication_id == state.replication_id;
+    // A memory that went back sells units twice until a look notices; the next recovery takes them from letters.
+    let may_have_gone_back = settings.kinds.contains(&Fault::MemoryWentBack);
+    let is_open = is_as_noted && is_believed && !may_have_gone_back;
+    if is_open && owed(&state.postgres).count() > settings.units as i8 {
         state.break_promise(Broken::Oversold);
     }
     let has_two = |user: u8| state.of_user(live, user).count() > 1;
@@ -30,9 +39,10 @@ pub fn at_opening(settings: &Settings, state: &mut State) {
         return;
     }
     let buyers = state.redis.buyers();
-    let known = owed.and(state.redis.log).and(stored.returns);
+    let retried = state.retry.map_or(Orders::default(), |retry| Orders::one(retry.letter));
+    let known = owed.and(state.redis.log).and(stored.returns).and(retried);
     // A sale that has just been lost sells nothing.
-    let Some(sale) = state.redis.sale else { return };
+    let Some(sale) = state.redis.whole_sale() else { return };
     let is_conserved = sale.stock + buyers.count() == units;
     if !(is_conserved && buyers.holds(owed) && known.holds(buyers)) {
         state.break_promise(Broken::OpenedWrong);
@@ -56,7 +66,7 @@ pub fn at_rest(settings: &Settings, state: &State) -> Option<Broken> {
         return Some(Broken::Oversold);
     }
     let buyers = state.redis.buyers();
-    let stock = state.redis.sale.map(|sale| sale.stock + buyers.count());
+    let stock = state.redis.whole_sale().map(|sale| sale.stock + buyers.count());
     let agrees = stock == Some(settings.units as i8) && buyers == owed;
     (!agrees).then_some(Broken::StoresDiffer)
 }

@@ -24,6 +24,7 @@ pub fn step(settings: &Settings, state: &State, number: u8) -> Option<State> {
         Stage::Snapped => {
             let built = &mut next.redis.shards[generation(settings, &recovery)];
             *built = built.and(recovery.buyers);
+            next.redis.made |= 1 << generation(settings, &recovery);
             Some(Stage::Filled)
         }
         Stage::Filled => note_units(settings, &mut next, &recovery),
@@ -107,11 +108,12 @@ fn look(settings: &Settings, state: &mut State, recovery: &mut Keeper) -> Option
         return (!settings.has(Guard::EpochRaisedInRedis)).then_some(Stage::Damaged);
     }
     let buyers = state.redis.buyers();
+    let has_shards = state.redis.whole_sale().is_some();
     let Some(sale) = &mut state.redis.sale else {
         return Some(Stage::Damaged);
     };
     sale.epoch = recovery.epoch;
-    let is_whole = sale.stock + buyers.count() == settings.units as i8;
+    let is_whole = has_shards && sale.stock + buyers.count() == settings.units as i8;
     let is_present = lane.beat == Some(recovery.beat) || lane.beat == Some(recovery.beat + 1);
     let recent = state.postgres.live.common(Orders::since(recovery.beat_since));
     if !(is_whole && is_present && buyers.holds(recent.and(recovery.receipts))) {
@@ -139,7 +141,10 @@ fn harvest(settings: &Settings, state: &mut State, recovery: &mut Keeper) -> Opt
     }
     let before = state.postgres;
     for promised in [state.redis.buyers(), recovery.receipts] {
-        let unknown = promised.less(state.postgres.committed());
+        let stored = &state.postgres;
+        let knows_closed = settings.has(Guard::HarvestKnowsClosed);
+        let known = if knows_closed { stored.committed() } else { stored.live.and(stored.letters) };
+        let unknown = promised.less(known);
         let is_superseded = |order: &u8| {
             let newer = Orders::since(order + 1).common(state.postgres.rows());
             !state.of_user(newer, state.user(*order)).is_empty()
@@ -153,8 +158,10 @@ fn harvest(settings: &Settings, state: &mut State, recovery: &mut Keeper) -> Opt
             return Some(None);
         }
         state.postgres.superseded = state.postgres.superseded.and(unknown.less(kept));
+        let closed = state.postgres.closed;
         worker::write(settings, state, kept);
-        if !superseded.common(state.postgres.live).is_empty() {
+        worker::write_again(settings, state, kept.common(closed));
+        if !superseded.and(closed).common(state.postgres.live).is_empty() {
             state.break_promise(Broken::CameBack);
         }
     }
@@ -174,7 +181,8 @@ fn snapshot(settings: &Settings, state: &State, recovery: &mut Keeper) {
     };
     for letter in letters.ids() {
         let has_unit = !state.of_user(buyers, state.user(letter)).is_empty();
-        if !has_unit && buyers.count() < settings.units as i8 {
+        let has_room = buyers.count() < settings.units as i8;
+        if !has_unit && (has_room || !settings.has(Guard::LettersWithinRoom)) {
             buyers.insert(letter);
         }
     }
@@ -205,13 +213,15 @@ fn switch(settings: &Settings, state: &mut State, recovery: &Keeper) -> Option<S
         state.break_promise(Broken::OlderEpoch);
     }
     let generation = generation(settings, recovery);
-    let is_filled = state.redis.shards[generation].holds(recovery.buyers);
+    let is_made = state.redis.made >> generation & 1 == 1;
+    let is_filled = is_made && state.redis.shards[generation].holds(recovery.buyers);
     if settings.repairs(Hole::RolledBackWhileClosed) && !is_filled {
         return None;
     }
     let before = state.redis.sale.map(|sale| usize::from(sale.generation));
     if let Some(before) = before.filter(|before| *before != generation) {
         state.redis.shards[before] = Orders::default();
+        state.redis.made &= !(1 << before);
     }
     let stock = settings.units as i8 - recovery.buyers.count();
     state.redis.sale = Some(Sale { epoch: recovery.epoch, generation: generation as u8, stock });
@@ -225,6 +235,10 @@ fn open_in_postgres(
     state: &mut State,
     recovery: &mut Keeper,
 ) -> Option<Stage> {
+    let origin = (recovery.life, recovery.replication_id);
+    if (state.life, state.replication_id) != origin && settings.has(Guard::ReplicationIdCompared) {
+        return None;
+    }
     let stored = &mut state.postgres;
     let is_ours = stored.epoch == recovery.epoch || !settings.has(Guard::OpeningComparesEpoch);
     if !is_ours || stored.open {
@@ -247,7 +261,10 @@ fn open_in_redis(settings: &Settings, state: &mut State, recovery: &Keeper) {
     };
     let is_ours = lane.epoch == recovery.epoch || !settings.has(Guard::OpeningComparesEpoch);
     let is_marked = lane.mark || !settings.repairs(Hole::RolledBackWhileClosed);
-    if !is_ours || lane.open || !is_marked {
+    let is_another = settings.repairs(Hole::OriginComparedEarly)
+        && settings.has(Guard::ReplicationIdCompared)
+        && state.replication_id != recovery.replication_id;
+    if !is_ours || lane.open || !is_marked || is_another {
         return;
     }
     if lane.epoch != recovery.epoch {

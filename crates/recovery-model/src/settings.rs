@@ -35,11 +35,21 @@ pub enum Guard {
     LogDrained,
     /// `lua/give_back.lua` compares the order by which a user is a buyer.
     GiveBackComparesOrder,
+    /// Under another origin of Redis's data, `lua/id_block.lua` goes on above the ceiling that Postgres has noted.
+    SequenceAboveCeiling,
+    /// `lua/id_block.lua` believes no sequence below a number that its caller has had.
+    NumbersRemembered,
+    /// A recovery takes no order that Postgres has for an unknown one, whatever its status.
+    HarvestKnowsClosed,
+    /// Dead letters hold units only while live orders leave room.
+    LettersWithinRoom,
+    /// A dead letter that is retried takes its unit in Redis before it is written (`lua/admit.lua`).
+    RetryAdmitted,
 }
 
 impl Guard {
     /// All guards.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 21] = [
         Self::ClaimReadsEpoch,
         Self::ClaimReadsState,
         Self::WriterHoldsEpoch,
@@ -56,6 +66,11 @@ impl Guard {
         Self::ReplicationIdCompared,
         Self::LogDrained,
         Self::GiveBackComparesOrder,
+        Self::SequenceAboveCeiling,
+        Self::NumbersRemembered,
+        Self::HarvestKnowsClosed,
+        Self::LettersWithinRoom,
+        Self::RetryAdmitted,
     ];
 }
 
@@ -86,11 +101,15 @@ pub enum Hole {
     /// An opening sets the beat back to the noted one, so a number that wasn't noted is used a second time. Repair: the
     /// opening raises the noted beat by two.
     BeatUsedTwice,
+    /// A Redis that is synchronised anew between a recovery's last look at its replication ID and `lua/open_lane.lua`
+    /// is opened as it is, with the new beat. Repair: the script compares the replication ID. Without
+    /// [`RolledBackWhileClosed`](Self::RolledBackWhileClosed) the missing mark stops it, too.
+    OriginComparedEarly,
 }
 
 impl Hole {
     /// All weak points.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::RolledBackWhileClosed,
         Self::OpenedUnseen,
         Self::UnitsNotedLate,
@@ -99,6 +118,7 @@ impl Hole {
         Self::LetterOfOrder,
         Self::ReadBeforeFence,
         Self::BeatUsedTwice,
+        Self::OriginComparedEarly,
     ];
 }
 
@@ -157,6 +177,8 @@ pub struct Settings {
     pub claims: u8,
     /// Cancellations, at most.
     pub cancels: u8,
+    /// Dead letters that an operator retries, at most.
+    pub retries: u8,
     /// Beats, at most.
     pub beats: u8,
     /// Faults in one run, at most.

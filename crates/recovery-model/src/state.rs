@@ -6,6 +6,8 @@ use crate::settings::Settings;
 pub const EPOCH_MAX: u8 = 12;
 /// Highest number of claims.
 pub const CLAIMS_MAX: usize = 4;
+/// Numbers that Postgres grants at a time.
+pub const CEILING_STEP: u8 = 2;
 
 /// A set of orders, by their ids.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -88,12 +90,18 @@ pub struct Redis {
     pub lane: Option<Lane>,
     pub sale: Option<Sale>,
     pub shards: [Orders; EPOCH_MAX as usize + 1],
+    /// Generations whose shards have their sentinels.
+    pub made: u16,
     /// Orders whose units have come back.
     pub given_back: Orders,
     /// Entries that aren't acknowledged.
     pub log: Orders,
     /// Number of orders up to the last entry that was ever appended.
     pub last: u8,
+    /// Numbers that were taken, and the one below which numbers may be taken while Redis's data has this origin.
+    pub sequence: u8,
+    pub ceiling: u8,
+    pub origin: (u8, u8),
 }
 
 impl Redis {
@@ -104,6 +112,11 @@ impl Redis {
 
     pub fn buyers_mut(&mut self) -> Option<&mut Orders> {
         Some(&mut self.shards[usize::from(self.sale?.generation)])
+    }
+
+    /// The sale in Redis, unless it or one of its shards is lost: then every script refuses.
+    pub fn whole_sale(&self) -> Option<Sale> {
+        self.sale.filter(|sale| self.made >> sale.generation & 1 == 1)
     }
 
     /// True for a lane that is there, recovering, and under this epoch.
@@ -123,6 +136,8 @@ pub struct Postgres {
     pub replication_id: u8,
     pub beat: u8,
     pub beat_since: u8,
+    /// Number below which Redis gives out numbers.
+    pub ceiling: u8,
     pub live: Orders,
     /// Cancelled orders.
     pub closed: Orders,
@@ -180,6 +195,8 @@ pub struct Api {
     pub handed_in: u8,
     /// Receipts.
     pub book: Orders,
+    /// Numbers below one that this process has had.
+    pub had: u8,
     pub call: Option<Call>,
     pub look: Option<LogLook>,
 }
@@ -193,6 +210,14 @@ pub struct Worker {
     pub committed: bool,
     /// An order whose unit has come back in Redis, and the epoch of that.
     pub returned: Option<(u8, u8)>,
+}
+
+/// A dead letter that an operator retries until there is an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Retry {
+    pub letter: u8,
+    /// Epoch in which Redis has given a unit.
+    pub admitted: Option<u8>,
 }
 
 /// Last step of a recovery.
@@ -255,8 +280,10 @@ pub enum Broken {
     ReturnedTwice,
     /// A receipt was dropped whose claim isn't committed.
     ReceiptDropped,
-    /// A claim became an order although its user has a newer one.
+    /// A claim became an order although its user has a newer one, or it was closed before.
     CameBack,
+    /// An order id was given out twice.
+    IdRepeated,
     /// A promise is neither order nor dead letter, nor reported as superseded.
     PromiseLost,
     /// At rest, the lane is closed.
@@ -277,6 +304,7 @@ pub struct State {
     pub postgres: Postgres,
     pub api: Api,
     pub worker: Worker,
+    pub retry: Option<Retry>,
     pub keepers: [Keeper; 2],
     /// Number of the process that keeps the lanes.
     pub keeper: u8,
@@ -286,6 +314,7 @@ pub struct State {
     pub users: [u8; CLAIMS_MAX],
     pub next_order: u8,
     pub cancels_left: u8,
+    pub retries_left: u8,
     pub beats_left: u8,
     pub faults_left: u8,
     /// Orders that users were told.
@@ -310,9 +339,13 @@ impl State {
                 lane: Some(lane),
                 sale: Some(sale),
                 shards: [none; EPOCH_MAX as usize + 1],
+                made: 1,
                 given_back: none,
                 log: none,
                 last: 0,
+                sequence: 0,
+                ceiling: CEILING_STEP,
+                origin: (0, 0),
             },
             saved: None,
             postgres: Postgres {
@@ -322,6 +355,7 @@ impl State {
                 replication_id: 0,
                 beat: 0,
                 beat_since: 0,
+                ceiling: CEILING_STEP,
                 live: none,
                 closed: none,
                 letters: none,
@@ -332,14 +366,23 @@ impl State {
                 handed_in: 1,
                 superseded: none,
             },
-            api: Api { known: (1, true, 0), handed_in: 1, book: none, call: None, look: None },
+            api: Api {
+                known: (1, true, 0),
+                handed_in: 1,
+                book: none,
+                had: 0,
+                call: None,
+                look: None,
+            },
             worker: Worker::default(),
+            retry: None,
             keepers: [Keeper::default(); 2],
             keeper: 0,
             gap: false,
             users: [0; CLAIMS_MAX],
             next_order: 0,
             cancels_left: settings.cancels,
+            retries_left: settings.retries,
             beats_left: settings.beats,
             faults_left: settings.faults,
             answered: none,

@@ -54,6 +54,15 @@ pub fn write(settings: &Settings, state: &mut State, claims: Orders) {
     }
 }
 
+/// Closed orders that were taken for unknown ones become live again. No guard lets one come here.
+pub fn write_again(settings: &Settings, state: &mut State, closed: Orders) {
+    for order in closed.ids() {
+        if state.postgres.live.count() < settings.units as i8 {
+            state.postgres.live.insert(order);
+        }
+    }
+}
+
 /// The entries of a committed batch leave the group.
 pub fn acknowledge(state: &State) -> Option<State> {
     let mut next = *state;

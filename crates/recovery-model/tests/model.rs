@@ -15,6 +15,7 @@ fn one_fault() -> Settings {
         units: 1,
         claims: 2,
         cancels: 1,
+        retries: 0,
         beats: 2,
         faults: 1,
         kinds: Fault::ALL.to_vec(),
@@ -55,6 +56,21 @@ fn nothing_fails_with_two_faults_and_one_claim() {
     holds("two faults", two_faults(&Fault::ALL));
 }
 
+/// A model with the two weak points that a memory that goes back shows, as the code has them today, and all faults but
+/// that one. The code's third one, `OriginComparedEarly`, is a matter of milliseconds, and shown below.
+fn as_the_code_is(settings: Settings) -> Settings {
+    let kinds = Fault::ALL.into_iter().filter(|kind| *kind != MemoryWentBack);
+    let holes = vec![Hole::RolledBackWhileClosed, Hole::BeatAfterGap];
+    Settings { kinds: kinds.collect(), holes, ..settings }
+}
+
+#[test]
+fn two_weak_points_of_the_code_need_a_memory_that_goes_back() {
+    holds("the code, one fault", as_the_code_is(one_fault()));
+    let two_claims = Settings { claims: 2, cancels: 0, ..two_faults(&[]) };
+    holds("the code, two faults", as_the_code_is(two_claims));
+}
+
 #[test]
 fn no_receipt_is_dropped_too_early() {
     let kinds = vec![RestartedOlder, Flushed, Resynchronised, MemoryWentBack];
@@ -70,10 +86,22 @@ fn each_guard_is_needed() {
             Guard::SwitchComparesEpoch | Guard::OpeningComparesEpoch => {
                 two_faults(&[Flushed, KeeperPaused])
             }
+            Guard::RetryAdmitted => Settings { kinds: vec![Resynchronised], ..with_retry() },
             _ => one_fault(),
         };
         fails(&format!("without {guard:?}"), Settings { without: vec![guard], ..with_all });
     }
+}
+
+/// One fault that may sell a unit twice, and an operator who retries the dead letter.
+fn with_retry() -> Settings {
+    let kinds = vec![Resynchronised, RestartedOlder, KeeperPaused];
+    Settings { retries: 1, beats: 1, kinds, ..one_fault() }
+}
+
+#[test]
+fn nothing_fails_with_a_retry() {
+    holds("one fault, a retry", with_retry());
 }
 
 /// Size of a model that is large enough for a weak point, and not much larger.
@@ -82,6 +110,7 @@ fn shows(hole: Hole) -> Settings {
         |kinds: &[Fault], cancels| Settings { claims: 2, beats: 2, cancels, ..two_faults(kinds) };
     match hole {
         Hole::RolledBackWhileClosed => two_faults(&[RestartedOlder, MemoryWentBack]),
+        Hole::OriginComparedEarly => two_faults(&[RestartedOlder, Resynchronised]),
         Hole::OpenedUnseen => two_faults(&[Restart, MemoryWentBack]),
         Hole::UnitsNotedLate => two_claims(&[MemoryWentBack, KeeperPaused], 0),
         Hole::BeatAfterGap => two_faults(&[KeeperDies, MemoryWentBack]),
@@ -97,7 +126,11 @@ fn shows(hole: Hole) -> Settings {
 #[test]
 fn each_weak_point_of_the_code_is_one() {
     for hole in Hole::ALL {
-        fails(&format!("with {hole:?}"), Settings { holes: vec![hole], ..shows(hole) });
+        let holes = match hole {
+            Hole::OriginComparedEarly => vec![hole, Hole::RolledBackWhileClosed],
+            _ => vec![hole],
+        };
+        fails(&format!("with {hole:?}"), Settings { holes, ..shows(hole) });
     }
 }
 
