@@ -1,14 +1,18 @@
 //! A Redis that goes back in time: the decisions of Postgres hold again.
 
+use std::time::Duration;
+
 use flash_sale::base::clock::Clock;
 use flash_sale::sale::audit::Actor;
 use flash_sale::sale::coupon::rules::Change;
 use flash_sale::sale::ids::CouponId;
 use private_servers::testing::RedisServer;
+use tokio::time::{Instant, sleep};
 
+use super::failover::ask;
 use crate::support::process::Process;
 use crate::support::servers::Addresses;
-use crate::support::{TestApp, eventually, shared};
+use crate::support::{TestApp, bounded, eventually, shared};
 
 /// An app on a Redis that a test can put back to an older state.
 async fn start() -> (RedisServer, TestApp) {
@@ -114,4 +118,82 @@ async fn a_sale_that_is_lost_holds_up_no_other_that_is_behind() {
     assert_eq!(app.app.coupon_changes.catch_up().await.unwrap(), 1);
     assert_eq!(refusal(&app, 1, behind).await, (409, "sale_paused".to_owned()));
     app.expect_disagreements();
+}
+
+// ---- long ----
+
+/// Incidents of each kind.
+const INCIDENTS: usize = 12;
+/// Beats that Redis loses.
+const BEATS_LOST: i64 = 3;
+
+async fn epoch(app: &TestApp) -> i64 {
+    app.number("SELECT epoch FROM lanes WHERE lane = 0").await
+}
+
+/// Waits until the lane is open, and a keeper has noted so many further beats.
+async fn beats(app: &TestApp, count: i64) {
+    let beat = "SELECT beat FROM lane_beats WHERE lane = 0";
+    let is_open = "SELECT count(*) FROM lanes WHERE state = 'open' AND lane = 0";
+    eventually("the lane is open", async || app.number(is_open).await == 1).await;
+    let first = app.number(beat).await;
+    eventually("it beats", async || app.number(beat).await >= first + count).await;
+}
+
+/// Time from now until Postgres has another epoch than this one.
+async fn closed_after(app: &TestApp, before: i64) -> Duration {
+    let began = Instant::now();
+    let closed = async {
+        while epoch(app).await == before {
+            sleep(Duration::from_millis(2)).await;
+        }
+    };
+    bounded("the lane is closed", closed).await;
+    began.elapsed()
+}
+
+fn print(incident: &str, mut times: Vec<Duration>) {
+    times.sort_unstable();
+    let (median, most) = (times[times.len() / 2].as_millis(), times[times.len() - 1].as_millis());
+    let count = times.len();
+    println!("{incident}: {count} times, closed after {median} ms (median), {most} ms (most)");
+}
+
+/// Prints how long after the first reply of Redis the lane is closed in Postgres: after an older file was put in its
+/// place, and after its beat was changed.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "takes two minutes, and prints what it saw"]
+async fn a_roll_back_is_noticed_within_a_beat() {
+    let (mut server, app) = start().await;
+    let coupon = app.create_flash(1_000).await;
+    assert_eq!(app.claim(1, coupon).await.status, 202);
+    let _process = Process::serve(&app, &[]);
+    let mut times = Vec::new();
+    for _ in 0..INCIDENTS {
+        beats(&app, 1).await;
+        let _: String = ask(&server, &["SAVE"]).await;
+        beats(&app, BEATS_LOST).await;
+        let before = epoch(&app).await;
+        server.kill();
+        // Returns with the first reply to a PING.
+        server.start_again();
+        times.push(closed_after(&app, before).await);
+    }
+    print("an older file in its place", times);
+
+    let mut times = Vec::new();
+    let key = app.keys().lane(coupon.lane());
+    for number in 0..INCIDENTS {
+        beats(&app, BEATS_LOST).await;
+        // Not always at the same moment between two beats.
+        sleep(Duration::from_millis(83 * number as u64)).await;
+        let before = epoch(&app).await;
+        let beat: i64 = ask(&server, &["HGET", &key, "beat"]).await;
+        let _: i64 = ask(&server, &["HSET", &key, "beat", &(beat - BEATS_LOST).to_string()]).await;
+        times.push(closed_after(&app, before).await);
+    }
+    print("a changed beat", times);
+    beats(&app, 1).await;
+    assert_eq!(app.number("SELECT count(*) FROM recoveries WHERE opened_at IS NULL").await, 0);
+    assert_eq!(refusal(&app, 1, coupon).await, (409, "already_claimed".to_owned()));
 }
