@@ -103,6 +103,15 @@ impl Arguments {
         }
     }
 
+    /// Absolute path of the service's binary.
+    pub fn service(&self) -> std::io::Result<PathBuf> {
+        let binary = match &self.binary {
+            Some(binary) => binary.clone(),
+            None => std::env::current_exe()?.with_file_name("flash-sale"),
+        };
+        std::path::absolute(binary)
+    }
+
     /// The plan of a seed, as these arguments change it.
     pub fn plan_of(&self, seed: u64) -> Plan {
         let faults = if self.only.is_empty() { Fault::ALL.to_vec() } else { self.only.clone() };

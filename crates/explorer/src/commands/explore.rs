@@ -53,7 +53,7 @@ pub async fn explore(arguments: &Arguments, machine: &Machine) -> anyhow::Result
     if let Some(document) = &arguments.append
         && !lines.is_empty()
     {
-        append(document, &lines, &arguments.changes()).await?;
+        append(document, &arguments.service()?, &lines, &arguments.changes()).await?;
     }
     let _ = std::fs::remove_file(arguments.logs().join("clock.c"));
     if lines.iter().all(Line::holds) && !arguments.keep && ended.is_ok() {

@@ -27,11 +27,7 @@ pub struct Laboratory {
 impl Laboratory {
     /// Starts what the runs of this job share: a Postgres, which a fault may kill.
     pub async fn open(arguments: &Arguments, machine: &Machine, job: u8) -> anyhow::Result<Self> {
-        let binary = match &arguments.binary {
-            Some(binary) => binary.clone(),
-            None => std::env::current_exe()?.with_file_name("flash-sale"),
-        };
-        let binary = std::path::absolute(binary)?;
+        let binary = arguments.service()?;
         let there = binary.try_exists()?;
         anyhow::ensure!(there, "{} is missing: cargo build --bin flash-sale", binary.display());
         let postgres = Postgres::start(binary.clone(), job).await?;

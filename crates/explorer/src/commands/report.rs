@@ -155,10 +155,28 @@ fn sum(lines: &[Line]) -> Line {
     sum
 }
 
-/// Appends one row to the table at the end of a document, with the arguments that changed the plans.
-pub async fn append(document: &Path, lines: &[Line], changes: &str) -> anyhow::Result<()> {
-    let git = tokio::process::Command::new("git").args(["rev-parse", "--short", "HEAD"]).output();
-    let commit = String::from_utf8_lossy(&git.await?.stdout).trim().to_owned();
+/// The commit of the working tree in which a binary of the service stands; else that of the present folder.
+async fn commit_of(binary: &Path) -> anyhow::Result<String> {
+    for folder in [binary.parent(), Some(Path::new("."))].into_iter().flatten() {
+        let mut git = tokio::process::Command::new("git");
+        let said =
+            git.arg("-C").arg(folder).args(["rev-parse", "--short", "HEAD"]).output().await?;
+        if said.status.success() {
+            return Ok(String::from_utf8_lossy(&said.stdout).trim().to_owned());
+        }
+    }
+    Ok("unknown".to_owned())
+}
+
+/// Appends one row to the table at the end of a document, with the commit of the binary that ran, and the arguments that
+/// changed the plans.
+pub async fn append(
+    document: &Path,
+    binary: &Path,
+    lines: &[Line],
+    changes: &str,
+) -> anyhow::Result<()> {
+    let commit = commit_of(binary).await?;
     let seeds: Vec<u64> = lines.iter().map(Line::seed).collect();
     let sum = sum(lines);
     let failed: Vec<String> =
