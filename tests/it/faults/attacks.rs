@@ -301,6 +301,96 @@ async fn an_archived_sale_that_came_back_with_redis_is_answered_by_postgres_and_
     sells_the_rest(&app, other).await;
 }
 
+/// One of them was promised, and never written; an operator has accepted that loss, and archived the sale.
+#[tokio::test]
+async fn buyers_of_an_archived_sale_that_came_back_with_redis_get_no_orders() {
+    let (mut server, app) = start(&[]).await;
+    let (over, other) = (app.create_flash(5).await, app.create_flash(5).await);
+    let order = app.paid_order(1, over).await;
+    sell(&app, other, 1..=3).await;
+    app.write_orders().await;
+    keep(&app).await;
+    let shard = app.shard_of(over, 2).await;
+    let _: i64 = app.redis(&["HSET", &shard, "2", &(order - 1).to_string()]).await;
+    let _: i64 = app.redis(&["HINCRBY", &app.keys().coupon(over), "stock", "-1"]).await;
+    let _: String = app.redis(&["SAVE"]).await;
+    for _ in 0..3 {
+        keep(&app).await;
+    }
+    assert_eq!(app.r#move(over, "end").await.status, 200);
+    let path = format!("/v1/coupons/{over}/archive");
+    let asked = app.post(&path, &app.admin_token(), &json!({ "accept_loss": true })).await;
+    assert_eq!(asked.status, 200, "{asked:?}");
+    go_back(&mut server, &app, other).await;
+    app.recover().await;
+    let orders = format!("SELECT count(*) FROM orders WHERE coupon_id = {over}");
+    assert_eq!(app.number(&orders).await, 1);
+    let built = "SELECT sales_built FROM recoveries WHERE opened_at IS NOT NULL";
+    assert_eq!(app.number(built).await, 1);
+    app.app.archive.pass().await.expect("both stores answer");
+    sells_the_rest(&app, other).await;
+}
+
+/// The order is cancelled, and its unit is back, in the time that Redis has lost; then the sale is built anew.
+#[tokio::test]
+async fn a_buyer_whose_order_was_cancelled_in_the_lost_time_gets_no_order_again() {
+    let (mut server, app) = start(&[]).await;
+    let coupon = app.create_flash(3).await;
+    let order = app.claim(1, coupon).await.order_id();
+    sell(&app, coupon, 2..=2).await;
+    app.write_orders().await;
+    keep(&app).await;
+    let _: String = app.redis(&["SAVE"]).await;
+    for _ in 0..3 {
+        keep(&app).await;
+    }
+    assert_eq!(app.cancel(1, order).await.status, 200);
+    app.app.stock_returns.pass().await.expect("both stores answer");
+    assert_eq!(app.stock(coupon).await, 2);
+    go_back(&mut server, &app, coupon).await;
+    app.recover().await;
+    let built = "SELECT sales_built FROM recoveries WHERE opened_at IS NOT NULL";
+    assert_eq!(app.number(built).await, 1);
+    assert_eq!(app.number("SELECT harvested FROM recoveries WHERE opened_at IS NOT NULL").await, 0);
+    assert_eq!(app.number("SELECT count(*) FROM orders").await, 2);
+    assert_eq!(app.my_claim(1, coupon).await.text("status"), "cancelled");
+    assert_eq!(app.buyers(coupon).await.into_keys().collect::<Vec<_>>(), [2]);
+    sell(&app, coupon, 3..=4).await;
+    assert_eq!(code(&app, 5, coupon).await, (410, "sold_out".to_owned()));
+    app.write_orders().await;
+}
+
+/// The receipt is handed in before a worker has written the claim, and looked at after its order was cancelled.
+#[tokio::test]
+async fn a_late_receipt_of_a_cancelled_order_closes_no_lane() {
+    let (mut server, app) = start(&["--appendonly", "yes", "--appendfsync", "always"]).await;
+    let coupon = app.create_flash(5).await;
+    let late = app.another_instance().await;
+    keep(&app).await;
+    let told = late.claims.claim(coupon, user(1)).await.expect("Redis answers");
+    assert_eq!(told.status().code, "accepted");
+    server.kill();
+    server.start_again();
+    eventually("the lane is closed", async || code(&app, 2, coupon).await.1 == "recovering").await;
+    keep(&app).await;
+    let recoveries = "SELECT count(*) FROM recoveries";
+    assert_eq!(app.number(recoveries).await, 1);
+    eventually("the receipt is handed in", async || {
+        let _ = late.hand_in.tick().await;
+        app.number("SELECT count(*) FROM receipts").await == 1
+    })
+    .await;
+    app.write_orders().await;
+    let order = app.my_claim(1, coupon).await.order_id();
+    assert_eq!(app.cancel(1, order).await.status, 200);
+    app.app.stock_returns.pass().await.expect("both stores answer");
+    keep(&app).await;
+    assert_eq!(app.number("SELECT count(*) FROM receipts").await, 0);
+    assert_eq!(app.number(recoveries).await, 1, "all promises are kept");
+    sell(&app, coupon, 2..=6).await;
+    app.write_orders().await;
+}
+
 /// A Redis at the noted beat, which has lost what came after it.
 #[tokio::test]
 async fn a_dead_letter_of_the_last_moment_keeps_its_unit() {

@@ -15,5 +15,8 @@ mod passes;
 // Findings by repair.
 mod repairs;
 
+// Scripts by state of their lane.
+mod fence;
+
 // Comparisons of entries of one millisecond.
 mod entry_ids;

@@ -1,0 +1,203 @@
+//! Each script that reads the lane's hash, with its reply while the lane is recovering: it refuses, whatever epoch it is
+//! told, and leaves every key as it is, byte for byte.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::PathBuf;
+
+use private_servers::testing::RedisServer;
+use redis::Value;
+
+use crate::faults::failover::ask;
+
+const LANE: &str = "lane";
+const SALE: &str = "sale";
+const SHARD: &str = "shard";
+const EPOCH: &str = "7";
+
+/// The sale in Redis.
+#[derive(Clone, Copy, PartialEq)]
+enum Sale {
+    Absent,
+    Loading,
+    Loaded,
+}
+
+/// One call of a script, and its reply while the lane is recovering.
+struct Row {
+    script: &'static str,
+    sale: Sale,
+    keys: &'static [&'static str],
+    arguments: &'static [&'static str],
+    refusal: &'static [&'static str],
+}
+
+/// Calls that sell, return, load or change, and would do so in an open lane.
+const ROWS: [Row; 8] = [
+    Row {
+        script: "claim",
+        sale: Sale::Loaded,
+        keys: &[SALE, LANE, "log", "unpaid", SHARD],
+        arguments: &["5", EPOCH, "1", "1", "1", "calls", "2", "102"],
+        refusal: &["V", ""],
+    },
+    Row {
+        script: "give_back",
+        sale: Sale::Loaded,
+        keys: &[SALE, LANE, SHARD],
+        arguments: &["5", EPOCH, "1", "returns", "1", "101"],
+        refusal: &["RECOVERING"],
+    },
+    Row {
+        script: "pass_on",
+        sale: Sale::Loaded,
+        keys: &[SALE, LANE, SHARD, SHARD],
+        arguments: &["5", EPOCH, "1", "returns", "1", "101", "2", "102"],
+        refusal: &["RECOVERING"],
+    },
+    Row {
+        script: "admit",
+        sale: Sale::Loaded,
+        keys: &[SALE, LANE, SHARD],
+        arguments: &[EPOCH, "1", "2", "102"],
+        refusal: &["RECOVERING"],
+    },
+    Row {
+        script: "apply_coupon",
+        sale: Sale::Loaded,
+        keys: &[SALE, LANE],
+        arguments: &["5", "load", EPOCH, "2", "0", "9999999999999", "20", "paused", "returns"],
+        refusal: &["RECOVERING"],
+    },
+    Row {
+        script: "load_sale",
+        sale: Sale::Absent,
+        keys: &[SALE, LANE],
+        arguments: &["load", "0", "9999999999999", "10", "1", EPOCH, "1", "active", ""],
+        refusal: &["", ""],
+    },
+    Row {
+        script: "make_shards",
+        sale: Sale::Loading,
+        keys: &[SALE, LANE, "another shard"],
+        arguments: &["load"],
+        refusal: &["RECOVERING"],
+    },
+    Row {
+        script: "open_sale",
+        sale: Sale::Loading,
+        keys: &[SALE, LANE],
+        arguments: &["load"],
+        refusal: &["RECOVERING"],
+    },
+];
+
+/// Scripts that read or write the lane's hash, and have no row.
+const OTHERS: [(&str, &str); 9] = [
+    ("acknowledge", "the log is written while the lane is recovering"),
+    ("adopt_sale", "a step of a recovery"),
+    ("beat", "raises the beat of an open lane, and sells nothing"),
+    ("begin_lane", "makes a lane where there is none"),
+    ("ensure_group", "the log is read while the lane is recovering"),
+    ("fence", "a step of a recovery"),
+    ("open_lane", "a step of a recovery"),
+    ("switch_sale", "a step of a recovery"),
+    ("trim_log", "the log is trimmed at any time"),
+];
+
+fn scripts() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("lua")
+}
+
+fn source(script: &str) -> String {
+    fs::read_to_string(scripts().join(script).with_extension("lua"))
+        .expect("there is such a script")
+}
+
+/// Redis with a lane in this state, and a sale.
+async fn prepare(server: &RedisServer, state: &str, sale: Sale) {
+    let _: String = ask(server, &["FLUSHALL"]).await;
+    let lane = ["epoch", EPOCH, "state", state, "beat", "3", "promised", "1", "written", "1"];
+    let _: i64 = ask(server, &[&["HSET", LANE][..], &lane].concat()).await;
+    if sale == Sale::Absent {
+        return;
+    }
+    let state = if sale == Sale::Loading { "loading" } else { "active" };
+    let facts = [
+        ["opens_ms", "0", "closes_ms", "9999999999999", "stock", "9", "total", "10"],
+        ["state", state, "opens_as", "active", "load", "load", "returns", "0"],
+        ["revision", "1", "epoch", EPOCH, "layout", "3", "shards", "1"],
+    ];
+    let _: i64 = ask(server, &[&["HSET", SALE][..], &facts.concat()].concat()).await;
+    let _: i64 = ask(server, &["HSET", SHARD, "-", "", "1", "101"]).await;
+}
+
+/// All keys, each with its bytes.
+async fn dump(server: &RedisServer) -> BTreeMap<String, Vec<u8>> {
+    let mut dumped = BTreeMap::new();
+    for key in ask::<Vec<String>>(server, &["KEYS", "*"]).await {
+        let bytes = ask(server, &["DUMP", &key]).await;
+        dumped.insert(key, bytes);
+    }
+    dumped
+}
+
+async fn run(server: &RedisServer, row: &Row) -> Vec<String> {
+    let (source, count) = (source(row.script), row.keys.len().to_string());
+    let call = [&["EVAL", source.as_str(), count.as_str()], row.keys, row.arguments].concat();
+    let words = |reply: Value| match reply {
+        Value::Array(words) => words.into_iter().map(word).collect(),
+        reply => vec![word(reply)],
+    };
+    words(ask(server, &call).await)
+}
+
+fn word(value: Value) -> String {
+    redis::from_redis_value(value).expect("a text or a number")
+}
+
+#[tokio::test]
+async fn each_script_refuses_while_its_lane_is_recovering_and_changes_no_key() {
+    let server = RedisServer::start(&[]);
+    let mut wrong = Vec::new();
+    for row in &ROWS {
+        prepare(&server, "open", row.sale).await;
+        let before = dump(&server).await;
+        let told = run(&server, row).await;
+        let changes = dump(&server).await != before;
+        assert!(changes && told != row.refusal, "{} does nothing: {told:?}", row.script);
+
+        prepare(&server, "recovering", row.sale).await;
+        let before = dump(&server).await;
+        let told = run(&server, row).await;
+        if dump(&server).await != before || told != row.refusal {
+            wrong.push(format!("{}, recovering: {told:?}", row.script));
+        }
+
+        // A lane that Redis has lost refuses, too.
+        let _: i64 = ask(&server, &["DEL", LANE]).await;
+        let before = dump(&server).await;
+        let told = run(&server, row).await;
+        if dump(&server).await != before || told != row.refusal {
+            wrong.push(format!("{}, lost: {told:?}", row.script));
+        }
+    }
+    assert_eq!(wrong, Vec::<String>::new());
+}
+
+#[test]
+fn each_script_that_names_the_lane_is_in_a_table() {
+    let names_lane = |source: &str| {
+        let is_lane = |line: &str| line.starts_with("-- KEYS[") && line.contains("]  lane ");
+        source.lines().any(is_lane)
+    };
+    let files = fs::read_dir(scripts()).expect("the scripts are there");
+    let files = files.map(|file| file.expect("it can be read").path());
+    let named: BTreeSet<String> = files
+        .filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned()))
+        .filter(|script| names_lane(&source(script)))
+        .collect();
+    let rows = ROWS.iter().map(|row| row.script);
+    let known = rows.chain(OTHERS.iter().map(|(script, _)| *script));
+    assert_eq!(named, known.map(str::to_owned).collect());
+}
