@@ -179,6 +179,22 @@ impl Installation {
         Api::at(self.apis.first().expect("an API process runs"), &self.client).await
     }
 
+    /// The API of an API process of this binary.
+    pub async fn api_of(&self, binary: Binary) -> Api {
+        let is_it = |member: &&Member| (member.binary, member.role) == (binary, Role::Api);
+        let member = self.members.iter().find(is_it).expect("one of them runs");
+        Api::at(&member.url, &self.client).await
+    }
+
+    /// Redis loses everything.
+    pub async fn empty_redis(&self) {
+        let client = redis::Client::open(self.servers.at.redis_url.as_str()).expect("a valid URL");
+        let connection = client.get_multiplexed_async_connection().await;
+        let flushed =
+            redis::cmd("FLUSHALL").query_async(&mut connection.expect("it answers")).await;
+        let () = flushed.expect("it does that");
+    }
+
     /// A number from Postgres.
     pub async fn number(&self, query: &str) -> i64 {
         let query = sqlx::query_scalar(sqlx::AssertSqlSafe(query.to_owned()));

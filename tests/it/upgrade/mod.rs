@@ -37,6 +37,8 @@ use self::shop::Shop;
 const CLAIMS_BETWEEN: usize = 200;
 /// Times as many claims when only present processes are left.
 const ROUNDS_AFTER: usize = 5;
+/// First user that claims after the crowd.
+const LATE_USER_MIN: i64 = 1_000_000_000;
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "long: make upgrade"]
@@ -75,6 +77,50 @@ async fn all_killed_in_the_middle() {
         upgrade.look_in_between().await;
     }
     upgrade.end().await;
+}
+
+/// Redis loses everything while one older API is left, which knows nothing of recoveries. What the recovery builds has a
+/// layout that the older one refuses.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "long: make upgrade"]
+async fn redis_emptied_while_an_older_api_lives() {
+    let mut upgrade = Upgrade::begin().await;
+    for role in [Role::Worker, Role::Worker, Role::Api] {
+        upgrade.replace(role).await;
+    }
+    let Upgrade { mut installation, shop, crowd } = upgrade;
+    let history = crowd.finish().await;
+    assert_promises_kept(&installation, &history).await;
+    let older = installation.api_of(Binary::Older).await;
+    let present = installation.api_of(Binary::Present).await;
+    let mut users = LATE_USER_MIN..;
+    let mut wins_nothing = async || {
+        let user = users.next().expect("there is no end of them");
+        let reply = older.claim(user, shop.large).await;
+        assert!(reply.status >= 400, "{reply:?}");
+        user
+    };
+    installation.empty_redis().await;
+    let open =
+        "SELECT count(*) FROM lanes WHERE state = 'open' AND lane IN (SELECT lane FROM recoveries)";
+    let lanes = i64::try_from(installation::LANES).expect("some");
+    eventually("all lanes are open again", async || {
+        wins_nothing().await;
+        installation.number(open).await == lanes
+    })
+    .await;
+    for _ in 0..CLAIMS_BETWEEN {
+        let user = wins_nothing().await;
+        eventually("a present API sells", async || {
+            present.claim(user, shop.large).await.status != 503
+        })
+        .await;
+    }
+    let rows = format!("SELECT count(*) FROM orders WHERE user_id >= {LATE_USER_MIN}");
+    let sold = i64::try_from(CLAIMS_BETWEEN).expect("some");
+    eventually("all are written", async || installation.number(&rows).await == sold).await;
+    println!("after the loss: {}", assert_stores_agree(&installation).await);
+    installation.stop_all().await;
 }
 
 async fn replaced_one_by_one(roles: &[Role]) {
