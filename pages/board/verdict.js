@@ -63,6 +63,7 @@ function troubles(board) {
     else say('postgres_away');
   }
   if (its.compared?.disagreements > 0) say('disagree', { number: its.compared.disagreements });
+  if (board.recoveries_unsettled > 0) say('not_kept', { number: board.recoveries_unsettled });
   if (board.letters_open > 0) say('letters', { number: board.letters_open });
   if (its.unconserved.length > 0) say('not_conserved', { number: its.unconserved.length });
   if (its.closed.length > 0) say('lanes_closed', { number: its.closed.length });
@@ -115,6 +116,7 @@ export function equations(state, sale) {
   const ofBuyers =
     !postgres?.is_there ? quiet('not_now')
     : lost ? { tone: 'bad', key: 'lost' }
+    : board.recoveries_unsettled > 0 ? quiet('not_kept')
     : isCompared ? { tone: 'good', key: 'none_lost', ms: board.now - Date.parse(compared.finished_at) } : quiet('not_compared');
   const ofOrders =
     !postgres?.is_there || units.sold === null ? quiet('not_now')

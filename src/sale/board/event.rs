@@ -62,8 +62,10 @@ pub struct BoardEvent {
     postponed_waiting: Option<i64>,
     /// The newest of them, at most 20.
     postponed: Vec<PostponedItem>,
-    /// Recoveries of lanes, newest first, at most 5.
+    /// Recoveries of lanes, newest first: the newest 5, and at most 20 that wait to be settled.
     recoveries: Vec<Recovery>,
+    /// Number of recoveries with claims that could not be kept and that no administrator has settled.
+    recoveries_unsettled: Option<i64>,
     /// Processes of the installation that were heard in the last 10 minutes.
     processes: Vec<Process>,
     /// Lanes.
@@ -215,6 +217,7 @@ impl BoardEvent {
             postponed_waiting: postgres.map(|postgres| postgres.postponed_waiting),
             postponed: postgres.map(|postgres| postgres.postponed.clone()).unwrap_or_default(),
             recoveries: postgres.map(|postgres| postgres.recoveries.clone()).unwrap_or_default(),
+            recoveries_unsettled: postgres.map(|postgres| postgres.recoveries_unsettled),
             processes: together.processes,
             lanes: lanes(sources, fresh),
             stores: vec![store_of_redis(seen, sources), store_of_postgres(seen, sources)],

@@ -1,8 +1,10 @@
 //! Facts that Postgres has: coupons, comparisons, and all that waits for an operator.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::time::Duration;
 
+use sqlx::PgPool;
 use tokio::time::Instant;
 
 use super::sources::Sources;
@@ -35,8 +37,10 @@ pub struct InPostgres {
     pub letters: Vec<Letter>,
     /// Comparisons, newest first.
     pub runs: Vec<Run>,
-    /// Recoveries, newest first.
+    /// Recoveries, newest first: the newest, and those that wait to be settled.
     pub recoveries: Vec<Recovery>,
+    /// Number of recoveries that wait to be settled: with claims that could not be kept.
+    pub recoveries_unsettled: i64,
     /// Payments that wait, by status.
     pub owed: [Owed; 2],
     /// The newest of them.
@@ -81,6 +85,8 @@ impl InPostgres {
                 in_review.insert(*coupon, open);
             }
         }
+        let recoveries_unsettled = records::count_unsettled(pool).await?;
+        let recoveries = recoveries(pool, recoveries_unsettled > 0).await?;
         Ok(Self {
             ping,
             sales,
@@ -89,8 +95,8 @@ impl InPostgres {
             letters_open,
             letters,
             runs: runs::list(pool, None, limits::BOARD_RUNS_MAX).await?,
-            recoveries: records::list(pool, RecoveryPart::All, None, limits::BOARD_RECOVERIES_MAX)
-                .await?,
+            recoveries,
+            recoveries_unsettled,
             owed,
             owed_payments,
             postponed_waiting: waiting.values().map(|waiting| waiting.items).sum(),
@@ -105,4 +111,16 @@ impl InPostgres {
     pub fn sales_in_redis(&self) -> Vec<(CouponId, i64)> {
         self.loaded.iter().map(|sale| (sale.coupon, sale.sold)).collect()
     }
+}
+
+/// The newest recoveries, and the newest of those that wait to be settled.
+async fn recoveries(pool: &PgPool, any_waits: bool) -> sqlx::Result<Vec<Recovery>> {
+    let (all, unsettled) = (RecoveryPart::All, RecoveryPart::Unsettled);
+    let mut found = records::list(pool, all, None, limits::BOARD_RECOVERIES_MAX).await?;
+    if any_waits {
+        found.extend(records::list(pool, unsettled, None, limits::BOARD_ITEMS_MAX).await?);
+        found.sort_by_key(|recovery| Reverse(recovery.id));
+        found.dedup_by_key(|recovery| recovery.id);
+    }
+    Ok(found)
 }

@@ -169,6 +169,15 @@ pub async fn list(
     }
 }
 
+/// Number of recoveries with claims that could not be kept and have not been settled.
+pub async fn count_unsettled(pool: &PgPool) -> sqlx::Result<i64> {
+    sqlx::query_scalar!(
+        r#"SELECT count(*) AS "count!" FROM recoveries WHERE settled_at IS NULL AND lost <> '[]'"#
+    )
+    .fetch_one(pool)
+    .await
+}
+
 async fn unsettled(
     pool: &PgPool,
     before: Option<RecoveryId>,

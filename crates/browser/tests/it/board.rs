@@ -400,7 +400,7 @@ const VERDICTS: &str = r"
         const good = () => ({
             line: 'live', ageMs: 100,
             board: {
-                now, backlog: 0, oldest_ms: 0, letters_open: 0, letters: [], findings: [], postponed_waiting: 0, postponed: [], recoveries: [],
+                now, backlog: 0, oldest_ms: 0, letters_open: 0, letters: [], findings: [], postponed_waiting: 0, postponed: [], recoveries: [], recoveries_unsettled: 0,
                 owed: [{ status: 'held', payments: 0, oldest_seconds: 0 }, { status: 'refunding', payments: 0, oldest_seconds: 0 }],
                 runs: [{ started_at: '2026-03-01T09:59:30Z', finished_at: '2026-03-01T09:59:31Z', failure: null, disagreements: 0 }],
                 sales: [{ coupon_id: '1', total: 5, units: { at: now, total: 5, left: 4, buyers: 1, sold: 1, in_review: 0, conserved: true } }],
@@ -411,7 +411,7 @@ const VERDICTS: &str = r"
         });
         const words = (state) => ({
             sentence: sentences(state), comparison: [comparison(state)], equations: equations(state, state.board.sales[0]),
-            redis: [store(state, state.board.stores[0])], postgres: [store(state, state.board.stores[1])], lane: [lane(state, state.board.lanes[0])],
+            buyers: [equations(state, state.board.sales[0])[1]], redis: [store(state, state.board.stores[0])], postgres: [store(state, state.board.stores[1])], lane: [lane(state, state.board.lanes[0])],
         });
         const isGood = (verdicts) => verdicts.some((it) => it.tone === 'good');
         const wrong = [];
@@ -429,6 +429,7 @@ const VERDICTS: &str = r"
             'never compared': [(it) => { it.board.runs = []; }, ['sentence', 'comparison']],
             'compared long ago': [(it) => { it.board.runs[0].finished_at = '2026-03-01T09:40:00Z'; }, ['sentence', 'comparison']],
             'dead letter': [(it) => { it.board.letters_open = 1; }, ['sentence']],
+            'claims lost in a recovery': [(it) => { it.board.recoveries_unsettled = 1; }, ['sentence', 'buyers']],
             'units lost': [(it) => { it.board.sales[0].units.conserved = false; }, ['sentence']],
             'lane closed': [(it) => { it.board.lanes[0].is_open = false; }, ['sentence', 'lane']],
             'log unreadable': [(it) => { it.board.lanes[0].pending = null; it.board.backlog = null; }, ['sentence', 'lane']],

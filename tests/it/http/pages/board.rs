@@ -337,6 +337,33 @@ async fn a_payment_that_waits_is_on_the_board_until_it_is_settled() {
     until(&mut events, |board| board["owed_payments"] == json!([])).await;
 }
 
+/// An older one, too, which is not among the newest recoveries.
+#[tokio::test]
+async fn a_recovery_that_lost_claims_is_on_the_board_until_it_is_settled() {
+    let app = TestApp::start().await;
+    let mut events = watch(&app, &app.url).await;
+    let board = until(&mut events, |board| there(board) == [true, true]).await;
+    assert_eq!(board["recoveries_unsettled"], 0);
+    app.execute(
+        r#"INSERT INTO recoveries (lane, epoch, reason, closed_at, opened_at, lost)
+           SELECT 0, n, 'x', now(), now(), CASE n WHEN 1 THEN
+                  '[{"coupon_id": "1024", "user_id": "1", "order_id": "77", "reason": "superseded"}]'::jsonb ELSE '[]' END
+           FROM generate_series(1, 9) AS n"#,
+    )
+    .await;
+    let board = until(&mut events, |board| board["recoveries_unsettled"] == 1).await;
+    let listed = board["recoveries"].as_array().expect("a list");
+    assert_eq!(listed.len(), limits::BOARD_RECOVERIES_MAX as usize + 1, "{board}");
+    let oldest = listed.last().expect("one");
+    assert_eq!((&oldest["epoch"], &oldest["lost"][0]["order_id"]), (&json!(1), &json!("77")));
+    let path = format!("/v1/recoveries/{}/settle", oldest["id"].as_str().expect("an id"));
+    let settled = app.post(&path, &app.admin_token(), &json!({"note": "told"})).await;
+    assert_eq!(settled.status, 204, "{settled:?}");
+    let board = until(&mut events, |board| board["recoveries_unsettled"] == 0).await;
+    let listed = board["recoveries"].as_array().map(Vec::len);
+    assert_eq!(listed, Some(limits::BOARD_RECOVERIES_MAX as usize));
+}
+
 #[tokio::test]
 async fn the_board_has_words_for_each_answer_in_both_languages() {
     let [english, chinese] = ["board/en", "board/zh"].map(words);
