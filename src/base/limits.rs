@@ -90,8 +90,10 @@ pub const BOARD_FIRST_LOOK_MAX: Duration = Duration::from_millis(500);
 pub const BOARD_PAST_POINTS: usize = 300;
 /// Seconds over which the board takes its quantiles.
 pub const BOARD_QUANTILE_SECONDS: usize = 10;
-/// Sales on the board: the newest.
+/// Sales on the board: the newest that aren't over, then the newest others.
 pub const BOARD_SALES_MAX: u32 = 20;
+/// Pages of active sales, and as many of paused ones, among which the newest that aren't over are looked for.
+pub const NEWEST_SALES_PAGES_MAX: usize = 10;
 /// Dead letters, findings and items of other lists on the board: the newest.
 pub const BOARD_ITEMS_MAX: u32 = 20;
 /// Comparisons on the board: the newest.

@@ -40,7 +40,7 @@ pub struct BoardEvent {
     backlog: Option<u64>,
     /// Age of the oldest of them; 0 without any.
     oldest_ms: Option<u64>,
-    /// The newest sales.
+    /// The newest sales that aren't over, and behind them the newest others; at most 20.
     sales: Vec<SaleLine>,
     /// Orders by status, as the last comparison counted them; null before the first.
     orders: Option<BTreeMap<String, i64>>,

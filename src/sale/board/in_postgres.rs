@@ -12,7 +12,7 @@ use crate::base::limits;
 use crate::kit::postgres;
 use crate::sale::Failure;
 use crate::sale::coupon::model::Coupon;
-use crate::sale::coupon::stock::{self, NewestSale};
+use crate::sale::coupon::stock::{self, HeldSale};
 use crate::sale::ids::CouponId;
 use crate::sale::order::dead_letter::{self, Letter, LetterFilter};
 use crate::sale::payment::owed::{self, Owed, OwedPayment, PaymentPart};
@@ -25,10 +25,10 @@ use crate::sale::recovery::records::{self, Recovery, RecoveryPart};
 pub struct InPostgres {
     /// Time that Postgres needs to tell the time.
     pub ping: Duration,
-    /// The newest coupons with a sale.
+    /// The newest sales that aren't over, and behind them the newest others.
     pub sales: Vec<Coupon>,
-    /// The newest sales that Redis has to hold.
-    pub loaded: Vec<NewestSale>,
+    /// Those of them that Redis has to hold.
+    pub loaded: Vec<HeldSale>,
     /// Open dead letters of the sales that have any.
     pub in_review: HashMap<CouponId, usize>,
     /// Number of open dead letters.
@@ -56,7 +56,7 @@ impl InPostgres {
     pub async fn look(sources: &Sources) -> Result<Self, Failure> {
         let pool = &sources.stores.pool;
         let began = Instant::now();
-        postgres::time(pool).await?;
+        let now = postgres::time(pool).await?;
         let ping = began.elapsed();
         let letters_open = dead_letter::count_open(pool).await?;
         let letters = match letters_open {
@@ -74,13 +74,12 @@ impl InPostgres {
             _ => owed::waiting(pool, PaymentPart::Waiting, None, limits::BOARD_ITEMS_MAX).await?,
         };
         let waiting = sources.postponed.waiting().await?;
-        let mut sales = sources.coupons.list_stored(limits::PAGE_COUPONS_MAX).await?;
-        sales.retain(|coupon| coupon.sale.is_some());
-        sales.truncate(limits::BOARD_SALES_MAX as usize);
-        let loaded = stock::newest_loaded(pool, limits::BOARD_SALES_MAX).await?;
+        let sales = sources.coupons.newest_sales(now, limits::BOARD_SALES_MAX).await?;
+        let ids: Vec<CouponId> = sales.iter().map(|coupon| coupon.id).collect();
+        let loaded = stock::loaded_of(pool, &ids).await?;
         let mut in_review = HashMap::new();
         if letters_open > 0 {
-            for NewestSale { coupon, .. } in &loaded {
+            for HeldSale { coupon, .. } in &loaded {
                 let open = dead_letter::open_of_coupon(pool, *coupon).await?.len();
                 in_review.insert(*coupon, open);
             }

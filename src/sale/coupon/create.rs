@@ -161,9 +161,10 @@ impl Coupons {
         self.stored.list(filter, before, limit).await
     }
 
-    /// The newest coupons as Postgres has them: Redis isn't asked for the units left.
-    pub async fn list_stored(&self, limit: u32) -> sqlx::Result<Vec<Coupon>> {
-        self.stored.list_stored(limit).await
+    /// The newest sales that aren't over at this time, and behind them the newest others; as Postgres has them: Redis
+    /// isn't asked for the units left.
+    pub async fn newest_sales(&self, now: DateTime<Utc>, limit: u32) -> sqlx::Result<Vec<Coupon>> {
+        self.stored.newest_sales(now, limit).await
     }
 }
 

@@ -1,12 +1,14 @@
 //! Reads coupons from the stores, each time anew. `sale/coupon/cache` keeps what shoppers read.
 
-use std::collections::HashMap;
+use std::cmp::Reverse;
+use std::collections::{HashMap, HashSet};
 
 use chrono::{DateTime, Utc};
 use redis::RedisResult;
 use sqlx::PgPool;
 
 use crate::base::durability::Level;
+use crate::base::limits;
 use crate::kit::redis::{Redis, is_data_error};
 use crate::sale::coupon::model::{
     Coupon, CouponFilter, CouponKind, CouponRow, CouponState, Sale, SaleTerms,
@@ -50,10 +52,44 @@ impl CouponReader {
         Ok(self.with_left(rows).await)
     }
 
-    /// The newest coupons as Postgres has them: Redis isn't asked for the units left.
-    pub async fn list_stored(&self, limit: u32) -> sqlx::Result<Vec<Coupon>> {
-        let rows = self.rows(None, limit).await?;
-        Ok(rows.into_iter().map(|row| row.coupon(None)).collect())
+    /// The newest sales that aren't over at this time, and behind them the newest others; as Postgres has them: Redis
+    /// isn't asked for the units left.
+    pub async fn newest_sales(&self, now: DateTime<Utc>, limit: u32) -> sqlx::Result<Vec<Coupon>> {
+        let mut sales = self.lasting(CouponState::Active, now, limit).await?;
+        sales.extend(self.lasting(CouponState::Paused, now, limit).await?);
+        sales.sort_by_key(|row| Reverse(row.id));
+        sales.truncate(limit as usize);
+        if sales.len() < limit as usize {
+            // Among so many are enough that are not among the sales already.
+            let flash = CouponFilter { kind: Some(CouponKind::Flash), state: None };
+            let newest = self.rows_of(flash, None, 2 * limit).await?;
+            let known: HashSet<CouponId> = sales.iter().map(|row| row.id).collect();
+            sales.extend(newest.into_iter().filter(|row| !known.contains(&row.id)));
+            sales.truncate(limit as usize);
+        }
+        Ok(sales.into_iter().map(|row| row.coupon(None)).collect())
+    }
+
+    /// The newest sales in this state whose window has not passed at this time. The workers end a sale some days after its
+    /// window, so few in such a state are over; no more than some pages are looked through.
+    async fn lasting(
+        &self,
+        state: CouponState,
+        now: DateTime<Utc>,
+        limit: u32,
+    ) -> sqlx::Result<Vec<StoredRow>> {
+        let filter = CouponFilter { kind: Some(CouponKind::Flash), state: Some(state) };
+        let (mut found, mut before) = (Vec::new(), None);
+        for _ in 0..limits::NEWEST_SALES_PAGES_MAX {
+            let page = self.rows_of(filter, before, limits::PAGE_COUPONS_MAX).await?;
+            let is_last = page.len() < limits::PAGE_COUPONS_MAX as usize;
+            before = page.last().map(|row| row.id);
+            found.extend(page.into_iter().filter(|row| row.closes_at.is_some_and(|at| at > now)));
+            if is_last || found.len() >= limit as usize {
+                break;
+            }
+        }
+        Ok(found)
     }
 
     /// One coupon as Postgres has it.

@@ -20,7 +20,7 @@ use crate::base::telemetry::Metrics;
 use crate::kit::redis::{Redis, is_data_error};
 use crate::sale::buyers;
 use crate::sale::buyers::census::census;
-use crate::sale::coupon::stock::{self, NewestSale};
+use crate::sale::coupon::stock::{self, HeldSale};
 use crate::sale::ids::CouponId;
 use crate::sale::installation;
 use crate::sale::keys::{Keys, LogId};
@@ -200,7 +200,7 @@ impl Numbers {
         let Stores { pool, redis, keys } = &self.stores;
         let newest = stock::newest_loaded(pool, limits::METRIC_COUPONS_MAX).await?;
         let mut sales = Vec::with_capacity(newest.len());
-        for NewestSale { coupon, sold, .. } in newest {
+        for HeldSale { coupon, sold, .. } in newest {
             let units = match Units::look(redis, keys, coupon, sold).await.map_err(Failure::from) {
                 Err(failure) if failure.is_of_item() => {
                     Units { conserved: Some(false), ..Units::default() }

@@ -14,9 +14,9 @@ use crate::sale::coupon::model::{CouponKind, CouponState, SaleTerms};
 use crate::sale::ids::{CouponId, Lane};
 
 pub use queries::{
-    LoadedSale, NewestSale, SaleToBuild, allow_long_statements, allow_statements, archived, closed,
-    ended, exists, is_loaded, loaded, loaded_in, lock_units_left, newest_loaded, open_of,
-    revisions, sold, to_build, to_load, total, unapplied, units_left,
+    HeldSale, LoadedSale, SaleToBuild, allow_long_statements, allow_statements, archived, closed,
+    ended, exists, is_loaded, loaded, loaded_in, loaded_of, lock_units_left, newest_loaded,
+    open_of, revisions, sold, to_build, to_load, total, unapplied, units_left,
 };
 
 /// Facts of Postgres about a coupon for its load.

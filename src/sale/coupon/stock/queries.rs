@@ -8,6 +8,7 @@ use sqlx::{PgConnection, PgExecutor, PgPool};
 
 use crate::base::durability::Level;
 use crate::base::limits;
+use crate::kit::postgres;
 use crate::sale::coupon::model::CouponState;
 use crate::sale::ids::{CouponId, Lane};
 
@@ -75,7 +76,7 @@ pub async fn lock_units_left(tx: &mut PgConnection, coupon: CouponId) -> sqlx::R
 
 /// A sale that Redis has to hold, as Postgres knows it.
 #[derive(Clone, Debug)]
-pub struct NewestSale {
+pub struct HeldSale {
     /// The coupon.
     pub coupon: CouponId,
     /// Units sold.
@@ -85,14 +86,28 @@ pub struct NewestSale {
 }
 
 /// The newest sales that Redis has to hold.
-pub async fn newest_loaded(pool: &PgPool, limit: u32) -> sqlx::Result<Vec<NewestSale>> {
+pub async fn newest_loaded(pool: &PgPool, limit: u32) -> sqlx::Result<Vec<HeldSale>> {
     sqlx::query_as!(
-        NewestSale,
+        HeldSale,
         r#"SELECT coupon_id AS "coupon: CouponId", sold, applied_revision FROM flash_sales
            WHERE loaded_at IS NOT NULL AND archived_at IS NULL ORDER BY coupon_id DESC LIMIT $1"#,
         i64::from(limit),
     )
     .fetch_all(pool)
+    .await
+}
+
+/// Those of these sales that Redis has to hold.
+pub async fn loaded_of(pool: &PgPool, coupons: &[CouponId]) -> sqlx::Result<Vec<HeldSale>> {
+    let coupons: Vec<i64> = coupons.iter().map(|coupon| coupon.get()).collect();
+    let mut tx = postgres::begin_planning(pool).await?;
+    sqlx::query_as!(
+        HeldSale,
+        r#"SELECT coupon_id AS "coupon: CouponId", sold, applied_revision FROM flash_sales
+           WHERE coupon_id = ANY($1) AND loaded_at IS NOT NULL AND archived_at IS NULL"#,
+        &coupons,
+    )
+    .fetch_all(&mut *tx)
     .await
 }
 

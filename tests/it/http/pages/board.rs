@@ -365,6 +365,37 @@ async fn a_recovery_that_lost_claims_is_on_the_board_until_it_is_settled() {
 }
 
 #[tokio::test]
+async fn a_sale_that_is_on_stays_on_the_board_before_any_number_of_newer_ones_that_are_over() {
+    let app = TestApp::start().await;
+    // The stores have unlike windows then.
+    app.expect_disagreements();
+    let on = app.create_flash(5).await;
+    let paused = app.create_flash(5).await;
+    assert_eq!(app.r#move(paused, "pause").await.status, 200);
+    let mut over = Vec::new();
+    for number in 0..limits::BOARD_SALES_MAX {
+        let coupon = app.create_flash(1).await;
+        match number % 2 {
+            0 => assert_eq!(app.r#move(coupon, "end").await.status, 200),
+            _ => {
+                let close = "UPDATE flash_sales SET closes_at = now() WHERE coupon_id";
+                app.execute(&format!("{close} = {coupon}")).await;
+            }
+        }
+        over.push(coupon);
+    }
+    let mut events = watch(&app, &app.url).await;
+    let board = until(&mut events, |board| there(board) == [true, true]).await;
+    let sales = board["sales"].as_array().expect("a list");
+    let shown: Vec<&Value> = sales.iter().map(|sale| &sale["coupon_id"]).collect();
+    let newest = over.iter().rev().take(limits::BOARD_SALES_MAX as usize - 2);
+    let expected: Vec<Value> = [paused, on].iter().chain(newest).map(|id| json!(id)).collect();
+    assert_eq!(shown, expected.iter().collect::<Vec<_>>());
+    // Redis is asked for them, too.
+    until(&mut events, |board| board["sales"][1]["left"] == 5).await;
+}
+
+#[tokio::test]
 async fn the_board_has_words_for_each_answer_in_both_languages() {
     let [english, chinese] = ["board/en", "board/zh"].map(words);
     // Chinese has no plural.
