@@ -96,8 +96,11 @@ export class Api {
     return this.#send('GET', `/v1/coupons/${coupon}`);
   }
 
-  coupons() {
-    return this.#send('GET', '/v1/coupons?limit=50');
+  /** The newest sales that have not been ended: active ones, then paused ones. A reply, as any other. */
+  async coupons() {
+    const replies = await Promise.all(['active', 'paused'].map((state) => this.#send('GET', `/v1/coupons?kind=flash&state=${state}&limit=50`)));
+    const coupons = replies.flatMap(({ body }) => body.coupons ?? []);
+    return { ...(replies.find(({ ok }) => !ok) ?? replies[0]), body: { coupons } };
   }
 
   /** Pays so much, if the page has shown it. The one place that knows how a payment is made. */

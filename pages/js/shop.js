@@ -131,7 +131,7 @@ async function ask(coupon) {
 
 /** The newest sale that is on, the next one, or the last one. */
 function newest({ dateMs: now, body }) {
-  const sales = body.coupons.filter((coupon) => coupon.sale && coupon.state !== 'ended');
+  const sales = body.coupons;
   const lasts = sales.filter((coupon) => Date.parse(coupon.sale.closes_at) > now);
   const open = lasts.filter((coupon) => Date.parse(coupon.sale.opens_at) <= now);
   return open.find((coupon) => coupon.sale.left !== 0) ?? lasts.find((coupon) => !open.includes(coupon)) ?? open[0] ?? sales[0];

@@ -204,6 +204,23 @@ async fn the_first_page_has_the_sale_that_is_on_and_an_old_link_says_so() {
     tab.close().await;
 }
 
+/// However many newer ones have ended.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_first_page_finds_a_sale_behind_fifty_that_have_ended() {
+    let shop = Shop::open(&[]).await;
+    let on = shop.sale(2, -1).await;
+    for _ in 0..50 {
+        let over = shop.sale(1, -1).await;
+        shop.r#move(&over, "end").await;
+    }
+    let tab = shop.visit(Device::Phone, "/").await;
+    tab.shows("open").await;
+    tab.click("#claim").await;
+    tab.shows("unpaid").await;
+    assert_eq!(shop.coupon(&on).await["sale"]["left"], 1, "the page sells that one");
+    tab.close_clean().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_page_without_a_place_for_its_stream_asks_now_and_then() {
     let shop = Shop::open(&["--watchers-max", "1"]).await;
