@@ -8,7 +8,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 use crate::access::look;
-use crate::support::{Device, SECRET, Servers, Shop, Tab, storefront, token_by};
+use crate::support::{BREACHES, Device, SECRET, Servers, Shop, Tab, storefront, token_by};
 
 /// A page of another site, with `{}` in place of the service. It tells what it was able to do in `window.done`.
 const EVIL: &str = r#"<!doctype html><title>evil</title>
@@ -56,11 +56,31 @@ async fn a_page_of_another_site_can_neither_frame_nor_read_nor_use_the_service()
         log.iter().filter(refused).count() == 4
     })
     .await;
-    tab.close().await;
+    tab.close_unread().await;
     // No storm has been started, and the code of the link has not been used up.
     let tab = shop.visit(Device::Desk, &shop.storm_link().await).await;
     tab.reads("No storm yet").await;
     tab.close_clean().await;
+}
+
+/// Tabs are closed with a look for breaches: this is one.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_breach_of_the_policy_is_reported_by_the_browser() {
+    let shop = Shop::open(&[]).await;
+    let tab = shop.visit(Device::Desk, "/").await;
+    tab.shows("open").await;
+    assert_eq!(tab.breaches().await, [""; 0]);
+    let markup = "try { document.createElement('p').innerHTML = '<b>x</b>' } catch { return 'refused' } return 'done'";
+    assert_eq!(tab.eval(markup).await, "refused");
+    let image = "const it = new Image(); it.src = 'http://192.0.2.1/x.png'; document.body.append(it); return ''";
+    tab.eval(image).await;
+    let mut breaches = Vec::new();
+    eventually("both are reported", async || {
+        breaches.extend(tab.breaches().await);
+        BREACHES.iter().all(|words| breaches.iter().any(|it| it.contains(words)))
+    })
+    .await;
+    tab.close_unread().await;
 }
 
 /// A site of its own: each request is answered by this page.

@@ -1,5 +1,6 @@
 //! A demo, and tabs that look at it.
 
+use std::cell::Cell;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
@@ -33,6 +34,9 @@ const PATIENT: [[&str; 2]; 7] = [
 
 /// A secret that the gateway knows, too.
 pub const SECRET: &str = "a secret of the tests, of 32 bytes or more";
+
+/// Words of the browser's messages about breaches of the policy.
+pub const BREACHES: [&str; 2] = ["Content Security Policy", "TrustedHTML"];
 
 /// Time that the browser has for a script or a page. Only a hang takes longer.
 const BROWSER_MS_MAX: u64 = 300_000;
@@ -286,7 +290,7 @@ impl Shop {
         let mut builder = ClientBuilder::new(HttpConnector::new());
         builder.capabilities(capabilities);
         let client = builder.connect(self.driver.url()).await.expect("the browser starts");
-        Tab { client, device }
+        Tab { client, device: Cell::new(device) }
     }
 
     /// Path of the board with the code that lets one tab in.
@@ -438,10 +442,32 @@ pub fn token_by(secret: &str, user: &str) -> String {
 /// A browser with one tab, or several windows.
 pub struct Tab {
     client: Client,
-    device: Device,
+    device: Cell<Device>,
 }
 
 impl Tab {
+    /// The device that the page is on.
+    pub fn device(&self) -> Device {
+        self.device.get()
+    }
+
+    /// Makes the page as large as on another device.
+    pub async fn resize(&self, device: Device) {
+        let ((width, height), mobile) = (device.size(), device == Device::Phone);
+        let scale = if mobile { 2 } else { 1 };
+        let metrics =
+            json!({"width": width, "height": height, "deviceScaleFactor": scale, "mobile": mobile});
+        let body = json!({"cmd": "Emulation.setDeviceMetricsOverride", "params": metrics});
+        self.client.issue_cmd(DevTools(body)).await.expect("the driver knows the command");
+        self.device.set(device);
+    }
+
+    /// Types a text, wherever the focus is.
+    pub async fn types(&self, text: &str) {
+        let focused = self.client.active_element().await.expect("the page has the focus");
+        focused.send_keys(text).await.expect("it takes text");
+    }
+
     /// Leads to this URL.
     pub async fn open(&self, url: &str) {
         self.client.goto(url).await.expect("the page loads");
@@ -571,8 +597,9 @@ impl Tab {
         // The width of the window hides it: on a phone the browser makes the window as wide as the page.
         let width = self.eval("return String(document.documentElement.scrollWidth)").await;
         let width: u32 = width.parse().expect("a number");
-        assert!(width <= self.device.size().0, "{:?}: the page is {width} wide", self.device);
-        assert_eq!(self.eval(BESIDE).await, "", "{:?}: parts lie beside their places", self.device);
+        let device = self.device();
+        assert!(width <= device.size().0, "{device:?}: the page is {width} wide");
+        assert_eq!(self.eval(BESIDE).await, "", "{device:?}: parts lie beside their places");
     }
 
     /// Checks the page as it is by axe-core.
@@ -600,11 +627,24 @@ impl Tab {
             writeln!(complaints, "{} {}", entry["level"], entry["message"]).expect("a text");
         }
         assert!(complaints.is_empty(), "{complaints}");
-        self.close().await;
+        self.close_unread().await;
     }
 
-    /// Closes the browser.
+    /// Breaches of the policy that the browser has reported since it was last asked for its messages.
+    pub async fn breaches(&self) -> Vec<String> {
+        let messages = self.log().await.into_iter().map(|entry| entry["message"].to_string());
+        let is_breach = |message: &String| BREACHES.iter().any(|words| message.contains(words));
+        messages.filter(is_breach).collect()
+    }
+
+    /// Checks that the browser has reported no breach of the policy, and closes it.
     pub async fn close(self) {
+        assert_eq!(self.breaches().await, [""; 0]);
+        self.close_unread().await;
+    }
+
+    /// Closes a browser whose page is of another site.
+    pub async fn close_unread(self) {
         self.client.close().await.expect("the browser ends");
     }
 }
