@@ -108,11 +108,13 @@ export function equations(state, sale) {
   const units = sale.units;
   const quiet = (key) => ({ tone: 'quiet', key });
   if (!isFresh(state) || !redis?.is_there || !units) return [quiet('not_now'), quiet('not_now'), quiet('not_now')];
-  const ofUnits =
-    units.conserved === null ? quiet('not_counted')
-    : units.conserved ? { tone: 'good', key: 'holds' } : { tone: 'bad', key: 'broken' };
   const isCompared = comparison(state).key === 'agree';
   const lost = board.findings.some((finding) => finding.coupon_id === sale.coupon_id || finding.coupon_id === null);
+  // Beside a finding of the same sale no equation is praised.
+  const good = (key) => (lost ? quiet('lost') : { tone: 'good', key });
+  const ofUnits =
+    units.conserved === null ? quiet('not_counted')
+    : units.conserved ? good('holds') : { tone: 'bad', key: 'broken' };
   const ofBuyers =
     !postgres?.is_there ? quiet('not_now')
     : lost ? { tone: 'bad', key: 'lost' }
@@ -120,7 +122,7 @@ export function equations(state, sale) {
     : isCompared ? { tone: 'good', key: 'none_lost', ms: board.now - Date.parse(compared.finished_at) } : quiet('not_compared');
   const ofOrders =
     !postgres?.is_there || units.sold === null ? quiet('not_now')
-    : units.sold > sale.total ? { tone: 'bad', key: 'oversold' } : { tone: 'good', key: 'not_oversold' };
+    : units.sold > sale.total ? { tone: 'bad', key: 'oversold' } : good('not_oversold');
   return [ofUnits, ofBuyers, ofOrders];
 }
 

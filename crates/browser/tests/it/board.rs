@@ -424,7 +424,7 @@ const VERDICTS: &str = r"
             'Redis away': [(it) => { it.board.stores[0].is_there = false; }, stores],
             'Postgres away': [(it) => { it.board.stores[1].is_there = false; }, ['sentence', 'postgres', 'comparison']],
             'not durable': [(it) => { it.board.stores[0].is_fault = true; }, ['sentence', 'redis']],
-            'finding': [(it) => { it.board.runs[0].disagreements = 1; it.board.findings = [{ coupon_id: '1' }]; }, ['sentence', 'comparison']],
+            'finding': [(it) => { it.board.runs[0].disagreements = 1; it.board.findings = [{ coupon_id: '1' }]; }, ['sentence', 'comparison', 'equations']],
             'broken off': [(it) => { it.board.runs.unshift({ started_at: now, finished_at: '2026-03-01T09:59:59Z', failure: 'x', disagreements: null }); }, ['sentence', 'comparison']],
             'never compared': [(it) => { it.board.runs = []; }, ['sentence', 'comparison']],
             'compared long ago': [(it) => { it.board.runs[0].finished_at = '2026-03-01T09:40:00Z'; }, ['sentence', 'comparison']],
