@@ -46,6 +46,14 @@ export function requestOf({ kind, thing, coupon, key, values, currency, revision
       const sale = { total: Number(values.total), opens_at: time('opens_at'), closes_at: time('closes_at') };
       return { method: 'POST', path: '/v1/coupons', headers: { 'idempotency-key': key }, body: { kind: 'flash', ...about(of), currency: of, sale } };
     }
+    case 'archive':
+      return { method: 'POST', path: `${path}/archive`, body: { accept_loss: false } };
+    case 'cancel_unpaid':
+      return { method: 'POST', path: `${path}/cancel-unpaid`, body: { key, reason: values.note } };
+    case 'settle':
+      return { method: 'POST', path: `/v1/recoveries/${thing}/settle`, body: { note: values.note } };
+    case 'discard_all':
+      return { method: 'POST', path: '/v1/dead-letters/discard', body: { reason: thing } };
     case 'discard':
       return { method: 'POST', path: `/v1/dead-letters/${thing}/discard` };
     case 'hand_back':

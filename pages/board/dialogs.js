@@ -12,20 +12,21 @@ const FIELDS = {
     ['opens_at', 'datetime-local', { required: true }], ['closes_at', 'datetime-local', { required: true }],
   ],
 };
+FIELDS.settle = FIELDS.cancel_unpaid = FIELDS.close_payment;
 FIELDS.create = [...FIELDS.edit.slice(0, 5), ['total', 'number', { min: 1, max: 100000000, required: true }], ['currency', 'text', { maxlength: 3, minlength: 3, required: true }], ...FIELDS.edit.slice(5)];
 
 export function dialog({ dialog: it }, words, does) {
   const kind = it?.kind;
   return html`<dialog id="dialog" aria-labelledby="dialog-title" @close=${does.closed}>${it ? html`
     <form @submit=${does.submit} data-kind=${kind}>
-      <h2 id="dialog-title">${words.of(`dialog.${kind}`)}</h2>
+      <h2 id="dialog-title">${words.say(`dialog.${kind}`, { text: it.thing })}</h2>
       <p class="aside">${words.of(`dialog.${kind}.more`)}</p>
       ${FIELDS[kind] ? html`<div class="fields">${FIELDS[kind].map((of) => field(of, it, words))}</div>` : nothing}
       ${it.code ? html`<p class="refused" role="alert">${words.of(words.has(`refused.${it.code}`) ? `refused.${it.code}` : 'refused')}${it.detail ? html` <span class="detail" lang="en">${it.detail}</span>` : nothing}
         ${it.code === 'revision_conflict' ? html`<button class="other small" type="button" id="reload" @click=${does.reload}>${words.of('do.reload')}</button>` : nothing}</p>` : nothing}
       <p class="deeds">
         <button class="other small" type="button" id="dialog-cancel" @click=${does.close}>${words.of('do.cancel')}</button>
-        <button class="go small ${['end', 'discard', 'close_payment'].includes(kind) ? 'danger' : ''}" id="dialog-do" aria-disabled=${it.busy ? 'true' : 'false'}>${words.of(`dialog.${kind}.do`)}</button>
+        <button class="go small ${['end', 'discard', 'discard_all', 'close_payment', 'archive', 'cancel_unpaid'].includes(kind) ? 'danger' : ''}" id="dialog-do" aria-disabled=${it.busy ? 'true' : 'false'}>${words.of(words.has(`dialog.${kind}.do`) ? `dialog.${kind}.do` : `do.${kind}`)}</button>
       </p>
     </form>` : nothing}</dialog>`;
 }

@@ -13,12 +13,13 @@ export function letters(it, words, does) {
     : it.letters.length === 0 ? html`<p class="none">${words.of('letters.none')}</p>`
     : table('letters', [
       ['entry', (letter) => letter.entry_id, 'mono'],
-      ['why', (letter) => html`<b class="mono">${letter.reason}</b> <span class="aside">${letter.detail}</span>`],
+      ['why', (letter) => html`<b class="mono">${letter.reason}</b> <span class="aside" lang="en">${letter.detail}</span>`],
       ['buyer', (letter) => letter.user_id ?? '–', 'mono'],
       ['since', (letter) => since(letter.created_at, it, words), 'when'],
       ['deeds', ({ id }) => html`${deed('retry', words, () => does.retry(id))}${deed('discard', words, () => does.open('discard', id))}`, 'deeds'],
     ], it.letters, words);
-  return panel('letters', words, aside, content, 'wide');
+  const reasons = [...new Set(it.letters.map((letter) => letter.reason))];
+  return panel('letters', words, aside, html`${content}${reasons.map((reason) => html`<p class="deeds"><b class="mono">${reason}</b> ${deed('retry_all', words, () => does.retryAll(reason))} ${deed('discard_all', words, () => does.open('discard_all', reason))}</p>`)}`, 'wide');
 }
 
 /** Payments that no order has, or that go back; nothing without any. */
@@ -52,8 +53,8 @@ export function postponed(it, words, does) {
   ], it.postponed, words), 'full');
 }
 
-/** The last recoveries of lanes; nothing without any. */
-export function recoveries(it, words) {
+/** The last recoveries of lanes, and those whose losses are not settled; nothing without any. */
+export function recoveries(it, words, does) {
   if (it.recoveries.length === 0) return nothing;
   return panel('recoveries', words, nothing, table('recoveries', [
     ['lane', (one) => words.say('lane', { number: one.lane })],
@@ -64,6 +65,7 @@ export function recoveries(it, words) {
     ['built', (one) => words.count(one.sales_built), 'number'],
     ['harvested', (one) => words.count(one.harvested === null ? null : one.harvested + (one.receipts ?? 0)), 'number'],
     ['lost', (one) => html`<b class=${one.lost.length > 0 ? 'warn' : ''}>${words.count(one.lost.length)}</b>`, 'number'],
+    ['deeds', (one) => (one.lost.length > 0 && one.settled_at === null ? deed('settle', words, () => does.open('settle', one.id)) : nothing), 'deeds'],
   ], it.recoveries, words), 'full');
 }
 

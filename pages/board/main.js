@@ -47,6 +47,7 @@ const does = {
   submit,
   reload: () => fill(state.dialog),
   retry: (letter) => tell(send('POST', `/v1/dead-letters/${letter}/retry`), 'done.retry'),
+  retryAll: (reason) => tell(send('POST', '/v1/dead-letters/retry', { reason }), 'done.retry_all'),
   async compare() {
     if (state.comparing) return;
     state.comparing = true;
@@ -131,12 +132,15 @@ async function readBook() {
 /** Tells the outcome of a deed for a while: a 202 is decided, and no more than that is known yet. */
 function notice(reply, key) {
   const mine = reply.ok
-    ? { tone: reply.status === 202 ? 'quiet' : 'good', key: reply.status === 202 ? (key === 'done.compare' ? 'done.compare.later' : 'decided') : key }
+    ? { tone: reply.status === 202 ? 'quiet' : 'good', key: reply.status !== 202 ? key : words.has(`${key}.later`) ? `${key}.later` : 'decided' }
     : { tone: 'bad', key: words.has(`refused.${reply.code}`) ? `refused.${reply.code}` : 'refused', text: reply.body.detail };
   // A comparison that ended is no good news by itself: its findings stand in its record.
   if (key === 'done.compare' && reply.body.disagreements !== 0 && reply.status === 200) Object.assign(mine, { tone: 'bad', key: reply.body.failure === null ? 'done.compare.findings' : 'done.compare.failed' });
+  // Letters that stay are no good news either.
+  const { kept, orders, discarded } = reply.body;
+  if (kept) Object.assign(mine, { number: orders ?? discarded, text: Object.entries(kept).map(([code, letters]) => `${code}: ${letters}`).join(', '), tone: Object.keys(kept).length > 0 ? 'bad' : 'good' });
   state.notice = mine;
-  document.getElementById('said').textContent = words.of(mine.key);
+  document.getElementById('said').textContent = words.say(mine.key, mine);
   setTimeout(() => {
     if (state.notice === mine) state.notice = null;
     paint();

@@ -15,7 +15,7 @@ export function page(state, words, does) {
   return html`
     <a class="skip" href="#board">${words.of('skip')}</a>
     ${bar('/board', state.served, state.line, words, does)}
-    <main class="desk board" id="board">
+    <main class="desk board" id="board" tabindex="-1">
       ${state.locked ? locked(state.locked, words, does) : board(state, words, does)}
     </main>`;
 }
@@ -43,10 +43,10 @@ function board(state, words, does) {
         ${postponed(it, words, does)}
         ${panel('processes', words, words.say('processes.heard', { number: it.processes.filter((one) => one.is_heard).length }), processes(it, words), 'wide')}
         ${panel('places', words, nothing, places(state, words))}
-        ${recoveries(it, words)}
+        ${recoveries(it, words, does)}
         ${book(state, words, does)}
       </div>`}
-    ${state.notice ? html`<p id="notice" data-tone=${state.notice.tone}>${icon(state.notice.tone)}<span>${words.of(state.notice.key)}${state.notice.text ? html` <span class="aside">${state.notice.text}</span>` : nothing}</span></p>` : nothing}
+    ${state.notice ? html`<p id="notice" data-tone=${state.notice.tone}>${icon(state.notice.tone)}<span>${words.say(state.notice.key, state.notice)}${state.notice.text ? html` <span class="aside" lang="en">${state.notice.text}</span>` : nothing}</span></p>` : nothing}
     ${dialog(state, words, does)}`;
 }
 
@@ -75,7 +75,7 @@ function saleHead(state, words, does) {
           <option value=${one.coupon_id} ?selected=${one.coupon_id === sale.coupon_id}>${one.coupon_id} · ${one.title}</option>`)}</select></label>
       <span class="aside">${is === 'ended' ? nothing : html`${words.say(`sale.${until[0]}`, { ms: until[1] })} · `}${words.say('sale.revision', { number: sale.revision })}</span>
       ${sale.is_pending ? html`<span class="chip" id="pending" data-tone="warn">${icon('quiet')}${words.of('sale.pending')}</span>` : nothing}
-      <p class="deeds">${sale.state === 'ended' ? nothing : html`${act(sale.state === 'paused' ? 'resume' : 'pause')}${act('restock')}${act('edit')}${act('end')}`}${create}</p>
+      <p class="deeds">${sale.state !== 'ended' ? [sale.state === 'paused' ? 'resume' : 'pause', 'restock', 'edit', 'end', 'cancel_unpaid'].map(act) : sale.in_redis ? ['cancel_unpaid', 'archive'].map(act) : act('cancel_unpaid')}${create}</p>
     </section>`;
 }
 
@@ -137,9 +137,9 @@ function runs(state, words) {
   const tone = (run) => (run.failure !== null ? 'warn' : run.finished_at === null ? 'quiet' : run.disagreements > 0 ? 'bad' : 'good');
   const shown = it.runs.toReversed();
   return html`
-    <p class="line-of">${chip(verdict, 'comparison', words)}${last ? html` <span class="aside">${words.say('ago', { ms: it.now - Date.parse(last.finished_at) })}${last.failure !== null ? html` · ${last.failure}` : html` · ${words.say('comparison.sales', { number: last.sales })} · ${words.say('comparison.in_flight', { number: last.in_flight })} · ${words.span(Date.parse(last.finished_at) - Date.parse(last.started_at))}`}</span>` : nothing}</p>
+    <p class="line-of">${chip(verdict, 'comparison', words)}${last ? html` <span class="aside">${words.say('ago', { ms: it.now - Date.parse(last.finished_at) })}${last.failure !== null ? html` · <span lang="en">${last.failure}</span>` : html` · ${words.say('comparison.sales', { number: last.sales })} · ${words.say('comparison.in_flight', { number: last.in_flight })} · ${words.span(Date.parse(last.finished_at) - Date.parse(last.started_at))}`}</span>` : nothing}</p>
     ${shown.length === 0 ? nothing : html`<svg class="runs" viewBox="0 0 ${12 * 30} 26" role="img" aria-label=${words.say('comparison.last', { number: shown.length })}>${shown.map((run, place) => svg`<rect class="run-${tone(run)}" x=${12 * place + 1} y=${tone(run) === 'bad' ? 2 : 8} width="9" height=${tone(run) === 'bad' ? 22 : 12} rx="1.5"/>`)}</svg>`}
-    ${it.findings.length === 0 ? nothing : html`<ul class="findings">${it.findings.map((finding) => html`<li><b class="mono">${finding.code}</b> <span class="mono aside">${finding.coupon_id ?? ''}</span><p class="aside">${finding.detail}</p></li>`)}</ul>`}`;
+    ${it.findings.length === 0 ? nothing : html`<ul class="findings">${it.findings.map((finding) => html`<li><b class="mono">${finding.code}</b> <span class="mono aside">${finding.coupon_id ?? ''}</span><p class="aside" lang="en">${finding.detail}</p></li>`)}</ul>`}`;
 }
 
 function processes(it, words) {

@@ -18,7 +18,7 @@ use crate::support::{
 };
 
 /// Operations of the board's deeds.
-const CALLED: [(&str, &str); 14] = [
+const CALLED: [(&str, &str); 19] = [
     ("post", "/v1/coupons"),
     ("get", "/v1/coupons/{id}"),
     ("patch", "/v1/coupons/{id}"),
@@ -26,6 +26,11 @@ const CALLED: [(&str, &str); 14] = [
     ("post", "/v1/coupons/{id}/resume"),
     ("post", "/v1/coupons/{id}/end"),
     ("post", "/v1/coupons/{id}/restock"),
+    ("post", "/v1/coupons/{id}/archive"),
+    ("post", "/v1/coupons/{id}/cancel-unpaid"),
+    ("post", "/v1/dead-letters/retry"),
+    ("post", "/v1/dead-letters/discard"),
+    ("post", "/v1/recoveries/{id}/settle"),
     ("post", "/v1/dead-letters/{id}/retry"),
     ("post", "/v1/dead-letters/{id}/discard"),
     ("post", "/v1/payments/{id}/hand-back"),
@@ -36,8 +41,10 @@ const CALLED: [(&str, &str); 14] = [
 ];
 
 /// Codes that need no words of their own: the page can't cause them.
-const WORDLESS: [&str; 11] = [
+const WORDLESS: [&str; 12] = [
     "invalid_id",
+    // Only an ended sale has the deed, and none is opened again.
+    "sale_not_ended",
     "invalid_idempotency_key",
     // The page names a revision in the body, and sends no If-Match.
     "invalid_if_match",
@@ -435,6 +442,25 @@ async fn the_board_has_words_for_each_answer_in_both_languages() {
             }
         }
     }
+}
+
+#[tokio::test]
+async fn each_change_of_coupons_letters_and_recoveries_is_a_deed_of_the_board() {
+    let app = TestApp::start().await;
+    let document = app.get("/openapi.json", "").await.body;
+    let mut changes = BTreeSet::new();
+    for (path, methods) in document["paths"].as_object().expect("paths") {
+        for method in ["post", "patch", "put", "delete"] {
+            let tag = methods[method]["tags"][0].as_str().unwrap_or_default();
+            let is_recovery = path.starts_with("/v1/recoveries") && !tag.is_empty();
+            if ["coupons", "dead letters"].contains(&tag) || is_recovery {
+                changes.insert((method, path.as_str()));
+            }
+        }
+    }
+    assert!(changes.len() >= 13, "{changes:?}");
+    let deeds: BTreeSet<(&str, &str)> = CALLED.into();
+    assert_eq!(&changes - &deeds, BTreeSet::new(), "changes without a deed");
 }
 
 // ---- steps of these tests ----
