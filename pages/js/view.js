@@ -41,7 +41,7 @@ export function page(state, face, words, does) {
     ${top(state, words, does)}
     ${state.line === 'lost' && state.sale ? lost(state, words) : nothing}
     <main>
-      <section id="sale" class="card" aria-labelledby="title" data-face=${face}>
+      <section id="sale" class="card" tabindex="-1" aria-labelledby="title" data-face=${face}>
         ${BARE.includes(face) ? bare(face, words) : sale(state, face, words, does)}
       </section>
       ${BARE.includes(face) && face !== 'loading' && !state.orders ? nothing : orders(state, words)}

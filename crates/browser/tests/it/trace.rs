@@ -92,7 +92,7 @@ async fn check_states(device: Device) {
 /// Without a worker the row is still to come; without notes of a claim there is nothing to follow.
 #[tokio::test(flavor = "multi_thread")]
 async fn steps_that_are_not_known_have_no_fault_that_axe_knows() {
-    let shop = Shop::open(&["--roles", "api"]).await;
+    let mut shop = Shop::open(&["--roles", "api"]).await;
     for device in [Device::Phone, Device::Desk] {
         let coupon = shop.sale(2, -1).await;
         let tab = shop.visit(device, &format!("/sale/{coupon}")).await;
@@ -112,6 +112,19 @@ async fn steps_that_are_not_known_have_no_fault_that_axe_knows() {
         check(&tab, device, "The steps of this claim are not known here").await;
         tab.close().await;
     }
+    let coupon = shop.sale(2, -1).await;
+    let tab = shop.visit(Device::Desk, &format!("/sale/{coupon}")).await;
+    tab.shows("open").await;
+    tab.click("#claim").await;
+    tab.reads("Follow this claim").await;
+    tab.click(".number a").await;
+    tab.reads("Why it can't get lost").await;
+    shop.kill();
+    for device in [Device::Desk, Device::Phone] {
+        tab.resize(device).await;
+        check(&tab, device, "Connection lost. The times are from before.").await;
+    }
+    tab.close().await;
 }
 
 /// A tab that has claimed, and shows the link to its claim.
