@@ -85,6 +85,8 @@ export default {
   "problem.storm_under_way": "A storm is under way. Wait for its verdict, or stop it.",
   "problem.invalid_body": "One of the numbers is out of bounds.",
   "problem.invalid_token": "The token has expired. Load the page again.",
+  "problem.forbidden": "This token isn't an administrator's. Paste the one that the demo has printed.",
+  "problem.wrong_host": "Open this page at localhost or 127.0.0.1.",
   "problem.unavailable": "The service doesn't answer.",
   "problem.other": "That didn't work. Load the page again."
 }

@@ -85,6 +85,8 @@ export default {
   "problem.storm_under_way": "已有一场风暴正在进行。请等待结论，或先停止它。",
   "problem.invalid_body": "有数字超出了范围。",
   "problem.invalid_token": "令牌已过期。请刷新页面。",
+  "problem.forbidden": "这不是管理员的令牌。请粘贴 demo 打印的那一个。",
+  "problem.wrong_host": "请通过 localhost 或 127.0.0.1 打开本页。",
   "problem.unavailable": "服务没有响应。",
   "problem.other": "没有成功。请刷新页面。"
 }

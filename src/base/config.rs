@@ -922,6 +922,8 @@ mod tests {
         }
         // No address can take all connections.
         assert_eq!(config.address_connections_max(), Some(config.connections_max / 2));
+        // Watchers leave half of the connections for claims.
+        assert_eq!((config.connections_max, config.watchers_max()), (10_000, 5_000));
         assert_eq!(config.keep_alive(), Duration::from_secs(75));
     }
 

@@ -221,6 +221,28 @@ mod tests {
         assert!((third.claims.accepted - 20.0).abs() < 1e-9);
     }
 
+    /// A busy process and an idle one that is slow: each time counts once, whichever process has counted it.
+    #[test]
+    fn quantiles_are_those_of_all_times_of_all_processes() {
+        let mut processes = Processes::default();
+        let told = |name: &str, at_ms, answers: &[(usize, u64)]| {
+            let counts: Counts = answers.iter().copied().collect();
+            Word { answers: counts.clone(), claims_to_rows: counts, ..word(name, at_ms, 0, 0) }
+        };
+        heard_at(&mut processes, 1_000, &[told("a", 1_000, &[(8, 500)]), told("b", 1_000, &[])]);
+        let words = [told("a", 2_000, &[(8, 590), (20, 5)]), told("b", 2_000, &[(20, 3), (40, 2)])];
+        let together = heard_at(&mut processes, 2_000, &words);
+        // 90 in the bucket that both have least of, 8 in the next, 2 in the slowest.
+        let at = |bucket| quantile_ms(&Counts::from([(bucket, 1)]), 1.0);
+        assert_eq!((together.p50_ms, together.p99_ms), (at(8), at(40)));
+        assert_eq!(together.row_p99_ms, at(40));
+        // With a thousand quick ones, 99 of 100 were quick.
+        let words =
+            [told("a", 3_000, &[(8, 1_590), (20, 5)]), told("b", 3_000, &[(20, 3), (40, 2)])];
+        let together = heard_at(&mut processes, 3_000, &words);
+        assert_eq!((together.p50_ms, together.p99_ms), (at(8), at(8)));
+    }
+
     #[test]
     fn a_silent_process_stays_in_the_list_and_in_no_sum() {
         let mut processes = Processes::default();
@@ -230,6 +252,14 @@ mod tests {
         assert_eq!(now.claims, Rates::default());
         let [process] = &now.processes[..] else { panic!("{now:?}") };
         assert_eq!((&*process.name, process.is_heard, process.heard_ms), ("a", false, 2_000));
+    }
+
+    #[test]
+    fn the_past_has_the_newest_three_hundred_seconds() {
+        let second = |at| Second(at, ClaimCounts::default(), 0, 0);
+        let points = past(&[(0..=400).map(|number| second(1_000 * number)).collect()]);
+        let ends = [points[0].t_ms, points[299].t_ms];
+        assert_eq!((points.len(), ends), (300, [101_000, 400_000]));
     }
 
     #[test]

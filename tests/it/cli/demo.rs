@@ -170,6 +170,9 @@ async fn every_address_that_is_printed_can_be_connected_to() {
             assert_eq!(reply.status().as_u16(), 200, "{line}");
         }
         assert!(block(&demo).await.contains(&format!("\"{printed}")), "{listen}");
+        if on_loopback {
+            links_come_first(&demo).await;
+        }
         stop(&mut demo).await;
     }
 }
@@ -185,6 +188,20 @@ async fn a_demo_that_would_answer_nothing_is_refused() {
 }
 
 // ---- steps of these tests ----
+
+/// The links of the pages stand before all else, and that of the board leads to the board.
+async fn links_come_first(demo: &Process) {
+    let lines = demo.printed_so_far();
+    let place = |begin: &str| lines.iter().position(|line| line.starts_with(begin));
+    let order = ["  shop ", "  board ", "  storm ", "  API ", PASTE[0]].map(place);
+    assert!(order.iter().all(Option::is_some) && order.is_sorted(), "{lines:?}");
+    let board = lines.iter().find(|line| line.starts_with("  board ")).expect("it has a place");
+    let link = board.split_whitespace().nth(1).expect("a link");
+    let page = reqwest::get(link).await.expect("it can be connected to");
+    assert_eq!(page.status().as_u16(), 200, "{link}");
+    let text = page.text().await.expect("a page");
+    assert!(text.contains("board/main.js"), "{link}: {text}");
+}
 
 async fn start(folder: &DataFolder, arguments: &[&str]) -> Process {
     let mut command = flash_sale(&["demo", "--data-dir", folder.text()]);

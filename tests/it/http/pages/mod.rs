@@ -17,11 +17,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use aws_lc_rs::digest;
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use flash_sale::sale::claim::outcome::ClaimOutcome;
 use reqwest::header::HeaderMap;
 use serde_json::{Value, json};
 
-use crate::support::{CODE, Reply, TestApp, codes};
+use crate::support::{CODE, Reply, TestApp, codes, now};
 
 /// Most bytes that the shopper's page may be, as it is sent.
 const SHOP_BYTES_MAX: usize = 25 * 1024;
@@ -215,6 +217,12 @@ async fn a_shopper_of_the_demo_can_buy() {
         users.insert(shopper.text("user_id").to_owned());
     }
     assert_eq!(users.len(), 4, "each is a user of their own");
+    let shopper = enter(&app, "/demo/shoppers", &[]).await;
+    let payload = shopper.text("token").split('.').nth(1).expect("a payload");
+    let payload = URL_SAFE_NO_PAD.decode(payload).expect("base64");
+    let payload: Value = serde_json::from_slice(&payload).expect("JSON");
+    let lasts = payload["exp"].as_i64().expect("seconds") - now().timestamp();
+    assert!((3_300..=3_600).contains(&lasts), "an hour: {payload}");
 }
 
 #[tokio::test]
@@ -318,7 +326,8 @@ fn each_state_of_a_storm_has_words_in_both_languages() {
         ("no_verdict", &["stopped", "crowd_failed", "store_away", "not_written"]),
         ("verdict", &["kept", "broken", "incomparable", "lost", "oversold", "twice"]),
         ("verdict", &["unexplained", "turned_away", "closed"]),
-        ("problem", &["storm_under_way", "invalid_body", "invalid_token", "unavailable"]),
+        ("problem", &storms::CODES),
+        ("problem", &["other"]),
         ("locked", &["no_link", "invalid_code", "invalid_token", "forbidden", "wrong_host"]),
     ] {
         names.iter().for_each(|name| has(&format!("{group}.{name}")));
