@@ -1,16 +1,27 @@
-//! The books of the gateway: payments by id, and the key under which each was asked for.
+//! The books of the gateway: payments by id, the key under which each was asked for, and callbacks that the shop has not
+//! answered yet. They may stand in a file, which is on the disk before the gateway answers: then a killed gateway goes
+//! on where it stood.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 /// A payment to be opened, as the shop asks for it.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Opening {
+    /// Names the payment: a repeat opens no second one.
     pub key: String,
+    /// The order that it is for.
     pub order_id: String,
+    /// Means of payment, by its name.
     pub method: String,
+    /// The amount, in minor units.
     pub amount_cents: i64,
+    /// Its currency.
+    pub currency: String,
 }
 
 /// State of a payment.
@@ -28,7 +39,7 @@ pub enum State {
 }
 
 /// A payment.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     /// Id of the payment.
     pub payment_id: String,
@@ -38,53 +49,126 @@ pub struct Entry {
     pub method: String,
     /// The amount, in minor units.
     pub amount_cents: i64,
+    /// Its currency.
+    pub currency: String,
     /// State of the payment.
     pub state: State,
+    /// Number of refunds that the shop has asked for under different keys.
+    pub refunds: u32,
 }
 
-#[derive(Default)]
+/// What the payer pays, where that is not what the shop asked for.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Taking {
+    /// Take the money of a second payment for the same order, too.
+    pub twice: bool,
+    /// Take one minor unit more.
+    pub more: bool,
+    /// Take another currency.
+    pub foreign: bool,
+}
+
+#[derive(Default, Serialize, Deserialize)]
 pub struct Books {
     entries: BTreeMap<String, Entry>,
     by_key: BTreeMap<String, String>,
     refund_keys: BTreeSet<String>,
+    /// Callbacks that the shop has not answered, by number.
+    untold: BTreeMap<u64, String>,
+    next_number: u64,
+    #[serde(skip)]
+    file: Option<PathBuf>,
 }
 
 impl Books {
+    /// The books in this file; empty ones if there is none.
+    ///
+    /// # Errors
+    ///
+    /// When the file can't be read.
+    pub fn of_file(path: &Path) -> io::Result<Self> {
+        let read = match fs::read(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Self::default(),
+            read => serde_json::from_slice(&read?)?,
+        };
+        Ok(Self { file: Some(path.to_owned()), ..read })
+    }
+
+    /// Puts the books on the disk, if they have a file. The file has the old books or the new ones, whatever happens.
+    ///
+    /// # Errors
+    ///
+    /// When the file can't be written.
+    pub fn save(&self) -> io::Result<()> {
+        let Some(path) = &self.file else {
+            return Ok(());
+        };
+        let new = path.with_extension("new");
+        let mut file = File::create(&new)?;
+        file.write_all(&serde_json::to_vec(self)?)?;
+        file.sync_all()?;
+        fs::rename(&new, path)
+    }
+
+    /// Notes a callback that is to be sent. Returns its number.
+    pub fn to_tell(&mut self, notice: String) -> u64 {
+        self.next_number += 1;
+        self.untold.insert(self.next_number, notice);
+        self.next_number
+    }
+
+    /// The shop has answered this callback.
+    pub fn told(&mut self, number: u64) {
+        self.untold.remove(&number);
+    }
+
+    /// Callbacks that the shop has not answered.
+    pub fn untold(&self) -> Vec<(u64, String)> {
+        self.untold.iter().map(|(number, notice)| (*number, notice.clone())).collect()
+    }
+
     /// The payment under this key, opened now or before. Returns its id.
     pub fn open(&mut self, opening: &Opening) -> String {
         if let Some(id) = self.by_key.get(&opening.key) {
             return id.clone();
         }
-        let id =
-            self.insert(opening.order_id.clone(), opening.method.clone(), opening.amount_cents);
+        let id = self.insert(opening);
         self.by_key.insert(opening.key.clone(), id.clone());
         id
     }
 
-    fn insert(&mut self, order_id: String, method: String, amount_cents: i64) -> String {
+    fn insert(&mut self, opening: &Opening) -> String {
         let payment_id = format!("sample-{}", self.entries.len() + 1);
+        let Opening { order_id, method, amount_cents, currency, .. } = opening.clone();
         let state = State::Open;
-        let entry = Entry { payment_id: payment_id.clone(), order_id, method, amount_cents, state };
-        self.entries.insert(payment_id.clone(), entry);
-        payment_id
+        let id = payment_id.clone();
+        let entry =
+            Entry { payment_id, order_id, method, amount_cents, currency, state, refunds: 0 };
+        self.entries.insert(id.clone(), entry);
+        id
     }
 
-    /// Takes the money of an open payment; of a second payment for the same order, too, if `twice`. Returns the payments
-    /// that are paid now.
-    pub fn pay(&mut self, payment_id: &str, twice: bool) -> Vec<Entry> {
+    /// Takes the money of an open payment. Returns the payments that are paid now.
+    pub fn pay(&mut self, payment_id: &str, taking: Taking) -> Vec<Entry> {
         let Some(entry) = self.entries.get_mut(payment_id) else {
             return Vec::new();
         };
         if entry.state != State::Open {
             return Vec::new();
         }
+        let Entry { order_id, method, amount_cents, currency, .. } = entry.clone();
         entry.state = State::Paid;
+        entry.amount_cents += i64::from(taking.more);
+        if taking.foreign {
+            entry.currency = if entry.currency == "XTS" { "XXX" } else { "XTS" }.to_owned();
+        }
         let first = entry.clone();
-        if !twice {
+        if !taking.twice {
             return vec![first];
         }
-        let second = self.insert(first.order_id.clone(), first.method.clone(), first.amount_cents);
-        [vec![first], self.pay(&second, false)].concat()
+        let opening = Opening { key: String::new(), order_id, method, amount_cents, currency };
+        let second = self.insert(&opening);
+        [vec![first], self.pay(&second, Taking { twice: false, ..taking })].concat()
     }
 
     /// Begins or ends the refund of a paid payment. `None` for a payment without money.
@@ -94,7 +178,10 @@ impl Books {
             return None;
         }
         if self.refund_keys.insert(key) {
-            entry.state = if later { State::Refunding } else { State::Refunded };
+            entry.refunds += 1;
+            if entry.state == State::Paid {
+                entry.state = if later { State::Refunding } else { State::Refunded };
+            }
         }
         Some(entry.state)
     }

@@ -1,5 +1,5 @@
-//! A payment gateway to try flash-sale with. It speaks the contract of `docs/gateway.md`, keeps its books in memory,
-//! moves no money, and can be told to misbehave ([`Faults`]).
+//! A payment gateway to try flash-sale with. It speaks the contract of `docs/gateway.md`, keeps its books in memory or in
+//! a file, moves no money, and can be told to misbehave ([`Faults`]).
 //!
 //! A payer "pays" by opening the page of the payment, `/pay/{payment_id}`.
 
@@ -12,7 +12,7 @@ mod books;
 // Signatures of both directions.
 mod signature;
 
-pub use books::{Entry, State};
+pub use books::{Entry, Opening, State};
 pub use server::{Sample, Settings};
 
 /// Faults of the gateway; none by default.
@@ -31,6 +31,16 @@ pub struct Faults {
     /// Take the payer's money twice, as two payments
     #[arg(long)]
     pub takes_twice: bool,
+    /// Take one minor unit more than the shop asked for
+    #[arg(long)]
+    pub takes_more: bool,
+    /// Take the money in another currency
+    #[arg(long)]
+    pub takes_foreign: bool,
+    /// Take money for orders without a payment that the shop has opened, by `POST /unopened`: such an order may not be
+    /// written yet
+    #[arg(long)]
+    pub takes_unopened: bool,
     /// Take the money at once and confirm it, before the request to open the payment is answered
     #[arg(long)]
     pub confirms_early: bool,

@@ -4,6 +4,7 @@
 #![expect(clippy::disallowed_types, reason = "a gateway has no order ids of the service's inside")]
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -21,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::Faults;
-use super::books::{Books, Entry, Opening, State};
+use super::books::{Books, Entry, Opening, State, Taking};
 use super::signature::Secret;
 
 /// Pause before a callback is repeated.
@@ -33,6 +34,8 @@ pub struct Settings {
     pub secret: String,
     /// URL of the shop's callback.
     pub callback_url: String,
+    /// File with the books; none keeps them in memory.
+    pub books: Option<PathBuf>,
     /// Faults from the start on.
     pub faults: Faults,
 }
@@ -68,13 +71,15 @@ impl Sample {
     ///
     /// # Errors
     ///
-    /// When the listener has no address.
+    /// When the listener has no address, or the books can't be read.
     pub fn start(listener: TcpListener, settings: Settings) -> std::io::Result<Self> {
+        let kept = settings.books.as_deref().map(Books::of_file).transpose()?.unwrap_or_default();
+        let untold = kept.untold();
         let sample = Self(Arc::new(Inner {
             address: listener.local_addr()?,
             secret: Secret::new(&settings.secret),
             callback_url: Mutex::new(settings.callback_url),
-            books: Mutex::default(),
+            books: Mutex::new(kept),
             faults: Mutex::new(settings.faults),
             client: reqwest::Client::new(),
             tasks: TaskTracker::new(),
@@ -85,6 +90,9 @@ impl Sample {
             .route("/refunds", post(refund))
             .route("/queries", post(query))
             .route("/pay/{payment_id}", get(pay))
+            .route("/charge-back/{payment_id}", post(charge_back))
+            .route("/unopened", post(unopened))
+            .route("/callback-url", post(set_callback_url))
             .route("/books", get(books))
             .route("/faults", post(set_faults))
             .with_state(sample.clone());
@@ -93,6 +101,7 @@ impl Sample {
             let served = axum::serve(listener, routes);
             let _ = served.with_graceful_shutdown(stop.cancelled_owned()).await;
         });
+        untold.into_iter().for_each(|(number, notice)| sample.keep_telling(number, notice));
         Ok(sample)
     }
 
@@ -118,18 +127,48 @@ impl Sample {
 
     /// The payer pays.
     pub fn pay(&self, payment_id: &str) {
-        let twice = self.faults().takes_twice;
-        let paid = lock(&self.0.books).pay(payment_id, twice);
-        for entry in paid {
-            self.confirm(payment_notice(&entry));
+        let faults = self.faults();
+        let taking = Taking {
+            twice: faults.takes_twice,
+            more: faults.takes_more,
+            foreign: faults.takes_foreign,
+        };
+        self.change(|books| {
+            let paid = books.pay(payment_id, taking);
+            ((), paid.iter().map(payment_notice).collect())
+        });
+    }
+
+    /// The payer pays for an order whose payment the shop has not opened, perhaps because the order isn't written yet.
+    /// Nothing without [`Faults::takes_unopened`].
+    pub fn pay_unopened(&self, opening: &Opening) {
+        if self.faults().takes_unopened {
+            let payment_id = self.change(|books| (books.open(opening), Vec::new()));
+            self.pay(&payment_id);
         }
     }
 
     /// The payer's bank takes the money back.
     pub fn charge_back(&self, payment_id: &str) {
-        if lock(&self.0.books).charge_back(payment_id) {
-            self.confirm(refund_notice(payment_id));
-        }
+        self.change(|books| {
+            let is_back = books.charge_back(payment_id);
+            ((), is_back.then(|| refund_notice(payment_id)).into_iter().collect())
+        });
+    }
+
+    /// Changes the books, with callbacks to be sent. All is on the disk before anything is sent or answered.
+    fn change<T>(&self, change: impl FnOnce(&mut Books) -> (T, Vec<Value>)) -> T {
+        let faults = self.faults();
+        let times = if faults.confirms_twice { 2 } else { 1 };
+        let times = if faults.confirms_nothing { 0 } else { times };
+        let mut books = lock(&self.0.books);
+        let (done, notices) = change(&mut books);
+        let notices = notices.iter().flat_map(|notice| (0..times).map(|_| notice.to_string()));
+        let noted: Vec<_> = notices.map(|notice| (books.to_tell(notice.clone()), notice)).collect();
+        books.save().expect("the books can be written");
+        drop(books);
+        noted.into_iter().for_each(|(number, notice)| self.keep_telling(number, notice));
+        done
     }
 
     /// Stops: no request is answered any more, and no callback repeated.
@@ -144,22 +183,19 @@ impl Sample {
     }
 
     /// Tells the shop, until it has answered 200.
-    fn confirm(&self, notice: Value) {
-        let faults = self.faults();
-        if faults.confirms_nothing {
-            return;
-        }
-        for _ in 0..if faults.confirms_twice { 2 } else { 1 } {
-            let (sample, notice) = (self.clone(), notice.to_string());
-            self.0.tasks.spawn(async move {
-                while !sample.tell(&notice).await {
-                    tokio::select! {
-                        () = sample.0.stop.cancelled() => return,
-                        () = tokio::time::sleep(REPEAT_PAUSE) => {}
-                    }
+    fn keep_telling(&self, number: u64, notice: String) {
+        let sample = self.clone();
+        self.0.tasks.spawn(async move {
+            while !sample.tell(&notice).await {
+                tokio::select! {
+                    () = sample.0.stop.cancelled() => return,
+                    () = tokio::time::sleep(REPEAT_PAUSE) => {}
                 }
-            });
-        }
+            }
+            let mut books = lock(&sample.0.books);
+            books.told(number);
+            books.save().expect("the books can be written");
+        });
     }
 
     async fn tell(&self, notice: &str) -> bool {
@@ -203,7 +239,7 @@ async fn open(
     body: Bytes,
 ) -> Result<Response, Response> {
     let opening: Opening = sample.read(&headers, &body).await?;
-    let payment_id = lock(&sample.0.books).open(&opening);
+    let payment_id = sample.change(|books| (books.open(&opening), Vec::new()));
     if sample.faults().confirms_early {
         sample.pay(&payment_id);
         tokio::time::sleep(REPEAT_PAUSE).await;
@@ -219,12 +255,14 @@ async fn refund(
 ) -> Result<Response, Response> {
     let Refunding { key, payment_id } = sample.read(&headers, &body).await?;
     let later = sample.faults().refunds_later;
-    let Some(state) = lock(&sample.0.books).refund(key, &payment_id, later) else {
+    let state = sample.change(|books| {
+        let state = books.refund(key, &payment_id, later);
+        let is_back = state == Some(State::Refunding) && books.refunded(&payment_id);
+        (state, is_back.then(|| refund_notice(&payment_id)).into_iter().collect())
+    });
+    let Some(state) = state else {
         return Err((StatusCode::NOT_FOUND, "no such payment").into_response());
     };
-    if state == State::Refunding && lock(&sample.0.books).refunded(&payment_id) {
-        sample.confirm(refund_notice(&payment_id));
-    }
     Ok(sample.answer(json!({"state": state})))
 }
 
@@ -234,9 +272,10 @@ async fn query(
     body: Bytes,
 ) -> Result<Response, Response> {
     let Query { payment_id } = sample.read(&headers, &body).await?;
-    let state = lock(&sample.0.books).find(&payment_id).map(|entry| entry.state);
-    match state {
-        Some(state) => Ok(sample.answer(json!({"state": state}))),
+    let found = lock(&sample.0.books).find(&payment_id).cloned();
+    match found {
+        Some(Entry { state, amount_cents, currency, .. }) => Ok(sample
+            .answer(json!({"state": state, "amount_cents": amount_cents, "currency": currency}))),
         None => Err((StatusCode::NOT_FOUND, "no such payment").into_response()),
     }
 }
@@ -249,8 +288,23 @@ async fn pay(Shared(sample): Shared<Sample>, Path(payment_id): Path<String>) -> 
     Html("<!doctype html><title>Paid</title><p>Paid: no money has moved.</p>").into_response()
 }
 
+async fn charge_back(Shared(sample): Shared<Sample>, Path(payment_id): Path<String>) -> StatusCode {
+    sample.charge_back(&payment_id);
+    StatusCode::NO_CONTENT
+}
+
+async fn unopened(Shared(sample): Shared<Sample>, Json(opening): Json<Opening>) -> StatusCode {
+    sample.pay_unopened(&opening);
+    StatusCode::NO_CONTENT
+}
+
 async fn books(Shared(sample): Shared<Sample>) -> Json<Vec<Entry>> {
     Json(sample.books())
+}
+
+async fn set_callback_url(Shared(sample): Shared<Sample>, Json(url): Json<String>) -> StatusCode {
+    sample.call_back(url);
+    StatusCode::NO_CONTENT
 }
 
 async fn set_faults(Shared(sample): Shared<Sample>, Json(faults): Json<Faults>) -> StatusCode {
@@ -265,7 +319,7 @@ fn payment_notice(entry: &Entry) -> Value {
         _ => 3,
     };
     json!({"kind": "payment", "payment_id": entry.payment_id, "order_id": entry.order_id,
-           "method": method, "amount_cents": entry.amount_cents})
+           "method": method, "amount_cents": entry.amount_cents, "currency": entry.currency})
 }
 
 fn refund_notice(payment_id: &str) -> Value {

@@ -356,7 +356,8 @@ async fn money_without_an_order_goes_back_and_an_item_that_was_put_aside_is_trie
 async fn refusing_gateway() -> Sample {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let faults = Faults { refuses: true, ..Faults::default() };
-    let settings = Settings { secret: SECRET.to_owned(), callback_url: String::new(), faults };
+    let (secret, callback_url) = (SECRET.to_owned(), String::new());
+    let settings = Settings { secret, callback_url, books: None, faults };
     Sample::start(listener, settings).expect("it has an address")
 }
 
