@@ -113,9 +113,10 @@ async fn run_on(arguments: &PaymentsArguments, stores: &Stores) -> anyhow::Resul
 }
 
 fn print(out: &mut impl Write, payment: &OwedPayment) -> std::io::Result<()> {
-    let OwedPayment { payment_id, gateway_payment_id, order_id, amount_cents, .. } = payment;
+    let OwedPayment { payment_id, gateway_payment_id, order_id, .. } = payment;
     let (status, reason) = (payment.status.as_str(), payment.reason.as_str());
-    writeln!(out, "{payment_id}: {amount_cents} cents for order {order_id}: {status}, {reason}")?;
+    let amount = payment.amount();
+    writeln!(out, "{payment_id}: {amount} for order {order_id}: {status}, {reason}")?;
     write!(out, "  gateway's id {gateway_payment_id}, since {:.0}", payment.since)?;
     match payment.asked_at {
         Some(asked_at) => writeln!(out, ", last asked at {asked_at:.0}")?,

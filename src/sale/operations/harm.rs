@@ -65,8 +65,8 @@ pub(super) fn of_payment(kind: MatterKind, payment: &OwedPayment) -> Matter {
     let id = payment.payment_id;
     let position = Position { kind, id: id.get(), part: 0 };
     let (status, reason) = (payment.status.as_str(), payment.reason.as_str());
-    let (cents, order) = (payment.amount_cents, payment.order_id);
-    let detail = format!("{cents} cents for order {order}: {status}, {reason}");
+    let (amount, order) = (payment.amount(), payment.order_id);
+    let detail = format!("{amount} for order {order}: {status}, {reason}");
     let harm = match (kind, payment.reason) {
         (MatterKind::Refund, _) => "A payer waits for money that the shop owes.",
         (_, PaymentReason::ChargedBack) => {

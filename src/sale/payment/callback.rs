@@ -5,7 +5,7 @@ use serde::Deserialize;
 use utoipa::ToSchema;
 
 use crate::base::limits;
-use crate::sale::coupon::values::Cents;
+use crate::sale::coupon::values::{Cents, Currency, iso_4217};
 use crate::sale::ids::OrderId;
 use crate::sale::ids::public::PublicOrderId;
 use crate::sale::order::model::Order;
@@ -33,6 +33,11 @@ pub enum Notice {
         #[schema(value_type = Cents)]
         #[garde(range(min = 0, max = limits::CENTS_MAX))]
         amount_cents: i64,
+        /// Its currency; that of the order if none is named.
+        #[serde(default)]
+        #[schema(value_type = Option<Currency>, nullable = false)]
+        #[garde(inner(custom(iso_4217)))]
+        currency: Option<String>,
     },
     /// The gateway has refunded money.
     Refund {

@@ -14,6 +14,7 @@ pub(super) struct Held {
     order: OrderId,
     method: PayMethod,
     amount_cents: i64,
+    currency: Option<String>,
     /// Whether the payment has been held for longer than an order is waited for.
     is_overdue: bool,
 }
@@ -25,7 +26,7 @@ impl Payments {
         let due = sqlx::query_as!(
             Held,
             r#"SELECT id AS "id: PaymentId", order_id AS "order: OrderId", method AS "method: PayMethod", amount_cents,
-                      created_at < now() - make_interval(secs => $1) AS "is_overdue!"
+                      currency, created_at < now() - make_interval(secs => $1) AS "is_overdue!"
                FROM payments
                WHERE status = 'held' AND id = ANY(ARRAY(
                    (SELECT payment_id FROM held_payments
@@ -47,14 +48,14 @@ impl Payments {
 
     /// Gives the money to the order if it is there now. Gives the order up if it has been unknown for long.
     pub(super) async fn look_again(&self, held: &Held) -> sqlx::Result<()> {
-        let Some(price) = self.price(held.order).await? else {
+        let Some(due) = self.due(held.order).await? else {
             // The order of a dead letter comes when an administrator has decided.
             if held.is_overdue && !dead_letter::is_open(&self.pool, held.order).await? {
                 return self.give_up(held.id).await;
             }
             return self.look_later(held.id).await;
         };
-        let refusal = (held.amount_cents != price).then_some(PaymentReason::WrongAmount);
+        let refusal = due.refusal(held.amount_cents, held.currency.as_deref());
         let mut tx = postgres::begin(&self.pool).await?;
         let reason = self.pay_order(&mut tx, held.order, held.method, refusal).await?;
         let status =

@@ -137,6 +137,8 @@ struct Payment {
     id: String,
     method: PayMethod,
     amount_cents: i64,
+    /// None if its gateway hasn't named it, and the order is unknown.
+    currency: Option<String>,
     /// True if the payment was a row when it was looked for: then it is no new one, whatever has become of that row.
     is_known: bool,
 }
@@ -221,7 +223,10 @@ impl Payments {
             Some(gateway) => away(self.look_at_opened(gateway).await)?,
             None => None,
         };
-        let new = self.to_give_back().await?;
+        let new = match &self.gateway {
+            Some(_) => self.to_give_back().await?,
+            None => self.to_give_back_here().await?,
+        };
         let again = self.refunding_among(&tries.due()).await?;
         let mut refunded = 0;
         for payment in new.into_iter().chain(again) {
@@ -247,7 +252,8 @@ impl Payments {
         let Refunding { id, gateway, gateway_payment_id, amount_cents } = payment;
         let state = match (gateway, &self.gateway) {
             (Gateway::InProcess, _) => Ok(AtGateway::Refunded),
-            (Gateway::External, None) => Ok(AtGateway::Refunding),
+            // Nothing is asked: the gateway refunds by itself.
+            (Gateway::External, None) => return Ok(false),
             (Gateway::External, Some(client)) => {
                 client.refund(*id, gateway_payment_id, *amount_cents).await
             }
@@ -295,8 +301,9 @@ impl Payments {
             (Checkout::Nowhere, _) => return Ok(Paying::NoGateway),
         }
         let (id, amount_cents) = (gateway::charge(self.ids.public(order)), due.pay_cents);
-        let gateway = Gateway::InProcess;
-        let payment = Payment { order, gateway, id, method, amount_cents, is_known: false };
+        let (gateway, currency) = (Gateway::InProcess, Some(due.currency));
+        let payment =
+            Payment { order, gateway, id, method, amount_cents, currency, is_known: false };
         let paid = self.settle(&payment, None).await?;
         Ok(self.moves.answer(&PAY, order, paid).await.map(Paying::Moved)?)
     }
@@ -304,10 +311,9 @@ impl Payments {
     async fn receive_now(&self, notice: Notice) -> sqlx::Result<Receipt> {
         match notice {
             Notice::Refund { payment_id } => self.refunded(Gateway::External, &payment_id).await,
-            Notice::Payment { payment_id: id, order_id: order, method, amount_cents } => {
-                let method = method.0;
-                let (gateway, order) = (Gateway::External, self.ids.inner(order));
-                self.received((gateway, id), order, method, amount_cents).await
+            Notice::Payment { payment_id: id, order_id, method, amount_cents, currency } => {
+                let (name, order) = ((Gateway::External, id), self.ids.inner(order_id));
+                self.received(name, order, method.0, (amount_cents, currency)).await
             }
         }
     }
@@ -318,19 +324,19 @@ impl Payments {
         (gateway, id): (Gateway, String),
         order: OrderId,
         method: PayMethod,
-        amount_cents: i64,
+        (amount_cents, currency): (i64, Option<String>),
     ) -> sqlx::Result<Receipt> {
         let is_known = past::recall(&self.pool, Some(order), (gateway, &id)).await?;
-        let payment = Payment { order, gateway, id, method, amount_cents, is_known };
+        let mut payment = Payment { order, gateway, id, method, amount_cents, currency, is_known };
         if !is_known && past::may_be_forgotten(&self.pool, order).await? {
             // The payment may have been settled and deleted, so no money goes back by itself.
             self.hold(&payment, PaymentReason::UnknownOrder, Look::ByAdministrator).await?;
             return self.receipt(&payment).await;
         }
-        match self.price(order).await? {
-            Some(price) => {
-                let is_wrong = amount_cents != price;
-                let refusal = is_wrong.then_some(PaymentReason::WrongAmount);
+        match self.due(order).await? {
+            Some(due) => {
+                let refusal = due.refusal(amount_cents, payment.currency.as_deref());
+                payment.currency.get_or_insert(due.currency);
                 self.settle(&payment, refusal).await?;
             }
             None => self.hold(&payment, PaymentReason::UnknownOrder, Look::ByPass).await?,
@@ -338,11 +344,7 @@ impl Payments {
         self.receipt(&payment).await
     }
 
-    /// The price of the order, if it is there.
-    async fn price(&self, order: OrderId) -> sqlx::Result<Option<i64>> {
-        Ok(self.due(order).await?.map(|due| due.pay_cents))
-    }
-
+    /// Price and deadline of the order, if it is there.
     async fn due(&self, order: OrderId) -> sqlx::Result<Option<Due>> {
         sqlx::query_as!(
             Due,
@@ -485,6 +487,15 @@ impl Payments {
     }
 }
 
+impl Due {
+    /// The reason why this amount doesn't pay the order; a gateway that names no currency means the order's.
+    fn refusal(&self, amount_cents: i64, currency: Option<&str>) -> Option<PaymentReason> {
+        let is_wrong = amount_cents != self.pay_cents
+            || currency.is_some_and(|currency| currency != self.currency);
+        is_wrong.then_some(PaymentReason::WrongAmount)
+    }
+}
+
 impl Payment {
     /// The same money under an id of its own: the gateway's id is that of another payment. Ids of gateways have no
     /// spaces.
@@ -568,8 +579,8 @@ async fn insert(
 ) -> sqlx::Result<Option<PaymentId>> {
     let new = sqlx::query_scalar!(
         r#"INSERT INTO payments
-               (order_id, gateway, gateway_payment_id, method, amount_cents, status, refund_reason, refunding_at)
-           VALUES ($1, $2, $3, $4, $5, $6, $7, CASE WHEN $6 = 'refunding' THEN now() END)
+               (order_id, gateway, gateway_payment_id, method, amount_cents, status, refund_reason, refunding_at, currency)
+           VALUES ($1, $2, $3, $4, $5, $6, $7, CASE WHEN $6 = 'refunding' THEN now() END, $8)
            ON CONFLICT ON CONSTRAINT payments_once DO NOTHING
            RETURNING id AS "id: PaymentId""#,
         payment.order.get(),
@@ -579,6 +590,7 @@ async fn insert(
         payment.amount_cents,
         status.as_str(),
         reason.map(PaymentReason::as_str),
+        payment.currency,
     );
     match new.fetch_optional(tx).await? {
         Some(_) if payment.is_known => Err(sqlx::Error::RowNotFound),

@@ -1,13 +1,14 @@
 //! Payments opened at a gateway that takes requests: the payer is sent there, and its callback completes the payment.
 //!
 //! The row comes before the request, so that no payment is opened that is unknown here. An answer that gets lost is
-//! asked for again by the payer's next try, under the same key. A callback that gets lost is found by a pass, which
-//! asks the gateway with growing pauses.
+//! asked for again under the same key: by the payer's next try, and by a pass, whatever has become of the order, because
+//! the gateway may have taken the money. A callback that gets lost is found by the same pass, which asks the gateway with
+//! growing pauses.
 
 use std::sync::Arc;
 
 use super::gateway::Gateway;
-use super::gateway::http::{AtGateway, HttpGateway, Opened, Opening};
+use super::gateway::http::{AtGateway, Found, HttpGateway, Opened, Opening};
 use super::model::ToBePaid;
 use super::{Due, Paying, Payments};
 use crate::base::limits;
@@ -22,9 +23,13 @@ struct Waiting {
     order: OrderId,
     method: PayMethod,
     amount_cents: i64,
+    currency: String,
     /// None if the gateway's answer got lost.
     payment_id: Option<String>,
 }
+
+/// The gateway's id of a payment, and its state there; or no answer.
+type Answer = Result<(String, Found), NoAnswer>;
 
 impl Payments {
     /// Opens a payment of the order, or finds the one that is open. Repeats open no second one.
@@ -40,15 +45,9 @@ impl Payments {
         let opened = match known {
             Some(opened) => opened,
             None => {
-                let order_id = self.ids.public(order);
-                let key = format!("pay-{order_id}-{}", method.as_str());
                 let opening = Opening {
-                    key,
-                    order_id,
-                    method,
-                    amount_cents,
-                    currency: currency.clone(),
                     pay_by,
+                    ..self.opening(order, method, amount_cents, currency.clone())
                 };
                 match gateway.open(&opening).await {
                     Ok(opened) => self.note_opened(order, method, opened).await?,
@@ -59,6 +58,19 @@ impl Payments {
         };
         let Opened { payment_id, pay_url } = opened;
         Ok(Paying::Opened(ToBePaid { payment_id, pay_url, amount_cents, currency, pay_by }))
+    }
+
+    /// The request for a payment of the order. The same request has the same key, however often it is made.
+    fn opening(
+        &self,
+        order: OrderId,
+        method: PayMethod,
+        amount_cents: i64,
+        currency: String,
+    ) -> Opening {
+        let order_id = self.ids.public(order);
+        let key = format!("pay-{order_id}-{}", method.as_str());
+        Opening { key, order_id, method, amount_cents, currency, pay_by: None }
     }
 
     /// The payment that is open, if the gateway has answered.
@@ -108,36 +120,59 @@ impl Payments {
         Ok(opened)
     }
 
-    /// Asks the gateway about opened payments that are due: a callback may have got lost. A payment that the gateway says
-    /// is paid is taken as if it had said so by itself.
+    /// Asks the gateway about opened payments that are due: an answer or a callback may have got lost. A payment that the
+    /// gateway says is paid is taken as if it had said so by itself: the amount is the gateway's, if it tells one.
     pub(super) async fn look_at_opened(&self, gateway: &HttpGateway) -> Result<(), Failure> {
         for waiting in self.opened_due().await? {
-            let state = match &waiting.payment_id {
-                // The payer asks again, or never knew where to pay.
-                None => Ok(AtGateway::Closed),
-                Some(payment_id) => gateway.query(payment_id).await,
+            let (payment_id, found) = match self.ask(gateway, &waiting).await? {
+                Ok(answer) => answer,
+                Err(NoAnswer::Refused(..)) => {
+                    self.ask_later(waiting.id).await?;
+                    continue;
+                }
+                Err(NoAnswer::Unknown(words)) => {
+                    self.ask_after_a_pause(waiting.id).await?;
+                    return Err(Failure::Gateway(words));
+                }
             };
-            match (state, waiting.payment_id) {
-                (Ok(AtGateway::Open), _) => self.ask_later(waiting.id).await?,
-                (Ok(AtGateway::Paid | AtGateway::Refunding | AtGateway::Refunded), Some(id)) => {
+            match found.state {
+                AtGateway::Open => self.ask_later(waiting.id).await?,
+                AtGateway::Paid | AtGateway::Refunding | AtGateway::Refunded => {
                     let Waiting { order, method, amount_cents, .. } = waiting;
-                    let name = (Gateway::External, id);
-                    self.received(name, order, method, amount_cents).await?;
+                    let name = (Gateway::External, payment_id);
+                    let taken = (found.amount_cents.unwrap_or(amount_cents), found.currency);
+                    self.received(name, order, method, taken).await?;
                     self.close_opened(waiting.id).await?;
                 }
-                (Ok(_), _) => self.close_opened(waiting.id).await?,
-                (Err(NoAnswer::Refused(..)), _) => self.ask_later(waiting.id).await?,
-                (Err(NoAnswer::Unknown(words)), _) => return Err(Failure::Gateway(words)),
+                AtGateway::Closed => self.close_opened(waiting.id).await?,
             }
         }
         Ok(())
+    }
+
+    /// The gateway's id of a payment, and the state there. If the answer to its opening got lost, the payment is opened
+    /// once more, under the same key: the gateway may have taken the money.
+    async fn ask(&self, gateway: &HttpGateway, waiting: &Waiting) -> sqlx::Result<Answer> {
+        let Waiting { order, method, amount_cents, .. } = *waiting;
+        let payment_id = match &waiting.payment_id {
+            Some(payment_id) => payment_id.clone(),
+            None => {
+                let pay_by = self.due(order).await?.and_then(|due| due.pay_by);
+                let opening = self.opening(order, method, amount_cents, waiting.currency.clone());
+                match gateway.open(&Opening { pay_by, ..opening }).await {
+                    Ok(opened) => self.note_opened(order, method, opened).await?.payment_id,
+                    Err(no_answer) => return Ok(Err(no_answer)),
+                }
+            }
+        };
+        Ok(gateway.query(&payment_id).await.map(|found| (payment_id, found)))
     }
 
     async fn opened_due(&self) -> sqlx::Result<Vec<Waiting>> {
         sqlx::query_as!(
             Waiting,
             r#"SELECT id, order_id AS "order: OrderId", method AS "method: PayMethod", amount_cents,
-                      gateway_payment_id AS payment_id
+                      currency, gateway_payment_id AS payment_id
                FROM opened_payments WHERE closed_at IS NULL AND next_look_at <= now()
                ORDER BY next_look_at LIMIT $1"#,
             i64::from(limits::OPENED_BATCH),
@@ -157,6 +192,18 @@ impl Payments {
             opened,
             limits::OPENED_LOOK_PAUSE.as_secs_f64(),
             limits::OPENED_PATIENCE.as_secs_f64(),
+        )
+        .execute(&self.pool)
+        .await?;
+        Ok(())
+    }
+
+    /// Asks again after a pause: a gateway may fail at this payment only, and the others and all refunds go on meanwhile.
+    async fn ask_after_a_pause(&self, opened: i64) -> sqlx::Result<()> {
+        sqlx::query!(
+            "UPDATE opened_payments SET next_look_at = now() + make_interval(secs => $2), updated_at = now() WHERE id = $1",
+            opened,
+            limits::OPENED_LOOK_PAUSE.as_secs_f64(),
         )
         .execute(&self.pool)
         .await?;

@@ -29,13 +29,15 @@ pub struct OwedPayment {
     pub order_id: OrderId,
     /// The amount, in minor units.
     pub amount_cents: i64,
+    /// Its currency (ISO 4217); null if neither the gateway nor an order tells it.
+    pub currency: Option<String>,
     /// `held` or `refunding`; of settled ones `refunded` or `closed`.
     pub status: PaymentStatus,
     /// Reason why no order has the money.
     pub reason: PaymentReason,
     /// Time since which the payment waits.
     pub since: DateTime<Utc>,
-    /// Time at which the gateway was last asked to refund it.
+    /// Time at which the gateway was last asked to refund it; null if it was not, or takes no requests.
     pub asked_at: Option<DateTime<Utc>>,
     /// Time at which the wait ended; null while the payment waits.
     pub settled_at: Option<DateTime<Utc>>,
@@ -148,6 +150,16 @@ impl OwedPayments {
     }
 }
 
+impl OwedPayment {
+    /// The amount in words: minor units, and the currency if it is known.
+    pub fn amount(&self) -> String {
+        match &self.currency {
+            Some(currency) => format!("{} cents ({currency})", self.amount_cents),
+            None => format!("{} cents", self.amount_cents),
+        }
+    }
+}
+
 impl PaymentPart {
     /// Whether payments that wait in this status are asked for.
     fn has(self, status: PaymentStatus) -> bool {
@@ -175,7 +187,8 @@ pub async fn waiting(
                   status AS "status!: PaymentStatus", refund_reason AS "reason!: PaymentReason",
                   CASE WHEN refund_reason = 'charged_back' THEN updated_at
                        ELSE coalesce(refunding_at, created_at) END AS "since!",
-                  refund_asked_at, coalesce(closed_at, refunded_at) AS settled_at, note
+                  refund_asked_at, coalesce(closed_at, refunded_at) AS settled_at, note,
+                  coalesce(currency, (SELECT orders.currency FROM orders WHERE orders.id = order_id)) AS currency
            FROM (
                (SELECT payments.* FROM payments
                 WHERE $3 AND status = 'refunding' AND id < coalesce($1, 9223372036854775807)
@@ -207,7 +220,8 @@ async fn settled(
                   order_id AS "order_id!: OrderId", amount_cents AS "amount_cents!",
                   status AS "status!: PaymentStatus", refund_reason AS "reason!: PaymentReason",
                   coalesce(refunding_at, created_at) AS "since!", refund_asked_at,
-                  coalesce(closed_at, refunded_at) AS settled_at, note
+                  coalesce(closed_at, refunded_at) AS settled_at, note,
+                  coalesce(currency, (SELECT orders.currency FROM orders WHERE orders.id = order_id)) AS currency
            FROM every_payment
            WHERE status IN ('refunded', 'closed') AND id < coalesce($1, 9223372036854775807)
            ORDER BY id DESC LIMIT $2"#,
@@ -226,6 +240,7 @@ struct Row {
     gateway_payment_id: String,
     order_id: OrderId,
     amount_cents: i64,
+    currency: Option<String>,
     status: PaymentStatus,
     reason: PaymentReason,
     since: DateTime<Utc>,
@@ -242,6 +257,7 @@ impl From<Row> for OwedPayment {
             gateway_payment_id: row.gateway_payment_id,
             order_id: row.order_id,
             amount_cents: row.amount_cents,
+            currency: row.currency,
             status: row.status,
             reason: row.reason,
             since: row.since,

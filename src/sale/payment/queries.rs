@@ -33,6 +33,20 @@ impl Payments {
         .await
     }
 
+    /// The payments that the service itself has to refund, without postponed ones. For a service without a gateway to ask.
+    pub(super) async fn to_give_back_here(&self) -> sqlx::Result<Vec<Refunding>> {
+        sqlx::query_as!(
+            Refunding,
+            r#"SELECT id AS "id: PaymentId", gateway AS "gateway: Gateway", gateway_payment_id, amount_cents FROM payments
+               WHERE status = 'refunding' AND gateway = 'in_process'
+                 AND NOT EXISTS (SELECT FROM postponed WHERE pass = 'refunds' AND item = payments.id)
+               ORDER BY id LIMIT $1"#,
+            i64::from(limits::REFUNDS_BATCH),
+        )
+        .fetch_all(&self.pool)
+        .await
+    }
+
     /// The payments among these that still have to be refunded.
     pub(super) async fn refunding_among(&self, payments: &[i64]) -> sqlx::Result<Vec<Refunding>> {
         if payments.is_empty() {

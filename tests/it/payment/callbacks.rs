@@ -147,6 +147,34 @@ async fn a_wrong_amount_pays_nothing() {
 }
 
 #[tokio::test]
+async fn another_currency_pays_nothing() {
+    let app = app().await;
+    let coupon = app.create_flash(2).await;
+    let (order, later) = (app.order(1, coupon).await, app.claim(2, coupon).await.order_id());
+    let of = |id: &str, order: i64, currency: &str| {
+        let mut notice = payment(id, order);
+        notice["currency"] = json!(currency);
+        notice
+    };
+    let foreign = app.confirm(&of("g1", order, "EUR")).await;
+    assert_eq!((foreign.text("outcome"), foreign.text("reason")), ("handed_back", "wrong_amount"));
+    assert_eq!(app.confirm(&of("g2", later, "USD")).await.text("outcome"), "held");
+    app.write_orders().await;
+    app.execute("UPDATE held_payments SET next_look_at = now()").await;
+    app.refund_payments().await;
+    assert_eq!(app.status(2, later).await, "unpaid", "it was held in another currency");
+    let owed = app.get("/v1/payments/owed", &app.admin_token()).await;
+    let currencies: Vec<&Value> = owed.body["payments"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|it| &it["currency"])
+        .collect();
+    assert_eq!(currencies, ["USD", "EUR"]);
+    assert_eq!(app.confirm(&of("g3", order, "CNY")).await.text("outcome"), "accepted");
+}
+
+#[tokio::test]
 async fn a_refund_waits_for_the_gateway_that_has_the_money() {
     let app = app().await;
     let coupon = app.create_flash(1).await;
@@ -156,7 +184,9 @@ async fn a_refund_waits_for_the_gateway_that_has_the_money() {
     assert_eq!(app.act(1, order, "refund").await.text("status"), "refunding");
     assert_eq!(app.refund_payments().await, 0);
     let asked = "SELECT count(*) FROM payments WHERE refund_asked_at IS NOT NULL";
-    assert_eq!(app.number(asked).await, 1, "it has been asked");
+    assert_eq!(app.number(asked).await, 0, "there is no gateway to ask");
+    let owed = app.get("/v1/payments/owed", &app.admin_token()).await;
+    assert_eq!(owed.body["payments"][0]["asked_at"], Value::Null);
     assert_eq!((app.status(1, order).await, app.give_back().await), ("refunding".into(), 0));
 
     let notice = refund("g1");
@@ -194,6 +224,10 @@ async fn what_cannot_be_read_is_refused() {
         with("method", json!("wechat")),
         with("amount_cents", json!(-1)),
         with("amount_cents", json!(i64::MAX)),
+        with("currency", json!("cny")),
+        with("currency", json!("EURO")),
+        with("currency", json!("")),
+        with("currency", json!(156)),
         with("tip", json!(1)),
         json!({"kind": "refund"}),
         json!({}),

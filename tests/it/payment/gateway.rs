@@ -1,10 +1,13 @@
 //! A gateway that takes requests: the sample one, over HTTP, with its faults.
 
-use sample_gateway::{Entry, Faults, Sample, Settings, State};
+use chrono::TimeDelta;
+use flash_sale::kit::signature::Signatures;
+use sample_gateway::{Entry, Faults, Opening, Sample, Settings, State};
+use secrecy::SecretString;
 use serde_json::json;
 use tokio::net::TcpListener;
 
-use crate::support::{KEYED, Reply, SECRET, TestApp, eventually};
+use crate::support::{KEYED, Reply, SECRET, TestApp, eventually, now};
 
 /// A gateway, and a service that opens its payments there.
 async fn shop(faults: Faults) -> (TestApp, Sample) {
@@ -14,7 +17,8 @@ async fn shop(faults: Faults) -> (TestApp, Sample) {
 /// The same, with further arguments of the service.
 async fn shop_with(more: &[&str], faults: Faults) -> (TestApp, Sample) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let settings = Settings { secret: SECRET.to_owned(), callback_url: String::new(), faults };
+    let (secret, callback_url) = (SECRET.to_owned(), String::new());
+    let settings = Settings { secret, callback_url, books: None, faults };
     let gateway = Sample::start(listener, settings).expect("it has an address");
     let url = gateway.url();
     let arguments = [
@@ -178,6 +182,37 @@ async fn money_whose_confirmation_gets_lost_is_found_by_asking() {
     gateway.stop().await;
 }
 
+/// The gateway takes the money before it answers, its answer gets lost, its callback gets lost, and the payer doesn't
+/// come back.
+#[tokio::test]
+async fn money_behind_an_answer_that_got_lost_is_found_without_the_payer() {
+    let (app, gateway) = shop(Faults {
+        loses_answers: true,
+        confirms_early: true,
+        confirms_nothing: true,
+        ..Faults::default()
+    })
+    .await;
+    let coupon = app.create_flash(2).await;
+    let (unpaid, over) = (app.order(1, coupon).await, app.order(2, coupon).await);
+    for (user, order) in [(1, unpaid), (2, over)] {
+        assert_eq!(app.pay(user, order).await.refusal(), (503, "unavailable"));
+    }
+    app.cancel(2, over).await;
+    assert_eq!(states(&gateway), [State::Paid, State::Paid]);
+    let failed = pass(&app).await.expect_err("the answers get lost again");
+    assert!(failed.contains("the payment gateway"), "{failed}");
+
+    gateway.set_faults(Faults { confirms_nothing: true, ..Faults::default() });
+    assert_eq!(pass(&app).await, Ok(1), "the money for the cancelled order goes back");
+    let mut payments = app.payments().await;
+    payments.sort();
+    assert_eq!(payments, ["cancelled external refunded too_late", "paid external accepted"]);
+    assert_eq!(states(&gateway), [State::Paid, State::Refunded], "no payment is opened twice");
+    assert_eq!(app.number("SELECT count(*) FROM opened_payments WHERE closed_at IS NULL").await, 0);
+    gateway.stop().await;
+}
+
 #[tokio::test]
 async fn a_payment_that_is_asked_about_in_vain_is_asked_about_less_and_less() {
     let (app, gateway) = shop(Faults::default()).await;
@@ -239,6 +274,86 @@ async fn callbacks_of_this_gateway_are_stamped_by_the_present_secret_or_the_one_
     gateway.stop().await;
 }
 
+#[tokio::test]
+async fn a_payment_that_is_found_counts_as_what_the_gateway_took() {
+    let silent = Faults { confirms_nothing: true, ..Faults::default() };
+    for (faults, amount, currency) in [
+        (Faults { takes_more: true, ..silent }, 2, "CNY"),
+        (Faults { takes_foreign: true, ..silent }, 1, "XTS"),
+    ] {
+        let (app, gateway) = shop(faults).await;
+        let coupon = app.create_flash(1).await;
+        let order = app.order(1, coupon).await;
+        gateway.pay(&open(&app, 1, order).await);
+        gateway.set_faults(Faults { refuses: true, ..Faults::default() });
+        assert_eq!(pass(&app).await, Ok(0), "it says nothing now");
+        gateway.set_faults(Faults { loses_answers: false, ..silent });
+        assert_eq!(pass(&app).await, Ok(1), "another amount goes back");
+        assert_eq!(app.payments().await, ["unpaid external refunded wrong_amount"]);
+        let settled = app.get("/v1/payments/owed?settled=true", &app.admin_token()).await;
+        let settled = &settled.body["payments"][0];
+        assert_eq!(
+            (&settled["amount_cents"], &settled["currency"]),
+            (&json!(amount), &json!(currency))
+        );
+        gateway.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn money_for_an_order_that_is_not_written_yet_pays_it_once_it_is() {
+    let (app, gateway) = shop(Faults { takes_unopened: true, ..Faults::default() }).await;
+    let coupon = app.create_flash(1).await;
+    let order = app.claim(1, coupon).await.order_id();
+    let key = "directly".to_owned();
+    let (order_id, method, currency) = (order.to_string(), "wechat".to_owned(), "CNY".to_owned());
+    gateway.pay_unopened(&Opening { key, order_id, method, amount_cents: 1, currency });
+    let held =
+        "SELECT count(*) FROM payments WHERE status = 'held' AND refund_reason = 'unknown_order'";
+    eventually("the callback has come", async || app.number(held).await == 1).await;
+    app.write_orders().await;
+    app.execute("UPDATE held_payments SET next_look_at = now()").await;
+    assert_eq!(pass(&app).await, Ok(0));
+    assert_eq!(app.payments().await, ["paid external accepted"]);
+    gateway.stop().await;
+}
+
+/// The secret of the callbacks is being changed: the service has both.
+#[tokio::test]
+async fn stamps_by_the_present_secret_and_by_the_one_before_are_believed_for_five_minutes() {
+    let (before, third) =
+        ("the secret before, which is long enough", "a secret of a stranger, long enough");
+    let arguments = [
+        "--payment-callback-secret",
+        SECRET,
+        "--payment-callback-secret-before",
+        before,
+        "--gateway-url",
+        "http://127.0.0.1:9",
+    ];
+    let app = TestApp::without_in_process_gateway(&arguments).await;
+    let coupon = app.create_flash(1).await;
+    let order = app.order(1, coupon).await;
+    let send = async |secret: &str, age_s: i64| {
+        let notice = json!({"kind": "payment", "payment_id": "g1", "order_id": order.to_string(), "method": 3,
+                            "amount_cents": 1});
+        let body = notice.to_string();
+        let signatures = Signatures::new(&SecretString::from(secret));
+        let stamp = signatures.stamp(body.as_bytes(), now() - TimeDelta::seconds(age_s));
+        app.post_signed(body, &stamp).await
+    };
+    for (secret, age_s) in [(third, 0), (before, 301), (SECRET, 301)] {
+        let refused = send(secret, age_s).await;
+        assert_eq!(refused.refusal(), (403, "invalid_signature"), "{secret}, {age_s} s old");
+    }
+    assert_eq!((app.status(1, order).await, app.payments().await.len()), ("unpaid".into(), 0));
+    for (secret, age_s) in [(before, 0), (before, 200), (SECRET, 0)] {
+        let accepted = send(secret, age_s).await;
+        assert_eq!((accepted.status, accepted.text("outcome")), (200, "accepted"), "{secret}");
+    }
+    assert_eq!(app.payments().await, ["paid external accepted"]);
+}
+
 /// Every cent that was taken is the accepted payment of one order, or back; and nothing is refunded twice, whatever goes
 /// wrong on the way.
 #[tokio::test]
@@ -283,10 +398,6 @@ async fn no_cent_is_lost_whatever_the_gateway_does() {
         }
     }
     gateway.set_faults(none);
-    // What the gateway took without a word is found by asking for the answer once more.
-    for (user, order) in &orders {
-        app.pay(*user, *order).await;
-    }
     eventually("the end of all refunds", async || {
         app.let_postponed_be_due().await;
         let _ = pass(&app).await;

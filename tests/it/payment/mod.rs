@@ -6,6 +6,9 @@ mod checkout;
 // A gateway that takes requests.
 mod gateway;
 
+// A gateway and a service that are killed.
+mod crashes;
+
 // Prices of orders.
 mod prices;
 

@@ -319,7 +319,14 @@ async fn the_page_of_metrics_tells_what_is_owed() {
     let coupon = app.create_flash(1).await;
     let order = app.order(1, coupon).await;
     told(&app, &payment("g1", order + 1, 1)).await;
-    app.execute("UPDATE payments SET created_at = now() - interval '10 min'").await;
+    for id in ["g2", "g3"] {
+        told(&app, &payment(id, order, 7)).await;
+    }
+    app.execute(
+        "UPDATE payments SET created_at = now() - interval '10 min',
+                             refunding_at = refunding_at - interval '20 min' * (id % 2 + 1)",
+    )
+    .await;
     app.app.numbers.pass().await.expect("both stores answer");
     let page = app.get("/metrics", "").await;
     let page = page.body.as_str().expect("text");
@@ -328,6 +335,8 @@ async fn the_page_of_metrics_tells_what_is_owed() {
         line.rsplit(' ').next().and_then(|number| number.parse().ok()).expect(line)
     };
     assert_eq!(value(r#"flash_sale_payments_owed{status="held"}"#), 1.0);
-    assert_eq!(value(r#"flash_sale_payments_owed{status="refunding"}"#), 0.0);
+    assert_eq!(value(r#"flash_sale_payments_owed{status="refunding"}"#), 2.0);
+    let oldest = value(r#"flash_sale_payments_owed_oldest_seconds{status="refunding"}"#);
+    assert!((2_400.0..3_600.0).contains(&oldest), "{oldest}");
     assert!(value(r#"flash_sale_payments_owed_oldest_seconds{status="held"}"#) >= 600.0);
 }

@@ -228,19 +228,14 @@ async fn refunds() {
         assert_eq!(app.postponed().await, [""; 0]);
         next += stuck + 2;
     }
-    // A gateway elsewhere, which hasn't confirmed any of its payments for a while.
+    // More payments than a run reads of a gateway elsewhere, which takes no requests and confirms nothing.
     let coupon = app.create_flash(1_000).await;
     refunding(&app, coupon, (next, batch + 1)).await;
-    app.execute(
-        "UPDATE payments SET gateway = 'external', refund_asked_at = now() - interval '1 hour'
-         WHERE status = 'refunding'",
-    )
-    .await;
+    app.execute("UPDATE payments SET gateway = 'external' WHERE status = 'refunding'").await;
     refunding(&app, coupon, (next + batch + 1, 1)).await;
     assert_eq!(app.refund_payments().await, 1);
-    app.refund_payments().await;
-    let waiting = "SELECT count(*) FROM payments WHERE status = 'refunding' AND refund_asked_at < now() - interval '1 min'";
-    assert_eq!(app.number(waiting).await, 0, "each has been asked about");
+    let asked = "SELECT count(*) FROM payments WHERE refund_asked_at IS NOT NULL";
+    assert_eq!(app.number(asked).await, 0, "there is no gateway to ask");
 }
 
 // ---- units and places on their way back ----

@@ -11,6 +11,7 @@ use crate::base::config::Config;
 use crate::base::limits;
 use crate::kit::signature::Signatures;
 use crate::kit::signed_http::{NoAnswer, SignedClient};
+use crate::sale::coupon::values::iso_4217;
 use crate::sale::ids::PaymentId;
 use crate::sale::ids::public::PublicOrderId;
 use crate::sale::order::model::PayMethod;
@@ -79,6 +80,17 @@ struct Answer {
     state: AtGateway,
 }
 
+/// A payment, as its gateway knows it.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Found {
+    /// The state.
+    pub state: AtGateway,
+    /// The amount that is taken or to be paid, in minor units; none if the gateway doesn't tell.
+    pub amount_cents: Option<i64>,
+    /// Its currency (ISO 4217); none if the gateway doesn't tell.
+    pub currency: Option<String>,
+}
+
 impl HttpGateway {
     /// The gateway of these settings, if they have the URL of one.
     pub fn of(config: &Config) -> Option<Self> {
@@ -115,13 +127,18 @@ impl HttpGateway {
         self.client.post::<Answer>("/refunds", &request).await.map(|answer| answer.state)
     }
 
-    /// Asks for the state of a payment.
+    /// Asks for state and amount of a payment.
     ///
     /// # Errors
     ///
-    /// As [`open`](Self::open).
-    pub async fn query(&self, payment_id: &str) -> Result<AtGateway, NoAnswer> {
-        let request = Query { payment_id };
-        self.client.post::<Answer>("/queries", &request).await.map(|answer| answer.state)
+    /// As [`open`](Self::open), and when the amount or the currency is none.
+    pub async fn query(&self, payment_id: &str) -> Result<Found, NoAnswer> {
+        let found: Found = self.client.post("/queries", &Query { payment_id }).await?;
+        let is_amount = |cents: i64| (0..=limits::CENTS_MAX).contains(&cents);
+        let is_currency = |code: &String| iso_4217(code, &()).is_ok();
+        match found.amount_cents.is_none_or(is_amount) && found.currency.iter().all(is_currency) {
+            true => Ok(found),
+            false => Err(NoAnswer::Unknown(format!("it answers {found:?}"))),
+        }
     }
 }
