@@ -398,6 +398,7 @@ impl Payments {
 
     /// Notes money that no order can take now. A payment that is there already changes nothing.
     async fn hold(&self, payment: &Payment, reason: PaymentReason, look: Look) -> sqlx::Result<()> {
+        debug_assert!(PaymentReason::HELD.contains(&reason), "{reason:?}");
         let mut tx = postgres::begin(&self.pool).await?;
         if let Some(id) = insert(&mut tx, payment, PaymentStatus::Held, Some(reason)).await? {
             rows::begin_hold(&mut tx, id, look).await?;

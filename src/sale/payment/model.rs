@@ -25,9 +25,12 @@ pub enum PaymentStatus {
 }
 
 /// Reason why a payment doesn't pay an order, or pays it no longer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema, sqlx::Type)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema, sqlx::Type, clap::ValueEnum,
+)]
 #[serde(rename_all = "snake_case")]
 #[sqlx(type_name = "text", rename_all = "snake_case")]
+#[value(rename_all = "snake_case")]
 pub enum PaymentReason {
     /// The order's refund was asked for.
     AskedFor,
@@ -46,6 +49,9 @@ pub enum PaymentReason {
 }
 
 impl PaymentReason {
+    /// Reasons of held payments, in the order of docs/alarms.md.
+    pub const HELD: [Self; 3] = [Self::UnknownOrder, Self::IdUsedTwice, Self::ChargedBack];
+
     /// Name of the reason in Postgres and JSON.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -86,4 +92,21 @@ pub struct ToBePaid {
     pub currency: String,
     /// Time until which the order can be paid.
     pub pay_by: Option<DateTime<Utc>>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The page of the alarm says what each reason means.
+    #[test]
+    fn the_page_of_the_alarm_has_the_reasons_of_held_payments() {
+        let page = include_str!("../../../docs/alarms.md");
+        let section = page.split("\n## ").find(|section| section.starts_with("PaymentHeld\n"));
+        let rows = section
+            .expect("the section is there")
+            .lines()
+            .filter_map(|line| line.strip_prefix("| `")?.split_once('`').map(|(reason, _)| reason));
+        assert!(rows.eq(PaymentReason::HELD.map(PaymentReason::as_str)));
+    }
 }
