@@ -57,7 +57,7 @@ pub struct Entry {
     pub refunds: u32,
 }
 
-/// What the payer pays, where that is not what the shop asked for.
+/// Differences between the money that a payer pays and the money that the shop asked for.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Taking {
     /// Take the money of a second payment for the same order, too.

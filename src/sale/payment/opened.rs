@@ -1,9 +1,9 @@
 //! Payments opened at a gateway that takes requests: the payer is sent there, and its callback completes the payment.
 //!
 //! The row comes before the request, so that no payment is opened that is unknown here. An answer that gets lost is
-//! asked for again under the same key: by the payer's next try, and by a pass, whatever has become of the order, because
-//! the gateway may have taken the money. A callback that gets lost is found by the same pass, which asks the gateway with
-//! growing pauses.
+//! asked for again under the same key: by the payer's next try, and by a pass, whatever has become of the order, since
+//! the gateway may have taken the money. A callback that gets lost is found by the same pass, which asks the gateway
+//! with growing pauses.
 
 use std::sync::Arc;
 
@@ -120,8 +120,8 @@ impl Payments {
         Ok(opened)
     }
 
-    /// Asks the gateway about opened payments that are due: an answer or a callback may have got lost. A payment that the
-    /// gateway says is paid is taken as if it had said so by itself: the amount is the gateway's, if it tells one.
+    /// Asks the gateway about opened payments that are due: an answer or a callback may have got lost. A payment that
+    /// the gateway says is paid is taken as if it had said so by itself: the amount is the gateway's, if it tells one.
     pub(super) async fn look_at_opened(&self, gateway: &HttpGateway) -> Result<(), Failure> {
         for waiting in self.opened_due().await? {
             let (payment_id, found) = match self.ask(gateway, &waiting).await? {
@@ -198,10 +198,11 @@ impl Payments {
         Ok(())
     }
 
-    /// Asks again after a pause: a gateway may fail at this payment only, and the others and all refunds go on meanwhile.
+    /// Asks again after a pause: a gateway may fail at this payment only, and the others and all refunds go on.
     async fn ask_after_a_pause(&self, opened: i64) -> sqlx::Result<()> {
         sqlx::query!(
-            "UPDATE opened_payments SET next_look_at = now() + make_interval(secs => $2), updated_at = now() WHERE id = $1",
+            "UPDATE opened_payments SET next_look_at = now() + make_interval(secs => $2), updated_at = now()
+             WHERE id = $1",
             opened,
             limits::OPENED_LOOK_PAUSE.as_secs_f64(),
         )
