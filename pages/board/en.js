@@ -262,6 +262,7 @@ export default {
   "action.close_payment": "Payment closed",
   "action.retry_postponed": "Postponed item made due",
   "action.repair_stores": "Stores repaired",
+  "action.switch_log": "Claims go to the log of calls",
   "action.recover_lane": "Lane closed for a recovery",
   "action.settle_recovery": "Lost claims settled",
   "action.erase_user": "User erased",

@@ -250,6 +250,7 @@ export default {
   "action.close_payment": "付款结案",
   "action.retry_postponed": "重试推迟的事项",
   "action.repair_stores": "修复两库",
+  "action.switch_log": "抢券改写入新日志",
   "action.recover_lane": "关闭分道以恢复",
   "action.settle_recovery": "丢失的抢券已了结",
   "action.erase_user": "抹去用户",

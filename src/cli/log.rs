@@ -1,9 +1,11 @@
 //! `flash-sale log`: the order log, for operators.
 
 use clap::{Args, Subcommand};
+use serde_json::json;
 
 use super::stores::{As, OpenStores};
 use crate::base::config::StoreConfig;
+use crate::sale::audit::{self, Action, Actor, Event};
 use crate::sale::ids::Lane;
 use crate::sale::log::layout;
 use crate::sale::{Failure, Stores, installation};
@@ -46,6 +48,12 @@ pub async fn run(arguments: &LogArguments) -> anyhow::Result<()> {
 async fn switch(stores: &Stores) -> Result<i32, Failure> {
     let Stores { pool, redis, keys } = stores;
     let lanes = installation::read(pool).await?.lanes;
-    layout::begin_calls(redis, keys, Lane::all(lanes)).await?;
+    let begun = layout::begin_calls(redis, keys, Lane::all(lanes)).await?;
+    if begun > 0 {
+        let event = Event::without_subject(Action::SwitchLog)
+            .before(json!({"log": "claims", "lanes": begun}))
+            .after(json!({"log": "calls", "lanes": begun}));
+        audit::note_alone(pool, &Actor::command_line(), event).await?;
+    }
     Ok(lanes)
 }

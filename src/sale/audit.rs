@@ -84,14 +84,16 @@ pub enum Action {
     ClosePayment,
     /// A postponed item is made due.
     RetryPostponed,
-    /// The stores are compared and repaired.
+    /// The stores are compared and repaired. The entry comes first; the record of the comparison has findings and repairs.
     RepairStores,
     /// A lane is closed, to be recovered.
     RecoverLane,
     /// Claims that a recovery could not keep are settled with their buyers.
     SettleRecovery,
-    /// A user is erased.
+    /// A user is erased. The entry has the number of things, and none of the user's data.
     EraseUser,
+    /// New claims go to the log of calls.
+    SwitchLog,
 }
 
 /// Kind of the thing that a change is about.
@@ -130,7 +132,7 @@ impl Action {
             Self::RetryPostponed => Kind::Postponed,
             Self::RepairStores => Kind::Comparison,
             Self::SettleRecovery => Kind::Recovery,
-            Self::RecoverLane | Self::EraseUser => Kind::None,
+            Self::RecoverLane | Self::EraseUser | Self::SwitchLog => Kind::None,
         }
     }
 

@@ -205,8 +205,10 @@ impl Postponed {
     pub async fn retry(&self, id: PostponedId, by: &Actor) -> sqlx::Result<bool> {
         let mut tx = postgres::begin(&self.pool).await?;
         let due = sqlx::query!(
-            "UPDATE postponed SET next_try_at = now(), updated_at = now()
-             WHERE id = $1 AND next_try_at > now() RETURNING pass, item",
+            "WITH waits AS (SELECT id, next_try_at FROM postponed WHERE id = $1 FOR UPDATE)
+             UPDATE postponed SET next_try_at = now(), updated_at = now()
+             FROM waits WHERE postponed.id = waits.id AND waits.next_try_at > now()
+             RETURNING pass, item, waits.next_try_at AS due_before, postponed.next_try_at AS due_now",
             id.get(),
         )
         .fetch_optional(&mut *tx)
@@ -219,9 +221,11 @@ impl Postponed {
             .fetch_one(&mut *tx)
             .await;
         };
-        let event = Event::of(Action::RetryPostponed, id.get());
-        let item = json!({"pass": due.pass, "item": due.item.to_string()});
-        audit::note(&mut tx, by, event.after(item)).await?;
+        let (pass, item) = (due.pass, due.item.to_string());
+        let event = Event::of(Action::RetryPostponed, id.get())
+            .before(json!({"pass": pass, "item": item, "next_try_at": due.due_before}))
+            .after(json!({"pass": pass, "item": item, "next_try_at": due.due_now}));
+        audit::note(&mut tx, by, event).await?;
         tx.commit().await?;
         Ok(true)
     }

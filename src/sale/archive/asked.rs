@@ -103,7 +103,10 @@ impl Archive {
         let mut tx = postgres::begin(&self.stores.pool).await?;
         let settled = stock::archive(&mut *tx, coupon).await?;
         if settled {
-            audit::note(&mut tx, by, Event::of(Action::ArchiveCoupon, coupon.get())).await?;
+            let event = Event::of(Action::ArchiveCoupon, coupon.get())
+                .before(json!({"archived": false}))
+                .after(json!({"archived": true, "accept_loss": false}));
+            audit::note(&mut tx, by, event).await?;
         }
         tx.commit().await?;
         Ok(settled)
@@ -197,7 +200,9 @@ async fn give_up_in(
     moves::cancel_letters(tx, coupon).await?;
     let letters = dead_letter::give_up(tx, coupon).await?;
     stock::archive_unsettled(tx, coupon).await?;
-    let lost = json!({"accept_loss": true, "dead_letters_closed": letters, "stock_returns_closed": returns});
-    audit::note(tx, by, Event::of(Action::ArchiveCoupon, coupon.get()).after(lost)).await?;
+    let lost = json!({"archived": true, "accept_loss": true, "dead_letters_closed": letters,
+                      "stock_returns_closed": returns});
+    let event = Event::of(Action::ArchiveCoupon, coupon.get());
+    audit::note(tx, by, event.before(json!({"archived": false})).after(lost)).await?;
     Ok((letters, returns))
 }

@@ -73,11 +73,12 @@ pub async fn begin_calls(
     redis: &Redis,
     keys: &Keys,
     lanes: impl Iterator<Item = Lane>,
-) -> RedisResult<()> {
+) -> RedisResult<i32> {
+    let mut begun = 0;
     for lane in lanes {
         let mut command = redis::cmd("HSETNX");
         command.arg(keys.lane(lane)).arg("promised").arg(0);
-        redis.query::<bool>(&command).await?;
+        begun += i32::from(redis.query::<bool>(&command).await?);
     }
-    Ok(())
+    Ok(begun)
 }

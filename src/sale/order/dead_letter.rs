@@ -224,18 +224,20 @@ pub async fn open_page(
 /// Closes a letter whose claim is an order after all.
 pub async fn became_order(pool: &PgPool, letter: DeadLetterId, by: &Actor) -> sqlx::Result<()> {
     let mut tx = postgres::begin(pool).await?;
-    let order = sqlx::query_scalar!(
+    let letter_was = sqlx::query!(
         r#"UPDATE dead_letters SET detail = detail || '; it became an order when it was tried again',
                   resolved_at = now(), updated_at = now()
            WHERE id = $1 AND resolved_at IS NULL
-           RETURNING order_id AS "order_id: OrderId""#,
+           RETURNING order_id AS "order_id: OrderId", reason"#,
         letter.get(),
     )
     .fetch_optional(&mut *tx)
     .await?;
-    if let Some(order) = order {
-        let event = Event::of(Action::RetryDeadLetter, letter.get());
-        audit::note(&mut tx, by, event.after(json!({ "order_id": order }))).await?;
+    if let Some(was) = letter_was {
+        let event = Event::of(Action::RetryDeadLetter, letter.get())
+            .before(json!({ "state": "open", "reason": was.reason }))
+            .after(json!({ "state": "closed", "order_id": was.order_id }));
+        audit::note(&mut tx, by, event).await?;
     }
     tx.commit().await
 }

@@ -185,7 +185,7 @@ async fn discard(pool: &PgPool, letter: DeadLetterId, by: &Actor) -> sqlx::Resul
     let found = sqlx::query!(
         r#"UPDATE dead_letters SET resolved_at = coalesce(resolved_at, now()), updated_at = now() WHERE id = $1
            RETURNING coupon_id AS "coupon_id: CouponId", user_id AS "user_id: UserId",
-                     order_id AS "order_id: OrderId", resolved_at = now() AS "is_new!",
+                     order_id AS "order_id: OrderId", reason, resolved_at = now() AS "is_new!",
                      to_timestamp(split_part(entry_id, '-', 1)::bigint / 1000.0) AS "claimed_at!""#,
         letter.get(),
     )
@@ -204,8 +204,11 @@ async fn discard(pool: &PgPool, letter: DeadLetterId, by: &Actor) -> sqlx::Resul
         }
     }
     if found.is_new {
-        let order = json!({"order_id": found.order_id, "coupon_id": found.coupon_id});
-        let event = Event::of(Action::DiscardDeadLetter, letter.get()).after(order);
+        let order =
+            json!({"state": "closed", "order_id": found.order_id, "coupon_id": found.coupon_id});
+        let event = Event::of(Action::DiscardDeadLetter, letter.get())
+            .before(json!({"state": "open", "reason": found.reason}))
+            .after(order);
         audit::note(&mut tx, by, event).await?;
     }
     tx.commit().await?;

@@ -2,12 +2,15 @@
 
 use std::time::Duration;
 
+use clap::ValueEnum;
 use flash_sale::base::limits;
 use flash_sale::kit::jwt::Scope;
+use flash_sale::sale::audit::Action;
 use flash_sale::sale::pass::Pass;
 use serde_json::{Value, json};
 
-use crate::support::{Reply, SECRET, TestApp, admin_token_of, scoped_token};
+use crate::support::process::{flash_sale, run};
+use crate::support::{Reply, SECRET, TestApp, admin_token_of, lane, scoped_token};
 
 /// The book, newest first.
 async fn entries(app: &TestApp, filter: &str) -> Vec<Value> {
@@ -118,6 +121,94 @@ async fn held(app: &TestApp, payment: &str) -> i64 {
     let notice = json!({"kind": "payment", "payment_id": payment, "order_id": "1", "method": 2, "amount_cents": 1});
     assert_eq!(app.confirm(&notice).await.text("outcome"), "held");
     app.number("SELECT max(id) FROM payments").await
+}
+
+/// Whether an entry has values before and after. A thing that begins has none before; the entry of a repair comes first,
+/// and the record of its comparison has the values; an erased user leaves none.
+fn values_of(action: Action) -> (bool, bool) {
+    match action {
+        Action::CreateCoupon | Action::CancelUnpaidOrders | Action::EraseUser => (false, true),
+        Action::RepairStores => (false, false),
+        // The lane before is that of the record of recoveries, and so is the recovery.
+        Action::RecoverLane | Action::SettleRecovery => (false, true),
+        Action::EditCoupon
+        | Action::PauseCoupon
+        | Action::ResumeCoupon
+        | Action::EndCoupon
+        | Action::RestockCoupon
+        | Action::ArchiveCoupon
+        | Action::CancelOrder
+        | Action::RefundOrder
+        | Action::RedeemOrder
+        | Action::DiscardDeadLetter
+        | Action::RetryDeadLetter
+        | Action::HandPaymentBack
+        | Action::ClosePayment
+        | Action::RetryPostponed
+        | Action::SwitchLog => (true, true),
+    }
+}
+
+#[tokio::test]
+async fn each_action_is_entered_with_its_values() {
+    let app = TestApp::configured(&["--payment-callback-secret", SECRET]).await;
+    let coupon = app.create_flash(9).await;
+    let of = format!("/v1/coupons/{coupon}");
+    assert_eq!(app.edit(coupon, &json!({"pay_cents": 7})).await.status, 200);
+    for verb in ["pause", "resume"] {
+        post(&app, &format!("{of}/{verb}"), Value::Null).await;
+    }
+    post(&app, &format!("{of}/restock"), json!({"units": 1, "key": "k"})).await;
+    let because = json!({"reason": "asked to"});
+    let unpaid = app.order(1, coupon).await;
+    post(&app, &format!("/v1/orders/{unpaid}/cancel-for-buyer"), because.clone()).await;
+    let paid = app.paid_order(2, coupon).await;
+    post(&app, &format!("/v1/orders/{paid}/refund-for-buyer"), because).await;
+    post(&app, &format!("{of}/cancel-unpaid"), json!({"key": "k", "reason": "rain"})).await;
+    let redeemed = app.paid_order(3, coupon).await;
+    assert_eq!(app.redeem(redeemed).await.status, 200);
+    let (discarded, retried) =
+        (letter(&app, 4, coupon.get()).await, letter(&app, 5, coupon.get()).await);
+    post(&app, &format!("/v1/dead-letters/{discarded}/discard"), Value::Null).await;
+    post(&app, &format!("/v1/dead-letters/{retried}/retry"), Value::Null).await;
+    let (back, closed) = (held(&app, "g1").await, held(&app, "g2").await);
+    post(&app, &format!("/v1/payments/{back}/hand-back"), Value::Null).await;
+    post(&app, &format!("/v1/payments/{closed}/close"), json!({"note": "by hand"})).await;
+    let item = postponed(&app).await;
+    post(&app, &format!("/v1/postponed/{item}/retry"), Value::Null).await;
+    app.compare(true).await;
+    app.execute(
+        "INSERT INTO recoveries (lane, epoch, reason, closed_at, lost)
+         VALUES (0, 1, 'an older file', now(), '[{\"coupon_id\": \"1\", \"user_id\": \"1\", \"order_id\": \"1\",
+                                                   \"reason\": \"superseded\"}]')",
+    )
+    .await;
+    let recovery = app.number("SELECT max(id) FROM recoveries").await;
+    post(&app, &format!("/v1/recoveries/{recovery}/settle"), json!({"note": "told"})).await;
+    post(&app, &format!("{of}/end"), Value::Null).await;
+    post(&app, &format!("{of}/archive"), json!({"accept_loss": true})).await;
+    let regular = app.create_regular().await;
+    let theirs = app.order(6, regular).await;
+    assert_eq!(app.cancel(6, theirs).await.status, 200);
+    let _: i64 = app.redis(&["HDEL", &app.keys().lane(lane()), "promised"]).await;
+    for words in [&["user", "erase", "--user", "6"][..], &["log", "switch"], &["recover"]] {
+        let mut command = flash_sale(words);
+        command.args(app.store_arguments());
+        let done = run(command).await;
+        assert_eq!(done.code, Some(0), "{words:?}: {done:?}");
+    }
+
+    let book = entries(&app, "").await;
+    for action in Action::value_variants() {
+        let name = serde_json::to_value(action).expect("a word");
+        let entry = book.iter().find(|entry| entry["action"] == name);
+        let entry = entry.unwrap_or_else(|| panic!("no entry of {name}"));
+        let has = |values: &Value| values.is_object();
+        let told = (has(&entry["before"]), has(&entry["after"]));
+        assert_eq!(told, values_of(*action), "{entry:#}");
+        assert_ne!((has(&entry["before"]), &entry["before"]), (true, &entry["after"]), "{name}");
+    }
+    app.expect_disagreements();
 }
 
 #[tokio::test]
