@@ -221,6 +221,9 @@ pub const DEAD_LETTERS_AT_A_TIME: usize = 1_000;
 
 /// Period in which the keeper of the lanes compares them with their approved states.
 pub const BEAT_PERIOD: Duration = Duration::from_secs(1);
+/// Time for which a lane is closed, or open and not confirmed by Redis, before it waits for an operator: a recovery takes
+/// less.
+pub const LANE_PATIENCE: Duration = Duration::from_secs(30);
 /// Time before the noted beat from which orders are looked for in Redis: the clocks of Postgres and of the processes
 /// that give out order ids may differ, and an id carries whole seconds.
 pub const BEAT_MARGIN: Duration = Duration::from_secs(10);
@@ -468,6 +471,8 @@ pub const CANCELLATIONS_PERIOD: Duration = Duration::from_secs(1);
 pub const CANCELLATIONS_BATCH: i64 = 500;
 /// Jobs that a pass reads at a time.
 pub const PASS_JOBS_MAX: i64 = 100;
+/// Time after which a job that goes on waits for an operator: a million orders take less.
+pub const JOB_PATIENCE: Duration = Duration::from_secs(600);
 /// Orders of a job that are counted to tell how many are left.
 pub const JOB_ORDERS_COUNTED_MAX: i64 = 10_000;
 /// Period in which a worker looks for payments that have to go back.
@@ -607,6 +612,8 @@ const _: () = {
     assert!(TURN_BEAT.as_millis() + look < TURN_SILENCE_MAX.as_millis());
     assert!(3 * LANES_MEMORY.as_millis() < BEAT_PERIOD.as_millis());
     assert!(BEAT_PERIOD.as_millis() < KEEPER_TIME.as_millis());
+    // Another keeper has had time to take over.
+    assert!(2 * KEEPER_TIME.as_millis() < LANE_PATIENCE.as_millis());
     assert!(2 * BEAT_PERIOD.as_millis() < RECEIPT_KEPT.as_millis());
     assert!(BACKOFF_MIN.as_millis() < BACKOFF_MAX.as_millis());
     let ping = RETURNS_PING_PERIOD.as_millis() + REDIS_TIMEOUT.as_millis();

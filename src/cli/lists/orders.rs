@@ -106,6 +106,9 @@ struct ListArguments {
 
 #[derive(Args)]
 struct JobsArguments {
+    /// Only jobs of this coupon
+    #[arg(long)]
+    coupon: Option<CouponId>,
     /// Only what is older than this id in the list
     #[arg(long)]
     before: Option<JobId>,
@@ -180,8 +183,8 @@ async fn run_on(command: &OrdersCommand, stores: &Stores) -> anyhow::Result<()> 
                 }
             }
         }
-        OrdersCommand::Jobs(JobsArguments { before, limit, json, .. }) => {
-            let found = cancellations(stores, moves)?.list(*before, *limit).await?;
+        OrdersCommand::Jobs(JobsArguments { coupon, before, limit, json, .. }) => {
+            let found = cancellations(stores, moves)?.list(*coupon, *before, *limit).await?;
             print_all(&found, *json, "There has been no job.", |out, one| print(out, one))
         }
     }

@@ -11,9 +11,10 @@ use crate::cli::lists::output::{print_all, words};
 use crate::cli::stores::{As, OpenStores};
 use crate::sale::Stores;
 use crate::sale::audit::Actor;
-use crate::sale::ids::PaymentId;
+use crate::sale::ids::{OrderId, PaymentId};
 use crate::sale::order::moves::OrderMoves;
-use crate::sale::payment::owed::{OwedPayment, OwedPayments, PaymentPart, Settled};
+use crate::sale::payment::model::PaymentReason;
+use crate::sale::payment::owed::{OwedFilter, OwedPayment, OwedPayments, PaymentPart, Settled};
 
 #[derive(Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -23,6 +24,12 @@ pub struct PaymentsArguments {
     /// Those that waited once, and have gone back or were closed
     #[arg(long)]
     settled: bool,
+    /// Only those of this reason
+    #[arg(long, value_enum)]
+    reason: Option<PaymentReason>,
+    /// Only those for this order
+    #[arg(long)]
+    order: Option<OrderId>,
     /// Only what is older than this id in the list
     #[arg(long)]
     before: Option<PaymentId>,
@@ -92,7 +99,9 @@ async fn run_on(arguments: &PaymentsArguments, stores: &Stores) -> anyhow::Resul
                 true => (PaymentPart::Settled, "No payment has been settled."),
                 false => (PaymentPart::Waiting, "No payment waits."),
             };
-            let found = owed.list(part, arguments.before, arguments.limit).await?;
+            let (reason, order) = (arguments.reason, arguments.order);
+            let filter = OwedFilter { part, reason, order };
+            let found = owed.list(&filter, arguments.before, arguments.limit).await?;
             return print_all(&found, arguments.json, none, |out, one| print(out, one));
         }
     };

@@ -3,6 +3,9 @@
 // Live state of a sale, as a stream.
 pub mod live;
 
+// Progress of a sale, by both stores.
+pub mod progress;
+
 // An operator archives a sale.
 pub mod archive;
 

@@ -4,19 +4,35 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use axum::response::Response;
-use serde::Serialize;
-use utoipa::ToSchema;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
 
 use crate::app::App;
 use crate::base::limits;
 use crate::http::auth::Operator;
 use crate::http::extract::{Id, Params};
 use crate::http::frame::reply::Json;
-use crate::http::page::{Page, cut_page};
+use crate::http::page::{cut_page, page_limit};
 use crate::http::problem::Problem;
 use crate::http::tags::Held;
-use crate::sale::ids::JobId;
+use crate::sale::ids::{CouponId, JobId};
 use crate::sale::order::moves::jobs::Job;
+
+/// Filter and position in the list.
+#[derive(Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct Asked {
+    /// Only jobs of this coupon.
+    #[param(inline, nullable = false)]
+    coupon: Option<CouponId>,
+    /// `next_cursor` of the page before; nothing for the first.
+    #[param(inline, nullable = false)]
+    cursor: Option<JobId>,
+    /// Jobs on a page, 1 to 100; 20 if not given.
+    #[param(nullable = false, minimum = 1, maximum = 100)]
+    limit: Option<u32>,
+}
 
 /// A page of jobs, newest first.
 #[derive(Serialize, ToSchema)]
@@ -30,7 +46,7 @@ pub struct JobPage {
 ///
 /// Each with its progress.
 #[utoipa::path(
-    get, path = "/v1/jobs", operation_id = "listJobs", tag = "operations", params(Page<JobId>), security(("operator" = [])),
+    get, path = "/v1/jobs", operation_id = "listJobs", tag = "operations", params(Asked), security(("operator" = [])),
     responses(
         (status = 200, description = "A page of jobs", body = JobPage),
     ),
@@ -38,10 +54,10 @@ pub struct JobPage {
 pub async fn list(
     State(app): State<Arc<App>>,
     _: Operator,
-    Params(page): Params<Page<JobId>>,
+    Params(Asked { coupon, cursor, limit }): Params<Asked>,
 ) -> Result<Json<JobPage>, Problem> {
-    let limit = page.limit(limits::PAGE_JOBS_MAX)?;
-    let found = app.cancellations.list(page.cursor, limit + 1).await?;
+    let limit = page_limit(limit, limits::PAGE_JOBS_MAX)?;
+    let found = app.cancellations.list(coupon, cursor, limit + 1).await?;
     let (jobs, next_cursor) = cut_page(found, limit, |job| job.job_id);
     Ok(Json(JobPage { jobs, next_cursor }))
 }

@@ -16,8 +16,10 @@ use crate::http::frame::reply::Json;
 use crate::http::page::{cut_page, page_limit};
 use crate::http::problem::Problem;
 use crate::http::words::{Words, in_words};
-use crate::sale::ids::PaymentId;
-use crate::sale::payment::owed::{OwedPayment, PaymentPart, Settled};
+use crate::sale::ids::public::PublicOrderId;
+use crate::sale::ids::{OrderId, PaymentId};
+use crate::sale::payment::model::PaymentReason;
+use crate::sale::payment::owed::{OwedFilter, OwedPayment, PaymentPart, Settled};
 
 /// Part of the payments, and position in the list.
 #[derive(Deserialize, IntoParams)]
@@ -27,6 +29,12 @@ pub struct Asked {
     /// `true`: those that waited once, and have gone back or were closed. Without it, those that wait.
     #[param(inline, nullable = false)]
     settled: Option<bool>,
+    /// Only those of this reason.
+    #[param(inline, nullable = false)]
+    reason: Option<PaymentReason>,
+    /// Only those for this order.
+    #[param(inline, nullable = false, value_type = Option<OrderId>)]
+    order: Option<PublicOrderId>,
     /// `next_cursor` of the page before; nothing for the first.
     #[param(inline, nullable = false)]
     cursor: Option<PaymentId>,
@@ -62,7 +70,9 @@ pub async fn owed(
         Some(true) => PaymentPart::Settled,
         Some(false) | None => PaymentPart::Waiting,
     };
-    let found = app.payments.owed.list(part, asked.cursor, limit + 1).await?;
+    let order = asked.order.map(|order| app.public_ids.inner(order));
+    let filter = OwedFilter { part, reason: asked.reason, order };
+    let found = app.payments.owed.list(&filter, asked.cursor, limit + 1).await?;
     let (payments, next_cursor) = cut_page(found, limit, |payment| payment.payment_id);
     Ok(Json(OwedPage { payments, next_cursor }))
 }

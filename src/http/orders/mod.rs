@@ -6,6 +6,9 @@ pub mod redemptions;
 // Moves that an administrator makes for a buyer.
 pub mod staff;
 
+// Payments of an order, for operators.
+pub mod payments;
+
 // One claim, followed.
 pub mod trace;
 

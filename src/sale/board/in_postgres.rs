@@ -15,7 +15,7 @@ use crate::sale::coupon::model::Coupon;
 use crate::sale::coupon::stock::{self, HeldSale};
 use crate::sale::ids::CouponId;
 use crate::sale::order::dead_letter::{self, Letter, LetterFilter};
-use crate::sale::payment::owed::{self, Owed, OwedPayment, PaymentPart};
+use crate::sale::payment::owed::{self, Owed, OwedFilter, OwedPayment};
 use crate::sale::postponed::{PostponedItem, PostponedPart};
 use crate::sale::reconcile::runs::{self, Run};
 use crate::sale::recovery::records::{self, Recovery, RecoveryPart};
@@ -71,7 +71,7 @@ impl InPostgres {
         let owed = owed::count(pool).await?;
         let owed_payments = match owed.iter().map(|it| it.payments).sum::<i64>() {
             0 => Vec::new(),
-            _ => owed::waiting(pool, PaymentPart::Waiting, None, limits::BOARD_ITEMS_MAX).await?,
+            _ => owed::waiting(pool, &OwedFilter::default(), None, limits::BOARD_ITEMS_MAX).await?,
         };
         let waiting = sources.postponed.waiting().await?;
         let sales = sources.coupons.newest_sales(now, limits::BOARD_SALES_MAX).await?;

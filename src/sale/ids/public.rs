@@ -123,6 +123,23 @@ pub fn sentence<S: Serializer>(words: &str, to: S) -> Result<S::Ok, S::Error> {
     to.serialize_newtype_struct(SENTENCE, words)
 }
 
+/// Writes several such sentences.
+///
+/// # Errors
+///
+/// Those of the writer.
+pub fn sentences<S: Serializer>(all: &[String], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_seq(all.iter().map(|words| Sentence(words)))
+}
+
+struct Sentence<'a>(&'a str);
+
+impl Serialize for Sentence<'_> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        sentence(self.0, to)
+    }
+}
+
 /// Name of a sentence for the writer.
 pub(super) const SENTENCE: &str = "Sentence";
 /// Name of an order id for the writer.

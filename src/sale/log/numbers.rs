@@ -10,13 +10,14 @@ use std::time::Duration;
 use redis::RedisResult;
 use serde::Serialize;
 use tokio::time::Instant;
+use utoipa::ToSchema;
 
 use crate::kit::redis::Redis;
 use crate::sale::keys::{Keys, LogId, LogLayout};
 use crate::sale::log::{Entries, Entry, EntryId, GROUP, LogState};
 
 /// Waiting orders of the order log.
-#[derive(Clone, Copy, Debug, Default, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize, ToSchema)]
 pub struct LogNumbers {
     /// Orders of entries that are pending for a worker.
     pub pending: u64,

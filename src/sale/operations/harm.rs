@@ -1,7 +1,9 @@
 //! The harm of each kind of matter, in one sentence, and the steps that settle it.
 
 use super::matter::{Matter, MatterKind, Position, Step};
+use crate::sale::fence::table::WaitingLane;
 use crate::sale::order::dead_letter::Letter;
+use crate::sale::order::moves::jobs::OverdueJob;
 use crate::sale::pass::{ItemKind, Pass};
 use crate::sale::payment::model::PaymentReason;
 use crate::sale::payment::owed::OwedPayment;
@@ -11,7 +13,12 @@ use crate::sale::reconcile::runs::{Finding, Run};
 use crate::sale::recovery::records::Recovery;
 
 fn step(effect: &'static str, command: String, request: String) -> Step {
-    Step { effect, command: format!("flash-sale {command}"), request }
+    Step { effect, command: format!("flash-sale {command}"), request: Some(request) }
+}
+
+/// A step that has no request.
+fn command(effect: &'static str, command: String) -> Step {
+    Step { effect, command: format!("flash-sale {command}"), request: None }
 }
 
 impl Matter {
@@ -27,6 +34,42 @@ impl Matter {
             steps: Vec::new(),
             position,
         }
+    }
+}
+
+/// A lane whose claims wait.
+pub(super) fn of_lane(waiting: &WaitingLane) -> Matter {
+    let WaitingLane { lane, epoch, closed, since } = waiting;
+    let position = Position { kind: MatterKind::Lane, id: i64::from(lane.get()), part: 0 };
+    let (state, advice) = match closed {
+        Some(reason) => (
+            format!("closed: {reason}"),
+            "A recovery takes seconds: look at `flash-sale recoveries`, and at the log of the worker that keeps the lanes, for what it waits for.",
+        ),
+        None => (
+            "open, and Redis does not confirm it".to_owned(),
+            "If Redis answers and a worker runs, Redis has a newer epoch than Postgres, which went back in time: look at what each store has that the other one lacks, then say which of them is right.",
+        ),
+    };
+    let steps = vec![
+        command(
+            "shows what each store has that the other one lacks, and changes nothing",
+            format!("recover --lane {lane} --dry-run"),
+        ),
+        command(
+            "the lane is recovered, and buyers that only Redis has become orders",
+            format!("recover --lane {lane} --trust redis"),
+        ),
+        command(
+            "the lane is recovered, and units of buyers that only Redis has are on sale again",
+            format!("recover --lane {lane} --trust postgres"),
+        ),
+    ];
+    Matter {
+        harm: "Users can't claim the coupons of this lane.",
+        advice: Some(advice.to_owned()),
+        steps,
+        ..Matter::new(position, *since, format!("lane {lane}, epoch {epoch}: {state}"))
     }
 }
 
@@ -107,6 +150,28 @@ pub(super) fn of_postponed(item: &PostponedItem) -> Matter {
     );
     let advice = Some(item.what_to_do.clone());
     Matter { harm, advice, steps: vec![again], ..Matter::new(position, item.since, detail) }
+}
+
+/// A job that goes on and on.
+pub(super) fn of_job(job: &OverdueJob) -> Matter {
+    let OverdueJob { id, coupon, requested_at, cancelled } = job;
+    let position = Position { kind: MatterKind::Job, id: id.get(), part: 0 };
+    let detail =
+        format!("unpaid orders of coupon {coupon}: {cancelled} are cancelled, and some are left");
+    let advice = "If the number grows, wait. If it doesn't: is a worker running? Orders that the job could not cancel are postponed, each with its error.";
+    let steps = vec![
+        command("shows how many are left", format!("orders jobs --coupon {coupon}")),
+        command(
+            "lists the orders that it could not cancel, each with the command that tries it again",
+            "postponed --pass cancellations".to_owned(),
+        ),
+    ];
+    Matter {
+        harm: "Buyers can still pay for orders that an administrator has had cancelled.",
+        advice: Some(advice.to_owned()),
+        steps,
+        ..Matter::new(position, *requested_at, detail)
+    }
 }
 
 const UNKNOWN_PASS: &str = "A pass of a newer version can't go on with this item.";

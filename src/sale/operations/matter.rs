@@ -26,6 +26,8 @@ use crate::sale::ids::public::sentence;
 #[serde(rename_all = "snake_case")]
 #[value(rename_all = "snake_case")]
 pub enum MatterKind {
+    /// A lane whose claims wait: closed, or not confirmed by Redis.
+    Lane,
     /// A disagreement of the stores, in the newest comparison.
     Finding,
     /// A recovery with claims that could not be kept.
@@ -38,28 +40,34 @@ pub enum MatterKind {
     Refund,
     /// An item that a pass could not deal with.
     Postponed,
+    /// A job that has gone on for long.
+    Job,
 }
 
 impl MatterKind {
     /// All kinds.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 8] = [
+        Self::Lane,
         Self::Finding,
         Self::Recovery,
         Self::DeadLetter,
         Self::HeldPayment,
         Self::Refund,
         Self::Postponed,
+        Self::Job,
     ];
 
     /// Name of the kind in JSON.
     pub fn as_str(self) -> &'static str {
         match self {
+            Self::Lane => "lane",
             Self::Finding => "finding",
             Self::Recovery => "recovery",
             Self::DeadLetter => "dead_letter",
             Self::HeldPayment => "held_payment",
             Self::Refund => "refund",
             Self::Postponed => "postponed",
+            Self::Job => "job",
         }
     }
 }
@@ -69,7 +77,8 @@ impl MatterKind {
 pub struct Matter {
     /// Kind of the matter.
     pub kind: MatterKind,
-    /// Id in the list of its kind. A finding has the id of its comparison, a dot, and its number there.
+    /// Id in the list of its kind. A lane has its number. A finding has the id of its comparison, a dot, and its number
+    /// there.
     pub id: String,
     /// Time since which it waits; of a finding, the end of the comparison.
     pub since: DateTime<Utc>,
@@ -96,8 +105,8 @@ pub struct Step {
     pub effect: &'static str,
     /// Command for a shell.
     pub command: String,
-    /// The same over HTTP: method, path, and the body if there is one.
-    pub request: String,
+    /// The same over HTTP: method, path, and the body if there is one; null for a step that only the command takes.
+    pub request: Option<String>,
 }
 
 /// Place of a matter in the list: `dead_letter-17`, or `finding-9.3` for the third finding of comparison 9.
@@ -116,7 +125,7 @@ pub struct Position {
 #[derive(ToSchema)]
 #[schema(
     max_length = 48,
-    pattern = "^(finding|recovery|dead_letter|held_payment|refund|postponed)-[1-9][0-9]{0,18}([.][1-9][0-9]{0,8})?$"
+    pattern = "^(lane-(0|[1-9][0-9]{0,3})|(finding|recovery|dead_letter|held_payment|refund|postponed|job)-[1-9][0-9]{0,18}([.][1-9][0-9]{0,8})?)$"
 )]
 pub struct PositionText(pub String);
 
@@ -153,8 +162,9 @@ impl FromStr for Position {
         };
         let id = id.parse().map_err(|_| InvalidPosition)?;
         let position = Self { kind: kind.ok_or(InvalidPosition)?, id, part };
-        // A place has one name.
-        let canonical = id > 0 && position.to_string() == text;
+        // A place has one name. Lanes are numbered from 0.
+        let canonical = (id > 0 || id == 0 && position.kind == MatterKind::Lane)
+            && position.to_string() == text;
         canonical.then_some(position).ok_or(InvalidPosition)
     }
 }
@@ -179,7 +189,9 @@ mod tests {
 
     #[test]
     fn a_place_has_one_name() {
-        for text in ["dead_letter-17", "finding-9.3", "refund-9223372036854775807"] {
+        for text in
+            ["lane-0", "lane-1023", "dead_letter-17", "finding-9.3", "refund-9223372036854775807"]
+        {
             let position: Position = text.parse().expect("it is a place");
             assert_eq!(position.to_string(), text);
         }

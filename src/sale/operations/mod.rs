@@ -2,7 +2,7 @@
 //!
 //! The list owns no table. It reads the lists of other rooms one behind the other, by kind, and within a kind newest
 //! first. So a page reads no more rows than it shows of each kind. A matter that is settled leaves the list, and stays in
-//! the list of its kind: closed dead letters, settled payments and postponed items, older comparisons, settled recoveries.
+//! the list of its kind: recoveries of lanes, closed dead letters, settled payments and postponed items, older comparisons, settled recoveries.
 
 // Harm of each kind of matter, and the steps that settle it.
 mod harm;
@@ -12,12 +12,14 @@ pub mod matter;
 
 use sqlx::PgPool;
 
+use crate::base::limits;
 use crate::kit::postgres;
-use crate::sale::ids::{DeadLetterId, PaymentId, PostponedId, RecoveryId, RunId};
+use crate::sale::fence::table;
+use crate::sale::ids::{DeadLetterId, JobId, PaymentId, PostponedId, RecoveryId, RunId};
 use crate::sale::order::dead_letter::LetterFilter;
 use crate::sale::order::discard::DeadLetters;
-use crate::sale::order::moves::OrderMoves;
-use crate::sale::payment::owed::{OwedPayments, PaymentPart};
+use crate::sale::order::moves::{OrderMoves, jobs};
+use crate::sale::payment::owed::{OwedFilter, OwedPayments, PaymentPart};
 use crate::sale::postponed::{Postponed, PostponedPart};
 use crate::sale::reconcile::repair::Repair;
 use crate::sale::reconcile::runs::{self, Run};
@@ -76,6 +78,10 @@ impl Operations {
     ) -> sqlx::Result<Vec<Matter>> {
         let id = behind.map(|position| position.id);
         Ok(match kind {
+            MatterKind::Lane => {
+                let found = table::waiting(&self.pool, limits::LANE_PATIENCE, id, limit).await?;
+                found.iter().map(harm::of_lane).collect()
+            }
             MatterKind::DeadLetter => {
                 let before = id.and_then(|id| DeadLetterId::new(id).ok());
                 let found = self.dead_letters.list(&LetterFilter::default(), before, limit).await?;
@@ -87,7 +93,8 @@ impl Operations {
                     _ => PaymentPart::Held,
                 };
                 let before = id.and_then(|id| PaymentId::new(id).ok());
-                let found = self.payments.list(part, before, limit).await?;
+                let filter = OwedFilter { part, ..OwedFilter::default() };
+                let found = self.payments.list(&filter, before, limit).await?;
                 found.iter().map(|payment| harm::of_payment(kind, payment)).collect()
             }
             MatterKind::Recovery => {
@@ -95,6 +102,11 @@ impl Operations {
                 let unsettled = RecoveryPart::Unsettled;
                 let found = records::list(&self.pool, unsettled, before, limit).await?;
                 found.iter().map(harm::of_recovery).collect()
+            }
+            MatterKind::Job => {
+                let before = id.and_then(|id| JobId::new(id).ok());
+                let found = jobs::overdue(&self.pool, limits::JOB_PATIENCE, before, limit).await?;
+                found.iter().map(harm::of_job).collect()
             }
             MatterKind::Finding => self.findings(behind, limit).await?,
             MatterKind::Postponed => {

@@ -13,6 +13,7 @@ use crate::kit::postgres;
 use crate::sale::Failure;
 use crate::sale::audit::{self, Action, Actor, Event};
 use crate::sale::ids::{OrderId, PaymentId};
+use crate::sale::order::model::PayMethod;
 use crate::sale::order::moves::{self, OrderMoves};
 
 /// A payment that waits for an order, its gateway or an administrator.
@@ -45,6 +46,33 @@ pub struct OwedPayment {
     pub note: Option<String>,
     /// Advice in words.
     pub what_to_do: &'static str,
+}
+
+/// A payment of an order, whatever has become of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+pub struct OrderPayment {
+    /// Id of the payment here.
+    pub payment_id: PaymentId,
+    /// Holder of the money.
+    pub gateway: Gateway,
+    /// The gateway's id of the payment.
+    pub gateway_payment_id: String,
+    /// Means of payment.
+    pub method: PayMethod,
+    /// The amount, in minor units.
+    pub amount_cents: i64,
+    /// Its currency (ISO 4217); null for a payment that an older version has written.
+    pub currency: Option<String>,
+    /// Status of the payment.
+    pub status: PaymentStatus,
+    /// Reason why the payment doesn't pay the order, or pays it no longer.
+    pub reason: Option<PaymentReason>,
+    /// Time at which the payment was noted.
+    pub noted_at: DateTime<Utc>,
+    /// Time at which the gateway was last asked to refund it.
+    pub asked_at: Option<DateTime<Utc>>,
+    /// Time at which the money was back, or an administrator closed the payment.
+    pub settled_at: Option<DateTime<Utc>>,
 }
 
 /// Number of payments that wait in one status, and the age of the oldest.
@@ -87,6 +115,17 @@ pub enum PaymentPart {
     Settled,
 }
 
+/// Payments that are asked for; each part narrows them down.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OwedFilter {
+    /// Those of this part.
+    pub part: PaymentPart,
+    /// Those of this reason.
+    pub reason: Option<PaymentReason>,
+    /// Those for this order.
+    pub order: Option<OrderId>,
+}
+
 fn advice(status: PaymentStatus, reason: PaymentReason) -> &'static str {
     match (status, reason) {
         (PaymentStatus::Refunded | PaymentStatus::Closed, _) => "Nothing is left to do.",
@@ -118,17 +157,36 @@ impl OwedPayments {
         Self { pool, moves }
     }
 
-    /// Payments of this part, newest first, from before the given one on.
+    /// Payments, newest first, from before the given one on.
     pub async fn list(
         &self,
-        part: PaymentPart,
+        filter: &OwedFilter,
         before: Option<PaymentId>,
         limit: u32,
     ) -> sqlx::Result<Vec<OwedPayment>> {
-        match part {
-            PaymentPart::Settled => settled(&self.pool, before, limit).await,
-            waiting_part => waiting(&self.pool, waiting_part, before, limit).await,
+        match filter.part {
+            PaymentPart::Settled => settled(&self.pool, filter, before, limit).await,
+            _ => waiting(&self.pool, filter, before, limit).await,
         }
+    }
+
+    /// Payments for this order, oldest first, those in the history too.
+    pub async fn of_order(&self, order: OrderId, limit: u32) -> sqlx::Result<Vec<OrderPayment>> {
+        let mut tx = postgres::begin_planning(&self.pool).await?;
+        let payments = sqlx::query_as!(
+            OrderPayment,
+            r#"SELECT id AS "payment_id!: PaymentId", gateway AS "gateway!: Gateway",
+                      gateway_payment_id AS "gateway_payment_id!", method AS "method!: PayMethod",
+                      amount_cents AS "amount_cents!", currency, status AS "status!: PaymentStatus",
+                      refund_reason AS "reason: PaymentReason", created_at AS "noted_at!", refund_asked_at AS asked_at,
+                      coalesce(closed_at, refunded_at) AS settled_at
+               FROM every_payment WHERE order_id = $1 ORDER BY id LIMIT $2"#,
+            order.get(),
+            i64::from(limit),
+        );
+        let payments = payments.fetch_all(&mut *tx).await?;
+        tx.commit().await?;
+        Ok(payments)
     }
 
     /// Has a held payment refunded. Nothing for one that goes back already.
@@ -175,10 +233,13 @@ impl PaymentPart {
 /// Payments that wait, newest first, from before the given one on.
 pub async fn waiting(
     pool: &PgPool,
-    part: PaymentPart,
+    filter: &OwedFilter,
     before: Option<PaymentId>,
     limit: u32,
 ) -> sqlx::Result<Vec<OwedPayment>> {
+    let OwedFilter { part, reason, order } = *filter;
+    // Each filter has an index of its own, which a plan that knows no values can't choose.
+    let mut tx = postgres::begin_planning(pool).await?;
     let rows = sqlx::query_as!(
         Row,
         // Each part by its own index; an OR would read all payments.
@@ -192,28 +253,35 @@ pub async fn waiting(
            FROM (
                (SELECT payments.* FROM payments
                 WHERE $3 AND status = 'refunding' AND id < coalesce($1, 9223372036854775807)
+                  AND ($5::text IS NULL OR refund_reason = $5) AND ($6::bigint IS NULL OR order_id = $6)
                 ORDER BY id DESC LIMIT $2)
                UNION ALL
                (SELECT payments.* FROM held_payments JOIN payments ON payments.id = payment_id
                 WHERE $4 AND status = 'held' AND payment_id < coalesce($1, 9223372036854775807)
+                  AND ($5::text IS NULL OR refund_reason = $5) AND ($6::bigint IS NULL OR order_id = $6)
                 ORDER BY payment_id DESC LIMIT $2)) AS waiting
            ORDER BY id DESC LIMIT $2"#,
         before.map(PaymentId::get),
         i64::from(limit),
         part.has(PaymentStatus::Refunding),
         part.has(PaymentStatus::Held),
+        reason.map(PaymentReason::as_str),
+        order.map(OrderId::get),
     )
-    .fetch_all(pool)
+    .fetch_all(&mut *tx)
     .await?;
+    tx.commit().await?;
     Ok(rows.into_iter().map(OwedPayment::from).collect())
 }
 
 /// Those of orders in the history, too.
 async fn settled(
     pool: &PgPool,
+    filter: &OwedFilter,
     before: Option<PaymentId>,
     limit: u32,
 ) -> sqlx::Result<Vec<OwedPayment>> {
+    let mut tx = postgres::begin_planning(pool).await?;
     let rows = sqlx::query_as!(
         Row,
         r#"SELECT id AS "id!: PaymentId", gateway AS "gateway!: Gateway", gateway_payment_id AS "gateway_payment_id!",
@@ -221,15 +289,19 @@ async fn settled(
                   status AS "status!: PaymentStatus", refund_reason AS "reason!: PaymentReason",
                   coalesce(refunding_at, created_at) AS "since!", refund_asked_at,
                   coalesce(closed_at, refunded_at) AS settled_at, note,
-                  coalesce(currency, (SELECT orders.currency FROM orders WHERE orders.id = order_id)) AS currency
+                  coalesce(currency, (SELECT every_order.currency FROM every_order WHERE every_order.id = order_id)) AS currency
            FROM every_payment
            WHERE status IN ('refunded', 'closed') AND id < coalesce($1, 9223372036854775807)
+             AND ($3::text IS NULL OR refund_reason = $3) AND ($4::bigint IS NULL OR order_id = $4)
            ORDER BY id DESC LIMIT $2"#,
         before.map(PaymentId::get),
         i64::from(limit),
+        filter.reason.map(PaymentReason::as_str),
+        filter.order.map(OrderId::get),
     )
-    .fetch_all(pool)
+    .fetch_all(&mut *tx)
     .await?;
+    tx.commit().await?;
     Ok(rows.into_iter().map(OwedPayment::from).collect())
 }
 

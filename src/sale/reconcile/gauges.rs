@@ -13,6 +13,7 @@ use std::sync::Arc;
 use redis::RedisResult;
 use serde::Serialize;
 use sqlx::PgPool;
+use utoipa::ToSchema;
 
 use crate::base::gauges::Gauge;
 use crate::base::limits;
@@ -22,6 +23,7 @@ use crate::sale::buyers;
 use crate::sale::buyers::census::census;
 use crate::sale::coupon::stock::{self, HeldSale};
 use crate::sale::ids::CouponId;
+use crate::sale::ids::public::sentences;
 use crate::sale::installation;
 use crate::sale::keys::{Keys, LogId};
 use crate::sale::log::LogState;
@@ -51,7 +53,7 @@ pub struct Numbers {
 }
 
 /// One coupon's sale, by both stores.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub struct SideBySide {
     /// The sale in Redis; null if it isn't there or can't be read.
     pub redis: Option<InRedis>,
@@ -60,11 +62,12 @@ pub struct SideBySide {
     /// The order logs of its lane, with the orders of other coupons.
     pub log: LogNumbers,
     /// Disagreements in words; empty is good.
+    #[serde(serialize_with = "sentences")]
     pub disagreements: Vec<String>,
 }
 
 /// A sale in Redis.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub struct InRedis {
     /// Units on offer.
     pub total: Option<i64>,
@@ -83,7 +86,7 @@ pub struct InRedis {
 }
 
 /// A sale in Postgres.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, ToSchema)]
 pub struct InPostgres {
     /// Units on offer.
     pub total: i64,
@@ -112,6 +115,15 @@ impl Numbers {
     ) -> Self {
         let (stores, oldest) = (stores.clone(), Oldest::default());
         Self { stores, backlog, oldest, metrics, postponed, statistics }
+    }
+
+    /// Both stores' facts about one sale, as [`side_by_side`].
+    ///
+    /// # Errors
+    ///
+    /// When a store doesn't answer.
+    pub async fn progress(&self, coupon: CouponId) -> Result<Option<SideBySide>, Failure> {
+        side_by_side(&self.stores, coupon).await
     }
 
     /// Looks the numbers up, and shows them.

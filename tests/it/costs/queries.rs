@@ -8,7 +8,7 @@ pub(super) type Row = (&'static str, &'static str, &'static str, f64);
 
 /// In arguments, `{first}` and `{second}` are the two sales, `{third}` is one that has ended, `{counted}` one whose counts
 /// have 300 changes, and `{thousand}` is so many ids.
-pub(super) const QUERIES: [Row; 84] = [
+pub(super) const QUERIES: [Row; 86] = [
     (
         "sales of the board that Redis has to hold",
         "applied_revision FROM flash_sales WHERE coupon_id = ANY($1)",
@@ -25,8 +25,20 @@ pub(super) const QUERIES: [Row; 84] = [
     (
         "jobs, with the orders that wait for each",
         "SELECT id AS \"job_id: JobId\"",
-        "NULL, 21, 1000",
+        "NULL, 21, 1000, NULL",
         1_021.0,
+    ),
+    (
+        "jobs that have gone on for long",
+        "AS requested_at, cancelled FROM jobs WHERE finished_at IS NULL AND created_at <",
+        "NULL, 21, 600",
+        21.0,
+    ),
+    (
+        "payments that the service itself refunds",
+        "WHERE status = 'refunding' AND gateway = 'in_process'",
+        "100",
+        100.0,
     ),
     (
         "closed orders of a user",
@@ -170,7 +182,7 @@ pub(super) const QUERIES: [Row; 84] = [
     (
         "payments that wait",
         "SELECT payments.* FROM payments WHERE $3 AND status = 'refunding'",
-        "NULL, 21, true, true",
+        "NULL, 21, true, true, NULL, NULL",
         42.0,
     ),
     (
@@ -232,7 +244,7 @@ pub(super) const QUERIES: [Row; 84] = [
     (
         "payments that are settled",
         "FROM every_payment WHERE status IN ('refunded', 'closed') AND id <",
-        "NULL, 21",
+        "NULL, 21, NULL, NULL",
         21.0,
     ),
     ("cancelling an order", "UPDATE orders SET status = 'cancelled'", "5", 1.0),

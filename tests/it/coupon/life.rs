@@ -533,3 +533,30 @@ async fn a_window_is_not_edited_into_the_past() {
     let again = json!({"sale": {"closes_at": now() + TimeDelta::hours(1)}});
     assert_eq!(app.edit(coupon, &again).await.status, 200);
 }
+
+/// Over HTTP as `flash-sale coupon show` prints it.
+#[tokio::test]
+async fn the_progress_of_a_sale_is_told_by_both_stores() {
+    let app = TestApp::start().await;
+    let (sale, regular) = (app.create_flash(5).await, app.create_regular().await);
+    app.paid_order(1, sale).await;
+    app.order(2, sale).await;
+    app.claim(3, sale).await;
+    let progress = async |coupon: CouponId| {
+        app.get(&format!("/v1/coupons/{coupon}/progress"), &app.admin_token()).await
+    };
+    let told = progress(sale).await;
+    assert_eq!((told.status, told.text("coupon_id")), (200, &*sale.to_string()));
+    let stores = &told.body["stores"];
+    assert_eq!((&stores["redis"]["left"], &stores["redis"]["buyers"]), (&json!(2), &json!(3)));
+    assert_eq!((&stores["postgres"]["sold"], &stores["log"]["unread"]), (&json!(2), &json!(1)));
+    assert_eq!(stores["postgres"]["orders"], json!({"paid": 1, "unpaid": 1}));
+    assert_eq!(stores["disagreements"], json!([]));
+    assert_eq!(progress(regular).await.body["stores"], Value::Null);
+    let unknown: CouponId = "1048577".parse().expect("an id");
+    assert_eq!(progress(unknown).await.refusal(), (404, "coupon_not_found"));
+    app.execute(&format!("UPDATE flash_sales SET sold = 4 WHERE coupon_id = {sale}")).await;
+    let wrong = progress(sale).await;
+    assert_eq!(wrong.body["stores"]["disagreements"].as_array().map(Vec::len), Some(1));
+    app.execute(&format!("UPDATE flash_sales SET sold = 2 WHERE coupon_id = {sale}")).await;
+}

@@ -8,18 +8,23 @@ use serde_json::{Value, json};
 use crate::support::{Reply, TestApp, now, scoped_token};
 
 /// Routes with an id in their path: method, and the text around the id.
-const WITH_AN_ID: [(&str, &str, &str); 16] = [
+const WITH_AN_ID: [(&str, &str, &str); 21] = [
     ("POST", "/v1/coupons/", "/claims"),
     ("GET", "/v1/coupons/", "/claims/me"),
     ("GET", "/v1/coupons/", ""),
     ("GET", "/v1/coupons/", "/live"),
     ("GET", "/v1/orders/", ""),
     ("GET", "/v1/orders/", "/trace"),
+    ("GET", "/v1/orders/", "/qr"),
+    ("GET", "/v1/orders/", "/payments"),
     ("POST", "/v1/coupons/", "/archive"),
+    ("GET", "/v1/coupons/", "/progress"),
     ("POST", "/v1/postponed/", "/retry"),
     ("POST", "/v1/payments/", "/close"),
     ("POST", "/v1/payments/", "/hand-back"),
     ("GET", "/v1/dead-letters/", ""),
+    ("POST", "/v1/dead-letters/", "/retry"),
+    ("POST", "/v1/dead-letters/", "/discard"),
     ("GET", "/v1/jobs/", ""),
     ("POST", "/v1/recoveries/", "/settle"),
     ("POST", "/v1/coupons/", "/cancel-unpaid"),
@@ -399,8 +404,16 @@ async fn all_wrong_parameters_of_a_query_are_named_in_words() {
         ),
         ("/v1/payments/owed?settled=1", vec!["`settled` has to be true or false".into()]),
         (
+            "/v1/payments/owed?reason=late&order=x",
+            vec!["`reason` has to be one of asked_for, ".into(), format!("`order` has to be {id}")],
+        ),
+        (
+            "/v1/jobs?coupon=0&cursor=x",
+            vec![format!("`coupon` has to be {id}"), format!("`cursor` has to be {id}")],
+        ),
+        (
             "/v1/operations?kind=x&cursor=y",
-            vec!["`kind` has to be one of finding, ".into(), "`cursor` has to be ".into()],
+            vec!["`kind` has to be one of lane, ".into(), "`cursor` has to be ".into()],
         ),
         ("/v1/postponed?pass=x", vec!["`pass` has to be one of ".into()]),
         (

@@ -10,7 +10,7 @@ use tokio::time::sleep;
 use crate::support::{Reply, SECRET, TestApp, resolved};
 
 /// Ids of operations. Generated clients call their functions by these, so none changes.
-const OPERATIONS: [&str; 51] = [
+const OPERATIONS: [&str; 53] = [
     "archiveCoupon",
     "cancelOrder",
     "cancelOrderForBuyer",
@@ -36,6 +36,7 @@ const OPERATIONS: [&str; 51] = [
     "getOrderOfCode",
     "getOrderQrCode",
     "getReadiness",
+    "getSaleProgress",
     "handPaymentBack",
     "listAudit",
     "listComparisons",
@@ -43,6 +44,7 @@ const OPERATIONS: [&str; 51] = [
     "listDeadLetters",
     "listJobs",
     "listOperations",
+    "listOrderPayments",
     "listOrders",
     "listOwedPayments",
     "listPostponed",
@@ -408,7 +410,7 @@ const BODIES: [(&str, &str, &str, &str); 18] = [
         "receivePaymentNotice",
         "POST",
         "/v1/payments/callback",
-        r#"{"kind":"payment","payment_id":"g1","order_id":"7","method":3,"amount_cents":5}"#,
+        r#"{"kind":"payment","payment_id":"g1","order_id":"7","method":3,"amount_cents":5,"currency":"CNY"}"#,
     ),
     ("redeemCode", "POST", "/v1/redemptions", r#"{"code":"7K3M-Q9TX-2B8D-HV4N"}"#),
     ("refundOrderForBuyer", "POST", "/v1/orders/7/refund-for-buyer", r#"{"reason":"ill"}"#),

@@ -288,6 +288,57 @@ async fn settled_payments_are_the_history() {
 }
 
 #[tokio::test]
+async fn payments_are_listed_by_reason_and_by_order_and_each_order_with_all_of_its_own() {
+    let app = app().await;
+    let coupon = app.create_flash(1).await;
+    let order = app.order(1, coupon).await;
+    told(&app, &payment("g1", order, 7)).await;
+    told(&app, &payment("g2", order, 1)).await;
+    told(&app, &payment("g3", order, 1)).await;
+    told(&app, &payment("g4", order + 1, 1)).await;
+    let ids = async |query: &str| {
+        let reply = app.get(&format!("/v1/payments/owed?{query}"), &app.admin_token()).await;
+        let payments = reply.body["payments"].as_array().expect("a list").clone();
+        let id = |one: &Value| one["gateway_payment_id"].as_str().expect("a text").to_owned();
+        payments.iter().map(id).collect::<Vec<_>>()
+    };
+    assert_eq!(ids("").await, ["g4", "g3", "g1"]);
+    assert_eq!(ids("reason=wrong_amount").await, ["g1"]);
+    assert_eq!(ids("reason=unknown_order").await, ["g4"]);
+    assert_eq!(ids(&format!("order={order}")).await, ["g3", "g1"]);
+    assert_eq!(ids(&format!("order={order}&reason=paid_twice&limit=1")).await, ["g3"]);
+    assert_eq!(ids(&format!("order={order}&reason=paid_twice&settled=true")).await, [""; 0]);
+    told(&app, &refund("g3")).await;
+    assert_eq!(ids(&format!("order={order}&reason=paid_twice&settled=true")).await, ["g3"]);
+    for bad in ["reason=", "reason=late", "order=0", "order=x", "order="] {
+        let refused = app.get(&format!("/v1/payments/owed?{bad}"), &app.admin_token()).await;
+        assert_eq!(refused.refusal(), (400, "invalid_query"), "{bad}");
+    }
+
+    let all = app.get(&format!("/v1/orders/{order}/payments"), &app.admin_token()).await;
+    let told: Vec<(&str, &Value)> = all.body["payments"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|one| (one["status"].as_str().expect("a word"), &one["reason"]))
+        .collect();
+    let words = [("refunding", "wrong_amount"), ("accepted", ""), ("refunded", "paid_twice")];
+    let words = words.map(|(status, reason)| (status, json!(reason)));
+    for ((status, reason), (wanted, why)) in told.iter().zip(&words) {
+        let why = if *why == "" { &Value::Null } else { why };
+        assert_eq!((status, *reason), (wanted, why), "{all:?}");
+    }
+    assert_eq!(told.len(), words.len());
+    let none = app.get(&format!("/v1/orders/{}/payments", order + 2), &app.admin_token()).await;
+    assert_eq!(none.refusal(), (404, "order_not_found"));
+    let unknown = app.get(&format!("/v1/orders/{}/payments", order + 1), &app.admin_token()).await;
+    assert_eq!(
+        unknown.body["payments"][0]["status"], "held",
+        "money for an order that isn't there"
+    );
+}
+
+#[tokio::test]
 async fn a_payment_is_closed_with_an_account_of_its_money() {
     let app = app().await;
     told(&app, &payment("g1", 7, 1)).await;

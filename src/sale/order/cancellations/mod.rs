@@ -102,9 +102,14 @@ impl Cancellations {
         jobs::find(&self.stores.pool, job).await
     }
 
-    /// Jobs, newest first, from before the given one on.
-    pub async fn list(&self, before: Option<JobId>, limit: u32) -> sqlx::Result<Vec<Job>> {
-        jobs::list(&self.stores.pool, before, limit).await
+    /// Jobs, of one coupon or of all, newest first, from before the given one on.
+    pub async fn list(
+        &self,
+        coupon: Option<CouponId>,
+        before: Option<JobId>,
+        limit: u32,
+    ) -> sqlx::Result<Vec<Job>> {
+        jobs::list(&self.stores.pool, coupon, before, limit).await
     }
 
     /// Cancels orders of all jobs, for a bounded time each; then tries postponed ones again that are due, and ends jobs

@@ -1,5 +1,7 @@
 //! Jobs that cancel the unpaid orders of a coupon, as rows of the table `jobs`.
 
+use std::time::Duration;
+
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 use sqlx::{PgConnection, PgPool};
@@ -74,13 +76,14 @@ pub(in crate::sale) async fn under_key(
 
 /// One job.
 pub(in crate::sale) async fn find(pool: &PgPool, job: JobId) -> sqlx::Result<Option<Job>> {
-    let from_it_on = list(pool, JobId::new(job.get().saturating_add(1)).ok(), 1).await?;
+    let from_it_on = list(pool, None, JobId::new(job.get().saturating_add(1)).ok(), 1).await?;
     Ok(from_it_on.into_iter().find(|found| found.job_id == job))
 }
 
-/// Jobs, newest first, from before the given one on.
+/// Jobs, of one coupon or of all, newest first, from before the given one on.
 pub(in crate::sale) async fn list(
     pool: &PgPool,
+    coupon: Option<CouponId>,
     before: Option<JobId>,
     limit: u32,
 ) -> sqlx::Result<Vec<Job>> {
@@ -95,10 +98,44 @@ pub(in crate::sale) async fn list(
                                                AND claimed_at < jobs.created_at
                                              ORDER BY claimed_at LIMIT $3) AS waiting)
                   ELSE 0 END AS "left!"
-           FROM jobs WHERE id < coalesce($1, 9223372036854775807) ORDER BY id DESC LIMIT $2"#,
+           FROM jobs
+           WHERE id < coalesce($1, 9223372036854775807) AND ($4::bigint IS NULL OR coupon_id = $4)
+           ORDER BY id DESC LIMIT $2"#,
         before.map(JobId::get),
         i64::from(limit),
         limits::JOB_ORDERS_COUNTED_MAX,
+        coupon.map(CouponId::get),
+    )
+    .fetch_all(pool)
+    .await
+}
+
+/// A job that has gone on for long.
+#[derive(Clone, Debug)]
+pub(in crate::sale) struct OverdueJob {
+    pub(in crate::sale) id: JobId,
+    pub(in crate::sale) coupon: CouponId,
+    pub(in crate::sale) requested_at: DateTime<Utc>,
+    pub(in crate::sale) cancelled: i64,
+}
+
+/// Jobs that have gone on for longer than this, newest first, from before the given one on.
+pub(in crate::sale) async fn overdue(
+    pool: &PgPool,
+    patience: Duration,
+    before: Option<JobId>,
+    limit: u32,
+) -> sqlx::Result<Vec<OverdueJob>> {
+    sqlx::query_as!(
+        OverdueJob,
+        r#"SELECT id AS "id: JobId", coupon_id AS "coupon: CouponId", created_at AS requested_at, cancelled
+           FROM jobs
+           WHERE finished_at IS NULL AND created_at < now() - make_interval(secs => $3)
+             AND id < coalesce($1, 9223372036854775807)
+           ORDER BY id DESC LIMIT $2"#,
+        before.map(JobId::get),
+        i64::from(limit),
+        patience.as_secs_f64(),
     )
     .fetch_all(pool)
     .await

@@ -82,6 +82,12 @@ async fn a_repeated_request_finds_its_job_and_cancels_nothing_more() {
 
     ask(&app, coupon, "another").await;
     assert_eq!((app.cancel_for_jobs().await, app.status(2, later).await), (1, "cancelled".into()));
+    let other = app.create_flash(1).await;
+    for (of, jobs) in [(coupon, 2), (other, 0)] {
+        let path = format!("/v1/jobs?coupon={of}");
+        let of_it = app.get(&path, &app.admin_token()).await;
+        assert_eq!(of_it.body["jobs"].as_array().map(Vec::len), Some(jobs), "{of_it:?}");
+    }
     let page = app.get("/v1/jobs?limit=1", &app.admin_token()).await;
     assert_eq!(page.body["jobs"][0]["key"], "another");
     let next = format!("/v1/jobs?cursor={}", page.text("next_cursor"));
