@@ -144,6 +144,37 @@ impl RecoveredClaim {
     ];
 }
 
+/// Metrics of recoveries.
+pub struct RecoveryMetrics {
+    /// Closures of lanes, until Redis has been compared with Postgres.
+    pub lanes_closed: Counter,
+    /// Lanes that are closed now, as this process knows them.
+    pub lanes_recovering: Gauge,
+    /// Time for which a lane was closed.
+    pub lane_closed_seconds: Histogram,
+    /// Claims that recoveries dealt with, by fate.
+    claims: HashMap<RecoveredClaim, Counter>,
+}
+
+impl RecoveryMetrics {
+    fn new(recorder: &PrometheusRecorder) -> Self {
+        let claims = |(fate, name): (RecoveredClaim, &'static str)| {
+            (fate, counter!("flash_sale_recovered_claims_total", "outcome" => name))
+        };
+        metrics::with_local_recorder(recorder, || Self {
+            lanes_closed: counter!("flash_sale_lanes_closed_total"),
+            lanes_recovering: gauge!("flash_sale_lanes_recovering"),
+            lane_closed_seconds: histogram!(LANE_CLOSED),
+            claims: RecoveredClaim::NAMES.map(claims).into(),
+        })
+    }
+
+    /// Counts claims that a recovery dealt with.
+    pub fn count(&self, fate: RecoveredClaim, claims: u64) {
+        self.claims[&fate].increment(claims);
+    }
+}
+
 /// The metrics of one service. Handles are made once, so that counting costs one atomic addition.
 ///
 /// There is no process-wide recorder: two services in one process (as in tests) count apart.
@@ -196,14 +227,8 @@ pub struct Metrics {
     pub taken_over: Counter,
     /// Losses of data that were found in Redis. Any value but 0 needs an operator.
     pub data_lost: Counter,
-    /// Closures of lanes, until Redis has been compared with Postgres.
-    pub lanes_closed: Counter,
-    /// Lanes that are closed now, as this process knows them.
-    pub lanes_recovering: Gauge,
-    /// Time for which a lane was closed.
-    pub lane_closed_seconds: Histogram,
-    /// Claims that recoveries dealt with, by fate.
-    recovered_claims: HashMap<RecoveredClaim, Counter>,
+    /// Recoveries of lanes.
+    pub recovery: RecoveryMetrics,
     /// Receipts that were dropped before their claims were seen to be committed.
     pub receipts_dropped: Counter,
     /// Comparisons of the stores that broke off, because one of them didn't answer.
@@ -259,10 +284,6 @@ impl Metrics {
             let counter = || counter!("flash_sale_rate_limited_total", "bound" => bound);
             (bound, metrics::with_local_recorder(&recorder, counter))
         };
-        let recovered = |(fate, name): (RecoveredClaim, &'static str)| {
-            let counter = || counter!("flash_sale_recovered_claims_total", "outcome" => name);
-            (fate, metrics::with_local_recorder(&recorder, counter))
-        };
         let pass_failures = |pass: &'static str| {
             let counter = || counter!("flash_sale_pass_failures_total", "pass" => pass);
             (pass, metrics::with_local_recorder(&recorder, counter))
@@ -293,12 +314,7 @@ impl Metrics {
             dead_letters: total("dead_letters"),
             taken_over: total("entries_taken_over"),
             data_lost: total("redis_data_lost"),
-            lanes_closed: total("lanes_closed"),
-            lanes_recovering: now("lanes_recovering"),
-            lane_closed_seconds: metrics::with_local_recorder(&recorder, || {
-                histogram!(LANE_CLOSED)
-            }),
-            recovered_claims: RecoveredClaim::NAMES.map(recovered).into(),
+            recovery: RecoveryMetrics::new(&recorder),
             receipts_dropped: total("receipts_dropped"),
             reconcile_failed: total("reconcile_failed"),
             key_set_failures: total("key_set_failures"),
@@ -359,11 +375,6 @@ impl Metrics {
     /// Claims by outcome, since the start.
     pub fn claims(&self) -> impl Iterator<Item = (&'static str, u64)> {
         self.claims.iter().map(|(outcome, (_, count))| (*outcome, count.get()))
-    }
-
-    /// Counts claims that a recovery dealt with.
-    pub fn count_recovered(&self, fate: RecoveredClaim, claims: u64) {
-        self.recovered_claims[&fate].increment(claims);
     }
 
     /// Counts failures of this pass.

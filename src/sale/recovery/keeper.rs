@@ -253,7 +253,7 @@ impl Keeper {
         let Some(epoch) = raised else {
             return Ok(());
         };
-        self.metrics.lanes_closed.increment(1);
+        self.metrics.recovery.lanes_closed.increment(1);
         tracing::warn!(lane = %lane.lane, epoch, reason, "a lane is closed until Redis has been compared with Postgres");
         (lane.epoch, lane.is_open) = (epoch, false);
         Ok(())
@@ -268,7 +268,7 @@ impl Keeper {
     /// Shows the number of lanes that are closed.
     fn show(&self, stored: &[StoredLane]) {
         let closed = stored.iter().filter(|lane| !lane.is_open).count();
-        self.metrics.lanes_recovering.set(closed as f64);
+        self.metrics.recovery.lanes_recovering.set(closed as f64);
     }
 
     /// Recovers closed lanes, some at a time. A lane that can't be recovered holds up no other.

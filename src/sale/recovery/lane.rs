@@ -131,9 +131,9 @@ impl Recoverer {
             (RecoveredClaim::Superseded, of(SUPERSEDED) as u64),
             (RecoveredClaim::WithoutUnit, of(WITHOUT_UNIT) as u64),
         ];
-        counts.into_iter().for_each(|(fate, claims)| self.metrics.count_recovered(fate, claims));
+        counts.into_iter().for_each(|(fate, claims)| self.metrics.recovery.count(fate, claims));
         if let Some(closed_for) = closed_for {
-            self.metrics.lane_closed_seconds.record(closed_for);
+            self.metrics.recovery.lane_closed_seconds.record(closed_for);
         }
         let absent = absent.join(", ");
         tracing::warn!(%lane, epoch, kept, built, buyers, harvested, receipts, absent, lost = lost.len(), "the lane is open again");
