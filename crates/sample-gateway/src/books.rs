@@ -111,7 +111,7 @@ impl Books {
     }
 
     /// Notes a callback that is to be sent. Returns its number.
-    pub fn to_tell(&mut self, notice: String) -> u64 {
+    pub fn note_untold(&mut self, notice: String) -> u64 {
         self.next_number += 1;
         self.untold.insert(self.next_number, notice);
         self.next_number

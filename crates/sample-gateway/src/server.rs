@@ -164,7 +164,8 @@ impl Sample {
         let mut books = lock(&self.0.books);
         let (done, notices) = change(&mut books);
         let notices = notices.iter().flat_map(|notice| (0..times).map(|_| notice.to_string()));
-        let noted: Vec<_> = notices.map(|notice| (books.to_tell(notice.clone()), notice)).collect();
+        let noted: Vec<_> =
+            notices.map(|notice| (books.note_untold(notice.clone()), notice)).collect();
         books.save().expect("the books can be written");
         drop(books);
         noted.into_iter().for_each(|(number, notice)| self.keep_telling(number, notice));

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use flash_sale::app::App;
 use flash_sale::sale::claim::status::{ClaimState, ClaimStatus, Inquiry};
 use flash_sale::sale::ids::{CouponId, OrderId};
+use tokio::task::JoinSet;
 
 use crate::faults::recovery::{go_back, keep, sell, start};
-use crate::support::{TestApp, eventually, proxy_before, user};
+use crate::support::{TestApp, bounded, eventually, proxy_before, user};
 
 /// The user cancels the order, and its unit comes back.
 async fn cancel(app: &TestApp, user: i64, order: i64) {
@@ -98,7 +99,8 @@ async fn a_lane_that_closes_while_its_buyer_is_read_is_not_believed() {
     other.lanes.read_now().await.expect("Postgres answers");
     proxy.hold();
     let asked = other.clone();
-    let asking = tokio::spawn(async move { asked.claim_statuses.inquire(coupon, user(1)).await });
+    let mut asking = JoinSet::new();
+    asking.spawn(async move { asked.claim_statuses.inquire(coupon, user(1)).await });
     eventually("the buyer is about to be read", async || proxy.held() == 1).await;
 
     let (lane, shard) = (app.keys().lane(coupon.lane()), app.shard_of(coupon, 1).await);
@@ -106,7 +108,8 @@ async fn a_lane_that_closes_while_its_buyer_is_read_is_not_believed() {
     let _: i64 = app.redis(&["HSET", &shard, "1", &older.to_string()]).await;
     let _: i64 = app.redis(&["HSET", &lane, "epoch", "2", "state", "recovering"]).await;
     proxy.release();
-    let told = asking.await.expect("it ends").expect("both stores answer");
+    let told = bounded("the answer", asking.join_next()).await.expect("it was asked");
+    let told = told.expect("it ends").expect("both stores answer");
     let order_id = OrderId::new(newer).expect("an id");
     assert_eq!(told, Inquiry::Claimed(ClaimState { order_id, status: ClaimStatus::Unpaid }));
     let _: i64 = app.redis(&["HSET", &shard, "1", &newer.to_string()]).await;

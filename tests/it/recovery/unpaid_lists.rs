@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use flash_sale::app::App;
 use private_servers::testing::{RedisProxy, RedisServer};
-use tokio::task::JoinHandle;
+use tokio::task::JoinSet;
 
 use crate::faults::recovery::{keep, sell, start_with};
 use crate::support::{TestApp, bounded, eventually, lane, proxy_before};
@@ -41,14 +41,15 @@ async fn nobody_keeps(app: &TestApp) {
 
 /// Redis is emptied, and another process recovers it, up to the moment at which it has read the orders and is about to
 /// write the first list.
-async fn about_to_write(app: &TestApp) -> (RedisProxy, Arc<App>, JoinHandle<bool>) {
+async fn about_to_write(app: &TestApp) -> (RedisProxy, Arc<App>, JoinSet<bool>) {
     let proxy = proxy_before(app, ":unpaid:").await;
     let other = app.another_instance_behind(&proxy).await;
     let _: String = app.redis(&["FLUSHALL"]).await;
     nobody_keeps(app).await;
     proxy.hold();
     let recovering = other.clone();
-    let pass = tokio::spawn(async move { recovering.keeper.pass().await.is_ok() });
+    let mut pass = JoinSet::new();
+    pass.spawn(async move { recovering.keeper.pass().await.is_ok() });
     eventually("the lists are about to be written", async || proxy.held() == 1).await;
     (proxy, other, pass)
 }
@@ -58,7 +59,7 @@ async fn an_order_that_is_paid_meanwhile_is_not_on_the_list_at_the_opening() {
     let (_server, app) = bounded_app().await;
     let paid = app.number("SELECT id FROM orders WHERE user_id = 1").await;
     let cancelled = app.number("SELECT id FROM orders WHERE user_id = 2").await;
-    let (proxy, _other, pass) = about_to_write(&app).await;
+    let (proxy, _other, mut pass) = about_to_write(&app).await;
 
     assert_eq!(app.pay(1, paid).await.status, 200);
     assert_eq!(app.cancel(2, cancelled).await.status, 200);
@@ -68,7 +69,8 @@ async fn an_order_that_is_paid_meanwhile_is_not_on_the_list_at_the_opening() {
     let places = "SELECT count(*) FROM stock_returns WHERE what = 'place' AND done_at IS NULL";
     assert_eq!(app.number(places).await, 0, "the pass has nothing left to take off");
     proxy.release();
-    assert!(bounded("the end of the recovery", pass).await.expect("it ends"));
+    let ended = bounded("the end of the recovery", pass.join_next()).await;
+    assert!(ended.expect("it was begun").expect("it ends"));
     assert_eq!(listed(&app).await, ["3"]);
     assert!(built(&app).await.is_empty());
 }
@@ -76,7 +78,7 @@ async fn an_order_that_is_paid_meanwhile_is_not_on_the_list_at_the_opening() {
 #[tokio::test]
 async fn a_recoverer_that_slept_changes_no_list() {
     let (_server, app) = bounded_app().await;
-    let (proxy, other, pass) = about_to_write(&app).await;
+    let (proxy, other, mut pass) = about_to_write(&app).await;
 
     nobody_keeps(&app).await;
     keep(&app).await;
@@ -86,7 +88,7 @@ async fn a_recoverer_that_slept_changes_no_list() {
     let before = lists(&app).await;
     assert_eq!(before.len(), 5);
     proxy.release();
-    let _ = bounded("the end of the other recovery", pass).await;
+    let _ = bounded("the end of the other recovery", pass.join_next()).await;
     // What was on its way to Redis has arrived.
     eventually("the other process has another answer of Redis", async || {
         let ping = redis::cmd("PING");
