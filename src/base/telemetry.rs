@@ -124,7 +124,7 @@ pub enum ConnectionRefusal {
 
 /// Fate of a claim that a recovery found in neither store, or without a unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum RecoveredClaim {
+pub enum RecoveryFate {
     /// A process knew it, and it became an order.
     Receipt,
     /// Only Redis knew it, and it became an order.
@@ -135,7 +135,7 @@ pub enum RecoveredClaim {
     WithoutUnit,
 }
 
-impl RecoveredClaim {
+impl RecoveryFate {
     const NAMES: [(Self, &'static str); 4] = [
         (Self::Receipt, "receipt"),
         (Self::Harvested, "harvested"),
@@ -153,24 +153,24 @@ pub struct RecoveryMetrics {
     /// Time for which a lane was closed.
     pub lane_closed_seconds: Histogram,
     /// Claims that recoveries dealt with, by fate.
-    claims: HashMap<RecoveredClaim, Counter>,
+    claims: HashMap<RecoveryFate, Counter>,
 }
 
 impl RecoveryMetrics {
     fn new(recorder: &PrometheusRecorder) -> Self {
-        let claims = |(fate, name): (RecoveredClaim, &'static str)| {
+        let claims = |(fate, name): (RecoveryFate, &'static str)| {
             (fate, counter!("flash_sale_recovered_claims_total", "outcome" => name))
         };
         metrics::with_local_recorder(recorder, || Self {
             lanes_closed: counter!("flash_sale_lanes_closed_total"),
             lanes_recovering: gauge!("flash_sale_lanes_recovering"),
             lane_closed_seconds: histogram!(LANE_CLOSED),
-            claims: RecoveredClaim::NAMES.map(claims).into(),
+            claims: RecoveryFate::NAMES.map(claims).into(),
         })
     }
 
     /// Counts claims that a recovery dealt with.
-    pub fn count(&self, fate: RecoveredClaim, claims: u64) {
+    pub fn count(&self, fate: RecoveryFate, claims: u64) {
         self.claims[&fate].increment(claims);
     }
 }

@@ -208,7 +208,8 @@ impl Postponed {
             "WITH waits AS (SELECT id, next_try_at FROM postponed WHERE id = $1 FOR UPDATE)
              UPDATE postponed SET next_try_at = now(), updated_at = now()
              FROM waits WHERE postponed.id = waits.id AND waits.next_try_at > now()
-             RETURNING pass, item, waits.next_try_at AS due_before, postponed.next_try_at AS due_now",
+             RETURNING pass, item, nullif(waits.next_try_at, 'infinity') AS due_before,
+                       postponed.next_try_at AS due_now",
             id.get(),
         )
         .fetch_optional(&mut *tx)

@@ -11,7 +11,7 @@ use super::harvest::{Harvester, unknown};
 use super::records::{self, Outcome, SUPERSEDED, WITHOUT_UNIT};
 use super::unpaid::ListBuilder;
 use crate::base::limits;
-use crate::base::telemetry::{Metrics, RecoveredClaim};
+use crate::base::telemetry::{Metrics, RecoveryFate};
 use crate::kit::redis::Link;
 use crate::sale::fence::LaneStates;
 use crate::sale::fence::scripts::{self, FenceScripts};
@@ -126,10 +126,10 @@ impl Recoverer {
         let Outcome { kept, built, buyers, harvested, receipts, absent, lost } = outcome;
         let of = |reason: &str| lost.iter().filter(|claim| claim.reason == reason).count();
         let counts = [
-            (RecoveredClaim::Receipt, u64::try_from(receipts).unwrap_or(0)),
-            (RecoveredClaim::Harvested, u64::try_from(harvested).unwrap_or(0)),
-            (RecoveredClaim::Superseded, of(SUPERSEDED) as u64),
-            (RecoveredClaim::WithoutUnit, of(WITHOUT_UNIT) as u64),
+            (RecoveryFate::Receipt, u64::try_from(receipts).unwrap_or(0)),
+            (RecoveryFate::Harvested, u64::try_from(harvested).unwrap_or(0)),
+            (RecoveryFate::Superseded, of(SUPERSEDED) as u64),
+            (RecoveryFate::WithoutUnit, of(WITHOUT_UNIT) as u64),
         ];
         counts.into_iter().for_each(|(fate, claims)| self.metrics.recovery.count(fate, claims));
         if let Some(closed_for) = closed_for {

@@ -29,6 +29,7 @@ const ROUTES: &[(&str, &str)] = &[
     ("post", "/v1/coupons/{id}/end"),
     ("get", "/v1/coupons/{id}/live"),
     ("post", "/v1/coupons/{id}/pause"),
+    ("get", "/v1/coupons/{id}/progress"),
     ("post", "/v1/coupons/{id}/restock"),
     ("post", "/v1/coupons/{id}/resume"),
     ("get", "/v1/dead-letters"),
@@ -45,6 +46,7 @@ const ROUTES: &[(&str, &str)] = &[
     ("post", "/v1/orders/{id}/cancel"),
     ("post", "/v1/orders/{id}/cancel-for-buyer"),
     ("post", "/v1/orders/{id}/pay"),
+    ("get", "/v1/orders/{id}/payments"),
     ("get", "/v1/orders/{id}/qr"),
     ("post", "/v1/orders/{id}/redeem"),
     ("post", "/v1/orders/{id}/refund"),
@@ -340,6 +342,7 @@ async fn head_is_get_without_a_body() {
     let run: i64 = run.text("run_id").parse().expect("a number");
     for (_, path) in ROUTES.iter().filter(|(method, _)| *method == "get") {
         let (id, token) = match path {
+            path if path.ends_with("/payments") => (order, admin.clone()),
             path if path.contains("orders") => (order, app.token(42)),
             path if path.contains("reconcile") => (run, admin.clone()),
             path if [
@@ -353,6 +356,7 @@ async fn head_is_get_without_a_body() {
                 "redemptions",
                 "board",
                 "statistics",
+                "progress",
             ]
             .iter()
             .any(|of| path.contains(of)) =>

@@ -1,4 +1,4 @@
-//! What a recovery reports: the processes that it waited for in vain, and its metrics.
+//! The report of a recovery: the processes that it waited for in vain, and its metrics.
 
 use serde_json::json;
 
@@ -16,7 +16,7 @@ async fn command(app: &TestApp, words: &[&str]) -> String {
     String::from_utf8(said.stdout).expect("text")
 }
 
-/// It is registered, and seems to live.
+/// A registered process that seems to live.
 async fn silent_process(app: &TestApp) {
     app.execute(
         "INSERT INTO processes (process, beat_at) VALUES ('silent-1', now() + interval '1 hour')",

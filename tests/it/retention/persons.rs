@@ -18,7 +18,7 @@ const OTHER: i64 = 7_340_033_123_458;
 
 /// Columns that may hold a user's number, and its fate at an erasure. A new one belongs here, into the export and into
 /// the erasure.
-const COLUMNS: [(&str, &str); 23] = [
+const COLUMNS: [(&str, &str); 24] = [
     ("audit.actor", "stays: the book names the staff"),
     ("audit.after", "loses notes about the user's payments"),
     ("audit.before", "has none"),
@@ -34,6 +34,7 @@ const COLUMNS: [(&str, &str); 23] = [
     ("reconcile_runs.findings", "says `an erased user`"),
     ("reconcile_runs.orders", "has numbers by status"),
     ("reconcile_runs.repairs", "says `an erased user`"),
+    ("recoveries.absent_processes", "names processes of the service"),
     ("recoveries.buyers", "is a count"),
     ("recoveries.lost", "loses the user's claims"),
     ("redemption_history.clerk", "stays: tells which clerk has redeemed"),

@@ -93,15 +93,17 @@ const ROWS: [Row; 8] = [
 ];
 
 /// Scripts that read or write the lane's hash, and have no row.
-const OTHERS: [(&str, &str); 9] = [
+const OTHERS: [(&str, &str); 11] = [
     ("acknowledge", "the log is written while the lane is recovering"),
     ("adopt_sale", "a step of a recovery"),
     ("beat", "raises the beat of an open lane, and sells nothing"),
     ("begin_lane", "makes a lane where there is none"),
     ("ensure_group", "the log is read while the lane is recovering"),
     ("fence", "a step of a recovery"),
+    ("list_unpaid", "a step of a recovery"),
     ("open_lane", "a step of a recovery"),
     ("switch_sale", "a step of a recovery"),
+    ("switch_unpaid", "a step of a recovery"),
     ("trim_log", "the log is trimmed at any time"),
 ];
 
