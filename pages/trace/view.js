@@ -18,8 +18,8 @@ export function page(state, words, does) {
   return html`
     <a class="skip" href="#trace">${words.of('skip')}</a>
     ${bar(`/claim/${state.order}`, served, line, words, does)}
-    ${line === 'lost' && trace ? html`<p class="lost">${words.of('lost')}</p>` : nothing}
     <main class="desk" id="trace" tabindex="-1">
+      ${line === 'lost' && trace ? html`<p class="lost">${words.of('lost')}</p>` : nothing}
       <div class="title"><h1>${words.of('title')}</h1>${trace ? badge(trace, words) : nothing}</div>
       ${trace ? html`
         <div class="pair">${when(trace, state.trip, words)}${what(trace, words)}</div>

@@ -147,7 +147,7 @@ async fn claims_that_a_recovery_lost_are_settled_with_a_note() {
     sqlx::raw_sql(lost).execute(&mut postgres).await.expect("it is written");
     sentence(&tab, "not_kept").await;
     tab.reads("a recovery has lost claims").await;
-    let buyers = "#sentence, #panel-equations .equation:nth-child(2)";
+    let buyers = "#sentence, #panel-equations .equation:nth-child(3)";
     assert_eq!(praise(&tab, buyers).await, "");
     check(&tab, "a recovery that lost claims").await;
     tab.click("#panel-recoveries .settle").await;
@@ -263,7 +263,11 @@ async fn a_dead_letter_is_tried_again_and_discarded_and_a_finding_is_spelled_out
     tab.reads("The entry can't be read.").await;
     tab.click("#panel-letters .retry_all").await;
     tab.reads("Became orders: 0. letter_unreadable: 1").await;
-    assert_eq!(praise(&tab, ".board").await, "", "the letter stays");
+    assert_eq!(
+        praise(&tab, "#sentence, #panel-letters, #panel-equations").await,
+        "",
+        "the letter stays"
+    );
     tab.click("#panel-letters .discard").await;
     check(&tab, "discard").await;
     tab.click("#dialog-do").await;
