@@ -274,7 +274,10 @@ async fn a_dead_letter_is_tried_again_and_discarded_and_a_finding_is_spelled_out
     tab.reads("Discarded.").await;
     tab.reads("None open.").await;
     servers.redis(&["XADD", "fs:{0}:calls", "*", "coupon", "y"]);
-    tab.reads("undecodable").await;
+    eventually("the next letter", async || {
+        tab.text("#panel-letters").await.contains("undecodable")
+    })
+    .await;
     tab.click("#panel-letters .discard_all").await;
     assert_eq!(tab.text("#dialog-title").await, "Discard all claims: undecodable?");
     check(&tab, "discard all").await;
