@@ -124,7 +124,7 @@ pub async fn epoch(keys: &Keys, link: &Link, lane: Lane) -> RedisResult<Option<i
     }
 }
 
-/// Whether the lane is open under this epoch in Redis.
+/// True if Redis has the lane open under this epoch.
 ///
 /// # Errors
 ///

@@ -175,7 +175,7 @@ pub async fn is_due(pool: &PgPool, period: Duration) -> sqlx::Result<bool> {
     .await
 }
 
-/// Whether the last comparison has failed, and began no longer ago than this.
+/// True if the last comparison has failed, and began no longer ago than this.
 pub async fn failed_since(pool: &PgPool, ago: Duration) -> sqlx::Result<bool> {
     sqlx::query_scalar!(
         r#"SELECT EXISTS (

@@ -502,7 +502,7 @@ async fn a_service_comes_back_by_itself() {
 }
 
 /// The words of the command line about the stores of this app.
-async fn command(app: &TestApp, words: &[&str]) -> String {
+pub async fn command(app: &TestApp, words: &[&str]) -> String {
     let mut command = flash_sale(words);
     command.args(&app.store_arguments()[..4]).args(["--key-prefix", &app.store_arguments()[5]]);
     let said = tokio::task::spawn_blocking(move || command.output()).await.expect("it runs");

@@ -123,7 +123,7 @@ async fn held(app: &TestApp, payment: &str) -> i64 {
     app.number("SELECT max(id) FROM payments").await
 }
 
-/// Whether an entry has values before and after. A thing that begins has none before; the entry of a repair comes first,
+/// True if an entry has values before and after. A thing that begins has none before; the entry of a repair comes first,
 /// and the record of its comparison has the values; an erased user leaves none.
 fn values_of(action: Action) -> (bool, bool) {
     match action {

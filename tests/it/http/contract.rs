@@ -228,7 +228,7 @@ async fn every_reply_has_an_example() {
     }
 }
 
-/// Whether the example of a stream is an event whose data have all members of a state.
+/// True if the example of a stream is an event whose data have all members of a state.
 fn is_event(document: &Value, content: &Value) -> bool {
     let data = content["example"]["data"].as_str().expect("the data are a text");
     let data: Value = serde_json::from_str(data).expect("the data are JSON");

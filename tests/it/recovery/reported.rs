@@ -2,19 +2,9 @@
 
 use serde_json::json;
 
-use crate::faults::recovery::{keep, sell, start};
+use crate::faults::recovery::{command, keep, sell, start};
 use crate::support::TestApp;
-use crate::support::process::{Process, flash_sale};
-
-/// The words of the command line about the stores of this app.
-async fn command(app: &TestApp, words: &[&str]) -> String {
-    let mut command = flash_sale(words);
-    command.args(&app.store_arguments()[..4]).args(["--key-prefix", &app.store_arguments()[5]]);
-    let said = tokio::task::spawn_blocking(move || command.output()).await.expect("it runs");
-    let said = said.expect("it runs");
-    assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
-    String::from_utf8(said.stdout).expect("text")
-}
+use crate::support::process::Process;
 
 /// A registered process that seems to live.
 async fn silent_process(app: &TestApp) {
