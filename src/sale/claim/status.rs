@@ -123,7 +123,7 @@ impl ClaimStatuses {
         if let Some((order_id, status)) = self.orders.last_of(coupon, user).await? {
             return Ok(Inquiry::Claimed(ClaimState { order_id, status: status.into() }));
         }
-        if let Some(order_id) = dead_letter::without_unit(&self.pool, coupon, user).await? {
+        if let Some(order_id) = dead_letter::newest_open_of(&self.pool, coupon, user, true).await? {
             let status = ClaimStatus::InReview;
             return Ok(Inquiry::Claimed(ClaimState { order_id, status }));
         }
@@ -183,7 +183,7 @@ impl ClaimStatuses {
     ) -> Result<Inquiry, Failure> {
         let row = self.orders.last_of(coupon, user).await?;
         let row = row.map(|(order_id, status)| ClaimState { order_id, status: status.into() });
-        let letter = dead_letter::newest_open_of(&self.pool, coupon, user).await?;
+        let letter = dead_letter::newest_open_of(&self.pool, coupon, user, false).await?;
         let status = ClaimStatus::InReview;
         let letter = letter.map(|order_id| ClaimState { order_id, status });
         let newest = row.into_iter().chain(letter).max_by_key(|claim| claim.order_id);

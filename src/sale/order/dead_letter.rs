@@ -448,35 +448,22 @@ pub async fn note_units(
     Ok(())
 }
 
-/// The order of the newest open dead letter of a user, with a unit or without.
+/// The order of a user's newest open dead letter. With `without_unit`, letters that hold a unit don't count: Redis knows
+/// their buyers.
 pub async fn newest_open_of(
     pool: &PgPool,
     coupon: CouponId,
     user: UserId,
+    without_unit: bool,
 ) -> sqlx::Result<Option<OrderId>> {
     sqlx::query_scalar!(
         r#"SELECT order_id AS "order_id!: OrderId" FROM dead_letters
            WHERE coupon_id = $1 AND user_id = $2 AND resolved_at IS NULL AND order_id IS NOT NULL
+             AND NOT ($3 AND holds_unit)
            ORDER BY order_id DESC LIMIT 1"#,
         coupon.get(),
         user.get(),
-    )
-    .fetch_optional(pool)
-    .await
-}
-
-/// The newest open dead letter of a user that holds no unit: Redis doesn't know its buyer.
-pub async fn without_unit(
-    pool: &PgPool,
-    coupon: CouponId,
-    user: UserId,
-) -> sqlx::Result<Option<OrderId>> {
-    sqlx::query_scalar!(
-        r#"SELECT order_id AS "order_id!: OrderId" FROM dead_letters
-           WHERE coupon_id = $1 AND user_id = $2 AND resolved_at IS NULL AND NOT holds_unit
-           ORDER BY order_id DESC LIMIT 1"#,
-        coupon.get(),
-        user.get(),
+        without_unit,
     )
     .fetch_optional(pool)
     .await

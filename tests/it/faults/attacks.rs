@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use flash_sale::base::limits;
 use flash_sale::sale::ids::{CouponId, Lane};
-use private_servers::testing::RedisProxy;
+use private_servers::testing::{RedisProxy, RedisServer};
 use serde_json::json;
 use tokio::time::{Instant, sleep};
 
@@ -276,6 +276,25 @@ async fn a_keeper_that_is_killed_while_it_builds_leaves_nothing_behind() {
     assert_eq!(code(&app, 1, coupon).await, (409, "already_claimed".to_owned()));
 }
 
+/// The first of these sales ends and is archived; then Redis goes back to before that, and the second one notices.
+async fn archive_and_go_back(
+    server: &mut RedisServer,
+    app: &TestApp,
+    (over, other): (CouponId, CouponId),
+    accept_loss: bool,
+) {
+    let _: String = app.redis(&["SAVE"]).await;
+    for _ in 0..3 {
+        keep(app).await;
+    }
+    assert_eq!(app.r#move(over, "end").await.status, 200);
+    let path = format!("/v1/coupons/{over}/archive");
+    let asked = app.post(&path, &app.admin_token(), &json!({ "accept_loss": accept_loss })).await;
+    assert_eq!(asked.status, 200, "{asked:?}");
+    go_back(server, app, other).await;
+    app.recover().await;
+}
+
 #[tokio::test]
 async fn an_archived_sale_that_came_back_with_redis_is_answered_by_postgres_and_removed_again() {
     let (mut server, app) = start(&[]).await;
@@ -284,16 +303,7 @@ async fn an_archived_sale_that_came_back_with_redis_is_answered_by_postgres_and_
     sell(&app, other, 1..=3).await;
     app.write_orders().await;
     keep(&app).await;
-    let _: String = app.redis(&["SAVE"]).await;
-    for _ in 0..3 {
-        keep(&app).await;
-    }
-    assert_eq!(app.r#move(over, "end").await.status, 200);
-    let path = format!("/v1/coupons/{over}/archive");
-    let asked = app.post(&path, &app.admin_token(), &json!({ "accept_loss": false })).await;
-    assert_eq!(asked.status, 200, "{asked:?}");
-    go_back(&mut server, &app, other).await;
-    app.recover().await;
+    archive_and_go_back(&mut server, &app, (over, other), false).await;
     assert_eq!(app.claim(1, over).await.order_id(), order);
     assert_eq!(code(&app, 2, over).await, (410, "sale_ended".to_owned()));
     app.app.archive.pass().await.expect("both stores answer");
@@ -313,16 +323,7 @@ async fn buyers_of_an_archived_sale_that_came_back_with_redis_get_no_orders() {
     let shard = app.shard_of(over, 2).await;
     let _: i64 = app.redis(&["HSET", &shard, "2", &(order - 1).to_string()]).await;
     let _: i64 = app.redis(&["HINCRBY", &app.keys().coupon(over), "stock", "-1"]).await;
-    let _: String = app.redis(&["SAVE"]).await;
-    for _ in 0..3 {
-        keep(&app).await;
-    }
-    assert_eq!(app.r#move(over, "end").await.status, 200);
-    let path = format!("/v1/coupons/{over}/archive");
-    let asked = app.post(&path, &app.admin_token(), &json!({ "accept_loss": true })).await;
-    assert_eq!(asked.status, 200, "{asked:?}");
-    go_back(&mut server, &app, other).await;
-    app.recover().await;
+    archive_and_go_back(&mut server, &app, (over, other), true).await;
     let orders = format!("SELECT count(*) FROM orders WHERE coupon_id = {over}");
     assert_eq!(app.number(&orders).await, 1);
     let built = "SELECT sales_built FROM recoveries WHERE opened_at IS NOT NULL";
