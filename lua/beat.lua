@@ -1,7 +1,8 @@
 #!lua flags=allow-oom
 -- Compares the beat of a lane with the noted one, and raises it.
 --
--- KEYS[1]  lane  HASH  epoch, state, beat and counts of the lane
+-- KEYS[1]  lane  HASH    epoch, state, beat and counts of the lane
+-- KEYS[2]  log   STREAM  the log of calls of the lane
 -- ARGV[1]  epoch that Postgres has noted
 -- ARGV[2]  beat that Postgres has noted
 --
@@ -10,12 +11,13 @@
 --   MISSING  the lane isn't there, or can't be read: Redis has lost its data; 0
 --   EPOCH    the lane has another epoch, which is the number
 --   CLOSED   the lane is recovering; 0
+--   LOGLESS  orders were promised, and their log isn't there: Redis has lost it; 0
 --   BEHIND   the lane has another beat than the noted one, which is the number: Redis went back in time
 --
 -- Cost: O(1). The beat that follows the noted one counts as noted: the process that raised it died before its note, or
 -- had no reply. A Redis that went back never has it. May run on a full Redis.
 
-local lane = KEYS[1]
+local lane, log = KEYS[1], KEYS[2]
 local noted_epoch, noted_beat = ARGV[1], tonumber(ARGV[2])
 
 local facts = redis.pcall('HMGET', lane, 'epoch', 'state', 'beat', 'promised')
@@ -24,6 +26,7 @@ if facts.err or not (epoch and beat and promised) then return { 'MISSING', 0 } e
 if epoch ~= noted_epoch then return { 'EPOCH', tonumber(epoch) or 0 } end
 if state ~= 'open' then return { 'CLOSED', 0 } end
 if beat ~= noted_beat and beat ~= noted_beat + 1 then return { 'BEHIND', beat } end
+if promised > 0 and redis.call('EXISTS', log) == 0 then return { 'LOGLESS', 0 } end
 
 redis.call('HSET', lane, 'beat', string.format('%d', noted_beat + 1))
 return { 'BEAT', promised }

@@ -3,12 +3,14 @@
 -- group has read.
 --
 -- KEYS[1]  log   STREAM  an order log of the lane
--- KEYS[2]  lane  HASH    number of orders that were ever written in the lane
+-- KEYS[2]  lane  HASH    numbers of orders that were ever promised, and written, in the lane
 -- ARGV[1]  group
+-- ARGV[2]  1 if the log may be begun anew although orders were promised, 0 if it may not; only a recovery may
 --
 -- Replies  PRESENT      the group was there
 --          CREATED      the group is new
 --          CREATED_LOG  both are new
+--          LOST         the log is missing, and orders were promised: a recovery has to find them; nothing is new
 --
 -- Cost: O(groups), and the unread entries, of which 1,000 at most are counted. From the log's start, never from '$':
 -- an acknowledged entry is in Postgres and is recognised there, any other entry would be lost. A Redis that starts
@@ -17,7 +19,7 @@
 -- could never be drained.
 
 local log, lane = KEYS[1], KEYS[2]
-local group = ARGV[1]
+local group, may_begin_anew = ARGV[1], ARGV[2] == '1'
 
 local COUNTED_MAX = 1000
 
@@ -59,6 +61,8 @@ if log_exists then
       return 'PRESENT'
     end
   end
+elseif not may_begin_anew and tonumber(redis.call('HGET', lane, 'promised') or 0) > 0 then
+  return 'LOST'
 end
 count_anew()
 redis.call('XGROUP', 'CREATE', log, group, '0', 'MKSTREAM')

@@ -4,19 +4,23 @@
 -- KEYS[1]  lane  HASH  epoch, state, beat and counts of the lane
 -- ARGV[1]  epoch of the recovery
 -- ARGV[2]  beat that Postgres has noted
--- ARGV[3]  orders that the lane has promised at least; all of them are written. 0 leaves the counts as they are
+-- ARGV[3]  replication ID of the server that Postgres has approved
+-- ARGV[4]  orders that the lane has promised at least; all of them are written. 0 leaves the counts as they are
 --
 -- Replies  OPENED   the lane is open
 --          PRESENT  the lane was open already, and has not been touched
---          FENCED   another recovery has begun; nothing has changed
+--          FENCED   another recovery has begun, or the server has gone back meanwhile; nothing has changed
 --
--- Cost: O(1). Postgres has approved the epoch before. May run on a full Redis.
+-- Cost: O(1), and INFO. Postgres has approved the epoch before. A server that was synchronised anew since, from a state
+-- of this recovery, has all that the lane says, and perhaps not the sales that were built. May run on a full Redis.
 
 local lane = KEYS[1]
-local epoch, beat, promised_min = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local epoch, beat, approved, promised_min = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 
 local facts = redis.call('HMGET', lane, 'epoch', 'state', 'promised')
 if facts[1] ~= epoch then return 'FENCED' end
+local replication_id = string.match(redis.call('INFO', 'replication'), 'master_replid:(%x+)')
+if replication_id ~= approved then return 'FENCED' end
 if facts[2] == 'open' then return 'PRESENT' end
 redis.call('HSET', lane, 'state', 'open', 'beat', beat)
 if promised_min > 0 then

@@ -40,6 +40,11 @@ pub struct LogId {
 }
 
 impl LogId {
+    /// The log of calls of a lane.
+    pub fn of_calls(lane: Lane) -> Self {
+        Self { lane, layout: LogLayout::Calls }
+    }
+
     /// Both logs of each of these lanes.
     pub fn of_lanes(lanes: impl Iterator<Item = Lane>) -> impl Iterator<Item = Self> {
         lanes.flat_map(|lane| LogLayout::ALL.map(|layout| Self { lane, layout }))

@@ -18,6 +18,9 @@ pub enum PassError {
     /// The lane was closed, or opened again, since its entries were read.
     #[error("the lane has a new epoch: its log is read anew")]
     Stale,
+    /// Redis has lost the log.
+    #[error("the order log is lost: the lane is closed, and the orders are looked for elsewhere")]
+    LogLost,
     /// The buyers' locks ran out before the commit.
     #[error("the buyers' locks were lost before the commit")]
     LocksLost,

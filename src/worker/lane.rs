@@ -366,8 +366,15 @@ impl LaneWorker {
 
     /// Creates the group from the log's start if it isn't there. If the group had been there before, or the log
     /// itself is missing, the stores are compared: orders may be gone with it.
+    ///
+    /// # Errors
+    ///
+    /// [`PassError::LogLost`] until a recovery has begun the log anew.
     pub async fn ensure_group(&mut self) -> Result<(), PassError> {
-        let created = self.log.ensure_group().await?;
+        let Some(created) = self.log.ensure_group().await? else {
+            self.app.lanes.suspect(self.log.lane());
+            return Err(PassError::LogLost);
+        };
         if created.group && (self.group_seen || created.log) {
             self.compare_stores(created.log);
         }

@@ -7,7 +7,7 @@ use std::env;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use private_servers::testing::{DataFolder, Process};
+use private_servers::testing::{DataFolder, Process, eventually};
 
 /// Names of the browser on different systems; `scripts/load-browser` looks for the same ones.
 const BROWSERS: [&str; 3] = ["chromium", "google-chrome", "chromium-browser"];
@@ -57,13 +57,16 @@ impl Driver {
     pub async fn start() -> Self {
         let program = in_path("chromedriver");
         let program = program.expect("chromedriver is installed: run scripts/load-browser");
-        let mut command = Command::new(program);
-        let profiles = DataFolder::made(0o700);
-        command.arg("--port=0").env("TMPDIR", profiles.path()).stdin(Stdio::null());
-        let process = Process::spawn(command);
-        let line = process.printed("started successfully on port").await;
-        let port: String = line.chars().filter(char::is_ascii_digit).collect();
-        Self { _process: process, _profiles: profiles, url: format!("http://127.0.0.1:{port}") }
+        loop {
+            let mut command = Command::new(&program);
+            let profiles = DataFolder::made(0o700);
+            command.arg("--port=0").env("TMPDIR", profiles.path()).stdin(Stdio::null());
+            let process = Process::spawn(command);
+            if let Some(port) = port_of(&process).await {
+                let url = format!("http://127.0.0.1:{port}");
+                return Self { _process: process, _profiles: profiles, url };
+            }
+        }
     }
 
     /// Where it listens.
@@ -71,6 +74,16 @@ impl Driver {
     pub fn url(&self) -> &str {
         &self.url
     }
+}
+
+/// The port on which the driver listens; `None` if it has ended. The driver takes a port that is free for IPv6, and ends
+/// if another process has the same one for IPv4.
+async fn port_of(driver: &Process) -> Option<String> {
+    let line = |text: &str| driver.printed_so_far().into_iter().find(|line| line.contains(text));
+    let port = || line("started successfully on port");
+    let has_ended = || line("IPv4 port not available").is_some();
+    eventually("the driver listens, or ends", async || port().is_some() || has_ended()).await;
+    Some(port()?.chars().filter(char::is_ascii_digit).collect())
 }
 
 fn in_path(name: &str) -> Option<PathBuf> {

@@ -57,7 +57,7 @@ fn nothing_fails_with_two_faults_and_one_claim() {
 }
 
 /// A model with the two weak points that a memory that goes back shows, as the code has them today, and all faults but
-/// that one. The code's third one, `OriginComparedEarly`, is a matter of milliseconds, and shown below.
+/// that one.
 fn as_the_code_is(settings: Settings) -> Settings {
     let kinds = Fault::ALL.into_iter().filter(|kind| *kind != MemoryWentBack);
     let holes = vec![Hole::RolledBackWhileClosed, Hole::BeatAfterGap];

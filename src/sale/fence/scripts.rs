@@ -3,11 +3,11 @@
 use redis::RedisResult;
 
 use super::table::NotedBeat;
-use crate::kit::redis::{Link, is_data_error};
+use crate::kit::redis::{Link, Origin, is_data_error};
 use crate::kit::script::Script;
 use crate::sale::Failure;
 use crate::sale::ids::Lane;
-use crate::sale::keys::Keys;
+use crate::sale::keys::{Keys, LogId};
 
 /// State of a lane in Redis, compared with the noted one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +23,8 @@ pub enum Beat {
     Epoch(i64),
     /// The lane is recovering.
     Closed,
+    /// Orders were promised in the lane, and their log isn't there.
+    Logless,
     /// The lane has this beat, which isn't the noted one.
     Behind(i64),
 }
@@ -31,7 +33,7 @@ pub enum Beat {
 pub struct FenceScripts {
     keys: Keys,
     begin: Script<1>,
-    beat: Script<1>,
+    beat: Script<2>,
     fence: Script<1>,
     open: Script<1>,
 }
@@ -59,14 +61,16 @@ impl FenceScripts {
     ///
     /// When Redis doesn't answer; the beat may have been raised.
     pub async fn beat(&self, link: &Link, epoch: i64, noted: &NotedBeat) -> Result<Beat, Failure> {
-        let key = self.keys.lane(noted.lane);
+        let keys = [self.keys.lane(noted.lane), self.keys.log(LogId::of_calls(noted.lane))];
+        let keys = keys.each_ref().map(String::as_str);
         let (code, number): (String, i64) =
-            self.beat.run(link, [&key], [epoch, noted.beat].as_slice()).await?;
+            self.beat.run(link, keys, [epoch, noted.beat].as_slice()).await?;
         match code.as_str() {
             "BEAT" => Ok(Beat::Confirmed { promised: number }),
             "MISSING" => Ok(Beat::Missing),
             "EPOCH" => Ok(Beat::Epoch(number)),
             "CLOSED" => Ok(Beat::Closed),
+            "LOGLESS" => Ok(Beat::Logless),
             "BEHIND" => Ok(Beat::Behind(number)),
             _ => Err(Failure::UnknownReply(code)),
         }
@@ -87,7 +91,7 @@ impl FenceScripts {
     }
 
     /// Opens the lane after its recovery. With a number of promised orders, all of them count as written. False if
-    /// another recovery has begun.
+    /// another recovery has begun, or Redis has another replication ID than the approved one.
     ///
     /// # Errors
     ///
@@ -96,12 +100,11 @@ impl FenceScripts {
         &self,
         link: &Link,
         lane: Lane,
-        (epoch, beat): (i64, i64),
+        (epoch, beat, approved): (i64, i64, &Origin),
         promised_min: i64,
     ) -> Result<bool, Failure> {
-        let arguments = [epoch, beat, promised_min];
-        let reply: String =
-            self.open.run(link, [&self.keys.lane(lane)], arguments.as_slice()).await?;
+        let arguments = (epoch, beat, &approved.replication_id, promised_min);
+        let reply: String = self.open.run(link, [&self.keys.lane(lane)], arguments).await?;
         match reply.as_str() {
             "OPENED" | "PRESENT" => Ok(true),
             "FENCED" => Ok(false),
@@ -122,6 +125,22 @@ pub async fn epoch(keys: &Keys, link: &Link, lane: Lane) -> RedisResult<Option<i
         Err(error) if is_data_error(&error) => Ok(None),
         epoch => Ok(epoch?.and_then(|epoch| epoch.parse().ok())),
     }
+}
+
+/// True if orders were promised in the lane, and their log isn't there: Redis has lost it.
+///
+/// # Errors
+///
+/// When Redis doesn't answer.
+pub async fn has_lost_log(keys: &Keys, link: &Link, lane: Lane) -> RedisResult<bool> {
+    let mut exists = redis::cmd("EXISTS");
+    exists.arg(keys.log(LogId::of_calls(lane)));
+    if link.query::<bool>(&exists).await? {
+        return Ok(false);
+    }
+    let mut promised = redis::cmd("HGET");
+    promised.arg(keys.lane(lane)).arg("promised");
+    Ok(link.query::<Option<i64>>(&promised).await?.unwrap_or(0) > 0)
 }
 
 /// True if Redis has the lane open under this epoch.

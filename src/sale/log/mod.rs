@@ -298,11 +298,26 @@ impl OrderLog {
 
     /// Creates the group if it isn't there, at the log's start: an acknowledged entry is in Postgres and is
     /// recognised there, any other entry would be lost.
-    pub async fn ensure_group(&self) -> RedisResult<Created> {
+    ///
+    /// Returns `None`, and creates nothing, if Redis has lost the log with orders that were promised.
+    pub async fn ensure_group(&self) -> RedisResult<Option<Created>> {
+        // The lane counts the orders of its calls.
+        let may_begin_anew = self.id.layout == LogLayout::Claims;
+        self.create(may_begin_anew).await
+    }
+
+    /// The same for a log that may have been lost: a recovery has found its orders elsewhere.
+    pub async fn begin_anew(&self) -> RedisResult<()> {
+        self.create(true).await.map(drop)
+    }
+
+    async fn create(&self, may_begin_anew: bool) -> RedisResult<Option<Created>> {
         let link = self.redis.link().await?;
+        let keys = [&*self.key, &*self.lane_key];
         let reply: String =
-            self.ensure_group.run(&link, [&self.key, &self.lane_key], &[GROUP][..]).await?;
-        Ok(Created { group: reply != "PRESENT", log: reply == "CREATED_LOG" })
+            self.ensure_group.run(&link, keys, (GROUP, i32::from(may_begin_anew))).await?;
+        let created = Created { group: reply != "PRESENT", log: reply == "CREATED_LOG" };
+        Ok(Some(created).filter(|_| reply != "LOST"))
     }
 
     /// The state of this log.

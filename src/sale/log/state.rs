@@ -163,12 +163,12 @@ pub struct Progress {
     pub acknowledged: EntryId,
 }
 
-/// The progress of a log. Of a log that isn't there, both ids are the lowest one.
+/// The progress of a log; `None` if it isn't there.
 ///
 /// # Errors
 ///
 /// When Redis doesn't answer, or the key has another type.
-pub async fn progress(redis: &Redis, log: &str) -> RedisResult<Progress> {
+pub async fn progress(redis: &Redis, log: &str) -> RedisResult<Option<Progress>> {
     let mut commands = redis::pipe();
     // In this order: an entry that is delivered after the second command is not taken for acknowledged.
     commands.cmd("XINFO").arg("STREAM").arg(log);
@@ -179,18 +179,18 @@ pub async fn progress(redis: &Redis, log: &str) -> RedisResult<Progress> {
         return Err((redis::ErrorKind::Client, "three answers were expected").into());
     };
     let Some(stream) = answer::<Facts>(stream)? else {
-        return Ok(Progress::default());
+        return Ok(None);
     };
     let last = fact_id(&stream, "last-generated-id").unwrap_or_default();
     let Some(group) = our_group(groups)? else {
-        return Ok(Progress { last, ..Progress::default() });
+        return Ok(Some(Progress { last, ..Progress::default() }));
     };
     let delivered = fact_id(&group, "last-delivered-id").unwrap_or_default();
     let pending = pending.as_ref().map_err(Clone::clone)?;
     let (_, oldest, _, _): (i64, Option<String>, Value, Value) =
         redis::from_redis_value_ref(pending)?;
     let oldest = oldest.and_then(|oldest| oldest.parse::<EntryId>().ok());
-    Ok(Progress { last, acknowledged: oldest.map_or(delivered, EntryId::before) })
+    Ok(Some(Progress { last, acknowledged: oldest.map_or(delivered, EntryId::before) }))
 }
 
 /// State of the group of a log.

@@ -101,12 +101,21 @@ impl HandIn {
             let logs: Vec<LogId> = LogId::of_lanes([lane].into_iter()).collect();
             let mut last = Vec::with_capacity(logs.len());
             let mut acknowledged = Vec::with_capacity(logs.len());
+            let mut is_there = false;
             for log in logs {
                 let log = progress(&self.stores.redis, &self.stores.keys.log(log)).await?;
+                is_there |= log.is_some();
+                let log = log.unwrap_or_default();
                 last.push(log.last);
                 acknowledged.push(log.acknowledged);
             }
-            if !self.is_as_approved(lane, epochs.get(&lane).copied()).await? {
+            let before = looks.get(&lane).and_then(VecDeque::back);
+            let went_back = before.is_some_and(|(_, before)| {
+                before.iter().zip(&last).any(|(before, last)| last < before)
+            });
+            // A log that was lost, and perhaps begun anew, says nothing of what stood in it.
+            let is_lost = !is_there || went_back;
+            if is_lost || !self.is_as_approved(lane, epochs.get(&lane).copied()).await? {
                 looks.remove(&lane);
                 self.book.doubt(lane);
                 continue;
@@ -125,7 +134,7 @@ impl HandIn {
         Ok(())
     }
 
-    /// Whether Redis is the approved one, and its lane has this epoch. Asked after the logs, because a log that is gone
+    /// True if Redis is the approved one, and its lane has this epoch. Asked after the logs, because a log that is gone
     /// says nothing of commits; and while Postgres is away, no lane can be closed.
     async fn is_as_approved(&self, lane: Lane, epoch: Option<i64>) -> RedisResult<bool> {
         let Stores { redis, keys, .. } = &self.stores;

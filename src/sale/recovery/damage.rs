@@ -19,8 +19,8 @@ use crate::sale::{Failure, Stores, buyers};
 /// Result of a look at the sales of a lane.
 #[derive(Default)]
 pub(super) struct Damage {
-    /// Number of sales that are as they were.
-    pub kept: usize,
+    /// Sales that are as they were.
+    pub kept: Vec<CouponId>,
     /// Sales that have to be built anew.
     pub damaged: Vec<CouponId>,
 }
@@ -83,7 +83,7 @@ impl Assessor {
             // A unit may have come back in the time that Redis has lost. Coming back twice changes nothing.
             stock_returns::run_again(&self.stores.pool, lane, since).await?;
         }
-        damage.kept = kept.len();
+        damage.kept = kept.into_iter().collect();
         Ok(damage)
     }
 

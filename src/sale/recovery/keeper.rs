@@ -189,6 +189,10 @@ impl Keeper {
                 Beat::Missing => self.close(lane, "Redis has lost its data").await?,
                 Beat::Epoch(epoch) if epoch > lane.epoch => newer.push(lane.lane),
                 Beat::Epoch(_) => self.close(lane, "Redis has an older epoch").await?,
+                Beat::Logless => {
+                    tracing::error!(lane = %lane.lane, "ALARM: Redis has lost the order log of this lane");
+                    self.close(lane, "Redis has lost the order log").await?;
+                }
                 Beat::Behind(_) => self.close(lane, "Redis went back in time").await?,
                 // Postgres approved the lane, and its process died before Redis was told; or Redis went back to a moment of
                 // that recovery. Only another look tells.

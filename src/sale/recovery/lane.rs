@@ -18,8 +18,8 @@ use crate::sale::fence::scripts::{self, FenceScripts};
 use crate::sale::fence::table::{self, NotedBeat, StoredLane};
 use crate::sale::ids::{CouponId, Lane};
 use crate::sale::keys::{LogId, LogLayout};
-use crate::sale::log::LogState;
 use crate::sale::log::layout::LayoutInUse;
+use crate::sale::log::{LogState, OrderLog};
 use crate::sale::order::live::PAGE;
 use crate::sale::order::write::Orders;
 use crate::sale::pass::Pass;
@@ -93,11 +93,16 @@ impl Recoverer {
         let receipts = self.receipts(lane, epoch, &mut outcome).await?;
         let believed = closed.harvests.then_some(&noted);
         let look = self.assessor.look(&link, lane, epoch, believed, &receipts).await?;
-        let Damage { kept, damaged } = look;
-        outcome.kept = i64::try_from(kept).unwrap_or(i64::MAX);
-        let lane_is_whole = damaged.is_empty() && kept > 0;
+        let Damage { mut kept, mut damaged } = look;
+        if scripts::has_lost_log(keys, &link, lane).await? {
+            // The sales may be as they were; their orders may be nowhere else.
+            damaged.append(&mut kept);
+        }
+        outcome.kept = i64::try_from(kept.len()).unwrap_or(i64::MAX);
+        let lane_is_whole = damaged.is_empty() && !kept.is_empty();
         if !lane_is_whole {
             self.rebuild(&link, (closed, epoch), &damaged, &receipts, &mut outcome).await?;
+            self.begin_log(lane).await?;
         }
         // Redis went back meanwhile. From here on, the next look finds that.
         if link.origin().await? != origin {
@@ -106,7 +111,7 @@ impl Recoverer {
         // No older state of Redis has this beat: one above the noted one may have been raised without a note.
         let first = NotedBeat { beat: noted.beat + 2, ..noted };
         table::note_beats(pool, &[first]).await?;
-        if kept > 0 {
+        if !kept.is_empty() {
             table::note_unchecked(pool, lane).await?;
         }
         if !table::open(pool, lane, epoch, &origin).await? {
@@ -115,7 +120,8 @@ impl Recoverer {
         let closed_for = records::end(pool, lane, epoch, &outcome).await?;
         receipts::table::settle(pool, &receipts).await?;
         let promised_min = if lane_is_whole { 0 } else { self.promised(&noted) };
-        let opened = self.scripts.open(&link, lane, (epoch, first.beat), promised_min).await?;
+        let as_approved = (epoch, first.beat, &origin);
+        let opened = self.scripts.open(&link, lane, as_approved, promised_min).await?;
         self.lanes.read_now().await?;
         self.tell((lane, epoch), outcome, closed_for);
         Ok(opened)
@@ -234,6 +240,16 @@ impl Recoverer {
             }
             sleep(limits::RECOVERY_LOOK_PERIOD).await;
         }
+    }
+
+    /// Begins the log of calls if it is missing: claims are refused without it once orders have been promised.
+    async fn begin_log(&self, lane: Lane) -> Result<(), Failure> {
+        if self.layout.get() == LogLayout::Calls {
+            let Stores { redis, keys, .. } = &self.stores;
+            let log = OrderLog::new(redis.clone(), keys, LogId::of_calls(lane), String::new());
+            log.begin_anew().await?;
+        }
+        Ok(())
     }
 
     /// Orders that the lane has promised at least; 0 where they aren't counted.

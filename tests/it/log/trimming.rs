@@ -147,7 +147,7 @@ async fn what_is_created_is_told() {
     let keys = app.keys();
     let log = OrderLog::new(redis.clone(), keys, calls(lane()), "a".into());
     let created = async || {
-        let created = log.ensure_group().await.unwrap();
+        let created = log.ensure_group().await.unwrap().expect("no order was promised");
         (created.group, created.log)
     };
     assert_eq!(created().await, (true, true));

@@ -14,3 +14,6 @@ mod compared;
 
 // The record, the log line and the metrics.
 mod reported;
+
+// A lane whose order log is gone.
+mod lost_log;

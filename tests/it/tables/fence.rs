@@ -119,7 +119,7 @@ fn source(script: &str) -> String {
 /// Redis with a lane in this state, and a sale.
 async fn prepare(server: &RedisServer, state: &str, sale: Sale) {
     let _: String = ask(server, &["FLUSHALL"]).await;
-    let lane = ["epoch", EPOCH, "state", state, "beat", "3", "promised", "1", "written", "1"];
+    let lane = ["epoch", EPOCH, "state", state, "beat", "3", "promised", "0", "written", "0"];
     let _: i64 = ask(server, &[&["HSET", LANE][..], &lane].concat()).await;
     if sale == Sale::Absent {
         return;
@@ -185,6 +185,25 @@ async fn each_script_refuses_while_its_lane_is_recovering_and_changes_no_key() {
         }
     }
     assert_eq!(wrong, Vec::<String>::new());
+}
+
+/// A server that was synchronised anew during a recovery has the lane as the recovery left it, and not what was built.
+#[tokio::test]
+async fn a_lane_is_opened_only_on_the_server_that_was_approved() {
+    let server = RedisServer::start(&[]);
+    let open = async |replication_id: &str| {
+        let script = source("open_lane");
+        let call = ["EVAL", &script, "1", LANE, EPOCH, "5", replication_id, "0"];
+        let told: String = ask(&server, &call).await;
+        let state: String = ask(&server, &["HGET", LANE, "state"]).await;
+        (told, state)
+    };
+    prepare(&server, "recovering", Sale::Absent).await;
+    let of_another = "0123456789012345678901234567890123456789";
+    assert_eq!(open(of_another).await, ("FENCED".to_owned(), "recovering".to_owned()));
+    let info: String = ask(&server, &["INFO", "replication"]).await;
+    let id = info.lines().find_map(|line| line.strip_prefix("master_replid:"));
+    assert_eq!(open(id.expect("it is told")).await, ("OPENED".to_owned(), "open".to_owned()));
 }
 
 #[test]

@@ -103,13 +103,6 @@ async fn drive(plan: &Plan, breaker: &Arc<Breaker>, evidence: &mut Evidence) -> 
     if let Err(why) = heal::rest(installation).await {
         evidence.mishaps.push(why);
     }
-    if plan.acts.iter().any(|act| act.fault == Fault::LogDeleted) {
-        // An operator's part: entries of a deleted log are in no log.
-        heal::reconcile(installation, true).await?;
-        if let Err(why) = heal::rest(installation).await {
-            evidence.mishaps.push(why);
-        }
-    }
     if collect::letters(installation).await?.iter().any(|letter| letter.is_open) {
         // An operator's part, too: each letter becomes its order, or stays for a reason.
         Operator::new(installation, &http).retry_letters().await?;
@@ -117,7 +110,7 @@ async fn drive(plan: &Plan, breaker: &Arc<Breaker>, evidence: &mut Evidence) -> 
             evidence.mishaps.push(why);
         }
     }
-    evidence.disagreements = heal::reconcile(installation, false).await?;
+    evidence.disagreements = heal::reconcile(installation).await?;
     gather(breaker, &http, &sales, evidence).await
 }
 

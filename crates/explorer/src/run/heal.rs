@@ -114,20 +114,17 @@ async fn unrest(installation: &Installation) -> anyhow::Result<Result<i64, Strin
 }
 
 /// Disagreements that `flash-sale reconcile` names.
-pub async fn reconcile(installation: &Installation, repair: bool) -> anyhow::Result<Vec<String>> {
+pub async fn reconcile(installation: &Installation) -> anyhow::Result<Vec<String>> {
     let redis = format!("redis+unix://{}", installation.redis.lock().await.socket().display());
     let mut command = command_of(&installation.binary);
-    command.arg("reconcile").args(repair.then_some("--repair"));
-    command.args(["--key-prefix", crate::world::PREFIX, "--redis-url", &redis]);
+    command.args(["reconcile", "--key-prefix", crate::world::PREFIX, "--redis-url", &redis]);
     command.args(["--database-url", &installation.database_url]);
     // Other runs may keep the machine busy: the most that there is.
     command.args(["--redis-timeout-ms", "10000", "--database-timeout-ms", "10000"]);
     let said = timeout(COMMAND_WITHIN, command.output()).await;
     let said = said.context("`flash-sale reconcile` does not end")??;
     let text = String::from_utf8_lossy(&said.stdout).into_owned();
-    // After a repair the stores are compared once more: what counts is behind the repairs.
-    let last = text.rfind("REPAIRED").map_or(0, |at| at);
-    let disagreements = text[last..].lines().filter(|line| line.starts_with("DISAGREE"));
+    let disagreements = text.lines().filter(|line| line.starts_with("DISAGREE"));
     match said.status.code() {
         Some(0 | 4) => Ok(disagreements.map(str::to_owned).collect()),
         _ => anyhow::bail!("`flash-sale reconcile`: {}", String::from_utf8_lossy(&said.stderr)),

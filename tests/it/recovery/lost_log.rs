@@ -1,0 +1,87 @@
+//! The order log is deleted, with orders that no worker has read.
+
+use std::time::Duration;
+
+use flash_sale::app::start_housekeeping;
+use flash_sale::sale::ids::CouponId;
+use flash_sale::worker;
+use tokio::time::sleep;
+
+use crate::faults::recovery::{code, keep, sell};
+use crate::support::{TestApp, eventually};
+
+/// A sale of 10 units that three users have claimed; their log is deleted.
+async fn with_lost_log() -> (TestApp, CouponId) {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(10).await;
+    sell(&app, coupon, 1..=1).await;
+    app.write_orders().await;
+    keep(&app).await;
+    sell(&app, coupon, 2..=3).await;
+    let deleted: i64 = app.redis(&["DEL", &app.log(coupon.lane())]).await;
+    assert_eq!(deleted, 1);
+    (app, coupon)
+}
+
+async fn log_is_there(app: &TestApp, coupon: CouponId) -> bool {
+    app.redis::<i64>(&["EXISTS", &app.log(coupon.lane())]).await == 1
+}
+
+/// The three orders are rows, and the sale goes on.
+async fn assert_nothing_was_lost(app: &TestApp, coupon: CouponId) {
+    assert_eq!(app.number("SELECT count(*) FROM orders WHERE status = 'unpaid'").await, 3);
+    assert_eq!(app.number("SELECT count(*) FROM dead_letters").await, 0);
+    for user in 1..=3 {
+        assert_eq!(code(app, user, coupon).await, (409, "already_claimed".to_owned()));
+    }
+    sell(app, coupon, 4..=10).await;
+    assert_eq!(code(app, 11, coupon).await, (410, "sold_out".to_owned()));
+    app.write_orders().await;
+    assert!(app.reconcile().await.agrees());
+}
+
+#[tokio::test]
+async fn no_claim_begins_a_lost_log_anew_and_its_orders_become_rows() {
+    let (app, coupon) = with_lost_log().await;
+    assert_eq!(app.claim(4, coupon).await.refusal(), (503, "recovering"));
+    assert!(!log_is_there(&app, coupon).await, "a new log would hide the loss");
+    app.recover().await;
+    let closed = "SELECT count(*) FROM recoveries WHERE reason = 'Redis has lost the order log'";
+    assert_eq!(app.number(closed).await, 1);
+    assert_nothing_was_lost(&app, coupon).await;
+}
+
+#[tokio::test]
+async fn a_worker_does_not_begin_a_lost_log_anew() {
+    let (app, coupon) = with_lost_log().await;
+    let begun = app.workers().remove(0).ensure_group().await;
+    assert!(begun.is_err() && !log_is_there(&app, coupon).await);
+    app.recover().await;
+    assert_nothing_was_lost(&app, coupon).await;
+}
+
+/// The buyers' orders are in no store then but the memory of the process that has promised them.
+#[tokio::test]
+async fn receipts_outlive_a_lost_log() {
+    let (app, coupon) = with_lost_log().await;
+    for _ in 0..14 {
+        // More than the time for which a receipt is kept after its commit.
+        app.app.receipts_pass().await;
+        sleep(Duration::from_millis(500)).await;
+    }
+    let _: i64 = app.redis(&["DEL", &app.keys().coupon(coupon)]).await;
+    app.recover().await;
+    assert_nothing_was_lost(&app, coupon).await;
+}
+
+/// As in a service: no test asks the keeper.
+#[tokio::test]
+async fn a_service_comes_back_from_a_lost_log_by_itself() {
+    let (app, coupon) = with_lost_log().await;
+    worker::start(&app.app, &app.config);
+    start_housekeeping(&app.app);
+    let orders = "SELECT count(*) FROM orders WHERE status = 'unpaid'";
+    eventually("the orders are rows", async || app.number(orders).await == 3).await;
+    eventually("claims are taken", async || app.claim(4, coupon).await.status == 202).await;
+    assert!(app.app.shutdown.stop(Duration::from_secs(60)).await);
+}
