@@ -13,7 +13,7 @@ use super::{collect, heal, watch};
 use crate::check::{Verdict, check};
 use crate::clients::{Created, Crowd, Http, Operator, ask_all};
 use crate::facts::{Change, Event, Evidence};
-use crate::plan::{Fault, Plan, SalePlan};
+use crate::plan::{Plan, SalePlan};
 use crate::world::{Installation, Machine, Postgres};
 
 /// Time for which clients go on when all damage has ended and the first claim has been answered.
