@@ -164,6 +164,18 @@ async fn a_storm_without_its_stores_has_no_verdict() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_storm_whose_crowd_dies_has_no_verdict() {
+    let shop = Shop::open(&[]).await;
+    let tabs = onlookers(&shop).await;
+    shop.storm([120, 100, 60]).await;
+    shop.kill_crowd().await;
+    for (device, tab) in tabs {
+        check(&tab, device, "No verdict: the crowd's process has failed").await;
+        tab.close_clean().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_storm_whose_orders_are_closed_meanwhile_can_not_be_compared() {
     let shop = Shop::open(&["--payment-window-s", "3"]).await;
     let tabs = onlookers(&shop).await;

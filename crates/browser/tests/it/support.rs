@@ -194,6 +194,22 @@ impl Shop {
         self.as_admin("POST", "/demo/storms", &plan).await;
     }
 
+    /// Kills the crowd of the storm that is under way.
+    pub async fn kill_crowd(&self) {
+        let demo = self.demo.pid();
+        eventually("the crowd is there, and is killed", async || {
+            let mut its_processes = children(demo).into_iter();
+            let crowd = its_processes.find(|pid| {
+                let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+                words.split(|byte| *byte == 0).nth(1) == Some(b"storm")
+            });
+            let Some(crowd) = crowd else { return false };
+            let killed = Command::new("kill").args(["-9", &crowd]).status().expect("it runs");
+            killed.success()
+        })
+        .await;
+    }
+
     /// The shopper with this token claims a coupon again and again, for as long as the returned task lives.
     pub fn keeps_claiming(&self, token: String, coupon: &str) -> JoinSet<()> {
         let (http, url) = (self.http.clone(), format!("{}/v1/coupons/{coupon}/claims", self.url));
@@ -429,6 +445,16 @@ pub async fn storefront(urls: &[&str], listen: &str) -> (Process, String) {
     let line = process.logged("the API listens on ").await;
     let (_, url) = line.split_once("listens on ").expect("the text that was waited for");
     (process, url.trim().to_owned())
+}
+
+/// Process ids of the children of a process.
+fn children(parent: u32) -> Vec<String> {
+    let threads = fs::read_dir(format!("/proc/{parent}/task")).expect("the process runs");
+    let of_threads =
+        threads.filter_map(|thread| fs::read_to_string(thread.ok()?.path().join("children")).ok());
+    of_threads
+        .flat_map(|pids| pids.split_whitespace().map(str::to_owned).collect::<Vec<_>>())
+        .collect()
 }
 
 /// A token of a user, signed with this secret.

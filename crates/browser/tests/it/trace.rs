@@ -3,7 +3,8 @@
 use fantoccini::key::Key;
 use private_servers::testing::eventually;
 
-use crate::support::{Device, Shop, Tab};
+use crate::proxy::{Calls, Proxy};
+use crate::support::{Device, Servers, Shop, Tab, worker};
 
 /// The times that the page shows, of steps that are known.
 const TIMES: &str = "return String([...document.querySelectorAll('.way .took')].filter((it) => /\\d/.test(it.innerText)).length)";
@@ -125,6 +126,27 @@ async fn steps_that_are_not_known_have_no_fault_that_axe_knows() {
         check(&tab, device, "Connection lost. The times are from before.").await;
     }
     tab.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_of_another_process_and_a_service_that_is_away_have_no_fault_that_axe_knows() {
+    let servers = Servers::start().await;
+    let urls = servers.arguments();
+    let shop = Shop::open(&[&urls[..], &["--roles", "api"]].concat()).await;
+    let _worker = worker(&shop, &urls);
+    let proxy = Proxy::before(shop.address()).await;
+    for device in [Device::Phone, Device::Desk] {
+        let tab = claimed(&shop, device).await;
+        tab.click(".number a").await;
+        check(&tab, device, "Another process has written this row").await;
+        tab.close().await;
+        let tab = shop.browse(device).await;
+        proxy.turn(Calls::Cut);
+        tab.open(&format!("{}/claim/1024", proxy.url())).await;
+        check(&tab, device, "The page asks again by itself").await;
+        proxy.turn(Calls::Pass);
+        tab.close().await;
+    }
 }
 
 /// A tab that has claimed, and shows the link to its claim.

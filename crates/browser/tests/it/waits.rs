@@ -93,6 +93,24 @@ async fn a_claim_that_is_sent_away_is_taken_in_as_soon_as_there_is_room() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn an_order_after_too_many_that_were_given_up_is_not_given_up() {
+    let shop = Shop::open(&["--closed-orders-max", "1"]).await;
+    let coupon = shop.sale(5, -1).await;
+    for device in DEVICES {
+        let tab = claiming(&shop, device, &coupon).await;
+        tab.shows("unpaid").await;
+        tab.click(".buttons .other").await;
+        tab.shows("open").await;
+        tab.click("#claim").await;
+        tab.shows("unpaid").await;
+        tab.click(".buttons .other").await;
+        tab.reads("You have given up too many orders of this coupon").await;
+        check(&tab, device, "unpaid").await;
+        tab.close_clean().await;
+    }
+}
+
 /// A worker gives the unit of a closed order back; until then its buyer is still one.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_click_after_an_order_was_given_up_waits_until_its_unit_is_back() {
