@@ -11,7 +11,7 @@
 --   MISSING  the lane isn't there, or can't be read: Redis has lost its data; 0
 --   EPOCH    the lane has another epoch, which is the number
 --   CLOSED   the lane is recovering; 0
---   LOGLESS  orders were promised, and their log isn't there: Redis has lost it; 0
+--   LOGLESS  orders were promised, and their log isn't there, or is noted as lost; 0
 --   BEHIND   the lane has another beat than the noted one, which is the number: Redis went back in time
 --
 -- Cost: O(1). The beat that follows the noted one counts as noted: the process that raised it died before its note, or
@@ -20,13 +20,14 @@
 local lane, log = KEYS[1], KEYS[2]
 local noted_epoch, noted_beat = ARGV[1], tonumber(ARGV[2])
 
-local facts = redis.pcall('HMGET', lane, 'epoch', 'state', 'beat', 'promised')
+local facts = redis.pcall('HMGET', lane, 'epoch', 'state', 'beat', 'promised', 'log')
 local epoch, state, beat, promised = facts[1], facts[2], tonumber(facts[3] or 0), tonumber(facts[4] or 0)
 if facts.err or not (epoch and beat and promised) then return { 'MISSING', 0 } end
 if epoch ~= noted_epoch then return { 'EPOCH', tonumber(epoch) or 0 } end
 if state ~= 'open' then return { 'CLOSED', 0 } end
 if beat ~= noted_beat and beat ~= noted_beat + 1 then return { 'BEHIND', beat } end
-if promised > 0 and redis.call('EXISTS', log) == 0 then return { 'LOGLESS', 0 } end
+local log_is_lost = facts[5] or (promised > 0 and redis.call('EXISTS', log) == 0)
+if log_is_lost then return { 'LOGLESS', 0 } end
 
 redis.call('HSET', lane, 'beat', string.format('%d', noted_beat + 1))
 return { 'BEAT', promised }

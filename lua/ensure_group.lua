@@ -5,17 +5,19 @@
 -- KEYS[1]  log   STREAM  an order log of the lane
 -- KEYS[2]  lane  HASH    numbers of orders that were ever promised, and written, in the lane
 -- ARGV[1]  group
--- ARGV[2]  1 if the log may be begun anew although orders were promised, 0 if it may not; only a recovery may
+-- ARGV[2]  1 if a log that was lost may be begun anew, 0 if it may not; only a recovery may
 --
 -- Replies  PRESENT      the group was there
 --          CREATED      the group is new
 --          CREATED_LOG  both are new
---          LOST         the log is missing, and orders were promised: a recovery has to find them; nothing is new
+--          LOST         the log was lost, and is noted as lost: a recovery has to find its orders; nothing is new
 --
 -- Cost: O(groups), and the unread entries, of which 1,000 at most are counted. From the log's start, never from '$':
 -- an acknowledged entry is in Postgres and is recognised there, any other entry would be lost. A Redis that starts
 -- again takes `entries-read` from the last rewrite of its file, and reports a wrong lag. A new group acknowledges the
--- entries of the log once more, so their orders no longer count as written. May run on a full Redis; otherwise its log
+-- entries of the log once more, so their orders no longer count as written. Without its group, a log is lost if it is
+-- missing although orders were promised, or was begun anew since, as any program's XADD does: it has all entries that
+-- ever came, and the first order isn't among them. May run on a full Redis; otherwise its log
 -- could never be drained.
 
 local log, lane = KEYS[1], KEYS[2]
@@ -41,6 +43,19 @@ local function set_right(of)
   redis.call('XGROUP', 'SETID', log, group, delivered, 'ENTRIESREAD', string.format('%d', read))
 end
 
+-- Of a log without the group.
+local function is_lost()
+  if tonumber(redis.call('HGET', lane, 'promised') or 0) == 0 then return false end
+  if redis.call('EXISTS', log) == 0 then return true end
+  local of = fields(redis.call('XINFO', 'STREAM', log))
+  if of['entries-added'] ~= of['length'] then return false end
+  for _, entry in ipairs(redis.call('XRANGE', log, '-', '+', 'COUNT', COUNTED_MAX)) do
+    local first = fields(entry[2])['first']
+    if first then return first ~= '1' end
+  end
+  return true
+end
+
 -- Counts as written the orders before the first entry, whose entries have been trimmed.
 local function count_anew()
   for _, entry in ipairs(redis.call('XRANGE', log, '-', '+', 'COUNT', COUNTED_MAX)) do
@@ -61,7 +76,9 @@ if log_exists then
       return 'PRESENT'
     end
   end
-elseif not may_begin_anew and tonumber(redis.call('HGET', lane, 'promised') or 0) > 0 then
+end
+if not may_begin_anew and is_lost() then
+  redis.call('HSET', lane, 'log', 'lost')
   return 'LOST'
 end
 count_anew()

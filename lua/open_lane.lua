@@ -23,6 +23,7 @@ local replication_id = string.match(redis.call('INFO', 'replication'), 'master_r
 if replication_id ~= approved then return 'FENCED' end
 if facts[2] == 'open' then return 'PRESENT' end
 redis.call('HSET', lane, 'state', 'open', 'beat', beat)
+redis.call('HDEL', lane, 'log')
 if promised_min > 0 then
   local promised = string.format('%d', math.max(promised_min, facts[3] or 0))
   redis.call('HSET', lane, 'promised', promised, 'written', promised)

@@ -23,7 +23,7 @@ pub enum Beat {
     Epoch(i64),
     /// The lane is recovering.
     Closed,
-    /// Orders were promised in the lane, and their log isn't there.
+    /// Orders were promised in the lane, and their log isn't there, or is noted as lost.
     Logless,
     /// The lane has this beat, which isn't the noted one.
     Behind(i64),
@@ -34,7 +34,7 @@ pub struct FenceScripts {
     keys: Keys,
     begin: Script<1>,
     beat: Script<2>,
-    fence: Script<1>,
+    fence: Script<2>,
     open: Script<1>,
 }
 
@@ -61,7 +61,7 @@ impl FenceScripts {
     ///
     /// When Redis doesn't answer; the beat may have been raised.
     pub async fn beat(&self, link: &Link, epoch: i64, noted: &NotedBeat) -> Result<Beat, Failure> {
-        let keys = [self.keys.lane(noted.lane), self.keys.log(LogId::of_calls(noted.lane))];
+        let keys = self.of(noted.lane);
         let keys = keys.each_ref().map(String::as_str);
         let (code, number): (String, i64) =
             self.beat.run(link, keys, [epoch, noted.beat].as_slice()).await?;
@@ -76,18 +76,25 @@ impl FenceScripts {
         }
     }
 
-    /// Closes the lane for a recovery. False if it has a newer epoch.
+    /// Closes the lane for a recovery, and notes a log that is missing as lost. False if the lane has a newer epoch.
     ///
     /// # Errors
     ///
     /// When Redis doesn't answer.
     pub async fn fence(&self, link: &Link, lane: Lane, epoch: i64) -> Result<bool, Failure> {
-        let reply: String = self.fence.run(link, [&self.keys.lane(lane)], epoch).await?;
+        let keys = self.of(lane);
+        let keys = keys.each_ref().map(String::as_str);
+        let reply: String = self.fence.run(link, keys, epoch).await?;
         match reply.as_str() {
             "FENCED" => Ok(true),
             "AHEAD" => Ok(false),
             _ => Err(Failure::UnknownReply(reply)),
         }
+    }
+
+    /// Keys of a lane and of its log of calls.
+    fn of(&self, lane: Lane) -> [String; 2] {
+        [self.keys.lane(lane), self.keys.log(LogId::of_calls(lane))]
     }
 
     /// Opens the lane after its recovery. With a number of promised orders, all of them count as written. False if
@@ -127,20 +134,15 @@ pub async fn epoch(keys: &Keys, link: &Link, lane: Lane) -> RedisResult<Option<i
     }
 }
 
-/// True if orders were promised in the lane, and their log isn't there: Redis has lost it.
+/// True if the log of the lane is noted as lost.
 ///
 /// # Errors
 ///
 /// When Redis doesn't answer.
 pub async fn has_lost_log(keys: &Keys, link: &Link, lane: Lane) -> RedisResult<bool> {
-    let mut exists = redis::cmd("EXISTS");
-    exists.arg(keys.log(LogId::of_calls(lane)));
-    if link.query::<bool>(&exists).await? {
-        return Ok(false);
-    }
-    let mut promised = redis::cmd("HGET");
-    promised.arg(keys.lane(lane)).arg("promised");
-    Ok(link.query::<Option<i64>>(&promised).await?.unwrap_or(0) > 0)
+    let mut command = redis::cmd("HEXISTS");
+    command.arg(keys.lane(lane)).arg("log");
+    link.query(&command).await
 }
 
 /// True if Redis has the lane open under this epoch.

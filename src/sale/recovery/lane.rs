@@ -98,11 +98,11 @@ impl Recoverer {
             // The sales may be as they were; their orders may be nowhere else.
             damaged.append(&mut kept);
         }
+        self.begin_log(lane).await?;
         outcome.kept = i64::try_from(kept.len()).unwrap_or(i64::MAX);
         let lane_is_whole = damaged.is_empty() && !kept.is_empty();
         if !lane_is_whole {
             self.rebuild(&link, (closed, epoch), &damaged, &receipts, &mut outcome).await?;
-            self.begin_log(lane).await?;
         }
         // Redis went back meanwhile. From here on, the next look finds that.
         if link.origin().await? != origin {
@@ -242,7 +242,8 @@ impl Recoverer {
         }
     }
 
-    /// Begins the log of calls if it is missing: claims are refused without it once orders have been promised.
+    /// Begins the log of calls if it is missing, or has no group: claims are refused without it once orders have been
+    /// promised, and workers don't begin a log that was lost.
     async fn begin_log(&self, lane: Lane) -> Result<(), Failure> {
         if self.layout.get() == LogLayout::Calls {
             let Stores { redis, keys, .. } = &self.stores;

@@ -60,6 +60,38 @@ async fn a_worker_does_not_begin_a_lost_log_anew() {
     assert_nothing_was_lost(&app, coupon).await;
 }
 
+/// Any program's XADD makes the log again, with an entry that no worker can read.
+#[tokio::test]
+async fn a_log_that_another_program_begins_anew_is_lost_all_the_same() {
+    let (app, coupon) = with_lost_log().await;
+    let _: String = app.redis(&["XADD", &app.log(coupon.lane()), "*", "x", "y"]).await;
+    sell(&app, coupon, 4..=4).await;
+    assert!(app.workers().remove(0).ensure_group().await.is_err(), "its first order isn't there");
+    app.recover().await;
+    app.write_orders().await;
+    assert_eq!(app.number("SELECT count(*) FROM orders WHERE status = 'unpaid'").await, 4);
+    assert_eq!(app.number("SELECT count(*) FROM dead_letters WHERE user_id IS NOT NULL").await, 0);
+    assert!(app.reconcile().await.agrees());
+}
+
+#[tokio::test]
+async fn a_log_that_has_lost_its_group_alone_is_not_lost() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(10).await;
+    let mut worker = app.workers().remove(0);
+    worker.ensure_group().await.expect("it is begun");
+    for user in 1..=3 {
+        sell(&app, coupon, user..=user).await;
+        app.write_orders().await;
+        worker.tidy_up_pass().await.expect("Redis answers");
+        let key = app.log(coupon.lane());
+        let _: i64 = app.redis(&["XGROUP", "DESTROY", &key, "order-writers"]).await;
+        worker.ensure_group().await.expect("it is created again");
+    }
+    keep(&app).await;
+    assert_eq!(app.number("SELECT count(*) FROM recoveries").await, 0);
+}
+
 /// The buyers' orders are in no store then but the memory of the process that has promised them.
 #[tokio::test]
 async fn receipts_outlive_a_lost_log() {
