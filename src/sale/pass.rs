@@ -146,7 +146,7 @@ impl Pass {
         match self {
             Self::Write | Self::Recover | Self::TidyUp | Self::Numbers => None,
             Self::Reconcile | Self::Revisions => None,
-            Self::Audit | Self::Retention | Self::OrderCounts => None,
+            Self::Audit | Self::Retention => None,
             Self::Load => Some((
                 ItemKind::Coupon,
                 "The sale can't be loaded, and claims on it fail: look at its keys in Redis, which nothing but this service may write; `flash-sale coupon show ID` tells what both stores have.",
@@ -186,6 +186,11 @@ impl Pass {
             Self::Rebuild => Some((
                 ItemKind::Coupon,
                 "Redis has lost the sale, which can't be built from Postgres and stays closed, alone: the error names the obstacle. Each try closes the sale's lane for a moment, and the first one after the cause has gone opens the sale. If the sale is over, `flash-sale coupon archive ID --accept-loss` gives up what is lost.",
+            )),
+            // Noted once it is over, for its cause.
+            Self::OrderCounts => Some((
+                ItemKind::Coupon,
+                "The counts are right again, and their cause is left: a session changed rows of `orders` without triggers, or they were restored without the tables of counts. `flash-sale reconcile` reads every sale, in case a comparison has left this one out; `flash-sale coupon show ID` has the counts.",
             )),
             Self::Refunds => Some((
                 ItemKind::Payment,

@@ -7,7 +7,8 @@
 //! ([`Failure::is_of_item`]), the pass notes it here and goes on with the next one. Until `next_try_at` the
 //! pass leaves it alone: after a second first, then two, four, up to [`limits::POSTPONED_PAUSE_MAX`]. A try that succeeds,
 //! and one that finds nothing left to do, settles the note: it moves into `postponed_settled`, where it is kept for
-//! `--postponed-days`.
+//! `--postponed-days`. The audit of the running counts of orders notes a correction there at once ([`note_settled`]), so
+//! that an operator can find the coupon.
 //!
 //! # Authority
 //!
@@ -32,7 +33,7 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 use serde::Serialize;
 use serde_json::json;
-use sqlx::PgPool;
+use sqlx::{PgConnection, PgPool};
 use utoipa::ToSchema;
 
 use crate::base::limits;
@@ -340,6 +341,27 @@ impl Postponed {
     }
 }
 
+/// Notes an item that a pass has settled at once, for the history. Part of the transaction that settles it.
+pub async fn note_settled(
+    tx: &mut PgConnection,
+    pass: Pass,
+    item: i64,
+    error: &str,
+) -> sqlx::Result<()> {
+    sqlx::query!(
+        "INSERT INTO postponed_settled (id, pass, item, since, tries, error)
+         SELECT nextval(pg_get_serial_sequence('postponed', 'id')), $1, $2, now(), 1, $3
+         -- As for items that have waited.
+         ON CONFLICT ON CONSTRAINT postponed_settled_once DO NOTHING",
+        pass.name(),
+        item,
+        error,
+    )
+    .execute(tx)
+    .await?;
+    Ok(())
+}
+
 /// Deletes the notes on a page that were settled before this time. The page begins behind the note `behind`.
 pub async fn forget(
     pool: &PgPool,
@@ -379,14 +401,16 @@ struct Row {
 
 impl From<Row> for PostponedItem {
     fn from(row: Row) -> Self {
-        let known = Pass::of_name(&row.pass).and_then(Pass::postpones);
+        let pass = Pass::of_name(&row.pass);
+        let known = pass.and_then(Pass::postpones);
         let item = match (known, OrderId::new(row.item)) {
             (Some((ItemKind::Order, _)), Ok(order)) => ItemId::Order(order),
             _ => ItemId::Other(row.item.to_string()),
         };
         let what_to_do = match row.settled_at {
-            Some(_) => NOTHING_LEFT,
-            None => known.map_or(UNKNOWN_PASS, |(_, what_to_do)| what_to_do),
+            // The item was noted when it was over: its cause is left to be found.
+            Some(_) if pass != Some(Pass::OrderCounts) => NOTHING_LEFT,
+            _ => known.map_or(UNKNOWN_PASS, |(_, what_to_do)| what_to_do),
         };
         Self {
             id: row.id,

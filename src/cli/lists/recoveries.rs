@@ -3,21 +3,39 @@
 use std::io::Write;
 
 use anyhow::bail;
+use chrono::{DateTime, Utc};
 use clap::{Args, Subcommand};
 
 use crate::base::config::StoreConfig;
+use crate::base::limits;
 use crate::cli::lists::output::{print_all, words};
 use crate::cli::stores::{As, OpenStores};
 use crate::sale::Stores;
 use crate::sale::audit::Actor;
 use crate::sale::ids::RecoveryId;
-use crate::sale::recovery::records::{self, LostClaim, Recovery, RecoveryPart};
+use crate::sale::recovery::closures::{self, ClosureReason, RecoveryFilter, RecoveryState};
+use crate::sale::recovery::records::{self, LostClaim, Recovery};
 
 #[derive(Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct RecoveriesArguments {
     #[command(subcommand)]
     command: Option<RecoveriesCommand>,
+    /// Only closures of the lane with this number
+    #[arg(long, value_parser = clap::value_parser!(i32).range(0..i64::from(limits::LANES_MAX)))]
+    lane: Option<i32>,
+    /// Only recoveries in this state
+    #[arg(long, value_enum)]
+    state: Option<RecoveryState>,
+    /// Only lanes that were closed for this reason
+    #[arg(long, value_enum)]
+    reason: Option<ClosureReason>,
+    /// Only lanes that were closed at this time or later, like 2026-11-27T20:00:00Z
+    #[arg(long)]
+    from: Option<DateTime<Utc>>,
+    /// Only lanes that were closed before this time
+    #[arg(long)]
+    to: Option<DateTime<Utc>>,
     /// Only what is older than this id in the list
     #[arg(long)]
     before: Option<RecoveryId>,
@@ -72,9 +90,10 @@ async fn run_on(arguments: &RecoveriesArguments, stores: &Stores) -> anyhow::Res
         println!("It is settled.");
         return Ok(());
     }
-    let found =
-        records::list(&stores.pool, RecoveryPart::All, arguments.before, arguments.limit).await?;
-    print_all(&found, arguments.json, "No lane has been closed.", |out, one| print(out, one))
+    let RecoveriesArguments { lane, state, reason, from, to, before, limit, json, .. } = *arguments;
+    let filter = RecoveryFilter { lane, state, reason, from, to };
+    let found = closures::list(&stores.pool, &filter, before, limit).await?;
+    print_all(&found, json, "There is no such recovery.", |out, one| print(out, one))
 }
 
 fn print(out: &mut impl Write, recovery: &Recovery) -> std::io::Result<()> {

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::StatusCode;
 use garde::Validate;
-use serde::{Deserialize, Serialize};
+use serde::de::Error;
+use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::app::App;
@@ -13,17 +14,49 @@ use crate::base::limits;
 use crate::http::auth::{Admin, Operator};
 use crate::http::extract::{Id, Params, Valid};
 use crate::http::frame::reply::Json;
-use crate::http::page::{cut_page, page_limit};
+use crate::http::page::{Time, cut_page, page_limit};
 use crate::http::problem::Problem;
 use crate::http::words::{Words, in_words};
 use crate::sale::ids::RecoveryId;
+use crate::sale::recovery::closures::{ClosureReason, RecoveryFilter, RecoveryState};
 use crate::sale::recovery::records::Recovery;
 
-/// Position in the list.
+/// Number of a lane in a query.
+#[derive(Clone, Copy, ToSchema)]
+#[schema(value_type = i32, minimum = 0, maximum = 1023)]
+pub struct LaneNumber(i32);
+
+impl<'de> Deserialize<'de> for LaneNumber {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let number = i32::deserialize(from)?;
+        match (0..limits::LANES_MAX).contains(&number) {
+            true => Ok(Self(number)),
+            false => Err(D::Error::custom("no lane has this number")),
+        }
+    }
+}
+
+/// Filter and position in the list.
 #[derive(Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
-pub struct Position {
+pub struct Asked {
+    /// Only closures of the lane with this number.
+    #[param(inline, nullable = false)]
+    lane: Option<LaneNumber>,
+    /// `unfinished`: has not opened its lane. `kept_all`: has opened it and kept all claims. `unsettled`, `settled`: could
+    /// not keep some claims, and their buyers have not been told, or have been.
+    #[param(inline, nullable = false)]
+    state: Option<RecoveryState>,
+    /// Only lanes that were closed for this reason.
+    #[param(inline, nullable = false)]
+    reason: Option<ClosureReason>,
+    /// Only lanes that were closed at this time or later.
+    #[param(inline, nullable = false)]
+    from: Option<Time>,
+    /// Only lanes that were closed before this time.
+    #[param(inline, nullable = false)]
+    to: Option<Time>,
     /// `next_cursor` of the page before; nothing for the first.
     #[param(inline, nullable = false)]
     cursor: Option<RecoveryId>,
@@ -44,7 +77,7 @@ pub struct RecoveryPage {
 ///
 /// Each with what was kept, built and lost.
 #[utoipa::path(
-    get, path = "/v1/recoveries", operation_id = "listRecoveries", tag = "operations", params(Position), security(("operator" = [])),
+    get, path = "/v1/recoveries", operation_id = "listRecoveries", tag = "operations", params(Asked), security(("operator" = [])),
     responses(
         (status = 200, description = "A page of recoveries", body = RecoveryPage),
     ),
@@ -52,10 +85,14 @@ pub struct RecoveryPage {
 pub async fn list(
     State(app): State<Arc<App>>,
     _: Operator,
-    Params(position): Params<Position>,
+    Params(asked): Params<Asked>,
 ) -> Result<Json<RecoveryPage>, Problem> {
-    let limit = page_limit(position.limit, limits::PAGE_RECOVERIES_MAX)?;
-    let found = app.keeper.recoveries(position.cursor, limit + 1).await?;
+    let limit = page_limit(asked.limit, limits::PAGE_RECOVERIES_MAX)?;
+    let Asked { lane, state, reason, from, to, cursor, .. } = asked;
+    let [from, to] = [from, to].map(|time| time.map(|Time(time)| time));
+    let lane = lane.map(|LaneNumber(lane)| lane);
+    let filter = RecoveryFilter { lane, state, reason, from, to };
+    let found = app.keeper.recoveries(&filter, cursor, limit + 1).await?;
     let (recoveries, next_cursor) = cut_page(found, limit, |recovery| recovery.id);
     Ok(Json(RecoveryPage { recoveries, next_cursor }))
 }

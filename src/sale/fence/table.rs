@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
+use serde::Serialize;
 use sqlx::{PgConnection, PgPool};
 
 use crate::kit::redis::Origin;
@@ -19,6 +20,23 @@ pub struct StoredLane {
     pub is_open: bool,
     /// Where the data of the approved Redis comes from; `None` until Redis has had the lane.
     pub origin: Option<Origin>,
+    /// Whether a recovery believes Redis about buyers that Postgres doesn't know.
+    pub harvests: bool,
+}
+
+/// Values of a lane, for the book of changes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LaneValues {
+    /// Number of the lane.
+    pub lane: i32,
+    /// Number of its approved state.
+    pub epoch: i64,
+    /// `open` or `recovering`.
+    pub state: String,
+    /// Time of the last closure, if there was one.
+    pub closed_at: Option<DateTime<Utc>>,
+    /// Reason of the last closure.
+    pub reason: Option<String>,
     /// Whether a recovery believes Redis about buyers that Postgres doesn't know.
     pub harvests: bool,
 }
@@ -248,24 +266,47 @@ pub async fn raise(
 }
 
 /// Closes a lane on an operator's word, under an epoch that is at least this one: the recovery that follows raises it
-/// above all epochs of both stores.
+/// above all epochs of both stores. Returns the lane before and after; `None` for a lane that has never been begun.
 pub async fn close_by_hand(
     tx: &mut PgConnection,
     lane: Lane,
     epoch: i64,
     harvests: bool,
-) -> sqlx::Result<bool> {
-    let done = sqlx::query!(
-        "UPDATE lanes SET epoch = greatest(epoch, $2) + 1, state = 'recovering', harvests = $3,
-             closed_at = now(), reason = 'an operator asked for it', updated_at = now()
-         WHERE lane = $1",
+    reason: &str,
+) -> sqlx::Result<Option<(LaneValues, LaneValues)>> {
+    let closed = sqlx::query!(
+        "WITH was AS (SELECT lane, epoch, state, closed_at, reason, harvests FROM lanes WHERE lane = $1 FOR UPDATE)
+         UPDATE lanes SET epoch = greatest(lanes.epoch, $2) + 1, state = 'recovering', harvests = $3,
+             closed_at = now(), reason = $4, updated_at = now()
+         FROM was WHERE lanes.lane = was.lane
+         RETURNING was.epoch AS epoch_before, was.state AS state_before, was.closed_at AS closed_before,
+                   was.reason AS reason_before, was.harvests AS harvested_before, lanes.epoch, lanes.closed_at",
         lane.get(),
         epoch,
         harvests,
+        reason,
     )
-    .execute(tx)
+    .fetch_optional(tx)
     .await?;
-    Ok(done.rows_affected() == 1)
+    Ok(closed.map(|row| {
+        let before = LaneValues {
+            lane: lane.get(),
+            epoch: row.epoch_before,
+            state: row.state_before,
+            closed_at: row.closed_before,
+            reason: row.reason_before,
+            harvests: row.harvested_before,
+        };
+        let after = LaneValues {
+            lane: lane.get(),
+            epoch: row.epoch,
+            state: "recovering".to_owned(),
+            closed_at: row.closed_at,
+            reason: Some(reason.to_owned()),
+            harvests,
+        };
+        (before, after)
+    }))
 }
 
 /// Opens a lane under the epoch of its recovery, and approves this Redis. False if another recovery has begun.

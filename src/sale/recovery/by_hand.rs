@@ -1,7 +1,6 @@
 //! Recoveries on an operator's word.
 
-use serde_json::json;
-
+use super::closures::ClosureReason;
 use super::harvest::unknown;
 use crate::kit::postgres;
 use crate::sale::audit::{self, Action, Actor, Event};
@@ -60,10 +59,12 @@ pub async fn close(stores: &Stores, lane: Lane, harvests: bool, by: &Actor) -> R
     let link = stores.redis.link().await?;
     let in_redis = scripts::epoch(&stores.keys, &link, lane).await?.unwrap_or(0);
     let mut tx = postgres::begin(&stores.pool).await?;
-    table::close_by_hand(&mut tx, lane, in_redis, harvests).await?;
-    let event = Event::without_subject(Action::RecoverLane);
-    let lane = json!({"lane": lane.get(), "harvests": harvests});
-    audit::note(&mut tx, by, event.after(lane)).await?;
+    let reason = ClosureReason::Operator.sentence();
+    let closed = table::close_by_hand(&mut tx, lane, in_redis, harvests, reason).await?;
+    if let Some((before, after)) = closed {
+        let event = Event::without_subject(Action::RecoverLane).before(before).after(after);
+        audit::note(&mut tx, by, event).await?;
+    }
     tx.commit().await?;
     Ok(())
 }

@@ -7,8 +7,9 @@ use std::time::Duration;
 use futures_util::{StreamExt, stream};
 use tokio::time::Instant;
 
+use super::closures::{self, ClosureReason, RecoveryFilter};
 use super::lane::Recoverer;
-use super::records::{self, Recovery, RecoveryPart};
+use super::records::{self, Recovery};
 use crate::base::limits;
 use crate::base::telemetry::{LogThrottle, Metrics};
 use crate::kit::redis::{Link, is_data_error};
@@ -135,13 +136,14 @@ impl Keeper {
         self.recover_closed(&stored).await
     }
 
-    /// Recoveries, newest first, from before the given one on.
+    /// Recoveries that fit, as [`closures::list`].
     pub async fn recoveries(
         &self,
-        before: Option<RecoveryId>,
+        filter: &RecoveryFilter,
+        behind: Option<RecoveryId>,
         limit: u32,
     ) -> sqlx::Result<Vec<Recovery>> {
-        records::list(&self.stores.pool, RecoveryPart::All, before, limit).await
+        closures::list(&self.stores.pool, filter, behind, limit).await
     }
 
     /// Notes that the claims that a recovery could not keep are settled with their buyers, as [`records::settle`].
@@ -172,11 +174,11 @@ impl Keeper {
                 continue;
             };
             if approved.run_id != found.run_id {
-                self.close(lane, "Redis has been started anew").await?;
+                self.close(lane, ClosureReason::StartedAnew).await?;
                 continue;
             }
             if approved.replication_id != found.replication_id {
-                self.close(lane, "Redis has another replication ID").await?;
+                self.close(lane, ClosureReason::OtherReplicationId).await?;
                 continue;
             }
             let Some(noted) = beats.iter().find(|noted| noted.lane == lane.lane) else {
@@ -186,17 +188,17 @@ impl Keeper {
                 Beat::Confirmed { promised } => {
                     confirmed.push(NotedBeat { beat: noted.beat + 1, promised, ..*noted });
                 }
-                Beat::Missing => self.close(lane, "Redis has lost its data").await?,
+                Beat::Missing => self.close(lane, ClosureReason::DataLost).await?,
                 Beat::Epoch(epoch) if epoch > lane.epoch => newer.push(lane.lane),
-                Beat::Epoch(_) => self.close(lane, "Redis has an older epoch").await?,
+                Beat::Epoch(_) => self.close(lane, ClosureReason::OlderEpoch).await?,
                 Beat::Logless => {
                     tracing::error!(lane = %lane.lane, "ALARM: Redis has lost the order log of this lane");
-                    self.close(lane, "Redis has lost the order log").await?;
+                    self.close(lane, ClosureReason::LogLost).await?;
                 }
-                Beat::Behind(_) => self.close(lane, "Redis went back in time").await?,
+                Beat::Behind(_) => self.close(lane, ClosureReason::WentBack).await?,
                 // Postgres approved the lane, and its process died before Redis was told; or Redis went back to a moment of
                 // that recovery. Only another look tells.
-                Beat::Closed => self.close(lane, "a recovery was cut off").await?,
+                Beat::Closed => self.close(lane, ClosureReason::CutOff).await?,
             }
         }
         table::note_beats(&self.stores.pool, &confirmed).await?;
@@ -228,7 +230,7 @@ impl Keeper {
                 tries.settle(coupon.get(), Ok(())).await?;
             } else if !self.postponed.waits(Pass::Rebuild, coupon.get()).await? {
                 tracing::error!(%coupon, "ALARM: Redis has lost this sale, or part of it");
-                self.close(lane, "Redis has lost a sale").await?;
+                self.close(lane, ClosureReason::SaleLost).await?;
             }
         }
         Ok(())
@@ -246,13 +248,14 @@ impl Keeper {
             let open = receipts::table::open(pool, lane).await?;
             match self.recoverer.are_kept(&open).await? {
                 true => receipts::table::settle(pool, &open).await?,
-                false => self.close(stored, "a process promised claims that were lost").await?,
+                false => self.close(stored, ClosureReason::PromisesLost).await?,
             }
         }
         Ok(())
     }
 
-    async fn close(&self, lane: &mut StoredLane, reason: &str) -> Result<(), Failure> {
+    async fn close(&self, lane: &mut StoredLane, reason: ClosureReason) -> Result<(), Failure> {
+        let reason = reason.sentence();
         let raised = table::raise(&self.stores.pool, lane.lane, lane.epoch, reason).await?;
         let Some(epoch) = raised else {
             return Ok(());

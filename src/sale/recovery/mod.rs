@@ -56,5 +56,8 @@ mod unpaid;
 // Dead letters that are tried again.
 pub mod retry;
 
+// Reasons of closures, and the list of recoveries.
+pub mod closures;
+
 // The record of recoveries.
 pub mod records;

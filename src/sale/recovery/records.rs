@@ -208,16 +208,21 @@ pub async fn settle(
 ) -> sqlx::Result<bool> {
     let mut tx = postgres::begin(pool).await?;
     let settled = sqlx::query!(
-        "UPDATE recoveries SET settled_at = now(), note = $2
-         WHERE id = $1 AND settled_at IS NULL AND lost <> '[]'",
+        r#"UPDATE recoveries SET settled_at = now(), note = $2
+           WHERE id = $1 AND settled_at IS NULL AND lost <> '[]'
+           RETURNING lane, epoch, reason, jsonb_array_length(lost) AS "lost!""#,
         recovery.get(),
         note,
     )
-    .execute(&mut *tx)
+    .fetch_optional(&mut *tx)
     .await?;
-    if settled.rows_affected() == 1 {
-        let event = Event::of(Action::SettleRecovery, recovery.get());
-        audit::note(&mut tx, by, event.after(json!({ "note": note }))).await?;
+    if let Some(of) = settled {
+        // The number of claims, and none of their users: an entry outlives an erased user.
+        let before = json!({
+            "state": "unsettled", "lane": of.lane, "epoch": of.epoch, "reason": of.reason, "claims_lost": of.lost,
+        });
+        let event = Event::of(Action::SettleRecovery, recovery.get()).before(before);
+        audit::note(&mut tx, by, event.after(json!({"state": "settled", "note": note}))).await?;
         tx.commit().await?;
         return Ok(true);
     }

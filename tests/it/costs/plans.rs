@@ -387,6 +387,56 @@ async fn no_list_of_settled_items_reads_more_than_ten_pages() {
     assert!(complaints.is_empty(), "{}", complaints.join("\n"));
 }
 
+/// Lists of recoveries: a page, by each filter alone and by several.
+const RECOVERIES: [(&str, &str); 12] = [
+    ("all", "NULL, NULL, NULL, NULL, NULL, NULL, NULL, 21"),
+    ("a lane", "7, NULL, NULL, NULL, NULL, NULL, NULL, 21"),
+    ("a common reason", "NULL, 'Redis has been started anew', NULL, NULL, NULL, NULL, NULL, 21"),
+    ("a rare reason", "NULL, 'Redis went back in time', NULL, NULL, NULL, NULL, NULL, 21"),
+    ("unfinished ones", "NULL, NULL, 'unfinished', NULL, NULL, NULL, NULL, 21"),
+    ("those that kept all", "NULL, NULL, 'kept_all', NULL, NULL, NULL, NULL, 21"),
+    ("unsettled ones", "NULL, NULL, 'unsettled', NULL, NULL, NULL, NULL, 21"),
+    ("settled ones", "NULL, NULL, 'settled', NULL, NULL, NULL, NULL, 21"),
+    (
+        "a time",
+        "NULL, NULL, NULL, now() - interval '200001 minutes', now() - interval '200000 minutes', NULL, NULL, 21",
+    ),
+    ("old ones", "NULL, NULL, NULL, NULL, now() - interval '200000 minutes', NULL, NULL, 21"),
+    (
+        "a lane, further on",
+        "7, NULL, NULL, NULL, NULL, now() - interval '200000 minutes', 200000, 21",
+    ),
+    ("unsettled ones of a lane", "7, NULL, 'unsettled', NULL, NULL, NULL, NULL, 21"),
+];
+
+#[tokio::test]
+async fn no_list_of_recoveries_reads_more_than_ten_pages() {
+    let app = TestApp::start().await;
+    let mut connection = connect(&app).await;
+    // 300 closures of each lane; a hundred of the rare reason, and of each rare state.
+    let seed = format!(
+        "INSERT INTO recoveries (lane, epoch, reason, closed_at, opened_at, lost, settled_at, note)
+         SELECT n % 1000, 1,
+                CASE n % 3000 WHEN 1 THEN 'Redis went back in time' ELSE 'Redis has been started anew' END,
+                now() - n * interval '1 minute', CASE WHEN n % 3000 <> 2 THEN now() END,
+                CASE WHEN n % 3000 IN (3, 4) THEN '[{{}}]'::jsonb ELSE '[]' END, CASE WHEN n % 3000 = 4 THEN now() END,
+                CASE WHEN n % 3000 = 4 THEN 'told' END
+         FROM generate_series(1, {ROWS}) AS n;
+         ANALYZE recoveries; SET plan_cache_mode = force_custom_plan"
+    );
+    run(&mut connection, seed).await;
+    let query = query("FROM recoveries WHERE ($1::integer IS NULL OR lane = $1)");
+    let mut complaints = Vec::new();
+    for (what, arguments) in RECOVERIES {
+        let (read, plan) = rows_read(&mut connection, &query, arguments).await;
+        println!("recoveries, {what}: {read} rows read");
+        if read > 10.0 * 21.0 {
+            complaints.push(format!("{what}: {read} rows read: {plan:#}"));
+        }
+    }
+    assert!(complaints.is_empty(), "{}", complaints.join("\n"));
+}
+
 /// Searches in the history without a user: a page of four statuses or one, of all coupons, a common one, and a rare one.
 const SEARCHES: [(&str, &str); 5] = [
     (

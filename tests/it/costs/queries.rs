@@ -448,7 +448,7 @@ pub(super) const QUERIES: [Row; 86] = [
 ];
 
 /// Queries that read more, and the reason. None is run by a request of a user, or again and again.
-pub(super) const OTHERS: [(&str, &str); 15] = [
+pub(super) const OTHERS: [(&str, &str); 16] = [
     (
         "count(*) AS \"claims!\" FROM every_order WHERE id >= $1 AND id < $2",
         "the orders of a day, for an operator, one count at a time: a range of the key, within 8 s",
@@ -477,6 +477,10 @@ pub(super) const OTHERS: [(&str, &str); 15] = [
     (
         "FROM dead_letters WHERE ($1 AND resolved_at IS NULL",
         "a page of letters; `no_list_of_dead_letters_reads_more_than_ten_pages` runs it with each filter",
+    ),
+    (
+        "FROM recoveries WHERE ($1::integer IS NULL OR lane = $1)",
+        "a page of recoveries; `no_list_of_recoveries_reads_more_than_ten_pages` runs it with each filter",
     ),
     (
         "SELECT kind IS DISTINCT FROM 'regular'",

@@ -129,8 +129,6 @@ fn values_of(action: Action) -> (bool, bool) {
     match action {
         Action::CreateCoupon | Action::CancelUnpaidOrders | Action::EraseUser => (false, true),
         Action::RepairStores => (false, false),
-        // The lane before is that of the record of recoveries, and so is the recovery.
-        Action::RecoverLane | Action::SettleRecovery => (false, true),
         Action::EditCoupon
         | Action::PauseCoupon
         | Action::ResumeCoupon
@@ -145,6 +143,8 @@ fn values_of(action: Action) -> (bool, bool) {
         | Action::HandPaymentBack
         | Action::ClosePayment
         | Action::RetryPostponed
+        | Action::RecoverLane
+        | Action::SettleRecovery
         | Action::SwitchLog => (true, true),
     }
 }
@@ -209,6 +209,44 @@ async fn each_action_is_entered_with_its_values() {
         assert_ne!((has(&entry["before"]), &entry["before"]), (true, &entry["after"]), "{name}");
     }
     app.expect_disagreements();
+}
+
+#[tokio::test]
+async fn a_recovery_is_entered_with_its_lane_before_and_after_and_so_is_its_settlement() {
+    let app = TestApp::start().await;
+    app.create_flash(5).await;
+    let recover = async |trust: &str| {
+        let mut command = flash_sale(&["recover", "--lane", "0", "--trust", trust]);
+        command.args(app.store_arguments());
+        assert_eq!(run(command).await.code, Some(0), "{trust}");
+        entries(&app, "&action=recover_lane").await.remove(0)
+    };
+    let epoch = app.number("SELECT epoch FROM lanes WHERE lane = 0").await;
+    let first = recover("postgres").await;
+    let open = json!({"lane": 0, "epoch": epoch, "state": "open", "closed_at": null, "reason": null, "harvests": true});
+    assert_eq!(first["before"], open);
+    let closed = &first["after"];
+    assert_eq!(closed["reason"], "an operator asked for it");
+    assert_eq!((&closed["state"], &closed["harvests"]), (&json!("recovering"), &json!(false)));
+    assert!(closed["epoch"].as_i64() > Some(epoch) && closed["closed_at"].is_string(), "{closed}");
+    // The lane is still closed, and the operator has thought better of it.
+    let second = recover("redis").await;
+    assert_eq!(second["before"], *closed);
+    assert_eq!(second["after"]["harvests"], true);
+    app.recover().await;
+
+    app.execute(
+        "INSERT INTO recoveries (lane, epoch, reason, closed_at, opened_at, lost)
+         VALUES (0, 9, 'an older file', now(), now(), '[{\"coupon_id\": \"1\", \"user_id\": \"77\", \"order_id\": \"1\",
+                                                         \"reason\": \"superseded\"}]')",
+    )
+    .await;
+    let recovery = app.number("SELECT max(id) FROM recoveries").await;
+    post(&app, &format!("/v1/recoveries/{recovery}/settle"), json!({"note": "told"})).await;
+    let settled = &entries(&app, "&action=settle_recovery").await[0];
+    let unsettled = json!({"state": "unsettled", "lane": 0, "epoch": 9, "reason": "an older file", "claims_lost": 1});
+    assert_eq!(settled["before"], unsettled);
+    assert_eq!(settled["after"], json!({"state": "settled", "note": "told"}));
 }
 
 #[tokio::test]

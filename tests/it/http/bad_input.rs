@@ -428,23 +428,49 @@ async fn all_wrong_parameters_of_a_query_are_named_in_words() {
             vec![format!("`actor` has to be {id}"), "`action` has to be one of ".into()],
         ),
     ] {
-        let reply = app.get(path, &app.admin_token()).await;
-        assert_eq!(reply.refusal(), (400, "invalid_query"), "{path}");
-        let detail = reply.text("detail");
-        let told: Vec<&str> = detail.split("; ").collect();
-        assert_eq!(told.len(), details.len(), "{path}: {detail}");
-        for (told, words) in told.iter().zip(&details) {
-            assert!(told.starts_with(words.as_str()), "{path}: {detail}");
-        }
-        assert!(!speaks_of_rust(detail), "{path}: {detail}");
+        refused_in_words(&app, path, &details).await;
     }
+}
+
+#[tokio::test]
+async fn all_wrong_parameters_of_a_list_of_recoveries_are_named_in_words() {
+    let app = TestApp::start().await;
+    let lane = "`lane` has to be a whole number from 0 to 1023";
+    for (path, details) in [
+        (
+            "/v1/recoveries?lane=1024&state=open&reason=&from=soon",
+            vec![
+                lane,
+                "`state` has to be one of unfinished, kept_all, unsettled, settled",
+                "`reason` has to be one of started_anew, ",
+                "`from` has to be a time such as 2030-01-01T00:00:00Z, ",
+            ],
+        ),
+        ("/v1/recoveries?lane=-1&lane=x", vec![lane, "`lane` stands there twice", lane]),
+    ] {
+        let details: Vec<String> = details.into_iter().map(str::to_owned).collect();
+        refused_in_words(&app, path, &details).await;
+    }
+}
+
+/// A query is refused, and each of its faults is named by a sentence that begins so.
+async fn refused_in_words(app: &TestApp, path: &str, details: &[String]) {
+    let reply = app.get(path, &app.admin_token()).await;
+    assert_eq!(reply.refusal(), (400, "invalid_query"), "{path}");
+    let detail = reply.text("detail");
+    let told: Vec<&str> = detail.split("; ").collect();
+    assert_eq!(told.len(), details.len(), "{path}: {detail}");
+    for (told, words) in told.iter().zip(details) {
+        assert!(told.starts_with(words.as_str()), "{path}: {detail}");
+    }
+    assert!(!speaks_of_rust(detail), "{path}: {detail}");
 }
 
 /// Postgres refuses times far before our own, and the reply would be that it is away.
 #[tokio::test]
 async fn a_time_of_a_query_is_in_our_millennia() {
     let app = TestApp::start().await;
-    for list in ["/v1/orders", "/v1/audit"] {
+    for list in ["/v1/orders", "/v1/audit", "/v1/recoveries"] {
         for name in ["from", "to"] {
             let rows = [
                 ("1969-12-31T23:59:59.999Z", 400),

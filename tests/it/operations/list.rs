@@ -171,6 +171,7 @@ async fn a_matter_leaves_the_list_by_the_steps_that_it_names_and_stays_as_histor
     assert_eq!(count("/v1/dead-letters?state=closed", "dead_letters").await, Some(1));
     assert_eq!(count("/v1/payments/owed?settled=true", "payments").await, Some(2));
     assert_eq!(count("/v1/recoveries", "recoveries").await, Some(3));
+    assert_eq!(count("/v1/recoveries?reason=operator", "recoveries").await, Some(1));
     assert!(count("/v1/reconcile/runs", "runs").await >= Some(2));
 }
 

@@ -8,7 +8,9 @@ use flash_sale::kit::postgres;
 use flash_sale::sale::ids::CouponId;
 use flash_sale::sale::order::counts::{self, OrderCounts};
 use futures_util::future::join_all;
+use serde_json::json;
 
+use crate::support::process::{flash_sale, run};
 use crate::support::{TestApp, bounded};
 
 /// Orders by status, each row counted.
@@ -203,6 +205,43 @@ async fn the_audit_corrects_counts_coupon_by_coupon_and_goes_on_where_it_was() {
     assert_eq!(audit(&app).await, None, "the round is over");
     assert_eq!(audit(&app).await, Some(coupons[0]), "and the next one begins");
     assert_eq!(app.number("SELECT corrected FROM order_count_audit").await, 3);
+}
+
+#[tokio::test]
+async fn a_correction_is_found_with_its_coupon_in_the_history_of_postponed_items() {
+    let app = TestApp::start().await;
+    let [right, wrong] = [app.create_flash(9).await, app.create_flash(9).await];
+    app.order(1, right).await;
+    app.order(2, wrong).await;
+    add_up(&app).await;
+    app.execute(&format!(
+        "UPDATE order_counts SET orders = orders + 2 WHERE coupon_id = {wrong};
+         INSERT INTO order_counts VALUES ({wrong}, 'paid', -1)"
+    ))
+    .await;
+    app.execute("UPDATE order_count_audit SET after_coupon_id = 0").await;
+    assert_eq!((audit(&app).await, audit(&app).await), (Some(right), Some(wrong)));
+    // The next round finds them right.
+    assert_eq!((audit(&app).await, audit(&app).await), (None, Some(right)));
+    assert_eq!(audit(&app).await, Some(wrong));
+
+    let path = "/v1/postponed?settled=true&pass=order_counts";
+    let reply = app.get(path, &app.admin_token()).await;
+    let kept = reply.body["postponed"].as_array().expect("a list");
+    assert_eq!(kept.len(), 1, "{reply:?}");
+    let (item, of) = (&kept[0], wrong.to_string());
+    assert_eq!((&item["item_kind"], &item["item"]), (&json!("coupon"), &json!(of)));
+    let correction =
+        "the running counts of orders were wrong, and are corrected: paid: +1, unpaid: -2";
+    assert_eq!(item["error"], correction);
+    assert!(item["settled_at"].is_string() && item["next_try_at"].is_null(), "{item}");
+    let advice = item["what_to_do"].as_str().expect("a text");
+    assert!(advice.contains(&format!("`flash-sale coupon show {of}`")), "{advice}");
+    let mut command = flash_sale(&["postponed", "--settled", "--pass", "order_counts"]);
+    command.args(app.store_arguments());
+    let told = run(command).await;
+    assert!(told.stdout.contains(&of) && told.stdout.contains(correction), "{told:?}");
+    assert_eq!(app.postponed().await.len(), 0, "nothing waits");
 }
 
 #[tokio::test]

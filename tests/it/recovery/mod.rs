@@ -12,6 +12,9 @@ mod unpaid_lists;
 // The comparison that follows an opening.
 mod compared;
 
+// The list, filtered and paged.
+mod listed;
+
 // The record, the log line and the metrics.
 mod reported;
 

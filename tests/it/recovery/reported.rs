@@ -26,6 +26,9 @@ async fn a_process_that_handed_nothing_in_is_named() {
     keep(&app).await;
     let list = app.get("/v1/recoveries", &app.admin_token()).await;
     let recovery = &list.body["recoveries"][0];
+    let query = "/v1/recoveries?reason=data_lost&state=kept_all&lane=";
+    let by_reason = app.get(&format!("{query}{}", coupon.lane()), &app.admin_token()).await;
+    assert_eq!(by_reason.body["recoveries"][0], *recovery);
     assert_eq!(recovery["absent"], 1, "{recovery}");
     assert_eq!(recovery["absent_processes"], json!(["silent-1"]), "{recovery}");
     let said = command(&app, &["recoveries"]).await;

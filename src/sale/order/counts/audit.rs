@@ -13,6 +13,8 @@ use crate::base::limits;
 use crate::kit::postgres;
 use crate::sale::coupon::stock;
 use crate::sale::ids::CouponId;
+use crate::sale::pass::Pass;
+use crate::sale::postponed;
 
 /// Time of a count to the pause behind it: the audit takes at most a twentieth of the time.
 const PAUSES: u32 = 20;
@@ -56,7 +58,7 @@ impl OrderCounts {
     }
 
     /// Counts the orders of a coupon, and notes the difference to its counts as a change: both are of one moment, so
-    /// writers go on. Returns the difference by status.
+    /// writers go on. Keeps what was corrected. Returns the difference by status.
     async fn correct(&self, coupon: CouponId) -> sqlx::Result<Vec<(String, i64)>> {
         let mut tx = postgres::begin(&self.pool).await?;
         stock::allow_statements(&mut tx, limits::ORDER_AUDIT_TIMEOUT).await?;
@@ -75,8 +77,15 @@ impl OrderCounts {
         )
         .fetch_all(&mut *tx)
         .await?;
+        let mut wrong: Vec<(String, i64)> =
+            wrong.into_iter().map(|row| (row.status, row.orders)).collect();
+        wrong.sort();
+        if !wrong.is_empty() {
+            let error = in_words(&wrong);
+            postponed::note_settled(&mut tx, Pass::OrderCounts, coupon.get(), &error).await?;
+        }
         tx.commit().await?;
-        Ok(wrong.into_iter().map(|row| (row.status, row.orders)).collect())
+        Ok(wrong)
     }
 
     async fn rest(&self, pause: Duration, is_corrected: bool) -> sqlx::Result<()> {
@@ -90,4 +99,15 @@ impl OrderCounts {
         .await?;
         Ok(())
     }
+}
+
+/// The correction of a coupon's counts, for the history. A digest alone is wrong where as many orders were missing as
+/// were too many.
+fn in_words(wrong: &[(String, i64)]) -> String {
+    let parts = wrong.iter().map(|(status, orders)| match orders {
+        0 => format!("{status}: the digest alone"),
+        orders => format!("{status}: {orders:+}"),
+    });
+    let parts: Vec<String> = parts.collect();
+    format!("the running counts of orders were wrong, and are corrected: {}", parts.join(", "))
 }
