@@ -49,11 +49,12 @@ local function is_lost()
   if redis.call('EXISTS', log) == 0 then return true end
   local of = fields(redis.call('XINFO', 'STREAM', log))
   if of['entries-added'] ~= of['length'] then return false end
-  for _, entry in ipairs(redis.call('XRANGE', log, '-', '+', 'COUNT', COUNTED_MAX)) do
+  local entries = redis.call('XRANGE', log, '-', '+', 'COUNT', COUNTED_MAX)
+  for _, entry in ipairs(entries) do
     local first = fields(entry[2])['first']
     if first then return first ~= '1' end
   end
-  return true
+  return #entries < COUNTED_MAX
 end
 
 -- Counts as written the orders before the first entry, whose entries have been trimmed.

@@ -11,7 +11,7 @@ use crate::support::process::{Finished, flash_sale, run};
 const LOST: &str =
     r#"[{"coupon_id": "1", "user_id": "1", "order_id": "1", "reason": "superseded"}]"#;
 
-/// 36 closures, one a minute from 10:00 on: each reason on four lanes, in each state.
+/// 40 closures, one a minute from 10:00 on: each reason on four lanes, in each state.
 async fn with_closures() -> TestApp {
     let app = TestApp::start().await;
     for (number, reason) in ClosureReason::value_variants().iter().enumerate() {
@@ -62,16 +62,16 @@ async fn by_command(app: &TestApp, query: &str) -> Vec<i64> {
 async fn recoveries_are_filtered_by_lane_state_reason_and_time() {
     let app = with_closures().await;
     let mut rows = vec![
-        ("".to_owned(), (1..=36).rev().collect::<Vec<i64>>()),
+        ("".to_owned(), (1..=40).rev().collect::<Vec<i64>>()),
         ("&lane=1023".to_owned(), vec![]),
-        ("&lane=2".to_owned(), (0..9).rev().map(|number| 4 * number + 3).collect()),
-        ("&state=unfinished".to_owned(), (0..9).rev().map(|number| 4 * number + 1).collect()),
-        ("&state=kept_all".to_owned(), (0..9).rev().map(|number| 4 * number + 2).collect()),
-        ("&state=unsettled".to_owned(), (0..9).rev().map(|number| 4 * number + 3).collect()),
-        ("&state=settled".to_owned(), (0..9).rev().map(|number| 4 * number + 4).collect()),
+        ("&lane=2".to_owned(), (0..10).rev().map(|number| 4 * number + 3).collect()),
+        ("&state=unfinished".to_owned(), (0..10).rev().map(|number| 4 * number + 1).collect()),
+        ("&state=kept_all".to_owned(), (0..10).rev().map(|number| 4 * number + 2).collect()),
+        ("&state=unsettled".to_owned(), (0..10).rev().map(|number| 4 * number + 3).collect()),
+        ("&state=settled".to_owned(), (0..10).rev().map(|number| 4 * number + 4).collect()),
         ("&state=settled&lane=2".to_owned(), vec![]),
-        ("&state=kept_all&reason=operator".to_owned(), vec![34]),
-        ("&from=2026-03-01T10:33:00Z".to_owned(), vec![36, 35, 34]),
+        ("&state=kept_all&reason=operator".to_owned(), vec![38]),
+        ("&from=2026-03-01T10:37:00Z".to_owned(), vec![40, 39, 38]),
         ("&to=2026-03-01T10:02:00Z".to_owned(), vec![2, 1]),
         ("&from=2026-03-01T10:05:00Z&to=2026-03-01T10:14:00Z&lane=0".to_owned(), vec![13, 9]),
     ];
@@ -92,7 +92,7 @@ async fn recoveries_are_filtered_by_lane_state_reason_and_time() {
 async fn recoveries_are_paged_by_the_time_of_the_closure() {
     let app = with_closures().await;
     // Ten closures of one moment, and a lane that another attempt recovers: the newer row has the older closure.
-    app.execute("UPDATE recoveries SET closed_at = '2026-03-01' WHERE id <= 10 OR id = 36").await;
+    app.execute("UPDATE recoveries SET closed_at = '2026-03-01' WHERE id <= 10 OR id = 40").await;
     let (mut seen, mut cursor) = (Vec::new(), String::new());
     loop {
         let path = format!("/v1/recoveries?limit=7{cursor}");
@@ -100,12 +100,12 @@ async fn recoveries_are_paged_by_the_time_of_the_closure() {
         let page = ids(reply.body["recoveries"].as_array().expect("a list"));
         let last = page.last().copied().expect("no page is empty");
         let behind = by_command(&app, &format!("&before={last}")).await;
-        assert_eq!(behind.len(), 36 - seen.len() - page.len(), "behind {last}");
+        assert_eq!(behind.len(), 40 - seen.len() - page.len(), "behind {last}");
         seen.extend(page);
         let Some(next) = reply.body["next_cursor"].as_str() else { break };
         cursor = format!("&cursor={next}");
     }
-    let expected: Vec<i64> = (11..36).rev().chain([36]).chain((1..=10).rev()).collect();
+    let expected: Vec<i64> = (11..40).rev().chain([40]).chain((1..=10).rev()).collect();
     assert_eq!(seen, expected);
     assert_eq!(over_http(&app, "&cursor=9000").await, [0_i64; 0], "it has been deleted");
 }
