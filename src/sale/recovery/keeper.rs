@@ -192,6 +192,7 @@ impl Keeper {
                 Beat::Epoch(epoch) if epoch > lane.epoch => newer.push(lane.lane),
                 Beat::Epoch(_) => self.close(lane, ClosureReason::OlderEpoch).await?,
                 Beat::Logless => {
+                    self.metrics.data_lost.increment(1);
                     tracing::error!(lane = %lane.lane, "ALARM: Redis has lost the order log of this lane");
                     self.close(lane, ClosureReason::LogLost).await?;
                 }
