@@ -21,6 +21,14 @@ const SLOW_LISTS: &str = "
     };
     return ''";
 
+/// Notes what the live region speaks from now on.
+const SAYINGS: &str = "
+    const said = document.getElementById('said');
+    window.sayings = [];
+    new MutationObserver(() => said.textContent && window.sayings.push(said.textContent))
+        .observe(said, { childList: true, characterData: true, subtree: true });
+    return ''";
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sale_from_the_countdown_to_the_payment() {
     let shop = Shop::open(&[]).await;
@@ -37,6 +45,7 @@ async fn a_sale_from_the_countdown_to_the_payment() {
     shop.opens_in(&coupon, 3).await;
     tab.shows("open").await;
     tab.picture("open").await;
+    tab.eval(SAYINGS).await;
     tab.click("#claim[aria-disabled=false]").await;
     tab.shows("unpaid").await;
     tab.reads("Time left to pay").await;
@@ -49,6 +58,9 @@ async fn a_sale_from_the_countdown_to_the_payment() {
     tab.click(".buttons .go").await;
     tab.shows("paid").await;
     assert!(tab.said().await.starts_with("Paid. "), "{}", tab.said().await);
+    let twice = "return window.sayings.filter((it, n, all) => all.indexOf(it) !== n).join(' | ')";
+    assert_eq!(tab.eval(twice).await, "", "each outcome is spoken once");
+    assert_ne!(tab.eval("return String(window.sayings.length)").await, "0");
     let number = tab.text(".number b").await;
     tab.reads(&format!("Paid {number}")).await;
     tab.picture("paid").await;
