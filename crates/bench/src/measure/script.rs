@@ -52,7 +52,7 @@ pub struct ScriptBench {
     /// The keys that the service's call names.
     keys: Vec<String>,
     coupon_key: String,
-    /// Not copied: it may be long, and an empty one does as well.
+    /// Begun anew instead of copied: it may be long, and an empty one does as well.
     log_key: String,
     calls: u32,
     connections: u32,
@@ -112,6 +112,7 @@ impl ScriptBench {
             for key in self.keys.iter().filter(|key| **key != self.log_key) {
                 run(target, redis::cmd("COPY").arg(key).arg(format!("{COPY}{key}"))).await?;
             }
+            self.begin_log(target).await?;
             let measured = self.measure(target, pipelined).await;
             for key in &self.keys {
                 run(target, redis::cmd("UNLINK").arg(format!("{COPY}{key}"))).await?;
@@ -119,6 +120,13 @@ impl ScriptBench {
             self.measured.push(measured?);
         }
         Ok(())
+    }
+
+    /// No claim is decided without a log that the lane has begun.
+    async fn begin_log(&self, target: &Target) -> anyhow::Result<()> {
+        let mut command = redis::cmd("XGROUP");
+        command.arg("CREATE").arg(format!("{COPY}{}", self.log_key));
+        run(target, command.arg("bench").arg("$").arg("MKSTREAM")).await
     }
 
     async fn measure(&self, target: &Target, pipelined: u32) -> anyhow::Result<Measured> {
