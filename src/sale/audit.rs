@@ -20,6 +20,8 @@ use crate::kit::postgres;
 use crate::sale::ids::{AuditId, OrderId, SubjectId, UserId};
 use crate::sale::stored_json::stored;
 
+/// Words in place of an administrator's note about an erased user.
+pub const ERASED_NOTE: &str = "erased with its user";
 /// Scope of a command.
 const COMMAND_LINE: &str = "command_line";
 
@@ -413,12 +415,16 @@ pub async fn by(connection: &mut PgConnection, actor: UserId) -> sqlx::Result<Ve
     Ok(entries.fetch_all(connection).await?.into_iter().map(AuditEntry::from).collect())
 }
 
-/// Takes administrators' notes about these payments out of the book.
-pub async fn erase_notes(connection: &mut PgConnection, payments: &[i64]) -> sqlx::Result<()> {
+/// Takes administrators' notes out of the entries of this action on these things.
+pub async fn erase_notes(
+    connection: &mut PgConnection,
+    action: Action,
+    subjects: &[i64],
+) -> sqlx::Result<()> {
     sqlx::query!(
         "UPDATE audit SET after = after - 'note' WHERE subject_id = ANY($1) AND action = $2",
-        payments,
-        Action::ClosePayment as Action,
+        subjects,
+        action as Action,
     )
     .execute(connection)
     .await?;

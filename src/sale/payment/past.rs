@@ -14,12 +14,10 @@ use super::gateway::Gateway;
 use super::rows;
 use crate::kit::id;
 use crate::kit::postgres::{self, Page};
+use crate::sale::audit;
 use crate::sale::ids::OrderId;
 use crate::sale::installation;
 use crate::sale::order::history::{moved, window};
-
-/// Words in place of an administrator's note about an erased user's payment.
-const ERASED_NOTE: &str = "erased with its user";
 
 /// Payments, and payments that were opened at a gateway, of these orders.
 pub async fn rows(tx: &mut PgConnection, orders: &[i64]) -> sqlx::Result<(Vec<Value>, Vec<Value>)> {
@@ -46,14 +44,14 @@ pub async fn erase(tx: &mut PgConnection, orders: &[i64]) -> sqlx::Result<Vec<i6
         "UPDATE payments SET note = $2, updated_at = now()
          WHERE order_id = ANY($1) AND note <> $2 RETURNING id",
         orders,
-        ERASED_NOTE,
+        audit::ERASED_NOTE,
     );
     let noted = noted.fetch_all(&mut *tx).await?;
     let moved = sqlx::query_scalar!(
         "UPDATE payment_history SET note = $2, updated_at = now()
          WHERE order_id = ANY($1) AND note <> $2 RETURNING id",
         orders,
-        ERASED_NOTE,
+        audit::ERASED_NOTE,
     );
     Ok([noted, moved.fetch_all(tx).await?].concat())
 }

@@ -42,7 +42,7 @@ pub struct Erased {
     /// Comparisons whose findings named the user.
     pub comparisons: u64,
     /// Recoveries that named the user.
-    pub recoveries: u64,
+    pub recoveries: usize,
 }
 
 /// Erases a user. A repeat finds nothing.
@@ -72,13 +72,15 @@ pub async fn erase(stores: &Stores, user: UserId, by: &Actor) -> Result<Erasure,
     let letters = erase::letters(&mut tx, user).await?;
     let claims = [orders, moved, unwritten(&mut tx, &letters).await?].concat();
     let noted = past::erase(&mut tx, &claims).await?;
-    audit::erase_notes(&mut tx, &noted).await?;
+    audit::erase_notes(&mut tx, Action::ClosePayment, &noted).await?;
+    let recoveries = records::erase(&mut tx, user).await?;
+    audit::erase_notes(&mut tx, Action::SettleRecovery, &recoveries).await?;
     let erased = Erased {
         orders: stripped,
         dead_letters: letters.len(),
         notes: noted.len(),
         comparisons: runs::erase(&mut tx, user).await?,
-        recoveries: records::erase(&mut tx, user).await?,
+        recoveries: recoveries.len(),
     };
     if erased == Erased::default() {
         tx.rollback().await?;

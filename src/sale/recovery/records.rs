@@ -278,18 +278,20 @@ pub async fn lost_of(pool: &PgPool, user: UserId) -> sqlx::Result<Vec<Value>> {
     .await
 }
 
-/// Takes the claims of a user off the records. Returns the number of records.
-pub async fn erase(tx: &mut PgConnection, user: UserId) -> sqlx::Result<u64> {
-    let done = sqlx::query!(
+/// Takes the claims of a user off the records, and the note about them. Returns the records.
+pub async fn erase(tx: &mut PgConnection, user: UserId) -> sqlx::Result<Vec<i64>> {
+    sqlx::query_scalar!(
         "UPDATE recoveries
-         SET lost = (SELECT coalesce(jsonb_agg(one), '[]') FROM jsonb_array_elements(lost) AS one
+         SET note = CASE WHEN note IS NOT NULL THEN $2 END,
+             lost = (SELECT coalesce(jsonb_agg(one), '[]') FROM jsonb_array_elements(lost) AS one
                      WHERE one->>'user_id' <> $1::text)
-         WHERE lost @> jsonb_build_array(jsonb_build_object('user_id', $1::text))",
+         WHERE lost @> jsonb_build_array(jsonb_build_object('user_id', $1::text))
+         RETURNING id",
         user.to_string(),
+        audit::ERASED_NOTE,
     )
-    .execute(tx)
-    .await?;
-    Ok(done.rows_affected())
+    .fetch_all(tx)
+    .await
 }
 
 /// Median time for which lanes were closed in the last recoveries; `None` before the first one.

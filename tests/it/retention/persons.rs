@@ -20,7 +20,7 @@ const OTHER: i64 = 7_340_033_123_458;
 /// the erasure.
 const COLUMNS: [(&str, &str); 24] = [
     ("audit.actor", "stays: the book names the staff"),
-    ("audit.after", "loses notes about the user's payments"),
+    ("audit.after", "loses notes about the user's payments and lost claims"),
     ("audit.before", "has none"),
     ("creation_keys.administrator", "stays for a day"),
     ("dead_letters.payload", "is deleted with the letter"),
@@ -163,6 +163,9 @@ async fn history(app: &TestApp, id: i64) -> (CouponId, i64) {
                        '[{{"code": "order_lost", "coupon_id": "1", "detail": "coupon 1: user {id} was promised order 1"}}]')"#
     ))
     .await;
+    let recovery = app.number("SELECT max(id) FROM recoveries").await;
+    let path = format!("/v1/recoveries/{recovery}/settle");
+    assert_eq!(app.post(&path, &app.admin_token(), &note).await.status, 204);
     (first, order)
 }
 
