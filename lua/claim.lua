@@ -50,7 +50,7 @@ local setup, additions = table.concat({ sale[7] or '', sale[10] or nil }, ' '), 
 local lane_epoch, lane_state, promised = unpack(redis.call('HMGET', lane, 'epoch', 'state', 'promised'))
 local function answer_all(letter, number) return { string.rep(letter, claims), number or '' } end
 
-local log_is_lost = promised and promised ~= '0' and redis.call('EXISTS', log) == 0
+local log_is_lost = log_layout == 'calls' and promised and promised ~= '0' and redis.call('EXISTS', log) == 0
 if lane_state ~= 'open' or log_is_lost then return answer_all('V') end
 if not state or state == 'loading' then return answer_all('L') end
 if lane_epoch ~= epoch or sale_epoch ~= epoch or (layout ~= '2' and layout ~= '3') then return answer_all('T') end

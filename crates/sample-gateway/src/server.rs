@@ -94,6 +94,7 @@ impl Sample {
             .route("/unopened", post(unopened))
             .route("/callback-url", post(set_callback_url))
             .route("/books", get(books))
+            .route("/untold", get(untold_callbacks))
             .route("/faults", post(set_faults))
             .with_state(sample.clone());
         let stop = sample.0.stop.clone();
@@ -123,6 +124,11 @@ impl Sample {
     /// All payments.
     pub fn books(&self) -> Vec<Entry> {
         lock(&self.0.books).all()
+    }
+
+    /// Number of callbacks that the shop has not answered 200 yet.
+    pub fn untold(&self) -> usize {
+        lock(&self.0.books).untold().len()
     }
 
     /// The payer pays.
@@ -301,6 +307,10 @@ async fn unopened(Shared(sample): Shared<Sample>, Json(opening): Json<Opening>) 
 
 async fn books(Shared(sample): Shared<Sample>) -> Json<Vec<Entry>> {
     Json(sample.books())
+}
+
+async fn untold_callbacks(Shared(sample): Shared<Sample>) -> Json<usize> {
+    Json(sample.untold())
 }
 
 async fn set_callback_url(Shared(sample): Shared<Sample>, Json(url): Json<String>) -> StatusCode {

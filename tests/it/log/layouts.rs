@@ -76,6 +76,19 @@ async fn a_lane_with_calls_takes_no_entry_into_the_older_log() {
     assert_eq!(write_log(&app, older_log()).await, 1);
 }
 
+/// The older log that is not there has not been lost: it was never begun.
+#[tokio::test]
+async fn a_process_changes_over_in_a_lane_without_an_older_log() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(10).await;
+    let older = older_process(&app).await;
+    let sleeping = app.another_instance().await;
+    claim(&app.app, coupon, 1).await;
+    claim(&sleeping, coupon, 2).await;
+    assert_eq!((lengths(&app).await, sleeping.layout.get()), ([0, 2], LogLayout::Calls));
+    older.close().await.expect("it goes");
+}
+
 #[tokio::test]
 async fn workers_write_both_logs() {
     let app = TestApp::start().await;

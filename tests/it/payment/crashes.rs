@@ -138,6 +138,12 @@ impl Gateway {
         let reply = app.client().get(self.url() + "/books").send().await;
         reply.expect("the gateway answers").json().await.expect("a list")
     }
+
+    /// Callbacks that the service has not answered, among them chargebacks, which no request asks for.
+    async fn untold(&self, app: &TestApp) -> usize {
+        let reply = app.client().get(self.url() + "/untold").send().await;
+        reply.expect("the gateway answers").json().await.expect("a number")
+    }
 }
 
 impl Drop for Gateway {
@@ -296,7 +302,7 @@ impl Shop {
         self.gateway.post(&self.app, "/unopened", &body).await;
     }
 
-    /// All that the gateway took has its row, and nothing waits any more.
+    /// All callbacks are answered, all that the gateway took has its row, and nothing waits any more.
     async fn comes_to_rest(&mut self) {
         while self.requests.join_next().await.is_some() {}
         self.gateway.set_faults(&self.app, Faults::default()).await;
@@ -306,6 +312,9 @@ impl Shop {
         }
         eventually("the end of all refunds", async || {
             self.pass().await;
+            if self.gateway.untold(&self.app).await > 0 {
+                return false;
+            }
             let entries = self.gateway.entries(&self.app).await;
             let taken = entries.iter().filter(|entry| entry.state != State::Open).count();
             let noted = self.app.number("SELECT count(*) FROM payments").await;
