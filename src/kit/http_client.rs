@@ -4,7 +4,7 @@ use std::error::Error;
 use std::time::Duration;
 
 use axum::body::{self, Body, Bytes};
-use axum::http::{Request, StatusCode};
+use axum::http::{Request, Response};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
@@ -25,17 +25,17 @@ impl HttpClient {
         Self { client, timeout, reply_bytes_max }
     }
 
-    /// Status and body of the reply.
+    /// The reply, read to its end.
     ///
     /// # Errors
     ///
     /// Without a whole reply in time; the reason, in words.
-    pub async fn send(&self, request: Request<Body>) -> Result<(StatusCode, Bytes), String> {
+    pub async fn send(&self, request: Request<Body>) -> Result<Response<Bytes>, String> {
         let reply = async {
             let reply = self.client.request(request).await.map_err(in_words)?;
-            let status = reply.status();
-            let body = body::to_bytes(Body::new(reply.into_body()), self.reply_bytes_max).await;
-            Ok((status, body.map_err(in_words)?))
+            let (head, body) = reply.into_parts();
+            let body = body::to_bytes(Body::new(body), self.reply_bytes_max).await;
+            Ok(Response::from_parts(head, body.map_err(in_words)?))
         };
         let no_reply = |_| Err(format!("no answer in {:?}", self.timeout));
         timeout(self.timeout, reply).await.unwrap_or_else(no_reply)

@@ -1,15 +1,22 @@
-//! A client for another server: JSON requests, stamped with a signature (`kit/signature.rs`), bounded in time and size.
+//! A client for another server: JSON requests and answers, stamped with signatures (`kit/signature.rs`), bounded in time
+//! and size.
+//!
+//! The signature of an answer covers that of its request, so an answer proves nothing about another request, and an old
+//! one nothing about a repeat.
 
 use std::time::Duration;
 
-use axum::body::Body;
-use axum::http::{Method, Request, StatusCode, Uri, header};
+use axum::body::{Body, Bytes};
+use axum::http::{Method, Request, Response, StatusCode, Uri, header};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::http_client::{HttpClient, in_words};
 use crate::base::clock::Clock;
 use crate::kit::signature::Signatures;
+
+/// Header of a stamped signature, in both directions.
+const SIGNATURE: &str = "x-signature";
 
 /// Sends signed requests to one server.
 pub struct SignedClient {
@@ -26,7 +33,8 @@ pub enum NoAnswer {
     /// The server refuses this request, and will refuse it again.
     #[error("refused with {0}: {1}")]
     Refused(StatusCode, String),
-    /// The outcome is unknown: no answer in time, none that can be read, or an error of the server.
+    /// The outcome is unknown: no answer in time, none that can be read, one without the server's signature, or an error
+    /// of the server.
     #[error("{0}")]
     Unknown(String),
 }
@@ -62,18 +70,32 @@ impl SignedClient {
             .method(Method::POST)
             .uri(format!("{}{path}", self.base))
             .header(header::CONTENT_TYPE, "application/json")
-            .header("x-signature", stamp)
+            .header(SIGNATURE, &stamp)
             .body(Body::from(message))
             .map_err(in_words)
             .map_err(unknown)?;
-        let (status, bytes) = self.client.send(request).await.map_err(unknown)?;
-        if status.is_client_error() {
-            let words = String::from_utf8_lossy(&bytes).chars().take(200).collect();
-            return Err(NoAnswer::Refused(status, words));
-        }
-        if !status.is_success() {
+        let answer = self.client.send(request).await.map_err(unknown)?;
+        let status = answer.status();
+        if !status.is_client_error() && !status.is_success() {
             return Err(NoAnswer::Unknown(format!("answered {status}")));
         }
-        serde_json::from_slice(&bytes).map_err(in_words).map_err(unknown)
+        if !self.is_signed(&answer, &stamp) {
+            let words = "without a signature of the common secret, or five minutes off";
+            return Err(NoAnswer::Unknown(format!("answered {status} {words}")));
+        }
+        if status.is_client_error() {
+            let words = String::from_utf8_lossy(answer.body()).chars().take(200).collect();
+            return Err(NoAnswer::Refused(status, words));
+        }
+        serde_json::from_slice(answer.body()).map_err(in_words).map_err(unknown)
+    }
+
+    /// True for an answer of the server to the request with this stamp.
+    fn is_signed(&self, answer: &Response<Bytes>, stamp: &str) -> bool {
+        let signature = answer.headers().get(SIGNATURE).and_then(|value| value.to_str().ok());
+        let message = [stamp.as_bytes(), b".", answer.body()].concat();
+        signature.is_some_and(|signature| {
+            self.signatures.verifies_stamped(&message, signature, self.clock.now())
+        })
     }
 }

@@ -25,6 +25,9 @@ pub struct Faults {
     /// Do what is asked, and answer 500 all the same
     #[arg(long)]
     pub loses_answers: bool,
+    /// Sign answers by another secret than the shop's
+    #[arg(long)]
+    pub signs_wrongly: bool,
     /// Refuse everything that is asked
     #[arg(long)]
     pub refuses: bool,

@@ -8,9 +8,10 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use axum::body::Bytes;
-use axum::extract::{Path, State as Shared};
+use axum::body::{self, Body, Bytes};
+use axum::extract::{Path, Request, State as Shared};
 use axum::http::{HeaderMap, StatusCode};
+use axum::middleware::{self, Next};
 use axum::response::{Html, IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Json, Router};
@@ -89,6 +90,7 @@ impl Sample {
             .route("/payments", post(open))
             .route("/refunds", post(refund))
             .route("/queries", post(query))
+            .route_layer(middleware::from_fn_with_state(sample.clone(), sign))
             .route("/pay/{payment_id}", get(pay))
             .route("/charge-back/{payment_id}", post(charge_back))
             .route("/unopened", post(unopened))
@@ -238,6 +240,22 @@ impl Sample {
             false => Json(answer).into_response(),
         }
     }
+}
+
+/// Signs the answer to a signed request.
+async fn sign(Shared(sample): Shared<Sample>, request: Request, next: Next) -> Response {
+    let asked = request.headers().get("x-signature").cloned();
+    let (mut head, body) = next.run(request).await.into_parts();
+    let body = body::to_bytes(body, usize::MAX).await.unwrap_or_default();
+    if let Some(asked) = asked {
+        let message = [asked.as_bytes(), b".", &body].concat();
+        let stamp = match sample.faults().signs_wrongly {
+            true => Secret::new("another").stamp(&message),
+            false => sample.0.secret.stamp(&message),
+        };
+        head.headers.insert("x-signature", stamp.parse().expect("digits and letters"));
+    }
+    Response::from_parts(head, Body::from(body))
 }
 
 async fn open(

@@ -144,10 +144,11 @@ impl KeyUrl {
             .header(header::ACCEPT, "application/jwk-set+json, application/json")
             .body(Body::empty())
             .map_err(in_words)?;
-        let (status, document) = self.client.send(request).await?;
-        if status != StatusCode::OK {
-            return Err(format!("answered {status}"));
+        let reply = self.client.send(request).await?;
+        if reply.status() != StatusCode::OK {
+            return Err(format!("answered {}", reply.status()));
         }
+        let document = reply.into_body();
         let keys = KeySet::parse(&document).map_err(|error| format!("{error:#}"))?;
         Ok((document, keys))
     }

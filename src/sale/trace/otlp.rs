@@ -135,11 +135,11 @@ impl Sending {
             .header(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))
             .body(Body::from(body.to_string()))
             .map_err(|error| (all, in_words(error)))?;
-        let (status, reply) = self.client.send(request).await.map_err(|error| (all, error))?;
-        if status != StatusCode::OK {
-            return Err((all, format!("answered {status}")));
+        let reply = self.client.send(request).await.map_err(|error| (all, error))?;
+        if reply.status() != StatusCode::OK {
+            return Err((all, format!("answered {}", reply.status())));
         }
-        match rejected(&reply) {
+        match rejected(reply.body()) {
             0 => Ok(()),
             some => Err((some, "took a part of them".to_owned())),
         }

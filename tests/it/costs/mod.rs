@@ -9,6 +9,9 @@ mod queries;
 // Savings and cost of the buyers' locks, measured by hand.
 mod locks;
 
+// Times in which the service is well again after a fault.
+mod healing;
+
 // Costs that are measured by hand.
 mod by_hand;
 

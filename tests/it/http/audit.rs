@@ -267,8 +267,8 @@ async fn an_edit_is_entered_with_the_values_before_and_after() {
 }
 
 #[tokio::test]
-async fn buyers_and_passes_are_not_in_the_book() {
-    let app = TestApp::start().await;
+async fn buyers_gateways_and_passes_are_not_in_the_book() {
+    let app = TestApp::configured(&["--payment-callback-secret", SECRET]).await;
     let coupon = app.create_flash(5).await;
     let cancelled = app.order(1, coupon).await;
     assert_eq!(app.cancel(1, cancelled).await.status, 200);
@@ -279,6 +279,13 @@ async fn buyers_and_passes_are_not_in_the_book() {
     app.let_time_pass().await;
     app.expire().await;
     app.give_back().await;
+    let charged_back = app.order(4, coupon).await.to_string();
+    for notice in [
+        json!({"kind": "payment", "payment_id": "g1", "order_id": charged_back, "method": 3, "amount_cents": 1}),
+        json!({"kind": "refund", "payment_id": "g1"}),
+    ] {
+        assert_eq!(app.confirm(&notice).await.status, 200);
+    }
     let past = "UPDATE flash_sales SET closes_at = now() - interval '1 day', opens_at = now() - interval '2 days'";
     app.execute(past).await;
     app.app.archive.pass().await.expect("both stores answer");

@@ -357,6 +357,7 @@ fn faults(dice: &mut Dice) -> Faults {
     Faults {
         slow_ms: [0, 0, 20][dice.below(3)],
         loses_answers: dice.below(3) == 0,
+        signs_wrongly: dice.below(6) == 0,
         refuses: dice.below(6) == 0,
         takes_twice: !is_silent && dice.below(4) == 0,
         takes_more: dice.below(6) == 0,

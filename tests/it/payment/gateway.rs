@@ -140,6 +140,37 @@ async fn an_answer_that_gets_lost_is_asked_for_again() {
     gateway.stop().await;
 }
 
+/// Another program on the way answers in the gateway's place.
+#[tokio::test]
+async fn an_answer_that_the_gateway_has_not_signed_is_not_believed() {
+    let foreign = Faults { confirms_nothing: true, signs_wrongly: true, ..Faults::default() };
+    let signed = Faults { signs_wrongly: false, ..foreign };
+    let (app, gateway) = shop(foreign).await;
+    let coupon = app.create_flash(1).await;
+    let order = app.order(1, coupon).await;
+    assert_eq!(app.pay(1, order).await.refusal(), (503, "unavailable"));
+    gateway.set_faults(Faults { refuses: true, ..foreign });
+    assert_eq!(app.pay(1, order).await.refusal(), (503, "unavailable"), "no refusal either");
+    gateway.set_faults(signed);
+    gateway.pay(&open(&app, 1, order).await);
+
+    gateway.set_faults(foreign);
+    let failed = pass(&app).await.expect_err("its word that it was paid is not believed");
+    assert!(failed.contains("without a signature of the common secret"), "{failed}");
+    assert_eq!(app.status(1, order).await, "unpaid");
+    gateway.set_faults(signed);
+    assert_eq!(pass(&app).await, Ok(0));
+    assert_eq!(app.status(1, order).await, "paid");
+
+    gateway.set_faults(foreign);
+    app.act(1, order, "refund").await;
+    pass(&app).await.expect_err("nor that the money is back");
+    assert_eq!(app.status(1, order).await, "refunding");
+    gateway.set_faults(signed);
+    assert_eq!((pass(&app).await, states(&gateway)), (Ok(1), vec![State::Refunded]));
+    gateway.stop().await;
+}
+
 #[tokio::test]
 async fn a_gateway_that_refuses_is_told_of() {
     let (app, gateway) = shop(Faults::default()).await;

@@ -96,7 +96,8 @@ impl HttpGateway {
     pub fn of(config: &Config) -> Option<Self> {
         let (url, secret) =
             (config.gateway_url.as_ref()?, config.payment_callback_secret.as_ref()?);
-        let signatures = Signatures::new(secret);
+        let before = config.payment_callback_secret_before.as_ref();
+        let signatures = Signatures::changing(secret, before);
         let (timeout, bytes_max) = (config.gateway_timeout(), limits::GATEWAY_REPLY_BYTES_MAX);
         let client = SignedClient::new(url, signatures, Clock::System, timeout, bytes_max);
         Some(Self { client })
