@@ -136,6 +136,11 @@ impl Lanes {
         self.watch.run(self.app.shutdown.stop_token()).await;
     }
 
+    /// Whether a line about a trouble of the lanes may be written now.
+    fn may_log(&self) -> bool {
+        self.throttle.lock().is_ok_and(|mut throttle| throttle.allows())
+    }
+
     fn reader(&self, lane: Lane) -> Redis {
         let number = usize::try_from(lane.get()).unwrap_or_default();
         self.readers[number % self.readers.len()].clone()
@@ -353,7 +358,7 @@ impl LaneWorker {
         self.read_pending_again();
         self.group_checked = false;
         let lane = self.log.lane();
-        if self.lanes.throttle.lock().is_ok_and(|mut throttle| throttle.allows()) {
+        if self.lanes.may_log() {
             tracing::warn!(%lane, %error, "a pass over the order log failed; trying again");
         }
         if let PassError::Redis(error) = &error
@@ -389,7 +394,7 @@ impl LaneWorker {
         let app = self.app.clone();
         let lane = self.log.lane();
         let vanished = self.group_seen;
-        if vanished {
+        if vanished && self.lanes.may_log() {
             tracing::warn!(%lane, log_was_missing, "the group of the order log had vanished; it begins again at the log's start");
         }
         let stop = app.shutdown.stop_token().clone();
