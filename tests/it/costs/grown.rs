@@ -241,7 +241,11 @@ async fn time_requests(app: &TestApp, table: &mut Table) {
     let buyer = app.number(&of_order("user_id")).await;
     let coupon = app.number(&of_order("coupon_id")).await;
     let today = Clock::System.now().format("%Y-%m-%d");
-    let (own, admin) = (app.token(buyer), app.admin_token());
+    let paid = format!("SELECT max(id) FROM orders WHERE status = 'paid' AND coupon_id < {hot}");
+    let paid = app.number(&paid).await;
+    let payer = app.number(&format!("SELECT user_id FROM orders WHERE id = {paid}")).await;
+    let code = app.code(payer, paid).await;
+    let (own, payers, admin) = (app.token(buyer), app.token(payer), app.admin_token());
     let requests = [
         ("a user's orders", "/v1/orders".to_owned(), &own),
         ("an order", format!("/v1/orders/{order}"), &own),
@@ -251,34 +255,58 @@ async fn time_requests(app: &TestApp, table: &mut Table) {
         ("orders, searched by coupon", format!("/v1/orders?coupon={coupon}"), &admin),
         ("orders, searched by user", format!("/v1/orders?user={buyer}"), &admin),
         ("orders, searched by status", "/v1/orders?status=refunding".to_owned(), &admin),
+        ("orders, searched by time", format!("/v1/orders?from={today}T00:00:00Z"), &admin),
+        ("an order's payments", format!("/v1/orders/{paid}/payments"), &admin),
+        ("an order's QR code", format!("/v1/orders/{paid}/qr"), &payers),
+        ("a redemption code", format!("/v1/redemptions/{code}"), &admin),
+        ("a coupon's progress", format!("/v1/coupons/{coupon}/progress"), &admin),
         ("payments that wait", "/v1/payments/owed".to_owned(), &admin),
+        ("payments whose wait is over", "/v1/payments/owed?settled=true".to_owned(), &admin),
         ("dead letters", "/v1/dead-letters".to_owned(), &admin),
         ("postponed items", "/v1/postponed".to_owned(), &admin),
         ("what waits for an operator", "/v1/operations".to_owned(), &admin),
         ("audit", "/v1/audit".to_owned(), &admin),
         ("statistics of today", format!("/v1/statistics/days/{today}"), &admin),
         ("jobs", "/v1/jobs".to_owned(), &admin),
+        ("recoveries", "/v1/recoveries".to_owned(), &admin),
+        ("comparisons", "/v1/reconcile/runs".to_owned(), &admin),
     ];
     for (what, path, token) in requests {
         let asks =
             (0..REQUESTS).map(|_| app.client().get(app.url.clone() + &path).bearer_auth(token));
         table.add(what, quantiles(time_each(asks).await));
     }
-    let unpaid =
-        "SELECT id, user_id FROM orders WHERE status = 'unpaid' AND coupon_id < $1 LIMIT $2";
-    let unpaid: Vec<(i64, i64)> = sqlx::query_as(unpaid)
-        .bind(hot)
-        .bind(2 * REQUESTS as i64)
-        .fetch_all(&app.app.stores.pool)
-        .await
-        .expect("Postgres answers");
-    let deeds = [("an order, paid", "pay"), ("an order, cancelled", "cancel")];
-    for ((what, deed), orders) in deeds.into_iter().zip(unpaid.chunks(REQUESTS)) {
+    time_deeds(app, hot, table).await;
+    let states = ["pause", "resume"].into_iter().cycle().take(REQUESTS);
+    let asks = states.map(|state| {
+        app.client().post(format!("{}/v1/coupons/{coupon}/{state}", app.url)).bearer_auth(&admin)
+    });
+    table.add("a coupon, paused or resumed", quantiles(time_each(asks).await));
+}
+
+/// Takes the times of requests that change orders, each another one.
+async fn time_deeds(app: &TestApp, hot: i64, table: &mut Table) {
+    let admin = app.admin_token();
+    for (what, deed, status) in [
+        ("an order, paid", "pay", "unpaid"),
+        ("an order, cancelled", "cancel", "unpaid"),
+        ("a paid order, refunded", "refund", "paid"),
+        ("a paid order, redeemed", "redeem", "paid"),
+    ] {
+        let of_status =
+            "SELECT id, user_id FROM orders WHERE status = $1 AND coupon_id < $2 LIMIT $3";
+        let orders: Vec<(i64, i64)> = sqlx::query_as(of_status)
+            .bind(status)
+            .bind(hot)
+            .bind(REQUESTS as i64)
+            .fetch_all(&app.app.stores.pool)
+            .await
+            .expect("Postgres answers");
         let asks = orders.iter().map(|(id, user)| {
             let body = serde_json::json!({ "method": "balance" });
             let ask = app.client().post(format!("{}/v1/orders/{id}/{deed}", app.url));
             let ask = if deed == "pay" { ask.json(&body) } else { ask };
-            ask.bearer_auth(app.token(*user))
+            ask.bearer_auth(if deed == "redeem" { admin.clone() } else { app.token(*user) })
         });
         table.add(what, quantiles(time_each(asks).await));
     }
