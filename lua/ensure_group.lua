@@ -9,7 +9,7 @@
 --
 -- Replies  PRESENT      the group was there
 --          CREATED      the group is new
---          CREATED_LOG  both are new
+--          CREATED_LOG  both are new; a log that was lost is noted as lost all the same
 --          LOST         the log was lost, and is noted as lost: a recovery has to find its orders; nothing is new
 --
 -- Cost: O(groups), and the unread entries, of which 1,000 at most are counted. From the log's start, never from '$':
@@ -78,9 +78,9 @@ if log_exists then
     end
   end
 end
-if not may_begin_anew and is_lost() then
+if is_lost() then
   redis.call('HSET', lane, 'log', 'lost')
-  return 'LOST'
+  if not may_begin_anew then return 'LOST' end
 end
 count_anew()
 redis.call('XGROUP', 'CREATE', log, group, '0', 'MKSTREAM')

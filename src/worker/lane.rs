@@ -389,7 +389,7 @@ impl LaneWorker {
     }
 
     /// Compares the stores beside the work, which goes on meanwhile. A missing log proves little by itself: before
-    /// the first claim there is none, and after a loss the next claim has created the log anew.
+    /// the first claim there is none.
     fn compare_stores(&self, log_was_missing: bool) {
         let app = self.app.clone();
         let lane = self.log.lane();

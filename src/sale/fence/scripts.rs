@@ -145,6 +145,17 @@ pub async fn has_lost_log(keys: &Keys, link: &Link, lane: Lane) -> RedisResult<b
     link.query(&command).await
 }
 
+/// True if the lane has begun its log of calls.
+///
+/// # Errors
+///
+/// When Redis doesn't answer.
+pub async fn has_log_of_calls(keys: &Keys, link: &Link, lane: Lane) -> RedisResult<bool> {
+    let mut command = redis::cmd("HEXISTS");
+    command.arg(keys.lane(lane)).arg("promised");
+    link.query(&command).await
+}
+
 /// True if Redis has the lane open under this epoch.
 ///
 /// # Errors

@@ -12,7 +12,7 @@ use super::table;
 use crate::base::limits;
 use crate::sale::fence::{self, LaneStates};
 use crate::sale::ids::Lane;
-use crate::sale::keys::LogId;
+use crate::sale::keys::{LogId, LogLayout};
 use crate::sale::log::{EntryId, progress};
 use crate::sale::{Failure, Stores};
 
@@ -101,10 +101,12 @@ impl HandIn {
             let logs: Vec<LogId> = LogId::of_lanes([lane].into_iter()).collect();
             let mut last = Vec::with_capacity(logs.len());
             let mut acknowledged = Vec::with_capacity(logs.len());
-            let mut is_there = false;
+            let (mut is_there, mut misses_calls) = (false, false);
             for log in logs {
+                let is_of_calls = log.layout == LogLayout::Calls;
                 let log = progress(&self.stores.redis, &self.stores.keys.log(log)).await?;
                 is_there |= log.is_some();
+                misses_calls |= is_of_calls && log.is_none();
                 let log = log.unwrap_or_default();
                 last.push(log.last);
                 acknowledged.push(log.acknowledged);
@@ -113,9 +115,14 @@ impl HandIn {
             let went_back = before.is_some_and(|(_, before)| {
                 before.iter().zip(&last).any(|(before, last)| last < before)
             });
-            // A log that was lost, and perhaps begun anew, says nothing of what stood in it.
-            let is_lost = !is_there || went_back;
-            if is_lost || !self.is_as_approved(lane, epochs.get(&lane).copied()).await? {
+            // A log that was lost, and perhaps begun anew, says nothing of what stood in it. The looks before stay, and prove
+            // that until the lane has been recovered.
+            let is_lost = !is_there || went_back || misses_calls && self.has_calls(lane).await?;
+            if is_lost {
+                self.book.doubt(lane);
+                continue;
+            }
+            if !self.is_as_approved(lane, epochs.get(&lane).copied()).await? {
                 looks.remove(&lane);
                 self.book.doubt(lane);
                 continue;
@@ -132,6 +139,12 @@ impl HandIn {
             self.book.committed(lane, committed);
         }
         Ok(())
+    }
+
+    /// True if the lane has begun its log of calls: one that is missing was lost.
+    async fn has_calls(&self, lane: Lane) -> RedisResult<bool> {
+        let Stores { redis, keys, .. } = &self.stores;
+        fence::scripts::has_log_of_calls(keys, &*redis.link().await?, lane).await
     }
 
     /// True if Redis is the approved one, and its lane has this epoch. Asked after the logs, because a log that is gone

@@ -114,6 +114,8 @@ impl Keeper {
         {
             self.lanes.note_recovery_time(time);
         }
+        // A process that doesn't reach Redis leaves the lanes to one that does.
+        let _: String = self.stores.redis.query(&redis::cmd("PING")).await?;
         if !table::keep(pool, &self.process, limits::KEEPER_TIME).await? {
             // The keeper hears of no claim but its own. It recovers what is closed here.
             return if suspected { self.look_at_sales(&mut stored).await } else { Ok(()) };

@@ -94,11 +94,12 @@ impl Recoverer {
         let believed = closed.harvests.then_some(&noted);
         let look = self.assessor.look(&link, lane, epoch, believed, &receipts).await?;
         let Damage { mut kept, mut damaged } = look;
+        // Notes a log that was lost, also one that was begun anew by another program before a worker saw that.
+        self.begin_log(&link, lane).await?;
         if scripts::has_lost_log(keys, &link, lane).await? {
             // The sales may be as they were; their orders may be nowhere else.
             damaged.append(&mut kept);
         }
-        self.begin_log(lane).await?;
         outcome.kept = i64::try_from(kept.len()).unwrap_or(i64::MAX);
         let lane_is_whole = damaged.is_empty() && !kept.is_empty();
         if !lane_is_whole {
@@ -123,7 +124,9 @@ impl Recoverer {
         let as_approved = (epoch, first.beat, &origin);
         let opened = self.scripts.open(&link, lane, as_approved, promised_min).await?;
         self.lanes.read_now().await?;
-        self.tell((lane, epoch), outcome, closed_for);
+        if opened {
+            self.tell((lane, epoch), outcome, closed_for);
+        }
         Ok(opened)
     }
 
@@ -243,10 +246,14 @@ impl Recoverer {
     }
 
     /// Begins the log of calls if it is missing, or has no group: claims are refused without it once orders have been
-    /// promised, and workers don't begin a log that was lost.
-    async fn begin_log(&self, lane: Lane) -> Result<(), Failure> {
+    /// promised, and workers don't begin a log that was lost. A lane that has one already decides that for a process that
+    /// believes in the log of claims still.
+    async fn begin_log(&self, link: &Link, lane: Lane) -> Result<(), Failure> {
+        let Stores { redis, keys, .. } = &self.stores;
+        if scripts::has_log_of_calls(keys, link, lane).await? {
+            self.layout.learn_calls();
+        }
         if self.layout.get() == LogLayout::Calls {
-            let Stores { redis, keys, .. } = &self.stores;
             let log = OrderLog::new(redis.clone(), keys, LogId::of_calls(lane), String::new());
             log.begin_anew().await?;
         }

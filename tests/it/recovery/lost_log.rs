@@ -4,11 +4,13 @@ use std::time::Duration;
 
 use flash_sale::app::start_housekeeping;
 use flash_sale::sale::ids::CouponId;
+use flash_sale::sale::keys::{LogId, LogLayout};
 use flash_sale::worker;
+use sqlx::Connection;
 use tokio::time::sleep;
 
 use crate::faults::recovery::{code, keep, sell};
-use crate::support::{TestApp, eventually};
+use crate::support::{TestApp, bounded, eventually, lane, older_process, proxy_before};
 
 /// A sale of 10 units that three users have claimed; their log is deleted.
 async fn with_lost_log() -> (TestApp, CouponId) {
@@ -76,6 +78,68 @@ async fn a_log_that_another_program_begins_anew_is_lost_all_the_same() {
     assert!(app.reconcile().await.agrees());
 }
 
+/// The lane is closed for another reason before a worker has looked at the log.
+#[tokio::test]
+async fn a_log_that_another_program_begins_anew_is_lost_to_any_recovery() {
+    let (app, coupon) = with_lost_log().await;
+    let _: String = app.redis(&["XADD", &app.log(coupon.lane()), "*", "x", "y"]).await;
+    let _: i64 = app.redis(&["HINCRBY", &app.keys().lane(lane()), "beat", "5"]).await;
+    // The beat is looked at first.
+    keep_alone(&app).await;
+    app.recover().await;
+    let closed = "SELECT count(*) FROM recoveries WHERE reason LIKE '%back in time%'";
+    assert!(app.number(closed).await > 0);
+    app.write_orders().await;
+    assert_eq!(app.number("SELECT count(*) FROM orders WHERE status = 'unpaid'").await, 3);
+    assert!(app.reconcile().await.agrees());
+}
+
+/// A look of the keeper without a worker beside: the recovery may not end.
+async fn keep_alone(app: &TestApp) {
+    let _ = bounded("the end of the pass", app.app.keeper.pass()).await;
+}
+
+/// The keeper was started while an older process was connected, and has taken no claim since.
+#[tokio::test]
+async fn a_keeper_that_believes_in_the_older_log_begins_a_lost_log_of_calls_anew() {
+    let (app, coupon) = with_lost_log().await;
+    let older = older_process(&app).await;
+    let other = app.another_instance().await;
+    assert_eq!(other.layout.get(), LogLayout::Claims);
+    app.app.keeper.give_up().await;
+    bounded("the end of the pass", other.keeper.pass()).await.expect("both stores answer");
+    assert!(log_is_there(&app, coupon).await);
+    older.close().await.expect("it goes");
+    bounded("the end of the pass", other.keeper.pass()).await.expect("both stores answer");
+    assert_eq!(app.number("SELECT count(*) FROM recoveries").await, 1, "one is enough");
+    app.app.lanes.read_now().await.expect("Postgres answers");
+    assert_nothing_was_lost(&app, coupon).await;
+}
+
+#[tokio::test]
+async fn a_process_that_does_not_reach_redis_leaves_the_lanes_to_another_one() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(10).await;
+    sell(&app, coupon, 1..=3).await;
+    app.write_orders().await;
+    // Each connection begins with a question about the server.
+    let proxy = proxy_before(&app, "INFO").await;
+    let other = app.another_instance_behind(&proxy).await;
+    app.app.keeper.give_up().await;
+    bounded("the end of the pass", other.keeper.pass()).await.expect("both stores answer");
+    let keeps = "SELECT count(*) FROM lane_keeper WHERE until > now()";
+    assert_eq!(app.number(keeps).await, 1);
+    proxy.cut().await;
+    let _: i64 = app.redis(&["DEL", &app.keys().lane(lane())]).await;
+    eventually("another process recovers the lane", async || {
+        assert!(bounded("the end of the pass", other.keeper.pass()).await.is_err());
+        let _ = app.app.keeper.pass().await;
+        app.number("SELECT count(*) FROM recoveries WHERE opened_at IS NOT NULL").await == 1
+    })
+    .await;
+    assert_nothing_was_lost(&app, coupon).await;
+}
+
 #[tokio::test]
 async fn a_log_that_has_lost_its_group_alone_is_not_lost() {
     let app = TestApp::start().await;
@@ -97,7 +161,22 @@ async fn a_log_that_has_lost_its_group_alone_is_not_lost() {
 /// The buyers' orders are in no store then but the memory of the process that has promised them.
 #[tokio::test]
 async fn receipts_outlive_a_lost_log() {
+    receipts_outlive(false).await;
+}
+
+/// An installation that was upgraded has an older log, which is empty.
+#[tokio::test]
+async fn receipts_outlive_a_lost_log_beside_an_older_one() {
+    receipts_outlive(true).await;
+}
+
+async fn receipts_outlive(has_older_log: bool) {
     let (app, coupon) = with_lost_log().await;
+    if has_older_log {
+        let older = app.keys().log(LogId { lane: lane(), layout: LogLayout::Claims });
+        let begin = ["XGROUP", "CREATE", &older, "order-writers", "0", "MKSTREAM"];
+        let _: String = app.redis(&begin).await;
+    }
     for _ in 0..14 {
         // More than the time for which a receipt is kept after its commit.
         app.app.receipts_pass().await;
