@@ -73,10 +73,15 @@ function say() {
   said = key;
 }
 
+/** A word that no other dialog has. Pages without TLS have no randomUUID, but those of this machine. */
+function randomWord() {
+  return Array.from(crypto.getRandomValues(new Uint32Array(4)), (part) => part.toString(36)).join('-');
+}
+
 /** Opens the dialog of a deed, on the sale or on the thing with this id. */
 async function open(kind, thing = null) {
   // One key for each dialog, however often it is sent.
-  state.dialog = { kind, thing, coupon: state.coupon, key: `board-${crypto.randomUUID()}`, values: emptyValues(kind, state.board.now), currency: 'CNY', revision: null, code: null, detail: '', busy: false };
+  state.dialog = { kind, thing, coupon: state.coupon, key: `board-${randomWord()}`, values: emptyValues(kind, state.board.now), currency: 'CNY', revision: null, code: null, detail: '', busy: false };
   state.dialog.values.key = state.dialog.key;
   if (kind === 'edit') await fill(state.dialog);
   paint();

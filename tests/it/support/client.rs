@@ -83,6 +83,8 @@ impl Events {
     /// The events in the body of this reply.
     pub fn of(response: reqwest::Response) -> Self {
         assert!(is_stream(&response), "{response:?}");
+        // A proxy that collects a reply would hold events back.
+        assert_eq!(response.headers()["x-accel-buffering"], "no");
         Self { response, text: String::new() }
     }
 
