@@ -15,7 +15,7 @@ async fn an_operator_runs_a_sale() {
     let tab = shop.browse(Device::Desk).await;
     // As in a page without TLS from another machine.
     tab.before_each_page("delete Crypto.prototype.randomUUID").await;
-    tab.open(&shop.board_link().await).await;
+    shop.go(&tab, &shop.board_link().await).await;
     assert_eq!(tab.eval("return typeof crypto.randomUUID").await, "undefined");
     assert!(!tab.eval("return location.href").await.contains("code"), "the code is used up");
     sentence(&tab, "well").await;
