@@ -136,7 +136,7 @@ impl Lanes {
         self.watch.run(self.app.shutdown.stop_token()).await;
     }
 
-    /// Whether a line about a trouble of the lanes may be written now.
+    /// True if this process may log a line about its lanes now.
     fn may_log(&self) -> bool {
         self.throttle.lock().is_ok_and(|mut throttle| throttle.allows())
     }

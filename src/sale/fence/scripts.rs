@@ -140,9 +140,7 @@ pub async fn epoch(keys: &Keys, link: &Link, lane: Lane) -> RedisResult<Option<i
 ///
 /// When Redis doesn't answer.
 pub async fn has_lost_log(keys: &Keys, link: &Link, lane: Lane) -> RedisResult<bool> {
-    let mut command = redis::cmd("HEXISTS");
-    command.arg(keys.lane(lane)).arg("log");
-    link.query(&command).await
+    has_field(keys, link, lane, "log").await
 }
 
 /// True if the lane has begun its log of calls.
@@ -151,8 +149,12 @@ pub async fn has_lost_log(keys: &Keys, link: &Link, lane: Lane) -> RedisResult<b
 ///
 /// When Redis doesn't answer.
 pub async fn has_log_of_calls(keys: &Keys, link: &Link, lane: Lane) -> RedisResult<bool> {
+    has_field(keys, link, lane, "promised").await
+}
+
+async fn has_field(keys: &Keys, link: &Link, lane: Lane, field: &str) -> RedisResult<bool> {
     let mut command = redis::cmd("HEXISTS");
-    command.arg(keys.lane(lane)).arg("promised");
+    command.arg(keys.lane(lane)).arg(field);
     link.query(&command).await
 }
 

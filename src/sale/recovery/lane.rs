@@ -124,14 +124,17 @@ impl Recoverer {
         let as_approved = (epoch, first.beat, &origin);
         let opened = self.scripts.open(&link, lane, as_approved, promised_min).await?;
         self.lanes.read_now().await?;
-        if opened {
-            self.tell((lane, epoch), outcome, closed_for);
-        }
+        self.tell((lane, epoch, opened), outcome, closed_for);
         Ok(opened)
     }
 
-    /// Tells the log and the metrics of a recovery.
-    fn tell(&self, (lane, epoch): (Lane, i64), outcome: Outcome, closed_for: Option<Duration>) {
+    /// Tells the metrics of a recovery, and the log, if the lane is open.
+    fn tell(
+        &self,
+        (lane, epoch, opened): (Lane, i64, bool),
+        outcome: Outcome,
+        closed_for: Option<Duration>,
+    ) {
         let Outcome { kept, built, buyers, harvested, receipts, absent, lost } = outcome;
         let of = |reason: &str| lost.iter().filter(|claim| claim.reason == reason).count();
         let counts = [
@@ -143,6 +146,9 @@ impl Recoverer {
         counts.into_iter().for_each(|(fate, claims)| self.metrics.recovery.count(fate, claims));
         if let Some(closed_for) = closed_for {
             self.metrics.recovery.lane_closed_seconds.record(closed_for);
+        }
+        if !opened {
+            return;
         }
         let absent = absent.join(", ");
         tracing::warn!(%lane, epoch, kept, built, buyers, harvested, receipts, absent, lost = lost.len(), "the lane is open again");

@@ -3,7 +3,6 @@
 
 use std::time::Duration;
 
-use flash_sale::sale::ids::CouponId;
 use private_servers::testing::RedisProxy;
 use tokio::time::{Instant, sleep};
 
@@ -19,7 +18,9 @@ const STOCK: i64 = 10_000_000;
 const SPAN: Duration = Duration::from_secs(3);
 /// Time after a fault from which on nearly all claims are answered.
 const HEALED_WITHIN: Duration = Duration::from_secs(3);
-/// Time within which entries behind a bad one, or behind a group that was destroyed, are rows.
+/// Time by which bad entries may delay the rows of good ones.
+const DELAYED_BY: Duration = Duration::from_secs(1);
+/// Time within which the entries of a group that was destroyed are rows.
 const WRITTEN_WITHIN: Duration = Duration::from_secs(2);
 /// Time within which a bad entry is a dead letter.
 const PUT_ASIDE_WITHIN: Duration = Duration::from_secs(10);
@@ -73,14 +74,11 @@ async fn harm(proxy: &RedisProxy, fault: &str) {
 #[ignore = "long: make faults"]
 async fn long_bad_entries_delay_good_ones_by_moments() {
     let app = TestApp::start().await;
-    let coupon = app.create_flash(STOCK).await;
     let service = Process::serve(&app, &[]);
-    let url = service.url().await;
-    let alone = longest_lag(&app, &url, coupon, async |_| {}).await;
-    let other = app.create_flash(STOCK).await;
+    let alone = longest_lag(&app, &service, async |_| {}).await;
     let mut bad = 0;
     let began_at = Instant::now();
-    let beside = longest_lag(&app, &url, other, async |n| {
+    let beside = longest_lag(&app, &service, async |n| {
         bad += 1;
         app.append(lane(), &["coupon", "999424", "user", "1", "order", &n.to_string()]).await;
     })
@@ -91,20 +89,16 @@ async fn long_bad_entries_delay_good_ones_by_moments() {
         "the slowest row took {alone:.0?} alone, {beside:.0?} beside {bad} bad entries, put aside {:.1?} after the first",
         began_at.elapsed()
     );
-    assert!(beside <= alone + Duration::from_secs(1), "{beside:?}");
+    assert!(beside <= alone + DELAYED_BY, "{beside:?}");
     assert!(began_at.elapsed() <= SPAN + PUT_ASIDE_WITHIN, "{:?}", began_at.elapsed());
 }
 
 /// The longest time in which all that was promised at a moment became rows, looked at again and again while clients
-/// claim. Before each look comes a deed.
-async fn longest_lag(
-    app: &TestApp,
-    url: &str,
-    coupon: CouponId,
-    mut deed: impl AsyncFnMut(i64),
-) -> Duration {
+/// claim a new sale. Before each look comes a deed.
+async fn longest_lag(app: &TestApp, service: &Process, mut deed: impl AsyncFnMut(i64)) -> Duration {
+    let coupon = app.create_flash(STOCK).await;
     let already = usize::try_from(rows(app).await).expect("a count");
-    let load = Load::start(url, coupon, CLIENTS);
+    let load = Load::start(&service.url().await, coupon, CLIENTS);
     load.accepts(100).await;
     let (began_at, mut longest, mut looks) = (Instant::now(), Duration::ZERO, 0);
     while began_at.elapsed() < SPAN {
@@ -128,12 +122,10 @@ async fn all_are_rows(app: &TestApp, promised: usize) {
 #[ignore = "long: make faults"]
 async fn long_a_group_and_scripts_that_are_gone_are_there_again_within_moments() {
     let app = TestApp::start().await;
-    let coupon = app.create_flash(STOCK).await;
     let service = Process::serve(&app, &[]);
-    let url = service.url().await;
     let log = app.log(lane());
     let began_at = Instant::now();
-    let longest = longest_lag(&app, &url, coupon, async |_| {
+    let longest = longest_lag(&app, &service, async |_| {
         let _: i64 = app.redis(&["XGROUP", "DESTROY", &log, "order-writers"]).await;
         let _: String = app.redis(&["SCRIPT", "FLUSH", "SYNC"]).await;
     })
@@ -145,5 +137,5 @@ async fn long_a_group_and_scripts_that_are_gone_are_there_again_within_moments()
         "group and scripts gone: all was written within {longest:.1?}; {told} lines in {seconds} s"
     );
     assert!(longest <= WRITTEN_WITHIN, "{longest:?}");
-    assert!(told as u64 <= seconds, "{said}");
+    assert!((1..=seconds).contains(&(told as u64)), "{said}");
 }
