@@ -335,7 +335,7 @@ impl App {
             retention: Retention::new(stores.pool.clone(), Kept::of(config)),
             history: History::new(stores.pool.clone(), postponed.clone(), metrics.clone(), config),
             postponed,
-            reconciler: Reconciler::new(stores.clone(), metrics.clone(), shutdown.clone()),
+            reconciler: reconciler(config, &stores, (&metrics, &shutdown)),
             clock,
             metrics,
             shutdown,
@@ -447,6 +447,15 @@ fn sources(
         dead_letters: DeadLetters::new(stores.pool.clone(), order_moves.clone()),
         clock: clock.clone(),
     }
+}
+
+fn reconciler(
+    config: &Config,
+    stores: &Stores,
+    (metrics, shutdown): (&Arc<Metrics>, &Shutdown),
+) -> Reconciler {
+    let window = config.payment_window();
+    Reconciler::new(stores.clone(), metrics.clone(), shutdown.clone(), window)
 }
 
 fn live_sales(

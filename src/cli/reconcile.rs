@@ -54,13 +54,15 @@ async fn compare_in(
     arguments: &ReconcileArguments,
 ) -> Result<Report, Failure> {
     let repair = arguments.repair;
+    // The settings of the service are not known here.
+    let pay_time = repair.then_some(limits::PAY_TIME_MIN);
     let kind = if arguments.changed { Kind::Changed } else { Kind::Full };
     let run = runs::begin(&stores.pool, AskedBy::CommandLine, kind, None).await?;
     if repair {
         let event = Event::of(Action::RepairStores, run.get());
         audit::note_alone(&stores.pool, &Actor::command_line(), event).await?;
     }
-    let (report, repairs) = run_and_record(stores, turn, (run, kind), repair).await?;
+    let (report, repairs) = run_and_record(stores, turn, (run, kind), pay_time).await?;
     print(&report, kind);
     if !repair || report.agrees() {
         return Ok(report);
@@ -70,7 +72,7 @@ async fn compare_in(
         println!("{word} {code}: coupon {coupon_id}: {detail}");
     }
     let run = runs::begin(&stores.pool, AskedBy::CommandLine, kind, None).await?;
-    let (report, _) = run_and_record(stores, turn, (run, kind), false).await?;
+    let (report, _) = run_and_record(stores, turn, (run, kind), None).await?;
     print(&report, kind);
     Ok(report)
 }

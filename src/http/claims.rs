@@ -16,7 +16,6 @@ use super::auth::User;
 use super::extract::Id;
 use super::problem::Problem;
 use super::state::HttpState;
-use super::tags::Held;
 use crate::app::App;
 use crate::base::limits;
 use crate::http::frame::reply::{A_SECOND, Json};
@@ -172,7 +171,6 @@ async fn committed(
     get, path = "/v1/coupons/{id}/claims/me", operation_id = "getMyClaim", tag = "claims", security(("user" = [])),
     params(
         ("id" = CouponId, Path, description = "Id of the coupon"),
-        ("If-None-Match" = Option<String>, Header, description = "Tags of the replies that the client has"),
     ),
     responses(
         (status = 200, description = "State of the claim", body = ClaimState),
@@ -183,10 +181,9 @@ pub async fn my_claim(
     State(app): State<Arc<App>>,
     User(user): User,
     Id(coupon): Id<CouponId>,
-    held: Held,
-) -> Result<Response, Problem> {
+) -> Result<Json<ClaimState>, Problem> {
     match app.claim_statuses.inquire(coupon, user).await? {
-        Inquiry::Claimed(state) => Ok(held.reply(&state)),
+        Inquiry::Claimed(state) => Ok(Json(state)),
         Inquiry::NotClaimed => {
             Err(Problem::not_found("not_claimed", "you haven't claimed this coupon"))
         }

@@ -1,6 +1,7 @@
 //! Replies that are streams of events, without an end until the service stops; and the refusal of a watcher too many.
 
 use std::convert::Infallible;
+use std::net::IpAddr;
 
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::sse::{Event, Sse};
@@ -24,6 +25,10 @@ struct Bye {
     /// Always `stopping`: the process ends.
     reason: &'static str,
 }
+
+/// Address of the client that asks for a stream.
+#[derive(Clone, Copy)]
+pub struct Watcher(pub IpAddr);
 
 /// A reply with these events, and at last `bye`.
 pub fn reply(

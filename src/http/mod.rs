@@ -88,6 +88,7 @@ use frame::routes::{Route, Routes};
 use frame::security::{self, Kind};
 use problem::{PROBLEM_JSON, Problem, ProblemBody, REQUEST_ID};
 use state::HttpState;
+use tags::Held;
 
 #[derive(OpenApi)]
 #[openapi(
@@ -234,6 +235,9 @@ impl Door {
         if frame.route.takes_claims() && self.http.app().traces.leave() {
             request.extensions_mut().insert(claims::Arrived(frame.started));
         }
+        if frame.route.streams() {
+            request.extensions_mut().insert(events::Watcher(client));
+        }
         let cors = front.cors.as_ref();
         let response = if let Some(reply) =
             cors.and_then(|cors| cors.preflight(request.method(), request.headers()))
@@ -305,6 +309,7 @@ impl Door {
             private: request.method() != Method::POST
                 && headers.contains_key(header::AUTHORIZATION),
             origin: self.http.front().cors.as_ref().and_then(|cors| cors.allowed(origin)),
+            held: Held::of(request),
             request_id: request_id(headers, &self.http.front().request_ids),
         }
     }
@@ -336,7 +341,10 @@ impl Door {
             response.headers_mut().extend(kept.map(|(value, name)| (name, value)));
         }
         response.headers_mut().insert(REQUEST_ID, request_id);
-        reply::write(&mut response, &self.http.app().public_ids);
+        reply::write(&mut response, &self.http.app().public_ids, frame.held.is_some());
+        if let Some(held) = frame.held {
+            held.shorten(&mut response);
+        }
         security::secure(response.headers_mut(), frame.kind, frame.private);
         if let Some(cors) = &self.http.front().cors {
             cors.allow(response.headers_mut(), origin);
@@ -392,6 +400,8 @@ struct Frame<'a> {
     private: bool,
     /// The value that allows a page of another origin to see the reply.
     origin: Option<HeaderValue>,
+    /// Replies that the client has, of a read.
+    held: Option<Held>,
     request_id: HeaderValue,
 }
 

@@ -5,68 +5,65 @@
 //! because a reply names the units left. A change looks at the revision alone, so the tag of any reply about this
 //! revision counts for it, and so does `"revision-3"`.
 
-use std::convert::Infallible;
-
+use axum::body::Body;
 use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, Method, Request, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
 use super::problem::{Problem, WrongMember};
-use super::state::HttpState;
 use crate::kit::tagged::{REVISION, TaggedJson};
-use crate::sale::ids::public::PublicIds;
 
 /// A copy may be kept anywhere, and is shown only once the service has said that it is still right.
 const PUBLIC: HeaderValue = HeaderValue::from_static("public, no-cache");
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-/// Tags of the replies that the client has (If-None-Match).
-pub struct Held {
-    tags: HeaderMap,
-    ids: PublicIds,
+/// A body for all users alike, and its tag.
+pub fn shared(body: &TaggedJson) -> Response {
+    ([(header::CACHE_CONTROL, PUBLIC)], tagged(body)).into_response()
 }
 
-impl FromRequestParts<HttpState> for Held {
-    type Rejection = Infallible;
-
-    async fn from_request_parts(parts: &mut Parts, http: &HttpState) -> Result<Self, Infallible> {
-        let mut tags = HeaderMap::new();
-        for held in parts.headers.get_all(header::IF_NONE_MATCH) {
-            tags.append(header::IF_NONE_MATCH, held.clone());
-        }
-        Ok(Self { tags, ids: http.app().public_ids.clone() })
-    }
+/// A body with its tag.
+pub fn tagged(TaggedJson { body, tag }: &TaggedJson) -> Response {
+    ([(header::ETAG, tag.clone()), (header::CONTENT_TYPE, JSON)], body.clone()).into_response()
 }
+
+/// Tags of the replies that a client has (If-None-Match).
+pub struct Held(Vec<HeaderValue>);
 
 impl Held {
-    /// The reply with this body and its tag; without the body for a client that has it.
-    pub fn reply(&self, body: &impl Serialize) -> Response {
-        self.reply_with(&TaggedJson::new(&self.ids.outside(body)))
+    /// The tags of a read, which may be told that its reply is one of them.
+    pub fn of<B>(request: &Request<B>) -> Option<Self> {
+        let is_read = matches!(*request.method(), Method::GET | Method::HEAD);
+        let tags = || request.headers().get_all(header::IF_NONE_MATCH).iter().cloned();
+        is_read.then(|| Self(tags().collect()))
     }
 
-    /// The same, for all users alike.
-    pub fn public_reply(&self, body: &TaggedJson) -> Response {
-        let mut reply = self.reply_with(body);
-        reply.headers_mut().insert(header::CACHE_CONTROL, PUBLIC);
-        reply
-    }
-
-    fn reply_with(&self, TaggedJson { body, tag }: &TaggedJson) -> Response {
-        let is_held = tag.to_str().is_ok_and(|tag| is_held(&self.tags, tag));
-        let tag = (header::ETAG, tag.clone());
-        match is_held {
-            true => (StatusCode::NOT_MODIFIED, [tag]).into_response(),
-            false => ([tag, (header::CONTENT_TYPE, JSON)], body.clone()).into_response(),
+    /// Takes the body out of a reply that the client has.
+    pub fn shorten(&self, response: &mut Response) {
+        let tag = response.headers().get(header::ETAG).and_then(|tag| tag.to_str().ok());
+        if response.status() != StatusCode::OK || !tag.is_some_and(|tag| self.names(tag)) {
+            return;
         }
+        *response.status_mut() = StatusCode::NOT_MODIFIED;
+        *response.body_mut() = Body::empty();
+        for of_the_body in [header::CONTENT_TYPE, header::CONTENT_LENGTH, header::CONTENT_ENCODING]
+        {
+            response.headers_mut().remove(of_the_body);
+        }
+    }
+
+    /// Whether the tag is among them, by the weak comparison that reads ask for.
+    fn names(&self, tag: &str) -> bool {
+        let held = self.0.iter().filter_map(|value| value.to_str().ok()).flat_map(listed);
+        held.into_iter().any(|held| held == "*" || opaque(held) == opaque(tag))
     }
 }
 
 /// The reply to a change, with the tag of the state that it made.
 pub fn changed(revision: i64, body: &impl Serialize) -> Response {
-    let TaggedJson { body, tag } = TaggedJson::of_revision(revision, body);
-    ([(header::ETAG, tag), (header::CONTENT_TYPE, JSON)], body).into_response()
+    tagged(&TaggedJson::of_revision(revision, body))
 }
 
 /// Condition of a change in the header If-Match.
@@ -136,11 +133,6 @@ fn revision_of(tag: &str) -> Option<i64> {
     revision.parse().ok().filter(|_| plain)
 }
 
-/// Whether these headers name the tag, by the weak comparison that reads ask for.
-pub fn is_held(headers: &HeaderMap, tag: &str) -> bool {
-    values(headers, header::IF_NONE_MATCH).any(|held| held == "*" || opaque(held) == opaque(tag))
-}
-
 fn opaque(tag: &str) -> &str {
     tag.strip_prefix("W/").unwrap_or(tag)
 }
@@ -148,5 +140,9 @@ fn opaque(tag: &str) -> &str {
 /// Values of a header that is a list.
 pub fn values(headers: &HeaderMap, name: header::HeaderName) -> impl Iterator<Item = &str> {
     let values = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
-    values.flat_map(|value| value.split(',')).map(str::trim)
+    values.flat_map(listed)
+}
+
+fn listed(value: &str) -> impl Iterator<Item = &str> {
+    value.split(',').map(str::trim)
 }

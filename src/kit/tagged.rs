@@ -38,11 +38,19 @@ impl TaggedJson {
 
     fn tagged(begin: &str, value: &impl Serialize) -> Self {
         let body = serde_json::to_vec(value).expect("a reply can be written as JSON");
-        let digest = digest::digest(&digest::SHA256, &body);
-        let (half, _) = digest.as_ref().split_at(16);
-        let digits: String = half.iter().map(|byte| format!("{byte:02x}")).collect();
-        let tag =
-            HeaderValue::try_from(format!("\"{begin}{digits}\"")).expect("digits and letters");
+        let tag = tag(begin, &body);
         Self { body: body.into(), tag }
     }
+}
+
+/// The strong tag of these bytes.
+pub fn tag_of(body: &[u8]) -> HeaderValue {
+    tag("", body)
+}
+
+fn tag(begin: &str, body: &[u8]) -> HeaderValue {
+    let digest = digest::digest(&digest::SHA256, body);
+    let (half, _) = digest.as_ref().split_at(16);
+    let digits: String = half.iter().map(|byte| format!("{byte:02x}")).collect();
+    HeaderValue::try_from(format!("\"{begin}{digits}\"")).expect("digits and letters")
 }

@@ -415,16 +415,16 @@ pub async fn by(connection: &mut PgConnection, actor: UserId) -> sqlx::Result<Ve
     Ok(entries.fetch_all(connection).await?.into_iter().map(AuditEntry::from).collect())
 }
 
-/// Takes administrators' notes out of the entries of this action on these things.
+/// Takes the words of the staff, notes and reasons, out of the entries of these actions on these things.
 pub async fn erase_notes(
     connection: &mut PgConnection,
-    action: Action,
+    actions: &[Action],
     subjects: &[i64],
 ) -> sqlx::Result<()> {
     sqlx::query!(
-        "UPDATE audit SET after = after - 'note' WHERE subject_id = ANY($1) AND action = $2",
+        "UPDATE audit SET after = after - 'note' - 'reason' WHERE subject_id = ANY($1) AND action = ANY($2)",
         subjects,
-        action as Action,
+        actions as &[Action],
     )
     .execute(connection)
     .await?;

@@ -40,7 +40,10 @@ pub fn complete(document: &mut Value) {
     let schemas = document["components"]["schemas"].clone();
     let paths = document["paths"].as_object_mut().expect("a document has paths");
     for (path, item) in paths {
-        for operation in item.as_object_mut().into_iter().flat_map(Map::values_mut) {
+        for (method, operation) in item.as_object_mut().into_iter().flatten() {
+            if method == "get" {
+                know_tags(operation);
+            }
             complete_one(path, operation, &mut shared);
             unfinished(operation, &schemas);
         }
@@ -58,7 +61,6 @@ fn complete_one(path: &str, operation: &mut Value, shared: &mut Map<String, Valu
     let is_measured = parameters.iter().any(|parameter| parameter["name"] == "X-Trace");
     let of_the_script: BTreeSet<u16> =
         own(operation).map(|kind| kind.status).filter(|_| is_measured).collect();
-    let knows_tags = parameters.iter().any(|parameter| parameter["name"] == "If-None-Match");
     let operation = operation.as_object_mut().expect("an operation is an object");
     operation.remove(OWN);
     let events = operation.remove(EVENTS).unwrap_or_default();
@@ -77,12 +79,6 @@ fn complete_one(path: &str, operation: &mut Value, shared: &mut Map<String, Valu
         if let Some(stream) = response.pointer_mut("/content/text~1event-stream") {
             stream["schema"] = event(&events, &stream["schema"]);
         }
-    }
-    if knows_tags {
-        responses["200"]["headers"]["ETag"] = header("ETag");
-        let headers = json!({"x-request-id": header("RequestId"), "ETag": header("ETag")});
-        let unchanged = json!({"description": "The client has this reply", "headers": headers});
-        responses.insert("304".to_owned(), unchanged);
     }
     for (status, kinds) in kinds {
         let mut refusal = refusal(status, &kinds);
@@ -105,6 +101,28 @@ fn complete_one(path: &str, operation: &mut Value, shared: &mut Map<String, Valu
         let reference = json!({"$ref": format!("#/components/responses/{name}")});
         responses.insert(status.to_string(), reference);
         shared.insert(name, refusal);
+    }
+}
+
+/// Each read with a JSON body tells its tag, and takes the tags that a client has.
+fn know_tags(operation: &mut Value) {
+    if !operation["responses"]["200"]["content"]["application/json"].is_object() {
+        return;
+    }
+    operation["responses"]["200"]["headers"]["ETag"] = header("ETag");
+    let unchanged =
+        json!({"description": "The client has this reply", "headers": {"ETag": header("ETag")}});
+    operation["responses"]["304"] = unchanged;
+    let taken = json!({
+        "name": "If-None-Match",
+        "in": "header",
+        "description": "Tags of the replies that the client has",
+        "required": false,
+        "schema": {"type": "string"},
+    });
+    match &mut operation["parameters"] {
+        Value::Array(parameters) => parameters.push(taken),
+        none => *none = json!([taken]),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use axum::extract::State;
+use axum::extract::{Extension, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use axum::response::sse::Event;
@@ -10,7 +10,7 @@ use futures_util::stream::{Stream, unfold};
 
 use crate::app::App;
 use crate::http::claims::coupon_not_found;
-use crate::http::events;
+use crate::http::events::{self, Watcher};
 use crate::http::extract::Id;
 use crate::http::problem::Problem;
 use crate::sale::ids::CouponId;
@@ -32,8 +32,10 @@ use crate::sale::live::{SaleEvent, Watch, Watching};
 pub async fn live(
     State(app): State<Arc<App>>,
     Id(coupon): Id<CouponId>,
+    client: Option<Extension<Watcher>>,
 ) -> Result<Response, Problem> {
-    match app.live.watch(coupon).await? {
+    let client = client.map(|Extension(Watcher(address))| address);
+    match app.live.watch(coupon, client).await? {
         Watch::Watching(watching) => {
             Ok(events::reply(states(watching, app.public_ids.clone()), app.shutdown.stop_token()))
         }

@@ -31,7 +31,7 @@ use crate::http::extract::{Id, Key, Keyed, Params};
 use crate::http::frame::reply::Json;
 use crate::http::page::{cut_page, page_limit};
 use crate::http::problem::{Problem, WrongMember};
-use crate::http::tags::Held;
+use crate::http::tags;
 use crate::kit::tagged::TaggedJson;
 use crate::sale::coupon::create::Creation;
 use crate::sale::coupon::creation_keys::CreationKey;
@@ -116,7 +116,7 @@ pub struct Asked {
 /// Ended coupons are listed, too.
 #[utoipa::path(
     get, path = "/v1/coupons", operation_id = "listCoupons", tag = "coupons",
-    params(Asked, ("If-None-Match" = Option<String>, Header, description = "Tags of the replies that the client has")),
+    params(Asked),
     responses(
         (status = 200, description = "A page of coupons", body = CouponPage),
     ),
@@ -124,13 +124,12 @@ pub struct Asked {
 pub async fn list(
     State(app): State<Arc<App>>,
     Params(asked): Params<Asked>,
-    held: Held,
 ) -> Result<Response, Problem> {
     let Asked { kind, state, cursor, limit } = asked;
     let limit = page_limit(limit, limits::PAGE_COUPONS_MAX)?;
     let found = app.coupons.list(CouponFilter { kind, state }, cursor, limit + 1).await?;
     let (coupons, next_cursor) = cut_page(found, limit, |coupon| coupon.id);
-    Ok(held.public_reply(&TaggedJson::new(&CouponPage { coupons, next_cursor })))
+    Ok(tags::shared(&TaggedJson::new(&CouponPage { coupons, next_cursor })))
 }
 
 /// One coupon.
@@ -139,10 +138,7 @@ pub async fn list(
 /// any other within a second.
 #[utoipa::path(
     get, path = "/v1/coupons/{id}", operation_id = "getCoupon", tag = "coupons",
-    params(
-        ("id" = CouponId, Path, description = "Id of the coupon"),
-        ("If-None-Match" = Option<String>, Header, description = "Tags of the replies that the client has"),
-    ),
+    params(("id" = CouponId, Path, description = "Id of the coupon")),
     responses(
         (status = 200, description = "The coupon", body = Coupon),
     ),
@@ -151,8 +147,7 @@ pub async fn list(
 pub async fn show(
     State(app): State<Arc<App>>,
     Id(coupon): Id<CouponId>,
-    held: Held,
 ) -> Result<Response, Problem> {
     let coupon = app.coupons.cache.show(coupon).await?.ok_or_else(coupon_not_found)?;
-    Ok(held.public_reply(&coupon))
+    Ok(tags::shared(&coupon))
 }

@@ -2,7 +2,7 @@
 //!
 //! A user counts as that user, from any address: claims by themselves, and all else together. Only requests without an
 //! identity count for their address, because behind one address there may be a whole city. A claim looks into one
-//! table. Administrators, callbacks of the gateway, probes and metrics are not bounded.
+//! table. Operators and administrators, signed callbacks of the gateway, probes and metrics are not bounded.
 
 use std::net::IpAddr;
 
@@ -89,7 +89,7 @@ pub fn is_anonymous<B>(request: &Request<B>) -> bool {
     if in_api && !public && request.headers().contains_key(header::AUTHORIZATION) {
         return false;
     }
-    // A callback is signed.
+    // A callback is signed; one that isn't is counted when it has been refused.
     ![LIVEZ, READYZ, METRICS, CALLBACK].contains(&path)
 }
 

@@ -8,6 +8,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
 use crate::base::limits;
+use crate::kit;
 use crate::sale::ids::public::PublicIds;
 
 /// A value as the JSON body of a reply.
@@ -61,11 +62,14 @@ pub fn accepted(reply: impl IntoResponse) -> Response {
     reply
 }
 
-/// Writes the body of a reply, if it has one that is yet to be written.
-pub fn write(response: &mut Response, ids: &PublicIds) {
-    if let Some(Unwritten(body)) = response.extensions_mut().remove() {
-        *response.body_mut() = body(ids).into();
-        // axum has counted the bytes of the empty body.
-        response.headers_mut().remove(header::CONTENT_LENGTH);
+/// Writes the body of a reply, if it has one that is yet to be written; the reply to a read gets its tag.
+pub fn write(response: &mut Response, ids: &PublicIds, is_read: bool) {
+    let Some(Unwritten(body)) = response.extensions_mut().remove() else { return };
+    let body = body(ids);
+    // axum has counted the bytes of the empty body.
+    response.headers_mut().remove(header::CONTENT_LENGTH);
+    if is_read && response.status() == StatusCode::OK {
+        response.headers_mut().insert(header::ETAG, kit::tagged::tag_of(&body));
     }
+    *response.body_mut() = body.into();
 }

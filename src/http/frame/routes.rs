@@ -61,6 +61,11 @@ impl Route {
         self.name.ends_with(CLAIMS)
     }
 
+    /// Whether its replies are streams of a sale's events.
+    pub fn streams(&self) -> bool {
+        self.name.ends_with("/live")
+    }
+
     /// The times of replies of this route with such a status.
     pub fn times(&self, metrics: &Metrics, status: u16) -> &Histogram {
         let class = usize::from(status / 100).clamp(1, 5);

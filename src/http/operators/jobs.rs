@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use axum::extract::State;
-use axum::response::Response;
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
@@ -14,7 +13,6 @@ use crate::http::extract::{Id, Params};
 use crate::http::frame::reply::Json;
 use crate::http::page::{cut_page, page_limit};
 use crate::http::problem::Problem;
-use crate::http::tags::Held;
 use crate::sale::ids::{CouponId, JobId};
 use crate::sale::order::moves::jobs::Job;
 
@@ -69,7 +67,6 @@ pub async fn list(
     get, path = "/v1/jobs/{id}", operation_id = "getJob", tag = "operations", security(("operator" = [])),
     params(
         ("id" = JobId, Path, description = "Id of the job"),
-        ("If-None-Match" = Option<String>, Header, description = "Tags of the replies that the client has"),
     ),
     responses(
         (status = 200, description = "The job", body = Job),
@@ -80,8 +77,7 @@ pub async fn show(
     State(app): State<Arc<App>>,
     _: Operator,
     Id(job): Id<JobId>,
-    held: Held,
-) -> Result<Response, Problem> {
+) -> Result<Json<Job>, Problem> {
     let not_found = || Problem::not_found("job_not_found", "there is no job with this id");
-    Ok(held.reply(&app.cancellations.get(job).await?.ok_or_else(not_found)?))
+    Ok(Json(app.cancellations.get(job).await?.ok_or_else(not_found)?))
 }

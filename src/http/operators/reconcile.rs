@@ -16,7 +16,6 @@ use crate::http::extract::{Id, Key, Keyed, Params};
 use crate::http::frame::reply::{Json, Unfinished, accepted};
 use crate::http::page::{Page, cut_page};
 use crate::http::problem::Problem;
-use crate::http::tags::Held;
 use crate::kit::jwt::Scope;
 use crate::sale::ids::RunId;
 use crate::sale::reconcile::pass::Asked;
@@ -115,7 +114,6 @@ pub async fn list(
     get, path = "/v1/reconcile/runs/{id}", operation_id = "getComparison", tag = "operations", security(("operator" = [])),
     params(
         ("id" = RunId, Path, description = "Id of the comparison"),
-        ("If-None-Match" = Option<String>, Header, description = "Tags of the replies that the client has"),
     ),
     responses(
         (status = 200, description = "The comparison; `finished_at` is null while it runs", body = Run),
@@ -126,8 +124,7 @@ pub async fn show(
     State(app): State<Arc<App>>,
     _: Operator,
     Id(run): Id<RunId>,
-    held: Held,
-) -> Result<Response, Problem> {
+) -> Result<Json<Run>, Problem> {
     let not_found = || Problem::not_found("run_not_found", "there is no such comparison");
-    Ok(held.reply(&app.reconciler.get(run).await?.ok_or_else(not_found)?))
+    Ok(Json(app.reconciler.get(run).await?.ok_or_else(not_found)?))
 }

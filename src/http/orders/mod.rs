@@ -29,7 +29,6 @@ use crate::http::extract::{Id, Params, Valid};
 use crate::http::frame::reply::{Json, Unfinished, accepted};
 use crate::http::page::{Time, page_limit};
 use crate::http::problem::Problem;
-use crate::http::tags::Held;
 use crate::sale::coupon::values::Cents;
 use crate::sale::ids::public::PublicOrderId;
 use crate::sale::ids::{CouponId, OrderId, UserId};
@@ -93,7 +92,7 @@ impl Asked {
 /// redemption codes. A page reads twelve months of the history at most: it may have fewer orders, or none, before the last.
 #[utoipa::path(
     get, path = "/v1/orders", operation_id = "listOrders", tag = "orders", security(("user" = [])),
-    params(Asked, ("If-None-Match" = Option<String>, Header, description = "Tags of the replies that the client has")),
+    params(Asked),
     responses(
         (status = 200, description = "A page of orders", body = OrderPage),
     ),
@@ -103,8 +102,7 @@ pub async fn list(
     State(app): State<Arc<App>>,
     reader: Reader,
     Params(asked): Params<Asked>,
-    held: Held,
-) -> Result<Response, Problem> {
+) -> Result<Json<OrderPage>, Problem> {
     let limit = page_limit(asked.limit, limits::PAGE_ORDERS_MAX)?;
     let behind = asked.cursor.map(|order| app.public_ids.inner(order));
     let Listed { orders, next } = match asked.search() {
@@ -114,7 +112,7 @@ pub async fn list(
         }
         None => app.orders.list(reader.user, behind, limit).await?,
     };
-    Ok(held.reply(&OrderPage { orders, next_cursor: next }))
+    Ok(Json(OrderPage { orders, next_cursor: next }))
 }
 
 /// One of my orders.
@@ -124,7 +122,6 @@ pub async fn list(
     get, path = "/v1/orders/{id}", operation_id = "getOrder", tag = "orders", security(("user" = [])),
     params(
         ("id" = OrderId, Path, description = "Id of the order"),
-        ("If-None-Match" = Option<String>, Header, description = "Tags of the replies that the client has"),
     ),
     responses(
         (status = 200, description = "The order", body = Order),
@@ -135,13 +132,12 @@ pub async fn show(
     State(app): State<Arc<App>>,
     Reader { user, reads_all }: Reader,
     Id(order): Id<OrderId>,
-    held: Held,
-) -> Result<Response, Problem> {
+) -> Result<Json<Order>, Problem> {
     let found = match app.orders.get(user, order).await? {
         None if reads_all => app.order_moves.find(order).await?.map(Order::without_code),
         own => own,
     };
-    Ok(held.reply(&found.ok_or_else(order_not_found)?))
+    Ok(Json(found.ok_or_else(order_not_found)?))
 }
 
 /// Options of a payment.

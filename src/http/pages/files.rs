@@ -1,10 +1,10 @@
 //! The files of `pages/`, embedded by `build.rs`: each as it is, and compressed.
 
 use axum::body::Body;
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 
-use crate::http::tags::{is_held, values};
+use crate::http::tags::values;
 
 include!(concat!(env!("OUT_DIR"), "/pages.rs"));
 
@@ -59,19 +59,18 @@ pub fn asset(name: &str) -> Option<&'static File> {
 }
 
 impl File {
-    /// The reply with this file, without its type: compressed for a client that takes that, and without a body for one
-    /// that has this build's file.
+    /// The reply with this file, without its type: compressed for a client that takes that.
     pub fn reply(&self, headers: &HeaderMap, freshness: Freshness) -> Response {
         // Weak, because it stands for both forms.
-        let tag = format!("W/\"{VERSION}\"");
-        let about = [
-            (header::CACHE_CONTROL, freshness.cache_control()),
-            (header::VARY, HeaderValue::from_static("accept-encoding")),
-            (header::ETAG, HeaderValue::try_from(&tag).expect("digits and letters")),
-        ];
-        if freshness != Freshness::Never && is_held(headers, &tag) {
-            return (StatusCode::NOT_MODIFIED, about).into_response();
-        }
+        let tag = HeaderValue::try_from(format!("W/\"{VERSION}\"")).expect("digits and letters");
+        let tag = (freshness != Freshness::Never).then_some([(header::ETAG, tag)]);
+        let about = (
+            tag,
+            [
+                (header::CACHE_CONTROL, freshness.cache_control()),
+                (header::VARY, HeaderValue::from_static("accept-encoding")),
+            ],
+        );
         if takes_gzip(headers) {
             let encoding = [(header::CONTENT_ENCODING, HeaderValue::from_static("gzip"))];
             return (about, encoding, Body::from(self.gzipped)).into_response();

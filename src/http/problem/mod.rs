@@ -217,7 +217,8 @@ impl Problem {
 
     /// True if no token is looked at for this refusal.
     pub fn precedes_token(&self) -> bool {
-        ["not_found", "method_not_allowed", "body_too_large"].contains(&self.code)
+        let codes = ["not_found", "method_not_allowed", "body_too_large", "invalid_signature"];
+        codes.contains(&self.code)
     }
 
     /// The bound that refused the request.

@@ -168,7 +168,9 @@ async fn named(
 ) -> Option<(TcpStream, IpAddr)> {
     if proxies.speaks_first(peer) {
         let client = proxies::client_of(&mut stream);
-        let client = tokio::time::timeout(limits::HEADER_READ_TIMEOUT, client).await.ok()?.ok()?;
+        let client = tokio::time::timeout(limits::HEADER_READ_TIMEOUT, client);
+        // Its place may be needed, and a stop waits for no header.
+        let client = place.watch.end.run_until_cancelled(client).await?.ok()?.ok()?;
         if let Some(client) = client {
             return place.counts_for(client).then_some((stream, client));
         }

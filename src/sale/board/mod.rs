@@ -46,12 +46,13 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
 use crate::base::limits;
 use crate::base::shutdown::Shutdown;
 use crate::sale::Failure;
+use crate::sale::live::places::{Place, Places};
 use event::BoardEvent;
 use figures::{Past, Point};
 use in_postgres::InPostgres;
@@ -67,8 +68,8 @@ struct Shared {
     sources: Sources,
     /// The producer's channel, while there is one. The producer leaves it under its lock, once it has no watcher.
     watched: Mutex<Option<watch::Sender<Sent>>>,
-    /// A permit for each watcher of any stream.
-    places: Arc<Semaphore>,
+    /// Places of all watchers of this process.
+    places: Places,
     shutdown: Shutdown,
 }
 
@@ -82,18 +83,18 @@ struct Sent {
 /// The board, for one watcher.
 pub struct Watching {
     sent: watch::Receiver<Sent>,
-    _place: OwnedSemaphorePermit,
+    _place: Place,
 }
 
 impl Board {
     /// A board over these sources, whose watchers take these places.
-    pub fn new(sources: Sources, places: Arc<Semaphore>, shutdown: Shutdown) -> Self {
+    pub fn new(sources: Sources, places: Places, shutdown: Shutdown) -> Self {
         Self(Arc::new(Shared { sources, watched: Mutex::default(), places, shutdown }))
     }
 
     /// Watches, from the newest event on; `None` if there are as many watchers as there may be.
     pub fn watch(&self) -> Option<Watching> {
-        let place = self.0.places.clone().try_acquire_owned().ok()?;
+        let place = self.0.places.take(None)?;
         Some(Watching { sent: self.sent(), _place: place })
     }
 

@@ -5,13 +5,13 @@
 use chrono::{DateTime, Utc};
 use utoipa::ToSchema;
 
-/// Headline: 1 to 200 characters in one line, not only spaces, without control characters and those that turn the
-/// direction of text.
+/// Headline: 1 to 200 characters in one line, at least one of which can be seen, without control characters and those
+/// that turn the direction of text.
 #[derive(ToSchema)]
 #[schema(
     min_length = 1,
     max_length = 200,
-    pattern = "^[^\\u0000-\\u001f\\u007f-\\u009f\\u202a-\\u202e\\u2066-\\u2069]*[^\\u0000-\\u0020\\u007f-\\u00a0\\u1680\\u2000-\\u200a\\u2028-\\u202f\\u205f\\u2066-\\u2069\\u3000][^\\u0000-\\u001f\\u007f-\\u009f\\u202a-\\u202e\\u2066-\\u2069]*$"
+    pattern = "^[^\\u0000-\\u001f\\u007f-\\u009f\\u061c\\u200e\\u200f\\u202a-\\u202e\\u2066-\\u2069]*[^\\u0000-\\u0020\\u007f-\\u00a0\\u00ad\\u034f\\u061c\\u115f\\u1160\\u1680\\u17b4\\u17b5\\u180b-\\u180f\\u2000-\\u200f\\u2028-\\u202f\\u205f-\\u206f\\u2800\\u3000\\u3164\\ufe00-\\ufe0f\\ufeff\\uffa0][^\\u0000-\\u001f\\u007f-\\u009f\\u061c\\u200e\\u200f\\u202a-\\u202e\\u2066-\\u2069]*$"
 )]
 pub struct Headline(pub String);
 
@@ -19,7 +19,7 @@ pub struct Headline(pub String);
 #[derive(ToSchema)]
 #[schema(
     max_length = 200,
-    pattern = "^[^\\u0000-\\u001f\\u007f-\\u009f\\u202a-\\u202e\\u2066-\\u2069]*$"
+    pattern = "^[^\\u0000-\\u001f\\u007f-\\u009f\\u061c\\u200e\\u200f\\u202a-\\u202e\\u2066-\\u2069]*$"
 )]
 pub struct Line(pub String);
 
@@ -28,7 +28,7 @@ pub struct Line(pub String);
 #[derive(ToSchema)]
 #[schema(
     max_length = 4000,
-    pattern = "^[^\\u0000-\\u0008\\u000b\\u000c\\u000e-\\u001f\\u007f-\\u009f\\u202a-\\u202e\\u2066-\\u2069]*$"
+    pattern = "^[^\\u0000-\\u0008\\u000b\\u000c\\u000e-\\u001f\\u007f-\\u009f\\u061c\\u200e\\u200f\\u202a-\\u202e\\u2066-\\u2069]*$"
 )]
 pub struct Terms(pub String);
 
@@ -38,7 +38,7 @@ pub struct Terms(pub String);
 #[schema(
     min_length = 1,
     max_length = 100,
-    pattern = "^[^\\u0000-\\u001f\\u007f-\\u009f\\u202a-\\u202e\\u2066-\\u2069]*$"
+    pattern = "^[^\\u0000-\\u001f\\u007f-\\u009f\\u061c\\u200e\\u200f\\u202a-\\u202e\\u2066-\\u2069]*$"
 )]
 pub struct RestockKey(pub String);
 
@@ -58,10 +58,10 @@ pub struct Currency(pub String);
 pub struct Units(pub i64);
 
 /// A line that shows as it is written: not blank, no control characters, and none that turn the direction of the text
-/// around them (Unicode TR 9, explicit formatting).
+/// around them (property Bidi_Control of Unicode).
 pub fn headline(text: &str, _: &()) -> garde::Result {
-    if text.trim().is_empty() {
-        return Err(garde::Error::new("a title has at least one character that is no space"));
+    if text.chars().all(is_unseen) {
+        return Err(garde::Error::new("a title has at least one character that can be seen"));
     }
     one_line(text, &())
 }
@@ -87,10 +87,22 @@ pub fn iso_4217(code: &str, _: &()) -> garde::Result {
     Err(garde::Error::new("give the three capital letters of ISO 4217, as in CNY"))
 }
 
-const NO_CONTROLS: &str = "leave out control characters, and those that turn the direction of text (U+202A to U+202E, U+2066 to U+2069)";
+const NO_CONTROLS: &str = "leave out control characters, and those that turn the direction of text (U+061C, U+200E, U+200F, U+202A to U+202E, U+2066 to U+2069)";
 
 fn turns_direction(character: char) -> bool {
-    matches!(character, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    matches!(character, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
+/// Spaces, the empty pattern of Braille, and what Unicode lets a font leave out (property Default_Ignorable_Code_Point,
+/// in the basic plane).
+fn is_unseen(character: char) -> bool {
+    character.is_whitespace()
+        || matches!(
+            character,
+            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
+                | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}'
+                | '\u{2060}'..='\u{206f}' | '\u{2800}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}'
+        )
 }
 
 /// Between 1970 and 9999: milliseconds that Lua counts exactly and RFC 3339 can write.
@@ -128,7 +140,7 @@ mod tests {
         };
         let (head, line, terms) = (schema::<Headline>(), schema::<Line>(), schema::<Terms>());
         let (head, line, terms) = (pattern(&head), pattern(&line), pattern(&terms));
-        for character in ('\0'..='\u{3100}').chain(['\u{feff}', '\u{1f39f}']) {
+        for character in ('\0'..='\u{ffff}').chain(['\u{1f39f}']) {
             for text in [character.to_string(), format!("a{character}b"), format!(" {character}")] {
                 assert_eq!(head.is_match(&text), headline(&text, &()).is_ok(), "{text:?}");
                 assert_eq!(line.is_match(&text), one_line(&text, &()).is_ok(), "{text:?}");

@@ -233,6 +233,16 @@ impl LoggedClaim {
         Self { order_id, coupon_id, user_id, claimed_at, revision: None, place }
     }
 
+    /// The same claim at the time and the revision of its entry, if this is the entry.
+    pub fn at_time_of(self, entry: Option<&Entry>) -> Self {
+        let same =
+            entry.and_then(|entry| entry.claims.iter().find(|one| one.order_id == self.order_id));
+        match same {
+            Some(&Self { claimed_at, revision, .. }) => Self { claimed_at, revision, ..self },
+            None => self,
+        }
+    }
+
     /// The claim as an entry of its own: name, value, name, value ...
     pub fn payload(&self) -> Vec<Vec<u8>> {
         let revision = self.revision.map(|revision| ("revision", revision.to_string()));

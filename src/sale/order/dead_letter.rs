@@ -19,7 +19,7 @@ use utoipa::ToSchema;
 use crate::kit::postgres;
 use crate::sale::audit::{self, Action, Actor, Event};
 use crate::sale::ids::{CouponId, DeadLetterId, Lane, OrderId, UserId};
-use crate::sale::log::{EntryId, LoggedClaim, Place, Unreadable, Why};
+use crate::sale::log::{Entry, EntryId, LoggedClaim, Place, Unreadable, Why};
 
 /// Reason why an entry became a dead letter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, ToSchema, clap::ValueEnum)]
@@ -162,8 +162,8 @@ pub struct LetterFilter {
 pub struct Stored {
     /// True for a letter that waits for an operator.
     pub is_open: bool,
-    /// The claim, if the entry could be read.
-    pub claim: Option<(CouponId, UserId, OrderId)>,
+    /// The claim, if the entry could be read: with the time and the revision of its entry.
+    pub claim: Option<LoggedClaim>,
     /// The order that has its order id.
     pub order: Option<Namesake>,
 }
@@ -180,7 +180,7 @@ pub struct Namesake {
 /// This letter, open or closed.
 pub async fn find(pool: &PgPool, letter: DeadLetterId) -> sqlx::Result<Option<Stored>> {
     let row = sqlx::query!(
-        r#"SELECT resolved_at IS NULL AS "is_open!", letter.coupon_id AS "coupon_id: CouponId",
+        r#"SELECT resolved_at IS NULL AS "is_open!", entry_id, payload, letter.coupon_id AS "coupon_id: CouponId",
                   letter.user_id AS "user_id: UserId", letter.order_id AS "order_id: OrderId",
                   (orders.coupon_id = letter.coupon_id AND orders.user_id = letter.user_id) AS is_same_claim,
                   is_live(orders.status) AS is_live
@@ -193,7 +193,11 @@ pub async fn find(pool: &PgPool, letter: DeadLetterId) -> sqlx::Result<Option<St
     Ok(row.map(|row| Stored {
         is_open: row.is_open,
         claim: match (row.coupon_id, row.user_id, row.order_id) {
-            (Some(coupon), Some(user), Some(order)) => Some((coupon, user, order)),
+            (Some(coupon), Some(user), Some(order)) => {
+                let entry = row.entry_id.parse().ok();
+                let entry = entry.map(|id| Entry::decode(id, Some(row.payload)));
+                Some(LoggedClaim::without_entry(coupon, user, order).at_time_of(entry.as_ref()))
+            }
             _ => None,
         },
         order: row

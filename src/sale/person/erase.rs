@@ -72,9 +72,11 @@ pub async fn erase(stores: &Stores, user: UserId, by: &Actor) -> Result<Erasure,
     let letters = erase::letters(&mut tx, user).await?;
     let claims = [orders, moved, unwritten(&mut tx, &letters).await?].concat();
     let noted = past::erase(&mut tx, &claims).await?;
-    audit::erase_notes(&mut tx, Action::ClosePayment, &noted).await?;
+    let for_the_buyer = [Action::CancelOrder, Action::RefundOrder];
+    audit::erase_notes(&mut tx, &for_the_buyer, &claims).await?;
+    audit::erase_notes(&mut tx, &[Action::ClosePayment], &noted).await?;
     let recoveries = records::erase(&mut tx, user).await?;
-    audit::erase_notes(&mut tx, Action::SettleRecovery, &recoveries).await?;
+    audit::erase_notes(&mut tx, &[Action::SettleRecovery], &recoveries).await?;
     let erased = Erased {
         orders: stripped,
         dead_letters: letters.len(),

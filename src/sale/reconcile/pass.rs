@@ -46,14 +46,21 @@ pub struct Reconciler {
     metrics: Arc<Metrics>,
     /// Owner of comparisons: a client that asked for one may disconnect.
     shutdown: Shutdown,
+    /// Time that an order of a repair may stay unpaid after its claim.
+    payment_window: Duration,
     /// The last run that was shown, and its findings.
     shown: Mutex<Option<(RunId, Vec<Finding>)>>,
 }
 
 impl Reconciler {
     /// A reconciler that has shown no run yet.
-    pub fn new(stores: Stores, metrics: Arc<Metrics>, shutdown: Shutdown) -> Self {
-        Self { stores, metrics, shutdown, shown: Mutex::default() }
+    pub fn new(
+        stores: Stores,
+        metrics: Arc<Metrics>,
+        shutdown: Shutdown,
+        payment_window: Duration,
+    ) -> Self {
+        Self { stores, metrics, shutdown, payment_window, shown: Mutex::default() }
     }
 
     /// Compares now, off the record. `None` if another comparison goes on for longer than
@@ -136,6 +143,7 @@ impl Reconciler {
             audit::note_alone(&self.stores.pool, by, event).await?;
         }
         let stores = self.stores.clone();
+        let repairs = repairs.then_some(self.payment_window);
         let task = self.shutdown.spawn(async move {
             let compared = run_and_record(&stores, &mut turn, (run, Kind::Full), repairs).await;
             turn.end().await?;
@@ -219,7 +227,7 @@ impl Reconciler {
                 let run = runs::begin(pool, AskedBy::Period, Kind::Changed, None).await?;
                 let lanes: Vec<Lane> = unchecked.iter().map(|(lane, _)| *lane).collect();
                 let extent = (Kind::Changed, &lanes[..]);
-                let done = compare_and_record(&self.stores, &mut turn, run, extent, false).await;
+                let done = compare_and_record(&self.stores, &mut turn, run, extent, None).await;
                 done.inspect_err(|_| self.metrics.reconcile_failed.increment(1))?;
                 fence::table::note_checked(pool, &unchecked).await?;
             }
@@ -274,12 +282,13 @@ impl Reconciler {
     }
 }
 
-/// Compares in its turn, repairs if that is asked for, and records both, failures included.
+/// Compares in its turn, repairs if that is asked for, and records both, failures included. `repairs` is the time that an
+/// order of a repair may stay unpaid after its claim.
 pub async fn run_and_record(
     stores: &Stores,
     turn: &mut Turn,
     (run, kind): (RunId, Kind),
-    repairs: bool,
+    repairs: Option<Duration>,
 ) -> Result<(Report, Vec<Repair>), Failure> {
     compare_and_record(stores, turn, run, (kind, &[]), repairs).await
 }
@@ -290,13 +299,16 @@ async fn compare_and_record(
     turn: &mut Turn,
     run: RunId,
     (kind, unchecked): (Kind, &[Lane]),
-    repairs: bool,
+    repairs: Option<Duration>,
 ) -> Result<(Report, Vec<Repair>), Failure> {
     let Stores { pool, redis, keys } = stores;
     let compared = async {
         let report = reconcile::check_as(kind, unchecked, pool, redis, keys).await?;
         readings::note(pool, &report.readings).await?;
-        let done = if repairs { repair(stores, &report).await? } else { Vec::new() };
+        let done = match repairs {
+            Some(payment_window) => repair(stores, &report, payment_window).await?,
+            None => Vec::new(),
+        };
         Ok::<_, Failure>((report, done))
     };
     match turn.hold(compared).await {

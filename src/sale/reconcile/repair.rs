@@ -27,6 +27,8 @@
 //!
 //! A repeated repair finds the row, and the right count, and changes nothing.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 use utoipa::ToSchema;
@@ -67,12 +69,16 @@ pub fn can_repair(code: &str) -> bool {
     repairable.contains(&code)
 }
 
-/// Repairs the repairable findings of a comparison.
+/// Repairs the repairable findings of a comparison. Orders that are written may stay unpaid for `payment_window`.
 ///
 /// # Errors
 ///
 /// When a store doesn't answer. Earlier repairs stay.
-pub async fn repair(stores: &Stores, report: &Report) -> Result<Vec<Repair>, Failure> {
+pub async fn repair(
+    stores: &Stores,
+    report: &Report,
+    payment_window: Duration,
+) -> Result<Vec<Repair>, Failure> {
     let mut repairs = Vec::new();
     // Counts first: a lost order is written only where `sold` leaves room for it.
     for disagreement in &report.disagreements {
@@ -100,7 +106,8 @@ pub async fn repair(stores: &Stores, report: &Report) -> Result<Vec<Repair>, Fai
                 (coupon, Ok(left_alone(user, order)))
             }
             Disagreement::OrderLost { coupon, user, order } => {
-                (coupon, write_lost(stores, coupon, user, order).await)
+                let claim = LoggedClaim::without_entry(coupon, user, order);
+                (coupon, write_lost(stores, &claim, payment_window).await)
             }
             Disagreement::NotGivenBack { coupon, user, order } => {
                 (coupon, return_again(stores, coupon, user, order).await)
@@ -210,11 +217,11 @@ async fn recount(stores: &Stores, coupon: CouponId) -> Result<(bool, String), Fa
 /// Writes an order that a buyer was promised, as its entry would have been written.
 async fn write_lost(
     stores: &Stores,
-    coupon: CouponId,
-    user: UserId,
-    order: OrderId,
+    claim: &LoggedClaim,
+    payment_window: Duration,
 ) -> Result<(bool, String), Failure> {
     let Stores { redis, keys, .. } = stores;
+    let LoggedClaim { coupon_id: coupon, user_id: user, order_id: order, .. } = *claim;
     let lane = coupon.lane();
     // Before the buyer is looked up: after a recovery in between, that buyer may be gone, and nothing is written.
     let epoch = fence::table::epoch(&stores.pool, lane).await?.unwrap_or(0);
@@ -222,9 +229,8 @@ async fn write_lost(
     if promised != [Some(order)] {
         return Ok((false, format!("user {user} doesn't hold order {order} any more")));
     }
-    let claim = LoggedClaim::without_entry(coupon, user, order);
-    let written = Orders::new(stores.pool.clone(), limits::BATCH_TIMEOUT, limits::PAY_TIME_MIN)
-        .write((lane, epoch), &[claim], &CancellationToken::new())
+    let written = Orders::new(stores.pool.clone(), limits::BATCH_TIMEOUT, payment_window)
+        .write((lane, epoch), &[*claim], &CancellationToken::new())
         .await;
     match written {
         Ok(Written { inserted: 1, .. }) => {
@@ -236,7 +242,7 @@ async fn write_lost(
         }
         Ok(_) => Ok((false, format!("order {order} of user {user} is there by now"))),
         Err(NotWritten::Poison(reason, detail)) => {
-            put_aside(stores, coupon.lane(), &claim, reason, &detail).await?;
+            put_aside(stores, coupon.lane(), claim, reason, &detail).await?;
             Ok((true, format!("order {order} of user {user} is a dead letter now: {detail}")))
         }
         Err(NotWritten::LocksLost) => unreachable!("there are none to lose"),

@@ -127,9 +127,10 @@ impl Retries {
             return Ok(Retried::NotFound);
         };
         let Stored { is_open, claim, order: namesake } = stored;
-        let Some((coupon, user, order)) = claim else {
+        let Some(claim) = claim else {
             return Ok(Retried::Kept(Kept::Unreadable));
         };
+        let LoggedClaim { coupon_id: coupon, user_id: user, order_id: order, .. } = claim;
         match namesake {
             Some(row) if row.is_same_claim && (is_open || row.is_live) => {
                 dead_letter::became_order(pool, letter, by).await?;
@@ -147,7 +148,7 @@ impl Retries {
             Ok(epoch) => epoch,
             Err(kept) => return Ok(Retried::Kept(kept)),
         };
-        if let Err(kept) = self.write(coupon, epoch, user, order).await? {
+        if let Err(kept) = self.write(epoch, claim).await? {
             dead_letter::note_unit(pool, letter).await?;
             return Ok(Retried::Kept(kept));
         }
@@ -227,22 +228,13 @@ impl Retries {
         }
     }
 
-    async fn write(
-        &self,
-        coupon: CouponId,
-        epoch: i64,
-        user: UserId,
-        order: OrderId,
-    ) -> Result<Result<(), Kept>, Failure> {
-        let claim = LoggedClaim::without_entry(coupon, user, order);
-        let held = (coupon.lane(), epoch);
-        match self.orders.write(held, &[claim], &CancellationToken::new()).await {
+    async fn write(&self, epoch: i64, claim: LoggedClaim) -> Result<Result<(), Kept>, Failure> {
+        let lane = claim.coupon_id.lane();
+        match self.orders.write((lane, epoch), &[claim], &CancellationToken::new()).await {
             Ok(_) => Ok(Ok(())),
             Err(NotWritten::Poison(_, why)) => Ok(Err(Kept::Refused(why))),
             Err(NotWritten::Postgres(error)) => Err(error.into()),
-            Err(NotWritten::Stale | NotWritten::LocksLost) => {
-                Err(Failure::recovering(coupon.lane()))
-            }
+            Err(NotWritten::Stale | NotWritten::LocksLost) => Err(Failure::recovering(lane)),
         }
     }
 }

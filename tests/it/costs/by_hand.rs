@@ -13,6 +13,7 @@ use flash_sale::sale::ids::CouponId;
 use futures_util::future::join_all;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
+use crate::support::buyers::FIRST_ORDER_BY_HAND;
 use crate::support::process::{Process, backlog, flash_sale, rows, try_claim};
 use crate::support::{OwnServers, TestApp, eventually, user};
 
@@ -220,4 +221,33 @@ fn serve(app: &TestApp, role: &str) -> Process {
     let mut command = flash_sale(&["serve", "--listen", "127.0.0.1:0", "--roles", role]);
     command.args(["--admin-listen", "127.0.0.1:0"]).args(app.store_arguments());
     Process::spawn(command)
+}
+
+/// A hot sale without a single payment: all its orders run out. A unit must not cost more, the more have come back before
+/// it.
+#[tokio::test]
+#[ignore = "long: it measures"]
+async fn long_all_units_of_a_large_sale_come_back() {
+    let servers = OwnServers::start();
+    let app = TestApp::on(&servers.at, &[], Clock::System).await;
+    app.expect_disagreements();
+    let coupon = app.create_flash(BUYERS).await;
+    app.sell_out_by_hand(coupon, BUYERS).await;
+    app.execute(&format!(
+        "SET LOCAL statement_timeout = '60s';
+         INSERT INTO orders (id, coupon_id, kind, user_id, status, claimed_at, expired_at)
+             SELECT {FIRST_ORDER_BY_HAND} + n, {coupon}, 'flash', n, 'expired', now(), now()
+             FROM generate_series(1, {BUYERS}) AS n;
+         INSERT INTO stock_returns (order_id, coupon_id, user_id)
+             SELECT {FIRST_ORDER_BY_HAND} + n, {coupon}, n FROM generate_series(1, {BUYERS}) AS n"
+    ))
+    .await;
+    let mut rates = Vec::new();
+    let mut began = Instant::now();
+    while let more @ 1.. = app.give_back().await {
+        rates.push(more as f64 / began.elapsed().as_secs_f64());
+        began = Instant::now();
+    }
+    assert_eq!(app.stock(coupon).await, BUYERS);
+    println!("units/s of each run: {rates:.0?}");
 }

@@ -8,7 +8,7 @@ use flash_sale::worker;
 use private_servers::testing::{RedisServer, Switch};
 use serde_json::json;
 
-use crate::support::servers::Addresses;
+use crate::support::servers::{Addresses, connection};
 use crate::support::{TestApp, eventually, shared};
 
 /// A service whose Redis is at this URL.
@@ -19,8 +19,7 @@ async fn app_at(url: &str) -> TestApp {
 
 /// One command to the server itself.
 pub async fn ask<T: redis::FromRedisValue>(server: &RedisServer, words: &[&str]) -> T {
-    let client = redis::Client::open(server.url()).expect("a valid URL");
-    let mut connection = client.get_multiplexed_async_connection().await.expect("it answers");
+    let mut connection = connection(&server.url()).await;
     let mut command = redis::cmd(words[0]);
     command.arg(&words[1..]);
     command.query_async(&mut connection).await.expect("it does that")

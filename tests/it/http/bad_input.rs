@@ -101,9 +101,10 @@ const BAD_VALUES: [(&str, &str); 23] = [
     ("/kind", r#""regular""#),
     (
         "/title",
-        r#""" 1 null ["t"] "\u0000" "a\u0000b" "  " "\n" "a\nb" "a\u202eb" "\u2066a\u2069""#,
+        r#""" 1 null ["t"] "\u0000" "a\u0000b" "  " "\n" "a\nb" "a\u202eb" "\u2066a\u2069"
+           "\u200b" "\u2060" "\ufeff" "\u00ad\u200d" "\u3164" "\u2800" "a\u200f" "\u061ca""#,
     ),
-    ("/sub_title", r#""a\nb" "\u0007" "a\u202eb""#),
+    ("/sub_title", r#""a\nb" "\u0007" "a\u202eb" "\u200e""#),
     ("/rules", r#""\u0007" "a\u0000" "a\u202ab""#),
     ("/sub_title", r#"1 null "\u0000""#),
     ("/rules", r#"1 null "\u0000""#),

@@ -1,8 +1,9 @@
 //! Clients that ask too often: each is told to wait, and costs the others nothing.
 
+use flash_sale::kit::jwt::Scope;
 use reqwest::{Method, Response, StatusCode};
 
-use crate::support::TestApp;
+use crate::support::{TestApp, scoped_token};
 
 /// Requests at once, with a bound of two: some have to be refused, however slow the machine is.
 const MANY: usize = 50;
@@ -66,6 +67,59 @@ async fn refused_tokens_count_for_their_address() {
     assert_bounded(&app, &replies, StatusCode::UNAUTHORIZED, "refused-tokens");
     // Good tokens from the same address are not concerned.
     assert_eq!(app.get("/v1/orders", &app.token(1)).await.status, 200);
+}
+
+/// A header of another scheme is looked at like a bad token, and says so.
+#[tokio::test]
+async fn a_header_that_is_no_token_counts_as_a_refused_one() {
+    let app = TestApp::configured(&["--refused-tokens-per-second", "2"]).await;
+    for header in ["Basic dXNlcjpzZWNyZXQ=", "Bearer", "any"] {
+        let requests = (0..MANY).map(|_| {
+            let request = app.client().get(app.url.clone() + "/v1/orders");
+            request.header("authorization", header).send()
+        });
+        let replies = futures_util::future::join_all(requests).await;
+        let replies: Vec<Response> = replies.into_iter().map(|reply| reply.unwrap()).collect();
+        assert_refusals(&app, &replies, "refused-tokens");
+        for reply in replies.iter().filter(|reply| reply.status() == 401) {
+            let challenge = reply.headers()["www-authenticate"].to_str().expect("text");
+            assert!(challenge.contains("error=\"invalid_token\""), "{challenge}");
+        }
+    }
+}
+
+/// Users and clerks at the routes of the staff, whatever these answer; operators and administrators have no bound.
+#[tokio::test]
+async fn the_routes_of_the_staff_bound_users_and_clerks() {
+    let app = TestApp::configured(&["--user-requests-per-second", "2"]).await;
+    let clerk = scoped_token(7, Scope::Clerk);
+    let operator = scoped_token(8, Scope::Operator);
+    for (token, path) in
+        [(app.token(1), "/v1/audit"), (clerk, "/v1/redemptions/0000-0000-0000-0000")]
+    {
+        let replies = ask(&app, path, &token, |_| String::new()).await;
+        assert_refusals(&app, &replies, "user-requests");
+    }
+    let replies = ask(&app, "/v1/dead-letters", &operator, |_| String::new()).await;
+    assert!(replies.iter().all(|reply| reply.status() == 200));
+}
+
+#[tokio::test]
+async fn callbacks_with_a_wrong_signature_count_for_their_address() {
+    let app = TestApp::configured(&[
+        "--anonymous-requests-per-second",
+        "2",
+        "--payment-callback-secret",
+        "a secret that no gateway has, for this test",
+    ])
+    .await;
+    let requests = (0..MANY).map(|_| {
+        let request = app.client().post(app.url.clone() + "/v1/payments/callback");
+        request.header("x-signature", "00").body("{}").send()
+    });
+    let replies = futures_util::future::join_all(requests).await;
+    let replies: Vec<Response> = replies.into_iter().map(|reply| reply.unwrap()).collect();
+    assert_refusals(&app, &replies, "anonymous-requests");
 }
 
 #[tokio::test]

@@ -73,6 +73,28 @@ async fn an_idle_connection_is_kept_as_long_as_the_setting_says() {
     .await;
 }
 
+/// One client may open as many streams as it likes on a few connections of HTTP/2.
+#[tokio::test]
+async fn no_network_has_more_than_half_of_the_places_of_watchers() {
+    let app = TestApp::configured(&["--watchers-max", "4", "--trusted-proxies", "127.0.0.1"]).await;
+    let coupon = app.create_flash(1).await;
+    let watch = async |client: &str| {
+        let request = app.client().get(format!("{}/v1/coupons/{coupon}/live", app.url));
+        request.header("x-forwarded-for", client).send().await.expect("the service answers")
+    };
+    let hoarded = (watch("2001:db8::1").await, watch("2001:db8::2").await);
+    assert_eq!((hoarded.0.status().as_u16(), hoarded.1.status().as_u16()), (200, 200));
+    assert_eq!(watch("2001:db8::3").await.status(), 503);
+    let other = watch("198.51.100.7").await;
+    assert_eq!(other.status(), 200);
+    drop(hoarded.0);
+    eventually("a place is free again", async || {
+        let again = watch("2001:db8::3").await;
+        again.status() == 200
+    })
+    .await;
+}
+
 /// A ping is no request: clients that only ping lose their connections.
 #[tokio::test]
 async fn pings_do_not_keep_a_connection() {

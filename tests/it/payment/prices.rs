@@ -80,6 +80,24 @@ async fn a_payer_who_expects_another_price_is_told_so_before_money_moves() {
     assert_eq!(pay(json!(2)).await.text("status"), "paid", "it is paid, whatever is expected now");
 }
 
+/// Redis may hear of an edit later than Postgres, so the time of a claim doesn't tell its price; its entry does.
+#[tokio::test]
+async fn a_letter_that_is_tried_again_costs_what_its_claim_did() {
+    let app = app().await;
+    let coupon = app.create_flash(2).await;
+    let order = app.claim(1, coupon).await.order_id();
+    app.execute("UPDATE flash_sales SET sold = total").await;
+    assert_eq!(app.write_orders().await.dead_letters, 1);
+    app.execute("UPDATE flash_sales SET sold = 0").await;
+    set_price(&app, coupon, 700).await;
+    app.execute("UPDATE coupon_prices SET since = now() - interval '1 hour' WHERE revision > 1")
+        .await;
+    let body = json!({"reason": "oversold"});
+    let retried = app.post("/v1/dead-letters/retry", &app.admin_token(), &body).await;
+    assert_eq!((retried.status, &retried.body["orders"]), (200, &json!(1)), "{retried:?}");
+    assert_eq!(app.show(1, order).await.body["pay_cents"], 1);
+}
+
 #[tokio::test]
 async fn a_claim_without_a_price_is_a_dead_letter() {
     let app = app().await;
@@ -94,10 +112,13 @@ async fn a_claim_without_a_price_is_a_dead_letter() {
         letter["detail"].as_str().expect("a text").contains("no price at revision"),
         "{letter}"
     );
+    let retry = async || {
+        let id = letter["id"].as_str().expect("an id");
+        app.post(&format!("/v1/dead-letters/{id}/retry"), &app.admin_token(), &json!({})).await
+    };
+    assert_eq!(retry().await.refusal(), (409, "order_refused"));
     app.execute(&format!("INSERT INTO coupon_prices VALUES ({coupon}, 1, 5, 'CNY')")).await;
-    let id = letter["id"].as_str().expect("an id");
-    let retried =
-        app.post(&format!("/v1/dead-letters/{id}/retry"), &app.admin_token(), &json!({})).await;
+    let retried = retry().await;
     assert_eq!(retried.status, 200, "{retried:?}");
     let shown = app.show(1, order).await;
     assert_eq!(

@@ -345,6 +345,26 @@ async fn what_is_under_way_keeps_a_user_and_is_named() {
     assert_eq!(app.number("SELECT count(*) FROM opened_payments").await, 0);
 }
 
+/// The staff writes whatever it likes into a reason, the buyer's name included.
+#[tokio::test]
+async fn the_reason_of_a_move_for_a_buyer_goes_with_the_buyer() {
+    let app = app().await;
+    let coupon = app.create_flash(9).await;
+    let (mine, other) = (app.order(USER, coupon).await, app.order(OTHER, coupon).await);
+    for order in [mine, other] {
+        let path = format!("/v1/orders/{order}/cancel-for-buyer");
+        let because = json!({"reason": "asked for at the till"});
+        assert_eq!(app.post(&path, &app.admin_token(), &because).await.status, 200);
+    }
+    app.give_back().await;
+    assert!(matches!(erased(&app, USER).await, Erasure::Done(_)));
+    let with_reason = |order| {
+        format!("SELECT count(*) FROM audit WHERE subject_id = {order} AND after ? 'reason'")
+    };
+    assert_eq!(app.number(&with_reason(mine)).await, 0);
+    assert_eq!(app.number(&with_reason(other)).await, 1);
+}
+
 #[tokio::test]
 async fn an_open_dead_letter_keeps_its_user() {
     let app = app().await;

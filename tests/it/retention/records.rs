@@ -221,19 +221,23 @@ async fn opened_payments_comparisons_and_recoveries_go_after_their_days() {
          INSERT INTO recoveries (lane, epoch, reason, closed_at, opened_at) VALUES
              (0, 1, 'x', now() - interval '9 days', now()), (0, 2, 'x', now() - interval '8 days', NULL),
              (0, 3, 'x', now() - interval '7 days', now()), (0, 4, 'x', now() - interval '6 days', NULL),
-             (1, 1, 'x', now() - interval '9 days', now())",
+             (1, 1, 'x', now() - interval '9 days', now());
+         -- What could not be kept waits for a person.
+         INSERT INTO recoveries (lane, epoch, reason, closed_at, opened_at, lost, settled_at, note) VALUES
+             (2, 1, 'x', now() - interval '9 days', now(), '[{}]', NULL, NULL), (2, 2, 'x', now() - interval '8 days', now(), '[{}]', now(), 'told'),
+             (2, 3, 'x', now() - interval '7 days', now(), '[]', NULL, NULL)",
     )
     .await;
     let expected =
-        Forgotten { opened_payments: 1, comparisons: 1, recoveries: 2, ..Forgotten::default() };
+        Forgotten { opened_payments: 1, comparisons: 1, recoveries: 3, ..Forgotten::default() };
     assert_eq!(forgotten(&app).await, expected);
     assert_eq!(
         app.number(
-            "SELECT count(*) FROM recoveries WHERE lane = 0 AND epoch IN (3, 4) OR lane = 1"
+            "SELECT count(*) FROM recoveries WHERE lane = 0 AND epoch IN (3, 4) OR lane = 1 OR lane = 2 AND epoch IN (1, 3)"
         )
         .await,
-        3,
-        "the last one that ended, and those since"
+        5,
+        "the last one that ended, those since, and one that waits for a person"
     );
     assert_eq!(forgotten(&app).await, Forgotten::default());
     app.execute("DELETE FROM recoveries").await;

@@ -4,6 +4,7 @@ use private_servers::testing::RedisServer;
 
 use super::watched::{MASTER, sentinel};
 use crate::support::process::{Finished, flash_sale, run};
+use crate::support::servers::connection;
 use crate::support::{SECRET, TestApp};
 
 const PASSWORD: &str = "hunter2";
@@ -88,8 +89,7 @@ async fn a_master_that_would_go_on_alone_is_refused() {
 }
 
 async fn set(url: &str, name: &str, value: &str) {
-    let client = redis::Client::open(url).expect("a valid URL");
-    let mut connection = client.get_multiplexed_async_connection().await.expect("it answers");
+    let mut connection = connection(url).await;
     let mut command = redis::cmd("CONFIG");
     command.arg("SET").arg(name).arg(value);
     command.query_async::<()>(&mut connection).await.expect("it does that");

@@ -8,7 +8,7 @@ use flash_sale::sale::ids::CouponId;
 use super::{TestApp, user};
 
 /// Order ids of buyers that are written down by hand; user 1's is the next one.
-const FIRST_ORDER_BY_HAND: i64 = 1 << 60;
+pub const FIRST_ORDER_BY_HAND: i64 = 1 << 60;
 
 impl TestApp {
     /// How many shards Redis says that there are; one if it doesn't hold the sale.

@@ -3,7 +3,7 @@
 use flash_sale::sale::ids::Lane;
 use private_servers::testing::RedisProxy;
 
-mod buyers;
+pub mod buyers;
 mod changes;
 mod client;
 mod lifecycle;

@@ -14,6 +14,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::statvfs::statvfs;
 use nix::unistd::Pid;
 use private_servers::testing::{DataFolder, bound_this_test};
+use redis::AsyncConnectionConfig;
+use redis::aio::MultiplexedConnection;
 use serde::Deserialize;
 use sqlx::{Connection, PgConnection};
 use tokio::sync::OnceCell;
@@ -212,4 +214,13 @@ where
         || tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let done = std::thread::spawn(move || runtime().block_on(work())).join();
     done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+/// A connection to a Redis server that waits for its answers however busy the machine is.
+pub async fn connection(url: &str) -> MultiplexedConnection {
+    let config = AsyncConnectionConfig::new()
+        .set_connection_timeout(Some(PATIENCE))
+        .set_response_timeout(Some(PATIENCE));
+    let client = redis::Client::open(url).expect("a valid URL");
+    client.get_multiplexed_async_connection_with_config(&config).await.expect("it answers")
 }

@@ -1,5 +1,6 @@
 //! Each status of an order, and a dead letter, against all code that counts or selects orders by their status.
 
+use flash_sale::base::limits;
 use flash_sale::sale::audit::Actor;
 use flash_sale::sale::coupon::stock;
 use flash_sale::sale::ids::{CouponId, OrderId};
@@ -236,7 +237,9 @@ async fn what_is_written_down_again() {
             [(unit, row.is_closed()), (place, row.status != "unpaid" && !row.is_letter())]
         {
             let report = Report { disagreements: vec![found], ..Report::default() };
-            let repairs = repair::repair(&app.app.stores, &report).await.expect("Postgres answers");
+            let repairs = repair::repair(&app.app.stores, &report, limits::PAY_TIME_MIN)
+                .await
+                .expect("Postgres answers");
             assert_eq!((repairs.len(), repairs[0].done), (1, expected), "{row:?}: {repairs:?}");
         }
         let stock = app.stock(coupon).await;

@@ -8,6 +8,7 @@ use sqlx::postgres::PgPoolOptions;
 
 use super::api::Api;
 use crate::support::process::program;
+use crate::support::servers::connection;
 use crate::support::{OwnServers, SECRET, eventually};
 
 /// Name of the environment variable with the path of the older binary.
@@ -188,10 +189,8 @@ impl Installation {
 
     /// Redis loses everything.
     pub async fn empty_redis(&self) {
-        let client = redis::Client::open(self.servers.at.redis_url.as_str()).expect("a valid URL");
-        let connection = client.get_multiplexed_async_connection().await;
-        let flushed =
-            redis::cmd("FLUSHALL").query_async(&mut connection.expect("it answers")).await;
+        let mut connection = connection(&self.servers.at.redis_url).await;
+        let flushed = redis::cmd("FLUSHALL").query_async(&mut connection).await;
         let () = flushed.expect("it does that");
     }
 

@@ -199,7 +199,7 @@ async fn until(events: &mut Events, pointer: &str, value: &Value) -> Value {
 }
 
 async fn watch(app: &App, coupon: CouponId) -> Watching {
-    match app.live.watch(coupon).await.expect("the stores answer") {
+    match app.live.watch(coupon, None).await.expect("the stores answer") {
         Watch::Watching(watching) => watching,
         _ => panic!("the sale is there"),
     }

@@ -36,7 +36,7 @@ async fn who_never_reads_is_cut_off_and_holds_up_no_other_watcher() {
         assert!((1..WAITING_BYTES_MAX).contains(&waiting), "{waiting} bytes were kept for it");
     }
     next_claim(&app, coupon, left, &mut events).await;
-    let taken = watchers_max(&app) - app.app.live.places().available_permits();
+    let taken = app.app.live.places().taken();
     assert_eq!(taken, 1, "a place is kept by a watcher that is gone");
 }
 
@@ -119,8 +119,4 @@ async fn silent(app: &TestApp, bytes: &[u8]) -> TcpStream {
 /// Connections that were closed because their clients didn't read.
 fn unread(app: &TestApp) -> usize {
     metric(&app.app.metrics.page(), "connections_closed_total{reason=\"unread\"}")
-}
-
-fn watchers_max(app: &TestApp) -> usize {
-    usize::try_from(app.config.watchers_max()).expect("a count")
 }

@@ -20,13 +20,16 @@
 //!
 //! A state is up to a second old. A watcher may miss states in between, never the last one.
 
+pub mod places;
+
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use redis::RedisResult;
 use serde::Serialize;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::watch;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 use utoipa::ToSchema;
 
@@ -37,6 +40,7 @@ use crate::sale::coupon::create::Coupons;
 use crate::sale::coupon::model::{Coupon, CouponState, Sale};
 use crate::sale::ids::CouponId;
 use crate::sale::keys::Keys;
+use crate::sale::live::places::{Place, Places};
 use crate::sale::{Failure, Stores};
 
 /// Hands out live states. Clones share the producers.
@@ -51,8 +55,8 @@ struct Shared {
     payment_window: Duration,
     /// Sales with a producer. A producer leaves the map under its lock, once it has no watcher.
     watched: Mutex<HashMap<CouponId, watch::Sender<Look>>>,
-    /// A permit for each watcher that there may be.
-    places: Arc<Semaphore>,
+    /// Places of all watchers of this process.
+    places: Places,
     shutdown: Shutdown,
 }
 
@@ -129,14 +133,14 @@ pub enum Watch {
     NoCoupon,
     /// A regular coupon has no sale to watch.
     NoSale,
-    /// There are as many watchers as there may be.
+    /// There are as many watchers as there may be, at all or in the network of the client.
     Full,
 }
 
 /// States of a sale, for one watcher.
 pub struct Watching {
     states: watch::Receiver<Look>,
-    _place: OwnedSemaphorePermit,
+    _place: Place,
 }
 
 impl LiveSales {
@@ -151,17 +155,17 @@ impl LiveSales {
         let Stores { redis, keys, .. } = stores.clone();
         let watched = Mutex::default();
         let places = usize::try_from(watchers_max).unwrap_or(usize::MAX);
-        let places = Arc::new(Semaphore::new(places.min(Semaphore::MAX_PERMITS)));
+        let places = Places::new(places);
         Self(Arc::new(Shared { redis, keys, coupons, payment_window, watched, places, shutdown }))
     }
 
-    /// Watches a sale, from its newest state on.
+    /// Lets a client at this address watch a sale, from its newest state on.
     ///
     /// # Errors
     ///
     /// When a store doesn't answer, and no other client watches the sale.
-    pub async fn watch(&self, coupon: CouponId) -> Result<Watch, Failure> {
-        let Ok(place) = self.0.places.clone().try_acquire_owned() else {
+    pub async fn watch(&self, coupon: CouponId, client: Option<IpAddr>) -> Result<Watch, Failure> {
+        let Some(place) = self.0.places.take(client) else {
             return Ok(Watch::Full);
         };
         let mut states = self.states(coupon);
@@ -181,7 +185,7 @@ impl LiveSales {
     }
 
     /// Places of watchers, for other streams under the same bound.
-    pub fn places(&self) -> Arc<Semaphore> {
+    pub fn places(&self) -> Places {
         self.0.places.clone()
     }
 
