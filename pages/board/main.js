@@ -1,7 +1,7 @@
 // The board: puts the parts together, and paints.
 
 import { servedPages } from '../js/bar.js';
-import { send, session } from '../js/session.js';
+import { ask, send, session } from '../js/session.js';
 import { Stream } from '../js/stream.js';
 import { turnTheme, useTheme } from '../js/theme.js';
 import { render } from '../vendor/lit-html.js';
@@ -13,6 +13,7 @@ import { BoardWords } from './wording.js';
 const POINTS_MAX = 300;
 const NOTICE_MS = 8000;
 const BOOK_ENTRIES = 20;
+const FINAL = ['invalid_token', 'forbidden'];
 
 const words = new BoardWords();
 const state = { board: null, book: null, served: [], line: 'connecting', ageMs: 0, points: [], coupon: null, wanted: null, dialog: null, notice: null, comparing: false, locked: null };
@@ -175,7 +176,7 @@ function watch() {
   const past = ({ points }) => {
     state.points = points;
   };
-  new Stream({ path: '/v1/board/live', event: 'board', also: { past }, final: ['invalid_token', 'forbidden'], headers: () => session.headers() }, heard);
+  new Stream({ path: '/v1/board/live', event: 'board', also: { past }, final: FINAL, ask: () => ask('/v1/board', FINAL), headers: () => session.headers() }, heard);
 }
 
 async function start() {

@@ -6,7 +6,7 @@ import { chart } from './charts.js';
 import { dialog } from './dialogs.js';
 import { book, letters, payments, postponed, recoveries } from './lists.js';
 import { button, chip, icon, panel } from './parts.js';
-import { comparison, equations, isFresh, lane, sentences, store } from './verdict.js';
+import { comparison, equations, isFresh, isShown, lane, sentences, store } from './verdict.js';
 
 const CLAIMS = ['accepted', 'sold_out', 'repeats', 'shed', 'others'];
 const STATUSES = ['unpaid', 'paid', 'redeemed', 'cancelled', 'expired', 'refunding', 'refunded'];
@@ -82,7 +82,7 @@ function saleHead(state, words, does) {
 function tiles(state, words) {
   const { board: it } = state;
   const sale = it.sales.find((one) => one.coupon_id === state.coupon);
-  const fresh = isFresh(state);
+  const fresh = isShown(state);
   const rate = CLAIMS.reduce((sum, key) => sum + it.point[key], 0);
   const known = fresh && it.processes.some((one) => one.is_heard);
   const written = it.orders ? Object.values(it.orders).reduce((sum, count) => sum + count, 0) : null;
@@ -99,7 +99,7 @@ function tiles(state, words) {
     ${tile('left', words.count(sale?.left), sale ? `/ ${words.count(sale.total)}` : '', null, sale && sale.left !== null ? { bar: [sale.left, sale.total] } : null)}
     ${tile('rate', known ? words.count(rate) : '–', '', known ? words.say('tile.rate.more', { number: it.point.accepted }) : null)}
     ${tile('rows', known ? words.count(it.point.rows) : '–', '', written === null ? null : words.say('tile.rows.more', { number: written }))}
-    ${tile('backlog', fresh ? words.count(it.backlog) : '–', '', it.backlog === null ? words.of('tile.unknown') : it.backlog === 0 ? (fresh ? words.of('tile.backlog.none') : null) : words.say('tile.backlog.oldest', { ms: it.oldest_ms }), { warn: it.oldest_ms > 10_000 })}
+    ${tile('backlog', fresh ? words.count(it.backlog) : '–', '', it.backlog === null ? words.of('tile.unknown') : it.backlog === 0 ? (isFresh(state) ? words.of('tile.backlog.none') : null) : words.say('tile.backlog.oldest', { ms: it.oldest_ms }), { warn: it.oldest_ms > 10_000 })}
     ${time('answer', it.p99_ms, it.p50_ms === null ? null : words.say('tile.answer.more', { ms: it.p50_ms }))}
     ${time('row', it.row_p99_ms, words.of('tile.row.more'))}
   </dl>`;

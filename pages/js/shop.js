@@ -120,13 +120,13 @@ function heard({ event, line, refused, dateMs, sleptMs }) {
   paint();
 }
 
-/** The state of the sale without a stream; null if there is no answer. */
+/** The state of the sale without a stream. */
 async function ask(coupon) {
   const reply = await api.coupon(coupon);
-  if (!reply.ok) return null;
+  if (!reply.ok) return { line: 'lost' };
   const { id, sale, ...about } = reply.body;
   const [opens_ms, closes_ms] = [Date.parse(sale.opens_at), Date.parse(sale.closes_at)];
-  return { now: reply.dateMs, ...about, coupon_id: id, total: sale.total, left: sale.left, opens_ms, closes_ms };
+  return { line: 'live', event: { now: reply.dateMs, ...about, coupon_id: id, total: sale.total, left: sale.left, opens_ms, closes_ms } };
 }
 
 /** The newest sale that is on, the next one, or the last one. */

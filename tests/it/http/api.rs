@@ -17,6 +17,7 @@ const ROUTES: &[(&str, &str)] = &[
     ("get", "/metrics"),
     ("get", "/readyz"),
     ("get", "/v1/audit"),
+    ("get", "/v1/board"),
     ("get", "/v1/board/live"),
     ("get", "/v1/coupons"),
     ("post", "/v1/coupons"),

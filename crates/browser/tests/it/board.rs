@@ -211,6 +211,37 @@ async fn edit(shop: &Shop, tab: &Tab, coupon: &str) {
     assert_eq!((&coupon["title"], &coupon["pay_cents"]), (&json!("Tea for three"), &json!(2_100)));
 }
 
+/// As many watchers as may, and one of them goes.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_board_without_a_place_asks_and_tells_the_age_of_its_figures() {
+    let shop = Shop::open(&["--watchers-max", "1"]).await;
+    let coupon = shop.sale(5, -1).await;
+    let watcher = shop.visit(Device::Phone, &format!("/sale/{coupon}")).await;
+    watcher.shows("open").await;
+    let tab = shop.operator(Device::Desk).await;
+    sentence(&tab, "asked").await;
+    let line = "return document.querySelector('.line').dataset.line";
+    assert_eq!(tab.eval(line).await, "asked");
+    pick(&tab, &coupon).await;
+    assert!(tab.text("#tile-left").await.starts_with("Left 5 / 5"), "the figures are shown");
+    assert_ne!(tab.text("#tile-rate dd").await, "–");
+    assert_eq!(praise(&tab, "main").await, "", "asked for now and then is not evidence of now");
+    check(&tab, "asked").await;
+    tab.picture("board-asked").await;
+    let age = async || tab.text("#sentence [data-key=asked]").await;
+    let first = age().await;
+    assert!(first.contains(" old."), "{first}");
+    eventually("the age grows", async || age().await != first).await;
+    // It asks again by itself.
+    shop.other_claims(&coupon).await;
+    eventually("the tile", async || tab.text("#tile-left").await.starts_with("Left 4 / 5")).await;
+    assert_eq!(tab.eval(line).await, "asked");
+    watcher.close_clean().await;
+    eventually("a place is free", async || tab.eval(line).await == "live").await;
+    sentence(&tab, "well").await;
+    tab.close_clean().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_goes_wrong_is_seen_and_nothing_is_praised_then() {
     let servers = Servers::start().await;
@@ -555,6 +586,7 @@ const VERDICTS: &str = r"
         const stores = ['sentence', 'redis', 'equations', 'lane'];
         const cases = {
             'lost line': [(it) => { it.line = 'lost'; }, all],
+            'asked now and then': [(it) => { it.line = 'asked'; }, all],
             'old event': [(it) => { it.ageMs = 6000; }, all],
             'Redis away': [(it) => { it.board.stores[0].is_there = false; }, stores],
             'Postgres away': [(it) => { it.board.stores[1].is_there = false; }, ['sentence', 'postgres', 'comparison']],
