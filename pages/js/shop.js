@@ -4,13 +4,12 @@ import { render } from '../vendor/lit-html.js';
 import { Api } from './api.js';
 import { AGAIN, Claim } from './claim.js';
 import { Clock } from './clock.js';
-import en from './en.js';
 import { faceOf, ofSale, payByMs, wordOf } from './face.js';
 import { Stream } from './stream.js';
+import texts from './texts.js';
 import { page } from './view.js';
 import { turnTheme, useTheme } from './theme.js';
 import { Words } from './words.js';
-import zh from './zh.js';
 
 /** Faces that are on the way to another one: the live region waits for that. */
 const PASSING = ['loading', 'claiming'];
@@ -23,7 +22,7 @@ const SHOWN_MS = 3000;
 
 const [, inPath] = location.pathname.match(/^\/sale\/([^/]+)$/) ?? [];
 const api = new Api();
-const words = new Words({ en, zh });
+const words = new Words(texts);
 const clock = new Clock();
 const state = { missing: null, sale: null, line: 'connecting', heardAt: 0, clock, claim: { phase: 'idle' }, user: api.user, orders: null, ordersFailed: false, titles: {} };
 let painted = null;

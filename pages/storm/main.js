@@ -2,20 +2,20 @@
 
 import { render } from '../vendor/lit-html.js';
 import { servedPages } from '../js/bar.js';
+import desk from '../js/desk.js';
 import { ask, send, session } from '../js/session.js';
 import { Stream } from '../js/stream.js';
 import { turnTheme, useTheme } from '../js/theme.js';
 import { Words } from '../js/words.js';
-import en from './en.js';
 import { paint } from './squares.js';
+import texts from './texts.js';
 import { headOf } from './verdict.js';
 import { page } from './view.js';
-import zh from './zh.js';
 
 const FINAL = ['invalid_token', 'forbidden', 'not_found', 'wrong_host'];
 const askLast = () => ask('/demo/storms/last', FINAL);
 
-const words = new Words({ en, zh });
+const words = new Words(texts, desk);
 const state = { line: 'connecting', heardAt: 0, served: [], locked: null, storm: null, plan: { shoppers: 10_000, stock: 1_000, over_s: 3, twice_percent: 10 }, problem: null, asking: false, each: 1 };
 let said = null;
 

@@ -116,7 +116,7 @@ async fn no_state_of_a_storm_on_a_desk_has_a_fault_that_axe_knows() {
 async fn check_states(device: Device) {
     let mut shop = Shop::open(&[]).await;
     let tab = shop.visit(device, "/storm").await;
-    check(&tab, device, "Administrators only").await;
+    check(&tab, device, "For administrators").await;
     tab.picture(&format!("storm-locked-{device:?}")).await;
     // Without a link the token that the demo prints lets in.
     let paste =
@@ -217,7 +217,7 @@ async fn onlookers(shop: &Shop) -> Vec<(Device, Tab)> {
     let mut tabs = Vec::new();
     for device in [Device::Phone, Device::Desk] {
         let tab = shop.visit(device, "/storm").await;
-        tab.reads("Administrators only").await;
+        tab.reads("For administrators").await;
         tab.fill("[name=token]", shop.admin()).await;
         tab.press(Key::Enter).await;
         tab.reads("No storm yet").await;

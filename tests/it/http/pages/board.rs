@@ -21,7 +21,9 @@ use crate::support::{
 };
 
 /// Operations of the board's deeds.
-const CALLED: [(&str, &str); 19] = [
+const CALLED: [(&str, &str); 21] = [
+    ("get", "/v1/coupons"),
+    ("get", "/v1/jobs"),
     ("post", "/v1/coupons"),
     ("get", "/v1/coupons/{id}"),
     ("patch", "/v1/coupons/{id}"),
