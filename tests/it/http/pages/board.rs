@@ -341,6 +341,22 @@ async fn the_looks_end_once_no_client_asks_any_more() {
     assert!(began.elapsed() > Duration::from_secs(20), "before the next question of a page");
 }
 
+/// A watcher that doesn't read meanwhile is told the newest board next, and none of those before.
+#[tokio::test]
+async fn a_slow_watcher_skips_to_the_newest_board() {
+    let app = TestApp::start().await;
+    let [mut slow, mut quick] = [(); 2].map(|()| app.app.board.watch().expect("there is room"));
+    let next =
+        async |states: &mut Watching| bounded("a board", states.next()).await.expect("one").1.now;
+    let mut last = next(&mut slow).await;
+    for _ in 0..3 {
+        last = next(&mut quick).await;
+    }
+    let told = next(&mut slow).await;
+    assert!(told >= last, "{told} is older than {last}");
+    assert!(next(&mut slow).await > told, "each board is told once");
+}
+
 #[tokio::test]
 async fn a_stop_ends_the_stream() {
     let app = TestApp::start().await;

@@ -3,8 +3,14 @@
 // The board.
 mod board;
 
+// The lists of a board that has more of everything than it shows.
+mod full;
+
 // Live states of sales.
 mod live;
+
+// Looks of the pages, by their text.
+mod looks;
 
 // Storms of a demo.
 mod storms;

@@ -214,6 +214,29 @@ async fn there_is_room_for_so_many_watchers_and_a_stop_ends_them() {
     }
 }
 
+#[tokio::test]
+async fn a_quiet_stream_is_not_silent() {
+    let app = TestApp::demo().await;
+    let began = Instant::now();
+    let mut events = watch(&app).await;
+    assert_eq!(next(&mut events).await, Value::Null, "there was no storm");
+    assert_eq!(next(&mut events).await, Value::Null, "the same once more");
+    assert!(began.elapsed() >= limits::LIVE_HEARTBEAT, "nothing had changed");
+}
+
+/// A page that doesn't read meanwhile is told the verdict next, and no earlier state.
+#[tokio::test]
+async fn a_slow_watcher_skips_to_the_newest_state() {
+    let app = TestApp::demo().await;
+    let mut slow = app.app.storms.watch().expect("there is room");
+    assert_eq!(bounded("a state", slow.next()).await, Some(None));
+    start(&app, &plan(20, 5, 0)).await;
+    let frames = until_done(&app, &mut watch(&app).await).await;
+    assert!(frames.len() > 2, "{frames:?}");
+    let told = bounded("a state", slow.next()).await.flatten().expect("a storm");
+    assert_eq!(serde_json::to_value(&*told).expect("JSON"), frames[frames.len() - 1]);
+}
+
 /// A page without a place asks.
 #[tokio::test]
 async fn the_last_storm_can_be_asked_for_without_a_place() {
