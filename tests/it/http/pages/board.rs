@@ -283,18 +283,24 @@ async fn the_board_can_be_asked_for_without_a_place() {
     let place = app.watch(coupon).await;
     let refused = app.get("/v1/board/live", &app.admin_token()).await;
     assert_eq!(refused.refusal(), (503, "too_many_watchers"));
-    // The process tells its counts before each look, however slow this machine is.
-    app.app.presence_pass().await;
     let keeps_telling = async || loop {
         app.app.metrics.count_claim("sold_out");
         app.app.presence_pass().await;
         tokio::time::sleep(limits::BOARD_PERIOD / 10).await;
     };
+    // A busy machine may have told nothing new between two looks; it has before a later question.
+    let a_rate = bounded("a rate", async {
+        loop {
+            let asked = ask(&app).await;
+            if asked["point"]["sold_out"].as_f64() > Some(0.0) {
+                return asked;
+            }
+        }
+    });
     let asked = tokio::select! {
-        asked = ask(&app) => asked,
+        asked = a_rate => asked,
         () = keeps_telling() => unreachable!("it tells for ever"),
     };
-    assert!(asked["point"]["sold_out"].as_f64() > Some(0.0), "{asked}");
     assert_eq!((&asked["sales"][0]["left"], &asked["backlog"]), (&json!(4), &json!(1)), "{asked}");
     drop(place);
     eventually("the place is free", async || app.app.board.watch().is_some()).await;
