@@ -8,6 +8,11 @@ function local(ms) {
   return new Date(ms - 60_000 * at.getTimezoneOffset()).toISOString().slice(0, 19);
 }
 
+/** Id of a sale of an event, or of a regular coupon of a list. */
+export function idOf(coupon) {
+  return coupon?.coupon_id ?? coupon?.id;
+}
+
 export function emptyValues(kind, nowMs) {
   if (kind !== 'create') return {};
   const soon = Math.ceil(nowMs / 60_000) * 60_000;
@@ -19,16 +24,13 @@ export function valuesOf(coupon, words) {
   const decimals = words.decimals(coupon.currency);
   const major = (minor) => (minor / 10 ** decimals).toFixed(decimals);
   const { title, sub_title, rules, sale } = coupon;
-  return {
-    title, sub_title, rules, pay: major(coupon.pay_cents), value: major(coupon.value_cents),
-    opens_at: local(Date.parse(sale.opens_at)), closes_at: local(Date.parse(sale.closes_at)),
-    // Fields that are left as they are go back as they came, to the last digit.
-    came: { opens_at: sale.opens_at, closes_at: sale.closes_at },
-  };
+  const values = { title, sub_title, rules, pay: major(coupon.pay_cents), value: major(coupon.value_cents) };
+  // Fields that are left as they are go back as they came, to the last digit.
+  return sale ? { ...values, opens_at: local(Date.parse(sale.opens_at)), closes_at: local(Date.parse(sale.closes_at)), came: sale } : values;
 }
 
 /** The request of a dialog. */
-export function requestOf({ kind, thing, coupon, key, values, currency, revision }, words) {
+export function requestOf({ kind, thing, isRegular, coupon, key, values, currency, revision }, words) {
   const path = `/v1/coupons/${coupon}`;
   const time = (name) => {
     const came = values.came?.[name];
@@ -36,15 +38,16 @@ export function requestOf({ kind, thing, coupon, key, values, currency, revision
   };
   const minor = (text, of) => Math.round(Number(text) * 10 ** words.decimals(of));
   const about = (of) => ({ title: values.title, sub_title: values.sub_title, rules: values.rules, pay_cents: minor(values.pay, of), value_cents: minor(values.value, of) });
+  const windowOf = () => ({ opens_at: time('opens_at'), closes_at: time('closes_at') });
   switch (kind) {
     case 'restock':
       return { method: 'POST', path: `${path}/restock`, body: { key, units: Number(values.units) } };
     case 'edit':
-      return { method: 'PATCH', path, body: { revision, ...about(currency), sale: { opens_at: time('opens_at'), closes_at: time('closes_at') } } };
+      return { method: 'PATCH', path, body: { revision, ...about(currency), sale: isRegular ? undefined : windowOf() } };
     case 'create': {
       const of = values.currency.toUpperCase();
-      const sale = { total: Number(values.total), opens_at: time('opens_at'), closes_at: time('closes_at') };
-      return { method: 'POST', path: '/v1/coupons', headers: { 'idempotency-key': key }, body: { kind: 'flash', ...about(of), currency: of, sale } };
+      const sale = isRegular ? undefined : { total: Number(values.total), ...windowOf() };
+      return { method: 'POST', path: '/v1/coupons', headers: { 'idempotency-key': key }, body: { kind: isRegular ? 'regular' : 'flash', ...about(of), currency: of, sale } };
     }
     case 'archive':
       return { method: 'POST', path: `${path}/archive`, body: { accept_loss: false } };

@@ -15,13 +15,18 @@ const FIELDS = {
 FIELDS.settle = FIELDS.cancel_unpaid = FIELDS.close_payment;
 FIELDS.create = [...FIELDS.edit.slice(0, 5), ['total', 'number', { min: 1, max: 100000000, required: true }], ['currency', 'text', { maxlength: 3, minlength: 3, required: true }], ...FIELDS.edit.slice(5)];
 
+/** Fields that a regular coupon lacks. */
+const OF_SALES = ['total', 'opens_at', 'closes_at'];
+
 export function dialog({ dialog: it }, words, does) {
   const kind = it?.kind;
+  const fields = FIELDS[kind]?.filter(([name]) => !it.isRegular || !OF_SALES.includes(name));
+  const about = kind === 'create' && it.isRegular ? 'dialog.create_regular' : `dialog.${kind}`;
   return html`<dialog id="dialog" aria-labelledby="dialog-title" @close=${does.closed}>${it ? html`
     <form @submit=${does.submit} data-kind=${kind}>
-      <h2 id="dialog-title">${words.say(`dialog.${kind}`, { text: it.thing })}</h2>
-      <p class="aside">${words.of(`dialog.${kind}.more`)}</p>
-      ${FIELDS[kind] ? html`<div class="fields">${FIELDS[kind].map((of) => field(of, it, words))}</div>` : nothing}
+      <h2 id="dialog-title">${words.say(about, { text: it.thing })}</h2>
+      <p class="aside">${words.of(`${about}.more`)}</p>
+      ${fields ? html`<div class="fields">${fields.map((of) => field(of, it, words))}</div>` : nothing}
       ${it.code ? html`<p class="refused" role="alert">${words.of(words.has(`refused.${it.code}`) ? `refused.${it.code}` : 'refused')}${it.detail ? html` <span class="detail" lang="en">${it.detail}</span>` : nothing}
         ${it.code === 'revision_conflict' ? html`<button class="other small" type="button" id="reload" @click=${does.reload}>${words.of('do.reload')}</button>` : nothing}</p>` : nothing}
       <p class="deeds">

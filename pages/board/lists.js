@@ -1,7 +1,7 @@
 // Lists of what waits for a decision, of recoveries, and of what the staff has done.
 
 import { html, nothing } from '../vendor/lit-html.js';
-import { chip, deed, icon, panel, table } from './parts.js';
+import { chip, deed, panel, table } from './parts.js';
 
 /** Stands for a value that is null. */
 const NONE = '–';
@@ -60,13 +60,30 @@ export function recoveries(it, words, does) {
     ['lane', (one) => words.say('lane', { number: one.lane })],
     ['why', (one) => html`<span lang="en">${one.reason}</span>`],
     ['since', (one) => since(one.closed_at, it, words), 'when'],
-    ['took', (one) => (one.opened_at === null ? html`<span class="chip" data-tone="warn">${icon('quiet')}${words.of('recoveries.lasts')}</span>` : words.span(Date.parse(one.opened_at) - Date.parse(one.closed_at))), 'number'],
+    ['took', (one) => (one.opened_at === null ? lasts(words) : words.span(Date.parse(one.opened_at) - Date.parse(one.closed_at))), 'number'],
     ['kept', (one) => words.count(one.sales_kept), 'number'],
     ['built', (one) => words.count(one.sales_built), 'number'],
     ['harvested', (one) => words.count(one.harvested === null ? null : one.harvested + (one.receipts ?? 0)), 'number'],
     ['lost', (one) => html`<b class=${one.lost.length > 0 ? 'warn' : ''}>${words.count(one.lost.length)}</b>`, 'number'],
     ['deeds', (one) => (one.lost.length > 0 && one.settled_at === null ? deed('settle', words, () => does.open('settle', one.id)) : nothing), 'deeds'],
   ], it.recoveries, words), 'full');
+}
+
+/** The newest jobs that cancel the unpaid orders of a coupon; nothing without any. */
+export function jobs({ board: it, jobs: all }, words) {
+  if (all.length === 0) return nothing;
+  return panel('jobs', words, nothing, table('jobs', [
+    ['coupon', (one) => one.coupon_id, 'mono'],
+    ['why', (one) => one.reason],
+    ['state', (one) => (one.finished_at === null ? lasts(words) : words.say('jobs.done', { ms: Date.parse(one.finished_at) - Date.parse(one.requested_at) })), 'when'],
+    ['cancelled', (one) => words.count(one.cancelled), 'number'],
+    ['left', (one) => words.count(one.left), 'number'],
+    ['since', (one) => since(one.requested_at, it, words), 'when'],
+  ], all, words), 'full');
+}
+
+function lasts(words) {
+  return chip({ tone: 'warn', key: 'lasts' }, 'recoveries', words);
 }
 
 /** The book of changes, as it was last read. */
@@ -82,7 +99,7 @@ export function book({ board: it, book: read }, words, does) {
       ['values', (entry) => html`<span class="aside" lang="en">${changes(entry).join(' · ')}</span>`, 'values'],
       ['actor', (entry) => html`${entry.actor ?? ''} <span class="aside">${entry.scope}</span>`, 'mono'],
     ], read.entries, words);
-  return panel('book', words, html`<button class="other small" type="button" id="do-read_book" @click=${does.readBook}>${words.of('do.read_book')}</button>`, content, 'full');
+  return panel('book', words, html`<button class="other small" type="button" id="do-read_book" @click=${does.readLists}>${words.of('do.read_book')}</button>`, content, 'full');
 }
 
 /** The values of a change: `name: before → after`, or the one that there is. A value that was none, and is none, is left out. */

@@ -1,24 +1,30 @@
 // The board: puts the parts together, and paints.
 
 import { servedPages } from '../js/bar.js';
-import { send, session } from '../js/session.js';
+import { ask, send, session } from '../js/session.js';
 import { Stream } from '../js/stream.js';
 import { turnTheme, useTheme } from '../js/theme.js';
 import { render } from '../vendor/lit-html.js';
-import { emptyValues, requestOf, valuesOf } from './deeds.js';
+import { emptyValues, idOf, requestOf, valuesOf } from './deeds.js';
 import { sentences } from './verdict.js';
 import { page } from './view.js';
 import { BoardWords } from './wording.js';
 
 const POINTS_MAX = 300;
 const NOTICE_MS = 8000;
-const BOOK_ENTRIES = 20;
+/** Lists that no event has: path, and name in the reply. The book of changes is for administrators alone. */
+const LISTS = { book: ['/v1/audit?limit=20', 'entries'], regular: ['/v1/coupons?kind=regular&limit=100', 'coupons'], jobs: ['/v1/jobs?limit=20', 'jobs'] };
+/** Pauses between two looks at the last two of them: while a job goes on, and else. */
+const JOB_MS = 2000;
+const LIST_MS = 15_000;
+const FINAL = ['invalid_token', 'forbidden'];
 
 const words = new BoardWords();
-const state = { board: null, book: null, served: [], line: 'connecting', ageMs: 0, points: [], coupon: null, wanted: null, dialog: null, notice: null, comparing: false, locked: null };
+const state = { board: null, book: null, regular: [], jobs: [], served: [], line: 'connecting', ageMs: 0, points: [], coupon: null, wanted: null, dialog: null, notice: null, comparing: false, locked: null };
 let heardAt = 0;
 let said = '';
-let reads = 0;
+let readAt = 0;
+const reads = {};
 
 const does = {
   turnLanguage() {
@@ -31,9 +37,9 @@ const does = {
     session.token = new FormData(event.target).get('token').trim();
     state.locked = null;
     watch();
-    readBook();
+    readLists();
   },
-  readBook,
+  readLists,
   pick(coupon) {
     state.coupon = coupon;
     paint();
@@ -78,10 +84,11 @@ function randomWord() {
   return Array.from(crypto.getRandomValues(new Uint32Array(4)), (part) => part.toString(36)).join('-');
 }
 
-/** Opens the dialog of a deed, on the sale or on the thing with this id. */
+/** Opens the dialog of a deed, on the coupon that is picked or on the thing with this id; a new coupon is `regular` or a sale. */
 async function open(kind, thing = null) {
   // One key for each dialog, however often it is sent.
-  state.dialog = { kind, thing, coupon: state.coupon, key: `board-${randomWord()}`, values: emptyValues(kind, state.board.now), currency: 'CNY', revision: null, code: null, detail: '', busy: false };
+  const isRegular = kind === 'create' ? thing !== null : state.regular.some(({ id }) => id === state.coupon);
+  state.dialog = { kind, thing, isRegular, coupon: state.coupon, key: `board-${randomWord()}`, values: emptyValues(kind, state.board.now), currency: 'CNY', revision: null, code: null, detail: '', busy: false };
   state.dialog.values.key = state.dialog.key;
   if (kind === 'edit') await fill(state.dialog);
   paint();
@@ -110,7 +117,7 @@ async function submit(event) {
     if (dialog.kind === 'create') state.wanted = reply.body.id;
     notice(reply, `done.${dialog.kind}`);
     document.getElementById('dialog').close();
-    readBook();
+    readLists();
   } else {
     Object.assign(dialog, { code: reply.code, detail: reply.body.errors?.map((it) => `${it.pointer} ${it.detail}`).join('; ') ?? reply.body.detail ?? '' });
   }
@@ -119,19 +126,37 @@ async function submit(event) {
 
 async function tell(sent, key) {
   notice(await sent, key);
-  readBook();
+  readLists();
   paint();
 }
 
-/** Reads the newest changes of the staff: no event has them, because they are for administrators alone. */
-async function readBook() {
-  reads += 1;
-  const read = reads;
-  const reply = await send('GET', `/v1/audit?limit=${BOOK_ENTRIES}`);
+function readLists() {
+  Object.keys(LISTS).forEach(read);
+}
+
+async function read(name) {
+  const [path, of] = LISTS[name];
+  const number = (reads[name] ?? 0) + 1;
+  reads[name] = number;
+  readAt = performance.now() + LIST_MS;
+  const reply = await send('GET', path);
   // A later question has a newer answer.
-  if (read !== reads) return;
-  state.book = { code: reply.code, entries: reply.ok ? reply.body.entries : [] };
+  if (number !== reads[name]) return;
+  const list = reply.body[of] ?? [];
+  if (name === 'book') state.book = { code: reply.code, entries: list };
+  else if (reply.ok) state[name] = list;
+  if (state.jobs.some((job) => job.finished_at === null)) readAt = performance.now() + JOB_MS;
+  choose();
   paint();
+}
+
+/** Picks a new coupon once it is there, and another one in place of one that has gone. */
+function choose() {
+  const { sales, now } = state.board ?? { sales: [] };
+  const all = [...sales, ...state.regular];
+  const isThere = (id) => all.some((one) => idOf(one) === id);
+  if (isThere(state.wanted)) [state.coupon, state.wanted] = [state.wanted, null];
+  if (!isThere(state.coupon)) state.coupon = idOf(sales.find((sale) => sale.state === 'active' && sale.closes_ms > now) ?? all[0]) ?? state.coupon;
 }
 
 /** Tells the outcome of a deed for a while: a 202 is decided, and no more than that is known yet. */
@@ -163,10 +188,7 @@ function heard({ event, line, refused, sleptMs }) {
     state.board = event;
     heardAt = performance.now();
     state.points = [...state.points, event.point].slice(-POINTS_MAX);
-    // A new sale is on the board a moment later.
-    if (event.sales.some((sale) => sale.coupon_id === state.wanted)) [state.coupon, state.wanted] = [state.wanted, null];
-    const isThere = event.sales.some((sale) => sale.coupon_id === state.coupon);
-    if (!isThere) state.coupon = (event.sales.find((sale) => sale.state === 'active' && sale.closes_ms > event.now) ?? event.sales[0])?.coupon_id ?? state.coupon;
+    choose();
   }
   paint();
 }
@@ -175,7 +197,7 @@ function watch() {
   const past = ({ points }) => {
     state.points = points;
   };
-  new Stream({ path: '/v1/board/live', event: 'board', also: { past }, final: ['invalid_token', 'forbidden'], headers: () => session.headers() }, heard);
+  new Stream({ path: '/v1/board/live', event: 'board', also: { past }, final: FINAL, ask: () => ask('/v1/board', FINAL), headers: () => session.headers() }, heard);
 }
 
 async function start() {
@@ -185,11 +207,12 @@ async function start() {
   paint();
   if (state.locked === null) {
     watch();
-    readBook();
+    readLists();
   }
   // The age of the last event grows by itself.
   setInterval(() => {
     if (state.board !== null && performance.now() - heardAt > 2000) paint();
+    if (!document.hidden && state.locked === null && performance.now() > readAt) ['regular', 'jobs'].forEach(read);
   }, 1000);
 }
 

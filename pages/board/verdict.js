@@ -3,6 +3,8 @@
 
 /** Age from which on an event says nothing about now. */
 const FRESH_MS = 5000;
+/** The same of an event that was asked for: the next one comes within 20 s. */
+const ASKED_MS = 30_000;
 /** Age from which on a comparison says nothing about now. */
 const COMPARED_MS = 10 * 60_000;
 /** Age of a claim in the log that is worth a word. */
@@ -38,14 +40,20 @@ export function isFresh({ board, line, ageMs }) {
   return board !== null && line === 'live' && ageMs < FRESH_MS;
 }
 
+/** Whether the figures of an event may be shown, beside its age: it is about now, or the next one is not due yet. */
+export function isShown(state) {
+  return isFresh(state) || (state.board !== null && state.line === 'asked' && state.ageMs < ASKED_MS);
+}
+
 /**
  * The sentences at the top, worst first: `{tone: 'bad' | 'warn' | 'quiet' | 'good', key, number, ms}`. There is a good one
  * only alone.
  */
 export function sentences({ board, line, ageMs }) {
   if (board === null) return [{ tone: 'quiet', key: line === 'lost' ? 'lost' : 'loading' }];
-  if (!isFresh({ board, line, ageMs })) return [{ tone: 'bad', key: 'stale', ms: ageMs }];
+  if (!isShown({ board, line, ageMs })) return [{ tone: 'bad', key: 'stale', ms: ageMs }];
   const found = [...troubles(board), ...worries(board)];
+  if (line === 'asked') return [...found, { tone: 'quiet', key: 'asked', ms: ageMs }];
   if (found.length > 0) return found;
   const { compared, comparedAgo } = facts(board);
   if (!compared) return [{ tone: 'quiet', key: 'never_compared' }];

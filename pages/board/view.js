@@ -3,10 +3,11 @@
 import { html, nothing, svg } from '../vendor/lit-html.js';
 import { bar, locked } from '../js/bar.js';
 import { chart } from './charts.js';
+import { idOf } from './deeds.js';
 import { dialog } from './dialogs.js';
-import { book, letters, payments, postponed, recoveries } from './lists.js';
-import { button, chip, icon, panel } from './parts.js';
-import { comparison, equations, isFresh, lane, sentences, store } from './verdict.js';
+import { book, jobs, letters, payments, postponed, recoveries } from './lists.js';
+import { button, chip, icon, panel, table } from './parts.js';
+import { comparison, equations, isFresh, isShown, lane, sentences, store } from './verdict.js';
 
 const CLAIMS = ['accepted', 'sold_out', 'repeats', 'shed', 'others'];
 const STATUSES = ['unpaid', 'paid', 'redeemed', 'cancelled', 'expired', 'refunding', 'refunded'];
@@ -44,6 +45,7 @@ function board(state, words, does) {
         ${panel('processes', words, words.say('processes.heard', { number: it.processes.filter((one) => one.is_heard).length }), processes(it, words), 'wide')}
         ${panel('places', words, nothing, places(state, words))}
         ${recoveries(it, words, does)}
+        ${jobs(state, words)}
         ${book(state, words, does)}
       </div>`}
     ${state.notice ? html`<p id="notice" data-tone=${state.notice.tone}>${icon(state.notice.tone)}<span>${words.say(state.notice.key, state.notice)}${state.notice.text ? html` <span class="aside" lang="en">${state.notice.text}</span>` : nothing}</span></p>` : nothing}
@@ -58,10 +60,15 @@ function stateOf(sale, now) {
   return sale.left === 0 ? 'sold_out' : 'active';
 }
 
+/** The sale that is picked, or the regular coupon, which has a `kind`, and no units. */
+function picked({ board, regular, coupon }) {
+  return [...board.sales, ...regular].find((one) => idOf(one) === coupon);
+}
+
 function saleHead(state, words, does) {
   const { board: it } = state;
-  const sale = it.sales.find((one) => one.coupon_id === state.coupon);
-  const create = html`<button class="go small" type="button" id="do-create" @click=${() => does.open('create')}>${words.of('do.create')}</button>`;
+  const sale = picked(state);
+  const create = html`<button class="go small" type="button" id="do-create" @click=${() => does.open('create')}>${words.of('do.create')}</button>${button('create_regular', words, () => does.open('create', 'regular'))}`;
   if (!sale) return html`<section class="sale" aria-label=${words.of('sale')}><h2>${words.of('sale.none')}</h2><p class="deeds">${create}</p></section>`;
   const is = stateOf(sale, it.now);
   const until = is === 'before' ? ['opens', sale.opens_ms - it.now] : ['closes', sale.closes_ms - it.now];
@@ -69,20 +76,20 @@ function saleHead(state, words, does) {
   return html`
     <section class="sale" aria-label=${words.of('sale')}>
       <h2>${sale.title}</h2>
-      <span class="chip" id="sale-state" data-tone=${is === 'active' && isFresh(state) && sale.left !== null && !sale.is_pending ? 'live' : 'plain'} data-state=${is}><i aria-hidden="true"></i>${words.of(`state.${is}`)}</span>
+      <span class="chip" id="sale-state" data-tone=${is === 'active' && isFresh(state) && Number.isInteger(sale.left) && !sale.is_pending ? 'live' : 'plain'} data-state=${is}><i aria-hidden="true"></i>${words.of(`state.${is}`)}</span>
       <label class="pick"><span class="unseen">${words.of('sale.pick')}</span>
-        <select @change=${(event) => does.pick(event.target.value)}>${it.sales.map((one) => html`
-          <option value=${one.coupon_id} ?selected=${one.coupon_id === sale.coupon_id}>${one.coupon_id} · ${one.title}</option>`)}</select></label>
-      <span class="aside">${is === 'ended' ? nothing : html`${words.say(`sale.${until[0]}`, { ms: until[1] })} · `}${words.say('sale.revision', { number: sale.revision })}</span>
+        <select @change=${(event) => does.pick(event.target.value)}>${[...it.sales, ...state.regular].map((one) => html`
+          <option value=${idOf(one)} ?selected=${one === sale}>${idOf(one)} · ${one.title}</option>`)}</select></label>
+      <span class="aside">${is === 'ended' || sale.kind ? nothing : html`${words.say(`sale.${until[0]}`, { ms: until[1] })} · `}${words.say('sale.revision', { number: sale.revision })}</span>
       ${sale.is_pending ? html`<span class="chip" id="pending" data-tone="warn">${icon('quiet')}${words.of('sale.pending')}</span>` : nothing}
-      <p class="deeds">${sale.state !== 'ended' ? [sale.state === 'paused' ? 'resume' : 'pause', 'restock', 'edit', 'end', 'cancel_unpaid'].map(act) : sale.in_redis ? ['cancel_unpaid', 'archive'].map(act) : act('cancel_unpaid')}${create}</p>
+      <p class="deeds">${sale.state !== 'ended' ? [sale.state === 'paused' ? 'resume' : 'pause', ...(sale.kind ? [] : ['restock']), 'edit', 'end', 'cancel_unpaid'].map(act) : sale.in_redis ? ['cancel_unpaid', 'archive'].map(act) : act('cancel_unpaid')}${create}</p>
     </section>`;
 }
 
 function tiles(state, words) {
   const { board: it } = state;
   const sale = it.sales.find((one) => one.coupon_id === state.coupon);
-  const fresh = isFresh(state);
+  const fresh = isShown(state);
   const rate = CLAIMS.reduce((sum, key) => sum + it.point[key], 0);
   const known = fresh && it.processes.some((one) => one.is_heard);
   const written = it.orders ? Object.values(it.orders).reduce((sum, count) => sum + count, 0) : null;
@@ -99,7 +106,7 @@ function tiles(state, words) {
     ${tile('left', words.count(sale?.left), sale ? `/ ${words.count(sale.total)}` : '', null, sale && sale.left !== null ? { bar: [sale.left, sale.total] } : null)}
     ${tile('rate', known ? words.count(rate) : '–', '', known ? words.say('tile.rate.more', { number: it.point.accepted }) : null)}
     ${tile('rows', known ? words.count(it.point.rows) : '–', '', written === null ? null : words.say('tile.rows.more', { number: written }))}
-    ${tile('backlog', fresh ? words.count(it.backlog) : '–', '', it.backlog === null ? words.of('tile.unknown') : it.backlog === 0 ? (fresh ? words.of('tile.backlog.none') : null) : words.say('tile.backlog.oldest', { ms: it.oldest_ms }), { warn: it.oldest_ms > 10_000 })}
+    ${tile('backlog', fresh ? words.count(it.backlog) : '–', '', it.backlog === null ? words.of('tile.unknown') : it.backlog === 0 ? (isFresh(state) ? words.of('tile.backlog.none') : null) : words.say('tile.backlog.oldest', { ms: it.oldest_ms }), { warn: it.oldest_ms > 10_000 })}
     ${time('answer', it.p99_ms, it.p50_ms === null ? null : words.say('tile.answer.more', { ms: it.p50_ms }))}
     ${time('row', it.row_p99_ms, words.of('tile.row.more'))}
   </dl>`;
@@ -107,7 +114,8 @@ function tiles(state, words) {
 
 function conservation(state, words) {
   const { board: it } = state;
-  const sale = it.sales.find((one) => one.coupon_id === state.coupon);
+  const sale = picked(state);
+  if (sale?.kind) return html`<p class="none">${words.of('equations.regular')}</p>`;
   if (!sale) return html`<p class="none">${words.of('sale.none')}</p>`;
   if (!sale.units) return html`<p class="none">${words.of(sale.in_redis ? 'equations.not_known' : 'equations.not_in_redis')}</p>`;
   const { units } = sale;
@@ -144,16 +152,13 @@ function runs(state, words) {
 
 function processes(it, words) {
   if (it.processes.length === 0) return html`<p class="none">${words.of('processes.none')}</p>`;
-  const figures = [
-    ['requests', (one) => words.count(one.requests)], ['rows', (one) => words.count(one.rows)], ['connections', (one) => words.count(one.connections)],
-    ['cpu', (one) => (one.cpu === null ? '–' : `${Math.round(100 * one.cpu)} %`)], ['memory', (one) => (one.memory_bytes === null ? '–' : `${Math.round(one.memory_bytes / 1e6)} MB`)],
-    ['up', (one) => (one.started_ms === null || !one.is_heard ? '–' : words.up(it.now - one.started_ms))],
-  ];
-  return html`<table class="stack"><thead><tr><th scope="col">${words.of('processes.name')}</th><th scope="col">${words.of('processes.roles')}</th>${figures.map(([key]) => html`<th scope="col" class="number">${words.of(`processes.${key}`)}</th>`)}</tr></thead>
-    <tbody>${it.processes.map((one) => html`<tr data-heard=${one.is_heard}>
-      <td data-label=${words.of('processes.name')}><span class="mono">${one.name}</span>${one.is_heard ? (one.is_stopping ? html` <span class="chip" data-tone="warn">${icon('quiet')}${words.of('processes.stopping')}</span>` : nothing) : html` <span class="chip" data-tone="bad">${icon('bad')}${words.say('processes.silent', { ms: it.now - one.heard_ms })}</span>`}</td>
-      <td data-label=${words.of('processes.roles')}>${one.roles.length === 0 ? '–' : one.roles.map((role) => words.of(`role.${role}`)).join(', ')}</td>
-      ${figures.map(([key, of]) => html`<td class="number" data-label=${words.of(`processes.${key}`)}>${of(one)}</td>`)}</tr>`)}</tbody></table>`;
+  return table('processes', [
+    ['name', (one) => html`<span class="mono">${one.name}</span>${one.is_heard ? (one.is_stopping ? html` <span class="chip" data-tone="warn">${icon('quiet')}${words.of('processes.stopping')}</span>` : nothing) : html` ${chip({ tone: 'bad', key: 'silent', ms: it.now - one.heard_ms }, 'processes', words)}`}`],
+    ['roles', (one) => (one.roles.length === 0 ? '–' : one.roles.map((role) => words.of(`role.${role}`)).join(', '))],
+    ['requests', (one) => words.count(one.requests), 'number'], ['rows', (one) => words.count(one.rows), 'number'], ['connections', (one) => words.count(one.connections), 'number'],
+    ['cpu', (one) => (one.cpu === null ? '–' : `${Math.round(100 * one.cpu)} %`), 'number'], ['memory', (one) => (one.memory_bytes === null ? '–' : `${Math.round(one.memory_bytes / 1e6)} MB`), 'number'],
+    ['up', (one) => (one.started_ms === null || !one.is_heard ? '–' : words.up(it.now - one.started_ms)), 'number'],
+  ], it.processes, words);
 }
 
 function places(state, words) {

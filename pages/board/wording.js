@@ -1,12 +1,12 @@
 // Words of the board: sentences with numbers in them, spans of time, figures.
 
+import desk from '../js/desk.js';
 import { Words } from '../js/words.js';
-import en from './en.js';
-import zh from './zh.js';
+import texts from './texts.js';
 
 export class BoardWords extends Words {
   constructor() {
-    super({ en, zh });
+    super(texts, desk);
   }
 
   /** The sentence under a key, with `{n}`, `{t}` and `{x}` filled in; English has a form for one thing. */

@@ -1,6 +1,8 @@
 // The administrator's token of this tab. The code in a printed link is exchanged for it, once.
 
 const TOKEN = 'flash-sale.admin';
+/** The service ends each request within 12 s. */
+const PATIENCE_MS = 15_000;
 
 export const session = {
   get token() {
@@ -30,12 +32,19 @@ export const session = {
   },
 };
 
+/** The state under a path, for a page without a stream: what it tells. After the refusals in `final` there is no other try. */
+export async function ask(path, final) {
+  const { ok, body, code } = await send('GET', path);
+  if (ok) return { line: 'asked', event: body };
+  return final.includes(code) ? { refused: code } : { line: 'lost' };
+}
+
 /** A reply: `ok`, `code` of a refusal, `body`. Without any reply the code is `unavailable`. */
 export async function send(method, path, body, more = {}) {
   const headers = { ...more, ...(path === '/demo/sessions' ? {} : session.headers()) };
   if (body) headers['content-type'] = 'application/json';
   try {
-    const reply = await fetch(path, { method, headers, cache: 'no-store', body: body && JSON.stringify(body) });
+    const reply = await fetch(path, { method, headers, signal: AbortSignal.timeout(PATIENCE_MS), cache: 'no-store', body: body && JSON.stringify(body) });
     const text = await reply.text();
     const read = text === '' ? {} : JSON.parse(text);
     return { ok: reply.ok, status: reply.status, code: reply.ok ? null : read.code ?? 'unavailable', body: read };

@@ -4,13 +4,12 @@ import { render } from '../vendor/lit-html.js';
 import { Api } from './api.js';
 import { AGAIN, Claim } from './claim.js';
 import { Clock } from './clock.js';
-import en from './en.js';
 import { faceOf, ofSale, payByMs, wordOf } from './face.js';
 import { Stream } from './stream.js';
+import texts from './texts.js';
 import { page } from './view.js';
 import { turnTheme, useTheme } from './theme.js';
 import { Words } from './words.js';
-import zh from './zh.js';
 
 /** Faces that are on the way to another one: the live region waits for that. */
 const PASSING = ['loading', 'claiming'];
@@ -23,7 +22,7 @@ const SHOWN_MS = 3000;
 
 const [, inPath] = location.pathname.match(/^\/sale\/([^/]+)$/) ?? [];
 const api = new Api();
-const words = new Words({ en, zh });
+const words = new Words(texts);
 const clock = new Clock();
 const state = { missing: null, sale: null, line: 'connecting', heardAt: 0, clock, claim: { phase: 'idle' }, user: api.user, orders: null, ordersFailed: false, titles: {} };
 let painted = null;
@@ -120,13 +119,13 @@ function heard({ event, line, refused, dateMs, sleptMs }) {
   paint();
 }
 
-/** The state of the sale without a stream; null if there is no answer. */
+/** The state of the sale without a stream. */
 async function ask(coupon) {
   const reply = await api.coupon(coupon);
-  if (!reply.ok) return null;
+  if (!reply.ok) return { line: 'lost' };
   const { id, sale, ...about } = reply.body;
   const [opens_ms, closes_ms] = [Date.parse(sale.opens_at), Date.parse(sale.closes_at)];
-  return { now: reply.dateMs, ...about, coupon_id: id, total: sale.total, left: sale.left, opens_ms, closes_ms };
+  return { line: 'live', event: { now: reply.dateMs, ...about, coupon_id: id, total: sale.total, left: sale.left, opens_ms, closes_ms } };
 }
 
 /** The newest sale that is on, the next one, or the last one. */

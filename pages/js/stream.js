@@ -23,13 +23,13 @@ export class Stream {
   #last = 0;
 
   /**
-   * The events of one name under a path. `final` are codes of refusals after which there is no further try, `ask` returns
+   * The events of one name under a path. `final` are codes of refusals after which there is no further try, `ask` asks for
    * the state where there is no room, and `headers` makes the headers of each request. `also` has a function
    * for each event of another name.
    * `tell` gets `{dateMs}` of each reply, `{event, line: 'live'}`, `{line: 'lost'}`, with `sleptMs` after a sleep, and
-   * `{refused: code}`, as they come.
+   * `{refused: code}`, as they come; and each of these that `ask` returns.
    */
-  constructor({ path, event, final, ask = async () => null, headers = () => ({}), also = {} }, tell) {
+  constructor({ path, event, final, ask, headers = () => ({}), also = {} }, tell) {
     this.#of = { path, event, final, ask, headers, also };
     this.#tell = tell;
     document.addEventListener('visibilitychange', () => this.#stop.abort());
@@ -54,7 +54,9 @@ export class Stream {
       }
       if (document.hidden) continue;
       if (code === 'too_many_watchers') {
-        await this.#ask();
+        const told = await this.#of.ask();
+        this.#tell(told);
+        if (told.refused) return;
         await sleep(POLL_MS * (1 + Math.random()));
         continue;
       }
@@ -109,11 +111,6 @@ export class Stream {
     if (now !== null && now < this.#last && this.#last - now < SILENCE_MS) return;
     this.#last = now ?? this.#last;
     this.#tell({ line: 'live', event });
-  }
-
-  async #ask() {
-    const event = await this.#of.ask();
-    this.#tell(event === null ? { line: 'lost' } : { line: 'live', event });
   }
 }
 

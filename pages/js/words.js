@@ -5,9 +5,9 @@ const KEPT = 'flash-sale.language';
 export class Words {
   #languages;
 
-  /** The words of a page, `{en, zh}`. */
-  constructor(languages) {
-    this.#languages = languages;
+  /** The words of a page, `{en, zh}`, and those that it shares with others. */
+  constructor({ en, zh }, shared) {
+    this.#languages = { en: { ...shared?.en, ...en }, zh: { ...shared?.zh, ...zh } };
     const kept = localStorage.getItem(KEPT);
     const wanted = kept ?? (navigator.languages ?? []).find((tag) => /^(en|zh)\b/i.test(tag)) ?? 'en';
     this.set(/^zh/i.test(wanted) ? 'zh' : 'en');

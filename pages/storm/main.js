@@ -2,18 +2,21 @@
 
 import { render } from '../vendor/lit-html.js';
 import { servedPages } from '../js/bar.js';
-import { send, session } from '../js/session.js';
+import desk from '../js/desk.js';
+import { ask, send, session } from '../js/session.js';
 import { Stream } from '../js/stream.js';
 import { turnTheme, useTheme } from '../js/theme.js';
 import { Words } from '../js/words.js';
-import en from './en.js';
 import { paint } from './squares.js';
+import texts from './texts.js';
 import { headOf } from './verdict.js';
 import { page } from './view.js';
-import zh from './zh.js';
 
-const words = new Words({ en, zh });
-const state = { line: 'connecting', served: [], locked: null, storm: null, plan: { shoppers: 10_000, stock: 1_000, over_s: 3, twice_percent: 10 }, problem: null, asking: false, each: 1 };
+const FINAL = ['invalid_token', 'forbidden', 'not_found', 'wrong_host'];
+const askLast = () => ask('/demo/storms/last', FINAL);
+
+const words = new Words(texts, desk);
+const state = { line: 'connecting', heardAt: 0, served: [], locked: null, storm: null, plan: { shoppers: 10_000, stock: 1_000, over_s: 3, twice_percent: 10 }, problem: null, asking: false, each: 1 };
 let said = null;
 
 const does = {
@@ -25,13 +28,13 @@ const does = {
     show();
     const reply = await send('POST', '/demo/storms', fields);
     [state.asking, state.problem] = [false, reply.code];
-    show();
+    await askNow();
   },
   async stop() {
     const reply = await send('DELETE', '/demo/storms/current');
     // It may have ended by itself meanwhile.
     state.problem = reply.code === 'no_storm' ? null : reply.code;
-    show();
+    await askNow();
   },
   useToken(event) {
     event.preventDefault();
@@ -71,6 +74,11 @@ function say() {
   said = now;
 }
 
+/** Shows what was done at once, also where no stream tells it. */
+async function askNow() {
+  heard(state.line === 'asked' ? await askLast() : {});
+}
+
 function heard({ event, line, refused }) {
   if (refused) {
     session.leave();
@@ -78,7 +86,7 @@ function heard({ event, line, refused }) {
   }
   if (line) state.line = line;
   if (event !== undefined) {
-    state.storm = event;
+    [state.storm, state.heardAt] = [event, performance.now()];
     if (said === null) said = '';
     say();
   }
@@ -86,7 +94,7 @@ function heard({ event, line, refused }) {
 }
 
 function follow() {
-  new Stream({ path: '/demo/storms/current', event: 'storm', final: ['invalid_token', 'forbidden', 'not_found', 'wrong_host'], headers: () => session.headers() }, heard);
+  new Stream({ path: '/demo/storms/current', event: 'storm', final: FINAL, ask: askLast, headers: () => session.headers() }, heard);
 }
 
 async function start() {
@@ -96,6 +104,8 @@ async function start() {
   window.addEventListener('resize', show);
   matchMedia('(prefers-color-scheme: dark)').addEventListener('change', show);
   if (state.locked === null) follow();
+  // The age of the numbers grows by itself.
+  setInterval(() => state.line !== 'live' && show(), 1000);
 }
 
 start();

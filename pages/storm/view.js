@@ -23,7 +23,7 @@ export function page(state, words, does) {
   return html`
     <a class="skip" href="#storm">${words.of('skip')}</a>
     ${bar('/storm', state.served, state.line, words, does)}
-    ${state.line === 'lost' && state.storm ? html`<aside class="lost">${words.of('lost')}</aside>` : nothing}
+    ${state.line === 'asked' || (state.line === 'lost' && state.storm) ? html`<aside class="lost">${words.of(state.line)} <span class="aside">${words.of('age')} <b>${Math.round((performance.now() - state.heardAt) / 1000)}</b> s</span></aside>` : nothing}
     <main class="desk" id="storm" tabindex="-1">
       ${state.locked === null ? open(state, words, does) : locked(state.locked, words, does)}
     </main>`;

@@ -3,12 +3,12 @@
 import { render } from '../vendor/lit-html.js';
 import { Api } from '../js/api.js';
 import { servedPages } from '../js/bar.js';
+import desk from '../js/desk.js';
 import { send, session } from '../js/session.js';
 import { turnTheme, useTheme } from '../js/theme.js';
 import { Words } from '../js/words.js';
-import en from './en.js';
+import texts from './texts.js';
 import { page } from './view.js';
-import zh from './zh.js';
 
 /** Pause between two questions while steps are to come. */
 const LOOK_MS = 400;
@@ -19,7 +19,7 @@ const AGAIN_MS = 3000;
 const AGAIN = ['unavailable', 'rate_limited', 'recovering', 'overloaded'];
 
 const api = new Api();
-const words = new Words({ en, zh });
+const words = new Words(texts, desk);
 const [, order] = location.pathname.match(/^\/claim\/([^/]+)$/) ?? [];
 /** `line` says how the page stands to the service; `refused` is the code of the last refusal. */
 const state = { order, trace: null, trip: api.trip(order), refused: null, served: [], line: 'connecting' };

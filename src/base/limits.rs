@@ -80,6 +80,8 @@ pub const BOARD_PERIOD: Duration = Duration::from_secs(1);
 pub const BOARD_POSTGRES_PERIOD: Duration = Duration::from_secs(2);
 /// Looks at Redis from one count of the buyers of each sale to the next.
 pub const BOARD_LOOKS_PER_CENSUS: u32 = 5;
+/// Time for which the board is looked up after a client without a place has asked for it: it asks every 10 to 20 s.
+pub const BOARD_ASKED_MAX: Duration = Duration::from_secs(25);
 /// Time after its last word for which a process counts as heard, and a look at a store as fresh.
 pub const BOARD_HEARD_MAX: Duration = Duration::from_secs(5);
 /// Time after its last word for which the board lists a process that has not said that it ends.

@@ -152,6 +152,7 @@ pub fn api(http: &HttpState, with_operations: bool) -> Door {
         .routes(routes!(operators::jobs::show))
         .routes(routes!(operators::waiting::list))
         .routes(routes!(operators::audit::list))
+        .routes(routes!(operators::board::show))
         .routes(routes!(operators::board::live))
         .routes(routes!(operators::postponed::list))
         .routes(routes!(operators::postponed::retry))

@@ -1,4 +1,4 @@
-//! The board, as a stream of events, for operators and administrators.
+//! The board, as a stream of events and as it is now, for operators and administrators.
 
 use std::sync::Arc;
 
@@ -12,6 +12,7 @@ use utoipa::ToSchema;
 use crate::app::App;
 use crate::http::auth::Operator;
 use crate::http::events;
+use crate::http::frame::reply::Json;
 use crate::http::problem::Problem;
 use crate::sale::board::Watching;
 use crate::sale::board::event::BoardEvent;
@@ -42,10 +43,25 @@ enum Told<'a> {
 pub async fn live(State(app): State<Arc<App>>, _: Operator) -> Result<Response, Problem> {
     let Some(watching) = app.board.watch() else {
         return Err(events::too_many_watchers(
-            "as many clients watch as may; come back after Retry-After seconds",
+            "as many clients watch as may; ask for /v1/board every 10 to 20 seconds instead",
         ));
     };
     Ok(events::reply(boards(watching, app.public_ids.clone()), app.shutdown.stop_token()))
+}
+
+/// The board now.
+///
+/// The same as the event `board` of `/v1/board/live`, at most a second old, for a client that found no place there. The
+/// first one takes a second more. Ask every 10 to 20 seconds.
+#[utoipa::path(
+    get, path = "/v1/board", operation_id = "getBoard", tag = "operations", security(("operator" = [])),
+    responses(
+        (status = 200, description = "The board", body = BoardEvent),
+    ),
+)]
+pub async fn show(State(app): State<Arc<App>>, _: Operator) -> Result<Json<BoardEvent>, Problem> {
+    let board = app.board.now().await.ok_or_else(Problem::unavailable)?;
+    Ok(Json(Arc::unwrap_or_clone(board)))
 }
 
 /// Boards, and once the past, before the first board that knows it.

@@ -116,6 +116,7 @@ fn demo() -> Router<HttpState> {
         .route("/demo/sessions", post(sessions::enter))
         .route("/demo/storms", post(storms::start))
         .route("/demo/storms/current", get(storms::watch).delete(storms::stop))
+        .route("/demo/storms/last", get(storms::last))
         .route(STORM, get(storm))
         .route("/claim/{order}", get(trace))
         .layer(another_site)

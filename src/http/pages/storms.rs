@@ -1,6 +1,8 @@
 //! Storms of a demo: start one, stop it, watch it. Only `demo` serves this, to its administrators on loopback, with the
 //! guards of `here.rs`. The crowd is sent to the address that the page has asked at, which is one of this machine.
 
+use std::sync::Arc;
+
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::sse::Event;
@@ -71,7 +73,7 @@ pub async fn watch(
 ) -> Result<Response, Problem> {
     demo(&http)?;
     let Some(watching) = http.app().storms.watch() else {
-        let detail = "as many pages watch storms as may; close one";
+        let detail = "as many pages watch storms as may; ask for /demo/storms/last instead";
         let problem = Problem::new(StatusCode::SERVICE_UNAVAILABLE, "too_many_watchers", detail);
         return Err(problem.retry_after(limits::WATCHERS_RETRY_AFTER));
     };
@@ -79,6 +81,16 @@ pub async fn watch(
         states(watching, http.app().public_ids.clone()),
         http.app().shutdown.stop_token(),
     ))
+}
+
+/// The newest state of the last storm, null before the first: for a page without a place.
+pub async fn last(
+    Here(_): Here,
+    State(http): State<HttpState>,
+    Admin(_): Admin,
+) -> Result<Json<Option<Frame>>, Problem> {
+    demo(&http)?;
+    Ok(Json(http.app().storms.last().map(Arc::unwrap_or_clone)))
 }
 
 fn states(watching: Watching, ids: PublicIds) -> impl Stream<Item = Event> {

@@ -157,8 +157,8 @@ pub const GROUPS: &[Group] = &[
                 code: "too_many_watchers",
                 status: 503,
                 title: "Too many watchers",
-                meaning: "As many clients watch sales as may.",
-                remedy: "Read the coupon every 10 to 20 seconds instead.",
+                meaning: "As many clients watch sales and the board as may.",
+                remedy: "Read the coupon, or `/v1/board`, every 10 to 20 seconds instead.",
                 detail: "as many clients watch as may; ask for the coupon every 10 to 20 seconds instead",
             },
             Kind {

@@ -5,7 +5,8 @@
 //! Each process tells Redis its counts once a second ([`presence`]), whether the board is watched or not: one round trip.
 //! While a client watches, its process has one producer, which reads the counts of all processes, asks both stores, and
 //! sends one event a second. The last one stands in a `watch` channel: a slow watcher skips to it. The producer ends when
-//! its last watcher has gone, so a board without watchers asks the stores nothing.
+//! its last watcher has gone, so a board without watchers asks the stores nothing. A client without a place asks now and
+//! then: it gets the producer's last event, and keeps the producer going until it is about to ask again.
 //!
 //! # What each failure does
 //!
@@ -47,7 +48,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::{Instant, MissedTickBehavior, interval, timeout};
 
 use crate::base::limits;
 use crate::base::shutdown::Shutdown;
@@ -66,11 +67,17 @@ pub struct Board(Arc<Shared>);
 
 struct Shared {
     sources: Sources,
-    /// The producer's channel, while there is one. The producer leaves it under its lock, once it has no watcher.
-    watched: Mutex<Option<watch::Sender<Sent>>>,
+    /// The producer, while there is one. It leaves this under its lock, once it has no watcher.
+    watched: Mutex<Option<Producer>>,
     /// Places of all watchers of this process.
     places: Places,
     shutdown: Shutdown,
+}
+
+struct Producer {
+    sent: watch::Sender<Sent>,
+    /// The last time that a client without a place has asked.
+    asked: Option<Instant>,
 }
 
 /// The last event, and the seconds before it; `None` until Redis has told them.
@@ -78,6 +85,8 @@ struct Shared {
 struct Sent {
     past: Option<Arc<Past>>,
     board: Option<Arc<BoardEvent>>,
+    /// False for the first event: it knows counts, and not yet how fast they grow.
+    has_rates: bool,
 }
 
 /// The board, for one watcher.
@@ -95,7 +104,14 @@ impl Board {
     /// Watches, from the newest event on; `None` if there are as many watchers as there may be.
     pub fn watch(&self) -> Option<Watching> {
         let place = self.0.places.take(None)?;
-        Some(Watching { sent: self.sent(), _place: place })
+        Some(Watching { sent: self.sent(false), _place: place })
+    }
+
+    /// The newest event, at most a second old, for a client without a place. `None` if there will be none.
+    pub async fn now(&self) -> Option<Arc<BoardEvent>> {
+        let mut sent = self.sent(true);
+        let sent = sent.wait_for(|sent| sent.has_rates).await.ok()?;
+        sent.board.clone()
     }
 
     /// Whether a producer runs.
@@ -103,16 +119,18 @@ impl Board {
         self.0.watched.lock().expect("no holder of this lock panics").is_some()
     }
 
-    /// The events, of the producer or a new one.
-    fn sent(&self) -> watch::Receiver<Sent> {
+    /// The events, of the producer or a new one, for a client that asks or watches.
+    fn sent(&self, asks: bool) -> watch::Receiver<Sent> {
         let mut watched = self.0.watched.lock().expect("no holder of this lock panics");
-        if let Some(producer) = &*watched {
-            let mut sent = producer.subscribe();
+        let asked = asks.then(Instant::now);
+        if let Some(producer) = &mut *watched {
+            producer.asked = asked.or(producer.asked);
+            let mut sent = producer.sent.subscribe();
             sent.mark_changed();
             return sent;
         }
         let (sender, sent) = watch::channel(Sent::default());
-        *watched = Some(sender.clone());
+        *watched = Some(Producer { sent: sender.clone(), asked });
         let (this, stop) = (self.0.clone(), self.0.shutdown.stop_token().clone());
         self.0.shutdown.spawn(async move {
             tokio::select! {
@@ -176,7 +194,8 @@ impl Shared {
         let _ = timeout(limits::BOARD_FIRST_LOOK_MAX, both_begun).await;
         let mut ticks = every(limits::BOARD_PERIOD);
         let mut past: Option<VecDeque<Point>> = None;
-        while self.is_watched(sender) {
+        let mut has_rates = false;
+        while self.is_watched() {
             ticks.tick().await;
             let now = self.now_ms();
             let event = with(seen, |seen| {
@@ -189,6 +208,7 @@ impl Shared {
             sender.send_replace(Sent {
                 past: past.as_ref().map(|points| Arc::new(told(points))),
                 board: Some(Arc::new(event.clone())),
+                has_rates: std::mem::replace(&mut has_rates, true),
             });
             if let Some(points) = &mut past {
                 points.push_back(event.point);
@@ -199,13 +219,17 @@ impl Shared {
         }
     }
 
-    /// Whether a client watches; if none does, the producer is forgotten.
-    fn is_watched(&self, sender: &watch::Sender<Sent>) -> bool {
+    /// Whether a client watches, or asks now and then; if none does, the producer is forgotten.
+    fn is_watched(&self) -> bool {
         let mut watched = self.watched.lock().expect("no holder of this lock panics");
-        if sender.receiver_count() == 0 {
+        let is_watched = watched.as_ref().is_some_and(|Producer { sent, asked }| {
+            let asks = asked.is_some_and(|at| at.elapsed() < limits::BOARD_ASKED_MAX);
+            asks || sent.receiver_count() > 0
+        });
+        if !is_watched {
             *watched = None;
         }
-        sender.receiver_count() > 0
+        is_watched
     }
 
     fn forget(&self) {

@@ -131,6 +131,11 @@ impl Storms {
         current.as_ref().map(CancellationToken::cancel).is_some()
     }
 
+    /// The newest state of the last storm.
+    pub fn last(&self) -> Option<Arc<Frame>> {
+        self.0.frames.borrow().clone()
+    }
+
     /// Watches storms, from the newest state on. `None` when there are as many watchers as there may be.
     pub fn watch(&self) -> Option<Watching> {
         let place = self.0.places.clone().try_acquire_owned().ok()?;

@@ -6,6 +6,7 @@ use std::io::Read;
 use chrono::TimeDelta;
 use flash_sale::base::limits;
 use flate2::read::GzDecoder;
+use regex_lite::Regex;
 use serde_json::{Value, json};
 use tokio::time::sleep;
 
@@ -17,6 +18,7 @@ const ROUTES: &[(&str, &str)] = &[
     ("get", "/metrics"),
     ("get", "/readyz"),
     ("get", "/v1/audit"),
+    ("get", "/v1/board"),
     ("get", "/v1/board/live"),
     ("get", "/v1/coupons"),
     ("post", "/v1/coupons"),
@@ -67,6 +69,48 @@ const ROUTES: &[(&str, &str)] = &[
     ("get", "/v1/redemptions/{code}"),
     ("get", "/v1/statistics/days/{day}"),
 ];
+
+/// The sample nginx leads to the whole API, but for the figures of the board; and to no operation of the process.
+#[test]
+fn the_sample_nginx_passes_on_all_but_what_is_of_the_staff_alone() {
+    let text = include_str!("../../../docker/nginx.conf");
+    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+    let blocks = lines.iter().enumerate().filter_map(|(number, line)| {
+        let pattern = line.strip_prefix("location ")?.strip_suffix(" {")?;
+        let block: Vec<&str> =
+            lines[number + 1..].iter().copied().take_while(|line| *line != "}").collect();
+        Some((pattern, block))
+    });
+    let blocks: Vec<(&str, Vec<&str>)> = blocks.collect();
+    // As nginx chooses: an equal path, else the first expression that matches, else the longest beginning.
+    let of = |path: &str| -> &Vec<&str> {
+        let equal = blocks.iter().find(|(pattern, _)| pattern.strip_prefix("= ") == Some(path));
+        let matches = |(pattern, _): &&(&str, Vec<&str>)| {
+            let expression = pattern.strip_prefix("~ ").map(Regex::new);
+            expression.is_some_and(|it| it.expect("an expression").is_match(path))
+        };
+        let begins = blocks.iter().filter(|(pattern, _)| path.starts_with(pattern));
+        let longest = || begins.max_by_key(|(pattern, _)| pattern.len());
+        let chosen = equal.or_else(|| blocks.iter().find(matches)).or_else(longest);
+        &chosen.unwrap_or_else(|| panic!("no location for {path}")).1
+    };
+    let nothing_here = of("/nowhere");
+    assert!(nothing_here.iter().any(|line| line.starts_with("return 404 ")), "{nothing_here:?}");
+    let of_staff = ["/board", "/storm", "/demo/storms", "/claim/1024", "/v1/board/live/", "/pages"];
+    for path in of_staff.into_iter().chain(ROUTES.iter().map(|(_, path)| *path)) {
+        let path =
+            path.replace("{id}", "1024").replace("{code}", "1").replace("{day}", "2022-01-01");
+        let block = of(&path);
+        match &*path {
+            // nginx has one of its own.
+            "/livez" => assert!(block.iter().any(|line| line.starts_with("return 200 "))),
+            path if path.starts_with("/v1/") && !path.starts_with("/v1/board") => {
+                assert!(block.contains(&"proxy_pass http://api;"), "{path}: {block:?}");
+            }
+            path => assert_eq!(block, nothing_here, "{path}"),
+        }
+    }
+}
 
 #[tokio::test]
 async fn a_coupon_looks_as_documented() {

@@ -10,7 +10,7 @@ use tokio::time::sleep;
 use crate::support::{Reply, SECRET, TestApp, resolved};
 
 /// Ids of operations. Generated clients call their functions by these, so none changes.
-const OPERATIONS: [&str; 53] = [
+const OPERATIONS: [&str; 54] = [
     "archiveCoupon",
     "cancelOrder",
     "cancelOrderForBuyer",
@@ -24,6 +24,7 @@ const OPERATIONS: [&str; 53] = [
     "editCoupon",
     "endCoupon",
     "followClaim",
+    "getBoard",
     "getComparison",
     "getCoupon",
     "getDayStatistics",

@@ -263,6 +263,42 @@ async fn a_clock_of_redis_that_is_set_back_stops_no_page() {
     tab.close_clean().await;
 }
 
+/// Tells the events that a stream takes of five whose times go back and forth, in pieces of a few bytes.
+const OLDER: &str = r#"
+    const [tell] = arguments;
+    const module = document.querySelector('link[href$="js/stream.js"]').href;
+    import(module).then(({ Stream }) => {
+        const times = [500_000, 499_000, 501_000, 480_000, 481_000];
+        const events = times.map((now) => `id: ${now}
+event: sale
+data: {"now":${now}}
+
+`).join('');
+        const body = () => new ReadableStream({ start(into) {
+            for (const piece of events.match(/[^]{1,7}/g)) into.enqueue(new TextEncoder().encode(piece));
+            into.close();
+        } });
+        const replies = [() => new Response(body()), () => new Response('{"code":"over"}', { status: 410 })];
+        const { fetch: ask } = window;
+        window.fetch = async (path, options) => (path === 'older' ? replies.shift()() : ask(path, options));
+        const heard = [];
+        new Stream({ path: 'older', event: 'sale', final: ['over'] }, ({ event, refused }) => {
+            if (event) heard.push(event.now);
+            if (refused) tell(heard);
+        });
+    }, (error) => tell([String(error)]));"#;
+
+/// After a change of process an event may be a little older than the last one, and is dropped; a larger step is a clock
+/// that was set.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_event_that_is_older_than_the_last_one_is_dropped() {
+    let shop = Shop::open(&[]).await;
+    let tab = shop.visit(Device::Desk, "/").await;
+    let heard = tab.eval_later(OLDER).await;
+    assert_eq!(heard, json!([500_000, 501_000, 480_000, 481_000]));
+    tab.close().await;
+}
+
 /// A device to put to sleep. In its sleep timers and `performance.now()` stand still, and its streams break without a sound.
 /// Until `window.isAway` is false again, it has no network afterwards.
 const SLEEPER: &str = "

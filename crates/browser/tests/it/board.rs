@@ -63,6 +63,73 @@ async fn an_operator_runs_a_sale() {
     tab.close_clean().await;
 }
 
+/// A regular coupon has no sale: it stands in no event, and is worked all the same. Cancelling its orders is a job.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_operator_runs_a_regular_coupon_and_follows_a_job() {
+    let shop = Shop::open(&[]).await;
+    let tab = shop.operator(Device::Desk).await;
+    sentence(&tab, "well").await;
+    tab.click("#do-create_regular").await;
+    assert_eq!(tab.text("#dialog-title").await, "New regular coupon");
+    let of_sales =
+        "return String(document.querySelectorAll('[name=total], [name=opens_at]').length)";
+    assert_eq!(tab.eval(of_sales).await, "0");
+    check(&tab, "a new regular coupon").await;
+    for (name, value) in [("title", "A coffee"), ("pay", "2"), ("value", "3.50")] {
+        tab.fill(&format!("[name={name}]"), value).await;
+    }
+    tab.press(Key::Enter).await;
+    eventually("the new coupon", async || tab.text(".sale h2").await == "A coffee").await;
+    state(&tab, "active").await;
+    let coupon = tab.eval("return document.querySelector('.pick select').value").await;
+    let created = shop.coupon(&coupon).await;
+    assert_eq!((&created["kind"], &created["pay_cents"]), (&json!("regular"), &json!(200)));
+    tab.reads("A regular coupon has no units to count.").await;
+    assert_eq!(tab.text("#do-restock").await, "");
+    assert_eq!(praise(&tab, ".sale").await, "", "it was read a while ago");
+
+    for (verb, is) in [("pause", "paused"), ("resume", "active")] {
+        tab.click(&format!("#do-{verb}")).await;
+        tab.click("#dialog-do").await;
+        state(&tab, is).await;
+    }
+    tab.click("#do-edit").await;
+    assert_eq!(tab.eval(of_sales).await, "0");
+    tab.fill("[name=title]", "Two coffees").await;
+    tab.click("#dialog-do").await;
+    eventually("the new title", async || tab.text(".sale h2").await == "Two coffees").await;
+    assert_eq!(shop.coupon(&coupon).await["pay_cents"], 200);
+
+    let other = shop.other_claims(&coupon).await;
+    shop.other_is_written(&other).await;
+    tab.click("#do-cancel_unpaid").await;
+    tab.fill("[name=note]", "the beans are bad").await;
+    tab.click("#dialog-do").await;
+    let cell = async |name| tab.text(&format!("#panel-jobs td[data-label='{name}']")).await;
+    eventually("the job is done", async || cell("State").await.starts_with("done in ")).await;
+    assert_eq!(
+        [cell("Coupon").await, cell("Reason").await],
+        [coupon.as_str(), "the beans are bad"]
+    );
+    assert_eq!([cell("Cancelled").await, cell("To be cancelled").await], ["1", "0"]);
+    assert!(cell("Asked for").await.ends_with(" ago"));
+    check(&tab, "a regular coupon and a job").await;
+    tab.picture("board-regular").await;
+
+    tab.click("#do-end").await;
+    tab.click("#dialog-do").await;
+    state(&tab, "ended").await;
+    assert_eq!(shop.coupon(&coupon).await["state"], "ended");
+    // A sale is picked again, with all of its deeds.
+    let sale = shop.sale(5, -1).await;
+    let options =
+        "return [...document.querySelectorAll('.pick option')].map((it) => it.value).join()";
+    eventually("the sale", async || tab.eval(options).await.contains(&sale)).await;
+    pick(&tab, &sale).await;
+    assert_ne!(tab.text("#do-restock").await, "");
+    tab.close_clean().await;
+}
+
 /// Of an ended sale the unpaid orders are cancelled; then it may be archived.
 async fn close_the_books(tab: &Tab) {
     tab.click("#do-cancel_unpaid").await;
@@ -206,9 +273,40 @@ async fn edit(shop: &Shop, tab: &Tab, coupon: &str) {
     eventually("the price of the other", async || tab.eval(price).await == "21.00").await;
     tab.fill("[name=title]", "Tea for three").await;
     tab.click("#dialog-do").await;
-    tab.reads("Saved, in both stores.").await;
+    tab.reads("Saved. It is in force.").await;
     let coupon = shop.coupon(coupon).await;
     assert_eq!((&coupon["title"], &coupon["pay_cents"]), (&json!("Tea for three"), &json!(2_100)));
+}
+
+/// As many watchers as may, and one of them goes.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_board_without_a_place_asks_and_tells_the_age_of_its_figures() {
+    let shop = Shop::open(&["--watchers-max", "1"]).await;
+    let coupon = shop.sale(5, -1).await;
+    let watcher = shop.visit(Device::Phone, &format!("/sale/{coupon}")).await;
+    watcher.shows("open").await;
+    let tab = shop.operator(Device::Desk).await;
+    sentence(&tab, "asked").await;
+    let line = "return document.querySelector('.line').dataset.line";
+    eventually("the line", async || tab.eval(line).await == "asked").await;
+    pick(&tab, &coupon).await;
+    // On a busy machine the next answer may be late, and then the figures are too old to be shown.
+    eventually("the tile", async || tab.text("#tile-left").await.starts_with("Left 5 / 5")).await;
+    eventually("a rate", async || tab.text("#tile-rate dd").await != "–").await;
+    assert_eq!(praise(&tab, "main").await, "", "asked for now and then is not evidence of now");
+    check(&tab, "asked").await;
+    tab.picture("board-asked").await;
+    let age = async || tab.text("#sentence [data-key=asked]").await;
+    eventually("an age", async || age().await.contains(" old.")).await;
+    let first = age().await;
+    eventually("the age grows", async || age().await != first).await;
+    // It asks again by itself.
+    shop.other_claims(&coupon).await;
+    eventually("the tile", async || tab.text("#tile-left").await.starts_with("Left 4 / 5")).await;
+    watcher.close_clean().await;
+    eventually("a place is free", async || tab.eval(line).await == "live").await;
+    sentence(&tab, "well").await;
+    tab.close_clean().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -555,6 +653,7 @@ const VERDICTS: &str = r"
         const stores = ['sentence', 'redis', 'equations', 'lane'];
         const cases = {
             'lost line': [(it) => { it.line = 'lost'; }, all],
+            'asked now and then': [(it) => { it.line = 'asked'; }, all],
             'old event': [(it) => { it.ageMs = 6000; }, all],
             'Redis away': [(it) => { it.board.stores[0].is_there = false; }, stores],
             'Postgres away': [(it) => { it.board.stores[1].is_there = false; }, ['sentence', 'postgres', 'comparison']],

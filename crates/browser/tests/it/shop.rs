@@ -4,7 +4,7 @@ use private_servers::testing::eventually;
 use serde_json::json;
 
 use crate::access::check;
-use crate::support::{Device, Shop};
+use crate::support::{Device, Servers, Shop};
 
 /// Holds the reply with the first list of orders back until `deliver` is called, and lets none through while `away`.
 const SLOW_LISTS: &str = "
@@ -70,6 +70,52 @@ async fn a_sale_from_the_countdown_to_the_payment() {
     tab.shows("paid").await;
     assert_eq!(tab.text(".number b").await, number);
     tab.close_clean().await;
+}
+
+/// Notes the pauses before the looks at a claim as they are asked for, which no busy machine makes longer, and the looks
+/// themselves. While `isDeaf`, the page hears nothing of its sale.
+const LOOKS: &str = "
+    const { fetch: ask, setTimeout: wait } = window;
+    Object.assign(window, { pauses: [], looks: 0, isDeaf: false });
+    window.setTimeout = (act, ms, ...more) => {
+        if (String(act).includes('#look(')) window.pauses.push(ms);
+        return wait(act, ms, ...more);
+    };
+    window.fetch = async (path, options) => {
+        if (String(path).endsWith('/claims/me')) window.looks += 1;
+        const reply = await ask(path, options);
+        if (!String(path).endsWith('/live')) return reply;
+        const heard = new TransformStream({ transform: (bytes, on) => window.isDeaf || on.enqueue(bytes) });
+        return new Response(reply.body.pipeThrough(heard), reply);
+    };";
+
+/// Without a worker a claim stays pending.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_winner_looks_less_and_less_often_and_a_loser_never() {
+    let servers = Servers::start().await;
+    let shop = Shop::open(&[&servers.arguments()[..], &["--roles", "api"]].concat()).await;
+    let coupon = shop.sale(1, -1).await;
+    let noticed = "return JSON.stringify([window.pauses, window.looks])";
+    let [winner, loser] = [shop.browse(Device::Phone).await, shop.browse(Device::Phone).await];
+    for tab in [&winner, &loser] {
+        tab.before_each_page(LOOKS).await;
+        shop.go(tab, &format!("/sale/{coupon}")).await;
+        tab.shows("open").await;
+    }
+    loser.eval("window.isDeaf = true; return ''").await;
+    winner.click("#claim").await;
+    winner.shows("pending").await;
+    loser.click("#claim").await;
+    loser.shows("sold_out").await;
+    assert_eq!(loser.eval(noticed).await, "[[],0]");
+    let pauses = "return JSON.stringify(window.pauses.slice(0, 8))";
+    eventually("eight looks", async || {
+        winner.eval(pauses).await == "[150,250,400,800,1500,3000,5000,5000]"
+    })
+    .await;
+    assert_eq!(loser.eval(noticed).await, "[[],0]");
+    winner.close_clean().await;
+    loser.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -39,6 +39,32 @@ const SQUARES: &str = "
 /// Steps of the followed claim that have a time.
 const KNOWN_STEPS: &str = "return String([...document.querySelectorAll('.way .took')].filter((it) => /\\d/.test(it.innerText)).length)";
 
+/// The streams of the browser are taken by its other windows.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_storm_in_the_fifth_window_is_asked_for_and_says_so() {
+    let shop = Shop::open(&[]).await;
+    let sale = format!("{}/sale/{}", shop.url(), shop.newest_coupon().await);
+    let tab = shop.browse(Device::Desk).await;
+    for _ in 0..4 {
+        tab.open_window(&sale).await;
+        eventually("its stream", async || {
+            tab.eval("return document.querySelector('.line').dataset.line").await == "live"
+        })
+        .await;
+    }
+    tab.open_window(&format!("{}{}", shop.url(), shop.storm_link().await)).await;
+    check(&tab, Device::Desk, "this one asks every ten to twenty seconds").await;
+    tab.reads("Age of the numbers").await;
+    assert_eq!(tab.text(".line").await, "Asks now and then");
+    tab.eval(CROWD).await;
+    tab.click(".fields .go").await;
+    // At once, and not after the next question.
+    tab.reads("Under way").await;
+    check(&tab, Device::Desk, "Every promise was kept").await;
+    tab.picture("storm-asked").await;
+    tab.close_clean().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_storm_of_two_thousand_and_its_verdict() {
     let shop = Shop::open(&[]).await;
@@ -90,7 +116,7 @@ async fn no_state_of_a_storm_on_a_desk_has_a_fault_that_axe_knows() {
 async fn check_states(device: Device) {
     let mut shop = Shop::open(&[]).await;
     let tab = shop.visit(device, "/storm").await;
-    check(&tab, device, "Administrators only").await;
+    check(&tab, device, "For administrators").await;
     tab.picture(&format!("storm-locked-{device:?}")).await;
     // Without a link the token that the demo prints lets in.
     let paste =
@@ -191,7 +217,7 @@ async fn onlookers(shop: &Shop) -> Vec<(Device, Tab)> {
     let mut tabs = Vec::new();
     for device in [Device::Phone, Device::Desk] {
         let tab = shop.visit(device, "/storm").await;
-        tab.reads("Administrators only").await;
+        tab.reads("For administrators").await;
         tab.fill("[name=token]", shop.admin()).await;
         tab.press(Key::Enter).await;
         tab.reads("No storm yet").await;

@@ -2,6 +2,7 @@
 //! an end.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use chrono::TimeDelta;
 use flash_sale::base::clock::Clock;
@@ -9,6 +10,8 @@ use flash_sale::base::limits;
 use flash_sale::sale::board::Watching;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
+use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use super::{get, words};
 use crate::support::process::Process;
@@ -18,7 +21,9 @@ use crate::support::{
 };
 
 /// Operations of the board's deeds.
-const CALLED: [(&str, &str); 19] = [
+const CALLED: [(&str, &str); 21] = [
+    ("get", "/v1/coupons"),
+    ("get", "/v1/jobs"),
     ("post", "/v1/coupons"),
     ("get", "/v1/coupons/{id}"),
     ("patch", "/v1/coupons/{id}"),
@@ -269,6 +274,95 @@ async fn watchers_of_the_board_take_places_of_all_watchers() {
     .await;
 }
 
+/// A page without a place asks, and is shown the same: with rates, which need two looks.
+#[tokio::test]
+async fn the_board_can_be_asked_for_without_a_place() {
+    let app = TestApp::configured(&["--watchers-max", "1"]).await;
+    let coupon = app.create_flash(5).await;
+    app.claim(1, coupon).await;
+    let place = app.watch(coupon).await;
+    let refused = app.get("/v1/board/live", &app.admin_token()).await;
+    assert_eq!(refused.refusal(), (503, "too_many_watchers"));
+    let keeps_telling = async || loop {
+        app.app.metrics.count_claim("sold_out");
+        app.app.presence_pass().await;
+        tokio::time::sleep(limits::BOARD_PERIOD / 10).await;
+    };
+    // A busy machine may have told nothing new between two looks; it has before a later question.
+    let a_rate = bounded("a rate", async {
+        loop {
+            let asked = ask(&app).await;
+            if asked["point"]["sold_out"].as_f64() > Some(0.0) {
+                return asked;
+            }
+        }
+    });
+    let asked = tokio::select! {
+        asked = a_rate => asked,
+        () = keeps_telling() => unreachable!("it tells for ever"),
+    };
+    assert_eq!((&asked["sales"][0]["left"], &asked["backlog"]), (&json!(4), &json!(1)), "{asked}");
+    drop(place);
+    eventually("the place is free", async || app.app.board.watch().is_some()).await;
+    let mut events = watch(&app, &app.url).await;
+    let told = board(&mut events).await;
+    let names = |board: &Value| -> Vec<String> {
+        board.as_object().expect("an object").keys().cloned().collect()
+    };
+    assert_eq!(names(&asked), names(&told));
+    assert!(told["now"].as_i64() >= asked["now"].as_i64(), "of the same producer");
+}
+
+#[tokio::test]
+async fn however_many_clients_ask_the_stores_are_looked_up_once_a_second() {
+    let servers = OwnServers::start();
+    let app = TestApp::on(&servers.at, &[], Clock::System).await;
+    let began = Instant::now();
+    for _ in 0..5 {
+        let mut asking = JoinSet::new();
+        for _ in 0..20 {
+            let request = app.client().get(format!("{}/v1/board", app.url));
+            let request = request.bearer_auth(app.admin_token());
+            asking.spawn(async move { request.send().await.expect("it answers").status() });
+        }
+        while let Some(status) = asking.join_next().await {
+            assert_eq!(status.expect("it ends"), 200);
+        }
+        tokio::time::sleep(limits::BOARD_PERIOD / 2).await;
+    }
+    let looks = began.elapsed().div_duration_f64(limits::BOARD_PERIOD) + 2.0;
+    let asked = command_calls(&app, "zrange").await;
+    assert!(asked > 1 && (asked as f64) < looks, "{asked} looks in {:?}", began.elapsed());
+    // The next question is answered by the same producer, which has no watcher meanwhile.
+    assert!(app.app.board.is_watched());
+}
+
+/// A page asks every 10 to 20 s; its figures are rates, so the looks go on in between, and no longer.
+#[tokio::test]
+async fn the_looks_end_once_no_client_asks_any_more() {
+    let app = TestApp::start().await;
+    ask(&app).await;
+    let began = Instant::now();
+    eventually("its producer ends", async || !app.app.board.is_watched()).await;
+    assert!(began.elapsed() > Duration::from_secs(20), "before the next question of a page");
+}
+
+/// A watcher that doesn't read meanwhile is told the newest board next, and none of those before.
+#[tokio::test]
+async fn a_slow_watcher_skips_to_the_newest_board() {
+    let app = TestApp::start().await;
+    let [mut slow, mut quick] = [(); 2].map(|()| app.app.board.watch().expect("there is room"));
+    let next =
+        async |states: &mut Watching| bounded("a board", states.next()).await.expect("one").1.now;
+    let mut last = next(&mut slow).await;
+    for _ in 0..3 {
+        last = next(&mut quick).await;
+    }
+    let told = next(&mut slow).await;
+    assert!(told >= last, "{told} is older than {last}");
+    assert!(next(&mut slow).await > told, "each board is told once");
+}
+
 #[tokio::test]
 async fn a_stop_ends_the_stream() {
     let app = TestApp::start().await;
@@ -464,6 +558,12 @@ async fn each_change_of_coupons_letters_and_recoveries_is_a_deed_of_the_board() 
 }
 
 // ---- steps of these tests ----
+
+async fn ask(app: &TestApp) -> Value {
+    let asked = app.get("/v1/board", &app.admin_token()).await;
+    assert_eq!(asked.status, 200, "{asked:?}");
+    asked.body
+}
 
 async fn watch(app: &TestApp, url: &str) -> Events {
     let request = app.client().get(format!("{url}/v1/board/live")).bearer_auth(app.admin_token());

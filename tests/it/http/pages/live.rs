@@ -7,6 +7,8 @@ use flash_sale::sale::ids::CouponId;
 use flash_sale::sale::live::{SaleEvent, Watch, Watching};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 use crate::support::process::Process;
@@ -158,6 +160,61 @@ async fn without_redis_the_units_left_and_the_time_are_unknown() {
     let event = next(&mut states).await;
     assert!(event.now.is_some());
     assert_eq!(left(&event), json!(5));
+}
+
+/// A watcher that doesn't read meanwhile is told the newest state next, and none of those before.
+#[tokio::test]
+async fn a_slow_watcher_skips_to_the_newest_state() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(5).await;
+    let mut slow = watch(&app.app, coupon).await;
+    let mut quick = watch(&app.app, coupon).await;
+    assert_eq!(left(&next(&mut slow).await), json!(5));
+    for user in 1..=3 {
+        app.claim(user, coupon).await;
+        while left(&next(&mut quick).await) != json!(5 - user) {}
+    }
+    assert_eq!(left(&next(&mut slow).await), json!(2), "not an older state");
+}
+
+/// Clients that hold their streams open, and read nothing any more, hold no process up: it ends first, and each stream has
+/// been ended as it should be, which the end of a connection's time would not do.
+#[tokio::test]
+async fn a_process_ends_while_clients_hold_their_streams_open() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(5).await;
+    let mut process = Process::serve(&app, &["--roles", "api"]);
+    let url = process.url().await;
+    let address = url.strip_prefix("http://").expect("a URL");
+    let mut held = Vec::new();
+    let sale = format!("/v1/coupons/{coupon}/live");
+    for path in [&*sale, "/v1/board/live"].repeat(5) {
+        let mut client = TcpStream::connect(address).await.expect("the process listens");
+        let token = app.admin_token();
+        let request = format!(
+            "GET {path} HTTP/1.1\r\nhost: {address}\r\nauthorization: Bearer {token}\r\n\r\n"
+        );
+        client.write_all(request.as_bytes()).await.expect("it takes requests");
+        let mut text = String::new();
+        bounded("the first event", async {
+            while !text.contains("\ndata:") {
+                let mut bytes = [0; 8_192];
+                let count = client.read(&mut bytes).await.expect("the stream goes on");
+                assert_ne!(count, 0, "{text}");
+                text.push_str(&String::from_utf8_lossy(&bytes[..count]));
+            }
+        })
+        .await;
+        held.push((path, client));
+    }
+    process.assert_stops().await;
+    for (path, mut client) in held {
+        let mut rest = Vec::new();
+        bounded("the end", client.read_to_end(&mut rest)).await.expect("it was ended, and not cut");
+        let rest = String::from_utf8_lossy(&rest);
+        let end = "event: bye\ndata: {\"reason\":\"stopping\"}\n\n\r\n0\r\n\r\n";
+        assert!(rest.ends_with(end), "{path}: {rest}");
+    }
 }
 
 #[tokio::test]

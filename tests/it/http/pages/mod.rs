@@ -3,8 +3,14 @@
 // The board.
 mod board;
 
+// The lists of a board that has more of everything than it shows.
+mod full;
+
 // Live states of sales.
 mod live;
+
+// Looks of the pages, by their text.
+mod looks;
 
 // Storms of a demo.
 mod storms;
@@ -335,18 +341,15 @@ fn each_state_of_a_storm_has_words_in_both_languages() {
 }
 
 #[test]
-fn the_bar_has_the_same_words_on_each_page() {
-    for language in ["en", "zh"] {
-        let mut found: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-        for page in ["board", "storm", "trace"] {
-            let words = words(&format!("{page}/{language}"));
-            for (key, word) in words.into_iter().filter(|(key, _)| key.starts_with("bar.")) {
-                found.entry(key).or_default().insert(word);
-            }
+fn words_that_the_pages_for_operators_share_stand_in_one_place() {
+    let shared = texts("js/desk");
+    for page in ["board", "storm", "trace"] {
+        for (language, words) in texts(&format!("{page}/texts")) {
+            let twice = words.keys().find(|key| shared[&language].contains_key(*key));
+            assert_eq!(twice, None, "of {page} and js/desk.js, {language}");
         }
-        assert!(found.len() >= 5, "{found:?}");
-        assert!(found.values().all(|words| words.len() == 1), "{language}: {found:?}");
     }
+    assert!(shared["en"].keys().eq(shared["zh"].keys()), "left: English; right: Chinese");
 }
 
 #[tokio::test]
@@ -513,8 +516,18 @@ fn sources(below: &str) -> Vec<String> {
     names
 }
 
-/// The words of a language: the module is an object in JSON.
-fn words(module: &str) -> BTreeMap<String, String> {
+/// Words of a page in a language, as in `board/en`, with those that the pages for operators share.
+fn words(of: &str) -> BTreeMap<String, String> {
+    let (page, language) = of.split_once('/').expect("a page and a language");
+    let mut words = texts(&format!("{page}/texts")).remove(language).expect("it has the language");
+    if page != "js" {
+        words.append(&mut texts("js/desk").remove(language).expect("it has the language"));
+    }
+    words
+}
+
+/// Words by key, by language.
+fn texts(module: &str) -> BTreeMap<String, BTreeMap<String, String>> {
     let path = folder().join(format!("{module}.js"));
     let text = fs::read_to_string(path).expect("it is there");
     let object = text.strip_prefix("export default ").expect("it exports an object");

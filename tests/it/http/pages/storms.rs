@@ -151,14 +151,16 @@ async fn a_storm_is_for_administrators_and_within_bounds() {
     let path = format!("{}/demo/storms/current", app.url);
     for (who, status, code) in [("", 401, "invalid_token"), (&*token(5), 403, "forbidden")] {
         let started = app.client().post(format!("{}/demo/storms", app.url)).json(&plan(5, 5, 0));
-        for request in [started, app.client().get(&path), app.client().delete(&path)] {
+        let last = app.client().get(format!("{}/demo/storms/last", app.url));
+        for request in [started, last, app.client().get(&path), app.client().delete(&path)] {
             let request = if who.is_empty() { request } else { request.bearer_auth(who) };
             let refused = app.send(request, "GET", "/demo/storms").await;
             assert_eq!(refused.refusal(), (status, code));
         }
     }
     for host in ["example.org", "192.0.2.1:8080"] {
-        for request in [app.client().get(&path), app.client().delete(&path)] {
+        let last = app.client().get(format!("{}/demo/storms/last", app.url));
+        for request in [last, app.client().get(&path), app.client().delete(&path)] {
             let request = request.bearer_auth(app.admin_token()).header("host", host);
             let refused = app.send(request, "GET", "/demo/storms/current").await;
             assert_eq!(refused.refusal(), (421, "wrong_host"), "{host}");
@@ -213,9 +215,48 @@ async fn there_is_room_for_so_many_watchers_and_a_stop_ends_them() {
 }
 
 #[tokio::test]
+async fn a_quiet_stream_is_not_silent() {
+    let app = TestApp::demo().await;
+    let began = Instant::now();
+    let mut events = watch(&app).await;
+    assert_eq!(next(&mut events).await, Value::Null, "there was no storm");
+    assert_eq!(next(&mut events).await, Value::Null, "the same once more");
+    assert!(began.elapsed() >= limits::LIVE_HEARTBEAT, "nothing had changed");
+}
+
+/// A page that doesn't read meanwhile is told the verdict next, and no earlier state.
+#[tokio::test]
+async fn a_slow_watcher_skips_to_the_newest_state() {
+    let app = TestApp::demo().await;
+    let mut slow = app.app.storms.watch().expect("there is room");
+    assert_eq!(bounded("a state", slow.next()).await, Some(None));
+    start(&app, &plan(20, 5, 0)).await;
+    let frames = until_done(&app, &mut watch(&app).await).await;
+    assert!(frames.len() > 2, "{frames:?}");
+    let told = bounded("a state", slow.next()).await.flatten().expect("a storm");
+    assert_eq!(serde_json::to_value(&*told).expect("JSON"), frames[frames.len() - 1]);
+}
+
+/// A page without a place asks.
+#[tokio::test]
+async fn the_last_storm_can_be_asked_for_without_a_place() {
+    let app = TestApp::demo().await;
+    let last = async || app.get("/demo/storms/last", &app.admin_token()).await;
+    assert_eq!((last().await.status, last().await.body), (200, Value::Null));
+    let mut places = Vec::new();
+    for _ in 0..limits::STORM_WATCHERS_MAX {
+        places.push(watch(&app).await);
+    }
+    start(&app, &plan(20, 5, 0)).await;
+    let frames = until_done(&app, places.last_mut().expect("one")).await;
+    let asked = last().await;
+    assert_eq!((asked.status, Some(&asked.body)), (200, frames.last()));
+}
+
+#[tokio::test]
 async fn only_the_demo_has_storms() {
     let app = TestApp::configured(&["--pages", "shop"]).await;
-    for path in ["/storm", "/demo/storms/current"] {
+    for path in ["/storm", "/demo/storms/current", "/demo/storms/last"] {
         assert_eq!(app.get(path, &app.admin_token()).await.refusal(), (404, "not_found"), "{path}");
     }
     assert_eq!(enter(&app, "/demo/storms", &[]).await.refusal(), (404, "not_found"));

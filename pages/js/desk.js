@@ -1,0 +1,40 @@
+export default {
+  "en": {
+    "other": "中文",
+    "theme": "Light or dark",
+    "line.live": "Live",
+    "line.connecting": "Connecting",
+    "line.lost": "Connection lost",
+    "line.asked": "Asks now and then",
+    "bar.pages": "Pages",
+    "bar.sale": "Sale",
+    "bar.board": "Board",
+    "bar.storm": "Storm",
+    "locked": "For administrators",
+    "locked.no_link": "Open the link that the demo prints, or paste an administrator's token.",
+    "locked.invalid_code": "This link has been used, or is of an earlier start. Start the demo again, or paste a token.",
+    "locked.invalid_token": "The token is not valid, or has run out.",
+    "locked.forbidden": "This token is no administrator's.",
+    "locked.token": "Token",
+    "locked.enter": "Enter"
+  },
+  "zh": {
+    "other": "English",
+    "theme": "浅色或深色",
+    "line.live": "实时",
+    "line.connecting": "连接中",
+    "line.lost": "连接中断",
+    "line.asked": "定时查询",
+    "bar.pages": "页面",
+    "bar.sale": "活动",
+    "bar.board": "看板",
+    "bar.storm": "风暴",
+    "locked": "仅限管理员",
+    "locked.no_link": "请打开演示打印的链接，或粘贴管理员令牌。",
+    "locked.invalid_code": "此链接已被使用，或属于之前的启动。请重新启动演示，或粘贴令牌。",
+    "locked.invalid_token": "令牌无效或已过期。",
+    "locked.forbidden": "这不是管理员的令牌。",
+    "locked.token": "令牌",
+    "locked.enter": "进入"
+  }
+}
