@@ -141,10 +141,9 @@ fn grants(parts: &Parts, http: &HttpState) -> Result<Grants, Problem> {
     if headers.next().is_some() {
         return Err(TokenError::Twice.into());
     }
-    let Some(header) = first else {
+    let Some(token) = first.and_then(bearer) else {
         let detail = "send the header `Authorization: Bearer <token>`";
         return Err(Problem::new(StatusCode::UNAUTHORIZED, "invalid_token", detail));
     };
-    let token = bearer(header).ok_or(TokenError::NotBearer)?;
     Ok(http.front().tokens.verify(token)?)
 }

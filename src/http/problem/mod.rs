@@ -215,10 +215,11 @@ impl Problem {
         self.token_refused
     }
 
-    /// True if no token is looked at for this refusal.
+    /// True if no token is looked at for this refusal; for `invalid_token` there was a header of another scheme.
     pub fn precedes_token(&self) -> bool {
-        let codes = ["not_found", "method_not_allowed", "body_too_large", "invalid_signature"];
-        codes.contains(&self.code)
+        ["not_found", "method_not_allowed", "body_too_large", "invalid_signature", "invalid_token"]
+            .contains(&self.code)
+            && !self.token_refused
     }
 
     /// The bound that refused the request.

@@ -125,9 +125,6 @@ pub enum TokenError {
     /// A request has two headers `Authorization`: a proxy before this service may have looked at the other one.
     #[error("the token isn't the only one: send one header `Authorization`")]
     Twice,
-    /// A header `Authorization` of another scheme, or without a token.
-    #[error("the header is no token: send `Authorization: Bearer <token>`")]
-    NotBearer,
     /// Any other fault. The wrong part concerns only the issuer.
     #[error(
         "the token isn't valid: it has to be signed by this service's issuer, with `exp`, and with `sub` a positive whole number as a string"

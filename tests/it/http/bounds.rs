@@ -69,10 +69,10 @@ async fn refused_tokens_count_for_their_address() {
     assert_eq!(app.get("/v1/orders", &app.token(1)).await.status, 200);
 }
 
-/// A header of another scheme is looked at like a bad token, and says so.
+/// With a header of another scheme, a request has no identity either.
 #[tokio::test]
-async fn a_header_that_is_no_token_counts_as_a_refused_one() {
-    let app = TestApp::configured(&["--refused-tokens-per-second", "2"]).await;
+async fn a_header_that_is_no_token_counts_for_its_address() {
+    let app = TestApp::configured(&["--anonymous-requests-per-second", "2"]).await;
     for header in ["Basic dXNlcjpzZWNyZXQ=", "Bearer", "any"] {
         let requests = (0..MANY).map(|_| {
             let request = app.client().get(app.url.clone() + "/v1/orders");
@@ -80,11 +80,7 @@ async fn a_header_that_is_no_token_counts_as_a_refused_one() {
         });
         let replies = futures_util::future::join_all(requests).await;
         let replies: Vec<Response> = replies.into_iter().map(|reply| reply.unwrap()).collect();
-        assert_refusals(&app, &replies, "refused-tokens");
-        for reply in replies.iter().filter(|reply| reply.status() == 401) {
-            let challenge = reply.headers()["www-authenticate"].to_str().expect("text");
-            assert!(challenge.contains("error=\"invalid_token\""), "{challenge}");
-        }
+        assert_refusals(&app, &replies, "anonymous-requests");
     }
 }
 
