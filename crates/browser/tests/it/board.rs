@@ -122,9 +122,7 @@ async fn an_operator_runs_a_regular_coupon_and_follows_a_job() {
     assert_eq!(shop.coupon(&coupon).await["state"], "ended");
     // A sale is picked again, with all of its deeds.
     let sale = shop.sale(5, -1).await;
-    let options =
-        "return [...document.querySelectorAll('.pick option')].map((it) => it.value).join()";
-    eventually("the sale", async || tab.eval(options).await.contains(&sale)).await;
+    is_listed(&tab, &sale).await;
     pick(&tab, &sale).await;
     assert_ne!(tab.text("#do-restock").await, "");
     tab.close_clean().await;
@@ -289,6 +287,7 @@ async fn a_board_without_a_place_asks_and_tells_the_age_of_its_figures() {
     sentence(&tab, "asked").await;
     let line = "return document.querySelector('.line').dataset.line";
     eventually("the line", async || tab.eval(line).await == "asked").await;
+    is_listed(&tab, &coupon).await;
     pick(&tab, &coupon).await;
     // On a busy machine the next answer may be late, and then the figures are too old to be shown.
     eventually("the tile", async || tab.text("#tile-left").await.starts_with("Left 5 / 5")).await;
@@ -510,6 +509,13 @@ async fn a_change_while_redis_is_away_is_decided_and_in_force_once_redis_is_back
         tab.close_clean().await;
     }
     shopper.close_clean().await;
+}
+
+/// Waits until a coupon can be picked.
+async fn is_listed(tab: &Tab, coupon: &str) {
+    let listed =
+        format!("return String(document.querySelector('.pick [value=\"{coupon}\"]') !== null)");
+    eventually("the coupon is listed", async || tab.eval(&listed).await == "true").await;
 }
 
 /// Picks a sale of several.
