@@ -43,7 +43,7 @@ browser: ## Install what is missing, and look at the pages in a real Chromium (a
 pictures: ## Take the pictures of the documents anew: of a real demo, in a real storm (a minute; needs Chromium).
 	@scripts/setup && scripts/load-browser && cargo build --locked --bin flash-sale && exec cargo test --locked --package flash-sale-browser --test it -- pictures:: --ignored --nocapture
 
-faults: ## Run the long fault tests, one after the other, and print what they saw (4 minutes; on a slow machine over 15).
+faults: ## Run the long fault tests, one after the other, and print what they saw (a quarter of an hour; more on a slow machine).
 	@scripts/setup && exec env TEST_SECONDS_MAX=3600 cargo test --locked --package flash-sale --test it -- --ignored --skip upgrade:: --test-threads 1 --nocapture $(ARGS)
 
 explore: ## Break the service in ways that seeds decide, and prove that nothing is lost: SEEDS=N, MINUTES=M (docs/explorer.md).

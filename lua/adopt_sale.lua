@@ -1,7 +1,7 @@
 #!lua flags=allow-oom
 -- Takes a sale over into the epoch of a recovery, with its units and buyers as they are.
 --
--- KEYS[1]  lane    HASH  epoch and state of the lane
+-- KEYS[1]  lane    HASH  epoch and state of the lane, and steps of its recovery
 -- KEYS[2]  coupon  HASH  the sale
 -- ARGV[1]  epoch of the recovery
 -- ARGV[2]  load id that Postgres has noted
@@ -21,4 +21,5 @@ if facts[1] ~= epoch or facts[2] ~= 'recovering' then return 'FENCED' end
 local sale = redis.pcall('HMGET', coupon, 'state', 'load')
 if not sale[1] or sale[1] == 'loading' or sale[2] ~= noted_load_id then return 'MISSING' end
 redis.call('HSET', coupon, 'epoch', epoch, 'layout', '3')
+redis.call('HINCRBY', lane, 'steps', 1)
 return 'ADOPTED'

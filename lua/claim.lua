@@ -25,18 +25,18 @@
 --          or one letter for all of them, and nothing has changed
 --   L  not loaded       the sale isn't loaded (yet): ask sale/coupon/load.rs
 --   T  stale            the lane or the sale has another epoch than the caller's, or the sale another layout
---   V  recovering       the lane is closed until Redis has been compared with Postgres; or it was lost, or its log
+--   V  recovering       the lane is closed until Redis has been compared with Postgres; or it was lost, or its log, or
+--                       the log is a key of another type
 --   R  resharded        the caller has other shards than these, or another durability: ask again
 --   C  calls            the lane has begun a log of calls: ask again, with that log
 --   X  lost             the shard lacks its sentinel, or the sale its stock: Redis has lost data
 --
 -- Cost: O(1) for each claim, as long as its shard is small. No key is built here, and the clock is this server's. All
--- hashes are read before the first write, and the append to the log (the only write that a wrong type can stop)
--- precedes the other writes. Only the first call of a lane begins its log: one that is missing later was lost with its
--- orders, and a new one would hide that. A full memory stops the first write. Each claim is decided as if those before
--- it in the call had been written; two may be of one user, or of one shard. The sentinel is the field '-', which each
--- shard has from the load on, so a missing shard differs from an empty one. Ids are never reckoned with: numbers are
--- doubles here, and ids are too large for them.
+-- hashes, and the type of the log, are read before the first write, which is the append to the log. Only the first call
+-- of a lane begins its log: one that is missing later was lost with its orders, and a new one would hide that. A full
+-- memory stops the first write. Each claim is decided as if those before it in the call had been written; two may be of
+-- one user, or of one shard. The sentinel is the field '-', which each shard has from the load on, so a missing shard
+-- differs from an empty one. Ids are never reckoned with: numbers are doubles here, and ids are too large for them.
 
 local coupon, lane, log, unpaid = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local coupon_id, epoch, has_room, unpaid_max = ARGV[1], ARGV[2], ARGV[3] == '1', tonumber(ARGV[4])
@@ -50,8 +50,8 @@ local setup, additions = table.concat({ sale[7] or '', sale[10] or nil }, ' '), 
 local lane_epoch, lane_state, promised = unpack(redis.call('HMGET', lane, 'epoch', 'state', 'promised'))
 local function answer_all(letter, number) return { string.rep(letter, claims), number or '' } end
 
-local log_is_lost = log_layout == 'calls' and promised and promised ~= '0' and redis.call('EXISTS', log) == 0
-if lane_state ~= 'open' or log_is_lost then return answer_all('V') end
+local log_type, needs_log = redis.call('TYPE', log).ok, log_layout == 'calls' and promised and promised ~= '0'
+if lane_state ~= 'open' or (log_type ~= 'stream' and (log_type ~= 'none' or needs_log)) then return answer_all('V') end
 if not state or state == 'loading' then return answer_all('L') end
 if lane_epoch ~= epoch or sale_epoch ~= epoch or (layout ~= '2' and layout ~= '3') then return answer_all('T') end
 if setup ~= believed_setup then return answer_all('R', setup) end

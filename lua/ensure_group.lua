@@ -10,7 +10,8 @@
 -- Replies  PRESENT      the group was there
 --          CREATED      the group is new
 --          CREATED_LOG  both are new; a log that was lost is noted as lost all the same
---          LOST         the log was lost, and is noted as lost: a recovery has to find its orders; nothing is new
+--          LOST         the log was lost, and is noted as lost: a recovery has to find its orders; nothing is new. Or a key
+--                       of another type is there: a recovery has to move it aside
 --
 -- Cost: O(groups), and the unread entries, of which 1,000 at most are counted. From the log's start, never from '$':
 -- an acknowledged entry is in Postgres and is recognised there, any other entry would be lost. A Redis that starts
@@ -68,7 +69,9 @@ local function count_anew()
   end
 end
 
-local log_exists = redis.call('EXISTS', log) == 1
+local log_type = redis.call('TYPE', log).ok
+if log_type ~= 'stream' and log_type ~= 'none' then return 'LOST' end
+local log_exists = log_type == 'stream'
 if log_exists then
   for _, flat in ipairs(redis.call('XINFO', 'GROUPS', log)) do
     local present = fields(flat)

@@ -53,6 +53,9 @@ export function postponed(it, words, does) {
   ], it.postponed, words), 'full');
 }
 
+/** Claims that a recovery has lost, at least: those with names, and those that nothing names any more. */
+const lostBy = (one) => one.lost.length + (one.unknown ?? 0);
+
 /** The last recoveries of lanes, and those whose losses are not settled; nothing without any. */
 export function recoveries(it, words, does) {
   if (it.recoveries.length === 0) return nothing;
@@ -64,8 +67,8 @@ export function recoveries(it, words, does) {
     ['kept', (one) => words.count(one.sales_kept), 'number'],
     ['built', (one) => words.count(one.sales_built), 'number'],
     ['harvested', (one) => words.count(one.harvested === null ? null : one.harvested + (one.receipts ?? 0)), 'number'],
-    ['lost', (one) => html`<b class=${one.lost.length > 0 ? 'warn' : ''}>${words.count(one.lost.length)}</b>`, 'number'],
-    ['deeds', (one) => (one.lost.length > 0 && one.settled_at === null ? deed('settle', words, () => does.open('settle', one.id)) : nothing), 'deeds'],
+    ['lost', (one) => html`<b class=${lostBy(one) > 0 ? 'warn' : ''}>${words.count(lostBy(one))}</b>`, 'number'],
+    ['deeds', (one) => (lostBy(one) > 0 && one.settled_at === null ? deed('settle', words, () => does.open('settle', one.id)) : nothing), 'deeds'],
   ], it.recoveries, words), 'full');
 }
 

@@ -263,6 +263,9 @@ pub const SUSPECTED_SALES_MAX: usize = 1_000;
 pub const RECEIPT_LOOK_PERIOD: Duration = Duration::from_millis(500);
 /// Time for which a receipt is kept after its commit was seen: a Redis that went back is noticed before.
 pub const RECEIPT_KEPT: Duration = Duration::from_secs(5);
+/// Age beyond which a state of a lane with all orders written says nothing of the promises since: orders may have been
+/// deleted.
+pub const SETTLED_AGE_MAX: Duration = Duration::from_hours(24);
 /// Receipts that are handed in with one statement.
 pub const RECEIPTS_AT_A_TIME: usize = 5_000;
 /// Least number of receipts that a process keeps for a lane; at a larger bound on the backlog, as many as that.

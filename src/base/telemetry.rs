@@ -133,14 +133,17 @@ pub enum RecoveryFate {
     Superseded,
     /// There is no unit for it.
     WithoutUnit,
+    /// Nothing tells whose it was.
+    Unknown,
 }
 
 impl RecoveryFate {
-    const NAMES: [(Self, &'static str); 4] = [
+    const NAMES: [(Self, &'static str); 5] = [
         (Self::Receipt, "receipt"),
         (Self::Harvested, "harvested"),
         (Self::Superseded, "superseded"),
         (Self::WithoutUnit, "promised_without_unit"),
+        (Self::Unknown, "unknown"),
     ];
 }
 

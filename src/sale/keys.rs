@@ -98,6 +98,11 @@ impl Keys {
         }
     }
 
+    /// A key of another type that stood in the place of this log, as the recovery with this epoch has renamed it.
+    pub fn log_aside(log: &str, epoch: i64) -> String {
+        format!("{log}:{epoch}")
+    }
+
     /// HASH: epoch, state and beat of a lane (`sale/fence`); and the orders that were ever promised in it, and those of
     /// acknowledged entries, both of the layout [`LogLayout::Calls`] only.
     pub fn lane(&self, lane: Lane) -> String {

@@ -56,16 +56,15 @@ fn nothing_fails_with_two_faults_and_one_claim() {
     holds("two faults", two_faults(&Fault::ALL));
 }
 
-/// A model with the two weak points that a memory that goes back shows, as the code has them today, and all faults but
-/// that one.
+/// A model with the weak point that a memory that goes back shows, as the code has it today, and all faults but that one.
 fn as_the_code_is(settings: Settings) -> Settings {
     let kinds = Fault::ALL.into_iter().filter(|kind| *kind != MemoryWentBack);
-    let holes = vec![Hole::RolledBackWhileClosed, Hole::BeatAfterGap];
+    let holes = vec![Hole::BeatAfterGap];
     Settings { kinds: kinds.collect(), holes, ..settings }
 }
 
 #[test]
-fn two_weak_points_of_the_code_need_a_memory_that_goes_back() {
+fn the_weak_point_of_the_code_needs_a_memory_that_goes_back() {
     holds("the code, one fault", as_the_code_is(one_fault()));
     let two_claims = Settings { claims: 2, cancels: 0, ..two_faults(&[]) };
     holds("the code, two faults", as_the_code_is(two_claims));

@@ -118,6 +118,15 @@ fn print(out: &mut impl Write, recovery: &Recovery) -> std::io::Result<()> {
         let names = recovery.absent_processes.join(", ");
         writeln!(out, "  processes that lived and handed no receipts in: {names}")?;
     }
+    if let Some(dropped @ 1..) = recovery.receipts_dropped {
+        writeln!(out, "  promises that full processes no longer remembered: {dropped}")?;
+    }
+    if let Some(unknown @ 1..) = recovery.unknown {
+        writeln!(
+            out,
+            "  granted claims that no store and no process knows any more: at least {unknown}"
+        )?;
+    }
     for LostClaim { coupon_id, user_id, order_id, reason } in &recovery.lost.0 {
         writeln!(out, "  order {order_id} of user {user_id}, coupon {coupon_id}: {reason}")?;
     }

@@ -1,5 +1,6 @@
 //! The scripts that begin, watch, close and open lanes.
 
+use chrono::{DateTime, Utc};
 use redis::RedisResult;
 
 use super::table::NotedBeat;
@@ -7,7 +8,7 @@ use crate::kit::redis::{Link, Origin, is_data_error};
 use crate::kit::script::Script;
 use crate::sale::Failure;
 use crate::sale::ids::Lane;
-use crate::sale::keys::{Keys, LogId};
+use crate::sale::keys::{Keys, LogId, LogLayout};
 
 /// State of a lane in Redis, compared with the noted one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +17,8 @@ pub enum Beat {
     Confirmed {
         /// Orders that were ever promised.
         promised: i64,
+        /// Time of Redis at this beat, if all of them are written.
+        settled_at: Option<DateTime<Utc>>,
     },
     /// Redis has no such lane.
     Missing,
@@ -23,7 +26,7 @@ pub enum Beat {
     Epoch(i64),
     /// The lane is recovering.
     Closed,
-    /// Orders were promised in the lane, and their log isn't there, or is noted as lost.
+    /// Orders were promised in the lane, and their log isn't there, or is noted as lost; or a log is a key of another type.
     Logless,
     /// The lane has this beat, which isn't the noted one.
     Behind(i64),
@@ -33,8 +36,8 @@ pub enum Beat {
 pub struct FenceScripts {
     keys: Keys,
     begin: Script<1>,
-    beat: Script<2>,
-    fence: Script<2>,
+    beat: Script<3>,
+    fence: Script<5>,
     open: Script<1>,
 }
 
@@ -61,12 +64,16 @@ impl FenceScripts {
     ///
     /// When Redis doesn't answer; the beat may have been raised.
     pub async fn beat(&self, link: &Link, epoch: i64, noted: &NotedBeat) -> Result<Beat, Failure> {
-        let keys = self.of(noted.lane);
-        let keys = keys.each_ref().map(String::as_str);
-        let (code, number): (String, i64) =
+        let [calls, claims] = self.logs(noted.lane);
+        let keys = [&*self.keys.lane(noted.lane), &*calls, &*claims];
+        let (code, number, settled_ms): (String, i64, i64) =
             self.beat.run(link, keys, [epoch, noted.beat].as_slice()).await?;
         match code.as_str() {
-            "BEAT" => Ok(Beat::Confirmed { promised: number }),
+            "BEAT" => {
+                let settled_at = DateTime::from_timestamp_millis(settled_ms);
+                let settled_at = settled_at.filter(|_| settled_ms > 0);
+                Ok(Beat::Confirmed { promised: number, settled_at })
+            }
             "MISSING" => Ok(Beat::Missing),
             "EPOCH" => Ok(Beat::Epoch(number)),
             "CLOSED" => Ok(Beat::Closed),
@@ -76,29 +83,39 @@ impl FenceScripts {
         }
     }
 
-    /// Closes the lane for a recovery, and notes a log that is missing as lost. False if the lane has a newer epoch.
+    /// Closes the lane for a recovery, and notes a log that is missing as lost. Returns the names that keys of another
+    /// type have now that stood in the place of a log; `None` if the lane has a newer epoch.
     ///
     /// # Errors
     ///
     /// When Redis doesn't answer.
-    pub async fn fence(&self, link: &Link, lane: Lane, epoch: i64) -> Result<bool, Failure> {
-        let keys = self.of(lane);
-        let keys = keys.each_ref().map(String::as_str);
-        let reply: String = self.fence.run(link, keys, epoch).await?;
-        match reply.as_str() {
-            "FENCED" => Ok(true),
-            "AHEAD" => Ok(false),
-            _ => Err(Failure::UnknownReply(reply)),
+    pub async fn fence(
+        &self,
+        link: &Link,
+        lane: Lane,
+        epoch: i64,
+    ) -> Result<Option<Vec<String>>, Failure> {
+        let [calls, claims] = self.logs(lane);
+        let aside = [&calls, &claims].map(|log| Keys::log_aside(log, epoch));
+        let keys = [&*self.keys.lane(lane), &*calls, &*claims, &*aside[0], &*aside[1]];
+        let (code, calls_moved, claims_moved): (String, bool, bool) =
+            self.fence.run(link, keys, epoch).await?;
+        let moved = aside.into_iter().zip([calls_moved, claims_moved]);
+        match code.as_str() {
+            "FENCED" => Ok(Some(moved.filter(|(_, moved)| *moved).map(|(name, _)| name).collect())),
+            "AHEAD" => Ok(None),
+            _ => Err(Failure::UnknownReply(code)),
         }
     }
 
-    /// Keys of a lane and of its log of calls.
-    fn of(&self, lane: Lane) -> [String; 2] {
-        [self.keys.lane(lane), self.keys.log(LogId::of_calls(lane))]
+    /// Keys of the log of calls and of the log of claims.
+    fn logs(&self, lane: Lane) -> [String; 2] {
+        [LogLayout::Calls, LogLayout::Claims].map(|layout| self.keys.log(LogId { lane, layout }))
     }
 
-    /// Opens the lane after its recovery. With a number of promised orders, all of them count as written. False if
-    /// another recovery has begun, or Redis has another replication ID than the approved one.
+    /// Opens the lane after its recovery. With a number of orders that were promised at least, all that were promised
+    /// count as written. False if another recovery has begun, or Redis has another replication ID than the approved one, or
+    /// other `steps` of the recovery than were taken: its memory went back.
     ///
     /// # Errors
     ///
@@ -108,9 +125,11 @@ impl FenceScripts {
         link: &Link,
         lane: Lane,
         (epoch, beat, approved): (i64, i64, &Origin),
-        promised_min: i64,
+        promised_min: Option<i64>,
+        steps: i64,
     ) -> Result<bool, Failure> {
-        let arguments = (epoch, beat, &approved.replication_id, promised_min);
+        let promised_min = promised_min.unwrap_or(-1);
+        let arguments = (epoch, beat, &approved.replication_id, promised_min, steps);
         let reply: String = self.open.run(link, [&self.keys.lane(lane)], arguments).await?;
         match reply.as_str() {
             "OPENED" | "PRESENT" => Ok(true),
@@ -132,6 +151,17 @@ pub async fn epoch(keys: &Keys, link: &Link, lane: Lane) -> RedisResult<Option<i
         Err(error) if is_data_error(&error) => Ok(None),
         epoch => Ok(epoch?.and_then(|epoch| epoch.parse().ok())),
     }
+}
+
+/// Orders that were ever promised in the lane, as Redis has it.
+///
+/// # Errors
+///
+/// When Redis doesn't answer.
+pub async fn promised(keys: &Keys, link: &Link, lane: Lane) -> RedisResult<i64> {
+    let mut command = redis::cmd("HGET");
+    command.arg(keys.lane(lane)).arg("promised");
+    Ok(link.query::<Option<i64>>(&command).await?.unwrap_or(0))
 }
 
 /// True if the log of the lane is noted as lost.

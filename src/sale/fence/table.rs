@@ -50,7 +50,18 @@ pub struct NotedBeat {
     pub beat: i64,
     /// Orders that the lane had ever promised.
     pub promised: i64,
+    /// The last state of the lane in which all promised orders were written; `None` before the first.
+    pub settled: Option<Settled>,
     /// Time of the note, by Postgres's clock.
+    pub at: DateTime<Utc>,
+}
+
+/// State of a lane in which all promised orders were rows or dead letters.
+#[derive(Clone, Copy, Debug)]
+pub struct Settled {
+    /// Orders that the lane had ever promised.
+    pub promised: i64,
+    /// Time of Redis: orders that were claimed from then on came later.
     pub at: DateTime<Utc>,
 }
 
@@ -113,7 +124,7 @@ pub async fn all(pool: &PgPool) -> sqlx::Result<Vec<StoredLane>> {
 /// commands.
 pub async fn beats(pool: &PgPool, all: bool) -> sqlx::Result<Vec<NotedBeat>> {
     let rows = sqlx::query!(
-        "SELECT lane, beat, promised, beat_at FROM lane_beats
+        "SELECT lane, beat, promised, beat_at, settled_promised, settled_at FROM lane_beats
          WHERE $1 OR lane IN (SELECT (coupon_id & 1023)::integer FROM flash_sales
                               WHERE loaded_at IS NOT NULL AND archived_at IS NULL)",
         all,
@@ -123,6 +134,7 @@ pub async fn beats(pool: &PgPool, all: bool) -> sqlx::Result<Vec<NotedBeat>> {
         lane: Lane::numbered(row.lane),
         beat: row.beat,
         promised: row.promised,
+        settled: settled(row.settled_promised, row.settled_at),
         at: row.beat_at,
     });
     Ok(beats.collect())
@@ -162,10 +174,18 @@ pub async fn waiting(
 
 /// The noted beat of one lane.
 pub async fn beat(pool: &PgPool, lane: Lane) -> sqlx::Result<NotedBeat> {
-    let row =
-        sqlx::query!("SELECT beat, promised, beat_at FROM lane_beats WHERE lane = $1", lane.get());
+    let row = sqlx::query!(
+        "SELECT beat, promised, beat_at, settled_promised, settled_at FROM lane_beats
+         WHERE lane = $1",
+        lane.get()
+    );
     let row = row.fetch_one(pool).await?;
-    Ok(NotedBeat { lane, beat: row.beat, promised: row.promised, at: row.beat_at })
+    let settled = settled(row.settled_promised, row.settled_at);
+    Ok(NotedBeat { lane, beat: row.beat, promised: row.promised, settled, at: row.beat_at })
+}
+
+fn settled(promised: Option<i64>, at: Option<DateTime<Utc>>) -> Option<Settled> {
+    Some(Settled { promised: promised?, at: at? })
 }
 
 /// Notes beats that Redis has confirmed, each one higher than before.
@@ -173,13 +193,21 @@ pub async fn note_beats(pool: &PgPool, confirmed: &[NotedBeat]) -> sqlx::Result<
     let lanes: Vec<i32> = confirmed.iter().map(|noted| noted.lane.get()).collect();
     let beats: Vec<i64> = confirmed.iter().map(|noted| noted.beat).collect();
     let promised: Vec<i64> = confirmed.iter().map(|noted| noted.promised).collect();
+    let (settled, settled_at): (Vec<Option<i64>>, Vec<Option<DateTime<Utc>>>) = confirmed
+        .iter()
+        .map(|noted| (noted.settled.map(|of| of.promised), noted.settled.map(|of| of.at)))
+        .unzip();
     sqlx::query!(
-        "UPDATE lane_beats SET beat = confirmed.beat, promised = confirmed.promised, beat_at = now()
-         FROM unnest($1::integer[], $2::bigint[], $3::bigint[]) AS confirmed (lane, beat, promised)
+        "UPDATE lane_beats SET beat = confirmed.beat, promised = confirmed.promised, beat_at = now(),
+             settled_promised = confirmed.settled_promised, settled_at = confirmed.settled_at
+         FROM unnest($1::integer[], $2::bigint[], $3::bigint[], $4::bigint[], $5::timestamptz[])
+              AS confirmed (lane, beat, promised, settled_promised, settled_at)
          WHERE lane_beats.lane = confirmed.lane AND lane_beats.beat < confirmed.beat",
         &lanes,
         &beats,
         &promised,
+        &settled as _,
+        &settled_at as _,
     )
     .execute(pool)
     .await?;

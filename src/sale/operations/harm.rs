@@ -257,7 +257,11 @@ pub(super) fn of_recovery(recovery: &Recovery) -> Matter {
     });
     let lost: Vec<String> = lost.take(SHOWN_CLAIMS).collect();
     let count = recovery.lost.len();
-    let detail = format!("lane {}: {count} claims not kept: {}", recovery.lane, lost.join("; "));
+    let lane = recovery.lane;
+    let mut detail = format!("lane {lane}: {count} claims not kept: {}", lost.join("; "));
+    if let Some(unknown @ 1..) = recovery.unknown {
+        detail.push_str(&format!("; at least {unknown} more that nothing names"));
+    }
     let settle = step(
         "the matter ends with your note; the buyers have been told",
         format!("recoveries settle {id} --note NOTE"),

@@ -9,13 +9,14 @@
 use std::collections::HashSet;
 use std::fmt::{self, Write};
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use serde::ser::SerializeSeq;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::json;
 use sqlx::{PgConnection, PgExecutor, PgPool};
 use utoipa::ToSchema;
 
+use crate::base::limits;
 use crate::kit::postgres;
 use crate::sale::audit::{self, Action, Actor, Event};
 use crate::sale::ids::{CouponId, DeadLetterId, Lane, OrderId, UserId};
@@ -470,6 +471,18 @@ pub async fn newest_open_of(
         without_unit,
     )
     .fetch_optional(pool)
+    .await
+}
+
+/// Number of dead letters of a lane that were written since a time of Redis, open and closed ones. The clocks may differ
+/// by [`limits::BEAT_MARGIN`].
+pub async fn count_since(pool: &PgPool, lane: Lane, since: DateTime<Utc>) -> sqlx::Result<i64> {
+    sqlx::query_scalar!(
+        r#"SELECT count(*) AS "letters!" FROM dead_letters WHERE lane = $1 AND created_at >= $2"#,
+        lane.get(),
+        since - TimeDelta::from_std(limits::BEAT_MARGIN).unwrap_or_default(),
+    )
+    .fetch_one(pool)
     .await
 }
 

@@ -6,9 +6,10 @@
 
 use std::collections::{HashMap, HashSet};
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use sqlx::{PgExecutor, PgPool};
 
+use crate::base::limits;
 use crate::kit::redis::Redis;
 use crate::kit::{id, postgres};
 use crate::sale::ids::{CouponId, Lane, OrderId, UserId};
@@ -160,6 +161,29 @@ pub async fn claimed_since(
     .fetch_all(pool)
     .await?;
     Ok(rows.into_iter().map(|row| (row.coupon_id, row.user_id, row.id)).collect())
+}
+
+/// Orders of flash coupons in this lane, in any status, that were claimed since a time of Redis, or written since a time of
+/// Postgres: the time of a claim whose entry is gone is known to the second only. The clocks may differ by
+/// [`limits::BEAT_MARGIN`].
+pub async fn count_since(
+    pool: &PgPool,
+    lane: Lane,
+    claimed_since: DateTime<Utc>,
+    written_since: DateTime<Utc>,
+) -> sqlx::Result<i64> {
+    let margin = TimeDelta::from_std(limits::BEAT_MARGIN).unwrap_or_default();
+    sqlx::query_scalar!(
+        r#"SELECT count(*) AS "orders!" FROM orders
+           WHERE id >= $1 AND (coupon_id & 1023)::integer = $2 AND kind = 'flash'
+             AND (claimed_at >= $3 OR created_at >= $4)"#,
+        id::first_at(claimed_since - margin),
+        lane.get(),
+        claimed_since,
+        written_since,
+    )
+    .fetch_one(pool)
+    .await
 }
 
 /// The newest order of each of these users, in any status.

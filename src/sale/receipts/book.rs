@@ -43,6 +43,9 @@ struct Page {
     committed: VecDeque<(Instant, Instant)>,
     /// Receipts that were dropped for newer ones.
     dropped: u64,
+    /// Those of them that no look has found to be committed yet, and the time at which the newest was noted.
+    missing: u64,
+    missing_until: Option<Instant>,
 }
 
 impl ReceiptBook {
@@ -58,8 +61,11 @@ impl ReceiptBook {
         let page = lanes.entry(lane).or_default();
         page.receipts.extend(promised.map(|receipt| (now, receipt)));
         let over = page.receipts.len().saturating_sub(self.receipts_max);
-        page.receipts.drain(..over);
+        if let Some((noted_at, _)) = page.receipts.drain(..over).last() {
+            page.missing_until = Some(noted_at);
+        }
         page.dropped += over as u64;
+        page.missing += over as u64;
     }
 
     /// The lanes with receipts.
@@ -88,6 +94,9 @@ impl ReceiptBook {
             page.committed.pop_front();
             let committed = page.receipts.partition_point(|(noted_at, _)| *noted_at < looked_at);
             page.receipts.drain(..committed);
+            if page.missing_until.is_some_and(|noted_at| noted_at < looked_at) {
+                page.missing = 0;
+            }
         }
     }
 
@@ -96,6 +105,11 @@ impl ReceiptBook {
         if let Some(page) = self.lock().get_mut(&lane) {
             page.committed.clear();
         }
+    }
+
+    /// Receipts of a lane that were dropped for newer ones, and are not known to be committed: they can't be handed in.
+    pub fn missing(&self, lane: Lane) -> u64 {
+        self.lock().get(&lane).map_or(0, |page| page.missing)
     }
 
     /// Receipts that were dropped for newer ones, over all lanes.
@@ -162,5 +176,25 @@ mod tests {
         let book = ReceiptBook::new(2);
         book.note(lane(), (1..=3).map(receipt));
         assert_eq!((users(&book), book.dropped()), (vec![2, 3], 1));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_dropped_is_missing_until_it_is_known_to_be_committed() {
+        let book = ReceiptBook::new(2);
+        book.note(lane(), (1..=3).map(receipt));
+        advance(limits::RECEIPT_LOOK_PERIOD).await;
+        let looked_at = Instant::now();
+        book.committed(lane(), Some(looked_at));
+        assert_eq!(book.missing(lane()), 1, "it may have been a Redis that went back");
+        book.note(lane(), (4..=4).map(receipt));
+        advance(limits::RECEIPT_KEPT).await;
+        book.committed(lane(), None);
+        assert_eq!((book.missing(lane()), users(&book)), (0, vec![4]));
+        book.note(lane(), (5..=6).map(receipt));
+        advance(limits::RECEIPT_KEPT).await;
+        book.committed(lane(), Some(looked_at));
+        advance(limits::RECEIPT_KEPT).await;
+        book.committed(lane(), None);
+        assert_eq!((book.missing(lane()), book.dropped()), (1, 3));
     }
 }

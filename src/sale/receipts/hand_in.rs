@@ -84,10 +84,12 @@ impl HandIn {
             }
             state.looks.remove(&lane);
             self.book.doubt(lane);
+            // A receipt that is dropped after this is handed in.
+            let dropped = i64::try_from(self.book.missing(lane)).unwrap_or(i64::MAX);
             for part in self.book.of(lane).chunks(limits::RECEIPTS_AT_A_TIME) {
                 table::add(pool, part).await?;
             }
-            table::complete(pool, &self.process, lane, known.epoch).await?;
+            table::complete(pool, &self.process, lane, (known.epoch, dropped)).await?;
             state.epochs.insert(lane, known.epoch);
         }
         Ok(())

@@ -49,14 +49,22 @@ pub async fn add(pool: &PgPool, receipts: &[Receipt]) -> sqlx::Result<()> {
     tx.commit().await
 }
 
-/// Says that a process has handed in all that it promised in a lane before this epoch.
-pub async fn complete(pool: &PgPool, process: &str, lane: Lane, epoch: i64) -> sqlx::Result<()> {
+/// Says that a process has handed in all that it promised in a lane before this epoch, but for so many receipts that it
+/// had dropped.
+pub async fn complete(
+    pool: &PgPool,
+    process: &str,
+    lane: Lane,
+    (epoch, dropped): (i64, i64),
+) -> sqlx::Result<()> {
     sqlx::query!(
-        "INSERT INTO receipt_hand_ins (process, lane, epoch) VALUES ($1, $2, $3)
-         ON CONFLICT (process, lane) DO UPDATE SET epoch = greatest(receipt_hand_ins.epoch, $3)",
+        "INSERT INTO receipt_hand_ins (process, lane, epoch, dropped) VALUES ($1, $2, $3, $4)
+         ON CONFLICT (process, lane)
+         DO UPDATE SET epoch = greatest(receipt_hand_ins.epoch, $3), dropped = $4",
         process,
         lane.get(),
         epoch,
+        dropped,
     )
     .execute(pool)
     .await?;
@@ -81,6 +89,18 @@ pub async fn missing(
         time.as_secs_f64(),
     )
     .fetch_all(pool)
+    .await
+}
+
+/// Receipts that the processes that have handed in for this epoch had dropped before.
+pub async fn dropped(pool: &PgPool, lane: Lane, epoch: i64) -> sqlx::Result<i64> {
+    sqlx::query_scalar!(
+        r#"SELECT coalesce(sum(dropped), 0)::bigint AS "dropped!" FROM receipt_hand_ins
+           WHERE lane = $1 AND epoch >= $2"#,
+        lane.get(),
+        epoch,
+    )
+    .fetch_one(pool)
     .await
 }
 

@@ -9,6 +9,7 @@ use crate::base::limits;
 use crate::kit::postgres;
 use crate::kit::redis::{Link, is_data_error};
 use crate::kit::script::Script;
+use crate::sale::buyers::census::census;
 use crate::sale::buyers::shards::{SENTINEL, Shards};
 use crate::sale::coupon::stock::{self, SaleToBuild};
 use crate::sale::durability::in_redis;
@@ -58,6 +59,12 @@ impl Builder {
         };
         self.note_units(coupon, epoch, &built.letters).await?;
         let before = self.switch(link, coupon, epoch, &built).await?;
+        outcome.steps += 1;
+        let census = census(redis, keys, coupon).await?;
+        if census.buyers != built.buyers || census.shards_missing > 0 {
+            // The memory of Redis went back while the shards were filled.
+            return Err(Failure::recovering(coupon.lane()));
+        }
         stock::set_applied(pool, coupon, built.sale.revision).await?;
         outcome.built += 1;
         outcome.buyers += built.buyers;
@@ -78,8 +85,10 @@ impl Builder {
             tx.rollback().await?;
             return Err(Failure::recovering(coupon.lane()));
         }
-        let mut command = redis::cmd("UNLINK");
-        let _: i64 = redis.query(command.arg(keys.coupon(coupon))).await?;
+        let mut commands = redis::pipe();
+        commands.cmd("UNLINK").arg(keys.coupon(coupon));
+        commands.cmd("HINCRBY").arg(keys.lane(coupon.lane())).arg("steps").arg(1);
+        redis.query_all::<i64>(&commands).await?;
         Ok(tx.commit().await?)
     }
 

@@ -116,13 +116,14 @@ pub async fn list(
         Recovery,
         r#"SELECT id AS "id: RecoveryId", lane, epoch, reason, closed_at, opened_at, sales_kept, sales_built,
                   buyers, harvested, receipts, absent, coalesce(absent_processes, '{}') AS "absent_processes!",
-                  lost AS "lost: Json<Vec<LostClaim>>", settled_at, note
+                  receipts_dropped, unknown, lost AS "lost: Json<Vec<LostClaim>>", settled_at, note
            FROM recoveries
            WHERE ($1::integer IS NULL OR lane = $1) AND ($2::text IS NULL OR reason = $2)
              AND ($3::text IS NULL
                   OR $3 = 'unfinished' AND opened_at IS NULL
                   OR $3 = 'kept_all' AND opened_at IS NOT NULL AND settled_at IS NULL AND lost = '[]'
-                  OR $3 = 'unsettled' AND settled_at IS NULL AND lost <> '[]'
+                     AND coalesce(unknown, 0) = 0
+                  OR $3 = 'unsettled' AND settled_at IS NULL AND (lost <> '[]' OR unknown > 0)
                   OR $3 = 'settled' AND settled_at IS NOT NULL)
              AND closed_at >= coalesce($4::timestamptz, '-infinity')
              AND closed_at < coalesce($5::timestamptz, 'infinity')

@@ -23,6 +23,8 @@ pub(super) struct Damage {
     pub kept: Vec<CouponId>,
     /// Sales that have to be built anew.
     pub damaged: Vec<CouponId>,
+    /// Number of both that were taken over into the epoch of the recovery.
+    pub adopted: i64,
 }
 
 /// Looks at the sales of a closed lane, and takes them over into the epoch of its recovery.
@@ -59,6 +61,7 @@ impl Assessor {
         for sale in stock::loaded_in(&self.stores.pool, lane).await? {
             let coupon = sale.coupon;
             let adopted = self.adopt(link, coupon, epoch, &sale.load_id).await?;
+            damage.adopted += i64::from(adopted);
             if adopted && is_present && self.is_whole(&sale).await? {
                 kept.insert(coupon);
             } else {

@@ -18,7 +18,7 @@ use crate::sale::buyers::census::census;
 use crate::sale::coupon::stock;
 use crate::sale::fence::LaneStates;
 use crate::sale::fence::scripts::{Beat, FenceScripts};
-use crate::sale::fence::table::{self, NotedBeat, StoredLane};
+use crate::sale::fence::table::{self, NotedBeat, Settled, StoredLane};
 use crate::sale::ids::{CouponId, Lane, RecoveryId};
 use crate::sale::log::layout::LayoutInUse;
 use crate::sale::order::write::Orders;
@@ -187,8 +187,9 @@ impl Keeper {
                 continue;
             };
             match self.scripts.beat(link, lane.epoch, noted).await? {
-                Beat::Confirmed { promised } => {
-                    confirmed.push(NotedBeat { beat: noted.beat + 1, promised, ..*noted });
+                Beat::Confirmed { promised, settled_at } => {
+                    let settled = settled_at.map(|at| Settled { promised, at }).or(noted.settled);
+                    confirmed.push(NotedBeat { beat: noted.beat + 1, promised, settled, ..*noted });
                 }
                 Beat::Missing => self.close(lane, ClosureReason::DataLost).await?,
                 Beat::Epoch(epoch) if epoch > lane.epoch => newer.push(lane.lane),

@@ -3,24 +3,26 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
 use tokio::time::{Instant, sleep};
 
 use super::build::Builder;
 use super::damage::{Assessor, Damage, are_buyers, by_coupon};
 use super::harvest::{Harvester, unknown};
-use super::records::{self, Outcome, SUPERSEDED, WITHOUT_UNIT};
+use super::records::{self, LostClaim, Outcome, SUPERSEDED, WITHOUT_UNIT};
 use super::unpaid::ListBuilder;
 use crate::base::limits;
 use crate::base::telemetry::{Metrics, RecoveryFate};
 use crate::kit::redis::Link;
 use crate::sale::fence::LaneStates;
 use crate::sale::fence::scripts::{self, FenceScripts};
-use crate::sale::fence::table::{self, NotedBeat, StoredLane};
+use crate::sale::fence::table::{self, NotedBeat, Settled, StoredLane};
 use crate::sale::ids::{CouponId, Lane};
 use crate::sale::keys::{LogId, LogLayout};
 use crate::sale::log::layout::LayoutInUse;
 use crate::sale::log::{LogState, OrderLog};
-use crate::sale::order::live::PAGE;
+use crate::sale::order::dead_letter;
+use crate::sale::order::live::{self, PAGE};
 use crate::sale::order::write::Orders;
 use crate::sale::pass::Pass;
 use crate::sale::postponed::Postponed;
@@ -82,9 +84,11 @@ impl Recoverer {
             return Ok(false);
         };
         self.lanes.read_now().await?;
-        records::begin(pool, lane, epoch).await?;
+        let Some(closed_at) = records::begin(pool, lane, epoch).await? else {
+            return Ok(false);
+        };
         let origin = link.origin().await?;
-        if !self.scripts.fence(&link, lane, epoch).await? {
+        if !self.fence(&link, lane, epoch).await? {
             return Ok(false);
         }
         let noted = table::beat(pool, lane).await?;
@@ -93,7 +97,8 @@ impl Recoverer {
         let receipts = self.receipts(lane, epoch, &mut outcome).await?;
         let believed = closed.harvests.then_some(&noted);
         let look = self.assessor.look(&link, lane, epoch, believed, &receipts).await?;
-        let Damage { mut kept, mut damaged } = look;
+        let Damage { mut kept, mut damaged, adopted } = look;
+        outcome.steps = adopted;
         // Notes a log that was lost, also one that was begun anew by another program before a worker saw that.
         self.begin_log(&link, lane).await?;
         if scripts::has_lost_log(keys, &link, lane).await? {
@@ -102,15 +107,20 @@ impl Recoverer {
         }
         outcome.kept = i64::try_from(kept.len()).unwrap_or(i64::MAX);
         let lane_is_whole = damaged.is_empty() && !kept.is_empty();
-        if !lane_is_whole {
+        let promised = if lane_is_whole {
+            outcome.unknown = Some(0);
+            None
+        } else {
             self.rebuild(&link, (closed, epoch), &damaged, &receipts, &mut outcome).await?;
-        }
+            let promised = self.promised(&link, &noted).await?;
+            outcome.unknown = self.unknown((closed, closed_at), &noted, promised, &outcome).await?;
+            promised
+        };
         // Redis went back meanwhile. From here on, the next look finds that.
         if link.origin().await? != origin {
             return Ok(false);
         }
-        // No older state of Redis has this beat: one above the noted one may have been raised without a note.
-        let first = NotedBeat { beat: noted.beat + 2, ..noted };
+        let first = first_beat(&link, &noted, promised).await?;
         table::note_beats(pool, &[first]).await?;
         if !kept.is_empty() {
             table::note_unchecked(pool, lane).await?;
@@ -120,12 +130,23 @@ impl Recoverer {
         }
         let closed_for = records::end(pool, lane, epoch, &outcome).await?;
         receipts::table::settle(pool, &receipts).await?;
-        let promised_min = if lane_is_whole { 0 } else { self.promised(&noted) };
         let as_approved = (epoch, first.beat, &origin);
-        let opened = self.scripts.open(&link, lane, as_approved, promised_min).await?;
+        let opened = self.scripts.open(&link, lane, as_approved, promised, outcome.steps).await?;
         self.lanes.read_now().await?;
         self.tell((lane, epoch, opened), outcome, closed_for);
         Ok(opened)
+    }
+
+    /// Closes the lane in Redis. False if the lane has a newer epoch.
+    async fn fence(&self, link: &Link, lane: Lane, epoch: i64) -> Result<bool, Failure> {
+        let Some(moved) = self.scripts.fence(link, lane, epoch).await? else {
+            return Ok(false);
+        };
+        if !moved.is_empty() {
+            let moved = moved.join(", ");
+            tracing::error!(%lane, epoch, moved, "ALARM: a key of another type stood in the place of the order log; it has this name now, and the log is begun anew");
+        }
+        Ok(true)
     }
 
     /// Tells the metrics of a recovery, and the log, if the lane is open.
@@ -135,13 +156,26 @@ impl Recoverer {
         outcome: Outcome,
         closed_for: Option<Duration>,
     ) {
-        let Outcome { kept, built, buyers, harvested, receipts, absent, lost } = outcome;
+        let Outcome {
+            kept,
+            built,
+            buyers,
+            harvested,
+            receipts,
+            absent,
+            dropped,
+            unknown,
+            lost,
+            ..
+        } = outcome;
+        let unknown = unknown.unwrap_or(0);
         let of = |reason: &str| lost.iter().filter(|claim| claim.reason == reason).count();
         let counts = [
             (RecoveryFate::Receipt, u64::try_from(receipts).unwrap_or(0)),
             (RecoveryFate::Harvested, u64::try_from(harvested).unwrap_or(0)),
             (RecoveryFate::Superseded, of(SUPERSEDED) as u64),
             (RecoveryFate::WithoutUnit, of(WITHOUT_UNIT) as u64),
+            (RecoveryFate::Unknown, u64::try_from(unknown).unwrap_or(0)),
         ];
         counts.into_iter().for_each(|(fate, claims)| self.metrics.recovery.count(fate, claims));
         if let Some(closed_for) = closed_for {
@@ -151,7 +185,7 @@ impl Recoverer {
             return;
         }
         let absent = absent.join(", ");
-        tracing::warn!(%lane, epoch, kept, built, buyers, harvested, receipts, absent, lost = lost.len(), "the lane is open again");
+        tracing::warn!(%lane, epoch, kept, built, buyers, harvested, receipts, absent, dropped, unknown, lost = lost.len(), "the lane is open again");
     }
 
     /// Whether each of these promises is a row, a dead letter, or a buyer in Redis.
@@ -183,12 +217,14 @@ impl Recoverer {
             match self.rebuild_sale(link, *coupon, of_lane, receipts, outcome).await {
                 Err(failure) if failure.is_of_item() => {
                     self.builder.remove(*coupon, epoch).await?;
+                    outcome.steps += 1;
                     let error = failure.to_string();
                     self.postponed.note(Pass::Rebuild, &[coupon.get()], &error).await?;
                 }
                 built => built?,
             }
         }
+        outcome.steps += 1;
         self.lists.build(link, closed.lane, epoch).await
     }
 
@@ -223,6 +259,7 @@ impl Recoverer {
             let missing = receipts::table::missing(pool, lane, epoch, limits::KEEPER_TIME).await?;
             if missing.is_empty() || Instant::now() >= deadline {
                 outcome.absent = missing;
+                outcome.dropped = receipts::table::dropped(pool, lane, epoch).await?;
                 return Ok(receipts::table::open(pool, lane).await?);
             }
             sleep(limits::RECOVERY_RECEIPT_PERIOD).await;
@@ -266,11 +303,56 @@ impl Recoverer {
         Ok(())
     }
 
-    /// Orders that the lane has promised at least; 0 where they aren't counted.
-    fn promised(&self, noted: &NotedBeat) -> i64 {
-        match self.layout.get() {
-            LogLayout::Calls => noted.promised,
-            LogLayout::Claims => 0,
+    /// Orders that the lane has promised at least; `None` where they aren't counted.
+    async fn promised(&self, link: &Link, noted: &NotedBeat) -> Result<Option<i64>, Failure> {
+        if self.layout.get() == LogLayout::Claims {
+            return Ok(None);
         }
+        let in_redis = scripts::promised(&self.stores.keys, link, noted.lane).await?;
+        Ok(Some(in_redis.max(noted.promised)))
     }
+
+    /// Claims that Redis had granted, and that neither Postgres nor this recovery knows, now that the log is written, and
+    /// that receipts and buyers are orders: at least so many. Claims that were granted after the last beat are in no
+    /// count, and known ones among them may hide as many. `None` where not even that can be known.
+    async fn unknown(
+        &self,
+        (closed, closed_at): (&StoredLane, DateTime<Utc>),
+        noted: &NotedBeat,
+        promised: Option<i64>,
+        outcome: &Outcome,
+    ) -> Result<Option<i64>, Failure> {
+        let is_recent = |of: &Settled| {
+            (noted.at - of.at).to_std().unwrap_or_default() < limits::SETTLED_AGE_MAX
+        };
+        let (Some(promised), Some(settled), true) =
+            (promised, noted.settled.filter(is_recent), closed.harvests)
+        else {
+            return Ok(None);
+        };
+        let pool = &self.stores.pool;
+        let rows = live::count_since(pool, closed.lane, settled.at, closed_at).await?;
+        let letters = dead_letter::count_since(pool, closed.lane, settled.at).await?;
+        let is_superseded = |lost: &&LostClaim| lost.reason == SUPERSEDED;
+        let superseded = outcome.lost.iter().filter(is_superseded).count();
+        let known = rows + letters + i64::try_from(superseded).unwrap_or(i64::MAX);
+        Ok(Some((promised - settled.promised - known).max(0)))
+    }
+}
+
+/// The beat to open a lane with: no older state of Redis has it, since one above the noted one may have been raised
+/// without a note. With a number of promised orders, all of them are written, or known to be lost.
+async fn first_beat(
+    link: &Link,
+    noted: &NotedBeat,
+    promised: Option<i64>,
+) -> Result<NotedBeat, Failure> {
+    let first = NotedBeat { beat: noted.beat + 2, ..*noted };
+    let Some(promised) = promised else {
+        return Ok(first);
+    };
+    let (seconds, micros): (i64, u32) = link.query(&redis::cmd("TIME")).await?;
+    let now = DateTime::from_timestamp(seconds, micros * 1_000);
+    let settled = now.map(|at| Settled { promised, at });
+    Ok(NotedBeat { promised, settled, ..first })
 }

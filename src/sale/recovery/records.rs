@@ -41,6 +41,8 @@ pub(super) struct Outcome {
     pub kept: i64,
     /// Sales that were built from Postgres.
     pub built: i64,
+    /// Steps that Redis has to know before the lane is opened.
+    pub steps: i64,
     /// Buyers of the built sales.
     pub buyers: i64,
     /// Buyers that only Redis knew, and that became orders.
@@ -49,6 +51,10 @@ pub(super) struct Outcome {
     pub receipts: i64,
     /// Living processes that handed nothing in within the time, by name.
     pub absent: Vec<String>,
+    /// Receipts that full processes had dropped before they were known to be committed.
+    pub dropped: i64,
+    /// Promises, at least, that neither a store nor a living process knows; `None` where that can't be known.
+    pub unknown: Option<i64>,
     /// Claims that could not be kept.
     pub lost: Vec<LostClaim>,
 }
@@ -82,6 +88,12 @@ pub struct Recovery {
     pub absent: Option<i64>,
     /// Names of these processes.
     pub absent_processes: Vec<String>,
+    /// Promises that processes remembered no longer, because more waited than they can remember, and that were not known
+    /// to be orders. Those among them that Redis has lost can't be named. Null where an older version has recovered.
+    pub receipts_dropped: Option<i64>,
+    /// Claims, at least, that Redis had granted before its last look, and that neither a store nor a living process knows:
+    /// nothing tells whose they were. Null where that can't be known.
+    pub unknown: Option<i64>,
     /// Claims that could not be kept.
     #[schema(value_type = Vec<LostClaim>)]
     pub lost: Json<Vec<LostClaim>>,
@@ -101,17 +113,22 @@ pub enum RecoveryPart {
     Unsettled,
 }
 
-/// Notes that a recovery has begun, with time and reason of the lane's closure.
-pub(super) async fn begin(pool: &PgPool, lane: Lane, epoch: i64) -> sqlx::Result<()> {
-    sqlx::query!(
+/// Notes that a recovery has begun, with time and reason of the lane's closure. Returns that time; `None` if another one
+/// has begun since.
+pub(super) async fn begin(
+    pool: &PgPool,
+    lane: Lane,
+    epoch: i64,
+) -> sqlx::Result<Option<DateTime<Utc>>> {
+    sqlx::query_scalar!(
         "INSERT INTO recoveries (lane, epoch, reason, closed_at)
-         SELECT lane, epoch, reason, closed_at FROM lanes WHERE lane = $1 AND epoch = $2",
+         SELECT lane, epoch, reason, closed_at FROM lanes WHERE lane = $1 AND epoch = $2
+         RETURNING closed_at",
         lane.get(),
         epoch,
     )
-    .execute(pool)
-    .await?;
-    Ok(())
+    .fetch_optional(pool)
+    .await
 }
 
 /// Notes the result of a recovery, and that the lane is open. Returns the time for which the lane was closed.
@@ -123,7 +140,8 @@ pub(super) async fn end(
 ) -> sqlx::Result<Option<Duration>> {
     let ms = sqlx::query_scalar!(
         r#"UPDATE recoveries SET opened_at = now(), sales_kept = $3, sales_built = $4, buyers = $5,
-             harvested = $6, lost = $7, receipts = $8, absent = cardinality($9::text[]), absent_processes = $9
+             harvested = $6, lost = $7, receipts = $8, absent = cardinality($9::text[]), absent_processes = $9,
+             receipts_dropped = $10, unknown = $11
          WHERE lane = $1 AND epoch = $2
          RETURNING (extract(epoch FROM opened_at - closed_at) * 1000)::bigint AS "ms!""#,
         lane.get(),
@@ -135,6 +153,8 @@ pub(super) async fn end(
         Json(&outcome.lost) as _,
         outcome.receipts,
         &outcome.absent,
+        outcome.dropped,
+        outcome.unknown,
     )
     .fetch_optional(pool)
     .await?;
@@ -172,7 +192,7 @@ pub async fn list(
 /// Number of recoveries with claims that could not be kept and have not been settled.
 pub async fn count_unsettled(pool: &PgPool) -> sqlx::Result<i64> {
     sqlx::query_scalar!(
-        r#"SELECT count(*) AS "count!" FROM recoveries WHERE settled_at IS NULL AND lost <> '[]'"#
+        r#"SELECT count(*) AS "count!" FROM recoveries WHERE settled_at IS NULL AND (lost <> '[]' OR unknown > 0)"#
     )
     .fetch_one(pool)
     .await
@@ -187,9 +207,9 @@ async fn unsettled(
         Recovery,
         r#"SELECT id AS "id: RecoveryId", lane, epoch, reason, closed_at, opened_at, sales_kept, sales_built,
                   buyers, harvested, receipts, absent, coalesce(absent_processes, '{}') AS "absent_processes!",
-                  lost AS "lost: Json<Vec<LostClaim>>", settled_at, note
+                  receipts_dropped, unknown, lost AS "lost: Json<Vec<LostClaim>>", settled_at, note
            FROM recoveries
-           WHERE settled_at IS NULL AND lost <> '[]' AND id < coalesce($1, 9223372036854775807)
+           WHERE settled_at IS NULL AND (lost <> '[]' OR unknown > 0) AND id < coalesce($1, 9223372036854775807)
            ORDER BY id DESC LIMIT $2"#,
         before.map(RecoveryId::get),
         i64::from(limit),
@@ -209,8 +229,8 @@ pub async fn settle(
     let mut tx = postgres::begin(pool).await?;
     let settled = sqlx::query!(
         r#"UPDATE recoveries SET settled_at = now(), note = $2
-           WHERE id = $1 AND settled_at IS NULL AND lost <> '[]'
-           RETURNING lane, epoch, reason, jsonb_array_length(lost) AS "lost!""#,
+           WHERE id = $1 AND settled_at IS NULL AND (lost <> '[]' OR unknown > 0)
+           RETURNING lane, epoch, reason, jsonb_array_length(lost) AS "lost!", coalesce(unknown, 0) AS "unknown!""#,
         recovery.get(),
         note,
     )
@@ -220,6 +240,7 @@ pub async fn settle(
         // The number of claims, and none of their users: an entry outlives an erased user.
         let before = json!({
             "state": "unsettled", "lane": of.lane, "epoch": of.epoch, "reason": of.reason, "claims_lost": of.lost,
+            "claims_unknown": of.unknown,
         });
         let event = Event::of(Action::SettleRecovery, recovery.get()).before(before);
         audit::note(&mut tx, by, event.after(json!({"state": "settled", "note": note}))).await?;
@@ -239,7 +260,7 @@ async fn all(pool: &PgPool, before: Option<RecoveryId>, limit: u32) -> sqlx::Res
         Recovery,
         r#"SELECT id AS "id: RecoveryId", lane, epoch, reason, closed_at, opened_at, sales_kept, sales_built,
                   buyers, harvested, receipts, absent, coalesce(absent_processes, '{}') AS "absent_processes!",
-                  lost AS "lost: Json<Vec<LostClaim>>", settled_at, note
+                  receipts_dropped, unknown, lost AS "lost: Json<Vec<LostClaim>>", settled_at, note
            FROM recoveries WHERE id < coalesce($1, 9223372036854775807) ORDER BY id DESC LIMIT $2"#,
         before.map(RecoveryId::get),
         i64::from(limit),

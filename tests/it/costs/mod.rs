@@ -12,6 +12,9 @@ mod locks;
 // Times in which the service is well again after a fault.
 mod healing;
 
+// A long outage of Postgres, and the backlog after it.
+mod backlog;
+
 // Costs that are measured by hand.
 mod by_hand;
 

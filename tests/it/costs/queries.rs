@@ -8,7 +8,7 @@ pub(super) type Row = (&'static str, &'static str, &'static str, f64);
 
 /// In arguments, `{first}` and `{second}` are the two sales, `{third}` is one that has ended, `{counted}` one whose counts
 /// have 300 changes, and `{thousand}` is so many ids.
-pub(super) const QUERIES: [Row; 86] = [
+pub(super) const QUERIES: [Row; 87] = [
     (
         "sales of the board that Redis has to hold",
         "applied_revision FROM flash_sales WHERE coupon_id = ANY($1)",
@@ -401,6 +401,12 @@ pub(super) const QUERIES: [Row; 86] = [
         1_000.0,
     ),
     (
+        "orders of a lane since then",
+        "WHERE id >= $1 AND (coupon_id & 1023)::integer = $2",
+        "299000, 0, '-infinity', 'infinity'",
+        1_000.0,
+    ),
+    (
         "dead letters without a live order",
         "SELECT id, user_id AS \"user_id!: UserId\", order_id AS \"order_id!: OrderId\" FROM dead_letters",
         "{first}",
@@ -448,7 +454,7 @@ pub(super) const QUERIES: [Row; 86] = [
 ];
 
 /// Queries that read more, and the reason. None is run by a request of a user, or again and again.
-pub(super) const OTHERS: [(&str, &str); 16] = [
+pub(super) const OTHERS: [(&str, &str); 17] = [
     (
         "count(*) AS \"claims!\" FROM every_order WHERE id >= $1 AND id < $2",
         "the orders of a day, for an operator, one count at a time: a range of the key, within 8 s",
@@ -493,6 +499,10 @@ pub(super) const OTHERS: [(&str, &str); 16] = [
     (
         "SELECT count(*) AS \"count!\" FROM dead_letters WHERE lane = $1",
         "letters of a lane, once its orders alone are fewer than its acknowledged claims",
+    ),
+    (
+        "SELECT count(*) AS \"letters!\" FROM dead_letters WHERE lane = $1",
+        "letters of a lane since then, once in the recovery of a lane whose Redis has lost data",
     ),
     (
         "sold = (SELECT count(*) FROM orders",

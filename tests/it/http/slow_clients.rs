@@ -9,9 +9,10 @@ use flash_sale::sale::ids::CouponId;
 use futures_util::future::join_all;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
-use tokio::time::{Instant, timeout};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
 
-use crate::support::load::Load;
+use crate::support::load::{History, Load};
 use crate::support::process::Process;
 use crate::support::{TestApp, eventually, token};
 
@@ -19,6 +20,10 @@ use crate::support::{TestApp, eventually, token};
 const WAVE: i64 = 500;
 /// Time within which the pools are full again once the stores answer.
 const FULL_WITHIN: Duration = Duration::from_secs(5);
+/// Bytes of a head, or of a body, that is far too large.
+const GIANT: usize = 1_000_000;
+/// Part of a time that says nothing: timers of the clients have this resolution.
+const CLOCK_TICK: Duration = Duration::from_millis(2);
 /// Connections that the service has room for in the test of hang-ups: a wave, and a few more.
 const CONNECTIONS_MAX: usize = 600;
 
@@ -120,14 +125,67 @@ async fn two_thousand_connections_that_do_nothing_hold_up_nobody() {
     assert!(cut_off.await.into_iter().all(|cut_off| cut_off), "a client may stay for ever");
 }
 
-/// Two hundred claims or more, all accepted at the first try.
+/// Connections with slow heads and bodies, and clients whose heads and bodies are too large, one after the other.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "long: make faults"]
+async fn long_five_thousand_connections_and_giants_at_most_double_the_p99_of_users() {
+    open_files::raise_limit().expect("the system lets us");
+    let app = TestApp::start().await;
+    // All clients have one address, which may have half of the connections.
+    let service = Process::serve(&app, &["--roles", "api", "--connections-max", "20000"]);
+    let url = service.url().await;
+    let claims = async || {
+        let coupon = app.create_flash(100_000).await;
+        accepted_claims(&url, coupon, 2_000).await.p99
+    };
+    let alone = claims().await;
+
+    let half_a_body = "POST /v1/coupons HTTP/1.1\r\nhost: x\r\ncontent-length: 100\r\n\r\n{";
+    let beginnings = ["", "P", "GET /livez HTTP/1.1\r\nhost: x\r\nx-a", half_a_body];
+    let mut slow = Vec::new();
+    for n in 0..5_000 {
+        slow.push(send(&url, beginnings[n % beginnings.len()]).await);
+    }
+    let head = format!("GET /livez HTTP/1.1\r\nhost: x\r\nx-a: {}", "a".repeat(GIANT));
+    let body = format!(
+        "POST /v1/coupons HTTP/1.1\r\nhost: x\r\ncontent-length: {GIANT}\r\n\r\n{}",
+        "a".repeat(GIANT)
+    );
+    let mut giants = JoinSet::new();
+    for giant in [head, body] {
+        let url = url.clone();
+        giants.spawn(async move {
+            loop {
+                let address = url.strip_prefix("http://").expect("a URL");
+                let mut client = TcpStream::connect(address).await.expect("the service listens");
+                // The service may refuse the rest.
+                let _ = client.write_all(giant.as_bytes()).await;
+                let _ = timeout(Duration::from_secs(1), client.read(&mut [0; 1_024])).await;
+                sleep(Duration::from_millis(20)).await;
+            }
+        });
+    }
+    let beside = claims().await;
+    println!(
+        "p99 of 2,000 claims: {alone:?} alone, {beside:?} beside 5,000 connections and giants"
+    );
+    assert!(beside <= alone * 2 + CLOCK_TICK, "{beside:?}, and {alone:?} alone");
+    giants.shutdown().await;
+}
+
+/// Two hundred claims or more.
 async fn slowest_claim(url: &str, coupon: CouponId) -> Duration {
+    accepted_claims(url, coupon, 200).await.slowest
+}
+
+/// As many claims or more, all accepted at the first try.
+async fn accepted_claims(url: &str, coupon: CouponId, claims: usize) -> History {
     let load = Load::start(url, coupon, 8);
-    load.accepts(200).await;
+    load.accepts(claims).await;
     let history = load.finish().await;
     assert_eq!(history.unknown, 0);
     assert_eq!(history.accepted, history.promised.len());
-    history.slowest
+    history
 }
 
 fn claim_and_wait(user: i64, coupon: CouponId) -> String {

@@ -9,6 +9,7 @@ use flash_sale::worker;
 use sqlx::Connection;
 use tokio::time::sleep;
 
+use super::reported::figure;
 use crate::faults::recovery::{code, command, keep, sell};
 use crate::support::{TestApp, bounded, eventually, lane, older_process, proxy_before};
 
@@ -190,4 +191,57 @@ async fn a_service_comes_back_from_a_lost_log_by_itself() {
     eventually("the orders are rows", async || app.number(orders).await == 3).await;
     eventually("claims are taken", async || app.claim(4, coupon).await.status == 202).await;
     assert!(app.app.shutdown.stop(Duration::from_secs(60)).await);
+}
+
+/// Another program's SET in the place of a log: of that of calls, whether a claim was ever promised or not, or of that
+/// of claims, which older versions append to.
+#[tokio::test]
+async fn a_key_of_another_type_in_the_place_of_a_log_is_moved_aside() {
+    for (layout, sold) in [(LogLayout::Calls, 3), (LogLayout::Calls, 0), (LogLayout::Claims, 3)] {
+        let app = TestApp::start().await;
+        let coupon = app.create_flash(10).await;
+        app.app.receipts_pass().await;
+        keep(&app).await;
+        sell(&app, coupon, 1..=sold).await;
+        let log = app.keys().log(LogId { lane: lane(), layout });
+        let _: String = app.redis(&["SET", &log, "of another program"]).await;
+        if layout == LogLayout::Calls {
+            assert_eq!(app.claim(4, coupon).await.refusal(), (503, "recovering"));
+            let begun = app.workers().remove(0).ensure_group().await;
+            assert!(begun.is_err(), "{begun:?}");
+        }
+        app.recover().await;
+        app.recover().await;
+        assert_eq!(
+            app.number(
+                "SELECT count(*) FROM recoveries WHERE reason = 'Redis has lost the order log'"
+            )
+            .await,
+            1
+        );
+        // The epoch of the attempt that has moved it.
+        let moved: Vec<String> = app.redis(&["KEYS", &format!("{log}:[0-9]*")]).await;
+        let kept: String = app.redis(&["GET", &moved[0]]).await;
+        assert_eq!(kept, "of another program");
+        sell(&app, coupon, sold + 1..=3).await;
+        app.write_orders().await;
+        assert_nothing_was_lost(&app, coupon).await;
+    }
+}
+
+/// No number of orders is noted as promised: all were promised after the last beat.
+#[tokio::test]
+async fn orders_of_a_lost_log_that_have_become_rows_are_no_alarm() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(10).await;
+    app.app.receipts_pass().await;
+    keep(&app).await;
+    sell(&app, coupon, 1..=3).await;
+    let deleted: i64 = app.redis(&["DEL", &app.log(coupon.lane())]).await;
+    assert_eq!(deleted, 1);
+    app.recover().await;
+    let lost = figure(&app.app.metrics.page(), "flash_sale_redis_data_lost_total");
+    app.workers().remove(0).tidy_up_pass().await.expect("Redis answers");
+    assert_eq!(figure(&app.app.metrics.page(), "flash_sale_redis_data_lost_total"), lost);
+    assert_nothing_was_lost(&app, coupon).await;
 }

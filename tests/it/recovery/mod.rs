@@ -20,3 +20,6 @@ mod reported;
 
 // A lane whose order log is gone.
 mod lost_log;
+
+// A Redis that goes back to a moment of the recovery itself.
+mod rolled_back;

@@ -1,10 +1,17 @@
 //! The report of a recovery: the processes that it waited for in vain, and its metrics.
 
+use std::iter::repeat_n;
+use std::sync::Arc;
+use std::time::Duration;
+
+use flash_sale::sale::receipts::book::ReceiptBook;
+use flash_sale::sale::receipts::hand_in::HandIn;
 use serde_json::json;
+use tokio::time::sleep;
 
 use crate::faults::recovery::{command, keep, sell, start};
-use crate::support::TestApp;
 use crate::support::process::Process;
+use crate::support::{TestApp, eventually, user};
 
 /// A registered process that seems to live.
 async fn silent_process(app: &TestApp) {
@@ -47,7 +54,7 @@ async fn the_log_line_of_the_opening_names_it() {
     assert!(line.contains("silent-1"), "{line}");
 }
 
-fn figure(page: &str, name: &str) -> f64 {
+pub fn figure(page: &str, name: &str) -> f64 {
     let line = page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
     line.unwrap_or_else(|| panic!("no {name} in {page}")).parse().expect("a number")
 }
@@ -92,4 +99,105 @@ async fn a_recovery_shows_in_the_metrics() {
     app.execute("UPDATE lane_keeper SET until = '1970-01-01T00:00:00Z'").await;
     app.recover().await;
     assert_eq!(figure(&page(), "flash_sale_lanes_recovering"), 0.0);
+}
+
+/// As many promises as may wait to be written, and five more.
+#[tokio::test]
+async fn a_process_remembers_as_many_promises_as_may_wait() {
+    let app = TestApp::configured(&["--backlog-orders-max", "150000"]).await;
+    let coupon = app.create_flash(10).await;
+    sell(&app, coupon, 1..=1).await;
+    app.write_orders().await;
+    let receipts = &app.app.receipts;
+    let receipt = receipts.of(coupon.lane())[0];
+    let dropped = || figure(&app.app.metrics.page(), "flash_sale_receipts_dropped_total");
+    receipts.note(coupon.lane(), repeat_n(receipt, 149_999));
+    app.app.receipts_pass().await;
+    assert_eq!((receipts.dropped(), dropped()), (0, 0.0));
+    receipts.note(coupon.lane(), repeat_n(receipt, 5));
+    app.app.receipts_pass().await;
+    assert_eq!(dropped(), 5.0);
+}
+
+#[tokio::test]
+async fn promises_that_a_full_process_no_longer_remembers_are_counted() {
+    let app = TestApp::start().await;
+    let coupon = app.create_flash(10).await;
+    sell(&app, coupon, 1..=1).await;
+    app.write_orders().await;
+    keep(&app).await;
+    let receipt = app.app.receipts.of(coupon.lane())[0];
+    let book = Arc::new(ReceiptBook::new(2));
+    let lanes = app.app.lanes.clone();
+    let hand_in = HandIn::new(&app.app.stores, lanes, book.clone(), "full-1".to_owned());
+    let dropped = "SELECT coalesce(max(receipts_dropped), 0) FROM recoveries";
+    // A recovery waits for two seconds, which a slow machine may exceed; the next one finds what was handed in late.
+    eventually("a recovery counts them", async || {
+        book.note(coupon.lane(), repeat_n(receipt, 5));
+        command(&app, &["recover", "--lane", "0"]).await;
+        let handing_in = async {
+            loop {
+                hand_in.tick().await.expect("both stores answer");
+                sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::select! {
+            () = app.recover() => {}
+            () = handing_in => {}
+        }
+        app.number(dropped).await > 0
+    })
+    .await;
+    let list = app.get("/v1/recoveries", &app.admin_token()).await;
+    assert!(list.body["recoveries"][0]["receipts_dropped"].as_i64() > Some(0), "{list:?}");
+    let said = command(&app, &["recoveries"]).await;
+    assert!(said.contains("no longer remembered: "), "{said}");
+}
+
+/// Four claims that only a process that died has promised; Redis is emptied before they are written.
+#[tokio::test]
+async fn promises_that_nothing_knows_any_more_are_counted() {
+    let (_server, app) = start(&[]).await;
+    let coupon = app.create_flash(10).await;
+    app.app.receipts_pass().await;
+    sell(&app, coupon, 1..=2).await;
+    app.write_orders().await;
+    keep(&app).await;
+    let other = app.another_instance().await;
+    for id in 3..=6 {
+        other.claims.claim(coupon, user(id)).await.expect("Redis answers");
+    }
+    sell(&app, coupon, 7..=7).await;
+    keep(&app).await;
+    let _: String = app.redis(&["FLUSHALL"]).await;
+    app.recover().await;
+    let unsettled = "/v1/recoveries?state=unsettled";
+    let list = app.get(unsettled, &app.admin_token()).await;
+    let recovery = &list.body["recoveries"][0];
+    assert_eq!((&recovery["unknown"], &recovery["receipts"]), (&json!(4), &json!(1)), "{recovery}");
+    let all_kept = app.get("/v1/recoveries?state=kept_all", &app.admin_token()).await;
+    assert_eq!(all_kept.body["recoveries"], json!([]));
+    let said = command(&app, &["recoveries"]).await;
+    assert!(said.contains("no process knows any more: at least 4"), "{said}");
+    let metric = "flash_sale_recovered_claims_total{outcome=\"unknown\"}";
+    assert_eq!(figure(&app.app.metrics.page(), metric), 4.0);
+    let settle = format!("/v1/recoveries/{}/settle", recovery["id"].as_str().expect("an id"));
+    let note = json!({"note": "support has been told to expect four buyers"});
+    assert_eq!(app.post(&settle, &app.admin_token(), &note).await.status, 204);
+    assert_eq!(app.get(unsettled, &app.admin_token()).await.body["recoveries"], json!([]));
+
+    // They are counted once; and what is a row is known, whether it was written before the loss or by the recovery.
+    sell(&app, coupon, 3..=4).await;
+    app.write_orders().await;
+    let _: String = app.redis(&["FLUSHALL"]).await;
+    app.recover().await;
+    sell(&app, coupon, 5..=5).await;
+    keep(&app).await;
+    let _: i64 = app.redis(&["DEL", &app.log(coupon.lane())]).await;
+    app.recover().await;
+    let list = app.get("/v1/recoveries", &app.admin_token()).await;
+    let unknown = |n: usize| &list.body["recoveries"][n]["unknown"];
+    assert_eq!([unknown(0), unknown(1), unknown(2)], [0, 0, 4].map(|n| json!(n)).each_ref());
+    // Four orders were promised, and are none.
+    app.expect_disagreements();
 }

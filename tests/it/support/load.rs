@@ -38,8 +38,8 @@ struct Shared {
     stop: AtomicBool,
     accepted: AtomicUsize,
     unknown: AtomicUsize,
-    /// The slowest answer, in ms, of those that told something.
-    slowest_ms: AtomicUsize,
+    /// Times of the answers that told something.
+    times: Mutex<Vec<Duration>>,
 }
 
 /// What all clients together were told.
@@ -52,6 +52,8 @@ pub struct History {
     pub unknown: usize,
     /// The slowest answer of the others.
     pub slowest: Duration,
+    /// The time within which 99 of 100 of them came.
+    pub p99: Duration,
 }
 
 impl Load {
@@ -64,7 +66,7 @@ impl Load {
             stop: AtomicBool::new(false),
             accepted: AtomicUsize::new(0),
             unknown: AtomicUsize::new(0),
-            slowest_ms: AtomicUsize::new(0),
+            times: Mutex::default(),
         });
         let step = usize::try_from(clients).expect("a few");
         let mut tasks = JoinSet::new();
@@ -112,11 +114,15 @@ impl Load {
         self.shared.stop.store(true, Ordering::SeqCst);
         let promised = self.clients.join_all().await.into_iter().flatten().collect();
         let count = |counter: &AtomicUsize| counter.load(Ordering::SeqCst);
+        let mut times = self.shared.times.lock().expect("nobody panics with it");
+        times.sort_unstable();
+        let at = |part: usize| times.get(times.len() * part / 100).or(times.last());
         History {
             promised,
             accepted: count(&self.shared.accepted),
             unknown: count(&self.shared.unknown),
-            slowest: Duration::from_millis(count(&self.shared.slowest_ms) as u64),
+            slowest: at(100).copied().unwrap_or_default(),
+            p99: at(99).copied().unwrap_or_default(),
         }
     }
 }
@@ -129,8 +135,7 @@ impl Shared {
             let asked = Instant::now();
             let reply = self.claim(user).await;
             if let Some((202 | 409, _)) = reply {
-                let took_ms = usize::try_from(asked.elapsed().as_millis()).expect("a short time");
-                self.slowest_ms.fetch_max(took_ms, Ordering::SeqCst);
+                self.times.lock().expect("nobody panics with it").push(asked.elapsed());
             }
             match reply {
                 Some((202, body)) => {

@@ -1,0 +1,74 @@
+//! The memory of Redis goes back while a lane is recovered: to a moment of that recovery, with the life, the replication
+//! ID and the connections of the server, as that of a machine does which is set back to a snapshot.
+
+use flash_sale::kit::postgres;
+use tokio::task::JoinSet;
+
+use crate::faults::recovery::{code, command, keep, sell, start};
+use crate::support::{TestApp, bounded, eventually, proxy_before};
+
+/// Begins the name of each key of the snapshot.
+const KEPT: &str = "kept:";
+
+/// Keeps all keys as they are now.
+async fn keep_memory(app: &TestApp) {
+    for key in app.redis::<Vec<String>>(&["KEYS", "*"]).await {
+        let copied: i64 = app.redis(&["COPY", &key, &format!("{KEPT}{key}")]).await;
+        assert_eq!(copied, 1);
+    }
+}
+
+/// Redis has the keys that were kept, and no others.
+async fn put_memory_back(app: &TestApp) {
+    let (kept, now): (Vec<String>, Vec<String>) = app
+        .redis::<Vec<String>>(&["KEYS", "*"])
+        .await
+        .into_iter()
+        .partition(|key| key.starts_with(KEPT));
+    for key in now {
+        let _: i64 = app.redis(&["DEL", &key]).await;
+    }
+    for key in kept {
+        let _: String = app.redis(&["RENAME", &key, &key[KEPT.len()..]]).await;
+    }
+}
+
+#[tokio::test]
+async fn a_memory_that_goes_back_behind_the_switch_of_a_sale_is_not_opened() {
+    let (_server, app) = start(&[]).await;
+    let coupon = app.create_flash(10).await;
+    sell(&app, coupon, 1..=6).await;
+    app.write_orders().await;
+    keep(&app).await;
+    let shard = app.shard_of(coupon, 6).await;
+    let _: i64 = app.redis(&["HDEL", &shard, "6"]).await;
+    command(&app, &["recover", "--lane", "0"]).await;
+
+    // The sentinel of the first new shard.
+    let proxy = proxy_before(&app, "$1\r\n-\r\n$0").await;
+    let other = app.another_instance_behind(&proxy).await;
+    app.app.keeper.give_up().await;
+    proxy.hold();
+    let mut pass = JoinSet::new();
+    pass.spawn(async move { other.keeper.pass().await.is_ok() });
+    eventually("the shards are about to be filled", async || proxy.held() == 1).await;
+    keep_memory(&app).await;
+    let mut lock = postgres::begin(&app.app.stores.pool).await.expect("Postgres answers");
+    let rows =
+        "SET LOCAL idle_in_transaction_session_timeout = 0; SELECT FROM lane_beats FOR UPDATE";
+    sqlx::raw_sql(rows).execute(&mut *lock).await.expect("no other transaction has them");
+    proxy.release();
+    let waiting = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    eventually("the lane is about to be opened", async || app.number(waiting).await > 0).await;
+    put_memory_back(&app).await;
+    lock.rollback().await.expect("Postgres answers");
+    bounded("the end of the recovery", pass.join_next()).await;
+
+    // The process that was cut off keeps the lanes no more.
+    app.execute("UPDATE lane_keeper SET until = '1970-01-01T00:00:00Z'").await;
+    app.recover().await;
+    assert_eq!(code(&app, 6, coupon).await, (409, "already_claimed".to_owned()));
+    sell(&app, coupon, 7..=10).await;
+    assert_eq!(code(&app, 11, coupon).await, (410, "sold_out".to_owned()));
+    app.write_orders().await;
+}
