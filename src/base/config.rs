@@ -545,6 +545,7 @@ impl Config {
         self.validate_gateway()?;
         self.validate_door()?;
         self.validate_history()?;
+        self.validate_payments()?;
         self.validate_traces()?;
         let redis_timeout = self.stores.redis_timeout();
         if self.claim_wait() >= redis_timeout {
@@ -589,6 +590,18 @@ impl Config {
             return invalid(format!(
                 "--history-months {months} is too short: the history would drop orders as soon as they come, --orders-days {days} after their last change; give more than {}, or 0 for ever",
                 days / 28,
+            ));
+        }
+        Ok(())
+    }
+
+    /// No payment of an order that can still be paid may have been forgotten.
+    fn validate_payments(&self) -> Result<(), InvalidConfig> {
+        let (days, window_s) = (self.payments_days, self.payment_window_s);
+        let days_min = window_s / 86_400 + 1;
+        if u64::from(days) < days_min {
+            return invalid(format!(
+                "--payments-days {days} is too short: an order may be paid for --payment-window-s {window_s}, and a payment of an order whose time is forgotten is held; give {days_min} or more",
             ));
         }
         Ok(())

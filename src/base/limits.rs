@@ -510,6 +510,12 @@ pub const KEY_SET_PAUSE_WITHOUT_KEYS: Duration = Duration::from_secs(1);
 pub const OPENED_LOOK_PAUSE: Duration = Duration::from_secs(60);
 /// Time after which an opened payment is asked about no more.
 pub const OPENED_PATIENCE: Duration = Duration::from_secs(3 * 86_400);
+/// Bytes of a gateway's id of a payment, at most.
+pub const PAYMENT_ID_BYTES_MAX: usize = 200;
+/// Bytes of the address of a payer's page, at most.
+pub const PAY_URL_BYTES_MAX: usize = 2_048;
+/// Requests in a row without an answer after which one run of the pass takes the gateway for away.
+pub const GATEWAY_UNANSWERED_MAX: u32 = 3;
 /// Opened payments that one run of the pass asks about.
 pub const OPENED_BATCH: u32 = 20;
 /// Pause before a held payment is looked at again: its order may be written meanwhile.

@@ -1,4 +1,4 @@
-//! The book of changes that the staff has made. Owner of the table `audit`.
+//! The book of changes that the staff has made, and of orders from which gateways have taken the money back. Owner of the table `audit`.
 //!
 //! A change of rows in Postgres and its entry are one transaction. An action that is more than one transaction, or that
 //! goes to Redis, too (a retry of a dead letter, a repair, the recovery of a lane), is entered before it begins or after
@@ -24,11 +24,13 @@ use crate::sale::stored_json::stored;
 pub const ERASED_NOTE: &str = "erased with its user";
 /// Scope of a command.
 const COMMAND_LINE: &str = "command_line";
+/// Scope of a gateway.
+const GATEWAY: &str = "gateway";
 
-/// A member of the staff who asks for a change.
+/// A member of the staff who asks for a change, or a gateway.
 #[derive(Clone, Debug)]
 pub struct Actor {
-    /// Subject of the token; none for a command.
+    /// Subject of the token; none for a command or a gateway.
     id: Option<UserId>,
     scope: &'static str,
     request_id: Option<String>,
@@ -44,9 +46,14 @@ impl Actor {
     pub fn command_line() -> Self {
         Self { id: None, scope: COMMAND_LINE, request_id: None }
     }
+
+    /// A payment gateway elsewhere.
+    pub fn gateway() -> Self {
+        Self { id: None, scope: GATEWAY, request_id: None }
+    }
 }
 
-/// Change that a member of the staff makes.
+/// Change that is entered in the book.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema, sqlx::Type, clap::ValueEnum,
 )]
@@ -72,6 +79,8 @@ pub enum Action {
     CancelOrder,
     /// The refund of a paid order is asked for, for its buyer.
     RefundOrder,
+    /// A gateway takes back the money of an order, which nobody has asked for.
+    ChargeBackOrder,
     /// All unpaid orders of a coupon are cancelled.
     CancelUnpaidOrders,
     /// An order is redeemed.
@@ -129,6 +138,7 @@ impl Action {
             Self::EndCoupon | Self::RestockCoupon | Self::ArchiveCoupon => Kind::Coupon,
             Self::CancelUnpaidOrders => Kind::Coupon,
             Self::CancelOrder | Self::RefundOrder | Self::RedeemOrder => Kind::Order,
+            Self::ChargeBackOrder => Kind::Order,
             Self::DiscardDeadLetter | Self::RetryDeadLetter => Kind::DeadLetter,
             Self::HandPaymentBack | Self::ClosePayment => Kind::Payment,
             Self::RetryPostponed => Kind::Postponed,
@@ -189,11 +199,11 @@ pub struct AuditEntry {
     pub id: AuditId,
     /// Time of the change.
     pub at: DateTime<Utc>,
-    /// Subject of the token; null for a command.
+    /// Subject of the token; null for a command or a gateway.
     pub actor: Option<UserId>,
-    /// Scope: the `role` in the token, or `command_line`.
+    /// Scope: the `role` in the token, `command_line` or `gateway`.
     pub scope: String,
-    /// Name of the request in the logs; null for a command.
+    /// Name of the request in the logs; null for a command or a gateway.
     pub request_id: Option<String>,
     /// The action.
     pub action: String,

@@ -40,6 +40,8 @@ pub enum Pass {
     Cancellations,
     /// Asks gateways to refund payments.
     Refunds,
+    /// Asks the gateway about opened payments, within the pass over refunds.
+    Openings,
     /// Deletes old entries of the book of changes.
     Audit,
     /// Moves orders that are over into the history.
@@ -86,7 +88,7 @@ impl ItemKind {
 
 impl Pass {
     /// All passes.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::Write,
         Self::Recover,
         Self::TidyUp,
@@ -102,6 +104,7 @@ impl Pass {
         Self::Expiry,
         Self::Cancellations,
         Self::Refunds,
+        Self::Openings,
         Self::Audit,
         Self::History,
         Self::Retention,
@@ -127,6 +130,7 @@ impl Pass {
             Self::Expiry => "expiry",
             Self::Cancellations => "cancellations",
             Self::Refunds => "refunds",
+            Self::Openings => "openings",
             Self::Audit => "audit",
             Self::History => "history",
             Self::Retention => "retention",
@@ -191,6 +195,10 @@ impl Pass {
             Self::OrderCounts => Some((
                 ItemKind::Coupon,
                 "The counts are right again, and their cause is left: a session changed rows of `orders` without triggers, or they were restored without the tables of counts. `flash-sale reconcile` reads every sale, in case a comparison has left this one out; `flash-sale coupon show ID` has the counts.",
+            )),
+            Self::Openings => Some((
+                ItemKind::Order,
+                "The gateway has told what became of a payment of the order, and Postgres refuses to note that: the error names the value. If the error names `sold`, `flash-sale reconcile --repair` counts it again.",
             )),
             Self::Refunds => Some((
                 ItemKind::Payment,

@@ -464,6 +464,15 @@ impl Tries<'_> {
         }
     }
 
+    /// Notes a try that the outside world has left without a result: an item that had been postponed waits again, and any
+    /// other one isn't postponed for it.
+    pub async fn put_off(&mut self, item: i64, failure: &Failure) -> sqlx::Result<()> {
+        match self.due.remove(&item) {
+            true => self.postponed.note(self.pass, &[item], &failure.to_string()).await,
+            false => Ok(()),
+        }
+    }
+
     /// Ends a run that has seen all items of its pass: a due item that wasn't among them has nothing left to do.
     pub async fn end(self) -> sqlx::Result<()> {
         self.postponed.end_wait(self.pass, &self.due()).await

@@ -36,6 +36,15 @@ pub enum State {
     Refunding,
     /// The money is back.
     Refunded,
+    /// Nothing was paid, and nothing can be paid any more.
+    Closed,
+}
+
+impl State {
+    /// True for a payment whose money was taken, wherever it is now.
+    pub fn was_paid(self) -> bool {
+        matches!(self, Self::Paid | Self::Refunding | Self::Refunded)
+    }
 }
 
 /// A payment.
@@ -78,6 +87,11 @@ pub struct Books {
     next_number: u64,
     #[serde(skip)]
     file: Option<PathBuf>,
+}
+
+/// Id of the payment with this number.
+pub fn id(number: usize) -> String {
+    format!("sample-{number}")
 }
 
 impl Books {
@@ -138,7 +152,7 @@ impl Books {
     }
 
     fn insert(&mut self, opening: &Opening) -> String {
-        let payment_id = format!("sample-{}", self.entries.len() + 1);
+        let payment_id = id(self.entries.len() + 1);
         let Opening { order_id, method, amount_cents, currency, .. } = opening.clone();
         let state = State::Open;
         let id = payment_id.clone();
@@ -174,7 +188,7 @@ impl Books {
     /// Begins or ends the refund of a paid payment. `None` for a payment without money.
     pub fn refund(&mut self, key: String, payment_id: &str, later: bool) -> Option<State> {
         let entry = self.entries.get_mut(payment_id)?;
-        if entry.state == State::Open {
+        if !entry.state.was_paid() {
             return None;
         }
         if self.refund_keys.insert(key) {
@@ -196,6 +210,12 @@ impl Books {
     pub fn charge_back(&mut self, payment_id: &str) -> bool {
         let entry = self.entries.get_mut(payment_id).filter(|it| it.state == State::Paid);
         entry.map(|entry| entry.state = State::Refunded).is_some()
+    }
+
+    /// Nothing can be paid any more.
+    pub fn close(&mut self, payment_id: &str) {
+        let entry = self.entries.get_mut(payment_id).filter(|it| it.state == State::Open);
+        entry.into_iter().for_each(|entry| entry.state = State::Closed);
     }
 
     pub fn find(&self, payment_id: &str) -> Option<&Entry> {

@@ -25,6 +25,9 @@ pub struct Faults {
     /// Do what is asked, and answer 500 all the same
     #[arg(long)]
     pub loses_answers: bool,
+    /// Do what is asked about the payment with this number (`sample-NUMBER`), and answer 500 all the same
+    #[arg(long)]
+    pub fails_at: Option<usize>,
     /// Sign answers by another secret than the shop's
     #[arg(long)]
     pub signs_wrongly: bool,

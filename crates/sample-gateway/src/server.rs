@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use super::Faults;
-use super::books::{Books, Entry, Opening, State, Taking};
+use super::books::{self, Books, Entry, Opening, State, Taking};
 use super::signature::Secret;
 
 /// Pause before a callback is repeated.
@@ -93,6 +93,7 @@ impl Sample {
             .route_layer(middleware::from_fn_with_state(sample.clone(), sign))
             .route("/pay/{payment_id}", get(pay))
             .route("/charge-back/{payment_id}", post(charge_back))
+            .route("/close/{payment_id}", post(close))
             .route("/unopened", post(unopened))
             .route("/callback-url", post(set_callback_url))
             .route("/books", get(books))
@@ -162,6 +163,29 @@ impl Sample {
             let is_back = books.charge_back(payment_id);
             ((), is_back.then(|| refund_notice(payment_id)).into_iter().collect())
         });
+    }
+
+    /// Takes a request of the shop for a refund, by this key, and tells nobody.
+    pub fn ask_refund(&self, key: &str, payment_id: &str) {
+        self.change(|books| (books.refund(key.to_owned(), payment_id, false), Vec::new()));
+    }
+
+    /// The gateway begins to send the money back, which the shop hasn't asked for.
+    pub fn begin_refund(&self, payment_id: &str) {
+        self.change(|books| (books.refund(String::new(), payment_id, true), Vec::new()));
+    }
+
+    /// The money is back.
+    pub fn end_refund(&self, payment_id: &str) {
+        self.change(|books| {
+            let is_back = books.refunded(payment_id);
+            ((), is_back.then(|| refund_notice(payment_id)).into_iter().collect())
+        });
+    }
+
+    /// The gateway waits for the payer no longer.
+    pub fn close(&self, payment_id: &str) {
+        self.change(|books| (books.close(payment_id), Vec::new()));
     }
 
     /// Changes the books, with callbacks to be sent. All is on the disk before anything is sent or answered.
@@ -234,8 +258,10 @@ impl Sample {
             .map_err(|error| (StatusCode::BAD_REQUEST, error.to_string()).into_response())
     }
 
-    fn answer(&self, answer: Value) -> Response {
-        match self.faults().loses_answers {
+    fn answer(&self, payment_id: &str, answer: Value) -> Response {
+        let faults = self.faults();
+        let fails = faults.fails_at.is_some_and(|number| payment_id == books::id(number));
+        match faults.loses_answers || fails {
             true => (StatusCode::INTERNAL_SERVER_ERROR, "lost").into_response(),
             false => Json(answer).into_response(),
         }
@@ -270,7 +296,7 @@ async fn open(
         tokio::time::sleep(REPEAT_PAUSE).await;
     }
     let pay_url = format!("{}/pay/{payment_id}", sample.url());
-    Ok(sample.answer(json!({"payment_id": payment_id, "pay_url": pay_url})))
+    Ok(sample.answer(&payment_id, json!({"payment_id": payment_id, "pay_url": pay_url})))
 }
 
 async fn refund(
@@ -288,7 +314,7 @@ async fn refund(
     let Some(state) = state else {
         return Err((StatusCode::NOT_FOUND, "no such payment").into_response());
     };
-    Ok(sample.answer(json!({"state": state})))
+    Ok(sample.answer(&payment_id, json!({"state": state})))
 }
 
 async fn query(
@@ -299,8 +325,10 @@ async fn query(
     let Query { payment_id } = sample.read(&headers, &body).await?;
     let found = lock(&sample.0.books).find(&payment_id).cloned();
     match found {
-        Some(Entry { state, amount_cents, currency, .. }) => Ok(sample
-            .answer(json!({"state": state, "amount_cents": amount_cents, "currency": currency}))),
+        Some(Entry { state, amount_cents, currency, .. }) => {
+            let found = json!({"state": state, "amount_cents": amount_cents, "currency": currency});
+            Ok(sample.answer(&payment_id, found))
+        }
         None => Err((StatusCode::NOT_FOUND, "no such payment").into_response()),
     }
 }
@@ -315,6 +343,11 @@ async fn pay(Shared(sample): Shared<Sample>, Path(payment_id): Path<String>) -> 
 
 async fn charge_back(Shared(sample): Shared<Sample>, Path(payment_id): Path<String>) -> StatusCode {
     sample.charge_back(&payment_id);
+    StatusCode::NO_CONTENT
+}
+
+async fn close(Shared(sample): Shared<Sample>, Path(payment_id): Path<String>) -> StatusCode {
+    sample.close(&payment_id);
     StatusCode::NO_CONTENT
 }
 

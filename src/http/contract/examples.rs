@@ -78,6 +78,7 @@ pub fn problem(kind: &Kind) -> Value {
     let more = match kind.code {
         "already_claimed" => json!({"order_id": "3907346718213341194"}),
         "already_redeemed" => json!({"redeemed_at": "2026-03-01T12:30:00Z", "redeemed_by": "7"}),
+        "price_differs" => json!({"pay_cents": 2_500, "currency": "CNY"}),
         "invalid_transition" => json!({"from": "cancelled", "to": "paid"}),
         "invalid_body" => json!({"errors": [
             {"pointer": "/title", "detail": "is missing"},

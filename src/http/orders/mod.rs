@@ -203,9 +203,8 @@ pub async fn pay(
             let detail = format!("the payment gateway refuses this payment: {words}");
             Err(Problem::new(StatusCode::CONFLICT, "payment_refused", detail))
         }
-        Paying::PriceDiffers(price) => {
-            let detail = format!("the order costs {price}: show that to the payer before you pay");
-            Err(Problem::new(StatusCode::CONFLICT, "price_differs", detail))
+        Paying::PriceDiffers { pay_cents, currency } => {
+            Err(Problem::price_differs(pay_cents, currency))
         }
         Paying::Elsewhere => {
             Err(Problem::new(StatusCode::CONFLICT, "payment_elsewhere", ELSEWHERE))

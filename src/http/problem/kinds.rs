@@ -299,7 +299,7 @@ pub const GROUPS: &[Group] = &[
                 status: 409,
                 title: "Payment charged back",
                 meaning: "The gateway has taken the money back already, so it can't be asked to refund it.",
-                remedy: "Close the payment with a note: the order's unit comes back then.",
+                remedy: "Close the payment with a note: a unit that the order has kept comes back then.",
                 detail: "the gateway has taken the money back already: close this payment with a note",
             },
             Kind {

@@ -23,6 +23,7 @@ use utoipa::ToSchema;
 use crate::kit::jwt::TokenError;
 use crate::kit::rate_limit::{Policy, TooOften};
 use crate::sale::Failure;
+use crate::sale::coupon::values::{Cents, Currency};
 use crate::sale::ids::public::PublicOrderId;
 use crate::sale::ids::{OrderId, UserId};
 use kinds::{Kind, PAGES};
@@ -64,6 +65,8 @@ enum Parts {
     Transition { from: &'static str, to: &'static str },
     /// Wrong members of the body.
     Errors(Vec<WrongMember>),
+    /// Price of an order.
+    Price { pay_cents: i64, currency: String },
     /// Time and clerk of a redemption.
     Redeemed { at: Option<DateTime<Utc>>, by: Option<UserId> },
 }
@@ -107,6 +110,14 @@ pub struct ProblemBody<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false)]
     redeemed_by: Option<UserId>,
+    /// Price of the order, in minor units; with `price_differs` only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, value_type = Option<Cents>)]
+    pay_cents: Option<i64>,
+    /// Its currency (ISO 4217); with `price_differs` only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(nullable = false, value_type = Option<Currency>)]
+    currency: Option<&'a str>,
     /// Milliseconds after which to ask again, more exactly than Retry-After; with that header only.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, minimum = 0)]
@@ -157,6 +168,15 @@ impl Problem {
     /// The problem of a key under which another request has been carried out.
     pub fn key_reused(detail: impl Into<Cow<'static, str>>) -> Self {
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, "idempotency_key_reused", detail)
+    }
+
+    /// The problem of an order that has this price, and not the expected one.
+    pub fn price_differs(pay_cents: i64, currency: String) -> Self {
+        let detail = format!(
+            "the order costs {pay_cents} {currency}: show that to the payer before you pay"
+        );
+        let problem = Self::new(StatusCode::CONFLICT, "price_differs", detail);
+        Self { parts: Some(Box::new(Parts::Price { pay_cents, currency })), ..problem }
     }
 
     /// The problem of an order that another request has redeemed.
@@ -258,12 +278,17 @@ impl Problem {
             to: None,
             redeemed_at: None,
             redeemed_by: None,
+            pay_cents: None,
+            currency: None,
             retry_after_ms: self.retry_after.map(milliseconds),
             errors: &[],
         };
         match self.parts.as_deref() {
             Some(Parts::Transition { from, to }) => (body.from, body.to) = (Some(*from), Some(*to)),
             Some(Parts::Errors(errors)) => body.errors = errors,
+            Some(Parts::Price { pay_cents, currency }) => {
+                (body.pay_cents, body.currency) = (Some(*pay_cents), Some(currency.as_str()));
+            }
             Some(Parts::Redeemed { at, by }) => (body.redeemed_at, body.redeemed_by) = (*at, *by),
             None => {}
         }

@@ -113,7 +113,7 @@ pub(super) fn of_payment(kind: MatterKind, payment: &OwedPayment) -> Matter {
     let harm = match (kind, payment.reason) {
         (MatterKind::Refund, _) => "A payer waits for money that the shop owes.",
         (_, PaymentReason::ChargedBack) => {
-            "The shop has lost the money, and the unit of the order is not on sale."
+            "The shop has lost the money of an order that was redeemed, or whose unit is not on sale."
         }
         _ => "The shop has money of a payer for whom there is no order.",
     };
@@ -122,13 +122,18 @@ pub(super) fn of_payment(kind: MatterKind, payment: &OwedPayment) -> Matter {
         format!("payments close {id} --note NOTE"),
         format!("POST /v1/payments/{id}/close {{\"note\": \"NOTE\"}}"),
     );
+    let effect = match payment.may_be_back {
+        true => "the gateway is asked to refund it, perhaps a second time: ask it first",
+        false => "the gateway is asked to refund it",
+    };
     let hand_back = step(
-        "the gateway is asked to refund it",
+        effect,
         format!("payments hand-back {id}"),
         format!("POST /v1/payments/{id}/hand-back"),
     );
     let only_closed = [PaymentReason::IdUsedTwice, PaymentReason::ChargedBack];
     let steps = match kind {
+        MatterKind::HeldPayment if payment.may_be_back => vec![close, hand_back],
         MatterKind::HeldPayment if !only_closed.contains(&payment.reason) => vec![hand_back, close],
         _ => vec![close],
     };
@@ -186,6 +191,7 @@ fn harm_of_pass(pass: Pass) -> &'static str {
         Pass::Expiry => "An order that was not paid in time keeps a unit that could be sold.",
         Pass::Cancellations => "An order at a wrong price can still be paid, and keeps its unit.",
         Pass::Refunds => "A payer waits for money that the shop owes.",
+        Pass::Openings => "A payer has perhaps paid, and the order doesn't have the money.",
         Pass::Rebuild => "A sale is closed, and all claims on it are refused.",
         Pass::History => "Nothing for buyers: the row of an order that is over stays where it is.",
         Pass::OrderCounts => "A comparison may have left a sale out that had changed.",

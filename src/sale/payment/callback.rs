@@ -9,7 +9,7 @@ use crate::sale::coupon::values::{Cents, Currency, iso_4217};
 use crate::sale::ids::OrderId;
 use crate::sale::ids::public::PublicOrderId;
 use crate::sale::order::model::Order;
-use crate::sale::payment::gateway::MethodCode;
+use crate::sale::payment::gateway::{self, MethodCode};
 use crate::sale::payment::model::PaymentReason;
 
 /// Notice of a gateway.
@@ -20,7 +20,7 @@ pub enum Notice {
     Payment {
         /// The gateway's id of the payment: 1 to 200 letters, digits and signs.
         #[schema(min_length = 1, max_length = 200, pattern = "^[!-~]*$")]
-        #[garde(length(min = 1, max = 200), custom(visible))]
+        #[garde(length(min = 1, max = limits::PAYMENT_ID_BYTES_MAX), custom(visible))]
         payment_id: String,
         /// The order that was paid for.
         #[schema(value_type = OrderId)]
@@ -43,7 +43,7 @@ pub enum Notice {
     Refund {
         /// The gateway's id of the payment.
         #[schema(min_length = 1, max_length = 200, pattern = "^[!-~]*$")]
-        #[garde(length(min = 1, max = 200), custom(visible))]
+        #[garde(length(min = 1, max = limits::PAYMENT_ID_BYTES_MAX), custom(visible))]
         payment_id: String,
     },
 }
@@ -65,9 +65,8 @@ pub enum Receipt {
     NoPayment,
 }
 
-/// An id has no spaces, and Postgres stores no NUL.
 fn visible(id: &str, _: &()) -> garde::Result {
-    if id.bytes().all(|byte| byte.is_ascii_graphic()) {
+    if gateway::is_visible(id) {
         return Ok(());
     }
     Err(garde::Error::new("an id consists of ASCII letters, digits and signs"))

@@ -23,9 +23,12 @@
 //!   second one.
 //! * The gateway refunds a payment by itself (a *chargeback*): the order is refunded, and its unit comes back. With
 //!   `--chargeback-keeps-unit`, the order keeps its unit and can't be redeemed, and the payment is held until an
-//!   administrator closes it. An order that has been redeemed stays redeemed.
+//!   administrator closes it. An order that has been redeemed stays redeemed, and its payment is held, too. Each is an
+//!   entry of the book of changes.
 //! * Killed between asking the gateway for a refund and noting the answer: the gateway is asked again.
 //! * Postgres refuses to note one refund: the payment is postponed (`sale/postponed.rs`), and the others go on.
+//! * The gateway can't answer about one payment: the payment is asked about again after its pause, and the others go on.
+//!   A run that gets no answer several times in a row takes the gateway for away (`Unanswered`).
 //! * No gateway is here: a user who wants to pay is told so, and nothing is written. A user whose order is paid
 //!   already is told the order.
 //!
@@ -64,13 +67,15 @@ pub mod model;
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
+use serde_json::json;
 use sqlx::{PgConnection, PgPool};
 
 use crate::base::config::Config;
+use crate::base::limits;
 use crate::kit::postgres;
 use crate::kit::signed_http::NoAnswer;
 use crate::sale::Failure;
-use crate::sale::audit::{Action, Actor};
+use crate::sale::audit::{self, Action, Actor, Event};
 use crate::sale::ids::public::PublicIds;
 use crate::sale::ids::{OrderId, PaymentId, UserId};
 use crate::sale::order::give_back::stock_returns;
@@ -82,7 +87,7 @@ use crate::sale::payment::gateway::http::{AtGateway, HttpGateway};
 use crate::sale::payment::gateway::{Checkout, Gateway, Refunding};
 use crate::sale::payment::model::{PaymentReason, PaymentStatus, ToBePaid};
 use crate::sale::payment::owed::OwedPayments;
-use crate::sale::payment::rows::Look;
+use crate::sale::payment::rows::{Look, Named};
 use crate::sale::postponed::Postponed;
 
 /// Takes payments and refunds them. Clones share the pool.
@@ -109,8 +114,13 @@ pub struct Payments {
 pub enum Paying {
     /// The order is paid, or can't be paid any more, or there is none.
     Moved(Moved),
-    /// The order has this price, in minor units, and not the one that the payer expects.
-    PriceDiffers(i64),
+    /// The order has this price, and not the one that the payer expects.
+    PriceDiffers {
+        /// In minor units.
+        pay_cents: i64,
+        /// Its currency (ISO 4217).
+        currency: String,
+    },
     /// The order is unpaid, and its payer pays at a gateway elsewhere now.
     Opened(ToBePaid),
     /// The gateway takes no money for this order, for this reason.
@@ -126,6 +136,14 @@ struct Due {
     pay_cents: i64,
     currency: String,
     pay_by: Option<DateTime<Utc>>,
+}
+
+/// Requests of one kind that the gateway has left without an answer, in one run of the pass. A gateway may fail at one
+/// payment for ever, so a single failure says nothing about the others.
+#[derive(Default)]
+struct Unanswered {
+    in_a_row: u32,
+    last: Option<Failure>,
 }
 
 /// Money that a gateway has taken.
@@ -212,16 +230,17 @@ impl Payments {
     ///
     /// # Errors
     ///
-    /// When Postgres or the gateway doesn't answer; refunds that need no gateway elsewhere are done then.
+    /// When Postgres doesn't answer, or the gateway has left a request without an answer. All else is done in the second
+    /// case, unless the gateway is away; refunds that need no gateway elsewhere are done then, too.
     pub async fn refund_pass(&self) -> Result<usize, Failure> {
         let mut tries = self.postponed.begin(Pass::Refunds).await?;
         for held in self.held_due(&tries.due()).await? {
             let tried = self.look_again(&held).await.map_err(Failure::from);
             tries.settle(held.id.get(), tried).await?;
         }
-        let mut away = match &self.gateway {
-            Some(gateway) => away(self.look_at_opened(gateway).await)?,
-            None => None,
+        let looks = match &self.gateway {
+            Some(gateway) => self.look_at_opened(gateway).await?,
+            None => Unanswered::default(),
         };
         let new = match &self.gateway {
             Some(_) => self.to_give_back().await?,
@@ -229,19 +248,26 @@ impl Payments {
         };
         let again = self.refunding_among(&tries.due()).await?;
         let mut refunded = 0;
+        let mut refunds = Unanswered::default();
         for payment in new.into_iter().chain(again) {
-            if away.is_some() && payment.gateway == Gateway::External {
+            if refunds.is_away() && payment.gateway == Gateway::External {
                 continue;
             }
             match self.give_back(&payment).await {
-                Err(failure @ Failure::Gateway(_)) => away = Some(failure),
+                Err(Failure::Gateway(words)) => {
+                    let failure = Failure::Gateway(format!("payment {}: {words}", payment.id));
+                    self.asked(payment.id).await?;
+                    tries.put_off(payment.id.get(), &failure).await?;
+                    refunds.add(failure);
+                }
                 tried => {
+                    refunds.end_row();
                     let settled = tries.settle(payment.id.get(), tried).await?;
                     refunded += usize::from(settled == Some(true));
                 }
             }
         }
-        match away {
+        match refunds.last.or(looks.last) {
             Some(failure) => Err(failure),
             None => tries.end().await.map(|()| refunded).map_err(Failure::from),
         }
@@ -249,13 +275,13 @@ impl Payments {
 
     /// False if the gateway will confirm the refund later.
     async fn give_back(&self, payment: &Refunding) -> Result<bool, Failure> {
-        let Refunding { id, gateway, gateway_payment_id, amount_cents } = payment;
+        let Refunding { gateway, gateway_payment_id, amount_cents, .. } = payment;
         let state = match (gateway, &self.gateway) {
             (Gateway::InProcess, _) => Ok(AtGateway::Refunded),
             // Nothing is asked: the gateway refunds by itself.
             (Gateway::External, None) => return Ok(false),
             (Gateway::External, Some(client)) => {
-                client.refund(*id, gateway_payment_id, *amount_cents).await
+                client.refund(payment.key(), gateway_payment_id, *amount_cents).await
             }
         };
         match state {
@@ -264,7 +290,7 @@ impl Payments {
                 Ok(true)
             }
             Ok(AtGateway::Refunding) => {
-                self.asked(*id).await?;
+                self.asked(payment.id).await?;
                 Ok(false)
             }
             Ok(state) => {
@@ -290,7 +316,8 @@ impl Payments {
         }
         let due = self.due(order).await?.ok_or(sqlx::Error::RowNotFound)?;
         if expected_cents.is_some_and(|expected| expected != due.pay_cents) {
-            return Ok(Paying::PriceDiffers(due.pay_cents));
+            let Due { pay_cents, currency, .. } = due;
+            return Ok(Paying::PriceDiffers { pay_cents, currency });
         }
         match (self.checkout, &self.gateway) {
             (Checkout::InProcess, _) => {}
@@ -437,7 +464,7 @@ impl Payments {
         })
     }
 
-    /// Notes that the gateway has been asked, and will confirm.
+    /// Notes that the gateway has been asked: it will confirm, or is asked again after a pause.
     async fn asked(&self, payment: PaymentId) -> sqlx::Result<()> {
         sqlx::query!(
             "UPDATE payments SET refund_asked_at = now(), updated_at = now()
@@ -454,37 +481,72 @@ impl Payments {
     async fn refunded(&self, gateway: Gateway, payment_id: &str) -> sqlx::Result<Receipt> {
         past::recall(&self.pool, None, (gateway, payment_id)).await?;
         let mut tx = postgres::begin(&self.pool).await?;
-        let Some(mut found) = rows::hold_named(&mut tx, gateway, payment_id).await? else {
+        let Some(found) = rows::hold_named(&mut tx, gateway, payment_id).await? else {
             return Ok(Receipt::NoPayment);
         };
-        if found.status == PaymentStatus::Accepted && self.chargeback_keeps_unit {
-            if moves::keep_charged_back(&mut tx, found.order).await? {
-                rows::hold_charged_back(&mut tx, found.id).await?;
+        match (found.status, found.reason) {
+            (PaymentStatus::Accepted, _) => {
+                self.charge_back(&mut tx, &found).await?;
                 tx.commit().await?;
                 return self.charged_back(found.order).await;
             }
-            // A notice of the same may have come first; the order's lock has been waited for.
-            found = rows::named(&mut tx, gateway, payment_id).await?.unwrap_or(found);
-        }
-        let is_charged_back = found.status == PaymentStatus::Accepted;
-        match found.reason {
-            Some(PaymentReason::ChargedBack) => return self.charged_back(found.order).await,
-            Some(PaymentReason::AskedFor) => moves::refunded(&mut tx, found.order).await?,
-            _ if is_charged_back => moves::charge_back(&mut tx, found.order).await?,
+            (_, Some(PaymentReason::ChargedBack)) => return self.charged_back(found.order).await,
+            (_, Some(PaymentReason::AskedFor)) => moves::refunded(&mut tx, found.order).await?,
             _ => {}
         }
-        rows::refunded(&mut tx, found.id, is_charged_back).await?;
+        rows::refunded(&mut tx, found.id, None).await?;
         tx.commit().await?;
-        match is_charged_back {
-            true => self.charged_back(found.order).await,
-            false => Ok(Receipt::Refunded(self.moves.find(found.order).await?)),
-        }
+        Ok(Receipt::Refunded(self.moves.find(found.order).await?))
+    }
+
+    /// The gateway has taken back the money of an order, which is locked.
+    async fn charge_back(&self, tx: &mut PgConnection, found: &Named) -> sqlx::Result<()> {
+        let reason = PaymentReason::ChargedBack;
+        let before = moves::status(&mut *tx, found.order).await?;
+        let after = match before {
+            // The shop has lost goods and money, and an administrator has to know.
+            OrderStatus::Redeemed => {
+                rows::hold_charged_back(&mut *tx, found.id).await?;
+                OrderStatus::Redeemed
+            }
+            OrderStatus::Paid if self.chargeback_keeps_unit => {
+                moves::keep_charged_back(&mut *tx, found.order).await?;
+                rows::hold_charged_back(&mut *tx, found.id).await?;
+                OrderStatus::Refunding
+            }
+            _ => {
+                moves::charge_back(&mut *tx, found.order).await?;
+                rows::refunded(&mut *tx, found.id, Some(reason)).await?;
+                OrderStatus::Refunded
+            }
+        };
+        let event = Event::of(Action::ChargeBackOrder, found.order.get())
+            .before(json!({ "status": before }))
+            .after(json!({ "status": after, "payment_id": found.id }));
+        audit::note(tx, &Actor::gateway(), event).await
     }
 
     /// Outcome of a chargeback: now, or when it was told first.
     async fn charged_back(&self, order: OrderId) -> sqlx::Result<Receipt> {
         let order = self.moves.find(order).await?;
         Ok(Receipt::ChargedBack(order.ok_or(sqlx::Error::RowNotFound)?))
+    }
+}
+
+impl Unanswered {
+    fn add(&mut self, failure: Failure) {
+        self.in_a_row += 1;
+        self.last = Some(failure);
+    }
+
+    /// The gateway is there: it has answered.
+    fn end_row(&mut self) {
+        self.in_a_row = 0;
+    }
+
+    /// True for a gateway that is asked no more in this run.
+    fn is_away(&self) -> bool {
+        self.in_a_row >= limits::GATEWAY_UNANSWERED_MAX
     }
 }
 
@@ -544,15 +606,6 @@ async fn refund_now(
     }
     tx.commit().await?;
     moves.answer(&REFUND, order, moved).await
-}
-
-/// The failure of a gateway that doesn't answer, apart from any other: work that needs no gateway goes on.
-fn away(looked: Result<(), Failure>) -> Result<Option<Failure>, Failure> {
-    match looked {
-        Ok(()) => Ok(None),
-        Err(failure @ Failure::Gateway(_)) => Ok(Some(failure)),
-        Err(failure) => Err(failure),
-    }
 }
 
 /// Reason why an order takes no money any more.

@@ -3,29 +3,46 @@
 //! The row comes before the request, so that no payment is opened that is unknown here. An answer that gets lost is
 //! asked for again under the same key: by the payer's next try, and by a pass, whatever has become of the order, since
 //! the gateway may have taken the money. A callback that gets lost is found by the same pass, which asks the gateway
-//! with growing pauses.
+//! with growing pauses. A payment that Postgres refuses to note, or to pay its order with, is postponed under its order.
+//!
+//! A gateway may close a payment that nobody has paid. The row then begins its next payment, under a key of its own,
+//! which is opened when the payer comes back. Money that the gateway takes for a closed payment all the same is told by
+//! callback, and goes the way of all money.
 
 use std::sync::Arc;
 
 use super::gateway::Gateway;
 use super::gateway::http::{AtGateway, Found, HttpGateway, Opened, Opening};
 use super::model::ToBePaid;
-use super::{Due, Paying, Payments};
+use super::{Due, Paying, Payments, Unanswered};
 use crate::base::limits;
+use crate::kit::postgres;
 use crate::kit::signed_http::NoAnswer;
 use crate::sale::Failure;
 use crate::sale::ids::OrderId;
 use crate::sale::order::model::PayMethod;
+use crate::sale::pass::Pass;
 
 /// An opened payment that is due for a look.
 struct Waiting {
     id: i64,
     order: OrderId,
     method: PayMethod,
+    /// Number of the payment among those of order and method.
+    number: i32,
     amount_cents: i64,
     currency: String,
     /// None if the gateway's answer got lost.
     payment_id: Option<String>,
+}
+
+/// End of the looks at an opened payment.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Until {
+    /// The payer had three days.
+    PatienceEnds,
+    /// The end of the payment is known: its money was taken, and is in no book here yet.
+    Known,
 }
 
 /// The gateway's id of a payment, and its state there; or no answer.
@@ -41,16 +58,16 @@ impl Payments {
         due: Due,
     ) -> Result<Paying, Failure> {
         let Due { pay_cents: amount_cents, currency, pay_by } = due;
-        let known = self.begin_opening(order, method, amount_cents, &currency).await?;
+        let (number, known) = self.begin_opening(order, method, amount_cents, &currency).await?;
         let opened = match known {
             Some(opened) => opened,
             None => {
-                let opening = Opening {
-                    pay_by,
-                    ..self.opening(order, method, amount_cents, currency.clone())
-                };
+                let key = self.key(order, method, number);
+                let order_id = self.ids.public(order);
+                let currency = currency.clone();
+                let opening = Opening { key, order_id, method, amount_cents, currency, pay_by };
                 match gateway.open(&opening).await {
-                    Ok(opened) => self.note_opened(order, method, opened).await?,
+                    Ok(opened) => self.note_opened(order, method, number, opened).await?,
                     Err(NoAnswer::Refused(_, words)) => return Ok(Paying::Refused(words)),
                     Err(NoAnswer::Unknown(words)) => return Err(Failure::Gateway(words)),
                 }
@@ -60,33 +77,31 @@ impl Payments {
         Ok(Paying::Opened(ToBePaid { payment_id, pay_url, amount_cents, currency, pay_by }))
     }
 
-    /// The request for a payment of the order. The same request has the same key, however often it is made.
-    fn opening(
-        &self,
-        order: OrderId,
-        method: PayMethod,
-        amount_cents: i64,
-        currency: String,
-    ) -> Opening {
-        let order_id = self.ids.public(order);
-        let key = format!("pay-{order_id}-{}", method.as_str());
-        Opening { key, order_id, method, amount_cents, currency, pay_by: None }
+    /// Name of a payment in requests: the same for each request for the payment with this number.
+    fn key(&self, order: OrderId, method: PayMethod, number: i32) -> String {
+        let (order, method) = (self.ids.public(order), method.as_str());
+        match number {
+            1 => format!("pay-{order}-{method}"),
+            _ => format!("pay-{order}-{method}-{number}"),
+        }
     }
 
-    /// The payment that is open, if the gateway has answered.
+    /// Number of the payment that is open or to be opened, and the gateway's answer, if there has been one.
     async fn begin_opening(
         &self,
         order: OrderId,
         method: PayMethod,
         amount_cents: i64,
         currency: &str,
-    ) -> sqlx::Result<Option<Opened>> {
+    ) -> sqlx::Result<(i32, Option<Opened>)> {
         let row = sqlx::query!(
             "INSERT INTO opened_payments (order_id, method, amount_cents, currency, next_look_at)
              VALUES ($1, $2, $3, $4, now() + make_interval(secs => $5))
-             -- The payer is here again, so the gateway is asked about it again, too.
-             ON CONFLICT ON CONSTRAINT opened_payments_once DO UPDATE SET closed_at = NULL, updated_at = now()
-             RETURNING gateway_payment_id, pay_url",
+             -- The payer is here again, so the gateway is asked about it again, too, and soon.
+             ON CONFLICT ON CONSTRAINT opened_payments_once DO UPDATE
+             SET closed_at = NULL, next_look_at = least(opened_payments.next_look_at, excluded.next_look_at),
+                 updated_at = now()
+             RETURNING number, gateway_payment_id, pay_url",
             order.get(),
             method.as_str(),
             amount_cents,
@@ -95,23 +110,26 @@ impl Payments {
         )
         .fetch_one(&self.pool)
         .await?;
-        Ok(match (row.gateway_payment_id, row.pay_url) {
+        let opened = match (row.gateway_payment_id, row.pay_url) {
             (Some(payment_id), Some(pay_url)) => Some(Opened { payment_id, pay_url }),
             _ => None,
-        })
+        };
+        Ok((row.number, opened))
     }
 
     async fn note_opened(
         &self,
         order: OrderId,
         method: PayMethod,
+        number: i32,
         opened: Opened,
     ) -> sqlx::Result<Opened> {
         sqlx::query!(
-            "UPDATE opened_payments SET gateway_payment_id = $3, pay_url = $4, updated_at = now()
-             WHERE order_id = $1 AND method = $2 AND gateway_payment_id IS NULL",
+            "UPDATE opened_payments SET gateway_payment_id = $4, pay_url = $5, updated_at = now()
+             WHERE order_id = $1 AND method = $2 AND number = $3 AND gateway_payment_id IS NULL",
             order.get(),
             method.as_str(),
+            number,
             opened.payment_id,
             opened.pay_url,
         )
@@ -122,30 +140,60 @@ impl Payments {
 
     /// Asks the gateway about opened payments that are due: an answer or a callback may have got lost. A payment that
     /// the gateway says is paid is taken as if it had said so by itself: the amount is the gateway's, if it tells one.
-    pub(super) async fn look_at_opened(&self, gateway: &HttpGateway) -> Result<(), Failure> {
-        for waiting in self.opened_due().await? {
-            let (payment_id, found) = match self.ask(gateway, &waiting).await? {
-                Ok(answer) => answer,
-                Err(NoAnswer::Refused(..)) => {
-                    self.ask_later(waiting.id).await?;
-                    continue;
+    pub(super) async fn look_at_opened(
+        &self,
+        gateway: &HttpGateway,
+    ) -> Result<Unanswered, Failure> {
+        let mut tries = self.postponed.begin(Pass::Openings).await?;
+        let mut unanswered = Unanswered::default();
+        for waiting in self.opened_due(&tries.due()).await? {
+            let (id, order) = (waiting.id, waiting.order);
+            match self.look_at(gateway, &waiting).await {
+                Err(Failure::Gateway(words)) => {
+                    let words = format!("opened payment of order {order}: {words}");
+                    let failure = Failure::Gateway(words);
+                    self.ask_after_a_pause(id).await?;
+                    tries.put_off(order.get(), &failure).await?;
+                    unanswered.add(failure);
                 }
-                Err(NoAnswer::Unknown(words)) => {
-                    self.ask_after_a_pause(waiting.id).await?;
-                    return Err(Failure::Gateway(words));
+                looked => {
+                    unanswered.end_row();
+                    if tries.settle(order.get(), looked).await?.is_none() {
+                        self.ask_after_a_pause(id).await?;
+                    }
                 }
-            };
-            match found.state {
-                AtGateway::Open => self.ask_later(waiting.id).await?,
-                AtGateway::Paid | AtGateway::Refunding | AtGateway::Refunded => {
-                    let Waiting { order, method, amount_cents, .. } = waiting;
-                    let name = (Gateway::External, payment_id);
-                    let taken = (found.amount_cents.unwrap_or(amount_cents), found.currency);
-                    self.received(name, order, method, taken).await?;
-                    self.close_opened(waiting.id).await?;
-                }
-                AtGateway::Closed => self.close_opened(waiting.id).await?,
             }
+            if unanswered.is_away() {
+                return Ok(unanswered);
+            }
+        }
+        tries.end().await?;
+        Ok(unanswered)
+    }
+
+    async fn look_at(&self, gateway: &HttpGateway, waiting: &Waiting) -> Result<(), Failure> {
+        let (payment_id, found) = match self.ask(gateway, waiting).await? {
+            Ok(answer) => answer,
+            Err(NoAnswer::Refused(..)) => {
+                return Ok(self.ask_later(waiting.id, Until::PatienceEnds).await?);
+            }
+            Err(NoAnswer::Unknown(words)) => return Err(Failure::Gateway(words)),
+        };
+        match found.state {
+            AtGateway::Open => self.ask_later(waiting.id, Until::PatienceEnds).await?,
+            // The money may stay after all, and pays nothing before that is known.
+            AtGateway::Refunding => self.ask_later(waiting.id, Until::Known).await?,
+            AtGateway::Paid | AtGateway::Refunded => {
+                let Waiting { order, method, amount_cents, .. } = *waiting;
+                let name = (Gateway::External, payment_id.clone());
+                let taken = (found.amount_cents.unwrap_or(amount_cents), found.currency);
+                self.received(name, order, method, taken).await?;
+                if found.state == AtGateway::Refunded {
+                    self.refunded(Gateway::External, &payment_id).await?;
+                }
+                self.close_opened(waiting.id).await?;
+            }
+            AtGateway::Closed => self.begin_next(waiting.id, &payment_id).await?,
         }
         Ok(())
     }
@@ -153,14 +201,16 @@ impl Payments {
     /// The gateway's id of a payment, and the state there. If the answer to its opening got lost, the payment is opened
     /// once more, under the same key: the gateway may have taken the money.
     async fn ask(&self, gateway: &HttpGateway, waiting: &Waiting) -> sqlx::Result<Answer> {
-        let Waiting { order, method, amount_cents, .. } = *waiting;
+        let Waiting { order, method, number, amount_cents, .. } = *waiting;
         let payment_id = match &waiting.payment_id {
             Some(payment_id) => payment_id.clone(),
             None => {
                 let pay_by = self.due(order).await?.and_then(|due| due.pay_by);
-                let opening = self.opening(order, method, amount_cents, waiting.currency.clone());
-                match gateway.open(&Opening { pay_by, ..opening }).await {
-                    Ok(opened) => self.note_opened(order, method, opened).await?.payment_id,
+                let (key, order_id) = (self.key(order, method, number), self.ids.public(order));
+                let currency = waiting.currency.clone();
+                let opening = Opening { key, order_id, method, amount_cents, currency, pay_by };
+                match gateway.open(&opening).await {
+                    Ok(opened) => self.note_opened(order, method, number, opened).await?.payment_id,
                     Err(no_answer) => return Ok(Err(no_answer)),
                 }
             }
@@ -168,30 +218,43 @@ impl Payments {
         Ok(gateway.query(&payment_id).await.map(|found| (payment_id, found)))
     }
 
-    async fn opened_due(&self) -> sqlx::Result<Vec<Waiting>> {
-        sqlx::query_as!(
+    /// Opened payments to look at now: those that are due, without postponed ones, and those of these postponed orders.
+    async fn opened_due(&self, postponed: &[i64]) -> sqlx::Result<Vec<Waiting>> {
+        let mut tx = postgres::begin_planning(&self.pool).await?;
+        let due = sqlx::query_as!(
             Waiting,
-            r#"SELECT id, order_id AS "order: OrderId", method AS "method: PayMethod", amount_cents,
+            r#"SELECT id, order_id AS "order: OrderId", method AS "method: PayMethod", number, amount_cents,
                       currency, gateway_payment_id AS payment_id
-               FROM opened_payments WHERE closed_at IS NULL AND next_look_at <= now()
-               ORDER BY next_look_at LIMIT $1"#,
+               FROM opened_payments
+               WHERE closed_at IS NULL AND id = ANY(ARRAY(
+                   (SELECT id FROM opened_payments
+                    WHERE closed_at IS NULL AND next_look_at <= now()
+                      AND NOT EXISTS (SELECT FROM postponed WHERE pass = 'openings' AND item = order_id)
+                    ORDER BY next_look_at LIMIT $1)
+                   UNION ALL
+                   SELECT id FROM opened_payments WHERE order_id = ANY($2)))
+               ORDER BY next_look_at"#,
             i64::from(limits::OPENED_BATCH),
+            postponed,
         )
-        .fetch_all(&self.pool)
-        .await
+        .fetch_all(&mut *tx)
+        .await?;
+        tx.commit().await?;
+        Ok(due)
     }
 
-    /// Asks again after a pause twice as long as the last one, unless that has gone on for long.
-    async fn ask_later(&self, opened: i64) -> sqlx::Result<()> {
+    /// Asks again after a pause twice as long as the last one, unless that has gone on for too long.
+    async fn ask_later(&self, opened: i64, until: Until) -> sqlx::Result<()> {
         sqlx::query!(
             "UPDATE opened_payments
              SET looks = looks + 1, updated_at = now(),
                  next_look_at = now() + make_interval(secs => least(3600, $2 * 2 ^ least(looks + 1, 10))),
-                 closed_at = CASE WHEN created_at < now() - make_interval(secs => $3) THEN now() END
+                 closed_at = CASE WHEN $4 AND created_at < now() - make_interval(secs => $3) THEN now() END
              WHERE id = $1",
             opened,
             limits::OPENED_LOOK_PAUSE.as_secs_f64(),
             limits::OPENED_PATIENCE.as_secs_f64(),
+            until == Until::PatienceEnds,
         )
         .execute(&self.pool)
         .await?;
@@ -205,6 +268,22 @@ impl Payments {
              WHERE id = $1",
             opened,
             limits::OPENED_LOOK_PAUSE.as_secs_f64(),
+        )
+        .execute(&self.pool)
+        .await?;
+        Ok(())
+    }
+
+    /// The gateway has closed this payment: the next one is opened when the payer comes back.
+    async fn begin_next(&self, opened: i64, closed: &str) -> sqlx::Result<()> {
+        sqlx::query!(
+            // Another process may have noted the same a moment ago.
+            "UPDATE opened_payments
+             SET number = number + 1, gateway_payment_id = NULL, pay_url = NULL, looks = 0, closed_at = now(),
+                 updated_at = now()
+             WHERE id = $1 AND gateway_payment_id = $2",
+            opened,
+            closed,
         )
         .execute(&self.pool)
         .await?;

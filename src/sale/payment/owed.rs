@@ -46,6 +46,9 @@ pub struct OwedPayment {
     pub note: Option<String>,
     /// Advice in words.
     pub what_to_do: &'static str,
+    /// True for a held payment that may have gone back before: payments of its time have been deleted.
+    #[serde(skip)]
+    pub may_be_back: bool,
 }
 
 /// A payment of an order, whatever has become of it.
@@ -126,14 +129,17 @@ pub struct OwedFilter {
     pub order: Option<OrderId>,
 }
 
-fn advice(status: PaymentStatus, reason: PaymentReason) -> &'static str {
+fn advice(status: PaymentStatus, reason: PaymentReason, may_be_back: bool) -> &'static str {
     match (status, reason) {
         (PaymentStatus::Refunded | PaymentStatus::Closed, _) => "Nothing is left to do.",
         (PaymentStatus::Held, PaymentReason::IdUsedTwice) => {
             "The gateway has used one id for two payments: ask it whether it took money twice, return that by the gateway's own means, then close the payment with a note."
         }
         (PaymentStatus::Held, PaymentReason::ChargedBack) => {
-            "The gateway has taken the money back, and the order keeps its unit and can't be redeemed: dispute that with the gateway, or close the payment with a note, and the unit comes back."
+            "The gateway has taken the money back. A redeemed order stays redeemed; another one keeps its unit and can't be redeemed. Dispute that with the gateway, or close the payment with a note: a unit that was kept comes back."
+        }
+        (PaymentStatus::Held, _) if may_be_back => {
+            "The order is so old that payments of its time have been deleted, so the money may have gone back before. Ask the gateway first. If the money is back, close the payment with a note; if not, hand it back."
         }
         (PaymentStatus::Held, _) => {
             "No order has this id yet. It is waited for, and after an hour the payment goes back by itself; if the order is a dead letter, decide about that one, or hand the payment back."
@@ -248,15 +254,16 @@ pub async fn waiting(
                   status AS "status!: PaymentStatus", refund_reason AS "reason!: PaymentReason",
                   CASE WHEN refund_reason = 'charged_back' THEN updated_at
                        ELSE coalesce(refunding_at, created_at) END AS "since!",
-                  refund_asked_at, coalesce(closed_at, refunded_at) AS settled_at, note,
+                  refund_asked_at, coalesce(closed_at, refunded_at) AS settled_at, note, may_be_back AS "may_be_back!",
                   coalesce(currency, (SELECT orders.currency FROM orders WHERE orders.id = order_id)) AS currency
            FROM (
-               (SELECT payments.* FROM payments
+               (SELECT payments.*, false AS may_be_back FROM payments
                 WHERE $3 AND status = 'refunding' AND id < coalesce($1, 9223372036854775807)
                   AND ($5::text IS NULL OR refund_reason = $5) AND ($6::bigint IS NULL OR order_id = $6)
                 ORDER BY id DESC LIMIT $2)
                UNION ALL
-               (SELECT payments.* FROM held_payments JOIN payments ON payments.id = payment_id
+               (SELECT payments.*, refund_reason = 'unknown_order' AND next_look_at = 'infinity'
+                FROM held_payments JOIN payments ON payments.id = payment_id
                 WHERE $4 AND status = 'held' AND payment_id < coalesce($1, 9223372036854775807)
                   AND ($5::text IS NULL OR refund_reason = $5) AND ($6::bigint IS NULL OR order_id = $6)
                 ORDER BY payment_id DESC LIMIT $2)) AS waiting
@@ -288,7 +295,7 @@ async fn settled(
                   order_id AS "order_id!: OrderId", amount_cents AS "amount_cents!",
                   status AS "status!: PaymentStatus", refund_reason AS "reason!: PaymentReason",
                   coalesce(refunding_at, created_at) AS "since!", refund_asked_at,
-                  coalesce(closed_at, refunded_at) AS settled_at, note,
+                  coalesce(closed_at, refunded_at) AS settled_at, note, false AS "may_be_back!",
                   coalesce(currency, (SELECT every_order.currency FROM every_order WHERE every_order.id = order_id)) AS currency
            FROM every_payment
            WHERE status IN ('refunded', 'closed') AND id < coalesce($1, 9223372036854775807)
@@ -319,6 +326,7 @@ struct Row {
     refund_asked_at: Option<DateTime<Utc>>,
     settled_at: Option<DateTime<Utc>>,
     note: Option<String>,
+    may_be_back: bool,
 }
 
 impl From<Row> for OwedPayment {
@@ -336,7 +344,8 @@ impl From<Row> for OwedPayment {
             asked_at: row.refund_asked_at,
             settled_at: row.settled_at,
             note: row.note,
-            what_to_do: advice(row.status, row.reason),
+            what_to_do: advice(row.status, row.reason, row.may_be_back),
+            may_be_back: row.may_be_back,
         }
     }
 }
@@ -346,7 +355,11 @@ pub async fn count(pool: &PgPool) -> sqlx::Result<[Owed; 2]> {
     let row = sqlx::query!(
         r#"SELECT held.count AS "held!", held.oldest AS "held_oldest!",
                   refunding.count AS "refunding!", refunding.oldest AS "refunding_oldest!"
-           FROM (SELECT count(*) AS count, coalesce(extract(epoch FROM now() - min(created_at)), 0)::float8 AS oldest
+           FROM (SELECT count(*) AS count,
+                        -- As in the list of payments that wait.
+                        coalesce(extract(epoch FROM now() - min(
+                            CASE WHEN refund_reason = 'charged_back' THEN payments.updated_at
+                                 ELSE coalesce(refunding_at, payments.created_at) END)), 0)::float8 AS oldest
                  FROM held_payments JOIN payments ON payments.id = payment_id) AS held,
                 (SELECT count(*) AS count,
                         coalesce(extract(epoch FROM now() - min(coalesce(refunding_at, created_at))), 0)::float8 AS oldest
@@ -420,8 +433,26 @@ struct Found {
     reason: Option<PaymentReason>,
 }
 
-/// Also finds a payment that has moved into the history with its order: it waits for nothing.
+/// The payment and its order are locked until the end of the transaction, so that neither a pass nor a gateway settles the
+/// matter meanwhile. Also finds a payment that has moved into the history with its order: it waits for nothing.
 async fn find(tx: &mut PgConnection, payment: PaymentId) -> sqlx::Result<Option<Found>> {
+    let order = sqlx::query_scalar!(
+        r#"SELECT order_id AS "order: OrderId" FROM payments WHERE id = $1"#,
+        payment.get(),
+    );
+    if let Some(order) = order.fetch_optional(&mut *tx).await? {
+        moves::hold(&mut *tx, order).await?;
+        let here = sqlx::query_as!(
+            Found,
+            r#"SELECT order_id AS "order: OrderId", status AS "status: PaymentStatus",
+                      refund_reason AS "reason: PaymentReason"
+               FROM payments WHERE id = $1 FOR UPDATE"#,
+            payment.get(),
+        );
+        if let Some(found) = here.fetch_optional(&mut *tx).await? {
+            return Ok(Some(found));
+        }
+    }
     sqlx::query_as!(
         Found,
         r#"SELECT order_id AS "order!: OrderId", status AS "status!: PaymentStatus",

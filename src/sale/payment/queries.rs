@@ -14,18 +14,18 @@ impl Payments {
             // In two parts, because a condition with OR would read each refunding payment, even if all have just been
             // asked about.
             r#"WITH new AS (
-                   SELECT id, gateway, gateway_payment_id, amount_cents FROM payments
+                   SELECT id, gateway, gateway_payment_id, amount_cents, refunding_at FROM payments
                    WHERE status = 'refunding' AND refund_asked_at IS NULL
                      AND NOT EXISTS (SELECT FROM postponed WHERE pass = 'refunds' AND item = payments.id)
                    ORDER BY id LIMIT $2),
                again AS (
-                   SELECT id, gateway, gateway_payment_id, amount_cents FROM payments
+                   SELECT id, gateway, gateway_payment_id, amount_cents, refunding_at FROM payments
                    WHERE status = 'refunding' AND refund_asked_at < now() - make_interval(secs => $1)
                      AND NOT EXISTS (SELECT FROM postponed WHERE pass = 'refunds' AND item = payments.id)
                    ORDER BY refund_asked_at, id LIMIT $2)
                SELECT id AS "id!: PaymentId", gateway AS "gateway!: Gateway", gateway_payment_id AS "gateway_payment_id!",
-                      amount_cents AS "amount_cents!"
-               FROM (SELECT * FROM new UNION ALL SELECT * FROM again) AS due LIMIT $2"#,
+                      amount_cents AS "amount_cents!", coalesce(refunding_at < refund_keys_from, true) AS "is_of_before!"
+               FROM (SELECT * FROM new UNION ALL SELECT * FROM again) AS due, settings LIMIT $2"#,
             limits::REFUND_RETRY_PAUSE.as_secs_f64(),
             i64::from(limits::REFUNDS_BATCH),
         )
@@ -37,7 +37,9 @@ impl Payments {
     pub(super) async fn to_give_back_here(&self) -> sqlx::Result<Vec<Refunding>> {
         sqlx::query_as!(
             Refunding,
-            r#"SELECT id AS "id: PaymentId", gateway AS "gateway: Gateway", gateway_payment_id, amount_cents FROM payments
+            r#"SELECT id AS "id: PaymentId", gateway AS "gateway: Gateway", gateway_payment_id, amount_cents,
+                      coalesce(refunding_at < refund_keys_from, true) AS "is_of_before!"
+               FROM payments, settings
                WHERE status = 'refunding' AND gateway = 'in_process'
                  AND NOT EXISTS (SELECT FROM postponed WHERE pass = 'refunds' AND item = payments.id)
                ORDER BY id LIMIT $1"#,
@@ -55,7 +57,9 @@ impl Payments {
         let mut tx = postgres::begin_planning(&self.pool).await?;
         let refunding = sqlx::query_as!(
             Refunding,
-            r#"SELECT id AS "id: PaymentId", gateway AS "gateway: Gateway", gateway_payment_id, amount_cents FROM payments
+            r#"SELECT id AS "id: PaymentId", gateway AS "gateway: Gateway", gateway_payment_id, amount_cents,
+                      coalesce(refunding_at < refund_keys_from, true) AS "is_of_before!"
+               FROM payments, settings
                WHERE id = ANY($1) AND status = 'refunding'"#,
             payments,
         )

@@ -65,19 +65,18 @@ pub(super) async fn hold_named(
     named(tx, gateway, payment_id).await?.map(Some).ok_or(sqlx::Error::RowNotFound)
 }
 
-/// Notes that the money of a payment is back, taken by its gateway if it `is_charged_back`.
+/// Notes that the money of a payment is back, for this reason if it is another one than before.
 pub(super) async fn refunded(
     tx: &mut PgConnection,
     payment: PaymentId,
-    is_charged_back: bool,
+    reason: Option<PaymentReason>,
 ) -> sqlx::Result<()> {
-    let reason = is_charged_back.then_some(PaymentReason::ChargedBack.as_str());
     sqlx::query!(
         "UPDATE payments
          SET status = 'refunded', refund_reason = coalesce($2, refund_reason), refunded_at = now(), updated_at = now()
          WHERE id = $1 AND status IN ('accepted', 'refunding', 'held')",
         payment.get(),
-        reason,
+        reason.map(PaymentReason::as_str),
     )
     .execute(&mut *tx)
     .await?;

@@ -275,7 +275,8 @@ pub async fn forget(pool: &PgPool, before: DateTime<Utc>, limit: u32) -> sqlx::R
     let done = sqlx::query!(
         "DELETE FROM recoveries WHERE id IN (
              SELECT id FROM recoveries AS older
-             WHERE closed_at < $1 AND (settled_at IS NOT NULL OR lost = '[]')
+             WHERE closed_at < $1
+               AND (settled_at IS NOT NULL OR lost = '[]' AND coalesce(unknown, 0) = 0)
                AND EXISTS (SELECT FROM recoveries AS newer
                            WHERE newer.lane = older.lane AND newer.id > older.id AND newer.opened_at IS NOT NULL)
              ORDER BY id LIMIT $2)",

@@ -182,6 +182,10 @@ async fn times_for_which_records_are_kept_that_cannot_be_right_are_refused() {
         (&["--orders-days", "never"], &["--orders-days"]),
         (&["--history-months", "1201"], &["--history-months", "1200"]),
         (&["--history-months", "6"], &["--history-months 6", "--orders-days 180", "more than 6"]),
+        (
+            &["--payments-days", "30", "--payment-window-s", "2592000"],
+            &["--payments-days 30", "--payment-window-s 2592000", "give 31 or more"],
+        ),
         (&["--payments-days", "0"], &["--payments-days", "1..=36500"]),
         (&["--returns-days", "0"], &["--returns-days", "1..=36500"]),
         (&["--dead-letters-days", "never"], &["--dead-letters-days"]),

@@ -241,7 +241,7 @@ impl Shop {
             true => None,
             false => Some(self.orders[dice.below(self.orders.len())]),
         };
-        match (dice.below(20), order) {
+        match (dice.below(21), order) {
             (0..=1, _) | (_, None) => self.claim().await,
             (2..=6, Some(order)) => self.act(order, "pay"),
             (7..=9, _) => self.pay_at_the_gateway(dice).await,
@@ -252,6 +252,7 @@ impl Shop {
                 self.app.expire().await;
             }
             (13, _) => self.charge_back(dice).await,
+            (20, _) => self.close_at_the_gateway(dice).await,
             (14, Some((_, order))) => self.pay_unopened(order).await,
             (15..=16, _) => self.gateway.set_faults(&self.app, faults(dice)).await,
             (17, _) => self.kill_the_service().await,
@@ -282,6 +283,15 @@ impl Shop {
         if !open.is_empty() {
             let page = format!("/pay/{}", open[dice.below(open.len())].payment_id);
             self.send(self.app.client().get(self.gateway.url() + &page));
+        }
+    }
+
+    async fn close_at_the_gateway(&mut self, dice: &mut Dice) {
+        let entries = self.gateway.entries(&self.app).await;
+        let open: Vec<_> = entries.iter().filter(|entry| entry.state == State::Open).collect();
+        if !open.is_empty() {
+            let path = format!("/close/{}", open[dice.below(open.len())].payment_id);
+            self.gateway.post(&self.app, &path, &json!({})).await;
         }
     }
 
@@ -316,7 +326,7 @@ impl Shop {
                 return false;
             }
             let entries = self.gateway.entries(&self.app).await;
-            let taken = entries.iter().filter(|entry| entry.state != State::Open).count();
+            let taken = entries.iter().filter(|entry| entry.state.was_paid()).count();
             let noted = self.app.number("SELECT count(*) FROM payments").await;
             let waiting = "SELECT count(*) FROM payments WHERE status IN ('refunding', 'held')";
             usize::try_from(noted) == Ok(taken) && self.app.number(waiting).await == 0
@@ -338,7 +348,7 @@ impl Shop {
             let back = "AND payments.status = 'refunded'";
             let back = self.app.number(&format!("SELECT count(*) {of_it} {back}")).await;
             let wanted = match state {
-                State::Open => (0, 0),
+                State::Open | State::Closed => (0, 0),
                 State::Paid => (1, 0),
                 State::Refunding | State::Refunded => (0, 1),
             };
@@ -357,6 +367,7 @@ fn faults(dice: &mut Dice) -> Faults {
     Faults {
         slow_ms: [0, 0, 20][dice.below(3)],
         loses_answers: dice.below(3) == 0,
+        fails_at: [None, None, Some(1 + dice.below(8))][dice.below(3)],
         signs_wrongly: dice.below(6) == 0,
         refuses: dice.below(6) == 0,
         takes_twice: !is_silent && dice.below(4) == 0,

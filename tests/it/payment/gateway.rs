@@ -288,6 +288,227 @@ async fn a_gateway_that_is_away_holds_up_nothing_that_needs_no_gateway() {
     assert_eq!(app.number("SELECT count(*) FROM postponed").await, 0, "no item is at fault");
 }
 
+/// A gateway may fail at one payment for ever.
+#[tokio::test]
+async fn a_payment_that_the_gateway_fails_at_holds_up_no_other() {
+    let (app, gateway) = shop(Faults::default()).await;
+    let coupon = app.create_flash(2).await;
+    let orders = [app.order(1, coupon).await, app.order(2, coupon).await];
+    for (user, order) in [(1, orders[0]), (2, orders[1])] {
+        gateway.pay(&open(&app, user, order).await);
+        becomes(&app, user, order, "paid").await;
+        app.act(user, order, "refund").await;
+    }
+    gateway.set_faults(Faults { fails_at: Some(1), ..Faults::default() });
+    let failed = pass(&app).await.expect_err("one payment has no answer");
+    let bad = app.number(&format!("SELECT id FROM payments WHERE order_id = {}", orders[0])).await;
+    assert!(failed.contains(&format!("payment {bad}: ")), "{failed}");
+    assert_eq!(
+        (app.status(1, orders[0]).await, app.status(2, orders[1]).await),
+        ("refunding".into(), "refunded".into())
+    );
+    assert_eq!(app.app.payments.refund_pass().await.ok(), Some(0), "it is asked about later");
+    let asked =
+        "SELECT count(*) FROM payments WHERE status = 'refunding' AND refund_asked_at IS NOT NULL";
+    assert_eq!(app.number(asked).await, 1, "the list of payments that wait says when");
+    gateway.set_faults(Faults::default());
+    assert_eq!(pass(&app).await, Ok(1));
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_gateway_that_leaves_three_requests_in_a_row_unanswered_is_asked_no_more_for_now() {
+    let (app, gateway) = shop(Faults::default()).await;
+    let coupon = app.create_flash(10).await;
+    for user in 1..=5 {
+        let order = app.order(user, coupon).await;
+        gateway.pay(&open(&app, user, order).await);
+        becomes(&app, user, order, "paid").await;
+        app.act(user, order, "refund").await;
+    }
+    app.execute("UPDATE opened_payments SET closed_at = now()").await;
+    for user in 6..=10 {
+        let order = app.order(user, coupon).await;
+        open(&app, user, order).await;
+    }
+    app.execute("UPDATE opened_payments SET next_look_at = now() WHERE closed_at IS NULL").await;
+    gateway.set_faults(Faults { loses_answers: true, ..Faults::default() });
+    let asked = "SELECT count(*) FROM payments WHERE refund_asked_at IS NOT NULL";
+    let looked =
+        "SELECT count(*) FROM opened_payments WHERE closed_at IS NULL AND next_look_at > now()";
+    for so_far in [3, 5] {
+        let failed = app.app.payments.refund_pass().await.expect_err("there is no answer");
+        assert!(failed.to_string().contains("the payment gateway"), "{failed}");
+        // Those that come first have no turn again: the others have theirs. Neither kind takes the other's turn.
+        assert_eq!((app.number(asked).await, app.number(looked).await), (so_far, so_far));
+    }
+    gateway.set_faults(Faults::default());
+    assert_eq!(pass(&app).await, Ok(5));
+    gateway.stop().await;
+}
+
+/// An item that had been postponed waits again, too, when its gateway doesn't answer.
+#[tokio::test]
+async fn a_refund_that_was_refused_and_has_no_answer_now_stays_postponed() {
+    let (app, gateway) = shop(Faults::default()).await;
+    let coupon = app.create_flash(1).await;
+    let order = app.order(1, coupon).await;
+    gateway.pay(&open(&app, 1, order).await);
+    becomes(&app, 1, order, "paid").await;
+    app.act(1, order, "refund").await;
+    gateway.set_faults(Faults { refuses: true, ..Faults::default() });
+    assert_eq!(pass(&app).await, Ok(0));
+    app.let_postponed_be_due().await;
+    gateway.set_faults(Faults { loses_answers: true, ..Faults::default() });
+    pass(&app).await.expect_err("there is no answer");
+    let waits = "SELECT count(*) FROM postponed WHERE tries = 2 AND next_try_at > now() AND error LIKE '%500%'";
+    assert_eq!(app.number(waits).await, 1);
+    gateway.stop().await;
+}
+
+/// Postgres refuses the row of one payment, for whatever reason.
+#[tokio::test]
+async fn an_opened_payment_that_postgres_refuses_is_postponed_alone() {
+    let (app, gateway) = shop(Faults { confirms_nothing: true, ..Faults::default() }).await;
+    let coupon = app.create_flash(3).await;
+    let (bad, good, back) =
+        (app.order(1, coupon).await, app.order(2, coupon).await, app.order(3, coupon).await);
+    gateway.pay(&open(&app, 3, back).await);
+    assert_eq!(pass(&app).await, Ok(0));
+    app.act(3, back, "refund").await;
+    for (user, order) in [(1, bad), (2, good)] {
+        gateway.pay(&open(&app, user, order).await);
+    }
+    app.refuse("INSERT", "payments", &format!("NEW.order_id = {bad}"), "23514").await;
+    assert_eq!(pass(&app).await, Ok(1), "the refund is done");
+    let statuses =
+        async || (app.status(1, bad).await, app.status(2, good).await, app.status(3, back).await);
+    assert_eq!(statuses().await, ("unpaid".into(), "paid".into(), "refunded".into()));
+    let noted = format!("SELECT count(*) FROM postponed WHERE pass = 'openings' AND item = {bad}");
+    assert_eq!(app.number(&noted).await, 1, "an operator finds it");
+    app.accept("payments").await;
+    app.let_postponed_be_due().await;
+    assert_eq!(pass(&app).await, Ok(0));
+    assert_eq!((app.status(1, bad).await, app.number(&noted).await), ("paid".into(), 0));
+    gateway.stop().await;
+}
+
+#[tokio::test]
+async fn a_payment_that_the_gateway_has_closed_is_opened_anew_for_its_payer() {
+    let (app, gateway) = shop(Faults::default()).await;
+    let coupon = app.create_flash(1).await;
+    let order = app.order(1, coupon).await;
+    let mut closed = Vec::new();
+    for _ in 0..2 {
+        let payment = open(&app, 1, order).await;
+        gateway.close(&payment);
+        assert_eq!(pass(&app).await, Ok(0));
+        let waiting = "SELECT count(*) FROM opened_payments WHERE closed_at IS NULL";
+        assert_eq!(app.number(waiting).await, 0, "nothing is opened without the payer");
+        closed.push(payment);
+    }
+    let payment = open(&app, 1, order).await;
+    assert!(!closed.contains(&payment), "{payment} is closed");
+    assert_eq!(open(&app, 1, order).await, payment, "a repeat opens no further one");
+    gateway.pay(&payment);
+    becomes(&app, 1, order, "paid").await;
+    // Money for an older page after all goes back.
+    let late = json!({"kind": "payment", "payment_id": closed[0], "order_id": order.to_string(), "method": 1,
+                      "amount_cents": 1});
+    let stamp = Signatures::new(&SecretString::from(SECRET));
+    let stamp = stamp.stamp(late.to_string().as_bytes(), now());
+    let told = app.post_signed(late.to_string(), &stamp).await;
+    assert_eq!((told.text("outcome"), told.text("reason")), ("handed_back", "paid_twice"));
+    assert_eq!(
+        app.payments().await,
+        ["paid external accepted", "paid external refunding paid_twice"]
+    );
+    gateway.stop().await;
+}
+
+/// The callbacks of the payment and of the chargeback get lost.
+#[tokio::test]
+async fn money_that_has_gone_back_at_the_gateway_pays_no_order() {
+    for arguments in [&[][..], &["--chargeback-keeps-unit"]] {
+        let silent = Faults { confirms_nothing: true, ..Faults::default() };
+        let (app, gateway) = shop_with(arguments, silent).await;
+        let coupon = app.create_flash(1).await;
+        let order = app.order(1, coupon).await;
+        let payment = open(&app, 1, order).await;
+        gateway.pay(&payment);
+        gateway.charge_back(&payment);
+        assert_eq!(pass(&app).await, Ok(0));
+        let (order_is, payment_is) = match arguments {
+            [] => ("refunded", "refunded external refunded charged_back"),
+            _ => ("refunding", "refunding external held charged_back"),
+        };
+        assert_eq!(app.status(1, order).await, order_is);
+        assert_eq!(app.payments().await, [payment_is]);
+        gateway.stop().await;
+    }
+}
+
+/// The gateway has begun to send the money back by itself.
+#[tokio::test]
+async fn money_on_its_way_back_at_the_gateway_pays_no_order_and_is_asked_about_until_it_is_back() {
+    let faults = Faults { confirms_nothing: true, refunds_later: true, ..Faults::default() };
+    let (app, gateway) = shop(faults).await;
+    let coupon = app.create_flash(1).await;
+    let order = app.order(1, coupon).await;
+    let payment = open(&app, 1, order).await;
+    gateway.pay(&payment);
+    gateway.begin_refund(&payment);
+    app.execute("UPDATE opened_payments SET created_at = now() - interval '9 days'").await;
+    assert_eq!(pass(&app).await, Ok(0));
+    assert_eq!(
+        (app.status(1, order).await, states(&gateway)),
+        ("unpaid".into(), vec![State::Refunding])
+    );
+    gateway.end_refund(&payment);
+    assert_eq!(pass(&app).await, Ok(0));
+    assert_eq!(app.payments().await, ["refunded external refunded charged_back"]);
+    gateway.stop().await;
+}
+
+/// Postgres is restored to a time before some payments, and gives their ids to others.
+#[tokio::test]
+async fn a_refund_is_asked_for_also_if_its_id_here_was_that_of_another_one() {
+    let (app, gateway) = shop(Faults::default()).await;
+    let coupon = app.create_flash(3).await;
+    for user in [1, 2] {
+        let order = app.order(user, coupon).await;
+        gateway.pay(&open(&app, user, order).await);
+        becomes(&app, user, order, "paid").await;
+        app.act(user, order, "refund").await;
+        assert_eq!(pass(&app).await, Ok(1));
+        app.execute(
+            "DELETE FROM payments; ALTER SEQUENCE payments_id_seq RESTART WITH 1; DELETE FROM opened_payments",
+        )
+        .await;
+    }
+    assert_eq!(states(&gateway), [State::Refunded, State::Refunded]);
+    gateway.stop().await;
+}
+
+/// An older version has asked for a refund, and its answer got lost.
+#[tokio::test]
+async fn a_refund_that_an_older_version_has_asked_for_is_asked_for_under_the_same_key() {
+    let (app, gateway) = shop(Faults::default()).await;
+    let coupon = app.create_flash(1).await;
+    let order = app.order(1, coupon).await;
+    let payment = open(&app, 1, order).await;
+    gateway.pay(&payment);
+    becomes(&app, 1, order, "paid").await;
+    app.act(1, order, "refund").await;
+    app.execute("UPDATE payments SET refunding_at = refunding_at - interval '1 day'").await;
+    let id = app.number("SELECT id FROM payments").await;
+    gateway.ask_refund(&format!("refund-{id}"), &payment);
+    assert_eq!(pass(&app).await, Ok(1));
+    let refunds: Vec<u32> = gateway.books().iter().map(|entry| entry.refunds).collect();
+    assert_eq!(refunds, [1], "one key, so one refund");
+    gateway.stop().await;
+}
+
 #[tokio::test]
 async fn callbacks_of_this_gateway_are_stamped_by_the_present_secret_or_the_one_before() {
     let (app, gateway) = shop(Faults::default()).await;
@@ -432,7 +653,7 @@ async fn no_cent_is_lost_whatever_the_gateway_does() {
     eventually("the end of all refunds", async || {
         app.let_postponed_be_due().await;
         let _ = pass(&app).await;
-        let is_taken = |entry: &&Entry| entry.state != State::Open;
+        let is_taken = |entry: &&Entry| entry.state.was_paid();
         let taken = gateway.books().iter().filter(is_taken).count();
         let noted = app.number("SELECT count(*) FROM payments").await;
         let waiting = "SELECT count(*) FROM payments WHERE status IN ('refunding', 'held')";

@@ -3,8 +3,9 @@
 use flash_sale::sale::ids::CouponId;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
+use sqlx::{AssertSqlSafe, raw_sql};
 
-use crate::support::{Reply, SECRET, TestApp};
+use crate::support::{Reply, SECRET, TestApp, eventually};
 
 async fn app() -> TestApp {
     TestApp::configured(&["--payment-callback-secret", SECRET]).await
@@ -174,6 +175,41 @@ async fn an_administrator_hands_back_what_no_order_has() {
     assert_eq!(owed(&app).await, [(held.clone(), "refunding".into(), "unknown_order".into())]);
 }
 
+/// A payment that gets its order just then doesn't wait any more.
+#[tokio::test]
+async fn a_payment_that_is_settled_meanwhile_is_neither_handed_back_nor_closed() {
+    for how in ["hand-back", "close"] {
+        let app = app().await;
+        let coupon = app.create_flash(1).await;
+        let order = app.claim(1, coupon).await.order_id();
+        told(&app, &payment("g1", order, 1)).await;
+        app.write_orders().await;
+        let (held, ..) = &owed(&app).await[0];
+        // What the pass does, half way: the row is locked.
+        let mut pass = app.app.stores.pool.begin().await.expect("Postgres answers");
+        let accepts = format!(
+            "UPDATE orders SET status = 'paid', pay_method = 'wechat', paid_at = now() WHERE id = {order};
+             UPDATE payments SET status = 'accepted', refund_reason = NULL WHERE id = {held};
+             DELETE FROM held_payments WHERE payment_id = {held}"
+        );
+        raw_sql(AssertSqlSafe(accepts))
+            .execute(&mut *pass)
+            .await
+            .expect("the order takes the money");
+        let waits = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+        let commit = async {
+            eventually("the request waits", async || app.number(waits).await > 0).await;
+            pass.commit().await.expect("Postgres answers");
+        };
+        let (refused, ()) = tokio::join!(settle(&app, held, how), commit);
+        assert_eq!(refused.refusal(), (409, "payment_settled"), "{how}");
+        assert_eq!(app.payments().await, ["paid external accepted"], "{how}");
+        let noted =
+            "SELECT count(*) FROM audit WHERE action IN ('hand_payment_back', 'close_payment')";
+        assert_eq!(app.number(noted).await, 0, "{how}");
+    }
+}
+
 #[tokio::test]
 async fn a_refund_that_no_gateway_confirms_is_closed_by_hand() {
     let app = app().await;
@@ -212,7 +248,14 @@ async fn a_chargeback_ends_the_order_and_returns_its_unit() {
     assert_eq!(app.status(2, redeemed).await, "redeemed", "it has been used");
     assert_eq!(app.status(3, racing).await, "refunded");
     assert_eq!((app.sold(coupon).await, app.give_back().await, app.stock(coupon).await), (1, 2, 2));
-    assert_eq!(owed(&app).await, []);
+    // Goods and money are lost, and an administrator has to know.
+    let waiting = owed(&app).await;
+    assert_eq!(waiting.len(), 1, "{waiting:?}");
+    let (id, status, reason) = &waiting[0];
+    assert_eq!((&**status, &**reason), ("held", "charged_back"));
+    assert_eq!(settle(&app, id, "close").await.status, 204);
+    assert_eq!(told(&app, &refund("g2")).await, words("charged_back", ""));
+    assert_eq!((app.status(2, redeemed).await, owed(&app).await), ("redeemed".into(), vec![]));
 }
 
 #[tokio::test]
@@ -240,8 +283,10 @@ async fn a_chargeback_keeps_the_unit_where_that_is_set_until_its_payment_is_clos
     assert_eq!(app.status(2, redeemed).await, "redeemed", "it has been used");
 
     let open = owed(&app).await;
-    assert_eq!(open.len(), 1, "{open:?}");
-    let (id, status, reason) = &open[0];
+    assert_eq!(open.len(), 2, "{open:?}");
+    let (of_redeemed, ..) = &open[0];
+    assert_eq!(settle(&app, of_redeemed, "close").await.status, 204);
+    let (id, status, reason) = &open[1];
     assert_eq!((&**status, &**reason), ("held", "charged_back"));
     let refused = settle(&app, id, "hand-back").await;
     assert_eq!(refused.refusal(), (409, "payment_charged_back"));
@@ -390,4 +435,23 @@ async fn the_page_of_metrics_tells_what_is_owed() {
     let oldest = value(r#"flash_sale_payments_owed_oldest_seconds{status="refunding"}"#);
     assert!((2_400.0..3_600.0).contains(&oldest), "{oldest}");
     assert!(value(r#"flash_sale_payments_owed_oldest_seconds{status="held"}"#) >= 600.0);
+}
+
+/// The payment of an old order is charged back today.
+#[tokio::test]
+async fn the_page_of_metrics_counts_a_chargeback_from_its_notice() {
+    let arguments = ["--payment-callback-secret", SECRET, "--chargeback-keeps-unit"];
+    let app = TestApp::configured(&arguments).await;
+    let coupon = app.create_flash(1).await;
+    let order = app.order(1, coupon).await;
+    told(&app, &payment("g1", order, 1)).await;
+    app.execute("UPDATE payments SET created_at = now() - interval '90 days'").await;
+    told(&app, &refund("g1")).await;
+    app.app.numbers.pass().await.expect("both stores answer");
+    let page = app.get("/metrics", "").await;
+    let page = page.body.as_str().expect("text");
+    let name = r#"flash_sale_payments_owed_oldest_seconds{status="held"} "#;
+    let oldest = page.lines().find_map(|line| line.strip_prefix(name)).expect(name);
+    let oldest: f64 = oldest.parse().expect("a number");
+    assert!((0.0..86_400.0).contains(&oldest), "{oldest} s: the list counts from the notice");
 }

@@ -71,7 +71,8 @@ async fn a_payer_who_expects_another_price_is_told_so_before_money_moves() {
     };
     let differs = pay(json!(2)).await;
     assert_eq!(differs.refusal(), (409, "price_differs"));
-    assert!(differs.text("detail").contains("costs 1"), "{differs:?}");
+    assert!(differs.text("detail").contains("costs 1 CNY"), "{differs:?}");
+    assert_eq!((&differs.body["pay_cents"], &differs.body["currency"]), (&json!(1), &json!("CNY")));
     for bad in [json!("1"), json!(-1), json!(1.5), json!(1_000_000_000_001_i64)] {
         assert_eq!(pay(bad.clone()).await.refusal(), (422, "invalid_body"), "{bad}");
     }

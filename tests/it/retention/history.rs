@@ -355,8 +355,15 @@ async fn a_gateway_that_names_an_order_of_the_history_is_answered_as_before() {
     assert_eq!(moved(&app.app).await, 1);
     let back = app.confirm(&json!({"kind": "refund", "payment_id": "g1"})).await;
     assert_eq!(back.text("outcome"), "charged_back", "{back:?}");
-    let reason = "payments WHERE status = 'refunded' AND refund_reason = 'charged_back'";
+    let reason = "payments WHERE status = 'held' AND refund_reason = 'charged_back'";
     assert_eq!(rows(&app, [reason, "orders", "redemptions"]).await, [1, 1, 1]);
+    age(&app).await;
+    assert_eq!(moved(&app.app).await, 0, "an administrator decides");
+    let owed = app.get("/v1/payments/owed", &app.admin_token()).await;
+    let held = owed.body["payments"][0]["payment_id"].as_str().expect("it waits").to_owned();
+    let close = format!("/v1/payments/{held}/close");
+    let closed = app.post(&close, &app.admin_token(), &json!({"note": "disputed"})).await;
+    assert_eq!(closed.status, 204);
     assert_eq!(moved(&app.app).await, 0, "an operator sees it for as long as any other");
     assert_eq!(
         app.confirm(&pays("g2", cancelled)).await.text("outcome"),

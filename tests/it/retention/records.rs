@@ -202,6 +202,15 @@ async fn payments_that_are_over_go_after_their_days_and_their_money_goes_back_on
         1,
         "an administrator decides"
     );
+    let owed = app.get("/v1/payments/owed?order=2", &app.admin_token()).await;
+    let advice = owed.body["payments"][0]["what_to_do"].as_str().expect("a sentence").to_owned();
+    assert!(advice.contains("Ask the gateway first"), "it may have gone back before: {advice}");
+    let waiting = app.get("/v1/operations?kind=held_payment", &app.admin_token()).await;
+    let matter = &waiting.body["matters"][0];
+    assert_eq!(matter["advice"], advice.as_str());
+    let steps = matter["steps"].as_array().expect("a list");
+    assert!(steps[0]["command"].as_str().is_some_and(|it| it.contains("close")), "{matter}");
+    assert!(steps[1]["effect"].as_str().is_some_and(|it| it.contains("a second time")), "{matter}");
     // A payment of a younger order goes its usual way.
     let young = 1 << 62;
     cancelled(&app, (young, young)).await;

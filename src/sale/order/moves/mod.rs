@@ -242,6 +242,23 @@ pub(in crate::sale) async fn hold(tx: &mut PgConnection, order: OrderId) -> sqlx
     Ok(())
 }
 
+/// Status of an order.
+///
+/// # Errors
+///
+/// When the order is not there.
+pub(in crate::sale) async fn status(
+    tx: &mut PgConnection,
+    order: OrderId,
+) -> sqlx::Result<OrderStatus> {
+    sqlx::query_scalar!(
+        r#"SELECT status AS "status: OrderStatus" FROM orders WHERE id = $1"#,
+        order.get(),
+    )
+    .fetch_one(tx)
+    .await
+}
+
 /// Makes an order paid, and its redemption code. False if it wasn't unpaid.
 pub(in crate::sale) async fn pay(
     tx: &mut PgConnection,
@@ -292,8 +309,7 @@ pub(in crate::sale) async fn refunded(tx: &mut PgConnection, order: OrderId) -> 
     return_units(tx, &closed).await
 }
 
-/// Ends a paid order whose money the gateway has taken back, and the unit comes back. A redeemed order stays redeemed,
-/// because the coupon has been used.
+/// Ends a paid order whose money the gateway has taken back, and the unit comes back.
 pub(in crate::sale) async fn charge_back(
     tx: &mut PgConnection,
     order: OrderId,

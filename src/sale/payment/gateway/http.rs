@@ -12,9 +12,9 @@ use crate::base::limits;
 use crate::kit::signature::Signatures;
 use crate::kit::signed_http::{NoAnswer, SignedClient};
 use crate::sale::coupon::values::iso_4217;
-use crate::sale::ids::PaymentId;
 use crate::sale::ids::public::PublicOrderId;
 use crate::sale::order::model::PayMethod;
+use crate::sale::payment::gateway::{is_pay_url, is_payment_id};
 
 /// A gateway behind a URL.
 pub struct HttpGateway {
@@ -107,23 +107,28 @@ impl HttpGateway {
     ///
     /// # Errors
     ///
-    /// When the gateway refuses it, or the outcome is unknown.
+    /// When the gateway refuses it, or the outcome is unknown: also when its id or page can't be kept.
     pub async fn open(&self, opening: &Opening) -> Result<Opened, NoAnswer> {
-        self.client.post("/payments", opening).await
+        let opened: Opened = self.client.post("/payments", opening).await?;
+        match is_payment_id(&opened.payment_id) && is_pay_url(&opened.pay_url) {
+            true => Ok(opened),
+            false => {
+                Err(NoAnswer::Unknown("its id of the payment, or its page, can't be kept".into()))
+            }
+        }
     }
 
-    /// Asks for the refund of a payment.
+    /// Asks for the refund of a payment, which this key names.
     ///
     /// # Errors
     ///
     /// As [`open`](Self::open).
     pub async fn refund(
         &self,
-        payment: PaymentId,
+        key: String,
         payment_id: &str,
         amount_cents: i64,
     ) -> Result<AtGateway, NoAnswer> {
-        let key = format!("refund-{payment}");
         let request = Refunding { key, payment_id, amount_cents };
         self.client.post::<Answer>("/refunds", &request).await.map(|answer| answer.state)
     }

@@ -27,6 +27,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::base::config::Config;
+use crate::base::limits;
 use crate::sale::ids::PaymentId;
 use crate::sale::ids::public::PublicOrderId;
 use crate::sale::order::model::PayMethod;
@@ -53,6 +54,22 @@ pub enum Checkout {
     Elsewhere,
     /// Nowhere: no gateway is set up.
     Nowhere,
+}
+
+/// True for a gateway's id of a payment that can be kept: ASCII letters, digits and signs. An id has no spaces, and
+/// Postgres stores no NUL.
+pub fn is_payment_id(id: &str) -> bool {
+    (1..=limits::PAYMENT_ID_BYTES_MAX).contains(&id.len()) && is_visible(id)
+}
+
+/// True for a page to which a payer can be sent.
+pub fn is_pay_url(url: &str) -> bool {
+    (1..=limits::PAY_URL_BYTES_MAX).contains(&url.len()) && is_visible(url)
+}
+
+/// True for text of ASCII letters, digits and signs.
+pub(super) fn is_visible(text: &str) -> bool {
+    text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
 /// Holder of a payment's money, who refunds it.
@@ -110,4 +127,35 @@ pub(super) struct Refunding {
     pub(super) gateway: Gateway,
     pub(super) gateway_payment_id: String,
     pub(super) amount_cents: i64,
+    /// True if the gateway may know the refund by the key of older versions.
+    pub(super) is_of_before: bool,
+}
+
+impl Refunding {
+    /// Name of the refund in requests, the same in each. A database that was restored gives its own ids a second time, and
+    /// a gateway would take the refund of another payment for a repeat.
+    pub(super) fn key(&self) -> String {
+        match self.is_of_before {
+            true => format!("refund-{}", self.id),
+            false => format!("refund-of-{}", self.gateway_payment_id),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_and_pages_of_a_gateway_can_be_kept() {
+        let long = "x".repeat(201);
+        for (id, fits) in
+            [("g-1/ä", false), ("g 1", false), ("", false), ("g\0", false), ("g-1", true)]
+        {
+            assert_eq!(is_payment_id(id), fits, "{id:?}");
+        }
+        assert!(!is_payment_id(&long) && is_payment_id(&long[1..]) && is_pay_url(&long));
+        assert!(!is_pay_url("") && !is_pay_url("https://x/\n"));
+        assert!(!is_pay_url(&"x".repeat(2_049)) && is_pay_url(&"x".repeat(2_048)));
+    }
 }
