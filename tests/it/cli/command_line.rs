@@ -178,7 +178,7 @@ async fn settings_that_cannot_be_right_are_refused_before_anything_is_started() 
 #[tokio::test]
 async fn times_for_which_records_are_kept_that_cannot_be_right_are_refused() {
     for (arguments, names) in [
-        (&["--orders-days", "36501"], &["--orders-days", "36500"][..]),
+        (&["--orders-days", "36501"][..], &["--orders-days", "36500"][..]),
         (&["--orders-days", "never"], &["--orders-days"]),
         (&["--history-months", "1201"], &["--history-months", "1200"]),
         (&["--history-months", "6"], &["--history-months 6", "--orders-days 180", "more than 6"]),
