@@ -79,7 +79,7 @@ pub enum Action {
     CancelOrder,
     /// The refund of a paid order is asked for, for its buyer.
     RefundOrder,
-    /// A gateway takes back the money of an order, which nobody has asked for.
+    /// A gateway takes back the money of an order without having been asked to.
     ChargeBackOrder,
     /// All unpaid orders of a coupon are cancelled.
     CancelUnpaidOrders,

@@ -165,7 +165,7 @@ impl Sample {
         });
     }
 
-    /// Takes a request of the shop for a refund, by this key, and tells nobody.
+    /// Takes a request of the shop for a refund, by this key, and makes no callback.
     pub fn ask_refund(&self, key: &str, payment_id: &str) {
         self.change(|books| (books.refund(key.to_owned(), payment_id, false), Vec::new()));
     }

@@ -5,7 +5,7 @@
 //! the gateway may have taken the money. A callback that gets lost is found by the same pass, which asks the gateway
 //! with growing pauses. A payment that Postgres refuses to note, or to pay its order with, is postponed under its order.
 //!
-//! A gateway may close a payment that nobody has paid. The row then begins its next payment, under a key of its own,
+//! A gateway may close a payment that has not been paid. The row then begins its next payment, under a key of its own,
 //! which is opened when the payer comes back. Money that the gateway takes for a closed payment all the same is told by
 //! callback, and goes the way of all money.
 
