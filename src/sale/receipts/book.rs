@@ -61,7 +61,7 @@ impl ReceiptBook {
         let page = lanes.entry(lane).or_default();
         page.receipts.extend(promised.map(|receipt| (now, receipt)));
         let over = page.receipts.len().saturating_sub(self.receipts_max);
-        if let Some((noted_at, _)) = page.receipts.drain(..over).last() {
+        if let Some((noted_at, _)) = page.receipts.drain(..over).next_back() {
             page.missing_until = Some(noted_at);
         }
         page.dropped += over as u64;

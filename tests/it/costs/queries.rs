@@ -175,13 +175,13 @@ pub(super) const QUERIES: [Row; 87] = [
     ),
     (
         "payments to refund",
-        "WITH new AS ( SELECT id, gateway, gateway_payment_id, amount_cents FROM payments",
+        "WITH new AS ( SELECT id, gateway, gateway_payment_id, amount_cents, refunding_at FROM payments",
         "60, 100",
         200.0,
     ),
     (
         "payments that wait",
-        "SELECT payments.* FROM payments WHERE $3 AND status = 'refunding'",
+        "SELECT payments.*, false AS may_be_back FROM payments WHERE $3 AND status = 'refunding'",
         "NULL, 21, true, true, NULL, NULL",
         42.0,
     ),

@@ -200,7 +200,8 @@ async fn each_action_is_entered_with_its_values() {
     }
 
     let book = entries(&app, "").await;
-    for action in Action::value_variants() {
+    let of_gateways = [Action::ChargeBackOrder];
+    for action in Action::value_variants().iter().filter(|action| !of_gateways.contains(action)) {
         let name = serde_json::to_value(action).expect("a word");
         let entry = book.iter().find(|entry| entry["action"] == name);
         let entry = entry.unwrap_or_else(|| panic!("no entry of {name}"));
@@ -245,7 +246,8 @@ async fn a_recovery_is_entered_with_its_lane_before_and_after_and_so_is_its_sett
     let recovery = app.number("SELECT max(id) FROM recoveries").await;
     post(&app, &format!("/v1/recoveries/{recovery}/settle"), json!({"note": "told"})).await;
     let settled = &entries(&app, "&action=settle_recovery").await[0];
-    let unsettled = json!({"state": "unsettled", "lane": 0, "epoch": 9, "reason": "an older file", "claims_lost": 1});
+    let unsettled = json!({"state": "unsettled", "lane": 0, "epoch": 9, "reason": "an older file",
+                           "claims_lost": 1, "claims_unknown": 0});
     assert_eq!(settled["before"], unsettled);
     assert_eq!(settled["after"], json!({"state": "settled", "note": "told"}));
 }

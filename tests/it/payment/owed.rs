@@ -1,5 +1,6 @@
 //! Money that no order can take, and money that a gateway takes back: each is a row, and none is forgotten.
 
+use flash_sale::kit::postgres;
 use flash_sale::sale::ids::CouponId;
 use futures_util::future::join_all;
 use serde_json::{Value, json};
@@ -186,7 +187,7 @@ async fn a_payment_that_is_settled_meanwhile_is_neither_handed_back_nor_closed()
         app.write_orders().await;
         let (held, ..) = &owed(&app).await[0];
         // What the pass does, half way: the row is locked.
-        let mut pass = app.app.stores.pool.begin().await.expect("Postgres answers");
+        let mut pass = postgres::begin(&app.app.stores.pool).await.expect("Postgres answers");
         let accepts = format!(
             "UPDATE orders SET status = 'paid', pay_method = 'wechat', paid_at = now() WHERE id = {order};
              UPDATE payments SET status = 'accepted', refund_reason = NULL WHERE id = {held};
