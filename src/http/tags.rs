@@ -54,10 +54,10 @@ impl Held {
         }
     }
 
-    /// Whether the tag is among them, by the weak comparison that reads ask for.
+    /// True if the client has a reply with this tag, by the weak comparison that reads ask for.
     fn names(&self, tag: &str) -> bool {
-        let held = self.0.iter().filter_map(|value| value.to_str().ok()).flat_map(listed);
-        held.into_iter().any(|held| held == "*" || opaque(held) == opaque(tag))
+        let mut held = self.0.iter().filter_map(|value| value.to_str().ok()).flat_map(listed);
+        held.any(|held| held == "*" || opaque(held) == opaque(tag))
     }
 }
 

@@ -150,6 +150,14 @@ pub async fn begin_planning(pool: &PgPool) -> Result<Transaction<'static, Postgr
     Ok(tx)
 }
 
+/// Begins a transaction as [`begin_planning`] does, whose statements find the first rows of many by an index in which
+/// they are sorted. A plan from before these rows came believes that they are few, and sorts them all for each batch.
+pub async fn begin_by_index(pool: &PgPool) -> Result<Transaction<'static, Postgres>, Error> {
+    let mut tx = begin_planning(pool).await?;
+    sqlx::query!("SELECT set_config('enable_sort', 'off', true)").fetch_one(&mut *tx).await?;
+    Ok(tx)
+}
+
 /// Has the statements in the rest of this transaction planned as by [`begin_planning`].
 pub async fn plan_for_values(tx: &mut PgConnection) -> Result<(), Error> {
     // A server before version 12 has no such setting.

@@ -38,17 +38,13 @@ impl TaggedJson {
 
     fn tagged(begin: &str, value: &impl Serialize) -> Self {
         let body = serde_json::to_vec(value).expect("a reply can be written as JSON");
-        let tag = tag(begin, &body);
+        let tag = tag_of(begin, &body);
         Self { body: body.into(), tag }
     }
 }
 
-/// The strong tag of these bytes.
-pub fn tag_of(body: &[u8]) -> HeaderValue {
-    tag("", body)
-}
-
-fn tag(begin: &str, body: &[u8]) -> HeaderValue {
+/// The strong tag of these bytes, with this first part.
+pub fn tag_of(begin: &str, body: &[u8]) -> HeaderValue {
     let digest = digest::digest(&digest::SHA256, body);
     let (half, _) = digest.as_ref().split_at(16);
     let digits: String = half.iter().map(|byte| format!("{byte:02x}")).collect();

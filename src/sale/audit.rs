@@ -1,4 +1,5 @@
-//! The book of changes that the staff has made, and of orders from which gateways have taken the money back. Owner of the table `audit`.
+//! The book of changes that the staff has made, and of orders from which gateways have taken the money back. Owner of the
+//! table `audit`.
 //!
 //! A change of rows in Postgres and its entry are one transaction. An action that is more than one transaction, or that
 //! goes to Redis, too (a retry of a dead letter, a repair, the recovery of a lane), is entered before it begins or after

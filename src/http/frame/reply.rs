@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
 use crate::base::limits;
-use crate::kit;
+use crate::kit::tagged::tag_of;
 use crate::sale::ids::public::PublicIds;
 
 /// A value as the JSON body of a reply.
@@ -69,7 +69,7 @@ pub fn write(response: &mut Response, ids: &PublicIds, is_read: bool) {
     // axum has counted the bytes of the empty body.
     response.headers_mut().remove(header::CONTENT_LENGTH);
     if is_read && response.status() == StatusCode::OK {
-        response.headers_mut().insert(header::ETAG, kit::tagged::tag_of(&body));
+        response.headers_mut().insert(header::ETAG, tag_of("", &body));
     }
     *response.body_mut() = body.into();
 }

@@ -61,7 +61,7 @@ impl Route {
         self.name.ends_with(CLAIMS)
     }
 
-    /// Whether its replies are streams of a sale's events.
+    /// True for a route whose replies are streams of a sale's or of the board's events.
     pub fn streams(&self) -> bool {
         self.name.ends_with("/live")
     }

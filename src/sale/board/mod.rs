@@ -219,7 +219,7 @@ impl Shared {
         }
     }
 
-    /// Whether a client watches, or asks now and then; if none does, the producer is forgotten.
+    /// True if a client watches, or asks now and then. Without such a client, the producer is forgotten.
     fn is_watched(&self) -> bool {
         let mut watched = self.watched.lock().expect("no holder of this lock panics");
         let is_watched = watched.as_ref().is_some_and(|Producer { sent, asked }| {

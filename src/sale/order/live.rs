@@ -135,14 +135,15 @@ pub async fn unpaid_among(
 ) -> sqlx::Result<HashSet<OrderId>> {
     let ids: Vec<i64> = orders.iter().map(|(_, order)| order.get()).collect();
     let mut tx = postgres::begin_planning(pool).await?;
-    let unpaid = sqlx::query_scalar!(
-        r#"SELECT id AS "id: OrderId" FROM orders WHERE id = ANY($1) AND status = 'unpaid'"#,
+    // A plan from before they were unpaid would search all unpaid orders for each of them, if it knew the status, too.
+    let found = sqlx::query!(
+        r#"SELECT id AS "id: OrderId", status = 'unpaid' AS "is_unpaid!" FROM orders WHERE id = ANY($1)"#,
         &ids,
     )
     .fetch_all(&mut *tx)
     .await?;
     tx.commit().await?;
-    Ok(unpaid.into_iter().collect())
+    Ok(found.into_iter().filter(|order| order.is_unpaid).map(|order| order.id).collect())
 }
 
 /// Live orders of flash coupons in this lane that were claimed since then, by the time in their ids.

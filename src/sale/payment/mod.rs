@@ -261,7 +261,9 @@ impl Payments {
                     refunds.add(failure);
                 }
                 tried => {
-                    refunds.end_row();
+                    if payment.gateway == Gateway::External {
+                        refunds.end_row();
+                    }
                     let settled = tries.settle(payment.id.get(), tried).await?;
                     refunded += usize::from(settled == Some(true));
                 }

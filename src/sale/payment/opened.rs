@@ -62,11 +62,8 @@ impl Payments {
         let opened = match known {
             Some(opened) => opened,
             None => {
-                let key = self.key(order, method, number);
-                let order_id = self.ids.public(order);
-                let currency = currency.clone();
-                let opening = Opening { key, order_id, method, amount_cents, currency, pay_by };
-                match gateway.open(&opening).await {
+                let due = Due { pay_cents: amount_cents, currency: currency.clone(), pay_by };
+                match gateway.open(&self.opening(order, method, number, due)).await {
                     Ok(opened) => self.note_opened(order, method, number, opened).await?,
                     Err(NoAnswer::Refused(_, words)) => return Ok(Paying::Refused(words)),
                     Err(NoAnswer::Unknown(words)) => return Err(Failure::Gateway(words)),
@@ -77,13 +74,15 @@ impl Payments {
         Ok(Paying::Opened(ToBePaid { payment_id, pay_url, amount_cents, currency, pay_by }))
     }
 
-    /// Name of a payment in requests: the same for each request for the payment with this number.
-    fn key(&self, order: OrderId, method: PayMethod, number: i32) -> String {
-        let (order, method) = (self.ids.public(order), method.as_str());
-        match number {
-            1 => format!("pay-{order}-{method}"),
-            _ => format!("pay-{order}-{method}-{number}"),
-        }
+    /// The request for the payment with this number. The same request has the same key, however often it is made.
+    fn opening(&self, order: OrderId, method: PayMethod, number: i32, due: Due) -> Opening {
+        let Due { pay_cents: amount_cents, currency, pay_by } = due;
+        let order_id = self.ids.public(order);
+        let key = match number {
+            1 => format!("pay-{order_id}-{}", method.as_str()),
+            _ => format!("pay-{order_id}-{}-{number}", method.as_str()),
+        };
+        Opening { key, order_id, method, amount_cents, currency, pay_by }
     }
 
     /// Number of the payment that is open or to be opened, and the gateway's answer, if there has been one.
@@ -206,10 +205,9 @@ impl Payments {
             Some(payment_id) => payment_id.clone(),
             None => {
                 let pay_by = self.due(order).await?.and_then(|due| due.pay_by);
-                let (key, order_id) = (self.key(order, method, number), self.ids.public(order));
                 let currency = waiting.currency.clone();
-                let opening = Opening { key, order_id, method, amount_cents, currency, pay_by };
-                match gateway.open(&opening).await {
+                let due = Due { pay_cents: amount_cents, currency, pay_by };
+                match gateway.open(&self.opening(order, method, number, due)).await {
                     Ok(opened) => self.note_opened(order, method, number, opened).await?.payment_id,
                     Err(no_answer) => return Ok(Err(no_answer)),
                 }

@@ -70,7 +70,7 @@ async fn connect(app: &TestApp) -> PgConnection {
 async fn rows_read(connection: &mut PgConnection, query: &str, arguments: &str) -> (f64, Value) {
     run(connection, format!("BEGIN; PREPARE it AS {query}")).await;
     let arguments = if arguments.is_empty() { String::new() } else { format!("({arguments})") };
-    let explain = format!("EXPLAIN (ANALYZE, FORMAT JSON) EXECUTE it{arguments}");
+    let explain = format!("EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE it{arguments}");
     let plan: Value = sqlx::query_scalar(AssertSqlSafe(explain))
         .persistent(false)
         .fetch_one(&mut *connection)
@@ -273,6 +273,87 @@ async fn no_plan_reads_more_than_ten_times_what_it_was_asked_for() {
     // Each index costs each insert something; a unique one earns that by the races that it settles.
     let idle = &indexes_of_orders(&mut connection).await - &used;
     assert!(idle.is_empty(), "no query here uses {idle:?}");
+}
+
+/// Queries for some orders out of many that became unpaid after the last look at the statistics, as in each large sale.
+const OF_A_BURST: [(&str, &str, &str); 12] = [
+    (
+        "open returns and places among orders",
+        "SELECT order_id AS \"order_id: OrderId\" FROM stock_returns WHERE order_id = ANY($1) AND coalesce",
+        "'{ids}'",
+    ),
+    ("open units among orders", "FROM stock_returns WHERE order_id = ANY($1) AND what", "'{ids}'"),
+    (
+        "orders that are late",
+        "SELECT id AS \"order_id: OrderId\", coupon_id AS \"coupon_id: CouponId\" FROM orders WHERE status = 'unpaid'",
+        "900, 50",
+    ),
+    (
+        "orders that wait for a job",
+        "SELECT orders.id AS \"id: OrderId\" FROM jobs JOIN orders USING (coupon_id)",
+        "1, 50",
+    ),
+    ("refunds to ask for", "WITH new AS ( SELECT id, gateway", "10, 50"),
+    ("refunds in the process", "WHERE status = 'refunding' AND gateway = 'in_process'", "50"),
+    ("returns of a sale", "WHERE (what, coupon_id) >= ($1, $2)", "'unit', {coupon}, 50, false"),
+    ("closing returns", "UPDATE stock_returns SET done_at = now()", "'{ids}', 'unit'"),
+    ("orders that are late, to be closed", "WITH due AS ( SELECT id FROM orders", "900, 50"),
+    ("closing some orders", "WITH these AS ( SELECT id, status FROM orders", "'{ids}', 'expired'"),
+    ("unpaid ones among some", "status = 'unpaid' AS \"is_unpaid!\" FROM orders", "'{ids}'"),
+    (
+        "orders that are over, to be moved",
+        "SELECT id FROM orders WHERE id = ANY($1) AND status IN ('redeemed'",
+        "'{ids}', now()",
+    ),
+];
+
+#[tokio::test]
+async fn a_plan_from_before_a_burst_searches_no_order_for_another() {
+    let app = TestApp::start().await;
+    app.expect_disagreements();
+    let coupon = app.create_flash(9).await;
+    let mut connection = connect(&app).await;
+    let seed = format!(
+        "SET plan_cache_mode = force_custom_plan;
+         ALTER TABLE orders SET (autovacuum_enabled = false);
+         ALTER TABLE payments SET (autovacuum_enabled = false);
+         ALTER TABLE stock_returns SET (autovacuum_enabled = false);
+         INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at, status, cancelled_at)
+             SELECT n, {coupon}, 'flash', n, now(), 'cancelled', now() FROM generate_series(1, 30000) AS n;
+         INSERT INTO payments (order_id, gateway, gateway_payment_id, method, amount_cents, status, refund_reason,
+                               refunded_at)
+             SELECT n, 'in_process', n::text, 'balance', 1, 'refunded', 'asked_for', now()
+             FROM generate_series(1, 30000) AS n;
+         INSERT INTO stock_returns (order_id, coupon_id, user_id, done_at)
+             SELECT n, {coupon}, n, now() FROM generate_series(1, 30000) AS n;
+         ANALYZE;
+         INSERT INTO jobs (coupon_id, key, reason, created_at) VALUES ({coupon}, 'k', 'wrong price', now() + interval '1 h');
+         INSERT INTO orders (id, coupon_id, kind, user_id, claimed_at, pay_by)
+             SELECT n, {coupon}, 'flash', n, now(), now() - interval '1 day' FROM generate_series(30001, 50000) AS n;
+         INSERT INTO payments (order_id, gateway, gateway_payment_id, method, amount_cents, status, refund_reason)
+             SELECT n, 'in_process', n::text, 'balance', 1, 'refunding', 'asked_for'
+             FROM generate_series(30001, 50000) AS n;
+         INSERT INTO stock_returns (order_id, coupon_id, user_id)
+             SELECT n, {coupon}, n FROM generate_series(30001, 50000) AS n"
+    );
+    run(&mut connection, seed).await;
+    let ids: Vec<String> = (1..=50).map(|n: i64| (30_000 + n * 400).to_string()).collect();
+    let mut complaints = Vec::new();
+    for (what, words, arguments) in OF_A_BURST {
+        let arguments = arguments.replace("{ids}", &format!("{{{}}}", ids.join(",")));
+        let arguments = arguments.replace("{coupon}", &coupon.to_string());
+        // As `begin_by_index` has it for these.
+        let sorts = if what.starts_with("orders that are late") { "off" } else { "on" };
+        run(&mut connection, format!("SET enable_sort = {sorts}")).await;
+        let (read, plan) = rows_read(&mut connection, &query(words), &arguments).await;
+        // An update of a row in all indexes looks at 20 to 30 blocks.
+        let blocks = plan[0]["Plan"]["Shared Hit Blocks"].as_u64().expect("a number");
+        println!("{what}: {read} rows and {blocks} blocks read for 50 orders");
+        if blocks > 50 * 50 || read > 50.0 * 10.0 {
+            complaints.push(format!("{what}: {read} rows, {blocks} blocks read: {plan:#}"));
+        }
+    }
+    assert!(complaints.is_empty(), "{}", complaints.join("\n"));
 }
 
 /// Lists whose filters are planned for their values: a page, by each filter alone and by several.

@@ -230,7 +230,7 @@ pub(super) const QUERIES: [Row; 87] = [
     ),
     (
         "closing some orders",
-        "WITH these AS ( SELECT id FROM orders",
+        "WITH these AS ( SELECT id, status FROM orders",
         "{thousand}, 'expired'",
         2_000.0,
     ),
@@ -329,7 +329,7 @@ pub(super) const QUERIES: [Row; 87] = [
     ),
     (
         "open returns and places among orders",
-        "SELECT order_id AS \"order_id: OrderId\" FROM stock_returns WHERE order_id = ANY($1) AND done_at",
+        "SELECT order_id AS \"order_id: OrderId\" FROM stock_returns WHERE order_id = ANY($1) AND coalesce",
         "{thousand}",
         1_000.0,
     ),

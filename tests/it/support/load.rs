@@ -90,7 +90,7 @@ impl Load {
     /// From now on claims go to these.
     pub fn send_to(&self, urls: Vec<String>) {
         assert!(!urls.is_empty(), "somebody has to answer");
-        *self.shared.urls.lock().expect("nobody panics with it") = urls;
+        *self.shared.urls.lock().expect("no holder of this lock panics") = urls;
     }
 
     /// Claims that were answered 202 so far.
@@ -114,7 +114,7 @@ impl Load {
         self.shared.stop.store(true, Ordering::SeqCst);
         let promised = self.clients.join_all().await.into_iter().flatten().collect();
         let count = |counter: &AtomicUsize| counter.load(Ordering::SeqCst);
-        let mut times = self.shared.times.lock().expect("nobody panics with it");
+        let mut times = self.shared.times.lock().expect("no holder of this lock panics");
         times.sort_unstable();
         let at = |part: usize| times.get(times.len() * part / 100).or(times.last());
         History {
@@ -135,7 +135,7 @@ impl Shared {
             let asked = Instant::now();
             let reply = self.claim(user).await;
             if let Some((202 | 409, _)) = reply {
-                self.times.lock().expect("nobody panics with it").push(asked.elapsed());
+                self.times.lock().expect("no holder of this lock panics").push(asked.elapsed());
             }
             match reply {
                 Some((202, body)) => {
@@ -159,7 +159,7 @@ impl Shared {
     /// Status and body; `None` without a complete reply.
     async fn claim(&self, user: i64) -> Option<(u16, Value)> {
         let url = {
-            let urls = self.urls.lock().expect("nobody panics with it");
+            let urls = self.urls.lock().expect("no holder of this lock panics");
             urls[usize::try_from(user).expect("positive") % urls.len()].clone()
         };
         let request = self.client.post(format!("{url}/v1/coupons/{}/claims", self.coupon));

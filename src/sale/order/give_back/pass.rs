@@ -407,9 +407,10 @@ async fn put_last(pool: &PgPool, coupon: CouponId, letters: &[Open]) -> sqlx::Re
     let orders: Vec<i64> = letters.iter().map(|one| one.order_id.get()).collect();
     let mut tx = postgres::begin_planning(pool).await?;
     sqlx::query!(
+        // By the key, as in `close`.
         "UPDATE stock_returns SET updated_at = greatest(now(), (
              SELECT next_try_at FROM postponed WHERE pass = 'withdrawals' AND item = $2))
-         WHERE order_id = ANY($1) AND what = 'unit' AND done_at IS NULL",
+         WHERE order_id = ANY($1) AND what = 'unit' AND coalesce(done_at, 'infinity') = 'infinity'",
         &orders,
         coupon.get(),
     )
@@ -435,8 +436,9 @@ async fn close(
         return Err(Failure::recovering(lane));
     }
     let done = sqlx::query!(
+        // By the key: for IS NULL there is another index, in which a plan from before a burst would search all open rows.
         "UPDATE stock_returns SET done_at = now(), updated_at = now()
-         WHERE order_id = ANY($1) AND what = $2 AND done_at IS NULL",
+         WHERE order_id = ANY($1) AND what = $2 AND coalesce(done_at, 'infinity') = 'infinity'",
         orders,
         what,
     )

@@ -54,13 +54,14 @@ impl OrderMoves {
         let mut tx = postgres::begin_planning(&self.pool).await?;
         let closed = sqlx::query_as!(
             Closed,
-            // Waits for locked orders: those that are unpaid afterwards stay so.
+            // Waits for locked orders: those that are unpaid afterwards stay so. Status and array are asked for apart,
+            // as in `expire`.
             r#"WITH these AS (
-                   SELECT id FROM orders WHERE id = ANY($1) ORDER BY id FOR UPDATE)
+                   SELECT id, status FROM orders WHERE id = ANY($1) ORDER BY id FOR UPDATE)
                UPDATE orders SET status = $2, updated_at = now(),
                                  expired_at = CASE WHEN $2 = 'expired' THEN now() END,
                                  cancelled_at = CASE WHEN $2 = 'cancelled' THEN now() END
-               WHERE orders.id = ANY(ARRAY(SELECT id FROM these)) AND status = 'unpaid'
+               WHERE orders.id = ANY(ARRAY(SELECT id FROM these WHERE these.status = 'unpaid'))
                RETURNING orders.id AS "order_id: OrderId", coupon_id AS "coupon_id: CouponId",
                          user_id AS "user_id: UserId", kind AS "kind: CouponKind""#,
             &ids,

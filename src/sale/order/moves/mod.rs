@@ -142,11 +142,12 @@ impl OrderMoves {
         payment_window: Duration,
         limit: u32,
     ) -> sqlx::Result<usize> {
-        let mut tx = postgres::begin_planning(&self.pool).await?;
+        let mut tx = postgres::begin_by_index(&self.pool).await?;
         let closed = sqlx::query_as!(
             Closed,
             // An array in place of a join: a plan that doesn't know the number of due orders might read all unpaid
-            // ones.
+            // ones. The status isn't asked for again, because these orders are locked; together with the array, a plan
+            // from before they were unpaid would search all unpaid ones for each of them.
             r#"WITH due AS (
                    SELECT id FROM orders
                    WHERE status = 'unpaid' AND coalesce(pay_by, created_at) < now()
@@ -154,7 +155,7 @@ impl OrderMoves {
                      AND NOT EXISTS (SELECT FROM postponed WHERE pass = 'expiry' AND item = orders.id)
                    ORDER BY coalesce(pay_by, created_at) LIMIT $2 FOR UPDATE SKIP LOCKED)
                UPDATE orders SET status = 'expired', expired_at = now(), updated_at = now()
-               WHERE orders.id = ANY(ARRAY(SELECT id FROM due)) AND status = 'unpaid'
+               WHERE orders.id = ANY(ARRAY(SELECT id FROM due))
                RETURNING orders.id AS "order_id: OrderId", coupon_id AS "coupon_id: CouponId",
                          user_id AS "user_id: UserId", kind AS "kind: CouponKind""#,
             payment_window.as_secs_f64(),
@@ -173,6 +174,7 @@ impl OrderMoves {
         payment_window: Duration,
         limit: u32,
     ) -> sqlx::Result<Vec<(OrderId, CouponId)>> {
+        let mut tx = postgres::begin_by_index(&self.pool).await?;
         let rows = sqlx::query!(
             r#"SELECT id AS "order_id: OrderId", coupon_id AS "coupon_id: CouponId" FROM orders
                WHERE status = 'unpaid' AND coalesce(pay_by, created_at) < now()
@@ -182,8 +184,9 @@ impl OrderMoves {
             payment_window.as_secs_f64(),
             i64::from(limit),
         )
-        .fetch_all(&self.pool)
+        .fetch_all(&mut *tx)
         .await?;
+        tx.commit().await?;
         Ok(rows.into_iter().map(|row| (row.order_id, row.coupon_id)).collect())
     }
 
