@@ -125,7 +125,7 @@ async function ask(coupon) {
   if (!reply.ok) return { line: 'lost' };
   const { id, sale, ...about } = reply.body;
   const [opens_ms, closes_ms] = [Date.parse(sale.opens_at), Date.parse(sale.closes_at)];
-  return { line: 'live', event: { now: reply.dateMs, ...about, coupon_id: id, total: sale.total, left: sale.left, opens_ms, closes_ms } };
+  return { line: 'asked', event: { now: reply.dateMs, ...about, coupon_id: id, total: sale.total, left: sale.left, opens_ms, closes_ms } };
 }
 
 /** The newest sale that is on, the next one, or the last one. */

@@ -8,8 +8,8 @@ use crate::sale::payment::gateway::Checkout;
 pub enum Judged {
     /// A gateway takes the money.
     Safe(String),
-    /// No order can be paid.
-    Useless(String),
+    /// No order can be paid, or no gateway is asked for refunds.
+    Lacking(String),
     /// Orders are paid and no money moves.
     Unsafe(String),
 }
@@ -20,10 +20,10 @@ pub fn judge(config: &Config) -> Judged {
         Checkout::Opened => Judged::Safe(
             "Payments: they are opened and refunded at the gateway of --gateway-url, which confirms them by callback".into(),
         ),
-        Checkout::Elsewhere => Judged::Safe(
-            "Payments: a gateway elsewhere takes the money and confirms it by callback".into(),
+        Checkout::Elsewhere => Judged::Lacking(
+            "Payments: a gateway elsewhere takes the money and confirms it by callback, and is asked for no refund: each waits until the gateway confirms it, or a person has given the money back; set --gateway-url to have it asked".into(),
         ),
-        Checkout::Nowhere => Judged::Useless(format!(
+        Checkout::Nowhere => Judged::Lacking(format!(
             "Payments: there is no gateway, so no order can be paid, and each expires after {} s; set --payment-callback-secret for a gateway, or --in-process-gateway to try it without one",
             config.payment_window_s
         )),

@@ -238,7 +238,7 @@ fn tell_who_takes_money(config: &Config) {
     if config.has_role(Role::Api) {
         match payments::judge(config) {
             Judged::Safe(text) => tracing::info!("{text}"),
-            Judged::Useless(text) | Judged::Unsafe(text) => tracing::warn!("{text}"),
+            Judged::Lacking(text) | Judged::Unsafe(text) => tracing::warn!("{text}"),
         }
     }
 }

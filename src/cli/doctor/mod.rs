@@ -7,7 +7,7 @@
 //!   an append-only file, minutes or all claims are gone. In Postgres it is any loss at all: an acknowledged entry of
 //!   the order log stands nowhere else. Giving away the coupons on sale is a failure, too.
 //! * `warn`: a power cut, or a kill at the wrong moment, loses the confirmed claims of the last moments; or a setting
-//!   will be in the way some day; or the check was not possible; or no order can be paid.
+//!   will be in the way some day; or the check was not possible; or no order can be paid, or no refund is asked for.
 //! * `ok`: in order, or a choice without a price.
 //!
 //! # Not checked
@@ -150,7 +150,7 @@ fn payments(config: &Config) -> Finding {
     }
     match payments::judge(config) {
         Judged::Safe(text) => Finding::Good(text),
-        Judged::Useless(text) => Finding::Warning(text),
+        Judged::Lacking(text) => Finding::Warning(text),
         Judged::Unsafe(text) => Finding::Failure(text),
     }
 }

@@ -253,11 +253,13 @@ async fn the_secret_is_missed_by_those_who_need_it_and_bad_settings_are_refused(
 async fn payments_that_move_no_money_are_a_failure_and_no_gateway_is_a_warning() {
     let folder = DataFolder::new();
     let private = ["--data-dir".to_owned(), folder.text().to_owned()];
-    let gateway = ["--payment-callback-secret", SECRET];
+    let elsewhere = ["--payment-callback-secret", SECRET];
+    let gateway = [&elsewhere[..], &["--gateway-url", "http://127.0.0.1:1"]].concat();
     let given_away = "whatever is on sale is given away";
     for (arguments, code, expected) in [
         (&[][..], 0, Some(("warn", "no order can be paid, and each expires after 900 s"))),
         (&["--payment-window-s", "60"], 0, Some(("warn", "expires after 60 s"))),
+        (&elsewhere, 0, Some(("warn", "is asked for no refund"))),
         (&gateway, 0, None),
         (&["--in-process-gateway"], 5, Some(("FAIL", given_away))),
         (&[&["--in-process-gateway"][..], &gateway].concat(), 5, Some(("FAIL", given_away))),
@@ -275,7 +277,8 @@ async fn payments_that_move_no_money_are_a_failure_and_no_gateway_is_a_warning()
 
 /// Checks a service whose payments are in order.
 async fn doctor(stores: &[String], more: &[&str]) -> Finished {
-    examine(stores, &[&["--payment-callback-secret", SECRET], more].concat()).await
+    let gateway = ["--payment-callback-secret", SECRET, "--gateway-url", "http://127.0.0.1:1"];
+    examine(stores, &[&gateway, more].concat()).await
 }
 
 async fn examine(stores: &[String], more: &[&str]) -> Finished {

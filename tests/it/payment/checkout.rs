@@ -108,7 +108,11 @@ async fn a_service_says_at_its_start_where_orders_are_paid() {
             "no money moves: whatever is on sale is given away",
         ),
         (&[], "WARN", "there is no gateway, so no order can be paid, and each expires after 900 s"),
-        (&CALLBACKS, "INFO", "a gateway elsewhere takes the money"),
+        (
+            &CALLBACKS,
+            "WARN",
+            "a gateway elsewhere takes the money and confirms it by callback, and is asked for no refund",
+        ),
         (
             &["--payment-callback-secret", SECRET, "--gateway-url", "http://127.0.0.1:1"],
             "INFO",
