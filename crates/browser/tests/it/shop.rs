@@ -289,8 +289,9 @@ async fn a_page_without_a_place_for_its_stream_asks_now_and_then() {
     let second = shop.visit(Device::Phone, &path).await;
     second.shows("open").await;
     let line = "return document.querySelector('.line').dataset.line";
-    assert_eq!(first.eval(line).await, "live");
-    assert_eq!(second.eval(line).await, "asked", "its figures are up to 20 s old");
+    eventually("the line of the first", async || first.eval(line).await == "live").await;
+    // Its figures are up to 20 s old.
+    eventually("the line of the second", async || second.eval(line).await == "asked").await;
     shop.r#move(&coupon, "pause").await;
     first.shows("sale_paused").await;
     second.shows("sale_paused").await;
