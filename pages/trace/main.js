@@ -12,8 +12,9 @@ import { page } from './view.js';
 
 /** Pause between two questions while steps are to come. */
 const LOOK_MS = 400;
-/** Questions after the row is there: a worker of the process has noted its batch by then, if it is to note it at all. */
-const LATE_LOOKS = 5;
+/** Questions after the row is there, for 5 s: a worker of the process has noted its batch by then, if it is to note it at
+ * all. One whose time was over during the commit notes its next try. */
+const LATE_LOOKS = 12;
 /** Pause before the question is repeated after a refusal that passes, such as `unavailable`. */
 const AGAIN_MS = 3000;
 const AGAIN = ['unavailable', 'rate_limited', 'recovering', 'overloaded'];

@@ -16,7 +16,7 @@
 //! own pending entries. After a failure the writer looks at the group as at the start: the group may have vanished,
 //! or belong to another life of Redis.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ use crate::base::telemetry::LogThrottle;
 use crate::kit::postgres;
 use crate::kit::redis::Redis;
 use crate::sale::coupon::stock;
-use crate::sale::ids::{CouponId, Lane};
+use crate::sale::ids::{CouponId, Lane, OrderId};
 use crate::sale::keys::{LogId, LogLayout};
 use crate::sale::log::{EntryId, Held, LogState, OrderLog, is_missing_group};
 use crate::sale::pass::Pass;
@@ -60,6 +60,8 @@ pub struct LaneWorker {
     pub(super) epoch: i64,
     /// Entries that have been read, and aren't finished.
     pub(super) open: OpenEntries,
+    /// Claims of batches that failed: Postgres may have committed without being heard.
+    pub(super) tried: HashSet<OrderId>,
     /// Entry behind which the next read of the own pending entries begins; `None` when there can't be any but the open
     /// ones.
     pub(super) pending_from: Option<EntryId>,
@@ -171,6 +173,7 @@ impl LaneWorker {
             settings,
             epoch: 0,
             open: OpenEntries::default(),
+            tried: HashSet::new(),
             pending_from: Some(EntryId::default()),
             read_at: Instant::now(),
             contended_not_before: Instant::now(),

@@ -68,7 +68,7 @@ struct Progress {
     finished: Vec<EntryId>,
     /// Locks of the buyers.
     guard: Option<BatchGuard>,
-    /// Claims that are new rows, if all of the batch are.
+    /// Facts about the batch, once it is written.
     written: Option<Followed>,
 }
 
@@ -76,6 +76,7 @@ struct Progress {
 struct Followed {
     locked_at: Instant,
     committed_at: Instant,
+    /// Claims that this worker has written; none, if it can't tell them from those that it found to be rows.
     claims: Vec<(OrderId, EntryId)>,
 }
 
@@ -122,6 +123,9 @@ impl LaneWorker {
         self.learn_epoch();
         let batch = self.next_batch().await.inspect_err(|error| self.read_again_after(error))?;
         if batch.len() == 0 {
+            if self.open.is_empty() {
+                self.tried.clear();
+            }
             return Ok(WriteReport::default());
         }
         let written = match self.require_epoch().await {
@@ -144,6 +148,7 @@ impl LaneWorker {
         if epoch != self.epoch {
             self.epoch = epoch;
             self.open = OpenEntries::default();
+            self.tried.clear();
             self.read_pending_again();
         }
     }
@@ -243,16 +248,30 @@ impl LaneWorker {
         progress.report.contended = contended.len();
         self.open.contend(contended);
         let written = self.write_splitting(&ours, &locks_lost, progress).await;
-        // A mixed batch, which is rare, doesn't tell which of its rows are new.
-        if progress.report.inserted == ours.len() {
-            let claims = ours.iter().map(|claim| (claim.order_id, claim.place.entry)).collect();
-            progress.written = Some(Followed { locked_at, committed_at: Instant::now(), claims });
-            self.time_rows(&ours);
-        }
         if progress.report.inserted > 0 {
             self.tell_waiters(&ours);
         }
-        written
+        if written.is_err() {
+            self.tried.extend(ours.iter().map(|claim| claim.order_id));
+            return written;
+        }
+        let new = self.written_here(&ours, progress.report);
+        self.time_rows(new);
+        let claims = new.iter().map(|claim| (claim.order_id, claim.place.entry)).collect();
+        progress.written = Some(Followed { locked_at, committed_at: Instant::now(), claims });
+        Ok(())
+    }
+
+    /// These claims if this worker has made all of their rows, or else none: a mixed batch, which is rare, doesn't tell
+    /// which of its rows are new. A row may be of a commit that wasn't heard, when the worker tried the claim before.
+    fn written_here<'a>(
+        &mut self,
+        claims: &'a [LoggedClaim],
+        report: WriteReport,
+    ) -> &'a [LoggedClaim] {
+        let tried = claims.iter().filter(|claim| self.tried.remove(&claim.order_id)).count();
+        let is_all = report.inserted + tried.min(report.repeated) >= claims.len();
+        if is_all { claims } else { &[] }
     }
 
     /// The lock at each position is that of the claim there. In memory only: they spare work, and decide nothing.

@@ -21,7 +21,7 @@ pub struct TracedClaim {
     pub told_at: Instant,
 }
 
-/// A batch of new rows that a worker of this process has written.
+/// A batch that a worker of this process has written: at its last try, if it was tried more than once.
 #[derive(Clone, Debug)]
 pub struct TracedBatch {
     /// Name of the worker among the consumers of the log.
@@ -36,6 +36,6 @@ pub struct TracedBatch {
     pub committed_at: Instant,
     /// Time at which its finished entries were acknowledged, and these entries.
     pub acknowledged: (Instant, Vec<EntryId>),
-    /// Its claims, each with its entry.
+    /// Claims of which the worker has made the rows, each with its entry.
     pub claims: Vec<(OrderId, EntryId)>,
 }

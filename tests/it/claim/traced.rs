@@ -2,13 +2,16 @@
 
 use flash_sale::base::limits;
 use flash_sale::kit::jwt::Scope;
+use flash_sale::kit::postgres;
 use flash_sale::sale::log::{Entries, Entry};
-use flash_sale::worker::{LaneWorker, WorkerSettings, consumer_name};
+use flash_sale::worker::write::WriteReport;
+use flash_sale::worker::{LaneWorker, PassError, WorkerSettings, consumer_name};
 use futures_util::future::join_all;
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
-use crate::support::{Reply, TestApp, calls, claims_in, lane, scoped_token, write_all};
+use crate::support::process::rows;
+use crate::support::{Reply, TestApp, calls, claims_in, eventually, lane, scoped_token, write_all};
 
 /// The steps in their order.
 const STEPS: [&str; 8] =
@@ -156,6 +159,47 @@ async fn a_row_that_was_there_already_has_no_time_of_this_process() {
     let trace = follow(&app, 1, order).await;
     assert_eq!(known(&trace), ["queue", "script", "answer"]);
     assert_eq!(trace.body["row_after"]["approximate"], true);
+}
+
+/// The worker's time is over while Postgres commits. Its next try finds the row, and knows that no other worker has read the
+/// entry.
+#[tokio::test]
+async fn a_batch_that_was_tried_twice_is_told_by_its_last_try() {
+    let app = TestApp::configured(&["--batch-timeout-ms", "300"]).await;
+    let coupon = app.create_flash(2).await;
+    let order = app.claim_traced(1, coupon, "1").await.order_id();
+    app.execute(
+        "CREATE FUNCTION wait_for_lock() RETURNS trigger LANGUAGE plpgsql AS $$
+             BEGIN PERFORM pg_advisory_xact_lock(7); RETURN NULL; END $$;
+         CREATE CONSTRAINT TRIGGER waits AFTER INSERT ON orders DEFERRABLE INITIALLY DEFERRED
+             FOR EACH ROW EXECUTE FUNCTION wait_for_lock()",
+    )
+    .await;
+    let mut holder = postgres::begin(&app.app.stores.pool).await.unwrap();
+    sqlx::raw_sql("SELECT pg_advisory_xact_lock(7)").execute(&mut *holder).await.unwrap();
+    let mut worker = app.worker(lane());
+    worker.ensure_group().await.unwrap();
+    let waits = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
+         AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
+    eventually("its time is over in the commit", async || {
+        let failed = worker.write_pass().await;
+        assert!(matches!(failed, Err(PassError::Postgres(_))), "{failed:?}");
+        app.number(waits).await > 0
+    })
+    .await;
+    holder.rollback().await.unwrap();
+    eventually("the row is there", async || rows(&app).await == 1).await;
+    let mut report = WriteReport::default();
+    eventually("the next try", async || {
+        report = worker.write_pass().await.unwrap_or_default();
+        report.positions > 0
+    })
+    .await;
+    assert_eq!((report.inserted, report.repeated), (0, 1));
+    let trace = follow(&app, 1, order).await;
+    assert_eq!(known(&trace), STEPS);
+    assert_in_order(&trace);
+    assert_eq!(trace.body["batch_claims"], 1);
 }
 
 #[tokio::test]
