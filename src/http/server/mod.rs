@@ -159,7 +159,8 @@ impl Listening {
     }
 }
 
-/// The connection and the address that it is from, once a proxy has named it if it has to. `None` if it has not, or if the client has too many connections.
+/// The connection and the address that it is from, once a proxy has named it if it has to. `None` if it has not, or if
+/// the client has too many connections.
 async fn named(
     mut stream: TcpStream,
     peer: IpAddr,

@@ -211,6 +211,28 @@ async fn by_default_no_address_takes_all_connections() {
     assert!(metric(&page, "connections_refused_total{reason=\"address\"}") > 0, "{page}");
 }
 
+/// They are of no client yet, so no address has too many.
+#[tokio::test]
+async fn connections_on_which_a_proxy_names_no_client_make_room() {
+    let settings = ["--trusted-proxies", "127.0.0.0/8", "--proxy-protocol"];
+    let max = MAX.to_string();
+    let app =
+        TestApp::configured(&[&settings[..], &["--connections-max", max.as_str()]].concat()).await;
+    let room = || metric(&app.app.metrics.page(), "connections_closed_total{reason=\"room\"}");
+    let mut hoarded = Vec::new();
+    for _ in 0..MAX {
+        hoarded.push(send(&app, b"").await);
+    }
+    let request = ALIVE.replace("/livez", "/v1/coupons");
+    eventually("one of them is closed for a client that is named", async || {
+        // Anew: the others' time for the header may be over before a place is needed, on a slow machine.
+        hoarded.push(send(&app, b"").await);
+        let mut client = send(&app, &[proxied("192.0.2.7"), request.clone().into()].concat()).await;
+        head(&mut client).await.starts_with("HTTP/1.1 200 ") && room() > 0
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn only_a_trusted_proxy_may_name_a_client() {
     let app = TestApp::start().await;
