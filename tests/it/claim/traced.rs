@@ -161,8 +161,8 @@ async fn a_row_that_was_there_already_has_no_time_of_this_process() {
     assert_eq!(trace.body["row_after"]["approximate"], true);
 }
 
-/// The worker's time is over while Postgres commits. Its next try finds the row, and knows that no other worker has read the
-/// entry.
+/// The worker's time is over while Postgres commits. Its next try finds the row, and knows that no other worker has read
+/// the entry.
 #[tokio::test]
 async fn a_batch_that_was_tried_twice_is_told_by_its_last_try() {
     let app = TestApp::configured(&["--batch-timeout-ms", "300"]).await;
