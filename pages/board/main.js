@@ -90,7 +90,10 @@ async function open(kind, thing = null) {
   const isRegular = kind === 'create' ? thing !== null : state.regular.some(({ id }) => id === state.coupon);
   state.dialog = { kind, thing, isRegular, coupon: state.coupon, key: `board-${randomWord()}`, values: emptyValues(kind, state.board.now), currency: 'CNY', revision: null, code: null, detail: '', busy: false };
   state.dialog.values.key = state.dialog.key;
-  if (kind === 'edit') await fill(state.dialog);
+  const mine = state.dialog;
+  if (kind === 'edit') await fill(mine);
+  // The coupon may come late: by then another dialog may be here, or may have been and gone.
+  if (state.dialog !== mine) return;
   paint();
   document.getElementById('dialog').showModal();
 }

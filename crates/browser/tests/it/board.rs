@@ -94,6 +94,7 @@ async fn an_operator_runs_a_regular_coupon_and_follows_a_job() {
         state(&tab, is).await;
     }
     tab.click("#do-edit").await;
+    is_open(&tab, true).await;
     assert_eq!(tab.eval(of_sales).await, "0");
     tab.fill("[name=title]", "Two coffees").await;
     tab.click("#dialog-do").await;
@@ -256,7 +257,9 @@ async fn restock(shop: &Shop, tab: &Tab, coupon: &str) {
 
 /// A change that another administrator has overtaken is not made, and may be made anew.
 async fn edit(shop: &Shop, tab: &Tab, coupon: &str) {
+    a_late_coupon_opens_no_dialog(tab).await;
     tab.click("#do-edit").await;
+    is_open(tab, true).await;
     shop.costs(coupon, 2_100).await;
     tab.fill("[name=title]", "Tea for three").await;
     tab.click("#dialog-do").await;
@@ -274,6 +277,41 @@ async fn edit(shop: &Shop, tab: &Tab, coupon: &str) {
     tab.reads("Saved. It is in force.").await;
     let coupon = shop.coupon(coupon).await;
     assert_eq!((&coupon["title"], &coupon["pay_cents"]), (&json!("Tea for three"), &json!(2_100)));
+}
+
+/// A coupon that comes after its dialog was given up for another one changes nothing.
+async fn a_late_coupon_opens_no_dialog(tab: &Tab) {
+    let late = r"
+        const ask = window.fetch;
+        window.fetch = async (url, ...more) => {
+          const reply = await ask(url, ...more);
+          if (!String(url).includes('/v1/coupons/')) return reply;
+          window.fetch = ask;
+          await new Promise((go) => { window.letGo = go; });
+          setTimeout(() => { window.isThere = true; }, 500);
+          return reply;
+        };
+        document.getElementById('do-edit').click();
+        document.getElementById('do-end').click();
+        return ''";
+    tab.eval(late).await;
+    assert_eq!(tab.text("#dialog-title").await, "End this coupon for good?");
+    eventually("the coupon", async || tab.eval("return typeof window.letGo").await == "function")
+        .await;
+    tab.click("#dialog-cancel").await;
+    is_open(tab, false).await;
+    tab.eval("window.letGo(); return ''").await;
+    eventually("the page has it", async || {
+        tab.eval("return String(window.isThere)").await == "true"
+    })
+    .await;
+    is_open(tab, false).await;
+}
+
+/// Waits until the dialog is open, or closed.
+async fn is_open(tab: &Tab, open: bool) {
+    let script = "return String(document.getElementById('dialog').open)";
+    eventually("the dialog", async || tab.eval(script).await == open.to_string()).await;
 }
 
 /// As many watchers as may, and one of them goes.
