@@ -34,7 +34,7 @@ export function requestOf({ kind, thing, isRegular, coupon, key, values, currenc
   const path = `/v1/coupons/${coupon}`;
   const time = (name) => {
     const came = values.came?.[name];
-    return came && local(Date.parse(came)) === values[name] ? came : new Date(values[name]).toISOString();
+    return came && local(Date.parse(came)) === local(Date.parse(values[name])) ? came : new Date(values[name]).toISOString();
   };
   const minor = (text, of) => Math.round(Number(text) * 10 ** words.decimals(of));
   const about = (of) => ({ title: values.title, sub_title: values.sub_title, rules: values.rules, pay_cents: minor(values.pay, of), value_cents: minor(values.value, of) });

@@ -13,7 +13,7 @@ const FIELDS = {
   ],
 };
 FIELDS.settle = FIELDS.cancel_unpaid = FIELDS.close_payment;
-FIELDS.create = [...FIELDS.edit.slice(0, 5), ['total', 'number', { min: 1, max: 100000000, required: true }], ['currency', 'text', { maxlength: 3, minlength: 3, required: true }], ...FIELDS.edit.slice(5)];
+FIELDS.create = [...FIELDS.edit.slice(0, 5), ['total', 'number', { min: 1, max: 100000000, required: true }], ['currency', 'text', { maxlength: 3, pattern: '[A-Za-z]{3}', required: true }], ...FIELDS.edit.slice(5)];
 
 /** Fields that a regular coupon lacks. */
 const OF_SALES = ['total', 'opens_at', 'closes_at'];
@@ -25,10 +25,11 @@ export function dialog({ dialog: it }, words, does) {
   return html`<dialog id="dialog" aria-labelledby="dialog-title" @close=${does.closed}>${it ? html`
     <form @submit=${does.submit} data-kind=${kind}>
       <h2 id="dialog-title">${words.say(about, { text: it.thing })}</h2>
+      ${it.name ? html`<p class="mono">${it.name}</p>` : nothing}
       <p class="aside">${words.of(`${about}.more`)}</p>
       ${fields ? html`<div class="fields">${fields.map((of) => field(of, it, words))}</div>` : nothing}
       ${it.code ? html`<p class="refused" role="alert">${words.of(words.has(`refused.${it.code}`) ? `refused.${it.code}` : 'refused')}${it.detail ? html` <span class="detail" lang="en">${it.detail}</span>` : nothing}
-        ${it.code === 'revision_conflict' ? html`<button class="other small" type="button" id="reload" @click=${does.reload}>${words.of('do.reload')}</button>` : nothing}</p>` : nothing}
+        ${['revision_conflict', 'not_loaded'].includes(it.code) ? html`<button class="other small" type="button" id="reload" @click=${does.reload}>${words.of('do.reload')}</button>` : nothing}</p>` : nothing}
       <p class="deeds">
         <button class="other small" type="button" id="dialog-cancel" @click=${does.close}>${words.of('do.cancel')}</button>
         <button class="go small ${['end', 'discard', 'discard_all', 'close_payment', 'archive', 'cancel_unpaid'].includes(kind) ? 'danger' : ''}" id="dialog-do" aria-disabled=${it.busy ? 'true' : 'false'}>${words.of(words.has(`dialog.${kind}.do`) ? `dialog.${kind}.do` : `do.${kind}`)}</button>
@@ -41,6 +42,6 @@ function field([name, type, more], it, words) {
   const step = type === 'money' ? 10 ** -words.decimals(it.currency) : type === 'datetime-local' ? 1 : nothing;
   return html`<label class=${['title', 'sub_title', 'rules', 'note'].includes(name) ? 'whole' : ''}>${words.of(`field.${name}`)}
     ${type === 'area' ? html`<textarea name=${name} rows="2" maxlength=${more.maxlength} ?required=${more.required} .value=${value}></textarea>`
-    : html`<input name=${name} type=${type === 'money' ? 'number' : type} .value=${value} step=${step} min=${more.min ?? (type === 'money' ? 0 : nothing)} max=${more.max ?? nothing}
-      maxlength=${more.maxlength ?? nothing} minlength=${more.minlength ?? nothing} ?required=${more.required} ?readonly=${more.readonly} autocomplete="off">`}</label>`;
+    : html`<input name=${name} type=${type === 'money' ? 'number' : type} .value=${value} step=${step} min=${more.min ?? (type === 'money' ? 0 : nothing)} max=${more.max ?? (type === 'datetime-local' ? '9999-12-31T23:59' : nothing)}
+      maxlength=${more.maxlength ?? nothing} pattern=${more.pattern ?? nothing} ?required=${more.required} ?readonly=${more.readonly} autocomplete="off">`}</label>`;
 }

@@ -16,7 +16,7 @@ export function letters(it, words, does) {
       ['why', (letter) => html`<b class="mono">${letter.reason}</b> <span class="aside" lang="en">${letter.detail}</span>`],
       ['buyer', (letter) => letter.user_id ?? '–', 'mono'],
       ['since', (letter) => since(letter.created_at, it, words), 'when'],
-      ['deeds', ({ id }) => html`${deed('retry', words, () => does.retry(id))}${deed('discard', words, () => does.open('discard', id))}`, 'deeds'],
+      ['deeds', ({ id, entry_id: entry, user_id: user }) => html`${deed('retry', words, () => does.retry(id))}${deed('discard', words, () => does.open('discard', id, `${entry} · ${user ?? NONE}`))}`, 'deeds'],
     ], it.letters, words);
   const reasons = [...new Set(it.letters.map((letter) => letter.reason))];
   return panel('letters', words, aside, html`${content}${reasons.map((reason) => html`<p class="deeds"><b class="mono">${reason}</b> ${deed('retry_all', words, () => does.retryAll(reason))} ${deed('discard_all', words, () => does.open('discard_all', reason))}</p>`)}`, 'wide');
@@ -35,7 +35,7 @@ export function payments(it, words, does) {
     ['order', (one) => one.order_id, 'mono'],
     ['amount', (one) => words.count(one.amount_cents), 'number'],
     ['since', (one) => since(one.since, it, words), 'when'],
-    ['deeds', (one) => html`${goesBack(one) ? deed('hand_back', words, () => does.open('hand_back', one.payment_id)) : nothing}${deed('close_payment', words, () => does.open('close_payment', one.payment_id))}`, 'deeds'],
+    ['deeds', (one) => html`${goesBack(one) ? deed('hand_back', words, () => does.open('hand_back', one.payment_id, one.gateway_payment_id)) : nothing}${deed('close_payment', words, () => does.open('close_payment', one.payment_id, one.gateway_payment_id))}`, 'deeds'],
     // A process of an older version doesn't tell them.
   ], it.owed_payments ?? [], words), 'full');
 }
@@ -49,7 +49,7 @@ export function postponed(it, words, does) {
     ['tries', (one) => words.count(one.tries), 'number'],
     ['since', (one) => since(one.since, it, words), 'when'],
     ['next', (one) => words.say('in', { ms: Math.max(0, Date.parse(one.next_try_at) - it.now) }), 'when'],
-    ['deeds', ({ id }) => deed('retry_item', words, () => does.open('retry_item', id)), 'deeds'],
+    ['deeds', ({ id, pass, item }) => deed('retry_item', words, () => does.open('retry_item', id, `${pass} · ${item}`)), 'deeds'],
   ], it.postponed, words), 'full');
 }
 
@@ -68,7 +68,7 @@ export function recoveries(it, words, does) {
     ['built', (one) => words.count(one.sales_built), 'number'],
     ['harvested', (one) => words.count(one.harvested === null ? null : one.harvested + (one.receipts ?? 0)), 'number'],
     ['lost', (one) => html`<b class=${lostBy(one) > 0 ? 'warn' : ''}>${words.count(lostBy(one))}</b>`, 'number'],
-    ['deeds', (one) => (lostBy(one) > 0 && one.settled_at === null ? deed('settle', words, () => does.open('settle', one.id)) : nothing), 'deeds'],
+    ['deeds', (one) => (lostBy(one) > 0 && one.settled_at === null ? deed('settle', words, () => does.open('settle', one.id, `${words.say('lane', { number: one.lane })} · ${one.closed_at}`)) : nothing), 'deeds'],
   ], it.recoveries, words), 'full');
 }
 

@@ -25,6 +25,8 @@ let heardAt = 0;
 let said = '';
 let readAt = 0;
 const reads = {};
+/** The dialog that was opened last. */
+let shown = null;
 
 const does = {
   turnLanguage() {
@@ -33,20 +35,23 @@ const does = {
   },
   turnTheme,
   useToken(event) {
-    event.preventDefault();
-    session.token = new FormData(event.target).get('token').trim();
-    state.locked = null;
+    state.locked = session.use(event);
+    paint();
+    if (state.locked !== null) return;
     watch();
     readLists();
   },
   readLists,
   pick(coupon) {
-    state.coupon = coupon;
+    // A new one that is still to come is no longer wanted, nor is a dialog that waits for the values of the last one.
+    Object.assign(state, { coupon, wanted: null, dialog: null });
     paint();
   },
   open,
   close: () => document.getElementById('dialog').close(),
-  closed() {
+  closed({ target }) {
+    // It is told a moment later: by then another one may be open, or may wait for its values.
+    if (target.open || state.dialog !== shown) return;
     state.dialog = null;
     paint();
   },
@@ -84,17 +89,21 @@ function randomWord() {
   return Array.from(crypto.getRandomValues(new Uint32Array(4)), (part) => part.toString(36)).join('-');
 }
 
-/** Opens the dialog of a deed, on the coupon that is picked or on the thing with this id; a new coupon is `regular` or a sale. */
-async function open(kind, thing = null) {
+/**
+ * Opens the dialog of a deed, on the coupon that is picked or on the thing with this id; a new coupon is `regular` or a
+ * sale. `name` is what the dialog calls it: rows move while one aims at a button.
+ */
+async function open(kind, thing = null, name = null) {
   // One key for each dialog, however often it is sent.
   const isRegular = kind === 'create' ? thing !== null : state.regular.some(({ id }) => id === state.coupon);
-  state.dialog = { kind, thing, isRegular, coupon: state.coupon, key: `board-${randomWord()}`, values: emptyValues(kind, state.board.now), currency: 'CNY', revision: null, code: null, detail: '', busy: false };
+  state.dialog = { kind, thing, name, isRegular, coupon: state.coupon, key: `board-${randomWord()}`, values: emptyValues(kind, state.board.now), currency: 'CNY', revision: null, code: null, detail: '', busy: false };
   state.dialog.values.key = state.dialog.key;
   const mine = state.dialog;
   if (kind === 'edit') await fill(mine);
   // The coupon may come late: by then another dialog may be here, or may have been and gone.
   if (state.dialog !== mine) return;
   paint();
+  shown = mine;
   document.getElementById('dialog').showModal();
 }
 
@@ -102,7 +111,7 @@ async function open(kind, thing = null) {
 async function fill(dialog) {
   const reply = await send('GET', `/v1/coupons/${dialog.coupon}`);
   if (reply.ok) Object.assign(dialog, { currency: reply.body.currency, revision: reply.body.revision, values: valuesOf(reply.body, words), code: null });
-  else Object.assign(dialog, { code: reply.code, detail: reply.body.detail ?? '' });
+  else Object.assign(dialog, { code: 'not_loaded', detail: reply.body.detail ?? '' });
   paint();
 }
 
@@ -111,15 +120,18 @@ async function submit(event) {
   const { dialog } = state;
   if (dialog.busy) return;
   const values = Object.fromEntries(new FormData(event.target));
-  Object.assign(dialog, { busy: true, code: null, values: { ...dialog.values, ...values } });
-  paint();
+  Object.assign(dialog, { code: null, values: { ...dialog.values, ...values } });
   const { method, path, body, headers } = requestOf(dialog, words);
+  dialog.busy = true;
+  paint();
   const reply = await send(method, path, body, headers);
   dialog.busy = false;
+  // It may have been closed meanwhile, which calls nothing back, and another one may be open.
+  const isOpen = state.dialog === dialog;
+  if (reply.ok || !isOpen) notice(reply, `done.${dialog.kind}`);
   if (reply.ok) {
     if (dialog.kind === 'create') state.wanted = reply.body.id;
-    notice(reply, `done.${dialog.kind}`);
-    document.getElementById('dialog').close();
+    if (isOpen) does.close();
     readLists();
   } else {
     Object.assign(dialog, { code: reply.code, detail: reply.body.errors?.map((it) => `${it.pointer} ${it.detail}`).join('; ') ?? reply.body.detail ?? '' });
@@ -155,7 +167,9 @@ async function read(name) {
 
 /** Picks a new coupon once it is there, and another one in place of one that has gone. */
 function choose() {
-  const { sales, now } = state.board ?? { sales: [] };
+  // Until Postgres has told the sales, there is nothing to choose from.
+  if (!state.board?.stores.some(({ name, at }) => name === 'postgres' && at !== null)) return;
+  const { sales, now } = state.board;
   const all = [...sales, ...state.regular];
   const isThere = (id) => all.some((one) => idOf(one) === id);
   if (isThere(state.wanted)) [state.coupon, state.wanted] = [state.wanted, null];
@@ -184,7 +198,7 @@ function heard({ event, line, refused, sleptMs }) {
   if (sleptMs) heardAt -= sleptMs;
   if (refused) {
     session.leave();
-    Object.assign(state, { locked: refused, line: 'lost' });
+    Object.assign(state, { locked: refused, line: 'lost', dialog: null });
   }
   if (line) state.line = line;
   if (event) {

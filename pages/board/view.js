@@ -72,14 +72,14 @@ function saleHead(state, words, does) {
   if (!sale) return html`<section class="sale" aria-label=${words.of('sale')}><h2>${words.of('sale.none')}</h2><p class="deeds">${create}</p></section>`;
   const is = stateOf(sale, it.now);
   const until = is === 'before' ? ['opens', sale.opens_ms - it.now] : ['closes', sale.closes_ms - it.now];
-  const act = (key) => html`<button class="other small ${key}" type="button" id="do-${key}" @click=${() => does.open(key)}>${words.of(`do.${key}`)}</button>`;
+  const act = (key) => html`<button class="other small ${key}" type="button" id="do-${key}" @click=${() => does.open(key, null, `${sale.title} · ${idOf(sale)}`)}>${words.of(`do.${key}`)}</button>`;
   return html`
     <section class="sale" aria-label=${words.of('sale')}>
       <h2>${sale.title}</h2>
       <span class="chip" id="sale-state" data-tone=${is === 'active' && isFresh(state) && Number.isInteger(sale.left) && !sale.is_pending ? 'live' : 'plain'} data-state=${is}><i aria-hidden="true"></i>${words.of(`state.${is}`)}</span>
       <label class="pick"><span class="unseen">${words.of('sale.pick')}</span>
         <select @change=${(event) => does.pick(event.target.value)}>${[...it.sales, ...state.regular].map((one) => html`
-          <option value=${idOf(one)} ?selected=${one === sale}>${idOf(one)} · ${one.title}</option>`)}</select></label>
+          <option value=${idOf(one)} .selected=${one === sale}>${idOf(one)} · ${one.title}</option>`)}</select></label>
       <span class="aside">${is === 'ended' || sale.kind ? nothing : html`${words.say(`sale.${until[0]}`, { ms: until[1] })} · `}${words.say('sale.revision', { number: sale.revision })}</span>
       ${sale.is_pending ? html`<span class="chip" id="pending" data-tone="warn">${icon('quiet')}${words.of('sale.pending')}</span>` : nothing}
       <p class="deeds">${sale.state !== 'ended' ? [sale.state === 'paused' ? 'resume' : 'pause', ...(sale.kind ? [] : ['restock']), 'edit', 'end', 'cancel_unpaid'].map(act) : sale.in_redis ? ['cancel_unpaid', 'archive'].map(act) : act('cancel_unpaid')}${create}</p>

@@ -1,17 +1,17 @@
 // Calls of the API, and the token of this tab.
 
+import { request } from './request.js';
+import { ofTab } from './store.js';
+
 const TOKEN = 'flash-sale.token';
 const CLAIMED = 'flash-sale.claimed.';
 const DEMO = 'flash-sale.demo';
 const FREED = 'flash-sale.freed';
 const TRIP = 'flash-sale.trip.';
 
-/** The service ends each request within 12 s. */
-const PATIENCE_MS = 15_000;
-
 export class Api {
   get token() {
-    return sessionStorage.getItem(TOKEN);
+    return ofTab.get(TOKEN);
   }
 
   /** The user in the token; only the service can tell whether it is genuine. */
@@ -25,7 +25,7 @@ export class Api {
 
   /** Whether this tab has tried to claim the coupon: only then there is something to ask for. */
   hasClaimed(coupon) {
-    return this.token !== null && sessionStorage.getItem(CLAIMED + coupon) !== null;
+    return this.token !== null && ofTab.get(CLAIMED + coupon) !== null;
   }
 
   /** Makes sure that there is a token; the demo gives one. Null, or the reply that refuses it. */
@@ -33,33 +33,33 @@ export class Api {
     if (this.token !== null) return null;
     const reply = await this.#send('POST', '/demo/shoppers');
     if (!reply.ok) return reply;
-    sessionStorage.setItem(TOKEN, reply.body.token);
+    ofTab.set(TOKEN, reply.body.token);
     // Only the demo has a page that follows a claim.
-    sessionStorage.setItem(DEMO, '');
+    ofTab.set(DEMO, '');
     return null;
   }
 
   /** When an unpaid order of this tab was paid or closed, by this machine's clock, in ms; 0 if none was. */
   get freedAt() {
-    return Number(sessionStorage.getItem(FREED));
+    return Number(ofTab.get(FREED));
   }
 
   noteFreed() {
-    sessionStorage.setItem(FREED, Date.now());
+    ofTab.set(FREED, Date.now());
   }
 
   leave() {
-    sessionStorage.removeItem(TOKEN);
+    ofTab.remove(TOKEN);
   }
 
   async claim(coupon) {
-    if (sessionStorage.getItem(CLAIMED + coupon) === null) sessionStorage.setItem(CLAIMED + coupon, '');
+    if (ofTab.get(CLAIMED + coupon) === null) ofTab.set(CLAIMED + coupon, '');
     const path = `/v1/coupons/${coupon}/claims`;
-    if (sessionStorage.getItem(DEMO) === null) return this.#send('POST', path);
+    if (ofTab.get(DEMO) === null) return this.#send('POST', path);
     const trip = watchTrip(path);
     const reply = await this.#send('POST', path, undefined, { 'x-trace': '1' });
     if (reply.ok && reply.timed) {
-      sessionStorage.setItem(CLAIMED + coupon, reply.body.order_id);
+      ofTab.set(CLAIMED + coupon, reply.body.order_id);
       trip.keep(reply.body.order_id);
     }
     return reply;
@@ -67,13 +67,13 @@ export class Api {
 
   /** Time from the request of this claim to its answer as this tab has measured it, in microseconds; null if it hasn't. */
   trip(order) {
-    const ms = sessionStorage.getItem(TRIP + order);
+    const ms = ofTab.get(TRIP + order);
     return ms === null ? null : Math.round(1000 * Number(ms));
   }
 
   /** Whether the steps of this claim were measured, so that it can be followed. */
   isTraced(coupon, order) {
-    return sessionStorage.getItem(CLAIMED + coupon) === order;
+    return ofTab.get(CLAIMED + coupon) === order;
   }
 
   trace(order) {
@@ -116,26 +116,8 @@ export class Api {
     return this.#send('POST', `/v1/orders/${order}/refund`);
   }
 
-  /**
-   * A reply: `ok`, `status`, `code` of a refusal, `retryMs`, `body`, `dateMs`, the service's time to the second, and
-   * whether it tells times.
-   * Without any reply the code is `unavailable`, as that of the service: the outcome is unknown.
-   */
-  async #send(method, path, body, more = {}) {
-    const headers = { ...more };
-    if (this.token !== null && !path.startsWith('/demo/')) headers.authorization = `Bearer ${this.token}`;
-    if (body) headers['content-type'] = 'application/json';
-    const signal = AbortSignal.timeout(PATIENCE_MS);
-    try {
-      const reply = await fetch(path, { method, headers, signal, cache: 'no-store', body: body && JSON.stringify(body) });
-      const text = await reply.text();
-      const read = text === '' ? {} : JSON.parse(text);
-      const known = { ok: reply.ok, status: reply.status, body: read, dateMs: Date.parse(reply.headers.get('date')), timed: reply.headers.has('server-timing') };
-      if (reply.ok) return known;
-      return { ...known, code: read.code ?? 'unavailable', retryMs: 1000 * Number(reply.headers.get('retry-after') ?? 0) };
-    } catch {
-      return { ok: false, status: 0, code: 'unavailable', retryMs: 0, body: {} };
-    }
+  #send(method, path, body, more) {
+    return request(method, path, path.startsWith('/demo/') ? null : this.token, body, more);
   }
 }
 
@@ -147,7 +129,7 @@ function watchTrip(path) {
   const began = performance.now();
   let order = null;
   let ms = null;
-  const store = () => order !== null && ms !== null && sessionStorage.setItem(TRIP + order, ms);
+  const store = () => order !== null && ms !== null && ofTab.set(TRIP + order, ms);
   const observer = new PerformanceObserver((list) => {
     const found = list.getEntries().find((it) => it.startTime >= began && new URL(it.name).pathname === path);
     if (!found) return;

@@ -8,6 +8,8 @@ const LOOKS_MS = [150, 250, 400, 800, 1500, 3000];
 const LOOK_MS = 5000;
 /** Looks at an order that waits for its payment. */
 const LOOKS_MAX = LOOKS_MS.length + 12;
+/** Pause between those after them, where it may be being paid for at a gateway. */
+const LATE_LOOK_MS = 20_000;
 const RETRY_MIN_MS = 1000;
 const RETRY_MAX_MS = 10_000;
 
@@ -17,6 +19,8 @@ export const AGAIN = ['overloaded', 'rate_limited', 'unavailable', 'recovering',
 const FREED_MS = 30_000;
 /** Statuses of an order that has ended, so the user may claim again. */
 export const OVER = ['cancelled', 'expired', 'refunded'];
+/** Statuses of a claim that a failure of a store may take; orders that have ended are let go in time. */
+const CAN_BE_LOST = ['pending', 'in_review', 'unpaid'];
 /** Refusals that the state of the sale explains, until the next state comes. */
 export const OF_THE_SALE = ['sold_out', 'sale_paused', 'sale_ended', 'sale_not_started'];
 
@@ -48,6 +52,7 @@ export class Claim {
   #looks = 0;
   #timer = null;
   #isLate = false;
+  #isAtGateway = false;
   /** Number of claims and deeds that have begun or ended: what was asked before them is old. */
   #acts = 0;
 
@@ -67,8 +72,9 @@ export class Claim {
     await this.#ask();
   }
 
-  pay() {
-    return this.#do('pay', () => this.#api.pay(this.orderId, this.price?.pay_cents));
+  /** Pays the amount that the page shows, in minor units. */
+  pay(cents) {
+    return this.#do('pay', () => this.#api.pay(this.orderId, cents));
   }
 
   cancel() {
@@ -132,7 +138,7 @@ export class Claim {
     this.#acts += 1;
     [this.#looks, this.#isLate] = [0, false];
     const traced = this.#api.isTraced(this.#coupon, orderId);
-    this.#become({ phase: 'held', code: null, orderId, status, claimedMs, price: null, traced });
+    this.#become({ phase: 'held', code: null, orderId, status, claimedMs, payByMs: null, price: null, traced });
     this.#lookIn(LOOKS_MS[0]);
   }
 
@@ -150,7 +156,7 @@ export class Claim {
     if (acts !== this.#acts) return this.#timer === null && this.#lookIn(RETRY_MIN_MS);
     if (reply.ok) {
       const { order_id: orderId, status } = reply.body;
-      if (orderId !== this.orderId) [this.claimedMs, this.price] = [null, null];
+      if (orderId !== this.orderId) [this.claimedMs, this.payByMs, this.price] = [null, null, null];
       if (status === 'unpaid' && this.price === null) {
         const order = await this.#api.order(orderId);
         if (order.ok) {
@@ -160,14 +166,27 @@ export class Claim {
         }
       }
       const traced = this.#api.isTraced(this.#coupon, orderId);
-      if (!['claiming', 'again'].includes(this.phase)) this.#become({ phase: 'held', code: null, orderId, status, traced });
+      if (!['claiming', 'again'].includes(this.phase)) this.#become({ phase: 'held', code: null, orderId, status, traced, deedCode: this.#stillTrue(status) });
     }
     const over = reply.code === 'not_claimed' || reply.code === 'invalid_token' || reply.code === 'coupon_not_found';
-    if (over) return;
+    if (over) return this.phase === 'held' && this.#isGone(reply.code);
     const settled = reply.ok && !['pending', 'in_review', 'refunding'].includes(reply.body.status);
     // A payment at a gateway is confirmed there: for a minute it is looked for here.
-    const known = settled && !(reply.body.status === 'unpaid' && this.#looks < LOOKS_MAX);
-    if (!known && this.#timer === null) this.#lookIn(LOOKS_MS[++this.#looks] ?? LOOK_MS);
+    const known = settled && !(reply.body.status === 'unpaid' && (this.#looks < LOOKS_MAX || this.#isAtGateway));
+    if (known || this.#timer !== null) return;
+    this.#looks += 1;
+    this.#lookIn(LOOKS_MS[this.#looks] ?? (settled && this.#looks > LOOKS_MAX ? LATE_LOOK_MS : LOOK_MS));
+  }
+
+  /** What a deed's refusal says, as long as the order is as it was then. */
+  #stillTrue(status) {
+    return status === this.status || this.deedCode === 'invalid_transition' ? this.deedCode : null;
+  }
+
+  /** A claim that was confirmed can't be found: the session is over, or the service has lost it. */
+  #isGone(code) {
+    if (code === 'invalid_token') this.#become({ deedCode: code });
+    else if (code === 'not_claimed' && CAN_BE_LOST.includes(this.status)) this.#become({ phase: 'refused', code, status: null });
   }
 
   async #do(deed, call) {
@@ -176,10 +195,11 @@ export class Claim {
     this.#acts += 1;
     const reply = await call();
     this.#acts += 1;
+    this.#looks = 0;
+    this.#isAtGateway = deed === 'pay' && (reply.code ?? 'payment_elsewhere') === 'payment_elsewhere';
     if (reply.ok && reply.body.pay_url) return this.#payAt(reply.body.pay_url);
     this.#become({ deed: null, deedCode: reply.ok ? null : reply.code, status: (reply.ok && reply.body.status) || this.status });
     // A status that is still to change, or an outcome that is unknown.
-    this.#looks = 0;
     if (!reply.ok || this.status === 'refunding') this.#lookIn(reply.ok ? LOOKS_MS[0] : RETRY_MIN_MS);
   }
 

@@ -1,20 +1,30 @@
 // The administrator's token of this tab. The code in a printed link is exchanged for it, once.
 
+import { request } from './request.js';
+import { ofTab } from './store.js';
+
 const TOKEN = 'flash-sale.admin';
-/** The service ends each request within 12 s. */
-const PATIENCE_MS = 15_000;
 
 export const session = {
   get token() {
-    return sessionStorage.getItem(TOKEN);
+    return ofTab.get(TOKEN);
   },
 
   set token(token) {
-    sessionStorage.setItem(TOKEN, token);
+    ofTab.set(TOKEN, token);
+  },
+
+  /** Uses the token of a form. Returns the code of a refusal, or null: no header takes other characters. */
+  use(event) {
+    event.preventDefault();
+    const token = new FormData(event.target).get('token').trim();
+    if (!/^[!-~]+$/.test(token)) return 'invalid_token';
+    this.token = token;
+    return null;
   },
 
   leave() {
-    sessionStorage.removeItem(TOKEN);
+    ofTab.remove(TOKEN);
   },
 
   headers() {
@@ -39,16 +49,10 @@ export async function ask(path, final) {
   return final.includes(code) ? { refused: code } : { line: 'lost' };
 }
 
-/** A reply: `ok`, `code` of a refusal, `body`. Without any reply the code is `unavailable`. */
-export async function send(method, path, body, more = {}) {
-  const headers = { ...more, ...(path === '/demo/sessions' ? {} : session.headers()) };
-  if (body) headers['content-type'] = 'application/json';
-  try {
-    const reply = await fetch(path, { method, headers, signal: AbortSignal.timeout(PATIENCE_MS), cache: 'no-store', body: body && JSON.stringify(body) });
-    const text = await reply.text();
-    const read = text === '' ? {} : JSON.parse(text);
-    return { ok: reply.ok, status: reply.status, code: reply.ok ? null : read.code ?? 'unavailable', body: read };
-  } catch {
-    return { ok: false, status: 0, code: 'unavailable', body: {} };
-  }
+/** Sends a request with the token of this tab. */
+export function send(method, path, body, more) {
+  return request(method, path, path === '/demo/sessions' ? null : session.token, body, more);
 }
+
+// A link that is opened in a tab with the page loads nothing by itself.
+window.addEventListener('hashchange', () => location.hash.startsWith('#code=') && location.reload());

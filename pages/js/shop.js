@@ -13,6 +13,8 @@ import { Words } from './words.js';
 
 /** Faces that are on the way to another one: the live region waits for that. */
 const PASSING = ['loading', 'claiming'];
+/** Refusals of a coupon that has no page here. */
+const MISSING = ['coupon_not_found', 'no_sale', 'invalid_id'];
 /** Shortest pause before the orders are asked for again. */
 const LIST_AGAIN_MS = 3000;
 /** Pause between two looks for the next sale, after the end of one. */
@@ -35,7 +37,7 @@ let lists = 0;
 
 const does = {
   claim: () => state.claim.claim(),
-  pay: () => state.claim.pay(),
+  pay: () => state.claim.pay((state.claim.price ?? state.sale).pay_cents),
   cancel: () => state.claim.cancel(),
   refund: () => state.claim.refund(),
   turnLanguage() {
@@ -47,11 +49,11 @@ const does = {
 
 function paint() {
   const face = faceOf(state, clock.now());
-  const hadFocus = document.activeElement?.id === 'claim';
+  const focused = document.activeElement?.closest('.buttons') && document.activeElement;
   render(page(state, face, words, does), document.getElementById('page'));
   if (state.sale) document.title = `${state.sale.title} · flash-sale`;
   // The button has gone: the focus goes to what stands in its place.
-  if (hadFocus && !document.getElementById('claim')) document.querySelector('h2.face')?.focus();
+  if (focused && !focused.isConnected) document.querySelector('h2.face, #claim')?.focus();
   painted = face;
   say(face);
 }
@@ -122,8 +124,9 @@ function heard({ event, line, refused, dateMs, sleptMs }) {
 /** The state of the sale without a stream. */
 async function ask(coupon) {
   const reply = await api.coupon(coupon);
-  if (!reply.ok) return { line: 'lost' };
   const { id, sale, ...about } = reply.body;
+  if (MISSING.includes(reply.code) || (reply.ok && !sale)) return { refused: 'coupon_not_found' };
+  if (!reply.ok) return { line: 'lost' };
   const [opens_ms, closes_ms] = [Date.parse(sale.opens_at), Date.parse(sale.closes_at)];
   return { line: 'asked', event: { now: reply.dateMs, ...about, coupon_id: id, total: sale.total, left: sale.left, opens_ms, closes_ms } };
 }
@@ -173,7 +176,7 @@ async function start() {
   const coupon = await chooseCoupon();
   state.missing = null;
   state.claim = new Claim(api, coupon, claimChanged);
-  new Stream({ path: `/v1/coupons/${coupon}/live`, event: 'sale', final: ['coupon_not_found', 'no_sale', 'invalid_id'], ask: () => ask(coupon) }, heard);
+  new Stream({ path: `/v1/coupons/${coupon}/live`, event: 'sale', final: MISSING, ask: () => ask(coupon) }, heard);
   setInterval(tick, 200);
   setInterval(goOn, NEXT_MS * (0.5 + Math.random()));
   document.addEventListener('visibilitychange', () => (isShownAnew = !document.hidden));

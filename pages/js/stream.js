@@ -21,12 +21,13 @@ export class Stream {
   #tell;
   #stop = new AbortController();
   #last = 0;
+  #sleep;
 
   /**
    * The events of one name under a path. `final` are codes of refusals after which there is no further try, `ask` asks for
    * the state where there is no room, and `headers` makes the headers of each request. `also` has a function
    * for each event of another name.
-   * `tell` gets `{dateMs}` of each reply, `{event, line: 'live'}`, `{line: 'lost'}`, with `sleptMs` after a sleep, and
+   * `tell` gets `{dateMs}` of each reply, `{event, line: 'live'}`, `{line: 'lost'}`, with `sleptMs` after a sleep, `{line: 'connecting'}` once a page is shown again, and
    * `{refused: code}`, as they come; and each of these that `ask` returns.
    */
   constructor({ path, event, final, ask, headers = () => ({}), also = {} }, tell) {
@@ -34,7 +35,7 @@ export class Stream {
     this.#tell = tell;
     document.addEventListener('visibilitychange', () => this.#stop.abort());
     window.addEventListener('offline', () => this.#stop.abort());
-    afterSleep((sleptMs) => {
+    this.#sleep = afterSleep((sleptMs) => {
       this.#tell({ line: 'lost', sleptMs });
       this.#stop.abort();
     });
@@ -44,19 +45,22 @@ export class Stream {
   async #run() {
     let pause = PAUSE_MIN_MS;
     for (;;) {
-      while (document.hidden) await new Promise((shown) => document.addEventListener('visibilitychange', shown, { once: true }));
+      if (document.hidden) {
+        while (document.hidden) await new Promise((shown) => document.addEventListener('visibilitychange', shown, { once: true }));
+        this.#tell({ line: 'connecting' });
+      }
       this.#stop = new AbortController();
       const began = performance.now();
       const code = await this.#watchInPlace(0);
       if (this.#of.final.includes(code)) {
         this.#tell({ refused: code });
-        return;
+        return clearInterval(this.#sleep);
       }
       if (document.hidden) continue;
       if (code === 'too_many_watchers') {
         const told = await this.#of.ask();
         this.#tell(told);
-        if (told.refused) return;
+        if (told.refused) return clearInterval(this.#sleep);
         await sleep(POLL_MS * (1 + Math.random()));
         continue;
       }
@@ -115,13 +119,13 @@ export class Stream {
 }
 
 /**
- * Tells how long this device has slept, once it is awake. In its sleep timers and `performance.now()` stand still on most
+ * Tells how long this device has slept, once it is awake, until the interval that it returns is cleared. In its sleep timers and `performance.now()` stand still on most
  * systems, and the clock of the device goes on. A clock that is set forward looks the same.
  */
 function afterSleep(tell) {
   const lead = () => Date.now() - performance.now();
   let before = lead();
-  setInterval(() => {
+  return setInterval(() => {
     const sleptMs = lead() - before;
     before += sleptMs;
     if (sleptMs > SLEEP_MS) tell(sleptMs);

@@ -3,6 +3,7 @@
 import { html, nothing, svg } from '../vendor/lit-html.js';
 import { AGAIN, OF_THE_SALE, OVER } from './claim.js';
 import { ofSale, payByMs, wordOf } from './face.js';
+import { head } from './head.js';
 
 const ICONS = {
   good: svg`<path d="m4.5 12.5 5 5 10-11"/>`,
@@ -20,7 +21,7 @@ const ICON_OF = {
   sold_out: 'no', sale_paused: 'pause', sale_ended: 'no', claiming: 'busy', too_many_unpaid_orders: 'warn',
   too_many_closed_orders: 'warn',
   overloaded: 'warn', rate_limited: 'warn', unavailable: 'warn', recovering: 'warn', coming_back: 'busy', invalid_token: 'warn',
-  refused: 'warn', accepted: 'good', created: 'good', already_claimed: 'good', pending: 'good', in_review: 'warn', unpaid: 'good',
+  refused: 'warn', not_claimed: 'warn', accepted: 'good', created: 'good', already_claimed: 'good', pending: 'good', in_review: 'warn', unpaid: 'good',
   paid: 'good', redeemed: 'good', cancelled: 'back', expired: 'back', refunding: 'busy', refunded: 'back',
 };
 
@@ -49,23 +50,13 @@ export function page(state, face, words, does) {
 }
 
 function top({ line, user }, words, does) {
-  return html`
-    <header>
-      <a class="brand" href="/">
-        <svg viewBox="0 0 24 24" aria-hidden="true"><path d="M2 5h20v4.5a2.5 2.5 0 0 0 0 5V19H2v-4.5a2.5 2.5 0 0 0 0-5z"/><path class="bolt" d="m13 7-5 6h3.2L11 17l5-6h-3.2z"/></svg>
-        flash-sale</a>
-      <span class="line" data-line=${line}><i aria-hidden="true"></i><span class="word">${words.of(`line.${line}`)}</span></span>
-      ${user ? html`<span class="user"><span class="word">${words.of('shopper')}</span> <b>${user.slice(-4)}</b></span>` : nothing}
-      <button class="plain" type="button" @click=${does.turnTheme} aria-label=${words.of('theme')}>
-        <svg viewBox="0 0 24 24" aria-hidden="true"><circle cx="12" cy="12" r="8.5" fill="none" stroke="currentColor" stroke-width="2.5"/><path d="M12 3.5a8.5 8.5 0 0 1 0 17z" fill="currentColor"/></svg>
-      </button>
-      <button class="plain" type="button" @click=${does.turnLanguage} lang=${words.language === 'zh' ? 'en' : 'zh-CN'}>${words.of('other')}</button>
-    </header>`;
+  const name = user ? html`<span class="user"><span class="word">${words.of('shopper')}</span> <b>${user.slice(-4)}</b></span>` : nothing;
+  return head({ home: '/', line, nav: nothing, user: name }, words, does);
 }
 
 function lost({ heardAt }, words) {
   const age = Math.round((performance.now() - heardAt) / 1000);
-  return age < LOST_S ? nothing : html`<aside class="lost">${words.of('lost')} <span class="aside">${words.of('lost.age')} <b>${age}</b> s</span></aside>`;
+  return age < LOST_S ? nothing : html`<aside class="lost over">${words.of('lost')} <span class="aside">${words.of('lost.age')} <b>${age}</b> s</span></aside>`;
 }
 
 function bare(face, words) {

@@ -1,21 +1,25 @@
 // Words, numbers and dates in the two languages.
 
+import { ofDevice } from './store.js';
+
 const KEPT = 'flash-sale.language';
 
 export class Words {
-  #languages;
+  /** Both languages under each key: English, Chinese. */
+  #texts;
+  #column;
 
-  /** The words of a page, `{en, zh}`, and those that it shares with others. */
-  constructor({ en, zh }, shared) {
-    this.#languages = { en: { ...shared?.en, ...en }, zh: { ...shared?.zh, ...zh } };
-    const kept = localStorage.getItem(KEPT);
+  /** The words of a page, and those that it shares with others. */
+  constructor(texts, shared) {
+    this.#texts = { ...shared, ...texts };
+    const kept = ofDevice.get(KEPT);
     const wanted = kept ?? (navigator.languages ?? []).find((tag) => /^(en|zh)\b/i.test(tag)) ?? 'en';
     this.set(/^zh/i.test(wanted) ? 'zh' : 'en');
   }
 
   set(language) {
     this.language = language;
-    this.words = this.#languages[language];
+    this.#column = language === 'zh' ? 1 : 0;
     this.tag = language === 'zh' ? 'zh-CN' : 'en';
     document.documentElement.lang = this.tag;
     this.number = new Intl.NumberFormat(this.tag);
@@ -24,16 +28,16 @@ export class Words {
   /** Changes to the other language, and keeps that for the next visit. */
   turn() {
     this.set(this.language === 'zh' ? 'en' : 'zh');
-    localStorage.setItem(KEPT, this.language);
+    ofDevice.set(KEPT, this.language);
   }
 
   /** The text under this key; a key that is missing shows itself. */
   of(key) {
-    return this.words[key] ?? key;
+    return this.#texts[key]?.[this.#column] ?? key;
   }
 
   has(key) {
-    return key in this.words;
+    return this.#texts[key]?.[this.#column] !== undefined;
   }
 
   /** An amount in minor units of its currency: a cent is a hundredth of a dollar, and a yen has no smaller unit. */

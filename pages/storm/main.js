@@ -37,11 +37,9 @@ const does = {
     await askNow();
   },
   useToken(event) {
-    event.preventDefault();
-    session.token = new FormData(event.target).get('token').trim();
-    state.locked = null;
-    follow();
+    state.locked = session.use(event);
     show();
+    if (state.locked === null) follow();
   },
   turnLanguage() {
     words.turn();

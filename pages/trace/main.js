@@ -51,7 +51,7 @@ function say(key) {
 async function ask() {
   const path = `/v1/orders/${order}/trace`;
   const own = api.token === null ? null : await api.trace(order);
-  const isFinal = own !== null && (own.code !== 'not_traced' || session.token === null);
+  const isFinal = own !== null && (!['not_traced', 'invalid_token'].includes(own.code) || session.token === null);
   return isFinal ? own : send('GET', path);
 }
 

@@ -592,6 +592,14 @@ impl Config {
                 days / 28,
             ));
         }
+        // Orders of dropped months are forgotten, and a payment of such an order is held.
+        let months_min = self.payment_window_s / 86_400 / 28 + 1;
+        if months > 0 && u64::from(months) < months_min {
+            return invalid(format!(
+                "--history-months {months} is too short: an order may be paid for --payment-window-s {}, and a payment of an order whose month is forgotten is held; give {months_min} or more, or 0 for ever",
+                self.payment_window_s,
+            ));
+        }
         Ok(())
     }
 

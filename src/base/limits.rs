@@ -508,8 +508,12 @@ pub const KEY_SET_PAUSE_WITHOUT_KEYS: Duration = Duration::from_secs(1);
 /// Pause before an opened payment is first asked about; the next ones are twice as long each, up to an hour. The
 /// gateway confirms by itself long before, unless its callback got lost.
 pub const OPENED_LOOK_PAUSE: Duration = Duration::from_secs(60);
-/// Time after which an opened payment is asked about no more.
-pub const OPENED_PATIENCE: Duration = Duration::from_secs(3 * 86_400);
+/// Number of looks at an opened payment after which it is asked about no more: with these pauses they take three days
+/// from the payer's last visit on.
+pub const OPENED_LOOKS_MAX: i32 = 77;
+/// Age from which on an opened payment about which its gateway gives no answer, but about others, is one of those that
+/// wait for an operator.
+pub const OPENED_UNHEARD_AGE: Duration = Duration::from_secs(600);
 /// Bytes of a gateway's id of a payment, at most.
 pub const PAYMENT_ID_BYTES_MAX: usize = 200;
 /// Bytes of the address of a payer's page, at most.

@@ -198,7 +198,7 @@ impl Pass {
             )),
             Self::Openings => Some((
                 ItemKind::Order,
-                "The gateway has told what became of a payment of the order, and Postgres refuses to note that: the error names the value. If the error names `sold`, `flash-sale reconcile --repair` counts it again.",
+                "If the gateway gives no answer about a payment of the order, ask its staff what became of it: the payer may have paid. If Postgres refuses to note the answer, the error names the value; if it names `sold`, `flash-sale reconcile --repair` counts it again.",
             )),
             Self::Refunds => Some((
                 ItemKind::Payment,

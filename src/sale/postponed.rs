@@ -163,19 +163,23 @@ impl Postponed {
         before: Option<PostponedId>,
         limit: u32,
     ) -> sqlx::Result<Vec<Row>> {
-        sqlx::query_as!(
+        // Planned for its values: a pass that has postponed little is looked up by its name.
+        let mut tx = postgres::begin_planning(&self.pool).await?;
+        let rows = sqlx::query_as!(
             Row,
             r#"SELECT id AS "id: PostponedId", pass, item, since, tries, next_try_at AS "next_try_at?", error,
                       NULL::timestamptz AS settled_at
                FROM postponed
-               WHERE id < coalesce($1, 9223372036854775807) AND pass = coalesce($2, pass)
+               WHERE ($2::text IS NULL OR pass = $2) AND ($1::bigint IS NULL OR id < $1)
                ORDER BY id DESC LIMIT $3"#,
             before.map(PostponedId::get),
             pass.map(Pass::name),
             i64::from(limit),
         )
-        .fetch_all(&self.pool)
-        .await
+        .fetch_all(&mut *tx)
+        .await?;
+        tx.commit().await?;
+        Ok(rows)
     }
 
     async fn settled_rows(

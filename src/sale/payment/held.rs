@@ -8,6 +8,9 @@ use crate::sale::ids::{OrderId, PaymentId};
 use crate::sale::order::dead_letter;
 use crate::sale::order::model::PayMethod;
 
+/// Why the payments are held that are looked at here.
+const UNKNOWN: Option<PaymentReason> = Some(PaymentReason::UnknownOrder);
+
 /// A held payment that is due for a look.
 pub(super) struct Held {
     pub(super) id: PaymentId,
@@ -60,18 +63,20 @@ impl Payments {
         let reason = self.pay_order(&mut tx, held.order, held.method, refusal).await?;
         let status =
             if reason.is_some() { PaymentStatus::Refunding } else { PaymentStatus::Accepted };
-        match rows::leave_hold(&mut tx, held.id, status, reason).await? {
+        match rows::leave_hold(&mut tx, held.id, UNKNOWN, (status, reason)).await? {
             true => tx.commit().await,
-            // An administrator has decided meanwhile.
+            // Meanwhile an administrator has decided, or the payer's bank.
             false => tx.rollback().await,
         }
     }
 
     async fn give_up(&self, payment: PaymentId) -> sqlx::Result<()> {
         let mut tx = postgres::begin(&self.pool).await?;
-        let reason = Some(PaymentReason::UnknownOrder);
-        rows::leave_hold(&mut tx, payment, PaymentStatus::Refunding, reason).await?;
-        tx.commit().await
+        let back = (PaymentStatus::Refunding, UNKNOWN);
+        match rows::leave_hold(&mut tx, payment, UNKNOWN, back).await? {
+            true => tx.commit().await,
+            false => tx.rollback().await,
+        }
     }
 
     async fn look_later(&self, payment: PaymentId) -> sqlx::Result<()> {

@@ -34,12 +34,14 @@ struct Waiting {
     currency: String,
     /// None if the gateway's answer got lost.
     payment_id: Option<String>,
+    /// Whether an answer about it is missing for longer than a gateway may take.
+    is_overdue: bool,
 }
 
 /// End of the looks at an opened payment.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Until {
-    /// The payer had three days.
+    /// The payer had three days since the last visit.
     PatienceEnds,
     /// The end of the payment is known: its money was taken, and is in no book here yet.
     Known,
@@ -98,8 +100,8 @@ impl Payments {
              VALUES ($1, $2, $3, $4, now() + make_interval(secs => $5))
              -- The payer is here again, so the gateway is asked about it again, too, and soon.
              ON CONFLICT ON CONSTRAINT opened_payments_once DO UPDATE
-             SET closed_at = NULL, next_look_at = least(opened_payments.next_look_at, excluded.next_look_at),
-                 updated_at = now()
+             SET closed_at = NULL, looks = 0, updated_at = now(),
+                 next_look_at = least(opened_payments.next_look_at, excluded.next_look_at)
              RETURNING number, gateway_payment_id, pay_url",
             order.get(),
             method.as_str(),
@@ -138,14 +140,18 @@ impl Payments {
     }
 
     /// Asks the gateway about opened payments that are due: an answer or a callback may have got lost. A payment that
-    /// the gateway says is paid is taken as if it had said so by itself: the amount is the gateway's, if it tells one.
+    /// the gateway says is paid is taken as if it had said so by itself: the amount is the gateway's, if it tells one. A
+    /// payment about which it gives no answer, though it answers about others, is postponed once it is old: its money may
+    /// have been taken, and stands in no other list.
     pub(super) async fn look_at_opened(
         &self,
         gateway: &HttpGateway,
     ) -> Result<Unanswered, Failure> {
         let mut tries = self.postponed.begin(Pass::Openings).await?;
         let mut unanswered = Unanswered::default();
-        for waiting in self.opened_due(&tries.due()).await? {
+        let mut unheard = Vec::new();
+        let due = tries.due();
+        for waiting in self.opened_due(&due).await? {
             let (id, order) = (waiting.id, waiting.order);
             match self.look_at(gateway, &waiting).await {
                 Err(Failure::Gateway(words)) => {
@@ -153,6 +159,9 @@ impl Payments {
                     let failure = Failure::Gateway(words);
                     self.ask_after_a_pause(id).await?;
                     tries.put_off(order.get(), &failure).await?;
+                    if waiting.is_overdue && !due.contains(&order.get()) {
+                        unheard.push((order.get(), failure.to_string()));
+                    }
                     unanswered.add(failure);
                 }
                 looked => {
@@ -165,6 +174,9 @@ impl Payments {
             if unanswered.is_away() {
                 return Ok(unanswered);
             }
+        }
+        for (order, error) in unheard {
+            self.postponed.note(Pass::Openings, &[order], &error).await?;
         }
         tries.end().await?;
         Ok(unanswered)
@@ -222,7 +234,8 @@ impl Payments {
         let due = sqlx::query_as!(
             Waiting,
             r#"SELECT id, order_id AS "order: OrderId", method AS "method: PayMethod", number, amount_cents,
-                      currency, gateway_payment_id AS payment_id
+                      currency, gateway_payment_id AS payment_id,
+                      created_at < now() - make_interval(secs => $3) AS "is_overdue!"
                FROM opened_payments
                WHERE closed_at IS NULL AND id = ANY(ARRAY(
                    (SELECT id FROM opened_payments
@@ -234,6 +247,7 @@ impl Payments {
                ORDER BY next_look_at"#,
             i64::from(limits::OPENED_BATCH),
             postponed,
+            limits::OPENED_UNHEARD_AGE.as_secs_f64(),
         )
         .fetch_all(&mut *tx)
         .await?;
@@ -247,11 +261,11 @@ impl Payments {
             "UPDATE opened_payments
              SET looks = looks + 1, updated_at = now(),
                  next_look_at = now() + make_interval(secs => least(3600, $2 * 2 ^ least(looks + 1, 10))),
-                 closed_at = CASE WHEN $4 AND created_at < now() - make_interval(secs => $3) THEN now() END
+                 closed_at = CASE WHEN $4 AND looks + 1 >= $3 THEN now() END
              WHERE id = $1",
             opened,
             limits::OPENED_LOOK_PAUSE.as_secs_f64(),
-            limits::OPENED_PATIENCE.as_secs_f64(),
+            limits::OPENED_LOOKS_MAX,
             until == Until::PatienceEnds,
         )
         .execute(&self.pool)

@@ -9,28 +9,32 @@ use crate::sale::payment::gateway::{Gateway, Refunding};
 impl Payments {
     /// The payments about which gateways haven't been asked for the longest time, without postponed ones.
     pub(super) async fn to_give_back(&self) -> sqlx::Result<Vec<Refunding>> {
-        sqlx::query_as!(
+        let mut tx = postgres::begin_by_index(&self.pool).await?;
+        let due = sqlx::query_as!(
             Refunding,
             // In two parts, because a condition with OR would read each refunding payment, even if all have just been
-            // asked about.
+            // asked about. Both are sorted as one index is: sorted by id, the new ones would be looked for among all that
+            // wait for their gateway.
             r#"WITH new AS (
                    SELECT id, gateway, gateway_payment_id, amount_cents, refunding_at FROM payments
                    WHERE status = 'refunding' AND refund_asked_at IS NULL
                      AND NOT EXISTS (SELECT FROM postponed WHERE pass = 'refunds' AND item = payments.id)
-                   ORDER BY id LIMIT $2),
+                   ORDER BY refund_asked_at NULLS FIRST, id LIMIT $2),
                again AS (
                    SELECT id, gateway, gateway_payment_id, amount_cents, refunding_at FROM payments
                    WHERE status = 'refunding' AND refund_asked_at < now() - make_interval(secs => $1)
                      AND NOT EXISTS (SELECT FROM postponed WHERE pass = 'refunds' AND item = payments.id)
-                   ORDER BY refund_asked_at, id LIMIT $2)
+                   ORDER BY refund_asked_at NULLS FIRST, id LIMIT $2)
                SELECT id AS "id!: PaymentId", gateway AS "gateway!: Gateway", gateway_payment_id AS "gateway_payment_id!",
                       amount_cents AS "amount_cents!", coalesce(refunding_at < refund_keys_from, true) AS "is_of_before!"
                FROM (SELECT * FROM new UNION ALL SELECT * FROM again) AS due, settings LIMIT $2"#,
             limits::REFUND_RETRY_PAUSE.as_secs_f64(),
             i64::from(limits::REFUNDS_BATCH),
         )
-        .fetch_all(&self.pool)
-        .await
+        .fetch_all(&mut *tx)
+        .await?;
+        tx.commit().await?;
+        Ok(due)
     }
 
     /// The payments that the service itself has to refund, without postponed ones. For a service without a gateway to ask.

@@ -134,20 +134,22 @@ pub(super) async fn end_hold(tx: &mut PgConnection, payment: PaymentId) -> sqlx:
     Ok(())
 }
 
-/// Ends the hold of a payment. False if it isn't held any more.
+/// Ends the hold of a payment. False if it isn't held any more, or for another reason than it `was`: money that was
+/// charged back meanwhile doesn't go back once more.
 pub(super) async fn leave_hold(
     tx: &mut PgConnection,
     payment: PaymentId,
-    status: PaymentStatus,
-    reason: Option<PaymentReason>,
+    was: Option<PaymentReason>,
+    (status, reason): (PaymentStatus, Option<PaymentReason>),
 ) -> sqlx::Result<bool> {
     let done = sqlx::query!(
         "UPDATE payments SET status = $2, refund_reason = $3, updated_at = now(),
                              refunding_at = CASE WHEN $2 = 'refunding' THEN now() END
-         WHERE id = $1 AND status = 'held'",
+         WHERE id = $1 AND status = 'held' AND refund_reason IS NOT DISTINCT FROM $4",
         payment.get(),
         status.as_str(),
         reason.map(PaymentReason::as_str),
+        was.map(PaymentReason::as_str),
     )
     .execute(&mut *tx)
     .await?;

@@ -174,9 +174,11 @@ async fn a_crowd_after_the_last_unit_renews_the_belief_with_one_question_at_a_ti
         refused += 100;
         tokio::task::yield_now().await;
     }
+    let took = began.elapsed();
     let asked = script_calls(&app).await;
-    println!("{refused} refusals in 1.5 s asked Redis {asked} times");
-    assert!(asked * 100 < refused, "{asked} questions for {refused} refusals");
+    println!("{refused} refusals in {took:?} asked Redis {asked} times");
+    // It is renewed when half of its time is over.
+    assert!(asked <= 2 + 2 * took.as_millis() as i64 / 150, "{asked} questions in {took:?}");
 }
 
 /// A sale whose buyers lie in 100 shards, each small enough to be read by one HSCAN.

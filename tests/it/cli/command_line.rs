@@ -9,7 +9,7 @@ use nix::sys::signal::Signal;
 use serde_json::Value;
 use sqlx::{Connection, PgConnection};
 
-use crate::support::process::{Finished, Process, flash_sale, run};
+use crate::support::process::{Finished, Process, flash_sale, flash_sale_by_default, run};
 use crate::support::{OwnServers, SECRET, TestApp, now};
 
 /// Port 1, where no server listens; a message with the URL would hold the password.
@@ -82,7 +82,7 @@ async fn help_lists_the_roles_and_what_each_takes() {
 #[tokio::test]
 async fn help_shows_settings_from_the_environment_but_no_secret() {
     for words in SUB_COMMANDS {
-        let mut command = flash_sale(&[words, &["--help"]].concat());
+        let mut command = flash_sale_by_default(&[words, &["--help"]].concat());
         command.env("FLASH_SALE_TOKEN_SECRET", SECRET);
         command.env("FLASH_SALE_ORDER_ID_KEY", SECRET);
         command.env("FLASH_SALE_REDIS_URL", NO_REDIS);
@@ -186,6 +186,10 @@ async fn times_for_which_records_are_kept_that_cannot_be_right_are_refused() {
             &["--payments-days", "30", "--payment-window-s", "2592000"],
             &["--payments-days 30", "--payment-window-s 2592000", "give 31 or more"],
         ),
+        (
+            &["--history-months", "1", "--orders-days", "20", "--payment-window-s", "2592000"],
+            &["--history-months 1", "--payment-window-s 2592000", "give 2 or more"],
+        ),
         (&["--payments-days", "0"], &["--payments-days", "1..=36500"]),
         (&["--returns-days", "0"], &["--returns-days", "1..=36500"]),
         (&["--dead-letters-days", "never"], &["--dead-letters-days"]),
@@ -231,7 +235,7 @@ async fn a_build_that_cannot_send_traces_says_which_build_can() {
 
 async fn refused_by_name(arguments: &[&str], names: &[&str]) {
     let folder = std::env::temp_dir().join(format!("fs-it-{}", uuid::Uuid::new_v4().simple()));
-    let mut command = flash_sale(&[&["serve"], arguments].concat());
+    let mut command = flash_sale_by_default(&[&["serve"], arguments].concat());
     command.env("FLASH_SALE_DATA_DIR", &folder);
     let refused = run(command).await;
     assert_eq!(refused.code, Some(2), "{arguments:?}: {}", refused.stderr);
@@ -341,7 +345,7 @@ async fn public_keys_that_cannot_be_read_are_refused_at_the_start() {
 #[tokio::test]
 async fn a_switch_in_the_environment_is_true_or_false_and_nothing_else() {
     for value in ["maybe", "", "1"] {
-        let mut command = flash_sale(&["doctor", "--data-dir", "/nowhere"]);
+        let mut command = flash_sale_by_default(&["doctor", "--data-dir", "/nowhere"]);
         command.env("FLASH_SALE_IN_PROCESS_GATEWAY", value);
         let refused = run(command).await;
         assert_eq!((refused.code, &*refused.stdout), (Some(2), ""), "{value:?}: {refused:?}");

@@ -418,7 +418,7 @@ async fn a_dead_letter_of_the_last_moment_keeps_its_unit() {
 /// A table of returns without an index by time takes Postgres longer than other statements may.
 #[tokio::test]
 async fn a_slow_table_of_returns_keeps_no_lane_closed() {
-    let (mut server, app) = start_with(&["--database-timeout-ms", "1000"]).await;
+    let (mut server, app) = start_with(&["--database-timeout-ms", "3000"]).await;
     let coupon = app.create_flash(5).await;
     sell(&app, coupon, 1..=3).await;
     let order = app.order(4, coupon).await;
@@ -427,7 +427,7 @@ async fn a_slow_table_of_returns_keeps_no_lane_closed() {
     keep(&app).await;
     app.execute(
         "CREATE FUNCTION take_time() RETURNS trigger LANGUAGE plpgsql AS
-             $$ BEGIN PERFORM pg_sleep(1.5); RETURN NULL; END $$;
+             $$ BEGIN PERFORM pg_sleep(4); RETURN NULL; END $$;
          CREATE TRIGGER slow BEFORE UPDATE ON stock_returns FOR EACH STATEMENT EXECUTE FUNCTION take_time()",
     )
     .await;

@@ -13,7 +13,7 @@ use crate::support::load::Load;
 use crate::support::process::{Process, rows, written};
 use crate::support::{TestApp, eventually};
 
-const ARGUMENTS: [&str; 4] = ["--roles", "api", "--stop-delay-ms", "1000"];
+const ARGUMENTS: [&str; 4] = ["--roles", "api", "--stop-delay-ms", "3000"];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_rolling_restart_under_load_fails_no_claim() {

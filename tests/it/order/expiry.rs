@@ -1,7 +1,6 @@
 //! Orders that are not paid in time, and payments that come at the last moment.
 
 use chrono::{DateTime, TimeDelta, Utc};
-use flash_sale::base::limits::DRAIN_MAX;
 use flash_sale::sale::ids::{CouponId, OrderId};
 use flash_sale::sale::log::LoggedClaim;
 use flash_sale::sale::order::model::OrderStatus;
@@ -11,7 +10,7 @@ use futures_util::future::join_all;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 
-use crate::support::{SECRET, TestApp, eventually, lane, moved, now, user};
+use crate::support::{PATIENCE, SECRET, TestApp, eventually, lane, moved, now, user};
 
 /// Unpaid orders of so many users, written.
 async fn orders(app: &TestApp, coupon: CouponId, users: i64) -> Vec<(i64, OrderId)> {
@@ -89,12 +88,12 @@ async fn a_claim_that_waited_long_in_the_log_can_be_paid_all_the_same() {
 
 #[tokio::test]
 async fn an_order_that_an_older_version_wrote_has_its_time_from_then_on() {
-    let app = TestApp::configured(&["--payment-window-s", "60"]).await;
+    let app = TestApp::configured(&["--payment-window-s", "3600"]).await;
     let coupon = app.create_flash(1).await;
     app.order(1, coupon).await;
-    app.execute("UPDATE orders SET pay_by = NULL, created_at = now() - interval '59 s'").await;
+    app.execute("UPDATE orders SET pay_by = NULL, created_at = now() - interval '59 min'").await;
     assert_eq!(app.expire().await, 0);
-    app.execute("UPDATE orders SET created_at = now() - interval '61 s'").await;
+    app.execute("UPDATE orders SET created_at = now() - interval '61 min'").await;
     assert_eq!(app.expire().await, 1);
 }
 
@@ -244,5 +243,5 @@ async fn a_worker_runs_these_passes_by_itself() {
     assert_eq!(app.status(1, late).await, "expired");
     assert_eq!(app.status(2, refunding).await, "refunded");
     assert_eq!(app.status(3, kept).await, "paid");
-    assert!(app.app.shutdown.stop(DRAIN_MAX).await, "they end when they are told to");
+    assert!(app.app.shutdown.stop(PATIENCE).await, "they end when they are told to");
 }

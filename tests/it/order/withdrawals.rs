@@ -221,6 +221,7 @@ async fn while_redis_lacks_buyers_of_the_sale_its_places_wait() {
     assert_eq!((app.give_back().await, app.stock(coupon).await), (0, 999));
     assert_eq!(app.buyers(coupon).await[&1], order);
     assert_eq!(app.postponed().await, [format!("withdrawals {coupon} 1")]);
+    app.let_postponed_wait().await;
     let _: String = app.redis(&["RENAME", &format!("{}:hidden", keys[0]), &keys[0]]).await;
     assert_eq!(app.give_back().await, 0, "it isn't due");
     app.let_postponed_be_due().await;

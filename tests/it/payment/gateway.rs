@@ -1,6 +1,7 @@
 //! A gateway that takes requests: the sample one, over HTTP, with its faults.
 
 use chrono::TimeDelta;
+use flash_sale::base::limits;
 use flash_sale::kit::signature::Signatures;
 use sample_gateway::{Entry, Faults, Opening, Sample, Settings, State};
 use secrecy::SecretString;
@@ -262,9 +263,46 @@ async fn a_payment_that_is_asked_about_in_vain_is_asked_about_less_and_less() {
             "SELECT extract(epoch FROM next_look_at - updated_at)::bigint FROM opened_payments";
         assert_eq!(app.number(pause).await, pause_s);
     }
-    app.execute("UPDATE opened_payments SET created_at = now() - interval '4 days'").await;
+    // The payer comes back a day later, or a week.
+    let looks = async |looks: i32| {
+        app.execute(&format!("UPDATE opened_payments SET looks = {looks}")).await;
+    };
+    looks(limits::OPENED_LOOKS_MAX - 1).await;
+    open(&app, 1, order).await;
     assert_eq!(pass(&app).await, Ok(0));
-    assert_eq!(app.number("SELECT count(*) FROM opened_payments WHERE closed_at IS NULL").await, 0);
+    let waiting = "SELECT count(*) FROM opened_payments WHERE closed_at IS NULL";
+    assert_eq!(app.number(waiting).await, 1, "the payer has three days from then on");
+    looks(limits::OPENED_LOOKS_MAX - 2).await;
+    assert_eq!((pass(&app).await, app.number(waiting).await), (Ok(0), 1));
+    assert_eq!((pass(&app).await, app.number(waiting).await), (Ok(0), 0));
+    let pauses = (1..limits::OPENED_LOOKS_MAX).map(|look| 3_600.min(60 << look.min(10)));
+    assert!((3 * 86_400..3 * 86_400 + 7_200).contains(&pauses.sum::<i32>()), "three days");
+    gateway.stop().await;
+}
+
+/// Its money may have been taken, and nothing else would tell that it has no answer.
+#[tokio::test]
+async fn an_opened_payment_about_which_the_gateway_never_answers_waits_for_an_operator() {
+    let (app, gateway) = shop(Faults::default()).await;
+    let coupon = app.create_flash(2).await;
+    let orders = [app.order(1, coupon).await, app.order(2, coupon).await];
+    for (user, order) in [(1, orders[0]), (2, orders[1])] {
+        open(&app, user, order).await;
+    }
+    gateway.set_faults(Faults { fails_at: Some(1), ..Faults::default() });
+    pass(&app).await.expect_err("one payment has no answer");
+    assert_eq!(app.postponed().await, [] as [String; 0], "it may be paid for at this moment");
+    app.execute("UPDATE opened_payments SET created_at = now() - interval '11 min'").await;
+    for tries in 1..=2 {
+        app.let_postponed_be_due().await;
+        pass(&app).await.expect_err("it has none yet");
+        assert_eq!(app.postponed().await, [format!("openings {} {tries}", orders[0])]);
+        let error = "SELECT count(*) FROM postponed WHERE error LIKE '%opened payment of order%'";
+        assert_eq!(app.number(error).await, 1, "it says why");
+    }
+    gateway.set_faults(Faults::default());
+    app.let_postponed_be_due().await;
+    assert_eq!((pass(&app).await, app.postponed().await), (Ok(0), vec![]));
     gateway.stop().await;
 }
 
@@ -369,7 +407,7 @@ async fn a_refund_that_was_refused_and_has_no_answer_now_stays_postponed() {
     app.let_postponed_be_due().await;
     gateway.set_faults(Faults { loses_answers: true, ..Faults::default() });
     pass(&app).await.expect_err("there is no answer");
-    let waits = "SELECT count(*) FROM postponed WHERE tries = 2 AND next_try_at > now() AND error LIKE '%500%'";
+    let waits = "SELECT count(*) FROM postponed WHERE tries = 2 AND next_try_at > updated_at AND error LIKE '%500%'";
     assert_eq!(app.number(waits).await, 1);
     gateway.stop().await;
 }

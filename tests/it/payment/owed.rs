@@ -254,6 +254,13 @@ async fn a_chargeback_ends_the_order_and_returns_its_unit() {
     assert_eq!(waiting.len(), 1, "{waiting:?}");
     let (id, status, reason) = &waiting[0];
     assert_eq!((&**status, &**reason), ("held", "charged_back"));
+    // A note of a pass that has died before it could end it.
+    app.execute(&format!(
+        "INSERT INTO postponed (pass, item, error, next_try_at) VALUES ('refunds', {id}, 'x', now())"
+    ))
+    .await;
+    app.refund_payments().await;
+    assert_eq!(owed(&app).await, waiting, "the payer's bank has taken it back already");
     assert_eq!(settle(&app, id, "close").await.status, 204);
     assert_eq!(told(&app, &refund("g2")).await, words("charged_back", ""));
     assert_eq!((app.status(2, redeemed).await, owed(&app).await), ("redeemed".into(), vec![]));

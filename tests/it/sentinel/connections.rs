@@ -10,13 +10,16 @@ use redis::aio::SendError;
 use redis::{PushInfo, PushKind};
 
 use super::watched::{Watched, info, told};
+use crate::support::servers::connection;
 use crate::support::{bounded, eventually};
 
 /// A connection to the first server, which carries no command.
 async fn idle(watched: &Watched, redis: &Redis) -> Arc<Link> {
     let link = redis.link().await.expect("the master answers");
     let run_id = link.server().as_str();
-    let of_master: String = told(&watched.servers[0].0, &["INFO", "server"]).await.expect("INFO");
+    let mut asking = connection(&watched.servers[0].0.url()).await;
+    let of_master: String =
+        redis::cmd("INFO").arg("server").query_async(&mut asking).await.expect("it answers");
     assert!(of_master.contains(run_id), "the sentinels name the master");
     link
 }

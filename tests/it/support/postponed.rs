@@ -14,6 +14,11 @@ impl TestApp {
         self.execute("UPDATE postponed SET next_try_at = now()").await;
     }
 
+    /// However long the next steps take, nothing that is postponed now becomes due by itself.
+    pub async fn let_postponed_wait(&self) {
+        self.execute("UPDATE postponed SET next_try_at = now() + interval '1 hour'").await;
+    }
+
     /// The number behind a line of the page of metrics.
     pub async fn metric(&self, name: &str) -> f64 {
         let page = self.get("/metrics", "").await;

@@ -20,7 +20,14 @@ use serde_json::Value;
 
 use super::{TestApp, calls, lane, user};
 
-/// The binary with these arguments and none of the settings in our own environment.
+/// Time-outs of children, for a machine however busy, where their arguments give no others.
+const PATIENT: [(&str, &str); 3] = [
+    ("FLASH_SALE_REDIS_TIMEOUT_MS", "10000"),
+    ("FLASH_SALE_CLAIM_WAIT_MS", "9000"),
+    ("FLASH_SALE_DATABASE_TIMEOUT_MS", "10000"),
+];
+
+/// The binary with these arguments and none of the settings in our own environment, patient with the stores.
 pub fn flash_sale<S: AsRef<str>>(arguments: &[S]) -> Command {
     program(env!("CARGO_BIN_EXE_flash-sale"), arguments)
 }
@@ -36,7 +43,16 @@ pub fn program<S: AsRef<str>>(path: &str, arguments: &[S]) -> Command {
             command.env_remove(name);
         }
     }
-    command.stdin(Stdio::null());
+    command.envs(PATIENT).stdin(Stdio::null());
+    command
+}
+
+/// The same as its users have it: with the default time-outs.
+pub fn flash_sale_by_default<S: AsRef<str>>(arguments: &[S]) -> Command {
+    let mut command = flash_sale(arguments);
+    for (name, _) in PATIENT {
+        command.env_remove(name);
+    }
     command
 }
 
@@ -63,12 +79,9 @@ impl Process {
         Self(testing::Process::spawn(command))
     }
 
-    /// `flash-sale serve` on the data of `app`, on a port of its own. Patient with Redis; `arguments` win.
+    /// `flash-sale serve` on the data of `app`, on a port of its own; `arguments` win.
     pub fn serve(app: &TestApp, arguments: &[&str]) -> Self {
         let mut command = flash_sale(&["serve", "--listen", "127.0.0.1:0"]);
-        command.env("FLASH_SALE_REDIS_TIMEOUT_MS", "10000");
-        command.env("FLASH_SALE_CLAIM_WAIT_MS", "9000");
-        command.env("FLASH_SALE_DATABASE_TIMEOUT_MS", "10000");
         command.args(["--database-connections", "5", "--order-id-block", "10"]);
         command.args(app.store_arguments()).args(arguments);
         Self::spawn(command)

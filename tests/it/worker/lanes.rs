@@ -105,11 +105,15 @@ async fn a_lane_at_rest_notices_that_its_group_has_vanished() {
     assert!(app.app.shutdown.stop(Duration::from_secs(60)).await);
 }
 
+/// As long as a batch may take with a worker's death noticed in time: a batch whose time is over is worth a warning.
+const PATIENT: [&str; 6] =
+    ["--batch-timeout-ms", "2500", "--take-over-idle-ms", "2600", "--lock-lease-ms", "1600"];
+
 #[tokio::test]
 async fn the_first_start_has_nothing_to_warn_of() {
     for lanes in ["1", "8"] {
         let app = TestApp::start().await;
-        let mut process = Process::serve(&app, &["--lanes", lanes]);
+        let mut process = Process::serve(&app, &[&PATIENT[..], &["--lanes", lanes]].concat());
         let url = process.url().await;
         for user in 1..=16 {
             let coupon = app.create_flash(1).await;

@@ -27,6 +27,7 @@ async fn by_keyboard_alone_and_in_chinese() {
     tab.press(Key::Enter).await;
     tab.shows("paid").await;
     assert!(tab.said().await.starts_with("已支付"), "{}", tab.said().await);
+    assert_eq!(tab.eval("return document.activeElement.innerText").await.trim(), "已支付");
     // The language stays.
     tab.reload().await;
     tab.reads("我的订单").await;

@@ -333,6 +333,7 @@ async fn a_device_that_has_slept_over_midnight_does_not_show_the_evening_before_
     let board = shop.browse(Device::Desk).await;
     board.before_each_page(SLEEPER).await;
     shop.go(&board, "/board").await;
+    board.reads("For administrators").await;
     board.fill("[name=token]", shop.admin()).await;
     board.press(Key::Enter).await;
     board.reads("Opens in 7 h").await;

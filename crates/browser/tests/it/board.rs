@@ -7,7 +7,7 @@ use serde_json::json;
 use sqlx::{Connection, PgConnection};
 use tokio::net::TcpListener;
 
-use crate::support::{Device, SECRET, Servers, Shop, Tab, worker};
+use crate::support::{Device, SAYINGS, SECRET, Servers, Shop, Tab, worker};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_operator_runs_a_sale() {
@@ -43,20 +43,20 @@ async fn an_operator_runs_a_sale() {
         tab.click(&format!("#do-{verb}")).await;
         check(&tab, verb).await;
         tab.picture(&format!("board-{verb}")).await;
-        tab.click("#dialog-do").await;
+        finish(&tab).await;
         state(&tab, is).await;
     }
     restock(&shop, &tab, &coupon).await;
     edit(&shop, &tab, &coupon).await;
 
-    tab.click("#do-compare").await;
-    tab.reads("Compared: no finding.").await;
+    compare(&tab, "Compared: no finding.").await;
     tab.click("#do-end").await;
+    tab.reads(&format!("Tea for three · {coupon}")).await;
     // A dialog that is closed does nothing.
     tab.press(Key::Escape).await;
     state(&tab, "active").await;
     tab.click("#do-end").await;
-    tab.click("#dialog-do").await;
+    finish(&tab).await;
     state(&tab, "ended").await;
     assert_eq!(shop.coupon(&coupon).await["state"], "ended");
     close_the_books(&tab).await;
@@ -90,14 +90,14 @@ async fn an_operator_runs_a_regular_coupon_and_follows_a_job() {
 
     for (verb, is) in [("pause", "paused"), ("resume", "active")] {
         tab.click(&format!("#do-{verb}")).await;
-        tab.click("#dialog-do").await;
+        finish(&tab).await;
         state(&tab, is).await;
     }
     tab.click("#do-edit").await;
     is_open(&tab, true).await;
     assert_eq!(tab.eval(of_sales).await, "0");
     tab.fill("[name=title]", "Two coffees").await;
-    tab.click("#dialog-do").await;
+    finish(&tab).await;
     eventually("the new title", async || tab.text(".sale h2").await == "Two coffees").await;
     assert_eq!(shop.coupon(&coupon).await["pay_cents"], 200);
 
@@ -105,7 +105,7 @@ async fn an_operator_runs_a_regular_coupon_and_follows_a_job() {
     shop.other_is_written(&other).await;
     tab.click("#do-cancel_unpaid").await;
     tab.fill("[name=note]", "the beans are bad").await;
-    tab.click("#dialog-do").await;
+    finish(&tab).await;
     let cell = async |name| tab.text(&format!("#panel-jobs td[data-label='{name}']")).await;
     eventually("the job is done", async || cell("State").await.starts_with("done in ")).await;
     assert_eq!(
@@ -118,7 +118,7 @@ async fn an_operator_runs_a_regular_coupon_and_follows_a_job() {
     tab.picture("board-regular").await;
 
     tab.click("#do-end").await;
-    tab.click("#dialog-do").await;
+    finish(&tab).await;
     state(&tab, "ended").await;
     assert_eq!(shop.coupon(&coupon).await["state"], "ended");
     // A sale is picked again, with all of its deeds.
@@ -137,7 +137,7 @@ async fn close_the_books(tab: &Tab) {
     assert_eq!(tab.text("#dialog-title").await, "Cancel its unpaid orders?");
     tab.fill("[name=note]", "the tea is bad").await;
     check(tab, "cancel unpaid orders").await;
-    tab.click("#dialog-do").await;
+    finish(tab).await;
     tab.reads("A job cancels them.").await;
     eventually("its unit is back", async || {
         tab.text("#tile-left").await.starts_with("Left 10 / 10")
@@ -196,10 +196,11 @@ async fn a_board_is_worked_by_keyboard_alone() {
         }
         tab.types(value).await;
     }
+    tab.eval(SAYINGS).await;
     tab.tab_to("#dialog-do").await;
     tab.press(Key::Enter).await;
     eventually("the new sale", async || tab.text(".sale h2").await == "Tea for two").await;
-    assert_eq!(tab.said().await, "Created.");
+    spoken(&tab, "Created.").await;
     assert_eq!(tab.eval(focused).await, "do-create");
     tab.close_clean().await;
 }
@@ -247,17 +248,17 @@ async fn restock(shop: &Shop, tab: &Tab, coupon: &str) {
     eventually("no answer", async || tab.text("dialog .refused").await.contains("No answer")).await;
     check(tab, "no answer").await;
     assert_eq!(tab.eval(key).await, first);
-    tab.click("#dialog-do").await;
+    finish(tab).await;
     eventually("the tile", async || tab.text("#tile-left").await.starts_with("Left 9 / 10")).await;
     assert_eq!(shop.coupon(coupon).await["sale"]["total"], 10);
     tab.click("#do-restock").await;
     assert_ne!(tab.eval(key).await, first);
     tab.click("#dialog-cancel").await;
+    is_open(tab, false).await;
 }
 
 /// A change that another administrator has overtaken is not made, and may be made anew.
 async fn edit(shop: &Shop, tab: &Tab, coupon: &str) {
-    a_late_coupon_opens_no_dialog(tab).await;
     tab.click("#do-edit").await;
     is_open(tab, true).await;
     shop.costs(coupon, 2_100).await;
@@ -279,37 +280,31 @@ async fn edit(shop: &Shop, tab: &Tab, coupon: &str) {
     assert_eq!((&coupon["title"], &coupon["pay_cents"]), (&json!("Tea for three"), &json!(2_100)));
 }
 
-/// A coupon that comes after its dialog was given up for another one changes nothing.
-async fn a_late_coupon_opens_no_dialog(tab: &Tab) {
-    let late = r"
-        const ask = window.fetch;
-        window.fetch = async (url, ...more) => {
-          const reply = await ask(url, ...more);
-          if (!String(url).includes('/v1/coupons/')) return reply;
-          window.fetch = ask;
-          await new Promise((go) => { window.letGo = go; });
-          setTimeout(() => { window.isThere = true; }, 500);
-          return reply;
-        };
-        document.getElementById('do-edit').click();
-        document.getElementById('do-end').click();
-        return ''";
-    tab.eval(late).await;
-    assert_eq!(tab.text("#dialog-title").await, "End this coupon for good?");
-    eventually("the coupon", async || tab.eval("return typeof window.letGo").await == "function")
-        .await;
-    tab.click("#dialog-cancel").await;
-    is_open(tab, false).await;
-    tab.eval("window.letGo(); return ''").await;
-    eventually("the page has it", async || {
-        tab.eval("return String(window.isThere)").await == "true"
-    })
-    .await;
+/// Does what the dialog is about, and waits until that is done.
+async fn finish(tab: &Tab) {
+    tab.click("#dialog-do").await;
     is_open(tab, false).await;
 }
 
+/// Compares the stores until the notice says this: while another comparison is under way, it says something else.
+async fn compare(tab: &Tab, words: &str) {
+    eventually(words, async || {
+        tab.click("#do-compare[aria-disabled=false]").await;
+        let busy = "return document.getElementById('do-compare').ariaDisabled";
+        eventually("an answer", async || tab.eval(busy).await == "false").await;
+        tab.text("#notice").await == words
+    })
+    .await;
+}
+
+/// Waits until the live region has spoken these words, since [`SAYINGS`] listens.
+async fn spoken(tab: &Tab, words: &str) {
+    let script = format!("return String(window.sayings.includes('{words}'))");
+    eventually(words, async || tab.eval(&script).await == "true").await;
+}
+
 /// Waits until the dialog is open, or closed.
-async fn is_open(tab: &Tab, open: bool) {
+pub async fn is_open(tab: &Tab, open: bool) {
     let script = "return String(document.getElementById('dialog').open)";
     eventually("the dialog", async || tab.eval(script).await == open.to_string()).await;
 }
@@ -353,7 +348,7 @@ async fn what_goes_wrong_is_seen_and_nothing_is_praised_then() {
     let shop = Shop::open(&[&urls[..], &["--roles", "api"]].concat()).await;
     let tab = shop.operator(Device::Desk).await;
     sentence(&tab, "no_worker").await;
-    let mut worker = worker(&shop, &urls);
+    let mut worker = worker(&urls);
     sentence(&tab, "well").await;
 
     worker.kill();
@@ -363,7 +358,7 @@ async fn what_goes_wrong_is_seen_and_nothing_is_praised_then() {
     tab.picture("board-killed").await;
     let coupon = shop.sale(5, -1).await;
     let _ = shop.other_claims(&coupon).await;
-    let _worker = self::worker(&shop, &urls);
+    let _worker = self::worker(&urls);
     sentence(&tab, "silent").await;
     check(&tab, "silent").await;
 
@@ -392,7 +387,7 @@ async fn a_dead_letter_is_tried_again_and_discarded_and_a_finding_is_spelled_out
     sentence(&tab, "letters").await;
     tab.reads("undecodable").await;
     servers.redis(&["HINCRBY", &format!("fs:{{0}}:coupon:{coupon}"), "stock", "-1"]);
-    tab.click("#do-compare").await;
+    compare(&tab, "Compared: there are findings.").await;
     sentence(&tab, "disagree").await;
     assert_eq!(praise(&tab, "#sentence, #panel-stores, #panel-equations").await, "");
     check(&tab, "trouble").await;
@@ -476,11 +471,12 @@ async fn money_without_an_order_goes_back_and_an_item_that_was_put_aside_is_trie
         if !std::mem::replace(&mut is_checked, true) {
             check(&tab, "retry an item").await;
         }
-        tab.click("#dialog-do").await;
-        tab.reads("It is due now.").await;
-        tab.text("#panel-book").await.contains("Postponed item made due")
+        finish(&tab).await;
+        !shop.book_of("retry_postponed").await.is_empty()
     })
     .await;
+    tab.reads("It is due now.").await;
+    tab.reads("Postponed item made due").await;
     eventually("the pass tries again", async || tries().await > before).await;
 
     tab.click("#panel-payments .close_payment").await;
@@ -525,13 +521,14 @@ async fn a_change_while_redis_is_away_is_decided_and_in_force_once_redis_is_back
         pick(&tab, &coupon).await;
         proxy.cut().await;
         sentence(&tab, "redis_away").await;
+        tab.eval(SAYINGS).await;
         tab.click(&format!("#do-{verb}")).await;
         tab.click("#dialog-do").await;
         eventually("the decision", async || {
             tab.text("#notice").await == "Decided. Redis will be told."
         })
         .await;
-        assert_eq!(tab.said().await, "Decided. Redis will be told.");
+        spoken(&tab, "Decided. Redis will be told.").await;
         assert_eq!(praise(&tab, "#notice, #sentence, .sale").await, "", "it is not in force yet");
         assert_eq!(shop.coupon(&coupon).await["state"], is, "Postgres has decided");
         eventually("the mark", async || !tab.text("#pending").await.is_empty()).await;
@@ -541,6 +538,8 @@ async fn a_change_while_redis_is_away_is_decided_and_in_force_once_redis_is_back
         proxy.heal();
         eventually("Redis is told", async || tab.text("#pending").await.is_empty()).await;
         state(&tab, is).await;
+        // A comparison of the meantime may have broken off, and the next one is a minute away.
+        shop.compare().await;
         sentence(&tab, "well").await;
         // The shopper is told the state that Redis has.
         shopper.shows(face).await;
@@ -550,14 +549,14 @@ async fn a_change_while_redis_is_away_is_decided_and_in_force_once_redis_is_back
 }
 
 /// Waits until a coupon can be picked.
-async fn is_listed(tab: &Tab, coupon: &str) {
+pub async fn is_listed(tab: &Tab, coupon: &str) {
     let listed =
         format!("return String(document.querySelector('.pick [value=\"{coupon}\"]') !== null)");
     eventually("the coupon is listed", async || tab.eval(&listed).await == "true").await;
 }
 
 /// Picks a sale of several.
-async fn pick(tab: &Tab, coupon: &str) {
+pub async fn pick(tab: &Tab, coupon: &str) {
     tab.eval(&format!(
         "const select = document.querySelector('.pick select');
         select.value = '{coupon}';
@@ -645,9 +644,11 @@ async fn check_states(device: Device) {
     tab.picture(&format!("board-{device:?}")).await;
     for dialog in ["create", "edit", "restock", "end"] {
         tab.click(&format!("#do-{dialog}")).await;
+        is_open(&tab, true).await;
         check(&tab, dialog).await;
         tab.picture(&format!("board-{dialog}-{device:?}")).await;
         tab.press(Key::Escape).await;
+        is_open(&tab, false).await;
     }
     shop.kill();
     sentence(&tab, "stale").await;
@@ -737,7 +738,7 @@ const VERDICTS: &str = r"
         tell(wrong);
     }, (error) => tell([String(error)]));";
 
-async fn sentence(tab: &Tab, key: &str) {
+pub async fn sentence(tab: &Tab, key: &str) {
     let script =
         format!("return String(document.querySelector('#sentence [data-key={key}]') !== null)");
     eventually(&format!("the sentence {key}"), async || tab.eval(&script).await == "true").await;

@@ -23,14 +23,14 @@ mod waits;
 // Refusals, and a service that doesn't answer.
 mod refusals;
 
+// Replies that come late, claims that are lost, and a browser that keeps nothing.
+mod late;
+
 // Pages of other sites, words of strangers, many windows, clocks that are set, processes that are replaced.
 mod attacks;
 
 // The pictures of the documents.
 mod pictures;
-
-// A proxy between the browser and the demo.
-mod proxy;
 
 // A demo, and tabs that look at it.
 mod support;

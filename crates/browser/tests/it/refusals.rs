@@ -2,10 +2,11 @@
 //! themes.
 
 use private_servers::testing::{RedisProxy, eventually};
+use serde_json::json;
 use sqlx::{Connection, PgConnection};
 
 use crate::access::{check, look};
-use crate::proxy::{Calls, Proxy};
+use crate::support::proxy::{Calls, Proxy};
 use crate::support::{Device, SECRET, Servers, Shop, Tab, storefront, token_by};
 
 const DEVICES: [Device; 2] = [Device::Phone, Device::Desk];
@@ -198,9 +199,9 @@ fn wrong_clock(hours: i64) -> String {
 async fn a_refused_deed_says_why_and_changes_nothing() {
     let servers = Servers::start().await;
     let urls = servers.arguments();
-    let shop = Shop::open(&urls).await;
-    let coupon = shop.sale(2, -1).await;
     let with_a_gateway = [&urls[..], &["--payment-callback-secret", SECRET]].concat();
+    let shop = Shop::open(&with_a_gateway).await;
+    let coupon = shop.sale(2, -1).await;
     let (_process, url) = storefront(&with_a_gateway, "127.0.0.1:0").await;
     for (device, user) in DEVICES.into_iter().zip(["71", "72"]) {
         let tab = shop.browse(device).await;
@@ -214,6 +215,12 @@ async fn a_refused_deed_says_why_and_changes_nothing() {
         tab.reads("Pay at the shop's payment gateway").await;
         check(&tab, device, "unpaid").await;
         assert_eq!(tab.eval("return window.faces.join(' ')").await, "unpaid");
+        // The page notices by itself, and invites its shopper to no second payment.
+        let order = tab.text(".number b").await.replace(' ', "");
+        let paid = json!({"kind": "payment", "payment_id": format!("p-{order}"), "order_id": order, "method": 3, "amount_cents": 2_500});
+        shop.gateway_says(SECRET, &paid).await;
+        tab.shows("paid").await;
+        assert_eq!(tab.text(".deed").await, "");
         tab.close_clean().await;
     }
 }

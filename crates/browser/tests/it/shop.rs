@@ -4,7 +4,7 @@ use private_servers::testing::eventually;
 use serde_json::json;
 
 use crate::access::check;
-use crate::support::{Device, Servers, Shop};
+use crate::support::{Device, SAYINGS, Servers, Shop};
 
 /// Holds the reply with the first list of orders back until `deliver` is called, and lets none through while `away`.
 const SLOW_LISTS: &str = "
@@ -19,14 +19,6 @@ const SLOW_LISTS: &str = "
         }
         return reply;
     };
-    return ''";
-
-/// Notes what the live region speaks from now on.
-const SAYINGS: &str = "
-    const said = document.getElementById('said');
-    window.sayings = [];
-    new MutationObserver(() => said.textContent && window.sayings.push(said.textContent))
-        .observe(said, { childList: true, characterData: true, subtree: true });
     return ''";
 
 #[tokio::test(flavor = "multi_thread")]
@@ -251,7 +243,7 @@ async fn the_first_page_has_the_sale_that_is_on_and_an_old_link_says_so() {
 
     // The shop goes away: the page says so, and how old its numbers are.
     shop.kill();
-    tab.reads("Connection lost").await;
+    tab.reads("Age of the numbers").await;
     assert_eq!(tab.face().await, "open");
     tab.picture("lost").await;
     // The outcome of a claim is unknown then, and the page goes on asking.

@@ -3,7 +3,7 @@
 use fantoccini::key::Key;
 use private_servers::testing::eventually;
 
-use crate::proxy::{Calls, Proxy};
+use crate::support::proxy::{Calls, Proxy};
 use crate::support::{Device, Servers, Shop, Tab, worker};
 
 /// The times that the page shows, of steps that are known.
@@ -133,7 +133,7 @@ async fn a_row_of_another_process_and_a_service_that_is_away_have_no_fault_that_
     let servers = Servers::start().await;
     let urls = servers.arguments();
     let shop = Shop::open(&[&urls[..], &["--roles", "api"]].concat()).await;
-    let _worker = worker(&shop, &urls);
+    let _worker = worker(&urls);
     let proxy = Proxy::before(shop.address()).await;
     for device in [Device::Phone, Device::Desk] {
         let tab = claimed(&shop, device).await;

@@ -86,7 +86,7 @@ async fn a_claim_that_is_sent_away_is_taken_in_as_soon_as_there_is_room() {
         tab.picture(&format!("overloaded-{device:?}")).await;
         tabs.push(tab);
     }
-    let _worker = worker(&shop, &urls);
+    let _worker = worker(&urls);
     for tab in tabs {
         tab.shows("unpaid").await;
         tab.close_clean().await;
@@ -118,7 +118,7 @@ async fn a_click_after_an_order_was_given_up_waits_until_its_unit_is_back() {
     let urls = servers.arguments();
     let shop = Shop::open(&[&urls[..], &["--roles", "api"]].concat()).await;
     let coupon = shop.sale(5, -1).await;
-    let mut first = worker(&shop, &urls);
+    let mut first = worker(&urls);
     let mut tabs = Vec::new();
     for device in DEVICES {
         let tab = claiming(&shop, device, &coupon).await;
@@ -134,7 +134,7 @@ async fn a_click_after_an_order_was_given_up_waits_until_its_unit_is_back() {
         tab.reads("Your last order is being closed").await;
         tab.picture(&format!("coming-back-{device:?}")).await;
     }
-    let _second = worker(&shop, &urls);
+    let _second = worker(&urls);
     for (_, tab) in tabs {
         tab.shows("unpaid").await;
         tab.close_clean().await;

@@ -17,6 +17,7 @@
 //! * A process dies in the middle: its last batch is rolled back or whole, and any other process goes on.
 //! * Two processes work on one job: the second finds the orders of its batch cancelled, and counts none.
 //! * An order is paid meanwhile: whichever is first wins (`sale/order/moves/mod.rs`). A paid order stays.
+//! * Postgres fails at one job, which is very large, say: the others go on, and the pass says so.
 //! * Postgres refuses to close an order: the order is postponed, and the others go on. The job stays open for it.
 //! * Redis doesn't answer: the orders are cancelled all the same, and the job ends later.
 //!
@@ -117,12 +118,19 @@ impl Cancellations {
     ///
     /// # Errors
     ///
-    /// When a store doesn't answer; batches before that are closed.
+    /// When a store doesn't answer; batches before that are closed. One job's failure holds up no other: two in a row are
+    /// the store's.
     pub async fn pass(&self) -> Result<usize, Failure> {
         let jobs = self.open().await?;
         let mut cancelled = 0;
+        let mut failed = None;
+        let mut in_a_row = 0;
         for job in &jobs {
-            cancelled += self.work_on(job).await?;
+            match self.work_on(job).await {
+                Ok(orders) => (cancelled, in_a_row) = (cancelled + orders, 0),
+                Err(failure) if in_a_row > 0 => return Err(failure),
+                Err(failure) => (failed, in_a_row) = (Some(failure), 1),
+            }
         }
         cancelled += self.try_again().await?;
         for job in &jobs {
@@ -130,7 +138,7 @@ impl Cancellations {
                 jobs::finish(&self.stores.pool, job.id).await?;
             }
         }
-        Ok(cancelled)
+        failed.map_or(Ok(cancelled), Err)
     }
 
     async fn open(&self) -> sqlx::Result<Vec<OpenJob>> {
@@ -149,7 +157,7 @@ impl Cancellations {
         let mut cancelled = 0;
         for _ in 0..limits::PASS_BATCHES_MAX {
             let orders =
-                jobs::orders_of(&self.stores.pool, job.id, limits::CANCELLATIONS_BATCH).await?;
+                jobs::orders_of(&self.stores.pool, job, limits::CANCELLATIONS_BATCH).await?;
             if orders.is_empty() {
                 break;
             }

@@ -184,19 +184,23 @@ pub(in crate::sale) async fn going(pool: &PgPool) -> sqlx::Result<Going> {
 /// Orders that wait for this job, first claim first, without postponed ones.
 pub(in crate::sale) async fn orders_of(
     pool: &PgPool,
-    job: JobId,
+    job: &OpenJob,
     limit: i64,
 ) -> sqlx::Result<Vec<OrderId>> {
-    sqlx::query_scalar!(
-        r#"SELECT orders.id AS "id: OrderId" FROM jobs JOIN orders USING (coupon_id)
-           WHERE jobs.id = $1 AND status = 'unpaid' AND claimed_at < jobs.created_at
+    let mut tx = postgres::begin_by_index(pool).await?;
+    let orders = sqlx::query_scalar!(
+        r#"SELECT id AS "id: OrderId" FROM orders
+           WHERE coupon_id = $1 AND status = 'unpaid' AND claimed_at < (SELECT created_at FROM jobs WHERE id = $2)
              AND NOT EXISTS (SELECT FROM postponed WHERE pass = 'cancellations' AND item = orders.id)
-           ORDER BY claimed_at, orders.id LIMIT $2"#,
-        job.get(),
+           ORDER BY claimed_at, id LIMIT $3"#,
+        job.coupon.get(),
+        job.id.get(),
         limit,
     )
-    .fetch_all(pool)
-    .await
+    .fetch_all(&mut *tx)
+    .await?;
+    tx.commit().await?;
+    Ok(orders)
 }
 
 /// A job that goes on and that this order waits for.

@@ -2,9 +2,9 @@
 //! beside them count all.
 
 use flash_sale::base::limits;
-use serde_json::json;
+use serde_json::{Value, json};
 
-use crate::support::{SECRET, TestApp};
+use crate::support::{SECRET, TestApp, eventually};
 
 /// More than any list of the board shows.
 const MANY: usize = limits::BOARD_RUNS_MAX as usize + 7;
@@ -35,7 +35,13 @@ async fn lists_of_the_board_are_bounded_and_begin_with_the_newest() {
         let notice = json!({"kind": "payment", "payment_id": format!("p{number}"), "order_id": order.to_string(), "method": 3, "amount_cents": 7});
         assert_eq!(app.confirm(&notice).await.status, 200);
     }
-    let board = app.get("/v1/board", &app.admin_token()).await.body;
+    let mut board = Value::Null;
+    // The first answer waits for both stores for a while, and no longer.
+    eventually("both stores are looked at", async || {
+        board = app.get("/v1/board", &app.admin_token()).await.body;
+        (0..2).all(|store| board["stores"][store]["is_there"] == true)
+    })
+    .await;
     let items = limits::BOARD_ITEMS_MAX as usize;
     for (list, name, bound, newest) in [
         ("letters", "entry_id", items, json!(format!("{MANY}-0"))),

@@ -70,7 +70,7 @@ const CALLED: [(&str, &str); 7] = [
 ];
 
 /// Codes that need no words of their own: the page can't cause them, or deals with them by itself.
-const WORDLESS: [&str; 11] = [
+const WORDLESS: [&str; 10] = [
     "invalid_id",
     "invalid_query",
     "invalid_body",
@@ -80,7 +80,6 @@ const WORDLESS: [&str; 11] = [
     "body_too_slow",
     "method_not_allowed",
     "internal",
-    "not_claimed",
     "too_many_watchers",
 ];
 
@@ -531,5 +530,14 @@ fn texts(module: &str) -> BTreeMap<String, BTreeMap<String, String>> {
     let path = folder().join(format!("{module}.js"));
     let text = fs::read_to_string(path).expect("it is there");
     let object = text.strip_prefix("export default ").expect("it exports an object");
-    serde_json::from_str(object).expect("the object is JSON")
+    let pairs: BTreeMap<String, Vec<String>> =
+        serde_json::from_str(object).expect("the object is JSON, with both languages under a key");
+    let mut texts: BTreeMap<_, BTreeMap<_, _>> = BTreeMap::new();
+    for (key, pair) in pairs {
+        assert!(pair.len() <= 2, "{key} has a third language");
+        for (language, text) in ["en", "zh"].into_iter().zip(pair) {
+            texts.entry(language.to_owned()).or_default().insert(key.clone(), text);
+        }
+    }
+    texts
 }

@@ -98,6 +98,29 @@ async fn a_repeated_request_finds_its_job_and_cancels_nothing_more() {
     );
 }
 
+/// Postgres takes longer over one coupon than a statement may take.
+#[tokio::test]
+async fn a_job_that_fails_holds_up_no_other() {
+    let app = TestApp::configured(&["--database-timeout-ms", "3000"]).await;
+    let [slow, other] = [app.create_flash(1).await, app.create_flash(1).await];
+    let orders = [app.order(1, slow).await, app.order(2, other).await];
+    for coupon in [slow, other] {
+        ask(&app, coupon, "k").await;
+    }
+    app.execute(&format!(
+        "CREATE FUNCTION take_time() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(4); RETURN NEW; END $$;
+         CREATE TRIGGER slow BEFORE UPDATE ON orders FOR EACH ROW WHEN (OLD.coupon_id = {slow}) EXECUTE FUNCTION take_time()"
+    ))
+    .await;
+    app.app.cancellations.pass().await.expect_err("one job has failed");
+    assert_eq!(
+        (app.status(1, orders[0]).await, app.status(2, orders[1]).await),
+        ("unpaid".into(), "cancelled".into())
+    );
+    app.execute("DROP TRIGGER slow ON orders").await;
+    assert_eq!(app.cancel_for_jobs().await, 1);
+}
+
 /// A process is killed in its second batch; another one goes on.
 #[tokio::test]
 async fn a_job_survives_the_death_of_its_process_and_counts_each_order_once() {

@@ -1,5 +1,8 @@
 //! A demo, and tabs that look at it.
 
+/// A proxy between the browser and the demo.
+pub mod proxy;
+
 use std::cell::Cell;
 use std::fmt::Write as _;
 use std::fs;
@@ -19,7 +22,7 @@ use tokio::task::JoinSet;
 use url::{ParseError, Url};
 
 /// The accessibility checker, vendored.
-const AXE: &str = include_str!("../../vendor/axe.min.js");
+const AXE: &str = include_str!("../../../vendor/axe.min.js");
 
 /// Settings for a machine however busy, and no bounds that a fast one would meet. A test may give others.
 const PATIENT: [[&str; 2]; 7] = [
@@ -37,6 +40,14 @@ pub const SECRET: &str = "a secret of the tests, of 32 bytes or more";
 
 /// Words of the browser's messages about breaches of the policy.
 pub const BREACHES: [&str; 2] = ["Content Security Policy", "TrustedHTML"];
+
+/// Notes what the live region speaks from now on.
+pub const SAYINGS: &str = "
+    const said = document.getElementById('said');
+    window.sayings = [];
+    new MutationObserver(() => said.textContent && window.sayings.push(said.textContent))
+        .observe(said, { childList: true, characterData: true, subtree: true });
+    return ''";
 
 /// Time that the browser has for a script or a page. Only a hang takes longer.
 const BROWSER_MS_MAX: u64 = 300_000;
@@ -177,9 +188,20 @@ impl Shop {
         self.as_admin("POST", &format!("/v1/orders/{order}/redeem"), &Value::Null).await;
     }
 
-    /// Compares the stores.
+    /// Compares the stores, after a comparison that is under way.
     pub async fn compare(&self) {
-        self.as_admin("POST", "/v1/reconcile", &json!({"repair": false})).await;
+        eventually("a comparison", async || {
+            let request = self.http.post(format!("{}/v1/reconcile", self.url));
+            let request = request.bearer_auth(&self.admin).json(&json!({"repair": false}));
+            request.send().await.expect("the demo answers").status().as_u16() == 200
+        })
+        .await;
+    }
+
+    /// Entries of the book of changes of this action.
+    pub async fn book_of(&self, action: &str) -> Vec<Value> {
+        let book = self.as_admin("GET", &format!("/v1/audit?action={action}"), &Value::Null).await;
+        book["entries"].as_array().expect("a list").clone()
     }
 
     /// Leads a tab to another path.
@@ -192,6 +214,15 @@ impl Shop {
         let plan =
             json!({"shoppers": shoppers, "stock": stock, "over_s": over_s, "twice_percent": 10});
         self.as_admin("POST", "/demo/storms", &plan).await;
+    }
+
+    /// Waits until the last storm has its verdict.
+    pub async fn storm_ends(&self) {
+        eventually("the storm is over", async || {
+            let last = self.as_admin("GET", "/demo/storms/last", &Value::Null).await;
+            last["stage"] == "done"
+        })
+        .await;
     }
 
     /// Kills the crowd of the storm that is under way.
@@ -341,11 +372,6 @@ impl Shop {
         self.call("GET", &format!("/v1/coupons/{coupon}"), "", &Value::Null).await
     }
 
-    /// The service of this build.
-    pub fn binary(&self) -> PathBuf {
-        binary()
-    }
-
     async fn as_admin(&self, method: &str, path: &str, body: &Value) -> Value {
         self.call(method, path, &self.admin, body).await
     }
@@ -431,9 +457,9 @@ impl Servers {
 }
 
 /// A worker beside the demo.
-pub fn worker(shop: &Shop, urls: &[&str]) -> Process {
-    let mut command = Command::new(shop.binary());
-    command.args(["serve", "--roles", "worker"]).args(urls).stdin(Stdio::null());
+pub fn worker(urls: &[&str]) -> Process {
+    let mut command = patient("serve", urls);
+    command.args(["--roles", "worker"]);
     Process::spawn(command)
 }
 
