@@ -51,6 +51,7 @@ export function isShown(state) {
  */
 export function sentences({ board, line, ageMs }) {
   if (board === null) return [{ tone: 'quiet', key: line === 'lost' ? 'lost' : 'loading' }];
+  if (line === 'connecting') return [{ tone: 'quiet', key: 'loading' }];
   if (!isShown({ board, line, ageMs })) return [{ tone: 'bad', key: 'stale', ms: ageMs }];
   const found = [...troubles(board), ...worries(board)];
   if (line === 'asked') return [...found, { tone: 'quiet', key: 'asked', ms: ageMs }];

@@ -51,6 +51,7 @@ export class Claim {
   #tries = 0;
   #looks = 0;
   #timer = null;
+  #lookAt = 0;
   #isLate = false;
   #isAtGateway = false;
   /** Number of claims and deeds that have begun or ended: what was asked before them is old. */
@@ -92,7 +93,7 @@ export class Claim {
 
   /** The time to pay is over: looks at what has become of the order. */
   timeIsUp() {
-    if (this.status !== 'unpaid' || this.#timer !== null) return;
+    if (this.status !== 'unpaid' || (this.#timer !== null && this.#lookAt - performance.now() <= LOOK_MS)) return;
     // The service takes a moment to expire an order.
     this.#lookIn(this.#isLate ? LOOK_MS : RETRY_MIN_MS);
     this.#isLate = true;
@@ -144,6 +145,7 @@ export class Claim {
 
   #lookIn(ms) {
     clearTimeout(this.#timer);
+    this.#lookAt = performance.now() + ms;
     this.#timer = setTimeout(() => this.#look(), ms);
   }
 

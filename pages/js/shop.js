@@ -53,7 +53,7 @@ function paint() {
   render(page(state, face, words, does), document.getElementById('page'));
   if (state.sale) document.title = `${state.sale.title} · flash-sale`;
   // The button has gone: the focus goes to what stands in its place.
-  if (focused && !focused.isConnected) document.querySelector('h2.face, #claim')?.focus();
+  if (focused && !focused.isConnected) document.querySelector('.face[tabindex], #claim')?.focus();
   painted = face;
   say(face);
 }

@@ -106,7 +106,7 @@ function says(state, face, words) {
   const word = wordOf(face, claim, words);
   const known = word === 'face.refused' ? 'refused' : face;
   return html`
-    ${over ? html`<p class="face" data-icon="back">${icon(claim.status)}${words.of(`face.${claim.status}`)}</p>${more(claim.status, words)}` : nothing}
+    ${over ? html`<p class="face" tabindex="-1" data-icon="back">${icon(claim.status)}${words.of(`face.${claim.status}`)}</p>${more(claim.status, words)}` : nothing}
     ${known === 'open' ? nothing
     : known === 'sale_not_started' ? counter(words.of('face.sale_not_started'), it.opens_ms - clock.now(), words.of('clock'), words)
     : html`

@@ -511,9 +511,12 @@ pub const OPENED_LOOK_PAUSE: Duration = Duration::from_secs(60);
 /// Number of looks at an opened payment after which it is asked about no more: with these pauses they take three days
 /// from the payer's last visit on.
 pub const OPENED_LOOKS_MAX: i32 = 77;
-/// Age from which on an opened payment about which its gateway gives no answer, but about others, is one of those that
-/// wait for an operator.
-pub const OPENED_UNHEARD_AGE: Duration = Duration::from_secs(600);
+/// Time after which an opened payment that has no answer, while its gateway answers about others, waits for an operator.
+pub const OPENED_UNHEARD_MIN: Duration = Duration::from_secs(600);
+/// The same whatever the gateway answers about others.
+pub const OPENED_UNHEARD_LONG: Duration = Duration::from_secs(86_400);
+/// Time after which an opened payment that never has an answer is given up.
+pub const OPENED_UNHEARD_MAX: Duration = Duration::from_secs(30 * 86_400);
 /// Bytes of a gateway's id of a payment, at most.
 pub const PAYMENT_ID_BYTES_MAX: usize = 200;
 /// Bytes of the address of a payer's page, at most.

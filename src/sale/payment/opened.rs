@@ -14,7 +14,7 @@ use std::sync::Arc;
 use super::gateway::Gateway;
 use super::gateway::http::{AtGateway, Found, HttpGateway, Opened, Opening};
 use super::model::ToBePaid;
-use super::{Due, Paying, Payments, Unanswered};
+use super::{Due, Paying, Payments, Unanswered, rows};
 use crate::base::limits;
 use crate::kit::postgres;
 use crate::kit::signed_http::NoAnswer;
@@ -34,8 +34,8 @@ struct Waiting {
     currency: String,
     /// None if the gateway's answer got lost.
     payment_id: Option<String>,
-    /// Whether an answer about it is missing for longer than a gateway may take.
-    is_overdue: bool,
+    /// Time for which the gateway has been asked and has given no answer, in seconds; below 0 before the look is due.
+    unheard_s: f64,
 }
 
 /// End of the looks at an opened payment.
@@ -141,15 +141,15 @@ impl Payments {
 
     /// Asks the gateway about opened payments that are due: an answer or a callback may have got lost. A payment that
     /// the gateway says is paid is taken as if it had said so by itself: the amount is the gateway's, if it tells one. A
-    /// payment about which it gives no answer, though it answers about others, is postponed once it is old: its money may
-    /// have been taken, and stands in no other list.
+    /// payment about which it goes on giving no answer, though it answers about others, is postponed: its money may have
+    /// been taken, and stands in no other list.
     pub(super) async fn look_at_opened(
         &self,
         gateway: &HttpGateway,
     ) -> Result<Unanswered, Failure> {
         let mut tries = self.postponed.begin(Pass::Openings).await?;
         let mut unanswered = Unanswered::default();
-        let mut unheard = Vec::new();
+        let (mut is_heard, mut unheard) = (false, Vec::new());
         let due = tries.due();
         for waiting in self.opened_due(&due).await? {
             let (id, order) = (waiting.id, waiting.order);
@@ -157,14 +157,18 @@ impl Payments {
                 Err(Failure::Gateway(words)) => {
                     let words = format!("opened payment of order {order}: {words}");
                     let failure = Failure::Gateway(words);
-                    self.ask_after_a_pause(id).await?;
-                    tries.put_off(order.get(), &failure).await?;
-                    if waiting.is_overdue && !due.contains(&order.get()) {
-                        unheard.push((order.get(), failure.to_string()));
+                    if self.is_in_the_books(&waiting).await? {
+                        // A callback has told of the money, and an answer would add nothing.
+                        self.close_opened(id).await?;
+                    } else {
+                        self.ask_after_a_pause(id).await?;
+                        tries.put_off(order.get(), &failure).await?;
+                        unheard.push((waiting, failure.to_string()));
                     }
                     unanswered.add(failure);
                 }
                 looked => {
+                    is_heard = true;
                     unanswered.end_row();
                     if tries.settle(order.get(), looked).await?.is_none() {
                         self.ask_after_a_pause(id).await?;
@@ -172,14 +176,28 @@ impl Payments {
                 }
             }
             if unanswered.is_away() {
-                return Ok(unanswered);
+                break;
             }
         }
-        for (order, error) in unheard {
-            self.postponed.note(Pass::Openings, &[order], &error).await?;
+        let patience =
+            if is_heard { limits::OPENED_UNHEARD_MIN } else { limits::OPENED_UNHEARD_LONG };
+        for (waiting, error) in unheard {
+            let order = waiting.order.get();
+            if waiting.unheard_s > patience.as_secs_f64() && !due.contains(&order) {
+                self.postponed.note(Pass::Openings, &[order], &error).await?;
+            }
         }
-        tries.end().await?;
+        if !unanswered.is_away() {
+            tries.end().await?;
+        }
         Ok(unanswered)
+    }
+
+    async fn is_in_the_books(&self, waiting: &Waiting) -> sqlx::Result<bool> {
+        match &waiting.payment_id {
+            Some(payment_id) => rows::is_known(&self.pool, (Gateway::External, payment_id)).await,
+            None => Ok(false),
+        }
     }
 
     async fn look_at(&self, gateway: &HttpGateway, waiting: &Waiting) -> Result<(), Failure> {
@@ -235,7 +253,7 @@ impl Payments {
             Waiting,
             r#"SELECT id, order_id AS "order: OrderId", method AS "method: PayMethod", number, amount_cents,
                       currency, gateway_payment_id AS payment_id,
-                      created_at < now() - make_interval(secs => $3) AS "is_overdue!"
+                      extract(epoch FROM now() - updated_at)::float8 - least(3600, $3 * 2 ^ least(looks, 10)) AS "unheard_s!"
                FROM opened_payments
                WHERE closed_at IS NULL AND id = ANY(ARRAY(
                    (SELECT id FROM opened_payments
@@ -247,7 +265,7 @@ impl Payments {
                ORDER BY next_look_at"#,
             i64::from(limits::OPENED_BATCH),
             postponed,
-            limits::OPENED_UNHEARD_AGE.as_secs_f64(),
+            limits::OPENED_LOOK_PAUSE.as_secs_f64(),
         )
         .fetch_all(&mut *tx)
         .await?;
@@ -255,14 +273,15 @@ impl Payments {
         Ok(due)
     }
 
-    /// Asks again after a pause twice as long as the last one, unless that has gone on for too long.
+    /// Asks again after a pause twice as long as the last one, unless that has gone on for too long. A look that wasn't due,
+    /// or that another process has made at the same time, doesn't count.
     async fn ask_later(&self, opened: i64, until: Until) -> sqlx::Result<()> {
         sqlx::query!(
             "UPDATE opened_payments
              SET looks = looks + 1, updated_at = now(),
                  next_look_at = now() + make_interval(secs => least(3600, $2 * 2 ^ least(looks + 1, 10))),
                  closed_at = CASE WHEN $4 AND looks + 1 >= $3 THEN now() END
-             WHERE id = $1",
+             WHERE id = $1 AND next_look_at <= now()",
             opened,
             limits::OPENED_LOOK_PAUSE.as_secs_f64(),
             limits::OPENED_LOOKS_MAX,
@@ -273,13 +292,17 @@ impl Payments {
         Ok(())
     }
 
-    /// Asks again after a pause: a gateway may fail at this payment only, and the others and all refunds go on.
+    /// Asks again after a pause: a gateway may fail at this payment only, and the others and all refunds go on. The time
+    /// of the last answer stays, and a payment that never has one is given up in the end.
     async fn ask_after_a_pause(&self, opened: i64) -> sqlx::Result<()> {
         sqlx::query!(
-            "UPDATE opened_payments SET next_look_at = now() + make_interval(secs => $2), updated_at = now()
+            "UPDATE opened_payments
+             SET next_look_at = now() + make_interval(secs => $2),
+                 closed_at = CASE WHEN updated_at < now() - make_interval(secs => $3) THEN now() END
              WHERE id = $1",
             opened,
             limits::OPENED_LOOK_PAUSE.as_secs_f64(),
+            limits::OPENED_UNHEARD_MAX.as_secs_f64(),
         )
         .execute(&self.pool)
         .await?;

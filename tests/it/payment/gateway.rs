@@ -292,7 +292,7 @@ async fn an_opened_payment_about_which_the_gateway_never_answers_waits_for_an_op
     gateway.set_faults(Faults { fails_at: Some(1), ..Faults::default() });
     pass(&app).await.expect_err("one payment has no answer");
     assert_eq!(app.postponed().await, [] as [String; 0], "it may be paid for at this moment");
-    app.execute("UPDATE opened_payments SET created_at = now() - interval '11 min'").await;
+    app.execute("UPDATE opened_payments SET updated_at = now() - interval '12 min'").await;
     for tries in 1..=2 {
         app.let_postponed_be_due().await;
         pass(&app).await.expect_err("it has none yet");
@@ -303,6 +303,36 @@ async fn an_opened_payment_about_which_the_gateway_never_answers_waits_for_an_op
     gateway.set_faults(Faults::default());
     app.let_postponed_be_due().await;
     assert_eq!((pass(&app).await, app.postponed().await), (Ok(0), vec![]));
+
+    // A gateway that is away answers about no other: for a day, no payment is at fault.
+    gateway.stop().await;
+    app.execute("UPDATE opened_payments SET updated_at = now() - interval '23 h'").await;
+    pass(&app).await.expect_err("the gateway is away");
+    assert_eq!(app.postponed().await, [] as [String; 0]);
+    app.execute("UPDATE opened_payments SET updated_at = now() - interval '26 h'").await;
+    pass(&app).await.expect_err("the gateway is away");
+    assert_eq!(app.postponed().await.len(), 2);
+    app.execute("UPDATE opened_payments SET updated_at = now() - interval '31 days'").await;
+    app.let_postponed_be_due().await;
+    pass(&app).await.expect_err("the gateway is away");
+    app.let_postponed_be_due().await;
+    assert_eq!((pass(&app).await, app.postponed().await), (Ok(0), vec![]), "they are given up");
+}
+
+#[tokio::test]
+async fn an_opened_payment_whose_money_is_in_the_books_waits_for_no_answer() {
+    let (app, gateway) = shop(Faults::default()).await;
+    let coupon = app.create_flash(2).await;
+    let orders = [app.order(1, coupon).await, app.order(2, coupon).await];
+    let payment = open(&app, 1, orders[0]).await;
+    open(&app, 2, orders[1]).await;
+    gateway.pay(&payment);
+    becomes(&app, 1, orders[0], "paid").await;
+    gateway.set_faults(Faults { fails_at: Some(1), ..Faults::default() });
+    app.execute("UPDATE opened_payments SET updated_at = now() - interval '12 min'").await;
+    pass(&app).await.expect_err("one payment has no answer");
+    assert_eq!(pass(&app).await, Ok(0), "it is asked about no more");
+    assert_eq!(app.postponed().await, [] as [String; 0]);
     gateway.stop().await;
 }
 

@@ -298,7 +298,7 @@ async fn compare(tab: &Tab, words: &str) {
 }
 
 /// Waits until the live region has spoken these words, since [`SAYINGS`] listens.
-async fn spoken(tab: &Tab, words: &str) {
+pub async fn spoken(tab: &Tab, words: &str) {
     let script = format!("return String(window.sayings.includes('{words}'))");
     eventually(words, async || tab.eval(&script).await == "true").await;
 }
@@ -464,6 +464,7 @@ async fn money_without_an_order_goes_back_and_an_item_that_was_put_aside_is_trie
         tries.parse().expect("a number")
     };
     let before = tries().await;
+    tab.eval(SAYINGS).await;
     // An item that is due already is not made due: that is no change, and not in the book.
     let mut is_checked = false;
     eventually("the item is made due", async || {
@@ -475,7 +476,7 @@ async fn money_without_an_order_goes_back_and_an_item_that_was_put_aside_is_trie
         !shop.book_of("retry_postponed").await.is_empty()
     })
     .await;
-    tab.reads("It is due now.").await;
+    spoken(&tab, "It is due now.").await;
     tab.reads("Postponed item made due").await;
     eventually("the pass tries again", async || tries().await > before).await;
 

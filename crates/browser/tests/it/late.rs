@@ -5,8 +5,8 @@ use serde_json::json;
 use sqlx::{AssertSqlSafe, Connection, PgConnection};
 
 use crate::access::check;
-use crate::board::{is_listed, is_open, pick, sentence};
-use crate::support::{Device, Servers, Shop, Tab};
+use crate::board::{is_listed, is_open, pick, sentence, spoken};
+use crate::support::{Device, SAYINGS, Servers, Shop, Tab};
 
 /// A dialog that was closed, or that made room for another one, changes nothing any more but what the notice says.
 #[tokio::test(flavor = "multi_thread")]
@@ -38,8 +38,9 @@ async fn an_answer_that_comes_late_goes_to_no_other_dialog() {
     is_open(&tab, false).await;
     tab.click("#do-create").await;
     tab.fill("[name=title]", "Half written").await;
+    tab.eval(SAYINGS).await;
     let_go(&tab).await;
-    tab.reads("Added. It is in force.").await;
+    spoken(&tab, "Added. It is in force.").await;
     is_open(&tab, true).await;
     assert_eq!(
         tab.eval("return document.querySelector('[name=title]').value").await,
@@ -56,8 +57,9 @@ async fn an_answer_that_comes_late_goes_to_no_other_dialog() {
     is_held(&tab).await;
     tab.click("#dialog-cancel").await;
     is_open(&tab, false).await;
+    tab.eval(SAYINGS).await;
     let_go(&tab).await;
-    tab.reads("The sale's state has changed meanwhile.").await;
+    spoken(&tab, "The sale\\'s state has changed meanwhile.").await;
     tab.close().await;
 }
 

@@ -2,7 +2,7 @@
 
 use fantoccini::key::Key;
 use private_servers::testing::{RedisProxy, eventually};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::support::{Device, Servers, Shop, Tab};
 
@@ -60,7 +60,7 @@ async fn a_storm_in_the_fifth_window_is_asked_for_and_says_so() {
     tab.click(".fields .go").await;
     // At once, and not after the next question.
     tab.reads("Under way").await;
-    shop.storm_ends().await;
+    shop.storm_ends(&Value::Null).await;
     check(&tab, Device::Desk, "Every promise was kept").await;
     tab.picture("storm-asked").await;
     tab.close_clean().await;
@@ -78,7 +78,7 @@ async fn a_storm_of_two_thousand_and_its_verdict() {
     tab.press(Key::Enter).await;
     tab.reads("Under way").await;
     tab.picture("storm-running").await;
-    shop.storm_ends().await;
+    shop.storm_ends(&Value::Null).await;
     tab.reads("Every promise was kept").await;
     assert_eq!(tab.text("#answers").await, "2,000 of 2,000 have their answer");
     assert_eq!(
@@ -138,10 +138,10 @@ async fn check_states(device: Device) {
         tab.text(".fields .go").await == "Start the storm"
     })
     .await;
+    let before = shop.last_storm().await;
     tab.eval(CROWD).await;
     tab.click(".fields .go").await;
-    tab.reads("Under way").await;
-    shop.storm_ends().await;
+    shop.storm_ends(&before).await;
     check(&tab, device, "Every promise was kept").await;
     tab.picture(&format!("storm-done-{device:?}-dark")).await;
     shop.kill();
@@ -210,7 +210,7 @@ async fn a_storm_whose_orders_are_closed_meanwhile_can_not_be_compared() {
     let shop = Shop::open(&["--payment-window-s", "3"]).await;
     let tabs = onlookers(&shop).await;
     shop.storm([40, 40, 15]).await;
-    shop.storm_ends().await;
+    shop.storm_ends(&Value::Null).await;
     for (device, tab) in tabs {
         check(&tab, device, "No verdict: orders were closed meanwhile").await;
         tab.close_clean().await;

@@ -118,18 +118,19 @@ impl Cancellations {
     ///
     /// # Errors
     ///
-    /// When a store doesn't answer; batches before that are closed. One job's failure holds up no other: two in a row are
-    /// the store's.
+    /// When a store doesn't answer; batches before that are closed. What Postgres refuses of one job, or ends because it
+    /// takes too long, holds up no other.
     pub async fn pass(&self) -> Result<usize, Failure> {
         let jobs = self.open().await?;
         let mut cancelled = 0;
         let mut failed = None;
-        let mut in_a_row = 0;
         for job in &jobs {
             match self.work_on(job).await {
-                Ok(orders) => (cancelled, in_a_row) = (cancelled + orders, 0),
-                Err(failure) if in_a_row > 0 => return Err(failure),
-                Err(failure) => (failed, in_a_row) = (Some(failure), 1),
+                Ok(orders) => cancelled += orders,
+                Err(failure @ Failure::Postgres(sqlx::Error::Database(_))) => {
+                    failed = Some(failure)
+                }
+                Err(failure) => return Err(failure),
             }
         }
         cancelled += self.try_again().await?;

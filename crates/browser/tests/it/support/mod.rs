@@ -216,13 +216,18 @@ impl Shop {
         self.as_admin("POST", "/demo/storms", &plan).await;
     }
 
-    /// Waits until the last storm has its verdict.
-    pub async fn storm_ends(&self) {
+    /// Waits until a storm after this one has its verdict.
+    pub async fn storm_ends(&self, before: &Value) {
         eventually("the storm is over", async || {
             let last = self.as_admin("GET", "/demo/storms/last", &Value::Null).await;
-            last["stage"] == "done"
+            last["stage"] == "done" && last["id"] != *before
         })
         .await;
+    }
+
+    /// Id of the last storm.
+    pub async fn last_storm(&self) -> Value {
+        self.as_admin("GET", "/demo/storms/last", &Value::Null).await["id"].clone()
     }
 
     /// Kills the crowd of the storm that is under way.
