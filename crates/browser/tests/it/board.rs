@@ -50,6 +50,7 @@ async fn an_operator_runs_a_sale() {
     edit(&shop, &tab, &coupon).await;
 
     compare(&tab, "Compared: no finding.").await;
+    eventually("the new title", async || tab.text(".sale h2").await == "Tea for three").await;
     tab.click("#do-end").await;
     tab.reads(&format!("Tea for three · {coupon}")).await;
     // A dialog that is closed does nothing.
