@@ -1,5 +1,7 @@
 //! Held payments whose order wasn't known: the order may be written meanwhile, or never.
 
+use sqlx::{Postgres, Transaction};
+
 use super::model::{PaymentReason, PaymentStatus};
 use super::{Payments, rows};
 use crate::base::limits;
@@ -63,20 +65,12 @@ impl Payments {
         let reason = self.pay_order(&mut tx, held.order, held.method, refusal).await?;
         let status =
             if reason.is_some() { PaymentStatus::Refunding } else { PaymentStatus::Accepted };
-        match rows::leave_hold(&mut tx, held.id, UNKNOWN, (status, reason)).await? {
-            true => tx.commit().await,
-            // Meanwhile an administrator has decided, or the payer's bank.
-            false => tx.rollback().await,
-        }
+        leave(tx, held.id, (status, reason)).await
     }
 
     async fn give_up(&self, payment: PaymentId) -> sqlx::Result<()> {
-        let mut tx = postgres::begin(&self.pool).await?;
-        let back = (PaymentStatus::Refunding, UNKNOWN);
-        match rows::leave_hold(&mut tx, payment, UNKNOWN, back).await? {
-            true => tx.commit().await,
-            false => tx.rollback().await,
-        }
+        let tx = postgres::begin(&self.pool).await?;
+        leave(tx, payment, (PaymentStatus::Refunding, UNKNOWN)).await
     }
 
     async fn look_later(&self, payment: PaymentId) -> sqlx::Result<()> {
@@ -88,5 +82,18 @@ impl Payments {
         .execute(&self.pool)
         .await?;
         Ok(())
+    }
+}
+
+/// Ends the hold, with all that the transaction has done for it. Nothing is done if an administrator or the payer's bank
+/// has decided meanwhile.
+async fn leave(
+    mut tx: Transaction<'static, Postgres>,
+    payment: PaymentId,
+    now: (PaymentStatus, Option<PaymentReason>),
+) -> sqlx::Result<()> {
+    match rows::leave_hold(&mut tx, payment, UNKNOWN, now).await? {
+        true => tx.commit().await,
+        false => tx.rollback().await,
     }
 }

@@ -384,11 +384,7 @@ async fn hand_back(pool: &PgPool, payment: PaymentId, by: &Actor) -> sqlx::Resul
         (PaymentStatus::Held, Some(PaymentReason::IdUsedTwice)) => Ok(Settled::IdUsedTwice),
         (PaymentStatus::Held, Some(PaymentReason::ChargedBack)) => Ok(Settled::ChargedBack),
         (PaymentStatus::Held, reason) => {
-            let now = (PaymentStatus::Refunding, reason);
-            if !rows::leave_hold(&mut tx, payment, reason, now).await? {
-                // Another decision was first.
-                return Ok(Settled::DoesNotWait);
-            }
+            rows::leave_hold(&mut tx, payment, reason, (PaymentStatus::Refunding, reason)).await?;
             let event = Event::of(Action::HandPaymentBack, payment.get())
                 .before(json!({ "status": found.status }))
                 .after(json!({ "status": PaymentStatus::Refunding }));
