@@ -40,7 +40,6 @@ export function page(state, face, words, does) {
   return html`
     <a class="skip" href="#sale">${words.of('skip')}</a>
     ${top(state, words, does)}
-    ${state.line === 'lost' && state.sale ? lost(state, words) : nothing}
     <main>
       <section id="sale" class="card" tabindex="-1" aria-labelledby="title" data-face=${face}>
         ${BARE.includes(face) ? bare(face, words) : sale(state, face, words, does)}
@@ -54,9 +53,11 @@ function top({ line, user }, words, does) {
   return head({ home: '/', line, nav: nothing, user: name }, words, does);
 }
 
-function lost({ heardAt }, words) {
+/** Below the button, which stays where a finger aims. */
+function lost({ line, heardAt }, words) {
+  if (line !== 'lost') return nothing;
   const age = Math.round((performance.now() - heardAt) / 1000);
-  return age < LOST_S ? nothing : html`<aside class="lost over">${words.of('lost')} <span class="aside">${words.of('lost.age')} <b>${age}</b> s</span></aside>`;
+  return age < LOST_S ? nothing : html`<p class="lost">${words.of('lost')} <span class="aside">${words.of('lost.age')} <b>${age}</b> s</span></p>`;
 }
 
 function bare(face, words) {
@@ -78,6 +79,7 @@ function sale(state, face, words, does) {
     <div class="say">${says(state, face, words)}</div>
     ${claim.deedCode ? html`<p class="deed">${words.of(words.has(`deed.${claim.deedCode}`) ? `deed.${claim.deedCode}` : 'deed.refused')}</p>` : nothing}
     ${buttons(state, face, words, does)}
+    ${lost(state, words)}
     ${claim.orderId && claim.phase === 'held' ? html`
       <p class="number"><span>${words.of('order')}</span> <b>${words.id(claim.orderId)}</b>${claim.traced ? html` <a href="/claim/${claim.orderId}">${words.of('follow')}</a>` : nothing}</p>` : nothing}
     ${it.rules ? html`<p class="rules">${it.rules}</p>` : nothing}

@@ -229,8 +229,16 @@ async fn a_page_goes_on_with_the_next_process() {
     tab.shows("open").await;
     tab.click("#claim").await;
     tab.shows("unpaid").await;
+    let place = async || {
+        tab.eval(
+            "return String(document.querySelector('.buttons .go').getBoundingClientRect().top)",
+        )
+        .await
+    };
+    let aimed_at = place().await;
     before.kill();
     tab.reads("Connection lost. The countdown goes on").await;
+    assert_eq!(place().await, aimed_at, "the button moved under the finger");
     tab.click(".buttons .go").await;
     tab.reads("No answer. The page looks up what became of it").await;
     let listen = url.strip_prefix("http://").expect("a URL");
