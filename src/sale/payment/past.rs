@@ -158,8 +158,9 @@ pub async fn forget(
     Ok(Page { last: old.last().map(|row| row.id).filter(|_| old.len() >= limit as usize), deleted })
 }
 
-/// Deletes the rows on a page about payments that were opened before this time and are asked about no more. A payer who
-/// comes back all the same has the payment opened under the same key. The page begins behind the row `behind`.
+/// Deletes the rows on a page about payments that were opened before this time and are asked about no more: they are
+/// closed, or no pass has looked since, because the gateway's URL has been taken away. A payer who comes back all the same
+/// has the payment opened under the same key. The page begins behind the row `behind`.
 pub async fn forget_opened(
     pool: &PgPool,
     behind: i64,
@@ -177,7 +178,7 @@ pub async fn forget_opened(
     .await?;
     let old: Vec<i64> = opened.iter().filter(|row| row.is_old).map(|row| row.id).collect();
     let gone = sqlx::query!(
-        "DELETE FROM opened_payments WHERE id = ANY($1) AND closed_at < $2",
+        "DELETE FROM opened_payments WHERE id = ANY($1) AND coalesce(closed_at, next_look_at) < $2",
         &old,
         before,
     );

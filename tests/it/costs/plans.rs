@@ -592,6 +592,52 @@ async fn no_search_in_the_history_reads_more_than_ten_pages() {
     assert!(complaints.is_empty(), "{}", complaints.join("\n"));
 }
 
+/// Payments whose wait is over: a page of all, of the usual reason, a rare one here or in the history, and of an order.
+const SETTLED: [(&str, &str); 6] = [
+    ("all", "NULL, 21, NULL, NULL"),
+    ("the usual reason", "NULL, 21, 'asked_for', NULL"),
+    ("a rare reason", "NULL, 21, 'paid_twice', NULL"),
+    ("a rare reason, further on", "200000, 21, 'paid_twice', NULL"),
+    ("a rare reason in the history", "NULL, 21, 'wrong_amount', NULL"),
+    ("an order", "NULL, 21, NULL, 7"),
+];
+
+#[tokio::test]
+async fn no_list_of_settled_payments_reads_more_than_ten_pages() {
+    let app = TestApp::start().await;
+    let mut connection = connect(&app).await;
+    // Ten of each rare reason.
+    let row = |rare: &str| {
+        format!(
+            "n, 'external', n::text, 'balance', 1, 'refunded',
+             CASE n % 30000 WHEN 0 THEN '{rare}' ELSE 'asked_for' END, now(), now(), now()"
+        )
+    };
+    let columns = "order_id, gateway, gateway_payment_id, method, amount_cents, status, refund_reason, refunded_at, \
+                   created_at, updated_at";
+    let seed = format!(
+        "INSERT INTO payments ({columns}) SELECT {} FROM generate_series(1, {ROWS}) AS n;
+         CREATE TABLE payment_history_1 PARTITION OF payment_history FOR VALUES FROM (0) TO (1150000);
+         CREATE TABLE payment_history_2 PARTITION OF payment_history FOR VALUES FROM (1150000) TO (2000000);
+         INSERT INTO payment_history (id, {columns})
+             SELECT 1000000 + n, 1000000 + {} FROM generate_series(1, {ROWS}) AS n;
+         ANALYZE payments; ANALYZE payment_history; SET plan_cache_mode = force_custom_plan",
+        row("paid_twice"),
+        row("wrong_amount"),
+    );
+    run(&mut connection, seed).await;
+    let query = query("FROM every_payment WHERE status IN ('refunded', 'closed') AND id <");
+    let mut complaints = Vec::new();
+    for (what, arguments) in SETTLED {
+        let (read, plan) = rows_read(&mut connection, &query, arguments).await;
+        println!("settled payments, {what}: {read} rows read");
+        if read > 10.0 * 21.0 {
+            complaints.push(format!("{what}: {read} rows read: {plan:#}"));
+        }
+    }
+    assert!(complaints.is_empty(), "{}", complaints.join("\n"));
+}
+
 /// A plan that was made while the tables were empty must not be kept where it would read all of them: for an array.
 #[tokio::test]
 async fn no_statement_with_an_array_keeps_a_plan_from_the_time_when_the_tables_were_empty() {
