@@ -81,13 +81,17 @@ fn complete_one(path: &str, operation: &mut Value, shared: &mut Map<String, Valu
         }
     }
     for (status, kinds) in kinds {
-        let mut refusal = refusal(status, &kinds);
         let is_measured = of_the_script.contains(&status);
-        if is_measured {
-            refusal["headers"]["Server-Timing"] = header("ServerTiming");
-        }
+        let refusal = || {
+            let mut refusal = refusal(status, &kinds);
+            if is_measured {
+                refusal["headers"]["Server-Timing"] = header("ServerTiming");
+            }
+            refusal
+        };
         if let Some(own) = responses.get_mut(&status.to_string()) {
-            own["content"][PROBLEM_JSON] = refusal["content"][PROBLEM_JSON].clone();
+            let mut refusal = refusal();
+            own["content"][PROBLEM_JSON] = refusal["content"][PROBLEM_JSON].take();
             for (name, header) in refusal["headers"].as_object().into_iter().flatten() {
                 own["headers"][name] = header.clone();
             }
@@ -100,7 +104,8 @@ fn complete_one(path: &str, operation: &mut Value, shared: &mut Map<String, Valu
         }
         let reference = json!({"$ref": format!("#/components/responses/{name}")});
         responses.insert(status.to_string(), reference);
-        shared.insert(name, refusal);
+        // Most are shared by many operations.
+        shared.entry(name).or_insert_with(refusal);
     }
 }
 
