@@ -159,8 +159,9 @@ pub async fn forget(
 }
 
 /// Deletes the rows on a page about payments that were opened before this time and are asked about no more: they are
-/// closed, or no pass has looked since, because the gateway's URL has been taken away. A payer who comes back all the same
-/// has the payment opened under the same key. The page begins behind the row `behind`.
+/// closed, or no pass has looked since, because the gateway's URL has been taken away. One that is postponed stays: an
+/// operator has to ask about its money. A payer who comes back all the same has the payment opened under the same key. The
+/// page begins behind the row `behind`.
 pub async fn forget_opened(
     pool: &PgPool,
     behind: i64,
@@ -178,7 +179,10 @@ pub async fn forget_opened(
     .await?;
     let old: Vec<i64> = opened.iter().filter(|row| row.is_old).map(|row| row.id).collect();
     let gone = sqlx::query!(
-        "DELETE FROM opened_payments WHERE id = ANY($1) AND coalesce(closed_at, next_look_at) < $2",
+        "DELETE FROM opened_payments
+         WHERE id = ANY($1) AND coalesce(closed_at, next_look_at) < $2
+           AND (closed_at IS NOT NULL
+                OR NOT EXISTS (SELECT FROM postponed WHERE pass = 'openings' AND item = order_id))",
         &old,
         before,
     );

@@ -223,10 +223,11 @@ async fn opened_payments_comparisons_and_recoveries_go_after_their_days() {
     let app = in_postgres_only(&["--comparisons-days", "3", "--recoveries-days", "3"]).await;
     app.execute(
         "INSERT INTO opened_payments (order_id, method, amount_cents, currency, next_look_at, closed_at, created_at)
-             -- Two that are open: of the second, no pass has looked at it for as long.
-             SELECT n, 'alipay', 1, 'CNY', now() - CASE n WHEN 4 THEN interval '31 days' ELSE interval '0' END,
+             -- Three are open: at two of them, no pass has looked for as long, and the last one waits for an operator.
+             SELECT n, 'alipay', 1, 'CNY', now() - CASE WHEN n > 3 THEN interval '31 days' ELSE interval '0' END,
                     CASE n WHEN 2 THEN now() WHEN 3 THEN now() - interval '31 days' END, now() - interval '40 days'
-             FROM generate_series(1, 4) AS n;
+             FROM generate_series(1, 5) AS n;
+         INSERT INTO postponed (pass, item, error, next_try_at) VALUES ('openings', 5, 'x', now());
          INSERT INTO reconcile_runs (asked_by, started_at)
              SELECT 'period', now() - n * interval '2 days' FROM generate_series(0, 2) AS n;
          INSERT INTO recoveries (lane, epoch, reason, closed_at, opened_at) VALUES
