@@ -80,6 +80,24 @@ async fn rows_read(connection: &mut PgConnection, query: &str, arguments: &str) 
     (read(&plan[0]["Plan"]), plan)
 }
 
+/// Runs a query for pages of 21 rows with these filters, each with a name, and fails if one reads more than ten pages.
+async fn assert_pages(
+    connection: &mut PgConnection,
+    rows: &str,
+    query: &str,
+    filters: &[(&str, String)],
+) {
+    let mut complaints = Vec::new();
+    for (what, arguments) in filters {
+        let (read, plan) = rows_read(connection, query, arguments).await;
+        println!("{rows}, {what}: {read} rows read");
+        if read > 10.0 * 21.0 {
+            complaints.push(format!("{rows}, {what}: {read} rows read: {plan:#}"));
+        }
+    }
+    assert!(complaints.is_empty(), "{}", complaints.join("\n"));
+}
+
 /// Rows that the scans of tables and indexes in this plan have looked at.
 fn read(node: &Value) -> f64 {
     let number = |name: &str| node[name].as_f64().unwrap_or(0.0);
@@ -388,18 +406,10 @@ async fn no_list_of_changes_reads_more_than_ten_pages() {
     );
     run(&mut connection, seed).await;
     let query = query("FROM audit WHERE ($1::bigint IS NULL OR actor = $1)");
-    let mut complaints = Vec::new();
-    for (what, arguments) in LISTS {
-        // The thing, if it is an order, and the actions on orders.
-        let arguments =
-            format!("{arguments}, 78, ARRAY['cancel_order', 'refund_order', 'redeem_order']");
-        let (read, plan) = rows_read(&mut connection, &query, &arguments).await;
-        println!("changes by {what}: {read} rows read");
-        if read > 10.0 * 21.0 {
-            complaints.push(format!("{what}: {read} rows read: {plan:#}"));
-        }
-    }
-    assert!(complaints.is_empty(), "{}", complaints.join("\n"));
+    // The thing, if it is an order, and the actions on orders.
+    let actions = "78, ARRAY['cancel_order', 'refund_order', 'redeem_order']";
+    let lists = LISTS.map(|(what, arguments)| (what, format!("{arguments}, {actions}")));
+    assert_pages(&mut connection, "changes", &query, &lists).await;
 }
 
 /// Lists of dead letters: a page, by each filter alone and by several.
@@ -427,15 +437,8 @@ async fn no_list_of_dead_letters_reads_more_than_ten_pages() {
     );
     run(&mut connection, seed).await;
     let query = query("FROM dead_letters WHERE ($1 AND resolved_at IS NULL");
-    let mut complaints = Vec::new();
-    for (what, arguments) in LETTERS {
-        let (read, plan) = rows_read(&mut connection, &query, arguments).await;
-        println!("dead letters, {what}: {read} rows read");
-        if read > 10.0 * 21.0 {
-            complaints.push(format!("{what}: {read} rows read: {plan:#}"));
-        }
-    }
-    assert!(complaints.is_empty(), "{}", complaints.join("\n"));
+    let lists = LETTERS.map(|(what, arguments)| (what, arguments.to_owned()));
+    assert_pages(&mut connection, "dead letters", &query, &lists).await;
 }
 
 /// The orders of a job that has far more than other coupons have unpaid ones.
@@ -481,18 +484,11 @@ async fn no_list_of_postponed_items_reads_more_than_ten_pages() {
          ANALYZE; SET plan_cache_mode = force_custom_plan"
     );
     run(&mut connection, seed).await;
-    let mut complaints = Vec::new();
+    let lists = ITEMS.map(|(what, arguments)| (what, arguments.to_owned()));
     for table in ["postponed", "postponed_settled"] {
         let query = query(&format!("FROM {table} WHERE ($2::text IS NULL OR pass = $2)"));
-        for (what, arguments) in ITEMS {
-            let (read, plan) = rows_read(&mut connection, &query, arguments).await;
-            println!("{table}, {what}: {read} rows read");
-            if read > 10.0 * 21.0 {
-                complaints.push(format!("{table}, {what}: {read} rows read: {plan:#}"));
-            }
-        }
+        assert_pages(&mut connection, table, &query, &lists).await;
     }
-    assert!(complaints.is_empty(), "{}", complaints.join("\n"));
 }
 
 /// Lists of recoveries: a page, by each filter alone and by several.
@@ -534,15 +530,8 @@ async fn no_list_of_recoveries_reads_more_than_ten_pages() {
     );
     run(&mut connection, seed).await;
     let query = query("FROM recoveries WHERE ($1::integer IS NULL OR lane = $1)");
-    let mut complaints = Vec::new();
-    for (what, arguments) in RECOVERIES {
-        let (read, plan) = rows_read(&mut connection, &query, arguments).await;
-        println!("recoveries, {what}: {read} rows read");
-        if read > 10.0 * 21.0 {
-            complaints.push(format!("{what}: {read} rows read: {plan:#}"));
-        }
-    }
-    assert!(complaints.is_empty(), "{}", complaints.join("\n"));
+    let lists = RECOVERIES.map(|(what, arguments)| (what, arguments.to_owned()));
+    assert_pages(&mut connection, "recoveries", &query, &lists).await;
 }
 
 /// Searches in the history without a user: a page of four statuses or one, of all coupons, a common one, and a rare one.
@@ -581,15 +570,8 @@ async fn no_search_in_the_history_reads_more_than_ten_pages() {
     );
     run(&mut connection, seed).await;
     let query = query("SELECT * FROM order_history WHERE coupon_id = coalesce($9, coupon_id)");
-    let mut complaints = Vec::new();
-    for (what, arguments) in SEARCHES {
-        let (read, plan) = rows_read(&mut connection, &query, arguments).await;
-        println!("moved orders, {what}: {read} rows read");
-        if read > 10.0 * 21.0 {
-            complaints.push(format!("{what}: {read} rows read: {plan:#}"));
-        }
-    }
-    assert!(complaints.is_empty(), "{}", complaints.join("\n"));
+    let lists = SEARCHES.map(|(what, arguments)| (what, arguments.to_owned()));
+    assert_pages(&mut connection, "moved orders", &query, &lists).await;
 }
 
 /// Payments whose wait is over: a page of all, of the usual reason, a rare one here or in the history, and of an order.
@@ -627,15 +609,8 @@ async fn no_list_of_settled_payments_reads_more_than_ten_pages() {
     );
     run(&mut connection, seed).await;
     let query = query("FROM every_payment WHERE status IN ('refunded', 'closed') AND id <");
-    let mut complaints = Vec::new();
-    for (what, arguments) in SETTLED {
-        let (read, plan) = rows_read(&mut connection, &query, arguments).await;
-        println!("settled payments, {what}: {read} rows read");
-        if read > 10.0 * 21.0 {
-            complaints.push(format!("{what}: {read} rows read: {plan:#}"));
-        }
-    }
-    assert!(complaints.is_empty(), "{}", complaints.join("\n"));
+    let lists = SETTLED.map(|(what, arguments)| (what, arguments.to_owned()));
+    assert_pages(&mut connection, "settled payments", &query, &lists).await;
 }
 
 /// A plan that was made while the tables were empty must not be kept where it would read all of them: for an array.
