@@ -522,9 +522,7 @@ impl Tab {
 
     /// Types a text, wherever the focus is.
     pub async fn types(&self, text: &str) {
-        for key in text.chars() {
-            self.stroke(key).await;
-        }
+        self.strike(text.chars()).await;
     }
 
     /// Leads to this URL.
@@ -611,14 +609,16 @@ impl Tab {
 
     /// Presses a key, wherever the focus is.
     pub async fn press(&self, key: Key) {
-        self.stroke(key.into()).await;
+        self.strike([key.into()]).await;
     }
 
-    /// One key, down and up, as of a keyboard: it names no element, which the page might replace in between.
-    async fn stroke(&self, value: char) {
-        let keys = KeyActions::new("keyboard".to_owned());
-        let stroke = keys.then(KeyAction::Down { value }).then(KeyAction::Up { value });
-        self.client.perform_actions(stroke).await.expect("keys can be pressed");
+    /// Keys, each down and up, as of a keyboard: it names no element, which the page might replace in between.
+    async fn strike(&self, keys: impl IntoIterator<Item = char>) {
+        let keyboard = KeyActions::new("keyboard".to_owned());
+        let strokes = keys.into_iter().fold(keyboard, |strokes, value| {
+            strokes.then(KeyAction::Down { value }).then(KeyAction::Up { value })
+        });
+        self.client.perform_actions(strokes).await.expect("keys can be pressed");
     }
 
     /// Presses Tab until the element has the focus.
