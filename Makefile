@@ -49,7 +49,7 @@ faults: ## Run the long fault tests, one after the other, and print what they sa
 explore: ## Break the service in ways that seeds decide, and prove that nothing is lost: SEEDS=N, MINUTES=M (docs/explorer.md).
 	@scripts/setup && cargo build --locked --bin flash-sale && cargo build --locked --package flash-sale-explorer && exec "$(target_dir)/debug/flash-sale-explorer" $(if $(SEEDS),--seeds $(SEEDS)) $(if $(MINUTES),--minutes $(MINUTES)) $(ARGS)
 
-model: ## Search the model of fence and recovery: all guards, each one left out, weak points (crates/recovery-model; half a minute).
+model: ## Search the model of fence and recovery: all guards, each one left out, weak points (crates/recovery-model; a minute).
 	@scripts/setup && exec cargo test --locked --package recovery-model --test model -- --nocapture $(ARGS)
 
 upgrade: ## Replace the processes of the oldest binary that may be upgraded by the present ones, under load (4 minutes; the first time 10 more).

@@ -113,17 +113,38 @@ fn look(settings: &Settings, state: &mut State, recovery: &mut Keeper) -> Option
         return Some(Stage::Damaged);
     };
     sale.epoch = recovery.epoch;
+    let is_unfinished = sale.generation > state.postgres.opened;
+    if is_unfinished && settings.repairs(Hole::BuiltByUnfinished) {
+        return Some(Stage::Damaged);
+    }
     let is_whole = has_shards && sale.stock + buyers.count() == settings.units as i8;
     let is_present = lane.beat == Some(recovery.beat) || lane.beat == Some(recovery.beat + 1);
-    let recent = state.postgres.live.common(Orders::since(recovery.beat_since));
+    let letters = state.postgres.holding.common(without_live_order(state));
+    let recent = state.postgres.live.and(letters).common(Orders::since(recovery.beat_since));
     if !(is_whole && is_present && buyers.holds(recent.and(recovery.receipts))) {
         return Some(Stage::Damaged);
+    }
+    if settings.repairs(Hole::UnitsOfKeptSale) {
+        if state.postgres.epoch != recovery.epoch {
+            return None;
+        }
+        let letters = without_live_order(state);
+        let holding = state.postgres.holding.less(letters);
+        state.postgres.holding = holding.and(letters.common(buyers));
     }
     mark(settings, state);
     let stored = &mut state.postgres;
     stored.returns = stored.returns.and(stored.returned);
     stored.returned = Orders::default();
     Some(Stage::Ready)
+}
+
+/// `dead_letter::without_live_order`.
+fn without_live_order(state: &State) -> Orders {
+    let stored = &state.postgres;
+    let has_none = |letter: &u8| state.of_user(stored.live, state.user(*letter)).is_empty();
+    let letters = stored.letters.less(stored.rows()).ids().filter(has_none);
+    Orders(letters.fold(0, |set, letter| set | 1 << letter))
 }
 
 fn mark(settings: &Settings, state: &mut State) {
@@ -245,6 +266,7 @@ fn open_in_postgres(
         return None;
     }
     (stored.open, stored.life) = (true, recovery.life);
+    stored.opened = recovery.epoch;
     stored.replication_id = recovery.replication_id;
     if settings.repairs(Hole::BeatUsedTwice) {
         recovery.beat += 2;

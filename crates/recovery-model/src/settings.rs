@@ -105,11 +105,17 @@ pub enum Hole {
     /// is opened as it is, with the new beat. Repair: the script compares the replication ID. Without
     /// [`RolledBackWhileClosed`](Self::RolledBackWhileClosed) the missing mark stops it, too.
     OriginComparedEarly,
+    /// A sale that a recovery has built before it was broken off is kept by the next one, although a memory that went back
+    /// has entries again whose claims were no buyers when the sale was built. Repair: it is built once more.
+    BuiltByUnfinished,
+    /// A recovery notes which dead letters hold a unit, and is broken off before the switch; the next one keeps the sale as
+    /// it is. Repair: letters of a sale that is kept hold a unit where Redis says so.
+    UnitsOfKeptSale,
 }
 
 impl Hole {
     /// All weak points.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 11] = [
         Self::RolledBackWhileClosed,
         Self::OpenedUnseen,
         Self::UnitsNotedLate,
@@ -119,6 +125,8 @@ impl Hole {
         Self::ReadBeforeFence,
         Self::BeatUsedTwice,
         Self::OriginComparedEarly,
+        Self::BuiltByUnfinished,
+        Self::UnitsOfKeptSale,
     ];
 }
 

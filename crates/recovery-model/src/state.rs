@@ -130,6 +130,8 @@ impl Redis {
 pub struct Postgres {
     pub epoch: u8,
     pub open: bool,
+    /// Epoch of the last recovery that has opened the lane.
+    pub opened: u8,
     /// Approved life of Redis.
     pub life: u8,
     /// Approved replication ID of Redis.
@@ -351,6 +353,7 @@ impl State {
             postgres: Postgres {
                 epoch: 1,
                 open: true,
+                opened: 1,
                 life: 0,
                 replication_id: 0,
                 beat: 0,

@@ -98,6 +98,17 @@ fn with_retry() -> Settings {
     Settings { retries: 1, beats: 1, kinds, ..one_fault() }
 }
 
+/// A user who claims twice, because Redis has gone back, and cancels once; and another fault.
+fn with_letter() -> Settings {
+    let kinds = [Resynchronised, KeeperDies];
+    Settings { users: 1, claims: 2, cancels: 1, ..two_faults(&kinds) }
+}
+
+#[test]
+fn nothing_fails_with_a_letter_and_two_faults() {
+    holds("two faults, a letter", with_letter());
+}
+
 #[test]
 fn nothing_fails_with_a_retry() {
     holds("one fault, a retry", with_retry());
@@ -119,6 +130,7 @@ fn shows(hole: Hole) -> Settings {
         Hole::BeatUsedTwice => {
             Settings { cancels: 0, beats: 2, ..two_faults(&[KeeperDies, RestartedOlder]) }
         }
+        Hole::BuiltByUnfinished | Hole::UnitsOfKeptSale => with_letter(),
     }
 }
 

@@ -15,6 +15,8 @@ use crate::sale::keys::Keys;
 pub struct Census {
     /// Users who hold a unit.
     pub buyers: i64,
+    /// Generation of the shards: epoch of the recovery that has built the sale; 0 if none has.
+    pub generation: i64,
     /// Lost shards of the buyers.
     pub shards_missing: i64,
     /// Units on offer; this and all following fields are missing if the sale is.
@@ -42,6 +44,7 @@ pub async fn census(redis: &Redis, keys: &Keys, coupon: CouponId) -> RedisResult
     let script = VariadicScript::new(include_str!("../../../lua/census.lua"));
     // As long as Redis holds the sale, the number of shards doesn't change.
     let shards = super::shards(redis, keys, coupon).await?.unwrap_or(Shards::ONE);
+    let generation = shards.generation();
     let shards = shards.all().map(|shard| shards.key(keys, coupon, shard));
     let names: Vec<String> = iter::once(keys.coupon(coupon)).chain(shards).collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
@@ -60,6 +63,7 @@ pub async fn census(redis: &Redis, keys: &Keys, coupon: CouponId) -> RedisResult
     ) = reply;
     Ok(Census {
         buyers,
+        generation,
         shards_missing,
         total,
         stock,

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use serde::Serialize;
-use sqlx::{PgConnection, PgPool};
+use sqlx::{PgConnection, PgPool, Postgres, Transaction};
 
+use crate::kit::postgres;
 use crate::kit::redis::Origin;
 use crate::sale::ids::Lane;
 
@@ -359,6 +360,20 @@ pub async fn hold_epoch(tx: &mut PgConnection, lane: Lane) -> sqlx::Result<Optio
     sqlx::query_scalar!("SELECT epoch FROM lanes WHERE lane = $1 FOR SHARE", lane.get())
         .fetch_optional(tx)
         .await
+}
+
+/// Begins a transaction that [holds](hold_epoch) this epoch of a lane. `None` if the lane has another one.
+pub async fn begin_in(
+    pool: &PgPool,
+    lane: Lane,
+    epoch: i64,
+) -> sqlx::Result<Option<Transaction<'static, Postgres>>> {
+    let mut tx = postgres::begin(pool).await?;
+    if hold_epoch(&mut tx, lane).await? == Some(epoch) {
+        return Ok(Some(tx));
+    }
+    tx.rollback().await?;
+    Ok(None)
 }
 
 /// The epoch of a lane; `None` for one that has never been begun.

@@ -390,6 +390,20 @@ pub async fn count_without_order(pool: &PgPool, coupon: CouponId) -> sqlx::Resul
     .await
 }
 
+/// Those of these coupons that have open dead letters.
+pub async fn coupons_with_open(pool: &PgPool, coupons: &[i64]) -> sqlx::Result<Vec<CouponId>> {
+    let mut tx = postgres::begin_planning(pool).await?;
+    let found = sqlx::query_scalar!(
+        r#"SELECT DISTINCT coupon_id AS "coupon_id!: CouponId" FROM dead_letters
+           WHERE coupon_id = ANY($1) AND resolved_at IS NULL"#,
+        coupons,
+    )
+    .fetch_all(&mut *tx)
+    .await?;
+    tx.commit().await?;
+    Ok(found)
+}
+
 /// The open dead letters of this coupon whose user has no live order of it, in the order of their order ids.
 pub async fn without_live_order(
     snapshot: &mut PgConnection,
@@ -446,6 +460,23 @@ pub async fn note_units(
         "UPDATE dead_letters SET holds_unit = (id = ANY($2)), updated_at = now()
          WHERE coupon_id = $1 AND resolved_at IS NULL AND holds_unit <> (id = ANY($2))",
         coupon.get(),
+        holding,
+    )
+    .execute(tx)
+    .await?;
+    Ok(())
+}
+
+/// Notes which of these open dead letters hold a unit. One that was made since they were read is left as it is.
+pub async fn note_units_among(
+    tx: &mut PgConnection,
+    letters: &[i64],
+    holding: &[i64],
+) -> sqlx::Result<()> {
+    sqlx::query!(
+        "UPDATE dead_letters SET holds_unit = (id = ANY($2)), updated_at = now()
+         WHERE id = ANY($1) AND resolved_at IS NULL AND holds_unit <> (id = ANY($2))",
+        letters,
         holding,
     )
     .execute(tx)

@@ -80,11 +80,8 @@ impl Builder {
     /// Redis has lost.
     pub(super) async fn remove(&self, coupon: CouponId, epoch: i64) -> Result<(), Failure> {
         let Stores { pool, redis, keys } = &self.stores;
-        let mut tx = postgres::begin(pool).await?;
-        if fence::table::hold_epoch(&mut tx, coupon.lane()).await? != Some(epoch) {
-            tx.rollback().await?;
-            return Err(Failure::recovering(coupon.lane()));
-        }
+        let held = fence::table::begin_in(pool, coupon.lane(), epoch).await?;
+        let tx = held.ok_or_else(|| Failure::recovering(coupon.lane()))?;
         let mut commands = redis::pipe();
         commands.cmd("UNLINK").arg(keys.coupon(coupon));
         commands.cmd("HINCRBY").arg(keys.lane(coupon.lane())).arg("steps").arg(1);
@@ -99,11 +96,8 @@ impl Builder {
         epoch: i64,
         letters: &[i64],
     ) -> Result<(), Failure> {
-        let mut tx = postgres::begin(&self.stores.pool).await?;
-        if fence::table::hold_epoch(&mut tx, coupon.lane()).await? != Some(epoch) {
-            tx.rollback().await?;
-            return Err(Failure::recovering(coupon.lane()));
-        }
+        let held = fence::table::begin_in(&self.stores.pool, coupon.lane(), epoch).await?;
+        let mut tx = held.ok_or_else(|| Failure::recovering(coupon.lane()))?;
         dead_letter::note_units(&mut tx, coupon, letters).await?;
         Ok(tx.commit().await?)
     }

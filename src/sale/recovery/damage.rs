@@ -4,11 +4,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::TimeDelta;
 
+use super::records;
 use crate::base::limits;
 use crate::kit::redis::Link;
 use crate::kit::script::Script;
 use crate::sale::buyers::census::census;
 use crate::sale::coupon::stock::{self, LoadedSale};
+use crate::sale::fence;
 use crate::sale::fence::table::NotedBeat;
 use crate::sale::ids::{CouponId, Lane, OrderId, UserId};
 use crate::sale::order::give_back::stock_returns;
@@ -57,17 +59,18 @@ impl Assessor {
         let noted = believed.filter(|noted| beat.is_some_and(|beat| noted.allows(beat)));
         let is_present = noted.is_some();
         let mut damage = Damage::default();
-        let mut kept = BTreeSet::new();
+        let mut whole = Vec::new();
         for sale in stock::loaded_in(&self.stores.pool, lane).await? {
             let coupon = sale.coupon;
             let adopted = self.adopt(link, coupon, epoch, &sale.load_id).await?;
             damage.adopted += i64::from(adopted);
-            if adopted && is_present && self.is_whole(&sale).await? {
-                kept.insert(coupon);
-            } else {
-                damage.damaged.push(coupon);
+            match self.generation(&sale).await? {
+                Some(generation) if adopted && is_present => whole.push((coupon, generation)),
+                _ => damage.damaged.push(coupon),
             }
         }
+        let (mut kept, built_in_vain) = self.finished(lane, whole).await?;
+        damage.damaged.extend(built_in_vain);
         if !is_present {
             stock::remove_again(&self.stores.pool, lane).await?;
         }
@@ -85,9 +88,38 @@ impl Assessor {
             damage.damaged.extend(behind);
             // A unit may have come back in the time that Redis has lost. Coming back twice changes nothing.
             stock_returns::run_again(&self.stores.pool, lane, since).await?;
+            self.note_units(lane, epoch, &kept).await?;
         }
         damage.kept = kept.into_iter().collect();
         Ok(damage)
+    }
+
+    /// Notes which dead letters of these sales hold a unit: Redis says that, because it is believed. An earlier recovery may
+    /// have noted others, for a sale that it built and didn't put in the place of the present one, or that Redis has lost.
+    async fn note_units(
+        &self,
+        lane: Lane,
+        epoch: i64,
+        kept: &BTreeSet<CouponId>,
+    ) -> Result<(), Failure> {
+        let Stores { pool, redis, keys } = &self.stores;
+        let kept: Vec<i64> = kept.iter().map(|coupon| coupon.get()).collect();
+        for coupon in dead_letter::coupons_with_open(pool, &kept).await? {
+            let held = fence::table::begin_in(pool, lane, epoch).await?;
+            let mut tx = held.ok_or_else(|| Failure::recovering(lane))?;
+            let letters = dead_letter::without_live_order(&mut tx, coupon).await?;
+            for part in letters.chunks(live::PAGE) {
+                let users = part.iter().map(|(_, user, _)| *user);
+                let held = buyers::orders_of(redis, keys, coupon, users).await?;
+                let holding =
+                    part.iter().zip(held).filter(|((.., order), held)| *held == Some(*order));
+                let holding: Vec<i64> = holding.map(|((letter, ..), _)| *letter).collect();
+                let all: Vec<i64> = part.iter().map(|(letter, ..)| *letter).collect();
+                dead_letter::note_units_among(&mut tx, &all, &holding).await?;
+            }
+            tx.commit().await?;
+        }
+        Ok(())
     }
 
     async fn beat(&self, link: &Link, lane: Lane) -> Result<Option<i64>, Failure> {
@@ -115,17 +147,36 @@ impl Assessor {
         }
     }
 
-    /// Whether the sale has its newest revision, all of its shards, and as many units and buyers together as its total.
-    async fn is_whole(&self, sale: &LoadedSale) -> Result<bool, Failure> {
+    /// The generation of a sale that is whole: one with its newest revision, all of its shards, and as many units and
+    /// buyers together as its total.
+    async fn generation(&self, sale: &LoadedSale) -> Result<Option<i64>, Failure> {
         let Stores { redis, keys, .. } = &self.stores;
         match census(redis, keys, sale.coupon).await.map_err(Failure::from) {
             Ok(census) => {
                 let is_newest = census.revision >= Some(sale.revision);
-                Ok(is_newest && census.shards_missing == 0 && census.is_conserved())
+                let is_whole = is_newest && census.shards_missing == 0 && census.is_conserved();
+                Ok(is_whole.then_some(census.generation))
             }
-            Err(failure) if failure.is_of_item() => Ok(false),
+            Err(failure) if failure.is_of_item() => Ok(None),
             Err(failure) => Err(failure),
         }
+    }
+
+    /// The sales, and those among them that an unfinished recovery has built. Entries that such a recovery had written are
+    /// in the log again if Redis has gone back meanwhile, and their claims may be no buyers of the sale that it built.
+    async fn finished(
+        &self,
+        lane: Lane,
+        whole: Vec<(CouponId, i64)>,
+    ) -> Result<(BTreeSet<CouponId>, BTreeSet<CouponId>), Failure> {
+        let epochs: BTreeSet<i64> = whole.iter().map(|(_, generation)| *generation).collect();
+        let epochs: Vec<i64> = epochs.into_iter().filter(|generation| *generation > 0).collect();
+        let unfinished = records::unfinished_among(&self.stores.pool, lane, &epochs).await?;
+        let (built_in_vain, kept): (Vec<_>, Vec<_>) =
+            whole.into_iter().partition(|(_, generation)| unfinished.contains(generation));
+        let coupons =
+            |sales: Vec<(CouponId, i64)>| sales.into_iter().map(|(coupon, _)| coupon).collect();
+        Ok((coupons(kept), coupons(built_in_vain)))
     }
 
     /// Sales with one of these orders whose user is no buyer by it.

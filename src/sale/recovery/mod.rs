@@ -9,8 +9,9 @@
 //! 1. **Fence.** The epoch is raised in Postgres, then in Redis. Each attempt raises it, so two recoveries never work
 //!    under one epoch.
 //! 2. **Look** (`damage.rs`). If the beat is the noted one, Redis has lost at most what came after it: each sale is
-//!    counted, and the orders claimed since then have to have their buyers. Sales that pass are taken over as they are.
-//!    If all of them do, the lane opens.
+//!    counted, and the orders claimed since then have to have their buyers. Sales that pass are taken over as they are,
+//!    with the units that dead letters hold there, but for those that a recovery has built which was broken off. If all
+//!    of them pass, the lane opens.
 //! 3. **Log.** Otherwise the workers first write what is in the order log, as always.
 //! 4. **Harvest** (`harvest.rs`). Buyers that Redis knows and Postgres doesn't become orders.
 //! 5. **Build** (`build.rs`). Stock and buyers of each damaged sale are built from one snapshot of Postgres, under

@@ -176,6 +176,26 @@ pub(super) async fn unfinished(pool: &PgPool, lane: Lane, epoch: i64) -> sqlx::R
     .await
 }
 
+/// Epochs among these whose recoveries have not been finished.
+pub(super) async fn unfinished_among(
+    pool: &PgPool,
+    lane: Lane,
+    epochs: &[i64],
+) -> sqlx::Result<Vec<i64>> {
+    if epochs.is_empty() {
+        return Ok(Vec::new());
+    }
+    sqlx::query_scalar!(
+        "SELECT epoch FROM recoveries
+         WHERE lane = $1 AND epoch = ANY($2) AND opened_at IS NULL
+           AND id > (SELECT coalesce(max(id), 0) FROM recoveries WHERE lane = $1 AND opened_at IS NOT NULL)",
+        lane.get(),
+        epochs,
+    )
+    .fetch_all(pool)
+    .await
+}
+
 /// Recoveries, newest first, from before the given one on.
 pub async fn list(
     pool: &PgPool,

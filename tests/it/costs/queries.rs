@@ -8,7 +8,7 @@ pub(super) type Row = (&'static str, &'static str, &'static str, f64);
 
 /// In arguments, `{first}` and `{second}` are the two sales, `{third}` is one that has ended, `{counted}` one whose counts
 /// have 300 changes, and `{thousand}` is so many ids.
-pub(super) const QUERIES: [Row; 86] = [
+pub(super) const QUERIES: [Row; 88] = [
     (
         "sales of the board that Redis has to hold",
         "applied_revision FROM flash_sales WHERE coupon_id = ANY($1)",
@@ -410,6 +410,18 @@ pub(super) const QUERIES: [Row; 86] = [
         "SELECT id, user_id AS \"user_id!: UserId\", order_id AS \"order_id!: OrderId\" FROM dead_letters",
         "{first}",
         200.0,
+    ),
+    (
+        "coupons with open dead letters",
+        "SELECT DISTINCT coupon_id AS \"coupon_id!: CouponId\" FROM dead_letters",
+        "{thousand}",
+        1_000.0,
+    ),
+    (
+        "dead letters that hold a unit, or not",
+        "SET holds_unit = (id = ANY($2)), updated_at = now() WHERE id = ANY($1)",
+        "{thousand}, {thousand}",
+        1_000.0,
     ),
     ("payments that wait, counted", "SELECT held.count AS \"held!\"", "", 120_000.0),
     ("postponed items, counted", "FROM postponed GROUP BY pass", "", 300_000.0),

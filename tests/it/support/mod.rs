@@ -16,7 +16,7 @@ mod test_app;
 
 pub use client::{Events, Reply, codes, references, resolved};
 pub use lifecycle::moved;
-pub use private_servers::testing::{PATIENCE, bounded, eventually};
+pub use private_servers::testing::{PATIENCE, bounded, eventually, patience};
 pub use servers::{OwnServers, shared};
 pub use test_app::{
     CODE, IMPATIENT, KEYED, SECRET, TestApp, admin_token, admin_token_of, calls, claims_in, done,

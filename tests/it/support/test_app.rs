@@ -39,7 +39,7 @@ use uuid::Uuid;
 
 use super::client::{Events, Reply};
 use super::servers::{Addresses, on_a_runtime_of_its_own, shared};
-use super::{PATIENCE, bounded, eventually};
+use super::{bounded, eventually, patience};
 
 /// The time-outs of an installation, for tests of what a store that hangs does to users.
 pub const IMPATIENT: [&str; 6] =
@@ -170,7 +170,7 @@ impl TestApp {
             // A connection that has been idle for long is about to be closed by the service, and a request that meets the
             // close has no reply.
             client: reqwest::Client::builder()
-                .timeout(PATIENCE)
+                .timeout(patience())
                 .pool_idle_timeout(limits::HEADER_READ_TIMEOUT / 2)
                 .build()
                 .expect("a client"),

@@ -19,7 +19,7 @@ use crate::promise::{Catches, Kin};
 use crate::recording::{Place, Recorded, Recording};
 use crate::results::{ResultLine, Results, Verdict};
 use crate::servers::Servers;
-use crate::test::{Mode, Outcome, Runner, bound};
+use crate::test::{Bounds, Mode, Outcome, Runner};
 use crate::world::World;
 
 /// Mutants that one pair of servers serves: tests that fail leave their databases behind.
@@ -238,7 +238,7 @@ impl Job<'_, '_> {
             Some(_) => Mode::Text(&self.text),
         };
         let recorded = self.test(test);
-        self.runner.run(&recorded.name, mode, &servers.line, bound(recorded.took()))
+        self.runner.run(&recorded.name, mode, &servers.line, Bounds::of(recorded.took()))
     }
 
     /// Whether it is the mutant that a test has noticed.

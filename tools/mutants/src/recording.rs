@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use crate::compile::Programs;
 use crate::mutant::hash;
 use crate::servers::Servers;
-use crate::test::{Mode, Name, Outcome, Runner};
+use crate::test::{Bounds, Mode, Name, Outcome, Runner};
 use crate::world::{Spot, World};
 
 /// Time for one test alone; only a hang exceeds it.
@@ -298,7 +298,8 @@ fn record_one(
     let mut last = None;
     for _ in 0..2 {
         let _ = fs::remove_file(file);
-        let (outcome, took) = runner.run(name, Mode::Record(file), &servers.line, PATIENCE)?;
+        let bounds = Bounds { whole: PATIENCE, event: None };
+        let (outcome, took) = runner.run(name, Mode::Record(file), &servers.line, bounds)?;
         let bytes = fs::read(file).unwrap_or_default();
         let reached = (0_u32..).zip(&bytes).filter(|(_, byte)| **byte == 1).map(|(at, _)| at);
         let passed = outcome == Outcome::Passed;

@@ -13,6 +13,11 @@ use serde::{Deserialize, Serialize};
 const HANG_FACTOR: u32 = 5;
 /// Time that a test may take beside that: other processes have the machine.
 const HANG_MARGIN: Duration = Duration::from_secs(30);
+/// The same for one event that a test waits for. Many tests that notice a mutant wait in vain, for 50 s without this.
+const EVENT_MARGIN: Duration = Duration::from_secs(5);
+
+/// Name of the environment variable with the seconds that a test waits for one event (private-servers, `testing`).
+const EVENT_SECONDS_MAX: &str = "TEST_EVENT_SECONDS_MAX";
 
 /// A test: name of the binary, and its own.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -47,6 +52,15 @@ pub enum Mode<'a> {
     Record(&'a Path),
 }
 
+/// Bounds of one run.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// Time after which the test hangs.
+    pub whole: Duration,
+    /// Time that it waits for one event; none is the tests' own.
+    pub event: Option<Duration>,
+}
+
 /// Runs tests one after the other.
 pub struct Runner<'a> {
     /// Test binaries: name and path.
@@ -66,9 +80,12 @@ impl std::fmt::Display for Name {
     }
 }
 
-/// Time after which a test hangs that takes `alone` otherwise.
-pub fn bound(alone: Duration) -> Duration {
-    HANG_FACTOR * alone + HANG_MARGIN
+impl Bounds {
+    /// Those of a test that takes `alone` otherwise.
+    pub fn of(alone: Duration) -> Self {
+        let many = HANG_FACTOR * alone;
+        Self { whole: many + HANG_MARGIN, event: Some(many + EVENT_MARGIN) }
+    }
 }
 
 impl Runner<'_> {
@@ -105,7 +122,7 @@ impl Runner<'_> {
         name: &Name,
         mode: Mode<'_>,
         servers: &str,
-        bound: Duration,
+        bounds: Bounds,
     ) -> Result<(Outcome, Duration)> {
         let binary = self.binaries.iter().find(|(binary, _)| *binary == name.binary);
         let (_, path) =
@@ -113,15 +130,19 @@ impl Runner<'_> {
         let log = File::create(&self.log)?;
         // `timeout` kills the whole group, also when this process has ended.
         let mut command = Command::new("timeout");
-        command.args(["--signal=KILL", &format!("{:.3}", bound.as_secs_f64())]).arg(path);
+        command.args(["--signal=KILL", &format!("{:.3}", bounds.whole.as_secs_f64())]).arg(path);
         command.args(["--exact", &name.test, "--test-threads", "1"]);
         command.current_dir(self.tree).env("CARGO_MANIFEST_DIR", self.tree);
         // An input that fails while a mutant is on must not be tried first the next time.
         command.env("PROPTEST_FAILURE_PERSISTENCE", "off").env("TEST_SERVERS", servers);
         // Naming the functions of a stack takes longer than most tests.
         command.env("RUST_BACKTRACE", "0");
-        for name in ["MUTANT_ON", "MUTANT_TEXT", "MUTANT_RECORD", "DATABASE_URL"] {
+        for name in ["MUTANT_ON", "MUTANT_TEXT", "MUTANT_RECORD", "DATABASE_URL", EVENT_SECONDS_MAX]
+        {
             command.env_remove(name);
+        }
+        if let Some(event) = bounds.event {
+            command.env(EVENT_SECONDS_MAX, event.as_secs().to_string());
         }
         match mode {
             Mode::Plain => {}
@@ -136,7 +157,7 @@ impl Runner<'_> {
         let killed = status.signal().is_some() || status.code() == Some(137);
         let outcome = match status.success() {
             true => Outcome::Passed,
-            false if killed && took >= bound => Outcome::Hung,
+            false if killed && took >= bounds.whole => Outcome::Hung,
             false => Outcome::Failed,
         };
         Ok((outcome, took))
@@ -165,13 +186,14 @@ mod tests {
         let programs =
             [("true", PathBuf::from("true")), ("false", "false".into()), ("hang", script)];
         let binaries = programs.map(|(name, path)| (name.to_owned(), path));
-        for (binary, bound, expected) in [
+        for (binary, whole, expected) in [
             ("true", PATIENCE, Outcome::Passed),
             ("false", PATIENCE, Outcome::Failed),
             ("hang", Duration::from_millis(100), Outcome::Hung),
         ] {
             let name = Name { binary: binary.into(), test: "x".into() };
-            let ran = runner(&binaries).run(&name, Mode::Plain, "", bound);
+            let bounds = Bounds { whole, event: None };
+            let ran = runner(&binaries).run(&name, Mode::Plain, "", bounds);
             assert_eq!(ran.expect("there is such a program").0, expected, "{binary}");
         }
         fs::remove_file(&binaries[2].1).expect("it is there");

@@ -32,7 +32,7 @@ mod proxy;
 mod patience;
 
 pub use data_folder::DataFolder;
-pub use patience::{PATIENCE, bound_this_test, bounded, eventually};
+pub use patience::{PATIENCE, bound_this_test, bounded, eventually, patience};
 pub use process::{Finished, Process, run, run_within};
 pub use proxy::{RedisProxy, Switch};
 pub use redis_server::RedisServer;

@@ -12,24 +12,37 @@ use tokio::time::{Instant, sleep, timeout};
 
 /// Time for one event of a test.
 pub const PATIENCE: Duration = Duration::from_secs(50);
+/// Name of the environment variable with the seconds that [`eventually`] and [`bounded`] wait instead: `make mutants` looks
+/// for tests that fail, and has no time to wait for them.
+const EVENT_SECONDS_MAX: &str = "TEST_EVENT_SECONDS_MAX";
 /// Time between two looks.
 const POLL: Duration = Duration::from_millis(10);
 /// Name of the environment variable with the seconds that a test may take.
 const TEST_SECONDS_MAX: &str = "TEST_SECONDS_MAX";
 /// Seconds that a test may take, unless the variable says otherwise. The slowest takes 20 s on an idle machine, and took
 /// 300 s beside four builds on two cores.
-const SECONDS_MAX: u64 = 900;
+const SECONDS_MAX: Duration = Duration::from_secs(900);
 
 /// Running tests, each with its deadline.
 type Running = Mutex<BTreeMap<String, std::time::Instant>>;
+
+/// Time for one event of a test: [`PATIENCE`], or the seconds in the variable `TEST_EVENT_SECONDS_MAX`.
+///
+/// # Panics
+///
+/// If the variable is not a number.
+pub fn patience() -> Duration {
+    static SAID: OnceLock<Duration> = OnceLock::new();
+    *SAID.get_or_init(|| seconds(EVENT_SECONDS_MAX).unwrap_or(PATIENCE))
+}
 
 /// Waits until `holds` says yes, which another task or process brings about.
 ///
 /// # Panics
 ///
-/// If that takes longer than [`PATIENCE`]; the text names the event `what`.
+/// If that takes longer than [`patience`]; the text names the event `what`.
 pub async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + patience();
     while !holds().await {
         assert!(Instant::now() < deadline, "never happened: {what}");
         sleep(POLL).await;
@@ -40,9 +53,9 @@ pub async fn eventually(what: &str, mut holds: impl AsyncFnMut() -> bool) {
 ///
 /// # Panics
 ///
-/// If that takes longer than [`PATIENCE`]; the text names the event `what`.
+/// If that takes longer than [`patience`]; the text names the event `what`.
 pub async fn bounded<T>(what: &str, comes: impl Future<Output = T>) -> T {
-    match timeout(PATIENCE, comes).await {
+    match timeout(patience(), comes).await {
         Ok(come) => come,
         Err(_) => panic!("never came: {what}"),
     }
@@ -82,11 +95,16 @@ impl Drop for Bound {
     }
 }
 
-#[expect(clippy::disallowed_methods, reason = "a setting of the tests, not of the service")]
 fn seconds_max() -> Duration {
-    let said = std::env::var(TEST_SECONDS_MAX).ok();
-    let said = said.map(|said| said.parse().expect("TEST_SECONDS_MAX is a number of seconds"));
-    Duration::from_secs(said.unwrap_or(SECONDS_MAX))
+    seconds(TEST_SECONDS_MAX).unwrap_or(SECONDS_MAX)
+}
+
+#[expect(clippy::disallowed_methods, reason = "a setting of the tests, not of the service")]
+fn seconds(variable: &str) -> Option<Duration> {
+    let said = std::env::var(variable).ok();
+    let seconds = said
+        .map(|said| said.parse().unwrap_or_else(|_| panic!("{variable} is a number of seconds")));
+    seconds.map(Duration::from_secs)
 }
 
 fn running() -> &'static Running {
