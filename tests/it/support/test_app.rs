@@ -34,7 +34,7 @@ use secrecy::SecretString;
 use serde_json::{Value, json};
 use sqlx::{ConnectOptions, PgConnection};
 use tokio::sync::OnceCell;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 use uuid::Uuid;
 
 use super::client::{Events, Reply};
@@ -387,6 +387,11 @@ impl TestApp {
 
     /// Looks after the lanes, and writes orders, until Redis has been compared with Postgres and all lanes are open.
     pub async fn recover(&self) {
+        self.recover_within(patience()).await;
+    }
+
+    /// The same, with so many buyers that only a hang takes longer than this.
+    pub async fn recover_within(&self, time: Duration) {
         let keeping = async {
             while self.app.keeper.pass().await.is_err() || !self.app.lanes.recovering().is_empty() {
                 sleep(Duration::from_millis(10)).await;
@@ -405,7 +410,7 @@ impl TestApp {
             }
         };
         tokio::select! {
-            () = bounded("all lanes are open", keeping) => {}
+            done = timeout(time, keeping) => done.expect("all lanes open within the time"),
             () = writing => {}
         }
     }
@@ -420,9 +425,14 @@ impl TestApp {
 
     /// What Redis and Postgres say about each other.
     pub async fn reconcile(&self) -> Report {
+        self.reconcile_within(patience()).await
+    }
+
+    /// The same, with so many buyers that only a hang takes longer than this.
+    pub async fn reconcile_within(&self, time: Duration) -> Report {
         let Stores { pool, redis, keys } = &self.app.stores;
-        let comparison = reconcile::check(pool, redis, keys);
-        bounded("the end of the comparison", comparison).await.expect("both stores answer")
+        let comparison = timeout(time, reconcile::check(pool, redis, keys)).await;
+        comparison.expect("the comparison ends").expect("both stores answer")
     }
 
     /// One Redis command, given as words.
