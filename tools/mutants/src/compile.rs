@@ -132,8 +132,6 @@ fn cargo(tree: &Path, builds: &Path, arguments: &[&str]) -> Result<Output> {
         .env("SQLX_OFFLINE", "true")
         // Stacks are not looked at.
         .env("CARGO_PROFILE_DEV_DEBUG", "0")
-        // Built once, and run for hours.
-        .env("CARGO_PROFILE_DEV_OPT_LEVEL", "1")
         .stdin(Stdio::null())
         .stderr(Stdio::piped())
         .output()
