@@ -64,9 +64,11 @@ impl Assessor {
             let coupon = sale.coupon;
             let adopted = self.adopt(link, coupon, epoch, &sale.load_id).await?;
             damage.adopted += i64::from(adopted);
-            match self.generation(&sale).await? {
-                Some(generation) if adopted && is_present => whole.push((coupon, generation)),
-                _ => damage.damaged.push(coupon),
+            let generation =
+                if adopted && is_present { self.generation(&sale).await? } else { None };
+            match generation {
+                Some(generation) => whole.push((coupon, generation)),
+                None => damage.damaged.push(coupon),
             }
         }
         let (mut kept, built_in_vain) = self.finished(lane, whole).await?;
