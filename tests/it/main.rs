@@ -60,6 +60,9 @@ mod upgrade;
 // Tables: each of many similar places, with its expected result.
 mod tables;
 
+// The scripts one by one.
+mod scripts;
+
 // Costs, counted in rows, calls and seconds.
 mod costs;
 

@@ -16,6 +16,10 @@ const RUST: &[&str] =
     &["src/http/", "src/kit/", "src/sale/", "src/worker/", "crates/redisson-locks/src/"];
 /// Folders of scripts.
 const LUA: &[&str] = &["lua/", "crates/redisson-locks/lua/"];
+/// Folder of tests that may run scripts themselves.
+const TESTS: &str = "tests/it/";
+/// Such a test has the text of its script from this.
+const INCLUDES_SCRIPT: &str = "Script::new(include_str!(\"";
 /// Libraries beside the service whose folders are mutated.
 pub const LIBRARIES: &[&str] = &["redisson-locks"];
 
@@ -130,6 +134,12 @@ impl World {
             };
             world.mutants.extend(lua::mutants(&source, *number));
         }
+        for source in sources(&|path| path.starts_with(TESTS) && is_rust(path))? {
+            let text = scripts_of_tests(&source.text, &scripts);
+            if text != source.text {
+                world.changed.push(Source { path: source.path, text });
+            }
+        }
         world.mutants.sort_by_key(|mutant| (mutant.key.file.clone(), *mutant.lines.start()));
         world.scaffold(root, next)?;
         world.hash = world.hash_of(root, &listed)?;
@@ -211,5 +221,42 @@ impl World {
             texts.push_str(&source.text);
         }
         Ok(hash(&texts))
+    }
+}
+
+/// A test's file that has its scripts changed with those of the service.
+fn scripts_of_tests(text: &str, scripts: &HashMap<String, u32>) -> String {
+    let mut parts = text.split(INCLUDES_SCRIPT);
+    let mut changed = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let path = part.split('"').next().unwrap_or_default();
+        match scripts.get(path.trim_start_matches("../")) {
+            Some(number) => {
+                let rest = part[path.len()..].trim_start_matches('"');
+                changed.push_str("Script::new(flash_sale::mutants::lua(");
+                changed.push_str(&format!("{number}, include_str!(\"{path}\")"));
+                changed.push_str(rest);
+            }
+            None => {
+                changed.push_str(INCLUDES_SCRIPT);
+                changed.push_str(part);
+            }
+        }
+    }
+    changed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_test_that_runs_a_script_itself_has_it_changed() {
+        let scripts = HashMap::from([("lua/a.lua".to_owned(), 7)]);
+        let text = r#"let a = X::Script::new(include_str!("../../lua/a.lua")); let b = 1;"#;
+        let changed = r#"let a = X::Script::new(flash_sale::mutants::lua(7, include_str!("../../lua/a.lua"))); let b = 1;"#;
+        assert_eq!(scripts_of_tests(text, &scripts), changed);
+        let other = r#"Script::new(include_str!("../b.lua"))"#;
+        assert_eq!(scripts_of_tests(other, &scripts), other);
     }
 }

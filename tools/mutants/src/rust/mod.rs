@@ -41,7 +41,7 @@ use crate::source::Source;
 
 /// Functions that run all scripts of a crate, each with its file. They find the text of a script in `self.text`.
 pub const RUNS_SCRIPTS: &[(&str, &str)] = &[
-    ("src/kit/script.rs", "VariadicScript::run"),
+    ("src/kit/script.rs", "VariadicScript::by_hash"),
     ("crates/redisson-locks/src/script.rs", "Script::run"),
 ];
 

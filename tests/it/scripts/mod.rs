@@ -1,0 +1,7 @@
+//! The scripts one by one: each row of a table has what Redis holds, what is called, the reply, and all that changed.
+
+// Keys of one test, and what a script does to them.
+mod stage;
+
+// The state of a lane.
+mod lanes;
