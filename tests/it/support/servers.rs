@@ -23,6 +23,9 @@ use tokio::sync::OnceCell;
 /// Time for one statement of the set-up; only a hang exceeds it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Triggers that find an UPDATE which doesn't say when it happened.
+const UPDATED_AT: &str = include_str!("updated_at.sql");
+
 /// A folder in memory.
 const MEMORY: &str = "/dev/shm";
 /// Bytes that have to be free there.
@@ -200,6 +203,7 @@ impl Addresses {
 async fn migrate(url: String) {
     let pool = flash_sale::kit::postgres::pool(&url, 1, PATIENCE).expect("a valid URL");
     flash_sale::sale::schema::migrate(&pool).await.expect("the migrations fit");
+    sqlx::raw_sql(UPDATED_AT).execute(&pool).await.expect("triggers can be made");
     pool.close().await;
 }
 

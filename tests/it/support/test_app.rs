@@ -464,10 +464,15 @@ impl TestApp {
         self.keys().log(calls(lane))
     }
 
-    /// One SQL statement.
+    /// One SQL statement of the test's, by another name than the service's (`support/updated_at.sql`).
     pub async fn execute(&self, statement: &str) {
-        let statement = sqlx::raw_sql(sqlx::AssertSqlSafe(statement.to_owned()));
-        statement.execute(&self.app.stores.pool).await.expect("Postgres does it");
+        let mut connection = self.app.stores.pool.acquire().await.expect("Postgres answers");
+        for statement in
+            ["SET application_name TO 'flash-sale test'", statement, "RESET application_name"]
+        {
+            let statement = sqlx::raw_sql(sqlx::AssertSqlSafe(statement.to_owned()));
+            statement.execute(&mut *connection).await.expect("Postgres does it");
+        }
     }
 
     /// A number from Postgres.

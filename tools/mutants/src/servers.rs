@@ -16,6 +16,9 @@ use serde::Deserialize;
 /// Time for one answer; only a hang exceeds it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Triggers of test databases, as `tests/it/support/servers.rs` makes them.
+const UPDATED_AT: &str = include_str!("../../../tests/it/support/updated_at.sql");
+
 /// A folder in memory.
 const MEMORY: &str = "/dev/shm";
 /// Memory in KiB that has to be available for the files of the servers of all jobs.
@@ -72,6 +75,9 @@ impl Servers {
             .stdout(Stdio::null())
             .status()?;
         ensure!(migrated.success(), "flash-sale migrate: {migrated}");
+        if let Some(error) = servers.postgres()?.ask(UPDATED_AT)? {
+            bail!("making triggers: {error}");
+        }
         Ok(servers)
     }
 

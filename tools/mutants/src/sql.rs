@@ -222,7 +222,10 @@ impl Statement<'_> {
             "left" if self.is(at + 1, "JOIN") => ("join", ""),
             _ => return,
         };
-        if matches!(token.kind, Kind::Word | Kind::Sign) {
+        // No test can aim at one instant of a running clock.
+        let is_of_clock = swap.0 == "boundary"
+            && [at.wrapping_sub(3), at + 1].into_iter().any(|at| self.is(at, "now"));
+        if matches!(token.kind, Kind::Word | Kind::Sign) && !is_of_clock {
             self.change(swap.0, token.range, swap.1);
         }
     }
@@ -474,10 +477,6 @@ mod tests {
                 (
                     "clause",
                     "SELECT max(a - 1), coalesce(b, $1) FROM c LEFT JOIN d ON true WHERE TRUE",
-                ),
-                (
-                    "boundary",
-                    "SELECT max(a - 1), coalesce(b, $1) FROM c LEFT JOIN d ON true WHERE e <= now()",
                 ),
                 (
                     "time",

@@ -88,6 +88,8 @@ fn comparisons_have_boundaries_and_limits_are_off_by_one() {
         ],
         "if f((if m(3) { a <= 7 } else { a < (if m(4) { 6 } else { 7 }) }), 1, 2) { }",
     );
+    let (found, _) = body("if a.elapsed() > b { }");
+    assert!(found.iter().all(|(operator, ..)| operator != "boundary"), "{found:?}");
     let (found, _) = body("if a > x::LIMIT { }");
     assert_eq!(found[3].2, "x::LIMIT + 1");
     let (found, _) = body("for i in 0..LIMIT { }");
