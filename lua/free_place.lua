@@ -20,8 +20,13 @@ for i = 1, #ARGV, 2 do
   for held in string.gmatch(redis.call('HGET', unpaid, user) or '', '%d+') do
     if held == order then found = true else kept[#kept + 1] = held end
   end
-  if found then freed = freed + 1 end
-  if found and #kept == 0 then redis.call('HDEL', unpaid, user) end
-  if found and #kept > 0 then redis.call('HSET', unpaid, user, table.concat(kept, ' ')) end
+  if found then
+    freed = freed + 1
+    if #kept == 0 then
+      redis.call('HDEL', unpaid, user)
+    else
+      redis.call('HSET', unpaid, user, table.concat(kept, ' '))
+    end
+  end
 end
 return freed

@@ -5,3 +5,12 @@ mod stage;
 
 // The state of a lane.
 mod lanes;
+
+// The claim script.
+mod claim;
+
+// Units that come and go without a claim.
+mod units;
+
+// The sale in Redis.
+mod sales;

@@ -2,6 +2,7 @@
 //!
 //! What a key holds is told in words: `field=value` for a hash, and so is what changed: `lane.beat=6` for a field that
 //! was written, `-lane.beat` for one that went, `told=7` for a message. So one line shows that nothing else changed.
+//! In what a key holds, and in what is called, an `_` stands for a space.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,6 +18,12 @@ use crate::support::{bounded, shared};
 
 /// The last message that is read after a call.
 const END: &str = "that is all";
+
+/// A row of a table: how the keys differ from their usual state, the call, its reply, and all that changed.
+///
+/// The call is `arguments`, or `further keys: arguments`. Of an argument, `@name` is the whole name of a channel, and
+/// `''` is empty.
+pub type Row = (&'static [(&'static str, &'static str)], &'static str, &'static str, &'static str);
 
 /// Keys under a prefix of the test's own.
 pub struct Stage {
@@ -60,18 +67,34 @@ impl Stage {
 
     /// Removes a key, or makes it a hash of these words; the word `string` or `stream` makes a key of that type.
     pub async fn set(&self, name: &str, words: &str) {
+        let _: i64 = self.redis(&["DEL", &self.key(name)]).await;
+        self.change(name, words).await;
+    }
+
+    /// Adds these words to a hash. `-field` takes a field out, `gone` removes the key, and `string` or `stream` puts a
+    /// key of that type in its place.
+    pub async fn change(&self, name: &str, words: &str) {
         let key = self.key(name);
-        let _: i64 = self.redis(&["DEL", &key]).await;
+        if ["gone", "string", "stream"].contains(&words) {
+            let _: i64 = self.redis(&["DEL", &key]).await;
+        }
         match words {
-            "" => {}
-            "string" => self.redis::<()>(&["SET", &key, "x"]).await,
-            "stream" => drop(self.redis::<String>(&["XADD", &key, "*", "a", "b"]).await),
-            _ => {
-                for word in words.split(' ') {
-                    let (field, value) = word.split_once('=').expect("field=value");
-                    let _: i64 = self.redis(&["HSET", &key, field, value]).await;
-                }
+            "" | "gone" => return,
+            "string" => return self.redis(&["SET", &key, "x"]).await,
+            "stream" => return drop(self.redis::<String>(&["XADD", &key, "*", "a", "b"]).await),
+            _ => {}
+        }
+        let mut written = vec!["HSET".to_owned(), key.clone()];
+        let mut removed = vec!["HDEL".to_owned(), key];
+        for word in words.split(' ') {
+            match word.split_once('=') {
+                Some((field, value)) => written.extend([field.to_owned(), value.replace('_', " ")]),
+                None => removed.push(word.strip_prefix('-').expect("-field").to_owned()),
             }
+        }
+        for command in [written, removed].iter().filter(|command| command.len() > 2) {
+            let command: Vec<&str> = command.iter().map(String::as_str).collect();
+            let _: i64 = self.redis(&command).await;
         }
     }
 
@@ -80,6 +103,52 @@ impl Stage {
         for (name, words) in keys {
             self.set(name, words).await;
         }
+    }
+
+    /// Checks each row of a table. The script is called with these keys, and those that the row adds.
+    pub async fn holds(
+        &mut self,
+        script: &VariadicScript,
+        keys: &str,
+        usual: &[(&str, &str)],
+        rows: &[Row],
+    ) {
+        let mut wrong = Vec::new();
+        for (differences, call, reply, changes) in rows {
+            self.set_all(usual).await;
+            for (name, words) in *differences {
+                self.change(name, words).await;
+            }
+            let (keys, arguments) = self.call(keys, call);
+            let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+            let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+            let done = self.run(script, &keys, &arguments).await;
+            if (&*done.reply, &*done.changes) != (*reply, *changes) {
+                wrong.push(format!("{differences:?} {call}: {done:?}"));
+            }
+        }
+        assert_eq!(wrong, Vec::<String>::new());
+    }
+
+    /// The reply to a call as a row has it.
+    pub async fn reply(&self, script: &VariadicScript, keys: &str, call: &str) -> String {
+        let (keys, arguments) = self.call(keys, call);
+        let keys: Vec<String> = keys.iter().map(|name| self.key(name)).collect();
+        let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+        words(&script.run::<Value>(&self.link, &keys, &arguments).await.expect("it runs"))
+    }
+
+    /// The keys and the arguments of a call.
+    fn call(&self, keys: &str, call: &str) -> (Vec<String>, Vec<String>) {
+        let (further, arguments) = call.split_once(':').unwrap_or(("", call));
+        let keys = keys.split(' ').chain(further.split_whitespace());
+        let argument = |word: &str| match word.strip_prefix('@') {
+            Some(name) => self.key(name),
+            None if word == "''" => String::new(),
+            None => word.replace('_', " "),
+        };
+        let arguments = arguments.split_whitespace().map(argument).collect();
+        (keys.map(str::to_owned).collect(), arguments)
     }
 
     /// Runs a script with these keys and arguments.

@@ -4,7 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::PathBuf;
+use std::sync::Arc;
 
+use flash_sale::kit::redis::{Link, Redis};
+use flash_sale::kit::script::VariadicScript;
 use private_servers::testing::RedisServer;
 use redis::Value;
 
@@ -116,6 +119,25 @@ fn source(script: &str) -> String {
         .expect("there is such a script")
 }
 
+/// The scripts of the rows.
+fn script(name: &str) -> VariadicScript {
+    match name {
+        "claim" => VariadicScript::new(include_str!("../../../lua/claim.lua")),
+        "give_back" => VariadicScript::new(include_str!("../../../lua/give_back.lua")),
+        "pass_on" => VariadicScript::new(include_str!("../../../lua/pass_on.lua")),
+        "admit" => VariadicScript::new(include_str!("../../../lua/admit.lua")),
+        "apply_coupon" => VariadicScript::new(include_str!("../../../lua/apply_coupon.lua")),
+        "load_sale" => VariadicScript::new(include_str!("../../../lua/load_sale.lua")),
+        "make_shards" => VariadicScript::new(include_str!("../../../lua/make_shards.lua")),
+        "open_sale" => VariadicScript::new(include_str!("../../../lua/open_sale.lua")),
+        name => panic!("{name} is in no row"),
+    }
+}
+
+async fn link(server: &RedisServer) -> Arc<Link> {
+    Redis::new(&server.url()).expect("a URL").link().await.expect("it runs")
+}
+
 /// Redis with a lane in this state, and a sale.
 async fn prepare(server: &RedisServer, state: &str, sale: Sale) {
     let _: String = ask(server, &["FLUSHALL"]).await;
@@ -144,14 +166,12 @@ async fn dump(server: &RedisServer) -> BTreeMap<String, Vec<u8>> {
     dumped
 }
 
-async fn run(server: &RedisServer, row: &Row) -> Vec<String> {
-    let (source, count) = (source(row.script), row.keys.len().to_string());
-    let call = [&["EVAL", source.as_str(), count.as_str()], row.keys, row.arguments].concat();
-    let words = |reply: Value| match reply {
+async fn run(link: &Link, row: &Row) -> Vec<String> {
+    let reply = script(row.script).run(link, row.keys, row.arguments).await;
+    match reply.expect("it runs") {
         Value::Array(words) => words.into_iter().map(word).collect(),
         reply => vec![word(reply)],
-    };
-    words(ask(server, &call).await)
+    }
 }
 
 fn word(value: Value) -> String {
@@ -161,17 +181,18 @@ fn word(value: Value) -> String {
 #[tokio::test]
 async fn each_script_refuses_while_its_lane_is_recovering_and_changes_no_key() {
     let server = RedisServer::start(&[]);
+    let link = link(&server).await;
     let mut wrong = Vec::new();
     for row in &ROWS {
         prepare(&server, "open", row.sale).await;
         let before = dump(&server).await;
-        let told = run(&server, row).await;
+        let told = run(&link, row).await;
         let changes = dump(&server).await != before;
         assert!(changes && told != row.refusal, "{} does nothing: {told:?}", row.script);
 
         prepare(&server, "recovering", row.sale).await;
         let before = dump(&server).await;
-        let told = run(&server, row).await;
+        let told = run(&link, row).await;
         if dump(&server).await != before || told != row.refusal {
             wrong.push(format!("{}, recovering: {told:?}", row.script));
         }
@@ -179,7 +200,7 @@ async fn each_script_refuses_while_its_lane_is_recovering_and_changes_no_key() {
         // A lane that Redis has lost refuses, too.
         let _: i64 = ask(&server, &["DEL", LANE]).await;
         let before = dump(&server).await;
-        let told = run(&server, row).await;
+        let told = run(&link, row).await;
         if dump(&server).await != before || told != row.refusal {
             wrong.push(format!("{}, lost: {told:?}", row.script));
         }
@@ -191,10 +212,11 @@ async fn each_script_refuses_while_its_lane_is_recovering_and_changes_no_key() {
 #[tokio::test]
 async fn a_lane_is_opened_only_on_the_server_that_was_approved() {
     let server = RedisServer::start(&[]);
+    let link = link(&server).await;
+    let script = VariadicScript::new(include_str!("../../../lua/open_lane.lua"));
     let open = async |replication_id: &str| {
-        let script = source("open_lane");
-        let call = ["EVAL", &script, "1", LANE, EPOCH, "5", replication_id, "0", "2"];
-        let told: String = ask(&server, &call).await;
+        let arguments = [EPOCH, "5", replication_id, "0", "2"];
+        let told: String = script.run(&link, &[LANE], &arguments).await.expect("it runs");
         let state: String = ask(&server, &["HGET", LANE, "state"]).await;
         (told, state)
     };

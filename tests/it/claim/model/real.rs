@@ -1,15 +1,15 @@
 //! The real side of the model test: the scripts, on Redis.
 
+use std::sync::Arc;
+
+use flash_sale::kit::redis::Link;
+use flash_sale::kit::script::VariadicScript;
 use flash_sale::sale::buyers::shards::{SENTINEL, Shards};
 use flash_sale::sale::ids::CouponId;
 use redis::FromRedisValue;
 
 use super::{SHARDS, Sale, Window};
 use crate::support::{TestApp, user};
-
-const CLAIM: &str = include_str!("../../../../lua/claim.lua");
-const GIVE_BACK: &str = include_str!("../../../../lua/give_back.lua");
-const FREE_PLACE: &str = include_str!("../../../../lua/free_place.lua");
 
 /// The same on Redis.
 pub struct Real<'a> {
@@ -20,6 +20,14 @@ pub struct Real<'a> {
     pub unpaid: String,
     pub lane: String,
     pub log: String,
+    scripts: Scripts,
+    link: Arc<Link>,
+}
+
+struct Scripts {
+    claim: VariadicScript,
+    give_back: VariadicScript,
+    free_place: VariadicScript,
 }
 
 impl<'a> Real<'a> {
@@ -32,7 +40,14 @@ impl<'a> Real<'a> {
         let _: i64 = app.redis(&["DEL", &log, &lane, &unpaid]).await;
         let _: i64 = app.redis(&["HSET", &lane, "epoch", "1", "state", "open"]).await;
         let shards = (0..SHARDS).map(|shard| keys.buyers(coupon, shard)).collect();
-        Self { app, coupon, hash: keys.coupon(coupon), shards, unpaid, lane, log }
+        let hash = keys.coupon(coupon);
+        let scripts = Scripts {
+            claim: VariadicScript::new(include_str!("../../../../lua/claim.lua")),
+            give_back: VariadicScript::new(include_str!("../../../../lua/give_back.lua")),
+            free_place: VariadicScript::new(include_str!("../../../../lua/free_place.lua")),
+        };
+        let link = app.app.stores.redis.link().await.expect("Redis answers");
+        Self { app, coupon, hash, shards, unpaid, lane, log, scripts, link }
     }
 
     /// The replies of the script; of the time until the sale opens, only that there is one.
@@ -52,7 +67,7 @@ impl<'a> Real<'a> {
         let unpaid_max = unpaid_max.to_string();
         let layout = "calls".to_owned();
         let arguments = [coupon, epoch, has_room, unpaid_max, shards.to_string(), layout];
-        let replies: Vec<String> = self.eval(CLAIM, &keys, &arguments, claims).await;
+        let replies: Vec<String> = self.run(&self.scripts.claim, &keys, &arguments, claims).await;
         let [letters, number, first_orders @ ..] = &replies[..] else { panic!("{replies:?}") };
         let mut first_orders = first_orders.iter();
         let readable = |(letter, (_, order)): (char, &(i64, i64))| match letter {
@@ -83,7 +98,7 @@ impl<'a> Real<'a> {
         let coupon = self.coupon.to_string();
         let epoch = epoch.to_string();
         let arguments = [coupon, epoch, shards.to_string(), channel];
-        self.eval(GIVE_BACK, &keys, &arguments, units).await
+        self.run(&self.scripts.give_back, &keys, &arguments, units).await
     }
 
     /// The shard of each of these users, for a caller that believes in so many shards.
@@ -95,23 +110,21 @@ impl<'a> Real<'a> {
 
     /// Number of orders that were on a list.
     pub async fn free_places(&self, orders: &[(i64, i64)]) -> i64 {
-        self.eval(FREE_PLACE, std::slice::from_ref(&self.unpaid), &[], orders).await
+        self.run(&self.scripts.free_place, std::slice::from_ref(&self.unpaid), &[], orders).await
     }
 
     /// Calls a script with these keys, arguments, and pairs of user and order.
-    async fn eval<T: FromRedisValue>(
+    async fn run<T: FromRedisValue>(
         &self,
-        script: &str,
+        script: &VariadicScript,
         keys: &[String],
         arguments: &[String],
         pairs: &[(i64, i64)],
     ) -> T {
-        let pairs: Vec<String> =
-            pairs.iter().flat_map(|(user, order)| [user.to_string(), order.to_string()]).collect();
-        let count = keys.len().to_string();
-        let mut words = vec!["EVAL", script, &count];
-        words.extend(keys.iter().chain(arguments).chain(&pairs).map(String::as_str));
-        self.app.redis(&words).await
+        let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+        let pairs = pairs.iter().flat_map(|(user, order)| [user.to_string(), order.to_string()]);
+        let arguments: Vec<String> = arguments.iter().cloned().chain(pairs).collect();
+        script.run(&self.link, &keys, arguments).await.expect("the script runs")
     }
 
     pub async fn set_lane(&self, open: bool) {
